@@ -5,15 +5,16 @@ import (
 	"os"
 	"slices"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/cli"
 	"github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay/daemon"
 	"github.com/hubrelay/hubrelay/sinks"
 )
 
 // newBuild describes this program.
-func newBuild() Build {
+func newBuild() cli.Build {
 	builtins := slices.Sorted(maps.Keys(builtinPlugins()))
-	return Build{
+	return cli.Build{
 		Version: buildVersion(), ModuleVersion: moduleVersion(),
 		Kinds: daemon.Kinds{Sinks: sinks.Kinds(os.Stdout, builtins...), Driver: settings.DriverKind(builtins...)},
 	}

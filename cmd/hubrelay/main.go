@@ -8,6 +8,8 @@ import (
 	"os/signal"
 	"syscall"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/cli"
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/spf13/cobra"
 )
 
@@ -15,7 +17,7 @@ func main() {
 	// The first signal asks for an orderly stop, a second one ends the process at once.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	std := streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Environ()}
+	std := term.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Environ()}
 	os.Exit(run(ctx, os.Args[1:], std))
 }
 
@@ -27,26 +29,26 @@ const (
 )
 
 // run executes one command line and returns the exit code. Errors go to standard error, one line each.
-func run(ctx context.Context, args []string, std streams) int {
+func run(ctx context.Context, args []string, std term.Streams) int {
 	root := newRoot(std)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	var usage *usageError
+	var usage *cli.UsageError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &usage):
-		_, _ = fmt.Fprintf(std.err, "hubrelay: %v; 'hubrelay %s--help' explains\n", usage.err, usage.command)
+		_, _ = fmt.Fprintf(std.Err, "hubrelay: %v; 'hubrelay %s--help' explains\n", usage.Err, usage.Command)
 		return exitUsage
-	case errors.Is(err, errReported):
+	case errors.Is(err, cli.ErrReported):
 		return exitFailure
 	default:
-		_, _ = fmt.Fprintf(std.err, "hubrelay: %s%s\n", sanitizeForTerminal(err.Error()), errorHint(err))
+		_, _ = fmt.Fprintf(std.Err, "hubrelay: %s%s\n", term.Sanitize(err.Error()), cli.ErrorHint(err))
 		return exitFailure
 	}
 }
 
-func newRoot(std streams) *cobra.Command {
+func newRoot(std term.Streams) *cobra.Command {
 	build := newBuild()
 	root := &cobra.Command{
 		Use:   "hubrelay",
@@ -60,15 +62,15 @@ Run it:    hubrelay serve -c hubrelay.yaml`,
 		Version:       build.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          unknownCommand,
+		Args:          cli.RejectUnknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetIn(std.in)
-	root.SetOut(std.out)
-	root.SetErr(std.err)
-	root.SetFlagErrorFunc(newUsageError)
+	root.SetIn(std.In)
+	root.SetOut(std.Out)
+	root.SetErr(std.Err)
+	root.SetFlagErrorFunc(cli.NewUsageError)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(Commands(std, build)...)
+	root.AddCommand(cli.Commands(std, build)...)
 	root.AddCommand(newBuiltinPlugin(), newAgent())
 	return root
 }

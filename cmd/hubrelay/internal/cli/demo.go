@@ -1,0 +1,32 @@
+package cli
+
+import (
+	"errors"
+	"time"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/demo"
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/spf13/cobra"
+)
+
+func newDemo(std term.Streams, build Build) *cobra.Command {
+	o := demo.Options{Version: build.Version, Kinds: build.Kinds}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Start a relay with sample events, a listener and a webhook receiver, and watch what travels where",
+		Long: `Starts a relay on this machine with a throwaway key, a webhook receiver, a websocket listener and a steady stream
+of sample events, and prints what travels where. Now and then it moves an instance between servers, which are folders here.
+Nothing is left behind when it ends; where it was killed, the next demo clears up.`,
+		Args: WithUsageErrors(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if o.Interval < time.Millisecond {
+				return NewUsageError(cmd, errors.New("--every must be 1ms or more"))
+			}
+			return printProblems(std, demo.Run(cmd.Context(), std, o))
+		},
+	}
+	cmd.Flags().StringVar(&o.Listen, "listen", "127.0.0.1:8080", "public address; a free port where it is taken")
+	cmd.Flags().StringVar(&o.Health, "health", "127.0.0.1:9090", "address of /healthz, /readyz and /metrics; a free port if it is taken")
+	cmd.Flags().DurationVar(&o.Interval, "every", 700*time.Millisecond, "time between two sample events")
+	return cmd
+}

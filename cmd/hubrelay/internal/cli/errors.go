@@ -1,0 +1,59 @@
+package cli
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/client"
+)
+
+// ErrorHint is what a client command says behind an error that another setting of its own mends, or nothing.
+func ErrorHint(err error) string {
+	var answer *client.Error
+	switch {
+	case isConnectionError(err):
+		return "; is a relay running there? HUBRELAY_URL or --url names another"
+	case !errors.As(err, &answer):
+		return ""
+	case answer.Code == relay.CodeMissingArgument && strings.Contains(answer.Detail, "X-Hub-Id"):
+		return "; HUBRELAY_HUB or --hub gives it"
+	case answer.Code == relay.CodeAuthInvalid:
+		return "; HUBRELAY_KEY or --key gives another"
+	case answer.Code == relay.CodeNoURI:
+		return "; HUBRELAY_URL or --url names the relay's public address, which is server.listen and not admin.listen"
+	default:
+		return ""
+	}
+}
+
+// isConnectionError says whether a request of a client command found nobody.
+func isConnectionError(err error) bool {
+	var request *url.Error
+	var network *net.OpError
+	return errors.As(err, &request) && errors.As(err, &network) && network.Op == "dial"
+}
+
+// ErrReported ends a command that has already said on standard error what is wrong.
+var ErrReported = errors.New("reported")
+
+// UsageError is a call that could not be understood.
+type UsageError struct {
+	Err     error
+	Command string
+}
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+func (e *UsageError) Unwrap() error { return e.Err }
+
+func NewUsageError(cmd *cobra.Command, err error) error {
+	command := ""
+	if cmd.HasParent() {
+		command = cmd.CommandPath()[len(cmd.Root().Name())+1:] + " "
+	}
+	return &UsageError{Err: err, Command: command}
+}

@@ -1,0 +1,290 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/client"
+	"github.com/spf13/cobra"
+)
+
+// jobTopic is what tells of a job's state and of its steps.
+const jobTopic = "job.state.changed"
+
+// refreshEvery is how often a job is looked at beside the pipeline, which may miss something while it is not connected.
+const refreshEvery = 10 * time.Second
+
+// askEvery is how often a job is looked at where the pipeline cannot be had, as behind a proxy that knows no websockets.
+const askEvery = time.Second
+
+func newMigrate(std term.Streams) *cobra.Command {
+	var r relayFlags
+	var m client.Migration
+	var wait, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "migrate CONTAINER INSTANCE --to SERVER",
+		Short: "Move a container instance to another server of its cluster",
+		Long: `Asks for an instance to be moved to another server of the same cluster and prints the id of the job that does it. The key
+needs the capability containers-instances-migrate. With --wait it shows how far the job is until that is over, and ends with 1
+unless the instance has moved; an interrupt leaves the job running, and 'hubrelay jobs show' tells how it went on.`,
+		Example: `  hubrelay migrate web web-1 --to server-b --wait
+  hubrelay migrate db db-1 --to server-b --copy-volumes --json`,
+		Args: exactNamedArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if m.Destination == "" {
+				return NewUsageError(cmd, errors.New("where to? Give the id of a server with --to"))
+			}
+			m.Container, m.Instance = args[0], args[1]
+			id, err := r.newClient().Migrate(cmd.Context(), m)
+			if err != nil {
+				return err
+			}
+			if !wait {
+				return printJobID(std, id, asJSON)
+			}
+			return waitForJob(cmd.Context(), std, r.newClient(), id, asJSON)
+		},
+	}
+	r.register(cmd, std)
+	flags := cmd.Flags()
+	flags.StringVar(&m.Destination, "to", "", "id of the server to move the instance to")
+	flags.BoolVar(&m.CopyVolumes, "copy-volumes", false, "move what is in its volumes too; without it they are empty at first, and the old ones are kept")
+	flags.StringVar(&m.IdempotencyKey, "idempotency-key", "", "makes a repeat of this call within 10 minutes safe")
+	flags.BoolVar(&wait, "wait", false, "show how far it is until it is over")
+	flags.BoolVar(&asJSON, "json", false, "print JSON lines")
+	return cmd
+}
+
+func printJobID(std term.Streams, id string, asJSON bool) error {
+	text := term.Sanitize(id)
+	if asJSON {
+		text = fmt.Sprintf("{\"job_id\":%q}", id)
+	}
+	_, err := fmt.Fprintln(std.Out, text)
+	return err
+}
+
+// waitForJob shows how far a job is until it is over.
+func waitForJob(ctx context.Context, std term.Streams, c *client.Client, id string, asJSON bool) error {
+	if !asJSON {
+		if err := printJobID(std, id, false); err != nil {
+			return err
+		}
+	}
+	show := newJobProgress(std)
+	j, err := followJob(ctx, c, id, show.show)
+	show.clearBar()
+	switch {
+	case errors.Is(err, context.Canceled):
+		return fmt.Errorf("interrupted: the job goes on; see it with: hubrelay jobs show %s --wait", term.Sanitize(id))
+	case err != nil:
+		return err
+	}
+	if asJSON {
+		if err := printJob(std, j, true); err != nil {
+			return err
+		}
+	}
+	if j.State.Current != relay.JobCompleted {
+		return fmt.Errorf("the instance was not moved (%s): %s", term.Sanitize(string(j.State.Current)), term.Sanitize(j.State.Error))
+	}
+	if asJSON {
+		return nil
+	}
+	_, err = fmt.Fprintln(std.Out, "completed")
+	return err
+}
+
+// followJob calls show whenever something is known of a job, and returns it when it is over. The pipeline tells most of
+// it; the job itself is looked at when the pipeline begins, when its state changes, and now and then.
+func followJob(ctx context.Context, c *client.Client, id string, show func(relay.Job)) (relay.Job, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	look := make(chan struct{}, 1) // holds one where the job is to be looked at
+	poke := func() {
+		select {
+		case look <- struct{}{}:
+		default:
+		}
+	}
+	poke()
+	tasks, failed := make(chan relay.JobTask, 16), make(chan struct{}, 1)
+	go func() {
+		watchJob(ctx, c, id, poke, tasks)
+		failed <- struct{}{}
+	}()
+	tick := time.NewTicker(refreshEvery)
+	defer tick.Stop()
+	var j relay.Job
+	for {
+		select {
+		case <-ctx.Done():
+			return j, ctx.Err()
+		case <-failed:
+			tick.Reset(askEvery)
+			continue
+		case t := <-tasks:
+			for i := range j.Tasks {
+				if j.Tasks[i].ID == t.ID && !isOlder(t, j.Tasks[i]) {
+					j.Tasks[i] = t
+				}
+			}
+		case <-tick.C:
+			poke()
+			continue
+		case <-look:
+			now, err := c.Job(ctx, id)
+			switch {
+			case ctx.Err() != nil:
+				return j, errors.Join(err, ctx.Err())
+			case isRejected(err):
+				return j, err
+			case err != nil:
+				continue // it is looked at again when the pipeline is back, and now and then
+			}
+			j = now
+		}
+		if show(j); j.State.Current.IsFinal() {
+			return j, nil
+		}
+	}
+}
+
+// isOlder tells whether a step is as it was before known: the pipeline tells late what a look at the job has seen already.
+func isOlder(t, known relay.JobTask) bool {
+	changed, seen := t.State.Changed, known.State.Changed
+	switch {
+	case seen == nil:
+		return false
+	case changed == nil:
+		return true
+	}
+	if !changed.Equal(*seen) {
+		return changed.Before(*seen)
+	}
+	if t.State.Current != known.State.Current {
+		return known.State.Current.IsFinal()
+	}
+	return t.Progress < known.Progress
+}
+
+// isRejected tells whether an error is an answer that no repetition mends.
+func isRejected(err error) bool {
+	var answer *client.Error
+	return errors.As(err, &answer) && answer.Status/100 == 4 &&
+		answer.Status != http.StatusRequestTimeout && answer.Status != http.StatusTooManyRequests
+}
+
+// watchJob listens to the pipeline until ctx ends, or that is not possible. Whoever may look at the job is told why not then.
+func watchJob(ctx context.Context, c *client.Client, id string, changed func(), tasks chan<- relay.JobTask) {
+	quiet := *c
+	quiet.Log = slog.New(slog.DiscardHandler)
+	for n, err := range quiet.Listen(ctx, client.ListenOptions{Topics: []string{jobTopic}, OnConnected: changed}) {
+		if err != nil {
+			return
+		}
+		e := term.ParseJobEvent(n)
+		if e == nil || e.Object.JobID != id {
+			continue
+		}
+		if e.Object.Task == nil {
+			changed()
+			continue
+		}
+		select {
+		case tasks <- *e.Object.Task:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// jobProgress shows how far a job is: the step that runs as a bar on a terminal, a line for each change elsewhere.
+type jobProgress struct {
+	std           term.Streams
+	bar           bool
+	last          string
+	finishedSteps int // steps whose end was
+	drawn         bool
+}
+
+func newJobProgress(std term.Streams) *jobProgress {
+	return &jobProgress{std: std, bar: term.IsTerminal(std.Err)}
+}
+
+func (p *jobProgress) show(j relay.Job) {
+	text, line := describeJob(j)
+	if !p.bar {
+		for ; p.finishedSteps < len(j.Tasks) && j.Tasks[p.finishedSteps].State.Current == relay.JobCompleted; p.finishedSteps++ {
+			p.printLine(taskSummary(j.Tasks[p.finishedSteps])) // also of a step that was not seen to run
+		}
+		p.printLine(line)
+		return
+	}
+	p.drawn = true
+	_, _ = fmt.Fprintf(p.std.Err, "\r\x1b[K%s", text)
+}
+
+func (p *jobProgress) printLine(line string) {
+	if line != "" && line != p.last {
+		_, _ = fmt.Fprintln(p.std.Err, line)
+		p.last = line
+	}
+}
+
+func (p *jobProgress) clearBar() {
+	if p.drawn {
+		_, _ = fmt.Fprint(p.std.Err, "\r\x1b[K")
+	}
+}
+
+// describeJob says where a job is: with all that changes, and with what is worth a line of its own.
+func describeJob(j relay.Job) (text, line string) {
+	state := term.Sanitize(string(j.State.Current))
+	if j.State.Current != relay.JobRunning {
+		return state, state
+	}
+	line = state
+	done := 0
+	for _, t := range j.Tasks {
+		switch t.State.Current {
+		case relay.JobCompleted:
+			done++
+			line = taskSummary(t)
+		case relay.JobRunning:
+			line = term.Sanitize(t.Caption)
+			text = fmt.Sprintf("%d/%d %s", done+1, len(j.Tasks), line)
+			if t.Total > 0 {
+				text += fmt.Sprintf(" %s %3d%%  %s of %s", term.ProgressBar(float64(t.Progress)/100), t.Progress, byteCount(t.Bytes), byteCount(t.Total))
+			}
+		}
+	}
+	if text == "" {
+		text = fmt.Sprintf("%d/%d %s", done, len(j.Tasks), line)
+	}
+	if j.State.Error != "" {
+		trouble := "  trouble: " + term.Sanitize(j.State.Error)
+		return text + relay.Truncate(trouble, 60), line + trouble
+	}
+	return text, line
+}
+
+func taskSummary(t relay.JobTask) string { return term.Sanitize(t.Caption) + ": done" }
+
+// byteCount says how much n bytes are.
+func byteCount(n int64) string {
+	const units = "KMGTPE"
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	value, unit := float64(n)/(1<<10), 0
+	for value >= 1<<10 && unit < len(units)-1 {
+		value, unit = value/(1<<10), unit+1
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[unit])
+}

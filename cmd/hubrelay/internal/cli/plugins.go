@@ -1,0 +1,128 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/plugins/host"
+	"github.com/hubrelay/hubrelay/plugins/plugintest"
+	"github.com/spf13/cobra"
+)
+
+func newPlugins(std term.Streams, build Build) *cobra.Command {
+	return commandGroup("plugins", "Work on plugins", newPluginsNew(std, build), newPluginsCheck(std))
+}
+
+type pluginsCheck struct {
+	kind    string
+	config  string
+	env     []string
+	noTLS   bool
+	timeout time.Duration
+	verbose bool
+	asJSON  bool
+}
+
+func newPluginsCheck(std term.Streams) *cobra.Command {
+	var o pluginsCheck
+	cmd := &cobra.Command{
+		Use:   "check [flags] COMMAND [ARGUMENT...]",
+		Short: "Check that a program is a good plugin",
+		Long: `Starts a program as the daemon would, in any language, and checks all that is asked of a plugin: its start, its answers,
+its end. It finds out whether it is a sink or a driver of migrations. A sink gets samples, so give it a configuration that
+does no harm; a driver is asked for migrations between servers that do not exist.
+
+What is behind the command is the program's own, also what looks like a flag.`,
+		Example: `  hubrelay plugins check --config '{"report":"/tmp/report.jsonl"}' ./watcher
+  hubrelay plugins check --no-tls python3 plugin.py`,
+		Args: WithUsageErrors(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, std, args) },
+	}
+	flags := cmd.Flags()
+	flags.SetInterspersed(false)
+	flags.StringVar(&o.kind, "kind", "", "what the plugin must be, sink or driver; otherwise it is started once more to find out")
+	flags.StringVar(&o.config, "config", "{}", "what the plugin is configured with, a JSON object")
+	flags.StringArrayVar(&o.env, "env", nil, "NAME=value for the plugin's environment, which is empty otherwise; may repeat")
+	flags.BoolVar(&o.noTLS, "no-tls", false, "for a plugin that cannot do TLS, as tls: false in the configuration")
+	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long the start and each answer may take")
+	flags.BoolVarP(&o.verbose, "verbose", "v", false, "print what the plugin writes to standard error")
+	flags.BoolVar(&o.asJSON, "json", false, "print JSON lines")
+	return cmd
+}
+
+func (o *pluginsCheck) run(cmd *cobra.Command, std term.Streams, command []string) error {
+	var config map[string]any
+	if err := json.Unmarshal([]byte(o.config), &config); err != nil {
+		return NewUsageError(cmd, fmt.Errorf("--config is not a JSON object: %w", err))
+	}
+	if o.kind != "" && o.kind != host.KindSink && o.kind != host.KindDriver {
+		return NewUsageError(cmd, fmt.Errorf("--kind %s is not known: choose %s or %s", o.kind, host.KindSink, host.KindDriver))
+	}
+	log := slog.DiscardHandler
+	if o.verbose {
+		log = slog.NewTextHandler(std.Err, nil)
+	}
+	var failed error
+	paint, lines := term.NewPalette(std.Out, std.Env), json.NewEncoder(std.Out)
+	plugin := plugintest.Plugin{
+		Kind: o.kind, Command: command, Env: o.env, Config: json.RawMessage(o.config), PlainSocket: o.noTLS,
+		StartupTimeout: o.timeout, Timeout: o.timeout, Log: slog.New(log),
+	}
+	var err error
+	if plugin.Kind, err = plugintest.KindOf(cmd.Context(), plugin); err != nil {
+		return err
+	}
+	good := plugintest.Check(cmd.Context(), plugin, func(r plugintest.Result) {
+		verdict, why := "ok", ""
+		switch {
+		case r.Err != nil && r.Advice:
+			verdict, why = "advice", r.Err.Error()
+		case r.Err != nil:
+			verdict, why = "failed", r.Err.Error()+hintFor(r.Err)
+		}
+		var err error
+		if o.asJSON {
+			err = lines.Encode(map[string]string{"check": r.Name, "result": verdict, "reason": why})
+		} else {
+			err = printCheck(std, paint, verdict, r.Name, why)
+		}
+		failed = errors.Join(failed, err)
+	})
+	if failed != nil {
+		return failed
+	}
+	if !good {
+		return fmt.Errorf("the plugin did not pass as a %[1]s; --verbose shows what it writes, and plugins/proto/%[1]s/v1/%[1]s.proto what is asked of it", plugin.Kind)
+	}
+	return nil
+}
+
+// hintFor names the flag that stands for the daemon's setting.
+func hintFor(err error) string {
+	switch {
+	case host.IsRejected(err):
+		return " (here: --config)"
+	case errors.Is(err, host.ErrNoCertificate):
+		return " (here: --no-tls)"
+	}
+	return ""
+}
+
+func printCheck(std term.Streams, paint term.Palette, verdict, name, why string) error {
+	mark := paint.Green("ok    ")
+	switch verdict {
+	case "advice":
+		mark = paint.Yellow("advice")
+	case "failed":
+		mark = paint.Red("failed")
+	}
+	_, err := fmt.Fprintf(std.Out, "%s  %s\n", mark, name)
+	if why != "" && err == nil {
+		_, err = fmt.Fprintf(std.Out, "        %s\n", term.Sanitize(why))
+	}
+	return err
+}

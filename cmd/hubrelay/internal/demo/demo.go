@@ -1,0 +1,281 @@
+package demo
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/setup"
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/internal/embeddedredis"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/client"
+	"github.com/hubrelay/hubrelay/relay/daemon"
+)
+
+const (
+	hubID     = "demo"
+	accountID = "acme"
+)
+
+// Options are the settings of a demo.
+type Options struct {
+	Listen, Health string        // addresses; a free port is used instead of one in use
+	Interval       time.Duration // between two sample events
+	Version        string
+	Kinds          daemon.Kinds
+}
+
+// demo is one run: the relay, and around it a producer, a listener and a receiver that know it only from outside.
+type demo struct {
+	options  Options
+	folder   *claimedDir
+	dir      string // the folder's path
+	memory   bool
+	key      string
+	secret   string
+	client   *client.Client
+	lastStep string // the step that was printed last
+	cancel   context.CancelFunc
+
+	mu    sync.Mutex
+	std   term.Streams
+	paint term.Palette
+}
+
+func Run(ctx context.Context, std term.Streams, o Options) error {
+	d := &demo{options: o, std: std, paint: term.NewPalette(std.Out, std.Env)}
+	log := slog.New(term.NewLogHandler(std.Err, slog.LevelWarn, term.NewPalette(std.Err, std.Env)))
+	if err := d.prepare(ctx, log); err != nil {
+		return err
+	}
+	defer d.folder.remove()
+	defer d.endServers(log)
+
+	receiver, err := newReceiver(d.secret, d.onWebhook)
+	if err != nil {
+		return err
+	}
+	defer receiver.close()
+	cfg, err := d.loadConfig(receiver.url)
+	if err != nil {
+		return err
+	}
+	inventory, err := daemon.LoadInventory(cfg.Migration.InventoryFile)
+	if err != nil {
+		return err
+	}
+	ready := make(chan daemon.Addresses, 1)
+	relayed, err := daemon.New(cfg, daemon.Settings{
+		Version: o.Version, Log: log, SinkKinds: o.Kinds.Sinks, Driver: o.Kinds.Driver, Inventory: inventory,
+		Ready: func(a daemon.Addresses) { ready <- a },
+	})
+	if err != nil {
+		return err
+	}
+
+	ctx, cancel := whileTerminalOpen(ctx)
+	d.cancel = cancel
+	ended := make(chan error, 1)
+	go func() { ended <- relayed.Run(ctx) }()
+	var around sync.WaitGroup
+	select {
+	case err := <-ended:
+		cancel()
+		return err
+	case addresses := <-ready:
+		d.client = &client.Client{URL: "http://" + addresses.Public.String(), Key: d.key, Hub: hubID, Log: log}
+		d.printWelcome(addresses)
+		around.Go(func() { d.listen(ctx) })
+		around.Go(func() { d.produceLoop(ctx) })
+		around.Go(func() { d.migrateLoop(ctx) })
+	}
+	err = <-ended
+	cancel()
+	around.Wait()
+	d.endServers(log)
+	d.printf("%s", d.paint.Dim("demo ended, its data is removed"))
+	return err
+}
+
+// whileTerminalOpen ends when the terminal is closed. A reader that goes away, such as head, is noticed by who writes to it.
+func whileTerminalOpen(ctx context.Context) (context.Context, context.CancelFunc) {
+	signal.Ignore(syscall.SIGPIPE)
+	if signal.Ignored(syscall.SIGHUP) { // by nohup
+		return context.WithCancel(ctx)
+	}
+	return signal.NotifyContext(ctx, syscall.SIGHUP)
+}
+
+// prepare makes the key and the secret, takes a folder and free ports, and puts instances on servers.
+func (d *demo) prepare(ctx context.Context, log *slog.Logger) error {
+	d.key, d.secret = apikey.New(), setup.NewWebhookSecret()
+	cache, err := os.UserCacheDir()
+	if err != nil {
+		cache = os.TempDir()
+	}
+	if d.folder, err = claimDir(cache); err != nil {
+		return err
+	}
+	d.dir = d.folder.path
+	if err := d.cleanUp(ctx, log); err != nil {
+		d.folder.remove()
+		return err
+	}
+	if err := d.makeServers(); err != nil {
+		d.folder.remove()
+		return fmt.Errorf("make the demo's servers: %w", err)
+	}
+	if _, err := embeddedredis.FindBinary(); err != nil {
+		d.memory = true
+	}
+	d.options.Listen = freeAddress(d.options.Listen)
+	d.options.Health = freeAddress(d.options.Health)
+	return nil
+}
+
+// freeAddress returns address, or its host with port 0 where somebody else listens there.
+func freeAddress(address string) string {
+	l, err := net.Listen("tcp", address)
+	if err == nil {
+		_ = l.Close()
+		return address
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return net.JoinHostPort(host, "0")
+}
+
+func (d *demo) redisURL() string {
+	if d.memory {
+		return "memory:"
+	}
+	return ""
+}
+
+// loadConfig writes the configuration as an operator would and loads it the way serve does.
+func (d *demo) loadConfig(receiver string) (*daemon.Config, error) {
+	text := fmt.Sprintf(`server: {listen: %q, shutdown_grace: 5s, allowed_origins: ["*"]}
+health: {listen: %q}
+redis: {url: %q, data_dir: %q}
+auth:
+  keys:
+    - {name: demo, key: %q, account_id: %q, hubs: ["*"], capabilities: [notifications-publish, containers-instances-migrate]}
+migration: {driver: {command: ["builtin:directory"]}, inventory_file: inventory.yaml}
+sinks:
+  receiver: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8]}
+`, d.options.Listen, d.options.Health, d.redisURL(), filepath.Join(d.dir, "data"), d.key, accountID, receiver, d.secret)
+	file := filepath.Join(d.dir, "hubrelay.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		return nil, fmt.Errorf("write the demo's configuration: %w", err)
+	}
+	return daemon.LoadConfig(file, nil, d.options.Kinds)
+}
+
+func (d *demo) printf(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if _, err := fmt.Fprintf(d.std.Out, format+"\n", args...); err != nil {
+		d.cancel() // nobody reads it
+	}
+}
+
+func (d *demo) produceLoop(ctx context.Context) {
+	samples := newGenerator(uint64(time.Now().UnixNano()), hubID, accountID)
+	tick := time.NewTicker(d.options.Interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		if err := d.publish(ctx, samples.nextEvent()); err != nil && ctx.Err() == nil {
+			d.printf("%s %s %v", d.timestamp(), d.paint.Red("refused    ▶"), err)
+		}
+	}
+}
+
+// publish says what it sends before it arrives anywhere.
+func (d *demo) publish(ctx context.Context, one Event) error {
+	body, err := json.Marshal(one)
+	if err != nil {
+		return err
+	}
+	d.printf("%s %s %s", d.timestamp(), d.paint.Yellow("publish    ▶"), notificationSummary(d.paint, relay.Notification{Topic: one.Topic, Data: body}))
+	_, err = d.client.Publish(ctx, "application/json", "", body)
+	return err
+}
+
+func (d *demo) listen(ctx context.Context) {
+	for n, err := range d.client.Listen(ctx, client.ListenOptions{}) {
+		if err != nil {
+			if ctx.Err() == nil {
+				d.printf("%s %s %v", d.timestamp(), d.paint.Red("websocket  ✗"), err)
+			}
+			return
+		}
+		if d.isNews(n) {
+			d.printf("%s %s %s", d.timestamp(), d.paint.Cyan("websocket  ◀"), notificationSummary(d.paint, n))
+		}
+	}
+}
+
+// isNews tells whether an event says something new. The end of a step whose begin was printed does not.
+func (d *demo) isNews(n relay.Notification) bool {
+	job := term.ParseJobEvent(n)
+	if job == nil || job.Object.Task == nil {
+		return true
+	}
+	step := job.Object.JobID + " " + job.Object.Task.ID
+	again := step == d.lastStep && job.Object.Task.State.Current == relay.JobCompleted
+	d.lastStep = step
+	return !again
+}
+
+func (d *demo) onWebhook(id string, n relay.Notification, attempt error) {
+	if attempt != nil {
+		d.printf("%s %s %v", d.timestamp(), d.paint.Red("webhook    ✗"), attempt)
+		return
+	}
+	if job := term.ParseJobEvent(n); job != nil && job.Object.Task != nil {
+		return // steps are many; what came by the websocket shows them
+	}
+	d.printf("%s %s %s %s", d.timestamp(), d.paint.Green("webhook    ◀"), notificationSummary(d.paint, n), d.paint.Dim("signature ok, "+id))
+}
+
+func (d *demo) timestamp() string { return d.paint.Dim(time.Now().Format("15:04:05.000")) }
+
+// notificationSummary is a notification in few words.
+func notificationSummary(paint term.Palette, n relay.Notification) string {
+	text := paint.Topic(fmt.Sprintf("%-42s", term.Sanitize(n.Topic)))
+	e, err := n.Envelope()
+	if err != nil {
+		return text
+	}
+	words := []string{term.Sanitize(e.Object.State)}
+	if job := term.ParseJobEvent(n); job != nil {
+		words = append(words, term.Sanitize(job.Object.InstanceID), term.Sanitize(job.Route()), term.Sanitize(job.StepText()))
+	}
+	if e.Object.Error != "" {
+		words = append(words, paint.Red(term.Sanitize(e.Object.Error)))
+	}
+	words = slices.DeleteFunc(words, func(w string) bool { return w == "" })
+	if len(words) == 0 {
+		words = []string{paint.Dim(term.Sanitize(e.Object.ID))}
+	}
+	return text + " " + strings.Join(words, "  ")
+}

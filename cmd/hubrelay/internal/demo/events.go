@@ -1,0 +1,106 @@
+package demo
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/internal/samples"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// generator makes notifications as a platform would send them: a small cast of containers, servers and zones to which
+// every topic of the catalog happens in turn. It is not safe for concurrent use.
+type generator struct {
+	rand    *rand.Rand
+	hub     string
+	account string
+	topics  []string
+	next    int
+}
+
+func newGenerator(seed uint64, hub, account string) *generator {
+	s := &generator{rand: rand.New(rand.NewPCG(seed, seed)), hub: hub, account: account}
+	for _, t := range relay.Topics() {
+		s.topics = append(s.topics, t.Name)
+	}
+	s.shuffle()
+	return s
+}
+
+func (s *generator) shuffle() {
+	s.rand.Shuffle(len(s.topics), func(i, j int) { s.topics[i], s.topics[j] = s.topics[j], s.topics[i] })
+}
+
+// Event is a notification as a producer writes it.
+type Event struct {
+	Topic   string       `json:"topic"`
+	Object  eventObject  `json:"object"`
+	Context eventContext `json:"context"`
+}
+
+type eventObject struct {
+	ID    string `json:"id"`
+	State string `json:"state"`
+	Error string `json:"error"`
+}
+
+type eventContext struct {
+	HubID        string   `json:"hub_id"`
+	AccountID    string   `json:"account_id,omitempty"`
+	Environments []string `json:"environments,omitempty"`
+	DNSZones     []string `json:"dns_zones,omitempty"`
+	Clusters     []string `json:"clusters,omitempty"`
+	Containers   []string `json:"containers,omitempty"`
+}
+
+// nextEvent returns one more notification.
+func (s *generator) nextEvent() Event {
+	if s.next == len(s.topics) {
+		s.next = 0
+		s.shuffle()
+	}
+	topic := s.topics[s.next]
+	s.next++
+	return s.eventFor(topic)
+}
+
+func (s *generator) eventFor(topic string) Event {
+	family, _, _ := strings.Cut(topic, ".")
+	out := Event{
+		Topic:   topic,
+		Object:  eventObject{ID: s.pickID(family)},
+		Context: eventContext{HubID: s.hub, AccountID: s.account},
+	}
+	if states := samples.StatesFor(topic); len(states) > 0 {
+		out.Object.State = s.pick(states...)
+	}
+	if strings.HasSuffix(topic, ".error") {
+		out.Object.Error = s.pick("no space left on device", "health check timed out", "image not found", "connection refused")
+	}
+	concern := samples.RelatedIDsFor(topic)
+	if concern.Environments {
+		out.Context.Environments = []string{s.pickID("environment")}
+	}
+	if concern.Clusters {
+		out.Context.Clusters = []string{s.pick("production", "staging")}
+	}
+	if concern.Zones {
+		out.Context.DNSZones = []string{s.pickID("zone")}
+	}
+	if concern.Containers {
+		out.Context.Containers = []string{s.pickID("container")}
+	}
+	return out
+}
+
+// pickID returns one of a few identifiers of that kind, so that the same things turn up again.
+func (s *generator) pickID(kind string) string {
+	var sum uint64 = 14695981039346656037
+	for _, c := range []byte(kind) {
+		sum = (sum ^ uint64(c)) * 1099511628211
+	}
+	return fmt.Sprintf("%016x%08x", sum, 1+s.rand.IntN(4))
+}
+
+func (s *generator) pick(choices ...string) string { return choices[s.rand.IntN(len(choices))] }
