@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/setup"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
-	"github.com/hubrelay/hubrelay/plugins/skeleton"
 	"github.com/spf13/cobra"
 )
 
 func newPluginsNew(std term.Streams, build Build) *cobra.Command {
-	p := skeleton.Plugin{Version: build.ModuleVersion}
+	p := setup.Plugin{Version: build.ModuleVersion}
 	cmd := &cobra.Command{
 		Use:   "new NAME --lang LANGUAGE",
 		Short: "Write the beginning of a plugin, with a test, into a new folder",
@@ -28,16 +28,16 @@ release, --replace names a folder with its source.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&p.Language, "lang", "", "the plugin's language: "+strings.Join(skeleton.Languages(), " or "))
+	flags.StringVar(&p.Language, "lang", "", "the plugin's language: "+strings.Join(setup.PluginLanguages(), " or "))
 	flags.StringVar(&p.Replace, "replace", "", "a folder with the source of hubrelay, to build a plugin in Go with")
 	return cmd
 }
 
-func runPluginsNew(cmd *cobra.Command, std term.Streams, p *skeleton.Plugin) error {
+func runPluginsNew(cmd *cobra.Command, std term.Streams, p *setup.Plugin) error {
 	if p.Language == "" {
-		return NewUsageError(cmd, fmt.Errorf("--lang is needed: %s", strings.Join(skeleton.Languages(), " or ")))
+		return NewUsageError(cmd, fmt.Errorf("--lang is needed: %s", strings.Join(setup.PluginLanguages(), " or ")))
 	}
-	if err := p.Validate(); errors.Is(err, skeleton.ErrNoRelease) {
+	if err := p.Validate(); errors.Is(err, setup.ErrNoRelease) {
 		return NewUsageError(cmd, fmt.Errorf("%w (--replace DIR; the clone that it was built from will do)", err))
 	} else if err != nil {
 		return NewUsageError(cmd, err)

@@ -18,7 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
-//go:embed config.yaml.tmpl
+//go:embed templates/config.yaml.tmpl
 var configTemplate string
 
 // initOptions are the settings of a new configuration.

@@ -1,4 +1,4 @@
-package skeleton
+package setup
 
 import (
 	"bytes"
@@ -10,8 +10,11 @@ import (
 	"testing"
 )
 
+// repositoryRoot is the path of the module from the directory of this test.
+const repositoryRoot = "../../../.."
+
 func TestValidate(t *testing.T) {
-	root := filepath.Join("..", "..")
+	const root = repositoryRoot
 	for name, c := range map[string]struct {
 		p    Plugin
 		want string
@@ -49,7 +52,7 @@ func TestValidate(t *testing.T) {
 func TestWrite(t *testing.T) {
 	for _, p := range []Plugin{
 		{Name: "a", Language: "go", Version: "v1.2.3"},
-		{Name: "instance-watch", Language: "go", Version: "devel", Replace: filepath.Join("..", "..")},
+		{Name: "instance-watch", Language: "go", Version: "devel", Replace: repositoryRoot},
 		{Name: "b", Language: "python"},
 	} {
 		dir := t.TempDir()
@@ -104,7 +107,7 @@ func TestFolderInUse(t *testing.T) {
 
 // What protoc has made for the example is what a new plugin gets.
 func TestGeneratedCode(t *testing.T) {
-	made, err := filepath.Glob(filepath.Join("..", "..", "examples", "plugin-python", "*_pb2*.py"))
+	made, err := filepath.Glob(filepath.Join(repositoryRoot, "examples", "plugin-python", "*_pb2*.py"))
 	if err != nil || len(made) != 4 {
 		t.Fatal(made, err)
 	}

@@ -1,4 +1,4 @@
-package skeleton
+package setup
 
 import (
 	"bytes"
@@ -26,7 +26,7 @@ const module = "github.com/hubrelay/hubrelay"
 type Plugin struct {
 	// Name is the name of the folder, the program and the sink.
 	Name string
-	// Language is one of Languages.
+	// Language is one of PluginLanguages.
 	Language string
 	// Version is the version of this daemon, of which a plugin in Go needs the module.
 	Version string
@@ -34,8 +34,8 @@ type Plugin struct {
 	Replace string
 }
 
-// Languages are those that there are skeletons in.
-func Languages() []string { return []string{"go", "python"} }
+// PluginLanguages are those that there are skeletons in.
+func PluginLanguages() []string { return []string{"go", "python"} }
 
 // ErrNoRelease says that there is no module of this daemon's version.
 var ErrNoRelease = errors.New("this hubrelay is not a release, so that its module cannot be downloaded: name a folder with its source")
@@ -52,7 +52,7 @@ func (p *Plugin) Validate() error {
 		}
 		return nil
 	case p.Language != "go":
-		return fmt.Errorf("there is no skeleton in %.80q: choose %s", p.Language, strings.Join(Languages(), " or "))
+		return fmt.Errorf("there is no skeleton in %.80q: choose %s", p.Language, strings.Join(PluginLanguages(), " or "))
 	case p.Replace == "":
 		if !isRelease(p.Version) {
 			return ErrNoRelease
@@ -82,7 +82,7 @@ func (p *Plugin) Write(parent string) error {
 		return err
 	}
 	dir := filepath.Join(parent, p.Name)
-	if err := emptyFolder(dir); err != nil {
+	if err := makeEmptyDir(dir); err != nil {
 		return err
 	}
 	d, err := p.data()
@@ -131,23 +131,23 @@ func (p *Plugin) copySums(dir string) error {
 }
 
 // data is what templates are filled with.
-type data struct {
+type pluginData struct {
 	Name, Version, Replace, Go string
 }
 
-func (p *Plugin) data() (data, error) {
-	d := data{Name: p.Name, Version: p.Version, Go: strings.TrimPrefix(version.Lang(runtime.Version()), "go")}
+func (p *Plugin) data() (pluginData, error) {
+	d := pluginData{Name: p.Name, Version: p.Version, Go: strings.TrimPrefix(version.Lang(runtime.Version()), "go")}
 	if p.Replace != "" {
 		absolute, err := filepath.Abs(p.Replace)
 		if err != nil {
-			return data{}, fmt.Errorf("find the source of hubrelay: %w", err)
+			return pluginData{}, fmt.Errorf("find the source of hubrelay: %w", err)
 		}
 		d.Version, d.Replace = "v0.0.0", absolute
 	}
 	return d, nil
 }
 
-func renderTemplate(name, text string, d data) ([]byte, error) {
+func renderTemplate(name, text string, d pluginData) ([]byte, error) {
 	t, err := template.New(name).Option("missingkey=error").Parse(text)
 	if err != nil {
 		return nil, err
@@ -157,8 +157,8 @@ func renderTemplate(name, text string, d data) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// emptyFolder makes the folder, or makes sure that nothing is in it.
-func emptyFolder(dir string) error {
+// makeEmptyDir makes the folder, or makes sure that nothing is in it.
+func makeEmptyDir(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err == nil {
 		return nil
 	} else if !errors.Is(err, fs.ErrExist) {
