@@ -281,3 +281,17 @@ func publishStream(t *testing.T, env []string) []string {
 	}
 	return strings.Fields(p.Out.String())
 }
+
+// Cobra would print the help of the parent and report success.
+func TestHelp_RejectsUnknownCommand(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]int{
+		"nonsense --help": 2, "nonsense -h": 2, "--help nonsense": 2, "help nonsense": 2, "sinks nonsense --help": 2,
+		"--help": 0, "help": 0, "help sinks": 0, "sinks --help": 0, "sinks list --help": 0, "completion bash --help": 0,
+	} {
+		out, errOut, code := call(t, nil, "", strings.Fields(args)...)
+		if code != want || want == 2 && (out != "" || !strings.Contains(errOut, `unknown command "nonsense"`)) {
+			t.Errorf("hubrelay %s: got exit code %d, want %d: %s%s", args, code, want, out, errOut)
+		}
+	}
+}

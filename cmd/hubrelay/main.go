@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/cli"
@@ -14,14 +16,14 @@ import (
 )
 
 func main() {
-	// The first signal asks for an orderly stop, a second one ends the process at once.
+	// The first signal cancels ctx, the second one ends the process.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
 	std := term.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Environ()}
 	os.Exit(run(ctx, os.Args[1:], std))
 }
 
-// Exit codes are part of the interface: scripts tell a wrong call (2) from a failure (1).
+// Exit codes are a contract: scripts distinguish errors from wrong usage.
 const (
 	exitOK      = 0
 	exitFailure = 1
@@ -32,13 +34,16 @@ const (
 func run(ctx context.Context, args []string, std term.Streams) int {
 	root := newRoot(std)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	err := checkCommandPath(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
 	var usage *cli.UsageError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &usage):
-		_, _ = fmt.Fprintf(std.Err, "hubrelay: %v; 'hubrelay %s--help' explains\n", usage.Err, usage.Command)
+		_, _ = fmt.Fprintf(std.Err, "hubrelay: %v; see 'hubrelay %s--help'\n", usage.Err, usage.Command)
 		return exitUsage
 	case errors.Is(err, cli.ErrReported):
 		return exitFailure
@@ -48,13 +53,34 @@ func run(ctx context.Context, args []string, std term.Streams) int {
 	}
 }
 
+// checkCommandPath rejects an unknown command whose help is requested. Cobra prints the help of its parent and reports success.
+func checkCommandPath(root *cobra.Command, args []string) error {
+	switch {
+	case len(args) > 0 && args[0] == "help":
+		args = args[1:]
+	case !slices.Contains(args, "--help") && !slices.Contains(args, "-h"):
+		return nil
+	}
+	root.InitDefaultCompletionCmd() // otherwise cobra adds it during Execute
+	cmd, rest, err := root.Find(args)
+	if err != nil || !cmd.HasAvailableSubCommands() {
+		return nil
+	}
+	for _, arg := range rest {
+		if !strings.HasPrefix(arg, "-") {
+			return cli.RejectUnknownCommand(cmd, []string{arg})
+		}
+	}
+	return nil
+}
+
 func newRoot(std term.Streams) *cobra.Command {
 	build := newBuild()
 	root := &cobra.Command{
 		Use:   "hubrelay",
-		Short: "Relays the events of an infrastructure platform to websocket clients, webhooks and more",
-		Long: `hubrelay takes in the events of an infrastructure platform and relays them: to websocket clients, and to
-sinks such as signed webhooks that are retried until they arrive. Redis Streams is the backbone.
+		Short: "Relay the events of an infrastructure platform to websocket clients, webhooks and more",
+		Long: `Relays the events of an infrastructure platform to websocket clients and to sinks, such as signed webhooks that are
+retried until they arrive. Redis Streams is the backbone.
 
 Try it:    hubrelay demo
 Configure: hubrelay init

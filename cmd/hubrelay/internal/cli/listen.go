@@ -31,7 +31,7 @@ opened again, behind what was printed last; hubrelay.resync says that some of it
 		Example: `  hubrelay listen --hub 5f0c
   hubrelay listen 'container.*' '!*.error' --json | jq .object`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			log := slog.New(term.NewLogHandler(std.Err, slog.LevelInfo, term.NewPalette(std.Err, std.Env)))
+			log := slog.New(newRepeatLimiter(term.NewLogHandler(std.Err, slog.LevelInfo, std.Env)))
 			return listen(cmd.Context(), std, r.newClient(), log, client.ListenOptions{Topics: append(topics, args...), After: after}, asJSON)
 		},
 	}

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"io"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -113,18 +112,18 @@ func setLevel(level *slog.LevelVar, name string) {
 	level.Set(l)
 }
 
-// newLogger writes for people on a terminal and JSON for machines elsewhere, unless the format says otherwise.
+// newLogger logs lines for people to a terminal, and JSON otherwise, unless the format is set.
 func newLogger(std term.Streams, format string, level slog.Leveler) *slog.Logger {
-	return slog.New(logHandler(std.Err, std.Env, format, level))
+	if format == "text" || format == "auto" && term.IsTerminal(std.Err) {
+		return slog.New(term.NewLogHandler(std.Err, level, std.Env))
+	}
+	return slog.New(slog.NewJSONHandler(std.Err, &slog.HandlerOptions{Level: level, ReplaceAttr: formatDuration}))
 }
 
-func logHandler(out io.Writer, env []string, format string, level slog.Leveler) slog.Handler {
-	options := &slog.HandlerOptions{Level: level}
-	paint := term.NewPalette(out, env)
-	switch {
-	case format == "text", format == "auto" && term.IsTerminal(out):
-		return term.NewLogHandler(out, level, paint)
-	default:
-		return slog.NewJSONHandler(out, options)
+// formatDuration writes durations as strings such as "1ms". The JSON handler would write nanoseconds.
+func formatDuration(_ []string, a slog.Attr) slog.Attr {
+	if a.Value.Kind() == slog.KindDuration {
+		a.Value = slog.StringValue(a.Value.Duration().String())
 	}
+	return a
 }

@@ -56,7 +56,7 @@ type demo struct {
 
 func Run(ctx context.Context, std term.Streams, o Options) error {
 	d := &demo{options: o, std: std, paint: term.NewPalette(std.Out, std.Env)}
-	log := slog.New(term.NewLogHandler(std.Err, slog.LevelWarn, term.NewPalette(std.Err, std.Env)))
+	log := slog.New(term.NewLogHandler(std.Err, slog.LevelWarn, std.Env))
 	if err := d.prepare(ctx, log); err != nil {
 		return err
 	}
