@@ -19,7 +19,10 @@ import (
 
 // testBrowser opens the page in a headless Chromium, through WebDriver, and reads what it shows.
 func testBrowser(t *testing.T, d *daemon) {
-	p := published{hub: "hub-" + rand.Text(), topic: "container.state.changed", state: "<b>running</b>", object: rand.Text()}
+	p := published{
+		hub: "hub-" + rand.Text(), topic: "container.state.changed", state: "<b>running</b>",
+		object: rand.Text(),
+	}
 	server := start(t, append(d.env(p.hub), "PORT="+d.pagePort), "node", "listen-browser/server.mjs")
 	server.Line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "open http") })
 
@@ -76,7 +79,10 @@ func (b *browser) shows(t *testing.T, words string) {
 	t.Helper()
 	testkit.Eventually(t, "the page to show "+words, func() error {
 		var text string
-		b.decode(t, b.call(t, "/execute/sync", map[string]any{"script": "return document.body.innerText", "args": []any{}}), &text)
+		b.decode(t, b.call(t, "/execute/sync", map[string]any{
+			"script": "return document.body.innerText",
+			"args":   []any{},
+		}), &text)
 		if !strings.Contains(text, words) {
 			return errors.New("it shows: " + text)
 		}

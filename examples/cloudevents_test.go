@@ -42,7 +42,9 @@ const (
 // The CloudEvents SDK for JavaScript reads what we send in both modes, digests and batches.
 func TestCloudEventsSDKReadsOurs(t *testing.T) {
 	one := sinktest.Sample("65f0c2a00123456789abcdef")
-	one.Notifications[0].Data = append(one.Notifications[0].Data[:len(one.Notifications[0].Data)-1:len(one.Notifications[0].Data)-1], `,"traceparent":"`+eventTrace+`"}`...)
+	one.Notifications[0].Data = append(
+		one.Notifications[0].Data[:len(one.Notifications[0].Data)-1:len(
+			one.Notifications[0].Data)-1], `,"traceparent":"`+eventTrace+`"}`...)
 	about := func(id string, more string) string {
 		return `{"id":"` + id + `","source":"https://hub.example.com/hubs/hub1","type":"com.example.container.created","subject":"c1","time":"` + more + `"topic":"container.created","containers":["c1"]}`
 	}
@@ -61,7 +63,8 @@ func TestCloudEventsSDKReadsOurs(t *testing.T) {
 		"binary":     {"cloudevents-binary", one, whole},
 		"batch": {
 			"cloudevents-structured", batch,
-			about("65f0c2a0000000000000000a", `2024-03-12T21:01:20Z",`+rest) + "," + about("65f0c2a0000000000000000b", `2024-03-12T21:01:20Z",`+rest),
+			about("65f0c2a0000000000000000a", `2024-03-12T21:01:20Z",`+rest) + "," + about("65f0c2a0000000000000000b",
+				`2024-03-12T21:01:20Z",`+rest),
 		},
 		"digest": {
 			"cloudevents-structured", sinktest.SampleDigest("65f0c2a0eeeeeeeeeeeeeeee", 5, 3),
@@ -79,10 +82,11 @@ func TestCloudEventsSDKReadsOurs(t *testing.T) {
 				received <- map[string]any{"body": string(body), "headers": headers, "key": eventPublic}
 			}))
 			defer srv.Close()
-			sink, err := webhook.Kind().Open(relay.SinkSettings{Name: "a", Log: slog.New(slog.DiscardHandler)}, &webhook.Config{
-				URL: srv.URL, Format: c.format, Secrets: []string{eventPrivate}, AllowCIDRs: []string{"127.0.0.1"},
-				CloudEvents: webhook.CloudEvents{Source: "https://hub.example.com", TypePrefix: "com.example."},
-			})
+			sink, err := webhook.Kind().Open(relay.SinkSettings{Name: "a", Log: slog.New(slog.DiscardHandler)},
+				&webhook.Config{
+					URL: srv.URL, Format: c.format, Secrets: []string{eventPrivate}, AllowCIDRs: []string{"127.0.0.1"},
+					CloudEvents: webhook.CloudEvents{Source: "https://hub.example.com", TypePrefix: "com.example."},
+				})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -106,7 +106,8 @@ func startDaemon(t *testing.T, websocket ...string) *daemon {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "inventory.yaml"), fmt.Appendf(nil, inventory, servers), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "inventory.yaml"), fmt.Appendf(nil, inventory, servers),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "hubrelay.yaml")

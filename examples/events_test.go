@@ -37,7 +37,11 @@ func testEventSource(t *testing.T, d *daemon) {
 		b.shows(t, "<"+p.object+">")
 	}
 	var text string
-	b.decode(t, b.call(t, "/execute/sync", map[string]any{"script": "return document.body.textContent.match(/<[0-9-]+>/g).join('')", "args": []any{}}), &text)
+	b.decode(t, b.call(t, "/execute/sync",
+		map[string]any{
+			"script": "return document.body.textContent.match(/<[0-9-]+>/g).join('')",
+			"args":   []any{},
+		}), &text)
 	if text != want {
 		t.Errorf("the page got %s, want %s", text, want)
 	}

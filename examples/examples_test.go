@@ -22,7 +22,8 @@ var publishers = map[string]func(t *testing.T, d *daemon, p published){
 	"curl": func(t *testing.T, d *daemon, p published) {
 		out := run(t, d.env(p.hub), "./publish.sh", p.topic, p.state, p.object)
 		var answer struct{ Data struct{ IDs []string } }
-		if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Data.IDs) != 1 || len(answer.Data.IDs[0]) != 24 {
+		if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Data.IDs) != 1 ||
+			len(answer.Data.IDs[0]) != 24 {
 			t.Errorf("the answer does not hold one id of 24 digits: %s", out)
 		}
 	},
@@ -31,7 +32,8 @@ var publishers = map[string]func(t *testing.T, d *daemon, p published){
 	},
 	"command": func(t *testing.T, d *daemon, p published) {
 		file := filepath.Join(t.TempDir(), "one.json")
-		if err := os.WriteFile(file, []byte(fmt.Sprintf(`{"topic":%q,"object":{"id":%q,"state":%q},"context":{}}`, p.topic, p.object, p.state)), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(fmt.Sprintf(`{"topic":%q,"object":{"id":%q,"state":%q},"context":{}}`,
+			p.topic, p.object, p.state)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		run(t, d.env(p.hub), hubrelay(t), "publish", file)
@@ -57,9 +59,12 @@ var listeners = []struct {
 	{"curl", "redis-cli", "", func(t *testing.T, d *daemon, hub string) *testkit.Process {
 		return start(t, d.env(hub), "./listen-events.sh", "container.*")
 	}},
-	{"go client", "command", "connected to the notification stream", func(t *testing.T, d *daemon, hub string) *testkit.Process {
-		return start(t, d.env(hub), programs.Path(t, "./listen-go"), "container.*")
-	}},
+	{
+		"go client", "command", "connected to the notification stream",
+		func(t *testing.T, d *daemon, hub string) *testkit.Process {
+			return start(t, d.env(hub), programs.Path(t, "./listen-go"), "container.*")
+		},
+	},
 }
 
 func TestExamples(t *testing.T) {

@@ -69,8 +69,10 @@ func TestPageServerPassesOn(t *testing.T) {
 		text, err := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
 		passed := want == from
-		if err != nil || answer.StatusCode != want || (answer.Header.Get("Retry-After") == "7") != passed || strings.Contains(string(text), "test") != passed {
-			t.Errorf("%d became %d, Retry-After %q: %s (%v)", from, answer.StatusCode, answer.Header.Get("Retry-After"), text, err)
+		if err != nil || answer.StatusCode != want || (answer.Header.Get("Retry-After") == "7") != passed ||
+			strings.Contains(string(text), "test") != passed {
+			t.Errorf("%d became %d, Retry-After %q: %s (%v)", from, answer.StatusCode, answer.Header.Get("Retry-After"),
+				text, err)
 		}
 	}
 }
@@ -78,7 +80,10 @@ func TestPageServerPassesOn(t *testing.T) {
 // testMisspeltPattern wants each listener to fail, and to say what is wrong.
 func testMisspeltPattern(t *testing.T, d *daemon) {
 	for _, command := range [][]string{
-		{"./listen-events.sh"}, {pythonWith(t, "websockets"), "listen-python/listen.py"}, {"node", "listen-node/listen.mjs"},
+		{"./listen-events.sh"}, {pythonWith(t, "websockets"), "listen-python/listen.py"}, {
+			"node",
+			"listen-node/listen.mjs",
+		},
 	} {
 		p := start(t, d.env("hub-1"), command[0], append(command[1:], "contaner.*")...)
 		if code := p.Exit(t); code == 0 || !strings.Contains(p.Out.String(), "the nearest topic is container.created") {

@@ -66,7 +66,10 @@ func TestModule(t *testing.T) {
 	defer cut.Close()
 	for name, run := range runtimes {
 		t.Run(name, func(t *testing.T) {
-			s := setting{URL: "http://" + way.Addr(), Direct: d.url, Key: d.Key, Hub: "hub-" + rand.Text(), Cut: cut.URL, Batches: 16}
+			s := setting{
+				URL: "http://" + way.Addr(), Direct: d.url, Key: d.Key, Hub: "hub-" + rand.Text(),
+				Cut: cut.URL, Batches: 16,
+			}
 			if name == "node with ws" {
 				s.Hub = "hub-moved"
 			}
@@ -107,7 +110,8 @@ func (s *seen) check(t *testing.T, told setting) {
 	for code, got := range map[string]refusal{
 		"401.auth-invalid": s.WrongKey, "422.invalid-argument": s.WrongPublish, "404.job": s.WrongJob,
 	} {
-		if got.Name != "HubrelayError" || got.Code != code || got.Message == "" || !strings.HasPrefix(code, fmt.Sprint(got.Status)) {
+		if got.Name != "HubrelayError" || got.Code != code || got.Message == "" ||
+			!strings.HasPrefix(code, fmt.Sprint(got.Status)) {
 			t.Errorf("want %s, got %+v", code, got)
 		}
 	}
@@ -122,7 +126,8 @@ func (s *seen) check(t *testing.T, told setting) {
 	if !slices.Equal(s.Unreached, []bool{true, true, true}) {
 		t.Errorf("the pauses do not grow: %v", s.Unreached)
 	}
-	if s.Moved != nil && (!s.Moved.Same || s.Moved.State != "completed") || (s.Moved == nil) != (told.Hub != "hub-moved") {
+	if s.Moved != nil && (!s.Moved.Same || s.Moved.State != "completed") ||
+		(s.Moved == nil) != (told.Hub != "hub-moved") {
 		t.Errorf("the migration: %+v", s.Moved)
 	}
 }

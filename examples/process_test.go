@@ -19,8 +19,8 @@ func hubrelay(t *testing.T) string {
 	return programs.Path(t, "../cmd/hubrelay")
 }
 
-// start runs a program with env added to the environment until the test ends. Its standard input stays open, and Out has both
-// streams of its output.
+// start runs a program with env added to the environment until the test ends. Its standard input stays open, and Out
+// has both streams of its output.
 func start(t *testing.T, env []string, name string, args ...string) *testkit.Process {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {

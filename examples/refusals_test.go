@@ -31,7 +31,10 @@ type refuser struct {
 
 func startRefuser(t *testing.T) *refuser {
 	t.Helper()
-	r := &refuser{tokens: map[string]int{}, opened: map[string]int{}, used: map[string]bool{}, after: map[string][]string{}}
+	r := &refuser{
+		tokens: map[string]int{}, opened: map[string]int{}, used: map[string]bool{},
+		after: map[string][]string{},
+	}
 	r.Server = httptest.NewServer(r)
 	t.Cleanup(func() {
 		r.Close()
@@ -69,7 +72,8 @@ func (r *refuser) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 func refuse(w http.ResponseWriter, status int, parameter string) {
 	w.WriteHeader(status)
-	_, _ = fmt.Fprintf(w, `{"error":{"code":"%d.test","detail":"no","extra":{"parameter":%q}},"data":null}`, status, parameter)
+	_, _ = fmt.Fprintf(w, `{"error":{"code":"%d.test","detail":"no","extra":{"parameter":%q}},"data":null}`, status,
+		parameter)
 }
 
 func (r *refuser) token(w http.ResponseWriter, hub string, n int) {
@@ -180,7 +184,8 @@ func (r *refuser) check(t *testing.T, got map[string]reaction, saysWhy bool) {
 	}
 	equal("closes", got["closes"].Topics, "[container.created c4]")
 	equal("closes, each behind what came last", r.after["closes"], "[now c1 c2 c3]")
-	equal("closes", got["closes"].Errors, "[the connection was closed: 1008 go the connection was closed: 1012 go the connection was closed: 1013 go]")
+	equal("closes", got["closes"].Errors, "[the connection was closed: 1008 go the connection was closed: 1012 go "+
+		"the connection was closed: 1013 go]")
 	if pauses := got["closes"].Pauses; len(pauses) != 3 || slices.Min(pauses) < 2 || slices.Max(pauses) > 8 {
 		t.Errorf("closes: pauses of %v", pauses)
 	}
@@ -206,7 +211,8 @@ func (r *refuser) check(t *testing.T, got map[string]reaction, saysWhy bool) {
 	equal("upgrades that use up a token and are lost", got["lost"].Topics, "[container.created c5]")
 	equal("upgrades that use up a token and are lost", len(got["lost"].Pauses), 4)
 	equal("a redirect and a page", got["page"].Topics, "[container.created c1]")
-	if errors := got["page"].Errors; len(errors) != 2 || !strings.Contains(errors[0], "check the address") || !strings.Contains(errors[1], "check the address") {
+	if errors := got["page"].Errors; len(errors) != 2 || !strings.Contains(errors[0], "check the address") ||
+		!strings.Contains(errors[1], "check the address") {
 		t.Errorf("a redirect and a page: %q", errors)
 	}
 	equal("a line that brings nothing", got["silent"].Topics, "[container.created c2]")

@@ -18,7 +18,8 @@ func TestDockerfileCopiesWhatExists(t *testing.T) {
 		t.Fatal("the Dockerfile copies nothing")
 	}
 	// Everything that the program is built from is copied.
-	packages := run(t, nil, "go", "list", "-deps", "-f", "{{if .Module}}{{if .Module.Main}}{{.ImportPath}}{{end}}{{end}}", "../cmd/hubrelay")
+	packages := run(t, nil, "go", "list", "-deps", "-f",
+		"{{if .Module}}{{if .Module.Main}}{{.ImportPath}}{{end}}{{end}}", "../cmd/hubrelay")
 	for path := range strings.Lines(packages) {
 		top, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(path), "github.com/hubrelay/hubrelay/"), "/")
 		if !strings.Contains(file, "\nCOPY "+top+" ./"+top+"\n") {
@@ -50,12 +51,16 @@ func TestLockFilesNameNoRegistry(t *testing.T) {
 		delete(p, "funding")
 	}
 	if lock := fmt.Sprint(file.Packages); strings.Contains(lock, "resolved:") || strings.Contains(lock, "://") {
-		t.Error("package-lock.json names addresses: npm config set omit-lockfile-registry-resolved true, then npm install again")
+		t.Error("package-lock.json names addresses: npm config set omit-lockfile-registry-resolved true, then npm " +
+			"install again")
 	}
 }
 
 func TestScriptsParse(t *testing.T) {
-	for _, script := range []string{"../.ci/run", "../.ci/need", "../.ci/vulncheck", "publish.sh", "publish-redis.sh", "listen-events.sh"} {
+	for _, script := range []string{
+		"../.ci/run", "../.ci/need", "../.ci/vulncheck", "publish.sh", "publish-redis.sh",
+		"listen-events.sh",
+	} {
 		if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", script, err, out)
 		}

@@ -56,7 +56,8 @@ func TestLibrariesVerifyOurSignatures(t *testing.T) {
 				t.Fatal(err)
 			}
 			out := run(t, nil, "node", "--input-type=module", "-e", verifyScript, string(sent))
-			if want := strings.Repeat("standardwebhooks true\n", 2) + strings.Repeat("svix true\n", 2); strings.TrimSpace(out) != strings.TrimSpace(want) {
+			if want := strings.Repeat("standardwebhooks true\n", 2) +
+				strings.Repeat("svix true\n", 2); strings.TrimSpace(out) != strings.TrimSpace(want) {
 				t.Errorf("the libraries say:\n%s", out)
 			}
 		})

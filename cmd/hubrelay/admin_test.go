@@ -33,7 +33,8 @@ func withServer(t *testing.T, settings string) (d *daemon, dir string) {
 }
 
 func inventoryWith(dir string, instances ...string) string {
-	text := fmt.Sprintf("clusters: {p: {servers: {a: {path: %s/srv}}}}\ncontainers: {c: {hub_id: hub-1, instances: {", dir)
+	text := fmt.Sprintf("clusters: {p: {servers: {a: {path: %s/srv}}}}\ncontainers: {c: {hub_id: hub-1, instances: {",
+		dir)
 	for _, instance := range instances {
 		text += instance + ": {server_id: a}, "
 	}
@@ -55,12 +56,15 @@ func TestImportCannotRunCommands(t *testing.T) {
 	}
 	write(t, evil, "instance.json", `{"command": ["/bin/sh", "-c", "touch ran"]}`)
 	attacks := map[string]string{
-		"another path":   strings.Replace(inventoryWith(dir, "pwned"), "/srv}", "/evil}", 1),
-		"another server": strings.Replace(inventoryWith(dir, "one"), "servers: {", "servers: {b: {path: "+dir+"/evil}, ", 1),
+		"another path": strings.Replace(inventoryWith(dir, "pwned"), "/srv}", "/evil}", 1),
+		"another server": strings.Replace(inventoryWith(dir, "one"), "servers: {", "servers: {b: {path: "+dir+
+			"/evil}, ", 1),
 	}
 	for name, inventory := range attacks {
-		out, errOut, code := call(t, []string{"HUBRELAY_ADMIN=" + d.Admin}, "", "inventory", "import", write(t, dir, "attack.yaml", inventory))
-		if code != 1 || !strings.Contains(errOut, "migration.inventory_file") || !strings.Contains(errOut, "422.invalid-argument") {
+		out, errOut, code := call(t, []string{"HUBRELAY_ADMIN=" + d.Admin}, "", "inventory", "import",
+			write(t, dir, "attack.yaml", inventory))
+		if code != 1 || !strings.Contains(errOut, "migration.inventory_file") ||
+			!strings.Contains(errOut, "422.invalid-argument") {
 			t.Errorf("%s: import ended with %d: %s%s", name, code, out, errOut)
 		}
 	}
@@ -104,7 +108,8 @@ func TestAgentEndsWithItsInstance(t *testing.T) {
 	// The operator's file counts too, without a restart.
 	write(t, dir, "inventory.yaml", inventoryWith(dir, "other"))
 	testkit.Eventually(t, "the end of the agent", noAgent)
-	if _, errOut, code := call(t, nil, "", "inventory", "agents", "stop", "nothing-of-that-name"); code != 1 || !strings.Contains(errOut, "agents list") {
+	if _, errOut, code := call(t, nil, "", "inventory", "agents", "stop", "nothing-of-that-name"); code != 1 ||
+		!strings.Contains(errOut, "agents list") {
 		t.Errorf("stop of nothing ended with %d: %s", code, errOut)
 	}
 }
@@ -113,7 +118,10 @@ func TestAgentEndsWithItsInstance(t *testing.T) {
 func TestHealthListenerHasNoAdminAPI(t *testing.T) {
 	t.Parallel()
 	d, dir := withServer(t, "")
-	for _, path := range []string{"/api/sinks", "/api/inventory", "/api/connections", "/debug/pprof/", "/debug/pprof/heap"} {
+	for _, path := range []string{
+		"/api/sinks", "/api/inventory", "/api/connections", "/debug/pprof/",
+		"/debug/pprof/heap",
+	} {
 		for _, method := range []string{"GET", "PUT", "POST"} {
 			req, err := http.NewRequest(method, "http://"+d.Health+path, strings.NewReader(inventoryWith(dir)))
 			if err != nil {
@@ -177,7 +185,10 @@ func TestAdminTokens(t *testing.T) {
 	dir := folder(t)
 	write(t, dir, "operator", operators)
 	configuration := func(admin string) string {
-		return initConfig{redis: `url: "memory:"`, sinks: "  written: {type: file, path: ./written.jsonl}"}.renderYAML() + fmt.Sprintf(`admin:
+		return initConfig{
+			redis: `url: "memory:"`,
+			sinks: "  written: {type: file, path: ./written.jsonl}",
+		}.renderYAML() + fmt.Sprintf(`admin:
   listen: 127.0.0.1:0
   tokens:
     - {name: viewer, role: viewer, token: %s}
@@ -188,7 +199,8 @@ func TestAdminTokens(t *testing.T) {
 	file := write(t, dir, "hubrelay.yaml", configuration(lost))
 	d := serveFile(t, file)
 	try := func(token string, args ...string) (string, int) {
-		out, errOut, code := call(t, []string{"HUBRELAY_ADMIN=http://" + d.Admin, "HUBRELAY_ADMIN_TOKEN=" + token}, "", args...)
+		out, errOut, code := call(t, []string{"HUBRELAY_ADMIN=http://" + d.Admin, "HUBRELAY_ADMIN_TOKEN=" + token}, "",
+			args...)
 		return out + errOut, code
 	}
 	for _, c := range []struct {
@@ -203,7 +215,8 @@ func TestAdminTokens(t *testing.T) {
 		{operators, "sinks resume written", "", 0},
 		{lost, "sinks list", "written", 0},
 	} {
-		if text, code := try(c.token, strings.Fields(c.command)...); code != c.code || !strings.Contains(text, c.part) || c.token != "" && strings.Contains(text, c.token) {
+		if text, code := try(c.token, strings.Fields(c.command)...); code != c.code ||
+			!strings.Contains(text, c.part) || c.token != "" && strings.Contains(text, c.token) {
 			t.Errorf("%s with %q ended with %d: %s", c.command, c.token, code, text)
 		}
 	}
@@ -240,22 +253,28 @@ func TestAdminSocketIsFound(t *testing.T) {
 	if want := filepath.Join(dir, "hubrelay-data/admin.sock"); d.Admin != want {
 		t.Errorf("the socket is %s, want %s", d.Admin, want)
 	}
-	for name, args := range map[string][]string{"default place": nil, "-c": {"-c", "hubrelay.yaml"}, "--admin": {"--admin", "./hubrelay-data/admin.sock"}} {
+	for name, args := range map[string][]string{
+		"default place": nil, "-c": {"-c", "hubrelay.yaml"},
+		"--admin": {"--admin", "./hubrelay-data/admin.sock"},
+	} {
 		if out, errOut, code := callIn(t, dir, env, "", append(list, args...)...); code != 0 {
 			t.Errorf("%s: ended with %d: %s%s", name, code, out, errOut)
 		}
 	}
 	// A second relay with the same directory takes a private one, and so does one that cannot write.
 	second := serveIn(t, dir, filepath.Join(dir, "hubrelay.yaml"), env...)
-	unwritable := serveFile(t, write(t, folder(t), "hubrelay.yaml", initConfig{redis: `url: "memory:", data_dir: /dev/null/data`}.renderYAML()), env...)
+	unwritable := serveFile(t, write(t, folder(t), "hubrelay.yaml",
+		initConfig{redis: `url: "memory:", data_dir: /dev/null/data`}.renderYAML()), env...)
 	for _, other := range []*daemon{second, unwritable} {
 		_, port, _ := strings.Cut(other.Health, ":")
 		want := filepath.Join(runtime, fmt.Sprintf("hubrelay-%d/admin-%s.sock", os.Geteuid(), port))
 		if other.Admin != want {
 			t.Errorf("the socket is %s, want %s", other.Admin, want)
 		}
-		text := strings.Replace(initConfig{redis: `url: "memory:", data_dir: /dev/null/data`}.renderYAML(), "health: {listen: \"127.0.0.1:0\"", "health: {listen: \"127.0.0.1:"+port+"\"", 1)
-		if out, errOut, code := call(t, env, "", append(list, "-c", write(t, folder(t), "hubrelay.yaml", text))...); code != 0 {
+		text := strings.Replace(initConfig{redis: `url: "memory:", data_dir: /dev/null/data`}.renderYAML(),
+			"health: {listen: \"127.0.0.1:0\"", "health: {listen: \"127.0.0.1:"+port+"\"", 1)
+		if out, errOut, code := call(t, env, "",
+			append(list, "-c", write(t, folder(t), "hubrelay.yaml", text))...); code != 0 {
 			t.Errorf("-c with %s: ended with %d: %s%s", other.Admin, code, out, errOut)
 		}
 	}
@@ -268,10 +287,12 @@ func TestAdminSocketIsFound(t *testing.T) {
 // A configuration of the single admin listener says what to change.
 func TestOldAdminListener(t *testing.T) {
 	t.Parallel()
-	file := write(t, folder(t), "hubrelay.yaml", strings.Replace(initConfig{redis: `url: "memory:"`}.renderYAML(), "health:", "admin:", 1))
+	file := write(t, folder(t), "hubrelay.yaml", strings.Replace(initConfig{redis: `url: "memory:"`}.renderYAML(),
+		"health:", "admin:", 1))
 	for _, args := range [][]string{{"config", "check"}, {"serve"}} {
 		_, errOut, code := call(t, nil, "", append(args, "-c", file)...)
-		if err := errors.Join(hasAll(errOut, "admin.listen", "admin.tokens", "health.listen", "hubrelay keys new --admin")...); code != 1 || err != nil {
+		if err := errors.Join(hasAll(errOut, "admin.listen", "admin.tokens", "health.listen",
+			"hubrelay keys new --admin")...); code != 1 || err != nil {
 			t.Errorf("%v ended with %d, %v: %s", args, code, err, errOut)
 		}
 	}

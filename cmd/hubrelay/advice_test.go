@@ -14,7 +14,10 @@ func TestAdvice(t *testing.T) {
 		env, args, want string
 		code            int
 	}{
-		"the admin listener for the public one": {"HUBRELAY_URL=http://" + d.Health, "publish --topic job.created", "server.listen", 1},
+		"the admin listener for the public one": {
+			"HUBRELAY_URL=http://" + d.Health, "publish --topic job.created",
+			"server.listen", 1,
+		},
 		"the public listener for the admin one": {"HUBRELAY_ADMIN=" + d.Public, "connections list", "check --admin", 1},
 		"a key of another relay":                {"HUBRELAY_KEY=" + readerKey + "x", "listen", "HUBRELAY_KEY", 1},
 		"no hub":                                {"HUBRELAY_HUB=", "publish --topic job.created", "HUBRELAY_HUB", 1},

@@ -27,7 +27,8 @@ func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendfsync", "always")
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+		"")})
 	conn, refused := d.upgrade(t, "?token="+d.Token(t, opsKey, "hub-1"), nil)
 	if conn == nil {
 		t.Fatal(refused)
@@ -39,7 +40,10 @@ func TestRedisAway(t *testing.T) {
 	testkit.Eventually(t, "the webhooks before", hooks.has(before))
 
 	server.Kill()
-	post := testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/x-ndjson", Body: lines(5)}
+	post := testkit.Request{
+		Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/x-ndjson",
+		Body: lines(5),
+	}
 	wantError(t, d.Do(t, post), "503.not-ready", "", "Idempotency-Key")
 	post.Header = map[string]string{"Idempotency-Key": "away"}
 	wantError(t, d.Do(t, post), "503.not-ready", "", "same Idempotency-Key")
@@ -76,7 +80,8 @@ func TestRedisForgets(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "no")
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+		"")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	for _, loss := range []func(){
 		func() {},
@@ -98,7 +103,8 @@ func TestRedisForgets(t *testing.T) {
 			}
 		}
 		if len(frames)-told != 90 || told < 2 {
-			return fmt.Errorf("the websocket got %d notifications and %d resyncs, want 90 and two", len(frames)-told, told)
+			return fmt.Errorf("the websocket got %d notifications and %d resyncs, want 90 and two", len(frames)-told,
+				told)
 		}
 		return nil
 	})
@@ -109,10 +115,14 @@ func TestRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+		"")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	server.Signal(syscall.SIGSTOP)
-	r := d.Do(t, testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: plain})
+	r := d.Do(t, testkit.Request{
+		Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json",
+		Body: plain,
+	})
 	wantError(t, r, "503.not-ready", "", "Idempotency-Key")
 	testkit.Eventually(t, "readyz to say no", d.Ready(http.StatusServiceUnavailable))
 	server.Signal(syscall.SIGCONT)
@@ -128,10 +138,14 @@ func TestRedisFull(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory", "16mb")
 	store := redisAt(t, server.Socket)
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+		"")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	large := fmt.Sprintf(`{"topic":"job.created","context":{"padding":%q}}`+"\n", strings.Repeat("x", 100_000))
-	post := testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/x-ndjson", Body: large + large}
+	post := testkit.Request{
+		Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/x-ndjson",
+		Body: large + large,
+	}
 	var refused testkit.Reply
 	for range 500 {
 		if refused = d.Do(t, post); refused.Status != http.StatusAccepted {
@@ -320,7 +334,8 @@ func TestDaemonKilled(t *testing.T) {
 	t.Cleanup(release)
 	text := initConfig{
 		redis: fmt.Sprintf("data_dir: %q", data),
-		sinks: webhookSink("refusing", hooks.url+"/refuses", "") + webhookSink("hanging", hooks.url+"/hangs", ", concurrency: 2"),
+		sinks: webhookSink("refusing", hooks.url+"/refuses", "") + webhookSink("hanging", hooks.url+"/hangs",
+			", concurrency: 2"),
 	}
 	file := write(t, dir, "hubrelay.yaml", text.renderYAML())
 	first := serveFile(t, file)
@@ -346,7 +361,8 @@ func TestDaemonKilled(t *testing.T) {
 		t.Errorf("the next daemon has the redis-server %d, want %d", now, pid)
 	}
 	_, errOut, code := call(t, nil, "", "serve", "-c", file)
-	if want := fmt.Sprintf("is in use by process %d", second.Cmd.Process.Pid); code != 1 || !strings.Contains(errOut, want) ||
+	if want := fmt.Sprintf("is in use by process %d", second.Cmd.Process.Pid); code != 1 ||
+		!strings.Contains(errOut, want) ||
 		!strings.Contains(errOut, data) {
 		t.Errorf("a daemon beside it ended with %d, want 1 and %q:\n%s", code, want, errOut)
 	}

@@ -39,13 +39,17 @@ func serveDirectory() error {
 	if err != nil {
 		return fmt.Errorf("find the program's own file, which keeps instances running: %w", err)
 	}
-	return directory.Serve(directory.Options{AgentCommand: []string{self, directory.AgentCommand}, Relay: os.Getenv(host.RelayVariable)})
+	return directory.Serve(directory.Options{
+		AgentCommand: []string{self, directory.AgentCommand},
+		Relay:        os.Getenv(host.RelayVariable),
+	})
 }
 
 // newAgent is how builtin:directory runs the command of an instance. Nobody else calls it.
 func newAgent() *cobra.Command {
 	return &cobra.Command{
-		Use: directory.AgentCommand + " PATH INSTANCE LEASE STEADY RELAY", Hidden: true, Args: cli.WithUsageErrors(cobra.ExactArgs(5)),
+		Use: directory.AgentCommand + " PATH INSTANCE LEASE STEADY RELAY", Hidden: true, Args: cli.WithUsageErrors(
+			cobra.ExactArgs(5)),
 		RunE: func(cmd *cobra.Command, args []string) error { return directory.RunAgent(cmd.Context(), args) },
 	}
 }

@@ -79,7 +79,8 @@ func (p *insistent) batch(i int) error {
 			continue
 		}
 		var answer struct{ Data struct{ IDs []string } }
-		if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted || len(answer.Data.IDs) != batchOf {
+		if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted ||
+			len(answer.Data.IDs) != batchOf {
 			return fmt.Errorf("answered %d %s", r.Status, r.Body)
 		}
 		p.mu.Lock()
@@ -108,8 +109,8 @@ func (p *insistent) more(n int) func() error {
 	}
 }
 
-// TestLongEverythingIsKilled kills daemons and Redis in turn below producers that insist: each notification is stored once,
-// and reaches the webhook.
+// TestLongEverythingIsKilled kills daemons and Redis in turn below producers that insist: each notification is stored
+// once, and reaches the webhook.
 func TestLongEverythingIsKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendfsync", "always")

@@ -108,7 +108,8 @@ sinks:
 		}.renderYAML())
 		env := []string{"FROM_ENV=from-env-0123456789abcdef", "HUBRELAY_AUTH__TOKEN_TTL=7s"}
 		out, errOut, code := call(t, env, "", "config", "print", "-c", file)
-		if err := errors.Join(hasAll(out, "token_ttl: 7s", "name: env", "example.com", "data_dir")...); code != 0 || err != nil {
+		if err := errors.Join(hasAll(out, "token_ttl: 7s", "name: env", "example.com", "data_dir")...); code != 0 ||
+			err != nil {
 			t.Fatalf("ended with %d, %v:\n%s%s", code, err, out, errOut)
 		}
 		for _, secret := range []string{
@@ -126,7 +127,8 @@ sinks:
 			Schema     string         `json:"$schema"`
 			Properties map[string]any `json:"properties"`
 		}
-		if err := json.Unmarshal([]byte(out), &schema); code != 0 || err != nil || schema.Schema == "" || schema.Properties["sinks"] == nil {
+		if err := json.Unmarshal([]byte(out), &schema); code != 0 || err != nil || schema.Schema == "" ||
+			schema.Properties["sinks"] == nil {
 			t.Errorf("ended with %d, %v:\n%s", code, err, out)
 		}
 	})
@@ -162,7 +164,8 @@ func TestClientCommands(t *testing.T) {
 	d := serve(t, initConfig{redis: `url: "memory:"`, keys: fmt.Sprintf(`
     - {name: script, key_sha256: %s, hubs: [hub-1], capabilities: [notifications-publish]}`, made.SHA256)})
 	env := []string{"HUBRELAY_URL=http://" + d.Public, "HUBRELAY_KEY=" + made.Key, "HUBRELAY_HUB=hub-1"}
-	if _, errOut, code := call(t, env, "", "publish", "--topic", "container.created", "--account", "acme"); code != 1 || !strings.Contains(errOut, "account_id") {
+	if _, errOut, code := call(t, env, "", "publish", "--topic", "container.created", "--account", "acme"); code != 1 ||
+		!strings.Contains(errOut, "account_id") {
 		t.Errorf("publish for an account that the key is not of ended with %d: %s", code, errOut)
 	}
 	all := start(t, env, "listen", "--json")
@@ -178,7 +181,10 @@ func TestClientCommands(t *testing.T) {
 	for _, args := range [][]string{
 		{"publish", array},
 		{"publish", many, "--json"},
-		{"publish", "--topic", "container.error", "--container", "c1", "--error", "out of memory", "--cluster", "production"},
+		{
+			"publish", "--topic", "container.error", "--container", "c1", "--error", "out of memory", "--cluster",
+			"production",
+		},
 	} {
 		out, errOut, code := call(t, env, "", args...)
 		if code != 0 {
@@ -201,8 +207,10 @@ func TestClientCommands(t *testing.T) {
 	if got := objectIDs(frames); !slices.Equal(got, ids) {
 		t.Errorf("listen printed %v, want %v", got, ids)
 	}
-	if want := `"object":{"id":"` + ids[5] + `","state":"","error":"out of memory"},"context":{"hub_id":"hub-1","account_id":"",` +
-		`"environments":[],"dns_zones":[],"clusters":["production"],"containers":["c1"]}`; !strings.Contains(frames[5], want) {
+	if want := `"object":{"id":"` + ids[5] +
+		`","state":"","error":"out of memory"},"context":{"hub_id":"hub-1","account_id":"",` +
+		`"environments":[],"dns_zones":[],"clusters":["production"],"containers":["c1"]}`; !strings.Contains(frames[5],
+		want) {
 		t.Errorf("the flags became %s, want %s", frames[5], want)
 	}
 	testkit.Eventually(t, "the last at the second listener", some.Out.Contains(ids[len(ids)-1]))
@@ -238,7 +246,10 @@ func TestUnknownTopicsInOneWording(t *testing.T) {
 		_, said["publish -"], _ = call(t, env, note, "publish", "-")
 		_, said["explain"], _ = call(t, nil, note, "sinks", "explain", "-c", file, "--hub", "hub-1", "--event", "-")
 		var e envelope
-		r := d.Do(t, testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: note})
+		r := d.Do(t, testkit.Request{
+			Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json",
+			Body: note,
+		})
 		if err := json.Unmarshal([]byte(r.Body), &e); err != nil || !strings.HasSuffix(r.Body, "}\n") {
 			t.Errorf("%v: %q", err, r.Body)
 		}
@@ -257,7 +268,8 @@ func TestUnknownTopicsInOneWording(t *testing.T) {
 
 // everyKindFor is everyKind without the account, which the script's key does not have.
 func everyKindFor(hub string) string {
-	return strings.NewReplacer(`"account_id":"acme",`, "", `"hub_id":"hub-1"`, fmt.Sprintf(`"hub_id":%q`, hub)).Replace(everyKind)
+	return strings.NewReplacer(`"account_id":"acme",`, "", `"hub_id":"hub-1"`, fmt.Sprintf(`"hub_id":%q`, hub)).Replace(
+		everyKind)
 }
 
 // publishStream sends lines on standard input, and waits for the id of each before it sends the next.

@@ -91,10 +91,12 @@ func leavesNothing(t *testing.T, dir string) {
 func movesByItself(t *testing.T, p *testkit.Process, dir string) {
 	t.Helper()
 	testkit.Eventually(t, "the demo to move an instance", p.Out.Contains("completed  worker-1  server-1\n"))
-	if err := errors.Join(hasAll(p.Out.String(), "migrate    ▶ worker-1 to server-1\n", "running  worker-1  server-3 → server-1  Copy files")...); err != nil {
+	if err := errors.Join(hasAll(p.Out.String(), "migrate    ▶ worker-1 to server-1\n",
+		"running  worker-1  server-3 → server-1  Copy files")...); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "servers", "server-1", "worker-1", "volumes", "data", "times.txt")); err != nil {
+	if _, err := os.Stat(filepath.Join(dir, "servers", "server-1", "worker-1", "volumes", "data",
+		"times.txt")); err != nil {
 		t.Error(err)
 	}
 }
@@ -121,7 +123,8 @@ func TestDemo(t *testing.T) {
 	}
 	again := startDemo(t, home, "127.0.0.1:0")
 	testkit.Eventually(t, "the next demo to end what was left", func() error {
-		if now := slices.DeleteFunc(worksIn(t, dir), func(one string) bool { return !slices.Contains(left, one) }); len(now) > 0 {
+		if now := slices.DeleteFunc(worksIn(t, dir), func(one string) bool { return !slices.Contains(left, one) }); len(
+			now) > 0 {
 			return fmt.Errorf("there are %v", now)
 		}
 		return nil
@@ -135,7 +138,8 @@ func TestDemoWithoutReader(t *testing.T) {
 	t.Parallel()
 	home := folder(t)
 	t.Cleanup(func() { endKeepers(t, home) })
-	shell := exec.Command("sh", "-c", binary(t)+" demo --every 50ms --listen 127.0.0.1:0 --health 127.0.0.1:0 | head -n 1")
+	shell := exec.Command("sh", "-c", binary(t)+" demo --every 50ms --listen 127.0.0.1:0 --health 127.0.0.1:0 | "+
+		"head -n 1")
 	shell.Env = append(os.Environ(), "XDG_CACHE_HOME="+home, "HOME="+home)
 	if out, err := shell.Output(); err != nil || !strings.HasPrefix(string(out), "hubrelay demo") {
 		t.Errorf("%v: %s", err, out)
@@ -149,7 +153,8 @@ func TestDemoWithoutReader(t *testing.T) {
 // atBothEnds is nil when some event of the output was published and came to the websocket and to the webhook.
 func atBothEnds(out string) error {
 	seen := map[string]string{}
-	for _, m := range regexp.MustCompile(`(?m)^[0-9:.]+ (publish|websocket|webhook) +[▶◀] (\S+)`).FindAllStringSubmatch(out, -1) {
+	for _, m := range regexp.MustCompile(`(?m)^[0-9:.]+ (publish|websocket|webhook) +[▶◀] (\S+)`).FindAllStringSubmatch(
+		out, -1) {
 		if seen[m[2]] += m[1] + " "; strings.Contains(seen[m[2]], "publish") &&
 			strings.Contains(seen[m[2]], "websocket") && strings.Contains(seen[m[2]], "webhook") {
 			return nil
@@ -158,21 +163,25 @@ func atBothEnds(out string) error {
 	return fmt.Errorf("no event is at both ends:\n%s", out)
 }
 
-// takeCommands does what the demo tells its reader to try in a second terminal, as far as it needs no more than a shell.
+// takeCommands does what the demo tells its reader to try in a second terminal, as far as it needs no more than a
+// shell.
 func takeCommands(t *testing.T, p *testkit.Process) {
 	t.Helper()
 	out := p.Out.String()
-	exported := regexp.MustCompile(`export (HUBRELAY_URL=\S+) (HUBRELAY_KEY=\S+) (HUBRELAY_HUB=\S+) (HUBRELAY_ADMIN=\S+)`).FindStringSubmatch(out)
+	exported := regexp.MustCompile(
+		`export (HUBRELAY_URL=\S+) (HUBRELAY_KEY=\S+) (HUBRELAY_HUB=\S+) (HUBRELAY_ADMIN=\S+)`).FindStringSubmatch(out)
 	if exported == nil {
 		t.Fatalf("it does not say what to export:\n%s", out)
 	}
-	if err := errors.Join(hasAll(out, "listen --topics '*.error'", "curl -sS $HUBRELAY_URL", "redis-cli -s ")...); err != nil {
+	if err := errors.Join(hasAll(out, "listen --topics '*.error'", "curl -sS $HUBRELAY_URL",
+		"redis-cli -s ")...); err != nil {
 		t.Errorf("%v:\n%s", err, out)
 	}
 	if out, errOut, code := call(t, exported[1:], "", "sinks", "list"); code != 0 || !strings.Contains(out, "webhook") {
 		t.Errorf("sinks list ended with %d:\n%s%s", code, out, errOut)
 	}
-	out, errOut, code := call(t, exported[1:], "", "publish", "--topic", "container.created", "--object", "by-hand", "--json")
+	out, errOut, code := call(t, exported[1:], "", "publish", "--topic", "container.created", "--object", "by-hand",
+		"--json")
 	if code != 0 {
 		t.Fatalf("publish to the demo ended with %d: %s%s", code, out, errOut)
 	}
@@ -203,7 +212,8 @@ func takeMigrations(t *testing.T, p *testkit.Process, env []string) {
 		t.Errorf("%v:\n%s\n%s", err, script, out)
 	}
 	for _, part := range []string{
-		"state=new server=server-1 → server-2 instance=shop-1 id=", "step=Copy files: done server=server-1 → server-2 instance=shop-1",
+		"state=new server=server-1 → server-2 instance=shop-1 id=", "step=Copy files: done server=server-1 → " +
+			"server-2 instance=shop-1",
 		"state=migrating server=server-2 job=", "state=running server=server-3 job=",
 	} {
 		testkit.Eventually(t, "what listen says of it", listener.Out.Contains(part))
@@ -236,9 +246,11 @@ func TestWithoutRedisServer(t *testing.T) {
 	}
 	leavesNothing(t, dir)
 
-	file := write(t, home, "hubrelay.yaml", initConfig{redis: fmt.Sprintf("data_dir: %q", filepath.Join(home, "data"))}.renderYAML())
+	file := write(t, home, "hubrelay.yaml",
+		initConfig{redis: fmt.Sprintf("data_dir: %q", filepath.Join(home, "data"))}.renderYAML())
 	_, errOut, code := call(t, env, "", "serve", "-c", file)
-	if err := errors.Join(hasAll(errOut, "apt install redis-server", "brew install redis", `"memory:"`)...); code != 1 || err != nil {
+	if err := errors.Join(hasAll(errOut, "apt install redis-server", "brew install redis",
+		`"memory:"`)...); code != 1 || err != nil {
 		t.Errorf("serve ended with %d, %v:\n%s", code, err, errOut)
 	}
 	file = write(t, home, "memory.yaml", initConfig{redis: `url: "memory:"`}.renderYAML())

@@ -16,7 +16,8 @@ import (
 // longGrace lets nothing be cut off at the stop of a daemon on a machine that stalls.
 const longGrace = "HUBRELAY_SERVER__SHUTDOWN_GRACE=60s"
 
-// TestLongStopWithManyClients stops a daemon that serves hundreds: it takes no more, says so, and tells everybody to go.
+// TestLongStopWithManyClients stops a daemon that serves hundreds: it takes no more, says so, and tells everybody to
+// go.
 func TestLongStopWithManyClients(t *testing.T) {
 	t.Parallel()
 	const clients = 300

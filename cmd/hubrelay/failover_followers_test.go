@@ -62,7 +62,8 @@ func (f *failover) followAll() {
 		}
 		for kind := range followerKinds {
 			book := &places{}
-			one := failoverFollower{newFollower(kind, f.way.Addr(), hub, "", book, rand.New(rand.NewPCG(1, uint64(len(f.followers))))), book}
+			one := failoverFollower{newFollower(kind, f.way.Addr(), hub, "", book,
+				rand.New(rand.NewPCG(1, uint64(len(f.followers))))), book}
 			one.forgetful, one.brisk = true, true
 			f.followers = append(f.followers, one)
 			one.start(nil)
@@ -91,8 +92,8 @@ func (f *failover) followAll() {
 // failoverTTL leaves a replica some time to take over, since tokens are renewed each third of it.
 const failoverTTL = 15 * time.Second
 
-// hold opens an event stream for a token at each master, on a hub where nothing happens, and returns a probe: all of them have
-// been renewed since the probe was asked first.
+// hold opens an event stream for a token at each master, on a hub where nothing happens, and returns a probe: all of
+// them have been renewed since the probe was asked first.
 func (f *failover) hold(store redis.UniversalClient) (renewed func() error) {
 	f.t.Helper()
 	held := make(map[int]string) // by master, the key
@@ -133,7 +134,8 @@ func (f *failover) hold(store redis.UniversalClient) (renewed func() error) {
 // openEvents opens an event stream and reads nothing, until the test ends.
 func (d *daemon) openEvents(t *testing.T, token string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+d.Public+notificationsPath+"?token="+token, nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+d.Public+notificationsPath+"?token="+
+		token, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +155,8 @@ func (f *failover) heard(hub, id string) func() error {
 	return func() error {
 		for _, one := range f.followers {
 			one.mu.Lock()
-			known := one.hub != "" && one.hub != hub || slices.ContainsFunc(one.book.told, func(t told) bool { return t.hub == hub && t.id == id })
+			known := one.hub != "" && one.hub != hub ||
+				slices.ContainsFunc(one.book.told, func(t told) bool { return t.hub == hub && t.id == id })
 			one.mu.Unlock()
 			if !known {
 				return fmt.Errorf("%s was not told of %s", one.name, id)
@@ -186,8 +189,8 @@ func (f *failover) logs(store redis.UniversalClient) [failoverPartitions][]entry
 	return logs
 }
 
-// judgeFollowers demands that each was told what the log has from where it began: in order, nothing twice, nothing left out.
-// There are gaps only in the partitions that were struck.
+// judgeFollowers demands that each was told what the log has from where it began: in order, nothing twice, nothing
+// left out. There are gaps only in the partitions that were struck.
 func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
 	f.t.Helper()
 	logs, gaps, heard := f.logs(store), 0, 0
@@ -227,12 +230,14 @@ func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
 	f.t.Logf("%d followers were told of %d notifications and %d gaps", len(f.followers), heard-gaps, gaps)
 }
 
-// compare goes through what was told of one partition. What the log lacks must be followed by a gap, at once; and nobody is to
-// pass over what the log has, by a gap neither.
+// compare goes through what was told of one partition. What the log lacks must be followed by a gap, at once; and
+// nobody is to pass over what the log has, by a gap neither.
 func (b *places) compare(keys keyspace.Space, p int, log []entry, struck, account bool) error {
 	at, _ := b.from.At(p)
 	next := func() (e entry, ok bool) { // in the log
-		i, found := slices.BinarySearchFunc(log, at, func(e entry, at streamid.Position) int { return e.at.Compare(at) })
+		i, found := slices.BinarySearchFunc(log, at, func(e entry, at streamid.Position) int {
+			return e.at.Compare(at)
+		})
 		if found {
 			i++
 		}

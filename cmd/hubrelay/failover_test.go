@@ -58,7 +58,8 @@ func newFailover(t *testing.T, redis, section string) *failover {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	text := mayMigrate(initConfig{
-		redis: fmt.Sprintf("%s, partitions: %d", redis, failoverPartitions), auth: fmt.Sprintf("token_ttl: %s", failoverTTL),
+		redis: fmt.Sprintf("%s, partitions: %d", redis, failoverPartitions), auth: fmt.Sprintf("token_ttl: %s",
+			failoverTTL),
 		sinks: webhookSink("hook", f.hooks.url+"/", ", timeout: 5s"), keys: section,
 	}.renderYAML())
 	for range 2 {
@@ -75,7 +76,8 @@ func newFailover(t *testing.T, redis, section string) *failover {
 // produce starts a producer for each of some hubs, which are in several partitions.
 func (f *failover) produce(name string) {
 	for i := range failoverHubs {
-		f.producers = append(f.producers, insistOn(f.t, fmt.Sprintf("hub-%d", i), fmt.Sprintf("%s-%d", name, i), f.nodes, 100*time.Millisecond))
+		f.producers = append(f.producers, insistOn(f.t, fmt.Sprintf("hub-%d", i), fmt.Sprintf("%s-%d", name, i),
+			f.nodes, 100*time.Millisecond))
 	}
 }
 
@@ -125,8 +127,8 @@ func (f *failover) replication(c *redis.Client, line string) (offset int) {
 	return offset
 }
 
-// lose publishes to each hub of a partition what the replica of its primary never gets, and lets the followers see it. The
-// replica hangs from then on, and takes over once it is told to go on and the primary is gone.
+// lose publishes to each hub of a partition what the replica of its primary never gets, and lets the followers see
+// it. The replica hangs from then on, and takes over once it is told to go on and the primary is gone.
 func (f *failover) lose(primary, replica *redistest.Server, partition, answer int) {
 	f.t.Helper()
 	replica.Signal(syscall.SIGSTOP)
@@ -141,7 +143,10 @@ func (f *failover) lose(primary, replica *redistest.Server, partition, answer in
 			continue
 		}
 		published.Go(func() {
-			post := testkit.Request{Method: "POST", Key: opsKey, Hub: hub, ContentType: "application/json", Body: lostNote(hub)}
+			post := testkit.Request{
+				Method: "POST", Key: opsKey, Hub: hub, ContentType: "application/json",
+				Body: lostNote(hub),
+			}
 			if r, err := f.nodes[0].Load().Try(context.Background(), post); err != nil || r.Status != answer {
 				f.t.Errorf("publish to %s while the replica hangs: %d %s, %v", hub, r.Status, r.Body, err)
 			}
@@ -192,8 +197,8 @@ func (f *failover) judge() {
 	f.t.Logf("%d accepted, all came, %d of them more than once", len(taken), twice)
 }
 
-// TestLongClusterFailover kills a master below deliveries in hand, and moves a slot below traffic: what was accepted and
-// replicated is delivered, and what is accepted later too, and followers are told of what was lost, and where.
+// TestLongClusterFailover kills a master below deliveries in hand, and moves a slot below traffic: what was accepted
+// and replicated is delivered, and what is accepted later too, and followers are told of what was lost, and where.
 func TestLongClusterFailover(t *testing.T) {
 	t.Parallel()
 	masters, replicas, url := redistest.StartCluster(t)
@@ -252,8 +257,8 @@ func TestLongSentinelFailover(t *testing.T) {
 	f.judgeFollowers(replica.Client(), 0, 1, 2)
 }
 
-// TestTooFewReplicas lets the replica hang that redis.min_replicas asks for: what is published is refused although it is
-// stored, and a repeat with its key stores nothing twice.
+// TestTooFewReplicas lets the replica hang that redis.min_replicas asks for: what is published is refused although it
+// is stored, and a repeat with its key stores nothing twice.
 func TestTooFewReplicas(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.StartPair(t, redistest.FreePort(t))

@@ -16,7 +16,10 @@ func TestFilters(t *testing.T) {
 	server := redistest.Start(t)
 	hooks := receive(t, nil)
 	wanted := map[string][]int{ // by path, the places of what is published
-		"/environments": {0, 1}, "/clusters": {0, 2}, "/containers": {1}, "/when": {1}, "/both": {0}, "/fails": {0, 1, 3}, "/all": {0, 1, 2, 3},
+		"/environments": {0, 1}, "/clusters": {0, 2}, "/containers": {1}, "/when": {1}, "/both": {0}, "/fails": {
+			0, 1,
+			3,
+		}, "/all": {0, 1, 2, 3},
 	}
 	more := map[string]string{
 		"/environments": `environments: [e1, e9]`, "/clusters": `clusters: [production]`, "/containers": `containers: [c2]`,
@@ -54,12 +57,14 @@ func TestFilters(t *testing.T) {
 		!strings.Contains(text, `hubrelay_sink_when_failures_total{sink="when"} 0`) {
 		t.Error("the failure of the expression is not counted")
 	}
-	if log := d.Err.String(); strings.Count(log, "the expression in when failed") != 1 || !strings.Contains(log, "index out of range") {
+	if log := d.Err.String(); strings.Count(log, "the expression in when failed") != 1 ||
+		!strings.Contains(log, "index out of range") {
 		t.Errorf("the failure of the expression is not logged once:\n%s", d.Err.Tail(2000))
 	}
 
 	d.Stop(t)
-	text.sinks += webhookSink("late", hooks.url+"/late", `, from: start, clusters: [production], when: 'object.state == "unhealthy"'`)
+	text.sinks += webhookSink("late", hooks.url+"/late",
+		`, from: start, clusters: [production], when: 'object.state == "unhealthy"'`)
 	serve(t, text)
 	exactly("/late", []int{2})
 }

@@ -202,8 +202,8 @@ func (f *follower) patienceFor() int {
 // dawdles says whether a connection is slow.
 func (f *follower) dawdles() bool { return f.random.IntN(4) == 0 && !f.brisk }
 
-// linger makes some connections slow, and stops at the barrier. It returns how many messages are left to the connection: one
-// that has stopped is kept until it ends.
+// linger makes some connections slow, and stops at the barrier. It returns how many messages are left to the
+// connection: one that has stopped is kept until it ends.
 func (f *follower) linger(ctx context.Context, slow bool, left int) int {
 	if slow {
 		relay.Sleep(ctx, time.Duration(f.random.IntN(4))*time.Millisecond)
@@ -301,7 +301,8 @@ func (f *follower) socket(ctx context.Context) error {
 		left = f.linger(ctx, slow, left)
 	}
 	if f.random.IntN(2) == 0 { // else it just goes
-		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+			time.Now().Add(time.Second))
 	}
 	return nil
 }
@@ -331,7 +332,8 @@ func (f *follower) events(ctx context.Context, query url.Values, header http.Hea
 	if f.topics != "" {
 		query.Set("topics", f.topics)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.address+notificationsPath+"?"+query.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.address+notificationsPath+"?"+
+		query.Encode(), nil)
 	if err != nil {
 		return err
 	}

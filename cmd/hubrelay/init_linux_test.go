@@ -159,7 +159,8 @@ func TestInitAsks(t *testing.T) {
 	if said := c.said.String(); strings.Contains(said, "hunter2") || strings.Count(said, "write host:port") != 1 {
 		t.Errorf("it said\n%s", said)
 	}
-	if out, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 || !strings.Contains(out, "1 key, 2 sinks") {
+	if out, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 ||
+		!strings.Contains(out, "1 key, 2 sinks") {
 		t.Errorf("%d %s%s", code, out, errOut)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "hubrelay.yaml"))

@@ -20,7 +20,8 @@ func TestInit(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	lines := "file,path=./events.jsonl,topics=container.*,topics=!*.updated"
-	out, errOut, code := callIn(t, dir, nil, "", "init", "--sink", lines, "--sink", "webhook,name=billing,url=https://example.com/hook", "--sink", "stdout")
+	out, errOut, code := callIn(t, dir, nil, "", "init", "--sink", lines, "--sink",
+		"webhook,name=billing,url=https://example.com/hook", "--sink", "stdout")
 	if code != 0 || errOut != "" {
 		t.Fatalf("%d: %s", code, errOut)
 	}
@@ -41,7 +42,8 @@ func TestInit(t *testing.T) {
 	if len(secret) < 40 || !strings.Contains(out, "whsec_"+secret) {
 		t.Errorf("the webhook's secret %q is not told:\n%s", secret, out)
 	}
-	if out, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 || errOut != "" || !strings.Contains(out, "1 key, 3 sinks") {
+	if out, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 ||
+		errOut != "" || !strings.Contains(out, "1 key, 3 sinks") {
 		t.Errorf("check says %d %s%s", code, out, errOut)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, ".hubrelay-init*")); err != nil || left != nil {
@@ -50,7 +52,10 @@ func TestInit(t *testing.T) {
 
 	d := serveIn(t, dir, "hubrelay.yaml", anywhere()...)
 	for _, topic := range []string{"container.updated", "container.created"} {
-		d.Do(t, testkit.Request{Method: "POST", Key: key, Hub: "hub-1", ContentType: "application/json", Body: `{"topic":"` + topic + `","object":{"id":"web-1"},"context":{}}`})
+		d.Do(t, testkit.Request{
+			Method: "POST", Key: key, Hub: "hub-1", ContentType: "application/json",
+			Body: `{"topic":"` + topic + `","object":{"id":"web-1"},"context":{}}`,
+		})
 	}
 	testkit.Eventually(t, "the line in the file", func() error {
 		text, _ := os.ReadFile(filepath.Join(dir, "events.jsonl"))
@@ -66,13 +71,16 @@ func TestInit(t *testing.T) {
 func TestInitJSON(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
-	out, errOut, code := callIn(t, dir, nil, "", "init", "--json", "-c", "relay.yaml", "--redis", "redis://redis:6379/0", "--listen", ":8080")
+	out, errOut, code := callIn(t, dir, nil, "", "init", "--json", "-c", "relay.yaml", "--redis",
+		"redis://redis:6379/0", "--listen", ":8080")
 	var said struct{ File, Key string }
-	if err := json.Unmarshal([]byte(out), &said); code != 0 || errOut != "" || err != nil || said.File != "relay.yaml" || said.Key == "" {
+	if err := json.Unmarshal([]byte(out), &said); code != 0 || errOut != "" || err != nil ||
+		said.File != "relay.yaml" || said.Key == "" {
 		t.Fatalf("%d %s%s: %v", code, out, errOut, err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "relay.yaml"))
-	if err != nil || !strings.Contains(string(text), "\n  url: \"redis://redis:6379/0\"\n") || !strings.Contains(string(text), "\n  listen: \":8080\"\n") {
+	if err != nil || !strings.Contains(string(text), "\n  url: \"redis://redis:6379/0\"\n") ||
+		!strings.Contains(string(text), "\n  listen: \":8080\"\n") {
 		t.Errorf("%v:\n%s", err, text)
 	}
 }
@@ -82,7 +90,8 @@ func TestInitTakesKeysInsideOfOthers(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	sink := "webhook,url=https://example.com/hook,batch.wait=1s,batch.max=5,headers.X-Of.a=v,retry.schedule=5s,headers.X-B=w,retry.max_age=1h"
-	if _, errOut, code := callIn(t, dir, nil, "", "init", "--sink", sink, "--sink", "webhook,url=https://example.com,tls.ca_file=none.pem"); code != 1 || !strings.Contains(errOut, "none.pem") {
+	if _, errOut, code := callIn(t, dir, nil, "", "init", "--sink", sink, "--sink",
+		"webhook,url=https://example.com,tls.ca_file=none.pem"); code != 1 || !strings.Contains(errOut, "none.pem") {
 		t.Errorf("%d %s", code, errOut)
 	}
 	if _, errOut, code := callIn(t, dir, nil, "", "init", "--sink", sink); code != 0 {
@@ -106,10 +115,12 @@ func TestInitLeavesSecretsToServe(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	_, errOut, code := callIn(t, dir, nil, "", "init", "--sink", "slack,url=${SLACK_URL},topics=*.error")
-	if code != 0 || errOut != "warning: sinks.slack.url: the environment variable SLACK_URL is not set here; export it where serve runs\n" {
+	if code != 0 || errOut != "warning: sinks.slack.url: the environment variable SLACK_URL is not set here; export "+
+		"it where serve runs\n" {
 		t.Fatalf("%d %s", code, errOut)
 	}
-	if _, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 1 || !strings.Contains(errOut, "SLACK_URL is not set") {
+	if _, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 1 ||
+		!strings.Contains(errOut, "SLACK_URL is not set") {
 		t.Errorf("%d %s", code, errOut)
 	}
 	serveIn(t, dir, "hubrelay.yaml", append(anywhere(), "SLACK_URL=https://hooks.slack.com/services/T0/B0/x")...)
@@ -118,7 +129,8 @@ func TestInitLeavesSecretsToServe(t *testing.T) {
 		t.Errorf("%d %s%s", code, out, errOut)
 	}
 	write(t, dir, "bad.yaml", "admin: {listen: 99}\nsinks: {x: {type: nothing}}\n")
-	if _, errOut, code := callIn(t, dir, nil, "", "sinks", "list", "-c", "bad.yaml"); code != 1 || !strings.Contains(errOut, "bad.yaml:1:17: admin.listen") || strings.Contains(errOut, "sinks.x") {
+	if _, errOut, code := callIn(t, dir, nil, "", "sinks", "list", "-c", "bad.yaml"); code != 1 ||
+		!strings.Contains(errOut, "bad.yaml:1:17: admin.listen") || strings.Contains(errOut, "sinks.x") {
 		t.Errorf("%d %s", code, errOut)
 	}
 }
@@ -154,25 +166,53 @@ func TestInitRefuses(t *testing.T) {
 			"a type that there is not", `--sink "webhok,url=…": there is no sink of type "webhok"; did you mean "webhook"?`, 2,
 			[]string{"--sink", "webhok,url=https://s3cret.example.com"},
 		},
-		{"no type", `--sink "url=…": begin with the type, such as webhook,url=https://example.com/hook`, 2, []string{"--sink", "url=https://s3cret.example.com"}},
+		{
+			"no type", `--sink "url=…": begin with the type, such as webhook,url=https://example.com/hook`, 2,
+			[]string{"--sink", "url=https://s3cret.example.com"},
+		},
 		{"nothing", `--sink "": begin with the type`, 2, []string{"--sink", ""}},
 		{"a word", `settings are written as KEY=VALUE`, 2, []string{"--sink", "webhook,verbose"}},
-		{"a key and one inside", `batch and batch.max exclude each other`, 2, []string{"--sink", "webhook,batch=s3cret,batch.max=5"}},
-		{"a key inside and its own", `batch.max and batch exclude each other`, 2, []string{"--sink", "webhook,batch.max=5,batch=s3cret"}},
-		{"nothing inside", `"batch." is no key: write one inside of another as batch.max`, 2, []string{"--sink", "webhook,batch.=5"}},
-		{"an unknown key inside", `sinks.webhook.batch.mx: unknown key; did you mean "max"?`, 1, []string{"--sink", "webhook,url=https://example.com,batch.mx=5"}},
-		{"an unknown key", `sinks.webhook.urll: unknown key; did you mean "url"?`, 1, []string{"--sink", "webhook,urll=https://s3cret.example.com"}},
-		{"a bad value", `sinks.webhook.url: must begin with https:// or http://`, 1, []string{"--sink", "webhook,url=ftp://s3cret.example.com"}},
+		{
+			"a key and one inside", `batch and batch.max exclude each other`, 2,
+			[]string{"--sink", "webhook,batch=s3cret,batch.max=5"},
+		},
+		{
+			"a key inside and its own", `batch.max and batch exclude each other`, 2,
+			[]string{"--sink", "webhook,batch.max=5,batch=s3cret"},
+		},
+		{
+			"nothing inside", `"batch." is no key: write one inside of another as batch.max`, 2,
+			[]string{"--sink", "webhook,batch.=5"},
+		},
+		{
+			"an unknown key inside", `sinks.webhook.batch.mx: unknown key; did you mean "max"?`, 1,
+			[]string{"--sink", "webhook,url=https://example.com,batch.mx=5"},
+		},
+		{
+			"an unknown key", `sinks.webhook.urll: unknown key; did you mean "url"?`, 1,
+			[]string{"--sink", "webhook,urll=https://s3cret.example.com"},
+		},
+		{
+			"a bad value", `sinks.webhook.url: must begin with https:// or http://`, 1,
+			[]string{"--sink", "webhook,url=ftp://s3cret.example.com"},
+		},
 		{"two on one line", `sinks.a b: is no name for a sink`, 1, []string{"--sink", "file,name=a b,path=./x"}},
 		{"a topic", `the nearest topic is container.created`, 1, []string{"--sink", "file,path=./x,topics=containr.*"}},
 		{"an address", `server.listen: "99" is not an address; write host:port`, 1, []string{"--listen", "99"}},
 		{"a Redis", `redis.url: is not a URL; write redis://host:6379`, 1, []string{"--redis", "s3cret"}},
-		{"a folder that there is not", `write none/x.yaml: its folder must be there and yours to write in: no such file or directory`, 1, []string{"-c", "none/x.yaml"}},
+		{
+			"a folder that there is not",
+			`write none/x.yaml: its folder must be there and yours to write in: no such file or directory`, 1,
+			[]string{
+				"-c", "none/x.yaml",
+			},
+		},
 		{"an argument", `unknown command "x"`, 2, []string{"x"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			out, errOut, code := callIn(t, dir, nil, "", append([]string{"init"}, tt.args...)...)
-			if code != tt.code || out != "" || !strings.Contains(errOut, tt.want) || strings.Contains(errOut, "s3cret") {
+			if code != tt.code || out != "" || !strings.Contains(errOut, tt.want) ||
+				strings.Contains(errOut, "s3cret") {
 				t.Errorf("%d %s%s", code, out, errOut)
 			}
 			if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
@@ -188,13 +228,15 @@ func TestInitWritesTextsAsTexts(t *testing.T) {
 	dir := folder(t)
 	const more = "\nhealth: {listen: 0.0.0.0:1}\n#"
 	for _, sink := range []string{
-		"file,path=./x" + more, `file,"path=./x` + more + `"`, `file,path=./x,"name=a:` + more + `"`, `file,path=./x,"from: end` + more + `=1"`,
+		"file,path=./x" + more, `file,"path=./x` + more + `"`, `file,path=./x,"name=a:` + more +
+			`"`, `file,path=./x,"from: end` + more + `=1"`,
 	} {
 		_, errOut, _ := callIn(t, dir, nil, "", "init", "--force", "--sink", sink)
 		if _, err := os.Stat(filepath.Join(dir, "hubrelay.yaml")); err != nil {
 			continue
 		}
-		if out, _, _ := callIn(t, dir, nil, "", "config", "print", "-c", "hubrelay.yaml"); !strings.Contains(out, "\n  listen: 127.0.0.1:9090") {
+		if out, _, _ := callIn(t, dir, nil, "", "config", "print", "-c", "hubrelay.yaml"); !strings.Contains(out,
+			"\n  listen: 127.0.0.1:9090") {
 			t.Errorf("%q: %s\n%s", sink, errOut, out)
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestLongKilledBetweenBatches is TestKilledInTheMiddle for a sink that gets batches: nothing is lost, each batch is the same in all
-// of its attempts and in the order of the log within, and few notifications are in a second one.
+// TestLongKilledBetweenBatches is TestKilledInTheMiddle for a sink that gets batches: nothing is lost, each batch is
+// the same in all of its attempts and in the order of the log within, and few notifications are in a second one.
 func TestLongKilledBetweenBatches(t *testing.T) {
 	t.Parallel()
 	k := newKilledBatches(t)
@@ -119,7 +119,8 @@ func batchesOf(t *testing.T, hooks []hook) map[string][]string {
 		}
 		bodies[h.id] = h.body
 		var list []struct{ Object struct{ ID string } }
-		if err := errors.Join(h.bad, json.Unmarshal([]byte(h.body), &list)); err != nil || len(list) == 0 || len(list) > 25 {
+		if err := errors.Join(h.bad, json.Unmarshal([]byte(h.body), &list)); err != nil || len(list) == 0 ||
+			len(list) > 25 {
 			t.Errorf("%d notifications in %s: %v", len(list), h.id, err)
 		}
 		before := -1

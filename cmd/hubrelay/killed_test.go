@@ -40,11 +40,11 @@ var (
 	steady = flow{batch: 1, every: 2 * time.Millisecond, ahead: killedDeliveries}
 )
 
-// TestKilledInTheMiddle kills the daemon 20 times in the middle of 5,000 deliveries, each time when a random number of
-// requests has come to the receiver, and starts the next on the Redis that stays. Nothing that was accepted is lost,
-// and little comes again that the receiver had taken: of each sink what was in flight, and as much on its way to Redis. In
-// a flood that is all that the sink may have in flight, 16 unless configured.
-// HUBRELAY_TEST_SEED and HUBRELAY_TEST_KILLS choose other points and more of them.
+// TestKilledInTheMiddle kills the daemon 20 times in the middle of 5,000 deliveries, each time when a random number
+// of requests has come to the receiver, and starts the next on the Redis that stays. Nothing that was accepted is
+// lost, and little comes again that the receiver had taken: of each sink what was in flight, and as much on its way
+// to Redis. In a flood that is all that the sink may have in flight, 16 unless configured. HUBRELAY_TEST_SEED and
+// HUBRELAY_TEST_KILLS choose other points and more of them.
 func TestKilledInTheMiddle(t *testing.T) {
 	t.Parallel()
 	few := func(t *testing.T, concurrency int, f flow) {
@@ -103,7 +103,10 @@ func newKilled(t *testing.T, concurrency int, f flow) *killed {
 	// What a killed daemon had claimed for another attempt is free again when its attempt must have ended: the sooner
 	// the shorter its timeout.
 	sink := webhookSink("hook", k.hooks.url+"/", fmt.Sprintf(", timeout: 5s, concurrency: %d", concurrency))
-	k.file = write(t, dir, "hubrelay.yaml", initConfig{redis: fmt.Sprintf("data_dir: %q", k.data), sinks: sink}.renderYAML())
+	k.file = write(t, dir, "hubrelay.yaml", initConfig{
+		redis: fmt.Sprintf("data_dir: %q", k.data),
+		sinks: sink,
+	}.renderYAML())
 	return k
 }
 
@@ -250,7 +253,8 @@ func (d *daemon) publishNumbered(ctx context.Context, first, many int) ([]string
 		return nil, nil
 	}
 	var answer struct{ Data struct{ IDs []string } }
-	if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted || len(answer.Data.IDs) != many {
+	if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted ||
+		len(answer.Data.IDs) != many {
 		return nil, fmt.Errorf("publish was answered %d %s", r.Status, r.Body)
 	}
 	return answer.Data.IDs, nil

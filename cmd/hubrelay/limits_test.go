@@ -35,19 +35,23 @@ func TestLimitsOfClients(t *testing.T) {
 	wantLater(t, refused)
 
 	_ = first.conn.Close()
-	testkit.Eventually(t, "the first to be gone", func() error { // before that the token would be refused by the limit of the node
-		if got := d.Metric(t, "hubrelay_stream_clients"); got != 2 {
-			return fmt.Errorf("there are %v clients", got)
-		}
-		return nil
-	})
+	testkit.Eventually(t, "the first to be gone",
+		func() error { // before that the token would be refused by the limit of the node
+			if got := d.Metric(t, "hubrelay_stream_clients"); got != 2 {
+				return fmt.Errorf("there are %v clients", got)
+			}
+			return nil
+		})
 	testkit.Eventually(t, "the token to open the place that is free", func() error {
 		if ws, refused := d.upgrade(t, query, nil); ws == nil {
 			return errors.New(refused.Body)
 		}
 		return nil
 	})
-	for line, want := range map[string]float64{"hubrelay_stream_clients": 3, `hubrelay_stream_turned_away_total{limit="node"}`: 1} {
+	for line, want := range map[string]float64{
+		"hubrelay_stream_clients":                         3,
+		`hubrelay_stream_turned_away_total{limit="node"}`: 1,
+	} {
 		if got := d.Metric(t, line); got != want {
 			t.Errorf("%s is %v, want %v", line, got, want)
 		}
@@ -65,7 +69,10 @@ func TestLimitsOfHubsAndKeys(t *testing.T) {
 		return refused
 	}
 	events := func(key, hub string) testkit.Reply {
-		return d.Do(t, testkit.Request{Method: "GET", Key: key, Hub: hub, Header: map[string]string{"Accept": "text/event-stream"}})
+		return d.Do(t, testkit.Request{
+			Method: "GET", Key: key, Hub: hub,
+			Header: map[string]string{"Accept": "text/event-stream"},
+		})
 	}
 	want := func(refused testkit.Reply, code, full string) {
 		t.Helper()

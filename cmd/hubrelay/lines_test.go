@@ -27,10 +27,14 @@ func TestExplainIsWhatArrives(t *testing.T) {
 	}))
 	t.Cleanup(oncall.Close)
 	const key = "s3cret7890abcdef0123456789abcdef"
-	file := write(t, dir, "hubrelay.yaml", initConfig{redis: `url: "memory:"`, sinks: `  archive: {type: file, path: archive.jsonl}
+	file := write(t, dir, "hubrelay.yaml", initConfig{
+		redis: `url: "memory:"`,
+		sinks: `  archive: {type: file, path: archive.jsonl}
   lines: {type: stdout}
 ` + fmt.Sprintf("  command: {type: exec, command: [sh, -c, 'cat >> \"$INTO\"'], env: [%q]}\n", "INTO="+command) +
-		fmt.Sprintf("  oncall: {type: pagerduty, routing_key: %s, url: %q, allow_cidrs: [127.0.0.0/8]}\n", key, oncall.URL+"/v2/enqueue")}.renderYAML())
+			fmt.Sprintf("  oncall: {type: pagerduty, routing_key: %s, url: %q, allow_cidrs: [127.0.0.0/8]}\n", key,
+				oncall.URL+"/v2/enqueue"),
+	}.renderYAML())
 	d := serveFile(t, file)
 	const event = `{"topic":"container.error","object":{"id":"web-1","error":"no <image>"},"context":{"hub_id":"hub-1","containers":["c1"]},"n":1.0}`
 	d.Publish(t, "hub-1", "application/json", event, nil)
@@ -44,14 +48,17 @@ func TestExplainIsWhatArrives(t *testing.T) {
 			return string(text)
 		}
 	}
-	got := map[string]func() string{"archive": read(archive), "lines": d.Out.String, "command": read(command), "oncall": func() string {
-		select {
-		case body := <-alert:
-			return plainEvent(t, body)
-		default:
-			return ""
-		}
-	}}
+	got := map[string]func() string{
+		"archive": read(archive), "lines": d.Out.String, "command": read(command),
+		"oncall": func() string {
+			select {
+			case body := <-alert:
+				return plainEvent(t, body)
+			default:
+				return ""
+			}
+		},
+	}
 	for line := range strings.Lines(out) {
 		var e struct {
 			Sink    string

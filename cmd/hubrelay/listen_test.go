@@ -12,8 +12,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// TestListenMissesNothing cuts the connection of a listener again and again while notifications come, and before: it yields each once
-// and in order.
+// TestListenMissesNothing cuts the connection of a listener again and again while notifications come, and before: it
+// yields each once and in order.
 func TestListenMissesNothing(t *testing.T) {
 	t.Parallel()
 	d := serve(t, initConfig{redis: fmt.Sprintf("data_dir: %q", folder(t)+"/data")})

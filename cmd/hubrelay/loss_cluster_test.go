@@ -44,8 +44,8 @@ func killOrHang(server *redistest.Server, blow int, moment time.Duration) string
 	return "redis hung"
 }
 
-// threeMasters are killed and hang, and partitions of the log move between them. A master that is away for a moment is waited
-// for, since a replica that takes over may lack what it has confirmed.
+// threeMasters are killed and hang, and partitions of the log move between them. A master that is away for a moment
+// is waited for, since a replica that takes over may lack what it has confirmed.
 func threeMasters(t *testing.T) victim {
 	t.Helper()
 	masters, replicas, url := redistest.StartCluster(t, "--appendfsync", "always")

@@ -65,7 +65,8 @@ func (f *lossFollower) complete(log map[string][]int) error {
 		if len(got) > 0 {
 			at, known := slices.BinarySearch(want, got[0])
 			if !known || at > from {
-				return fmt.Errorf("%s began when %d of %s was being published, and heard %d first", f.name, f.book.begun[hub], hub, got[0])
+				return fmt.Errorf("%s began when %d of %s was being published, and heard %d first", f.name,
+					f.book.begun[hub], hub, got[0])
 			}
 			from = at
 		}

@@ -77,7 +77,8 @@ func (l *losses) judgeHooks() {
 	})
 }
 
-// spareConnections is how many connections to Redis a pool may have opened for its busiest moment, and keeps for a minute.
+// spareConnections is how many connections to Redis a pool may have opened for its busiest moment, and keeps for a
+// minute.
 const spareConnections = 64
 
 // rest is what a node holds when nothing happens.
@@ -150,6 +151,7 @@ func (r rest) restored(now rest) error {
 	if now.goroutines <= r.goroutines && now.files <= r.files && now.redis <= r.redis+spareConnections {
 		return nil
 	}
-	return fmt.Errorf("it holds %d files and had %d, %d connections to Redis and had %d, and %d goroutines and had %d:\n%s\nand before:\n%s",
+	return fmt.Errorf("it holds %d files and had %d, %d connections to Redis and had %d, and %d goroutines and had "+
+		"%d:\n%s\nand before:\n%s",
 		now.files, r.files, now.redis, r.redis, now.goroutines, r.goroutines, now.profile, r.profile)
 }

@@ -17,8 +17,8 @@ const (
 	readOnFor = 5 * time.Second
 )
 
-// stopReaders keeps the followers of one kind who follow one hub, alone or among all, from reading until the relay closes one of
-// them with 1013.
+// stopReaders keeps the followers of one kind who follow one hub, alone or among all, from reading until the relay
+// closes one of them with 1013.
 func (l *losses) stopReaders() {
 	l.t.Helper()
 	flooded, kind := lossHubs[l.random.IntN(len(lossHubs))], followerKinds[l.random.IntN(len(followerKinds))].name

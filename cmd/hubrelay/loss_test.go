@@ -19,11 +19,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// How long is struck: `HUBRELAY_TEST_SEED=7 go test ./cmd/hubrelay -run NothingIsLost -loss 60s -loss-cluster 60s` strikes
-// otherwise and for longer, and a cluster too.
+// How long is struck: `HUBRELAY_TEST_SEED=7 go test ./cmd/hubrelay -run NothingIsLost -loss 60s -loss-cluster 60s`
+// strikes otherwise and for longer, and a cluster too.
 var (
 	loss          = flag.Duration("loss", 8*time.Second, "how long TestLongNothingIsLost kills nodes and Redis")
-	lossInCluster = flag.Duration("loss-cluster", 15*time.Second, "how long TestLongNothingIsLostInCluster kills nodes and masters")
+	lossInCluster = flag.Duration("loss-cluster", 15*time.Second,
+		"how long TestLongNothingIsLostInCluster kills nodes and masters")
 )
 
 // lossHubs are published to, the last of them through the inbox.
@@ -51,10 +52,10 @@ type losses struct {
 	stop      context.CancelFunc
 }
 
-// TestLongNothingIsLost publishes numbers into several hubs while followers of every kind come and go with their cursors, and
-// kills nodes and Redis below them. In the log every number that was accepted is there once and in its order, and each
-// follower gets what the log has from where it began: no gap, no repeat, no resync. Some stop reading until they are closed
-// with 1013. A node that nobody killed then has as many goroutines and connections as before.
+// TestLongNothingIsLost publishes numbers into several hubs while followers of every kind come and go with their
+// cursors, and kills nodes and Redis below them. In the log every number that was accepted is there once and in its
+// order, and each follower gets what the log has from where it began: no gap, no repeat, no resync. Some stop reading
+// until they are closed with 1013. A node that nobody killed then has as many goroutines and connections as before.
 func TestLongNothingIsLost(t *testing.T) {
 	t.Parallel()
 	nothingIsLost(t, oneRedis(t), *loss)
@@ -95,7 +96,8 @@ func nothingIsLost(t *testing.T, on victim, long time.Duration) {
 	if l.dealt >= l.blows() && tooSlow == 0 {
 		t.Error("every blow was struck, and nobody was closed with 1013")
 	}
-	testkit.Eventually(t, "the node that was not killed to be at rest", func() error { return before.restored(l.atRest()) })
+	testkit.Eventually(t, "the node that was not killed to be at rest",
+		func() error { return before.restored(l.atRest()) })
 }
 
 func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses {
@@ -199,7 +201,9 @@ func (l *losses) publish() {
 }
 
 // batch publishes the next numbers of a hub until they are accepted, one with each padding.
-func (l *losses) batch(hub string, paddings []string, through func(hub string, first int, list []string) (bool, error)) error {
+func (l *losses) batch(hub string, paddings []string, through func(hub string, first int, list []string) (bool,
+	error),
+) error {
 	first, last := int(l.begun[hub].Load())+1, int(l.begun[hub].Load())+len(paddings)
 	l.begun[hub].Store(int64(last))
 	var list []string
@@ -226,7 +230,8 @@ func numbered(hub string, n int, padding string) string {
 	if n%3 == 0 {
 		topic = "container.updated"
 	}
-	return fmt.Sprintf(`{"topic":%q,"object":{"id":"%s/%d"},"context":{"hub_id":%q,"account_id":"acme"},"padding":%q}`, topic, hub, n, hub, padding)
+	return fmt.Sprintf(`{"topic":%q,"object":{"id":"%s/%d"},"context":{"hub_id":%q,"account_id":"acme"},"padding":%q}`,
+		topic, hub, n, hub, padding)
 }
 
 // post reports false where the batch may or may not be in the log.
@@ -249,7 +254,10 @@ func (l *losses) post(hub string, first int, list []string) (bool, error) {
 // add is a producer that knows nothing but Redis.
 func (l *losses) add(hub string, first int, list []string) (bool, error) {
 	for i, text := range list {
-		args := &redis.XAddArgs{Stream: "hubrelay:inbox", Values: []string{"data", text, "key", fmt.Sprintf("%s-%d", hub, first+i)}}
+		args := &redis.XAddArgs{Stream: "hubrelay:inbox", Values: []string{
+			"data", text, "key",
+			fmt.Sprintf("%s-%d", hub, first+i),
+		}}
 		if err := l.redis.store.XAdd(context.Background(), args).Err(); err != nil {
 			return false, nil
 		}
@@ -262,7 +270,8 @@ func (l *losses) storm(long time.Duration) map[string]int {
 	l.t.Helper()
 	done := make(map[string]int)
 	for end := time.Now().Add(long); time.Now().Before(end); {
-		time.Sleep(time.Duration(200+l.random.IntN(600)) * time.Millisecond) // any moment will do, and they shall differ
+		time.Sleep(time.Duration(200+
+			l.random.IntN(600)) * time.Millisecond) // any moment will do, and they shall differ
 		done[l.strike()]++
 	}
 	return done

@@ -53,7 +53,8 @@ func run(ctx context.Context, args []string, std term.Streams) int {
 	}
 }
 
-// checkCommandPath rejects an unknown command whose help is requested. Cobra prints the help of its parent and reports success.
+// checkCommandPath rejects an unknown command whose help is requested. Cobra prints the help of its parent and
+// reports success.
 func checkCommandPath(root *cobra.Command, args []string) error {
 	switch {
 	case len(args) > 0 && args[0] == "help":

@@ -15,8 +15,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// storm is how many migrations are struck. `go test ./cmd/hubrelay -run MigrationStorm -storm 175` strikes each step five
-// times in each way.
+// storm is how many migrations are struck. `go test ./cmd/hubrelay -run MigrationStorm -storm 175` strikes each step
+// five times in each way.
 var storm = flag.Int("storm", 10, "how many migrations TestLongMigrationStorm strikes")
 
 // blow is something that befalls a migration in one of its steps.
@@ -26,7 +26,10 @@ func blows(n int, random *rand.Rand) []blow {
 	var list []blow
 	for len(list) < n {
 		var round []blow
-		for _, what := range []string{"a node is killed", "all nodes are killed", "the drivers are killed", "redis is killed", "a node is stopped"} {
+		for _, what := range []string{
+			"a node is killed", "all nodes are killed", "the drivers are killed",
+			"redis is killed", "a node is stopped",
+		} {
 			for _, step := range []string{"", "claim", "stop", "copy", "verify", "switch", "start"} {
 				round = append(round, blow{what, step})
 			}
@@ -37,8 +40,8 @@ func blows(n int, random *rand.Rand) []blow {
 	return list[:n]
 }
 
-// TestLongMigrationStorm strikes migrations in the middle: each ends completed, or with an error and the instance where it
-// was, never in two places, and with all that was in its volumes.
+// TestLongMigrationStorm strikes migrations in the middle: each ends completed, or with an error and the instance
+// where it was, never in two places, and with all that was in its volumes.
 func TestLongMigrationStorm(t *testing.T) {
 	t.Parallel()
 	const seed = 1
@@ -56,7 +59,8 @@ func TestLongMigrationStorm(t *testing.T) {
 		j := m.over(id)
 		mend()
 		ends[j.State.Current]++
-		t.Logf("%d: %s after %q: %s, %s, %.1f s", i, b.what, b.step, j.State.Current, j.State.Error, time.Since(began).Seconds())
+		t.Logf("%d: %s after %q: %s, %s, %.1f s", i, b.what, b.step, j.State.Current, j.State.Error,
+			time.Since(began).Seconds())
 		want := to
 		if j.State.Current != relay.JobCompleted {
 			want = from
@@ -77,7 +81,8 @@ func TestLongMigrationStorm(t *testing.T) {
 	}
 }
 
-// await waits until the log tells that a step of the job is done, or, without one, that the job runs; or that it is over.
+// await waits until the log tells that a step of the job is done, or, without one, that the job runs; or that it is
+// over.
 func (m *migrations) await(id, step string) {
 	m.t.Helper()
 	after := "0-0"

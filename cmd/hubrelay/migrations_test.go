@@ -41,7 +41,8 @@ func newMigrations(t *testing.T, nodes int) *migrations {
 	m := newSite(t)
 	m.redis = redistest.Start(t, "--appendfsync", "always")
 	m.store = redisAt(t, m.redis.Socket)
-	file := write(t, m.dir, "hubrelay.yaml", mayMigrate(initConfig{redis: fmt.Sprintf("url: %q", m.redis.URL()), keys: m.section()}.renderYAML()))
+	file := write(t, m.dir, "hubrelay.yaml",
+		mayMigrate(initConfig{redis: fmt.Sprintf("url: %q", m.redis.URL()), keys: m.section()}.renderYAML()))
 	for range nodes {
 		m.nodes = append(m.nodes, serveFile(t, file))
 	}
@@ -71,12 +72,14 @@ containers:
 
 // section is that of a configuration which works the clusters.
 func (m *migrations) section() string {
-	return fmt.Sprintf("migration: {driver: {command: [\"builtin:directory\"]}, inventory_file: %q}\n", filepath.Join(m.dir, "inventory.yaml"))
+	return fmt.Sprintf("migration: {driver: {command: [\"builtin:directory\"]}, inventory_file: %q}\n",
+		filepath.Join(m.dir, "inventory.yaml"))
 }
 
 // mayMigrate lets the platform's key ask for migrations.
 func mayMigrate(configuration string) string {
-	return strings.Replace(configuration, "capabilities: [notifications-publish]", "capabilities: [notifications-publish, containers-instances-migrate]", 1)
+	return strings.Replace(configuration, "capabilities: [notifications-publish]",
+		"capabilities: [notifications-publish, containers-instances-migrate]", 1)
 }
 
 // instance makes web-1 at the server a. Its command holds a lock, and says so where another holds it.
@@ -175,7 +178,8 @@ func (m *migrations) migrate(node int, to string) string {
 	m.t.Helper()
 	r := m.nodes[node].Do(m.t, m.request(to))
 	var answer struct{ Data relay.TaskDescriptor }
-	if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted || answer.Data.Action != "migrate" {
+	if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted ||
+		answer.Data.Action != "migrate" {
 		m.t.Fatalf("migrate to %s was answered %d %s", to, r.Status, r.Body)
 	}
 	return answer.Data.JobID
@@ -303,18 +307,24 @@ func TestMigrate(t *testing.T) {
 	if fmt.Sprint(told) != fmt.Sprint(want) {
 		t.Errorf("the socket told %q, want %q", told, want)
 	}
-	if out, errOut, code := call(t, env, "", "jobs", "show", id); code != 0 || !strings.Contains(out, "completed") || !strings.Contains(out, "Verify checksums") {
+	if out, errOut, code := call(t, env, "", "jobs", "show", id); code != 0 || !strings.Contains(out, "completed") ||
+		!strings.Contains(out, "Verify checksums") {
 		t.Errorf("jobs show ended with %d:\n%s%s", code, out, errOut)
 	}
 	if out, _, code := call(t, env, "", "jobs", "list", "web", "web-1"); code != 0 || out != id+"\n" {
 		t.Errorf("jobs list ended with %d: %s", code, out)
 	}
-	for to, want := range map[string]string{"b": "409.invalid-state", "c": "422.not-compatible", "nowhere": "422.invalid-argument"} {
-		if _, errOut, code := call(t, env, "", "migrate", "web", "web-1", "--to", to); code != 1 || !strings.Contains(errOut, want) {
+	for to, want := range map[string]string{
+		"b": "409.invalid-state", "c": "422.not-compatible",
+		"nowhere": "422.invalid-argument",
+	} {
+		if _, errOut, code := call(t, env, "", "migrate", "web", "web-1", "--to", to); code != 1 ||
+			!strings.Contains(errOut, want) {
 			t.Errorf("migrate to %s ended with %d: %s", to, code, errOut)
 		}
 	}
-	if _, errOut, code := call(t, env[:2], "", "jobs", "list", "web", "web-1"); code != 1 || !strings.Contains(errOut, "HUBRELAY_HUB or --hub gives it") {
+	if _, errOut, code := call(t, env[:2], "", "jobs", "list", "web", "web-1"); code != 1 ||
+		!strings.Contains(errOut, "HUBRELAY_HUB or --hub gives it") {
 		t.Errorf("jobs list without a hub ended with %d: %s", code, errOut)
 	}
 	// What the job says when it fails is what a person reads.

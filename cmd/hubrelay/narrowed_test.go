@@ -13,13 +13,14 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// TestReloadNarrowsAKey takes hubs from a key while its streams are open: who may see less now is sent away, comes back by
-// itself without a gap, and sees no more than the key does; nobody comes back whose key has expired.
+// TestReloadNarrowsAKey takes hubs from a key while its streams are open: who may see less now is sent away, comes
+// back by itself without a gap, and sees no more than the key does; nobody comes back whose key has expired.
 func TestReloadNarrowsAKey(t *testing.T) {
 	t.Parallel()
 	const wide = "wide-key-0123456789abcdef"
 	key := func(hubs string, more ...string) string {
-		return `    - {name: wide, key: ` + wide + `, account_id: "*", hubs: [` + hubs + `]` + strings.Join(more, "") + `}`
+		return `    - {name: wide, key: ` + wide + `, account_id: "*", hubs: [` + hubs + `]` + strings.Join(more, "") +
+			`}`
 	}
 	text := initConfig{redis: `url: "memory:"`, keys: key(`"*"`), env: []string{"HUBRELAY_WEBSOCKET__PING_INTERVAL=1h"}}
 	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
@@ -31,7 +32,8 @@ func TestReloadNarrowsAKey(t *testing.T) {
 	publish := func(first, last int) {
 		for i := first; i <= last; i++ {
 			for _, hub := range []string{"hub-2", "hub-1"} {
-				d.Publish(t, hub, "application/json", fmt.Sprintf(`{"topic":"job.created","object":{"id":"%s %d"}}`, hub, i), nil)
+				d.Publish(t, hub, "application/json", fmt.Sprintf(`{"topic":"job.created","object":{"id":"%s %d"}}`,
+					hub, i), nil)
 			}
 		}
 	}
@@ -43,7 +45,8 @@ func TestReloadNarrowsAKey(t *testing.T) {
 	if closed := account.closed(t, 1008); closed.Text != "the key has changed; connect again" {
 		t.Errorf("closed for the reason %q", closed.Text)
 	}
-	testkit.Eventually(t, "the event stream to end", events.Contains(`data: {"code":1008,"reason":"the key has changed; connect again"}`))
+	testkit.Eventually(t, "the event stream to end",
+		events.Contains(`data: {"code":1008,"reason":"the key has changed; connect again"}`))
 	publish(4, 6)
 	testkit.Eventually(t, "what the key opens still", listener.saw("hub-1 6"))
 	stays.wait(t, 6)
@@ -57,7 +60,8 @@ func TestReloadNarrowsAKey(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, "the last", listener.saw("hub-1 7"))
-	if got, want := listener.all(), "hub-2 1, hub-1 1, hub-2 2, hub-1 2, hub-2 3, hub-1 3, hub-1 4, hub-1 5, hub-1 6, hub-1 7"; got != want {
+	if got, want := listener.all(), "hub-2 1, hub-1 1, hub-2 2, hub-1 2, hub-2 3, hub-1 3, hub-1 4, hub-1 5, hub-1 "+
+		"6, hub-1 7"; got != want {
 		t.Errorf("the client saw %s, want %s", got, want)
 	}
 
@@ -89,7 +93,10 @@ func (d *daemon) listen(t *testing.T, key string) *listener {
 	c := client.Client{URL: "http://" + d.Public, Key: key}
 	go func() {
 		var ended error
-		for n, err := range c.Listen(ctx, client.ListenOptions{MinBackoff: time.Millisecond, OnStart: func(at string) { began <- at }}) {
+		for n, err := range c.Listen(ctx, client.ListenOptions{
+			MinBackoff: time.Millisecond,
+			OnStart:    func(at string) { began <- at },
+		}) {
 			if ended = err; err == nil {
 				l.seen.mu.Lock()
 				l.seen.frames = append(l.seen.frames, string(n.Data))

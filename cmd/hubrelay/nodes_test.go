@@ -15,8 +15,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestLongTwoNodes runs two daemons on one Redis: everything arrives once, and when one of them is killed nothing is lost
-// and nothing comes twice but what it had in hand.
+// TestLongTwoNodes runs two daemons on one Redis: everything arrives once, and when one of them is killed nothing is
+// lost and nothing comes twice but what it had in hand.
 func TestLongTwoNodes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -47,7 +47,8 @@ func TestLongTwoNodes(t *testing.T) {
 	}
 	for i, s := range sockets {
 		if got := objectIDs(s.wait(t, len(ids))); !slices.Equal(got, ids) {
-			t.Errorf("the socket of node %d got %d notifications that are not the %d published, in order", i, len(got), len(ids))
+			t.Errorf("the socket of node %d got %d notifications that are not the %d published, in order", i, len(got),
+				len(ids))
 		}
 	}
 
@@ -72,12 +73,13 @@ func TestLongTwoNodes(t *testing.T) {
 		t.Error("nothing came twice, so the node that was killed had nothing in hand")
 	}
 	if got := objectIDs(sockets[1].wait(t, len(ids))); !slices.Equal(got, ids) {
-		t.Errorf("the socket of the other node got %d notifications that are not the %d published, in order", len(got), len(ids))
+		t.Errorf("the socket of the other node got %d notifications that are not the %d published, in order", len(got),
+			len(ids))
 	}
 }
 
-// TestLongSlowReceiver takes longer for each request than a node may be silent before another takes over what it holds: the
-// nodes must keep showing that they live.
+// TestLongSlowReceiver takes longer for each request than a node may be silent before another takes over what it
+// holds: the nodes must keep showing that they live.
 func TestLongSlowReceiver(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -85,7 +87,8 @@ func TestLongSlowReceiver(t *testing.T) {
 		<-time.After(18 * time.Second)
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", ", timeout: 30s")}
+	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+		", timeout: 30s")}
 	nodes := []*daemon{serve(t, text), serve(t, text)}
 	ids := append(nodes[0].Publish(t, "hub-1", "application/x-ndjson", lines(10), nil),
 		nodes[1].Publish(t, "hub-1", "application/x-ndjson", lines(10), nil)...)
@@ -184,7 +187,8 @@ func TestOnlyPartitionsThatWereStored(t *testing.T) {
 		ids = append(ids, one.Publish(t, fmt.Sprintf("hub-%d", i), "application/json", plain, nil)...)
 	}
 	testkit.Eventually(t, "everything of all partitions", ws.has(ids))
-	file := write(t, folder(t), "hubrelay.yaml", initConfig{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL())}.renderYAML())
+	file := write(t, folder(t), "hubrelay.yaml",
+		initConfig{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL())}.renderYAML())
 	_, errOut, code := call(t, nil, "", "serve", "-c", file)
 	if err := errors.Join(hasAll(errOut, "partitions", "4", "2")...); code != 1 || err != nil {
 		t.Errorf("it ended with %d, %v:\n%s", code, err, errOut)

@@ -37,7 +37,8 @@ func TestSinksHearOfEachOther(t *testing.T) {
 	told := func(parts ...string) func() error {
 		return func() error {
 			for _, h := range hooks.of("/watch") {
-				if h.bad == nil && slices.IndexFunc(hasAll(h.body, parts...), func(err error) bool { return err != nil }) < 0 {
+				if h.bad == nil && slices.IndexFunc(hasAll(h.body, parts...),
+					func(err error) bool { return err != nil }) < 0 {
 					return nil
 				}
 			}
@@ -46,12 +47,15 @@ func TestSinksHearOfEachOther(t *testing.T) {
 	}
 	ids := d.Publish(t, "hub-1", "application/json", plain, nil)
 	testkit.Eventually(t, "word of the sink that is gone",
-		told(`{"topic":"hubrelay.sink.disabled","object":{"id":"gone","state":"disabled","error":"`, "410", `"context":{"hub_id":"",`))
-	testkit.Eventually(t, "word of a dead letter", told(`{"topic":"hubrelay.deadletter.created","object":{"id":"`+ids[0], `"state":"permanent"`,
+		told(`{"topic":"hubrelay.sink.disabled","object":{"id":"gone","state":"disabled","error":"`, "410",
+			`"context":{"hub_id":"",`))
+	testkit.Eventually(t, "word of a dead letter", told(`{"topic":"hubrelay.deadletter.created","object":{"id":"`+
+		ids[0], `"state":"permanent"`,
 		`"sink":"rejects"`, `"attempts":1,"count":1}`, `"context":{"hub_id":"hub-1"`))
 	back.Store(true)
 	o.does("sinks resume gone", "gone is active")
-	testkit.Eventually(t, "word of its recovery", told(`{"topic":"hubrelay.sink.recovered","object":{"id":"gone","state":"active","error":""}`))
+	testkit.Eventually(t, "word of its recovery",
+		told(`{"topic":"hubrelay.sink.recovered","object":{"id":"gone","state":"active","error":""}`))
 	testkit.Eventually(t, "the backlog", hooks.took("/gone", ids))
 
 	// Nobody else hears of it, and nobody of itself.

@@ -43,7 +43,8 @@ func TestLongOrderOverNodes(t *testing.T) {
 	}
 	leader := -1
 	testkit.Eventually(t, "a node to lead", func() error {
-		leader = slices.IndexFunc(nodes, func(d *daemon) bool { return d.Err.Contains("works the queue of the sink")() == nil })
+		leader = slices.IndexFunc(nodes,
+			func(d *daemon) bool { return d.Err.Contains("works the queue of the sink")() == nil })
 		if leader < 0 {
 			return errors.New("none does")
 		}
@@ -66,7 +67,8 @@ func TestLongOrderOverNodes(t *testing.T) {
 	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
 
 	before := len(hooks.of("/"))
-	if out, errOut, code := call(t, nil, "", "sinks", "replay", "hook", "--after", "0-0", "--admin", other.Admin); code != 0 {
+	if out, errOut, code := call(t, nil, "", "sinks", "replay", "hook", "--after", "0-0", "--admin",
+		other.Admin); code != 0 {
 		t.Fatalf("the replay ended with %d:\n%s%s", code, out, errOut)
 	}
 	testkit.Eventually(t, "everything once more", func() error {

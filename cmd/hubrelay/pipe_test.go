@@ -52,7 +52,8 @@ func TestFromEveryDoorToBothEnds(t *testing.T) {
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+		"")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	other := d.connect(t, opsKey, "hub-2", "")
 	errorsOnly := d.connect(t, opsKey, "hub-1", "&topics=*.error,!stack.*")
@@ -82,7 +83,8 @@ func TestFromEveryDoorToBothEnds(t *testing.T) {
 		t.Errorf("HTTP made it\n%s\nthe inbox\n%s\nwant\n%s", frames[0], frames[all-3], everyKindOut)
 	}
 	for i, f := range frames {
-		if !strings.Contains(f, `"flags":null`) || len(logIDs[i]) != 24 || i > 0 && logIDs[i] <= logIDs[i-1] && i < len(ids) {
+		if !strings.Contains(f, `"flags":null`) || len(logIDs[i]) != 24 || i > 0 && logIDs[i] <= logIDs[i-1] &&
+			i < len(ids) {
 			t.Errorf("%s: %s", logIDs[i], f)
 		}
 	}
@@ -99,7 +101,8 @@ func TestFromEveryDoorToBothEnds(t *testing.T) {
 			t.Errorf("the webhook got\n%s\nwant\n%s", bodies[id], logData[i])
 		}
 	}
-	d.Publish(t, "hub-2", "application/json", `{"topic":"job.created","object":{"id":"the only one"},"context":{}}`, nil)
+	d.Publish(t, "hub-2", "application/json", `{"topic":"job.created","object":{"id":"the only one"},"context":{}}`,
+		nil)
 	if got := objectIDs(other.wait(t, 1)); got[0] != "the only one" {
 		t.Errorf("the socket of another hub got %v", got)
 	}
@@ -113,7 +116,8 @@ func publishToInbox(t *testing.T, socketPath string, store *redis.Client) {
 	t.Helper()
 	add := func(field, value string) {
 		t.Helper()
-		out, err := exec.Command("redis-cli", "-s", socketPath, "XADD", "hubrelay:inbox", "*", field, value).CombinedOutput()
+		out, err := exec.Command("redis-cli", "-s", socketPath, "XADD", "hubrelay:inbox", "*", field,
+			value).CombinedOutput()
 		if err != nil {
 			t.Fatalf("redis-cli: %v\n%s", err, out)
 		}
@@ -185,7 +189,8 @@ func TestSlowSocketIsClosed(t *testing.T) {
 		switch {
 		case errors.As(ended, &closed) && closed.Code == 1013 && strings.Contains(closed.Text, "slow"):
 		case !errors.As(ended, &closed) && tries < 5:
-			t.Logf("the close frame was not read in time: %v", ended) // the relay cuts off who does not read that either
+			t.Logf("the close frame was not read in time: %v",
+				ended) // the relay cuts off who does not read that either
 			continue
 		default:
 			t.Errorf("it was closed with %v", ended)

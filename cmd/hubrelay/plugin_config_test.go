@@ -37,28 +37,38 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 			want: []string{`sinks.shown.config.data: must be a boolean, not a string`},
 		},
 		"left out": {
-			sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: much}}\n", flags: []string{"--no-plugins"},
+			sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: much}}\n", flags: []string{
+				"--no-plugins",
+			},
 			want: []string{"is good: 2 keys, 1 sink"},
 		},
 		"driver": {
 			rest: "migration: {driver: {command: [\"builtin:directory\"], config: {stedy: 1s}}}\n", code: 1,
 			want: []string{`migration.driver.config.stedy: is an unknown key; this plugin takes no configuration`},
 		},
-		"good": {sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: true}}\n", want: []string{"is good: 2 keys, 1 sink"}},
+		"good": {
+			sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: true}}\n",
+			want:  []string{"is good: 2 keys, 1 sink"},
+		},
 		"hangs": {
 			sinks: "  stuck: {type: plugin, command: [./hangs], startup_timeout: 300ms}\n",
-			want:  []string{"warning: ", "sinks.stuck.command: cannot be asked whether it takes its config: the plugin did not write its handshake within 300ms (startup_timeout)", "is good"},
+			want: []string{"warning: ", "sinks.stuck.command: cannot be asked whether it takes its config: the " +
+				"plugin did not write its handshake within 300ms (startup_timeout)", "is good"},
 		},
 		"ends": {
 			sinks: "  ended: {type: plugin, command: [./ends]}\n",
-			want:  []string{"sinks.ended.command: cannot be asked whether it takes its config: the plugin exited with status 3 before it was ready: no database"},
+			want: []string{"sinks.ended.command: cannot be asked whether it takes its config: the plugin exited " +
+				"with status 3 before it was ready: no database"},
 		},
 		"draws": {
 			sinks: "  drawn: {type: plugin, command: [./draws]}\n",
-			want:  []string{"sinks.drawn.command: cannot be asked whether it takes its config: the plugin exited with status 3 before it was ready: \uFFFD[2Jall is good"},
+			want: []string{"sinks.drawn.command: cannot be asked whether it takes its config: the plugin exited " +
+				"with status 3 before it was ready: \uFFFD[2Jall is good"},
 		},
 		"missing": {
-			sinks: "  later: {type: plugin, command: [./later]}\n", want: []string{"sinks.later.command: cannot be started now", "later does not exist"},
+			sinks: "  later: {type: plugin, command: [./later]}\n", want: []string{
+				"sinks.later.command: cannot be started now", "later does not exist",
+			},
 		},
 		"another pin": {
 			sinks: "  pinned: {type: plugin, command: [./ends], sha256: " + strings.Repeat("ab", 32) + "}\n",
@@ -88,13 +98,17 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 	}
 }
 
-// A change that a plugin refuses is refused as a whole, and the sink that runs goes on. At a start, which nothing stops, the
-// sink is failed from its first word on.
+// A change that a plugin refuses is refused as a whole, and the sink that runs goes on. At a start, which nothing
+// stops, the sink is failed from its first word on.
 func TestReloadAsksPlugins(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	with := func(config string) initConfig {
-		return initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"], config: ` + config + "}\n"}
+		return initConfig{
+			redis: fmt.Sprintf("url: %q", server.URL()),
+			sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"], config: ` +
+				config + "}\n",
+		}
 	}
 	file := write(t, folder(t), "hubrelay.yaml", with("{dta: true}").renderYAML())
 	d := serveFile(t, file)
@@ -131,7 +145,8 @@ func TestReloadAsksPlugins(t *testing.T) {
 	show()
 	taken := 1
 	runs := strings.Count(d.Err.String(), "the plugin runs")
-	for tries := 1; !d.refuses(t, file, with("{data: much}"), taken, "sinks.shown.config.data: must be a boolean, not a string"); tries++ {
+	for tries := 1; !d.refuses(t, file, with("{data: much}"), taken,
+		"sinks.shown.config.data: must be a boolean, not a string"); tries++ {
 		if tries == 5 {
 			t.Fatalf("a mistake was taken over %d times:\n%s", tries, d.Err.Tail(6000))
 		}
@@ -151,18 +166,21 @@ func TestReloadAsksPlugins(t *testing.T) {
 		t.Errorf("the plugin was started again")
 	}
 	// One that says nothing holds up a reload for a while, and stops none.
-	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "hangs"), []byte("#!/bin/sh\nsleep 60\n"), 0o700); err != nil {
+	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "hangs"), []byte("#!/bin/sh\nsleep 60\n"),
+		0o700); err != nil {
 		t.Fatal(err)
 	}
 	more := with("{data: false}")
 	more.sinks += "  stuck: {type: plugin, command: [./hangs]}\n"
 	d.reconfigure(t, file, more, taken+1)
-	testkit.Eventually(t, "the warning", d.Err.Contains("sinks.stuck.command: cannot be asked whether it takes its config: the plugin gave no answer within "))
+	testkit.Eventually(t, "the warning", d.Err.Contains("sinks.stuck.command: cannot be asked whether it takes its "+
+		"config: the plugin gave no answer within "))
 	show()
 }
 
-// refuses puts a configuration in place of which a plugin says a mistake, and tells whether that was refused. A daemon that
-// has taken over so many before takes this one over too where a busy machine lets the plugin answer too late.
+// refuses puts a configuration in place of which a plugin says a mistake, and tells whether that was refused. A
+// daemon that has taken over so many before takes this one over too where a busy machine lets the plugin answer too
+// late.
 func (d *daemon) refuses(t *testing.T, file string, s initConfig, taken int, mistake string) bool {
 	t.Helper()
 	if err := os.Rename(write(t, filepath.Dir(file), "fresh.yaml", s.renderYAML()), file); err != nil {
@@ -178,7 +196,8 @@ func (d *daemon) refuses(t *testing.T, file string, s initConfig, taken int, mis
 		return nil
 	})
 	if !refused {
-		testkit.Eventually(t, "why a mistake was taken over", d.Err.Contains("sinks.shown.command: cannot be asked whether it takes its config: "))
+		testkit.Eventually(t, "why a mistake was taken over",
+			d.Err.Contains("sinks.shown.command: cannot be asked whether it takes its config: "))
 	}
 	return refused
 }

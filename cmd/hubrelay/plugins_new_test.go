@@ -57,11 +57,16 @@ func TestPluginsNewInGo(t *testing.T) {
 	inFolder(t, filepath.Join(dir, "first-go"), "go", "vet", "./...")
 	checkPlugin(t, dir, "--kind", "sink", "first-go/first-go")
 
-	d := serveIn(t, dir, "first-go/hubrelay.yaml", "HUBRELAY_SERVER__LISTEN=127.0.0.1:0", "HUBRELAY_HEALTH__LISTEN=127.0.0.1:0")
-	d.Do(t, testkit.Request{Method: "POST", Key: "a-key-for-trying-it", Hub: "hub-1", ContentType: "application/json", Body: `{"topic":"container.created","object":{"id":"web-1"},"context":{}}`})
+	d := serveIn(t, dir, "first-go/hubrelay.yaml", "HUBRELAY_SERVER__LISTEN=127.0.0.1:0",
+		"HUBRELAY_HEALTH__LISTEN=127.0.0.1:0")
+	d.Do(t, testkit.Request{
+		Method: "POST", Key: "a-key-for-trying-it", Hub: "hub-1", ContentType: "application/json",
+		Body: `{"topic":"container.created","object":{"id":"web-1"},"context":{}}`,
+	})
 	testkit.Eventually(t, "the plugin's line in the log", func() error {
 		for line := range strings.Lines(d.Err.String()) {
-			if strings.Contains(line, "hello") && strings.Contains(line, "first-go") && strings.Contains(line, "web-1") {
+			if strings.Contains(line, "hello") && strings.Contains(line, "first-go") &&
+				strings.Contains(line, "web-1") {
 				return nil
 			}
 		}
@@ -83,7 +88,8 @@ func TestPluginsNewInPython(t *testing.T) {
 	if out, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "first-python/hubrelay.yaml"); code != 0 {
 		t.Errorf("%d: %s%s", code, out, errOut)
 	}
-	if _, errOut, code = callIn(t, dir, nil, "", "plugins", "new", "first-python", "--lang", "python"); code != 1 || !strings.Contains(errOut, "first-python is there already and not empty") {
+	if _, errOut, code = callIn(t, dir, nil, "", "plugins", "new", "first-python", "--lang", "python"); code != 1 ||
+		!strings.Contains(errOut, "first-python is there already and not empty") {
 		t.Errorf("a second time: %d: %s", code, errOut)
 	}
 }
@@ -97,7 +103,8 @@ func TestPluginsNewRefuses(t *testing.T) {
 		"name a folder with its source (--re":         {"watch", "--lang", "go"},
 		"received 0: write hubrelay plugins new NAME": {"--lang", "go"},
 	} {
-		if _, errOut, code := call(t, nil, "", append([]string{"plugins", "new"}, args...)...); code != 2 || !strings.Contains(errOut, want) {
+		if _, errOut, code := call(t, nil, "", append([]string{"plugins", "new"}, args...)...); code != 2 ||
+			!strings.Contains(errOut, want) {
 			t.Errorf("%v: %d: %s", args, code, errOut)
 		}
 	}

@@ -26,11 +26,13 @@ func TestPluginSinks(t *testing.T) {
 `,
 	}.renderYAML())
 	d := serveFile(t, file)
-	ids := d.Publish(t, "hub-1", "application/x-ndjson", `{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`, nil)
+	ids := d.Publish(t, "hub-1", "application/x-ndjson",
+		`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`, nil)
 
 	testkit.Eventually(t, "the notification in the log", func() error {
 		for line := range strings.Lines(d.Err.String()) {
-			if strings.Contains(line, `"msg":"notification"`) && strings.Contains(line, `"sink":"shown"`) && strings.Contains(line, ids[0]) && strings.Contains(line, "web-1") {
+			if strings.Contains(line, `"msg":"notification"`) && strings.Contains(line, `"sink":"shown"`) &&
+				strings.Contains(line, ids[0]) && strings.Contains(line, "web-1") {
 				return nil
 			}
 		}
@@ -50,7 +52,10 @@ func TestPluginSinks(t *testing.T) {
 	testkit.Eventually(t, "the failed sink to be shown", listed("failed", "does not exist: build it"))
 	testkit.Eventually(t, "its figures", func() error {
 		text := d.Metrics(t)
-		for _, part := range []string{`hubrelay_sink_failed{sink="later"} 1`, `hubrelay_sink_failed{sink="shown"} 0`, `hubrelay_sink_events_total{event="started",sink="shown"} 1`, `hubrelay_sink_events_total{event="not_started",sink="later"}`} {
+		for _, part := range []string{
+			`hubrelay_sink_failed{sink="later"} 1`, `hubrelay_sink_failed{sink="shown"} 0`,
+			`hubrelay_sink_events_total{event="started",sink="shown"} 1`, `hubrelay_sink_events_total{event="not_started",sink="later"}`,
+		} {
 			if !strings.Contains(text, part) {
 				return fmt.Errorf("%s is not there", part)
 			}
@@ -115,7 +120,9 @@ func TestPluginCrashLoop(t *testing.T) {
 		sinks: `  loop: {type: plugin, command: ["/bin/sh", "-c", "echo no database >&2; exit 3"], max_crashes: 2}
   shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"]}`,
 	})
-	ids := d.Publish(t, "hub-1", "application/x-ndjson", strings.Repeat(`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`+"\n", 5), nil)
+	ids := d.Publish(t, "hub-1", "application/x-ndjson",
+		strings.Repeat(`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`+"\n",
+			5), nil)
 	testkit.Eventually(t, "the sink to be disabled", func() error {
 		out, errOut, code := call(t, nil, "", "sinks", "list", "--json", "--admin", d.Admin)
 		for line := range strings.Lines(out) {
@@ -152,7 +159,10 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for _, how := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: `  shown: {type: plugin, command: ["builtin:print"]}`})
+		d := serve(t, initConfig{
+			redis: fmt.Sprintf("url: %q", server.URL()),
+			sinks: `  shown: {type: plugin, command: ["builtin:print"]}`,
+		})
 		var pid int
 		testkit.Eventually(t, "the plugin to run", func() (err error) {
 			pid, err = d.plugin(1)
@@ -173,23 +183,30 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 func TestPluginsCheck(t *testing.T) {
 	t.Parallel()
 	for _, plugin := range []string{"builtin:print", "builtin:directory"} {
-		out, errOut, code := call(t, nil, "", "plugins", "check", "--timeout", "30s", "--env", "GORACE=atexit_sleep_ms=0", plugin)
-		if code != 0 || strings.Contains(out, "failed") || strings.Contains(out, "advice") || strings.Count(out, "ok ") != 10 {
+		out, errOut, code := call(t, nil, "", "plugins", "check", "--timeout", "30s", "--env",
+			"GORACE=atexit_sleep_ms=0", plugin)
+		if code != 0 || strings.Contains(out, "failed") || strings.Contains(out, "advice") ||
+			strings.Count(out, "ok ") != 10 {
 			t.Errorf("%s: %d:\n%s%s", plugin, code, out, errOut)
 		}
 	}
 	out, errOut, code := call(t, nil, "", "plugins", "check", "--json", "sleep", "60", "--timeout")
-	if code != 1 || !strings.Contains(out, `"result":"failed"`) || !strings.Contains(errOut, "the plugin did not pass") {
+	if code != 1 || !strings.Contains(out, `"result":"failed"`) ||
+		!strings.Contains(errOut, "the plugin did not pass") {
 		t.Errorf("%d:\n%s%s", code, out, errOut)
 	}
-	if _, errOut, code = call(t, nil, "", "plugins", "check", "--config", "7", "x"); code != 2 || !strings.Contains(errOut, "--config is not a JSON object") {
+	if _, errOut, code = call(t, nil, "", "plugins", "check", "--config", "7", "x"); code != 2 ||
+		!strings.Contains(errOut, "--config is not a JSON object") {
 		t.Errorf("%d: %s", code, errOut)
 	}
-	if _, errOut, code = call(t, nil, "", "plugins", "check", "--kind", "source", "x"); code != 2 || !strings.Contains(errOut, "choose sink or driver") {
+	if _, errOut, code = call(t, nil, "", "plugins", "check", "--kind", "source", "x"); code != 2 ||
+		!strings.Contains(errOut, "choose sink or driver") {
 		t.Errorf("%d: %s", code, errOut)
 	}
-	out, errOut, code = call(t, nil, "", "plugins", "check", "--timeout", "30s", "--kind", "driver", "--env", "GORACE=atexit_sleep_ms=0", "builtin:print")
-	if code != 1 || !strings.Contains(out, "of the kind sink, and was started as a driver") || !strings.Contains(errOut, "as a driver; --verbose") {
+	out, errOut, code = call(t, nil, "", "plugins", "check", "--timeout", "30s", "--kind", "driver", "--env",
+		"GORACE=atexit_sleep_ms=0", "builtin:print")
+	if code != 1 || !strings.Contains(out, "of the kind sink, and was started as a driver") ||
+		!strings.Contains(errOut, "as a driver; --verbose") {
 		t.Errorf("%d:\n%s%s", code, out, errOut)
 	}
 	if strings.Contains(out, "crashed too often") {

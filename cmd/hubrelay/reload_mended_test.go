@@ -35,7 +35,8 @@ func (d *daemon) refused(t *testing.T, n int, problem string) {
 	})
 }
 
-// TestReloadOfWhatIsMendedElsewhere refuses a configuration for what stands in other files, which are mended: not a byte of it changes.
+// TestReloadOfWhatIsMendedElsewhere refuses a configuration for what stands in other files, which are mended: not a
+// byte of it changes.
 func TestReloadOfWhatIsMendedElsewhere(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, nil)
@@ -83,14 +84,15 @@ func TestReloadOfAFileThatIsGone(t *testing.T) {
 	}
 }
 
-// TestTemplateFileThatBecomesBad changes a template in its file: what would fail for any topic is told with its place, and the
-// last good one goes on.
+// TestTemplateFileThatBecomesBad changes a template in its file: what would fail for any topic is told with its
+// place, and the last good one goes on.
 func TestTemplateFileThatBecomesBad(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, func(w http.ResponseWriter, _ hook) { w.WriteHeader(http.StatusNoContent) })
 	dir := folder(t)
 	body := write(t, dir, "body.tmpl", `{"v": 1, "topic": {{ toJson .Topic }}}`)
-	s := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", `, topics: ["container.*"], format: template, template_file: body.tmpl`)}
+	s := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one",
+		`, topics: ["container.*"], format: template, template_file: body.tmpl`)}
 	d := serveFile(t, write(t, dir, "hubrelay.yaml", s.renderYAML()))
 	publish := func() { d.Publish(t, "hub-1", "application/x-ndjson", lines(1), nil) }
 	replace := func(text string) { // in one step: a file of which a part is written is a mistake of its own
@@ -141,7 +143,8 @@ func TestTemplateFileThatBecomesBad(t *testing.T) {
 	}
 }
 
-// TestReloadRefusedBesideAnOlder refuses a file while the one before it is still being taken over, which hides nothing in the end.
+// TestReloadRefusedBesideAnOlder refuses a file while the one before it is still being taken over, which hides
+// nothing in the end.
 func TestReloadRefusedBesideAnOlder(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})

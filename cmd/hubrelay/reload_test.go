@@ -47,8 +47,8 @@ func (d *daemon) forgot(t *testing.T, key string) {
 	})
 }
 
-// TestReload changes, adds and removes sinks of a daemon that runs: those that stay notice nothing, and what is under way
-// arrives once.
+// TestReload changes, adds and removes sinks of a daemon that runs: those that stay notice nothing, and what is under
+// way arrives once.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -60,7 +60,8 @@ func TestReload(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	before := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}
-	before.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/old", "") + webhookSink("goes", hooks.url+"/goes", "")
+	before.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/old", "") +
+		webhookSink("goes", hooks.url+"/goes", "")
 	file := write(t, folder(t), "hubrelay.yaml", before.renderYAML())
 	d := serveFile(t, file)
 	first := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
@@ -74,7 +75,8 @@ func TestReload(t *testing.T) {
 	})
 
 	after := before
-	after.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/new", `, topics: ["*"]`) + webhookSink("comes", hooks.url+"/comes", "")
+	after.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/new",
+		`, topics: ["*"]`) + webhookSink("comes", hooks.url+"/comes", "")
 	d.reconfigure(t, file, after, 1)
 	second := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	testkit.Eventually(t, "the new address", hooks.took("/new", second))
@@ -95,7 +97,8 @@ func TestReload(t *testing.T) {
 			t.Errorf("no %s in\n%s", part, list)
 		}
 	}
-	if page := d.Metrics(t); strings.Contains(page, `sink="goes"`) || !strings.Contains(page, `hubrelay_sink_in_flight{sink="comes"} 0`) ||
+	if page := d.Metrics(t); strings.Contains(page, `sink="goes"`) ||
+		!strings.Contains(page, `hubrelay_sink_in_flight{sink="comes"} 0`) ||
 		!strings.Contains(page, "hubrelay_config_last_reload_successful 1") {
 		t.Errorf("metrics:\n%s", page)
 	}
@@ -149,7 +152,8 @@ func TestReloadOfMistakes(t *testing.T) {
 func TestReloadOfKeys(t *testing.T) {
 	t.Parallel()
 	const other = "other-key-0123456789abcdef"
-	text := initConfig{redis: `url: "memory:"`, keys: `    - {name: other, key: ` + other + `, account_id: "*", hubs: ["*"]}`}
+	text := initConfig{redis: `url: "memory:"`, keys: `    - {name: other, key: ` + other +
+		`, account_id: "*", hubs: ["*"]}`}
 	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file)
 	goes, stays := d.connect(t, other, "hub-1", ""), d.connect(t, readerKey, "hub-1", "")
@@ -177,8 +181,8 @@ func TestReloadOfKeys(t *testing.T) {
 	})
 }
 
-// TestReloadUnderLoad changes a sink again and again while much is on its way to it: nothing is lost, and nothing that was
-// answered comes twice.
+// TestReloadUnderLoad changes a sink again and again while much is on its way to it: nothing is lost, and nothing
+// that was answered comes twice.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, ordering := range []string{"none", "hub"} {
@@ -191,7 +195,8 @@ func TestReloadUnderLoad(t *testing.T) {
 			})
 			text := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}
 			sinks := func(n int) string {
-				return webhookSink("one", hooks.url+"/one", fmt.Sprintf(", ordering: %s, headers: {X-Generation: %q}", ordering, fmt.Sprint(n)))
+				return webhookSink("one", hooks.url+"/one", fmt.Sprintf(", ordering: %s, headers: {X-Generation: %q}",
+					ordering, fmt.Sprint(n)))
 			}
 			text.sinks = sinks(0)
 			file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
@@ -222,7 +227,8 @@ func TestReloadBesideHangingSinks(t *testing.T) {
 				w.WriteHeader(http.StatusNoContent)
 			})
 			defer close(release)
-			text := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", ", timeout: 1h, ordering: "+ordering)}
+			text := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one",
+				", timeout: 1h, ordering: "+ordering)}
 			file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
 			d := serveFile(t, file)
 			ids := d.Publish(t, "hub-1", "application/json", plain, nil)
@@ -265,7 +271,8 @@ func TestReloadWhileStarting(t *testing.T) {
 	server.Kill()
 	d := newDaemon(start(t, nil, "serve", "-c", file))
 	testkit.Eventually(t, "the daemon to wait for Redis", d.Err.Contains("waiting for redis"))
-	if err := os.WriteFile(file, []byte(strings.Replace(text.renderYAML(), readerKey, "another-"+readerKey, 1)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.Replace(text.renderYAML(), readerKey, "another-"+readerKey, 1)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	server.Restart()

@@ -41,7 +41,8 @@ func TestReloadSaysWhatIsNew(t *testing.T) {
 	warned("one", 1)
 	d.Signal(syscall.SIGHUP)
 	d.tookOver(t, 1)
-	if text := d.Err.String(); !strings.Contains(text, `"sinks_kept":0,"keys_kept":3`) || strings.Contains(text, "_added") {
+	if text := d.Err.String(); !strings.Contains(text, `"sinks_kept":0,"keys_kept":3`) ||
+		strings.Contains(text, "_added") {
 		t.Errorf("nothing has changed, and told is\n%s", text)
 	}
 	before := s.keys

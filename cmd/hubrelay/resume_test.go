@@ -38,8 +38,8 @@ func lastOf(expr *regexp.Regexp, text string) []string {
 	return list
 }
 
-// TestLongEventsOverAKill follows a hub with curl over the kill of its node: at the other node the same token and the last id
-// go on without a gap or a repeat. Without a stream the token is gone when its time is over.
+// TestLongEventsOverAKill follows a hub with curl over the kill of its node: at the other node the same token and the
+// last id go on without a gap or a repeat. Without a stream the token is gone when its time is over.
 func TestLongEventsOverAKill(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -121,7 +121,8 @@ func TestEventsAtAStop(t *testing.T) {
 	d := serve(t, initConfig{redis: `url: "memory:"`})
 	key := []string{"Authorization: Bearer " + opsKey, "X-Hub-Id: hub-1"}
 	stream := d.curlEvents(t, "", key...)
-	args := []string{"-sSN", "--http2-prior-knowledge", "-H", "Accept: text/event-stream", "-H", key[0], "http://" + d.Public + notificationsPath}
+	args := []string{"-sSN", "--http2-prior-knowledge", "-H", "Accept: text/event-stream", "-H", key[0], "http://" +
+		d.Public + notificationsPath}
 	curl := testkit.Start(t, testkit.Command{Path: "curl", Args: args, OneOutput: true})
 	second := curl.Out
 	testkit.Eventually(t, "the stream over HTTP/2 to begin", second.Contains("retry: "))
@@ -135,7 +136,8 @@ func TestEventsAtAStop(t *testing.T) {
 	}
 	for _, out := range []*testkit.Output{stream, second} {
 		testkit.Eventually(t, "the last event", func() error {
-			if !strings.HasSuffix(out.String(), "event: close\ndata: {\"code\":1012,\"reason\":\"the relay is restarting; connect again\"}\n\n") {
+			if !strings.HasSuffix(out.String(), "event: close\ndata: {\"code\":1012,\"reason\":\"the relay is "+
+				"restarting; connect again\"}\n\n") {
 				return errors.New(out.String())
 			}
 			return nil

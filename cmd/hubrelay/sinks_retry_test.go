@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestSinksRetry has a receiver that is back hours before the schedule says: one command delivers what waits, whichever of two nodes
-// is asked.
+// TestSinksRetry has a receiver that is back hours before the schedule says: one command delivers what waits,
+// whichever of two nodes is asked.
 func TestSinksRetry(t *testing.T) {
 	t.Parallel()
 	var mended atomic.Bool
@@ -27,7 +27,8 @@ func TestSinksRetry(t *testing.T) {
 	slow := func(name, more string) string {
 		return fmt.Sprintf("  %s: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [2h, 2h]}%s}\n", name, hooks.url+"/"+name, more)
 	}
-	s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: slow("billing", "") + slow("ordered", ", ordering: hub")}
+	s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: slow("billing", "") +
+		slow("ordered", ", ordering: hub")}
 	d, other := serve(t, s), serve(t, s)
 	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.Admin}}
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
@@ -40,7 +41,8 @@ func TestSinksRetry(t *testing.T) {
 		})
 	}
 	o.does("sinks pause billing", "billing is paused")
-	if out, errOut, code := call(t, o.env, "", "sinks", "retry", "billing"); code != 1 || !strings.Contains(errOut, "sinks resume billing") {
+	if out, errOut, code := call(t, o.env, "", "sinks", "retry", "billing"); code != 1 ||
+		!strings.Contains(errOut, "sinks resume billing") {
 		t.Errorf("ended with %d: %s%s", code, out, errOut)
 	}
 	o.does("sinks resume billing", "billing is active")
@@ -65,7 +67,8 @@ func TestSinksRetry(t *testing.T) {
 		return nil
 	})
 	o.does("sinks retry billing", "billing has nothing that waits for another attempt")
-	if _, errOut, code := call(t, o.env, "", "sinks", "retry", "nobody"); code != 1 || !strings.Contains(errOut, "sinks list") {
+	if _, errOut, code := call(t, o.env, "", "sinks", "retry", "nobody"); code != 1 ||
+		!strings.Contains(errOut, "sinks list") {
 		t.Errorf("ended with %d: %s", code, errOut)
 	}
 }

@@ -72,7 +72,8 @@ func (f *fakeAdmin) page(w http.ResponseWriter, r *http.Request) {
 	next, data := "", []map[string]any{}
 	for _, id := range f.letters[after:end] {
 		data = append(data, map[string]any{
-			"id": id, "topic": "container.error", "hub": "hub-1", "account": "acme", "time": time.Now().Add(-3 * time.Hour),
+			"id": id, "topic": "container.error", "hub": "hub-1", "account": "acme", "time": time.Now().Add(
+				-3 * time.Hour),
 			"reason": "post to example.com: answered 400\x1b[2J" + strings.Repeat(" and on", 20), "attempts": 2,
 		})
 		next = id
@@ -181,7 +182,11 @@ func TestSteeringCommands(t *testing.T) {
 		},
 		{"sinks replay billing", 2, []string{"--after"}, ""},
 		{"sinks forget left", 0, []string{"forgotten", "stay"}, "POST /api/sinks/left/forget map[dead_letters:false]"},
-		{"sinks forget left --dead-letters", 0, []string{"forgotten"}, "POST /api/sinks/left/forget map[dead_letters:true]"},
+		{
+			"sinks forget left --dead-letters", 0,
+			[]string{"forgotten"},
+			"POST /api/sinks/left/forget map[dead_letters:true]",
+		},
 		{"sinks pause", 2, []string{"--help"}, ""},
 		{"sinks puase billing", 2, []string{"pause"}, ""},
 		{"sinks list --admin 127.0.0.1", 2, []string{"https://127.0.0.1:9091"}, ""},
@@ -217,8 +222,10 @@ func TestSteeringCommands(t *testing.T) {
 		if list := admin.requests(); len(list) > 0 {
 			asked = list[len(list)-1]
 		}
-		if err := errors.Join(hasAll(text, tc.parts...)...); code != tc.code || err != nil || asked != tc.asked || strings.Contains(out, "\x1b") {
-			t.Errorf("hubrelay %s ended with %d after asking %q, want %d and %q, %v:\n%s%s", tc.args, code, asked, tc.code, tc.asked, err, out, errOut)
+		if err := errors.Join(hasAll(text, tc.parts...)...); code != tc.code || err != nil || asked != tc.asked ||
+			strings.Contains(out, "\x1b") {
+			t.Errorf("hubrelay %s ended with %d after asking %q, want %d and %q, %v:\n%s%s", tc.args, code, asked,
+				tc.code, tc.asked, err, out, errOut)
 		}
 		wantNarrow(t, tc.args, out)
 	}
@@ -244,7 +251,8 @@ func TestManyDeadLetters(t *testing.T) {
 	t.Parallel()
 	admin := startFakeAdmin(t, adminAnswers())
 	admin.hold(7)
-	out, errOut, code := call(t, admin.env(), "", "deadletters", "list", "billing", "--topic", "*.error", "--hub", "hub-1", "--since", "2026-11-20T08:00:00Z")
+	out, errOut, code := call(t, admin.env(), "", "deadletters", "list", "billing", "--topic", "*.error", "--hub",
+		"hub-1", "--since", "2026-11-20T08:00:00Z")
 	asked := admin.requests()
 	if code != 0 || strings.Count(out, "container.error") != 7 || strings.Contains(out, "\x1b") || len(asked) != 3 ||
 		asked[0] != "GET /api/sinks/billing/deadletters?hub=hub-1&limit=500&since=2026-11-20T08%3A00%3A00Z&topic=%2A.error" {
@@ -294,11 +302,14 @@ func TestManyDeadLetters(t *testing.T) {
 func TestWhichDaemon(t *testing.T) {
 	t.Parallel()
 	named := func(name string) *fakeAdmin {
-		return startFakeAdmin(t, map[string]string{"GET /api/sinks": `{"data":[{"name":"` + name + `","state":"active"}]}`})
+		return startFakeAdmin(t, map[string]string{"GET /api/sinks": `{"data":[{"name":"` + name +
+			`","state":"active"}]}`})
 	}
 	env, file, flag := named("from-env"), named("from-file"), named("from-flag")
-	config := write(t, folder(t), "hubrelay.yaml", strings.Replace(initConfig{redis: `url: "memory:"`}.renderYAML(), "health:",
-		"admin: {tokens: [{name: ci, role: admin, token: 0123456789abcdef}], listen: \""+strings.TrimPrefix(file.URL, "http://")+"\"}\nhealth:", 1))
+	config := write(t, folder(t), "hubrelay.yaml", strings.Replace(initConfig{redis: `url: "memory:"`}.renderYAML(),
+		"health:",
+		"admin: {tokens: [{name: ci, role: admin, token: 0123456789abcdef}], listen: \""+
+			strings.TrimPrefix(file.URL, "http://")+"\"}\nhealth:", 1))
 	for _, tc := range []struct {
 		env  []string
 		args []string
@@ -306,7 +317,11 @@ func TestWhichDaemon(t *testing.T) {
 	}{
 		{env.env(), nil, "from-env"},
 		{env.env(), []string{"-c", config}, "from-file"},
-		{[]string{"HUBRELAY_ADMIN=nonsense", "HUBRELAY_ADMIN_TOKEN=0123456789abcdef"}, []string{"-c", config}, "from-file"},
+		{
+			[]string{"HUBRELAY_ADMIN=nonsense", "HUBRELAY_ADMIN_TOKEN=0123456789abcdef"},
+			[]string{"-c", config},
+			"from-file",
+		},
 		{env.env(), []string{"-c", config, "--admin", flag.URL}, "from-flag"},
 	} {
 		out, errOut, code := call(t, tc.env, "", append([]string{"sinks", "list"}, tc.args...)...)
@@ -321,11 +336,13 @@ func TestHelpFits(t *testing.T) {
 	for _, args := range [][]string{{"sinks", "list"}, {"sinks"}, {"sinks", "replay"}, {"deadletters"}} {
 		out, _, _ := call(t, nil, "", append(args, "--help")...)
 		for line := range strings.Lines(out) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 125 && !strings.HasPrefix(line, "  -") && !strings.HasPrefix(line, "      --") {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 125 &&
+				!strings.HasPrefix(line, "  -") && !strings.HasPrefix(line, "      --") {
 				t.Errorf("hubrelay %v --help has a line of %d columns: %s", args, n, line)
 			}
 		}
-		if args[len(args)-1] == "list" && (strings.Contains(out, "RETRYING have failed") || !strings.Contains(out, "were replayed")) {
+		if args[len(args)-1] == "list" && (strings.Contains(out, "RETRYING have failed") ||
+			!strings.Contains(out, "were replayed")) {
 			t.Errorf("the help of sinks list says\n%s", out)
 		}
 	}
@@ -337,7 +354,8 @@ func TestExplainCommand(t *testing.T) {
 	file := write(t, dir, "hubrelay.yaml", initConfig{
 		redis: `url: "memory:"`,
 		sinks: webhookSink("billing", "http://127.0.0.1:9/hook", `, topics: ["billing.*"]`) +
-			webhookSink("errors", "http://user:s3cretpass@127.0.0.1:9/s3cretpath?sig=s3cretsig", `, topics: ["*.error"], clusters: [production]`) +
+			webhookSink("errors", "http://user:s3cretpass@127.0.0.1:9/s3cretpath?sig=s3cretsig",
+				`, topics: ["*.error"], clusters: [production]`) +
 			webhookSink("other", "http://127.0.0.1:9/hook", `, hubs: [hub-2]`),
 	}.renderYAML())
 	const event = `{"topic":"container.error","context":{"clusters":["production"]}}`
@@ -346,7 +364,8 @@ func TestExplainCommand(t *testing.T) {
 	err := errors.Join(hasAll(out, "container.error", "hub-1", "billing (webhook) does not match: ", "billing.*",
 		`errors (webhook) matches: `, `*.error`, "POST http://127.0.0.1:9/…\n", "webhook-signature: v1,", "Authorization: (hidden)",
 		`"hub_id":"hub-1"`, "other (webhook) does not match: ", "hub")...)
-	if code != 0 || err != nil || strings.Contains(out, "s3cret") || strings.Contains(out, strings.TrimPrefix(webhookSecret, "whsec_")) {
+	if code != 0 || err != nil || strings.Contains(out, "s3cret") ||
+		strings.Contains(out, strings.TrimPrefix(webhookSecret, "whsec_")) {
 		t.Errorf("explain ended with %d, %v:\n%s%s", code, err, out, errOut)
 	}
 	out, errOut, code = call(t, nil, event, append(base, "--event", "-", "--hub", "hub-2", "--json")...)
@@ -364,7 +383,8 @@ func TestExplainCommand(t *testing.T) {
 			t.Errorf("%q: %v", line, err)
 		}
 		matched[e.Sink] = e.Matched
-		if e.Request != nil && (e.Request.Headers["webhook-id"] == "" || !strings.HasPrefix(e.Request.Payload, `{"topic":`)) {
+		if e.Request != nil && (e.Request.Headers["webhook-id"] == "" ||
+			!strings.HasPrefix(e.Request.Payload, `{"topic":`)) {
 			t.Errorf("the request of %s is %v", e.Sink, e.Request)
 		}
 	}
@@ -378,7 +398,10 @@ func TestExplainCommand(t *testing.T) {
 		part  string
 	}{
 		{event, 1, append(base, "--event", "-"), "--hub"},
-		{`{"topic":"container.error"}`, 1, append(base, "--event", "-"), "no context; write it into the event, or name its hub with --hub"},
+		{
+			`{"topic":"container.error"}`, 1, append(base, "--event", "-"),
+			"no context; write it into the event, or name its hub with --hub",
+		},
 		{`{"topic":"contaner.error"}`, 1, append(base, "--event", "-", "--hub", "h"), "container.error"},
 		{"", 1, append(base, "--event", dir+"/nothing.json"), "nothing.json"},
 		{"", 2, base, "--event"},

@@ -35,7 +35,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.mu.Unlock()
 		return
 	}
-	if json.Unmarshal(body, &m) != nil || r.Header.Get("Authorization") != "Bearer "+cmp.Or(a.token, "xoxb-s3cret-token") {
+	if json.Unmarshal(body, &m) != nil || r.Header.Get("Authorization") != "Bearer "+
+		cmp.Or(a.token, "xoxb-s3cret-token") {
 		a.mu.Unlock()
 		_, _ = io.WriteString(w, `{"ok":false,"error":"token_revoked"}`)
 		return
@@ -66,7 +67,8 @@ func (a *api) take(m map[string]any, update bool) (ts any, updated bool) {
 	return ts, update
 }
 
-// shown are the messages in short: the channel of a first one, or the place of the first one that a reply hangs on, and the round.
+// shown are the messages in short: the channel of a first one, or the place of the first one that a reply hangs on,
+// and the round.
 func (a *api) shown() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,8 +102,8 @@ func (a *api) threads() (first, replies int) {
 	return first, replies
 }
 
-// TestSlackThreads has two nodes on one Redis that both deliver for one container, then a third that has just started. There is
-// one thread all along.
+// TestSlackThreads has two nodes on one Redis that both deliver for one container, then a third that has just
+// started. There is one thread all along.
 func TestSlackThreads(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -109,7 +111,9 @@ func TestSlackThreads(t *testing.T) {
 	far := httptest.NewServer(slack)
 	t.Cleanup(far.Close)
 	s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: fmt.Sprintf(
-		"  team: {type: slack, token: xoxb-s3cret-token, api_url: %q, channel: C0GENERAL, topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8], rate: 1000/s, burst: 100, retry: {schedule: [200ms, 500ms, 1s, 5s]}}\n", far.URL+"/api")}
+		"  team: {type: slack, token: xoxb-s3cret-token, api_url: %q, channel: C0GENERAL, topics: "+
+			"[\"container.*\"], allow_cidrs: [127.0.0.0/8], rate: 1000/s, burst: 100, retry: {schedule: [200ms, "+
+			"500ms, 1s, 5s]}}\n", far.URL+"/api")}
 	nodes := []*daemon{serve(t, s), serve(t, s)}
 	const each = 6
 	line := func(n int) string {
@@ -134,7 +138,8 @@ func TestSlackThreads(t *testing.T) {
 	testkit.Eventually(t, "the first message to show the last round", func() error { // it is changed behind the reply
 		slack.mu.Lock()
 		defer slack.mu.Unlock()
-		if text := fmt.Sprint(slack.messages[0]["text"]); slack.updates == 0 || !strings.Contains(text, fmt.Sprint("round ", each)) {
+		if text := fmt.Sprint(slack.messages[0]["text"]); slack.updates == 0 ||
+			!strings.Contains(text, fmt.Sprint("round ", each)) {
 			return fmt.Errorf("after %d updates it shows %s", slack.updates, text)
 		}
 		return nil

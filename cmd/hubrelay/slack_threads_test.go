@@ -18,7 +18,8 @@ import (
 
 // team is a Slack app as a sink, with a few more settings.
 func team(api, more string) string {
-	return fmt.Sprintf("  team: {type: slack, api_url: %q, topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8], retry: {schedule: [200ms, 500ms, 1s, 5s, 5s, 5s]}, %s}\n", api+"/api", more)
+	return fmt.Sprintf("  team: {type: slack, api_url: %q, topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8], "+
+		"retry: {schedule: [200ms, 500ms, 1s, 5s, 5s, 5s]}, %s}\n", api+"/api", more)
 }
 
 // round is a notification of one container.
@@ -35,8 +36,8 @@ func (a *api) shows(want ...string) func() error {
 	}
 }
 
-// TestSlackThreadOverReloads changes a sink while it has a thread: the thread goes on with another rate and another token, and
-// another channel has one of its own.
+// TestSlackThreadOverReloads changes a sink while it has a thread: the thread goes on with another rate and another
+// token, and another channel has one of its own.
 func TestSlackThreadOverReloads(t *testing.T) {
 	t.Parallel()
 	slack := &api{}
@@ -78,17 +79,19 @@ func TestSlackThreadOverReloads(t *testing.T) {
 	if err := os.Rename(write(t, dir, "fresh-token", "xoxb-s3cret-newer-token\n"), token); err != nil {
 		t.Fatal(err)
 	}
-	d.reconfigure(t, file, with("channel: C0GENERAL, rate: 600/s, burst: 50"), 2) // opens the sink anew, which reads the file
+	d.reconfigure(t, file, with("channel: C0GENERAL, rate: 600/s, burst: 50"),
+		2) // opens the sink anew, which reads the file
 	say(2, "reply to 0")
 	d.reconfigure(t, file, with("channel: C0OTHERS, rate: 500/s, burst: 50"), 3)
 	say(3, "C0OTHERS")
 	say(4, "reply to 3")
-	d.reconfigure(t, file, with(`channel: C0OTHERS, channels: [{topics: ["*.error"], channel: "#errors"}], rate: 500/s, burst: 50`), 4)
+	d.reconfigure(t, file, with(
+		`channel: C0OTHERS, channels: [{topics: ["*.error"], channel: "#errors"}], rate: 500/s, burst: 50`), 4)
 	say(5, "#errors")
 }
 
-// TestSlackTokenRevoked has Slack refuse the token, then name a scope that is missing: the sink is disabled and says what to do,
-// loses nothing, and goes on when it is resumed.
+// TestSlackTokenRevoked has Slack refuse the token, then name a scope that is missing: the sink is disabled and says
+// what to do, loses nothing, and goes on when it is resumed.
 func TestSlackTokenRevoked(t *testing.T) {
 	t.Parallel()
 	slack := &api{token: "xoxb-s3cret-newer-token"}
@@ -96,7 +99,8 @@ func TestSlackTokenRevoked(t *testing.T) {
 	t.Cleanup(far.Close)
 	dir := folder(t)
 	token := write(t, dir, "token", "xoxb-s3cret-token\n")
-	s := initConfig{redis: `url: "memory:"`, sinks: team(far.URL, fmt.Sprintf("token_file: %q, channel: C0GENERAL, rate: 1000/s, burst: 100", token))}
+	s := initConfig{redis: `url: "memory:"`, sinks: team(far.URL, fmt.Sprintf("token_file: %q, channel: C0GENERAL, "+
+		"rate: 1000/s, burst: 100", token))}
 	d := serveFile(t, write(t, dir, "hubrelay.yaml", s.renderYAML()))
 	disabled := func(words ...string) {
 		t.Helper()
@@ -143,8 +147,8 @@ func TestSlackTokenRevoked(t *testing.T) {
 	}
 }
 
-// TestSlackThreadKilled kills a node, and Redis, while Slack answers to a first message: nothing is lost, and at most one more
-// first message comes of it.
+// TestSlackThreadKilled kills a node, and Redis, while Slack answers to a first message: nothing is lost, and at most
+// one more first message comes of it.
 func TestSlackThreadKilled(t *testing.T) {
 	t.Parallel()
 	for name, mishap := range map[string]func(t *testing.T, d *daemon, server *redistest.Server){
@@ -163,7 +167,11 @@ func TestSlackThreadKilled(t *testing.T) {
 			}}
 			far := httptest.NewServer(slack)
 			t.Cleanup(far.Close)
-			s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: team(far.URL, "token: xoxb-s3cret-token, channel: C0GENERAL, timeout: 3s, rate: 1000/s, burst: 100")}
+			s := initConfig{
+				redis: fmt.Sprintf("url: %q", server.URL()),
+				sinks: team(far.URL, "token: xoxb-s3cret-token, channel: C0GENERAL, timeout: 3s, rate: 1000/s, "+
+					"burst: 100"),
+			}
 			d := serve(t, s)
 			d.Publish(t, "hub-1", "application/json", round(0), nil)
 			<-posted
@@ -173,7 +181,8 @@ func TestSlackThreadKilled(t *testing.T) {
 			case "the node":
 				d = serve(t, s)
 			case "Redis":
-				testkit.Eventually(t, "a word about the thread", d.Err.Contains("where a thread hangs could not be stored"))
+				testkit.Eventually(t, "a word about the thread",
+					d.Err.Contains("where a thread hangs could not be stored"))
 				server.Restart()
 			}
 			testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
@@ -186,7 +195,8 @@ func TestSlackThreadKilled(t *testing.T) {
 				late := []string{"C0GENERAL: round 0", "C0GENERAL: round 1", "reply to 1: round 0"}
 				switch {
 				case slices.Equal(got, once) && name != "the node":
-				case slices.Equal(got, repeated), slices.Equal(got, another) && name == "Redis", slices.Equal(got, late):
+				case slices.Equal(got, repeated), slices.Equal(got, another) &&
+					name == "Redis", slices.Equal(got, late):
 				default:
 					return fmt.Errorf("shown %q", got)
 				}
@@ -197,8 +207,8 @@ func TestSlackThreadKilled(t *testing.T) {
 	}
 }
 
-// TestSlackRestIsShared has three nodes and one answer that asks for a rest: none of them asks Slack for anything until it is over, and
-// all is told then.
+// TestSlackRestIsShared has three nodes and one answer that asks for a rest: none of them asks Slack for anything
+// until it is over, and all is told then.
 func TestSlackRestIsShared(t *testing.T) {
 	t.Parallel()
 	const rest = 4 * time.Second
@@ -225,7 +235,8 @@ func TestSlackRestIsShared(t *testing.T) {
 	var nodes []*daemon
 	for n := range 3 {
 		nodes = append(nodes, serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: team(
-			fmt.Sprintf("%s/%d", far.URL, n), "token: xoxb-s3cret-token, channel: C0GENERAL, thread: none, rate: 10/s, burst: 1")}))
+			fmt.Sprintf("%s/%d", far.URL, n), "token: xoxb-s3cret-token, channel: C0GENERAL, thread: none, rate: "+
+				"10/s, burst: 1")}))
 	}
 	events := 0
 	testkit.Eventually(t, "a rest, and two seconds of it", func() error {

@@ -26,9 +26,9 @@ func inCluster(t *testing.T, members ...redistest.Member) *redis.ClusterClient {
 	return c
 }
 
-// TestLongSourceOverAClusterFailover kills each master in turn below two nodes that read an upstream, with a replica taking over:
-// each number is in the log once and in the order of its hub, wherever the source's place and its journal were kept, and the
-// webhook gets all.
+// TestLongSourceOverAClusterFailover kills each master in turn below two nodes that read an upstream, with a replica
+// taking over: each number is in the log once and in the order of its hub, wherever the source's place and its
+// journal were kept, and the webhook gets all.
 func TestLongSourceOverAClusterFailover(t *testing.T) {
 	t.Parallel()
 	masters, replicas, url := redistest.StartCluster(t)
@@ -36,7 +36,8 @@ func TestLongSourceOverAClusterFailover(t *testing.T) {
 	up.Store(serve(t, initConfig{redis: `url: "memory:"`}))
 	hooks := receive(t, nil)
 	lower := initConfig{
-		redis: fmt.Sprintf("url: %q, partitions: 3, min_replicas: 1", url), sinks: webhookSink("hook", hooks.url+"/", ", timeout: 5s"),
+		redis: fmt.Sprintf("url: %q, partitions: 3, min_replicas: 1", url), sinks: webhookSink("hook", hooks.url+"/",
+			", timeout: 5s"),
 		keys: upstreamSource("http://"+up.Load().Public, ""),
 	}
 	nodes := []*daemon{serve(t, lower), serve(t, lower)}

@@ -10,8 +10,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestSourcesInACircle has two relays read each other: what is published to one is once in both. One that reads itself is
-// refused.
+// TestSourcesInACircle has two relays read each other: what is published to one is once in both. One that reads
+// itself is refused.
 func TestSourcesInACircle(t *testing.T) {
 	t.Parallel()
 	text := initConfig{redis: `url: "memory:"`}
@@ -42,7 +42,8 @@ func TestSourcesInACircle(t *testing.T) {
 		from.Publish(t, "hub-1", "application/json", numberedNote("hub-1", n+1), nil)
 	}
 	testkit.Eventually(t, "what came back to be counted", func() error {
-		if a, b := one.sources(t)[1], two.sources(t)[0]; a.Returned != 5 || b.Returned != 5 || a.Received != 5 || b.Received != 5 {
+		if a, b := one.sources(t)[1], two.sources(t)[0]; a.Returned != 5 || b.Returned != 5 || a.Received != 5 ||
+			b.Received != 5 {
 			return fmt.Errorf("%+v, %+v", a, b)
 		}
 		return nil
@@ -54,8 +55,8 @@ func TestSourcesInACircle(t *testing.T) {
 	}
 }
 
-// TestSourceGapReachesClients gives a relay an upstream that has lost its log: its own clients hear of it where it stands in
-// theirs, also those who come back later, and of the sinks those who want to know.
+// TestSourceGapReachesClients gives a relay an upstream that has lost its log: its own clients hear of it where it
+// stands in theirs, also those who come back later, and of the sinks those who want to know.
 func TestSourceGapReachesClients(t *testing.T) {
 	t.Parallel()
 	var up atomic.Pointer[daemon]
@@ -83,7 +84,8 @@ func TestSourceGapReachesClients(t *testing.T) {
 	way.Cut()
 	isResync := func(frame string) {
 		t.Helper()
-		if !strings.Contains(frame, `"topic":"hubrelay.resync"`) || !strings.Contains(frame, "takes over from another may be missing") ||
+		if !strings.Contains(frame, `"topic":"hubrelay.resync"`) ||
+			!strings.Contains(frame, "takes over from another may be missing") ||
 			strings.Contains(frame, "127.0.0.1") {
 			t.Errorf("got %s", frame)
 		}

@@ -35,14 +35,18 @@ func numberedNote(hub string, n int) string {
 	return fmt.Sprintf(`{"topic":"container.created","object":{"id":"%s/%d"},"context":{"hub_id":"%s"}}`, hub, n, hub)
 }
 
-// publishNumbers publishes the numbers of a hub to whatever upstream there is, in pieces of up to size, until ctx ends or all are
-// accepted. What is in doubt it repeats with the same Idempotency-Key.
-func publishNumbers(ctx context.Context, current *atomic.Pointer[daemon], hub string, count, size int, every time.Duration) error {
+// publishNumbers publishes the numbers of a hub to whatever upstream there is, in pieces of up to size, until ctx
+// ends or all are accepted. What is in doubt it repeats with the same Idempotency-Key.
+func publishNumbers(ctx context.Context, current *atomic.Pointer[daemon], hub string, count, size int,
+	every time.Duration,
+) error {
 	return publishNumbersFrom(ctx, current, hub, 1, count, size, every)
 }
 
 // publishNumbersFrom does so with those from first to end.
-func publishNumbersFrom(ctx context.Context, current *atomic.Pointer[daemon], hub string, first, end, size int, every time.Duration) error {
+func publishNumbersFrom(ctx context.Context, current *atomic.Pointer[daemon], hub string, first, end, size int,
+	every time.Duration,
+) error {
 	for first <= end {
 		last := min(first+rand.IntN(size), end)
 		var body strings.Builder
@@ -166,16 +170,20 @@ func (d *daemon) connectedSource(t *testing.T) func() error {
 	}
 }
 
-// TestSource reads the account pipeline of one relay into another, whose clients and sinks get what was published to the
-// first: the very bytes but for the list of relays that it came through.
+// TestSource reads the account pipeline of one relay into another, whose clients and sinks get what was published to
+// the first: the very bytes but for the list of relays that it came through.
 func TestSource(t *testing.T) {
 	t.Parallel()
 	up := serve(t, initConfig{redis: `url: "memory:"`})
 	hooks := receive(t, nil)
-	down := serve(t, initConfig{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", ""), keys: upstreamSource("http://"+up.Public, "")})
+	down := serve(t, initConfig{
+		redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", ""),
+		keys: upstreamSource("http://"+up.Public, ""),
+	})
 	testkit.Eventually(t, "the source", down.connectedSource(t))
 	client := down.connect(t, opsKey, "hub-7", "")
-	up.Publish(t, "hub-7", "application/json", `{"topic":"job.created","object":{"id":"j1","n":1.50},"context":{"account_id":"a1","x":"é"},"own":[1]}`, nil)
+	up.Publish(t, "hub-7", "application/json",
+		`{"topic":"job.created","object":{"id":"j1","n":1.50},"context":{"account_id":"a1","x":"é"},"own":[1]}`, nil)
 	frame := client.wait(t, 1)[0]
 	want := `{"topic":"job.created","object":{"id":"j1","state":"","error":"","n":1.50},"context":{"hub_id":"hub-7","account_id":"a1",` +
 		`"environments":[],"dns_zones":[],"clusters":[],"containers":[],"x":"é"},"flags":null,"own":[1],"hubrelay_via":["`
@@ -196,8 +204,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestLongSourceReaderIsKilled kills the relay that reads 20 times while numbers are published to the other in four hubs, and
-// starts it again: each is in its log once, in the order of its hub.
+// TestLongSourceReaderIsKilled kills the relay that reads 20 times while numbers are published to the other in four
+// hubs, and starts it again: each is in its log once, in the order of its hub.
 func TestLongSourceReaderIsKilled(t *testing.T) {
 	t.Parallel()
 	var up atomic.Pointer[daemon]
@@ -213,7 +221,8 @@ func TestLongSourceReaderIsKilled(t *testing.T) {
 	var publishing sync.WaitGroup
 	for _, hub := range hubs {
 		publishing.Go(func() {
-			if err := publishNumbers(t.Context(), &up, hub, upstreamNumbers/len(hubs), 5, 15*time.Millisecond); err != nil {
+			if err := publishNumbers(t.Context(), &up, hub, upstreamNumbers/len(hubs), 5,
+				15*time.Millisecond); err != nil {
 				t.Error(err)
 			}
 		})
@@ -243,8 +252,8 @@ func TestLongSourceReaderIsKilled(t *testing.T) {
 	d.Stop(t)
 }
 
-// TestLongSourceStorm has two nodes that read one upstream over a line that is cut, and kills the nodes, the upstream and
-// either's Redis: no number is missing or twice in the end.
+// TestLongSourceStorm has two nodes that read one upstream over a line that is cut, and kills the nodes, the upstream
+// and either's Redis: no number is missing or twice in the end.
 func TestLongSourceStorm(t *testing.T) {
 	t.Parallel()
 	above, below := redistest.Start(t, "--appendfsync", "always"), redistest.Start(t, "--appendfsync", "always")
@@ -252,7 +261,10 @@ func TestLongSourceStorm(t *testing.T) {
 	var up atomic.Pointer[daemon]
 	up.Store(serve(t, upper))
 	way := testkit.StartProxy(t, func() string { return up.Load().Public })
-	lower := initConfig{redis: fmt.Sprintf("url: %q, partitions: 2", below.URL()), keys: upstreamSource("http://"+way.Addr(), "")}
+	lower := initConfig{
+		redis: fmt.Sprintf("url: %q, partitions: 2", below.URL()),
+		keys:  upstreamSource("http://"+way.Addr(), ""),
+	}
 	nodes := []*daemon{serve(t, lower), serve(t, lower)}
 	testkit.Eventually(t, "the source", nodes[0].connectedSource(t))
 	hubs := []string{"hub-a", "hub-b", "hub-c"}
@@ -302,8 +314,8 @@ func TestLongSourceStorm(t *testing.T) {
 	t.Logf("blows: %v", slices.Sorted(maps.Keys(blows)))
 }
 
-// TestSourcesChange takes a source out of the configuration of a daemon that runs, and brings it back: what came meanwhile
-// is not lost to it. Another hub begins anew.
+// TestSourcesChange takes a source out of the configuration of a daemon that runs, and brings it back: what came
+// meanwhile is not lost to it. Another hub begins anew.
 func TestSourcesChange(t *testing.T) {
 	t.Parallel()
 	up := serve(t, initConfig{redis: `url: "memory:"`})

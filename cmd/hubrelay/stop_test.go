@@ -70,7 +70,8 @@ func TestKeyFileChanges(t *testing.T) {
 	write(t, dir, "key", first+"\n")
 	d := serveFile(t, write(t, dir, "hubrelay.yaml", initConfig{redis: `url: "memory:"`, keys: `
     - {name: file, key_file: key, hubs: ["*"]}`}.renderYAML()), "HUBRELAY_WEBSOCKET__PING_INTERVAL=1h")
-	hub, account, other := d.connect(t, first, "hub-1", ""), d.connect(t, first, "", ""), d.connect(t, opsKey, "hub-1", "")
+	hub, account, other := d.connect(t, first, "hub-1", ""), d.connect(t, first, "", ""), d.connect(t, opsKey, "hub-1",
+		"")
 	token := d.Token(t, first, "hub-1")
 	if err := os.Rename(write(t, dir, "key.new", second+"\n"), filepath.Join(dir, "key")); err != nil {
 		t.Fatal(err)
@@ -119,7 +120,8 @@ func TestStartsBeforeRedis(t *testing.T) {
 	if err := redisAt(t, server.Socket).ConfigSet(t.Context(), "requirepass", "secret").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, errOut, code := call(t, nil, "", "serve", "-c", file); code != 1 || !strings.Contains(errOut, "redis") || !strings.Contains(errOut, "uthentication") {
+	if _, errOut, code := call(t, nil, "", "serve", "-c", file); code != 1 || !strings.Contains(errOut, "redis") ||
+		!strings.Contains(errOut, "uthentication") {
 		t.Errorf("without the password it ended with %d:\n%s", code, errOut)
 	}
 }

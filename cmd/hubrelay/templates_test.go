@@ -35,7 +35,8 @@ func TestTemplates(t *testing.T) {
 	if _, errOut, code := call(t, nil, "", "config", "check", "-c", file); code != 0 {
 		t.Fatal(errOut)
 	}
-	out, _, code := call(t, nil, `{"topic":"job.created","object":{"id":"j1"},"context":{"hub_id":"h"}}`, "sinks", "explain", "-c", file, "--event", "-")
+	out, _, code := call(t, nil, `{"topic":"job.created","object":{"id":"j1"},"context":{"hub_id":"h"}}`, "sinks",
+		"explain", "-c", file, "--event", "-")
 	if code != 0 || !strings.Contains(out, "  first J1\n") || !strings.Contains(out, "Content-Type: text/plain") {
 		t.Errorf("explain shows\n%s", out)
 	}
@@ -57,7 +58,8 @@ func TestTemplates(t *testing.T) {
 		return nil
 	})
 
-	bad := initConfig{redis: `url: "memory:"`, sinks: fmt.Sprintf("  hook:\n    type: webhook\n    url: %q\n    allow_cidrs: [127.0.0.0/8]\n    format: template\n    template: |\n      {\"a\":\n      {{ .Objekt }}}\n", hook.URL)}
+	bad := initConfig{redis: `url: "memory:"`, sinks: fmt.Sprintf("  hook:\n    type: webhook\n    url: %q\n    "+
+		"allow_cidrs: [127.0.0.0/8]\n    format: template\n    template: |\n      {\"a\":\n      {{ .Objekt }}}\n", hook.URL)}
 	_, errOut, code := call(t, nil, "", "config", "check", "-c", write(t, dir, "bad.yaml", bad.renderYAML()))
 	if want := `sinks.hook.template: line 2, column 4: at .Objekt: there is no .Objekt here; did you mean "Object"? (with a sample of `; code != 1 || !strings.Contains(errOut, want) {
 		t.Errorf("config check ended with %d and\n%s", code, errOut)
@@ -66,7 +68,8 @@ func TestTemplates(t *testing.T) {
 	if !strings.Contains(printed, "web-1") {
 		t.Errorf("config print hides a template:\n%s", printed)
 	}
-	if text, _, _ := call(t, nil, "", "config", "schema"); !json.Valid([]byte(text)) || !strings.Contains(text, `"template_file"`) {
+	if text, _, _ := call(t, nil, "", "config", "schema"); !json.Valid([]byte(text)) ||
+		!strings.Contains(text, `"template_file"`) {
 		t.Error("config schema does not know template_file")
 	}
 }

@@ -77,15 +77,36 @@ func TestTokens(t *testing.T) {
 		header   http.Header
 		code     string
 	}{
-		"none":                     {query: "?topics=*", code: "401.auth-invalid"},
-		"invented":                 {query: "?token=0123456789", code: "401.auth-invalid"},
-		"with another hub":         {key: opsKey, hub: "hub-1", header: http.Header{"X-Hub-Id": {"hub-2"}}, code: "403.wrong-hub"},
-		"with a key of no such":    {key: opsKey, hub: "hub-1", header: http.Header{"Authorization": {"Bearer nonsense-nonsense"}}, code: "401.auth-invalid"},
-		"with a key of other hubs": {key: opsKey, hub: "hub-9", header: http.Header{"Authorization": {"Bearer " + readerKey}}, code: "403.wrong-hub"},
-		"from a foreign page":      {key: opsKey, hub: "hub-1", header: http.Header{"Origin": {"https://evil.example.com"}}, code: "403.permissions"},
-		"from a similar page":      {key: opsKey, hub: "hub-1", header: http.Header{"Origin": {"http://console.example.com"}}, code: "403.permissions"},
-		"from a file":              {key: opsKey, hub: "hub-1", header: http.Header{"Origin": {"null"}}, code: "403.permissions"},
-		"with a bad pattern":       {key: opsKey, hub: "hub-1", query: "&topics=contaner.*", code: "422.invalid-argument"},
+		"none":     {query: "?topics=*", code: "401.auth-invalid"},
+		"invented": {query: "?token=0123456789", code: "401.auth-invalid"},
+		"with another hub": {
+			key: opsKey, hub: "hub-1", header: http.Header{"X-Hub-Id": {"hub-2"}},
+			code: "403.wrong-hub",
+		},
+		"with a key of no such": {
+			key: opsKey, hub: "hub-1",
+			header: http.Header{"Authorization": {"Bearer nonsense-nonsense"}}, code: "401.auth-invalid",
+		},
+		"with a key of other hubs": {
+			key: opsKey, hub: "hub-9",
+			header: http.Header{"Authorization": {"Bearer " + readerKey}}, code: "403.wrong-hub",
+		},
+		"from a foreign page": {
+			key: opsKey, hub: "hub-1",
+			header: http.Header{"Origin": {"https://evil.example.com"}}, code: "403.permissions",
+		},
+		"from a similar page": {
+			key: opsKey, hub: "hub-1",
+			header: http.Header{"Origin": {"http://console.example.com"}}, code: "403.permissions",
+		},
+		"from a file": {
+			key: opsKey, hub: "hub-1", header: http.Header{"Origin": {"null"}},
+			code: "403.permissions",
+		},
+		"with a bad pattern": {
+			key: opsKey, hub: "hub-1", query: "&topics=contaner.*",
+			code: "422.invalid-argument",
+		},
 	} {
 		t.Run("is refused: "+name, func(t *testing.T) {
 			query, token := tc.query, ""
@@ -99,15 +120,18 @@ func TestTokens(t *testing.T) {
 				return
 			}
 			// Whatever was wrong has not used the token up.
-			if ws, refused := d.upgrade(t, "?token="+token, http.Header{"Origin": {"https://console.example.com"}}); ws == nil {
+			if ws, refused := d.upgrade(t, "?token="+token,
+				http.Header{"Origin": {"https://console.example.com"}}); ws == nil {
 				t.Errorf("the token was used up by a refusal: %d %s", refused.Status, refused.Body)
 			}
 		})
 	}
 	t.Run("without an upgrade", func(t *testing.T) {
 		token := d.Token(t, opsKey, "hub-1")
-		wantError(t, d.Do(t, testkit.Request{Method: "GET", Path: notificationsPath + "?token=" + token}), "426.upgrade-required", "", "Upgrade")
-		wantError(t, d.Do(t, testkit.Request{Method: "GET", Header: map[string]string{"X-Service-Token": token}}), "426.upgrade-required", "", "")
+		wantError(t, d.Do(t, testkit.Request{Method: "GET", Path: notificationsPath + "?token=" + token}),
+			"426.upgrade-required", "", "Upgrade")
+		wantError(t, d.Do(t, testkit.Request{Method: "GET", Header: map[string]string{"X-Service-Token": token}}),
+			"426.upgrade-required", "", "")
 		if ws, refused := d.upgrade(t, "?token="+token, nil); ws == nil {
 			t.Errorf("the token was used up: %d %s", refused.Status, refused.Body)
 		}
@@ -217,8 +241,12 @@ func certify(t *testing.T, dir string, serial int64) *x509.Certificate {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "hubrelay test"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{
+			CommonName: "hubrelay test",
+		}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{
+			net.IPv4(127, 0, 0, 1),
+		},
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -249,7 +277,10 @@ func TestTLS(t *testing.T) {
 	cert := certify(t, dir, 1)
 	roots := x509.NewCertPool()
 	roots.AddCert(cert)
-	text := initConfig{redis: `url: "memory:"`, server: `, tls: {cert_file: cert.pem, key_file: key.pem}, public_url: "https://events.example.com/relay"`}
+	text := initConfig{
+		redis:  `url: "memory:"`,
+		server: `, tls: {cert_file: cert.pem, key_file: key.pem}, public_url: "https://events.example.com/relay"`,
+	}
 	d := serveFile(t, write(t, dir, "hubrelay.yaml", text.renderYAML()))
 
 	get := func(h2 bool, path string) (*http.Response, error) {
@@ -295,7 +326,8 @@ func TestTLS(t *testing.T) {
 	wantError(t, read(true, "/nowhere"), "404.uri", "", "/nowhere")
 
 	dialer := &websocket.Dialer{HandshakeTimeout: patience, TLSClientConfig: &tls.Config{RootCAs: roots}}
-	conn, _, err := dialer.Dial("wss://"+d.Public+notificationsPath+"?token="+token, http.Header{"Origin": {"https://events.example.com"}})
+	conn, _, err := dialer.Dial("wss://"+d.Public+notificationsPath+"?token="+token,
+		http.Header{"Origin": {"https://events.example.com"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -323,7 +355,8 @@ func publishOverTLS(t *testing.T, address string) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address+notificationsPath, strings.NewReader(plain))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address+notificationsPath,
+		strings.NewReader(plain))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,8 +19,8 @@ func buildVersion() string {
 	return info.Main.Version
 }
 
-// moduleVersion is the version in which others can download this program's module. One that was built in a checkout, without
-// being a release, has none.
+// moduleVersion is the version in which others can download this program's module. One that was built in a checkout,
+// without being a release, has none.
 func moduleVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && version == "" {
 		for _, s := range info.Settings {

@@ -45,8 +45,10 @@ func TestWhatAnswersMean(t *testing.T) {
 	sinks := func(gone string) string {
 		return webhookSink("flaky", hooks.url+"/flaky", "") + webhookSink("rejects", hooks.url+"/rejects", "") +
 			webhookSink("gone", hooks.url+gone, "") + webhookSink("moved", hooks.url+"/moved", "") +
-			strings.Replace(webhookSink("never", hooks.url+"/never", ""), "100ms, 200ms, 300ms, 500ms, 1s, 1s, 1s, 1s, 1s, 1s", "50ms, 50ms", 1) +
-			webhookSink("picky", hooks.url+"/picky", `, topics: ["container.*", "!*.error"], hubs: [hub-1], accounts: [acme]`)
+			strings.Replace(webhookSink("never", hooks.url+"/never", ""),
+				"100ms, 200ms, 300ms, 500ms, 1s, 1s, 1s, 1s, 1s, 1s", "50ms, 50ms", 1) +
+			webhookSink("picky", hooks.url+"/picky",
+				`, topics: ["container.*", "!*.error"], hubs: [hub-1], accounts: [acme]`)
 	}
 	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks("/gone")}
 	d := serve(t, text)
@@ -110,7 +112,8 @@ func wantDead(t *testing.T, store *redis.Client, sink string, ids []string, reas
 		return missing(ids, func(id string) bool {
 			return slices.ContainsFunc(dead, func(e map[string]any) bool {
 				return e["id"] == id && strings.Contains(fmt.Sprint(e["reason"]), reason) &&
-					strings.Count(fmt.Sprint(e["attempts"]), `"outcome"`) == attempts && strings.HasPrefix(fmt.Sprint(e["data"]), `{"topic":`)
+					strings.Count(fmt.Sprint(e["attempts"]), `"outcome"`) == attempts &&
+					strings.HasPrefix(fmt.Sprint(e["data"]), `{"topic":`)
 			})
 		})
 	})

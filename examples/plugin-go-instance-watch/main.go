@@ -1,5 +1,5 @@
-// Command plugin-go-instance-watch is a plugin of hubrelay: it keeps the state and health of every instance it hears of,
-// says in the daemon's log which one is flapping, and appends a JSON line to a report for each notification.
+// Command plugin-go-instance-watch is a plugin of hubrelay: it keeps the state and health of every instance it hears
+// of, says in the daemon's log which one is flapping, and appends a JSON line to a report for each notification.
 //
 // It is the command of a sink of type plugin, with the topics container.instance.* and config: {report: FILE}.
 package main

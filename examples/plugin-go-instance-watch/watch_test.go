@@ -15,10 +15,18 @@ func TestFlapping(t *testing.T) {
 		values   []string
 		flapping bool
 	}{
-		"back and forth": {time.Minute, health, []string{"healthy", "unhealthy", "healthy", "unhealthy", "healthy"}, true},
-		"slowly":         {time.Hour, health, []string{"healthy", "unhealthy", "healthy", "unhealthy", "healthy"}, false},
-		"the same":       {time.Second, state, []string{"running", "running", "running", "running", "running"}, false},
-		"not yet":        {time.Second, state, []string{"running", "stopped", "running", "stopped"}, false},
+		"back and forth": {
+			time.Minute, health,
+			[]string{"healthy", "unhealthy", "healthy", "unhealthy", "healthy"},
+			true,
+		},
+		"slowly": {
+			time.Hour, health,
+			[]string{"healthy", "unhealthy", "healthy", "unhealthy", "healthy"},
+			false,
+		},
+		"the same": {time.Second, state, []string{"running", "running", "running", "running", "running"}, false},
+		"not yet":  {time.Second, state, []string{"running", "stopped", "running", "stopped"}, false},
 	} {
 		w, at := newWatch(), time.Unix(1_800_000_000, 0)
 		var got seen

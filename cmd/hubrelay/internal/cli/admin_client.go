@@ -41,7 +41,8 @@ type adminFlags struct {
 
 func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
 	flags := cmd.Flags()
-	flags.StringVar(&f.address, "admin", "", "URL or socket path of the daemon's admin listener (default: from -c, HUBRELAY_ADMIN, or ./hubrelay-data/admin.sock)")
+	flags.StringVar(&f.address, "admin", "", "URL or socket path of the daemon's admin listener (default: from -c, "+
+		"HUBRELAY_ADMIN, or ./hubrelay-data/admin.sock)")
 	flags.StringVarP(&f.file, "config", "c", "", "configuration file of the daemon, to find its admin listener")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON lines")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
@@ -51,18 +52,20 @@ func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
 		if f.address == "" || isSocketPath(f.address) {
 			return nil
 		}
-		if host, port, err := net.SplitHostPort(f.address); err == nil && !strings.Contains(host, "/") && isNumber(port) {
+		if host, port, err := net.SplitHostPort(f.address); err == nil && !strings.Contains(host, "/") &&
+			isNumber(port) {
 			f.address = setup.LocalURL("http", f.address) // as admin.listen is written
 		}
 		if u, err := url.Parse(f.address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return NewUsageError(cmd, fmt.Errorf("%q is neither the path of a socket nor a URL such as https://127.0.0.1:9091: set HUBRELAY_ADMIN or give --admin", f.address))
+			return NewUsageError(cmd, fmt.Errorf("%q is neither the path of a socket nor a URL such as "+
+				"https://127.0.0.1:9091: set HUBRELAY_ADMIN or give --admin", f.address))
 		}
 		return nil
 	}
 }
 
-// isSocketPath reports whether an address is the path of a unix socket: it has no scheme, and contains a slash or ends with
-// .sock.
+// isSocketPath reports whether an address is the path of a unix socket: it has no scheme, and contains a slash or
+// ends with .sock.
 func isSocketPath(address string) bool {
 	return !strings.Contains(address, "://") && (strings.Contains(address, "/") || strings.HasSuffix(address, ".sock"))
 }
@@ -81,7 +84,8 @@ func (f *adminFlags) newClient(std term.Streams) (*adminClient, error) {
 	return newAdminClient(address, std.Getenv("HUBRELAY_ADMIN_TOKEN")), nil
 }
 
-// findDaemon returns the URL or the socket path of a daemon with this endpoint, which the user configured or left to defaults.
+// findDaemon returns the URL or the socket path of a daemon with this endpoint, which the user configured or left to
+// defaults.
 func findDaemon(e daemon.AdminEndpoint, configured bool) (string, error) {
 	switch {
 	case e.Listen != "" && e.TLS:
@@ -89,9 +93,13 @@ func findDaemon(e daemon.AdminEndpoint, configured bool) (string, error) {
 	case e.Listen != "":
 		return setup.LocalURL("http", e.Listen), nil
 	}
-	path, err := adminsocket.Find(adminsocket.Target{DataDir: e.DataDir, HealthListen: e.HealthListen, Configured: configured})
+	path, err := adminsocket.Find(adminsocket.Target{
+		DataDir: e.DataDir, HealthListen: e.HealthListen,
+		Configured: configured,
+	})
 	if err != nil {
-		return "", fmt.Errorf("no daemon found: start it, or name its admin listener with --admin, -c FILE or HUBRELAY_ADMIN; tried %s",
+		return "", fmt.Errorf("no daemon found: start it, or name its admin listener with --admin, -c FILE or "+
+			"HUBRELAY_ADMIN; tried %s",
 			strings.ReplaceAll(err.Error(), "\n", ", "))
 	}
 	return path, nil
@@ -206,10 +214,12 @@ func (c *adminClient) doRequest(ctx context.Context, method, path, kind string, 
 		return nil
 	}
 	var failed struct{ Error *apiError }
-	if json.Unmarshal(text, &failed) == nil && failed.Error != nil && failed.Error.Code != "" && failed.Error.Code != relay.CodeNoURI {
+	if json.Unmarshal(text, &failed) == nil && failed.Error != nil && failed.Error.Code != "" &&
+		failed.Error.Code != relay.CodeNoURI {
 		return failed.Error // the public listener, too, says 404.uri of what is the admin listener's
 	}
-	return fmt.Errorf("%s answered %d and is not the admin listener of a hubrelay that knows this command: check --admin, -c FILE or HUBRELAY_ADMIN",
+	return fmt.Errorf("%s answered %d and is not the admin listener of a hubrelay that knows this command: check "+
+		"--admin, -c FILE or HUBRELAY_ADMIN",
 		c.name, res.StatusCode)
 }
 
@@ -221,7 +231,8 @@ func (c *adminClient) connectionError(ctx context.Context, err error) error {
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	return fmt.Errorf("no daemon answers at %s (%w): start it, or name its admin listener with --admin or -c FILE", c.name, err)
+	return fmt.Errorf("no daemon answers at %s (%w): start it, or name its admin listener with --admin or -c FILE",
+		c.name, err)
 }
 
 // errInterrupted ends a command whose user wanted it to end. The daemon may have done what it was asked for.

@@ -40,7 +40,8 @@ func WithUsageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// exactNamedArgs takes n arguments, none of them empty: they name things, such as `jobs show "$(…)"` where that prints nothing.
+// exactNamedArgs takes n arguments, none of them empty: they name things, such as `jobs show "$(…)"` where that
+// prints nothing.
 func exactNamedArgs(n int) cobra.PositionalArgs {
 	return WithUsageErrors(func(cmd *cobra.Command, args []string) error {
 		if slices.Contains(args, "") {

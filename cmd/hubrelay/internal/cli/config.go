@@ -13,7 +13,8 @@ import (
 )
 
 func newConfig(std term.Streams, build Build) *cobra.Command {
-	return commandGroup("config", "Check and show configurations", newConfigCheck(std, build), newConfigPrint(std, build), newConfigSchema(std, build))
+	return commandGroup("config", "Check and show configurations", newConfigCheck(std, build),
+		newConfigPrint(std, build), newConfigSchema(std, build))
 }
 
 // loadConfig loads a configuration. What the user got wrong is printed one problem a line, like a compiler does.
@@ -22,7 +23,8 @@ func loadConfig(std term.Streams, build Build, file string) (*daemon.Config, err
 	return cfg, printProblems(std, err)
 }
 
-// loadInventory reads the inventory file of a configuration and prints its mistakes. It returns nil if there is no such file.
+// loadInventory reads the inventory file of a configuration and prints its mistakes. It returns nil if there is no
+// such file.
 func loadInventory(std term.Streams, file string) (*daemon.Inventory, error) {
 	inventory, err := daemon.LoadInventory(file)
 	return inventory, printProblems(std, err)
@@ -70,7 +72,8 @@ the daemon would start without it.`,
 			}
 			known := term.Pluralize(len(cfg.Auth.Keys), "key") + ", " + term.Pluralize(len(cfg.Sinks), "sink")
 			if inventory != nil {
-				known += ", " + term.Pluralize(len(inventory.Servers), "server") + ", " + term.Pluralize(len(inventory.Containers), "container")
+				known += ", " + term.Pluralize(len(inventory.Servers), "server") + ", " +
+					term.Pluralize(len(inventory.Containers), "container")
 			}
 			_, err = fmt.Fprintf(std.Out, "%s is good: %s\n", file, known)
 			return err

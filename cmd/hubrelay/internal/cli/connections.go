@@ -102,7 +102,8 @@ func (c *connectionInfo) tableRow() []string {
 		hub = strings.TrimSpace("account " + c.Account)
 	}
 	return []string{
-		term.Sanitize(c.Remote), term.Sanitize(c.Type), term.Sanitize(c.State), term.FormatAgo(c.Since), term.FormatCount(c.Queued), term.Sanitize(c.Key), term.Sanitize(hub),
+		term.Sanitize(c.Remote), term.Sanitize(c.Type), term.Sanitize(c.State), term.FormatAgo(
+			c.Since), term.FormatCount(c.Queued), term.Sanitize(c.Key), term.Sanitize(hub),
 		orDash(strings.Join(c.Topics, ", ")),
 	}
 }

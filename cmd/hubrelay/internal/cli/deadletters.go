@@ -72,7 +72,8 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, fmt.Errorf("--since %q is neither how long ago, such as 2h, nor a time such as 2026-11-20T08:00:00Z", text)
+		return at, fmt.Errorf("--since %q is neither how long ago, such as 2h, nor a time such as 2026-11-20T08:00:00Z",
+			text)
 	}
 	return at, nil
 }
@@ -124,7 +125,9 @@ func newLettersList(std term.Streams) *cobra.Command {
 	return cmd
 }
 
-func listLetters(ctx context.Context, std term.Streams, client *adminClient, sink string, query url.Values, asJSON bool) error {
+func listLetters(ctx context.Context, std term.Streams, client *adminClient, sink string, query url.Values,
+	asJSON bool,
+) error {
 	paint := term.NewPalette(std.Out, std.Env)
 	found := false
 	err := forEachPage(ctx, client, sinkPath(sink, "deadletters"), query, func(page []json.RawMessage) error {
@@ -139,7 +142,8 @@ func listLetters(ctx context.Context, std term.Streams, client *adminClient, sin
 				return err
 			}
 			rows = append(rows, []string{
-				term.Sanitize(l.ID), term.FormatAgo(l.Time), term.Sanitize(l.Topic), term.Sanitize(l.Hub), strconv.Itoa(l.Attempts), shortReason(l.Reason),
+				term.Sanitize(l.ID), term.FormatAgo(l.Time), term.Sanitize(l.Topic), term.Sanitize(l.Hub), strconv.Itoa(
+					l.Attempts), shortReason(l.Reason),
 			})
 		}
 		if len(rows) == 0 {
@@ -166,8 +170,8 @@ func listLetters(ctx context.Context, std term.Streams, client *adminClient, sin
 	return err
 }
 
-// shortReason leaves out where it was posted to and what was being done, which are the same for all of a sink and would fill
-// the column, and the kind, which TRIES tells of.
+// shortReason leaves out where it was posted to and what was being done, which are the same for all of a sink and
+// would fill the column, and the kind, which TRIES tells of.
 func shortReason(reason string) string {
 	for _, kind := range daemon.DeadLetterReasons() {
 		reason = strings.TrimPrefix(reason, kind+": ")
@@ -182,7 +186,9 @@ func shortReason(reason string) string {
 }
 
 // forEachPage lists what the query chooses of a list, page by page.
-func forEachPage(ctx context.Context, client *adminClient, path string, query url.Values, visit func([]json.RawMessage) error) error {
+func forEachPage(ctx context.Context, client *adminClient, path string, query url.Values,
+	visit func([]json.RawMessage) error,
+) error {
 	q := url.Values{"limit": {strconv.Itoa(pageSize)}}
 	for name, values := range query {
 		q[name] = values
@@ -277,7 +283,8 @@ func showLetter(std term.Streams, sink string, raw json.RawMessage) error {
 	line("hub", l.Hub)
 	line("account", l.Account)
 	if d := l.Digest; d != nil {
-		line("digest", fmt.Sprintf("of %d, the first %s, the last %s; lists %d", d.Count, d.First, d.Last, len(l.Notifications)))
+		line("digest", fmt.Sprintf("of %d, the first %s, the last %s; lists %d", d.Count, d.First, d.Last,
+			len(l.Notifications)))
 		line("by", commonText(d.By))
 		line("topics", topicsText(d.Topics))
 	}

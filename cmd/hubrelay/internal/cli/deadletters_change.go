@@ -34,7 +34,8 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   c.verb + " SINK [ID... | --all]",
 		Short: c.short,
-		Long:  c.long + "\n\nName them by their ids, or take all with --all, which --topic, --hub and --since narrow down.",
+		Long: c.long + "\n\nName them by their ids, or take all with --all, which --topic, --hub and --since " +
+			"narrow down.",
 		Example: fmt.Sprintf(`  hubrelay deadletters %[1]s billing 019aa0c2f4e17b3c00000001
   hubrelay deadletters %[1]s billing --all --topic 'container.*' --since 24h`, c.verb),
 		Args: WithUsageErrors(cobra.MinimumNArgs(1)),
@@ -71,7 +72,9 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 
 // changeLetters first lists what is chosen, so that exactly that is changed which the user was asked about, and what
 // dies again meanwhile is left alone.
-func changeLetters(ctx context.Context, std term.Streams, client *adminClient, f *changeFlags, c deadLetterAction, args []string, query url.Values) error {
+func changeLetters(ctx context.Context, std term.Streams, client *adminClient, f *changeFlags, c deadLetterAction,
+	args []string, query url.Values,
+) error {
 	sink, ids := args[0], args[1:]
 	if f.all {
 		var err error
@@ -79,7 +82,8 @@ func changeLetters(ctx context.Context, std term.Streams, client *adminClient, f
 			return err
 		}
 		if c.confirm && !f.yes && len(ids) > 0 {
-			if err := confirm(ctx, std, fmt.Sprintf("%s %s of %s for good?", c.verb, term.Pluralize(len(ids), "dead letter"), sink)); err != nil {
+			if err := confirm(ctx, std, fmt.Sprintf("%s %s of %s for good?", c.verb,
+				term.Pluralize(len(ids), "dead letter"), sink)); err != nil {
 				return err
 			}
 		}
@@ -87,23 +91,31 @@ func changeLetters(ctx context.Context, std term.Streams, client *adminClient, f
 	done, err := inBatches(ctx, std, client, sinkPath(sink, "deadletters", c.verb), c.pastTense, ids)
 	if err != nil {
 		if done > 0 {
-			err = fmt.Errorf("%w; %d of %d were %s before, the same command does the rest", err, done, len(ids), c.pastTense)
+			err = fmt.Errorf("%w; %d of %d were %s before, the same command does the rest", err, done, len(ids),
+				c.pastTense)
 		}
 		return err
 	}
 	if f.asJSON {
-		err = json.NewEncoder(std.Out).Encode(map[string]any{"sink": sink, c.pastTense: done, "missing": len(ids) - done})
+		err = json.NewEncoder(std.Out).Encode(map[string]any{
+			"sink": sink, c.pastTense: done,
+			"missing": len(ids) - done,
+		})
 	} else {
-		_, err = fmt.Fprintln(std.Out, term.Sanitize(fmt.Sprintf("%s %s of %s", c.pastTense, term.Pluralize(done, "dead letter"), sink)))
+		_, err = fmt.Fprintln(std.Out,
+			term.Sanitize(fmt.Sprintf("%s %s of %s", c.pastTense, term.Pluralize(done, "dead letter"), sink)))
 	}
 	if missing := len(ids) - done; err == nil && missing > 0 && !f.all {
-		return fmt.Errorf("%d of %d are no dead letters of %s, or none that can be %s: 'hubrelay deadletters list' shows those there are",
+		return fmt.Errorf("%d of %d are no dead letters of %s, or none that can be %s: 'hubrelay deadletters list' "+
+			"shows those there are",
 			missing, len(ids), term.Sanitize(sink), c.pastTense)
 	}
 	return err
 }
 
-func letterIDs(ctx context.Context, std term.Streams, client *adminClient, sink string, query url.Values) ([]string, error) {
+func letterIDs(ctx context.Context, std term.Streams, client *adminClient, sink string, query url.Values) ([]string,
+	error,
+) {
 	var ids []string
 	var info struct{ Data sinkInfo }
 	if err := client.get(ctx, sinkPath(sink), nil, &info); err != nil {
@@ -126,7 +138,9 @@ func letterIDs(ctx context.Context, std term.Streams, client *adminClient, sink 
 }
 
 // inBatches posts the ids a part at a time and returns how many of them were changed.
-func inBatches(ctx context.Context, std term.Streams, client *adminClient, path, verb string, ids []string) (done int, err error) {
+func inBatches(ctx context.Context, std term.Streams, client *adminClient, path, verb string, ids []string) (done int,
+	err error,
+) {
 	p := term.NewProgress(std.Err, verb, len(ids))
 	defer p.Clear()
 	for sent := 0; sent < len(ids); {

@@ -26,7 +26,8 @@ Nothing is left behind when it ends; where it was killed, the next demo clears u
 		},
 	}
 	cmd.Flags().StringVar(&o.Listen, "listen", "127.0.0.1:8080", "public address; a free port where it is taken")
-	cmd.Flags().StringVar(&o.Health, "health", "127.0.0.1:9090", "address of /healthz, /readyz and /metrics; a free port if it is taken")
+	cmd.Flags().StringVar(&o.Health, "health", "127.0.0.1:9090",
+		"address of /healthz, /readyz and /metrics; a free port if it is taken")
 	cmd.Flags().DurationVar(&o.Interval, "every", 700*time.Millisecond, "time between two sample events")
 	return cmd
 }

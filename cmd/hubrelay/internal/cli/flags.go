@@ -14,7 +14,8 @@ type relayFlags struct{ url, key, hub string }
 
 func (r *relayFlags) register(cmd *cobra.Command, std term.Streams) {
 	cmd.Flags().StringVar(&r.url, "url", "", "address of the relay, or HUBRELAY_URL (default http://127.0.0.1:8080)")
-	cmd.Flags().StringVar(&r.key, "key", "", "API key, better given as HUBRELAY_KEY: other users of this machine can see flags")
+	cmd.Flags().StringVar(&r.key, "key", "", "API key, better given as HUBRELAY_KEY: other users of this machine "+
+		"can see flags")
 	cmd.Flags().StringVar(&r.hub, "hub", "", "hub id, or HUBRELAY_HUB")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		firstNonEmpty(&r.url, std.Getenv("HUBRELAY_URL"), "http://127.0.0.1:8080")
@@ -24,7 +25,8 @@ func (r *relayFlags) register(cmd *cobra.Command, std term.Streams) {
 			return NewUsageError(cmd, fmt.Errorf("an API key is needed: set HUBRELAY_KEY or give --key"))
 		}
 		if u, err := url.Parse(r.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return NewUsageError(cmd, fmt.Errorf("%q is not an address such as http://127.0.0.1:8080: set HUBRELAY_URL or give --url", r.url))
+			return NewUsageError(cmd, fmt.Errorf("%q is not an address such as http://127.0.0.1:8080: set "+
+				"HUBRELAY_URL or give --url", r.url))
 		}
 		return nil
 	}

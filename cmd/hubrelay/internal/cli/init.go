@@ -38,7 +38,8 @@ is filled from the daemon's environment, or named by a file (url_file=…): othe
 	flags := cmd.Flags()
 	flags.StringVarP(&f.file, "config", "c", "hubrelay.yaml", "the file to write")
 	flags.StringVar(&f.listen, "listen", setup.DefaultListen, "address for clients and producers, host:port")
-	flags.StringVar(&f.redis, "redis", "", "redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://; empty for a redis-server of its own")
+	flags.StringVar(&f.redis, "redis", "", "redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://; "+
+		"empty for a redis-server of its own")
 	flags.StringArrayVar(&f.sinks, "sink", nil, "a destination: TYPE,KEY=VALUE,…; may be repeated")
 	flags.BoolVar(&f.force, "force", false, "write over a file that is there")
 	flags.BoolVarP(&f.yes, "yes", "y", false, "ask nothing")

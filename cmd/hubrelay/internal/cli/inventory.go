@@ -96,7 +96,10 @@ func importInventory(ctx context.Context, std term.Streams, f *adminFlags, file 
 		return err
 	}
 	var parts []string
-	for _, words := range []string{done.Servers.summaryText("servers"), done.Containers.summaryText("containers"), done.Instances.summaryText("instances")} {
+	for _, words := range []string{
+		done.Servers.summaryText("servers"), done.Containers.summaryText("containers"),
+		done.Instances.summaryText("instances"),
+	} {
 		if words != "" {
 			parts = append(parts, words)
 		}
@@ -165,13 +168,15 @@ func listInventory(ctx context.Context, std term.Streams, f *adminFlags) error {
 		return err
 	}
 	if trouble := answer.Data.DriverError; trouble != "" {
-		_, _ = fmt.Fprintln(std.Err, "the driver cannot work, and migrations wait until it can: "+term.Sanitize(trouble))
+		_, _ = fmt.Fprintln(std.Err, "the driver cannot work, and migrations wait until it can: "+
+			term.Sanitize(trouble))
 	}
 	if f.asJSON {
 		return answer.Data.printJSON(std)
 	}
 	if len(answer.Data.Servers) == 0 {
-		_, err := fmt.Fprintln(std.Out, "the inventory is empty: name servers in migration.inventory_file of the daemon")
+		_, err := fmt.Fprintln(std.Out,
+			"the inventory is empty: name servers in migration.inventory_file of the daemon")
 		return err
 	}
 	return answer.Data.printTables(std)
@@ -205,7 +210,10 @@ func (i *inventoryInfo) printTables(std term.Streams) error {
 	var servers, instances [][]string
 	for _, s := range i.Servers {
 		clusters[s.ID] = s.Cluster
-		servers = append(servers, []string{term.Sanitize(s.ID), term.Sanitize(s.Cluster), term.FormatCount(int64(len(s.Instances)))})
+		servers = append(servers, []string{
+			term.Sanitize(s.ID), term.Sanitize(s.Cluster),
+			term.FormatCount(int64(len(s.Instances))),
+		})
 	}
 	for _, c := range i.Containers {
 		rows := c.Instances
@@ -214,11 +222,16 @@ func (i *inventoryInfo) printTables(std term.Streams) error {
 		}
 		for _, one := range rows {
 			instances = append(instances, []string{
-				term.Sanitize(c.ID), orDash(one.ID), orDash(one.Server), orDash(clusters[one.Server]), term.Sanitize(c.Hub), orDash(one.noteText()),
+				term.Sanitize(c.ID), orDash(one.ID), orDash(one.Server), orDash(clusters[one.Server]), term.Sanitize(
+					c.Hub), orDash(one.noteText()),
 			})
 		}
 	}
-	if err := term.PrintTable(std.Out, paint, []term.Column{{Title: "SERVER"}, {Title: "CLUSTER"}, {Title: "INSTANCES", Right: true}}, servers); err != nil {
+	if err := term.PrintTable(std.Out, paint, []term.Column{
+		{Title: "SERVER"},
+		{Title: "CLUSTER"},
+		{Title: "INSTANCES", Right: true},
+	}, servers); err != nil {
 		return err
 	}
 	if len(instances) == 0 {

@@ -66,7 +66,8 @@ func printAgents(std term.Streams, agents []directory.Agent, asJSON bool) error 
 	rows := make([][]string, 0, len(agents))
 	for _, a := range agents {
 		rows = append(rows, []string{
-			term.Sanitize(a.Instance), strconv.Itoa(a.PID), a.Started.Format(time.DateTime), term.Sanitize(a.Relay), term.Sanitize(a.Path),
+			term.Sanitize(a.Instance), strconv.Itoa(a.PID), a.Started.Format(time.DateTime), term.Sanitize(
+				a.Relay), term.Sanitize(a.Path),
 		})
 	}
 	return term.PrintTable(std.Out, term.NewPalette(std.Out, std.Env), []term.Column{
@@ -102,7 +103,8 @@ remove it from the inventory.`,
 				if err := a.Stop(cmd.Context()); err != nil {
 					return err
 				}
-				if _, err := fmt.Fprintf(std.Out, "stopped the agent of %s (PID %d)\n", term.Sanitize(a.Instance), a.PID); err != nil {
+				if _, err := fmt.Fprintf(std.Out, "stopped the agent of %s (PID %d)\n", term.Sanitize(a.Instance),
+					a.PID); err != nil {
 					return err
 				}
 			}
@@ -115,17 +117,20 @@ remove it from the inventory.`,
 func chooseAgents(agents []directory.Agent, names []string) ([]directory.Agent, error) {
 	var chosen []directory.Agent
 	for _, name := range names {
-		found := slices.DeleteFunc(slices.Clone(agents), func(a directory.Agent) bool { return strconv.Itoa(a.PID) != name })
+		found := slices.DeleteFunc(slices.Clone(agents),
+			func(a directory.Agent) bool { return strconv.Itoa(a.PID) != name })
 		if len(found) == 0 {
 			found = slices.DeleteFunc(slices.Clone(agents), func(a directory.Agent) bool { return a.Instance != name })
 		}
 		switch len(found) {
 		case 0:
-			return nil, fmt.Errorf("no agent of %q runs on this machine: 'hubrelay inventory agents list' shows those there are", name)
+			return nil, fmt.Errorf("no agent of %q runs on this machine: 'hubrelay inventory agents list' shows "+
+				"those there are", name)
 		case 1:
 			chosen = append(chosen, found[0])
 		default:
-			return nil, errors.New("several agents have the instance " + strconv.Quote(name) + ": give a PID of 'hubrelay inventory agents list'")
+			return nil, errors.New("several agents have the instance " + strconv.Quote(name) +
+				": give a PID of 'hubrelay inventory agents list'")
 		}
 	}
 	return chosen, nil

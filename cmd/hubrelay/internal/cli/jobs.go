@@ -13,7 +13,8 @@ import (
 
 func newJobs(std term.Streams) *cobra.Command {
 	cmd := commandGroup("jobs", "See what became of migrations", newJobsShow(std), newJobsList(std))
-	cmd.Long = "A job carries out a migration, and can be looked at for 30 days after it is over, with any key of its hub."
+	cmd.Long = "A job carries out a migration, and can be looked at for 30 days after it is over, with any key of " +
+		"its hub."
 	return cmd
 }
 
@@ -38,7 +39,8 @@ func newJobsShow(std term.Streams) *cobra.Command {
 		},
 	}
 	r.register(cmd, std)
-	cmd.Flags().BoolVar(&wait, "wait", false, "show how far it is until it is over, and end with 1 unless the instance has moved")
+	cmd.Flags().BoolVar(&wait, "wait", false, "show how far it is until it is over, and end with 1 unless the "+
+		"instance has moved")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the job as a JSON line")
 	return cmd
 }
@@ -108,7 +110,13 @@ func printJob(std term.Streams, j relay.Job, asJSON bool) error {
 		if t.Total > 0 {
 			amount = byteCount(t.Bytes) + " of " + byteCount(t.Total)
 		}
-		rows[i] = []string{term.Sanitize(t.Caption), term.Sanitize(string(t.State.Current)), strconv.Itoa(t.Progress) + "%", amount}
+		rows[i] = []string{term.Sanitize(t.Caption), term.Sanitize(string(t.State.Current)), strconv.Itoa(t.Progress) +
+			"%", amount}
 	}
-	return term.PrintTable(std.Out, paint, []term.Column{{Title: "STEP"}, {Title: "STATE"}, {Title: "DONE", Right: true}, {Title: "BYTES"}}, rows)
+	return term.PrintTable(std.Out, paint, []term.Column{
+		{Title: "STEP"},
+		{Title: "STATE"},
+		{Title: "DONE", Right: true},
+		{Title: "BYTES"},
+	}, rows)
 }

@@ -43,9 +43,11 @@ func TestJobIsFollowedWithoutThePipeline(t *testing.T) {
 // A key that may not look at the job ends it at once.
 func TestJobThatMayNotBeSeen(t *testing.T) {
 	t.Parallel()
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
+	server := httptest.NewServer(
+		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	t.Cleanup(server.Close)
-	if _, err := followJob(t.Context(), &client.Client{URL: server.URL, Key: "k", Hub: "h"}, "j", func(relay.Job) {}); !isRejected(err) {
+	if _, err := followJob(t.Context(), &client.Client{URL: server.URL, Key: "k", Hub: "h"}, "j",
+		func(relay.Job) {}); !isRejected(err) {
 		t.Error(err)
 	}
 }
@@ -83,8 +85,12 @@ func TestOlderStep(t *testing.T) {
 func TestErrorIsShortened(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ü", 5000)
-	n := relay.Notification{Topic: "container.error", Data: []byte(`{"topic":"container.error","object":{"id":"x","error":"` + long + `"},"context":{"hub_id":"h"}}`)}
-	if got := formatNotification(term.Palette{}, time.Now(), n); len(got) > 400 || !strings.Contains(got, "error=üü") || !strings.HasSuffix(got, " id=x hub=h") {
+	n := relay.Notification{
+		Topic: "container.error",
+		Data:  []byte(`{"topic":"container.error","object":{"id":"x","error":"` + long + `"},"context":{"hub_id":"h"}}`),
+	}
+	if got := formatNotification(term.Palette{}, time.Now(), n); len(got) > 400 || !strings.Contains(got, "error=üü") ||
+		!strings.HasSuffix(got, " id=x hub=h") {
 		t.Errorf("%d bytes: %s", len(got), got)
 	}
 }

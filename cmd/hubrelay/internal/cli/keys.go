@@ -37,11 +37,13 @@ private one signs, and belongs into the configuration as a secret does; the publ
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case admin && (webhook || ed):
-				return NewUsageError(cmd, errors.New("--admin makes a token for the admin listener: give it without --webhook"))
+				return NewUsageError(cmd, errors.New("--admin makes a token for the admin listener: give it without "+
+					"--webhook"))
 			case !admin && cmd.Flags().Changed("role"):
 				return NewUsageError(cmd, errors.New("--role is of an admin token: give --admin too"))
 			case !slices.Contains(adminRoles(), role):
-				return NewUsageError(cmd, fmt.Errorf("there is no role %q: choose one of %s", role, strings.Join(adminRoles(), ", ")))
+				return NewUsageError(cmd, fmt.Errorf("there is no role %q: choose one of %s", role,
+					strings.Join(adminRoles(), ", ")))
 			case ed && !webhook:
 				return NewUsageError(cmd, errors.New("--ed25519 makes keys that sign webhooks: give --webhook too"))
 			case webhook && cmd.Flags().Changed("name"):
@@ -61,7 +63,8 @@ private one signs, and belongs into the configuration as a secret does; the publ
 	}
 	cmd.Flags().StringVar(&name, "name", "ops", "name of the key or token in the printed configuration")
 	cmd.Flags().BoolVar(&admin, "admin", false, "make a token for the admin listener")
-	cmd.Flags().StringVar(&role, "role", string(adminapi.RoleAdmin), "with --admin, what the token may do: "+strings.Join(adminRoles(), ", "))
+	cmd.Flags().StringVar(&role, "role", string(adminapi.RoleAdmin), "with --admin, what the token may do: "+
+		strings.Join(adminRoles(), ", "))
 	cmd.Flags().BoolVar(&webhook, "webhook", false, "make a webhook secret")
 	cmd.Flags().BoolVar(&ed, "ed25519", false, "with --webhook, make a private and a public key")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON line")
@@ -97,7 +100,10 @@ func printAdminToken(std term.Streams, name, role string, asJSON bool) error {
 	token := apikey.NewAdminToken()
 	hash := apikey.FormatHash(apikey.HashOf(token))
 	if asJSON {
-		return json.NewEncoder(std.Out).Encode(map[string]string{"name": name, "role": role, "token": token, "token_sha256": hash})
+		return json.NewEncoder(std.Out).Encode(map[string]string{
+			"name": name, "role": role, "token": token,
+			"token_sha256": hash,
+		})
 	}
 	_, err := fmt.Fprintf(std.Out, `%s
 

@@ -34,13 +34,15 @@ func TestNewAdminToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	sum := sha256.Sum256([]byte(token))
-	if got := cfg.Admin.Tokens[0]; !strings.HasPrefix(token, "hra_") || got.Name != "oncall" || got.Role != "operator" ||
+	if got := cfg.Admin.Tokens[0]; !strings.HasPrefix(token, "hra_") || got.Name != "oncall" ||
+		got.Role != "operator" ||
 		got.TokenSHA256 != hex.EncodeToString(sum[:]) {
 		t.Errorf("the token %s became %+v", token, got)
 	}
 	out.Reset()
 	var printed struct{ Name, Role, Token string }
-	if err := printAdminToken(term.Streams{Out: &out}, "oncall", "viewer", true); err != nil || json.Unmarshal(out.Bytes(), &printed) != nil ||
+	if err := printAdminToken(term.Streams{Out: &out}, "oncall", "viewer", true); err != nil ||
+		json.Unmarshal(out.Bytes(), &printed) != nil ||
 		printed.Name != "oncall" || printed.Role != "viewer" || !strings.HasPrefix(printed.Token, "hra_") {
 		t.Errorf("%v: %s", err, out.String())
 	}
@@ -59,7 +61,8 @@ func TestKeysNewUsage(t *testing.T) {
 		cmd.SetArgs(strings.Fields(args))
 		var usage *UsageError
 		if err := cmd.ExecuteContext(t.Context()); !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
-			t.Errorf("keys %s: got error %v and output %s%s, want a usage error with %q", args, err, out.String(), errOut.String(), want)
+			t.Errorf("keys %s: got error %v and output %s%s, want a usage error with %q", args, err, out.String(),
+				errOut.String(), want)
 		}
 	}
 }

@@ -28,7 +28,8 @@ func TestNewWebhookPair(t *testing.T) {
 		t.Errorf("%s", out.String())
 	}
 	out.Reset()
-	if err := printWebhookPair(term.Streams{Out: &out}, false); err != nil || !strings.HasPrefix(out.String(), "whsk_") || !strings.Contains(out.String(), "\nwhpk_") {
+	if err := printWebhookPair(term.Streams{Out: &out}, false); err != nil ||
+		!strings.HasPrefix(out.String(), "whsk_") || !strings.Contains(out.String(), "\nwhpk_") {
 		t.Errorf("%v: %s", err, out.String())
 	}
 }

@@ -32,17 +32,23 @@ opened again, behind what was printed last; hubrelay.resync says that some of it
   hubrelay listen 'container.*' '!*.error' --json | jq .object`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log := slog.New(newRepeatLimiter(term.NewLogHandler(std.Err, slog.LevelInfo, std.Env)))
-			return listen(cmd.Context(), std, r.newClient(), log, client.ListenOptions{Topics: append(topics, args...), After: after}, asJSON)
+			return listen(cmd.Context(), std, r.newClient(), log, client.ListenOptions{
+				Topics: append(topics, args...),
+				After:  after,
+			}, asJSON)
 		},
 	}
 	r.register(cmd, std)
-	cmd.Flags().StringSliceVar(&topics, "topics", nil, `topic patterns, such as 'container.*' or '!*.error'; may repeat`)
+	cmd.Flags().StringSliceVar(&topics, "topics", nil,
+		`topic patterns, such as 'container.*' or '!*.error'; may repeat`)
 	cmd.Flags().StringVar(&after, "after", "", "begin behind this cursor, which --json shows of each notification")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each notification as a JSON line, as it came")
 	return cmd
 }
 
-func listen(ctx context.Context, std term.Streams, c *client.Client, log *slog.Logger, o client.ListenOptions, asJSON bool) error {
+func listen(ctx context.Context, std term.Streams, c *client.Client, log *slog.Logger, o client.ListenOptions,
+	asJSON bool,
+) error {
 	c.Log = log
 	paint := term.NewPalette(std.Out, std.Env)
 	out := bufio.NewWriter(std.Out)

@@ -10,8 +10,8 @@ import (
 // warningInterval is the minimum time between two warnings of the same kind.
 const warningInterval = time.Minute
 
-// repeatLimiter is a log handler that drops repeated warnings. The client of `listen` logs one for each failed attempt to connect.
-// Any other record, such as the next connection, ends the limit.
+// repeatLimiter is a log handler that drops repeated warnings. The client of `listen` logs one for each failed
+// attempt to connect. Any other record, such as the next connection, ends the limit.
 type repeatLimiter struct {
 	slog.Handler
 	now func() time.Time

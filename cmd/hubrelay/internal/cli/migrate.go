@@ -20,7 +20,8 @@ const jobTopic = "job.state.changed"
 // refreshEvery is how often a job is looked at beside the pipeline, which may miss something while it is not connected.
 const refreshEvery = 10 * time.Second
 
-// askEvery is how often a job is looked at where the pipeline cannot be had, as behind a proxy that knows no websockets.
+// askEvery is how often a job is looked at where the pipeline cannot be had, as behind a proxy that knows no
+// websockets.
 const askEvery = time.Second
 
 func newMigrate(std term.Streams) *cobra.Command {
@@ -54,7 +55,8 @@ unless the instance has moved; an interrupt leaves the job running, and 'hubrela
 	r.register(cmd, std)
 	flags := cmd.Flags()
 	flags.StringVar(&m.Destination, "to", "", "id of the server to move the instance to")
-	flags.BoolVar(&m.CopyVolumes, "copy-volumes", false, "move what is in its volumes too; without it they are empty at first, and the old ones are kept")
+	flags.BoolVar(&m.CopyVolumes, "copy-volumes", false,
+		"move what is in its volumes too; without it they are empty at first, and the old ones are kept")
 	flags.StringVar(&m.IdempotencyKey, "idempotency-key", "", "makes a repeat of this call within 10 minutes safe")
 	flags.BoolVar(&wait, "wait", false, "show how far it is until it is over")
 	flags.BoolVar(&asJSON, "json", false, "print JSON lines")
@@ -92,7 +94,8 @@ func waitForJob(ctx context.Context, std term.Streams, c *client.Client, id stri
 		}
 	}
 	if j.State.Current != relay.JobCompleted {
-		return fmt.Errorf("the instance was not moved (%s): %s", term.Sanitize(string(j.State.Current)), term.Sanitize(j.State.Error))
+		return fmt.Errorf("the instance was not moved (%s): %s", term.Sanitize(string(j.State.Current)),
+			term.Sanitize(j.State.Error))
 	}
 	if asJSON {
 		return nil
@@ -156,7 +159,8 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 	}
 }
 
-// isOlder tells whether a step is as it was before known: the pipeline tells late what a look at the job has seen already.
+// isOlder tells whether a step is as it was before known: the pipeline tells late what a look at the job has seen
+// already.
 func isOlder(t, known relay.JobTask) bool {
 	changed, seen := t.State.Changed, known.State.Changed
 	switch {
@@ -181,7 +185,8 @@ func isRejected(err error) bool {
 		answer.Status != http.StatusRequestTimeout && answer.Status != http.StatusTooManyRequests
 }
 
-// watchJob listens to the pipeline until ctx ends, or that is not possible. Whoever may look at the job is told why not then.
+// watchJob listens to the pipeline until ctx ends, or that is not possible. Whoever may look at the job is told why
+// not then.
 func watchJob(ctx context.Context, c *client.Client, id string, changed func(), tasks chan<- relay.JobTask) {
 	quiet := *c
 	quiet.Log = slog.New(slog.DiscardHandler)
@@ -220,7 +225,8 @@ func newJobProgress(std term.Streams) *jobProgress {
 func (p *jobProgress) show(j relay.Job) {
 	text, line := describeJob(j)
 	if !p.bar {
-		for ; p.finishedSteps < len(j.Tasks) && j.Tasks[p.finishedSteps].State.Current == relay.JobCompleted; p.finishedSteps++ {
+		for ; p.finishedSteps < len(j.Tasks) &&
+			j.Tasks[p.finishedSteps].State.Current == relay.JobCompleted; p.finishedSteps++ {
 			p.printLine(taskSummary(j.Tasks[p.finishedSteps])) // also of a step that was not seen to run
 		}
 		p.printLine(line)
@@ -260,7 +266,8 @@ func describeJob(j relay.Job) (text, line string) {
 			line = term.Sanitize(t.Caption)
 			text = fmt.Sprintf("%d/%d %s", done+1, len(j.Tasks), line)
 			if t.Total > 0 {
-				text += fmt.Sprintf(" %s %3d%%  %s of %s", term.ProgressBar(float64(t.Progress)/100), t.Progress, byteCount(t.Bytes), byteCount(t.Total))
+				text += fmt.Sprintf(" %s %3d%%  %s of %s", term.ProgressBar(float64(t.Progress)/100), t.Progress,
+					byteCount(t.Bytes), byteCount(t.Total))
 			}
 		}
 	}

@@ -44,9 +44,11 @@ What is behind the command is the program's own, also what looks like a flag.`,
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
-	flags.StringVar(&o.kind, "kind", "", "what the plugin must be, sink or driver; otherwise it is started once more to find out")
+	flags.StringVar(&o.kind, "kind", "", "what the plugin must be, sink or driver; otherwise it is started once "+
+		"more to find out")
 	flags.StringVar(&o.config, "config", "{}", "what the plugin is configured with, a JSON object")
-	flags.StringArrayVar(&o.env, "env", nil, "NAME=value for the plugin's environment, which is empty otherwise; may repeat")
+	flags.StringArrayVar(&o.env, "env", nil, "NAME=value for the plugin's environment, which is empty otherwise; "+
+		"may repeat")
 	flags.BoolVar(&o.noTLS, "no-tls", false, "for a plugin that cannot do TLS, as tls: false in the configuration")
 	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long the start and each answer may take")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "print what the plugin writes to standard error")
@@ -60,7 +62,8 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std term.Streams, command []strin
 		return NewUsageError(cmd, fmt.Errorf("--config is not a JSON object: %w", err))
 	}
 	if o.kind != "" && o.kind != host.KindSink && o.kind != host.KindDriver {
-		return NewUsageError(cmd, fmt.Errorf("--kind %s is not known: choose %s or %s", o.kind, host.KindSink, host.KindDriver))
+		return NewUsageError(cmd, fmt.Errorf("--kind %s is not known: choose %s or %s", o.kind, host.KindSink,
+			host.KindDriver))
 	}
 	log := slog.DiscardHandler
 	if o.verbose {
@@ -96,7 +99,8 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std term.Streams, command []strin
 		return failed
 	}
 	if !good {
-		return fmt.Errorf("the plugin did not pass as a %[1]s; --verbose shows what it writes, and plugins/proto/%[1]s/v1/%[1]s.proto what is asked of it", plugin.Kind)
+		return fmt.Errorf("the plugin did not pass as a %[1]s; --verbose shows what it writes, and "+
+			"plugins/proto/%[1]s/v1/%[1]s.proto what is asked of it", plugin.Kind)
 	}
 	return nil
 }

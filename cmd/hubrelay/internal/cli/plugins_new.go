@@ -45,10 +45,12 @@ func runPluginsNew(cmd *cobra.Command, std term.Streams, p *setup.Plugin) error 
 	if err := p.Write("."); err != nil {
 		return err
 	}
-	next := []string{"go mod tidy", "go test ./...", "go build -o " + p.Name + " .", "hubrelay plugins check ./" + p.Name}
+	next := []string{"go mod tidy", "go test ./...", "go build -o " + p.Name + " .", "hubrelay plugins check ./" +
+		p.Name}
 	if p.Language == "python" {
 		next = []string{"/usr/bin/python3 -m unittest", "hubrelay plugins check --no-tls /usr/bin/python3 plugin.py"}
 	}
-	_, err := fmt.Fprintf(std.Out, "The folder %[1]s has a plugin that works, and a README. Next:\n\n  cd %[1]s\n  %[2]s\n", p.Name, strings.Join(next, "\n  "))
+	_, err := fmt.Fprintf(std.Out, "The folder %[1]s has a plugin that works, and a README. Next:\n\n  cd %[1]s\n  "+
+		"%[2]s\n", p.Name, strings.Join(next, "\n  "))
 	return err
 }

@@ -45,7 +45,8 @@ lines are sent as they come. Without FILE, --topic and its companions describe o
 				}
 				return publishFile(cmd.Context(), std, &f, args[0])
 			case f.single.Topic == "":
-				return NewUsageError(cmd, errors.New("nothing to publish: give a file, - for standard input, or --topic"))
+				return NewUsageError(cmd,
+					errors.New("nothing to publish: give a file, - for standard input, or --topic"))
 			}
 			f.single.Context.HubID = f.hub
 			body, err := json.Marshal(f.single)
@@ -58,15 +59,18 @@ lines are sent as they come. Without FILE, --topic and its companions describe o
 	f.register(cmd, std)
 	flags := cmd.Flags()
 	flags.StringVar(&f.single.Topic, "topic", "", "topic of a single notification ('hubrelay topics' lists them)")
-	flags.StringVar(&f.single.Context.AccountID, "account", "", "account whose it is (the key's where not given; only a key with account_id \"*\" may name another)")
-	flags.StringVar(&f.single.Object.ID, "object", "", "object.id, what it is about (the relay's own id where not given)")
+	flags.StringVar(&f.single.Context.AccountID, "account", "",
+		"account whose it is (the key's where not given; only a key with account_id \"*\" may name another)")
+	flags.StringVar(&f.single.Object.ID, "object", "",
+		"object.id, what it is about (the relay's own id where not given)")
 	flags.StringVar(&f.single.Object.State, "state", "", "object.state")
 	flags.StringVar(&f.single.Object.Error, "error", "", "object.error")
 	flags.StringSliceVar(&f.single.Context.Environments, "environment", nil, "environment id, may repeat")
 	flags.StringSliceVar(&f.single.Context.Clusters, "cluster", nil, "cluster name, may repeat")
 	flags.StringSliceVar(&f.single.Context.Containers, "container", nil, "container id, may repeat")
 	flags.StringSliceVar(&f.single.Context.DNSZones, "dns-zone", nil, "DNS zone id, may repeat")
-	flags.StringVar(&f.idempotent, "idempotency-key", "", "makes a repeat of this call within 10 minutes safe (not for -)")
+	flags.StringVar(&f.idempotent, "idempotency-key", "",
+		"makes a repeat of this call within 10 minutes safe (not for -)")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON lines")
 	return cmd
 }
@@ -84,11 +88,13 @@ func (f *publishFlags) onlyOfFiles(cmd *cobra.Command, name string) error {
 		{"dns-zone", "context.dns_zones"},
 	} {
 		if cmd.Flags().Changed(single.flag) {
-			return fmt.Errorf("--%s goes with --topic: a file says it in %s of each notification", single.flag, single.member)
+			return fmt.Errorf("--%s goes with --topic: a file says it in %s of each notification", single.flag,
+				single.member)
 		}
 	}
 	if name == "-" && f.idempotent != "" {
-		return errors.New("--idempotency-key names one request, standard input may become several: publish a file instead")
+		return errors.New("--idempotency-key names one request, standard input may become several: publish a file " +
+			"instead")
 	}
 	return nil
 }

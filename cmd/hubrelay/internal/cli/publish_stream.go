@@ -63,8 +63,8 @@ func publishStream(ctx context.Context, std term.Streams, f *publishFlags) error
 	}
 }
 
-// isPartOfText says whether line is an array or the beginning of something longer. What is no JSON at all is left to the
-// relay to refuse at once, since more of it may not come for long.
+// isPartOfText says whether line is an array or the beginning of something longer. What is no JSON at all is left to
+// the relay to refuse at once, since more of it may not come for long.
 func isPartOfText(line []byte) bool {
 	err := json.NewDecoder(bytes.NewReader(line)).Decode(new(json.RawMessage))
 	return errors.Is(err, io.ErrUnexpectedEOF) || err == nil && bytes.TrimSpace(line)[0] == '['
@@ -84,7 +84,8 @@ func publishText(ctx context.Context, std term.Streams, f *publishFlags, head []
 				return line.err
 			}
 			if head = append(head, line.text...); len(head) > maxInput {
-				return fmt.Errorf("standard input is one JSON text of more than %d MiB: send one notification on each line", maxInput>>20)
+				return fmt.Errorf("standard input is one JSON text of more than %d MiB: send one notification on "+
+					"each line", maxInput>>20)
 			}
 		}
 	}
@@ -205,5 +206,6 @@ func (b *publishBatchBuffer) withLine(err error) error {
 	if !ok || index < 0 || int(index) >= len(b.numbers) {
 		return err
 	}
-	return fmt.Errorf("line %d of standard input: %w; nothing was published from line %d on", b.numbers[int(index)], err, b.numbers[0])
+	return fmt.Errorf("line %d of standard input: %w; nothing was published from line %d on", b.numbers[int(index)],
+		err, b.numbers[0])
 }

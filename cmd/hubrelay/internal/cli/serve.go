@@ -56,13 +56,17 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 			for _, w := range cfg.Warnings {
 				log.Warn("configuration", "warning", w.String())
 			}
-			reload.Requested, reload.SetLogLevel = reloadSignals(cmd.Context()), func(name string) { setLevel(level, name) }
+			reload.Requested, reload.SetLogLevel = reloadSignals(cmd.Context()), func(name string) {
+				setLevel(level, name)
+			}
 			relayed, err := daemon.New(cfg, daemon.Settings{
 				Version: build.Version, Log: log, SinkKinds: build.Kinds.Sinks, Driver: build.Kinds.Driver, Inventory: inventory,
 				Reload: reload,
 				Ready: func(a daemon.Addresses) {
-					log.Info("serving", "public", a.Public.String(), "health", a.Health.String(), "admin", a.Admin.String(),
-						"redis", cfg.Redis.Address(), "sinks", len(cfg.Sinks), "keys", len(cfg.Auth.Keys), "version", build.Version)
+					log.Info("serving", "public", a.Public.String(), "health", a.Health.String(), "admin",
+						a.Admin.String(),
+						"redis", cfg.Redis.Address(), "sinks", len(cfg.Sinks), "keys", len(
+							cfg.Auth.Keys), "version", build.Version)
 				},
 			})
 			if err != nil {
@@ -86,7 +90,8 @@ func tuneGC(std term.Streams) {
 	}
 }
 
-// reloadSignals passes on SIGHUP, which has the configuration read again, until ctx ends; behind that it does nothing any more.
+// reloadSignals passes on SIGHUP, which has the configuration read again, until ctx ends; behind that it does nothing
+// any more.
 func reloadSignals(ctx context.Context) <-chan struct{} {
 	signals, asked := make(chan os.Signal, 1), make(chan struct{}, 1)
 	signal.Notify(signals, syscall.SIGHUP)

@@ -46,7 +46,8 @@ func newSinks(std term.Streams, build Build) *cobra.Command {
 	cmd := commandGroup("sinks", "See and steer the sinks of a running daemon",
 		newSinksList(std), newSinksTest(std), newSinksExplain(std, build),
 		newSinksSwitch(std, "pause", "Stop delivering to a sink, and keep what comes for it",
-			"Stops deliveries to the sink on all nodes within about a second. Its backlog is kept, over restarts too, up to its limit."),
+			"Stops deliveries to the sink on all nodes within about a second. Its backlog is kept, over restarts "+
+				"too, up to its limit."),
 		newSinksSwitch(std, "resume", "Deliver to a paused or disabled sink again",
 			`Goes on with the backlog of a sink that was paused, or that the relay disabled because its receiver wished so or failed
 for days. Where the sink is down, the next probe of its destination may begin at once; so it may after 'sinks test'.`),
@@ -144,7 +145,8 @@ func (s *sinkInfo) tableRow() []string {
 		state = "removed"
 	}
 	return []string{
-		term.Sanitize(s.Name), orDash(s.Type), term.Sanitize(state), term.FormatCount(s.Backlog + s.Gathering), term.FormatCount(s.Parked), term.FormatCount(s.Dead),
+		term.Sanitize(s.Name), orDash(s.Type), term.Sanitize(state), term.FormatCount(s.Backlog +
+			s.Gathering), term.FormatCount(s.Parked), term.FormatCount(s.Dead),
 		now, oldest, term.FormatAgo(s.LastSuccess), sent, failed, topics,
 	}
 }
@@ -176,7 +178,8 @@ func (s *sinkInfo) noteLines() (list []string) {
 		list = append(list, note)
 	}
 	if s.Dropped > 0 {
-		list = append(list, fmt.Sprintf("%s: %s dropped so far, the oldest of what its backlog has no room for; mend the receiver, or raise backlog",
+		list = append(list, fmt.Sprintf("%s: %s dropped so far, the oldest of what its backlog has no room for; "+
+			"mend the receiver, or raise backlog",
 			s.Name, term.FormatCount(s.Dropped)))
 	}
 	return list
@@ -193,7 +196,8 @@ func (s *sinkInfo) problemNote() string {
 	case s.State == "disabled":
 		return s.Name + ": " + s.Reason + "; 'hubrelay sinks resume' enables it"
 	case s.State == "down":
-		return s.Name + ": " + s.Reason + ", the next from " + s.DownUntil + " on; 'hubrelay sinks resume' lets it begin at once"
+		return s.Name + ": " + s.Reason + ", the next from " + s.DownUntil +
+			" on; 'hubrelay sinks resume' lets it begin at once"
 	case s.State == "resting":
 		return s.Name + ": " + s.Reason + ", until " + s.RestingUntil
 	}
@@ -298,7 +302,8 @@ func newSinksSwitch(std term.Streams, verb, short, long string) *cobra.Command {
 			if err := readAnswer(answer.Data, &s); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(std.Out, term.Sanitize(fmt.Sprintf("%s is %s, with %d in its backlog and %d parked", s.Name, s.State, s.Backlog, s.Parked)))
+			_, err = fmt.Fprintln(std.Out, term.Sanitize(fmt.Sprintf("%s is %s, with %d in its backlog and %d parked",
+				s.Name, s.State, s.Backlog, s.Parked)))
 			return err
 		},
 	}
@@ -381,7 +386,8 @@ more. Its dead letters stay unless --dead-letters is given.`,
 				return err
 			}
 			var answer struct{ Data json.RawMessage }
-			if err := client.post(cmd.Context(), sinkPath(args[0], "forget"), map[string]bool{"dead_letters": letters}, &answer); err != nil {
+			if err := client.post(cmd.Context(), sinkPath(args[0], "forget"), map[string]bool{"dead_letters": letters},
+				&answer); err != nil {
 				return err
 			}
 			if f.asJSON {

@@ -37,7 +37,8 @@ hidden. A plugin is started, asked what it would send, and ended; one that canno
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.event == "" {
-				return NewUsageError(cmd, errors.New("an event is needed: give --event FILE, or --event - for standard input"))
+				return NewUsageError(cmd, errors.New("an event is needed: give --event FILE, or --event - for "+
+					"standard input"))
 			}
 			return explainSinks(std, build, &f)
 		},
@@ -85,7 +86,8 @@ func explainSinks(std term.Streams, build Build, f *explainFlags) error {
 	if !f.asJSON {
 		account := n.Account
 		firstNonEmpty(&account, "none")
-		_, err := fmt.Fprintf(std.Out, "%s  hub %s  account %s\n", paint.Topic(term.Sanitize(n.Topic)), term.Sanitize(n.Hub), term.Sanitize(account))
+		_, err := fmt.Fprintf(std.Out, "%s  hub %s  account %s\n", paint.Topic(term.Sanitize(n.Topic)),
+			term.Sanitize(n.Hub), term.Sanitize(account))
 		if err != nil {
 			return err
 		}
@@ -139,7 +141,8 @@ func explainSink(cfg *daemon.Config, build Build, name string, n relay.Notificat
 
 func requestOf(shown relay.Explanation) *explainedRequest {
 	r := &explainedRequest{
-		Method: shown.Method, Target: shown.Target, Headers: map[string]string{}, Payload: string(shown.Payload), Note: shown.Note,
+		Method: shown.Method, Target: shown.Target, Headers: map[string]string{}, Payload: string(
+			shown.Payload), Note: shown.Note,
 		inOrder: shown.Headers,
 	}
 	for _, h := range shown.Headers {

@@ -34,7 +34,10 @@ func TestSinksTable(t *testing.T) {
 			t.Errorf("%d columns: %s", n, line)
 		}
 	}
-	for _, want := range []string{"NAME", "STATE", "WAITING", "RETRYING", "DEAD", "NOW", "OLDEST", "LAST OK", "SENT", "FAILED", "25h", "123k"} {
+	for _, want := range []string{
+		"NAME", "STATE", "WAITING", "RETRYING", "DEAD", "NOW", "OLDEST", "LAST OK", "SENT",
+		"FAILED", "25h", "123k",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %s in\n%s", want, out.String())
 		}
@@ -89,7 +92,8 @@ func TestSinkNotes(t *testing.T) {
 	s := sinkInfo{Name: "billing", State: "disabled", Reason: "answered 410", Dropped: 50}
 	got := strings.Join(s.noteLines(), "\n")
 	want := "billing: answered 410; 'hubrelay sinks resume' enables it\n" +
-		"billing: 50 dropped so far, the oldest of what its backlog has no room for; mend the receiver, or raise backlog"
+		"billing: 50 dropped so far, the oldest of what its backlog has no room for; mend the receiver, or raise " +
+		"backlog"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

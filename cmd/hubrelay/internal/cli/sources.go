@@ -106,8 +106,10 @@ func (s *sourceInfo) tableRow() []string {
 		topics = term.Sanitize(strings.Join(s.Topics, ", "))
 	}
 	return []string{
-		term.Sanitize(s.Name), term.Sanitize(s.State), term.FormatAgo(s.Since), orDash(s.Node), hub, term.FormatAgo(s.Last),
-		term.FormatCount(s.Received), term.FormatCount(s.Quarantined), term.FormatCount(s.Gaps), resumes, term.Sanitize(s.URL), topics,
+		term.Sanitize(s.Name), term.Sanitize(s.State), term.FormatAgo(s.Since), orDash(s.Node), hub, term.FormatAgo(
+			s.Last),
+		term.FormatCount(s.Received), term.FormatCount(s.Quarantined), term.FormatCount(s.Gaps), resumes, term.Sanitize(
+			s.URL), topics,
 	}
 }
 
@@ -121,7 +123,8 @@ func (s *sourceInfo) noteLines() (list []string) {
 		list = append(list, term.Sanitize(note))
 	}
 	if s.Quarantined > 0 {
-		list = append(list, term.Sanitize(s.Name+": what was refused is in the quarantine with its reason: redis-cli XREVRANGE hubrelay:quarantine + - COUNT 10"))
+		list = append(list, term.Sanitize(s.Name+": what was refused is in the quarantine with its reason: "+
+			"redis-cli XREVRANGE hubrelay:quarantine + - COUNT 10"))
 	}
 	return list
 }

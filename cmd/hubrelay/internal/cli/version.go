@@ -15,9 +15,13 @@ func newVersion(std term.Streams, build Build) *cobra.Command {
 		Use: "version", Short: "Print the version", Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			if asJSON {
-				return json.NewEncoder(std.Out).Encode(map[string]string{"version": build.Version, "go": runtime.Version()})
+				return json.NewEncoder(std.Out).Encode(map[string]string{
+					"version": build.Version,
+					"go":      runtime.Version(),
+				})
 			}
-			_, err := fmt.Fprintf(std.Out, "hubrelay %s (%s, %s/%s)\n", build.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(std.Out, "hubrelay %s (%s, %s/%s)\n", build.Version, runtime.Version(), runtime.GOOS,
+				runtime.GOARCH)
 			return err
 		},
 	}

@@ -109,7 +109,8 @@ func Run(ctx context.Context, std term.Streams, o Options) error {
 	return err
 }
 
-// whileTerminalOpen ends when the terminal is closed. A reader that goes away, such as head, is noticed by who writes to it.
+// whileTerminalOpen ends when the terminal is closed. A reader that goes away, such as head, is noticed by who writes
+// to it.
 func whileTerminalOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	signal.Ignore(syscall.SIGPIPE)
 	if signal.Ignored(syscall.SIGHUP) { // by nohup
@@ -215,7 +216,8 @@ func (d *demo) publish(ctx context.Context, one Event) error {
 	if err != nil {
 		return err
 	}
-	d.printf("%s %s %s", d.timestamp(), d.paint.Yellow("publish    ▶"), notificationSummary(d.paint, relay.Notification{Topic: one.Topic, Data: body}))
+	d.printf("%s %s %s", d.timestamp(), d.paint.Yellow("publish    ▶"),
+		notificationSummary(d.paint, relay.Notification{Topic: one.Topic, Data: body}))
 	_, err = d.client.Publish(ctx, "application/json", "", body)
 	return err
 }
@@ -254,7 +256,8 @@ func (d *demo) onWebhook(id string, n relay.Notification, attempt error) {
 	if job := term.ParseJobEvent(n); job != nil && job.Object.Task != nil {
 		return // steps are many; what came by the websocket shows them
 	}
-	d.printf("%s %s %s %s", d.timestamp(), d.paint.Green("webhook    ◀"), notificationSummary(d.paint, n), d.paint.Dim("signature ok, "+id))
+	d.printf("%s %s %s %s", d.timestamp(), d.paint.Green("webhook    ◀"), notificationSummary(d.paint, n),
+		d.paint.Dim("signature ok, "+id))
 }
 
 func (d *demo) timestamp() string { return d.paint.Dim(time.Now().Format("15:04:05.000")) }
@@ -268,7 +271,8 @@ func notificationSummary(paint term.Palette, n relay.Notification) string {
 	}
 	words := []string{term.Sanitize(e.Object.State)}
 	if job := term.ParseJobEvent(n); job != nil {
-		words = append(words, term.Sanitize(job.Object.InstanceID), term.Sanitize(job.Route()), term.Sanitize(job.StepText()))
+		words = append(words, term.Sanitize(job.Object.InstanceID), term.Sanitize(job.Route()),
+			term.Sanitize(job.StepText()))
 	}
 	if e.Object.Error != "" {
 		words = append(words, paint.Red(term.Sanitize(e.Object.Error)))

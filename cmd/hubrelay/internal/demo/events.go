@@ -76,7 +76,8 @@ func (s *generator) eventFor(topic string) Event {
 		out.Object.State = s.pick(states...)
 	}
 	if strings.HasSuffix(topic, ".error") {
-		out.Object.Error = s.pick("no space left on device", "health check timed out", "image not found", "connection refused")
+		out.Object.Error = s.pick("no space left on device", "health check timed out", "image not found",
+			"connection refused")
 	}
 	concern := samples.RelatedIDsFor(topic)
 	if concern.Environments {

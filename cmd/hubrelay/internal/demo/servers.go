@@ -74,7 +74,8 @@ func (d *demo) makeServers() error {
 		}
 		paths[i] = path
 	}
-	if err := os.WriteFile(filepath.Join(d.dir, "inventory.yaml"), fmt.Appendf(nil, inventoryFormat, paths...), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(d.dir, "inventory.yaml"), fmt.Appendf(nil, inventoryFormat, paths...),
+		0o600); err != nil {
 		return err
 	}
 	for _, at := range []string{"server-1/shop-1", "server-2/shop-2", "server-3/worker-1", "server-4/preview-1"} {
@@ -82,7 +83,8 @@ func (d *demo) makeServers() error {
 		if err := os.MkdirAll(filepath.Join(home, "volumes", "data"), 0o700); err != nil {
 			return err
 		}
-		if err := os.WriteFile(filepath.Join(home, "volumes", "data", "ballast"), make([]byte, volumeBytes), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(home, "volumes", "data", "ballast"), make([]byte, volumeBytes),
+			0o600); err != nil {
 			return err
 		}
 		if err := os.WriteFile(filepath.Join(home, "instance.json"), []byte(instanceJSON), 0o600); err != nil {
@@ -109,7 +111,8 @@ func (d *demo) cleanUp(ctx context.Context, log *slog.Logger) error {
 	return os.RemoveAll(data)
 }
 
-// endServers ends the instances and removes them. Keepers end, and none starts, where the folder of an instance is no more.
+// endServers ends the instances and removes them. Keepers end, and none starts, where the folder of an instance is no
+// more.
 func (d *demo) endServers(log *slog.Logger) {
 	ended, err := os.MkdirTemp(d.dir, "ended-")
 	if err == nil {
@@ -153,8 +156,12 @@ func (d *demo) migrateLoop(ctx context.Context) {
 		}
 		one := moves[n%len(moves)]
 		to := one.servers[n/len(moves)%len(one.servers)]
-		d.printf("%s %s %s to %s", d.timestamp(), d.paint.Yellow("migrate    ▶"), d.paint.Bold(one.instance), d.paint.Bold(to))
-		_, err := d.client.Migrate(ctx, client.Migration{Container: one.container, Instance: one.instance, Destination: to, CopyVolumes: true})
+		d.printf("%s %s %s to %s", d.timestamp(), d.paint.Yellow("migrate    ▶"), d.paint.Bold(one.instance),
+			d.paint.Bold(to))
+		_, err := d.client.Migrate(ctx, client.Migration{
+			Container: one.container, Instance: one.instance,
+			Destination: to, CopyVolumes: true,
+		})
 		if err != nil && ctx.Err() == nil {
 			d.printf("%s %s %v", d.timestamp(), d.paint.Red("refused    ▶"), err)
 		}

@@ -12,7 +12,8 @@ import (
 func (d *demo) printWelcome(a daemon.Addresses) {
 	p := d.paint
 	url := "http://" + a.Public.String()
-	notification := `{"topic":"container.created","object":{"id":"mine"},"context":{"hub_id":"` + hubID + `","containers":["mine"]}}`
+	notification := `{"topic":"container.created","object":{"id":"mine"},"context":{"hub_id":"` + hubID +
+		`","containers":["mine"]}}`
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("%s %s", p.Bold("hubrelay demo"), p.Dim(d.options.Version))
@@ -26,7 +27,8 @@ func (d *demo) printWelcome(a daemon.Addresses) {
 	}
 	line("  servers  %s  (with instances, as inventory.yaml beside it says)", d.serversDir())
 	line("\n%s", p.Bold("In a second terminal:"))
-	exported := "HUBRELAY_URL=" + url + " HUBRELAY_KEY=" + d.key + " HUBRELAY_HUB=" + hubID + " HUBRELAY_ADMIN=" + a.Admin.String()
+	exported := "HUBRELAY_URL=" + url + " HUBRELAY_KEY=" + d.key + " HUBRELAY_HUB=" + hubID + " HUBRELAY_ADMIN=" +
+		a.Admin.String()
 	if !d.memory {
 		exported += " HUBRELAY_SOCKET=" + filepath.Join(d.dir, "data", "redis.sock")
 	}
@@ -36,7 +38,8 @@ func (d *demo) printWelcome(a daemon.Addresses) {
 	line("  curl -sS $HUBRELAY_URL/v1/hubs/current/notifications -H \"Authorization: Bearer $HUBRELAY_KEY\" \\")
 	line("    -H \"X-Hub-Id: $HUBRELAY_HUB\" -H 'Content-Type: application/json' -d '%s'\n", notification)
 	if d.memory {
-		line("  %s\n  %s publish --topic container.error --container mine --error 'out of memory'\n", p.Dim("# the same, shorter"), term.ProgramName())
+		line("  %s\n  %s publish --topic container.error --container mine --error 'out of memory'\n",
+			p.Dim("# the same, shorter"), term.ProgramName())
 	} else {
 		line("  %s", p.Dim("# publish with nothing but Redis"))
 		line("  redis-cli -s $HUBRELAY_SOCKET XADD hubrelay:inbox '*' data '%s'\n", notification)
@@ -48,9 +51,11 @@ func (d *demo) printWelcome(a daemon.Addresses) {
 
 // suggestMigrations moves what the demo itself leaves where it is.
 func (d *demo) suggestMigrations(line func(format string, args ...any)) {
-	line("  %s\n  %s migrate shop shop-1 --to server-2 --copy-volumes --wait\n", d.paint.Dim("# move an instance to another server, and watch it"), term.ProgramName())
+	line("  %s\n  %s migrate shop shop-1 --to server-2 --copy-volumes --wait\n",
+		d.paint.Dim("# move an instance to another server, and watch it"), term.ProgramName())
 	line("  %s", d.paint.Dim("# move another with curl, and see what becomes of it"))
-	line("  curl -sS $HUBRELAY_URL/v1/containers/shop/instances/shop-2/tasks -H \"Authorization: Bearer $HUBRELAY_KEY\" \\")
+	line("  curl -sS $HUBRELAY_URL/v1/containers/shop/instances/shop-2/tasks -H \"Authorization: Bearer " +
+		"$HUBRELAY_KEY\" \\")
 	line("    -H \"X-Hub-Id: $HUBRELAY_HUB\" -H 'Content-Type: application/json' \\")
 	line("    -d '{\"action\":\"migrate\",\"value\":{\"destination_server_id\":\"server-3\",\"stateful\":{\"copy_volumes\":true}}}'")
 	line("  %[1]s jobs show \"$(%[1]s jobs list shop shop-2 | head -1)\"\n", term.ProgramName())

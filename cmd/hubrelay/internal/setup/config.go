@@ -150,7 +150,8 @@ type checkResult struct {
 	warnings []yamldoc.Problem
 }
 
-// checkConfig loads the configuration as serve would. A secret that only serve's environment is to have is none of its problems.
+// checkConfig loads the configuration as serve would. A secret that only serve's environment is to have is none of
+// its problems.
 func (s *Config) checkConfig(environ []string) (checkResult, error) {
 	text, err := s.renderYAML()
 	if err != nil {
@@ -191,7 +192,8 @@ func (s *Config) missingVariable(path string, environ []string) string {
 			if below := "sinks." + sink.name + "." + t.key; path != below && !strings.HasPrefix(path, below+"[") {
 				continue
 			}
-			for _, m := range regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`).FindAllStringSubmatch(strings.Join(t.values, " "), -1) {
+			for _, m := range regexp.MustCompile(`\$\{([A-Za-z_][A-Za-z0-9_]*)\}`).FindAllStringSubmatch(
+				strings.Join(t.values, " "), -1) {
 				if !slices.ContainsFunc(environ, func(v string) bool { return strings.HasPrefix(v, m[1]+"=") }) {
 					return m[1]
 				}
@@ -225,8 +227,8 @@ func (s *Config) writeDraft(text []byte) (string, error) {
 	return f.Name(), nil
 }
 
-// Write checks the configuration and writes it, completely or not at all. It returns yamldoc.Problems if the configuration is not
-// valid.
+// Write checks the configuration and writes it, completely or not at all. It returns yamldoc.Problems if the
+// configuration is not valid.
 func (s *Config) Write(environ []string) (warnings []yamldoc.Problem, err error) {
 	checked, err := s.checkConfig(environ)
 	if err != nil {

@@ -38,12 +38,14 @@ type Plugin struct {
 func PluginLanguages() []string { return []string{"go", "python"} }
 
 // ErrNoRelease says that there is no module of this daemon's version.
-var ErrNoRelease = errors.New("this hubrelay is not a release, so that its module cannot be downloaded: name a folder with its source")
+var ErrNoRelease = errors.New("this hubrelay is not a release, so that its module cannot be downloaded: name a " +
+	"folder with its source")
 
 // Validate tells what cannot be written, before anything is.
 func (p *Plugin) Validate() error {
 	if !regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`).MatchString(p.Name) {
-		return fmt.Errorf("%.80q is no name for a plugin: begin with a letter, then letters, digits and hyphens, all in lower case, such as instance-watch", p.Name)
+		return fmt.Errorf("%.80q is no name for a plugin: begin with a letter, then letters, digits and hyphens, "+
+			"all in lower case, such as instance-watch", p.Name)
 	}
 	switch {
 	case p.Language == "python":
@@ -52,7 +54,8 @@ func (p *Plugin) Validate() error {
 		}
 		return nil
 	case p.Language != "go":
-		return fmt.Errorf("there is no skeleton in %.80q: choose %s", p.Language, strings.Join(PluginLanguages(), " or "))
+		return fmt.Errorf("there is no skeleton in %.80q: choose %s", p.Language,
+			strings.Join(PluginLanguages(), " or "))
 	case p.Replace == "":
 		if !isRelease(p.Version) {
 			return ErrNoRelease

@@ -19,18 +19,27 @@ func TestValidate(t *testing.T) {
 		p    Plugin
 		want string
 	}{
-		"go":            {Plugin{Name: "a-1", Language: "go", Version: "v1.2.3"}, ""},
-		"pre-release":   {Plugin{Name: "a", Language: "go", Version: "v1.2.3-rc.1"}, ""},
-		"pseudo":        {Plugin{Name: "a", Language: "go", Version: "v0.0.0-20261121185543-12876e9aabbc"}, ""},
-		"source":        {Plugin{Name: "a", Language: "go", Version: "devel", Replace: root}, ""},
-		"python":        {Plugin{Name: "a", Language: "python", Version: "devel"}, ""},
-		"devel":         {Plugin{Name: "a", Language: "go", Version: "devel"}, "not a release"},
-		"commit":        {Plugin{Name: "a", Language: "go", Version: "12876e9"}, "not a release"},
-		"behind a tag":  {Plugin{Name: "a", Language: "go", Version: "v1.2.3-5-g12876e9"}, "not a release"},
-		"dirty":         {Plugin{Name: "a", Language: "go", Version: "v1.2.3-dirty"}, "not a release"},
-		"dirty module":  {Plugin{Name: "a", Language: "go", Version: "v1.2.4-0.20261121185543-12876e9aabbc+dirty"}, "not a release"},
-		"no source":     {Plugin{Name: "a", Language: "go", Replace: filepath.Join(root, "nowhere")}, "look for the source of hubrelay"},
-		"other source":  {Plugin{Name: "a", Language: "go", Replace: filepath.Join(root, "relay", "bench")}, "is not that of github.com/hubrelay/hubrelay"},
+		"go":           {Plugin{Name: "a-1", Language: "go", Version: "v1.2.3"}, ""},
+		"pre-release":  {Plugin{Name: "a", Language: "go", Version: "v1.2.3-rc.1"}, ""},
+		"pseudo":       {Plugin{Name: "a", Language: "go", Version: "v0.0.0-20261121185543-12876e9aabbc"}, ""},
+		"source":       {Plugin{Name: "a", Language: "go", Version: "devel", Replace: root}, ""},
+		"python":       {Plugin{Name: "a", Language: "python", Version: "devel"}, ""},
+		"devel":        {Plugin{Name: "a", Language: "go", Version: "devel"}, "not a release"},
+		"commit":       {Plugin{Name: "a", Language: "go", Version: "12876e9"}, "not a release"},
+		"behind a tag": {Plugin{Name: "a", Language: "go", Version: "v1.2.3-5-g12876e9"}, "not a release"},
+		"dirty":        {Plugin{Name: "a", Language: "go", Version: "v1.2.3-dirty"}, "not a release"},
+		"dirty module": {
+			Plugin{Name: "a", Language: "go", Version: "v1.2.4-0.20261121185543-12876e9aabbc+dirty"},
+			"not a release",
+		},
+		"no source": {
+			Plugin{Name: "a", Language: "go", Replace: filepath.Join(root, "nowhere")},
+			"look for the source of hubrelay",
+		},
+		"other source": {
+			Plugin{Name: "a", Language: "go", Replace: filepath.Join(root, "relay", "bench")},
+			"is not that of github.com/hubrelay/hubrelay",
+		},
 		"source, snake": {Plugin{Name: "a", Language: "python", Replace: root}, "not built with the source"},
 		"no language":   {Plugin{Name: "a", Language: "cobol"}, `no skeleton in "cobol": choose go or python`},
 		"no name":       {Plugin{Language: "python"}, `"" is no name`},
@@ -71,7 +80,8 @@ func TestWrite(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if bytes.Contains(text, []byte("{{")) && !strings.HasSuffix(file, ".py") || bytes.Contains(text, []byte("<no value>")) {
+			if bytes.Contains(text, []byte("{{")) && !strings.HasSuffix(file, ".py") ||
+				bytes.Contains(text, []byte("<no value>")) {
 				t.Errorf("%s is not filled in:\n%s", file, text)
 			}
 			if filepath.Ext(file) != ".go" {

@@ -49,7 +49,10 @@ func promptsOf(kind string) sinkPrompts {
 			{key: "to", text: "To", required: true},
 		}},
 		"pagerduty": {"Alerts for whoever is on call, which end by themselves", []prompt{
-			{key: "routing_key", text: "The integration key of the service (Events API v2)", secret: true, required: true},
+			{
+				key: "routing_key", text: "The integration key of the service (Events API v2)", secret: true,
+				required: true,
+			},
 		}},
 		"file": {"A line of JSON for each event in a file, which is rotated", []prompt{
 			{key: "path", text: "The file", defaultValue: "./events.jsonl", required: true},
@@ -60,7 +63,8 @@ func promptsOf(kind string) sinkPrompts {
 	}[kind]
 }
 
-// prompter asks in a terminal for what the flags leave open. Each answer is checked as serve would, and asked for again.
+// prompter asks in a terminal for what the flags leave open. Each answer is checked as serve would, and asked for
+// again.
 type prompter struct {
 	in       *bufio.Reader
 	terminal *os.File
@@ -82,7 +86,8 @@ func (a *prompter) ask(ctx context.Context) error {
 	a.printf("This writes %s. Enter takes what stands in brackets, Ctrl-C ends without writing.\n\n", a.setup.File)
 	if !a.given("listen") {
 		p := prompt{text: "Address for clients and producers", defaultValue: a.setup.Listen}
-		if err := a.askUntilValid(ctx, p, "server.listen", func(answer string) { a.setup.Listen = answer }); err != nil {
+		if err := a.askUntilValid(ctx, p, "server.listen",
+			func(answer string) { a.setup.Listen = answer }); err != nil {
 			return err
 		}
 	}
@@ -129,7 +134,8 @@ func (a *prompter) askKind(ctx context.Context) (*sinkDraft, error) {
 			return sink, nil
 		}
 		if err == nil {
-			err = fmt.Errorf("a sink of type %s takes more than a few answers: configs/hubrelay.yaml has an example", answer)
+			err = fmt.Errorf("a sink of type %s takes more than a few answers: configs/hubrelay.yaml has an example",
+				answer)
 		}
 		a.printf("  %v\n", err)
 	}
@@ -142,7 +148,8 @@ var errSkipped = errors.New("left out")
 func (a *prompter) askSink(ctx context.Context, sink *sinkDraft) error {
 	a.setup.add(sink)
 	path := "sinks." + sink.name + "."
-	questions := append(promptsOf(sink.kind.Type).ask, prompt{key: "topics", text: "Topics, such as *.error or container.*,!*.updated", defaultValue: "*"})
+	questions := append(promptsOf(sink.kind.Type).ask,
+		prompt{key: "topics", text: "Topics, such as *.error or container.*,!*.updated", defaultValue: "*"})
 	for _, q := range questions {
 		if q.dependsOn != "" && !sink.has(q.dependsOn) {
 			continue
@@ -187,7 +194,8 @@ func (a *prompter) askUntilValid(ctx context.Context, p prompt, path string, tak
 		case answer == "" && p.required:
 			return errSkipped
 		case p.key == "command" && strings.ContainsAny(answer, `"'\\`):
-			a.printf("  no shell reads it, so that quotes would be part of a word: leave them out, or write the list into the file afterwards\n")
+			a.printf("  no shell reads it, so that quotes would be part of a word: leave them out, or write the " +
+				"list into the file afterwards\n")
 			continue
 		}
 		take(answer)
@@ -237,7 +245,8 @@ func (a *prompter) offerToAllow(ctx context.Context, address string) error {
 	if err != nil || bad != nil || nothing.Check(addr) == nil {
 		return nil
 	}
-	answer, err := a.askLine(ctx, prompt{text: "  " + host + " is not a public address, which is refused unless it is meant. Is it? y or n", defaultValue: "n"})
+	answer, err := a.askLine(ctx, prompt{text: "  " + host + " is not a public address, which is refused unless it " +
+		"is meant. Is it? y or n", defaultValue: "n"})
 	if err == nil && strings.HasPrefix(strings.ToLower(answer), "y") {
 		sink.set("allow_cidrs", netip.PrefixFrom(addr, addr.BitLen()).String())
 	}
@@ -251,8 +260,8 @@ func (a *prompter) askLine(ctx context.Context, p prompt) (string, error) {
 		text += " [" + p.defaultValue + "]"
 	}
 	if p.secret {
-		// Before the question, which some answer at once; and not where it is read, which may begin behind an interruption and
-		// leave a terminal that shows nothing.
+		// Before the question, which some answer at once; and not where it is read, which may begin behind an
+		// interruption and leave a terminal that shows nothing.
 		restore, err := term.HideInput(int(a.terminal.Fd()))
 		if err != nil {
 			return "", fmt.Errorf("hide what is typed: %w", err)

@@ -54,8 +54,8 @@ func startsWith(list, first []string) bool {
 	return len(list) >= len(first) && slices.Equal(list[:len(first)], first)
 }
 
-// fieldPath tells where a key such as batch.max leads in a struct of the configuration, and whether several values stand there. The
-// keys of a map of texts may hold dots.
+// fieldPath tells where a key such as batch.max leads in a struct of the configuration, and whether several values
+// stand there. The keys of a map of texts may hold dots.
 func fieldPath(t reflect.Type, key string) (parts []string, list bool) {
 	for {
 		for t != nil && t.Kind() == reflect.Pointer {
@@ -134,8 +134,8 @@ func (t *setting) yamlText() string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// quoteYAML writes a text for YAML, of which JSON's strings are a part. What is no text to YAML (a number, true) stays as it is,
-// since only the setting's type says how it is read.
+// quoteYAML writes a text for YAML, of which JSON's strings are a part. What is no text to YAML (a number, true)
+// stays as it is, since only the setting's type says how it is read.
 func quoteYAML(text string) string {
 	var scalar any
 	if json.Unmarshal([]byte(text), &scalar) == nil {

@@ -43,7 +43,8 @@ func (s *Config) AddSinkFlag(text string) error {
 	return nil
 }
 
-// parseSink reads TYPE,KEY=VALUE,… as a line of CSV, so that a value in quotes may hold commas. Its errors show no value.
+// parseSink reads TYPE,KEY=VALUE,… as a line of CSV, so that a value in quotes may hold commas. Its errors show no
+// value.
 func (s *Config) parseSink(text string) (*sinkDraft, error) {
 	r := csv.NewReader(strings.NewReader(text))
 	r.LazyQuotes = true
@@ -86,7 +87,8 @@ func (s *Config) PrintNextSteps(std term.Streams) error {
 	line("Its API key is shown only now; the file holds the SHA-256:\n\n  export HUBRELAY_KEY=%s\n", s.Key)
 	for _, sink := range s.sinks {
 		if secret := sink.generatedSecret; secret != "" {
-			line("The receiver of %q verifies what it gets with this secret, which is in the file, too:\n\n  %s\n", sink.name, secret)
+			line("The receiver of %q verifies what it gets with this secret, which is in the file, too:\n\n  %s\n",
+				sink.name, secret)
 		}
 	}
 	url := ""
@@ -94,7 +96,8 @@ func (s *Config) PrintNextSteps(std term.Streams) error {
 		url = "HUBRELAY_URL=" + LocalURL("http", s.Listen) + " "
 	}
 	line("Next:\n\n  %s serve -c %s", term.ProgramName(), s.File)
-	line("  %sHUBRELAY_HUB=my-hub %s listen          %s", url, term.ProgramName(), p.Dim("# in a second terminal, with the same HUBRELAY_KEY"))
+	line("  %sHUBRELAY_HUB=my-hub %s listen          %s", url, term.ProgramName(),
+		p.Dim("# in a second terminal, with the same HUBRELAY_KEY"))
 	if len(s.sinks) > 0 {
 		line("  %s sinks test %s -c %s", term.ProgramName(), s.sinks[0].name, s.File)
 	}

@@ -7,8 +7,8 @@ import (
 	"github.com/lmittmann/tint"
 )
 
-// NewLogHandler returns a handler that writes one line per record for people: time, level, message and attributes. Programs
-// parse slog's JSON instead. Colors are those of w as a terminal, see [NewPalette].
+// NewLogHandler returns a handler that writes one line per record for people: time, level, message and attributes.
+// Programs parse slog's JSON instead. Colors are those of w as a terminal, see [NewPalette].
 func NewLogHandler(w io.Writer, level slog.Leveler, env []string) slog.Handler {
 	return tint.NewTextHandler(w, &tint.Options{
 		Level:      level,

@@ -20,7 +20,10 @@ func TestLogHandler_WritesOneLinePerRecord(t *testing.T) {
 	if strings.Count(got, "\n") != 1 || strings.Contains(got, "\x1b") {
 		t.Errorf("got %q, want one line without control characters", got)
 	}
-	for _, want := range []string{"WRN first", "sink=billing", "retry.in=1.5s", `retry.error="line 1\nline 2"`, `retry.reason="two words"`} {
+	for _, want := range []string{
+		"WRN first", "sink=billing", "retry.in=1.5s", `retry.error="line 1\nline 2"`,
+		`retry.reason="two words"`,
+	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("got %q, want it to contain %q", got, want)
 		}

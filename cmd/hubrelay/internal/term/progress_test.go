@@ -19,7 +19,10 @@ func TestProgress(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		now := time.Unix(0, 0)
-		p := &progress{out: &out, bar: tc.bar, verb: "replayed", total: 1000, now: func() time.Time { return now }, startedAt: now, shown: now}
+		p := &progress{
+			out: &out, bar: tc.bar, verb: "replayed", total: 1000, now: func() time.Time { return now },
+			startedAt: now, shown: now,
+		}
 		for _, step := range []struct {
 			at   time.Duration
 			done int

@@ -31,8 +31,9 @@ type Column struct {
 // lastWidth is what the last column gets at least, before others are left out for it.
 const lastWidth = 12
 
-// PrintTable prints rows under their titles. Every column is as wide as its values need; where that is too much, columns
-// that can be spared are left out, and the last is clipped. What came over the network must have passed printable.
+// PrintTable prints rows under their titles. Every column is as wide as its values need; where that is too much,
+// columns that can be spared are left out, and the last is clipped. What came over the network must have passed
+// printable.
 func PrintTable(w io.Writer, p Palette, columns []Column, rows [][]string) error {
 	return PrintTableWithin(w, p, TableWidth, columns, rows)
 }

@@ -12,7 +12,11 @@ func TestTableFits(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	long := strings.Repeat("long-", 30)
-	err := PrintTable(&out, Palette{}, []Column{{Title: "NAME", MaxWidth: 20}, {Title: "N", Right: true}, {Title: "TOPICS"}}, [][]string{
+	err := PrintTable(&out, Palette{}, []Column{
+		{Title: "NAME", MaxWidth: 20},
+		{Title: "N", Right: true},
+		{Title: "TOPICS"},
+	}, [][]string{
 		{"a", "7", "x"}, {long, "12345", long}, {"für", "1", "·"},
 	})
 	if err != nil {
@@ -32,7 +36,12 @@ func TestTableFits(t *testing.T) {
 // What can be spared goes, the highest first, until the rest fits.
 func TestTableLeavesColumnsOut(t *testing.T) {
 	t.Parallel()
-	columns := []Column{{Title: "NAME"}, {Title: "TYPE", DropOrder: 1}, {Title: "NOTE", DropOrder: 2}, {Title: "TOPICS", DropOrder: 3}}
+	columns := []Column{
+		{Title: "NAME"},
+		{Title: "TYPE", DropOrder: 1},
+		{Title: "NOTE", DropOrder: 2},
+		{Title: "TOPICS", DropOrder: 3},
+	}
 	for _, c := range []struct {
 		name, note, want string
 	}{
@@ -57,7 +66,12 @@ func TestTableLeavesColumnsOut(t *testing.T) {
 // In a terminal the reason comes before what else is known of a dead letter, and without one all is whole.
 func TestTableWithin(t *testing.T) {
 	t.Parallel()
-	columns := []Column{{Title: "ID"}, {Title: "HUB", MaxWidth: 4, DropOrder: 2}, {Title: "TRIES", DropOrder: 1}, {Title: "REASON", MinWidth: 20}}
+	columns := []Column{
+		{Title: "ID"},
+		{Title: "HUB", MaxWidth: 4, DropOrder: 2},
+		{Title: "TRIES", DropOrder: 1},
+		{Title: "REASON", MinWidth: 20},
+	}
 	long := strings.Repeat("x", 300)
 	row := func(reason string) []string { return []string{"one", "hub-1", "1", reason} }
 	for _, c := range []struct {
@@ -71,7 +85,8 @@ func TestTableWithin(t *testing.T) {
 		{27, long, "ID   REASON\none  " + long[:21] + "…\n"},
 	} {
 		var out bytes.Buffer
-		if err := PrintTableWithin(&out, Palette{}, c.width, columns, [][]string{row(c.reason)}); err != nil || out.String() != c.want {
+		if err := PrintTableWithin(&out, Palette{}, c.width, columns, [][]string{row(c.reason)}); err != nil ||
+			out.String() != c.want {
 			t.Errorf("%d columns: %v\n%swant\n%s", c.width, err, out.String(), c.want)
 		}
 	}
