@@ -17,7 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// withServer is a daemon with builtin:directory, one server, and an instance whose command writes a file.
+// withServer starts a daemon with builtin:directory, one server, and an instance whose command writes a file.
 func withServer(t *testing.T, settings string) (d *daemon, dir string) {
 	t.Helper()
 	dir = folder(t)
@@ -45,8 +45,8 @@ func isThere(file string) func() error {
 	return func() error { _, err := os.Stat(file); return err }
 }
 
-// An import over the admin API must not make the relay run somebody else's commands, now or after a restart.
-func TestImportCannotRunCommands(t *testing.T) {
+// An import over the admin API must not make the relay run commands of an attacker, now or after a restart.
+func TestImport_CannotRunCommands(t *testing.T) {
 	t.Parallel()
 	d, dir := withServer(t, "")
 	testkit.Eventually(t, "the operator's instance to run", isThere(filepath.Join(dir, "srv/one/ran")))
@@ -77,7 +77,7 @@ func TestImportCannotRunCommands(t *testing.T) {
 	}
 }
 
-func TestAgentEndsWithItsInstance(t *testing.T) {
+func TestAgent_EndsWithItsInstance(t *testing.T) {
 	t.Parallel()
 	d, dir := withServer(t, "")
 	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.Admin}}
@@ -105,7 +105,7 @@ func TestAgentEndsWithItsInstance(t *testing.T) {
 	testkit.Eventually(t, "the end of the agent", noAgent)
 	o.does("inventory import "+write(t, dir, "one.yaml", inventoryWith(dir, "one")), "instances 1 added")
 	testkit.Eventually(t, "the agent again", agent)
-	// The operator's file counts too, without a restart.
+	// Changes to the operator's file apply too, without a restart.
 	write(t, dir, "inventory.yaml", inventoryWith(dir, "other"))
 	testkit.Eventually(t, "the end of the agent", noAgent)
 	if _, errOut, code := call(t, nil, "", "inventory", "agents", "stop", "nothing-of-that-name"); code != 1 ||
@@ -114,7 +114,7 @@ func TestAgentEndsWithItsInstance(t *testing.T) {
 	}
 }
 
-// What a kubelet or Prometheus reaches opens nothing else.
+// The kubelet and Prometheus must not reach other endpoints.
 func TestHealthListenerHasNoAdminAPI(t *testing.T) {
 	t.Parallel()
 	d, dir := withServer(t, "")
@@ -139,8 +139,8 @@ func TestHealthListenerHasNoAdminAPI(t *testing.T) {
 	}
 }
 
-// Another user of the machine, such as a web server that was broken into, gets nowhere with the socket.
-func TestAdminSocketRefusesOtherUsers(t *testing.T) {
+// Another user of the machine, such as a compromised web server, cannot use the socket.
+func TestAdminSocket_RejectsOtherUsers(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
@@ -261,7 +261,7 @@ func TestAdminSocketIsFound(t *testing.T) {
 			t.Errorf("%s: ended with %d: %s%s", name, code, out, errOut)
 		}
 	}
-	// A second relay with the same directory takes a private one, and so does one that cannot write.
+	// A second relay with the same directory uses a private socket, and so does one that cannot write.
 	second := serveIn(t, dir, filepath.Join(dir, "hubrelay.yaml"), env...)
 	unwritable := serveFile(t, write(t, folder(t), "hubrelay.yaml",
 		initConfig{redis: `url: "memory:", data_dir: /dev/null/data`}.renderYAML()), env...)
@@ -284,8 +284,8 @@ func TestAdminSocketIsFound(t *testing.T) {
 	}
 }
 
-// A configuration of the single admin listener says what to change.
-func TestOldAdminListener(t *testing.T) {
+// The error for the former single admin listener explains what to change.
+func TestConfig_RejectsFormerAdminListener(t *testing.T) {
 	t.Parallel()
 	file := write(t, folder(t), "hubrelay.yaml", strings.Replace(initConfig{redis: `url: "memory:"`}.renderYAML(),
 		"health:", "admin:", 1))

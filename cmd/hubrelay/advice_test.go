@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestAdvice calls with a setting that is wrong, and wants to read which one it is.
-func TestAdvice(t *testing.T) {
+// TestErrors_SuggestSettings uses wrong settings and expects that the error names them.
+func TestErrors_SuggestSettings(t *testing.T) {
 	t.Parallel()
 	d := serve(t, initConfig{redis: `url: "memory:"`})
 	right := []string{"HUBRELAY_URL=http://" + d.Public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}

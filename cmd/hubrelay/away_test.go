@@ -22,7 +22,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestRedisAway kills the Redis below a daemon, and starts it again.
+// TestRedisAway kills Redis while the daemon runs, and starts it again.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendfsync", "always")
@@ -60,7 +60,7 @@ func TestRedisAway(t *testing.T) {
 
 	server.Restart()
 	testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
-	after := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), post.Header) // the repeat is stored, once
+	after := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), post.Header) // the repeated request is stored once
 	if again := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), post.Header); !slices.Equal(after, again) {
 		t.Errorf("the repeat was answered %v, want %v", again, after)
 	}
@@ -75,8 +75,8 @@ func TestRedisAway(t *testing.T) {
 	}
 }
 
-// TestRedisForgets lets Redis lose everything: restarted without a file, and flushed.
-func TestRedisForgets(t *testing.T) {
+// TestRedisLosesData lets Redis lose all data: it restarts without a file, and is flushed.
+func TestRedisLosesData(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "no")
 	hooks := receive(t, nil)
@@ -132,7 +132,8 @@ func TestRedisHangs(t *testing.T) {
 	testkit.Eventually(t, "the webhook to go on", hooks.took("/", ids))
 }
 
-// TestRedisFull fills Redis to its limit: what was accepted arrives, the rest is refused and not half stored.
+// TestRedisFull fills Redis to its limit. Accepted notifications arrive, the others are rejected and not stored in
+// part.
 func TestRedisFull(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory", "16mb")
@@ -168,7 +169,7 @@ func TestRedisFull(t *testing.T) {
 	}
 }
 
-// producer publishes one notification after the other until it is stopped, and keeps what was accepted.
+// producer publishes notifications one at a time until it is stopped, and records the accepted ones.
 type producer struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -225,7 +226,7 @@ func (p *producer) count() (accepted, refused int) {
 	return len(p.accepted), p.refused
 }
 
-// more is a probe: n more were accepted than now.
+// more returns a probe that waits for n more accepted notifications.
 func (p *producer) more(n int) func() error {
 	before, _ := p.count()
 	return func() error {
@@ -236,7 +237,7 @@ func (p *producer) more(n int) func() error {
 	}
 }
 
-// redisPID is the process that the pid file in a data folder names, 0 for none.
+// redisPID returns the process in the pid file of a data directory, or 0.
 func redisPID(data string) int {
 	text, err := os.ReadFile(filepath.Join(data, "redis.pid"))
 	if err != nil {
@@ -246,7 +247,7 @@ func redisPID(data string) int {
 	return pid
 }
 
-// gone says whether a process has ended; one that nobody has waited for is a zombie and counts as ended.
+// hasEnded reports whether a process has ended. A zombie has ended.
 func gone(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true
@@ -255,7 +256,7 @@ func gone(pid int) bool {
 	return err == nil && strings.Contains(string(stat), ") Z ")
 }
 
-// serverPID asks a Redis for its process.
+// serverPID returns the process id of a Redis.
 func serverPID(t *testing.T, c *redis.Client) int {
 	t.Helper()
 	info, err := c.Info(t.Context(), "server").Result()
@@ -270,7 +271,7 @@ func serverPID(t *testing.T, c *redis.Client) int {
 	return pid
 }
 
-// TestEmbeddedRedisKilled kills the daemon's own redis-server while somebody publishes.
+// TestEmbeddedRedisKilled kills the embedded redis-server during publishing.
 func TestEmbeddedRedisKilled(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
@@ -280,7 +281,7 @@ func TestEmbeddedRedisKilled(t *testing.T) {
 	d := serveFile(t, write(t, dir, "hubrelay.yaml", text.renderYAML()))
 	store := redisAt(t, filepath.Join(data, "redis.sock"))
 	pid := serverPID(t, store)
-	// Accepted is to mean stored, whenever the kill comes.
+	// With this, accepted notifications survive any kill.
 	if err := store.ConfigSet(t.Context(), "appendfsync", "always").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -311,7 +312,7 @@ func TestEmbeddedRedisKilled(t *testing.T) {
 	}
 }
 
-// TestDaemonKilled kills a daemon with deliveries parked and in hand, and starts the next on its folder.
+// TestDaemonKilled kills a daemon with scheduled retries and attempts in progress, and starts another with its data.
 func TestDaemonKilled(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
@@ -319,7 +320,7 @@ func TestDaemonKilled(t *testing.T) {
 	broken, hang := make(chan struct{}), make(chan struct{})
 	hooks := receive(t, func(w http.ResponseWriter, h hook) {
 		select {
-		case <-broken: // from now on it works
+		case <-broken: // from now on attempts succeed
 			w.WriteHeader(http.StatusNoContent)
 			return
 		default:

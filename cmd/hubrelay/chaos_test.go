@@ -15,8 +15,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// insistent publishes batches one after the other, each until it is accepted by whichever node answers, with an
-// Idempotency-Key as our answers advise.
+// retryingProducer publishes batches one at a time. It sends a batch to any node with an Idempotency-Key until one
+// accepts it, as our errors advise.
 type insistent struct {
 	hub   string
 	name  string
@@ -25,7 +25,7 @@ type insistent struct {
 	stop  context.CancelFunc
 
 	mu       sync.Mutex
-	accepted map[string]string // object.id to the relay's id
+	accepted map[string]string // object.id to notification id
 	doubts   int
 }
 
@@ -36,7 +36,7 @@ func insist(t *testing.T, name string, nodes []*atomic.Pointer[daemon]) *insiste
 	return insistOn(t, "hub-1", name, nodes, 0)
 }
 
-// insistOn publishes to a hub, with a pause between batches.
+// startRetryingProducer publishes to a hub, with a pause between batches.
 func insistOn(t *testing.T, hub, name string, nodes []*atomic.Pointer[daemon], pause time.Duration) *insistent {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
@@ -93,7 +93,7 @@ func (p *insistent) batch(i int) error {
 	return fmt.Errorf("not accepted within %s", patience)
 }
 
-// more is a probe: n more batches were accepted than now.
+// more returns a probe that waits for n more accepted batches.
 func (p *insistent) more(n int) func() error {
 	count := func() int {
 		p.mu.Lock()
@@ -109,8 +109,8 @@ func (p *insistent) more(n int) func() error {
 	}
 }
 
-// TestLongEverythingIsKilled kills daemons and Redis in turn below producers that insist: each notification is stored
-// once, and reaches the webhook.
+// TestLongEverythingIsKilled kills daemons and Redis in turn while producers retry. Each notification is stored once
+// and reaches the webhook.
 func TestLongEverythingIsKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendfsync", "always")

@@ -20,7 +20,7 @@ func TestExitCodes(t *testing.T) {
 	for _, tc := range []struct {
 		args  string
 		code  int
-		parts []string // of standard error for a failure, else of standard output
+		parts []string // in standard error for a failure, otherwise in standard output
 	}{
 		{"", 0, []string{"hubrelay demo"}},
 		{"--help", 0, []string{"serve", "listen"}},
@@ -44,7 +44,7 @@ func TestExitCodes(t *testing.T) {
 		{"publish --key k", 2, []string{"--topic"}},
 		{"publish --key k --topic job.created file.json", 2, []string{"not both"}},
 		{"publish --key k --account acme file.json", 2, []string{"context.account_id"}},
-		{"publish --key k --object x -", 2, []string{"--object goes with --topic", "object.id of each"}},
+		{"publish --key k --object x -", 2, []string{"--object requires --topic", "object.id in each"}},
 		{"publish --key k --state x file.json", 2, []string{"object.state"}},
 		{"publish --key k --error x file.json", 2, []string{"object.error"}},
 		{"publish --key k --environment x file.json", 2, []string{"context.environments"}},
@@ -52,7 +52,7 @@ func TestExitCodes(t *testing.T) {
 		{"publish --key k --container x file.json", 2, []string{"context.containers"}},
 		{"publish --key k --dns-zone x file.json", 2, []string{"context.dns_zones"}},
 		{"publish --key k --idempotency-key x -", 2, []string{"publish a file instead"}},
-		{"keys new --webhook --name x", 2, []string{"--name is of an API key"}},
+		{"keys new --webhook --name x", 2, []string{"--name is for API keys"}},
 		{"listen --key k --url localhost", 2, []string{"http://127.0.0.1:8080"}},
 		{"publish --key k nothing.json", 1, []string{"nothing.json"}},
 		{"publish --key k --url http://127.0.0.1:1 --topic job.created", 1, []string{"127.0.0.1:1"}},
@@ -150,7 +150,7 @@ func TestTopicsCommand(t *testing.T) {
 	}
 }
 
-// TestClientCommands publishes in every way and listens, with a key that keys new has made.
+// TestClientCommands publishes in every way and listens, with a key from keys new.
 func TestClientCommands(t *testing.T) {
 	t.Parallel()
 	out, _, code := call(t, nil, "", "keys", "new", "--name", "script", "--json")
@@ -229,8 +229,8 @@ func TestClientCommands(t *testing.T) {
 	}
 }
 
-// An unknown topic is told of in the same words wherever it is named.
-func TestUnknownTopicsInOneWording(t *testing.T) {
+// All commands report an unknown topic with the same text.
+func TestUnknownTopic_HasOneErrorText(t *testing.T) {
 	t.Parallel()
 	d := serve(t, initConfig{redis: `url: "memory:"`})
 	file := d.Cmd.Args[len(d.Cmd.Args)-1]
@@ -266,13 +266,13 @@ func TestUnknownTopicsInOneWording(t *testing.T) {
 	}
 }
 
-// everyKindFor is everyKind without the account, which the script's key does not have.
+// everyKindFor returns everyKind without the account, which the key of the script does not have.
 func everyKindFor(hub string) string {
 	return strings.NewReplacer(`"account_id":"acme",`, "", `"hub_id":"hub-1"`, fmt.Sprintf(`"hub_id":%q`, hub)).Replace(
 		everyKind)
 }
 
-// publishStream sends lines on standard input, and waits for the id of each before it sends the next.
+// publishStream sends lines to standard input. It waits for the id of each before it sends the next.
 func publishStream(t *testing.T, env []string) []string {
 	t.Helper()
 	p := start(t, env, "publish", "-")

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestConnectionsList asks a daemon who follows its stream.
+// TestConnectionsList lists the clients of a daemon.
 func TestConnectionsList(t *testing.T) {
 	t.Parallel()
 	d := serve(t, initConfig{redis: `url: "memory:"`})

@@ -18,17 +18,17 @@ import (
 
 func startDemo(t *testing.T, home, listen string, env ...string) *testkit.Process {
 	t.Helper()
-	t.Cleanup(func() { endKeepers(t, home) }) // where the test has failed; it runs when the demo has ended
+	t.Cleanup(func() { endKeepers(t, home) }) // if the test failed; runs after the demo has ended
 	env = append(env, "XDG_CACHE_HOME="+home, "HOME="+home)
 	p := start(t, env, "demo", "--every", "50ms", "--listen", listen, "--health", listen)
 	testkit.Eventually(t, "an event at both ends", func() error { return atBothEnds(p.Out.String()) })
 	return p
 }
 
-// demoRedis is the process of a demo's redis-server.
+// demoRedis returns the process id of the redis-server of a demo.
 func demoRedis(t *testing.T, dir string) int {
 	t.Helper()
-	// A redis-server that failed the test before its end is not left behind either.
+	// Stop the redis-server even if the test failed early.
 	t.Cleanup(func() {
 		if pid := redisPID(filepath.Join(dir, "data")); pid > 0 && !gone(pid) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
@@ -41,7 +41,7 @@ func demoRedis(t *testing.T, dir string) int {
 	return pid
 }
 
-// endDemo ends a demo by a signal, and looks that nothing is left behind.
+// endDemo ends a demo with a signal and checks that it cleans up.
 func endDemo(t *testing.T, p *testkit.Process, dir string, pid int, by syscall.Signal) {
 	t.Helper()
 	p.Signal(by)
@@ -63,12 +63,12 @@ func endDemo(t *testing.T, p *testkit.Process, dir string, pid int, by syscall.S
 	}
 }
 
-// worksIn lists the processes that name a folder or work in it.
+// processesIn lists the processes that name a directory or work in it.
 func worksIn(t *testing.T, dir string) []string {
 	t.Helper()
 	var list []string
 	for pid, args := range processes(t) {
-		cwd, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)) // of one that has ended meanwhile there is none
+		cwd, _ := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)) // the process has ended
 		if strings.Contains(args, dir+"/") || strings.HasPrefix(cwd, dir+"/") {
 			list = append(list, fmt.Sprintf("%d %s", pid, args))
 		}
@@ -76,7 +76,7 @@ func worksIn(t *testing.T, dir string) []string {
 	return list
 }
 
-// leavesNothing waits for the last breath of what has ended: a keeper gives its lock back a little before.
+// waitUntilCleanedUp waits until the directory is removed. An agent releases its lock shortly before it ends.
 func leavesNothing(t *testing.T, dir string) {
 	t.Helper()
 	testkit.Eventually(t, "nothing to be left", func() error {
@@ -87,7 +87,7 @@ func leavesNothing(t *testing.T, dir string) {
 	})
 }
 
-// movesByItself waits until the demo has moved an instance.
+// waitForMigration waits until the demo has moved an instance.
 func movesByItself(t *testing.T, p *testkit.Process, dir string) {
 	t.Helper()
 	testkit.Eventually(t, "the demo to move an instance", p.Out.Contains("completed  worker-1  server-1\n"))
@@ -101,7 +101,7 @@ func movesByItself(t *testing.T, p *testkit.Process, dir string) {
 	}
 }
 
-// TestDemo watches the demo, takes the commands that it prints, and starts it again when it was killed.
+// TestDemo reads the output of the demo, runs the commands that it prints, and starts it again after a kill.
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	home := folder(t)
@@ -133,8 +133,8 @@ func TestDemo(t *testing.T) {
 	endDemo(t, beside, dir+"-2", besidePID, syscall.SIGHUP)
 }
 
-// TestDemoWithoutReader ends when nobody reads what it prints, and leaves nothing either.
-func TestDemoWithoutReader(t *testing.T) {
+// TestDemo_OutputIsClosed closes the output of a demo, which ends and cleans up.
+func TestDemo_OutputIsClosed(t *testing.T) {
 	t.Parallel()
 	home := folder(t)
 	t.Cleanup(func() { endKeepers(t, home) })
@@ -150,7 +150,8 @@ func TestDemoWithoutReader(t *testing.T) {
 	}
 }
 
-// atBothEnds is nil when some event of the output was published and came to the websocket and to the webhook.
+// atBothEnds returns nil if the output shows an event that was published and arrived at the websocket and the
+// webhook.
 func atBothEnds(out string) error {
 	seen := map[string]string{}
 	for _, m := range regexp.MustCompile(`(?m)^[0-9:.]+ (publish|websocket|webhook) +[▶◀] (\S+)`).FindAllStringSubmatch(
@@ -163,8 +164,7 @@ func atBothEnds(out string) error {
 	return fmt.Errorf("no event is at both ends:\n%s", out)
 }
 
-// takeCommands does what the demo tells its reader to try in a second terminal, as far as it needs no more than a
-// shell.
+// runPrintedCommands runs the commands that the demo prints, if they need only a shell.
 func takeCommands(t *testing.T, p *testkit.Process) {
 	t.Helper()
 	out := p.Out.String()
@@ -194,13 +194,13 @@ func takeCommands(t *testing.T, p *testkit.Process) {
 	takeMigrations(t, p, exported[1:])
 }
 
-// takeMigrations pastes what the demo suggests about migrations into a shell.
+// runPrintedMigrations runs the migrations that the demo prints.
 func takeMigrations(t *testing.T, p *testkit.Process, env []string) {
 	t.Helper()
-	_, script, _ := strings.Cut(p.Out.String(), "# move an instance")
+	_, script, _ := strings.Cut(p.Out.String(), "# migrate an instance")
 	script, _, ok := strings.Cut("#"+script, "Ctrl-C")
 	if !ok {
-		t.Fatal("it suggests no migration")
+		t.Fatal("the demo prints no migration")
 	}
 	listener := start(t, env, "listen", "job.*", "container.instance.*")
 	testkit.Eventually(t, "the listener to be connected", listener.Err.Contains("connected"))
@@ -220,8 +220,8 @@ func takeMigrations(t *testing.T, p *testkit.Process, env []string) {
 	}
 }
 
-// TestWithoutRedisServer runs on a machine that has none.
-func TestWithoutRedisServer(t *testing.T) {
+// TestDemo_WithoutRedisServer runs on a machine without redis-server.
+func TestDemo_WithoutRedisServer(t *testing.T) {
 	t.Parallel()
 	home := folder(t)
 	env := []string{"PATH=" + filepath.Join(home, "empty")}
@@ -230,7 +230,7 @@ func TestWithoutRedisServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	// Ports that somebody else has are no reason not to start.
+	// The demo starts even if its ports are in use.
 	p := startDemo(t, home, taken.Addr().String(), env...)
 	if err := p.Out.Contains("redis-server is not installed")(); err != nil {
 		t.Error(err)

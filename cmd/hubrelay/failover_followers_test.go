@@ -17,16 +17,16 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// failoverPartitions is as many as there are masters, one each.
+// failoverPartitions is the number of masters. Each has one partition.
 const failoverPartitions = 3
 
-// told is a notification that a follower was told, or where a stream goes on behind a gap.
+// toldMessage is a notification that a follower received, or the end of a gap.
 type told struct {
 	hub, id string // empty for a gap
 	at      streamid.Cursor
 }
 
-// places are what a follower was told, each with its place in the log.
+// positions records the notifications of a follower with their positions in the log.
 type places struct {
 	from streamid.Cursor
 	told []told
@@ -47,13 +47,13 @@ func (b *places) take(m message, text string) error {
 	return nil
 }
 
-// failoverFollower is a follower over failovers.
+// failoverFollower follows a pipeline over failovers.
 type failoverFollower struct {
 	*follower
 	book *places
 }
 
-// followAll starts followers of every kind, of hubs in each partition and of all hubs.
+// followAll starts followers of every kind, for hubs in each partition and for all hubs.
 func (f *failover) followAll() {
 	partitions := make(map[int]bool)
 	for _, hub := range []string{"hub-1", "hub-3", "hub-6", ""} {
@@ -89,14 +89,14 @@ func (f *failover) followAll() {
 	}
 }
 
-// failoverTTL leaves a replica some time to take over, since tokens are renewed each third of it.
+// failoverTTL is the lifetime of tokens. It allows for a failover, because tokens are renewed after a third of it.
 const failoverTTL = 15 * time.Second
 
-// hold opens an event stream for a token at each master, on a hub where nothing happens, and returns a probe: all of
-// them have been renewed since the probe was asked first.
+// holdTokens opens an event stream with a token at each master, on a hub without events. The returned probe waits
+// until all tokens have been renewed since its first call.
 func (f *failover) hold(store redis.UniversalClient) (renewed func() error) {
 	f.t.Helper()
-	held := make(map[int]string) // by master, the key
+	held := make(map[int]string) // keys by master
 	for len(held) < 3 {
 		d := f.nodes[len(held)%2].Load()
 		token := d.Token(f.t, opsKey, "quiet")
@@ -131,7 +131,7 @@ func (f *failover) hold(store redis.UniversalClient) (renewed func() error) {
 	}
 }
 
-// openEvents opens an event stream and reads nothing, until the test ends.
+// openEvents opens an event stream until the test ends, without reading it.
 func (d *daemon) openEvents(t *testing.T, token string) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+d.Public+notificationsPath+"?token="+
@@ -150,7 +150,7 @@ func (d *daemon) openEvents(t *testing.T, token string) {
 	}
 }
 
-// heard is a probe: whoever follows the hub was told of an object.
+// heard returns a probe: all followers of the hub have received the object.
 func (f *failover) heard(hub, id string) func() error {
 	return func() error {
 		for _, one := range f.followers {
@@ -166,7 +166,7 @@ func (f *failover) heard(hub, id string) func() error {
 	}
 }
 
-// entry is one of the log.
+// entry is an entry of the log.
 type entry struct {
 	hub, id string
 	at      streamid.Position
@@ -189,8 +189,8 @@ func (f *failover) logs(store redis.UniversalClient) [failoverPartitions][]entry
 	return logs
 }
 
-// judgeFollowers demands that each was told what the log has from where it began: in order, nothing twice, nothing
-// left out. There are gaps only in the partitions that were struck.
+// judgeFollowers checks that each follower received the log from its start position, in order, without repeats and
+// omissions. Gaps are allowed only in partitions that lost data.
 func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
 	f.t.Helper()
 	logs, gaps, heard := f.logs(store), 0, 0
@@ -218,7 +218,7 @@ func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
 	}
 	for _, one := range f.followers {
 		one.end()
-		if err := complete(one); err != nil { // what came too much may have come last
+		if err := complete(one); err != nil { // a superfluous notification can arrive last
 			f.t.Error(err)
 		}
 		for _, what := range one.book.told {
@@ -230,8 +230,8 @@ func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
 	f.t.Logf("%d followers were told of %d notifications and %d gaps", len(f.followers), heard-gaps, gaps)
 }
 
-// compare goes through what was told of one partition. What the log lacks must be followed by a gap, at once; and
-// nobody is to pass over what the log has, by a gap neither.
+// compare checks the notifications of one partition. A notification that the log lacks must be followed by a gap
+// immediately. No gap may hide an entry of the log.
 func (b *places) compare(keys keyspace.Space, p int, log []entry, struck, account bool) error {
 	at, _ := b.from.At(p)
 	next := func() (e entry, ok bool) { // in the log

@@ -25,10 +25,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// failoverHubs are so many that each of three partitions has some.
+// failoverHubs is high enough that each of three partitions has some hubs.
 const failoverHubs = 12
 
-// failover is two nodes on a Redis that has replicas, producers that insist, followers of the streams, and a webhook.
+// failover is a test with two nodes on a replicated Redis, retrying producers, followers and a webhook.
 type failover struct {
 	t         *testing.T
 	keys      keyspace.Space
@@ -40,7 +40,7 @@ type failover struct {
 	producers []*insistent
 }
 
-// newFailover gives the nodes a section besides.
+// newFailover starts the nodes. section is added to their configuration.
 func newFailover(t *testing.T, redis, section string) *failover {
 	t.Helper()
 	f := &failover{t: t, gate: newGate()}
@@ -51,7 +51,7 @@ func newFailover(t *testing.T, redis, section string) *failover {
 	}
 	f.hooks = receive(t, func(w http.ResponseWriter, h hook) {
 		f.gate.pass()
-		if crc32.ChecksumIEEE([]byte(h.id))%5 == 0 && h.attempt == 1 { // some need a second one
+		if crc32.ChecksumIEEE([]byte(h.id))%5 == 0 && h.attempt == 1 { // some tests need a second one
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
@@ -73,7 +73,7 @@ func newFailover(t *testing.T, redis, section string) *failover {
 	return f
 }
 
-// produce starts a producer for each of some hubs, which are in several partitions.
+// produce starts a producer for each of several hubs in different partitions.
 func (f *failover) produce(name string) {
 	for i := range failoverHubs {
 		f.producers = append(f.producers, insistOn(f.t, fmt.Sprintf("hub-%d", i), fmt.Sprintf("%s-%d", name, i),
@@ -89,7 +89,7 @@ func (f *failover) goesOn(what string) {
 	f.t.Log("published", what)
 }
 
-// rest lets the producers end, with deliveries in hand, and returns when the replicas have everything.
+// finish stops the producers while deliveries are in progress, and returns when the replicas have all data.
 func (f *failover) rest(primaries []*redis.Client) {
 	f.t.Helper()
 	f.gate.shut()
@@ -108,7 +108,7 @@ func (f *failover) rest(primaries []*redis.Client) {
 	}
 }
 
-// replication is the offset that a line of INFO names.
+// replication returns the offset in a line of INFO.
 func (f *failover) replication(c *redis.Client, line string) (offset int) {
 	f.t.Helper()
 	info, err := c.Info(f.t.Context(), "replication").Result()
@@ -127,12 +127,12 @@ func (f *failover) replication(c *redis.Client, line string) (offset int) {
 	return offset
 }
 
-// lose publishes to each hub of a partition what the replica of its primary never gets, and lets the followers see
-// it. The replica hangs from then on, and takes over once it is told to go on and the primary is gone.
+// lose publishes to each hub of a partition notifications that the replica of its primary never receives, and waits
+// until the followers receive them. The replica hangs until it must take over, after the primary has gone.
 func (f *failover) lose(primary, replica *redistest.Server, partition, answer int) {
 	f.t.Helper()
 	replica.Signal(syscall.SIGSTOP)
-	// What was on its way to the replica still reaches it.
+	// Data in flight still reaches the replica.
 	if err := primary.Client().ClientKillByFilter(f.t.Context(), "TYPE", "REPLICA").Err(); err != nil {
 		f.t.Fatal(err)
 	}
@@ -164,12 +164,12 @@ func lostNote(hub string) string {
 	return fmt.Sprintf(`{"topic":"job.created","object":{"id":"lost/%s"}}`, hub)
 }
 
-// produced tells what producers published from what was lost and what jobs tell of themselves.
+// produced reports whether id is from a producer, and not from lost notifications or from jobs.
 func (f *failover) produced(id string) bool {
 	return slices.ContainsFunc(f.producers, func(p *insistent) bool { return strings.HasPrefix(id, p.name+"-") })
 }
 
-// judge demands that the webhook took everything that was accepted.
+// judge checks that the webhook received everything that was accepted.
 func (f *failover) judge() {
 	f.t.Helper()
 	f.gate.open()
@@ -197,8 +197,8 @@ func (f *failover) judge() {
 	f.t.Logf("%d accepted, all came, %d of them more than once", len(taken), twice)
 }
 
-// TestLongClusterFailover kills a master below deliveries in hand, and moves a slot below traffic: what was accepted
-// and replicated is delivered, and what is accepted later too, and followers are told of what was lost, and where.
+// TestLongClusterFailover kills a master during deliveries, and moves a slot under load. Everything that was accepted
+// and replicated is delivered, and so is everything accepted later. Followers receive a gap for lost data.
 func TestLongClusterFailover(t *testing.T) {
 	t.Parallel()
 	masters, replicas, url := redistest.StartCluster(t)
@@ -218,7 +218,7 @@ func TestLongClusterFailover(t *testing.T) {
 	masters[struck].Kill()
 	replicas[struck].Signal(syscall.SIGCONT)
 	replicas[struck].TakeOver()
-	masters[struck].Restart() // as a replica, without which nothing more is accepted
+	masters[struck].Restart() // as a replica; without one nothing is accepted
 	f.gate.open()
 	f.produce("after")
 	f.goesOn("by the new master")
@@ -236,7 +236,7 @@ func TestLongClusterFailover(t *testing.T) {
 	testkit.Eventually(t, "the tokens of streams to be renewed", renewed)
 }
 
-// TestLongSentinelFailover does the same where Sentinel chooses the new primary, of which everything is struck.
+// TestLongSentinelFailover does the same with Sentinel, which selects the new primary. All data is on one primary.
 func TestLongSentinelFailover(t *testing.T) {
 	t.Parallel()
 	port := redistest.FreePort(t)
@@ -257,9 +257,9 @@ func TestLongSentinelFailover(t *testing.T) {
 	f.judgeFollowers(replica.Client(), 0, 1, 2)
 }
 
-// TestTooFewReplicas lets the replica hang that redis.min_replicas asks for: what is published is refused although it
-// is stored, and a repeat with its key stores nothing twice.
-func TestTooFewReplicas(t *testing.T) {
+// TestMinReplicas_RejectsWithoutReplica stops the replica that redis.min_replicas requires. A request is rejected although it is stored,
+// and a repetition with the same key stores nothing twice.
+func TestMinReplicas_RejectsWithoutReplica(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
 	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q, min_replicas: 1", primary.URL())})

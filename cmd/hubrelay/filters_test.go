@@ -9,13 +9,13 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestFilters publishes notifications that differ in what they say, to sinks that look at it, and then to one that is
-// new and begins at the log's start.
+// TestFilters publishes different notifications to sinks with conditions, and then adds a sink that starts at the
+// beginning of the log.
 func TestFilters(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	hooks := receive(t, nil)
-	wanted := map[string][]int{ // by path, the places of what is published
+	wanted := map[string][]int{ // indexes of published notifications by path
 		"/environments": {0, 1}, "/clusters": {0, 2}, "/containers": {1}, "/when": {1}, "/both": {0}, "/fails": {
 			0, 1,
 			3,
@@ -25,7 +25,7 @@ func TestFilters(t *testing.T) {
 		"/environments": `environments: [e1, e9]`, "/clusters": `clusters: [production]`, "/containers": `containers: [c2]`,
 		"/when": `when: 'object.state == "unhealthy" and any(context.containers, # endsWith "2")'`,
 		"/both": `environments: [e1], when: '"production" in context.clusters'`,
-		// The last has no first container, so that there is no answer.
+		// The last notification has no container, so the expression fails.
 		"/fails": `when: 'context.containers[0] != "c3"'`, "/all": `when: ""`,
 	}
 	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}

@@ -21,11 +21,11 @@ import (
 type conversation struct {
 	terminal *os.File
 	said     testkit.Output
-	read     chan struct{} // closed once everything was read that it said
+	read     chan struct{} // closed after all output was read
 	cmd      *exec.Cmd
 }
 
-// converse starts the program in a folder, in a terminal of its own.
+// converse starts the program in a directory with a new terminal.
 func converse(t *testing.T, dir string, args ...string) *conversation {
 	t.Helper()
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -73,7 +73,7 @@ func converse(t *testing.T, dir string, args ...string) *conversation {
 	return c
 }
 
-// answer waits for a question and types.
+// answer waits for a question and types text.
 func (c *conversation) answer(t *testing.T, question, text string) {
 	t.Helper()
 	before := c.asked(t, question)
@@ -88,7 +88,7 @@ func (c *conversation) answer(t *testing.T, question, text string) {
 	})
 }
 
-// asked waits for a question, and returns how much was said with it.
+// asked waits for a question and returns the length of the output.
 func (c *conversation) asked(t *testing.T, question string) (length int) {
 	t.Helper()
 	testkit.Eventually(t, "the question "+question, func() error {
@@ -102,7 +102,7 @@ func (c *conversation) asked(t *testing.T, question string) (length int) {
 	return length
 }
 
-// hides waits for a question and demands that the terminal shows nothing of an answer, however soon that comes.
+// hides waits for a question and checks that the terminal does not show an answer, even a fast one.
 func (c *conversation) hides(t *testing.T, question string) {
 	t.Helper()
 	c.asked(t, question)
@@ -111,7 +111,7 @@ func (c *conversation) hides(t *testing.T, question string) {
 	}
 }
 
-// end waits for the end and returns the exit code.
+// end waits until the program ends and returns the exit code.
 func (c *conversation) end(t *testing.T) int {
 	t.Helper()
 	limit := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
@@ -121,8 +121,8 @@ func (c *conversation) end(t *testing.T) int {
 	return c.cmd.ProcessState.ExitCode()
 }
 
-// A person answers, makes a mistake, is asked again, and gets a configuration that is good.
-func TestInitAsks(t *testing.T) {
+// A user answers, makes a mistake, answers again, and gets a valid configuration.
+func TestInit_AsksInTerminal(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	c := converse(t, dir, "init")
@@ -131,10 +131,10 @@ func TestInitAsks(t *testing.T) {
 	c.answer(t, "empty for one of its own: ", "\n")
 	c.answer(t, "empty for nowhere else: ", "telegraph\n")
 	c.answer(t, "empty for nowhere else: ", "pagerduty\n")
-	c.answer(t, "(Events API v2): ", "\n") // on second thoughts
+	c.answer(t, "(Events API v2): ", "\n") // the second answer
 	c.answer(t, "empty for nowhere else: ", "exec\n")
-	c.answer(t, "with blanks between: ", "logger -t 'x y'\n")
-	c.answer(t, "with blanks between: ", "\n")
+	c.answer(t, "separated by spaces: ", "logger -t 'x y'\n")
+	c.answer(t, "separated by spaces: ", "\n")
 	c.answer(t, "empty for nowhere else: ", "1\n")
 	c.answer(t, "https://…: ", "example.com\n")
 	c.answer(t, "https://…: ", "http://localhost:3000/hook\n")
@@ -145,7 +145,7 @@ func TestInitAsks(t *testing.T) {
 	c.answer(t, "!*.updated [*]: ", "billing.*, !*.updated\n")
 	c.answer(t, "empty for nowhere else: ", "email\n")
 	c.answer(t, "The SMTP server: ", "smtp.example.com\n")
-	c.answer(t, "it asks for none: ", "relay\n")
+	c.answer(t, "if not required: ", "relay\n")
 	c.hides(t, "Password: ")
 	c.answer(t, "Password: ", "hunter2-hunter2\n")
 	c.answer(t, "From: ", "relay@example.com\n")
@@ -176,14 +176,14 @@ func TestInitAsks(t *testing.T) {
 	}
 }
 
-// A server that asks for no name is not asked for a password.
-func TestInitAsksNothingInVain(t *testing.T) {
+// Without a user name, init does not ask for a password.
+func TestInit_SkipsDependentQuestions(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	c := converse(t, dir, "init", "--listen", "127.0.0.1:8090", "--redis", "memory:")
 	c.answer(t, "empty for nowhere else: ", "email\n")
 	c.answer(t, "The SMTP server: ", "smtp.example.com\n")
-	c.answer(t, "it asks for none: ", "\n")
+	c.answer(t, "if not required: ", "\n")
 	c.answer(t, "From: ", "relay@example.com\n")
 	c.answer(t, "To: ", "ops@example.com\n")
 	c.answer(t, "!*.updated [*]: ", "\n")
@@ -193,8 +193,8 @@ func TestInitAsksNothingInVain(t *testing.T) {
 	}
 }
 
-// Ctrl-C in the middle of a password writes nothing, and whoever typed it sees again what is typed.
-func TestInitInterrupted(t *testing.T) {
+// Ctrl-C at a password prompt writes nothing and turns the echo on again.
+func TestInit_InterruptedAtPassword(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	c := converse(t, dir, "init")

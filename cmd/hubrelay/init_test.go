@@ -10,12 +10,12 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// anywhere lets the daemons of one machine stand side by side.
+// anywhere returns an environment in which several daemons can run on one machine.
 func anywhere() []string {
 	return []string{"HUBRELAY_SERVER__LISTEN=127.0.0.1:0", "HUBRELAY_HEALTH__LISTEN=127.0.0.1:0"}
 }
 
-// What init writes is good, serves, and its key opens what it says it opens.
+// The configuration is valid, the daemon starts with it, and the key has the documented capabilities.
 func TestInit(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
@@ -85,8 +85,8 @@ func TestInitJSON(t *testing.T) {
 	}
 }
 
-// Keys inside of others are written with dots, for all that a sink can be told.
-func TestInitTakesKeysInsideOfOthers(t *testing.T) {
+// Nested keys are written with dots, for all settings of a sink.
+func TestInit_NestedKeys(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	sink := "webhook,url=https://example.com/hook,batch.wait=1s,batch.max=5,headers.X-Of.a=v,retry.schedule=5s,headers.X-B=w,retry.max_age=1h"
@@ -110,8 +110,8 @@ func TestInitTakesKeysInsideOfOthers(t *testing.T) {
 	}
 }
 
-// A secret may be in the environment of serve alone, and a command on the running daemon does not need it.
-func TestInitLeavesSecretsToServe(t *testing.T) {
+// Only the environment of serve may contain a secret. Commands for the running daemon do not need it.
+func TestInit_AllowsMissingEnvironmentVariables(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	_, errOut, code := callIn(t, dir, nil, "", "init", "--sink", "slack,url=${SLACK_URL},topics=*.error")
@@ -135,14 +135,14 @@ func TestInitLeavesSecretsToServe(t *testing.T) {
 	}
 }
 
-// A file that is there is never lost by accident.
-func TestInitKeepsWhatIsThere(t *testing.T) {
+// An existing file is never overwritten by accident.
+func TestInit_KeepsExistingFile(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	write(t, dir, "hubrelay.yaml", "mine")
 	_, errOut, code := callIn(t, dir, nil, "", "init")
 	if text, _ := os.ReadFile(filepath.Join(dir, "hubrelay.yaml")); code != 1 || string(text) != "mine" ||
-		errOut != "hubrelay: hubrelay.yaml is there already: name another file with -c, or write over it with --force\n" {
+		errOut != "hubrelay: hubrelay.yaml exists already: name another file with -c, or overwrite it with --force\n" {
 		t.Errorf("%d %s, and the file holds %s", code, errOut, text)
 	}
 	if _, errOut, code := callIn(t, dir, nil, "", "init", "--force"); code != 0 {
@@ -153,8 +153,8 @@ func TestInitKeepsWhatIsThere(t *testing.T) {
 	}
 }
 
-// Mistakes are told without a value that may be a secret, and nothing is written.
-func TestInitRefuses(t *testing.T) {
+// Errors contain no values, because these can be secrets, and no file is written.
+func TestInit_RejectsInvalidFlags(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	for _, tt := range []struct {
@@ -163,29 +163,29 @@ func TestInitRefuses(t *testing.T) {
 		args       []string
 	}{
 		{
-			"a type that there is not", `--sink "webhok,url=…": there is no sink of type "webhok"; did you mean "webhook"?`, 2,
+			"unknown type", `--sink "webhok,url=…": unknown sink type "webhok"; did you mean "webhook"?`, 2,
 			[]string{"--sink", "webhok,url=https://s3cret.example.com"},
 		},
 		{
-			"no type", `--sink "url=…": begin with the type, such as webhook,url=https://example.com/hook`, 2,
+			"without a type", `--sink "url=…": start with the type, such as webhook,url=https://example.com/hook`, 2,
 			[]string{"--sink", "url=https://s3cret.example.com"},
 		},
-		{"nothing", `--sink "": begin with the type`, 2, []string{"--sink", ""}},
-		{"a word", `settings are written as KEY=VALUE`, 2, []string{"--sink", "webhook,verbose"}},
+		{"empty", `--sink "": start with the type`, 2, []string{"--sink", ""}},
+		{"setting without a value", `settings are written as KEY=VALUE`, 2, []string{"--sink", "webhook,verbose"}},
 		{
-			"a key and one inside", `batch and batch.max exclude each other`, 2,
+			"key and nested key", `batch and batch.max exclude each other`, 2,
 			[]string{"--sink", "webhook,batch=s3cret,batch.max=5"},
 		},
 		{
-			"a key inside and its own", `batch.max and batch exclude each other`, 2,
+			"nested key and key", `batch.max and batch exclude each other`, 2,
 			[]string{"--sink", "webhook,batch.max=5,batch=s3cret"},
 		},
 		{
-			"nothing inside", `"batch." is no key: write one inside of another as batch.max`, 2,
+			"empty nested key", `"batch." is not a key: write a nested key as batch.max`, 2,
 			[]string{"--sink", "webhook,batch.=5"},
 		},
 		{
-			"an unknown key inside", `sinks.webhook.batch.mx: unknown key; did you mean "max"?`, 1,
+			"unknown nested key", `sinks.webhook.batch.mx: unknown key; did you mean "max"?`, 1,
 			[]string{"--sink", "webhook,url=https://example.com,batch.mx=5"},
 		},
 		{
@@ -196,13 +196,13 @@ func TestInitRefuses(t *testing.T) {
 			"a bad value", `sinks.webhook.url: must begin with https:// or http://`, 1,
 			[]string{"--sink", "webhook,url=ftp://s3cret.example.com"},
 		},
-		{"two on one line", `sinks.a b: is no name for a sink`, 1, []string{"--sink", "file,name=a b,path=./x"}},
+		{"name with a space", `sinks.a b: is no name for a sink`, 1, []string{"--sink", "file,name=a b,path=./x"}},
 		{"a topic", `the nearest topic is container.created`, 1, []string{"--sink", "file,path=./x,topics=containr.*"}},
 		{"an address", `server.listen: "99" is not an address; write host:port`, 1, []string{"--listen", "99"}},
 		{"a Redis", `redis.url: is not a URL; write redis://host:6379`, 1, []string{"--redis", "s3cret"}},
 		{
-			"a folder that there is not",
-			`write none/x.yaml: its folder must be there and yours to write in: no such file or directory`, 1,
+			"missing directory",
+			`write none/x.yaml: its directory must exist and be writable: no such file or directory`, 1,
 			[]string{
 				"-c", "none/x.yaml",
 			},
@@ -222,8 +222,8 @@ func TestInitRefuses(t *testing.T) {
 	}
 }
 
-// What is no name, key or value cannot bring in settings of its own.
-func TestInitWritesTextsAsTexts(t *testing.T) {
+// An invalid name, key or value cannot inject settings.
+func TestInit_EscapesText(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	const more = "\nhealth: {listen: 0.0.0.0:1}\n#"

@@ -16,13 +16,13 @@ containers:
   idle: {hub_id: hub-2}
 `
 
-// migrating is a configuration with a driver, which need not be there for the inventory.
+// migrating returns a configuration with a driver. The driver need not exist for the inventory.
 func migrating(inventory string) string {
 	return initConfig{redis: `url: "memory:"`}.renderYAML() +
 		"migration: {driver: {command: [./driver]}, inventory_file: " + inventory + "}\n"
 }
 
-// TestInventory lists what the daemon was started with, and imports other files.
+// TestInventory lists the initial inventory and imports other files.
 func TestInventory(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
@@ -62,7 +62,7 @@ func TestInventory(t *testing.T) {
 	o.does("inventory import "+file, "imported: containers 1 added, 1 changed; instances 1 added, 1 changed")
 	o.does("inventory import "+write(t, dir, "none.yaml", "containers: {}"),
 		"containers 2 removed; instances 2 removed")
-	// Servers come from the operator's file alone, which is read again when it changes.
+	// Only the file of the operator defines servers. It is read again after a change.
 	write(t, dir, "inventory.yaml", "clusters: {production: {servers: {server-2: {}, server-3: {}}}}\n")
 	testkit.Eventually(t, "the servers of the changed file", func() error {
 		out, _, _ := call(t, o.env, "", "inventory", "list")
@@ -91,8 +91,8 @@ func TestInventory(t *testing.T) {
 	}
 }
 
-// A wrong inventory stops the start, and config check tells it.
-func TestWrongInventory(t *testing.T) {
+// An invalid inventory prevents the start, and config check reports it.
+func TestInventory_Invalid(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	wrong := write(t, dir, "inventory.yaml", strings.ReplaceAll(twoServers, "server_id: server-2",
@@ -114,7 +114,7 @@ func TestWrongInventory(t *testing.T) {
 	}
 }
 
-func TestInventoryWithoutADriver(t *testing.T) {
+func TestInventory_WithoutDriver(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	file := write(t, dir, "inventory.yaml", twoServers)

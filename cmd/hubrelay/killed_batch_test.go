@@ -16,9 +16,9 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestLongKilledBetweenBatches is TestKilledInTheMiddle for a sink that gets batches: nothing is lost, each batch is
-// the same in all of its attempts and in the order of the log within, and few notifications are in a second one.
-func TestLongKilledBetweenBatches(t *testing.T) {
+// TestLongKilledDuringBatches is TestKilledDuringDeliveries for a sink with batches. No notification is lost. All
+// attempts of a batch are equal and in the order of the log. Few notifications are in two batches.
+func TestLongKilledDuringBatches(t *testing.T) {
 	t.Parallel()
 	k := newKilledBatches(t)
 	var publishing sync.WaitGroup
@@ -67,7 +67,7 @@ func TestLongKilledBetweenBatches(t *testing.T) {
 		}
 	}
 	t.Logf("of %d notifications %d were in two batches, after %d kills", len(taken), twice, len(k.points))
-	// Between sealing and the ack nothing comes again, nor before sealing.
+	// Neither before sealing nor between sealing and the ack may a notification repeat.
 	if twice > 0 {
 		t.Errorf("%d were in two batches", twice)
 	}
@@ -109,7 +109,7 @@ func newKilledBatches(t *testing.T) *killed {
 	return k
 }
 
-// batchesOf returns the ids of the batches in which each notification was taken, by its number.
+// batchesOf returns the batch ids of each notification, by its number.
 func batchesOf(t *testing.T, hooks []hook) map[string][]string {
 	t.Helper()
 	taken, bodies := map[string][]string{}, map[string]string{}

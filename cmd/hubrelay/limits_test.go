@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestLimitsOfClients lets a daemon be full, and looks that who was refused can come back with the same token.
+// TestLimitsOfClients fills a daemon and checks that rejected clients can use their token later.
 func TestLimitsOfClients(t *testing.T) {
 	t.Parallel()
 	d := serve(t, initConfig{redis: `url: "memory:"`, env: []string{
@@ -36,7 +36,7 @@ func TestLimitsOfClients(t *testing.T) {
 
 	_ = first.conn.Close()
 	testkit.Eventually(t, "the first to be gone",
-		func() error { // before that the token would be refused by the limit of the node
+		func() error { // earlier, the limit of the node would reject the token
 			if got := d.Metric(t, "hubrelay_stream_clients"); got != 2 {
 				return fmt.Errorf("there are %v clients", got)
 			}
@@ -58,7 +58,7 @@ func TestLimitsOfClients(t *testing.T) {
 	}
 }
 
-// TestLimitsOfHubsAndKeys finds the limits of a hub and of a key reached, by websockets and by event streams.
+// TestLimitsOfHubsAndKeys reaches the limits of a hub and of a key, with websockets and event streams.
 func TestLimitsOfHubsAndKeys(t *testing.T) {
 	t.Parallel()
 	d := serve(t, initConfig{redis: `url: "memory:"`, env: []string{
@@ -106,7 +106,7 @@ func TestLimitsOfHubsAndKeys(t *testing.T) {
 	})
 }
 
-// wantLater demands a Retry-After of a few seconds.
+// wantLater expects a Retry-After of a few seconds.
 func wantLater(t *testing.T, r testkit.Reply) {
 	t.Helper()
 	if n, err := strconv.Atoi(r.Header.Get("Retry-After")); err != nil || n < 2 || n > 10 {

@@ -14,8 +14,9 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestExplainIsWhatArrives publishes to sinks of several types and compares what each got with what explain says of it.
-func TestExplainIsWhatArrives(t *testing.T) {
+// TestExplain_MatchesDeliveredRequests publishes to sinks of several types and compares the output of explain with the received
+// requests.
+func TestExplain_MatchesDeliveredRequests(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	archive, command := filepath.Join(dir, "archive.jsonl"), filepath.Join(dir, "command")
@@ -84,7 +85,7 @@ func TestExplainIsWhatArrives(t *testing.T) {
 	}
 }
 
-// plainEvent is an event of PagerDuty without what differs: its key, its time, and how it is indented.
+// plainEvent returns an event of PagerDuty without key, time and indentation.
 func plainEvent(t *testing.T, text string) string {
 	t.Helper()
 	var e map[string]any

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// numbers are what a follower of numbered notifications is told.
+// numbers records the numbers that a follower received.
 type numbers struct {
 	losses *losses
-	begun  map[string]int64 // by hub, what was being published when it began; whatever is published later must come
+	begun  map[string]int64 // last number in publication at the start, by hub; later ones must arrive
 	heard  map[string][]int
 }
 
@@ -42,7 +42,7 @@ func newLossFollower(l *losses, kind int, hub string, random *rand.Rand) lossFol
 	return lossFollower{newFollower(kind, l.way.Addr(), hub, topics, book, random), book}
 }
 
-// complete says what a follower lacks of what the log has, or has too much.
+// complete reports missing and superfluous numbers compared to the log.
 func (f *lossFollower) complete(log map[string][]int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,7 +59,7 @@ func (f *lossFollower) complete(log map[string][]int) error {
 		if f.topics != "" {
 			want = slices.DeleteFunc(slices.Clone(want), func(n int) bool { return n%3 == 0 })
 		}
-		// From the first on that it heard, which may be one that was being published when it began.
+		// From its first number on, which can have been in publication at the start.
 		got := f.book.heard[hub]
 		from, _ := slices.BinarySearch(want, int(f.book.begun[hub])+1)
 		if len(got) > 0 {

@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// judgeLog waits for the inbox to be empty, and returns the numbers of each hub as the log has them.
+// judgeLog waits until the inbox is empty and returns the numbers of each hub in the log.
 func (l *losses) judgeLog() map[string][]int {
 	l.t.Helper()
 	var found map[string][]int
@@ -38,7 +38,7 @@ func numberOf(id string) (hub string, n int, err error) {
 	return hub, n, err
 }
 
-// countsTo says what is wrong with a list that is to have every number from first to last, in order.
+// countsTo returns an error unless the list contains every number from first to last in order.
 func countsTo(list []int, first, last int) error {
 	for i, n := range list {
 		if n != first+i {
@@ -58,7 +58,7 @@ func total(lists map[string][]int) (n int) {
 	return n
 }
 
-// judgeHooks waits until the webhook has everything, at least once.
+// judgeHooks waits until the webhook has received everything at least once.
 func (l *losses) judgeHooks() {
 	l.t.Helper()
 	testkit.Eventually(l.t, "every webhook", func() error {
@@ -77,19 +77,18 @@ func (l *losses) judgeHooks() {
 	})
 }
 
-// spareConnections is how many connections to Redis a pool may have opened for its busiest moment, and keeps for a
-// minute.
+// spareConnections is the number of connections that a Redis pool may keep for a minute after a peak.
 const spareConnections = 64
 
-// rest is what a node holds when nothing happens.
+// rest counts the resources of an idle node.
 type rest struct {
 	goroutines int
-	files      int // but for connections to Redis and to the webhook, of which pools keep some
+	files      int // without pooled connections to Redis and the webhook
 	redis      int // connections
 	profile    string
 }
 
-// atRest measures the node that nobody kills.
+// atRest measures the node that is never killed.
 func (l *losses) atRest() rest {
 	l.t.Helper()
 	l.way.Cut()

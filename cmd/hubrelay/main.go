@@ -30,7 +30,7 @@ const (
 	exitUsage   = 2
 )
 
-// run executes one command line and returns the exit code. Errors go to standard error, one line each.
+// run executes a command line and returns the exit code. It prints an error as one line to standard error.
 func run(ctx context.Context, args []string, std term.Streams) int {
 	root := newRoot(std)
 	root.SetArgs(args)

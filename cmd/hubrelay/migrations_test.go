@@ -24,14 +24,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// migrations is two clusters of folders with one instance, web-1 of the container web, which never may run twice.
+// migrations is a test with two clusters of directories and one instance, web-1 of the container web, which must
+// never run twice.
 type migrations struct {
 	t     *testing.T
 	dir   string
 	redis *redistest.Server
 	store *redis.Client
 	nodes []*daemon
-	files map[string]string // of the volume, with their checksums
+	files map[string]string // checksums of the files in the volume
 }
 
 const tasksPath = "/v1/containers/web/instances/web-1/tasks"
@@ -49,7 +50,7 @@ func newMigrations(t *testing.T, nodes int) *migrations {
 	return m
 }
 
-// newSite makes the clusters, with no node yet.
+// newSite creates the clusters without nodes.
 func newSite(t *testing.T) *migrations {
 	t.Helper()
 	m := &migrations{t: t, dir: folder(t)}
@@ -59,7 +60,7 @@ func newSite(t *testing.T) *migrations {
 		}
 	}
 	m.instance()
-	// Registered first, so that it runs when the daemons have ended: keepers outlive them.
+	// Registered first, so it runs after the daemons have ended. Agents outlive daemons.
 	t.Cleanup(func() { endKeepers(t, m.dir) })
 	write(t, m.dir, "inventory.yaml", fmt.Sprintf(`clusters:
   one: {servers: {a: {path: %[1]s/a}, b: {path: %[1]s/b}}}
@@ -70,19 +71,19 @@ containers:
 	return m
 }
 
-// section is that of a configuration which works the clusters.
+// section returns the configuration of the clusters.
 func (m *migrations) section() string {
 	return fmt.Sprintf("migration: {driver: {command: [\"builtin:directory\"]}, inventory_file: %q}\n",
 		filepath.Join(m.dir, "inventory.yaml"))
 }
 
-// mayMigrate lets the platform's key ask for migrations.
+// mayMigrate adds the capability to migrate to the key of the platform.
 func mayMigrate(configuration string) string {
 	return strings.Replace(configuration, "capabilities: [notifications-publish]",
 		"capabilities: [notifications-publish, containers-instances-migrate]", 1)
 }
 
-// instance makes web-1 at the server a. Its command holds a lock, and says so where another holds it.
+// instance creates web-1 on server a. Its command takes a lock, and reports if another process has it.
 func (m *migrations) instance() {
 	m.t.Helper()
 	home := filepath.Join(m.dir, "a", "web-1")
@@ -125,7 +126,7 @@ func checksums(t *testing.T, dir string) map[string]string {
 	return sums
 }
 
-// endKeepers kills what still runs instances below a folder.
+// killAgents kills the agents of the instances below a directory.
 func endKeepers(t *testing.T, dir string) {
 	t.Helper()
 	for pid, args := range processes(t) {
@@ -135,7 +136,7 @@ func endKeepers(t *testing.T, dir string) {
 	}
 }
 
-// processes is the command lines of all that run.
+// processes returns the command lines of all processes.
 func processes(t *testing.T) map[int]string {
 	t.Helper()
 	found := map[int]string{}
@@ -146,14 +147,14 @@ func processes(t *testing.T) map[int]string {
 	for _, name := range names {
 		text, err := os.ReadFile(name)
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		if err == nil && len(text) > 0 { // one that has ended meanwhile is none
+		if err == nil && len(text) > 0 { // the process has ended
 			found[pid] = strings.ReplaceAll(string(text), "\x00", " ")
 		}
 	}
 	return found
 }
 
-// drivers is the process ids of the driver of each node, 0 where it does not run.
+// drivers returns the process id of the driver of each node, or 0 if it does not run.
 func (m *migrations) drivers() []int {
 	m.t.Helper()
 	pids := make([]int, len(m.nodes))
@@ -173,7 +174,7 @@ func (m *migrations) drivers() []int {
 	return pids
 }
 
-// migrate asks one node, and returns the id of the job.
+// migrate requests a migration at one node and returns the id of the job.
 func (m *migrations) migrate(node int, to string) string {
 	m.t.Helper()
 	r := m.nodes[node].Do(m.t, m.request(to))
@@ -192,7 +193,7 @@ func (m *migrations) request(to string) testkit.Request {
 	}
 }
 
-// job is a job as some node shows it.
+// job requests a job from any node.
 func (m *migrations) job(id string) (relay.Job, error) {
 	var err error
 	for _, n := range m.nodes {
@@ -224,7 +225,7 @@ func (m *migrations) over(id string) relay.Job {
 	return j
 }
 
-// runsOn demands that the instance is whole and alive on a server, and nowhere else.
+// runsOn checks that the instance is complete and runs on this server only.
 func (m *migrations) runsOn(server string) {
 	m.t.Helper()
 	other := map[string]string{"a": "b", "b": "a"}[server]
@@ -254,7 +255,7 @@ func (m *migrations) runsOn(server string) {
 	}
 }
 
-// where is the server that the inventory names.
+// where returns the server of the instance in the inventory.
 func (m *migrations) where() string {
 	m.t.Helper()
 	server, err := m.store.HGet(m.t.Context(), "hubrelay:moved:{0}", "web/web-1").Result()
@@ -327,7 +328,7 @@ func TestMigrate(t *testing.T) {
 		!strings.Contains(errOut, "HUBRELAY_HUB or --hub gives it") {
 		t.Errorf("jobs list without a hub ended with %d: %s", code, errOut)
 	}
-	// What the job says when it fails is what a person reads.
+	// An operator reads the error of the job.
 	write(t, filepath.Join(m.dir, "a"), "web-1", "in the way")
 	_, errOut, code = call(t, env, "", "migrate", "web", "web-1", "--to", "a", "--copy-volumes", "--wait")
 	if code != 1 || !strings.Contains(errOut, "has something in the place of the instance") {

@@ -13,8 +13,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// TestReloadNarrowsAKey takes hubs from a key while its streams are open: who may see less now is sent away, comes
-// back by itself without a gap, and sees no more than the key does; nobody comes back whose key has expired.
+// TestReloadNarrowsAKey removes hubs from a key while its streams are open. Clients with fewer rights are
+// disconnected, reconnect without a gap, and receive only permitted events. Clients of an expired key cannot
+// reconnect.
 func TestReloadNarrowsAKey(t *testing.T) {
 	t.Parallel()
 	const wide = "wide-key-0123456789abcdef"
@@ -65,7 +66,7 @@ func TestReloadNarrowsAKey(t *testing.T) {
 		t.Errorf("the client saw %s, want %s", got, want)
 	}
 
-	// A time that is set counts for streams that are open, long before their next ping.
+	// A new expiry applies to open streams long before their next ping.
 	text.keys = key("hub-1", ", expires: ", time.Now().Add(3*time.Second).UTC().Format(time.RFC3339))
 	d.reconfigure(t, file, text, 2)
 	if closed := stays.closed(t, 1008); closed.Text != "the key has expired" {
@@ -77,13 +78,13 @@ func TestReloadNarrowsAKey(t *testing.T) {
 	}
 }
 
-// listener is our own client on the account pipeline of a key.
+// listener is our client on the account pipeline of a key.
 type listener struct {
-	seen  socket // what has come, as of a websocket
+	seen  socket // received frames
 	ended chan error
 }
 
-// listen returns once it is connected.
+// listen returns when it is connected.
 func (d *daemon) listen(t *testing.T, key string) *listener {
 	t.Helper()
 	l := &listener{ended: make(chan error, 1)}
@@ -120,7 +121,7 @@ func (l *listener) all() string {
 	return strings.Join(objectIDs(frames), ", ")
 }
 
-// end is the error with which the client gives up.
+// end returns the final error of the client.
 func (l *listener) end(t *testing.T) error {
 	t.Helper()
 	select {

@@ -15,8 +15,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestLongTwoNodes runs two daemons on one Redis: everything arrives once, and when one of them is killed nothing is
-// lost and nothing comes twice but what it had in hand.
+// TestLongTwoNodes runs two daemons on one Redis. Everything arrives once. When one is killed, nothing is lost, and
+// only its attempts in progress repeat.
 func TestLongTwoNodes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -78,8 +78,8 @@ func TestLongTwoNodes(t *testing.T) {
 	}
 }
 
-// TestLongSlowReceiver takes longer for each request than a node may be silent before another takes over what it
-// holds: the nodes must keep showing that they live.
+// TestLongSlowReceiver delays each response longer than the time after which another node takes over. The nodes must
+// keep their claims alive.
 func TestLongSlowReceiver(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -102,8 +102,8 @@ func TestLongSlowReceiver(t *testing.T) {
 	}
 }
 
-// settle waits until both nodes have as much in hand as they take, and everything answered before is out of the queue.
-// It returns the ids of what is in hand.
+// settle waits until both nodes make as many attempts as they can and all answered deliveries have left the queue. It
+// returns the ids of the attempts in progress.
 func settle(t *testing.T, store *redis.Client, hooks *receiver) map[string]bool {
 	t.Helper()
 	var inHand map[string]bool
@@ -131,7 +131,7 @@ func settle(t *testing.T, store *redis.Client, hooks *receiver) map[string]bool 
 	return inHand
 }
 
-// left is nil when n entries are in the sink's queue.
+// left returns nil if the queue of the sink has n entries.
 func left(t *testing.T, store *redis.Client, n int) error {
 	t.Helper()
 	got, err := store.XLen(t.Context(), "hubrelay:queue:hook:{0}").Result()
@@ -141,7 +141,7 @@ func left(t *testing.T, store *redis.Client, n int) error {
 	return err
 }
 
-// gate holds requests while it is shut.
+// gate blocks requests while it is closed.
 type gate struct {
 	mu   sync.Mutex
 	wait chan struct{}
@@ -176,8 +176,8 @@ func (g *gate) open() {
 	}
 }
 
-// TestOnlyPartitionsThatWereStored refuses a daemon that would look for its data elsewhere.
-func TestOnlyPartitionsThatWereStored(t *testing.T) {
+// TestPartitions_RejectsChange rejects a number of partitions that differs from the stored data.
+func TestPartitions_RejectsChange(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	one := serve(t, initConfig{redis: fmt.Sprintf("url: %q, partitions: 4", server.URL())})

@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestSinksHearOfEachOther has a sink that is gone and one that rejects, and one that wants to know.
-func TestSinksHearOfEachOther(t *testing.T) {
+// TestSinks_ReceiveNotices has a sink that is gone, one that rejects, and one that receives notices about sinks.
+func TestSinks_ReceiveNotices(t *testing.T) {
 	t.Parallel()
 	var back atomic.Bool
 	hooks := receive(t, func(w http.ResponseWriter, h hook) {
@@ -58,7 +58,7 @@ func TestSinksHearOfEachOther(t *testing.T) {
 		told(`{"topic":"hubrelay.sink.recovered","object":{"id":"gone","state":"active","error":""}`))
 	testkit.Eventually(t, "the backlog", hooks.took("/gone", ids))
 
-	// Nobody else hears of it, and nobody of itself.
+	// No other sink receives notices, and none receives its own.
 	last := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	testkit.Eventually(t, "what was published last", hooks.took("/all", last))
 	d.Stop(t)

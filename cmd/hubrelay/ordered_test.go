@@ -12,8 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestLongOrderOverNodes keeps the order of each hub through failures, the kill of the node that works the queue, and a
-// replay of the log.
+// TestLongOrderOverNodes checks the order of each hub over failures, a kill of the leader, and a replay of the log.
 func TestLongOrderOverNodes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -83,7 +82,7 @@ func TestLongOrderOverNodes(t *testing.T) {
 	inOrder(t, hooks, ids, before, 0)
 }
 
-// delivered is a probe: each of ids was accepted so often or more.
+// delivered returns a probe: each id was accepted at least the given number of times.
 func delivered(r *receiver, ids []string, times int) func() error {
 	return func() error {
 		accepted := make(map[string]int)
@@ -101,8 +100,7 @@ func delivered(r *receiver, ids []string, times int) func() error {
 	}
 }
 
-// inOrder demands that what was accepted of the requests behind the first ones is each hub's notifications in their
-// order, and that at most so many came again.
+// inOrder checks that accepted requests contain the notifications of each hub in order, and limits repeats.
 func inOrder(t *testing.T, r *receiver, ids map[string][]string, first, again int) {
 	t.Helper()
 	twice := 0

@@ -18,7 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// everyKind is a notification with all that must survive: it comes out as everyKindOut.
+// everyKind is a notification with all members that must be preserved. Clients receive it as everyKindOut.
 const (
 	everyKind = `{"topic":"container.instance.health.status.changed", "flags":{"internal":true},
 	"object":{"id":"5f9c2b1e8a3d4c0017e5a921","state":"unhealthy","error":"","big":9007199254740993},
@@ -32,7 +32,7 @@ const (
 		`"flags":null,"seq":18446744073709551617}`
 )
 
-// logged returns the ids and the data of the log, in its order.
+// logged returns the ids and the data of the log in order.
 func logged(t *testing.T, c *redis.Client) (ids, data []string) {
 	t.Helper()
 	entries, err := c.XRange(t.Context(), "hubrelay:log:{0}", "-", "+").Result()
@@ -46,8 +46,9 @@ func logged(t *testing.T, c *redis.Client) (ids, data []string) {
 	return ids, data
 }
 
-// TestFromEveryDoorToBothEnds publishes by HTTP and by redis-cli and follows all of it to a websocket and a webhook.
-func TestFromEveryDoorToBothEnds(t *testing.T) {
+// TestPublish_ReachesWebsocketAndWebhook publishes over HTTP and with redis-cli, and compares the output of a
+// websocket and of a webhook.
+func TestPublish_ReachesWebsocketAndWebhook(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
@@ -111,7 +112,7 @@ func TestFromEveryDoorToBothEnds(t *testing.T) {
 	}
 }
 
-// publishToInbox adds three good entries and bad ones between them, and waits until the inbox is empty.
+// publishToInbox adds three valid entries and invalid ones between them, and waits until the inbox is empty.
 func publishToInbox(t *testing.T, socketPath string, store *redis.Client) {
 	t.Helper()
 	add := func(field, value string) {
@@ -161,7 +162,7 @@ func publishToInbox(t *testing.T, socketPath string, store *redis.Client) {
 	}
 }
 
-// TestSlowSocketIsClosed leaves a client unread until the relay gives it up, beside one that reads.
+// TestSlowSocketIsClosed has a client that does not read until the relay closes it, and another one that reads.
 func TestSlowSocketIsClosed(t *testing.T) {
 	t.Parallel()
 	d := serve(t, initConfig{redis: "url: \"memory:\""})
@@ -190,7 +191,7 @@ func TestSlowSocketIsClosed(t *testing.T) {
 		case errors.As(ended, &closed) && closed.Code == 1013 && strings.Contains(closed.Text, "slow"):
 		case !errors.As(ended, &closed) && tries < 5:
 			t.Logf("the close frame was not read in time: %v",
-				ended) // the relay cuts off who does not read that either
+				ended) // the relay disconnects a client that does not read the close frame
 			continue
 		default:
 			t.Errorf("it was closed with %v", ended)
@@ -203,7 +204,7 @@ func TestSlowSocketIsClosed(t *testing.T) {
 	}
 }
 
-// serves says whether the daemon serves so many clients and closes none.
+// serves reports whether the daemon has this number of clients and closes none.
 func (d *daemon) serves(t *testing.T, clients int) bool {
 	t.Helper()
 	r, err := d.GetAdmin(t.Context(), "/api/connections?limit=1000")

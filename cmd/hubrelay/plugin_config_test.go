@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// A plugin says what is wrong with its configuration before it counts; what cannot be asked is a warning.
+// A plugin checks its configuration before it is applied. If it cannot be asked, there is a warning.
 func TestConfigCheckAsksPlugins(t *testing.T) {
 	t.Parallel()
 	script := func(dir, name, text string) {
@@ -40,7 +40,7 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 			sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: much}}\n", flags: []string{
 				"--no-plugins",
 			},
-			want: []string{"is good: 2 keys, 1 sink"},
+			want: []string{"is valid: 2 keys, 1 sink"},
 		},
 		"driver": {
 			rest: "migration: {driver: {command: [\"builtin:directory\"], config: {stedy: 1s}}}\n", code: 1,
@@ -48,12 +48,12 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 		},
 		"good": {
 			sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: true}}\n",
-			want:  []string{"is good: 2 keys, 1 sink"},
+			want:  []string{"is valid: 2 keys, 1 sink"},
 		},
 		"hangs": {
 			sinks: "  stuck: {type: plugin, command: [./hangs], startup_timeout: 300ms}\n",
 			want: []string{"warning: ", "sinks.stuck.command: cannot be asked whether it takes its config: the " +
-				"plugin did not write its handshake within 300ms (startup_timeout)", "is good"},
+				"plugin did not write its handshake within 300ms (startup_timeout)", "is valid"},
 		},
 		"ends": {
 			sinks: "  ended: {type: plugin, command: [./ends]}\n",
@@ -98,8 +98,8 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 	}
 }
 
-// A change that a plugin refuses is refused as a whole, and the sink that runs goes on. At a start, which nothing
-// stops, the sink is failed from its first word on.
+// If a plugin rejects a change, the whole reload is rejected, and the old sink continues. At a start, the sink fails
+// with the first message of the plugin.
 func TestReloadAsksPlugins(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -123,7 +123,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 		}
 		return nil
 	})
-	for range 5 { // while it is started again and again
+	for range 5 { // during its restarts
 		if out := list(); !strings.Contains(out, fault) || strings.Contains(out, "active") {
 			t.Errorf("later it is\n%s", out)
 		}
@@ -165,7 +165,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 	if got := strings.Count(d.Err.String(), "the plugin runs"); got != runs {
 		t.Errorf("the plugin was started again")
 	}
-	// One that says nothing holds up a reload for a while, and stops none.
+	// A plugin that does not respond delays a reload but does not prevent it.
 	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "hangs"), []byte("#!/bin/sh\nsleep 60\n"),
 		0o700); err != nil {
 		t.Fatal(err)
@@ -178,9 +178,8 @@ func TestReloadAsksPlugins(t *testing.T) {
 	show()
 }
 
-// refuses puts a configuration in place of which a plugin says a mistake, and tells whether that was refused. A
-// daemon that has taken over so many before takes this one over too where a busy machine lets the plugin answer too
-// late.
+// refuses installs a configuration that a plugin rejects, and reports whether the reload was rejected. On a busy
+// machine the plugin can respond too late; then the configuration is applied.
 func (d *daemon) refuses(t *testing.T, file string, s initConfig, taken int, mistake string) bool {
 	t.Helper()
 	if err := os.Rename(write(t, filepath.Dir(file), "fresh.yaml", s.renderYAML()), file); err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// A plugin that comes with the daemon works. One that is missing is said to have failed, keeps its backlog, and gets it
-// once it is there; nothing else is touched.
+// A builtin plugin works. A missing plugin is reported as failed, keeps its backlog, and receives it when it exists.
+// Other sinks are not affected.
 func TestPluginSinks(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -79,7 +79,7 @@ func TestPluginSinks(t *testing.T) {
 	})
 }
 
-// What a plugin had not acknowledged when it was killed comes again.
+// Deliveries that a killed plugin had not acknowledged are repeated.
 func TestPluginKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -111,7 +111,7 @@ func TestPluginKilled(t *testing.T) {
 	}
 }
 
-// A plugin that crashes again and again disables its sink, which keeps its backlog and says so; others go on.
+// A plugin that crashes repeatedly disables its sink, which keeps its backlog and reports it. Other sinks continue.
 func TestPluginCrashLoop(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -144,7 +144,7 @@ func TestPluginCrashLoop(t *testing.T) {
 	}
 }
 
-// plugin is the process id of a plugin that was started for the nth time.
+// plugin returns the process id of the nth start of a plugin.
 func (d *daemon) plugin(n int) (pid int, err error) {
 	parts := strings.Split(d.Err.String(), `"msg":"the plugin runs","sink":"shown","pid":`)
 	if len(parts) <= n {
@@ -154,7 +154,7 @@ func (d *daemon) plugin(n int) (pid int, err error) {
 	return pid, err
 }
 
-// No plugin outlives a daemon that was killed.
+// Plugins end when their daemon is killed.
 func TestPluginsEndWithTheDaemon(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -179,7 +179,7 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 	}
 }
 
-// The plugins that come with the daemon pass what is asked of every plugin; a program that is none does not.
+// Builtin plugins pass the checks. Another program does not.
 func TestPluginsCheck(t *testing.T) {
 	t.Parallel()
 	for _, plugin := range []string{"builtin:print", "builtin:directory"} {
@@ -192,7 +192,7 @@ func TestPluginsCheck(t *testing.T) {
 	}
 	out, errOut, code := call(t, nil, "", "plugins", "check", "--json", "sleep", "60", "--timeout")
 	if code != 1 || !strings.Contains(out, `"result":"failed"`) ||
-		!strings.Contains(errOut, "the plugin did not pass") {
+		!strings.Contains(errOut, "the plugin failed the checks of a sink") {
 		t.Errorf("%d:\n%s%s", code, out, errOut)
 	}
 	if _, errOut, code = call(t, nil, "", "plugins", "check", "--config", "7", "x"); code != 2 ||
@@ -206,7 +206,7 @@ func TestPluginsCheck(t *testing.T) {
 	out, errOut, code = call(t, nil, "", "plugins", "check", "--timeout", "30s", "--kind", "driver", "--env",
 		"GORACE=atexit_sleep_ms=0", "builtin:print")
 	if code != 1 || !strings.Contains(out, "of the kind sink, and was started as a driver") ||
-		!strings.Contains(errOut, "as a driver; --verbose") {
+		!strings.Contains(errOut, "of a driver; --verbose") {
 		t.Errorf("%d:\n%s%s", code, out, errOut)
 	}
 	if strings.Contains(out, "crashed too often") {
@@ -217,7 +217,7 @@ func TestPluginsCheck(t *testing.T) {
 	}
 }
 
-// What a daemon would be told to set is said with the flag, and nothing of what a daemon would do.
+// Errors name flags instead of settings, and do not mention the daemon.
 func TestPluginsCheckNamesFlags(t *testing.T) {
 	t.Parallel()
 	for flag, command := range map[string][]string{

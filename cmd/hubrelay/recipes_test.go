@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// recipeSecrets are what the recipes of the README take from the environment.
+// recipeSecrets are the environment variables in the recipes of the README.
 func recipeSecrets() []string {
 	const signing = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo="
 	return []string{
@@ -23,7 +23,7 @@ func recipeSecrets() []string {
 	}
 }
 
-// Every recipe of the README is a whole configuration, and good as it stands there.
+// Every recipe of the README is a complete and valid configuration.
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
@@ -37,7 +37,7 @@ func TestRecipes(t *testing.T) {
 		strings.Count(section, "\n### ") != blocks {
 		t.Fatalf("%d recipes in %d blocks; there should be ten, each with one", len(recipes), blocks)
 	}
-	plugins := t.TempDir() // the plugins report themselves whether they can use what the recipes give them
+	plugins := t.TempDir() // the plugins check their own settings
 	if err := testkit.Build(plugins, "../hubrelay-brokers", "../hubrelay-docker"); err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func TestRecipes(t *testing.T) {
 			file := write(t, dir, "hubrelay.yaml", recipe[2])
 			out, errOut, code := call(t, append(recipeSecrets(), "PATH="+plugins+":"+os.Getenv("PATH")), "", "config",
 				"check", "-c", file)
-			if code != 0 || errOut != "" || !strings.Contains(out, " is good: ") {
+			if code != 0 || errOut != "" || !strings.Contains(out, " is valid: ") {
 				t.Errorf("%d %s%s", code, out, errOut)
 			}
 		})

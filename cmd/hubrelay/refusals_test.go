@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// envelope is the error envelope, with nothing in it that is not part of the contract.
+// envelope is the error envelope with only the members of the contract.
 type envelope struct {
 	Error struct {
 		Status int            `json:"status"`
@@ -26,7 +26,7 @@ type envelope struct {
 	Data *json.RawMessage `json:"data"`
 }
 
-// wantError demands an answer in the envelope, with this code, this JSON pointer and a detail that has a part.
+// wantError expects an error with this code, this JSON pointer, and a detail that contains part.
 func wantError(t *testing.T, r testkit.Reply, code, source, detail string) envelope {
 	t.Helper()
 	var e envelope
@@ -50,7 +50,7 @@ func wantError(t *testing.T, r testkit.Reply, code, source, detail string) envel
 	return e
 }
 
-// TestBadBodies sends what nobody may publish, and looks that nothing of it was stored.
+// TestBadBodies sends invalid bodies and checks that nothing is stored.
 func TestBadBodies(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -146,7 +146,7 @@ func TestBadBodies(t *testing.T) {
 	}
 }
 
-// TestBadRequests is about everything but the body: addresses, methods, keys, headers.
+// TestBadRequests tests addresses, methods, keys and headers.
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	d := serve(t, initConfig{redis: `url: "memory:"`, keys: `
@@ -256,7 +256,7 @@ func TestBadRequests(t *testing.T) {
 	})
 }
 
-// TestDocuments holds the two documents that describe the interface to be there and to name the path.
+// TestDocuments checks that the two API descriptions exist and contain the path.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
 	d := serve(t, initConfig{redis: `url: "memory:"`})

@@ -12,8 +12,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestReloadFromBatchesToBinaryEvents changes the format while batches are parked that the new one cannot hold: they
-// arrive as they were made, and what comes behind them one by one.
+// TestReloadFromBatchesToBinaryEvents changes the format while batches are scheduled that the new format cannot
+// contain. They arrive unchanged, and later notifications arrive one by one.
 func TestReloadFromBatchesToBinaryEvents(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

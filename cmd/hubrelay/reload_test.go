@@ -15,7 +15,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// reconfigure puts a configuration in place as an editor does, and waits until the daemon has taken over n of them.
+// reconfigure replaces the configuration file atomically and waits until the daemon has applied n files.
 func (d *daemon) reconfigure(t *testing.T, file string, s initConfig, n int) {
 	t.Helper()
 	fresh := write(t, filepath.Dir(file), "fresh.yaml", s.renderYAML())
@@ -35,7 +35,7 @@ func (d *daemon) tookOver(t *testing.T, n int) {
 	})
 }
 
-// forgot waits until nobody gets in with the key.
+// forgot waits until the key is rejected.
 func (d *daemon) forgot(t *testing.T, key string) {
 	t.Helper()
 	testkit.Eventually(t, "the key to be refused", func() error {
@@ -47,8 +47,8 @@ func (d *daemon) forgot(t *testing.T, key string) {
 	})
 }
 
-// TestReload changes, adds and removes sinks of a daemon that runs: those that stay notice nothing, and what is under
-// way arrives once.
+// TestReload changes, adds and removes sinks of a running daemon. Other sinks are not affected, and deliveries in
+// progress arrive once.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -103,26 +103,27 @@ func TestReload(t *testing.T) {
 		t.Errorf("metrics:\n%s", page)
 	}
 
-	// What a sink that was away wanted meanwhile is not lost to it.
+	// A sink that was removed for some time receives what it missed.
 	third := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	after.sinks += webhookSink("goes", hooks.url+"/goes", "")
 	d.reconfigure(t, file, after, 2)
 	testkit.Eventually(t, "the sink that came back", hooks.took("/goes", append(second, third...)))
 }
 
-// TestReloadOfMistakes writes what is no configuration: nothing stops, and the log and a figure say what is wrong.
-func TestReloadOfMistakes(t *testing.T) {
+// TestReload_InvalidConfig writes invalid configurations. The daemon continues, and the log and a metric report the
+// problem.
+func TestReload_InvalidConfig(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, nil)
 	good := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
 	file := write(t, folder(t), "hubrelay.yaml", good.renderYAML())
 	d := serveFile(t, file)
 	for i, bad := range []string{
-		"server: [", // no YAML
-		strings.Replace(good.renderYAML(), "webhook", "webhok", 1),     // no such kind
-		strings.Replace(good.renderYAML(), "whsec_", "whsec", 1),       // no secret
-		good.renderYAML() + webhookSink("one", hooks.url+"/other", ""), // one name twice
-		strings.Replace(good.renderYAML(), opsKey, readerKey, 1),       // one key twice
+		"server: [", // not YAML
+		strings.Replace(good.renderYAML(), "webhook", "webhok", 1),     // unknown type
+		strings.Replace(good.renderYAML(), "whsec_", "whsec", 1),       // missing secret
+		good.renderYAML() + webhookSink("one", hooks.url+"/other", ""), // duplicate name
+		strings.Replace(good.renderYAML(), opsKey, readerKey, 1),       // duplicate key
 	} {
 		if err := os.WriteFile(file, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
@@ -148,8 +149,8 @@ func TestReloadOfMistakes(t *testing.T) {
 	}
 }
 
-// TestReloadOfKeys takes a key away whose stream is open, brings a new one, and what needs a restart is named.
-func TestReloadOfKeys(t *testing.T) {
+// TestReload_Keys removes a key with an open stream and adds a new one. Changes that need a restart are reported.
+func TestReload_Keys(t *testing.T) {
 	t.Parallel()
 	const other = "other-key-0123456789abcdef"
 	text := initConfig{redis: `url: "memory:"`, keys: `    - {name: other, key: ` + other +
@@ -171,7 +172,7 @@ func TestReloadOfKeys(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text.renderYAML()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.Signal(syscall.SIGHUP) // at once, without waiting for the second look
+	d.Signal(syscall.SIGHUP) // immediately, without the next periodic check
 	testkit.Eventually(t, "the new key", func() error {
 		r, err := d.Try(t.Context(), testkit.Request{Method: "GET", Key: other, Hub: "hub-1"})
 		if err == nil && r.Status != http.StatusOK {
@@ -181,8 +182,7 @@ func TestReloadOfKeys(t *testing.T) {
 	})
 }
 
-// TestReloadUnderLoad changes a sink again and again while much is on its way to it: nothing is lost, and nothing
-// that was answered comes twice.
+// TestReloadUnderLoad changes a sink repeatedly under load. Nothing is lost, and accepted deliveries do not repeat.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, ordering := range []string{"none", "hub"} {
@@ -190,7 +190,7 @@ func TestReloadUnderLoad(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			hooks := receive(t, func(w http.ResponseWriter, _ hook) {
-				time.Sleep(time.Millisecond) // so that there is always something in flight
+				time.Sleep(time.Millisecond) // keeps deliveries in flight
 				w.WriteHeader(http.StatusNoContent)
 			})
 			text := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}
@@ -215,8 +215,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 }
 
-// TestReloadBesideHangingSinks takes a key away while the attempts of a sink that was changed do not end.
-func TestReloadBesideHangingSinks(t *testing.T) {
+// TestReload_WithHangingSinks removes a key while attempts of a changed sink do not end.
+func TestReload_WithHangingSinks(t *testing.T) {
 	t.Parallel()
 	for _, ordering := range []string{"none", "hub"} {
 		t.Run(ordering, func(t *testing.T) {
@@ -249,7 +249,7 @@ func TestReloadBesideHangingSinks(t *testing.T) {
 			}
 			d.Signal(syscall.SIGHUP)
 			d.forgot(t, readerKey)
-			// After the grace the attempt is given back, and the sink of the new configuration makes it.
+			// After the grace period the attempt is released, and the sink with the new configuration makes it.
 			testkit.Eventually(t, "an attempt at the new address", func() error {
 				for _, h := range hooks.of("/other") {
 					if h.id == ids[0] {

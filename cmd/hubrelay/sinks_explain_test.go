@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What differs from call to call.
+// Values that differ between calls.
 var masks = []struct{ pattern, with string }{
 	{`[0-9a-f]{24}`, "ID"},
 	{`v1,[A-Za-z0-9+/=]{44}`, "v1,SIGNATURE"},

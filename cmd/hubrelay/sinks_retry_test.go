@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestSinksRetry has a receiver that is back hours before the schedule says: one command delivers what waits,
-// whichever of two nodes is asked.
+// TestSinksRetry has a receiver that is available hours before the next attempt. One command at either node delivers
+// the scheduled retries.
 func TestSinksRetry(t *testing.T) {
 	t.Parallel()
 	var mended atomic.Bool
@@ -66,7 +66,7 @@ func TestSinksRetry(t *testing.T) {
 		}
 		return nil
 	})
-	o.does("sinks retry billing", "billing has nothing that waits for another attempt")
+	o.does("sinks retry billing", "billing has no scheduled retries")
 	if _, errOut, code := call(t, o.env, "", "sinks", "retry", "nobody"); code != 1 ||
 		!strings.Contains(errOut, "sinks list") {
 		t.Errorf("ended with %d: %s", code, errOut)

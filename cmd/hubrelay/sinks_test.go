@@ -14,12 +14,12 @@ import (
 	"unicode/utf8"
 )
 
-// fakeAdmin answers as the admin API is documented to, and keeps what it was asked.
+// fakeAdmin implements the documented admin API and records requests.
 type fakeAdmin struct {
 	*httptest.Server
 	mu      sync.Mutex
 	asked   []string
-	letters []string // ids of the dead letters of billing
+	letters []string // ids of dead letters of billing
 	answers map[string]string
 }
 
@@ -65,7 +65,7 @@ func (f *fakeAdmin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprint(w, answer)
 }
 
-// page lists three dead letters at a time.
+// page returns three dead letters at a time.
 func (f *fakeAdmin) page(w http.ResponseWriter, r *http.Request) {
 	after := slices.Index(f.letters, r.URL.Query().Get("after")) + 1
 	end := min(after+3, len(f.letters))
@@ -118,7 +118,7 @@ func (f *fakeAdmin) hold(n int) {
 	}
 }
 
-// adminAnswers are what the daemon says about two sinks.
+// adminAnswers are the responses of the fake API for two sinks.
 func adminAnswers() map[string]string {
 	billing := `{"name":"billing","type":"webhook","state":"paused","reason":"paused by an operator","since":"2026-11-20T08:00:00Z",` +
 		`"topics":"billing.*, container.*, environment.*, infrastructure.*","backlog":1234567,"parked":12,"dead":7,"oldest_seconds":7300.5,` +
@@ -158,12 +158,12 @@ func TestSteeringCommands(t *testing.T) {
 	for _, tc := range []struct {
 		args  string
 		code  int
-		parts []string // of standard output, and of standard error for a failure
+		parts []string // of standard output, or of standard error for a failure
 		asked string   // the last request
 	}{
 		{"sinks list", 0, []string{
 			"RETRYING", "billing", "paused", "1.2M", "12", "2h", "5m", "98765", "42", "by an operator", "removed", "sinks forget",
-			" down ", "it failed, the next from 2026-11-20T08:00:07Z on", " resting ", "it rests, until 2026-11-20T08:00:09Z\nbusy: failed 3h ago: exhausted\n",
+			" down ", "it failed, next attempt at 2026-11-20T08:00:07Z", " resting ", "it rests, until 2026-11-20T08:00:09Z\nbusy: failed 3h ago: exhausted\n",
 		}, "GET /api/sinks"},
 		{"sinks list --json", 0, []string{`"backlog":1234567`}, "GET /api/sinks"},
 		{"sinks pause billing", 0, []string{"billing is paused", "1234567"}, "POST /api/sinks/billing/pause"},
@@ -190,7 +190,7 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks pause", 2, []string{"--help"}, ""},
 		{"sinks puase billing", 2, []string{"pause"}, ""},
 		{"sinks list --admin 127.0.0.1", 2, []string{"https://127.0.0.1:9091"}, ""},
-		{"sinks list --admin 127.0.0.1:1", 1, []string{"no daemon answers at http://127.0.0.1:1"}, ""},
+		{"sinks list --admin 127.0.0.1:1", 1, []string{"no daemon responds at http://127.0.0.1:1"}, ""},
 		{"sinks list --admin " + strings.TrimPrefix(admin.URL, "http://"), 0, []string{"billing"}, "GET /api/sinks"},
 		{"sinks list --admin http://127.0.0.1:1", 1, []string{"127.0.0.1:1", "--admin"}, ""},
 		{"sinks list -c nothing.yaml --admin " + admin.URL, 0, []string{"billing"}, "GET /api/sinks"},
@@ -231,7 +231,7 @@ func TestSteeringCommands(t *testing.T) {
 	}
 }
 
-// wantNarrow demands that tables fit, but those that are whole where there is no terminal.
+// wantNarrow checks that tables are narrow, except those that are complete without a terminal.
 func wantNarrow(t *testing.T, args, out string) {
 	t.Helper()
 	if strings.Contains(args, "--json") || !strings.Contains(args, " list") || strings.Contains(args, "deadletters") {
@@ -298,8 +298,8 @@ func TestManyDeadLetters(t *testing.T) {
 	}
 }
 
-// What is given for one command goes before what the environment says for all.
-func TestWhichDaemon(t *testing.T) {
+// Flags have priority over the environment.
+func TestAdminFlags_FindDaemon(t *testing.T) {
 	t.Parallel()
 	named := func(name string) *fakeAdmin {
 		return startFakeAdmin(t, map[string]string{"GET /api/sinks": `{"data":[{"name":"` + name +
@@ -331,7 +331,7 @@ func TestWhichDaemon(t *testing.T) {
 	}
 }
 
-func TestHelpFits(t *testing.T) {
+func TestHelp_FitsTerminal(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"sinks", "list"}, {"sinks"}, {"sinks", "replay"}, {"deadletters"}} {
 		out, _, _ := call(t, nil, "", append(args, "--help")...)

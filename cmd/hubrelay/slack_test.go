@@ -18,7 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// channel stands for Slack. It keeps the messages that it took, by the last part of the path.
+// channel is a fake of Slack. It stores accepted messages by the last part of the path.
 type channel struct {
 	mu       sync.Mutex
 	messages map[string][]string
@@ -55,8 +55,8 @@ func (c *channel) took(name string, ids []string) func() error {
 	}
 }
 
-// TestSlack has one incoming webhook for each kind of answer, and looks for their addresses in all that the daemon
-// shows.
+// TestSlack has an incoming webhook for each kind of response, and checks that no output of the daemon contains their
+// addresses.
 func TestSlack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -109,8 +109,8 @@ func TestSlack(t *testing.T) {
 	}
 }
 
-// TestDigests publishes a burst: a webhook with a digest gets it at once, a channel what its rate allows and the rest
-// as one.
+// TestDigests publishes a burst. A webhook with a digest receives it as one. A channel receives what its rate allows,
+// and the rest as one digest.
 func TestDigests(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -16,13 +16,13 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// team is a Slack app as a sink, with a few more settings.
+// team returns the YAML of a sink with a Slack app and more settings.
 func team(api, more string) string {
 	return fmt.Sprintf("  team: {type: slack, api_url: %q, topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8], "+
 		"retry: {schedule: [200ms, 500ms, 1s, 5s, 5s, 5s]}, %s}\n", api+"/api", more)
 }
 
-// round is a notification of one container.
+// round returns a notification of one container.
 func round(n int) string {
 	return fmt.Sprintf(`{"topic":"container.error","object":{"id":"web-1","error":"round %d"},"context":{"account_id":"acme","containers":["c1"]}}`, n)
 }
@@ -36,8 +36,8 @@ func (a *api) shows(want ...string) func() error {
 	}
 }
 
-// TestSlackThreadOverReloads changes a sink while it has a thread: the thread goes on with another rate and another
-// token, and another channel has one of its own.
+// TestSlackThreadOverReloads changes a sink that has a thread. The thread continues with another rate and another
+// token. Another channel has another thread.
 func TestSlackThreadOverReloads(t *testing.T) {
 	t.Parallel()
 	slack := &api{}
@@ -74,13 +74,13 @@ func TestSlackThreadOverReloads(t *testing.T) {
 	})
 
 	slack.mu.Lock()
-	slack.token = "xoxb-s3cret-newer-token" // the old one is revoked, which nothing under way is to meet
+	slack.token = "xoxb-s3cret-newer-token" // no delivery in progress may use the revoked token
 	slack.mu.Unlock()
 	if err := os.Rename(write(t, dir, "fresh-token", "xoxb-s3cret-newer-token\n"), token); err != nil {
 		t.Fatal(err)
 	}
 	d.reconfigure(t, file, with("channel: C0GENERAL, rate: 600/s, burst: 50"),
-		2) // opens the sink anew, which reads the file
+		2) // opens the sink again, which reads the file
 	say(2, "reply to 0")
 	d.reconfigure(t, file, with("channel: C0OTHERS, rate: 500/s, burst: 50"), 3)
 	say(3, "C0OTHERS")
@@ -90,8 +90,8 @@ func TestSlackThreadOverReloads(t *testing.T) {
 	say(5, "#errors")
 }
 
-// TestSlackTokenRevoked has Slack refuse the token, then name a scope that is missing: the sink is disabled and says
-// what to do, loses nothing, and goes on when it is resumed.
+// TestSlackTokenRevoked has Slack reject the token, then report a missing scope. The sink is disabled with
+// instructions, loses nothing, and continues when it is resumed.
 func TestSlackTokenRevoked(t *testing.T) {
 	t.Parallel()
 	slack := &api{token: "xoxb-s3cret-newer-token"}
@@ -139,7 +139,7 @@ func TestSlackTokenRevoked(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the backlog with the new token", func() error {
-		resume() // the file is looked at once in a while
+		resume() // the file is checked periodically
 		return slack.shows("C0GENERAL: round 0")()
 	})
 	if shown := d.Err.String() + d.Out.String(); strings.Contains(shown, "s3cret") {
@@ -147,8 +147,8 @@ func TestSlackTokenRevoked(t *testing.T) {
 	}
 }
 
-// TestSlackThreadKilled kills a node, and Redis, while Slack answers to a first message: nothing is lost, and at most
-// one more first message comes of it.
+// TestSlackThreadKilled kills a node, and Redis, while Slack responds to a first message. Nothing is lost, and there
+// is at most one more first message.
 func TestSlackThreadKilled(t *testing.T) {
 	t.Parallel()
 	for name, mishap := range map[string]func(t *testing.T, d *daemon, server *redistest.Server){
@@ -207,17 +207,17 @@ func TestSlackThreadKilled(t *testing.T) {
 	}
 }
 
-// TestSlackRestIsShared has three nodes and one answer that asks for a rest: none of them asks Slack for anything
-// until it is over, and all is told then.
-func TestSlackRestIsShared(t *testing.T) {
+// TestSlackThrottlingIsShared has three nodes and one response that asks for a pause. No node calls Slack during the
+// pause. Everything is delivered after it.
+func TestSlackThrottlingIsShared(t *testing.T) {
 	t.Parallel()
 	const rest = 4 * time.Second
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
 	var began time.Time
 	var calls []time.Time
-	told := 0              // calls until all nodes could know of the rest
-	by := map[string]int{} // calls of each node, by the path that it was given
+	told := 0              // calls until all nodes can know of the pause
+	by := map[string]int{} // calls of each node, by path
 	slack := &api{}
 	slack.refuse = func(w http.ResponseWriter, r *http.Request) bool {
 		calls = append(calls, time.Now())
@@ -280,7 +280,7 @@ func TestSlackRestIsShared(t *testing.T) {
 			during++
 		}
 	}
-	if during > len(nodes) { // each may have been granted one already
+	if during > len(nodes) { // each node may have one call in progress
 		t.Errorf("%d calls during a rest of %s that Redis knew of", during, rest)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// inCluster is a client of a cluster of which some servers may be away.
+// inCluster returns a client of a cluster in which some servers may be down.
 func inCluster(t *testing.T, members ...redistest.Member) *redis.ClusterClient {
 	t.Helper()
 	o := &redis.ClusterOptions{DisableIdentity: true}
@@ -26,9 +26,8 @@ func inCluster(t *testing.T, members ...redistest.Member) *redis.ClusterClient {
 	return c
 }
 
-// TestLongSourceOverAClusterFailover kills each master in turn below two nodes that read an upstream, with a replica
-// taking over: each number is in the log once and in the order of its hub, wherever the source's place and its
-// journal were kept, and the webhook gets all.
+// TestLongSourceOverAClusterFailover kills each master in turn while two nodes read an upstream and replicas take
+// over. The log contains each number once and in the order of its hub, and the webhook receives all of them.
 func TestLongSourceOverAClusterFailover(t *testing.T) {
 	t.Parallel()
 	masters, replicas, url := redistest.StartCluster(t)
@@ -84,7 +83,7 @@ func TestLongSourceOverAClusterFailover(t *testing.T) {
 	for i := range masters {
 		masters[i].Kill()
 		replicas[i].TakeOver()
-		masters[i].Restart() // as a replica, without which nothing more is accepted
+		masters[i].Restart() // as a replica; without one nothing is accepted
 		goesOn(fmt.Sprintf("behind the failover of master %d", i))
 	}
 	stop()

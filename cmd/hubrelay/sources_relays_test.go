@@ -10,8 +10,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestSourcesInACircle has two relays read each other: what is published to one is once in both. One that reads
-// itself is refused.
+// TestSourcesInACircle has two relays that read each other. A notification exists once in both. A relay that reads
+// itself is rejected.
 func TestSourcesInACircle(t *testing.T) {
 	t.Parallel()
 	text := initConfig{redis: `url: "memory:"`}
@@ -20,7 +20,7 @@ func TestSourcesInACircle(t *testing.T) {
 	other := text
 	other.keys = upstreamSource("http://"+one.Public, "")
 	two := serveFile(t, write(t, dir, "two.yaml", other.renderYAML()))
-	// The first learns of the second, and of itself, while it runs.
+	// The first relay gets the second and itself as sources while it runs.
 	file := one.Cmd.Args[len(one.Cmd.Args)-1]
 	back := text
 	back.keys = fmt.Sprintf("sources: {upstream: {type: hub, url: %q, key: %s}, self: {type: hub, url: %q, key: %s}}\n",
@@ -55,8 +55,8 @@ func TestSourcesInACircle(t *testing.T) {
 	}
 }
 
-// TestSourceGapReachesClients gives a relay an upstream that has lost its log: its own clients hear of it where it
-// stands in theirs, also those who come back later, and of the sinks those who want to know.
+// TestSourceGapReachesClients has an upstream that has lost its log. Clients receive the gap at its position in the
+// log of the relay, even if they connect later. Sinks receive it if they subscribe to it.
 func TestSourceGapReachesClients(t *testing.T) {
 	t.Parallel()
 	var up atomic.Pointer[daemon]

@@ -21,29 +21,29 @@ import (
 )
 
 const (
-	upstreamKilled  = 20   // how often the reader is killed
-	upstreamNumbers = 5000 // published meanwhile
+	upstreamKilled  = 20   // number of kills of the reader
+	upstreamNumbers = 5000 // number of notifications published during that time
 )
 
-// upstreamSource is the section of a relay that reads another.
+// upstreamSource returns the configuration of a relay that reads another one.
 func upstreamSource(url, more string) string {
 	return fmt.Sprintf("sources: {upstream: {type: hub, url: %q, key: %s%s}}\n", url, opsKey, more)
 }
 
-// numberedNote is a notification that carries one, of a hub.
+// numberedNote returns a notification of a hub with a number.
 func numberedNote(hub string, n int) string {
 	return fmt.Sprintf(`{"topic":"container.created","object":{"id":"%s/%d"},"context":{"hub_id":"%s"}}`, hub, n, hub)
 }
 
-// publishNumbers publishes the numbers of a hub to whatever upstream there is, in pieces of up to size, until ctx
-// ends or all are accepted. What is in doubt it repeats with the same Idempotency-Key.
+// publishNumbers publishes the numbers of a hub to the current upstream, in batches of random size, until ctx ends or
+// all are accepted. It repeats uncertain requests with the same Idempotency-Key.
 func publishNumbers(ctx context.Context, current *atomic.Pointer[daemon], hub string, count, size int,
 	every time.Duration,
 ) error {
 	return publishNumbersFrom(ctx, current, hub, 1, count, size, every)
 }
 
-// publishNumbersFrom does so with those from first to end.
+// publishNumbersFrom publishes the numbers from first to end.
 func publishNumbersFrom(ctx context.Context, current *atomic.Pointer[daemon], hub string, first, end, size int,
 	every time.Duration,
 ) error {
@@ -73,7 +73,7 @@ func publishNumbersFrom(ctx context.Context, current *atomic.Pointer[daemon], hu
 	return nil
 }
 
-// logKeys are the keys of all partitions of the log. They are there once something was stored in each.
+// logKeys returns the keys of all partitions of the log. Each exists after something was stored in it.
 func logKeys(t *testing.T, store redis.UniversalClient) (keys []string) {
 	t.Helper()
 	cluster, ok := store.(*redis.ClusterClient)
@@ -114,7 +114,7 @@ func numbersIn(t *testing.T, store redis.UniversalClient) map[string][]int {
 	return found
 }
 
-// allNumbers is a probe: every hub has come that far.
+// allNumbers returns a probe: every hub has reached the number.
 func allNumbers(t *testing.T, store redis.UniversalClient, hubs []string, count int) func() error {
 	return func() error {
 		found := numbersIn(t, store)
@@ -138,7 +138,7 @@ func judgeNumbers(t *testing.T, store redis.UniversalClient, hubs []string, coun
 	}
 }
 
-// listedSource is what sources list says of one.
+// listedSource is a source in the output of sources list.
 type listedSource struct {
 	Name, State, Reason, Node             string
 	Resumes                               bool
@@ -170,8 +170,8 @@ func (d *daemon) connectedSource(t *testing.T) func() error {
 	}
 }
 
-// TestSource reads the account pipeline of one relay into another, whose clients and sinks get what was published to
-// the first: the very bytes but for the list of relays that it came through.
+// TestSource copies the account pipeline of one relay to another. Clients and sinks of the second relay receive the
+// same bytes, except for the list of relays.
 func TestSource(t *testing.T) {
 	t.Parallel()
 	up := serve(t, initConfig{redis: `url: "memory:"`})
@@ -204,8 +204,8 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestLongSourceReaderIsKilled kills the relay that reads 20 times while numbers are published to the other in four
-// hubs, and starts it again: each is in its log once, in the order of its hub.
+// TestLongSourceReaderIsKilled kills the reading relay 20 times while numbers are published in four hubs, and starts
+// it again. Its log contains each number once and in the order of its hub.
 func TestLongSourceReaderIsKilled(t *testing.T) {
 	t.Parallel()
 	var up atomic.Pointer[daemon]
@@ -252,8 +252,8 @@ func TestLongSourceReaderIsKilled(t *testing.T) {
 	d.Stop(t)
 }
 
-// TestLongSourceStorm has two nodes that read one upstream over a line that is cut, and kills the nodes, the upstream
-// and either's Redis: no number is missing or twice in the end.
+// TestLongSourceStorm has two nodes that read one upstream over an unreliable connection, and kills the nodes, the
+// upstream and each Redis. Finally, no number is missing or repeated.
 func TestLongSourceStorm(t *testing.T) {
 	t.Parallel()
 	above, below := redistest.Start(t, "--appendfsync", "always"), redistest.Start(t, "--appendfsync", "always")
@@ -314,8 +314,8 @@ func TestLongSourceStorm(t *testing.T) {
 	t.Logf("blows: %v", slices.Sorted(maps.Keys(blows)))
 }
 
-// TestSourcesChange takes a source out of the configuration of a daemon that runs, and brings it back: what came
-// meanwhile is not lost to it. Another hub begins anew.
+// TestSourcesChange removes a source from the configuration of a running daemon, and adds it again. Notifications of
+// that time are not lost. Another hub starts at its end.
 func TestSourcesChange(t *testing.T) {
 	t.Parallel()
 	up := serve(t, initConfig{redis: `url: "memory:"`})

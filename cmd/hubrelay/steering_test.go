@@ -13,13 +13,13 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// operator runs commands against one daemon.
+// operator runs commands for one daemon.
 type operator struct {
 	t   *testing.T
 	env []string
 }
 
-// does demands that a command ends with 0 and prints parts.
+// does expects that a command exits with 0 and prints parts.
 func (o operator) does(args string, parts ...string) string {
 	o.t.Helper()
 	out, errOut, code := call(o.t, o.env, "", strings.Fields(args)...)
@@ -30,7 +30,7 @@ func (o operator) does(args string, parts ...string) string {
 	return out
 }
 
-// sink is what 'sinks list --json' says of a sink.
+// sink returns a sink in the output of 'sinks list --json'.
 func (o operator) sink(name string) (s struct {
 	State                 string
 	Backlog, Parked, Dead int
@@ -48,7 +48,7 @@ func (o operator) sink(name string) (s struct {
 	return s
 }
 
-// TestSteering pauses, resumes, tests and replays sinks of a running daemon, and works through its dead letters.
+// TestSteering pauses, resumes, tests and replays sinks of a running daemon, and processes its dead letters.
 func TestSteering(t *testing.T) {
 	t.Parallel()
 	var mended atomic.Bool

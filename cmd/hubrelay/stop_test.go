@@ -18,7 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestStop ends a daemon that has its hands full.
+// TestStop stops a daemon with many deliveries in progress.
 func TestStop(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
@@ -48,7 +48,7 @@ func TestStop(t *testing.T) {
 		t.Errorf("the websocket got %v, want %v", got, ids)
 	}
 	testkit.Eventually(t, "readyz to say no", d.Ready(http.StatusServiceUnavailable))
-	release() // within the grace: what was begun is finished
+	release() // attempts in progress finish within the grace period
 	if code := d.Exit(t); code != 0 {
 		t.Errorf("it ended with %d", code)
 	}
@@ -62,7 +62,7 @@ func TestStop(t *testing.T) {
 	d.Stop(t)
 }
 
-// TestKeyFileChanges gives a key another secret while the daemon runs.
+// TestKeyFileChanges changes the secret of a key while the daemon runs.
 func TestKeyFileChanges(t *testing.T) {
 	t.Parallel()
 	const first, second = "first-key-0123456789abcdef", "second-key-0123456789abcdef"
@@ -94,7 +94,7 @@ func TestKeyFileChanges(t *testing.T) {
 	other.wait(t, 1)
 }
 
-// TestStartsBeforeRedis starts a daemon whose Redis comes later, and one whose Redis wants a password.
+// TestStartsBeforeRedis starts a daemon before its Redis, and one whose Redis requires a password.
 func TestStartsBeforeRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -126,7 +126,7 @@ func TestStartsBeforeRedis(t *testing.T) {
 	}
 }
 
-// TestPortTaken leaves no redis-server behind where the daemon cannot listen.
+// TestPortTaken checks that no redis-server remains if the daemon cannot listen.
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestTemplates has a webhook whose body a template makes, one whose template fails, and a file that changes.
+// TestTemplates has a webhook with a body template, one with a failing template, and a template file that changes.
 func TestTemplates(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

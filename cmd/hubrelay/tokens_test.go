@@ -119,7 +119,7 @@ func TestTokens(t *testing.T) {
 			if token == "" {
 				return
 			}
-			// Whatever was wrong has not used the token up.
+			// The rejected requests have not consumed the token.
 			if ws, refused := d.upgrade(t, "?token="+token,
 				http.Header{"Origin": {"https://console.example.com"}}); ws == nil {
 				t.Errorf("the token was used up by a refusal: %d %s", refused.Status, refused.Body)
@@ -138,8 +138,8 @@ func TestTokens(t *testing.T) {
 	})
 }
 
-// TestWhoSeesWhat publishes for several hubs and accounts and looks which socket gets what.
-func TestWhoSeesWhat(t *testing.T) {
+// TestVisibility publishes for several hubs and accounts and checks what each socket receives.
+func TestVisibility(t *testing.T) {
 	t.Parallel()
 	d := serve(t, initConfig{redis: `url: "memory:"`})
 	sockets := map[string]*socket{
@@ -173,7 +173,7 @@ func TestWhoSeesWhat(t *testing.T) {
 	}
 }
 
-// TestKeyExpires opens a socket with a key that ends soon, long before the next ping.
+// TestKeyExpires opens a socket with a key that expires long before the next ping.
 func TestKeyExpires(t *testing.T) {
 	t.Parallel()
 	const key = "brief-key-0123456789abcdef"
@@ -184,7 +184,7 @@ func TestKeyExpires(t *testing.T) {
 	var expires time.Time
 	var ws *socket
 	var token string
-	// A machine that is too busy to open the stream before the end gets twice the time.
+	// If the machine is too slow to open the stream in time, use twice the lifetime.
 	for n, life := 1, 4*time.Second; ws == nil; n, life = n+1, 2*life {
 		if life > patience {
 			t.Fatal("the key opens nothing")
@@ -209,7 +209,7 @@ func TestKeyExpires(t *testing.T) {
 	stays.wait(t, 1)
 }
 
-// brief opens a stream of hub-1 and gets another token, unless the key has expired.
+// brief opens a stream of hub-1 and requests another token, unless the key has expired.
 func (d *daemon) brief(t *testing.T, key string) (ws *socket, token string) {
 	t.Helper()
 	for range 2 {
@@ -233,7 +233,7 @@ func (d *daemon) brief(t *testing.T, key string) (ws *socket, token string) {
 	return ws, token
 }
 
-// certify writes a new certificate for 127.0.0.1 and returns it. The files are replaced in one step each.
+// certify writes a new certificate for 127.0.0.1 and returns it. It replaces the files atomically.
 func certify(t *testing.T, dir string, serial int64) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -318,7 +318,7 @@ func TestTLS(t *testing.T) {
 	if !ok || !end {
 		t.Fatalf("Link is %s", link)
 	}
-	// A token is given over HTTP/2 too, but the stream needs HTTP/1.1.
+	// HTTP/2 clients get a token too, but the stream requires HTTP/1.1.
 	if r := read(true, notificationsPath); r.Status != http.StatusOK {
 		t.Errorf("a token over HTTP/2 was answered %d %s", r.Status, r.Body)
 	}
@@ -346,7 +346,7 @@ func TestTLS(t *testing.T) {
 		}
 		return nil
 	})
-	// The socket of before lives on.
+	// The old socket stays open.
 	publishOverTLS(t, d.Public)
 	ws.wait(t, 1)
 }

@@ -4,10 +4,10 @@ import (
 	"runtime/debug"
 )
 
-// version is set by the linker in releases (-X main.version=v1.2.3).
+// version is set by the linker (-X main.version=v1.2.3).
 var version string
 
-// buildVersion names this build: the release, else what Go recorded of the source.
+// buildVersion returns the version of the release, or the version that Go recorded.
 func buildVersion() string {
 	if version != "" {
 		return version
@@ -19,8 +19,8 @@ func buildVersion() string {
 	return info.Main.Version
 }
 
-// moduleVersion is the version in which others can download this program's module. One that was built in a checkout,
-// without being a release, has none.
+// moduleVersion returns the version of the module that can be downloaded. A build from a checkout that is not a
+// release returns "devel".
 func moduleVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && version == "" {
 		for _, s := range info.Settings {

@@ -14,8 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestWhatAnswersMean has one receiver for each kind of answer.
-func TestWhatAnswersMean(t *testing.T) {
+// TestWebhookResponses has a receiver for each kind of response.
+func TestWebhookResponses(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
@@ -104,7 +104,7 @@ func deadLetters(t *testing.T, store *redis.Client, sink string) []map[string]an
 	return dead
 }
 
-// wantDead waits for a dead letter of each id, after so many attempts.
+// wantDead waits for a dead letter of each id after this number of attempts.
 func wantDead(t *testing.T, store *redis.Client, sink string, ids []string, reason string, attempts int) {
 	t.Helper()
 	testkit.Eventually(t, "the dead letters of "+sink, func() error {
@@ -122,7 +122,7 @@ func wantDead(t *testing.T, store *redis.Client, sink string, ids []string, reas
 	}
 }
 
-// wantDisabled waits until the sink that answered 410 is off, and demands that it keeps everything and sends nothing.
+// wantDisabled waits until the sink that got 410 is disabled, and checks that it keeps its backlog and sends nothing.
 func wantDisabled(t *testing.T, d *daemon, store *redis.Client, hooks *receiver, ids []string) {
 	t.Helper()
 	testkit.Eventually(t, "the sink to be disabled", func() error {

@@ -23,17 +23,17 @@ import (
 )
 
 const (
-	// adminTimeout bounds one request to a running daemon; a test attempt or a replay out of the log may take long.
+	// adminTimeout limits one request to a running daemon. A test attempt or a replay from the log can take minutes.
 	adminTimeout = 10 * time.Minute
-	// maxAnswer bounds what is read of an answer: a page of dead letters is far smaller.
-	maxAnswer = 64 << 20
+	// maxResponse limits the size of a response. A page of dead letters is far smaller.
+	maxResponse = 64 << 20
 )
 
 // adminHelp explains how commands find the running daemon.
-const adminHelp = `Commands find the daemon by --admin, by its configuration file (-c), by HUBRELAY_ADMIN, or by its socket admin.sock in
-./hubrelay-data, in this order. Over TCP they send the token in HUBRELAY_ADMIN_TOKEN.`
+const adminHelp = `Commands find the daemon by --admin, by its configuration file (-c), by HUBRELAY_ADMIN, or by its socket
+admin.sock in ./hubrelay-data, in this order. Over TCP they send the token in HUBRELAY_ADMIN_TOKEN.`
 
-// adminFlags say which running daemon a command talks to, and how it prints.
+// adminFlags select the running daemon and the output format.
 type adminFlags struct {
 	address, file string
 	asJSON        bool
@@ -46,7 +46,7 @@ func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
 	flags.StringVarP(&f.file, "config", "c", "", "configuration file of the daemon, to find its admin listener")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON lines")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
-		if f.file == "" { // which was given for this command, and the environment for many
+		if f.file == "" { // -c has priority over the environment
 			firstNonEmpty(&f.address, std.Getenv("HUBRELAY_ADMIN"))
 		}
 		if f.address == "" || isSocketPath(f.address) {
@@ -54,7 +54,7 @@ func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
 		}
 		if host, port, err := net.SplitHostPort(f.address); err == nil && !strings.Contains(host, "/") &&
 			isNumber(port) {
-			f.address = setup.LocalURL("http", f.address) // as admin.listen is written
+			f.address = setup.LocalURL("http", f.address) // host:port, as in admin.listen
 		}
 		if u, err := url.Parse(f.address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return NewUsageError(cmd, fmt.Errorf("%q is neither the path of a socket nor a URL such as "+
@@ -84,8 +84,8 @@ func (f *adminFlags) newClient(std term.Streams) (*adminClient, error) {
 	return newAdminClient(address, std.Getenv("HUBRELAY_ADMIN_TOKEN")), nil
 }
 
-// findDaemon returns the URL or the socket path of a daemon with this endpoint, which the user configured or left to
-// defaults.
+// findDaemon returns the URL or the socket path of a daemon with endpoint e. If configured is false, e has defaults
+// only.
 func findDaemon(e daemon.AdminEndpoint, configured bool) (string, error) {
 	switch {
 	case e.Listen != "" && e.TLS:
@@ -105,11 +105,11 @@ func findDaemon(e daemon.AdminEndpoint, configured bool) (string, error) {
 	return path, nil
 }
 
-// newAdminClient returns a client for a URL, to which it sends the token, or for the path of a socket.
+// newAdminClient returns a client for a URL or for the path of a socket. It sends the token to a URL only.
 func newAdminClient(address, token string) *adminClient {
 	c := &adminClient{name: strings.TrimRight(address, "/"), token: token, http: &http.Client{
 		Timeout: adminTimeout,
-		// The admin listener redirects nobody: whatever does is something else.
+		// The admin listener never redirects, so another program answered.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	c.base = c.name
@@ -130,19 +130,19 @@ func isNumber(port string) bool {
 
 // adminClient calls the admin API of a running daemon.
 type adminClient struct {
-	name  string // what the user knows: a URL or the path of a socket
+	name  string // URL or path of the socket, for messages
 	base  string // URL of requests
 	token string // empty on a socket
 	http  *http.Client
 }
 
-// apiError is what the daemon says is wrong.
+// apiError is an error of the admin API.
 type apiError struct {
 	Code   relay.Code `json:"code"`
 	Title  string     `json:"title"`
 	Detail string     `json:"detail"`
 	Extra  struct {
-		// Replayed is how many were taken before a replay had to end.
+		// Replayed is the number of dead letters that were replayed before the error.
 		Replayed int `json:"replayed"`
 	} `json:"extra"`
 }
@@ -152,16 +152,16 @@ func (e *apiError) Error() string {
 	firstNonEmpty(&text, e.Title)
 	switch e.Code {
 	case "404.sink":
-		text = "the daemon knows no such sink: 'hubrelay sinks list' shows those there are"
+		text = "the daemon has no such sink: 'hubrelay sinks list' shows all sinks"
 	case "404.deadletter":
-		text += ": 'hubrelay deadletters list' shows those there are"
+		text += ": 'hubrelay deadletters list' shows all dead letters"
 	case relay.CodeAuthInvalid:
 		text = "the daemon requires a token of admin.tokens: set HUBRELAY_ADMIN_TOKEN"
 	}
 	return term.Sanitize(fmt.Sprintf("%s (%s)", text, e.Code))
 }
 
-// sinkPath is the path of a sink and what lies below it.
+// sinkPath returns the path of a sink, or of a resource below it.
 func sinkPath(sink string, below ...string) string {
 	path := "/api/sinks/" + url.PathEscape(sink)
 	for _, part := range below {
@@ -182,17 +182,17 @@ func (c *adminClient) post(ctx context.Context, path string, body, answer any) e
 	if body != nil {
 		var err error
 		if text, err = json.Marshal(body); err != nil {
-			return fmt.Errorf("encode the request: %w", err)
+			return fmt.Errorf("encode request: %w", err)
 		}
 	}
 	return c.doRequest(ctx, http.MethodPost, path, "application/json", text, answer)
 }
 
-// doRequest sends one request, whose body is of some content type, and decodes the whole answer into answer.
+// doRequest sends a request with the given content type and decodes the response into answer.
 func (c *adminClient) doRequest(ctx context.Context, method, path, kind string, body []byte, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("make the request: %w", err)
+		return fmt.Errorf("make request: %w", err)
 	}
 	req.Header.Set("Accept", "application/json")
 	if body != nil {
@@ -206,7 +206,7 @@ func (c *adminClient) doRequest(ctx context.Context, method, path, kind string, 
 		return c.connectionError(ctx, err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxResponse))
 	if err != nil {
 		return c.connectionError(ctx, err)
 	}
@@ -216,7 +216,7 @@ func (c *adminClient) doRequest(ctx context.Context, method, path, kind string, 
 	var failed struct{ Error *apiError }
 	if json.Unmarshal(text, &failed) == nil && failed.Error != nil && failed.Error.Code != "" &&
 		failed.Error.Code != relay.CodeNoURI {
-		return failed.Error // the public listener, too, says 404.uri of what is the admin listener's
+		return failed.Error // the public listener responds with 404.uri to paths of the admin API
 	}
 	return fmt.Errorf("%s answered %d and is not the admin listener of a hubrelay that knows this command: check "+
 		"--admin, -c FILE or HUBRELAY_ADMIN",
@@ -231,9 +231,9 @@ func (c *adminClient) connectionError(ctx context.Context, err error) error {
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	return fmt.Errorf("no daemon answers at %s (%w): start it, or name its admin listener with --admin or -c FILE",
+	return fmt.Errorf("no daemon responds at %s (%w): start it, or name its admin listener with --admin or -c FILE",
 		c.name, err)
 }
 
-// errInterrupted ends a command whose user wanted it to end. The daemon may have done what it was asked for.
+// errInterrupted is returned if the user interrupts a request. The daemon may have processed it.
 var errInterrupted = errors.New("interrupted before the daemon answered")

@@ -10,16 +10,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Build is what the commands know about the program that they are part of.
+// Build describes the program.
 type Build struct {
 	Version string
-	// ModuleVersion is the version from which others can download this program's module, "devel" if there is none.
+	// ModuleVersion is the version of the Go module that plugins can download. It is "devel" if this build is not a
+	// release.
 	ModuleVersion string
-	// Kinds are the sinks and the driver that a configuration may name.
+	// Kinds are the sinks and the driver that a configuration can use.
 	Kinds daemon.Kinds
 }
 
-// Commands returns all visible commands.
+// Commands returns all commands that the help lists.
 func Commands(std term.Streams, build Build) []*cobra.Command {
 	return []*cobra.Command{
 		newInit(std, build), newServe(std, build), newDemo(std, build),
@@ -30,7 +31,7 @@ func Commands(std term.Streams, build Build) []*cobra.Command {
 	}
 }
 
-// WithUsageErrors gives cobra's argument checks our exit code.
+// WithUsageErrors returns check with its errors as usage errors.
 func WithUsageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
@@ -40,8 +41,8 @@ func WithUsageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
 	}
 }
 
-// exactNamedArgs takes n arguments, none of them empty: they name things, such as `jobs show "$(…)"` where that
-// prints nothing.
+// exactNamedArgs accepts n arguments that are not empty. An empty one comes from a shell, for example from `jobs show
+// "$(…)"` if the inner command prints nothing.
 func exactNamedArgs(n int) cobra.PositionalArgs {
 	return WithUsageErrors(func(cmd *cobra.Command, args []string) error {
 		if slices.Contains(args, "") {
@@ -51,7 +52,7 @@ func exactNamedArgs(n int) cobra.PositionalArgs {
 	})
 }
 
-// commandGroup is a command that only holds others: without one of them it prints its help.
+// commandGroup returns a command that only contains other commands. Without one of them it prints its help.
 func commandGroup(use, short string, children ...*cobra.Command) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: use, Short: short, Args: RejectUnknownCommand,
@@ -61,7 +62,8 @@ func commandGroup(use, short string, children ...*cobra.Command) *cobra.Command 
 	return cmd
 }
 
-// RejectUnknownCommand refuses words behind a command that only holds others, naming what was probably meant.
+// RejectUnknownCommand rejects arguments of a command that only contains other commands, and suggests the nearest
+// command.
 func RejectUnknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -17,20 +17,20 @@ func newConfig(std term.Streams, build Build) *cobra.Command {
 		newConfigPrint(std, build), newConfigSchema(std, build))
 }
 
-// loadConfig loads a configuration. What the user got wrong is printed one problem a line, like a compiler does.
+// loadConfig loads a configuration and prints its problems to standard error, one per line.
 func loadConfig(std term.Streams, build Build, file string) (*daemon.Config, error) {
 	cfg, err := daemon.LoadConfig(file, std.Env, build.Kinds)
 	return cfg, printProblems(std, err)
 }
 
-// loadInventory reads the inventory file of a configuration and prints its mistakes. It returns nil if there is no
-// such file.
+// loadInventory reads an inventory file and prints its problems. It returns nil if file is empty.
 func loadInventory(std term.Streams, file string) (*daemon.Inventory, error) {
 	inventory, err := daemon.LoadInventory(file)
 	return inventory, printProblems(std, err)
 }
 
-// printProblems prints what the user got wrong in a file, and returns every other error as it is.
+// printProblems prints the problems of a file, one per line, and returns ErrReported. It returns any other error
+// unchanged.
 func printProblems(std term.Streams, err error) error {
 	var problems yamldoc.Problems
 	if !errors.As(err, &problems) {
@@ -47,11 +47,11 @@ func newConfigCheck(std term.Streams, build Build) *cobra.Command {
 	var noPlugins bool
 	cmd := &cobra.Command{
 		Use:   "check -c FILE",
-		Short: "Say whether a configuration is good, and where it is not",
-		Long: `Reads the file and the environment as serve would, with every file they name, and prints each mistake with its
-place. Each plugin is started, with its env, to say what is wrong with its config, and ended; --no-plugins leaves that out.
-Nothing is delivered, and none of hubrelay's own dials anybody. One that cannot be started or asked is a warning, since
-the daemon would start without it.`,
+		Short: "Check a configuration file",
+		Long: `Reads the file and the environment as serve would, with every file that they name, and prints each problem
+with its line. It starts each plugin with its env, asks it to check its config, and stops it; --no-plugins skips this.
+It delivers nothing, and only plugins can open connections. A plugin that cannot be started or asked causes a warning,
+because the daemon would start without it.`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(std, build, file)
@@ -70,26 +70,26 @@ the daemon would start without it.`,
 			for _, w := range cfg.Warnings {
 				_, _ = fmt.Fprintf(std.Err, "warning: %s\n", term.Sanitize(w.String()))
 			}
-			known := term.Pluralize(len(cfg.Auth.Keys), "key") + ", " + term.Pluralize(len(cfg.Sinks), "sink")
+			counts := term.Pluralize(len(cfg.Auth.Keys), "key") + ", " + term.Pluralize(len(cfg.Sinks), "sink")
 			if inventory != nil {
-				known += ", " + term.Pluralize(len(inventory.Servers), "server") + ", " +
+				counts += ", " + term.Pluralize(len(inventory.Servers), "server") + ", " +
 					term.Pluralize(len(inventory.Containers), "container")
 			}
-			_, err = fmt.Fprintf(std.Out, "%s is good: %s\n", file, known)
+			_, err = fmt.Fprintf(std.Out, "%s is valid: %s\n", file, counts)
 			return err
 		},
 	}
 	configFlag(cmd, &file)
-	cmd.Flags().BoolVar(&noPlugins, "no-plugins", false, "start no plugin, as where they are not installed")
+	cmd.Flags().BoolVar(&noPlugins, "no-plugins", false, "start no plugins, for example if they are not installed")
 	return cmd
 }
 
-// preflightTime bounds the trial of all plugins; each has its startup_timeout besides.
-const preflightTime = time.Minute
+// preflightTimeout limits the checks of all plugins. Each plugin also has its startup_timeout.
+const preflightTimeout = time.Minute
 
-// preflightPlugins has all plugins say what is wrong with their configurations.
+// preflightPlugins lets all plugins check their configurations.
 func preflightPlugins(ctx context.Context, std term.Streams, cfg *daemon.Config) error {
-	ctx, cancel := context.WithTimeout(ctx, preflightTime)
+	ctx, cancel := context.WithTimeout(ctx, preflightTimeout)
 	defer cancel()
 	warnings, err := cfg.Preflight(ctx, func(string) bool { return true })
 	cfg.Warnings = append(cfg.Warnings, warnings...)
@@ -101,7 +101,7 @@ func newConfigPrint(std term.Streams, build Build) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "print -c FILE",
 		Short: "Print the effective configuration, without its secrets",
-		Long:  "Prints what serve would run with: defaults, file and environment taken together, secrets left out.",
+		Long:  "Prints the configuration that serve would use: defaults, file and environment combined, without secrets.",
 		Args:  WithUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := loadConfig(std, build, file)

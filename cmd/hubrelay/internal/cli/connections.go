@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// connectionInfo is what the admin API says of a client of the stream.
+// connectionInfo is a client of the stream in the admin API.
 type connectionInfo struct {
 	Hub     string   `json:"hub_id"`
 	Account string   `json:"account_id"`
@@ -24,8 +24,8 @@ type connectionInfo struct {
 }
 
 func newConnections(std term.Streams) *cobra.Command {
-	cmd := commandGroup("connections", "See the clients of a running daemon's stream", newConnectionsList(std))
-	cmd.Long = `Shows the clients that follow the stream of a running daemon, which is one node.
+	cmd := commandGroup("connections", "Show the clients of a running daemon", newConnectionsList(std))
+	cmd.Long = `Shows the clients that are connected to a running daemon. Other nodes have their own clients.
 
 ` + adminHelp
 	return cmd
@@ -36,12 +36,12 @@ func newConnectionsList(std term.Streams) *cobra.Command {
 	var hub, key string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the clients of the stream, those first who have been there longest",
-		Long: `Lists the clients that follow the stream of a running daemon, those first who have been there longest.
+		Short: "List connected clients, the oldest connection first",
+		Long: `Lists the clients that are connected to a running daemon, the oldest connection first.
 
-STATE is live; replaying, while a client is given what it has missed; or closing, whose TOPICS are known no more.
-SINCE is how long it has been there, QUEUED how many bytes wait for it to read.
-HUB is whose pipeline it follows; "account …" is the pipeline of an account, * of all.`,
+STATE is live; replaying, while a client receives missed events; or closing, when its TOPICS are unknown.
+SINCE is the age of the connection, QUEUED the number of bytes that wait to be sent.
+HUB is the hub whose events the client receives; "account …" is the pipeline of an account, * of all accounts.`,
 		Example: `  hubrelay connections list --hub 5f0c8a7e9d3b2a1c4e6f8a90
   hubrelay connections list --json | jq 'select(.queued_bytes > 0)'`,
 		Args: WithUsageErrors(cobra.NoArgs),
@@ -56,8 +56,8 @@ HUB is whose pipeline it follows; "account …" is the pipeline of an account, *
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&hub, "hub", "", "only those of this hub's pipeline")
-	flags.StringVar(&key, "key", "", "only those of the key with this name")
+	flags.StringVar(&hub, "hub", "", "only connections to the pipeline of this hub")
+	flags.StringVar(&key, "key", "", "only connections of the API key with this name")
 	f.register(cmd, std)
 	return cmd
 }
@@ -76,7 +76,7 @@ func listConnections(cmd *cobra.Command, std term.Streams, f *adminFlags, query 
 		var rows [][]string
 		for _, raw := range page {
 			var c connectionInfo
-			if err := readAnswer(raw, &c); err != nil {
+			if err := decodeData(raw, &c); err != nil {
 				return err
 			}
 			rows = append(rows, c.tableRow())
@@ -87,11 +87,11 @@ func listConnections(cmd *cobra.Command, std term.Streams, f *adminFlags, query 
 		return printConnections(std, rows)
 	})
 	if err == nil && !found && !f.asJSON {
-		none := "no clients"
+		message := "no clients"
 		if len(query) > 0 {
-			none += " match"
+			message += " match"
 		}
-		_, err = fmt.Fprintln(std.Out, none)
+		_, err = fmt.Fprintln(std.Out, message)
 	}
 	return err
 }

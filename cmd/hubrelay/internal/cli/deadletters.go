@@ -18,10 +18,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// pageSize is how much of a list is asked for in one request.
+// pageSize is the number of list entries per request.
 const pageSize = 500
 
-// deadLetterInfo is what the admin API says of a dead letter in a list.
+// deadLetterInfo is an entry of the dead letter list in the admin API.
 type deadLetterInfo struct {
 	ID       string `json:"id"`
 	Topic    string `json:"topic"`
@@ -32,7 +32,7 @@ type deadLetterInfo struct {
 	Attempts int    `json:"attempts"`
 }
 
-// deadLetterFilter chooses dead letters of a sink.
+// deadLetterFilter selects dead letters of a sink.
 type deadLetterFilter struct {
 	topics     []string
 	hub, since string
@@ -40,14 +40,14 @@ type deadLetterFilter struct {
 
 func (f *deadLetterFilter) register(cmd *cobra.Command) {
 	flags := cmd.Flags()
-	flags.StringSliceVar(&f.topics, "topic", nil, "only these topics: a pattern such as '*.error', may repeat")
+	flags.StringSliceVar(&f.topics, "topic", nil, "only these topics, a pattern such as '*.error'; may be repeated")
 	flags.StringVar(&f.hub, "hub", "", "only this hub")
-	flags.StringVar(&f.since, "since", "", "only what died since: how long ago (2h), or an RFC 3339 time")
+	flags.StringVar(&f.since, "since", "", "only dead letters since a duration ago (2h) or an RFC 3339 time")
 }
 
 func (f *deadLetterFilter) isSet() bool { return len(f.topics) > 0 || f.hub != "" || f.since != "" }
 
-// queryParams is the filter as the API takes it.
+// queryParams returns the filter as query parameters of the API.
 func (f *deadLetterFilter) queryParams(cmd *cobra.Command) (url.Values, error) {
 	q := url.Values{}
 	for _, topic := range f.topics {
@@ -72,26 +72,26 @@ func parseSince(text string, now time.Time) (time.Time, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, fmt.Errorf("--since %q is neither how long ago, such as 2h, nor a time such as 2026-11-20T08:00:00Z",
+		return at, fmt.Errorf("--since %q is neither a duration such as 2h nor a time such as 2026-11-20T08:00:00Z",
 			text)
 	}
 	return at, nil
 }
 
 func newDeadletters(std term.Streams) *cobra.Command {
-	cmd := commandGroup("deadletters", "See, replay and drop what a sink could not deliver",
+	cmd := commandGroup("deadletters", "Show, replay and drop deliveries that failed",
 		newLettersList(std), newLettersShow(std),
 		newLettersChange(std, deadLetterAction{
 			verb: "replay", pastTense: "replayed", short: "Deliver dead letters again",
-			long: "Delivers dead letters again, under the same ids and with a schedule begun anew.",
+			long: "Delivers dead letters again, with the same ids and a new retry schedule.",
 		}),
 		newLettersChange(std, deadLetterAction{
-			verb: "drop", pastTense: "dropped", short: "Remove dead letters for good", confirm: true,
-			long: "Removes dead letters for good. With --all it asks first on a terminal, and needs --yes elsewhere.",
+			verb: "drop", pastTense: "dropped", short: "Remove dead letters", confirm: true,
+			long: "Removes dead letters permanently. With --all it asks for confirmation on a terminal, and requires --yes otherwise.",
 		}),
 	)
-	cmd.Long = `A dead letter is a delivery that the receiver rejected for good or that failed until its retries were used up. It is named
-by the id of its delivery, and kept until it is replayed or dropped.
+	cmd.Long = `A dead letter is a delivery that the receiver rejected permanently or whose retries were used up. Its id is the
+id of the delivery. It is kept until it is replayed or dropped.
 
 ` + adminHelp
 	return cmd
@@ -103,8 +103,8 @@ func newLettersList(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list SINK",
 		Short: "List the dead letters of a sink, the oldest first",
-		Long: `Lists the dead letters of a sink, the oldest first. AGE is how long ago they died, TRIES how many attempts were made;
-'deadletters show' tells all about one. On a terminal what does not fit is cut or left out, elsewhere nothing is.`,
+		Long: `Lists the dead letters of a sink, the oldest first. AGE is the time since the last attempt, TRIES the number of
+attempts; 'deadletters show' prints everything about one. On a terminal, long values are truncated and columns omitted.`,
 		Example: `  hubrelay deadletters list billing
   hubrelay deadletters list billing --topic '*.error' --since 2h --json`,
 		Args: exactNamedArgs(1),
@@ -138,7 +138,7 @@ func listLetters(ctx context.Context, std term.Streams, client *adminClient, sin
 		var rows [][]string
 		for _, raw := range page {
 			var l deadLetterInfo
-			if err := readAnswer(raw, &l); err != nil {
+			if err := decodeData(raw, &l); err != nil {
 				return err
 			}
 			rows = append(rows, []string{
@@ -161,17 +161,17 @@ func listLetters(ctx context.Context, std term.Streams, client *adminClient, sin
 		}, rows)
 	})
 	if err == nil && !found && !asJSON {
-		none := "no dead letters"
+		message := "no dead letters"
 		if len(query) > 0 {
-			none += " match"
+			message += " match"
 		}
-		_, err = fmt.Fprintln(std.Out, none)
+		_, err = fmt.Fprintln(std.Out, message)
 	}
 	return err
 }
 
-// shortReason leaves out where it was posted to and what was being done, which are the same for all of a sink and
-// would fill the column, and the kind, which TRIES tells of.
+// shortReason omits the destination and the operation, which are the same for all dead letters of a sink, and the
+// kind, which TRIES shows.
 func shortReason(reason string) string {
 	for _, kind := range daemon.DeadLetterReasons() {
 		reason = strings.TrimPrefix(reason, kind+": ")
@@ -185,7 +185,7 @@ func shortReason(reason string) string {
 	return term.Sanitize(reason)
 }
 
-// forEachPage lists what the query chooses of a list, page by page.
+// forEachPage calls visit with each page of a list.
 func forEachPage(ctx context.Context, client *adminClient, path string, query url.Values,
 	visit func([]json.RawMessage) error,
 ) error {
@@ -237,10 +237,10 @@ func newLettersShow(std term.Streams) *cobra.Command {
 	return cmd
 }
 
-// deadLetterContent is a dead letter with all that is known of it.
+// deadLetterContent is a dead letter with its notifications and attempts.
 type deadLetterContent struct {
 	deadLetterInfo
-	// The notification of a delivery, several for a batch, or the text of one that cannot be read.
+	// One notification, several for a batch, or the raw text if it cannot be decoded.
 	Notification  json.RawMessage   `json:"notification"`
 	Notifications []json.RawMessage `json:"notifications"`
 	Raw           string            `json:"raw"`
@@ -264,7 +264,7 @@ type deadLetterContent struct {
 
 func showLetter(std term.Streams, sink string, raw json.RawMessage) error {
 	var l deadLetterContent
-	if err := readAnswer(raw, &l); err != nil {
+	if err := decodeData(raw, &l); err != nil {
 		return err
 	}
 	if len(l.Notification) > 0 && string(l.Notification) != "null" && len(l.Notifications) == 0 {
@@ -289,7 +289,7 @@ func showLetter(std term.Streams, sink string, raw json.RawMessage) error {
 		line("topics", topicsText(d.Topics))
 	}
 	if l.Batch {
-		line("batch", fmt.Sprintf("of %d; the topic is that of the first", len(l.Notifications)))
+		line("batch", fmt.Sprintf("of %d; the topic is from the first", len(l.Notifications)))
 	}
 	line("died", fmt.Sprintf("%s (%s ago)", l.Time, term.FormatAgo(l.Time)))
 	line("reason", l.Reason)
@@ -320,16 +320,16 @@ func showLetter(std term.Streams, sink string, raw json.RawMessage) error {
 		}
 	}
 	if l.Raw != "" {
-		fmt.Fprintf(&b, "\n%s\n%s\n", p.Bold("stored, but no notification"), term.Sanitize(l.Raw))
+		fmt.Fprintf(&b, "\n%s\n%s\n", p.Bold("stored text, not a notification"), term.Sanitize(l.Raw))
 	}
 	if b.Len() == 0 {
-		return errors.New("the daemon's answer says nothing: is it another version?")
+		return errors.New("the response is empty: does the daemon have another version?")
 	}
 	_, err := std.Out.Write([]byte(b.String()))
 	return err
 }
 
-// commonText says what all of a digest have in common.
+// commonText returns the values that all notifications of a digest share.
 func commonText(by map[string]string) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(by)) {
@@ -338,7 +338,7 @@ func commonText(by map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// topicsText counts the topics of a digest, the most frequent first.
+// topicsText returns the topics of a digest with their counts, the most frequent first.
 func topicsText(topics map[string]int) string {
 	names := slices.Sorted(maps.Keys(topics))
 	slices.SortStableFunc(names, func(a, b string) int { return topics[b] - topics[a] })

@@ -14,13 +14,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// changeBatch is how many dead letters are changed in one request, so that progress shows and an interrupt works.
+// changeBatch is the number of dead letters per request. Progress and interrupts need several requests.
 const changeBatch = 500
 
-// deadLetterAction is what is done to many dead letters.
+// deadLetterAction describes a command that changes dead letters.
 type deadLetterAction struct {
 	verb, pastTense, short, long string
-	confirm                      bool // --all asks first
+	confirm                      bool // ask before --all
 }
 
 type changeFlags struct {
@@ -34,8 +34,7 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   c.verb + " SINK [ID... | --all]",
 		Short: c.short,
-		Long: c.long + "\n\nName them by their ids, or take all with --all, which --topic, --hub and --since " +
-			"narrow down.",
+		Long:  c.long + "\n\nGive ids, or --all. The flags --topic, --hub and --since limit --all.",
 		Example: fmt.Sprintf(`  hubrelay deadletters %[1]s billing 019aa0c2f4e17b3c00000001
   hubrelay deadletters %[1]s billing --all --topic 'container.*' --since 24h`, c.verb),
 		Args: WithUsageErrors(cobra.MinimumNArgs(1)),
@@ -44,11 +43,11 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 			case f.all && len(args) > 1:
 				return NewUsageError(cmd, errors.New("give either ids or --all, not both"))
 			case !f.all && len(args) == 1:
-				return NewUsageError(cmd, errors.New("nothing chosen: give ids, or --all"))
+				return NewUsageError(cmd, errors.New("nothing selected: give ids, or --all"))
 			case !f.all && f.filter.isSet():
-				return NewUsageError(cmd, errors.New("--topic, --hub and --since choose among all: give --all too"))
+				return NewUsageError(cmd, errors.New("--topic, --hub and --since require --all"))
 			case f.all && c.confirm && !f.yes && (!isTerminalInput(std.In) || !term.IsTerminal(std.Err)):
-				return NewUsageError(cmd, fmt.Errorf("to %s all without being asked, give --yes", c.verb))
+				return NewUsageError(cmd, fmt.Errorf("cannot ask for confirmation here: give --yes to %s all", c.verb))
 			}
 			query, err := f.filter.queryParams(cmd)
 			if err != nil {
@@ -63,15 +62,15 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 	}
 	f.filter.register(cmd)
 	f.register(cmd, std)
-	cmd.Flags().BoolVar(&f.all, "all", false, "all dead letters of the sink, or those that the filters choose")
+	cmd.Flags().BoolVar(&f.all, "all", false, "all dead letters of the sink that match the filters")
 	if c.confirm {
-		cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+		cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask for confirmation")
 	}
 	return cmd
 }
 
-// changeLetters first lists what is chosen, so that exactly that is changed which the user was asked about, and what
-// dies again meanwhile is left alone.
+// changeLetters lists the selected ids first. So it changes exactly the dead letters that the user confirmed, and not
+// those that fail again during that time.
 func changeLetters(ctx context.Context, std term.Streams, client *adminClient, f *changeFlags, c deadLetterAction,
 	args []string, query url.Values,
 ) error {
@@ -82,16 +81,16 @@ func changeLetters(ctx context.Context, std term.Streams, client *adminClient, f
 			return err
 		}
 		if c.confirm && !f.yes && len(ids) > 0 {
-			if err := confirm(ctx, std, fmt.Sprintf("%s %s of %s for good?", c.verb,
+			if err := confirmChange(ctx, std, fmt.Sprintf("%s %s of %s permanently?", c.verb,
 				term.Pluralize(len(ids), "dead letter"), sink)); err != nil {
 				return err
 			}
 		}
 	}
-	done, err := inBatches(ctx, std, client, sinkPath(sink, "deadletters", c.verb), c.pastTense, ids)
+	done, err := changeInBatches(ctx, std, client, sinkPath(sink, "deadletters", c.verb), c.pastTense, ids)
 	if err != nil {
 		if done > 0 {
-			err = fmt.Errorf("%w; %d of %d were %s before, the same command does the rest", err, done, len(ids),
+			err = fmt.Errorf("%w; %d of %d were %s before that; run the command again for the rest", err, done, len(ids),
 				c.pastTense)
 		}
 		return err
@@ -106,7 +105,7 @@ func changeLetters(ctx context.Context, std term.Streams, client *adminClient, f
 			term.Sanitize(fmt.Sprintf("%s %s of %s", c.pastTense, term.Pluralize(done, "dead letter"), sink)))
 	}
 	if missing := len(ids) - done; err == nil && missing > 0 && !f.all {
-		return fmt.Errorf("%d of %d are no dead letters of %s, or none that can be %s: 'hubrelay deadletters list' "+
+		return fmt.Errorf("%d of %d ids are not dead letters of %s or cannot be %s: 'hubrelay deadletters list' "+
 			"shows those there are",
 			missing, len(ids), term.Sanitize(sink), c.pastTense)
 	}
@@ -121,12 +120,12 @@ func letterIDs(ctx context.Context, std term.Streams, client *adminClient, sink 
 	if err := client.get(ctx, sinkPath(sink), nil, &info); err != nil {
 		return nil, err
 	}
-	p := term.NewProgress(std.Err, "looked up", int(info.Data.Dead))
+	p := term.NewProgress(std.Err, "listed", int(info.Data.Dead))
 	defer p.Clear()
 	err := forEachPage(ctx, client, sinkPath(sink, "deadletters"), query, func(page []json.RawMessage) error {
 		for _, raw := range page {
 			var l deadLetterInfo
-			if err := readAnswer(raw, &l); err != nil {
+			if err := decodeData(raw, &l); err != nil {
 				return err
 			}
 			ids = append(ids, l.ID)
@@ -137,8 +136,8 @@ func letterIDs(ctx context.Context, std term.Streams, client *adminClient, sink 
 	return ids, err
 }
 
-// inBatches posts the ids a part at a time and returns how many of them were changed.
-func inBatches(ctx context.Context, std term.Streams, client *adminClient, path, verb string, ids []string) (done int,
+// changeInBatches posts the ids in several requests and returns the number of changed dead letters.
+func changeInBatches(ctx context.Context, std term.Streams, client *adminClient, path, verb string, ids []string) (done int,
 	err error,
 ) {
 	p := term.NewProgress(std.Err, verb, len(ids))
@@ -158,7 +157,7 @@ func inBatches(ctx context.Context, std term.Streams, client *adminClient, path,
 		}
 		changed, ok := answer.Data[verb].(float64)
 		if !ok {
-			return done, errors.New("the daemon does not say how many it changed: is it another version?")
+			return done, errors.New("the response has no number of changes: does the daemon have another version?")
 		}
 		done += int(changed)
 		sent += len(part)
@@ -168,14 +167,14 @@ func inBatches(ctx context.Context, std term.Streams, client *adminClient, path,
 }
 
 func isTerminalInput(in io.Reader) bool {
-	w, ok := in.(io.Writer) // standard input is a file, and so may be written to
+	w, ok := in.(io.Writer) // os.Stdin is a file, so it implements io.Writer
 	return ok && term.IsTerminal(w)
 }
 
-// confirm asks on the terminal; anything but yes ends the command.
-func confirm(ctx context.Context, std term.Streams, question string) error {
+// confirmChange asks on the terminal. Any answer but yes is an error.
+func confirmChange(ctx context.Context, std term.Streams, question string) error {
 	_, _ = fmt.Fprintf(std.Err, "%s [y/N] ", term.Sanitize(strings.ToUpper(question[:1])+question[1:]))
-	// The reader cannot be interrupted: a signal leaves it behind, and the process ends.
+	// A read cannot be interrupted. The goroutine ends with the process.
 	answers := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(std.In).ReadString('\n')
@@ -189,6 +188,6 @@ func confirm(ctx context.Context, std term.Streams, question string) error {
 		if answer == "y" || answer == "yes" {
 			return nil
 		}
-		return errors.New("nothing was changed: answer y to go on")
+		return errors.New("nothing was changed: answer y to confirm")
 	}
 }

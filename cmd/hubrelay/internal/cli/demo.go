@@ -13,10 +13,10 @@ func newDemo(std term.Streams, build Build) *cobra.Command {
 	o := demo.Options{Version: build.Version, Kinds: build.Kinds}
 	cmd := &cobra.Command{
 		Use:   "demo",
-		Short: "Start a relay with sample events, a listener and a webhook receiver, and watch what travels where",
-		Long: `Starts a relay on this machine with a throwaway key, a webhook receiver, a websocket listener and a steady stream
-of sample events, and prints what travels where. Now and then it moves an instance between servers, which are folders here.
-Nothing is left behind when it ends; where it was killed, the next demo clears up.`,
+		Short: "Run a relay with sample events, a client and a webhook receiver",
+		Long: `Starts a relay on this machine with a temporary key, a webhook receiver, a websocket client and a steady stream
+of sample events, and prints each event on its way. From time to time it moves an instance between servers, which are
+local directories. It removes everything when it ends. If it was killed, the next demo cleans up.`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Interval < time.Millisecond {
@@ -25,9 +25,9 @@ Nothing is left behind when it ends; where it was killed, the next demo clears u
 			return printProblems(std, demo.Run(cmd.Context(), std, o))
 		},
 	}
-	cmd.Flags().StringVar(&o.Listen, "listen", "127.0.0.1:8080", "public address; a free port where it is taken")
+	cmd.Flags().StringVar(&o.Listen, "listen", "127.0.0.1:8080", "public address; a free port if it is in use")
 	cmd.Flags().StringVar(&o.Health, "health", "127.0.0.1:9090",
-		"address of /healthz, /readyz and /metrics; a free port if it is taken")
-	cmd.Flags().DurationVar(&o.Interval, "every", 700*time.Millisecond, "time between two sample events")
+		"address of /healthz, /readyz and /metrics; a free port if it is in use")
+	cmd.Flags().DurationVar(&o.Interval, "every", 700*time.Millisecond, "interval between sample events")
 	return cmd
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// ErrorHint is what a client command says behind an error that another setting of its own mends, or nothing.
+// ErrorHint returns a hint for an error that another flag or environment variable of a client command can fix, or "".
 func ErrorHint(err error) string {
 	var answer *client.Error
 	switch {
@@ -31,17 +31,17 @@ func ErrorHint(err error) string {
 	}
 }
 
-// isConnectionError says whether a request of a client command found nobody.
+// isConnectionError reports whether no connection could be opened.
 func isConnectionError(err error) bool {
 	var request *url.Error
 	var network *net.OpError
 	return errors.As(err, &request) && errors.As(err, &network) && network.Op == "dial"
 }
 
-// ErrReported ends a command that has already said on standard error what is wrong.
+// ErrReported is returned by commands that have already printed what is wrong to standard error.
 var ErrReported = errors.New("reported")
 
-// UsageError is a call that could not be understood.
+// UsageError is a wrong command line.
 type UsageError struct {
 	Err     error
 	Command string

@@ -9,13 +9,12 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// relayFlags says which relay a client command talks to, from its flags or the environment.
+// relayFlags select the relay of a client command. The environment gives their defaults.
 type relayFlags struct{ url, key, hub string }
 
 func (r *relayFlags) register(cmd *cobra.Command, std term.Streams) {
 	cmd.Flags().StringVar(&r.url, "url", "", "address of the relay, or HUBRELAY_URL (default http://127.0.0.1:8080)")
-	cmd.Flags().StringVar(&r.key, "key", "", "API key, better given as HUBRELAY_KEY: other users of this machine "+
-		"can see flags")
+	cmd.Flags().StringVar(&r.key, "key", "", "API key; prefer HUBRELAY_KEY, because other users can see flags")
 	cmd.Flags().StringVar(&r.hub, "hub", "", "hub id, or HUBRELAY_HUB")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		firstNonEmpty(&r.url, std.Getenv("HUBRELAY_URL"), "http://127.0.0.1:8080")
@@ -36,7 +35,7 @@ func (r *relayFlags) newClient() *client.Client {
 	return &client.Client{URL: r.url, Key: r.key, Hub: r.hub}
 }
 
-// firstNonEmpty gives an empty value the first choice that is not empty.
+// firstNonEmpty sets value to the first choice that is not empty, unless it is set already.
 func firstNonEmpty(value *string, choices ...string) {
 	for _, c := range choices {
 		if *value == "" {

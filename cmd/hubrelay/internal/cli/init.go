@@ -21,16 +21,18 @@ func newInit(std term.Streams, build Build) *cobra.Command {
 	var f initFlags
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Write a first configuration: a few questions, or flags",
-		Long: `Writes a configuration with comments, checked as serve would, and a new API key in it, of which it holds only the
-SHA-256. In a terminal it asks what the flags leave open; elsewhere, and with --yes, the defaults stand.
+		Short: "Write a first configuration from answers or flags",
+		Long: `Writes a commented configuration with a new API key. It checks the configuration as serve would, and stores only
+the SHA-256 of the key. In a terminal it asks for everything that no flag gives. Otherwise, and with --yes, it uses
+the defaults.
 
---sink names a destination: its type, then its settings as configs/hubrelay.yaml explains them, with commas between. One
-inside of another is written with a dot, as batch.max=5; what is given twice is a list. A webhook without secrets gets one. Secrets are better written as ${NAME}, which
-is filled from the daemon's environment, or named by a file (url_file=…): other users of this machine can see flags.`,
+--sink adds a destination: its type, then its settings from configs/hubrelay.yaml, separated by commas. Write a nested
+setting with a dot, as in batch.max=5. Repeat a setting to make a list. A webhook without secrets gets one. Write
+secrets as ${NAME}, which serve reads from its environment, or name a file (url_file=…), because other users of this
+machine can see flags.`,
 		Example: `  hubrelay init
   hubrelay init --yes --sink 'webhook,url=https://example.com/hook,topics=billing.*,topics=!*.updated'
-  hubrelay init --yes --sink 'webhook,url=https://example.com/hook,batch.wait=1s,batch.max=50,retry.schedule=5s,retry.schedule=5m'
+  hubrelay init --yes --sink 'webhook,url=https://example.com/hook,batch.max=50,retry.schedule=5s,retry.schedule=5m'
   hubrelay init --yes --redis redis://redis:6379 --listen :8080 --sink 'slack,url=${SLACK_URL},topics=*.error'`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInit(cmd, std, build, &f) },
@@ -39,11 +41,11 @@ is filled from the daemon's environment, or named by a file (url_file=…): othe
 	flags.StringVarP(&f.file, "config", "c", "hubrelay.yaml", "the file to write")
 	flags.StringVar(&f.listen, "listen", setup.DefaultListen, "address for clients and producers, host:port")
 	flags.StringVar(&f.redis, "redis", "", "redis://, rediss://, unix://, redis+sentinel:// or redis+cluster://; "+
-		"empty for a redis-server of its own")
+		"empty for an embedded redis-server")
 	flags.StringArrayVar(&f.sinks, "sink", nil, "a destination: TYPE,KEY=VALUE,…; may be repeated")
-	flags.BoolVar(&f.force, "force", false, "write over a file that is there")
-	flags.BoolVarP(&f.yes, "yes", "y", false, "ask nothing")
-	flags.BoolVar(&f.asJSON, "json", false, "ask nothing, and print a JSON line")
+	flags.BoolVar(&f.force, "force", false, "overwrite an existing file")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	flags.BoolVar(&f.asJSON, "json", false, "do not ask, and print a JSON line")
 	return cmd
 }
 

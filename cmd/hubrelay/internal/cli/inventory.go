@@ -15,22 +15,22 @@ import (
 const inventoryPath = "/api/inventory"
 
 func newInventory(std term.Streams) *cobra.Command {
-	cmd := commandGroup("inventory", "See and set which servers and container instances there are",
+	cmd := commandGroup("inventory", "Show and change servers and container instances",
 		newInventoryImport(std), newInventoryList(std), newInventoryAgents(std))
-	cmd.Long = `Shows the servers and container instances that a running daemon migrates between and moves, and sets them. The daemon must have
-a driver under migration.driver in its configuration.
+	cmd.Long = `Shows and changes the servers and container instances of a running daemon. Migrations move instances between
+these servers. The daemon must have a driver in migration.driver of its configuration.
 
 ` + adminHelp
 	return cmd
 }
 
-// changeInfo counts what an import has changed of one sort of things.
+// changeInfo counts the changes of an import to servers, containers or instances.
 type changeInfo struct {
 	Added, Changed, Removed int
 }
 
-// summaryText say what has changed, such as "servers 2 added, 1 removed"; nothing where nothing has.
-func (c changeInfo) summaryText(of string) string {
+// summaryText returns the changes, such as "servers 2 added, 1 removed", or "" if there are none.
+func (c changeInfo) summaryText(kind string) string {
 	var parts []string
 	for _, p := range []struct {
 		n    int
@@ -43,20 +43,20 @@ func (c changeInfo) summaryText(of string) string {
 	if len(parts) == 0 {
 		return ""
 	}
-	return of + " " + strings.Join(parts, ", ")
+	return kind + " " + strings.Join(parts, ", ")
 }
 
 func newInventoryImport(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Make the inventory what a file says",
-		Long: `Makes the containers and instances of all nodes what the file says, and removes what it does not name. The file is
-YAML or JSON; configs/inventory.yaml shows it. Servers are defined by migration.inventory_file of the daemon alone: clusters must
-say the same, or be left out.
+		Short: "Replace the inventory by a file",
+		Long: `Replaces the containers and instances of all nodes by those in a file, and removes all others. The file is YAML or
+JSON; see configs/inventory.yaml. Only migration.inventory_file of the daemon defines servers, so clusters in the file
+must be equal to it, or absent.
 
-An instance that a migration has moved stays where it is, until the file says the same or that server is gone. As long as a
-migration is at work on an instance, an import that removes or moves an instance of the same container is refused.`,
+An instance that was migrated stays on its server until the file names this server or the server is removed. During a
+migration, an import is rejected if it removes or moves an instance of the same container.`,
 		Example: "  hubrelay inventory import inventory.yaml",
 		Args:    WithUsageErrors(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -68,7 +68,7 @@ migration is at work on an instance, an import that removes or moves an instance
 }
 
 func importInventory(ctx context.Context, std term.Streams, f *adminFlags, file string) error {
-	data, err := daemon.ReadImport(file) // problems name the file, which the daemon does not know
+	data, err := daemon.ReadImport(file) // read here, so problems name the file
 	if err != nil {
 		return printProblems(std, err)
 	}
@@ -88,11 +88,11 @@ func importInventory(ctx context.Context, std term.Streams, f *adminFlags, file 
 		Servers, Containers, Instances changeInfo
 		Forgotten                      int `json:"moves_forgotten"`
 	}
-	if err := readAnswer(answer.Data, &done); err != nil {
+	if err := decodeData(answer.Data, &done); err != nil {
 		return err
 	}
 	if !done.Changed {
-		_, err := fmt.Fprintln(std.Out, "the inventory says the same already: nothing was changed")
+		_, err := fmt.Fprintln(std.Out, "nothing was changed: the inventory is equal already")
 		return err
 	}
 	var parts []string
@@ -111,7 +111,7 @@ func importInventory(ctx context.Context, std term.Streams, f *adminFlags, file 
 	return err
 }
 
-// inventoryInfo is what the admin API says of the inventory.
+// inventoryInfo is the inventory in the admin API.
 type inventoryInfo struct {
 	Servers     []serverInfo
 	Containers  []containerInfo
@@ -144,9 +144,9 @@ func newInventoryList(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the servers, and where the container instances are now",
-		Long: `Lists the clusters with their servers, and the containers with where their instances are now. An instance that a
-migration has moved is marked with the server that the inventory file names.
+		Short: "List servers and container instances",
+		Long: `Lists the clusters with their servers, and the containers with the current servers of their instances. If a
+migration moved an instance, its note shows the server in the inventory file.
 
 --json prints a line for each server and each container, with "kind".`,
 		Example: `  hubrelay inventory list
@@ -167,9 +167,9 @@ func listInventory(ctx context.Context, std term.Streams, f *adminFlags) error {
 	if err := client.get(ctx, inventoryPath, nil, &answer); err != nil {
 		return err
 	}
-	if trouble := answer.Data.DriverError; trouble != "" {
-		_, _ = fmt.Fprintln(std.Err, "the driver cannot work, and migrations wait until it can: "+
-			term.Sanitize(trouble))
+	if driverError := answer.Data.DriverError; driverError != "" {
+		_, _ = fmt.Fprintln(std.Err, "the driver is not ready, and migrations wait for it: "+
+			term.Sanitize(driverError))
 	}
 	if f.asJSON {
 		return answer.Data.printJSON(std)
@@ -206,7 +206,7 @@ func (i *inventoryInfo) printJSON(std term.Streams) error {
 
 func (i *inventoryInfo) printTables(std term.Streams) error {
 	paint := term.NewPalette(std.Out, std.Env)
-	clusters := map[string]string{} // of servers
+	clusters := map[string]string{} // by server
 	var servers, instances [][]string
 	for _, s := range i.Servers {
 		clusters[s.ID] = s.Cluster
@@ -250,13 +250,13 @@ func (i *inventoryInfo) printTables(std term.Streams) error {
 	}, instances)
 }
 
-// noteText says what is special about an instance.
+// noteText describes a migration of the instance.
 func (i *instanceInfo) noteText() string {
 	switch {
 	case i.Job != "":
 		return "migrating (job " + i.Job + ")"
 	case i.MovedFrom != "":
-		return "moved; the file says " + i.MovedFrom
+		return "moved; in the file on " + i.MovedFrom
 	}
 	return ""
 }

@@ -16,9 +16,9 @@ import (
 func newInventoryAgents(std term.Streams) *cobra.Command {
 	cmd := commandGroup("agents", "List and stop the processes that keep instances running",
 		newAgentsList(std), newAgentsStop(std))
-	cmd.Long = `Lists and stops the agents of builtin:directory on this machine. An agent keeps the command of one instance running,
-also while the daemon is stopped. It ends when the inventory no longer names its instance. These commands need no running daemon;
-run them as the daemon's user or as root.`
+	cmd.Long = `Lists and stops the agents of builtin:directory on this machine. An agent keeps the command of one instance
+running, even while the daemon is stopped. It ends when its instance is removed from the inventory. These commands need
+no running daemon. Run them as the user of the daemon or as root.`
 	return cmd
 }
 
@@ -27,7 +27,7 @@ func newAgentsList(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the agents on this machine",
-		Long: `Lists the agents on this machine. RELAY is the ID of the relay that started the agent: relays with other data have other IDs.
+		Long: `Lists the agents on this machine. RELAY is the id of the relay that started the agent.
 
 --json prints a line for each agent.`,
 		Args: WithUsageErrors(cobra.NoArgs),
@@ -83,10 +83,11 @@ func newAgentsStop(std term.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop INSTANCE|PID…",
 		Short: "Stop the agents of instances, with their commands",
-		Long: `Stops agents on this machine and waits until they have ended. A command gets SIGTERM, and SIGKILL after 10 seconds.
+		Long: `Stops agents on this machine and waits until they have ended. A command gets SIGTERM, and SIGKILL after 10
+seconds.
 
-An instance that the inventory names is started again when the daemon starts or its inventory changes. To stop it for good,
-remove it from the inventory.`,
+If the inventory names an instance, the daemon starts it again when it starts or its inventory changes. Remove the
+instance from the inventory to stop it permanently.`,
 		Example: `  hubrelay inventory agents stop shop-1
   hubrelay inventory agents stop 4711`,
 		Args: WithUsageErrors(cobra.MinimumNArgs(1)),
@@ -125,7 +126,7 @@ func chooseAgents(agents []directory.Agent, names []string) ([]directory.Agent, 
 		switch len(found) {
 		case 0:
 			return nil, fmt.Errorf("no agent of %q runs on this machine: 'hubrelay inventory agents list' shows "+
-				"those there are", name)
+				"all agents", name)
 		case 1:
 			chosen = append(chosen, found[0])
 		default:

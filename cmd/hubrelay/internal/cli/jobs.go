@@ -12,9 +12,9 @@ import (
 )
 
 func newJobs(std term.Streams) *cobra.Command {
-	cmd := commandGroup("jobs", "See what became of migrations", newJobsShow(std), newJobsList(std))
-	cmd.Long = "A job carries out a migration, and can be looked at for 30 days after it is over, with any key of " +
-		"its hub."
+	cmd := commandGroup("jobs", "Show migration jobs", newJobsShow(std), newJobsList(std))
+	cmd.Long = "A job runs a migration. It is kept for 30 days after its end. Any key of its hub can read " +
+		"it."
 	return cmd
 }
 
@@ -23,7 +23,7 @@ func newJobsShow(std term.Streams) *cobra.Command {
 	var wait, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "show JOB",
-		Short: "Show a job and how far it is",
+		Short: "Show a job and its progress",
 		Example: `  hubrelay jobs show 019aa0c2f4e17b3c00000001
   hubrelay jobs show 019aa0c2f4e17b3c00000001 --wait`,
 		Args: exactNamedArgs(1),
@@ -50,7 +50,7 @@ func newJobsList(std term.Streams) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:     "list CONTAINER INSTANCE",
-		Short:   "List the jobs of an instance, the newest first",
+		Short:   "List the jobs of an instance, newest first",
 		Example: "  hubrelay jobs list web web-1",
 		Args:    exactNamedArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -15,7 +15,7 @@ import (
 )
 
 // A proxy that knows no websockets, and now and then has enough of us, does not end the wait for a job.
-func TestJobIsFollowedWithoutThePipeline(t *testing.T) {
+func TestFollowJob_PollsWithoutPipeline(t *testing.T) {
 	t.Parallel()
 	var looks atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,7 +52,7 @@ func TestJobThatMayNotBeSeen(t *testing.T) {
 	}
 }
 
-// The pipeline may tell of a step what a look at the job has overtaken; that would be shown a second time.
+// The pipeline can send a step that a request has returned already. It must not be shown twice.
 func TestOlderStep(t *testing.T) {
 	t.Parallel()
 	first := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)

@@ -18,7 +18,7 @@ import (
 )
 
 func newKeys(std term.Streams) *cobra.Command {
-	return commandGroup("keys", "Make API keys and webhook secrets", newKeysNew(std))
+	return commandGroup("keys", "Create API keys and webhook secrets", newKeysNew(std))
 }
 
 func newKeysNew(std term.Streams) *cobra.Command {
@@ -29,25 +29,28 @@ func newKeysNew(std term.Streams) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "new",
-		Short: "Make a new API key, an admin token, or a secret that signs webhooks",
-		Long: `Makes a new API key from 256 random bits and prints it once, with the lines for the configuration, which hold
-only its SHA-256. With --admin it makes a token for the admin listener instead. With --webhook it makes a secret that signs webhooks instead; with --ed25519 too, a pair of keys: the
-private one signs, and belongs into the configuration as a secret does; the public one is for the receiver, and only verifies.`,
+		Short: "Create an API key, an admin token or a webhook secret",
+		Long: `Creates an API key from 256 random bits and prints it once, with the lines for the configuration. These contain
+only its SHA-256.
+
+With --admin it creates a token for the admin listener instead. With --webhook it creates a secret that signs webhooks.
+With --webhook --ed25519 it creates a key pair: the private key signs and is a secret for the configuration; the public
+key is for the receiver and only verifies.`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case admin && (webhook || ed):
-				return NewUsageError(cmd, errors.New("--admin makes a token for the admin listener: give it without "+
+				return NewUsageError(cmd, errors.New("--admin creates a token for the admin listener: give it without "+
 					"--webhook"))
 			case !admin && cmd.Flags().Changed("role"):
-				return NewUsageError(cmd, errors.New("--role is of an admin token: give --admin too"))
+				return NewUsageError(cmd, errors.New("--role is for admin tokens: give --admin too"))
 			case !slices.Contains(adminRoles(), role):
-				return NewUsageError(cmd, fmt.Errorf("there is no role %q: choose one of %s", role,
+				return NewUsageError(cmd, fmt.Errorf("unknown role %q: choose one of %s", role,
 					strings.Join(adminRoles(), ", ")))
 			case ed && !webhook:
-				return NewUsageError(cmd, errors.New("--ed25519 makes keys that sign webhooks: give --webhook too"))
+				return NewUsageError(cmd, errors.New("--ed25519 creates keys that sign webhooks: give --webhook too"))
 			case webhook && cmd.Flags().Changed("name"):
-				return NewUsageError(cmd, errors.New("--name is of an API key: what signs webhooks has none"))
+				return NewUsageError(cmd, errors.New("--name is for API keys: webhook secrets have no name"))
 			}
 			if ed {
 				return printWebhookPair(std, asJSON)
@@ -62,11 +65,11 @@ private one signs, and belongs into the configuration as a secret does; the publ
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", "ops", "name of the key or token in the printed configuration")
-	cmd.Flags().BoolVar(&admin, "admin", false, "make a token for the admin listener")
-	cmd.Flags().StringVar(&role, "role", string(adminapi.RoleAdmin), "with --admin, what the token may do: "+
+	cmd.Flags().BoolVar(&admin, "admin", false, "create a token for the admin listener")
+	cmd.Flags().StringVar(&role, "role", string(adminapi.RoleAdmin), "with --admin, role of the token: "+
 		strings.Join(adminRoles(), ", "))
-	cmd.Flags().BoolVar(&webhook, "webhook", false, "make a webhook secret")
-	cmd.Flags().BoolVar(&ed, "ed25519", false, "with --webhook, make a private and a public key")
+	cmd.Flags().BoolVar(&webhook, "webhook", false, "create a webhook secret")
+	cmd.Flags().BoolVar(&ed, "ed25519", false, "with --webhook, create a private and a public key")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON line")
 	return cmd
 }
@@ -79,7 +82,7 @@ func printKey(std term.Streams, name string, asJSON bool) error {
 	}
 	_, err := fmt.Fprintf(std.Out, `%s
 
-For the configuration; the key itself is shown only here:
+For the configuration. The key is shown only now:
 
 auth:
   keys:
@@ -107,7 +110,7 @@ func printAdminToken(std term.Streams, name, role string, asJSON bool) error {
 	}
 	_, err := fmt.Fprintf(std.Out, `%s
 
-For the configuration; the token itself is shown only here. Commands read it from HUBRELAY_ADMIN_TOKEN:
+For the configuration. The token is shown only now. Commands read it from HUBRELAY_ADMIN_TOKEN:
 
 admin:
   listen: 127.0.0.1:9091
@@ -126,11 +129,12 @@ func printWebhookSecret(std term.Streams, asJSON bool) error {
 	return err
 }
 
-// printWebhookPair makes an ed25519 pair as Standard Webhooks 1.0 writes it, the private key followed by the public.
+// printWebhookPair creates an ed25519 key pair in the format of Standard Webhooks 1.0 and prints the private key
+// first.
 func printWebhookPair(std term.Streams, asJSON bool) error {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return fmt.Errorf("make a pair of keys: %w", err)
+		return fmt.Errorf("create key pair: %w", err)
 	}
 	secret := "whsk_" + base64.StdEncoding.EncodeToString(private)
 	verifies := "whpk_" + base64.StdEncoding.EncodeToString(public)
@@ -140,7 +144,7 @@ func printWebhookPair(std term.Streams, asJSON bool) error {
 	_, err = fmt.Fprintf(std.Out, `%s
 %s
 
-The first signs: give it as one of the sink's secrets, and to nobody. The second verifies: give it to the receiver.
+The first key signs: add it to the secrets of the sink, and keep it secret. The second key verifies: give it to the receiver.
 `, secret, verifies)
 	return err
 }

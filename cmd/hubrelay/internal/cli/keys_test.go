@@ -16,7 +16,7 @@ import (
 )
 
 // The printed lines are a configuration that accepts the printed token.
-func TestNewAdminToken(t *testing.T) {
+func TestPrintAdminToken(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	if err := printAdminToken(term.Streams{Out: &out}, "oncall", "operator", false); err != nil {
@@ -48,7 +48,7 @@ func TestNewAdminToken(t *testing.T) {
 	}
 }
 
-func TestKeysNewUsage(t *testing.T) {
+func TestKeysNew_RejectsInvalidFlags(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"new --admin --webhook":   "without --webhook",

@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 )
 
-func TestNewWebhookPair(t *testing.T) {
+func TestPrintWebhookPair(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	if err := printWebhookPair(term.Streams{Out: &out}, true); err != nil {

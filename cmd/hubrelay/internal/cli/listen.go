@@ -24,10 +24,10 @@ func newListen(std term.Streams) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "listen [PATTERN...]",
-		Short: "Print the notifications of a hub as they come",
-		Long: `Opens the websocket stream and prints each notification as it comes, until interrupted. A lost connection is
-opened again, behind what was printed last; hubrelay.resync says that some of it is no longer kept. Patterns select topics, as
---topics does. Without a hub it prints every hub that the key may read.`,
+		Short: "Print notifications of a hub as they arrive",
+		Long: `Opens the websocket stream and prints each notification as it arrives, until interrupted. It reconnects after a
+lost connection and continues after the last notification. A notification hubrelay.resync means that some are lost.
+Patterns select topics, like --topics. Without a hub it prints every hub that the key can read.`,
 		Example: `  hubrelay listen --hub 5f0c
   hubrelay listen 'container.*' '!*.error' --json | jq .object`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -40,9 +40,9 @@ opened again, behind what was printed last; hubrelay.resync says that some of it
 	}
 	r.register(cmd, std)
 	cmd.Flags().StringSliceVar(&topics, "topics", nil,
-		`topic patterns, such as 'container.*' or '!*.error'; may repeat`)
-	cmd.Flags().StringVar(&after, "after", "", "begin behind this cursor, which --json shows of each notification")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print each notification as a JSON line, as it came")
+		`topic patterns, such as 'container.*' or '!*.error'; may be repeated`)
+	cmd.Flags().StringVar(&after, "after", "", "start after this cursor; --json prints the cursor of each notification")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print each notification as a JSON line, unchanged")
 	return cmd
 }
 
@@ -71,10 +71,10 @@ func listen(ctx context.Context, std term.Streams, c *client.Client, log *slog.L
 	return nil
 }
 
-// shownError is how many bytes of an error describe shows; --json has all.
-const shownError = 200
+// maxErrorBytes limits the error text that formatNotification shows.
+const maxErrorBytes = 200
 
-// formatNotification is one notification on one line, for people.
+// formatNotification returns a notification as one line for people.
 func formatNotification(paint term.Palette, at time.Time, n relay.Notification) string {
 	var b strings.Builder
 	b.WriteString(paint.Dim(at.Format("15:04:05")) + " ")
@@ -90,7 +90,7 @@ func formatNotification(paint term.Palette, at time.Time, n relay.Notification) 
 	}
 	part("state", e.Object.State)
 	if e.Object.Error != "" {
-		b.WriteString(" " + paint.Dim("error=") + paint.Red(term.Sanitize(relay.Truncate(e.Object.Error, shownError))))
+		b.WriteString(" " + paint.Dim("error=") + paint.Red(term.Sanitize(relay.Truncate(e.Object.Error, maxErrorBytes))))
 	}
 	if job := term.ParseJobEvent(n); job != nil {
 		part("step", job.StepText())

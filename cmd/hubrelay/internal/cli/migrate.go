@@ -14,15 +14,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// jobTopic is what tells of a job's state and of its steps.
+// jobTopic is the topic of changes to a job and to its steps.
 const jobTopic = "job.state.changed"
 
-// refreshEvery is how often a job is looked at beside the pipeline, which may miss something while it is not connected.
-const refreshEvery = 10 * time.Second
+// refreshInterval is the interval between requests for a job while the pipeline is connected. The pipeline can miss
+// changes during a reconnect.
+const refreshInterval = 10 * time.Second
 
-// askEvery is how often a job is looked at where the pipeline cannot be had, as behind a proxy that knows no
-// websockets.
-const askEvery = time.Second
+// pollInterval is the interval between requests if the pipeline is not available, for example with a proxy that does
+// not support websockets.
+const pollInterval = time.Second
 
 func newMigrate(std term.Streams) *cobra.Command {
 	var r relayFlags
@@ -31,15 +32,15 @@ func newMigrate(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate CONTAINER INSTANCE --to SERVER",
 		Short: "Move a container instance to another server of its cluster",
-		Long: `Asks for an instance to be moved to another server of the same cluster and prints the id of the job that does it. The key
-needs the capability containers-instances-migrate. With --wait it shows how far the job is until that is over, and ends with 1
-unless the instance has moved; an interrupt leaves the job running, and 'hubrelay jobs show' tells how it went on.`,
+		Long: `Requests a move of an instance to another server of the same cluster and prints the id of the job. The key needs
+the capability containers-instances-migrate. With --wait it shows the progress until the job ends, and exits with 1
+unless the instance has moved. An interrupt does not stop the job; see 'hubrelay jobs show'.`,
 		Example: `  hubrelay migrate web web-1 --to server-b --wait
   hubrelay migrate db db-1 --to server-b --copy-volumes --json`,
 		Args: exactNamedArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if m.Destination == "" {
-				return NewUsageError(cmd, errors.New("where to? Give the id of a server with --to"))
+				return NewUsageError(cmd, errors.New("a destination is needed: give the id of a server with --to"))
 			}
 			m.Container, m.Instance = args[0], args[1]
 			id, err := r.newClient().Migrate(cmd.Context(), m)
@@ -56,9 +57,9 @@ unless the instance has moved; an interrupt leaves the job running, and 'hubrela
 	flags := cmd.Flags()
 	flags.StringVar(&m.Destination, "to", "", "id of the server to move the instance to")
 	flags.BoolVar(&m.CopyVolumes, "copy-volumes", false,
-		"move what is in its volumes too; without it they are empty at first, and the old ones are kept")
-	flags.StringVar(&m.IdempotencyKey, "idempotency-key", "", "makes a repeat of this call within 10 minutes safe")
-	flags.BoolVar(&wait, "wait", false, "show how far it is until it is over")
+		"copy the volumes too; otherwise the new volumes are empty and the old ones are kept")
+	flags.StringVar(&m.IdempotencyKey, "idempotency-key", "", "make it safe to repeat this call within 10 minutes")
+	flags.BoolVar(&wait, "wait", false, "show the progress until the job ends")
 	flags.BoolVar(&asJSON, "json", false, "print JSON lines")
 	return cmd
 }
@@ -72,7 +73,7 @@ func printJobID(std term.Streams, id string, asJSON bool) error {
 	return err
 }
 
-// waitForJob shows how far a job is until it is over.
+// waitForJob shows the progress of a job until it ends.
 func waitForJob(ctx context.Context, std term.Streams, c *client.Client, id string, asJSON bool) error {
 	if !asJSON {
 		if err := printJobID(std, id, false); err != nil {
@@ -84,7 +85,7 @@ func waitForJob(ctx context.Context, std term.Streams, c *client.Client, id stri
 	show.clearBar()
 	switch {
 	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("interrupted: the job goes on; see it with: hubrelay jobs show %s --wait", term.Sanitize(id))
+		return fmt.Errorf("interrupted: the job continues; see hubrelay jobs show %s --wait", term.Sanitize(id))
 	case err != nil:
 		return err
 	}
@@ -104,25 +105,25 @@ func waitForJob(ctx context.Context, std term.Streams, c *client.Client, id stri
 	return err
 }
 
-// followJob calls show whenever something is known of a job, and returns it when it is over. The pipeline tells most of
-// it; the job itself is looked at when the pipeline begins, when its state changes, and now and then.
+// followJob calls show for each change of a job, and returns the job when it has ended. The pipeline sends most
+// changes. followJob also requests the job when the pipeline connects, when the state changes, and periodically.
 func followJob(ctx context.Context, c *client.Client, id string, show func(relay.Job)) (relay.Job, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	look := make(chan struct{}, 1) // holds one where the job is to be looked at
-	poke := func() {
+	refresh := make(chan struct{}, 1) // contains an element if the job must be requested
+	requestRefresh := func() {
 		select {
-		case look <- struct{}{}:
+		case refresh <- struct{}{}:
 		default:
 		}
 	}
-	poke()
+	requestRefresh()
 	tasks, failed := make(chan relay.JobTask, 16), make(chan struct{}, 1)
 	go func() {
-		watchJob(ctx, c, id, poke, tasks)
+		watchJob(ctx, c, id, requestRefresh, tasks)
 		failed <- struct{}{}
 	}()
-	tick := time.NewTicker(refreshEvery)
+	tick := time.NewTicker(refreshInterval)
 	defer tick.Stop()
 	var j relay.Job
 	for {
@@ -130,7 +131,7 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 		case <-ctx.Done():
 			return j, ctx.Err()
 		case <-failed:
-			tick.Reset(askEvery)
+			tick.Reset(pollInterval)
 			continue
 		case t := <-tasks:
 			for i := range j.Tasks {
@@ -139,9 +140,9 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 				}
 			}
 		case <-tick.C:
-			poke()
+			requestRefresh()
 			continue
-		case <-look:
+		case <-refresh:
 			now, err := c.Job(ctx, id)
 			switch {
 			case ctx.Err() != nil:
@@ -149,7 +150,7 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 			case isRejected(err):
 				return j, err
 			case err != nil:
-				continue // it is looked at again when the pipeline is back, and now and then
+				continue // requested again at the next tick or reconnect
 			}
 			j = now
 		}
@@ -159,8 +160,8 @@ func followJob(ctx context.Context, c *client.Client, id string, show func(relay
 	}
 }
 
-// isOlder tells whether a step is as it was before known: the pipeline tells late what a look at the job has seen
-// already.
+// isOlder reports whether t is an earlier state of the step than known. The pipeline can send a change after a
+// request has returned it.
 func isOlder(t, known relay.JobTask) bool {
 	changed, seen := t.State.Changed, known.State.Changed
 	switch {
@@ -178,15 +179,15 @@ func isOlder(t, known relay.JobTask) bool {
 	return t.Progress < known.Progress
 }
 
-// isRejected tells whether an error is an answer that no repetition mends.
+// isRejected reports whether err is a response that a repetition would not change.
 func isRejected(err error) bool {
 	var answer *client.Error
 	return errors.As(err, &answer) && answer.Status/100 == 4 &&
 		answer.Status != http.StatusRequestTimeout && answer.Status != http.StatusTooManyRequests
 }
 
-// watchJob listens to the pipeline until ctx ends, or that is not possible. Whoever may look at the job is told why
-// not then.
+// watchJob reads the pipeline until ctx ends or the relay rejects the stream. The caller gets the reason when it
+// requests the job.
 func watchJob(ctx context.Context, c *client.Client, id string, changed func(), tasks chan<- relay.JobTask) {
 	quiet := *c
 	quiet.Log = slog.New(slog.DiscardHandler)
@@ -209,12 +210,12 @@ func watchJob(ctx context.Context, c *client.Client, id string, changed func(), 
 	}
 }
 
-// jobProgress shows how far a job is: the step that runs as a bar on a terminal, a line for each change elsewhere.
+// jobProgress shows the progress of a job: a bar for the current step on a terminal, otherwise a line per change.
 type jobProgress struct {
 	std           term.Streams
 	bar           bool
 	last          string
-	finishedSteps int // steps whose end was
+	finishedSteps int // steps whose end was printed
 	drawn         bool
 }
 
@@ -227,7 +228,7 @@ func (p *jobProgress) show(j relay.Job) {
 	if !p.bar {
 		for ; p.finishedSteps < len(j.Tasks) &&
 			j.Tasks[p.finishedSteps].State.Current == relay.JobCompleted; p.finishedSteps++ {
-			p.printLine(taskSummary(j.Tasks[p.finishedSteps])) // also of a step that was not seen to run
+			p.printLine(taskSummary(j.Tasks[p.finishedSteps])) // also for a step that was never seen running
 		}
 		p.printLine(line)
 		return
@@ -249,7 +250,7 @@ func (p *jobProgress) clearBar() {
 	}
 }
 
-// describeJob says where a job is: with all that changes, and with what is worth a line of its own.
+// describeJob returns the progress of a job: text has all details for a bar, line only those that are worth a line.
 func describeJob(j relay.Job) (text, line string) {
 	state := term.Sanitize(string(j.State.Current))
 	if j.State.Current != relay.JobRunning {
@@ -275,15 +276,15 @@ func describeJob(j relay.Job) (text, line string) {
 		text = fmt.Sprintf("%d/%d %s", done, len(j.Tasks), line)
 	}
 	if j.State.Error != "" {
-		trouble := "  trouble: " + term.Sanitize(j.State.Error)
-		return text + relay.Truncate(trouble, 60), line + trouble
+		problem := "  problem: " + term.Sanitize(j.State.Error)
+		return text + relay.Truncate(problem, 60), line + problem
 	}
 	return text, line
 }
 
 func taskSummary(t relay.JobTask) string { return term.Sanitize(t.Caption) + ": done" }
 
-// byteCount says how much n bytes are.
+// byteCount formats a number of bytes.
 func byteCount(n int64) string {
 	const units = "KMGTPE"
 	if n < 1<<10 {

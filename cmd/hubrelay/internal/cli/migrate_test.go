@@ -8,8 +8,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Each step is told however many are over when the job is looked at again.
-func TestJobProgressInLines(t *testing.T) {
+// Each step is printed, even if several have ended since the last request.
+func TestJobProgress_PrintsLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	p := newJobProgress(term.Streams{Err: &out})

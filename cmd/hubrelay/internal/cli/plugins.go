@@ -14,7 +14,7 @@ import (
 )
 
 func newPlugins(std term.Streams, build Build) *cobra.Command {
-	return commandGroup("plugins", "Work on plugins", newPluginsNew(std, build), newPluginsCheck(std))
+	return commandGroup("plugins", "Create and check plugins", newPluginsNew(std, build), newPluginsCheck(std))
 }
 
 type pluginsCheck struct {
@@ -31,12 +31,13 @@ func newPluginsCheck(std term.Streams) *cobra.Command {
 	var o pluginsCheck
 	cmd := &cobra.Command{
 		Use:   "check [flags] COMMAND [ARGUMENT...]",
-		Short: "Check that a program is a good plugin",
-		Long: `Starts a program as the daemon would, in any language, and checks all that is asked of a plugin: its start, its answers,
-its end. It finds out whether it is a sink or a driver of migrations. A sink gets samples, so give it a configuration that
-does no harm; a driver is asked for migrations between servers that do not exist.
+		Short: "Check a plugin",
+		Long: `Starts a program as the daemon would, and checks that it implements the plugin protocol: startup, responses and
+shutdown. The program may be written in any language. The check finds out if it is a sink or a migration driver. A sink
+receives samples, so give it a configuration for a test destination. A driver is asked for migrations between servers
+that do not exist.
 
-What is behind the command is the program's own, also what looks like a flag.`,
+All arguments after the command belong to the program, even those that look like flags.`,
 		Example: `  hubrelay plugins check --config '{"report":"/tmp/report.jsonl"}' ./watcher
   hubrelay plugins check --no-tls python3 plugin.py`,
 		Args: WithUsageErrors(cobra.MinimumNArgs(1)),
@@ -44,14 +45,12 @@ What is behind the command is the program's own, also what looks like a flag.`,
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
-	flags.StringVar(&o.kind, "kind", "", "what the plugin must be, sink or driver; otherwise it is started once "+
-		"more to find out")
-	flags.StringVar(&o.config, "config", "{}", "what the plugin is configured with, a JSON object")
-	flags.StringArrayVar(&o.env, "env", nil, "NAME=value for the plugin's environment, which is empty otherwise; "+
-		"may repeat")
-	flags.BoolVar(&o.noTLS, "no-tls", false, "for a plugin that cannot do TLS, as tls: false in the configuration")
-	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "how long the start and each answer may take")
-	flags.BoolVarP(&o.verbose, "verbose", "v", false, "print what the plugin writes to standard error")
+	flags.StringVar(&o.kind, "kind", "", "kind of the plugin, sink or driver; by default another start of the plugin finds out")
+	flags.StringVar(&o.config, "config", "{}", "configuration of the plugin, a JSON object")
+	flags.StringArrayVar(&o.env, "env", nil, "NAME=value for the environment of the plugin, which is empty otherwise; may be repeated")
+	flags.BoolVar(&o.noTLS, "no-tls", false, "for a plugin without TLS, like tls: false in the configuration")
+	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "time limit of the start and of each response")
+	flags.BoolVarP(&o.verbose, "verbose", "v", false, "print the standard error of the plugin")
 	flags.BoolVar(&o.asJSON, "json", false, "print JSON lines")
 	return cmd
 }
@@ -80,18 +79,18 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std term.Streams, command []strin
 		return err
 	}
 	good := plugintest.Check(cmd.Context(), plugin, func(r plugintest.Result) {
-		verdict, why := "ok", ""
+		verdict, reason := "ok", ""
 		switch {
 		case r.Err != nil && r.Advice:
-			verdict, why = "advice", r.Err.Error()
+			verdict, reason = "advice", r.Err.Error()
 		case r.Err != nil:
-			verdict, why = "failed", r.Err.Error()+hintFor(r.Err)
+			verdict, reason = "failed", r.Err.Error()+hintFor(r.Err)
 		}
 		var err error
 		if o.asJSON {
-			err = lines.Encode(map[string]string{"check": r.Name, "result": verdict, "reason": why})
+			err = lines.Encode(map[string]string{"check": r.Name, "result": verdict, "reason": reason})
 		} else {
-			err = printCheck(std, paint, verdict, r.Name, why)
+			err = printCheck(std, paint, verdict, r.Name, reason)
 		}
 		failed = errors.Join(failed, err)
 	})
@@ -99,13 +98,13 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std term.Streams, command []strin
 		return failed
 	}
 	if !good {
-		return fmt.Errorf("the plugin did not pass as a %[1]s; --verbose shows what it writes, and "+
-			"plugins/proto/%[1]s/v1/%[1]s.proto what is asked of it", plugin.Kind)
+		return fmt.Errorf("the plugin failed the checks of a %[1]s; --verbose shows its output, "+
+			"plugins/proto/%[1]s/v1/%[1]s.proto describes the protocol", plugin.Kind)
 	}
 	return nil
 }
 
-// hintFor names the flag that stands for the daemon's setting.
+// hintFor returns the flag that replaces the setting in err, or "".
 func hintFor(err error) string {
 	switch {
 	case host.IsRejected(err):
@@ -116,7 +115,7 @@ func hintFor(err error) string {
 	return ""
 }
 
-func printCheck(std term.Streams, paint term.Palette, verdict, name, why string) error {
+func printCheck(std term.Streams, paint term.Palette, verdict, name, reason string) error {
 	mark := paint.Green("ok    ")
 	switch verdict {
 	case "advice":
@@ -125,8 +124,8 @@ func printCheck(std term.Streams, paint term.Palette, verdict, name, why string)
 		mark = paint.Red("failed")
 	}
 	_, err := fmt.Fprintf(std.Out, "%s  %s\n", mark, name)
-	if why != "" && err == nil {
-		_, err = fmt.Fprintf(std.Out, "        %s\n", term.Sanitize(why))
+	if reason != "" && err == nil {
+		_, err = fmt.Fprintf(std.Out, "        %s\n", term.Sanitize(reason))
 	}
 	return err
 }

@@ -28,10 +28,10 @@ func newPublish(std term.Streams) *cobra.Command {
 		Short: "Publish notifications",
 		Long: `Publishes notifications and prints the id of each.
 
-FILE holds one notification as JSON, an array of them, or one on each line (NDJSON); "-" is standard input, where
-lines are sent as they come. Without FILE, --topic and its companions describe one notification.`,
+FILE contains one notification as JSON, a JSON array, or one notification per line (NDJSON). "-" is standard input:
+lines are sent as they arrive. Without FILE, --topic and the other flags describe one notification.`,
 		Example: `  hubrelay publish --topic container.created --container 5f0c
-  hubrelay publish --topic container.created --container 5f0c --account acme   # with a platform's key
+  hubrelay publish --topic container.created --container 5f0c --account acme   # with a key of the platform
   hubrelay publish events.json
   tail -f events.ndjson | hubrelay publish -`,
 		Args: WithUsageErrors(cobra.MaximumNArgs(1)),
@@ -40,7 +40,7 @@ lines are sent as they come. Without FILE, --topic and its companions describe o
 			case len(args) == 1 && cmd.Flags().Changed("topic"):
 				return NewUsageError(cmd, errors.New("give either a file or --topic, not both"))
 			case len(args) == 1:
-				if err := f.onlyOfFiles(cmd, args[0]); err != nil {
+				if err := f.checkFileFlags(cmd, args[0]); err != nil {
 					return NewUsageError(cmd, err)
 				}
 				return publishFile(cmd.Context(), std, &f, args[0])
@@ -60,23 +60,23 @@ lines are sent as they come. Without FILE, --topic and its companions describe o
 	flags := cmd.Flags()
 	flags.StringVar(&f.single.Topic, "topic", "", "topic of a single notification ('hubrelay topics' lists them)")
 	flags.StringVar(&f.single.Context.AccountID, "account", "",
-		"account whose it is (the key's where not given; only a key with account_id \"*\" may name another)")
+		"account id (default: that of the key; only a key with account_id \"*\" may name another)")
 	flags.StringVar(&f.single.Object.ID, "object", "",
-		"object.id, what it is about (the relay's own id where not given)")
+		"object.id (default: the id of the notification)")
 	flags.StringVar(&f.single.Object.State, "state", "", "object.state")
 	flags.StringVar(&f.single.Object.Error, "error", "", "object.error")
-	flags.StringSliceVar(&f.single.Context.Environments, "environment", nil, "environment id, may repeat")
-	flags.StringSliceVar(&f.single.Context.Clusters, "cluster", nil, "cluster name, may repeat")
-	flags.StringSliceVar(&f.single.Context.Containers, "container", nil, "container id, may repeat")
-	flags.StringSliceVar(&f.single.Context.DNSZones, "dns-zone", nil, "DNS zone id, may repeat")
+	flags.StringSliceVar(&f.single.Context.Environments, "environment", nil, "environment id, may be repeated")
+	flags.StringSliceVar(&f.single.Context.Clusters, "cluster", nil, "cluster name, may be repeated")
+	flags.StringSliceVar(&f.single.Context.Containers, "container", nil, "container id, may be repeated")
+	flags.StringSliceVar(&f.single.Context.DNSZones, "dns-zone", nil, "DNS zone id, may be repeated")
 	flags.StringVar(&f.idempotent, "idempotency-key", "",
-		"makes a repeat of this call within 10 minutes safe (not for -)")
+		"make it safe to repeat this call within 10 minutes (not for -)")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON lines")
 	return cmd
 }
 
-// onlyOfFiles refuses flags that would do nothing to what the file called name holds.
-func (f *publishFlags) onlyOfFiles(cmd *cobra.Command, name string) error {
+// checkFileFlags rejects flags that have no effect on notifications from a file.
+func (f *publishFlags) checkFileFlags(cmd *cobra.Command, name string) error {
 	for _, single := range []struct{ flag, member string }{
 		{"account", "context.account_id"},
 		{"object", "object.id"},
@@ -88,13 +88,13 @@ func (f *publishFlags) onlyOfFiles(cmd *cobra.Command, name string) error {
 		{"dns-zone", "context.dns_zones"},
 	} {
 		if cmd.Flags().Changed(single.flag) {
-			return fmt.Errorf("--%s goes with --topic: a file says it in %s of each notification", single.flag,
+			return fmt.Errorf("--%s requires --topic: a file contains %s in each notification", single.flag,
 				single.member)
 		}
 	}
 	if name == "-" && f.idempotent != "" {
-		return errors.New("--idempotency-key names one request, standard input may become several: publish a file " +
-			"instead")
+		return errors.New("--idempotency-key is for one request, and standard input can need several: " +
+			"publish a file instead")
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func publishFile(ctx context.Context, std term.Streams, f *publishFlags, name st
 }
 
 func publishBody(ctx context.Context, std term.Streams, f *publishFlags, body []byte) error {
-	// A first line that goes on in the next means one JSON text over several lines, even where it is a broken one.
+	// If the first line is incomplete JSON, the body is one JSON text over several lines, even if it is invalid.
 	contentType := "application/x-ndjson"
 	first, _, _ := bytes.Cut(bytes.TrimSpace(body), []byte("\n"))
 	if json.Valid(body) || isPartOfText(first) {

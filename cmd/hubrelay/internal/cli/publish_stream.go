@@ -14,30 +14,30 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// A batch on standard input leaves when it is full, or when nothing more has come for a moment: so a file goes out
-// in large requests, and the output of a running program at once.
+// A batch is sent when it is full or no line has arrived for publishLinger. So a file is sent in large requests, and
+// the output of a running program without delay.
 const (
 	publishBatch  = 500
 	publishBytes  = 768 << 10
 	publishLinger = 20 * time.Millisecond
 
-	// maxInput bounds a line, and a JSON text over several lines: no relay takes a larger body.
+	// maxInput limits a line, and a JSON text over several lines. No relay accepts a larger body.
 	maxInput = 64 << 20
 )
 
-// inputLine is one line of standard input, with its line break where it has one.
+// inputLine is a line of standard input including its line break, if it has one.
 type inputLine struct {
 	number int // from 1
 	text   []byte
-	err    error // why there is no line, and no further one
+	err    error // read error; no more lines follow
 }
 
 func (l inputLine) isBlank() bool { return len(bytes.TrimSpace(l.text)) == 0 && l.err == nil }
 
-// publishStream sends standard input: lines as they come, or, where the first is no whole JSON object, all of it as one
-// text.
+// publishStream sends standard input. If the first line is a complete JSON object, it sends lines as they arrive,
+// otherwise the whole input as one JSON text.
 func publishStream(ctx context.Context, std term.Streams, f *publishFlags) error {
-	// The reader cannot be interrupted: a signal leaves it behind in its last read, and the process ends.
+	// A read cannot be interrupted. The goroutine ends with the process.
 	lines := make(chan inputLine, publishBatch)
 	go readLines(ctx, std.In, lines)
 	var head []byte
@@ -63,19 +63,19 @@ func publishStream(ctx context.Context, std term.Streams, f *publishFlags) error
 	}
 }
 
-// isPartOfText says whether line is an array or the beginning of something longer. What is no JSON at all is left to
-// the relay to refuse at once, since more of it may not come for long.
+// isPartOfText reports whether line is an array or the start of a longer JSON text. Invalid JSON is sent to the
+// relay, which rejects it immediately, because more input may not arrive soon.
 func isPartOfText(line []byte) bool {
 	err := json.NewDecoder(bytes.NewReader(line)).Decode(new(json.RawMessage))
 	return errors.Is(err, io.ErrUnexpectedEOF) || err == nil && bytes.TrimSpace(line)[0] == '['
 }
 
-// publishText sends head and all further lines in one request.
+// publishText sends head and all other lines in one request.
 func publishText(ctx context.Context, std term.Streams, f *publishFlags, head []byte, lines <-chan inputLine) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return errors.New("interrupted: nothing has been sent, since the JSON text did not end")
+			return errors.New("interrupted: nothing has been sent, because the JSON text is not complete")
 		case line, ok := <-lines:
 			if !ok {
 				return publishBody(ctx, std, f, head)
@@ -117,7 +117,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 		part, err := in.ReadSlice('\n')
 		line = append(line, part...)
 		if len(line) > maxInput {
-			return nil, fmt.Errorf("it is longer than %d MiB", maxInput>>20)
+			return nil, fmt.Errorf("longer than %d MiB", maxInput>>20)
 		}
 		if !errors.Is(err, bufio.ErrBufferFull) {
 			return line, err
@@ -125,7 +125,7 @@ func readLine(in *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// publishBatchBuffer gathers lines for one request.
+// publishBatchBuffer collects the lines of one request.
 type publishBatchBuffer struct {
 	std     term.Streams
 	client  *client.Client
@@ -134,7 +134,7 @@ type publishBatchBuffer struct {
 	numbers []int // of the lines in body
 }
 
-// send sends first and what follows it, until lines ends.
+// send sends first and all lines after it.
 func (b *publishBatchBuffer) send(ctx context.Context, first inputLine, lines <-chan inputLine) error {
 	if err := b.add(ctx, first); err != nil {
 		return err
@@ -144,8 +144,8 @@ func (b *publishBatchBuffer) send(ctx context.Context, first inputLine, lines <-
 	for {
 		select {
 		case <-ctx.Done():
-			if left := len(b.numbers) + len(lines); left > 0 {
-				return fmt.Errorf("interrupted: the last %d lines that were read have not been sent", left)
+			if unsent := len(b.numbers) + len(lines); unsent > 0 {
+				return fmt.Errorf("interrupted: the last %d lines that were read have not been sent", unsent)
 			}
 			return nil
 		case <-linger.C:
@@ -164,7 +164,7 @@ func (b *publishBatchBuffer) send(ctx context.Context, first inputLine, lines <-
 	}
 }
 
-// add takes line into the batch and sends what is full. Lines before one that could not be read are sent.
+// add appends line to the batch and sends a full batch. It sends the lines before a read error.
 func (b *publishBatchBuffer) add(ctx context.Context, line inputLine) error {
 	if line.isBlank() {
 		return nil
@@ -196,7 +196,7 @@ func (b *publishBatchBuffer) flush(ctx context.Context) error {
 	return printIDs(b.std, b.asJSON, ids)
 }
 
-// withLine says which line of the input the relay refused, and where to go on.
+// withLine adds to err the line of the input that the relay rejected, and the first line that was not published.
 func (b *publishBatchBuffer) withLine(err error) error {
 	var answer *client.Error
 	if !errors.As(err, &answer) {

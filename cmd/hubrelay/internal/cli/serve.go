@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// configFlag registers -c, which every command that reads a configuration takes.
+// configFlag registers -c, which every command with a configuration requires.
 func configFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVarP(file, "config", "c", "", "configuration file")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
@@ -30,12 +30,12 @@ func newServe(std term.Streams, build Build) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve -c FILE",
 		Short: "Run the relay",
-		Long: `Runs the relay until SIGTERM or an interrupt, then ends what is running within server.shutdown_grace.
+		Long: `Runs the relay until SIGTERM or an interrupt, then finishes work in progress within server.shutdown_grace.
 
-Without redis.url it runs a redis-server of its own in redis.data_dir.`,
+Without redis.url it runs an embedded redis-server in redis.data_dir.`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			// Whoever reads the log may go away, as journald does when it restarts; that must not end the daemon.
+			// The reader of the log can exit, for example when journald restarts. This must not stop the daemon.
 			signal.Ignore(syscall.SIGPIPE)
 			tuneGC(std)
 			reload := daemon.NewReloadSource(file, func() (*daemon.Config, error) {
@@ -54,19 +54,19 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 			setLevel(level, cfg.Log.Level)
 			log := newLogger(std, cfg.Log.Format, level)
 			for _, w := range cfg.Warnings {
-				log.Warn("configuration", "warning", w.String())
+				log.Warn("configuration has a problem", "warning", w.String())
 			}
 			reload.Requested, reload.SetLogLevel = reloadSignals(cmd.Context()), func(name string) {
 				setLevel(level, name)
 			}
 			relayed, err := daemon.New(cfg, daemon.Settings{
-				Version: build.Version, Log: log, SinkKinds: build.Kinds.Sinks, Driver: build.Kinds.Driver, Inventory: inventory,
-				Reload: reload,
+				Version: build.Version, Log: log, SinkKinds: build.Kinds.Sinks, Driver: build.Kinds.Driver,
+				Inventory: inventory, Reload: reload,
 				Ready: func(a daemon.Addresses) {
-					log.Info("serving", "public", a.Public.String(), "health", a.Health.String(), "admin",
-						a.Admin.String(),
-						"redis", cfg.Redis.Address(), "sinks", len(cfg.Sinks), "keys", len(
-							cfg.Auth.Keys), "version", build.Version)
+					log.Info("serving",
+						"public_addr", a.Public.String(), "health_addr", a.Health.String(), "admin_addr", a.Admin.String(),
+						"redis_addr", cfg.Redis.Address(), "sinks", len(cfg.Sinks), "keys", len(cfg.Auth.Keys),
+						"version", build.Version)
 				},
 			})
 			if err != nil {
@@ -79,21 +79,22 @@ Without redis.url it runs a redis-server of its own in redis.data_dir.`,
 	return cmd
 }
 
-// gcPercent lets the heap grow to four times what is in use before it is collected. Little is in use and a notification
-// leaves more than a KiB of garbage: the queues are read a fifth faster than with Go's 100, for a few MiB.
+// gcPercent starts a garbage collection when the heap has four times the size of the live data. A notification leaves
+// more than a KiB of garbage, but little data is live. Reading the queues is a fifth faster than with the default of
+// 100, and costs a few MiB.
 const gcPercent = 300
 
-// tuneGC sets gcPercent unless GOGC says otherwise.
+// tuneGC sets gcPercent unless GOGC is set.
 func tuneGC(std term.Streams) {
 	if std.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 }
 
-// reloadSignals passes on SIGHUP, which has the configuration read again, until ctx ends; behind that it does nothing
-// any more.
+// reloadSignals returns a channel that receives a value for each SIGHUP until ctx ends. A SIGHUP reloads the
+// configuration. After ctx has ended, SIGHUP is ignored.
 func reloadSignals(ctx context.Context) <-chan struct{} {
-	signals, asked := make(chan os.Signal, 1), make(chan struct{}, 1)
+	signals, requests := make(chan os.Signal, 1), make(chan struct{}, 1)
 	signal.Notify(signals, syscall.SIGHUP)
 	go func() {
 		for {
@@ -103,12 +104,12 @@ func reloadSignals(ctx context.Context) <-chan struct{} {
 				return
 			}
 			select {
-			case asked <- struct{}{}:
+			case requests <- struct{}{}:
 			default:
 			}
 		}
 	}()
-	return asked
+	return requests
 }
 
 func setLevel(level *slog.LevelVar, name string) {

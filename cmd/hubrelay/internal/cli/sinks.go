@@ -16,7 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// sinkInfo is what the admin API says of a sink.
+// sinkInfo is a sink in the admin API.
 type sinkInfo struct {
 	Name          string   `json:"name"`
 	Type          string   `json:"type"`
@@ -43,18 +43,18 @@ type sinkInfo struct {
 }
 
 func newSinks(std term.Streams, build Build) *cobra.Command {
-	cmd := commandGroup("sinks", "See and steer the sinks of a running daemon",
+	cmd := commandGroup("sinks", "Show and control the sinks of a running daemon",
 		newSinksList(std), newSinksTest(std), newSinksExplain(std, build),
-		newSinksSwitch(std, "pause", "Stop delivering to a sink, and keep what comes for it",
-			"Stops deliveries to the sink on all nodes within about a second. Its backlog is kept, over restarts "+
-				"too, up to its limit."),
-		newSinksSwitch(std, "resume", "Deliver to a paused or disabled sink again",
-			`Goes on with the backlog of a sink that was paused, or that the relay disabled because its receiver wished so or failed
-for days. Where the sink is down, the next probe of its destination may begin at once; so it may after 'sinks test'.`),
+		newSinksSwitch(std, "pause", "Stop deliveries to a sink and keep its backlog",
+			"Stops deliveries to the sink on all nodes within about a second. The backlog is kept up to its limit, also "+
+				"over restarts."),
+		newSinksSwitch(std, "resume", "Resume a paused or disabled sink",
+			`Continues with the backlog of a sink that was paused, or that the relay disabled because its receiver
+requested it or failed for days. If the sink is down, the next probe of its destination may start immediately;
+'sinks test' has the same effect.`),
 		newSinksRetry(std), newSinksReplay(std), newSinksForget(std),
 	)
-	cmd.Long = `Shows the sinks of a running daemon and steers them. 'sinks explain' needs no
-daemon.
+	cmd.Long = `Shows and controls the sinks of a running daemon. 'sinks explain' needs no daemon.
 
 ` + adminHelp
 	return cmd
@@ -64,19 +64,20 @@ func newSinksList(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the sinks with their state and figures",
+		Short: "List sinks with their state and statistics",
 		Long: `Lists the sinks of a running daemon.
 
-STATE is down while the destination failed many times in a row and this node makes one attempt at a time as a probe, and
-resting while the destination asked to be left alone.
+STATE is down if the destination has failed many times in a row and this node makes single attempts as probes. It is
+resting while the destination has asked for a pause.
 
-WAITING have not been tried yet, those that a digest gathers included. RETRYING wait for another attempt, or for their
-turn behind one, or were replayed. DEAD were given up and are dead letters. NOW is how many attempts this node is making.
-OLDEST is how long the oldest delivery has waited that is neither delivered nor dead, LAST OK how long ago one was
-delivered. SENT and FAILED count attempts on all nodes, since the sink exists, replays and repeats included; a node that is
-killed takes what it counted in its last second along, so they are about right. Where the table would be wider than 100
-columns some are left out; --json has everything, failures by reason too. Below it stands what is wrong: of a sink whose last
-attempt failed, or that has deliveries to try again, what the last failure said.`,
+WAITING is the number of deliveries without an attempt, including those collected for a digest. RETRYING counts those
+that wait for another attempt or for an earlier delivery, or were replayed. DEAD counts dead letters. NOW is the number
+of attempts in progress on this node. OLDEST is the age of the oldest delivery that is neither delivered nor dead, LAST
+OK the time since the last success. SENT and FAILED count attempts on all nodes since the sink exists, including
+replays. They are approximate, because a node that is killed loses the counts of its last second.
+
+Columns are omitted if the table is wider than 100 columns; --json has everything, and failures by reason. Notes after
+the table show problems, and the last failure of a sink that failed last or has scheduled retries.`,
 		Example: `  hubrelay sinks list
   hubrelay sinks list --json | jq 'select(.dead > 0) | .name'`,
 		Args: WithUsageErrors(cobra.NoArgs),
@@ -99,14 +100,14 @@ func listSinks(ctx context.Context, std term.Streams, f *adminFlags) error {
 		return printRaw(std, answer.Data...)
 	}
 	if len(answer.Data) == 0 {
-		_, err := fmt.Fprintln(std.Out, "no sinks: give the daemon some under sinks: in its configuration")
+		_, err := fmt.Fprintln(std.Out, "no sinks: add some to sinks: in the configuration of the daemon")
 		return err
 	}
 	var rows [][]string
 	notes := ""
 	for _, raw := range answer.Data {
 		var s sinkInfo
-		if err := readAnswer(raw, &s); err != nil {
+		if err := decodeData(raw, &s); err != nil {
 			return err
 		}
 		rows = append(rows, s.tableRow())
@@ -151,7 +152,7 @@ func (s *sinkInfo) tableRow() []string {
 	}
 }
 
-// isRemoved tells whether the sink has left the configuration.
+// isRemoved reports whether the sink was removed from the configuration.
 func (s *sinkInfo) isRemoved() bool { return s.Configured != nil && !*s.Configured }
 
 func (s *sinkInfo) failureCount() (all int64) {
@@ -161,7 +162,7 @@ func (s *sinkInfo) failureCount() (all int64) {
 	return all
 }
 
-// failureSummary says why attempts failed, the most frequent reason first.
+// failureSummary returns the reasons of failed attempts, the most frequent first.
 func (s *sinkInfo) failureSummary() string {
 	reasons := slices.SortedFunc(maps.Keys(s.Failed), func(a, b string) int {
 		return cmp.Or(cmp.Compare(s.Failed[b], s.Failed[a]), cmp.Compare(a, b))
@@ -172,15 +173,14 @@ func (s *sinkInfo) failureSummary() string {
 	return strings.Join(reasons, ", ")
 }
 
-// noteLines say what does not fit into the table; there are none for a sink that is as it should be.
+// noteLines returns problems that do not fit into the table.
 func (s *sinkInfo) noteLines() (list []string) {
 	if note := s.problemNote(); note != "" {
 		list = append(list, note)
 	}
 	if s.Dropped > 0 {
-		list = append(list, fmt.Sprintf("%s: %s dropped so far, the oldest of what its backlog has no room for; "+
-			"mend the receiver, or raise backlog",
-			s.Name, term.FormatCount(s.Dropped)))
+		list = append(list, fmt.Sprintf("%s: %s dropped so far because the backlog was full; fix the receiver or "+
+			"raise backlog", s.Name, term.FormatCount(s.Dropped)))
 	}
 	return list
 }
@@ -188,7 +188,7 @@ func (s *sinkInfo) noteLines() (list []string) {
 func (s *sinkInfo) problemNote() string {
 	switch {
 	case s.isRemoved():
-		return s.Name + ": not in the configuration any more; 'hubrelay sinks forget' removes what is kept"
+		return s.Name + ": removed from the configuration; 'hubrelay sinks forget' deletes its data"
 	case s.State == "active" && s.Parked > 0 && len(s.Failed) > 0:
 		return s.Name + ": attempts failed so far: " + s.failureSummary()
 	case s.State == "active" || s.Reason == "":
@@ -196,17 +196,17 @@ func (s *sinkInfo) problemNote() string {
 	case s.State == "disabled":
 		return s.Name + ": " + s.Reason + "; 'hubrelay sinks resume' enables it"
 	case s.State == "down":
-		return s.Name + ": " + s.Reason + ", the next from " + s.DownUntil +
-			" on; 'hubrelay sinks resume' lets it begin at once"
+		return s.Name + ": " + s.Reason + ", next attempt at " + s.DownUntil +
+			"; 'hubrelay sinks resume' makes it now"
 	case s.State == "resting":
 		return s.Name + ": " + s.Reason + ", until " + s.RestingUntil
 	}
 	return s.Name + ": " + s.Reason
 }
 
-// lastFailure says what the last failure was, where it may still matter.
+// lastFailure describes the last failure if it may still be relevant.
 func (s *sinkInfo) lastFailure() string {
-	// Both times are RFC 3339, but have as many digits as they need.
+	// Both times are RFC 3339 with different numbers of digits, so strings cannot be compared.
 	failed, err := time.Parse(time.RFC3339, s.LastErrorAt)
 	if err != nil || s.LastError == "" || s.isRemoved() {
 		return ""
@@ -242,7 +242,7 @@ func printSinks(std term.Streams, rows [][]string) error {
 		{Title: "FAILED", Right: true},
 		{Title: "TOPICS", DropOrder: 3},
 	}
-	// What the daemon says of no sink is left out.
+	// Omit columns without values.
 	for i := len(columns) - 1; i >= 0; i-- {
 		if !slices.ContainsFunc(rows, func(row []string) bool { return row[i] != "-" }) {
 			columns, rows = term.RemoveColumn(columns, rows, i)
@@ -258,20 +258,20 @@ func orDash(text string) string {
 	return term.Sanitize(text)
 }
 
-// readAnswer reads one thing that the daemon has answered.
-func readAnswer(text json.RawMessage, into any) error {
+// decodeData decodes the data of a response.
+func decodeData(text json.RawMessage, into any) error {
 	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("read the daemon's answer: %w; is it another version?", err)
+		return fmt.Errorf("decode response: %w; does the daemon have another version?", err)
 	}
 	return nil
 }
 
-// printRaw prints each JSON text on a line of its own, as it came.
+// printRaw prints each JSON text unchanged on one line.
 func printRaw(std term.Streams, texts ...json.RawMessage) error {
 	var b bytes.Buffer
 	for _, text := range texts {
 		if err := json.Compact(&b, text); err != nil {
-			return fmt.Errorf("read the daemon's answer: %w", err)
+			return fmt.Errorf("decode response: %w", err)
 		}
 		b.WriteByte('\n')
 	}
@@ -279,7 +279,7 @@ func printRaw(std term.Streams, texts ...json.RawMessage) error {
 	return err
 }
 
-// newSinksSwitch is pause or resume.
+// newSinksSwitch returns the command pause or resume.
 func newSinksSwitch(std term.Streams, verb, short, long string) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
@@ -299,7 +299,7 @@ func newSinksSwitch(std term.Streams, verb, short, long string) *cobra.Command {
 				return printRaw(std, answer.Data)
 			}
 			var s sinkInfo
-			if err := readAnswer(answer.Data, &s); err != nil {
+			if err := decodeData(answer.Data, &s); err != nil {
 				return err
 			}
 			_, err = fmt.Fprintln(std.Out, term.Sanitize(fmt.Sprintf("%s is %s, with %d in its backlog and %d parked",
@@ -316,20 +316,20 @@ func newSinksReplay(std term.Streams) *cobra.Command {
 	var after string
 	cmd := &cobra.Command{
 		Use:   "replay NAME --after CURSOR|TIME",
-		Short: "Deliver again what is still in the log",
-		Long: `Delivers again, under the same ids, what the log still holds behind a cursor or since a time and what passes the
-sink's filter. TIME is RFC 3339, or how long ago: 2h. How far the log reaches back is redis.retention.`,
+		Short: "Deliver events from the log again",
+		Long: `Delivers events again that are after a cursor or a time in the log and match the filter of the sink. Ids are
+unchanged. TIME is RFC 3339 or a duration ago: 2h. redis.retention limits the age of the log.`,
 		Example: `  hubrelay sinks replay billing --after 2h
   hubrelay sinks replay billing --after 2026-11-20T08:00:00Z`,
 		Args: exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if after == "" {
-				return NewUsageError(cmd, errors.New("say from where: --after CURSOR or --after TIME"))
+				return NewUsageError(cmd, errors.New("a start is needed: give --after CURSOR or --after TIME"))
 			}
 			return replaySink(cmd.Context(), std, &f, args[0], after)
 		},
 	}
-	cmd.Flags().StringVar(&after, "after", "", "cursor, RFC 3339 time, or how long ago (2h)")
+	cmd.Flags().StringVar(&after, "after", "", "cursor, RFC 3339 time, or duration ago (2h)")
 	f.register(cmd, std)
 	return cmd
 }
@@ -345,7 +345,7 @@ func replaySink(ctx context.Context, std term.Streams, f *adminFlags, name, afte
 	var answer struct{ Data json.RawMessage }
 	if err := client.post(ctx, sinkPath(name, "replay"), map[string]string{"after": after}, &answer); err != nil {
 		if refused := (*apiError)(nil); errors.As(err, &refused) && refused.Code == "422.invalid-argument" {
-			refused.Detail += ", nor how long ago such as 2h"
+			refused.Detail += ", nor a duration such as 2h"
 		}
 		return err
 	}
@@ -356,12 +356,12 @@ func replaySink(ctx context.Context, std term.Streams, f *adminFlags, name, afte
 		Replayed, Waiting int64
 		Complete          *bool
 	}
-	if err := readAnswer(answer.Data, &result); err != nil {
+	if err := decodeData(answer.Data, &result); err != nil {
 		return err
 	}
 	text := fmt.Sprintf("%s gets %s again", name, term.Pluralize(int(result.Replayed), "notification"))
 	if result.Waiting > 0 {
-		text += fmt.Sprintf("; %d more wait for their delivery anyway", result.Waiting)
+		text += fmt.Sprintf("; %d more are waiting for delivery already", result.Waiting)
 	}
 	if result.Complete != nil && !*result.Complete {
 		text += "; the log may no longer reach back that far (redis.retention)"
@@ -372,12 +372,12 @@ func replaySink(ctx context.Context, std term.Streams, f *adminFlags, name, afte
 
 func newSinksForget(std term.Streams) *cobra.Command {
 	var f adminFlags
-	var letters bool
+	var deadLetters bool
 	cmd := &cobra.Command{
 		Use:   "forget NAME",
-		Short: "Remove what is kept for a sink that left the configuration",
-		Long: `Removes the backlog, the parked deliveries, the state and the position of a sink that is not in the configuration any
-more. Its dead letters stay unless --dead-letters is given.`,
+		Short: "Delete the data of a removed sink",
+		Long: `Deletes the backlog, the scheduled retries, the state and the position of a sink that was removed from the
+configuration. Its dead letters are kept unless --dead-letters is given.`,
 		Example: "  hubrelay sinks forget old-billing --dead-letters",
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -386,22 +386,22 @@ more. Its dead letters stay unless --dead-letters is given.`,
 				return err
 			}
 			var answer struct{ Data json.RawMessage }
-			if err := client.post(cmd.Context(), sinkPath(args[0], "forget"), map[string]bool{"dead_letters": letters},
+			if err := client.post(cmd.Context(), sinkPath(args[0], "forget"), map[string]bool{"dead_letters": deadLetters},
 				&answer); err != nil {
 				return err
 			}
 			if f.asJSON {
 				return printRaw(std, answer.Data)
 			}
-			text := "is forgotten; its dead letters stay (--dead-letters removes them too)"
-			if letters {
+			text := "is forgotten; its dead letters stay (--dead-letters deletes them too)"
+			if deadLetters {
 				text = "is forgotten, with its dead letters"
 			}
 			_, err = fmt.Fprintln(std.Out, term.Sanitize(args[0]), text)
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&letters, "dead-letters", false, "remove its dead letters too")
+	cmd.Flags().BoolVar(&deadLetters, "dead-letters", false, "delete its dead letters too")
 	f.register(cmd, std)
 	return cmd
 }

@@ -25,13 +25,13 @@ func newSinksExplain(std term.Streams, build Build) *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
 		Use:   "explain -c FILE --event FILE",
-		Short: "Say which sinks would get an event, why, and what they would send",
-		Long: `Takes an event as a producer writes it, validates it as the relay would, and says for each sink of the configuration
-whether it gets the event and by which rule, when, and what its receiver would see. Nothing is sent, and no daemon is
-needed. Where a sink gathers, a digest or a batch of this one event is shown.
+		Short: "Show which sinks would receive an event, and what they would send",
+		Long: `Validates an event as the relay would, and shows for each sink of the configuration if it receives the event, by
+which rule, when, and what its receiver would get. It sends nothing and needs no daemon. If a sink uses digests or
+batches, it shows one that contains only this event.
 
-The id is one that the relay might give; signatures are valid. Parts of addresses and headers that may be credentials are
-hidden. A plugin is started, asked what it would send, and ended; one that cannot say is shown with what it is given.`,
+The id is an example; signatures are valid. Parts of addresses and headers that can be credentials are hidden. A plugin
+is started, asked what it would send, and stopped. If it cannot answer, the output shows its input.`,
 		Example: `  hubrelay sinks explain -c hubrelay.yaml --event event.json
   echo '{"topic":"container.error"}' | hubrelay sinks explain -c hubrelay.yaml --event - --hub hub-1`,
 		Args: WithUsageErrors(cobra.NoArgs),
@@ -45,12 +45,12 @@ hidden. A plugin is started, asked what it would send, and ended; one that canno
 	}
 	configFlag(cmd, &f.file)
 	cmd.Flags().StringVar(&f.event, "event", "", "file with one notification as JSON, - for standard input")
-	cmd.Flags().StringVar(&f.hub, "hub", "", "hub id, for an event that names none")
+	cmd.Flags().StringVar(&f.hub, "hub", "", "hub id, for an event without one")
 	cmd.Flags().BoolVar(&f.asJSON, "json", false, "print JSON lines")
 	return cmd
 }
 
-// explained is what is said of one sink.
+// explained is the result for one sink.
 type explained struct {
 	Sink    string            `json:"sink"`
 	Type    string            `json:"type"`

@@ -16,10 +16,10 @@ func newSinksTest(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "test NAME",
-		Short: "Send one sample to a sink's receiver",
-		Long: `Lets the running daemon send one sample through the real sink, with its address, secrets and limits, and prints what
-the receiver answered and how long it took. The sample is stored nowhere and not tried again. It ends with 1 unless the
-receiver took it.`,
+		Short: "Send a sample to the receiver of a sink",
+		Long: `Lets the running daemon send one sample through the sink, with its address, secrets and limits, and prints the
+response and its duration. The sample is not stored and not retried. The command exits with 1 if the receiver does not
+accept the sample.`,
 		Example: "  hubrelay sinks test billing",
 		Args:    exactNamedArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return testSink(cmd.Context(), std, &f, args[0]) },
@@ -44,7 +44,7 @@ func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string)
 		Error        string
 		Answer       string
 	}
-	if err := readAnswer(answer.Data, &result); err != nil {
+	if err := decodeData(answer.Data, &result); err != nil {
 		return err
 	}
 	if f.asJSON {
@@ -59,15 +59,15 @@ func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string)
 	text += fmt.Sprintf(", %.0f ms", result.Milliseconds)
 	switch {
 	case result.Outcome != "delivered":
-		firstNonEmpty(&result.Error, "the receiver did not take it")
+		firstNonEmpty(&result.Error, "the receiver did not accept it")
 		text += ": " + result.Error
 		if line := firstLine(result.Answer); line != "" {
 			text += fmt.Sprintf(" and said %q", line)
 		}
 		if result.Status >= 300 && result.Status < 400 {
-			text += "; redirects are never followed, give the sink the address that this one leads to"
+			text += "; redirects are never followed, use the final address in the sink"
 		}
-		return errors.New(term.Sanitize(text + "; mend the receiver or the sink's settings and test again"))
+		return errors.New(term.Sanitize(text + "; fix the receiver or the settings of the sink and test again"))
 	case f.asJSON:
 		return nil
 	}
@@ -75,11 +75,11 @@ func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string)
 	return err
 }
 
-// longestSaid is how much of what a receiver answered fits into a line for people.
-const longestSaid = 200
+// maxResponseText limits the text of the response in the output, in bytes.
+const maxResponseText = 200
 
-// firstLine is the first line of text that is not empty.
+// firstLine returns the first line of text that is not empty.
 func firstLine(text string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
-	return relay.Truncate(strings.TrimSpace(line), longestSaid)
+	return relay.Truncate(strings.TrimSpace(line), maxResponseText)
 }

@@ -12,11 +12,11 @@ func newSinksRetry(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "retry NAME",
-		Short: "Try now what waits for another attempt",
-		Long: `Makes everything due that waits for another attempt, for when the receiver is back before the sink's schedule ends. It is
-tried as fast as the sink's rate and concurrency allow. What fails again waits for the next time of its schedule. Of a sink
-with an ordering the first of each hub or container is tried, and what waits behind it follows. A rest that the receiver
-asked for goes on; dead letters stay ('deadletters replay').`,
+		Short: "Retry scheduled deliveries now",
+		Long: `Makes all scheduled retries of a sink due now, for example if the receiver is available again before the next
+attempt. They are made as fast as the rate and the concurrency of the sink allow. Failed ones continue their schedule.
+If the sink has an ordering, the first delivery of each hub or container is retried, and the others follow. A pause that
+the receiver asked for continues. Dead letters are not retried; see 'deadletters replay'.`,
 		Example: "  hubrelay sinks retry billing",
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -32,13 +32,13 @@ asked for goes on; dead letters stay ('deadletters replay').`,
 				return printRaw(std, answer.Data)
 			}
 			var result struct{ Due int }
-			if err := readAnswer(answer.Data, &result); err != nil {
+			if err := decodeData(answer.Data, &result); err != nil {
 				return err
 			}
 			text := fmt.Sprintf("%s tries %d deliveries now", args[0], result.Due)
 			switch result.Due {
 			case 0:
-				text = args[0] + " has nothing that waits for another attempt"
+				text = args[0] + " has no scheduled retries"
 			case 1:
 				text = args[0] + " tries 1 delivery now"
 			}

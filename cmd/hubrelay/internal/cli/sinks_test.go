@@ -58,7 +58,7 @@ func TestShortReason(t *testing.T) {
 }
 
 // What failed last is shown as long as it may matter.
-func TestLastFailure(t *testing.T) {
+func TestSinkInfo_LastFailure(t *testing.T) {
 	t.Parallel()
 	at := func(ago time.Duration) string { return time.Now().Add(-ago).UTC().Format(time.RFC3339Nano) }
 	removed := false
@@ -87,13 +87,12 @@ func TestLastFailure(t *testing.T) {
 	}
 }
 
-func TestSinkNotes(t *testing.T) {
+func TestSinkInfo_NoteLines(t *testing.T) {
 	t.Parallel()
 	s := sinkInfo{Name: "billing", State: "disabled", Reason: "answered 410", Dropped: 50}
 	got := strings.Join(s.noteLines(), "\n")
 	want := "billing: answered 410; 'hubrelay sinks resume' enables it\n" +
-		"billing: 50 dropped so far, the oldest of what its backlog has no room for; mend the receiver, or raise " +
-		"backlog"
+		"billing: 50 dropped so far because the backlog was full; fix the receiver or raise backlog"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

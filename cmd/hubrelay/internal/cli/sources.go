@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// sourceInfo is what the admin API says of a source.
+// sourceInfo is a source in the admin API.
 type sourceInfo struct {
 	Name        string   `json:"name"`
 	URL         string   `json:"url"`
@@ -30,8 +30,8 @@ type sourceInfo struct {
 }
 
 func newSources(std term.Streams) *cobra.Command {
-	cmd := commandGroup("sources", "See the upstreams of a running daemon", newSourcesList(std))
-	cmd.Long = `Shows the upstreams that a running daemon takes notifications over from.
+	cmd := commandGroup("sources", "Show the sources of a running daemon", newSourcesList(std))
+	cmd.Long = `Shows the upstream relays that a running daemon copies notifications from.
 
 ` + adminHelp
 	return cmd
@@ -41,15 +41,15 @@ func newSourcesList(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the sources with their state and figures",
+		Short: "List sources with their state and statistics",
 		Long: `Lists the sources of a running daemon.
 
-STATE is connected; connecting; waiting, while the upstream is away and the next attempt comes soon; refused, where somebody
-has to mend something; or unread, while no node reads it. SINCE is how long that has been so, NODE who reads it.
+STATE is connected; connecting; waiting for the next attempt, if the upstream is not available; refused, if an operator
+must fix something; or unread, if no node reads it. SINCE is the age of this state, NODE the node that reads the source.
 
-LAST is how long ago a notification was stored. TAKEN were stored, BAD went to the quarantine, and GAPS is how often
-something may be missing, on all nodes since the source was configured first. RESUMES says whether the upstream gives cursors:
-without them whatever it sends while nobody is connected is missed.`,
+LAST is the time since a notification was stored. TAKEN counts stored notifications, BAD quarantined ones, and GAPS
+possible losses, on all nodes since the source was configured. RESUMES shows if the upstream sends cursors. Without
+cursors, notifications sent while no node is connected are lost.`,
 		Example: `  hubrelay sources list
   hubrelay sources list --json | jq 'select(.state != "connected")'`,
 		Args: WithUsageErrors(cobra.NoArgs),
@@ -72,14 +72,14 @@ func listSources(ctx context.Context, std term.Streams, f *adminFlags) error {
 		return printRaw(std, answer.Data...)
 	}
 	if len(answer.Data) == 0 {
-		_, err := fmt.Fprintln(std.Out, "no sources: give the daemon some under sources: in its configuration")
+		_, err := fmt.Fprintln(std.Out, "no sources: add some to sources: in the configuration of the daemon")
 		return err
 	}
 	var rows [][]string
 	var notes []string
 	for _, raw := range answer.Data {
 		var s sourceInfo
-		if err := readAnswer(raw, &s); err != nil {
+		if err := decodeData(raw, &s); err != nil {
 			return err
 		}
 		rows = append(rows, s.tableRow())
@@ -113,7 +113,7 @@ func (s *sourceInfo) tableRow() []string {
 	}
 }
 
-// noteLines say what does not fit into the table.
+// noteLines returns problems that do not fit into the table.
 func (s *sourceInfo) noteLines() (list []string) {
 	if s.Reason != "" {
 		note := s.Name + ": " + s.Reason

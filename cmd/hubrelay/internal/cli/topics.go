@@ -14,11 +14,11 @@ func newTopics(std term.Streams) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "topics [PATTERN...]",
-		Short: "List the topics and their meaning",
-		Long: `Lists the topics of the hub and what each means, all of them or those that the patterns select.
+		Short: "List topics and their meaning",
+		Long: `Lists all topics with their meaning, or those that match the patterns.
 
-In a pattern "*" stands for any run of characters, dots included; a leading "!" excludes. The relay's own topics, which only
-sinks get, are listed and passed by patterns that begin with "hubrelay.".`,
+In a pattern, "*" is any run of characters, including dots. A leading "!" excludes topics. Only sinks receive the
+topics of the relay, and only with patterns that start with "hubrelay.".`,
 		Example: `  hubrelay topics
   hubrelay topics 'container.instance.*' '!*.error'
   hubrelay topics 'hubrelay.*'`,

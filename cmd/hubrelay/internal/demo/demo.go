@@ -31,7 +31,7 @@ const (
 
 // Options are the settings of a demo.
 type Options struct {
-	Listen, Health string        // addresses; a free port is used instead of one in use
+	Listen, Health string        // addresses; if a port is in use, a free one is used
 	Interval       time.Duration // between two sample events
 	Version        string
 	Kinds          daemon.Kinds
@@ -40,13 +40,13 @@ type Options struct {
 // demo is one run: the relay, and around it a producer, a listener and a receiver that know it only from outside.
 type demo struct {
 	options  Options
-	folder   *claimedDir
-	dir      string // the folder's path
+	claimed  *claimedDir
+	dir      string // path of claimed
 	memory   bool
 	key      string
 	secret   string
 	client   *client.Client
-	lastStep string // the step that was printed last
+	lastStep string // last step that was printed
 	cancel   context.CancelFunc
 
 	mu    sync.Mutex
@@ -54,13 +54,14 @@ type demo struct {
 	paint term.Palette
 }
 
+// Run runs a demo until ctx ends or the terminal is closed. It returns yamldoc.Problems if the flags are not valid.
 func Run(ctx context.Context, std term.Streams, o Options) error {
 	d := &demo{options: o, std: std, paint: term.NewPalette(std.Out, std.Env)}
 	log := slog.New(term.NewLogHandler(std.Err, slog.LevelWarn, std.Env))
 	if err := d.prepare(ctx, log); err != nil {
 		return err
 	}
-	defer d.folder.remove()
+	defer d.claimed.remove()
 	defer d.endServers(log)
 
 	receiver, err := newReceiver(d.secret, d.onWebhook)
@@ -87,56 +88,56 @@ func Run(ctx context.Context, std term.Streams, o Options) error {
 
 	ctx, cancel := whileTerminalOpen(ctx)
 	d.cancel = cancel
-	ended := make(chan error, 1)
-	go func() { ended <- relayed.Run(ctx) }()
-	var around sync.WaitGroup
+	done := make(chan error, 1)
+	go func() { done <- relayed.Run(ctx) }()
+	var others sync.WaitGroup
 	select {
-	case err := <-ended:
+	case err := <-done:
 		cancel()
 		return err
 	case addresses := <-ready:
 		d.client = &client.Client{URL: "http://" + addresses.Public.String(), Key: d.key, Hub: hubID, Log: log}
 		d.printWelcome(addresses)
-		around.Go(func() { d.listen(ctx) })
-		around.Go(func() { d.produceLoop(ctx) })
-		around.Go(func() { d.migrateLoop(ctx) })
+		others.Go(func() { d.listen(ctx) })
+		others.Go(func() { d.produceLoop(ctx) })
+		others.Go(func() { d.migrateLoop(ctx) })
 	}
-	err = <-ended
+	err = <-done
 	cancel()
-	around.Wait()
+	others.Wait()
 	d.endServers(log)
 	d.printf("%s", d.paint.Dim("demo ended, its data is removed"))
 	return err
 }
 
-// whileTerminalOpen ends when the terminal is closed. A reader that goes away, such as head, is noticed by who writes
-// to it.
+// whileTerminalOpen returns a context that ends when the terminal is closed. If a reader of the output such as head
+// exits, printf fails instead.
 func whileTerminalOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	signal.Ignore(syscall.SIGPIPE)
-	if signal.Ignored(syscall.SIGHUP) { // by nohup
+	if signal.Ignored(syscall.SIGHUP) { // started by nohup
 		return context.WithCancel(ctx)
 	}
 	return signal.NotifyContext(ctx, syscall.SIGHUP)
 }
 
-// prepare makes the key and the secret, takes a folder and free ports, and puts instances on servers.
+// prepare creates the key and the secret, claims a directory and free ports, and creates the instances.
 func (d *demo) prepare(ctx context.Context, log *slog.Logger) error {
 	d.key, d.secret = apikey.New(), setup.NewWebhookSecret()
 	cache, err := os.UserCacheDir()
 	if err != nil {
 		cache = os.TempDir()
 	}
-	if d.folder, err = claimDir(cache); err != nil {
+	if d.claimed, err = claimDir(cache); err != nil {
 		return err
 	}
-	d.dir = d.folder.path
+	d.dir = d.claimed.path
 	if err := d.cleanUp(ctx, log); err != nil {
-		d.folder.remove()
+		d.claimed.remove()
 		return err
 	}
 	if err := d.makeServers(); err != nil {
-		d.folder.remove()
-		return fmt.Errorf("make the demo's servers: %w", err)
+		d.claimed.remove()
+		return fmt.Errorf("create servers of the demo: %w", err)
 	}
 	if _, err := embeddedredis.FindBinary(); err != nil {
 		d.memory = true
@@ -146,7 +147,7 @@ func (d *demo) prepare(ctx context.Context, log *slog.Logger) error {
 	return nil
 }
 
-// freeAddress returns address, or its host with port 0 where somebody else listens there.
+// freeAddress returns address, or its host with port 0 if the port is in use.
 func freeAddress(address string) string {
 	l, err := net.Listen("tcp", address)
 	if err == nil {
@@ -167,7 +168,7 @@ func (d *demo) redisURL() string {
 	return ""
 }
 
-// loadConfig writes the configuration as an operator would and loads it the way serve does.
+// loadConfig writes the configuration file and loads it as serve does.
 func (d *demo) loadConfig(receiver string) (*daemon.Config, error) {
 	text := fmt.Sprintf(`server: {listen: %q, shutdown_grace: 5s, allowed_origins: ["*"]}
 health: {listen: %q}
@@ -181,7 +182,7 @@ sinks:
 `, d.options.Listen, d.options.Health, d.redisURL(), filepath.Join(d.dir, "data"), d.key, accountID, receiver, d.secret)
 	file := filepath.Join(d.dir, "hubrelay.yaml")
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-		return nil, fmt.Errorf("write the demo's configuration: %w", err)
+		return nil, fmt.Errorf("write configuration of the demo: %w", err)
 	}
 	return daemon.LoadConfig(file, nil, d.options.Kinds)
 }
@@ -190,7 +191,7 @@ func (d *demo) printf(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, err := fmt.Fprintf(d.std.Out, format+"\n", args...); err != nil {
-		d.cancel() // nobody reads it
+		d.cancel() // the output is closed
 	}
 }
 
@@ -210,7 +211,7 @@ func (d *demo) produceLoop(ctx context.Context) {
 	}
 }
 
-// publish says what it sends before it arrives anywhere.
+// publish prints an event before it sends it, so before it arrives anywhere.
 func (d *demo) publish(ctx context.Context, one Event) error {
 	body, err := json.Marshal(one)
 	if err != nil {
@@ -236,16 +237,16 @@ func (d *demo) listen(ctx context.Context) {
 	}
 }
 
-// isNews tells whether an event says something new. The end of a step whose begin was printed does not.
+// isNews reports whether an event is worth a line. The end of a step is not if its start was printed last.
 func (d *demo) isNews(n relay.Notification) bool {
 	job := term.ParseJobEvent(n)
 	if job == nil || job.Object.Task == nil {
 		return true
 	}
 	step := job.Object.JobID + " " + job.Object.Task.ID
-	again := step == d.lastStep && job.Object.Task.State.Current == relay.JobCompleted
+	repeated := step == d.lastStep && job.Object.Task.State.Current == relay.JobCompleted
 	d.lastStep = step
-	return !again
+	return !repeated
 }
 
 func (d *demo) onWebhook(id string, n relay.Notification, attempt error) {
@@ -254,7 +255,7 @@ func (d *demo) onWebhook(id string, n relay.Notification, attempt error) {
 		return
 	}
 	if job := term.ParseJobEvent(n); job != nil && job.Object.Task != nil {
-		return // steps are many; what came by the websocket shows them
+		return // too many; the websocket client prints them
 	}
 	d.printf("%s %s %s %s", d.timestamp(), d.paint.Green("webhook    ◀"), notificationSummary(d.paint, n),
 		d.paint.Dim("signature ok, "+id))
@@ -262,24 +263,24 @@ func (d *demo) onWebhook(id string, n relay.Notification, attempt error) {
 
 func (d *demo) timestamp() string { return d.paint.Dim(time.Now().Format("15:04:05.000")) }
 
-// notificationSummary is a notification in few words.
+// notificationSummary returns a notification as a short line.
 func notificationSummary(paint term.Palette, n relay.Notification) string {
 	text := paint.Topic(fmt.Sprintf("%-42s", term.Sanitize(n.Topic)))
 	e, err := n.Envelope()
 	if err != nil {
 		return text
 	}
-	words := []string{term.Sanitize(e.Object.State)}
+	parts := []string{term.Sanitize(e.Object.State)}
 	if job := term.ParseJobEvent(n); job != nil {
-		words = append(words, term.Sanitize(job.Object.InstanceID), term.Sanitize(job.Route()),
+		parts = append(parts, term.Sanitize(job.Object.InstanceID), term.Sanitize(job.Route()),
 			term.Sanitize(job.StepText()))
 	}
 	if e.Object.Error != "" {
-		words = append(words, paint.Red(term.Sanitize(e.Object.Error)))
+		parts = append(parts, paint.Red(term.Sanitize(e.Object.Error)))
 	}
-	words = slices.DeleteFunc(words, func(w string) bool { return w == "" })
-	if len(words) == 0 {
-		words = []string{paint.Dim(term.Sanitize(e.Object.ID))}
+	parts = slices.DeleteFunc(parts, func(w string) bool { return w == "" })
+	if len(parts) == 0 {
+		parts = []string{paint.Dim(term.Sanitize(e.Object.ID))}
 	}
-	return text + " " + strings.Join(words, "  ")
+	return text + " " + strings.Join(parts, "  ")
 }

@@ -8,17 +8,17 @@ import (
 	"syscall"
 )
 
-// maxDirs is how many demos of one user may run at once.
+// maxDirs is the maximum number of concurrent demos per user.
 const maxDirs = 16
 
-// claimedDir is a folder that one demo holds.
+// claimedDir is a directory that one demo has locked.
 type claimedDir struct {
 	path string
 	lock *os.File
 }
 
-// claimDir takes the first folder under base that no other demo holds. The names are fixed, so that a demo takes over
-// the redis-server of one that was killed instead of leaving it behind for good.
+// claimDir locks the first free directory below base. The names are fixed, so a demo finds and stops the redis-server
+// of an earlier one that was killed.
 func claimDir(base string) (*claimedDir, error) {
 	for n := range maxDirs {
 		path := filepath.Join(base, fmt.Sprintf("hubrelay-demo-%d", os.Getuid()))
@@ -27,33 +27,33 @@ func claimDir(base string) (*claimedDir, error) {
 		}
 		lock, err := tryLockDir(path)
 		if err != nil {
-			return nil, fmt.Errorf("make the demo's folder: %w", err)
+			return nil, fmt.Errorf("create directory of the demo: %w", err)
 		}
 		if lock != nil {
 			return &claimedDir{path: path, lock: lock}, nil
 		}
 	}
-	return nil, fmt.Errorf("%d demos run already: stop one", maxDirs)
+	return nil, fmt.Errorf("%d demos are running: stop one", maxDirs)
 }
 
-// tryLockDir locks a file in the folder, or returns nil where another process has. The kernel lets go of it when the
-// process ends, however it ends.
+// tryLockDir locks a file in the directory, or returns nil if another process has locked it. The kernel releases the
+// lock when the process ends.
 func tryLockDir(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
 	f, err := os.OpenFile(filepath.Join(dir, "demo.lock"), os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil // removed in between by the demo that held it
+		return nil, nil // another demo just removed it
 	}
 	if err != nil {
 		return nil, err
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if err == nil {
-		// What was locked may have been removed since it was opened.
-		if held, statErr := f.Stat(); statErr == nil {
-			if now, statErr := os.Stat(f.Name()); statErr == nil && os.SameFile(held, now) {
+		// The file may have been removed since it was opened.
+		if locked, statErr := f.Stat(); statErr == nil {
+			if current, statErr := os.Stat(f.Name()); statErr == nil && os.SameFile(locked, current) {
 				return f, nil
 			}
 		}
@@ -66,7 +66,7 @@ func tryLockDir(dir string) (*os.File, error) {
 	return nil, err
 }
 
-// remove deletes the folder while it is still held.
+// remove deletes the directory, then releases the lock.
 func (f *claimedDir) remove() {
 	_ = os.RemoveAll(f.path)
 	_ = f.lock.Close()

@@ -9,8 +9,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// generator makes notifications as a platform would send them: a small cast of containers, servers and zones to which
-// every topic of the catalog happens in turn. It is not safe for concurrent use.
+// generator creates notifications of a small platform with a few containers, servers and zones. It uses each topic of
+// the catalog in turn. It is not safe for concurrent use.
 type generator struct {
 	rand    *rand.Rand
 	hub     string
@@ -54,7 +54,7 @@ type eventContext struct {
 	Containers   []string `json:"containers,omitempty"`
 }
 
-// nextEvent returns one more notification.
+// nextEvent returns an event with the next topic.
 func (s *generator) nextEvent() Event {
 	if s.next == len(s.topics) {
 		s.next = 0
@@ -79,23 +79,23 @@ func (s *generator) eventFor(topic string) Event {
 		out.Object.Error = s.pick("no space left on device", "health check timed out", "image not found",
 			"connection refused")
 	}
-	concern := samples.RelatedIDsFor(topic)
-	if concern.Environments {
+	related := samples.RelatedIDsFor(topic)
+	if related.Environments {
 		out.Context.Environments = []string{s.pickID("environment")}
 	}
-	if concern.Clusters {
+	if related.Clusters {
 		out.Context.Clusters = []string{s.pick("production", "staging")}
 	}
-	if concern.Zones {
+	if related.Zones {
 		out.Context.DNSZones = []string{s.pickID("zone")}
 	}
-	if concern.Containers {
+	if related.Containers {
 		out.Context.Containers = []string{s.pickID("container")}
 	}
 	return out
 }
 
-// pickID returns one of a few identifiers of that kind, so that the same things turn up again.
+// pickID returns one of four ids of a kind, so the same objects occur repeatedly.
 func (s *generator) pickID(kind string) string {
 	var sum uint64 = 14695981039346656037
 	for _, c := range []byte(kind) {

@@ -18,15 +18,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// receiver is a webhook subscriber of the demo. It checks signatures by itself, as a stranger would.
+// receiver is the webhook receiver of the demo. It verifies signatures without code of the relay.
 type receiver struct {
 	url    string
 	server *http.Server
 }
 
-// newReceiver listens on a free port of the loopback and calls received for each request, with the reason where one
-// was refused.
-func newReceiver(secret string, received func(id string, n relay.Notification, refused error)) (*receiver, error) {
+// newReceiver listens on a free loopback port and calls received for each request, with an error if the request was
+// rejected.
+func newReceiver(secret string, received func(id string, n relay.Notification, rejected error)) (*receiver, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen for webhooks: %w", err)
@@ -44,7 +44,7 @@ func newReceiver(secret string, received func(id string, n relay.Notification, r
 		}
 		received(n.ID, n, err)
 		if err != nil {
-			http.Error(w, "refused", http.StatusBadRequest)
+			http.Error(w, "rejected", http.StatusBadRequest)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
@@ -68,11 +68,11 @@ func (r *receiver) close() {
 	_ = r.server.Shutdown(ctx)
 }
 
-// verifySignature checks one signature as Standard Webhooks 1.0 says.
+// verifySignature checks a signature of Standard Webhooks 1.0.
 func verifySignature(secret string, header http.Header, body []byte) error {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	if err != nil {
-		return fmt.Errorf("decode the secret: %w", err)
+		return fmt.Errorf("decode secret: %w", err)
 	}
 	mac := hmac.New(sha256.New, key)
 	_, _ = fmt.Fprintf(mac, "%s.%s.%s", header.Get("webhook-id"), header.Get("webhook-timestamp"), body)

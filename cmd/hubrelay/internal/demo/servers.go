@@ -16,10 +16,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// serverNames are folders below one of the demo's.
+// serverNames are the directories of the servers.
 var serverNames = []string{"server-1", "server-2", "server-3", "server-4", "server-5"}
 
-// inventoryFormat is what a reader finds in the demo's folder. It takes the folders of the servers.
+// inventoryFormat is the inventory file. Its arguments are the directories of the servers.
 const inventoryFormat = `clusters:
   production:
     servers:
@@ -36,17 +36,17 @@ containers:
   preview: {hub_id: demo, account_id: acme, environment_id: test, stateful: true, instances: {preview-1: {server_id: server-4}}}
 `
 
-// instanceJSON makes the instances: each writes the time once a second.
+// instanceJSON is the command of each instance. It writes the time once per second.
 const instanceJSON = `{
   "command": ["/bin/sh", "-c", "while sleep 1; do date >> volumes/data/times.txt; done"],
   "env": {"PATH": "/usr/local/bin:/usr/bin:/bin"}
 }
 `
 
-// volumeBytes is how much an instance brings along, in bytes.
+// volumeBytes is the size of the volume of each instance.
 const volumeBytes = 4 << 20
 
-// moves are the instances that the demo moves by itself, each around its servers. Those of the shop are the reader's.
+// moves are the instances that the demo migrates between their servers. The instances of the shop are for the user.
 var moves = []struct {
 	container, instance string
 	servers             []string
@@ -58,13 +58,13 @@ var moves = []struct {
 const (
 	firstMoveDelay = 5 * time.Second
 	moveInterval   = 20 * time.Second
-	// stopTimeout bounds how long instances may take to end.
+	// stopTimeout limits the time to stop all instances.
 	stopTimeout = 20 * time.Second
 )
 
 func (d *demo) serversDir() string { return filepath.Join(d.dir, "servers") }
 
-// makeServers makes the folders of the servers with the instances, and the inventory that names them.
+// makeServers creates the directories of the servers with their instances, and the inventory.
 func (d *demo) makeServers() error {
 	paths := make([]any, len(serverNames))
 	for i, server := range serverNames {
@@ -94,25 +94,24 @@ func (d *demo) makeServers() error {
 	return nil
 }
 
-// cleanUp ends what a demo that was killed has left in the folder.
+// cleanUp stops processes that a killed demo left in the directory, and removes its data.
 func (d *demo) cleanUp(ctx context.Context, log *slog.Logger) error {
 	d.endServers(log)
 	data := filepath.Join(d.dir, "data")
 	if _, err := os.Stat(data); err != nil {
-		return nil // there is none, or starting in it says why not
+		return nil // nothing to clean up, or the start of Redis reports the error
 	}
 	server, err := embeddedredis.Start(ctx, embeddedredis.Options{DataDir: data})
 	if err == nil {
 		err = server.Close(ctx)
 	}
 	if err != nil && !errors.Is(err, embeddedredis.ErrNoBinary) {
-		return fmt.Errorf("end the redis-server of an earlier demo: %w", err)
+		return fmt.Errorf("stop redis-server of an earlier demo: %w", err)
 	}
 	return os.RemoveAll(data)
 }
 
-// endServers ends the instances and removes them. Keepers end, and none starts, where the folder of an instance is no
-// more.
+// endServers stops and removes the instances. Without the directory of its instance, an agent stops and none starts.
 func (d *demo) endServers(log *slog.Logger) {
 	ended, err := os.MkdirTemp(d.dir, "ended-")
 	if err == nil {
@@ -125,26 +124,26 @@ func (d *demo) endServers(log *slog.Logger) {
 	err = cmp.Or(err, e)
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
-	for late := time.Now().Add(stopTimeout); len(homes) > 0 && err == nil; {
-		kept, e := directory.AgentRunning(homes[0])
+	for deadline := time.Now().Add(stopTimeout); len(homes) > 0 && err == nil; {
+		running, e := directory.AgentRunning(homes[0])
 		switch {
 		case e != nil:
 			err = e
-		case !kept:
+		case !running:
 			homes = homes[1:]
 			continue
-		case time.Now().After(late):
-			err = errors.New("a keeper does not end")
+		case time.Now().After(deadline):
+			err = errors.New("an agent does not stop")
 		default:
 			<-tick.C
 		}
 	}
 	if err = cmp.Or(err, os.RemoveAll(ended)); err != nil {
-		log.Warn("instances of the demo were not removed", "folder", ended, "error", err)
+		log.Warn("instances of the demo were not removed", "dir", ended, "error", err)
 	}
 }
 
-// migrateLoop moves an instance now and then, as an operator of the platform would.
+// migrateLoop periodically migrates an instance.
 func (d *demo) migrateLoop(ctx context.Context) {
 	timer := time.NewTimer(firstMoveDelay)
 	defer timer.Stop()

@@ -21,11 +21,11 @@ func (d *demo) printWelcome(a daemon.Addresses) {
 	line("  health   http://%s  (/metrics, /healthz, /readyz)", a.Health)
 	line("  admin    %s  (for this user's hubrelay commands)", a.Admin)
 	if d.memory {
-		line("  redis    %s", p.Yellow("in this process: redis-server is not installed, so events end with the demo"))
+		line("  redis    %s", p.Yellow("in this process, because redis-server is not installed"))
 	} else {
 		line("  redis    unix://%s", filepath.Join(d.dir, "data", "redis.sock"))
 	}
-	line("  servers  %s  (with instances, as inventory.yaml beside it says)", d.serversDir())
+	line("  servers  %s  (see inventory.yaml in the parent directory)", d.serversDir())
 	line("\n%s", p.Bold("In a second terminal:"))
 	exported := "HUBRELAY_URL=" + url + " HUBRELAY_KEY=" + d.key + " HUBRELAY_HUB=" + hubID + " HUBRELAY_ADMIN=" +
 		a.Admin.String()
@@ -33,7 +33,7 @@ func (d *demo) printWelcome(a daemon.Addresses) {
 		exported += " HUBRELAY_SOCKET=" + filepath.Join(d.dir, "data", "redis.sock")
 	}
 	line("  export %s\n", exported)
-	line("  %s\n  %s listen --topics '*.error'\n", p.Dim("# listen to what goes wrong"), term.ProgramName())
+	line("  %s\n  %s listen --topics '*.error'\n", p.Dim("# print errors"), term.ProgramName())
 	line("  %s", p.Dim("# publish, and see it arrive here"))
 	line("  curl -sS $HUBRELAY_URL/v1/hubs/current/notifications -H \"Authorization: Bearer $HUBRELAY_KEY\" \\")
 	line("    -H \"X-Hub-Id: $HUBRELAY_HUB\" -H 'Content-Type: application/json' -d '%s'\n", notification)
@@ -41,7 +41,7 @@ func (d *demo) printWelcome(a daemon.Addresses) {
 		line("  %s\n  %s publish --topic container.error --container mine --error 'out of memory'\n",
 			p.Dim("# the same, shorter"), term.ProgramName())
 	} else {
-		line("  %s", p.Dim("# publish with nothing but Redis"))
+		line("  %s", p.Dim("# publish with Redis only"))
 		line("  redis-cli -s $HUBRELAY_SOCKET XADD hubrelay:inbox '*' data '%s'\n", notification)
 	}
 	d.suggestMigrations(line)
@@ -49,15 +49,15 @@ func (d *demo) printWelcome(a daemon.Addresses) {
 	d.printf("%s", b.String())
 }
 
-// suggestMigrations moves what the demo itself leaves where it is.
+// suggestMigrations prints migrations of instances that the demo itself does not move.
 func (d *demo) suggestMigrations(line func(format string, args ...any)) {
 	line("  %s\n  %s migrate shop shop-1 --to server-2 --copy-volumes --wait\n",
-		d.paint.Dim("# move an instance to another server, and watch it"), term.ProgramName())
-	line("  %s", d.paint.Dim("# move another with curl, and see what becomes of it"))
+		d.paint.Dim("# migrate an instance, and watch the progress"), term.ProgramName())
+	line("  %s", d.paint.Dim("# migrate another one with curl, and show the job"))
 	line("  curl -sS $HUBRELAY_URL/v1/containers/shop/instances/shop-2/tasks -H \"Authorization: Bearer " +
 		"$HUBRELAY_KEY\" \\")
 	line("    -H \"X-Hub-Id: $HUBRELAY_HUB\" -H 'Content-Type: application/json' \\")
 	line("    -d '{\"action\":\"migrate\",\"value\":{\"destination_server_id\":\"server-3\",\"stateful\":{\"copy_volumes\":true}}}'")
 	line("  %[1]s jobs show \"$(%[1]s jobs list shop shop-2 | head -1)\"\n", term.ProgramName())
-	line("  %s\n  %s inventory list\n", d.paint.Dim("# see where they all are"), term.ProgramName())
+	line("  %s\n  %s inventory list\n", d.paint.Dim("# list all instances"), term.ProgramName())
 }

@@ -21,7 +21,7 @@ import (
 //go:embed templates/config.yaml.tmpl
 var configTemplate string
 
-// initOptions are the settings of a new configuration.
+// Options are the settings of a new configuration.
 type Options struct {
 	File, Listen, Redis string
 	Force               bool // overwrite a file
@@ -29,7 +29,7 @@ type Options struct {
 	Kinds               daemon.Kinds
 }
 
-// Config is a configuration that is being written.
+// Config is a configuration that is not written yet.
 type Config struct {
 	Options
 	Key   string
@@ -44,15 +44,15 @@ func New(o Options) (*Config, error) {
 	return &Config{Options: o, Key: apikey.New()}, nil
 }
 
-// sinkDraft is one destination.
+// sinkDraft is a sink of the configuration.
 type sinkDraft struct {
 	name            string
 	kind            relay.SinkKind
 	settings        []setting
-	generatedSecret string // the secret that init made for it
+	generatedSecret string // empty if the user gave secrets
 }
 
-// newSink fails for a type that there is not.
+// newSink returns a sink without settings. It fails if the type is unknown.
 func (s *Config) newSink(kind string) (*sinkDraft, error) {
 	var types []string
 	for _, k := range s.Kinds.Sinks {
@@ -65,10 +65,10 @@ func (s *Config) newSink(kind string) (*sinkDraft, error) {
 	if hint == "" {
 		hint = "choose " + strings.Join(types, ", ")
 	}
-	return nil, fmt.Errorf("there is no sink of type %q; %s", kind, hint)
+	return nil, fmt.Errorf("unknown sink type %q; %s", kind, hint)
 }
 
-// removeKey takes a key out.
+// removeKey removes a setting.
 func (s *sinkDraft) removeKey(key string) {
 	s.settings = slices.DeleteFunc(s.settings, func(t setting) bool { return t.key == key })
 }
@@ -77,7 +77,7 @@ func (s *sinkDraft) has(keys ...string) bool {
 	return slices.ContainsFunc(s.settings, func(t setting) bool { return slices.Contains(keys, t.key) })
 }
 
-// add takes in a sink, under a name that no other has.
+// add appends a sink. It makes its name unique.
 func (s *Config) add(sink *sinkDraft) {
 	base := sink.name
 	if base == "" {
@@ -98,14 +98,14 @@ func (s *Config) add(sink *sinkDraft) {
 	s.sinks = append(s.sinks, sink)
 }
 
-// remove takes out what add has put in last.
-func (s *Config) remove() { s.sinks = s.sinks[:len(s.sinks)-1] }
+// removeLast removes the sink that add appended last.
+func (s *Config) removeLast() { s.sinks = s.sinks[:len(s.sinks)-1] }
 
-// renderYAML is the configuration.
+// renderYAML returns the text of the configuration.
 func (s *Config) renderYAML() ([]byte, error) {
 	t, err := template.New("init").Funcs(template.FuncMap{"quote": quoteYAML, "key": yamlKey}).Parse(configTemplate)
 	if err != nil {
-		return nil, fmt.Errorf("read the template of a configuration: %w", err)
+		return nil, fmt.Errorf("parse template of configuration: %w", err)
 	}
 	var b strings.Builder
 	err = t.Execute(&b, map[string]any{
@@ -113,7 +113,7 @@ func (s *Config) renderYAML() ([]byte, error) {
 		"Hash": apikey.FormatHash(apikey.HashOf(s.Key)), "Version": s.Version,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("write a configuration: %w", err)
+		return nil, fmt.Errorf("render configuration: %w", err)
 	}
 	return []byte(b.String()), nil
 }
@@ -135,7 +135,7 @@ func (s *Config) sinkViews() []sinkView {
 			case "topics":
 				about = "patterns: * is any run of characters, a leading ! excludes"
 			case "secrets":
-				about = "the receiver verifies with it"
+				about = "the receiver verifies signatures with it"
 			}
 			v.Settings = append(v.Settings, settingView{b.key, b.yamlText(), about})
 		}
@@ -144,14 +144,14 @@ func (s *Config) sinkViews() []sinkView {
 	return list
 }
 
-// checkResult is what a configuration would be told. Nothing names a line, for there is no file yet.
+// checkResult contains the problems of the configuration, without lines, because there is no file yet.
 type checkResult struct {
 	problems yamldoc.Problems
 	warnings []yamldoc.Problem
 }
 
-// checkConfig loads the configuration as serve would. A secret that only serve's environment is to have is none of
-// its problems.
+// checkConfig loads the configuration as serve would. A missing environment variable is a warning, because only serve
+// needs it.
 func (s *Config) checkConfig(environ []string) (checkResult, error) {
 	text, err := s.renderYAML()
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *Config) checkConfig(environ []string) (checkResult, error) {
 	return v, nil
 }
 
-// missingVariable returns the variable that the setting at path is filled from, where environ does not have it.
+// missingVariable returns the variable in the setting at path that environ does not contain, or "".
 func (s *Config) missingVariable(path string, environ []string) string {
 	for _, sink := range s.sinks {
 		for _, t := range sink.settings {
@@ -209,15 +209,16 @@ func withoutFile(list []yamldoc.Problem) {
 	}
 }
 
-// writeDraft writes the configuration beside its file, so that what it names is looked for in the right folder.
+// writeDraft writes the configuration to a temporary file in the same directory, so relative paths are resolved
+// correctly.
 func (s *Config) writeDraft(text []byte) (string, error) {
-	f, err := os.CreateTemp(filepath.Dir(s.File), ".hubrelay-init-*.yaml") // with the mode 0600: it may hold secrets
+	f, err := os.CreateTemp(filepath.Dir(s.File), ".hubrelay-init-*.yaml") // mode 0600, because it can contain secrets
 	if err != nil {
 		var path *os.PathError
 		if errors.As(err, &path) {
-			err = path.Err // the rest names the draft
+			err = path.Err // without the name of the draft
 		}
-		return "", fmt.Errorf("write %s: its folder must be there and yours to write in: %w", s.File, err)
+		return "", fmt.Errorf("write %s: its directory must exist and be writable: %w", s.File, err)
 	}
 	_, err = f.Write(text)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
@@ -254,11 +255,11 @@ func (s *Config) writeFile() error {
 	if s.Force {
 		return os.Rename(draft, s.File)
 	}
-	err = os.Link(draft, s.File) // fails where somebody has made the file meanwhile
+	err = os.Link(draft, s.File) // fails if the file exists by now
 	switch {
 	case errors.Is(err, os.ErrExist):
 		return &existsError{s.File}
-	case err != nil: // a file system without links
+	case err != nil: // the file system does not support links
 		return os.Rename(draft, s.File)
 	}
 	return nil

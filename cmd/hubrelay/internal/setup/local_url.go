@@ -5,7 +5,7 @@ import (
 	"net/netip"
 )
 
-// LocalURL is how this machine reaches what listens on listen.
+// LocalURL returns the URL of a listener for clients on this machine.
 func LocalURL(scheme, listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {

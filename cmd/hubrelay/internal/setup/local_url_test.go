@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-func TestAdminURL(t *testing.T) {
+func TestLocalURL(t *testing.T) {
 	t.Parallel()
 	for listen, want := range map[string]string{
 		"127.0.0.1:9090": "http://127.0.0.1:9090", ":9090": "http://127.0.0.1:9090", "0.0.0.0:1": "http://127.0.0.1:1",

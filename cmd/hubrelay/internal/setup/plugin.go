@@ -19,42 +19,42 @@ import (
 //go:embed all:templates
 var templates embed.FS
 
-// module is what a plugin in Go is built with.
+// module is the Go module that plugins import.
 const module = "github.com/hubrelay/hubrelay"
 
-// Plugin says what to write.
+// Plugin describes a plugin to create.
 type Plugin struct {
-	// Name is the name of the folder, the program and the sink.
+	// Name is the name of the directory, the program and the sink.
 	Name string
-	// Language is one of PluginLanguages.
+	// Language is one of [PluginLanguages].
 	Language string
-	// Version is the version of this daemon, of which a plugin in Go needs the module.
+	// Version is the version of this program, which a plugin in Go requires.
 	Version string
-	// Replace is a folder with the source of hubrelay, for a plugin in Go to be built with instead.
+	// Replace is a directory with the source of hubrelay. A plugin in Go uses it instead of Version.
 	Replace string
 }
 
-// PluginLanguages are those that there are skeletons in.
+// PluginLanguages returns the languages of the skeletons.
 func PluginLanguages() []string { return []string{"go", "python"} }
 
-// ErrNoRelease says that there is no module of this daemon's version.
-var ErrNoRelease = errors.New("this hubrelay is not a release, so that its module cannot be downloaded: name a " +
-	"folder with its source")
+// ErrNoRelease is returned if the module of this version cannot be downloaded.
+var ErrNoRelease = errors.New("this version is not a release, so its module cannot be downloaded: name a directory " +
+	"with its source")
 
-// Validate tells what cannot be written, before anything is.
+// Validate checks everything that can be checked before files are written.
 func (p *Plugin) Validate() error {
 	if !regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`).MatchString(p.Name) {
-		return fmt.Errorf("%.80q is no name for a plugin: begin with a letter, then letters, digits and hyphens, "+
-			"all in lower case, such as instance-watch", p.Name)
+		return fmt.Errorf("%.80q is not a plugin name: use lower-case letters, digits and hyphens, and start with a "+
+			"letter, as in instance-watch", p.Name)
 	}
 	switch {
 	case p.Language == "python":
 		if p.Replace != "" {
-			return errors.New("a plugin in Python is not built with the source of hubrelay")
+			return errors.New("a plugin in Python does not use the source of hubrelay")
 		}
 		return nil
 	case p.Language != "go":
-		return fmt.Errorf("there is no skeleton in %.80q: choose %s", p.Language,
+		return fmt.Errorf("no skeleton in %.80q: choose %s", p.Language,
 			strings.Join(PluginLanguages(), " or "))
 	case p.Replace == "":
 		if !isRelease(p.Version) {
@@ -65,21 +65,22 @@ func (p *Plugin) Validate() error {
 	file := filepath.Join(p.Replace, "go.mod")
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return fmt.Errorf("look for the source of hubrelay: %w", err)
+		return fmt.Errorf("find source of hubrelay: %w", err)
 	}
 	if !regexp.MustCompile(`(?m)^module ` + regexp.QuoteMeta(module) + `\s*$`).Match(text) {
-		return fmt.Errorf("%s is not that of %s", file, module)
+		return fmt.Errorf("%s is not the module file of %s", file, module)
 	}
 	return nil
 }
 
-// isRelease tells whether the module can be had in this version: what git describes between two releases cannot.
+// isRelease reports whether the module is available in version v. A version from git describe between two releases is
+// not.
 func isRelease(v string) bool {
 	return regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(v) &&
 		!regexp.MustCompile(`-\d+-g[0-9a-f]+$|-dirty$`).MatchString(v)
 }
 
-// Write writes the plugin into the folder Name in parent. One that exists must be empty.
+// Write writes the plugin to the directory Name in parent. If the directory exists, it must be empty.
 func (p *Plugin) Write(parent string) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -112,28 +113,28 @@ func (p *Plugin) Write(parent string) error {
 			name = ".gitignore"
 		}
 		if err := os.WriteFile(filepath.Join(dir, name), text, 0o644); err != nil {
-			return fmt.Errorf("write the plugin: %w", err)
+			return fmt.Errorf("write plugin: %w", err)
 		}
 	}
 	return p.copySums(dir)
 }
 
-// copySums takes over what the source of hubrelay knows of the modules that it needs, so that nobody has to be asked.
+// copySums copies go.sum from the source of hubrelay, so a build needs no checksum server.
 func (p *Plugin) copySums(dir string) error {
 	if p.Replace == "" {
 		return nil
 	}
 	text, err := os.ReadFile(filepath.Join(p.Replace, "go.sum"))
 	if err != nil {
-		return fmt.Errorf("read the checksums of what hubrelay needs: %w", err)
+		return fmt.Errorf("read checksums: %w", err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "go.sum"), text, 0o644); err != nil {
-		return fmt.Errorf("write the plugin: %w", err)
+		return fmt.Errorf("write plugin: %w", err)
 	}
 	return nil
 }
 
-// data is what templates are filled with.
+// pluginData is the input of the templates.
 type pluginData struct {
 	Name, Version, Replace, Go string
 }
@@ -143,7 +144,7 @@ func (p *Plugin) data() (pluginData, error) {
 	if p.Replace != "" {
 		absolute, err := filepath.Abs(p.Replace)
 		if err != nil {
-			return pluginData{}, fmt.Errorf("find the source of hubrelay: %w", err)
+			return pluginData{}, fmt.Errorf("find source of hubrelay: %w", err)
 		}
 		d.Version, d.Replace = "v0.0.0", absolute
 	}
@@ -160,19 +161,19 @@ func renderTemplate(name, text string, d pluginData) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// makeEmptyDir makes the folder, or makes sure that nothing is in it.
+// makeEmptyDir creates the directory, or checks that it is empty.
 func makeEmptyDir(dir string) error {
 	if err := os.Mkdir(dir, 0o755); err == nil {
 		return nil
 	} else if !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make the plugin's folder: %w", err)
+		return fmt.Errorf("create plugin directory: %w", err)
 	}
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return fmt.Errorf("look into the plugin's folder: %w", err)
+		return fmt.Errorf("read plugin directory: %w", err)
 	}
 	if len(entries) > 0 {
-		return fmt.Errorf("%s is there already and not empty: choose another name", dir)
+		return fmt.Errorf("%s exists and is not empty: choose another name", dir)
 	}
 	return nil
 }

@@ -13,39 +13,39 @@ import (
 // repositoryRoot is the path of the module from the directory of this test.
 const repositoryRoot = "../../../.."
 
-func TestValidate(t *testing.T) {
+func TestPlugin_Validate(t *testing.T) {
 	const root = repositoryRoot
 	for name, c := range map[string]struct {
 		p    Plugin
 		want string
 	}{
-		"go":           {Plugin{Name: "a-1", Language: "go", Version: "v1.2.3"}, ""},
-		"pre-release":  {Plugin{Name: "a", Language: "go", Version: "v1.2.3-rc.1"}, ""},
-		"pseudo":       {Plugin{Name: "a", Language: "go", Version: "v0.0.0-20261121185543-12876e9aabbc"}, ""},
-		"source":       {Plugin{Name: "a", Language: "go", Version: "devel", Replace: root}, ""},
-		"python":       {Plugin{Name: "a", Language: "python", Version: "devel"}, ""},
-		"devel":        {Plugin{Name: "a", Language: "go", Version: "devel"}, "not a release"},
-		"commit":       {Plugin{Name: "a", Language: "go", Version: "12876e9"}, "not a release"},
-		"behind a tag": {Plugin{Name: "a", Language: "go", Version: "v1.2.3-5-g12876e9"}, "not a release"},
-		"dirty":        {Plugin{Name: "a", Language: "go", Version: "v1.2.3-dirty"}, "not a release"},
+		"go":          {Plugin{Name: "a-1", Language: "go", Version: "v1.2.3"}, ""},
+		"pre-release": {Plugin{Name: "a", Language: "go", Version: "v1.2.3-rc.1"}, ""},
+		"pseudo":      {Plugin{Name: "a", Language: "go", Version: "v0.0.0-20261121185543-12876e9aabbc"}, ""},
+		"source":      {Plugin{Name: "a", Language: "go", Version: "devel", Replace: root}, ""},
+		"python":      {Plugin{Name: "a", Language: "python", Version: "devel"}, ""},
+		"devel":       {Plugin{Name: "a", Language: "go", Version: "devel"}, "not a release"},
+		"commit":      {Plugin{Name: "a", Language: "go", Version: "12876e9"}, "not a release"},
+		"after a tag": {Plugin{Name: "a", Language: "go", Version: "v1.2.3-5-g12876e9"}, "not a release"},
+		"dirty":       {Plugin{Name: "a", Language: "go", Version: "v1.2.3-dirty"}, "not a release"},
 		"dirty module": {
 			Plugin{Name: "a", Language: "go", Version: "v1.2.4-0.20261121185543-12876e9aabbc+dirty"},
 			"not a release",
 		},
 		"no source": {
 			Plugin{Name: "a", Language: "go", Replace: filepath.Join(root, "nowhere")},
-			"look for the source of hubrelay",
+			"find source of hubrelay",
 		},
 		"other source": {
 			Plugin{Name: "a", Language: "go", Replace: filepath.Join(root, "relay", "bench")},
-			"is not that of github.com/hubrelay/hubrelay",
+			"is not the module file of github.com/hubrelay/hubrelay",
 		},
-		"source, snake": {Plugin{Name: "a", Language: "python", Replace: root}, "not built with the source"},
-		"no language":   {Plugin{Name: "a", Language: "cobol"}, `no skeleton in "cobol": choose go or python`},
-		"no name":       {Plugin{Language: "python"}, `"" is no name`},
-		"upper case":    {Plugin{Name: "Watch", Language: "python"}, `"Watch" is no name`},
-		"elsewhere":     {Plugin{Name: "../a", Language: "python"}, `"../a" is no name`},
-		"long":          {Plugin{Name: strings.Repeat("a", 64), Language: "python"}, "is no name"},
+		"source, snake":     {Plugin{Name: "a", Language: "python", Replace: root}, "does not use the source"},
+		"no language":       {Plugin{Name: "a", Language: "cobol"}, `no skeleton in "cobol": choose go or python`},
+		"no name":           {Plugin{Language: "python"}, `"" is not a plugin name`},
+		"upper case":        {Plugin{Name: "Watch", Language: "python"}, `"Watch" is not a plugin name`},
+		"another directory": {Plugin{Name: "../a", Language: "python"}, `"../a" is not a plugin name`},
+		"too long":          {Plugin{Name: strings.Repeat("a", 64), Language: "python"}, "is not a plugin name"},
 	} {
 		err := c.p.Validate()
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
@@ -57,8 +57,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// Templates are filled in whatever they are filled with, and the Go code is formatted.
-func TestWrite(t *testing.T) {
+// Templates are rendered completely, and the Go code is formatted.
+func TestPlugin_Write(t *testing.T) {
 	for _, p := range []Plugin{
 		{Name: "a", Language: "go", Version: "v1.2.3"},
 		{Name: "instance-watch", Language: "go", Version: "devel", Replace: repositoryRoot},
@@ -82,7 +82,7 @@ func TestWrite(t *testing.T) {
 			}
 			if bytes.Contains(text, []byte("{{")) && !strings.HasSuffix(file, ".py") ||
 				bytes.Contains(text, []byte("<no value>")) {
-				t.Errorf("%s is not filled in:\n%s", file, text)
+				t.Errorf("%s is not rendered completely:\n%s", file, text)
 			}
 			if filepath.Ext(file) != ".go" {
 				continue
@@ -94,41 +94,41 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-func TestFolderInUse(t *testing.T) {
+func TestPlugin_WriteToExistingDirectory(t *testing.T) {
 	dir := t.TempDir()
 	p := Plugin{Name: "a", Language: "python"}
 	if err := os.Mkdir(filepath.Join(dir, "a"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Write(dir); err != nil {
-		t.Errorf("into an empty folder: %v", err)
+		t.Errorf("write to an empty directory: %v", err)
 	}
-	if err := p.Write(dir); err == nil || !strings.Contains(err.Error(), "there already and not empty") {
-		t.Errorf("a second time: %v", err)
+	if err := p.Write(dir); err == nil || !strings.Contains(err.Error(), "exists and is not empty") {
+		t.Errorf("write again: %v", err)
 	}
 	p.Name = "b"
 	if err := os.WriteFile(filepath.Join(dir, "b"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Write(dir); err == nil || !strings.Contains(err.Error(), "look into the plugin's folder") {
-		t.Errorf("onto a file: %v", err)
+	if err := p.Write(dir); err == nil || !strings.Contains(err.Error(), "read plugin directory") {
+		t.Errorf("write to a file: %v", err)
 	}
 }
 
-// What protoc has made for the example is what a new plugin gets.
-func TestGeneratedCode(t *testing.T) {
-	made, err := filepath.Glob(filepath.Join(repositoryRoot, "examples", "plugin-python", "*_pb2*.py"))
-	if err != nil || len(made) != 4 {
-		t.Fatal(made, err)
+// A new plugin gets the code that protoc generated for the example.
+func TestPlugin_GeneratedCodeMatchesExample(t *testing.T) {
+	generated, err := filepath.Glob(filepath.Join(repositoryRoot, "examples", "plugin-python", "*_pb2*.py"))
+	if err != nil || len(generated) != 4 {
+		t.Fatal(generated, err)
 	}
-	for _, file := range made {
+	for _, file := range generated {
 		want, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got, err := templates.ReadFile("templates/python/" + filepath.Base(file))
 		if err != nil || !bytes.Equal(got, want) {
-			t.Errorf("%s is another one here (%v): make generate", filepath.Base(file), err)
+			t.Errorf("%s differs from the example (%v): run make generate", filepath.Base(file), err)
 		}
 	}
 }

@@ -18,53 +18,53 @@ import (
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 )
 
-// sinkPrompts is what init says of a kind of sink, and asks about it in a terminal.
+// sinkPrompts contains the description of a sink type and the questions about it.
 type sinkPrompts struct {
 	summary string
 	ask     []prompt
 }
 
-// prompt asks for one setting.
+// prompt is a question about one setting.
 type prompt struct {
 	key, text, defaultValue string
-	dependsOn               string // the question is only asked where this one was answered
-	secret                  bool   // not shown while it is typed
-	required                bool   // no answer leaves the whole destination out
+	dependsOn               string // key of another question; ask only if it has an answer
+	secret                  bool   // hide the typed text
+	required                bool   // without an answer the sink is removed
 }
 
-// promptsOf is empty for a kind that takes more than a few answers.
+// promptsOf returns no summary for a type that needs more than a few answers.
 func promptsOf(kind string) sinkPrompts {
 	return map[string]sinkPrompts{
-		"webhook": {"A signed HTTP POST to a service of yours, retried for days", []prompt{
+		"webhook": {"Signed HTTP POST requests to your service, retried for days", []prompt{
 			{key: "url", text: "Its address, https://…", required: true},
 		}},
-		"slack": {"Messages to a Slack channel, by an incoming webhook", []prompt{
+		"slack": {"Messages to a Slack channel through an incoming webhook", []prompt{
 			{key: "url", text: "The webhook's address, https://hooks.slack.com/services/…", required: true},
 		}},
-		"email": {"Mail, by your SMTP server", []prompt{
+		"email": {"Mail through your SMTP server", []prompt{
 			{key: "host", text: "The SMTP server", required: true},
-			{key: "username", text: "User name, empty where it asks for none"},
+			{key: "username", text: "User name, empty if not required"},
 			{key: "password", text: "Password", secret: true, dependsOn: "username"},
 			{key: "sender", text: "From", required: true},
 			{key: "to", text: "To", required: true},
 		}},
-		"pagerduty": {"Alerts for whoever is on call, which end by themselves", []prompt{
+		"pagerduty": {"Alerts for the person on call, resolved automatically", []prompt{
 			{
 				key: "routing_key", text: "The integration key of the service (Events API v2)", secret: true,
 				required: true,
 			},
 		}},
-		"file": {"A line of JSON for each event in a file, which is rotated", []prompt{
+		"file": {"One line of JSON per event in a file with rotation", []prompt{
 			{key: "path", text: "The file", defaultValue: "./events.jsonl", required: true},
 		}},
-		"exec": {"A command for each event, with its JSON on standard input", []prompt{
-			{key: "command", text: "The command and its arguments, with blanks between", required: true},
+		"exec": {"A command per event, with its JSON on standard input", []prompt{
+			{key: "command", text: "The command and its arguments, separated by spaces", required: true},
 		}},
 	}[kind]
 }
 
-// prompter asks in a terminal for what the flags leave open. Each answer is checked as serve would, and asked for
-// again.
+// prompter asks in a terminal for the settings that no flag gave. It checks each answer as serve would, and repeats
+// the question if the answer is invalid.
 type prompter struct {
 	in       *bufio.Reader
 	terminal *os.File
@@ -73,10 +73,10 @@ type prompter struct {
 	given    func(flag string) bool
 }
 
-// errNoAnswer ends init where the input ends.
+// errNoAnswer is returned at the end of the input.
 var errNoAnswer = errors.New("the input has ended: nothing was written; give --yes, or flags, where nobody answers")
 
-// Ask asks in a terminal for what no flag gave.
+// Ask asks in a terminal for the settings that no flag gave.
 func (s *Config) Ask(ctx context.Context, std term.Streams, terminal *os.File, given func(flag string) bool) error {
 	a := &prompter{in: bufio.NewReader(terminal), terminal: terminal, streams: std, setup: s, given: given}
 	return a.ask(ctx)
@@ -111,7 +111,7 @@ func (a *prompter) ask(ctx context.Context) error {
 	}
 }
 
-// askKind asks for one more destination; it is nil where there is to be none.
+// askKind asks for the type of another sink. It returns nil if there is no answer.
 func (a *prompter) askKind(ctx context.Context) (*sinkDraft, error) {
 	a.printf("\nWhere should events go, besides the stream that clients open?\n")
 	var types []string
@@ -141,10 +141,10 @@ func (a *prompter) askKind(ctx context.Context) (*sinkDraft, error) {
 	}
 }
 
-// errSkipped says that a needed question had no answer.
-var errSkipped = errors.New("left out")
+// errSkipped is returned if a required question has no answer.
+var errSkipped = errors.New("required answer is missing")
 
-// askSink asks for the settings of one destination.
+// askSink asks for the settings of a sink.
 func (a *prompter) askSink(ctx context.Context, sink *sinkDraft) error {
 	a.setup.add(sink)
 	path := "sinks." + sink.name + "."
@@ -156,8 +156,8 @@ func (a *prompter) askSink(ctx context.Context, sink *sinkDraft) error {
 		}
 		err := a.askUntilValid(ctx, q, path+q.key, func(answer string) { sink.setAnswer(q.key, answer) })
 		if errors.Is(err, errSkipped) {
-			a.setup.remove()
-			a.printf("  without that there is no such destination: it is left out\n")
+			a.setup.removeLast()
+			a.printf("  without an answer this destination is skipped\n")
 			return nil
 		} else if err != nil {
 			return err
@@ -166,7 +166,7 @@ func (a *prompter) askSink(ctx context.Context, sink *sinkDraft) error {
 	return nil
 }
 
-// setAnswer makes an answer the value of a key.
+// setAnswer sets a key to an answer. Some answers are lists.
 func (s *sinkDraft) setAnswer(key, answer string) {
 	s.removeKey(key)
 	switch {
@@ -184,8 +184,8 @@ func (s *sinkDraft) setAnswer(key, answer string) {
 	}
 }
 
-// askUntilValid asks until the configuration with the answer has nothing wrong at path.
-func (a *prompter) askUntilValid(ctx context.Context, p prompt, path string, take func(answer string)) error {
+// askUntilValid repeats a question until the configuration has no problem at path.
+func (a *prompter) askUntilValid(ctx context.Context, p prompt, path string, set func(answer string)) error {
 	for {
 		answer, err := a.askLine(ctx, p)
 		switch {
@@ -198,7 +198,7 @@ func (a *prompter) askUntilValid(ctx context.Context, p prompt, path string, tak
 				"list into the file afterwards\n")
 			continue
 		}
-		take(answer)
+		set(answer)
 		if p.key == "url" {
 			if err := a.offerToAllow(ctx, answer); err != nil {
 				return err
@@ -228,13 +228,13 @@ func (a *prompter) askUntilValid(ctx context.Context, p prompt, path string, tak
 	}
 }
 
-// offerToAllow asks whether an address that is not public is meant, since it is refused otherwise.
+// offerToAllow asks for permission to use an address that is not public, because sinks reject it otherwise.
 func (a *prompter) offerToAllow(ctx context.Context, address string) error {
 	sink := a.setup.sinks[len(a.setup.sinks)-1]
 	sink.removeKey("allow_cidrs")
 	u, err := url.Parse(address)
 	if err != nil {
-		return nil // the check says so
+		return nil // the check reports it
 	}
 	host := u.Hostname()
 	if host == "localhost" {
@@ -253,15 +253,15 @@ func (a *prompter) offerToAllow(ctx context.Context, address string) error {
 	return err
 }
 
-// askLine asks one question. A secret is not shown while it is typed.
+// askLine asks one question. It hides the text of a secret.
 func (a *prompter) askLine(ctx context.Context, p prompt) (string, error) {
 	text := p.text
 	if p.defaultValue != "" {
 		text += " [" + p.defaultValue + "]"
 	}
 	if p.secret {
-		// Before the question, which some answer at once; and not where it is read, which may begin behind an
-		// interruption and leave a terminal that shows nothing.
+		// Hide before the question, because a fast answer would be visible. Not in the goroutine: it can outlive this
+		// function and leave the terminal without echo.
 		restore, err := term.HideInput(int(a.terminal.Fd()))
 		if err != nil {
 			return "", fmt.Errorf("hide what is typed: %w", err)
@@ -284,7 +284,7 @@ func (a *prompter) askLine(ctx context.Context, p prompt) (string, error) {
 		return "", errors.New("nothing was written")
 	case r := <-done:
 		if p.secret {
-			a.printf("\n") // the one that was typed is not shown either
+			a.printf("\n") // the typed line break is hidden too
 		}
 		answer := strings.TrimSpace(r.text)
 		if errors.Is(r.err, io.EOF) && answer == "" {

@@ -5,7 +5,7 @@ import (
 	"encoding/base64"
 )
 
-// NewWebhookSecret makes a secret as Standard Webhooks 1.0 writes it, from 256 random bits.
+// NewWebhookSecret returns a secret from 256 random bits in the format of Standard Webhooks 1.0.
 func NewWebhookSecret() string {
 	random := make([]byte, 32)
 	_, _ = rand.Read(random) // never fails, see crypto/rand

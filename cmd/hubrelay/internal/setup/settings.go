@@ -10,15 +10,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
-// setting is one key of a sink; all its values where it is a list.
+// setting is a key of a sink and its values.
 type setting struct {
-	key    string   // as it was given, such as batch.max
-	parts  []string // such as batch and max
+	key    string   // as the user wrote it, such as batch.max
+	parts  []string // such as "batch" and "max"
 	values []string
 	list   bool
 }
 
-// set gives a key a value, one more where it has some.
+// set appends a value to a key. Two values make a list.
 func (s *sinkDraft) set(key, value string) {
 	if i := slices.IndexFunc(s.settings, func(t setting) bool { return t.key == key }); i >= 0 {
 		s.settings[i].values, s.settings[i].list = append(s.settings[i].values, value), true
@@ -28,7 +28,7 @@ func (s *sinkDraft) set(key, value string) {
 	s.settings = append(s.settings, setting{key: key, parts: parts, values: []string{value}, list: list})
 }
 
-// keyPath tells of what parts a key is, and whether it takes several values.
+// keyPath returns the parts of a key, and whether its value is a list.
 func (s *sinkDraft) keyPath(key string) (parts []string, list bool) {
 	if parts, list = fieldPath(reflect.TypeFor[daemon.SinkConfig](), key); list {
 		return parts, list
@@ -36,26 +36,26 @@ func (s *sinkDraft) keyPath(key string) (parts []string, list bool) {
 	return fieldPath(reflect.TypeOf(s.kind.Config()), key)
 }
 
-// checkKey refuses what is no key, and one that holds keys where it has a value, or the other way round.
+// checkKey rejects an invalid key, and a key that has both a value and nested keys.
 func (s *sinkDraft) checkKey(key string) error {
 	parts, _ := s.keyPath(key)
 	if slices.Contains(parts, "") {
-		return fmt.Errorf("%q is no key: write one inside of another as batch.max", key)
+		return fmt.Errorf("%q is not a key: write a nested key as batch.max", key)
 	}
 	for _, t := range s.settings {
-		if t.key != key && (startsWith(t.parts, parts) || startsWith(parts, t.parts)) {
-			return fmt.Errorf("%s and %s exclude each other: a key has either a value or keys inside", t.key, key)
+		if t.key != key && (hasPrefix(t.parts, parts) || hasPrefix(parts, t.parts)) {
+			return fmt.Errorf("%s and %s exclude each other: a key has either a value or nested keys", t.key, key)
 		}
 	}
 	return nil
 }
 
-func startsWith(list, first []string) bool {
-	return len(list) >= len(first) && slices.Equal(list[:len(first)], first)
+func hasPrefix(list, prefix []string) bool {
+	return len(list) >= len(prefix) && slices.Equal(list[:len(prefix)], prefix)
 }
 
-// fieldPath tells where a key such as batch.max leads in a struct of the configuration, and whether several values
-// stand there. The keys of a map of texts may hold dots.
+// fieldPath returns the parts of a key in a configuration struct, and whether the field is a list. Keys of a map of
+// strings can contain dots.
 func fieldPath(t reflect.Type, key string) (parts []string, list bool) {
 	for {
 		for t != nil && t.Kind() == reflect.Pointer {
@@ -73,7 +73,7 @@ func fieldPath(t reflect.Type, key string) (parts []string, list bool) {
 	}
 }
 
-// fieldOf is the type of the field that a key stands for, nil where there is none.
+// fieldOf returns the type of the field for a key, or nil.
 func fieldOf(t reflect.Type, key string) reflect.Type {
 	if t == nil || t.Kind() != reflect.Struct {
 		return nil
@@ -86,14 +86,14 @@ func fieldOf(t reflect.Type, key string) reflect.Type {
 	return nil
 }
 
-// settingNode is a key with its value, or with the keys below it in the order in which they came.
+// settingNode is a key with either a value or nested keys in their original order.
 type settingNode struct {
 	key   string
 	value *setting
 	below []*settingNode
 }
 
-// buildTree gathers the settings below the keys that they share.
+// buildTree groups settings by their common parents.
 func buildTree(settings []setting) []*settingNode {
 	root := &settingNode{}
 	for i := range settings {
@@ -111,7 +111,7 @@ func buildTree(settings []setting) []*settingNode {
 	return root.below
 }
 
-// yamlText is what stands behind the key, on one line.
+// yamlText returns the value of the node on one line.
 func (b *settingNode) yamlText() string {
 	if b.value != nil {
 		return b.value.yamlText()
@@ -134,8 +134,8 @@ func (t *setting) yamlText() string {
 	return "[" + strings.Join(quoted, ", ") + "]"
 }
 
-// quoteYAML writes a text for YAML, of which JSON's strings are a part. What is no text to YAML (a number, true)
-// stays as it is, since only the setting's type says how it is read.
+// quoteYAML returns text as a YAML value. JSON strings are valid YAML. Numbers, true and false are not quoted,
+// because the type of the setting decides how they are parsed.
 func quoteYAML(text string) string {
 	var scalar any
 	if json.Unmarshal([]byte(text), &scalar) == nil {
@@ -151,10 +151,10 @@ func quoteYAML(text string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// yamlKey writes a name as a key of YAML.
+// yamlKey returns name as a YAML key.
 func yamlKey(name string) string {
 	if strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789_-") == "" {
 		return name
 	}
-	return quoteYAML(name) // which the check refuses, as it is
+	return quoteYAML(name) // the check rejects it
 }

@@ -15,14 +15,14 @@ import (
 // DefaultListen is the default of server.listen.
 const DefaultListen = "127.0.0.1:8080"
 
-// existsError says that a configuration is there already.
+// existsError is returned if the file exists and must not be overwritten.
 type existsError struct{ file string }
 
 func (e *existsError) Error() string {
-	return e.file + " is there already: name another file with -c, or write over it with --force"
+	return e.file + " exists already: name another file with -c, or overwrite it with --force"
 }
 
-// HideValues shows what a --sink names and none of its values, any of which may be a secret.
+// HideValues returns a --sink flag without its values, because any of them can be a secret.
 func HideValues(text string) string {
 	parts := strings.Split(text, ",")
 	for i, p := range parts {
@@ -33,7 +33,7 @@ func HideValues(text string) string {
 	return strings.Join(parts, ",")
 }
 
-// AddSinkFlag adds a sink that is written as TYPE,KEY=VALUE,…
+// AddSinkFlag adds a sink from a flag TYPE,KEY=VALUE,…. Errors contain no values.
 func (s *Config) AddSinkFlag(text string) error {
 	sink, err := s.parseSink(text)
 	if err != nil {
@@ -43,17 +43,16 @@ func (s *Config) AddSinkFlag(text string) error {
 	return nil
 }
 
-// parseSink reads TYPE,KEY=VALUE,… as a line of CSV, so that a value in quotes may hold commas. Its errors show no
-// value.
+// parseSink parses TYPE,KEY=VALUE,… as a line of CSV, so quoted values can contain commas.
 func (s *Config) parseSink(text string) (*sinkDraft, error) {
 	r := csv.NewReader(strings.NewReader(text))
 	r.LazyQuotes = true
 	fields, err := r.Read()
 	if _, more := r.Read(); err == nil && !errors.Is(more, io.EOF) {
-		return nil, errors.New("is more than one line")
+		return nil, errors.New("must be one line")
 	}
 	if errors.Is(err, io.EOF) || err == nil && strings.Contains(fields[0], "=") {
-		return nil, errors.New("begin with the type, such as webhook,url=https://example.com/hook")
+		return nil, errors.New("start with the type, such as webhook,url=https://example.com/hook")
 	} else if err != nil {
 		return nil, errors.New(`is not TYPE,KEY=VALUE,…; a value with commas is written as "KEY=VALUE"`)
 	}
@@ -78,16 +77,16 @@ func (s *Config) parseSink(text string) (*sinkDraft, error) {
 	return sink, nil
 }
 
-// PrintNextSteps says what was written and what to do next.
+// PrintNextSteps prints the secrets of the new configuration and the commands to run next.
 func (s *Config) PrintNextSteps(std term.Streams) error {
 	p := term.NewPalette(std.Out, std.Env)
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
-	line("%s is written, and good: 1 key, %s.\n", p.Bold(s.File), term.Pluralize(len(s.sinks), "sink"))
-	line("Its API key is shown only now; the file holds the SHA-256:\n\n  export HUBRELAY_KEY=%s\n", s.Key)
+	line("%s is written and valid: 1 key, %s.\n", p.Bold(s.File), term.Pluralize(len(s.sinks), "sink"))
+	line("Its API key is shown only now; the file contains the SHA-256:\n\n  export HUBRELAY_KEY=%s\n", s.Key)
 	for _, sink := range s.sinks {
 		if secret := sink.generatedSecret; secret != "" {
-			line("The receiver of %q verifies what it gets with this secret, which is in the file, too:\n\n  %s\n",
+			line("The receiver of %q verifies signatures with this secret. It is in the file too:\n\n  %s\n",
 				sink.name, secret)
 		}
 	}
@@ -107,7 +106,7 @@ func (s *Config) PrintNextSteps(std term.Streams) error {
 		}
 	}
 	if dir := filepath.Dir(s.File); dir != "." {
-		line("\nPaths in the file begin at its folder, %s.", dir)
+		line("\nPaths in the file are relative to its directory, %s.", dir)
 	}
 	_, err := io.WriteString(std.Out, b.String())
 	return err

@@ -4,7 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HideInput lets a terminal show nothing of what is typed from now on, until restore is called.
+// HideInput stops the terminal fd from showing typed text until restore is called.
 func HideInput(fd int) (restore func(), err error) {
 	before, err := unix.IoctlGetTermios(fd, readTermios)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// jobEvent is what the relay's notifications of jobs and of their instances say beyond spec.md.
+// JobEvent contains the members of notifications about jobs and their instances that spec.md does not define.
 type jobEvent struct {
 	Object struct {
 		JobID       string         `json:"job_id"`
@@ -18,7 +18,7 @@ type jobEvent struct {
 	} `json:"object"`
 }
 
-// ParseJobEvent returns nil for what tells of no job. Anybody may publish such topics, and say less or something else.
+// ParseJobEvent returns nil if n is not about a job. Any producer can publish these topics with other members.
 func ParseJobEvent(n relay.Notification) *jobEvent {
 	var e jobEvent
 	if json.Unmarshal(n.Data, &e) != nil || e.Object.JobID == "" {
@@ -27,7 +27,7 @@ func ParseJobEvent(n relay.Notification) *jobEvent {
 	return &e
 }
 
-// StepText says how far the step is that the event tells of, if it does.
+// StepText returns the progress of the step in the event, or "" if it has none.
 func (e *jobEvent) StepText() string {
 	t := e.Object.Task
 	switch {
@@ -41,7 +41,7 @@ func (e *jobEvent) StepText() string {
 	return t.Caption
 }
 
-// Route says where the instance is, and where it is to go.
+// Route returns the current server of the instance, and its destination if it differs.
 func (e *jobEvent) Route() string {
 	if to := e.Object.Destination; to != "" && to != e.Object.Server {
 		return e.Object.Server + " → " + to

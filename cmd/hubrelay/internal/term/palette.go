@@ -9,10 +9,10 @@ import (
 	"golang.org/x/term"
 )
 
-// Palette paints words where the output is a terminal, and leaves them plain elsewhere and where NO_COLOR is set
-// (no-color.org).
+// Palette colors words if the output is a terminal. The zero value leaves them plain.
 type Palette struct{ on bool }
 
+// NewPalette returns a palette for w. Without a terminal, and if env sets NO_COLOR (no-color.org), words are plain.
 func NewPalette(w io.Writer, env []string) Palette {
 	if !IsTerminal(w) {
 		return Palette{}
@@ -23,12 +23,13 @@ func NewPalette(w io.Writer, env []string) Palette {
 	return Palette{on: !noColor}
 }
 
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Width is how many columns the terminal behind w has; 0 says that there is none and nothing needs to be cut.
+// Width returns the number of columns of the terminal w, or 0 if w is not a terminal.
 func Width(w io.Writer) int {
 	f, ok := w.(*os.File)
 	if !ok {
@@ -38,18 +39,18 @@ func Width(w io.Writer) int {
 	switch {
 	case err != nil:
 		return 0
-	case width <= 0: // a terminal that does not know
+	case width <= 0: // unknown to the terminal
 		return TableWidth
 	}
 	return width
 }
 
-// TruncateToWidth cuts text to the width, unless that is 0.
+// TruncateToWidth truncates text to width columns. With width 0 it returns text.
 func TruncateToWidth(text string, width int) string {
 	if width == 0 {
 		return text
 	}
-	return clipRunes(text, width)
+	return truncateRunes(text, width)
 }
 
 func (p Palette) paint(code, s string) string {
@@ -67,7 +68,7 @@ func (p Palette) Yellow(s string) string { return p.paint("33", s) }
 func (p Palette) blue(s string) string   { return p.paint("34", s) }
 func (p Palette) Cyan(s string) string   { return p.paint("36", s) }
 
-// Topic paints a topic by what it says: errors red, new things green, the rest blue.
+// Topic colors a topic by its meaning: errors red, new objects green, others blue.
 func (p Palette) Topic(name string) string {
 	switch {
 	case strings.HasSuffix(name, ".error"):
@@ -79,7 +80,7 @@ func (p Palette) Topic(name string) string {
 	}
 }
 
-// Sanitize replaces control characters, so that what came over the network cannot drive the terminal.
+// Sanitize replaces control characters, so text from the network cannot control the terminal.
 func Sanitize(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 {

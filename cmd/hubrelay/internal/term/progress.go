@@ -9,13 +9,13 @@ import (
 
 const (
 	progressCells = 30
-	// A bar moves ten times a second at most; lines come once a second, so that a log stays readable.
-	progressBarEvery  = 100 * time.Millisecond
-	progressLineEvery = time.Second
+	// A bar changes at most ten times a second. Lines are printed once a second to keep logs short.
+	progressBarInterval  = 100 * time.Millisecond
+	progressLineInterval = time.Second
 )
 
-// progress shows how far a long command is: a bar on a terminal, plain lines elsewhere. Work that is done at once shows
-// nothing. It is not safe for concurrent use.
+// Progress shows the progress of a long command: a bar on a terminal, otherwise lines. It shows nothing for short
+// work. It is not safe for concurrent use.
 type progress struct {
 	out   io.Writer
 	bar   bool
@@ -27,6 +27,7 @@ type progress struct {
 	drawn            bool
 }
 
+// NewProgress returns the progress of total items. The verb is in the past tense, such as "replayed".
 func NewProgress(out io.Writer, verb string, total int) *progress {
 	p := &progress{out: out, bar: IsTerminal(out), verb: verb, total: total, now: time.Now}
 	p.startedAt = p.now()
@@ -34,18 +35,18 @@ func NewProgress(out io.Writer, verb string, total int) *progress {
 	return p
 }
 
-// Update says that done of total are done.
+// Update sets the number of finished items.
 func (p *progress) Update(done int) {
 	now := p.now()
-	every := progressLineEvery
+	interval := progressLineInterval
 	if p.bar {
-		every = progressBarEvery
+		interval = progressBarInterval
 	}
-	if now.Sub(p.shown) < every {
+	if now.Sub(p.shown) < interval {
 		return
 	}
 	p.shown = now
-	p.total = max(p.total, done) // it is an estimate where there is more by the minute
+	p.total = max(p.total, done) // total is an estimate that can grow
 	if !p.bar {
 		_, _ = fmt.Fprintf(p.out, "%s %d of %d\n", p.verb, done, p.total)
 		return
@@ -57,14 +58,14 @@ func (p *progress) Update(done int) {
 		ProgressBar(share), share*100, done, p.total, rate)
 }
 
-// Clear leaves the terminal's line to what is printed next.
+// Clear removes the bar before other output.
 func (p *progress) Clear() {
 	if p.drawn {
 		_, _ = fmt.Fprint(p.out, "\r\x1b[K")
 	}
 }
 
-// ProgressBar is a bar of progress from 0 to 1.
+// ProgressBar returns a bar for a share from 0 to 1.
 func ProgressBar(share float64) string {
 	full := max(0, min(int(share*progressCells), progressCells))
 	return "[" + strings.Repeat("=", full) + strings.Repeat(" ", progressCells-full) + "]"

@@ -5,14 +5,14 @@ import (
 	"strings"
 )
 
-// Streams is what a command sees of the outside world.
+// Streams are the standard streams and the environment of a command.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 	Env      []string
 }
 
-// Getenv returns the value of an environment variable, empty where it is not set.
+// Getenv returns the value of an environment variable, or "" if it is not set.
 func (s Streams) Getenv(name string) string {
 	for _, v := range s.Env {
 		if value, ok := strings.CutPrefix(v, name+"="); ok {

@@ -11,37 +11,36 @@ import (
 	"unicode/utf8"
 )
 
-// TableWidth is the number of columns that a table may take.
+// TableWidth is the maximum width of a table, in columns.
 const TableWidth = 100
 
-// Column describes one column of a table.
+// Column describes a column of a table.
 type Column struct {
 	Title string
-	// MaxWidth is the greatest width; longer values are clipped. 0 is no bound, and for the last column what is left.
+	// MaxWidth limits the width; longer values are truncated. 0 is unlimited, except for the last column.
 	MaxWidth int
 	Right    bool
-	// DropOrder is not zero for a column that may be left out where the table is too wide, the highest first.
+	// DropOrder is positive if the column may be omitted in a table that is too wide. The highest is omitted first.
 	DropOrder int
-	// Paint colours a cell and may be nil.
+	// Paint colors a cell. It may be nil.
 	Paint func(cell, padded string) string
-	// MinWidth is what the last column gets where it needs it, before others are left out for it; 0 is [lastWidth].
+	// MinWidth is the width that the last column needs before other columns are omitted. 0 is the default of 12.
 	MinWidth int
 }
 
-// lastWidth is what the last column gets at least, before others are left out for it.
+// minLastWidth is the default of MinWidth.
 const lastWidth = 12
 
-// PrintTable prints rows under their titles. Every column is as wide as its values need; where that is too much,
-// columns that can be spared are left out, and the last is clipped. What came over the network must have passed
-// printable.
+// PrintTable prints rows with a title line. Columns are as wide as their values. If the table is too wide, columns
+// with a DropOrder are omitted and the last column is truncated. Cells from the network must have passed [Sanitize].
 func PrintTable(w io.Writer, p Palette, columns []Column, rows [][]string) error {
 	return PrintTableWithin(w, p, TableWidth, columns, rows)
 }
 
-// PrintTableWithin is printTable for so many columns; with 0 nothing is cut or left out.
-func PrintTableWithin(w io.Writer, p Palette, most int, columns []Column, rows [][]string) error {
-	if most == 0 {
-		most = math.MaxInt
+// PrintTableWithin is PrintTable with a maximum width in columns. With 0 it omits and truncates nothing.
+func PrintTableWithin(w io.Writer, p Palette, maxWidth int, columns []Column, rows [][]string) error {
+	if maxWidth == 0 {
+		maxWidth = math.MaxInt
 		columns = slices.Clone(columns)
 		for i := range columns {
 			columns[i].MaxWidth = 0
@@ -56,19 +55,19 @@ func PrintTableWithin(w io.Writer, p Palette, most int, columns []Column, rows [
 			}
 			total += width + 2
 		}
-		at := leastImportant(columns)
-		if total <= most || at < 0 {
+		index := leastImportant(columns)
+		if total <= maxWidth || index < 0 {
 			break
 		}
-		columns, rows = RemoveColumn(columns, rows, at)
-		widths = slices.Delete(widths, at, at+1)
+		columns, rows = RemoveColumn(columns, rows, index)
+		widths = slices.Delete(widths, index, index+1)
 	}
-	left := most
+	remaining := maxWidth
 	for i, c := range columns {
 		if i == len(columns)-1 {
-			widths[i] = min(widths[i], max(left, len(c.Title)))
+			widths[i] = min(widths[i], max(remaining, len(c.Title)))
 		}
-		left -= widths[i] + 2
+		remaining -= widths[i] + 2
 	}
 	var b strings.Builder
 	for i, c := range columns {
@@ -77,7 +76,7 @@ func PrintTableWithin(w io.Writer, p Palette, most int, columns []Column, rows [
 	b.WriteByte('\n')
 	for _, row := range rows {
 		for i, c := range columns {
-			text := padCell(clipRunes(row[i], widths[i]), widths[i], c.Right, i == len(columns)-1)
+			text := padCell(truncateRunes(row[i], widths[i]), widths[i], c.Right, i == len(columns)-1)
 			if c.Paint != nil {
 				text = c.Paint(row[i], text)
 			}
@@ -103,24 +102,24 @@ func widthsOf(columns []Column, rows [][]string) []int {
 	return widths
 }
 
-// leastImportant is the place of the column that is missed least, or -1 where none can be left out.
+// leastImportant returns the index of the column to omit next, or -1 if none may be omitted.
 func leastImportant(columns []Column) int {
-	at := -1
+	index := -1
 	for i, c := range columns {
-		if c.DropOrder > 0 && (at < 0 || c.DropOrder > columns[at].DropOrder) {
-			at = i
+		if c.DropOrder > 0 && (index < 0 || c.DropOrder > columns[index].DropOrder) {
+			index = i
 		}
 	}
-	return at
+	return index
 }
 
-// RemoveColumn returns the table without a column, and leaves what it was given as it is.
-func RemoveColumn(columns []Column, rows [][]string, at int) ([]Column, [][]string) {
+// RemoveColumn returns a copy of the table without the column at index.
+func RemoveColumn(columns []Column, rows [][]string, index int) ([]Column, [][]string) {
 	fewer := make([][]string, len(rows))
 	for i, row := range rows {
-		fewer[i] = slices.Delete(slices.Clone(row), at, at+1)
+		fewer[i] = slices.Delete(slices.Clone(row), index, index+1)
 	}
-	return slices.Delete(slices.Clone(columns), at, at+1), fewer
+	return slices.Delete(slices.Clone(columns), index, index+1), fewer
 }
 
 func writeCell(b *strings.Builder, text string, i int) {
@@ -141,14 +140,14 @@ func padCell(s string, width int, right, last bool) string {
 	return s + gap
 }
 
-func clipRunes(s string, most int) string {
-	if utf8.RuneCountInString(s) <= most {
+func truncateRunes(s string, maxWidth int) string {
+	if utf8.RuneCountInString(s) <= maxWidth {
 		return s
 	}
-	return string([]rune(s)[:max(most-1, 0)]) + "…"
+	return string([]rune(s)[:max(maxWidth-1, 0)]) + "…"
 }
 
-// FormatCount prints a number in at most five characters.
+// FormatCount formats a number with at most five characters.
 func FormatCount(n int64) string {
 	switch {
 	case n < 100_000:
@@ -161,7 +160,7 @@ func FormatCount(n int64) string {
 	return fmt.Sprintf("%dM", n/1_000_000)
 }
 
-// FormatAge prints a span of time with the unit that people would use.
+// FormatAge formats a duration with its usual unit.
 func FormatAge(d time.Duration) string {
 	switch {
 	case d < 0:
@@ -176,7 +175,7 @@ func FormatAge(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
 }
 
-// FormatAgo prints how long ago an RFC 3339 time was, and "-" where there is none.
+// FormatAgo formats the time since an RFC 3339 time, or returns "-" if text is not one.
 func FormatAgo(text string) string {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil || at.IsZero() {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-func TestTableFits(t *testing.T) {
+func TestPrintTable_Fits(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	long := strings.Repeat("long-", 30)
@@ -34,7 +34,7 @@ func TestTableFits(t *testing.T) {
 }
 
 // What can be spared goes, the highest first, until the rest fits.
-func TestTableLeavesColumnsOut(t *testing.T) {
+func TestPrintTable_OmitsColumns(t *testing.T) {
 	t.Parallel()
 	columns := []Column{
 		{Title: "NAME"},
@@ -64,7 +64,7 @@ func TestTableLeavesColumnsOut(t *testing.T) {
 }
 
 // In a terminal the reason comes before what else is known of a dead letter, and without one all is whole.
-func TestTableWithin(t *testing.T) {
+func TestPrintTableWithin(t *testing.T) {
 	t.Parallel()
 	columns := []Column{
 		{Title: "ID"},
@@ -95,7 +95,7 @@ func TestTableWithin(t *testing.T) {
 	}
 }
 
-func TestShortFigures(t *testing.T) {
+func TestFormat(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{
 		0: "0", 99_999: "99999", 100_000: "100k", 999_999: "999k", 1_000_000: "1.0M", 12_345_678: "12.3M", 123_456_789: "123M",

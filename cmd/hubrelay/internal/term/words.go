@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Pluralize is n things.
+// Pluralize returns n and thing, with an s unless n is 1.
 func Pluralize(n int, thing string) string {
 	if n != 1 {
 		thing += "s"
@@ -15,7 +15,7 @@ func Pluralize(n int, thing string) string {
 	return strconv.Itoa(n) + " " + thing
 }
 
-// ProgramName is how the reader started this program, so that the printed commands work from the same folder.
+// ProgramName returns the name for printed commands, which work in the current directory.
 func ProgramName() string {
 	if strings.ContainsRune(os.Args[0], filepath.Separator) {
 		return os.Args[0]

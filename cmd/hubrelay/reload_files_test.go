@@ -35,9 +35,9 @@ func (d *daemon) refused(t *testing.T, n int, problem string) {
 	})
 }
 
-// TestReloadOfWhatIsMendedElsewhere refuses a configuration for what stands in other files, which are mended: not a
-// byte of it changes.
-func TestReloadOfWhatIsMendedElsewhere(t *testing.T) {
+// TestReload_AfterFixInReferencedFile has a configuration that is rejected because of another file. After a fix of
+// that file, it is applied without a change.
+func TestReload_AfterFixInReferencedFile(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, nil)
 	s := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
@@ -57,11 +57,11 @@ func TestReloadOfWhatIsMendedElsewhere(t *testing.T) {
 	d.reloaded(t, 1)
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	testkit.Eventually(t, "the new sink", hooks.took("/two", ids))
-	d.refused(t, 3, "") // nothing was told twice
+	d.refused(t, 3, "") // nothing was logged twice
 }
 
-// TestReloadOfAFileThatIsGone takes the configuration away for a while: what runs goes on, and the figure says so.
-func TestReloadOfAFileThatIsGone(t *testing.T) {
+// TestReload_FileIsMissing removes the configuration for some time. The daemon continues and reports it in a metric.
+func TestReload_FileIsMissing(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, nil)
 	s := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
@@ -84,9 +84,9 @@ func TestReloadOfAFileThatIsGone(t *testing.T) {
 	}
 }
 
-// TestTemplateFileThatBecomesBad changes a template in its file: what would fail for any topic is told with its
-// place, and the last good one goes on.
-func TestTemplateFileThatBecomesBad(t *testing.T) {
+// TestTemplateFileBecomesInvalid changes a template file. An error for any topic is reported with its position, and
+// the last valid template continues.
+func TestTemplateFileBecomesInvalid(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, func(w http.ResponseWriter, _ hook) { w.WriteHeader(http.StatusNoContent) })
 	dir := folder(t)
@@ -95,7 +95,7 @@ func TestTemplateFileThatBecomesBad(t *testing.T) {
 		`, topics: ["container.*"], format: template, template_file: body.tmpl`)}
 	d := serveFile(t, write(t, dir, "hubrelay.yaml", s.renderYAML()))
 	publish := func() { d.Publish(t, "hub-1", "application/x-ndjson", lines(1), nil) }
-	replace := func(text string) { // in one step: a file of which a part is written is a mistake of its own
+	replace := func(text string) { // atomically, because a partial file is another error
 		t.Helper()
 		if err := os.Rename(write(t, dir, "fresh.tmpl", text), body); err != nil {
 			t.Fatal(err)
@@ -109,7 +109,7 @@ func TestTemplateFileThatBecomesBad(t *testing.T) {
 	} {
 		replace(c.text)
 		testkit.Eventually(t, "the mistake to be told", func() error {
-			publish() // a file is looked at when it is needed
+			publish() // files are read when they are needed
 			time.Sleep(50 * time.Millisecond)
 			return d.Err.Contains(c.said)()
 		})
@@ -143,9 +143,9 @@ func TestTemplateFileThatBecomesBad(t *testing.T) {
 	}
 }
 
-// TestReloadRefusedBesideAnOlder refuses a file while the one before it is still being taken over, which hides
-// nothing in the end.
-func TestReloadRefusedBesideAnOlder(t *testing.T) {
+// TestReloadRejectedDuringAnother rejects a file while the last one is still being applied. The final state reports
+// the error.
+func TestReloadRejectedDuringAnother(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	hooks := receive(t, func(w http.ResponseWriter, _ hook) {
@@ -172,7 +172,7 @@ func TestReloadRefusedBesideAnOlder(t *testing.T) {
 	d.refused(t, 1, "nothing")
 	close(release)
 	d.tookOver(t, 1)
-	for range 5 { // an attempt that comes behind would put it right again
+	for range 5 { // a later attempt would fix it
 		if got := d.Metric(t, "hubrelay_config_last_reload_successful"); got != 0 {
 			t.Fatalf("it says %v of a file that was refused", got)
 		}

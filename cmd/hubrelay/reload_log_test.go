@@ -9,8 +9,9 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestReloadSaysWhatIsNew reloads again and again: a warning is told once, and what has changed is named, keys too.
-func TestReloadSaysWhatIsNew(t *testing.T) {
+// TestReload_LogsChanges reloads repeatedly. A warning is logged once, and changes are logged by name, including
+// keys.
+func TestReload_LogsChanges(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
 	open := func(name, text string) {
