@@ -29,8 +29,9 @@ const events = [HTTP.toEvent({ headers: h, body: sent.body })].flat();
 for (const e of events) e.validate();
 console.log(JSON.stringify({
   signed: valid(message), forged: valid(Buffer.concat([message, Buffer.from(" ")])),
-  events: events.map((e) => ({ id: e.id, source: e.source, type: e.type, subject: e.subject, time: e.time, hubid: e.hubid,
-    accountid: e.accountid, traceparent: e.traceparent, topic: (e.data.topic || e.data.digest.count), containers: e.data.context?.containers })),
+  events: events.map((e) => ({ id: e.id, source: e.source, type: e.type, subject: e.subject, time: e.time,
+    hubid: e.hubid, accountid: e.accountid, traceparent: e.traceparent, topic: (e.data.topic || e.data.digest.count),
+    containers: e.data.context?.containers })),
 }));`
 
 const (
@@ -46,7 +47,9 @@ func TestCloudEventsSDKReadsOurs(t *testing.T) {
 		one.Notifications[0].Data[:len(one.Notifications[0].Data)-1:len(
 			one.Notifications[0].Data)-1], `,"traceparent":"`+eventTrace+`"}`...)
 	about := func(id string, more string) string {
-		return `{"id":"` + id + `","source":"https://hub.example.com/hubs/hub1","type":"com.example.container.created","subject":"c1","time":"` + more + `"topic":"container.created","containers":["c1"]}`
+		return `{"id":"` + id + `","source":"https://hub.example.com/hubs/hub1",` +
+			`"type":"com.example.container.created","subject":"c1","time":"` + more +
+			`"topic":"container.created","containers":["c1"]}`
 	}
 	const rest = `"hubid":"hub1","accountid":"acc1",`
 	whole := about("65f0c2a00123456789abcdef", `2024-03-12T21:01:20.000Z",`+rest+`"traceparent":"`+eventTrace+`",`)
@@ -68,7 +71,8 @@ func TestCloudEventsSDKReadsOurs(t *testing.T) {
 		},
 		"digest": {
 			"cloudevents-structured", sinktest.SampleDigest("65f0c2a0eeeeeeeeeeeeeeee", 5, 3),
-			`{"id":"65f0c2a0eeeeeeeeeeeeeeee","source":"https://hub.example.com/hubs/hub1","type":"hubrelay.digest","time":"2026-11-21T00:00:02.000Z","hubid":"hub1","topic":5}`,
+			`{"id":"65f0c2a0eeeeeeeeeeeeeeee","source":"https://hub.example.com/hubs/hub1","type":"hubrelay.digest",` +
+				`"time":"2026-11-21T00:00:02.000Z","hubid":"hub1","topic":5}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

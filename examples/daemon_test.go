@@ -37,7 +37,8 @@ redis: {data_dir: "{{.DataDir}}"}
 websocket: {compression: {enabled: true, min_size: 64, cpu: 16s}{{range .Websocket}}, {{.}}{{end}}}
 auth:
   keys:
-    - {name: examples, key: "{{.Key}}", account_id: account-1, hubs: ["*"], capabilities: [notifications-publish, containers-instances-migrate]}
+    - {name: examples, key: "{{.Key}}", account_id: account-1, hubs: ["*"],
+       capabilities: [notifications-publish, containers-instances-migrate]}
 migration: {driver: {command: ["builtin:directory"]}, inventory_file: inventory.yaml}
 sinks:
   receiver:

@@ -35,7 +35,8 @@ func TestPlugins(t *testing.T) {
 	d := startDaemon(t)
 	file := filepath.Join(t.TempDir(), "one.json")
 	object := rand.Text()
-	text := fmt.Sprintf(`{"topic":"container.instance.state.changed","object":{"id":%q,"state":"running"},"context":{"containers":["c1","c2"]}}`, object)
+	text := fmt.Sprintf(`{"topic":"container.instance.state.changed","object":{"id":%q,"state":"running"},`+
+		`"context":{"containers":["c1","c2"]}}`, object)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

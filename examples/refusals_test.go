@@ -137,7 +137,8 @@ func (r *refuser) upgrade(w http.ResponseWriter, req *http.Request, hub string, 
 
 // last is the connection of a hub that brings a notification at once.
 var last = map[string]int{
-	"closes": 4, "refused": 1, "lost": 5, "page": 1, "silent": 2, "stale": 3, "busy": 1, "quiet": 99, "short": 99, "later": 2, "onopen": 1,
+	"closes": 4, "refused": 1, "lost": 5, "page": 1, "silent": 2, "stale": 3, "busy": 1, "quiet": 99, "short": 99,
+	"later": 2, "onopen": 1,
 }
 
 // codes close the connections before that.

@@ -181,7 +181,8 @@ func sha256Hex(text string) string {
 
 func TestAdminTokens(t *testing.T) {
 	t.Parallel()
-	const viewer, operators, lost, fresh = "viewer-token-0123456789", "operator-token-0123456789", "lost-token-0123456789", "fresh-token-0123456789"
+	const viewer, operators, lost, fresh = "viewer-token-0123456789", "operator-token-0123456789",
+		"lost-token-0123456789", "fresh-token-0123456789"
 	dir := folder(t)
 	write(t, dir, "operator", operators)
 	configuration := func(admin string) string {

@@ -236,9 +236,10 @@ func TestUnknownTopic_HasOneErrorText(t *testing.T) {
 	file := d.Cmd.Args[len(d.Cmd.Args)-1]
 	env := []string{"HUBRELAY_URL=http://" + d.Public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
 	for topic, want := range map[string]string{
-		"container.craeted":      `; the nearest topic is container.created`,
-		"nothing.like.it":        `; "hubrelay topics" lists all`,
-		"hubrelay.sink.disabled": `there is no topic "hubrelay.sink.disabled" to publish: those that begin with "hubrelay." are the relay's own`,
+		"container.craeted": `; the nearest topic is container.created`,
+		"nothing.like.it":   `; "hubrelay topics" lists all`,
+		"hubrelay.sink.disabled": `there is no topic "hubrelay.sink.disabled" to publish: ` +
+			`those that begin with "hubrelay." are the relay's own`,
 	} {
 		note := fmt.Sprintf(`{"topic":%q}`, topic)
 		said := map[string]string{}

@@ -208,7 +208,8 @@ func takeMigrations(t *testing.T, p *testkit.Process, env []string) {
 	shell.Env = append(os.Environ(), env...)
 	out, err := shell.CombinedOutput()
 	if err := errors.Join(append(hasAll(string(out), "Copy files", "completed", `"action":"migrate"`,
-		"Migrate instance shop-2 of container shop from server-2 to server-3", "shop       shop-1     server-2"), err)...); err != nil {
+		"Migrate instance shop-2 of container shop from server-2 to server-3", "shop       shop-1     server-2"),
+		err)...); err != nil {
 		t.Errorf("%v:\n%s\n%s", err, script, out)
 	}
 	for _, part := range []string{

@@ -257,8 +257,8 @@ func TestLongSentinelFailover(t *testing.T) {
 	f.judgeFollowers(replica.Client(), 0, 1, 2)
 }
 
-// TestMinReplicas_RejectsWithoutReplica stops the replica that redis.min_replicas requires. A request is rejected although it is stored,
-// and a repetition with the same key stores nothing twice.
+// TestMinReplicas_RejectsWithoutReplica stops the replica that redis.min_replicas requires. A request is rejected
+// although it is stored, and a repetition with the same key stores nothing twice.
 func TestMinReplicas_RejectsWithoutReplica(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.StartPair(t, redistest.FreePort(t))

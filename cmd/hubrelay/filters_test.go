@@ -22,9 +22,10 @@ func TestFilters(t *testing.T) {
 		}, "/all": {0, 1, 2, 3},
 	}
 	more := map[string]string{
-		"/environments": `environments: [e1, e9]`, "/clusters": `clusters: [production]`, "/containers": `containers: [c2]`,
-		"/when": `when: 'object.state == "unhealthy" and any(context.containers, # endsWith "2")'`,
-		"/both": `environments: [e1], when: '"production" in context.clusters'`,
+		"/environments": `environments: [e1, e9]`, "/clusters": `clusters: [production]`,
+		"/containers": `containers: [c2]`,
+		"/when":       `when: 'object.state == "unhealthy" and any(context.containers, # endsWith "2")'`,
+		"/both":       `environments: [e1], when: '"production" in context.clusters'`,
 		// The last notification has no container, so the expression fails.
 		"/fails": `when: 'context.containers[0] != "c3"'`, "/all": `when: ""`,
 	}
@@ -34,9 +35,12 @@ func TestFilters(t *testing.T) {
 	}
 	d := serve(t, text)
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", strings.Join([]string{
-		`{"topic":"container.created","context":{"environments":["e1"],"clusters":["staging","production"],"containers":["c1"]}}`,
-		`{"topic":"container.instance.health.status.changed","object":{"state":"unhealthy"},"context":{"environments":["e9","e2"],"containers":["c1","c2"]}}`,
-		`{"topic":"container.error","object":{"state":"unhealthy"},"context":{"environments":["e3"],"clusters":["production"],"containers":["c3"]}}`,
+		`{"topic":"container.created","context":{"environments":["e1"],"clusters":["staging","production"],` +
+			`"containers":["c1"]}}`,
+		`{"topic":"container.instance.health.status.changed","object":{"state":"unhealthy"},` +
+			`"context":{"environments":["e9","e2"],"containers":["c1","c2"]}}`,
+		`{"topic":"container.error","object":{"state":"unhealthy"},"context":{"environments":["e3"],` +
+			`"clusters":["production"],"containers":["c3"]}}`,
 		`{"topic":"job.created"}`,
 	}, "\n"), nil)
 	exactly := func(path string, places []int) {

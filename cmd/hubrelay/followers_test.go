@@ -81,7 +81,8 @@ type follower struct {
 
 func newFollower(kind int, address, hub, topics string, book ledger, random *rand.Rand) *follower {
 	return &follower{
-		followerKind: followerKinds[kind], address: address, hub: hub, topics: topics, ledger: book, random: random, done: make(chan struct{}),
+		followerKind: followerKinds[kind], address: address, hub: hub, topics: topics, ledger: book, random: random,
+		done:   make(chan struct{}),
 		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 		name:   fmt.Sprintf("%s of %q with topics %q", followerKinds[kind].name, hub, topics),
 	}

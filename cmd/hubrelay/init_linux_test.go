@@ -168,7 +168,8 @@ func TestInit_AsksInTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`listen: "127.0.0.1:8090"`, `topics: ["billing.*", "!*.updated"]`, `allow_cidrs: ["127.0.0.1/32"]`, `to: ["ops@example.com", "dev@example.com"]`, `password: "hunter2-hunter2"`,
+		`listen: "127.0.0.1:8090"`, `topics: ["billing.*", "!*.updated"]`, `allow_cidrs: ["127.0.0.1/32"]`,
+		`to: ["ops@example.com", "dev@example.com"]`, `password: "hunter2-hunter2"`,
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%s is not in\n%s", want, text)

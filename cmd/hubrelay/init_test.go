@@ -89,7 +89,8 @@ func TestInitJSON(t *testing.T) {
 func TestInit_NestedKeys(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
-	sink := "webhook,url=https://example.com/hook,batch.wait=1s,batch.max=5,headers.X-Of.a=v,retry.schedule=5s,headers.X-B=w,retry.max_age=1h"
+	sink := "webhook,url=https://example.com/hook,batch.wait=1s,batch.max=5," +
+		"headers.X-Of.a=v,retry.schedule=5s,headers.X-B=w,retry.max_age=1h"
 	if _, errOut, code := callIn(t, dir, nil, "", "init", "--sink", sink, "--sink",
 		"webhook,url=https://example.com,tls.ca_file=none.pem"); code != 1 || !strings.Contains(errOut, "none.pem") {
 		t.Errorf("%d %s", code, errOut)
@@ -102,7 +103,8 @@ func TestInit_NestedKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`    batch: {wait: "1s", max: 5}`, `    headers: {"X-Of.a": "v", "X-B": "w"}`, `    retry: {schedule: ["5s"], max_age: "1h"}`,
+		`    batch: {wait: "1s", max: 5}`, `    headers: {"X-Of.a": "v", "X-B": "w"}`,
+		`    retry: {schedule: ["5s"], max_age: "1h"}`,
 	} {
 		if !strings.Contains(string(text), want+"\n") {
 			t.Errorf("%s is not in:\n%s", want, text)

@@ -12,7 +12,8 @@ import (
 const twoServers = `clusters:
   production: {servers: {server-1: {path: /srv/1, password: s3cret}, server-2: {path: /srv/2}}}
 containers:
-  shop: {hub_id: hub-1, account_id: acme, stateful: true, instances: {shop-1: {server_id: server-1}, shop-2: {server_id: server-2}}}
+  shop: {hub_id: hub-1, account_id: acme, stateful: true,
+    instances: {shop-1: {server_id: server-1}, shop-2: {server_id: server-2}}}
   idle: {hub_id: hub-2}
 `
 
@@ -30,7 +31,8 @@ func TestInventory(t *testing.T) {
 	d := serveFile(t, write(t, dir, "hubrelay.yaml", migrating("inventory.yaml")))
 	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.Admin}}
 	out := o.does("inventory list", "server-1  production          1\n",
-		"shop       shop-2    server-2  production  hub-1  -\n", "idle       -         -         -           hub-2  -\n")
+		"shop       shop-2    server-2  production  hub-1  -\n",
+		"idle       -         -         -           hub-2  -\n")
 	if strings.Contains(out, "s3cret") {
 		t.Errorf("settings are shown:\n%s", out)
 	}

@@ -13,7 +13,8 @@ import (
 func TestLimitsOfClients(t *testing.T) {
 	t.Parallel()
 	d := serve(t, initConfig{redis: `url: "memory:"`, env: []string{
-		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=3", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2", "HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
+		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=3", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2",
+		"HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
 	}})
 	open := func(key, hub string) (query string, refused testkit.Reply) {
 		t.Helper()
@@ -62,7 +63,8 @@ func TestLimitsOfClients(t *testing.T) {
 func TestLimitsOfHubsAndKeys(t *testing.T) {
 	t.Parallel()
 	d := serve(t, initConfig{redis: `url: "memory:"`, env: []string{
-		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=4", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2", "HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
+		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=4", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2",
+		"HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
 	}})
 	websocket := func(key, hub string) testkit.Reply {
 		_, refused := d.upgrade(t, "?token="+d.Token(t, key, hub), nil)

@@ -14,8 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestExplain_MatchesDeliveredRequests publishes to sinks of several types and compares the output of explain with the received
-// requests.
+// TestExplain_MatchesDeliveredRequests publishes to sinks of several types and compares the output of explain with
+// the received requests.
 func TestExplain_MatchesDeliveredRequests(t *testing.T) {
 	t.Parallel()
 	dir := folder(t)
@@ -37,7 +37,8 @@ func TestExplain_MatchesDeliveredRequests(t *testing.T) {
 				oncall.URL+"/v2/enqueue"),
 	}.renderYAML())
 	d := serveFile(t, file)
-	const event = `{"topic":"container.error","object":{"id":"web-1","error":"no <image>"},"context":{"hub_id":"hub-1","containers":["c1"]},"n":1.0}`
+	const event = `{"topic":"container.error","object":{"id":"web-1","error":"no <image>"},` +
+		`"context":{"hub_id":"hub-1","containers":["c1"]},"n":1.0}`
 	d.Publish(t, "hub-1", "application/json", event, nil)
 	out, errOut, code := call(t, nil, event, "sinks", "explain", "-c", file, "--event", "-", "--json")
 	if code != 0 || strings.Contains(out, "s3cret") {

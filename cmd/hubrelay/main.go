@@ -80,8 +80,8 @@ func newRoot(std term.Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "hubrelay",
 		Short: "Relay the events of an infrastructure platform to websocket clients, webhooks and more",
-		Long: `Relays the events of an infrastructure platform to websocket clients and to sinks, such as signed webhooks that are
-retried until they arrive. Redis Streams is the backbone.
+		Long: `Relays the events of an infrastructure platform to websocket clients and to sinks, such as signed
+webhooks that are retried until they arrive. Redis Streams is the backbone.
 
 Try it:    hubrelay demo
 Configure: hubrelay init

@@ -97,7 +97,8 @@ func (m *migrations) instance() {
 		_, _ = random.Read(content)
 		write(m.t, data, name, string(content))
 	}
-	command := fmt.Sprintf(`flock -n -E 9 %[1]s/lock sh -c 'while :; do date +%%s%%N >> volumes/beat/at; sleep 0.02; done'; [ $? = 9 ] && echo twice >> %[1]s/twice`, m.dir)
+	command := fmt.Sprintf(`flock -n -E 9 %[1]s/lock sh -c 'while :; do date +%%s%%N >> volumes/beat/at; sleep 0.02; done'; `+
+		`[ $? = 9 ] && echo twice >> %[1]s/twice`, m.dir)
 	text, err := json.Marshal(map[string]any{"command": []string{"sh", "-c", command}})
 	if err != nil {
 		m.t.Fatal(err)
@@ -303,7 +304,8 @@ func TestMigrate(t *testing.T) {
 	})
 	want := []string{
 		"job.created new", "job.state.changed queued", "job.state.changed scheduled", "job.state.changed running",
-		"container.instance.state.changed migrating", "container.instance.state.changed running", "job.state.changed completed",
+		"container.instance.state.changed migrating", "container.instance.state.changed running",
+		"job.state.changed completed",
 	}
 	if fmt.Sprint(told) != fmt.Sprint(want) {
 		t.Errorf("the socket told %q, want %q", told, want)

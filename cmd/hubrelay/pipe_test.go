@@ -27,7 +27,8 @@ const (
 	"seq":18446744073709551617}`
 	everyKindOut = `{"topic":"container.instance.health.status.changed",` +
 		`"object":{"id":"5f9c2b1e8a3d4c0017e5a921","state":"unhealthy","error":"","big":9007199254740993},` +
-		`"context":{"hub_id":"hub-1","account_id":"acme","environments":[],"dns_zones":[],"clusters":["production"],"containers":["c-ü"],` +
+		`"context":{"hub_id":"hub-1","account_id":"acme","environments":[],"dns_zones":[],"clusters":["production"],` +
+		`"containers":["c-ü"],` +
 		`"extra":{"n":[1.50,-0.0e-10,123456789012345678901234567890],"text":"é \u00e9 \ud83d\ude00 😀 \/"}},` +
 		`"flags":null,"seq":18446744073709551617}`
 )

@@ -29,8 +29,9 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 		want        []string
 	}{
 		"unknown key": {
-			sinks: "  shown:\n    type: plugin\n    command: [\"builtin:print\"]\n    config:\n      dta: true\n", code: 1,
-			want: []string{`hubrelay.yaml:LINE:12: sinks.shown.config.dta: is an unknown key; did you mean data?`},
+			sinks: "  shown:\n    type: plugin\n    command: [\"builtin:print\"]\n    config:\n      dta: true\n",
+			code:  1,
+			want:  []string{`hubrelay.yaml:LINE:12: sinks.shown.config.dta: is an unknown key; did you mean data?`},
 		},
 		"wrong type": {
 			sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: much}}\n", code: 1,

@@ -21,8 +21,10 @@ func TestPluginSinks(t *testing.T) {
 	dir := folder(t)
 	file := write(t, dir, "hubrelay.yaml", initConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
-		sinks: `  shown: {type: plugin, command: ["builtin:print"], config: {data: true}, env: ["GORACE=atexit_sleep_ms=0"]}
-  later: {type: plugin, command: [./later, builtin-plugin], args: [print], env: [GORACE], retry: {schedule: [100ms, 200ms, 200ms, 200ms], max_attempts: 100}}
+		sinks: `  shown: {type: plugin, command: ["builtin:print"], config: {data: true},
+    env: ["GORACE=atexit_sleep_ms=0"]}
+  later: {type: plugin, command: [./later, builtin-plugin], args: [print], env: [GORACE],
+    retry: {schedule: [100ms, 200ms, 200ms, 200ms], max_attempts: 100}}
 `,
 	}.renderYAML())
 	d := serveFile(t, file)
@@ -54,7 +56,8 @@ func TestPluginSinks(t *testing.T) {
 		text := d.Metrics(t)
 		for _, part := range []string{
 			`hubrelay_sink_failed{sink="later"} 1`, `hubrelay_sink_failed{sink="shown"} 0`,
-			`hubrelay_sink_events_total{event="started",sink="shown"} 1`, `hubrelay_sink_events_total{event="not_started",sink="later"}`,
+			`hubrelay_sink_events_total{event="started",sink="shown"} 1`,
+			`hubrelay_sink_events_total{event="not_started",sink="later"}`,
 		} {
 			if !strings.Contains(text, part) {
 				return fmt.Errorf("%s is not there", part)
@@ -85,7 +88,8 @@ func TestPluginKilled(t *testing.T) {
 	server := redistest.Start(t)
 	d := serve(t, initConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
-		sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"], retry: {schedule: [100ms, 100ms, 200ms], max_attempts: 100}}`,
+		sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"],
+    retry: {schedule: [100ms, 100ms, 200ms], max_attempts: 100}}`,
 	})
 	var ids []string
 	for round := range 4 {

@@ -18,8 +18,10 @@ func recipeSecrets() []string {
 		"UPSTREAM_KEY=a-key-of-an-upstream", "SCRIPTS_KEY=a-key-of-our-scripts",
 		"ACME_SECRET=" + signing, "GLOBEX_SECRET=" +
 			signing, "GLOBEX_OLD_SECRET=whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=",
-		"SLACK_ALERTS=https://hooks.slack.com/services/T0/B0/alerts", "SLACK_OPERATORS=https://hooks.slack.com/services/T0/B1/operators",
-		"PAGERDUTY_KEY=0123456789abcdef0123456789abcdef", "SMTP_PASSWORD=hunter2", "SLACK_TOKEN=xoxb-0123456789-abcdef", "OAUTH_SECRET=hunter2", "REDIS_PASSWORD=hunter2",
+		"SLACK_ALERTS=https://hooks.slack.com/services/T0/B0/alerts",
+		"SLACK_OPERATORS=https://hooks.slack.com/services/T0/B1/operators",
+		"PAGERDUTY_KEY=0123456789abcdef0123456789abcdef", "SMTP_PASSWORD=hunter2", "SLACK_TOKEN=xoxb-0123456789-abcdef",
+		"OAUTH_SECRET=hunter2", "REDIS_PASSWORD=hunter2",
 	}
 }
 

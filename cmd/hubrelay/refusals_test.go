@@ -150,7 +150,8 @@ func TestBadBodies(t *testing.T) {
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
 	d := serve(t, initConfig{redis: `url: "memory:"`, keys: `
-    - {name: narrow, key: narrow-key-0123456789abcdef, account_id: acme, hubs: [hub-2], capabilities: [notifications-publish]}
+    - {name: narrow, key: narrow-key-0123456789abcdef, account_id: acme, hubs: [hub-2],
+       capabilities: [notifications-publish]}
     - {name: old, key: old-key-0123456789abcdef, hubs: ["*"], expires: 2020-01-31}`})
 	const narrow = "narrow-key-0123456789abcdef"
 	post := func(key, hub string) testkit.Request {

@@ -60,7 +60,8 @@ func (f *fakeAdmin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer, ok := f.answers[key]
 	if !ok {
 		w.WriteHeader(http.StatusNotFound)
-		answer = `{"error":{"status":404,"code":"404.sink","title":"There is no such sink","detail":"there is none"},"data":null}`
+		answer = `{"error":{"status":404,"code":"404.sink","title":"There is no such sink",` +
+			`"detail":"there is none"},"data":null}`
 	}
 	_, _ = fmt.Fprint(w, answer)
 }
@@ -120,34 +121,46 @@ func (f *fakeAdmin) hold(n int) {
 
 // adminAnswers are the responses of the fake API for two sinks.
 func adminAnswers() map[string]string {
-	billing := `{"name":"billing","type":"webhook","state":"paused","reason":"paused by an operator","since":"2026-11-20T08:00:00Z",` +
-		`"topics":"billing.*, container.*, environment.*, infrastructure.*","backlog":1234567,"parked":12,"dead":7,"oldest_seconds":7300.5,` +
+	billing := `{"name":"billing","type":"webhook","state":"paused","reason":"paused by an operator",` +
+		`"since":"2026-11-20T08:00:00Z",` +
+		`"topics":"billing.*, container.*, environment.*, infrastructure.*","backlog":1234567,"parked":12,"dead":7,` +
+		`"oldest_seconds":7300.5,` +
 		`"in_flight":3,"delivered":98765,"retried":5,"failed":{"timeout":2,"status_5xx":40},` +
 		`"last_success":"` + time.Now().Add(-5*time.Minute).UTC().Format(time.RFC3339) + `"}`
 	return map[string]string{
 		"GET /api/sinks": `{"data":[` + billing +
-			`,{"name":"left","type":"","configured":false,"state":"active","topics":"","backlog":0,"parked":0,"dead":1}` +
-			`,{"name":"far","type":"webhook","configured":true,"state":"down","reason":"it failed","down_until":"2026-11-20T08:00:07Z"}` +
-			`,{"name":"busy","type":"webhook","configured":true,"state":"resting","reason":"it rests","resting_until":"2026-11-20T08:00:09Z","last_error":"exhausted",` +
+			`,{"name":"left","type":"","configured":false,"state":"active","topics":"","backlog":0,"parked":0,` +
+			`"dead":1}` +
+			`,{"name":"far","type":"webhook","configured":true,"state":"down","reason":"it failed",` +
+			`"down_until":"2026-11-20T08:00:07Z"}` +
+			`,{"name":"busy","type":"webhook","configured":true,"state":"resting","reason":"it rests",` +
+			`"resting_until":"2026-11-20T08:00:09Z","last_error":"exhausted",` +
 			`"last_error_at":"` + time.Now().Add(-3*time.Hour).UTC().Format(time.RFC3339) + `"}]}`,
 		"GET /api/sinks/billing":         `{"data":` + billing + `}`,
 		"POST /api/sinks/billing/pause":  `{"data":` + billing + `}`,
 		"POST /api/sinks/billing/resume": `{"data":` + strings.Replace(billing, "paused", "active", 1) + `}`,
 		"POST /api/sinks/billing/replay": `{"data":{"replayed":42,"waiting":3,"complete":false}}`,
 		"POST /api/sinks/billing/test":   `{"data":{"outcome":"delivered","status":204,"milliseconds":31}}`,
-		"POST /api/sinks/broken/test": `{"data":{"outcome":"retry","status":500,"milliseconds":12,"error":"post to example.com: answered 500",` +
+		"POST /api/sinks/broken/test": `{"data":{"outcome":"retry","status":500,"milliseconds":12,` +
+			`"error":"post to example.com: answered 500",` +
 			`"answer":"\n  out of \u001b[2Jorder\nat line 1"}}`,
-		"POST /api/sinks/moved/test":      `{"data":{"outcome":"retry","status":302,"milliseconds":1,"error":"post to example.com: answered 302"}}`,
+		"POST /api/sinks/moved/test": `{"data":{"outcome":"retry","status":302,"milliseconds":1,` +
+			`"error":"post to example.com: answered 302"}}`,
 		"POST /api/sinks/left/forget":     `{"data":{"forgotten":"left"}}`,
 		"POST /api/sinks/a%2Fb%3Fc/pause": `{"data":` + strings.Replace(billing, "billing", "a/b?c", 1) + `}`,
 		"POST /api/sinks/strange/pause":   `<html>`,
-		"GET /api/sinks/billing/deadletters/one": `{"data":{"id":"one","topic":"container.error","hub":"hub-1","account":"acme",` +
-			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[{"time":"2026-11-20T07:59:59Z","outcome":"permanent","status":400,` +
+		"GET /api/sinks/billing/deadletters/one": `{"data":{"id":"one","topic":"container.error","hub":"hub-1",` +
+			`"account":"acme",` +
+			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[{"time":"2026-11-20T07:59:59Z",` +
+			`"outcome":"permanent","status":400,` +
 			`"answer":"no such\nhook \u001b[2J","error":"post to example.com: answered 400","ms":31}],` +
 			`"notification":{"topic":"container.error","object":{"id":"x"}}}}`,
-		"GET /api/sinks/billing/deadletters/many": `{"data":{"id":"many","topic":"container.error","hub":"hub-1","account":"acme",` +
-			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[],"digest":{"count":57,"first":"2026-11-20T07:58:03Z",` +
-			`"last":"2026-11-20T07:59:00Z","by":{"hub":"hub-1","cluster":"eu\u001b[2J"},"topics":{"container.created":2,"container.error":43,"acme.x":12}},` +
+		"GET /api/sinks/billing/deadletters/many": `{"data":{"id":"many","topic":"container.error","hub":"hub-1",` +
+			`"account":"acme",` +
+			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[],"digest":{"count":57,` +
+			`"first":"2026-11-20T07:58:03Z",` +
+			`"last":"2026-11-20T07:59:00Z","by":{"hub":"hub-1","cluster":"eu\u001b[2J"},` +
+			`"topics":{"container.created":2,"container.error":43,"acme.x":12}},` +
 			`"notification":{"object":{"id":"x"}},"notifications":[{"object":{"id":"x"}},{"object":{"id":"y"}}]}}`,
 	}
 }
@@ -162,8 +175,10 @@ func TestSteeringCommands(t *testing.T) {
 		asked string   // the last request
 	}{
 		{"sinks list", 0, []string{
-			"RETRYING", "billing", "paused", "1.2M", "12", "2h", "5m", "98765", "42", "by an operator", "removed", "sinks forget",
-			" down ", "it failed, next attempt at 2026-11-20T08:00:07Z", " resting ", "it rests, until 2026-11-20T08:00:09Z\nbusy: failed 3h ago: exhausted\n",
+			"RETRYING", "billing", "paused", "1.2M", "12", "2h", "5m", "98765", "42", "by an operator", "removed",
+			"sinks forget",
+			" down ", "it failed, next attempt at 2026-11-20T08:00:07Z", " resting ",
+			"it rests, until 2026-11-20T08:00:09Z\nbusy: failed 3h ago: exhausted\n",
 		}, "GET /api/sinks"},
 		{"sinks list --json", 0, []string{`"backlog":1234567`}, "GET /api/sinks"},
 		{"sinks pause billing", 0, []string{"billing is paused", "1234567"}, "POST /api/sinks/billing/pause"},
@@ -195,11 +210,14 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks list --admin http://127.0.0.1:1", 1, []string{"127.0.0.1:1", "--admin"}, ""},
 		{"sinks list -c nothing.yaml --admin " + admin.URL, 0, []string{"billing"}, "GET /api/sinks"},
 		{"deadletters show billing one", 0, []string{
-			"container.error", "hub-1", "attempts: 1", "permanent", "400", "31 ms", "| no such\n", "| hook", `"id": "x"`,
+			"container.error", "hub-1", "attempts: 1", "permanent", "400", "31 ms", "| no such\n", "| hook",
+			`"id": "x"`,
 		}, "GET /api/sinks/billing/deadletters/one"},
 		{"deadletters show billing many", 0, []string{
-			"digest    of 57, the first 2026-11-20T07:58:03Z, the last 2026-11-20T07:59:00Z; lists 2\n", "by        cluster eu", ", hub hub-1\n",
-			"topics    43 × container.error, 12 × acme.x, 2 × container.created\n", "notification 1 of 2\n", "notification 2 of 2\n", `"id": "y"`,
+			"digest    of 57, the first 2026-11-20T07:58:03Z, the last 2026-11-20T07:59:00Z; lists 2\n",
+			"by        cluster eu", ", hub hub-1\n",
+			"topics    43 × container.error, 12 × acme.x, 2 × container.created\n", "notification 1 of 2\n",
+			"notification 2 of 2\n", `"id": "y"`,
 		}, "GET /api/sinks/billing/deadletters/many"},
 		{"deadletters show billing two", 1, []string{"404."}, "GET /api/sinks/billing/deadletters/two"},
 		{"deadletters list", 2, []string{"--help"}, ""},
@@ -255,7 +273,8 @@ func TestManyDeadLetters(t *testing.T) {
 		"hub-1", "--since", "2026-11-20T08:00:00Z")
 	asked := admin.requests()
 	if code != 0 || strings.Count(out, "container.error") != 7 || strings.Contains(out, "\x1b") || len(asked) != 3 ||
-		asked[0] != "GET /api/sinks/billing/deadletters?hub=hub-1&limit=500&since=2026-11-20T08%3A00%3A00Z&topic=%2A.error" {
+		asked[0] != "GET /api/sinks/billing/deadletters?hub=hub-1&limit=500&"+
+			"since=2026-11-20T08%3A00%3A00Z&topic=%2A.error" {
 		t.Errorf("list ended with %d after %q:\n%s%s", code, asked, out, errOut)
 	}
 	if whole := " answered 400\uFFFD[2J" + strings.Repeat(" and on", 20) + "\n"; strings.Count(out, whole) != 7 {
@@ -362,7 +381,8 @@ func TestExplainCommand(t *testing.T) {
 	base := []string{"sinks", "explain", "-c", file}
 	out, errOut, code := call(t, nil, event, append(base, "--event", "-", "--hub", "hub-1")...)
 	err := errors.Join(hasAll(out, "container.error", "hub-1", "billing (webhook) does not match: ", "billing.*",
-		`errors (webhook) matches: `, `*.error`, "POST http://127.0.0.1:9/…\n", "webhook-signature: v1,", "Authorization: (hidden)",
+		`errors (webhook) matches: `, `*.error`, "POST http://127.0.0.1:9/…\n", "webhook-signature: v1,",
+		"Authorization: (hidden)",
 		`"hub_id":"hub-1"`, "other (webhook) does not match: ", "hub")...)
 	if code != 0 || err != nil || strings.Contains(out, "s3cret") ||
 		strings.Contains(out, strings.TrimPrefix(webhookSecret, "whsec_")) {

@@ -117,7 +117,8 @@ func TestSlackThreads(t *testing.T) {
 	nodes := []*daemon{serve(t, s), serve(t, s)}
 	const each = 6
 	line := func(n int) string {
-		return fmt.Sprintf(`{"topic":"container.error","object":{"id":"web-1","error":"round %d"},"context":{"account_id":"acme","containers":["c1"]}}`, n)
+		return fmt.Sprintf(`{"topic":"container.error","object":{"id":"web-1","error":"round %d"},`+
+			`"context":{"account_id":"acme","containers":["c1"]}}`, n)
 	}
 	wait := func(want int) {
 		t.Helper()

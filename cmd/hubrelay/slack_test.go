@@ -66,14 +66,16 @@ func TestSlack(t *testing.T) {
 	t.Cleanup(far.Close)
 	address := func(name string) string { return far.URL + "/services/T0000/B0000/s3cret-" + name }
 	file := write(t, folder(t), "address", address("filed")+"\n")
-	sinks := fmt.Sprintf("  filed: {type: slack, url_file: %q, topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8]}\n", file)
+	sinks := fmt.Sprintf("  filed: {type: slack, url_file: %q, topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8]}\n",
+		file)
 	for _, name := range []string{"flaky", "picky", "left"} {
 		sinks += fmt.Sprintf("  %s: {type: slack, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [100ms, "+
 			"200ms]}}\n", name, address(name))
 	}
 	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
 	ids := d.Publish(t, "hub-1", "application/x-ndjson",
-		`{"topic":"container.error","object":{"id":"web-1","error":"<!channel> no such image"},"context":{"account_id":"acme","containers":["c1"]}}`, nil)
+		`{"topic":"container.error","object":{"id":"web-1","error":"<!channel> no such image"},`+
+			`"context":{"account_id":"acme","containers":["c1"]}}`, nil)
 
 	testkit.Eventually(t, "the message by url_file", c.took("s3cret-filed", ids))
 	testkit.Eventually(t, "the message after an answer that was not ok", c.took("s3cret-flaky", ids))
@@ -129,7 +131,8 @@ func TestDigests(t *testing.T) {
 			"[hub]}}\n", hook.URL)
 	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
 	const n = 30
-	line := `{"topic":"container.error","object":{"id":"web-1","error":"no such image"},"context":{"account_id":"acme"}}` + "\n"
+	line := `{"topic":"container.error","object":{"id":"web-1","error":"no such image"},` +
+		`"context":{"account_id":"acme"}}` + "\n"
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", strings.Repeat(line, n), nil)
 
 	var got struct {

@@ -24,7 +24,8 @@ func team(api, more string) string {
 
 // round returns a notification of one container.
 func round(n int) string {
-	return fmt.Sprintf(`{"topic":"container.error","object":{"id":"web-1","error":"round %d"},"context":{"account_id":"acme","containers":["c1"]}}`, n)
+	return fmt.Sprintf(`{"topic":"container.error","object":{"id":"web-1","error":"round %d"},`+
+		`"context":{"account_id":"acme","containers":["c1"]}}`, n)
 }
 
 func (a *api) shows(want ...string) func() error {

@@ -185,8 +185,10 @@ func TestSource(t *testing.T) {
 	up.Publish(t, "hub-7", "application/json",
 		`{"topic":"job.created","object":{"id":"j1","n":1.50},"context":{"account_id":"a1","x":"é"},"own":[1]}`, nil)
 	frame := client.wait(t, 1)[0]
-	want := `{"topic":"job.created","object":{"id":"j1","state":"","error":"","n":1.50},"context":{"hub_id":"hub-7","account_id":"a1",` +
-		`"environments":[],"dns_zones":[],"clusters":[],"containers":[],"x":"é"},"flags":null,"own":[1],"hubrelay_via":["`
+	want := `{"topic":"job.created","object":{"id":"j1","state":"","error":"","n":1.50},"context":{"hub_id":"hub-7",` +
+		`"account_id":"a1",` +
+		`"environments":[],"dns_zones":[],"clusters":[],"containers":[],"x":"é"},"flags":null,"own":[1],` +
+		`"hubrelay_via":["`
 	if !strings.HasPrefix(frame, want) {
 		t.Errorf("got %s\nwant %s…", frame, want)
 	}

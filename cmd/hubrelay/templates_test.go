@@ -27,8 +27,10 @@ func TestTemplates(t *testing.T) {
 	t.Cleanup(hook.Close)
 	dir := folder(t)
 	body := write(t, dir, "body.tmpl", `first {{ .Object.ID | toUpper }}`)
-	sinks := fmt.Sprintf(`  good: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], topics: [job.created], format: template, content_type: text/plain, template_file: %q}
-  loops: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], topics: [container.error], format: template, template: '{{ if eq .Object.ID "web-1" }}{{ range 1000000000 }}{{ end }}{{ end }}{}'}
+	sinks := fmt.Sprintf(`  good: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], topics: [job.created], format: template,
+    content_type: text/plain, template_file: %q}
+  loops: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], topics: [container.error], format: template,
+    template: '{{ if eq .Object.ID "web-1" }}{{ range 1000000000 }}{{ end }}{{ end }}{}'}
 `, hook.URL, body, hook.URL)
 	s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks}
 	file := write(t, dir, "hubrelay.yaml", s.renderYAML())
@@ -59,9 +61,12 @@ func TestTemplates(t *testing.T) {
 	})
 
 	bad := initConfig{redis: `url: "memory:"`, sinks: fmt.Sprintf("  hook:\n    type: webhook\n    url: %q\n    "+
-		"allow_cidrs: [127.0.0.0/8]\n    format: template\n    template: |\n      {\"a\":\n      {{ .Objekt }}}\n", hook.URL)}
+		"allow_cidrs: [127.0.0.0/8]\n    format: template\n    template: |\n      {\"a\":\n      {{ .Objekt }}}\n",
+		hook.URL)}
 	_, errOut, code := call(t, nil, "", "config", "check", "-c", write(t, dir, "bad.yaml", bad.renderYAML()))
-	if want := `sinks.hook.template: line 2, column 4: at .Objekt: there is no .Objekt here; did you mean "Object"? (with a sample of `; code != 1 || !strings.Contains(errOut, want) {
+	want := `sinks.hook.template: line 2, column 4: at .Objekt: there is no .Objekt here; ` +
+		`did you mean "Object"? (with a sample of `
+	if code != 1 || !strings.Contains(errOut, want) {
 		t.Errorf("config check ended with %d and\n%s", code, errOut)
 	}
 	printed, _, _ := call(t, nil, "", "config", "print", "-c", file)

@@ -76,8 +76,10 @@ func TestWebhookResponses(t *testing.T) {
 	wantDisabled(t, d, store, hooks, ids)
 
 	picked := d.Publish(t, "hub-1", "application/x-ndjson", strings.Join([]string{
-		`{"topic":"container.created","context":{"account_id":"acme"}}`, `{"topic":"container.error","context":{"account_id":"acme"}}`,
-		`{"topic":"job.created","context":{"account_id":"acme"}}`, `{"topic":"container.created","context":{"account_id":"other"}}`,
+		`{"topic":"container.created","context":{"account_id":"acme"}}`,
+		`{"topic":"container.error","context":{"account_id":"acme"}}`,
+		`{"topic":"job.created","context":{"account_id":"acme"}}`,
+		`{"topic":"container.created","context":{"account_id":"other"}}`,
 		`{"topic":"container.updated","context":{"account_id":"acme"}}`,
 	}, "\n"), nil)
 	testkit.Eventually(t, "what the filter passes", hooks.took("/picky", []string{picked[0], picked[4]}))

@@ -30,8 +30,8 @@ const (
 )
 
 // adminHelp explains how commands find the running daemon.
-const adminHelp = `Commands find the daemon by --admin, by its configuration file (-c), by HUBRELAY_ADMIN, or by its socket
-admin.sock in ./hubrelay-data, in this order. Over TCP they send the token in HUBRELAY_ADMIN_TOKEN.`
+const adminHelp = `Commands find the daemon by --admin, by its configuration file (-c), by HUBRELAY_ADMIN, or by its
+socket admin.sock in ./hubrelay-data, in this order. Over TCP they send the token in HUBRELAY_ADMIN_TOKEN.`
 
 // adminFlags select the running daemon and the output format.
 type adminFlags struct {

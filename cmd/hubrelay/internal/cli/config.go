@@ -48,10 +48,10 @@ func newConfigCheck(std term.Streams, build Build) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check -c FILE",
 		Short: "Check a configuration file",
-		Long: `Reads the file and the environment as serve would, with every file that they name, and prints each problem
-with its line. It starts each plugin with its env, asks it to check its config, and stops it; --no-plugins skips this.
-It delivers nothing, and only plugins can open connections. A plugin that cannot be started or asked causes a warning,
-because the daemon would start without it.`,
+		Long: `Reads the file and the environment as serve would, with every file that they name, and prints each
+problem with its line. It starts each plugin with its env, asks it to check its config, and stops it; --no-plugins
+skips this. It delivers nothing, and only plugins can open connections. A plugin that cannot be started or asked
+causes a warning, because the daemon would start without it.`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(std, build, file)
@@ -101,8 +101,9 @@ func newConfigPrint(std term.Streams, build Build) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "print -c FILE",
 		Short: "Print the effective configuration, without its secrets",
-		Long:  "Prints the configuration that serve would use: defaults, file and environment combined, without secrets.",
-		Args:  WithUsageErrors(cobra.NoArgs),
+		Long: "Prints the configuration that serve would use: defaults, file and environment combined, without " +
+			"secrets.",
+		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := loadConfig(std, build, file)
 			if err != nil {

@@ -87,11 +87,12 @@ func newDeadletters(std term.Streams) *cobra.Command {
 		}),
 		newLettersChange(std, deadLetterAction{
 			verb: "drop", pastTense: "dropped", short: "Remove dead letters", confirm: true,
-			long: "Removes dead letters permanently. With --all it asks for confirmation on a terminal, and requires --yes otherwise.",
+			long: "Removes dead letters permanently. With --all it asks for confirmation on a terminal, and " +
+				"requires --yes otherwise.",
 		}),
 	)
-	cmd.Long = `A dead letter is a delivery that the receiver rejected permanently or whose retries were used up. Its id is the
-id of the delivery. It is kept until it is replayed or dropped.
+	cmd.Long = `A dead letter is a delivery that the receiver rejected permanently or whose retries were used up. Its id
+is the id of the delivery. It is kept until it is replayed or dropped.
 
 ` + adminHelp
 	return cmd
@@ -103,8 +104,9 @@ func newLettersList(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list SINK",
 		Short: "List the dead letters of a sink, the oldest first",
-		Long: `Lists the dead letters of a sink, the oldest first. AGE is the time since the last attempt, TRIES the number of
-attempts; 'deadletters show' prints everything about one. On a terminal, long values are truncated and columns omitted.`,
+		Long: `Lists the dead letters of a sink, the oldest first. AGE is the time since the last attempt, TRIES the
+number of attempts; 'deadletters show' prints everything about one. On a terminal, long values are truncated and
+columns omitted.`,
 		Example: `  hubrelay deadletters list billing
   hubrelay deadletters list billing --topic '*.error' --since 2h --json`,
 		Args: exactNamedArgs(1),

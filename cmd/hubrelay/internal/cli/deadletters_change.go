@@ -90,7 +90,8 @@ func changeLetters(ctx context.Context, std term.Streams, client *adminClient, f
 	done, err := changeInBatches(ctx, std, client, sinkPath(sink, "deadletters", c.verb), c.pastTense, ids)
 	if err != nil {
 		if done > 0 {
-			err = fmt.Errorf("%w; %d of %d were %s before that; run the command again for the rest", err, done, len(ids),
+			err = fmt.Errorf("%w; %d of %d were %s before that; run the command again for the rest", err, done,
+				len(ids),
 				c.pastTense)
 		}
 		return err
@@ -137,7 +138,8 @@ func letterIDs(ctx context.Context, std term.Streams, client *adminClient, sink 
 }
 
 // changeInBatches posts the ids in several requests and returns the number of changed dead letters.
-func changeInBatches(ctx context.Context, std term.Streams, client *adminClient, path, verb string, ids []string) (done int,
+func changeInBatches(ctx context.Context, std term.Streams, client *adminClient, path, verb string, ids []string) (
+	done int,
 	err error,
 ) {
 	p := term.NewProgress(std.Err, verb, len(ids))

@@ -22,9 +22,9 @@ func newInit(std term.Streams, build Build) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Write a first configuration from answers or flags",
-		Long: `Writes a commented configuration with a new API key. It checks the configuration as serve would, and stores only
-the SHA-256 of the key. In a terminal it asks for everything that no flag gives. Otherwise, and with --yes, it uses
-the defaults.
+		Long: `Writes a commented configuration with a new API key. It checks the configuration as serve would, and
+stores only the SHA-256 of the key. In a terminal it asks for everything that no flag gives. Otherwise, and with
+--yes, it uses the defaults.
 
 --sink adds a destination: its type, then its settings from configs/hubrelay.yaml, separated by commas. Write a nested
 setting with a dot, as in batch.max=5. Repeat a setting to make a list. A webhook without secrets gets one. Write

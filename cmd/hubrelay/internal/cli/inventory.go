@@ -17,8 +17,8 @@ const inventoryPath = "/api/inventory"
 func newInventory(std term.Streams) *cobra.Command {
 	cmd := commandGroup("inventory", "Show and change servers and container instances",
 		newInventoryImport(std), newInventoryList(std), newInventoryAgents(std))
-	cmd.Long = `Shows and changes the servers and container instances of a running daemon. Migrations move instances between
-these servers. The daemon must have a driver in migration.driver of its configuration.
+	cmd.Long = `Shows and changes the servers and container instances of a running daemon. Migrations move instances
+between these servers. The daemon must have a driver in migration.driver of its configuration.
 
 ` + adminHelp
 	return cmd
@@ -51,9 +51,9 @@ func newInventoryImport(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Replace the inventory by a file",
-		Long: `Replaces the containers and instances of all nodes by those in a file, and removes all others. The file is YAML or
-JSON; see configs/inventory.yaml. Only migration.inventory_file of the daemon defines servers, so clusters in the file
-must be equal to it, or absent.
+		Long: `Replaces the containers and instances of all nodes by those in a file, and removes all others. The file
+is YAML or JSON; see configs/inventory.yaml. Only migration.inventory_file of the daemon defines servers, so clusters
+in the file must be equal to it, or absent.
 
 An instance that was migrated stays on its server until the file names this server or the server is removed. During a
 migration, an import is rejected if it removes or moves an instance of the same container.`,
@@ -145,8 +145,8 @@ func newInventoryList(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List servers and container instances",
-		Long: `Lists the clusters with their servers, and the containers with the current servers of their instances. If a
-migration moved an instance, its note shows the server in the inventory file.
+		Long: `Lists the clusters with their servers, and the containers with the current servers of their instances. If
+a migration moved an instance, its note shows the server in the inventory file.
 
 --json prints a line for each server and each container, with "kind".`,
 		Example: `  hubrelay inventory list

@@ -16,9 +16,9 @@ import (
 func newInventoryAgents(std term.Streams) *cobra.Command {
 	cmd := commandGroup("agents", "List and stop the processes that keep instances running",
 		newAgentsList(std), newAgentsStop(std))
-	cmd.Long = `Lists and stops the agents of builtin:directory on this machine. An agent keeps the command of one instance
-running, even while the daemon is stopped. It ends when its instance is removed from the inventory. These commands need
-no running daemon. Run them as the user of the daemon or as root.`
+	cmd.Long = `Lists and stops the agents of builtin:directory on this machine. An agent keeps the command of one
+instance running, even while the daemon is stopped. It ends when its instance is removed from the inventory. These
+commands need no running daemon. Run them as the user of the daemon or as root.`
 	return cmd
 }
 
@@ -83,8 +83,8 @@ func newAgentsStop(std term.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop INSTANCE|PID…",
 		Short: "Stop the agents of instances, with their commands",
-		Long: `Stops agents on this machine and waits until they have ended. A command gets SIGTERM, and SIGKILL after 10
-seconds.
+		Long: `Stops agents on this machine and waits until they have ended. A command gets SIGTERM, and SIGKILL after
+10 seconds.
 
 If the inventory names an instance, the daemon starts it again when it starts or its inventory changes. Remove the
 instance from the inventory to stop it permanently.`,

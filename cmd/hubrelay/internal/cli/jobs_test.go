@@ -87,7 +87,8 @@ func TestErrorIsShortened(t *testing.T) {
 	long := strings.Repeat("ü", 5000)
 	n := relay.Notification{
 		Topic: "container.error",
-		Data:  []byte(`{"topic":"container.error","object":{"id":"x","error":"` + long + `"},"context":{"hub_id":"h"}}`),
+		Data: []byte(`{"topic":"container.error","object":{"id":"x","error":"` + long +
+			`"},"context":{"hub_id":"h"}}`),
 	}
 	if got := formatNotification(term.Palette{}, time.Now(), n); len(got) > 400 || !strings.Contains(got, "error=üü") ||
 		!strings.HasSuffix(got, " id=x hub=h") {

@@ -30,12 +30,12 @@ func newKeysNew(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new",
 		Short: "Create an API key, an admin token or a webhook secret",
-		Long: `Creates an API key from 256 random bits and prints it once, with the lines for the configuration. These contain
-only its SHA-256.
+		Long: `Creates an API key from 256 random bits and prints it once, with the lines for the configuration. These
+contain only its SHA-256.
 
-With --admin it creates a token for the admin listener instead. With --webhook it creates a secret that signs webhooks.
-With --webhook --ed25519 it creates a key pair: the private key signs and is a secret for the configuration; the public
-key is for the receiver and only verifies.`,
+With --admin it creates a token for the admin listener instead. With --webhook it creates a secret that signs
+webhooks. With --webhook --ed25519 it creates a key pair: the private key signs and is a secret for the configuration;
+the public key is for the receiver and only verifies.`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
@@ -144,7 +144,8 @@ func printWebhookPair(std term.Streams, asJSON bool) error {
 	_, err = fmt.Fprintf(std.Out, `%s
 %s
 
-The first key signs: add it to the secrets of the sink, and keep it secret. The second key verifies: give it to the receiver.
+The first key signs: add it to the secrets of the sink, and keep it secret.
+The second key verifies: give it to the receiver.
 `, secret, verifies)
 	return err
 }

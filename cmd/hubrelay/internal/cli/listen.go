@@ -25,9 +25,9 @@ func newListen(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "listen [PATTERN...]",
 		Short: "Print notifications of a hub as they arrive",
-		Long: `Opens the websocket stream and prints each notification as it arrives, until interrupted. It reconnects after a
-lost connection and continues after the last notification. A notification hubrelay.resync means that some are lost.
-Patterns select topics, like --topics. Without a hub it prints every hub that the key can read.`,
+		Long: `Opens the websocket stream and prints each notification as it arrives, until interrupted. It reconnects
+after a lost connection and continues after the last notification. A notification hubrelay.resync means that some are
+lost. Patterns select topics, like --topics. Without a hub it prints every hub that the key can read.`,
 		Example: `  hubrelay listen --hub 5f0c
   hubrelay listen 'container.*' '!*.error' --json | jq .object`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -90,7 +90,8 @@ func formatNotification(paint term.Palette, at time.Time, n relay.Notification) 
 	}
 	part("state", e.Object.State)
 	if e.Object.Error != "" {
-		b.WriteString(" " + paint.Dim("error=") + paint.Red(term.Sanitize(relay.Truncate(e.Object.Error, maxErrorBytes))))
+		b.WriteString(" " + paint.Dim("error=") +
+			paint.Red(term.Sanitize(relay.Truncate(e.Object.Error, maxErrorBytes))))
 	}
 	if job := term.ParseJobEvent(n); job != nil {
 		part("step", job.StepText())

@@ -32,9 +32,9 @@ func newMigrate(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate CONTAINER INSTANCE --to SERVER",
 		Short: "Move a container instance to another server of its cluster",
-		Long: `Requests a move of an instance to another server of the same cluster and prints the id of the job. The key needs
-the capability containers-instances-migrate. With --wait it shows the progress until the job ends, and exits with 1
-unless the instance has moved. An interrupt does not stop the job; see 'hubrelay jobs show'.`,
+		Long: `Requests a move of an instance to another server of the same cluster and prints the id of the job. The
+key needs the capability containers-instances-migrate. With --wait it shows the progress until the job ends, and exits
+with 1 unless the instance has moved. An interrupt does not stop the job; see 'hubrelay jobs show'.`,
 		Example: `  hubrelay migrate web web-1 --to server-b --wait
   hubrelay migrate db db-1 --to server-b --copy-volumes --json`,
 		Args: exactNamedArgs(2),

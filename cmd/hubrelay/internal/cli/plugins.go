@@ -32,10 +32,10 @@ func newPluginsCheck(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check [flags] COMMAND [ARGUMENT...]",
 		Short: "Check a plugin",
-		Long: `Starts a program as the daemon would, and checks that it implements the plugin protocol: startup, responses and
-shutdown. The program may be written in any language. The check finds out if it is a sink or a migration driver. A sink
-receives samples, so give it a configuration for a test destination. A driver is asked for migrations between servers
-that do not exist.
+		Long: `Starts a program as the daemon would, and checks that it implements the plugin protocol: startup,
+responses and shutdown. The program may be written in any language. The check finds out if it is a sink or a migration
+driver. A sink receives samples, so give it a configuration for a test destination. A driver is asked for migrations
+between servers that do not exist.
 
 All arguments after the command belong to the program, even those that look like flags.`,
 		Example: `  hubrelay plugins check --config '{"report":"/tmp/report.jsonl"}' ./watcher
@@ -45,9 +45,11 @@ All arguments after the command belong to the program, even those that look like
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
-	flags.StringVar(&o.kind, "kind", "", "kind of the plugin, sink or driver; by default another start of the plugin finds out")
+	flags.StringVar(&o.kind, "kind", "", "kind of the plugin, sink or driver; by default another start of the "+
+		"plugin finds out")
 	flags.StringVar(&o.config, "config", "{}", "configuration of the plugin, a JSON object")
-	flags.StringArrayVar(&o.env, "env", nil, "NAME=value for the environment of the plugin, which is empty otherwise; may be repeated")
+	flags.StringArrayVar(&o.env, "env", nil, "NAME=value for the environment of the plugin, which is empty "+
+		"otherwise; may be repeated")
 	flags.BoolVar(&o.noTLS, "no-tls", false, "for a plugin without TLS, like tls: false in the configuration")
 	flags.DurationVar(&o.timeout, "timeout", 10*time.Second, "time limit of the start and of each response")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "print the standard error of the plugin")

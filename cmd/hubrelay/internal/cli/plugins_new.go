@@ -15,9 +15,9 @@ func newPluginsNew(std term.Streams, build Build) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new NAME --lang LANGUAGE",
 		Short: "Create a new plugin with a test",
-		Long: `Writes a working plugin to the directory NAME: a sink that logs each notification, its test, a configuration to
-try it with, and a README. A plugin in Go requires the Go module of this version of hubrelay. If this version is not a
-release, name a directory with its source with --replace.`,
+		Long: `Writes a working plugin to the directory NAME: a sink that logs each notification, its test, a
+configuration to try it with, and a README. A plugin in Go requires the Go module of this version of hubrelay. If this
+version is not a release, name a directory with its source with --replace.`,
 		Example: `  hubrelay plugins new instance-watch --lang go
   hubrelay plugins new instance-watch --lang go --replace ~/src/hubrelay
   hubrelay plugins new instance-watch --lang python`,
@@ -38,7 +38,8 @@ func runPluginsNew(cmd *cobra.Command, std term.Streams, p *setup.Plugin) error 
 		return NewUsageError(cmd, fmt.Errorf("--lang is needed: %s", strings.Join(setup.PluginLanguages(), " or ")))
 	}
 	if err := p.Validate(); errors.Is(err, setup.ErrNoRelease) {
-		return NewUsageError(cmd, fmt.Errorf("%w (--replace DIR, for example the clone that this program was built from)", err))
+		return NewUsageError(cmd, fmt.Errorf("%w (--replace DIR, for example the clone that this program was built "+
+			"from)", err))
 	} else if err != nil {
 		return NewUsageError(cmd, err)
 	}
@@ -50,7 +51,8 @@ func runPluginsNew(cmd *cobra.Command, std term.Streams, p *setup.Plugin) error 
 	if p.Language == "python" {
 		next = []string{"/usr/bin/python3 -m unittest", "hubrelay plugins check --no-tls /usr/bin/python3 plugin.py"}
 	}
-	_, err := fmt.Fprintf(std.Out, "The directory %[1]s contains a working plugin and a README. Next:\n\n  cd %[1]s\n  "+
-		"%[2]s\n", p.Name, strings.Join(next, "\n  "))
+	_, err := fmt.Fprintf(std.Out,
+		"The directory %[1]s contains a working plugin and a README. Next:\n\n  cd %[1]s\n  "+
+			"%[2]s\n", p.Name, strings.Join(next, "\n  "))
 	return err
 }

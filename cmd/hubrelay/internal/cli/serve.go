@@ -30,7 +30,8 @@ func newServe(std term.Streams, build Build) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve -c FILE",
 		Short: "Run the relay",
-		Long: `Runs the relay until SIGTERM or an interrupt, then finishes work in progress within server.shutdown_grace.
+		Long: `Runs the relay until SIGTERM or an interrupt, then finishes work in progress within
+server.shutdown_grace.
 
 Without redis.url it runs an embedded redis-server in redis.data_dir.`,
 		Args: WithUsageErrors(cobra.NoArgs),
@@ -64,7 +65,8 @@ Without redis.url it runs an embedded redis-server in redis.data_dir.`,
 				Inventory: inventory, Reload: reload,
 				Ready: func(a daemon.Addresses) {
 					log.Info("serving",
-						"public_addr", a.Public.String(), "health_addr", a.Health.String(), "admin_addr", a.Admin.String(),
+						"public_addr", a.Public.String(), "health_addr", a.Health.String(), "admin_addr",
+						a.Admin.String(),
 						"redis_addr", cfg.Redis.Address(), "sinks", len(cfg.Sinks), "keys", len(cfg.Auth.Keys),
 						"version", build.Version)
 				},

@@ -46,12 +46,13 @@ func newSinks(std term.Streams, build Build) *cobra.Command {
 	cmd := commandGroup("sinks", "Show and control the sinks of a running daemon",
 		newSinksList(std), newSinksTest(std), newSinksExplain(std, build),
 		newSinksSwitch(std, "pause", "Stop deliveries to a sink and keep its backlog",
-			"Stops deliveries to the sink on all nodes within about a second. The backlog is kept up to its limit, also "+
+			"Stops deliveries to the sink on all nodes within about a second. The backlog is kept up to its limit, "+
+				"also "+
 				"over restarts."),
 		newSinksSwitch(std, "resume", "Resume a paused or disabled sink",
 			`Continues with the backlog of a sink that was paused, or that the relay disabled because its receiver
-requested it or failed for days. If the sink is down, the next probe of its destination may start immediately;
-'sinks test' has the same effect.`),
+requested it or failed for days. If the sink is down, the next probe of its destination may start immediately; 'sinks
+test' has the same effect.`),
 		newSinksRetry(std), newSinksReplay(std), newSinksForget(std),
 	)
 	cmd.Long = `Shows and controls the sinks of a running daemon. 'sinks explain' needs no daemon.
@@ -71,10 +72,10 @@ STATE is down if the destination has failed many times in a row and this node ma
 resting while the destination has asked for a pause.
 
 WAITING is the number of deliveries without an attempt, including those collected for a digest. RETRYING counts those
-that wait for another attempt or for an earlier delivery, or were replayed. DEAD counts dead letters. NOW is the number
-of attempts in progress on this node. OLDEST is the age of the oldest delivery that is neither delivered nor dead, LAST
-OK the time since the last success. SENT and FAILED count attempts on all nodes since the sink exists, including
-replays. They are approximate, because a node that is killed loses the counts of its last second.
+that wait for another attempt or for an earlier delivery, or were replayed. DEAD counts dead letters. NOW is the
+number of attempts in progress on this node. OLDEST is the age of the oldest delivery that is neither delivered nor
+dead, LAST OK the time since the last success. SENT and FAILED count attempts on all nodes since the sink exists,
+including replays. They are approximate, because a node that is killed loses the counts of its last second.
 
 Columns are omitted if the table is wider than 100 columns; --json has everything, and failures by reason. Notes after
 the table show problems, and the last failure of a sink that failed last or has scheduled retries.`,
@@ -317,8 +318,8 @@ func newSinksReplay(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay NAME --after CURSOR|TIME",
 		Short: "Deliver events from the log again",
-		Long: `Delivers events again that are after a cursor or a time in the log and match the filter of the sink. Ids are
-unchanged. TIME is RFC 3339 or a duration ago: 2h. redis.retention limits the age of the log.`,
+		Long: `Delivers events again that are after a cursor or a time in the log and match the filter of the sink. Ids
+are unchanged. TIME is RFC 3339 or a duration ago: 2h. redis.retention limits the age of the log.`,
 		Example: `  hubrelay sinks replay billing --after 2h
   hubrelay sinks replay billing --after 2026-11-20T08:00:00Z`,
 		Args: exactNamedArgs(1),
@@ -376,8 +377,8 @@ func newSinksForget(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "forget NAME",
 		Short: "Delete the data of a removed sink",
-		Long: `Deletes the backlog, the scheduled retries, the state and the position of a sink that was removed from the
-configuration. Its dead letters are kept unless --dead-letters is given.`,
+		Long: `Deletes the backlog, the scheduled retries, the state and the position of a sink that was removed from
+the configuration. Its dead letters are kept unless --dead-letters is given.`,
 		Example: "  hubrelay sinks forget old-billing --dead-letters",
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -386,7 +387,8 @@ configuration. Its dead letters are kept unless --dead-letters is given.`,
 				return err
 			}
 			var answer struct{ Data json.RawMessage }
-			if err := client.post(cmd.Context(), sinkPath(args[0], "forget"), map[string]bool{"dead_letters": deadLetters},
+			if err := client.post(cmd.Context(), sinkPath(args[0], "forget"),
+				map[string]bool{"dead_letters": deadLetters},
 				&answer); err != nil {
 				return err
 			}

@@ -26,12 +26,12 @@ func newSinksExplain(std term.Streams, build Build) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain -c FILE --event FILE",
 		Short: "Show which sinks would receive an event, and what they would send",
-		Long: `Validates an event as the relay would, and shows for each sink of the configuration if it receives the event, by
-which rule, when, and what its receiver would get. It sends nothing and needs no daemon. If a sink uses digests or
-batches, it shows one that contains only this event.
+		Long: `Validates an event as the relay would, and shows for each sink of the configuration if it receives the
+event, by which rule, when, and what its receiver would get. It sends nothing and needs no daemon. If a sink uses
+digests or batches, it shows one that contains only this event.
 
-The id is an example; signatures are valid. Parts of addresses and headers that can be credentials are hidden. A plugin
-is started, asked what it would send, and stopped. If it cannot answer, the output shows its input.`,
+The id is an example; signatures are valid. Parts of addresses and headers that can be credentials are hidden. A
+plugin is started, asked what it would send, and stopped. If it cannot answer, the output shows its input.`,
 		Example: `  hubrelay sinks explain -c hubrelay.yaml --event event.json
   echo '{"topic":"container.error"}' | hubrelay sinks explain -c hubrelay.yaml --event - --hub hub-1`,
 		Args: WithUsageErrors(cobra.NoArgs),

@@ -17,9 +17,9 @@ func newSinksTest(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "test NAME",
 		Short: "Send a sample to the receiver of a sink",
-		Long: `Lets the running daemon send one sample through the sink, with its address, secrets and limits, and prints the
-response and its duration. The sample is not stored and not retried. The command exits with 1 if the receiver does not
-accept the sample.`,
+		Long: `Lets the running daemon send one sample through the sink, with its address, secrets and limits, and
+prints the response and its duration. The sample is not stored and not retried. The command exits with 1 if the
+receiver does not accept the sample.`,
 		Example: "  hubrelay sinks test billing",
 		Args:    exactNamedArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return testSink(cmd.Context(), std, &f, args[0]) },

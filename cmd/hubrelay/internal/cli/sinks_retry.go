@@ -13,10 +13,10 @@ func newSinksRetry(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "retry NAME",
 		Short: "Retry scheduled deliveries now",
-		Long: `Makes all scheduled retries of a sink due now, for example if the receiver is available again before the next
-attempt. They are made as fast as the rate and the concurrency of the sink allow. Failed ones continue their schedule.
-If the sink has an ordering, the first delivery of each hub or container is retried, and the others follow. A pause that
-the receiver asked for continues. Dead letters are not retried; see 'deadletters replay'.`,
+		Long: `Makes all scheduled retries of a sink due now, for example if the receiver is available again before the
+next attempt. They are made as fast as the rate and the concurrency of the sink allow. Failed ones continue their
+schedule. If the sink has an ordering, the first delivery of each hub or container is retried, and the others follow.
+A pause that the receiver asked for continues. Dead letters are not retried; see 'deadletters replay'.`,
 		Example: "  hubrelay sinks retry billing",
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -17,8 +17,10 @@ func TestSinksTable(t *testing.T) {
 	var rows [][]string
 	for _, s := range []sinkInfo{
 		{
-			Name: "a-sink-of-twenty-characters", Type: "webhook", State: "disabled", Backlog: five, Parked: five, Dead: five,
-			InFlight: &one, Delivered: &five, OldestSeconds: &old, LastSuccess: "2020-01-01T00:00:00Z", Topics: "*.error",
+			Name: "a-sink-of-twenty-characters", Type: "webhook", State: "disabled", Backlog: five, Parked: five,
+			Dead:     five,
+			InFlight: &one, Delivered: &five, OldestSeconds: &old, LastSuccess: "2020-01-01T00:00:00Z",
+			Topics: "*.error",
 			Failed: map[string]int64{"dns": 7, "tls": 123456},
 		},
 		{Name: "alerts", Type: "slack", State: "active", InFlight: &one, Delivered: &one},
@@ -105,8 +107,9 @@ func TestParseSince(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
 	for text, want := range map[string]string{
-		"2h": "2026-11-21T02:00:00Z", "90m": "2026-11-21T02:30:00Z", "2026-11-20T08:00:00+01:00": "2026-11-20T07:00:00Z",
-		"-2h": "", "yesterday": "", "2026-11-20": "",
+		"2h": "2026-11-21T02:00:00Z", "90m": "2026-11-21T02:30:00Z",
+		"2026-11-20T08:00:00+01:00": "2026-11-20T07:00:00Z",
+		"-2h":                       "", "yesterday": "", "2026-11-20": "",
 	} {
 		got, err := parseSince(text, now)
 		if (err == nil) != (want != "") || err == nil && got.UTC().Format(time.RFC3339) != want {

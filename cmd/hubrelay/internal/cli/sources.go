@@ -44,8 +44,9 @@ func newSourcesList(std term.Streams) *cobra.Command {
 		Short: "List sources with their state and statistics",
 		Long: `Lists the sources of a running daemon.
 
-STATE is connected; connecting; waiting for the next attempt, if the upstream is not available; refused, if an operator
-must fix something; or unread, if no node reads it. SINCE is the age of this state, NODE the node that reads the source.
+STATE is connected; connecting; waiting for the next attempt, if the upstream is not available; refused, if an
+operator must fix something; or unread, if no node reads it. SINCE is the age of this state, NODE the node that reads
+the source.
 
 LAST is the time since a notification was stored. TAKEN counts stored notifications, BAD quarantined ones, and GAPS
 possible losses, on all nodes since the source was configured. RESUMES shows if the upstream sends cursors. Without

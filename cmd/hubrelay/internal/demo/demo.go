@@ -175,7 +175,8 @@ health: {listen: %q}
 redis: {url: %q, data_dir: %q}
 auth:
   keys:
-    - {name: demo, key: %q, account_id: %q, hubs: ["*"], capabilities: [notifications-publish, containers-instances-migrate]}
+    - {name: demo, key: %q, account_id: %q, hubs: ["*"],
+       capabilities: [notifications-publish, containers-instances-migrate]}
 migration: {driver: {command: ["builtin:directory"]}, inventory_file: inventory.yaml}
 sinks:
   receiver: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8]}

@@ -31,9 +31,12 @@ const inventoryFormat = `clusters:
       server-4: {path: %[4]q}
       server-5: {path: %[5]q}
 containers:
-  shop: {hub_id: demo, account_id: acme, environment_id: live, stateful: true, instances: {shop-1: {server_id: server-1}, shop-2: {server_id: server-2}}}
-  worker: {hub_id: demo, account_id: acme, environment_id: live, stateful: true, instances: {worker-1: {server_id: server-3}}}
-  preview: {hub_id: demo, account_id: acme, environment_id: test, stateful: true, instances: {preview-1: {server_id: server-4}}}
+  shop: {hub_id: demo, account_id: acme, environment_id: live, stateful: true,
+    instances: {shop-1: {server_id: server-1}, shop-2: {server_id: server-2}}}
+  worker: {hub_id: demo, account_id: acme, environment_id: live, stateful: true,
+    instances: {worker-1: {server_id: server-3}}}
+  preview: {hub_id: demo, account_id: acme, environment_id: test, stateful: true,
+    instances: {preview-1: {server_id: server-4}}}
 `
 
 // instanceJSON is the command of each instance. It writes the time once per second.

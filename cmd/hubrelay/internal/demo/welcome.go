@@ -57,7 +57,7 @@ func (d *demo) suggestMigrations(line func(format string, args ...any)) {
 	line("  curl -sS $HUBRELAY_URL/v1/containers/shop/instances/shop-2/tasks -H \"Authorization: Bearer " +
 		"$HUBRELAY_KEY\" \\")
 	line("    -H \"X-Hub-Id: $HUBRELAY_HUB\" -H 'Content-Type: application/json' \\")
-	line("    -d '{\"action\":\"migrate\",\"value\":{\"destination_server_id\":\"server-3\",\"stateful\":{\"copy_volumes\":true}}}'")
+	line(`    -d '{"action":"migrate","value":{"destination_server_id":"server-3","stateful":{"copy_volumes":true}}}'`)
 	line("  %[1]s jobs show \"$(%[1]s jobs list shop shop-2 | head -1)\"\n", term.ProgramName())
 	line("  %s\n  %s inventory list\n", d.paint.Dim("# list all instances"), term.ProgramName())
 }

@@ -98,14 +98,16 @@ func TestPrintTableWithin(t *testing.T) {
 func TestFormat(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int64]string{
-		0: "0", 99_999: "99999", 100_000: "100k", 999_999: "999k", 1_000_000: "1.0M", 12_345_678: "12.3M", 123_456_789: "123M",
+		0: "0", 99_999: "99999", 100_000: "100k", 999_999: "999k", 1_000_000: "1.0M", 12_345_678: "12.3M",
+		123_456_789: "123M",
 	} {
 		if got := FormatCount(n); got != want {
 			t.Errorf("count(%d) is %q, want %q", n, got, want)
 		}
 	}
 	for d, want := range map[time.Duration]string{
-		-time.Second: "0s", 119 * time.Second: "119s", 2 * time.Minute: "2m", 119 * time.Minute: "119m", 47 * time.Hour: "47h", 72 * time.Hour: "3d",
+		-time.Second: "0s", 119 * time.Second: "119s", 2 * time.Minute: "2m", 119 * time.Minute: "119m",
+		47 * time.Hour: "47h", 72 * time.Hour: "3d",
 	} {
 		if got := FormatAge(d); got != want {
 			t.Errorf("age(%s) is %q, want %q", d, got, want)
