@@ -14,7 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/webhook"
 )
 
-// eventScript reads one request by the CloudEvents SDK, and verifies its ed25519 signature by Node's own crypto.
+// eventScript reads a request with the CloudEvents SDK and verifies its ed25519 signature with the crypto module of
+// Node.
 const eventScript = `
 import { HTTP } from "cloudevents";
 import { createPublicKey, verify } from "node:crypto";
@@ -40,7 +41,7 @@ const (
 	eventTrace   = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 )
 
-// The CloudEvents SDK for JavaScript reads what we send in both modes, digests and batches.
+// The CloudEvents SDK for JavaScript reads our events in both modes, as digests and as batches.
 func TestCloudEventsSDKReadsOurs(t *testing.T) {
 	one := sinktest.Sample("65f0c2a00123456789abcdef")
 	one.Notifications[0].Data = append(

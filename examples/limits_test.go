@@ -13,15 +13,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// turnedAway is what a client says of a place that it did not get; times are in milliseconds.
+// turnedAway is the result of a rejected client; times are in milliseconds.
 type turnedAway struct {
 	Status            int
 	Code, Message     string
 	RetryAfter, Pause float64
 }
 
-// TestLongLimits: whoever is one too many waits for as long as the daemon asks, and is counted once where he can see
-// why.
+// TestLongLimits rejects one client too many. It waits for the time that the daemon requests. If its websocket shows
+// the status, the rejection is counted once.
 func TestLongLimits(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, "max_connections: 2", "max_per_hub: 1")

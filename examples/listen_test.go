@@ -15,7 +15,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// testPythonGoesOn: what is published while the line is cut comes once, even where nothing had come before.
+// testPythonGoesOn checks that a notification sent during a lost connection arrives once, even if it is the first
+// one.
 func testPythonGoesOn(t *testing.T, d *daemon) {
 	way := testkit.StartProxy(t, func() string { return d.Public })
 	hub := "hub-" + rand.Text()
@@ -49,7 +50,7 @@ func testPythonGoesOn(t *testing.T, d *daemon) {
 	}
 }
 
-// The page learns from its server what it needs to know of the relay's refusals, and of others that there was one.
+// The server of the page forwards the responses of the relay that the page needs, and hides others.
 func TestPageServerPassesOn(t *testing.T) {
 	var status atomic.Int64
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -77,7 +78,7 @@ func TestPageServerPassesOn(t *testing.T) {
 	}
 }
 
-// testMisspeltPattern wants each listener to fail, and to say what is wrong.
+// testMisspeltPattern checks that each listener fails with a helpful error.
 func testMisspeltPattern(t *testing.T, d *daemon) {
 	for _, command := range [][]string{
 		{"./listen-events.sh"}, {pythonWith(t, "websockets"), "listen-python/listen.py"}, {

@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/plugins/plugintest"
 )
 
-// What is asked of every plugin is asked of those that others copy.
+// The example plugins pass the checks of all plugins.
 func TestPluginsPassTheirCheck(t *testing.T) {
 	t.Parallel()
 	report := fmt.Appendf(nil, `{"report":%q}`, filepath.Join(t.TempDir(), "report.jsonl"))
@@ -28,8 +28,7 @@ func TestPluginsPassTheirCheck(t *testing.T) {
 	}
 }
 
-// The plugins of the daemon append a line for each notification that they have handled, with the id that the publisher
-// was told.
+// The plugins append a line for each notification, with the id that the publisher received.
 func TestPlugins(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t)

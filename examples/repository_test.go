@@ -10,14 +10,14 @@ import (
 	"testing"
 )
 
-// The image cannot be built everywhere that tests run; what it copies can at least be there.
+// The tests cannot build the image everywhere, but they can check that the copied files exist.
 func TestDockerfileCopiesWhatExists(t *testing.T) {
 	file := read(t, "../Dockerfile")
 	copies := regexp.MustCompile(`(?m)^COPY (?:--chown=\S+ )?([^-\n].*)$`).FindAllStringSubmatch(file, -1)
 	if len(copies) == 0 {
 		t.Fatal("the Dockerfile copies nothing")
 	}
-	// Everything that the program is built from is copied.
+	// The Dockerfile copies all packages of the program.
 	packages := run(t, nil, "go", "list", "-deps", "-f",
 		"{{if .Module}}{{if .Module.Main}}{{.ImportPath}}{{end}}{{end}}", "../cmd/hubrelay")
 	for path := range strings.Lines(packages) {
@@ -29,7 +29,7 @@ func TestDockerfileCopiesWhatExists(t *testing.T) {
 	ignore := read(t, "../.dockerignore")
 	for _, c := range copies {
 		paths := strings.Fields(c[1])
-		for _, path := range paths[:len(paths)-1] { // the last is the destination
+		for _, path := range paths[:len(paths)-1] { // the last one is the destination
 			if _, err := os.Stat("../" + path); err != nil {
 				t.Errorf("the Dockerfile copies %s: %v", path, err)
 			}
@@ -41,7 +41,7 @@ func TestDockerfileCopiesWhatExists(t *testing.T) {
 	}
 }
 
-// Lock files that name a registry tie everyone to it. Whom a package asks for money is no such address.
+// Lock files must not name a registry. Addresses for funding are not registries.
 func TestLockFilesNameNoRegistry(t *testing.T) {
 	var file struct{ Packages map[string]map[string]any }
 	if err := json.Unmarshal([]byte(read(t, "package-lock.json")), &file); err != nil || len(file.Packages) == 0 {

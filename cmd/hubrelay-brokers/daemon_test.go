@@ -26,9 +26,9 @@ const (
 	key           = "ops-key-0123456789abcdef"
 )
 
-// TestDaemonOverAnOutage has the daemon itself publish 2,000 notifications to a NATS server that is killed among them
-// and comes back, and compares what the stream holds, byte for byte, with what a sink of type file has written.
-func TestDaemonOverAnOutage(t *testing.T) {
+// TestDaemon_BrokerOutage publishes 2,000 notifications through the daemon to a NATS server that is killed and
+// restarted. The stream must contain the same bytes as the output of a sink of type file.
+func TestDaemon_BrokerOutage(t *testing.T) {
 	if os.Getenv("HUBRELAY_TEST_BROKERS") == "" {
 		t.Skip("real brokers are not wanted: `make test-brokers` sets HUBRELAY_TEST_BROKERS")
 	}

@@ -38,7 +38,7 @@ func TestInventory(t *testing.T) {
 	}
 	testkit.Eventually(t, "what is wrong with the driver", func() error {
 		_, errOut, _ := call(t, o.env, "", "inventory", "list")
-		return errors.Join(hasAll(errOut, "the driver cannot work, and migrations wait until it can: start the driver:",
+		return errors.Join(hasAll(errOut, "the driver is not ready, and migrations wait for it: start the driver:",
 			"driver")...)
 	})
 	lines := strings.Split(strings.TrimSpace(o.does("inventory list --json")), "\n")
@@ -56,7 +56,7 @@ func TestInventory(t *testing.T) {
 		!shop.Stateful || len(shop.Instances) != 2 || shop.Instances[1].Server != "server-2" {
 		t.Errorf("%q became %+v", lines, shop)
 	}
-	o.does("inventory import "+file, "the inventory says the same already: nothing was changed")
+	o.does("inventory import "+file, "nothing was changed: the inventory is equal already")
 	other := write(t, dir, "other.json",
 		`{"containers": {"shop": {"hub_id": "hub-1", "instances": {"shop-1": {"server_id": "server-2"}}}}}`)
 	o.does("inventory import --json "+other, `"containers":{"added":0,"changed":1,"removed":1}`, `"changed":true`)
@@ -79,7 +79,7 @@ func TestInventory(t *testing.T) {
 	for _, tc := range []struct{ args, part string }{
 		{dir + "/nothing.yaml", "nothing.yaml cannot be read: no such file or directory"},
 		{write(t, dir, "bad.yaml", twoServers+"x: y\n"), dir +
-			"/bad.yaml:6:1: x: unknown key; the keys here are clusters, containers"},
+			"/bad.yaml:7:1: x: unknown key; the keys here are clusters, containers"},
 		{write(t, dir, "servers.yaml", twoServers), `the import adds the server "server-1": servers`},
 		{other + " --admin http://127.0.0.1:1", "--admin"},
 	} {
@@ -102,7 +102,7 @@ func TestInventory_Invalid(t *testing.T) {
 	file := write(t, dir, "hubrelay.yaml", migrating("inventory.yaml"))
 	for _, command := range []string{"serve", "config check"} {
 		out, errOut, code := call(t, nil, "", append(strings.Fields(command), "-c", file)...)
-		err := errors.Join(hasAll(errOut, wrong+":4:122: containers.shop.instances.shop-2.server_id: there is no "+
+		err := errors.Join(hasAll(errOut, wrong+":5:68: containers.shop.instances.shop-2.server_id: there is no "+
 			"server \"srver-2\" in clusters; did you mean \"server-2\"?")...)
 		if code != 1 || out != "" || err != nil || strings.Count(errOut, "\n") != 1 {
 			t.Errorf("%s ended with %d, %v:\n%s%s", command, code, err, out, errOut)

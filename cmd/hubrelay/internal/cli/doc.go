@@ -1,5 +1,4 @@
-// Package cli contains the commands of hubrelay: their flags, the requests that they make to a daemon, and what they
-// print.
+// Package cli contains the commands of hubrelay: flags, requests to a daemon, and output.
 //
-// [Commands] returns all of them. What the daemon does is in relay/daemon; tables and colors are in package term.
+// [Commands] returns all of them. The daemon is in relay/daemon. Tables and colors belong to package term.
 package cli

@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// A proxy that knows no websockets, and now and then has enough of us, does not end the wait for a job.
+// A proxy without websockets that sometimes responds with 429 does not end the wait for a job.
 func TestFollowJob_PollsWithoutPipeline(t *testing.T) {
 	t.Parallel()
 	var looks atomic.Int64

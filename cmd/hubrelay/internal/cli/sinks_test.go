@@ -59,7 +59,7 @@ func TestShortReason(t *testing.T) {
 	}
 }
 
-// What failed last is shown as long as it may matter.
+// The last failure is shown while it may be relevant.
 func TestSinkInfo_LastFailure(t *testing.T) {
 	t.Parallel()
 	at := func(ago time.Duration) string { return time.Now().Add(-ago).UTC().Format(time.RFC3339Nano) }

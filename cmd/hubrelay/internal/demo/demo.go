@@ -37,7 +37,7 @@ type Options struct {
 	Kinds          daemon.Kinds
 }
 
-// demo is one run: the relay, and around it a producer, a listener and a receiver that know it only from outside.
+// demo is one run. The producer, the client and the receiver use only the public HTTP API.
 type demo struct {
 	options  Options
 	claimed  *claimedDir

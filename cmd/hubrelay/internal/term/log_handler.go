@@ -8,7 +8,7 @@ import (
 )
 
 // NewLogHandler returns a handler that writes one line per record for people: time, level, message and attributes.
-// Programs parse slog's JSON instead. Colors are those of w as a terminal, see [NewPalette].
+// Programs should parse slog's JSON. Colors depend on w and env, see [NewPalette].
 func NewLogHandler(w io.Writer, level slog.Leveler, env []string) slog.Handler {
 	return tint.NewTextHandler(w, &tint.Options{
 		Level:      level,

@@ -55,7 +55,7 @@ func PrintTableWithin(w io.Writer, p Palette, maxWidth int, columns []Column, ro
 			}
 			total += width + 2
 		}
-		index := leastImportant(columns)
+		index := nextToDrop(columns)
 		if total <= maxWidth || index < 0 {
 			break
 		}
@@ -102,8 +102,8 @@ func widthsOf(columns []Column, rows [][]string) []int {
 	return widths
 }
 
-// leastImportant returns the index of the column to omit next, or -1 if none may be omitted.
-func leastImportant(columns []Column) int {
+// nextToDrop returns the index of the column to omit next, or -1 if none may be omitted.
+func nextToDrop(columns []Column) int {
 	index := -1
 	for i, c := range columns {
 		if c.DropOrder > 0 && (index < 0 || c.DropOrder > columns[index].DropOrder) {

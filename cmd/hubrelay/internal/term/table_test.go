@@ -33,7 +33,7 @@ func TestPrintTable_Fits(t *testing.T) {
 	}
 }
 
-// What can be spared goes, the highest first, until the rest fits.
+// Columns are omitted in the order of DropOrder until the others fit.
 func TestPrintTable_OmitsColumns(t *testing.T) {
 	t.Parallel()
 	columns := []Column{
@@ -63,7 +63,7 @@ func TestPrintTable_OmitsColumns(t *testing.T) {
 	}
 }
 
-// In a terminal the reason comes before what else is known of a dead letter, and without one all is whole.
+// On a terminal the reason has priority over other columns. Without a terminal nothing is truncated.
 func TestPrintTableWithin(t *testing.T) {
 	t.Parallel()
 	columns := []Column{
