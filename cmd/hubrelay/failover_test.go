@@ -128,7 +128,7 @@ func (f *failover) replication(c *redis.Client, line string) (offset int) {
 }
 
 // lose publishes to each hub of a partition notifications that the replica of its primary never receives, and waits
-// until the followers receive them. The replica hangs until it must take over, after the primary has gone.
+// until the followers receive them. The replica hangs until the primary has ended and it must take over.
 func (f *failover) lose(primary, replica *redistest.Server, partition, answer int) {
 	f.t.Helper()
 	replica.Signal(syscall.SIGSTOP)

@@ -97,7 +97,8 @@ func (m *migrations) instance() {
 		_, _ = random.Read(content)
 		write(m.t, data, name, string(content))
 	}
-	command := fmt.Sprintf(`flock -n -E 9 %[1]s/lock sh -c 'while :; do date +%%s%%N >> volumes/beat/at; sleep 0.02; done'; `+
+	command := fmt.Sprintf(`flock -n -E 9 %[1]s/lock sh -c `+
+		`'while :; do date +%%s%%N >> volumes/beat/at; sleep 0.02; done'; `+
 		`[ $? = 9 ] && echo twice >> %[1]s/twice`, m.dir)
 	text, err := json.Marshal(map[string]any{"command": []string{"sh", "-c", command}})
 	if err != nil {

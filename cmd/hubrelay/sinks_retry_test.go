@@ -25,8 +25,8 @@ func TestSinksRetry(t *testing.T) {
 	})
 	server := redistest.Start(t)
 	slow := func(name, more string) string {
-		return fmt.Sprintf("  %s: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [2h, 2h]}%s}\n",
-			name, hooks.url+"/"+name, more)
+		const sink = "  %s: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [2h, 2h]}%s}\n"
+		return fmt.Sprintf(sink, name, hooks.url+"/"+name, more)
 	}
 	s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: slow("billing", "") +
 		slow("ordered", ", ordering: hub")}

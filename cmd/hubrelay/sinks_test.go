@@ -249,7 +249,7 @@ func TestSteeringCommands(t *testing.T) {
 	}
 }
 
-// wantNarrow checks that tables are narrow, except those that are complete without a terminal.
+// wantNarrow checks that tables are narrow, except tables that are complete without a terminal.
 func wantNarrow(t *testing.T, args, out string) {
 	t.Helper()
 	if strings.Contains(args, "--json") || !strings.Contains(args, " list") || strings.Contains(args, "deadletters") {

@@ -66,8 +66,8 @@ func TestSlack(t *testing.T) {
 	t.Cleanup(far.Close)
 	address := func(name string) string { return far.URL + "/services/T0000/B0000/s3cret-" + name }
 	file := write(t, folder(t), "address", address("filed")+"\n")
-	sinks := fmt.Sprintf("  filed: {type: slack, url_file: %q, topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8]}\n",
-		file)
+	sinks := fmt.Sprintf("  filed: {type: slack, url_file: %q, ", file) +
+		"topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8]}\n"
 	for _, name := range []string{"flaky", "picky", "left"} {
 		sinks += fmt.Sprintf("  %s: {type: slack, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [100ms, "+
 			"200ms]}}\n", name, address(name))

@@ -27,7 +27,8 @@ func TestTemplates(t *testing.T) {
 	t.Cleanup(hook.Close)
 	dir := folder(t)
 	body := write(t, dir, "body.tmpl", `first {{ .Object.ID | toUpper }}`)
-	sinks := fmt.Sprintf(`  good: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], topics: [job.created], format: template,
+	sinks := fmt.Sprintf(`  good: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], topics: [job.created],
+    format: template,
     content_type: text/plain, template_file: %q}
   loops: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], topics: [container.error], format: template,
     template: '{{ if eq .Object.ID "web-1" }}{{ range 1000000000 }}{{ end }}{{ end }}{}'}

@@ -39,9 +39,11 @@ func main() {
 		}
 		state := w.update(event, n.StoredAt())
 		if state.Flapping {
-			slog.Warn("an instance is flapping", "instance_id", state.Instance, "state", state.State, "health", state.Health)
+			slog.Warn("an instance is flapping",
+				"instance_id", state.Instance, "state", state.State, "health", state.Health)
 		}
-		return appendLine(c.Report, line{Topic: n.Topic, ID: n.ID, Containers: event.Context.Containers, instanceState: state})
+		l := line{Topic: n.Topic, ID: n.ID, Containers: event.Context.Containers, instanceState: state}
+		return appendLine(c.Report, l)
 	}
 	// One at a time, to keep the order in the report.
 	if err := sdk.ServeSink(handle, sdk.Config(&c), sdk.Concurrency(1)); err != nil {

@@ -69,8 +69,8 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 	return cmd
 }
 
-// changeLetters lists the selected ids first. So it changes exactly the dead letters that the user confirmed, and not
-// those that fail again during that time.
+// changeLetters lists the selected ids first. So it changes exactly the dead letters that the user confirmed, and no
+// delivery that fails again during that time.
 func changeLetters(ctx context.Context, std term.Streams, client *adminClient, f *changeFlags, c deadLetterAction,
 	args []string, query url.Values,
 ) error {

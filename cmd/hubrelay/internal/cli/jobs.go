@@ -39,8 +39,8 @@ func newJobsShow(std term.Streams) *cobra.Command {
 		},
 	}
 	r.register(cmd, std)
-	cmd.Flags().BoolVar(&wait, "wait", false, "show how far it is until it is over, and end with 1 unless the "+
-		"instance has moved")
+	cmd.Flags().BoolVar(&wait, "wait", false,
+		"show the progress until the job ends, and exit with 1 unless the instance has moved")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the job as a JSON line")
 	return cmd
 }

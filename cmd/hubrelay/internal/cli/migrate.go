@@ -250,7 +250,7 @@ func (p *jobProgress) clearBar() {
 	}
 }
 
-// describeJob returns the progress of a job: text has all details for a bar, line only those that are worth a line.
+// describeJob returns the progress of a job: text has all details for a bar, line has only the important ones.
 func describeJob(j relay.Job) (text, line string) {
 	state := term.Sanitize(string(j.State.Current))
 	if j.State.Current != relay.JobRunning {

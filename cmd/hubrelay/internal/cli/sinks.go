@@ -395,9 +395,9 @@ the configuration. Its dead letters are kept unless --dead-letters is given.`,
 			if f.asJSON {
 				return printRaw(std, answer.Data)
 			}
-			text := "is forgotten; its dead letters stay (--dead-letters deletes them too)"
+			text := "was forgotten; its dead letters remain (--dead-letters deletes them too)"
 			if deadLetters {
-				text = "is forgotten, with its dead letters"
+				text = "was forgotten, with its dead letters"
 			}
 			_, err = fmt.Fprintln(std.Out, term.Sanitize(args[0]), text)
 			return err

@@ -25,13 +25,13 @@ func newSinksExplain(std term.Streams, build Build) *cobra.Command {
 	var f explainFlags
 	cmd := &cobra.Command{
 		Use:   "explain -c FILE --event FILE",
-		Short: "Show which sinks would receive an event, and what they would send",
+		Short: "Show the sinks that would receive an event, and their requests",
 		Long: `Validates an event as the relay would, and shows for each sink of the configuration if it receives the
-event, by which rule, when, and what its receiver would get. It sends nothing and needs no daemon. If a sink uses
+event, by which rule, when, and the request to its receiver. It sends nothing and needs no daemon. If a sink uses
 digests or batches, it shows one that contains only this event.
 
 The id is an example; signatures are valid. Parts of addresses and headers that can be credentials are hidden. A
-plugin is started, asked what it would send, and stopped. If it cannot answer, the output shows its input.`,
+plugin is started, asked for its request, and stopped. If it has none, the output shows its input.`,
 		Example: `  hubrelay sinks explain -c hubrelay.yaml --event event.json
   echo '{"topic":"container.error"}' | hubrelay sinks explain -c hubrelay.yaml --event - --hub hub-1`,
 		Args: WithUsageErrors(cobra.NoArgs),
@@ -168,10 +168,10 @@ func printExplained(w io.Writer, p term.Palette, e explained) error {
 		if r.Note != "" {
 			fmt.Fprintf(&b, "  %s\n", p.Yellow(term.Sanitize(r.Note)))
 		}
-		r.print(&b, p)
+		r.write(&b, p)
 		for _, another := range r.Also {
 			b.WriteByte('\n')
-			another.print(&b, p)
+			another.write(&b, p)
 		}
 	case e.Matched:
 		fmt.Fprintf(&b, "  a sink of this type does not show what it would send\n")
@@ -180,7 +180,7 @@ func printExplained(w io.Writer, p term.Palette, e explained) error {
 	return err
 }
 
-func (r *explainedRequest) print(b *strings.Builder, p term.Palette) {
+func (r *explainedRequest) write(b *strings.Builder, p term.Palette) {
 	fmt.Fprintf(b, "  %s %s\n", term.Sanitize(r.Method), term.Sanitize(r.Target))
 	for _, h := range r.inOrder {
 		fmt.Fprintf(b, "  %s: %s\n", p.Cyan(term.Sanitize(h.Name)), term.Sanitize(h.Value))

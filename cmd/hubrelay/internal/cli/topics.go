@@ -15,7 +15,7 @@ func newTopics(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "topics [PATTERN...]",
 		Short: "List topics and their meaning",
-		Long: `Lists all topics with their meaning, or those that match the patterns.
+		Long: `Lists all topics with their meaning, or only topics that match a pattern.
 
 In a pattern, "*" is any run of characters, including dots. A leading "!" excludes topics. Only sinks receive the
 topics of the relay, and only with patterns that start with "hubrelay.".`,

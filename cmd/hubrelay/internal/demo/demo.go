@@ -58,7 +58,7 @@ type demo struct {
 func Run(ctx context.Context, std term.Streams, o Options) error {
 	d := &demo{options: o, std: std, paint: term.NewPalette(std.Out, std.Env)}
 	log := slog.New(term.NewLogHandler(std.Err, slog.LevelWarn, std.Env))
-	if err := d.prepare(ctx, log); err != nil {
+	if err := d.setUp(ctx, log); err != nil {
 		return err
 	}
 	defer d.claimed.remove()
@@ -106,12 +106,12 @@ func Run(ctx context.Context, std term.Streams, o Options) error {
 	cancel()
 	others.Wait()
 	d.endServers(log)
-	d.printf("%s", d.paint.Dim("demo ended, its data is removed"))
+	d.printLinef("%s", d.paint.Dim("demo ended, its data is removed"))
 	return err
 }
 
 // whileTerminalOpen returns a context that ends when the terminal is closed. If a reader of the output such as head
-// exits, printf fails instead.
+// exits, printLinef fails instead.
 func whileTerminalOpen(ctx context.Context) (context.Context, context.CancelFunc) {
 	signal.Ignore(syscall.SIGPIPE)
 	if signal.Ignored(syscall.SIGHUP) { // started by nohup
@@ -120,8 +120,8 @@ func whileTerminalOpen(ctx context.Context) (context.Context, context.CancelFunc
 	return signal.NotifyContext(ctx, syscall.SIGHUP)
 }
 
-// prepare creates the key and the secret, claims a directory and free ports, and creates the instances.
-func (d *demo) prepare(ctx context.Context, log *slog.Logger) error {
+// setUp creates the key and the secret, claims a directory and free ports, and creates the instances.
+func (d *demo) setUp(ctx context.Context, log *slog.Logger) error {
 	d.key, d.secret = apikey.New(), setup.NewWebhookSecret()
 	cache, err := os.UserCacheDir()
 	if err != nil {
@@ -188,7 +188,7 @@ sinks:
 	return daemon.LoadConfig(file, nil, d.options.Kinds)
 }
 
-func (d *demo) printf(format string, args ...any) {
+func (d *demo) printLinef(format string, args ...any) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if _, err := fmt.Fprintf(d.std.Out, format+"\n", args...); err != nil {
@@ -207,7 +207,7 @@ func (d *demo) produceLoop(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := d.publish(ctx, samples.nextEvent()); err != nil && ctx.Err() == nil {
-			d.printf("%s %s %v", d.timestamp(), d.paint.Red("refused    ▶"), err)
+			d.printLinef("%s %s %v", d.formatNow(), d.paint.Red("refused    ▶"), err)
 		}
 	}
 }
@@ -218,7 +218,7 @@ func (d *demo) publish(ctx context.Context, one Event) error {
 	if err != nil {
 		return err
 	}
-	d.printf("%s %s %s", d.timestamp(), d.paint.Yellow("publish    ▶"),
+	d.printLinef("%s %s %s", d.formatNow(), d.paint.Yellow("publish    ▶"),
 		notificationSummary(d.paint, relay.Notification{Topic: one.Topic, Data: body}))
 	_, err = d.client.Publish(ctx, "application/json", "", body)
 	return err
@@ -228,12 +228,12 @@ func (d *demo) listen(ctx context.Context) {
 	for n, err := range d.client.Listen(ctx, client.ListenOptions{}) {
 		if err != nil {
 			if ctx.Err() == nil {
-				d.printf("%s %s %v", d.timestamp(), d.paint.Red("websocket  ✗"), err)
+				d.printLinef("%s %s %v", d.formatNow(), d.paint.Red("websocket  ✗"), err)
 			}
 			return
 		}
 		if d.isNews(n) {
-			d.printf("%s %s %s", d.timestamp(), d.paint.Cyan("websocket  ◀"), notificationSummary(d.paint, n))
+			d.printLinef("%s %s %s", d.formatNow(), d.paint.Cyan("websocket  ◀"), notificationSummary(d.paint, n))
 		}
 	}
 }
@@ -252,17 +252,17 @@ func (d *demo) isNews(n relay.Notification) bool {
 
 func (d *demo) onWebhook(id string, n relay.Notification, attempt error) {
 	if attempt != nil {
-		d.printf("%s %s %v", d.timestamp(), d.paint.Red("webhook    ✗"), attempt)
+		d.printLinef("%s %s %v", d.formatNow(), d.paint.Red("webhook    ✗"), attempt)
 		return
 	}
 	if job := term.ParseJobEvent(n); job != nil && job.Object.Task != nil {
 		return // too many; the websocket client prints them
 	}
-	d.printf("%s %s %s %s", d.timestamp(), d.paint.Green("webhook    ◀"), notificationSummary(d.paint, n),
+	d.printLinef("%s %s %s %s", d.formatNow(), d.paint.Green("webhook    ◀"), notificationSummary(d.paint, n),
 		d.paint.Dim("signature ok, "+id))
 }
 
-func (d *demo) timestamp() string { return d.paint.Dim(time.Now().Format("15:04:05.000")) }
+func (d *demo) formatNow() string { return d.paint.Dim(time.Now().Format("15:04:05.000")) }
 
 // notificationSummary returns a notification as a short line.
 func notificationSummary(paint term.Palette, n relay.Notification) string {

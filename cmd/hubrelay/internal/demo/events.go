@@ -24,11 +24,11 @@ func newGenerator(seed uint64, hub, account string) *generator {
 	for _, t := range relay.Topics() {
 		s.topics = append(s.topics, t.Name)
 	}
-	s.shuffle()
+	s.shuffleTopics()
 	return s
 }
 
-func (s *generator) shuffle() {
+func (s *generator) shuffleTopics() {
 	s.rand.Shuffle(len(s.topics), func(i, j int) { s.topics[i], s.topics[j] = s.topics[j], s.topics[i] })
 }
 
@@ -58,7 +58,7 @@ type eventContext struct {
 func (s *generator) nextEvent() Event {
 	if s.next == len(s.topics) {
 		s.next = 0
-		s.shuffle()
+		s.shuffleTopics()
 	}
 	topic := s.topics[s.next]
 	s.next++
@@ -73,10 +73,10 @@ func (s *generator) eventFor(topic string) Event {
 		Context: eventContext{HubID: s.hub, AccountID: s.account},
 	}
 	if states := samples.StatesFor(topic); len(states) > 0 {
-		out.Object.State = s.pick(states...)
+		out.Object.State = s.pickOne(states...)
 	}
 	if strings.HasSuffix(topic, ".error") {
-		out.Object.Error = s.pick("no space left on device", "health check timed out", "image not found",
+		out.Object.Error = s.pickOne("no space left on device", "health check timed out", "image not found",
 			"connection refused")
 	}
 	related := samples.RelatedIDsFor(topic)
@@ -84,7 +84,7 @@ func (s *generator) eventFor(topic string) Event {
 		out.Context.Environments = []string{s.pickID("environment")}
 	}
 	if related.Clusters {
-		out.Context.Clusters = []string{s.pick("production", "staging")}
+		out.Context.Clusters = []string{s.pickOne("production", "staging")}
 	}
 	if related.Zones {
 		out.Context.DNSZones = []string{s.pickID("zone")}
@@ -104,4 +104,4 @@ func (s *generator) pickID(kind string) string {
 	return fmt.Sprintf("%016x%08x", sum, 1+s.rand.IntN(4))
 }
 
-func (s *generator) pick(choices ...string) string { return choices[s.rand.IntN(len(choices))] }
+func (s *generator) pickOne(choices ...string) string { return choices[s.rand.IntN(len(choices))] }

@@ -158,14 +158,14 @@ func (d *demo) migrateLoop(ctx context.Context) {
 		}
 		one := moves[n%len(moves)]
 		to := one.servers[n/len(moves)%len(one.servers)]
-		d.printf("%s %s %s to %s", d.timestamp(), d.paint.Yellow("migrate    ▶"), d.paint.Bold(one.instance),
+		d.printLinef("%s %s %s to %s", d.formatNow(), d.paint.Yellow("migrate    ▶"), d.paint.Bold(one.instance),
 			d.paint.Bold(to))
 		_, err := d.client.Migrate(ctx, client.Migration{
 			Container: one.container, Instance: one.instance,
 			Destination: to, CopyVolumes: true,
 		})
 		if err != nil && ctx.Err() == nil {
-			d.printf("%s %s %v", d.timestamp(), d.paint.Red("refused    ▶"), err)
+			d.printLinef("%s %s %v", d.formatNow(), d.paint.Red("refused    ▶"), err)
 		}
 		timer.Reset(moveInterval)
 	}

@@ -46,7 +46,7 @@ func (d *demo) printWelcome(a daemon.Addresses) {
 	}
 	d.suggestMigrations(line)
 	line("%s", p.Dim("Ctrl-C ends the demo."))
-	d.printf("%s", b.String())
+	d.printLinef("%s", b.String())
 }
 
 // suggestMigrations prints migrations of instances that the demo itself does not move.

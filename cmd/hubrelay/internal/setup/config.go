@@ -73,7 +73,7 @@ func (s *sinkDraft) removeKey(key string) {
 	s.settings = slices.DeleteFunc(s.settings, func(t setting) bool { return t.key == key })
 }
 
-func (s *sinkDraft) has(keys ...string) bool {
+func (s *sinkDraft) hasAny(keys ...string) bool {
 	return slices.ContainsFunc(s.settings, func(t setting) bool { return slices.Contains(keys, t.key) })
 }
 
@@ -87,11 +87,11 @@ func (s *Config) add(sink *sinkDraft) {
 	for n := 2; slices.ContainsFunc(s.sinks, func(other *sinkDraft) bool { return other.name == sink.name }); n++ {
 		sink.name = fmt.Sprintf("%s-%d", base, n)
 	}
-	if !sink.has("topics") {
+	if !sink.hasAny("topics") {
 		topics := setting{key: "topics", parts: []string{"topics"}, values: []string{"*"}, list: true}
 		sink.settings = append([]setting{topics}, sink.settings...)
 	}
-	if sink.kind.Type == "webhook" && !sink.has("secrets", "secret_files") {
+	if sink.kind.Type == "webhook" && !sink.hasAny("secrets", "secret_files") {
 		sink.generatedSecret = NewWebhookSecret()
 		sink.set("secrets", sink.generatedSecret)
 	}

@@ -89,7 +89,7 @@ func (p *Plugin) Write(parent string) error {
 	if err := makeEmptyDir(dir); err != nil {
 		return err
 	}
-	d, err := p.data()
+	d, err := p.templateData()
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ type pluginData struct {
 	Name, Version, Replace, Go string
 }
 
-func (p *Plugin) data() (pluginData, error) {
+func (p *Plugin) templateData() (pluginData, error) {
 	d := pluginData{Name: p.Name, Version: p.Version, Go: strings.TrimPrefix(version.Lang(runtime.Version()), "go")}
 	if p.Replace != "" {
 		absolute, err := filepath.Abs(p.Replace)

@@ -74,16 +74,16 @@ type prompter struct {
 }
 
 // errNoAnswer is returned at the end of the input.
-var errNoAnswer = errors.New("the input has ended: nothing was written; give --yes, or flags, where nobody answers")
+var errNoAnswer = errors.New("the input has ended and nothing was written: give --yes or flags if there is no terminal")
 
 // Ask asks in a terminal for the settings that no flag gave.
 func (s *Config) Ask(ctx context.Context, std term.Streams, terminal *os.File, given func(flag string) bool) error {
 	a := &prompter{in: bufio.NewReader(terminal), terminal: terminal, streams: std, setup: s, given: given}
-	return a.ask(ctx)
+	return a.askAll(ctx)
 }
 
-func (a *prompter) ask(ctx context.Context) error {
-	a.printf("This writes %s. Enter takes what stands in brackets, Ctrl-C ends without writing.\n\n", a.setup.File)
+func (a *prompter) askAll(ctx context.Context) error {
+	a.writef("This writes %s. Enter accepts the value in brackets, Ctrl-C exits without writing.\n\n", a.setup.File)
 	if !a.given("listen") {
 		p := prompt{text: "Address for clients and producers", defaultValue: a.setup.Listen}
 		if err := a.askUntilValid(ctx, p, "server.listen",
@@ -92,7 +92,7 @@ func (a *prompter) ask(ctx context.Context) error {
 		}
 	}
 	if !a.given("redis") {
-		p := prompt{text: "Redis, such as redis://host:6379; empty for one of its own"}
+		p := prompt{text: "Redis, such as redis://host:6379; empty for an embedded one"}
 		if err := a.askUntilValid(ctx, p, "redis.url", func(answer string) { a.setup.Redis = answer }); err != nil {
 			return err
 		}
@@ -113,12 +113,12 @@ func (a *prompter) ask(ctx context.Context) error {
 
 // askKind asks for the type of another sink. It returns nil if there is no answer.
 func (a *prompter) askKind(ctx context.Context) (*sinkDraft, error) {
-	a.printf("\nWhere should events go, besides the stream that clients open?\n")
+	a.writef("\nWhere should events go, besides the stream that clients open?\n")
 	var types []string
 	for _, k := range a.setup.Kinds.Sinks {
 		if p := promptsOf(k.Type); p.summary != "" {
 			types = append(types, k.Type)
-			a.printf("  %d  %-10s %s\n", len(types), k.Type, p.summary)
+			a.writef("  %d  %-10s %s\n", len(types), k.Type, p.summary)
 		}
 	}
 	for {
@@ -137,7 +137,7 @@ func (a *prompter) askKind(ctx context.Context) (*sinkDraft, error) {
 			err = fmt.Errorf("a sink of type %s takes more than a few answers: configs/hubrelay.yaml has an example",
 				answer)
 		}
-		a.printf("  %v\n", err)
+		a.writef("  %v\n", err)
 	}
 }
 
@@ -151,13 +151,13 @@ func (a *prompter) askSink(ctx context.Context, sink *sinkDraft) error {
 	questions := append(promptsOf(sink.kind.Type).ask,
 		prompt{key: "topics", text: "Topics, such as *.error or container.*,!*.updated", defaultValue: "*"})
 	for _, q := range questions {
-		if q.dependsOn != "" && !sink.has(q.dependsOn) {
+		if q.dependsOn != "" && !sink.hasAny(q.dependsOn) {
 			continue
 		}
 		err := a.askUntilValid(ctx, q, path+q.key, func(answer string) { sink.setAnswer(q.key, answer) })
 		if errors.Is(err, errSkipped) {
 			a.setup.removeLast()
-			a.printf("  without an answer this destination is skipped\n")
+			a.writef("  without an answer this destination is skipped\n")
 			return nil
 		} else if err != nil {
 			return err
@@ -194,8 +194,8 @@ func (a *prompter) askUntilValid(ctx context.Context, p prompt, path string, set
 		case answer == "" && p.required:
 			return errSkipped
 		case p.key == "command" && strings.ContainsAny(answer, `"'\\`):
-			a.printf("  no shell reads it, so that quotes would be part of a word: leave them out, or write the " +
-				"list into the file afterwards\n")
+			a.writef("  no shell is used, so quotes would be part of a word: omit them, or write the list into the file " +
+				"later\n")
 			continue
 		}
 		set(answer)
@@ -214,14 +214,14 @@ func (a *prompter) askUntilValid(ctx context.Context, p prompt, path string, set
 		if wrong := slices.DeleteFunc(v.problems, func(p yamldoc.Problem) bool { return !at(p) }); len(wrong) > 0 {
 			for _, problem := range wrong {
 				problem.Path = ""
-				a.printf("  %s\n", problem)
+				a.writef("  %s\n", problem)
 			}
 			continue
 		}
 		for _, problem := range v.warnings {
 			if at(problem) {
 				problem.Path = ""
-				a.printf("  it is taken, but: %s\n", problem)
+				a.writef("  it is taken, but: %s\n", problem)
 			}
 		}
 		return nil
@@ -268,7 +268,7 @@ func (a *prompter) askLine(ctx context.Context, p prompt) (string, error) {
 		}
 		defer restore()
 	}
-	a.printf("%s: ", text)
+	a.writef("%s: ", text)
 	type result struct {
 		text string
 		err  error
@@ -280,15 +280,15 @@ func (a *prompter) askLine(ctx context.Context, p prompt) (string, error) {
 	}()
 	select {
 	case <-ctx.Done():
-		a.printf("\n")
+		a.writef("\n")
 		return "", errors.New("nothing was written")
 	case r := <-done:
 		if p.secret {
-			a.printf("\n") // the typed line break is hidden too
+			a.writef("\n") // the typed line break is hidden too
 		}
 		answer := strings.TrimSpace(r.text)
 		if errors.Is(r.err, io.EOF) && answer == "" {
-			a.printf("\n")
+			a.writef("\n")
 			return "", errNoAnswer
 		} else if r.err != nil && !errors.Is(r.err, io.EOF) {
 			return "", fmt.Errorf("read the answer: %w", r.err)
@@ -300,6 +300,6 @@ func (a *prompter) askLine(ctx context.Context, p prompt) (string, error) {
 	}
 }
 
-func (a *prompter) printf(format string, args ...any) {
+func (a *prompter) writef(format string, args ...any) {
 	_, _ = fmt.Fprintf(a.streams.Err, format, args...)
 }

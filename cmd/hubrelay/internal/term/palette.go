@@ -53,20 +53,19 @@ func TruncateToWidth(text string, width int) string {
 	return truncateRunes(text, width)
 }
 
-func (p Palette) paint(code, s string) string {
+func (p Palette) wrapCode(code, s string) string {
 	if !p.on {
 		return s
 	}
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-func (p Palette) Bold(s string) string   { return p.paint("1", s) }
-func (p Palette) Dim(s string) string    { return p.paint("2", s) }
-func (p Palette) Red(s string) string    { return p.paint("31", s) }
-func (p Palette) Green(s string) string  { return p.paint("32", s) }
-func (p Palette) Yellow(s string) string { return p.paint("33", s) }
-func (p Palette) blue(s string) string   { return p.paint("34", s) }
-func (p Palette) Cyan(s string) string   { return p.paint("36", s) }
+func (p Palette) Bold(s string) string   { return p.wrapCode("1", s) }
+func (p Palette) Dim(s string) string    { return p.wrapCode("2", s) }
+func (p Palette) Red(s string) string    { return p.wrapCode("31", s) }
+func (p Palette) Green(s string) string  { return p.wrapCode("32", s) }
+func (p Palette) Yellow(s string) string { return p.wrapCode("33", s) }
+func (p Palette) Cyan(s string) string   { return p.wrapCode("36", s) }
 
 // Topic colors a topic by its meaning: errors red, new objects green, others blue.
 func (p Palette) Topic(name string) string {
@@ -76,7 +75,7 @@ func (p Palette) Topic(name string) string {
 	case strings.HasSuffix(name, ".created"), strings.HasSuffix(name, ".new"), strings.HasSuffix(name, ".started"):
 		return p.Green(name)
 	default:
-		return p.blue(name)
+		return p.wrapCode("34", name)
 	}
 }
 
