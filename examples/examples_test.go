@@ -75,7 +75,7 @@ func TestExamples(t *testing.T) {
 	receiver.Line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "receiving on") })
 
 	for _, l := range listeners {
-		t.Run(l.name+" and webhook hear "+l.publisher, func(t *testing.T) {
+		t.Run(l.name+" and webhook receive "+l.publisher, func(t *testing.T) {
 			p := published{
 				hub: "hub-" + rand.Text(), topic: "container.instance.health.status.changed",
 				state: "unhealthy", object: rand.Text(),
@@ -98,9 +98,9 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
-	t.Run("python goes on behind what it heard", func(t *testing.T) { testPythonGoesOn(t, d) })
+	t.Run("python resumes after a lost connection", func(t *testing.T) { testPythonGoesOn(t, d) })
 	t.Run("a misspelt pattern ends listeners", func(t *testing.T) { testMisspeltPattern(t, d) })
-	t.Run("browser hears curl", func(t *testing.T) { testBrowser(t, d) })
+	t.Run("browser receives curl", func(t *testing.T) { testBrowser(t, d) })
 	t.Run("browser's EventSource misses nothing", func(t *testing.T) { testEventSource(t, d) })
 	t.Run("unsigned webhook is refused", func(t *testing.T) {
 		out := run(t, nil, "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d", "{}",
@@ -134,7 +134,7 @@ func awaitReady(t *testing.T, d *daemon, listener *testkit.Process, p published,
 		return
 	}
 	p.object = "trial"
-	testkit.Eventually(t, "the listener to hear something", func() error {
+	testkit.Eventually(t, "the listener to receive something", func() error {
 		publishers["curl"](t, d, p)
 		if !strings.Contains(listener.Out.String(), p.object) {
 			return errors.New("it printed: " + listener.Out.String())

@@ -46,7 +46,7 @@ func testPythonGoesOn(t *testing.T, d *daemon) {
 		}
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("heard %q, want %q", got, want)
+		t.Errorf("received %q, want %q", got, want)
 	}
 }
 

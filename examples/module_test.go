@@ -105,7 +105,7 @@ func (s *seen) check(t *testing.T, told setting) {
 		t.Errorf("%d connections", s.Numbered.Connections)
 	}
 	if want := []string{"container.created", "hubrelay.resync", "container.created"}; !slices.Equal(s.Forgotten, want) {
-		t.Errorf("with a cursor that is forgotten came %q", s.Forgotten)
+		t.Errorf("after a lost cursor got %q", s.Forgotten)
 	}
 	for code, got := range map[string]refusal{
 		"401.auth-invalid": s.WrongKey, "422.invalid-argument": s.WrongPublish, "404.job": s.WrongJob,

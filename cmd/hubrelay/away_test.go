@@ -71,7 +71,7 @@ func TestRedisAway(t *testing.T) {
 	}
 	testkit.Eventually(t, "the webhooks after", hooks.has(all))
 	if ids, _ := logged(t, redisAt(t, server.Socket)); !slices.Equal(ids, all) {
-		t.Errorf("the log holds %v, want %v and nothing of what was refused", ids, all)
+		t.Errorf("the log holds %v, want %v and no rejected entries", ids, all)
 	}
 }
 
@@ -91,8 +91,8 @@ func TestRedisLosesData(t *testing.T) {
 		loss()
 		testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
 		ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(30), nil)
-		testkit.Eventually(t, "the websocket to go on", ws.has(ids))
-		testkit.Eventually(t, "the webhook to go on", hooks.took("/", ids))
+		testkit.Eventually(t, "the websocket to continue", ws.has(ids))
+		testkit.Eventually(t, "the webhook to continue", hooks.took("/", ids))
 	}
 	testkit.Eventually(t, "a word about each loss", func() error {
 		frames, _ := ws.snapshot()
@@ -128,8 +128,8 @@ func TestRedisHangs(t *testing.T) {
 	server.Signal(syscall.SIGCONT)
 	testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
-	testkit.Eventually(t, "the websocket to go on", ws.has(ids))
-	testkit.Eventually(t, "the webhook to go on", hooks.took("/", ids))
+	testkit.Eventually(t, "the websocket to continue", ws.has(ids))
+	testkit.Eventually(t, "the webhook to continue", hooks.took("/", ids))
 }
 
 // TestRedisFull fills Redis to its limit. Accepted notifications arrive, the others are rejected and not stored in
@@ -293,7 +293,7 @@ func TestEmbeddedRedisKilled(t *testing.T) {
 	}
 	testkit.Eventually(t, "notifications after the kill", func() error {
 		if _, refused := p.count(); refused == 0 {
-			return errors.New("none was refused, so that Redis cannot have been away")
+			return errors.New("got no rejection, so Redis was always available")
 		}
 		return nil
 	})
@@ -365,9 +365,9 @@ func TestDaemonKilled(t *testing.T) {
 	if want := fmt.Sprintf("is in use by process %d", second.Cmd.Process.Pid); code != 1 ||
 		!strings.Contains(errOut, want) ||
 		!strings.Contains(errOut, data) {
-		t.Errorf("a daemon beside it ended with %d, want 1 and %q:\n%s", code, want, errOut)
+		t.Errorf("a second daemon ended with %d, want 1 and %q:\n%s", code, want, errOut)
 	}
-	testkit.Eventually(t, "what was in hand, in the queue and parked", func() error {
+	testkit.Eventually(t, "deliveries in progress, in the queue and scheduled", func() error {
 		for _, path := range []string{"/refuses", "/hangs"} {
 			if err := hooks.took(path, ids)(); err != nil {
 				return err

@@ -261,7 +261,7 @@ func TestUnknownTopic_HasOneErrorText(t *testing.T) {
 		}
 		for who, text := range said {
 			if !strings.Contains(text, want) {
-				t.Errorf("%s says of %s: %s", who, topic, text)
+				t.Errorf("%s: topic %s: %s", who, topic, text)
 			}
 		}
 	}

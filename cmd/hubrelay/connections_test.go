@@ -20,7 +20,7 @@ func TestConnectionsList(t *testing.T) {
 		return out
 	}
 	if out := list(); out != "no clients\n" {
-		t.Errorf("nobody is there: %q", out)
+		t.Errorf("got %q, want no clients", out)
 	}
 	d.connect(t, opsKey, "hub-1", "&topics=job.*")
 	d.connect(t, readerKey, "", "")
@@ -40,7 +40,7 @@ func TestConnectionsList(t *testing.T) {
 		t.Errorf("%v: %+v", err, one)
 	}
 	if out := list("--key", "nobody"); out != "no clients match\n" {
-		t.Errorf("none of that key: %q", out)
+		t.Errorf("got %q, want no clients of the key", out)
 	}
 	if strings.Contains(out, opsKey) || strings.Contains(out, readerKey) {
 		t.Errorf("a key is shown:\n%s", out)

@@ -56,7 +56,7 @@ func endDemo(t *testing.T, p *testkit.Process, dir string, pid int, by syscall.S
 	}
 	leavesNothing(t, dir)
 	if strings.Contains(p.Out.String()+p.Err.String(), "\x1b") {
-		t.Error("there are escape codes in what is no terminal")
+		t.Error("the output has escape codes without a terminal")
 	}
 	if text := p.Err.String(); text != "" {
 		t.Errorf("it complained:\n%s", text)
@@ -171,7 +171,7 @@ func takeCommands(t *testing.T, p *testkit.Process) {
 	exported := regexp.MustCompile(
 		`export (HUBRELAY_URL=\S+) (HUBRELAY_KEY=\S+) (HUBRELAY_HUB=\S+) (HUBRELAY_ADMIN=\S+)`).FindStringSubmatch(out)
 	if exported == nil {
-		t.Fatalf("it does not say what to export:\n%s", out)
+		t.Fatalf("the output has no export command:\n%s", out)
 	}
 	if err := errors.Join(hasAll(out, "listen --topics '*.error'", "curl -sS $HUBRELAY_URL",
 		"redis-cli -s ")...); err != nil {
@@ -217,7 +217,7 @@ func takeMigrations(t *testing.T, p *testkit.Process, env []string) {
 			"server-2 instance=shop-1",
 		"state=migrating server=server-2 job=", "state=running server=server-3 job=",
 	} {
-		testkit.Eventually(t, "what listen says of it", listener.Out.Contains(part))
+		testkit.Eventually(t, "the event in the output of listen", listener.Out.Contains(part))
 	}
 }
 
@@ -237,7 +237,7 @@ func TestDemo_WithoutRedisServer(t *testing.T) {
 		t.Error(err)
 	}
 	if err := p.Out.Contains("redis-cli")(); err == nil {
-		t.Error("it suggests redis-cli for a Redis that nobody can reach")
+		t.Error("the output suggests redis-cli for a Redis in memory")
 	}
 	dir := filepath.Join(home, fmt.Sprintf("hubrelay-demo-%d", os.Getuid()))
 	movesByItself(t, p, dir)

@@ -82,7 +82,7 @@ func (f *failover) followAll() {
 			one.mu.Lock()
 			defer one.mu.Unlock()
 			if !one.began {
-				return fmt.Errorf("it was told nothing, %w", one.wrong)
+				return fmt.Errorf("it received nothing, %w", one.wrong)
 			}
 			return nil
 		})
@@ -159,7 +159,7 @@ func (f *failover) heard(hub, id string) func() error {
 				slices.ContainsFunc(one.book.told, func(t told) bool { return t.hub == hub && t.id == id })
 			one.mu.Unlock()
 			if !known {
-				return fmt.Errorf("%s was not told of %s", one.name, id)
+				return fmt.Errorf("%s did not receive %s", one.name, id)
 			}
 		}
 		return nil
@@ -214,7 +214,7 @@ func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
 		return nil
 	}
 	for _, one := range f.followers {
-		testkit.Eventually(f.t, one.name+" to have heard everything", func() error { return complete(one) })
+		testkit.Eventually(f.t, one.name+" to receive everything", func() error { return complete(one) })
 	}
 	for _, one := range f.followers {
 		one.end()
@@ -227,7 +227,7 @@ func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
 			}
 		}
 	}
-	f.t.Logf("%d followers were told of %d notifications and %d gaps", len(f.followers), heard-gaps, gaps)
+	f.t.Logf("%d followers received %d notifications and %d gaps", len(f.followers), heard-gaps, gaps)
 }
 
 // compare checks the notifications of one partition. A notification that the log lacks must be followed by a gap
@@ -258,18 +258,18 @@ func (b *places) compare(keys keyspace.Space, p int, log []entry, struck, accoun
 		case what.hub == "" && account && !struck: // of another partition
 			continue
 		case what.hub == "" && !struck:
-			return fmt.Errorf("it was told of a gap behind %v", at)
+			return fmt.Errorf("received a gap after %v", at)
 		case more && n.at.Compare(pos) < 0, what.hub == "" && more && n.at.Compare(pos) == 0:
 			return fmt.Errorf("%v was left out, before %v", n, e)
 		case what.hub == "":
 			at, lost = pos, ""
 			continue
 		case had[e] || pos.Compare(at) <= 0:
-			return fmt.Errorf("%v was told behind %v", e, at)
+			return fmt.Errorf("received %v after %v", e, at)
 		case n != e:
 			lost = e.id
 		case lost != "":
-			return fmt.Errorf("%v was told behind %s, which the log lacks, and no gap before", e, lost)
+			return fmt.Errorf("received %v after %s, which the log lacks, without a gap before", e, lost)
 		}
 		had[e], at = true, pos
 	}
@@ -277,7 +277,7 @@ func (b *places) compare(keys keyspace.Space, p int, log []entry, struck, accoun
 		return fmt.Errorf("%v was not told, it is at %v", n, at)
 	}
 	if lost != "" {
-		return fmt.Errorf("%s was told, which the log lacks, and no gap behind it", lost)
+		return fmt.Errorf("received %s, which the log lacks, without a gap after it", lost)
 	}
 	return nil
 }

@@ -155,7 +155,7 @@ func (f *failover) lose(primary, replica *redistest.Server, partition, answer in
 	published.Wait()
 	for i := range failoverHubs {
 		if hub := fmt.Sprintf("hub-%d", i); f.keys.Partition(hub) == partition {
-			testkit.Eventually(f.t, "those who follow to hear of it", f.heard(hub, "lost/"+hub))
+			testkit.Eventually(f.t, "the followers to receive it", f.heard(hub, "lost/"+hub))
 		}
 	}
 }
@@ -226,9 +226,9 @@ func TestLongClusterFailover(t *testing.T) {
 	job = site.migrate(1, "a")
 
 	redistest.MoveSlot(t, &masters[0], &masters[2], f.keys.Slot(f.keys.Log(0)))
-	f.goesOn("behind the moved slot")
+	f.goesOn("after the slot migration")
 	if j := site.over(job); j.State.Current != relay.JobCompleted {
-		t.Errorf("the job behind the failover: %+v", j)
+		t.Errorf("the job after the failover: %+v", j)
 	}
 	site.runsOn("a")
 	f.judge()

@@ -107,7 +107,7 @@ func (c *conversation) hides(t *testing.T, question string) {
 	t.Helper()
 	c.asked(t, question)
 	if state, err := unix.IoctlGetTermios(int(c.terminal.Fd()), unix.TCGETS); err != nil || state.Lflag&unix.ECHO != 0 {
-		t.Errorf("the terminal shows what is typed behind %s: %v", question, err)
+		t.Errorf("the terminal shows typed text after %s: %v", question, err)
 	}
 }
 
@@ -128,7 +128,7 @@ func TestInit_AsksInTerminal(t *testing.T) {
 	c := converse(t, dir, "init")
 	c.answer(t, "producers [127.0.0.1:8080]: ", "8080\n")
 	c.answer(t, "producers [127.0.0.1:8080]: ", "127.0.0.1:8090\n")
-	c.answer(t, "empty for one of its own: ", "\n")
+	c.answer(t, "empty for an embedded one: ", "\n")
 	c.answer(t, "empty for nowhere else: ", "telegraph\n")
 	c.answer(t, "empty for nowhere else: ", "pagerduty\n")
 	c.answer(t, "(Events API v2): ", "\n") // the second answer
@@ -200,7 +200,7 @@ func TestInit_InterruptedAtPassword(t *testing.T) {
 	dir := folder(t)
 	c := converse(t, dir, "init")
 	c.answer(t, "producers [127.0.0.1:8080]: ", "\n")
-	c.answer(t, "empty for one of its own: ", "\n")
+	c.answer(t, "empty for an embedded one: ", "\n")
 	c.answer(t, "empty for nowhere else: ", "pagerduty\n")
 	c.hides(t, "(Events API v2): ")
 	c.answer(t, "(Events API v2): ", "abc\x03")

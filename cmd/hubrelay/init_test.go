@@ -35,7 +35,7 @@ func TestInit(t *testing.T) {
 		t.Errorf("the file has the mode %v: %v", info.Mode(), err)
 	}
 	if len(key) < 40 || strings.Contains(string(text), key) {
-		t.Errorf("the file holds the key %q, or there is none", key)
+		t.Errorf("the file contains the key %q, or there is no key", key)
 	}
 	_, secret, _ := strings.Cut(string(text), "whsec_")
 	secret, _, _ = strings.Cut(secret, `"`)
@@ -47,7 +47,7 @@ func TestInit(t *testing.T) {
 		t.Errorf("check says %d %s%s", code, out, errOut)
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, ".hubrelay-init*")); err != nil || left != nil {
-		t.Errorf("%v is left behind: %v", left, err)
+		t.Errorf("%v remains: %v", left, err)
 	}
 
 	d := serveIn(t, dir, "hubrelay.yaml", anywhere()...)

@@ -43,7 +43,7 @@ func TestLongKilledDuringBatches(t *testing.T) {
 	}
 	testkit.Eventually(t, "all notifications", func() error {
 		if n := len(batchesOf(t, k.hooks.of("/"))); n < killedDeliveries {
-			return fmt.Errorf("%d have come", n)
+			return fmt.Errorf("got %d requests", n)
 		}
 		return nil
 	})
@@ -127,7 +127,7 @@ func batchesOf(t *testing.T, hooks []hook) map[string][]string {
 		for _, n := range list {
 			number, err := strconv.Atoi(n.Object.ID)
 			if err != nil || number <= before {
-				t.Errorf("%s behind %d: %v", n.Object.ID, before, err)
+				t.Errorf("%s after %d: %v", n.Object.ID, before, err)
 			}
 			before = number
 			if h.status == http.StatusNoContent && !slices.Contains(taken[n.Object.ID], h.id) {

@@ -73,7 +73,7 @@ func TestExplain_MatchesDeliveredRequests(t *testing.T) {
 		if e.Sink == "oncall" {
 			want = plainEvent(t, want)
 		}
-		testkit.Eventually(t, "what explain says of "+e.Sink, func() error {
+		testkit.Eventually(t, "the request in explain of "+e.Sink, func() error {
 			if text := got[e.Sink](); text != want || want == "" {
 				return fmt.Errorf("got %q, explained was %q", text, want)
 			}
@@ -82,7 +82,7 @@ func TestExplain_MatchesDeliveredRequests(t *testing.T) {
 		delete(got, e.Sink)
 	}
 	if len(got) > 0 {
-		t.Errorf("explain said nothing of %v", got)
+		t.Errorf("explain has no output for %v", got)
 	}
 }
 

@@ -52,7 +52,7 @@ func (f *lossFollower) complete(log map[string][]int) error {
 	for hub, want := range log {
 		if f.hub != "" && hub != f.hub {
 			if len(f.book.heard[hub]) > 0 {
-				return fmt.Errorf("%s heard of %s", f.name, hub)
+				return fmt.Errorf("%s received %s", f.name, hub)
 			}
 			continue
 		}
@@ -65,19 +65,19 @@ func (f *lossFollower) complete(log map[string][]int) error {
 		if len(got) > 0 {
 			at, known := slices.BinarySearch(want, got[0])
 			if !known || at > from {
-				return fmt.Errorf("%s began when %d of %s was being published, and heard %d first", f.name,
+				return fmt.Errorf("%s started when %d of %s was in publication, and received %d first", f.name,
 					f.book.begun[hub], hub, got[0])
 			}
 			from = at
 		}
 		for i, n := range want[from:] {
 			if i == len(got) || got[i] != n {
-				return fmt.Errorf("%s heard %d of %s of %s; where %d belongs came %v behind %v",
+				return fmt.Errorf("%s received %d of %s of %s; instead of %d came %v after %v",
 					f.name, len(got), fmt.Sprint(len(want)-from), hub, n, got[i:min(i+5, len(got))], got[max(0, i-3):i])
 			}
 		}
 		if len(got) > len(want)-from {
-			return fmt.Errorf("%s heard %v of %s in the end", f.name, got[len(want)-from:], hub)
+			return fmt.Errorf("%s finally received %v of %s", f.name, got[len(want)-from:], hub)
 		}
 	}
 	return nil

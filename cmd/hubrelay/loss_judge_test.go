@@ -42,7 +42,7 @@ func numberOf(id string) (hub string, n int, err error) {
 func countsTo(list []int, first, last int) error {
 	for i, n := range list {
 		if n != first+i {
-			return fmt.Errorf("%d comes where %d belongs, behind %v", n, first+i, list[max(0, i-3):i])
+			return fmt.Errorf("got %d instead of %d, after %v", n, first+i, list[max(0, i-3):i])
 		}
 	}
 	if len(list) != last-first+1 {

@@ -66,11 +66,11 @@ func TestLongTwoNodes(t *testing.T) {
 			twice++
 		}
 		if n > 2 || n == 2 && !inHand[id] {
-			t.Errorf("%s was delivered %d times, in hand when the node was killed: %v", id, n, inHand[id])
+			t.Errorf("%s was delivered %d times; in progress at the kill: %v", id, n, inHand[id])
 		}
 	}
 	if twice == 0 {
-		t.Error("nothing came twice, so the node that was killed had nothing in hand")
+		t.Error("nothing was delivered twice, so the killed node had no attempts in progress")
 	}
 	if got := objectIDs(sockets[1].wait(t, len(ids))); !slices.Equal(got, ids) {
 		t.Errorf("the socket of the other node got %d notifications that are not the %d published, in order", len(got),
@@ -110,7 +110,7 @@ func settle(t *testing.T, store *redis.Client, hooks *receiver) map[string]bool 
 	testkit.Eventually(t, "both nodes to have their hands full", func() error {
 		inHand = hooks.unanswered()
 		if len(inHand) < 32 {
-			return fmt.Errorf("%d requests are in hand", len(inHand))
+			return fmt.Errorf("%d requests are in progress", len(inHand))
 		}
 		pending, err := store.XPending(t.Context(), "hubrelay:queue:hook:{0}", "hubrelay").Result()
 		if err == nil && len(pending.Consumers) != 2 {

@@ -137,7 +137,7 @@ func TestPluginCrashLoop(t *testing.T) {
 		}
 		return errors.New(out + errOut)
 	})
-	testkit.Eventually(t, "the other sink to go on", func() error {
+	testkit.Eventually(t, "the other sink to continue", func() error {
 		return missing(ids, func(id string) bool {
 			return strings.Contains(d.Err.String(), `"sink":"shown","hub":"hub-1","id":"`+id)
 		})

@@ -184,7 +184,7 @@ func TestBadRequests(t *testing.T) {
 			"405.method", "",
 			"DELETE",
 		},
-		"method of nobody": {testkit.Request{Method: "BREW"}, "405.method", "", "BREW"},
+		"unknown method": {testkit.Request{Method: "BREW"}, "405.method", "", "BREW"},
 		"token without key": {
 			testkit.Request{Method: "GET", Hub: "hub-1"},
 			"401.auth-invalid", "",

@@ -26,9 +26,9 @@ func (d *daemon) reloaded(t *testing.T, want float64) {
 
 func (d *daemon) refused(t *testing.T, n int, problem string) {
 	t.Helper()
-	testkit.Eventually(t, "the problem to be told", func() error {
+	testkit.Eventually(t, "the problem to be logged", func() error {
 		text := d.Err.String()
-		if got := strings.Count(text, "what ran before goes on"); got != n || !strings.Contains(text, problem) {
+		if got := strings.Count(text, "the old configuration to continue"); got != n || !strings.Contains(text, problem) {
 			return fmt.Errorf("told %d times, want %d, with %q", got, n, problem)
 		}
 		return nil
@@ -108,7 +108,7 @@ func TestTemplateFileBecomesInvalid(t *testing.T) {
 		{"\n{{ .Topic\n\n  ", "unclosed action started in line 2"},
 	} {
 		replace(c.text)
-		testkit.Eventually(t, "the mistake to be told", func() error {
+		testkit.Eventually(t, "the error to be logged", func() error {
 			publish() // files are read when they are needed
 			time.Sleep(50 * time.Millisecond)
 			return d.Err.Contains(c.said)()
@@ -118,7 +118,7 @@ func TestTemplateFileBecomesInvalid(t *testing.T) {
 		}
 	}
 	replace(`{"v": 2}`)
-	testkit.Eventually(t, "the mended template", func() error {
+	testkit.Eventually(t, "the fixed template", func() error {
 		publish()
 		time.Sleep(50 * time.Millisecond)
 		for _, h := range hooks.of("/one") {

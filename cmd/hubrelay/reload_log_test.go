@@ -27,11 +27,11 @@ func TestReload_LogsChanges(t *testing.T) {
 	d := serveFile(t, file)
 	for _, noise := range []string{"overcommit", "migration.driver"} {
 		if strings.Contains(d.Err.String(), noise) {
-			t.Errorf("a start tells of %s:\n%s", noise, d.Err.String())
+			t.Errorf("the start logs %s:\n%s", noise, d.Err.String())
 		}
 	}
 	if text := d.Err.String(); !strings.Contains(text, `"sinks":0,"keys":3`) {
-		t.Errorf("the start does not say what is served:\n%s", text)
+		t.Errorf("the start does not log the addresses:\n%s", text)
 	}
 	warned := func(name string, want int) {
 		t.Helper()

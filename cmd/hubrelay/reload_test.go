@@ -69,7 +69,7 @@ func TestReload(t *testing.T) {
 	testkit.Eventually(t, "the sink that goes", hooks.took("/goes", first))
 	testkit.Eventually(t, "requests to the slow receiver", func() error {
 		if n := len(hooks.of("/slow")); n < len(first) {
-			return fmt.Errorf("%d have come", n)
+			return fmt.Errorf("got %d requests", n)
 		}
 		return nil
 	})
@@ -107,7 +107,7 @@ func TestReload(t *testing.T) {
 	third := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	after.sinks += webhookSink("goes", hooks.url+"/goes", "")
 	d.reconfigure(t, file, after, 2)
-	testkit.Eventually(t, "the sink that came back", hooks.took("/goes", append(second, third...)))
+	testkit.Eventually(t, "the sink that was added again", hooks.took("/goes", append(second, third...)))
 }
 
 // TestReload_InvalidConfig writes invalid configurations. The daemon continues, and the log and a metric report the
@@ -128,8 +128,8 @@ func TestReload_InvalidConfig(t *testing.T) {
 		if err := os.WriteFile(file, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Eventually(t, "the mistake to be told", func() error {
-			if n := strings.Count(d.Err.String(), "what ran before goes on"); n != i+1 {
+		testkit.Eventually(t, "the error to be logged", func() error {
+			if n := strings.Count(d.Err.String(), "the old configuration to continue"); n != i+1 {
 				return fmt.Errorf("told %d times of %d mistakes", n, i+1)
 			}
 			return nil
@@ -162,7 +162,7 @@ func TestReload_Keys(t *testing.T) {
 	d.reconfigure(t, file, text, 1)
 	_ = goes.closed(t, 1008)
 	if r := d.Do(t, testkit.Request{Method: "GET", Key: other, Hub: "hub-1"}); r.Status != http.StatusUnauthorized {
-		t.Errorf("the key that went away is answered %d", r.Status)
+		t.Errorf("the removed key got status %d", r.Status)
 	}
 	d.Publish(t, "hub-1", "application/json", `{"topic":"container.created","context":{"account_id":"acme"}}`, nil)
 	stays.wait(t, 1)

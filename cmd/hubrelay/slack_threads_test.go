@@ -256,7 +256,7 @@ func TestSlackThrottlingIsShared(t *testing.T) {
 		return nil
 	})
 	several := regexp.MustCompile(`^(\d+) × `)
-	testkit.Eventually(t, "all to be told", func() error {
+	testkit.Eventually(t, "all deliveries", func() error {
 		slack.mu.Lock()
 		defer slack.mu.Unlock()
 		total := 0

@@ -84,7 +84,7 @@ func TestLongSourceOverAClusterFailover(t *testing.T) {
 		masters[i].Kill()
 		replicas[i].TakeOver()
 		masters[i].Restart() // as a replica; without one nothing is accepted
-		goesOn(fmt.Sprintf("behind the failover of master %d", i))
+		goesOn(fmt.Sprintf("after the failover of master %d", i))
 	}
 	stop()
 	publishing.Wait()

@@ -41,7 +41,7 @@ func TestSourcesInACircle(t *testing.T) {
 		from := []*daemon{one, two}[n%2]
 		from.Publish(t, "hub-1", "application/json", numberedNote("hub-1", n+1), nil)
 	}
-	testkit.Eventually(t, "what came back to be counted", func() error {
+	testkit.Eventually(t, "the loop to be counted", func() error {
 		if a, b := one.sources(t)[1], two.sources(t)[0]; a.Returned != 5 || b.Returned != 5 || a.Received != 5 ||
 			b.Received != 5 {
 			return fmt.Errorf("%+v, %+v", a, b)
@@ -94,7 +94,7 @@ func TestSourceGapReachesClients(t *testing.T) {
 	isResync(down.connect(t, opsKey, "hub-1", "&topics=image.*&after="+before).wait(t, 1)[0])
 	testkit.Eventually(t, "the source again", down.connectedSource(t))
 	up.Load().Publish(t, "hub-1", "application/json", numberedNote("hub-1", 2), nil)
-	testkit.Eventually(t, "the second, behind what only clients get", func() error {
+	testkit.Eventually(t, "the second one, after events for clients only", func() error {
 		if n := len(hooks.of("/")); n != 3 {
 			return fmt.Errorf("%d came", n)
 		}

@@ -352,7 +352,7 @@ func TestSourcesChange(t *testing.T) {
 	})
 	up.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	down.reconfigure(t, file, with, 2)
-	testkit.Eventually(t, "what came meanwhile", came(5))
+	testkit.Eventually(t, "events of that time", came(5))
 	if n := down.Metric(t, `hubrelay_source_connected{source="upstream"}`); n != 1 {
 		t.Errorf("connected: %v", n)
 	}

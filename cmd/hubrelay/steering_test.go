@@ -102,7 +102,7 @@ func TestSteering(t *testing.T) {
 
 	for _, tc := range []struct{ args, part string }{
 		{"sinks forget steady", "configur"},
-		{"sinks pause nobody", "sinks list"},
+		{"sinks pause unknown", "sinks list"},
 		{"sinks replay steady --after yesterday", "2h"},
 		{"deadletters show picky nothing", "deadletters list"},
 	} {

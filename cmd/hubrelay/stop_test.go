@@ -144,7 +144,7 @@ func TestPortTaken(t *testing.T) {
 			t.Errorf("it ended with %d:\n%s", code, errOut)
 		}
 		if pid := redisPID(data); pid != 0 && !gone(pid) {
-			t.Errorf("redis-server %d is left behind", pid)
+			t.Errorf("redis-server %d remains", pid)
 		}
 	}
 }

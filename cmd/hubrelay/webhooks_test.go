@@ -65,7 +65,7 @@ func TestWebhookResponses(t *testing.T) {
 	if dead := deadLetters(t, store, "rejects")[0]; !strings.Contains(fmt.Sprint(dead["attempts"]), "no such hook") {
 		t.Errorf("the dead letter does not show the answer: %v", dead)
 	}
-	testkit.Eventually(t, "a second attempt behind the redirect", func() error {
+	testkit.Eventually(t, "a second attempt after the redirect", func() error {
 		return missing(ids, func(id string) bool {
 			return slices.ContainsFunc(hooks.of("/moved"), func(h hook) bool { return h.id == id && h.attempt == 2 })
 		})
@@ -134,7 +134,7 @@ func wantDisabled(t *testing.T, d *daemon, store *redis.Client, hooks *receiver,
 		}
 		return err
 	})
-	testkit.Eventually(t, "the figure to say so", func() error {
+	testkit.Eventually(t, "the metric", func() error {
 		if d.Metric(t, `hubrelay_sink_disabled{sink="gone"}`) != 1 {
 			return errors.New("not yet")
 		}

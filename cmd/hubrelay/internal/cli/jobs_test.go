@@ -67,14 +67,14 @@ func TestOlderStep(t *testing.T) {
 		want     bool
 	}{
 		{"nothing was known", step(relay.JobRunning, 0, 0), relay.JobTask{}, false},
-		{"nothing is told", relay.JobTask{}, step(relay.JobRunning, 0, 0), true},
+		{"no updates", relay.JobTask{}, step(relay.JobRunning, 0, 0), true},
 		{"begun, while it is done", step(relay.JobRunning, 0, 0), step(relay.JobCompleted, time.Second, 100), true},
 		{"done, while it has begun", step(relay.JobCompleted, time.Second, 100), step(relay.JobRunning, 0, 0), false},
 		{"begun and done at once", step(relay.JobRunning, 0, 0), step(relay.JobCompleted, 0, 100), true},
 		{"done and begun at once", step(relay.JobCompleted, 0, 100), step(relay.JobRunning, 0, 0), false},
 		{"less far", step(relay.JobRunning, 0, 40), step(relay.JobRunning, 0, 60), true},
 		{"farther", step(relay.JobRunning, 0, 60), step(relay.JobRunning, 0, 40), false},
-		{"begun anew by another node", step(relay.JobRunning, time.Minute, 0), step(relay.JobRunning, 0, 60), false},
+		{"restarted by another node", step(relay.JobRunning, time.Minute, 0), step(relay.JobRunning, 0, 60), false},
 	} {
 		if got := isOlder(c.t, c.known); got != c.want {
 			t.Errorf("%s: %v", c.name, got)
