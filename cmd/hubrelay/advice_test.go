@@ -21,7 +21,7 @@ func TestErrors_SuggestSettings(t *testing.T) {
 		"the public listener for the admin one": {"HUBRELAY_ADMIN=" + d.Public, "connections list", "check --admin", 1},
 		"a key of another relay":                {"HUBRELAY_KEY=" + readerKey + "x", "listen", "HUBRELAY_KEY", 1},
 		"no hub":                                {"HUBRELAY_HUB=", "publish --topic job.created", "HUBRELAY_HUB", 1},
-		"an empty id":             {"", `jobs show ""`, "empty", 2},
+		"an empty id":                           {"", `jobs show ""`, "empty", 2},
 		"a sink whose name came out empty":      {"HUBRELAY_ADMIN=" + d.Admin, `sinks pause ""`, "empty", 2},
 	} {
 		args := strings.Fields(tc.args)
