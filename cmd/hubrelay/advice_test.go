@@ -8,7 +8,7 @@ import (
 // TestErrors_SuggestSettings uses wrong settings and expects that the error names them.
 func TestErrors_SuggestSettings(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`})
+	d := serve(t, daemonConfig{redis: `url: "memory:"`})
 	right := []string{"HUBRELAY_URL=http://" + d.Public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
 	for name, tc := range map[string]struct {
 		env, args, want string

@@ -27,7 +27,7 @@ func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendfsync", "always")
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
 		"")})
 	conn, refused := d.upgrade(t, "?token="+d.Token(t, opsKey, "hub-1"), nil)
 	if conn == nil {
@@ -37,7 +37,7 @@ func TestRedisAway(t *testing.T) {
 	conn.SetPongHandler(func(data string) error { pongs <- data; return nil })
 	ws := listenOn(conn)
 	before := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
-	testkit.Eventually(t, "the webhooks before", hooks.has(before))
+	testkit.Eventually(t, "the webhooks before", hooks.receivedAll(before))
 
 	server.Kill()
 	post := testkit.Request{
@@ -69,7 +69,7 @@ func TestRedisAway(t *testing.T) {
 	if got := objectIDs(ws.wait(t, len(all))); !slices.Equal(got, all) {
 		t.Errorf("the websocket got %v, want %v", got, all)
 	}
-	testkit.Eventually(t, "the webhooks after", hooks.has(all))
+	testkit.Eventually(t, "the webhooks after", hooks.receivedAll(all))
 	if ids, _ := logged(t, redisAt(t, server.Socket)); !slices.Equal(ids, all) {
 		t.Errorf("the log holds %v, want %v and no rejected entries", ids, all)
 	}
@@ -80,7 +80,7 @@ func TestRedisLosesData(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "no")
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
 		"")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	for _, loss := range []func(){
@@ -91,8 +91,8 @@ func TestRedisLosesData(t *testing.T) {
 		loss()
 		testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
 		ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(30), nil)
-		testkit.Eventually(t, "the websocket to continue", ws.has(ids))
-		testkit.Eventually(t, "the webhook to continue", hooks.took("/", ids))
+		testkit.Eventually(t, "the websocket to continue", ws.receivedAll(ids))
+		testkit.Eventually(t, "the webhook to continue", hooks.acceptedAll("/", ids))
 	}
 	testkit.Eventually(t, "a word about each loss", func() error {
 		frames, _ := ws.snapshot()
@@ -115,7 +115,7 @@ func TestRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
 		"")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	server.Signal(syscall.SIGSTOP)
@@ -128,8 +128,8 @@ func TestRedisHangs(t *testing.T) {
 	server.Signal(syscall.SIGCONT)
 	testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
-	testkit.Eventually(t, "the websocket to continue", ws.has(ids))
-	testkit.Eventually(t, "the webhook to continue", hooks.took("/", ids))
+	testkit.Eventually(t, "the websocket to continue", ws.receivedAll(ids))
+	testkit.Eventually(t, "the webhook to continue", hooks.acceptedAll("/", ids))
 }
 
 // TestRedisFull fills Redis to its limit. Accepted notifications arrive, the others are rejected and not stored in
@@ -139,7 +139,7 @@ func TestRedisFull(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory", "16mb")
 	store := redisAt(t, server.Socket)
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
 		"")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	large := fmt.Sprintf(`{"topic":"job.created","context":{"padding":%q}}`+"\n", strings.Repeat("x", 100_000))
@@ -163,7 +163,7 @@ func TestRedisFull(t *testing.T) {
 	if len(ids)%2 != 1 {
 		t.Errorf("%d are stored, want pairs and one", len(ids))
 	}
-	testkit.Eventually(t, "every webhook", hooks.took("/", ids))
+	testkit.Eventually(t, "every webhook", hooks.acceptedAll("/", ids))
 	if got := objectIDs(ws.wait(t, len(ids))); !slices.Equal(got, ids) {
 		t.Errorf("the websocket got %d that are not the %d of the log", len(got), len(ids))
 	}
@@ -248,7 +248,7 @@ func redisPID(data string) int {
 }
 
 // hasEnded reports whether a process has ended. A zombie has ended.
-func gone(pid int) bool {
+func hasEnded(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true
 	}
@@ -274,11 +274,11 @@ func serverPID(t *testing.T, c *redis.Client) int {
 // TestEmbeddedRedisKilled kills the embedded redis-server during publishing.
 func TestEmbeddedRedisKilled(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	data := filepath.Join(dir, "data")
 	hooks := receive(t, nil)
-	text := initConfig{redis: fmt.Sprintf("data_dir: %q", data), sinks: webhookSink("hook", hooks.url+"/", "")}
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", text.renderYAML()))
+	text := daemonConfig{redis: fmt.Sprintf("data_dir: %q", data), sinks: webhookSink("hook", hooks.url+"/", "")}
+	d := serveFile(t, writeFile(t, dir, "hubrelay.yaml", text.renderYAML()))
 	store := redisAt(t, filepath.Join(data, "redis.sock"))
 	pid := serverPID(t, store)
 	// With this, accepted notifications survive any kill.
@@ -302,8 +302,8 @@ func TestEmbeddedRedisKilled(t *testing.T) {
 	if now := serverPID(t, store); now == pid {
 		t.Error("redis-server was not started again")
 	}
-	testkit.Eventually(t, "all that was accepted, at the websocket", ws.has(p.accepted))
-	testkit.Eventually(t, "all that was accepted, at the webhook", hooks.has(p.accepted))
+	testkit.Eventually(t, "all that was accepted, at the websocket", ws.receivedAll(p.accepted))
+	testkit.Eventually(t, "all that was accepted, at the webhook", hooks.receivedAll(p.accepted))
 	testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
 	frames, _ := ws.snapshot()
 	ids, _ := logged(t, store)
@@ -315,7 +315,7 @@ func TestEmbeddedRedisKilled(t *testing.T) {
 // TestDaemonKilled kills a daemon with scheduled retries and attempts in progress, and starts another with its data.
 func TestDaemonKilled(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	data := filepath.Join(dir, "data")
 	broken, hang := make(chan struct{}), make(chan struct{})
 	hooks := receive(t, func(w http.ResponseWriter, h hook) {
@@ -333,12 +333,12 @@ func TestDaemonKilled(t *testing.T) {
 	})
 	release := sync.OnceFunc(func() { close(hang) })
 	t.Cleanup(release)
-	text := initConfig{
+	text := daemonConfig{
 		redis: fmt.Sprintf("data_dir: %q", data),
 		sinks: webhookSink("refusing", hooks.url+"/refuses", "") + webhookSink("hanging", hooks.url+"/hangs",
 			", concurrency: 2"),
 	}
-	file := write(t, dir, "hubrelay.yaml", text.renderYAML())
+	file := writeFile(t, dir, "hubrelay.yaml", text.renderYAML())
 	first := serveFile(t, file)
 	store := redisAt(t, filepath.Join(data, "redis.sock"))
 	pid := serverPID(t, store)
@@ -352,7 +352,7 @@ func TestDaemonKilled(t *testing.T) {
 	})
 	first.Kill()
 	release()
-	if gone(pid) {
+	if hasEnded(pid) {
 		t.Fatal("redis-server has ended with the daemon that was killed")
 	}
 	close(broken)
@@ -369,7 +369,7 @@ func TestDaemonKilled(t *testing.T) {
 	}
 	testkit.Eventually(t, "deliveries in progress, in the queue and scheduled", func() error {
 		for _, path := range []string{"/refuses", "/hangs"} {
-			if err := hooks.took(path, ids)(); err != nil {
+			if err := hooks.acceptedAll(path, ids)(); err != nil {
 				return err
 			}
 		}
@@ -386,7 +386,7 @@ func TestDaemonKilled(t *testing.T) {
 	}
 	second.Stop(t)
 	testkit.Eventually(t, "redis-server to end with the daemon", func() error {
-		if !gone(pid) {
+		if !hasEnded(pid) {
 			return fmt.Errorf("process %d is there", pid)
 		}
 		return nil

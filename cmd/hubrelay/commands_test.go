@@ -15,8 +15,8 @@ import (
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	good := write(t, dir, "good.yaml", initConfig{redis: `url: "memory:"`}.renderYAML())
+	dir := tempDir(t)
+	good := writeFile(t, dir, "good.yaml", daemonConfig{redis: `url: "memory:"`}.renderYAML())
 	for _, tc := range []struct {
 		args  string
 		code  int
@@ -74,9 +74,9 @@ func TestExitCodes(t *testing.T) {
 
 func TestConfigCommands(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	t.Run("check names the place of every mistake", func(t *testing.T) {
-		file := write(t, dir, "broken.yaml", `server:
+		file := writeFile(t, dir, "broken.yaml", `server:
   listne: 127.0.0.1:8080
 auth:
   keys:
@@ -98,8 +98,8 @@ sinks:
 		}
 	})
 	t.Run("print shows no secret", func(t *testing.T) {
-		write(t, dir, "file.key", "from-a-file-0123456789abcdef\n")
-		file := write(t, dir, "secrets.yaml", initConfig{
+		writeFile(t, dir, "file.key", "from-a-file-0123456789abcdef\n")
+		file := writeFile(t, dir, "secrets.yaml", daemonConfig{
 			redis: `url: "redis://user:hidden-password@127.0.0.1:1/0"`,
 			keys: `
     - {name: file, key_file: file.key, hubs: ["*"]}
@@ -161,7 +161,7 @@ func TestClientCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &made); code != 0 || err != nil || made.Name != "script" {
 		t.Fatalf("keys new ended with %d, %v: %s", code, err, out)
 	}
-	d := serve(t, initConfig{redis: `url: "memory:"`, keys: fmt.Sprintf(`
+	d := serve(t, daemonConfig{redis: `url: "memory:"`, keys: fmt.Sprintf(`
     - {name: script, key_sha256: %s, hubs: [hub-1], capabilities: [notifications-publish]}`, made.SHA256)})
 	env := []string{"HUBRELAY_URL=http://" + d.Public, "HUBRELAY_KEY=" + made.Key, "HUBRELAY_HUB=hub-1"}
 	if _, errOut, code := call(t, env, "", "publish", "--topic", "container.created", "--account", "acme"); code != 1 ||
@@ -174,9 +174,9 @@ func TestClientCommands(t *testing.T) {
 		return errors.Join(all.Err.Contains("connected")(), some.Err.Contains("connected")())
 	})
 
-	dir := folder(t)
-	array := write(t, dir, "array.json", "[\n"+plain+",\n"+everyKindFor("hub-1")+"\n]\n")
-	many := write(t, dir, "many.ndjson", lines(3))
+	dir := tempDir(t)
+	array := writeFile(t, dir, "array.json", "[\n"+plain+",\n"+everyKindFor("hub-1")+"\n]\n")
+	many := writeFile(t, dir, "many.ndjson", lines(3))
 	var ids []string
 	for _, args := range [][]string{
 		{"publish", array},
@@ -232,7 +232,7 @@ func TestClientCommands(t *testing.T) {
 // All commands report an unknown topic with the same text.
 func TestUnknownTopic_HasOneErrorText(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`})
+	d := serve(t, daemonConfig{redis: `url: "memory:"`})
 	file := d.Cmd.Args[len(d.Cmd.Args)-1]
 	env := []string{"HUBRELAY_URL=http://" + d.Public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
 	for topic, want := range map[string]string{

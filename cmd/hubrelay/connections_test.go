@@ -9,7 +9,7 @@ import (
 // TestConnectionsList lists the clients of a daemon.
 func TestConnectionsList(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`})
+	d := serve(t, daemonConfig{redis: `url: "memory:"`})
 	list := func(more ...string) string {
 		t.Helper()
 		out, errOut, code := call(t, []string{"HUBRELAY_ADMIN=" + d.Admin}, "", append([]string{"connections", "list"},

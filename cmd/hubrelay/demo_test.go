@@ -18,7 +18,7 @@ import (
 
 func startDemo(t *testing.T, home, listen string, env ...string) *testkit.Process {
 	t.Helper()
-	t.Cleanup(func() { endKeepers(t, home) }) // if the test failed; runs after the demo has ended
+	t.Cleanup(func() { killAgents(t, home) }) // if the test failed; runs after the demo has ended
 	env = append(env, "XDG_CACHE_HOME="+home, "HOME="+home)
 	p := start(t, env, "demo", "--every", "50ms", "--listen", listen, "--health", listen)
 	testkit.Eventually(t, "an event at both ends", func() error { return atBothEnds(p.Out.String()) })
@@ -30,12 +30,12 @@ func demoRedis(t *testing.T, dir string) int {
 	t.Helper()
 	// Stop the redis-server even if the test failed early.
 	t.Cleanup(func() {
-		if pid := redisPID(filepath.Join(dir, "data")); pid > 0 && !gone(pid) {
+		if pid := redisPID(filepath.Join(dir, "data")); pid > 0 && !hasEnded(pid) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 	})
 	pid := redisPID(filepath.Join(dir, "data"))
-	if pid == 0 || gone(pid) {
+	if pid == 0 || hasEnded(pid) {
 		t.Fatalf("the redis-server of the demo in %s is %d", dir, pid)
 	}
 	return pid
@@ -51,10 +51,10 @@ func endDemo(t *testing.T, p *testkit.Process, dir string, pid int, by syscall.S
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the demo's folder is left: %v", err)
 	}
-	if !gone(pid) {
+	if !hasEnded(pid) {
 		t.Errorf("its redis-server, process %d, is left", pid)
 	}
-	leavesNothing(t, dir)
+	waitUntilCleanedUp(t, dir)
 	if strings.Contains(p.Out.String()+p.Err.String(), "\x1b") {
 		t.Error("the output has escape codes without a terminal")
 	}
@@ -64,7 +64,7 @@ func endDemo(t *testing.T, p *testkit.Process, dir string, pid int, by syscall.S
 }
 
 // processesIn lists the processes that name a directory or work in it.
-func worksIn(t *testing.T, dir string) []string {
+func processesIn(t *testing.T, dir string) []string {
 	t.Helper()
 	var list []string
 	for pid, args := range processes(t) {
@@ -77,10 +77,10 @@ func worksIn(t *testing.T, dir string) []string {
 }
 
 // waitUntilCleanedUp waits until the directory is removed. An agent releases its lock shortly before it ends.
-func leavesNothing(t *testing.T, dir string) {
+func waitUntilCleanedUp(t *testing.T, dir string) {
 	t.Helper()
 	testkit.Eventually(t, "nothing to be left", func() error {
-		if left := worksIn(t, dir); len(left) > 0 {
+		if left := processesIn(t, dir); len(left) > 0 {
 			return fmt.Errorf("there are %v", left)
 		}
 		return nil
@@ -88,7 +88,7 @@ func leavesNothing(t *testing.T, dir string) {
 }
 
 // waitForMigration waits until the demo has moved an instance.
-func movesByItself(t *testing.T, p *testkit.Process, dir string) {
+func waitForMigration(t *testing.T, p *testkit.Process, dir string) {
 	t.Helper()
 	testkit.Eventually(t, "the demo to move an instance", p.Out.Contains("completed  worker-1  server-1\n"))
 	if err := errors.Join(hasAll(p.Out.String(), "migrate    ▶ worker-1 to server-1\n",
@@ -104,12 +104,12 @@ func movesByItself(t *testing.T, p *testkit.Process, dir string) {
 // TestDemo reads the output of the demo, runs the commands that it prints, and starts it again after a kill.
 func TestDemo(t *testing.T) {
 	t.Parallel()
-	home := folder(t)
+	home := tempDir(t)
 	dir := filepath.Join(home, fmt.Sprintf("hubrelay-demo-%d", os.Getuid()))
 	killed := startDemo(t, home, "127.0.0.1:0")
 	pid := demoRedis(t, dir)
-	takeCommands(t, killed)
-	movesByItself(t, killed, dir)
+	runPrintedCommands(t, killed)
+	waitForMigration(t, killed, dir)
 
 	beside := startDemo(t, home, "127.0.0.1:0")
 	besidePID := demoRedis(t, dir+"-2")
@@ -117,13 +117,14 @@ func TestDemo(t *testing.T) {
 		t.Error("two demos share a redis-server")
 	}
 	killed.Kill()
-	left := worksIn(t, dir)
+	left := processesIn(t, dir)
 	if len(left) < 5 {
 		t.Errorf("a demo that is killed leaves its redis-server and its instances, not %v", left)
 	}
 	again := startDemo(t, home, "127.0.0.1:0")
 	testkit.Eventually(t, "the next demo to end what was left", func() error {
-		if now := slices.DeleteFunc(worksIn(t, dir), func(one string) bool { return !slices.Contains(left, one) }); len(
+		if now := slices.DeleteFunc(processesIn(t, dir),
+			func(one string) bool { return !slices.Contains(left, one) }); len(
 			now) > 0 {
 			return fmt.Errorf("there are %v", now)
 		}
@@ -136,15 +137,15 @@ func TestDemo(t *testing.T) {
 // TestDemo_OutputIsClosed closes the output of a demo, which ends and cleans up.
 func TestDemo_OutputIsClosed(t *testing.T) {
 	t.Parallel()
-	home := folder(t)
-	t.Cleanup(func() { endKeepers(t, home) })
+	home := tempDir(t)
+	t.Cleanup(func() { killAgents(t, home) })
 	shell := exec.Command("sh", "-c", binary(t)+" demo --every 50ms --listen 127.0.0.1:0 --health 127.0.0.1:0 | "+
 		"head -n 1")
 	shell.Env = append(os.Environ(), "XDG_CACHE_HOME="+home, "HOME="+home)
 	if out, err := shell.Output(); err != nil || !strings.HasPrefix(string(out), "hubrelay demo") {
 		t.Errorf("%v: %s", err, out)
 	}
-	leavesNothing(t, home)
+	waitUntilCleanedUp(t, home)
 	if left, _ := filepath.Glob(filepath.Join(home, "hubrelay-demo-*")); len(left) > 0 {
 		t.Errorf("there are %v", left)
 	}
@@ -165,7 +166,7 @@ func atBothEnds(out string) error {
 }
 
 // runPrintedCommands runs the commands that the demo prints, if they need only a shell.
-func takeCommands(t *testing.T, p *testkit.Process) {
+func runPrintedCommands(t *testing.T, p *testkit.Process) {
 	t.Helper()
 	out := p.Out.String()
 	exported := regexp.MustCompile(
@@ -191,11 +192,11 @@ func takeCommands(t *testing.T, p *testkit.Process) {
 		}
 		return nil
 	})
-	takeMigrations(t, p, exported[1:])
+	runPrintedMigrations(t, p, exported[1:])
 }
 
 // runPrintedMigrations runs the migrations that the demo prints.
-func takeMigrations(t *testing.T, p *testkit.Process, env []string) {
+func runPrintedMigrations(t *testing.T, p *testkit.Process, env []string) {
 	t.Helper()
 	_, script, _ := strings.Cut(p.Out.String(), "# migrate an instance")
 	script, _, ok := strings.Cut("#"+script, "Ctrl-C")
@@ -224,7 +225,7 @@ func takeMigrations(t *testing.T, p *testkit.Process, env []string) {
 // TestDemo_WithoutRedisServer runs on a machine without redis-server.
 func TestDemo_WithoutRedisServer(t *testing.T) {
 	t.Parallel()
-	home := folder(t)
+	home := tempDir(t)
 	env := []string{"PATH=" + filepath.Join(home, "empty")}
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -240,21 +241,21 @@ func TestDemo_WithoutRedisServer(t *testing.T) {
 		t.Error("the output suggests redis-cli for a Redis in memory")
 	}
 	dir := filepath.Join(home, fmt.Sprintf("hubrelay-demo-%d", os.Getuid()))
-	movesByItself(t, p, dir)
+	waitForMigration(t, p, dir)
 	p.Signal(syscall.SIGTERM)
 	if code := p.Exit(t); code != 0 {
 		t.Errorf("the demo ended with %d after SIGTERM", code)
 	}
-	leavesNothing(t, dir)
+	waitUntilCleanedUp(t, dir)
 
-	file := write(t, home, "hubrelay.yaml",
-		initConfig{redis: fmt.Sprintf("data_dir: %q", filepath.Join(home, "data"))}.renderYAML())
+	file := writeFile(t, home, "hubrelay.yaml",
+		daemonConfig{redis: fmt.Sprintf("data_dir: %q", filepath.Join(home, "data"))}.renderYAML())
 	_, errOut, code := call(t, env, "", "serve", "-c", file)
 	if err := errors.Join(hasAll(errOut, "apt install redis-server", "brew install redis",
 		`"memory:"`)...); code != 1 || err != nil {
 		t.Errorf("serve ended with %d, %v:\n%s", code, err, errOut)
 	}
-	file = write(t, home, "memory.yaml", initConfig{redis: `url: "memory:"`}.renderYAML())
+	file = writeFile(t, home, "memory.yaml", daemonConfig{redis: `url: "memory:"`}.renderYAML())
 	d := serveFile(t, file, env...)
 	ws := d.connect(t, opsKey, "hub-1", "")
 	d.Publish(t, "hub-1", "application/json", plain, nil)

@@ -21,7 +21,7 @@ const longGrace = "HUBRELAY_SERVER__SHUTDOWN_GRACE=60s"
 func TestLongStopWithManyClients(t *testing.T) {
 	t.Parallel()
 	const clients = 300
-	d := serve(t, initConfig{redis: `url: "memory:"`, env: []string{longGrace}})
+	d := serve(t, daemonConfig{redis: `url: "memory:"`, env: []string{longGrace}})
 	sockets := make([]*socket, clients)
 	for i := range sockets {
 		sockets[i] = d.connect(t, opsKey, []string{"hub-1", "hub-2", ""}[i%3], "")

@@ -20,29 +20,29 @@ import (
 // failoverPartitions is the number of masters. Each has one partition.
 const failoverPartitions = 3
 
-// toldMessage is a notification that a follower received, or the end of a gap.
-type told struct {
+// receivedMessage is a notification that a follower received, or the end of a gap.
+type receivedMessage struct {
 	hub, id string // empty for a gap
 	at      streamid.Cursor
 }
 
 // positions records the notifications of a follower with their positions in the log.
-type places struct {
-	from streamid.Cursor
-	told []told
+type positions struct {
+	from            streamid.Cursor
+	receivedMessage []receivedMessage
 }
 
-func (b *places) begin(text string) { b.from, _ = streamid.Parse(text, failoverPartitions) }
+func (b *positions) begin(text string) { b.from, _ = streamid.Parse(text, failoverPartitions) }
 
-func (b *places) take(m message, text string) error {
+func (b *positions) take(m message, text string) error {
 	at, err := streamid.Parse(text, failoverPartitions)
 	switch {
 	case err != nil:
 		return err
 	case m.Topic == relay.TopicResync:
-		b.told = append(b.told, told{at: at})
+		b.receivedMessage = append(b.receivedMessage, receivedMessage{at: at})
 	default:
-		b.told = append(b.told, told{m.Context.HubID, m.Object.ID, at})
+		b.receivedMessage = append(b.receivedMessage, receivedMessage{m.Context.HubID, m.Object.ID, at})
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func (b *places) take(m message, text string) error {
 // failoverFollower follows a pipeline over failovers.
 type failoverFollower struct {
 	*follower
-	book *places
+	book *positions
 }
 
 // followAll starts followers of every kind, for hubs in each partition and for all hubs.
@@ -61,7 +61,7 @@ func (f *failover) followAll() {
 			partitions[f.keys.Partition(hub)] = true
 		}
 		for kind := range followerKinds {
-			book := &places{}
+			book := &positions{}
 			one := failoverFollower{newFollower(kind, f.way.Addr(), hub, "", book,
 				rand.New(rand.NewPCG(1, uint64(len(f.followers))))), book}
 			one.forgetful, one.brisk = true, true
@@ -94,7 +94,7 @@ const failoverTTL = 15 * time.Second
 
 // holdTokens opens an event stream with a token at each master, on a hub without events. The returned probe waits
 // until all tokens have been renewed since its first call.
-func (f *failover) hold(store redis.UniversalClient) (renewed func() error) {
+func (f *failover) holdTokens(store redis.UniversalClient) (renewed func() error) {
 	f.t.Helper()
 	held := make(map[int]string) // keys by master
 	for len(held) < 3 {
@@ -150,13 +150,16 @@ func (d *daemon) openEvents(t *testing.T, token string) {
 	}
 }
 
-// heard returns a probe: all followers of the hub have received the object.
-func (f *failover) heard(hub, id string) func() error {
+// hasReceived returns a probe: all followers of the hub have received the object.
+func (f *failover) hasReceived(hub, id string) func() error {
 	return func() error {
 		for _, one := range f.followers {
 			one.mu.Lock()
 			known := one.hub != "" && one.hub != hub ||
-				slices.ContainsFunc(one.book.told, func(t told) bool { return t.hub == hub && t.id == id })
+				slices.ContainsFunc(one.book.receivedMessage, func(t receivedMessage) bool {
+					return t.hub == hub &&
+						t.id == id
+				})
 			one.mu.Unlock()
 			if !known {
 				return fmt.Errorf("%s did not receive %s", one.name, id)
@@ -189,9 +192,9 @@ func (f *failover) logs(store redis.UniversalClient) [failoverPartitions][]entry
 	return logs
 }
 
-// judgeFollowers checks that each follower received the log from its start position, in order, without repeats and
+// checkFollowers checks that each follower received the log from its start position, in order, without repeats and
 // omissions. Gaps are allowed only in partitions that lost data.
-func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
+func (f *failover) checkFollowers(store redis.UniversalClient, struck ...int) {
 	f.t.Helper()
 	logs, gaps, heard := f.logs(store), 0, 0
 	complete := func(one failoverFollower) error {
@@ -221,7 +224,7 @@ func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
 		if err := complete(one); err != nil { // a superfluous notification can arrive last
 			f.t.Error(err)
 		}
-		for _, what := range one.book.told {
+		for _, what := range one.book.receivedMessage {
 			if heard++; what.hub == "" {
 				gaps++
 			}
@@ -232,7 +235,7 @@ func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
 
 // compare checks the notifications of one partition. A notification that the log lacks must be followed by a gap
 // immediately. No gap may hide an entry of the log.
-func (b *places) compare(keys keyspace.Space, p int, log []entry, struck, account bool) error {
+func (b *positions) compare(keys keyspace.Space, p int, log []entry, struck, account bool) error {
 	at, _ := b.from.At(p)
 	next := func() (e entry, ok bool) { // in the log
 		i, found := slices.BinarySearchFunc(log, at, func(e entry, at streamid.Position) int {
@@ -247,7 +250,7 @@ func (b *places) compare(keys keyspace.Space, p int, log []entry, struck, accoun
 		return log[i], true
 	}
 	had, lost := make(map[entry]bool), ""
-	for _, what := range b.told {
+	for _, what := range b.receivedMessage {
 		if what.hub != "" && keys.Partition(what.hub) != p {
 			continue
 		}

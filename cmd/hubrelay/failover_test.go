@@ -37,7 +37,7 @@ type failover struct {
 	nodes     []*atomic.Pointer[daemon]
 	way       *testkit.Proxy // to any of the nodes
 	followers []failoverFollower
-	producers []*insistent
+	producers []*retryingProducer
 }
 
 // newFailover starts the nodes. section is added to their configuration.
@@ -57,14 +57,14 @@ func newFailover(t *testing.T, redis, section string) *failover {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := mayMigrate(initConfig{
+	text := withMigrationCapability(daemonConfig{
 		redis: fmt.Sprintf("%s, partitions: %d", redis, failoverPartitions), auth: fmt.Sprintf("token_ttl: %s",
 			failoverTTL),
 		sinks: webhookSink("hook", f.hooks.url+"/", ", timeout: 5s"), keys: section,
 	}.renderYAML())
 	for range 2 {
 		node := &atomic.Pointer[daemon]{}
-		node.Store(serveFile(t, write(t, folder(t), "hubrelay.yaml", text)))
+		node.Store(serveFile(t, writeFile(t, tempDir(t), "hubrelay.yaml", text)))
 		f.nodes = append(f.nodes, node)
 	}
 	f.way = testkit.StartProxy(t, func() string { return f.nodes[rand.IntN(len(f.nodes))].Load().Public })
@@ -76,7 +76,8 @@ func newFailover(t *testing.T, redis, section string) *failover {
 // produce starts a producer for each of several hubs in different partitions.
 func (f *failover) produce(name string) {
 	for i := range failoverHubs {
-		f.producers = append(f.producers, insistOn(f.t, fmt.Sprintf("hub-%d", i), fmt.Sprintf("%s-%d", name, i),
+		f.producers = append(f.producers, startRetryingProducer(f.t, fmt.Sprintf("hub-%d", i),
+			fmt.Sprintf("%s-%d", name, i),
 			f.nodes, 100*time.Millisecond))
 	}
 }
@@ -90,7 +91,7 @@ func (f *failover) goesOn(what string) {
 }
 
 // finish stops the producers while deliveries are in progress, and returns when the replicas have all data.
-func (f *failover) rest(primaries []*redis.Client) {
+func (f *failover) finish(primaries []*redis.Client) {
 	f.t.Helper()
 	f.gate.shut()
 	f.goesOn("while the webhook hangs")
@@ -155,7 +156,7 @@ func (f *failover) lose(primary, replica *redistest.Server, partition, answer in
 	published.Wait()
 	for i := range failoverHubs {
 		if hub := fmt.Sprintf("hub-%d", i); f.keys.Partition(hub) == partition {
-			testkit.Eventually(f.t, "the followers to receive it", f.heard(hub, "lost/"+hub))
+			testkit.Eventually(f.t, "the followers to receive it", f.hasReceived(hub, "lost/"+hub))
 		}
 	}
 }
@@ -166,11 +167,11 @@ func lostNote(hub string) string {
 
 // produced reports whether id is from a producer, and not from lost notifications or from jobs.
 func (f *failover) produced(id string) bool {
-	return slices.ContainsFunc(f.producers, func(p *insistent) bool { return strings.HasPrefix(id, p.name+"-") })
+	return slices.ContainsFunc(f.producers, func(p *retryingProducer) bool { return strings.HasPrefix(id, p.name+"-") })
 }
 
-// judge checks that the webhook received everything that was accepted.
-func (f *failover) judge() {
+// check checks that the webhook received everything that was accepted.
+func (f *failover) check() {
 	f.t.Helper()
 	f.gate.open()
 	taken := make(map[string]int)
@@ -180,7 +181,7 @@ func (f *failover) judge() {
 			taken[id] = 0
 		}
 	}
-	testkit.Eventually(f.t, "every webhook", f.hooks.took("/", slices.Collect(maps.Keys(taken))))
+	testkit.Eventually(f.t, "every webhook", f.hooks.acceptedAll("/", slices.Collect(maps.Keys(taken))))
 	twice := 0
 	for _, h := range f.hooks.of("/") {
 		_, accepted := taken[h.id]
@@ -206,14 +207,14 @@ func TestLongClusterFailover(t *testing.T) {
 	f := newFailover(t, fmt.Sprintf("url: %q, min_replicas: 1", url), site.section())
 	site.nodes = []*daemon{f.nodes[0].Load(), f.nodes[1].Load()}
 	store := inCluster(t, append(masters, replicas...)...)
-	renewed := f.hold(store)
+	renewed := f.holdTokens(store)
 	struck := f.keys.Partition("hub-1")
 	job := site.migrate(0, "b")
 	f.goesOn("at first")
 	if j := site.over(job); j.State.Current != relay.JobCompleted {
 		t.Errorf("the job before the failover: %+v", j)
 	}
-	f.rest([]*redis.Client{masters[0].Admin, masters[1].Admin, masters[2].Admin})
+	f.finish([]*redis.Client{masters[0].Admin, masters[1].Admin, masters[2].Admin})
 	f.lose(masters[struck].Server, replicas[struck].Server, struck, http.StatusServiceUnavailable)
 	masters[struck].Kill()
 	replicas[struck].Signal(syscall.SIGCONT)
@@ -230,9 +231,9 @@ func TestLongClusterFailover(t *testing.T) {
 	if j := site.over(job); j.State.Current != relay.JobCompleted {
 		t.Errorf("the job after the failover: %+v", j)
 	}
-	site.runsOn("a")
-	f.judge()
-	f.judgeFollowers(store, struck)
+	site.expectOn("a")
+	f.check()
+	f.checkFollowers(store, struck)
 	testkit.Eventually(t, "the tokens of streams to be renewed", renewed)
 }
 
@@ -243,7 +244,7 @@ func TestLongSentinelFailover(t *testing.T) {
 	primary, replica := redistest.StartPair(t, port)
 	f := newFailover(t, fmt.Sprintf("url: %q", redistest.StartSentinels(t, port)), "")
 	f.goesOn("at first")
-	f.rest([]*redis.Client{primary.Client()})
+	f.finish([]*redis.Client{primary.Client()})
 	for p := range failoverPartitions {
 		f.lose(primary, replica, p, http.StatusAccepted)
 	}
@@ -253,8 +254,8 @@ func TestLongSentinelFailover(t *testing.T) {
 	f.gate.open()
 	f.produce("after")
 	f.goesOn("by the new primary")
-	f.judge()
-	f.judgeFollowers(replica.Client(), 0, 1, 2)
+	f.check()
+	f.checkFollowers(replica.Client(), 0, 1, 2)
 }
 
 // TestMinReplicas_RejectsWithoutReplica stops the replica that redis.min_replicas requires. A request is rejected
@@ -262,7 +263,7 @@ func TestLongSentinelFailover(t *testing.T) {
 func TestMinReplicas_RejectsWithoutReplica(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q, min_replicas: 1", primary.URL())})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q, min_replicas: 1", primary.URL())})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	post := testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: plain}
 	accepted := func(key string) []string {

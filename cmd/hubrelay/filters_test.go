@@ -29,7 +29,7 @@ func TestFilters(t *testing.T) {
 		// The last notification has no container, so the expression fails.
 		"/fails": `when: 'context.containers[0] != "c3"'`, "/all": `when: ""`,
 	}
-	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}
+	text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL())}
 	for path, filter := range more {
 		text.sinks += webhookSink(path[1:], hooks.url+path, ", "+filter)
 	}
@@ -49,7 +49,7 @@ func TestFilters(t *testing.T) {
 		for _, i := range places {
 			want = append(want, ids[i])
 		}
-		testkit.Eventually(t, path, hooks.took(path, want))
+		testkit.Eventually(t, path, hooks.acceptedAll(path, want))
 		if got := hooks.of(path); len(got) != len(want) {
 			t.Errorf("%s got %d, want %d: %v", path, len(got), len(want), got)
 		}

@@ -192,16 +192,16 @@ func refusal(r testkit.Reply) error {
 	return fmt.Errorf("answered %d %s", r.Status, r.Body)
 }
 
-// patienceFor returns the maximum number of messages of a connection.
-func (f *follower) patienceFor() int {
+// maxMessages returns the maximum number of messages of a connection.
+func (f *follower) maxMessages() int {
 	if f.brisk {
 		return f.random.IntN(1 << f.random.IntN(12))
 	}
 	return f.random.IntN(1 << f.random.IntN(9))
 }
 
-// dawdles reports whether a connection is slow.
-func (f *follower) dawdles() bool { return f.random.IntN(4) == 0 && !f.brisk }
+// isSlow reports whether a connection is slow.
+func (f *follower) isSlow() bool { return f.random.IntN(4) == 0 && !f.brisk }
 
 // linger delays slow connections and waits at the barrier. It returns the number of messages that remain for the
 // connection. A connection that waited is kept until it ends.
@@ -230,10 +230,10 @@ func (f *follower) listen(ctx context.Context) error {
 		defer f.mu.Unlock()
 		f.connections++
 	}
-	left, slow := 1+f.patienceFor(), f.dawdles()
+	left, slow := 1+f.maxMessages(), f.isSlow()
 	o.OnDisconnected = func(err error, _ time.Duration) {
 		f.noteEnd(err)
-		left = 1 + f.patienceFor()
+		left = 1 + f.maxMessages()
 	}
 	for n, err := range c.Listen(ctx, o) {
 		if err != nil {
@@ -290,8 +290,8 @@ func (f *follower) socket(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	slow := f.dawdles()
-	for left := f.patienceFor(); left > 0; left-- {
+	slow := f.isSlow()
+	for left := f.maxMessages(); left > 0; left-- {
 		_, data, err := conn.ReadMessage()
 		if err != nil {
 			return err
@@ -356,7 +356,7 @@ func (f *follower) events(ctx context.Context, query url.Values, header http.Hea
 }
 
 func (f *follower) readEvents(ctx context.Context, lines *bufio.Scanner) error {
-	left, slow := f.patienceFor(), f.dawdles()
+	left, slow := f.maxMessages(), f.isSlow()
 	id, data, event := "", "", ""
 	for left > 0 && lines.Scan() {
 		field, value, _ := strings.Cut(lines.Text(), ": ")

@@ -34,13 +34,13 @@ func binary(t *testing.T) string {
 }
 
 // daemonConfig is the configuration of a daemon in YAML. The first three parts are inside {…}, the others are lines.
-type initConfig struct {
+type daemonConfig struct {
 	server, redis, auth string
 	keys, sinks         string
 	env                 []string
 }
 
-func (s initConfig) renderYAML() string {
+func (s daemonConfig) renderYAML() string {
 	return fmt.Sprintf(`server: {listen: "127.0.0.1:0", shutdown_grace: 5s%s}
 %s
 redis: {%s}
@@ -55,16 +55,16 @@ sinks:
 `, s.server, testkit.HealthConfig, s.redis, s.auth, opsKey, readerKey, s.keys, s.sinks)
 }
 
-// folder creates a directory with a path that is short enough for a unix socket. When the test ends, a redis-server
+// tempDir creates a directory with a path that is short enough for a unix socket. When the test ends, a redis-server
 // in it is killed.
-func folder(t *testing.T) string {
+func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hr")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if pid := redisPID(filepath.Join(dir, "data")); pid > 0 && !gone(pid) {
+		if pid := redisPID(filepath.Join(dir, "data")); pid > 0 && !hasEnded(pid) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		_ = os.RemoveAll(dir)
@@ -72,7 +72,7 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-func write(t *testing.T, dir, name, text string) string {
+func writeFile(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	file := filepath.Join(dir, name)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -90,9 +90,9 @@ func newDaemon(p *testkit.Process) *daemon {
 }
 
 // serve starts a daemon and waits until it is ready. When the test ends, the daemon must stop without errors.
-func serve(t *testing.T, s initConfig) *daemon {
+func serve(t *testing.T, s daemonConfig) *daemon {
 	t.Helper()
-	return serveFile(t, write(t, folder(t), "hubrelay.yaml", s.renderYAML()), s.env...)
+	return serveFile(t, writeFile(t, tempDir(t), "hubrelay.yaml", s.renderYAML()), s.env...)
 }
 
 func serveFile(t *testing.T, file string, env ...string) *daemon {

@@ -10,15 +10,15 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// anywhere returns an environment in which several daemons can run on one machine.
-func anywhere() []string {
+// freePorts returns an environment in which several daemons can run on one machine.
+func freePorts() []string {
 	return []string{"HUBRELAY_SERVER__LISTEN=127.0.0.1:0", "HUBRELAY_HEALTH__LISTEN=127.0.0.1:0"}
 }
 
 // The configuration is valid, the daemon starts with it, and the key has the documented capabilities.
 func TestInit(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	lines := "file,path=./events.jsonl,topics=container.*,topics=!*.updated"
 	out, errOut, code := callIn(t, dir, nil, "", "init", "--sink", lines, "--sink",
 		"webhook,name=billing,url=https://example.com/hook", "--sink", "stdout")
@@ -50,7 +50,7 @@ func TestInit(t *testing.T) {
 		t.Errorf("%v remains: %v", left, err)
 	}
 
-	d := serveIn(t, dir, "hubrelay.yaml", anywhere()...)
+	d := serveIn(t, dir, "hubrelay.yaml", freePorts()...)
 	for _, topic := range []string{"container.updated", "container.created"} {
 		d.Do(t, testkit.Request{
 			Method: "POST", Key: key, Hub: "hub-1", ContentType: "application/json",
@@ -70,7 +70,7 @@ func TestInit(t *testing.T) {
 
 func TestInitJSON(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	out, errOut, code := callIn(t, dir, nil, "", "init", "--json", "-c", "relay.yaml", "--redis",
 		"redis://redis:6379/0", "--listen", ":8080")
 	var said struct{ File, Key string }
@@ -88,7 +88,7 @@ func TestInitJSON(t *testing.T) {
 // Nested keys are written with dots, for all settings of a sink.
 func TestInit_NestedKeys(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	sink := "webhook,url=https://example.com/hook,batch.wait=1s,batch.max=5," +
 		"headers.X-Of.a=v,retry.schedule=5s,headers.X-B=w,retry.max_age=1h"
 	if _, errOut, code := callIn(t, dir, nil, "", "init", "--sink", sink, "--sink",
@@ -115,7 +115,7 @@ func TestInit_NestedKeys(t *testing.T) {
 // Only the environment of serve may contain a secret. Commands for the running daemon do not need it.
 func TestInit_AllowsMissingEnvironmentVariables(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	_, errOut, code := callIn(t, dir, nil, "", "init", "--sink", "slack,url=${SLACK_URL},topics=*.error")
 	if code != 0 || errOut != "warning: sinks.slack.url: the environment variable SLACK_URL is not set here; export "+
 		"it where serve runs\n" {
@@ -125,12 +125,12 @@ func TestInit_AllowsMissingEnvironmentVariables(t *testing.T) {
 		!strings.Contains(errOut, "SLACK_URL is not set") {
 		t.Errorf("%d %s", code, errOut)
 	}
-	serveIn(t, dir, "hubrelay.yaml", append(anywhere(), "SLACK_URL=https://hooks.slack.com/services/T0/B0/x")...)
+	serveIn(t, dir, "hubrelay.yaml", append(freePorts(), "SLACK_URL=https://hooks.slack.com/services/T0/B0/x")...)
 	out, errOut, code := callIn(t, dir, nil, "", "sinks", "list", "-c", "hubrelay.yaml")
 	if code != 0 || !strings.Contains(out, "slack") {
 		t.Errorf("%d %s%s", code, out, errOut)
 	}
-	write(t, dir, "bad.yaml", "admin: {listen: 99}\nsinks: {x: {type: nothing}}\n")
+	writeFile(t, dir, "bad.yaml", "admin: {listen: 99}\nsinks: {x: {type: nothing}}\n")
 	if _, errOut, code := callIn(t, dir, nil, "", "sinks", "list", "-c", "bad.yaml"); code != 1 ||
 		!strings.Contains(errOut, "bad.yaml:1:17: admin.listen") || strings.Contains(errOut, "sinks.x") {
 		t.Errorf("%d %s", code, errOut)
@@ -140,8 +140,8 @@ func TestInit_AllowsMissingEnvironmentVariables(t *testing.T) {
 // An existing file is never overwritten by accident.
 func TestInit_KeepsExistingFile(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	write(t, dir, "hubrelay.yaml", "mine")
+	dir := tempDir(t)
+	writeFile(t, dir, "hubrelay.yaml", "mine")
 	_, errOut, code := callIn(t, dir, nil, "", "init")
 	if text, _ := os.ReadFile(filepath.Join(dir, "hubrelay.yaml")); code != 1 || string(text) != "mine" ||
 		errOut != "hubrelay: hubrelay.yaml exists already: name another file with -c, or overwrite it with --force\n" {
@@ -158,7 +158,7 @@ func TestInit_KeepsExistingFile(t *testing.T) {
 // Errors contain no values, because these can be secrets, and no file is written.
 func TestInit_RejectsInvalidFlags(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	for _, tt := range []struct {
 		name, want string
 		code       int
@@ -227,7 +227,7 @@ func TestInit_RejectsInvalidFlags(t *testing.T) {
 // An invalid name, key or value cannot inject settings.
 func TestInit_EscapesText(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	const more = "\nhealth: {listen: 0.0.0.0:1}\n#"
 	for _, sink := range []string{
 		"file,path=./x" + more, `file,"path=./x` + more + `"`, `file,path=./x,"name=a:` + more +

@@ -19,18 +19,18 @@ containers:
 
 // migrating returns a configuration with a driver. The driver need not exist for the inventory.
 func migrating(inventory string) string {
-	return initConfig{redis: `url: "memory:"`}.renderYAML() +
+	return daemonConfig{redis: `url: "memory:"`}.renderYAML() +
 		"migration: {driver: {command: [./driver]}, inventory_file: " + inventory + "}\n"
 }
 
 // TestInventory lists the initial inventory and imports other files.
 func TestInventory(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	file := write(t, dir, "inventory.yaml", twoServers)
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", migrating("inventory.yaml")))
+	dir := tempDir(t)
+	file := writeFile(t, dir, "inventory.yaml", twoServers)
+	d := serveFile(t, writeFile(t, dir, "hubrelay.yaml", migrating("inventory.yaml")))
 	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.Admin}}
-	out := o.does("inventory list", "server-1  production          1\n",
+	out := o.run("inventory list", "server-1  production          1\n",
 		"shop       shop-2    server-2  production  hub-1  -\n",
 		"idle       -         -         -           hub-2  -\n")
 	if strings.Contains(out, "s3cret") {
@@ -41,7 +41,7 @@ func TestInventory(t *testing.T) {
 		return errors.Join(hasAll(errOut, "the driver is not ready, and migrations wait for it: start the driver:",
 			"driver")...)
 	})
-	lines := strings.Split(strings.TrimSpace(o.does("inventory list --json")), "\n")
+	lines := strings.Split(strings.TrimSpace(o.run("inventory list --json")), "\n")
 	var shop struct {
 		Kind      string
 		Hub       string `json:"hub_id"`
@@ -56,21 +56,21 @@ func TestInventory(t *testing.T) {
 		!shop.Stateful || len(shop.Instances) != 2 || shop.Instances[1].Server != "server-2" {
 		t.Errorf("%q became %+v", lines, shop)
 	}
-	o.does("inventory import "+file, "nothing was changed: the inventory is equal already")
-	other := write(t, dir, "other.json",
+	o.run("inventory import "+file, "nothing was changed: the inventory is equal already")
+	other := writeFile(t, dir, "other.json",
 		`{"containers": {"shop": {"hub_id": "hub-1", "instances": {"shop-1": {"server_id": "server-2"}}}}}`)
-	o.does("inventory import --json "+other, `"containers":{"added":0,"changed":1,"removed":1}`, `"changed":true`)
-	o.does("inventory list", "shop       shop-1    server-2")
-	o.does("inventory import "+file, "imported: containers 1 added, 1 changed; instances 1 added, 1 changed")
-	o.does("inventory import "+write(t, dir, "none.yaml", "containers: {}"),
+	o.run("inventory import --json "+other, `"containers":{"added":0,"changed":1,"removed":1}`, `"changed":true`)
+	o.run("inventory list", "shop       shop-1    server-2")
+	o.run("inventory import "+file, "imported: containers 1 added, 1 changed; instances 1 added, 1 changed")
+	o.run("inventory import "+writeFile(t, dir, "none.yaml", "containers: {}"),
 		"containers 2 removed; instances 2 removed")
 	// Only the file of the operator defines servers. It is read again after a change.
-	write(t, dir, "inventory.yaml", "clusters: {production: {servers: {server-2: {}, server-3: {}}}}\n")
+	writeFile(t, dir, "inventory.yaml", "clusters: {production: {servers: {server-2: {}, server-3: {}}}}\n")
 	testkit.Eventually(t, "the servers of the changed file", func() error {
 		out, _, _ := call(t, o.env, "", "inventory", "list")
 		return errors.Join(hasAll(out, "server-2  production          0\n", "server-3  production          0\n")...)
 	})
-	write(t, dir, "inventory.yaml", "clusters: {}\n")
+	writeFile(t, dir, "inventory.yaml", "clusters: {}\n")
 	testkit.Eventually(t, "the empty inventory", func() error {
 		out, _, _ := call(t, o.env, "", "inventory", "list")
 		return errors.Join(hasAll(out,
@@ -78,9 +78,9 @@ func TestInventory(t *testing.T) {
 	})
 	for _, tc := range []struct{ args, part string }{
 		{dir + "/nothing.yaml", "nothing.yaml cannot be read: no such file or directory"},
-		{write(t, dir, "bad.yaml", twoServers+"x: y\n"), dir +
+		{writeFile(t, dir, "bad.yaml", twoServers+"x: y\n"), dir +
 			"/bad.yaml:7:1: x: unknown key; the keys here are clusters, containers"},
-		{write(t, dir, "servers.yaml", twoServers), `the import adds the server "server-1": servers`},
+		{writeFile(t, dir, "servers.yaml", twoServers), `the import adds the server "server-1": servers`},
 		{other + " --admin http://127.0.0.1:1", "--admin"},
 	} {
 		out, errOut, code := call(t, o.env, "", append([]string{"inventory", "import"}, strings.Fields(tc.args)...)...)
@@ -96,10 +96,10 @@ func TestInventory(t *testing.T) {
 // An invalid inventory prevents the start, and config check reports it.
 func TestInventory_Invalid(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	wrong := write(t, dir, "inventory.yaml", strings.ReplaceAll(twoServers, "server_id: server-2",
+	dir := tempDir(t)
+	wrong := writeFile(t, dir, "inventory.yaml", strings.ReplaceAll(twoServers, "server_id: server-2",
 		"server_id: srver-2"))
-	file := write(t, dir, "hubrelay.yaml", migrating("inventory.yaml"))
+	file := writeFile(t, dir, "hubrelay.yaml", migrating("inventory.yaml"))
 	for _, command := range []string{"serve", "config check"} {
 		out, errOut, code := call(t, nil, "", append(strings.Fields(command), "-c", file)...)
 		err := errors.Join(hasAll(errOut, wrong+":5:68: containers.shop.instances.shop-2.server_id: there is no "+
@@ -108,7 +108,7 @@ func TestInventory_Invalid(t *testing.T) {
 			t.Errorf("%s ended with %d, %v:\n%s%s", command, code, err, out, errOut)
 		}
 	}
-	write(t, dir, "inventory.yaml", twoServers)
+	writeFile(t, dir, "inventory.yaml", twoServers)
 	if out, errOut, code := call(t, nil, "", "config", "check", "-c", file); code != 0 ||
 		!strings.Contains(out, "2 servers, 2 containers") ||
 		!strings.Contains(errOut, "warning: ") {
@@ -118,9 +118,9 @@ func TestInventory_Invalid(t *testing.T) {
 
 func TestInventory_WithoutDriver(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	file := write(t, dir, "inventory.yaml", twoServers)
-	d := serve(t, initConfig{redis: `url: "memory:"`})
+	dir := tempDir(t)
+	file := writeFile(t, dir, "inventory.yaml", twoServers)
+	d := serve(t, daemonConfig{redis: `url: "memory:"`})
 	for _, args := range []string{"list", "import " + file} {
 		_, errOut, code := call(t, []string{"HUBRELAY_ADMIN=" + d.Admin}, "",
 			append([]string{"inventory"}, strings.Fields(args)...)...)

@@ -53,7 +53,7 @@ func TestLongKilledDuringBatches(t *testing.T) {
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%d are parked", n)
 		}
-		return errors.Join(err, left(t, store, 0))
+		return errors.Join(err, expectQueueLength(t, store, 0))
 	})
 	last.Stop(t)
 	taken := batchesOf(t, k.hooks.of("/"))
@@ -76,7 +76,7 @@ func TestLongKilledDuringBatches(t *testing.T) {
 func newKilledBatches(t *testing.T) *killed {
 	t.Helper()
 	k := newKilled(t, 4, flood)
-	k.file = write(t, filepath.Dir(k.file), "batches.yaml", initConfig{
+	k.file = writeFile(t, filepath.Dir(k.file), "batches.yaml", daemonConfig{
 		redis: fmt.Sprintf("data_dir: %q", k.data),
 		sinks: webhookSink("hook", k.hooks.url+"/", ", timeout: 5s, concurrency: 4, batch: {max: 25, wait: 20ms}"),
 	}.renderYAML())

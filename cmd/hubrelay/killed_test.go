@@ -84,7 +84,7 @@ type killed struct {
 func newKilled(t *testing.T, concurrency int, f flow) *killed {
 	t.Helper()
 	seed, kills := fromEnv(t, "HUBRELAY_TEST_SEED", 1), int(fromEnv(t, "HUBRELAY_TEST_KILLS", killedTimes))
-	dir := folder(t)
+	dir := tempDir(t)
 	k := &killed{
 		flow: f, data: filepath.Join(dir, "data"), refused: make(map[string]bool),
 		due: make(chan struct{}, kills), accepted: make(chan map[string]bool, 1),
@@ -102,7 +102,7 @@ func newKilled(t *testing.T, concurrency int, f flow) *killed {
 	// Another node retries a claimed delivery after the time limit of its attempt, so a short timeout makes the test
 	// fast.
 	sink := webhookSink("hook", k.hooks.url+"/", fmt.Sprintf(", timeout: 5s, concurrency: %d", concurrency))
-	k.file = write(t, dir, "hubrelay.yaml", initConfig{
+	k.file = writeFile(t, dir, "hubrelay.yaml", daemonConfig{
 		redis: fmt.Sprintf("data_dir: %q", k.data),
 		sinks: sink,
 	}.renderYAML())
@@ -158,9 +158,9 @@ func (k *killed) run(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("not all was accepted")
 	}
-	testkit.Eventually(t, "all that was accepted", k.hooks.took("/", slices.Collect(maps.Keys(accepted))))
+	testkit.Eventually(t, "all that was accepted", k.hooks.acceptedAll("/", slices.Collect(maps.Keys(accepted))))
 	store := redisAt(t, filepath.Join(k.data, "redis.sock"))
-	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	testkit.Eventually(t, "the queue to be empty", func() error { return expectQueueLength(t, store, 0) })
 	testkit.Eventually(t, "nothing to be parked", func() error {
 		n, err := store.ZCard(t.Context(), "hubrelay:retry:hook").Result()
 		if err == nil && n > 0 {
@@ -172,7 +172,7 @@ func (k *killed) run(t *testing.T) {
 		t.Errorf("%d are dead letters, the first is %v", len(dead), dead[0])
 	}
 	last.Stop(t)
-	k.judge(t, accepted)
+	k.check(t, accepted)
 }
 
 // start does not wait until the daemon is ready, because the test may kill it before.
@@ -183,8 +183,8 @@ func (k *killed) start(t *testing.T) *daemon {
 	return d
 }
 
-// judge counts the notifications that the receiver accepted more than once.
-func (k *killed) judge(t *testing.T, accepted map[string]bool) {
+// check counts the notifications that the receiver accepted more than once.
+func (k *killed) check(t *testing.T, accepted map[string]bool) {
 	t.Helper()
 	taken, refused := map[string]int{}, 0
 	for _, h := range k.hooks.of("/") {

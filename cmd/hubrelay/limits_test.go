@@ -12,7 +12,7 @@ import (
 // TestLimitsOfClients fills a daemon and checks that rejected clients can use their token later.
 func TestLimitsOfClients(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`, env: []string{
+	d := serve(t, daemonConfig{redis: `url: "memory:"`, env: []string{
 		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=3", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2",
 		"HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
 	}})
@@ -62,7 +62,7 @@ func TestLimitsOfClients(t *testing.T) {
 // TestLimitsOfHubsAndKeys reaches the limits of a hub and of a key, with websockets and event streams.
 func TestLimitsOfHubsAndKeys(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`, env: []string{
+	d := serve(t, daemonConfig{redis: `url: "memory:"`, env: []string{
 		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=4", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2",
 		"HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
 	}})

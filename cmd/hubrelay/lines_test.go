@@ -18,7 +18,7 @@ import (
 // the received requests.
 func TestExplain_MatchesDeliveredRequests(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	archive, command := filepath.Join(dir, "archive.jsonl"), filepath.Join(dir, "command")
 	alert := make(chan string, 10)
 	oncall := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -28,7 +28,7 @@ func TestExplain_MatchesDeliveredRequests(t *testing.T) {
 	}))
 	t.Cleanup(oncall.Close)
 	const key = "s3cret7890abcdef0123456789abcdef"
-	file := write(t, dir, "hubrelay.yaml", initConfig{
+	file := writeFile(t, dir, "hubrelay.yaml", daemonConfig{
 		redis: `url: "memory:"`,
 		sinks: `  archive: {type: file, path: archive.jsonl}
   lines: {type: stdout}

@@ -16,7 +16,7 @@ import (
 // order.
 func TestListen_ResumesWithoutLoss(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: fmt.Sprintf("data_dir: %q", folder(t)+"/data")})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("data_dir: %q", tempDir(t)+"/data")})
 	way := testkit.StartProxy(t, func() string { return d.Public })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()

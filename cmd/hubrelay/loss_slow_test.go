@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	// lookEvery is the interval of checks for closed connections.
-	lookEvery = 100 * time.Millisecond
-	// readOnFor is the time that stopped readers continue to read. If none reads its close frame in time, they stop
+	// checkInterval is the interval of checks for closed connections.
+	checkInterval = 100 * time.Millisecond
+	// readTime is the time that stopped readers continue to read. If none reads its close frame in time, they stop
 	// again.
-	readOnFor = 5 * time.Second
+	readTime = 5 * time.Second
 )
 
 // stopReaders stops the followers of one kind and hub from reading until the relay closes one of them with 1013.
@@ -52,19 +52,19 @@ func (l *losses) stopReaders() {
 			return nil
 		}
 		if now := time.Now(); now.After(look) {
-			closing := l.closing()
+			closing := l.isClosing()
 			readOn(closing) // earlier data must be read before the close frame
-			look = now.Add(lookEvery)
+			look = now.Add(checkInterval)
 			if closing {
-				look = now.Add(readOnFor)
+				look = now.Add(readTime)
 			}
 		}
 		return errors.New("none was")
 	})
 }
 
-// closing reports whether a node waits for a client to read its close frame.
-func (l *losses) closing() bool {
+// isClosing reports whether a node waits for a client to read its close frame.
+func (l *losses) isClosing() bool {
 	l.t.Helper()
 	for _, node := range l.nodes {
 		var page struct {

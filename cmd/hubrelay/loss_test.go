@@ -38,7 +38,7 @@ type losses struct {
 	deck   []int // remaining failures of a round
 	dealt  int
 	redis  victim
-	text   initConfig
+	text   daemonConfig
 	nodes  []*atomic.Pointer[daemon]
 	way    *testkit.Proxy // to any of the nodes
 	hooks  *receiver
@@ -72,7 +72,7 @@ func nothingIsLost(t *testing.T, on victim, long time.Duration) {
 	blows := l.storm(long)
 	l.stop()
 	l.publishes.Wait()
-	want := l.judgeLog()
+	want := l.checkLog()
 	connections, heard, tooSlow := 0, 0, 0
 	for _, f := range l.followers {
 		testkit.Eventually(t, f.name+" to receive everything", func() error { return f.complete(want) })
@@ -87,17 +87,17 @@ func nothingIsLost(t *testing.T, on victim, long time.Duration) {
 			t.Error(err)
 		}
 	}
-	l.judgeHooks()
+	l.checkHooks()
 	t.Logf("%d published, %d followers connected %d times, of which %d ended with 1013, and received %d; failures: %v",
 		total(want), len(l.followers), connections, tooSlow, heard, blows)
 	if connections < 2*len(l.followers) {
 		t.Error("hardly anybody came back, so nothing was proved")
 	}
-	if l.dealt >= l.blows() && tooSlow == 0 {
+	if l.dealt >= l.failureCount() && tooSlow == 0 {
 		t.Error("all failures happened, but no client was closed with 1013")
 	}
 	testkit.Eventually(t, "the node that was not killed to be at rest",
-		func() error { return before.restored(l.atRest()) })
+		func() error { return before.restored(l.measureIdle()) })
 }
 
 func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses {
@@ -109,7 +109,7 @@ func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses
 	l.flooded.Store("")
 	l.hooks = receive(t, nil)
 	// Another node retries a claimed delivery after the time limit of its attempt.
-	l.text = initConfig{
+	l.text = daemonConfig{
 		redis: fmt.Sprintf("url: %q, partitions: %d", l.redis.url, 1+l.random.IntN(3)),
 		sinks: webhookSink("hook", l.hooks.url+"/", ", timeout: 5s") +
 			"\nwebsocket: {queue: 64KiB, compression: {enabled: true, min_size: 64}}", // for followers that request it
@@ -131,7 +131,7 @@ func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses
 }
 
 // warmUp starts the nodes, uses every function of the first one, and returns its idle resources.
-func (l *losses) warmUp() rest {
+func (l *losses) warmUp() idleResources {
 	l.t.Helper()
 	for _, node := range l.nodes {
 		node.Store(serve(l.t, l.text))
@@ -143,9 +143,9 @@ func (l *losses) warmUp() rest {
 				l.t.Fatal(err)
 			}
 		}
-		l.judgeHooks()
+		l.checkHooks()
 	}
-	return l.atRest()
+	return l.measureIdle()
 }
 
 // through returns how a hub is published to.
@@ -277,13 +277,13 @@ func (l *losses) storm(long time.Duration) map[string]int {
 	return done
 }
 
-// blows returns the number of different failures.
-func (l *losses) blows() int { return 7 + l.redis.blows }
+// failureCount returns the number of different failures.
+func (l *losses) failureCount() int { return 7 + l.redis.blows }
 
-// deal returns the next failure. A round contains each one.
-func (l *losses) deal() (blow int) {
+// nextFailure returns the next failure. A round contains each one.
+func (l *losses) nextFailure() (blow int) {
 	if len(l.deck) == 0 {
-		l.deck = l.random.Perm(l.blows())
+		l.deck = l.random.Perm(l.failureCount())
 	}
 	blow, l.deck = l.deck[0], l.deck[1:]
 	l.dealt++
@@ -295,7 +295,7 @@ func (l *losses) strike() (what string) {
 	l.t.Helper()
 	one := 1 + l.random.IntN(2)
 	moment := time.Duration(l.random.IntN(2000)) * time.Millisecond
-	switch blow := l.deal(); blow {
+	switch blow := l.nextFailure(); blow {
 	case 0, 1:
 		l.nodes[one].Load().Kill()
 		l.nodes[one].Store(serve(l.t, l.text))

@@ -19,19 +19,19 @@ import (
 // interrupts each step five times in each way.
 var storm = flag.Int("storm", 10, "how many migrations TestLongMigrationStorm strikes")
 
-// blow is a failure in a step of a migration.
-type blow struct{ what, step string }
+// failure is a failure in a step of a migration.
+type failure struct{ what, step string }
 
-func blows(n int, random *rand.Rand) []blow {
-	var list []blow
+func blows(n int, random *rand.Rand) []failure {
+	var list []failure
 	for len(list) < n {
-		var round []blow
+		var round []failure
 		for _, what := range []string{
 			"a node is killed", "all nodes are killed", "the drivers are killed",
 			"redis is killed", "a node is stopped",
 		} {
 			for _, step := range []string{"", "claim", "stop", "copy", "verify", "switch", "start"} {
-				round = append(round, blow{what, step})
+				round = append(round, failure{what, step})
 			}
 		}
 		random.Shuffle(len(round), func(i, j int) { round[i], round[j] = round[j], round[i] })
@@ -49,7 +49,7 @@ func TestLongMigrationStorm(t *testing.T) {
 	m := newMigrations(t, 2)
 	ends := map[relay.JobState]int{}
 	for i, b := range blows(*storm, random) {
-		from := m.where()
+		from := m.currentServer()
 		to := map[string]string{"a": "b", "b": "a"}[from]
 		began := time.Now()
 		id := m.migrate(random.IntN(len(m.nodes)), to)
@@ -68,10 +68,10 @@ func TestLongMigrationStorm(t *testing.T) {
 				t.Errorf("the job ended as %+v", j.State)
 			}
 		}
-		if now := m.where(); now != want {
+		if now := m.currentServer(); now != want {
 			t.Errorf("the inventory says %s, want %s", now, want)
 		}
-		m.runsOn(want)
+		m.expectOn(want)
 		if t.Failed() {
 			t.Fatalf("migration %d, from %s to %s: %s after %q, job %s", i, from, to, b.what, b.step, id)
 		}

@@ -42,8 +42,11 @@ func newMigrations(t *testing.T, nodes int) *migrations {
 	m := newSite(t)
 	m.redis = redistest.Start(t, "--appendfsync", "always")
 	m.store = redisAt(t, m.redis.Socket)
-	file := write(t, m.dir, "hubrelay.yaml",
-		mayMigrate(initConfig{redis: fmt.Sprintf("url: %q", m.redis.URL()), keys: m.section()}.renderYAML()))
+	file := writeFile(t, m.dir, "hubrelay.yaml",
+		withMigrationCapability(daemonConfig{
+			redis: fmt.Sprintf("url: %q", m.redis.URL()),
+			keys:  m.section(),
+		}.renderYAML()))
 	for range nodes {
 		m.nodes = append(m.nodes, serveFile(t, file))
 	}
@@ -53,7 +56,7 @@ func newMigrations(t *testing.T, nodes int) *migrations {
 // newSite creates the clusters without nodes.
 func newSite(t *testing.T) *migrations {
 	t.Helper()
-	m := &migrations{t: t, dir: folder(t)}
+	m := &migrations{t: t, dir: tempDir(t)}
 	for _, server := range []string{"a", "b", "c"} {
 		if err := os.Mkdir(filepath.Join(m.dir, server), 0o755); err != nil {
 			t.Fatal(err)
@@ -61,8 +64,8 @@ func newSite(t *testing.T) *migrations {
 	}
 	m.instance()
 	// Registered first, so it runs after the daemons have ended. Agents outlive daemons.
-	t.Cleanup(func() { endKeepers(t, m.dir) })
-	write(t, m.dir, "inventory.yaml", fmt.Sprintf(`clusters:
+	t.Cleanup(func() { killAgents(t, m.dir) })
+	writeFile(t, m.dir, "inventory.yaml", fmt.Sprintf(`clusters:
   one: {servers: {a: {path: %[1]s/a}, b: {path: %[1]s/b}}}
   two: {servers: {c: {path: %[1]s/c}}}
 containers:
@@ -77,8 +80,8 @@ func (m *migrations) section() string {
 		filepath.Join(m.dir, "inventory.yaml"))
 }
 
-// mayMigrate adds the capability to migrate to the key of the platform.
-func mayMigrate(configuration string) string {
+// withMigrationCapability adds the capability to migrate to the key of the platform.
+func withMigrationCapability(configuration string) string {
 	return strings.Replace(configuration, "capabilities: [notifications-publish]",
 		"capabilities: [notifications-publish, containers-instances-migrate]", 1)
 }
@@ -95,7 +98,7 @@ func (m *migrations) instance() {
 	for _, name := range []string{"1", "2", "deep/3", "deep/4"} {
 		content := make([]byte, 4<<20)
 		_, _ = random.Read(content)
-		write(m.t, data, name, string(content))
+		writeFile(m.t, data, name, string(content))
 	}
 	command := fmt.Sprintf(`flock -n -E 9 %[1]s/lock sh -c `+
 		`'while :; do date +%%s%%N >> volumes/beat/at; sleep 0.02; done'; `+
@@ -104,7 +107,7 @@ func (m *migrations) instance() {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	write(m.t, home, "instance.json", string(text))
+	writeFile(m.t, home, "instance.json", string(text))
 	if err := os.Mkdir(filepath.Join(home, "volumes", "beat"), 0o755); err != nil {
 		m.t.Fatal(err)
 	}
@@ -129,7 +132,7 @@ func checksums(t *testing.T, dir string) map[string]string {
 }
 
 // killAgents kills the agents of the instances below a directory.
-func endKeepers(t *testing.T, dir string) {
+func killAgents(t *testing.T, dir string) {
 	t.Helper()
 	for pid, args := range processes(t) {
 		if strings.Contains(args, dir) {
@@ -227,8 +230,8 @@ func (m *migrations) over(id string) relay.Job {
 	return j
 }
 
-// runsOn checks that the instance is complete and runs on this server only.
-func (m *migrations) runsOn(server string) {
+// expectOn checks that the instance is complete and runs on this server only.
+func (m *migrations) expectOn(server string) {
 	m.t.Helper()
 	other := map[string]string{"a": "b", "b": "a"}[server]
 	home := filepath.Join(m.dir, server, "web-1")
@@ -257,8 +260,8 @@ func (m *migrations) runsOn(server string) {
 	}
 }
 
-// where returns the server of the instance in the inventory.
-func (m *migrations) where() string {
+// currentServer returns the server of the instance in the inventory.
+func (m *migrations) currentServer() string {
 	m.t.Helper()
 	server, err := m.store.HGet(m.t.Context(), "hubrelay:moved:{0}", "web/web-1").Result()
 	if err != nil {
@@ -270,14 +273,14 @@ func (m *migrations) where() string {
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	m := newMigrations(t, 1)
-	m.runsOn("a")
+	m.expectOn("a")
 	socket := m.nodes[0].connect(t, opsKey, "hub-1", "")
 	env := []string{"HUBRELAY_URL=http://" + m.nodes[0].Public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
 	out, errOut, code := call(t, env, "", "migrate", "web", "web-1", "--to", "b", "--copy-volumes", "--wait")
 	if code != 0 || !strings.HasSuffix(out, "\ncompleted\n") || !strings.Contains(errOut, "Copy files: done") {
 		t.Errorf("migrate --wait ended with %d:\n%s%s", code, out, errOut)
 	}
-	m.runsOn("b")
+	m.expectOn("b")
 	id, _, _ := strings.Cut(out, "\n")
 	var told []string
 	testkit.Eventually(t, "the end of the job on the socket", func() error {
@@ -332,7 +335,7 @@ func TestMigrate(t *testing.T) {
 		t.Errorf("jobs list without a hub ended with %d: %s", code, errOut)
 	}
 	// An operator reads the error of the job.
-	write(t, filepath.Join(m.dir, "a"), "web-1", "in the way")
+	writeFile(t, filepath.Join(m.dir, "a"), "web-1", "in the way")
 	_, errOut, code = call(t, env, "", "migrate", "web", "web-1", "--to", "a", "--copy-volumes", "--wait")
 	if code != 1 || !strings.Contains(errOut, "has something in the place of the instance") {
 		t.Errorf("migrate to an occupied place ended with %d: %s", code, errOut)
@@ -340,5 +343,5 @@ func TestMigrate(t *testing.T) {
 	if err := os.Remove(filepath.Join(m.dir, "a", "web-1")); err != nil {
 		t.Fatal(err)
 	}
-	m.runsOn("b")
+	m.expectOn("b")
 }

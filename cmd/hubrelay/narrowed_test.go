@@ -23,8 +23,11 @@ func TestReloadNarrowsAKey(t *testing.T) {
 		return `    - {name: wide, key: ` + wide + `, account_id: "*", hubs: [` + hubs + `]` + strings.Join(more, "") +
 			`}`
 	}
-	text := initConfig{redis: `url: "memory:"`, keys: key(`"*"`), env: []string{"HUBRELAY_WEBSOCKET__PING_INTERVAL=1h"}}
-	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
+	text := daemonConfig{
+		redis: `url: "memory:"`, keys: key(`"*"`),
+		env: []string{"HUBRELAY_WEBSOCKET__PING_INTERVAL=1h"},
+	}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file, text.env...)
 	account, stays := d.connect(t, wide, "", ""), d.connect(t, wide, "hub-1", "")
 	events := d.curlEvents(t, "?token="+d.Token(t, wide, ""))
@@ -114,7 +117,7 @@ func (d *daemon) listen(t *testing.T, key string) *listener {
 	return l
 }
 
-func (l *listener) saw(ids ...string) func() error { return l.seen.has(ids) }
+func (l *listener) saw(ids ...string) func() error { return l.seen.receivedAll(ids) }
 
 func (l *listener) all() string {
 	frames, _ := l.seen.snapshot()

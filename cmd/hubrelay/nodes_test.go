@@ -27,7 +27,7 @@ func TestLongTwoNodes(t *testing.T) {
 		gate.pass()
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")}
+	text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")}
 	nodes := []*daemon{serve(t, text), serve(t, text)}
 	sockets := []*socket{nodes[0].connect(t, opsKey, "hub-1", ""), nodes[1].connect(t, opsKey, "hub-1", "")}
 
@@ -39,7 +39,7 @@ func TestLongTwoNodes(t *testing.T) {
 		}
 	}
 	spread(44)
-	testkit.Eventually(t, "every webhook", hooks.took("/", ids))
+	testkit.Eventually(t, "every webhook", hooks.acceptedAll("/", ids))
 	for id, n := range hooks.counts() {
 		if n != 1 {
 			t.Errorf("%s was delivered %d times", id, n)
@@ -58,8 +58,8 @@ func TestLongTwoNodes(t *testing.T) {
 	nodes[0].Kill()
 	gate.open()
 	ids = append(ids, nodes[1].Publish(t, "hub-1", "application/x-ndjson", lines(50), nil)...)
-	testkit.Eventually(t, "every webhook after the kill", hooks.took("/", ids))
-	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	testkit.Eventually(t, "every webhook after the kill", hooks.acceptedAll("/", ids))
+	testkit.Eventually(t, "the queue to be empty", func() error { return expectQueueLength(t, store, 0) })
 	twice := 0
 	for id, n := range hooks.counts() {
 		if n > 1 {
@@ -87,14 +87,14 @@ func TestLongSlowReceiver(t *testing.T) {
 		<-time.After(18 * time.Second)
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+	text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
 		", timeout: 30s")}
 	nodes := []*daemon{serve(t, text), serve(t, text)}
 	ids := append(nodes[0].Publish(t, "hub-1", "application/x-ndjson", lines(10), nil),
 		nodes[1].Publish(t, "hub-1", "application/x-ndjson", lines(10), nil)...)
-	testkit.Eventually(t, "every webhook", hooks.took("/", ids))
+	testkit.Eventually(t, "every webhook", hooks.acceptedAll("/", ids))
 	store := redisAt(t, server.Socket)
-	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	testkit.Eventually(t, "the queue to be empty", func() error { return expectQueueLength(t, store, 0) })
 	for id, n := range hooks.counts() {
 		if n != 1 {
 			t.Errorf("%s was delivered %d times", id, n)
@@ -126,13 +126,13 @@ func settle(t *testing.T, store *redis.Client, hooks *receiver) map[string]bool 
 			}
 		}
 		ids, _ := logged(t, store)
-		return left(t, store, len(ids)-answered)
+		return expectQueueLength(t, store, len(ids)-answered)
 	})
 	return inHand
 }
 
-// left returns nil if the queue of the sink has n entries.
-func left(t *testing.T, store *redis.Client, n int) error {
+// expectQueueLength returns nil if the queue of the sink has n entries.
+func expectQueueLength(t *testing.T, store *redis.Client, n int) error {
 	t.Helper()
 	got, err := store.XLen(t.Context(), "hubrelay:queue:hook:{0}").Result()
 	if err == nil && got != int64(n) {
@@ -180,15 +180,15 @@ func (g *gate) open() {
 func TestPartitions_RejectsChange(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	one := serve(t, initConfig{redis: fmt.Sprintf("url: %q, partitions: 4", server.URL())})
+	one := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q, partitions: 4", server.URL())})
 	ws := one.connect(t, opsKey, "", "")
 	var ids []string
 	for i := range 12 {
 		ids = append(ids, one.Publish(t, fmt.Sprintf("hub-%d", i), "application/json", plain, nil)...)
 	}
-	testkit.Eventually(t, "everything of all partitions", ws.has(ids))
-	file := write(t, folder(t), "hubrelay.yaml",
-		initConfig{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL())}.renderYAML())
+	testkit.Eventually(t, "everything of all partitions", ws.receivedAll(ids))
+	file := writeFile(t, tempDir(t), "hubrelay.yaml",
+		daemonConfig{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL())}.renderYAML())
 	_, errOut, code := call(t, nil, "", "serve", "-c", file)
 	if err := errors.Join(hasAll(errOut, "partitions", "4", "2")...); code != 1 || err != nil {
 		t.Errorf("it ended with %d, %v:\n%s", code, err, errOut)

@@ -25,7 +25,7 @@ func TestSinks_ReceiveNotices(t *testing.T) {
 			w.WriteHeader(http.StatusNoContent)
 		}
 	})
-	d := serve(t, initConfig{
+	d := serve(t, daemonConfig{
 		redis: `url: "memory:"`,
 		sinks: webhookSink("gone", hooks.url+"/gone", `, topics: ["container.*", "hubrelay.*"]`) +
 			webhookSink("rejects", hooks.url+"/rejects", `, topics: ["container.*"]`) +
@@ -53,14 +53,14 @@ func TestSinks_ReceiveNotices(t *testing.T) {
 		ids[0], `"state":"permanent"`,
 		`"sink":"rejects"`, `"attempts":1,"count":1}`, `"context":{"hub_id":"hub-1"`))
 	back.Store(true)
-	o.does("sinks resume gone", "gone is active")
+	o.run("sinks resume gone", "gone is active")
 	testkit.Eventually(t, "word of its recovery",
 		told(`{"topic":"hubrelay.sink.recovered","object":{"id":"gone","state":"active","error":""}`))
-	testkit.Eventually(t, "the backlog", hooks.took("/gone", ids))
+	testkit.Eventually(t, "the backlog", hooks.acceptedAll("/gone", ids))
 
 	// No other sink receives notices, and none receives its own.
 	last := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
-	testkit.Eventually(t, "what was published last", hooks.took("/all", last))
+	testkit.Eventually(t, "what was published last", hooks.acceptedAll("/all", last))
 	d.Stop(t)
 	frames, _ := ws.snapshot()
 	if len(frames) != 4 || strings.Contains(strings.Join(frames, ""), "hubrelay.") {

@@ -25,7 +25,7 @@ func TestLongOrderOverNodes(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := initConfig{
+	text := daemonConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
 		sinks: webhookSink("hook", hooks.url+"/", ", ordering: hub, timeout: 10s"),
 	}
@@ -63,7 +63,7 @@ func TestLongOrderOverNodes(t *testing.T) {
 	const inFlight = 16
 	inOrder(t, hooks, ids, 0, inFlight)
 	store := redisAt(t, server.Socket)
-	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	testkit.Eventually(t, "the queue to be empty", func() error { return expectQueueLength(t, store, 0) })
 
 	before := len(hooks.of("/"))
 	if out, errOut, code := call(t, nil, "", "sinks", "replay", "hook", "--after", "0-0", "--admin",

@@ -62,7 +62,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if err != nil {
 		return // the sender was killed
 	}
-	h := hook{path: req.URL.Path, id: req.Header.Get("webhook-id"), body: string(body), bad: signed(req, body)}
+	h := hook{path: req.URL.Path, id: req.Header.Get("webhook-id"), body: string(body), bad: verifySignature(req, body)}
 	r.mu.Lock()
 	r.attempts[h.path+" "+h.id]++
 	h.attempt = r.attempts[h.path+" "+h.id]
@@ -93,8 +93,8 @@ func (w *notedWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// signed verifies a request using only Standard Webhooks.
-func signed(req *http.Request, body []byte) error {
+// verifySignature verifies a request using only Standard Webhooks.
+func verifySignature(req *http.Request, body []byte) error {
 	id, stamp := req.Header.Get("webhook-id"), req.Header.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
 	if age := time.Since(time.Unix(seconds, 0)); err != nil || age > 2*time.Minute || age < -time.Minute {
@@ -156,8 +156,8 @@ func (r *receiver) unanswered() map[string]bool {
 	return open
 }
 
-// took returns a probe: each id got a 2xx response on a path.
-func (r *receiver) took(path string, ids []string) func() error {
+// acceptedAll returns a probe: each id got a 2xx response on a path.
+func (r *receiver) acceptedAll(path string, ids []string) func() error {
 	return func() error {
 		took := map[string]bool{}
 		for _, h := range r.of(path) {
@@ -172,8 +172,8 @@ func (r *receiver) took(path string, ids []string) func() error {
 	}
 }
 
-// has returns a probe: each id arrived.
-func (r *receiver) has(ids []string) func() error {
+// receivedAll returns a probe: each id arrived.
+func (r *receiver) receivedAll(ids []string) func() error {
 	return func() error {
 		counts := r.counts()
 		return missing(ids, func(id string) bool { return counts[id] > 0 })
@@ -282,8 +282,8 @@ func (s *socket) wait(t *testing.T, n int) []string {
 	return got
 }
 
-// has returns a probe: a frame arrived for every object.id.
-func (s *socket) has(ids []string) func() error {
+// receivedAll returns a probe: a frame arrived for every object.id.
+func (s *socket) receivedAll(ids []string) func() error {
 	return func() error {
 		frames, _ := s.snapshot()
 		seen := make(map[string]bool, len(frames))

@@ -54,7 +54,7 @@ func TestPublish_ReachesWebsocketAndWebhook(t *testing.T) {
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
 		"")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	other := d.connect(t, opsKey, "hub-2", "")
@@ -90,7 +90,7 @@ func TestPublish_ReachesWebsocketAndWebhook(t *testing.T) {
 			t.Errorf("%s: %s", logIDs[i], f)
 		}
 	}
-	testkit.Eventually(t, "every webhook", hooks.has(logIDs))
+	testkit.Eventually(t, "every webhook", hooks.receivedAll(logIDs))
 	bodies := make(map[string]string)
 	for _, h := range hooks.of("/") {
 		if h.bad != nil || h.attempt != 1 {
@@ -166,7 +166,7 @@ func publishToInbox(t *testing.T, socketPath string, store *redis.Client) {
 // TestSlowSocketIsClosed has a client that does not read until the relay closes it, and another one that reads.
 func TestSlowSocketIsClosed(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: "url: \"memory:\""})
+	d := serve(t, daemonConfig{redis: "url: \"memory:\""})
 	quick := d.connect(t, opsKey, "hub-1", "")
 	large, err := json.Marshal(strings.Repeat("x", 250_000))
 	if err != nil {

@@ -23,10 +23,10 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		sinks, rest string
-		flags       []string
-		code        int
-		want        []string
+		sinks, idleResources string
+		flags                []string
+		code                 int
+		want                 []string
 	}{
 		"unknown key": {
 			sinks: "  shown:\n    type: plugin\n    command: [\"builtin:print\"]\n    config:\n      dta: true\n",
@@ -44,7 +44,7 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 			want: []string{"is valid: 2 keys, 1 sink"},
 		},
 		"driver": {
-			rest: "migration: {driver: {command: [\"builtin:directory\"], config: {stedy: 1s}}}\n", code: 1,
+			idleResources: "migration: {driver: {command: [\"builtin:directory\"], config: {stedy: 1s}}}\n", code: 1,
 			want: []string{`migration.driver.config.stedy: is an unknown key; this plugin takes no configuration`},
 		},
 		"good": {
@@ -78,12 +78,12 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := folder(t)
+			dir := tempDir(t)
 			script(dir, "hangs", "sleep 60")
 			script(dir, "ends", "echo no database >&2; exit 3")
 			script(dir, "draws", `printf '\033[2Jall is good\n' >&2; exit 3`)
-			text := initConfig{redis: `url: "memory:"`, sinks: c.sinks}.renderYAML() + c.rest
-			file := write(t, dir, "hubrelay.yaml", text)
+			text := daemonConfig{redis: `url: "memory:"`, sinks: c.sinks}.renderYAML() + c.idleResources
+			file := writeFile(t, dir, "hubrelay.yaml", text)
 			began := time.Now()
 			out, errOut, code := call(t, nil, "", append([]string{"config", "check", "-c", file}, c.flags...)...)
 			line := 1 + strings.Count(text[:max(0, strings.Index(text, "dta:"))], "\n")
@@ -104,14 +104,14 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 func TestReloadAsksPlugins(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	with := func(config string) initConfig {
-		return initConfig{
+	with := func(config string) daemonConfig {
+		return daemonConfig{
 			redis: fmt.Sprintf("url: %q", server.URL()),
 			sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"], config: ` +
 				config + "}\n",
 		}
 	}
-	file := write(t, folder(t), "hubrelay.yaml", with("{dta: true}").renderYAML())
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", with("{dta: true}").renderYAML())
 	d := serveFile(t, file)
 	const fault = "refuses its configuration: config: dta is an unknown key"
 	list := func() string {
@@ -146,7 +146,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 	show()
 	taken := 1
 	runs := strings.Count(d.Err.String(), "the plugin runs")
-	for tries := 1; !d.refuses(t, file, with("{data: much}"), taken,
+	for tries := 1; !d.rejects(t, file, with("{data: much}"), taken,
 		"sinks.shown.config.data: must be a boolean, not a string"); tries++ {
 		if tries == 5 {
 			t.Fatalf("a mistake was taken over %d times:\n%s", tries, d.Err.Tail(6000))
@@ -179,11 +179,11 @@ func TestReloadAsksPlugins(t *testing.T) {
 	show()
 }
 
-// refuses installs a configuration that a plugin rejects, and reports whether the reload was rejected. On a busy
+// rejects installs a configuration that a plugin rejects, and reports whether the reload was rejected. On a busy
 // machine the plugin can respond too late; then the configuration is applied.
-func (d *daemon) refuses(t *testing.T, file string, s initConfig, taken int, mistake string) bool {
+func (d *daemon) rejects(t *testing.T, file string, s daemonConfig, taken int, mistake string) bool {
 	t.Helper()
-	if err := os.Rename(write(t, filepath.Dir(file), "fresh.yaml", s.renderYAML()), file); err != nil {
+	if err := os.Rename(writeFile(t, filepath.Dir(file), "fresh.yaml", s.renderYAML()), file); err != nil {
 		t.Fatal(err)
 	}
 	refused := false

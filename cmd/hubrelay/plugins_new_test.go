@@ -36,7 +36,7 @@ func TestPluginsNew_Go(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := folder(t)
+	dir := tempDir(t)
 	out, errOut, code := callIn(t, dir, nil, "", "plugins", "new", "first-go", "--lang", "go", "--replace", source)
 	if code != 0 {
 		t.Fatalf("%d: %s", code, errOut)
@@ -78,7 +78,7 @@ func TestPluginsNew_Go(t *testing.T) {
 func TestPluginsNew_Python(t *testing.T) {
 	t.Parallel()
 	python := pythonWithGRPC(t)
-	dir := folder(t)
+	dir := tempDir(t)
 	out, errOut, code := callIn(t, dir, nil, "", "plugins", "new", "first-python", "--lang", "python")
 	if code != 0 || !strings.Contains(out, "cd first-python\n  /usr/bin/python3 -m unittest\n") {
 		t.Fatalf("%d: %s%s", code, out, errOut)

@@ -18,8 +18,8 @@ import (
 func TestPluginSinks(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	dir := folder(t)
-	file := write(t, dir, "hubrelay.yaml", initConfig{
+	dir := tempDir(t)
+	file := writeFile(t, dir, "hubrelay.yaml", daemonConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
 		sinks: `  shown: {type: plugin, command: ["builtin:print"], config: {data: true},
     env: ["GORACE=atexit_sleep_ms=0"]}
@@ -86,7 +86,7 @@ func TestPluginSinks(t *testing.T) {
 func TestPluginKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	d := serve(t, initConfig{
+	d := serve(t, daemonConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
 		sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"],
     retry: {schedule: [100ms, 100ms, 200ms], max_attempts: 100}}`,
@@ -119,7 +119,7 @@ func TestPluginKilled(t *testing.T) {
 func TestPluginCrashLoop(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	d := serve(t, initConfig{
+	d := serve(t, daemonConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
 		sinks: `  loop: {type: plugin, command: ["/bin/sh", "-c", "echo no database >&2; exit 3"], max_crashes: 2}
   shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"]}`,
@@ -163,7 +163,7 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for _, how := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		d := serve(t, initConfig{
+		d := serve(t, daemonConfig{
 			redis: fmt.Sprintf("url: %q", server.URL()),
 			sinks: `  shown: {type: plugin, command: ["builtin:print"]}`,
 		})
@@ -175,7 +175,7 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 		d.Signal(how)
 		d.Exit(t)
 		testkit.Eventually(t, "the plugin to end", func() error {
-			if !gone(pid) {
+			if !hasEnded(pid) {
 				return fmt.Errorf("%d lives after %s", pid, how)
 			}
 			return nil

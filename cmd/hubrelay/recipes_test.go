@@ -46,18 +46,18 @@ func TestRecipes(t *testing.T) {
 	for _, recipe := range recipes {
 		t.Run(recipe[1], func(t *testing.T) {
 			t.Parallel()
-			dir := folder(t)
+			dir := tempDir(t)
 			tls := filepath.Join(dir, "tls")
 			if err := os.Mkdir(tls, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			certify(t, tls, 1)
+			writeCertificate(t, tls, 1)
 			inventory, err := os.ReadFile(filepath.Join("..", "..", "configs", "inventory-docker.yaml"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, dir, "inventory.yaml", string(inventory))
-			file := write(t, dir, "hubrelay.yaml", recipe[2])
+			writeFile(t, dir, "inventory.yaml", string(inventory))
+			file := writeFile(t, dir, "hubrelay.yaml", recipe[2])
 			out, errOut, code := call(t, append(recipeSecrets(), "PATH="+plugins+":"+os.Getenv("PATH")), "", "config",
 				"check", "-c", file)
 			if code != 0 || errOut != "" || !strings.Contains(out, " is valid: ") {

@@ -55,7 +55,7 @@ func TestBadBodies(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), server: ", max_body: 512KiB"})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), server: ", max_body: 512KiB"})
 	in := func(context string) string { return `{"topic":"job.created","context":{` + context + `}}` }
 	for name, tc := range map[string]struct{ contentType, body, code, source, detail string }{
 		"malformed JSON":   {"", `{"topic":"job.created",}`, "400.invalid-syntax", "", "line 1, column 24"},
@@ -149,7 +149,7 @@ func TestBadBodies(t *testing.T) {
 // TestBadRequests tests addresses, methods, keys and headers.
 func TestBadRequests(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`, keys: `
+	d := serve(t, daemonConfig{redis: `url: "memory:"`, keys: `
     - {name: narrow, key: narrow-key-0123456789abcdef, account_id: acme, hubs: [hub-2],
        capabilities: [notifications-publish]}
     - {name: old, key: old-key-0123456789abcdef, hubs: ["*"], expires: 2020-01-31}`})
@@ -260,7 +260,7 @@ func TestBadRequests(t *testing.T) {
 // TestDocuments checks that the two API descriptions exist and contain the path.
 func TestDocuments(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`})
+	d := serve(t, daemonConfig{redis: `url: "memory:"`})
 	for _, path := range []string{"/openapi.yaml", "/asyncapi.yaml"} {
 		r := d.Do(t, testkit.Request{Method: "GET", Path: path})
 		if r.Status != http.StatusOK || !strings.Contains(r.Body, notificationsPath) {

@@ -29,9 +29,9 @@ func TestReloadFromBatchesToBinaryEvents(t *testing.T) {
 	sink := func(more string) string {
 		return strings.Replace(webhookSink("hook", hooks.url+"/", more), "100ms, 200ms,", "1s, 1s,", 1)
 	}
-	s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sink(", batch: {max: 10, wait: 50ms}")}
-	dir := folder(t)
-	file := write(t, dir, "hubrelay.yaml", s.renderYAML())
+	s := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sink(", batch: {max: 10, wait: 50ms}")}
+	dir := tempDir(t)
+	file := writeFile(t, dir, "hubrelay.yaml", s.renderYAML())
 	d := serveFile(t, file)
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(10), nil)
 	testkit.Eventually(t, "the batch to be parked", func() error {

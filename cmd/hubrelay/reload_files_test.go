@@ -28,7 +28,8 @@ func (d *daemon) refused(t *testing.T, n int, problem string) {
 	t.Helper()
 	testkit.Eventually(t, "the problem to be logged", func() error {
 		text := d.Err.String()
-		if got := strings.Count(text, "the old configuration to continue"); got != n || !strings.Contains(text, problem) {
+		if got := strings.Count(text, "the old configuration to continue"); got != n ||
+			!strings.Contains(text, problem) {
 			return fmt.Errorf("told %d times, want %d, with %q", got, n, problem)
 		}
 		return nil
@@ -40,23 +41,23 @@ func (d *daemon) refused(t *testing.T, n int, problem string) {
 func TestReload_AfterFixInReferencedFile(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, nil)
-	s := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
-	dir := folder(t)
-	file := write(t, dir, "hubrelay.yaml", s.renderYAML())
+	s := daemonConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
+	dir := tempDir(t)
+	file := writeFile(t, dir, "hubrelay.yaml", s.renderYAML())
 	d := serveFile(t, file)
 	s.sinks += webhookSink("two", hooks.url+"/two", ", bearer_file: bearer, format: template, template_file: body.tmpl")
-	write(t, dir, "hubrelay.yaml", s.renderYAML())
+	writeFile(t, dir, "hubrelay.yaml", s.renderYAML())
 	d.refused(t, 1, "bearer cannot be read")
 	d.reloaded(t, 0)
-	write(t, dir, "bearer", "s3cret-0123456789")
+	writeFile(t, dir, "bearer", "s3cret-0123456789")
 	d.refused(t, 2, "body.tmpl cannot be read")
-	write(t, dir, "body.tmpl", "{{ .Topik }}")
+	writeFile(t, dir, "body.tmpl", "{{ .Topik }}")
 	d.refused(t, 3, "there is no .Topik here")
-	write(t, dir, "body.tmpl", "{{ . }}")
-	d.tookOver(t, 1)
+	writeFile(t, dir, "body.tmpl", "{{ . }}")
+	d.waitForReload(t, 1)
 	d.reloaded(t, 1)
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
-	testkit.Eventually(t, "the new sink", hooks.took("/two", ids))
+	testkit.Eventually(t, "the new sink", hooks.acceptedAll("/two", ids))
 	d.refused(t, 3, "") // nothing was logged twice
 }
 
@@ -64,8 +65,8 @@ func TestReload_AfterFixInReferencedFile(t *testing.T) {
 func TestReload_FileIsMissing(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, nil)
-	s := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
-	file := write(t, folder(t), "hubrelay.yaml", s.renderYAML())
+	s := daemonConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", s.renderYAML())
 	d := serveFile(t, file)
 	if err := os.Rename(file, file+".away"); err != nil {
 		t.Fatal(err)
@@ -74,7 +75,7 @@ func TestReload_FileIsMissing(t *testing.T) {
 	const gone = "file not readable"
 	testkit.Eventually(t, "the warning", d.Err.Contains(gone))
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
-	testkit.Eventually(t, "the sink of before", hooks.took("/one", ids))
+	testkit.Eventually(t, "the sink of before", hooks.acceptedAll("/one", ids))
 	if err := os.Rename(file+".away", file); err != nil {
 		t.Fatal(err)
 	}
@@ -89,15 +90,15 @@ func TestReload_FileIsMissing(t *testing.T) {
 func TestTemplateFileBecomesInvalid(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, func(w http.ResponseWriter, _ hook) { w.WriteHeader(http.StatusNoContent) })
-	dir := folder(t)
-	body := write(t, dir, "body.tmpl", `{"v": 1, "topic": {{ toJson .Topic }}}`)
-	s := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one",
+	dir := tempDir(t)
+	body := writeFile(t, dir, "body.tmpl", `{"v": 1, "topic": {{ toJson .Topic }}}`)
+	s := daemonConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one",
 		`, topics: ["container.*"], format: template, template_file: body.tmpl`)}
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", s.renderYAML()))
+	d := serveFile(t, writeFile(t, dir, "hubrelay.yaml", s.renderYAML()))
 	publish := func() { d.Publish(t, "hub-1", "application/x-ndjson", lines(1), nil) }
 	replace := func(text string) { // atomically, because a partial file is another error
 		t.Helper()
-		if err := os.Rename(write(t, dir, "fresh.tmpl", text), body); err != nil {
+		if err := os.Rename(writeFile(t, dir, "fresh.tmpl", text), body); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -152,8 +153,8 @@ func TestReloadRejectedDuringAnother(t *testing.T) {
 		<-release
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", ", timeout: 1h")}
-	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
+	text := daemonConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", ", timeout: 1h")}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file)
 	d.Publish(t, "hub-1", "application/json", plain, nil)
 	testkit.Eventually(t, "an attempt", func() error {
@@ -164,19 +165,19 @@ func TestReloadRejectedDuringAnother(t *testing.T) {
 	})
 	text.sinks = webhookSink("one", hooks.url+"/other", ", timeout: 1h")
 	changed := strings.Replace(text.renderYAML(), readerKey, "another-"+readerKey, 1)
-	write(t, filepath.Dir(file), filepath.Base(file), changed)
+	writeFile(t, filepath.Dir(file), filepath.Base(file), changed)
 	d.Signal(syscall.SIGHUP)
-	d.forgot(t, readerKey)
-	write(t, filepath.Dir(file), filepath.Base(file), changed+"nothing: like it\n")
+	d.waitUntilRejected(t, readerKey)
+	writeFile(t, filepath.Dir(file), filepath.Base(file), changed+"nothing: like it\n")
 	d.Signal(syscall.SIGHUP)
 	d.refused(t, 1, "nothing")
 	close(release)
-	d.tookOver(t, 1)
+	d.waitForReload(t, 1)
 	for range 5 { // a later attempt would fix it
 		if got := d.Metric(t, "hubrelay_config_last_reload_successful"); got != 0 {
 			t.Fatalf("it says %v of a file that was refused", got)
 		}
 	}
-	write(t, filepath.Dir(file), filepath.Base(file), changed)
+	writeFile(t, filepath.Dir(file), filepath.Base(file), changed)
 	d.reloaded(t, 1)
 }

@@ -13,17 +13,17 @@ import (
 // keys.
 func TestReload_LogsChanges(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	open := func(name, text string) {
 		t.Helper()
-		if err := os.Chmod(write(t, dir, name, text), 0o644); err != nil {
+		if err := os.Chmod(writeFile(t, dir, name, text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	open("one", "one-key-0123456789abcdef")
 	open("two", "two-key-0123456789abcdef")
-	s := initConfig{redis: `url: "memory:"`, keys: "    - {name: one, key_file: one, hubs: [hub-1]}\n"}
-	file := write(t, dir, "hubrelay.yaml", s.renderYAML())
+	s := daemonConfig{redis: `url: "memory:"`, keys: "    - {name: one, key_file: one, hubs: [hub-1]}\n"}
+	file := writeFile(t, dir, "hubrelay.yaml", s.renderYAML())
 	d := serveFile(t, file)
 	for _, noise := range []string{"overcommit", "migration.driver"} {
 		if strings.Contains(d.Err.String(), noise) {
@@ -41,7 +41,7 @@ func TestReload_LogsChanges(t *testing.T) {
 	}
 	warned("one", 1)
 	d.Signal(syscall.SIGHUP)
-	d.tookOver(t, 1)
+	d.waitForReload(t, 1)
 	if text := d.Err.String(); !strings.Contains(text, `"sinks_kept":0,"keys_kept":3`) ||
 		strings.Contains(text, "_added") {
 		t.Errorf("nothing has changed, and told is\n%s", text)

@@ -16,16 +16,16 @@ import (
 )
 
 // reconfigure replaces the configuration file atomically and waits until the daemon has applied n files.
-func (d *daemon) reconfigure(t *testing.T, file string, s initConfig, n int) {
+func (d *daemon) reconfigure(t *testing.T, file string, s daemonConfig, n int) {
 	t.Helper()
-	fresh := write(t, filepath.Dir(file), "fresh.yaml", s.renderYAML())
+	fresh := writeFile(t, filepath.Dir(file), "fresh.yaml", s.renderYAML())
 	if err := os.Rename(fresh, file); err != nil {
 		t.Fatal(err)
 	}
-	d.tookOver(t, n)
+	d.waitForReload(t, n)
 }
 
-func (d *daemon) tookOver(t *testing.T, n int) {
+func (d *daemon) waitForReload(t *testing.T, n int) {
 	t.Helper()
 	testkit.Eventually(t, "the configuration to be taken over", func() error {
 		if got := strings.Count(d.Err.String(), "the configuration was taken over"); got < n {
@@ -35,8 +35,8 @@ func (d *daemon) tookOver(t *testing.T, n int) {
 	})
 }
 
-// forgot waits until the key is rejected.
-func (d *daemon) forgot(t *testing.T, key string) {
+// waitUntilRejected waits until the key is rejected.
+func (d *daemon) waitUntilRejected(t *testing.T, key string) {
 	t.Helper()
 	testkit.Eventually(t, "the key to be refused", func() error {
 		r, err := d.Try(t.Context(), testkit.Request{Method: "GET", Key: key, Hub: "hub-1"})
@@ -59,14 +59,14 @@ func TestReload(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	before := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}
+	before := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL())}
 	before.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/old", "") +
 		webhookSink("goes", hooks.url+"/goes", "")
-	file := write(t, folder(t), "hubrelay.yaml", before.renderYAML())
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", before.renderYAML())
 	d := serveFile(t, file)
 	first := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
-	testkit.Eventually(t, "the changing sinks", hooks.took("/old", first))
-	testkit.Eventually(t, "the sink that goes", hooks.took("/goes", first))
+	testkit.Eventually(t, "the changing sinks", hooks.acceptedAll("/old", first))
+	testkit.Eventually(t, "the sink that goes", hooks.acceptedAll("/goes", first))
 	testkit.Eventually(t, "requests to the slow receiver", func() error {
 		if n := len(hooks.of("/slow")); n < len(first) {
 			return fmt.Errorf("got %d requests", n)
@@ -79,10 +79,10 @@ func TestReload(t *testing.T) {
 		`, topics: ["*"]`) + webhookSink("comes", hooks.url+"/comes", "")
 	d.reconfigure(t, file, after, 1)
 	second := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
-	testkit.Eventually(t, "the new address", hooks.took("/new", second))
-	testkit.Eventually(t, "the new sink", hooks.took("/comes", second))
+	testkit.Eventually(t, "the new address", hooks.acceptedAll("/new", second))
+	testkit.Eventually(t, "the new sink", hooks.acceptedAll("/comes", second))
 	close(release)
-	testkit.Eventually(t, "the sink that was left alone", hooks.took("/slow", append(first, second...)))
+	testkit.Eventually(t, "the sink that was left alone", hooks.acceptedAll("/slow", append(first, second...)))
 	if n := len(hooks.of("/slow")); n != len(first)+len(second) {
 		t.Errorf("the slow receiver got %d requests", n)
 	}
@@ -107,7 +107,7 @@ func TestReload(t *testing.T) {
 	third := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	after.sinks += webhookSink("goes", hooks.url+"/goes", "")
 	d.reconfigure(t, file, after, 2)
-	testkit.Eventually(t, "the sink that was added again", hooks.took("/goes", append(second, third...)))
+	testkit.Eventually(t, "the sink that was added again", hooks.acceptedAll("/goes", append(second, third...)))
 }
 
 // TestReload_InvalidConfig writes invalid configurations. The daemon continues, and the log and a metric report the
@@ -115,8 +115,8 @@ func TestReload(t *testing.T) {
 func TestReload_InvalidConfig(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, nil)
-	good := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
-	file := write(t, folder(t), "hubrelay.yaml", good.renderYAML())
+	good := daemonConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", good.renderYAML())
 	d := serveFile(t, file)
 	for i, bad := range []string{
 		"server: [", // not YAML
@@ -139,7 +139,7 @@ func TestReload_InvalidConfig(t *testing.T) {
 		}
 	}
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
-	testkit.Eventually(t, "the sink of before", hooks.took("/one", ids))
+	testkit.Eventually(t, "the sink of before", hooks.acceptedAll("/one", ids))
 	if text := d.Err.String(); !strings.Contains(text, "hubrelay.yaml:") || strings.Contains(text, webhookSecret) {
 		t.Errorf("logged:\n%s", text)
 	}
@@ -153,9 +153,9 @@ func TestReload_InvalidConfig(t *testing.T) {
 func TestReload_Keys(t *testing.T) {
 	t.Parallel()
 	const other = "other-key-0123456789abcdef"
-	text := initConfig{redis: `url: "memory:"`, keys: `    - {name: other, key: ` + other +
+	text := daemonConfig{redis: `url: "memory:"`, keys: `    - {name: other, key: ` + other +
 		`, account_id: "*", hubs: ["*"]}`}
-	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file)
 	goes, stays := d.connect(t, other, "hub-1", ""), d.connect(t, readerKey, "hub-1", "")
 	text.keys, text.server = "", ", max_body: 2MiB"
@@ -193,13 +193,13 @@ func TestReloadUnderLoad(t *testing.T) {
 				time.Sleep(time.Millisecond) // keeps deliveries in flight
 				w.WriteHeader(http.StatusNoContent)
 			})
-			text := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}
+			text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL())}
 			sinks := func(n int) string {
 				return webhookSink("one", hooks.url+"/one", fmt.Sprintf(", ordering: %s, headers: {X-Generation: %q}",
 					ordering, fmt.Sprint(n)))
 			}
 			text.sinks = sinks(0)
-			file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
+			file := writeFile(t, tempDir(t), "hubrelay.yaml", text.renderYAML())
 			d := serveFile(t, file)
 			var ids []string
 			for n := range 5 {
@@ -207,7 +207,7 @@ func TestReloadUnderLoad(t *testing.T) {
 				text.sinks = sinks(n + 1)
 				d.reconfigure(t, file, text, n+1)
 			}
-			testkit.Eventually(t, "all of it", hooks.took("/one", ids))
+			testkit.Eventually(t, "all of it", hooks.acceptedAll("/one", ids))
 			if n := len(hooks.of("/one")); n != len(ids) {
 				t.Errorf("%d requests for %d notifications", n, len(ids))
 			}
@@ -227,9 +227,9 @@ func TestReload_WithHangingSinks(t *testing.T) {
 				w.WriteHeader(http.StatusNoContent)
 			})
 			defer close(release)
-			text := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one",
+			text := daemonConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one",
 				", timeout: 1h, ordering: "+ordering)}
-			file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
+			file := writeFile(t, tempDir(t), "hubrelay.yaml", text.renderYAML())
 			d := serveFile(t, file)
 			ids := d.Publish(t, "hub-1", "application/json", plain, nil)
 			testkit.Eventually(t, "an attempt", func() error {
@@ -248,7 +248,7 @@ func TestReload_WithHangingSinks(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.Signal(syscall.SIGHUP)
-			d.forgot(t, readerKey)
+			d.waitUntilRejected(t, readerKey)
 			// After the grace period the attempt is released, and the sink with the new configuration makes it.
 			testkit.Eventually(t, "an attempt at the new address", func() error {
 				for _, h := range hooks.of("/other") {
@@ -266,8 +266,8 @@ func TestReload_WithHangingSinks(t *testing.T) {
 func TestReloadWhileStarting(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}
-	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
+	text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL())}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", text.renderYAML())
 	server.Kill()
 	d := newDaemon(start(t, nil, "serve", "-c", file))
 	testkit.Eventually(t, "the daemon to wait for Redis", d.Err.Contains("waiting for redis"))
@@ -277,6 +277,6 @@ func TestReloadWhileStarting(t *testing.T) {
 	}
 	server.Restart()
 	d.Await(t)
-	d.forgot(t, readerKey)
+	d.waitUntilRejected(t, readerKey)
 	d.Stop(t)
 }

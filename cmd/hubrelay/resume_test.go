@@ -44,7 +44,7 @@ func TestLongEventsOverAKill(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
-	text := initConfig{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL()), auth: "token_ttl: 15s"}
+	text := daemonConfig{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL()), auth: "token_ttl: 15s"}
 	nodes := []*daemon{serve(t, text), serve(t, text)}
 	for _, hub := range []string{"hub-1", ""} {
 		token := nodes[0].Token(t, opsKey, hub)
@@ -95,7 +95,7 @@ func TestEventsOverALostToken(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), auth: "token_ttl: 15s"})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), auth: "token_ttl: 15s"})
 	token := d.Token(t, opsKey, "hub-1")
 	d.curlEvents(t, "?token="+token)
 	var names []string
@@ -118,7 +118,7 @@ func TestEventsOverALostToken(t *testing.T) {
 // TestEventsAtAStop checks that a stream ends with an event that contains the reason, over HTTP/2 too.
 func TestEventsAtAStop(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`})
+	d := serve(t, daemonConfig{redis: `url: "memory:"`})
 	key := []string{"Authorization: Bearer " + opsKey, "X-Hub-Id: hub-1"}
 	stream := d.curlEvents(t, "", key...)
 	args := []string{"-sSN", "--http2-prior-knowledge", "-H", "Accept: text/event-stream", "-H", key[0], "http://" +

@@ -39,7 +39,10 @@ const timingSinks = `
 
 func TestExplainTiming(t *testing.T) {
 	t.Parallel()
-	file := write(t, folder(t), "hubrelay.yaml", initConfig{redis: `url: "memory:"`, sinks: timingSinks}.renderYAML())
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", daemonConfig{
+		redis: `url: "memory:"`,
+		sinks: timingSinks,
+	}.renderYAML())
 	const event = `{"topic":"container.error","object":{"id":"o1","error":"oops"},"context":{"hub_id":"h1",` +
 		`"clusters":["production"]}}`
 	args := []string{"sinks", "explain", "-c", file, "--event", "-"}

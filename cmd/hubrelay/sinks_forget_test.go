@@ -8,11 +8,11 @@ import (
 // A sink that a reload removed can be forgotten without a restart.
 func TestSinksForget_AfterReload(t *testing.T) {
 	t.Parallel()
-	both := initConfig{
+	both := daemonConfig{
 		redis: `url: "memory:"`,
 		sinks: webhookSink("stays", "http://127.0.0.1:1/", "") + webhookSink("leaves", "http://127.0.0.1:1/", ""),
 	}
-	file := write(t, folder(t), "hubrelay.yaml", both.renderYAML())
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", both.renderYAML())
 	d := serveFile(t, file)
 	env := []string{"HUBRELAY_ADMIN=" + d.Admin}
 	_, errOut, code := call(t, env, "", "sinks", "forget", "leaves")

@@ -28,7 +28,7 @@ func TestSinksRetry(t *testing.T) {
 		const sink = "  %s: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [2h, 2h]}%s}\n"
 		return fmt.Sprintf(sink, name, hooks.url+"/"+name, more)
 	}
-	s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: slow("billing", "") +
+	s := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: slow("billing", "") +
 		slow("ordered", ", ordering: hub")}
 	d, other := serve(t, s), serve(t, s)
 	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.Admin}}
@@ -41,19 +41,19 @@ func TestSinksRetry(t *testing.T) {
 			return nil
 		})
 	}
-	o.does("sinks pause billing", "billing is paused")
+	o.run("sinks pause billing", "billing is paused")
 	if out, errOut, code := call(t, o.env, "", "sinks", "retry", "billing"); code != 1 ||
 		!strings.Contains(errOut, "sinks resume billing") {
 		t.Errorf("ended with %d: %s%s", code, out, errOut)
 	}
-	o.does("sinks resume billing", "billing is active")
+	o.run("sinks resume billing", "billing is active")
 
 	mended.Store(true)
-	o.does("sinks retry billing", "billing tries 5 deliveries now")
-	testkit.Eventually(t, "all to be delivered", hooks.took("/billing", ids))
+	o.run("sinks retry billing", "billing tries 5 deliveries now")
+	testkit.Eventually(t, "all to be delivered", hooks.acceptedAll("/billing", ids))
 	beside := operator{t, []string{"HUBRELAY_ADMIN=" + other.Admin}}
-	beside.does("sinks retry ordered --json", `"due":1`) // the others follow
-	testkit.Eventually(t, "all to be delivered in order", hooks.took("/ordered", ids))
+	beside.run("sinks retry ordered --json", `"due":1`) // the others follow
+	testkit.Eventually(t, "all to be delivered in order", hooks.acceptedAll("/ordered", ids))
 	var order []string
 	for _, h := range hooks.of("/ordered")[1:] {
 		order = append(order, h.id)
@@ -67,7 +67,7 @@ func TestSinksRetry(t *testing.T) {
 		}
 		return nil
 	})
-	o.does("sinks retry billing", "billing has no scheduled retries")
+	o.run("sinks retry billing", "billing has no scheduled retries")
 	if _, errOut, code := call(t, o.env, "", "sinks", "retry", "nobody"); code != 1 ||
 		!strings.Contains(errOut, "sinks list") {
 		t.Errorf("ended with %d: %s", code, errOut)

@@ -325,10 +325,11 @@ func TestAdminFlags_FindDaemon(t *testing.T) {
 			`","state":"active"}]}`})
 	}
 	env, file, flag := named("from-env"), named("from-file"), named("from-flag")
-	config := write(t, folder(t), "hubrelay.yaml", strings.Replace(initConfig{redis: `url: "memory:"`}.renderYAML(),
-		"health:",
-		"admin: {tokens: [{name: ci, role: admin, token: 0123456789abcdef}], listen: \""+
-			strings.TrimPrefix(file.URL, "http://")+"\"}\nhealth:", 1))
+	config := writeFile(t, tempDir(t), "hubrelay.yaml",
+		strings.Replace(daemonConfig{redis: `url: "memory:"`}.renderYAML(),
+			"health:",
+			"admin: {tokens: [{name: ci, role: admin, token: 0123456789abcdef}], listen: \""+
+				strings.TrimPrefix(file.URL, "http://")+"\"}\nhealth:", 1))
 	for _, tc := range []struct {
 		env  []string
 		args []string
@@ -369,8 +370,8 @@ func TestHelp_FitsTerminal(t *testing.T) {
 
 func TestExplainCommand(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	file := write(t, dir, "hubrelay.yaml", initConfig{
+	dir := tempDir(t)
+	file := writeFile(t, dir, "hubrelay.yaml", daemonConfig{
 		redis: `url: "memory:"`,
 		sinks: webhookSink("billing", "http://127.0.0.1:9/hook", `, topics: ["billing.*"]`) +
 			webhookSink("errors", "http://user:s3cretpass@127.0.0.1:9/s3cretpath?sig=s3cretsig",

@@ -110,7 +110,7 @@ func TestSlackThreads(t *testing.T) {
 	slack := &api{}
 	far := httptest.NewServer(slack)
 	t.Cleanup(far.Close)
-	s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: fmt.Sprintf(
+	s := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: fmt.Sprintf(
 		"  team: {type: slack, token: xoxb-s3cret-token, api_url: %q, channel: C0GENERAL, topics: "+
 			"[\"container.*\"], allow_cidrs: [127.0.0.0/8], rate: 1000/s, burst: 100, retry: {schedule: [200ms, "+
 			"500ms, 1s, 5s]}}\n", far.URL+"/api")}

@@ -65,14 +65,14 @@ func TestSlack(t *testing.T) {
 	far := httptest.NewServer(c)
 	t.Cleanup(far.Close)
 	address := func(name string) string { return far.URL + "/services/T0000/B0000/s3cret-" + name }
-	file := write(t, folder(t), "address", address("filed")+"\n")
+	file := writeFile(t, tempDir(t), "address", address("filed")+"\n")
 	sinks := fmt.Sprintf("  filed: {type: slack, url_file: %q, ", file) +
 		"topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8]}\n"
 	for _, name := range []string{"flaky", "picky", "left"} {
 		sinks += fmt.Sprintf("  %s: {type: slack, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [100ms, "+
 			"200ms]}}\n", name, address(name))
 	}
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
 	ids := d.Publish(t, "hub-1", "application/x-ndjson",
 		`{"topic":"container.error","object":{"id":"web-1","error":"<!channel> no such image"},`+
 			`"context":{"account_id":"acme","containers":["c1"]}}`, nil)
@@ -129,7 +129,7 @@ func TestDigests(t *testing.T) {
 		"/services/T0000/B0000/burst") +
 		fmt.Sprintf("  hook: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], digest: {wait: 5s, max: 5, by: "+
 			"[hub]}}\n", hook.URL)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
 	const n = 30
 	line := `{"topic":"container.error","object":{"id":"web-1","error":"no such image"},` +
 		`"context":{"account_id":"acme"}}` + "\n"

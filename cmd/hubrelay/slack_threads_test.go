@@ -44,14 +44,14 @@ func TestSlackThreadOverReloads(t *testing.T) {
 	slack := &api{}
 	far := httptest.NewServer(slack)
 	t.Cleanup(far.Close)
-	dir := folder(t)
-	token := write(t, dir, "token", "xoxb-s3cret-token\n")
-	s := initConfig{redis: `url: "memory:"`}
-	with := func(more string) initConfig {
+	dir := tempDir(t)
+	token := writeFile(t, dir, "token", "xoxb-s3cret-token\n")
+	s := daemonConfig{redis: `url: "memory:"`}
+	with := func(more string) daemonConfig {
 		s.sinks = team(far.URL, fmt.Sprintf("token_file: %q, %s", token, more))
 		return s
 	}
-	file := write(t, dir, "hubrelay.yaml", with("channel: C0GENERAL, rate: 1000/s, burst: 100").renderYAML())
+	file := writeFile(t, dir, "hubrelay.yaml", with("channel: C0GENERAL, rate: 1000/s, burst: 100").renderYAML())
 	d := serveFile(t, file)
 	want := []string{"C0GENERAL: round 0"}
 	say := func(n int, where string) {
@@ -77,7 +77,7 @@ func TestSlackThreadOverReloads(t *testing.T) {
 	slack.mu.Lock()
 	slack.token = "xoxb-s3cret-newer-token" // no delivery in progress may use the revoked token
 	slack.mu.Unlock()
-	if err := os.Rename(write(t, dir, "fresh-token", "xoxb-s3cret-newer-token\n"), token); err != nil {
+	if err := os.Rename(writeFile(t, dir, "fresh-token", "xoxb-s3cret-newer-token\n"), token); err != nil {
 		t.Fatal(err)
 	}
 	d.reconfigure(t, file, with("channel: C0GENERAL, rate: 600/s, burst: 50"),
@@ -98,11 +98,11 @@ func TestSlackTokenRevoked(t *testing.T) {
 	slack := &api{token: "xoxb-s3cret-newer-token"}
 	far := httptest.NewServer(slack)
 	t.Cleanup(far.Close)
-	dir := folder(t)
-	token := write(t, dir, "token", "xoxb-s3cret-token\n")
-	s := initConfig{redis: `url: "memory:"`, sinks: team(far.URL, fmt.Sprintf("token_file: %q, channel: C0GENERAL, "+
+	dir := tempDir(t)
+	token := writeFile(t, dir, "token", "xoxb-s3cret-token\n")
+	s := daemonConfig{redis: `url: "memory:"`, sinks: team(far.URL, fmt.Sprintf("token_file: %q, channel: C0GENERAL, "+
 		"rate: 1000/s, burst: 100", token))}
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", s.renderYAML()))
+	d := serveFile(t, writeFile(t, dir, "hubrelay.yaml", s.renderYAML()))
 	disabled := func(words ...string) {
 		t.Helper()
 		testkit.Eventually(t, "the sink to be disabled", func() error {
@@ -136,7 +136,7 @@ func TestSlackTokenRevoked(t *testing.T) {
 	slack.mu.Lock()
 	slack.refuse = nil
 	slack.mu.Unlock()
-	if err := os.Rename(write(t, dir, "fresh-token", "xoxb-s3cret-newer-token\n"), token); err != nil {
+	if err := os.Rename(writeFile(t, dir, "fresh-token", "xoxb-s3cret-newer-token\n"), token); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the backlog with the new token", func() error {
@@ -168,7 +168,7 @@ func TestSlackThreadKilled(t *testing.T) {
 			}}
 			far := httptest.NewServer(slack)
 			t.Cleanup(far.Close)
-			s := initConfig{
+			s := daemonConfig{
 				redis: fmt.Sprintf("url: %q", server.URL()),
 				sinks: team(far.URL, "token: xoxb-s3cret-token, channel: C0GENERAL, timeout: 3s, rate: 1000/s, "+
 					"burst: 100"),
@@ -235,7 +235,7 @@ func TestSlackThrottlingIsShared(t *testing.T) {
 	t.Cleanup(far.Close)
 	var nodes []*daemon
 	for n := range 3 {
-		nodes = append(nodes, serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: team(
+		nodes = append(nodes, serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: team(
 			fmt.Sprintf("%s/%d", far.URL, n), "token: xoxb-s3cret-token, channel: C0GENERAL, thread: none, rate: "+
 				"10/s, burst: 1")}))
 	}

@@ -32,9 +32,9 @@ func TestLongSourceOverAClusterFailover(t *testing.T) {
 	t.Parallel()
 	masters, replicas, url := redistest.StartCluster(t)
 	var up atomic.Pointer[daemon]
-	up.Store(serve(t, initConfig{redis: `url: "memory:"`}))
+	up.Store(serve(t, daemonConfig{redis: `url: "memory:"`}))
 	hooks := receive(t, nil)
-	lower := initConfig{
+	lower := daemonConfig{
 		redis: fmt.Sprintf("url: %q, partitions: 3, min_replicas: 1", url), sinks: webhookSink("hook", hooks.url+"/",
 			", timeout: 5s"),
 		keys: upstreamSource("http://"+up.Load().Public, ""),
@@ -90,7 +90,7 @@ func TestLongSourceOverAClusterFailover(t *testing.T) {
 	publishing.Wait()
 
 	for i, hub := range hubs {
-		judgeNumbers(t, store, []string{hub}, published[i])
+		checkNumbers(t, store, []string{hub}, published[i])
 	}
 	testkit.Eventually(t, "every webhook", func() error {
 		came := make(map[string]bool)

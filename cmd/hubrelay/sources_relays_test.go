@@ -14,12 +14,12 @@ import (
 // itself is rejected.
 func TestSourcesInACircle(t *testing.T) {
 	t.Parallel()
-	text := initConfig{redis: `url: "memory:"`}
+	text := daemonConfig{redis: `url: "memory:"`}
 	one := serve(t, text)
-	dir := folder(t)
+	dir := tempDir(t)
 	other := text
 	other.keys = upstreamSource("http://"+one.Public, "")
-	two := serveFile(t, write(t, dir, "two.yaml", other.renderYAML()))
+	two := serveFile(t, writeFile(t, dir, "two.yaml", other.renderYAML()))
 	// The first relay gets the second and itself as sources while it runs.
 	file := one.Cmd.Args[len(one.Cmd.Args)-1]
 	back := text
@@ -60,10 +60,10 @@ func TestSourcesInACircle(t *testing.T) {
 func TestSourceGapReachesClients(t *testing.T) {
 	t.Parallel()
 	var up atomic.Pointer[daemon]
-	up.Store(serve(t, initConfig{redis: `url: "memory:"`}))
+	up.Store(serve(t, daemonConfig{redis: `url: "memory:"`}))
 	way := testkit.StartProxy(t, func() string { return up.Load().Public })
 	hooks := receive(t, nil)
-	down := serve(t, initConfig{
+	down := serve(t, daemonConfig{
 		redis: `url: "memory:", partitions: 2`,
 		sinks: webhookSink("hook", hooks.url+"/", `, topics: ["*", "hubrelay.*"]`),
 		keys:  upstreamSource("http://"+way.Addr(), ""),
@@ -80,7 +80,7 @@ func TestSourceGapReachesClients(t *testing.T) {
 	})
 
 	up.Load().Kill()
-	up.Store(serve(t, initConfig{redis: `url: "memory:"`}))
+	up.Store(serve(t, daemonConfig{redis: `url: "memory:"`}))
 	way.Cut()
 	isResync := func(frame string) {
 		t.Helper()

@@ -127,12 +127,12 @@ func allNumbers(t *testing.T, store redis.UniversalClient, hubs []string, count 
 	}
 }
 
-func judgeNumbers(t *testing.T, store redis.UniversalClient, hubs []string, count int) {
+func checkNumbers(t *testing.T, store redis.UniversalClient, hubs []string, count int) {
 	t.Helper()
 	testkit.Eventually(t, "all that was published upstream", allNumbers(t, store, hubs, count))
 	found := numbersIn(t, store)
 	for _, hub := range hubs {
-		if err := countsTo(found[hub], 1, count); err != nil {
+		if err := checkSequence(found[hub], 1, count); err != nil {
 			t.Errorf("%s: %v", hub, err)
 		}
 	}
@@ -174,9 +174,9 @@ func (d *daemon) connectedSource(t *testing.T) func() error {
 // same bytes, except for the list of relays.
 func TestSource(t *testing.T) {
 	t.Parallel()
-	up := serve(t, initConfig{redis: `url: "memory:"`})
+	up := serve(t, daemonConfig{redis: `url: "memory:"`})
 	hooks := receive(t, nil)
-	down := serve(t, initConfig{
+	down := serve(t, daemonConfig{
 		redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", ""),
 		keys: upstreamSource("http://"+up.Public, ""),
 	})
@@ -211,10 +211,10 @@ func TestSource(t *testing.T) {
 func TestLongSourceReaderIsKilled(t *testing.T) {
 	t.Parallel()
 	var up atomic.Pointer[daemon]
-	up.Store(serve(t, initConfig{redis: `url: "memory:"`}))
-	dir := folder(t)
+	up.Store(serve(t, daemonConfig{redis: `url: "memory:"`}))
+	dir := tempDir(t)
 	data := filepath.Join(dir, "data")
-	file := write(t, dir, "hubrelay.yaml", initConfig{
+	file := writeFile(t, dir, "hubrelay.yaml", daemonConfig{
 		redis: fmt.Sprintf("data_dir: %q, partitions: 3", data), keys: upstreamSource("http://"+up.Load().Public, ""),
 	}.renderYAML())
 	hubs := []string{"hub-a", "hub-b", "hub-c", "hub-d"}
@@ -246,7 +246,7 @@ func TestLongSourceReaderIsKilled(t *testing.T) {
 	}
 	publishing.Wait()
 	d.Await(t)
-	judgeNumbers(t, store, hubs, upstreamNumbers/len(hubs))
+	checkNumbers(t, store, hubs, upstreamNumbers/len(hubs))
 	s := d.sources(t)[0]
 	if s.Received != upstreamNumbers || s.Gaps != 0 || s.Quarantined != 0 {
 		t.Errorf("%+v", s)
@@ -259,11 +259,11 @@ func TestLongSourceReaderIsKilled(t *testing.T) {
 func TestLongSourceStorm(t *testing.T) {
 	t.Parallel()
 	above, below := redistest.Start(t, "--appendfsync", "always"), redistest.Start(t, "--appendfsync", "always")
-	upper := initConfig{redis: fmt.Sprintf("url: %q, partitions: 2", above.URL())}
+	upper := daemonConfig{redis: fmt.Sprintf("url: %q, partitions: 2", above.URL())}
 	var up atomic.Pointer[daemon]
 	up.Store(serve(t, upper))
 	way := testkit.StartProxy(t, func() string { return up.Load().Public })
-	lower := initConfig{
+	lower := daemonConfig{
 		redis: fmt.Sprintf("url: %q, partitions: 2", below.URL()),
 		keys:  upstreamSource("http://"+way.Addr(), ""),
 	}
@@ -306,7 +306,7 @@ func TestLongSourceStorm(t *testing.T) {
 		}
 	}
 	publishing.Wait()
-	judgeNumbers(t, redisAt(t, below.Socket), hubs, count)
+	checkNumbers(t, redisAt(t, below.Socket), hubs, count)
 	testkit.Eventually(t, "the figures", func() error {
 		if s := nodes[0].sources(t)[0]; s.Received != int64(count*len(hubs)) || s.Gaps != 0 {
 			return fmt.Errorf("%+v", s)
@@ -320,12 +320,12 @@ func TestLongSourceStorm(t *testing.T) {
 // that time are not lost. Another hub starts at its end.
 func TestSourcesChange(t *testing.T) {
 	t.Parallel()
-	up := serve(t, initConfig{redis: `url: "memory:"`})
+	up := serve(t, daemonConfig{redis: `url: "memory:"`})
 	hooks := receive(t, nil)
-	without := initConfig{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", "")}
+	without := daemonConfig{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", "")}
 	with := without
 	with.keys = upstreamSource("http://"+up.Public, ", hub_id: hub-1")
-	file := write(t, folder(t), "hubrelay.yaml", with.renderYAML())
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", with.renderYAML())
 	down := serveFile(t, file)
 	testkit.Eventually(t, "the source", down.connectedSource(t))
 	came := func(n int) func() error {

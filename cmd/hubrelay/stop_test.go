@@ -21,7 +21,7 @@ import (
 // TestStop stops a daemon with many deliveries in progress.
 func TestStop(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	started, answer := make(chan struct{}), make(chan struct{})
 	begin := sync.OnceFunc(func() { close(started) })
 	hooks := receive(t, func(w http.ResponseWriter, _ hook) {
@@ -31,11 +31,11 @@ func TestStop(t *testing.T) {
 	})
 	release := sync.OnceFunc(func() { close(answer) })
 	t.Cleanup(release)
-	text := initConfig{
+	text := daemonConfig{
 		redis: fmt.Sprintf("data_dir: %q", filepath.Join(dir, "data")),
 		sinks: webhookSink("hook", hooks.url+"/", ", concurrency: 2"),
 	}
-	file := write(t, dir, "hubrelay.yaml", text.renderYAML())
+	file := writeFile(t, dir, "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file, longGrace)
 	ws := d.connect(t, opsKey, "hub-1", "")
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(6), nil)
@@ -53,7 +53,7 @@ func TestStop(t *testing.T) {
 		t.Errorf("it ended with %d", code)
 	}
 	d = serveFile(t, file)
-	testkit.Eventually(t, "the rest", hooks.took("/", ids))
+	testkit.Eventually(t, "the rest", hooks.acceptedAll("/", ids))
 	for id, n := range hooks.counts() {
 		if n != 1 {
 			t.Errorf("%s came %d times", id, n)
@@ -66,14 +66,14 @@ func TestStop(t *testing.T) {
 func TestKeyFileChanges(t *testing.T) {
 	t.Parallel()
 	const first, second = "first-key-0123456789abcdef", "second-key-0123456789abcdef"
-	dir := folder(t)
-	write(t, dir, "key", first+"\n")
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", initConfig{redis: `url: "memory:"`, keys: `
+	dir := tempDir(t)
+	writeFile(t, dir, "key", first+"\n")
+	d := serveFile(t, writeFile(t, dir, "hubrelay.yaml", daemonConfig{redis: `url: "memory:"`, keys: `
     - {name: file, key_file: key, hubs: ["*"]}`}.renderYAML()), "HUBRELAY_WEBSOCKET__PING_INTERVAL=1h")
 	hub, account, other := d.connect(t, first, "hub-1", ""), d.connect(t, first, "", ""), d.connect(t, opsKey, "hub-1",
 		"")
 	token := d.Token(t, first, "hub-1")
-	if err := os.Rename(write(t, dir, "key.new", second+"\n"), filepath.Join(dir, "key")); err != nil {
+	if err := os.Rename(writeFile(t, dir, "key.new", second+"\n"), filepath.Join(dir, "key")); err != nil {
 		t.Fatal(err)
 	}
 	for _, ws := range []*socket{hub, account} {
@@ -99,8 +99,8 @@ func TestStartsBeforeRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.Kill()
-	dir := folder(t)
-	file := write(t, dir, "hubrelay.yaml", initConfig{redis: fmt.Sprintf("url: %q", server.URL())}.renderYAML())
+	dir := tempDir(t)
+	file := writeFile(t, dir, "hubrelay.yaml", daemonConfig{redis: fmt.Sprintf("url: %q", server.URL())}.renderYAML())
 	early := start(t, nil, "serve", "-c", file)
 	d := newDaemon(start(t, nil, "serve", "-c", file))
 	for _, p := range []*testkit.Process{early, d.Process} {
@@ -134,16 +134,16 @@ func TestPortTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	dir := folder(t)
+	dir := tempDir(t)
 	data := filepath.Join(dir, "data")
 	for _, key := range []string{"server", "health"} {
-		text := initConfig{redis: fmt.Sprintf("data_dir: %q", data)}.renderYAML()
+		text := daemonConfig{redis: fmt.Sprintf("data_dir: %q", data)}.renderYAML()
 		text = strings.Replace(text, key+`: {listen: "127.0.0.1:0"`, key+`: {listen: "`+taken.Addr().String()+`"`, 1)
-		_, errOut, code := call(t, nil, "", "serve", "-c", write(t, dir, "hubrelay.yaml", text))
+		_, errOut, code := call(t, nil, "", "serve", "-c", writeFile(t, dir, "hubrelay.yaml", text))
 		if code != 1 || !strings.Contains(errOut, key+".listen") || !strings.Contains(errOut, taken.Addr().String()) {
 			t.Errorf("it ended with %d:\n%s", code, errOut)
 		}
-		if pid := redisPID(data); pid != 0 && !gone(pid) {
+		if pid := redisPID(data); pid != 0 && !hasEnded(pid) {
 			t.Errorf("redis-server %d remains", pid)
 		}
 	}

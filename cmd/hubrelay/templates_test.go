@@ -25,16 +25,16 @@ func TestTemplates(t *testing.T) {
 		bodies <- r.Header.Get("Content-Type") + " " + string(body)
 	}))
 	t.Cleanup(hook.Close)
-	dir := folder(t)
-	body := write(t, dir, "body.tmpl", `first {{ .Object.ID | toUpper }}`)
+	dir := tempDir(t)
+	body := writeFile(t, dir, "body.tmpl", `first {{ .Object.ID | toUpper }}`)
 	sinks := fmt.Sprintf(`  good: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], topics: [job.created],
     format: template,
     content_type: text/plain, template_file: %q}
   loops: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], topics: [container.error], format: template,
     template: '{{ if eq .Object.ID "web-1" }}{{ range 1000000000 }}{{ end }}{{ end }}{}'}
 `, hook.URL, body, hook.URL)
-	s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks}
-	file := write(t, dir, "hubrelay.yaml", s.renderYAML())
+	s := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks}
+	file := writeFile(t, dir, "hubrelay.yaml", s.renderYAML())
 	if _, errOut, code := call(t, nil, "", "config", "check", "-c", file); code != 0 {
 		t.Fatal(errOut)
 	}
@@ -61,10 +61,10 @@ func TestTemplates(t *testing.T) {
 		return nil
 	})
 
-	bad := initConfig{redis: `url: "memory:"`, sinks: fmt.Sprintf("  hook:\n    type: webhook\n    url: %q\n    "+
+	bad := daemonConfig{redis: `url: "memory:"`, sinks: fmt.Sprintf("  hook:\n    type: webhook\n    url: %q\n    "+
 		"allow_cidrs: [127.0.0.0/8]\n    format: template\n    template: |\n      {\"a\":\n      {{ .Objekt }}}\n",
 		hook.URL)}
-	_, errOut, code := call(t, nil, "", "config", "check", "-c", write(t, dir, "bad.yaml", bad.renderYAML()))
+	_, errOut, code := call(t, nil, "", "config", "check", "-c", writeFile(t, dir, "bad.yaml", bad.renderYAML()))
 	want := `sinks.hook.template: line 2, column 4: at .Objekt: there is no .Objekt here; ` +
 		`did you mean "Object"? (with a sample of `
 	if code != 1 || !strings.Contains(errOut, want) {

@@ -26,7 +26,7 @@ import (
 
 func TestTokens(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`, server: `, allowed_origins: ["https://console.example.com"]`})
+	d := serve(t, daemonConfig{redis: `url: "memory:"`, server: `, allowed_origins: ["https://console.example.com"]`})
 
 	t.Run("opens one websocket", func(t *testing.T) {
 		query := "?token=" + d.Token(t, opsKey, "hub-1")
@@ -141,7 +141,7 @@ func TestTokens(t *testing.T) {
 // TestVisibility publishes for several hubs and accounts and checks what each socket receives.
 func TestVisibility(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`})
+	d := serve(t, daemonConfig{redis: `url: "memory:"`})
 	sockets := map[string]*socket{
 		"reader, account": d.connect(t, readerKey, "", ""), "reader, hub-1": d.connect(t, readerKey, "hub-1", ""),
 		"ops, account": d.connect(t, opsKey, "", ""), "ops, hub-1": d.connect(t, opsKey, "hub-1", ""),
@@ -165,7 +165,7 @@ func TestVisibility(t *testing.T) {
 		"ops, account":    {"1 acme", "2 acme", "3 acme", "1 other", "2 other", "1 none", "end"},
 		"ops, hub-1":      {"1 acme", "1 other", "1 none", "end"},
 	} {
-		testkit.Eventually(t, name, sockets[name].has([]string{"end"}))
+		testkit.Eventually(t, name, sockets[name].receivedAll([]string{"end"}))
 		frames, _ := sockets[name].snapshot()
 		if got := objectIDs(frames); !slices.Equal(got, want) {
 			t.Errorf("%s sees %q, want %q", name, got, want)
@@ -177,8 +177,8 @@ func TestVisibility(t *testing.T) {
 func TestKeyExpires(t *testing.T) {
 	t.Parallel()
 	const key = "brief-key-0123456789abcdef"
-	text := initConfig{redis: `url: "memory:"`, env: []string{"HUBRELAY_WEBSOCKET__PING_INTERVAL=1h"}}
-	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
+	text := daemonConfig{redis: `url: "memory:"`, env: []string{"HUBRELAY_WEBSOCKET__PING_INTERVAL=1h"}}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file, text.env...)
 	stays := d.connect(t, opsKey, "hub-1", "")
 	var expires time.Time
@@ -233,8 +233,8 @@ func (d *daemon) brief(t *testing.T, key string) (ws *socket, token string) {
 	return ws, token
 }
 
-// certify writes a new certificate for 127.0.0.1 and returns it. It replaces the files atomically.
-func certify(t *testing.T, dir string, serial int64) *x509.Certificate {
+// writeCertificate writes a new certificate for 127.0.0.1 and returns it. It replaces the files atomically.
+func writeCertificate(t *testing.T, dir string, serial int64) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -259,7 +259,7 @@ func certify(t *testing.T, dir string, serial int64) *x509.Certificate {
 	for name, block := range map[string]*pem.Block{
 		"cert.pem": {Type: "CERTIFICATE", Bytes: raw}, "key.pem": {Type: "PRIVATE KEY", Bytes: private},
 	} {
-		file := write(t, dir, name+".new", string(pem.EncodeToMemory(block)))
+		file := writeFile(t, dir, name+".new", string(pem.EncodeToMemory(block)))
 		if err := os.Rename(file, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -273,15 +273,15 @@ func certify(t *testing.T, dir string, serial int64) *x509.Certificate {
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	cert := certify(t, dir, 1)
+	dir := tempDir(t)
+	cert := writeCertificate(t, dir, 1)
 	roots := x509.NewCertPool()
 	roots.AddCert(cert)
-	text := initConfig{
+	text := daemonConfig{
 		redis:  `url: "memory:"`,
 		server: `, tls: {cert_file: cert.pem, key_file: key.pem}, public_url: "https://events.example.com/relay"`,
 	}
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", text.renderYAML()))
+	d := serveFile(t, writeFile(t, dir, "hubrelay.yaml", text.renderYAML()))
 
 	get := func(h2 bool, path string) (*http.Response, error) {
 		protocols := new(http.Protocols)
@@ -334,7 +334,7 @@ func TestTLS(t *testing.T) {
 	t.Cleanup(func() { _ = conn.Close() })
 	ws := listenOn(conn)
 
-	certify(t, dir, 2)
+	writeCertificate(t, dir, 2)
 	testkit.Eventually(t, "the new certificate", func() error {
 		conn, err := tls.Dial("tcp", d.Public, &tls.Config{InsecureSkipVerify: true})
 		if err != nil {

@@ -50,11 +50,11 @@ func TestWebhookResponses(t *testing.T) {
 			webhookSink("picky", hooks.url+"/picky",
 				`, topics: ["container.*", "!*.error"], hubs: [hub-1], accounts: [acme]`)
 	}
-	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks("/gone")}
+	text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks("/gone")}
 	d := serve(t, text)
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 
-	testkit.Eventually(t, "what failed twice", hooks.took("/flaky", ids))
+	testkit.Eventually(t, "what failed twice", hooks.acceptedAll("/flaky", ids))
 	for _, h := range hooks.of("/flaky") {
 		if h.bad != nil || !slices.Contains(ids, h.id) || h.attempt > 3 {
 			t.Errorf("attempt %d of %s: %v", h.attempt, h.id, h.bad)
@@ -82,15 +82,15 @@ func TestWebhookResponses(t *testing.T) {
 		`{"topic":"container.created","context":{"account_id":"other"}}`,
 		`{"topic":"container.updated","context":{"account_id":"acme"}}`,
 	}, "\n"), nil)
-	testkit.Eventually(t, "what the filter passes", hooks.took("/picky", []string{picked[0], picked[4]}))
+	testkit.Eventually(t, "what the filter passes", hooks.acceptedAll("/picky", []string{picked[0], picked[4]}))
 	if n := len(hooks.of("/picky")); n != 2 {
 		t.Errorf("%d came through the filter", n)
 	}
 
 	// A new address enables the sink that was gone, and its backlog arrives.
 	d.Stop(t)
-	serve(t, initConfig{redis: text.redis, sinks: sinks("/back")})
-	testkit.Eventually(t, "the backlog of the sink that was gone", hooks.took("/back", append(ids, picked...)))
+	serve(t, daemonConfig{redis: text.redis, sinks: sinks("/back")})
+	testkit.Eventually(t, "the backlog of the sink that was gone", hooks.acceptedAll("/back", append(ids, picked...)))
 }
 
 func deadLetters(t *testing.T, store *redis.Client, sink string) []map[string]any {

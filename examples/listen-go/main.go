@@ -26,8 +26,8 @@ func main() {
 	}
 }
 
-// listen returns when ctx ends, or with an error that a repetition cannot fix, such as a wrong key. The client reconnects
-// automatically and logs it.
+// listen returns when ctx ends, or with an error that a repetition cannot fix, such as a wrong key. The client
+// reconnects automatically and logs it.
 func listen(ctx context.Context, patterns []string) error {
 	c := &client.Client{
 		URL: cmp.Or(os.Getenv("HUBRELAY_URL"), "http://127.0.0.1:8080"),

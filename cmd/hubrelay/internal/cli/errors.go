@@ -50,6 +50,7 @@ type UsageError struct {
 func (e *UsageError) Error() string { return e.Err.Error() }
 func (e *UsageError) Unwrap() error { return e.Err }
 
+// NewUsageError returns err as a [UsageError] of cmd.
 func NewUsageError(cmd *cobra.Command, err error) error {
 	command := ""
 	if cmd.HasParent() {

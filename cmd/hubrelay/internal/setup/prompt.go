@@ -194,7 +194,8 @@ func (a *prompter) askUntilValid(ctx context.Context, p prompt, path string, set
 		case answer == "" && p.required:
 			return errSkipped
 		case p.key == "command" && strings.ContainsAny(answer, `"'\\`):
-			a.writef("  no shell is used, so quotes would be part of a word: omit them, or write the list into the file " +
+			a.writef("  no shell is used, so quotes would be part of a word: omit them, or write the list into the " +
+				"file " +
 				"later\n")
 			continue
 		}

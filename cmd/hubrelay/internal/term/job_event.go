@@ -8,7 +8,7 @@ import (
 )
 
 // JobEvent contains the members of notifications about jobs and their instances that spec.md does not define.
-type jobEvent struct {
+type JobEvent struct {
 	Object struct {
 		JobID       string         `json:"job_id"`
 		InstanceID  string         `json:"instance_id"`
@@ -19,8 +19,8 @@ type jobEvent struct {
 }
 
 // ParseJobEvent returns nil if n is not about a job. Any producer can publish these topics with other members.
-func ParseJobEvent(n relay.Notification) *jobEvent {
-	var e jobEvent
+func ParseJobEvent(n relay.Notification) *JobEvent {
+	var e JobEvent
 	if json.Unmarshal(n.Data, &e) != nil || e.Object.JobID == "" {
 		return nil
 	}
@@ -28,7 +28,7 @@ func ParseJobEvent(n relay.Notification) *jobEvent {
 }
 
 // StepText returns the progress of the step in the event, or "" if it has none.
-func (e *jobEvent) StepText() string {
+func (e *JobEvent) StepText() string {
 	t := e.Object.Task
 	switch {
 	case t == nil:
@@ -42,7 +42,7 @@ func (e *jobEvent) StepText() string {
 }
 
 // Route returns the current server of the instance, and its destination if it differs.
-func (e *jobEvent) Route() string {
+func (e *JobEvent) Route() string {
 	if to := e.Object.Destination; to != "" && to != e.Object.Server {
 		return e.Object.Server + " → " + to
 	}

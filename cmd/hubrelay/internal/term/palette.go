@@ -60,12 +60,23 @@ func (p Palette) wrapCode(code, s string) string {
 	return "\x1b[" + code + "m" + s + "\x1b[0m"
 }
 
-func (p Palette) Bold(s string) string   { return p.wrapCode("1", s) }
-func (p Palette) Dim(s string) string    { return p.wrapCode("2", s) }
-func (p Palette) Red(s string) string    { return p.wrapCode("31", s) }
-func (p Palette) Green(s string) string  { return p.wrapCode("32", s) }
+// Bold returns s as bold text.
+func (p Palette) Bold(s string) string { return p.wrapCode("1", s) }
+
+// Dim returns s as faint text.
+func (p Palette) Dim(s string) string { return p.wrapCode("2", s) }
+
+// Red returns s as red text.
+func (p Palette) Red(s string) string { return p.wrapCode("31", s) }
+
+// Green returns s as green text.
+func (p Palette) Green(s string) string { return p.wrapCode("32", s) }
+
+// Yellow returns s as yellow text.
 func (p Palette) Yellow(s string) string { return p.wrapCode("33", s) }
-func (p Palette) Cyan(s string) string   { return p.wrapCode("36", s) }
+
+// Cyan returns s as cyan text.
+func (p Palette) Cyan(s string) string { return p.wrapCode("36", s) }
 
 // Topic colors a topic by its meaning: errors red, new objects green, others blue.
 func (p Palette) Topic(name string) string {

@@ -16,7 +16,7 @@ const (
 
 // Progress shows the progress of a long command: a bar on a terminal, otherwise lines. It shows nothing for short
 // work. It is not safe for concurrent use.
-type progress struct {
+type Progress struct {
 	out   io.Writer
 	bar   bool
 	verb  string // such as "replayed"
@@ -28,15 +28,15 @@ type progress struct {
 }
 
 // NewProgress returns the progress of total items. The verb is in the past tense, such as "replayed".
-func NewProgress(out io.Writer, verb string, total int) *progress {
-	p := &progress{out: out, bar: IsTerminal(out), verb: verb, total: total, now: time.Now}
+func NewProgress(out io.Writer, verb string, total int) *Progress {
+	p := &Progress{out: out, bar: IsTerminal(out), verb: verb, total: total, now: time.Now}
 	p.startedAt = p.now()
 	p.shown = p.startedAt
 	return p
 }
 
 // Update sets the number of finished items.
-func (p *progress) Update(done int) {
+func (p *Progress) Update(done int) {
 	now := p.now()
 	interval := progressLineInterval
 	if p.bar {
@@ -59,7 +59,7 @@ func (p *progress) Update(done int) {
 }
 
 // Clear removes the bar before other output.
-func (p *progress) Clear() {
+func (p *Progress) Clear() {
 	if p.drawn {
 		_, _ = fmt.Fprint(p.out, "\r\x1b[K")
 	}

@@ -19,7 +19,7 @@ func TestProgress(t *testing.T) {
 	} {
 		var out bytes.Buffer
 		now := time.Unix(0, 0)
-		p := &progress{
+		p := &Progress{
 			out: &out, bar: tc.bar, verb: "replayed", total: 1000, now: func() time.Time { return now },
 			startedAt: now, shown: now,
 		}
