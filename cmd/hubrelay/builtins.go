@@ -4,11 +4,12 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/cli"
 	"github.com/hubrelay/hubrelay/plugins/directory"
 	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/plugins/print"
-	"github.com/spf13/cobra"
 )
 
 // builtinPlugins returns the plugins in this program by their names after "builtin:". A new one is one directory and

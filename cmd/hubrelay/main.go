@@ -10,9 +10,10 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/cli"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
-	"github.com/spf13/cobra"
 )
 
 func main() {

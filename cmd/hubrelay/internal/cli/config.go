@@ -6,10 +6,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 	"github.com/hubrelay/hubrelay/relay/daemon"
-	"github.com/spf13/cobra"
 )
 
 func newConfig(std term.Streams, build Build) *cobra.Command {

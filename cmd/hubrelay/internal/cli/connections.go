@@ -6,8 +6,9 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 )
 
 // connectionInfo is a client of the stream in the admin API.

@@ -13,9 +13,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay/daemon"
-	"github.com/spf13/cobra"
 )
 
 // pageSize is the number of list entries per request.

@@ -10,8 +10,9 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 )
 
 // changeBatch is the number of dead letters per request. Progress and interrupts need several requests.

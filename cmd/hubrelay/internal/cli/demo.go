@@ -4,9 +4,10 @@ import (
 	"errors"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/demo"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
-	"github.com/spf13/cobra"
 )
 
 func newDemo(std term.Streams, build Build) *cobra.Command {

@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"net/url"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay/client"
-	"github.com/spf13/cobra"
 )
 
 // relayFlags select the relay of a client command. The environment gives their defaults.

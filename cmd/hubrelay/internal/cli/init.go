@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/setup"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
-	"github.com/spf13/cobra"
 )
 
 // initFlags are the flags of init.

@@ -7,9 +7,10 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay/daemon"
-	"github.com/spf13/cobra"
 )
 
 const inventoryPath = "/api/inventory"

@@ -8,9 +8,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/plugins/directory"
-	"github.com/spf13/cobra"
 )
 
 func newInventoryAgents(std term.Streams) *cobra.Command {

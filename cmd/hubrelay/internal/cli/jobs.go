@@ -6,9 +6,10 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/spf13/cobra"
 )
 
 func newJobs(std term.Streams) *cobra.Command {

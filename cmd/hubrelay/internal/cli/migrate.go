@@ -8,10 +8,11 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/client"
-	"github.com/spf13/cobra"
 )
 
 // jobTopic is the topic of changes to a job and to its steps.

@@ -7,10 +7,11 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/plugins/plugintest"
-	"github.com/spf13/cobra"
 )
 
 func newPlugins(std term.Streams, build Build) *cobra.Command {

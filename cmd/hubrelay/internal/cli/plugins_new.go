@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/setup"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
-	"github.com/spf13/cobra"
 )
 
 func newPluginsNew(std term.Streams, build Build) *cobra.Command {

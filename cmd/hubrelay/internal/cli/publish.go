@@ -9,9 +9,10 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/demo"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
-	"github.com/spf13/cobra"
 )
 
 type publishFlags struct {

@@ -12,8 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 )
 
 // sinkInfo is a sink in the admin API.

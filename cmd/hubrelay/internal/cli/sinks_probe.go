@@ -7,9 +7,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/spf13/cobra"
 )
 
 func newSinksTest(std term.Streams) *cobra.Command {

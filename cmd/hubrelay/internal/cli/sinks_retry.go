@@ -4,8 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 )
 
 func newSinksRetry(std term.Streams) *cobra.Command {

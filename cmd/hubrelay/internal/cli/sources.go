@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 )
 
 // sourceInfo is a source in the admin API.

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"text/tabwriter"
 
+	"github.com/spf13/cobra"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/spf13/cobra"
 )
 
 func newTopics(std term.Streams) *cobra.Command {

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"runtime"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 )
 
 func newVersion(std term.Streams, build Build) *cobra.Command {
