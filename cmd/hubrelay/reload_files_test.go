@@ -28,9 +28,9 @@ func (d *daemon) refused(t *testing.T, n int, problem string) {
 	t.Helper()
 	testkit.Eventually(t, "the problem to be logged", func() error {
 		text := d.Err.String()
-		if got := strings.Count(text, "the old configuration to continue"); got != n ||
+		if got := strings.Count(text, "what ran before goes on"); got != n ||
 			!strings.Contains(text, problem) {
-			return fmt.Errorf("told %d times, want %d, with %q", got, n, problem)
+			return fmt.Errorf("logged %d times, want %d, with %q", got, n, problem)
 		}
 		return nil
 	})

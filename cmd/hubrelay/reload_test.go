@@ -129,7 +129,7 @@ func TestReload_InvalidConfig(t *testing.T) {
 			t.Fatal(err)
 		}
 		testkit.Eventually(t, "the error to be logged", func() error {
-			if n := strings.Count(d.Err.String(), "the old configuration to continue"); n != i+1 {
+			if n := strings.Count(d.Err.String(), "what ran before goes on"); n != i+1 {
 				return fmt.Errorf("told %d times of %d mistakes", n, i+1)
 			}
 			return nil

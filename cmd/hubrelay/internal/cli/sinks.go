@@ -396,7 +396,7 @@ the configuration. Its dead letters are kept unless --dead-letters is given.`,
 			if f.asJSON {
 				return printRaw(std, answer.Data)
 			}
-			text := "was forgotten; its dead letters remain (--dead-letters deletes them too)"
+			text := "was forgotten; its dead letters stay (--dead-letters deletes them too)"
 			if deadLetters {
 				text = "was forgotten, with its dead letters"
 			}
