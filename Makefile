@@ -73,7 +73,7 @@ generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the code of plugins/proto anew
 		--go_out=paths=source_relative:. --go-grpc_out=paths=source_relative:. $(PROTOS)
 	cd examples/plugin-python && protoc -I. -I../../plugins/proto/sink/v1 --plugin=protoc-gen-grpc=$$(command -v grpc_python_plugin) \
 		--python_out=. --grpc_out=. health.proto sink.proto
-	cp examples/plugin-python/*_pb2*.py plugins/skeleton/templates/python/
+	cp examples/plugin-python/*_pb2*.py cmd/hubrelay/internal/setup/templates/python/
 
 clean: ## remove what was built; data of a daemon (hubrelay-data) stays
 	rm -rf hubrelay hubrelay-docker hubrelay-brokers hubrelay-notify bench-results $(BIN) examples/node_modules

@@ -17,9 +17,12 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// testBrowser opens the page in a headless Chromium, through WebDriver, and reads what it shows.
+// testBrowser opens the page in a headless Chromium with WebDriver and reads its text.
 func testBrowser(t *testing.T, d *daemon) {
-	p := published{hub: "hub-" + rand.Text(), topic: "container.state.changed", state: "<b>running</b>", object: rand.Text()}
+	p := published{
+		hub: "hub-" + rand.Text(), topic: "container.state.changed", state: "<b>running</b>",
+		object: rand.Text(),
+	}
 	server := start(t, append(d.env(p.hub), "PORT="+d.pagePort), "node", "listen-browser/server.mjs")
 	server.Line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "open http") })
 
@@ -31,12 +34,12 @@ func testBrowser(t *testing.T, d *daemon) {
 	b.shows(t, p.state) // as text, not as markup
 }
 
-// browser is one WebDriver session.
+// browser is a WebDriver session.
 type browser struct{ url string }
 
 func startBrowser(t *testing.T) *browser {
 	t.Helper()
-	// With --port=0, the driver takes a free port of IPv6 and exits if a connection uses the same port of IPv4.
+	// With --port=0, the driver uses a free port of IPv6 and exits if a connection uses the same port of IPv4.
 	port := redistest.FreePort(t)
 	driver := start(t, nil, "chromedriver", "--port="+port)
 	driver.Line(t, "that it started", func(l string) bool { return strings.Contains(l, "successfully on port") })
@@ -71,12 +74,15 @@ func startBrowser(t *testing.T) *browser {
 	return b
 }
 
-// shows waits until the page's visible text holds the words.
+// shows waits until the visible text of the page contains words.
 func (b *browser) shows(t *testing.T, words string) {
 	t.Helper()
 	testkit.Eventually(t, "the page to show "+words, func() error {
 		var text string
-		b.decode(t, b.call(t, "/execute/sync", map[string]any{"script": "return document.body.innerText", "args": []any{}}), &text)
+		b.decode(t, b.call(t, "/execute/sync", map[string]any{
+			"script": "return document.body.innerText",
+			"args":   []any{},
+		}), &text)
 		if !strings.Contains(text, words) {
 			return errors.New("it shows: " + text)
 		}
@@ -84,7 +90,7 @@ func (b *browser) shows(t *testing.T, words string) {
 	})
 }
 
-// call posts a command of WebDriver and returns the value of its answer.
+// call sends a WebDriver command and returns the value of the response.
 func (b *browser) call(t *testing.T, path string, body any) json.RawMessage {
 	t.Helper()
 	data, err := json.Marshal(body)

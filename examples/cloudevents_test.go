@@ -14,7 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/webhook"
 )
 
-// eventScript reads one request by the CloudEvents SDK, and verifies its ed25519 signature by Node's own crypto.
+// eventScript reads a request with the CloudEvents SDK and verifies its ed25519 signature with the crypto module of
+// Node.
 const eventScript = `
 import { HTTP } from "cloudevents";
 import { createPublicKey, verify } from "node:crypto";
@@ -29,8 +30,9 @@ const events = [HTTP.toEvent({ headers: h, body: sent.body })].flat();
 for (const e of events) e.validate();
 console.log(JSON.stringify({
   signed: valid(message), forged: valid(Buffer.concat([message, Buffer.from(" ")])),
-  events: events.map((e) => ({ id: e.id, source: e.source, type: e.type, subject: e.subject, time: e.time, hubid: e.hubid,
-    accountid: e.accountid, traceparent: e.traceparent, topic: (e.data.topic || e.data.digest.count), containers: e.data.context?.containers })),
+  events: events.map((e) => ({ id: e.id, source: e.source, type: e.type, subject: e.subject, time: e.time,
+    hubid: e.hubid, accountid: e.accountid, traceparent: e.traceparent, topic: (e.data.topic || e.data.digest.count),
+    containers: e.data.context?.containers })),
 }));`
 
 const (
@@ -39,12 +41,16 @@ const (
 	eventTrace   = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 )
 
-// The CloudEvents SDK for JavaScript reads what we send in both modes, digests and batches.
+// The CloudEvents SDK for JavaScript reads our events in both modes, as digests and as batches.
 func TestCloudEventsSDKReadsOurs(t *testing.T) {
 	one := sinktest.Sample("65f0c2a00123456789abcdef")
-	one.Notifications[0].Data = append(one.Notifications[0].Data[:len(one.Notifications[0].Data)-1:len(one.Notifications[0].Data)-1], `,"traceparent":"`+eventTrace+`"}`...)
+	one.Notifications[0].Data = append(
+		one.Notifications[0].Data[:len(one.Notifications[0].Data)-1:len(
+			one.Notifications[0].Data)-1], `,"traceparent":"`+eventTrace+`"}`...)
 	about := func(id string, more string) string {
-		return `{"id":"` + id + `","source":"https://hub.example.com/hubs/hub1","type":"com.example.container.created","subject":"c1","time":"` + more + `"topic":"container.created","containers":["c1"]}`
+		return `{"id":"` + id + `","source":"https://hub.example.com/hubs/hub1",` +
+			`"type":"com.example.container.created","subject":"c1","time":"` + more +
+			`"topic":"container.created","containers":["c1"]}`
 	}
 	const rest = `"hubid":"hub1","accountid":"acc1",`
 	whole := about("65f0c2a00123456789abcdef", `2024-03-12T21:01:20.000Z",`+rest+`"traceparent":"`+eventTrace+`",`)
@@ -61,11 +67,13 @@ func TestCloudEventsSDKReadsOurs(t *testing.T) {
 		"binary":     {"cloudevents-binary", one, whole},
 		"batch": {
 			"cloudevents-structured", batch,
-			about("65f0c2a0000000000000000a", `2024-03-12T21:01:20Z",`+rest) + "," + about("65f0c2a0000000000000000b", `2024-03-12T21:01:20Z",`+rest),
+			about("65f0c2a0000000000000000a", `2024-03-12T21:01:20Z",`+rest) + "," + about("65f0c2a0000000000000000b",
+				`2024-03-12T21:01:20Z",`+rest),
 		},
 		"digest": {
 			"cloudevents-structured", sinktest.SampleDigest("65f0c2a0eeeeeeeeeeeeeeee", 5, 3),
-			`{"id":"65f0c2a0eeeeeeeeeeeeeeee","source":"https://hub.example.com/hubs/hub1","type":"hubrelay.digest","time":"2026-11-21T00:00:02.000Z","hubid":"hub1","topic":5}`,
+			`{"id":"65f0c2a0eeeeeeeeeeeeeeee","source":"https://hub.example.com/hubs/hub1","type":"hubrelay.digest",` +
+				`"time":"2026-11-21T00:00:02.000Z","hubid":"hub1","topic":5}`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -79,10 +87,11 @@ func TestCloudEventsSDKReadsOurs(t *testing.T) {
 				received <- map[string]any{"body": string(body), "headers": headers, "key": eventPublic}
 			}))
 			defer srv.Close()
-			sink, err := webhook.Kind().Open(relay.SinkSettings{Name: "a", Log: slog.New(slog.DiscardHandler)}, &webhook.Config{
-				URL: srv.URL, Format: c.format, Secrets: []string{eventPrivate}, AllowCIDRs: []string{"127.0.0.1"},
-				CloudEvents: webhook.CloudEvents{Source: "https://hub.example.com", TypePrefix: "com.example."},
-			})
+			sink, err := webhook.Kind().Open(relay.SinkSettings{Name: "a", Log: slog.New(slog.DiscardHandler)},
+				&webhook.Config{
+					URL: srv.URL, Format: c.format, Secrets: []string{eventPrivate}, AllowCIDRs: []string{"127.0.0.1"},
+					CloudEvents: webhook.CloudEvents{Source: "https://hub.example.com", TypePrefix: "com.example."},
+				})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -20,7 +20,7 @@ const (
 	patience          = testkit.Patience
 )
 
-// daemon is a hubrelay that runs for the length of a test, on its embedded Redis.
+// daemon is a hubrelay with embedded Redis that runs during a test.
 type daemon struct {
 	*testkit.Daemon
 	url           string
@@ -37,7 +37,8 @@ redis: {data_dir: "{{.DataDir}}"}
 websocket: {compression: {enabled: true, min_size: 64, cpu: 16s}{{range .Websocket}}, {{.}}{{end}}}
 auth:
   keys:
-    - {name: examples, key: "{{.Key}}", account_id: account-1, hubs: ["*"], capabilities: [notifications-publish, containers-instances-migrate]}
+    - {name: examples, key: "{{.Key}}", account_id: account-1, hubs: ["*"],
+       capabilities: [notifications-publish, containers-instances-migrate]}
 migration: {driver: {command: ["builtin:directory"]}, inventory_file: inventory.yaml}
 sinks:
   receiver:
@@ -67,11 +68,11 @@ clusters: {production: {servers: {a: {path: %[1]s/a}, b: {path: %[1]s/b}}}}
 containers: {shop: {hub_id: hub-moved, account_id: account-1, stateful: true, instances: {shop-1: {server_id: a}}}}
 `
 
-// startDaemon runs hubrelay until the test ends, and then demands that it stops in order. websocket are more
-// settings of that section.
+// startDaemon runs hubrelay until the test ends and checks its exit code. websocket contains more settings of that
+// section.
 func startDaemon(t *testing.T, websocket ...string) *daemon {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "hubrelay") // t.TempDir is too long for a unix socket
+	dir, err := os.MkdirTemp("", "hubrelay") // the path of t.TempDir is too long for a unix socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +107,8 @@ func startDaemon(t *testing.T, websocket ...string) *daemon {
 			t.Fatal(err)
 		}
 	}
-	if err := os.WriteFile(filepath.Join(dir, "inventory.yaml"), fmt.Appendf(nil, inventory, servers), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "inventory.yaml"), fmt.Appendf(nil, inventory, servers),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	file := filepath.Join(dir, "hubrelay.yaml")
@@ -119,7 +121,7 @@ func startDaemon(t *testing.T, websocket ...string) *daemon {
 	return d
 }
 
-// env is the environment in which an example finds the daemon.
+// env returns the environment variables with which an example finds the daemon.
 func (d *daemon) env(hub string) []string {
 	return []string{
 		"HUBRELAY_URL=" + d.url, "HUBRELAY_KEY=" + d.Key, "HUBRELAY_HUB=" + hub,
@@ -127,7 +129,7 @@ func (d *daemon) env(hub string) []string {
 	}
 }
 
-// figure is the value of a metric, which must be there.
+// figure returns the value of a metric, which must exist.
 func (d *daemon) figure(t *testing.T, name string) float64 {
 	t.Helper()
 	value, ok := d.FindMetric(t, name)

@@ -1,5 +1,5 @@
-// Package examples holds small complete programs to copy from: clients that listen, a receiver of webhooks, and
-// publishers. Its test runs every one of them against a real daemon.
+// Package examples contains small complete programs to copy: clients, a webhook receiver, publishers and plugins. Its
+// tests run each of them with a real daemon.
 //
-// An example is as short as its error handling allows, and nothing in the daemon may depend on one.
+// Examples are short but handle errors. The daemon must not depend on them.
 package examples

@@ -9,8 +9,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// testEventSource lets Chromium's EventSource listen through a line that is cut: it connects again by itself, with the
-// token that it has and the id of what it got last.
+// testEventSource uses EventSource of Chromium over a connection that is cut. It reconnects automatically with the
+// same token and the last id.
 func testEventSource(t *testing.T, d *daemon) {
 	p := published{hub: "hub-" + rand.Text(), topic: "container.state.changed", state: "running", object: rand.Text()}
 	server := start(t, append(d.env(p.hub), "PORT="+d.pagePort), "node", "listen-browser/server.mjs")
@@ -37,7 +37,11 @@ func testEventSource(t *testing.T, d *daemon) {
 		b.shows(t, "<"+p.object+">")
 	}
 	var text string
-	b.decode(t, b.call(t, "/execute/sync", map[string]any{"script": "return document.body.textContent.match(/<[0-9-]+>/g).join('')", "args": []any{}}), &text)
+	b.decode(t, b.call(t, "/execute/sync",
+		map[string]any{
+			"script": "return document.body.textContent.match(/<[0-9-]+>/g).join('')",
+			"args":   []any{},
+		}), &text)
 	if text != want {
 		t.Errorf("the page got %s, want %s", text, want)
 	}

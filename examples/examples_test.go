@@ -14,15 +14,16 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// published is what a test sends and expects at the other end.
+// published is a notification that a test sends and expects from a listener.
 type published struct{ hub, topic, state, object string }
 
-// publishers are the ways in. Each stores one notification.
+// publishers are the examples that publish one notification.
 var publishers = map[string]func(t *testing.T, d *daemon, p published){
 	"curl": func(t *testing.T, d *daemon, p published) {
 		out := run(t, d.env(p.hub), "./publish.sh", p.topic, p.state, p.object)
 		var answer struct{ Data struct{ IDs []string } }
-		if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Data.IDs) != 1 || len(answer.Data.IDs[0]) != 24 {
+		if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Data.IDs) != 1 ||
+			len(answer.Data.IDs[0]) != 24 {
 			t.Errorf("the answer does not hold one id of 24 digits: %s", out)
 		}
 	},
@@ -31,15 +32,16 @@ var publishers = map[string]func(t *testing.T, d *daemon, p published){
 	},
 	"command": func(t *testing.T, d *daemon, p published) {
 		file := filepath.Join(t.TempDir(), "one.json")
-		if err := os.WriteFile(file, []byte(fmt.Sprintf(`{"topic":%q,"object":{"id":%q,"state":%q},"context":{}}`, p.topic, p.object, p.state)), 0o600); err != nil {
+		if err := os.WriteFile(file, []byte(fmt.Sprintf(`{"topic":%q,"object":{"id":%q,"state":%q},"context":{}}`,
+			p.topic, p.object, p.state)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		run(t, d.env(p.hub), hubrelay(t), "publish", file)
 	},
 }
 
-// listeners print each notification as a line of JSON, after a line that holds their word of readiness (curl and wscat,
-// which is silent where its output is no terminal, have none).
+// listeners print each notification as a line of JSON, after a line with their ready text. curl and wscat have none;
+// wscat prints none without a terminal.
 var listeners = []struct {
 	name, publisher, ready string
 	start                  func(t *testing.T, d *daemon, hub string) *testkit.Process
@@ -57,9 +59,12 @@ var listeners = []struct {
 	{"curl", "redis-cli", "", func(t *testing.T, d *daemon, hub string) *testkit.Process {
 		return start(t, d.env(hub), "./listen-events.sh", "container.*")
 	}},
-	{"go client", "command", "connected to the notification stream", func(t *testing.T, d *daemon, hub string) *testkit.Process {
-		return start(t, d.env(hub), programs.Path(t, "./listen-go"), "container.*")
-	}},
+	{
+		"go client", "command", "connected to the notification stream",
+		func(t *testing.T, d *daemon, hub string) *testkit.Process {
+			return start(t, d.env(hub), programs.Path(t, "./listen-go"), "container.*")
+		},
+	},
 }
 
 func TestExamples(t *testing.T) {
@@ -70,7 +75,7 @@ func TestExamples(t *testing.T) {
 	receiver.Line(t, "its address", func(l string) bool { return strings.HasPrefix(l, "receiving on") })
 
 	for _, l := range listeners {
-		t.Run(l.name+" and webhook hear "+l.publisher, func(t *testing.T) {
+		t.Run(l.name+" and webhook receive "+l.publisher, func(t *testing.T) {
 			p := published{
 				hub: "hub-" + rand.Text(), topic: "container.instance.health.status.changed",
 				state: "unhealthy", object: rand.Text(),
@@ -80,7 +85,7 @@ func TestExamples(t *testing.T) {
 			before := d.figure(t, compressedFrames)
 			publishers[l.publisher](t, d, p)
 			stream := p.wait(t, listener)
-			if l.name == "curl" { // which hears events
+			if l.name == "curl" { // which reads an event stream
 				if got := d.figure(t, compressedFrames); got > before {
 					t.Errorf("%g compressed frames, and %g before", got, before)
 				}
@@ -93,9 +98,9 @@ func TestExamples(t *testing.T) {
 			}
 		})
 	}
-	t.Run("python goes on behind what it heard", func(t *testing.T) { testPythonGoesOn(t, d) })
+	t.Run("python resumes after a lost connection", func(t *testing.T) { testPythonGoesOn(t, d) })
 	t.Run("a misspelt pattern ends listeners", func(t *testing.T) { testMisspeltPattern(t, d) })
-	t.Run("browser hears curl", func(t *testing.T) { testBrowser(t, d) })
+	t.Run("browser receives curl", func(t *testing.T) { testBrowser(t, d) })
 	t.Run("browser's EventSource misses nothing", func(t *testing.T) { testEventSource(t, d) })
 	t.Run("unsigned webhook is refused", func(t *testing.T) {
 		out := run(t, nil, "curl", "-sS", "-o", "/dev/null", "-w", "%{http_code}", "-d", "{}",
@@ -106,10 +111,10 @@ func TestExamples(t *testing.T) {
 	})
 }
 
-// Every websocket that the tests listen with asks for compressed messages.
+// All websocket clients in the tests request compression.
 const compressedFrames = "hubrelay_stream_compressed_frames_total"
 
-// compresses waits for the figure of compressed frames, which follows the frames.
+// compresses waits for the metric of compressed frames, which is updated after the frames are sent.
 func (d *daemon) compresses(t *testing.T, want float64) {
 	t.Helper()
 	testkit.Eventually(t, "frames to be compressed", func() error {
@@ -120,7 +125,8 @@ func (d *daemon) compresses(t *testing.T, want float64) {
 	})
 }
 
-// awaitReady returns once the listener listens: it says so, or hears one of the notifications sent for this alone.
+// awaitReady returns when the listener is ready: it prints its ready text or one of the notifications sent for this
+// purpose.
 func awaitReady(t *testing.T, d *daemon, listener *testkit.Process, p published, word string) {
 	t.Helper()
 	if word != "" {
@@ -128,7 +134,7 @@ func awaitReady(t *testing.T, d *daemon, listener *testkit.Process, p published,
 		return
 	}
 	p.object = "trial"
-	testkit.Eventually(t, "the listener to hear something", func() error {
+	testkit.Eventually(t, "the listener to receive something", func() error {
 		publishers["curl"](t, d, p)
 		if !strings.Contains(listener.Out.String(), p.object) {
 			return errors.New("it printed: " + listener.Out.String())
@@ -137,7 +143,7 @@ func awaitReady(t *testing.T, d *daemon, listener *testkit.Process, p published,
 	})
 }
 
-// wait returns the notification, checked and in one canonical form, once the process has printed it.
+// wait returns the notification in canonical form after the process has printed it, and checks it.
 func (p published) wait(t *testing.T, from *testkit.Process) string {
 	t.Helper()
 	line := from.Line(t, "the notification", func(l string) bool { return strings.Contains(l, p.object) })
@@ -164,7 +170,7 @@ func (p published) wait(t *testing.T, from *testkit.Process) string {
 	if _, ok := all["flags"]; !ok || n.Flags != nil || n.Context.Containers == nil {
 		t.Errorf("flags must be there and null, and containers an array: %s", line)
 	}
-	delete(all, "cursor") // of the stream alone
+	delete(all, "cursor") // only in the stream
 	canonical, err := json.Marshal(all)
 	if err != nil {
 		t.Fatal(err)
@@ -172,7 +178,7 @@ func (p published) wait(t *testing.T, from *testkit.Process) string {
 	return string(canonical)
 }
 
-// pythonWith returns a Python that has the package; the same places as in .ci/need.
+// pythonWith returns a Python with the package, from the same directories as .ci/need.
 func pythonWith(t *testing.T, name string) string {
 	t.Helper()
 	for _, python := range []string{"/usr/bin/python3", "../.bin/python/bin/python3", "python3"} {

@@ -1,23 +1,25 @@
-// A client of hubrelay for browsers and Node 18 or later, in one file without dependencies: copy it.
+// A client of hubrelay for browsers and Node 18 or later, in one file without dependencies. Copy it.
 //
 //   const client = new Hubrelay({ url: "https://relay.example.com", key, hub: "my-hub" });
-//   for await (const notification of client.listen({ topics: ["container.*"], signal })) console.log(notification.topic);
-//
-// Node has WebSocket built in from version 22 on; before, take that of the package ws: new Hubrelay({ …, WebSocket }).
-// A page gets no key but `address`, a function that asks your backend: see listen-browser/.
+//   for await (const notification of client.listen({ topics: ["container.*"], signal })) {
+//     console.log(notification.topic);
+//   }
+// Node has a built-in WebSocket since version 22. Earlier versions need that of the package ws:
+// new Hubrelay({ …, WebSocket }).
+// A page must not have a key. It uses `address`, a function that asks your backend; see listen-browser/.
 
 const NOTIFICATIONS = "/v1/hubs/current/notifications";
 const REQUEST_TIMEOUT = 30_000;
 const HANDSHAKE_TIMEOUT = 15_000;
 const HEARTBEAT = 30_000;
-const SILENCE = 75_000; // longest, where the server's pings can be seen, as by the package ws alone
+const SILENCE = 75_000; // maximum silence if pings are visible, as in the package ws
 const MAX_MESSAGE = 1 << 20;
-const MAX_WAITING = 8 << 20; // characters that may wait for the caller
+const MAX_WAITING = 8 << 20; // maximum characters that wait for the caller
 const MAX_RETRY_AFTER = 300_000;
-const LATER = 2_000; // for how long at least a relay is left alone that says "try again later" to a slow caller
-const MAX_REFUSALS = 3; // how often in a row a fresh token may be refused before that is believed
-const MAX_REFUSAL = 1 << 16; // characters of what is said then
-// A redirected publication would arrive as a GET, whose answer looks like success.
+const LATER = 2_000; // minimum pause after close code 1013, for a caller that was too slow
+const MAX_REFUSALS = 3; // consecutive rejections of fresh tokens before listen throws
+const MAX_REFUSAL = 1 << 16; // maximum characters of an error response
+// A redirect would turn a publication into a GET, whose response looks like success.
 const PLAIN = /** @type {const} */ ({ redirect: "manual", credentials: "omit", cache: "no-store" });
 const NEVER = new AbortController().signal;
 
@@ -26,7 +28,7 @@ const NEVER = new AbortController().signal;
  * @typedef {{ hub_id: string, account_id: string, environments: string[], dns_zones: string[], clusters: string[],
  *   containers: string[], [member: string]: unknown }} Context
  * @typedef {{ topic: string, object: About, context: Context, flags: null, cursor?: string }} Notification
- *   Of the topic hubrelay.resync: something was lost, so look at how things are now.
+ *   The topic hubrelay.resync means that notifications were lost: read the current state.
  * @typedef {{ topic: string, object?: Partial<About>, context?: Partial<Context> }} NewNotification
  * @typedef {"new" | "queued" | "scheduled" | "running" | "completed" | "error" | "expired"} JobState
  * @typedef {{ message: string }} JobFailure
@@ -37,33 +39,36 @@ const NEVER = new AbortController().signal;
  *   events: { queued: string | null, started: string | null, completed: string | null }, tasks: Task[] }} Job
  *
  * @typedef {object} Settings
- * @property {string} [url] The relay's address, with a path where the API stands below one.
- * @property {string} [key] The API key. It does not belong into a page.
- * @property {string} [hub] The hub to publish to and to listen to; none for the account pipeline.
- * @property {(signal: AbortSignal) => Promise<string>} [address] Gets a fresh websocket address, token included, instead
- *   of url and key: what the relay sends in the header Link beside a token. Called for every connection.
- * @property {any} [WebSocket] The class to connect with where none is built in.
+ * @property {string} [url] The address of the relay, with a path if the API is below one.
+ * @property {string} [key] The API key. Never use it in a page.
+ * @property {string} [hub] The hub for publishing and listening; empty for the account pipeline.
+ * @property {(signal: AbortSignal) => Promise<string>} [address] Replaces url and key: returns a new websocket
+ *   address with a token, as in the Link header of the token response. Called for every connection.
+ * @property {any} [WebSocket] The class for connections if none is built in.
  *
  * @typedef {object} ListenOptions
- * @property {string[]} [topics] Topic patterns; none for every topic.
- * @property {string} [after] The cursor of the last notification that was seen, to begin behind it.
+ * @property {string[]} [topics] Topic patterns; empty for every topic.
+ * @property {string} [after] The cursor of the last notification, to start after it.
  * @property {AbortSignal} [signal] Ends the loop, without an error.
- * @property {() => void} [onopen] Called for each connection: what the relay accepts from then on arrives.
- * @property {(error: Error, pause: number) => void} [onclose] Called when a connection or an attempt has ended and
- *   another follows after pause milliseconds.
- * @property {number} [leastPause] Bounds the growing pause between attempts, in milliseconds (500).
- * @property {number} [mostPause] The same (30,000). A server that names a longer one is obeyed, up to five minutes.
- * @property {number} [silence] How long a connection may bring nothing, in milliseconds, before another takes its place behind
- *   what came last. Pings count where they can be seen, by the package ws (75,000). A WebSocket that is built in does not show
- *   them: there it is off unless set, since a quiet hub costs a token and a connection each time. Without it a line that died
- *   without a word is noticed when the system gives up what is sent every 30 s, which can take a quarter of an hour.
+ * @property {() => void} [onopen] Called for each connection. Notifications accepted later arrive.
+ * @property {(error: Error, pause: number) => void} [onclose] Called after a connection or an attempt has ended,
+ *   if another follows after pause milliseconds.
+ * @property {number} [leastPause] Minimum of the increasing pause between attempts, in milliseconds (500).
+ * @property {number} [mostPause] Maximum of it (30,000). A longer pause that the server requests is used, up to five
+ *   minutes.
+ * @property {number} [silence] Maximum time without data, in milliseconds, before a new connection resumes after the
+ *   last notification. Pings count if they are visible, as in the package ws (75,000). A built-in WebSocket does not
+ *   show pings, so there it is off by default: in a quiet hub it costs a token and a connection each time. Without
+ *   it, a dead connection is noticed when the system gives up sending the message of every 30 s, which can take a
+ *   quarter of an hour.
  */
 
-/** What the relay answered where it refused; the members are those of its error envelope. */
+/** An error response of the relay, with the members of its error envelope. */
 export class HubrelayError extends Error {
   /**
    * @param {number} status
-   * @param {{ code?: string, title?: string, detail?: string, source?: string, extra?: Record<string, unknown> }} [envelope]
+   * @param {{ code?: string, title?: string, detail?: string, source?: string, extra?: Record<string, unknown> }}
+   *   [envelope]
    * @param {number} [retryAfter]
    */
   constructor(status, { code = "", title = "", detail = "", source = "", extra = {} } = {}, retryAfter = 0) {
@@ -73,26 +78,26 @@ export class HubrelayError extends Error {
         : `the server answered ${status || "with a redirect"} without an error of a relay; check the address`,
     );
     this.name = "HubrelayError";
-    /** The HTTP status; 0 for a redirect in a page, which sees no more of it. */
+    /** The HTTP status; 0 for a redirect in a page, which cannot read its status. */
     this.status = status;
-    /** The status, a dot and a slug; empty where something else than a relay answered. */
+    /** The status, a dot and a slug; empty if the response is not from a relay. */
     this.code = code;
     this.title = title;
     this.detail = detail;
-    /** A JSON pointer into what was sent. */
+    /** A JSON pointer into the request body. */
     this.source = source;
     this.extra = extra;
-    /** How long the server asked to wait, in milliseconds, or 0. */
+    /** The pause that the server requested, in milliseconds, or 0. */
     this.retryAfter = retryAfter;
   }
 
-  /** @param {Response} answer of a status other than 2xx; of your own backend, too */
-  static async of(answer) {
-    return refused(answer.status, answer.headers.get("Retry-After"), await answer.text().catch(() => ""));
+  /** @param {Response} response with a status other than 2xx, also of your own backend */
+  static async of(response) {
+    return errorOf(response.status, response.headers.get("Retry-After"), await response.text().catch(() => ""));
   }
 }
 
-/** Speaks for one key to one relay. All methods may be called at any time. */
+/** A client of one relay with one key. Methods may be called concurrently. */
 export class Hubrelay {
   #url;
   #headers;
@@ -108,14 +113,18 @@ export class Hubrelay {
     this.#WebSocket = WebSocket;
   }
 
-  /** Returns a new token, which opens one stream. @param {{ signal?: AbortSignal }} [options] @returns {Promise<string>} */
+  /**
+   * Returns a new token, which opens one stream.
+   * @param {{ signal?: AbortSignal }} [options]
+   * @returns {Promise<string>}
+   */
   async token({ signal } = {}) {
     return (await this.#call("GET", NOTIFICATIONS, { signal })).token;
   }
 
   /**
-   * Stores one notification or several, all or nothing, and returns their ids in order. With an idempotencyKey it is safe
-   * to call again after an error that leaves in doubt what happened.
+   * Publishes one notification or several, all or nothing, and returns their ids in order. With an idempotencyKey it
+   * is safe to call it again after an error with an unknown result.
    * @param {NewNotification | NewNotification[]} notifications
    * @param {{ idempotencyKey?: string, signal?: AbortSignal }} [options]
    * @returns {Promise<string[]>}
@@ -125,7 +134,7 @@ export class Hubrelay {
   }
 
   /**
-   * Asks for an instance to be moved to the server `to`, and returns the id of the job that does it.
+   * Requests a move of an instance to the server `to`, and returns the id of the job.
    * @param {string} container
    * @param {string} instance
    * @param {{ to: string, copyVolumes?: boolean, idempotencyKey?: string, signal?: AbortSignal }} options
@@ -143,25 +152,28 @@ export class Hubrelay {
   }
 
   /**
-   * Yields notifications as they come. It gets a token for every connection and connects again, with growing pauses, until
-   * the signal aborts. Each connection begins behind the last notification that was yielded, or where the first one began, so
-   * that nothing is missed or comes twice while the relay has it still; where it has not, a notification of the topic
-   * hubrelay.resync comes in place of what is lost, once the stream is open again. It throws only what no repetition mends, such
-   * as a wrong key or pattern; what may stand between the two for a while, such as a load balancer's page, ends nothing.
+   * Yields notifications as they arrive. It requests a token for every connection and reconnects, with increasing
+   * pauses, until the signal aborts. Each connection starts after the last notification that was yielded, or at the
+   * start of the first connection. So it yields each notification once while the relay still stores it. If
+   * notifications are lost, it yields one with the topic hubrelay.resync instead, when the stream is open again. It
+   * throws only errors that a repetition cannot fix, such as a wrong key or pattern. Temporary errors, such as a page
+   * of a load balancer, do not end it.
    * @param {ListenOptions} [options]
    * @returns {AsyncGenerator<Notification, void, undefined>}
    */
-  async *listen({ topics = [], after = "", signal = NEVER, onopen, onclose, leastPause = 500, mostPause = 30_000, silence = 0 } = {}) {
-    if (!this.#WebSocket) throw new TypeError("there is no WebSocket here: it takes Node 22, or the one of npm's ws: new Hubrelay({ …, WebSocket })");
-    let cursor = after; // of the last notification, or of where the stream began
-    let lost = false; // the relay no longer knows the cursor that it gave
+  async *listen(options = {}) {
+    const { topics = [], after = "", signal = NEVER, onopen, onclose } = options;
+    const { leastPause = 500, mostPause = 30_000, silence = 0 } = options;
+    if (!this.#WebSocket) throw new TypeError("no WebSocket: use Node 22, or the package ws as the setting WebSocket");
+    let cursor = after; // of the last notification, or of the start of the stream
+    let lost = false; // the relay no longer knows its cursor
     let connected = false; // at least once
-    let failures = 0; // attempts since a connection held for longer than the pause before it
+    let failures = 0; // attempts since a connection that lasted longer than the pause before it
     let paused = 0;
-    const tokens = { fresh: false, refusals: 0 }; // whether the last attempt got one, and how many were refused in a row
+    const tokens = { fresh: false, refusals: 0 }; // the last attempt got a token; consecutive rejections
     while (!signal.aborted) {
       let since = Infinity;
-      let calling = false; // the caller's onopen, whose errors are his
+      let calling = false; // in onopen, whose errors are for the caller
       let connection;
       try {
         connection = await this.#connect(tokens, silence, signal, () => this.#stream(topics, cursor, signal));
@@ -172,7 +184,7 @@ export class Hubrelay {
         onopen?.();
         calling = false;
         for await (const notification of connection) {
-          const begins = notification.topic === "hubrelay.cursor"; // where the stream is, and nothing else
+          const begins = notification.topic === "hubrelay.cursor"; // only the position of the stream
           cursor = notification.cursor ?? cursor;
           if (lost) {
             lost = false;
@@ -184,12 +196,13 @@ export class Hubrelay {
       } catch (/** @type {any} */ thrown) {
         if (signal.aborted) return;
         if (calling) throw thrown;
-        const error = thrown ?? new Error("there is no address");
+        const error = thrown ?? new Error("no address");
         if (isStale(error) && cursor !== after) {
           cursor = "";
           lost = true;
         } else if (isPermanent(error, connected, tokens)) throw error;
-        if (performance.now() - since > paused) failures = 0; // one message is not enough: it may be all that each brings
+        // One message does not reset the pause, because it can be all that a connection gets.
+        if (performance.now() - since > paused) failures = 0;
         const full = Math.min(leastPause * 2 ** failures++, mostPause);
         paused = full / 2 + Math.random() * (full / 2);
         const later = error.closed === 1013 ? Math.min(LATER * (1 + Math.random()), mostPause) : 0;
@@ -197,14 +210,14 @@ export class Hubrelay {
         onclose?.(error, pause);
         await sleep(pause, signal);
       } finally {
-        connection?.end(new Error("the caller wants no more"));
+        connection?.end(new Error("the caller has stopped"));
       }
     }
   }
 
   /**
    * @param {{ fresh: boolean, refusals: number }} tokens @param {number} silence @param {AbortSignal} signal
-   * @param {() => Promise<URL>} stream gets an address
+   * @param {() => Promise<URL>} stream returns an address
    */
   async #connect(tokens, silence, signal, stream) {
     tokens.fresh = false;
@@ -214,12 +227,12 @@ export class Hubrelay {
     try {
       await connection.opened;
     } catch (/** @type {any} */ error) {
-      let said = connection.saysWhy ? error : await refusal(address, signal);
-      if (said?.status === 401 && ++tokens.refusals >= MAX_REFUSALS && !connection.saysWhy) {
-        // An upgrade that was lost may have used the token up. One that nothing has used tells.
-        said = await refusal(await stream(), signal);
+      let reason = connection.showsStatus ? error : await rejection(address, signal);
+      if (reason?.status === 401 && ++tokens.refusals >= MAX_REFUSALS && !connection.showsStatus) {
+        // A lost upgrade may have consumed the token, so use a new one.
+        reason = await rejection(await stream(), signal);
       }
-      throw said ?? error;
+      throw reason ?? error;
     }
     return connection;
   }
@@ -249,16 +262,16 @@ export class Hubrelay {
     if (body !== undefined) headers.set("Content-Type", "application/json");
     if (idempotencyKey) headers.set("Idempotency-Key", idempotencyKey);
     return bounded(signal, REQUEST_TIMEOUT, async (signal) => {
-      const answer = await fetch(this.#url + path, { ...PLAIN, method, headers, body: JSON.stringify(body), signal });
-      if (!answer.ok) throw await HubrelayError.of(answer);
-      const envelope = await answer.json().catch(() => null);
-      if (!envelope?.data) throw new Error("the answer is not a relay's; check the address");
+      const response = await fetch(this.#url + path, { ...PLAIN, method, headers, body: JSON.stringify(body), signal });
+      if (!response.ok) throw await HubrelayError.of(response);
+      const envelope = await response.json().catch(() => null);
+      if (!envelope?.data) throw new Error("the response is not from a relay; check the address");
       return envelope.data;
     });
   }
 }
 
-/** One websocket. What has come waits for the caller; where that is too much, the connection ends and can be resumed. */
+/** One websocket. Messages wait for the caller. If they are too many, the connection ends and can be resumed. */
 class Connection {
   #socket;
   #signal;
@@ -273,22 +286,21 @@ class Connection {
 
   /** @param {any} WebSocket @param {URL} address @param {number} silence @param {AbortSignal} signal */
   constructor(WebSocket, address, silence, signal) {
-    const socket = new WebSocket(address.href, [], { maxPayload: MAX_MESSAGE }); // of which only the package ws takes heed
-    /** Whether a refusal comes with its status. */
-    this.saysWhy = Boolean(socket.on);
-    const longest = silence || (this.saysWhy ? SILENCE : 0);
-    const beat = this.saysWhy ? Math.min(HEARTBEAT, longest / 2) : HEARTBEAT;
-    const knock = () => (this.saysWhy ? socket.ping() : socket.send(""));
+    const socket = new WebSocket(address.href, [], { maxPayload: MAX_MESSAGE }); // for the package ws only
+    /** Whether errors contain the status of a rejected upgrade. */
+    this.showsStatus = Boolean(socket.on);
+    const maxSilence = silence || (this.showsStatus ? SILENCE : 0);
+    const interval = this.showsStatus ? Math.min(HEARTBEAT, maxSilence / 2) : HEARTBEAT;
+    const ping = () => (this.showsStatus ? socket.ping() : socket.send(""));
     const silent = () => this.end(new Error("nothing came for too long"));
-    // The first is pushed forward by each sign of life. Where pings cannot be seen, what is sent into a connection that
-    // the other side has forgotten makes it end.
+    // Any data restarts the first timer. If pings are not visible, sending into a dead connection makes it end.
     this.#timers = [
       setTimeout(silent, HANDSHAKE_TIMEOUT),
-      setInterval(() => socket.readyState === 1 && knock(), beat),
+      setInterval(() => socket.readyState === 1 && ping(), interval),
     ];
     const alive = () => {
       clearTimeout(this.#timers[0]);
-      if (longest && !this.#ended) this.#timers[0] = setTimeout(silent, longest);
+      if (maxSilence && !this.#ended) this.#timers[0] = setTimeout(silent, maxSilence);
     };
     /** Resolves once the stream is open. */
     this.opened = new Promise((resolve, reject) => {
@@ -297,18 +309,19 @@ class Connection {
     });
     socket.onmessage = (/** @type {{ data: unknown }} */ { data }) => {
       alive();
-      this.#take(data);
+      this.#receive(data);
     };
     for (const sign of ["ping", "pong"]) socket.on?.(sign, alive);
-    socket.on?.("unexpected-response", async (/** @type {any} */ _, /** @type {any} */ answer) => {
+    socket.on?.("unexpected-response", async (/** @type {any} */ _, /** @type {any} */ response) => {
       let text = "";
       try {
-        for await (const part of answer.setEncoding("utf8")) if ((text += part).length > MAX_REFUSAL) break;
-      } catch {} // what has come will do
-      this.end(refused(answer.statusCode, answer.headers["retry-after"], text));
+        for await (const part of response.setEncoding("utf8")) if ((text += part).length > MAX_REFUSAL) break;
+      } catch {} // use the part that arrived
+      this.end(errorOf(response.statusCode, response.headers["retry-after"], text));
     });
-    // A browser does not say why; Node 20 lets no close follow.
-    socket.onerror = (/** @type {{ message?: string }} */ { message }) => this.end(new Error(message || "the connection failed"));
+    // Browsers give no reason; Node 20 does not call onclose after it.
+    socket.onerror = (/** @type {{ message?: string }} */ { message }) =>
+      this.end(new Error(message || "the connection failed"));
     socket.onclose = (/** @type {{ code: number, reason: string }} */ { code, reason }) =>
       this.end(Object.assign(new Error(`the connection was closed: ${code} ${reason}`.trim()), { closed: code }));
     this.#socket = socket;
@@ -318,7 +331,7 @@ class Connection {
   }
 
   /** @param {unknown} data */
-  #take(data) {
+  #receive(data) {
     if (this.#ended || typeof data !== "string") return;
     this.#waiting.push(data);
     this.#size += data.length;
@@ -326,7 +339,10 @@ class Connection {
     this.#wake();
   }
 
-  /** Yields until the connection has ended, then throws why. @returns {AsyncGenerator<Notification, never, undefined>} */
+  /**
+   * Yields until the connection has ended, then throws the reason.
+   * @returns {AsyncGenerator<Notification, never, undefined>}
+   */
   async *[Symbol.asyncIterator]() {
     for (;;) {
       const batch = this.#waiting;
@@ -342,10 +358,10 @@ class Connection {
     }
   }
 
-  /** @param {Error} why */
-  end(why) {
+  /** @param {Error} reason */
+  end(reason) {
     if (this.#ended) return;
-    this.#ended = why;
+    this.#ended = reason;
     this.#timers.forEach(clearTimeout);
     this.#signal.removeEventListener("abort", this.#abort);
     this.#socket.close();
@@ -354,38 +370,39 @@ class Connection {
 }
 
 /** @param {number} status @param {unknown} retryAfter @param {string} text */
-function refused(status, retryAfter, text) {
+function errorOf(status, retryAfter, text) {
   /** @type {any} */
   let envelope;
   try {
     envelope = JSON.parse(text);
-  } catch {} // of something else than a relay
+  } catch {} // not a response of a relay
   return new HubrelayError(status, envelope?.error ?? {}, (Number(retryAfter) || 0) * 1000);
 }
 
 /**
- * A WebSocket that is built in does not say why an upgrade was refused, so the same is asked for as an event stream, which is
- * refused alike: the relay then counts two refusals. That of a token counts only from a relay.
+ * Returns why an upgrade was rejected, because a built-in WebSocket does not. It requests the same address as an
+ * event stream, which is rejected for the same reason; the relay counts two rejections. A 401 counts only if it is
+ * from a relay.
  * @param {URL} address @param {AbortSignal} signal
  */
-function refusal(address, signal) {
-  const same = new URL(address.href.replace(/^ws/, "http"));
+function rejection(address, signal) {
+  const stream = new URL(address.href.replace(/^ws/, "http"));
   return bounded(signal, REQUEST_TIMEOUT, async (signal) => {
-    const answer = await fetch(same, { ...PLAIN, headers: { Accept: "text/event-stream" }, signal });
-    if (answer.ok || answer.status === 426) return undefined;
-    const error = await HubrelayError.of(answer);
+    const response = await fetch(stream, { ...PLAIN, headers: { Accept: "text/event-stream" }, signal });
+    if (response.ok || response.status === 426) return undefined;
+    const error = await HubrelayError.of(response);
     return error.status === 401 && !error.code ? undefined : error;
   }).catch(() => undefined);
 }
 
-/** The relay refuses the cursor that it gave itself, since it was set up anew meanwhile. @param {any} error */
+/** Reports whether the relay rejects its own cursor, because it was set up again since. @param {any} error */
 function isStale(error) {
   return error.status === 422 && error.extra?.parameter === "after";
 }
 
 /**
- * Says whether trying again is of no use. A fresh token that is refused may have expired on the way, so that is believed only
- * when it happens again and again.
+ * Reports whether a repetition cannot succeed. A fresh token can expire before it is used, so its rejection counts
+ * only after several repetitions.
  * @param {any} error @param {boolean} connected @param {{ fresh: boolean, refusals: number }} tokens
  */
 function isPermanent(error, connected, tokens) {
@@ -396,7 +413,7 @@ function isPermanent(error, connected, tokens) {
   return Math.floor(error.status / 100) === 4 && !connected;
 }
 
-/** What a relay would say that knew what was lost. @param {string} [cursor] @returns {Notification} */
+/** Returns the notification of a relay about lost notifications. @param {string} [cursor] @returns {Notification} */
 function resync(cursor) {
   return {
     topic: "hubrelay.resync",
@@ -407,7 +424,7 @@ function resync(cursor) {
   };
 }
 
-/** Returns nothing for what is no notification. @param {string} text @returns {Notification | undefined} */
+/** Returns undefined for other messages than notifications. @param {string} text @returns {Notification | undefined} */
 function parse(text) {
   try {
     const message = JSON.parse(text);
@@ -418,24 +435,26 @@ function parse(text) {
 }
 
 /**
- * Does the work, to which it gives a signal, for some milliseconds at the most.
+ * Runs work with a signal that aborts after some milliseconds.
  * @template T @param {AbortSignal} signal @param {number} time @param {(signal: AbortSignal) => Promise<T>} work
  * @returns {Promise<T>}
  */
 async function bounded(signal, time, work) {
   const controller = new AbortController();
   const abort = () => controller.abort(signal.reason);
-  const timer = setTimeout(() => controller.abort(new Error(`no answer within ${time / 1000} s`)), time);
+  const timer = setTimeout(() => controller.abort(new Error(`no response within ${time / 1000} s`)), time);
   /** @type {Promise<never>} */
-  const over = new Promise((_, reject) => controller.signal.addEventListener("abort", () => reject(controller.signal.reason)));
+  const aborted = new Promise((_, reject) =>
+    controller.signal.addEventListener("abort", () => reject(controller.signal.reason)),
+  );
   signal.addEventListener("abort", abort);
   if (signal.aborted) abort();
   try {
-    return await Promise.race([over, (async () => work(controller.signal))()]);
+    return await Promise.race([aborted, (async () => work(controller.signal))()]);
   } finally {
     clearTimeout(timer);
     signal.removeEventListener("abort", abort);
-    controller.abort(); // ends what is left of the work
+    controller.abort(); // ends the rest of the work
   }
 }
 

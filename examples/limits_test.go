@@ -13,14 +13,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// turnedAway is what a client says of a place that it did not get; times are in milliseconds.
+// turnedAway is the result of a rejected client; times are in milliseconds.
 type turnedAway struct {
 	Status            int
 	Code, Message     string
 	RetryAfter, Pause float64
 }
 
-// TestLongLimits: whoever is one too many waits for as long as the daemon asks, and is counted once where he can see why.
+// TestLongLimits rejects one client too many. It waits for the time that the daemon requests. If its websocket shows
+// the status, the rejection is counted once.
 func TestLongLimits(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t, "max_connections: 2", "max_per_hub: 1")
@@ -38,7 +39,8 @@ func TestLongLimits(t *testing.T) {
 		})
 		t.Run(limit.name+" python", func(t *testing.T) {
 			p := start(t, d.env(hub), pythonWith(t, "websockets"), "listen-python/listen.py")
-			line := p.Line(t, "how long it pauses", func(l string) bool { return strings.HasPrefix(l, "trying again in") })
+			line := p.Line(t, "how long it pauses",
+				func(l string) bool { return strings.HasPrefix(l, "trying again in") })
 			var pause float64
 			if _, err := fmt.Sscanf(line, "trying again in %f s", &pause); err != nil || pause < 2 || pause > 10 {
 				t.Errorf("%v: %s", err, line)
@@ -117,10 +119,16 @@ func goIsTurnedAway(t *testing.T, d *daemon, hub string) (got turnedAway) {
 			t.Errorf("turned away with %v", err)
 			answer = &client.Error{}
 		}
-		got = turnedAway{answer.Status, string(answer.Code), err.Error(), float64(answer.RetryAfter.Milliseconds()), float64(pause.Milliseconds())}
+		got = turnedAway{
+			answer.Status, string(answer.Code), err.Error(), float64(answer.RetryAfter.Milliseconds()),
+			float64(pause.Milliseconds()),
+		}
 		cancel()
 	}
-	for n, err := range d.client(hub).Listen(ctx, client.ListenOptions{MinBackoff: 1, MaxBackoff: 1, OnDisconnected: told}) {
+	for n, err := range d.client(hub).Listen(ctx, client.ListenOptions{
+		MinBackoff: 1, MaxBackoff: 1,
+		OnDisconnected: told,
+	}) {
 		t.Errorf("got %v, %v", n, err)
 	}
 	return got

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Listens with nothing but curl: an event stream, one notification a line. The arguments are topic patterns.
-# Reads HUBRELAY_URL, HUBRELAY_KEY, HUBRELAY_HUB. To go on where it stopped, send the last id as Last-Event-ID.
+# Listens with curl only: an event stream, one notification per line. The arguments are topic patterns.
+# Reads HUBRELAY_URL, HUBRELAY_KEY, HUBRELAY_HUB. To resume, send the last id as Last-Event-ID.
 set -euo pipefail
 topics=$(IFS=,; echo "$*")
 curl -sSN --fail-with-body --get "$HUBRELAY_URL/v1/hubs/current/notifications" --data-urlencode "topics=$topics" \

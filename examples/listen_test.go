@@ -15,7 +15,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// testPythonGoesOn: what is published while the line is cut comes once, even where nothing had come before.
+// testPythonGoesOn checks that a notification sent during a lost connection arrives once, even if it is the first
+// one.
 func testPythonGoesOn(t *testing.T, d *daemon) {
 	way := testkit.StartProxy(t, func() string { return d.Public })
 	hub := "hub-" + rand.Text()
@@ -45,11 +46,11 @@ func testPythonGoesOn(t *testing.T, d *daemon) {
 		}
 	}
 	if !slices.Equal(got, want) {
-		t.Errorf("heard %q, want %q", got, want)
+		t.Errorf("received %q, want %q", got, want)
 	}
 }
 
-// The page learns from its server what it needs to know of the relay's refusals, and of others that there was one.
+// The server of the page forwards the responses of the relay that the page needs, and hides others.
 func TestPageServerPassesOn(t *testing.T) {
 	var status atomic.Int64
 	relay := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -69,16 +70,21 @@ func TestPageServerPassesOn(t *testing.T) {
 		text, err := io.ReadAll(answer.Body)
 		_ = answer.Body.Close()
 		passed := want == from
-		if err != nil || answer.StatusCode != want || (answer.Header.Get("Retry-After") == "7") != passed || strings.Contains(string(text), "test") != passed {
-			t.Errorf("%d became %d, Retry-After %q: %s (%v)", from, answer.StatusCode, answer.Header.Get("Retry-After"), text, err)
+		if err != nil || answer.StatusCode != want || (answer.Header.Get("Retry-After") == "7") != passed ||
+			strings.Contains(string(text), "test") != passed {
+			t.Errorf("%d became %d, Retry-After %q: %s (%v)", from, answer.StatusCode, answer.Header.Get("Retry-After"),
+				text, err)
 		}
 	}
 }
 
-// testMisspeltPattern wants each listener to fail, and to say what is wrong.
+// testMisspeltPattern checks that each listener fails with a helpful error.
 func testMisspeltPattern(t *testing.T, d *daemon) {
 	for _, command := range [][]string{
-		{"./listen-events.sh"}, {pythonWith(t, "websockets"), "listen-python/listen.py"}, {"node", "listen-node/listen.mjs"},
+		{"./listen-events.sh"}, {pythonWith(t, "websockets"), "listen-python/listen.py"}, {
+			"node",
+			"listen-node/listen.mjs",
+		},
 	} {
 		p := start(t, d.env("hub-1"), command[0], append(command[1:], "contaner.*")...)
 		if code := p.Exit(t); code == 0 || !strings.Contains(p.Out.String(), "the nearest topic is container.created") {

@@ -15,24 +15,24 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// setting is what testdata/scenario.mjs is told.
+// setting is the input of testdata/scenario.mjs.
 type setting struct {
-	URL     string `json:"url"`    // through connections that are cut
-	Direct  string `json:"direct"` // the daemon's own
+	URL     string `json:"url"`    // through a proxy that cuts connections
+	Direct  string `json:"direct"` // address of the daemon
 	Key     string `json:"key"`
 	Hub     string `json:"hub"`
 	Cut     string `json:"cut"`
 	Batches int    `json:"batches"`
 }
 
-// refusal is what the module throws.
+// refusal is an error of the module.
 type refusal struct {
 	Name, Code, Source, Message string
 	Status                      int
 	Extra                       map[string]any
 }
 
-// seen is what the scenario returns.
+// seen is the result of the scenario.
 type seen struct {
 	Numbered struct {
 		End         string
@@ -50,14 +50,14 @@ type seen struct {
 	}
 }
 
-// runtimes run the function scenario of a file in testdata, and return what it returns.
+// runtimes run the function scenario of a file in testdata and return its result.
 var runtimes = map[string]func(t *testing.T, d *daemon, file string, told []byte) []byte{
 	"node with ws":       nodeWithPackage,
 	"node with built-in": nodeBuiltIn,
 	"browser":            inBrowser,
 }
 
-// TestModule runs one program against hubrelay.js in Node and in a page.
+// TestModule runs a program that uses hubrelay.js in Node and in a page.
 func TestModule(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t)
@@ -66,7 +66,10 @@ func TestModule(t *testing.T) {
 	defer cut.Close()
 	for name, run := range runtimes {
 		t.Run(name, func(t *testing.T) {
-			s := setting{URL: "http://" + way.Addr(), Direct: d.url, Key: d.Key, Hub: "hub-" + rand.Text(), Cut: cut.URL, Batches: 16}
+			s := setting{
+				URL: "http://" + way.Addr(), Direct: d.url, Key: d.Key, Hub: "hub-" + rand.Text(),
+				Cut: cut.URL, Batches: 16,
+			}
 			if name == "node with ws" {
 				s.Hub = "hub-moved"
 			}
@@ -102,12 +105,13 @@ func (s *seen) check(t *testing.T, told setting) {
 		t.Errorf("%d connections", s.Numbered.Connections)
 	}
 	if want := []string{"container.created", "hubrelay.resync", "container.created"}; !slices.Equal(s.Forgotten, want) {
-		t.Errorf("with a cursor that is forgotten came %q", s.Forgotten)
+		t.Errorf("after a lost cursor got %q", s.Forgotten)
 	}
 	for code, got := range map[string]refusal{
 		"401.auth-invalid": s.WrongKey, "422.invalid-argument": s.WrongPublish, "404.job": s.WrongJob,
 	} {
-		if got.Name != "HubrelayError" || got.Code != code || got.Message == "" || !strings.HasPrefix(code, fmt.Sprint(got.Status)) {
+		if got.Name != "HubrelayError" || got.Code != code || got.Message == "" ||
+			!strings.HasPrefix(code, fmt.Sprint(got.Status)) {
 			t.Errorf("want %s, got %+v", code, got)
 		}
 	}
@@ -122,7 +126,8 @@ func (s *seen) check(t *testing.T, told setting) {
 	if !slices.Equal(s.Unreached, []bool{true, true, true}) {
 		t.Errorf("the pauses do not grow: %v", s.Unreached)
 	}
-	if s.Moved != nil && (!s.Moved.Same || s.Moved.State != "completed") || (s.Moved == nil) != (told.Hub != "hub-moved") {
+	if s.Moved != nil && (!s.Moved.Same || s.Moved.State != "completed") ||
+		(s.Moved == nil) != (told.Hub != "hub-moved") {
 		t.Errorf("the migration: %+v", s.Moved)
 	}
 }
@@ -132,7 +137,7 @@ const { scenario } = await import("./testdata/" + process.argv[3]);
 const WebSocket = process.argv[2] === "ws" ? (await import("ws")).default : undefined;
 console.log("seen " + JSON.stringify(await scenario({ ...JSON.parse(process.argv[1]), WebSocket })));`
 
-// inNode also demands that the program ends: nothing goes on behind the loop.
+// inNode also checks that the program ends, so no timers or connections remain.
 func inNode(t *testing.T, from, file string, told []byte, flags ...string) []byte {
 	t.Helper()
 	out := run(t, nil, "node", append(flags, "--input-type=module", "-e", scenarioScript, string(told), from, file)...)
@@ -145,7 +150,7 @@ func nodeWithPackage(t *testing.T, _ *daemon, file string, told []byte) []byte {
 }
 
 func nodeBuiltIn(t *testing.T, _ *daemon, file string, told []byte) []byte {
-	const flag = "--experimental-websocket" // which Node 22 has by default
+	const flag = "--experimental-websocket" // on by default in Node 22
 	if exec.Command("node", flag, "-e", "WebSocket.name").Run() != nil {
 		t.Skip("this Node has no WebSocket built in")
 	}

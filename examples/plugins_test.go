@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/plugins/plugintest"
 )
 
-// What is asked of every plugin is asked of those that others copy.
+// The example plugins pass the checks of all plugins.
 func TestPluginsPassTheirCheck(t *testing.T) {
 	t.Parallel()
 	report := fmt.Appendf(nil, `{"report":%q}`, filepath.Join(t.TempDir(), "report.jsonl"))
@@ -28,14 +28,14 @@ func TestPluginsPassTheirCheck(t *testing.T) {
 	}
 }
 
-// The plugins of the daemon append a line for each notification that they have handled, with the id that the publisher
-// was told.
+// The plugins append a line for each notification, with the id that the publisher received.
 func TestPlugins(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t)
 	file := filepath.Join(t.TempDir(), "one.json")
 	object := rand.Text()
-	text := fmt.Sprintf(`{"topic":"container.instance.state.changed","object":{"id":%q,"state":"running"},"context":{"containers":["c1","c2"]}}`, object)
+	text := fmt.Sprintf(`{"topic":"container.instance.state.changed","object":{"id":%q,"state":"running"},`+
+		`"context":{"containers":["c1","c2"]}}`, object)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -13,14 +13,14 @@ var programs testkit.Programs
 
 func TestMain(m *testing.M) { os.Exit(programs.Main(m)) }
 
-// hubrelay is the path of the program.
+// hubrelay returns the path of the program.
 func hubrelay(t *testing.T) string {
 	t.Helper()
 	return programs.Path(t, "../cmd/hubrelay")
 }
 
-// start runs a program with env added to the environment until the test ends. Its standard input stays open, and Out has both
-// streams of its output.
+// start runs a program with env added to the environment until the test ends. Its standard input stays open, and Out
+// contains both output streams.
 func start(t *testing.T, env []string, name string, args ...string) *testkit.Process {
 	t.Helper()
 	if _, err := exec.LookPath(name); err != nil {
@@ -29,7 +29,7 @@ func start(t *testing.T, env []string, name string, args ...string) *testkit.Pro
 	return testkit.Start(t, testkit.Command{Path: name, Args: args, Env: env, OneOutput: true, Group: true})
 }
 
-// run runs a program to its end and returns what it printed; a failure fails the test.
+// run runs a program until it ends and returns its output. A failure fails the test.
 func run(t *testing.T, env []string, name string, args ...string) string {
 	t.Helper()
 	p := start(t, env, name, args...)

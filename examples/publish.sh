@@ -6,12 +6,12 @@ set -euo pipefail
 topic=${1:?usage: $0 TOPIC [STATE [OBJECT_ID]]}
 url=${HUBRELAY_URL:-http://127.0.0.1:8080}
 object="\"state\": \"${2:-}\""
-[ -z "${3:-}" ] || object+=", \"id\": \"$3\"" # without an id the relay gives one
+[ -z "${3:-}" ] || object+=", \"id\": \"$3\"" # the relay assigns an id by default
 
-# The relay fills in context.hub_id, and account_id from the key.
+# The relay adds context.hub_id, and account_id from the key.
 #
-# An Idempotency-Key makes a repeat safe: whatever is sent again with it within ten minutes is stored once. So curl
-# may try again after a lost answer.
+# An Idempotency-Key makes a repetition safe: requests with the same key within ten minutes are stored once. So curl can
+# retry after a lost response.
 curl --silent --show-error --fail-with-body --max-time 30 --retry 3 --retry-connrefused \
 	"$url/v1/hubs/current/notifications" \
 	--header "Authorization: Bearer ${HUBRELAY_KEY:?set HUBRELAY_KEY}" \

@@ -17,7 +17,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 )
 
-// refuser is a server that refuses and hangs up in a way of its own for each hub, whose name its tokens begin with.
+// refuser is a server that rejects and disconnects in a different way for each hub. Its tokens start with the name of
+// the hub.
 type refuser struct {
 	*httptest.Server
 	streams sync.WaitGroup
@@ -26,12 +27,15 @@ type refuser struct {
 	tokens map[string]int
 	opened map[string]int
 	used   map[string]bool
-	after  map[string][]string // of each upgrade
+	after  map[string][]string // parameter after of each upgrade
 }
 
 func startRefuser(t *testing.T) *refuser {
 	t.Helper()
-	r := &refuser{tokens: map[string]int{}, opened: map[string]int{}, used: map[string]bool{}, after: map[string][]string{}}
+	r := &refuser{
+		tokens: map[string]int{}, opened: map[string]int{}, used: map[string]bool{},
+		after: map[string][]string{},
+	}
 	r.Server = httptest.NewServer(r)
 	t.Cleanup(func() {
 		r.Close()
@@ -69,7 +73,8 @@ func (r *refuser) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 func refuse(w http.ResponseWriter, status int, parameter string) {
 	w.WriteHeader(status)
-	_, _ = fmt.Fprintf(w, `{"error":{"code":"%d.test","detail":"no","extra":{"parameter":%q}},"data":null}`, status, parameter)
+	_, _ = fmt.Fprintf(w, `{"error":{"code":"%d.test","detail":"no","extra":{"parameter":%q}},"data":null}`, status,
+		parameter)
 }
 
 func (r *refuser) token(w http.ResponseWriter, hub string, n int) {
@@ -87,7 +92,7 @@ func (r *refuser) token(w http.ResponseWriter, hub string, n int) {
 	}
 }
 
-// upgrade is the n-th of a hub.
+// upgrade handles upgrade n of a hub.
 func (r *refuser) upgrade(w http.ResponseWriter, req *http.Request, hub string, n int) {
 	switch {
 	case hub == "refused":
@@ -123,7 +128,7 @@ func (r *refuser) upgrade(w http.ResponseWriter, req *http.Request, hub string, 
 		if n < last[hub] && codes[hub] != nil {
 			_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(codes[hub][n-1], "go"))
 		}
-		for hub != "short" && (hub != "stale" || n > 1) { // which end without a word
+		for hub != "short" && (hub != "stale" || n > 1) { // these end without data
 			if _, _, err := ws.ReadMessage(); err != nil {
 				return
 			}
@@ -131,25 +136,26 @@ func (r *refuser) upgrade(w http.ResponseWriter, req *http.Request, hub string, 
 	})
 }
 
-// last is the connection of a hub that brings a notification at once.
+// last is the connection of a hub that gets a notification immediately.
 var last = map[string]int{
-	"closes": 4, "refused": 1, "lost": 5, "page": 1, "silent": 2, "stale": 3, "busy": 1, "quiet": 99, "short": 99, "later": 2, "onopen": 1,
+	"closes": 4, "refused": 1, "lost": 5, "page": 1, "silent": 2, "stale": 3, "busy": 1, "quiet": 99, "short": 99,
+	"later": 2, "onopen": 1,
 }
 
-// codes close the connections before that.
+// codes are the close codes of earlier connections.
 var codes = map[string][]int{
 	"closes": {websocket.ClosePolicyViolation, websocket.CloseServiceRestart, websocket.CloseTryAgainLater},
 	"later":  {websocket.CloseTryAgainLater},
 }
 
-// reaction is what a client saw of a hub of the refuser.
+// reaction is the result of a client for a hub of the refuser.
 type reaction struct {
 	Topics, Errors []string
 	Pauses         []float64
 	Thrown         string
 }
 
-// TestModuleIsRefused: what the module does about refusals and closes, wherever it runs.
+// TestLongModuleIsRefused checks how the module handles rejections and closes in each runtime.
 func TestLongModuleIsRefused(t *testing.T) {
 	t.Parallel()
 	d := &daemon{pagePort: redistest.FreePort(t)}
@@ -179,8 +185,9 @@ func (r *refuser) check(t *testing.T, got map[string]reaction, saysWhy bool) {
 		}
 	}
 	equal("closes", got["closes"].Topics, "[container.created c4]")
-	equal("closes, each behind what came last", r.after["closes"], "[now c1 c2 c3]")
-	equal("closes", got["closes"].Errors, "[the connection was closed: 1008 go the connection was closed: 1012 go the connection was closed: 1013 go]")
+	equal("closes, each after the last notification", r.after["closes"], "[now c1 c2 c3]")
+	equal("closes", got["closes"].Errors, "[the connection was closed: 1008 go the connection was closed: 1012 go "+
+		"the connection was closed: 1013 go]")
 	if pauses := got["closes"].Pauses; len(pauses) != 3 || slices.Min(pauses) < 2 || slices.Max(pauses) > 8 {
 		t.Errorf("closes: pauses of %v", pauses)
 	}
@@ -191,13 +198,13 @@ func (r *refuser) check(t *testing.T, got map[string]reaction, saysWhy bool) {
 		t.Errorf("try again later: pauses of %v", pauses)
 	}
 	if pauses := got["address"].Pauses; len(pauses) != 3 || slices.Min(pauses) < 2 || slices.Max(pauses) > 4 {
-		t.Errorf("errors that are none: pauses of %v", pauses)
+		t.Errorf("rejections without errors: pauses of %v", pauses)
 	}
 	equal("an error of the caller's", got["onopen"].Thrown, "the caller's")
 	if saysWhy {
 		equal("a line on which pings are answered", got["quiet"].Topics, "[container.created pings]")
 	}
-	tokens := 4 // one of which nothing had used
+	tokens := 4 // one of them was never used
 	if saysWhy {
 		tokens = 3
 	}
@@ -206,7 +213,8 @@ func (r *refuser) check(t *testing.T, got map[string]reaction, saysWhy bool) {
 	equal("upgrades that use up a token and are lost", got["lost"].Topics, "[container.created c5]")
 	equal("upgrades that use up a token and are lost", len(got["lost"].Pauses), 4)
 	equal("a redirect and a page", got["page"].Topics, "[container.created c1]")
-	if errors := got["page"].Errors; len(errors) != 2 || !strings.Contains(errors[0], "check the address") || !strings.Contains(errors[1], "check the address") {
+	if errors := got["page"].Errors; len(errors) != 2 || !strings.Contains(errors[0], "check the address") ||
+		!strings.Contains(errors[1], "check the address") {
 		t.Errorf("a redirect and a page: %q", errors)
 	}
 	equal("a line that brings nothing", got["silent"].Topics, "[container.created c2]")

@@ -10,15 +10,16 @@ import (
 	"testing"
 )
 
-// The image cannot be built everywhere that tests run; what it copies can at least be there.
+// The tests cannot build the image everywhere, but they can check that the copied files exist.
 func TestDockerfileCopiesWhatExists(t *testing.T) {
 	file := read(t, "../Dockerfile")
 	copies := regexp.MustCompile(`(?m)^COPY (?:--chown=\S+ )?([^-\n].*)$`).FindAllStringSubmatch(file, -1)
 	if len(copies) == 0 {
 		t.Fatal("the Dockerfile copies nothing")
 	}
-	// Everything that the program is built from is copied.
-	packages := run(t, nil, "go", "list", "-deps", "-f", "{{if .Module}}{{if .Module.Main}}{{.ImportPath}}{{end}}{{end}}", "../cmd/hubrelay")
+	// The Dockerfile copies all packages of the program.
+	packages := run(t, nil, "go", "list", "-deps", "-f",
+		"{{if .Module}}{{if .Module.Main}}{{.ImportPath}}{{end}}{{end}}", "../cmd/hubrelay")
 	for path := range strings.Lines(packages) {
 		top, _, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(path), "github.com/hubrelay/hubrelay/"), "/")
 		if !strings.Contains(file, "\nCOPY "+top+" ./"+top+"\n") {
@@ -28,7 +29,7 @@ func TestDockerfileCopiesWhatExists(t *testing.T) {
 	ignore := read(t, "../.dockerignore")
 	for _, c := range copies {
 		paths := strings.Fields(c[1])
-		for _, path := range paths[:len(paths)-1] { // the last is the destination
+		for _, path := range paths[:len(paths)-1] { // the last one is the destination
 			if _, err := os.Stat("../" + path); err != nil {
 				t.Errorf("the Dockerfile copies %s: %v", path, err)
 			}
@@ -40,7 +41,7 @@ func TestDockerfileCopiesWhatExists(t *testing.T) {
 	}
 }
 
-// Lock files that name a registry tie everyone to it. Whom a package asks for money is no such address.
+// Lock files must not name a registry. Addresses for funding are not registries.
 func TestLockFilesNameNoRegistry(t *testing.T) {
 	var file struct{ Packages map[string]map[string]any }
 	if err := json.Unmarshal([]byte(read(t, "package-lock.json")), &file); err != nil || len(file.Packages) == 0 {
@@ -50,12 +51,16 @@ func TestLockFilesNameNoRegistry(t *testing.T) {
 		delete(p, "funding")
 	}
 	if lock := fmt.Sprint(file.Packages); strings.Contains(lock, "resolved:") || strings.Contains(lock, "://") {
-		t.Error("package-lock.json names addresses: npm config set omit-lockfile-registry-resolved true, then npm install again")
+		t.Error("package-lock.json names addresses: npm config set omit-lockfile-registry-resolved true, then npm " +
+			"install again")
 	}
 }
 
 func TestScriptsParse(t *testing.T) {
-	for _, script := range []string{"../.ci/run", "../.ci/need", "../.ci/vulncheck", "publish.sh", "publish-redis.sh", "listen-events.sh"} {
+	for _, script := range []string{
+		"../.ci/run", "../.ci/need", "../.ci/vulncheck", "publish.sh", "publish-redis.sh",
+		"listen-events.sh",
+	} {
 		if out, err := exec.Command("bash", "-n", script).CombinedOutput(); err != nil {
 			t.Errorf("%s: %v\n%s", script, err, out)
 		}

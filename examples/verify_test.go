@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/webhook"
 )
 
-// verifyScript reads what was received from its first argument, and prints a line for each library and secret.
+// verifyScript reads a received request from its first argument and prints a line for each library and secret.
 const verifyScript = `
 const sent = JSON.parse(process.argv[1]);
 for (const name of ["standardwebhooks", "svix"]) {
@@ -27,7 +27,7 @@ for (const name of ["standardwebhooks", "svix"]) {
   }
 }`
 
-// The libraries that receivers use verify the signatures of both formats, with each secret.
+// The common libraries for receivers verify the signatures of both formats with each secret.
 func TestLibrariesVerifyOurSignatures(t *testing.T) {
 	secrets := []string{"whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8="}
 	for _, format := range []string{"notification", "standard"} {
@@ -56,7 +56,8 @@ func TestLibrariesVerifyOurSignatures(t *testing.T) {
 				t.Fatal(err)
 			}
 			out := run(t, nil, "node", "--input-type=module", "-e", verifyScript, string(sent))
-			if want := strings.Repeat("standardwebhooks true\n", 2) + strings.Repeat("svix true\n", 2); strings.TrimSpace(out) != strings.TrimSpace(want) {
+			if want := strings.Repeat("standardwebhooks true\n", 2) +
+				strings.Repeat("svix true\n", 2); strings.TrimSpace(out) != strings.TrimSpace(want) {
 				t.Errorf("the libraries say:\n%s", out)
 			}
 		})

@@ -26,9 +26,9 @@ const (
 	key           = "ops-key-0123456789abcdef"
 )
 
-// TestDaemonOverAnOutage has the daemon itself publish 2,000 notifications to a NATS server that is killed among them and comes
-// back, and compares what the stream holds, byte for byte, with what a sink of type file has written.
-func TestDaemonOverAnOutage(t *testing.T) {
+// TestDaemon_BrokerOutage publishes 2,000 notifications through the daemon to a NATS server that is killed and
+// restarted. The stream must contain the same bytes as the output of a sink of type file.
+func TestDaemon_BrokerOutage(t *testing.T) {
 	if os.Getenv("HUBRELAY_TEST_BROKERS") == "" {
 		t.Skip("real brokers are not wanted: `make test-brokers` sets HUBRELAY_TEST_BROKERS")
 	}
@@ -42,7 +42,10 @@ func TestDaemonOverAnOutage(t *testing.T) {
 	}
 	port := redistest.FreePort(t)
 	server := testkit.Command{
-		Path: "nats-server", Args: []string{"-a", "127.0.0.1", "-p", port, "-js", "-sd", filepath.Join(dir, "nats")}, Dir: dir, Group: true,
+		Path: "nats-server", Args: []string{
+			"-a", "127.0.0.1", "-p", port, "-js", "-sd",
+			filepath.Join(dir, "nats"),
+		}, Dir: dir, Group: true,
 	}
 	first := testkit.Start(t, server)
 	url := "nats://127.0.0.1:" + port
@@ -63,7 +66,10 @@ sinks:
 		t.Fatal(err)
 	}
 	d := testkit.Serve(t, testkit.Command{
-		Path: filepath.Join(dir, "hubrelay"), Args: []string{"serve", "-c", filepath.Join(dir, "hubrelay.yaml")}, Dir: dir, Group: true,
+		Path: filepath.Join(dir, "hubrelay"), Args: []string{
+			"serve", "-c",
+			filepath.Join(dir, "hubrelay.yaml"),
+		}, Dir: dir, Group: true,
 	})
 	d.Key = key
 	testkit.Eventually(t, "the daemon to be ready", d.Ready(http.StatusOK))
@@ -94,7 +100,8 @@ func publish(t *testing.T, d *testkit.Daemon, from, n int) {
 	t.Helper()
 	var b strings.Builder
 	for i := range n {
-		fmt.Fprintf(&b, `{"topic":"container.created","object":{"id":"%d","text":"ü \u0000 12345678901234567890"},"context":{"hub_id":"h","account_id":"a"}}`+"\n", from+i)
+		fmt.Fprintf(&b, `{"topic":"container.created","object":{"id":"%d","text":"ü \u0000 12345678901234567890"},`+
+			`"context":{"hub_id":"h","account_id":"a"}}`+"\n", from+i)
 	}
 	d.Publish(t, "h", "application/x-ndjson", b.String(), nil)
 }

@@ -1,5 +1,5 @@
-// Command hubrelay-brokers is the plugin that publishes notifications to a broker: Kafka, NATS JetStream, AMQP, MQTT, Redis
-// Streams or PostgreSQL. hubrelay starts it; see package plugins/brokers for how it is configured.
+// Command hubrelay-brokers is the plugin that publishes notifications to a broker: Kafka, NATS JetStream, AMQP, MQTT,
+// Redis Streams or PostgreSQL. hubrelay starts it. Package plugins/brokers describes its configuration.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command hubrelay-docker is the plugin that migrates container instances between Docker hosts. hubrelay starts it; see
-// package plugins/docker for what it does and how it is configured.
+// Command hubrelay-docker is the plugin that migrates container instances between Docker hosts. hubrelay starts it.
+// Package plugins/docker describes its configuration.
 package main
 
 import (

@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/plugins/plugintest"
 )
 
-// The test binary is the plugin too.
+// The test binary is also the plugin.
 func TestMain(m *testing.M) { os.Exit(plugintest.Main(m, main)) }
 
 func TestPlugin(t *testing.T) {

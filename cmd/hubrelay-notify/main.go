@@ -1,5 +1,5 @@
-// Command hubrelay-notify is the plugin that tells people by chat and push services: Discord, Gotify, Matrix, ntfy, Pushover, Teams,
-// Telegram and others. hubrelay starts it; see package plugins/notify for how it is configured.
+// Command hubrelay-notify is the plugin that sends notifications to chat and push services: Discord, Gotify, Matrix,
+// ntfy, Pushover, Teams, Telegram and others. hubrelay starts it. Package plugins/notify describes its configuration.
 package main
 
 import (

@@ -10,10 +10,10 @@ import (
 	"github.com/hubrelay/hubrelay/plugins/plugintest"
 )
 
-// The test binary is the plugin too.
+// The test binary is also the plugin.
 func TestMain(m *testing.M) { os.Exit(plugintest.Main(m, main)) }
 
-// TestPlugin wants a good plugin while its destination is away.
+// TestPlugin checks the plugin while its destination is not available.
 func TestPlugin(t *testing.T) {
 	t.Parallel()
 	plugintest.Run(t, plugintest.Plugin{

@@ -22,12 +22,13 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestRedisAway kills the Redis below a daemon, and starts it again.
+// TestRedisAway kills Redis while the daemon runs, and starts it again.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendfsync", "always")
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+		"")})
 	conn, refused := d.upgrade(t, "?token="+d.Token(t, opsKey, "hub-1"), nil)
 	if conn == nil {
 		t.Fatal(refused)
@@ -36,10 +37,13 @@ func TestRedisAway(t *testing.T) {
 	conn.SetPongHandler(func(data string) error { pongs <- data; return nil })
 	ws := listenOn(conn)
 	before := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
-	testkit.Eventually(t, "the webhooks before", hooks.has(before))
+	testkit.Eventually(t, "the webhooks before", hooks.receivedAll(before))
 
 	server.Kill()
-	post := testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/x-ndjson", Body: lines(5)}
+	post := testkit.Request{
+		Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/x-ndjson",
+		Body: lines(5),
+	}
 	wantError(t, d.Do(t, post), "503.not-ready", "", "Idempotency-Key")
 	post.Header = map[string]string{"Idempotency-Key": "away"}
 	wantError(t, d.Do(t, post), "503.not-ready", "", "same Idempotency-Key")
@@ -56,7 +60,7 @@ func TestRedisAway(t *testing.T) {
 
 	server.Restart()
 	testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
-	after := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), post.Header) // the repeat is stored, once
+	after := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), post.Header) // the repeated request is stored once
 	if again := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), post.Header); !slices.Equal(after, again) {
 		t.Errorf("the repeat was answered %v, want %v", again, after)
 	}
@@ -65,18 +69,19 @@ func TestRedisAway(t *testing.T) {
 	if got := objectIDs(ws.wait(t, len(all))); !slices.Equal(got, all) {
 		t.Errorf("the websocket got %v, want %v", got, all)
 	}
-	testkit.Eventually(t, "the webhooks after", hooks.has(all))
+	testkit.Eventually(t, "the webhooks after", hooks.receivedAll(all))
 	if ids, _ := logged(t, redisAt(t, server.Socket)); !slices.Equal(ids, all) {
-		t.Errorf("the log holds %v, want %v and nothing of what was refused", ids, all)
+		t.Errorf("the log holds %v, want %v and no rejected entries", ids, all)
 	}
 }
 
-// TestRedisForgets lets Redis lose everything: restarted without a file, and flushed.
-func TestRedisForgets(t *testing.T) {
+// TestRedisLosesData lets Redis lose all data: it restarts without a file, and is flushed.
+func TestRedisLosesData(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendonly", "no")
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+		"")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	for _, loss := range []func(){
 		func() {},
@@ -86,8 +91,8 @@ func TestRedisForgets(t *testing.T) {
 		loss()
 		testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
 		ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(30), nil)
-		testkit.Eventually(t, "the websocket to go on", ws.has(ids))
-		testkit.Eventually(t, "the webhook to go on", hooks.took("/", ids))
+		testkit.Eventually(t, "the websocket to continue", ws.receivedAll(ids))
+		testkit.Eventually(t, "the webhook to continue", hooks.acceptedAll("/", ids))
 	}
 	testkit.Eventually(t, "a word about each loss", func() error {
 		frames, _ := ws.snapshot()
@@ -98,7 +103,8 @@ func TestRedisForgets(t *testing.T) {
 			}
 		}
 		if len(frames)-told != 90 || told < 2 {
-			return fmt.Errorf("the websocket got %d notifications and %d resyncs, want 90 and two", len(frames)-told, told)
+			return fmt.Errorf("the websocket got %d notifications and %d resyncs, want 90 and two", len(frames)-told,
+				told)
 		}
 		return nil
 	})
@@ -109,29 +115,38 @@ func TestRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+		"")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	server.Signal(syscall.SIGSTOP)
-	r := d.Do(t, testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: plain})
+	r := d.Do(t, testkit.Request{
+		Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json",
+		Body: plain,
+	})
 	wantError(t, r, "503.not-ready", "", "Idempotency-Key")
 	testkit.Eventually(t, "readyz to say no", d.Ready(http.StatusServiceUnavailable))
 	server.Signal(syscall.SIGCONT)
 	testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
-	testkit.Eventually(t, "the websocket to go on", ws.has(ids))
-	testkit.Eventually(t, "the webhook to go on", hooks.took("/", ids))
+	testkit.Eventually(t, "the websocket to continue", ws.receivedAll(ids))
+	testkit.Eventually(t, "the webhook to continue", hooks.acceptedAll("/", ids))
 }
 
-// TestRedisFull fills Redis to its limit: what was accepted arrives, the rest is refused and not half stored.
+// TestRedisFull fills Redis to its limit. Accepted notifications arrive, the others are rejected and not stored in
+// part.
 func TestRedisFull(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--maxmemory", "16mb")
 	store := redisAt(t, server.Socket)
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+		"")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	large := fmt.Sprintf(`{"topic":"job.created","context":{"padding":%q}}`+"\n", strings.Repeat("x", 100_000))
-	post := testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/x-ndjson", Body: large + large}
+	post := testkit.Request{
+		Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/x-ndjson",
+		Body: large + large,
+	}
 	var refused testkit.Reply
 	for range 500 {
 		if refused = d.Do(t, post); refused.Status != http.StatusAccepted {
@@ -148,13 +163,13 @@ func TestRedisFull(t *testing.T) {
 	if len(ids)%2 != 1 {
 		t.Errorf("%d are stored, want pairs and one", len(ids))
 	}
-	testkit.Eventually(t, "every webhook", hooks.took("/", ids))
+	testkit.Eventually(t, "every webhook", hooks.acceptedAll("/", ids))
 	if got := objectIDs(ws.wait(t, len(ids))); !slices.Equal(got, ids) {
 		t.Errorf("the websocket got %d that are not the %d of the log", len(got), len(ids))
 	}
 }
 
-// producer publishes one notification after the other until it is stopped, and keeps what was accepted.
+// producer publishes notifications one at a time until it is stopped, and records the accepted ones.
 type producer struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -211,7 +226,7 @@ func (p *producer) count() (accepted, refused int) {
 	return len(p.accepted), p.refused
 }
 
-// more is a probe: n more were accepted than now.
+// more returns a probe that waits for n more accepted notifications.
 func (p *producer) more(n int) func() error {
 	before, _ := p.count()
 	return func() error {
@@ -222,7 +237,7 @@ func (p *producer) more(n int) func() error {
 	}
 }
 
-// redisPID is the process that the pid file in a data folder names, 0 for none.
+// redisPID returns the process in the pid file of a data directory, or 0.
 func redisPID(data string) int {
 	text, err := os.ReadFile(filepath.Join(data, "redis.pid"))
 	if err != nil {
@@ -232,8 +247,8 @@ func redisPID(data string) int {
 	return pid
 }
 
-// gone says whether a process has ended; one that nobody has waited for is a zombie and counts as ended.
-func gone(pid int) bool {
+// hasEnded reports whether a process has ended. A zombie has ended.
+func hasEnded(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true
 	}
@@ -241,7 +256,7 @@ func gone(pid int) bool {
 	return err == nil && strings.Contains(string(stat), ") Z ")
 }
 
-// serverPID asks a Redis for its process.
+// serverPID returns the process id of a Redis.
 func serverPID(t *testing.T, c *redis.Client) int {
 	t.Helper()
 	info, err := c.Info(t.Context(), "server").Result()
@@ -256,17 +271,17 @@ func serverPID(t *testing.T, c *redis.Client) int {
 	return pid
 }
 
-// TestEmbeddedRedisKilled kills the daemon's own redis-server while somebody publishes.
+// TestEmbeddedRedisKilled kills the embedded redis-server during publishing.
 func TestEmbeddedRedisKilled(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	data := filepath.Join(dir, "data")
 	hooks := receive(t, nil)
-	text := initConfig{redis: fmt.Sprintf("data_dir: %q", data), sinks: webhookSink("hook", hooks.url+"/", "")}
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", text.renderYAML()))
+	text := daemonConfig{redis: fmt.Sprintf("data_dir: %q", data), sinks: webhookSink("hook", hooks.url+"/", "")}
+	d := serveFile(t, writeFile(t, dir, "hubrelay.yaml", text.renderYAML()))
 	store := redisAt(t, filepath.Join(data, "redis.sock"))
 	pid := serverPID(t, store)
-	// Accepted is to mean stored, whenever the kill comes.
+	// With this, accepted notifications survive any kill.
 	if err := store.ConfigSet(t.Context(), "appendfsync", "always").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +293,7 @@ func TestEmbeddedRedisKilled(t *testing.T) {
 	}
 	testkit.Eventually(t, "notifications after the kill", func() error {
 		if _, refused := p.count(); refused == 0 {
-			return errors.New("none was refused, so that Redis cannot have been away")
+			return errors.New("got no rejection, so Redis was always available")
 		}
 		return nil
 	})
@@ -287,8 +302,8 @@ func TestEmbeddedRedisKilled(t *testing.T) {
 	if now := serverPID(t, store); now == pid {
 		t.Error("redis-server was not started again")
 	}
-	testkit.Eventually(t, "all that was accepted, at the websocket", ws.has(p.accepted))
-	testkit.Eventually(t, "all that was accepted, at the webhook", hooks.has(p.accepted))
+	testkit.Eventually(t, "all that was accepted, at the websocket", ws.receivedAll(p.accepted))
+	testkit.Eventually(t, "all that was accepted, at the webhook", hooks.receivedAll(p.accepted))
 	testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
 	frames, _ := ws.snapshot()
 	ids, _ := logged(t, store)
@@ -297,15 +312,15 @@ func TestEmbeddedRedisKilled(t *testing.T) {
 	}
 }
 
-// TestDaemonKilled kills a daemon with deliveries parked and in hand, and starts the next on its folder.
+// TestDaemonKilled kills a daemon with scheduled retries and attempts in progress, and starts another with its data.
 func TestDaemonKilled(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	data := filepath.Join(dir, "data")
 	broken, hang := make(chan struct{}), make(chan struct{})
 	hooks := receive(t, func(w http.ResponseWriter, h hook) {
 		select {
-		case <-broken: // from now on it works
+		case <-broken: // from now on attempts succeed
 			w.WriteHeader(http.StatusNoContent)
 			return
 		default:
@@ -318,11 +333,12 @@ func TestDaemonKilled(t *testing.T) {
 	})
 	release := sync.OnceFunc(func() { close(hang) })
 	t.Cleanup(release)
-	text := initConfig{
+	text := daemonConfig{
 		redis: fmt.Sprintf("data_dir: %q", data),
-		sinks: webhookSink("refusing", hooks.url+"/refuses", "") + webhookSink("hanging", hooks.url+"/hangs", ", concurrency: 2"),
+		sinks: webhookSink("refusing", hooks.url+"/refuses", "") + webhookSink("hanging", hooks.url+"/hangs",
+			", concurrency: 2"),
 	}
-	file := write(t, dir, "hubrelay.yaml", text.renderYAML())
+	file := writeFile(t, dir, "hubrelay.yaml", text.renderYAML())
 	first := serveFile(t, file)
 	store := redisAt(t, filepath.Join(data, "redis.sock"))
 	pid := serverPID(t, store)
@@ -336,7 +352,7 @@ func TestDaemonKilled(t *testing.T) {
 	})
 	first.Kill()
 	release()
-	if gone(pid) {
+	if hasEnded(pid) {
 		t.Fatal("redis-server has ended with the daemon that was killed")
 	}
 	close(broken)
@@ -346,13 +362,14 @@ func TestDaemonKilled(t *testing.T) {
 		t.Errorf("the next daemon has the redis-server %d, want %d", now, pid)
 	}
 	_, errOut, code := call(t, nil, "", "serve", "-c", file)
-	if want := fmt.Sprintf("is in use by process %d", second.Cmd.Process.Pid); code != 1 || !strings.Contains(errOut, want) ||
+	if want := fmt.Sprintf("is in use by process %d", second.Cmd.Process.Pid); code != 1 ||
+		!strings.Contains(errOut, want) ||
 		!strings.Contains(errOut, data) {
-		t.Errorf("a daemon beside it ended with %d, want 1 and %q:\n%s", code, want, errOut)
+		t.Errorf("a second daemon ended with %d, want 1 and %q:\n%s", code, want, errOut)
 	}
-	testkit.Eventually(t, "what was in hand, in the queue and parked", func() error {
+	testkit.Eventually(t, "deliveries in progress, in the queue and scheduled", func() error {
 		for _, path := range []string{"/refuses", "/hangs"} {
-			if err := hooks.took(path, ids)(); err != nil {
+			if err := hooks.acceptedAll(path, ids)(); err != nil {
 				return err
 			}
 		}
@@ -369,7 +386,7 @@ func TestDaemonKilled(t *testing.T) {
 	}
 	second.Stop(t)
 	testkit.Eventually(t, "redis-server to end with the daemon", func() error {
-		if !gone(pid) {
+		if !hasEnded(pid) {
 			return fmt.Errorf("process %d is there", pid)
 		}
 		return nil

@@ -2,18 +2,17 @@ package main
 
 import (
 	"fmt"
-	"maps"
 	"os"
-	"slices"
 
 	"github.com/spf13/cobra"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/cli"
 	"github.com/hubrelay/hubrelay/plugins/directory"
 	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/plugins/print"
 )
 
-// builtinPlugins are the plugins that come with the daemon, by the name behind "builtin:". A new one is one folder and
+// builtinPlugins returns the plugins in this program by their names after "builtin:". A new one is one directory and
 // one line here.
 func builtinPlugins() map[string]func() error {
 	return map[string]func() error{
@@ -22,16 +21,14 @@ func builtinPlugins() map[string]func() error {
 	}
 }
 
-func builtinNames() []string { return slices.Sorted(maps.Keys(builtinPlugins())) }
-
-// newBuiltinPlugin is how the daemon runs a plugin of its own, in a process of its own. Nobody else calls it.
+// newBuiltinPlugin returns the command that the daemon starts as the process of a builtin plugin.
 func newBuiltinPlugin() *cobra.Command {
 	return &cobra.Command{
-		Use: host.BuiltinCommand + " NAME", Hidden: true, Args: withUsageErrors(cobra.ExactArgs(1)),
+		Use: host.BuiltinCommand + " NAME", Hidden: true, Args: cli.WithUsageErrors(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			serve, ok := builtinPlugins()[args[0]]
 			if !ok {
-				return newUsageError(cmd, fmt.Errorf("there is no plugin %q", args[0]))
+				return cli.NewUsageError(cmd, fmt.Errorf("unknown plugin %q", args[0]))
 			}
 			return serve()
 		},
@@ -41,15 +38,19 @@ func newBuiltinPlugin() *cobra.Command {
 func serveDirectory() error {
 	self, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("find the program's own file, which keeps instances running: %w", err)
+		return fmt.Errorf("find the executable for agents: %w", err)
 	}
-	return directory.Serve(directory.Options{AgentCommand: []string{self, directory.AgentCommand}, Relay: os.Getenv(host.RelayVariable)})
+	return directory.Serve(directory.Options{
+		AgentCommand: []string{self, directory.AgentCommand},
+		Relay:        os.Getenv(host.RelayVariable),
+	})
 }
 
-// newAgent is how builtin:directory runs the command of an instance. Nobody else calls it.
+// newAgent returns the command that builtin:directory starts as the agent of an instance.
 func newAgent() *cobra.Command {
 	return &cobra.Command{
-		Use: directory.AgentCommand + " PATH INSTANCE LEASE STEADY RELAY", Hidden: true, Args: withUsageErrors(cobra.ExactArgs(5)),
+		Use:    directory.AgentCommand + " PATH INSTANCE LEASE STEADY RELAY",
+		Hidden: true, Args: cli.WithUsageErrors(cobra.ExactArgs(5)),
 		RunE: func(cmd *cobra.Command, args []string) error { return directory.RunAgent(cmd.Context(), args) },
 	}
 }

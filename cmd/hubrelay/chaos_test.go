@@ -15,9 +15,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// insistent publishes batches one after the other, each until it is accepted by whichever node answers, with an
-// Idempotency-Key as our answers advise.
-type insistent struct {
+// retryingProducer publishes batches one at a time. It sends a batch to any node with an Idempotency-Key until one
+// accepts it, as our errors advise.
+type retryingProducer struct {
 	hub   string
 	name  string
 	nodes []*atomic.Pointer[daemon]
@@ -25,22 +25,24 @@ type insistent struct {
 	stop  context.CancelFunc
 
 	mu       sync.Mutex
-	accepted map[string]string // object.id to the relay's id
+	accepted map[string]string // object.id to notification id
 	doubts   int
 }
 
 const batchOf = 3
 
-func insist(t *testing.T, name string, nodes []*atomic.Pointer[daemon]) *insistent {
+func insist(t *testing.T, name string, nodes []*atomic.Pointer[daemon]) *retryingProducer {
 	t.Helper()
-	return insistOn(t, "hub-1", name, nodes, 0)
+	return startRetryingProducer(t, "hub-1", name, nodes, 0)
 }
 
-// insistOn publishes to a hub, with a pause between batches.
-func insistOn(t *testing.T, hub, name string, nodes []*atomic.Pointer[daemon], pause time.Duration) *insistent {
+// startRetryingProducer publishes to a hub, with a pause between batches.
+func startRetryingProducer(t *testing.T, hub, name string, nodes []*atomic.Pointer[daemon],
+	pause time.Duration,
+) *retryingProducer {
 	t.Helper()
 	ctx, stop := context.WithCancel(context.Background())
-	p := &insistent{hub: hub, name: name, nodes: nodes, stop: stop, accepted: make(map[string]string)}
+	p := &retryingProducer{hub: hub, name: name, nodes: nodes, stop: stop, accepted: make(map[string]string)}
 	p.done.Go(func() {
 		for i := 0; ctx.Err() == nil; i++ {
 			if err := p.batch(i); err != nil {
@@ -54,12 +56,12 @@ func insistOn(t *testing.T, hub, name string, nodes []*atomic.Pointer[daemon], p
 	return p
 }
 
-func (p *insistent) end() {
+func (p *retryingProducer) end() {
 	p.stop()
 	p.done.Wait()
 }
 
-func (p *insistent) batch(i int) error {
+func (p *retryingProducer) batch(i int) error {
 	var names []string
 	body := ""
 	for j := range batchOf {
@@ -79,7 +81,8 @@ func (p *insistent) batch(i int) error {
 			continue
 		}
 		var answer struct{ Data struct{ IDs []string } }
-		if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted || len(answer.Data.IDs) != batchOf {
+		if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted ||
+			len(answer.Data.IDs) != batchOf {
 			return fmt.Errorf("answered %d %s", r.Status, r.Body)
 		}
 		p.mu.Lock()
@@ -92,8 +95,8 @@ func (p *insistent) batch(i int) error {
 	return fmt.Errorf("not accepted within %s", patience)
 }
 
-// more is a probe: n more batches were accepted than now.
-func (p *insistent) more(n int) func() error {
+// more returns a probe that waits for n more accepted batches.
+func (p *retryingProducer) more(n int) func() error {
 	count := func() int {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -108,19 +111,19 @@ func (p *insistent) more(n int) func() error {
 	}
 }
 
-// TestLongEverythingIsKilled kills daemons and Redis in turn below producers that insist: each notification is stored once,
+// TestLongEverythingIsKilled kills daemons and Redis in turn while producers retry. Each notification is stored once
 // and reaches the webhook.
 func TestLongEverythingIsKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendfsync", "always")
 	store := redisAt(t, server.Socket)
 	hooks := receive(t, nil)
-	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")}
+	text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")}
 	nodes := []*atomic.Pointer[daemon]{{}, {}}
 	for _, n := range nodes {
 		n.Store(serve(t, text))
 	}
-	producers := []*insistent{insist(t, "a", nodes), insist(t, "b", nodes)}
+	producers := []*retryingProducer{insist(t, "a", nodes), insist(t, "b", nodes)}
 	for round := range 6 {
 		for _, p := range producers {
 			testkit.Eventually(t, "more to be accepted", p.more(10))
@@ -160,6 +163,6 @@ func TestLongEverythingIsKilled(t *testing.T) {
 	if len(stored) != len(accepted) {
 		t.Errorf("%d are stored, %d were accepted", len(stored), len(accepted))
 	}
-	testkit.Eventually(t, "every webhook", hooks.took("/", ids))
-	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	testkit.Eventually(t, "every webhook", hooks.acceptedAll("/", ids))
+	testkit.Eventually(t, "the queue to be empty", func() error { return expectQueueLength(t, store, 0) })
 }

@@ -15,12 +15,12 @@ import (
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	good := write(t, dir, "good.yaml", initConfig{redis: `url: "memory:"`}.renderYAML())
+	dir := tempDir(t)
+	good := writeFile(t, dir, "good.yaml", daemonConfig{redis: `url: "memory:"`}.renderYAML())
 	for _, tc := range []struct {
 		args  string
 		code  int
-		parts []string // of standard error for a failure, else of standard output
+		parts []string // in standard error for a failure, otherwise in standard output
 	}{
 		{"", 0, []string{"hubrelay demo"}},
 		{"--help", 0, []string{"serve", "listen"}},
@@ -44,7 +44,7 @@ func TestExitCodes(t *testing.T) {
 		{"publish --key k", 2, []string{"--topic"}},
 		{"publish --key k --topic job.created file.json", 2, []string{"not both"}},
 		{"publish --key k --account acme file.json", 2, []string{"context.account_id"}},
-		{"publish --key k --object x -", 2, []string{"--object goes with --topic", "object.id of each"}},
+		{"publish --key k --object x -", 2, []string{"--object requires --topic", "object.id in each"}},
 		{"publish --key k --state x file.json", 2, []string{"object.state"}},
 		{"publish --key k --error x file.json", 2, []string{"object.error"}},
 		{"publish --key k --environment x file.json", 2, []string{"context.environments"}},
@@ -52,7 +52,7 @@ func TestExitCodes(t *testing.T) {
 		{"publish --key k --container x file.json", 2, []string{"context.containers"}},
 		{"publish --key k --dns-zone x file.json", 2, []string{"context.dns_zones"}},
 		{"publish --key k --idempotency-key x -", 2, []string{"publish a file instead"}},
-		{"keys new --webhook --name x", 2, []string{"--name is of an API key"}},
+		{"keys new --webhook --name x", 2, []string{"--name is for API keys"}},
 		{"listen --key k --url localhost", 2, []string{"http://127.0.0.1:8080"}},
 		{"publish --key k nothing.json", 1, []string{"nothing.json"}},
 		{"publish --key k --url http://127.0.0.1:1 --topic job.created", 1, []string{"127.0.0.1:1"}},
@@ -74,9 +74,9 @@ func TestExitCodes(t *testing.T) {
 
 func TestConfigCommands(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	t.Run("check names the place of every mistake", func(t *testing.T) {
-		file := write(t, dir, "broken.yaml", `server:
+		file := writeFile(t, dir, "broken.yaml", `server:
   listne: 127.0.0.1:8080
 auth:
   keys:
@@ -98,8 +98,8 @@ sinks:
 		}
 	})
 	t.Run("print shows no secret", func(t *testing.T) {
-		write(t, dir, "file.key", "from-a-file-0123456789abcdef\n")
-		file := write(t, dir, "secrets.yaml", initConfig{
+		writeFile(t, dir, "file.key", "from-a-file-0123456789abcdef\n")
+		file := writeFile(t, dir, "secrets.yaml", daemonConfig{
 			redis: `url: "redis://user:hidden-password@127.0.0.1:1/0"`,
 			keys: `
     - {name: file, key_file: file.key, hubs: ["*"]}
@@ -108,7 +108,8 @@ sinks:
 		}.renderYAML())
 		env := []string{"FROM_ENV=from-env-0123456789abcdef", "HUBRELAY_AUTH__TOKEN_TTL=7s"}
 		out, errOut, code := call(t, env, "", "config", "print", "-c", file)
-		if err := errors.Join(hasAll(out, "token_ttl: 7s", "name: env", "example.com", "data_dir")...); code != 0 || err != nil {
+		if err := errors.Join(hasAll(out, "token_ttl: 7s", "name: env", "example.com", "data_dir")...); code != 0 ||
+			err != nil {
 			t.Fatalf("ended with %d, %v:\n%s%s", code, err, out, errOut)
 		}
 		for _, secret := range []string{
@@ -126,7 +127,8 @@ sinks:
 			Schema     string         `json:"$schema"`
 			Properties map[string]any `json:"properties"`
 		}
-		if err := json.Unmarshal([]byte(out), &schema); code != 0 || err != nil || schema.Schema == "" || schema.Properties["sinks"] == nil {
+		if err := json.Unmarshal([]byte(out), &schema); code != 0 || err != nil || schema.Schema == "" ||
+			schema.Properties["sinks"] == nil {
 			t.Errorf("ended with %d, %v:\n%s", code, err, out)
 		}
 	})
@@ -148,7 +150,7 @@ func TestTopicsCommand(t *testing.T) {
 	}
 }
 
-// TestClientCommands publishes in every way and listens, with a key that keys new has made.
+// TestClientCommands publishes in every way and listens, with a key from keys new.
 func TestClientCommands(t *testing.T) {
 	t.Parallel()
 	out, _, code := call(t, nil, "", "keys", "new", "--name", "script", "--json")
@@ -159,10 +161,11 @@ func TestClientCommands(t *testing.T) {
 	if err := json.Unmarshal([]byte(out), &made); code != 0 || err != nil || made.Name != "script" {
 		t.Fatalf("keys new ended with %d, %v: %s", code, err, out)
 	}
-	d := serve(t, initConfig{redis: `url: "memory:"`, keys: fmt.Sprintf(`
+	d := serve(t, daemonConfig{redis: `url: "memory:"`, keys: fmt.Sprintf(`
     - {name: script, key_sha256: %s, hubs: [hub-1], capabilities: [notifications-publish]}`, made.SHA256)})
 	env := []string{"HUBRELAY_URL=http://" + d.Public, "HUBRELAY_KEY=" + made.Key, "HUBRELAY_HUB=hub-1"}
-	if _, errOut, code := call(t, env, "", "publish", "--topic", "container.created", "--account", "acme"); code != 1 || !strings.Contains(errOut, "account_id") {
+	if _, errOut, code := call(t, env, "", "publish", "--topic", "container.created", "--account", "acme"); code != 1 ||
+		!strings.Contains(errOut, "account_id") {
 		t.Errorf("publish for an account that the key is not of ended with %d: %s", code, errOut)
 	}
 	all := start(t, env, "listen", "--json")
@@ -171,14 +174,17 @@ func TestClientCommands(t *testing.T) {
 		return errors.Join(all.Err.Contains("connected")(), some.Err.Contains("connected")())
 	})
 
-	dir := folder(t)
-	array := write(t, dir, "array.json", "[\n"+plain+",\n"+everyKindFor("hub-1")+"\n]\n")
-	many := write(t, dir, "many.ndjson", lines(3))
+	dir := tempDir(t)
+	array := writeFile(t, dir, "array.json", "[\n"+plain+",\n"+everyKindFor("hub-1")+"\n]\n")
+	many := writeFile(t, dir, "many.ndjson", lines(3))
 	var ids []string
 	for _, args := range [][]string{
 		{"publish", array},
 		{"publish", many, "--json"},
-		{"publish", "--topic", "container.error", "--container", "c1", "--error", "out of memory", "--cluster", "production"},
+		{
+			"publish", "--topic", "container.error", "--container", "c1", "--error", "out of memory", "--cluster",
+			"production",
+		},
 	} {
 		out, errOut, code := call(t, env, "", args...)
 		if code != 0 {
@@ -201,8 +207,10 @@ func TestClientCommands(t *testing.T) {
 	if got := objectIDs(frames); !slices.Equal(got, ids) {
 		t.Errorf("listen printed %v, want %v", got, ids)
 	}
-	if want := `"object":{"id":"` + ids[5] + `","state":"","error":"out of memory"},"context":{"hub_id":"hub-1","account_id":"",` +
-		`"environments":[],"dns_zones":[],"clusters":["production"],"containers":["c1"]}`; !strings.Contains(frames[5], want) {
+	if want := `"object":{"id":"` + ids[5] +
+		`","state":"","error":"out of memory"},"context":{"hub_id":"hub-1","account_id":"",` +
+		`"environments":[],"dns_zones":[],"clusters":["production"],"containers":["c1"]}`; !strings.Contains(frames[5],
+		want) {
 		t.Errorf("the flags became %s, want %s", frames[5], want)
 	}
 	testkit.Eventually(t, "the last at the second listener", some.Out.Contains(ids[len(ids)-1]))
@@ -221,16 +229,17 @@ func TestClientCommands(t *testing.T) {
 	}
 }
 
-// An unknown topic is told of in the same words wherever it is named.
-func TestUnknownTopicsInOneWording(t *testing.T) {
+// All commands report an unknown topic with the same text.
+func TestUnknownTopic_HasOneErrorText(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`})
+	d := serve(t, daemonConfig{redis: `url: "memory:"`})
 	file := d.Cmd.Args[len(d.Cmd.Args)-1]
 	env := []string{"HUBRELAY_URL=http://" + d.Public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
 	for topic, want := range map[string]string{
-		"container.craeted":      `; the nearest topic is container.created`,
-		"nothing.like.it":        `; "hubrelay topics" lists all`,
-		"hubrelay.sink.disabled": `there is no topic "hubrelay.sink.disabled" to publish: topics that begin with "hubrelay." are reserved for the relay`,
+		"container.craeted": `; the nearest topic is container.created`,
+		"nothing.like.it":   `; "hubrelay topics" lists all`,
+		"hubrelay.sink.disabled": `there is no topic "hubrelay.sink.disabled" to publish: ` +
+			`topics that begin with "hubrelay." are reserved for the relay`,
 	} {
 		note := fmt.Sprintf(`{"topic":%q}`, topic)
 		said := map[string]string{}
@@ -238,7 +247,10 @@ func TestUnknownTopicsInOneWording(t *testing.T) {
 		_, said["publish -"], _ = call(t, env, note, "publish", "-")
 		_, said["explain"], _ = call(t, nil, note, "sinks", "explain", "-c", file, "--hub", "hub-1", "--event", "-")
 		var e envelope
-		r := d.Do(t, testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: note})
+		r := d.Do(t, testkit.Request{
+			Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json",
+			Body: note,
+		})
 		if err := json.Unmarshal([]byte(r.Body), &e); err != nil || !strings.HasSuffix(r.Body, "}\n") {
 			t.Errorf("%v: %q", err, r.Body)
 		}
@@ -249,18 +261,19 @@ func TestUnknownTopicsInOneWording(t *testing.T) {
 		}
 		for who, text := range said {
 			if !strings.Contains(text, want) {
-				t.Errorf("%s says of %s: %s", who, topic, text)
+				t.Errorf("%s: topic %s: %s", who, topic, text)
 			}
 		}
 	}
 }
 
-// everyKindFor is everyKind without the account, which the script's key does not have.
+// everyKindFor returns everyKind without the account, which the key of the script does not have.
 func everyKindFor(hub string) string {
-	return strings.NewReplacer(`"account_id":"acme",`, "", `"hub_id":"hub-1"`, fmt.Sprintf(`"hub_id":%q`, hub)).Replace(everyKind)
+	return strings.NewReplacer(`"account_id":"acme",`, "", `"hub_id":"hub-1"`, fmt.Sprintf(`"hub_id":%q`, hub)).Replace(
+		everyKind)
 }
 
-// publishStream sends lines on standard input, and waits for the id of each before it sends the next.
+// publishStream sends lines to standard input. It waits for the id of each before it sends the next.
 func publishStream(t *testing.T, env []string) []string {
 	t.Helper()
 	p := start(t, env, "publish", "-")
@@ -280,4 +293,18 @@ func publishStream(t *testing.T, env []string) []string {
 		t.Errorf("publish - ended with %d: %s", code, p.Err.String())
 	}
 	return strings.Fields(p.Out.String())
+}
+
+// Cobra would print the help of the parent and report success.
+func TestHelp_RejectsUnknownCommand(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]int{
+		"nonsense --help": 2, "nonsense -h": 2, "--help nonsense": 2, "help nonsense": 2, "sinks nonsense --help": 2,
+		"--help": 0, "help": 0, "help sinks": 0, "sinks --help": 0, "sinks list --help": 0, "completion bash --help": 0,
+	} {
+		out, errOut, code := call(t, nil, "", strings.Fields(args)...)
+		if code != want || want == 2 && (out != "" || !strings.Contains(errOut, `unknown command "nonsense"`)) {
+			t.Errorf("hubrelay %s: got exit code %d, want %d: %s%s", args, code, want, out, errOut)
+		}
+	}
 }

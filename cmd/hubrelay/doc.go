@@ -1,6 +1,6 @@
-// Command hubrelay relays the events of an infrastructure platform: published over HTTP or through Redis, they reach
-// websocket clients and sinks.
+// Command hubrelay relays the events of an infrastructure platform. Producers publish them over HTTP or through
+// Redis; websocket clients and sinks receive them.
 //
-// Here are the subcommands, what they print, and the explicit list of sink kinds. What the daemon does is in the
-// rooms under relay, and how they are wired in relay/daemon.
+// This package has the root command, the exit codes and the list of builtin plugins. The commands are in
+// internal/cli. The daemon is in relay/daemon.
 package main

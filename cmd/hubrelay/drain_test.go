@@ -13,14 +13,15 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// longGrace lets nothing be cut off at the stop of a daemon on a machine that stalls.
+// longGrace avoids that a slow machine cuts off the stop of a daemon.
 const longGrace = "HUBRELAY_SERVER__SHUTDOWN_GRACE=60s"
 
-// TestLongStopWithManyClients stops a daemon that serves hundreds: it takes no more, says so, and tells everybody to go.
+// TestLongStopWithManyClients stops a daemon with hundreds of clients. It rejects new clients and asks all others to
+// reconnect.
 func TestLongStopWithManyClients(t *testing.T) {
 	t.Parallel()
 	const clients = 300
-	d := serve(t, initConfig{redis: `url: "memory:"`, env: []string{longGrace}})
+	d := serve(t, daemonConfig{redis: `url: "memory:"`, env: []string{longGrace}})
 	sockets := make([]*socket, clients)
 	for i := range sockets {
 		sockets[i] = d.connect(t, opsKey, []string{"hub-1", "hub-2", ""}[i%3], "")
@@ -34,7 +35,7 @@ func TestLongStopWithManyClients(t *testing.T) {
 		_ = conn.Close()
 		return fmt.Errorf("%s takes connections", d.Public)
 	})
-	// With so many the drain takes more than a second, so the health listener is still there.
+	// The drain of so many clients takes more than a second, so the health listener is still open.
 	if r, err := d.GetHealth(t.Context(), "/readyz"); err != nil {
 		t.Logf("the daemon has ended: %v", err)
 	} else if r.Status != http.StatusServiceUnavailable {

@@ -17,43 +17,43 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// failoverPartitions is as many as there are masters, one each.
+// failoverPartitions is the number of masters. Each has one partition.
 const failoverPartitions = 3
 
-// told is a notification that a follower was told, or where a stream goes on behind a gap.
-type told struct {
+// receivedMessage is a notification that a follower received, or the end of a gap.
+type receivedMessage struct {
 	hub, id string // empty for a gap
 	at      streamid.Cursor
 }
 
-// places are what a follower was told, each with its place in the log.
-type places struct {
-	from streamid.Cursor
-	told []told
+// positions records the notifications of a follower with their positions in the log.
+type positions struct {
+	from            streamid.Cursor
+	receivedMessage []receivedMessage
 }
 
-func (b *places) begin(text string) { b.from, _ = streamid.Parse(text, failoverPartitions) }
+func (b *positions) begin(text string) { b.from, _ = streamid.Parse(text, failoverPartitions) }
 
-func (b *places) take(m message, text string) error {
+func (b *positions) take(m message, text string) error {
 	at, err := streamid.Parse(text, failoverPartitions)
 	switch {
 	case err != nil:
 		return err
 	case m.Topic == relay.TopicResync:
-		b.told = append(b.told, told{at: at})
+		b.receivedMessage = append(b.receivedMessage, receivedMessage{at: at})
 	default:
-		b.told = append(b.told, told{m.Context.HubID, m.Object.ID, at})
+		b.receivedMessage = append(b.receivedMessage, receivedMessage{m.Context.HubID, m.Object.ID, at})
 	}
 	return nil
 }
 
-// failoverFollower is a follower over failovers.
+// failoverFollower follows a pipeline over failovers.
 type failoverFollower struct {
 	*follower
-	book *places
+	book *positions
 }
 
-// followAll starts followers of every kind, of hubs in each partition and of all hubs.
+// followAll starts followers of every kind, for hubs in each partition and for all hubs.
 func (f *failover) followAll() {
 	partitions := make(map[int]bool)
 	for _, hub := range []string{"hub-1", "hub-3", "hub-6", ""} {
@@ -61,8 +61,9 @@ func (f *failover) followAll() {
 			partitions[f.keys.Partition(hub)] = true
 		}
 		for kind := range followerKinds {
-			book := &places{}
-			one := failoverFollower{newFollower(kind, f.way.Addr(), hub, "", book, rand.New(rand.NewPCG(1, uint64(len(f.followers))))), book}
+			book := &positions{}
+			one := failoverFollower{newFollower(kind, f.way.Addr(), hub, "", book,
+				rand.New(rand.NewPCG(1, uint64(len(f.followers))))), book}
 			one.forgetful, one.brisk = true, true
 			f.followers = append(f.followers, one)
 			one.start(nil)
@@ -81,21 +82,21 @@ func (f *failover) followAll() {
 			one.mu.Lock()
 			defer one.mu.Unlock()
 			if !one.began {
-				return fmt.Errorf("it was told nothing, %w", one.wrong)
+				return fmt.Errorf("it received nothing, %w", one.wrong)
 			}
 			return nil
 		})
 	}
 }
 
-// failoverTTL leaves a replica some time to take over, since tokens are renewed each third of it.
+// failoverTTL is the lifetime of tokens. It allows for a failover, because tokens are renewed after a third of it.
 const failoverTTL = 15 * time.Second
 
-// hold opens an event stream for a token at each master, on a hub where nothing happens, and returns a probe: all of them have
-// been renewed since the probe was asked first.
-func (f *failover) hold(store redis.UniversalClient) (renewed func() error) {
+// holdTokens opens an event stream with a token at each master, on a hub without events. The returned probe waits
+// until all tokens have been renewed since its first call.
+func (f *failover) holdTokens(store redis.UniversalClient) (renewed func() error) {
 	f.t.Helper()
-	held := make(map[int]string) // by master, the key
+	held := make(map[int]string) // keys by master
 	for len(held) < 3 {
 		d := f.nodes[len(held)%2].Load()
 		token := d.Token(f.t, opsKey, "quiet")
@@ -130,10 +131,11 @@ func (f *failover) hold(store redis.UniversalClient) (renewed func() error) {
 	}
 }
 
-// openEvents opens an event stream and reads nothing, until the test ends.
+// openEvents opens an event stream until the test ends, without reading it.
 func (d *daemon) openEvents(t *testing.T, token string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+d.Public+notificationsPath+"?token="+token, nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+d.Public+notificationsPath+"?token="+
+		token, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,22 +150,26 @@ func (d *daemon) openEvents(t *testing.T, token string) {
 	}
 }
 
-// heard is a probe: whoever follows the hub was told of an object.
-func (f *failover) heard(hub, id string) func() error {
+// hasReceived returns a probe: all followers of the hub have received the object.
+func (f *failover) hasReceived(hub, id string) func() error {
 	return func() error {
 		for _, one := range f.followers {
 			one.mu.Lock()
-			known := one.hub != "" && one.hub != hub || slices.ContainsFunc(one.book.told, func(t told) bool { return t.hub == hub && t.id == id })
+			known := one.hub != "" && one.hub != hub ||
+				slices.ContainsFunc(one.book.receivedMessage, func(t receivedMessage) bool {
+					return t.hub == hub &&
+						t.id == id
+				})
 			one.mu.Unlock()
 			if !known {
-				return fmt.Errorf("%s was not told of %s", one.name, id)
+				return fmt.Errorf("%s did not receive %s", one.name, id)
 			}
 		}
 		return nil
 	}
 }
 
-// entry is one of the log.
+// entry is an entry of the log.
 type entry struct {
 	hub, id string
 	at      streamid.Position
@@ -186,9 +192,9 @@ func (f *failover) logs(store redis.UniversalClient) [failoverPartitions][]entry
 	return logs
 }
 
-// judgeFollowers demands that each was told what the log has from where it began: in order, nothing twice, nothing left out.
-// There are gaps only in the partitions that were struck.
-func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
+// checkFollowers checks that each follower received the log from its start position, in order, without repeats and
+// omissions. Gaps are allowed only in partitions that lost data.
+func (f *failover) checkFollowers(store redis.UniversalClient, struck ...int) {
 	f.t.Helper()
 	logs, gaps, heard := f.logs(store), 0, 0
 	complete := func(one failoverFollower) error {
@@ -211,28 +217,30 @@ func (f *failover) judgeFollowers(store redis.UniversalClient, struck ...int) {
 		return nil
 	}
 	for _, one := range f.followers {
-		testkit.Eventually(f.t, one.name+" to have heard everything", func() error { return complete(one) })
+		testkit.Eventually(f.t, one.name+" to receive everything", func() error { return complete(one) })
 	}
 	for _, one := range f.followers {
 		one.end()
-		if err := complete(one); err != nil { // what came too much may have come last
+		if err := complete(one); err != nil { // a superfluous notification can arrive last
 			f.t.Error(err)
 		}
-		for _, what := range one.book.told {
+		for _, what := range one.book.receivedMessage {
 			if heard++; what.hub == "" {
 				gaps++
 			}
 		}
 	}
-	f.t.Logf("%d followers were told of %d notifications and %d gaps", len(f.followers), heard-gaps, gaps)
+	f.t.Logf("%d followers received %d notifications and %d gaps", len(f.followers), heard-gaps, gaps)
 }
 
-// compare goes through what was told of one partition. What the log lacks must be followed by a gap, at once; and nobody is to
-// pass over what the log has, by a gap neither.
-func (b *places) compare(keys keyspace.Space, p int, log []entry, struck, account bool) error {
+// compare checks the notifications of one partition. A notification that the log lacks must be followed by a gap
+// immediately. No gap may hide an entry of the log.
+func (b *positions) compare(keys keyspace.Space, p int, log []entry, struck, account bool) error {
 	at, _ := b.from.At(p)
 	next := func() (e entry, ok bool) { // in the log
-		i, found := slices.BinarySearchFunc(log, at, func(e entry, at streamid.Position) int { return e.at.Compare(at) })
+		i, found := slices.BinarySearchFunc(log, at, func(e entry, at streamid.Position) int {
+			return e.at.Compare(at)
+		})
 		if found {
 			i++
 		}
@@ -242,7 +250,7 @@ func (b *places) compare(keys keyspace.Space, p int, log []entry, struck, accoun
 		return log[i], true
 	}
 	had, lost := make(map[entry]bool), ""
-	for _, what := range b.told {
+	for _, what := range b.receivedMessage {
 		if what.hub != "" && keys.Partition(what.hub) != p {
 			continue
 		}
@@ -253,18 +261,18 @@ func (b *places) compare(keys keyspace.Space, p int, log []entry, struck, accoun
 		case what.hub == "" && account && !struck: // of another partition
 			continue
 		case what.hub == "" && !struck:
-			return fmt.Errorf("it was told of a gap behind %v", at)
+			return fmt.Errorf("received a gap after %v", at)
 		case more && n.at.Compare(pos) < 0, what.hub == "" && more && n.at.Compare(pos) == 0:
 			return fmt.Errorf("%v was left out, before %v", n, e)
 		case what.hub == "":
 			at, lost = pos, ""
 			continue
 		case had[e] || pos.Compare(at) <= 0:
-			return fmt.Errorf("%v was told behind %v", e, at)
+			return fmt.Errorf("received %v after %v", e, at)
 		case n != e:
 			lost = e.id
 		case lost != "":
-			return fmt.Errorf("%v was told behind %s, which the log lacks, and no gap before", e, lost)
+			return fmt.Errorf("received %v after %s, which the log lacks, without a gap before", e, lost)
 		}
 		had[e], at = true, pos
 	}
@@ -272,7 +280,7 @@ func (b *places) compare(keys keyspace.Space, p int, log []entry, struck, accoun
 		return fmt.Errorf("%v was not told, it is at %v", n, at)
 	}
 	if lost != "" {
-		return fmt.Errorf("%s was told, which the log lacks, and no gap behind it", lost)
+		return fmt.Errorf("received %s, which the log lacks, without a gap after it", lost)
 	}
 	return nil
 }

@@ -25,10 +25,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// failoverHubs are so many that each of three partitions has some.
+// failoverHubs is high enough that each of three partitions has some hubs.
 const failoverHubs = 12
 
-// failover is two nodes on a Redis that has replicas, producers that insist, followers of the streams, and a webhook.
+// failover is a test with two nodes on a replicated Redis, retrying producers, followers and a webhook.
 type failover struct {
 	t         *testing.T
 	keys      keyspace.Space
@@ -37,10 +37,10 @@ type failover struct {
 	nodes     []*atomic.Pointer[daemon]
 	way       *testkit.Proxy // to any of the nodes
 	followers []failoverFollower
-	producers []*insistent
+	producers []*retryingProducer
 }
 
-// newFailover gives the nodes a section besides.
+// newFailover starts the nodes. section is added to their configuration.
 func newFailover(t *testing.T, redis, section string) *failover {
 	t.Helper()
 	f := &failover{t: t, gate: newGate()}
@@ -51,19 +51,20 @@ func newFailover(t *testing.T, redis, section string) *failover {
 	}
 	f.hooks = receive(t, func(w http.ResponseWriter, h hook) {
 		f.gate.pass()
-		if crc32.ChecksumIEEE([]byte(h.id))%5 == 0 && h.attempt == 1 { // some need a second one
+		if crc32.ChecksumIEEE([]byte(h.id))%5 == 0 && h.attempt == 1 { // some tests need a second one
 			w.WriteHeader(http.StatusServiceUnavailable)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := mayMigrate(initConfig{
-		redis: fmt.Sprintf("%s, partitions: %d", redis, failoverPartitions), auth: fmt.Sprintf("token_ttl: %s", failoverTTL),
+	text := withMigrationCapability(daemonConfig{
+		redis: fmt.Sprintf("%s, partitions: %d", redis, failoverPartitions), auth: fmt.Sprintf("token_ttl: %s",
+			failoverTTL),
 		sinks: webhookSink("hook", f.hooks.url+"/", ", timeout: 5s"), keys: section,
 	}.renderYAML())
 	for range 2 {
 		node := &atomic.Pointer[daemon]{}
-		node.Store(serveFile(t, write(t, folder(t), "hubrelay.yaml", text)))
+		node.Store(serveFile(t, writeFile(t, tempDir(t), "hubrelay.yaml", text)))
 		f.nodes = append(f.nodes, node)
 	}
 	f.way = testkit.StartProxy(t, func() string { return f.nodes[rand.IntN(len(f.nodes))].Load().Public })
@@ -72,10 +73,12 @@ func newFailover(t *testing.T, redis, section string) *failover {
 	return f
 }
 
-// produce starts a producer for each of some hubs, which are in several partitions.
+// produce starts a producer for each of several hubs in different partitions.
 func (f *failover) produce(name string) {
 	for i := range failoverHubs {
-		f.producers = append(f.producers, insistOn(f.t, fmt.Sprintf("hub-%d", i), fmt.Sprintf("%s-%d", name, i), f.nodes, 100*time.Millisecond))
+		f.producers = append(f.producers, startRetryingProducer(f.t, fmt.Sprintf("hub-%d", i),
+			fmt.Sprintf("%s-%d", name, i),
+			f.nodes, 100*time.Millisecond))
 	}
 }
 
@@ -87,8 +90,8 @@ func (f *failover) goesOn(what string) {
 	f.t.Log("published", what)
 }
 
-// rest lets the producers end, with deliveries in hand, and returns when the replicas have everything.
-func (f *failover) rest(primaries []*redis.Client) {
+// finish stops the producers while deliveries are in progress, and returns when the replicas have all data.
+func (f *failover) finish(primaries []*redis.Client) {
 	f.t.Helper()
 	f.gate.shut()
 	f.goesOn("while the webhook hangs")
@@ -106,7 +109,7 @@ func (f *failover) rest(primaries []*redis.Client) {
 	}
 }
 
-// replication is the offset that a line of INFO names.
+// replication returns the offset in a line of INFO.
 func (f *failover) replication(c *redis.Client, line string) (offset int) {
 	f.t.Helper()
 	info, err := c.Info(f.t.Context(), "replication").Result()
@@ -125,12 +128,12 @@ func (f *failover) replication(c *redis.Client, line string) (offset int) {
 	return offset
 }
 
-// lose publishes to each hub of a partition what the replica of its primary never gets, and lets the followers see it. The
-// replica hangs from then on, and takes over once it is told to go on and the primary is gone.
+// lose publishes to each hub of a partition notifications that the replica of its primary never receives, and waits
+// until the followers receive them. The replica hangs until the primary has ended and it must take over.
 func (f *failover) lose(primary, replica *redistest.Server, partition, answer int) {
 	f.t.Helper()
 	replica.Signal(syscall.SIGSTOP)
-	// What was on its way to the replica still reaches it.
+	// Data in flight still reaches the replica.
 	if err := primary.Client().ClientKillByFilter(f.t.Context(), "TYPE", "REPLICA").Err(); err != nil {
 		f.t.Fatal(err)
 	}
@@ -141,7 +144,10 @@ func (f *failover) lose(primary, replica *redistest.Server, partition, answer in
 			continue
 		}
 		published.Go(func() {
-			post := testkit.Request{Method: "POST", Key: opsKey, Hub: hub, ContentType: "application/json", Body: lostNote(hub)}
+			post := testkit.Request{
+				Method: "POST", Key: opsKey, Hub: hub, ContentType: "application/json",
+				Body: lostNote(hub),
+			}
 			if r, err := f.nodes[0].Load().Try(context.Background(), post); err != nil || r.Status != answer {
 				f.t.Errorf("publish to %s while the replica hangs: %d %s, %v", hub, r.Status, r.Body, err)
 			}
@@ -150,7 +156,7 @@ func (f *failover) lose(primary, replica *redistest.Server, partition, answer in
 	published.Wait()
 	for i := range failoverHubs {
 		if hub := fmt.Sprintf("hub-%d", i); f.keys.Partition(hub) == partition {
-			testkit.Eventually(f.t, "those who follow to hear of it", f.heard(hub, "lost/"+hub))
+			testkit.Eventually(f.t, "the followers to receive it", f.hasReceived(hub, "lost/"+hub))
 		}
 	}
 }
@@ -159,13 +165,13 @@ func lostNote(hub string) string {
 	return fmt.Sprintf(`{"topic":"job.created","object":{"id":"lost/%s"}}`, hub)
 }
 
-// produced tells what producers published from what was lost and what jobs tell of themselves.
+// produced reports whether id is from a producer, and not from lost notifications or from jobs.
 func (f *failover) produced(id string) bool {
-	return slices.ContainsFunc(f.producers, func(p *insistent) bool { return strings.HasPrefix(id, p.name+"-") })
+	return slices.ContainsFunc(f.producers, func(p *retryingProducer) bool { return strings.HasPrefix(id, p.name+"-") })
 }
 
-// judge demands that the webhook took everything that was accepted.
-func (f *failover) judge() {
+// check checks that the webhook received everything that was accepted.
+func (f *failover) check() {
 	f.t.Helper()
 	f.gate.open()
 	taken := make(map[string]int)
@@ -175,7 +181,7 @@ func (f *failover) judge() {
 			taken[id] = 0
 		}
 	}
-	testkit.Eventually(f.t, "every webhook", f.hooks.took("/", slices.Collect(maps.Keys(taken))))
+	testkit.Eventually(f.t, "every webhook", f.hooks.acceptedAll("/", slices.Collect(maps.Keys(taken))))
 	twice := 0
 	for _, h := range f.hooks.of("/") {
 		_, accepted := taken[h.id]
@@ -192,8 +198,8 @@ func (f *failover) judge() {
 	f.t.Logf("%d accepted, all came, %d of them more than once", len(taken), twice)
 }
 
-// TestLongClusterFailover kills a master below deliveries in hand, and moves a slot below traffic: what was accepted and
-// replicated is delivered, and what is accepted later too, and followers are told of what was lost, and where.
+// TestLongClusterFailover kills a master during deliveries, and moves a slot under load. Everything that was accepted
+// and replicated is delivered, and so is everything accepted later. Followers receive a gap for lost data.
 func TestLongClusterFailover(t *testing.T) {
 	t.Parallel()
 	masters, replicas, url := redistest.StartCluster(t)
@@ -201,19 +207,19 @@ func TestLongClusterFailover(t *testing.T) {
 	f := newFailover(t, fmt.Sprintf("url: %q, min_replicas: 1", url), site.section())
 	site.nodes = []*daemon{f.nodes[0].Load(), f.nodes[1].Load()}
 	store := inCluster(t, append(masters, replicas...)...)
-	renewed := f.hold(store)
+	renewed := f.holdTokens(store)
 	struck := f.keys.Partition("hub-1")
 	job := site.migrate(0, "b")
 	f.goesOn("at first")
 	if j := site.over(job); j.State.Current != relay.JobCompleted {
 		t.Errorf("the job before the failover: %+v", j)
 	}
-	f.rest([]*redis.Client{masters[0].Admin, masters[1].Admin, masters[2].Admin})
+	f.finish([]*redis.Client{masters[0].Admin, masters[1].Admin, masters[2].Admin})
 	f.lose(masters[struck].Server, replicas[struck].Server, struck, http.StatusServiceUnavailable)
 	masters[struck].Kill()
 	replicas[struck].Signal(syscall.SIGCONT)
 	replicas[struck].TakeOver()
-	masters[struck].Restart() // as a replica, without which nothing more is accepted
+	masters[struck].Restart() // as a replica; without one nothing is accepted
 	f.gate.open()
 	f.produce("after")
 	f.goesOn("by the new master")
@@ -221,24 +227,24 @@ func TestLongClusterFailover(t *testing.T) {
 	job = site.migrate(1, "a")
 
 	redistest.MoveSlot(t, &masters[0], &masters[2], f.keys.Slot(f.keys.InPartition("log", 0)))
-	f.goesOn("behind the moved slot")
+	f.goesOn("after the slot migration")
 	if j := site.over(job); j.State.Current != relay.JobCompleted {
-		t.Errorf("the job behind the failover: %+v", j)
+		t.Errorf("the job after the failover: %+v", j)
 	}
-	site.runsOn("a")
-	f.judge()
-	f.judgeFollowers(store, struck)
+	site.expectOn("a")
+	f.check()
+	f.checkFollowers(store, struck)
 	testkit.Eventually(t, "the tokens of streams to be renewed", renewed)
 }
 
-// TestLongSentinelFailover does the same where Sentinel chooses the new primary, of which everything is struck.
+// TestLongSentinelFailover does the same with Sentinel, which selects the new primary. All data is on one primary.
 func TestLongSentinelFailover(t *testing.T) {
 	t.Parallel()
 	port := redistest.FreePort(t)
 	primary, replica := redistest.StartPair(t, port)
 	f := newFailover(t, fmt.Sprintf("url: %q", redistest.StartSentinels(t, port)), "")
 	f.goesOn("at first")
-	f.rest([]*redis.Client{primary.Client()})
+	f.finish([]*redis.Client{primary.Client()})
 	for p := range failoverPartitions {
 		f.lose(primary, replica, p, http.StatusAccepted)
 	}
@@ -248,16 +254,16 @@ func TestLongSentinelFailover(t *testing.T) {
 	f.gate.open()
 	f.produce("after")
 	f.goesOn("by the new primary")
-	f.judge()
-	f.judgeFollowers(replica.Client(), 0, 1, 2)
+	f.check()
+	f.checkFollowers(replica.Client(), 0, 1, 2)
 }
 
-// TestTooFewReplicas lets the replica hang that redis.min_replicas asks for: what is published is refused although it is
-// stored, and a repeat with its key stores nothing twice.
-func TestTooFewReplicas(t *testing.T) {
+// TestMinReplicas_RejectsWithoutReplica stops the replica that redis.min_replicas requires. A request is rejected
+// although it is stored, and a repetition with the same key stores nothing twice.
+func TestMinReplicas_RejectsWithoutReplica(t *testing.T) {
 	t.Parallel()
 	primary, replica := redistest.StartPair(t, redistest.FreePort(t))
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q, min_replicas: 1", primary.URL())})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q, min_replicas: 1", primary.URL())})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	post := testkit.Request{Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: plain}
 	accepted := func(key string) []string {

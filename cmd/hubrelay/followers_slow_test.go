@@ -9,7 +9,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// barrier is where a follower stops reading. The zero value is open.
+// barrier stops a follower from reading. The zero value is open.
 type barrier struct {
 	mu   sync.Mutex
 	shut chan struct{} // closed once the barrier opens; nil while it is open
@@ -27,7 +27,7 @@ func (b *barrier) set(open bool) {
 	}
 }
 
-// pass waits until the barrier is open or ctx ends, and reports whether it was shut.
+// pass waits until the barrier is open or ctx ends, and reports whether it was closed.
 func (b *barrier) pass(ctx context.Context) (waited bool) {
 	b.mu.Lock()
 	shut := b.shut
@@ -42,7 +42,7 @@ func (b *barrier) pass(ctx context.Context) (waited bool) {
 	return true
 }
 
-// noteEnd counts a connection that the relay closed since the follower was too slow.
+// noteEnd counts connections that the relay closed because the follower was too slow.
 func (f *follower) noteEnd(err error) {
 	var closed *websocket.CloseError
 	if errors.As(err, &closed) && closed.Code == websocket.CloseTryAgainLater {
@@ -52,7 +52,7 @@ func (f *follower) noteEnd(err error) {
 	}
 }
 
-// closeOf is the close frame of an event stream.
+// closeOf returns the close event of an event stream as an error.
 func closeOf(data string) error {
 	var c struct {
 		Code   int

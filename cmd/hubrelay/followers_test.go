@@ -34,15 +34,15 @@ var followerKinds = []followerKind{
 	{"an event stream by a token", (*follower).eventsByToken},
 }
 
-// ledger is what a follower is told. Its methods are called by one goroutine at a time.
+// ledger records what a follower receives. One goroutine at a time calls its methods.
 type ledger interface {
-	// begin is told the cursor of the place where the follower begins.
+	// begin sets the cursor of the start position.
 	begin(cursor string)
-	// take is told a message with its cursor. An error is a mistake of the relay.
+	// take records a message with its cursor. It returns an error if the relay made a mistake.
 	take(m message, cursor string) error
 }
 
-// message is what is read of one.
+// message contains the members of a notification that the tests use.
 type message struct {
 	Topic, Cursor string
 	Object        struct{ ID, Error string }
@@ -51,7 +51,7 @@ type message struct {
 	}
 }
 
-// follower follows a pipeline over many connections, to any node, each from where the one before had ended.
+// follower follows a pipeline over many connections to any node. Each connection resumes after the last one.
 type follower struct {
 	followerKind
 	name    string
@@ -62,9 +62,9 @@ type follower struct {
 	client  *http.Client
 	cancel  context.CancelFunc
 	done    chan struct{}
-	// forgetful is a relay that may lose tokens, since its Redis does.
+	// forgetful is set if the relay may lose tokens because its Redis loses data.
 	forgetful bool
-	// brisk ones keep their connections for longer, and are never slow.
+	// brisk followers keep connections longer and are never slow.
 	brisk bool
 	// kept is the token of an event stream.
 	kept    string
@@ -75,19 +75,20 @@ type follower struct {
 	began       bool
 	cursor      string
 	connections int
-	tooSlow     int // how many of them ended with 1013
+	tooSlow     int // connections that were closed with 1013
 	wrong       error
 }
 
 func newFollower(kind int, address, hub, topics string, book ledger, random *rand.Rand) *follower {
 	return &follower{
-		followerKind: followerKinds[kind], address: address, hub: hub, topics: topics, ledger: book, random: random, done: make(chan struct{}),
+		followerKind: followerKinds[kind], address: address, hub: hub, topics: topics, ledger: book, random: random,
+		done:   make(chan struct{}),
 		client: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}},
 		name:   fmt.Sprintf("%s of %q with topics %q", followerKinds[kind].name, hub, topics),
 	}
 }
 
-// start follows once begin is closed; nil is at once.
+// start follows after begin is closed. With nil it starts immediately.
 func (f *follower) start(begin <-chan struct{}) {
 	ctx, cancel := context.WithCancel(context.Background())
 	f.cancel = cancel
@@ -129,7 +130,7 @@ func (f *follower) fail(err error) {
 	}
 }
 
-// take keeps a message.
+// take records a message.
 func (f *follower) take(data, cursor string) error {
 	var m message
 	if err := json.Unmarshal([]byte(data), &m); err != nil {
@@ -158,7 +159,7 @@ func (f *follower) take(data, cursor string) error {
 	return nil
 }
 
-// begin keeps a cursor that came without a message.
+// begin records a cursor without a message.
 func (f *follower) begin(cursor string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -176,7 +177,7 @@ func (f *follower) place() string {
 	return f.cursor
 }
 
-// refusedError is an answer that no repetition mends.
+// refusedError is a response that a repetition would not change.
 type refusedError struct {
 	status int
 	body   string
@@ -191,19 +192,19 @@ func refusal(r testkit.Reply) error {
 	return fmt.Errorf("answered %d %s", r.Status, r.Body)
 }
 
-// patienceFor is how many messages a connection is kept for, at most.
-func (f *follower) patienceFor() int {
+// maxMessages returns the maximum number of messages of a connection.
+func (f *follower) maxMessages() int {
 	if f.brisk {
 		return f.random.IntN(1 << f.random.IntN(12))
 	}
 	return f.random.IntN(1 << f.random.IntN(9))
 }
 
-// dawdles says whether a connection is slow.
-func (f *follower) dawdles() bool { return f.random.IntN(4) == 0 && !f.brisk }
+// isSlow reports whether a connection is slow.
+func (f *follower) isSlow() bool { return f.random.IntN(4) == 0 && !f.brisk }
 
-// linger makes some connections slow, and stops at the barrier. It returns how many messages are left to the connection: one
-// that has stopped is kept until it ends.
+// linger delays slow connections and waits at the barrier. It returns the number of messages that remain for the
+// connection. A connection that waited is kept until it ends.
 func (f *follower) linger(ctx context.Context, slow bool, left int) int {
 	if slow {
 		relay.Sleep(ctx, time.Duration(f.random.IntN(4))*time.Millisecond)
@@ -214,7 +215,7 @@ func (f *follower) linger(ctx context.Context, slow bool, left int) int {
 	return left
 }
 
-// listen is a program that keeps the cursor of what it has seen and begins again with it.
+// listen uses our client, which stores its cursor and resumes with it.
 func (f *follower) listen(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -229,10 +230,10 @@ func (f *follower) listen(ctx context.Context) error {
 		defer f.mu.Unlock()
 		f.connections++
 	}
-	left, slow := 1+f.patienceFor(), f.dawdles()
+	left, slow := 1+f.maxMessages(), f.isSlow()
 	o.OnDisconnected = func(err error, _ time.Duration) {
 		f.noteEnd(err)
-		left = 1 + f.patienceFor()
+		left = 1 + f.maxMessages()
 	}
 	for n, err := range c.Listen(ctx, o) {
 		if err != nil {
@@ -250,7 +251,7 @@ func (f *follower) listen(ctx context.Context) error {
 	return nil
 }
 
-// token gets one from any node.
+// token requests a token from any node.
 func (f *follower) token(ctx context.Context) (string, error) {
 	d := &testkit.Daemon{Public: f.address}
 	r, err := d.Try(ctx, testkit.Request{Method: "GET", Key: opsKey, Hub: f.hub})
@@ -264,7 +265,7 @@ func (f *follower) token(ctx context.Context) (string, error) {
 	return answer.Data.Token, nil
 }
 
-// socket is a program of somebody who has read what the parameters mean.
+// socket uses a websocket like a program that knows all parameters.
 func (f *follower) socket(ctx context.Context) error {
 	token, err := f.token(ctx)
 	if err != nil {
@@ -289,8 +290,8 @@ func (f *follower) socket(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	slow := f.dawdles()
-	for left := f.patienceFor(); left > 0; left-- {
+	slow := f.isSlow()
+	for left := f.maxMessages(); left > 0; left-- {
 		_, data, err := conn.ReadMessage()
 		if err != nil {
 			return err
@@ -300,13 +301,14 @@ func (f *follower) socket(ctx context.Context) error {
 		}
 		left = f.linger(ctx, slow, left)
 	}
-	if f.random.IntN(2) == 0 { // else it just goes
-		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(time.Second))
+	if f.random.IntN(2) == 0 { // otherwise it disconnects without a close frame
+		_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+			time.Now().Add(time.Second))
 	}
 	return nil
 }
 
-// eventsByKey is what a program does that knows event streams.
+// eventsByKey reads an event stream with an API key, as programs do.
 func (f *follower) eventsByKey(ctx context.Context) error {
 	header := http.Header{"Authorization": {"Bearer " + opsKey}}
 	if f.hub != "" {
@@ -315,7 +317,7 @@ func (f *follower) eventsByKey(ctx context.Context) error {
 	return f.events(ctx, url.Values{}, header)
 }
 
-// eventsByToken is what a browser does, which comes back with the token that it had.
+// eventsByToken reads an event stream like a browser, which reconnects with the same token.
 func (f *follower) eventsByToken(ctx context.Context) (err error) {
 	if f.kept == "" {
 		if f.kept, err = f.token(ctx); err != nil {
@@ -331,7 +333,8 @@ func (f *follower) events(ctx context.Context, query url.Values, header http.Hea
 	if f.topics != "" {
 		query.Set("topics", f.topics)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.address+notificationsPath+"?"+query.Encode(), nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+f.address+notificationsPath+"?"+
+		query.Encode(), nil)
 	if err != nil {
 		return err
 	}
@@ -353,7 +356,7 @@ func (f *follower) events(ctx context.Context, query url.Values, header http.Hea
 }
 
 func (f *follower) readEvents(ctx context.Context, lines *bufio.Scanner) error {
-	left, slow := f.patienceFor(), f.dawdles()
+	left, slow := f.maxMessages(), f.isSlow()
 	id, data, event := "", "", ""
 	for left > 0 && lines.Scan() {
 		field, value, _ := strings.Cut(lines.Text(), ": ")

@@ -14,7 +14,7 @@ const patience = testkit.Patience
 
 const notificationsPath = testkit.NotificationsPath
 
-// The keys of every daemon here: a platform's, and one that may only listen.
+// The keys of every daemon in these tests: one of a platform, and one that can only listen.
 const (
 	opsKey    = "ops-key-0123456789abcdef"
 	readerKey = "reader-key-0123456789abcdef"
@@ -23,24 +23,24 @@ const (
 var programs testkit.Programs
 
 func TestMain(m *testing.M) {
-	testkit.RunParallel(8) // nearly all tests wait for other processes
+	testkit.RunParallel(8) // most tests wait for other processes
 	os.Exit(programs.Main(m))
 }
 
-// binary is the path of the program under test.
+// binary returns the path of the program under test.
 func binary(t *testing.T) string {
 	t.Helper()
 	return programs.Path(t, ".")
 }
 
-// initConfig is what a test wants of a daemon. The parts are YAML: the first three go on in {…}, the others are lines.
-type initConfig struct {
+// daemonConfig is the configuration of a daemon in YAML. The first three parts are inside {…}, the others are lines.
+type daemonConfig struct {
 	server, redis, auth string
 	keys, sinks         string
 	env                 []string
 }
 
-func (s initConfig) renderYAML() string {
+func (s daemonConfig) renderYAML() string {
 	return fmt.Sprintf(`server: {listen: "127.0.0.1:0", shutdown_grace: 5s%s}
 %s
 redis: {%s}
@@ -55,16 +55,16 @@ sinks:
 `, s.server, testkit.HealthConfig, s.redis, s.auth, opsKey, readerKey, s.keys, s.sinks)
 }
 
-// folder is a new one with a path short enough for a unix socket. A redis-server that still works in it is killed
-// when the test ends.
-func folder(t *testing.T) string {
+// tempDir creates a directory with a path that is short enough for a unix socket. When the test ends, a redis-server
+// in it is killed.
+func tempDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "hr")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if pid := redisPID(filepath.Join(dir, "data")); pid > 0 && !gone(pid) {
+		if pid := redisPID(filepath.Join(dir, "data")); pid > 0 && !hasEnded(pid) {
 			_ = syscall.Kill(pid, syscall.SIGKILL)
 		}
 		_ = os.RemoveAll(dir)
@@ -72,7 +72,7 @@ func folder(t *testing.T) string {
 	return dir
 }
 
-func write(t *testing.T, dir, name, text string) string {
+func writeFile(t *testing.T, dir, name, text string) string {
 	t.Helper()
 	file := filepath.Join(dir, name)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -81,26 +81,26 @@ func write(t *testing.T, dir, name, text string) string {
 	return file
 }
 
-// daemon is a hubrelay that serves.
+// daemon is a running `hubrelay serve`.
 type daemon struct{ *testkit.Daemon }
 
-// newDaemon is a daemon that may not serve yet.
+// newDaemon returns a daemon that may not be ready.
 func newDaemon(p *testkit.Process) *daemon {
 	return &daemon{&testkit.Daemon{Process: p, Key: opsKey}}
 }
 
-// serve starts a daemon and waits until it serves. When the test ends it must stop in order.
-func serve(t *testing.T, s initConfig) *daemon {
+// serve starts a daemon and waits until it is ready. When the test ends, the daemon must stop without errors.
+func serve(t *testing.T, s daemonConfig) *daemon {
 	t.Helper()
-	return serveFile(t, write(t, folder(t), "hubrelay.yaml", s.renderYAML()), s.env...)
+	return serveFile(t, writeFile(t, tempDir(t), "hubrelay.yaml", s.renderYAML()), s.env...)
 }
 
 func serveFile(t *testing.T, file string, env ...string) *daemon {
 	t.Helper()
-	return serveIn(t, filepath.Dir(file), file, env...) // where its data goes
+	return serveIn(t, filepath.Dir(file), file, env...) // data is relative to the working directory
 }
 
-// serveIn does the same in a folder, which file may be relative to.
+// serveIn starts a daemon in a directory. file can be relative to it.
 func serveIn(t *testing.T, dir, file string, env ...string) *daemon {
 	t.Helper()
 	d := &daemon{testkit.Serve(t, command(t, dir, env, "serve", "-c", file))}
@@ -108,7 +108,8 @@ func serveIn(t *testing.T, dir, file string, env ...string) *daemon {
 	return d
 }
 
-// command runs the program in a folder; t.Chdir would prevent parallel tests. env is added to the environment.
+// command returns the program as a command in a directory, because t.Chdir prevents parallel tests. env is added to
+// the environment.
 func command(t *testing.T, dir string, env []string, args ...string) testkit.Command {
 	t.Helper()
 	return testkit.Command{Path: binary(t), Args: args, Dir: dir, Env: env}
@@ -120,13 +121,13 @@ func start(t *testing.T, env []string, args ...string) *testkit.Process {
 	return testkit.Start(t, command(t, "", env, args...))
 }
 
-// call runs the program to its end and returns what it printed and its exit status.
+// call runs the program until it ends, and returns its output and exit code.
 func call(t *testing.T, env []string, stdin string, args ...string) (out, errOut string, code int) {
 	t.Helper()
 	return callIn(t, "", env, stdin, args...)
 }
 
-// callIn does the same in a folder.
+// callIn runs the program in a directory until it ends.
 func callIn(t *testing.T, dir string, env []string, stdin string, args ...string) (out, errOut string, code int) {
 	t.Helper()
 	return testkit.Run(t, command(t, dir, env, args...), stdin)

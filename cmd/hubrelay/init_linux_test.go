@@ -17,16 +17,16 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// conversation is a run of the program in a terminal.
-type conversation struct {
+// terminalSession is a run of the program in a terminal.
+type terminalSession struct {
 	terminal *os.File
 	said     testkit.Output
-	read     chan struct{} // closed once everything was read that it said
+	read     chan struct{} // closed after all output was read
 	cmd      *exec.Cmd
 }
 
-// converse starts the program in a folder, in a terminal of its own.
-func converse(t *testing.T, dir string, args ...string) *conversation {
+// startInTerminal starts the program in a directory with a new terminal.
+func startInTerminal(t *testing.T, dir string, args ...string) *terminalSession {
 	t.Helper()
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -43,7 +43,7 @@ func converse(t *testing.T, dir string, args ...string) *conversation {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &conversation{terminal: terminal, cmd: exec.Command(binary(t), args...)}
+	c := &terminalSession{terminal: terminal, cmd: exec.Command(binary(t), args...)}
 	c.cmd.Dir = dir
 	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = user, user, user
 	c.cmd.Env = append(os.Environ(), "NO_COLOR=1", "GORACE=atexit_sleep_ms=0")
@@ -73,10 +73,10 @@ func converse(t *testing.T, dir string, args ...string) *conversation {
 	return c
 }
 
-// answer waits for a question and types.
-func (c *conversation) answer(t *testing.T, question, text string) {
+// answer waits for a question and types text.
+func (c *terminalSession) answer(t *testing.T, question, text string) {
 	t.Helper()
-	before := c.asked(t, question)
+	before := c.waitForPrompt(t, question)
 	if _, err := c.terminal.WriteString(text); err != nil {
 		t.Fatal(err)
 	}
@@ -88,8 +88,8 @@ func (c *conversation) answer(t *testing.T, question, text string) {
 	})
 }
 
-// asked waits for a question, and returns how much was said with it.
-func (c *conversation) asked(t *testing.T, question string) (length int) {
+// waitForPrompt waits for a question and returns the length of the output.
+func (c *terminalSession) waitForPrompt(t *testing.T, question string) (length int) {
 	t.Helper()
 	testkit.Eventually(t, "the question "+question, func() error {
 		said := c.said.String()
@@ -102,17 +102,17 @@ func (c *conversation) asked(t *testing.T, question string) (length int) {
 	return length
 }
 
-// hides waits for a question and demands that the terminal shows nothing of an answer, however soon that comes.
-func (c *conversation) hides(t *testing.T, question string) {
+// expectHidden waits for a question and checks that the terminal does not show an answer, even a fast one.
+func (c *terminalSession) expectHidden(t *testing.T, question string) {
 	t.Helper()
-	c.asked(t, question)
+	c.waitForPrompt(t, question)
 	if state, err := unix.IoctlGetTermios(int(c.terminal.Fd()), unix.TCGETS); err != nil || state.Lflag&unix.ECHO != 0 {
-		t.Errorf("the terminal shows what is typed behind %s: %v", question, err)
+		t.Errorf("the terminal shows typed text after %s: %v", question, err)
 	}
 }
 
-// end waits for the end and returns the exit code.
-func (c *conversation) end(t *testing.T) int {
+// end waits until the program ends and returns the exit code.
+func (c *terminalSession) end(t *testing.T) int {
 	t.Helper()
 	limit := time.AfterFunc(patience, func() { _ = c.cmd.Process.Kill() })
 	defer limit.Stop()
@@ -121,20 +121,20 @@ func (c *conversation) end(t *testing.T) int {
 	return c.cmd.ProcessState.ExitCode()
 }
 
-// A person answers, makes a mistake, is asked again, and gets a configuration that is good.
-func TestInitAsks(t *testing.T) {
+// A user answers, makes a mistake, answers again, and gets a valid configuration.
+func TestInit_AsksInTerminal(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	c := converse(t, dir, "init")
+	dir := tempDir(t)
+	c := startInTerminal(t, dir, "init")
 	c.answer(t, "producers [127.0.0.1:8080]: ", "8080\n")
 	c.answer(t, "producers [127.0.0.1:8080]: ", "127.0.0.1:8090\n")
-	c.answer(t, "empty for one of its own: ", "\n")
+	c.answer(t, "empty for an embedded one: ", "\n")
 	c.answer(t, "empty for nowhere else: ", "telegraph\n")
 	c.answer(t, "empty for nowhere else: ", "pagerduty\n")
-	c.answer(t, "(Events API v2): ", "\n") // on second thoughts
+	c.answer(t, "(Events API v2): ", "\n") // the second answer
 	c.answer(t, "empty for nowhere else: ", "exec\n")
-	c.answer(t, "with blanks between: ", "logger -t 'x y'\n")
-	c.answer(t, "with blanks between: ", "\n")
+	c.answer(t, "separated by spaces: ", "logger -t 'x y'\n")
+	c.answer(t, "separated by spaces: ", "\n")
 	c.answer(t, "empty for nowhere else: ", "1\n")
 	c.answer(t, "https://…: ", "example.com\n")
 	c.answer(t, "https://…: ", "http://localhost:3000/hook\n")
@@ -145,8 +145,8 @@ func TestInitAsks(t *testing.T) {
 	c.answer(t, "!*.updated [*]: ", "billing.*, !*.updated\n")
 	c.answer(t, "empty for nowhere else: ", "email\n")
 	c.answer(t, "The SMTP server: ", "smtp.example.com\n")
-	c.answer(t, "it asks for none: ", "relay\n")
-	c.hides(t, "Password: ")
+	c.answer(t, "if not required: ", "relay\n")
+	c.expectHidden(t, "Password: ")
 	c.answer(t, "Password: ", "hunter2-hunter2\n")
 	c.answer(t, "From: ", "relay@example.com\n")
 	c.answer(t, "To: ", "nobody\n")
@@ -159,7 +159,8 @@ func TestInitAsks(t *testing.T) {
 	if said := c.said.String(); strings.Contains(said, "hunter2") || strings.Count(said, "write host:port") != 1 {
 		t.Errorf("it said\n%s", said)
 	}
-	if out, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 || !strings.Contains(out, "1 key, 2 sinks") {
+	if out, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "hubrelay.yaml"); code != 0 ||
+		!strings.Contains(out, "1 key, 2 sinks") {
 		t.Errorf("%d %s%s", code, out, errOut)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "hubrelay.yaml"))
@@ -167,7 +168,8 @@ func TestInitAsks(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`listen: "127.0.0.1:8090"`, `topics: ["billing.*", "!*.updated"]`, `allow_cidrs: ["127.0.0.1/32"]`, `to: ["ops@example.com", "dev@example.com"]`, `password: "hunter2-hunter2"`,
+		`listen: "127.0.0.1:8090"`, `topics: ["billing.*", "!*.updated"]`, `allow_cidrs: ["127.0.0.1/32"]`,
+		`to: ["ops@example.com", "dev@example.com"]`, `password: "hunter2-hunter2"`,
 	} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("%s is not in\n%s", want, text)
@@ -175,14 +177,14 @@ func TestInitAsks(t *testing.T) {
 	}
 }
 
-// A server that asks for no name is not asked for a password.
-func TestInitAsksNothingInVain(t *testing.T) {
+// Without a user name, init does not ask for a password.
+func TestInit_SkipsDependentQuestions(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	c := converse(t, dir, "init", "--listen", "127.0.0.1:8090", "--redis", "memory:")
+	dir := tempDir(t)
+	c := startInTerminal(t, dir, "init", "--listen", "127.0.0.1:8090", "--redis", "memory:")
 	c.answer(t, "empty for nowhere else: ", "email\n")
 	c.answer(t, "The SMTP server: ", "smtp.example.com\n")
-	c.answer(t, "it asks for none: ", "\n")
+	c.answer(t, "if not required: ", "\n")
 	c.answer(t, "From: ", "relay@example.com\n")
 	c.answer(t, "To: ", "ops@example.com\n")
 	c.answer(t, "!*.updated [*]: ", "\n")
@@ -192,15 +194,15 @@ func TestInitAsksNothingInVain(t *testing.T) {
 	}
 }
 
-// Ctrl-C in the middle of a password writes nothing, and whoever typed it sees again what is typed.
-func TestInitInterrupted(t *testing.T) {
+// Ctrl-C at a password prompt writes nothing and turns the echo on again.
+func TestInit_InterruptedAtPassword(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	c := converse(t, dir, "init")
+	dir := tempDir(t)
+	c := startInTerminal(t, dir, "init")
 	c.answer(t, "producers [127.0.0.1:8080]: ", "\n")
-	c.answer(t, "empty for one of its own: ", "\n")
+	c.answer(t, "empty for an embedded one: ", "\n")
 	c.answer(t, "empty for nowhere else: ", "pagerduty\n")
-	c.hides(t, "(Events API v2): ")
+	c.expectHidden(t, "(Events API v2): ")
 	c.answer(t, "(Events API v2): ", "abc\x03")
 	if code := c.end(t); code != 1 || !strings.Contains(c.said.String(), "hubrelay: nothing was written") {
 		t.Errorf("%d:\n%s", code, c.said.String())

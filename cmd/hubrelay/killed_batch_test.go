@@ -16,9 +16,9 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestLongKilledBetweenBatches is TestKilledInTheMiddle for a sink that gets batches: nothing is lost, each batch is the same in all
-// of its attempts and in the order of the log within, and few notifications are in a second one.
-func TestLongKilledBetweenBatches(t *testing.T) {
+// TestLongKilledDuringBatches is TestKilledDuringDeliveries for a sink with batches. No notification is lost. All
+// attempts of a batch are equal and in the order of the log. Few notifications are in two batches.
+func TestLongKilledDuringBatches(t *testing.T) {
 	t.Parallel()
 	k := newKilledBatches(t)
 	var publishing sync.WaitGroup
@@ -43,7 +43,7 @@ func TestLongKilledBetweenBatches(t *testing.T) {
 	}
 	testkit.Eventually(t, "all notifications", func() error {
 		if n := len(batchesOf(t, k.hooks.of("/"))); n < killedDeliveries {
-			return fmt.Errorf("%d have come", n)
+			return fmt.Errorf("got %d requests", n)
 		}
 		return nil
 	})
@@ -53,7 +53,7 @@ func TestLongKilledBetweenBatches(t *testing.T) {
 		if err == nil && n > 0 {
 			err = fmt.Errorf("%d are parked", n)
 		}
-		return errors.Join(err, left(t, store, 0))
+		return errors.Join(err, expectQueueLength(t, store, 0))
 	})
 	last.Stop(t)
 	taken := batchesOf(t, k.hooks.of("/"))
@@ -67,7 +67,7 @@ func TestLongKilledBetweenBatches(t *testing.T) {
 		}
 	}
 	t.Logf("of %d notifications %d were in two batches, after %d kills", len(taken), twice, len(k.points))
-	// Between sealing and the ack nothing comes again, nor before sealing.
+	// Neither before sealing nor between sealing and the ack may a notification repeat.
 	if twice > 0 {
 		t.Errorf("%d were in two batches", twice)
 	}
@@ -76,7 +76,7 @@ func TestLongKilledBetweenBatches(t *testing.T) {
 func newKilledBatches(t *testing.T) *killed {
 	t.Helper()
 	k := newKilled(t, 4, flood)
-	k.file = write(t, filepath.Dir(k.file), "batches.yaml", initConfig{
+	k.file = writeFile(t, filepath.Dir(k.file), "batches.yaml", daemonConfig{
 		redis: fmt.Sprintf("data_dir: %q", k.data),
 		sinks: webhookSink("hook", k.hooks.url+"/", ", timeout: 5s, concurrency: 4, batch: {max: 25, wait: 20ms}"),
 	}.renderYAML())
@@ -109,7 +109,7 @@ func newKilledBatches(t *testing.T) *killed {
 	return k
 }
 
-// batchesOf returns the ids of the batches in which each notification was taken, by its number.
+// batchesOf returns the batch ids of each notification, by its number.
 func batchesOf(t *testing.T, hooks []hook) map[string][]string {
 	t.Helper()
 	taken, bodies := map[string][]string{}, map[string]string{}
@@ -119,14 +119,15 @@ func batchesOf(t *testing.T, hooks []hook) map[string][]string {
 		}
 		bodies[h.id] = h.body
 		var list []struct{ Object struct{ ID string } }
-		if err := errors.Join(h.bad, json.Unmarshal([]byte(h.body), &list)); err != nil || len(list) == 0 || len(list) > 25 {
+		if err := errors.Join(h.bad, json.Unmarshal([]byte(h.body), &list)); err != nil || len(list) == 0 ||
+			len(list) > 25 {
 			t.Errorf("%d notifications in %s: %v", len(list), h.id, err)
 		}
 		before := -1
 		for _, n := range list {
 			number, err := strconv.Atoi(n.Object.ID)
 			if err != nil || number <= before {
-				t.Errorf("%s behind %d: %v", n.Object.ID, before, err)
+				t.Errorf("%s after %d: %v", n.Object.ID, before, err)
 			}
 			before = number
 			if h.status == http.StatusNoContent && !slices.Contains(taken[n.Object.ID], h.id) {

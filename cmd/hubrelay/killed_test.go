@@ -22,30 +22,29 @@ import (
 
 const (
 	killedDeliveries = 5000
-	killedRefused    = 200 // of them are answered 503 at first
+	killedRefused    = 200 // number of notifications that get 503 first
 	killedTimes      = 20
 )
 
-// flow is how notifications are published: so many at once, a batch each so often, and no further than so many beyond
-// what was received.
+// flow describes the load: concurrent requests, the interval of batches, and the maximum number of notifications
+// ahead of the receiver.
 type flow struct {
 	batch int
 	every time.Duration
 	ahead int
 }
 
-// flood keeps all lanes of a sink busy; steady is 500 a second, as they happen.
+// flood keeps all workers of a sink busy; steady is 500 notifications per second.
 var (
 	flood  = flow{batch: 50, every: time.Millisecond, ahead: 1000}
 	steady = flow{batch: 1, every: 2 * time.Millisecond, ahead: killedDeliveries}
 )
 
-// TestKilledInTheMiddle kills the daemon 20 times in the middle of 5,000 deliveries, each time when a random number of
-// requests has come to the receiver, and starts the next on the Redis that stays. Nothing that was accepted is lost,
-// and little comes again that the receiver had taken: of each sink what was in flight, and as much on its way to Redis. In
-// a flood that is all that the sink may have in flight, 16 unless configured.
-// HUBRELAY_TEST_SEED and HUBRELAY_TEST_KILLS choose other points and more of them.
-func TestKilledInTheMiddle(t *testing.T) {
+// TestKilledDuringDeliveries kills the daemon 20 times during 5,000 deliveries, after random numbers of requests, and
+// starts another one on the same Redis. No accepted notification is lost. Only deliveries in flight, and as many that
+// were being acknowledged in Redis, may repeat. Under flood this is at most the concurrency of the sink, 16 by
+// default. HUBRELAY_TEST_SEED and HUBRELAY_TEST_KILLS select other points and their number.
+func TestKilledDuringDeliveries(t *testing.T) {
 	t.Parallel()
 	few := func(t *testing.T, concurrency int, f flow) {
 		t.Parallel()
@@ -67,25 +66,25 @@ func TestKilledInTheMiddle(t *testing.T) {
 	})
 }
 
-// killed is a daemon that is killed over and over, what is published to it, and what its webhook gets.
+// killed is a daemon that is killed repeatedly, its load, and its webhook.
 type killed struct {
 	flow
 	file, data string
-	points     []int           // numbers of requests after which the daemon is killed
+	points     []int           // request counts at which the daemon is killed
 	refused    map[string]bool // object.ids whose first request is answered 503
 
 	hooks    *receiver
 	received atomic.Int64
 	due      chan struct{} // a point was reached
 	current  atomic.Pointer[daemon]
-	accepted chan map[string]bool // the relay's ids, once all were accepted
-	twice    int                  // ids that the receiver took more than once
+	accepted chan map[string]bool // notification ids after all were accepted
+	twice    int                  // ids that the receiver accepted more than once
 }
 
 func newKilled(t *testing.T, concurrency int, f flow) *killed {
 	t.Helper()
 	seed, kills := fromEnv(t, "HUBRELAY_TEST_SEED", 1), int(fromEnv(t, "HUBRELAY_TEST_KILLS", killedTimes))
-	dir := folder(t)
+	dir := tempDir(t)
 	k := &killed{
 		flow: f, data: filepath.Join(dir, "data"), refused: make(map[string]bool),
 		due: make(chan struct{}, kills), accepted: make(chan map[string]bool, 1),
@@ -100,10 +99,13 @@ func newKilled(t *testing.T, concurrency int, f flow) *killed {
 	}
 	t.Logf("HUBRELAY_TEST_SEED=%d: killed after %v requests", seed, k.points)
 	k.hooks = receive(t, k.answer)
-	// What a killed daemon had claimed for another attempt is free again when its attempt must have ended: the sooner
-	// the shorter its timeout.
+	// Another node retries a claimed delivery after the time limit of its attempt, so a short timeout makes the test
+	// fast.
 	sink := webhookSink("hook", k.hooks.url+"/", fmt.Sprintf(", timeout: 5s, concurrency: %d", concurrency))
-	k.file = write(t, dir, "hubrelay.yaml", initConfig{redis: fmt.Sprintf("data_dir: %q", k.data), sinks: sink}.renderYAML())
+	k.file = writeFile(t, dir, "hubrelay.yaml", daemonConfig{
+		redis: fmt.Sprintf("data_dir: %q", k.data),
+		sinks: sink,
+	}.renderYAML())
 	return k
 }
 
@@ -156,9 +158,9 @@ func (k *killed) run(t *testing.T) {
 	case <-time.After(patience):
 		t.Fatal("not all was accepted")
 	}
-	testkit.Eventually(t, "all that was accepted", k.hooks.took("/", slices.Collect(maps.Keys(accepted))))
+	testkit.Eventually(t, "all that was accepted", k.hooks.acceptedAll("/", slices.Collect(maps.Keys(accepted))))
 	store := redisAt(t, filepath.Join(k.data, "redis.sock"))
-	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	testkit.Eventually(t, "the queue to be empty", func() error { return expectQueueLength(t, store, 0) })
 	testkit.Eventually(t, "nothing to be parked", func() error {
 		n, err := store.ZCard(t.Context(), "hubrelay:retry:hook").Result()
 		if err == nil && n > 0 {
@@ -170,10 +172,10 @@ func (k *killed) run(t *testing.T) {
 		t.Errorf("%d are dead letters, the first is %v", len(dead), dead[0])
 	}
 	last.Stop(t)
-	k.judge(t, accepted)
+	k.check(t, accepted)
 }
 
-// start does not wait until the daemon is ready, since it may have to be killed before.
+// start does not wait until the daemon is ready, because the test may kill it before.
 func (k *killed) start(t *testing.T) *daemon {
 	t.Helper()
 	d := newDaemon(start(t, nil, "serve", "-c", k.file))
@@ -181,8 +183,8 @@ func (k *killed) start(t *testing.T) *daemon {
 	return d
 }
 
-// judge counts what the receiver took more than once.
-func (k *killed) judge(t *testing.T, accepted map[string]bool) {
+// check counts the notifications that the receiver accepted more than once.
+func (k *killed) check(t *testing.T, accepted map[string]bool) {
 	t.Helper()
 	taken, refused := map[string]int{}, 0
 	for _, h := range k.hooks.of("/") {
@@ -206,8 +208,8 @@ func (k *killed) judge(t *testing.T, accepted map[string]bool) {
 		len(accepted), refused, k.twice, 100*float64(k.twice)/killedDeliveries)
 }
 
-// publish gets all accepted while the daemon is being killed, not far ahead of the receiver, so that no kill finds
-// everything dispatched. A batch is repeated with its Idempotency-Key until it is accepted.
+// publish sends all notifications while the daemon is killed repeatedly. It stays close to the receiver, so there is
+// always work at a kill. It repeats a batch with its Idempotency-Key until it is accepted.
 func (k *killed) publish(ctx context.Context, t *testing.T) {
 	accepted := make(map[string]bool, killedDeliveries)
 	tick := time.NewTicker(k.every)
@@ -235,8 +237,8 @@ func (k *killed) publish(ctx context.Context, t *testing.T) {
 	k.accepted <- accepted
 }
 
-// publishNumbered publishes a batch whose object.ids are numbers, and returns the relay's ids, none where the batch may
-// not have been accepted.
+// publishNumbered publishes a batch with numbers as object.id and returns the notification ids, or none if the batch
+// may not have been accepted.
 func (d *daemon) publishNumbered(ctx context.Context, first, many int) ([]string, error) {
 	var body strings.Builder
 	for n := range many {
@@ -250,7 +252,8 @@ func (d *daemon) publishNumbered(ctx context.Context, first, many int) ([]string
 		return nil, nil
 	}
 	var answer struct{ Data struct{ IDs []string } }
-	if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted || len(answer.Data.IDs) != many {
+	if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted ||
+		len(answer.Data.IDs) != many {
 		return nil, fmt.Errorf("publish was answered %d %s", r.Status, r.Body)
 	}
 	return answer.Data.IDs, nil

@@ -9,11 +9,12 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestLimitsOfClients lets a daemon be full, and looks that who was refused can come back with the same token.
+// TestLimitsOfClients fills a daemon and checks that rejected clients can use their token later.
 func TestLimitsOfClients(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`, env: []string{
-		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=3", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2", "HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
+	d := serve(t, daemonConfig{redis: `url: "memory:"`, env: []string{
+		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=3", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2",
+		"HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
 	}})
 	open := func(key, hub string) (query string, refused testkit.Reply) {
 		t.Helper()
@@ -35,37 +36,45 @@ func TestLimitsOfClients(t *testing.T) {
 	wantLater(t, refused)
 
 	_ = first.conn.Close()
-	testkit.Eventually(t, "the first to be gone", func() error { // before that the token would be refused by the limit of the node
-		if got := d.Metric(t, "hubrelay_stream_clients"); got != 2 {
-			return fmt.Errorf("there are %v clients", got)
-		}
-		return nil
-	})
+	testkit.Eventually(t, "the first to be gone",
+		func() error { // earlier, the limit of the node would reject the token
+			if got := d.Metric(t, "hubrelay_stream_clients"); got != 2 {
+				return fmt.Errorf("there are %v clients", got)
+			}
+			return nil
+		})
 	testkit.Eventually(t, "the token to open the place that is free", func() error {
 		if ws, refused := d.upgrade(t, query, nil); ws == nil {
 			return errors.New(refused.Body)
 		}
 		return nil
 	})
-	for line, want := range map[string]float64{"hubrelay_stream_clients": 3, `hubrelay_stream_turned_away_total{limit="node"}`: 1} {
+	for line, want := range map[string]float64{
+		"hubrelay_stream_clients":                         3,
+		`hubrelay_stream_turned_away_total{limit="node"}`: 1,
+	} {
 		if got := d.Metric(t, line); got != want {
 			t.Errorf("%s is %v, want %v", line, got, want)
 		}
 	}
 }
 
-// TestLimitsOfHubsAndKeys finds the limits of a hub and of a key reached, by websockets and by event streams.
+// TestLimitsOfHubsAndKeys reaches the limits of a hub and of a key, with websockets and event streams.
 func TestLimitsOfHubsAndKeys(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`, env: []string{
-		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=4", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2", "HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
+	d := serve(t, daemonConfig{redis: `url: "memory:"`, env: []string{
+		"HUBRELAY_WEBSOCKET__MAX_CONNECTIONS=4", "HUBRELAY_WEBSOCKET__MAX_PER_HUB=2",
+		"HUBRELAY_WEBSOCKET__MAX_PER_KEY=2",
 	}})
 	websocket := func(key, hub string) testkit.Reply {
 		_, refused := d.upgrade(t, "?token="+d.Token(t, key, hub), nil)
 		return refused
 	}
 	events := func(key, hub string) testkit.Reply {
-		return d.Do(t, testkit.Request{Method: "GET", Key: key, Hub: hub, Header: map[string]string{"Accept": "text/event-stream"}})
+		return d.Do(t, testkit.Request{
+			Method: "GET", Key: key, Hub: hub,
+			Header: map[string]string{"Accept": "text/event-stream"},
+		})
 	}
 	want := func(refused testkit.Reply, code, full string) {
 		t.Helper()
@@ -99,7 +108,7 @@ func TestLimitsOfHubsAndKeys(t *testing.T) {
 	})
 }
 
-// wantLater demands a Retry-After of a few seconds.
+// wantLater expects a Retry-After of a few seconds.
 func wantLater(t *testing.T, r testkit.Reply) {
 	t.Helper()
 	if n, err := strconv.Atoi(r.Header.Get("Retry-After")); err != nil || n < 2 || n > 10 {

@@ -14,10 +14,11 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestExplainIsWhatArrives publishes to sinks of several types and compares what each got with what explain says of it.
-func TestExplainIsWhatArrives(t *testing.T) {
+// TestExplain_MatchesDeliveredRequests publishes to sinks of several types and compares the output of explain with
+// the received requests.
+func TestExplain_MatchesDeliveredRequests(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	archive, command := filepath.Join(dir, "archive.jsonl"), filepath.Join(dir, "command")
 	alert := make(chan string, 10)
 	oncall := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -27,12 +28,17 @@ func TestExplainIsWhatArrives(t *testing.T) {
 	}))
 	t.Cleanup(oncall.Close)
 	const key = "s3cret7890abcdef0123456789abcdef"
-	file := write(t, dir, "hubrelay.yaml", initConfig{redis: `url: "memory:"`, sinks: `  archive: {type: file, path: archive.jsonl}
+	file := writeFile(t, dir, "hubrelay.yaml", daemonConfig{
+		redis: `url: "memory:"`,
+		sinks: `  archive: {type: file, path: archive.jsonl}
   lines: {type: stdout}
 ` + fmt.Sprintf("  command: {type: exec, command: [sh, -c, 'cat >> \"$INTO\"'], env: [%q]}\n", "INTO="+command) +
-		fmt.Sprintf("  oncall: {type: pagerduty, routing_key: %s, url: %q, allow_cidrs: [127.0.0.0/8]}\n", key, oncall.URL+"/v2/enqueue")}.renderYAML())
+			fmt.Sprintf("  oncall: {type: pagerduty, routing_key: %s, url: %q, allow_cidrs: [127.0.0.0/8]}\n", key,
+				oncall.URL+"/v2/enqueue"),
+	}.renderYAML())
 	d := serveFile(t, file)
-	const event = `{"topic":"container.error","object":{"id":"web-1","error":"no <image>"},"context":{"hub_id":"hub-1","containers":["c1"]},"n":1.0}`
+	const event = `{"topic":"container.error","object":{"id":"web-1","error":"no <image>"},` +
+		`"context":{"hub_id":"hub-1","containers":["c1"]},"n":1.0}`
 	d.Publish(t, "hub-1", "application/json", event, nil)
 	out, errOut, code := call(t, nil, event, "sinks", "explain", "-c", file, "--event", "-", "--json")
 	if code != 0 || strings.Contains(out, "s3cret") {
@@ -44,14 +50,17 @@ func TestExplainIsWhatArrives(t *testing.T) {
 			return string(text)
 		}
 	}
-	got := map[string]func() string{"archive": read(archive), "lines": d.Out.String, "command": read(command), "oncall": func() string {
-		select {
-		case body := <-alert:
-			return plainEvent(t, body)
-		default:
-			return ""
-		}
-	}}
+	got := map[string]func() string{
+		"archive": read(archive), "lines": d.Out.String, "command": read(command),
+		"oncall": func() string {
+			select {
+			case body := <-alert:
+				return plainEvent(t, body)
+			default:
+				return ""
+			}
+		},
+	}
 	for line := range strings.Lines(out) {
 		var e struct {
 			Sink    string
@@ -64,7 +73,7 @@ func TestExplainIsWhatArrives(t *testing.T) {
 		if e.Sink == "oncall" {
 			want = plainEvent(t, want)
 		}
-		testkit.Eventually(t, "what explain says of "+e.Sink, func() error {
+		testkit.Eventually(t, "the request in explain of "+e.Sink, func() error {
 			if text := got[e.Sink](); text != want || want == "" {
 				return fmt.Errorf("got %q, explained was %q", text, want)
 			}
@@ -73,11 +82,11 @@ func TestExplainIsWhatArrives(t *testing.T) {
 		delete(got, e.Sink)
 	}
 	if len(got) > 0 {
-		t.Errorf("explain said nothing of %v", got)
+		t.Errorf("explain has no output for %v", got)
 	}
 }
 
-// plainEvent is an event of PagerDuty without what differs: its key, its time, and how it is indented.
+// plainEvent returns an event of PagerDuty without key, time and indentation.
 func plainEvent(t *testing.T, text string) string {
 	t.Helper()
 	var e map[string]any

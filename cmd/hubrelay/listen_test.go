@@ -12,11 +12,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// TestListenMissesNothing cuts the connection of a listener again and again while notifications come, and before: it yields each once
-// and in order.
-func TestListenMissesNothing(t *testing.T) {
+// TestListen_ResumesWithoutLoss cuts the connection of a listener repeatedly. It yields each notification once and in
+// order.
+func TestListen_ResumesWithoutLoss(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: fmt.Sprintf("data_dir: %q", folder(t)+"/data")})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("data_dir: %q", tempDir(t)+"/data")})
 	way := testkit.StartProxy(t, func() string { return d.Public })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -40,7 +40,7 @@ func TestListenMissesNothing(t *testing.T) {
 		}
 	}()
 	<-connected
-	way.Cut() // before anything has come
+	way.Cut() // before the first notification
 	var want, got []string
 	again := 0
 	for i := range batches {
@@ -54,7 +54,7 @@ func TestListenMissesNothing(t *testing.T) {
 		if i%3 == 0 {
 			way.Cut()
 		}
-		if i%12 == 0 { // however busy the machine is
+		if i%12 == 0 { // even on a busy machine
 			select {
 			case <-connected:
 				again++

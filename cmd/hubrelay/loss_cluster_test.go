@@ -12,16 +12,16 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 )
 
-// victim is a Redis that is struck. It loses nothing of what it has confirmed.
+// victim is a Redis with failures that lose no confirmed data.
 type victim struct {
 	url    string
 	store  redis.UniversalClient
-	ports  []int // besides unix sockets
-	blows  int   // how many there are to choose from
+	ports  []int // in addition to unix sockets
+	blows  int   // number of failures
 	strike func(blow int, random *rand.Rand, moment time.Duration) (what string)
 }
 
-// oneRedis is killed and hangs.
+// oneRedis is a single server that is killed and hangs.
 func oneRedis(t *testing.T) victim {
 	t.Helper()
 	server := redistest.Start(t, "--appendfsync", "always")
@@ -44,8 +44,8 @@ func killOrHang(server *redistest.Server, blow int, moment time.Duration) string
 	return "redis hung"
 }
 
-// threeMasters are killed and hang, and partitions of the log move between them. A master that is away for a moment is waited
-// for, since a replica that takes over may lack what it has confirmed.
+// threeMasters are killed and hang, and partitions of the log move between them. The test waits for a master that is
+// down, because a replica can lack confirmed data.
 func threeMasters(t *testing.T) victim {
 	t.Helper()
 	masters, replicas, url := redistest.StartCluster(t, "--appendfsync", "always")
@@ -67,7 +67,7 @@ func threeMasters(t *testing.T) victim {
 	return v
 }
 
-// moveLog moves a partition of the log from one master to another, where it has one.
+// moveLog moves a partition of the log to another master, if the first one has a partition.
 func moveLog(t *testing.T, store redis.UniversalClient, from, to *redistest.Member) string {
 	t.Helper()
 	for _, key := range logKeys(t, store) {
@@ -80,7 +80,7 @@ func moveLog(t *testing.T, store redis.UniversalClient, from, to *redistest.Memb
 	return "no slot to move"
 }
 
-// TestLongNothingIsLostInCluster does what TestLongNothingIsLost does, on three masters with a replica each.
+// TestLongNothingIsLostInCluster is TestLongNothingIsLost on three masters with a replica each.
 func TestLongNothingIsLostInCluster(t *testing.T) {
 	t.Parallel()
 	nothingIsLost(t, threeMasters(t), *lossInCluster)

@@ -6,10 +6,10 @@ import (
 	"slices"
 )
 
-// numbers are what a follower of numbered notifications is told.
+// numbers records the numbers that a follower received.
 type numbers struct {
 	losses *losses
-	begun  map[string]int64 // by hub, what was being published when it began; whatever is published later must come
+	begun  map[string]int64 // last number in publication at the start, by hub; later ones must arrive
 	heard  map[string][]int
 }
 
@@ -42,7 +42,7 @@ func newLossFollower(l *losses, kind int, hub string, random *rand.Rand) lossFol
 	return lossFollower{newFollower(kind, l.way.Addr(), hub, topics, book, random), book}
 }
 
-// complete says what a follower lacks of what the log has, or has too much.
+// complete reports missing and superfluous numbers compared to the log.
 func (f *lossFollower) complete(log map[string][]int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -52,31 +52,32 @@ func (f *lossFollower) complete(log map[string][]int) error {
 	for hub, want := range log {
 		if f.hub != "" && hub != f.hub {
 			if len(f.book.heard[hub]) > 0 {
-				return fmt.Errorf("%s heard of %s", f.name, hub)
+				return fmt.Errorf("%s received %s", f.name, hub)
 			}
 			continue
 		}
 		if f.topics != "" {
 			want = slices.DeleteFunc(slices.Clone(want), func(n int) bool { return n%3 == 0 })
 		}
-		// From the first on that it heard, which may be one that was being published when it began.
+		// From its first number on, which can have been in publication at the start.
 		got := f.book.heard[hub]
 		from, _ := slices.BinarySearch(want, int(f.book.begun[hub])+1)
 		if len(got) > 0 {
 			at, known := slices.BinarySearch(want, got[0])
 			if !known || at > from {
-				return fmt.Errorf("%s began when %d of %s was being published, and heard %d first", f.name, f.book.begun[hub], hub, got[0])
+				return fmt.Errorf("%s started when %d of %s was in publication, and received %d first", f.name,
+					f.book.begun[hub], hub, got[0])
 			}
 			from = at
 		}
 		for i, n := range want[from:] {
 			if i == len(got) || got[i] != n {
-				return fmt.Errorf("%s heard %d of %s of %s; where %d belongs came %v behind %v",
+				return fmt.Errorf("%s received %d of %s of %s; instead of %d came %v after %v",
 					f.name, len(got), fmt.Sprint(len(want)-from), hub, n, got[i:min(i+5, len(got))], got[max(0, i-3):i])
 			}
 		}
 		if len(got) > len(want)-from {
-			return fmt.Errorf("%s heard %v of %s in the end", f.name, got[len(want)-from:], hub)
+			return fmt.Errorf("%s finally received %v of %s", f.name, got[len(want)-from:], hub)
 		}
 	}
 	return nil

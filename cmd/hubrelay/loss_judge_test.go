@@ -12,8 +12,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// judgeLog waits for the inbox to be empty, and returns the numbers of each hub as the log has them.
-func (l *losses) judgeLog() map[string][]int {
+// checkLog waits until the inbox is empty and returns the numbers of each hub in the log.
+func (l *losses) checkLog() map[string][]int {
 	l.t.Helper()
 	var found map[string][]int
 	testkit.Eventually(l.t, "the inbox to be in the log", func() error {
@@ -25,7 +25,7 @@ func (l *losses) judgeLog() map[string][]int {
 		return nil
 	})
 	for _, hub := range lossHubs {
-		if err := countsTo(found[hub], 1, int(l.accepted[hub].Load())); err != nil {
+		if err := checkSequence(found[hub], 1, int(l.accepted[hub].Load())); err != nil {
 			l.t.Errorf("the log of %s: %v", hub, err)
 		}
 	}
@@ -38,11 +38,11 @@ func numberOf(id string) (hub string, n int, err error) {
 	return hub, n, err
 }
 
-// countsTo says what is wrong with a list that is to have every number from first to last, in order.
-func countsTo(list []int, first, last int) error {
+// checkSequence returns an error unless the list contains every number from first to last in order.
+func checkSequence(list []int, first, last int) error {
 	for i, n := range list {
 		if n != first+i {
-			return fmt.Errorf("%d comes where %d belongs, behind %v", n, first+i, list[max(0, i-3):i])
+			return fmt.Errorf("got %d instead of %d, after %v", n, first+i, list[max(0, i-3):i])
 		}
 	}
 	if len(list) != last-first+1 {
@@ -58,8 +58,8 @@ func total(lists map[string][]int) (n int) {
 	return n
 }
 
-// judgeHooks waits until the webhook has everything, at least once.
-func (l *losses) judgeHooks() {
+// checkHooks waits until the webhook has received everything at least once.
+func (l *losses) checkHooks() {
 	l.t.Helper()
 	testkit.Eventually(l.t, "every webhook", func() error {
 		came := make(map[string]bool)
@@ -77,19 +77,19 @@ func (l *losses) judgeHooks() {
 	})
 }
 
-// spareConnections is how many connections to Redis a pool may have opened for its busiest moment, and keeps for a minute.
+// spareConnections is the number of connections that a Redis pool may keep for a minute after a peak.
 const spareConnections = 64
 
-// rest is what a node holds when nothing happens.
-type rest struct {
+// idleResources counts the resources of an idle node.
+type idleResources struct {
 	goroutines int
-	files      int // but for connections to Redis and to the webhook, of which pools keep some
+	files      int // without pooled connections to Redis and the webhook
 	redis      int // connections
 	profile    string
 }
 
-// atRest measures the node that nobody kills.
-func (l *losses) atRest() rest {
+// measureIdle measures the node that is never killed.
+func (l *losses) measureIdle() idleResources {
 	l.t.Helper()
 	l.way.Cut()
 	http.DefaultClient.CloseIdleConnections()
@@ -110,7 +110,7 @@ func (l *losses) atRest() rest {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	r := rest{profile: l.get(d, "/debug/pprof/goroutine?debug=1")}
+	r := idleResources{profile: l.get(d, "/debug/pprof/goroutine?debug=1")}
 	for _, name := range names {
 		to, err := os.Readlink(name)
 		inode, isSocket := strings.CutPrefix(strings.TrimSuffix(to, "]"), "socket:[")
@@ -146,10 +146,11 @@ func (l *losses) get(d *daemon, path string) string {
 	return r.Body
 }
 
-func (r rest) restored(now rest) error {
+func (r idleResources) restored(now idleResources) error {
 	if now.goroutines <= r.goroutines && now.files <= r.files && now.redis <= r.redis+spareConnections {
 		return nil
 	}
-	return fmt.Errorf("it holds %d files and had %d, %d connections to Redis and had %d, and %d goroutines and had %d:\n%s\nand before:\n%s",
+	return fmt.Errorf("it holds %d files and had %d, %d connections to Redis and had %d, and %d goroutines and had "+
+		"%d:\n%s\nand before:\n%s",
 		now.files, r.files, now.redis, r.redis, now.goroutines, r.goroutines, now.profile, r.profile)
 }

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// lookEvery is how often the nodes are asked whether they close somebody.
-	lookEvery = 100 * time.Millisecond
-	// readOnFor is how long stopped readers read then. Where nobody got to the close frame in time, they stop again.
-	readOnFor = 5 * time.Second
+	// checkInterval is the interval of checks for closed connections.
+	checkInterval = 100 * time.Millisecond
+	// readTime is the time that stopped readers continue to read. If none reads its close frame in time, they stop
+	// again.
+	readTime = 5 * time.Second
 )
 
-// stopReaders keeps the followers of one kind who follow one hub, alone or among all, from reading until the relay closes one of
-// them with 1013.
+// stopReaders stops the followers of one kind and hub from reading until the relay closes one of them with 1013.
 func (l *losses) stopReaders() {
 	l.t.Helper()
 	flooded, kind := lossHubs[l.random.IntN(len(lossHubs))], followerKinds[l.random.IntN(len(followerKinds))].name
@@ -52,19 +52,19 @@ func (l *losses) stopReaders() {
 			return nil
 		}
 		if now := time.Now(); now.After(look) {
-			closing := l.closing()
-			readOn(closing) // what is written before the close frame has to be read for it
-			look = now.Add(lookEvery)
+			closing := l.isClosing()
+			readOn(closing) // earlier data must be read before the close frame
+			look = now.Add(checkInterval)
 			if closing {
-				look = now.Add(readOnFor)
+				look = now.Add(readTime)
 			}
 		}
 		return errors.New("none was")
 	})
 }
 
-// closing says whether a node has closed somebody who has not read the close frame.
-func (l *losses) closing() bool {
+// isClosing reports whether a node waits for a client to read its close frame.
+func (l *losses) isClosing() bool {
 	l.t.Helper()
 	for _, node := range l.nodes {
 		var page struct {
@@ -85,7 +85,7 @@ func (l *losses) closing() bool {
 	return false
 }
 
-// paddings make the next notifications of a hub larger: by nothing, or by up to 30 KiB that no compression takes away.
+// paddings returns texts that enlarge the next notifications of a hub by up to 30 KiB. They cannot be compressed.
 func (l *losses) paddings(hub string, random *rand.Rand) []string {
 	if l.flooded.Load() != hub {
 		return make([]string, 1+random.IntN(4))

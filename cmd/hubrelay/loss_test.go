@@ -19,25 +19,26 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// How long is struck: `HUBRELAY_TEST_SEED=7 go test ./cmd/hubrelay -run NothingIsLost -loss 60s -loss-cluster 60s` strikes
-// otherwise and for longer, and a cluster too.
+// The durations of the tests. `HUBRELAY_TEST_SEED=7 go test ./cmd/hubrelay -run NothingIsLost -loss 60s -loss-cluster
+// 60s` uses other failures, more time, and a cluster.
 var (
 	loss          = flag.Duration("loss", 8*time.Second, "how long TestLongNothingIsLost kills nodes and Redis")
-	lossInCluster = flag.Duration("loss-cluster", 15*time.Second, "how long TestLongNothingIsLostInCluster kills nodes and masters")
+	lossInCluster = flag.Duration("loss-cluster", 15*time.Second,
+		"how long TestLongNothingIsLostInCluster kills nodes and masters")
 )
 
-// lossHubs are published to, the last of them through the inbox.
+// lossHubs are the hubs. The last one uses the inbox.
 var lossHubs = []string{"hub-a", "hub-b", "hub-c", "hub-d", "hub-e"}
 
-// losses is three nodes on one Redis, of which all but the first are killed, and Redis too.
+// losses is a test with three nodes on one Redis. All but the first node are killed, and Redis too.
 type losses struct {
 	t      *testing.T
 	long   time.Duration
 	random *rand.Rand
-	deck   []int // the blows that are left of a round
+	deck   []int // remaining failures of a round
 	dealt  int
 	redis  victim
-	text   initConfig
+	text   daemonConfig
 	nodes  []*atomic.Pointer[daemon]
 	way    *testkit.Proxy // to any of the nodes
 	hooks  *receiver
@@ -45,16 +46,16 @@ type losses struct {
 	followers []*lossFollower
 	flooded   atomic.Value // the hub whose notifications are many and large, or ""
 
-	begun     map[string]*atomic.Int64 // by hub, the last number that somebody tries to publish
+	begun     map[string]*atomic.Int64 // last number in publication, by hub
 	accepted  map[string]*atomic.Int64
 	publishes sync.WaitGroup
 	stop      context.CancelFunc
 }
 
-// TestLongNothingIsLost publishes numbers into several hubs while followers of every kind come and go with their cursors, and
-// kills nodes and Redis below them. In the log every number that was accepted is there once and in its order, and each
-// follower gets what the log has from where it began: no gap, no repeat, no resync. Some stop reading until they are closed
-// with 1013. A node that nobody killed then has as many goroutines and connections as before.
+// TestLongNothingIsLost publishes numbers to several hubs while followers of every kind disconnect and resume, and
+// kills nodes and Redis. The log contains every accepted number once and in order. Each follower receives the log
+// from its start position without gaps, repeats and resyncs. Some stop reading until they are closed with 1013.
+// Finally, a node that was never killed has as many goroutines and connections as before.
 func TestLongNothingIsLost(t *testing.T) {
 	t.Parallel()
 	nothingIsLost(t, oneRedis(t), *loss)
@@ -71,31 +72,32 @@ func nothingIsLost(t *testing.T, on victim, long time.Duration) {
 	blows := l.storm(long)
 	l.stop()
 	l.publishes.Wait()
-	want := l.judgeLog()
+	want := l.checkLog()
 	connections, heard, tooSlow := 0, 0, 0
 	for _, f := range l.followers {
-		testkit.Eventually(t, f.name+" to have heard everything", func() error { return f.complete(want) })
+		testkit.Eventually(t, f.name+" to receive everything", func() error { return f.complete(want) })
 		c, n, slow := f.figures()
 		connections, heard, tooSlow = connections+c, heard+n, tooSlow+slow
 	}
 	for _, f := range l.followers {
 		f.end()
 	}
-	for _, f := range l.followers { // what came too much may have come last
+	for _, f := range l.followers { // a superfluous notification can arrive last
 		if err := f.complete(want); err != nil {
 			t.Error(err)
 		}
 	}
-	l.judgeHooks()
-	t.Logf("%d published, %d followers connected %d times, of which %d ended with 1013, and heard %d; blows: %v",
+	l.checkHooks()
+	t.Logf("%d published, %d followers connected %d times, of which %d ended with 1013, and received %d; failures: %v",
 		total(want), len(l.followers), connections, tooSlow, heard, blows)
 	if connections < 2*len(l.followers) {
 		t.Error("hardly anybody came back, so nothing was proved")
 	}
-	if l.dealt >= l.blows() && tooSlow == 0 {
-		t.Error("every blow was struck, and nobody was closed with 1013")
+	if l.dealt >= l.failureCount() && tooSlow == 0 {
+		t.Error("all failures happened, but no client was closed with 1013")
 	}
-	testkit.Eventually(t, "the node that was not killed to be at rest", func() error { return before.restored(l.atRest()) })
+	testkit.Eventually(t, "the node that was not killed to be at rest",
+		func() error { return before.restored(l.measureIdle()) })
 }
 
 func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses {
@@ -106,18 +108,18 @@ func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses
 	}
 	l.flooded.Store("")
 	l.hooks = receive(t, nil)
-	// What a killed node had in hand is free again when its attempt must have ended.
-	l.text = initConfig{
+	// Another node retries a claimed delivery after the time limit of its attempt.
+	l.text = daemonConfig{
 		redis: fmt.Sprintf("url: %q, partitions: %d", l.redis.url, 1+l.random.IntN(3)),
 		sinks: webhookSink("hook", l.hooks.url+"/", ", timeout: 5s") +
-			"\nwebsocket: {queue: 64KiB, compression: {enabled: true, min_size: 64}}", // for those of the followers who ask for it
+			"\nwebsocket: {queue: 64KiB, compression: {enabled: true, min_size: 64}}", // for followers that request it
 	}
 	for range 3 {
 		l.nodes = append(l.nodes, &atomic.Pointer[daemon]{})
 	}
 	l.way = testkit.StartProxy(t, func() string {
 		for {
-			if d := l.nodes[rand.IntN(len(l.nodes))].Load(); d != nil { // only while they start
+			if d := l.nodes[rand.IntN(len(l.nodes))].Load(); d != nil { // only during the start
 				return d.Public
 			}
 		}
@@ -128,8 +130,8 @@ func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses
 	return l
 }
 
-// warmUp starts the nodes, the first of which does some of everything alone, and returns what that holds then.
-func (l *losses) warmUp() rest {
+// warmUp starts the nodes, uses every function of the first one, and returns its idle resources.
+func (l *losses) warmUp() idleResources {
 	l.t.Helper()
 	for _, node := range l.nodes {
 		node.Store(serve(l.t, l.text))
@@ -141,12 +143,12 @@ func (l *losses) warmUp() rest {
 				l.t.Fatal(err)
 			}
 		}
-		l.judgeHooks()
+		l.checkHooks()
 	}
-	return l.atRest()
+	return l.measureIdle()
 }
 
-// through is how a hub is published to.
+// through returns how a hub is published to.
 func (l *losses) through(hub int) func(hub string, first int, list []string) (bool, error) {
 	if hub == len(lossHubs)-1 {
 		return l.add
@@ -154,7 +156,7 @@ func (l *losses) through(hub int) func(hub string, first int, list []string) (bo
 	return l.post
 }
 
-// follow starts followers of every kind, the second half of them a while later.
+// follow starts followers of every kind. The second half starts later.
 func (l *losses) follow(seed uint64) {
 	late := make(chan struct{})
 	timer := time.AfterFunc(l.long/3, func() { close(late) })
@@ -179,7 +181,7 @@ func (l *losses) follow(seed uint64) {
 	})
 }
 
-// publish numbers what it publishes into each hub, one batch after the other, each until it is accepted.
+// publish publishes numbers to each hub, one batch at a time until it is accepted.
 func (l *losses) publish() {
 	ctx, stop := context.WithCancel(context.Background())
 	l.stop = stop
@@ -198,8 +200,10 @@ func (l *losses) publish() {
 	}
 }
 
-// batch publishes the next numbers of a hub until they are accepted, one with each padding.
-func (l *losses) batch(hub string, paddings []string, through func(hub string, first int, list []string) (bool, error)) error {
+// batch publishes the next numbers of a hub until they are accepted, one per padding.
+func (l *losses) batch(hub string, paddings []string, through func(hub string, first int, list []string) (bool,
+	error),
+) error {
 	first, last := int(l.begun[hub].Load())+1, int(l.begun[hub].Load())+len(paddings)
 	l.begun[hub].Store(int64(last))
 	var list []string
@@ -220,16 +224,17 @@ func (l *losses) batch(hub string, paddings []string, through func(hub string, f
 	return fmt.Errorf("%d was not accepted within %s", first, patience)
 }
 
-// numbered is a notification with a number of its hub, by which its topic goes.
+// numbered returns a notification with a number of its hub. The topic depends on the number.
 func numbered(hub string, n int, padding string) string {
 	topic := "job.created"
 	if n%3 == 0 {
 		topic = "container.updated"
 	}
-	return fmt.Sprintf(`{"topic":%q,"object":{"id":"%s/%d"},"context":{"hub_id":%q,"account_id":"acme"},"padding":%q}`, topic, hub, n, hub, padding)
+	return fmt.Sprintf(`{"topic":%q,"object":{"id":"%s/%d"},"context":{"hub_id":%q,"account_id":"acme"},"padding":%q}`,
+		topic, hub, n, hub, padding)
 }
 
-// post reports false where the batch may or may not be in the log.
+// post returns false if the batch may or may not be in the log.
 func (l *losses) post(hub string, first int, list []string) (bool, error) {
 	d := &testkit.Daemon{Public: l.way.Addr()}
 	r, err := d.Try(context.Background(), testkit.Request{
@@ -246,10 +251,13 @@ func (l *losses) post(hub string, first int, list []string) (bool, error) {
 	}
 }
 
-// add is a producer that knows nothing but Redis.
+// add publishes with Redis only.
 func (l *losses) add(hub string, first int, list []string) (bool, error) {
 	for i, text := range list {
-		args := &redis.XAddArgs{Stream: "hubrelay:inbox", Values: []string{"data", text, "key", fmt.Sprintf("%s-%d", hub, first+i)}}
+		args := &redis.XAddArgs{Stream: "hubrelay:inbox", Values: []string{
+			"data", text, "key",
+			fmt.Sprintf("%s-%d", hub, first+i),
+		}}
 		if err := l.redis.store.XAdd(context.Background(), args).Err(); err != nil {
 			return false, nil
 		}
@@ -257,36 +265,37 @@ func (l *losses) add(hub string, first int, list []string) (bool, error) {
 	return true, nil
 }
 
-// storm strikes for so long, and says how often it did what.
+// storm causes failures for a time and returns the count of each.
 func (l *losses) storm(long time.Duration) map[string]int {
 	l.t.Helper()
 	done := make(map[string]int)
 	for end := time.Now().Add(long); time.Now().Before(end); {
-		time.Sleep(time.Duration(200+l.random.IntN(600)) * time.Millisecond) // any moment will do, and they shall differ
+		time.Sleep(time.Duration(200+
+			l.random.IntN(600)) * time.Millisecond) // random moments
 		done[l.strike()]++
 	}
 	return done
 }
 
-// blows is how many there are to choose from.
-func (l *losses) blows() int { return 7 + l.redis.blows }
+// failureCount returns the number of different failures.
+func (l *losses) failureCount() int { return 7 + l.redis.blows }
 
-// deal returns the next blow. They come in rounds, so that a long run has each of them.
-func (l *losses) deal() (blow int) {
+// nextFailure returns the next failure. A round contains each one.
+func (l *losses) nextFailure() (blow int) {
 	if len(l.deck) == 0 {
-		l.deck = l.random.Perm(l.blows())
+		l.deck = l.random.Perm(l.failureCount())
 	}
 	blow, l.deck = l.deck[0], l.deck[1:]
 	l.dealt++
 	return blow
 }
 
-// strike does one of the things that happen, and puts it right again.
+// strike causes a failure and repairs it.
 func (l *losses) strike() (what string) {
 	l.t.Helper()
 	one := 1 + l.random.IntN(2)
 	moment := time.Duration(l.random.IntN(2000)) * time.Millisecond
-	switch blow := l.deal(); blow {
+	switch blow := l.nextFailure(); blow {
 	case 0, 1:
 		l.nodes[one].Load().Kill()
 		l.nodes[one].Store(serve(l.t, l.text))

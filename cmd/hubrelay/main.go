@@ -4,9 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net"
-	"net/url"
 	"os"
 	"os/signal"
 	"slices"
@@ -15,168 +12,93 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/client"
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/cli"
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 )
 
 func main() {
-	// The first signal asks for an orderly stop, a second one ends the process at once.
+	// The first signal cancels ctx, the second one ends the process.
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	std := streams{in: os.Stdin, out: os.Stdout, err: os.Stderr, env: os.Environ()}
+	std := term.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Env: os.Environ()}
 	os.Exit(run(ctx, os.Args[1:], std))
 }
 
-// streams is what a command sees of the outside world.
-type streams struct {
-	in       io.Reader
-	out, err io.Writer
-	env      []string
-}
-
-// Exit codes are part of the interface: scripts tell a wrong call (2) from a failure (1).
+// Exit codes are a contract: scripts distinguish errors from wrong usage.
 const (
 	exitOK      = 0
 	exitFailure = 1
 	exitUsage   = 2
 )
 
-// run executes one command line and returns the exit code. Errors go to standard error, one line each.
-func run(ctx context.Context, args []string, std streams) int {
+// run executes a command line and returns the exit code. It prints an error as one line to standard error.
+func run(ctx context.Context, args []string, std term.Streams) int {
 	root := newRoot(std)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
-	var usage *usageError
+	err := checkCommandPath(root, args)
+	if err == nil {
+		err = root.ExecuteContext(ctx)
+	}
+	var usage *cli.UsageError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &usage):
-		_, _ = fmt.Fprintf(std.err, "hubrelay: %v; 'hubrelay %s--help' explains\n", usage.err, usage.command)
+		_, _ = fmt.Fprintf(std.Err, "hubrelay: %v; see 'hubrelay %s--help'\n", usage.Err, usage.Command)
 		return exitUsage
-	case errors.Is(err, errReported):
+	case errors.Is(err, cli.ErrReported):
 		return exitFailure
 	default:
-		_, _ = fmt.Fprintf(std.err, "hubrelay: %s%s\n", sanitizeForTerminal(err.Error()), errorHint(err))
+		_, _ = fmt.Fprintf(std.Err, "hubrelay: %s%s\n", term.Sanitize(err.Error()), cli.ErrorHint(err))
 		return exitFailure
 	}
 }
 
-// errorHint is what a client command says behind an error that another setting of its own mends, or nothing.
-func errorHint(err error) string {
-	var answer *client.Error
+// checkCommandPath rejects an unknown command whose help is requested. Cobra prints the help of its parent and
+// reports success.
+func checkCommandPath(root *cobra.Command, args []string) error {
 	switch {
-	case isConnectionError(err):
-		return "; is a relay running there? HUBRELAY_URL or --url names another"
-	case !errors.As(err, &answer):
-		return ""
-	case answer.Code == relay.CodeMissingArgument && strings.Contains(answer.Detail, "X-Hub-Id"):
-		return "; HUBRELAY_HUB or --hub gives it"
-	case answer.Code == relay.CodeAuthInvalid:
-		return "; HUBRELAY_KEY or --key gives another"
-	case answer.Code == relay.CodeNoURI:
-		return "; HUBRELAY_URL or --url names the relay's public address, which is server.listen and not admin.listen"
-	default:
-		return ""
+	case len(args) > 0 && args[0] == "help":
+		args = args[1:]
+	case !slices.Contains(args, "--help") && !slices.Contains(args, "-h"):
+		return nil
 	}
-}
-
-// isConnectionError says whether a request of a client command found nobody.
-func isConnectionError(err error) bool {
-	var request *url.Error
-	var network *net.OpError
-	return errors.As(err, &request) && errors.As(err, &network) && network.Op == "dial"
-}
-
-// errReported ends a command that has already said on standard error what is wrong.
-var errReported = errors.New("reported")
-
-// usageError is a call that could not be understood.
-type usageError struct {
-	err     error
-	command string
-}
-
-func (e *usageError) Error() string { return e.err.Error() }
-func (e *usageError) Unwrap() error { return e.err }
-
-func newUsageError(cmd *cobra.Command, err error) error {
-	command := ""
-	if cmd.HasParent() {
-		command = cmd.CommandPath()[len(cmd.Root().Name())+1:] + " "
+	root.InitDefaultCompletionCmd() // otherwise cobra adds it during Execute
+	cmd, rest, err := root.Find(args)
+	if err != nil || !cmd.HasAvailableSubCommands() {
+		return nil
 	}
-	return &usageError{err: err, command: command}
+	for _, arg := range rest {
+		if !strings.HasPrefix(arg, "-") {
+			return cli.RejectUnknownCommand(cmd, []string{arg})
+		}
+	}
+	return nil
 }
 
-func newRoot(std streams) *cobra.Command {
+func newRoot(std term.Streams) *cobra.Command {
+	build := newBuild()
 	root := &cobra.Command{
 		Use:   "hubrelay",
-		Short: "Relays the events of an infrastructure platform to websocket clients, webhooks and more",
-		Long: `hubrelay takes in the events of an infrastructure platform and relays them: to websocket clients, and to
-sinks such as signed webhooks that are retried until they arrive. Redis Streams is the backbone.
+		Short: "Relay the events of an infrastructure platform to websocket clients, webhooks and more",
+		Long: `Relays the events of an infrastructure platform to websocket clients and to sinks, such as signed
+webhooks that are retried until they arrive. Redis Streams is the backbone.
 
 Try it:    hubrelay demo
 Configure: hubrelay init
 Run it:    hubrelay serve -c hubrelay.yaml`,
-		Version:       buildVersion(),
+		Version:       build.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          unknownCommand,
+		Args:          cli.RejectUnknownCommand,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetIn(std.in)
-	root.SetOut(std.out)
-	root.SetErr(std.err)
-	root.SetFlagErrorFunc(newUsageError)
+	root.SetIn(std.In)
+	root.SetOut(std.Out)
+	root.SetErr(std.Err)
+	root.SetFlagErrorFunc(cli.NewUsageError)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(
-		newInit(std), newServe(std), newDemo(std),
-		newPublish(std), newListen(std),
-		newMigrate(std), newJobs(std),
-		newSinksCommand(std), newSourcesCommand(std), newConnections(std), newDeadletters(std), newInventory(std),
-		newConfig(std), newKeys(std), newTopics(std), newPlugins(std), newVersion(std), newBuiltinPlugin(), newAgent(),
-	)
+	root.AddCommand(cli.Commands(std, build)...)
+	root.AddCommand(newBuiltinPlugin(), newAgent())
 	return root
-}
-
-// withUsageErrors gives cobra's argument checks our exit code.
-func withUsageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return newUsageError(cmd, fmt.Errorf("%w: write %s", err, cmd.UseLine()))
-		}
-		return nil
-	}
-}
-
-// exactNamedArgs takes n arguments, none of them empty: they name things, such as `jobs show "$(…)"` where that prints nothing.
-func exactNamedArgs(n int) cobra.PositionalArgs {
-	return withUsageErrors(func(cmd *cobra.Command, args []string) error {
-		if slices.Contains(args, "") {
-			return errors.New("an argument is empty")
-		}
-		return cobra.ExactArgs(n)(cmd, args)
-	})
-}
-
-// commandGroup is a command that only holds others: without one of them it prints its help.
-func commandGroup(use, short string, children ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: use, Short: short, Args: unknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(children...)
-	return cmd
-}
-
-// unknownCommand refuses words behind a command that only holds others, naming what was probably meant.
-func unknownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	hint := ""
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = fmt.Sprintf(", the nearest is %q", near[0])
-	}
-	return newUsageError(cmd, fmt.Errorf("unknown command %q%s", args[0], hint))
 }

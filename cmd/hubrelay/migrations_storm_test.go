@@ -15,20 +15,23 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// storm is how many migrations are struck. `go test ./cmd/hubrelay -run MigrationStorm -storm 175` strikes each step five
-// times in each way.
+// storm is the number of migrations with a failure. `go test ./cmd/hubrelay -run MigrationStorm -storm 175`
+// interrupts each step five times in each way.
 var storm = flag.Int("storm", 10, "how many migrations TestLongMigrationStorm strikes")
 
-// blow is something that befalls a migration in one of its steps.
-type blow struct{ what, step string }
+// failure is a failure in a step of a migration.
+type failure struct{ what, step string }
 
-func blows(n int, random *rand.Rand) []blow {
-	var list []blow
+func blows(n int, random *rand.Rand) []failure {
+	var list []failure
 	for len(list) < n {
-		var round []blow
-		for _, what := range []string{"a node is killed", "all nodes are killed", "the drivers are killed", "redis is killed", "a node is stopped"} {
+		var round []failure
+		for _, what := range []string{
+			"a node is killed", "all nodes are killed", "the drivers are killed",
+			"redis is killed", "a node is stopped",
+		} {
 			for _, step := range []string{"", "claim", "stop", "copy", "verify", "switch", "start"} {
-				round = append(round, blow{what, step})
+				round = append(round, failure{what, step})
 			}
 		}
 		random.Shuffle(len(round), func(i, j int) { round[i], round[j] = round[j], round[i] })
@@ -37,8 +40,8 @@ func blows(n int, random *rand.Rand) []blow {
 	return list[:n]
 }
 
-// TestLongMigrationStorm strikes migrations in the middle: each ends completed, or with an error and the instance where it
-// was, never in two places, and with all that was in its volumes.
+// TestLongMigrationStorm interrupts migrations. Each either completes, or fails with the instance on its old server.
+// The instance never runs twice and keeps its volumes.
 func TestLongMigrationStorm(t *testing.T) {
 	t.Parallel()
 	const seed = 1
@@ -46,17 +49,18 @@ func TestLongMigrationStorm(t *testing.T) {
 	m := newMigrations(t, 2)
 	ends := map[relay.JobState]int{}
 	for i, b := range blows(*storm, random) {
-		from := m.where()
+		from := m.currentServer()
 		to := map[string]string{"a": "b", "b": "a"}[from]
 		began := time.Now()
 		id := m.migrate(random.IntN(len(m.nodes)), to)
 		m.await(id, b.step)
-		time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond) // any moment will do, and they shall differ
+		time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond) // random moments
 		mend := m.strike(b.what, random)
 		j := m.over(id)
 		mend()
 		ends[j.State.Current]++
-		t.Logf("%d: %s after %q: %s, %s, %.1f s", i, b.what, b.step, j.State.Current, j.State.Error, time.Since(began).Seconds())
+		t.Logf("%d: %s after %q: %s, %s, %.1f s", i, b.what, b.step, j.State.Current, j.State.Error,
+			time.Since(began).Seconds())
 		want := to
 		if j.State.Current != relay.JobCompleted {
 			want = from
@@ -64,10 +68,10 @@ func TestLongMigrationStorm(t *testing.T) {
 				t.Errorf("the job ended as %+v", j.State)
 			}
 		}
-		if now := m.where(); now != want {
+		if now := m.currentServer(); now != want {
 			t.Errorf("the inventory says %s, want %s", now, want)
 		}
-		m.runsOn(want)
+		m.expectOn(want)
 		if t.Failed() {
 			t.Fatalf("migration %d, from %s to %s: %s after %q, job %s", i, from, to, b.what, b.step, id)
 		}
@@ -77,7 +81,8 @@ func TestLongMigrationStorm(t *testing.T) {
 	}
 }
 
-// await waits until the log tells that a step of the job is done, or, without one, that the job runs; or that it is over.
+// await waits until the log contains the end of a step, or without a step the start of the job, or the end of the
+// job.
 func (m *migrations) await(id, step string) {
 	m.t.Helper()
 	after := "0-0"
@@ -109,7 +114,7 @@ func (m *migrations) await(id, step string) {
 	})
 }
 
-// strike does what a blow says. The function that it returns puts everything right again.
+// strike causes the failure. The returned function repairs it.
 func (m *migrations) strike(what string, random *rand.Rand) (mend func()) {
 	m.t.Helper()
 	one := random.IntN(len(m.nodes))
@@ -136,7 +141,7 @@ func (m *migrations) strike(what string, random *rand.Rand) (mend func()) {
 			}
 		}
 	case "a node is stopped":
-		// The worker's, with its driver; it wakes up when another has done its work.
+		// The process of the worker and its driver. It continues after another node has finished its work.
 		stopped := []int{m.nodes[one].Cmd.Process.Pid, m.drivers()[one]}
 		stopped = slices.DeleteFunc(stopped, func(pid int) bool { return pid == 0 })
 		for _, pid := range stopped {

@@ -24,14 +24,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// migrations is two clusters of folders with one instance, web-1 of the container web, which never may run twice.
+// migrations is a test with two clusters of directories and one instance, web-1 of the container web, which must
+// never run twice.
 type migrations struct {
 	t     *testing.T
 	dir   string
 	redis *redistest.Server
 	store *redis.Client
 	nodes []*daemon
-	files map[string]string // of the volume, with their checksums
+	files map[string]string // checksums of the files in the volume
 }
 
 const tasksPath = "/v1/containers/web/instances/web-1/tasks"
@@ -41,26 +42,30 @@ func newMigrations(t *testing.T, nodes int) *migrations {
 	m := newSite(t)
 	m.redis = redistest.Start(t, "--appendfsync", "always")
 	m.store = redisAt(t, m.redis.Socket)
-	file := write(t, m.dir, "hubrelay.yaml", mayMigrate(initConfig{redis: fmt.Sprintf("url: %q", m.redis.URL()), keys: m.section()}.renderYAML()))
+	file := writeFile(t, m.dir, "hubrelay.yaml",
+		withMigrationCapability(daemonConfig{
+			redis: fmt.Sprintf("url: %q", m.redis.URL()),
+			keys:  m.section(),
+		}.renderYAML()))
 	for range nodes {
 		m.nodes = append(m.nodes, serveFile(t, file))
 	}
 	return m
 }
 
-// newSite makes the clusters, with no node yet.
+// newSite creates the clusters without nodes.
 func newSite(t *testing.T) *migrations {
 	t.Helper()
-	m := &migrations{t: t, dir: folder(t)}
+	m := &migrations{t: t, dir: tempDir(t)}
 	for _, server := range []string{"a", "b", "c"} {
 		if err := os.Mkdir(filepath.Join(m.dir, server), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	m.instance()
-	// Registered first, so that it runs when the daemons have ended: keepers outlive them.
-	t.Cleanup(func() { endKeepers(t, m.dir) })
-	write(t, m.dir, "inventory.yaml", fmt.Sprintf(`clusters:
+	// Registered first, so it runs after the daemons have ended. Agents outlive daemons.
+	t.Cleanup(func() { killAgents(t, m.dir) })
+	writeFile(t, m.dir, "inventory.yaml", fmt.Sprintf(`clusters:
   one: {servers: {a: {path: %[1]s/a}, b: {path: %[1]s/b}}}
   two: {servers: {c: {path: %[1]s/c}}}
 containers:
@@ -69,17 +74,19 @@ containers:
 	return m
 }
 
-// section is that of a configuration which works the clusters.
+// section returns the configuration of the clusters.
 func (m *migrations) section() string {
-	return fmt.Sprintf("migration: {driver: {command: [\"builtin:directory\"]}, inventory_file: %q}\n", filepath.Join(m.dir, "inventory.yaml"))
+	return fmt.Sprintf("migration: {driver: {command: [\"builtin:directory\"]}, inventory_file: %q}\n",
+		filepath.Join(m.dir, "inventory.yaml"))
 }
 
-// mayMigrate lets the platform's key ask for migrations.
-func mayMigrate(configuration string) string {
-	return strings.Replace(configuration, "capabilities: [notifications-publish]", "capabilities: [notifications-publish, containers-instances-migrate]", 1)
+// withMigrationCapability adds the capability to migrate to the key of the platform.
+func withMigrationCapability(configuration string) string {
+	return strings.Replace(configuration, "capabilities: [notifications-publish]",
+		"capabilities: [notifications-publish, containers-instances-migrate]", 1)
 }
 
-// instance makes web-1 at the server a. Its command holds a lock, and says so where another holds it.
+// instance creates web-1 on server a. Its command takes a lock, and reports if another process has it.
 func (m *migrations) instance() {
 	m.t.Helper()
 	home := filepath.Join(m.dir, "a", "web-1")
@@ -91,14 +98,16 @@ func (m *migrations) instance() {
 	for _, name := range []string{"1", "2", "deep/3", "deep/4"} {
 		content := make([]byte, 4<<20)
 		_, _ = random.Read(content)
-		write(m.t, data, name, string(content))
+		writeFile(m.t, data, name, string(content))
 	}
-	command := fmt.Sprintf(`flock -n -E 9 %[1]s/lock sh -c 'while :; do date +%%s%%N >> volumes/beat/at; sleep 0.02; done'; [ $? = 9 ] && echo twice >> %[1]s/twice`, m.dir)
+	command := fmt.Sprintf(`flock -n -E 9 %[1]s/lock sh -c `+
+		`'while :; do date +%%s%%N >> volumes/beat/at; sleep 0.02; done'; `+
+		`[ $? = 9 ] && echo twice >> %[1]s/twice`, m.dir)
 	text, err := json.Marshal(map[string]any{"command": []string{"sh", "-c", command}})
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	write(m.t, home, "instance.json", string(text))
+	writeFile(m.t, home, "instance.json", string(text))
 	if err := os.Mkdir(filepath.Join(home, "volumes", "beat"), 0o755); err != nil {
 		m.t.Fatal(err)
 	}
@@ -122,8 +131,8 @@ func checksums(t *testing.T, dir string) map[string]string {
 	return sums
 }
 
-// endKeepers kills what still runs instances below a folder.
-func endKeepers(t *testing.T, dir string) {
+// killAgents kills the agents of the instances below a directory.
+func killAgents(t *testing.T, dir string) {
 	t.Helper()
 	for pid, args := range processes(t) {
 		if strings.Contains(args, dir) {
@@ -132,7 +141,7 @@ func endKeepers(t *testing.T, dir string) {
 	}
 }
 
-// processes is the command lines of all that run.
+// processes returns the command lines of all processes.
 func processes(t *testing.T) map[int]string {
 	t.Helper()
 	found := map[int]string{}
@@ -143,14 +152,14 @@ func processes(t *testing.T) map[int]string {
 	for _, name := range names {
 		text, err := os.ReadFile(name)
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		if err == nil && len(text) > 0 { // one that has ended meanwhile is none
+		if err == nil && len(text) > 0 { // the process has ended
 			found[pid] = strings.ReplaceAll(string(text), "\x00", " ")
 		}
 	}
 	return found
 }
 
-// drivers is the process ids of the driver of each node, 0 where it does not run.
+// drivers returns the process id of the driver of each node, or 0 if it does not run.
 func (m *migrations) drivers() []int {
 	m.t.Helper()
 	pids := make([]int, len(m.nodes))
@@ -170,12 +179,13 @@ func (m *migrations) drivers() []int {
 	return pids
 }
 
-// migrate asks one node, and returns the id of the job.
+// migrate requests a migration at one node and returns the id of the job.
 func (m *migrations) migrate(node int, to string) string {
 	m.t.Helper()
 	r := m.nodes[node].Do(m.t, m.request(to))
 	var answer struct{ Data relay.TaskDescriptor }
-	if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted || answer.Data.Action != "migrate" {
+	if err := json.Unmarshal([]byte(r.Body), &answer); err != nil || r.Status != http.StatusAccepted ||
+		answer.Data.Action != "migrate" {
 		m.t.Fatalf("migrate to %s was answered %d %s", to, r.Status, r.Body)
 	}
 	return answer.Data.JobID
@@ -188,7 +198,7 @@ func (m *migrations) request(to string) testkit.Request {
 	}
 }
 
-// job is a job as some node shows it.
+// job requests a job from any node.
 func (m *migrations) job(id string) (relay.Job, error) {
 	var err error
 	for _, n := range m.nodes {
@@ -220,8 +230,8 @@ func (m *migrations) over(id string) relay.Job {
 	return j
 }
 
-// runsOn demands that the instance is whole and alive on a server, and nowhere else.
-func (m *migrations) runsOn(server string) {
+// expectOn checks that the instance is complete and runs on this server only.
+func (m *migrations) expectOn(server string) {
 	m.t.Helper()
 	other := map[string]string{"a": "b", "b": "a"}[server]
 	home := filepath.Join(m.dir, server, "web-1")
@@ -250,8 +260,8 @@ func (m *migrations) runsOn(server string) {
 	}
 }
 
-// where is the server that the inventory names.
-func (m *migrations) where() string {
+// currentServer returns the server of the instance in the inventory.
+func (m *migrations) currentServer() string {
 	m.t.Helper()
 	server, err := m.store.HGet(m.t.Context(), "hubrelay:moved:{0}", "web/web-1").Result()
 	if err != nil {
@@ -263,14 +273,14 @@ func (m *migrations) where() string {
 func TestMigrate(t *testing.T) {
 	t.Parallel()
 	m := newMigrations(t, 1)
-	m.runsOn("a")
+	m.expectOn("a")
 	socket := m.nodes[0].connect(t, opsKey, "hub-1", "")
 	env := []string{"HUBRELAY_URL=http://" + m.nodes[0].Public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
 	out, errOut, code := call(t, env, "", "migrate", "web", "web-1", "--to", "b", "--copy-volumes", "--wait")
 	if code != 0 || !strings.HasSuffix(out, "\ncompleted\n") || !strings.Contains(errOut, "Copy files: done") {
 		t.Errorf("migrate --wait ended with %d:\n%s%s", code, out, errOut)
 	}
-	m.runsOn("b")
+	m.expectOn("b")
 	id, _, _ := strings.Cut(out, "\n")
 	var told []string
 	testkit.Eventually(t, "the end of the job on the socket", func() error {
@@ -298,27 +308,34 @@ func TestMigrate(t *testing.T) {
 	})
 	want := []string{
 		"job.created new", "job.state.changed queued", "job.state.changed scheduled", "job.state.changed running",
-		"container.instance.state.changed migrating", "container.instance.state.changed running", "job.state.changed completed",
+		"container.instance.state.changed migrating", "container.instance.state.changed running",
+		"job.state.changed completed",
 	}
 	if fmt.Sprint(told) != fmt.Sprint(want) {
 		t.Errorf("the socket told %q, want %q", told, want)
 	}
-	if out, errOut, code := call(t, env, "", "jobs", "show", id); code != 0 || !strings.Contains(out, "completed") || !strings.Contains(out, "Verify checksums") {
+	if out, errOut, code := call(t, env, "", "jobs", "show", id); code != 0 || !strings.Contains(out, "completed") ||
+		!strings.Contains(out, "Verify checksums") {
 		t.Errorf("jobs show ended with %d:\n%s%s", code, out, errOut)
 	}
 	if out, _, code := call(t, env, "", "jobs", "list", "web", "web-1"); code != 0 || out != id+"\n" {
 		t.Errorf("jobs list ended with %d: %s", code, out)
 	}
-	for to, want := range map[string]string{"b": "409.invalid-state", "c": "422.not-compatible", "nowhere": "422.invalid-argument"} {
-		if _, errOut, code := call(t, env, "", "migrate", "web", "web-1", "--to", to); code != 1 || !strings.Contains(errOut, want) {
+	for to, want := range map[string]string{
+		"b": "409.invalid-state", "c": "422.not-compatible",
+		"nowhere": "422.invalid-argument",
+	} {
+		if _, errOut, code := call(t, env, "", "migrate", "web", "web-1", "--to", to); code != 1 ||
+			!strings.Contains(errOut, want) {
 			t.Errorf("migrate to %s ended with %d: %s", to, code, errOut)
 		}
 	}
-	if _, errOut, code := call(t, env[:2], "", "jobs", "list", "web", "web-1"); code != 1 || !strings.Contains(errOut, "HUBRELAY_HUB or --hub gives it") {
+	if _, errOut, code := call(t, env[:2], "", "jobs", "list", "web", "web-1"); code != 1 ||
+		!strings.Contains(errOut, "HUBRELAY_HUB or --hub gives it") {
 		t.Errorf("jobs list without a hub ended with %d: %s", code, errOut)
 	}
-	// What the job says when it fails is what a person reads.
-	write(t, filepath.Join(m.dir, "a"), "web-1", "in the way")
+	// An operator reads the error of the job.
+	writeFile(t, filepath.Join(m.dir, "a"), "web-1", "in the way")
 	_, errOut, code = call(t, env, "", "migrate", "web", "web-1", "--to", "a", "--copy-volumes", "--wait")
 	if code != 1 || !strings.Contains(errOut, "has something in the place of the instance") {
 		t.Errorf("migrate to an occupied place ended with %d: %s", code, errOut)
@@ -326,5 +343,5 @@ func TestMigrate(t *testing.T) {
 	if err := os.Remove(filepath.Join(m.dir, "a", "web-1")); err != nil {
 		t.Fatal(err)
 	}
-	m.runsOn("b")
+	m.expectOn("b")
 }

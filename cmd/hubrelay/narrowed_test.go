@@ -13,16 +13,21 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// TestReloadNarrowsAKey takes hubs from a key while its streams are open: who may see less now is sent away, comes back by
-// itself without a gap, and sees no more than the key does; nobody comes back whose key has expired.
+// TestReloadNarrowsAKey removes hubs from a key while its streams are open. Clients with fewer rights are
+// disconnected, reconnect without a gap, and receive only permitted events. Clients of an expired key cannot
+// reconnect.
 func TestReloadNarrowsAKey(t *testing.T) {
 	t.Parallel()
 	const wide = "wide-key-0123456789abcdef"
 	key := func(hubs string, more ...string) string {
-		return `    - {name: wide, key: ` + wide + `, account_id: "*", hubs: [` + hubs + `]` + strings.Join(more, "") + `}`
+		return `    - {name: wide, key: ` + wide + `, account_id: "*", hubs: [` + hubs + `]` + strings.Join(more, "") +
+			`}`
 	}
-	text := initConfig{redis: `url: "memory:"`, keys: key(`"*"`), env: []string{"HUBRELAY_WEBSOCKET__PING_INTERVAL=1h"}}
-	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
+	text := daemonConfig{
+		redis: `url: "memory:"`, keys: key(`"*"`),
+		env: []string{"HUBRELAY_WEBSOCKET__PING_INTERVAL=1h"},
+	}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file, text.env...)
 	account, stays := d.connect(t, wide, "", ""), d.connect(t, wide, "hub-1", "")
 	events := d.curlEvents(t, "?token="+d.Token(t, wide, ""))
@@ -31,7 +36,8 @@ func TestReloadNarrowsAKey(t *testing.T) {
 	publish := func(first, last int) {
 		for i := first; i <= last; i++ {
 			for _, hub := range []string{"hub-2", "hub-1"} {
-				d.Publish(t, hub, "application/json", fmt.Sprintf(`{"topic":"job.created","object":{"id":"%s %d"}}`, hub, i), nil)
+				d.Publish(t, hub, "application/json", fmt.Sprintf(`{"topic":"job.created","object":{"id":"%s %d"}}`,
+					hub, i), nil)
 			}
 		}
 	}
@@ -43,7 +49,8 @@ func TestReloadNarrowsAKey(t *testing.T) {
 	if closed := account.closed(t, 1008); closed.Text != "the key has changed; connect again" {
 		t.Errorf("closed for the reason %q", closed.Text)
 	}
-	testkit.Eventually(t, "the event stream to end", events.Contains(`data: {"code":1008,"reason":"the key has changed; connect again"}`))
+	testkit.Eventually(t, "the event stream to end",
+		events.Contains(`data: {"code":1008,"reason":"the key has changed; connect again"}`))
 	publish(4, 6)
 	testkit.Eventually(t, "what the key opens still", listener.saw("hub-1 6"))
 	stays.wait(t, 6)
@@ -57,11 +64,12 @@ func TestReloadNarrowsAKey(t *testing.T) {
 		}
 	}
 	testkit.Eventually(t, "the last", listener.saw("hub-1 7"))
-	if got, want := listener.all(), "hub-2 1, hub-1 1, hub-2 2, hub-1 2, hub-2 3, hub-1 3, hub-1 4, hub-1 5, hub-1 6, hub-1 7"; got != want {
+	if got, want := listener.all(), "hub-2 1, hub-1 1, hub-2 2, hub-1 2, hub-2 3, hub-1 3, hub-1 4, hub-1 5, hub-1 "+
+		"6, hub-1 7"; got != want {
 		t.Errorf("the client saw %s, want %s", got, want)
 	}
 
-	// A time that is set counts for streams that are open, long before their next ping.
+	// A new expiry applies to open streams long before their next ping.
 	text.keys = key("hub-1", ", expires: ", time.Now().Add(3*time.Second).UTC().Format(time.RFC3339))
 	d.reconfigure(t, file, text, 2)
 	if closed := stays.closed(t, 1008); closed.Text != "the key has expired" {
@@ -73,13 +81,13 @@ func TestReloadNarrowsAKey(t *testing.T) {
 	}
 }
 
-// listener is our own client on the account pipeline of a key.
+// listener is our client on the account pipeline of a key.
 type listener struct {
-	seen  socket // what has come, as of a websocket
+	seen  socket // received frames
 	ended chan error
 }
 
-// listen returns once it is connected.
+// listen returns when it is connected.
 func (d *daemon) listen(t *testing.T, key string) *listener {
 	t.Helper()
 	l := &listener{ended: make(chan error, 1)}
@@ -89,7 +97,10 @@ func (d *daemon) listen(t *testing.T, key string) *listener {
 	c := client.Client{URL: "http://" + d.Public, Key: key}
 	go func() {
 		var ended error
-		for n, err := range c.Listen(ctx, client.ListenOptions{MinBackoff: time.Millisecond, OnStart: func(at string) { began <- at }}) {
+		for n, err := range c.Listen(ctx, client.ListenOptions{
+			MinBackoff: time.Millisecond,
+			OnStart:    func(at string) { began <- at },
+		}) {
 			if ended = err; err == nil {
 				l.seen.mu.Lock()
 				l.seen.frames = append(l.seen.frames, string(n.Data))
@@ -106,14 +117,14 @@ func (d *daemon) listen(t *testing.T, key string) *listener {
 	return l
 }
 
-func (l *listener) saw(ids ...string) func() error { return l.seen.has(ids) }
+func (l *listener) saw(ids ...string) func() error { return l.seen.receivedAll(ids) }
 
 func (l *listener) all() string {
 	frames, _ := l.seen.snapshot()
 	return strings.Join(objectIDs(frames), ", ")
 }
 
-// end is the error with which the client gives up.
+// end returns the final error of the client.
 func (l *listener) end(t *testing.T) error {
 	t.Helper()
 	select {

@@ -15,8 +15,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestLongTwoNodes runs two daemons on one Redis: everything arrives once, and when one of them is killed nothing is lost
-// and nothing comes twice but what it had in hand.
+// TestLongTwoNodes runs two daemons on one Redis. Everything arrives once. When one is killed, nothing is lost, and
+// only its attempts in progress repeat.
 func TestLongTwoNodes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -27,7 +27,7 @@ func TestLongTwoNodes(t *testing.T) {
 		gate.pass()
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")}
+	text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")}
 	nodes := []*daemon{serve(t, text), serve(t, text)}
 	sockets := []*socket{nodes[0].connect(t, opsKey, "hub-1", ""), nodes[1].connect(t, opsKey, "hub-1", "")}
 
@@ -39,7 +39,7 @@ func TestLongTwoNodes(t *testing.T) {
 		}
 	}
 	spread(44)
-	testkit.Eventually(t, "every webhook", hooks.took("/", ids))
+	testkit.Eventually(t, "every webhook", hooks.acceptedAll("/", ids))
 	for id, n := range hooks.counts() {
 		if n != 1 {
 			t.Errorf("%s was delivered %d times", id, n)
@@ -47,7 +47,8 @@ func TestLongTwoNodes(t *testing.T) {
 	}
 	for i, s := range sockets {
 		if got := objectIDs(s.wait(t, len(ids))); !slices.Equal(got, ids) {
-			t.Errorf("the socket of node %d got %d notifications that are not the %d published, in order", i, len(got), len(ids))
+			t.Errorf("the socket of node %d got %d notifications that are not the %d published, in order", i, len(got),
+				len(ids))
 		}
 	}
 
@@ -57,27 +58,28 @@ func TestLongTwoNodes(t *testing.T) {
 	nodes[0].Kill()
 	gate.open()
 	ids = append(ids, nodes[1].Publish(t, "hub-1", "application/x-ndjson", lines(50), nil)...)
-	testkit.Eventually(t, "every webhook after the kill", hooks.took("/", ids))
-	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	testkit.Eventually(t, "every webhook after the kill", hooks.acceptedAll("/", ids))
+	testkit.Eventually(t, "the queue to be empty", func() error { return expectQueueLength(t, store, 0) })
 	twice := 0
 	for id, n := range hooks.counts() {
 		if n > 1 {
 			twice++
 		}
 		if n > 2 || n == 2 && !inHand[id] {
-			t.Errorf("%s was delivered %d times, in hand when the node was killed: %v", id, n, inHand[id])
+			t.Errorf("%s was delivered %d times; in progress at the kill: %v", id, n, inHand[id])
 		}
 	}
 	if twice == 0 {
-		t.Error("nothing came twice, so the node that was killed had nothing in hand")
+		t.Error("nothing was delivered twice, so the killed node had no attempts in progress")
 	}
 	if got := objectIDs(sockets[1].wait(t, len(ids))); !slices.Equal(got, ids) {
-		t.Errorf("the socket of the other node got %d notifications that are not the %d published, in order", len(got), len(ids))
+		t.Errorf("the socket of the other node got %d notifications that are not the %d published, in order", len(got),
+			len(ids))
 	}
 }
 
-// TestLongSlowReceiver takes longer for each request than a node may be silent before another takes over what it holds: the
-// nodes must keep showing that they live.
+// TestLongSlowReceiver delays each response longer than the time after which another node takes over. The nodes must
+// keep their claims alive.
 func TestLongSlowReceiver(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -85,13 +87,14 @@ func TestLongSlowReceiver(t *testing.T) {
 		<-time.After(18 * time.Second)
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", ", timeout: 30s")}
+	text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+		", timeout: 30s")}
 	nodes := []*daemon{serve(t, text), serve(t, text)}
 	ids := append(nodes[0].Publish(t, "hub-1", "application/x-ndjson", lines(10), nil),
 		nodes[1].Publish(t, "hub-1", "application/x-ndjson", lines(10), nil)...)
-	testkit.Eventually(t, "every webhook", hooks.took("/", ids))
+	testkit.Eventually(t, "every webhook", hooks.acceptedAll("/", ids))
 	store := redisAt(t, server.Socket)
-	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	testkit.Eventually(t, "the queue to be empty", func() error { return expectQueueLength(t, store, 0) })
 	for id, n := range hooks.counts() {
 		if n != 1 {
 			t.Errorf("%s was delivered %d times", id, n)
@@ -99,15 +102,15 @@ func TestLongSlowReceiver(t *testing.T) {
 	}
 }
 
-// settle waits until both nodes have as much in hand as they take, and everything answered before is out of the queue.
-// It returns the ids of what is in hand.
+// settle waits until both nodes make as many attempts as they can and all answered deliveries have left the queue. It
+// returns the ids of the attempts in progress.
 func settle(t *testing.T, store *redis.Client, hooks *receiver) map[string]bool {
 	t.Helper()
 	var inHand map[string]bool
 	testkit.Eventually(t, "both nodes to have their hands full", func() error {
 		inHand = hooks.unanswered()
 		if len(inHand) < 32 {
-			return fmt.Errorf("%d requests are in hand", len(inHand))
+			return fmt.Errorf("%d requests are in progress", len(inHand))
 		}
 		pending, err := store.XPending(t.Context(), "hubrelay:queue:hook:{0}", "hubrelay").Result()
 		if err == nil && len(pending.Consumers) != 2 {
@@ -123,13 +126,13 @@ func settle(t *testing.T, store *redis.Client, hooks *receiver) map[string]bool 
 			}
 		}
 		ids, _ := logged(t, store)
-		return left(t, store, len(ids)-answered)
+		return expectQueueLength(t, store, len(ids)-answered)
 	})
 	return inHand
 }
 
-// left is nil when n entries are in the sink's queue.
-func left(t *testing.T, store *redis.Client, n int) error {
+// expectQueueLength returns nil if the queue of the sink has n entries.
+func expectQueueLength(t *testing.T, store *redis.Client, n int) error {
 	t.Helper()
 	got, err := store.XLen(t.Context(), "hubrelay:queue:hook:{0}").Result()
 	if err == nil && got != int64(n) {
@@ -138,7 +141,7 @@ func left(t *testing.T, store *redis.Client, n int) error {
 	return err
 }
 
-// gate holds requests while it is shut.
+// gate blocks requests while it is closed.
 type gate struct {
 	mu   sync.Mutex
 	wait chan struct{}
@@ -173,18 +176,19 @@ func (g *gate) open() {
 	}
 }
 
-// TestOnlyPartitionsThatWereStored refuses a daemon that would look for its data elsewhere.
-func TestOnlyPartitionsThatWereStored(t *testing.T) {
+// TestPartitions_RejectsChange rejects a number of partitions that differs from the stored data.
+func TestPartitions_RejectsChange(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	one := serve(t, initConfig{redis: fmt.Sprintf("url: %q, partitions: 4", server.URL())})
+	one := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q, partitions: 4", server.URL())})
 	ws := one.connect(t, opsKey, "", "")
 	var ids []string
 	for i := range 12 {
 		ids = append(ids, one.Publish(t, fmt.Sprintf("hub-%d", i), "application/json", plain, nil)...)
 	}
-	testkit.Eventually(t, "everything of all partitions", ws.has(ids))
-	file := write(t, folder(t), "hubrelay.yaml", initConfig{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL())}.renderYAML())
+	testkit.Eventually(t, "everything of all partitions", ws.receivedAll(ids))
+	file := writeFile(t, tempDir(t), "hubrelay.yaml",
+		daemonConfig{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL())}.renderYAML())
 	_, errOut, code := call(t, nil, "", "serve", "-c", file)
 	if err := errors.Join(hasAll(errOut, "partitions", "4", "2")...); code != 1 || err != nil {
 		t.Errorf("it ended with %d, %v:\n%s", code, err, errOut)

@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestSinksHearOfEachOther has a sink that is gone and one that rejects, and one that wants to know.
-func TestSinksHearOfEachOther(t *testing.T) {
+// TestSinks_ReceiveNotices has a sink that is gone, one that rejects, and one that receives notices about sinks.
+func TestSinks_ReceiveNotices(t *testing.T) {
 	t.Parallel()
 	var back atomic.Bool
 	hooks := receive(t, func(w http.ResponseWriter, h hook) {
@@ -25,7 +25,7 @@ func TestSinksHearOfEachOther(t *testing.T) {
 			w.WriteHeader(http.StatusNoContent)
 		}
 	})
-	d := serve(t, initConfig{
+	d := serve(t, daemonConfig{
 		redis: `url: "memory:"`,
 		sinks: webhookSink("gone", hooks.url+"/gone", `, topics: ["container.*", "hubrelay.*"]`) +
 			webhookSink("rejects", hooks.url+"/rejects", `, topics: ["container.*"]`) +
@@ -37,7 +37,8 @@ func TestSinksHearOfEachOther(t *testing.T) {
 	told := func(parts ...string) func() error {
 		return func() error {
 			for _, h := range hooks.of("/watch") {
-				if h.bad == nil && slices.IndexFunc(hasAll(h.body, parts...), func(err error) bool { return err != nil }) < 0 {
+				if h.bad == nil && slices.IndexFunc(hasAll(h.body, parts...),
+					func(err error) bool { return err != nil }) < 0 {
 					return nil
 				}
 			}
@@ -46,17 +47,20 @@ func TestSinksHearOfEachOther(t *testing.T) {
 	}
 	ids := d.Publish(t, "hub-1", "application/json", plain, nil)
 	testkit.Eventually(t, "word of the sink that is gone",
-		told(`{"topic":"hubrelay.sink.disabled","object":{"id":"gone","state":"disabled","error":"`, "410", `"context":{"hub_id":"",`))
-	testkit.Eventually(t, "word of a dead letter", told(`{"topic":"hubrelay.deadletter.created","object":{"id":"`+ids[0], `"state":"permanent"`,
+		told(`{"topic":"hubrelay.sink.disabled","object":{"id":"gone","state":"disabled","error":"`, "410",
+			`"context":{"hub_id":"",`))
+	testkit.Eventually(t, "word of a dead letter", told(`{"topic":"hubrelay.deadletter.created","object":{"id":"`+
+		ids[0], `"state":"permanent"`,
 		`"sink":"rejects"`, `"attempts":1,"count":1}`, `"context":{"hub_id":"hub-1"`))
 	back.Store(true)
-	o.does("sinks resume gone", "gone is active")
-	testkit.Eventually(t, "word of its recovery", told(`{"topic":"hubrelay.sink.recovered","object":{"id":"gone","state":"active","error":""}`))
-	testkit.Eventually(t, "the backlog", hooks.took("/gone", ids))
+	o.run("sinks resume gone", "gone is active")
+	testkit.Eventually(t, "word of its recovery",
+		told(`{"topic":"hubrelay.sink.recovered","object":{"id":"gone","state":"active","error":""}`))
+	testkit.Eventually(t, "the backlog", hooks.acceptedAll("/gone", ids))
 
-	// Nobody else hears of it, and nobody of itself.
+	// No other sink receives notices, and none receives its own.
 	last := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
-	testkit.Eventually(t, "what was published last", hooks.took("/all", last))
+	testkit.Eventually(t, "what was published last", hooks.acceptedAll("/all", last))
 	d.Stop(t)
 	frames, _ := ws.snapshot()
 	if len(frames) != 4 || strings.Contains(strings.Join(frames, ""), "hubrelay.") {

@@ -12,8 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestLongOrderOverNodes keeps the order of each hub through failures, the kill of the node that works the queue, and a
-// replay of the log.
+// TestLongOrderOverNodes checks the order of each hub over failures, a kill of the leader, and a replay of the log.
 func TestLongOrderOverNodes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -26,7 +25,7 @@ func TestLongOrderOverNodes(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := initConfig{
+	text := daemonConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
 		sinks: webhookSink("hook", hooks.url+"/", ", ordering: hub, timeout: 10s"),
 	}
@@ -43,7 +42,8 @@ func TestLongOrderOverNodes(t *testing.T) {
 	}
 	leader := -1
 	testkit.Eventually(t, "a node to lead", func() error {
-		leader = slices.IndexFunc(nodes, func(d *daemon) bool { return d.Err.Contains("works the queue of the sink")() == nil })
+		leader = slices.IndexFunc(nodes,
+			func(d *daemon) bool { return d.Err.Contains("works the queue of the sink")() == nil })
 		if leader < 0 {
 			return errors.New("none does")
 		}
@@ -63,10 +63,11 @@ func TestLongOrderOverNodes(t *testing.T) {
 	const inFlight = 16
 	inOrder(t, hooks, ids, 0, inFlight)
 	store := redisAt(t, server.Socket)
-	testkit.Eventually(t, "the queue to be empty", func() error { return left(t, store, 0) })
+	testkit.Eventually(t, "the queue to be empty", func() error { return expectQueueLength(t, store, 0) })
 
 	before := len(hooks.of("/"))
-	if out, errOut, code := call(t, nil, "", "sinks", "replay", "hook", "--after", "0-0", "--admin", other.Admin); code != 0 {
+	if out, errOut, code := call(t, nil, "", "sinks", "replay", "hook", "--after", "0-0", "--admin",
+		other.Admin); code != 0 {
 		t.Fatalf("the replay ended with %d:\n%s%s", code, out, errOut)
 	}
 	testkit.Eventually(t, "everything once more", func() error {
@@ -81,7 +82,7 @@ func TestLongOrderOverNodes(t *testing.T) {
 	inOrder(t, hooks, ids, before, 0)
 }
 
-// delivered is a probe: each of ids was accepted so often or more.
+// delivered returns a probe: each id was accepted at least the given number of times.
 func delivered(r *receiver, ids []string, times int) func() error {
 	return func() error {
 		accepted := make(map[string]int)
@@ -99,8 +100,7 @@ func delivered(r *receiver, ids []string, times int) func() error {
 	}
 }
 
-// inOrder demands that what was accepted of the requests behind the first ones is each hub's notifications in their
-// order, and that at most so many came again.
+// inOrder checks that accepted requests contain the notifications of each hub in order, and limits repeats.
 func inOrder(t *testing.T, r *receiver, ids map[string][]string, first, again int) {
 	t.Helper()
 	twice := 0

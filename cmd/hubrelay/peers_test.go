@@ -23,21 +23,21 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// webhookSecret is what every sink here signs with.
+// webhookSecret is the secret of every sink in these tests.
 const webhookSecret = "whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
-// hook is one request that a receiver got.
+// hook is a request that a receiver got.
 type hook struct {
 	path, id, body string
 	// attempt counts the requests with this id on this path, from 1.
 	attempt int
-	// status is what was answered, 0 before.
+	// status is the status of the response, 0 before it.
 	status int
-	// bad says what is wrong with the request by Standard Webhooks 1.0.
+	// bad is the violation of Standard Webhooks 1.0, or nil.
 	bad error
 }
 
-// receiver is a webhook subscriber.
+// receiver is a webhook receiver.
 type receiver struct {
 	url string
 
@@ -47,7 +47,7 @@ type receiver struct {
 	answer   func(w http.ResponseWriter, h hook)
 }
 
-// receive starts a receiver that answers with answer, which may block; nil answers 204.
+// receive starts a receiver that responds with answer, which may block. With nil it responds with 204.
 func receive(t *testing.T, answer func(w http.ResponseWriter, h hook)) *receiver {
 	t.Helper()
 	r := &receiver{answer: answer, attempts: make(map[string]int)}
@@ -62,7 +62,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	if err != nil {
 		return // the sender was killed
 	}
-	h := hook{path: req.URL.Path, id: req.Header.Get("webhook-id"), body: string(body), bad: signed(req, body)}
+	h := hook{path: req.URL.Path, id: req.Header.Get("webhook-id"), body: string(body), bad: verifySignature(req, body)}
 	r.mu.Lock()
 	r.attempts[h.path+" "+h.id]++
 	h.attempt = r.attempts[h.path+" "+h.id]
@@ -70,7 +70,7 @@ func (r *receiver) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	r.hooks = append(r.hooks, h)
 	answer := r.answer
 	r.mu.Unlock()
-	noted := &notedWriter{ResponseWriter: w, status: -1} // a handler that gives no status aborts
+	noted := &notedWriter{ResponseWriter: w, status: -1} // a handler without a status aborts
 	defer func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -93,8 +93,8 @@ func (w *notedWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// signed checks a request as a subscriber that knows nothing but Standard Webhooks would.
-func signed(req *http.Request, body []byte) error {
+// verifySignature verifies a request using only Standard Webhooks.
+func verifySignature(req *http.Request, body []byte) error {
 	id, stamp := req.Header.Get("webhook-id"), req.Header.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
 	if age := time.Since(time.Unix(seconds, 0)); err != nil || age > 2*time.Minute || age < -time.Minute {
@@ -132,7 +132,7 @@ func (r *receiver) of(path string) []hook {
 	return list
 }
 
-// counts returns how often each id came.
+// counts returns the number of requests per id.
 func (r *receiver) counts() map[string]int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,7 +143,7 @@ func (r *receiver) counts() map[string]int {
 	return counts
 }
 
-// unanswered returns the ids of the requests in hand.
+// unanswered returns the ids of the requests in progress.
 func (r *receiver) unanswered() map[string]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -156,8 +156,8 @@ func (r *receiver) unanswered() map[string]bool {
 	return open
 }
 
-// took is a probe: every id was answered 2xx on a path.
-func (r *receiver) took(path string, ids []string) func() error {
+// acceptedAll returns a probe: each id got a 2xx response on a path.
+func (r *receiver) acceptedAll(path string, ids []string) func() error {
 	return func() error {
 		took := map[string]bool{}
 		for _, h := range r.of(path) {
@@ -172,8 +172,8 @@ func (r *receiver) took(path string, ids []string) func() error {
 	}
 }
 
-// has is a probe: every id came at least once.
-func (r *receiver) has(ids []string) func() error {
+// receivedAll returns a probe: each id arrived.
+func (r *receiver) receivedAll(ids []string) func() error {
 	return func() error {
 		counts := r.counts()
 		return missing(ids, func(id string) bool { return counts[id] > 0 })
@@ -196,13 +196,13 @@ func missing(ids []string, has func(string) bool) error {
 	return fmt.Errorf("%d of %d have not come, the first is %s", count, len(ids), first)
 }
 
-// webhookSink is the YAML of a sink; more goes on in {…}.
+// webhookSink returns the YAML of a sink. more is inserted inside of {…}.
 func webhookSink(name, url, more string) string {
 	return fmt.Sprintf("  %s: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8], "+
 		"retry: {schedule: [100ms, 200ms, 300ms, 500ms, 1s, 1s, 1s, 1s, 1s, 1s]}%s}\n", name, url, webhookSecret, more)
 }
 
-// socket is a websocket client that reads all it gets.
+// socket is a websocket client that reads all frames.
 type socket struct {
 	conn *websocket.Conn
 
@@ -211,7 +211,7 @@ type socket struct {
 	ended  error
 }
 
-// upgrade tries to open a websocket; where it is refused, the reply holds the answer.
+// upgrade tries to open a websocket. If it is rejected, the reply has the response.
 func (d *daemon) upgrade(t *testing.T, query string, header http.Header) (*websocket.Conn, testkit.Reply) {
 	t.Helper()
 	dialer := &websocket.Dialer{HandshakeTimeout: patience}
@@ -227,7 +227,7 @@ func (d *daemon) upgrade(t *testing.T, query string, header http.Header) (*webso
 	return nil, testkit.Reply{Status: res.StatusCode, Header: res.Header, Body: string(body)}
 }
 
-// connect opens the stream of a hub, or with an empty one the account pipeline, and reads until it ends.
+// connect opens the stream of a hub, or the account pipeline if hub is empty, and reads until it ends.
 func (d *daemon) connect(t *testing.T, key, hub, query string) *socket {
 	t.Helper()
 	conn, refused := d.upgrade(t, "?token="+d.Token(t, key, hub)+query, nil)
@@ -264,7 +264,7 @@ func (s *socket) snapshot() (frames []string, ended error) {
 	return slices.Clone(s.frames), s.ended
 }
 
-// wait returns the first n frames once they have come; the stream must not end before.
+// wait returns the first n frames. The stream must not end earlier.
 func (s *socket) wait(t *testing.T, n int) []string {
 	t.Helper()
 	var got []string
@@ -282,8 +282,8 @@ func (s *socket) wait(t *testing.T, n int) []string {
 	return got
 }
 
-// has is a probe: a frame came for every object.id.
-func (s *socket) has(ids []string) func() error {
+// receivedAll returns a probe: a frame arrived for every object.id.
+func (s *socket) receivedAll(ids []string) func() error {
 	return func() error {
 		frames, _ := s.snapshot()
 		seen := make(map[string]bool, len(frames))
@@ -294,7 +294,7 @@ func (s *socket) has(ids []string) func() error {
 	}
 }
 
-// end waits for the end and returns what the stream ended with.
+// end waits until the stream ends and returns its error.
 func (s *socket) end(t *testing.T) error {
 	t.Helper()
 	var ended error
@@ -307,7 +307,7 @@ func (s *socket) end(t *testing.T) error {
 	return ended
 }
 
-// closed waits for the end and demands this close code.
+// closed waits until the stream ends and checks the close code.
 func (s *socket) closed(t *testing.T, code int) *websocket.CloseError {
 	t.Helper()
 	ended := s.end(t)
@@ -318,7 +318,7 @@ func (s *socket) closed(t *testing.T, code int) *websocket.CloseError {
 	return closed
 }
 
-// objectID is the object.id of a notification, which for those without one of their own is the relay's id.
+// objectID returns the object.id of a notification. By default this is the notification id.
 func objectID(frame string) string {
 	var n struct{ Object struct{ ID string } }
 	if json.Unmarshal([]byte(frame), &n) != nil {
@@ -335,7 +335,7 @@ func objectIDs(frames []string) []string {
 	return ids
 }
 
-// redisAt connects to a Redis by the path of its socket.
+// redisAt connects to a Redis at a socket path.
 func redisAt(t *testing.T, socket string) *redis.Client {
 	t.Helper()
 	c := redis.NewClient(&redis.Options{Network: "unix", Addr: socket, MaxRetries: -1, DisableIdentity: true})
@@ -343,13 +343,13 @@ func redisAt(t *testing.T, socket string) *redis.Client {
 	return c
 }
 
-// plain is a notification without an object, so that its object.id becomes the relay's id.
+// plain is a notification without an object. Its object.id becomes the notification id.
 const plain = `{"topic":"container.created","context":{}}`
 
-// lines is n of them as NDJSON.
+// lines returns n notifications as NDJSON.
 func lines(n int) string { return strings.Repeat(plain+"\n", n) }
 
-// hasAll returns an error for each part that is not in text.
+// hasAll returns an error for each part that text does not contain.
 func hasAll(text string, parts ...string) []error {
 	var errs []error
 	for _, part := range parts {

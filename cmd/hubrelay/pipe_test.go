@@ -18,7 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// everyKind is a notification with all that must survive: it comes out as everyKindOut.
+// everyKind is a notification with all members that must be preserved. Clients receive it as everyKindOut.
 const (
 	everyKind = `{"topic":"container.instance.health.status.changed", "flags":{"internal":true},
 	"object":{"id":"5f9c2b1e8a3d4c0017e5a921","state":"unhealthy","error":"","big":9007199254740993},
@@ -27,12 +27,13 @@ const (
 	"seq":18446744073709551617}`
 	everyKindOut = `{"topic":"container.instance.health.status.changed",` +
 		`"object":{"id":"5f9c2b1e8a3d4c0017e5a921","state":"unhealthy","error":"","big":9007199254740993},` +
-		`"context":{"hub_id":"hub-1","account_id":"acme","environments":[],"dns_zones":[],"clusters":["production"],"containers":["c-ü"],` +
+		`"context":{"hub_id":"hub-1","account_id":"acme","environments":[],"dns_zones":[],"clusters":["production"],` +
+		`"containers":["c-ü"],` +
 		`"extra":{"n":[1.50,-0.0e-10,123456789012345678901234567890],"text":"é \u00e9 \ud83d\ude00 😀 \/"}},` +
 		`"flags":null,"seq":18446744073709551617}`
 )
 
-// logged returns the ids and the data of the log, in its order.
+// logged returns the ids and the data of the log in order.
 func logged(t *testing.T, c *redis.Client) (ids, data []string) {
 	t.Helper()
 	entries, err := c.XRange(t.Context(), "hubrelay:log:{0}", "-", "+").Result()
@@ -46,13 +47,15 @@ func logged(t *testing.T, c *redis.Client) (ids, data []string) {
 	return ids, data
 }
 
-// TestFromEveryDoorToBothEnds publishes by HTTP and by redis-cli and follows all of it to a websocket and a webhook.
-func TestFromEveryDoorToBothEnds(t *testing.T) {
+// TestPublish_ReachesWebsocketAndWebhook publishes over HTTP and with redis-cli, and compares the output of a
+// websocket and of a webhook.
+func TestPublish_ReachesWebsocketAndWebhook(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
 	hooks := receive(t, nil)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
+		"")})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	other := d.connect(t, opsKey, "hub-2", "")
 	errorsOnly := d.connect(t, opsKey, "hub-1", "&topics=*.error,!stack.*")
@@ -82,11 +85,12 @@ func TestFromEveryDoorToBothEnds(t *testing.T) {
 		t.Errorf("HTTP made it\n%s\nthe inbox\n%s\nwant\n%s", frames[0], frames[all-3], everyKindOut)
 	}
 	for i, f := range frames {
-		if !strings.Contains(f, `"flags":null`) || len(logIDs[i]) != 24 || i > 0 && logIDs[i] <= logIDs[i-1] && i < len(ids) {
+		if !strings.Contains(f, `"flags":null`) || len(logIDs[i]) != 24 || i > 0 && logIDs[i] <= logIDs[i-1] &&
+			i < len(ids) {
 			t.Errorf("%s: %s", logIDs[i], f)
 		}
 	}
-	testkit.Eventually(t, "every webhook", hooks.has(logIDs))
+	testkit.Eventually(t, "every webhook", hooks.receivedAll(logIDs))
 	bodies := make(map[string]string)
 	for _, h := range hooks.of("/") {
 		if h.bad != nil || h.attempt != 1 {
@@ -99,7 +103,8 @@ func TestFromEveryDoorToBothEnds(t *testing.T) {
 			t.Errorf("the webhook got\n%s\nwant\n%s", bodies[id], logData[i])
 		}
 	}
-	d.Publish(t, "hub-2", "application/json", `{"topic":"job.created","object":{"id":"the only one"},"context":{}}`, nil)
+	d.Publish(t, "hub-2", "application/json", `{"topic":"job.created","object":{"id":"the only one"},"context":{}}`,
+		nil)
 	if got := objectIDs(other.wait(t, 1)); got[0] != "the only one" {
 		t.Errorf("the socket of another hub got %v", got)
 	}
@@ -108,12 +113,13 @@ func TestFromEveryDoorToBothEnds(t *testing.T) {
 	}
 }
 
-// publishToInbox adds three good entries and bad ones between them, and waits until the inbox is empty.
+// publishToInbox adds three valid entries and invalid ones between them, and waits until the inbox is empty.
 func publishToInbox(t *testing.T, socketPath string, store *redis.Client) {
 	t.Helper()
 	add := func(field, value string) {
 		t.Helper()
-		out, err := exec.Command("redis-cli", "-s", socketPath, "XADD", "hubrelay:inbox", "*", field, value).CombinedOutput()
+		out, err := exec.Command("redis-cli", "-s", socketPath, "XADD", "hubrelay:inbox", "*", field,
+			value).CombinedOutput()
 		if err != nil {
 			t.Fatalf("redis-cli: %v\n%s", err, out)
 		}
@@ -157,10 +163,10 @@ func publishToInbox(t *testing.T, socketPath string, store *redis.Client) {
 	}
 }
 
-// TestSlowSocketIsClosed leaves a client unread until the relay gives it up, beside one that reads.
+// TestSlowSocketIsClosed has a client that does not read until the relay closes it, and another one that reads.
 func TestSlowSocketIsClosed(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: "url: \"memory:\""})
+	d := serve(t, daemonConfig{redis: "url: \"memory:\""})
 	quick := d.connect(t, opsKey, "hub-1", "")
 	large, err := json.Marshal(strings.Repeat("x", 250_000))
 	if err != nil {
@@ -185,7 +191,8 @@ func TestSlowSocketIsClosed(t *testing.T) {
 		switch {
 		case errors.As(ended, &closed) && closed.Code == 1013 && strings.Contains(closed.Text, "slow"):
 		case !errors.As(ended, &closed) && tries < 5:
-			t.Logf("the close frame was not read in time: %v", ended) // the relay cuts off who does not read that either
+			t.Logf("the close frame was not read in time: %v",
+				ended) // the relay disconnects a client that does not read the close frame
 			continue
 		default:
 			t.Errorf("it was closed with %v", ended)
@@ -198,7 +205,7 @@ func TestSlowSocketIsClosed(t *testing.T) {
 	}
 }
 
-// serves says whether the daemon serves so many clients and closes none.
+// serves reports whether the daemon has this number of clients and closes none.
 func (d *daemon) serves(t *testing.T, clients int) bool {
 	t.Helper()
 	r, err := d.GetAdmin(t.Context(), "/api/connections?limit=1000")

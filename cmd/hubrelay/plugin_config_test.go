@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// A plugin says what is wrong with its configuration before it counts; what cannot be asked is a warning.
+// A plugin checks its configuration before it is applied. If it cannot be asked, there is a warning.
 func TestConfigCheckAsksPlugins(t *testing.T) {
 	t.Parallel()
 	script := func(dir, name, text string) {
@@ -23,42 +23,53 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 		}
 	}
 	for name, c := range map[string]struct {
-		sinks, rest string
-		flags       []string
-		code        int
-		want        []string
+		sinks, idleResources string
+		flags                []string
+		code                 int
+		want                 []string
 	}{
 		"unknown key": {
-			sinks: "  shown:\n    type: plugin\n    command: [\"builtin:print\"]\n    config:\n      dta: true\n", code: 1,
-			want: []string{`hubrelay.yaml:LINE:12: sinks.shown.config.dta: is an unknown key; did you mean data?`},
+			sinks: "  shown:\n    type: plugin\n    command: [\"builtin:print\"]\n    config:\n      dta: true\n",
+			code:  1,
+			want:  []string{`hubrelay.yaml:LINE:12: sinks.shown.config.dta: is an unknown key; did you mean data?`},
 		},
 		"wrong type": {
 			sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: much}}\n", code: 1,
 			want: []string{`sinks.shown.config.data: must be a boolean, not a string`},
 		},
 		"left out": {
-			sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: much}}\n", flags: []string{"--no-plugins"},
-			want: []string{"is good: 2 keys, 1 sink"},
+			sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: much}}\n", flags: []string{
+				"--no-plugins",
+			},
+			want: []string{"is valid: 2 keys, 1 sink"},
 		},
 		"driver": {
-			rest: "migration: {driver: {command: [\"builtin:directory\"], config: {stedy: 1s}}}\n", code: 1,
+			idleResources: "migration: {driver: {command: [\"builtin:directory\"], config: {stedy: 1s}}}\n", code: 1,
 			want: []string{`migration.driver.config.stedy: is an unknown key; this plugin takes no configuration`},
 		},
-		"good": {sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: true}}\n", want: []string{"is good: 2 keys, 1 sink"}},
+		"good": {
+			sinks: "  shown: {type: plugin, command: [\"builtin:print\"], config: {data: true}}\n",
+			want:  []string{"is valid: 2 keys, 1 sink"},
+		},
 		"hangs": {
 			sinks: "  stuck: {type: plugin, command: [./hangs], startup_timeout: 300ms}\n",
-			want:  []string{"warning: ", "sinks.stuck.command: cannot be asked whether it takes its config: the plugin did not write its handshake within 300ms (startup_timeout)", "is good"},
+			want: []string{"warning: ", "sinks.stuck.command: cannot be asked whether it takes its config: the " +
+				"plugin did not write its handshake within 300ms (startup_timeout)", "is valid"},
 		},
 		"ends": {
 			sinks: "  ended: {type: plugin, command: [./ends]}\n",
-			want:  []string{"sinks.ended.command: cannot be asked whether it takes its config: the plugin exited with status 3 before it was ready: no database"},
+			want: []string{"sinks.ended.command: cannot be asked whether it takes its config: the plugin exited " +
+				"with status 3 before it was ready: no database"},
 		},
 		"draws": {
 			sinks: "  drawn: {type: plugin, command: [./draws]}\n",
-			want:  []string{"sinks.drawn.command: cannot be asked whether it takes its config: the plugin exited with status 3 before it was ready: \uFFFD[2Jall is good"},
+			want: []string{"sinks.drawn.command: cannot be asked whether it takes its config: the plugin exited " +
+				"with status 3 before it was ready: \uFFFD[2Jall is good"},
 		},
 		"missing": {
-			sinks: "  later: {type: plugin, command: [./later]}\n", want: []string{"sinks.later.command: cannot be started now", "later does not exist"},
+			sinks: "  later: {type: plugin, command: [./later]}\n", want: []string{
+				"sinks.later.command: cannot be started now", "later does not exist",
+			},
 		},
 		"another pin": {
 			sinks: "  pinned: {type: plugin, command: [./ends], sha256: " + strings.Repeat("ab", 32) + "}\n",
@@ -67,12 +78,12 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dir := folder(t)
+			dir := tempDir(t)
 			script(dir, "hangs", "sleep 60")
 			script(dir, "ends", "echo no database >&2; exit 3")
 			script(dir, "draws", `printf '\033[2Jall is good\n' >&2; exit 3`)
-			text := initConfig{redis: `url: "memory:"`, sinks: c.sinks}.renderYAML() + c.rest
-			file := write(t, dir, "hubrelay.yaml", text)
+			text := daemonConfig{redis: `url: "memory:"`, sinks: c.sinks}.renderYAML() + c.idleResources
+			file := writeFile(t, dir, "hubrelay.yaml", text)
 			began := time.Now()
 			out, errOut, code := call(t, nil, "", append([]string{"config", "check", "-c", file}, c.flags...)...)
 			line := 1 + strings.Count(text[:max(0, strings.Index(text, "dta:"))], "\n")
@@ -88,15 +99,19 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 	}
 }
 
-// A change that a plugin refuses is refused as a whole, and the sink that runs goes on. At a start, which nothing stops, the
-// sink is failed from its first word on.
+// If a plugin rejects a change, the whole reload is rejected, and the old sink continues. At a start, the sink fails
+// with the first message of the plugin.
 func TestReloadAsksPlugins(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	with := func(config string) initConfig {
-		return initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"], config: ` + config + "}\n"}
+	with := func(config string) daemonConfig {
+		return daemonConfig{
+			redis: fmt.Sprintf("url: %q", server.URL()),
+			sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"], config: ` +
+				config + "}\n",
+		}
 	}
-	file := write(t, folder(t), "hubrelay.yaml", with("{dta: true}").renderYAML())
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", with("{dta: true}").renderYAML())
 	d := serveFile(t, file)
 	const fault = "refuses its configuration: config: dta is an unknown key"
 	list := func() string {
@@ -109,7 +124,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 		}
 		return nil
 	})
-	for range 5 { // while it is started again and again
+	for range 5 { // during its restarts
 		if out := list(); !strings.Contains(out, fault) || strings.Contains(out, "active") {
 			t.Errorf("later it is\n%s", out)
 		}
@@ -131,7 +146,8 @@ func TestReloadAsksPlugins(t *testing.T) {
 	show()
 	taken := 1
 	runs := strings.Count(d.Err.String(), "the plugin runs")
-	for tries := 1; !d.refuses(t, file, with("{data: much}"), taken, "sinks.shown.config.data: must be a boolean, not a string"); tries++ {
+	for tries := 1; !d.rejects(t, file, with("{data: much}"), taken,
+		"sinks.shown.config.data: must be a boolean, not a string"); tries++ {
 		if tries == 5 {
 			t.Fatalf("a mistake was taken over %d times:\n%s", tries, d.Err.Tail(6000))
 		}
@@ -150,22 +166,24 @@ func TestReloadAsksPlugins(t *testing.T) {
 	if got := strings.Count(d.Err.String(), "the plugin runs"); got != runs {
 		t.Errorf("the plugin was started again")
 	}
-	// One that says nothing holds up a reload for a while, and stops none.
-	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "hangs"), []byte("#!/bin/sh\nsleep 60\n"), 0o700); err != nil {
+	// A plugin that does not respond delays a reload but does not prevent it.
+	if err := os.WriteFile(filepath.Join(filepath.Dir(file), "hangs"), []byte("#!/bin/sh\nsleep 60\n"),
+		0o700); err != nil {
 		t.Fatal(err)
 	}
 	more := with("{data: false}")
 	more.sinks += "  stuck: {type: plugin, command: [./hangs]}\n"
 	d.reconfigure(t, file, more, taken+1)
-	testkit.Eventually(t, "the warning", d.Err.Contains("sinks.stuck.command: cannot be asked whether it takes its config: the plugin gave no answer within "))
+	testkit.Eventually(t, "the warning", d.Err.Contains("sinks.stuck.command: cannot be asked whether it takes its "+
+		"config: the plugin gave no answer within "))
 	show()
 }
 
-// refuses puts a configuration in place of which a plugin says a mistake, and tells whether that was refused. A daemon that
-// has taken over so many before takes this one over too where a busy machine lets the plugin answer too late.
-func (d *daemon) refuses(t *testing.T, file string, s initConfig, taken int, mistake string) bool {
+// rejects installs a configuration that a plugin rejects, and reports whether the reload was rejected. On a busy
+// machine the plugin can respond too late; then the configuration is applied.
+func (d *daemon) rejects(t *testing.T, file string, s daemonConfig, taken int, mistake string) bool {
 	t.Helper()
-	if err := os.Rename(write(t, filepath.Dir(file), "fresh.yaml", s.renderYAML()), file); err != nil {
+	if err := os.Rename(writeFile(t, filepath.Dir(file), "fresh.yaml", s.renderYAML()), file); err != nil {
 		t.Fatal(err)
 	}
 	refused := false
@@ -178,7 +196,8 @@ func (d *daemon) refuses(t *testing.T, file string, s initConfig, taken int, mis
 		return nil
 	})
 	if !refused {
-		testkit.Eventually(t, "why a mistake was taken over", d.Err.Contains("sinks.shown.command: cannot be asked whether it takes its config: "))
+		testkit.Eventually(t, "why a mistake was taken over",
+			d.Err.Contains("sinks.shown.command: cannot be asked whether it takes its config: "))
 	}
 	return refused
 }

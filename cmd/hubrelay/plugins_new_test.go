@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// inFolder runs a program in a folder to its end.
+// inFolder runs a program in a directory until it ends.
 func inFolder(t *testing.T, dir, name string, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), name, args...)
@@ -20,7 +20,7 @@ func inFolder(t *testing.T, dir, name string, args ...string) {
 	}
 }
 
-// checkPlugin demands that a program passes the checks in a folder without even an advice.
+// checkPlugin expects that a program passes all checks without advice.
 func checkPlugin(t *testing.T, dir string, args ...string) {
 	t.Helper()
 	out, errOut, code := callIn(t, dir, nil, "", append([]string{"plugins", "check", "--timeout", "30s"}, args...)...)
@@ -29,14 +29,14 @@ func checkPlugin(t *testing.T, dir string, args ...string) {
 	}
 }
 
-// A new plugin in Go passes its own test and the check, and the daemon runs it, with the commands of its README.
-func TestPluginsNewInGo(t *testing.T) {
+// A new plugin in Go passes its own test and the check, and runs in the daemon, with the commands in its README.
+func TestPluginsNew_Go(t *testing.T) {
 	t.Parallel()
 	source, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := folder(t)
+	dir := tempDir(t)
 	out, errOut, code := callIn(t, dir, nil, "", "plugins", "new", "first-go", "--lang", "go", "--replace", source)
 	if code != 0 {
 		t.Fatalf("%d: %s", code, errOut)
@@ -57,11 +57,16 @@ func TestPluginsNewInGo(t *testing.T) {
 	inFolder(t, filepath.Join(dir, "first-go"), "go", "vet", "./...")
 	checkPlugin(t, dir, "--kind", "sink", "first-go/first-go")
 
-	d := serveIn(t, dir, "first-go/hubrelay.yaml", "HUBRELAY_SERVER__LISTEN=127.0.0.1:0", "HUBRELAY_HEALTH__LISTEN=127.0.0.1:0")
-	d.Do(t, testkit.Request{Method: "POST", Key: "a-key-for-trying-it", Hub: "hub-1", ContentType: "application/json", Body: `{"topic":"container.created","object":{"id":"web-1"},"context":{}}`})
+	d := serveIn(t, dir, "first-go/hubrelay.yaml", "HUBRELAY_SERVER__LISTEN=127.0.0.1:0",
+		"HUBRELAY_HEALTH__LISTEN=127.0.0.1:0")
+	d.Do(t, testkit.Request{
+		Method: "POST", Key: "a-key-for-trying-it", Hub: "hub-1", ContentType: "application/json",
+		Body: `{"topic":"container.created","object":{"id":"web-1"},"context":{}}`,
+	})
 	testkit.Eventually(t, "the plugin's line in the log", func() error {
 		for line := range strings.Lines(d.Err.String()) {
-			if strings.Contains(line, "hello") && strings.Contains(line, "first-go") && strings.Contains(line, "web-1") {
+			if strings.Contains(line, "hello") && strings.Contains(line, "first-go") &&
+				strings.Contains(line, "web-1") {
 				return nil
 			}
 		}
@@ -69,11 +74,11 @@ func TestPluginsNewInGo(t *testing.T) {
 	})
 }
 
-// So does one in Python, with nothing but packages of the system.
-func TestPluginsNewInPython(t *testing.T) {
+// A new plugin in Python does too, with packages of the system only.
+func TestPluginsNew_Python(t *testing.T) {
 	t.Parallel()
 	python := pythonWithGRPC(t)
-	dir := folder(t)
+	dir := tempDir(t)
 	out, errOut, code := callIn(t, dir, nil, "", "plugins", "new", "first-python", "--lang", "python")
 	if code != 0 || !strings.Contains(out, "cd first-python\n  /usr/bin/python3 -m unittest\n") {
 		t.Fatalf("%d: %s%s", code, out, errOut)
@@ -83,27 +88,29 @@ func TestPluginsNewInPython(t *testing.T) {
 	if out, errOut, code := callIn(t, dir, nil, "", "config", "check", "-c", "first-python/hubrelay.yaml"); code != 0 {
 		t.Errorf("%d: %s%s", code, out, errOut)
 	}
-	if _, errOut, code = callIn(t, dir, nil, "", "plugins", "new", "first-python", "--lang", "python"); code != 1 || !strings.Contains(errOut, "first-python is there already and not empty") {
+	if _, errOut, code = callIn(t, dir, nil, "", "plugins", "new", "first-python", "--lang", "python"); code != 1 ||
+		!strings.Contains(errOut, "first-python exists and is not empty") {
 		t.Errorf("a second time: %d: %s", code, errOut)
 	}
 }
 
-func TestPluginsNewRefuses(t *testing.T) {
+func TestPluginsNew_RejectsInvalidArguments(t *testing.T) {
 	t.Parallel()
 	for want, args := range map[string][]string{
 		"--lang is needed: go or python":              {"watch"},
 		`no skeleton in "rust"`:                       {"watch", "--lang", "rust"},
-		`"Watch" is no name for a plugin`:             {"Watch", "--lang", "python"},
-		"name a folder with its source (--re":         {"watch", "--lang", "go"},
+		`"Watch" is not a plugin name`:                {"Watch", "--lang", "python"},
+		"name a directory with its source (--re":      {"watch", "--lang", "go"},
 		"received 0: write hubrelay plugins new NAME": {"--lang", "go"},
 	} {
-		if _, errOut, code := call(t, nil, "", append([]string{"plugins", "new"}, args...)...); code != 2 || !strings.Contains(errOut, want) {
+		if _, errOut, code := call(t, nil, "", append([]string{"plugins", "new"}, args...)...); code != 2 ||
+			!strings.Contains(errOut, want) {
 			t.Errorf("%v: %d: %s", args, code, errOut)
 		}
 	}
 }
 
-// pythonWithGRPC is a python3 that has the package grpc.
+// pythonWithGRPC returns a python3 with the package grpc.
 func pythonWithGRPC(t *testing.T) string {
 	t.Helper()
 	own, err := filepath.Abs("../../.bin/python/bin/python3")

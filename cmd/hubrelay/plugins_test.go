@@ -13,24 +13,28 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// A plugin that comes with the daemon works. One that is missing is said to have failed, keeps its backlog, and gets it
-// once it is there; nothing else is touched.
+// A builtin plugin works. A missing plugin is reported as failed, keeps its backlog, and receives it when it exists.
+// Other sinks are not affected.
 func TestPluginSinks(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	dir := folder(t)
-	file := write(t, dir, "hubrelay.yaml", initConfig{
+	dir := tempDir(t)
+	file := writeFile(t, dir, "hubrelay.yaml", daemonConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
-		sinks: `  shown: {type: plugin, command: ["builtin:print"], config: {data: true}, env: ["GORACE=atexit_sleep_ms=0"]}
-  later: {type: plugin, command: [./later, builtin-plugin], args: [print], env: [GORACE], retry: {schedule: [100ms, 200ms, 200ms, 200ms], max_attempts: 100}}
+		sinks: `  shown: {type: plugin, command: ["builtin:print"], config: {data: true},
+    env: ["GORACE=atexit_sleep_ms=0"]}
+  later: {type: plugin, command: [./later, builtin-plugin], args: [print], env: [GORACE],
+    retry: {schedule: [100ms, 200ms, 200ms, 200ms], max_attempts: 100}}
 `,
 	}.renderYAML())
 	d := serveFile(t, file)
-	ids := d.Publish(t, "hub-1", "application/x-ndjson", `{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`, nil)
+	ids := d.Publish(t, "hub-1", "application/x-ndjson",
+		`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`, nil)
 
 	testkit.Eventually(t, "the notification in the log", func() error {
 		for line := range strings.Lines(d.Err.String()) {
-			if strings.Contains(line, `"msg":"notification"`) && strings.Contains(line, `"sink":"shown"`) && strings.Contains(line, ids[0]) && strings.Contains(line, "web-1") {
+			if strings.Contains(line, `"msg":"notification"`) && strings.Contains(line, `"sink":"shown"`) &&
+				strings.Contains(line, ids[0]) && strings.Contains(line, "web-1") {
 				return nil
 			}
 		}
@@ -50,7 +54,11 @@ func TestPluginSinks(t *testing.T) {
 	testkit.Eventually(t, "the failed sink to be shown", listed("failed", "does not exist: build it"))
 	testkit.Eventually(t, "its figures", func() error {
 		text := d.Metrics(t)
-		for _, part := range []string{`hubrelay_sink_failed{sink="later"} 1`, `hubrelay_sink_failed{sink="shown"} 0`, `hubrelay_sink_events_total{event="started",sink="shown"} 1`, `hubrelay_sink_events_total{event="not_started",sink="later"}`} {
+		for _, part := range []string{
+			`hubrelay_sink_failed{sink="later"} 1`, `hubrelay_sink_failed{sink="shown"} 0`,
+			`hubrelay_sink_events_total{event="started",sink="shown"} 1`,
+			`hubrelay_sink_events_total{event="not_started",sink="later"}`,
+		} {
 			if !strings.Contains(text, part) {
 				return fmt.Errorf("%s is not there", part)
 			}
@@ -74,13 +82,14 @@ func TestPluginSinks(t *testing.T) {
 	})
 }
 
-// What a plugin had not acknowledged when it was killed comes again.
+// Deliveries that a killed plugin had not acknowledged are repeated.
 func TestPluginKilled(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	d := serve(t, initConfig{
+	d := serve(t, daemonConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
-		sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"], retry: {schedule: [100ms, 100ms, 200ms], max_attempts: 100}}`,
+		sinks: `  shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"],
+    retry: {schedule: [100ms, 100ms, 200ms], max_attempts: 100}}`,
 	})
 	var ids []string
 	for round := range 4 {
@@ -106,16 +115,18 @@ func TestPluginKilled(t *testing.T) {
 	}
 }
 
-// A plugin that crashes again and again disables its sink, which keeps its backlog and says so; others go on.
+// A plugin that crashes repeatedly disables its sink, which keeps its backlog and reports it. Other sinks continue.
 func TestPluginCrashLoop(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	d := serve(t, initConfig{
+	d := serve(t, daemonConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
 		sinks: `  loop: {type: plugin, command: ["/bin/sh", "-c", "echo no database >&2; exit 3"], max_crashes: 2}
   shown: {type: plugin, command: ["builtin:print"], env: ["GORACE=atexit_sleep_ms=0"]}`,
 	})
-	ids := d.Publish(t, "hub-1", "application/x-ndjson", strings.Repeat(`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`+"\n", 5), nil)
+	ids := d.Publish(t, "hub-1", "application/x-ndjson",
+		strings.Repeat(`{"topic":"container.created","object":{"id":"web-1"},"context":{"account_id":"acme"}}`+"\n",
+			5), nil)
 	testkit.Eventually(t, "the sink to be disabled", func() error {
 		out, errOut, code := call(t, nil, "", "sinks", "list", "--json", "--admin", d.Admin)
 		for line := range strings.Lines(out) {
@@ -126,7 +137,7 @@ func TestPluginCrashLoop(t *testing.T) {
 		}
 		return errors.New(out + errOut)
 	})
-	testkit.Eventually(t, "the other sink to go on", func() error {
+	testkit.Eventually(t, "the other sink to continue", func() error {
 		return missing(ids, func(id string) bool {
 			return strings.Contains(d.Err.String(), `"sink":"shown","hub":"hub-1","id":"`+id)
 		})
@@ -137,7 +148,7 @@ func TestPluginCrashLoop(t *testing.T) {
 	}
 }
 
-// plugin is the process id of a plugin that was started for the nth time.
+// plugin returns the process id of the nth start of a plugin.
 func (d *daemon) plugin(n int) (pid int, err error) {
 	parts := strings.Split(d.Err.String(), `"msg":"the plugin runs","sink":"shown","pid":`)
 	if len(parts) <= n {
@@ -147,12 +158,15 @@ func (d *daemon) plugin(n int) (pid int, err error) {
 	return pid, err
 }
 
-// No plugin outlives a daemon that was killed.
+// Plugins end when their daemon is killed.
 func TestPluginsEndWithTheDaemon(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	for _, how := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
-		d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: `  shown: {type: plugin, command: ["builtin:print"]}`})
+		d := serve(t, daemonConfig{
+			redis: fmt.Sprintf("url: %q", server.URL()),
+			sinks: `  shown: {type: plugin, command: ["builtin:print"]}`,
+		})
 		var pid int
 		testkit.Eventually(t, "the plugin to run", func() (err error) {
 			pid, err = d.plugin(1)
@@ -161,7 +175,7 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 		d.Signal(how)
 		d.Exit(t)
 		testkit.Eventually(t, "the plugin to end", func() error {
-			if !gone(pid) {
+			if !hasEnded(pid) {
 				return fmt.Errorf("%d lives after %s", pid, how)
 			}
 			return nil
@@ -169,27 +183,34 @@ func TestPluginsEndWithTheDaemon(t *testing.T) {
 	}
 }
 
-// The plugins that come with the daemon pass what is asked of every plugin; a program that is none does not.
+// Builtin plugins pass the checks. Another program does not.
 func TestPluginsCheck(t *testing.T) {
 	t.Parallel()
 	for _, plugin := range []string{"builtin:print", "builtin:directory"} {
-		out, errOut, code := call(t, nil, "", "plugins", "check", "--timeout", "30s", "--env", "GORACE=atexit_sleep_ms=0", plugin)
-		if code != 0 || strings.Contains(out, "failed") || strings.Contains(out, "advice") || strings.Count(out, "ok ") != 10 {
+		out, errOut, code := call(t, nil, "", "plugins", "check", "--timeout", "30s", "--env",
+			"GORACE=atexit_sleep_ms=0", plugin)
+		if code != 0 || strings.Contains(out, "failed") || strings.Contains(out, "advice") ||
+			strings.Count(out, "ok ") != 10 {
 			t.Errorf("%s: %d:\n%s%s", plugin, code, out, errOut)
 		}
 	}
 	out, errOut, code := call(t, nil, "", "plugins", "check", "--json", "sleep", "60", "--timeout")
-	if code != 1 || !strings.Contains(out, `"result":"failed"`) || !strings.Contains(errOut, "the plugin did not pass") {
+	if code != 1 || !strings.Contains(out, `"result":"failed"`) ||
+		!strings.Contains(errOut, "the plugin failed the checks of a sink") {
 		t.Errorf("%d:\n%s%s", code, out, errOut)
 	}
-	if _, errOut, code = call(t, nil, "", "plugins", "check", "--config", "7", "x"); code != 2 || !strings.Contains(errOut, "--config is not a JSON object") {
+	if _, errOut, code = call(t, nil, "", "plugins", "check", "--config", "7", "x"); code != 2 ||
+		!strings.Contains(errOut, "--config is not a JSON object") {
 		t.Errorf("%d: %s", code, errOut)
 	}
-	if _, errOut, code = call(t, nil, "", "plugins", "check", "--kind", "source", "x"); code != 2 || !strings.Contains(errOut, "choose sink or driver") {
+	if _, errOut, code = call(t, nil, "", "plugins", "check", "--kind", "source", "x"); code != 2 ||
+		!strings.Contains(errOut, "choose sink or driver") {
 		t.Errorf("%d: %s", code, errOut)
 	}
-	out, errOut, code = call(t, nil, "", "plugins", "check", "--timeout", "30s", "--kind", "driver", "--env", "GORACE=atexit_sleep_ms=0", "builtin:print")
-	if code != 1 || !strings.Contains(out, "of the kind sink, and was started as a driver") || !strings.Contains(errOut, "as a driver; --verbose") {
+	out, errOut, code = call(t, nil, "", "plugins", "check", "--timeout", "30s", "--kind", "driver", "--env",
+		"GORACE=atexit_sleep_ms=0", "builtin:print")
+	if code != 1 || !strings.Contains(out, "of the kind sink, and was started as a driver") ||
+		!strings.Contains(errOut, "of a driver; --verbose") {
 		t.Errorf("%d:\n%s%s", code, out, errOut)
 	}
 	if strings.Contains(out, "crashed too often") {
@@ -200,7 +221,7 @@ func TestPluginsCheck(t *testing.T) {
 	}
 }
 
-// What a daemon would be told to set is said with the flag, and nothing of what a daemon would do.
+// Errors name flags instead of settings, and do not mention the daemon.
 func TestPluginsCheckNamesFlags(t *testing.T) {
 	t.Parallel()
 	for flag, command := range map[string][]string{

@@ -10,19 +10,22 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// recipeSecrets are what the recipes of the README take from the environment.
+// recipeSecrets are the environment variables in the recipes of the README.
 func recipeSecrets() []string {
 	const signing = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo="
 	return []string{
 		"PLATFORM_KEY=a-key-of-the-platform", "ACME_KEY=a-key-of-a-customer", "BACKEND_KEY=a-key-of-the-backend",
 		"UPSTREAM_KEY=a-key-of-an-upstream", "SCRIPTS_KEY=a-key-of-our-scripts",
-		"ACME_SECRET=" + signing, "GLOBEX_SECRET=" + signing, "GLOBEX_OLD_SECRET=whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=",
-		"SLACK_ALERTS=https://hooks.slack.com/services/T0/B0/alerts", "SLACK_OPERATORS=https://hooks.slack.com/services/T0/B1/operators",
-		"PAGERDUTY_KEY=0123456789abcdef0123456789abcdef", "SMTP_PASSWORD=hunter2", "SLACK_TOKEN=xoxb-0123456789-abcdef", "OAUTH_SECRET=hunter2", "REDIS_PASSWORD=hunter2",
+		"ACME_SECRET=" + signing, "GLOBEX_SECRET=" +
+			signing, "GLOBEX_OLD_SECRET=whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=",
+		"SLACK_ALERTS=https://hooks.slack.com/services/T0/B0/alerts",
+		"SLACK_OPERATORS=https://hooks.slack.com/services/T0/B1/operators",
+		"PAGERDUTY_KEY=0123456789abcdef0123456789abcdef", "SMTP_PASSWORD=hunter2", "SLACK_TOKEN=xoxb-0123456789-abcdef",
+		"OAUTH_SECRET=hunter2", "REDIS_PASSWORD=hunter2",
 	}
 }
 
-// Every recipe of the README is a whole configuration, and good as it stands there.
+// Every recipe of the README is a complete and valid configuration.
 func TestRecipes(t *testing.T) {
 	t.Parallel()
 	readme, err := os.ReadFile(filepath.Join("..", "..", "README.md"))
@@ -32,30 +35,32 @@ func TestRecipes(t *testing.T) {
 	_, section, _ := strings.Cut(string(readme), "\n## Recipes\n")
 	section, _, _ = strings.Cut(section, "\n## ")
 	recipes := regexp.MustCompile("(?s)\n### ([^\n]+)\n.*?\n```yaml\n(.*?)\n```\n").FindAllStringSubmatch(section, -1)
-	if blocks := strings.Count(section, "```yaml"); len(recipes) < 10 || blocks != len(recipes) || strings.Count(section, "\n### ") != blocks {
+	if blocks := strings.Count(section, "```yaml"); len(recipes) < 10 || blocks != len(recipes) ||
+		strings.Count(section, "\n### ") != blocks {
 		t.Fatalf("%d recipes in %d blocks; there should be ten, each with one", len(recipes), blocks)
 	}
-	plugins := t.TempDir() // the plugins report themselves whether they can use what the recipes give them
+	plugins := t.TempDir() // the plugins check their own settings
 	if err := testkit.Build(plugins, "../hubrelay-brokers", "../hubrelay-docker"); err != nil {
 		t.Fatal(err)
 	}
 	for _, recipe := range recipes {
 		t.Run(recipe[1], func(t *testing.T) {
 			t.Parallel()
-			dir := folder(t)
+			dir := tempDir(t)
 			tls := filepath.Join(dir, "tls")
 			if err := os.Mkdir(tls, 0o700); err != nil {
 				t.Fatal(err)
 			}
-			certify(t, tls, 1)
+			writeCertificate(t, tls, 1)
 			inventory, err := os.ReadFile(filepath.Join("..", "..", "configs", "inventory-docker.yaml"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			write(t, dir, "inventory.yaml", string(inventory))
-			file := write(t, dir, "hubrelay.yaml", recipe[2])
-			out, errOut, code := call(t, append(recipeSecrets(), "PATH="+plugins+":"+os.Getenv("PATH")), "", "config", "check", "-c", file)
-			if code != 0 || errOut != "" || !strings.Contains(out, " is good: ") {
+			writeFile(t, dir, "inventory.yaml", string(inventory))
+			file := writeFile(t, dir, "hubrelay.yaml", recipe[2])
+			out, errOut, code := call(t, append(recipeSecrets(), "PATH="+plugins+":"+os.Getenv("PATH")), "", "config",
+				"check", "-c", file)
+			if code != 0 || errOut != "" || !strings.Contains(out, " is valid: ") {
 				t.Errorf("%d %s%s", code, out, errOut)
 			}
 		})

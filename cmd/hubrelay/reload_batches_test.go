@@ -12,8 +12,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestReloadFromBatchesToBinaryEvents changes the format while batches are parked that the new one cannot hold: they arrive as
-// they were made, and what comes behind them one by one.
+// TestReloadFromBatchesToBinaryEvents changes the format while batches are scheduled that the new format cannot
+// contain. They arrive unchanged, and later notifications arrive one by one.
 func TestReloadFromBatchesToBinaryEvents(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -29,9 +29,9 @@ func TestReloadFromBatchesToBinaryEvents(t *testing.T) {
 	sink := func(more string) string {
 		return strings.Replace(webhookSink("hook", hooks.url+"/", more), "100ms, 200ms,", "1s, 1s,", 1)
 	}
-	s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sink(", batch: {max: 10, wait: 50ms}")}
-	dir := folder(t)
-	file := write(t, dir, "hubrelay.yaml", s.renderYAML())
+	s := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sink(", batch: {max: 10, wait: 50ms}")}
+	dir := tempDir(t)
+	file := writeFile(t, dir, "hubrelay.yaml", s.renderYAML())
 	d := serveFile(t, file)
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(10), nil)
 	testkit.Eventually(t, "the batch to be parked", func() error {

@@ -15,17 +15,17 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// reconfigure puts a configuration in place as an editor does, and waits until the daemon has taken over n of them.
-func (d *daemon) reconfigure(t *testing.T, file string, s initConfig, n int) {
+// reconfigure replaces the configuration file atomically and waits until the daemon has applied n files.
+func (d *daemon) reconfigure(t *testing.T, file string, s daemonConfig, n int) {
 	t.Helper()
-	fresh := write(t, filepath.Dir(file), "fresh.yaml", s.renderYAML())
+	fresh := writeFile(t, filepath.Dir(file), "fresh.yaml", s.renderYAML())
 	if err := os.Rename(fresh, file); err != nil {
 		t.Fatal(err)
 	}
-	d.tookOver(t, n)
+	d.waitForReload(t, n)
 }
 
-func (d *daemon) tookOver(t *testing.T, n int) {
+func (d *daemon) waitForReload(t *testing.T, n int) {
 	t.Helper()
 	testkit.Eventually(t, "the configuration to be taken over", func() error {
 		if got := strings.Count(d.Err.String(), "configuration was applied"); got < n {
@@ -35,8 +35,8 @@ func (d *daemon) tookOver(t *testing.T, n int) {
 	})
 }
 
-// forgot waits until nobody gets in with the key.
-func (d *daemon) forgot(t *testing.T, key string) {
+// waitUntilRejected waits until the key is rejected.
+func (d *daemon) waitUntilRejected(t *testing.T, key string) {
 	t.Helper()
 	testkit.Eventually(t, "the key to be refused", func() error {
 		r, err := d.Try(t.Context(), testkit.Request{Method: "GET", Key: key, Hub: "hub-1"})
@@ -47,8 +47,8 @@ func (d *daemon) forgot(t *testing.T, key string) {
 	})
 }
 
-// TestReload changes, adds and removes sinks of a daemon that runs: those that stay notice nothing, and what is under way
-// arrives once.
+// TestReload changes, adds and removes sinks of a running daemon. Other sinks are not affected, and deliveries in
+// progress arrive once.
 func TestReload(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -59,28 +59,30 @@ func TestReload(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	before := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}
-	before.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/old", "") + webhookSink("goes", hooks.url+"/goes", "")
-	file := write(t, folder(t), "hubrelay.yaml", before.renderYAML())
+	before := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL())}
+	before.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/old", "") +
+		webhookSink("goes", hooks.url+"/goes", "")
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", before.renderYAML())
 	d := serveFile(t, file)
 	first := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
-	testkit.Eventually(t, "the changing sinks", hooks.took("/old", first))
-	testkit.Eventually(t, "the sink that goes", hooks.took("/goes", first))
+	testkit.Eventually(t, "the changing sinks", hooks.acceptedAll("/old", first))
+	testkit.Eventually(t, "the sink that goes", hooks.acceptedAll("/goes", first))
 	testkit.Eventually(t, "requests to the slow receiver", func() error {
 		if n := len(hooks.of("/slow")); n < len(first) {
-			return fmt.Errorf("%d have come", n)
+			return fmt.Errorf("got %d requests", n)
 		}
 		return nil
 	})
 
 	after := before
-	after.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/new", `, topics: ["*"]`) + webhookSink("comes", hooks.url+"/comes", "")
+	after.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/new",
+		`, topics: ["*"]`) + webhookSink("comes", hooks.url+"/comes", "")
 	d.reconfigure(t, file, after, 1)
 	second := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
-	testkit.Eventually(t, "the new address", hooks.took("/new", second))
-	testkit.Eventually(t, "the new sink", hooks.took("/comes", second))
+	testkit.Eventually(t, "the new address", hooks.acceptedAll("/new", second))
+	testkit.Eventually(t, "the new sink", hooks.acceptedAll("/comes", second))
 	close(release)
-	testkit.Eventually(t, "the sink that was left alone", hooks.took("/slow", append(first, second...)))
+	testkit.Eventually(t, "the sink that was left alone", hooks.acceptedAll("/slow", append(first, second...)))
 	if n := len(hooks.of("/slow")); n != len(first)+len(second) {
 		t.Errorf("the slow receiver got %d requests", n)
 	}
@@ -95,36 +97,38 @@ func TestReload(t *testing.T) {
 			t.Errorf("no %s in\n%s", part, list)
 		}
 	}
-	if page := d.Metrics(t); strings.Contains(page, `sink="goes"`) || !strings.Contains(page, `hubrelay_sink_in_flight{sink="comes"} 0`) ||
+	if page := d.Metrics(t); strings.Contains(page, `sink="goes"`) ||
+		!strings.Contains(page, `hubrelay_sink_in_flight{sink="comes"} 0`) ||
 		!strings.Contains(page, "hubrelay_config_last_reload_successful 1") {
 		t.Errorf("metrics:\n%s", page)
 	}
 
-	// What a sink that was away wanted meanwhile is not lost to it.
+	// A sink that was removed for some time receives what it missed.
 	third := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	after.sinks += webhookSink("goes", hooks.url+"/goes", "")
 	d.reconfigure(t, file, after, 2)
-	testkit.Eventually(t, "the sink that came back", hooks.took("/goes", append(second, third...)))
+	testkit.Eventually(t, "the sink that was added again", hooks.acceptedAll("/goes", append(second, third...)))
 }
 
-// TestReloadOfMistakes writes what is no configuration: nothing stops, and the log and a figure say what is wrong.
-func TestReloadOfMistakes(t *testing.T) {
+// TestReload_InvalidConfig writes invalid configurations. The daemon continues, and the log and a metric report the
+// problem.
+func TestReload_InvalidConfig(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, nil)
-	good := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
-	file := write(t, folder(t), "hubrelay.yaml", good.renderYAML())
+	good := daemonConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", "")}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", good.renderYAML())
 	d := serveFile(t, file)
 	for i, bad := range []string{
-		"server: [", // no YAML
-		strings.Replace(good.renderYAML(), "webhook", "webhok", 1),     // no such kind
-		strings.Replace(good.renderYAML(), "whsec_", "whsec", 1),       // no secret
-		good.renderYAML() + webhookSink("one", hooks.url+"/other", ""), // one name twice
-		strings.Replace(good.renderYAML(), opsKey, readerKey, 1),       // one key twice
+		"server: [", // not YAML
+		strings.Replace(good.renderYAML(), "webhook", "webhok", 1),     // unknown type
+		strings.Replace(good.renderYAML(), "whsec_", "whsec", 1),       // missing secret
+		good.renderYAML() + webhookSink("one", hooks.url+"/other", ""), // duplicate name
+		strings.Replace(good.renderYAML(), opsKey, readerKey, 1),       // duplicate key
 	} {
 		if err := os.WriteFile(file, []byte(bad), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Eventually(t, "the mistake to be told", func() error {
+		testkit.Eventually(t, "the error to be logged", func() error {
 			if n := strings.Count(d.Err.String(), "the previous one stays active"); n != i+1 {
 				return fmt.Errorf("told %d times of %d mistakes", n, i+1)
 			}
@@ -135,7 +139,7 @@ func TestReloadOfMistakes(t *testing.T) {
 		}
 	}
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
-	testkit.Eventually(t, "the sink of before", hooks.took("/one", ids))
+	testkit.Eventually(t, "the sink of before", hooks.acceptedAll("/one", ids))
 	if text := d.Err.String(); !strings.Contains(text, "hubrelay.yaml:") || strings.Contains(text, webhookSecret) {
 		t.Errorf("logged:\n%s", text)
 	}
@@ -145,19 +149,20 @@ func TestReloadOfMistakes(t *testing.T) {
 	}
 }
 
-// TestReloadOfKeys takes a key away whose stream is open, brings a new one, and what needs a restart is named.
-func TestReloadOfKeys(t *testing.T) {
+// TestReload_Keys removes a key with an open stream and adds a new one. Changes that need a restart are reported.
+func TestReload_Keys(t *testing.T) {
 	t.Parallel()
 	const other = "other-key-0123456789abcdef"
-	text := initConfig{redis: `url: "memory:"`, keys: `    - {name: other, key: ` + other + `, account_id: "*", hubs: ["*"]}`}
-	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
+	text := daemonConfig{redis: `url: "memory:"`, keys: `    - {name: other, key: ` + other +
+		`, account_id: "*", hubs: ["*"]}`}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file)
 	goes, stays := d.connect(t, other, "hub-1", ""), d.connect(t, readerKey, "hub-1", "")
 	text.keys, text.server = "", ", max_body: 2MiB"
 	d.reconfigure(t, file, text, 1)
 	_ = goes.closed(t, 1008)
 	if r := d.Do(t, testkit.Request{Method: "GET", Key: other, Hub: "hub-1"}); r.Status != http.StatusUnauthorized {
-		t.Errorf("the key that went away is answered %d", r.Status)
+		t.Errorf("the removed key got status %d", r.Status)
 	}
 	d.Publish(t, "hub-1", "application/json", `{"topic":"container.created","context":{"account_id":"acme"}}`, nil)
 	stays.wait(t, 1)
@@ -167,7 +172,7 @@ func TestReloadOfKeys(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text.renderYAML()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	d.Signal(syscall.SIGHUP) // at once, without waiting for the second look
+	d.Signal(syscall.SIGHUP) // immediately, without the next periodic check
 	testkit.Eventually(t, "the new key", func() error {
 		r, err := d.Try(t.Context(), testkit.Request{Method: "GET", Key: other, Hub: "hub-1"})
 		if err == nil && r.Status != http.StatusOK {
@@ -177,8 +182,7 @@ func TestReloadOfKeys(t *testing.T) {
 	})
 }
 
-// TestReloadUnderLoad changes a sink again and again while much is on its way to it: nothing is lost, and nothing that was
-// answered comes twice.
+// TestReloadUnderLoad changes a sink repeatedly under load. Nothing is lost, and accepted deliveries do not repeat.
 func TestReloadUnderLoad(t *testing.T) {
 	t.Parallel()
 	for _, ordering := range []string{"none", "hub"} {
@@ -186,15 +190,16 @@ func TestReloadUnderLoad(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			hooks := receive(t, func(w http.ResponseWriter, _ hook) {
-				time.Sleep(time.Millisecond) // so that there is always something in flight
+				time.Sleep(time.Millisecond) // keeps deliveries in flight
 				w.WriteHeader(http.StatusNoContent)
 			})
-			text := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}
+			text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL())}
 			sinks := func(n int) string {
-				return webhookSink("one", hooks.url+"/one", fmt.Sprintf(", ordering: %s, headers: {X-Generation: %q}", ordering, fmt.Sprint(n)))
+				return webhookSink("one", hooks.url+"/one", fmt.Sprintf(", ordering: %s, headers: {X-Generation: %q}",
+					ordering, fmt.Sprint(n)))
 			}
 			text.sinks = sinks(0)
-			file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
+			file := writeFile(t, tempDir(t), "hubrelay.yaml", text.renderYAML())
 			d := serveFile(t, file)
 			var ids []string
 			for n := range 5 {
@@ -202,7 +207,7 @@ func TestReloadUnderLoad(t *testing.T) {
 				text.sinks = sinks(n + 1)
 				d.reconfigure(t, file, text, n+1)
 			}
-			testkit.Eventually(t, "all of it", hooks.took("/one", ids))
+			testkit.Eventually(t, "all of it", hooks.acceptedAll("/one", ids))
 			if n := len(hooks.of("/one")); n != len(ids) {
 				t.Errorf("%d requests for %d notifications", n, len(ids))
 			}
@@ -210,8 +215,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 }
 
-// TestReloadBesideHangingSinks takes a key away while the attempts of a sink that was changed do not end.
-func TestReloadBesideHangingSinks(t *testing.T) {
+// TestReload_WithHangingSinks removes a key while attempts of a changed sink do not end.
+func TestReload_WithHangingSinks(t *testing.T) {
 	t.Parallel()
 	for _, ordering := range []string{"none", "hub"} {
 		t.Run(ordering, func(t *testing.T) {
@@ -222,8 +227,9 @@ func TestReloadBesideHangingSinks(t *testing.T) {
 				w.WriteHeader(http.StatusNoContent)
 			})
 			defer close(release)
-			text := initConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one", ", timeout: 1h, ordering: "+ordering)}
-			file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
+			text := daemonConfig{redis: `url: "memory:"`, sinks: webhookSink("one", hooks.url+"/one",
+				", timeout: 1h, ordering: "+ordering)}
+			file := writeFile(t, tempDir(t), "hubrelay.yaml", text.renderYAML())
 			d := serveFile(t, file)
 			ids := d.Publish(t, "hub-1", "application/json", plain, nil)
 			testkit.Eventually(t, "an attempt", func() error {
@@ -242,8 +248,8 @@ func TestReloadBesideHangingSinks(t *testing.T) {
 				t.Fatal(err)
 			}
 			d.Signal(syscall.SIGHUP)
-			d.forgot(t, readerKey)
-			// After the grace the attempt is given back, and the sink of the new configuration makes it.
+			d.waitUntilRejected(t, readerKey)
+			// After the grace period the attempt is released, and the sink with the new configuration makes it.
 			testkit.Eventually(t, "an attempt at the new address", func() error {
 				for _, h := range hooks.of("/other") {
 					if h.id == ids[0] {
@@ -260,16 +266,17 @@ func TestReloadBesideHangingSinks(t *testing.T) {
 func TestReloadWhileStarting(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL())}
-	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
+	text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL())}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", text.renderYAML())
 	server.Kill()
 	d := newDaemon(start(t, nil, "serve", "-c", file))
 	testkit.Eventually(t, "the daemon to wait for Redis", d.Err.Contains("waiting for redis"))
-	if err := os.WriteFile(file, []byte(strings.Replace(text.renderYAML(), readerKey, "another-"+readerKey, 1)), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(strings.Replace(text.renderYAML(), readerKey, "another-"+readerKey, 1)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	server.Restart()
 	d.Await(t)
-	d.forgot(t, readerKey)
+	d.waitUntilRejected(t, readerKey)
 	d.Stop(t)
 }

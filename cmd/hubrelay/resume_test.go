@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// curlEvents starts curl on an event stream. Its output ends with the stream or the test.
+// curlEvents reads an event stream with curl. Its output ends with the stream or the test.
 func (d *daemon) curlEvents(t *testing.T, query string, headers ...string) *testkit.Output {
 	t.Helper()
 	args := []string{"-sSN", "-H", "Accept: text/event-stream"}
@@ -38,13 +38,13 @@ func lastOf(expr *regexp.Regexp, text string) []string {
 	return list
 }
 
-// TestLongEventsOverAKill follows a hub with curl over the kill of its node: at the other node the same token and the last id
-// go on without a gap or a repeat. Without a stream the token is gone when its time is over.
+// TestLongEventsOverAKill follows a hub with curl over the kill of its node. At the other node, the same token and
+// the last id continue without gaps and repeats. Without a stream the token expires.
 func TestLongEventsOverAKill(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
-	text := initConfig{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL()), auth: "token_ttl: 15s"}
+	text := daemonConfig{redis: fmt.Sprintf("url: %q, partitions: 2", server.URL()), auth: "token_ttl: 15s"}
 	nodes := []*daemon{serve(t, text), serve(t, text)}
 	for _, hub := range []string{"hub-1", ""} {
 		token := nodes[0].Token(t, opsKey, hub)
@@ -61,7 +61,7 @@ func TestLongEventsOverAKill(t *testing.T) {
 		}
 		at := lastOf(eventID, first.String())
 		ids = append(ids[10:], nodes[1].Publish(t, "hub-1", "application/x-ndjson", lines(20), nil)...)
-		// From the middle, with everything that came since; and the websocket goes on from the same place.
+		// From the middle, with all later events. A websocket continues from the same cursor.
 		second := nodes[1].curlEvents(t, "?token="+token, "Last-Event-ID: "+at[len(at)-11])
 		ws := nodes[1].connect(t, opsKey, hub, "&after="+at[len(at)-11])
 		testkit.Eventually(t, "what followed", func() error {
@@ -90,12 +90,12 @@ func TestLongEventsOverAKill(t *testing.T) {
 	})
 }
 
-// TestEventsOverALostToken comes back with the token of a stream that was open while Redis lost it.
+// TestEventsOverALostToken reconnects with the token of an open stream after Redis has lost it.
 func TestEventsOverALostToken(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), auth: "token_ttl: 15s"})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), auth: "token_ttl: 15s"})
 	token := d.Token(t, opsKey, "hub-1")
 	d.curlEvents(t, "?token="+token)
 	var names []string
@@ -115,13 +115,14 @@ func TestEventsOverALostToken(t *testing.T) {
 	d.curlEvents(t, "?token="+token)
 }
 
-// TestEventsAtAStop ends a stream with an event that says why, over HTTP/2 too.
+// TestEventsAtAStop checks that a stream ends with an event that contains the reason, over HTTP/2 too.
 func TestEventsAtAStop(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`})
+	d := serve(t, daemonConfig{redis: `url: "memory:"`})
 	key := []string{"Authorization: Bearer " + opsKey, "X-Hub-Id: hub-1"}
 	stream := d.curlEvents(t, "", key...)
-	args := []string{"-sSN", "--http2-prior-knowledge", "-H", "Accept: text/event-stream", "-H", key[0], "http://" + d.Public + notificationsPath}
+	args := []string{"-sSN", "--http2-prior-knowledge", "-H", "Accept: text/event-stream", "-H", key[0], "http://" +
+		d.Public + notificationsPath}
 	curl := testkit.Start(t, testkit.Command{Path: "curl", Args: args, OneOutput: true})
 	second := curl.Out
 	testkit.Eventually(t, "the stream over HTTP/2 to begin", second.Contains("retry: "))
@@ -135,7 +136,8 @@ func TestEventsAtAStop(t *testing.T) {
 	}
 	for _, out := range []*testkit.Output{stream, second} {
 		testkit.Eventually(t, "the last event", func() error {
-			if !strings.HasSuffix(out.String(), "event: close\ndata: {\"code\":1012,\"reason\":\"the relay is restarting; connect again\"}\n\n") {
+			if !strings.HasSuffix(out.String(), "event: close\ndata: {\"code\":1012,\"reason\":\"the relay is "+
+				"restarting; connect again\"}\n\n") {
 				return errors.New(out.String())
 			}
 			return nil

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What differs from call to call.
+// Values that differ between calls.
 var masks = []struct{ pattern, with string }{
 	{`[0-9a-f]{24}`, "ID"},
 	{`v1,[A-Za-z0-9+/=]{44}`, "v1,SIGNATURE"},
@@ -30,21 +30,28 @@ func masked(text string) string {
 
 const timingSinks = `
   alerts: {type: slack, url: "http://127.0.0.1:9/services/s3cret", allow_cidrs: [127.0.0.0/8]}
-  gathered: {type: webhook, url: "http://127.0.0.1:9/", allow_cidrs: [127.0.0.0/8], digest: {wait: 1m, max: 50, by: [topic, cluster]}, rate: 90/m, burst: 5}
+  gathered: {type: webhook, url: "http://127.0.0.1:9/", allow_cidrs: [127.0.0.0/8],
+    digest: {wait: 1m, max: 50, by: [topic, cluster]}, rate: 90/m, burst: 5}
   lined: {type: webhook, url: "http://127.0.0.1:9/", allow_cidrs: [127.0.0.0/8], ordering: container, rate: 10/s}
-  team: {type: slack, url: "http://127.0.0.1:9/services/s3cret", allow_cidrs: [127.0.0.0/8], digest: {wait: 10s, by: [hub]}}
+  team: {type: slack, url: "http://127.0.0.1:9/services/s3cret", allow_cidrs: [127.0.0.0/8],
+    digest: {wait: 10s, by: [hub]}}
 `
 
 func TestExplainTiming(t *testing.T) {
 	t.Parallel()
-	file := write(t, folder(t), "hubrelay.yaml", initConfig{redis: `url: "memory:"`, sinks: timingSinks}.renderYAML())
-	const event = `{"topic":"container.error","object":{"id":"o1","error":"oops"},"context":{"hub_id":"h1","clusters":["production"]}}`
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", daemonConfig{
+		redis: `url: "memory:"`,
+		sinks: timingSinks,
+	}.renderYAML())
+	const event = `{"topic":"container.error","object":{"id":"o1","error":"oops"},"context":{"hub_id":"h1",` +
+		`"clusters":["production"]}}`
 	args := []string{"sinks", "explain", "-c", file, "--event", "-"}
 	out, errOut, code := call(t, nil, event, args...)
 	if code != 0 || strings.Contains(out, "s3cret") {
 		t.Fatalf("explain ended with %d:\n%s%s", code, out, errOut)
 	}
-	const data = `{"topic":"container.error","object":{"id":"o1","state":"","error":"oops"},"context":{"hub_id":"h1","account_id":"",` +
+	const data = `{"topic":"container.error","object":{"id":"o1","state":"","error":"oops"},` +
+		`"context":{"hub_id":"h1","account_id":"",` +
 		`"environments":[],"dns_zones":[],"clusters":["production"],"containers":[]},"flags":null}`
 	const head = `  Content-Type: application/json
   User-Agent: hubrelay/VERSION
@@ -69,7 +76,9 @@ gathered (webhook) matches: topics is empty, which is all
   at most 90/m, up to 5 at once after a pause
   POST http://HOST/
   Host: HOST
-` + hook + `  {"topic":"hubrelay.digest","digest":{"count":1,"more":0,"first":"NOW","last":"NOW","by":{"cluster":"production","topic":"container.error"},"topics":{"container.error":1}},"notifications":[` + data + `]}
+` + hook + `  {"topic":"hubrelay.digest","digest":{"count":1,"more":0,"first":"NOW","last":"NOW",` +
+			`"by":{"cluster":"production","topic":"container.error"},"topics":{"container.error":1}},` +
+			`"notifications":[` + data + `]}
 `, `
 lined (webhook) matches: topics is empty, which is all
   at most 10/s

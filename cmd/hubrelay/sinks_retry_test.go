@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestSinksRetry has a receiver that is back hours before the schedule says: one command delivers what waits, whichever of two nodes
-// is asked.
+// TestSinksRetry has a receiver that is available hours before the next attempt. One command at either node delivers
+// the scheduled retries.
 func TestSinksRetry(t *testing.T) {
 	t.Parallel()
 	var mended atomic.Bool
@@ -25,9 +25,11 @@ func TestSinksRetry(t *testing.T) {
 	})
 	server := redistest.Start(t)
 	slow := func(name, more string) string {
-		return fmt.Sprintf("  %s: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [2h, 2h]}%s}\n", name, hooks.url+"/"+name, more)
+		const sink = "  %s: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [2h, 2h]}%s}\n"
+		return fmt.Sprintf(sink, name, hooks.url+"/"+name, more)
 	}
-	s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: slow("billing", "") + slow("ordered", ", ordering: hub")}
+	s := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: slow("billing", "") +
+		slow("ordered", ", ordering: hub")}
 	d, other := serve(t, s), serve(t, s)
 	o := operator{t, []string{"HUBRELAY_ADMIN=" + d.Admin}}
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
@@ -39,18 +41,19 @@ func TestSinksRetry(t *testing.T) {
 			return nil
 		})
 	}
-	o.does("sinks pause billing", "billing is paused")
-	if out, errOut, code := call(t, o.env, "", "sinks", "retry", "billing"); code != 1 || !strings.Contains(errOut, "sinks resume billing") {
+	o.run("sinks pause billing", "billing is paused")
+	if out, errOut, code := call(t, o.env, "", "sinks", "retry", "billing"); code != 1 ||
+		!strings.Contains(errOut, "sinks resume billing") {
 		t.Errorf("ended with %d: %s%s", code, out, errOut)
 	}
-	o.does("sinks resume billing", "billing is active")
+	o.run("sinks resume billing", "billing is active")
 
 	mended.Store(true)
-	o.does("sinks retry billing", "billing tries 5 deliveries now")
-	testkit.Eventually(t, "all to be delivered", hooks.took("/billing", ids))
+	o.run("sinks retry billing", "billing tries 5 deliveries now")
+	testkit.Eventually(t, "all to be delivered", hooks.acceptedAll("/billing", ids))
 	beside := operator{t, []string{"HUBRELAY_ADMIN=" + other.Admin}}
-	beside.does("sinks retry ordered --json", `"due":1`) // the others follow
-	testkit.Eventually(t, "all to be delivered in order", hooks.took("/ordered", ids))
+	beside.run("sinks retry ordered --json", `"due":1`) // the others follow
+	testkit.Eventually(t, "all to be delivered in order", hooks.acceptedAll("/ordered", ids))
 	var order []string
 	for _, h := range hooks.of("/ordered")[1:] {
 		order = append(order, h.id)
@@ -64,8 +67,9 @@ func TestSinksRetry(t *testing.T) {
 		}
 		return nil
 	})
-	o.does("sinks retry billing", "billing has nothing that waits for another attempt")
-	if _, errOut, code := call(t, o.env, "", "sinks", "retry", "nobody"); code != 1 || !strings.Contains(errOut, "sinks list") {
+	o.run("sinks retry billing", "billing has no scheduled retries")
+	if _, errOut, code := call(t, o.env, "", "sinks", "retry", "nobody"); code != 1 ||
+		!strings.Contains(errOut, "sinks list") {
 		t.Errorf("ended with %d: %s", code, errOut)
 	}
 }

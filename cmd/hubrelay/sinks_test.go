@@ -14,12 +14,12 @@ import (
 	"unicode/utf8"
 )
 
-// fakeAdmin answers as the admin API is documented to, and keeps what it was asked.
+// fakeAdmin implements the documented admin API and records requests.
 type fakeAdmin struct {
 	*httptest.Server
 	mu      sync.Mutex
 	asked   []string
-	letters []string // ids of the dead letters of billing
+	letters []string // ids of dead letters of billing
 	answers map[string]string
 }
 
@@ -60,19 +60,21 @@ func (f *fakeAdmin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer, ok := f.answers[key]
 	if !ok {
 		w.WriteHeader(http.StatusNotFound)
-		answer = `{"error":{"status":404,"code":"404.sink","title":"There is no such sink","detail":"there is none"},"data":null}`
+		answer = `{"error":{"status":404,"code":"404.sink","title":"There is no such sink",` +
+			`"detail":"there is none"},"data":null}`
 	}
 	_, _ = fmt.Fprint(w, answer)
 }
 
-// page lists three dead letters at a time.
+// page returns three dead letters at a time.
 func (f *fakeAdmin) page(w http.ResponseWriter, r *http.Request) {
 	after := slices.Index(f.letters, r.URL.Query().Get("after")) + 1
 	end := min(after+3, len(f.letters))
 	next, data := "", []map[string]any{}
 	for _, id := range f.letters[after:end] {
 		data = append(data, map[string]any{
-			"id": id, "topic": "container.error", "hub": "hub-1", "account": "acme", "time": time.Now().Add(-3 * time.Hour),
+			"id": id, "topic": "container.error", "hub": "hub-1", "account": "acme", "time": time.Now().Add(
+				-3 * time.Hour),
 			"reason": "post to example.com: answered 400\x1b[2J" + strings.Repeat(" and on", 20), "attempts": 2,
 		})
 		next = id
@@ -117,36 +119,48 @@ func (f *fakeAdmin) hold(n int) {
 	}
 }
 
-// adminAnswers are what the daemon says about two sinks.
+// adminAnswers are the responses of the fake API for two sinks.
 func adminAnswers() map[string]string {
-	billing := `{"name":"billing","type":"webhook","state":"paused","reason":"paused by an operator","since":"2026-11-20T08:00:00Z",` +
-		`"topics":"billing.*, container.*, environment.*, infrastructure.*","backlog":1234567,"parked":12,"dead":7,"oldest_seconds":7300.5,` +
+	billing := `{"name":"billing","type":"webhook","state":"paused","reason":"paused by an operator",` +
+		`"since":"2026-11-20T08:00:00Z",` +
+		`"topics":"billing.*, container.*, environment.*, infrastructure.*","backlog":1234567,"parked":12,"dead":7,` +
+		`"oldest_seconds":7300.5,` +
 		`"in_flight":3,"delivered":98765,"retried":5,"failed":{"timeout":2,"status_5xx":40},` +
 		`"last_success":"` + time.Now().Add(-5*time.Minute).UTC().Format(time.RFC3339) + `"}`
 	return map[string]string{
 		"GET /api/sinks": `{"data":[` + billing +
-			`,{"name":"left","type":"","configured":false,"state":"active","topics":"","backlog":0,"parked":0,"dead":1}` +
-			`,{"name":"far","type":"webhook","configured":true,"state":"down","reason":"it failed","down_until":"2026-11-20T08:00:07Z"}` +
-			`,{"name":"busy","type":"webhook","configured":true,"state":"resting","reason":"it rests","resting_until":"2026-11-20T08:00:09Z","last_error":"exhausted",` +
+			`,{"name":"left","type":"","configured":false,"state":"active","topics":"","backlog":0,"parked":0,` +
+			`"dead":1}` +
+			`,{"name":"far","type":"webhook","configured":true,"state":"down","reason":"it failed",` +
+			`"down_until":"2026-11-20T08:00:07Z"}` +
+			`,{"name":"busy","type":"webhook","configured":true,"state":"resting","reason":"it rests",` +
+			`"resting_until":"2026-11-20T08:00:09Z","last_error":"exhausted",` +
 			`"last_error_at":"` + time.Now().Add(-3*time.Hour).UTC().Format(time.RFC3339) + `"}]}`,
 		"GET /api/sinks/billing":         `{"data":` + billing + `}`,
 		"POST /api/sinks/billing/pause":  `{"data":` + billing + `}`,
 		"POST /api/sinks/billing/resume": `{"data":` + strings.Replace(billing, "paused", "active", 1) + `}`,
 		"POST /api/sinks/billing/replay": `{"data":{"replayed":42,"waiting":3,"complete":false}}`,
 		"POST /api/sinks/billing/test":   `{"data":{"outcome":"delivered","status":204,"milliseconds":31}}`,
-		"POST /api/sinks/broken/test": `{"data":{"outcome":"retry","status":500,"milliseconds":12,"error":"post to example.com: answered 500",` +
+		"POST /api/sinks/broken/test": `{"data":{"outcome":"retry","status":500,"milliseconds":12,` +
+			`"error":"post to example.com: answered 500",` +
 			`"answer":"\n  out of \u001b[2Jorder\nat line 1"}}`,
-		"POST /api/sinks/moved/test":      `{"data":{"outcome":"retry","status":302,"milliseconds":1,"error":"post to example.com: answered 302"}}`,
+		"POST /api/sinks/moved/test": `{"data":{"outcome":"retry","status":302,"milliseconds":1,` +
+			`"error":"post to example.com: answered 302"}}`,
 		"POST /api/sinks/left/forget":     `{"data":{"forgotten":"left"}}`,
 		"POST /api/sinks/a%2Fb%3Fc/pause": `{"data":` + strings.Replace(billing, "billing", "a/b?c", 1) + `}`,
 		"POST /api/sinks/strange/pause":   `<html>`,
-		"GET /api/sinks/billing/deadletters/one": `{"data":{"id":"one","topic":"container.error","hub":"hub-1","account":"acme",` +
-			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[{"time":"2026-11-20T07:59:59Z","outcome":"permanent","status":400,` +
+		"GET /api/sinks/billing/deadletters/one": `{"data":{"id":"one","topic":"container.error","hub":"hub-1",` +
+			`"account":"acme",` +
+			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[{"time":"2026-11-20T07:59:59Z",` +
+			`"outcome":"permanent","status":400,` +
 			`"answer":"no such\nhook \u001b[2J","error":"post to example.com: answered 400","ms":31}],` +
 			`"notification":{"topic":"container.error","object":{"id":"x"}}}}`,
-		"GET /api/sinks/billing/deadletters/many": `{"data":{"id":"many","topic":"container.error","hub":"hub-1","account":"acme",` +
-			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[],"digest":{"count":57,"first":"2026-11-20T07:58:03Z",` +
-			`"last":"2026-11-20T07:59:00Z","by":{"hub":"hub-1","cluster":"eu\u001b[2J"},"topics":{"container.created":2,"container.error":43,"acme.x":12}},` +
+		"GET /api/sinks/billing/deadletters/many": `{"data":{"id":"many","topic":"container.error","hub":"hub-1",` +
+			`"account":"acme",` +
+			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[],"digest":{"count":57,` +
+			`"first":"2026-11-20T07:58:03Z",` +
+			`"last":"2026-11-20T07:59:00Z","by":{"hub":"hub-1","cluster":"eu\u001b[2J"},` +
+			`"topics":{"container.created":2,"container.error":43,"acme.x":12}},` +
 			`"notification":{"object":{"id":"x"}},"notifications":[{"object":{"id":"x"}},{"object":{"id":"y"}}]}}`,
 	}
 }
@@ -157,12 +171,14 @@ func TestSteeringCommands(t *testing.T) {
 	for _, tc := range []struct {
 		args  string
 		code  int
-		parts []string // of standard output, and of standard error for a failure
+		parts []string // of standard output, or of standard error for a failure
 		asked string   // the last request
 	}{
 		{"sinks list", 0, []string{
-			"RETRYING", "billing", "paused", "1.2M", "12", "2h", "5m", "98765", "42", "by an operator", "removed", "sinks forget",
-			" down ", "it failed, the next from 2026-11-20T08:00:07Z on", " resting ", "it rests, until 2026-11-20T08:00:09Z\nbusy: failed 3h ago: exhausted\n",
+			"RETRYING", "billing", "paused", "1.2M", "12", "2h", "5m", "98765", "42", "by an operator", "removed",
+			"sinks forget",
+			" down ", "it failed, next attempt at 2026-11-20T08:00:07Z", " resting ",
+			"it rests, until 2026-11-20T08:00:09Z\nbusy: failed 3h ago: exhausted\n",
 		}, "GET /api/sinks"},
 		{"sinks list --json", 0, []string{`"backlog":1234567`}, "GET /api/sinks"},
 		{"sinks pause billing", 0, []string{"billing is paused", "1234567"}, "POST /api/sinks/billing/pause"},
@@ -181,20 +197,27 @@ func TestSteeringCommands(t *testing.T) {
 		},
 		{"sinks replay billing", 2, []string{"--after"}, ""},
 		{"sinks forget left", 0, []string{"forgotten", "stay"}, "POST /api/sinks/left/forget map[dead_letters:false]"},
-		{"sinks forget left --dead-letters", 0, []string{"forgotten"}, "POST /api/sinks/left/forget map[dead_letters:true]"},
+		{
+			"sinks forget left --dead-letters", 0,
+			[]string{"forgotten"},
+			"POST /api/sinks/left/forget map[dead_letters:true]",
+		},
 		{"sinks pause", 2, []string{"--help"}, ""},
 		{"sinks puase billing", 2, []string{"pause"}, ""},
 		{"sinks list --admin 127.0.0.1", 2, []string{"https://127.0.0.1:9091"}, ""},
-		{"sinks list --admin 127.0.0.1:1", 1, []string{"no daemon answers at http://127.0.0.1:1"}, ""},
+		{"sinks list --admin 127.0.0.1:1", 1, []string{"no daemon responds at http://127.0.0.1:1"}, ""},
 		{"sinks list --admin " + strings.TrimPrefix(admin.URL, "http://"), 0, []string{"billing"}, "GET /api/sinks"},
 		{"sinks list --admin http://127.0.0.1:1", 1, []string{"127.0.0.1:1", "--admin"}, ""},
 		{"sinks list -c nothing.yaml --admin " + admin.URL, 0, []string{"billing"}, "GET /api/sinks"},
 		{"deadletters show billing one", 0, []string{
-			"container.error", "hub-1", "attempts: 1", "permanent", "400", "31 ms", "| no such\n", "| hook", `"id": "x"`,
+			"container.error", "hub-1", "attempts: 1", "permanent", "400", "31 ms", "| no such\n", "| hook",
+			`"id": "x"`,
 		}, "GET /api/sinks/billing/deadletters/one"},
 		{"deadletters show billing many", 0, []string{
-			"digest    of 57, the first 2026-11-20T07:58:03Z, the last 2026-11-20T07:59:00Z; lists 2\n", "by        cluster eu", ", hub hub-1\n",
-			"topics    43 × container.error, 12 × acme.x, 2 × container.created\n", "notification 1 of 2\n", "notification 2 of 2\n", `"id": "y"`,
+			"digest    of 57, the first 2026-11-20T07:58:03Z, the last 2026-11-20T07:59:00Z; lists 2\n",
+			"by        cluster eu", ", hub hub-1\n",
+			"topics    43 × container.error, 12 × acme.x, 2 × container.created\n", "notification 1 of 2\n",
+			"notification 2 of 2\n", `"id": "y"`,
 		}, "GET /api/sinks/billing/deadletters/many"},
 		{"deadletters show billing two", 1, []string{"404."}, "GET /api/sinks/billing/deadletters/two"},
 		{"deadletters list", 2, []string{"--help"}, ""},
@@ -217,14 +240,16 @@ func TestSteeringCommands(t *testing.T) {
 		if list := admin.requests(); len(list) > 0 {
 			asked = list[len(list)-1]
 		}
-		if err := errors.Join(hasAll(text, tc.parts...)...); code != tc.code || err != nil || asked != tc.asked || strings.Contains(out, "\x1b") {
-			t.Errorf("hubrelay %s ended with %d after asking %q, want %d and %q, %v:\n%s%s", tc.args, code, asked, tc.code, tc.asked, err, out, errOut)
+		if err := errors.Join(hasAll(text, tc.parts...)...); code != tc.code || err != nil || asked != tc.asked ||
+			strings.Contains(out, "\x1b") {
+			t.Errorf("hubrelay %s ended with %d after asking %q, want %d and %q, %v:\n%s%s", tc.args, code, asked,
+				tc.code, tc.asked, err, out, errOut)
 		}
 		wantNarrow(t, tc.args, out)
 	}
 }
 
-// wantNarrow demands that tables fit, but those that are whole where there is no terminal.
+// wantNarrow checks that tables are narrow, except tables that are complete without a terminal.
 func wantNarrow(t *testing.T, args, out string) {
 	t.Helper()
 	if strings.Contains(args, "--json") || !strings.Contains(args, " list") || strings.Contains(args, "deadletters") {
@@ -244,10 +269,12 @@ func TestManyDeadLetters(t *testing.T) {
 	t.Parallel()
 	admin := startFakeAdmin(t, adminAnswers())
 	admin.hold(7)
-	out, errOut, code := call(t, admin.env(), "", "deadletters", "list", "billing", "--topic", "*.error", "--hub", "hub-1", "--since", "2026-11-20T08:00:00Z")
+	out, errOut, code := call(t, admin.env(), "", "deadletters", "list", "billing", "--topic", "*.error", "--hub",
+		"hub-1", "--since", "2026-11-20T08:00:00Z")
 	asked := admin.requests()
 	if code != 0 || strings.Count(out, "container.error") != 7 || strings.Contains(out, "\x1b") || len(asked) != 3 ||
-		asked[0] != "GET /api/sinks/billing/deadletters?hub=hub-1&limit=500&since=2026-11-20T08%3A00%3A00Z&topic=%2A.error" {
+		asked[0] != "GET /api/sinks/billing/deadletters?hub=hub-1&limit=500&"+
+			"since=2026-11-20T08%3A00%3A00Z&topic=%2A.error" {
 		t.Errorf("list ended with %d after %q:\n%s%s", code, asked, out, errOut)
 	}
 	if whole := " answered 400\uFFFD[2J" + strings.Repeat(" and on", 20) + "\n"; strings.Count(out, whole) != 7 {
@@ -290,15 +317,19 @@ func TestManyDeadLetters(t *testing.T) {
 	}
 }
 
-// What is given for one command goes before what the environment says for all.
-func TestWhichDaemon(t *testing.T) {
+// Flags have priority over the environment.
+func TestAdminFlags_FindDaemon(t *testing.T) {
 	t.Parallel()
 	named := func(name string) *fakeAdmin {
-		return startFakeAdmin(t, map[string]string{"GET /api/sinks": `{"data":[{"name":"` + name + `","state":"active"}]}`})
+		return startFakeAdmin(t, map[string]string{"GET /api/sinks": `{"data":[{"name":"` + name +
+			`","state":"active"}]}`})
 	}
 	env, file, flag := named("from-env"), named("from-file"), named("from-flag")
-	config := write(t, folder(t), "hubrelay.yaml", strings.Replace(initConfig{redis: `url: "memory:"`}.renderYAML(), "health:",
-		"admin: {tokens: [{name: ci, role: admin, token: 0123456789abcdef}], listen: \""+strings.TrimPrefix(file.URL, "http://")+"\"}\nhealth:", 1))
+	config := writeFile(t, tempDir(t), "hubrelay.yaml",
+		strings.Replace(daemonConfig{redis: `url: "memory:"`}.renderYAML(),
+			"health:",
+			"admin: {tokens: [{name: ci, role: admin, token: 0123456789abcdef}], listen: \""+
+				strings.TrimPrefix(file.URL, "http://")+"\"}\nhealth:", 1))
 	for _, tc := range []struct {
 		env  []string
 		args []string
@@ -306,7 +337,11 @@ func TestWhichDaemon(t *testing.T) {
 	}{
 		{env.env(), nil, "from-env"},
 		{env.env(), []string{"-c", config}, "from-file"},
-		{[]string{"HUBRELAY_ADMIN=nonsense", "HUBRELAY_ADMIN_TOKEN=0123456789abcdef"}, []string{"-c", config}, "from-file"},
+		{
+			[]string{"HUBRELAY_ADMIN=nonsense", "HUBRELAY_ADMIN_TOKEN=0123456789abcdef"},
+			[]string{"-c", config},
+			"from-file",
+		},
 		{env.env(), []string{"-c", config, "--admin", flag.URL}, "from-flag"},
 	} {
 		out, errOut, code := call(t, tc.env, "", append([]string{"sinks", "list"}, tc.args...)...)
@@ -316,16 +351,18 @@ func TestWhichDaemon(t *testing.T) {
 	}
 }
 
-func TestHelpFits(t *testing.T) {
+func TestHelp_FitsTerminal(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{{"sinks", "list"}, {"sinks"}, {"sinks", "replay"}, {"deadletters"}} {
 		out, _, _ := call(t, nil, "", append(args, "--help")...)
 		for line := range strings.Lines(out) {
-			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 125 && !strings.HasPrefix(line, "  -") && !strings.HasPrefix(line, "      --") {
+			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 125 &&
+				!strings.HasPrefix(line, "  -") && !strings.HasPrefix(line, "      --") {
 				t.Errorf("hubrelay %v --help has a line of %d columns: %s", args, n, line)
 			}
 		}
-		if args[len(args)-1] == "list" && (strings.Contains(out, "RETRYING have failed") || !strings.Contains(out, "were replayed")) {
+		if args[len(args)-1] == "list" && (strings.Contains(out, "RETRYING have failed") ||
+			!strings.Contains(out, "were replayed")) {
 			t.Errorf("the help of sinks list says\n%s", out)
 		}
 	}
@@ -333,20 +370,23 @@ func TestHelpFits(t *testing.T) {
 
 func TestExplainCommand(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	file := write(t, dir, "hubrelay.yaml", initConfig{
+	dir := tempDir(t)
+	file := writeFile(t, dir, "hubrelay.yaml", daemonConfig{
 		redis: `url: "memory:"`,
 		sinks: webhookSink("billing", "http://127.0.0.1:9/hook", `, topics: ["billing.*"]`) +
-			webhookSink("errors", "http://user:s3cretpass@127.0.0.1:9/s3cretpath?sig=s3cretsig", `, topics: ["*.error"], clusters: [production]`) +
+			webhookSink("errors", "http://user:s3cretpass@127.0.0.1:9/s3cretpath?sig=s3cretsig",
+				`, topics: ["*.error"], clusters: [production]`) +
 			webhookSink("other", "http://127.0.0.1:9/hook", `, hubs: [hub-2]`),
 	}.renderYAML())
 	const event = `{"topic":"container.error","context":{"clusters":["production"]}}`
 	base := []string{"sinks", "explain", "-c", file}
 	out, errOut, code := call(t, nil, event, append(base, "--event", "-", "--hub", "hub-1")...)
 	err := errors.Join(hasAll(out, "container.error", "hub-1", "billing (webhook) does not match: ", "billing.*",
-		`errors (webhook) matches: `, `*.error`, "POST http://127.0.0.1:9/…\n", "webhook-signature: v1,", "Authorization: (hidden)",
+		`errors (webhook) matches: `, `*.error`, "POST http://127.0.0.1:9/…\n", "webhook-signature: v1,",
+		"Authorization: (hidden)",
 		`"hub_id":"hub-1"`, "other (webhook) does not match: ", "hub")...)
-	if code != 0 || err != nil || strings.Contains(out, "s3cret") || strings.Contains(out, strings.TrimPrefix(webhookSecret, "whsec_")) {
+	if code != 0 || err != nil || strings.Contains(out, "s3cret") ||
+		strings.Contains(out, strings.TrimPrefix(webhookSecret, "whsec_")) {
 		t.Errorf("explain ended with %d, %v:\n%s%s", code, err, out, errOut)
 	}
 	out, errOut, code = call(t, nil, event, append(base, "--event", "-", "--hub", "hub-2", "--json")...)
@@ -364,7 +404,8 @@ func TestExplainCommand(t *testing.T) {
 			t.Errorf("%q: %v", line, err)
 		}
 		matched[e.Sink] = e.Matched
-		if e.Request != nil && (e.Request.Headers["webhook-id"] == "" || !strings.HasPrefix(e.Request.Payload, `{"topic":`)) {
+		if e.Request != nil && (e.Request.Headers["webhook-id"] == "" ||
+			!strings.HasPrefix(e.Request.Payload, `{"topic":`)) {
 			t.Errorf("the request of %s is %v", e.Sink, e.Request)
 		}
 	}
@@ -378,7 +419,10 @@ func TestExplainCommand(t *testing.T) {
 		part  string
 	}{
 		{event, 1, append(base, "--event", "-"), "--hub"},
-		{`{"topic":"container.error"}`, 1, append(base, "--event", "-"), "no context; add it to the event, or use --hub"},
+		{
+			`{"topic":"container.error"}`, 1, append(base, "--event", "-"),
+			"no context; add it to the event, or use --hub",
+		},
 		{`{"topic":"contaner.error"}`, 1, append(base, "--event", "-", "--hub", "h"), "container.error"},
 		{"", 1, append(base, "--event", dir+"/nothing.json"), "nothing.json"},
 		{"", 2, base, "--event"},

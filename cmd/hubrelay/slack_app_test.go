@@ -16,13 +16,13 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// api is a double of two of Slack's methods, made from Slack's reference of them. It keeps messages by their ts.
+// api is a fake of two methods of the Slack API. It stores messages by their ts.
 type api struct {
 	mu       sync.Mutex
 	messages []map[string]any
 	updates  int
-	token    string // xoxb-s3cret-token where empty
-	// refuse is asked before anything else, and true where it has answered; posted is called before a post is answered.
+	token    string // xoxb-s3cret-token if empty
+	// refuse is called first and returns true if it has responded. posted is called before the response to a post.
 	refuse func(http.ResponseWriter, *http.Request) bool
 	posted func(n int)
 }
@@ -35,7 +35,8 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		a.mu.Unlock()
 		return
 	}
-	if json.Unmarshal(body, &m) != nil || r.Header.Get("Authorization") != "Bearer "+cmp.Or(a.token, "xoxb-s3cret-token") {
+	if json.Unmarshal(body, &m) != nil || r.Header.Get("Authorization") != "Bearer "+
+		cmp.Or(a.token, "xoxb-s3cret-token") {
 		a.mu.Unlock()
 		_, _ = io.WriteString(w, `{"ok":false,"error":"token_revoked"}`)
 		return
@@ -66,7 +67,8 @@ func (a *api) take(m map[string]any, update bool) (ts any, updated bool) {
 	return ts, update
 }
 
-// shown are the messages in short: the channel of a first one, or the place of the first one that a reply hangs on, and the round.
+// shown returns the messages in short form: the channel of a first message, or the index of the first message of a
+// reply, and the round.
 func (a *api) shown() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -85,7 +87,7 @@ func (a *api) shown() []string {
 	return out
 }
 
-// threads counts the first messages and the replies that name one of them.
+// threads counts first messages and the replies to them.
 func (a *api) threads() (first, replies int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,20 +102,23 @@ func (a *api) threads() (first, replies int) {
 	return first, replies
 }
 
-// TestSlackThreads has two nodes on one Redis that both deliver for one container, then a third that has just started. There is
-// one thread all along.
+// TestSlackThreads has two nodes that deliver for one container, and a third one that starts later. There is always
+// one thread.
 func TestSlackThreads(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	slack := &api{}
 	far := httptest.NewServer(slack)
 	t.Cleanup(far.Close)
-	s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: fmt.Sprintf(
-		"  team: {type: slack, token: xoxb-s3cret-token, api_url: %q, channel: C0GENERAL, topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8], rate: 1000/s, burst: 100, retry: {schedule: [200ms, 500ms, 1s, 5s]}}\n", far.URL+"/api")}
+	s := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: fmt.Sprintf(
+		"  team: {type: slack, token: xoxb-s3cret-token, api_url: %q, channel: C0GENERAL, topics: "+
+			"[\"container.*\"], allow_cidrs: [127.0.0.0/8], rate: 1000/s, burst: 100, retry: {schedule: [200ms, "+
+			"500ms, 1s, 5s]}}\n", far.URL+"/api")}
 	nodes := []*daemon{serve(t, s), serve(t, s)}
 	const each = 6
 	line := func(n int) string {
-		return fmt.Sprintf(`{"topic":"container.error","object":{"id":"web-1","error":"round %d"},"context":{"account_id":"acme","containers":["c1"]}}`, n)
+		return fmt.Sprintf(`{"topic":"container.error","object":{"id":"web-1","error":"round %d"},`+
+			`"context":{"account_id":"acme","containers":["c1"]}}`, n)
 	}
 	wait := func(want int) {
 		t.Helper()
@@ -131,10 +136,11 @@ func TestSlackThreads(t *testing.T) {
 	third := serve(t, s)
 	third.Publish(t, "hub-1", "application/json", line(each), nil)
 	wait(each + 1)
-	testkit.Eventually(t, "the first message to show the last round", func() error { // it is changed behind the reply
+	testkit.Eventually(t, "the first message to show the last round", func() error { // updated after the reply
 		slack.mu.Lock()
 		defer slack.mu.Unlock()
-		if text := fmt.Sprint(slack.messages[0]["text"]); slack.updates == 0 || !strings.Contains(text, fmt.Sprint("round ", each)) {
+		if text := fmt.Sprint(slack.messages[0]["text"]); slack.updates == 0 ||
+			!strings.Contains(text, fmt.Sprint("round ", each)) {
 			return fmt.Errorf("after %d updates it shows %s", slack.updates, text)
 		}
 		return nil

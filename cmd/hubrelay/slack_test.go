@@ -18,7 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// channel stands for Slack. It keeps the messages that it took, by the last part of the path.
+// channel is a fake of Slack. It stores accepted messages by the last part of the path.
 type channel struct {
 	mu       sync.Mutex
 	messages map[string][]string
@@ -55,7 +55,8 @@ func (c *channel) took(name string, ids []string) func() error {
 	}
 }
 
-// TestSlack has one incoming webhook for each kind of answer, and looks for their addresses in all that the daemon shows.
+// TestSlack has an incoming webhook for each kind of response, and checks that no output of the daemon contains their
+// addresses.
 func TestSlack(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -64,14 +65,17 @@ func TestSlack(t *testing.T) {
 	far := httptest.NewServer(c)
 	t.Cleanup(far.Close)
 	address := func(name string) string { return far.URL + "/services/T0000/B0000/s3cret-" + name }
-	file := write(t, folder(t), "address", address("filed")+"\n")
-	sinks := fmt.Sprintf("  filed: {type: slack, url_file: %q, topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8]}\n", file)
+	file := writeFile(t, tempDir(t), "address", address("filed")+"\n")
+	sinks := fmt.Sprintf("  filed: {type: slack, url_file: %q, ", file) +
+		"topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8]}\n"
 	for _, name := range []string{"flaky", "picky", "left"} {
-		sinks += fmt.Sprintf("  %s: {type: slack, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [100ms, 200ms]}}\n", name, address(name))
+		sinks += fmt.Sprintf("  %s: {type: slack, url: %q, allow_cidrs: [127.0.0.0/8], retry: {schedule: [100ms, "+
+			"200ms]}}\n", name, address(name))
 	}
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
 	ids := d.Publish(t, "hub-1", "application/x-ndjson",
-		`{"topic":"container.error","object":{"id":"web-1","error":"<!channel> no such image"},"context":{"account_id":"acme","containers":["c1"]}}`, nil)
+		`{"topic":"container.error","object":{"id":"web-1","error":"<!channel> no such image"},`+
+			`"context":{"account_id":"acme","containers":["c1"]}}`, nil)
 
 	testkit.Eventually(t, "the message by url_file", c.took("s3cret-filed", ids))
 	testkit.Eventually(t, "the message after an answer that was not ok", c.took("s3cret-flaky", ids))
@@ -90,14 +94,16 @@ func TestSlack(t *testing.T) {
 	c.mu.Lock()
 	text := c.messages["s3cret-filed"][0]
 	c.mu.Unlock()
-	for _, err := range hasAll(text, "Something went wrong with a container", "web-1", "hub-1", "acme", "c1", "no such image", "!channel") {
+	for _, err := range hasAll(text, "Something went wrong with a container", "web-1", "hub-1", "acme", "c1",
+		"no such image", "!channel") {
 		t.Error(err)
 	}
 	if strings.Contains(text, "<!channel>") || strings.Contains(text, `\u003c!channel`) {
 		t.Errorf("an event can call the channel: %s", text)
 	}
 	for what, shown := range map[string]string{
-		"log": d.Err.String() + d.Out.String(), "metrics": d.Metrics(t), "dead letter": fmt.Sprint(deadLetters(t, store, "picky")),
+		"log": d.Err.String() + d.Out.String(), "metrics": d.Metrics(t), "dead letter": fmt.Sprint(
+			deadLetters(t, store, "picky")),
 	} {
 		if strings.Contains(shown, "s3cret") || strings.Contains(shown, "/services/T0000") {
 			t.Errorf("the %s shows an address:\n%s", what, shown)
@@ -105,7 +111,8 @@ func TestSlack(t *testing.T) {
 	}
 }
 
-// TestDigests publishes a burst: a webhook with a digest gets it at once, a channel what its rate allows and the rest as one.
+// TestDigests publishes a burst. A webhook with a digest receives it as one. A channel receives what its rate allows,
+// and the rest as one digest.
 func TestDigests(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -118,11 +125,14 @@ func TestDigests(t *testing.T) {
 		bodies <- body
 	}))
 	t.Cleanup(hook.Close)
-	sinks := fmt.Sprintf("  channel: {type: slack, url: %q, allow_cidrs: [127.0.0.0/8]}\n", far.URL+"/services/T0000/B0000/burst") +
-		fmt.Sprintf("  hook: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], digest: {wait: 5s, max: 5, by: [hub]}}\n", hook.URL)
-	d := serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
+	sinks := fmt.Sprintf("  channel: {type: slack, url: %q, allow_cidrs: [127.0.0.0/8]}\n", far.URL+
+		"/services/T0000/B0000/burst") +
+		fmt.Sprintf("  hook: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], digest: {wait: 5s, max: 5, by: "+
+			"[hub]}}\n", hook.URL)
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks})
 	const n = 30
-	line := `{"topic":"container.error","object":{"id":"web-1","error":"no such image"},"context":{"account_id":"acme"}}` + "\n"
+	line := `{"topic":"container.error","object":{"id":"web-1","error":"no such image"},` +
+		`"context":{"account_id":"acme"}}` + "\n"
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", strings.Repeat(line, n), nil)
 
 	var got struct {
@@ -132,7 +142,8 @@ func TestDigests(t *testing.T) {
 	if err := json.Unmarshal(<-bodies, &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Digest.Count != n || got.Digest.Shared["hub"] != "hub-1" || got.Digest.Topics["container.error"] != n || len(got.Notifications) != 5 {
+	if got.Digest.Count != n || got.Digest.Shared["hub"] != "hub-1" || got.Digest.Topics["container.error"] != n ||
+		len(got.Notifications) != 5 {
 		t.Errorf("%+v with %d notifications", got.Digest, len(got.Notifications))
 	}
 	told := regexp.MustCompile(`"(\d+) × `)

@@ -16,14 +16,16 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// team is a Slack app as a sink, with a few more settings.
+// team returns the YAML of a sink with a Slack app and more settings.
 func team(api, more string) string {
-	return fmt.Sprintf("  team: {type: slack, api_url: %q, topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8], retry: {schedule: [200ms, 500ms, 1s, 5s, 5s, 5s]}, %s}\n", api+"/api", more)
+	return fmt.Sprintf("  team: {type: slack, api_url: %q, topics: [\"container.*\"], allow_cidrs: [127.0.0.0/8], "+
+		"retry: {schedule: [200ms, 500ms, 1s, 5s, 5s, 5s]}, %s}\n", api+"/api", more)
 }
 
-// round is a notification of one container.
+// round returns a notification of one container.
 func round(n int) string {
-	return fmt.Sprintf(`{"topic":"container.error","object":{"id":"web-1","error":"round %d"},"context":{"account_id":"acme","containers":["c1"]}}`, n)
+	return fmt.Sprintf(`{"topic":"container.error","object":{"id":"web-1","error":"round %d"},`+
+		`"context":{"account_id":"acme","containers":["c1"]}}`, n)
 }
 
 func (a *api) shows(want ...string) func() error {
@@ -35,21 +37,21 @@ func (a *api) shows(want ...string) func() error {
 	}
 }
 
-// TestSlackThreadOverReloads changes a sink while it has a thread: the thread goes on with another rate and another token, and
-// another channel has one of its own.
+// TestSlackThreadOverReloads changes a sink that has a thread. The thread continues with another rate and another
+// token. Another channel has another thread.
 func TestSlackThreadOverReloads(t *testing.T) {
 	t.Parallel()
 	slack := &api{}
 	far := httptest.NewServer(slack)
 	t.Cleanup(far.Close)
-	dir := folder(t)
-	token := write(t, dir, "token", "xoxb-s3cret-token\n")
-	s := initConfig{redis: `url: "memory:"`}
-	with := func(more string) initConfig {
+	dir := tempDir(t)
+	token := writeFile(t, dir, "token", "xoxb-s3cret-token\n")
+	s := daemonConfig{redis: `url: "memory:"`}
+	with := func(more string) daemonConfig {
 		s.sinks = team(far.URL, fmt.Sprintf("token_file: %q, %s", token, more))
 		return s
 	}
-	file := write(t, dir, "hubrelay.yaml", with("channel: C0GENERAL, rate: 1000/s, burst: 100").renderYAML())
+	file := writeFile(t, dir, "hubrelay.yaml", with("channel: C0GENERAL, rate: 1000/s, burst: 100").renderYAML())
 	d := serveFile(t, file)
 	want := []string{"C0GENERAL: round 0"}
 	say := func(n int, where string) {
@@ -73,31 +75,34 @@ func TestSlackThreadOverReloads(t *testing.T) {
 	})
 
 	slack.mu.Lock()
-	slack.token = "xoxb-s3cret-newer-token" // the old one is revoked, which nothing under way is to meet
+	slack.token = "xoxb-s3cret-newer-token" // no delivery in progress may use the revoked token
 	slack.mu.Unlock()
-	if err := os.Rename(write(t, dir, "fresh-token", "xoxb-s3cret-newer-token\n"), token); err != nil {
+	if err := os.Rename(writeFile(t, dir, "fresh-token", "xoxb-s3cret-newer-token\n"), token); err != nil {
 		t.Fatal(err)
 	}
-	d.reconfigure(t, file, with("channel: C0GENERAL, rate: 600/s, burst: 50"), 2) // opens the sink anew, which reads the file
+	d.reconfigure(t, file, with("channel: C0GENERAL, rate: 600/s, burst: 50"),
+		2) // opens the sink again, which reads the file
 	say(2, "reply to 0")
 	d.reconfigure(t, file, with("channel: C0OTHERS, rate: 500/s, burst: 50"), 3)
 	say(3, "C0OTHERS")
 	say(4, "reply to 3")
-	d.reconfigure(t, file, with(`channel: C0OTHERS, channels: [{topics: ["*.error"], channel: "#errors"}], rate: 500/s, burst: 50`), 4)
+	d.reconfigure(t, file, with(
+		`channel: C0OTHERS, channels: [{topics: ["*.error"], channel: "#errors"}], rate: 500/s, burst: 50`), 4)
 	say(5, "#errors")
 }
 
-// TestSlackTokenRevoked has Slack refuse the token, then name a scope that is missing: the sink is disabled and says what to do,
-// loses nothing, and goes on when it is resumed.
+// TestSlackTokenRevoked has Slack reject the token, then report a missing scope. The sink is disabled with
+// instructions, loses nothing, and continues when it is resumed.
 func TestSlackTokenRevoked(t *testing.T) {
 	t.Parallel()
 	slack := &api{token: "xoxb-s3cret-newer-token"}
 	far := httptest.NewServer(slack)
 	t.Cleanup(far.Close)
-	dir := folder(t)
-	token := write(t, dir, "token", "xoxb-s3cret-token\n")
-	s := initConfig{redis: `url: "memory:"`, sinks: team(far.URL, fmt.Sprintf("token_file: %q, channel: C0GENERAL, rate: 1000/s, burst: 100", token))}
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", s.renderYAML()))
+	dir := tempDir(t)
+	token := writeFile(t, dir, "token", "xoxb-s3cret-token\n")
+	s := daemonConfig{redis: `url: "memory:"`, sinks: team(far.URL, fmt.Sprintf("token_file: %q, channel: C0GENERAL, "+
+		"rate: 1000/s, burst: 100", token))}
+	d := serveFile(t, writeFile(t, dir, "hubrelay.yaml", s.renderYAML()))
 	disabled := func(words ...string) {
 		t.Helper()
 		testkit.Eventually(t, "the sink to be disabled", func() error {
@@ -131,11 +136,11 @@ func TestSlackTokenRevoked(t *testing.T) {
 	slack.mu.Lock()
 	slack.refuse = nil
 	slack.mu.Unlock()
-	if err := os.Rename(write(t, dir, "fresh-token", "xoxb-s3cret-newer-token\n"), token); err != nil {
+	if err := os.Rename(writeFile(t, dir, "fresh-token", "xoxb-s3cret-newer-token\n"), token); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the backlog with the new token", func() error {
-		resume() // the file is looked at once in a while
+		resume() // the file is checked periodically
 		return slack.shows("C0GENERAL: round 0")()
 	})
 	if shown := d.Err.String() + d.Out.String(); strings.Contains(shown, "s3cret") {
@@ -143,8 +148,8 @@ func TestSlackTokenRevoked(t *testing.T) {
 	}
 }
 
-// TestSlackThreadKilled kills a node, and Redis, while Slack answers to a first message: nothing is lost, and at most one more
-// first message comes of it.
+// TestSlackThreadKilled kills a node, and Redis, while Slack responds to a first message. Nothing is lost, and there
+// is at most one more first message.
 func TestSlackThreadKilled(t *testing.T) {
 	t.Parallel()
 	for name, mishap := range map[string]func(t *testing.T, d *daemon, server *redistest.Server){
@@ -163,7 +168,11 @@ func TestSlackThreadKilled(t *testing.T) {
 			}}
 			far := httptest.NewServer(slack)
 			t.Cleanup(far.Close)
-			s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: team(far.URL, "token: xoxb-s3cret-token, channel: C0GENERAL, timeout: 3s, rate: 1000/s, burst: 100")}
+			s := daemonConfig{
+				redis: fmt.Sprintf("url: %q", server.URL()),
+				sinks: team(far.URL, "token: xoxb-s3cret-token, channel: C0GENERAL, timeout: 3s, rate: 1000/s, "+
+					"burst: 100"),
+			}
 			d := serve(t, s)
 			d.Publish(t, "hub-1", "application/json", round(0), nil)
 			<-posted
@@ -173,7 +182,8 @@ func TestSlackThreadKilled(t *testing.T) {
 			case "the node":
 				d = serve(t, s)
 			case "Redis":
-				testkit.Eventually(t, "a word about the thread", d.Err.Contains("where a thread hangs could not be stored"))
+				testkit.Eventually(t, "a word about the thread",
+					d.Err.Contains("where a thread hangs could not be stored"))
 				server.Restart()
 			}
 			testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
@@ -186,7 +196,8 @@ func TestSlackThreadKilled(t *testing.T) {
 				late := []string{"C0GENERAL: round 0", "C0GENERAL: round 1", "reply to 1: round 0"}
 				switch {
 				case slices.Equal(got, once) && name != "the node":
-				case slices.Equal(got, repeated), slices.Equal(got, another) && name == "Redis", slices.Equal(got, late):
+				case slices.Equal(got, repeated), slices.Equal(got, another) &&
+					name == "Redis", slices.Equal(got, late):
 				default:
 					return fmt.Errorf("shown %q", got)
 				}
@@ -197,17 +208,17 @@ func TestSlackThreadKilled(t *testing.T) {
 	}
 }
 
-// TestSlackRestIsShared has three nodes and one answer that asks for a rest: none of them asks Slack for anything until it is over, and
-// all is told then.
-func TestSlackRestIsShared(t *testing.T) {
+// TestSlackThrottlingIsShared has three nodes and one response that asks for a pause. No node calls Slack during the
+// pause. Everything is delivered after it.
+func TestSlackThrottlingIsShared(t *testing.T) {
 	t.Parallel()
 	const rest = 4 * time.Second
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
 	var began time.Time
 	var calls []time.Time
-	told := 0              // calls until all nodes could know of the rest
-	by := map[string]int{} // calls of each node, by the path that it was given
+	told := 0              // calls until all nodes can know of the pause
+	by := map[string]int{} // calls of each node, by path
 	slack := &api{}
 	slack.refuse = func(w http.ResponseWriter, r *http.Request) bool {
 		calls = append(calls, time.Now())
@@ -224,8 +235,9 @@ func TestSlackRestIsShared(t *testing.T) {
 	t.Cleanup(far.Close)
 	var nodes []*daemon
 	for n := range 3 {
-		nodes = append(nodes, serve(t, initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: team(
-			fmt.Sprintf("%s/%d", far.URL, n), "token: xoxb-s3cret-token, channel: C0GENERAL, thread: none, rate: 10/s, burst: 1")}))
+		nodes = append(nodes, serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: team(
+			fmt.Sprintf("%s/%d", far.URL, n), "token: xoxb-s3cret-token, channel: C0GENERAL, thread: none, rate: "+
+				"10/s, burst: 1")}))
 	}
 	events := 0
 	testkit.Eventually(t, "a rest, and two seconds of it", func() error {
@@ -244,7 +256,7 @@ func TestSlackRestIsShared(t *testing.T) {
 		return nil
 	})
 	several := regexp.MustCompile(`^(\d+) × `)
-	testkit.Eventually(t, "all to be told", func() error {
+	testkit.Eventually(t, "all deliveries", func() error {
 		slack.mu.Lock()
 		defer slack.mu.Unlock()
 		total := 0
@@ -269,7 +281,7 @@ func TestSlackRestIsShared(t *testing.T) {
 			during++
 		}
 	}
-	if during > len(nodes) { // each may have been granted one already
+	if during > len(nodes) { // each node may have one call in progress
 		t.Errorf("%d calls during a rest of %s that Redis knew of", during, rest)
 	}
 }

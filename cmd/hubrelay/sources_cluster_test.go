@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// inCluster is a client of a cluster of which some servers may be away.
+// inCluster returns a client of a cluster in which some servers may be down.
 func inCluster(t *testing.T, members ...redistest.Member) *redis.ClusterClient {
 	t.Helper()
 	o := &redis.ClusterOptions{DisableIdentity: true}
@@ -26,17 +26,17 @@ func inCluster(t *testing.T, members ...redistest.Member) *redis.ClusterClient {
 	return c
 }
 
-// TestLongSourceOverAClusterFailover kills each master in turn below two nodes that read an upstream, with a replica taking over:
-// each number is in the log once and in the order of its hub, wherever the source's place and its journal were kept, and the
-// webhook gets all.
+// TestLongSourceOverAClusterFailover kills each master in turn while two nodes read an upstream and replicas take
+// over. The log contains each number once and in the order of its hub, and the webhook receives all of them.
 func TestLongSourceOverAClusterFailover(t *testing.T) {
 	t.Parallel()
 	masters, replicas, url := redistest.StartCluster(t)
 	var up atomic.Pointer[daemon]
-	up.Store(serve(t, initConfig{redis: `url: "memory:"`}))
+	up.Store(serve(t, daemonConfig{redis: `url: "memory:"`}))
 	hooks := receive(t, nil)
-	lower := initConfig{
-		redis: fmt.Sprintf("url: %q, partitions: 3, min_replicas: 1", url), sinks: webhookSink("hook", hooks.url+"/", ", timeout: 5s"),
+	lower := daemonConfig{
+		redis: fmt.Sprintf("url: %q, partitions: 3, min_replicas: 1", url), sinks: webhookSink("hook", hooks.url+"/",
+			", timeout: 5s"),
 		keys: upstreamSource("http://"+up.Load().Public, ""),
 	}
 	nodes := []*daemon{serve(t, lower), serve(t, lower)}
@@ -83,14 +83,14 @@ func TestLongSourceOverAClusterFailover(t *testing.T) {
 	for i := range masters {
 		masters[i].Kill()
 		replicas[i].TakeOver()
-		masters[i].Restart() // as a replica, without which nothing more is accepted
-		goesOn(fmt.Sprintf("behind the failover of master %d", i))
+		masters[i].Restart() // as a replica; without one nothing is accepted
+		goesOn(fmt.Sprintf("after the failover of master %d", i))
 	}
 	stop()
 	publishing.Wait()
 
 	for i, hub := range hubs {
-		judgeNumbers(t, store, []string{hub}, published[i])
+		checkNumbers(t, store, []string{hub}, published[i])
 	}
 	testkit.Eventually(t, "every webhook", func() error {
 		came := make(map[string]bool)

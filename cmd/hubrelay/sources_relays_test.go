@@ -10,17 +10,17 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestSourcesInACircle has two relays read each other: what is published to one is once in both. One that reads itself is
-// refused.
+// TestSourcesInACircle has two relays that read each other. A notification exists once in both. A relay that reads
+// itself is rejected.
 func TestSourcesInACircle(t *testing.T) {
 	t.Parallel()
-	text := initConfig{redis: `url: "memory:"`}
+	text := daemonConfig{redis: `url: "memory:"`}
 	one := serve(t, text)
-	dir := folder(t)
+	dir := tempDir(t)
 	other := text
 	other.keys = upstreamSource("http://"+one.Public, "")
-	two := serveFile(t, write(t, dir, "two.yaml", other.renderYAML()))
-	// The first learns of the second, and of itself, while it runs.
+	two := serveFile(t, writeFile(t, dir, "two.yaml", other.renderYAML()))
+	// The first relay gets the second and itself as sources while it runs.
 	file := one.Cmd.Args[len(one.Cmd.Args)-1]
 	back := text
 	back.keys = fmt.Sprintf("sources: {upstream: {type: hub, url: %q, key: %s}, self: {type: hub, url: %q, key: %s}}\n",
@@ -41,8 +41,9 @@ func TestSourcesInACircle(t *testing.T) {
 		from := []*daemon{one, two}[n%2]
 		from.Publish(t, "hub-1", "application/json", numberedNote("hub-1", n+1), nil)
 	}
-	testkit.Eventually(t, "what came back to be counted", func() error {
-		if a, b := one.sources(t)[1], two.sources(t)[0]; a.Returned != 5 || b.Returned != 5 || a.Received != 5 || b.Received != 5 {
+	testkit.Eventually(t, "the loop to be counted", func() error {
+		if a, b := one.sources(t)[1], two.sources(t)[0]; a.Returned != 5 || b.Returned != 5 || a.Received != 5 ||
+			b.Received != 5 {
 			return fmt.Errorf("%+v, %+v", a, b)
 		}
 		return nil
@@ -54,15 +55,15 @@ func TestSourcesInACircle(t *testing.T) {
 	}
 }
 
-// TestSourceGapReachesClients gives a relay an upstream that has lost its log: its own clients hear of it where it stands in
-// theirs, also those who come back later, and of the sinks those who want to know.
+// TestSourceGapReachesClients has an upstream that has lost its log. Clients receive the gap at its position in the
+// log of the relay, even if they connect later. Sinks receive it if they subscribe to it.
 func TestSourceGapReachesClients(t *testing.T) {
 	t.Parallel()
 	var up atomic.Pointer[daemon]
-	up.Store(serve(t, initConfig{redis: `url: "memory:"`}))
+	up.Store(serve(t, daemonConfig{redis: `url: "memory:"`}))
 	way := testkit.StartProxy(t, func() string { return up.Load().Public })
 	hooks := receive(t, nil)
-	down := serve(t, initConfig{
+	down := serve(t, daemonConfig{
 		redis: `url: "memory:", partitions: 2`,
 		sinks: webhookSink("hook", hooks.url+"/", `, topics: ["*", "hubrelay.*"]`),
 		keys:  upstreamSource("http://"+way.Addr(), ""),
@@ -79,11 +80,12 @@ func TestSourceGapReachesClients(t *testing.T) {
 	})
 
 	up.Load().Kill()
-	up.Store(serve(t, initConfig{redis: `url: "memory:"`}))
+	up.Store(serve(t, daemonConfig{redis: `url: "memory:"`}))
 	way.Cut()
 	isResync := func(frame string) {
 		t.Helper()
-		if !strings.Contains(frame, `"topic":"hubrelay.resync"`) || !strings.Contains(frame, "notifications from another relay may be missing") ||
+		if !strings.Contains(frame, `"topic":"hubrelay.resync"`) ||
+			!strings.Contains(frame, "notifications from another relay may be missing") ||
 			strings.Contains(frame, "127.0.0.1") {
 			t.Errorf("got %s", frame)
 		}
@@ -92,7 +94,7 @@ func TestSourceGapReachesClients(t *testing.T) {
 	isResync(down.connect(t, opsKey, "hub-1", "&topics=image.*&after="+before).wait(t, 1)[0])
 	testkit.Eventually(t, "the source again", down.connectedSource(t))
 	up.Load().Publish(t, "hub-1", "application/json", numberedNote("hub-1", 2), nil)
-	testkit.Eventually(t, "the second, behind what only clients get", func() error {
+	testkit.Eventually(t, "the second one, after events for clients only", func() error {
 		if n := len(hooks.of("/")); n != 3 {
 			return fmt.Errorf("%d came", n)
 		}

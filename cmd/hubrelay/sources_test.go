@@ -21,28 +21,32 @@ import (
 )
 
 const (
-	upstreamKilled  = 20   // how often the reader is killed
-	upstreamNumbers = 5000 // published meanwhile
+	upstreamKilled  = 20   // number of kills of the reader
+	upstreamNumbers = 5000 // number of notifications published during that time
 )
 
-// upstreamSource is the section of a relay that reads another.
+// upstreamSource returns the configuration of a relay that reads another one.
 func upstreamSource(url, more string) string {
 	return fmt.Sprintf("sources: {upstream: {type: hub, url: %q, key: %s%s}}\n", url, opsKey, more)
 }
 
-// numberedNote is a notification that carries one, of a hub.
+// numberedNote returns a notification of a hub with a number.
 func numberedNote(hub string, n int) string {
 	return fmt.Sprintf(`{"topic":"container.created","object":{"id":"%s/%d"},"context":{"hub_id":"%s"}}`, hub, n, hub)
 }
 
-// publishNumbers publishes the numbers of a hub to whatever upstream there is, in pieces of up to size, until ctx ends or all are
-// accepted. What is in doubt it repeats with the same Idempotency-Key.
-func publishNumbers(ctx context.Context, current *atomic.Pointer[daemon], hub string, count, size int, every time.Duration) error {
+// publishNumbers publishes the numbers of a hub to the current upstream, in batches of random size, until ctx ends or
+// all are accepted. It repeats uncertain requests with the same Idempotency-Key.
+func publishNumbers(ctx context.Context, current *atomic.Pointer[daemon], hub string, count, size int,
+	every time.Duration,
+) error {
 	return publishNumbersFrom(ctx, current, hub, 1, count, size, every)
 }
 
-// publishNumbersFrom does so with those from first to end.
-func publishNumbersFrom(ctx context.Context, current *atomic.Pointer[daemon], hub string, first, end, size int, every time.Duration) error {
+// publishNumbersFrom publishes the numbers from first to end.
+func publishNumbersFrom(ctx context.Context, current *atomic.Pointer[daemon], hub string, first, end, size int,
+	every time.Duration,
+) error {
 	for first <= end {
 		last := min(first+rand.IntN(size), end)
 		var body strings.Builder
@@ -69,7 +73,7 @@ func publishNumbersFrom(ctx context.Context, current *atomic.Pointer[daemon], hu
 	return nil
 }
 
-// logKeys are the keys of all partitions of the log. They are there once something was stored in each.
+// logKeys returns the keys of all partitions of the log. Each exists after something was stored in it.
 func logKeys(t *testing.T, store redis.UniversalClient) (keys []string) {
 	t.Helper()
 	cluster, ok := store.(*redis.ClusterClient)
@@ -110,7 +114,7 @@ func numbersIn(t *testing.T, store redis.UniversalClient) map[string][]int {
 	return found
 }
 
-// allNumbers is a probe: every hub has come that far.
+// allNumbers returns a probe: every hub has reached the number.
 func allNumbers(t *testing.T, store redis.UniversalClient, hubs []string, count int) func() error {
 	return func() error {
 		found := numbersIn(t, store)
@@ -123,18 +127,18 @@ func allNumbers(t *testing.T, store redis.UniversalClient, hubs []string, count 
 	}
 }
 
-func judgeNumbers(t *testing.T, store redis.UniversalClient, hubs []string, count int) {
+func checkNumbers(t *testing.T, store redis.UniversalClient, hubs []string, count int) {
 	t.Helper()
 	testkit.Eventually(t, "all that was published upstream", allNumbers(t, store, hubs, count))
 	found := numbersIn(t, store)
 	for _, hub := range hubs {
-		if err := countsTo(found[hub], 1, count); err != nil {
+		if err := checkSequence(found[hub], 1, count); err != nil {
 			t.Errorf("%s: %v", hub, err)
 		}
 	}
 }
 
-// listedSource is what sources list says of one.
+// listedSource is a source in the output of sources list.
 type listedSource struct {
 	Name, State, Reason, Node             string
 	Resumes                               bool
@@ -166,19 +170,25 @@ func (d *daemon) connectedSource(t *testing.T) func() error {
 	}
 }
 
-// TestSource reads the account pipeline of one relay into another, whose clients and sinks get what was published to the
-// first: the very bytes but for the list of relays that it came through.
+// TestSource copies the account pipeline of one relay to another. Clients and sinks of the second relay receive the
+// same bytes, except for the list of relays.
 func TestSource(t *testing.T) {
 	t.Parallel()
-	up := serve(t, initConfig{redis: `url: "memory:"`})
+	up := serve(t, daemonConfig{redis: `url: "memory:"`})
 	hooks := receive(t, nil)
-	down := serve(t, initConfig{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", ""), keys: upstreamSource("http://"+up.Public, "")})
+	down := serve(t, daemonConfig{
+		redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", ""),
+		keys: upstreamSource("http://"+up.Public, ""),
+	})
 	testkit.Eventually(t, "the source", down.connectedSource(t))
 	client := down.connect(t, opsKey, "hub-7", "")
-	up.Publish(t, "hub-7", "application/json", `{"topic":"job.created","object":{"id":"j1","n":1.50},"context":{"account_id":"a1","x":"é"},"own":[1]}`, nil)
+	up.Publish(t, "hub-7", "application/json",
+		`{"topic":"job.created","object":{"id":"j1","n":1.50},"context":{"account_id":"a1","x":"é"},"own":[1]}`, nil)
 	frame := client.wait(t, 1)[0]
-	want := `{"topic":"job.created","object":{"id":"j1","state":"","error":"","n":1.50},"context":{"hub_id":"hub-7","account_id":"a1",` +
-		`"environments":[],"dns_zones":[],"clusters":[],"containers":[],"x":"é"},"flags":null,"own":[1],"hubrelay_via":["`
+	want := `{"topic":"job.created","object":{"id":"j1","state":"","error":"","n":1.50},"context":{"hub_id":"hub-7",` +
+		`"account_id":"a1",` +
+		`"environments":[],"dns_zones":[],"clusters":[],"containers":[],"x":"é"},"flags":null,"own":[1],` +
+		`"hubrelay_via":["`
 	if !strings.HasPrefix(frame, want) {
 		t.Errorf("got %s\nwant %s…", frame, want)
 	}
@@ -196,15 +206,15 @@ func TestSource(t *testing.T) {
 	}
 }
 
-// TestLongSourceReaderIsKilled kills the relay that reads 20 times while numbers are published to the other in four hubs, and
-// starts it again: each is in its log once, in the order of its hub.
+// TestLongSourceReaderIsKilled kills the reading relay 20 times while numbers are published in four hubs, and starts
+// it again. Its log contains each number once and in the order of its hub.
 func TestLongSourceReaderIsKilled(t *testing.T) {
 	t.Parallel()
 	var up atomic.Pointer[daemon]
-	up.Store(serve(t, initConfig{redis: `url: "memory:"`}))
-	dir := folder(t)
+	up.Store(serve(t, daemonConfig{redis: `url: "memory:"`}))
+	dir := tempDir(t)
 	data := filepath.Join(dir, "data")
-	file := write(t, dir, "hubrelay.yaml", initConfig{
+	file := writeFile(t, dir, "hubrelay.yaml", daemonConfig{
 		redis: fmt.Sprintf("data_dir: %q, partitions: 3", data), keys: upstreamSource("http://"+up.Load().Public, ""),
 	}.renderYAML())
 	hubs := []string{"hub-a", "hub-b", "hub-c", "hub-d"}
@@ -213,7 +223,8 @@ func TestLongSourceReaderIsKilled(t *testing.T) {
 	var publishing sync.WaitGroup
 	for _, hub := range hubs {
 		publishing.Go(func() {
-			if err := publishNumbers(t.Context(), &up, hub, upstreamNumbers/len(hubs), 5, 15*time.Millisecond); err != nil {
+			if err := publishNumbers(t.Context(), &up, hub, upstreamNumbers/len(hubs), 5,
+				15*time.Millisecond); err != nil {
 				t.Error(err)
 			}
 		})
@@ -235,7 +246,7 @@ func TestLongSourceReaderIsKilled(t *testing.T) {
 	}
 	publishing.Wait()
 	d.Await(t)
-	judgeNumbers(t, store, hubs, upstreamNumbers/len(hubs))
+	checkNumbers(t, store, hubs, upstreamNumbers/len(hubs))
 	s := d.sources(t)[0]
 	if s.Received != upstreamNumbers || s.Gaps != 0 || s.Quarantined != 0 {
 		t.Errorf("%+v", s)
@@ -243,16 +254,19 @@ func TestLongSourceReaderIsKilled(t *testing.T) {
 	d.Stop(t)
 }
 
-// TestLongSourceStorm has two nodes that read one upstream over a line that is cut, and kills the nodes, the upstream and
-// either's Redis: no number is missing or twice in the end.
+// TestLongSourceStorm has two nodes that read one upstream over an unreliable connection, and kills the nodes, the
+// upstream and each Redis. Finally, no number is missing or repeated.
 func TestLongSourceStorm(t *testing.T) {
 	t.Parallel()
 	above, below := redistest.Start(t, "--appendfsync", "always"), redistest.Start(t, "--appendfsync", "always")
-	upper := initConfig{redis: fmt.Sprintf("url: %q, partitions: 2", above.URL())}
+	upper := daemonConfig{redis: fmt.Sprintf("url: %q, partitions: 2", above.URL())}
 	var up atomic.Pointer[daemon]
 	up.Store(serve(t, upper))
 	way := testkit.StartProxy(t, func() string { return up.Load().Public })
-	lower := initConfig{redis: fmt.Sprintf("url: %q, partitions: 2", below.URL()), keys: upstreamSource("http://"+way.Addr(), "")}
+	lower := daemonConfig{
+		redis: fmt.Sprintf("url: %q, partitions: 2", below.URL()),
+		keys:  upstreamSource("http://"+way.Addr(), ""),
+	}
 	nodes := []*daemon{serve(t, lower), serve(t, lower)}
 	testkit.Eventually(t, "the source", nodes[0].connectedSource(t))
 	hubs := []string{"hub-a", "hub-b", "hub-c"}
@@ -292,7 +306,7 @@ func TestLongSourceStorm(t *testing.T) {
 		}
 	}
 	publishing.Wait()
-	judgeNumbers(t, redisAt(t, below.Socket), hubs, count)
+	checkNumbers(t, redisAt(t, below.Socket), hubs, count)
 	testkit.Eventually(t, "the figures", func() error {
 		if s := nodes[0].sources(t)[0]; s.Received != int64(count*len(hubs)) || s.Gaps != 0 {
 			return fmt.Errorf("%+v", s)
@@ -302,16 +316,16 @@ func TestLongSourceStorm(t *testing.T) {
 	t.Logf("blows: %v", slices.Sorted(maps.Keys(blows)))
 }
 
-// TestSourcesChange takes a source out of the configuration of a daemon that runs, and brings it back: what came meanwhile
-// is not lost to it. Another hub begins anew.
+// TestSourcesChange removes a source from the configuration of a running daemon, and adds it again. Notifications of
+// that time are not lost. Another hub starts at its end.
 func TestSourcesChange(t *testing.T) {
 	t.Parallel()
-	up := serve(t, initConfig{redis: `url: "memory:"`})
+	up := serve(t, daemonConfig{redis: `url: "memory:"`})
 	hooks := receive(t, nil)
-	without := initConfig{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", "")}
+	without := daemonConfig{redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", "")}
 	with := without
 	with.keys = upstreamSource("http://"+up.Public, ", hub_id: hub-1")
-	file := write(t, folder(t), "hubrelay.yaml", with.renderYAML())
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", with.renderYAML())
 	down := serveFile(t, file)
 	testkit.Eventually(t, "the source", down.connectedSource(t))
 	came := func(n int) func() error {
@@ -338,7 +352,7 @@ func TestSourcesChange(t *testing.T) {
 	})
 	up.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	down.reconfigure(t, file, with, 2)
-	testkit.Eventually(t, "what came meanwhile", came(5))
+	testkit.Eventually(t, "events of that time", came(5))
 	if n := down.Metric(t, `hubrelay_source_connected{source="upstream"}`); n != 1 {
 		t.Errorf("connected: %v", n)
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// operator runs commands against one daemon.
+// operator runs commands for one daemon.
 type operator struct {
 	t   *testing.T
 	env []string
 }
 
-// does demands that a command ends with 0 and prints parts.
-func (o operator) does(args string, parts ...string) string {
+// run expects that a command exits with 0 and prints parts.
+func (o operator) run(args string, parts ...string) string {
 	o.t.Helper()
 	out, errOut, code := call(o.t, o.env, "", strings.Fields(args)...)
 	if err := errors.Join(hasAll(out, parts...)...); code != 0 || err != nil {
@@ -30,14 +30,14 @@ func (o operator) does(args string, parts ...string) string {
 	return out
 }
 
-// sink is what 'sinks list --json' says of a sink.
+// sink returns a sink in the output of 'sinks list --json'.
 func (o operator) sink(name string) (s struct {
 	State                 string
 	Backlog, Parked, Dead int
 },
 ) {
 	o.t.Helper()
-	for line := range strings.Lines(o.does("sinks list --json")) {
+	for line := range strings.Lines(o.run("sinks list --json")) {
 		var named struct{ Name string }
 		if json.Unmarshal([]byte(line), &named) == nil && named.Name == name {
 			if err := json.Unmarshal([]byte(line), &s); err != nil {
@@ -48,7 +48,7 @@ func (o operator) sink(name string) (s struct {
 	return s
 }
 
-// TestSteering pauses, resumes, tests and replays sinks of a running daemon, and works through its dead letters.
+// TestSteering pauses, resumes, tests and replays sinks of a running daemon, and processes its dead letters.
 func TestSteering(t *testing.T) {
 	t.Parallel()
 	var mended atomic.Bool
@@ -59,7 +59,7 @@ func TestSteering(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
-	d := serve(t, initConfig{
+	d := serve(t, daemonConfig{
 		redis: `url: "memory:"`,
 		sinks: webhookSink("steady", hooks.url+"/steady", "") + webhookSink("picky", hooks.url+"/picky", ""),
 	})
@@ -70,15 +70,15 @@ func TestSteering(t *testing.T) {
 		if dead := o.sink("picky").Dead; dead != 5 {
 			return fmt.Errorf("%d are dead", dead)
 		}
-		return hooks.took("/steady", ids)()
+		return hooks.acceptedAll("/steady", ids)()
 	})
-	o.does("sinks list", "steady", "picky", "webhook", "active")
-	o.does("sinks test steady", "delivered, status 204", " ms")
+	o.run("sinks list", "steady", "picky", "webhook", "active")
+	o.run("sinks test steady", "delivered, status 204", " ms")
 	if _, errOut, code := call(t, o.env, "", "sinks", "test", "picky"); code != 1 || !strings.Contains(errOut, "422") {
 		t.Errorf("the test of picky ended with %d: %s", code, errOut)
 	}
 
-	o.does("sinks pause steady", "steady is paused")
+	o.run("sinks pause steady", "steady is paused")
 	more := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	testkit.Eventually(t, "the backlog of the paused sink", func() error {
 		if s := o.sink("steady"); s.State != "paused" || s.Backlog != 3 {
@@ -86,10 +86,10 @@ func TestSteering(t *testing.T) {
 		}
 		return nil
 	})
-	o.does("sinks resume steady", "steady is active")
-	testkit.Eventually(t, "the backlog to be delivered", hooks.took("/steady", more))
+	o.run("sinks resume steady", "steady is active")
+	testkit.Eventually(t, "the backlog to be delivered", hooks.acceptedAll("/steady", more))
 
-	o.does("sinks replay steady --after "+begun, "again")
+	o.run("sinks replay steady --after "+begun, "again")
 	all := append(ids, more...)
 	testkit.Eventually(t, "everything once more", func() error {
 		counts := map[string]int{}
@@ -102,7 +102,7 @@ func TestSteering(t *testing.T) {
 
 	for _, tc := range []struct{ args, part string }{
 		{"sinks forget steady", "configur"},
-		{"sinks pause nobody", "sinks list"},
+		{"sinks pause unknown", "sinks list"},
 		{"sinks replay steady --after yesterday", "2h"},
 		{"deadletters show picky nothing", "deadletters list"},
 	} {
@@ -122,15 +122,15 @@ func workThroughDeadLetters(o operator, hooks *receiver, mended *atomic.Bool, id
 		}
 		return nil
 	})
-	o.does("deadletters list picky --since 1h --hub hub-1", append([]string{"422"}, ids...)...)
-	o.does("deadletters list picky --hub hub-2", "no dead letters match")
-	o.does("deadletters list picky --topic !container.*", "no dead letters")
-	o.does("deadletters show picky "+ids[0], ids[0], "attempts: 1", "422", "no such hook", `"topic": "container.`)
-	o.does("deadletters drop picky "+ids[0], "dropped 1 ")
-	o.does("deadletters drop picky --all --yes --hub hub-2", "dropped 0 ")
+	o.run("deadletters list picky --since 1h --hub hub-1", append([]string{"422"}, ids...)...)
+	o.run("deadletters list picky --hub hub-2", "no dead letters match")
+	o.run("deadletters list picky --topic !container.*", "no dead letters")
+	o.run("deadletters show picky "+ids[0], ids[0], "attempts: 1", "422", "no such hook", `"topic": "container.`)
+	o.run("deadletters drop picky "+ids[0], "dropped 1 ")
+	o.run("deadletters drop picky --all --yes --hub hub-2", "dropped 0 ")
 	mended.Store(true)
-	o.does("deadletters replay picky "+ids[1], "replayed 1 ")
-	o.does("deadletters replay picky --all", fmt.Sprintf("replayed %d ", len(ids)-2))
+	o.run("deadletters replay picky "+ids[1], "replayed 1 ")
+	o.run("deadletters replay picky --all", fmt.Sprintf("replayed %d ", len(ids)-2))
 	testkit.Eventually(t, "the dead letters to be delivered", func() error {
 		counts := map[string]int{}
 		for _, h := range hooks.of("/picky") {

@@ -18,10 +18,10 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestStop ends a daemon that has its hands full.
+// TestStop stops a daemon with many deliveries in progress.
 func TestStop(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
+	dir := tempDir(t)
 	started, answer := make(chan struct{}), make(chan struct{})
 	begin := sync.OnceFunc(func() { close(started) })
 	hooks := receive(t, func(w http.ResponseWriter, _ hook) {
@@ -31,11 +31,11 @@ func TestStop(t *testing.T) {
 	})
 	release := sync.OnceFunc(func() { close(answer) })
 	t.Cleanup(release)
-	text := initConfig{
+	text := daemonConfig{
 		redis: fmt.Sprintf("data_dir: %q", filepath.Join(dir, "data")),
 		sinks: webhookSink("hook", hooks.url+"/", ", concurrency: 2"),
 	}
-	file := write(t, dir, "hubrelay.yaml", text.renderYAML())
+	file := writeFile(t, dir, "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file, longGrace)
 	ws := d.connect(t, opsKey, "hub-1", "")
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(6), nil)
@@ -48,12 +48,12 @@ func TestStop(t *testing.T) {
 		t.Errorf("the websocket got %v, want %v", got, ids)
 	}
 	testkit.Eventually(t, "readyz to say no", d.Ready(http.StatusServiceUnavailable))
-	release() // within the grace: what was begun is finished
+	release() // attempts in progress finish within the grace period
 	if code := d.Exit(t); code != 0 {
 		t.Errorf("it ended with %d", code)
 	}
 	d = serveFile(t, file)
-	testkit.Eventually(t, "the rest", hooks.took("/", ids))
+	testkit.Eventually(t, "the rest", hooks.acceptedAll("/", ids))
 	for id, n := range hooks.counts() {
 		if n != 1 {
 			t.Errorf("%s came %d times", id, n)
@@ -62,17 +62,18 @@ func TestStop(t *testing.T) {
 	d.Stop(t)
 }
 
-// TestKeyFileChanges gives a key another secret while the daemon runs.
+// TestKeyFileChanges changes the secret of a key while the daemon runs.
 func TestKeyFileChanges(t *testing.T) {
 	t.Parallel()
 	const first, second = "first-key-0123456789abcdef", "second-key-0123456789abcdef"
-	dir := folder(t)
-	write(t, dir, "key", first+"\n")
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", initConfig{redis: `url: "memory:"`, keys: `
+	dir := tempDir(t)
+	writeFile(t, dir, "key", first+"\n")
+	d := serveFile(t, writeFile(t, dir, "hubrelay.yaml", daemonConfig{redis: `url: "memory:"`, keys: `
     - {name: file, key_file: key, hubs: ["*"]}`}.renderYAML()), "HUBRELAY_WEBSOCKET__PING_INTERVAL=1h")
-	hub, account, other := d.connect(t, first, "hub-1", ""), d.connect(t, first, "", ""), d.connect(t, opsKey, "hub-1", "")
+	hub, account, other := d.connect(t, first, "hub-1", ""), d.connect(t, first, "", ""), d.connect(t, opsKey, "hub-1",
+		"")
 	token := d.Token(t, first, "hub-1")
-	if err := os.Rename(write(t, dir, "key.new", second+"\n"), filepath.Join(dir, "key")); err != nil {
+	if err := os.Rename(writeFile(t, dir, "key.new", second+"\n"), filepath.Join(dir, "key")); err != nil {
 		t.Fatal(err)
 	}
 	for _, ws := range []*socket{hub, account} {
@@ -93,13 +94,13 @@ func TestKeyFileChanges(t *testing.T) {
 	other.wait(t, 1)
 }
 
-// TestStartsBeforeRedis starts a daemon whose Redis comes later, and one whose Redis wants a password.
+// TestStartsBeforeRedis starts a daemon before its Redis, and one whose Redis requires a password.
 func TestStartsBeforeRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	server.Kill()
-	dir := folder(t)
-	file := write(t, dir, "hubrelay.yaml", initConfig{redis: fmt.Sprintf("url: %q", server.URL())}.renderYAML())
+	dir := tempDir(t)
+	file := writeFile(t, dir, "hubrelay.yaml", daemonConfig{redis: fmt.Sprintf("url: %q", server.URL())}.renderYAML())
 	early := start(t, nil, "serve", "-c", file)
 	d := newDaemon(start(t, nil, "serve", "-c", file))
 	for _, p := range []*testkit.Process{early, d.Process} {
@@ -119,12 +120,13 @@ func TestStartsBeforeRedis(t *testing.T) {
 	if err := redisAt(t, server.Socket).ConfigSet(t.Context(), "requirepass", "secret").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, errOut, code := call(t, nil, "", "serve", "-c", file); code != 1 || !strings.Contains(errOut, "redis") || !strings.Contains(errOut, "uthentication") {
+	if _, errOut, code := call(t, nil, "", "serve", "-c", file); code != 1 || !strings.Contains(errOut, "redis") ||
+		!strings.Contains(errOut, "uthentication") {
 		t.Errorf("without the password it ended with %d:\n%s", code, errOut)
 	}
 }
 
-// TestPortTaken leaves no redis-server behind where the daemon cannot listen.
+// TestPortTaken checks that no redis-server remains if the daemon cannot listen.
 func TestPortTaken(t *testing.T) {
 	t.Parallel()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -132,17 +134,17 @@ func TestPortTaken(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = taken.Close() }()
-	dir := folder(t)
+	dir := tempDir(t)
 	data := filepath.Join(dir, "data")
 	for _, key := range []string{"server", "health"} {
-		text := initConfig{redis: fmt.Sprintf("data_dir: %q", data)}.renderYAML()
+		text := daemonConfig{redis: fmt.Sprintf("data_dir: %q", data)}.renderYAML()
 		text = strings.Replace(text, key+`: {listen: "127.0.0.1:0"`, key+`: {listen: "`+taken.Addr().String()+`"`, 1)
-		_, errOut, code := call(t, nil, "", "serve", "-c", write(t, dir, "hubrelay.yaml", text))
+		_, errOut, code := call(t, nil, "", "serve", "-c", writeFile(t, dir, "hubrelay.yaml", text))
 		if code != 1 || !strings.Contains(errOut, key+".listen") || !strings.Contains(errOut, taken.Addr().String()) {
 			t.Errorf("it ended with %d:\n%s", code, errOut)
 		}
-		if pid := redisPID(data); pid != 0 && !gone(pid) {
-			t.Errorf("redis-server %d is left behind", pid)
+		if pid := redisPID(data); pid != 0 && !hasEnded(pid) {
+			t.Errorf("redis-server %d remains", pid)
 		}
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestTemplates has a webhook whose body a template makes, one whose template fails, and a file that changes.
+// TestTemplates has a webhook with a body template, one with a failing template, and a template file that changes.
 func TestTemplates(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -25,17 +25,21 @@ func TestTemplates(t *testing.T) {
 		bodies <- r.Header.Get("Content-Type") + " " + string(body)
 	}))
 	t.Cleanup(hook.Close)
-	dir := folder(t)
-	body := write(t, dir, "body.tmpl", `first {{ .Object.ID | toUpper }}`)
-	sinks := fmt.Sprintf(`  good: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], topics: [job.created], format: template, content_type: text/plain, template_file: %q}
-  loops: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], topics: [container.error], format: template, template: '{{ if eq .Object.ID "web-1" }}{{ range 1000000000 }}{{ end }}{{ end }}{}'}
+	dir := tempDir(t)
+	body := writeFile(t, dir, "body.tmpl", `first {{ .Object.ID | toUpper }}`)
+	sinks := fmt.Sprintf(`  good: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], topics: [job.created],
+    format: template,
+    content_type: text/plain, template_file: %q}
+  loops: {type: webhook, url: %q, allow_cidrs: [127.0.0.0/8], topics: [container.error], format: template,
+    template: '{{ if eq .Object.ID "web-1" }}{{ range 1000000000 }}{{ end }}{{ end }}{}'}
 `, hook.URL, body, hook.URL)
-	s := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks}
-	file := write(t, dir, "hubrelay.yaml", s.renderYAML())
+	s := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks}
+	file := writeFile(t, dir, "hubrelay.yaml", s.renderYAML())
 	if _, errOut, code := call(t, nil, "", "config", "check", "-c", file); code != 0 {
 		t.Fatal(errOut)
 	}
-	out, _, code := call(t, nil, `{"topic":"job.created","object":{"id":"j1"},"context":{"hub_id":"h"}}`, "sinks", "explain", "-c", file, "--event", "-")
+	out, _, code := call(t, nil, `{"topic":"job.created","object":{"id":"j1"},"context":{"hub_id":"h"}}`, "sinks",
+		"explain", "-c", file, "--event", "-")
 	if code != 0 || !strings.Contains(out, "  first J1\n") || !strings.Contains(out, "Content-Type: text/plain") {
 		t.Errorf("explain shows\n%s", out)
 	}
@@ -57,16 +61,21 @@ func TestTemplates(t *testing.T) {
 		return nil
 	})
 
-	bad := initConfig{redis: `url: "memory:"`, sinks: fmt.Sprintf("  hook:\n    type: webhook\n    url: %q\n    allow_cidrs: [127.0.0.0/8]\n    format: template\n    template: |\n      {\"a\":\n      {{ .Objekt }}}\n", hook.URL)}
-	_, errOut, code := call(t, nil, "", "config", "check", "-c", write(t, dir, "bad.yaml", bad.renderYAML()))
-	if want := `sinks.hook.template: line 2, column 4: at .Objekt: there is no .Objekt here; did you mean "Object"? (with a sample of `; code != 1 || !strings.Contains(errOut, want) {
+	bad := daemonConfig{redis: `url: "memory:"`, sinks: fmt.Sprintf("  hook:\n    type: webhook\n    url: %q\n    "+
+		"allow_cidrs: [127.0.0.0/8]\n    format: template\n    template: |\n      {\"a\":\n      {{ .Objekt }}}\n",
+		hook.URL)}
+	_, errOut, code := call(t, nil, "", "config", "check", "-c", writeFile(t, dir, "bad.yaml", bad.renderYAML()))
+	want := `sinks.hook.template: line 2, column 4: at .Objekt: there is no .Objekt here; ` +
+		`did you mean "Object"? (with a sample of `
+	if code != 1 || !strings.Contains(errOut, want) {
 		t.Errorf("config check ended with %d and\n%s", code, errOut)
 	}
 	printed, _, _ := call(t, nil, "", "config", "print", "-c", file)
 	if !strings.Contains(printed, "web-1") {
 		t.Errorf("config print hides a template:\n%s", printed)
 	}
-	if text, _, _ := call(t, nil, "", "config", "schema"); !json.Valid([]byte(text)) || !strings.Contains(text, `"template_file"`) {
+	if text, _, _ := call(t, nil, "", "config", "schema"); !json.Valid([]byte(text)) ||
+		!strings.Contains(text, `"template_file"`) {
 		t.Error("config schema does not know template_file")
 	}
 }

@@ -26,7 +26,7 @@ import (
 
 func TestTokens(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`, server: `, allowed_origins: ["https://console.example.com"]`})
+	d := serve(t, daemonConfig{redis: `url: "memory:"`, server: `, allowed_origins: ["https://console.example.com"]`})
 
 	t.Run("opens one websocket", func(t *testing.T) {
 		query := "?token=" + d.Token(t, opsKey, "hub-1")
@@ -77,15 +77,36 @@ func TestTokens(t *testing.T) {
 		header   http.Header
 		code     string
 	}{
-		"none":                     {query: "?topics=*", code: "401.auth-invalid"},
-		"invented":                 {query: "?token=0123456789", code: "401.auth-invalid"},
-		"with another hub":         {key: opsKey, hub: "hub-1", header: http.Header{"X-Hub-Id": {"hub-2"}}, code: "403.wrong-hub"},
-		"with a key of no such":    {key: opsKey, hub: "hub-1", header: http.Header{"Authorization": {"Bearer nonsense-nonsense"}}, code: "401.auth-invalid"},
-		"with a key of other hubs": {key: opsKey, hub: "hub-9", header: http.Header{"Authorization": {"Bearer " + readerKey}}, code: "403.wrong-hub"},
-		"from a foreign page":      {key: opsKey, hub: "hub-1", header: http.Header{"Origin": {"https://evil.example.com"}}, code: "403.permissions"},
-		"from a similar page":      {key: opsKey, hub: "hub-1", header: http.Header{"Origin": {"http://console.example.com"}}, code: "403.permissions"},
-		"from a file":              {key: opsKey, hub: "hub-1", header: http.Header{"Origin": {"null"}}, code: "403.permissions"},
-		"with a bad pattern":       {key: opsKey, hub: "hub-1", query: "&topics=contaner.*", code: "422.invalid-argument"},
+		"none":     {query: "?topics=*", code: "401.auth-invalid"},
+		"invented": {query: "?token=0123456789", code: "401.auth-invalid"},
+		"with another hub": {
+			key: opsKey, hub: "hub-1", header: http.Header{"X-Hub-Id": {"hub-2"}},
+			code: "403.wrong-hub",
+		},
+		"with a key of no such": {
+			key: opsKey, hub: "hub-1",
+			header: http.Header{"Authorization": {"Bearer nonsense-nonsense"}}, code: "401.auth-invalid",
+		},
+		"with a key of other hubs": {
+			key: opsKey, hub: "hub-9",
+			header: http.Header{"Authorization": {"Bearer " + readerKey}}, code: "403.wrong-hub",
+		},
+		"from a foreign page": {
+			key: opsKey, hub: "hub-1",
+			header: http.Header{"Origin": {"https://evil.example.com"}}, code: "403.permissions",
+		},
+		"from a similar page": {
+			key: opsKey, hub: "hub-1",
+			header: http.Header{"Origin": {"http://console.example.com"}}, code: "403.permissions",
+		},
+		"from a file": {
+			key: opsKey, hub: "hub-1", header: http.Header{"Origin": {"null"}},
+			code: "403.permissions",
+		},
+		"with a bad pattern": {
+			key: opsKey, hub: "hub-1", query: "&topics=contaner.*",
+			code: "422.invalid-argument",
+		},
 	} {
 		t.Run("is refused: "+name, func(t *testing.T) {
 			query, token := tc.query, ""
@@ -98,26 +119,29 @@ func TestTokens(t *testing.T) {
 			if token == "" {
 				return
 			}
-			// Whatever was wrong has not used the token up.
-			if ws, refused := d.upgrade(t, "?token="+token, http.Header{"Origin": {"https://console.example.com"}}); ws == nil {
+			// The rejected requests have not consumed the token.
+			if ws, refused := d.upgrade(t, "?token="+token,
+				http.Header{"Origin": {"https://console.example.com"}}); ws == nil {
 				t.Errorf("the token was used up by a refusal: %d %s", refused.Status, refused.Body)
 			}
 		})
 	}
 	t.Run("without an upgrade", func(t *testing.T) {
 		token := d.Token(t, opsKey, "hub-1")
-		wantError(t, d.Do(t, testkit.Request{Method: "GET", Path: notificationsPath + "?token=" + token}), "426.upgrade-required", "", "Upgrade")
-		wantError(t, d.Do(t, testkit.Request{Method: "GET", Header: map[string]string{"X-Service-Token": token}}), "426.upgrade-required", "", "")
+		wantError(t, d.Do(t, testkit.Request{Method: "GET", Path: notificationsPath + "?token=" + token}),
+			"426.upgrade-required", "", "Upgrade")
+		wantError(t, d.Do(t, testkit.Request{Method: "GET", Header: map[string]string{"X-Service-Token": token}}),
+			"426.upgrade-required", "", "")
 		if ws, refused := d.upgrade(t, "?token="+token, nil); ws == nil {
 			t.Errorf("the token was used up: %d %s", refused.Status, refused.Body)
 		}
 	})
 }
 
-// TestWhoSeesWhat publishes for several hubs and accounts and looks which socket gets what.
-func TestWhoSeesWhat(t *testing.T) {
+// TestVisibility publishes for several hubs and accounts and checks what each socket receives.
+func TestVisibility(t *testing.T) {
 	t.Parallel()
-	d := serve(t, initConfig{redis: `url: "memory:"`})
+	d := serve(t, daemonConfig{redis: `url: "memory:"`})
 	sockets := map[string]*socket{
 		"reader, account": d.connect(t, readerKey, "", ""), "reader, hub-1": d.connect(t, readerKey, "hub-1", ""),
 		"ops, account": d.connect(t, opsKey, "", ""), "ops, hub-1": d.connect(t, opsKey, "hub-1", ""),
@@ -141,7 +165,7 @@ func TestWhoSeesWhat(t *testing.T) {
 		"ops, account":    {"1 acme", "2 acme", "3 acme", "1 other", "2 other", "1 none", "end"},
 		"ops, hub-1":      {"1 acme", "1 other", "1 none", "end"},
 	} {
-		testkit.Eventually(t, name, sockets[name].has([]string{"end"}))
+		testkit.Eventually(t, name, sockets[name].receivedAll([]string{"end"}))
 		frames, _ := sockets[name].snapshot()
 		if got := objectIDs(frames); !slices.Equal(got, want) {
 			t.Errorf("%s sees %q, want %q", name, got, want)
@@ -149,18 +173,18 @@ func TestWhoSeesWhat(t *testing.T) {
 	}
 }
 
-// TestKeyExpires opens a socket with a key that ends soon, long before the next ping.
+// TestKeyExpires opens a socket with a key that expires long before the next ping.
 func TestKeyExpires(t *testing.T) {
 	t.Parallel()
 	const key = "brief-key-0123456789abcdef"
-	text := initConfig{redis: `url: "memory:"`, env: []string{"HUBRELAY_WEBSOCKET__PING_INTERVAL=1h"}}
-	file := write(t, folder(t), "hubrelay.yaml", text.renderYAML())
+	text := daemonConfig{redis: `url: "memory:"`, env: []string{"HUBRELAY_WEBSOCKET__PING_INTERVAL=1h"}}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file, text.env...)
 	stays := d.connect(t, opsKey, "hub-1", "")
 	var expires time.Time
 	var ws *socket
 	var token string
-	// A machine that is too busy to open the stream before the end gets twice the time.
+	// If the machine is too slow to open the stream in time, use twice the lifetime.
 	for n, life := 1, 4*time.Second; ws == nil; n, life = n+1, 2*life {
 		if life > patience {
 			t.Fatal("the key opens nothing")
@@ -185,7 +209,7 @@ func TestKeyExpires(t *testing.T) {
 	stays.wait(t, 1)
 }
 
-// brief opens a stream of hub-1 and gets another token, unless the key has expired.
+// brief opens a stream of hub-1 and requests another token, unless the key has expired.
 func (d *daemon) brief(t *testing.T, key string) (ws *socket, token string) {
 	t.Helper()
 	for range 2 {
@@ -209,16 +233,20 @@ func (d *daemon) brief(t *testing.T, key string) (ws *socket, token string) {
 	return ws, token
 }
 
-// certify writes a new certificate for 127.0.0.1 and returns it. The files are replaced in one step each.
-func certify(t *testing.T, dir string, serial int64) *x509.Certificate {
+// writeCertificate writes a new certificate for 127.0.0.1 and returns it. It replaces the files atomically.
+func writeCertificate(t *testing.T, dir string, serial int64) *x509.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "hubrelay test"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(serial), Subject: pkix.Name{
+			CommonName: "hubrelay test",
+		}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{
+			net.IPv4(127, 0, 0, 1),
+		},
 	}
 	raw, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
 	if err != nil {
@@ -231,7 +259,7 @@ func certify(t *testing.T, dir string, serial int64) *x509.Certificate {
 	for name, block := range map[string]*pem.Block{
 		"cert.pem": {Type: "CERTIFICATE", Bytes: raw}, "key.pem": {Type: "PRIVATE KEY", Bytes: private},
 	} {
-		file := write(t, dir, name+".new", string(pem.EncodeToMemory(block)))
+		file := writeFile(t, dir, name+".new", string(pem.EncodeToMemory(block)))
 		if err := os.Rename(file, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -245,12 +273,15 @@ func certify(t *testing.T, dir string, serial int64) *x509.Certificate {
 
 func TestTLS(t *testing.T) {
 	t.Parallel()
-	dir := folder(t)
-	cert := certify(t, dir, 1)
+	dir := tempDir(t)
+	cert := writeCertificate(t, dir, 1)
 	roots := x509.NewCertPool()
 	roots.AddCert(cert)
-	text := initConfig{redis: `url: "memory:"`, server: `, tls: {cert_file: cert.pem, key_file: key.pem}, public_url: "https://events.example.com/relay"`}
-	d := serveFile(t, write(t, dir, "hubrelay.yaml", text.renderYAML()))
+	text := daemonConfig{
+		redis:  `url: "memory:"`,
+		server: `, tls: {cert_file: cert.pem, key_file: key.pem}, public_url: "https://events.example.com/relay"`,
+	}
+	d := serveFile(t, writeFile(t, dir, "hubrelay.yaml", text.renderYAML()))
 
 	get := func(h2 bool, path string) (*http.Response, error) {
 		protocols := new(http.Protocols)
@@ -287,7 +318,7 @@ func TestTLS(t *testing.T) {
 	if !ok || !end {
 		t.Fatalf("Link is %s", link)
 	}
-	// A token is given over HTTP/2 too, but the stream needs HTTP/1.1.
+	// HTTP/2 clients get a token too, but the stream requires HTTP/1.1.
 	if r := read(true, notificationsPath); r.Status != http.StatusOK {
 		t.Errorf("a token over HTTP/2 was answered %d %s", r.Status, r.Body)
 	}
@@ -295,14 +326,15 @@ func TestTLS(t *testing.T) {
 	wantError(t, read(true, "/nowhere"), "404.uri", "", "/nowhere")
 
 	dialer := &websocket.Dialer{HandshakeTimeout: patience, TLSClientConfig: &tls.Config{RootCAs: roots}}
-	conn, _, err := dialer.Dial("wss://"+d.Public+notificationsPath+"?token="+token, http.Header{"Origin": {"https://events.example.com"}})
+	conn, _, err := dialer.Dial("wss://"+d.Public+notificationsPath+"?token="+token,
+		http.Header{"Origin": {"https://events.example.com"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	ws := listenOn(conn)
 
-	certify(t, dir, 2)
+	writeCertificate(t, dir, 2)
 	testkit.Eventually(t, "the new certificate", func() error {
 		conn, err := tls.Dial("tcp", d.Public, &tls.Config{InsecureSkipVerify: true})
 		if err != nil {
@@ -314,7 +346,7 @@ func TestTLS(t *testing.T) {
 		}
 		return nil
 	})
-	// The socket of before lives on.
+	// The old socket stays open.
 	publishOverTLS(t, d.Public)
 	ws.wait(t, 1)
 }
@@ -323,7 +355,8 @@ func publishOverTLS(t *testing.T, address string) {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	defer transport.CloseIdleConnections()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address+notificationsPath, strings.NewReader(plain))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address+notificationsPath,
+		strings.NewReader(plain))
 	if err != nil {
 		t.Fatal(err)
 	}

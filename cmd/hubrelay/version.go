@@ -1,18 +1,13 @@
 package main
 
 import (
-	"encoding/json"
-	"fmt"
-	"runtime"
 	"runtime/debug"
-
-	"github.com/spf13/cobra"
 )
 
-// version is set by the linker in releases (-X main.version=v1.2.3).
+// version is set by the linker (-X main.version=v1.2.3).
 var version string
 
-// buildVersion names this build: the release, else what Go recorded of the source.
+// buildVersion returns the version of the release, or the version that Go recorded.
 func buildVersion() string {
 	if version != "" {
 		return version
@@ -24,8 +19,8 @@ func buildVersion() string {
 	return info.Main.Version
 }
 
-// moduleVersion is the version in which others can download this program's module. One that was built in a checkout, without
-// being a release, has none.
+// moduleVersion returns the version of the module that can be downloaded. A build from a checkout that is not a
+// release returns "devel".
 func moduleVersion() string {
 	if info, ok := debug.ReadBuildInfo(); ok && version == "" {
 		for _, s := range info.Settings {
@@ -35,20 +30,4 @@ func moduleVersion() string {
 		}
 	}
 	return buildVersion()
-}
-
-func newVersion(std streams) *cobra.Command {
-	var asJSON bool
-	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version", Args: withUsageErrors(cobra.NoArgs),
-		RunE: func(*cobra.Command, []string) error {
-			if asJSON {
-				return json.NewEncoder(std.out).Encode(map[string]string{"version": buildVersion(), "go": runtime.Version()})
-			}
-			_, err := fmt.Fprintf(std.out, "hubrelay %s (%s, %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
-			return err
-		},
-	}
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON line")
-	return cmd
 }

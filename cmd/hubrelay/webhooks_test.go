@@ -14,8 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestWhatAnswersMean has one receiver for each kind of answer.
-func TestWhatAnswersMean(t *testing.T) {
+// TestWebhookResponses has a receiver for each kind of response.
+func TestWebhookResponses(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
@@ -45,14 +45,16 @@ func TestWhatAnswersMean(t *testing.T) {
 	sinks := func(gone string) string {
 		return webhookSink("flaky", hooks.url+"/flaky", "") + webhookSink("rejects", hooks.url+"/rejects", "") +
 			webhookSink("gone", hooks.url+gone, "") + webhookSink("moved", hooks.url+"/moved", "") +
-			strings.Replace(webhookSink("never", hooks.url+"/never", ""), "100ms, 200ms, 300ms, 500ms, 1s, 1s, 1s, 1s, 1s, 1s", "50ms, 50ms", 1) +
-			webhookSink("picky", hooks.url+"/picky", `, topics: ["container.*", "!*.error"], hubs: [hub-1], accounts: [acme]`)
+			strings.Replace(webhookSink("never", hooks.url+"/never", ""),
+				"100ms, 200ms, 300ms, 500ms, 1s, 1s, 1s, 1s, 1s, 1s", "50ms, 50ms", 1) +
+			webhookSink("picky", hooks.url+"/picky",
+				`, topics: ["container.*", "!*.error"], hubs: [hub-1], accounts: [acme]`)
 	}
-	text := initConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks("/gone")}
+	text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks("/gone")}
 	d := serve(t, text)
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 
-	testkit.Eventually(t, "what failed twice", hooks.took("/flaky", ids))
+	testkit.Eventually(t, "what failed twice", hooks.acceptedAll("/flaky", ids))
 	for _, h := range hooks.of("/flaky") {
 		if h.bad != nil || !slices.Contains(ids, h.id) || h.attempt > 3 {
 			t.Errorf("attempt %d of %s: %v", h.attempt, h.id, h.bad)
@@ -63,7 +65,7 @@ func TestWhatAnswersMean(t *testing.T) {
 	if dead := deadLetters(t, store, "rejects")[0]; !strings.Contains(fmt.Sprint(dead["attempts"]), "no such hook") {
 		t.Errorf("the dead letter does not show the answer: %v", dead)
 	}
-	testkit.Eventually(t, "a second attempt behind the redirect", func() error {
+	testkit.Eventually(t, "a second attempt after the redirect", func() error {
 		return missing(ids, func(id string) bool {
 			return slices.ContainsFunc(hooks.of("/moved"), func(h hook) bool { return h.id == id && h.attempt == 2 })
 		})
@@ -74,19 +76,21 @@ func TestWhatAnswersMean(t *testing.T) {
 	wantDisabled(t, d, store, hooks, ids)
 
 	picked := d.Publish(t, "hub-1", "application/x-ndjson", strings.Join([]string{
-		`{"topic":"container.created","context":{"account_id":"acme"}}`, `{"topic":"container.error","context":{"account_id":"acme"}}`,
-		`{"topic":"job.created","context":{"account_id":"acme"}}`, `{"topic":"container.created","context":{"account_id":"other"}}`,
+		`{"topic":"container.created","context":{"account_id":"acme"}}`,
+		`{"topic":"container.error","context":{"account_id":"acme"}}`,
+		`{"topic":"job.created","context":{"account_id":"acme"}}`,
+		`{"topic":"container.created","context":{"account_id":"other"}}`,
 		`{"topic":"container.updated","context":{"account_id":"acme"}}`,
 	}, "\n"), nil)
-	testkit.Eventually(t, "what the filter passes", hooks.took("/picky", []string{picked[0], picked[4]}))
+	testkit.Eventually(t, "what the filter passes", hooks.acceptedAll("/picky", []string{picked[0], picked[4]}))
 	if n := len(hooks.of("/picky")); n != 2 {
 		t.Errorf("%d came through the filter", n)
 	}
 
 	// A new address enables the sink that was gone, and its backlog arrives.
 	d.Stop(t)
-	serve(t, initConfig{redis: text.redis, sinks: sinks("/back")})
-	testkit.Eventually(t, "the backlog of the sink that was gone", hooks.took("/back", append(ids, picked...)))
+	serve(t, daemonConfig{redis: text.redis, sinks: sinks("/back")})
+	testkit.Eventually(t, "the backlog of the sink that was gone", hooks.acceptedAll("/back", append(ids, picked...)))
 }
 
 func deadLetters(t *testing.T, store *redis.Client, sink string) []map[string]any {
@@ -102,7 +106,7 @@ func deadLetters(t *testing.T, store *redis.Client, sink string) []map[string]an
 	return dead
 }
 
-// wantDead waits for a dead letter of each id, after so many attempts.
+// wantDead waits for a dead letter of each id after this number of attempts.
 func wantDead(t *testing.T, store *redis.Client, sink string, ids []string, reason string, attempts int) {
 	t.Helper()
 	testkit.Eventually(t, "the dead letters of "+sink, func() error {
@@ -110,7 +114,8 @@ func wantDead(t *testing.T, store *redis.Client, sink string, ids []string, reas
 		return missing(ids, func(id string) bool {
 			return slices.ContainsFunc(dead, func(e map[string]any) bool {
 				return e["id"] == id && strings.Contains(fmt.Sprint(e["reason"]), reason) &&
-					strings.Count(fmt.Sprint(e["attempts"]), `"outcome"`) == attempts && strings.HasPrefix(fmt.Sprint(e["data"]), `{"topic":`)
+					strings.Count(fmt.Sprint(e["attempts"]), `"outcome"`) == attempts &&
+					strings.HasPrefix(fmt.Sprint(e["data"]), `{"topic":`)
 			})
 		})
 	})
@@ -119,7 +124,7 @@ func wantDead(t *testing.T, store *redis.Client, sink string, ids []string, reas
 	}
 }
 
-// wantDisabled waits until the sink that answered 410 is off, and demands that it keeps everything and sends nothing.
+// wantDisabled waits until the sink that got 410 is disabled, and checks that it keeps its backlog and sends nothing.
 func wantDisabled(t *testing.T, d *daemon, store *redis.Client, hooks *receiver, ids []string) {
 	t.Helper()
 	testkit.Eventually(t, "the sink to be disabled", func() error {
@@ -129,7 +134,7 @@ func wantDisabled(t *testing.T, d *daemon, store *redis.Client, hooks *receiver,
 		}
 		return err
 	})
-	testkit.Eventually(t, "the figure to say so", func() error {
+	testkit.Eventually(t, "the metric", func() error {
 		if d.Metric(t, `hubrelay_sink_disabled{sink="gone"}`) != 1 {
 			return errors.New("not yet")
 		}

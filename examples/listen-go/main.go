@@ -1,4 +1,4 @@
-// Command listen-go prints the notifications of a hub as they come, each as one JSON line.
+// Command listen-go prints notifications of a hub as they arrive, each as one JSON line.
 //
 // It reads HUBRELAY_URL, HUBRELAY_KEY and HUBRELAY_HUB; arguments are topic patterns, such as 'container.*' '!*.error'.
 package main
@@ -26,8 +26,8 @@ func main() {
 	}
 }
 
-// listen returns when ctx ends, or with an error that no further try would mend, such as a wrong key. In between the
-// client connects again by itself and says so in its log.
+// listen returns when ctx ends, or with an error that a repetition cannot fix, such as a wrong key. The client
+// reconnects automatically and logs it.
 func listen(ctx context.Context, patterns []string) error {
 	c := &client.Client{
 		URL: cmp.Or(os.Getenv("HUBRELAY_URL"), "http://127.0.0.1:8080"),
@@ -44,7 +44,7 @@ func listen(ctx context.Context, patterns []string) error {
 	return nil
 }
 
-// handle is yours to change. Topic and Hub are there already; notification.Envelope() decodes the rest.
+// handle prints a notification. Change it for your program. notification.Envelope() decodes the content.
 func handle(notification relay.Notification) {
 	fmt.Println(string(notification.Data))
 }

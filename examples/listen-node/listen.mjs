@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Prints the notifications of a hub as they come, each as one JSON line.
+// Prints notifications of a hub as they arrive, each as one JSON line.
 //
 // Needs Node 22 or later, or 18 with the package `ws`. Reads HUBRELAY_URL, HUBRELAY_KEY and HUBRELAY_HUB; arguments are
 // topic patterns, such as 'container.*' '!*.error'.
@@ -11,7 +11,7 @@ const WebSocket = globalThis.WebSocket ?? (await import("ws")).default;
 const interrupted = new AbortController();
 for (const name of ["SIGINT", "SIGTERM"]) process.once(name, () => interrupted.abort());
 
-// handle is yours to change.
+// Change handle for your program.
 function handle(notification) {
   console.log(JSON.stringify(notification));
 }
@@ -21,10 +21,11 @@ try {
     topics: process.argv.slice(2),
     signal: interrupted.signal,
     onopen: () => console.error(`listening to hub ${hub}`),
-    onclose: (error, pause) => console.error(`${error.cause?.message || error.message}; trying again in ${Math.round(pause)} ms`),
+    onclose: (error, pause) =>
+      console.error(`${error.cause?.message || error.message}; trying again in ${Math.round(pause)} ms`),
   });
   for await (const notification of notifications) handle(notification);
 } catch (error) {
-  console.error(error.message); // what trying again would not mend, such as a wrong key
+  console.error(error.message); // such as a wrong key, which a repetition cannot fix
   process.exit(1);
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the notifications of a hub as they come, each as one JSON line.
+"""Prints notifications of a hub as they arrive, each as one JSON line.
 
 Needs the package `websockets` (Debian: python3-websockets). Reads HUBRELAY_URL, HUBRELAY_KEY and HUBRELAY_HUB;
 arguments are topic patterns, such as 'container.*' '!*.error'.
@@ -24,15 +24,15 @@ PATH = "/v1/hubs/current/notifications"
 
 
 def token() -> str:
-    """Asks for a token. It opens one websocket, soon."""
+    """Requests a token. It opens one websocket and expires soon."""
     request = urllib.request.Request(
         URL + PATH, headers={"Authorization": f"Bearer {KEY}", "X-Hub-Id": HUB}
     )
-    with urllib.request.urlopen(request, timeout=10) as answer:
+    with urllib.request.urlopen(request, timeout=10) as response:
         try:
-            return json.load(answer)["data"]["token"]
-        except (ValueError, KeyError, TypeError):  # such as a load balancer's page
-            raise OSError("the answer holds no token: is the address a relay's?") from None
+            return json.load(response)["data"]["token"]
+        except (ValueError, KeyError, TypeError):  # such as a page of a load balancer
+            raise OSError("the response has no token: check the address") from None
 
 
 def stream_url(patterns: list[str], after: str) -> str:
@@ -43,8 +43,8 @@ def stream_url(patterns: list[str], after: str) -> str:
     return URL.replace("http", "ws", 1) + PATH + "?" + urllib.parse.urlencode(query)
 
 
-def refusal(url: str) -> str:
-    """Asks why, which websockets does not say before version 11: an event stream at the same address is refused alike."""
+def rejection(url: str) -> str:
+    """Returns the reason, which websockets before version 11 does not show. An event stream gets the same error."""
     request = urllib.request.Request(
         "http" + url.removeprefix("ws"), headers={"Accept": "text/event-stream"}
     )
@@ -59,10 +59,10 @@ def refusal(url: str) -> str:
 
 async def listen(patterns: list[str]) -> None:
     pause = 1.0
-    cursor = "now"  # of what came last: keep it, and a program that starts again misses nothing
-    lost = False  # the relay no longer knows the cursor, since it was set up anew
+    cursor = "now"  # of the last notification; store it to resume after a restart
+    lost = False  # the relay no longer knows the cursor
     while True:
-        asked = 0.0  # how long the relay wants to be left alone
+        min_pause = 0.0  # requested by the relay
         opened = float("inf")
         try:
             url = await asyncio.to_thread(stream_url, patterns, cursor)
@@ -74,31 +74,31 @@ async def listen(patterns: list[str]) -> None:
                 lost = False
                 async for message in stream:
                     notification = json.loads(message)
-                    if notification.get("topic") != "hubrelay.cursor":  # where the stream begins, and nothing else
+                    if notification.get("topic") != "hubrelay.cursor":  # only a position
                         handle(notification)
                     cursor = notification.get("cursor", cursor)
         except urllib.error.HTTPError as error:
-            asked = retry_after(error.headers)
+            min_pause = retry_after(error.headers)
             problem = error.read().decode()
-            if error.code in (401, 403, 404):  # the key or the address is wrong: trying again will not help
-                sys.exit(f"the relay refused: {problem}")
-            print(f"the relay answered {error.code}: {problem}", file=sys.stderr)
+            if error.code in (401, 403, 404):  # a wrong key or address: a repetition cannot succeed
+                sys.exit(f"the relay rejected the request: {problem}")
+            print(f"the relay responded with {error.code}: {problem}", file=sys.stderr)
         except websockets.InvalidHandshake as error:
-            answer = getattr(error, "response", error)  # from websockets 11 on it has the body too
-            asked = retry_after(getattr(answer, "headers", {}))
-            status = getattr(answer, "status_code", 0)
+            response = getattr(error, "response", error)  # with a body since websockets 11
+            min_pause = retry_after(getattr(response, "headers", {}))
+            status = getattr(response, "status_code", 0)
             if status == 422 and cursor != "now":
                 cursor, lost = "now", True
             elif status in (403, 422):
-                # What is refused for what it asks, such as a misspelled pattern, will be refused again.
-                sys.exit(f"the relay refused the stream: {refusal(url) or error}")
+                # The request is wrong, for example a misspelled pattern.
+                sys.exit(f"the relay rejected the stream: {rejection(url) or error}")
             print(f"the connection was not opened: {error}", file=sys.stderr)
         except (OSError, asyncio.TimeoutError, websockets.WebSocketException) as error:
             print(f"the connection was lost: {error}", file=sys.stderr)
-        if time.monotonic() - opened > pause:  # the connection held
+        if time.monotonic() - opened > pause:  # the connection was stable
             pause = 1.0
-        # A new token for each try, longer pauses, and not at the same moment as everybody else.
-        wait = max(pause * random.uniform(0.5, 1), asked)
+        # A new token for each attempt, increasing pauses, and jitter.
+        wait = max(pause * random.uniform(0.5, 1), min_pause)
         print(f"trying again in {wait:.1f} s", file=sys.stderr, flush=True)
         await asyncio.sleep(wait)
         pause = min(pause * 2, 30)
@@ -110,7 +110,7 @@ def retry_after(headers) -> float:
 
 
 def handle(notification: dict) -> None:
-    """Yours to change. Of the topic hubrelay.resync: something was lost, so look at how things are now."""
+    """Change this. The topic hubrelay.resync means that notifications were lost: read the current state."""
     print(json.dumps(notification), flush=True)
 
 

@@ -1,5 +1,5 @@
-// Command plugin-go-instance-watch is a plugin of hubrelay: it keeps the state and health of every instance it hears of,
-// says in the daemon's log which one is flapping, and appends a JSON line to a report for each notification.
+// Command plugin-go-instance-watch is a plugin of hubrelay that tracks the state and health of instances, logs flapping
+// ones, and appends a JSON line to a report for each notification.
 //
 // It is the command of a sink of type plugin, with the topics container.instance.* and config: {report: FILE}.
 package main
@@ -16,12 +16,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// config is what the operator writes under config.
+// config is the config of the sink.
 type config struct {
 	Report string `json:"report"`
 }
 
-// Validate is called once the configuration is filled in; its error reaches the operator.
+// Validate checks the configuration. The operator sees its error.
 func (c *config) Validate() error {
 	if c.Report == "" {
 		return errors.New("report is missing: name the file to write to")
@@ -35,30 +35,32 @@ func main() {
 	handle := func(_ context.Context, n relay.Notification) error {
 		event, err := n.Envelope()
 		if err != nil {
-			return relay.Permanent(err) // no further try would mend it
+			return relay.Permanent(err) // a retry cannot succeed
 		}
-		seen := w.see(event, n.StoredAt())
-		if seen.Flapping {
-			slog.Warn("an instance is flapping", "instance", seen.Instance, "state", seen.State, "health", seen.Health)
+		state := w.update(event, n.StoredAt())
+		if state.Flapping {
+			slog.Warn("an instance is flapping",
+				"instance_id", state.Instance, "state", state.State, "health", state.Health)
 		}
-		return appendLine(c.Report, line{Topic: n.Topic, ID: n.ID, Containers: event.Context.Containers, seen: seen})
+		l := line{Topic: n.Topic, ID: n.ID, Containers: event.Context.Containers, instanceState: state}
+		return appendLine(c.Report, l)
 	}
-	// One at a time, so that the report keeps the order.
+	// One at a time, to keep the order in the report.
 	if err := sdk.ServeSink(handle, sdk.Config(&c), sdk.Concurrency(1)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-// line is one line of the report. The same id comes again where an attempt was repeated.
+// line is a line of the report. After a repeated attempt, an id occurs again.
 type line struct {
 	Topic      string   `json:"topic"`
 	ID         string   `json:"id"`
 	Containers []string `json:"containers"`
-	seen
+	instanceState
 }
 
-// appendLine fails where the file cannot be written; the notification then comes again.
+// appendLine appends a line. After an error the notification is delivered again.
 func appendLine(file string, l line) error {
 	text, err := json.Marshal(l)
 	if err != nil {

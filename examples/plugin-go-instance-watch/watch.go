@@ -7,14 +7,14 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// An instance is flapping that has changed so often in so short a time.
+// An instance is flapping after this number of changes in this time.
 const (
 	flapChanges = 4
-	flapWithin  = 10 * time.Minute
+	flapWindow  = 10 * time.Minute
 )
 
-// seen is what is known of an instance after a notification.
-type seen struct {
+// instanceState is the state of an instance after a notification.
+type instanceState struct {
 	Instance string `json:"instance"`
 	State    string `json:"state,omitempty"`
 	Health   string `json:"health,omitempty"`
@@ -23,15 +23,16 @@ type seen struct {
 
 type instance struct {
 	state, health string
-	changes       []time.Time // the latest ones, at most flapChanges
+	changes       []time.Time // times of the last changes, at most flapChanges
 }
 
-// watch remembers instances. It is used by one goroutine at a time.
+// watch tracks instances. It is not safe for concurrent use.
 type watch struct{ instances map[string]*instance }
 
 func newWatch() *watch { return &watch{instances: map[string]*instance{}} }
 
-func (w *watch) see(e relay.Envelope, at time.Time) seen {
+// update applies an event and returns the new state of its instance.
+func (w *watch) update(e relay.Envelope, at time.Time) instanceState {
 	i := w.instances[e.Object.ID]
 	if i == nil {
 		i = &instance{}
@@ -49,6 +50,6 @@ func (w *watch) see(e relay.Envelope, at time.Time) seen {
 			i.changes = i.changes[1:]
 		}
 	}
-	flapping := len(i.changes) == flapChanges && at.Sub(i.changes[0]) <= flapWithin
-	return seen{Instance: e.Object.ID, State: i.state, Health: i.health, Flapping: flapping}
+	flapping := len(i.changes) == flapChanges && at.Sub(i.changes[0]) <= flapWindow
+	return instanceState{Instance: e.Object.ID, State: i.state, Health: i.health, Flapping: flapping}
 }

@@ -1,5 +1,5 @@
-"""A plugin of hubrelay: keeps the state and health of every instance, says which one is flapping, and appends a JSON line
-to a report for each notification. The command of a sink of type plugin, with tls: false and config: {report: FILE}."""
+"""A plugin of hubrelay that tracks the state and health of instances, logs flapping ones, and appends a JSON line to a
+report for each notification. It is the command of a sink of type plugin, with tls: false and config: {report: FILE}."""
 import collections
 import json
 import os
@@ -16,24 +16,25 @@ import sink_pb2_grpc
 instances = collections.defaultdict(lambda: {"state": "", "health": "", "changes": collections.deque(maxlen=4)})
 
 
-def handle(n, report):  # an exception makes the daemon try again later
+def handle(n, report):  # after an exception the daemon retries
     event = json.loads(n.data)
-    known = instances[event["object"]["id"]]
-    what = "health" if n.topic == "container.instance.health.status.changed" else "state"
+    instance = instances[event["object"]["id"]]
+    kind = "health" if n.topic == "container.instance.health.status.changed" else "state"
     if n.topic.endswith((".state.changed", ".health.status.changed")):
-        if known[what] not in ("", event["object"]["state"]):
-            known["changes"].append(time.monotonic())
-        known[what] = event["object"]["state"]
-    if flapping := len(known["changes"]) == 4 and time.monotonic() - known["changes"][0] < 600:
-        print(event["object"]["id"], "is flapping", file=sys.stderr, flush=True)  # into the daemon's log
-    line = {"topic": n.topic, "id": n.id, "containers": event["context"]["containers"], "instance": event["object"]["id"],
-            "state": known["state"], "health": known["health"], "flapping": flapping}
+        if instance[kind] not in ("", event["object"]["state"]):
+            instance["changes"].append(time.monotonic())
+        instance[kind] = event["object"]["state"]
+    if flapping := len(instance["changes"]) == 4 and time.monotonic() - instance["changes"][0] < 600:
+        print(event["object"]["id"], "is flapping", file=sys.stderr, flush=True)  # in the log of the daemon
+    line = {"topic": n.topic, "id": n.id, "containers": event["context"]["containers"],
+            "instance": event["object"]["id"], "state": instance["state"], "health": instance["health"],
+            "flapping": flapping}
     with open(report, "a", encoding="utf-8") as f:
         f.write(json.dumps(line) + "\n")
 
 
 def read_report(config):
-    """Returns the file's name. The operator reads the ValueError."""
+    """Returns the name of the file. The operator sees the ValueError."""
     config = json.loads(config)
     if set(config) != {"report"}:
         raise ValueError("config must be {report: FILE} and nothing else")
@@ -48,7 +49,7 @@ class Sink(sink_pb2_grpc.SinkServicer):
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(e))
         return sink_pb2.ConfigureResponse()
 
-    def Validate(self, request, context):  # in place of Configure, to find mistakes: it changes nothing
+    def Validate(self, request, context):  # checks a configuration and changes nothing
         try:
             read_report(request.config)
         except ValueError as e:
@@ -56,7 +57,7 @@ class Sink(sink_pb2_grpc.SinkServicer):
         return sink_pb2.ValidateResponse()
 
     def Deliver(self, requests, context):
-        yield sink_pb2.DeliverResponse(credits=100)  # so many may wait here
+        yield sink_pb2.DeliverResponse(credits=100)  # maximum number of pending deliveries
         for request in requests:
             for d in request.deliveries:
                 ack = sink_pb2.Ack(delivery_id=d.id, attempt=d.attempt, outcome=sink_pb2.OUTCOME_OK)
@@ -82,5 +83,5 @@ socket = os.environ["PLUGIN_UNIX_SOCKET_DIR"] + "/plugin.sock"
 server.add_insecure_port("unix:" + socket)
 server.start()
 print(f"1|1|unix|{socket}|grpc", flush=True)
-sys.stdin.read()  # ends when the daemon is gone, or wants us to end
+sys.stdin.read()  # ends when the daemon ends or stops the plugin
 server.stop(grace=1).wait()

@@ -1,19 +1,20 @@
-// What the module makes of a server that refuses and hangs up; each hub of it does another thing. It returns what it saw.
+// Listens to a server that rejects and disconnects in a different way for each hub, and returns the results.
 
 import { Hubrelay } from "../hubrelay.js";
 
 export async function scenario({ url, key, WebSocket }) {
-  // heard listens until the first ordinary notification, or until it has failed a number of times or pauses long enough.
-  async function heard(hub, { most = 20, enough = Infinity, ...options } = {}) {
+  // listenTo listens until the first ordinary notification, a number of failures, or a long pause.
+  async function listenTo(hub, { maxFailures = 20, maxPause = Infinity, ...options } = {}) {
     const abort = new AbortController();
     const seen = { topics: [], errors: [], pauses: [], thrown: "" };
     const onclose = (error, pause) => {
       seen.errors.push(error.message);
-      if (seen.pauses.push(pause) === most || pause >= enough) abort.abort();
+      if (seen.pauses.push(pause) === maxFailures || pause >= maxPause) abort.abort();
     };
     const client = new Hubrelay({ url, key, hub, WebSocket });
     try {
-      for await (const { topic, cursor } of client.listen({ signal: abort.signal, onclose, leastPause: 4, mostPause: 8, ...options })) {
+      const all = { signal: abort.signal, onclose, leastPause: 4, mostPause: 8, ...options };
+      for await (const { topic, cursor } of client.listen(all)) {
         seen.topics.push(`${topic} ${cursor}`);
         if (topic === "container.created") break;
       }
@@ -23,21 +24,21 @@ export async function scenario({ url, key, WebSocket }) {
     return seen;
   }
   return {
-    closes: await heard("closes"),
-    refused: await heard("refused"),
-    lost: await heard("lost"),
-    page: await heard("page"),
-    silent: await heard("silent", { silence: 1000 }),
-    stale: await heard("stale"),
-    busy: await heard("busy", { most: 1 }),
-    quiet: await heard("quiet", { silence: 1500, most: 4 }),
-    short: await heard("short", { leastPause: 50, mostPause: 1000, enough: 100 }),
-    later: await heard("later", { mostPause: 10_000, most: 1 }),
-    onopen: await heard("onopen", { onopen: () => { throw new Error("the caller's"); } }),
+    closes: await listenTo("closes"),
+    refused: await listenTo("refused"),
+    lost: await listenTo("lost"),
+    page: await listenTo("page"),
+    silent: await listenTo("silent", { silence: 1000 }),
+    stale: await listenTo("stale"),
+    busy: await listenTo("busy", { maxFailures: 1 }),
+    quiet: await listenTo("quiet", { silence: 1500, maxFailures: 4 }),
+    short: await listenTo("short", { leastPause: 50, mostPause: 1000, maxPause: 100 }),
+    later: await listenTo("later", { mostPause: 10_000, maxFailures: 1 }),
+    onopen: await listenTo("onopen", { onopen: () => { throw new Error("the caller's"); } }),
     address: await strange(),
   };
 
-  // strange has an address whose errors are none, and returns the pauses.
+  // strange has an address function that rejects with other values than errors, and returns the pauses.
   async function strange() {
     const abort = new AbortController();
     const errors = [null, "no", Object.assign(new Error("no"), { retryAfter: "soon" })];

@@ -1,14 +1,14 @@
-// What the module promises, as a program that runs in Node and in a page. It returns what it saw.
+// Uses all functions of the module, in Node and in a page, and returns the results.
 
 import { Hubrelay, HubrelayError } from "../hubrelay.js";
 
 const EACH = 50;
 
-// numbered publishes batches of notifications and hears them, while the connections are cut before the first and after every
+// numbered publishes batches of notifications and receives them. Connections are cut before the first and after every
 // third batch.
 async function numbered(client, cut, batches) {
   const abort = new AbortController();
-  const heard = [];
+  const received = [];
   let connections = 0;
   let open = false;
   let closed = () => {};
@@ -30,13 +30,13 @@ async function numbered(client, cut, batches) {
   };
   const listening = (async () => {
     for await (const { object, cursor } of client.listen(options)) {
-      heard.push(cursor ? object.id : `${object.id} without a cursor`);
+      received.push(cursor ? object.id : `${object.id} without a cursor`);
       if (object.id === "last") abort.abort();
     }
     return "ended";
   })();
   const loseConnection = async () => {
-    // A cut while the client still connects would count for two.
+    // A cut during a connection attempt would count twice.
     if (!open) await Promise.race([new Promise((resolve) => (opened = resolve)), listening]);
     const lost = new Promise((resolve) => (closed = resolve));
     await fetch(cut, { mode: "no-cors" });
@@ -44,15 +44,19 @@ async function numbered(client, cut, batches) {
   };
   await loseConnection();
   for (let batch = 0; batch < batches; batch++) {
-    const lines = Array.from({ length: EACH }, (_, n) => ({ topic: "container.created", object: { id: `${batch * EACH + n}` } }));
+    const lines = Array.from({ length: EACH }, (_, n) => ({
+      topic: "container.created",
+      object: { id: `${batch * EACH + n}` },
+    }));
     await again(() => client.publish(lines, { idempotencyKey: `batch-${batch}` }));
     if (batch % 3 === 2) await loseConnection();
   }
-  await again(() => client.publish([{ topic: "container.error" }, { topic: "container.created", object: { id: "last" } }], { idempotencyKey: "last" }));
-  return { end: await listening, heard, connections };
+  const last = [{ topic: "container.error" }, { topic: "container.created", object: { id: "last" } }];
+  await again(() => client.publish(last, { idempotencyKey: "last" }));
+  return { end: await listening, heard: received, connections };
 }
 
-// again publishes until an answer comes.
+// again publishes until there is a response.
 async function again(publish) {
   for (;;) {
     try {
@@ -63,7 +67,7 @@ async function again(publish) {
   }
 }
 
-// moved migrates and follows the job.
+// moved migrates an instance and follows the job.
 async function moved(client) {
   const id = await client.migrate("shop", "shop-1", { to: "b", copyVolumes: true, idempotencyKey: "move" });
   const twice = await client.migrate("shop", "shop-1", { to: "b", copyVolumes: true, idempotencyKey: "move" });
@@ -76,7 +80,7 @@ async function moved(client) {
   }
 }
 
-// forgotten listens at a relay that does not know its own cursor, as one that was set up anew, when the connection was lost.
+// forgotten listens to a relay that does not know its cursor after a reconnect, as if it was set up again.
 async function forgotten({ url, key, hub, cut, WebSocket = globalThis.WebSocket }, publisher) {
   class Forgetful extends WebSocket {
     set onmessage(take) {
@@ -96,10 +100,10 @@ async function first(notifications) {
   for await (const notification of notifications) return notification;
 }
 
-// refused returns what is thrown.
-async function refused(doing) {
+// refused returns the error.
+async function refused(call) {
   try {
-    await doing;
+    await call;
     return { code: "none" };
   } catch (error) {
     const { name, status, code, source, extra, message } = error;
@@ -126,12 +130,12 @@ export async function scenario(setting) {
   };
 }
 
-// unreached listens where nobody is, until it has tried three times, and aborts while it waits for an answer or a pause.
+// unreached connects to a closed port until the third attempt, and aborts during a request or a pause.
 async function unreached(WebSocket) {
   const abort = new AbortController();
-  const nobody = new Hubrelay({ url: "http://127.0.0.1:9", WebSocket });
+  const closed = new Hubrelay({ url: "http://127.0.0.1:9", WebSocket });
   const pauses = [];
   const onclose = (_, pause) => pauses.push(pause) === 3 && setTimeout(() => abort.abort());
-  await first(nobody.listen({ signal: abort.signal, onclose, leastPause: 4, mostPause: 8 }));
+  await first(closed.listen({ signal: abort.signal, onclose, leastPause: 4, mostPause: 8 }));
   return pauses.map((pause, n) => pause >= [2, 4, 4][n] && pause <= [4, 8, 8][n]);
 }

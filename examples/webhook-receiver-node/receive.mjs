@@ -1,6 +1,6 @@
 #!/usr/bin/env node
-// Receives webhooks, verifies their signature with the official library, and prints each notification once, as one
-// JSON line.
+// Receives webhooks, verifies their signatures with the official library, and prints each notification once as a JSON
+// line.
 //
 // Needs Node 18 or later and the package `standardwebhooks`. Reads WEBHOOK_SECRET (whsec_…) and PORT (9000).
 
@@ -14,7 +14,8 @@ if (!process.env.WEBHOOK_SECRET) {
 const webhook = new Webhook(process.env.WEBHOOK_SECRET);
 const MAX_BODY = 1 << 20;
 
-// A webhook may come more than once, with the same id. Keep the ids in your database, together with what you did.
+// A webhook can arrive several times with the same id. Store the ids in your database in the same transaction as the
+// result.
 const seen = new Set();
 function isNew(id) {
   if (seen.has(id)) return false;
@@ -31,11 +32,10 @@ async function read(request) {
     if (size > MAX_BODY) return undefined;
     chunks.push(chunk);
   }
-  return Buffer.concat(chunks); // the very bytes: the signature is over them
+  return Buffer.concat(chunks); // unchanged bytes, because the signature covers them
 }
 
-// What the answer means to the relay: 2xx delivered, 400, 413 and 422 a dead letter at once, 410 stop for good,
-// everything else try again later.
+// Statuses mean: 2xx delivered; 400, 413 and 422 dead letter immediately; 410 disable the sink; any other retry later.
 async function receive(request) {
   if (request.method !== "POST") return 405;
   const body = await read(request);
@@ -44,14 +44,14 @@ async function receive(request) {
     webhook.verify(body, request.headers);
   } catch (error) {
     if (!(error instanceof WebhookVerificationError)) throw error;
-    console.error(`refused: ${error.message}`);
-    return 401; // retried, so that a secret that was mistyped here loses nothing
+    console.error(`rejected: ${error.message}`);
+    return 401; // retried, so a mistyped secret loses nothing
   }
   if (isNew(request.headers["webhook-id"])) handle(JSON.parse(body.toString("utf8")));
   return 204;
 }
 
-// handle is yours to change. What takes long belongs behind the answer: the relay waits 15 seconds.
+// Change handle for your program. Respond before long work, because the relay waits 15 seconds.
 function handle(notification) {
   console.log(JSON.stringify(notification));
 }

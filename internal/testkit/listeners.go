@@ -21,7 +21,12 @@ const HealthConfig = `health: {listen: "127.0.0.1:0"}`
 // Serving returns nil when the daemon has logged where it listens, and then sets the addresses.
 func (d *Daemon) Serving() error {
 	for line := range strings.Lines(d.Err.String()) {
-		var record struct{ Msg, Public, Health, Admin string }
+		var record struct {
+			Msg    string
+			Public string `json:"public_addr"`
+			Health string `json:"health_addr"`
+			Admin  string `json:"admin_addr"`
+		}
 		if json.Unmarshal([]byte(line), &record) == nil && record.Msg == "serving" {
 			d.Public, d.Health, d.Admin = record.Public, record.Health, record.Admin
 			return nil

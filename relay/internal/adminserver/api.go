@@ -152,11 +152,10 @@ func (o *apiHandler) clientError(r *http.Request, err error) *relay.Error {
 		return relay.NewError(relay.CodeNoDeadLetter, "the sink has no dead letter of the delivery "+
 			strconv.Quote(relay.Truncate(r.PathValue("id"), 200)))
 	case errors.Is(err, ErrConfigured):
-		return relay.NewError(relay.CodeInvalidState,
-			"the sink is configured; remove it from the configuration and restart first")
+		return relay.NewError(relay.CodeInvalidState, "the sink is configured; remove it from the configuration first")
 	case errors.Is(err, ErrNotConfigured):
 		return relay.NewError(relay.CodeInvalidState, "the sink is not configured on this node: forget it, or "+
-			"add it to the configuration and restart")
+			"add it to the configuration")
 	case errors.Is(err, ErrAfter):
 		const detail = "after is neither a cursor such as 1732153000123-0 nor a time such as 2026-11-21T04:00:00Z"
 		return relay.NewError(relay.CodeInvalidArgument, detail).WithPointer("/after")

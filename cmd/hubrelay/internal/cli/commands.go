@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/relay/daemon"
+)
+
+// Build describes the program.
+type Build struct {
+	Version string
+	// ModuleVersion is the version of the Go module that plugins can download. It is "devel" if this build is not a
+	// release.
+	ModuleVersion string
+	// Kinds are the sinks and the driver that a configuration can use.
+	Kinds daemon.Kinds
+}
+
+// Commands returns all commands that the help lists.
+func Commands(std term.Streams, build Build) []*cobra.Command {
+	return []*cobra.Command{
+		newInit(std, build), newServe(std, build), newDemo(std, build),
+		newPublish(std), newListen(std),
+		newMigrate(std), newJobs(std),
+		newSinks(std, build), newSources(std), newConnections(std), newDeadletters(std), newInventory(std),
+		newConfig(std, build), newKeys(std), newTopics(std), newPlugins(std, build), newVersion(std, build),
+	}
+}
+
+// WithUsageErrors returns check with its errors as usage errors.
+func WithUsageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return NewUsageError(cmd, fmt.Errorf("%w: write %s", err, cmd.UseLine()))
+		}
+		return nil
+	}
+}
+
+// exactNamedArgs accepts n arguments that are not empty. An empty one comes from a shell, for example from `jobs show
+// "$(…)"` if the inner command prints nothing.
+func exactNamedArgs(n int) cobra.PositionalArgs {
+	return WithUsageErrors(func(cmd *cobra.Command, args []string) error {
+		if slices.Contains(args, "") {
+			return errors.New("an argument is empty")
+		}
+		return cobra.ExactArgs(n)(cmd, args)
+	})
+}
+
+// commandGroup returns a command that only contains other commands. Without one of them it prints its help.
+func commandGroup(use, short string, children ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: RejectUnknownCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(children...)
+	return cmd
+}
+
+// RejectUnknownCommand rejects arguments of a command that only contains other commands, and suggests the nearest
+// command.
+func RejectUnknownCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	cmd.SuggestionsMinimumDistance = 2
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf(", the nearest is %q", near[0])
+	}
+	return NewUsageError(cmd, fmt.Errorf("unknown command %q%s", args[0], hint))
+}

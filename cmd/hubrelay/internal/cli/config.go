@@ -1,0 +1,134 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/yamldoc"
+	"github.com/hubrelay/hubrelay/relay/daemon"
+)
+
+func newConfig(std term.Streams, build Build) *cobra.Command {
+	return commandGroup("config", "Check and show configurations", newConfigCheck(std, build),
+		newConfigPrint(std, build), newConfigSchema(std, build))
+}
+
+// loadConfig loads a configuration and prints its problems to standard error, one per line.
+func loadConfig(std term.Streams, build Build, file string) (*daemon.Config, error) {
+	cfg, err := daemon.LoadConfig(file, std.Env, build.Kinds)
+	return cfg, printProblems(std, err)
+}
+
+// loadInventory reads an inventory file and prints its problems. It returns nil if file is empty.
+func loadInventory(std term.Streams, file string) (*daemon.Inventory, error) {
+	inventory, err := daemon.LoadInventory(file)
+	return inventory, printProblems(std, err)
+}
+
+// printProblems prints the problems of a file, one per line, and returns ErrReported. It returns any other error
+// unchanged.
+func printProblems(std term.Streams, err error) error {
+	var problems yamldoc.Problems
+	if !errors.As(err, &problems) {
+		return err
+	}
+	for _, p := range problems {
+		_, _ = fmt.Fprintln(std.Err, term.Sanitize(p.String()))
+	}
+	return ErrReported
+}
+
+func newConfigCheck(std term.Streams, build Build) *cobra.Command {
+	var file string
+	var noPlugins bool
+	cmd := &cobra.Command{
+		Use:   "check -c FILE",
+		Short: "Check a configuration file",
+		Long: `Reads the file and the environment as serve would, with every file that they name, and prints each
+problem with its line. It starts each plugin with its env, asks it to check its config, and stops it; --no-plugins
+skips this. It delivers nothing, and only plugins can open connections. A plugin that cannot be started or asked
+causes a warning, because the daemon would start without it.`,
+		Args: WithUsageErrors(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := loadConfig(std, build, file)
+			if err != nil {
+				return err
+			}
+			if !noPlugins {
+				if err := preflightPlugins(cmd.Context(), std, cfg); err != nil {
+					return err
+				}
+			}
+			inventory, err := loadInventory(std, cfg.Migration.InventoryFile)
+			if err != nil {
+				return err
+			}
+			for _, w := range cfg.Warnings {
+				_, _ = fmt.Fprintf(std.Err, "warning: %s\n", term.Sanitize(w.String()))
+			}
+			counts := term.Pluralize(len(cfg.Auth.Keys), "key") + ", " + term.Pluralize(len(cfg.Sinks), "sink")
+			if inventory != nil {
+				counts += ", " + term.Pluralize(len(inventory.Servers), "server") + ", " +
+					term.Pluralize(len(inventory.Containers), "container")
+			}
+			_, err = fmt.Fprintf(std.Out, "%s is valid: %s\n", file, counts)
+			return err
+		},
+	}
+	configFlag(cmd, &file)
+	cmd.Flags().BoolVar(&noPlugins, "no-plugins", false, "start no plugins, for example if they are not installed")
+	return cmd
+}
+
+// preflightTimeout limits the checks of all plugins. Each plugin also has its startup_timeout.
+const preflightTimeout = time.Minute
+
+// preflightPlugins lets all plugins check their configurations.
+func preflightPlugins(ctx context.Context, std term.Streams, cfg *daemon.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, preflightTimeout)
+	defer cancel()
+	warnings, err := cfg.Preflight(ctx, func(string) bool { return true })
+	cfg.Warnings = append(cfg.Warnings, warnings...)
+	return printProblems(std, err)
+}
+
+func newConfigPrint(std term.Streams, build Build) *cobra.Command {
+	var file string
+	cmd := &cobra.Command{
+		Use:   "print -c FILE",
+		Short: "Print the effective configuration, without its secrets",
+		Long: "Prints the configuration that serve would use: defaults, file and environment combined, without " +
+			"secrets.",
+		Args: WithUsageErrors(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			cfg, err := loadConfig(std, build, file)
+			if err != nil {
+				return err
+			}
+			return cfg.Print(std.Out)
+		},
+	}
+	configFlag(cmd, &file)
+	return cmd
+}
+
+func newConfigSchema(std term.Streams, build Build) *cobra.Command {
+	return &cobra.Command{
+		Use:   "schema",
+		Short: "Print the JSON Schema of the configuration, for editors",
+		Args:  WithUsageErrors(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			schema, err := daemon.ConfigSchema(build.Kinds)
+			if err != nil {
+				return err
+			}
+			_, err = std.Out.Write(schema)
+			return err
+		},
+	}
+}

@@ -1,0 +1,60 @@
+package cli
+
+import (
+	"errors"
+	"net"
+	"net/url"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/client"
+)
+
+// ErrorHint returns a hint for an error that another flag or environment variable of a client command can fix, or "".
+func ErrorHint(err error) string {
+	var answer *client.Error
+	switch {
+	case isConnectionError(err):
+		return "; is a relay running there? HUBRELAY_URL or --url names another"
+	case !errors.As(err, &answer):
+		return ""
+	case answer.Code == relay.CodeMissingArgument && strings.Contains(answer.Detail, "X-Hub-Id"):
+		return "; HUBRELAY_HUB or --hub gives it"
+	case answer.Code == relay.CodeAuthInvalid:
+		return "; HUBRELAY_KEY or --key gives another"
+	case answer.Code == relay.CodeNoURI:
+		return "; HUBRELAY_URL or --url names the relay's public address, which is server.listen and not admin.listen"
+	default:
+		return ""
+	}
+}
+
+// isConnectionError reports whether no connection could be opened.
+func isConnectionError(err error) bool {
+	var request *url.Error
+	var network *net.OpError
+	return errors.As(err, &request) && errors.As(err, &network) && network.Op == "dial"
+}
+
+// ErrReported is returned by commands that have already printed what is wrong to standard error.
+var ErrReported = errors.New("reported")
+
+// UsageError is a wrong command line.
+type UsageError struct {
+	Err     error
+	Command string
+}
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// NewUsageError returns err as a [UsageError] of cmd.
+func NewUsageError(cmd *cobra.Command, err error) error {
+	command := ""
+	if cmd.HasParent() {
+		command = cmd.CommandPath()[len(cmd.Root().Name())+1:] + " "
+	}
+	return &UsageError{Err: err, Command: command}
+}

@@ -1,0 +1,263 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/relay/daemon"
+)
+
+const inventoryPath = "/api/inventory"
+
+func newInventory(std term.Streams) *cobra.Command {
+	cmd := commandGroup("inventory", "Show and change servers and container instances",
+		newInventoryImport(std), newInventoryList(std), newInventoryAgents(std))
+	cmd.Long = `Shows and changes the servers and container instances of a running daemon. Migrations move instances
+between these servers. The daemon must have a driver in migration.driver of its configuration.
+
+` + adminHelp
+	return cmd
+}
+
+// changeInfo counts the changes of an import to servers, containers or instances.
+type changeInfo struct {
+	Added, Changed, Removed int
+}
+
+// summaryText returns the changes, such as "servers 2 added, 1 removed", or "" if there are none.
+func (c changeInfo) summaryText(kind string) string {
+	var parts []string
+	for _, p := range []struct {
+		n    int
+		what string
+	}{{c.Added, "added"}, {c.Changed, "changed"}, {c.Removed, "removed"}} {
+		if p.n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", p.n, p.what))
+		}
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return kind + " " + strings.Join(parts, ", ")
+}
+
+func newInventoryImport(std term.Streams) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:   "import FILE",
+		Short: "Replace the inventory by a file",
+		Long: `Replaces the containers and instances of all nodes by those in a file, and removes all others. The file
+is YAML or JSON; see configs/inventory.yaml. Only migration.inventory_file of the daemon defines servers, so clusters
+in the file must be equal to it, or absent.
+
+An instance that was migrated stays on its server until the file names this server or the server is removed. During a
+migration, an import is rejected if it removes or moves an instance of the same container.`,
+		Example: "  hubrelay inventory import inventory.yaml",
+		Args:    WithUsageErrors(cobra.ExactArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return importInventory(cmd.Context(), std, &f, args[0])
+		},
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+func importInventory(ctx context.Context, std term.Streams, f *adminFlags, file string) error {
+	data, err := daemon.ReadImport(file) // read here, so problems name the file
+	if err != nil {
+		return printProblems(std, err)
+	}
+	client, err := f.newClient(std)
+	if err != nil {
+		return err
+	}
+	var answer struct{ Data json.RawMessage }
+	if err := client.doRequest(ctx, http.MethodPut, inventoryPath, "application/yaml", data, &answer); err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printRaw(std, answer.Data)
+	}
+	var done struct {
+		Changed                        bool
+		Servers, Containers, Instances changeInfo
+		Forgotten                      int `json:"moves_forgotten"`
+	}
+	if err := decodeData(answer.Data, &done); err != nil {
+		return err
+	}
+	if !done.Changed {
+		_, err := fmt.Fprintln(std.Out, "nothing was changed: the inventory is equal already")
+		return err
+	}
+	var parts []string
+	for _, words := range []string{
+		done.Servers.summaryText("servers"), done.Containers.summaryText("containers"),
+		done.Instances.summaryText("instances"),
+	} {
+		if words != "" {
+			parts = append(parts, words)
+		}
+	}
+	if done.Forgotten > 0 {
+		parts = append(parts, term.Pluralize(done.Forgotten, "move")+" forgotten")
+	}
+	_, err = fmt.Fprintln(std.Out, "imported: "+strings.Join(parts, "; "))
+	return err
+}
+
+// inventoryInfo is the inventory in the admin API.
+type inventoryInfo struct {
+	Servers     []serverInfo
+	Containers  []containerInfo
+	DriverError string `json:"driver_error"`
+}
+
+type serverInfo struct {
+	ID        string   `json:"id"`
+	Cluster   string   `json:"cluster"`
+	Instances []string `json:"instances"`
+}
+
+type containerInfo struct {
+	ID          string         `json:"id"`
+	Hub         string         `json:"hub_id"`
+	Account     string         `json:"account_id,omitempty"`
+	Environment string         `json:"environment_id,omitempty"`
+	Stateful    bool           `json:"stateful"`
+	Instances   []instanceInfo `json:"instances"`
+}
+
+type instanceInfo struct {
+	ID        string `json:"id"`
+	Server    string `json:"server_id"`
+	MovedFrom string `json:"moved_from,omitempty"`
+	Job       string `json:"job_id,omitempty"`
+}
+
+func newInventoryList(std term.Streams) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List servers and container instances",
+		Long: `Lists the clusters with their servers, and the containers with the current servers of their instances. If
+a migration moved an instance, its note shows the server in the inventory file.
+
+--json prints a line for each server and each container, with "kind".`,
+		Example: `  hubrelay inventory list
+  hubrelay inventory list --json | jq 'select(.kind == "container") | .instances[]'`,
+		Args: WithUsageErrors(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return listInventory(cmd.Context(), std, &f) },
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+func listInventory(ctx context.Context, std term.Streams, f *adminFlags) error {
+	client, err := f.newClient(std)
+	if err != nil {
+		return err
+	}
+	var answer struct{ Data inventoryInfo }
+	if err := client.get(ctx, inventoryPath, nil, &answer); err != nil {
+		return err
+	}
+	if driverError := answer.Data.DriverError; driverError != "" {
+		_, _ = fmt.Fprintln(std.Err, "the driver is not ready, and migrations wait for it: "+
+			term.Sanitize(driverError))
+	}
+	if f.asJSON {
+		return answer.Data.printJSON(std)
+	}
+	if len(answer.Data.Servers) == 0 {
+		_, err := fmt.Fprintln(std.Out,
+			"the inventory is empty: name servers in migration.inventory_file of the daemon")
+		return err
+	}
+	return answer.Data.printTables(std)
+}
+
+func (i *inventoryInfo) printJSON(std term.Streams) error {
+	enc := json.NewEncoder(std.Out)
+	enc.SetEscapeHTML(false)
+	for _, s := range i.Servers {
+		if err := enc.Encode(struct {
+			Kind string `json:"kind"`
+			serverInfo
+		}{"server", s}); err != nil {
+			return err
+		}
+	}
+	for _, c := range i.Containers {
+		if err := enc.Encode(struct {
+			Kind string `json:"kind"`
+			containerInfo
+		}{"container", c}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (i *inventoryInfo) printTables(std term.Streams) error {
+	paint := term.NewPalette(std.Out, std.Env)
+	clusters := map[string]string{} // by server
+	var servers, instances [][]string
+	for _, s := range i.Servers {
+		clusters[s.ID] = s.Cluster
+		servers = append(servers, []string{
+			term.Sanitize(s.ID), term.Sanitize(s.Cluster),
+			term.FormatCount(int64(len(s.Instances))),
+		})
+	}
+	for _, c := range i.Containers {
+		rows := c.Instances
+		if len(rows) == 0 {
+			rows = []instanceInfo{{}}
+		}
+		for _, one := range rows {
+			instances = append(instances, []string{
+				term.Sanitize(c.ID), orDash(one.ID), orDash(one.Server), orDash(clusters[one.Server]), term.Sanitize(
+					c.Hub), orDash(one.noteText()),
+			})
+		}
+	}
+	if err := term.PrintTable(std.Out, paint, []term.Column{
+		{Title: "SERVER"},
+		{Title: "CLUSTER"},
+		{Title: "INSTANCES", Right: true},
+	}, servers); err != nil {
+		return err
+	}
+	if len(instances) == 0 {
+		return nil
+	}
+	if _, err := fmt.Fprintln(std.Out); err != nil {
+		return err
+	}
+	return term.PrintTable(std.Out, paint, []term.Column{
+		{Title: "CONTAINER", MaxWidth: 40},
+		{Title: "INSTANCE", MaxWidth: 40},
+		{Title: "SERVER", MaxWidth: 40},
+		{Title: "CLUSTER", MaxWidth: 20, DropOrder: 1},
+		{Title: "HUB", MaxWidth: 24, DropOrder: 2},
+		{Title: "NOTE"},
+	}, instances)
+}
+
+// noteText describes a migration of the instance.
+func (i *instanceInfo) noteText() string {
+	switch {
+	case i.Job != "":
+		return "migrating (job " + i.Job + ")"
+	case i.MovedFrom != "":
+		return "moved; in the file on " + i.MovedFrom
+	}
+	return ""
+}

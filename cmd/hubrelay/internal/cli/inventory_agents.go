@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/plugins/directory"
+)
+
+func newInventoryAgents(std term.Streams) *cobra.Command {
+	cmd := commandGroup("agents", "List and stop the processes that keep instances running",
+		newAgentsList(std), newAgentsStop(std))
+	cmd.Long = `Lists and stops the agents of builtin:directory on this machine. An agent keeps the command of one
+instance running, even while the daemon is stopped. It ends when its instance is removed from the inventory. These
+commands need no running daemon. Run them as the user of the daemon or as root.`
+	return cmd
+}
+
+func newAgentsList(std term.Streams) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List the agents on this machine",
+		Long: `Lists the agents on this machine. RELAY is the id of the relay that started the agent.
+
+--json prints a line for each agent.`,
+		Args: WithUsageErrors(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			agents, err := directory.Agents()
+			if err != nil {
+				return err
+			}
+			return printAgents(std, agents, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	return cmd
+}
+
+func printAgents(std term.Streams, agents []directory.Agent, asJSON bool) error {
+	if asJSON {
+		enc := json.NewEncoder(std.Out)
+		for _, a := range agents {
+			if err := enc.Encode(struct {
+				Instance string    `json:"instance"`
+				Path     string    `json:"path"`
+				PID      int       `json:"pid"`
+				Relay    string    `json:"relay"`
+				Started  time.Time `json:"started"`
+			}{a.Instance, a.Path, a.PID, a.Relay, a.Started.UTC()}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if len(agents) == 0 {
+		_, err := fmt.Fprintln(std.Out, "no agents run on this machine")
+		return err
+	}
+	rows := make([][]string, 0, len(agents))
+	for _, a := range agents {
+		rows = append(rows, []string{
+			term.Sanitize(a.Instance), strconv.Itoa(a.PID), a.Started.Format(time.DateTime), term.Sanitize(
+				a.Relay), term.Sanitize(a.Path),
+		})
+	}
+	return term.PrintTable(std.Out, term.NewPalette(std.Out, std.Env), []term.Column{
+		{Title: "INSTANCE", MaxWidth: 40},
+		{Title: "PID", Right: true},
+		{Title: "STARTED"},
+		{Title: "RELAY"},
+		{Title: "SERVER PATH"},
+	}, rows)
+}
+
+func newAgentsStop(std term.Streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "stop INSTANCE|PID…",
+		Short: "Stop the agents of instances, with their commands",
+		Long: `Stops agents on this machine and waits until they have ended. A command gets SIGTERM, and SIGKILL after
+10 seconds.
+
+If the inventory names an instance, the daemon starts it again when it starts or its inventory changes. Remove the
+instance from the inventory to stop it permanently.`,
+		Example: `  hubrelay inventory agents stop shop-1
+  hubrelay inventory agents stop 4711`,
+		Args: WithUsageErrors(cobra.MinimumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			agents, err := directory.Agents()
+			if err != nil {
+				return err
+			}
+			chosen, err := chooseAgents(agents, args)
+			if err != nil {
+				return err
+			}
+			for _, a := range chosen {
+				if err := a.Stop(cmd.Context()); err != nil {
+					return err
+				}
+				if _, err := fmt.Fprintf(std.Out, "stopped the agent of %s (PID %d)\n", term.Sanitize(a.Instance),
+					a.PID); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+}
+
+// chooseAgents finds the agents by instance or PID. All names must be known, so a mistake stops nothing.
+func chooseAgents(agents []directory.Agent, names []string) ([]directory.Agent, error) {
+	var chosen []directory.Agent
+	for _, name := range names {
+		found := slices.DeleteFunc(slices.Clone(agents),
+			func(a directory.Agent) bool { return strconv.Itoa(a.PID) != name })
+		if len(found) == 0 {
+			found = slices.DeleteFunc(slices.Clone(agents), func(a directory.Agent) bool { return a.Instance != name })
+		}
+		switch len(found) {
+		case 0:
+			return nil, fmt.Errorf("no agent of %q runs on this machine: 'hubrelay inventory agents list' shows "+
+				"all agents", name)
+		case 1:
+			chosen = append(chosen, found[0])
+		default:
+			return nil, errors.New("several agents have the instance " + strconv.Quote(name) +
+				": give a PID of 'hubrelay inventory agents list'")
+		}
+	}
+	return chosen, nil
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func newJobs(std term.Streams) *cobra.Command {
+	cmd := commandGroup("jobs", "Show migration jobs", newJobsShow(std), newJobsList(std))
+	cmd.Long = "A job runs a migration. It is kept for 30 days after its end. Any key of its hub can read " +
+		"it."
+	return cmd
+}
+
+func newJobsShow(std term.Streams) *cobra.Command {
+	var r relayFlags
+	var wait, asJSON bool
+	cmd := &cobra.Command{
+		Use:   "show JOB",
+		Short: "Show a job and its progress",
+		Example: `  hubrelay jobs show 019aa0c2f4e17b3c00000001
+  hubrelay jobs show 019aa0c2f4e17b3c00000001 --wait`,
+		Args: exactNamedArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if wait {
+				return waitForJob(cmd.Context(), std, r.newClient(), args[0], asJSON)
+			}
+			j, err := r.newClient().Job(cmd.Context(), args[0])
+			if err != nil {
+				return err
+			}
+			return printJob(std, j, asJSON)
+		},
+	}
+	r.register(cmd, std)
+	cmd.Flags().BoolVar(&wait, "wait", false,
+		"show the progress until the job ends, and exit with 1 unless the instance has moved")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the job as a JSON line")
+	return cmd
+}
+
+func newJobsList(std term.Streams) *cobra.Command {
+	var r relayFlags
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:     "list CONTAINER INSTANCE",
+		Short:   "List the jobs of an instance, newest first",
+		Example: "  hubrelay jobs list web web-1",
+		Args:    exactNamedArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			ids, err := r.newClient().Jobs(cmd.Context(), args[0], args[1])
+			if err != nil {
+				return err
+			}
+			for _, id := range ids {
+				if err := printJobID(std, id, asJSON); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
+	r.register(cmd, std)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
+	return cmd
+}
+
+func printJob(std term.Streams, j relay.Job, asJSON bool) error {
+	if asJSON {
+		text, err := json.Marshal(j)
+		if err != nil {
+			return err
+		}
+		_, err = fmt.Fprintf(std.Out, "%s\n", text)
+		return err
+	}
+	paint := term.NewPalette(std.Out, std.Env)
+	part := func(name, value string) {
+		if value != "" {
+			_, _ = fmt.Fprintf(std.Out, "%s %s\n", paint.Dim(fmt.Sprintf("%-10s", name)), term.Sanitize(value))
+		}
+	}
+	at := func(t *time.Time) string {
+		if t == nil {
+			return ""
+		}
+		return t.Local().Format(time.DateTime)
+	}
+	part("job", j.ID)
+	part("what", j.Caption)
+	part("hub", j.HubID)
+	part("state", string(j.State.Current))
+	part("error", j.State.Error.String())
+	part("queued", at(j.Events.Queued))
+	part("started", at(j.Events.Started))
+	part("completed", at(j.Events.Completed))
+	if len(j.Tasks) == 0 {
+		return nil
+	}
+	_, _ = fmt.Fprintln(std.Out)
+	rows := make([][]string, len(j.Tasks))
+	for i, t := range j.Tasks {
+		amount := ""
+		if t.Total > 0 {
+			amount = byteCount(t.Bytes) + " of " + byteCount(t.Total)
+		}
+		rows[i] = []string{term.Sanitize(t.Caption), term.Sanitize(string(t.State.Current)), strconv.Itoa(t.Progress) +
+			"%", amount}
+	}
+	return term.PrintTable(std.Out, paint, []term.Column{
+		{Title: "STEP"},
+		{Title: "STATE"},
+		{Title: "DONE", Right: true},
+		{Title: "BYTES"},
+	}, rows)
+}

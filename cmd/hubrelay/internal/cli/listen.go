@@ -1,0 +1,114 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/client"
+)
+
+func newListen(std term.Streams) *cobra.Command {
+	var (
+		r      relayFlags
+		topics []string
+		after  string
+		asJSON bool
+	)
+	cmd := &cobra.Command{
+		Use:   "listen [PATTERN...]",
+		Short: "Print notifications of a hub as they arrive",
+		Long: `Opens the websocket stream and prints each notification as it arrives, until interrupted. It reconnects
+after a lost connection and continues after the last notification. A notification hubrelay.resync means that some are
+lost. Patterns select topics, like --topics. Without a hub it prints every hub that the key can read.`,
+		Example: `  hubrelay listen --hub 5f0c
+  hubrelay listen 'container.*' '!*.error' --json | jq .object`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			log := slog.New(newRepeatLimiter(term.NewLogHandler(std.Err, slog.LevelInfo, std.Env)))
+			return listen(cmd.Context(), std, r.newClient(), log, client.ListenOptions{
+				Topics: append(topics, args...),
+				After:  after,
+			}, asJSON)
+		},
+	}
+	r.register(cmd, std)
+	cmd.Flags().StringSliceVar(&topics, "topics", nil,
+		`topic patterns, such as 'container.*' or '!*.error'; may be repeated`)
+	cmd.Flags().StringVar(&after, "after", "", "start after this cursor; --json prints the cursor of each notification")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print each notification as a JSON line, unchanged")
+	return cmd
+}
+
+func listen(ctx context.Context, std term.Streams, c *client.Client, log *slog.Logger, o client.ListenOptions,
+	asJSON bool,
+) error {
+	c.Log = log
+	paint := term.NewPalette(std.Out, std.Env)
+	out := bufio.NewWriter(std.Out)
+	for n, err := range c.Listen(ctx, o) {
+		if errors.Is(err, context.Canceled) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			_, _ = out.Write(append(n.Data, '\n'))
+		} else {
+			_, _ = fmt.Fprintln(out, formatNotification(paint, time.Now(), n))
+		}
+		if err := out.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maxErrorBytes limits the error text that formatNotification shows.
+const maxErrorBytes = 200
+
+// formatNotification returns a notification as one line for people.
+func formatNotification(paint term.Palette, at time.Time, n relay.Notification) string {
+	var b strings.Builder
+	b.WriteString(paint.Dim(at.Format("15:04:05")) + " ")
+	b.WriteString(paint.Topic(fmt.Sprintf("%-40s", term.Sanitize(n.Topic))))
+	e, err := n.Envelope()
+	if err != nil {
+		return b.String()
+	}
+	part := func(name, value string) {
+		if value != "" {
+			b.WriteString(" " + paint.Dim(name+"=") + term.Sanitize(value))
+		}
+	}
+	part("state", e.Object.State)
+	if e.Object.Error != "" {
+		b.WriteString(" " + paint.Dim("error=") +
+			paint.Red(term.Sanitize(relay.Truncate(e.Object.Error, maxErrorBytes))))
+	}
+	if job := term.ParseJobEvent(n); job != nil {
+		part("step", job.StepText())
+		part("server", job.Route())
+		if e.Object.ID != job.Object.InstanceID {
+			part("instance", job.Object.InstanceID)
+		}
+		if e.Object.ID != job.Object.JobID {
+			part("job", job.Object.JobID)
+		}
+	}
+	part("id", e.Object.ID)
+	part("hub", e.Context.HubID)
+	part("containers", strings.Join(e.Context.Containers, ","))
+	part("environments", strings.Join(e.Context.Environments, ","))
+	part("clusters", strings.Join(e.Context.Clusters, ","))
+	part("dns_zones", strings.Join(e.Context.DNSZones, ","))
+	return b.String()
+}

@@ -1,0 +1,86 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+func newSinksTest(std term.Streams) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:   "test NAME",
+		Short: "Send a sample to the receiver of a sink",
+		Long: `Lets the running daemon send one sample through the sink, with its address, secrets and limits, and
+prints the response and its duration. The sample is not stored and not retried. The command exits with 1 if the
+receiver does not accept the sample.`,
+		Example: "  hubrelay sinks test billing",
+		Args:    exactNamedArgs(1),
+		RunE:    func(cmd *cobra.Command, args []string) error { return testSink(cmd.Context(), std, &f, args[0]) },
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string) error {
+	client, err := f.newClient(std)
+	if err != nil {
+		return err
+	}
+	var answer struct{ Data json.RawMessage }
+	if err := client.post(ctx, sinkPath(name, "test"), nil, &answer); err != nil {
+		return err
+	}
+	var result struct {
+		Outcome      string
+		Status       int
+		Milliseconds float64
+		Error        string
+		Answer       string
+	}
+	if err := decodeData(answer.Data, &result); err != nil {
+		return err
+	}
+	if f.asJSON {
+		if err := printRaw(std, answer.Data); err != nil {
+			return err
+		}
+	}
+	text := fmt.Sprintf("%s: %s", name, result.Outcome)
+	if result.Status != 0 {
+		text += fmt.Sprintf(", status %d", result.Status)
+	}
+	text += fmt.Sprintf(", %.0f ms", result.Milliseconds)
+	switch {
+	case result.Outcome != "delivered":
+		firstNonEmpty(&result.Error, "the receiver did not accept it")
+		text += ": " + result.Error
+		if line := firstLine(result.Answer); line != "" {
+			text += fmt.Sprintf(" and said %q", line)
+		}
+		if result.Status >= 300 && result.Status < 400 {
+			text += "; redirects are never followed, use the final address in the sink"
+		}
+		return errors.New(term.Sanitize(text + "; fix the receiver or the settings of the sink and test again"))
+	case f.asJSON:
+		return nil
+	}
+	_, err = fmt.Fprintln(std.Out, term.Sanitize(text))
+	return err
+}
+
+// maxResponseText limits the text of the response in the output, in bytes.
+const maxResponseText = 200
+
+// firstLine returns the first line of text that is not empty.
+func firstLine(text string) string {
+	line, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+	return relay.Truncate(strings.TrimSpace(line), maxResponseText)
+}

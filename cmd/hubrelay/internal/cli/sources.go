@@ -1,0 +1,165 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+)
+
+// sourceInfo is a source in the admin API.
+type sourceInfo struct {
+	Name        string   `json:"name"`
+	URL         string   `json:"url"`
+	Hub         string   `json:"hub_id"`
+	Topics      []string `json:"topics"`
+	State       string   `json:"state"`
+	Reason      string   `json:"reason"`
+	Node        string   `json:"node"`
+	Since       string   `json:"since"`
+	Next        string   `json:"next_attempt"`
+	Resumes     bool     `json:"resumes"`
+	Last        string   `json:"last_notification"`
+	Received    int64    `json:"received"`
+	Quarantined int64    `json:"quarantined"`
+	Gaps        int64    `json:"gaps"`
+}
+
+func newSources(std term.Streams) *cobra.Command {
+	cmd := commandGroup("sources", "Show the sources of a running daemon", newSourcesList(std))
+	cmd.Long = `Shows the upstream relays that a running daemon copies notifications from.
+
+` + adminHelp
+	return cmd
+}
+
+func newSourcesList(std term.Streams) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List sources with their state and statistics",
+		Long: `Lists the sources of a running daemon.
+
+STATE is connected; connecting; waiting for the next attempt, if the upstream is not available; refused, if an
+operator must fix something; or unread, if no node reads it. SINCE is the age of this state, NODE the node that reads
+the source.
+
+LAST is the time since a notification was stored. TAKEN counts stored notifications, BAD quarantined ones, and GAPS
+possible losses, on all nodes since the source was configured. RESUMES shows if the upstream sends cursors. Without
+cursors, notifications sent while no node is connected are lost.`,
+		Example: `  hubrelay sources list
+  hubrelay sources list --json | jq 'select(.state != "connected")'`,
+		Args: WithUsageErrors(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error { return listSources(cmd.Context(), std, &f) },
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+func listSources(ctx context.Context, std term.Streams, f *adminFlags) error {
+	client, err := f.newClient(std)
+	if err != nil {
+		return err
+	}
+	var answer struct{ Data []json.RawMessage }
+	if err := client.get(ctx, "/api/sources", nil, &answer); err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printRaw(std, answer.Data...)
+	}
+	if len(answer.Data) == 0 {
+		_, err := fmt.Fprintln(std.Out, "no sources: add some to sources: in the configuration of the daemon")
+		return err
+	}
+	var rows [][]string
+	var notes []string
+	for _, raw := range answer.Data {
+		var s sourceInfo
+		if err := decodeData(raw, &s); err != nil {
+			return err
+		}
+		rows = append(rows, s.tableRow())
+		notes = append(notes, s.noteLines()...)
+	}
+	if err := printSources(std, rows); err != nil || len(notes) == 0 {
+		return err
+	}
+	_, err = fmt.Fprint(std.Out, "\n", strings.Join(notes, "\n"), "\n")
+	return err
+}
+
+func (s *sourceInfo) tableRow() []string {
+	resumes := "no"
+	if s.Resumes {
+		resumes = "yes"
+	}
+	hub := orDash(s.Hub)
+	if s.Hub == "" {
+		hub = "account"
+	}
+	topics := "*"
+	if len(s.Topics) > 0 {
+		topics = term.Sanitize(strings.Join(s.Topics, ", "))
+	}
+	return []string{
+		term.Sanitize(s.Name), term.Sanitize(s.State), term.FormatAgo(s.Since), orDash(s.Node), hub, term.FormatAgo(
+			s.Last),
+		term.FormatCount(s.Received), term.FormatCount(s.Quarantined), term.FormatCount(s.Gaps), resumes, term.Sanitize(
+			s.URL), topics,
+	}
+}
+
+// noteLines returns problems that do not fit into the table.
+func (s *sourceInfo) noteLines() (list []string) {
+	if s.Reason != "" {
+		note := s.Name + ": " + s.Reason
+		if s.Next != "" {
+			note += "; the next attempt is at " + s.Next
+		}
+		list = append(list, term.Sanitize(note))
+	}
+	if s.Quarantined > 0 {
+		list = append(list, term.Sanitize(s.Name+": what was refused is in the quarantine with its reason: "+
+			"redis-cli XREVRANGE hubrelay:quarantine + - COUNT 10"))
+	}
+	return list
+}
+
+func printSources(std term.Streams, rows [][]string) error {
+	paint := term.NewPalette(std.Out, std.Env)
+	state := func(cell, padded string) string {
+		switch cell {
+		case "connected":
+			return paint.Green(padded)
+		case "connecting", "waiting", "unread":
+			return paint.Yellow(padded)
+		}
+		return paint.Red(padded)
+	}
+	columns := []term.Column{
+		{Title: "NAME", MaxWidth: 20},
+		{Title: "STATE", MaxWidth: 10, Paint: state},
+		{Title: "SINCE", Right: true},
+		{Title: "NODE", MaxWidth: 10, DropOrder: 2},
+		{Title: "HUB", MaxWidth: 24},
+		{Title: "LAST", Right: true},
+		{Title: "TAKEN", Right: true},
+		{Title: "BAD", Right: true},
+		{Title: "GAPS", Right: true},
+		{Title: "RESUMES", DropOrder: 1},
+		{Title: "URL", DropOrder: 3},
+		{Title: "TOPICS", DropOrder: 4},
+	}
+	for i := len(columns) - 1; i >= 0; i-- {
+		if !slices.ContainsFunc(rows, func(row []string) bool { return row[i] != "-" }) {
+			columns, rows = term.RemoveColumn(columns, rows, i)
+		}
+	}
+	return term.PrintTable(std.Out, paint, columns, rows)
+}

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package term
+
+import "golang.org/x/sys/unix"
+
+const readTermios, writeTermios = unix.TIOCGETA, unix.TIOCSETA

@@ -1,0 +1,24 @@
+package term
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+)
+
+// Pluralize returns n and thing, with an s unless n is 1.
+func Pluralize(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return strconv.Itoa(n) + " " + thing
+}
+
+// ProgramName returns the name for printed commands, which work in the current directory.
+func ProgramName() string {
+	if strings.ContainsRune(os.Args[0], filepath.Separator) {
+		return os.Args[0]
+	}
+	return "hubrelay"
+}

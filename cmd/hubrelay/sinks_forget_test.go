@@ -1,0 +1,35 @@
+package main_test
+
+import (
+	"strings"
+	"testing"
+)
+
+// A sink that a reload removed can be forgotten without a restart.
+func TestSinksForget_AfterReload(t *testing.T) {
+	t.Parallel()
+	both := daemonConfig{
+		redis: `url: "memory:"`,
+		sinks: webhookSink("stays", "http://127.0.0.1:1/", "") + webhookSink("leaves", "http://127.0.0.1:1/", ""),
+	}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", both.renderYAML())
+	d := serveFile(t, file)
+	env := []string{"HUBRELAY_ADMIN=" + d.Admin}
+	_, errOut, code := call(t, env, "", "sinks", "forget", "leaves")
+	if code != 1 || !strings.Contains(errOut, "remove it from the configuration first") {
+		t.Errorf("forget a configured sink: got exit code %d, want 1: %s", code, errOut)
+	}
+	one := both
+	one.sinks = webhookSink("stays", "http://127.0.0.1:1/", "")
+	d.reconfigure(t, file, one, 1)
+	if out, errOut, code := call(t, env, "", "sinks", "forget", "leaves"); code != 0 {
+		t.Errorf("forget a removed sink: got exit code %d, want 0: %s%s", code, out, errOut)
+	}
+	if out, _, code := call(t, env, "", "sinks", "list"); code != 0 || strings.Contains(out, "leaves") {
+		t.Errorf("list the sinks: got exit code %d and %s, want no sink \"leaves\"", code, out)
+	}
+	d.reconfigure(t, file, both, 2)
+	if out, _, code := call(t, env, "", "sinks", "list"); code != 0 || !strings.Contains(out, "leaves") {
+		t.Errorf("list the sinks after another reload: got exit code %d and %s, want a sink \"leaves\"", code, out)
+	}
+}
