@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	pluginsettings "github.com/hubrelay/hubrelay/plugins/settings"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/sinks/exec"
@@ -70,7 +70,7 @@ func kinds() config.Kinds {
 	open := func() relay.SinkConfig {
 		return &testSink{Verify: true, Ratio: 0.5, Wait: time.Second, Colours: []string{"red", "green", "blue"}, Shared: Shared{Format: "plain"}}
 	}
-	return config.Kinds{Driver: pluginsettings.DriverKind("directory"), Sinks: []relay.SinkKind{
+	return config.Kinds{Driver: host.DriverKind("directory"), Sinks: []relay.SinkKind{
 		{Type: "test", Config: open}, {Type: "batches", Config: open, SupportsBatches: true},
 	}}
 }
@@ -186,7 +186,7 @@ func TestDefaults(t *testing.T) {
 		Auth:  config.Auth{TokenTTL: time.Minute, Keys: []config.Key{{Name: "ops", Key: "0123456789abcdef", Hubs: []string{"*"}}}},
 		Sinks: map[string]config.Sink{},
 		Migration: config.Migration{
-			Driver: config.Driver{Settings: pluginsettings.New()}, ServerConcurrency: 2, ExpireAfter: 24 * time.Hour, StallTimeout: 30 * time.Minute,
+			Driver: config.Driver{Settings: host.NewConfig()}, ServerConcurrency: 2, ExpireAfter: 24 * time.Hour, StallTimeout: 30 * time.Minute,
 		},
 		Log: config.Log{Level: "info", Format: "auto"},
 	}
@@ -198,7 +198,7 @@ func TestDefaults(t *testing.T) {
 // equal compares what a configuration says, not where it came from.
 func equal() cmp.Option {
 	return cmp.Options{
-		cmpopts.IgnoreUnexported(config.Config{}, pluginsettings.Plugin{}, file.Config{}, exec.Config{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
+		cmpopts.IgnoreUnexported(config.Config{}, host.Config{}, file.Config{}, exec.Config{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
 	}
 }
 
