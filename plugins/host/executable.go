@@ -93,7 +93,7 @@ func checkPin(name, want, key string) (err error) {
 
 // Environment is what a plugin of a kind finds in its environment to know that it is one, where there is no TLS; its socket
 // must be in folder.
-func Environment(kind, folder string) []string {
+func HandshakeEnv(kind, folder string) []string {
 	return []string{
 		wire.CookieName + "=" + kind, "PLUGIN_PROTOCOL_VERSIONS=" + strconv.Itoa(wire.Version),
 		"PLUGIN_UNIX_SOCKET_DIR=" + folder,

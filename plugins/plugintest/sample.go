@@ -50,7 +50,7 @@ func dieWithoutDaemon(ctx context.Context, p Plugin) (err error) {
 		return err
 	}
 	cmd := exec.CommandContext(ctx, program, args...)
-	cmd.Env = append(append([]string{}, p.Env...), host.Environment(p.Kind, folder)...)
+	cmd.Env = append(append([]string{}, p.Env...), host.HandshakeEnv(p.Kind, folder)...)
 	cmd.WaitDelay = time.Second
 	in, err := cmd.StdinPipe()
 	if err != nil {

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"github.com/hubrelay/hubrelay/plugins/host"
-	"github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -99,7 +98,7 @@ func (c *Config) commandEnv() (list, hidden []string) {
 	if path, ok := os.LookupEnv("PATH"); ok {
 		list = append(list, "PATH="+path)
 	}
-	for _, entry := range settings.Environment(c.Env, os.LookupEnv) {
+	for _, entry := range host.ResolveEnv(c.Env, os.LookupEnv) {
 		list = append(list, entry)
 		if _, value, _ := strings.Cut(entry, "="); len(value) >= shortestHidden {
 			hidden = append(hidden, value)

@@ -1,5 +1,5 @@
-// Package plugin delivers notifications to a program of somebody else, which runs in a process of its own.
+// Package plugin delivers notifications to an external program that runs in its own process.
 //
-// It hands its configuration, which is that of plugins/settings, to package plugins, and imports nothing else but relay.
+// It passes its configuration, a host.Config, to package host. Apart from package relay it imports nothing else.
 // Retries, schedules, limits and dead letters belong to relay/internal/delivery and must not come in.
 package plugin

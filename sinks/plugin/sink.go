@@ -7,7 +7,6 @@ import (
 	"strconv"
 
 	"github.com/hubrelay/hubrelay/plugins/host"
-	"github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -15,7 +14,7 @@ import (
 func Kind(builtins ...string) relay.SinkKind {
 	return relay.SinkKind{
 		Type:            "plugin",
-		Config:          func() relay.SinkConfig { return settings.New(builtins...) },
+		Config:          func() relay.SinkConfig { return host.NewConfig(builtins...) },
 		SupportsBatches: true,
 		Open:            relay.OpenAs("plugin sink", open),
 	}
@@ -28,7 +27,7 @@ type Sink struct {
 	command []string
 }
 
-func open(s relay.SinkSettings, c *settings.Plugin) (*Sink, error) {
+func open(s relay.SinkSettings, c *host.Config) (*Sink, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}

@@ -15,8 +15,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/plugins/sdk"
-	"github.com/hubrelay/hubrelay/plugins/settings"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
@@ -88,7 +88,7 @@ func TestConformance(t *testing.T) {
 
 func openFor(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 	report := filepath.Join(t.TempDir(), "report")
-	c := settings.New()
+	c := host.NewConfig()
 	c.Command = []string{os.Args[0]}
 	if b == sinktest.Unreachable {
 		c.Command = []string{filepath.Join(t.TempDir(), "absent")}
@@ -137,7 +137,7 @@ func TestAilment(t *testing.T) {
 
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	c := settings.New()
+	c := host.NewConfig()
 	c.Command, c.Args = []string{"./watcher"}, []string{"--key", "s3cret"}
 	c.Config = map[string]any{"password": "s3cret"}
 	sink, err := open(relay.SinkSettings{Name: "watcher", Log: slog.New(slog.DiscardHandler)}, c)
@@ -162,7 +162,7 @@ func TestExplain(t *testing.T) {
 func TestExplainByThePlugin(t *testing.T) {
 	t.Parallel()
 	for _, explains := range []bool{false, true} {
-		c := settings.New()
+		c := host.NewConfig()
 		c.Command, c.Env, c.StartupTimeout = []string{os.Args[0]}, []string{"GORACE=atexit_sleep_ms=0"}, time.Minute
 		if explains {
 			c.Env = append(c.Env, "EXPLAINS=1")

@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	pluginsettings "github.com/hubrelay/hubrelay/plugins/settings"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/sinks/exec"
@@ -73,7 +73,7 @@ func kinds() config.Kinds {
 			Shared: Shared{Format: "plain"},
 		}
 	}
-	return config.Kinds{Driver: pluginsettings.DriverKind("directory"), Sinks: []relay.SinkKind{
+	return config.Kinds{Driver: host.DriverKind("directory"), Sinks: []relay.SinkKind{
 		{Type: "test", Config: open}, {Type: "batches", Config: open, SupportsBatches: true},
 	}}
 }
@@ -194,7 +194,7 @@ func TestLoad_Defaults(t *testing.T) {
 		Sinks: map[string]config.Sink{},
 		Migration: config.Migration{
 			Driver: config.Driver{
-				Settings: pluginsettings.New(),
+				Settings: host.NewConfig(),
 			}, ServerConcurrency: 2, ExpireAfter: 24 * time.Hour, StallTimeout: 30 * time.Minute,
 		},
 		Log: config.Log{Level: "info", Format: "auto"},
@@ -207,7 +207,7 @@ func TestLoad_Defaults(t *testing.T) {
 // ignoreOrigins compares the values of configurations, not their origins.
 func ignoreOrigins() cmp.Option {
 	return cmp.Options{
-		cmpopts.IgnoreUnexported(config.Config{}, pluginsettings.Plugin{}, file.Config{},
+		cmpopts.IgnoreUnexported(config.Config{}, host.Config{}, file.Config{},
 			exec.Config{}), cmpopts.EquateEmpty(), cmpopts.EquateComparable(netip.Prefix{}),
 	}
 }

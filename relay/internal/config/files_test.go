@@ -15,7 +15,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/google/go-cmp/cmp"
 
-	pluginsettings "github.com/hubrelay/hubrelay/plugins/settings"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/migration"
@@ -36,7 +36,7 @@ func shippedKinds() config.Kinds {
 			webhook.Kind(), slack.Kind(), file.Kind(), file.Stdout(os.Stdout), exec.Kind(), email.Kind(),
 			pagerduty.Kind(), plugin.Kind("print"),
 		},
-		Driver: pluginsettings.DriverKind("directory"),
+		Driver: host.DriverKind("directory"),
 	}
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	pluginsettings "github.com/hubrelay/hubrelay/plugins/settings"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
@@ -31,7 +31,7 @@ func TestLoad_Migration(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := cfg.Migration
-	driver, ok := m.Driver.Settings.(*pluginsettings.Plugin)
+	driver, ok := m.Driver.Settings.(*host.Config)
 	if !ok || !m.Driver.IsSet() || m.InventoryFile != inventory || m.ServerConcurrency != 3 ||
 		m.ExpireAfter != 2*time.Hour {
 		t.Fatalf("%+v", m)

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	pluginsettings "github.com/hubrelay/hubrelay/plugins/settings"
+	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
@@ -31,7 +31,7 @@ sinks:
 	if err != nil {
 		t.Fatal(err)
 	}
-	settings, ok := cfg.Sinks["watcher"].Settings.(*pluginsettings.Plugin)
+	settings, ok := cfg.Sinks["watcher"].Settings.(*host.Config)
 	if !ok {
 		t.Fatalf("got settings of type %T", cfg.Sinks["watcher"].Settings)
 	}

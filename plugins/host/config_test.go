@@ -1,4 +1,4 @@
-package settings
+package host
 
 import (
 	"encoding/json"
@@ -10,33 +10,32 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestValidate(t *testing.T) {
+func TestConfigValidate(t *testing.T) {
 	sum := strings.Repeat("0a", 32)
 	for name, c := range map[string]struct {
-		change func(*Plugin)
+		change func(*Config)
 		field  string
 		want   string
 	}{
-		"good":            {func(c *Plugin) { c.SHA256, c.Files = sum, map[string]string{"x.py": sum} }, "", ""},
-		"builtin":         {func(c *Plugin) { c.Command = []string{"builtin:log"} }, "", ""},
-		"no command":      {func(c *Plugin) { c.Command = nil }, "command", "is missing"},
-		"empty command":   {func(c *Plugin) { c.Command = []string{""} }, "command", "is missing"},
-		"unknown builtin": {func(c *Plugin) { c.Command = []string{"builtin:lgo"} }, "command", "did you mean builtin:log?"},
-		"other builtin":   {func(c *Plugin) { c.Command = []string{"builtin:something"} }, "command", "there are log"},
-		"sha256":          {func(c *Plugin) { c.SHA256 = "abc" }, "sha256", "64 hexadecimal digits"},
-		"files":           {func(c *Plugin) { c.Files = map[string]string{"x.py": sum + "00"} }, "files.x.py", "64 hexadecimal digits"},
-		"env":             {func(c *Plugin) { c.Env = []string{"HOME", "=x"} }, "env.1", "NAME=value"},
-		"startup":         {func(c *Plugin) { c.StartupTimeout = 0 }, "startup_timeout", "100ms to 10m"},
-		"hang":            {func(c *Plugin) { c.HangTimeout = 2 * time.Hour }, "hang_timeout", "to 1h"},
-		"memory":          {func(c *Plugin) { c.MemoryLimit = 1000 }, "memory_limit", "at least 16MiB"},
-		"crashes":         {func(c *Plugin) { c.MaxCrashes = 0 }, "max_crashes", "1 to 1000"},
+		"good":            {func(c *Config) { c.SHA256, c.Files = sum, map[string]string{"x.py": sum} }, "", ""},
+		"builtin":         {func(c *Config) { c.Command = []string{"builtin:log"} }, "", ""},
+		"no command":      {func(c *Config) { c.Command = nil }, "command", "is missing"},
+		"empty command":   {func(c *Config) { c.Command = []string{""} }, "command", "is missing"},
+		"unknown builtin": {func(c *Config) { c.Command = []string{"builtin:lgo"} }, "command", "did you mean builtin:log?"},
+		"other builtin":   {func(c *Config) { c.Command = []string{"builtin:something"} }, "command", "there are log"},
+		"sha256":          {func(c *Config) { c.SHA256 = "abc" }, "sha256", "64 hexadecimal digits"},
+		"files":           {func(c *Config) { c.Files = map[string]string{"x.py": sum + "00"} }, "files.x.py", "64 hexadecimal digits"},
+		"env":             {func(c *Config) { c.Env = []string{"HOME", "=x"} }, "env.1", "NAME=value"},
+		"startup":         {func(c *Config) { c.StartupTimeout = 0 }, "startup_timeout", "100ms to 10m"},
+		"hang":            {func(c *Config) { c.HangTimeout = 2 * time.Hour }, "hang_timeout", "to 1h"},
+		"memory":          {func(c *Config) { c.MemoryLimit = 1000 }, "memory_limit", "at least 16MiB"},
+		"crashes":         {func(c *Config) { c.MaxCrashes = 0 }, "max_crashes", "1 to 1000"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := New("log")
+			cfg := NewConfig("log")
 			cfg.Command = []string{"./watcher"}
 			c.change(cfg)
 			err := cfg.Validate()
@@ -54,8 +53,8 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-func TestValidateReportsAll(t *testing.T) {
-	c := New()
+func TestConfigValidateReportsAll(t *testing.T) {
+	c := NewConfig()
 	c.SHA256, c.MaxCrashes = "abc", 0
 	err := c.Validate()
 	for _, field := range []string{"command", "sha256", "max_crashes"} {
@@ -66,9 +65,9 @@ func TestValidateReportsAll(t *testing.T) {
 }
 
 // Paths of the configuration begin at its file, wherever the daemon was started.
-func TestPaths(t *testing.T) {
+func TestConfigResolvesPaths(t *testing.T) {
 	folder := t.TempDir()
-	c := New()
+	c := NewConfig()
 	c.SetBaseDir(folder)
 	for from, want := range map[string]string{
 		"./watcher": filepath.Join(folder, "watcher"), "../watcher": filepath.Join(filepath.Dir(folder), "watcher"),
@@ -104,25 +103,25 @@ func TestPaths(t *testing.T) {
 	if c.Command[0] != "./watcher" {
 		t.Error("the configuration was changed")
 	}
-	if host.Builtin != "builtin:" {
+	if Builtin != "builtin:" {
 		t.Error("the name is fixed")
 	}
 }
 
-func TestEnvironment(t *testing.T) {
+func TestResolveEnv(t *testing.T) {
 	lookup := func(name string) (string, bool) {
 		value, ok := map[string]string{"HOME": "/root", "SECRET": "x"}[name]
 		return value, ok
 	}
-	got := Environment([]string{"HOME", "ABSENT", "A=b=c", "EMPTY="}, lookup)
+	got := ResolveEnv([]string{"HOME", "ABSENT", "A=b=c", "EMPTY="}, lookup)
 	if want := []string{"HOME=/root", "A=b=c", "EMPTY="}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
 
 // The daemon enables a disabled sink when the fingerprint of its settings changes.
-func TestFingerprintSeesTheConfig(t *testing.T) {
-	a, b := New(), New()
+func TestConfigFingerprintIncludesConfig(t *testing.T) {
+	a, b := NewConfig(), NewConfig()
 	a.Config, b.Config = map[string]any{"x": 1}, map[string]any{"x": 2}
 	textA, errA := json.Marshal(a)
 	textB, errB := json.Marshal(b)

@@ -1,4 +1,4 @@
-package settings
+package host
 
 import (
 	"context"
@@ -14,12 +14,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
 // Plugin is what an operator writes for one plugin, be it a sink or a driver.
-type Plugin struct {
+type Config struct {
 	// Command is the program and its first arguments. A path such as ./x or bin/x begins at the configuration file, a name
 	// without a slash is looked up in the daemon's PATH, builtin:NAME is a plugin that comes with the daemon.
 	Command []string `koanf:"command" doc:"The plugin's program and its arguments; ./x is beside the configuration file, x in the daemon's PATH, builtin:NAME comes with hubrelay."`
@@ -45,24 +44,24 @@ type Plugin struct {
 }
 
 // New returns the defaults for a sink. The daemon comes with the plugins that builtins names.
-func New(builtins ...string) *Plugin {
-	return &Plugin{
-		TLS: true, StartupTimeout: host.DefaultStartupTimeout, HangTimeout: host.DefaultHangTimeout,
-		MaxCrashes: host.DefaultMaxCrashes, builtins: builtins, kind: host.KindSink,
+func NewConfig(builtins ...string) *Config {
+	return &Config{
+		TLS: true, StartupTimeout: DefaultStartupTimeout, HangTimeout: DefaultHangTimeout,
+		MaxCrashes: DefaultMaxCrashes, builtins: builtins, kind: KindSink,
 	}
 }
 
 // SetBaseDir says where the configuration file is.
-func (c *Plugin) SetBaseDir(folder string) { c.folder = folder }
+func (c *Config) SetBaseDir(folder string) { c.folder = folder }
 
 // IsSet tells whether there is anything of a plugin; a number alone is none.
-func (c *Plugin) IsSet() bool {
+func (c *Config) IsSet() bool {
 	return len(c.Command)+len(c.Args)+len(c.Env)+len(c.SHA256)+len(c.Files)+len(c.Config) > 0
 }
 
 // Validate reports every bad value as a [relay.FieldError], joined. It does not look at the program: a daemon starts
 // without.
-func (c *Plugin) Validate() error {
+func (c *Config) Validate() error {
 	errs := []error{c.checkCommand()}
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
 	for i, entry := range c.Env {
@@ -70,11 +69,11 @@ func (c *Plugin) Validate() error {
 			bad("env."+strconv.Itoa(i), "has no name: write NAME, or NAME=value")
 		}
 	}
-	if err := checkSum(c.SHA256); err != nil && c.SHA256 != "" {
+	if err := checkSHA256(c.SHA256); err != nil && c.SHA256 != "" {
 		bad("sha256", err.Error())
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Files)) {
-		if err := checkSum(c.Files[name]); err != nil {
+		if err := checkSHA256(c.Files[name]); err != nil {
 			bad("files."+name, err.Error())
 		}
 	}
@@ -86,7 +85,7 @@ func (c *Plugin) Validate() error {
 			bad(d.field, fmt.Sprintf("is %s: choose from 100ms to %s", d.is, d.most))
 		}
 	}
-	if c.MemoryLimit != 0 && c.MemoryLimit < minMemory {
+	if c.MemoryLimit != 0 && c.MemoryLimit < minMemoryLimit {
 		bad("memory_limit", "is too little for any program: give it at least 16MiB, or leave it out")
 	}
 	if c.MaxCrashes < 1 || c.MaxCrashes > 1000 {
@@ -95,28 +94,28 @@ func (c *Plugin) Validate() error {
 	return errors.Join(errs...)
 }
 
-const minMemory = 16 << 20
+const minMemoryLimit = 16 << 20
 
-func (c *Plugin) checkCommand() error {
+func (c *Config) checkCommand() error {
 	if len(c.Command) == 0 || c.Command[0] == "" {
 		return &relay.FieldError{Field: "command", Problem: "is missing: name the plugin's program, such as [./watcher]"}
 	}
-	name, builtin := strings.CutPrefix(c.Command[0], host.Builtin)
+	name, builtin := strings.CutPrefix(c.Command[0], Builtin)
 	if !builtin || slices.Contains(c.builtins, name) {
 		return nil
 	}
 	hint := "there are " + strings.Join(c.builtins, ", ")
 	if near := relay.ClosestName(name, c.builtins); near != "" {
-		hint = "did you mean " + host.Builtin + near + "?"
+		hint = "did you mean " + Builtin + near + "?"
 	}
 	return &relay.FieldError{Field: "command", Problem: fmt.Sprintf("names %q, which does not come with hubrelay: %s", relay.Truncate(c.Command[0], 60), hint)}
 }
 
 // Warnings tells of a program that is not there yet, or is another than the one that is pinned.
-func (c *Plugin) Warnings() []relay.FieldError {
-	program, _, err := host.Resolve(c.fullCommand())
+func (c *Config) Warnings() []relay.FieldError {
+	program, _, err := Resolve(c.fullCommand())
 	if err == nil {
-		err = host.CheckPins(program, c.SHA256, c.pinnedFiles())
+		err = CheckPins(program, c.SHA256, c.pinnedFiles())
 	}
 	if err != nil {
 		return []relay.FieldError{{Field: "command", Problem: "cannot be started now: " + err.Error()}}
@@ -126,7 +125,7 @@ func (c *Plugin) Warnings() []relay.FieldError {
 
 // Preflight starts the plugin to ask it whether it takes its configuration, and ends it. A program that cannot be started was
 // told of by Warnings.
-func (c *Plugin) Preflight(ctx context.Context, name string) ([]relay.FieldError, error) {
+func (c *Config) Preflight(ctx context.Context, name string) ([]relay.FieldError, error) {
 	if len(c.Warnings()) > 0 {
 		return nil, nil
 	}
@@ -134,11 +133,11 @@ func (c *Plugin) Preflight(ctx context.Context, name string) ([]relay.FieldError
 	if err != nil {
 		return nil, err
 	}
-	problems, err := host.Validate(ctx, c.kind, o)
+	problems, err := Validate(ctx, c.kind, o)
 	switch {
-	case errors.Is(err, host.ErrUnsupported) && len(c.Config) == 0:
+	case errors.Is(err, ErrUnsupported) && len(c.Config) == 0:
 		return nil, nil
-	case errors.Is(err, host.ErrUnsupported):
+	case errors.Is(err, ErrUnsupported):
 		return []relay.FieldError{{Field: "config", Problem: "is not checked before the plugin runs: it cannot say what is wrong with it (Validate of the protocol)"}}, nil
 	case err != nil:
 		return []relay.FieldError{{Field: "command", Problem: "cannot be asked whether it takes its config: " + err.Error()}}, nil
@@ -154,7 +153,7 @@ func (c *Plugin) Preflight(ctx context.Context, name string) ([]relay.FieldError
 	return nil, errors.Join(errs...)
 }
 
-func checkSum(text string) error {
+func checkSHA256(text string) error {
 	if sum, err := hex.DecodeString(text); err != nil || len(sum) != 32 {
 		return errors.New("is not 64 hexadecimal digits: sha256sum prints them")
 	}
@@ -162,16 +161,16 @@ func checkSum(text string) error {
 }
 
 // Options are what the plugin is started with; the caller adds what is not the operator's business.
-func (c *Plugin) Options(name string) (host.Options, error) {
+func (c *Config) Options(name string) (Options, error) {
 	var config []byte
 	if len(c.Config) > 0 {
 		var err error
 		if config, err = json.Marshal(c.Config); err != nil {
-			return host.Options{}, fmt.Errorf("config: %w", err)
+			return Options{}, fmt.Errorf("config: %w", err)
 		}
 	}
-	return host.Options{
-		Name: name, Command: c.fullCommand(), Dir: relay.ResolvePath(c.folder, "."), Env: Environment(c.Env, os.LookupEnv),
+	return Options{
+		Name: name, Command: c.fullCommand(), Dir: relay.ResolvePath(c.folder, "."), Env: ResolveEnv(c.Env, os.LookupEnv),
 		SHA256: c.SHA256, Files: c.pinnedFiles(), Config: config, PlainSocket: !c.TLS,
 		StartupTimeout: c.StartupTimeout, HangTimeout: c.HangTimeout,
 		MemoryLimit: int64(c.MemoryLimit), MaxCrashes: c.MaxCrashes,
@@ -179,7 +178,7 @@ func (c *Plugin) Options(name string) (host.Options, error) {
 }
 
 // Environment resolves an allow-list: NAME is taken from the daemon's environment, if it is there.
-func Environment(allowed []string, lookup func(string) (string, bool)) []string {
+func ResolveEnv(allowed []string, lookup func(string) (string, bool)) []string {
 	var list []string
 	for _, entry := range allowed {
 		if !strings.Contains(entry, "=") {
@@ -195,17 +194,17 @@ func Environment(allowed []string, lookup func(string) (string, bool)) []string 
 }
 
 // fullCommand is the whole command, its program below the configuration's folder where it is a relative path.
-func (c *Plugin) fullCommand() []string {
+func (c *Config) fullCommand() []string {
 	list := slices.Concat(c.Command, c.Args)
 	// What is looked at here, and compared with the pin, must be what the process finds from its own folder.
-	if p := list[0]; strings.ContainsRune(p, filepath.Separator) && !strings.HasPrefix(p, host.Builtin) {
+	if p := list[0]; strings.ContainsRune(p, filepath.Separator) && !strings.HasPrefix(p, Builtin) {
 		list[0] = relay.ResolvePath(c.folder, p)
 	}
 	return list
 }
 
 // pinnedFiles are the pinned files by their paths.
-func (c *Plugin) pinnedFiles() map[string]string {
+func (c *Config) pinnedFiles() map[string]string {
 	files := make(map[string]string, len(c.Files))
 	for name, sum := range c.Files {
 		files[relay.ResolvePath(c.folder, name)] = sum

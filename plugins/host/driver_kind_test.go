@@ -1,4 +1,4 @@
-package settings
+package host
 
 import (
 	"log/slog"
@@ -9,9 +9,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestDriverKind(t *testing.T) {
+func TestDriverKindOpen(t *testing.T) {
 	kind := DriverKind("directory")
-	c, ok := kind.Config().(*Plugin)
+	c, ok := kind.Config().(*Config)
 	if !ok || c.IsSet() {
 		t.Fatalf("%T is given", kind.Config())
 	}

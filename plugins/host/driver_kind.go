@@ -1,9 +1,8 @@
-package settings
+package host
 
 import (
 	"fmt"
 
-	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -11,12 +10,12 @@ import (
 func DriverKind(builtins ...string) *relay.DriverKind {
 	return &relay.DriverKind{
 		Config: func() relay.DriverConfig {
-			c := New(builtins...)
-			c.kind = host.KindDriver
+			c := NewConfig(builtins...)
+			c.kind = KindDriver
 			return c
 		},
 		Open: func(s relay.DriverSettings, c relay.DriverConfig) (relay.Driver, error) {
-			cfg, ok := c.(*Plugin)
+			cfg, ok := c.(*Config)
 			if !ok {
 				return nil, fmt.Errorf("open the driver: its configuration is a %T", c)
 			}
@@ -25,7 +24,7 @@ func DriverKind(builtins ...string) *relay.DriverKind {
 	}
 }
 
-func openDriver(s relay.DriverSettings, c *Plugin) (relay.Driver, error) {
+func openDriver(s relay.DriverSettings, c *Config) (relay.Driver, error) {
 	if err := c.Validate(); err != nil {
 		return nil, fmt.Errorf("open the driver: %w", err)
 	}
@@ -34,10 +33,10 @@ func openDriver(s relay.DriverSettings, c *Plugin) (relay.Driver, error) {
 		return nil, fmt.Errorf("open the driver: %w", err)
 	}
 	if s.Relay != "" {
-		o.Env = append(o.Env, host.RelayVariable+"="+s.Relay)
+		o.Env = append(o.Env, RelayVariable+"="+s.Relay)
 	}
 	if o.Log = s.Log; s.Observe != nil {
-		o.Observe = func(e host.Event) { s.Observe(string(e)) }
+		o.Observe = func(e Event) { s.Observe(string(e)) }
 	}
-	return host.NewDriver(o)
+	return NewDriver(o)
 }
