@@ -17,7 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Plugin is what an operator writes for one plugin, be it a sink or a driver.
+// Config is the configuration of one plugin, which is a sink or a driver.
 type Config struct {
 	// Command is the program and its first arguments. A path such as ./x or bin/x begins at the configuration file, a name
 	// without a slash is looked up in the daemon's PATH, builtin:NAME is a plugin that comes with the daemon.
@@ -43,7 +43,7 @@ type Config struct {
 	kind     string
 }
 
-// New returns the defaults for a sink. The daemon comes with the plugins that builtins names.
+// NewConfig returns the defaults for a sink. builtins names the plugins that the daemon contains.
 func NewConfig(builtins ...string) *Config {
 	return &Config{
 		TLS: true, StartupTimeout: DefaultStartupTimeout, HangTimeout: DefaultHangTimeout,
@@ -177,7 +177,7 @@ func (c *Config) Options(name string) (Options, error) {
 	}, nil
 }
 
-// Environment resolves an allow-list: NAME is taken from the daemon's environment, if it is there.
+// ResolveEnv resolves an allow-list: NAME is taken from the daemon's environment, if it is there.
 func ResolveEnv(allowed []string, lookup func(string) (string, bool)) []string {
 	var list []string
 	for _, entry := range allowed {

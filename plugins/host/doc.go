@@ -1,7 +1,6 @@
-// Package host runs a sink or a driver of migrations in a process of its own: it starts the program by
-// hashicorp/go-plugin, speaks with it, watches over it, and starts it again when it has died.
+// Package host runs plugins: sinks and migration drivers in separate processes. It starts a program with
+// hashicorp/go-plugin, supervises it, and restarts it after a crash.
 //
-// A [Host] is one sink, a [Driver] one driver. The protocols are in plugins/proto, what authors write against in
-// plugins/sdk. What a configuration looks like is the business of plugins/settings and must not come in; neither must
-// retries of a delivery or of a migration.
+// A [Host] is one sink, a [Driver] is one driver, and [Config] is the configuration of either. The protocols are in
+// plugins/proto, and authors of plugins use plugins/sdk. Retries of deliveries and migrations do not belong here.
 package host

@@ -91,7 +91,7 @@ func checkPin(name, want, key string) (err error) {
 	return nil
 }
 
-// Environment is what a plugin of a kind finds in its environment to know that it is one, where there is no TLS; its socket
+// HandshakeEnv is what a plugin of a kind finds in its environment to know that it is one, where there is no TLS; its socket
 // must be in folder.
 func HandshakeEnv(kind, folder string) []string {
 	return []string{
