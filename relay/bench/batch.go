@@ -18,8 +18,8 @@ const (
 	batchRounds   = 7
 )
 
-// measureBatch compares deliveries of a hundred notifications with deliveries of one: what is sealed and parked already, that
-// is claiming it, the attempt and settling it, and all of the way from a sink's queue.
+// measureBatch compares deliveries of a hundred notifications with single ones: sealed deliveries that are already
+// scheduled (claim, attempt and settlement), and the whole path from the queue of a sink.
 func measureBatch(ctx context.Context, r *rig) ([]row, error) {
 	to, err := startReceiver(ctx)
 	if err != nil {
@@ -27,15 +27,16 @@ func measureBatch(ctx context.Context, r *rig) ([]row, error) {
 	}
 	defer to.stop()
 	var rows []row
-	err = r.withDaemon(ctx, webhooks(to.webhook("hook", hookTopics)), func(d *daemon) error {
+	err = r.withDaemon(ctx, sinksConfig(to.webhookConfig("hook", hookTopics)), func(d *daemon) error {
 		rows, err = r.sealedRounds(ctx, d, to)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	gathering := strings.Replace(to.webhook("batches", hookTopics), "}\n", fmt.Sprintf(", batch: {max: %d, wait: 1s}}\n", batchOf), 1)
-	err = r.withDaemon(ctx, webhooks(to.webhook("hook", hookTopics), gathering), func(d *daemon) error {
+	gathering := strings.Replace(to.webhookConfig("batches", hookTopics), "}\n",
+		fmt.Sprintf(", batch: {max: %d, wait: 1s}}\n", batchOf), 1)
+	err = r.withDaemon(ctx, sinksConfig(to.webhookConfig("hook", hookTopics), gathering), func(d *daemon) error {
 		fresh, err := r.freshRounds(ctx, d, to)
 		rows = append(rows, fresh)
 		return err
@@ -43,13 +44,13 @@ func measureBatch(ctx context.Context, r *rig) ([]row, error) {
 	return rows, err
 }
 
-// freshRounds lets two sinks of a daemon work off the same backlog by turns, of which one gathers batches.
+// freshRounds lets two sinks of a daemon deliver the same backlog in turns. One of them collects batches.
 func (r *rig) freshRounds(ctx context.Context, d *daemon, to target) (row, error) {
 	requests := map[string]int{"hook": batchMessages, "batches": batchMessages / batchOf}
 	var rows []row
 	for i := range batchRounds + 1 {
 		for sink := range requests {
-			if err := d.operate(ctx, "sinks/"+sink+"/pause"); err != nil {
+			if err := d.postAdmin(ctx, "sinks/"+sink+"/pause"); err != nil {
 				return row{}, err
 			}
 		}
@@ -57,28 +58,30 @@ func (r *rig) freshRounds(ctx context.Context, d *daemon, to target) (row, error
 			return row{}, err
 		}
 		for sink := range requests {
-			if err := r.queuedFor(ctx, sink, batchMessages); err != nil {
+			if err := r.waitQueuedFor(ctx, sink, batchMessages); err != nil {
 				return row{}, err
 			}
 		}
 		cost := map[string]float64{}
-		for _, sink := range turns(i, "hook", "batches") {
-			got, err := to.timed(d.cmd.Process.Pid, requests[sink], func() error { return d.operate(ctx, "sinks/"+sink+"/resume") },
-				func() error { return r.queuedFor(ctx, sink, 0) })
+		for _, sink := range alternateOrder(i, "hook", "batches") {
+			got, err := to.measurePost(d.cmd.Process.Pid, requests[sink],
+				func() error { return d.postAdmin(ctx, "sinks/"+sink+"/resume") },
+				func() error { return r.waitQueuedFor(ctx, sink, 0) })
 			if err != nil {
 				return row{}, err
 			}
 			cost[sink] = got.cost * float64(requests[sink]) / batchMessages
 		}
 		if i > 0 {
-			rows = append(rows, newRow("a notification in batches of 100, from its queue on", cost["batches"], "us CPU", "alone", cost["hook"]).ratioAtMost(0.75))
+			rows = append(rows, newRow("a notification in batches of 100, from its queue on", cost["batches"], "us CPU",
+				"alone", cost["hook"]).ratioAtMost(0.75))
 		}
 	}
 	return medianRatio(rows), nil
 }
 
-// sealedRounds lets the daemon work off parked deliveries of one notification, batches and digests by turns, and a bare loop
-// sign and post the bodies of the first two.
+// sealedRounds lets the daemon deliver scheduled single notifications, batches and digests in turns. A bare loop signs
+// and posts the bodies of the first two.
 func (r *rig) sealedRounds(ctx context.Context, d *daemon, to target) ([]row, error) {
 	client := redis.NewClient(&redis.Options{Addr: r.redis.address})
 	defer func() { _ = client.Close() }()
@@ -87,7 +90,7 @@ func (r *rig) sealedRounds(ctx context.Context, d *daemon, to target) ([]row, er
 		return nil, err
 	}
 	defer poster.stop()
-	if _, err := poster.line(); err != nil {
+	if _, err := poster.readLine(); err != nil {
 		return nil, err
 	}
 	sealed := func(kind string, size int) func() (drained, error) {
@@ -95,17 +98,19 @@ func (r *rig) sealedRounds(ctx context.Context, d *daemon, to target) ([]row, er
 	}
 	posted := func(size int) func() (drained, error) {
 		return func() (drained, error) {
-			return to.timed(poster.cmd.Process.Pid, batchSealed, func() error { return poster.tell(batchSealed, size) },
-				func() error { _, err := poster.line(); return err })
+			return to.measurePost(poster.cmd.Process.Pid, batchSealed,
+				func() error { return poster.sendLine(batchSealed, size) },
+				func() error { _, err := poster.readLine(); return err })
 		}
 	}
 	measured := map[string]func() (drained, error){
-		"one": sealed("", 1), "batch": sealed("batch", batchOf), "digest": sealed("digest", batchOf), "bare one": posted(1), "bare batch": posted(batchOf),
+		"one": sealed("", 1), "batch": sealed("batch", batchOf), "digest": sealed("digest", batchOf),
+		"bare one": posted(1), "bare batch": posted(batchOf),
 	}
 	var table [4][]row
 	for i := range batchRounds + 1 {
 		cost := map[string]float64{}
-		for _, what := range turns(i, "one", "bare one", "batch", "bare batch", "digest") {
+		for _, what := range alternateOrder(i, "one", "bare one", "batch", "bare batch", "digest") {
 			got, err := measured[what]()
 			if err == nil && got.signed != batchSealed {
 				err = fmt.Errorf("%d of %d requests were signed", got.signed, batchSealed)
@@ -122,10 +127,14 @@ func (r *rig) sealedRounds(ctx context.Context, d *daemon, to target) ([]row, er
 			cost["one"], cost["batch"], cost["digest"], cost["bare one"], cost["bare batch"])
 		const claimed = ", claimed, sent and settled"
 		for j, one := range []row{
-			newRow("a sealed batch of 100"+claimed, cost["batch"], "us CPU", "a delivery of one", cost["one"]).ratioAtMost(1.5),
-			newRow("a sealed digest of 100"+claimed, cost["digest"], "us CPU", "a delivery of one", cost["one"]).ratioAtMost(1.5),
-			newRow("the body of a batch, signed and posted by a bare loop", cost["bare batch"], "us CPU", "the body of one", cost["bare one"]).forComparison(),
-			newRow("a sealed batch of 100"+claimed, cost["batch"], "us CPU", "a bare loop that has the body", cost["bare batch"]).forComparison(),
+			newRow("a sealed batch of 100"+claimed, cost["batch"], "us CPU", "a delivery of one",
+				cost["one"]).ratioAtMost(1.5),
+			newRow("a sealed digest of 100"+claimed, cost["digest"], "us CPU", "a delivery of one",
+				cost["one"]).ratioAtMost(1.5),
+			newRow("the body of a batch, signed and posted by a bare loop", cost["bare batch"], "us CPU",
+				"the body of one", cost["bare one"]).forComparison(),
+			newRow("a sealed batch of 100"+claimed, cost["batch"], "us CPU", "a bare loop that has the body",
+				cost["bare batch"]).forComparison(),
 		} {
 			table[j] = append(table[j], one)
 		}
@@ -137,16 +146,16 @@ func (r *rig) sealedRounds(ctx context.Context, d *daemon, to target) ([]row, er
 	return rows, nil
 }
 
-// turns has every second round begin at the other end.
-func turns(round int, what ...string) []string {
+// alternateOrder reverses the order in every second round.
+func alternateOrder(round int, what ...string) []string {
 	if round%2 == 1 {
 		slices.Reverse(what)
 	}
 	return what
 }
 
-// medianRatio is the row of the round with the median of the ratios: the best of each would pick two moments of which one was
-// luckier.
+// medianRatio returns the row of the round with the median ratio. The best value of each would come from two different
+// rounds.
 func medianRatio(rows []row) row {
 	slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.Ratio, b.Ratio) })
 	return rows[len(rows)/2]

@@ -26,7 +26,7 @@ func TestClientCountsFramesHoweverTheyAreCut(t *testing.T) {
 	for _, size := range []int{1, 2, 7, 1000, len(stream)} {
 		c := client{header: make([]byte, 0, 10)}
 		for piece := range slices.Chunk(stream, size) {
-			if err := c.count(piece); err != nil {
+			if err := c.countFrames(piece); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -34,7 +34,7 @@ func TestClientCountsFramesHoweverTheyAreCut(t *testing.T) {
 			t.Errorf("in pieces of %d: %d frames of %d bytes, %d pings", size, c.frames, c.bytes, c.pings)
 		}
 	}
-	if err := (&client{}).count([]byte{0x88, 0}); err == nil {
+	if err := (&client{}).countFrames([]byte{0x88, 0}); err == nil {
 		t.Error("a close frame went unnoticed")
 	}
 }
@@ -59,11 +59,11 @@ func TestPostReadsAnswersToTheirEnd(t *testing.T) {
 	}()
 	c := &httpConn{conn: ours, in: bufio.NewReader(ours)}
 	for _, a := range answers {
-		if err := c.post([]byte("POST")); err != nil {
+		if err := c.postRequest([]byte("POST")); err != nil {
 			t.Errorf("%q: %v", a, err)
 		}
 	}
-	if err := c.post([]byte("POST")); err == nil {
+	if err := c.postRequest([]byte("POST")); err == nil {
 		t.Error("a refusal counted as accepted")
 	}
 }
@@ -76,13 +76,13 @@ func TestTableSaysWhatWasMissed(t *testing.T) {
 	if !bytes.Contains(out.Bytes(), []byte("59,999 x")) || !bytes.Contains(out.Bytes(), []byte("2.00")) {
 		t.Errorf("the table is\n%s", out.String())
 	}
-	if err := missed([]row{good}); err != nil {
+	if err := missedError([]row{good}); err != nil {
 		t.Error(err)
 	}
-	if err := missed([]row{newRow("told", 5, "x", "floor", 1).forComparison()}); err != nil {
+	if err := missedError([]row{newRow("told", 5, "x", "floor", 1).forComparison()}); err != nil {
 		t.Error(err)
 	}
-	if err := missed([]row{good, bad}); err == nil || err.Error() != "missed the bar: bad" {
+	if err := missedError([]row{good, bad}); err == nil || err.Error() != "missed the bar: bad" {
 		t.Errorf("missed: %v", err)
 	}
 }
@@ -104,7 +104,8 @@ func TestResultsAreWritten(t *testing.T) {
 	if err := xml.Unmarshal(plot, new(struct{})); err != nil {
 		t.Errorf("the plot is no XML: %v\n%s", err, plot)
 	}
-	if n := bytes.Count(plot, []byte("<circle")); n != len(rows) || bytes.Contains(plot, []byte("NaN")) || bytes.Contains(plot, []byte("Inf")) {
+	if n := bytes.Count(plot, []byte("<circle")); n != len(rows) || bytes.Contains(plot, []byte("NaN")) ||
+		bytes.Contains(plot, []byte("Inf")) {
 		t.Errorf("the plot shows %d of %d rows:\n%s", n, len(rows), plot)
 	}
 	table, err := os.ReadFile(filepath.Join(dir, "table.txt"))
@@ -119,7 +120,7 @@ func TestFramesSayWhenTheyWereDue(t *testing.T) {
 	stampFrame(frame, due)
 	var late []time.Duration
 	c := client{header: make([]byte, 0, 10), late: &late}
-	if err := c.count(append(frame, textFrame(100)...)); err != nil {
+	if err := c.countFrames(append(frame, textFrame(100)...)); err != nil {
 		t.Fatal(err)
 	}
 	if len(late) != 1 || late[0] < 0 || late[0] > time.Since(due) {
@@ -156,7 +157,7 @@ func TestWatchers(t *testing.T) {
 			t.Fatal(err)
 		}
 		watchers = append(watchers, w)
-		go func() { ended <- w.watch() }()
+		go func() { ended <- w.watchSockets() }()
 	}
 	frame := textFrame(100)
 	stampFrame(frame, time.Now())
@@ -166,7 +167,7 @@ func TestWatchers(t *testing.T) {
 		}
 	}
 	for _, w := range watchers {
-		err := until(t.Context(), time.Minute, func() error {
+		err := retryUntil(t.Context(), time.Minute, func() error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if len(w.late) < each {
@@ -178,8 +179,8 @@ func TestWatchers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if late := p99(watchers); late <= 0 || p99(watchers) != 0 {
-		t.Errorf("they came %s late, and %s when there were no more", late, p99(watchers))
+	if late := takeP99(watchers); late <= 0 || takeP99(watchers) != 0 {
+		t.Errorf("they came %s late, and %s when there were no more", late, takeP99(watchers))
 	}
 	for _, server := range servers {
 		_ = server.Close()
@@ -194,7 +195,7 @@ func TestWatchers(t *testing.T) {
 func TestReceiverTakesRequestsHoweverTheyAreCut(t *testing.T) {
 	r := &receiver{}
 	published := time.Now().Add(-time.Second)
-	request := stamped(published)
+	request := stampedRequest(published)
 	for n := range request {
 		if _, _, ok := wholeRequest(request[:n]); ok {
 			t.Fatalf("%d of %d bytes passed for a request", n, len(request))
@@ -204,9 +205,10 @@ func TestReceiverTakesRequestsHoweverTheyAreCut(t *testing.T) {
 	if !ok || !json.Valid(body) {
 		t.Fatalf("%v: %s", ok, body)
 	}
-	r.tally(head, body, published.Add(time.Second))
-	r.tally([]byte("POST / HTTP/1.1\r\nwebhook-signature: v1,x"), []byte(event), published.Add(3*time.Second))
-	if r.count != 2 || r.signed != 1 || r.last.Sub(r.first) != 2*time.Second || len(r.latencies) != 1 || r.latencies[0] != time.Second {
+	r.countRequest(head, body, published.Add(time.Second))
+	r.countRequest([]byte("POST / HTTP/1.1\r\nwebhook-signature: v1,x"), []byte(event), published.Add(3*time.Second))
+	if r.count != 2 || r.signed != 1 || r.last.Sub(r.first) != 2*time.Second || len(r.latencies) != 1 ||
+		r.latencies[0] != time.Second {
 		t.Errorf("%+v", r)
 	}
 	for n, want := range map[int]time.Duration{0: 0, 1: 1, 100: 99, 1000: 990} {
@@ -214,7 +216,7 @@ func TestReceiverTakesRequestsHoweverTheyAreCut(t *testing.T) {
 		for i := range n {
 			values = append(values, time.Duration(n-i))
 		}
-		if got := percentile(values, 99); got != want {
+		if got := percentileOf(values, 99); got != want {
 			t.Errorf("the 99th percentile of %d is %d, want %d", n, got, want)
 		}
 	}

@@ -19,21 +19,21 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// playClients opens many connections and counts the frames that come, as cheaply as can be: the sockets stand outside
-// Go's poller, and are emptied twenty times a second. It prints "ready"; told "report", it prints "FRAMES BYTES" of all so
-// far; "fewest", the frames of the client that has the fewest; "pinged", the pings of the one that was sent the fewest. With
-// -watch it looks at each frame as it comes, and told "p99" prints the 99th percentile of the nanoseconds since they were due,
-// of the frames that came since it was asked last.
+// playClients opens many connections and counts the received frames with little CPU: the sockets are outside Go's
+// poller and are drained twenty times a second. It prints "ready". On "report" it prints "FRAMES BYTES" of all clients,
+// on "fewest" the smallest number of frames of one client, on "pinged" the smallest number of pings. With -watch it
+// reads each frame when it arrives, and on "p99" prints the 99th percentile of the delays in nanoseconds since the last
+// "p99".
 func playClients(lines *bufio.Scanner, args []string) error {
 	flags := flag.NewFlagSet("clients", flag.ContinueOnError)
-	address := flags.String("address", "", "where to connect")
-	n := flags.Int("n", 0, "how many")
+	address := flags.String("address", "", "the address to connect to")
+	n := flags.Int("n", 0, "the number of clients")
 	plain := flags.Bool("plain", false, "no websocket handshake")
-	hubs := flags.Int("hubs", 1, "over how many hubs they are spread")
-	often := flags.Duration("often", 50*time.Millisecond, "how often the sockets are emptied")
-	watch := flags.Bool("watch", false, "empty the sockets as soon as something comes")
+	hubs := flags.Int("hubs", 1, "the number of hubs of the clients")
+	often := flags.Duration("often", 50*time.Millisecond, "the interval of reading the sockets")
+	watch := flags.Bool("watch", false, "read each frame when it arrives")
 	deflate := flags.Bool("deflate", false, "ask for compressed messages")
-	more := flags.String("more", "", "what the query says beside the token")
+	more := flags.String("more", "", "parameters of the query besides the token")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -78,22 +78,22 @@ func playClients(lines *bufio.Scanner, args []string) error {
 			what = word
 		}
 		for i, c := range all {
-			if err := c.empty(buf); err != nil {
+			if err := c.drainSocket(buf); err != nil {
 				return fmt.Errorf("client %d: %w", i+1, err)
 			}
 		}
-		tell(what, all)
+		printReport(what, all)
 	}
 }
 
-// tell prints what was asked of the clients, if anything was.
-func tell(what string, all []*client) {
+// printReport prints the requested numbers of the clients.
+func printReport(what string, all []*client) {
 	switch what {
 	case "":
 	case "fewest":
-		fmt.Println(fewest(all, func(c *client) int { return c.frames }))
+		fmt.Println(minCount(all, func(c *client) int { return c.frames }))
 	case "pinged":
-		fmt.Println(fewest(all, func(c *client) int { return c.pings }))
+		fmt.Println(minCount(all, func(c *client) int { return c.pings }))
 	default:
 		var frames, size int
 		for _, c := range all {
@@ -104,7 +104,7 @@ func tell(what string, all []*client) {
 	}
 }
 
-func fewest(all []*client, of func(*client) int) int {
+func minCount(all []*client, of func(*client) int) int {
 	least := of(all[0])
 	for _, c := range all {
 		least = min(least, of(c))
@@ -112,7 +112,7 @@ func fewest(all []*client, of func(*client) int) int {
 	return least
 }
 
-// connectAtOnce is how many clients connect at a time.
+// connectAtOnce is the number of clients that connect at a time.
 const connectAtOnce = 16
 
 // hubOf names the hubs that clients are spread over; the first is the bench's own.
@@ -132,13 +132,13 @@ type client struct {
 	header []byte // of the frame that has begun, up to ten bytes
 	skip   int    // bytes of its payload that are still to come
 
-	late *[]time.Duration // of the frames that say when they were due, its watcher's; nil where nobody wants to know
+	late *[]time.Duration // delays of frames with a timestamp, shared with the watcher; nil to ignore them
 }
 
-// openTo is what a client connects to.
+// openTo describes the target of a client.
 type openTo struct {
 	hub   string
-	more  string // of the query, behind the token
+	more  string // of the query, after the token
 	plain bool   // no websocket handshake
 
 	deflate bool // ask for compressed messages
@@ -152,7 +152,7 @@ func connect(address string, to openTo) (*client, error) {
 	defer func() { _ = conn.Close() }()
 	var early []byte
 	if !to.plain {
-		if early, err = upgrade(conn, address, to); err != nil {
+		if early, err = openWebsocket(conn, address, to); err != nil {
 			return nil, err
 		}
 	}
@@ -170,11 +170,11 @@ func connect(address string, to openTo) (*client, error) {
 		return nil, err
 	}
 	c := &client{fd: fd, header: make([]byte, 0, 10)}
-	return c, c.count(early)
+	return c, c.countFrames(early)
 }
 
-// upgrade asks for a token and opens the websocket; it returns what came right behind the handshake.
-func upgrade(conn net.Conn, address string, to openTo) ([]byte, error) {
+// openWebsocket gets a token and opens the websocket. It returns the bytes that follow the handshake.
+func openWebsocket(conn net.Conn, address string, to openTo) ([]byte, error) {
 	token, err := askToken(address, to.hub)
 	if err != nil {
 		return nil, err
@@ -185,7 +185,8 @@ func upgrade(conn net.Conn, address string, to openTo) ([]byte, error) {
 		extension = "Sec-WebSocket-Extensions: permessage-deflate\r\n"
 	}
 	_, err = fmt.Fprintf(conn, "GET %s?token=%s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n", path, token+to.more, address, extension)
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n", path, token+to.more,
+		address, extension)
 	if err != nil {
 		return nil, err
 	}
@@ -232,8 +233,8 @@ func askToken(address, hub string) (string, error) {
 // pong answers a ping without a payload, masked as a client's frames are.
 var pong = []byte{0x8a, 0x80, 1, 2, 3, 4}
 
-// empty reads all that has come, and answers the pings in it.
-func (c *client) empty(buf []byte) error {
+// drainSocket reads everything that has arrived and answers the pings in it.
+func (c *client) drainSocket(buf []byte) error {
 	for {
 		n, errno := receive(c.fd, buf)
 		switch {
@@ -247,7 +248,7 @@ func (c *client) empty(buf []byte) error {
 			return io.ErrUnexpectedEOF
 		}
 		pings := c.pings
-		if err := c.count(buf[:n]); err != nil {
+		if err := c.countFrames(buf[:n]); err != nil {
 			return err
 		}
 		for range c.pings - pings {
@@ -261,14 +262,15 @@ func (c *client) empty(buf []byte) error {
 	}
 }
 
-// receive reads what has come without waiting, so Go's scheduler need not know of it, and without asking from whom.
+// receive reads without blocking and without the sender's address, so Go's scheduler is not involved.
 func receive(fd int, buf []byte) (int, syscall.Errno) {
-	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), syscall.MSG_DONTWAIT, 0, 0)
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&buf[0])),
+		uintptr(len(buf)), syscall.MSG_DONTWAIT, 0, 0)
 	return int(n), errno
 }
 
-// count follows the frames (RFC 6455, section 5.2; a server's are not masked).
-func (c *client) count(b []byte) error {
+// countFrames follows the frames (RFC 6455, section 5.2; a server's are not masked).
+func (c *client) countFrames(b []byte) error {
 	for len(b) > 0 {
 		if c.skip > 0 {
 			n := min(c.skip, len(b))
@@ -307,7 +309,7 @@ func (c *client) count(b []byte) error {
 			return errors.New("the relay closed the connection")
 		}
 		if c.late != nil && len(b) >= length { // nearly always
-			if late, ok := since(b[:length], time.Now()); ok {
+			if late, ok := timeSincePublished(b[:length], time.Now()); ok {
 				*c.late = append(*c.late, late)
 			}
 		}

@@ -40,28 +40,31 @@ func measureCopy(ctx context.Context, r *rig) ([]row, error) {
 		{"1 GiB in 8 files", 8, 128 << 20, 0.8},
 		{"1 GiB in 8,000 files", 8000, 128 << 10, 0.8},
 	} {
-		ours, cp, _, err := r.copies(ctx, copyRounds, volume.files, volume.size)
+		ours, cp, _, err := r.compareCopies(ctx, copyRounds, volume.files, volume.size)
 		if err != nil {
 			return nil, err
 		}
 		rows = append(rows, newRow("volume copied, "+volume.name, ours, "MB/s", "cp -a", cp).ratioAtLeast(volume.bar))
 	}
-	ours, cp, memory, err := r.copies(ctx, 1, 1, copyHuge)
+	ours, cp, memory, err := r.compareCopies(ctx, 1, 1, copyHuge)
 	if err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(os.Stderr, "copy: 4 GiB at %.0f MB/s, cp %.0f\n", ours, cp)
-	return append(rows, newRow("most memory of the driver, a volume of 4 GiB", memory, "MiB", "the volume", copyHuge>>20).atMost(64)), nil
+	return append(rows, newRow("most memory of the driver, a volume of 4 GiB", memory, "MiB", "the volume",
+		copyHuge>>20).atMost(64)), nil
 }
 
-// copies returns the throughput of the driver and of cp in MB/s, and the most memory that the driver held in MiB.
-func (r *rig) copies(ctx context.Context, rounds, files, size int) (ours, cp, memory float64, err error) {
+// compareCopies returns the throughput of the driver and of cp in MB/s, and the most memory that the driver held in
+// MiB.
+func (r *rig) compareCopies(ctx context.Context, rounds, files, size int) (ours, cp, memory float64, err error) {
 	dir, err := os.MkdirTemp(r.dir, "copy")
 	if err != nil {
 		return 0, 0, 0, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "a"), 0o700), os.Mkdir(filepath.Join(dir, "b"), 0o700)); err != nil {
+	if err := errors.Join(os.Mkdir(filepath.Join(dir, "a"), 0o700),
+		os.Mkdir(filepath.Join(dir, "b"), 0o700)); err != nil {
 		return 0, 0, 0, err
 	}
 	if err := fillVolume(filepath.Join(dir, "a", moved, "volumes", "data"), files, size); err != nil {
@@ -84,7 +87,7 @@ func (r *rig) copies(ctx context.Context, rounds, files, size int) (ours, cp, me
 			return errors.Join(err, emptyFiles(target))
 		}
 		driver := func() error {
-			seconds, err := mover.move(from, to)
+			seconds, err := mover.moveInstance(from, to)
 			from, to = to, from
 			ours = max(ours, megabytes/seconds)
 			return err
@@ -108,17 +111,17 @@ func inTurn(round int, all ...func() error) error {
 	return nil
 }
 
-// move has a mover move the instance, and returns how long the copy took in seconds.
-func (p *part) move(from, to string) (float64, error) {
-	answer, err := p.ask(from, to)
+// moveInstance has a mover move the instance, and returns how long the copy took in seconds.
+func (p *part) moveInstance(from, to string) (float64, error) {
+	answer, err := p.sendAndRead(from, to)
 	if err != nil {
 		return 0, err
 	}
 	return strconv.ParseFloat(answer, 64)
 }
 
-// emptyFiles gives the room back that the files of a folder take, without removing them: ext4 passes over each inode that was
-// removed within the last minutes, so that whoever makes files after that is several times slower.
+// emptyFiles truncates the files of a directory without removing them. ext4 skips each recently removed inode when it
+// creates files, which makes the next copy several times slower.
 func emptyFiles(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -147,8 +150,8 @@ func fillVolume(dir string, files, size int) error {
 	return nil
 }
 
-// playMover moves an instance between two servers, a and b, as it is told, and prints how long the copy took in seconds. Its
-// arguments are the driver, builtin or a program, and where the servers are.
+// playMover moves an instance between the servers a and b on request, and prints the duration of the copy in seconds.
+// Its arguments are the driver (builtin or a program) and the paths of the servers.
 func playMover(lines *bufio.Scanner, args []string) error {
 	setting, driver := "path", relay.Driver(directory.New(directory.Options{}))
 	if args[0] != directory.Name {
@@ -166,7 +169,7 @@ func playMover(lines *bufio.Scanner, args []string) error {
 		return err
 	}
 	for lease := int64(1); ; lease++ {
-		told, err := heard(lines)
+		told, err := nextLine(lines)
 		if err != nil {
 			return driver.Close() // its input has ended, and so does it
 		}
@@ -176,8 +179,9 @@ func playMover(lines *bufio.Scanner, args []string) error {
 		}
 		var began, ended time.Time
 		err = driver.Migrate(context.Background(), relay.Migration{
-			JobID: "job" + strconv.FormatInt(lease, 10), Lease: lease, Instance: moved, Stateful: true, CopyVolumes: true,
-			Source: servers[from], Destination: servers[to],
+			JobID: "job" + strconv.FormatInt(lease, 10), Lease: lease, Instance: moved, Stateful: true,
+			CopyVolumes: true,
+			Source:      servers[from], Destination: servers[to],
 		}, func(p relay.Progress) {
 			switch {
 			case p.Step == "copy" && p.Completed:

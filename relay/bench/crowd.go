@@ -18,11 +18,11 @@ const (
 	crowdMessages = 1000
 	crowdEvery    = 5 * time.Millisecond
 	crowdOften    = "1s"                             // how often the sockets are emptied, of ten clients as of 10,000
-	crowdQuiet    = "websocket: {ping_interval: 1h}" // pings are no part of what a notification costs
+	crowdQuiet    = "websocket: {ping_interval: 1h}" // pings do not count as cost of a notification
 
 	// Idle clients are weighed while they answer pings: their readers have to wake up for that.
 	crowdPinged = "websocket: {ping_interval: 5s}"
-	crowdPings  = 3 // how many each has got by then, the last of them after the memory of the wave was given back
+	crowdPings  = 3 // per client; the last one follows after the memory of the wave was released
 )
 
 // measureBurst publishes thousands of messages at once, and waits until all clients have all of them.
@@ -31,11 +31,11 @@ func measureBurst(ctx context.Context, r *rig) ([]row, error) {
 	var floor, rate float64
 	err := withFloor(ctx, l, len(event)+4, func(server *part, clients listeners) error {
 		var err error
-		floor, err = perSecond(l.deliveries(), func() error {
-			if _, err := server.ask("go"); err != nil {
+		floor, err = perSecond(l.deliveryCount(), func() error {
+			if _, err := server.sendAndRead("go"); err != nil {
 				return err
 			}
-			_, err := clients.arrived(ctx, l.deliveries())
+			_, err := clients.waitFrames(ctx, l.deliveryCount())
 			return err
 		})
 		return err
@@ -53,12 +53,15 @@ func measureBurst(ctx context.Context, r *rig) ([]row, error) {
 			if err := d.publishBatches(burstMessages); err != nil {
 				return err
 			}
-			_, err := clients.arrived(ctx, fanClients*burstMessages)
+			_, err := clients.waitFrames(ctx, fanClients*burstMessages)
 			return err
 		})
 		return err
 	})
-	return []row{newRow("burst of 5,000 messages to 500 clients", rate, "deliveries/s", "one write each", floor).atLeast(1_300_000)}, err
+	return []row{
+		newRow("burst of 5,000 messages to 500 clients", rate, "deliveries/s", "one write each",
+			floor).atLeast(1_300_000),
+	}, err
 }
 
 func perSecond(n int, do func() error) (float64, error) {
@@ -67,13 +70,13 @@ func perSecond(n int, do func() error) (float64, error) {
 	return float64(n) / time.Since(began).Seconds(), err
 }
 
-// measureCrowd weighs 5,000 idle clients, connects 10,000 in 1,000 hubs in one wave, and sends notifications to one hub, as
-// before and after that to one of ten clients that are alone.
+// measureCrowd measures the memory of 5,000 idle clients, connects 10,000 in 1,000 hubs at once, and sends
+// notifications to one hub. It compares the cost with ten clients alone, before and after.
 func measureCrowd(ctx context.Context, r *rig) ([]row, error) {
 	few := load{clients: crowdAll / crowdHubs, messages: crowdMessages, every: crowdEvery}
 	alone := func() (cost float64, err error) {
 		err = r.withClients(ctx, crowdQuiet, few, func(d *daemon, clients listeners) error {
-			one, err := d.deliver(ctx, few, 1, clients)
+			one, err := d.deliverRound(ctx, few, 1, clients)
 			cost = one.cost
 			return err
 		}, "-often", crowdOften)
@@ -95,7 +98,7 @@ func measureCrowd(ctx context.Context, r *rig) ([]row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bare connections: %w", err)
 	}
-	took, cost, err := r.crowd(ctx, few)
+	took, cost, err := r.connectWave(ctx, few)
 	if err != nil {
 		return nil, err
 	}
@@ -105,13 +108,16 @@ func measureCrowd(ctx context.Context, r *rig) ([]row, error) {
 	}
 	fmt.Fprintf(os.Stderr, "ten clients alone: %.1f us before and %.1f us after\n", before, after)
 	return []row{
-		newRow("5,000 idle clients that answer pings, resident each", weight, "KiB", "a bare Go server", bareWeight).atMost(7),
-		newRow("10,000 clients connect at once, with a token each", took, "s", "10,000 TCP connections", bareTook).atMost(5),
-		newRow("10 clients of 10,000 in 1,000 hubs", cost, "us CPU/delivery", "10 clients alone", (before+after)/2).ratioAtMost(1.25),
+		newRow("5,000 idle clients that answer pings, resident each", weight, "KiB", "a bare Go server",
+			bareWeight).atMost(7),
+		newRow("10,000 clients connect at once, with a token each", took, "s", "10,000 TCP connections",
+			bareTook).atMost(5),
+		newRow("10 clients of 10,000 in 1,000 hubs", cost, "us CPU/delivery", "10 clients alone",
+			(before+after)/2).ratioAtMost(1.25),
 	}, nil
 }
 
-// idleClients is what each weighs, in KiB, while all of them answer pings and nothing else happens.
+// idleClients returns the memory per client in KiB while all clients only answer pings.
 func (r *rig) idleClients(ctx context.Context) (weight float64, err error) {
 	err = r.withDaemon(ctx, crowdPinged, func(d *daemon) error {
 		pid := d.cmd.Process.Pid
@@ -124,7 +130,7 @@ func (r *rig) idleClients(ctx context.Context) (weight float64, err error) {
 			return err
 		}
 		defer clients.stop()
-		if err := clients.pinged(ctx, crowdPings); err != nil {
+		if err := clients.waitPinged(ctx, crowdPings); err != nil {
 			return err
 		}
 		full, err := residentMiB(pid)
@@ -134,24 +140,24 @@ func (r *rig) idleClients(ctx context.Context) (weight float64, err error) {
 	return weight, err
 }
 
-// pinged waits until each client has got so many pings, and asks seldom: each question empties all sockets.
-func (l listeners) pinged(ctx context.Context, times int) error {
+// waitPinged waits until each client has got so many pings, and asks seldom: each question empties all sockets.
+func (l listeners) waitPinged(ctx context.Context, times int) error {
 	for {
-		answer, err := l.ask("pinged")
+		answer, err := l.sendAndRead("pinged")
 		if err != nil {
 			return err
 		}
 		if n, err := strconv.Atoi(answer); err != nil || n >= times {
 			return err
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := sleepFor(ctx, time.Second); err != nil {
 			return err
 		}
 	}
 }
 
-// crowd is how long all clients took to connect in one wave, and what a delivery to one hub's costs among them.
-func (r *rig) crowd(ctx context.Context, few load) (took, cost float64, err error) {
+// connectWave returns the time until all clients are connected, and the cost of a delivery to one hub among them.
+func (r *rig) connectWave(ctx context.Context, few load) (took, cost float64, err error) {
 	err = r.withDaemon(ctx, crowdQuiet, func(d *daemon) error {
 		began := time.Now()
 		clients, err := startClients(ctx, d.listen, crowdAll, "-hubs", strconv.Itoa(crowdHubs), "-often", crowdOften)
@@ -160,32 +166,33 @@ func (r *rig) crowd(ctx context.Context, few load) (took, cost float64, err erro
 		}
 		defer clients.stop()
 		took = time.Since(began).Seconds()
-		// What is done once, behind a wave of clients, is no part of what a delivery costs.
-		if err := pause(ctx, 2*idleWait); err != nil {
+		// Wait until the work after a wave of clients is done. It is not part of the cost of a delivery.
+		if err := sleepFor(ctx, 2*idleWait); err != nil {
 			return err
 		}
-		one, err := d.deliver(ctx, few, 1, clients)
+		one, err := d.deliverRound(ctx, few, 1, clients)
 		cost = one.cost
 		return err
 	})
 	return took, cost, err
 }
 
-// bareIdle is what connections weigh that nothing is done with, in KiB each.
+// bareIdle returns the memory per connection of the bare loop, in KiB.
 func bareIdle(ctx context.Context) (weight float64, err error) {
 	empty, err := bareWeight(ctx)
 	if err != nil {
 		return 0, err
 	}
-	err = withFloor(ctx, load{clients: crowdIdle, messages: 1, every: time.Second}, 100, func(server *part, _ listeners) error {
-		full, err := residentMiB(server.cmd.Process.Pid)
-		weight = (full - empty) * 1024 / crowdIdle
-		return err
-	})
+	err = withFloor(ctx, load{clients: crowdIdle, messages: 1, every: time.Second}, 100,
+		func(server *part, _ listeners) error {
+			full, err := residentMiB(server.cmd.Process.Pid)
+			weight = (full - empty) * 1024 / crowdIdle
+			return err
+		})
 	return weight, err
 }
 
-// bareWave is how long as many connections take as crowd has clients.
+// bareWave returns the time in which the same number of connections is accepted by the bare loop.
 func bareWave(ctx context.Context) (took float64, err error) {
 	began := time.Now()
 	err = withFloor(ctx, load{clients: crowdAll, messages: 1, every: time.Second}, 100, func(*part, listeners) error {

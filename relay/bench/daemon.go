@@ -25,8 +25,10 @@ const (
 )
 
 // event is the notification that is published and stored everywhere in the bench: of a usual size.
-const event = `{"topic":"container.instance.state.changed","object":{"id":"5f0c8a7e9d3b2a1c4e6f8a92","state":"running","error":""},` +
-	`"context":{"hub_id":"5f0c8a7e9d3b2a1c4e6f8a90","account_id":"5f0c8a7e9d3b2a1c4e6f8a91","environments":["5f0c8a7e9d3b2a1c4e6f8a93"],` +
+const event = `{"topic":"container.instance.state.changed",` +
+	`"object":{"id":"5f0c8a7e9d3b2a1c4e6f8a92","state":"running","error":""},` +
+	`"context":{"hub_id":"5f0c8a7e9d3b2a1c4e6f8a90","account_id":"5f0c8a7e9d3b2a1c4e6f8a91",` +
+	`"environments":["5f0c8a7e9d3b2a1c4e6f8a93"],` +
 	`"dns_zones":[],"clusters":["production"],"containers":["5f0c8a7e9d3b2a1c4e6f8a94"]},"flags":null}`
 
 // daemon is a hubrelay on the bench's Redis.
@@ -60,13 +62,19 @@ func (r *rig) startDaemonAs(ctx context.Context, name, prefix, more string) (*da
 server: {listen: %q}
 health: {listen: %q}
 redis: {url: %q, prefix: %q, data_dir: %q}
-auth: {keys: [{name: bench, key: %q, account_id: "*", hubs: ["*"], capabilities: [notifications-publish, containers-instances-migrate]}]}
+auth:
+  keys:
+    - {name: bench, key: %q, account_id: "*", hubs: ["*"],
+       capabilities: [notifications-publish, containers-instances-migrate]}
 %s
-`, listen, health, r.redis.url(), prefix, data, benchKey, more))
+`, listen, health, r.redis.tcpURL(), prefix, data, benchKey, more))
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{listen: listen, health: health, operator: socketClient(filepath.Join(data, "admin.sock")), file: file, done: make(chan struct{})}
+	d := &daemon{
+		listen: listen, health: health, operator: socketClient(filepath.Join(data, "admin.sock")), file: file,
+		done: make(chan struct{}),
+	}
 	d.cmd = exec.CommandContext(ctx, r.daemon, "serve", "-c", file)
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	d.started = time.Now()
@@ -82,14 +90,16 @@ auth: {keys: [{name: bench, key: %q, account_id: "*", hubs: ["*"], capabilities:
 
 // socketClient sends every request to a unix socket.
 func socketClient(path string) *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn,
+		error,
+	) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}}
 }
 
-// ready waits for /readyz and returns how long after its start the daemon was ready.
-func (d *daemon) ready(ctx context.Context) (time.Duration, error) {
-	err := until(ctx, 10*time.Second, func() error {
+// waitReady waits for /readyz and returns how long after its start the daemon was ready.
+func (d *daemon) waitReady(ctx context.Context) (time.Duration, error) {
+	err := retryUntil(ctx, 10*time.Second, func() error {
 		select {
 		case <-d.done:
 			return fmt.Errorf("the daemon ended: %s", d.log.String())
@@ -125,7 +135,7 @@ func (d *daemon) stop() {
 
 // withDaemon runs a measurement on a ready daemon and an empty Redis.
 func (r *rig) withDaemon(ctx context.Context, more string, measure func(*daemon) error) error {
-	if err := r.redis.clear(); err != nil {
+	if err := r.redis.flush(); err != nil {
 		return err
 	}
 	d, err := r.startDaemon(ctx, more)
@@ -133,16 +143,16 @@ func (r *rig) withDaemon(ctx context.Context, more string, measure func(*daemon)
 		return err
 	}
 	defer d.stop()
-	if _, err := d.ready(ctx); err != nil {
+	if _, err := d.waitReady(ctx); err != nil {
 		return err
 	}
 	return measure(d)
 }
 
-// cpuTime is what a process has used so far, in user and kernel mode: the clock that clock_getcpuclockid(3) names, since
-// /proc counts in hundredths of a second.
+// cpuTime returns the CPU time of a process in user and kernel mode. It uses the clock of clock_getcpuclockid(3),
+// because /proc counts in hundredths of a second.
 func cpuTime(pid int) (time.Duration, error) {
-	const scheduler = 2 // the kind of clock, which stands in the lowest three bits
+	const scheduler = 2 // the kind of clock, in the lowest three bits
 	var now unix.Timespec
 	if err := unix.ClockGettime(int32(^pid)<<3|scheduler, &now); err != nil {
 		return 0, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
@@ -153,7 +163,7 @@ func cpuTime(pid int) (time.Duration, error) {
 // residentMiB is the memory that a process holds.
 func residentMiB(pid int) (float64, error) { return memoryMiB(pid, "VmRSS") }
 
-// memoryMiB is a line of a process's status: VmRSS for what it holds, VmHWM for the most it ever held.
+// memoryMiB returns a value from the status of a process: VmRSS is the resident memory, VmHWM its maximum.
 func memoryMiB(pid int, line string) (float64, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {

@@ -29,16 +29,21 @@ type dockerd struct {
 	client  *http.Client
 }
 
-// startDockerd wants a short path, since those of sockets are limited.
+// startDockerd starts a dockerd in a directory. Use a short path, because the length of socket paths is limited.
 func startDockerd(ctx context.Context, dir string) (*dockerd, error) {
 	d := &dockerd{dir: dir, socket: filepath.Join(dir, "s")}
-	d.client = &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", d.socket)
-	}}}
-	d.process = exec.CommandContext(ctx, "dockerd", "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
+	d.client = &http.Client{Transport: &http.Transport{
+		DisableCompression: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", d.socket)
+		},
+	}}
+	d.process = exec.CommandContext(ctx, "dockerd", "--data-root", filepath.Join(dir, "data"), "--exec-root",
+		filepath.Join(dir, "exec"),
 		"--pidfile", filepath.Join(dir, "pid"), "-H", "unix://"+d.socket,
 		"--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs")
-	d.process.Cancel = func() error { return d.process.Process.Signal(syscall.SIGTERM) } // so that it ends its containerd
+	// SIGTERM makes dockerd stop its containerd.
+	d.process.Cancel = func() error { return d.process.Process.Signal(syscall.SIGTERM) }
 	d.process.WaitDelay = 20 * time.Second
 	var log bytes.Buffer
 	d.process.Stdout, d.process.Stderr = &log, &log
@@ -47,7 +52,7 @@ func startDockerd(ctx context.Context, dir string) (*dockerd, error) {
 	}
 	err := d.comeUp(ctx)
 	if err == nil {
-		err = d.create(ctx, sink)
+		err = d.createContainer(ctx, sink)
 	}
 	if err != nil {
 		d.stop()
@@ -60,7 +65,8 @@ func startDockerd(ctx context.Context, dir string) (*dockerd, error) {
 func (d *dockerd) comeUp(ctx context.Context) error {
 	var image bytes.Buffer
 	w := tar.NewWriter(&image)
-	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "none", Typeflag: tar.TypeReg, Mode: 0o755}), w.Close()); err != nil {
+	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "none", Typeflag: tar.TypeReg, Mode: 0o755}),
+		w.Close()); err != nil {
 		return err
 	}
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -84,32 +90,35 @@ func (d *dockerd) run(ctx context.Context, in io.Reader, args ...string) error {
 	return nil
 }
 
-// create makes a container with a volume of its name.
-func (d *dockerd) create(ctx context.Context, name string) error {
+// createContainer makes a container with a volume of its name.
+func (d *dockerd) createContainer(ctx context.Context, name string) error {
 	return d.run(ctx, nil, "create", "--name", name, "--network", "none", "-v", name+":/volume", dockerImage, "/none")
 }
 
-// volume is where a volume's files are.
-func (d *dockerd) volume(name string) string {
+// volumePath returns the directory of a volume.
+func (d *dockerd) volumePath(name string) string {
 	return filepath.Join(d.dir, "data", "volumes", name, "_data")
 }
 
-// pipe sends what a container's volume has, as Docker packs it, to where the other host unpacks it.
-func (d *dockerd) pipe(ctx context.Context, name string, to *dockerd) error {
-	out, err := d.do(ctx, http.MethodGet, name, "/volume", nil)
+// pipeArchive sends what a container's volume has, as Docker packs it, to where the other host unpacks it.
+func (d *dockerd) pipeArchive(ctx context.Context, name string, to *dockerd) error {
+	out, err := d.requestArchive(ctx, http.MethodGet, name, "/volume", nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = out.Close() }()
-	in, err := to.do(ctx, http.MethodPut, sink, "/", out)
+	in, err := to.requestArchive(ctx, http.MethodPut, sink, "/", out)
 	if err != nil {
 		return err
 	}
 	return in.Close()
 }
 
-func (d *dockerd) do(ctx context.Context, method, name, path string, body io.Reader) (io.ReadCloser, error) {
-	q, err := http.NewRequestWithContext(ctx, method, "http://docker/v1.41/containers/"+name+"/archive?path="+path, body)
+func (d *dockerd) requestArchive(
+	ctx context.Context, method, name, path string, body io.Reader,
+) (io.ReadCloser, error) {
+	q, err := http.NewRequestWithContext(ctx, method, "http://docker/v1.41/containers/"+name+"/archive?path="+path,
+		body)
 	if err != nil {
 		return nil, err
 	}

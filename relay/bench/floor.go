@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// playFloor is the loop that fan-out is compared with: one write for each message and connection, and nothing else.
-// It prints its address and is told "CONNECTIONS MESSAGES EVERY SIZE". Told anything then, it writes all that and prints
-// "done", as often as it is told. It ends with its input.
+// playFloor is the baseline of fan-out: one write per message and connection. It prints its address and reads
+// "CONNECTIONS MESSAGES EVERY SIZE". For each further line it writes all messages and prints "done". It ends when its
+// input ends.
 func playFloor(lines *bufio.Scanner) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -18,7 +18,7 @@ func playFloor(lines *bufio.Scanner) error {
 	}
 	defer func() { _ = listener.Close() }()
 	fmt.Println(listener.Addr())
-	told, err := heard(lines)
+	told, err := nextLine(lines)
 	if err != nil {
 		return nil //nolint:nilerr // it was wanted for its weight only
 	}
@@ -38,10 +38,10 @@ func playFloor(lines *bufio.Scanner) error {
 	fmt.Println("connected")
 	frame := textFrame(size)
 	for {
-		if _, err := heard(lines); err != nil {
+		if _, err := nextLine(lines); err != nil {
 			return nil //nolint:nilerr // that was all
 		}
-		err := paced(messages, every, func(due time.Time) error {
+		err := runPaced(messages, every, func(due time.Time) error {
 			stampFrame(frame, due)
 			for _, c := range conns {
 				if _, err := c.Write(frame); err != nil {
@@ -71,8 +71,8 @@ func textFrame(size int) []byte {
 	return frame
 }
 
-// paced runs do that many times at a steady pace, catching up where it fell behind. It tells when each was due.
-func paced(times int, every time.Duration, do func(due time.Time) error) error {
+// runPaced calls do at a steady pace and catches up if it is late. It passes the time at which each call was due.
+func runPaced(times int, every time.Duration, do func(due time.Time) error) error {
 	began := time.Now()
 	tick := time.NewTicker(every)
 	defer tick.Stop()

@@ -15,7 +15,7 @@ const (
 
 // measureIdle starts the daemon a few times on a Redis that runs, and weighs it when it has settled.
 func measureIdle(ctx context.Context, r *rig) ([]row, error) {
-	if err := r.redis.clear(); err != nil {
+	if err := r.redis.flush(); err != nil {
 		return nil, err
 	}
 	var readies, bares []float64
@@ -25,12 +25,12 @@ func measureIdle(ctx context.Context, r *rig) ([]row, error) {
 		if out, err := exec.CommandContext(ctx, r.daemon, "version").CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("hubrelay version: %w: %s", err, out)
 		}
-		bares = append(bares, milliseconds(time.Since(began)))
+		bares = append(bares, toMilliseconds(time.Since(began)))
 		ready, mib, err := r.startOnce(ctx, i == starts-1)
 		if err != nil {
 			return nil, err
 		}
-		readies = append(readies, milliseconds(ready))
+		readies = append(readies, toMilliseconds(ready))
 		weight = mib
 	}
 	bare, err := bareWeight(ctx)
@@ -38,7 +38,8 @@ func measureIdle(ctx context.Context, r *rig) ([]row, error) {
 		return nil, fmt.Errorf("weigh a bare server: %w", err)
 	}
 	return []row{
-		newRow("ready after the start, Redis running", median(readies), "ms", "hubrelay version, start to end", median(bares)).atMost(500),
+		newRow("ready after the start, Redis running", medianOf(readies), "ms", "hubrelay version, start to end",
+			medianOf(bares)).atMost(500),
 		newRow("idle daemon, resident", weight, "MiB", "a bare Go server", bare).atMost(30),
 	}, nil
 }
@@ -50,11 +51,11 @@ func (r *rig) startOnce(ctx context.Context, weigh bool) (time.Duration, float64
 		return 0, 0, err
 	}
 	defer d.stop()
-	ready, err := d.ready(ctx)
+	ready, err := d.waitReady(ctx)
 	if err != nil || !weigh {
 		return ready, 0, err
 	}
-	if err := pause(ctx, idleWait); err != nil {
+	if err := sleepFor(ctx, idleWait); err != nil {
 		return 0, 0, err
 	}
 	mib, err := residentMiB(d.cmd.Process.Pid)
@@ -67,18 +68,18 @@ func bareWeight(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	defer p.stop()
-	if _, err := p.line(); err != nil {
+	if _, err := p.readLine(); err != nil {
 		return 0, err
 	}
 	return residentMiB(p.cmd.Process.Pid)
 }
 
-func median(values []float64) float64 {
+func medianOf(values []float64) float64 {
 	slices.Sort(values)
 	return values[len(values)/2]
 }
 
-func pause(ctx context.Context, d time.Duration) error {
+func sleepFor(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

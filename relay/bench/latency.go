@@ -10,53 +10,54 @@ import (
 	"time"
 )
 
-// measureLatency compares how late the deliveries come with those of the bare loop. Both are measured from the time when
-// a message was due until its client, which waits for it, has read it: at the daemon that includes the request that
-// publishes it and its way through Redis, in the loop the writes to those who come before.
+// measureLatency compares the delays of deliveries with the bare loop. A delay starts when a message is due and ends
+// when a waiting client has read it. For the daemon it includes the publish request and the path through Redis, for the
+// loop the writes to earlier clients.
 func measureLatency(ctx context.Context, r *rig) ([]row, error) {
-	seldom, err := r.latency(ctx, "p99, 500 clients, 20 messages/s", load{fanClients, 40, 50 * time.Millisecond})
+	seldom, err := r.compareLatency(ctx, "p99, 500 clients, 20 messages/s", load{fanClients, 40, 50 * time.Millisecond})
 	if err != nil {
 		return nil, err
 	}
-	often, err := r.latency(ctx, "p99, 500 clients, 200 messages/s", load{fanClients, 200, 5 * time.Millisecond})
+	often, err := r.compareLatency(ctx, "p99, 500 clients, 200 messages/s", load{fanClients, 200, 5 * time.Millisecond})
 	if err != nil {
 		return nil, err
 	}
 	return []row{seldom.ratioAtMost(1.5), often.ratioAtMost(1)}, nil
 }
 
-// latencyRounds is how many rounds count: the 99th percentiles of one and the same server differ twofold between rounds of a
-// second or two, and the medians of five rounds by a tenth from run to run.
+// latencyRounds is the number of rounds that count. The 99th percentile of the same server differs by a factor of two
+// between rounds of a second, and medians of five rounds differ by a tenth between runs.
 const latencyRounds = 15
 
-// latency compares the medians of the rounds' 99th percentiles.
-func (r *rig) latency(ctx context.Context, what string, l load) (row, error) {
-	ours, floor, err := r.inTurns(ctx, l, latencyRounds, func(round int, server *part, theirs listeners, d *daemon, mine listeners) (ours, floor float64, err error) {
-		if _, err := theirs.served(ctx, server, round*l.deliveries()); err != nil {
-			return 0, 0, err
-		}
-		if err := d.publishPaced(l); err != nil {
-			return 0, 0, err
-		}
-		if _, err := mine.arrived(ctx, round*l.deliveries()); err != nil {
-			return 0, 0, err
-		}
-		if floor, err = theirs.p99(); err != nil {
-			return 0, 0, err
-		}
-		ours, err = mine.p99()
-		return ours, floor, err
-	}, "-watch")
+// compareLatency compares the medians of the rounds' 99th percentiles.
+func (r *rig) compareLatency(ctx context.Context, what string, l load) (row, error) {
+	ours, floor, err := r.inTurns(ctx, l, latencyRounds,
+		func(round int, server *part, theirs listeners, d *daemon, mine listeners) (ours, floor float64, err error) {
+			if _, err := theirs.serveRound(ctx, server, round*l.deliveryCount()); err != nil {
+				return 0, 0, err
+			}
+			if err := d.publishPaced(l); err != nil {
+				return 0, 0, err
+			}
+			if _, err := mine.waitFrames(ctx, round*l.deliveryCount()); err != nil {
+				return 0, 0, err
+			}
+			if floor, err = theirs.takeP99(); err != nil {
+				return 0, 0, err
+			}
+			ours, err = mine.takeP99()
+			return ours, floor, err
+		}, "-watch")
 	if err != nil {
 		return row{}, err
 	}
 	fmt.Fprintf(os.Stderr, "%s: rounds of %.1f ms, and of the bare loop %.1f ms\n", what, ours, floor)
-	return newRow(what, median(ours), "ms", "one write each", median(floor)), nil
+	return newRow(what, medianOf(ours), "ms", "one write each", medianOf(floor)), nil
 }
 
-// p99 is in milliseconds, of what came since it was asked last.
-func (l listeners) p99() (float64, error) {
-	answer, err := l.ask("p99")
+// takeP99 returns the 99th percentile of the delays in milliseconds since the last call.
+func (l listeners) takeP99() (float64, error) {
+	answer, err := l.sendAndRead("p99")
 	if err != nil {
 		return 0, err
 	}
@@ -70,16 +71,16 @@ const (
 	returnEvery = 50 * time.Millisecond
 	returnLive  = 100 // messages before the return
 
-	// A round takes ten seconds, and some twenty messages come while the clients return: the 99th percentile is that of the
-	// latest of them, one of which a moment in which the machine stands still is enough to delay.
+	// A round takes ten seconds, and about twenty messages arrive while the clients return. The 99th percentile is the
+	// latest of them, so one short pause of the machine can spoil a round.
 	returnRounds      = 5
 	returnSpareRounds = 5
 )
 
-// measureReturn lets 1,000 clients lose their connections and come back at once, each behind 1,000 messages, while others
-// listen. What is late for those is compared with what was while all were connected.
+// measureReturn disconnects 1,000 clients, which reconnect at once, each 1,000 messages back. It compares the delays of
+// other clients during that time with their delays before.
 func measureReturn(ctx context.Context, r *rig) ([]row, error) {
-	all, err := calmest(returnRounds, returnSpareRounds, func(int) (returned, error) { return r.returnOnce(ctx) })
+	all, err := runCalmRounds(returnRounds, returnSpareRounds, func(int) (returned, error) { return r.returnOnce(ctx) })
 	if err != nil {
 		return nil, err
 	}
@@ -87,18 +88,21 @@ func measureReturn(ctx context.Context, r *rig) ([]row, error) {
 	for _, c := range all {
 		took, quiet, busy = append(took, c.took), append(quiet, c.quiet), append(busy, c.busy)
 	}
-	fmt.Fprintf(os.Stderr, "1,000 clients came back in %.2f s; p99 of the others %.2f ms before and %.2f ms meanwhile\n", took, quiet, busy)
+	fmt.Fprintf(os.Stderr,
+		"1,000 clients returned in %.2f s; p99 of the others %.2f ms before and %.2f ms during that\n", took, quiet,
+		busy)
 	return []row{
-		newRow("1,000 clients back, each behind 1,000 messages", median(took), "s", "the bar", 3).atMost(3),
-		newRow("p99 of 500 others meanwhile, 20 messages/s", median(busy), "ms", "before", median(quiet)).ratioAtMost(2),
+		newRow("1,000 clients back, each missing 1,000 messages", medianOf(took), "s", "the bar", 3).atMost(3),
+		newRow("p99 of 500 others during the return, 20 messages/s", medianOf(busy), "ms", "before",
+			medianOf(quiet)).ratioAtMost(2),
 	}, nil
 }
 
-// returned is one return: the seconds until everybody had everything, and the milliseconds of the others' 99th percentiles
-// before and meanwhile.
+// returned is the result of one return: the seconds until all clients were current, and the 99th percentiles of the
+// other clients in milliseconds, before and during the return.
 type returned struct{ took, quiet, busy float64 }
 
-// returnOnce measures one return to a daemon of its own.
+// returnOnce measures one return with its own daemon.
 func (r *rig) returnOnce(ctx context.Context) (one returned, err error) {
 	err = r.withDaemon(ctx, "", func(d *daemon) error {
 		others, err := startClients(ctx, d.listen, fanClients, "-watch")
@@ -116,10 +120,10 @@ func (r *rig) returnOnce(ctx context.Context) (one returned, err error) {
 			return err
 		}
 		seen := returnLive * fanClients
-		if _, err := others.arrived(ctx, seen); err != nil {
+		if _, err := others.waitFrames(ctx, seen); err != nil {
 			return err
 		}
-		if one.quiet, err = others.p99(); err != nil {
+		if one.quiet, err = others.takeP99(); err != nil {
 			return err
 		}
 		cursor, err := d.cursorNow()
@@ -129,23 +133,23 @@ func (r *rig) returnOnce(ctx context.Context) (one returned, err error) {
 		if err := d.publishBatches(missedEach); err != nil {
 			return err
 		}
-		if _, err := others.arrived(ctx, seen+(1+missedEach)*fanClients); err != nil {
+		if _, err := others.waitFrames(ctx, seen+(1+missedEach)*fanClients); err != nil {
 			return err
 		}
-		if _, err := others.p99(); err != nil { // of a burst, which is none of theirs
+		if _, err := others.takeP99(); err != nil { // discard the delays of the burst
 			return err
 		}
 		one.took, err = d.comeBack(ctx, cursor)
 		if err != nil {
 			return err
 		}
-		one.busy, err = others.p99()
+		one.busy, err = others.takeP99()
 		return err
 	})
 	return one, err
 }
 
-// comeBack returns after how many seconds everybody has everything, while messages go on.
+// comeBack returns the seconds until all clients are current, while messages continue.
 func (d *daemon) comeBack(ctx context.Context, cursor string) (float64, error) {
 	live, stop := context.WithCancel(ctx)
 	published := make(chan error, 1)
@@ -156,13 +160,13 @@ func (d *daemon) comeBack(ctx context.Context, cursor string) (float64, error) {
 	back, err := startClients(ctx, d.listen, returners, "-more", "&after="+cursor, "-often", "10ms")
 	if err == nil {
 		defer back.stop()
-		err = until(ctx, 30*time.Second, func() error {
-			answer, err := back.ask("fewest")
+		err = retryUntil(ctx, 30*time.Second, func() error {
+			answer, err := back.sendAndRead("fewest")
 			if err != nil {
 				return err
 			}
 			if n, err := strconv.Atoi(answer); err != nil || n < missedEach {
-				return fmt.Errorf("somebody has %s of %d messages", answer, missedEach)
+				return fmt.Errorf("a client has %s of %d messages", answer, missedEach)
 			}
 			return nil
 		})
@@ -189,7 +193,7 @@ func (d *daemon) publishUntil(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case due := <-tick.C:
-			if err := publisher.post(stamped(due)); err != nil {
+			if err := publisher.postRequest(stampedRequest(due)); err != nil {
 				return err
 			}
 		}
@@ -203,23 +207,23 @@ func (d *daemon) publishBatches(n int) error {
 		return err
 	}
 	defer publisher.close()
-	batch := request("application/x-ndjson", repeat([]byte(event+"\n"), batchSize))
+	batch := publishRequest("application/x-ndjson", repeatBytes([]byte(event+"\n"), batchSize))
 	for range n / batchSize {
-		if err := publisher.post(batch); err != nil {
+		if err := publisher.postRequest(batch); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// cursorNow publishes once and returns the cursor behind that.
+// cursorNow publishes once and returns the cursor of that notification.
 func (d *daemon) cursorNow() (string, error) {
 	conn, err := net.Dial("tcp", d.listen)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
-	got, err := upgrade(conn, d.listen, openTo{hub: benchHub, more: "&cursor=true"})
+	got, err := openWebsocket(conn, d.listen, openTo{hub: benchHub, more: "&cursor=true"})
 	if err != nil {
 		return "", err
 	}

@@ -63,7 +63,7 @@ func (l *loop) run(ctx context.Context, posters int) error {
 	for range posters {
 		posting.Go(func() {
 			for m := range work {
-				if err := l.post(ctx, m); err != nil {
+				if err := l.postEntry(ctx, m); err != nil {
 					cancel(err)
 					return
 				}
@@ -72,9 +72,9 @@ func (l *loop) run(ctx context.Context, posters int) error {
 		})
 	}
 	acking.Go(func() {
-		if err := l.ack(ctx, posted); err != nil {
+		if err := l.ackPosted(ctx, posted); err != nil {
 			cancel(err)
-			for range posted { // nobody may wait for us
+			for range posted { // drain, so posters do not block
 			}
 		}
 	})
@@ -110,7 +110,7 @@ func (l *loop) read(ctx context.Context, work chan<- redis.XMessage) error {
 	}
 }
 
-func (l *loop) post(ctx context.Context, m redis.XMessage) error {
+func (l *loop) postEntry(ctx context.Context, m redis.XMessage) error {
 	body, _ := m.Values["data"].(string)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url, strings.NewReader(body))
 	if err != nil {
@@ -129,8 +129,8 @@ func (l *loop) post(ctx context.Context, m redis.XMessage) error {
 	return nil
 }
 
-// ack acks by 256 or every five milliseconds, as we do.
-func (l *loop) ack(ctx context.Context, posted <-chan string) error {
+// ackPosted acks by 256 or every five milliseconds, as we do.
+func (l *loop) ackPosted(ctx context.Context, posted <-chan string) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	ids := make([]string, 0, loopBatch)

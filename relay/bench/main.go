@@ -16,19 +16,19 @@ import (
 const wholeRun = 11 * time.Minute
 
 func main() {
-	// The program starts itself again for the parts that need a process of their own.
+	// The program starts itself for roles that need their own process.
 	if role := os.Getenv(roleVariable); role != "" {
-		exit(play(role, os.Args[1:]))
+		exitWith(playRole(role, os.Args[1:]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	ctx, cancel := context.WithTimeout(ctx, wholeRun)
-	err := bench(ctx, os.Args[1:])
+	err := runBench(ctx, os.Args[1:])
 	cancel()
 	stop()
-	exit(err)
+	exitWith(err)
 }
 
-func exit(err error) {
+func exitWith(err error) {
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		os.Exit(0)
 	}
@@ -65,17 +65,19 @@ var measurements = []measurement{
 	{"docker", measureDocker},
 }
 
-func bench(ctx context.Context, args []string) error {
+func runBench(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	daemon := flags.String("daemon", "", "the hubrelay binary to measure")
-	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, source, fanout, latency, return, burst, crowd, webhook, batch, many, hang, reload, template, parked, plugin, migrate, copy, docker (default: all)")
-	noDocker := flags.String("no-docker", "", "why dockerd cannot run here, if so; the part docker is left out then")
-	out := flags.String("out", "", "also write table.txt, table.json and plot.svg into this folder")
+	only := flags.String("only", "",
+		"comma-separated parts to run: idle, subscriber, publish, source, fanout, latency, return, burst, crowd, "+
+			"webhook, batch, many, hang, reload, template, parked, plugin, migrate, copy, docker (default: all)")
+	noDocker := flags.String("no-docker", "", "the reason why dockerd cannot run here; it skips the part docker")
+	out := flags.String("out", "", "also write table.txt, table.json and plot.svg to this directory")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *daemon == "" {
-		return errors.New("--daemon must name the hubrelay binary; make bench builds and names it")
+		return errors.New("--daemon must name the hubrelay binary; make bench builds it")
 	}
 	r, err := newRig(ctx, *daemon)
 	if err != nil {
@@ -104,10 +106,10 @@ func bench(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	return missed(rows)
+	return missedError(rows)
 }
 
-// rig is what every measurement needs: a Redis of the bench's own and a folder.
+// rig contains the Redis and the directory for all measurements.
 type rig struct {
 	daemon string
 	dir    string

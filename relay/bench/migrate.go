@@ -24,10 +24,10 @@ const (
 	moveSteady    = 200 // requests, one each 10 ms, whose first events are awaited
 )
 
-// measureMigrate asks for the migration of thousands of instances, each once, while the jobs begin to be worked off by a
-// driver that never ends with one. Of each the best round counts.
+// measureMigrate requests migrations of thousands of instances, each once, while a driver that never finishes works on
+// the jobs. The best round of each measurement counts.
 func measureMigrate(ctx context.Context, r *rig) ([]row, error) {
-	more, err := r.inventory()
+	more, err := r.writeInventory()
 	if err != nil {
 		return nil, err
 	}
@@ -35,14 +35,14 @@ func measureMigrate(ctx context.Context, r *rig) ([]row, error) {
 	err = r.withDaemon(ctx, more, func(d *daemon) error {
 		next := 0
 		for range moveRounds {
-			got, p99, err := d.posts(moveInstances/moveRounds-moveSteady, func(int) []byte {
-				return request("application/json", []byte(event))
+			got, p99, err := d.sendPosts(moveInstances/moveRounds-moveSteady, func(int) []byte {
+				return publishRequest("application/json", []byte(event))
 			}, 0)
 			if err != nil {
 				return err
 			}
 			publish, publishLate = max(publish, got), min(publishLate, p99)
-			got, p99, err = d.posts(moveInstances/moveRounds-moveSteady, migrateRequest, next)
+			got, p99, err = d.sendPosts(moveInstances/moveRounds-moveSteady, migrateRequest, next)
 			if err != nil {
 				return err
 			}
@@ -53,7 +53,8 @@ func measureMigrate(ctx context.Context, r *rig) ([]row, error) {
 			}
 			first = min(first, p99)
 			next += moveSteady
-			fmt.Fprintf(os.Stderr, "migrate: %.0f requests/s, p99 %.1f ms, first event p99 %.1f ms\n", rate, late, first)
+			fmt.Fprintf(os.Stderr, "migrate: %.0f requests/s, p99 %.1f ms, first event p99 %.1f ms\n", rate, late,
+				first)
 		}
 		return nil
 	})
@@ -64,12 +65,13 @@ func measureMigrate(ctx context.Context, r *rig) ([]row, error) {
 	return []row{
 		newRow("migrations asked for, 16 at once", rate, "requests/s", single, publish).atLeast(2000),
 		newRow("the same, p99 of the answer", late, "ms", single, publishLate).atMost(20),
-		newRow("p99 of a job's first event on a websocket", first, "ms from the request", "the answer above", late).atMost(50),
+		newRow("p99 of a job's first event on a websocket", first, "ms from the request", "the answer above",
+			late).atMost(50),
 	}, nil
 }
 
-// inventory writes one of many instances, and returns the lines of a configuration with it.
-func (r *rig) inventory() (string, error) {
+// writeInventory writes one of many instances, and returns the lines of a configuration with it.
+func (r *rig) writeInventory() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
@@ -82,10 +84,12 @@ func (r *rig) inventory() (string, error) {
 		for i := range each {
 			instances = append(instances, fmt.Sprintf("i%d: {server_id: a}", c*each+i))
 		}
-		fmt.Fprintf(&b, "  c%d: {hub_id: %q, account_id: 5f0c8a7e9d3b2a1c4e6f8a91, instances: {%s}}\n", c, benchHub, strings.Join(instances, ", "))
+		fmt.Fprintf(&b, "  c%d: {hub_id: %q, account_id: 5f0c8a7e9d3b2a1c4e6f8a91, instances: {%s}}\n", c, benchHub,
+			strings.Join(instances, ", "))
 	}
 	file := filepath.Join(r.dir, "inventory.yaml")
-	return fmt.Sprintf("migration: {inventory_file: %q, driver: {command: [%q], env: [%q]}}\n", file, self, roleVariable+"="+roleDriver),
+	return fmt.Sprintf("migration: {inventory_file: %q, driver: {command: [%q], env: [%q]}}\n", file, self,
+			roleVariable+"="+roleDriver),
 		writeFile(file, b.String())
 }
 
@@ -94,9 +98,9 @@ func migrateRequest(n int) []byte {
 	return requestTo(fmt.Sprintf("/v1/containers/c%d/instances/i%d/tasks", n/100, n), "application/json", []byte(body))
 }
 
-// posts sends n requests over a few connections as fast as they are answered, and returns their rate and the 99th
+// sendPosts sends n requests over a few connections as fast as they are answered, and returns their rate and the 99th
 // percentile of their time in milliseconds.
-func (d *daemon) posts(n int, compose func(int) []byte, from int) (rate, p99 float64, err error) {
+func (d *daemon) sendPosts(n int, compose func(int) []byte, from int) (rate, p99 float64, err error) {
 	times := make([]time.Duration, n)
 	var next atomic.Int64
 	errs := new(failures)
@@ -110,10 +114,10 @@ func (d *daemon) posts(n int, compose func(int) []byte, from int) (rate, p99 flo
 				return
 			}
 			defer c.close()
-			for i := int(next.Add(1)) - 1; i < n && errs.none(); i = int(next.Add(1)) - 1 {
+			for i := int(next.Add(1)) - 1; i < n && errs.isEmpty(); i = int(next.Add(1)) - 1 {
 				text := compose(from + i)
 				started := time.Now()
-				if err := c.post(text); err != nil {
+				if err := c.postRequest(text); err != nil {
 					errs.add(err)
 				}
 				times[i] = time.Since(started)
@@ -121,11 +125,11 @@ func (d *daemon) posts(n int, compose func(int) []byte, from int) (rate, p99 flo
 		})
 	}
 	wg.Wait()
-	return float64(n) / time.Since(began).Seconds(), percentile99(times), errs.first
+	return float64(n) / time.Since(began).Seconds(), p99Milliseconds(times), errs.first
 }
 
-// firstEvents asks for migrations at a steady rate, and returns the 99th percentile of how late the first event of each
-// came on a websocket.
+// firstEvents requests migrations at a steady rate. It returns the 99th percentile of the delays of their first events
+// on a websocket.
 func (d *daemon) firstEvents(ctx context.Context, from int) (p99 float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -136,7 +140,9 @@ func (d *daemon) firstEvents(ctx context.Context, from int) (p99 float64, err er
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		c := &relayclient.Client{URL: "http://" + d.listen, Key: benchKey, Hub: benchHub}
-		for n, e := range c.Listen(ctx, relayclient.ListenOptions{Topics: []string{"job.created"}, OnConnected: func() { once.Do(func() { close(connected) }) }}) {
+		for n, e := range c.Listen(ctx, relayclient.ListenOptions{
+			Topics: []string{"job.created"}, OnConnected: func() { once.Do(func() { close(connected) }) },
+		}) {
 			var what struct {
 				Object struct {
 					Instance string `json:"instance_id"`
@@ -175,22 +181,22 @@ func (d *daemon) firstEvents(ctx context.Context, from int) (p99 float64, err er
 	}
 	defer c.close()
 	i := from
-	asked := paced(moveSteady, 10*time.Millisecond, func(time.Time) error {
+	asked := runPaced(moveSteady, 10*time.Millisecond, func(time.Time) error {
 		mu.Lock()
 		sent[fmt.Sprintf("i%d", i)] = time.Now()
 		mu.Unlock()
 		i++
-		return c.post(migrateRequest(i - 1))
+		return c.postRequest(migrateRequest(i - 1))
 	})
 	if asked != nil {
 		return 0, asked
 	}
 	wg.Wait()
-	return percentile99(times), err
+	return p99Milliseconds(times), err
 }
 
-// percentile99 is in milliseconds.
-func percentile99(times []time.Duration) float64 {
+// p99Milliseconds is in milliseconds.
+func p99Milliseconds(times []time.Duration) float64 {
 	slices.Sort(times)
 	return times[len(times)*99/100].Seconds() * 1e3
 }
@@ -209,7 +215,7 @@ func (f *failures) add(err error) {
 	}
 }
 
-func (f *failures) none() bool {
+func (f *failures) isEmpty() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.first == nil

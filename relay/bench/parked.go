@@ -19,20 +19,20 @@ const (
 	parkedSettle  = 6 * time.Second // the daemon looks at its figures every five
 )
 
-// measureParked weighs a daemon while Redis holds a million parked deliveries of its sink: its peak from the start, over
-// attempts at those that are due, and over a look at its figures.
+// measureParked measures the memory of a daemon while Redis holds a million scheduled retries of its sink: the peak
+// from the start, during attempts for the due ones, and during a read of the sink's statistics.
 func measureParked(ctx context.Context, r *rig) ([]row, error) {
 	client := redis.NewClient(&redis.Options{Addr: r.redis.address, ReadTimeout: 20 * time.Second})
 	defer func() { _ = client.Close() }()
-	// What is measured does not depend on the append-only file, which would grow by a GiB.
+	// The append-only file does not affect the result, and would grow by a GiB.
 	if err := client.ConfigSet(ctx, "appendonly", "no").Err(); err != nil {
 		return nil, err
 	}
 	defer func() {
-		_ = r.redis.clear()
+		_ = r.redis.flush()
 		_ = client.ConfigSet(context.WithoutCancel(ctx), "appendonly", "yes").Err()
 	}()
-	if err := r.park(ctx, client); err != nil {
+	if err := r.scheduleRetries(ctx, client); err != nil {
 		return nil, fmt.Errorf("park a million: %w", err)
 	}
 	held, err := client.InfoMap(ctx, "memory").Result()
@@ -48,24 +48,26 @@ func measureParked(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	defer to.stop()
-	d, err := r.startDaemon(ctx, webhooks(to.webhook("hook", hookTopics)))
+	d, err := r.startDaemon(ctx, sinksConfig(to.webhookConfig("hook", hookTopics)))
 	if err != nil {
 		return nil, err
 	}
 	defer d.stop()
-	if _, err := to.ask("await", parkedDue); err != nil {
+	if _, err := to.sendAndRead("await", parkedDue); err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, parkedSettle); err != nil {
+	if err := sleepFor(ctx, parkedSettle); err != nil {
 		return nil, err
 	}
 	peak, err := memoryMiB(d.cmd.Process.Pid, "VmHWM")
-	return []row{newRow("1,000,000 parked retries, peak resident", peak, "MiB", "Redis", inRedis/(1<<20)).atMost(50)}, err
+	return []row{
+		newRow("1,000,000 parked retries, peak resident", peak, "MiB", "Redis", inRedis/(1<<20)).atMost(50),
+	}, err
 }
 
-// park parks one delivery as a replay does, and lets Redis repeat it.
-func (r *rig) park(ctx context.Context, client *redis.Client) error {
-	if err := r.redis.clear(); err != nil {
+// scheduleRetries parks one delivery as a replay does, and lets Redis repeat it.
+func (r *rig) scheduleRetries(ctx context.Context, client *redis.Client) error {
+	if err := r.redis.flush(); err != nil {
 		return err
 	}
 	keys, err := keyspace.New("hubrelay", 1, false)
@@ -73,7 +75,9 @@ func (r *rig) park(ctx context.Context, client *redis.Client) error {
 		return err
 	}
 	const sink = "hook"
-	if _, err := delivery.NewStore(client, keys).Replay(ctx, oneEntry{}, delivery.Replay{Sink: sink, Partitions: 1, After: "0-0"}); err != nil {
+	if _, err := delivery.NewStore(client, keys).Replay(ctx, oneEntry{}, delivery.Replay{
+		Sink: sink, Partitions: 1, After: "0-0",
+	}); err != nil {
 		return err
 	}
 	repeat := redis.NewScript(`
@@ -88,8 +92,10 @@ for i = ARGV[2], ARGV[2] + ARGV[3] - 1 do
 end`)
 	now := time.Now()
 	for first := 1; first < parkedRetries; first += parkedStep {
-		err := repeat.Run(ctx, client, []string{keys.RetrySchedule(sink), keys.RetryBodies(sink), keys.RetryArrival(sink)},
-			entryID, first, min(parkedStep, parkedRetries-first), now.UnixMilli(), now.Add(10*24*time.Hour).UnixMilli(), parkedDue).Err()
+		err := repeat.Run(ctx, client,
+			[]string{keys.RetrySchedule(sink), keys.RetryBodies(sink), keys.RetryArrival(sink)},
+			entryID, first, min(parkedStep,
+				parkedRetries-first), now.UnixMilli(), now.Add(10*24*time.Hour).UnixMilli(), parkedDue).Err()
 		if err != nil && err != redis.Nil { //nolint:errorlint // go-redis returns it as it is
 			return err
 		}

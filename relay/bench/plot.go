@@ -13,8 +13,7 @@ const (
 	plotBottom          = 40.0
 )
 
-// drawPlot draws each row as an SVG line: how its measure compares with what stands beside it, on a logarithmic scale
-// around 1, and where the bar is.
+// drawPlot draws each row as an SVG line: its ratio to the baseline on a logarithmic scale around 1, and the bar.
 func drawPlot(w io.Writer, rows []row) {
 	low, high := 0.5, 2.0
 	for _, r := range rows {
@@ -33,8 +32,10 @@ func drawPlot(w io.Writer, rows []row) {
 	p(`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" font-family="sans-serif" font-size="12">`,
 		plotLeft+plotWidth+150, bottom+plotBottom)
 	p(`<rect width="100%%" height="100%%" fill="white"/>`)
-	p(`<text x="10" y="24" font-size="15">hubrelay, measured : beside it in the same run</text>`)
-	p(`<text x="10" y="44" fill="#555">dot: the ratio, green where the bar is kept; | the bar; the line at 1 is what stands beside it</text>`)
+	p(`<text x="10" y="24" font-size="15">hubrelay: measured / baseline of the same run</text>`)
+	p(
+		`<text x="10" y="44" fill="#555">dot: ratio, green if the bar is met; |: bar; line at 1: baseline</text>`,
+	)
 	for v := math.Pow(10, math.Ceil(math.Log10(low))); v <= high; v *= 10 {
 		stroke := "#ddd"
 		if math.Abs(v-1) < 1e-9 {
@@ -53,9 +54,11 @@ func drawPlot(w io.Writer, rows []row) {
 		p(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="2"/>`, x(1), y, x(r.Ratio), y, color)
 		p(`<circle cx="%.1f" cy="%.1f" r="5" fill="%s"/>`, x(r.Ratio), y, color)
 		if r.limit != 0 {
-			p(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="black" stroke-width="3"/>`, x(r.limit), y-8, x(r.limit), y+8)
+			p(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="black" stroke-width="3"/>`, x(r.limit), y-8,
+				x(r.limit), y+8)
 		}
-		p(`<text x="%.0f" y="%.1f">%s %s</text>`, plotLeft+plotWidth+10, y+4, number(r.Measured), html.EscapeString(r.Unit))
+		p(`<text x="%.0f" y="%.1f">%s %s</text>`, plotLeft+plotWidth+10, y+4, formatNumber(r.Measured),
+			html.EscapeString(r.Unit))
 	}
 	p(`</svg>`)
 }

@@ -18,8 +18,8 @@ const (
 	pluginConcurrent = 1024
 )
 
-// measurePlugin lets a host hand events to a plugin in another process. What the host costs is counted in a process of
-// its own, and what the same bytes cost over a bare unix socket stands beside it.
+// measurePlugin measures deliveries from a host to a plugin in another process. The host runs in its own process, so
+// its CPU is counted separately. The baseline is the same bytes over a bare unix socket.
 func measurePlugin(ctx context.Context, r *rig) ([]row, error) {
 	host, err := startRole(ctx, roleHost)
 	if err != nil {
@@ -30,11 +30,11 @@ func measurePlugin(ctx context.Context, r *rig) ([]row, error) {
 	cost, echoCost := math.Inf(1), math.Inf(1)
 	for range pluginRounds {
 		var events, each float64
-		if err := host.figures("echo", &events, &each); err != nil {
+		if err := host.readNumbers("echo", &events, &each); err != nil {
 			return nil, err
 		}
 		echo, echoCost = max(echo, events), min(echoCost, each)
-		if err := host.figures("events", &events, &each); err != nil {
+		if err := host.readNumbers("events", &events, &each); err != nil {
 			return nil, err
 		}
 		rate, cost = max(rate, events), min(cost, each)
@@ -43,17 +43,17 @@ func measurePlugin(ctx context.Context, r *rig) ([]row, error) {
 	late, echoLate, restart, idle := math.Inf(1), math.Inf(1), math.Inf(1), 0.0
 	for range pluginRounds {
 		var p99, beside float64
-		if err := host.figures("late", &p99, &beside); err != nil {
+		if err := host.readNumbers("late", &p99, &beside); err != nil {
 			return nil, err
 		}
 		late, echoLate = min(late, p99), min(echoLate, beside)
 	}
 	var bare float64
-	if err := host.figures("restart", &restart, &bare); err != nil {
+	if err := host.readNumbers("restart", &restart, &bare); err != nil {
 		return nil, err
 	}
 	var weight float64
-	if err := host.figures("idle", &idle, &weight); err != nil {
+	if err := host.readNumbers("idle", &idle, &weight); err != nil {
 		return nil, err
 	}
 	through, err := r.throughPlugin(ctx)
@@ -71,9 +71,9 @@ func measurePlugin(ctx context.Context, r *rig) ([]row, error) {
 	}, nil
 }
 
-// figures asks a part for numbers.
-func (p *part) figures(what string, into ...*float64) error {
-	answer, err := p.ask(what)
+// readNumbers asks a part for numbers.
+func (p *part) readNumbers(what string, into ...*float64) error {
+	answer, err := p.sendAndRead(what)
 	if err != nil {
 		return err
 	}
@@ -93,25 +93,26 @@ func (r *rig) throughPlugin(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	sink := fmt.Sprintf("  hook: {type: plugin, command: [%q], env: [%q], concurrency: 256, backlog: %d, topics: [%q]}\n",
+	sink := fmt.Sprintf("  hook: {type: plugin, command: [%q], env: [%q], "+
+		"concurrency: 256, backlog: %d, topics: [%q]}\n",
 		self, roleVariable+"="+rolePlugin, hookBacklog, hookTopics)
 	best := 0.0
 	err = r.withDaemon(ctx, "sinks:\n"+sink, func(d *daemon) error {
 		for range 3 {
-			if err := d.operate(ctx, "sinks/hook/pause"); err != nil {
+			if err := d.postAdmin(ctx, "sinks/hook/pause"); err != nil {
 				return err
 			}
 			if err := d.publish(pluginMessages); err != nil {
 				return err
 			}
-			if err := r.queued(ctx, pluginMessages); err != nil {
+			if err := r.waitQueued(ctx, pluginMessages); err != nil {
 				return err
 			}
 			took, err := timeOf(func() error {
-				if err := d.operate(ctx, "sinks/hook/resume"); err != nil {
+				if err := d.postAdmin(ctx, "sinks/hook/resume"); err != nil {
 					return err
 				}
-				return r.queued(ctx, 0)
+				return r.waitQueued(ctx, 0)
 			})
 			if err != nil {
 				return fmt.Errorf("%w\n%s", err, strings.TrimSpace(d.log.String()))

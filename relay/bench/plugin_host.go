@@ -25,10 +25,11 @@ import (
 
 // playPlugin is a plugin that takes everything and does nothing.
 func playPlugin() error {
-	return sdk.ServeSink(func(context.Context, relay.Notification) error { return nil }, sdk.Concurrency(pluginConcurrent))
+	return sdk.ServeSink(func(context.Context, relay.Notification) error { return nil },
+		sdk.Concurrency(pluginConcurrent))
 }
 
-// playHost hosts plugins, and answers what it is asked to measure in a line of numbers.
+// playHost hosts plugins, runs the requested measurements, and prints each result as a line of numbers.
 func playHost(lines *bufio.Scanner) error {
 	debug.SetGCPercent(300) // as `serve` does
 	ctx := context.Background()
@@ -38,26 +39,26 @@ func playHost(lines *bufio.Scanner) error {
 	}
 	defer func() { _ = h.Close() }()
 	for {
-		told, err := heard(lines)
+		told, err := nextLine(lines)
 		if err != nil {
 			return nil //nolint:nilerr // its input has ended, and so does it
 		}
 		var a, b float64
 		switch told {
 		case "events":
-			a, b, err = flood(pluginEvents, func(id string) error { return h.Deliver(ctx, eventOf(id)) })
+			a, b, err = callConcurrently(pluginEvents, func(id string) error { return h.Deliver(ctx, eventOf(id)) })
 		case "echo":
 			a, b, err = withEcho(func(e *echo) (float64, float64, error) {
-				return flood(pluginEvents, func(string) error { return e.send() })
+				return callConcurrently(pluginEvents, func(string) error { return e.send() })
 			})
 		case "late":
-			a, b, err = lateness(ctx, h)
+			a, b, err = compareDelays(ctx, h)
 		case "restart":
-			a, b, err = restart(ctx)
+			a, b, err = measureRestart(ctx)
 		case "idle":
 			a, b, err = idlePlugins(ctx)
 		default:
-			err = fmt.Errorf("nobody knows how to measure %q", told)
+			err = fmt.Errorf("unknown measurement %q", told)
 		}
 		if err != nil {
 			return err
@@ -82,13 +83,14 @@ func newPluginHost(ctx context.Context) (*host.Host, error) {
 
 func eventOf(id string) relay.Delivery {
 	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
-		ID: id, Topic: "container.instance.state.changed", Hub: benchHub, Account: "5f0c8a7e9d3b2a1c4e6f8a91", Cursor: "1-1", Data: []byte(event),
+		ID: id, Topic: "container.instance.state.changed", Hub: benchHub, Account: "5f0c8a7e9d3b2a1c4e6f8a91",
+		Cursor: "1-1", Data: []byte(event),
 	}}}
 }
 
-// flood makes n calls, many at once, and returns how many there were a second and what each cost this process in
-// microseconds.
-func flood(n int, call func(id string) error) (rate, cost float64, err error) {
+// callConcurrently makes n calls, many at once. It returns the calls per second and the CPU microseconds of this
+// process per call.
+func callConcurrently(n int, call func(id string) error) (rate, cost float64, err error) {
 	var next, failed atomic.Int64
 	var wg sync.WaitGroup
 	runtime.GC()
@@ -109,25 +111,25 @@ func flood(n int, call func(id string) error) (rate, cost float64, err error) {
 	return float64(n) / time.Since(began).Seconds(), float64((ownCPU() - before).Nanoseconds()) / 1e3 / float64(n), nil
 }
 
-// lateness returns the 99th percentile of the time of a call, at a steady rate, in milliseconds: of the plugin and of a
-// bare socket.
-func lateness(ctx context.Context, h *host.Host) (late, beside float64, err error) {
-	if late, err = steadily(func(i int) error { return h.Deliver(ctx, eventOf(strconv.Itoa(i))) }); err != nil {
+// compareDelays returns the 99th percentile of the time of a call, at a steady rate, in milliseconds: of the plugin and
+// of a bare socket.
+func compareDelays(ctx context.Context, h *host.Host) (late, beside float64, err error) {
+	if late, err = callSteadily(func(i int) error { return h.Deliver(ctx, eventOf(strconv.Itoa(i))) }); err != nil {
 		return 0, 0, err
 	}
 	beside, _, err = withEcho(func(e *echo) (float64, float64, error) {
-		late, err := steadily(func(int) error { return e.send() })
+		late, err := callSteadily(func(int) error { return e.send() })
 		return late, 0, err
 	})
 	return late, beside, err
 }
 
-func steadily(call func(i int) error) (p99 float64, err error) {
+func callSteadily(call func(i int) error) (p99 float64, err error) {
 	times := make([]time.Duration, pluginSteady)
 	var failed atomic.Bool
 	var wg sync.WaitGroup
 	i := 0
-	err = paced(pluginSteady, time.Millisecond, func(time.Time) error {
+	err = runPaced(pluginSteady, time.Millisecond, func(time.Time) error {
 		at := i
 		i++
 		wg.Go(func() {
@@ -147,9 +149,9 @@ func steadily(call func(i int) error) (p99 float64, err error) {
 	return times[pluginSteady*99/100].Seconds() * 1e3, err
 }
 
-// restart returns the longest time from a kill of a plugin until it has taken an event again, and beside it what a
-// process takes that is started and answers. Each is a plugin's first crash: after others it waits longer on purpose.
-func restart(ctx context.Context) (longest, bare float64, err error) {
+// measureRestart returns the longest time from the kill of a plugin until it accepts a delivery again, and the time to
+// start a bare process. Each plugin crashes once, because repeated crashes increase the delay.
+func measureRestart(ctx context.Context) (longest, bare float64, err error) {
 	for range pluginRestarts {
 		h, err := newPluginHost(ctx)
 		if err != nil {
@@ -177,7 +179,7 @@ func restart(ctx context.Context) (longest, bare float64, err error) {
 	return longest, took.Seconds() * 1e3, err
 }
 
-// idlePlugins returns what each of some plugins that do nothing adds to what this process holds, and what that was, in MiB.
+// idlePlugins returns the additional memory of this process per idle plugin, and its memory before, in MiB.
 func idlePlugins(ctx context.Context) (each, before float64, err error) {
 	weigh := func() (float64, error) {
 		debug.FreeOSMemory()
@@ -203,7 +205,7 @@ func timeOf(do func() error) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// ownCPU is what this process has used.
+// ownCPU returns the CPU time of this process.
 func ownCPU() time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
@@ -213,7 +215,7 @@ func ownCPU() time.Duration {
 // echo is another process that writes back a byte for each event it reads.
 type echo struct {
 	conn  net.Conn
-	queue chan chan struct{} // who waits, in the order of what was sent
+	queue chan chan struct{} // waiting calls in the order of their events
 	mu    sync.Mutex
 	out   *bufio.Writer
 	wake  chan struct{}
@@ -254,7 +256,10 @@ func withEchoProcess(use func(*echo) error) (*echo, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &echo{conn: conn, queue: make(chan chan struct{}, 2*pluginConcurrent), out: bufio.NewWriterSize(conn, 64<<10), wake: make(chan struct{}, 1)}
+	e := &echo{
+		conn: conn, queue: make(chan chan struct{}, 2*pluginConcurrent), out: bufio.NewWriterSize(conn, 64<<10),
+		wake: make(chan struct{}, 1),
+	}
 	var wg sync.WaitGroup
 	wg.Go(e.flush)
 	wg.Go(e.read)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// receiver is what webhooks post to: one goroutine that empties all connections by epoll, so that it costs as little as
-// can be, and answers in the order of the requests.
+// receiver is the target of webhooks. One goroutine drains all connections with epoll, which costs little CPU, and
+// answers in the order of the requests.
 type receiver struct {
 	epoll, listener int
 	conns           map[int]*httpPeer
@@ -24,14 +24,14 @@ type receiver struct {
 	delay   time.Duration // before an answer
 	waiting []answer
 
-	count       int // since it was last told to forget
+	count       int // since the last "reset"
 	signed      int
 	first, last time.Time
-	latencies   []time.Duration // of bodies that say when they were published
-	await       int             // reply when that many have come, where it is not zero
+	latencies   []time.Duration // of bodies with a publishing time
+	await       int             // print the result after this many requests; 0 is never
 }
 
-// httpPeer is a connection whose request may have come in part.
+// httpPeer is a connection. in is the start of an incomplete request.
 type httpPeer struct{ in []byte }
 
 type answer struct {
@@ -39,16 +39,16 @@ type answer struct {
 	due time.Time
 }
 
-// publishedAt stands before the nanoseconds in a body that says when it was published.
+// publishedAt precedes the publishing time in nanoseconds in a body.
 const publishedAt = `"at-`
 
-// playReceiver prints its address, and one line for each that it is told:
+// playReceiver prints its address and reads one command per line:
 //
-//	answer DELAY  answers after DELAY from now on, and what was held back at once
-//	hold          answers nothing
-//	forget        counts anew
-//	await N       when N have come: how many were signed, nanoseconds from the first to the last
-//	p99           the 99th percentile of the nanoseconds from published to received
+//	answer DELAY  answer after DELAY from now on, and answer held requests at once
+//	hold          answer nothing
+//	reset         reset the counters
+//	await N       after N requests: print the number of signed ones, and the nanoseconds from first to last
+//	p99           print the 99th percentile of the delays in nanoseconds
 func playReceiver(lines *bufio.Scanner) error {
 	r, address, err := newReceiver()
 	if err != nil {
@@ -71,7 +71,7 @@ func playReceiver(lines *bufio.Scanner) error {
 			if !more {
 				return nil
 			}
-			if err := r.obey(line); err != nil {
+			if err := r.runCommand(line); err != nil {
 				return err
 			}
 		default:
@@ -104,14 +104,16 @@ func newReceiver() (*receiver, net.Addr, error) {
 	if r.epoll, err = syscall.EpollCreate1(0); err != nil {
 		return nil, nil, err
 	}
-	return r, l.Addr(), r.watch(r.listener)
+	return r, l.Addr(), r.addToEpoll(r.listener)
 }
 
-func (r *receiver) watch(fd int) error {
-	return syscall.EpollCtl(r.epoll, syscall.EPOLL_CTL_ADD, fd, &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(fd)})
+func (r *receiver) addToEpoll(fd int) error {
+	return syscall.EpollCtl(r.epoll, syscall.EPOLL_CTL_ADD, fd, &syscall.EpollEvent{
+		Events: syscall.EPOLLIN, Fd: int32(fd),
+	})
 }
 
-func (r *receiver) obey(line string) error {
+func (r *receiver) runCommand(line string) error {
 	var word, value string
 	_, _ = fmt.Sscan(line, &word, &value)
 	switch word {
@@ -126,7 +128,7 @@ func (r *receiver) obey(line string) error {
 		}
 	case "hold":
 		r.hold = true
-	case "forget":
+	case "reset":
 		r.count, r.signed, r.latencies = 0, 0, r.latencies[:0]
 	case "await":
 		n, err := strconv.Atoi(value)
@@ -137,10 +139,10 @@ func (r *receiver) obey(line string) error {
 		r.tellWhenComplete()
 		return nil
 	case "p99":
-		fmt.Println(percentile(r.latencies, 99).Nanoseconds())
+		fmt.Println(percentileOf(r.latencies, 99).Nanoseconds())
 		return nil
 	default:
-		return fmt.Errorf("the receiver was told %q", line)
+		return fmt.Errorf("unknown command %q", line)
 	}
 	fmt.Println("ok")
 	return nil
@@ -153,7 +155,7 @@ func (r *receiver) tellWhenComplete() {
 	}
 }
 
-func percentile(values []time.Duration, p int) time.Duration {
+func percentileOf(values []time.Duration, p int) time.Duration {
 	if len(values) == 0 {
 		return 0
 	}
@@ -183,19 +185,19 @@ func (r *receiver) serve() error {
 	for _, e := range r.events[:max(n, 0)] {
 		if fd := int(e.Fd); fd != r.listener {
 			r.read(fd, now)
-		} else if err := r.accept(); err != nil {
+		} else if err := r.acceptConns(); err != nil {
 			return err
 		}
 	}
 	for !r.hold && len(r.waiting) > 0 && !r.waiting[0].due.After(now) {
-		r.reply(r.waiting[0].fd)
+		r.writeReply(r.waiting[0].fd)
 		r.waiting = r.waiting[1:]
 	}
 	r.tellWhenComplete()
 	return nil
 }
 
-func (r *receiver) accept() error {
+func (r *receiver) acceptConns() error {
 	for {
 		fd, _, err := syscall.Accept4(r.listener, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
 		if errors.Is(err, syscall.EAGAIN) {
@@ -206,13 +208,13 @@ func (r *receiver) accept() error {
 		}
 		_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
 		r.conns[fd] = &httpPeer{}
-		if err := r.watch(fd); err != nil {
+		if err := r.addToEpoll(fd); err != nil {
 			return err
 		}
 	}
 }
 
-// read takes what has come. A sender waits for each answer, so that there is one request at most.
+// read reads from a connection. A sender waits for each answer, so there is at most one request.
 func (r *receiver) read(fd int, now time.Time) {
 	n, err := syscall.Read(fd, r.buf)
 	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR) {
@@ -237,15 +239,15 @@ func (r *receiver) read(fd int, now time.Time) {
 		return
 	}
 	peer.in = peer.in[:0]
-	r.tally(head, body, now)
+	r.countRequest(head, body, now)
 	if r.delay == 0 && !r.hold {
-		r.reply(fd)
+		r.writeReply(fd)
 		return
 	}
 	r.waiting = append(r.waiting, answer{fd, now.Add(r.delay)})
 }
 
-// wholeRequest splits a request, where it is all there.
+// wholeRequest splits a complete request. ok is false if a part is missing.
 func wholeRequest(text []byte) (head, body []byte, ok bool) {
 	head, body, ok = bytes.Cut(text, []byte("\r\n\r\n"))
 	if !ok {
@@ -260,7 +262,7 @@ func wholeRequest(text []byte) (head, body []byte, ok bool) {
 	return head, body, err == nil && len(body) >= n
 }
 
-func (r *receiver) tally(head, body []byte, now time.Time) {
+func (r *receiver) countRequest(head, body []byte, now time.Time) {
 	if r.count == 0 {
 		r.first = now
 	}
@@ -269,13 +271,13 @@ func (r *receiver) tally(head, body []byte, now time.Time) {
 	if bytes.Contains(head, []byte("\r\nwebhook-signature: v1,")) {
 		r.signed++
 	}
-	if late, ok := since(body, now); ok {
+	if late, ok := timeSincePublished(body, now); ok {
 		r.latencies = append(r.latencies, late)
 	}
 }
 
-// since is the time from when a body says that it was published until now.
-func since(body []byte, now time.Time) (time.Duration, bool) {
+// timeSincePublished is the time from when a body says that it was published until now.
+func timeSincePublished(body []byte, now time.Time) (time.Duration, bool) {
 	_, at, ok := bytes.Cut(body, []byte(publishedAt))
 	if !ok {
 		return 0, false
@@ -287,6 +289,6 @@ func since(body []byte, now time.Time) (time.Duration, bool) {
 
 var answered = []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
-func (r *receiver) reply(fd int) {
+func (r *receiver) writeReply(fd int) {
 	_, _ = syscall.Write(fd, answered) // a connection that is gone shows when it is read
 }

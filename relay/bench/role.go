@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// A role is a part that this program plays in a process of its own, so that its CPU time is counted apart. It talks
-// with the program that started it in lines on its standard input and output.
+// Roles of this program that run in their own process, so their CPU time is counted separately. A role exchanges lines
+// with its parent on standard input and output.
 const (
 	roleVariable = "HUBRELAY_BENCH_ROLE"
 	roleFloor    = "floor"
@@ -27,7 +27,7 @@ const (
 	roleMover    = "mover"
 )
 
-func play(role string, args []string) error {
+func playRole(role string, args []string) error {
 	lines := bufio.NewScanner(os.Stdin)
 	switch role {
 	case roleFloor:
@@ -81,26 +81,26 @@ func startRole(ctx context.Context, role string, args ...string) (*part, error) 
 	return p, p.cmd.Start()
 }
 
-// line waits for the next line that the part prints.
-func (p *part) line() (string, error) {
+// readLine waits for the next line that the part prints.
+func (p *part) readLine() (string, error) {
 	if !p.out.Scan() {
 		return "", errors.Join(errors.New("a part of the bench ended early"), p.out.Err())
 	}
 	return p.out.Text(), nil
 }
 
-// tell sends the part a line.
-func (p *part) tell(words ...any) error {
+// sendLine sends the part a line.
+func (p *part) sendLine(words ...any) error {
 	_, err := fmt.Fprintln(p.in, words...)
 	return err
 }
 
-// ask sends a line and waits for the answer.
-func (p *part) ask(words ...any) (string, error) {
-	if err := p.tell(words...); err != nil {
+// sendAndRead sends a line and waits for the answer.
+func (p *part) sendAndRead(words ...any) (string, error) {
+	if err := p.sendLine(words...); err != nil {
 		return "", err
 	}
-	return p.line()
+	return p.readLine()
 }
 
 // stop ends the part: closing its input is enough, the kill is for one that hangs.
@@ -110,8 +110,8 @@ func (p *part) stop() {
 	_ = p.cmd.Wait()
 }
 
-// heard returns the next line from the other side, without its newline.
-func heard(lines *bufio.Scanner) (string, error) {
+// nextLine returns the next line of the input, without its newline.
+func nextLine(lines *bufio.Scanner) (string, error) {
 	if !lines.Scan() {
 		return "", errors.Join(io.EOF, lines.Err())
 	}

@@ -21,13 +21,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// batchSealed is how many deliveries are parked for a round, at most parkStep in one go.
+// batchSealed is the number of deliveries that are scheduled for a round, at most parkStep per command.
 const (
 	batchSealed = 500
 	parkStep    = 50
 )
 
-// sealedBody is a parked delivery of so many notifications, as the daemon parks it (relay/internal/delivery/encoding.go).
+// sealedBody returns a scheduled delivery with the given number of notifications, in the format of the daemon.
 func sealedBody(kind string, size int) string {
 	about := ""
 	switch kind {
@@ -35,13 +35,19 @@ func sealedBody(kind string, size int) string {
 		about = `,"batch":true`
 	case "digest":
 		const day = "2026-11-22T05:00:00Z"
-		about = fmt.Sprintf(`,"digest":{"count":%d,"first":%q,"last":%q,"topics":{"container.instance.state.changed":%d}}`, size, day, day, size)
+		about = fmt.Sprintf(
+			`,"digest":{"count":%d,"first":%q,"last":%q,"topics":{"container.instance.state.changed":%d}}`,
+			size, day, day, size,
+		)
 	}
 	out := strings.Builder{}
 	out.WriteString(`{"made":0,"attempts":[]` + about + "}\n")
 	for i := range size {
 		var one strings.Builder
-		for _, s := range []string{entryID, "container.instance.state.changed", benchHub, "5f0c8a7e9d3b2a1c4e6f8a91", fmt.Sprintf("1763740000000-%d", i), event} {
+		for _, s := range []string{
+			entryID, "container.instance.state.changed", benchHub, "5f0c8a7e9d3b2a1c4e6f8a91",
+			fmt.Sprintf("1763740000000-%d", i), event,
+		} {
 			fmt.Fprintf(&one, "%d:%s", len(s), s)
 		}
 		fmt.Fprintf(&out, "%d:%s", one.Len(), one.String())
@@ -50,22 +56,25 @@ func sealedBody(kind string, size int) string {
 }
 
 // drainSealed parks deliveries and lets the daemon work them off.
-func (r *rig) drainSealed(ctx context.Context, d *daemon, to target, client *redis.Client, body string) (drained, error) {
-	if err := d.operate(ctx, "sinks/hook/pause"); err != nil {
+func (r *rig) drainSealed(
+	ctx context.Context, d *daemon, to target, client *redis.Client, body string,
+) (drained, error) {
+	if err := d.postAdmin(ctx, "sinks/hook/pause"); err != nil {
 		return drained{}, err
 	}
 	if err := parkSealed(ctx, client, body); err != nil {
 		return drained{}, err
 	}
-	return to.timed(d.cmd.Process.Pid, batchSealed, func() error { return d.operate(ctx, "sinks/hook/resume") }, func() error {
-		return until(ctx, 10*time.Second, func() error {
-			n, err := client.ZCard(ctx, "hubrelay:retry:hook").Result()
-			if err == nil && n > 0 {
-				err = fmt.Errorf("%d are parked", n)
-			}
-			return err
+	return to.measurePost(d.cmd.Process.Pid, batchSealed, func() error { return d.postAdmin(ctx, "sinks/hook/resume") },
+		func() error {
+			return retryUntil(ctx, 10*time.Second, func() error {
+				n, err := client.ZCard(ctx, "hubrelay:retry:hook").Result()
+				if err == nil && n > 0 {
+					err = fmt.Errorf("%d are parked", n)
+				}
+				return err
+			})
 		})
-	})
 }
 
 // parkSealed parks deliveries that are due at once.
@@ -91,9 +100,9 @@ func parkSealed(ctx context.Context, client *redis.Client, body string) error {
 	return nil
 }
 
-// playPoster is what a signed post costs at least: bodies that are there already are signed as webhooks are, and posted in
-// one write over connections that stay, by one goroutine each, with no HTTP client. It is told "POSTS SIZE", the number of
-// notifications in a body, and prints "done" when all are answered.
+// playPoster is the minimum cost of a signed post. Each goroutine signs an existing body as webhooks do, and posts it
+// in one write on a kept-alive connection, without an HTTP client. It reads "POSTS SIZE", where SIZE is the number of
+// notifications in a body, and prints "done" after the last answer.
 func playPoster(lines *bufio.Scanner, args []string) error {
 	flags := flag.NewFlagSet("poster", flag.ContinueOnError)
 	address := flags.String("address", "", "where to post")
@@ -112,7 +121,7 @@ func playPoster(lines *bufio.Scanner, args []string) error {
 	}
 	fmt.Println("ready")
 	for {
-		told, err := heard(lines)
+		told, err := nextLine(lines)
 		if err != nil {
 			return nil //nolint:nilerr // that was all
 		}
@@ -151,11 +160,13 @@ func (p *poster) run(left *atomic.Int64, body []byte) error {
 	if err != nil {
 		return err
 	}
-	text := []byte(fmt.Sprintf("POST /hook HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nUser-Agent: hubrelay\r\nwebhook-id: %s\r\nwebhook-timestamp: %s\r\nContent-Length: %d\r\nwebhook-signature: v1,",
+	text := []byte(fmt.Sprintf("POST /hook HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nUser-Agent: "+
+		"hubrelay\r\nwebhook-id: %s\r\nwebhook-timestamp: %s\r\nContent-Length: %d\r\nwebhook-signature: v1,",
 		p.address, id, now, len(body)))
 	from := len(text)
 	var sum [sha256.Size]byte
-	text = append(append(append(text, make([]byte, base64.StdEncoding.EncodedLen(len(sum)))...), "\r\n\r\n"...), body...)
+	text = append(append(append(text, make([]byte, base64.StdEncoding.EncodedLen(len(sum)))...), "\r\n\r\n"...),
+		body...)
 	mac, prefix := hmac.New(sha256.New, key), []byte(id+"."+now+".")
 	for left.Add(-1) >= 0 {
 		mac.Reset()
@@ -169,7 +180,8 @@ func (p *poster) run(left *atomic.Int64, body []byte) error {
 		if err != nil {
 			return err
 		}
-		if !bytes.HasPrefix(p.answer[:n], []byte("HTTP/1.1 200 ")) || !bytes.HasSuffix(p.answer[:n], []byte("\r\n\r\n")) {
+		if !bytes.HasPrefix(p.answer[:n], []byte("HTTP/1.1 200 ")) ||
+			!bytes.HasSuffix(p.answer[:n], []byte("\r\n\r\n")) {
 			return fmt.Errorf("the receiver answered %q", p.answer[:n])
 		}
 	}

@@ -15,7 +15,7 @@ const (
 	manyTimes    = 3 // in each round
 
 	steadyEvery  = 2 * time.Millisecond // 500 notifications a second
-	steadyFor    = 200                  // of them, so 0.4 seconds: short rounds, of which some meet no neighbour
+	steadyFor    = 200                  // 0.4 seconds: some short rounds are free of noise from other machines
 	steadyRounds = 15
 	steadyAfter  = 100 * time.Millisecond // of a change, which is not part of it
 )
@@ -32,16 +32,17 @@ func measureMany(ctx context.Context, r *rig) ([]row, error) {
 	costs := []float64{math.Inf(1), math.Inf(1), math.Inf(1)}
 	for range manyRounds {
 		for i, n := range numbers {
-			lines := []string{to.webhook("hook", hookTopics)}
+			lines := []string{to.webhookConfig("hook", hookTopics)}
 			for other := 1; other < n; other++ {
-				lines = append(lines, to.webhook("other"+strconv.Itoa(other), "billing.*"))
+				lines = append(lines, to.webhookConfig("other"+strconv.Itoa(other), "billing.*"))
 			}
-			err := r.withDaemon(ctx, webhooks(lines...), func(d *daemon) error {
-				if err := pause(ctx, time.Second); err != nil { // what it does at its start is not part of it
+			err := r.withDaemon(ctx, sinksConfig(lines...), func(d *daemon) error {
+				if err := sleepFor(ctx, time.Second); err != nil { // what it does at its start is not part of it
 					return err
 				}
 				for range manyTimes {
-					got, err := r.deliver(ctx, d, to, manyMessages, func() error { return d.publish(manyMessages) })
+					got, err := r.deliverBacklog(ctx, d, to, manyMessages,
+						func() error { return d.publish(manyMessages) })
 					if err != nil {
 						return err
 					}
@@ -56,13 +57,13 @@ func measureMany(ctx context.Context, r *rig) ([]row, error) {
 	}
 	const unit = "us CPU/notification"
 	return []row{
-		newRow("100 sinks of which one matches", costs[1], unit, "one sink", costs[0]).ratioAtMost(1.15),
-		newRow("1,000 sinks of which one matches", costs[2], unit, "one sink", costs[0]).ratioAtMost(1.5),
+		newRow("100 sinks, one matches", costs[1], unit, "one sink", costs[0]).ratioAtMost(1.15),
+		newRow("1,000 sinks, one matches", costs[2], unit, "one sink", costs[0]).ratioAtMost(1.5),
 	}, nil
 }
 
-// measureHang compares how late notifications come, at a steady rate, while another sink is paused and while that sink's
-// receiver has stopped to answer. Of each the best round counts.
+// measureHang compares the delays of notifications at a steady rate while another sink is paused, and while its
+// receiver does not answer. The best round of each counts.
 func measureHang(ctx context.Context, r *rig) ([]row, error) {
 	to, err := startReceiver(ctx)
 	if err != nil {
@@ -75,81 +76,83 @@ func measureHang(ctx context.Context, r *rig) ([]row, error) {
 	}
 	defer hung.stop()
 	without, beside := math.Inf(1), math.Inf(1)
-	err = r.withDaemon(ctx, webhooks(to.webhook("steady", hookTopics), hung.webhook("hung", hookTopics)), func(d *daemon) error {
-		if err := d.operate(ctx, "sinks/hung/pause"); err != nil {
-			return err
-		}
-		if _, err := d.steady(to); err != nil { // connections and caches
-			return err
-		}
-		for range steadyRounds {
-			late, err := d.steady(to)
-			if err != nil {
+	err = r.withDaemon(ctx, sinksConfig(to.webhookConfig("steady", hookTopics), hung.webhookConfig("hung", hookTopics)),
+		func(d *daemon) error {
+			if err := d.postAdmin(ctx, "sinks/hung/pause"); err != nil {
 				return err
 			}
-			without = min(without, late)
-			if late, err = d.hanging(ctx, to, hung); err != nil {
+			if _, err := d.measureSteady(to); err != nil { // connections and caches
 				return err
 			}
-			beside = min(beside, late)
-		}
-		return nil
-	})
+			for range steadyRounds {
+				late, err := d.measureSteady(to)
+				if err != nil {
+					return err
+				}
+				without = min(without, late)
+				if late, err = d.measureHung(ctx, to, hung); err != nil {
+					return err
+				}
+				beside = min(beside, late)
+			}
+			return nil
+		})
 	if err != nil {
 		return nil, err
 	}
 	return []row{
-		newRow("p99 while another sink hangs", beside, "ms from published to received", "without it", without).ratioAtMost(1.3),
+		newRow("p99 while another sink hangs", beside, "ms from published to received", "without it",
+			without).ratioAtMost(1.3),
 	}, nil
 }
 
-// hanging returns how late notifications come to one receiver while the other does not answer.
-func (d *daemon) hanging(ctx context.Context, to, hung target) (late float64, err error) {
-	if _, err := hung.ask("forget"); err != nil {
+// measureHung returns how late notifications come to one receiver while the other does not answer.
+func (d *daemon) measureHung(ctx context.Context, to, hung target) (late float64, err error) {
+	if _, err := hung.sendAndRead("reset"); err != nil {
 		return 0, err
 	}
-	if _, err := hung.ask("hold"); err != nil {
+	if _, err := hung.sendAndRead("hold"); err != nil {
 		return 0, err
 	}
-	if err := d.operate(ctx, "sinks/hung/resume"); err != nil {
+	if err := d.postAdmin(ctx, "sinks/hung/resume"); err != nil {
 		return 0, err
 	}
-	if _, err := hung.ask("await", hookConcurrency); err != nil { // all that it may have in flight
+	if _, err := hung.sendAndRead("await", hookConcurrency); err != nil { // all that it may have in flight
 		return 0, err
 	}
-	if err := pause(ctx, steadyAfter); err != nil {
+	if err := sleepFor(ctx, steadyAfter); err != nil {
 		return 0, err
 	}
-	if late, err = d.steady(to); err != nil {
+	if late, err = d.measureSteady(to); err != nil {
 		return 0, err
 	}
-	if err := d.operate(ctx, "sinks/hung/pause"); err != nil {
+	if err := d.postAdmin(ctx, "sinks/hung/pause"); err != nil {
 		return 0, err
 	}
-	if _, err := hung.ask("answer", 0*time.Second); err != nil {
+	if _, err := hung.sendAndRead("answer", 0*time.Second); err != nil {
 		return 0, err
 	}
-	return late, pause(ctx, steadyAfter)
+	return late, sleepFor(ctx, steadyAfter)
 }
 
-// steady publishes at a steady rate, and returns the 99th percentile of how late the notifications came, in milliseconds.
-func (d *daemon) steady(to target) (float64, error) {
+// measureSteady publishes at a steady rate. It returns the 99th percentile of the delays in milliseconds.
+func (d *daemon) measureSteady(to target) (float64, error) {
 	c, err := dialHTTP(d.listen)
 	if err != nil {
 		return 0, err
 	}
 	defer c.close()
-	if _, err := to.ask("forget"); err != nil {
+	if _, err := to.sendAndRead("reset"); err != nil {
 		return 0, err
 	}
-	err = paced(steadyFor, steadyEvery, func(time.Time) error { return c.post(stamped(time.Now())) })
+	err = runPaced(steadyFor, steadyEvery, func(time.Time) error { return c.postRequest(stampedRequest(time.Now())) })
 	if err != nil {
 		return 0, err
 	}
-	if _, err := to.ask("await", steadyFor); err != nil {
+	if _, err := to.sendAndRead("await", steadyFor); err != nil {
 		return 0, err
 	}
-	answer, err := to.ask("p99")
+	answer, err := to.sendAndRead("p99")
 	if err != nil {
 		return 0, err
 	}
@@ -157,10 +160,10 @@ func (d *daemon) steady(to target) (float64, error) {
 	return ns / float64(time.Millisecond), err
 }
 
-// stamped is the request that publishes the event with its time as the id of its object.
-func stamped(at time.Time) []byte {
+// stampedRequest is the request that publishes the event with its time as the id of its object.
+func stampedRequest(at time.Time) []byte {
 	_, rest, _ := strings.Cut(event, eventObject)
-	return request("application/json", []byte(eventStart+publishedAt+strconv.FormatInt(at.UnixNano(), 10)+rest))
+	return publishRequest("application/json", []byte(eventStart+publishedAt+strconv.FormatInt(at.UnixNano(), 10)+rest))
 }
 
 const (

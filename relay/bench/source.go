@@ -11,11 +11,11 @@ import (
 	relayclient "github.com/hubrelay/hubrelay/relay/client"
 )
 
-// sourceCount is how many notifications wait upstream.
+// sourceCount is the number of notifications that wait upstream.
 const sourceCount = 100_000
 
-// measureSource lets a relay take over what its upstream, on the same Redis under another prefix, has gathered while it
-// was away, beside a client that reads the same and stores nothing.
+// measureSource lets a relay copy the backlog of an upstream on the same Redis with another prefix. The baseline is a
+// client that reads the same and stores nothing.
 func measureSource(ctx context.Context, r *rig) ([]row, error) {
 	var taken, read float64
 	err := r.withDaemon(ctx, "", func(up *daemon) error {
@@ -23,19 +23,20 @@ func measureSource(ctx context.Context, r *rig) ([]row, error) {
 		if err != nil {
 			return err
 		}
-		section := fmt.Sprintf("sources: {up: {type: hub, url: %q, key: %q, hub_id: %q}}", "http://"+up.listen, benchKey, benchHub)
+		section := fmt.Sprintf("sources: {up: {type: hub, url: %q, key: %q, hub_id: %q}}", "http://"+up.listen,
+			benchKey, benchHub)
 		down := func(wait func(d *daemon) error) error {
 			d, err := r.startDaemonAs(ctx, "behind.yaml", "behind", section)
 			if err != nil {
 				return err
 			}
 			defer d.stop()
-			if _, err := d.ready(ctx); err != nil {
+			if _, err := d.waitReady(ctx); err != nil {
 				return err
 			}
 			return wait(d)
 		}
-		if err := down(func(d *daemon) error { return d.reads(ctx, "connected", 0) }); err != nil {
+		if err := down(func(d *daemon) error { return d.waitSource(ctx, "connected", 0) }); err != nil {
 			return err
 		}
 		if err := up.publishBatches(sourceCount); err != nil {
@@ -46,7 +47,7 @@ func measureSource(ctx context.Context, r *rig) ([]row, error) {
 		}
 		return down(func(d *daemon) error {
 			began := time.Now()
-			err := d.reads(ctx, "connected", sourceCount)
+			err := d.waitSource(ctx, "connected", sourceCount)
 			taken = sourceCount / time.Since(began).Seconds()
 			return err
 		})
@@ -54,12 +55,15 @@ func measureSource(ctx context.Context, r *rig) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []row{newRow("taken over from an upstream", taken, "notifications/s", "a client that only reads", read).atLeast(20_000)}, nil
+	return []row{
+		newRow("copied from an upstream", taken, "notifications/s", "a client that only reads",
+			read).atLeast(20_000),
+	}, nil
 }
 
-// reads waits until the daemon's source has a state and has stored so many.
-func (d *daemon) reads(ctx context.Context, state string, n int) error {
-	return until(ctx, time.Minute, func() error {
+// waitSource waits until the daemon's source has a state and has stored so many.
+func (d *daemon) waitSource(ctx context.Context, state string, n int) error {
+	return retryUntil(ctx, time.Minute, func() error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/api/sources", http.NoBody)
 		if err != nil {
 			return err
@@ -79,14 +83,15 @@ func (d *daemon) reads(ctx context.Context, state string, n int) error {
 		if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
 			return err
 		}
-		if len(answer.Data) == 0 || answer.Data[0].State != state || !answer.Data[0].Resumes || answer.Data[0].Received < n {
+		if len(answer.Data) == 0 || answer.Data[0].State != state || !answer.Data[0].Resumes ||
+			answer.Data[0].Received < n {
 			return fmt.Errorf("the source is %+v: %s", answer.Data, d.log.String())
 		}
 		return nil
 	})
 }
 
-// readFrom reads n notifications behind a cursor and returns how many came in a second.
+// readFrom reads n notifications after a cursor. It returns the number per second.
 func (d *daemon) readFrom(ctx context.Context, cursor string, n int) (float64, error) {
 	c := &relayclient.Client{URL: "http://" + d.listen, Key: benchKey, Hub: benchHub}
 	began, count := time.Now(), 0

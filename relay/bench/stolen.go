@@ -11,13 +11,12 @@ import (
 	"time"
 )
 
-// mostStolen is the share of the processors that a hypervisor may take for others in a round that is calm: where it took
-// more, the round says how busy other machines were.
-const mostStolen = 0.005
+// maxStolen is the share of CPU time that a hypervisor may give to other machines in a calm round.
+const maxStolen = 0.005
 
-// calmest runs rounds, counted from one, until enough of them were calm, with spare ones where some were not. It returns
-// count of them, those in which the least was stolen.
-func calmest[T any](count, spare int, round func(n int) (T, error)) ([]T, error) {
+// runCalmRounds runs rounds, counted from one, until count of them are calm, with at most spare additional ones. It
+// returns the count rounds with the least stolen time.
+func runCalmRounds[T any](count, spare int, round func(n int) (T, error)) ([]T, error) {
 	type one struct {
 		result T
 		stolen float64
@@ -34,13 +33,15 @@ func calmest[T any](count, spare int, round func(n int) (T, error)) ([]T, error)
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, o); o.stolen <= mostStolen {
+		if all = append(all, o); o.stolen <= maxStolen {
 			calm++
 		}
 	}
 	slices.SortStableFunc(all, func(a, b one) int { return cmp.Compare(a.stolen, b.stolen) })
 	if len(all) > count {
-		fmt.Fprintf(os.Stderr, "a hypervisor gave the processors to other machines in %d of %d rounds, and up to %.1f %% of them in those that count\n",
+		fmt.Fprintf(os.Stderr,
+			"a hypervisor gave the processors to other machines in %d of %d rounds, and up to %.1f %% of them in "+
+				"those that count\n",
 			len(all)-calm, len(all), 100*all[count-1].stolen)
 	}
 	results := make([]T, count)
@@ -50,9 +51,9 @@ func calmest[T any](count, spare int, round func(n int) (T, error)) ([]T, error)
 	return results, nil
 }
 
-// stolenDuring runs do and returns which share of the processors' time a hypervisor gave to other machines meanwhile.
+// stolenDuring runs do, and returns the share of CPU time that a hypervisor gave to other machines during that time.
 func stolenDuring(do func() error) (share float64, err error) {
-	before, err := stolen()
+	before, err := stolenTime()
 	if err != nil {
 		return 0, err
 	}
@@ -61,12 +62,13 @@ func stolenDuring(do func() error) (share float64, err error) {
 		return 0, err
 	}
 	took := time.Since(began) * time.Duration(runtime.NumCPU())
-	after, err := stolen()
+	after, err := stolenTime()
 	return float64(after-before) / float64(took), err
 }
 
-// stolen is what was given to other machines so far, of all processors; nothing where the system does not tell.
-func stolen() (time.Duration, error) {
+// stolenTime returns the CPU time of all processors that was given to other machines, or 0 if the system does not
+// report it.
+func stolenTime() (time.Duration, error) {
 	const (
 		field = 8                 // of the line "cpu", see proc_stat(5)
 		tick  = time.Second / 100 // USER_HZ

@@ -31,26 +31,37 @@ func measureSubscriber(ctx context.Context, r *rig) ([]row, error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(300)) // as serve does, and here for the peer too
 	rounds := make([]row, 3)
 	for i := range rounds {
-		own, err := r.consume(ctx, ownMessages, []string{"id", "5f0c8a7e9d3b2a1c4e6f8a92", "topic", "container.instance.state.changed", "data", event}, ownSubscriber)
+		own, err := r.consumeStream(ctx, ownMessages,
+			[]string{
+				"id", "5f0c8a7e9d3b2a1c4e6f8a92", "topic", "container.instance.state.changed", "data",
+				event,
+			}, ownSubscriber)
 		if err != nil {
 			return nil, fmt.Errorf("our subscriber: %w", err)
 		}
-		peer, err := r.consume(ctx, peerMessages, []string{"_watermill_message_uuid", "5f0c8a7e9d3b2a1c4e6f8a92", "metadata", "", "payload", event}, peerSubscriber)
+		peer, err := r.consumeStream(ctx, peerMessages,
+			[]string{
+				"_watermill_message_uuid", "5f0c8a7e9d3b2a1c4e6f8a92", "metadata", "", "payload",
+				event,
+			}, peerSubscriber)
 		if err != nil {
 			return nil, fmt.Errorf("watermill-redisstream: %w", err)
 		}
-		rounds[i] = newRow("Watermill Subscriber", own, "messages/s", "watermill-redisstream 1.4.5", peer).ratioAtLeast(10)
+		rounds[i] = newRow("Watermill Subscriber", own, "messages/s", "watermill-redisstream 1.4.5",
+			peer).ratioAtLeast(10)
 	}
 	slices.SortFunc(rounds, func(a, b row) int { return cmp.Compare(a.Ratio, b.Ratio) })
 	return rounds[1:2], nil
 }
 
-// consume fills the stream with n entries of these fields, and returns how many a second come out.
-func (r *rig) consume(ctx context.Context, n int, fields []string, open func(*rig) (message.Subscriber, func(), error)) (float64, error) {
-	if err := r.redis.clear(); err != nil {
+// consumeStream fills the stream with n entries of these fields, and returns how many a second come out.
+func (r *rig) consumeStream(
+	ctx context.Context, n int, fields []string, open func(*rig) (message.Subscriber, func(), error),
+) (float64, error) {
+	if err := r.redis.flush(); err != nil {
 		return 0, err
 	}
-	if err := r.fill(stream, n, fields); err != nil {
+	if err := r.fillStream(stream, n, fields); err != nil {
 		return 0, err
 	}
 	sub, done, err := open(r)
@@ -78,27 +89,27 @@ func (r *rig) consume(ctx context.Context, n int, fields []string, open func(*ri
 	return float64(n) / time.Since(began).Seconds(), nil
 }
 
-// fill appends n entries to a stream, whose group stands at its start.
-func (r *rig) fill(stream string, n int, fields []string) error {
+// fillStream appends n entries to a stream with a group at its start.
+func (r *rig) fillStream(stream string, n int, fields []string) error {
 	c, err := r.redis.dial()
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	if err := c.do("XGROUP", "CREATE", stream, group, "0", "MKSTREAM"); err != nil {
+	if err := c.runCommand("XGROUP", "CREATE", stream, group, "0", "MKSTREAM"); err != nil {
 		return err
 	}
 	const batch = 1000
-	one := command(nil, append([]string{"XADD", stream, "*"}, fields...)...)
+	one := appendCommand(nil, append([]string{"XADD", stream, "*"}, fields...)...)
 	for range n / batch {
-		if err := c.pipeline(repeat(one, batch), batch); err != nil {
+		if err := c.runPipeline(repeatBytes(one, batch), batch); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func repeat(b []byte, n int) []byte {
+func repeatBytes(b []byte, n int) []byte {
 	all := make([]byte, 0, n*len(b))
 	for range n {
 		all = append(all, b...)
@@ -109,7 +120,7 @@ func repeat(b []byte, n int) []byte {
 func ownSubscriber(r *rig) (message.Subscriber, func(), error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c, err := redisconn.Open(ctx, redisconn.Options{URL: r.redis.url()})
+	c, err := redisconn.Open(ctx, redisconn.Options{URL: r.redis.tcpURL()})
 	if err != nil {
 		return nil, nil, err
 	}

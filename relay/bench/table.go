@@ -11,7 +11,7 @@ import (
 	"text/tabwriter"
 )
 
-// row is one promise: what was measured, what stands beside it, and the bar.
+// row is one measured value, its baseline, and its bar.
 type row struct {
 	What     string  `json:"what"`
 	Measured float64 `json:"measured"`
@@ -31,12 +31,12 @@ func newRow(what string, measured float64, unit, beside string, floor float64) r
 }
 
 func (r row) atLeast(bar float64) row {
-	r.Bar, r.OK, r.limit = fmt.Sprintf("≥ %s %s", number(bar), r.Unit), r.Measured >= bar, bar/r.Floor
+	r.Bar, r.OK, r.limit = fmt.Sprintf("≥ %s %s", formatNumber(bar), r.Unit), r.Measured >= bar, bar/r.Floor
 	return r
 }
 
 func (r row) atMost(bar float64) row {
-	r.Bar, r.OK, r.limit = fmt.Sprintf("≤ %s %s", number(bar), r.Unit), r.Measured <= bar, bar/r.Floor
+	r.Bar, r.OK, r.limit = fmt.Sprintf("≤ %s %s", formatNumber(bar), r.Unit), r.Measured <= bar, bar/r.Floor
 	return r
 }
 
@@ -58,14 +58,14 @@ func (r row) forComparison() row {
 
 func printTable(w io.Writer, rows []row) {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "what\tmeasured\tbeside it, in the same run\tratio\tbar\tok")
+	_, _ = fmt.Fprintln(t, "what\tmeasured\tbaseline of the same run\tratio\tbar\tok")
 	for _, r := range rows {
 		verdict := "yes"
 		if !r.OK {
 			verdict = "NO"
 		}
 		_, _ = fmt.Fprintf(t, "%s\t%s %s\t%s: %s %s\t%.2f\t%s\t%s\n",
-			r.What, number(r.Measured), r.Unit, r.Beside, number(r.Floor), r.Unit, r.Ratio, r.Bar, verdict)
+			r.What, formatNumber(r.Measured), r.Unit, r.Beside, formatNumber(r.Floor), r.Unit, r.Ratio, r.Bar, verdict)
 	}
 	_ = t.Flush()
 }
@@ -92,7 +92,7 @@ func writeResults(dir string, rows []row) error {
 	return nil
 }
 
-func missed(rows []row) error {
+func missedError(rows []row) error {
 	var names []string
 	for _, r := range rows {
 		if !r.OK {
@@ -105,8 +105,8 @@ func missed(rows []row) error {
 	return nil
 }
 
-// number prints large figures in whole thousands groups and small ones with two digits.
-func number(v float64) string {
+// formatNumber prints large figures in whole thousands groups and small ones with two digits.
+func formatNumber(v float64) string {
 	if v < 100 {
 		return strings.TrimSuffix(fmt.Sprintf("%.2f", v), ".00")
 	}

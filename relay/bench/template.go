@@ -49,8 +49,10 @@ func measureTemplate(ctx context.Context, _ *rig) ([]row, error) {
 		return nil, fmt.Errorf("parse the floor: %w", err)
 	}
 	values := map[string]any{
-		"Meaning": "Something went wrong with a container", "Error": "no space left on device", "Topic": "container.error",
-		"At": "2026-11-22 01:02", "Hub": "6922f0000123456789abcd03", "Containers": []string{"6922f0000123456789abcd02"},
+		"Meaning": "Something went wrong with a container", "Error": "no space left on device",
+		"Topic": "container.error",
+		"At":    "2026-11-22 01:02", "Hub": "6922f0000123456789abcd03",
+		"Containers": []string{"6922f0000123456789abcd02"},
 	}
 	var out bytes.Buffer
 	floor, err := perEvent(func() error { out.Reset(); return bare.Execute(&out, values) })
@@ -60,7 +62,7 @@ func measureTemplate(ctx context.Context, _ *rig) ([]row, error) {
 	return []row{newRow("a template", ours, "us an event", "text/template alone", floor).atMost(20)}, nil
 }
 
-// perEvent is how many microseconds each call takes.
+// perEvent returns the microseconds per call.
 func perEvent(do func() error) (float64, error) {
 	best := time.Duration(1 << 62)
 	for range templateRounds {
