@@ -22,7 +22,7 @@ const (
 	writeTime      = 10 * time.Second
 )
 
-var errClosed = errors.New("the plugin ends")
+var errClosed = errors.New("the plugin is stopping")
 
 // brokerConn publishes until it is dead. Publish then returns by itself, with what the broker had still answered, else a lostError:
 // a broker that refuses a message may end the connection right behind its answer, as Mosquitto does.

@@ -6,7 +6,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// DriverKind is how the daemon comes to its driver of migrations. It comes with the drivers that builtins names.
+// DriverKind returns the kind of migration drivers that run as plugins. builtins names the drivers that are part of the
+// daemon.
 func DriverKind(builtins ...string) *relay.DriverKind {
 	return &relay.DriverKind{
 		Config: func() relay.DriverConfig {

@@ -45,14 +45,15 @@ func open(s relay.SinkSettings, c *host.Config) (*Sink, error) {
 	return &Sink{host: host, options: o, command: append(slices.Clone(c.Command), c.Args...)}, nil
 }
 
-// Start starts the plugin in the background. One that cannot be started is tried again, and stops nobody.
+// Start starts the plugin in the background. A plugin that cannot be started is tried again, and does not affect other
+// sinks.
 func (s *Sink) Start() { s.host.Start() }
 
 // Deliver makes one attempt.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error { return s.host.Deliver(ctx, d) }
 
-// Explain shows what the plugin would send, by its own word: it is started for that, and ended. Where it cannot say, or cannot be
-// started, it is what the plugin is given.
+// Explain starts the plugin, shows what it would send, and ends it. If the plugin cannot answer, Explain shows its
+// input.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	given, err := s.pluginInput(d)
 	if err != nil {
@@ -65,15 +66,15 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	case host.IsRejected(err):
 		return relay.Explanation{}, err
 	case errors.Is(err, host.ErrUnsupported):
-		given.Note = "this is what the plugin is given; it does not say what it sends"
+		given.Note = "input of the plugin; it does not implement Explain"
 	default:
-		given.Note = "this is what the plugin would be given; it could not be asked what it sends: " + err.Error()
+		given.Note = "input of the plugin; Explain failed: " + err.Error()
 	}
 	return given, nil
 }
 
-// pluginInput is what the plugin gets: the notifications, those of a batch one in a line, and a digest as the document that
-// [relay.Delivery.Payload] makes of it. Arguments are not shown, since they may hold secrets.
+// pluginInput shows the input of the plugin: the notifications, one line per notification of a batch, and a digest as
+// [relay.Delivery.Payload] encodes it. Arguments are not shown, because they may contain secrets.
 func (s *Sink) pluginInput(d relay.Delivery) (relay.Explanation, error) {
 	var payload []byte
 	for i, n := range d.Notifications {
@@ -98,7 +99,7 @@ func (s *Sink) pluginInput(d relay.Delivery) (relay.Explanation, error) {
 	}, nil
 }
 
-// HealthError is why the plugin does not run.
+// HealthError returns why the plugin does not run.
 func (s *Sink) HealthError() error { return s.host.Status().Reason }
 
 // Close ends the plugin. It may be called twice.

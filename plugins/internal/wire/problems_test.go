@@ -35,10 +35,14 @@ func TestNoFieldOfAnExplanationIsForgotten(t *testing.T) {
 }
 
 func TestProblems(t *testing.T) {
-	err := errors.Join(&relay.FieldError{Field: "tls.ca_file", Problem: "is no file"}, fmt.Errorf("look: %w", errors.New("a\xffb")),
+	err := errors.Join(&relay.FieldError{Field: "tls.ca_file", Problem: "is no file"},
+		fmt.Errorf("look: %w", errors.New("a\xffb")),
 		errors.Join(&relay.FieldError{Field: "a", Problem: "b"}))
-	want := []relay.FieldError{{Field: "tls.ca_file", Problem: "is no file"}, {Problem: "look: a�b"}, {Field: "a", Problem: "b"}}
-	sink, driver := &sinkv1.ValidateResponse{Problems: FromProblems(err)}, &driverv1.ValidateResponse{Problems: FromDriverProblems(err)}
+	want := []relay.FieldError{
+		{Field: "tls.ca_file", Problem: "is no file"}, {Problem: "look: a�b"}, {Field: "a", Problem: "b"},
+	}
+	sink := &sinkv1.ValidateResponse{Problems: FromProblems(err)}
+	driver := &driverv1.ValidateResponse{Problems: FromDriverProblems(err)}
 	unset(t, sink.ProtoReflect())
 	unset(t, driver.ProtoReflect())
 	if got := ToProblems(over(t, sink, &sinkv1.ValidateResponse{}).GetProblems()); !reflect.DeepEqual(got, want) {
