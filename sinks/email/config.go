@@ -20,16 +20,16 @@ const (
 	tlsNone     = "none"
 )
 
-// Config is what an operator writes for one way of mail.
+// Config is the configuration of one mail sink.
 type Config struct {
 	// Host and Port are the server's. A port of zero is the usual one: 587 for starttls, 465 for tls, 25 for none.
 	Host string `koanf:"host" doc:"The mail server's name."`
 	Port int    `koanf:"port" doc:"Its port; 0 for the usual one: 587 with starttls, 465 with tls, 25 with none."`
-	// TLS is how the connection is protected. Nothing is ever sent in clear unless it is none.
+	// TLS is the protection of the connection. It is unencrypted only with none.
 	TLS string `koanf:"tls" enum:"starttls,tls,none" doc:"starttls: the server must offer it, else nothing is sent. tls: from the first byte. none: in clear, and without a password."`
 	// CAFile holds the authorities that are trusted instead of the system's.
 	CAFile string `koanf:"ca_file" doc:"Authorities (PEM) that are trusted instead of the system's."`
-	// Username is empty where the server asks for none; then there is no password either.
+	// Username is empty if the server requires no login. There is no password then.
 	Username     string `koanf:"username" doc:"Who we are to the server; empty for nobody."`
 	Password     string `koanf:"password" secret:"true" doc:"The password; exactly one of password and password_file beside username."`
 	PasswordFile string `koanf:"password_file" doc:"A file that holds the password, read again when it changes."`
@@ -38,7 +38,7 @@ type Config struct {
 	Sender string   `koanf:"sender" doc:"The sender, such as hubrelay <hubrelay@example.com>."`
 	To     []string `koanf:"to" doc:"The receivers. A delivery is refused as a whole where the server refuses one of them."`
 	Cc     []string `koanf:"cc" doc:"Further receivers."`
-	// The templates are those of internal/tmpl, each in place or in a file. What one makes nothing of is said in our words.
+	// The templates are rendered by internal/tmpl. Each is inline or in a file. An empty result uses the default text.
 	SubjectTemplate     string `koanf:"subject_template" doc:"The subject as a Go template; docs/templates.md says what it may hold. What it makes is one line."`
 	SubjectTemplateFile string `koanf:"subject_template_file" doc:"A file that holds the subject_template, read again when it changes."`
 	TextTemplate        string `koanf:"text_template" doc:"The text as a Go template. Without an html_template the mail is of text alone."`
@@ -90,14 +90,17 @@ func (c *Config) checkLogin() error {
 	case c.Username != "" && !given:
 		return field("password", "is missing beside username: give it here, or in a file that password_file names")
 	case given && c.TLS == tlsNone:
-		return field("tls", "is none, so the password would be sent in clear: choose starttls or tls, or leave username and password out")
+		return field(
+			"tls", "is none, so the password would be sent in clear: choose starttls or tls, or leave username and "+
+				"password out",
+		)
 	case strings.ContainsAny(c.Username, "\x00\r\n"):
 		return field("username", "holds a line break or a NUL byte")
 	}
 	return c.passwordSetting().Check()
 }
 
-// passwordSetting is empty where the server asks for none.
+// passwordSetting is empty if the server requires no login.
 func (c *Config) passwordSetting() httpclient.Setting[string] {
 	return httpclient.Setting[string]{Key: "password", Text: c.Password, File: c.PasswordFile, Parse: parsePassword}
 }
@@ -141,17 +144,19 @@ func parseAddress(text string) (*mail.Address, error) {
 	}
 	a, err := mail.ParseAddress(text)
 	if err != nil {
-		return nil, fmt.Errorf("is not an address (%q): write ops@example.com or Operators <ops@example.com>", relay.Truncate(text, 60))
+		return nil, fmt.Errorf("is not an address (%q): write ops@example.com or Operators <ops@example.com>",
+			relay.Truncate(text, 60))
 	}
 	for _, r := range a.Address {
 		if r <= ' ' || r > '~' || r == '<' || r == '>' {
-			return nil, fmt.Errorf("has an address of other than ASCII letters (%q), which not every server takes", relay.Truncate(text, 60))
+			return nil, fmt.Errorf("has an address of other than ASCII letters (%q), which not every server takes",
+				relay.Truncate(text, 60))
 		}
 	}
 	return a, nil
 }
 
-// rootCAs is nil where the system's authorities are trusted.
+// rootCAs returns nil for the system's authorities.
 func (c *Config) rootCAs() (*x509.CertPool, error) {
 	if c.CAFile == "" {
 		return nil, nil

@@ -51,7 +51,7 @@ func python(t *testing.T) string {
 	return ""
 }
 
-// serve starts a real mail server, and returns its settings and what reads the next mail.
+// serve starts a real mail server, and returns its settings and a function that reads the next mail.
 func serve(t *testing.T, mode string) (*Config, func() taken) {
 	t.Helper()
 	cert, key := certificate(t)
@@ -85,8 +85,10 @@ func serve(t *testing.T, mode string) (*Config, func() taken) {
 		return m
 	}
 	return &Config{
-		Host: "localhost", Port: next().Port, TLS: mode, CAFile: cert, Username: "relay", Password: "s3cret pässword", Auth: "plain",
-		Sender: "Störungsdienst <hubrelay@example.com>", To: []string{"ops@example.com"}, Cc: []string{"Ünal <boss@example.org>"},
+		Host: "localhost", Port: next().Port, TLS: mode, CAFile: cert, Username: "relay", Password: "s3cret pässword",
+		Auth:   "plain",
+		Sender: "Störungsdienst <hubrelay@example.com>", To: []string{"ops@example.com"},
+		Cc:         []string{"Ünal <boss@example.org>"},
 		AllowCIDRs: []string{"127.0.0.0/8", "::1"},
 	}, next
 }
@@ -99,8 +101,9 @@ func certificate(t *testing.T) (cert, key string) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
@@ -143,13 +146,17 @@ func TestRealServer(t *testing.T) {
 				}
 			}
 			m, again := next(), next()
-			if m.From != "hubrelay@example.com" || !slices.Equal(m.To, []string{"ops@example.com", "boss@example.org"}) || !m.TLS || m.Login != "relay" || m.Method != "PLAIN" {
+			if m.From != "hubrelay@example.com" ||
+				!slices.Equal(m.To, []string{"ops@example.com", "boss@example.org"}) || !m.TLS || m.Login != "relay" ||
+				m.Method != "PLAIN" {
 				t.Errorf("envelope %+v", m)
 			}
 			want := map[string]string{
 				"Message-ID": "<0123456789abcdef01234567.test.hubrelay@example.com>",
-				"Subject":    "[PROBLEM] Something went wrong with a container as a whole: kaputt Bcc: evil@example.com <script> (hub hub Bcc: evil@example.com)",
-				"From":       "Störungsdienst <hubrelay@example.com>", "To": "ops@example.com", "Cc": "Ünal <boss@example.org>",
+				"Subject": "[PROBLEM] Something went wrong with a container as a whole: kaputt Bcc: " +
+					"evil@example.com <script> (hub hub Bcc: evil@example.com)",
+				"From": "Störungsdienst <hubrelay@example.com>", "To": "ops@example.com",
+				"Cc":             "Ünal <boss@example.org>",
 				"Auto-Submitted": "auto-generated", "User-Agent": "hubrelay/test",
 			}
 			for name, value := range want {
@@ -217,7 +224,7 @@ func TestRealServerRefuses(t *testing.T) {
 	}
 }
 
-// A digest is one message, and what it does not list is counted.
+// A digest is one message, and unlisted notifications are counted.
 func TestDigestByRealServer(t *testing.T) {
 	t.Parallel()
 	c, next := serve(t, tlsStart)

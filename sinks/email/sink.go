@@ -21,14 +21,14 @@ func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:   "email",
 		Config: func() relay.SinkConfig { return &Config{TLS: tlsStart, Auth: "plain"} },
-		// Nobody reads more, and servers take those who send more for spammers.
+		// Servers treat clients with higher rates as spammers.
 		Rate:              relay.Rate{Count: 30, Per: time.Minute},
 		DigestWhenLimited: true,
 		Open:              relay.OpenAs("email sink", open),
 	}
 }
 
-// Sink sends by one server. Deliver may be called concurrently: each has a connection of its own.
+// Sink sends through one server. Deliver may be called concurrently. Each call has its own connection.
 type Sink struct {
 	config   *Config
 	composer *composer
@@ -87,7 +87,10 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	if !found {
 		return relay.Explanation{}, errors.New("the mail has no body")
 	}
-	e := relay.Explanation{Method: "mail", Target: "smtp://" + net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.port())), Payload: body}
+	e := relay.Explanation{
+		Method: "mail", Target: "smtp://" + net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.port())),
+		Payload: body,
+	}
 	parsed, err := mail.ReadMessage(bytes.NewReader(message))
 	if err != nil {
 		return relay.Explanation{}, fmt.Errorf("read the mail's header: %w", err)
@@ -101,7 +104,7 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	return e, nil
 }
 
-// RateKey stands for the server and who we are to it: mail servers count by that.
+// RateKey identifies the server and user, because mail servers count by these.
 func (s *Sink) RateKey() string {
 	return digestOf(net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.port())) + " " + s.config.Username)
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// envPrefix begins the names of the variables that say what is delivered.
+// envPrefix is the prefix of the variables that describe the delivery.
 const envPrefix = "HUBRELAY_"
 
-// Config is what an operator writes for one command.
+// Config is the configuration of one command.
 type Config struct {
 	// Command is the program and its arguments, which are always the same. A path such as ./x or bin/x begins at the
 	// configuration file, a name without a slash is looked up in the daemon's PATH.
 	Command []string `koanf:"command" doc:"The program and its arguments, always the same; ./x is beside the configuration file, x in the daemon's PATH. No shell reads it."`
-	// Env is all that the command gets besides PATH and what is delivered.
+	// Env is the environment of the command besides PATH and the description of the delivery.
 	Env []string `koanf:"env" secret:"true" doc:"Further environment of the command: NAME passes the daemon's variable on, NAME=value sets one. It is never shown."`
 	// Dir is the working folder, a relative one below the configuration file's.
 	Dir string `koanf:"dir" doc:"The working folder; empty for the folder of the configuration file."`
@@ -28,7 +28,7 @@ type Config struct {
 	folder string
 }
 
-// SetBaseDir says where the configuration file is.
+// SetBaseDir sets the directory of the configuration file.
 func (c *Config) SetBaseDir(folder string) { c.folder = folder }
 
 // Validate reports every bad value as a [relay.FieldError], joined. It does not look at the program: a daemon starts
@@ -53,13 +53,14 @@ func (c *Config) Validate() error {
 		case name == "" || strings.ContainsRune(entry, 0):
 			bad("env."+strconv.Itoa(i), "has no name: write NAME, or NAME=value")
 		case strings.HasPrefix(name, envPrefix):
-			bad("env."+strconv.Itoa(i), "has a name that begins with "+envPrefix+", as those that say what is delivered: choose another")
+			bad("env."+strconv.Itoa(i),
+				"has a name that begins with "+envPrefix+", as those that say what is delivered: choose another")
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Warnings tells of a program or folder that is not there yet.
+// Warnings reports a missing program or directory.
 func (c *Config) Warnings() []relay.FieldError {
 	var list []relay.FieldError
 	if _, _, err := c.resolveProgram(); err != nil {
@@ -93,7 +94,7 @@ func checkDir(dir string) error {
 	return nil
 }
 
-// commandEnv is what the command always gets, and the values in it that no error may show.
+// commandEnv returns the constant environment of the command, and the values that no error may contain.
 func (c *Config) commandEnv() (list, hidden []string) {
 	if path, ok := os.LookupEnv("PATH"); ok {
 		list = append(list, "PATH="+path)

@@ -16,7 +16,7 @@ const (
 	day        = 24 * time.Hour
 )
 
-// Config is what an operator writes for one file.
+// Config is the configuration of one file.
 type Config struct {
 	// Path is the file that lines are appended to. Its folder must be there.
 	Path string `koanf:"path" doc:"The file that lines are appended to; a relative path begins at the configuration file. Its folder must be there."`
@@ -35,7 +35,7 @@ type Config struct {
 
 func defaultConfig() *Config { return &Config{MaxSize: 100 << 20, MaxBackups: 10} }
 
-// SetBaseDir says where the configuration file is.
+// SetBaseDir sets the directory of the configuration file.
 func (c *Config) SetBaseDir(folder string) { c.folder = folder }
 
 // Validate reports every bad value as a [relay.FieldError], joined. It does not look at the file.
@@ -60,14 +60,17 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Warnings tells of a file that cannot be written now: a daemon starts without, and its attempts fail meanwhile.
+// Warnings reports a file that cannot be written now. The daemon starts anyway, and attempts fail until it can.
 func (c *Config) Warnings() []relay.FieldError {
 	var list []relay.FieldError
 	if err := c.tryOpen(); err != nil {
 		list = append(list, relay.FieldError{Field: "path", Problem: "cannot be written now: " + err.Error()})
 	}
 	if c.MaxSize == 0 && (c.MaxAge != 0 || c.Compress) {
-		list = append(list, relay.FieldError{Field: "max_size", Problem: "is 0, so no file is ever renamed, and max_age, max_backups and compress do nothing"})
+		list = append(list, relay.FieldError{
+			Field: "max_size", Problem: "is 0, so no file is ever renamed, and max_age, max_backups and compress do " +
+				"nothing",
+		})
 	}
 	return list
 }
@@ -104,5 +107,5 @@ func (c *Config) rotationSettings() settings {
 	return settings{int64(c.MaxSize), int(c.MaxAge / day), c.MaxBackups, c.Compress, c.Fsync}
 }
 
-// absPath is where the path leads.
+// absPath returns the resolved path.
 func (c *Config) absPath() string { return filepath.Clean(relay.ResolvePath(c.folder, c.Path)) }

@@ -24,8 +24,8 @@ func Kind() relay.SinkKind {
 	}
 }
 
-// Sink appends to one file, which is opened with the first delivery. Deliver may be called concurrently. Several sinks may
-// write to one file, as may several daemons of one machine where one of them alone rotates it.
+// Sink appends to one file, which is opened by the first delivery. Deliver may be called concurrently. Several sinks
+// may write to one file, and so may several daemons on one machine if only one of them rotates it.
 type Sink struct {
 	files *fileRegistry
 	log   *rotatingFile
@@ -50,14 +50,13 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	return relay.Explanation{Method: "append to", Target: s.log.path, Payload: text}, nil
 }
 
-// Close closes the file, unless another sink writes to it, and waits until renamed ones are compressed. It may be called
-// twice.
+// Close closes the file unless another sink writes to it, and waits for running compressions. It may be called twice.
 func (s *Sink) Close() (err error) {
 	s.once.Do(func() { err = s.files.release(s.log) })
 	return err
 }
 
-// fileRegistry are those that sinks have opened, by their paths.
+// fileRegistry contains the open files of all sinks by path.
 type fileRegistry struct {
 	mu     sync.Mutex
 	byPath map[string]*rotatingFile
@@ -72,7 +71,8 @@ func (f *fileRegistry) open(c *Config, out *slog.Logger) *rotatingFile {
 		l = newRotatingFile(c.absPath())
 		f.byPath[l.path] = l
 	case l.settings() != c.rotationSettings():
-		out.Warn("another sink writes to this file with other settings; from now on those of this sink count", "path", l.path)
+		out.Warn("another sink writes to this file with other settings; from now on those of this sink count", "path",
+			l.path)
 	}
 	l.refs++
 	l.set(c.rotationSettings())

@@ -62,7 +62,7 @@ type remembering struct {
 
 	mu  sync.Mutex
 	ids []string
-	// batch is the last one: its notifications have lines of their own.
+	// batch is the last batch. Each of its notifications is a line.
 	batch relay.Delivery
 }
 
@@ -78,7 +78,7 @@ func (r *remembering) Deliver(ctx context.Context, d relay.Delivery) error {
 	return r.Sink.Deliver(ctx, d)
 }
 
-// idsOf reads lines, each of which must be whole.
+// idsOf reads lines and checks that each is complete.
 func (r *remembering) idsOf(t *testing.T, text string) []string {
 	t.Helper()
 	var ids []string
@@ -122,18 +122,19 @@ func cannot() map[sinktest.Behavior]string {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	sinktest.Run(t, sinktest.Harness{Batches: true, Skip: cannot(), Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
-		path := filepath.Join(t.TempDir(), "events.jsonl")
-		switch b {
-		case sinktest.Unreachable:
-			path = filepath.Join(path, "missing", "events.jsonl")
-		case sinktest.Hang:
-			hold(t, path)
-		}
-		s := openTest(t, &Config{Path: path})
-		r := &remembering{Sink: s, Explainer: s}
-		return r, func() []string { return r.idsOf(t, read(t, path)) }
-	}})
+	sinktest.Run(t, sinktest.Harness{Batches: true, Skip: cannot(),
+		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
+			path := filepath.Join(t.TempDir(), "events.jsonl")
+			switch b {
+			case sinktest.Unreachable:
+				path = filepath.Join(path, "missing", "events.jsonl")
+			case sinktest.Hang:
+				hold(t, path)
+			}
+			s := openTest(t, &Config{Path: path})
+			r := &remembering{Sink: s, Explainer: s}
+			return r, func() []string { return r.idsOf(t, read(t, path)) }
+		}})
 }
 
 // hold locks the file as another process would.
@@ -219,7 +220,7 @@ func umask() os.FileMode {
 	return os.FileMode(mask)
 }
 
-// What somebody left without an end, such as a crash in the middle of a line, is not continued.
+// An incomplete line, for example after a crash, is not continued.
 func TestCutLine(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "events.jsonl")
@@ -230,7 +231,8 @@ func TestCutLine(t *testing.T) {
 	deliver(t, s, "a")
 	deliver(t, s, "b")
 	lines := strings.Split(read(t, path), "\n")
-	if len(lines) != 4 || lines[0] != `{"topic":"cut` || lines[1] != string(sinktest.Sample("a").Notifications[0].Data) {
+	if len(lines) != 4 || lines[0] != `{"topic":"cut` ||
+		lines[1] != string(sinktest.Sample("a").Notifications[0].Data) {
 		t.Errorf("%q", lines)
 	}
 }

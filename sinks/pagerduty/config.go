@@ -9,16 +9,17 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// endpoint is a constant of PagerDuty's documentation. Accounts in Europe have https://events.eu.pagerduty.com/v2/enqueue.
+// endpoint is the address in PagerDuty's documentation. Accounts in Europe use
+// https://events.eu.pagerduty.com/v2/enqueue.
 const endpoint = "https://events.pagerduty.com/v2/enqueue"
 
-// Config is what an operator writes for one service of PagerDuty. Exactly one of RoutingKey and RoutingKeyFile is given.
+// Config is the configuration of one PagerDuty service. Exactly one of RoutingKey and RoutingKeyFile is set.
 type Config struct {
 	RoutingKey     string `koanf:"routing_key" secret:"true" doc:"The integration key of the service (Events API v2), 32 letters and digits. Exactly one of routing_key and routing_key_file is given."`
 	RoutingKeyFile string `koanf:"routing_key_file" doc:"A file that holds the integration key, read again when it changes."`
-	// Severity is that of what is bad.
+	// Severity is the severity of problems.
 	Severity string `koanf:"severity" enum:"critical,error,warning,info" doc:"The severity of what is bad; a health check that turned unhealthy is a warning at most."`
-	// The templates are those of internal/tmpl, each in place or in a file. What one makes nothing of is as without it.
+	// The templates are rendered by internal/tmpl. Each is inline or in a file. An empty result uses the default.
 	SummaryTemplate       string `koanf:"summary_template" doc:"The summary as a Go template, one line of 1024 characters; docs/templates.md says what it may hold."`
 	SummaryTemplateFile   string `koanf:"summary_template_file" doc:"A file that holds the summary_template, read again when it changes."`
 	DetailsTemplate       string `koanf:"custom_details_template" doc:"The custom_details as a Go template that makes a JSON object, in place of the notification."`
@@ -51,7 +52,10 @@ func (c *Config) Validate() error {
 		}
 	}
 	if !c.keySetting().IsSet() {
-		bad("routing_key", "is missing: give the integration key of the service here, or in a file that routing_key_file names")
+		bad(
+			"routing_key", "is missing: give the integration key of the service here, or in a file that "+
+				"routing_key_file names",
+		)
 	}
 	errs = append(errs, c.keySetting().Check())
 	if !isSeverity(c.Severity) {

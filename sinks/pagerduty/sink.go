@@ -87,8 +87,8 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return s.classifyResponse(answer, e.RoutingKey)
 }
 
-// classifyResponse says what an answer other than 202 means, by "Response codes & retry logic" of PagerDuty's documentation: 400 is
-// an event that is wrong, 429 too many, and 5xx a fault of PagerDuty's.
+// classifyResponse returns the outcome of an answer other than 202, by "Response codes & retry logic" in PagerDuty's
+// documentation: 400 is an invalid event, 429 too many requests, and 5xx a fault of PagerDuty.
 func (s *Sink) classifyResponse(answer *httpclient.Response, key string) error {
 	said := &relay.ResponseError{Status: answer.Status, Body: strings.ReplaceAll(answer.Body, key, "(redacted)")}
 	err := fmt.Errorf("post to %s: %w", s.target.Host(), said)
@@ -108,22 +108,28 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 		return relay.Explanation{}, err
 	}
 	if e == nil {
-		return relay.Explanation{Method: "nothing", Target: "is sent: this is neither bad nor the end of something bad", Payload: []byte("{}")}, nil
+		return relay.Explanation{
+			Method: "nothing", Target: "is sent: this is neither bad nor the end of something bad",
+			Payload: []byte("{}"),
+		}, nil
 	}
 	e.RoutingKey = "(hidden)"
 	body, err := e.encode("  ")
 	if err != nil {
 		return relay.Explanation{}, err
 	}
-	out := relay.Explanation{Method: "POST", Target: s.target.URL().Scheme + "://" + s.target.Host() + s.target.URL().Path, Payload: body}
+	out := relay.Explanation{
+		Method: "POST", Target: s.target.URL().Scheme + "://" + s.target.Host() + s.target.URL().Path, Payload: body,
+	}
 	for _, name := range []string{"Content-Type", "User-Agent"} {
 		out.Headers = append(out.Headers, relay.Header{Name: name, Value: s.header.Get(name)})
 	}
-	out.Headers = append(out.Headers, relay.Header{Name: "Host", Value: s.target.Host()}, relay.Header{Name: "Content-Length", Value: strconv.Itoa(len(body))})
+	out.Headers = append(out.Headers, relay.Header{Name: "Host", Value: s.target.Host()},
+		relay.Header{Name: "Content-Length", Value: strconv.Itoa(len(body))})
 	return out, nil
 }
 
-// RateKey stands for the integration key, which PagerDuty counts by.
+// RateKey identifies the integration key, because PagerDuty counts by it.
 func (s *Sink) RateKey() string { return s.target.Hash() + "/" + hashKey(s.key()) }
 
 // Close closes idle connections. It may be called twice.

@@ -28,10 +28,10 @@ type appSink struct {
 	routes     *routeTable
 	thread     string
 	ttl        time.Duration
-	memory     relay.StateStore // nil where nothing is remembered, and each message stands alone
+	memory     relay.StateStore // nil if threads are disabled
 	now        func() time.Time
 	log        *slog.Logger
-	extraCalls atomic.Int64 // calls besides one for each delivery, which nobody has counted yet
+	extraCalls atomic.Int64 // requests beyond one per delivery that were not counted yet
 }
 
 // outgoing is a message as the methods take it.
@@ -48,7 +48,9 @@ type outgoing struct {
 }
 
 func newOutgoing(channel string, m *slackgo.WebhookMessage) *outgoing {
-	out := &outgoing{Channel: channel, Text: m.Text, Parse: m.Parse, UnfurlLinks: m.UnfurlLinks, UnfurlMedia: m.UnfurlMedia}
+	out := &outgoing{
+		Channel: channel, Text: m.Text, Parse: m.Parse, UnfurlLinks: m.UnfurlLinks, UnfurlMedia: m.UnfurlMedia,
+	}
 	if m.Blocks != nil {
 		out.Blocks = m.Blocks
 	}
@@ -58,13 +60,13 @@ func newOutgoing(channel string, m *slackgo.WebhookMessage) *outgoing {
 	return out
 }
 
-// rateKey stands for the app and its channel: Slack allows an app about a message a second in each.
+// rateKey identifies the app and its channel: Slack allows an app about one message per second in each.
 func (a *appSink) rateKey() string {
 	sum := sha256.Sum256([]byte("app " + a.api.Host() + " " + a.token() + " " + a.routes.defaultChannel))
 	return hex.EncodeToString(sum[:12])
 }
 
-// deliverMessage posts d as a message of its own, or brings its thread up to date.
+// deliverMessage posts d as a separate message, or updates its thread.
 func (a *appSink) deliverMessage(ctx context.Context, d relay.Delivery, m *slackgo.WebhookMessage) error {
 	channel, key := a.routes.channelFor(d), threadOf(d, a.thread)
 	if key != "" && a.memory != nil {
@@ -83,11 +85,12 @@ func (a *appSink) explain(d relay.Delivery, m *slackgo.WebhookMessage) (relay.Ex
 	if err != nil {
 		return relay.Explanation{}, fmt.Errorf("render delivery %s: %w", d.ID, err)
 	}
-	return relay.Explanation{Method: "POST", Target: a.methodURL(methodPost).String(), Payload: body, Headers: []relay.Header{
-		{Name: "Host", Value: a.api.Host()},
-		{Name: "Authorization", Value: "Bearer (hidden)"},
-		{Name: "Content-Type", Value: a.header.Get("Content-Type")},
-		{Name: "User-Agent", Value: a.header.Get("User-Agent")},
-		{Name: "Content-Length", Value: strconv.Itoa(len(body))},
-	}}, nil
+	return relay.Explanation{Method: "POST", Target: a.methodURL(methodPost).String(), Payload: body,
+		Headers: []relay.Header{
+			{Name: "Host", Value: a.api.Host()},
+			{Name: "Authorization", Value: "Bearer (hidden)"},
+			{Name: "Content-Type", Value: a.header.Get("Content-Type")},
+			{Name: "User-Agent", Value: a.header.Get("User-Agent")},
+			{Name: "Content-Length", Value: strconv.Itoa(len(body))},
+		}}, nil
 }

@@ -66,7 +66,8 @@ func TestValidate(t *testing.T) {
 }
 
 func FuzzParseTarget(f *testing.F) {
-	for _, s := range []string{"https://hooks.slack.com/services/T0/B0/x", "", "http://[::1", "https://a@b/c?d#e", "\x00"} {
+	for _, s := range []string{"https://hooks.slack.com/services/T0/B0/x", "", "http://[::1", "https://a@b/c?d#e",
+		"\x00"} {
 		f.Add([]byte(s))
 	}
 	g, err := netguard.New(nil)
@@ -74,7 +75,8 @@ func FuzzParseTarget(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if target, err := parseTarget(string(text), g); err == nil && (target.Host() == "" || target.URL().User != nil) {
+		if target, err := parseTarget(string(text), g); err == nil &&
+			(target.Host() == "" || target.URL().User != nil) {
 			t.Errorf("parseTarget(%q) passed", text)
 		}
 	})

@@ -25,7 +25,8 @@ func Kind() relay.SinkKind {
 		// "Rate limits" in Slack's documentation: one message a second and webhook, short bursts aside.
 		Rate:              relay.Rate{Count: 1, Per: time.Second},
 		DigestWhenLimited: true,
-		Open:              relay.OpenAs("slack sink", func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, time.Now) }),
+		Open: relay.OpenAs("slack sink",
+			func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, time.Now) }),
 	}
 }
 
@@ -92,7 +93,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return s.classifyResponse(target, answer)
 }
 
-// classifyResponse says what an answer other than 200 "ok" means.
+// classifyResponse returns the outcome of an answer other than 200 "ok".
 func (s *Sink) classifyResponse(target *httpclient.Target, answer *httpclient.Response) error {
 	cause := &relay.ResponseError{Status: answer.Status, Body: answer.Body}
 	if answer.Status == http.StatusOK {
@@ -120,7 +121,7 @@ func (s *Sink) classifyResponse(target *httpclient.Target, answer *httpclient.Re
 	return relay.Permanent(err)
 }
 
-// errorMeaning is what one of Slack's words for an error says. The zero meaning belongs to a word that is not known.
+// errorMeaning is the meaning of one of Slack's error codes. The zero value is an unknown code.
 type errorMeaning struct {
 	outcome relay.Outcome
 	problem string
@@ -156,7 +157,7 @@ func meaningOf(body string) errorMeaning {
 	return errorMeaning{}
 }
 
-// RateKey stands for the incoming webhook, or the app and its channel, which Slack limits whoever uses it.
+// RateKey identifies the incoming webhook, or the app and its channel, because Slack limits these.
 func (s *Sink) RateKey() string {
 	if s.app != nil {
 		return s.app.rateKey()

@@ -16,19 +16,20 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// rude is what nobody should be able to do to a channel: markup, mentions, links, letters from right to left, marks that turn
-// the direction round, emoji, and 50 KB of it.
+// rude contains everything that a producer could abuse: markup, mentions, links, right-to-left letters, direction
+// controls, emoji, and 50 KB of it.
 const rude = hostile + " \u05e9\u05dc\u05d5\u05dd \u202etxt.exe\u202c 👩\u200d👩\u200d👧 🇩🇪 "
 
 var (
 	rudeText  = rude + strings.Repeat("& more 🔥 ", 50_000/len("& more 🔥 "))
 	textOf    = `*{{ .Meaning }}* of {{ if .Digest }}{{ .Digest.Count }}{{ else }}{{ .Object.ID }}{{ end }}: {{ .Object.State | default "no state" }}{{ with .Object.Error }}` + "\n```{{ . }}```" + `{{ end }}`
 	blocksOf3 = `[{"type": "header", "text": {"type": "plain_text", "text": {{ toJson .Object.ID }}}},` +
-		`{"type": "section", "text": {"type": "mrkdwn", "text": {{ printf "*%s*\n` + "```%s```" + `" .Meaning (.Object.Error | default .Object.State) | toJson }}}},` +
+		`{"type": "section", "text": {"type": "mrkdwn", "text": {{ printf "*%s*\n` + "```%s```" +
+		`" .Meaning (.Object.Error | default .Object.State) | toJson }}}},` +
 		`{"type": "context", "elements": [{"type": "mrkdwn", "text": {{ printf "Hub %s" .Hub | toJson }}}]}]`
 )
 
-// stories are what happens to one thing, or to several in a digest, and how the sink is set up.
+// stories returns sequences of notifications and digests with configurations of the sink.
 func stories() map[string]struct {
 	config     Config
 	deliveries []relay.Delivery
@@ -67,7 +68,7 @@ func stories() map[string]struct {
 	}
 }
 
-// TestThreadGolden holds what is posted and updated for a container, a job, a digest and more to what people have read.
+// TestThreadGolden compares the posts and updates for a container, a job, a digest and others with reviewed files.
 func TestThreadGolden(t *testing.T) {
 	t.Parallel()
 	for name, story := range stories() {
@@ -89,7 +90,7 @@ func TestThreadGolden(t *testing.T) {
 	}
 }
 
-// abridged leaves out the middle of long texts, which nobody would read.
+// abridged omits the middle of long texts.
 func abridged(t *testing.T, calls []sentCall) any {
 	t.Helper()
 	var all any

@@ -10,12 +10,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// hiddenValue stands for a header's value that may be a credential.
+// hiddenValue replaces the value of a header that may be a credential.
 const hiddenValue = "(hidden)"
 
-// Explain returns the request that Deliver would send now: its signatures are valid, its time is now. The path and query
-// of the URL and the values of headers that operators set are hidden, since they may be credentials. A compressed body is shown
-// as it was before, with the length that is sent.
+// Explain returns the request that Deliver would send now, with valid signatures and the current time. It hides the
+// path and query of the URL and the values of the operator's headers, because they may be credentials. It shows the
+// uncompressed body with the length that is sent.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	token := s.bearer()
 	if s.tokens != nil {
@@ -43,7 +43,7 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	return e, nil
 }
 
-// isOwnHeader tells whether we make the value ourselves.
+// isOwnHeader reports whether the sink generates the value.
 func isOwnHeader(name string) bool {
 	switch strings.ToLower(name) {
 	case "content-type", "user-agent", "ce-specversion":
