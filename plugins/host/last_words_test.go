@@ -36,7 +36,8 @@ func TestLastWordsOfThePast(t *testing.T) {
 			log := new(hesitant)
 			p := &pluginProcess{
 				cmd: exec.Command("/bin/sh", "-c",
-					`echo first `+stream+`; echo second `+stream+`; until [ -e "$1" ]; do sleep 0.01; done; echo no database `+stream,
+					`echo first `+stream+`; echo second `+stream+`; until [ -e "$1" ]; do sleep 0.01; done; echo no `+
+						`database `+stream,
 					"sh", read),
 				output: newOutput(slog.New(slog.NewTextHandler(log, nil)), func(Event) {}), exited: make(chan struct{}),
 			}

@@ -100,7 +100,9 @@ func publish(t testing.TB, b *stores, from, n int) {
 	for i := range n {
 		list = append(list, sinktest.Sample(fmt.Sprintf("%024x", from+i)).Notifications...)
 	}
-	if _, err := b.log.Append(context.Background(), eventlog.AppendRequest{Hub: "hub1", Notifications: list}); err != nil {
+	if _, err := b.log.Append(context.Background(), eventlog.AppendRequest{
+		Hub: "hub1", Notifications: list,
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -161,7 +163,8 @@ func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 		t.Fatal(err)
 	}
 	reader, err := subscriber.New(subscriber.Config{
-		Commands: b.conn.Commands(), Readers: b.conn.Readers(), Group: "hubrelay", Consumer: fmt.Sprint("node-", number),
+		Commands: b.conn.Commands(), Readers: b.conn.Readers(), Group: "hubrelay",
+		Consumer:    fmt.Sprint("node-", number),
 		Streams:     func(sink string) []string { return queue.Keys(b.keys, sink) },
 		MaxInFlight: func(string) int { return delivery.DefaultConcurrency }, HandlerGrace: 5 * time.Second,
 	})

@@ -121,7 +121,7 @@ func (s *Sink) authenticate(c *smtp.Client, at *smtpStep) error {
 		if ok, _ := c.Extension("STARTTLS"); !ok {
 			return errors.New(
 				"it does not offer STARTTLS, and nothing is sent in clear: use another port or server, or set tls " +
-					"to tls, or to none where the way there is safe",
+					"to tls, or to none if the connection is safe",
 			)
 		}
 		if err := c.StartTLS(s.tls); err != nil {

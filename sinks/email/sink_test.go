@@ -145,8 +145,10 @@ func TestConformance(t *testing.T) {
 		},
 		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 			s := &script{}
-			end := map[sinktest.Behavior]string{sinktest.Fail: "451 later", sinktest.Reject: "554 spam",
-				sinktest.Hang: "-"}
+			end := map[sinktest.Behavior]string{
+				sinktest.Fail: "451 later", sinktest.Reject: "554 spam",
+				sinktest.Hang: "-",
+			}
 			answers := map[string]string{}
 			if text, ok := end[b]; ok {
 				answers["end"] = text
@@ -184,18 +186,32 @@ func TestAnswers(t *testing.T) {
 	}{
 		"lost behind the message": {map[string]string{"QUIT": ""}, relay.OutcomeDelivered, ""},
 		"odd goodbye":             {map[string]string{"QUIT": "500 no"}, relay.OutcomeDelivered, ""},
-		"several lines": {map[string]string{"EHLO": "250-test\r\n250-SIZE 10\r\n250 HELP"},
-			relay.OutcomeDelivered, ""},
+		"several lines": {
+			map[string]string{"EHLO": "250-test\r\n250-SIZE 10\r\n250 HELP"},
+			relay.OutcomeDelivered, "",
+		},
 		"no EHLO": {map[string]string{"EHLO": "502 what"}, relay.OutcomeDelivered, ""},
 		"busy":    {map[string]string{"greeting": "421 busy"}, relay.OutcomeRetry, "answered 421"},
-		"no service": {map[string]string{"greeting": "554 no service here"}, relay.OutcomeRetry,
-			"wait for the greeting of 127.0.0.1: answered 554"},
-		"no greeting": {map[string]string{"greeting": ""}, relay.OutcomeRetry,
-			"closed the connection without an answer"},
-		"garbage": {map[string]string{"greeting": "HTTP/1.1 400 Bad Request"}, relay.OutcomeRetry,
-			"wait for the greeting"},
-		"no sender": {map[string]string{"MAIL": "550 who are you"}, relay.OutcomePermanent,
-			"name the sender to 127.0.0.1: answered 550"},
+		"no service": {
+			map[string]string{"greeting": "554 no service here"},
+			relay.OutcomeRetry,
+			"wait for the greeting of 127.0.0.1: answered 554",
+		},
+		"no greeting": {
+			map[string]string{"greeting": ""},
+			relay.OutcomeRetry,
+			"closed the connection without an answer",
+		},
+		"garbage": {
+			map[string]string{"greeting": "HTTP/1.1 400 Bad Request"},
+			relay.OutcomeRetry,
+			"wait for the greeting",
+		},
+		"no sender": {
+			map[string]string{"MAIL": "550 who are you"},
+			relay.OutcomePermanent,
+			"name the sender to 127.0.0.1: answered 550",
+		},
 		"a login is needed": {map[string]string{"MAIL": "530 log in"}, relay.OutcomeRetry, "answered 530"},
 		"greylisted":        {map[string]string{"RCPT": "450 try again"}, relay.OutcomeRetry, "answered 450"},
 		"full for now":      {map[string]string{"RCPT": "452 full"}, relay.OutcomeRetry, "answered 452"},
@@ -203,15 +219,25 @@ func TestAnswers(t *testing.T) {
 		"closing":           {map[string]string{"RCPT": "421 closing"}, relay.OutcomeRetry, "answered 421"},
 		"not wanted":        {map[string]string{"DATA": "554 no"}, relay.OutcomePermanent, "answered 554"},
 		"wrong order":       {map[string]string{"DATA": "503 no"}, relay.OutcomeRetry, "answered 503"},
-		"hangs up in DATA": {map[string]string{"end": ""}, relay.OutcomeRetry,
-			"hand the message to 127.0.0.1: it closed the connection without an answer"},
-		"refused at the end": {map[string]string{"end": "550-no\r\n550 never"}, relay.OutcomePermanent,
-			"answered 550"},
+		"hangs up in DATA": {
+			map[string]string{"end": ""},
+			relay.OutcomeRetry,
+			"hand the message to 127.0.0.1: it closed the connection without an answer",
+		},
+		"refused at the end": {
+			map[string]string{"end": "550-no\r\n550 never"},
+			relay.OutcomePermanent,
+			"answered 550",
+		},
 		"odd code": {map[string]string{"end": "999 what"}, relay.OutcomeRetry, "999"},
-		"floods": {map[string]string{"EHLO": strings.Repeat("250-x\r\n", 100_000) + "250 x"},
-			relay.OutcomeRetry, "more than 256 KiB"},
-		"an endless line": {map[string]string{"greeting": "220 " + strings.Repeat("x", 1<<20)},
-			relay.OutcomeRetry, "more than 256 KiB"},
+		"floods": {
+			map[string]string{"EHLO": strings.Repeat("250-x\r\n", 100_000) + "250 x"},
+			relay.OutcomeRetry, "more than 256 KiB",
+		},
+		"an endless line": {
+			map[string]string{"greeting": "220 " + strings.Repeat("x", 1<<20)},
+			relay.OutcomeRetry, "more than 256 KiB",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -286,7 +312,7 @@ func TestSafety(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	if len(s.mails) > 0 {
-		t.Error("the mail was sent in clear")
+		t.Error("the mail was sent unencrypted")
 	}
 	// The name may be dialled at one of its addresses, and the server is at the other.
 	c.TLS, c.Host, c.AllowCIDRs = tlsNone, "localhost", []string{"::1"}
@@ -320,7 +346,7 @@ func TestConfig(t *testing.T) {
 		{func(c *Config) { c.Host = "127.0.0.1" }, "host cannot be dialled: 127.0.0.1"},
 		{func(c *Config) { c.Port = 70000 }, "port is 70000"},
 		{func(c *Config) { c.TLS = "ssl" }, "choose starttls, tls or none"},
-		{func(c *Config) { c.TLS, c.Username, c.Password = tlsNone, "u", "s3cret" }, "sent in clear"},
+		{func(c *Config) { c.TLS, c.Username, c.Password = tlsNone, "u", "s3cret" }, "sent unencrypted"},
 		{func(c *Config) { c.CAFile = "testdata/server.py" }, "holds no certificate"},
 		{func(c *Config) { c.Username = "u" }, "password is missing"},
 		{func(c *Config) { c.Password = "s3cret" }, "username is missing"},
@@ -331,8 +357,10 @@ func TestConfig(t *testing.T) {
 		{func(c *Config) { c.Sender = "" }, "sender is missing"},
 		{func(c *Config) { c.Sender = "a@example.com\r\nBcc: x@example.com" }, "sender is not an address"},
 		{func(c *Config) { c.To = nil }, "to is empty"},
-		{func(c *Config) { c.To = []string{"x@example.com", "ü@example.com"} },
-			"to.1 has an address of other than ASCII"},
+		{
+			func(c *Config) { c.To = []string{"x@example.com", "ü@example.com"} },
+			"to.1 has an address of other than ASCII",
+		},
 		{func(c *Config) { c.Cc = []string{"x"} }, "cc.0 is not an address"},
 		{func(c *Config) { c.AllowCIDRs = []string{"x"} }, "allow_cidrs.0"},
 	} {

@@ -23,7 +23,8 @@ func TestTemplatesByRealServer(t *testing.T) {
 	const (
 		subject = "{{ .Severity | toUpper }}:\r\nBcc: x@example.com {{ .Object.Error }} für {{ .Hub }}"
 		text    = "Lage:\r\n  {{ .Object.Error }}\nEnde\x1b"
-		html    = `<p title="{{ .Object.Error }}">{{ .Object.Error }}</p><a href="https://example.com/{{ .Object.ID }}">öffnen</a>`
+		html    = `<p title="{{ .Object.Error }}">{{ .Object.Error }}</p><a href="https://example.com/{{ .Object.ID ` +
+			`}}">öffnen</a>`
 	)
 	d := hostile("0123456789abcdef01234567")
 	const (
@@ -41,14 +42,21 @@ func TestTemplatesByRealServer(t *testing.T) {
 		parts               []string // the beginning of each
 	}{
 		"all": {subject, text, html, d, theSubject, []string{theText, theHTML}},
-		"subject alone": {subject, "", "", d, theSubject,
-			[]string{"Something went wrong", "<!DOCTYPE html>\n<html><head><meta charset=\"utf-8\"><title>BAD: Bcc"}},
+		"subject alone": {
+			subject, "", "", d, theSubject,
+			[]string{"Something went wrong", "<!DOCTYPE html>\n<html><head><meta charset=\"utf-8\"><title>BAD: Bcc"},
+		},
 		"text alone": {"", text, "", d, ourSubject, []string{theText}},
 		"HTML alone": {"", "", html, d, ourSubject, []string{"Something went wrong", theHTML}},
-		"nothing comes": {" \r\n{{ .Context.ClusterS }}", "{{ if .Digest }}x{{ end }}\n", "{{/* */}}", d, ourSubject,
-			[]string{"Something went wrong", "<!DOCTYPE html>"}},
-		"a long subject": {"{{ printf `%300d` 1 }}{{ range 300 }}ü{{ end }}", "x", "", d,
-			"1" + strings.Repeat("ü", 99) + "…", []string{"x\n"}},
+		"nothing comes": {
+			" \r\n{{ .Context.ClusterS }}", "{{ if .Digest }}x{{ end }}\n", "{{/* */}}", d, ourSubject,
+			[]string{"Something went wrong", "<!DOCTYPE html>"},
+		},
+		"a long subject": {
+			"{{ printf `%300d` 1 }}{{ range 300 }}ü{{ end }}", "x", "", d,
+			"1" + strings.Repeat("ü", 99) + "…",
+			[]string{"x\n"},
+		},
 		"a digest": {
 			"{{ with .Digest }}{{ .Count }} of {{ .By.hub }}{{ end }}",
 			"{{ range .Notifications }}{{ .Topic }}\n{{ end }}{{ .Digest.More }}", "",
@@ -128,7 +136,8 @@ func TestHiddenInHTML(t *testing.T) {
 	t.Parallel()
 	d := hostile("0123456789abcdef01234567")
 	d.Notifications[0].Data = []byte(
-		`{"topic":"container.error","object":{"id":"cXXigKhoaWRkZW7igK4=","error":"a%E2%80%A8hidden%E2%80%AE","\u2028hidden\u202e":1},"context":{"hub_id":"h"}}`,
+		`{"topic":"container.error","object":{"id":"cXXigKhoaWRkZW7igK4=","error":"a%E2%80%A8hidden%E2%80%AE",` +
+			`"\u2028hidden\u202e":1},"context":{"hub_id":"h"}}`,
 	)
 	for source, want := range map[string]string{
 		`<p title={{ urlUnescape .Object.Error }}>`: "<p title=a&#32;hidden>",
@@ -164,17 +173,26 @@ func TestTemplatesAreChecked(t *testing.T) {
 		problem string
 	}{
 		{func(c *Config) { c.SubjectTemplate = "{{ .Topic }" }, "subject_template line 1: "},
-		{func(c *Config) { c.SubjectTemplate, c.SubjectTemplateFile = "x", "y" },
-			"subject_template_file is given beside subject_template"},
+		{
+			func(c *Config) { c.SubjectTemplate, c.SubjectTemplateFile = "x", "y" },
+			"subject_template_file is given beside subject_template",
+		},
 		{func(c *Config) { c.TextTemplateFile = "testdata/missing" }, "text_template_file cannot be read"},
 		{func(c *Config) { c.HTMLTemplate = "<a href='{{ .Topic }}>" }, "html_template "},
-		{func(c *Config) { c.HTMLTemplate = "<p>\n{{ .Object.Error | safeHtml }}" },
-			"html_template line 2: safeHtml has no place"},
-		{func(c *Config) { c.SubjectTemplate = "{{ .Object.Eror }}" },
-			`subject_template line 1, column 11: at .Object.Eror: there is no .Eror here; did you mean "Error"? (with a sample of container.error)`},
-		{func(c *Config) { c.TextTemplate = "\n{{ index .Context.Containers 0 }}" },
+		{
+			func(c *Config) { c.HTMLTemplate = "<p>\n{{ .Object.Error | safeHtml }}" },
+			"html_template line 2: safeHtml has no place",
+		},
+		{
+			func(c *Config) { c.SubjectTemplate = "{{ .Object.Eror }}" },
+			`subject_template line 1, column 11: at .Object.Eror: there is no .Eror here; did you mean "Error"? ` +
+				`(with a sample of container.error)`,
+		},
+		{
+			func(c *Config) { c.TextTemplate = "\n{{ index .Context.Containers 0 }}" },
 			"text_template line 2, column 4: at index .Context.Containers 0: the list is shorter than that; ask " +
-				"first whether it has any: {{ if .Context.Containers }} (with a sample of a digest)"},
+				"first whether it has any: {{ if .Context.Containers }} (with a sample of a digest)",
+		},
 		{func(c *Config) { c.HTMLTemplate = "<p>{{ .Digest.Count }}" }, "html_template line 1, column 14: "},
 		{func(c *Config) {
 			c.SubjectTemplate = "{{ .Topic }}"

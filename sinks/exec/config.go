@@ -19,9 +19,9 @@ const envPrefix = "HUBRELAY_"
 type Config struct {
 	// Command is the program and its arguments, which are always the same. A path such as ./x or bin/x begins at the
 	// configuration file, a name without a slash is looked up in the daemon's PATH.
-	Command []string `koanf:"command" doc:"The program and its arguments, always the same; ./x is beside the configuration file, x in the daemon's PATH. No shell reads it."`
+	Command []string `koanf:"command" doc:"Program and arguments: ./x, or x in PATH; no shell."`
 	// Env is the environment of the command besides PATH and the description of the delivery.
-	Env []string `koanf:"env" secret:"true" doc:"Further environment of the command: NAME passes the daemon's variable on, NAME=value sets one. It is never shown."`
+	Env []string `koanf:"env" secret:"true" doc:"Environment: NAME copies a variable, NAME=value sets one."`
 	// Dir is the working folder, a relative one below the configuration file's.
 	Dir string `koanf:"dir" doc:"The working folder; empty for the folder of the configuration file."`
 
@@ -54,7 +54,7 @@ func (c *Config) Validate() error {
 			bad("env."+strconv.Itoa(i), "has no name: write NAME, or NAME=value")
 		case strings.HasPrefix(name, envPrefix):
 			bad("env."+strconv.Itoa(i),
-				"has a name that begins with "+envPrefix+", as those that say what is delivered: choose another")
+				"has a name that begins with "+envPrefix+", like the variables that describe the delivery: choose another")
 		}
 	}
 	return errors.Join(errs...)

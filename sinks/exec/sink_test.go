@@ -89,8 +89,10 @@ func TestInput(t *testing.T) {
 	t.Setenv("PASSED_ON", "yes indeed")
 	dir := t.TempDir()
 	c := &Config{
-		Command: []string{script(t, `cat > input; env | sort > env; pwd > dir; printf '%s\n' "$@" > args`), "$HOME",
-			"; rm -rf x"}, Dir: dir, Env: []string{"PASSED_ON", "SET=a b=c"},
+		Command: []string{
+			script(t, `cat > input; env | sort > env; pwd > dir; printf '%s\n' "$@" > args`), "$HOME",
+			"; rm -rf x",
+		}, Dir: dir, Env: []string{"PASSED_ON", "SET=a b=c"},
 	}
 	s := openTest(t, c)
 	one, many := sinktest.Sample("a"), sinktest.SampleDigest("d", 3, 3)
@@ -160,21 +162,31 @@ func TestEndings(t *testing.T) {
 	}{
 		"reads nothing":    {`exit 0`, relay.OutcomeDelivered, 0, "", ""},
 		"closes its input": {`exec <&-; echo fine`, relay.OutcomeDelivered, 0, "", ""},
-		"fails": {`echo out; echo err >&2; exit 3`, relay.OutcomeRetry, 3, "out\nerr\n",
-			"ended with status 3"},
+		"fails": {
+			`echo out; echo err >&2; exit 3`, relay.OutcomeRetry, 3, "out\nerr\n",
+			"ended with status 3",
+		},
 		"tries again": {`exit 75`, relay.OutcomeRetry, 75, "", "status 75"},
-		"refuses": {`echo 'no such thing' >&2; exit 65`, relay.OutcomePermanent, 65, "no such thing\n",
-			"status 65"},
+		"refuses": {
+			`echo 'no such thing' >&2; exit 65`, relay.OutcomePermanent, 65, "no such thing\n",
+			"status 65",
+		},
 		"is not configured": {`exit 78`, relay.OutcomeRetry, 78, "", "status 78"},
 		"dies":              {`kill -KILL $$`, relay.OutcomeRetry, 137, "", "signal 9 (killed)"},
-		"says 50 MiB": {`head -c 52428800 /dev/zero | tr '\0' x; exit 1`, relay.OutcomeRetry, 1,
-			strings.Repeat("x", keptAnswer), ""},
+		"says 50 MiB": {
+			`head -c 52428800 /dev/zero | tr '\0' x; exit 1`, relay.OutcomeRetry, 1,
+			strings.Repeat("x", keptAnswer), "",
+		},
 		"says what is wrong": {`printf 'a\377\303b'; exit 1`, relay.OutcomeRetry, 1, "ab", ""},
-		"tells a secret": {`printf "%01020d%s" 0 "$TOKEN"; exit 1`, relay.OutcomeRetry, 1,
-			strings.Repeat("0", 1020) + "(red", ""},
+		"tells a secret": {
+			`printf "%01020d%s" 0 "$TOKEN"; exit 1`, relay.OutcomeRetry, 1,
+			strings.Repeat("0", 1020) + "(red", "",
+		},
 		"leaves one behind": {`sleep 1000 & echo $! > "$PID"; exit 0`, relay.OutcomeDelivered, 0, "", ""},
-		"many that hold on": {`for i in 1 2 3; do sleep 1000 & done; echo $! > "$PID"; exit 4`, relay.OutcomeRetry, 4,
-			"", ""},
+		"many that hold on": {
+			`for i in 1 2 3; do sleep 1000 & done; echo $! > "$PID"; exit 4`, relay.OutcomeRetry, 4,
+			"", "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -335,12 +347,14 @@ func TestCannotStart(t *testing.T) {
 	}{
 		{Config{Command: []string{"no-such-program"}}, "is not in the daemon's PATH", "command"},
 		{Config{Command: []string{"./missing"}, folder: dir}, dir + "/missing does not exist", "command"},
-		{Config{Command: []string{dir}}, "is a folder", "command"},
+		{Config{Command: []string{dir}}, "is a directory", "command"},
 		{Config{Command: []string{file("plain", "x", 0o600)}}, "chmod +x", "command"},
 		{Config{Command: []string{file("garbage", "x", 0o700)}}, "no program for this machine", ""},
 		{Config{Command: []string{file("odd", "#!/no/such/shell\n", 0o700)}}, "interpreter does not exist", ""},
-		{Config{Command: []string{"sh"}, Dir: "missing", folder: dir},
-			"the working folder " + dir + "/missing cannot be entered", "dir"},
+		{
+			Config{Command: []string{"sh"}, Dir: "missing", folder: dir},
+			"the working folder " + dir + "/missing cannot be entered", "dir",
+		},
 		{Config{Command: []string{"sh"}, Dir: "plain", folder: dir}, "is no folder", "dir"},
 	} {
 		err := openTest(t, &c.config).Deliver(t.Context(), sinktest.Sample("a"))
@@ -366,8 +380,10 @@ func TestConfig(t *testing.T) {
 		{Config{Command: []string{"builtin:print"}}, "type plugin"},
 		{Config{Command: []string{"x", "a\x00"}}, "command.1 holds a NUL"},
 		{Config{Command: []string{"x"}, Env: []string{"=s3cret"}}, "env.0 has no name"},
-		{Config{Command: []string{"x"}, Env: []string{"A", "HUBRELAY_ID=s3cret"}},
-			"env.1 has a name that begins with HUBRELAY_"},
+		{
+			Config{Command: []string{"x"}, Env: []string{"A", "HUBRELAY_ID=s3cret"}},
+			"env.1 has a name that begins with HUBRELAY_",
+		},
 	} {
 		err := c.config.Validate()
 		if (err == nil) != (c.problem == "") || err != nil &&

@@ -19,16 +19,16 @@ const (
 // Config is the configuration of one file.
 type Config struct {
 	// Path is the file that lines are appended to. Its folder must be there.
-	Path string `koanf:"path" doc:"The file that lines are appended to; a relative path begins at the configuration file. Its folder must be there."`
+	Path string `koanf:"path" doc:"File for the lines, relative to the configuration file."`
 	// MaxSize is how large the file may become before it is renamed and a new one begun; zero is no limit.
-	MaxSize relay.Size `koanf:"max_size" doc:"How large the file may become before it is renamed and a new one begun, such as 100MiB, at least 64KiB; 0 for no limit."`
+	MaxSize relay.Size `koanf:"max_size" doc:"Maximum size before a rename, at least 64KiB; 0 for no limit."`
 	// MaxAge and MaxBackups bound what is kept of renamed files; zero is no limit.
-	MaxAge     time.Duration `koanf:"max_age" doc:"How long renamed files are kept, in whole days such as 168h; 0 for as long as max_backups allows. Looked at when a file is renamed."`
+	MaxAge     time.Duration `koanf:"max_age" doc:"Time to keep renamed files, in whole days; 0 for no limit."`
 	MaxBackups int           `koanf:"max_backups" doc:"How many renamed files are kept, 0 for all of them."`
 	// Compress makes renamed files smaller by gzip.
 	Compress bool `koanf:"compress" doc:"Compresses renamed files by gzip."`
 	// Fsync waits for the disk with each line.
-	Fsync bool `koanf:"fsync" doc:"Waits with each line until the disk has it, so that a power failure loses none."`
+	Fsync bool `koanf:"fsync" doc:"Wait until each line is on the disk."`
 
 	folder string
 }

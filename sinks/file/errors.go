@@ -55,7 +55,7 @@ func checkRegular(path string, info os.FileInfo) error {
 	case info.Mode().IsRegular():
 		return nil
 	case info.IsDir():
-		return &fileError{text: path + " is a folder: name a file in it"}
+		return &fileError{text: path + " is a directory: name a file in it"}
 	}
 	return &fileError{text: path + " is no regular file: name another"}
 }

@@ -53,8 +53,10 @@ func TestRotation(t *testing.T) {
 	kind := Kind()
 	open := func(c Config) *Sink { return openOf(t, kind, &c) }
 	sinks := []*Sink{
-		open(Config{Path: path, MaxSize: minMaxSize, Compress: true}), open(Config{Path: path, MaxSize: minMaxSize,
-			Compress: true, MaxBackups: 90}),
+		open(Config{Path: path, MaxSize: minMaxSize, Compress: true}), open(Config{
+			Path: path, MaxSize: minMaxSize,
+			Compress: true, MaxBackups: 90,
+		}),
 	}
 	var wg sync.WaitGroup
 	for n, s := range sinks {

@@ -71,7 +71,7 @@ func (f *fileRegistry) open(c *Config, out *slog.Logger) *rotatingFile {
 		l = newRotatingFile(c.absPath())
 		f.byPath[l.path] = l
 	case l.settings() != c.rotationSettings():
-		out.Warn("another sink writes to this file with other settings; from now on those of this sink count", "path",
+		out.Warn("another sink writes to this file with other settings, which are replaced", "path",
 			l.path)
 	}
 	l.refs++

@@ -122,7 +122,8 @@ func cannot() map[sinktest.Behavior]string {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	sinktest.Run(t, sinktest.Harness{Batches: true, Skip: cannot(),
+	sinktest.Run(t, sinktest.Harness{
+		Batches: true, Skip: cannot(),
 		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 			path := filepath.Join(t.TempDir(), "events.jsonl")
 			switch b {
@@ -134,7 +135,8 @@ func TestConformance(t *testing.T) {
 			s := openTest(t, &Config{Path: path})
 			r := &remembering{Sink: s, Explainer: s}
 			return r, func() []string { return r.idsOf(t, read(t, path)) }
-		}})
+		},
+	})
 }
 
 // hold locks the file as another process would.
@@ -249,7 +251,7 @@ func TestUnwritable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, word := range map[string]string{
-		fifo: "no regular file", inner: "is a folder", "/dev/full": "no regular file",
+		fifo: "no regular file", inner: "is a directory", "/dev/full": "no regular file",
 		filepath.Join(folder, "none", "x"): "the folder " + folder + "/none does not exist: make it",
 		filepath.Join(fifo, "x"):           "not a directory",
 	} {

@@ -76,7 +76,7 @@ func (s *stdoutWriter) write(ctx context.Context, line []byte) error {
 	select {
 	case <-s.writeSem:
 	case <-ctx.Done():
-		return timeoutError(ctx, "nobody reads the standard output")
+		return timeoutError(ctx, "no process reads the standard output")
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -86,7 +86,7 @@ func (s *stdoutWriter) write(ctx context.Context, line []byte) error {
 	if err, there := relay.Await(ctx, done); there { // else a line that is written would be written again
 		return err
 	}
-	return timeoutError(ctx, "nobody reads the standard output")
+	return timeoutError(ctx, "no process reads the standard output")
 }
 
 func (s *stdoutWriter) writeNow(line []byte) error {
@@ -114,7 +114,7 @@ func (s *stdoutWriter) writeNow(line []byte) error {
 		return nil
 	case errors.Is(err, syscall.EPIPE):
 		return fmt.Errorf(
-			"whoever read the standard output has closed it: start the daemon with its output connected again: %w", err,
+			"the reader of the standard output has closed it: restart the daemon with its output connected: %w", err,
 		)
 	case errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("the disk that the standard output is written to is full: make room: %w", err)

@@ -80,7 +80,8 @@ func (p *pipe) fill(t *testing.T) {
 
 func TestStdoutConformance(t *testing.T) {
 	t.Parallel()
-	sinktest.Run(t, sinktest.Harness{Batches: true, Skip: cannot(),
+	sinktest.Run(t, sinktest.Harness{
+		Batches: true, Skip: cannot(),
 		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 			p := newPipe(t)
 			known := &remembering{Sink: p.sink, Explainer: p.sink}
@@ -98,7 +99,8 @@ func TestStdoutConformance(t *testing.T) {
 				<-p.done
 				return known.idsOf(t, p.text.String())
 			}
-		}})
+		},
+	})
 }
 
 // A reader that stops holds up an attempt for its timeout and no longer. The line that was begun is whole once it reads
@@ -111,7 +113,7 @@ func TestReaderThatStops(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		err := p.sink.Deliver(ctx, sinktest.Sample("a"))
 		cancel()
-		refused(t, err, "nobody reads the standard output")
+		refused(t, err, "no process reads the standard output")
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}

@@ -158,29 +158,43 @@ func TestEvents(t *testing.T) {
 		action, dedup  string
 		severity, said string
 	}{
-		{"job.state.changed", `{"id":"j1","state":"error","error":"no room"}`, "trigger", job, "critical",
-			"job.state.changed: error (j1): no room"},
+		{
+			"job.state.changed", `{"id":"j1","state":"error","error":"no room"}`, "trigger", job, "critical",
+			"job.state.changed: error (j1): no room",
+		},
 		{"job.state.changed", `{"id":"j1","state":"completed"}`, "resolve", job, "", ""},
 		{"job.state.changed", `{"id":"j1","state":"running"}`, "resolve", job, "", ""},
 		{"job.state.changed", `{"id":"j1","state":"queued"}`, "", "", "", ""},
-		{"container.instance.error", `{"id":"i1","error":"a\n b"}`, "trigger", instance, "critical",
-			"container.instance.error (i1): a b"},
-		{"container.instance.state.changed", `{"id":"i1","state":"failed"}`, "trigger", instance, "critical",
-			"container.instance.state.changed: failed (i1)"},
-		{"container.instance.health.status.changed", `{"id":"i1","state":"unhealthy"}`, "trigger", instance, "warning",
-			"container.instance.health.status.changed: unhealthy (i1)"},
+		{
+			"container.instance.error", `{"id":"i1","error":"a\n b"}`, "trigger", instance, "critical",
+			"container.instance.error (i1): a b",
+		},
+		{
+			"container.instance.state.changed", `{"id":"i1","state":"failed"}`, "trigger", instance, "critical",
+			"container.instance.state.changed: failed (i1)",
+		},
+		{
+			"container.instance.health.status.changed", `{"id":"i1","state":"unhealthy"}`, "trigger", instance, "warning",
+			"container.instance.health.status.changed: unhealthy (i1)",
+		},
 		{"container.instance.health.status.changed", `{"id":"i1","state":"healthy"}`, "resolve", instance, "", ""},
 		{"container.instance.state.changed", `{"id":"i1","state":"running"}`, "resolve", instance, "", ""},
 		{"container.error", `{"id":""}`, "trigger", container, "critical", "container.error"},
 		{"container.state.changed", `{"id":"c1","state":"Running"}`, "resolve", container, "", ""},
 		{"container.desired_state.changed", `{"id":"c1","state":"running"}`, "", "", "", ""},
 		{"container.updated", `{"id":"c1"}`, "", "", "", ""},
-		{"dns.certificate.error", `{"id":"x"}`, "trigger", "hubrelay/h/dns.certificate/x", "critical",
-			"dns.certificate.error (x)"},
-		{"dns.certificate.state.changed", `{"id":"x","state":"live"}`, "resolve", "hubrelay/h/dns.certificate/x", "",
-			""},
-		{relay.TopicSinkDisabled, `{"id":"billing"}`, "trigger", "hubrelay/h/sink/billing", "critical",
-			"hubrelay.sink.disabled (billing)"},
+		{
+			"dns.certificate.error", `{"id":"x"}`, "trigger", "hubrelay/h/dns.certificate/x", "critical",
+			"dns.certificate.error (x)",
+		},
+		{
+			"dns.certificate.state.changed", `{"id":"x","state":"live"}`, "resolve", "hubrelay/h/dns.certificate/x", "",
+			"",
+		},
+		{
+			relay.TopicSinkDisabled, `{"id":"billing"}`, "trigger", "hubrelay/h/sink/billing", "critical",
+			"hubrelay.sink.disabled (billing)",
+		},
 		{relay.TopicSinkRecovered, `{"id":"billing"}`, "resolve", "hubrelay/h/sink/billing", "", ""},
 	} {
 		s, p := openTest(t, sinktest.Accept)
@@ -252,11 +266,15 @@ func TestConfig(t *testing.T) {
 		{Config{URL: endpoint, RoutingKey: key, Severity: "info"}, ""},
 		{Config{URL: endpoint, Severity: "info"}, "routing_key is missing"},
 		{Config{URL: endpoint, RoutingKey: "s3cret", Severity: "info"}, "32 letters and digits"},
-		{Config{URL: endpoint, RoutingKey: strings.Repeat("s3cret-!", 4), Severity: "info"},
-			"letters and digits alone"},
+		{
+			Config{URL: endpoint, RoutingKey: strings.Repeat("s3cret-!", 4), Severity: "info"},
+			"letters and digits alone",
+		},
 		{Config{URL: endpoint, RoutingKey: key, RoutingKeyFile: "x", Severity: "info"}, "beside routing_key"},
-		{Config{URL: endpoint, RoutingKeyFile: "testdata/missing", Severity: "info"},
-			"routing_key_file cannot be read"},
+		{
+			Config{URL: endpoint, RoutingKeyFile: "testdata/missing", Severity: "info"},
+			"routing_key_file cannot be read",
+		},
 		{Config{URL: endpoint, RoutingKey: key, Severity: "bad"}, "severity is not known"},
 		{Config{URL: "http://127.0.0.1/", RoutingKey: key, Severity: "info"}, "url cannot be dialled"},
 		{Config{URL: endpoint, RoutingKey: key, Severity: "info", AllowCIDRs: []string{"x"}}, "allow_cidrs.0"},

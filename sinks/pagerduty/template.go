@@ -31,13 +31,17 @@ func (c *Config) templates() tmpl.Sources {
 	all := tmpl.Sources{
 		{Key: summaryKey, Text: c.SummaryTemplate, File: c.SummaryTemplateFile},
 		{Key: detailsKey, Text: c.DetailsTemplate, File: c.DetailsTemplateFile, CheckOutput: checkDetails},
-		{Key: severityKey, Text: c.SeverityTemplate, File: c.SeverityTemplateFile, CheckOutput: checkSeverity,
-			Optional: true},
+		{
+			Key: severityKey, Text: c.SeverityTemplate, File: c.SeverityTemplateFile, CheckOutput: checkSeverity,
+			Optional: true,
+		},
 		{Key: componentKey, Text: c.ComponentTemplate, File: c.ComponentTemplateFile, Optional: true},
 		{Key: groupKey, Text: c.GroupTemplate, File: c.GroupTemplateFile, Optional: true},
 		{Key: classKey, Text: c.ClassTemplate, File: c.ClassTemplateFile, Optional: true},
-		{Key: linkKey, Text: c.LinkTemplate, File: c.LinkTemplateFile, CheckOutput: tmpl.CheckLink, Options: visible,
-			Optional: true},
+		{
+			Key: linkKey, Text: c.LinkTemplate, File: c.LinkTemplateFile, CheckOutput: tmpl.CheckLink, Options: visible,
+			Optional: true,
+		},
 	}
 	for i := range all {
 		all[i].Single = true // a digest is refused
@@ -95,7 +99,8 @@ func checkDetails(text []byte) error {
 	}
 	if text[0] != '{' {
 		return errors.New(
-			`makes JSON that is no object, of which PagerDuty shows the members: write {"error": {{ toJson .Object.Error }}}`,
+			`renders JSON that is not an object: write {"error": {{ toJson ` +
+				`.Object.Error }}}`,
 		)
 	}
 	return nil
@@ -104,8 +109,8 @@ func checkDetails(text []byte) error {
 func checkSeverity(text []byte) error {
 	if severity := strings.TrimSpace(string(text)); severity != "" && !isSeverity(severity) {
 		return fmt.Errorf(
-			"makes %q, which PagerDuty does not know: make critical, error, warning or info, or nothing for what "+
-				"severity says", relay.Truncate(severity, 60),
+			"renders %q, which PagerDuty does not know: render critical, error, warning or info, or nothing to use "+
+				"severity", relay.Truncate(severity, 60),
 		)
 	}
 	return nil
@@ -118,8 +123,10 @@ func (s *Sink) applyTemplates(ctx context.Context, e *event, d relay.Delivery) e
 		return err
 	}
 	p := e.Payload
-	for key, field := range map[string]*string{summaryKey: &p.Summary, componentKey: &p.Component, groupKey: &p.Group,
-		classKey: &p.Class} {
+	for key, field := range map[string]*string{
+		summaryKey: &p.Summary, componentKey: &p.Component, groupKey: &p.Group,
+		classKey: &p.Class,
+	} {
 		*field = cmp.Or(truncate(message.SingleLine(made[key]), maxField), *field)
 	}
 	if !d.Notifications[0].IsSample() { // a test must not page anyone

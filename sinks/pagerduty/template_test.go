@@ -129,10 +129,15 @@ func TestTemplateFails(t *testing.T) {
 		line   int
 	}{
 		{Config{SummaryTemplate: "\n{{ index .Context.Containers 0 }}"}, "summary_template: line 2, column 4: ", 2},
-		{Config{DetailsTemplate: `{"a": {{ .Object.Error }}}`}, "custom_details_template: what it renders is not JSON",
-			0},
-		{Config{DetailsTemplate: `[{{ toJson .Object.Error }}]`},
-			"custom_details_template makes JSON that is no object", 0},
+		{
+			Config{DetailsTemplate: `{"a": {{ .Object.Error }}}`},
+			"custom_details_template: what it renders is not JSON",
+			0,
+		},
+		{
+			Config{DetailsTemplate: `[{{ toJson .Object.Error }}]`},
+			"custom_details_template renders JSON that is not an object", 0,
+		},
 		{Config{SummaryTemplate: "{{ range 1000000 }}{{ end }}"}, "summary_template: line 1", 1},
 	} {
 		s, p := openConfig(t, sinktest.Accept, c.config)
@@ -178,8 +183,9 @@ func TestOptionalTemplateFails(t *testing.T) {
 	}
 	said := strings.ReplaceAll(log.String(), `\"`, `"`)
 	for _, want := range []string{
-		`template=severity_template error="severity_template makes "x", which PagerDuty does not know`, "template=component_template error=\"component_template: line 1",
-		"template=group_template error=\"group_template: line 1, column 4: ", "template=class_template error=\"class_template: line 1, column 4: ",
+		`template=severity_template error="severity_template renders "x", which PagerDuty does not know`, "template=component_template error=\"component_template: line 1",
+		"template=group_template error=\"group_template: line 1, column 4: ",
+		"template=class_template error=\"class_template: line 1, column 4: ",
 		`template=link_template error="link_template makes "https://portal.example.com/a b", which is no address`,
 	} {
 		if strings.Count(said, want) != 1 {
@@ -212,21 +218,31 @@ func TestOptionalTemplateFails(t *testing.T) {
 // triggers an alert.
 func TestRehearsesAlertsAlone(t *testing.T) {
 	t.Parallel()
-	topics := []string{"container.error", "container.created", "container.updated", "container.state.changed", "container.instance.health.status.changed"}
+	topics := []string{
+		"container.error", "container.created", "container.updated", "container.state.changed",
+		"container.instance.health.status.changed",
+	}
 	list := append(samples.Deliveries(topics), samples.Digest(topics))
-	c := Config{URL: endpoint, RoutingKey: key, Severity: "error", SeverityTemplate: `{{ if eq .Severity "bad" }}critical{{ else }}{{ .Severity }}{{ end }}`}
+	c := Config{
+		URL: endpoint, RoutingKey: key, Severity: "error",
+		SeverityTemplate: `{{ if eq .Severity "bad" }}critical{{ else }}{{ .Severity }}{{ end }}`,
+	}
 	if err := c.ValidateSamples(t.Context(), "oncall", list); err != nil {
 		t.Error(err)
 	}
 	c.SeverityTemplate = `{{ if eq .Topic "container.state.changed" }}{{ .Object.State }}{{ end }}`
-	if err := c.ValidateSamples(t.Context(), "oncall", list); err == nil || !strings.Contains(err.Error(), `makes "failed"`) {
+	if err := c.ValidateSamples(t.Context(), "oncall", list); err == nil ||
+		!strings.Contains(err.Error(), `renders "failed"`) {
 		t.Errorf("rehearsed with %v", err)
 	}
 	c.SeverityTemplate, c.SeverityTemplateFile = "", filepath.Join(t.TempDir(), "severity.tmpl")
-	if err := os.WriteFile(c.SeverityTemplateFile, []byte(`{{ if ne .Severity "bad" }}{{ .Topik }}{{ end }}`), 0o600); err != nil {
+	if err := os.WriteFile(c.SeverityTemplateFile, []byte(`{{ if ne .Severity "bad" }}{{ .Topik }}{{ end }}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	sink, err := open(relay.SinkSettings{Name: "oncall", Log: slog.New(slog.DiscardHandler), Samples: func() []relay.Delivery { return list }}, &c)
+	sink, err := open(relay.SinkSettings{
+		Name: "oncall", Log: slog.New(slog.DiscardHandler), Samples: func() []relay.Delivery { return list },
+	}, &c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,9 +262,20 @@ func TestTemplatesAreChecked(t *testing.T) {
 		{own(), ""},
 		{Config{SummaryTemplate: "{{ .Topic }"}, "summary_template line 1: "},
 		{Config{ClassTemplate: "a", ClassTemplateFile: "b"}, "class_template_file is given beside class_template"},
-		{Config{DetailsTemplateFile: file}, "custom_details_template_file " + file + ", line 2, column 18: at .Object.Eror: there is no .Eror here"},
-		{Config{DetailsTemplate: "[]"}, "custom_details_template makes JSON that is no object, of which PagerDuty shows the members: write {\"error\": {{ toJson .Object.Error }}} (with a sample of container.error)"},
-		{Config{SeverityTemplate: "{{ .Severity }}"}, `severity_template makes "bad", which PagerDuty does not know: make critical, error, warning or info, or nothing for what severity says (with a sample of container.error)`},
+		{
+			Config{DetailsTemplateFile: file}, "custom_details_template_file " + file +
+				", line 2, column 18: at .Object.Eror: there is no .Eror here",
+		},
+		{
+			Config{DetailsTemplate: "[]"}, "custom_details_template renders JSON that is not an object: " +
+				"write {\"error\": {{ toJson .Object.Error }}} (with a sample of " +
+				"container.error)",
+		},
+		{
+			Config{SeverityTemplate: "{{ .Severity }}"}, `severity_template renders "bad", which PagerDuty does not ` +
+				`know: render critical, error, warning or info, or nothing to use severity (with a sample of ` +
+				`container.error)`,
+		},
 		{Config{LinkTemplate: "{{ .Hub }}"}, "link_template makes "},
 		{Config{SummaryTemplate: "{{ index .Context.Containers 0 }}"}, ""}, // a digest has none, and is refused
 	} {
@@ -256,10 +283,12 @@ func TestTemplatesAreChecked(t *testing.T) {
 		c.URL, c.RoutingKey, c.Severity = endpoint, key, "error"
 		err := c.Validate()
 		if err == nil {
-			err = c.ValidateSamples(t.Context(), "oncall", append(samples.Deliveries([]string{"container.error"}), samples.Digest([]string{"container.error"})))
+			err = c.ValidateSamples(t.Context(), "oncall",
+				append(samples.Deliveries([]string{"container.error"}), samples.Digest([]string{"container.error"})))
 		}
 		var field *relay.FieldError
-		if (err == nil) != (x.problem == "") || err != nil && (!errors.As(err, &field) || !strings.HasPrefix(err.Error(), x.problem)) {
+		if (err == nil) != (x.problem == "") || err != nil &&
+			(!errors.As(err, &field) || !strings.HasPrefix(err.Error(), x.problem)) {
 			t.Errorf("%v, want %s", err, x.problem)
 		}
 	}

@@ -92,8 +92,10 @@ func Run(t *testing.T, h Harness) {
 
 // Sample returns a delivery of one notification with the given id.
 func Sample(id string) relay.Delivery {
-	data := fmt.Sprintf(`{"topic":"container.created","object":{"id":%q,"state":"","error":""},"context":{"hub_id":"hub1",`+
-		`"account_id":"acc1","environments":[],"dns_zones":[],"clusters":[],"containers":["c1"],"extra":12345678901234567890},"flags":null}`, id)
+	data := fmt.Sprintf(`{"topic":"container.created","object":{"id":%q,"state":"","error":""},`+
+		`"context":{"hub_id":"hub1",`+
+		`"account_id":"acc1","environments":[],"dns_zones":[],"clusters":[],"containers":["c1"],`+
+		`"extra":12345678901234567890},"flags":null}`, id)
 	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
 		ID: id, Topic: "container.created", Hub: "hub1", Account: "acc1", Cursor: "1-0", Data: []byte(data),
 	}}}

@@ -80,7 +80,7 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 		return nil, fmt.Errorf("%s at %s: %w", method, a.api.Host(), said)
 	case bad || !answer.OK && answer.Error == "":
 		return nil, fmt.Errorf(
-			"%s at %s: %w, but not as Slack does: does api_url lead to Slack, or something between to a page of its own?", method, a.api.Host(), said,
+			"%s at %s: %w, but it is not an answer of Slack: check api_url and proxies", method, a.api.Host(), said,
 		)
 	case !answer.OK:
 		return nil, a.classifyError(method, m.Channel, &answer, said)
@@ -186,7 +186,7 @@ func appMeaning(answer *apiAnswer) slackError {
 	case "invalid_blocks", "invalid_blocks_format", "invalid_attachments", "invalid_arguments", "invalid_arg_name",
 		"invalid_array_arg",
 		"invalid_json", "json_not_object", "invalid_form_data", "invalid_charset", "block_mismatch":
-		return bad("Slack cannot read this message: mend the templates, if there are any")
+		return bad("Slack cannot read this message: correct the templates, if there are any")
 	}
 	return slackError{}
 }

@@ -85,12 +85,14 @@ func (a *appSink) explain(d relay.Delivery, m *slackgo.WebhookMessage) (relay.Ex
 	if err != nil {
 		return relay.Explanation{}, fmt.Errorf("render delivery %s: %w", d.ID, err)
 	}
-	return relay.Explanation{Method: "POST", Target: a.methodURL(methodPost).String(), Payload: body,
+	return relay.Explanation{
+		Method: "POST", Target: a.methodURL(methodPost).String(), Payload: body,
 		Headers: []relay.Header{
 			{Name: "Host", Value: a.api.Host()},
 			{Name: "Authorization", Value: "Bearer (hidden)"},
 			{Name: "Content-Type", Value: a.header.Get("Content-Type")},
 			{Name: "User-Agent", Value: a.header.Get("User-Agent")},
 			{Name: "Content-Length", Value: strconv.Itoa(len(body))},
-		}}, nil
+		},
+	}, nil
 }

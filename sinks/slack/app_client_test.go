@@ -63,23 +63,32 @@ func TestAppErrors(t *testing.T) {
 	}{
 		{200, `{"ok":false,"error":"invalid_auth"}`, relay.OutcomeGone, "give the bot token"},
 		{200, `{"ok":false,"error":"account_inactive"}`, relay.OutcomeGone, "give the bot token"},
-		{200, `{"ok":false,"error":"token_revoked"}`, relay.OutcomeGone,
-			"answered 200: token_revoked: Slack does not accept the token: give the bot token"},
-		{200, `{"ok":false,"error":"missing_scope","needed":"chat:write","provided":"incoming-webhook"}`,
-			relay.OutcomeGone, "lacks the scope chat:write (it has incoming-webhook): add it"},
+		{
+			200, `{"ok":false,"error":"token_revoked"}`, relay.OutcomeGone,
+			"answered 200: token_revoked: Slack does not accept the token: give the bot token",
+		},
+		{
+			200, `{"ok":false,"error":"missing_scope","needed":"chat:write","provided":"incoming-webhook"}`,
+			relay.OutcomeGone, "lacks the scope chat:write (it has incoming-webhook): add it",
+		},
 		{200, `{"ok":false,"error":"missing_scope"}`, relay.OutcomeGone, "lacks the scope chat:write: add it"},
-		{200, `{"ok":false,"error":"channel_not_found"}`, relay.OutcomeRetry,
-			"answered 200: channel_not_found: there is no channel of this name or id"},
+		{
+			200, `{"ok":false,"error":"channel_not_found"}`, relay.OutcomeRetry,
+			"answered 200: channel_not_found: there is no channel of this name or id",
+		},
 		{200, `{"ok":false,"error":"not_in_channel"}`, relay.OutcomeRetry, "write /invite and the app's @name there"},
 		{200, `{"ok":false,"error":"is_archived"}`, relay.OutcomeRetry, "take it out of the archive"},
 		{200, `{"ok":false,"error":"msg_too_long"}`, relay.OutcomePermanent, "too long"},
-		{200, `{"ok":false,"error":"invalid_blocks","response_metadata":{"messages":["[ERROR] must be less than 3001 characters"]}}`, relay.OutcomePermanent, "must be less than 3001 characters"},
+		{
+			200, `{"ok":false,"error":"invalid_blocks","response_metadata":{"messages":["[ERROR] must be less than ` +
+				`3001 characters"]}}`, relay.OutcomePermanent, "must be less than 3001 characters",
+		},
 		{200, `{"ok":false,"error":"ratelimited"}`, relay.OutcomeRetry, "too many messages"},
 		{200, `{"ok":false,"error":"internal_error"}`, relay.OutcomeRetry, "internal_error"},
-		{200, `{"ok":false}`, relay.OutcomeRetry, "does api_url lead to Slack"},
+		{200, `{"ok":false}`, relay.OutcomeRetry, "check api_url"},
 		{200, `{"ok":true}`, relay.OutcomeRetry, "without a message's ts"},
-		{200, `<html>log in ` + testToken + `</html>`, relay.OutcomeRetry, "does api_url lead to Slack"},
-		{200, strings.Repeat("[", 2<<20), relay.OutcomeRetry, "does api_url lead to Slack"},
+		{200, `<html>log in ` + testToken + `</html>`, relay.OutcomeRetry, "check api_url"},
+		{200, strings.Repeat("[", 2<<20), relay.OutcomeRetry, "check api_url"},
 		{500, "<html>", relay.OutcomeRetry, "answered 500"},
 		{302, "", relay.OutcomeRetry, "answered 302"},
 	} {
@@ -131,36 +140,47 @@ func TestAppSettings(t *testing.T) {
 		config Config
 		want   string
 	}{
-		{Config{Token: testToken}, "channel is missing beside the token"},
-		{Config{Token: testToken, URL: "https://hooks.slack.com/services/a/b/c"}, "token is given beside"},
+		{Config{Token: testToken}, "channel is missing; the token requires"},
+		{Config{Token: testToken, URL: "https://hooks.slack.com/services/a/b/c"}, "token is set together"},
 		{Config{Token: "s3cret", Channel: "C0123456789"}, "token is no token of Slack"},
 		{Config{Token: testToken, TokenFile: "x", Channel: "C0123456789"}, "token_file is given beside token"},
 		{Config{TokenFile: "testdata/none", Channel: "C0123456789"}, "token_file cannot be read"},
 		{Config{Token: testToken, Channel: "general"}, "channel is no channel"},
-		{Config{Token: testToken, Channel: "#general", Channels: []Route{{Channel: "#x"}}},
-			"channels.0 takes everything"},
+		{
+			Config{Token: testToken, Channel: "#general", Channels: []Route{{Channel: "#x"}}},
+			"channels.0 takes everything",
+		},
 		{Config{
 			Token: testToken, Channel: "#general", Channels: []Route{{Topics: []string{"A"}, Channel: "#x"}},
 		}, "channels.0.topics"},
-		{Config{Token: testToken, Channel: "#general", Channels: []Route{{Topics: []string{"a"}}}},
-			"channels.0.channel is no channel"},
+		{
+			Config{Token: testToken, Channel: "#general", Channels: []Route{{Topics: []string{"a"}}}},
+			"channels.0.channel is no channel",
+		},
 		{Config{Token: testToken, Channel: "#general", Thread: "x"}, "thread is not known"},
 		{Config{Token: testToken, Channel: "#general", ThreadTTL: time.Second}, "thread_ttl is out of range"},
 		{Config{Token: testToken, Channel: "#general", APIURL: "slack.com"}, "api_url must begin with"},
-		{Config{URL: "https://hooks.slack.com/services/a/b/c", Channel: "#x"},
-			"channel says nothing to an incoming webhook"},
-		{Config{URL: "https://hooks.slack.com/services/a/b/c", TextTemplate: "{{ .Topik }}"},
-			"text_template line 1, column 4: at .Topik: there is no .Topik here"},
+		{
+			Config{URL: "https://hooks.slack.com/services/a/b/c", Channel: "#x"},
+			"channel has no effect with an incoming webhook",
+		},
+		{
+			Config{URL: "https://hooks.slack.com/services/a/b/c", TextTemplate: "{{ .Topik }}"},
+			"text_template line 1, column 4: at .Topik: there is no .Topik here",
+		},
 		{Config{
 			URL:            "https://hooks.slack.com/services/a/b/c",
 			BlocksTemplate: `[{"type": "section", "text": {{ .Object.Error }} }]`,
 		}, "blocks_template what it renders is not JSON"},
 		{Config{URL: "https://hooks.slack.com/services/a/b/c", BlocksTemplate: `[]`}, "empty list of blocks"},
-		{Config{URL: "https://hooks.slack.com/services/a/b/c", LinkTemplate: `portal/{{ .Hub }}`},
-			"which is no address"},
+		{
+			Config{URL: "https://hooks.slack.com/services/a/b/c", LinkTemplate: `portal/{{ .Hub }}`},
+			"which is no address",
+		},
 		{Config{
-			URL:          "https://hooks.slack.com/services/a/b/c",
-			LinkTemplate: `{{ if .Context.Containers }}https://portal.example.com/{{ index .Context.Containers 0 | urlquery }}{{ end }}`,
+			URL: "https://hooks.slack.com/services/a/b/c",
+			LinkTemplate: `{{ if .Context.Containers }}https://portal.example.com/{{ index .Context.Containers 0 | ` +
+				`urlquery }}{{ end }}`,
 		}, ""},
 	} {
 		err := c.config.Validate()
@@ -183,13 +203,19 @@ func TestTemplatesOfMessages(t *testing.T) {
 		config Config
 		want   string
 	}{
-		{Config{TextTemplate: "*{{ .Meaning }}* {{ .Object.Error }} {{ .Data.object.error }}"},
-			`"text":"*Something went wrong with a container as a whole* \u0026lt;!channel\u0026gt; \u0026amp; \"x\" \u0026lt;!channel\u0026gt; \u0026amp; \"x\""`},
+		{
+			Config{TextTemplate: "*{{ .Meaning }}* {{ .Object.Error }} {{ .Data.object.error }}"},
+			`"text":"*Something went wrong with a container as a whole* \u0026lt;!channel\u0026gt; \u0026amp; \"x\" ` +
+				`\u0026lt;!channel\u0026gt; \u0026amp; \"x\""`,
+		},
 		{Config{
 			BlocksTemplate: `[{"type": "section", "text": {"type": "mrkdwn", "text": {{ toJson .Object.Error }}}}]`,
-		}, `"blocks":[{"type":"section","text":{"type":"mrkdwn","text":"\u0026lt;!channel\u0026gt; \u0026amp; \"x\"","verbatim":true}}]`},
-		{Config{LinkTemplate: "https://portal.example.com/{{ .Object.ID }}?a=1&b=2"},
-			`\u003chttps://portal.example.com/c1?a=1\u0026amp;b=2|Open\u003e`},
+		}, `"blocks":[{"type":"section","text":{"type":"mrkdwn","text":"\u0026lt;!channel\u0026gt; \u0026amp; ` +
+			`\"x\"","verbatim":true}}]`},
+		{
+			Config{LinkTemplate: "https://portal.example.com/{{ .Object.ID }}?a=1&b=2"},
+			`\u003chttps://portal.example.com/c1?a=1\u0026amp;b=2|Open\u003e`,
+		},
 	} {
 		_, url := newWorkspace(t)
 		c.config.APIURL = url

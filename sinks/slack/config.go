@@ -14,32 +14,32 @@ import (
 // set.
 type Config struct {
 	// URL is the address of the incoming webhook. It allows posting, so it is a secret.
-	URL string `koanf:"url" secret:"true" doc:"The incoming webhook's address, https://hooks.slack.com/services/…; it is a credential. Exactly one of url, url_file, token and token_file is given."`
+	URL string `koanf:"url" secret:"true" doc:"Incoming webhook, https://hooks.slack.com/services/…; a credential."`
 	// URLFile holds the address; a file that changes is read again within a second or two.
-	URLFile string `koanf:"url_file" doc:"A file that holds the incoming webhook's address, read again when it changes."`
+	URLFile string `koanf:"url_file" doc:"File with the url, read again when it changes."`
 	// Token is an app's bot token. With it messages go to channels, and into threads.
-	Token string `koanf:"token" secret:"true" doc:"An app's bot token (xoxb-…) with the scope chat:write, in place of an incoming webhook; it needs a channel."`
+	Token string `koanf:"token" secret:"true" doc:"Bot token of an app (xoxb-…) with the scope chat:write."`
 	// TokenFile holds the token; a file that changes is read again within a second or two.
-	TokenFile string `koanf:"token_file" doc:"A file that holds the bot token, read again when it changes."`
+	TokenFile string `koanf:"token_file" doc:"File with the token, read again when it changes."`
 	// APIURL is where Slack's methods are called; that of GovSlack is https://slack-gov.com/api.
 	APIURL string `koanf:"api_url" doc:"Where an app calls Slack's methods; for GovSlack https://slack-gov.com/api."`
 	// Channel is where messages go that no rule of Channels is for.
-	Channel string `koanf:"channel" doc:"Where an app posts what no rule of channels takes: the channel's id (C0123456789) or #name. The app must be a member of it."`
+	Channel string `koanf:"channel" doc:"Default channel of an app, as ID (C0123456789) or #name."`
 	// Channels are rules for other channels. The first match applies.
-	Channels []Route `koanf:"channels" doc:"Rules for other channels; the first that fits counts."`
+	Channels []Route `koanf:"channels" doc:"Rules for other channels; the first match applies."`
 	// Thread selects what gets a thread: containers, jobs, all of both, or none.
-	Thread string `koanf:"thread" enum:"all,container,job,none" doc:"What an app gives a thread of its own: each container, each job, all of both, or none. The first message is updated in place."`
+	Thread string `koanf:"thread" enum:"all,container,job,none" doc:"What gets a thread: all, container, job or none."`
 	// ThreadTTL is the time after the last message at which a thread ends.
-	ThreadTTL time.Duration `koanf:"thread_ttl" doc:"How long a thread waits for news before the next begins a new one, 1m to 720h."`
+	ThreadTTL time.Duration `koanf:"thread_ttl" doc:"Time after the last message at which a thread ends, 1m to 720h."`
 	// The templates are rendered by internal/tmpl. Each is inline or in a file.
-	TextTemplate       string `koanf:"text_template" doc:"The message as a Go template that makes mrkdwn; docs/templates.md says what it may hold. Beside blocks_template it is what phones show."`
-	TextTemplateFile   string `koanf:"text_template_file" doc:"A file that holds the text_template, read again when it changes."`
-	BlocksTemplate     string `koanf:"blocks_template" doc:"The message's blocks as a Go template that makes a JSON array of Block Kit."`
-	BlocksTemplateFile string `koanf:"blocks_template_file" doc:"A file that holds the blocks_template, read again when it changes."`
-	LinkTemplate       string `koanf:"link_template" doc:"An address that a message about one notification leads to, as a Go template: https://portal.example.com/?hub={{ urlquery .Hub }}; nothing for no link."`
-	LinkTemplateFile   string `koanf:"link_template_file" doc:"A file that holds the link_template, read again when it changes."`
+	TextTemplate       string `koanf:"text_template" doc:"Message as a Go template (mrkdwn)."`
+	TextTemplateFile   string `koanf:"text_template_file" doc:"File with the text_template."`
+	BlocksTemplate     string `koanf:"blocks_template" doc:"Blocks as a Go template (a JSON array)."`
+	BlocksTemplateFile string `koanf:"blocks_template_file" doc:"File with the blocks_template."`
+	LinkTemplate       string `koanf:"link_template" doc:"URL of a message about one notification."`
+	LinkTemplateFile   string `koanf:"link_template_file" doc:"File with the link_template."`
 	// AllowCIDRs name the addresses that may be dialled although they are not public.
-	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Addresses that may be dialled although they are not public, such as 127.0.0.0/8."`
+	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Non-public addresses that may be dialed."`
 }
 
 // Validate reports every bad value as a [relay.FieldError], joined. It reads the file, and asks no DNS.
@@ -60,7 +60,7 @@ func (c *Config) checkAddress(g *netguard.Guard) error {
 		}
 	case c.isApp():
 		return &relay.FieldError{
-			Field: "token", Problem: "is given beside an incoming webhook's address: give one of the two",
+			Field: "token", Problem: "is set together with the address of an incoming webhook: set one of them",
 		}
 	}
 	return c.urlSetting(g).Check()
@@ -68,13 +68,15 @@ func (c *Config) checkAddress(g *netguard.Guard) error {
 
 // urlSetting returns the setting of the incoming webhook's URL. A nil guard accepts every address.
 func (c *Config) urlSetting(g *netguard.Guard) httpclient.Setting[*httpclient.Target] {
-	return httpclient.Setting[*httpclient.Target]{Key: "url", Text: c.URL, File: c.URLFile,
+	return httpclient.Setting[*httpclient.Target]{
+		Key: "url", Text: c.URL, File: c.URLFile,
 		Parse: func(text []byte) (*httpclient.Target, error) {
 			if g == nil {
 				return nil, nil
 			}
 			return parseTarget(strings.TrimSpace(string(text)), g)
-		}}
+		},
+	}
 }
 
 // parseTarget checks the address of an incoming webhook. No error repeats it.

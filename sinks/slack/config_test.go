@@ -66,8 +66,10 @@ func TestValidate(t *testing.T) {
 }
 
 func FuzzParseTarget(f *testing.F) {
-	for _, s := range []string{"https://hooks.slack.com/services/T0/B0/x", "", "http://[::1", "https://a@b/c?d#e",
-		"\x00"} {
+	for _, s := range []string{
+		"https://hooks.slack.com/services/T0/B0/x", "", "http://[::1", "https://a@b/c?d#e",
+		"\x00",
+	} {
 		f.Add([]byte(s))
 	}
 	g, err := netguard.New(nil)

@@ -117,12 +117,18 @@ func TestDigestHeaders(t *testing.T) {
 		d    relay.Delivery
 		want string
 	}{
-		{d(2, map[string]int{sick.Topic: 2}, nil, well, sick),
-			"1 problem among 2 × The health check of an instance turned healthy or unhealthy"},
-		{d(9, map[string]int{sick.Topic: 9}, nil, sick, sick),
-			"At least 2 problems among 9 × The health check of an instance turned healthy or unhealthy"},
-		{d(9, map[string]int{sick.Topic: 9}, nil, well),
-			"9 × The health check of an instance turned healthy or unhealthy"},
+		{
+			d(2, map[string]int{sick.Topic: 2}, nil, well, sick),
+			"1 problem among 2 × The health check of an instance turned healthy or unhealthy",
+		},
+		{
+			d(9, map[string]int{sick.Topic: 9}, nil, sick, sick),
+			"At least 2 problems among 9 × The health check of an instance turned healthy or unhealthy",
+		},
+		{
+			d(9, map[string]int{sick.Topic: 9}, nil, well),
+			"9 × The health check of an instance turned healthy or unhealthy",
+		},
 		{d(9, map[string]int{oops.Topic: 9}, nil, oops), "9 × Something went wrong with a container as a whole"},
 		{d(9, map[string]int{oops.Topic: 8, "acme.x": 1}, nil, oops), "At least 8 problems among 9 notifications"},
 		{d(2, map[string]int{oops.Topic: 1, well.Topic: 1}, nil, well, oops), "1 problem among 2 notifications"},
@@ -164,14 +170,18 @@ func TestDeathsAreAddedUp(t *testing.T) {
 			"22 deliveries were given up and became dead letters: billing, among them: 11 of billing · post to",
 			"*11 deliveries were given up and became dead letters*", "Sink `billing`",
 		}},
-		"no digest": {batch, []string{"23 deliveries were given up and became dead letters: billing, ",
-			"*12 deliveries were", "*11 deliveries were"}},
+		"no digest": {batch, []string{
+			"23 deliveries were given up and became dead letters: billing, ",
+			"*12 deliveries were", "*11 deliveries were",
+		}},
 		"two sinks": {deaths(2, dead("permanent", 1), other), []string{
 			"5 deliveries were given up and became dead letters, among them: 1 of billing",
 			"*A delivery was given up and became a dead letter*", "*4 deliveries were",
 		}},
-		"not all listed": {deaths(5, dead("permanent", 11)),
-			[]string{"At least 15 deliveries were given up and became dead letters, among them: "}},
+		"not all listed": {
+			deaths(5, dead("permanent", 11)),
+			[]string{"At least 15 deliveries were given up and became dead letters, among them: "},
+		},
 		"mixed": {mixed, []string{
 			"3 problems of 2 topics, among them: 11 deliveries were given up and became dead letters: billing · ",
 			"2 × `hubrelay.deadletter.created` · 22 deliveries were", "*11 deliveries were", "*A sink was disabled",
@@ -236,8 +246,10 @@ func TestDigestOfNonsense(t *testing.T) {
 		{},
 		{Count: -4, Topics: map[string]int{"container.error": -1, "": 0}},
 		{Count: math.MaxInt, Topics: map[string]int{"a": math.MaxInt / 2, "b": 1, "": 3}, First: evening},
-		{Count: 4, First: evening, Last: evening.Add(-time.Hour),
-			Shared: map[string]string{"topic": "\x00", "hub": "", "cluster": hostile, "x": hostile}},
+		{
+			Count: 4, First: evening, Last: evening.Add(-time.Hour),
+			Shared: map[string]string{"topic": "\x00", "hub": "", "cluster": hostile, "x": hostile},
+		},
 		{Count: 4, Topics: map[string]int{"container.error": 900}},
 	} {
 		for n := range len(base.Notifications) + 1 {

@@ -37,8 +37,10 @@ func FuzzMessage(f *testing.F) {
 		checkMessage(t, newRenderer().renderDelivery(d))
 		d.Digest = &relay.Digest{
 			Count: int(n) * 100, Shared: map[string]string{"topic": state, "hub": hub, "cluster": topic},
-			Topics: map[string]int{topic: int(n), id: int(n) - 30, problem: 1, before: 7, container: 3,
-				"container.error": len(hub), hub: 2},
+			Topics: map[string]int{
+				topic: int(n), id: int(n) - 30, problem: 1, before: 7, container: 3,
+				"container.error": len(hub), hub: 2,
+			},
 		}
 		if n%2 == 0 {
 			d.Digest.Shared = nil

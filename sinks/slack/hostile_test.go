@@ -49,12 +49,16 @@ func TestHugeNotifications(t *testing.T) {
 			`{"hub_id":"h","containers":`+list+`,"clusters":`+list+`}`),
 		"depth": note("n1", "container.error", `{"id":"i","state":"","error":"","x":`+deep+`}`,
 			emptyContext),
-		"invalid UTF-8": {ID: "n\xff1", Topic: "container.\xfe", Hub: "h\xc0",
+		"invalid UTF-8": {
+			ID: "n\xff1", Topic: "container.\xfe", Hub: "h\xc0",
 			Data: []byte(
 				"{\"object\":{\"id\":\"\xff\",\"state\":\"\xed\xa0\x80\",\"error\":\"\xf0\x9f\"},\"context\":{}}",
-			)},
-		"topic": {ID: "n1", Topic: strings.Repeat("*_~`<!channel>\n", 20_000), Hub: "h",
-			Data: []byte("{}")},
+			),
+		},
+		"topic": {
+			ID: "n1", Topic: strings.Repeat("*_~`<!channel>\n", 20_000), Hub: "h",
+			Data: []byte("{}"),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkMessage(t, newRenderer().renderDelivery(one(n)))
@@ -133,7 +137,8 @@ func TestBoundBlocks(t *testing.T) {
 // Whatever names and values a producer sends, the message of a template mentions no user.
 func TestTemplatesOfHostileMembers(t *testing.T) {
 	t.Parallel()
-	const object = `{"id":"%3C!channel%3E","state":"PCFjaGFubmVsPg==","error":"","<!channel>":{"<!here>":[{"<!everyone>":1}]}}`
+	const object = `{"id":"%3C!channel%3E","state":"PCFjaGFubmVsPg==","error":"",` +
+		`"<!channel>":{"<!here>":[{"<!everyone>":1}]}}`
 	batch := relay.Delivery{
 		ID: "d", Digest: &relay.Digest{Count: 2},
 		Notifications: []relay.Notification{note("n1", "container.error", object, emptyContext)},

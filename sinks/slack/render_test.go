@@ -37,7 +37,8 @@ func sampleOf(topic, object string) relay.Notification {
 	return n
 }
 
-const fullContext = `{"hub_id":"5f1b0c2d3e4f5a6b7c8d9e0f","account_id":"5e0a1b2c3d4e5f6a7b8c9d0e","environments":["env-a"],` +
+const fullContext = `{"hub_id":"5f1b0c2d3e4f5a6b7c8d9e0f","account_id":"5e0a1b2c3d4e5f6a7b8c9d0e",` +
+	`"environments":["env-a"],` +
 	`"dns_zones":["zone-1"],"clusters":["production","staging"],"containers":["c1","c2","c3"]}`
 
 const emptyContext = `{"hub_id":"hub1","account_id":"","environments":[],"dns_zones":[],"clusters":[],"containers":[]}`
@@ -75,18 +76,23 @@ func goldens() map[string]relay.Delivery {
 		"state": one(note("0123456789abcdef01234567", "container.instance.state.changed",
 			`{"id":"inst-7","state":"running","error":"","previous_state":"starting"}`, fullContext)),
 		"error": one(note("0123456789abcdef01234567", "container.instance.error",
-			`{"id":"inst-7","state":"failed","error":"pull: image registry.example/app:1.2 not found\n  after 3 attempts"}`, fullContext)),
+			`{"id":"inst-7","state":"failed","error":"pull: image registry.example/app:1.2 not found\n  after 3 `+
+				`attempts"}`, fullContext)),
 		"unhealthy": one(note("0123456789abcdef01234567", "container.instance.health.status.changed",
 			`{"id":"inst-7","state":"unhealthy","error":""}`, fullContext)),
 		"created": one(note("0123456789abcdef01234567", "dns.zone.created", `{"id":"z1","state":"","error":""}`,
 			emptyContext)),
 		"extra_topic": one(note("0123456789abcdef01234567", "acme.backup.done", `{"id":"b1","state":"","error":""}`,
 			emptyContext)),
-		"sink_disabled": one(relay.Notification{ID: "6b01cc5f000000d3e258604f", Topic: relay.TopicSinkDisabled,
+		"sink_disabled": one(relay.Notification{
+			ID: "6b01cc5f000000d3e258604f", Topic: relay.TopicSinkDisabled,
 			Data: []byte(
-				`{"topic":"hubrelay.sink.disabled","object":{"id":"billing","state":"disabled","error":"post to hooks.example.com: ` +
-					`answered 410"},"context":{"hub_id":"","account_id":"","environments":[],"dns_zones":[],"clusters":[],` +
-					`"containers":[]},"flags":null}`)}),
+				`{"topic":"hubrelay.sink.disabled","object":{"id":"billing","state":"disabled","error":"post to ` +
+					`hooks.example.com: ` +
+					`answered 410"},"context":{"hub_id":"","account_id":"","environments":[],"dns_zones":[],` +
+					`"clusters":[],` +
+					`"containers":[]},"flags":null}`),
+		}),
 		"sink_recovered": one(note("0123456789abcdef01234567", relay.TopicSinkRecovered,
 			`{"id":"billing","state":"active","error":""}`, emptyContext)),
 		"sample": one(sampleOf("container.error", `{"state":"","error":""}`)),

@@ -27,9 +27,9 @@ const (
 
 // Route sends what passes both lists to a channel.
 type Route struct {
-	Topics  []string `koanf:"topics" doc:"Patterns of topics, as those of a sink; empty for all."`
+	Topics  []string `koanf:"topics" doc:"Patterns of topics; empty for all."`
 	Hubs    []string `koanf:"hubs" doc:"Hubs; empty for all."`
-	Channel string   `koanf:"channel" doc:"The channel's id or #name."`
+	Channel string   `koanf:"channel" doc:"Default channel of an app, as ID (C0123456789) or #name."`
 }
 
 func (c *Config) isApp() bool { return c.Token != "" || c.TokenFile != "" }
@@ -41,13 +41,13 @@ func (c *Config) checkApp(g *netguard.Guard) error {
 	if !c.isApp() {
 		if c.Channel != "" {
 			bad(
-				"channel", "says nothing to an incoming webhook, which belongs to one channel: give an app's token, "+
+				"channel", "has no effect with an incoming webhook, which belongs to one channel: set an app's token, "+
 					"or leave it out",
 			)
 		}
 		if len(c.Channels) > 0 {
 			bad(
-				"channels", "says nothing to an incoming webhook, which belongs to one channel: give an app's "+
+				"channels", "has no effect with an incoming webhook, which belongs to one channel: set an app's "+
 					"token, or leave it out",
 			)
 		}
@@ -55,7 +55,7 @@ func (c *Config) checkApp(g *netguard.Guard) error {
 	}
 	errs = append(errs, c.tokenSetting().Check())
 	if c.Channel == "" {
-		bad("channel", "is missing beside the token: name the channel, by its id (C0123456789) or as #name")
+		bad("channel", "is missing; the token requires a channel, by its ID (C0123456789) or as #name")
 	} else if !isChannel(c.Channel) {
 		bad("channel", "is no channel: write its id (C0123456789, at the end of its details in Slack) or #name")
 	}
@@ -200,7 +200,7 @@ func (c *Config) openApp(s relay.SinkSettings, g *netguard.Guard, r *renderer, n
 		return nil, err
 	}
 	if a.api.URL().Scheme == "http" {
-		s.Log.Warn("api_url is plain http, so whoever sees the traffic can read the token")
+		s.Log.Warn("api_url uses http, which exposes the token")
 	}
 	return a, nil
 }

@@ -63,7 +63,7 @@ func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) 
 	}
 	sink.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {cmp.Or(s.UserAgent, "hubrelay")}}
 	if sink.target().URL().Scheme == "http" {
-		s.Log.Warn("the address of the incoming webhook is plain http, so whoever sees the traffic can post there too")
+		s.Log.Warn("url uses http, which exposes the incoming webhook")
 	}
 	return sink, nil
 }

@@ -25,8 +25,10 @@ func (c *Config) templates() tmpl.Sources {
 	escaped := tmpl.Options{Clean: sanitizeForTemplate}
 	return tmpl.Sources{
 		{Key: textKey, Text: c.TextTemplate, File: c.TextTemplateFile, Options: escaped, CheckOutput: checkMessageText},
-		{Key: blocksKey, Text: c.BlocksTemplate, File: c.BlocksTemplateFile, Options: escaped,
-			CheckOutput: checkBlocks},
+		{
+			Key: blocksKey, Text: c.BlocksTemplate, File: c.BlocksTemplateFile, Options: escaped,
+			CheckOutput: checkBlocks,
+		},
 		{Key: linkKey, Text: c.LinkTemplate, File: c.LinkTemplateFile, CheckOutput: tmpl.CheckLink, Single: true},
 	}
 }

@@ -16,8 +16,8 @@ const (
 	ellipsis = "…"
 	// maxCluster is the maximum number of code points in one character, so many accents can be cut.
 	maxCluster = 32
-	// maxText is far more than Slack shows of one text, in bytes. The rest is ignored.
-	maxText = 32 << 10
+	// maxInput is far more than Slack shows of one text, in bytes. The rest is ignored.
+	maxInput = 32 << 10
 )
 
 // utf16Len returns the length of a text in UTF-16 code units. Slack does not define its characters, and no other count
@@ -91,14 +91,14 @@ func isFlag(r rune) bool { return r >= 0x1F1E6 && r <= 0x1F1FF }
 // cleanLine removes characters that do not belong in a line of text: control characters, direction controls, and
 // invisible characters, which could make two identifiers look the same. White space becomes a single space.
 func cleanLine(s string) string {
-	return strings.Join(strings.FieldsFunc(strings.Map(keepVisible, relay.Truncate(s, maxText)), unicode.IsSpace),
+	return strings.Join(strings.FieldsFunc(strings.Map(keepVisible, relay.Truncate(s, maxInput)), unicode.IsSpace),
 		" ")
 }
 
 // cleanLines is clean that leaves lines and their indentation.
 func cleanLines(s string) string {
 	s = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u2028", "\n", "\u2029",
-		"\n").Replace(relay.Truncate(s, maxText))
+		"\n").Replace(relay.Truncate(s, maxInput))
 	return strings.Trim(strings.Map(keepVisible, s), "\n ")
 }
 

@@ -24,9 +24,9 @@ const (
 // notification concerns exactly one, otherwise the ID of its object.
 type CloudEvents struct {
 	// Source is the start of every event's source. /hubs/ and the hub follow.
-	Source string `koanf:"source" doc:"What the source of every event begins with, such as https://hub.example.com; /hubs/<hub_id> follows."`
+	Source string `koanf:"source" doc:"Start of the source, such as https://hub.example.com."`
 	// TypePrefix precedes the topic in the type.
-	TypePrefix string `koanf:"type_prefix" doc:"What stands before the topic in the type of an event, such as com.example.; empty for the topic alone."`
+	TypePrefix string `koanf:"type_prefix" doc:"Prefix of the type, such as com.example."`
 }
 
 func (c *CloudEvents) validate() (field, problem string) {
@@ -153,8 +153,10 @@ func appendEvent(out []byte, e *event.Event, err error) ([]byte, error) {
 }
 
 // binaryNames are the headers of the binary content mode that each request has its own values for.
-var binaryNames = [...]string{"ce-id", "ce-source", "ce-type", "ce-subject", "ce-time", "ce-hubid", "ce-accountid",
-	"ce-traceparent", "ce-tracestate"}
+var binaryNames = [...]string{
+	"ce-id", "ce-source", "ce-type", "ce-subject", "ce-time", "ce-hubid", "ce-accountid",
+	"ce-traceparent", "ce-tracestate",
+}
 
 // inBatchedMode reports whether a delivery is sent in the batched content mode. The binary mode holds one event, and
 // the configuration does not allow batches with it. A batch that was sealed before the format changed must still be

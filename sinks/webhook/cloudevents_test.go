@@ -18,7 +18,8 @@ const traceParent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 // traced is a notification with a trace and a subject that no header can hold as it is.
 func traced() relay.Delivery {
 	d := sinktest.Sample("65f0c2a00123456789abcdef")
-	d.Notifications[0].Data = []byte(`{"topic":"container.created","object":{"id":"ü \"x\" 100%","n":1.50},"context":{"hub_id":"hub1","containers":[]},"flags":null,` +
+	d.Notifications[0].Data = []byte(`{"topic":"container.created","object":{"id":"ü \"x\" 100%","n":1.50},` +
+		`"context":{"hub_id":"hub1","containers":[]},"flags":null,` +
 		`"traceparent":"` + traceParent + `","tracestate":"a=1"}`)
 	return d
 }
@@ -40,7 +41,8 @@ func TestStructuredEvent(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, body := last()
-	want := `{"specversion":"1.0","id":"65f0c2a00123456789abcdef","source":"https://hub.example.com/hubs/hub1","type":"com.example.container.created",` +
+	want := `{"specversion":"1.0","id":"65f0c2a00123456789abcdef","source":"https://hub.example.com/hubs/hub1",` +
+		`"type":"com.example.container.created",` +
 		`"subject":"ü \"x\" 100%","datacontenttype":"application/json","time":"2024-03-12T21:01:20Z","data":` +
 		string(d.Notifications[0].Data) +
 		`,"accountid":"acc1","hubid":"hub1","traceparent":"` + traceParent + `","tracestate":"a=1"}`
@@ -175,9 +177,11 @@ func TestEventConformance(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{formatStructured, formatBinary} {
 		t.Run(format, func(t *testing.T) {
-			sinktest.Run(t, sinktest.Harness{Batches: true, RetryAfter: 2 * 60e9,
+			sinktest.Run(t, sinktest.Harness{
+				Batches: true, RetryAfter: 2 * 60e9,
 				Secrets: []string{secretA, "s3cretclient"}, Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink,
-					func() []string) {
+					func() []string,
+				) {
 					f := &far{behaviour: b, done: make(chan struct{})}
 					srv := httptest.NewServer(f)
 					t.Cleanup(func() { close(f.done); srv.Close() })
@@ -190,8 +194,14 @@ func TestEventConformance(t *testing.T) {
 						},
 						OAuth2: newEndpoint(t, nil).config(),
 					})
-					return s, func() []string { f.mu.Lock(); defer f.mu.Unlock(); return append([]string(nil), f.ids...) }
-				}})
+					return s, func() []string {
+						f.mu.Lock()
+						defer f.mu.Unlock()
+						return append([]string(nil),
+							f.ids...)
+					}
+				},
+			})
 		})
 	}
 }
@@ -201,8 +211,10 @@ func TestTraceHeaders(t *testing.T) {
 	t.Parallel()
 	srv, last := capture(t, nil)
 	s := openTest(t, &Config{URL: srv.URL})
-	for d, want := range map[*relay.Delivery]string{{ID: "a", Notifications: traced().Notifications}: traceParent,
-		{ID: "b", Notifications: sinktest.Sample("b").Notifications}: ""} {
+	for d, want := range map[*relay.Delivery]string{
+		{ID: "a", Notifications: traced().Notifications}:             traceParent,
+		{ID: "b", Notifications: sinktest.Sample("b").Notifications}: "",
+	} {
 		if err := s.Deliver(t.Context(), *d); err != nil {
 			t.Fatal(err)
 		}
@@ -225,28 +237,38 @@ func TestFormatMistakes(t *testing.T) {
 		c    Config
 		want string
 	}{
-		"unknown":      {Config{Format: "cloudevents"}, "format is not known"},
-		"says nothing": {Config{CloudEvents: CloudEvents{Source: "https://a"}}, "cloudevents says nothing"},
-		"a query": {Config{Format: formatBinary, CloudEvents: CloudEvents{Source: "https://a?b"}},
-			"cloudevents.source is no URI"},
-		"a space": {Config{Format: formatBinary, CloudEvents: CloudEvents{TypePrefix: "a b"}},
-			"cloudevents.type_prefix holds"},
+		"unknown":   {Config{Format: "cloudevents"}, "format is not known"},
+		"no effect": {Config{CloudEvents: CloudEvents{Source: "https://a"}}, "cloudevents has no effect"},
+		"a query": {
+			Config{Format: formatBinary, CloudEvents: CloudEvents{Source: "https://a?b"}},
+			"cloudevents.source is no URI",
+		},
+		"a space": {
+			Config{Format: formatBinary, CloudEvents: CloudEvents{TypePrefix: "a b"}},
+			"cloudevents.type_prefix holds",
+		},
 		"a content type": {Config{
 			Format: formatStructured, Headers: map[string]string{"content-type": "a/b"},
 		}, "headers.content-type follows"},
-		"an attribute": {Config{Format: formatBinary, Headers: map[string]string{"Ce-Id": "7"}},
-			"headers.Ce-Id follows"},
+		"an attribute": {
+			Config{Format: formatBinary, Headers: map[string]string{"Ce-Id": "7"}},
+			"headers.Ce-Id follows",
+		},
 		"a public key": {Config{Secrets: []string{"whpk_AAAA"}}, "secrets.0 is a public key"},
-		"half a key":   {Config{Secrets: []string{"whsk_AAAA"}}, "secrets.0 holds 3 bytes behind whsk_"},
+		"half a key":   {Config{Secrets: []string{"whsk_AAAA"}}, "secrets.0 has 3 bytes after whsk_"},
 		"a size":       {Config{Compression: Compression{MinSize: 2 << 20}}, "compression.min_size is out of range"},
 		"no token url": {Config{OAuth2: OAuth2{ClientID: "a", ClientSecret: "b"}}, "oauth2.token_url is missing"},
 		"not public": {Config{
 			OAuth2: OAuth2{TokenURL: "http://10.0.0.1/", ClientID: "a", ClientSecret: "b"},
 		}, "oauth2.token_url cannot be dialled"},
-		"no client": {Config{OAuth2: OAuth2{TokenURL: "https://a.example/", ClientSecret: "b"}},
-			"oauth2.client_id is missing"},
-		"no secret": {Config{OAuth2: OAuth2{TokenURL: "https://a.example/", ClientID: "a"}},
-			"oauth2.client_secret is missing"},
+		"no client": {
+			Config{OAuth2: OAuth2{TokenURL: "https://a.example/", ClientSecret: "b"}},
+			"oauth2.client_id is missing",
+		},
+		"no secret": {
+			Config{OAuth2: OAuth2{TokenURL: "https://a.example/", ClientID: "a"}},
+			"oauth2.client_secret is missing",
+		},
 		"two tokens": {Config{
 			Bearer: "x", OAuth2: OAuth2{TokenURL: "https://a.example/", ClientID: "a", ClientSecret: "b"},
 		}, "oauth2 is given beside bearer"},

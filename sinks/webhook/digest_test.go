@@ -28,9 +28,11 @@ func gathered() relay.Delivery {
 		Topics: map[string]int{"container.state.changed": 44, "container.error": 12, "container.created": 1},
 	}}
 	for i, data := range []string{
-		`{"topic":"container.error","object":{"id":"a","state":"","error":"<b> & \u00e9 é"},"context":{"hub_id":"hub1"},"flags":null}`,
+		`{"topic":"container.error","object":{"id":"a","state":"","error":"<b> & \u00e9 é"},` +
+			`"context":{"hub_id":"hub1"},"flags":null}`,
 		`{ "topic" : "container.created", "object":{"n":12345678901234567890.10, "n2":1e400},"flags":null}`,
-		`{"topic":"container.state.changed","object":{"id":"c","state":"running","error":""},"z":1,"a":{"z":[1, 2],"a":""}}`,
+		`{"topic":"container.state.changed","object":{"id":"c","state":"running","error":""},"z":1,"a":{"z":[1, 2],` +
+			`"a":""}}`,
 	} {
 		d.Notifications = append(d.Notifications, relay.Notification{
 			ID: "65f0c2a00123456789abcde" + string(rune('0'+i)), Topic: "container.error", Hub: "hub1",
@@ -86,8 +88,10 @@ func TestDigestAsSent(t *testing.T) {
 	for _, format := range []string{formatNotification, formatStandard} {
 		srv, last := capture(t, nil)
 		if err := openTest(t,
-			&Config{URL: srv.URL, Format: format,
-				Secrets: []string{secretA, secretB}}).Deliver(t.Context(), d); err != nil {
+			&Config{
+				URL: srv.URL, Format: format,
+				Secrets: []string{secretA, secretB},
+			}).Deliver(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
 		r, sent := last()
@@ -120,17 +124,23 @@ func TestDigestWithoutDetails(t *testing.T) {
 	one, three := sinktest.Sample("65f0c2a00123456789abcdef"), gathered()
 	one.Digest, three.Digest = &relay.Digest{Count: 1}, &relay.Digest{}
 	three.Notifications[2].Cursor, three.Notifications[2].ID = "1763700000123-4", "no time"
-	const listed = `"digest":{"count":1,"more":0,"first":"2024-03-12T21:01:20Z","last":"2024-03-12T21:01:20Z","by":{},"topics":{"container.created":1}}`
+	const listed = `"digest":{"count":1,"more":0,"first":"2024-03-12T21:01:20Z","last":"2024-03-12T21:01:20Z",` +
+		`"by":{},"topics":{"container.created":1}}`
 	for _, tc := range []struct {
 		d      relay.Delivery
 		format string
 		want   string
 	}{
 		{one, formatNotification, `{"topic":"hubrelay.digest",` + listed + `,"notifications":[{`},
-		{one, formatStandard,
-			`{"type":"hubrelay.digest","timestamp":"2024-03-12T21:01:20Z","data":{` + listed + `,"notifications":[{`},
-		{three, formatNotification,
-			`"count":3,"more":0,"first":"2024-03-12T21:01:20Z","last":"2025-11-21T04:40:00.123Z","by":{},"topics":{"container.error":3}}`},
+		{
+			one, formatStandard,
+			`{"type":"hubrelay.digest","timestamp":"2024-03-12T21:01:20Z","data":{` + listed + `,"notifications":[{`,
+		},
+		{
+			three, formatNotification,
+			`"count":3,"more":0,"first":"2024-03-12T21:01:20Z","last":"2025-11-21T04:40:00.123Z","by":{},` +
+				`"topics":{"container.error":3}}`,
+		},
 	} {
 		got, err := encodeBody(tc.format, tc.d)
 		if err != nil || !strings.Contains(string(got), tc.want) || !json.Valid(got) {

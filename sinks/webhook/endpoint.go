@@ -44,20 +44,22 @@ func (c *Config) parseEndpoint(text string, g *netguard.Guard) (*endpoint, error
 		}
 	}
 	if e.url.Scheme == "http" && c.TLS != (TLS{}) {
-		return nil, errors.New("begins with http://, where tls says nothing: write https://, or leave tls out")
+		return nil, errors.New("begins with http://, so tls has no effect: write https://, or remove tls")
 	}
 	return e, nil
 }
 
 // urlSetting is where requests go. A guard of nil does not know what may be dialled, and lets every address through.
 func (c *Config) urlSetting(g *netguard.Guard) httpclient.Setting[*endpoint] {
-	return httpclient.Setting[*endpoint]{Key: "url", Text: c.URL, File: c.URLFile,
+	return httpclient.Setting[*endpoint]{
+		Key: "url", Text: c.URL, File: c.URLFile,
 		Parse: func(text []byte) (*endpoint, error) {
 			if g == nil {
 				return nil, nil
 			}
 			return c.parseEndpoint(strings.TrimSpace(string(text)), g)
-		}}
+		},
+	}
 }
 
 // checkEndpoint reports what is wrong with url and url_file.

@@ -65,7 +65,7 @@ func reservedReason(canonical string) string {
 	}
 	switch {
 	case strings.HasPrefix(canonical, "Proxy-"):
-		return "belongs to the connection and cannot be set; a proxy's user and password stand in its URL"
+		return "belongs to the connection and cannot be set; put user and password of a proxy into its URL"
 	case strings.HasPrefix(canonical, "Webhook-"):
 		return "belongs to Standard Webhooks and is set by the relay"
 	}

@@ -45,13 +45,13 @@ const (
 // OAuth2 gets a bearer token by client credentials (RFC 6749, 4.4).
 type OAuth2 struct {
 	// TokenURL is the token endpoint. allow_cidrs, tls and proxy of the webhook apply to it.
-	TokenURL         string            `koanf:"token_url" secret:"url" doc:"Where tokens are fetched: https:// or http://; allow_cidrs, tls and proxy hold for it too."`
+	TokenURL         string            `koanf:"token_url" secret:"url" doc:"Token endpoint, https:// or http://."`
 	ClientID         string            `koanf:"client_id" doc:"Who we are to the token endpoint."`
-	ClientSecret     string            `koanf:"client_secret" secret:"true" doc:"What proves it. Exactly one of client_secret and client_secret_file is given."`
-	ClientSecretFile string            `koanf:"client_secret_file" doc:"A file that holds the client secret, read again when it changes."`
-	Scopes           []string          `koanf:"scopes" doc:"The scopes that are asked for."`
-	Params           map[string]string `koanf:"params" secret:"true" doc:"Further parameters of the request for a token, such as audience or resource."`
-	AuthStyle        string            `koanf:"auth_style" enum:"auto,header,body" doc:"How id and secret are sent: auto tries the header Authorization, then the body, and remembers."`
+	ClientSecret     string            `koanf:"client_secret" secret:"true" doc:"Secret of the client."`
+	ClientSecretFile string            `koanf:"client_secret_file" doc:"File with the client_secret."`
+	Scopes           []string          `koanf:"scopes" doc:"Requested scopes."`
+	Params           map[string]string `koanf:"params" secret:"true" doc:"More parameters of a token request."`
+	AuthStyle        string            `koanf:"auth_style" enum:"auto,header,body" doc:"Place of ID and secret."`
 }
 
 func (o *OAuth2) isSet() bool {

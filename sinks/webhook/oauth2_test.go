@@ -208,8 +208,10 @@ func TestTokenEndpointFails(t *testing.T) {
 		change func(*OAuth2)
 		want   string
 	}{
-		"refuses": {nil, func(o *OAuth2) { o.ClientSecret = "another-s3cret" },
-			"it answered 401: invalid_client ((redacted) is not the secret)"},
+		"refuses": {
+			nil, func(o *OAuth2) { o.ClientSecret = "another-s3cret" },
+			"it answered 401: invalid_client ((redacted) is not the secret)",
+		},
 		"breaks down": {func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(503)
 			_, _ = w.Write([]byte("s3cretclient"))
@@ -222,8 +224,10 @@ func TestTokenEndpointFails(t *testing.T) {
 			_,
 				_ = w.Write([]byte(`{"token":"s3cretclient"}`))
 		}, nil, "no token that a request can bear"},
-		"no JSON": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"access_token":"s3cret`)) },
-			nil, "no token that a request can bear"},
+		"no JSON": {
+			func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"access_token":"s3cret`)) },
+			nil, "no token that a request can bear",
+		},
 		"a line break": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write([]byte(`{"access_token":"a\r\nX: y"}`))
@@ -235,8 +239,10 @@ func TestTokenEndpointFails(t *testing.T) {
 				}
 			}
 		}, nil, "no token that a request can bear"},
-		"hangs up": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, nil,
-			"closed the connection"},
+		"hangs up": {
+			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, nil,
+			"closed the connection",
+		},
 		"absent": {nil, func(o *OAuth2) { o.TokenURL = "http://127.0.0.1:1/token/s3cretpath" }, "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -37,8 +37,10 @@ type requestHead struct {
 
 // Headers with a value per request, in lower case as in Standard Webhooks, for receivers that compare bytes. The
 // headers of the binary mode of CloudEvents follow.
-var deliveryHeaders = [...]string{"webhook-id", "webhook-timestamp", "webhook-signature", "content-encoding",
-	"traceparent", "tracestate"}
+var deliveryHeaders = [...]string{
+	"webhook-id", "webhook-timestamp", "webhook-signature", "content-encoding",
+	"traceparent", "tracestate",
+}
 
 // currentHead returns the heading of a request that is made now for d.
 func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {

@@ -48,7 +48,7 @@ func parseProxy(text string) (*url.URL, error) {
 	switch {
 	case u.Scheme == "socks5h":
 		return nil, errors.New(
-			"must begin with socks5:// here: names are resolved before the proxy is asked, since the addresses are " +
+			"must begin with socks5://: names are resolved before the proxy is used, because the addresses are " +
 				"judged",
 		)
 	case port == "":
@@ -56,7 +56,7 @@ func parseProxy(text string) (*url.URL, error) {
 	case u.Hostname() == "":
 		return nil, errors.New("names no host")
 	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "":
-		return nil, errors.New("must hold nothing behind host and port")
+		return nil, errors.New("must end after host and port")
 	}
 	if p := u.Port(); p != "" {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {

@@ -135,7 +135,10 @@ func TestProxy(t *testing.T) {
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	writePEM(t, ca, "CERTIFICATE", secure.Certificate().Raw)
 	for _, c := range []struct{ scheme, login string }{
-		{"http", "Basic bWU6czNjcmV0"}, {"https", "Basic bWU6czNjcmV0"}, {"socks5", "me:s3cret"}, {"http", ""},
+		{"http", "Basic bWU6czNjcmV0"},
+		{"https", "Basic bWU6czNjcmV0"},
+		{"socks5", "me:s3cret"},
+		{"http", ""},
 		{"socks5", ""},
 	} {
 		var config *tls.Config
@@ -177,8 +180,10 @@ func TestGuardBeforeProxy(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, nil)
 	for _, scheme := range []string{"http", "socks5"} {
-		for _, host := range []string{"inwards.test", "[::1]", "127.0.0.1", "[::ffff:10.0.0.1]", "[64:ff9b::a9fe:a9fe]",
-			"169.254.169.254", p.address} {
+		for _, host := range []string{
+			"inwards.test", "[::1]", "127.0.0.1", "[::ffff:10.0.0.1]", "[64:ff9b::a9fe:a9fe]",
+			"169.254.169.254", p.address,
+		} {
 			s, err := open(settings, &Config{URL: "https://example.com/", Proxy: scheme + "://" + p.address}, nil)
 			if err != nil {
 				t.Fatal(err)
@@ -214,8 +219,10 @@ func (inwards) LookupNetIP(context.Context, string, string) ([]netip.Addr, error
 // A proxy that refuses, hangs or talks nonsense costs the attempt only, and no error shows the password.
 func TestBadProxy(t *testing.T) {
 	t.Parallel()
-	for _, answer := range []string{"HTTP/1.1 407 s3cret\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nahead", "nonsense\r\n\r\n",
-		"\x05\xff", "\x05\x00\x05\x05\x00\x01", ""} {
+	for _, answer := range []string{
+		"HTTP/1.1 407 s3cret\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nahead", "nonsense\r\n\r\n",
+		"\x05\xff", "\x05\x00\x05\x05\x00\x01", "",
+	} {
 		address := strings.TrimPrefix(rawServer(t, answer), "http://")
 		for _, scheme := range []string{"http", "https", "socks5"} {
 			s := openTest(t, &Config{URL: "http://127.0.0.1:1/", Proxy: scheme + "://me:s3cret@" + address})

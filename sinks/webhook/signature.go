@@ -96,15 +96,15 @@ func parseSecret(s string) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(strings.TrimSpace(s), secretPrefix)
 	if !ok {
 		return nil, errors.New(
-			"must begin with whsec_ and go on with 24 to 64 bytes in base64, or with whsk_ and an ed25519 private key",
+			"must be whsec_ and 24 to 64 bytes in base64, or whsk_ and an ed25519 private key",
 		)
 	}
 	key, err := decodeKey(encoded)
 	if err != nil {
-		return nil, errors.New("is not base64 behind whsec_")
+		return nil, errors.New("is not base64 after whsec_")
 	}
 	if len(key) < minSecret || len(key) > maxSecret {
-		return nil, fmt.Errorf("holds %d bytes behind whsec_; %d to %d are allowed", len(key), minSecret, maxSecret)
+		return nil, fmt.Errorf("has %d bytes after whsec_; %d to %d are allowed", len(key), minSecret, maxSecret)
 	}
 	return key, nil
 }
@@ -114,7 +114,7 @@ func parseSecret(s string) ([]byte, error) {
 func parsePrivate(s string) (ed25519.PrivateKey, error) {
 	raw, err := decodeKey(strings.TrimPrefix(s, privatePrefix))
 	if err != nil {
-		return nil, errors.New("is not base64 behind whsk_")
+		return nil, errors.New("is not base64 after whsk_")
 	}
 	switch len(raw) {
 	case ed25519.SeedSize:
@@ -123,13 +123,13 @@ func parsePrivate(s string) (ed25519.PrivateKey, error) {
 		key := ed25519.NewKeyFromSeed(raw[:ed25519.SeedSize])
 		if !key.Equal(ed25519.PrivateKey(raw)) {
 			return nil, errors.New(
-				"holds a private key behind whsk_ whose second half is not its public key: copy it again, or make " +
+				"has a private key after whsk_ whose second half is not its public key: copy it again, or make " +
 					"another by hubrelay keys new --webhook --ed25519",
 			)
 		}
 		return key, nil
 	}
-	return nil, fmt.Errorf("holds %d bytes behind whsk_; an ed25519 private key has %d, or %d with its public key",
+	return nil, fmt.Errorf("has %d bytes after whsk_; an ed25519 private key has %d, or %d with its public key",
 		len(raw), ed25519.SeedSize, ed25519.PrivateKeySize)
 }
 

@@ -281,7 +281,8 @@ func TestHTTP2(t *testing.T) {
 	t.Parallel()
 	protos := make(chan string, 1)
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter,
-		r *http.Request) {
+		r *http.Request,
+	) {
 		protos <- r.Proto
 	}))
 	srv.EnableHTTP2 = true

@@ -39,16 +39,16 @@ func (c *Config) checkTemplate() error {
 	given := c.templateSource().IsSet()
 	switch {
 	case c.Format != formatTemplate && c.TemplateFile != "":
-		return wrong("template_file", "says nothing without format: template: write that, or leave it out")
+		return wrong("template_file", "has no effect without format: template: set that, or remove it")
 	case c.Format != formatTemplate && given:
-		return wrong("template", "says nothing without format: template: write that, or leave it out")
+		return wrong("template", "has no effect without format: template: set that, or remove it")
 	case c.Format != formatTemplate && c.ContentType != "":
-		return wrong("content_type", "says nothing without format: template, since other bodies are JSON: leave it out")
+		return wrong("content_type", "has no effect without format: template, because other bodies are JSON: remove it")
 	case c.Format != formatTemplate:
 		return nil
 	case !given:
 		return wrong("template",
-			"is missing beside format: template: give the body here, or in a file that template_file names")
+			"is missing; format: template requires it, here or in template_file")
 	}
 	if c.ContentType != "" {
 		if _, _, err := mime.ParseMediaType(c.ContentType); err != nil {

@@ -30,7 +30,8 @@ func TestTemplateAsSent(t *testing.T) {
 			t.Fatal(err)
 		}
 		r, sent := last()
-		want := `{"text": "pull: image \"app:1.2\" not found & <none> of 3 mirrors has it\n\tgave up after 30s", "sink": "` + settings.Name + `", "n": 1}`
+		want := `{"text": "pull: image \"app:1.2\" not found & <none> of 3 mirrors has it\n\tgave up after 30s", ` +
+			`"sink": "` + settings.Name + `", "n": 1}`
 		if string(sent) != want || r.Header.Get("Content-Type") != c.kind || !verify(t, secretA, r.Header, sent) {
 			t.Errorf("sent %s as %s", sent, r.Header)
 		}
@@ -77,26 +78,35 @@ func TestTemplateSettings(t *testing.T) {
 		config Config
 		want   string
 	}{
-		{Config{Format: "template"}, "template is missing beside format: template"},
-		{Config{Template: "x"}, "template says nothing without format: template"},
-		{Config{TemplateFile: file}, "template_file says nothing without format: template"},
-		{Config{ContentType: "text/plain"}, "content_type says nothing without format: template"},
+		{Config{Format: "template"}, "template is missing; format: template requires"},
+		{Config{Template: "x"}, "template has no effect without format: template"},
+		{Config{TemplateFile: file}, "template_file has no effect without format: template"},
+		{Config{ContentType: "text/plain"}, "content_type has no effect without format: template"},
 		{Config{Format: "template", Template: "x", TemplateFile: file}, "template_file is given beside template"},
 		{Config{Format: "template", Template: "x", ContentType: "text plain"}, "content_type is not a content type"},
 		{Config{
 			Format: "template", Template: "x", ContentType: "text/plain",
 			Headers: map[string]string{"content-type": "a/b"},
 		}, "content_type is given beside headers.content-type"},
-		{Config{Format: "template", Template: "a\n{{ .Topic | toUper }}"},
-			`template line 2: there is no function "toUper"; did you mean "toUpper"?`},
+		{
+			Config{Format: "template", Template: "a\n{{ .Topic | toUper }}"},
+			`template line 2: there is no function "toUper"; did you mean "toUpper"?`,
+		},
 		{Config{Format: "template", TemplateFile: file + "x"}, "template_file cannot be read"},
-		{Config{Format: "template", TemplateFile: file},
+		{
+			Config{Format: "template", TemplateFile: file},
 			"template_file " + file +
-				`, line 2, column 4: at .Topik: there is no .Topik here; did you mean "Topic"? (with a sample of container.error)`},
-		{Config{Format: "template", Template: `["{{ index .Context.Containers 0 }}"]`},
-			"(with a sample of billing.credit.error)"},
-		{Config{Format: "template", Template: `{"e": "{{ .Object.Error }}"}`},
-			"write texts by toJson and without quotes around"},
+				`, line 2, column 4: at .Topik: there is no .Topik here; did you mean "Topic"? (with a sample of ` +
+				`container.error)`,
+		},
+		{
+			Config{Format: "template", Template: `["{{ index .Context.Containers 0 }}"]`},
+			"(with a sample of billing.credit.error)",
+		},
+		{
+			Config{Format: "template", Template: `{"e": "{{ .Object.Error }}"}`},
+			"write texts by toJson and without quotes around",
+		},
 		{Config{Format: "template", Template: `{{ range 1000000000 }}{{ end }}`}, "takes more than 50000 steps"},
 		{Config{Format: "template", Template: `{"e": {{ toJson .Object.Error }}}`}, ""},
 		{Config{Format: "template", Template: `{{ .Object.Error }}`, ContentType: "text/plain"}, ""},

@@ -19,12 +19,12 @@ import (
 // TLS configures the client certificate and the trusted authorities. The files are PEM and read again when they change.
 type TLS struct {
 	// CertFile and KeyFile are the client's certificate chain and private key, both or none.
-	CertFile string `koanf:"cert_file" doc:"The client certificate (chain) that is shown to the receiver, PEM, together with key_file; read again when it changes."`
+	CertFile string `koanf:"cert_file" doc:"Client certificate chain (PEM), with key_file."`
 	KeyFile  string `koanf:"key_file" doc:"The private key of cert_file, PEM, read again when it changes."`
 	// CAFile holds the authorities that may vouch for the receiver, instead of the system's.
-	CAFile string `koanf:"ca_file" doc:"The authorities that may vouch for the receiver, PEM, instead of the system's; read again when it changes."`
+	CAFile string `koanf:"ca_file" doc:"Trusted authorities (PEM) instead of those of the system."`
 	// ServerName is the name that the receiver's certificate must bear; empty for the host of the URL.
-	ServerName string `koanf:"server_name" doc:"The name that the receiver's certificate must bear, where it is not the host of the url."`
+	ServerName string `koanf:"server_name" doc:"Expected name in the certificate if it is not the host."`
 }
 
 func (t *TLS) validate() error {
@@ -34,9 +34,9 @@ func (t *TLS) validate() error {
 	}
 	switch {
 	case t.CertFile == "" && t.KeyFile != "":
-		bad("cert_file", "is missing beside key_file: give both, or none")
+		bad("cert_file", "is missing; key_file requires it")
 	case t.CertFile != "" && t.KeyFile == "":
-		bad("key_file", "is missing beside cert_file: give both, or none")
+		bad("key_file", "is missing; cert_file requires it")
 	}
 	if strings.ContainsAny(t.ServerName, " /:@\r\n\t") {
 		bad("server_name", "is not the name of a host")
