@@ -86,7 +86,7 @@ type brokerSpec struct {
 
 func brokerSpecs() map[string]brokerSpec {
 	return map[string]brokerSpec{
-		Kafka:    {9092, "topic", "hubrelay", kafkaTopic, openKafka, judgeKafka, showKafka},
+		Kafka:    {9092, "topic", "hubrelay", kafkaTopic, openKafka, classifyKafka, explainKafka},
 		NATS:     {4222, "subject", "hubrelay.{topic}", natsSubject, openNATS, judgeNATS, showNATS},
 		AMQP:     {5672, "routing_key", "hubrelay.{topic}", routingKey, openAMQP, judgeAMQP, showAMQP},
 		MQTT:     {1883, "topic", "hubrelay/{hub}/{topic_path}", mqttTopic, openMQTT, judgeMQTT, showMQTT},

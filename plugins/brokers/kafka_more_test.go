@@ -177,3 +177,17 @@ func TestKafkaLogins(t *testing.T) {
 		})
 	}
 }
+
+// TestKafkaLogin_PasswordFileChanges expects each connection to use the current content of the password file.
+func TestKafkaLogin_PasswordFileChanges(t *testing.T) {
+	t.Parallel()
+	s := New(&Config{Broker: Kafka, User: testUser, PasswordFile: write(t, "password", "first\n")})
+	login := s.kafkaLogin()
+	for _, password := range []string{"first", "second"} {
+		write(t, s.config.PasswordFile, password+"\n")
+		_, message, err := login.Authenticate(t.Context(), "")
+		if want := "\x00" + testUser + "\x00" + password; err != nil || string(message) != want {
+			t.Errorf("got %q (%v), want %q", message, err, want)
+		}
+	}
+}

@@ -7,10 +7,11 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Kafka is not among the system's packages. These tests run against kfake, a broker in this process that speaks Kafka's
-// protocol, idempotent producers included; the records are read by franz-go, which shares no code with Sarama.
+// Debian has no package for Kafka. These tests run against kfake, a broker in this process that implements Kafka's
+// protocol, including idempotent producers.
 
 // kafkaRig starts three brokers in this process.
 func kafkaRig(t *testing.T, opts ...kfake.Opt) (rig, *kfake.Cluster) {
@@ -88,4 +89,31 @@ func TestKafkaOutage(t *testing.T) {
 	down := newSwitch(cluster)
 	r.kill, r.restart = down.on, down.off
 	r.outage(t)
+}
+
+// TestKafkaHang has brokers that accept produce requests and do not answer them for a while.
+func TestKafkaHang(t *testing.T) {
+	t.Parallel()
+	r, cluster := kafkaRig(t)
+	var mu sync.Mutex
+	thawed := make(chan struct{})
+	close(thawed)
+	r.freeze = func(frozen bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if frozen {
+			thawed = make(chan struct{})
+		} else {
+			close(thawed)
+		}
+	}
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		mu.Lock()
+		c := thawed
+		mu.Unlock()
+		cluster.SleepControl(func() { <-c })
+		return nil, nil, false
+	})
+	r.hangs(t)
 }

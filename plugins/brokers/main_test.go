@@ -46,9 +46,8 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	// One for all meters of the process, which Sarama starts and nobody can end.
 	testkit.RunParallel(8) // the tests wait most of the time
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+	goleak.VerifyTestMain(m)
 }
 
 // started opens a sink that ends with the test.
