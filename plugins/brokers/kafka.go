@@ -48,12 +48,13 @@ const (
 
 var kafkaTopic = nameRule{
 	maxBytes: 249,
-	allowed:  func(r rune) bool { return plainLetter(r) || r == '.' },
+	allowed:  func(r rune) bool { return isPlainLetter(r) || r == '.' },
 	check: func(text string) error {
 		if text == "" || text == "." || text == ".." {
-			return errors.New("that is no name of a topic")
+			return errors.New("this is not a valid topic")
 		}
-		return every(func(r rune) bool { return plainLetter(r) || r == '.' }, "a topic has letters, digits, '.', '_' and '-' alone")(text)
+		return checkRunes(func(r rune) bool { return isPlainLetter(r) || r == '.' },
+			"a topic may contain only letters, digits, '.', '_' and '-'")(text)
 	},
 }
 
@@ -73,7 +74,7 @@ func (c *Config) checkKafka() error {
 	choose("sasl", c.SASL, saslPlain, saslSHA256, saslSHA512)
 	choose("compression", c.Compression, "none", "gzip", "snappy", "lz4", "zstd")
 	if c.SASL != "" && c.User == "" {
-		errs = append(errs, fieldError("user", "is missing beside sasl"))
+		errs = append(errs, fieldError("user", "is missing: sasl needs a user"))
 	}
 	if c.MaxMessageBytes != 0 && (c.MaxMessageBytes < 1024 || c.MaxMessageBytes > 64<<20) {
 		errs = append(errs, fieldError("max_message_bytes", "is %d: choose from 1024 to 67108864", c.MaxMessageBytes))
@@ -107,7 +108,7 @@ func openKafka(s *Sink) opener {
 func (s *Sink) kafkaOptions() []kgo.Opt {
 	options := []kgo.Opt{
 		kgo.SeedBrokers(s.config.hostPorts()...), kgo.ClientID("hubrelay"), kgo.DisableClientMetrics(),
-		kgo.Dialer(s.dialKafka), kgo.RequestTimeoutOverhead(dialTime), kgo.ProduceRequestTimeout(dialTime),
+		kgo.Dialer(s.dialKafka), kgo.RequestTimeoutOverhead(dialTimeout), kgo.ProduceRequestTimeout(dialTimeout),
 		kgo.RetryBackoffFn(func(int) time.Duration { return kafkaBackoff }), kgo.MetadataMinAge(kafkaBackoff),
 		kgo.RequestRetries(1), kgo.RecordRetries(kafkaRetries), kgo.AllowAutoTopicCreation(),
 		// A record is acknowledged when all in-sync replicas have it, and the client's own retries store it once. A
@@ -138,7 +139,7 @@ func (s *Sink) dialKafka(ctx context.Context, network, address string) (net.Conn
 	if err != nil {
 		return nil, err
 	}
-	dialer := &net.Dialer{Timeout: dialTime}
+	dialer := &net.Dialer{Timeout: dialTimeout}
 	if config == nil {
 		return dialer.DialContext(ctx, network, address)
 	}
@@ -185,7 +186,7 @@ func (c *kafkaConnection) Publish(topic string, messages ...*message.Message) er
 		switch {
 		case errors.Is(err, kgo.ErrRecordRetries):
 			return c.lastErr.orElse(err)
-		case (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) && m.Context().Err() == nil:
+		case isContextError(err) && m.Context().Err() == nil:
 			return errPartitionFailed // the client fails all records of a partition together
 		case err != nil:
 			return err
@@ -225,10 +226,11 @@ func (l *lastBrokerError) orElse(err error) error {
 }
 
 func kafkaRecord(keySetting, topic string, m *message.Message) *kgo.Record {
-	record := &kgo.Record{Topic: topic, Value: m.Payload, Headers: []kgo.RecordHeader{{Key: watermillID, Value: []byte(m.UUID)}}}
+	headers := []kgo.RecordHeader{{Key: watermillID, Value: []byte(m.UUID)}}
 	for _, h := range sortedHeaders(m.Metadata) {
-		record.Headers = append(record.Headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
+		headers = append(headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 	}
+	record := &kgo.Record{Topic: topic, Value: m.Payload, Headers: headers}
 	key := m.Metadata.Get(headerHub)
 	if container := m.Metadata.Get(headerKey); keySetting == keyContainer && container != "" {
 		key = container
@@ -252,23 +254,26 @@ func explainKafka(s *Sink, topic string, m *message.Message) (relay.Explanation,
 	return relay.Explanation{Headers: headers, Payload: record.Value}, nil
 }
 
-func classifyKafka(s *Sink, where string, err error) error {
+func classifyKafka(s *Sink, topic string, err error) error {
 	switch {
 	case errors.Is(err, kerr.MessageTooLarge):
-		return relay.Permanent(fmt.Errorf("kafka: the message is larger than max_message_bytes (%d) or the brokers' message.max.bytes allow: "+
-			"raise both, or have digests list less", s.config.maxMessage()))
+		return relay.Permanent(fmt.Errorf("kafka: the message is larger than max_message_bytes (%d) or the "+
+			"message.max.bytes of the brokers: raise both, or make digests shorter", s.config.maxMessage()))
 	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
-		return fmt.Errorf("kafka: there is no topic %q, and the brokers make none by themselves: create it, or change topic", where)
+		return fmt.Errorf("kafka: there is no topic %q, and the brokers do not create topics: "+
+			"create it, or change topic", topic)
 	case errors.Is(err, kerr.TopicAuthorizationFailed):
-		return fmt.Errorf("kafka: %s may not write to topic %q: allow it, or change user or topic", s.userName(), where)
+		return fmt.Errorf("kafka: %s may not write to topic %q: allow it, or change user or topic", s.userName(), topic)
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
-		return fmt.Errorf("kafka: the brokers refuse %s with this password: correct user, password or sasl", s.userName())
+		return fmt.Errorf("kafka: the brokers reject %s with this password: correct user, password or sasl",
+			s.userName())
 	case s.config.User != "" && errors.Is(err, io.EOF):
-		return fmt.Errorf("kafka: the brokers hang up while %s logs in: correct user, password, sasl or tls", s.userName())
+		return fmt.Errorf("kafka: the brokers close the connection while %s logs in: "+
+			"correct user, password, sasl or tls", s.userName())
 	case errors.Is(err, kerr.UnsupportedSaslMechanism):
-		return fmt.Errorf("kafka: the brokers do not take sasl %s: choose another (%w)", s.config.SASL, err)
+		return fmt.Errorf("kafka: the brokers do not support sasl %s: choose another (%w)", s.config.SASL, err)
 	case errors.Is(err, kerr.NotEnoughReplicas), errors.Is(err, kerr.NotEnoughReplicasAfterAppend):
-		return fmt.Errorf("kafka: too few replicas of topic %q are in sync (min.insync.replicas)", where)
+		return fmt.Errorf("kafka: too few replicas of topic %q are in sync (min.insync.replicas)", topic)
 	}
 	return err
 }
