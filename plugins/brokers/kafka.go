@@ -116,7 +116,7 @@ func (s *Sink) kafkaOptions() []kgo.Opt {
 		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.AllowIdempotentProduceCancellation(), kgo.ProducerLinger(0),
 		kgo.ProducerBatchMaxBytes(int32(s.config.maxMessage())), kgo.ProducerBatchCompression(s.config.kafkaCodec()),
 		// This hash is the one of Sarama, which published the records before: a key stays in its partition.
-		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(kgo.SaramaCompatHasher(fnv32a))),
+		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(kgo.SaramaCompatHasher(hashFNV32a))),
 	}
 	if s.config.User != "" {
 		options = append(options, kgo.SASL(s.kafkaLogin()))
@@ -124,7 +124,7 @@ func (s *Sink) kafkaOptions() []kgo.Opt {
 	return options
 }
 
-func fnv32a(key []byte) uint32 {
+func hashFNV32a(key []byte) uint32 {
 	h := fnv.New32a()
 	_, _ = h.Write(key)
 	return h.Sum32()

@@ -179,7 +179,8 @@ func newMQTTPublish(topic string, m *message.Message) *paho.Publish {
 func explainMQTT(_ *Sink, topic string, m *message.Message) (relay.Explanation, error) {
 	p := newMQTTPublish(topic, m)
 	headers := []relay.Header{
-		{Name: "topic", Value: p.Topic}, {Name: "qos", Value: strconv.Itoa(int(p.QoS))},
+		{Name: "topic", Value: p.Topic},
+		{Name: "qos", Value: strconv.Itoa(int(p.QoS))},
 		{Name: "content_type", Value: p.Properties.ContentType},
 	}
 	for _, u := range p.Properties.User {

@@ -202,7 +202,8 @@ func explainPostgres(_ *Sink, table string, m *message.Message) (relay.Explanati
 	}
 	payload, _ := q.Args[1].([]byte)
 	return relay.Explanation{Headers: []relay.Header{
-		{Name: "table", Value: table}, {Name: "uuid", Value: fmt.Sprint(q.Args[0])},
+		{Name: "table", Value: table},
+		{Name: "uuid", Value: fmt.Sprint(q.Args[0])},
 		{Name: "metadata", Value: fmt.Sprintf("%s", q.Args[2])},
 	}, Payload: payload}, nil
 }

@@ -28,11 +28,8 @@ func TestSink_RejectionBeforeConnectionLoss(t *testing.T) {
 		if err := s.buildFromConfig(); err != nil {
 			t.Fatal(err)
 		}
-		s.broker = newReconnector(func(context.Context) (brokerConn, error) {
-			return &rejectingConn{newLifetime()},
-				nil
-		},
-			slog.New(slog.DiscardHandler))
+		open := func(context.Context) (brokerConn, error) { return &rejectingConn{newLifetime()}, nil }
+		s.broker = newReconnector(open, slog.New(slog.DiscardHandler))
 		err := s.Deliver(t.Context(), newDelivery(1))
 		if err == nil || !strings.Contains(err.Error(), "is not authorized") {
 			t.Fatalf("got %v, want the rejection", err)

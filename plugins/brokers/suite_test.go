@@ -30,8 +30,8 @@ type rig struct {
 	config Config
 	// read returns all messages that the client has consumed so far.
 	read func(t *testing.T) []received
-	// kill stops the server as abruptly as possible without losing acknowledged messages, restart starts it with the same
-	// data, and freeze suspends or resumes it. They are nil if there is no server.
+	// kill stops the server as abruptly as possible without losing acknowledged messages, restart starts it with the
+	// same data, and freeze suspends or resumes it. They are nil if there is no server.
 	kill, restart func()
 	freeze        func(frozen bool)
 }
