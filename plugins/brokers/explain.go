@@ -12,11 +12,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// messageExplainer shows a message as consumers of the broker get it: where it goes first, then what travels beside the payload. It is
-// made of what is published, by the same code.
-type messageExplainer func(s *Sink, where string, m *message.Message) (relay.Explanation, error)
+// messageExplainer shows a message as consumers receive it: first its topic or the like, then its headers, then the
+// payload. It uses the code that publishes.
+type messageExplainer func(s *Sink, name string, m *message.Message) (relay.Explanation, error)
 
-// Explain shows the messages of a delivery. It dials nobody and needs no Start.
+// Explain shows the messages of a delivery. It does not dial and does not need Start.
 func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	if err := s.buildFromConfig(); err != nil {
 		return relay.Explanation{}, err
@@ -27,15 +27,16 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 		if err != nil {
 			return relay.Explanation{}, err
 		}
-		where, err := s.name.expand(v)
+		name, err := s.name.expand(v)
 		if err != nil {
 			return relay.Explanation{}, err
 		}
-		shown, err := s.kind.explain(s, where, m)
+		shown, err := s.kind.explain(s, name, m)
 		if err != nil {
 			return relay.Explanation{}, fmt.Errorf("%s: %w", s.config.Broker, err)
 		}
-		shown.Method, shown.Target = "publish", fmt.Sprintf("to %s at %s", s.config.Broker, strings.Join(s.config.hostPorts(), ", "))
+		shown.Method = "publish"
+		shown.Target = fmt.Sprintf("to %s at %s", s.config.Broker, strings.Join(s.config.hostPorts(), ", "))
 		list = append(list, shown)
 	}
 	if len(list) == 0 {
@@ -45,7 +46,7 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	return list[0], nil
 }
 
-// sortedHeaders lists headers by name, since people compare them.
+// sortedHeaders sorts headers by name, so people can compare them.
 func sortedHeaders(all map[string]string) []relay.Header {
 	list := make([]relay.Header, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
