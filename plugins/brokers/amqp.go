@@ -283,12 +283,12 @@ func newPublishing(m *message.Message) amqp.Publishing {
 	}
 }
 
-func explainAMQP(s *Sink, key string, m *message.Message) (relay.Explanation, error) {
+func explainAMQP(s *Sink, key string, m *message.Message) (relay.Preview, error) {
 	p, metadata := newPublishing(m), map[string]string{}
 	for name, value := range p.Headers {
 		metadata[name] = fmt.Sprint(value)
 	}
-	return relay.Explanation{Headers: append([]relay.Header{
+	return relay.Preview{Headers: append([]relay.Header{
 		{Name: "exchange", Value: s.exchangeName()},
 		{Name: "routing_key", Value: key},
 		{Name: "delivery_mode", Value: strconv.Itoa(int(p.DeliveryMode))},

@@ -14,33 +14,33 @@ import (
 
 // messageExplainer shows a message as consumers receive it: first its topic or the like, then its headers, then the
 // payload. It uses the code that publishes.
-type messageExplainer func(s *Sink, name string, m *message.Message) (relay.Explanation, error)
+type messageExplainer func(s *Sink, name string, m *message.Message) (relay.Preview, error)
 
-// Explain shows the messages of a delivery. It does not dial and does not need Start.
-func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+// Preview shows the messages of a delivery. It does not dial and does not need Start.
+func (s *Sink) Preview(d relay.Delivery) (relay.Preview, error) {
 	if err := s.buildFromConfig(); err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
-	var list []relay.Explanation
+	var list []relay.Preview
 	for _, one := range splitBatch(d) {
 		m, v, err := newMessage(context.Background(), one)
 		if err != nil {
-			return relay.Explanation{}, err
+			return relay.Preview{}, err
 		}
 		name, err := s.name.expand(v)
 		if err != nil {
-			return relay.Explanation{}, err
+			return relay.Preview{}, err
 		}
 		shown, err := s.kind.explain(s, name, m)
 		if err != nil {
-			return relay.Explanation{}, fmt.Errorf("%s: %w", s.config.Broker, err)
+			return relay.Preview{}, fmt.Errorf("%s: %w", s.config.Broker, err)
 		}
 		shown.Method = "publish"
 		shown.Target = fmt.Sprintf("to %s at %s", s.config.Broker, strings.Join(s.config.hostPorts(), ", "))
 		list = append(list, shown)
 	}
 	if len(list) == 0 {
-		return relay.Explanation{}, fmt.Errorf("the delivery %s is empty", d.ID)
+		return relay.Preview{}, fmt.Errorf("the delivery %s is empty", d.ID)
 	}
 	list[0].Followups = list[1:]
 	return list[0], nil

@@ -242,7 +242,7 @@ func kafkaRecord(keySetting, topic string, m *message.Message) *kgo.Record {
 }
 
 // explainKafka shows the record as a consumer receives it.
-func explainKafka(s *Sink, topic string, m *message.Message) (relay.Explanation, error) {
+func explainKafka(s *Sink, topic string, m *message.Message) (relay.Preview, error) {
 	record := kafkaRecord(s.config.Key, topic, m)
 	headers := []relay.Header{{Name: "topic", Value: record.Topic}}
 	if record.Key != nil {
@@ -251,7 +251,7 @@ func explainKafka(s *Sink, topic string, m *message.Message) (relay.Explanation,
 	for _, h := range record.Headers {
 		headers = append(headers, relay.Header{Name: h.Key, Value: string(h.Value)})
 	}
-	return relay.Explanation{Headers: headers, Payload: record.Value}, nil
+	return relay.Preview{Headers: headers, Payload: record.Value}, nil
 }
 
 func classifyKafka(s *Sink, topic string, err error) error {

@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 		var config Config
 		sink := New(&config)
 		err := sdk.ServeDeliveries(sink.Deliver, sdk.Config(&config), sdk.OnValidate(sink.CheckFiles),
-			sdk.Explain(sink.Explain),
+			sdk.Explain(sink.Preview),
 			sdk.OnStart(sink.Start), sdk.OnStop(sink.Stop))
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)

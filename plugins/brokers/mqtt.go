@@ -176,7 +176,7 @@ func newMQTTPublish(topic string, m *message.Message) *paho.Publish {
 	return &paho.Publish{QoS: 1, Topic: topic, Properties: properties, Payload: m.Payload}
 }
 
-func explainMQTT(_ *Sink, topic string, m *message.Message) (relay.Explanation, error) {
+func explainMQTT(_ *Sink, topic string, m *message.Message) (relay.Preview, error) {
 	p := newMQTTPublish(topic, m)
 	headers := []relay.Header{
 		{Name: "topic", Value: p.Topic},
@@ -186,7 +186,7 @@ func explainMQTT(_ *Sink, topic string, m *message.Message) (relay.Explanation, 
 	for _, u := range p.Properties.User {
 		headers = append(headers, relay.Header{Name: u.Key, Value: u.Value})
 	}
-	return relay.Explanation{Headers: headers, Payload: p.Payload}, nil
+	return relay.Preview{Headers: headers, Payload: p.Payload}, nil
 }
 
 // Close disconnects. It may be called twice.

@@ -116,13 +116,13 @@ func natsMessage(subject string, m *message.Message) *nats.Msg {
 	return out
 }
 
-func explainNATS(_ *Sink, subject string, m *message.Message) (relay.Explanation, error) {
+func explainNATS(_ *Sink, subject string, m *message.Message) (relay.Preview, error) {
 	out, metadata := natsMessage(subject, m), map[string]string{}
 	for name := range out.Header {
 		metadata[name] = out.Header.Get(name)
 	}
 	headers := append([]relay.Header{{Name: "subject", Value: out.Subject}}, sortedHeaders(metadata)...)
-	return relay.Explanation{Headers: headers, Payload: out.Data}, nil
+	return relay.Preview{Headers: headers, Payload: out.Data}, nil
 }
 
 // replaceLineBreak prevents that the server parses a part of a value as another header.

@@ -190,18 +190,18 @@ func (s uniqueIDSchema) InsertQuery(p sql.InsertQueryParams) (sql.Query, error) 
 }
 
 // explainPostgres shows all columns except the payload as headers.
-func explainPostgres(_ *Sink, table string, m *message.Message) (relay.Explanation, error) {
+func explainPostgres(_ *Sink, table string, m *message.Message) (relay.Preview, error) {
 	schema := uniqueIDSchema{}
 	schema.GenerateMessagesTableName = quoteTable
 	q, err := schema.InsertQuery(sql.InsertQueryParams{Topic: table, Msgs: message.Messages{m}})
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
 	if len(q.Args) != 3 {
-		return relay.Explanation{}, fmt.Errorf("the row has %d columns", len(q.Args))
+		return relay.Preview{}, fmt.Errorf("the row has %d columns", len(q.Args))
 	}
 	payload, _ := q.Args[1].([]byte)
-	return relay.Explanation{Headers: []relay.Header{
+	return relay.Preview{Headers: []relay.Header{
 		{Name: "table", Value: table},
 		{Name: "uuid", Value: fmt.Sprint(q.Args[0])},
 		{Name: "metadata", Value: fmt.Sprintf("%s", q.Args[2])},

@@ -99,10 +99,10 @@ func (entryMarshaler) Marshal(_ string, m *message.Message) (map[string]any, err
 }
 
 // explainRedis shows all fields except the payload as headers.
-func explainRedis(s *Sink, stream string, m *message.Message) (relay.Explanation, error) {
+func explainRedis(s *Sink, stream string, m *message.Message) (relay.Preview, error) {
 	fields, err := entryMarshaler{}.Marshal(stream, m)
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
 	headers := []relay.Header{{Name: "stream", Value: stream}}
 	if s.config.MaxLen > 0 {
@@ -115,7 +115,7 @@ func explainRedis(s *Sink, stream string, m *message.Message) (relay.Explanation
 		}
 	}
 	payload, _ := fields["data"].([]byte)
-	return relay.Explanation{Headers: append(headers, sortedHeaders(metadata)...), Payload: payload}, nil
+	return relay.Preview{Headers: append(headers, sortedHeaders(metadata)...), Payload: payload}, nil
 }
 
 func classifyRedis(s *Sink, stream string, err error) error {

@@ -142,7 +142,7 @@ func runSuite(t *testing.T, r rig) {
 func (r rig) testExplain(t *testing.T) {
 	d := newDelivery(3)
 	c := r.config
-	explanation, err := New(&c).Explain(d) // without Start
+	explanation, err := New(&c).Preview(d) // without Start
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
+var _ relay.Config = (*Config)(nil)
+
 // Config is the configuration of one plugin, which is a sink or a driver.
 type Config struct {
 	// Command is the program and its first arguments. A path such as ./x or bin/x is relative to the configuration
@@ -51,8 +53,30 @@ func NewConfig(builtins ...string) *Config {
 	}
 }
 
-// SetBaseDir sets the directory of the configuration file.
-func (c *Config) SetBaseDir(folder string) { c.folder = folder }
+// WithDir returns a copy whose paths are relative to dir.
+func (c *Config) WithDir(dir string) *Config {
+	resolved := *c
+	resolved.folder = dir
+	return &resolved
+}
+
+// Check implements [relay.Config]. A missing program is a warning, because the daemon starts without it. With
+// env.Probe it starts the plugin, lets it check its configuration, and ends it.
+func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
+	c = c.WithDir(env.Dir)
+	if err := c.Validate(); err != nil {
+		return relay.NewReport(err)
+	}
+	warnings := c.warnings()
+	switch {
+	case !env.Probe:
+		return relay.NewReport(nil, warnings...)
+	case len(warnings) > 0: // known from the check without Probe
+		return relay.Report{}
+	}
+	warnings, err := c.probe(ctx, env.Name)
+	return relay.NewReport(err, warnings...)
+}
 
 // IsSet reports whether a plugin is configured. Numbers alone do not count.
 func (c *Config) IsSet() bool {
@@ -116,8 +140,8 @@ func (c *Config) checkCommand() error {
 	}
 }
 
-// Warnings reports a program that does not exist yet, or that does not match its pin.
-func (c *Config) Warnings() []relay.FieldError {
+// warnings reports a program that does not exist yet, or that does not match its pin.
+func (c *Config) warnings() []relay.FieldError {
 	program, _, err := Resolve(c.fullCommand())
 	if err == nil {
 		err = CheckPins(program, c.SHA256, c.pinnedFiles())
@@ -128,12 +152,8 @@ func (c *Config) Warnings() []relay.FieldError {
 	return nil
 }
 
-// Preflight starts the plugin, lets it check its configuration, and ends it. Warnings has already reported a program
-// that cannot be started.
-func (c *Config) Preflight(ctx context.Context, name string) ([]relay.FieldError, error) {
-	if len(c.Warnings()) > 0 {
-		return nil, nil
-	}
+// probe starts the plugin, lets it check its configuration, and ends it. A warning reports what prevented the check.
+func (c *Config) probe(ctx context.Context, name string) ([]relay.FieldError, error) {
 	o, err := c.Options(name)
 	if err != nil {
 		return nil, err

@@ -74,7 +74,7 @@ func TestConfigValidateReportsAll(t *testing.T) {
 func TestConfigResolvesPaths(t *testing.T) {
 	folder := t.TempDir()
 	c := NewConfig()
-	c.SetBaseDir(folder)
+	c = c.WithDir(folder)
 	for from, want := range map[string]string{
 		"./watcher": filepath.Join(folder, "watcher"), "../watcher": filepath.Join(filepath.Dir(folder), "watcher"),
 		"bin/watcher": filepath.Join(folder, "bin/watcher"), "/bin/watcher": "/bin/watcher", "watcher": "watcher",
@@ -86,24 +86,24 @@ func TestConfigResolvesPaths(t *testing.T) {
 		}
 	}
 	c.Command = []string{"./watcher"}
-	if w := c.Warnings(); len(w) != 1 || w[0].Field != "command" || !strings.Contains(w[0].Problem, "does not exist") {
+	if w := c.warnings(); len(w) != 1 || w[0].Field != "command" || !strings.Contains(w[0].Problem, "does not exist") {
 		t.Errorf("warnings %+v", w)
 	}
 	if err := os.WriteFile(filepath.Join(folder, "watcher"), nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if w := c.Warnings(); w != nil {
+	if w := c.warnings(); w != nil {
 		t.Errorf("warnings %+v", w)
 	}
 	c.SHA256 = strings.Repeat("0", 64)
-	if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0].Problem, "sha256 pins 000") {
+	if w := c.warnings(); len(w) != 1 || !strings.Contains(w[0].Problem, "sha256 pins 000") {
 		t.Errorf("another program than the pinned one: warnings %+v", w)
 	}
 	c.SHA256, c.Files = "", map[string]string{"watcher": strings.Repeat("0", 64)}
-	if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0].Problem, "files pins 000") {
+	if w := c.warnings(); len(w) != 1 || !strings.Contains(w[0].Problem, "files pins 000") {
 		t.Errorf("another file than the pinned one: warnings %+v", w)
 	}
-	c.SetBaseDir(".")
+	c = c.WithDir(".")
 	if got := c.fullCommand()[0]; !filepath.IsAbs(got) {
 		t.Errorf("%s is relative", got)
 	}

@@ -56,7 +56,7 @@ func validate[P wire.Problem](
 
 // Explain starts a sink plugin to show what it would send for a delivery, and ends it. The error is [ErrUnsupported],
 // the plugin's own statement that it cannot send the delivery ([IsRejected]), or the reason why it did not answer.
-func Explain(ctx context.Context, o Options, d relay.Delivery) (relay.Explanation, error) {
+func Explain(ctx context.Context, o Options, d relay.Delivery) (relay.Preview, error) {
 	var answer *sinkv1.ExplainResponse
 	err := runQuery(ctx, o, sinkKind{}, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
 		answer, err = sinkv1.NewSinkClient(conn).Explain(ctx, &sinkv1.ExplainRequest{
@@ -65,7 +65,7 @@ func Explain(ctx context.Context, o Options, d relay.Delivery) (relay.Explanatio
 		return err
 	})
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
 	return wire.ToExplanation(answer), nil
 }

@@ -120,10 +120,10 @@ func TestExplain(t *testing.T) {
 	t.Parallel()
 	_, o := newWatch(t, "sdk", nil)
 	got, err := Explain(t.Context(), o, one("7", 2, "ok"))
-	want := relay.Explanation{
+	want := relay.Preview{
 		Method: "write", Target: "7", Headers: []relay.Header{{Name: "attempt", Value: "2"}},
 		Payload:   []byte(`{"topic":"ok"}`),
-		Followups: []relay.Explanation{{Method: "sync", Target: "7"}},
+		Followups: []relay.Preview{{Method: "sync", Target: "7"}},
 	}
 	if err != nil || fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
 		t.Errorf("got %q (%v), not %q", got, err, want)

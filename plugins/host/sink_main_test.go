@@ -32,16 +32,16 @@ func (c *settings) validate(context.Context) error {
 	return nil
 }
 
-func (c *settings) explain(d relay.Delivery) (relay.Explanation, error) {
+func (c *settings) explain(d relay.Delivery) (relay.Preview, error) {
 	n := d.Notifications[0]
 	if n.Topic == "reject" {
-		return relay.Explanation{}, errors.New("never this")
+		return relay.Preview{}, errors.New("never this")
 	}
-	return relay.Explanation{
+	return relay.Preview{
 		Method: "write", Target: d.ID, Headers: []relay.Header{
 			{Name: "attempt", Value: fmt.Sprint(d.Attempt)},
 		}, Payload: n.Data,
-		Followups: []relay.Explanation{{Method: "sync", Target: d.ID}},
+		Followups: []relay.Preview{{Method: "sync", Target: d.ID}},
 	}, nil
 }
 

@@ -12,18 +12,18 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Explain shows the requests to all destinations with the parts of their URLs redacted. shoutrrr makes the requests,
+// Preview shows the requests to all destinations with the parts of their URLs redacted. shoutrrr makes the requests,
 // but they are not sent. Explain does not need Start and must not run concurrently with Deliver.
-func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+func (s *Sink) Preview(d relay.Delivery) (relay.Preview, error) {
 	destinations, err := s.config.parseDestinations()
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
 	title, text, err := s.buildText(d)
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
-	var list []relay.Explanation
+	var list []relay.Preview
 	for _, to := range destinations {
 		recorded := &recorder{to: to}
 		next := s.transport.setNext(recorded)
@@ -32,7 +32,7 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 		s.transport.endAttempt()
 		s.transport.setNext(next)
 		if len(recorded.requests) == 0 {
-			return relay.Explanation{}, fmt.Errorf("%s (%s) would get no request: %s",
+			return relay.Preview{}, fmt.Errorf("%s (%s) would get no request: %s",
 				to.url.Scheme, to.name, to.redact(fmt.Sprint(err)))
 		}
 		list = append(list, recorded.requests...) // err is about the simulated response
@@ -44,7 +44,7 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 // recorder is a transport that records requests instead of sending them.
 type recorder struct {
 	to       destination
-	requests []relay.Explanation
+	requests []relay.Preview
 }
 
 // simulatedResponse has what services need before their next request: Matrix reads login flows, and Telegram a result
@@ -54,7 +54,7 @@ const simulatedResponse = `{"ok":true,"result":{"message_id":1,"chat":{"id":1,"t
 
 // RoundTrip implements http.RoundTripper.
 func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
-	shown := relay.Explanation{
+	shown := relay.Preview{
 		Method: request.Method, Target: r.to.redact(request.URL.Redacted()),
 		Headers: []relay.Header{{Name: "destination", Value: fmt.Sprintf("%s (%s)", r.to.url.Scheme, r.to.name)}},
 	}

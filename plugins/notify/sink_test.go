@@ -200,7 +200,7 @@ func TestSink_DeliverToEachService(t *testing.T) {
 // expectExplained compares the explanation with the requests that were received. It must have no secrets.
 func expectExplained(t *testing.T, s *Sink, requests []request) {
 	t.Helper()
-	explanation, err := s.Explain(newDelivery())
+	explanation, err := s.Preview(newDelivery())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func expectExplained(t *testing.T, s *Sink, requests []request) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, one := range append([]relay.Explanation{explanation}, explanation.Followups...) {
+	for i, one := range append([]relay.Preview{explanation}, explanation.Followups...) {
 		var got request
 		if i < len(requests) {
 			got = requests[i]
@@ -234,12 +234,12 @@ func TestSink_Explain(t *testing.T) {
 		URLFiles: []string{writeFile(t, "telegram://12345:"+secret+"@telegram?chats=667,668\n")},
 	})
 	useTransport(t, s)
-	explanation, err := s.Explain(newDelivery())
+	explanation, err := s.Preview(newDelivery())
 	if err != nil || len(explanation.Followups) != 3 {
 		t.Fatalf("got %+v (%v)", explanation, err)
 	}
 	var names []string
-	for _, one := range append([]relay.Explanation{explanation}, explanation.Followups...) {
+	for _, one := range append([]relay.Preview{explanation}, explanation.Followups...) {
 		names = append(names, one.Headers[0].Value)
 	}
 	want := "ntfy (urls.0) gotify (urls.1) telegram (url_files.0) telegram (url_files.0)"
@@ -250,7 +250,7 @@ func TestSink_Explain(t *testing.T) {
 		!strings.Contains(fmt.Sprint(explanation.Headers), "Something went wrong") {
 		t.Errorf("got %s", explanation)
 	}
-	if _, err := New(&Config{URLFiles: []string{"/none"}}).Explain(newDelivery()); err == nil {
+	if _, err := New(&Config{URLFiles: []string{"/none"}}).Preview(newDelivery()); err == nil {
 		t.Error("missing file: got no error")
 	}
 }
@@ -259,7 +259,7 @@ func TestSink_Explain(t *testing.T) {
 func TestDestination_RedactAllEncodings(t *testing.T) {
 	s := New(&Config{URLs: []string{"matrix://bot:pa%26ss%22word@matrix.example.com?rooms=!room:matrix.example.com"}})
 	useTransport(t, s)
-	explanation, err := s.Explain(newDelivery())
+	explanation, err := s.Preview(newDelivery())
 	if err != nil {
 		t.Fatal(err)
 	}

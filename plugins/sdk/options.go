@@ -29,7 +29,7 @@ type options struct {
 	version     string
 	start, stop func(context.Context) error
 	validate    func(context.Context) error
-	explain     func(relay.Delivery) (relay.Explanation, error)
+	explain     func(relay.Delivery) (relay.Preview, error)
 }
 
 func newOptions(list []Option) *options {
@@ -71,7 +71,7 @@ func OnValidate(validate func(context.Context) error) Option {
 // Explain sets a function that is called in a process that only explains a delivery, started by `hubrelay sinks
 // explain`. It is called after the configuration was decoded, without OnStart. It must not send anything, connect, or
 // show a secret. Without it the operator sees the input of the plugin. It is for sinks.
-func Explain(explain func(relay.Delivery) (relay.Explanation, error)) Option {
+func Explain(explain func(relay.Delivery) (relay.Preview, error)) Option {
 	return func(o *options) { o.explain = explain }
 }
 

@@ -1,6 +1,7 @@
 package email
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -49,8 +50,17 @@ type Config struct {
 	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Non-public addresses that may be dialed."`
 }
 
-// Validate reports every bad value as a [relay.FieldError], joined. It reads the files, and asks no DNS.
-func (c *Config) Validate() error {
+// Check implements [relay.Config].
+func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
+	err := c.validate()
+	if err == nil && env.Samples != nil {
+		err = c.validateSamples(ctx, env.Name, env.Samples())
+	}
+	return relay.NewReport(err)
+}
+
+// validate reports every bad value as a [relay.FieldError], joined. It reads the files, and asks no DNS.
+func (c *Config) validate() error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
 	g, err := netguard.New(c.AllowCIDRs)

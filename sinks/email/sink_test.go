@@ -365,7 +365,7 @@ func TestConfig(t *testing.T) {
 		{func(c *Config) { c.AllowCIDRs = []string{"x"} }, "allow_cidrs.0"},
 	} {
 		c := good(x.change)
-		err := c.Validate()
+		err := c.validate()
 		if (err == nil) != (x.problem == "") || err != nil &&
 			(!strings.Contains(err.Error(), x.problem) || strings.Contains(err.Error(), "s3cret")) {
 			t.Errorf("%+v: %v", c, err)
@@ -379,11 +379,11 @@ func TestExplain(t *testing.T) {
 	s := &script{}
 	sink := openTest(t, s.play(t, s.converse(nil)))
 	d := hostile("0123456789abcdef01234567")
-	explainer, ok := sink.(relay.Explainer)
+	explainer, ok := sink.(relay.Previewer)
 	if !ok {
 		t.Fatal("shows nothing")
 	}
-	e, err := explainer.Explain(d)
+	e, err := explainer.Preview(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
 	}

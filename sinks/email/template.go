@@ -33,8 +33,8 @@ func (c *Config) templates() tmpl.Sources {
 	}
 }
 
-// ValidateSamples renders samples of the sink's mails.
-func (c *Config) ValidateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
+// validateSamples renders samples of the sink's mails.
+func (c *Config) validateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
 	return c.templates().ValidateSamples(ctx, sink, samples)
 }
 

@@ -68,7 +68,7 @@ func TestTemplatesByRealServer(t *testing.T) {
 			changed := *c
 			changed.SubjectTemplate, changed.TextTemplate, changed.HTMLTemplate = strings.ReplaceAll(x.subject,
 				"ClusterS", "Clusters | join ``"), x.text, x.html
-			if err := changed.Validate(); err != nil {
+			if err := changed.validate(); err != nil {
 				t.Fatal(err)
 			}
 			if err := openTest(t, &changed).Deliver(t.Context(), x.of); err != nil {
@@ -181,7 +181,7 @@ func TestTemplatesAreChecked(t *testing.T) {
 		{func(c *Config) { c.HTMLTemplate = "<a href='{{ .Topic }}>" }, "html_template "},
 		{
 			func(c *Config) { c.HTMLTemplate = "<p>\n{{ .Object.Error | safeHtml }}" },
-			"html_template line 2: safeHtml has no place",
+			"html_template line 2: safeHtml is not available in HTML",
 		},
 		{
 			func(c *Config) { c.SubjectTemplate = "{{ .Object.Eror }}" },
@@ -205,9 +205,9 @@ func TestTemplatesAreChecked(t *testing.T) {
 			To: []string{"b@example.com"},
 		}
 		x.change(c)
-		err := c.Validate()
+		err := c.validate()
 		if err == nil {
-			err = c.ValidateSamples(t.Context(), "mail",
+			err = c.validateSamples(t.Context(), "mail",
 				append(samples.Deliveries([]string{"container.error"}), samples.Digest([]string{"container.error"})))
 		}
 		var field *relay.FieldError
@@ -225,11 +225,11 @@ func TestExplainTemplates(t *testing.T) {
 		Host: "smtp.example.com", TLS: tlsStart, Auth: "plain", Sender: "a@example.com", To: []string{"b@example.com"},
 		SubjectTemplate: "{{ .Sink }}: {{ .Topic }}", TextTemplate: "{{ .Object.ID }}",
 	}
-	explainer, ok := openTest(t, c).(relay.Explainer)
+	explainer, ok := openTest(t, c).(relay.Previewer)
 	if !ok {
 		t.Fatal("shows nothing")
 	}
-	e, err := explainer.Explain(hostile("0123456789abcdef01234567"))
+	e, err := explainer.Preview(t.Context(), hostile("0123456789abcdef01234567"))
 	if err != nil || string(e.Payload) != "inst-7\r\n" {
 		t.Errorf("%q, %v", e.Payload, err)
 	}

@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -22,18 +23,31 @@ type Config struct {
 	Command []string `koanf:"command" doc:"Program and arguments: ./x, or x in PATH; no shell."`
 	// Env is the environment of the command besides PATH and the description of the delivery.
 	Env []string `koanf:"env" secret:"true" doc:"Environment: NAME copies a variable, NAME=value sets one."`
-	// Dir is the working folder, a relative one below the configuration file's.
-	Dir string `koanf:"dir" doc:"The working folder; empty for the folder of the configuration file."`
+	// Dir is the working directory, a relative one below the configuration file's.
+	Dir string `koanf:"dir" doc:"The working directory; empty for the folder of the configuration file."`
 
 	folder string
 }
 
-// SetBaseDir sets the directory of the configuration file.
-func (c *Config) SetBaseDir(folder string) { c.folder = folder }
+// withDir returns a copy whose paths are relative to dir.
+func (c *Config) withDir(dir string) *Config {
+	resolved := *c
+	resolved.folder = dir
+	return &resolved
+}
 
-// Validate reports every bad value as a [relay.FieldError], joined. It does not look at the program: a daemon starts
+// Check implements [relay.Config].
+func (c *Config) Check(_ context.Context, env relay.CheckEnv) relay.Report {
+	c = c.withDir(env.Dir)
+	if err := c.validate(); err != nil {
+		return relay.NewReport(err)
+	}
+	return relay.NewReport(nil, c.warnings()...)
+}
+
+// validate reports every bad value as a [relay.FieldError], joined. It does not look at the program: a daemon starts
 // without.
-func (c *Config) Validate() error {
+func (c *Config) validate() error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
 	switch {
@@ -60,8 +74,8 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Warnings reports a missing program or directory.
-func (c *Config) Warnings() []relay.FieldError {
+// warnings reports a missing program or directory.
+func (c *Config) warnings() []relay.FieldError {
 	var list []relay.FieldError
 	if _, _, err := c.resolveProgram(); err != nil {
 		list = append(list, relay.FieldError{Field: "command", Problem: "cannot be started now: " + err.Error()})
@@ -87,9 +101,9 @@ func checkDir(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
-		return fmt.Errorf("the working folder %s cannot be entered: %w", dir, err)
+		return fmt.Errorf("the working directory %s cannot be entered: %w", dir, err)
 	case !info.IsDir():
-		return fmt.Errorf("the working folder %s is no folder", dir)
+		return fmt.Errorf("the working directory %s is not a directory", dir)
 	}
 	return nil
 }

@@ -14,18 +14,25 @@ import (
 // dataError is EX_DATAERR of sysexits.h: what the command was given is wrong, and will not become better.
 const dataError = 65
 
+var (
+	_ relay.Sink      = (*Sink)(nil)
+	_ relay.Previewer = (*Sink)(nil)
+	_ relay.Config    = (*Config)(nil)
+)
+
 // Kind is the command's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
-		Type:            "exec",
-		Config:          func() relay.SinkConfig { return &Config{} },
-		SupportsBatches: true,
-		Open:            relay.OpenAs("exec sink", open),
+		Type:    "exec",
+		Config:  func() relay.Config { return &Config{} },
+		Batches: true,
+		Open:    relay.OpenAs("exec sink", open),
 	}
 }
 
 func open(s relay.SinkSettings, c *Config) (*Sink, error) {
-	if err := c.Validate(); err != nil {
+	c = c.withDir(s.Dir)
+	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	sink := &Sink{name: s.Name, config: c}
@@ -130,13 +137,13 @@ func envVar(name, value string) string {
 	return envPrefix + name + "=" + relay.Truncate(strings.ReplaceAll(value, "\x00", ""), longestValue)
 }
 
-// Explain shows the command, its environment as headers, without the values that the operator gave, and its input.
-func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+// Preview shows the command, its environment as headers, without the values that the operator gave, and its input.
+func (s *Sink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
 	payload, err := d.Payload()
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
-	e := relay.Explanation{
+	e := relay.Preview{
 		Method: "run", Target: strings.Join(s.config.Command, " "), Payload: append([]byte(nil), payload...),
 	}
 	e.Payload = append(e.Payload, '\n')

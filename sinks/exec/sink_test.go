@@ -50,6 +50,17 @@ func openTest(t testing.TB, c *Config) relay.Sink {
 	return s
 }
 
+func openIn(t testing.TB, dir string, c *Config) relay.Sink {
+	t.Helper()
+	settings := sinkSettings
+	settings.Dir = dir
+	s, err := Kind().Open(settings, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	sinktest.Run(t, sinktest.Harness{
@@ -110,11 +121,11 @@ func TestInput(t *testing.T) {
 			}
 			return string(text)
 		}
-		explainer, ok := s.(relay.Explainer)
+		explainer, ok := s.(relay.Previewer)
 		if !ok {
 			t.Fatal("shows nothing")
 		}
-		e, err := explainer.Explain(d)
+		e, err := explainer.Preview(t.Context(), d)
 		if err != nil || read("input") != string(e.Payload) || read("args") != "$HOME\n; rm -rf x\n" {
 			t.Errorf("got %s and %s, explained was %s, %v", read("input"), read("args"), e.Payload, err)
 		}
@@ -346,22 +357,22 @@ func TestCannotStart(t *testing.T) {
 		warns  string
 	}{
 		{Config{Command: []string{"no-such-program"}}, "is not in the daemon's PATH", "command"},
-		{Config{Command: []string{"./missing"}, folder: dir}, dir + "/missing does not exist", "command"},
+		{Config{Command: []string{"./missing"}}, dir + "/missing does not exist", "command"},
 		{Config{Command: []string{dir}}, "is a directory", "command"},
 		{Config{Command: []string{file("plain", "x", 0o600)}}, "chmod +x", "command"},
 		{Config{Command: []string{file("garbage", "x", 0o700)}}, "no program for this machine", ""},
 		{Config{Command: []string{file("odd", "#!/no/such/shell\n", 0o700)}}, "interpreter does not exist", ""},
 		{
-			Config{Command: []string{"sh"}, Dir: "missing", folder: dir},
-			"the working folder " + dir + "/missing cannot be entered", "dir",
+			Config{Command: []string{"sh"}, Dir: "missing"},
+			"the working directory " + dir + "/missing cannot be entered", "dir",
 		},
-		{Config{Command: []string{"sh"}, Dir: "plain", folder: dir}, "is no folder", "dir"},
+		{Config{Command: []string{"sh"}, Dir: "plain"}, "is not a directory", "dir"},
 	} {
-		err := openTest(t, &c.config).Deliver(t.Context(), sinktest.Sample("a"))
+		err := openIn(t, dir, &c.config).Deliver(t.Context(), sinktest.Sample("a"))
 		if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%s: %v, want %s", outcome, err, c.word)
 		}
-		warnings := c.config.Warnings()
+		warnings := c.config.withDir(dir).warnings()
 		if c.warns == "" && len(warnings) > 0 || c.warns != "" && (len(warnings) != 1 || warnings[0].Field != c.warns) {
 			t.Errorf("%v warns %v", c.config.Command, warnings)
 		}
@@ -385,7 +396,7 @@ func TestConfig(t *testing.T) {
 			"env.1 has a name that begins with HUBRELAY_",
 		},
 	} {
-		err := c.config.Validate()
+		err := c.config.validate()
 		if (err == nil) != (c.problem == "") || err != nil &&
 			(!strings.Contains(err.Error(), c.problem) || strings.Contains(err.Error(), "s3cret")) {
 			t.Errorf("%+v: %v", c.config, err)

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -35,11 +36,24 @@ type Config struct {
 
 func defaultConfig() *Config { return &Config{MaxSize: 100 << 20, MaxBackups: 10} }
 
-// SetBaseDir sets the directory of the configuration file.
-func (c *Config) SetBaseDir(folder string) { c.folder = folder }
+// withDir returns a copy whose paths are relative to dir.
+func (c *Config) withDir(dir string) *Config {
+	resolved := *c
+	resolved.folder = dir
+	return &resolved
+}
 
-// Validate reports every bad value as a [relay.FieldError], joined. It does not look at the file.
-func (c *Config) Validate() error {
+// Check implements [relay.Config].
+func (c *Config) Check(_ context.Context, env relay.CheckEnv) relay.Report {
+	c = c.withDir(env.Dir)
+	if err := c.validate(); err != nil {
+		return relay.NewReport(err)
+	}
+	return relay.NewReport(nil, c.warnings()...)
+}
+
+// validate reports every bad value as a [relay.FieldError], joined. It does not look at the file.
+func (c *Config) validate() error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
 	switch {
@@ -60,8 +74,8 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Warnings reports a file that cannot be written now. The daemon starts anyway, and attempts fail until it can.
-func (c *Config) Warnings() []relay.FieldError {
+// warnings reports a file that cannot be written now. The daemon starts anyway, and attempts fail until it can.
+func (c *Config) warnings() []relay.FieldError {
 	var list []relay.FieldError
 	if err := c.tryOpen(); err != nil {
 		list = append(list, relay.FieldError{Field: "path", Problem: "cannot be written now: " + err.Error()})

@@ -8,15 +8,25 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
+var (
+	_ relay.Sink      = (*Sink)(nil)
+	_ relay.Previewer = (*Sink)(nil)
+	_ relay.Config    = (*Config)(nil)
+	_ relay.Sink      = (*StdoutSink)(nil)
+	_ relay.Previewer = (*StdoutSink)(nil)
+	_ relay.Config    = (*StdoutConfig)(nil)
+)
+
 // Kind is the file's entry in the list of kinds of sinks. Its sinks share the files that they write to.
 func Kind() relay.SinkKind {
 	shared := &fileRegistry{byPath: map[string]*rotatingFile{}}
 	return relay.SinkKind{
-		Type:            "file",
-		Config:          func() relay.SinkConfig { return defaultConfig() },
-		SupportsBatches: true,
+		Type:    "file",
+		Config:  func() relay.Config { return defaultConfig() },
+		Batches: true,
 		Open: relay.OpenAs("file sink", func(s relay.SinkSettings, c *Config) (*Sink, error) {
-			if err := c.Validate(); err != nil {
+			c = c.withDir(s.Dir)
+			if err := c.validate(); err != nil {
 				return nil, err
 			}
 			return &Sink{files: shared, log: shared.open(c, s.Log)}, nil
@@ -41,13 +51,13 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return s.log.write(ctx, text)
 }
 
-// Explain shows the line.
-func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+// Preview shows the line.
+func (s *Sink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
 	text, err := encodeLines(d)
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
-	return relay.Explanation{Method: "append to", Target: s.log.path, Payload: text}, nil
+	return relay.Preview{Method: "append to", Target: s.log.path, Payload: text}, nil
 }
 
 // Close closes the file unless another sink writes to it, and waits for running compressions. It may be called twice.

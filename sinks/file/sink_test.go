@@ -58,7 +58,7 @@ func openOf(t testing.TB, k relay.SinkKind, c *Config) *Sink {
 // remembering knows the ids of digests, which their lines do not hold.
 type remembering struct {
 	relay.Sink
-	relay.Explainer
+	relay.Previewer
 
 	mu  sync.Mutex
 	ids []string
@@ -133,7 +133,7 @@ func TestConformance(t *testing.T) {
 				hold(t, path)
 			}
 			s := openTest(t, &Config{Path: path})
-			r := &remembering{Sink: s, Explainer: s}
+			r := &remembering{Sink: s, Previewer: s}
 			return r, func() []string { return r.idsOf(t, read(t, path)) }
 		},
 	})
@@ -210,7 +210,7 @@ func TestLines(t *testing.T) {
 	if outcome, _ := relay.Classify(s.Deliver(t.Context(), d)); outcome != relay.OutcomePermanent {
 		t.Errorf("what is not JSON: %s", outcome)
 	}
-	e, err := s.Explain(sinktest.Sample("a"))
+	e, err := s.Preview(t.Context(), sinktest.Sample("a"))
 	if err != nil || e.Method+" "+e.Target != "append to "+path || !strings.HasSuffix(string(e.Payload), "}\n") {
 		t.Errorf("explained as %+v, %v", e, err)
 	}
@@ -257,7 +257,7 @@ func TestUnwritable(t *testing.T) {
 	} {
 		s := openTest(t, &Config{Path: path, MaxSize: minMaxSize})
 		refused(t, s.Deliver(t.Context(), sinktest.Sample("a")), word)
-		if w := (&Config{Path: path}).Warnings(); len(w) != 1 || w[0].Field != "path" {
+		if w := (&Config{Path: path}).warnings(); len(w) != 1 || w[0].Field != "path" {
 			t.Errorf("%s: %v", path, w)
 		}
 	}
@@ -287,17 +287,16 @@ func TestConfig(t *testing.T) {
 		{Config{Path: "x", MaxAge: 36e11}, "max_age is 1h0m0s: choose whole days"},
 		{Config{Path: "x", MaxBackups: -1}, "max_backups is -1"},
 	} {
-		err := c.config.Validate()
+		err := c.config.validate()
 		if (err == nil) != (c.problem == "") || err != nil && !strings.Contains(err.Error(), c.problem) {
 			t.Errorf("%+v: %v", c.config, err)
 		}
 	}
 	idle := Config{Path: filepath.Join(t.TempDir(), "x"), Compress: true}
-	if w := idle.Warnings(); len(w) != 1 || w[0].Field != "max_size" {
+	if w := idle.warnings(); len(w) != 1 || w[0].Field != "max_size" {
 		t.Error(w)
 	}
-	c := Config{Path: "x"}
-	c.SetBaseDir("/etc/hubrelay")
+	c := (&Config{Path: "x"}).withDir("/etc/hubrelay")
 	if got := c.absPath(); got != "/etc/hubrelay/x" {
 		t.Error(got)
 	}

@@ -16,9 +16,9 @@ func Stdout(out *os.File) relay.SinkKind {
 	shared := &stdoutWriter{original: out, writeSem: make(chan struct{}, 1)}
 	shared.writeSem <- struct{}{}
 	return relay.SinkKind{
-		Type:            "stdout",
-		SupportsBatches: true,
-		Config:          func() relay.SinkConfig { return &StdoutConfig{} },
+		Type:    "stdout",
+		Batches: true,
+		Config:  func() relay.Config { return &StdoutConfig{} },
 		Open: relay.OpenAs("stdout sink", func(relay.SinkSettings, *StdoutConfig) (*StdoutSink, error) {
 			return &StdoutSink{stream: shared}, nil
 		}),
@@ -28,8 +28,8 @@ func Stdout(out *os.File) relay.SinkKind {
 // StdoutConfig is empty: there is one standard output.
 type StdoutConfig struct{}
 
-// Validate finds nothing.
-func (*StdoutConfig) Validate() error { return nil }
+// Check implements [relay.Config].
+func (*StdoutConfig) Check(context.Context, relay.CheckEnv) relay.Report { return relay.Report{} }
 
 // StdoutSink writes to the daemon's standard output. Deliver may be called concurrently.
 type StdoutSink struct {
@@ -46,13 +46,13 @@ func (s *StdoutSink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return s.stream.write(ctx, text)
 }
 
-// Explain shows the line.
-func (*StdoutSink) Explain(d relay.Delivery) (relay.Explanation, error) {
+// Preview shows the line.
+func (*StdoutSink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
 	text, err := encodeLines(d)
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
-	return relay.Explanation{Method: "write to", Target: "standard output", Payload: text}, nil
+	return relay.Preview{Method: "write to", Target: "standard output", Payload: text}, nil
 }
 
 // Close does nothing: others write there, too.

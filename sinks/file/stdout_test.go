@@ -84,7 +84,7 @@ func TestStdoutConformance(t *testing.T) {
 		Batches: true, Skip: cannot(),
 		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 			p := newPipe(t)
-			known := &remembering{Sink: p.sink, Explainer: p.sink}
+			known := &remembering{Sink: p.sink, Previewer: p.sink}
 			switch b {
 			case sinktest.Unreachable:
 				_ = p.r.Close()

@@ -15,11 +15,18 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
+var (
+	_ relay.Sink        = (*Sink)(nil)
+	_ relay.SharedLimit = (*Sink)(nil)
+	_ relay.Previewer   = (*Sink)(nil)
+	_ relay.Config      = (*Config)(nil)
+)
+
 // Kind is PagerDuty's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:   "pagerduty",
-		Config: func() relay.SinkConfig { return &Config{URL: endpoint, Severity: "error"} },
+		Config: func() relay.Config { return &Config{URL: endpoint, Severity: "error"} },
 		// "Events API rate limits" in PagerDuty's documentation: about 120 events a minute for each integration key.
 		Rate: relay.Rate{Count: 120, Per: time.Minute},
 		Open: relay.OpenAs("pagerduty sink", open),
@@ -38,7 +45,7 @@ type Sink struct {
 }
 
 func open(s relay.SinkSettings, c *Config) (*Sink, error) {
-	if err := c.Validate(); err != nil {
+	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	g, err := netguard.New(c.AllowCIDRs)
@@ -101,14 +108,14 @@ func (s *Sink) classifyResponse(answer *httpclient.Response, key string) error {
 	return err
 }
 
-// Explain shows the event, without the key.
-func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	e, err := s.buildEvent(context.Background(), d)
+// Preview shows the event, without the key.
+func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, error) {
+	e, err := s.buildEvent(ctx, d)
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
 	if e == nil {
-		return relay.Explanation{
+		return relay.Preview{
 			Method: "nothing", Target: "is sent: this is neither bad nor the end of something bad",
 			Payload: []byte("{}"),
 		}, nil
@@ -116,9 +123,9 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	e.RoutingKey = "(hidden)"
 	body, err := e.encode("  ")
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
-	out := relay.Explanation{
+	out := relay.Preview{
 		Method: "POST", Target: s.target.URL().Scheme + "://" + s.target.Host() + s.target.URL().Path, Payload: body,
 	}
 	for _, name := range []string{"Content-Type", "User-Agent"} {

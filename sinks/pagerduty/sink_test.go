@@ -218,7 +218,7 @@ func TestEvents(t *testing.T) {
 			string(pl.Details) != string(d.Notifications[0].Data)) {
 			t.Errorf("%s %s: %+v", c.topic, c.object, pl)
 		}
-		shown, err := s.Explain(d)
+		shown, err := s.Preview(t.Context(), d)
 		var again event
 		if err != nil || json.Unmarshal(shown.Payload, &again) != nil || again.DedupKey != e.DedupKey ||
 			strings.Contains(fmt.Sprint(shown.Target, shown.Headers, string(shown.Payload)), key) {
@@ -279,7 +279,7 @@ func TestConfig(t *testing.T) {
 		{Config{URL: "http://127.0.0.1/", RoutingKey: key, Severity: "info"}, "url cannot be dialled"},
 		{Config{URL: endpoint, RoutingKey: key, Severity: "info", AllowCIDRs: []string{"x"}}, "allow_cidrs.0"},
 	} {
-		err := c.config.Validate()
+		err := c.config.validate()
 		if (err == nil) != (c.problem == "") || err != nil &&
 			(!strings.Contains(err.Error(), c.problem) || strings.Contains(err.Error(), "s3cret")) {
 			t.Errorf("%+v: %v", c.config, err)

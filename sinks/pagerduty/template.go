@@ -49,8 +49,8 @@ func (c *Config) templates() tmpl.Sources {
 	return all
 }
 
-// ValidateSamples renders samples of the sink's alerts.
-func (c *Config) ValidateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
+// validateSamples renders samples of the sink's alerts.
+func (c *Config) validateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
 	return c.templates().ValidateSamples(ctx, sink, c.alertSamples(samples))
 }
 

@@ -73,7 +73,7 @@ func TestTemplates(t *testing.T) {
 			if err := s.Deliver(t.Context(), d); err != nil {
 				t.Fatal(err)
 			}
-			shown, err := s.Explain(d)
+			shown, err := s.Preview(t.Context(), d)
 			var explained event
 			if err != nil || json.Unmarshal(shown.Payload, &explained) != nil {
 				t.Fatalf("explained as %s, %v", shown.Payload, err)
@@ -227,11 +227,11 @@ func TestRehearsesAlertsAlone(t *testing.T) {
 		URL: endpoint, RoutingKey: key, Severity: "error",
 		SeverityTemplate: `{{ if eq .Severity "bad" }}critical{{ else }}{{ .Severity }}{{ end }}`,
 	}
-	if err := c.ValidateSamples(t.Context(), "oncall", list); err != nil {
+	if err := c.validateSamples(t.Context(), "oncall", list); err != nil {
 		t.Error(err)
 	}
 	c.SeverityTemplate = `{{ if eq .Topic "container.state.changed" }}{{ .Object.State }}{{ end }}`
-	if err := c.ValidateSamples(t.Context(), "oncall", list); err == nil ||
+	if err := c.validateSamples(t.Context(), "oncall", list); err == nil ||
 		!strings.Contains(err.Error(), `renders "failed"`) {
 		t.Errorf("rehearsed with %v", err)
 	}
@@ -281,9 +281,9 @@ func TestTemplatesAreChecked(t *testing.T) {
 	} {
 		c := x.config
 		c.URL, c.RoutingKey, c.Severity = endpoint, key, "error"
-		err := c.Validate()
+		err := c.validate()
 		if err == nil {
-			err = c.ValidateSamples(t.Context(), "oncall",
+			err = c.validateSamples(t.Context(), "oncall",
 				append(samples.Deliveries([]string{"container.error"}), samples.Digest([]string{"container.error"})))
 		}
 		var field *relay.FieldError

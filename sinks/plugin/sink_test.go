@@ -44,11 +44,11 @@ func serve() error {
 	var mu sync.Mutex
 	options := []sdk.Option{sdk.Config(&c)}
 	if os.Getenv("EXPLAINS") != "" {
-		options = append(options, sdk.Explain(func(d relay.Delivery) (relay.Explanation, error) {
+		options = append(options, sdk.Explain(func(d relay.Delivery) (relay.Preview, error) {
 			if d.ID == "2" {
-				return relay.Explanation{}, errors.New("never this")
+				return relay.Preview{}, errors.New("never this")
 			}
-			return relay.Explanation{Method: "append", Target: d.ID, Payload: []byte(d.ID + "\n")}, nil
+			return relay.Preview{Method: "append", Target: d.ID, Payload: []byte(d.ID + "\n")}, nil
 		}))
 	}
 	return sdk.ServeDeliveries(func(ctx context.Context, d relay.Delivery) error {
@@ -116,23 +116,17 @@ func openFor(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 	}
 }
 
-// The daemon finds both by type assertion.
-var (
-	_ relay.Starter        = (*Sink)(nil)
-	_ relay.HealthReporter = (*Sink)(nil)
-)
-
 func TestAilment(t *testing.T) {
 	t.Parallel()
 	sink, _ := openFor(t, sinktest.Unreachable)
-	ailing, ok := sink.(relay.HealthReporter)
-	if !ok || ailing.HealthError() != nil {
+	ailing, ok := sink.(relay.Service)
+	if !ok || ailing.Health() != nil {
 		t.Fatal("the sink ails before it was started")
 	}
 	if err := sink.Deliver(context.Background(), sinktest.Sample("1")); err == nil {
 		t.Error("delivered to nobody")
 	}
-	if err := ailing.HealthError(); err == nil || !strings.Contains(err.Error(), "does not exist") {
+	if err := ailing.Health(); err == nil || !strings.Contains(err.Error(), "does not exist") {
 		t.Errorf("ailment: %v", err)
 	}
 }
@@ -152,7 +146,7 @@ func TestExplain(t *testing.T) {
 			{ID: "1", Data: []byte(`{"topic": "container.created"}`)},
 		},
 	}
-	got, err := sink.Explain(d)
+	got, err := sink.Preview(t.Context(), d)
 	if err != nil || !strings.Contains(got.Note, "Explain failed: the command") ||
 		got.Target != "./watcher …" || string(got.Payload) != `{"topic": "container.created"}` ||
 		fmt.Sprint(got.Headers) != "[{delivery 1} {attempt 1}]" {
@@ -161,7 +155,7 @@ func TestExplain(t *testing.T) {
 	if strings.Contains(fmt.Sprintf("%s", got), "s3cret") {
 		t.Errorf("%s shows a secret", got)
 	}
-	if _, err := sink.Explain(relay.Delivery{ID: "2"}); err == nil {
+	if _, err := sink.Preview(t.Context(), relay.Delivery{ID: "2"}); err == nil {
 		t.Error("an empty delivery was explained")
 	}
 }
@@ -180,7 +174,7 @@ func TestExplainByThePlugin(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = sink.Close() }()
-		got, err := sink.Explain(sinktest.Sample("1"))
+		got, err := sink.Preview(t.Context(), sinktest.Sample("1"))
 		switch {
 		case err != nil:
 			t.Error(err)
@@ -188,7 +182,7 @@ func TestExplainByThePlugin(t *testing.T) {
 			!explains && (got.Method != "give" || !strings.Contains(got.Note, "it does not implement Explain")):
 			t.Errorf("got %+v", got)
 		}
-		if _, err := sink.Explain(sinktest.Sample("2")); explains &&
+		if _, err := sink.Preview(t.Context(), sinktest.Sample("2")); explains &&
 			(err == nil || !strings.Contains(err.Error(), "could send nothing: never this")) {
 			t.Errorf("what cannot be sent: %v", err)
 		}

@@ -67,11 +67,11 @@ func testDigest(t *testing.T, h Harness) {
 // explainDelivery checks that a delivery that is sent can be explained, and that a rejected one cannot.
 func explainDelivery(t *testing.T, h Harness, sink relay.Sink, d relay.Delivery, delivered error) {
 	t.Helper()
-	x, ok := sink.(relay.Explainer)
+	x, ok := sink.(relay.Previewer)
 	if !ok {
 		return
 	}
-	e, err := x.Explain(d)
+	e, err := x.Preview(t.Context(), d)
 	checkSecrets(t, h, err)
 	if (err == nil) != (delivered == nil) || err == nil && len(e.Payload) == 0 {
 		t.Errorf("Explain showed %d bytes (%v), and Deliver ended with %v", len(e.Payload), err, delivered)

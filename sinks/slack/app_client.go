@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	slackgo "github.com/slack-go/slack"
@@ -20,18 +19,19 @@ import (
 
 // appSink posts by an app's token, into channels and threads. It may be used concurrently.
 type appSink struct {
-	transport  *httpclient.Transport
-	api        *httpclient.Target
-	header     http.Header
-	token      func() string
-	renderer   *renderer
-	routes     *routeTable
-	thread     string
-	ttl        time.Duration
-	memory     relay.StateStore // nil if threads are disabled
-	now        func() time.Time
-	log        *slog.Logger
-	extraCalls atomic.Int64 // requests beyond one per delivery that were not counted yet
+	transport *httpclient.Transport
+	api       *httpclient.Target
+	header    http.Header
+	token     func() string
+	renderer  *renderer
+	routes    *routeTable
+	thread    string
+	ttl       time.Duration
+	memory    relay.SharedState // nil if threads are disabled
+	now       func() time.Time
+	log       *slog.Logger
+	// countRequests counts requests besides one per delivery.
+	countRequests func(n int)
 }
 
 // outgoing is a message as the methods take it.
@@ -80,12 +80,12 @@ func (a *appSink) deliverMessage(ctx context.Context, d relay.Delivery, m *slack
 }
 
 // explain shows the first message of a thread, or the only one; what follows in a thread differs in its ts.
-func (a *appSink) explain(d relay.Delivery, m *slackgo.WebhookMessage) (relay.Explanation, error) {
+func (a *appSink) explain(d relay.Delivery, m *slackgo.WebhookMessage) (relay.Preview, error) {
 	body, err := json.Marshal(newOutgoing(a.routes.channelFor(d), m))
 	if err != nil {
-		return relay.Explanation{}, fmt.Errorf("render delivery %s: %w", d.ID, err)
+		return relay.Preview{}, fmt.Errorf("render delivery %s: %w", d.ID, err)
 	}
-	return relay.Explanation{
+	return relay.Preview{
 		Method: "POST", Target: a.methodURL(methodPost).String(), Payload: body,
 		Headers: []relay.Header{
 			{Name: "Host", Value: a.api.Host()},

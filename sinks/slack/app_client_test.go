@@ -14,7 +14,13 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
-func openApp(t testing.TB, c *Config, memory relay.StateStore) *Sink {
+func openApp(t testing.TB, c *Config, memory relay.SharedState) *Sink {
+	t.Helper()
+	return openCounted(t, c, memory, nil)
+}
+
+// openCounted opens an app whose additional requests are passed to count.
+func openCounted(t testing.TB, c *Config, memory relay.SharedState, count func(int)) *Sink {
 	t.Helper()
 	c.AllowCIDRs = []string{"127.0.0.0/8"}
 	if c.Token == "" && c.TokenFile == "" {
@@ -23,11 +29,11 @@ func openApp(t testing.TB, c *Config, memory relay.StateStore) *Sink {
 	if c.Channel == "" {
 		c.Channel = "C0GENERAL"
 	}
-	if err := c.Validate(); err != nil {
+	if err := c.validate(); err != nil {
 		t.Fatal(err)
 	}
 	s := settings(io.Discard)
-	s.State = memory
+	s.State, s.CountRequests = memory, count
 	sink, err := open(s, c, time.Now)
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +124,7 @@ func TestAppExplain(t *testing.T) {
 	w, url := newWorkspace(t)
 	s := openApp(t, &Config{APIURL: url}, newNotes())
 	d := happened(1, "container.error", "c1", "", "a")
-	e, err := s.Explain(d)
+	e, err := s.Preview(t.Context(), d)
 	if err != nil || strings.Contains(fmt.Sprintf("%+v %s", e, e.Payload), "s3cret") ||
 		e.Target != url+"/chat.postMessage" {
 		t.Fatalf("%+v, %v", e, err)
@@ -183,9 +189,9 @@ func TestAppSettings(t *testing.T) {
 				`urlquery }}{{ end }}`,
 		}, ""},
 	} {
-		err := c.config.Validate()
+		err := c.config.validate()
 		if err == nil {
-			err = c.config.ValidateSamples(t.Context(), "s",
+			err = c.config.validateSamples(t.Context(), "s",
 				samples.Deliveries([]string{"container.error", "job.created"}))
 		}
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) ||
@@ -219,7 +225,7 @@ func TestTemplatesOfMessages(t *testing.T) {
 	} {
 		_, url := newWorkspace(t)
 		c.config.APIURL = url
-		e, err := openApp(t, &c.config, nil).Explain(d)
+		e, err := openApp(t, &c.config, nil).Preview(t.Context(), d)
 		if err != nil || !strings.Contains(string(e.Payload), c.want) ||
 			strings.Contains(string(e.Payload), `\u003c!channel`) {
 			t.Errorf("%s, %v\nwant %s", e.Payload, err, c.want)

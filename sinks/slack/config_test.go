@@ -1,6 +1,7 @@
 package slack
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -50,7 +51,7 @@ func TestValidate(t *testing.T) {
 		{Config{URLFile: file("s3cret")}, "url_file", "https://"},
 		{Config{URLFile: file(strings.Repeat("s3cret", 1<<18))}, "url_file", "larger than 1 MiB"},
 	} {
-		err := c.config.Validate()
+		err := c.config.validate()
 		var f *relay.FieldError
 		switch {
 		case c.field == "":
@@ -84,8 +85,8 @@ func FuzzParseTarget(f *testing.F) {
 	})
 }
 
-func ExampleConfig_Validate() {
+func ExampleConfig_Check() {
 	c := &Config{URL: "https://hooks.slack.com/triggers/T0/1/abc"}
-	fmt.Println(c.Validate())
+	fmt.Println(c.Check(context.Background(), relay.CheckEnv{}).Errors[0])
 	// Output: url is not an incoming webhook of Slack: those begin with https://hooks.slack.com/services/
 }

@@ -181,8 +181,12 @@ func (c *Config) openApp(s relay.SinkSettings, g *netguard.Guard, r *renderer, n
 	}
 	a := &appSink{
 		transport: httpclient.NewTransport(g, nil), api: target, now: now, log: s.Log, memory: s.State,
-		thread: c.Thread, ttl: c.ThreadTTL, renderer: r,
+		countRequests: s.CountRequests,
+		thread:        c.Thread, ttl: c.ThreadTTL, renderer: r,
 		header: http.Header{"Content-Type": {"application/json; charset=utf-8"}, "User-Agent": {s.UserAgent}},
+	}
+	if a.countRequests == nil {
+		a.countRequests = func(int) {}
 	}
 	if s.UserAgent == "" {
 		a.header.Set("User-Agent", "hubrelay")

@@ -15,16 +15,23 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
+var (
+	_ relay.Sink        = (*Sink)(nil)
+	_ relay.SharedLimit = (*Sink)(nil)
+	_ relay.Previewer   = (*Sink)(nil)
+	_ relay.Config      = (*Config)(nil)
+)
+
 // Kind is Slack's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type: "slack",
-		Config: func() relay.SinkConfig {
+		Config: func() relay.Config {
 			return &Config{APIURL: defaultAPI, Thread: threadAll, ThreadTTL: defaultTTL}
 		},
 		// "Rate limits" in Slack's documentation: one message a second and webhook, short bursts aside.
-		Rate:              relay.Rate{Count: 1, Per: time.Second},
-		DigestWhenLimited: true,
+		Rate:           relay.Rate{Count: 1, Per: time.Second},
+		DigestOverRate: true,
 		Open: relay.OpenAs("slack sink",
 			func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, time.Now) }),
 	}
@@ -42,7 +49,7 @@ type Sink struct {
 }
 
 func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) {
-	if err := c.Validate(); err != nil {
+	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	g, err := netguard.New(c.AllowCIDRs)
@@ -163,14 +170,6 @@ func (s *Sink) RateKey() string {
 		return s.app.rateKey()
 	}
 	return s.target().Hash()
-}
-
-// TakeExtraRequests counts the calls by which an app brings first messages up to date, since Slack counts them, too.
-func (s *Sink) TakeExtraRequests() int {
-	if s.app == nil {
-		return 0
-	}
-	return int(s.app.extraCalls.Swap(0))
 }
 
 // Close closes idle connections. It may be called twice.

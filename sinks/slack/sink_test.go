@@ -140,8 +140,8 @@ func TestExplain(t *testing.T) {
 	}))
 	defer srv.Close()
 	s := openTest(t, &Config{URL: srv.URL + hookPath})
-	var x relay.Explainer = s
-	e, err := x.Explain(sinktest.Sample("a1"))
+	var x relay.Previewer = s
+	e, err := x.Preview(t.Context(), sinktest.Sample("a1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,8 +382,8 @@ func TestURLFileIsReadAgain(t *testing.T) {
 	if got := posted(); got != "/services/s3cret6" {
 		t.Errorf("without the file: posted to %s", got)
 	}
-	if strings.Contains(log.String(), "s3cret") || !strings.Contains(log.String(), "not usable") ||
-		!strings.Contains(log.String(), "read again") {
+	if strings.Contains(log.String(), "s3cret") || !strings.Contains(log.String(), "file reload failed") ||
+		!strings.Contains(log.String(), "file reloaded") {
 		t.Errorf("log %s", log.String())
 	}
 }

@@ -66,7 +66,7 @@ func (a *appSink) postInThread(
 	if !fresh {
 		if err = a.replyInThread(ctx, &t, d, m); errors.Is(err, errThreadGone) {
 			a.log.Warn("the first message of a thread is gone, so a new thread begins", "error", err)
-			a.extraCalls.Add(1)
+			a.countRequests(1)
 			fresh = true
 		}
 	}
@@ -159,7 +159,7 @@ func (a *appSink) replyInThread(
 		return nil
 	}
 	if replied {
-		a.extraCalls.Add(1)
+		a.countRequests(1)
 	}
 	root := newOutgoing(t.Channel, t.withHistory(m, d.Notifications[0]))
 	root.TS = t.TS

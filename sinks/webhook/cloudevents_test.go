@@ -114,7 +114,7 @@ func TestBatchInBinaryFormat(t *testing.T) {
 			}
 		}
 	}
-	e, err := s.Explain(batched())
+	e, err := s.Preview(t.Context(), batched())
 	if err != nil || !strings.HasPrefix(string(e.Payload), `[{"specversion"`) {
 		t.Errorf("explained as %s, %v", e.Payload, err)
 	}
@@ -283,11 +283,11 @@ func TestFormatMistakes(t *testing.T) {
 		}, "oauth2.auth_style is not known"},
 	} {
 		c.c.URL = "https://example.com/"
-		if err := c.c.Validate(); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := c.c.validate(); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", name, err, c.want)
 		}
 	}
-	if err := (&Config{Format: formatBinary}).CheckBatch(); err == nil {
+	if err := (&Config{Format: formatBinary}).checkBatch(); err == nil {
 		t.Error("the binary mode takes a batch")
 	}
 }

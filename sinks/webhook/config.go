@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -49,8 +50,23 @@ type Config struct {
 	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Non-public addresses that may be dialed."`
 }
 
-// Validate reports every bad value as a [relay.FieldError], joined. It reads the files, and asks no DNS.
-func (c *Config) Validate() error {
+// Check implements [relay.Config].
+func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
+	err := c.validate()
+	if err != nil {
+		return relay.NewReport(err)
+	}
+	if env.Batch {
+		err = c.checkBatch()
+	}
+	if env.Samples != nil {
+		err = errors.Join(err, c.validateSamples(ctx, env.Name, env.Samples()))
+	}
+	return relay.NewReport(err, c.warnings()...)
+}
+
+// validate reports every bad value as a [relay.FieldError], joined. It reads the files, and asks no DNS.
+func (c *Config) validate() error {
 	g, err := netguard.New(c.AllowCIDRs)
 	errs := []error{err, c.checkEndpoint(g)}
 	errs = append(errs, c.checkFormat(), c.OAuth2.validate(g))
@@ -107,8 +123,8 @@ func (c *Config) checkFormat() error {
 	return nil
 }
 
-// CheckBatch refuses the one format that cannot hold several notifications.
-func (c *Config) CheckBatch() error {
+// checkBatch refuses the one format that cannot hold several notifications.
+func (c *Config) checkBatch() error {
 	if c.Format == formatBinary {
 		return &relay.FieldError{
 			Field: "format", Problem: "cannot hold a batch, for which CloudEvents have no binary mode: choose " +
@@ -118,8 +134,8 @@ func (c *Config) CheckBatch() error {
 	return nil
 }
 
-// Warnings reports that requests are not signed if there is no secret.
-func (c *Config) Warnings() []relay.FieldError {
+// warnings reports that requests are not signed if there is no secret.
+func (c *Config) warnings() []relay.FieldError {
 	if len(c.Secrets)+len(c.SecretFiles) > 0 {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -96,7 +97,7 @@ func TestValidate(t *testing.T) {
 		{Config{URL: good, Proxy: "http://proxy:0"}, "proxy", "port"},
 		{Config{URL: "http://127.0.0.1/", Proxy: "http://10.0.0.1:3128"}, "url", "add it to allow_cidrs"},
 	} {
-		err := c.config.Validate()
+		err := c.config.validate()
 		var f *relay.FieldError
 		switch {
 		case c.field == "":
@@ -120,7 +121,7 @@ func TestValidateReportsAllAtOnce(t *testing.T) {
 		Secrets: []string{secretA, "s3cret"}, SecretFiles: []string{"testdata/missing"},
 	}
 	var fields []string
-	for line := range strings.Lines(c.Validate().Error()) {
+	for line := range strings.Lines(c.validate().Error()) {
 		field, _, _ := strings.Cut(line, " ")
 		fields = append(fields, field)
 	}
@@ -143,7 +144,7 @@ func TestUnsignedRequestsAreMentioned(t *testing.T) {
 		{Config{URL: "https://example.com/", Secrets: []string{secretA}}, 0},
 		{Config{URL: "https://example.com/", SecretFiles: []string{"testdata/secret"}}, 0},
 	} {
-		got := c.config.Warnings()
+		got := c.config.warnings()
 		if len(got) != c.want || len(got) == 1 && got[0].Field != "secrets" {
 			t.Errorf("%+v warns %v", c.config, got)
 		}
@@ -176,8 +177,8 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
-func ExampleConfig_Validate() {
+func ExampleConfig_Check() {
 	c := &Config{URL: "http://169.254.169.254/latest/meta-data"}
-	fmt.Println(c.Validate())
+	fmt.Println(c.Check(context.Background(), relay.CheckEnv{}).Errors[0])
 	// Output: url cannot be dialled: 169.254.169.254 is a link-local or metadata address and refused; add it to allow_cidrs if it is meant
 }

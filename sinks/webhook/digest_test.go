@@ -175,7 +175,7 @@ func TestDigestRefused(t *testing.T) {
 			!strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%v, want %s", err, tc.want)
 		}
-		if _, err := s.Explain(tc.d); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := s.Preview(t.Context(), tc.d); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("Explain: %v, want %s", err, tc.want)
 		}
 	}

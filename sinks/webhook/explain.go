@@ -13,20 +13,20 @@ import (
 // hiddenValue replaces the value of a header that may be a credential.
 const hiddenValue = "(hidden)"
 
-// Explain returns the request that Deliver would send now, with valid signatures and the current time. It hides the
+// Preview returns the request that Deliver would send now, with valid signatures and the current time. It hides the
 // path and query of the URL and the values of the operator's headers, because they may be credentials. It shows the
 // uncompressed body with the length that is sent.
-func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, error) {
 	token := s.bearer()
 	if s.tokens != nil {
 		token = hiddenValue // none is fetched for this, and its value would not be shown
 	}
-	p, payload, err := s.buildRequest(context.Background(), s.currentHead(token, d), d)
+	p, payload, err := s.buildRequest(ctx, s.currentHead(token, d), d)
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
-	req := p.ToHTTP(context.Background())
-	e := relay.Explanation{Method: req.Method, Target: req.URL.Scheme + "://" + req.URL.Host + "/", Payload: payload}
+	req := p.ToHTTP(ctx)
+	e := relay.Preview{Method: req.Method, Target: req.URL.Scheme + "://" + req.URL.Host + "/", Payload: payload}
 	if strings.Trim(req.URL.EscapedPath(), "/") != "" || req.URL.RawQuery != "" {
 		e.Target += "…"
 	}

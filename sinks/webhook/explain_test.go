@@ -20,11 +20,11 @@ func TestExplain(t *testing.T) {
 	})
 	d := sinktest.Sample("0123456789abcdef01234567")
 	var sink relay.Sink = s
-	explainer, ok := sink.(relay.Explainer)
+	explainer, ok := sink.(relay.Previewer)
 	if !ok {
 		t.Fatal("the webhook is no Explainer")
 	}
-	e, err := explainer.Explain(d)
+	e, err := explainer.Preview(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
 	}

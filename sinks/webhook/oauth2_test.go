@@ -296,7 +296,7 @@ func TestClientSecretFile(t *testing.T) {
 	if err := s.Deliver(t.Context(), sampled); err != nil || a.took() != "token-1" {
 		t.Error(err)
 	}
-	x, err := s.Explain(sampled)
+	x, err := s.Preview(t.Context(), sampled)
 	if err != nil || !hasHeader(x, "Authorization", hiddenValue) || e.given.Load() != 1 {
 		t.Errorf("%+v, %v", x, err)
 	}

@@ -345,7 +345,7 @@ func TestHeadersAndFiles(t *testing.T) {
 	if !verify(t, secretA, r.Header, sent) {
 		t.Error("the signature does not verify")
 	}
-	e, err := s.Explain(sinktest.Sample("a"))
+	e, err := s.Preview(t.Context(), sinktest.Sample("a"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -107,7 +107,7 @@ func TestCompression(t *testing.T) {
 			string(body) != string(d.Notifications[0].Data) || !verify(t, secretA, r.Header, body) {
 			t.Errorf("%v: %s, %v", r.Header, body, err)
 		}
-		e, err := s.Explain(d)
+		e, err := s.Preview(t.Context(), d)
 		if err != nil || string(e.Payload) != string(body) || !hasHeader(e, "content-encoding", "gzip") {
 			t.Errorf("%+v, %v", e, err)
 		}
@@ -129,7 +129,7 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-func hasHeader(e relay.Explanation, name, value string) bool {
+func hasHeader(e relay.Preview, name, value string) bool {
 	for _, h := range e.Headers {
 		if h.Name == name && h.Value == value {
 			return true

@@ -26,12 +26,18 @@ const (
 	shortestHidden = 4
 )
 
+var (
+	_ relay.Sink      = (*Sink)(nil)
+	_ relay.Previewer = (*Sink)(nil)
+	_ relay.Config    = (*Config)(nil)
+)
+
 // Kind is the webhook's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
-		Type:            "webhook",
-		Config:          func() relay.SinkConfig { return defaultConfig() },
-		SupportsBatches: true,
+		Type:    "webhook",
+		Config:  func() relay.Config { return defaultConfig() },
+		Batches: true,
 		Open: relay.OpenAs("webhook",
 			func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, nil) }),
 	}

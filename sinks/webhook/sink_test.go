@@ -44,7 +44,7 @@ const (
 func openTest(t testing.TB, c *Config) *Sink {
 	t.Helper()
 	c.AllowCIDRs = append(c.AllowCIDRs, "127.0.0.0/8", "::1")
-	if err := c.Validate(); err != nil {
+	if err := c.validate(); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Kind().Open(settings, c)

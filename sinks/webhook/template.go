@@ -63,8 +63,8 @@ func (c *Config) checkTemplate() error {
 	return c.templateSource().Check()
 }
 
-// ValidateSamples renders samples of the sink's requests.
-func (c *Config) ValidateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
+// validateSamples renders samples of the sink's requests.
+func (c *Config) validateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
 	if c.Format != formatTemplate {
 		return nil
 	}

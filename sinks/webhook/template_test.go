@@ -35,7 +35,7 @@ func TestTemplateAsSent(t *testing.T) {
 		if string(sent) != want || r.Header.Get("Content-Type") != c.kind || !verify(t, secretA, r.Header, sent) {
 			t.Errorf("sent %s as %s", sent, r.Header)
 		}
-		if e, err := s.Explain(d); err != nil || string(e.Payload) != want {
+		if e, err := s.Preview(t.Context(), d); err != nil || string(e.Payload) != want {
 			t.Errorf("explained %s, %v", e.Payload, err)
 		}
 	}
@@ -112,9 +112,9 @@ func TestTemplateSettings(t *testing.T) {
 		{Config{Format: "template", Template: `{{ .Object.Error }}`, ContentType: "text/plain"}, ""},
 	} {
 		c.config.URL, c.config.Secrets = "https://example.com/", []string{secretA}
-		err := c.config.Validate()
+		err := c.config.validate()
 		if err == nil {
-			err = c.config.ValidateSamples(t.Context(), "hook", topics)
+			err = c.config.validateSamples(t.Context(), "hook", topics)
 		}
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%+v:\n got %v\nwant %s", c.config, err, c.want)

@@ -69,9 +69,9 @@ func ToProblems[P Problem](list []P) []relay.FieldError {
 }
 
 // FromExplanation turns what a sink would send into its message.
-func FromExplanation(e relay.Explanation) *sinkv1.ExplainResponse {
+func FromExplanation(e relay.Preview) *sinkv1.ExplainResponse {
 	m := &sinkv1.ExplainResponse{}
-	for _, one := range slices.Concat([]relay.Explanation{e}, e.Followups) {
+	for _, one := range slices.Concat([]relay.Preview{e}, e.Followups) {
 		to := &sinkv1.Explanation{
 			Method: toValidUTF8(one.Method), Target: toValidUTF8(one.Target), Payload: one.Payload,
 		}
@@ -84,17 +84,17 @@ func FromExplanation(e relay.Explanation) *sinkv1.ExplainResponse {
 }
 
 // ToExplanation is the opposite of FromExplanation.
-func ToExplanation(m *sinkv1.ExplainResponse) relay.Explanation {
-	var list []relay.Explanation
+func ToExplanation(m *sinkv1.ExplainResponse) relay.Preview {
+	var list []relay.Preview
 	for _, one := range m.GetExplanations() {
-		to := relay.Explanation{Method: one.GetMethod(), Target: one.GetTarget(), Payload: one.GetPayload()}
+		to := relay.Preview{Method: one.GetMethod(), Target: one.GetTarget(), Payload: one.GetPayload()}
 		for _, h := range one.GetHeaders() {
 			to.Headers = append(to.Headers, relay.Header{Name: h.GetName(), Value: h.GetValue()})
 		}
 		list = append(list, to)
 	}
 	if len(list) == 0 {
-		return relay.Explanation{Method: "send", Target: "nothing"}
+		return relay.Preview{Method: "send", Target: "nothing"}
 	}
 	list[0].Followups = list[1:]
 	return list[0]

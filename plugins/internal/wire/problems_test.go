@@ -14,16 +14,16 @@ import (
 
 // A Note is the daemon's own, and one explanation holds no second list.
 func TestNoFieldOfAnExplanationIsForgotten(t *testing.T) {
-	var one relay.Explanation
+	var one relay.Preview
 	var next int
-	for i := range reflect.TypeFor[relay.Explanation]().NumField() {
-		if f := reflect.ValueOf(&one).Elem().Field(i); f.Type() != reflect.TypeFor[[]relay.Explanation]() {
+	for i := range reflect.TypeFor[relay.Preview]().NumField() {
+		if f := reflect.ValueOf(&one).Elem().Field(i); f.Type() != reflect.TypeFor[[]relay.Preview]() {
 			fill(t, f, &next)
 		}
 	}
 	one.Note = ""
 	want := one
-	want.Followups = []relay.Explanation{one, one}
+	want.Followups = []relay.Preview{one, one}
 	m := FromExplanation(want)
 	unset(t, m.ProtoReflect())
 	if got := ToExplanation(over(t, m, &sinkv1.ExplainResponse{})); !reflect.DeepEqual(got, want) {

@@ -32,6 +32,9 @@ type Options struct {
 	// not. Burst is how many may begin at once after a pause; where zero, what the rate allows in a second, at least one.
 	Rate  relay.Rate
 	Burst int
+	// TakeExtraRequests returns the number of requests besides one per attempt since the last call. They count for the
+	// rate. It may be nil.
+	TakeExtraRequests func() int
 	// Digest gathers notifications into one delivery. A sink that keeps an order gathers nothing.
 	Digest Digest
 	// DigestWhenLimited says that without a Digest what the rate makes wait is gathered too.

@@ -24,8 +24,8 @@ import (
 type rateLimiter struct {
 	rateSpec
 	store         *Store
-	rateName      func() string             // of the rate
-	extraRequests relay.ExtraRequestCounter // nil for a sink that asks once for each attempt
+	rateName      func() string // of the rate
+	extraRequests func() int    // nil if every attempt is one request
 	now           func() time.Time
 	// onTokens is called without a lock when attempts were set aside for retries.
 	onTokens func()
@@ -50,12 +50,11 @@ type rateLimiter struct {
 
 func newRateLimiter(store *Store, o *Options) *rateLimiter {
 	name := func() string { return o.Name }
-	if keyer, ok := o.Sink.(relay.RateKeyer); ok {
+	if keyer, ok := o.Sink.(relay.SharedLimit); ok {
 		name = keyer.RateKey
 	}
-	spender, _ := o.Sink.(relay.ExtraRequestCounter)
 	return &rateLimiter{
-		rateSpec: newRateSpec(o.Rate, o.Burst), store: store, rateName: name, extraRequests: spender, now: o.Now,
+		rateSpec: newRateSpec(o.Rate, o.Burst), store: store, rateName: name, extraRequests: o.TakeExtraRequests, now: o.Now,
 		onTokens: func() {}, onThrottle: func(bool) {}, wake: make(chan struct{}, 1),
 	}
 }
@@ -245,7 +244,7 @@ func (g *rateLimiter) chargeExtraRequests(ctx context.Context) {
 	if g.extraRequests == nil || !g.hasRate() {
 		return
 	}
-	if n := g.extraRequests.TakeExtraRequests(); n > 0 {
+	if n := g.extraRequests(); n > 0 {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 		defer cancel()
 		_ = g.store.chargeTokens(ctx, g.rateName(), g.rateSpec, n)

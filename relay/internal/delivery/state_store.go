@@ -25,7 +25,7 @@ var (
 )
 
 // SinkState is what a sink remembers, each name a hash of its own that expires.
-func (s *Store) SinkState(sink string) relay.StateStore { return sinkState{s, sink} }
+func (s *Store) SinkState(sink string) relay.SharedState { return sinkState{s, sink} }
 
 type sinkState struct {
 	store *Store
