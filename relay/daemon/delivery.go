@@ -9,6 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
@@ -22,7 +23,7 @@ const consumerGroup = "hubrelay"
 type deliveryService struct {
 	app        *Daemon
 	stores     *stores
-	store      *delivery.Store
+	store      *store.Store
 	subscriber *subscriber.Subscriber
 	retries    *delivery.RetryScheduler
 
@@ -36,7 +37,7 @@ type deliveryService struct {
 
 // startDelivery creates the delivery service and starts it.
 func (a *Daemon) startDelivery(
-	ctx context.Context, p *components, s *stores, store *delivery.Store, node *lease.Node,
+	ctx context.Context, p *components, s *stores, store *store.Store, node *lease.Node,
 ) error {
 	grace := a.cfg.Server.ShutdownGrace
 	d := &deliveryService{app: a, stores: s, store: store, desired: make(chan *config.Config, 1), applied: a.cfg}
@@ -94,7 +95,7 @@ func (d *deliveryService) subscriberConfig(consumer string) subscriber.Config {
 func noticeListeners(sinks []*openSink) []delivery.NoticeListener {
 	var list []delivery.NoticeListener
 	for _, s := range sinks {
-		list = append(list, delivery.NoticeListener{Sink: s.name, Filter: s.filter, Backlog: s.cfg.Backlog})
+		list = append(list, delivery.NoticeListener{Sink: s.name, Filter: s.filter, Ordering: s.ordering(), Backlog: s.cfg.Backlog})
 	}
 	return list
 }

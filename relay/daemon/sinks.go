@@ -18,6 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // openSink is an opened sink of the configuration.
@@ -134,7 +135,7 @@ func (m lazyStateStore) Lock(ctx context.Context, name string, hold time.Duratio
 	if store == nil {
 		return "", nil, errors.New("lock state: the daemon is still starting")
 	}
-	return store.SinkState(m.sink).Lock(ctx, name, hold)
+	return store.SharedStates.ForSink(m.sink).Lock(ctx, name, hold)
 }
 
 // warnRateConflicts logs sinks with the same rate key but different rates. The lowest rate applies to all of them.
@@ -207,11 +208,17 @@ func (s *openSink) handlerConcurrency() int {
 	return s.cfg.Concurrency
 }
 
+func (s *openSink) ordering() store.Ordering { return store.Ordering(s.cfg.Ordering) }
+
+func (s *openSink) replayOptions() store.ReplayOptions {
+	return store.ReplayOptions{Ordering: s.ordering(), MaxBacklog: s.cfg.Backlog}
+}
+
 func (s *openSink) batchOptions() delivery.Batch {
 	return delivery.Batch{Wait: s.cfg.Batch.Wait, Max: s.cfg.Batch.Max}
 }
 
-func (a *Daemon) newPipeline(s *openSink, store *delivery.Store) (*delivery.Pipeline, error) {
+func (a *Daemon) newPipeline(s *openSink, store *store.Store) (*delivery.Pipeline, error) {
 	fingerprint, err := s.fingerprint()
 	if err != nil {
 		return nil, err
@@ -225,7 +232,7 @@ func (a *Daemon) newPipeline(s *openSink, store *delivery.Store) (*delivery.Pipe
 		Digest:             delivery.Digest{Wait: s.cfg.Digest.Wait, Max: s.cfg.Digest.Max, By: s.cfg.Digest.By},
 		Batch:              s.batchOptions(),
 		BatchesUnsupported: !s.kind.SupportsBatches, DigestWhenLimited: s.kind.DigestWhenLimited,
-		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency, Ordering: delivery.Ordering(s.cfg.Ordering),
+		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency, Ordering: s.ordering(),
 		Log: a.log.With("sink", s.name), Observer: a.metrics, Notices: a.notices,
 	})
 }

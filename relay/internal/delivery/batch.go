@@ -10,9 +10,12 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 const (
+	// maxBatchBytes limits a batch besides its number of notifications, of which each may have 256 KiB.
+	maxBatchBytes = 4 << 20
 	// DefaultBatchMax is how many notifications a batch holds where [Batch] leaves it out.
 	DefaultBatchMax = 100
 	// scheduledBatchWait bounds how long a batch waits for more that holds what was parked already: claims end.
@@ -81,7 +84,7 @@ type batchBuilder struct {
 func (b *batchBuilder) add(n relay.Notification, ends string) (to *batch, place int, lead bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.open != nil && b.open.bytes+len(n.Data) > batchBytes {
+	if b.open != nil && b.open.bytes+len(n.Data) > maxBatchBytes {
 		close(b.open.full)
 		b.open = nil
 	}
@@ -134,7 +137,7 @@ func (b *batchBuilder) beginSeal(from *batch) []batchItem {
 	from.sealing = true
 	b.waiting -= len(from.items)
 	items := slices.DeleteFunc(from.items, func(m batchItem) bool { return m.withdrawn })
-	slices.SortStableFunc(items, func(a, b batchItem) int { return byCursor(a.notification, b.notification) })
+	slices.SortStableFunc(items, func(a, b batchItem) int { return store.CompareCursors(a.notification, b.notification) })
 	return items
 }
 
@@ -185,7 +188,7 @@ func (p *Pipeline) runBatch(ctx context.Context, b *batch) error {
 		p.rateLimiter.returnTokens(1)
 		return err
 	}
-	r := newRecord(d, p.opts.Now())
+	r := store.NewRecord(d, p.opts.Now())
 	p.attemptClaimed(ctx, c, r, d, probe)
 	return nil
 }
@@ -218,22 +221,23 @@ func (p *Pipeline) waitForBatch(ctx context.Context, b *batch) error {
 }
 
 // sealBatch makes a claimed delivery of what is in a batch. The delivery is empty where nothing was left to seal.
-func (p *Pipeline) sealBatch(ctx context.Context, items []batchItem) (claim, relay.Delivery, error) {
+func (p *Pipeline) sealBatch(ctx context.Context, items []batchItem) (store.Claim, relay.Delivery, error) {
 	none := relay.Delivery{}
 	if len(items) == 0 {
-		return claim{}, none, nil
+		return store.Claim{}, none, nil
 	}
-	b := sealRequest{id: newDeliveryID(p.opts.Now()), lease: p.claimDuration(), oldestAt: p.opts.Now(), args: make([]any, 0, 3*len(items))}
-	for _, m := range items {
-		if at := m.notification.StoredAt(); !at.IsZero() && at.Before(b.oldestAt) {
-			b.oldestAt = at
+	id, oldest := store.NewDeliveryID(p.opts.Now()), p.opts.Now()
+	stored := make([]store.BatchItem, len(items))
+	for i, m := range items {
+		if at := m.notification.StoredAt(); !at.IsZero() && at.Before(oldest) {
+			oldest = at
 		}
-		b.add(newParked(m.notification), m.claimEnd)
+		stored[i] = store.BatchItem{Notification: m.notification, LeaseEnd: m.claimEnd}
 	}
-	var result sealResult
+	var result store.SealedBatch
 	var full error
 	err := retryWrite(ctx, func(ctx context.Context) (err error) {
-		result, err = p.opts.Store.createBatch(ctx, p.opts.Name, &b)
+		result, err = p.opts.Store.Batches.Seal(ctx, p.opts.Name, id, stored, p.claimDuration(), oldest)
 		if err != nil && strings.Contains(err.Error(), "OOM command not allowed") {
 			full, err = errCannotSealBatch, nil
 		}
@@ -241,46 +245,46 @@ func (p *Pipeline) sealBatch(ctx context.Context, items []batchItem) (claim, rel
 	})
 	err = cmp.Or(err, full)
 	if err != nil {
-		return claim{}, none, err
+		return store.Claim{}, none, err
 	}
-	p.updateRetryCount(result.scheduled)
-	if result.claimEnd == "0" {
+	p.updateRetryCount(result.Depth)
+	if result.IsRepeated {
 		p.onRetryScheduled(0)
 	}
-	if result.claimEnd == "" || result.claimEnd == "0" {
-		return claim{}, none, nil
+	if result.LeaseEnd == "" {
+		return store.Claim{}, none, nil
 	}
-	d := relay.Delivery{ID: b.id, Attempt: 1, Batch: true, Notifications: make([]relay.Notification, 0, len(items))}
+	d := relay.Delivery{ID: id, Attempt: 1, Batch: true, Notifications: make([]relay.Notification, 0, len(items))}
 	for i, m := range items {
-		if !result.excluded[int64(i)] {
+		if !result.Excluded[int64(i)] {
 			d.Notifications = append(d.Notifications, m.notification)
 		}
 	}
 	p.opts.Observer.Batched(p.opts.Name, len(d.Notifications))
-	return claim{sink: p.opts.Name, id: b.id, leaseEnd: result.claimEnd}, d, nil
+	return store.Claim{Sink: p.opts.Name, ID: id, LeaseEnd: result.LeaseEnd}, d, nil
 }
 
 // batchScheduled puts a claimed delivery that was never attempted, as a replay of the log parks them, into a batch, and reports
 // whether it did. It holds a slot and an attempt then, which it gives back.
-func (p *Pipeline) batchScheduled(ctx context.Context, c claim, r *retryRecord) bool {
+func (p *Pipeline) batchScheduled(ctx context.Context, c store.Claim, r *store.Record) bool {
 	off, _ := p.isDisabled()
 	if off || !p.usesBatches() || r.Batch || r.Digest != nil || len(r.Attempts) > 0 || len(r.Notifications) != 1 || p.batcher.isFull() {
 		return false
 	}
 	p.concurrency.release(1)
 	p.rateLimiter.returnTokens(1)
-	err := p.addToBatch(ctx, r.Notifications[0].toNotification(), c.leaseEnd)
+	err := p.addToBatch(ctx, r.Notifications[0].Decode(), c.LeaseEnd)
 	switch {
 	case err == nil: // who sealed it has heard how many are parked now
 	case errors.Is(err, errCannotSealBatch):
 		probe, err := p.admit(ctx, false)
 		if err != nil {
-			p.releaseClaim(ctx, c, c.body)
+			p.releaseClaim(ctx, c, c.Body)
 			break
 		}
-		p.attemptClaimed(ctx, c, r, r.nextDelivery(c.id), probe)
+		p.attemptClaimed(ctx, c, r, r.NextDelivery(c.ID), probe)
 	default:
-		p.releaseClaim(ctx, c, c.body)
+		p.releaseClaim(ctx, c, c.Body)
 	}
 	return true
 }

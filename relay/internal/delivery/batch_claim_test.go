@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
 // What interrupts the first attempt leaves a sealed batch as it is: its receiver is gone, or this node ends.
@@ -53,14 +54,13 @@ func TestBatchOfWhatWasParkedMakesRoomOnce(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	list := replayLog{event(1, "a.b", "h1").Notifications[0]}
-	if done, err := e.store.Replay(t.Context(), list, Replay{Sink: "s", Partitions: 1, After: "0-0"}); err != nil || done.Scheduled != 1 {
+	if done, err := e.replay(t.Context(), list, replay.Request{Sink: "s", Partitions: 1, After: "0-0"}); err != nil || done.Scheduled != 1 {
 		t.Fatal(done, err)
 	}
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Batch, o.Backlog = Batch{Wait: time.Millisecond, Max: 9}, 100 })
-	l := &dueQuery{sink: "s", maxClaims: p.concurrency.tryAcquire(1), lease: time.Minute}
-	e.store.queryDue(t.Context(), []*dueQuery{l})
+	l := e.poll(p.concurrency.tryAcquire(1), time.Minute)
 	e.park(5)
-	p.retryClaimed(t.Context(), l.claimed[0])
+	p.retryClaimed(t.Context(), l.Claims[0])
 	if n := e.parkedCount(); n != 5 || p.retryLimit.count != n {
 		t.Errorf("%d are parked, and %d are counted", n, p.retryLimit.count)
 	}

@@ -13,6 +13,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
 func batching(wait time.Duration, most int) func(*Options) {
@@ -153,11 +155,11 @@ func TestBatchIsTriedAgain(t *testing.T) {
 	bring(t, p, 0, 10).Wait()
 	testkit.WaitFor(t, "it is dead", func() bool { return len(e.deadLetters()) == 1 })
 	got := sink.deliveries()
-	letter, err := e.store.DeadLetter(t.Context(), "s", got[0].ID)
+	letter, err := e.store.DeadLetters.Get(t.Context(), "s", got[0].ID)
 	if err != nil || !letter.Batch || len(letter.Notifications) != 10 || len(letter.History) != 3 {
 		t.Errorf("%+v, %v", letter, err)
 	}
-	if c, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 1 {
+	if c, err := e.store.DeadLetters.ReplaySelected(t.Context(), "s", store.Selection{}, store.ReplayOptions{}); err != nil || c.Done != 1 {
 		t.Fatal(c, err)
 	}
 	e.waitEmptied()
@@ -189,7 +191,7 @@ func TestBatchTakesNothingTwice(t *testing.T) {
 	for i := range 10 {
 		list = append(list, event(i, "a.b", "h1").Notifications[0])
 	}
-	done, err := e.store.Replay(t.Context(), list, Replay{Sink: "s", Partitions: 1, After: "0-0"})
+	done, err := e.replay(t.Context(), list, replay.Request{Sink: "s", Partitions: 1, After: "0-0"})
 	if err != nil || done.Scheduled != 10 {
 		t.Fatal(done, err)
 	}
@@ -208,12 +210,15 @@ func TestBatchesAreForgotten(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for i := range 12 {
-		b := sealRequest{id: fmt.Sprint("batch", i), lease: time.Minute, oldestAt: time.Now()}
+		var items []store.BatchItem
 		for j := range 1000 {
-			b.add(newParked(relay.Notification{ID: fmt.Sprintf("n-%d-%d", i, j), Topic: "a", Data: []byte("{}")}), "")
+			items = append(items, store.BatchItem{
+				Notification: relay.Notification{ID: fmt.Sprintf("n-%d-%d", i, j), Topic: "a", Data: []byte("{}")},
+			})
 		}
 		for range 2 { // the answer may get lost
-			if _, err := e.store.createBatch(t.Context(), "s", &b); err != nil {
+			if _, err := e.store.Batches.Seal(
+				t.Context(), "s", fmt.Sprint("batch", i), items, time.Minute, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -231,13 +236,13 @@ func TestBatchesAreForgotten(t *testing.T) {
 func TestBatchSealedTwice(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	b := sealRequest{id: "batch", lease: time.Hour, oldestAt: time.Now()}
-	b.add(newParked(event(0, "a.b", "h1").Notifications[0]), "")
-	first, err := e.store.createBatch(t.Context(), "s", &b)
-	if err != nil || first.claimEnd == "" || first.claimEnd == "0" || first.scheduled != 1 {
+	items := []store.BatchItem{{Notification: event(0, "a.b", "h1").Notifications[0]}}
+	first, err := e.store.Batches.Seal(t.Context(), "s", "batch", items, time.Hour, time.Now())
+	if err != nil || first.LeaseEnd == "" || first.IsRepeated || first.Depth != 1 {
 		t.Fatal(first, err)
 	}
-	if again, err := e.store.createBatch(t.Context(), "s", &b); err != nil || again.claimEnd != "0" || again.scheduled != 1 {
+	again, err := e.store.Batches.Seal(t.Context(), "s", "batch", items, time.Hour, time.Now())
+	if err != nil || !again.IsRepeated || again.Depth != 1 {
 		t.Fatal(again, err)
 	}
 	sink := &fakeSink{answer: answers(nil)}

@@ -217,7 +217,7 @@ func TestBreakerLetsGoAtTheEnd(t *testing.T) {
 	}{
 		{"stop", func(_ *env, _ *Pipeline, stop func()) { stop() }, context.Canceled},
 		{"pause", func(e *env, _ *Pipeline, _ func()) {
-			if err := e.store.Pause(context.Background(), "s"); err != nil {
+			if err := e.store.States.Pause(context.Background(), "s"); err != nil {
 				e.t.Error(err)
 			}
 		}, ErrDisabled},

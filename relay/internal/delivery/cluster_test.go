@@ -10,6 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // newClusterEnv has a Redis Cluster of one node, which refuses a command or script over several slots all the same.
@@ -28,7 +29,7 @@ func newClusterEnv(t *testing.T) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.store = NewStore(e.client, keys)
+	e.store = store.New(e.client, keys)
 	testkit.WaitFor(t, "the cluster is up", func() bool { return e.client.Set(t.Context(), "x", "", time.Second).Err() == nil })
 	return e
 }
@@ -48,15 +49,15 @@ func TestDigestInACluster(t *testing.T) {
 		}
 	}
 	e.retries(p) // which close a digest whose time is over, however early
-	figures := func() SinkStats {
-		f, err := e.store.Stats(t.Context(), []string{"s"})
+	figures := func() store.Stats {
+		f, err := e.store.Stats.Read(t.Context(), []string{"s"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return f[0]
 	}
 	testkit.WaitFor(t, "a dead letter", func() bool { f := figures(); return f.DeadLetters == 1 && f.Scheduled+f.InDigests == 0 })
-	if got, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || got.Done != 1 {
+	if got, err := e.store.DeadLetters.ReplaySelected(t.Context(), "s", store.Selection{}, store.ReplayOptions{}); err != nil || got.Done != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	testkit.WaitFor(t, "delivered", func() bool { f := figures(); return sink.attempts("") == 4 && f.Scheduled+f.DeadLetters == 0 })

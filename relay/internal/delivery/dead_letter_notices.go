@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // deadLetterNoticeInterval is the least pause between two notices about the dead letters of one sink, on this node.
@@ -53,8 +54,8 @@ func (d *deadLetterCoalescer) takeDue(now time.Time, force bool) (notice, int) {
 }
 
 // noteDeadLetter tells about a dead letter, now or later. That of a notice of our own is told to nobody: it would go round.
-func (p *Pipeline) noteDeadLetter(ctx context.Context, id, reason string, r *retryRecord, cause error) {
-	at := slices.IndexFunc(r.Notifications, func(n storedNotification) bool { return !strings.HasPrefix(n.Topic, relay.OperationalPrefix) })
+func (p *Pipeline) noteDeadLetter(ctx context.Context, id, reason string, r *store.Record, cause error) {
+	at := slices.IndexFunc(r.Notifications, func(n store.Notification) bool { return !strings.HasPrefix(n.Topic, relay.OperationalPrefix) })
 	if at < 0 || !p.opts.Notices.hasListener(relay.TopicDeadLetterCreated, p.opts.Name) {
 		return
 	}
@@ -62,7 +63,7 @@ func (p *Pipeline) noteDeadLetter(ctx context.Context, id, reason string, r *ret
 	p.deadLetterNotices.add(notice{
 		Topic: relay.TopicDeadLetterCreated,
 		Object: noticeObject{
-			ID: id, State: reason, Error: truncate(cause.Error(), maxErrorBytes),
+			ID: id, State: reason, Error: store.Truncate(cause.Error(), store.MaxErrorBytes),
 			deadLetterNotice: &deadLetterNotice{Sink: p.opts.Name, Topic: n.Topic, Attempts: r.AttemptCount},
 		},
 		Context: relay.Context{HubID: n.Hub, AccountID: n.Account},

@@ -2,10 +2,15 @@ package delivery
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // What the notifications of one digest can have in common.
@@ -51,7 +56,7 @@ func (p *Pipeline) addToDigest(ctx context.Context, d relay.Delivery) (done, gra
 		done, err = p.addAllToDigest(ctx, d, p.opts.Digest.Wait, false)
 		return done, false, err
 	}
-	pause := p.rateLimiter.rate.Interval()
+	pause := p.rateLimiter.Rate.Interval()
 	if done, err = p.addAllToDigest(ctx, d, pause, true); done || err != nil {
 		return done, false, err
 	}
@@ -67,13 +72,13 @@ func (p *Pipeline) addToDigest(ctx context.Context, d relay.Delivery) (done, gra
 
 // addScheduledToDigest gathers a claimed delivery that was never attempted, as a replay of the log parks them, and reports whether
 // it did. It holds a slot and an attempt then, which it gives back.
-func (p *Pipeline) addScheduledToDigest(ctx context.Context, c claim, r *retryRecord) bool {
+func (p *Pipeline) addScheduledToDigest(ctx context.Context, c store.Claim, r *store.Record) bool {
 	off, _ := p.isDisabled()
 	if off || !p.usesDigests() || r.Digest != nil || len(r.Attempts) > 0 || len(r.Notifications) != 1 {
 		return false
 	}
-	g := p.newDigestEntry(r.Notifications[0].toNotification(), max(p.opts.Digest.Wait, p.rateLimiter.rate.Interval()))
-	g.claimEnd = c.leaseEnd
+	g := p.newDigestEntry(r.Notifications[0].Decode(), max(p.opts.Digest.Wait, p.rateLimiter.Rate.Interval()))
+	g.LeaseEnd = c.LeaseEnd
 	done, err := p.storeDigestEntry(ctx, g, false)
 	if err == nil && !done {
 		return false // Redis is full
@@ -99,29 +104,66 @@ func (p *Pipeline) addAllToDigest(ctx context.Context, d relay.Delivery, wait ti
 	return done, nil
 }
 
-func (p *Pipeline) newDigestEntry(n relay.Notification, wait time.Duration) digestEntry {
-	g := digestEntry{notification: n, max: p.opts.Digest.Max, wait: wait, arrivedAt: n.StoredAt(), maxBacklog: p.opts.Backlog}
-	if g.arrivedAt.IsZero() {
-		g.arrivedAt = p.opts.Now()
+func (p *Pipeline) newDigestEntry(n relay.Notification, wait time.Duration) store.DigestEntry {
+	e := store.DigestEntry{
+		Notification: n, MaxListed: p.opts.Digest.Max, Wait: wait, ArrivedAt: n.StoredAt(), MaxBacklog: p.opts.Backlog,
 	}
-	g.attributes, g.key = digestGroup(n, p.opts.Digest.By)
-	return g
+	if e.ArrivedAt.IsZero() {
+		e.ArrivedAt = p.opts.Now()
+	}
+	e.Shared, e.Group = digestGroup(n, p.opts.Digest.By)
+	return e
 }
 
-func (p *Pipeline) storeDigestEntry(ctx context.Context, g digestEntry, join bool) (done bool, err error) {
-	var left time.Duration
-	var fresh bool
-	// It is safe to repeat: a digest counts an id once.
+func (p *Pipeline) storeDigestEntry(ctx context.Context, e store.DigestEntry, join bool) (done bool, err error) {
+	e.OnlyIfWaiting = join
+	var added store.AddedToDigest
+	// It may be repeated, because a digest counts an ID once.
 	err = retryWrite(ctx, func(ctx context.Context) error {
 		var err error
-		left, fresh, done, err = p.opts.Store.addToDigest(ctx, p.opts.Name, g, join)
+		added, err = p.opts.Store.Digests.Add(ctx, p.opts.Name, e)
 		if err != nil && strings.Contains(err.Error(), "OOM command not allowed") {
 			return nil
 		}
 		return err
 	})
-	if err == nil && fresh {
-		p.onRetryScheduled(left)
+	if err == nil && added.IsNew {
+		p.onRetryScheduled(added.SealAfter)
 	}
-	return done, err
+	return added.Done, err
+}
+
+// SharedAttributes returns the values that the notifications of a digest by these names have in common with n. Names
+// without a value are omitted.
+func SharedAttributes(n relay.Notification, by []string) map[string]string {
+	shared := make(map[string]string, len(by))
+	for _, name := range by {
+		value := ""
+		switch name {
+		case ByTopic:
+			value = n.Topic
+		case ByHub:
+			value = n.Hub
+		case ByCluster:
+			// A notification that cannot be decoded has no cluster.
+			envelope, _ := n.Envelope()
+			clusters := slices.Clone(envelope.Context.Clusters)
+			slices.Sort(clusters)
+			value = strings.Join(slices.Compact(clusters), ", ")
+		}
+		if value != "" {
+			shared[name] = value
+		}
+	}
+	return shared
+}
+
+// digestGroup returns the shared values of a notification's digest and a short name for them.
+func digestGroup(n relay.Notification, by []string) (shared map[string]string, group string) {
+	shared = SharedAttributes(n, by)
+	hash := sha256.New()
+	for _, name := range by {
+		_, _ = fmt.Fprintf(hash, "%s=%q\n", name, shared[name]) // never returns an error
+	}
+	return shared, hex.EncodeToString(hash.Sum(nil)[:8])
 }

@@ -11,6 +11,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
 // A sink that rather gathers than waits sends what its rate allows alone, and the rest as one.
@@ -100,7 +102,7 @@ func TestPausedSinkNeitherGathersNorSeals(t *testing.T) {
 	if err := p.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.store.Pause(t.Context(), "s"); err != nil {
+	if err := e.store.States.Pause(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Refresh(t.Context()); err != nil {
@@ -115,7 +117,7 @@ func TestPausedSinkNeitherGathersNorSeals(t *testing.T) {
 	if n := e.gatheredCount(); n != 1 || e.parkedCount() != 0 {
 		t.Errorf("%d gathered, %d parked", n, e.parkedCount())
 	}
-	if _, err := e.store.Resume(t.Context(), "s"); err != nil {
+	if _, err := e.store.States.Resume(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
@@ -194,7 +196,7 @@ func TestPausedSinkOfAFullRedis(t *testing.T) {
 		defer p.rateLimiter.mu.Unlock()
 		return len(p.rateLimiter.waiters) == 1
 	})
-	p.setState(StatePaused, "")
+	p.setState(store.StatePaused, "")
 	select {
 	case err := <-second:
 		if !errors.Is(err, ErrDisabled) {
@@ -222,7 +224,7 @@ func TestReplaysAreGathered(t *testing.T) {
 				n.Cursor = fmt.Sprintf("%d-0", i)
 				log.entries = append(log.entries, n)
 			}
-			if got, err := e.store.Replay(t.Context(), log, Replay{Sink: "s", Partitions: 1, After: "0-0"}); err != nil || got.Scheduled != 50 {
+			if got, err := e.replay(t.Context(), log, replay.Request{Sink: "s", Partitions: 1, After: "0-0"}); err != nil || got.Scheduled != 50 {
 				t.Fatalf("%+v, %v", got, err)
 			}
 			sink := &fakeSink{answer: answers(nil)}
@@ -249,9 +251,9 @@ func TestGatheringALostClaimChangesNothing(t *testing.T) {
 	e.park(1)
 	n := event(0, "a.b", "h1").Notifications[0]
 	n.ID = "p0"
-	g := digestEntry{notification: n, key: "k", max: 1, wait: time.Hour, arrivedAt: n.StoredAt(), claimEnd: "1"}
-	if _, _, done, err := e.store.addToDigest(t.Context(), "s", g, false); err != nil || !done {
-		t.Fatal(done, err)
+	entry := store.DigestEntry{Notification: n, Group: "k", MaxListed: 1, Wait: time.Hour, ArrivedAt: n.StoredAt(), LeaseEnd: "1"}
+	if added, err := e.store.Digests.Add(t.Context(), "s", entry); err != nil || !added.Done {
+		t.Fatal(added, err)
 	}
 	if e.gatheredCount() != 0 || e.parkedCount() != 1 {
 		t.Errorf("%d gathered, %d parked", e.gatheredCount(), e.parkedCount())

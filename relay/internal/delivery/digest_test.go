@@ -13,6 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // event is the i-th notification of a minute, with an id that tells its second.
@@ -48,13 +49,13 @@ func (e *env) due() {
 	for _, g := range groups {
 		e.client.ZIncrBy(ctx, "hubrelay:digests:s", -1e12, g)
 	}
-	if err := e.store.signalChange(ctx); err != nil {
+	if err := e.store.States.SignalChange(ctx); err != nil {
 		e.t.Fatal(err)
 	}
 }
 
 func (e *env) gatheredCount() int64 {
-	f, err := e.store.Stats(context.Background(), []string{"s"})
+	f, err := e.store.Stats.Read(context.Background(), []string{"s"})
 	if err != nil {
 		e.t.Fatal(err)
 	}
@@ -122,12 +123,12 @@ func TestDigestOfTwoNodes(t *testing.T) {
 // What several lanes gathered side by side is listed in the order of the log.
 func TestDigestListsInOrder(t *testing.T) {
 	t.Parallel()
-	r := &retryRecord{Digest: &relay.Digest{Count: 5}}
+	r := &store.Record{Digest: &relay.Digest{Count: 5}}
 	for _, cursor := range []string{"5-10", "12-0", "5-2", "", "5-2"} {
-		r.Notifications = append(r.Notifications, storedNotification{ID: fmt.Sprint(len(r.Notifications)), Cursor: cursor})
+		r.Notifications = append(r.Notifications, store.Notification{ID: fmt.Sprint(len(r.Notifications)), Cursor: cursor})
 	}
 	got := ""
-	for _, n := range r.nextDelivery("d").Notifications {
+	for _, n := range r.NextDelivery("d").Notifications {
 		got += n.ID
 	}
 	if got != "32401" {
@@ -195,9 +196,9 @@ func TestGatheringRemembersTheLast(t *testing.T) {
 	put := func(i int) {
 		t.Helper()
 		n := event(i, "a.b", "h1").Notifications[0]
-		g := digestEntry{notification: n, key: "k", max: 1, wait: time.Hour, arrivedAt: n.StoredAt()}
-		if _, _, done, err := e.store.addToDigest(ctx, "s", g, false); err != nil || !done {
-			t.Fatal(done, err)
+		entry := store.DigestEntry{Notification: n, Group: "k", MaxListed: 1, Wait: time.Hour, ArrivedAt: n.StoredAt()}
+		if added, err := e.store.Digests.Add(ctx, "s", entry); err != nil || !added.Done {
+			t.Fatal(added, err)
 		}
 	}
 	for i := range digestDedupSize + 10 {
@@ -293,7 +294,7 @@ func TestSealedDigestStaysAsItIs(t *testing.T) {
 	e.due()
 	testkit.WaitFor(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
 	first := sink.deliveries()[0]
-	c, err := e.store.DeadLetter(t.Context(), "s", first.ID)
+	c, err := e.store.DeadLetters.Get(t.Context(), "s", first.ID)
 	if err != nil || !reflect.DeepEqual(c.Digest, first.Digest) || !sameContent(c.Notifications, first.Notifications) {
 		t.Errorf("%+v, %v", c, err)
 	}
@@ -301,7 +302,7 @@ func TestSealedDigestStaysAsItIs(t *testing.T) {
 	if err := p.Handle(t.Context(), event(7, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := e.store.ReplayDeadLetters(t.Context(), "s", []string{first.ID}, 0); err != nil || got.Done != 1 {
+	if got, err := e.store.DeadLetters.Replay(t.Context(), "s", []string{first.ID}, store.ReplayOptions{}); err != nil || got.Done != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts("") == 5 && e.parkedCount() == 0 })
@@ -331,7 +332,7 @@ func TestDigestOfOne(t *testing.T) {
 	}
 	testkit.WaitFor(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
 	id := sink.deliveries()[0].ID
-	if got, err := e.store.ReplayDeadLetters(t.Context(), "s", []string{id}, 0); err != nil || got.Done != 1 {
+	if got, err := e.store.DeadLetters.Replay(t.Context(), "s", []string{id}, store.ReplayOptions{}); err != nil || got.Done != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts(id) == 2 })
@@ -351,7 +352,7 @@ func TestForgetRemovesWhatIsGathered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if known, err := e.store.HasState(t.Context(), "s"); err != nil || !known {
+	if known, err := e.store.Stats.HasData(t.Context(), "s"); err != nil || !known {
 		t.Errorf("not remembered, %v", err)
 	}
 	if err := e.store.Forget(t.Context(), "s", false); err != nil {
@@ -360,7 +361,7 @@ func TestForgetRemovesWhatIsGathered(t *testing.T) {
 	if keys := e.left(); len(keys) != 0 {
 		t.Errorf("left in Redis: %v", keys)
 	}
-	if known, err := e.store.HasState(t.Context(), "s"); err != nil || known {
+	if known, err := e.store.Stats.HasData(t.Context(), "s"); err != nil || known {
 		t.Errorf("remembered, %v", err)
 	}
 }

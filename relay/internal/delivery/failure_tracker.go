@@ -2,42 +2,15 @@ package delivery
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"sync"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
 
 // failureReportInterval bounds how often a node tells Redis about failures, which may come by the thousand.
 const failureReportInterval = time.Second
-
-var (
-	//go:embed scripts/failure_start.lua
-	failingSource string
-
-	failingScript = redis.NewScript(failingSource)
-)
-
-// recordFailure returns for how long the sink has only failed, on all nodes together.
-func (s *Store) recordFailure(ctx context.Context, sink string) (time.Duration, error) {
-	ms, err := failingScript.Run(ctx, s.client, []string{s.keys.FailureStart(sink)}).Int64()
-	if err != nil {
-		return 0, fmt.Errorf("remember a failure: %w", err)
-	}
-	return time.Duration(ms) * time.Millisecond, nil
-}
-
-// clearFailures forgets the failures.
-func (s *Store) clearFailures(ctx context.Context, sink string) error {
-	if err := s.client.Del(ctx, s.keys.FailureStart(sink)).Err(); err != nil {
-		return fmt.Errorf("forget the failures of a sink: %w", err)
-	}
-	return nil
-}
 
 // failureTracker is what this node knows of a sink's failures, so that a success costs nothing while there are none and a
 // flood of failures costs one question a second.
@@ -84,7 +57,7 @@ func (p *Pipeline) trackOutcome(ctx context.Context, outcome relay.Outcome, caus
 		if p.failing.endFailures() {
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 			defer cancel()
-			if err := p.opts.Store.clearFailures(ctx, p.opts.Name); err != nil {
+			if err := p.opts.Store.Failures.Clear(ctx, p.opts.Name); err != nil {
 				p.failing.update(true) // the next success tries again
 			}
 		}
@@ -94,7 +67,7 @@ func (p *Pipeline) trackOutcome(ctx context.Context, outcome relay.Outcome, caus
 		}
 		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 		defer cancel()
-		age, err := p.opts.Store.recordFailure(asking, p.opts.Name)
+		age, err := p.opts.Store.Failures.Record(asking, p.opts.Name)
 		// Where Redis is away a later failure will tell.
 		if err != nil || age < p.opts.DisableAfter {
 			return false

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // failingFor lets the first failure of "s" be as long ago as a test needs.
@@ -55,13 +56,13 @@ func TestOnlyFailuresDisable(t *testing.T) {
 	if n := e.parkedCount(); n != 2 || len(e.deadLetters()) != 0 {
 		t.Errorf("%d parked, want the two before; dead %v", n, e.deadLetters())
 	}
-	s, err := e.store.State(t.Context(), "s")
-	if err != nil || s.State != StateDisabled || !strings.Contains(s.Reason, "121h0m") || !strings.Contains(s.Reason, "500") {
+	s, err := e.store.States.Get(t.Context(), "s")
+	if err != nil || s.State != store.StateDisabled || !strings.Contains(s.Reason, "121h0m") || !strings.Contains(s.Reason, "500") {
 		t.Errorf("state %+v, %v", s, err)
 	}
 
 	// Once it is enabled, what failed before counts no more.
-	if _, err := e.store.Resume(t.Context(), "s"); err != nil {
+	if _, err := e.store.States.Resume(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	fourth := e.pipeline(&fakeSink{answer: answers(errFar)}, week)

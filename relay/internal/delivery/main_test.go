@@ -13,9 +13,12 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
 func TestMain(m *testing.M) {
@@ -23,26 +26,21 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-type testKeys struct{}
+// The number of notification IDs that Redis keeps, as in package store.
+const (
+	digestDedupSize = 4096
+	batchDedupSize  = 8192
+	makeDuePage     = 1000 // deliveries
+)
 
-func (testKeys) RetrySchedule(s string) string       { return "hubrelay:retry:" + s }
-func (testKeys) RetryBodies(s string) string         { return "hubrelay:parked:" + s }
-func (testKeys) RetryArrival(s string) string        { return "hubrelay:since:" + s }
-func (testKeys) OrderingQueue(s string) string       { return "hubrelay:line:" + s }
-func (testKeys) OrderingMembers(s string) string     { return "hubrelay:lined:" + s }
-func (testKeys) DeadLetters(s string) string         { return "hubrelay:deadletters:" + s }
-func (testKeys) DeadIndex(s string) string           { return "hubrelay:deadindex:" + s }
-func (testKeys) FailureStart(s string) string        { return "hubrelay:failing:" + s }
-func (testKeys) SinkStats(s string) string           { return "hubrelay:figures:" + s }
-func (testKeys) SinkState(s string) string           { return "hubrelay:sink:" + s }
-func (testKeys) Digests(s string) string             { return "hubrelay:digests:" + s }
-func (testKeys) DigestCount(s string) string         { return "hubrelay:gathering:" + s }
-func (testKeys) Digest(s, g string) string           { return "hubrelay:digest:" + s + ":" + g }
-func (testKeys) BatchedIDs(s string) string          { return "hubrelay:batched:" + s }
-func (testKeys) BatchLog(s string) string            { return "hubrelay:batches:" + s }
-func (testKeys) SinkMemory(sink, name string) string { return "memory:" + sink + ":" + name }
-func (testKeys) Rate(n string) string                { return "hubrelay:rate:" + n }
-func (testKeys) SinkChanges() string                 { return "hubrelay:sinkchanges" }
+// testKeys are the keys of a relay without a cluster.
+func testKeys() keyspace.Space {
+	k, err := keyspace.New("hubrelay", 1, false)
+	if err != nil {
+		panic(err)
+	}
+	return k
+}
 
 // fakeSink answers what its function says and remembers the attempts.
 type fakeSink struct {
@@ -98,7 +96,7 @@ type env struct {
 	t      *testing.T
 	server *redistest.Server
 	client redis.UniversalClient
-	store  *Store
+	store  *store.Store
 }
 
 func newEnv(t *testing.T) *env {
@@ -108,7 +106,7 @@ func newEnv(t *testing.T) *env {
 		Network: "unix", Addr: e.server.Socket, MaxRetries: -1, Protocol: 2, DisableIdentity: true, PoolSize: 64,
 	})
 	t.Cleanup(func() { _ = e.client.Close() })
-	e.store = NewStore(e.client, testKeys{})
+	e.store = store.New(e.client, testKeys())
 	return e
 }
 
@@ -191,7 +189,7 @@ func (e *env) parkedCount() int64 {
 }
 
 func (e *env) resume() error {
-	_, err := e.store.Resume(e.t.Context(), "s")
+	_, err := e.store.States.Resume(e.t.Context(), "s")
 	return err
 }
 
@@ -207,11 +205,21 @@ func (e *env) deadLetters() []map[string]any {
 	return out
 }
 
-func attemptsOf(t *testing.T, letter map[string]any) []Attempt {
+func attemptsOf(t *testing.T, letter map[string]any) []store.Attempt {
 	t.Helper()
-	var list []Attempt
+	var list []store.Attempt
 	if err := json.Unmarshal([]byte(fmt.Sprint(letter["attempts"])), &list); err != nil {
 		t.Fatal(err)
 	}
 	return list
+}
+
+// poll polls the retry queue of "s".
+func (e *env) poll(maxClaims int, lease time.Duration) store.PollResult {
+	request := store.PollRequest{Sink: "s", MaxClaims: maxClaims, Lease: lease}
+	return e.store.Retries.Poll(e.t.Context(), []store.PollRequest{request})[0]
+}
+
+func (e *env) replay(ctx context.Context, log replay.Log, q replay.Request) (replay.Result, error) {
+	return replay.Replayer{Log: log, Retries: &e.store.Retries, States: &e.store.States}.Replay(ctx, q)
 }

@@ -11,19 +11,21 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // NoticeListener is a sink that may want the relay's own notifications.
 type NoticeListener struct {
-	Sink   string
-	Filter relay.Filter
-	// Backlog bounds its delay queue; zero is no bound.
+	Sink     string
+	Filter   relay.Filter
+	Ordering store.Ordering
+	// Backlog is the maximum number of its scheduled deliveries. 0 means no limit.
 	Backlog int64
 }
 
 // NoticesOptions describe [Notices].
 type NoticesOptions struct {
-	Store *Store
+	Store *store.Store
 	// NewID returns an id as every notification has one.
 	NewID func() string
 
@@ -112,7 +114,7 @@ func (n *Notices) build(what notice) (relay.Notification, error) {
 // send parks a notification for every sink that wants it, but the one that it is about. A repeat after an error parks
 // nothing twice.
 func (n *Notices) send(ctx context.Context, about string, note relay.Notification) error {
-	body, err := newRecord(relay.Delivery{Notifications: []relay.Notification{note}}, time.Time{}).encode()
+	body, err := store.NewScheduledRecord(note).Encode()
 	if err != nil {
 		return err
 	}
@@ -122,8 +124,8 @@ func (n *Notices) send(ctx context.Context, about string, note relay.Notificatio
 		if l.Sink == about || !l.Filter.Match(note) {
 			continue
 		}
-		key := n.o.Store.ordering(l.Sink).queueKey(note)
-		_, room, err := n.o.Store.scheduleNow(ctx, l.Sink, []any{l.Backlog, note.ID, body, key})
+		scheduled := []store.Scheduled{{ID: note.ID, Body: body, OrderingKey: l.Ordering.StoredKey(note)}}
+		_, room, err := n.o.Store.Retries.ScheduleAll(ctx, l.Sink, l.Backlog, scheduled)
 		switch {
 		case err != nil:
 			errs = append(errs, err)
@@ -134,7 +136,7 @@ func (n *Notices) send(ctx context.Context, about string, note relay.Notificatio
 		}
 	}
 	if told {
-		errs = append(errs, n.o.Store.signalChange(ctx))
+		errs = append(errs, n.o.Store.States.SignalChange(ctx))
 	}
 	return errors.Join(errs...)
 }
@@ -149,7 +151,7 @@ func (n *Notices) logDropped(sink string, note relay.Notification) {
 
 // Recovered tells that a sink which was disabled is active again. Where Redis is away it tries for a while.
 func (n *Notices) Recovered(ctx context.Context, sink string) error {
-	return n.sendSinkNotice(ctx, relay.TopicSinkRecovered, sink, StateActive, "")
+	return n.sendSinkNotice(ctx, relay.TopicSinkRecovered, sink, store.StateActive, "")
 }
 
 // SourceGap tells that something of a source is missing, and why; hub is the hub that it reads, or empty. An id of 24
@@ -169,7 +171,7 @@ func (n *Notices) SourceGap(ctx context.Context, source, hub, id, why string) er
 	return retryWrite(ctx, func(ctx context.Context) error { return n.send(ctx, "", note) })
 }
 
-func (n *Notices) sendSinkNotice(ctx context.Context, topic, sink string, state State, cause string) error {
+func (n *Notices) sendSinkNotice(ctx context.Context, topic, sink string, state store.State, cause string) error {
 	if !n.hasListener(topic, sink) {
 		return nil
 	}
@@ -194,9 +196,9 @@ func (n *Notices) Sample(topic string) (relay.Notification, error) {
 	what := notice{Topic: topic, Sample: true}
 	switch topic {
 	case relay.TopicSinkDisabled:
-		what.Object = noticeObject{ID: sampleSink, State: string(StateDisabled), Error: sampleError}
+		what.Object = noticeObject{ID: sampleSink, State: string(store.StateDisabled), Error: sampleError}
 	case relay.TopicSinkRecovered:
-		what.Object = noticeObject{ID: sampleSink, State: string(StateActive)}
+		what.Object = noticeObject{ID: sampleSink, State: string(store.StateActive)}
 	case relay.TopicDeadLetterCreated:
 		what.Object = noticeObject{
 			ID: sampleID, State: ReasonPermanent, Error: sampleError,

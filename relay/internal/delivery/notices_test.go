@@ -15,6 +15,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 func filterOf(t *testing.T, topics ...string) relay.Filter {
@@ -55,7 +56,7 @@ func (e *env) told(sink string) []string {
 	}
 	slices.Sort(ids)
 	for _, id := range ids {
-		r, err := decodeRecord(bodies[id])
+		r, err := store.DecodeRecord(bodies[id])
 		if err != nil || r.Notifications[0].ID != id {
 			e.t.Fatal(bodies[id], err)
 		}
@@ -115,10 +116,12 @@ func TestDisabledAndRecoveredAreTold(t *testing.T) {
 func TestNoticesKeepTheOrder(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	n := e.notices(NoticesOptions{})
+	n := e.notices(NoticesOptions{}, NoticeListener{
+		Sink: "watch", Filter: filterOf(t, "hubrelay.*"), Ordering: store.OrderingHub,
+	})
 	sink := &fakeSink{answer: answers(errFar, nil)}
-	p := e.pipeline(sink, func(o *Options) { ordered(OrderingHub)(o); o.Name = "watch" })
-	if err := n.sendSinkNotice(t.Context(), relay.TopicSinkDisabled, "s", StateDisabled, "it is gone"); err != nil {
+	p := e.pipeline(sink, func(o *Options) { ordered(store.OrderingHub)(o); o.Name = "watch" })
+	if err := n.sendSinkNotice(t.Context(), relay.TopicSinkDisabled, "s", store.StateDisabled, "it is gone"); err != nil {
 		t.Fatal(err)
 	}
 	if err := n.Recovered(t.Context(), "s"); err != nil {
@@ -139,7 +142,7 @@ func TestNoticesKeepTheOrder(t *testing.T) {
 func TestNoticesHoldNobodyUp(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	if _, err := e.store.disable(t.Context(), "gone", "it is gone", "v1", time.Now()); err != nil {
+	if _, err := e.store.States.Disable(t.Context(), "gone", "it is gone", "v1", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	e.park(1)
@@ -171,17 +174,17 @@ func TestResumeTellsWhatRecovered(t *testing.T) {
 		want   bool
 	}{
 		{func() error { return nil }, false},
-		{func() error { return e.store.Pause(ctx, "s") }, false},
-		{func() error { _, err := e.store.disable(ctx, "s", "gone", "v1", time.Now()); return err }, true},
+		{func() error { return e.store.States.Pause(ctx, "s") }, false},
+		{func() error { _, err := e.store.States.Disable(ctx, "s", "gone", "v1", time.Now()); return err }, true},
 		{func() error {
-			_, err := e.store.disable(ctx, "s", "gone", "v1", time.Now())
-			return errors.Join(err, e.store.Pause(ctx, "s"), e.store.Pause(ctx, "s"))
+			_, err := e.store.States.Disable(ctx, "s", "gone", "v1", time.Now())
+			return errors.Join(err, e.store.States.Pause(ctx, "s"), e.store.States.Pause(ctx, "s"))
 		}, true},
 	} {
 		if err := c.before(); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := e.store.Resume(ctx, "s"); got != c.want || err != nil {
+		if got, err := e.store.States.Resume(ctx, "s"); got != c.want || err != nil {
 			t.Errorf("recovered %v, %v", got, err)
 		}
 	}
@@ -288,7 +291,7 @@ func TestDeathsOutliveRedis(t *testing.T) {
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, func(o *Options) {
 		o.Notices, o.Now = e.notices(NoticesOptions{}), func() time.Time { return now }
 	})
-	r := newRecord(delivery("d1"), now)
+	r := store.NewRecord(delivery("d1"), now)
 	e.server.Kill()
 	p.noteDeadLetter(t.Context(), "d1", ReasonPermanent, r, errFar)
 	e.server.Restart()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // What [Options] leave out.
@@ -21,7 +22,7 @@ type Options struct {
 	// Sink makes the attempts. Close closes it.
 	Sink relay.Sink
 	// Store must be the same Redis that the queues are in.
-	Store *Store
+	Store *store.Store
 	// Schedule says when to try again; its zero value never does.
 	Schedule Schedule
 	// Timeout bounds one attempt, which may take a tenth of a second longer; 15 s where zero.
@@ -49,7 +50,7 @@ type Options struct {
 	Backlog int64
 	// Ordering is what keeps the order of the log among its deliveries. With one, only the node that has called
 	// [Pipeline.RunAsLeader] makes attempts, and Handle parks what is behind another delivery of its key.
-	Ordering Ordering
+	Ordering store.Ordering
 	// Fingerprint stands for the sink's own configuration. A disabled sink whose fingerprint has changed is enabled
 	// again. Empty means that only [Store.Resume] enables it.
 	Fingerprint string

@@ -11,6 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // A cluster refuses a script whose keys are in several slots, even where one node holds them all.
@@ -27,7 +28,7 @@ func TestOrderInACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &env{t: t, server: server, client: client, store: NewStore(client, keys)}
+	e := &env{t: t, server: server, client: client, store: store.New(client, keys)}
 	const hubs, each = 3, 30
 	var got successes
 	rejects := func(d relay.Delivery) bool { return d.ID == "hub1-000007" && got.count() < hubs*each-1 }
@@ -36,15 +37,16 @@ func TestOrderInACluster(t *testing.T) {
 			return relay.Permanent(errFar)
 		}
 		return flaky(t.Context(), d)
-	}), ordered(OrderingHub))
+	}), ordered(store.OrderingHub))
 	q := newQueue(hubs, each)
 	stop, _ := e.lead(p, q)
 	testkit.WaitFor(t, "all but one arrived", func() bool { return got.count() == hubs*each-1 && q.length() == 0 })
-	if c, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 1 {
+	if c, err := e.store.DeadLetters.ReplaySelected(t.Context(), "s", store.Selection{}, store.ReplayOptions{Ordering: store.OrderingHub}); err != nil || c.Done != 1 {
 		t.Fatal(c, err)
 	}
 	testkit.WaitFor(t, "the last one too", func() bool { return got.count() == hubs*each })
-	if _, _, err := e.store.scheduleNow(t.Context(), "s", []any{0, "x", "{}", fmt.Sprintf("%024d", 1)}); err != nil {
+	if _, _, err := e.store.Retries.ScheduleAll(
+		t.Context(), "s", 0, []store.Scheduled{{ID: "x", Body: "{}", OrderingKey: fmt.Sprintf("%024d", 1)}}); err != nil {
 		t.Error(err)
 	}
 	stop() // it writes figures

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // ofHub is the i-th delivery of a hub.
@@ -193,7 +194,7 @@ func flaky(_ context.Context, d relay.Delivery) error {
 	return nil
 }
 
-func ordered(by Ordering) func(*Options) {
+func ordered(by store.Ordering) func(*Options) {
 	return func(o *Options) {
 		o.Ordering, o.Concurrency = by, 16
 		o.Schedule = Schedule{Delays: slices.Repeat([]time.Duration{time.Millisecond}, 10)}

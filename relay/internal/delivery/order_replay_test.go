@@ -7,8 +7,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
 // Replayed dead letters come in order, also where they died before there was one.
@@ -31,7 +34,7 @@ func TestReplayKeepsTheOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e.lead(e.pipeline(sink, ordered(OrderingHub)), newQueue(2, each))
+	e.lead(e.pipeline(sink, ordered(store.OrderingHub)), newQueue(2, each))
 	testkit.WaitFor(t, "all are dead", func() bool { return len(e.deadLetters()) == 3*each && e.idle() })
 	broken.Delete("all")
 	var ids []string
@@ -39,7 +42,7 @@ func TestReplayKeepsTheOrder(t *testing.T) {
 		ids = append(ids, fmt.Sprint(l["id"]))
 	}
 	slices.Reverse(ids) // whatever the order in which they are named
-	if c, err := e.store.ReplayDeadLetters(t.Context(), "s", ids[:100], 0); err != nil || c.Done != 100 {
+	if c, err := e.store.DeadLetters.Replay(t.Context(), "s", ids[:100], store.ReplayOptions{Ordering: store.OrderingHub}); err != nil || c.Done != 100 {
 		t.Fatal(c, err)
 	}
 	testkit.WaitFor(t, "a hundred arrived", func() bool { return got.count() == 100 && e.idle() })
@@ -48,7 +51,7 @@ func TestReplayKeepsTheOrder(t *testing.T) {
 			t.Errorf("not in order: %v", list)
 		}
 	}
-	if c, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 3*each-100 {
+	if c, err := e.store.DeadLetters.ReplaySelected(t.Context(), "s", store.Selection{}, store.ReplayOptions{Ordering: store.OrderingHub}); err != nil || c.Done != 3*each-100 {
 		t.Fatal(c, err)
 	}
 	testkit.WaitFor(t, "all arrived", func() bool { return got.count() == 3*each && e.idle() })
@@ -77,7 +80,7 @@ func (l replayLog) Queued(_ context.Context, _ int, _ string, cursors []string) 
 }
 
 func (l replayLog) IsAfter(cursor, position string) bool {
-	return comparePositions(cursor, position) > 0
+	return streamid.Compare(cursor, position) > 0
 }
 
 func TestReplayOfTheLogHoldsFreshOnesBack(t *testing.T) {
@@ -97,8 +100,8 @@ func TestReplayOfTheLogHoldsFreshOnesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := e.pipeline(got.around(flaky), ordered(OrderingHub))
-	done, err := e.store.Replay(t.Context(), log, Replay{Sink: "s", Filter: relay.Filter{Topics: topics}, Partitions: 1, After: "0-0"})
+	p := e.pipeline(got.around(flaky), ordered(store.OrderingHub))
+	done, err := e.replay(t.Context(), log, replay.Request{Sink: "s", Ordering: store.OrderingHub, Filter: relay.Filter{Topics: topics}, Partitions: 1, After: "0-0"})
 	if err != nil || done.Scheduled != 3*each {
 		t.Fatal(done, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 const (
@@ -24,7 +25,7 @@ var errNotLeading = errors.New("another node works the queue of this ordered sin
 // that a key has in Redis: a fresh delivery goes ahead only where nothing of its key is parked, and of those that are
 // parked only the first is ever due. A nil order keeps none.
 type orderingState struct {
-	mode Ordering
+	mode store.Ordering
 	// refresh asks for the blocked keys to be read anew.
 	refresh chan struct{}
 
@@ -38,8 +39,8 @@ type orderingState struct {
 	version uint64
 }
 
-func newOrder(of Ordering) *orderingState {
-	if !of.isOrdered() {
+func newOrder(of store.Ordering) *orderingState {
+	if !of.IsOrdered() {
 		return nil
 	}
 	return &orderingState{
@@ -203,7 +204,7 @@ func (p *Pipeline) RunAsLeader(ctx, held context.Context, work func(context.Cont
 // refreshBlockedKeys asks Redis which keys are blocked.
 func (p *Pipeline) refreshBlockedKeys(ctx context.Context) error {
 	clock := p.order.currentVersion()
-	keys, err := p.opts.Store.blockedKeys(ctx, p.opts.Name)
+	keys, err := p.opts.Store.Orders.Keys(ctx, p.opts.Name)
 	if err != nil {
 		return err
 	}
@@ -240,7 +241,7 @@ func (p *Pipeline) handleOrdered(ctx context.Context, d relay.Delivery) error {
 		return errNotLeading
 	}
 	defer p.order.running.Done()
-	key := p.order.mode.queueKey(d.Notifications[0])
+	key := p.order.mode.StoredKey(d.Notifications[0])
 	for {
 		since, flying, ok := p.order.lockKey(key)
 		if ok {
@@ -266,14 +267,15 @@ func (p *Pipeline) enqueueBehindKey(ctx context.Context, d relay.Delivery, key s
 	if err := p.waitForCapacity(ctx); err != nil {
 		return false, err
 	}
-	r := newRecord(d, time.Time{})
-	body, err := r.encode()
+	r := store.NewRecord(d, time.Time{})
+	body, err := r.Encode()
 	if err != nil {
 		return false, err
 	}
 	var parked int64
 	err = retryWrite(ctx, func(ctx context.Context) error {
-		parked, held, err = p.opts.Store.enqueueOrdered(ctx, p.opts.Name, d.ID, body, r.arrivedAt(p.opts.Now()), key)
+		parked, held, err = p.opts.Store.Orders.Hold(
+			ctx, p.opts.Name, store.Scheduled{ID: d.ID, Body: body, OrderingKey: key}, r.ArrivedAt(p.opts.Now()))
 		return err
 	})
 	if held {
@@ -298,20 +300,20 @@ func (p *Pipeline) waitForCapacity(ctx context.Context) error {
 }
 
 // orderingKey is the key of a parked delivery, empty where the sink keeps no order.
-func (p *Pipeline) orderingKey(r *retryRecord) string {
+func (p *Pipeline) orderingKey(r *store.Record) string {
 	if p.order == nil {
 		return ""
 	}
-	return p.order.mode.queueKey(r.Notifications[0].toNotification())
+	return p.order.mode.StoredKey(r.Notifications[0].Decode())
 }
 
 // retryOrdered retries a claimed delivery unless another of its key is in flight.
-func (p *Pipeline) retryOrdered(ctx context.Context, c claim, r *retryRecord) {
+func (p *Pipeline) retryOrdered(ctx context.Context, c store.Claim, r *store.Record) {
 	lease := p.order.beginWork()
 	if lease == nil {
 		p.concurrency.release(1)
 		p.rateLimiter.returnTokens(1)
-		p.releaseClaim(ctx, c, c.body)
+		p.releaseClaim(ctx, c, c.Body)
 		return
 	}
 	defer p.order.running.Done()
@@ -322,7 +324,9 @@ func (p *Pipeline) retryOrdered(ctx context.Context, c claim, r *retryRecord) {
 	if !p.order.lockScheduledKey(ctx, key) {
 		p.concurrency.release(1)
 		p.rateLimiter.returnTokens(1)
-		p.settleClaim(ctx, c, func(ctx context.Context) (bool, error) { return p.opts.Store.reschedule(ctx, c, c.body, keyLockWait) })
+		p.settleClaim(ctx, c, func(ctx context.Context) (bool, error) {
+			return p.opts.Store.Retries.Reschedule(ctx, c, c.Body, keyLockWait)
+		})
 		return
 	}
 	defer p.order.unlockKey(key)

@@ -14,11 +14,12 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 func TestOrderSurvivesFailures(t *testing.T) {
 	t.Parallel()
-	for _, by := range []Ordering{OrderingHub, OrderingContainer} {
+	for _, by := range []store.Ordering{store.OrderingHub, store.OrderingContainer} {
 		t.Run(string(by), func(t *testing.T) {
 			e := newEnv(t)
 			const hubs, each = 4, 200
@@ -50,12 +51,12 @@ func TestParkingHoldsItsKeyBack(t *testing.T) {
 		return nil
 	})
 	q := newQueue(hubs, each)
-	stop, _ := e.lead(e.pipeline(sink, ordered(OrderingHub)), q)
+	stop, _ := e.lead(e.pipeline(sink, ordered(store.OrderingHub)), q)
 	const held = each - 10
 	testkit.WaitFor(t, "the others arrived", func() bool { return got.count() == hubs*each-held && q.length() == 0 })
 	stop()
 	q.add("hub0", each, each+5)
-	next := e.pipeline(sink, ordered(OrderingHub))
+	next := e.pipeline(sink, ordered(store.OrderingHub))
 	e.lead(next, q)
 	testkit.WaitFor(t, "what is new is held back too", func() bool { return q.length() == 0 && e.parkedCount() == held+5 })
 	if n := len(got.of("hub0")); n != 10 {
@@ -89,7 +90,7 @@ func TestDeadLetterLetsTheNextGo(t *testing.T) {
 	})
 	q := newQueue(2, 20)
 	e.lead(e.pipeline(sink, func(o *Options) {
-		ordered(OrderingHub)(o)
+		ordered(store.OrderingHub)(o)
 		o.Schedule.Delays = o.Schedule.Delays[:4]
 	}), q)
 	const dead = 2*4 + 1
@@ -113,7 +114,7 @@ func TestNextNodeGoesOnInOrder(t *testing.T) {
 	})
 	q := newQueue(hubs, each)
 	for n := 1; n < 8; n++ {
-		stop, lose := e.lead(e.pipeline(sink, ordered(OrderingHub)), q)
+		stop, lose := e.lead(e.pipeline(sink, ordered(store.OrderingHub)), q)
 		testkit.WaitFor(t, "some arrived", func() bool { return got.count() >= n*hubs*each/10 })
 		if n%2 == 0 {
 			stop()
@@ -122,7 +123,7 @@ func TestNextNodeGoesOnInOrder(t *testing.T) {
 		lose()
 		defer stop() // it is a node still, without the lease
 	}
-	e.lead(e.pipeline(sink, ordered(OrderingHub)), q)
+	e.lead(e.pipeline(sink, ordered(store.OrderingHub)), q)
 	testkit.WaitFor(t, "everything arrived", func() bool { return got.count() >= hubs*each && q.length() == 0 && e.idle() })
 	got.check(t, hubs, each, 7*hubs)
 	if got.both > 0 {
@@ -142,7 +143,7 @@ func TestLostLeaseCutsAttemptsShort(t *testing.T) {
 	}}
 	e.park(1)
 	p := e.pipeline(sink, func(o *Options) {
-		ordered(OrderingHub)(o)
+		ordered(store.OrderingHub)(o)
 		o.Timeout = time.Hour
 	})
 	q := newQueue(1, 1)
@@ -156,9 +157,8 @@ func TestLostLeaseCutsAttemptsShort(t *testing.T) {
 	if err := p.Handle(t.Context(), ofHub("hub0", 0)); !errors.Is(err, errNotLeading) {
 		t.Errorf("without the lease: %v", err)
 	}
-	l := &dueQuery{sink: "s", maxClaims: 1, lease: time.Minute}
-	e.store.queryDue(t.Context(), []*dueQuery{l})
-	if len(l.claimed) != 1 {
+	l := e.poll(1, time.Minute)
+	if len(l.Claims) != 1 {
 		t.Errorf("the retry is not due again: %+v", l)
 	}
 }
@@ -169,11 +169,11 @@ func TestPauseKeepsTheOrder(t *testing.T) {
 	const hubs, each = 4, 100
 	var got successes
 	q := newQueue(hubs, each)
-	p := e.pipeline(got.around(flaky), ordered(OrderingHub))
+	p := e.pipeline(got.around(flaky), ordered(store.OrderingHub))
 	e.lead(p, q)
 	for n := 1; n < 5; n++ {
 		testkit.WaitFor(t, "some arrived", func() bool { return got.count() >= n*hubs*each/8 })
-		if err := errors.Join(e.store.Pause(t.Context(), "s"), p.Refresh(t.Context())); err != nil {
+		if err := errors.Join(e.store.States.Pause(t.Context(), "s"), p.Refresh(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 		testkit.WaitFor(t, "it is quiet", func() bool { return p.attempts.running.Load() == 0 })
@@ -195,20 +195,20 @@ func TestOrderingChangesWithThingsParked(t *testing.T) {
 	e := newEnv(t)
 	var got successes
 	e.park(20) // without an order
-	stop, _ := e.lead(e.pipeline(got.around(flaky), ordered(OrderingHub)), newQueue(3, 50))
+	stop, _ := e.lead(e.pipeline(got.around(flaky), ordered(store.OrderingHub)), newQueue(3, 50))
 	testkit.WaitFor(t, "all arrived", func() bool { return got.count() == 20+3*50 && e.idle() })
 	got.check(t, 3, 50, 0)
 	stop()
 	var held successes
 	later := held.around(answers(relay.RetryAfter(errFar, time.Hour)))
-	stop, _ = e.lead(e.pipeline(later, ordered(OrderingHub)), newQueue(3, 50))
+	stop, _ = e.lead(e.pipeline(later, ordered(store.OrderingHub)), newQueue(3, 50))
 	testkit.WaitFor(t, "all are parked", func() bool { return e.parkedCount() == 3*50 })
 	stop()
 	for h := range 3 {
 		e.client.ZAddXX(t.Context(), "hubrelay:retry:s", redis.Z{Score: 1, Member: fmt.Sprintf("hub%d-000000", h)})
 	}
 	var last successes
-	e.retries(e.pipeline(last.around(flaky), func(o *Options) { ordered(OrderingNone)(o) }))
+	e.retries(e.pipeline(last.around(flaky), func(o *Options) { ordered(store.OrderingNone)(o) }))
 	testkit.WaitFor(t, "all arrived without an order", func() bool { return last.count() == 3*50 && e.idle() })
 	last.check(t, 3, 50, 0) // their lines keep it even so
 }
@@ -218,7 +218,7 @@ func TestHeldBackTakesNoMemory(t *testing.T) {
 	e := newEnv(t)
 	const n = 100_000
 	sink := &fakeSink{answer: answers(relay.RetryAfter(errFar, time.Hour))}
-	p := e.pipeline(sink, ordered(OrderingHub))
+	p := e.pipeline(sink, ordered(store.OrderingHub))
 	q := newQueue(1, 0)
 	e.lead(p, q)
 	testkit.WaitFor(t, "it leads", func() bool { return p.Handle(t.Context(), ofHub("hub0", 0)) == nil })
@@ -247,18 +247,18 @@ func TestHeldBackTakesNoMemory(t *testing.T) {
 
 // flood holds back the deliveries 1 to n of hub0.
 func (e *env) flood(n int) error {
-	key := OrderingHub.queueKey(ofHub("hub0", 0).Notifications[0])
+	key := store.OrderingHub.StoredKey(ofHub("hub0", 0).Notifications[0])
 	for i := 1; i < n; {
-		args := []any{0}
-		for ; i < n && len(args) < 3000; i++ {
+		var all []store.Scheduled
+		for ; i < n && len(all) < 1000; i++ {
 			d := ofHub("hub0", i)
-			body, err := newRecord(d, time.Time{}).encode()
+			body, err := store.NewRecord(d, time.Time{}).Encode()
 			if err != nil {
 				return err
 			}
-			args = append(args, d.ID, body, key)
+			all = append(all, store.Scheduled{ID: d.ID, Body: body, OrderingKey: key})
 		}
-		if _, _, err := e.store.scheduleNow(e.t.Context(), "s", args); err != nil {
+		if _, _, err := e.store.Retries.ScheduleAll(e.t.Context(), "s", 0, all); err != nil {
 			return err
 		}
 	}

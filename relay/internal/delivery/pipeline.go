@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // ErrDisabled is returned for a delivery that stays where it is, because its sink is disabled or paused.
@@ -35,7 +36,7 @@ type Pipeline struct {
 	onRetryScheduled  func(wait time.Duration) // set by Retries
 
 	mu              sync.Mutex
-	state           State         // empty before it was read
+	state           store.State   // empty before it was read
 	stateChanged    chan struct{} // closed and replaced when the state changes
 	pendingDisables int           // how many are storing that the sink is disabled
 	stateVersion    int           // counts what makes a state that was asked for before out of date
@@ -54,7 +55,6 @@ func New(o Options) (*Pipeline, error) {
 	p.retryLimit = newRetryQueueLimit(o.Backlog)
 	p.batcher = &batchBuilder{max: o.Batch.Max}
 	p.order = newOrder(o.Ordering)
-	o.Store.orders.Store(o.Name, o.Ordering)
 	p.breaker.onStateChange = p.onBreakerChange
 	p.opts.Observer.CircuitChanged(o.Name, false)
 	p.rateLimiter = newRateLimiter(o.Store, &p.opts)
@@ -125,8 +125,8 @@ func (p *Pipeline) handleFailure(ctx context.Context, d relay.Delivery, made att
 	case p.trackOutcome(ctx, outcome, err):
 		return ErrDisabled
 	}
-	r := newRecord(d, made.startedAt)
-	r.addAttempt(newAttempt(made.startedAt, made.duration, err))
+	r := store.NewRecord(d, made.startedAt)
+	r.AddAttempt(store.NewAttempt(made.startedAt, made.duration, err))
 	wait, more := p.opts.Schedule.Next(1, 0, named, p.opts.Random())
 	if outcome == relay.OutcomeRetry && more {
 		return p.scheduleRetry(ctx, d.ID, r, wait, err)
@@ -160,15 +160,16 @@ func (p *Pipeline) runAttempt(ctx context.Context, d relay.Delivery, probe bool)
 	return made, err
 }
 
-func (p *Pipeline) scheduleRetry(ctx context.Context, id string, r *retryRecord, wait time.Duration, cause error) error {
-	body, err := r.encode()
+func (p *Pipeline) scheduleRetry(ctx context.Context, id string, r *store.Record, wait time.Duration, cause error) error {
+	body, err := r.Encode()
 	if err != nil {
 		return err
 	}
 	var parked int64
 	key := p.orderingKey(r)
 	err = retryWrite(ctx, func(ctx context.Context) error {
-		parked, err = p.opts.Store.scheduleRetry(ctx, p.opts.Name, id, body, wait, r.arrivedAt(p.opts.Now()), key)
+		parked, err = p.opts.Store.Retries.Schedule(
+			ctx, p.opts.Name, store.Scheduled{ID: id, Body: body, OrderingKey: key}, wait, r.ArrivedAt(p.opts.Now()))
 		return err
 	})
 	if key != "" {
@@ -182,7 +183,7 @@ func (p *Pipeline) scheduleRetry(ctx context.Context, id string, r *retryRecord,
 	return nil
 }
 
-func (p *Pipeline) onScheduled(id string, r *retryRecord, wait time.Duration, cause error) {
+func (p *Pipeline) onScheduled(id string, r *store.Record, wait time.Duration, cause error) {
 	p.opts.Observer.RetryScheduled(p.opts.Name)
 	p.onRetryScheduled(wait)
 	if dropped, ok := p.warnings.allowLine(); ok {
@@ -191,14 +192,14 @@ func (p *Pipeline) onScheduled(id string, r *retryRecord, wait time.Duration, ca
 	}
 }
 
-func (p *Pipeline) deadLetter(ctx context.Context, id string, r *retryRecord, outcome relay.Outcome, cause error) error {
-	fields, err := r.deadLetter(id, failureText(outcome, cause), p.orderingKey(r), p.opts.Now())
+func (p *Pipeline) deadLetter(ctx context.Context, id string, r *store.Record, outcome relay.Outcome, cause error) error {
+	entry, err := store.NewDeadLetter(id, r, failureText(outcome, cause), p.orderingKey(r), p.opts.Now())
 	if err != nil {
 		return err
 	}
 	var gone int64
 	err = retryWrite(ctx, func(ctx context.Context) error {
-		gone, err = p.opts.Store.addDeadLetter(ctx, p.opts.Name, id, p.opts.Backlog, fields)
+		gone, _, err = p.opts.Store.DeadLetters.Add(ctx, store.Claim{Sink: p.opts.Name, ID: id}, p.opts.Backlog, entry)
 		return err
 	})
 	if err != nil {
@@ -217,10 +218,10 @@ func deadLetterReason(outcome relay.Outcome) string {
 }
 
 func failureText(outcome relay.Outcome, cause error) string {
-	return truncate(deadLetterReason(outcome)+": "+cause.Error(), maxErrorBytes)
+	return store.Truncate(deadLetterReason(outcome)+": "+cause.Error(), store.MaxErrorBytes)
 }
 
-func (p *Pipeline) onDeadLettered(ctx context.Context, id string, r *retryRecord, outcome relay.Outcome, cause error) {
+func (p *Pipeline) onDeadLettered(ctx context.Context, id string, r *store.Record, outcome relay.Outcome, cause error) {
 	reason := deadLetterReason(outcome)
 	p.opts.Observer.DeadLettered(p.opts.Name, reason)
 	if dropped, ok := p.warnings.allowLine(); ok {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 func TestHandle(t *testing.T) {
@@ -285,7 +286,7 @@ func TestNewAndClose(t *testing.T) {
 		t.Error("New without anything succeeded")
 	}
 	sink := &fakeSink{answer: answers(nil)}
-	p, err := New(Options{Name: "s", Sink: sink, Store: NewStore(nil, testKeys{})})
+	p, err := New(Options{Name: "s", Sink: sink, Store: store.New(nil, testKeys())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,7 +318,7 @@ func TestCloseAtTheLastMoment(t *testing.T) {
 	t.Parallel()
 	leave := make(chan struct{})
 	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error { <-leave; return nil }}
-	p, err := New(Options{Name: "s", Sink: sink, Store: NewStore(nil, testKeys{})})
+	p, err := New(Options{Name: "s", Sink: sink, Store: store.New(nil, testKeys())})
 	if err != nil {
 		t.Fatal(err)
 	}

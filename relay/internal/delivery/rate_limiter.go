@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // rateLimiter lets the attempts of a sink begin: at its rate, which all nodes share through Redis, and not while the destination
@@ -22,8 +23,8 @@ import (
 //
 // Without a rate it costs nothing, asks nobody, and a rest is this node's alone.
 type rateLimiter struct {
-	rateSpec
-	store         *Store
+	store.RateLimit
+	store         *store.Store
 	rateName      func() string             // of the rate
 	extraRequests relay.ExtraRequestCounter // nil for a sink that asks once for each attempt
 	now           func() time.Time
@@ -48,19 +49,19 @@ type rateLimiter struct {
 	throttleTimer  *time.Timer // of the end of the rest
 }
 
-func newRateLimiter(store *Store, o *Options) *rateLimiter {
+func newRateLimiter(store *store.Store, o *Options) *rateLimiter {
 	name := func() string { return o.Name }
 	if keyer, ok := o.Sink.(relay.RateKeyer); ok {
 		name = keyer.RateKey
 	}
 	spender, _ := o.Sink.(relay.ExtraRequestCounter)
 	return &rateLimiter{
-		rateSpec: newRateSpec(o.Rate, o.Burst), store: store, rateName: name, extraRequests: spender, now: o.Now,
+		RateLimit: newRateLimit(o.Rate, o.Burst), store: store, rateName: name, extraRequests: spender, now: o.Now,
 		onTokens: func() {}, onThrottle: func(bool) {}, wake: make(chan struct{}, 1),
 	}
 }
 
-func (g *rateLimiter) hasRate() bool { return g.rate.Limited() }
+func (g *rateLimiter) hasRate() bool { return g.Rate.Limited() }
 
 // wait waits until an attempt may begin and reports true, until stop is closed, or returns the error of ctx. An attempt
 // that does not begin after all is followed by back.
@@ -101,7 +102,7 @@ func (g *rateLimiter) tryAcquire(ctx context.Context, stop <-chan struct{}) (boo
 	}
 	asking, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
-	granted, err := g.store.takeTokens(asking, g.rateName(), g.rateSpec, 1)
+	granted, err := g.store.Rates.Take(asking, g.rateName(), g.RateLimit, 1)
 	var refused redis.Error
 	switch {
 	case errors.As(err, &refused):
@@ -109,10 +110,10 @@ func (g *rateLimiter) tryAcquire(ctx context.Context, stop <-chan struct{}) (boo
 		return ok, 0, err
 	case err != nil:
 		return false, 0, err
-	case granted.throttled:
-		g.setThrottle(granted.retryIn)
+	case granted.Cooldown:
+		g.setThrottle(granted.RetryIn)
 	}
-	return granted.tokens == 1, granted.retryIn, nil
+	return granted.Tokens == 1, granted.RetryIn, nil
 }
 
 // waitThrottle waits for the end of the rest.
@@ -248,7 +249,7 @@ func (g *rateLimiter) chargeExtraRequests(ctx context.Context) {
 	if n := g.extraRequests.TakeExtraRequests(); n > 0 {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 		defer cancel()
-		_ = g.store.chargeTokens(ctx, g.rateName(), g.rateSpec, n)
+		_ = g.store.Rates.Charge(ctx, g.rateName(), g.RateLimit, n)
 	}
 }
 
@@ -273,3 +274,21 @@ func (p *Pipeline) waitForRate(ctx context.Context, changed <-chan struct{}) (bo
 	defer context.AfterFunc(p.stopping, cancel)()
 	return p.rateLimiter.wait(ctx, changed)
 }
+
+// newRateLimit uses as a burst of 0 what the rate allows in a second, at least one.
+func newRateLimit(rate relay.Rate, burst int) store.RateLimit {
+	if burst <= 0 {
+		burst = max(1, perSecond(rate))
+	}
+	return store.RateLimit{Rate: rate, Burst: burst}
+}
+
+func perSecond(rate relay.Rate) int {
+	if !rate.Limited() {
+		return 0
+	}
+	return int(time.Duration(rate.Count) * time.Second / rate.Per)
+}
+
+// tokensPerRequest is a tenth of a second's worth, so little is granted to a node that could start on another.
+func (g *rateLimiter) tokensPerRequest() int { return max(1, min(perSecond(g.Rate)/10, g.Burst)) }

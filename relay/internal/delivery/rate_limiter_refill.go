@@ -60,7 +60,7 @@ func (g *rateLimiter) refillLoop(ended chan struct{}) {
 		case spare > 0:
 			ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
 			// One that is lost makes the sink slower for a moment and nothing else.
-			_ = g.store.returnTokens(ctx, g.rateName(), g.rateSpec, spare)
+			_ = g.store.Rates.Return(ctx, g.rateName(), g.RateLimit, spare)
 			cancel()
 		default:
 			return
@@ -76,7 +76,7 @@ func (g *rateLimiter) refill(n int) bool {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
-	granted, err := g.store.takeTokens(ctx, g.rateName(), g.rateSpec, n)
+	granted, err := g.store.Rates.Take(ctx, g.rateName(), g.RateLimit, n)
 	cancel()
 	var refused redis.Error
 	switch {
@@ -85,15 +85,15 @@ func (g *rateLimiter) refill(n int) bool {
 		return true
 	case err != nil:
 		return false
-	case granted.throttled:
-		g.setThrottle(granted.retryIn)
+	case granted.Cooldown:
+		g.setThrottle(granted.RetryIn)
 		return true
 	}
-	g.grant(granted.tokens)
-	if missing := n - granted.tokens; missing > 0 {
+	g.grant(granted.Tokens)
+	if missing := n - granted.Tokens; missing > 0 {
 		// Several are waited for together, but never until the burst is full and time is lost.
-		more := min(missing, max(1, g.burst/2)) - 1
-		g.sleepWhileNeeded(granted.retryIn + time.Duration(more)*g.rate.Interval())
+		more := min(missing, max(1, g.Burst/2)) - 1
+		g.sleepWhileNeeded(granted.RetryIn + time.Duration(more)*g.Rate.Interval())
 	}
 	return true
 }
@@ -105,7 +105,7 @@ func (g *rateLimiter) grantFallback() {
 		g.sleepWhileNeeded(wait)
 		return
 	}
-	g.nextFallbackAt = now.Add(g.rate.Interval())
+	g.nextFallbackAt = now.Add(g.Rate.Interval())
 	g.grant(1)
 }
 

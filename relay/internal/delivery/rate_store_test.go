@@ -13,6 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 func TestRateOfTwoNodes(t *testing.T) {
@@ -24,7 +25,7 @@ func TestRateOfTwoNodes(t *testing.T) {
 	}{{perSec(50), 5, 100}, {perSec(1000), 0, 2500}, {perSec(3), 1, 4}} {
 		t.Run(fmt.Sprint(c.rate, " ", c.burst), func(t *testing.T) {
 			e := newEnv(t)
-			burst := newRateSpec(c.rate, c.burst).burst
+			burst := newRateLimit(c.rate, c.burst).Burst
 			var mu sync.Mutex
 			var began []span
 			// Two nodes have clients of their own.
@@ -33,13 +34,13 @@ func TestRateOfTwoNodes(t *testing.T) {
 				p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
 					o.Rate, o.Burst = c.rate, c.burst
 				})
-				p.rateLimiter.store = NewStore(&timed{UniversalClient: e.client, granted: func(n int, at span) {
+				p.rateLimiter.store = store.New(&timed{UniversalClient: e.client, granted: func(n int, at span) {
 					mu.Lock()
 					defer mu.Unlock()
 					for range n {
 						began = append(began, at)
 					}
-				}}, testKeys{})
+				}}, testKeys())
 				nodes.Go(func() { handle(t, p, fmt.Sprint("n", node, "-"), c.n/2).Wait() })
 			}
 			nodes.Wait()
@@ -100,14 +101,14 @@ func TestGrants(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
-	p := newRateSpec(relay.Rate{Count: 10, Per: time.Hour}, 3)
+	p := newRateLimit(relay.Rate{Count: 10, Per: time.Hour}, 3)
 	begin := func(n, want int) time.Duration {
 		t.Helper()
-		g, err := e.store.takeTokens(ctx, "r", p, n)
-		if err != nil || g.tokens != want || g.throttled {
+		g, err := e.store.Rates.Take(ctx, "r", p, n)
+		if err != nil || g.Tokens != want || g.Cooldown {
 			t.Fatalf("%+v, %v, want %d", g, err, want)
 		}
-		return g.retryIn
+		return g.RetryIn
 	}
 	begin(2, 2)
 	if next := begin(2, 1); next <= 5*time.Minute || next > 6*time.Minute {
@@ -115,7 +116,7 @@ func TestGrants(t *testing.T) {
 	}
 	begin(1, 0)
 	// What did not begin can begin later.
-	if err := e.store.returnTokens(ctx, "r", p, 2); err != nil {
+	if err := e.store.Rates.Return(ctx, "r", p, 2); err != nil {
 		t.Fatal(err)
 	}
 	begin(5, 2)
@@ -124,21 +125,21 @@ func TestGrants(t *testing.T) {
 	}
 	// During a rest nothing begins, and giving back does not shorten it; a shorter one does neither.
 	for _, wait := range []time.Duration{2 * time.Hour, time.Minute} {
-		if err := e.store.setThrottle(ctx, "r", p, wait); err != nil {
+		if err := e.store.Rates.Cooldown(ctx, "r", p, wait); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := e.store.returnTokens(ctx, "r", p, 3); err != nil {
+	if err := e.store.Rates.Return(ctx, "r", p, 3); err != nil {
 		t.Fatal(err)
 	}
-	if g, err := e.store.takeTokens(ctx, "r", p, 3); err != nil || g.tokens != 0 || !g.throttled || g.retryIn <= time.Hour {
+	if g, err := e.store.Rates.Take(ctx, "r", p, 3); err != nil || g.Tokens != 0 || !g.Cooldown || g.RetryIn <= time.Hour {
 		t.Errorf("%+v, %v", g, err)
 	}
 	// All of it given back leaves nothing behind.
-	if g, err := e.store.takeTokens(ctx, "q", p, 3); err != nil || g.tokens != 3 {
+	if g, err := e.store.Rates.Take(ctx, "q", p, 3); err != nil || g.Tokens != 3 {
 		t.Errorf("%+v, %v", g, err)
 	}
-	if err := e.store.returnTokens(ctx, "q", p, 3); err != nil || e.client.Exists(ctx, "hubrelay:rate:q").Val() != 0 {
+	if err := e.store.Rates.Return(ctx, "q", p, 3); err != nil || e.client.Exists(ctx, "hubrelay:rate:q").Val() != 0 {
 		t.Error("the state is still there", err)
 	}
 }
@@ -155,24 +156,24 @@ func TestFurtherRequestsCount(t *testing.T) {
 		}
 	}
 	// Two attempts and two further requests: one more than the burst.
-	g, err := e.store.takeTokens(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.rateSpec, 1)
-	if err != nil || g.tokens != 0 || g.retryIn <= 11*time.Minute || g.retryIn > 12*time.Minute {
+	g, err := e.store.Rates.Take(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.RateLimit, 1)
+	if err != nil || g.Tokens != 0 || g.RetryIn <= 11*time.Minute || g.RetryIn > 12*time.Minute {
 		t.Errorf("%+v, %v", g, err)
 	}
-	if err := e.store.chargeTokens(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.rateSpec, 2); err != nil {
+	if err := e.store.Rates.Charge(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.RateLimit, 2); err != nil {
 		t.Fatal(err)
 	}
-	if g, err = e.store.takeTokens(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.rateSpec, 1); err != nil || g.tokens != 0 || g.retryIn <= 23*time.Minute || g.retryIn > 24*time.Minute {
+	if g, err = e.store.Rates.Take(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.RateLimit, 1); err != nil || g.Tokens != 0 || g.RetryIn <= 23*time.Minute || g.RetryIn > 24*time.Minute {
 		t.Errorf("after two more %+v, %v", g, err)
 	}
 	// A rest is not made longer by what was asked before it.
-	if err := e.store.setThrottle(t.Context(), "r", p.rateLimiter.rateSpec, time.Minute); err != nil {
+	if err := e.store.Rates.Cooldown(t.Context(), "r", p.rateLimiter.RateLimit, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.store.chargeTokens(t.Context(), "r", p.rateLimiter.rateSpec, 5); err != nil {
+	if err := e.store.Rates.Charge(t.Context(), "r", p.rateLimiter.RateLimit, 5); err != nil {
 		t.Fatal(err)
 	}
-	if g, err = e.store.takeTokens(t.Context(), "r", p.rateLimiter.rateSpec, 1); err != nil || !g.throttled || g.retryIn > time.Minute {
+	if g, err = e.store.Rates.Take(t.Context(), "r", p.rateLimiter.RateLimit, 1); err != nil || !g.Cooldown || g.RetryIn > time.Minute {
 		t.Errorf("during a rest %+v, %v", g, err)
 	}
 }
@@ -194,35 +195,35 @@ func (s *spender) TakeExtraRequests() int { return int(s.further.Swap(0)) }
 func TestRaisedRateBeginsSoon(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	low, high := newRateSpec(relay.Rate{Count: 1, Per: time.Hour}, 10), newRateSpec(perSec(1000), 1)
-	if g, err := e.store.takeTokens(t.Context(), "r", low, 10); err != nil || g.tokens != 10 {
+	low, high := newRateLimit(relay.Rate{Count: 1, Per: time.Hour}, 10), newRateLimit(perSec(1000), 1)
+	if g, err := e.store.Rates.Take(t.Context(), "r", low, 10); err != nil || g.Tokens != 10 {
 		t.Fatalf("%+v, %v", g, err)
 	}
 	testkit.WaitFor(t, "one begins", func() bool {
-		g, err := e.store.takeTokens(t.Context(), "r", high, 1)
-		if err != nil || g.retryIn > time.Second {
+		g, err := e.store.Rates.Take(t.Context(), "r", high, 1)
+		if err != nil || g.RetryIn > time.Second {
 			t.Fatalf("%+v, %v", g, err)
 		}
-		return g.tokens == 1
+		return g.Tokens == 1
 	})
 }
 
 func TestAfterARestThereIsNoBurst(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	p := newRateSpec(relay.Rate{Count: 2, Per: time.Minute}, 10)
-	if err := e.store.setThrottle(t.Context(), "r", p, time.Millisecond); err != nil {
+	p := newRateLimit(relay.Rate{Count: 2, Per: time.Minute}, 10)
+	if err := e.store.Rates.Cooldown(t.Context(), "r", p, time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	var g tokenGrant
+	var g store.Grant
 	testkit.WaitFor(t, "the first begins", func() bool {
 		var err error
-		if g, err = e.store.takeTokens(t.Context(), "r", p, 10); err != nil {
+		if g, err = e.store.Rates.Take(t.Context(), "r", p, 10); err != nil {
 			t.Fatal(err)
 		}
-		return g.tokens > 0
+		return g.Tokens > 0
 	})
-	if g.tokens != 1 || g.retryIn <= 0 {
+	if g.Tokens != 1 || g.RetryIn <= 0 {
 		t.Errorf("%+v, want one", g)
 	}
 }
@@ -241,9 +242,9 @@ func TestBurstAndBatch(t *testing.T) {
 		{relay.Rate{Count: 10, Per: time.Hour}, 0, 1, 1},
 		{relay.Rate{}, 0, 1, 1},
 	} {
-		p := newRateSpec(c.rate, c.burst)
-		if p.burst != c.wantBurst || p.tokensPerRequest() != c.b {
-			t.Errorf("%s, %d: burst %d, batch %d", c.rate, c.burst, p.burst, p.tokensPerRequest())
+		p := rateLimiter{RateLimit: newRateLimit(c.rate, c.burst)}
+		if p.Burst != c.wantBurst || p.tokensPerRequest() != c.b {
+			t.Errorf("%s, %d: burst %d, batch %d", c.rate, c.burst, p.Burst, p.tokensPerRequest())
 		}
 	}
 }

@@ -11,11 +11,12 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 func (e *env) hasten(want int) {
 	e.t.Helper()
-	if n, err := e.store.RetryNow(e.t.Context(), "s"); err != nil || n != want {
+	if n, err := e.store.Retries.MakeDue(e.t.Context(), "s"); err != nil || n != want {
 		e.t.Fatalf("%d became due, %v, want %d", n, err, want)
 	}
 }
@@ -27,7 +28,7 @@ func TestHasten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := start(t)
 			parked := func() int64 {
-				f, err := e.store.Stats(t.Context(), []string{"s"})
+				f, err := e.store.Stats.Read(t.Context(), []string{"s"})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -88,7 +89,7 @@ func TestHastenKeepsOrder(t *testing.T) {
 		return nil
 	})
 	p := e.pipeline(sink, func(o *Options) {
-		ordered(OrderingHub)(o)
+		ordered(store.OrderingHub)(o)
 		o.Schedule = Schedule{Delays: []time.Duration{time.Hour, time.Hour}}
 	})
 	q := newQueue(hubs, each)
@@ -111,7 +112,7 @@ func TestHastenMany(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	soon := time.Now().Add(time.Hour).UnixMilli()
-	const n = 3*retryNowBatch + 7
+	const n = 3*makeDuePage + 7
 	random := rand.New(rand.NewPCG(1, 0))
 	claims, waiting := map[string]float64{}, 0
 	for i := range n {
@@ -131,7 +132,7 @@ func TestHastenMany(t *testing.T) {
 		}
 		e.client.ZAdd(t.Context(), "hubrelay:retry:s", redis.Z{Score: score, Member: id})
 	}
-	for i := range 2 * retryNowBatch {
+	for i := range 2 * makeDuePage {
 		id := fmt.Sprint("claimed", i)
 		claims[id] = float64(soon) + 7.5
 		e.client.ZAdd(t.Context(), "hubrelay:retry:s", redis.Z{Score: claims[id], Member: id})
@@ -139,7 +140,7 @@ func TestHastenMany(t *testing.T) {
 	e.hasten(waiting)
 	e.hasten(0)
 	all, err := e.client.ZRangeWithScores(t.Context(), "hubrelay:retry:s", 0, -1).Result()
-	if err != nil || len(all) != n+2*retryNowBatch {
+	if err != nil || len(all) != n+2*makeDuePage {
 		t.Fatal(len(all), err)
 	}
 	for _, z := range all {
@@ -156,7 +157,7 @@ func TestHastenWhatComesDue(t *testing.T) {
 	e := newEnv(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	const n = 10 * retryNowBatch
+	const n = 10 * makeDuePage
 	soon := float64(time.Now().Add(time.Second).UnixMilli())
 	all := make([]redis.Z, n)
 	for i := range all {
@@ -164,7 +165,7 @@ func TestHastenWhatComesDue(t *testing.T) {
 	}
 	e.client.ZAdd(ctx, "hubrelay:retry:s", all...)
 	testkit.WaitFor(t, "they are all but due", func() bool { return float64(time.Now().UnixMilli()) > soon-2 })
-	if got, err := e.store.RetryNow(ctx, "s"); err != nil || got > n {
+	if got, err := e.store.Retries.MakeDue(ctx, "s"); err != nil || got > n {
 		t.Errorf("%d of %d became due, %v", got, n, err)
 	}
 }
@@ -183,7 +184,7 @@ func TestHastenBesideWork(t *testing.T) {
 		}))
 	}
 	testkit.WaitFor(t, "all are delivered", func() bool {
-		if _, err := e.store.RetryNow(t.Context(), "s"); err != nil {
+		if _, err := e.store.Retries.MakeDue(t.Context(), "s"); err != nil {
 			t.Fatal(err)
 		}
 		return e.parkedCount() == 0

@@ -2,14 +2,12 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
-)
 
-// ErrFull means that a sink's delay queue holds as many deliveries as its backlog allows.
-var ErrFull = errors.New("the sink's delay queue is full")
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+)
 
 // warnInterval is the least pause between two lines in the log about the same state of a sink.
 const warnInterval = time.Minute
@@ -112,10 +110,10 @@ func (p *Pipeline) onDeadLettersDropped(n int64) {
 }
 
 // writeDeadLetter writes the dead letter of a claimed delivery, and reports whether it did.
-func (p *Pipeline) writeDeadLetter(ctx context.Context, c claim, fields []any) bool {
+func (p *Pipeline) writeDeadLetter(ctx context.Context, c store.Claim, entry store.DeadLetterEntry) bool {
 	var gone int64
 	held := p.settleClaim(ctx, c, func(ctx context.Context) (held bool, err error) {
-		gone, held, err = p.opts.Store.deadLetterClaimed(ctx, c, p.opts.Backlog, fields)
+		gone, held, err = p.opts.Store.DeadLetters.Add(ctx, c, p.opts.Backlog, entry)
 		return held, err
 	})
 	if held {

@@ -11,6 +11,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
 func bounded(o *Options) {
@@ -33,7 +35,7 @@ func TestFullDelayQueueHoldsFreshDeliveriesBack(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- p.Handle(t.Context(), delivery("d3")) }()
 	e.client.ZAdd(t.Context(), "hubrelay:retry:s", redis.Z{Score: 1, Member: "d0"})
-	if err := e.store.signalChange(t.Context()); err != nil {
+	if err := e.store.States.SignalChange(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
@@ -64,7 +66,7 @@ func TestFullDelayQueueIsKnownToAllNodes(t *testing.T) {
 	testkit.WaitFor(t, "full", p.retryLimit.isFull)
 	done := make(chan error, 1)
 	go func() { done <- p.Handle(t.Context(), delivery("d3")) }()
-	if err := e.store.Pause(t.Context(), "s"); err != nil {
+	if err := e.store.States.Pause(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-done; !errors.Is(err, ErrDisabled) || sink.attempts("") != 0 {
@@ -82,18 +84,18 @@ func TestReplaysEndWhereTheDelayQueueIsFull(t *testing.T) {
 		n.Cursor = fmt.Sprintf("%d-0", i)
 		log.entries = append(log.entries, n)
 	}
-	replay := Replay{Sink: "s", Partitions: 1, After: "0-0", Backlog: 120}
-	got, err := e.store.Replay(ctx, log, replay)
-	if !errors.Is(err, ErrFull) || got.Scheduled != 120 || got.Waiting != 1 || got.Next != "121-0" {
+	request := replay.Request{Sink: "s", Partitions: 1, After: "0-0", Backlog: 120}
+	got, err := e.replay(ctx, log, request)
+	if !errors.Is(err, store.ErrFull) || got.Scheduled != 120 || got.Waiting != 1 || got.Next != "121-0" {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	// What is parked already needs no room.
-	got, err = e.store.Replay(ctx, log, replay)
-	if !errors.Is(err, ErrFull) || got.Scheduled != 0 || got.Waiting != 121 || got.Next != "121-0" {
+	got, err = e.replay(ctx, log, request)
+	if !errors.Is(err, store.ErrFull) || got.Scheduled != 0 || got.Waiting != 121 || got.Next != "121-0" {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	replay.After, replay.Backlog = got.Next, 0
-	if got, err = e.store.Replay(ctx, log, replay); err != nil || got.Scheduled != 129 || e.parkedCount() != 249 {
+	request.After, request.Backlog = got.Next, 0
+	if got, err = e.replay(ctx, log, request); err != nil || got.Scheduled != 129 || e.parkedCount() != 249 {
 		t.Errorf("%+v, %v, %d parked", got, err, e.parkedCount())
 	}
 }
@@ -105,23 +107,23 @@ func TestDeadLettersStayWhereTheDelayQueueIsFull(t *testing.T) {
 	e.bury(t, "d1", "d2", "d3", "d4")
 	for _, c := range []struct {
 		backlog int64
-		replay  func(backlog int64) (ChangeResult, error)
+		replay  func(backlog int64) (store.ChangeResult, error)
 		done    int
 		left    int
 		full    bool
 	}{
-		{2, func(n int64) (ChangeResult, error) {
-			return e.store.ReplayDeadLetters(t.Context(), "s", []string{"d1", "d2"}, n)
+		{2, func(n int64) (store.ChangeResult, error) {
+			return e.store.DeadLetters.Replay(t.Context(), "s", []string{"d1", "d2"}, store.ReplayOptions{MaxBacklog: n})
 		}, 1, 3, true},
-		{3, func(n int64) (ChangeResult, error) {
-			return e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, n)
+		{3, func(n int64) (store.ChangeResult, error) {
+			return e.store.DeadLetters.ReplaySelected(t.Context(), "s", store.Selection{}, store.ReplayOptions{MaxBacklog: n})
 		}, 1, 2, true},
-		{9, func(n int64) (ChangeResult, error) {
-			return e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, n)
+		{9, func(n int64) (store.ChangeResult, error) {
+			return e.store.DeadLetters.ReplaySelected(t.Context(), "s", store.Selection{}, store.ReplayOptions{MaxBacklog: n})
 		}, 2, 0, false},
 	} {
 		got, err := c.replay(c.backlog)
-		if errors.Is(err, ErrFull) != c.full || err != nil && !c.full || got.Done != c.done || len(e.deadLetters()) != c.left {
+		if errors.Is(err, store.ErrFull) != c.full || err != nil && !c.full || got.Done != c.done || len(e.deadLetters()) != c.left {
 			t.Errorf("backlog %d: %+v, %v, %d left", c.backlog, got, err, len(e.deadLetters()))
 		}
 	}
@@ -177,7 +179,7 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	if !slices.Equal(index, ids) {
 		t.Errorf("index %v", index)
 	}
-	if _, err := e.store.DeadLetter(t.Context(), "s", "d0"); !errors.Is(err, ErrNoDeadLetter) {
+	if _, err := e.store.DeadLetters.Get(t.Context(), "s", "d0"); !errors.Is(err, store.ErrNoDeadLetter) {
 		t.Error(err)
 	}
 }

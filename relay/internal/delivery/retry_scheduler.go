@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 const (
@@ -49,7 +50,7 @@ type sinkSchedule struct {
 
 // RetrySchedulerOptions describe a [RetryScheduler].
 type RetrySchedulerOptions struct {
-	Store *Store
+	Store *store.Store
 	// Grace is how long running attempts may go on after the context of Run has ended.
 	Grace time.Duration
 	// Log may be nil.
@@ -163,7 +164,7 @@ func (r *RetryScheduler) Run(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		r.pollDue(ctx, func(d *sinkSchedule, c claim) {
+		r.pollDue(ctx, func(d *sinkSchedule, c store.Claim) {
 			d.active.Add(1)
 			running.Go(func() {
 				defer d.active.Done()
@@ -192,7 +193,7 @@ func (r *RetryScheduler) watchChanges(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	n, err := r.o.Store.changeToken(ctx)
+	n, err := r.o.Store.States.Version(ctx)
 	if err != nil || n == r.lastChangeToken {
 		return
 	}
@@ -225,8 +226,8 @@ func (r *RetryScheduler) nextCheckTime() time.Time {
 }
 
 // retryClaimed makes the next attempt of a claimed delivery and settles it. It holds a slot already.
-func (p *Pipeline) retryClaimed(ctx context.Context, c claim) {
-	r, err := decodeRecord(c.body)
+func (p *Pipeline) retryClaimed(ctx context.Context, c store.Claim) {
+	r, err := store.DecodeRecord(c.Body)
 	if p.order != nil && err == nil {
 		p.retryOrdered(ctx, c, r)
 		return
@@ -237,7 +238,7 @@ func (p *Pipeline) retryClaimed(ctx context.Context, c claim) {
 	p.retryDecoded(ctx, c, r, err)
 }
 
-func (p *Pipeline) retryDecoded(ctx context.Context, c claim, r *retryRecord, err error) {
+func (p *Pipeline) retryDecoded(ctx context.Context, c store.Claim, r *store.Record, err error) {
 	off, _ := p.isDisabled()
 	probe, ok := false, false
 	if !off && err == nil && p.rateLimiter.throttleRemaining() == 0 {
@@ -250,14 +251,14 @@ func (p *Pipeline) retryDecoded(ctx context.Context, c claim, r *retryRecord, er
 			p.deadLetterUnreadable(ctx, c, err)
 			return
 		}
-		p.releaseClaim(ctx, c, c.body)
+		p.releaseClaim(ctx, c, c.Body)
 		return
 	}
-	p.attemptClaimed(ctx, c, r, r.nextDelivery(c.id), probe)
+	p.attemptClaimed(ctx, c, r, r.NextDelivery(c.ID), probe)
 }
 
 // attemptClaimed attempts a claimed delivery, for which a slot is held, and settles it. d is r's next attempt.
-func (p *Pipeline) attemptClaimed(ctx context.Context, c claim, r *retryRecord, d relay.Delivery, probe bool) {
+func (p *Pipeline) attemptClaimed(ctx context.Context, c store.Claim, r *store.Record, d relay.Delivery, probe bool) {
 	if r.First.IsZero() { // it was taken back from the dead letters or the log
 		r.First = p.opts.Now().UTC().Round(time.Millisecond)
 	}
@@ -265,7 +266,7 @@ func (p *Pipeline) attemptClaimed(ctx context.Context, c claim, r *retryRecord, 
 	p.concurrency.release(1)
 	outcome, named := relay.Classify(cause)
 	if outcome == relay.OutcomeRetry && ctx.Err() != nil {
-		p.releaseClaim(ctx, c, c.body)
+		p.releaseClaim(ctx, c, c.Body)
 		return
 	}
 	if outcome == relay.OutcomeDelivered {
@@ -273,14 +274,14 @@ func (p *Pipeline) attemptClaimed(ctx context.Context, c claim, r *retryRecord, 
 		p.completeClaim(ctx, c)
 		return
 	}
-	r.addAttempt(newAttempt(made.startedAt, made.duration, cause))
+	r.AddAttempt(store.NewAttempt(made.startedAt, made.duration, cause))
 	if outcome == relay.OutcomeGone {
 		p.disable(ctx, cause)
-		p.releaseClaim(ctx, c, c.body)
+		p.releaseClaim(ctx, c, c.Body)
 		return
 	}
 	if p.trackOutcome(ctx, outcome, cause) {
-		p.releaseClaim(ctx, c, c.body)
+		p.releaseClaim(ctx, c, c.Body)
 		return
 	}
 	wait, more := p.opts.Schedule.Next(r.AttemptCount, p.opts.Now().Sub(r.First), named, p.opts.Random())
@@ -291,37 +292,34 @@ func (p *Pipeline) attemptClaimed(ctx context.Context, c claim, r *retryRecord, 
 	p.deadLetterClaimed(ctx, c, r, outcome, cause)
 }
 
-func (p *Pipeline) reschedule(ctx context.Context, c claim, r *retryRecord, wait time.Duration, cause error) {
-	body, err := r.encode()
+func (p *Pipeline) reschedule(ctx context.Context, c store.Claim, r *store.Record, wait time.Duration, cause error) {
+	body, err := r.Encode()
 	if err != nil {
 		p.logUnsettled(c, err)
 		return
 	}
-	if p.settleClaim(ctx, c, func(ctx context.Context) (bool, error) { return p.opts.Store.reschedule(ctx, c, body, wait) }) {
-		p.onScheduled(c.id, r, wait, cause)
+	if p.settleClaim(ctx, c, func(ctx context.Context) (bool, error) { return p.opts.Store.Retries.Reschedule(ctx, c, body, wait) }) {
+		p.onScheduled(c.ID, r, wait, cause)
 	}
 }
 
-func (p *Pipeline) deadLetterClaimed(ctx context.Context, c claim, r *retryRecord, outcome relay.Outcome, cause error) {
-	fields, err := r.deadLetter(c.id, failureText(outcome, cause), p.orderingKey(r), p.opts.Now())
+func (p *Pipeline) deadLetterClaimed(ctx context.Context, c store.Claim, r *store.Record, outcome relay.Outcome, cause error) {
+	entry, err := store.NewDeadLetter(c.ID, r, failureText(outcome, cause), p.orderingKey(r), p.opts.Now())
 	if err != nil {
 		p.logUnsettled(c, err)
 		return
 	}
-	if p.writeDeadLetter(ctx, c, fields) {
-		p.onDeadLettered(ctx, c.id, r, outcome, cause)
+	if p.writeDeadLetter(ctx, c, entry) {
+		p.onDeadLettered(ctx, c.ID, r, outcome, cause)
 	}
 }
 
 // deadLetterUnreadable makes a dead letter of a body that nobody can read, as it is.
-func (p *Pipeline) deadLetterUnreadable(ctx context.Context, c claim, cause error) {
-	fields := []any{
-		"id", c.id, "topic", "", "hub", "", "account", "", "data", c.body,
-		"reason", truncate(ReasonUnreadable+": "+cause.Error(), maxErrorBytes), "attempts", "[]", "time", p.opts.Now().UTC().Format(time.RFC3339Nano),
-	}
-	if p.writeDeadLetter(ctx, c, fields) {
+func (p *Pipeline) deadLetterUnreadable(ctx context.Context, c store.Claim, cause error) {
+	reason := store.Truncate(ReasonUnreadable+": "+cause.Error(), store.MaxErrorBytes)
+	if p.writeDeadLetter(ctx, c, store.NewUnreadableDeadLetter(c, reason, p.opts.Now())) {
 		p.opts.Observer.DeadLettered(p.opts.Name, ReasonUnreadable)
-		p.opts.Log.Error("a parked delivery cannot be read and became a dead letter", "id", c.id, "error", cause)
-		p.noteDeadLetter(ctx, c.id, ReasonUnreadable, &retryRecord{Notifications: []storedNotification{{}}}, cause)
+		p.opts.Log.Error("a parked delivery cannot be read and became a dead letter", "id", c.ID, "error", cause)
+		p.noteDeadLetter(ctx, c.ID, ReasonUnreadable, &store.Record{Notifications: []store.Notification{{}}}, cause)
 	}
 }

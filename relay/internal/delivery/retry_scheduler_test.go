@@ -13,19 +13,21 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // park puts deliveries into the delay queue of "s", due at once.
 func (e *env) park(n int) {
 	e.t.Helper()
 	for i := range n {
-		r := newRecord(delivery(fmt.Sprint("p", i)), time.Now())
-		r.addAttempt(newAttempt(time.Now(), time.Millisecond, errFar))
-		body, err := r.encode()
+		r := store.NewRecord(delivery(fmt.Sprint("p", i)), time.Now())
+		r.AddAttempt(store.NewAttempt(time.Now(), time.Millisecond, errFar))
+		body, err := r.Encode()
 		if err != nil {
 			e.t.Fatal(err)
 		}
-		if _, err := e.store.scheduleRetry(e.t.Context(), "s", fmt.Sprint("p", i), body, 0, time.Now(), ""); err != nil {
+		if _, err := e.store.Retries.Schedule(
+			e.t.Context(), "s", store.Scheduled{ID: fmt.Sprint("p", i), Body: body}, 0, time.Now()); err != nil {
 			e.t.Fatal(err)
 		}
 	}
@@ -150,32 +152,30 @@ func TestLostClaim(t *testing.T) {
 	e := newEnv(t)
 	ctx := t.Context()
 	e.park(1)
-	first := &dueQuery{sink: "s", maxClaims: 10, lease: time.Minute}
-	e.store.queryDue(ctx, []*dueQuery{first})
-	if first.err != nil || len(first.claimed) != 1 {
+	first := e.poll(10, time.Minute)
+	if first.Err != nil || len(first.Claims) != 1 {
 		t.Fatalf("%+v", first)
 	}
-	second := &dueQuery{sink: "s", maxClaims: 10, lease: time.Minute}
-	e.store.queryDue(ctx, []*dueQuery{second})
-	if len(second.claimed) != 0 || second.nextDueIn <= 0 || second.nextDueIn > time.Minute {
+	second := e.poll(10, time.Minute)
+	if len(second.Claims) != 0 || second.NextDue <= 0 || second.NextDue > time.Minute {
 		t.Errorf("claimed twice: %+v", second)
 	}
 	e.client.ZAddXX(ctx, "hubrelay:retry:s", redis.Z{Score: 1, Member: "p0"}) // the claim's time is over
-	second = &dueQuery{sink: "s", maxClaims: 10, lease: time.Hour}            // with another end than the first claim's
-	if e.store.queryDue(ctx, []*dueQuery{second}); len(second.claimed) != 1 {
+	second = e.poll(10, time.Hour)                                            // with another end than the first claim's
+	if len(second.Claims) != 1 {
 		t.Fatalf("%+v", second)
 	}
-	slow, quick := first.claimed[0], second.claimed[0]
-	if held, err := e.store.reschedule(ctx, slow, "{}", time.Hour); held || err != nil {
+	slow, quick := first.Claims[0], second.Claims[0]
+	if held, err := e.store.Retries.Reschedule(ctx, slow, "{}", time.Hour); held || err != nil {
 		t.Errorf("the old claim parked it again: %v %v", held, err)
 	}
-	if _, held, err := e.store.deadLetterClaimed(ctx, slow, 0, []any{"id", "p0"}); held || err != nil {
+	if _, held, err := e.store.DeadLetters.Add(ctx, slow, 0, store.NewUnreadableDeadLetter(slow, "", time.Now())); held || err != nil {
 		t.Errorf("the old claim buried it: %v %v", held, err)
 	}
-	if _, err := e.store.complete(ctx, quick); err != nil {
+	if _, err := e.store.Retries.Complete(ctx, quick); err != nil {
 		t.Error(err)
 	}
-	if held, err := e.store.reschedule(ctx, quick, "{}", 0); held || err != nil {
+	if held, err := e.store.Retries.Reschedule(ctx, quick, "{}", 0); held || err != nil {
 		t.Errorf("a delivered one was parked again: %v %v", held, err)
 	}
 	if n := e.parkedCount(); n != 0 || len(e.deadLetters()) != 0 {
@@ -218,10 +218,11 @@ func TestBrokenLook(t *testing.T) {
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Concurrency = 4 })
 	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
-	l := &dueQuery{sink: "s", maxClaims: p.concurrency.tryAcquire(3), claimed: make([]claim, 2), err: errReply}
-	r.handleResult(t.Context(), &sinkSchedule{pipeline: p}, l, func(*sinkSchedule, claim) { t.Error("an attempt was begun") })
-	if free := p.concurrency.tryAcquire(4); l.maxClaims != 3 || free != 4 {
-		t.Errorf("%d slots were taken, %d are free", l.maxClaims, free)
+	l := &dueQuery{PollRequest: store.PollRequest{Sink: "s", MaxClaims: p.concurrency.tryAcquire(3)}}
+	result := store.PollResult{Claims: make([]store.Claim, 2), Err: errors.New("no reply")}
+	r.handleResult(t.Context(), &sinkSchedule{pipeline: p}, l, result, func(*sinkSchedule, store.Claim) { t.Error("an attempt was begun") })
+	if free := p.concurrency.tryAcquire(4); l.MaxClaims != 3 || free != 4 {
+		t.Errorf("%d slots were taken, %d are free", l.MaxClaims, free)
 	}
 }
 
@@ -241,12 +242,11 @@ func TestShutdownGivesClaimsBack(t *testing.T) {
 	<-entered
 	cancel()
 	<-done
-	l := &dueQuery{sink: "s", maxClaims: 1, lease: time.Minute}
-	e.store.queryDue(t.Context(), []*dueQuery{l})
-	if len(l.claimed) != 1 {
+	l := e.poll(1, time.Minute)
+	if len(l.Claims) != 1 {
 		t.Fatalf("not due again: %+v", l)
 	}
-	rec, err := decodeRecord(l.claimed[0].body)
+	rec, err := store.DecodeRecord(l.Claims[0].Body)
 	if err != nil || rec.AttemptCount != 1 {
 		t.Errorf("record %+v, %v", rec, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 const stateRetry = time.Second
@@ -14,10 +15,8 @@ const stateRetry = time.Second
 func (p *Pipeline) isDisabled() (off, known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.state.blocksDelivery(), p.state != ""
+	return p.state.IsOff(), p.state != ""
 }
-
-func (s State) blocksDelivery() bool { return s == StatePaused || s == StateDisabled }
 
 // WaitEnabled returns when the sink is known to be active, or with the error of ctx. The returned channel is closed
 // when the sink is paused or disabled.
@@ -26,7 +25,7 @@ func (p *Pipeline) WaitEnabled(ctx context.Context) (<-chan struct{}, error) {
 		p.mu.Lock()
 		changed, state := p.stateChanged, p.state
 		p.mu.Unlock()
-		if state == StateActive {
+		if state == store.StateActive {
 			return changed, nil
 		}
 		var retry <-chan time.Time
@@ -52,7 +51,7 @@ func (p *Pipeline) Refresh(ctx context.Context) error {
 	p.stateVersion++
 	p.mu.Unlock()
 	asked := p.stateEpoch()
-	s, err := p.opts.Store.State(ctx, p.opts.Name)
+	s, err := p.opts.Store.States.Get(ctx, p.opts.Name)
 	if err != nil {
 		return err
 	}
@@ -74,12 +73,12 @@ func (p *Pipeline) isStateStale(asked int) bool {
 }
 
 // applyState takes over what Redis says about the sink, and lifts what another configuration brought about.
-func (p *Pipeline) applyState(ctx context.Context, s SinkState, asked int) error {
+func (p *Pipeline) applyState(ctx context.Context, s store.SinkState, asked int) error {
 	if p.isStateStale(asked) {
 		return nil
 	}
-	if s.State == StateDisabled && s.config != "" && p.opts.Fingerprint != "" && s.config != p.opts.Fingerprint {
-		recovered, err := p.opts.Store.enableIfChanged(ctx, p.opts.Name, s.config)
+	if s.State == store.StateDisabled && s.Fingerprint != "" && p.opts.Fingerprint != "" && s.Fingerprint != p.opts.Fingerprint {
+		recovered, err := p.opts.Store.States.Enable(ctx, p.opts.Name, s.Fingerprint)
 		if recovered {
 			// All sinks wait for what looks after them.
 			telling, cancel := context.WithTimeout(ctx, redisTimeout)
@@ -89,14 +88,14 @@ func (p *Pipeline) applyState(ctx context.Context, s SinkState, asked int) error
 		if err != nil {
 			return fmt.Errorf("enable a sink whose configuration changed: %w", err)
 		}
-		s = SinkState{State: StateActive}
+		s = store.SinkState{State: store.StateActive}
 		p.opts.Log.Info("sink enabled again, since its configuration changed")
 	}
 	p.setState(s.State, s.Reason)
 	return nil
 }
 
-func (p *Pipeline) setState(state State, reason string) {
+func (p *Pipeline) setState(state store.State, reason string) {
 	p.mu.Lock()
 	before := p.state
 	p.state = state
@@ -108,15 +107,15 @@ func (p *Pipeline) setState(state State, reason string) {
 	if before == state {
 		return
 	}
-	p.opts.Observer.Disabled(p.opts.Name, state == StateDisabled)
-	p.opts.Observer.Paused(p.opts.Name, state == StatePaused)
+	p.opts.Observer.Disabled(p.opts.Name, state == store.StateDisabled)
+	p.opts.Observer.Paused(p.opts.Name, state == store.StatePaused)
 	switch state {
-	case StatePaused:
+	case store.StatePaused:
 		p.opts.Log.Info("sink paused; its backlog is kept until it is resumed")
-	case StateDisabled:
+	case store.StateDisabled:
 		p.opts.Log.Error("sink disabled; its backlog is kept; to enable it, "+
 			"resume it, or change its configuration", "reason", reason)
-	case StateActive:
+	case store.StateActive:
 		if before != "" {
 			p.opts.Log.Info("sink enabled again")
 		}
@@ -125,7 +124,7 @@ func (p *Pipeline) setState(state State, reason string) {
 
 // disable is the consequence of a receiver that is gone or has only failed for too long. Where it cannot be stored the next attempt finds out again.
 func (p *Pipeline) disable(ctx context.Context, cause error) {
-	reason := truncate(cause.Error(), maxErrorBytes)
+	reason := store.Truncate(cause.Error(), store.MaxErrorBytes)
 	p.mu.Lock()
 	p.pendingDisables++
 	p.stateVersion++
@@ -136,21 +135,19 @@ func (p *Pipeline) disable(ctx context.Context, cause error) {
 		p.stateVersion++
 		p.mu.Unlock()
 	}()
-	p.setState(StateDisabled, reason)
-	since, tries, found := p.opts.Now(), 0, 0
+	p.setState(store.StateDisabled, reason)
+	since, tries, found := p.opts.Now(), 0, false
 	err := retryWrite(ctx, func(ctx context.Context) error {
 		tries++
-		n, err := p.opts.Store.disable(ctx, p.opts.Name, reason, p.opts.Fingerprint, since)
-		if n == newlyDisabled || n == alreadyDisabled && tries > 1 {
-			found = newlyDisabled
-		}
+		n, err := p.opts.Store.States.Disable(ctx, p.opts.Name, reason, p.opts.Fingerprint, since)
+		found = found || n == store.DisableNew || n == store.DisableRepeated && tries > 1
 		return err
 	})
 	if err != nil {
 		p.opts.Log.Warn("cannot store that the sink is disabled", "error", err)
 	}
-	if found == newlyDisabled {
-		p.logNoticeError(p.opts.Notices.sendSinkNotice(ctx, relay.TopicSinkDisabled, p.opts.Name, StateDisabled, reason))
+	if found {
+		p.logNoticeError(p.opts.Notices.sendSinkNotice(ctx, relay.TopicSinkDisabled, p.opts.Name, store.StateDisabled, reason))
 	}
 }
 

@@ -9,9 +9,10 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-func (e *env) stateOf(p *Pipeline) State {
+func (e *env) stateOf(p *Pipeline) store.State {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.state
@@ -31,10 +32,10 @@ func TestPauseAndResumeReachEveryNodeSoon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.store.Pause(t.Context(), "s"); err != nil {
+	if err := e.store.States.Pause(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "both nodes pause", func() bool { return e.stateOf(one) == StatePaused && e.stateOf(other) == StatePaused })
+	testkit.WaitFor(t, "both nodes pause", func() bool { return e.stateOf(one) == store.StatePaused && e.stateOf(other) == store.StatePaused })
 	select {
 	case <-stops:
 	default:
@@ -44,11 +45,11 @@ func TestPauseAndResumeReachEveryNodeSoon(t *testing.T) {
 		t.Errorf("Handle while paused: %v", err)
 	}
 	e.park(2) // due at once, and held back
-	if _, err := e.store.Resume(t.Context(), "s"); err != nil {
+	if _, err := e.store.States.Resume(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	testkit.WaitFor(t, "the parked are delivered", func() bool { return e.parkedCount() == 0 })
-	testkit.WaitFor(t, "both nodes go on", func() bool { return e.stateOf(one) == StateActive && e.stateOf(other) == StateActive })
+	testkit.WaitFor(t, "both nodes go on", func() bool { return e.stateOf(one) == store.StateActive && e.stateOf(other) == store.StateActive })
 	testkit.WaitFor(t, "that was observed", func() bool { return obs.get("paused false") == 2 }) // at first, and now
 	if obs.get("paused true") != 1 {
 		t.Errorf("observed %v", obs.n)
@@ -59,32 +60,32 @@ func TestPauseSurvives(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
-	if err := e.store.Pause(ctx, "s"); err != nil {
+	if err := e.store.States.Pause(ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
-	before, err := e.store.State(ctx, "s")
-	if err != nil || before.State != StatePaused || before.Reason == "" || before.Since.IsZero() {
+	before, err := e.store.States.Get(ctx, "s")
+	if err != nil || before.State != store.StatePaused || before.Reason == "" || before.Since.IsZero() {
 		t.Fatalf("%+v, %v", before, err)
 	}
 	// Neither a receiver that is gone nor another configuration ends it.
 	p := e.pipeline(&fakeSink{answer: answers(relay.Gone(errFar))}, func(o *Options) { o.Fingerprint = "new" })
 	p.disable(ctx, relay.Gone(errFar))
-	if err := p.Refresh(ctx); err != nil || e.stateOf(p) != StatePaused {
+	if err := p.Refresh(ctx); err != nil || e.stateOf(p) != store.StatePaused {
 		t.Errorf("%v, %v", e.stateOf(p), err)
 	}
-	if _, err := e.store.enableIfChanged(ctx, "s", "old"); err != nil {
+	if _, err := e.store.States.Enable(ctx, "s", "old"); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.store.Pause(ctx, "s"); err != nil {
+	if err := e.store.States.Pause(ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
-	if after, err := e.store.State(ctx, "s"); err != nil || after != before {
+	if after, err := e.store.States.Get(ctx, "s"); err != nil || after != before {
 		t.Errorf("%+v became %+v, %v", before, after, err)
 	}
-	if _, err := e.store.Resume(ctx, "s"); err != nil {
+	if _, err := e.store.States.Resume(ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
-	if after, err := e.store.State(ctx, "s"); err != nil || after.State != StateActive || !after.Since.IsZero() {
+	if after, err := e.store.States.Get(ctx, "s"); err != nil || after.State != store.StateActive || !after.Since.IsZero() {
 		t.Errorf("%+v, %v", after, err)
 	}
 }
@@ -93,14 +94,14 @@ func TestPauseOfADisabledSinkStays(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
-	if _, err := e.store.disable(ctx, "s", "gone", "old", time.Now()); err != nil {
+	if _, err := e.store.States.Disable(ctx, "s", "gone", "old", time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.store.Pause(ctx, "s"); err != nil {
+	if err := e.store.States.Pause(ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Fingerprint = "new" })
-	if err := p.Refresh(ctx); err != nil || e.stateOf(p) != StatePaused {
+	if err := p.Refresh(ctx); err != nil || e.stateOf(p) != store.StatePaused {
 		t.Errorf("%v, %v", e.stateOf(p), err)
 	}
 }
@@ -112,17 +113,17 @@ func TestLateAnswerDoesNotEndAPause(t *testing.T) {
 	ctx := t.Context()
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, nil)
 	asked := p.stateEpoch()
-	before, err := e.store.State(ctx, "s")
+	before, err := e.store.States.Get(ctx, "s")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := e.store.Pause(ctx, "s"); err != nil {
+	if err := e.store.States.Pause(ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	if err := p.Refresh(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.applyState(ctx, before, asked); err != nil || e.stateOf(p) != StatePaused {
+	if err := p.applyState(ctx, before, asked); err != nil || e.stateOf(p) != store.StatePaused {
 		t.Errorf("%v, %v", e.stateOf(p), err)
 	}
 }
@@ -141,10 +142,10 @@ func TestPauseFinishesWhatIsInHand(t *testing.T) {
 	result := make(chan error, 1)
 	go func() { result <- p.Handle(context.Background(), delivery("d1")) }()
 	<-begun
-	if err := e.store.Pause(t.Context(), "s"); err != nil {
+	if err := e.store.States.Pause(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "paused", func() bool { return e.stateOf(p) == StatePaused })
+	testkit.WaitFor(t, "paused", func() bool { return e.stateOf(p) == store.StatePaused })
 	close(end)
 	if err := <-result; err != nil {
 		t.Error(err)
@@ -157,12 +158,12 @@ func TestFiguresAndForget(t *testing.T) {
 	ctx := t.Context()
 	e.park(3)
 	e.bury(t, "d1")
-	if err := e.store.Pause(ctx, "s"); err != nil {
+	if err := e.store.States.Pause(ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
-	f, err := e.store.Stats(ctx, []string{"other", "s"})
-	if err != nil || len(f) != 2 || f[0].SinkState != (SinkState{State: StateActive}) ||
-		f[0].Scheduled+f[0].DeadLetters != 0 || f[1].State != StatePaused || f[1].Scheduled != 3 || f[1].DeadLetters != 1 {
+	f, err := e.store.Stats.Read(ctx, []string{"other", "s"})
+	if err != nil || len(f) != 2 || f[0].SinkState != (store.SinkState{State: store.StateActive}) ||
+		f[0].Scheduled+f[0].DeadLetters != 0 || f[1].State != store.StatePaused || f[1].Scheduled != 3 || f[1].DeadLetters != 1 {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	for _, step := range []struct {
@@ -172,7 +173,7 @@ func TestFiguresAndForget(t *testing.T) {
 		if err := e.store.Forget(ctx, "s", step.dead); err != nil {
 			t.Fatal(err)
 		}
-		if knows, err := e.store.HasState(ctx, "s"); err != nil || knows != step.knows {
+		if knows, err := e.store.Stats.HasData(ctx, "s"); err != nil || knows != step.knows {
 			t.Errorf("forgotten with dead letters %v: remembers %v, %v", step.dead, knows, err)
 		}
 	}

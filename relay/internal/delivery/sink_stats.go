@@ -3,28 +3,11 @@ package delivery
 import (
 	"context"
 	_ "embed"
-	"fmt"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-)
-
-//go:embed scripts/stats_add.lua
-var tallySource string
-
-// The fields of a sink's figures in Redis.
-const (
-	fieldDelivered   = "delivered"
-	fieldRetried     = "retried"
-	fieldDropped     = "dropped"
-	fieldFailed      = "failed:" // and the reason
-	fieldLastSuccess = "last_success"
-	fieldLastError   = "last_error"
-	fieldLastErrorAt = "last_error_at"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // statsBuffer is what happened on this node since Redis was told: figures that outlive the node and count for all of them
@@ -58,7 +41,7 @@ func (t *statsBuffer) recordAttempt(attempt int, f attemptFailure) {
 		t.delivered.Add(1)
 		return
 	}
-	t.add(fieldFailed+FailureReason(f.err), 1)
+	t.add(store.FieldFailedPrefix+FailureReason(f.err), 1)
 	t.recordFailure(f)
 }
 
@@ -73,9 +56,9 @@ func (t *statsBuffer) recordFailure(f attemptFailure) {
 
 func (t *statsBuffer) add(field string, n int64) {
 	switch field {
-	case fieldDelivered:
+	case store.FieldDelivered:
 		t.delivered.Add(n)
-	case fieldRetried:
+	case store.FieldRetried:
 		t.retried.Add(n)
 	default:
 		t.mu.Lock()
@@ -98,10 +81,10 @@ func (t *statsBuffer) drain() statsDelta {
 		all = make(map[string]int64, 2)
 	}
 	if delivered > 0 {
-		all[fieldDelivered] = delivered
+		all[store.FieldDelivered] = delivered
 	}
 	if retried > 0 {
-		all[fieldRetried] = retried
+		all[store.FieldRetried] = retried
 	}
 	return statsDelta{all, last}
 }
@@ -116,48 +99,30 @@ func (t *statsBuffer) restore(h statsDelta) {
 	}
 }
 
-// scriptArgs is h as the script takes it.
-func (h *statsDelta) scriptArgs(now time.Time) []any {
-	args := []any{"0", "", "0"}
-	if h.counters[fieldDelivered] > 0 {
-		args[0] = "1"
-	}
+// delta returns h for the store.
+func (h *statsDelta) delta(sink string, now time.Time) store.StatsDelta {
+	d := store.StatsDelta{Sink: sink, Counters: h.counters}
 	if h.lastFailure.err != nil {
-		// How long ago, since the clocks of nodes differ and Redis has one.
-		args[1], args[2] = truncate(h.lastFailure.err.Error(), maxErrorBytes), max(now.Sub(h.lastFailure.failedAt).Milliseconds(), 0)
+		d.LastError = store.Truncate(h.lastFailure.err.Error(), store.MaxErrorBytes)
+		d.ErrorAge = now.Sub(h.lastFailure.failedAt)
 	}
-	for field, n := range h.counters {
-		args = append(args, field, n)
-	}
-	return args
+	return d
 }
 
-// addStats adds what happened to the sinks' figures. What it could not tell is told with the next.
-func (s *Store) addStats(ctx context.Context, pipelines []*Pipeline) error {
-	var told []*statsBuffer
-	var taken []statsDelta
-	var replies []*redis.Cmd
-	// EVAL and not EVALSHA: a pipeline cannot fall back when a restarted Redis has forgotten the script.
-	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, p := range pipelines {
-			h := p.stats.drain()
-			if len(h.counters) == 0 && h.lastFailure.err == nil {
-				continue
-			}
-			told, taken = append(told, &p.stats), append(taken, h)
-			replies = append(replies, pipe.Eval(ctx, tallySource, []string{s.keys.SinkStats(p.opts.Name)}, h.scriptArgs(p.opts.Now())...))
+// addStats adds the statistics of pipelines to those in Redis. What fails is added with the next call.
+func addStats(ctx context.Context, s *store.Store, pipelines []*Pipeline) error {
+	var buffers []*statsBuffer
+	var drained []statsDelta
+	var deltas []store.StatsDelta
+	for _, p := range pipelines {
+		h := p.stats.drain()
+		if len(h.counters) == 0 && h.lastFailure.err == nil {
+			continue
 		}
-		return nil
-	})
-	for i, reply := range replies {
-		if reply.Err() != nil {
-			told[i].restore(taken[i])
-		}
+		buffers, drained = append(buffers, &p.stats), append(drained, h)
+		deltas = append(deltas, h.delta(p.opts.Name, p.opts.Now()))
 	}
-	if err != nil {
-		return fmt.Errorf("add to the figures of sinks: %w", err)
-	}
-	return nil
+	return s.Stats.Add(ctx, deltas, func(i int) { buffers[i].restore(drained[i]) })
 }
 
 // flushStats stores what happened since it was stored last, and tells other sinks about dead letters; about those too that
@@ -179,13 +144,13 @@ func (r *RetryScheduler) pipelines() []*Pipeline {
 // FlushStats stores the figures of what has happened on this node, which Run does every second, for whoever is about to read them. It
 // may be called concurrently with everything else; after an error Run tells them.
 func (r *RetryScheduler) FlushStats(ctx context.Context) error {
-	return r.o.Store.addStats(ctx, r.pipelines())
+	return addStats(ctx, r.o.Store, r.pipelines())
 }
 
 func (r *RetryScheduler) writeStats(ctx context.Context, pipelines []*Pipeline, force bool) {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
-	if err := r.o.Store.addStats(ctx, pipelines); err != nil {
+	if err := addStats(ctx, r.o.Store, pipelines); err != nil {
 		if ctx.Err() == nil {
 			r.o.Log.Warn("cannot store the figures of sinks; trying again soon", "error", err)
 		}
@@ -201,38 +166,7 @@ func (r *RetryScheduler) writeStats(ctx context.Context, pipelines []*Pipeline, 
 func (r *RetryScheduler) Flush(ctx context.Context) { r.flushStats(context.WithoutCancel(ctx), true) }
 
 // Dropped counts notifications that left the sink's full queue undelivered, in its figures.
-func (p *Pipeline) Dropped(n int64) { p.stats.add(fieldDropped, n) }
+func (p *Pipeline) Dropped(n int64) { p.stats.add(store.FieldDropped, n) }
 
 // InFlight is how many attempts are being made on this node now.
 func (p *Pipeline) InFlight() int64 { return p.attempts.running.Load() }
-
-// decode takes over the fields of a sink's figures.
-func (f *SinkStats) decode(fields map[string]string) {
-	f.LastError = fields[fieldLastError]
-	for field, text := range fields {
-		if field == fieldLastError {
-			continue // which may look like a number
-		}
-		n, err := strconv.ParseInt(text, 10, 64)
-		if err != nil {
-			continue
-		}
-		switch reason, failed := strings.CutPrefix(field, fieldFailed); {
-		case field == fieldDelivered:
-			f.Delivered = n
-		case field == fieldRetried:
-			f.Retried = n
-		case field == fieldDropped:
-			f.Dropped = n
-		case field == fieldLastSuccess:
-			f.LastSuccess = time.UnixMilli(n).UTC()
-		case field == fieldLastErrorAt:
-			f.LastErrorAt = time.UnixMilli(n).UTC()
-		case failed:
-			if f.Failed == nil {
-				f.Failed = make(map[string]int64)
-			}
-			f.Failed[reason] = n
-		}
-	}
-}

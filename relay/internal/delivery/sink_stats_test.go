@@ -13,6 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // What happened on two nodes is known together, and to one that has just started.
@@ -38,7 +39,7 @@ func TestFiguresOfAllNodes(t *testing.T) {
 	e.retries(two)
 	testkit.WaitFor(t, "told", func() bool { return e.figures()["delivered"] == "3" && e.figures()["failed:status_4xx"] == "2" })
 	stop()
-	got, err := e.store.Stats(t.Context(), []string{"s", "other"})
+	got, err := e.store.Stats.Read(t.Context(), []string{"s", "other"})
 	if err != nil || got[0].LastSuccess.IsZero() || time.Since(got[0].LastSuccess).Abs() > time.Hour || !got[1].LastSuccess.IsZero() {
 		t.Fatalf("%+v, %v", got, err)
 	}
@@ -77,8 +78,8 @@ func TestFiguresOutliveRedis(t *testing.T) {
 }
 
 func withoutTime(fields map[string]string) map[string]string {
-	delete(fields, fieldLastSuccess)
-	delete(fields, fieldLastErrorAt)
+	delete(fields, "last_success")
+	delete(fields, "last_error_at")
 	return fields
 }
 
@@ -88,21 +89,21 @@ func TestLastErrorOfAllNodes(t *testing.T) {
 	e := newEnv(t)
 	one, two := e.pipeline(&fakeSink{answer: answers(nil)}, nil), e.pipeline(&fakeSink{answer: answers(nil)}, nil)
 	now := time.Now()
-	long := "42 " + strings.Repeat("ü", maxErrorBytes)
+	long := "42 " + strings.Repeat("ü", store.MaxErrorBytes)
 	one.stats.recordAttempt(1, attemptFailure{errors.New("an hour ago"), now.Add(-time.Hour)})
 	two.stats.recordAttempt(1, attemptFailure{errors.New(long), now.Add(-time.Minute)})
 	two.stats.recordAttempt(1, attemptFailure{errors.New("earlier, counted later"), now.Add(-2 * time.Minute)})
 	two.stats.recordAttempt(1, attemptFailure{})
 	for _, p := range []*Pipeline{two, one} {
-		if err := e.store.addStats(t.Context(), []*Pipeline{p}); err != nil {
+		if err := addStats(t.Context(), e.store, []*Pipeline{p}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	got, err := e.store.Stats(t.Context(), []string{"s", "other"})
+	got, err := e.store.Stats.Read(t.Context(), []string{"s", "other"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := got[0]; f.LastError != truncate(long, maxErrorBytes) || time.Since(f.LastErrorAt).Round(time.Minute) != time.Minute || f.Delivered != 1 {
+	if f := got[0]; f.LastError != store.Truncate(long, store.MaxErrorBytes) || time.Since(f.LastErrorAt).Round(time.Minute) != time.Minute || f.Delivered != 1 {
 		t.Errorf("%+v", f)
 	}
 	if f := got[1]; f.LastError != "" || !f.LastErrorAt.IsZero() {
@@ -110,10 +111,10 @@ func TestLastErrorOfAllNodes(t *testing.T) {
 	}
 	// A number for an error is not taken for a figure.
 	two.stats.recordAttempt(1, attemptFailure{errors.New("7"), now})
-	if err := e.store.addStats(t.Context(), []*Pipeline{two}); err != nil {
+	if err := addStats(t.Context(), e.store, []*Pipeline{two}); err != nil {
 		t.Fatal(err)
 	}
-	if got, err = e.store.Stats(t.Context(), []string{"s"}); err != nil || got[0].LastError != "7" || got[0].Failed[FailedOther] != 4 {
+	if got, err = e.store.Stats.Read(t.Context(), []string{"s"}); err != nil || got[0].LastError != "7" || got[0].Failed[FailedOther] != 4 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -122,13 +123,14 @@ func TestOldestParked(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for id, age := range map[string]time.Duration{"young": time.Minute, "old": 2 * time.Hour, "ahead": -time.Hour} {
-		if _, err := e.store.scheduleRetry(t.Context(), "s", id, "{}", time.Hour, time.Now().Add(-age), ""); err != nil {
+		if _, err := e.store.Retries.Schedule(
+			t.Context(), "s", store.Scheduled{ID: id, Body: "{}"}, time.Hour, time.Now().Add(-age)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	e.client.ZAdd(t.Context(), "hubrelay:digests:late", redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMilli()), Member: "g"})
 	e.client.ZAdd(t.Context(), "hubrelay:digests:other", redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "g"})
-	f, err := e.store.Stats(t.Context(), []string{"s", "other", "late"})
+	f, err := e.store.Stats.Read(t.Context(), []string{"s", "other", "late"})
 	if err != nil || f[2].OldestRetryAge < time.Hour || f[0].OldestRetryAge < 2*time.Hour || f[0].OldestRetryAge > 3*time.Hour || f[1].OldestRetryAge != 0 {
 		t.Errorf("%+v, %v", f, err)
 	}

@@ -4,26 +4,28 @@ import (
 	"context"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // A slot that was set aside for a retry must not stay so when the sink is disabled before the retry is claimed: where
 // another node settles what was due, nothing would ever ask for the slot again.
 func TestReservedSlotIsGivenBackWhenDisabled(t *testing.T) {
 	t.Parallel()
-	p, err := New(Options{Name: "s", Sink: &fakeSink{answer: answers(nil)}, Store: NewStore(nil, testKeys{}), Concurrency: 1})
+	p, err := New(Options{Name: "s", Sink: &fakeSink{answer: answers(nil)}, Store: store.New(nil, testKeys()), Concurrency: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.setState(StateActive, "")
+	p.setState(store.StateActive, "")
 	d := &sinkSchedule{pipeline: p, hasDueTime: true}
 	if err := p.concurrency.acquire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	p.concurrency.notifyWhenFree() // more was due than there were slots
 	p.concurrency.release(1)
-	p.setState(StateDisabled, "gone")
+	p.setState(store.StateDisabled, "gone")
 	d.newDueQuery(time.Now())
-	p.setState(StateActive, "")
+	p.setState(store.StateActive, "")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := p.concurrency.acquire(ctx); err != nil {

@@ -9,12 +9,13 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 func TestMemory(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	a, b := e.store.SinkState("team"), NewStore(e.client, testKeys{}).SinkState("team")
+	a, b := e.store.SharedStates.ForSink("team"), store.New(e.client, testKeys()).SharedStates.ForSink("team")
 	value, held, err := a.Lock(t.Context(), "container c1", time.Minute)
 	if err != nil || value != "" {
 		t.Fatalf("%q, %v", value, err)
@@ -51,7 +52,7 @@ func TestMemory(t *testing.T) {
 func TestMemoryOfTheDead(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	m := e.store.SinkState("team")
+	m := e.store.SharedStates.ForSink("team")
 	_, late, err := m.Lock(t.Context(), "c1", 20*time.Millisecond)
 	if err != nil {
 		t.Fatal(err)
@@ -82,7 +83,7 @@ func TestMemoryAtOnce(t *testing.T) {
 	const workers, each = 8, 10
 	for range workers {
 		wg.Go(func() {
-			m := NewStore(e.client, testKeys{}).SinkState("team")
+			m := store.New(e.client, testKeys()).SharedStates.ForSink("team")
 			for done := 0; done < each; {
 				value, held, err := m.Lock(t.Context(), "count", time.Minute)
 				if errors.Is(err, relay.ErrLocked) {
@@ -102,7 +103,7 @@ func TestMemoryAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if value, _, err := e.store.SinkState("team").Lock(t.Context(), "count", time.Minute); err != nil || value != fmt.Sprint(workers*each) {
+	if value, _, err := e.store.SharedStates.ForSink("team").Lock(t.Context(), "count", time.Minute); err != nil || value != fmt.Sprint(workers*each) {
 		t.Errorf("%q, %v", value, err)
 	}
 }

@@ -6,17 +6,18 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // SendTest makes one attempt with a notification that is stored nowhere, as a digest of one where the sink has digests, and
 // says what came of it. It takes no slot, counts in no figure and changes no state, and works while the sink is paused or
 // disabled.
-func (p *Pipeline) SendTest(ctx context.Context, n relay.Notification) Attempt {
+func (p *Pipeline) SendTest(ctx context.Context, n relay.Notification) store.Attempt {
 	var status atomic.Int64 // it may come after the attempt was given up
 	ctx = relay.WithStatusCallback(ctx, func(s int) { status.Store(int64(s)) })
 	start := p.opts.Now()
 	err := p.attempts.runAttempt(ctx, p.testDelivery(n, start))
-	a := newAttempt(start, p.opts.Now().Sub(start), err)
+	a := store.NewAttempt(start, p.opts.Now().Sub(start), err)
 	if err == nil {
 		a.Status = int(status.Load())
 	}
@@ -27,18 +28,18 @@ func (p *Pipeline) SendTest(ctx context.Context, n relay.Notification) Attempt {
 func (p *Pipeline) testDelivery(n relay.Notification, now time.Time) relay.Delivery {
 	d := relay.Delivery{ID: n.ID, Attempt: 1, Notifications: []relay.Notification{n}}
 	if p.usesBatches() {
-		d.ID, d.Batch = newDeliveryID(now), true
+		d.ID, d.Batch = store.NewDeliveryID(now), true
 		return d
 	}
 	if p.opts.Digest.Wait <= 0 || p.order != nil {
 		return d
 	}
 	g := p.newDigestEntry(n, p.opts.Digest.Wait)
-	came := g.arrivedAt.UTC()
-	d.ID = newDeliveryID(now)
+	came := g.ArrivedAt.UTC()
+	d.ID = store.NewDeliveryID(now)
 	d.Digest = &relay.Digest{Count: 1, First: came, Last: came, Topics: map[string]int{n.Topic: 1}}
-	if len(g.attributes) > 0 {
-		d.Digest.Shared = g.attributes
+	if len(g.Shared) > 0 {
+		d.Digest.Shared = g.Shared
 	}
 	return d
 }

@@ -61,7 +61,7 @@ func (g *rateLimiter) observeResponse(ctx context.Context, counts bool, err erro
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
 	defer cancel()
 	// Where Redis is away this node keeps the rest, and nobody passes anyway.
-	_ = g.store.setThrottle(ctx, g.rateName(), g.rateSpec, named)
+	_ = g.store.Rates.Cooldown(ctx, g.rateName(), g.RateLimit, named)
 	g.setThrottle(named) // Redis' rest began later than ours: without this it would seem to begin twice
 }
 
