@@ -13,6 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
@@ -20,13 +21,13 @@ import (
 
 // sinkAdmin implements the admin API of the sinks.
 type sinkAdmin struct {
-	stores  *stores
-	store   *store.Store
-	retries *delivery.RetryScheduler
-	sinks   *sinkRegistry
-	notices *delivery.Notices
-	decoder *ingest.Decoder
-	topics  []string
+	stores   *stores
+	store    *store.Store
+	reporter *delivery.Reporter
+	sinks    *sinkRegistry
+	notices  *notice.Publisher
+	decoder  *ingest.Decoder
+	topics   []string
 }
 
 var _ adminserver.Sinks = (*sinkAdmin)(nil)
@@ -34,7 +35,7 @@ var _ adminserver.Sinks = (*sinkAdmin)(nil)
 // openAdminAPI enables the admin API of the sinks. The pipelines must have started.
 func (a *Daemon) openAdminAPI(s *stores, store *store.Store) {
 	a.operations.Store(&sinkAdmin{
-		stores: s, store: store, retries: a.delivery.retries,
+		stores: s, store: store, reporter: a.delivery.reporter,
 		sinks: &a.sinks, notices: a.notices, decoder: a.newDecoder(), topics: a.catalog.Names(),
 	})
 }
@@ -62,7 +63,7 @@ func (o *sinkAdmin) List(ctx context.Context) ([]adminserver.Sink, error) {
 func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]adminserver.Sink, error) {
 	// Flush first, so the counts include recent deliveries. An error is ignored: a full Redis rejects the counts, but
 	// an operator needs the list most in that state. loadSinkStats reports a Redis that is unreachable.
-	_ = o.retries.FlushStats(ctx)
+	_ = o.reporter.FlushStats(ctx)
 	all, err := loadSinkStats(ctx, o.stores.queues, o.store, names)
 	if err != nil {
 		return nil, err
@@ -161,7 +162,7 @@ func (o *sinkAdmin) Resume(ctx context.Context, name string) error {
 	s, err := o.setState(ctx, name, func(ctx context.Context, name string) error {
 		recovered, err := o.store.States.Resume(ctx, name)
 		if recovered {
-			err = errors.Join(err, o.notices.Recovered(ctx, name))
+			err = errors.Join(err, o.notices.SinkRecovered(ctx, name))
 		}
 		return err
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
@@ -64,7 +64,7 @@ type Daemon struct {
 	driver      relay.Driver // nil if none is configured
 	sinks       sinkRegistry
 	delivery    *deliveryService // nil until it has started, like the following fields
-	notices     *delivery.Notices
+	notices     *notice.Publisher
 	dispatchers []*dispatch.Dispatcher
 
 	store      atomic.Pointer[store.Store] // nil until Redis is connected

@@ -18,6 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
@@ -30,6 +31,7 @@ type openSink struct {
 	sink   relay.Sink
 
 	pipeline *delivery.Pipeline // nil until newSinkPipeline
+	retries  *retry.Handle      // nil until newSinkPipeline
 	stop     context.CancelFunc // stops the consumer of its queue; nil until startSink
 	done     chan struct{}      // closed when the consumer has stopped
 }
@@ -218,13 +220,15 @@ func (s *openSink) batchOptions() delivery.Batch {
 	return delivery.Batch{Wait: s.cfg.Batch.Wait, Max: s.cfg.Batch.Max}
 }
 
-func (a *Daemon) newPipeline(s *openSink, store *store.Store) (*delivery.Pipeline, error) {
+func (a *Daemon) newPipeline(
+	s *openSink, store *store.Store, wake func(time.Duration),
+) (*delivery.Pipeline, error) {
 	fingerprint, err := s.fingerprint()
 	if err != nil {
 		return nil, err
 	}
 	return delivery.New(delivery.Options{
-		Name: s.name, Sink: s.sink, Store: store, Fingerprint: fingerprint,
+		Name: s.name, Sink: s.sink, Store: store, Wake: wake, Fingerprint: fingerprint,
 		Schedule: delivery.Schedule{
 			Delays: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge, MaxAttempts: s.cfg.Retry.MaxAttempts,
 		},

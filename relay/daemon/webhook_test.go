@@ -20,6 +20,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
@@ -145,15 +146,18 @@ func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 	t.Helper()
 	sink := openWebhook(t, url)
 	store := store.New(b.conn.Commands(), b.keys)
+	scheduler := retry.NewScheduler(retry.Options{
+		Retries: &store.Retries, States: &store.States, Grace: 5 * time.Second,
+	})
+	retries := scheduler.Register("hook")
 	pipeline, err := delivery.New(delivery.Options{
-		Name: "hook", Sink: sink, Store: store, Timeout: 5 * time.Second,
+		Name: "hook", Wake: retries.Wake, Sink: sink, Store: store, Timeout: 5 * time.Second,
 		Schedule: delivery.Schedule{Delays: []time.Duration{30 * time.Millisecond, 30 * time.Millisecond}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	retries := delivery.NewRetryScheduler(delivery.RetrySchedulerOptions{Store: store, Grace: 5 * time.Second})
-	retries.Add(pipeline)
+	retries.Attach(pipeline)
 	dispatcher, err := dispatch.NewDispatcher(dispatch.Options{
 		Partitions: 1, Log: b.log, Queues: b.queues, Lease: b.leases.Lease("dispatch:0", time.Second),
 		Matcher: dispatch.NewMatcher([]dispatch.Sink{{Name: "hook", FromStart: true}}),
@@ -183,7 +187,7 @@ func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = dispatcher.Run(ctx) })
 	wg.Go(func() { _ = follow(ctx, dispatcher.Offer) })
-	wg.Go(func() { _ = retries.Run(ctx) })
+	wg.Go(func() { _ = scheduler.Run(ctx) })
 	wg.Go(func() { _ = router.Run(ctx) })
 	stop = sync.OnceFunc(func() {
 		cancel()

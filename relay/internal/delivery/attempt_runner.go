@@ -40,6 +40,15 @@ type attemptRunner struct {
 	onPanic   func(value any, stack []byte)
 }
 
+func newAttemptRunner(o *Options) *attemptRunner {
+	return &attemptRunner{
+		sink: o.Sink, timeout: o.Timeout, timeoutErr: attemptTimeoutError(o.Timeout), maxAbandoned: int64(o.Concurrency),
+		onPanic: func(value any, stack []byte) {
+			o.Log.Error("sink panicked", "panic_type", fmt.Sprintf("%T", value), "stack", string(stack))
+		},
+	}
+}
+
 // runAttempt makes one attempt of at most the timeout, its slack and [abandonGrace].
 func (a *attemptRunner) runAttempt(ctx context.Context, d relay.Delivery) error {
 	if a.abandoned.Load() >= a.maxAbandoned {

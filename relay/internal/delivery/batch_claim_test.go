@@ -58,10 +58,10 @@ func TestBatchOfWhatWasParkedMakesRoomOnce(t *testing.T) {
 		t.Fatal(done, err)
 	}
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Batch, o.Backlog = Batch{Wait: time.Millisecond, Max: 9}, 100 })
-	l := e.poll(p.concurrency.tryAcquire(1), time.Minute)
+	l := e.poll(p.admission.slots.tryAcquire(1), time.Minute)
 	e.park(5)
-	p.retryClaimed(t.Context(), l.Claims[0])
-	if n := e.parkedCount(); n != 5 || p.retryLimit.count != n {
-		t.Errorf("%d are parked, and %d are counted", n, p.retryLimit.count)
+	p.Retry(t.Context(), l.Claims[0])
+	if n := e.parkedCount(); n != 5 || p.admission.backlog.depth != n {
+		t.Errorf("%d are parked, and %d are counted", n, p.admission.backlog.depth)
 	}
 }

@@ -124,7 +124,7 @@ func TestBatchThatIsNotFull(t *testing.T) {
 // 4 MiB are the most that a batch holds, whatever its number.
 func TestBatchOfMuch(t *testing.T) {
 	t.Parallel()
-	b := &batchBuilder{max: 1000}
+	b := &batchCollector{max: 1000}
 	big := relay.Notification{Data: make([]byte, 256<<10)}
 	first, _, lead := b.add(big, "")
 	for i := range 15 {
@@ -276,17 +276,17 @@ func TestBatchWaitsForTheDestination(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, batching(10*time.Millisecond, 10))
 	for range failureThreshold {
-		p.breaker.record(false, true, errFar)
+		p.admission.breaker.record(false, true, errFar)
 	}
-	p.breaker.mu.Lock()
-	p.breaker.probeAt = time.Now().Add(time.Hour)
-	p.breaker.mu.Unlock()
+	p.admission.breaker.mu.Lock()
+	p.admission.breaker.probeAt = time.Now().Add(time.Hour)
+	p.admission.breaker.mu.Unlock()
 	all := bring(t, p, 0, 5)
-	testkit.WaitFor(t, "five wait", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 5 })
+	testkit.WaitFor(t, "five wait", func() bool { return batchedWaiting(p) == 5 })
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() { left <- p.Handle(ctx, event(99, "a.b", "h1")) }()
-	testkit.WaitFor(t, "another waits", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 6 })
+	testkit.WaitFor(t, "another waits", func() bool { return batchedWaiting(p) == 6 })
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Errorf("Handle = %v", err)
@@ -315,7 +315,7 @@ func TestBatchIsGivenBack(t *testing.T) {
 			}
 		})
 	}
-	testkit.WaitFor(t, "five wait", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 5 })
+	testkit.WaitFor(t, "five wait", func() bool { return batchedWaiting(p) == 5 })
 	p.Stop()
 	wg.Wait()
 	if len(sink.deliveries())+len(e.left()) != 0 {
@@ -366,4 +366,12 @@ func TestTryOfABatch(t *testing.T) {
 	if d := sink.deliveries()[0]; !d.Batch || d.ID == n.ID || len(d.ID) != 24 || strings.TrimLeft(d.ID, "0123456789abcdef") != "" {
 		t.Errorf("%+v", d)
 	}
+}
+
+// batchedWaiting returns the number of notifications in batches that are not sealed.
+func batchedWaiting(p *Pipeline) int {
+	c := &p.chain.(*stateStage).next.(*batchStage).collector
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiting
 }

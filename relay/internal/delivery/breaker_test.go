@@ -156,7 +156,7 @@ func TestBreakerHoldsAndLetsGo(t *testing.T) {
 		o.Concurrency, o.Observer = 2, obs
 		o.Schedule = Schedule{Delays: []time.Duration{50 * time.Millisecond}, MaxAttempts: 100}
 	})
-	p.breaker.initialOpenTime = 20 * time.Millisecond
+	p.admission.breaker.initialOpenTime = 20 * time.Millisecond
 	e.retries(p)
 	for i := range failureThreshold - 1 {
 		if err := p.Handle(t.Context(), delivery(fmt.Sprint("a", i))); err != nil {
@@ -199,7 +199,7 @@ func TestBreakerProbesWithRetries(t *testing.T) {
 		return nil
 	}}
 	p := e.pipeline(sink, func(o *Options) { o.Concurrency = 2 })
-	p.breaker.initialOpenTime = 5 * time.Millisecond
+	p.admission.breaker.initialOpenTime = 5 * time.Millisecond
 	e.retries(p)
 	testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 })
 	if got := sink.attempts(""); got != n+failureThreshold+4 || len(e.deadLetters()) != 0 {
@@ -226,7 +226,7 @@ func TestBreakerLetsGoAtTheEnd(t *testing.T) {
 			e := newEnv(t)
 			sink := &fakeSink{answer: answers(errFar)}
 			p := e.pipeline(sink, func(o *Options) { o.Schedule = Schedule{Delays: []time.Duration{time.Hour}} })
-			p.breaker.initialOpenTime = time.Hour
+			p.admission.breaker.initialOpenTime = time.Hour
 			stop := e.retries(p)
 			for i := range failureThreshold {
 				if err := p.Handle(t.Context(), delivery(fmt.Sprint("a", i))); err != nil {

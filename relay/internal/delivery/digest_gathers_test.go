@@ -128,13 +128,13 @@ func TestHeldSinkGoesOnGathering(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]func(p *Pipeline){
 		"rest": func(p *Pipeline) {
-			p.rateLimiter.observeResponse(context.Background(), true, relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Hour))
+			p.admission.rate.observeResponse(context.Background(), true, relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Hour))
 		},
 		"down": func(p *Pipeline) {
-			p.breaker.initialOpenTime = time.Hour
+			p.admission.breaker.initialOpenTime = time.Hour
 			for range failureThreshold {
-				probe, _ := p.breaker.allow()
-				p.breaker.record(probe, true, errFar)
+				probe, _ := p.admission.breaker.allow()
+				p.admission.breaker.record(probe, true, errFar)
 			}
 		},
 	} {
@@ -192,11 +192,11 @@ func TestPausedSinkOfAFullRedis(t *testing.T) {
 	second := make(chan error)
 	go func() { second <- p.Handle(t.Context(), event(1, "a.b", "h1")) }()
 	testkit.WaitFor(t, "the second waits", func() bool {
-		p.rateLimiter.mu.Lock()
-		defer p.rateLimiter.mu.Unlock()
-		return len(p.rateLimiter.waiters) == 1
+		p.admission.rate.mu.Lock()
+		defer p.admission.rate.mu.Unlock()
+		return len(p.admission.rate.waiters) == 1
 	})
-	p.setState(store.StatePaused, "")
+	p.state.set(store.StatePaused, "")
 	select {
 	case err := <-second:
 		if !errors.Is(err, ErrDisabled) {

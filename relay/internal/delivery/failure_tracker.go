@@ -6,74 +6,70 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// failureReportInterval bounds how often a node tells Redis about failures, which may come by the thousand.
+// failureReportInterval is the minimum time between two reports of failures to Redis, because there may be thousands.
 const failureReportInterval = time.Second
 
-// failureTracker is what this node knows of a sink's failures, so that a success costs nothing while there are none and a
-// flood of failures costs one question a second.
+// failureTracker finds out for how long a sink has only failed on all nodes together. A success costs nothing while there
+// are no failures.
 type failureTracker struct {
+	opts  *Options
+	store failureStore
+
 	mu         sync.Mutex
-	isFailing  bool      // Redis may remember a failure
-	reportedAt time.Time // when it was told last
+	isFailing  bool // Redis may contain a failure
+	reportedAt time.Time
 }
 
-// update takes over what Redis says.
-func (f *failureTracker) update(since bool) {
+// observe takes over whether Redis contains a failure.
+func (f *failureTracker) observe(isFailing bool) {
 	f.mu.Lock()
-	f.isFailing = f.isFailing || since
+	f.isFailing = f.isFailing || isFailing
 	f.mu.Unlock()
 }
 
-// endFailures tells whether a success ends failures, and counts them as ended.
-func (f *failureTracker) endFailures() bool {
+// recordSuccess ends the failures.
+func (f *failureTracker) recordSuccess(ctx context.Context) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
-	over := f.isFailing
+	wasFailing := f.isFailing
 	f.isFailing, f.reportedAt = false, time.Time{}
-	return over
+	f.mu.Unlock()
+	if !wasFailing {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CommandTimeout)
+	defer cancel()
+	if f.store.Clear(ctx, f.opts.Name) != nil {
+		f.observe(true) // the next success tries again
+	}
 }
 
-// shouldReport tells whether Redis is to be told about a failure.
-func (f *failureTracker) shouldReport(now time.Time, every time.Duration) bool {
+// recordFailure returns an error if the sink has only failed for too long and is to be disabled. A delivery that the
+// destination rejects is not a failure, because it says nothing about the next one.
+func (f *failureTracker) recordFailure(ctx context.Context, cause error) error {
+	limit := f.opts.DisableAfter
+	if limit <= 0 || !f.shouldReport(f.opts.Now(), min(failureReportInterval, limit/10)) {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CommandTimeout)
+	defer cancel()
+	age, err := f.store.Record(ctx, f.opts.Name)
+	// While Redis is unreachable, a later failure finds out.
+	if err != nil || age < limit {
+		return nil //nolint:nilerr // see above
+	}
+	return fmt.Errorf("nothing was delivered for %s, and now: %w", age.Round(time.Second), cause)
+}
+
+func (f *failureTracker) shouldReport(now time.Time, interval time.Duration) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.isFailing = true
-	if !f.reportedAt.IsZero() && now.Sub(f.reportedAt).Abs() < every {
+	if !f.reportedAt.IsZero() && now.Sub(f.reportedAt).Abs() < interval {
 		return false
 	}
 	f.reportedAt = now
 	return true
-}
-
-// trackOutcome draws the conclusion from an attempt's outcome: it reports true where the sink has only failed for too long
-// and was disabled, which leaves the delivery where it is. A delivery that its receiver rejects for good says nothing
-// about the next: it neither begins nor ends the failures.
-func (p *Pipeline) trackOutcome(ctx context.Context, outcome relay.Outcome, cause error) (disabled bool) {
-	switch outcome {
-	case relay.OutcomeDelivered:
-		if p.failing.endFailures() {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
-			defer cancel()
-			if err := p.opts.Store.Failures.Clear(ctx, p.opts.Name); err != nil {
-				p.failing.update(true) // the next success tries again
-			}
-		}
-	case relay.OutcomeRetry:
-		if p.opts.DisableAfter <= 0 || !p.failing.shouldReport(p.opts.Now(), min(failureReportInterval, p.opts.DisableAfter/10)) {
-			return false
-		}
-		asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
-		defer cancel()
-		age, err := p.opts.Store.Failures.Record(asking, p.opts.Name)
-		// Where Redis is away a later failure will tell.
-		if err != nil || age < p.opts.DisableAfter {
-			return false
-		}
-		p.disable(ctx, fmt.Errorf("nothing was delivered for %s, and now: %w", age.Round(time.Second), cause))
-		return true
-	}
-	return false
 }

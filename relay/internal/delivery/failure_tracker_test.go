@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -161,7 +162,7 @@ func TestFailuresDisableWhileRetrying(t *testing.T) {
 	sink := &fakeSink{answer: answers(errFar)}
 	p := e.pipeline(sink, func(o *Options) { week(o); o.Schedule.MaxAttempts = 2 })
 	e.retries(p)
-	testkit.WaitFor(t, "disabled", func() bool { off, _ := p.isDisabled(); return off })
+	testkit.WaitFor(t, "disabled", func() bool { off, _ := p.state.Off(); return off })
 	testkit.WaitFor(t, "given back", func() bool {
 		score, err := e.client.ZScore(t.Context(), "hubrelay:retry:s", "p0").Result()
 		return err == nil && score <= float64(time.Now().UnixMilli())
@@ -174,18 +175,29 @@ func TestFailuresDisableWhileRetrying(t *testing.T) {
 // A flood of failures costs one question a second; a success in between makes the next failure ask again.
 func TestFailuresAskSeldom(t *testing.T) {
 	t.Parallel()
-	var f failureTracker
+	cleared := &countingFailures{}
+	f := failureTracker{opts: &Options{}, store: cleared}
 	now := time.Unix(1000, 0)
 	for _, c := range []struct {
 		after time.Duration
 		over  bool
 		want  bool
 	}{{0, false, true}, {time.Millisecond, false, false}, {999 * time.Millisecond, false, false}, {time.Second, false, true}, {time.Second, true, true}} {
-		if c.over && (!f.endFailures() || f.endFailures()) {
-			t.Error("a success ends failures once")
+		if c.over {
+			f.recordSuccess(t.Context())
+			if f.recordSuccess(t.Context()); cleared.clears != 1 {
+				t.Errorf("failures were cleared %d times, want once", cleared.clears)
+			}
 		}
 		if got := f.shouldReport(now.Add(c.after), time.Second); got != c.want {
 			t.Errorf("after %s: %v", c.after, got)
 		}
 	}
 }
+
+// countingFailures is a failureStore that counts.
+type countingFailures struct{ clears int }
+
+func (*countingFailures) Record(context.Context, string) (time.Duration, error) { return 0, nil }
+
+func (c *countingFailures) Clear(context.Context, string) error { c.clears++; return nil }

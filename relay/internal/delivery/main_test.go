@@ -17,6 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
@@ -97,6 +98,8 @@ type env struct {
 	server *redistest.Server
 	client redis.UniversalClient
 	store  *store.Store
+	// wrap replaces a pipeline for the scheduler. It may be nil.
+	wrap func(*Pipeline) retry.Sink
 }
 
 func newEnv(t *testing.T) *env {
@@ -120,11 +123,18 @@ func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
 	if change != nil {
 		change(&o)
 	}
+	var handle atomic.Pointer[retry.Handle]
+	o.Wake = func(after time.Duration) {
+		if h := handle.Load(); h != nil {
+			h.Wake(after)
+		}
+	}
 	p, err := New(o)
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	p.breaker.initialOpenTime = time.Millisecond
+	testWakes.Store(p, &handle)
+	p.admission.breaker.initialOpenTime = time.Millisecond
 	e.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -135,18 +145,60 @@ func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
 	return p
 }
 
-// retries runs a Retries for the pipelines until the test ends or stop is called.
+// retries retries for the pipelines until the test ends or stop is called.
 func (e *env) retries(pipelines ...*Pipeline) (stop func()) {
 	e.t.Helper()
 	_, stop = e.node(pipelines...)
 	return stop
 }
 
-func (e *env) node(pipelines ...*Pipeline) (r *RetryScheduler, stop func()) {
-	e.t.Helper()
-	r = NewRetryScheduler(RetrySchedulerOptions{Store: e.store, Grace: time.Second})
+// testNode is what a daemon runs for its pipelines.
+type testNode struct {
+	*retry.Scheduler
+	*Reporter
+	handles []*retry.Handle
+}
+
+func (e *env) newNode(grace time.Duration, pipelines ...*Pipeline) *testNode {
+	n := &testNode{
+		Scheduler: retry.NewScheduler(retry.Options{Retries: &e.store.Retries, States: &e.store.States, Grace: grace}),
+		Reporter:  NewReporter(&e.store.Stats, nil),
+	}
 	for _, p := range pipelines {
-		r.Add(p)
+		n.add(p, e.wrap)
+	}
+	return n
+}
+
+// add attaches a pipeline, whose Wake did nothing before.
+func (n *testNode) add(p *Pipeline, wrap func(*Pipeline) retry.Sink) {
+	h := n.Register(p.Name())
+	if wake, ok := testWakes.Load(p); ok {
+		wake.(*atomic.Pointer[retry.Handle]).Store(h)
+	}
+	n.handles = append(n.handles, h)
+	n.Reporter.Add(p)
+	if wrap != nil {
+		h.Attach(wrap(p))
+		return
+	}
+	h.Attach(p)
+}
+
+func (n *testNode) run(ctx context.Context) {
+	var reporting sync.WaitGroup
+	reporting.Go(func() { _ = n.Reporter.Run(ctx) })
+	_ = n.Scheduler.Run(ctx)
+	reporting.Wait()
+}
+
+// testWakes contains the handle of each test pipeline, which is created before its node.
+var testWakes sync.Map
+
+func (e *env) node(pipelines ...*Pipeline) (n *testNode, stop func()) {
+	e.t.Helper()
+	n = e.newNode(time.Second, pipelines...)
+	for _, p := range pipelines {
 		if _, err := p.WaitEnabled(e.t.Context()); err != nil {
 			e.t.Fatal(err)
 		}
@@ -155,20 +207,11 @@ func (e *env) node(pipelines ...*Pipeline) (r *RetryScheduler, stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = r.Run(ctx)
+		n.run(ctx)
 	}()
 	stop = sync.OnceFunc(func() { cancel(); <-done })
 	e.t.Cleanup(stop)
-	return r, stop
-}
-
-// noticesOnlyChanges has r learn of a sink's state no more by looking at it now and then.
-func noticesOnlyChanges(r *RetryScheduler) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, d := range r.sinks {
-		d.nextStateCheck = time.Now().Add(time.Hour)
-	}
+	return n, stop
 }
 
 func delivery(id string) relay.Delivery {
@@ -222,4 +265,11 @@ func (e *env) poll(maxClaims int, lease time.Duration) store.PollResult {
 
 func (e *env) replay(ctx context.Context, log replay.Log, q replay.Request) (replay.Result, error) {
 	return replay.Replayer{Log: log, Retries: &e.store.Retries, States: &e.store.States}.Replay(ctx, q)
+}
+
+// reporterOf returns a reporter of one pipeline.
+func reporterOf(e *env, p *Pipeline) *Reporter {
+	r := NewReporter(&e.store.Stats, nil)
+	r.Add(p)
+	return r
 }

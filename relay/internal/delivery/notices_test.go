@@ -15,6 +15,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
@@ -28,17 +29,17 @@ func filterOf(t *testing.T, topics ...string) relay.Filter {
 }
 
 // notices returns notices for the sinks "watch" (of everything of the relay's own), "few" (of disabled sinks) and "all".
-func (e *env) notices(o NoticesOptions, more ...NoticeListener) *Notices {
+func (e *env) notices(o notice.Options, more ...notice.Listener) *notice.Publisher {
 	e.t.Helper()
 	var ids atomic.Int64
-	o.Store = e.store
+	o.Retries, o.States = &e.store.Retries, &e.store.States
 	o.NewID = func() string { return fmt.Sprintf("%024d", ids.Add(1)) }
-	n := NewNotices(o)
-	n.Listen(append(more,
-		NoticeListener{Sink: "s", Filter: filterOf(e.t, "hubrelay.*")},
-		NoticeListener{Sink: "watch", Filter: filterOf(e.t, "hubrelay.*", "container.*")},
-		NoticeListener{Sink: "few", Filter: filterOf(e.t, "hubrelay.sink.disabled")},
-		NoticeListener{Sink: "all", Filter: filterOf(e.t, "*")},
+	n := notice.NewPublisher(o)
+	n.SetListeners(append(more,
+		notice.Listener{Sink: "s", Filter: filterOf(e.t, "hubrelay.*")},
+		notice.Listener{Sink: "watch", Filter: filterOf(e.t, "hubrelay.*", "container.*")},
+		notice.Listener{Sink: "few", Filter: filterOf(e.t, "hubrelay.sink.disabled")},
+		notice.Listener{Sink: "all", Filter: filterOf(e.t, "*")},
 	))
 	return n
 }
@@ -65,9 +66,15 @@ func (e *env) told(sink string) []string {
 	return list
 }
 
+// noticeObject is the object of a notice.
+type noticeObject struct {
+	ID, State, Error, Sink, Topic string
+	Attempts, Count               int
+}
+
 func objectOf(t *testing.T, data string) noticeObject {
 	t.Helper()
-	o := struct{ Object noticeObject }{noticeObject{deadLetterNotice: &deadLetterNotice{}}}
+	var o struct{ Object noticeObject }
 	if err := json.Unmarshal([]byte(data), &o); err != nil {
 		t.Fatal(err)
 	}
@@ -78,7 +85,7 @@ func objectOf(t *testing.T, data string) noticeObject {
 func TestDisabledAndRecoveredAreTold(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	n := e.notices(NoticesOptions{})
+	n := e.notices(notice.Options{})
 	gone := func(config string) *Pipeline {
 		return e.pipeline(&fakeSink{answer: answers(relay.Gone(&relay.ResponseError{Status: 410}))}, func(o *Options) {
 			o.Notices, o.Fingerprint = n, config
@@ -116,15 +123,15 @@ func TestDisabledAndRecoveredAreTold(t *testing.T) {
 func TestNoticesKeepTheOrder(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	n := e.notices(NoticesOptions{}, NoticeListener{
+	n := e.notices(notice.Options{}, notice.Listener{
 		Sink: "watch", Filter: filterOf(t, "hubrelay.*"), Ordering: store.OrderingHub,
 	})
 	sink := &fakeSink{answer: answers(errFar, nil)}
 	p := e.pipeline(sink, func(o *Options) { ordered(store.OrderingHub)(o); o.Name = "watch" })
-	if err := n.sendSinkNotice(t.Context(), relay.TopicSinkDisabled, "s", store.StateDisabled, "it is gone"); err != nil {
+	if err := n.SinkDisabled(t.Context(), "s", "it is gone"); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Recovered(t.Context(), "s"); err != nil {
+	if err := n.SinkRecovered(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	e.lead(p, newQueue(1, 0))
@@ -149,17 +156,15 @@ func TestNoticesHoldNobodyUp(t *testing.T) {
 	if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	n := e.notices(NoticesOptions{})
+	n := e.notices(notice.Options{})
 	other := e.pipeline(&fakeSink{answer: answers(errFar, errFar, nil)}, nil)
 	recovered := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
 		o.Name, o.Fingerprint, o.Notices = "gone", "v2", n
 	})
-	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
-	r.Add(other)
-	r.Add(recovered)
+	r := e.newNode(0, other, recovered)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = r.Run(ctx) }()
+	go func() { defer close(done); r.run(ctx) }()
 	defer func() { cancel(); <-done }()
 	testkit.WaitFor(t, "the other's delivery is tried again", func() bool { return e.parkedCount() == 0 })
 }
@@ -196,10 +201,9 @@ func TestFloodOfDeadLettersIsToldInFew(t *testing.T) {
 	e := newEnv(t)
 	now := time.Now()
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(&relay.ResponseError{Status: 400}))}, func(o *Options) {
-		o.Notices, o.Now = e.notices(NoticesOptions{}), func() time.Time { return now }
+		o.Notices, o.Now = e.notices(notice.Options{}), func() time.Time { return now }
 	})
-	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
-	r.Add(p)
+	r := e.newNode(0, p)
 	counts := func() (list []int) {
 		for _, data := range e.told("watch") {
 			list = append(list, objectOf(t, data).Count)
@@ -220,7 +224,7 @@ func TestFloodOfDeadLettersIsToldInFew(t *testing.T) {
 	}{{1, 0, []int{1}}, {5, 9 * time.Second, []int{1}}, {1, 2 * time.Second, []int{1, 6}}, {3, 0, []int{1, 6}}} {
 		kill(step.kill)
 		now = now.Add(step.wait)
-		r.flushStats(t.Context(), false)
+		r.report(t.Context(), r.all(), false)
 		if got := counts(); !slices.Equal(got, step.want) {
 			t.Fatalf("told %v, want %v", got, step.want)
 		}
@@ -243,7 +247,7 @@ func TestFloodOfDeadLettersIsToldInFew(t *testing.T) {
 func TestNoticesMakeNoNotices(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	n := e.notices(NoticesOptions{})
+	n := e.notices(notice.Options{})
 	reject := func(o *Options) { o.Name, o.Notices = "watch", n }
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, reject)
 	notice := delivery("d1")
@@ -270,11 +274,11 @@ func TestNoticesAreDroppedWhereThereIsNoRoom(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	dropped := map[string]int{}
-	n := e.notices(NoticesOptions{
+	n := e.notices(notice.Options{
 		Dropped: func(sink string) { dropped[sink]++ },
-	}, NoticeListener{Sink: "small", Filter: filterOf(t, "hubrelay.*"), Backlog: 1})
+	}, notice.Listener{Sink: "small", Filter: filterOf(t, "hubrelay.*"), Backlog: 1})
 	for range 3 {
-		if err := n.Recovered(t.Context(), "x"); err != nil {
+		if err := n.SinkRecovered(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -289,16 +293,16 @@ func TestDeathsOutliveRedis(t *testing.T) {
 	e := newEnv(t)
 	now := time.Now()
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, func(o *Options) {
-		o.Notices, o.Now = e.notices(NoticesOptions{}), func() time.Time { return now }
+		o.Notices, o.Now = e.notices(notice.Options{}), func() time.Time { return now }
 	})
 	r := store.NewRecord(delivery("d1"), now)
 	e.server.Kill()
-	p.noteDeadLetter(t.Context(), "d1", ReasonPermanent, r, errFar)
+	p.deadLetters.Add(t.Context(), "d1", ReasonPermanent, r, errFar)
 	e.server.Restart()
-	p.noteDeadLetter(t.Context(), "d2", ReasonPermanent, r, errFar) // too early to try again
+	p.deadLetters.Add(t.Context(), "d2", ReasonPermanent, r, errFar) // too early to try again
 	testkit.WaitFor(t, "told", func() bool {
 		now = now.Add(time.Second)
-		p.sendDeadLetterNotices(t.Context(), false)
+		p.deadLetters.Flush(t.Context(), false)
 		return len(e.told("watch")) == 1
 	})
 	if o := objectOf(t, e.told("watch")[0]); o.Count != 2 || o.ID != "d2" {
@@ -310,7 +314,7 @@ func TestDeathsOutliveRedis(t *testing.T) {
 func TestSamplesOfNotices(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	notices := e.notices(NoticesOptions{})
+	notices := e.notices(notice.Options{})
 	for topic, object := range map[string]string{
 		relay.TopicSinkDisabled:  `{"id":"sample","state":"disabled","error":"a sample; nothing happened"}`,
 		relay.TopicSinkRecovered: `{"id":"sample","state":"active","error":""}`,
@@ -341,9 +345,11 @@ func TestSamplesOfNotices(t *testing.T) {
 	if keys := e.client.Keys(t.Context(), "*").Val(); len(keys) != 0 {
 		t.Errorf("stored %v", keys)
 	}
-	note, err := notices.build(notice{Topic: relay.TopicSinkDisabled})
-	if err != nil || strings.Contains(string(note.Data), "sample") {
-		t.Errorf("a real one: %s, %v", note.Data, err)
+	if err := notices.SinkDisabled(t.Context(), "s", "it is gone"); err != nil {
+		t.Fatal(err)
+	}
+	if told := e.told("watch"); len(told) != 1 || strings.Contains(told[0], "sample") {
+		t.Errorf("a real one: %v", told)
 	}
 }
 
@@ -351,7 +357,7 @@ func TestSamplesOfNotices(t *testing.T) {
 func TestSourceGapIsTold(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	n := e.notices(NoticesOptions{})
+	n := e.notices(notice.Options{})
 	for range 2 {
 		if err := n.SourceGap(t.Context(), "up", "h1", "0123456789abcdef01234567", "it was trimmed"); err != nil {
 			t.Fatal(err)

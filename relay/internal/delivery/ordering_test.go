@@ -66,7 +66,7 @@ func TestParkingHoldsItsKeyBack(t *testing.T) {
 	got.mu.Lock()
 	mended = true
 	got.mu.Unlock()
-	next.onRetryScheduled(0)
+	next.opts.Wake(0)
 	testkit.WaitFor(t, "the rest arrived", func() bool { return len(got.of("hub0")) == each+5 && e.idle() })
 	q.add("hub0", each+5, each+10)
 	testkit.WaitFor(t, "fresh ones go on", func() bool { return len(got.of("hub0")) == each+10 })
@@ -154,7 +154,7 @@ func TestLostLeaseCutsAttemptsShort(t *testing.T) {
 	if n := e.parkedCount(); n != 1 || q.length() != 1 || len(e.deadLetters()) != 0 {
 		t.Errorf("%d parked, %d queued, dead %v", n, q.length(), e.deadLetters())
 	}
-	if err := p.Handle(t.Context(), ofHub("hub0", 0)); !errors.Is(err, errNotLeading) {
+	if err := p.Handle(t.Context(), ofHub("hub0", 0)); !errors.Is(err, errNotLeader) {
 		t.Errorf("without the lease: %v", err)
 	}
 	l := e.poll(1, time.Minute)
@@ -176,7 +176,7 @@ func TestPauseKeepsTheOrder(t *testing.T) {
 		if err := errors.Join(e.store.States.Pause(t.Context(), "s"), p.Refresh(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		testkit.WaitFor(t, "it is quiet", func() bool { return p.attempts.running.Load() == 0 })
+		testkit.WaitFor(t, "it is quiet", func() bool { return p.runner.running.Load() == 0 })
 		before := got.count()
 		if q.length() > 0 && got.count() != before {
 			t.Error("attempts were made while it was paused")
@@ -231,17 +231,17 @@ func TestHeldBackTakesNoMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.order.requestRefresh()
+	p.orders.refreshSoon()
 	if got := e.parkedCount(); got != n+1000 || sink.attempts("") != 1 {
 		t.Errorf("%d parked, %d attempts", got, sink.attempts(""))
 	}
 	if grown := int64(heap()) - int64(before); grown > 8<<20 {
 		t.Errorf("the heap grew by %d KiB", grown>>10)
 	}
-	p.order.mu.Lock()
-	defer p.order.mu.Unlock()
-	if len(p.order.blocked) != 1 || len(p.order.inFlight) != 0 {
-		t.Errorf("%d keys are blocked, %d in flight", len(p.order.blocked), len(p.order.inFlight))
+	p.orders.mu.Lock()
+	defer p.orders.mu.Unlock()
+	if len(p.orders.blocked) != 1 || len(p.orders.inFlight) != 0 {
+		t.Errorf("%d keys are blocked, %d in flight", len(p.orders.blocked), len(p.orders.inFlight))
 	}
 }
 

@@ -161,12 +161,11 @@ func TestGoneDisablesAndKeeps(t *testing.T) {
 	if _, err := again.WaitEnabled(short); err == nil {
 		t.Fatal("enabled after a restart")
 	}
-	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
-	r.Add(again)
+	r := e.newNode(0, again)
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	done := make(chan struct{})
-	go func() { defer close(done); _ = r.Run(ctx) }()
+	go func() { defer close(done); r.run(ctx) }()
 	e.client.Del(t.Context(), "hubrelay:sink:s")
 	if _, err := again.WaitEnabled(t.Context()); err != nil {
 		t.Fatal(err)
@@ -199,7 +198,7 @@ func TestGoneWhileRetrying(t *testing.T) {
 	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "disabled", func() bool { off, _ := p.isDisabled(); return off })
+	testkit.WaitFor(t, "disabled", func() bool { off, _ := p.state.Off(); return off })
 	if n := e.parkedCount(); n != 1 || sink.attempts("d1") != 2 {
 		t.Errorf("%d parked after %d attempts, want 1 after 2", n, sink.attempts("d1"))
 	}
@@ -238,7 +237,7 @@ func TestHangingSinkCostsItsSlotOnly(t *testing.T) {
 		t.Error("closed while attempts run")
 	}
 	close(release)
-	testkit.WaitFor(t, "all returned", func() bool { return p.attempts.running.Load() == 0 && p.attempts.abandoned.Load() == 0 })
+	testkit.WaitFor(t, "all returned", func() bool { return p.runner.running.Load() == 0 && p.runner.abandoned.Load() == 0 })
 }
 
 func TestShutdownIsNoFailure(t *testing.T) {
@@ -323,7 +322,7 @@ func TestCloseAtTheLastMoment(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := make(chan error)
-	go func() { made <- p.attempts.runAttempt(t.Context(), delivery("d1")) }()
+	go func() { made <- p.runner.runAttempt(t.Context(), delivery("d1")) }()
 	testkit.WaitFor(t, "an attempt", func() bool { return sink.attempts("d1") == 1 })
 	err = p.Close(lastMoment{t.Context(), func() {
 		close(leave)
@@ -333,25 +332,5 @@ func TestCloseAtTheLastMoment(t *testing.T) {
 	}})
 	if err != nil || sink.closed != 1 {
 		t.Errorf("%v, closed %d times", err, sink.closed)
-	}
-}
-
-func TestLimiter(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(100, 0)
-	l := logLimiter{now: func() time.Time { return now }, interval: time.Second, maxLines: linesPerSecond}
-	for range linesPerSecond {
-		if _, ok := l.allowLine(); !ok {
-			t.Fatal("refused too early")
-		}
-	}
-	for range 3 {
-		if _, ok := l.allowLine(); ok {
-			t.Fatal("allowed too much")
-		}
-	}
-	now = now.Add(time.Second)
-	if dropped, ok := l.allowLine(); !ok || dropped != 3 {
-		t.Errorf("dropped %d, %v", dropped, ok)
 	}
 }

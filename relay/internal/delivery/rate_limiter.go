@@ -24,7 +24,7 @@ import (
 // Without a rate it costs nothing, asks nobody, and a rest is this node's alone.
 type rateLimiter struct {
 	store.RateLimit
-	store         *store.Store
+	store         *store.Rates
 	rateName      func() string             // of the rate
 	extraRequests relay.ExtraRequestCounter // nil for a sink that asks once for each attempt
 	now           func() time.Time
@@ -49,14 +49,14 @@ type rateLimiter struct {
 	throttleTimer  *time.Timer // of the end of the rest
 }
 
-func newRateLimiter(store *store.Store, o *Options) *rateLimiter {
+func newRateLimiter(rates *store.Rates, o *Options) *rateLimiter {
 	name := func() string { return o.Name }
 	if keyer, ok := o.Sink.(relay.RateKeyer); ok {
 		name = keyer.RateKey
 	}
 	spender, _ := o.Sink.(relay.ExtraRequestCounter)
 	return &rateLimiter{
-		RateLimit: newRateLimit(o.Rate, o.Burst), store: store, rateName: name, extraRequests: spender, now: o.Now,
+		RateLimit: newRateLimit(o.Rate, o.Burst), store: rates, rateName: name, extraRequests: spender, now: o.Now,
 		onTokens: func() {}, onThrottle: func(bool) {}, wake: make(chan struct{}, 1),
 	}
 }
@@ -100,9 +100,9 @@ func (g *rateLimiter) tryAcquire(ctx context.Context, stop <-chan struct{}) (boo
 	if waiting {
 		return false, 0, nil
 	}
-	asking, cancel := context.WithTimeout(ctx, redisTimeout)
+	asking, cancel := context.WithTimeout(ctx, store.CommandTimeout)
 	defer cancel()
-	granted, err := g.store.Rates.Take(asking, g.rateName(), g.RateLimit, 1)
+	granted, err := g.store.Take(asking, g.rateName(), g.RateLimit, 1)
 	var refused redis.Error
 	switch {
 	case errors.As(err, &refused):
@@ -247,32 +247,10 @@ func (g *rateLimiter) chargeExtraRequests(ctx context.Context) {
 		return
 	}
 	if n := g.extraRequests.TakeExtraRequests(); n > 0 {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CommandTimeout)
 		defer cancel()
-		_ = g.store.Rates.Charge(ctx, g.rateName(), g.RateLimit, n)
+		_ = g.store.Charge(ctx, g.rateName(), g.RateLimit, n)
 	}
-}
-
-// tryRate is once, until the sink's state changes, the pipeline stops or ctx ends.
-func (p *Pipeline) tryRate(ctx context.Context) (ok bool, wait time.Duration, err error) {
-	p.mu.Lock()
-	changed := p.stateChanged
-	p.mu.Unlock()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(p.stopping, cancel)()
-	return p.rateLimiter.tryAcquire(ctx, changed)
-}
-
-// waitForRate waits for the gate until the sink's state changes, which it reports as false, the pipeline stops or ctx ends.
-func (p *Pipeline) waitForRate(ctx context.Context, changed <-chan struct{}) (bool, error) {
-	if !p.rateLimiter.hasRate() && p.rateLimiter.throttleRemaining() == 0 {
-		return true, nil
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	defer context.AfterFunc(p.stopping, cancel)()
-	return p.rateLimiter.wait(ctx, changed)
 }
 
 // newRateLimit uses as a burst of 0 what the rate allows in a second, at least one.

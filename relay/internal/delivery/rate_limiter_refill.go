@@ -5,11 +5,18 @@ import (
 	"errors"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/redis/go-redis/v9"
 )
 
 // maxRefillWait bounds the wait between two questions, so that a rate which was deleted in Redis begins anew.
 const maxRefillWait = time.Minute
+
+// The delays after Redis did not respond.
+const (
+	minRefillDelay = 100 * time.Millisecond
+	maxRefillDelay = 2 * time.Second
+)
 
 // startRefill starts the goroutine that asks Redis, unless it runs. The caller holds the lock.
 func (g *rateLimiter) startRefill() {
@@ -44,7 +51,7 @@ func (g *rateLimiter) takeDemand() (waiting, spare int) {
 // refillLoop asks until nobody waits. Only one runs at a time.
 func (g *rateLimiter) refillLoop(ended chan struct{}) {
 	defer close(ended)
-	failures := minWriteRetryWait
+	failures := minRefillDelay
 	for {
 		waiting, spare := g.takeDemand()
 		switch {
@@ -52,15 +59,15 @@ func (g *rateLimiter) refillLoop(ended chan struct{}) {
 			g.grant(spare)
 		case waiting > 0:
 			if g.refill(min(waiting, g.tokensPerRequest())) {
-				failures = minWriteRetryWait
+				failures = minRefillDelay
 				continue
 			}
 			g.sleepWhileNeeded(failures)
-			failures = min(2*failures, maxWriteRetryWait)
+			failures = min(2*failures, maxRefillDelay)
 		case spare > 0:
-			ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
+			ctx, cancel := context.WithTimeout(context.Background(), store.CommandTimeout)
 			// One that is lost makes the sink slower for a moment and nothing else.
-			_ = g.store.Rates.Return(ctx, g.rateName(), g.RateLimit, spare)
+			_ = g.store.Return(ctx, g.rateName(), g.RateLimit, spare)
 			cancel()
 		default:
 			return
@@ -75,8 +82,8 @@ func (g *rateLimiter) refill(n int) bool {
 		g.sleepWhileNeeded(wait)
 		return true
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
-	granted, err := g.store.Rates.Take(ctx, g.rateName(), g.RateLimit, n)
+	ctx, cancel := context.WithTimeout(context.Background(), store.CommandTimeout)
+	granted, err := g.store.Take(ctx, g.rateName(), g.RateLimit, n)
 	cancel()
 	var refused redis.Error
 	switch {

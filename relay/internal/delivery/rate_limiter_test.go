@@ -114,10 +114,10 @@ func TestSlowRateNeitherSpinsNorStarves(t *testing.T) {
 	if asked > 80 {
 		t.Errorf("%d scripts for 12 attempts", asked)
 	}
-	p.rateLimiter.mu.Lock()
-	defer p.rateLimiter.mu.Unlock()
-	if len(p.rateLimiter.waiters) != 0 {
-		t.Errorf("%d still in line", len(p.rateLimiter.waiters))
+	p.admission.rate.mu.Lock()
+	defer p.admission.rate.mu.Unlock()
+	if len(p.admission.rate.waiters) != 0 {
+		t.Errorf("%d still in line", len(p.admission.rate.waiters))
 	}
 }
 
@@ -135,7 +135,7 @@ func TestGateLetsGoAtTheEnd(t *testing.T) {
 				e.t.Error(err)
 			}
 		}, ErrDisabled},
-		{"disable", func(_ *env, p *Pipeline, _ func()) { p.disable(context.Background(), errFar) }, ErrDisabled},
+		{"disable", func(_ *env, p *Pipeline, _ func()) { p.state.disable(context.Background(), errFar) }, ErrDisabled},
 	} {
 		for _, limited := range []bool{true, false} {
 			t.Run(fmt.Sprint(c.name, limited), func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestAttemptsThatDoNotBeginAreGivenBack(t *testing.T) {
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	for range p.opts.Concurrency {
-		if err := p.concurrency.acquire(ctx); err != nil {
+		if err := p.admission.slots.acquire(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -180,14 +180,14 @@ func TestAttemptsThatDoNotBeginAreGivenBack(t *testing.T) {
 		wg.Go(func() { _ = p.Handle(ctx, delivery(fmt.Sprint("d", i))) })
 	}
 	testkit.WaitFor(t, "all wait for a slot", func() bool {
-		p.concurrency.mu.Lock()
-		defer p.concurrency.mu.Unlock()
-		return len(p.concurrency.waiters) == 5
+		p.admission.slots.mu.Lock()
+		defer p.admission.slots.mu.Unlock()
+		return len(p.admission.slots.waiters) == 5
 	})
 	cancel()
 	wg.Wait()
 	testkit.WaitFor(t, "all given back", func() bool { return e.client.Exists(t.Context(), "hubrelay:rate:s").Val() == 0 })
-	p.concurrency.release(p.opts.Concurrency)
+	p.admission.slots.release(p.opts.Concurrency)
 }
 
 // While Redis is away nobody passes; one that refuses to count lets one pass in each interval.
@@ -199,9 +199,9 @@ func TestGateWithoutRedis(t *testing.T) {
 	e.server.Kill()
 	wg := handle(t, p, "d", 3)
 	testkit.WaitFor(t, "all wait", func() bool {
-		p.rateLimiter.mu.Lock()
-		defer p.rateLimiter.mu.Unlock()
-		return len(p.rateLimiter.waiters) == 3
+		p.admission.rate.mu.Lock()
+		defer p.admission.rate.mu.Unlock()
+		return len(p.admission.rate.waiters) == 3
 	})
 	if n := sink.attempts(""); n != 0 {
 		t.Errorf("%d attempts without Redis", n)
@@ -238,8 +238,8 @@ func TestClosingGivesBack(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Rate = relay.Rate{Count: 10, Per: time.Hour} })
-	p.rateLimiter.requestTokens()
-	testkit.WaitFor(t, "set aside", func() bool { return !p.rateLimiter.lacksRetryTokens() })
+	p.admission.rate.requestTokens()
+	testkit.WaitFor(t, "set aside", func() bool { return !p.admission.rate.lacksRetryTokens() })
 	if err := p.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}

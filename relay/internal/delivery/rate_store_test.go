@@ -34,13 +34,13 @@ func TestRateOfTwoNodes(t *testing.T) {
 				p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
 					o.Rate, o.Burst = c.rate, c.burst
 				})
-				p.rateLimiter.store = store.New(&timed{UniversalClient: e.client, granted: func(n int, at span) {
+				p.admission.rate.store = &store.New(&timed{UniversalClient: e.client, granted: func(n int, at span) {
 					mu.Lock()
 					defer mu.Unlock()
 					for range n {
 						began = append(began, at)
 					}
-				}}, testKeys())
+				}}, testKeys()).Rates
 				nodes.Go(func() { handle(t, p, fmt.Sprint("n", node, "-"), c.n/2).Wait() })
 			}
 			nodes.Wait()
@@ -156,24 +156,24 @@ func TestFurtherRequestsCount(t *testing.T) {
 		}
 	}
 	// Two attempts and two further requests: one more than the burst.
-	g, err := e.store.Rates.Take(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.RateLimit, 1)
+	g, err := e.store.Rates.Take(t.Context(), p.admission.rate.rateName(), p.admission.rate.RateLimit, 1)
 	if err != nil || g.Tokens != 0 || g.RetryIn <= 11*time.Minute || g.RetryIn > 12*time.Minute {
 		t.Errorf("%+v, %v", g, err)
 	}
-	if err := e.store.Rates.Charge(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.RateLimit, 2); err != nil {
+	if err := e.store.Rates.Charge(t.Context(), p.admission.rate.rateName(), p.admission.rate.RateLimit, 2); err != nil {
 		t.Fatal(err)
 	}
-	if g, err = e.store.Rates.Take(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.RateLimit, 1); err != nil || g.Tokens != 0 || g.RetryIn <= 23*time.Minute || g.RetryIn > 24*time.Minute {
+	if g, err = e.store.Rates.Take(t.Context(), p.admission.rate.rateName(), p.admission.rate.RateLimit, 1); err != nil || g.Tokens != 0 || g.RetryIn <= 23*time.Minute || g.RetryIn > 24*time.Minute {
 		t.Errorf("after two more %+v, %v", g, err)
 	}
 	// A rest is not made longer by what was asked before it.
-	if err := e.store.Rates.Cooldown(t.Context(), "r", p.rateLimiter.RateLimit, time.Minute); err != nil {
+	if err := e.store.Rates.Cooldown(t.Context(), "r", p.admission.rate.RateLimit, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.store.Rates.Charge(t.Context(), "r", p.rateLimiter.RateLimit, 5); err != nil {
+	if err := e.store.Rates.Charge(t.Context(), "r", p.admission.rate.RateLimit, 5); err != nil {
 		t.Fatal(err)
 	}
-	if g, err = e.store.Rates.Take(t.Context(), "r", p.rateLimiter.RateLimit, 1); err != nil || !g.Cooldown || g.RetryIn > time.Minute {
+	if g, err = e.store.Rates.Take(t.Context(), "r", p.admission.rate.RateLimit, 1); err != nil || !g.Cooldown || g.RetryIn > time.Minute {
 		t.Errorf("during a rest %+v, %v", g, err)
 	}
 }

@@ -59,7 +59,7 @@ func TestHasten(t *testing.T) {
 				}
 			}
 			e.hasten(3)
-			p.onRetryScheduled(0)
+			p.opts.Wake(0)
 			testkit.WaitFor(t, "those that waited are delivered", func() bool { return parked() == 1 })
 			if n := sink.attempts("p0"); n != 1 {
 				t.Errorf("what was being attempted was attempted %d times", n)

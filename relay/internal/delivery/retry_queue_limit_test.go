@@ -63,7 +63,7 @@ func TestFullDelayQueueIsKnownToAllNodes(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, bounded)
 	e.retries(p)
-	testkit.WaitFor(t, "full", p.retryLimit.isFull)
+	testkit.WaitFor(t, "full", p.admission.isFull)
 	done := make(chan error, 1)
 	go func() { done <- p.Handle(t.Context(), delivery("d3")) }()
 	if err := e.store.States.Pause(t.Context(), "s"); err != nil {
@@ -131,22 +131,31 @@ func TestDeadLettersStayWhereTheDelayQueueIsFull(t *testing.T) {
 
 func TestCapacity(t *testing.T) {
 	t.Parallel()
-	c := newRetryQueueLimit(2)
+	newTracker := func(backlog int64) (*depthTracker, *backlogLimit) {
+		p, err := New(Options{
+			Name: "s", Sink: &fakeSink{answer: answers(nil)}, Store: store.New(nil, testKeys()), Backlog: backlog,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.claims.depth, p.admission.backlog
+	}
+	tracker, limit := newTracker(2)
 	for _, step := range []struct {
 		parked       int64
 		filled, full bool
 	}{{1, false, false}, {2, true, true}, {3, false, true}, {1, false, false}} {
-		if got := c.setCount(step.parked); got != step.filled || c.isFull() != step.full {
-			t.Errorf("%d: filled %v, full %v", step.parked, got, c.isFull())
+		if got := tracker.set(step.parked); got != step.filled || limit.isFull() != step.full {
+			t.Errorf("%d: filled %v, full %v", step.parked, got, limit.isFull())
 		}
 	}
-	c.setCount(2)
-	c.decrement()
-	if c.isFull() || c.wait(t.Context(), nil) != nil {
+	tracker.set(2)
+	tracker.decrement()
+	if limit.isFull() || limit.wait(t.Context(), nil) != nil {
 		t.Error("no room though one has left")
 	}
-	unbounded := newRetryQueueLimit(0)
-	if unbounded.setCount(1e12) || unbounded.isFull() || unbounded.wait(t.Context(), nil) != nil {
+	tracker, unbounded := newTracker(0)
+	if tracker.set(1e12) || unbounded.isFull() || unbounded.wait(t.Context(), nil) != nil {
 		t.Error("full without a bound")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
@@ -183,6 +185,27 @@ func TestLostClaim(t *testing.T) {
 	}
 }
 
+// recordingSink finds out whether a failed poll for the state is repeated.
+type recordingSink struct {
+	*Pipeline
+	hasFailed, isRepeated atomic.Bool
+}
+
+func (s *recordingSink) Poll(due, withState bool) store.PollRequest {
+	if s.hasFailed.Load() && due && withState {
+		s.isRepeated.Store(true)
+	}
+	return s.Pipeline.Poll(due, withState)
+}
+
+func (s *recordingSink) Apply(ctx context.Context, r store.PollResult) error {
+	err := s.Pipeline.Apply(ctx, r)
+	if r.Err != nil {
+		s.hasFailed.Store(true)
+	}
+	return err
+}
+
 func TestRetriesSurviveRedis(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -195,17 +218,13 @@ func TestRetriesSurviveRedis(t *testing.T) {
 	}}
 	p := e.pipeline(sink, nil)
 	e.server.Kill()
-	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
-	r.Add(p)
+	sinkPolls := &recordingSink{Pipeline: p}
+	e.wrap = func(*Pipeline) retry.Sink { return sinkPolls }
+	r := e.newNode(0, p)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = r.Run(ctx) }()
-	testkit.WaitFor(t, "a look failed, and the next asks for the state again", func() bool {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		d := r.sinks["s"]
-		return d.hasDueTime && d.nextCheck.After(time.Now()) && d.nextStateCheck.IsZero()
-	})
+	go func() { defer close(done); r.run(ctx) }()
+	testkit.WaitFor(t, "a poll failed, and the next asks for the state again", sinkPolls.isRepeated.Load)
 	e.server.Restart()
 	testkit.WaitFor(t, "all delivered", func() bool { return sink.attempts("") >= 6 && e.parkedCount() == 0 })
 	cancel()
@@ -217,12 +236,15 @@ func TestBrokenLook(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Concurrency = 4 })
-	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
-	l := &dueQuery{PollRequest: store.PollRequest{Sink: "s", MaxClaims: p.concurrency.tryAcquire(3)}}
-	result := store.PollResult{Claims: make([]store.Claim, 2), Err: errors.New("no reply")}
-	r.handleResult(t.Context(), &sinkSchedule{pipeline: p}, l, result, func(*sinkSchedule, store.Claim) { t.Error("an attempt was begun") })
-	if free := p.concurrency.tryAcquire(4); l.MaxClaims != 3 || free != 4 {
-		t.Errorf("%d slots were taken, %d are free", l.MaxClaims, free)
+	p.state.set(store.StateActive, "")
+	taken := p.admission.slots.tryAcquire(1)
+	q := p.Poll(true, false)
+	if err := p.Apply(t.Context(), store.PollResult{Claims: make([]store.Claim, 2), Err: errors.New("no reply")}); err == nil {
+		t.Error("Apply() = nil, want an error")
+	}
+	p.admission.slots.release(taken)
+	if free := p.admission.slots.tryAcquire(4); q.MaxClaims != 3 || free != 4 {
+		t.Errorf("%d slots were taken, %d are free", q.MaxClaims, free)
 	}
 }
 
@@ -234,11 +256,10 @@ func TestShutdownGivesClaimsBack(t *testing.T) {
 	entered := make(chan struct{})
 	sink := &fakeSink{answer: func(ctx context.Context, _ relay.Delivery) error { close(entered); <-ctx.Done(); return ctx.Err() }}
 	p := e.pipeline(sink, func(o *Options) { o.Timeout = time.Hour })
-	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store, Grace: time.Millisecond})
-	r.Add(p)
+	r := e.newNode(time.Millisecond, p)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = r.Run(ctx) }()
+	go func() { defer close(done); r.run(ctx) }()
 	<-entered
 	cancel()
 	<-done
@@ -255,27 +276,27 @@ func TestShutdownGivesClaimsBack(t *testing.T) {
 func TestAThousandIdleSinks(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
+	r := e.newNode(0)
 	for i := range 1000 {
 		p, err := New(Options{Name: fmt.Sprint("s", i), Sink: &fakeSink{answer: answers(nil)}, Store: e.store})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.Add(p)
+		r.add(p, nil)
 	}
 	sink := &fakeSink{answer: answers(errFar, nil)}
 	p := e.pipeline(sink, func(o *Options) { o.Schedule.Delays = []time.Duration{100 * time.Millisecond} })
-	r.Add(p)
+	r.add(p, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = r.Run(ctx) }()
+	go func() { defer close(done); r.run(ctx) }()
 	if err := p.Handle(ctx, delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
 	start := time.Now()
 	testkit.WaitFor(t, "retried", func() bool { return sink.attempts("d1") == 2 })
 	// An idle look would have found it later.
-	if took := time.Since(start); took >= idleCheckInterval {
+	if took := time.Since(start); took >= 5*time.Second {
 		t.Errorf("the retry began after %s", took)
 	}
 	cancel()

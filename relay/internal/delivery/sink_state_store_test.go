@@ -4,18 +4,35 @@ import (
 	"context"
 	"errors"
 	"reflect"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 func (e *env) stateOf(p *Pipeline) store.State {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.state
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	return p.state.current
+}
+
+// changesOnly reads the state of its sink only after a change, and not regularly.
+type changesOnly struct {
+	*Pipeline
+	isChanged atomic.Bool
+}
+
+func (s *changesOnly) OnChange() {
+	s.isChanged.Store(true)
+	s.Pipeline.OnChange()
+}
+
+func (s *changesOnly) Poll(due, withState bool) store.PollRequest {
+	return s.Pipeline.Poll(due, withState && s.isChanged.Swap(false))
 }
 
 func TestPauseAndResumeReachEveryNodeSoon(t *testing.T) {
@@ -23,10 +40,10 @@ func TestPauseAndResumeReachEveryNodeSoon(t *testing.T) {
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, nil)}
 	obs := &counting{}
+	e.wrap = func(p *Pipeline) retry.Sink { return &changesOnly{Pipeline: p} }
 	one, other := e.pipeline(sink, func(o *Options) { o.Observer = obs }), e.pipeline(sink, nil)
 	for _, p := range []*Pipeline{one, other} {
-		r, _ := e.node(p)
-		noticesOnlyChanges(r)
+		e.retries(p)
 	}
 	stops, err := other.WaitEnabled(t.Context())
 	if err != nil {
@@ -69,7 +86,7 @@ func TestPauseSurvives(t *testing.T) {
 	}
 	// Neither a receiver that is gone nor another configuration ends it.
 	p := e.pipeline(&fakeSink{answer: answers(relay.Gone(errFar))}, func(o *Options) { o.Fingerprint = "new" })
-	p.disable(ctx, relay.Gone(errFar))
+	p.state.disable(ctx, relay.Gone(errFar))
 	if err := p.Refresh(ctx); err != nil || e.stateOf(p) != store.StatePaused {
 		t.Errorf("%v, %v", e.stateOf(p), err)
 	}
@@ -112,7 +129,7 @@ func TestLateAnswerDoesNotEndAPause(t *testing.T) {
 	e := newEnv(t)
 	ctx := t.Context()
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, nil)
-	asked := p.stateEpoch()
+	asked := p.state.version()
 	before, err := e.store.States.Get(ctx, "s")
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +140,7 @@ func TestLateAnswerDoesNotEndAPause(t *testing.T) {
 	if err := p.Refresh(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.applyState(ctx, before, asked); err != nil || e.stateOf(p) != store.StatePaused {
+	if err := p.state.apply(ctx, before, asked); err != nil || e.stateOf(p) != store.StatePaused {
 		t.Errorf("%v, %v", e.stateOf(p), err)
 	}
 }

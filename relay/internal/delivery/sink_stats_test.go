@@ -32,7 +32,7 @@ func TestFiguresOfAllNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	one.Dropped(5)
+	one.CountDropped(5)
 	stop := e.retries(one)
 	e.client.ZAdd(t.Context(), "hubrelay:retry:s", redis.Z{Score: 1, Member: "d2"})
 	testkit.WaitFor(t, "tried again", func() bool { return one.stats.retried.Load() == 1 || e.figures()["retried"] == "1" })
@@ -58,17 +58,16 @@ func TestFiguresOutliveRedis(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, nil)
-	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
-	r.Add(p)
+	r := e.newNode(0, p)
 	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
 	p.stats.recordAttempt(2, attemptFailure{&net.DNSError{Err: "no such host"}, time.Now()})
 	e.server.Kill()
-	r.flushStats(t.Context(), false)
+	r.report(t.Context(), r.all(), false)
 	p.stats.recordAttempt(1, attemptFailure{})
 	e.server.Restart()
-	testkit.WaitFor(t, "told", func() bool { r.flushStats(t.Context(), false); return e.figures()["delivered"] != "" })
+	testkit.WaitFor(t, "told", func() bool { r.report(t.Context(), r.all(), false); return e.figures()["delivered"] != "" })
 	if diff := cmp.Diff(map[string]string{"delivered": "2", "retried": "1", "failed:dns": "1", "last_error": "lookup : no such host"}, withoutTime(e.figures())); diff != "" {
 		t.Error(diff)
 	}
@@ -95,7 +94,7 @@ func TestLastErrorOfAllNodes(t *testing.T) {
 	two.stats.recordAttempt(1, attemptFailure{errors.New("earlier, counted later"), now.Add(-2 * time.Minute)})
 	two.stats.recordAttempt(1, attemptFailure{})
 	for _, p := range []*Pipeline{two, one} {
-		if err := addStats(t.Context(), e.store, []*Pipeline{p}); err != nil {
+		if err := reporterOf(e, p).FlushStats(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -111,7 +110,7 @@ func TestLastErrorOfAllNodes(t *testing.T) {
 	}
 	// A number for an error is not taken for a figure.
 	two.stats.recordAttempt(1, attemptFailure{errors.New("7"), now})
-	if err := addStats(t.Context(), e.store, []*Pipeline{two}); err != nil {
+	if err := reporterOf(e, two).FlushStats(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if got, err = e.store.Stats.Read(t.Context(), []string{"s"}); err != nil || got[0].LastError != "7" || got[0].Failed[FailedOther] != 4 {

@@ -16,19 +16,18 @@ func TestReservedSlotIsGivenBackWhenDisabled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.setState(store.StateActive, "")
-	d := &sinkSchedule{pipeline: p, hasDueTime: true}
-	if err := p.concurrency.acquire(t.Context()); err != nil {
+	p.state.set(store.StateActive, "")
+	if err := p.admission.slots.acquire(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	p.concurrency.notifyWhenFree() // more was due than there were slots
-	p.concurrency.release(1)
-	p.setState(store.StateDisabled, "gone")
-	d.newDueQuery(time.Now())
-	p.setState(store.StateActive, "")
+	p.admission.slots.notifyWhenFree() // more was due than there were slots
+	p.admission.slots.release(1)
+	p.state.set(store.StateDisabled, "gone")
+	p.Poll(true, false)
+	p.state.set(store.StateActive, "")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if err := p.concurrency.acquire(ctx); err != nil {
+	if err := p.admission.slots.acquire(ctx); err != nil {
 		t.Errorf("a fresh delivery waits for a slot that nobody uses: %v", err)
 	}
 }

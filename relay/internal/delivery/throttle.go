@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 const (
@@ -58,10 +59,10 @@ func (g *rateLimiter) observeResponse(ctx context.Context, counts bool, err erro
 	if !g.setThrottle(named) || !g.hasRate() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CommandTimeout)
 	defer cancel()
 	// Where Redis is away this node keeps the rest, and nobody passes anyway.
-	_ = g.store.Rates.Cooldown(ctx, g.rateName(), g.RateLimit, named)
+	_ = g.store.Cooldown(ctx, g.rateName(), g.RateLimit, named)
 	g.setThrottle(named) // Redis' rest began later than ours: without this it would seem to begin twice
 }
 
@@ -89,12 +90,4 @@ func (g *rateLimiter) setThrottle(wait time.Duration) bool {
 		g.onThrottle(true)
 	}
 	return true
-}
-
-func (p *Pipeline) onThrottleChange(begins bool) {
-	p.opts.Observer.Throttled(p.opts.Name, begins)
-	if begins {
-		p.opts.Log.Warn("the sink's destination gets too much and is left alone for a while",
-			"until", p.opts.Now().Add(p.rateLimiter.throttleRemaining()).UTC().Round(time.Second))
-	}
 }

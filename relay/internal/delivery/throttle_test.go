@@ -72,7 +72,7 @@ func TestRestsGrowAndAreBounded(t *testing.T) {
 	e := newEnv(t)
 	now := time.Unix(1000, 0)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Now = func() time.Time { return now } })
-	g := p.rateLimiter
+	g := p.admission.rate
 	many := &relay.ResponseError{Status: 429}
 	for _, step := range []struct {
 		err  error

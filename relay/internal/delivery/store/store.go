@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -96,4 +97,9 @@ func Yield(ctx context.Context, busy time.Duration) error {
 		return ctx.Err()
 	}
 	return nil
+}
+
+// IsOutOfMemory reports whether Redis rejected a write because it is full.
+func IsOutOfMemory(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "OOM command not allowed")
 }
