@@ -33,7 +33,9 @@ func StatsKey(k keyspace.Space, sink string) string { return k.OfSink("figures",
 func DigestsKey(k keyspace.Space, sink string) string { return k.OfSink("digests", sink) }
 
 // DigestKey is the hash of the open digest of a group.
-func DigestKey(k keyspace.Space, sink, group string) string { return k.OfSink("digest", sink) + ":" + group }
+func DigestKey(k keyspace.Space, sink, group string) string {
+	return k.OfSink("digest", sink) + ":" + group
+}
 
 // DigestCountKey is the number of notifications in all open digests of a sink.
 func DigestCountKey(k keyspace.Space, sink string) string { return k.OfSink("gathering", sink) }
@@ -45,7 +47,9 @@ func BatchedIDsKey(k keyspace.Space, sink string) string { return k.OfSink("batc
 func BatchLogKey(k keyspace.Space, sink string) string { return k.OfSink("batches", sink) }
 
 // SharedStateKey is the hash of one value that a sink shares between nodes. The name is given as a hash.
-func SharedStateKey(k keyspace.Space, sink, name string) string { return k.OfSink("memory", sink) + ":" + name }
+func SharedStateKey(k keyspace.Space, sink, name string) string {
+	return k.OfSink("memory", sink) + ":" + name
+}
 
 // StateKey is the hash of a paused or disabled sink. An active sink has none.
 func StateKey(k keyspace.Space, sink string) string { return k.Global("sink:" + sink) }
