@@ -4,17 +4,19 @@ import (
 	"context"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
 )
 
 // admitStage waits until an attempt may start, and ends the permit after the attempt.
 type admitStage struct {
 	next      Handler
-	admission *admission
+	admission *admission.Admission
 }
 
 func (s *admitStage) Handle(ctx context.Context, it *Item) error {
 	switch {
-	case !it.Permit.isComplete():
+	case !it.Permit.IsComplete():
 		if err := s.admission.Acquire(ctx, &it.Permit); err != nil {
 			return err
 		}
@@ -36,25 +38,28 @@ func countsAttempt(ctx context.Context, err error) bool {
 // attemptStage makes one attempt.
 type attemptStage struct {
 	opts      *Options
-	runner    *attemptRunner
+	runner    *attempt.Runner
 	stats     *statsBuffer
-	admission *admission
+	admission *admission.Admission
+	extra     relay.ExtraRequestCounter // nil if every attempt is one request
 }
 
 func (s *attemptStage) Handle(ctx context.Context, it *Item) error {
 	o := s.opts
 	it.StartedAt = o.Now()
-	err := s.runner.runAttempt(ctx, o.formatForSink(it.Delivery))
+	err := s.runner.Run(ctx, o.formatForSink(it.Delivery))
 	endedAt := o.Now()
 	it.Duration = endedAt.Sub(it.StartedAt)
 	if countsAttempt(ctx, err) {
 		outcome, _ := relay.Classify(err)
 		o.Observer.Attempted(o.Name, it.Delivery.Attempt, outcome, it.Duration)
 		if err != nil {
-			o.Observer.Failed(o.Name, FailureReason(err))
+			o.Observer.Failed(o.Name, attempt.FailureReason(err))
 		}
 		s.stats.recordAttempt(it.Delivery.Attempt, attemptFailure{err, endedAt})
 	}
-	s.admission.chargeExtraRequests(ctx)
+	if s.extra != nil {
+		s.admission.Charge(ctx, s.extra.TakeExtraRequests())
+	}
 	return err
 }

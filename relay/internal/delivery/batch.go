@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
@@ -46,7 +47,7 @@ var errRedisFull = errors.New("redis is full and seals no batch")
 type batchStage struct {
 	next      Handler
 	opts      *Options
-	admission *admission
+	admission *admission.Admission
 	depth     *depthTracker
 	origin    Origin // of sealed batches, which are claimed
 	stopping  context.Context

@@ -58,10 +58,12 @@ func TestBatchOfWhatWasParkedMakesRoomOnce(t *testing.T) {
 		t.Fatal(done, err)
 	}
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Batch, o.Backlog = Batch{Wait: time.Millisecond, Max: 9}, 100 })
-	l := e.poll(p.admission.slots.tryAcquire(1), time.Minute)
+	reserved := p.admission.Reserve(1)
+	l := e.poll(reserved.Len(), time.Minute)
+	reserved.Close(1, false)
 	e.park(5)
 	p.Retry(t.Context(), l.Claims[0])
-	if n := e.parkedCount(); n != 5 || p.admission.backlog.depth != n {
-		t.Errorf("%d are parked, and %d are counted", n, p.admission.backlog.depth)
+	if n := e.parkedCount(); n != 5 || p.claims.depth.depth != n {
+		t.Errorf("%d are parked, and %d are counted", n, p.claims.depth.depth)
 	}
 }

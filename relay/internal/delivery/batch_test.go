@@ -274,13 +274,11 @@ func TestBatchWaitsForTheDestination(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
-	p := e.pipeline(sink, batching(10*time.Millisecond, 10))
-	for range failureThreshold {
-		p.admission.breaker.record(false, true, errFar)
-	}
-	p.admission.breaker.mu.Lock()
-	p.admission.breaker.probeAt = time.Now().Add(time.Hour)
-	p.admission.breaker.mu.Unlock()
+	p := e.pipeline(sink, func(o *Options) {
+		batching(10*time.Millisecond, 10)(o)
+		o.probeDelay = time.Hour
+	})
+	failDestination(t, p)
 	all := bring(t, p, 0, 5)
 	testkit.WaitFor(t, "five wait", func() bool { return batchedWaiting(p) == 5 })
 	ctx, cancel := context.WithCancel(t.Context())

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/hubrelay/hubrelay/internal/logsample"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 )
 
 // depthTracker knows how many deliveries of a sink are scheduled on all nodes together. Fresh deliveries are not attempted
@@ -12,7 +13,7 @@ import (
 // can wait in their own queue as well. Deliveries in progress may exceed the limit.
 type depthTracker struct {
 	opts      *Options
-	admission *admission
+	admission *admission.Admission
 	stats     *statsBuffer
 	fullLog   *logsample.Limiter
 
@@ -23,7 +24,7 @@ type depthTracker struct {
 	depth int64
 }
 
-func newDepthTracker(o *Options, a *admission, stats *statsBuffer) *depthTracker {
+func newDepthTracker(o *Options, a *admission.Admission, stats *statsBuffer) *depthTracker {
 	return &depthTracker{
 		opts: o, admission: a, stats: stats,
 		fullLog: logsample.New(1, warnInterval, o.Now), droppedLog: logsample.New(1, warnInterval, o.Now),

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
@@ -40,7 +41,7 @@ type Digest struct {
 type digestStage struct {
 	next      Handler
 	opts      *Options
-	admission *admission
+	admission *admission.Admission
 	depth     *depthTracker
 	store     digestStore
 }
@@ -58,7 +59,7 @@ func (s *digestStage) Handle(ctx context.Context, it *Item) error {
 
 // addFresh returns false if the item must be attempted alone. Its permit may then contain a token.
 func (s *digestStage) addFresh(ctx context.Context, it *Item) (done bool, err error) {
-	for s.admission.isFull() {
+	for s.admission.IsFull() {
 		if err := s.admission.WaitOpen(ctx); err != nil {
 			return false, err
 		}
@@ -71,7 +72,7 @@ func (s *digestStage) addFresh(ctx context.Context, it *Item) (done bool, err er
 		return done, err
 	}
 	wait, err := s.admission.TryRate(ctx, &it.Permit)
-	if err != nil || it.Permit.hasToken {
+	if err != nil || it.Permit.HasToken() {
 		return false, err
 	}
 	return s.addAll(ctx, it.Delivery, max(interval, wait), false)

@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -126,16 +125,12 @@ func TestPausedSinkNeitherGathersNorSeals(t *testing.T) {
 // While the destination rests or is down a digest goes on gathering, however late it is.
 func TestHeldSinkGoesOnGathering(t *testing.T) {
 	t.Parallel()
-	for name, hold := range map[string]func(p *Pipeline){
-		"rest": func(p *Pipeline) {
-			p.admission.rate.observeResponse(context.Background(), true, relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Hour))
+	for name, hold := range map[string]func(t *testing.T, p *Pipeline){
+		"rest": func(t *testing.T, p *Pipeline) {
+			endAttempt(t, p, relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Hour))
 		},
-		"down": func(p *Pipeline) {
-			p.admission.breaker.initialOpenTime = time.Hour
-			for range failureThreshold {
-				probe, _ := p.admission.breaker.allow()
-				p.admission.breaker.record(probe, true, errFar)
-			}
+		"down": func(t *testing.T, p *Pipeline) {
+			failDestination(t, p)
 		},
 	} {
 		for _, rate := range []relay.Rate{{}, perSec(100)} {
@@ -143,8 +138,8 @@ func TestHeldSinkGoesOnGathering(t *testing.T) {
 				t.Parallel()
 				e := newEnv(t)
 				sink := &fakeSink{answer: answers(nil)}
-				p := e.pipeline(sink, func(o *Options) { gathering(time.Hour, 20)(o); o.Rate = rate })
-				hold(p)
+				p := e.pipeline(sink, func(o *Options) { gathering(time.Hour, 20)(o); o.Rate, o.probeDelay = rate, time.Hour })
+				hold(t, p)
 				e.retries(p)
 				for i := range 3 {
 					if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
@@ -192,9 +187,7 @@ func TestPausedSinkOfAFullRedis(t *testing.T) {
 	second := make(chan error)
 	go func() { second <- p.Handle(t.Context(), event(1, "a.b", "h1")) }()
 	testkit.WaitFor(t, "the second waits", func() bool {
-		p.admission.rate.mu.Lock()
-		defer p.admission.rate.mu.Unlock()
-		return len(p.admission.rate.waiters) == 1
+		return p.admission.Waiting() == 1
 	})
 	p.state.set(store.StatePaused, "")
 	select {

@@ -6,13 +6,14 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // The errors of a [Handler] that did not attempt an item, or could not settle it.
 var (
 	// ErrDisabled reports that a delivery stays where it is, because its sink is disabled or paused.
-	ErrDisabled = errors.New("the sink is disabled or paused and keeps its backlog")
+	ErrDisabled = admission.ErrDisabled
 	// errNotLeader reports that another node delivers an ordered sink.
 	errNotLeader = errors.New("another node works the queue of this ordered sink")
 	// errNotAdmitted reports that a retry may not start any more, because the destination failed or asked for a pause
@@ -36,7 +37,7 @@ type Item struct {
 	// Record is the history of a claimed delivery. For a fresh one it is nil until the first attempt has failed.
 	Record *store.Record
 	// Permit may be empty, partial or complete. A stage that stops an item cancels it.
-	Permit permit
+	Permit admission.Permit
 
 	// StartedAt and Duration describe the attempt. StartedAt is zero if there was none.
 	StartedAt time.Time

@@ -17,6 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
@@ -120,6 +121,7 @@ func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
 		Name: "s", Sink: sink, Store: e.store, Timeout: time.Second,
 		Schedule: Schedule{Delays: []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}, MaxAge: 10 * time.Hour},
 	}
+	o.probeDelay = time.Millisecond
 	if change != nil {
 		change(&o)
 	}
@@ -134,7 +136,6 @@ func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
 		e.t.Fatal(err)
 	}
 	testWakes.Store(p, &handle)
-	p.admission.breaker.initialOpenTime = time.Millisecond
 	e.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -272,4 +273,22 @@ func reporterOf(e *env, p *Pipeline) *Reporter {
 	r := NewReporter(&e.store.Stats, nil)
 	r.Add(p)
 	return r
+}
+
+// endAttempt ends an attempt of p with a result.
+func endAttempt(t *testing.T, p *Pipeline, result error) {
+	t.Helper()
+	var permit admission.Permit
+	if err := p.admission.Acquire(t.Context(), &permit); err != nil {
+		t.Fatal(err)
+	}
+	permit.Done(t.Context(), true, result)
+}
+
+// failDestination opens the circuit breaker of p.
+func failDestination(t *testing.T, p *Pipeline) {
+	t.Helper()
+	for range admission.FailureThreshold {
+		endAttempt(t, p, errFar)
+	}
 }

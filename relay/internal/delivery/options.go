@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
@@ -68,6 +70,10 @@ type Options struct {
 	Observer Observer
 	Now      func() time.Time
 	Random   func() float64
+
+	// Tests set the following fields.
+	probeDelay time.Duration
+	rates      admission.RateStore
 }
 
 func (o *Options) setDefaults() {
@@ -98,6 +104,9 @@ func (o *Options) setDefaults() {
 	if o.Random == nil {
 		o.Random = rand.Float64
 	}
+	if o.rates == nil {
+		o.rates = &o.Store.Rates
+	}
 }
 
 func (o *Options) ordered() bool { return o.Ordering.IsOrdered() }
@@ -109,7 +118,9 @@ func (o *Options) digested() bool {
 }
 
 // claimDuration returns the duration of a claim, which is longer than an attempt.
-func (o *Options) claimDuration() time.Duration { return o.Timeout + abandonGrace + claimMargin }
+func (o *Options) claimDuration() time.Duration {
+	return o.Timeout + attempt.AbandonGrace + claimMargin
+}
 
 // formatForSink returns a delivery as the sink expects it.
 func (o *Options) formatForSink(d relay.Delivery) relay.Delivery {
@@ -122,20 +133,35 @@ func (o *Options) formatForSink(d relay.Delivery) relay.Delivery {
 	return d
 }
 
-func (o *Options) onBreakerChange(isOpen bool, cause error) {
+// forAdmission returns the options of the pipeline's admission.
+func (o *Options) forAdmission(p *Pipeline) admission.Options {
+	rateKey := func() string { return o.Name }
+	if keyer, ok := o.Sink.(relay.RateKeyer); ok {
+		rateKey = keyer.RateKey
+	}
+	return admission.Options{
+		Concurrency: o.Concurrency, Rate: o.Rate, Burst: o.Burst, RateKey: rateKey, Backlog: o.Backlog,
+		ProbeDelay: o.probeDelay, Store: o.rates, State: p.state, Wake: o.Wake, OnOutage: p.reportOutage,
+		OnCooldown: p.reportCooldown, Now: o.Now,
+	}
+}
+
+func (p *Pipeline) reportOutage(isOpen bool, cause error) {
+	o := &p.opts
 	o.Observer.CircuitChanged(o.Name, isOpen)
 	if isOpen {
 		o.Log.Warn("destination of the sink fails, its deliveries wait and one probe at a time is sent",
-			"failure_count", failureThreshold, "error", cause)
+			"failure_count", admission.FailureThreshold, "error", cause)
 		return
 	}
 	o.Log.Info("destination of the sink responds again, its deliveries continue")
 }
 
-func (o *Options) onThrottleChange(isThrottled bool, remaining time.Duration) {
-	o.Observer.Throttled(o.Name, isThrottled)
-	if isThrottled {
-		o.Log.Warn("destination of the sink asked for a pause",
-			"throttled_until", o.Now().Add(remaining).UTC().Round(time.Second))
+func (p *Pipeline) reportCooldown(isActive bool) {
+	o := &p.opts
+	o.Observer.Throttled(o.Name, isActive)
+	if isActive {
+		until := o.Now().Add(p.admission.Cooldown())
+		o.Log.Warn("destination of the sink asked for a pause", "throttled_until", until.UTC().Round(time.Second))
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
@@ -27,7 +28,7 @@ const (
 type orderStage struct {
 	next      Handler
 	opts      *Options
-	admission *admission
+	admission *admission.Admission
 	depth     *depthTracker
 	store     orderStore
 	refresh   chan struct{} // read the blocked keys now
@@ -42,7 +43,7 @@ type orderStage struct {
 	version uint64
 }
 
-func newOrderStage(next Handler, o *Options, a *admission, depth *depthTracker) *orderStage {
+func newOrderStage(next Handler, o *Options, a *admission.Admission, depth *depthTracker) *orderStage {
 	return &orderStage{
 		next: next, opts: o, admission: a, depth: depth, store: &o.Store.Orders, refresh: make(chan struct{}, 1),
 		inFlight: make(map[string]chan struct{}), blocked: make(map[string]uint64),

@@ -176,7 +176,7 @@ func TestPauseKeepsTheOrder(t *testing.T) {
 		if err := errors.Join(e.store.States.Pause(t.Context(), "s"), p.Refresh(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		testkit.WaitFor(t, "it is quiet", func() bool { return p.runner.running.Load() == 0 })
+		testkit.WaitFor(t, "it is quiet", func() bool { return p.runner.Running() == 0 })
 		before := got.count()
 		if q.length() > 0 && got.count() != before {
 			t.Error("attempts were made while it was paused")

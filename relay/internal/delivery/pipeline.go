@@ -9,6 +9,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/logsample"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
@@ -29,8 +31,8 @@ const (
 type Pipeline struct {
 	opts        Options
 	state       *sinkState
-	admission   *admission
-	runner      *attemptRunner
+	admission   *admission.Admission
+	runner      *attempt.Runner
 	stats       *statsBuffer
 	deadLetters *notice.DeadLetters
 	queue       *queueOrigin
@@ -59,8 +61,15 @@ func New(o Options) (*Pipeline, error) {
 	p.stopping, p.stop = context.WithCancel(context.Background())
 	p.state = newSinkState(&p.opts)
 	p.deadLetters = notice.NewDeadLetters(o.Notices, o.Name, o.Now, o.Log)
-	p.admission = newAdmission(&p.opts, p.state, p.stopping)
-	p.runner = newAttemptRunner(&p.opts)
+	p.admission = admission.New(p.stopping, p.opts.forAdmission(p))
+	p.opts.Observer.CircuitChanged(o.Name, false)
+	p.opts.Observer.Throttled(o.Name, false)
+	p.runner = attempt.NewRunner(attempt.Options{
+		Sink: o.Sink, Timeout: o.Timeout, MaxAbandoned: o.Concurrency,
+		OnPanic: func(value any, stack []byte) {
+			o.Log.Error("sink panicked", "panic_type", fmt.Sprintf("%T", value), "stack", string(stack))
+		},
+	})
 	p.chain = p.build()
 	return p, nil
 }
@@ -74,7 +83,8 @@ func (p *Pipeline) build() Handler {
 	p.queue, p.claims = &queueOrigin{out}, &claimOrigin{out}
 	p.failures = &failureTracker{opts: o, store: &o.Store.Failures}
 
-	var h Handler = &attemptStage{opts: o, runner: p.runner, stats: p.stats, admission: p.admission}
+	extra, _ := o.Sink.(relay.ExtraRequestCounter)
+	var h Handler = &attemptStage{opts: o, runner: p.runner, stats: p.stats, admission: p.admission, extra: extra}
 	h = &admitStage{next: h, admission: p.admission}
 	h = &settleStage{
 		next: h, opts: o, state: p.state, deadLetters: p.deadLetters,
@@ -109,7 +119,7 @@ func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 
 // Retry implements [retry.Sink]. It attempts a claimed delivery, for which Poll has reserved capacity.
 func (p *Pipeline) Retry(ctx context.Context, c store.Claim) {
-	it := &Item{Delivery: relay.Delivery{ID: c.ID}, Origin: p.claims, Claim: &c, Permit: p.admission.reservedPermit()}
+	it := &Item{Delivery: relay.Delivery{ID: c.ID}, Origin: p.claims, Claim: &c, Permit: p.admission.ReservedPermit()}
 	defer it.Permit.Cancel()
 	record, err := store.DecodeRecord(c.Body)
 	switch off, _ := p.state.Off(); {
@@ -144,7 +154,7 @@ func (p *Pipeline) deadLetterUnreadable(ctx context.Context, it *Item, cause err
 func (p *Pipeline) Name() string { return p.opts.Name }
 
 // InFlight returns the number of running attempts on this node.
-func (p *Pipeline) InFlight() int64 { return p.runner.running.Load() }
+func (p *Pipeline) InFlight() int64 { return p.runner.Running() }
 
 // Stop prevents new attempts. Deliveries that wait for one return an error. Running attempts continue.
 func (p *Pipeline) Stop() { p.stop() }
@@ -163,10 +173,10 @@ func (p *Pipeline) Close(ctx context.Context) error {
 	p.admission.Close()
 	tick := time.NewTicker(closePollInterval)
 	defer tick.Stop()
-	for p.runner.running.Load() > 0 {
+	for p.runner.Running() > 0 {
 		select {
 		case <-ctx.Done():
-			n := p.runner.running.Load()
+			n := p.runner.Running()
 			if n == 0 {
 				continue // the last one has just returned
 			}
@@ -177,7 +187,7 @@ func (p *Pipeline) Close(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
-	p.runner.workers.close()
+	p.runner.Close()
 	if err := p.opts.Sink.Close(); err != nil {
 		return fmt.Errorf("close sink %s: %w", p.opts.Name, err)
 	}

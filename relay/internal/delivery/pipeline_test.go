@@ -237,7 +237,8 @@ func TestHangingSinkCostsItsSlotOnly(t *testing.T) {
 		t.Error("closed while attempts run")
 	}
 	close(release)
-	testkit.WaitFor(t, "all returned", func() bool { return p.runner.running.Load() == 0 && p.runner.abandoned.Load() == 0 })
+	testkit.WaitFor(t, "all returned", func() bool { return p.runner.Running() == 0 })
+	testkit.WaitFor(t, "an attempt is made again", func() bool { return p.runner.Run(t.Context(), delivery("d4")) == nil })
 }
 
 func TestShutdownIsNoFailure(t *testing.T) {
@@ -322,7 +323,7 @@ func TestCloseAtTheLastMoment(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := make(chan error)
-	go func() { made <- p.runner.runAttempt(t.Context(), delivery("d1")) }()
+	go func() { made <- p.runner.Run(t.Context(), delivery("d1")) }()
 	testkit.WaitFor(t, "an attempt", func() bool { return sink.attempts("d1") == 1 })
 	err = p.Close(lastMoment{t.Context(), func() {
 		close(leave)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
@@ -14,7 +15,7 @@ const digestRetryDelay = time.Second
 // pollState is what Apply needs to know about the last Poll.
 type pollState struct {
 	request      store.PollRequest
-	reservation  reservation
+	reservation  admission.Reservation
 	stateVersion int
 }
 
@@ -25,7 +26,7 @@ func (p *Pipeline) Poll(due, withState bool) store.PollRequest {
 		wanted = p.opts.Concurrency
 	}
 	r := p.admission.Reserve(wanted)
-	q := store.PollRequest{Sink: p.opts.Name, MaxClaims: r.n, Lease: p.opts.claimDuration(), WithState: withState}
+	q := store.PollRequest{Sink: p.opts.Name, MaxClaims: r.Len(), Lease: p.opts.claimDuration(), WithState: withState}
 	p.polling = pollState{request: q, reservation: r, stateVersion: p.state.version()}
 	return q
 }

@@ -15,7 +15,7 @@ func (p *Pipeline) SendTest(ctx context.Context, n relay.Notification) store.Att
 	var status atomic.Int64 // may be set after the attempt was abandoned
 	ctx = relay.WithStatusCallback(ctx, func(s int) { status.Store(int64(s)) })
 	start := p.opts.Now()
-	err := p.runner.runAttempt(ctx, p.opts.newTestDelivery(n, start))
+	err := p.runner.Run(ctx, p.opts.newTestDelivery(n, start))
 	a := store.NewAttempt(start, p.opts.Now().Sub(start), err)
 	if err == nil {
 		a.Status = int(status.Load())
@@ -51,12 +51,12 @@ type DestinationHold struct {
 
 // DestinationHold returns why this node does not attempt deliveries.
 func (p *Pipeline) DestinationHold() (h DestinationHold) {
-	if wait := p.admission.rate.throttleRemaining(); wait > 0 {
+	if wait := p.admission.Cooldown(); wait > 0 {
 		h.ThrottledUntil = p.opts.Now().Add(wait)
 	}
-	h.ProbeAt = p.admission.breaker.nextProbeAt()
+	h.ProbeAt = p.admission.ProbeAt()
 	return h
 }
 
 // ProbeNow allows the next probe of a failing destination to start at once. A pause that the destination asked for stays.
-func (p *Pipeline) ProbeNow() { p.admission.breaker.probeNow() }
+func (p *Pipeline) ProbeNow() { p.admission.ProbeNow() }

@@ -114,10 +114,8 @@ func TestSlowRateNeitherSpinsNorStarves(t *testing.T) {
 	if asked > 80 {
 		t.Errorf("%d scripts for 12 attempts", asked)
 	}
-	p.admission.rate.mu.Lock()
-	defer p.admission.rate.mu.Unlock()
-	if len(p.admission.rate.waiters) != 0 {
-		t.Errorf("%d still in line", len(p.admission.rate.waiters))
+	if n := p.admission.Waiting(); n != 0 {
+		t.Errorf("%d still in line", n)
 	}
 }
 
@@ -162,34 +160,6 @@ func TestGateLetsGoAtTheEnd(t *testing.T) {
 	}
 }
 
-// What a probe of the breaker does not use up can begin later, on any node.
-func TestAttemptsThatDoNotBeginAreGivenBack(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
-		o.Rate, o.Burst = relay.Rate{Count: 10, Per: time.Hour}, 5
-	})
-	ctx, cancel := context.WithCancel(t.Context())
-	for range p.opts.Concurrency {
-		if err := p.admission.slots.acquire(ctx); err != nil {
-			t.Fatal(err)
-		}
-	}
-	var wg sync.WaitGroup
-	for i := range 5 {
-		wg.Go(func() { _ = p.Handle(ctx, delivery(fmt.Sprint("d", i))) })
-	}
-	testkit.WaitFor(t, "all wait for a slot", func() bool {
-		p.admission.slots.mu.Lock()
-		defer p.admission.slots.mu.Unlock()
-		return len(p.admission.slots.waiters) == 5
-	})
-	cancel()
-	wg.Wait()
-	testkit.WaitFor(t, "all given back", func() bool { return e.client.Exists(t.Context(), "hubrelay:rate:s").Val() == 0 })
-	p.admission.slots.release(p.opts.Concurrency)
-}
-
 // While Redis is away nobody passes; one that refuses to count lets one pass in each interval.
 func TestGateWithoutRedis(t *testing.T) {
 	t.Parallel()
@@ -199,9 +169,7 @@ func TestGateWithoutRedis(t *testing.T) {
 	e.server.Kill()
 	wg := handle(t, p, "d", 3)
 	testkit.WaitFor(t, "all wait", func() bool {
-		p.admission.rate.mu.Lock()
-		defer p.admission.rate.mu.Unlock()
-		return len(p.admission.rate.waiters) == 3
+		return p.admission.Waiting() == 3
 	})
 	if n := sink.attempts(""); n != 0 {
 		t.Errorf("%d attempts without Redis", n)
@@ -230,20 +198,5 @@ func TestTryPassesTheGate(t *testing.T) {
 	}
 	if n := e.client.Exists(t.Context(), "hubrelay:rate:s").Val(); n != 0 {
 		t.Error("a trial counts")
-	}
-}
-
-// What was set aside for retries that never came is there for the next start.
-func TestClosingGivesBack(t *testing.T) {
-	t.Parallel()
-	e := newEnv(t)
-	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Rate = relay.Rate{Count: 10, Per: time.Hour} })
-	p.admission.rate.requestTokens()
-	testkit.WaitFor(t, "set aside", func() bool { return !p.admission.rate.lacksRetryTokens() })
-	if err := p.Close(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if n := e.client.Exists(t.Context(), "hubrelay:rate:s").Val(); n != 0 {
-		t.Error("it is lost")
 	}
 }

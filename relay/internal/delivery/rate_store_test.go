@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -25,22 +26,22 @@ func TestRateOfTwoNodes(t *testing.T) {
 	}{{perSec(50), 5, 100}, {perSec(1000), 0, 2500}, {perSec(3), 1, 4}} {
 		t.Run(fmt.Sprint(c.rate, " ", c.burst), func(t *testing.T) {
 			e := newEnv(t)
-			burst := newRateLimit(c.rate, c.burst).Burst
+			burst := cmp.Or(c.burst, c.rate.Count)
 			var mu sync.Mutex
 			var began []span
 			// Two nodes have clients of their own.
 			var nodes sync.WaitGroup
 			for node := range 2 {
-				p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
-					o.Rate, o.Burst = c.rate, c.burst
-				})
-				p.admission.rate.store = &store.New(&timed{UniversalClient: e.client, granted: func(n int, at span) {
+				rates := &store.New(&timed{UniversalClient: e.client, granted: func(n int, at span) {
 					mu.Lock()
 					defer mu.Unlock()
 					for range n {
 						began = append(began, at)
 					}
 				}}, testKeys()).Rates
+				p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
+					o.Rate, o.Burst, o.rates = c.rate, c.burst, rates
+				})
 				nodes.Go(func() { handle(t, p, fmt.Sprint("n", node, "-"), c.n/2).Wait() })
 			}
 			nodes.Wait()
@@ -101,7 +102,7 @@ func TestGrants(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
-	p := newRateLimit(relay.Rate{Count: 10, Per: time.Hour}, 3)
+	p := store.RateLimit{Rate: relay.Rate{Count: 10, Per: time.Hour}, Burst: 3}
 	begin := func(n, want int) time.Duration {
 		t.Helper()
 		g, err := e.store.Rates.Take(ctx, "r", p, n)
@@ -155,25 +156,26 @@ func TestFurtherRequestsCount(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	limit := store.RateLimit{Rate: relay.Rate{Count: 10, Per: time.Hour}, Burst: 3}
 	// Two attempts and two further requests: one more than the burst.
-	g, err := e.store.Rates.Take(t.Context(), p.admission.rate.rateName(), p.admission.rate.RateLimit, 1)
+	g, err := e.store.Rates.Take(t.Context(), "s", limit, 1)
 	if err != nil || g.Tokens != 0 || g.RetryIn <= 11*time.Minute || g.RetryIn > 12*time.Minute {
 		t.Errorf("%+v, %v", g, err)
 	}
-	if err := e.store.Rates.Charge(t.Context(), p.admission.rate.rateName(), p.admission.rate.RateLimit, 2); err != nil {
+	if err := e.store.Rates.Charge(t.Context(), "s", limit, 2); err != nil {
 		t.Fatal(err)
 	}
-	if g, err = e.store.Rates.Take(t.Context(), p.admission.rate.rateName(), p.admission.rate.RateLimit, 1); err != nil || g.Tokens != 0 || g.RetryIn <= 23*time.Minute || g.RetryIn > 24*time.Minute {
+	if g, err = e.store.Rates.Take(t.Context(), "s", limit, 1); err != nil || g.Tokens != 0 || g.RetryIn <= 23*time.Minute || g.RetryIn > 24*time.Minute {
 		t.Errorf("after two more %+v, %v", g, err)
 	}
 	// A rest is not made longer by what was asked before it.
-	if err := e.store.Rates.Cooldown(t.Context(), "r", p.admission.rate.RateLimit, time.Minute); err != nil {
+	if err := e.store.Rates.Cooldown(t.Context(), "r", limit, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.store.Rates.Charge(t.Context(), "r", p.admission.rate.RateLimit, 5); err != nil {
+	if err := e.store.Rates.Charge(t.Context(), "r", limit, 5); err != nil {
 		t.Fatal(err)
 	}
-	if g, err = e.store.Rates.Take(t.Context(), "r", p.admission.rate.RateLimit, 1); err != nil || !g.Cooldown || g.RetryIn > time.Minute {
+	if g, err = e.store.Rates.Take(t.Context(), "r", limit, 1); err != nil || !g.Cooldown || g.RetryIn > time.Minute {
 		t.Errorf("during a rest %+v, %v", g, err)
 	}
 }
@@ -195,7 +197,7 @@ func (s *spender) TakeExtraRequests() int { return int(s.further.Swap(0)) }
 func TestRaisedRateBeginsSoon(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	low, high := newRateLimit(relay.Rate{Count: 1, Per: time.Hour}, 10), newRateLimit(perSec(1000), 1)
+	low, high := store.RateLimit{Rate: relay.Rate{Count: 1, Per: time.Hour}, Burst: 10}, store.RateLimit{Rate: perSec(1000), Burst: 1}
 	if g, err := e.store.Rates.Take(t.Context(), "r", low, 10); err != nil || g.Tokens != 10 {
 		t.Fatalf("%+v, %v", g, err)
 	}
@@ -211,7 +213,7 @@ func TestRaisedRateBeginsSoon(t *testing.T) {
 func TestAfterARestThereIsNoBurst(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	p := newRateLimit(relay.Rate{Count: 2, Per: time.Minute}, 10)
+	p := store.RateLimit{Rate: relay.Rate{Count: 2, Per: time.Minute}, Burst: 10}
 	if err := e.store.Rates.Cooldown(t.Context(), "r", p, time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
@@ -225,26 +227,5 @@ func TestAfterARestThereIsNoBurst(t *testing.T) {
 	})
 	if g.Tokens != 1 || g.RetryIn <= 0 {
 		t.Errorf("%+v, want one", g)
-	}
-}
-
-func TestBurstAndBatch(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		rate         relay.Rate
-		burst        int
-		wantBurst, b int
-	}{
-		{perSec(1), 0, 1, 1},
-		{perSec(50), 0, 50, 5},
-		{perSec(50), 2, 2, 2},
-		{relay.Rate{Count: 90, Per: time.Minute}, 0, 1, 1},
-		{relay.Rate{Count: 10, Per: time.Hour}, 0, 1, 1},
-		{relay.Rate{}, 0, 1, 1},
-	} {
-		p := rateLimiter{RateLimit: newRateLimit(c.rate, c.burst)}
-		if p.Burst != c.wantBurst || p.tokensPerRequest() != c.b {
-			t.Errorf("%s, %d: burst %d, batch %d", c.rate, c.burst, p.Burst, p.tokensPerRequest())
-		}
 	}
 }

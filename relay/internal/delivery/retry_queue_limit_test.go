@@ -11,6 +11,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
@@ -63,7 +64,7 @@ func TestFullDelayQueueIsKnownToAllNodes(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, bounded)
 	e.retries(p)
-	testkit.WaitFor(t, "full", p.admission.isFull)
+	testkit.WaitFor(t, "full", p.admission.IsFull)
 	done := make(chan error, 1)
 	go func() { done <- p.Handle(t.Context(), delivery("d3")) }()
 	if err := e.store.States.Pause(t.Context(), "s"); err != nil {
@@ -131,31 +132,31 @@ func TestDeadLettersStayWhereTheDelayQueueIsFull(t *testing.T) {
 
 func TestCapacity(t *testing.T) {
 	t.Parallel()
-	newTracker := func(backlog int64) (*depthTracker, *backlogLimit) {
+	newTracker := func(backlog int64) (*depthTracker, *admission.Admission) {
 		p, err := New(Options{
 			Name: "s", Sink: &fakeSink{answer: answers(nil)}, Store: store.New(nil, testKeys()), Backlog: backlog,
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return p.claims.depth, p.admission.backlog
+		return p.claims.depth, p.admission
 	}
 	tracker, limit := newTracker(2)
 	for _, step := range []struct {
 		parked       int64
 		filled, full bool
 	}{{1, false, false}, {2, true, true}, {3, false, true}, {1, false, false}} {
-		if got := tracker.set(step.parked); got != step.filled || limit.isFull() != step.full {
-			t.Errorf("%d: filled %v, full %v", step.parked, got, limit.isFull())
+		if got := tracker.set(step.parked); got != step.filled || limit.IsFull() != step.full {
+			t.Errorf("%d: filled %v, full %v", step.parked, got, limit.IsFull())
 		}
 	}
 	tracker.set(2)
 	tracker.decrement()
-	if limit.isFull() || limit.wait(t.Context(), nil) != nil {
+	if limit.IsFull() || limit.WaitOpen(t.Context()) != nil {
 		t.Error("no room though one has left")
 	}
 	tracker, unbounded := newTracker(0)
-	if tracker.set(1e12) || unbounded.isFull() || unbounded.wait(t.Context(), nil) != nil {
+	if tracker.set(1e12) || unbounded.IsFull() || unbounded.WaitOpen(t.Context()) != nil {
 		t.Error("full without a bound")
 	}
 }

@@ -237,13 +237,13 @@ func TestBrokenLook(t *testing.T) {
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Concurrency = 4 })
 	p.state.set(store.StateActive, "")
-	taken := p.admission.slots.tryAcquire(1)
+	taken := p.admission.Reserve(1)
 	q := p.Poll(true, false)
 	if err := p.Apply(t.Context(), store.PollResult{Claims: make([]store.Claim, 2), Err: errors.New("no reply")}); err == nil {
 		t.Error("Apply() = nil, want an error")
 	}
-	p.admission.slots.release(taken)
-	if free := p.admission.slots.tryAcquire(4); q.MaxClaims != 3 || free != 4 {
+	taken.Close(0, false)
+	if free := p.admission.Reserve(4).Len(); q.MaxClaims != 3 || free != 4 {
 		t.Errorf("%d slots were taken, %d are free", q.MaxClaims, free)
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
@@ -43,7 +44,7 @@ func TestFiguresOfAllNodes(t *testing.T) {
 	if err != nil || got[0].LastSuccess.IsZero() || time.Since(got[0].LastSuccess).Abs() > time.Hour || !got[1].LastSuccess.IsZero() {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	want := map[string]int64{Failed5xx: 1, FailedOther: 1, Failed4xx: 2}
+	want := map[string]int64{attempt.Failed5xx: 1, attempt.FailedOther: 1, attempt.Failed4xx: 2}
 	if diff := cmp.Diff(want, got[0].Failed); diff != "" || got[0].Delivered != 3 || got[0].Retried != 1 || got[0].Dropped != 5 {
 		t.Errorf("%+v\n%s", got[0], diff)
 	}
@@ -113,7 +114,7 @@ func TestLastErrorOfAllNodes(t *testing.T) {
 	if err := reporterOf(e, two).FlushStats(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, err = e.store.Stats.Read(t.Context(), []string{"s"}); err != nil || got[0].LastError != "7" || got[0].Failed[FailedOther] != 4 {
+	if got, err = e.store.Stats.Read(t.Context(), []string{"s"}); err != nil || got[0].LastError != "7" || got[0].Failed[attempt.FailedOther] != 4 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

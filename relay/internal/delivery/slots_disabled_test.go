@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
@@ -17,17 +18,18 @@ func TestReservedSlotIsGivenBackWhenDisabled(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.state.set(store.StateActive, "")
-	if err := p.admission.slots.acquire(t.Context()); err != nil {
+	var permit admission.Permit
+	if err := p.admission.Acquire(t.Context(), &permit); err != nil {
 		t.Fatal(err)
 	}
-	p.admission.slots.notifyWhenFree() // more was due than there were slots
-	p.admission.slots.release(1)
+	p.admission.Reserve(1).Close(0, true) // more was due than there were slots
+	permit.Cancel()
 	p.state.set(store.StateDisabled, "gone")
 	p.Poll(true, false)
 	p.state.set(store.StateActive, "")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if err := p.admission.slots.acquire(ctx); err != nil {
+	if err := p.admission.Acquire(ctx, &permit); err != nil {
 		t.Errorf("a fresh delivery waits for a slot that nobody uses: %v", err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
@@ -38,16 +39,16 @@ type statsDelta struct {
 	lastFailure attemptFailure
 }
 
-// recordAttempt counts an attempt that ended at f.failedAt. f.err is nil if it delivered.
-func (b *statsBuffer) recordAttempt(attempt int, f attemptFailure) {
-	if attempt > 1 {
+// recordAttempt counts the attempt with a number, starting at 1. f.err is nil if it delivered.
+func (b *statsBuffer) recordAttempt(number int, f attemptFailure) {
+	if number > 1 {
 		b.retried.Add(1)
 	}
 	if f.err == nil {
 		b.delivered.Add(1)
 		return
 	}
-	b.add(store.FieldFailedPrefix+FailureReason(f.err), 1)
+	b.add(store.FieldFailedPrefix+attempt.FailureReason(f.err), 1)
 	b.recordFailure(f)
 }
 

@@ -1,4 +1,4 @@
-package delivery
+package attempt
 
 import (
 	"context"
@@ -41,8 +41,8 @@ func TestFailureReason(t *testing.T) {
 		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "x"}}, FailedDNS},
 		{&net.DNSError{Err: "i/o timeout", IsTimeout: true}, FailedDNS},
 		{context.DeadlineExceeded, FailedTimeout},
-		{fmt.Errorf("post to h: %w", attemptTimeoutError(time.Second)), FailedTimeout},
-		{errAttemptAbandoned, FailedTimeout},
+		{fmt.Errorf("post to h: %w", timeoutError(time.Second)), FailedTimeout},
+		{errAbandoned, FailedTimeout},
 		{errTooManyAbandoned, FailedTimeout},
 		{&net.OpError{Op: "dial", Err: syscall.ETIMEDOUT}, FailedTimeout},
 		{&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}, FailedConnection},

@@ -1,4 +1,4 @@
-package delivery
+package attempt
 
 import (
 	"context"
@@ -15,23 +15,23 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Why an attempt failed, as figures name it.
+// The reasons of failed attempts, as statistics name them.
 const (
 	FailedTimeout    = "timeout"
 	FailedDNS        = "dns"
 	FailedConnection = "connection"
 	FailedTLS        = "tls"
-	FailedBlocked    = "blocked" // the guard refused the address
+	FailedBlocked    = "blocked" // the address is not allowed
 	Failed3xx        = "status_3xx"
 	Failed4xx        = "status_4xx"
 	Failed429        = "status_429"
 	Failed5xx        = "status_5xx"
-	FailedAnswer     = "answer" // it answered, but not with what means that it has taken the delivery
+	FailedAnswer     = "answer" // any other response that is not a success
 	FailedPanic      = "panic"
 	FailedOther      = "other"
 )
 
-// FailureReasons are all of them.
+// FailureReasons returns all reasons.
 func FailureReasons() []string {
 	return []string{
 		FailedTimeout, FailedDNS, FailedConnection, FailedTLS, FailedBlocked, Failed3xx, Failed4xx, Failed429, Failed5xx,
@@ -39,17 +39,17 @@ func FailureReasons() []string {
 	}
 }
 
-// FailureReason is the reason that the error of an attempt stands for.
+// FailureReason returns the reason of the error of an attempt.
 func FailureReason(err error) string {
-	var answer *relay.ResponseError
-	var refused *netguard.BlockedError
+	var response *relay.ResponseError
+	var blocked *netguard.BlockedError
 	var dns *net.DNSError
 	switch {
-	case errors.As(err, &answer):
-		return statusReason(answer.Status)
+	case errors.As(err, &response):
+		return statusReason(response.Status)
 	case errors.Is(err, errPanicked):
 		return FailedPanic
-	case errors.As(err, &refused):
+	case errors.As(err, &blocked):
 		return FailedBlocked
 	case errors.As(err, &dns):
 		return FailedDNS
@@ -80,7 +80,8 @@ func statusReason(status int) string {
 func isTimeout(err error) bool {
 	var timed interface{ Timeout() bool }
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) ||
-		errors.Is(err, errAttemptAbandoned) || errors.Is(err, errTooManyAbandoned) || errors.As(err, &timed) && timed.Timeout()
+		errors.Is(err, errAbandoned) || errors.Is(err, errTooManyAbandoned) ||
+		errors.As(err, &timed) && timed.Timeout()
 }
 
 func isTLS(err error) bool {
@@ -90,17 +91,18 @@ func isTLS(err error) bool {
 	var host x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var alert tls.AlertError
-	if errors.As(err, &record) || errors.As(err, &certificate) || errors.As(err, &unknown) || errors.As(err, &host) ||
-		errors.As(err, &invalid) || errors.As(err, &alert) || errors.Is(err, http.ErrSchemeMismatch) {
+	if errors.As(err, &record) || errors.As(err, &certificate) || errors.As(err, &unknown) ||
+		errors.As(err, &host) || errors.As(err, &invalid) || errors.As(err, &alert) ||
+		errors.Is(err, http.ErrSchemeMismatch) {
 		return true
 	}
-	var op *net.OpError // how crypto/tls wraps an alert
+	var op *net.OpError // crypto/tls wraps alerts in it
 	return errors.As(err, &op) && (op.Op == "remote error" || op.Op == "local error")
 }
 
 func isConnection(err error) bool {
 	var op *net.OpError
 	var errno syscall.Errno
-	return errors.As(err, &op) || errors.As(err, &errno) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
-		errors.Is(err, net.ErrClosed)
+	return errors.As(err, &op) || errors.As(err, &errno) || errors.Is(err, io.EOF) ||
+		errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed)
 }

@@ -1,4 +1,4 @@
-package delivery
+package attempt
 
 import (
 	"context"
@@ -16,18 +16,21 @@ func (s *workerPool) count() int {
 	return len(s.idle)
 }
 
-func newAttempts(answer func(ctx context.Context, d relay.Delivery) error) *attemptRunner {
-	return &attemptRunner{
-		sink: &fakeSink{answer: answer}, timeout: 10 * time.Second, maxAbandoned: 2,
-		onPanic: func(any, []byte) {},
-	}
+type sinkFunc func(ctx context.Context, d relay.Delivery) error
+
+func (f sinkFunc) Deliver(ctx context.Context, d relay.Delivery) error { return f(ctx, d) }
+
+func (sinkFunc) Close() error { return nil }
+
+func newTestRunner(deliver sinkFunc) *Runner {
+	return NewRunner(Options{Sink: deliver, Timeout: 10 * time.Second, MaxAbandoned: 2, OnPanic: func(any, []byte) {}})
 }
 
 func TestAttemptsShareCallersThatEndWhenIdle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		enough := make(chan struct{})
-		a := newAttempts(func(_ context.Context, d relay.Delivery) error {
+		a := newTestRunner(func(_ context.Context, d relay.Delivery) error {
 			switch d.ID {
 			case "panics":
 				panic("in a test")
@@ -37,7 +40,7 @@ func TestAttemptsShareCallersThatEndWhenIdle(t *testing.T) {
 			return nil
 		})
 		for _, id := range []string{"1", "panics", "2"} {
-			if err := a.runAttempt(t.Context(), relay.Delivery{ID: id}); (err != nil) != (id == "panics") {
+			if err := a.Run(t.Context(), relay.Delivery{ID: id}); (err != nil) != (id == "panics") {
 				t.Errorf("%s: %v", id, err)
 			}
 			if n := a.workers.count(); n != 1 {
@@ -46,7 +49,7 @@ func TestAttemptsShareCallersThatEndWhenIdle(t *testing.T) {
 		}
 		done := make(chan error)
 		for range 3 {
-			go func() { done <- a.runAttempt(t.Context(), relay.Delivery{ID: "waits"}) }()
+			go func() { done <- a.Run(t.Context(), relay.Delivery{ID: "waits"}) }()
 		}
 		synctest.Wait()
 		close(enough)
@@ -61,7 +64,7 @@ func TestAttemptsShareCallersThatEndWhenIdle(t *testing.T) {
 		// One of them is used again and again, the others are not needed.
 		for range 5 {
 			time.Sleep(workerIdleTimeout / 2)
-			_ = a.runAttempt(t.Context(), relay.Delivery{ID: "3"})
+			_ = a.Run(t.Context(), relay.Delivery{ID: "3"})
 		}
 		if n := a.workers.count(); n != 1 {
 			t.Errorf("%d callers, want the one that has work", n)
@@ -78,7 +81,7 @@ func TestCallerThatWasLeftBehindTakesNothingMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		enough := make(chan struct{})
-		a := newAttempts(func(ctx context.Context, d relay.Delivery) error {
+		a := newTestRunner(func(ctx context.Context, d relay.Delivery) error {
 			if d.ID == "stuck" {
 				<-enough
 				return errors.New("too late")
@@ -86,17 +89,17 @@ func TestCallerThatWasLeftBehindTakesNothingMore(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		if err := a.runAttempt(t.Context(), relay.Delivery{ID: "stuck"}); !errors.Is(err, errAttemptAbandoned) {
+		if err := a.Run(t.Context(), relay.Delivery{ID: "stuck"}); !errors.Is(err, errAbandoned) {
 			t.Errorf("a sink that never returns: %v", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := a.runAttempt(ctx, relay.Delivery{ID: "slow"}); !errors.Is(err, context.DeadlineExceeded) {
+		if err := a.Run(ctx, relay.Delivery{ID: "slow"}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("an attempt that takes too long: %v", err)
 		}
 		ended, end := context.WithCancel(t.Context())
 		end()
-		if err := a.runAttempt(ended, relay.Delivery{ID: "slow"}); !errors.Is(err, context.Canceled) {
+		if err := a.Run(ended, relay.Delivery{ID: "slow"}); !errors.Is(err, context.Canceled) {
 			t.Errorf("an attempt whose caller has no time: %v", err)
 		}
 		if n := a.abandoned.Load(); n != 1 {
@@ -120,7 +123,7 @@ func TestAttemptsHaveTheirTimeAndTheirValues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
-		a := newAttempts(func(ctx context.Context, d relay.Delivery) error {
+		a := newTestRunner(func(ctx context.Context, d relay.Delivery) error {
 			ends, ok := ctx.Deadline()
 			if left := time.Until(ends); !ok || left < 10*time.Second || left > 10*time.Second+timeoutSlack(10*time.Second) {
 				t.Errorf("%s has %s", d.ID, left)
@@ -137,16 +140,16 @@ func TestAttemptsHaveTheirTimeAndTheirValues(t *testing.T) {
 		})
 		a.timeoutErr = errors.New("late")
 		for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "slow", "11"} {
-			err := a.runAttempt(context.WithValue(t.Context(), key{}, id), relay.Delivery{ID: id})
+			err := a.Run(context.WithValue(t.Context(), key{}, id), relay.Delivery{ID: id})
 			if want := map[bool]error{true: a.timeoutErr}[id == "slow"]; !errors.Is(err, want) {
 				t.Errorf("%s: %v", id, err)
 			}
 		}
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
-		quick := newAttempts(func(ctx context.Context, _ relay.Delivery) error { return context.Cause(ctx) })
+		quick := newTestRunner(func(ctx context.Context, _ relay.Delivery) error { return context.Cause(ctx) })
 		for _, ctx := range []context.Context{t.Context(), gone, t.Context()} {
-			if err := quick.runAttempt(ctx, relay.Delivery{ID: "q"}); ctx != gone && err != nil {
+			if err := quick.Run(ctx, relay.Delivery{ID: "q"}); ctx != gone && err != nil {
 				t.Errorf("after one whose caller was gone: %v", err)
 			}
 		}
@@ -161,13 +164,13 @@ func TestAnswerBehindTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := errors.New("the command was killed")
 		for _, want := range []error{slow, nil} {
-			a := newAttempts(func(ctx context.Context, _ relay.Delivery) error {
+			a := newTestRunner(func(ctx context.Context, _ relay.Delivery) error {
 				<-ctx.Done()
 				time.Sleep(2 * time.Second)
 				return want
 			})
-			a.maxAbandoned = 1
-			if err := a.runAttempt(t.Context(), relay.Delivery{ID: "a"}); !errors.Is(err, want) || a.abandoned.Load() != 0 {
+			a.o.MaxAbandoned = 1
+			if err := a.Run(t.Context(), relay.Delivery{ID: "a"}); !errors.Is(err, want) || a.abandoned.Load() != 0 {
 				t.Errorf("%v and %d stuck, want %v", err, a.abandoned.Load(), want)
 			}
 			a.workers.close()
