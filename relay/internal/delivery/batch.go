@@ -16,7 +16,7 @@ import (
 const (
 	// DefaultBatchMax is the default of [Batch].Max.
 	DefaultBatchMax = 100
-	// maxBatchBytes limits the notifications of a batch, of which each may have 256 KiB.
+	// maxBatchBytes limits the notifications of a batch, each of up to 256 KiB.
 	maxBatchBytes = 4 << 20
 	// claimedBatchWait limits the wait of a batch that contains claimed notifications, because claims expire.
 	claimedBatchWait = time.Second
@@ -31,8 +31,8 @@ type Batch struct {
 	Max int
 }
 
-// HandlerConcurrency returns the number of concurrent calls of [Pipeline.Handle] that keep this number of attempts busy.
-// One call waits for each notification until its batch is sealed, and during that time the next batch is filled.
+// HandlerConcurrency returns the number of concurrent calls of [Pipeline.Handle] that keep this number of attempts
+// busy. One call waits for each notification until its batch is sealed, and during that time the next batch is filled.
 func (b Batch) HandlerConcurrency(concurrency int) int {
 	return 2*cmp.Or(b.Max, DefaultBatchMax) + concurrency
 }
@@ -41,9 +41,10 @@ func (b Batch) HandlerConcurrency(concurrency int) int {
 // free memory.
 var errRedisFull = errors.New("redis is full and seals no batch")
 
-// batchStage collects items into batches. The item that starts a batch is its leader: it waits until the batch is full or
-// late and an attempt may start, seals the batch in Redis, and passes the sealed batch on. The other items wait until the
-// batch is sealed. Before that, all items are still in their queues, which deliver them again if this node is killed.
+// batchStage collects items into batches. The item that starts a batch is its leader: it waits until the batch is full
+// or late and an attempt may start, seals the batch in Redis, and passes the sealed batch on. The other items wait
+// until the batch is sealed. Before that, all items are still in their queues, which deliver them again if this node is
+// killed.
 type batchStage struct {
 	next      Handler
 	opts      *Options
@@ -75,12 +76,12 @@ func (s *batchStage) Handle(ctx context.Context, it *Item) error {
 func (s *batchStage) add(ctx context.Context, n relay.Notification, leaseEnd string) error {
 	b, index, isLeader := s.collector.add(n, leaseEnd)
 	if isLeader {
-		return s.lead(ctx, b)
+		return s.leadBatch(ctx, b)
 	}
 	select {
 	case <-b.sealed:
 	case <-ctx.Done():
-		if s.collector.withdraw(b, index) {
+		if s.collector.withdrawItem(b, index) {
 			return ctx.Err()
 		}
 		<-b.sealed
@@ -88,9 +89,9 @@ func (s *batchStage) add(ctx context.Context, n relay.Notification, leaseEnd str
 	return b.err
 }
 
-// lead waits until a batch is complete and may be attempted, during which more notifications are added. It then seals the
-// batch and makes the first attempt.
-func (s *batchStage) lead(ctx context.Context, b *batch) error {
+// leadBatch waits until a batch is complete and may be attempted, during which more notifications are added. It then
+// seals the batch and makes the first attempt.
+func (s *batchStage) leadBatch(ctx context.Context, b *batch) error {
 	sealed := &Item{Origin: s.origin}
 	defer sealed.Permit.Cancel()
 	err := s.waitComplete(ctx, b)
@@ -99,7 +100,7 @@ func (s *batchStage) lead(ctx context.Context, b *batch) error {
 	}
 	items := s.collector.beginSeal(b)
 	if err == nil {
-		err = s.seal(ctx, sealed, items)
+		err = s.sealBatch(ctx, sealed, items)
 	}
 	b.err = err
 	close(b.sealed)
@@ -134,8 +135,8 @@ func (s *batchStage) waitComplete(ctx context.Context, b *batch) error {
 	}
 }
 
-// seal makes it a claimed delivery of the items. it has no claim if nothing was left to seal.
-func (s *batchStage) seal(ctx context.Context, it *Item, items []batchItem) error {
+// sealBatch makes it a claimed delivery of the items. it has no claim if nothing was left to seal.
+func (s *batchStage) sealBatch(ctx context.Context, it *Item, items []batchItem) error {
 	if len(items) == 0 {
 		return nil
 	}
@@ -200,7 +201,7 @@ type batchCollector struct {
 	max int
 
 	mu      sync.Mutex
-	open    *batch // nil if there is none
+	open    *batch // or nil
 	waiting int    // notifications in batches that are not sealed
 }
 
@@ -234,15 +235,16 @@ func (c *batchCollector) add(n relay.Notification, leaseEnd string) (b *batch, i
 	return b, index, isLeader
 }
 
-// isFull reports whether as many notifications wait as fresh deliveries may bring, so claimed ones should not join them.
+// isFull reports whether as many notifications wait as fresh deliveries may bring, so claimed ones should not join
+// them.
 func (c *batchCollector) isFull() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.waiting >= 2*c.max
 }
 
-// withdraw removes a notification unless its batch is being sealed.
-func (c *batchCollector) withdraw(b *batch, index int) bool {
+// withdrawItem removes a notification unless its batch is being sealed.
+func (c *batchCollector) withdrawItem(b *batch, index int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !b.isSealing {

@@ -35,7 +35,8 @@ func bring(t *testing.T, p *Pipeline, from, n int) *sync.WaitGroup {
 	return &wg
 }
 
-// brought are the numbers of all notifications that arrived, in order, and complains of those within a delivery that are not.
+// brought are the numbers of all notifications that arrived, in order, and complains of those within a delivery that
+// are not.
 func brought(t *testing.T, list []relay.Delivery) []int {
 	t.Helper()
 	var all []int

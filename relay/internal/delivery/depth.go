@@ -8,9 +8,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 )
 
-// depthTracker knows how many deliveries of a sink are scheduled on all nodes together. Fresh deliveries are not attempted
-// while there are as many as the backlog allows: if they failed, the retry queue would have no place for them, and they
-// can wait in their own queue as well. Deliveries in progress may exceed the limit.
+// depthTracker knows how many deliveries of a sink are scheduled on all nodes together. Fresh deliveries are not
+// attempted while there are as many as the backlog allows: if they failed, the retry queue would have no place for
+// them, and they can wait in their own queue as well. Deliveries in progress may exceed the limit.
 type depthTracker struct {
 	opts      *Options
 	admission *admission.Admission
@@ -43,15 +43,15 @@ func (t *depthTracker) set(depth int64) (becameFull bool) {
 		return false
 	}
 	if _, ok := t.fullLog.Allow(); ok {
-		t.opts.Log.Error("retry queue of the sink is full, fresh deliveries wait in its queue, which drops the oldest when "+
-			"it is full too; fix the destination, raise backlog, or remove the sink",
+		t.opts.Log.Error("retry queue of the sink is full, fresh deliveries wait in its queue, which drops the oldest "+
+			"when it is full too; fix the destination, raise backlog, or remove the sink",
 			"scheduled_retries", depth, "backlog", t.opts.Backlog)
 	}
 	return true
 }
 
-// decrement counts a removed delivery, until the next set.
-func (t *depthTracker) decrement() {
+// removeOne counts a removed delivery, until the next set.
+func (t *depthTracker) removeOne() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.depth = max(0, t.depth-1)

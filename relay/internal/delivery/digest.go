@@ -28,16 +28,16 @@ const DefaultDigestMax = 20
 type Digest struct {
 	// Wait is the time from the first notification of a digest until it is sealed. 0 disables digests.
 	Wait time.Duration
-	// Max is the maximum number of notifications that a digest lists, up to 4 MiB of them. The rest is counted. The default
-	// is 20.
+	// Max is the maximum number of notifications that a digest lists, up to 4 MiB of them. The rest is counted. The
+	// default is 20.
 	Max int
 	// By contains ByTopic, ByHub and ByCluster, or some of them. Each combination of their values has its own digest.
 	By []string
 }
 
-// digestStage adds notifications to digests in Redis: all of them if the sink has digests, and otherwise only those that
-// would have to wait for the rate limit. A sealed digest comes back as a claim. A digest stays open while the
-// destination fails or has asked for a pause, so people get one message about all of that time.
+// digestStage adds notifications to digests in Redis: all of them if the sink has digests, and otherwise only those
+// that would have to wait for the rate limit. A sealed digest comes back as a claim. A digest stays open while the
+// destination fails or has asked for a pause, so people get one message about that time.
 type digestStage struct {
 	next      Handler
 	opts      *Options
@@ -88,10 +88,11 @@ func (s *digestStage) addReplayed(ctx context.Context, it *Item) (done bool, err
 	done, err = s.add(ctx, e)
 	switch {
 	case err != nil:
-		s.opts.Log.Warn("replayed notification could not be added to a digest", "delivery_id", it.Claim.ID, "error", err)
+		s.opts.Log.Warn("replayed notification could not be added to a digest",
+			"delivery_id", it.Claim.ID, "error", err)
 		err = fmt.Errorf("%w: %w", errUnsettled, err)
 	case done:
-		s.depth.decrement()
+		s.depth.removeOne()
 	}
 	if done || err != nil {
 		it.Permit.Cancel()
@@ -100,7 +101,7 @@ func (s *digestStage) addReplayed(ctx context.Context, it *Item) (done bool, err
 }
 
 // addAll adds all notifications of a delivery. It returns false if Redis is full or the backlog allows no other digest,
-// because only deliveries free memory, or with onlyIfWaiting if nothing of the sink is waiting.
+// because only deliveries free memory, or with onlyIfWaiting if the sink has nothing waiting.
 func (s *digestStage) addAll(
 	ctx context.Context, d relay.Delivery, wait time.Duration, onlyIfWaiting bool,
 ) (done bool, err error) {

@@ -12,8 +12,8 @@ import (
 // failureReportInterval is the minimum time between two reports of failures to Redis, because there may be thousands.
 const failureReportInterval = time.Second
 
-// failureTracker finds out for how long a sink has only failed on all nodes together. A success costs nothing while there
-// are no failures.
+// failureTracker finds out for how long a sink has only failed on all nodes together. A success costs nothing while
+// there are no failures.
 type failureTracker struct {
 	opts  *Options
 	store failureStore
@@ -23,8 +23,8 @@ type failureTracker struct {
 	reportedAt time.Time
 }
 
-// observe takes over whether Redis contains a failure.
-func (f *failureTracker) observe(isFailing bool) {
+// noteStored takes over whether Redis contains a failure.
+func (f *failureTracker) noteStored(isFailing bool) {
 	f.mu.Lock()
 	f.isFailing = f.isFailing || isFailing
 	f.mu.Unlock()
@@ -42,12 +42,12 @@ func (f *failureTracker) recordSuccess(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), store.CommandTimeout)
 	defer cancel()
 	if f.store.Clear(ctx, f.opts.Name) != nil {
-		f.observe(true) // the next success tries again
+		f.noteStored(true) // the next success tries again
 	}
 }
 
 // recordFailure returns an error if the sink has only failed for too long and is to be disabled. A delivery that the
-// destination rejects is not a failure, because it says nothing about the next one.
+// destination rejects is not a failure, because the next one may succeed.
 func (f *failureTracker) recordFailure(ctx context.Context, cause error) error {
 	limit := f.opts.DisableAfter
 	if limit <= 0 || !f.shouldReport(f.opts.Now(), min(failureReportInterval, limit/10)) {

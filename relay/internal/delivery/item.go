@@ -12,11 +12,11 @@ import (
 
 // The errors of a [Handler] that did not attempt an item, or could not settle it.
 var (
-	// ErrDisabled reports that a delivery stays where it is, because its sink is disabled or paused.
+	// ErrDisabled reports that a delivery keeps waiting, because its sink is disabled or paused.
 	ErrDisabled = admission.ErrDisabled
 	// errNotLeader reports that another node delivers an ordered sink.
 	errNotLeader = errors.New("another node works the queue of this ordered sink")
-	// errNotAdmitted reports that a retry may not start any more, because the destination failed or asked for a pause
+	// errNotAdmitted reports that a retry may no longer start, because the destination failed or asked for a pause
 	// since the retry was claimed.
 	errNotAdmitted = errors.New("the destination takes no retry now")
 	// errUnsettled reports that the outcome of a claimed delivery was not stored. The claim was lost or expires.
@@ -39,7 +39,7 @@ type Item struct {
 	// Permit may be empty, partial or complete. A stage that stops an item cancels it.
 	Permit admission.Permit
 
-	// StartedAt and Duration describe the attempt. StartedAt is zero if there was none.
+	// StartedAt and Duration describe the attempt. StartedAt is zero without one.
 	StartedAt time.Time
 	Duration  time.Duration
 }

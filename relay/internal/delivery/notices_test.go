@@ -28,7 +28,8 @@ func filterOf(t *testing.T, topics ...string) relay.Filter {
 	return relay.Filter{Topics: patterns}
 }
 
-// notices returns notices for the sinks "watch" (of everything of the relay's own), "few" (of disabled sinks) and "all".
+// notices returns notices for the sinks "watch" (of everything of the relay's own), "few" (of disabled sinks) and
+// "all".
 func (e *env) notices(o notice.Options, more ...notice.Listener) *notice.Publisher {
 	e.t.Helper()
 	var ids atomic.Int64

@@ -34,33 +34,35 @@ type Options struct {
 	Schedule Schedule
 	// Timeout limits one attempt, which may take a tenth of a second longer. The default is 15 s.
 	Timeout time.Duration
-	// Concurrency is the maximum number of concurrent attempts, fresh deliveries and retries together. The default is 16.
+	// Concurrency is the maximum number of concurrent attempts, fresh deliveries and retries together. The default is
+	// 16.
 	Concurrency int
-	// Rate limits the attempts of all nodes together, and of all sinks with one relay.RateKeyer key. The zero value means
-	// no limit. Burst is the number of attempts that may start at once after a pause. The default is what the rate allows
-	// in a second, at least one.
+	// Rate limits the attempts of all nodes together, and of all sinks with one relay.RateKeyer key. The zero value
+	// means no limit. Burst is the number of attempts that may start at once after a pause. The default is what the
+	// rate allows in a second, at least one.
 	Rate  relay.Rate
 	Burst int
 	// Digest combines notifications into one delivery. An ordered sink ignores it.
 	Digest Digest
 	// DigestWhenLimited combines, without a Digest, only notifications that would wait for the rate limit.
 	DigestWhenLimited bool
-	// Batch collects notifications into deliveries of many, for a sink that supports them. It cannot be used with a Digest.
+	// Batch collects notifications into deliveries of many, for a sink that supports them. It cannot be used with a
+	// Digest.
 	Batch Batch
-	// BatchesUnsupported is set for a sink that supports no batches. A batch that was sealed while another kind of sink had
-	// this name is delivered as a digest that lists all of it.
+	// BatchesUnsupported is set for a sink that supports no batches. A batch that was sealed while another kind of sink
+	// had this name is delivered as a digest that lists all notifications.
 	BatchesUnsupported bool
-	// DisableAfter is the time for which the sink may only fail, on all nodes together, before it is disabled. 0 means no
-	// limit.
+	// DisableAfter is the time for which the sink may only fail, on all nodes together, before it is disabled. 0 means
+	// no limit.
 	DisableAfter time.Duration
-	// Backlog is the maximum number of scheduled deliveries, at which fresh ones are not attempted. It also limits the dead
-	// letters, of which the oldest are dropped. 0 means no limit.
+	// Backlog is the maximum number of scheduled deliveries, at which fresh ones are not attempted. It also limits the
+	// dead letters, of which the oldest are dropped. 0 means no limit.
 	Backlog int64
-	// Ordering selects the deliveries that keep the order of the log. An ordered sink is delivered only by the node that
-	// has called [Pipeline.RunAsLeader].
+	// Ordering selects the deliveries that keep the order of the log. An ordered sink is delivered only by the node
+	// that has called [Pipeline.RunAsLeader].
 	Ordering store.Ordering
-	// Fingerprint identifies the configuration of the sink. A disabled sink with another fingerprint is enabled. If it is
-	// empty, only an operator enables the sink.
+	// Fingerprint identifies the configuration of the sink. A disabled sink with another fingerprint is enabled. If it
+	// is empty, only an operator enables the sink.
 	Fingerprint string
 
 	// Notices informs other sinks about this one. It may be nil.
@@ -109,12 +111,12 @@ func (o *Options) setDefaults() {
 	}
 }
 
-func (o *Options) ordered() bool { return o.Ordering.IsOrdered() }
+func (o *Options) isOrdered() bool { return o.Ordering.IsOrdered() }
 
-func (o *Options) batched() bool { return o.Batch.Wait > 0 && !o.ordered() }
+func (o *Options) usesBatches() bool { return o.Batch.Wait > 0 && !o.isOrdered() }
 
-func (o *Options) digested() bool {
-	return (o.Digest.Wait > 0 || o.DigestWhenLimited && o.Rate.Limited()) && !o.ordered()
+func (o *Options) usesDigests() bool {
+	return (o.Digest.Wait > 0 || o.DigestWhenLimited && o.Rate.Limited()) && !o.isOrdered()
 }
 
 // claimDuration returns the duration of a claim, which is longer than an attempt.
@@ -127,7 +129,7 @@ func (o *Options) formatForSink(d relay.Delivery) relay.Delivery {
 	switch {
 	case d.Batch && o.BatchesUnsupported:
 		return d.ToDigest()
-	case d.Digest == nil && o.batched():
+	case d.Digest == nil && o.usesBatches():
 		d.Batch = true // it could not be added to a batch
 	}
 	return d

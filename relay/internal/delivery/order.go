@@ -12,19 +12,21 @@ import (
 )
 
 const (
-	// keyLockTimeout is the time for which a claimed delivery waits for another one with its key that is in flight. It is
-	// then released for the same time.
+	// keyLockTimeout is the time for which a claimed delivery waits for another one with its key that is in flight. It
+	// is then released for the same time.
 	keyLockTimeout = 100 * time.Millisecond
-	// blockedKeysInterval is the time between reads of the blocked keys, which remove those that are free again.
+	// blockedKeysInterval is the time between reads of the blocked keys, which also unblock keys.
 	blockedKeysInterval = 30 * time.Second
 	// blockedKeysRetryDelay is the delay after they could not be read.
 	blockedKeysRetryDelay = time.Second
 )
 
-// orderStage delivers one after the other what has the same ordering key, on the one node that is the leader of the sink.
+// orderStage delivers one after the other what has the same ordering key, on the one node that is the leader of the
+// sink.
 //
-// The order is that of the retry queue in Redis: a fresh delivery is attempted only if nothing with its key is scheduled,
-// and of the scheduled ones only the first is ever due. The leader keeps in memory which keys may be blocked.
+// The order is that of the retry queue in Redis: a fresh delivery is attempted only if nothing with its key is
+// scheduled, and of the scheduled ones only the first is ever due. The leader keeps in memory which keys may be
+// blocked.
 type orderStage struct {
 	next      Handler
 	opts      *Options
@@ -38,7 +40,7 @@ type orderStage struct {
 	running  sync.WaitGroup  // items that started while it was
 	inFlight map[string]chan struct{}
 	// blocked contains at least every key with scheduled deliveries, with the version at which it was blocked. Before a
-	// fresh delivery with such a key is attempted, Redis is asked.
+	// fresh delivery with such a key is attempted, the leader checks Redis.
 	blocked map[string]uint64
 	version uint64
 }
@@ -51,7 +53,7 @@ func newOrderStage(next Handler, o *Options, a *admission.Admission, depth *dept
 }
 
 func (s *orderStage) Handle(ctx context.Context, it *Item) error {
-	lease := s.begin()
+	lease := s.beginItem()
 	if lease == nil {
 		return errNotLeader
 	}
@@ -63,27 +65,28 @@ func (s *orderStage) Handle(ctx context.Context, it *Item) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(lease, cancel)()
-	if !s.lockClaimed(ctx, key) {
+	if !s.lockKeyForClaim(ctx, key) {
 		it.Permit.Cancel()
 		return it.Origin.Release(ctx, it, keyLockTimeout)
 	}
-	defer s.unlock(key)
+	defer s.unlockKey(key)
 	return s.next.Handle(ctx, it)
 }
 
-// handleFresh attempts a fresh delivery if nothing with its key is scheduled, and otherwise schedules it after the others.
+// handleFresh attempts a fresh delivery if nothing with its key is scheduled, and otherwise schedules it after the
+// others.
 func (s *orderStage) handleFresh(ctx context.Context, it *Item, key string) error {
 	for {
-		version, inFlight, ok := s.lock(key)
+		version, inFlight, ok := s.lockKey(key)
 		if ok {
-			defer s.unlock(key)
+			defer s.unlockKey(key)
 			it.Origin = blockingOrigin{it.Origin, s, key}
 			return s.next.Handle(ctx, it)
 		}
-		if held, err := s.hold(ctx, it, key); held || err != nil {
+		if held, err := s.holdFresh(ctx, it, key); held || err != nil {
 			return err
 		}
-		s.unblock(key, version)
+		s.unblockKey(key, version)
 		if inFlight != nil {
 			select {
 			case <-inFlight:
@@ -94,8 +97,8 @@ func (s *orderStage) handleFresh(ctx context.Context, it *Item, key string) erro
 	}
 }
 
-// hold schedules a fresh delivery after those with its key. If there are none, it returns false.
-func (s *orderStage) hold(ctx context.Context, it *Item, key string) (held bool, err error) {
+// holdFresh schedules a fresh delivery after those with its key. If there are none, it returns false.
+func (s *orderStage) holdFresh(ctx context.Context, it *Item, key string) (held bool, err error) {
 	if err := s.admission.WaitOpen(ctx); err != nil {
 		return false, err
 	}
@@ -111,7 +114,7 @@ func (s *orderStage) hold(ctx context.Context, it *Item, key string) (held bool,
 		return err
 	})
 	if held {
-		s.block(key)
+		s.blockKey(key)
 		s.depth.set(depth)
 	}
 	return held, err
@@ -126,13 +129,13 @@ type blockingOrigin struct {
 
 // Retry implements [Origin].
 func (o blockingOrigin) Retry(ctx context.Context, it *Item, after time.Duration) error {
-	defer o.orders.block(o.key) // after an error too, because Redis may have scheduled it
+	defer o.orders.blockKey(o.key) // after an error too, because Redis may have scheduled it
 	return o.Origin.Retry(ctx, it, after)
 }
 
-// begin counts an item as running until running.Done. It returns the context of the leader, or nil if this node is not the
-// leader.
-func (s *orderStage) begin() (lease context.Context) {
+// beginItem counts an item as running until running.Done. It returns the context of the leader, or nil if this node is
+// not the leader.
+func (s *orderStage) beginItem() (lease context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.lease != nil {
@@ -141,9 +144,9 @@ func (s *orderStage) begin() (lease context.Context) {
 	return s.lease
 }
 
-// lock locks a key for a fresh delivery. If the key is blocked or in flight, it returns false, the version at which it was
-// blocked, and a channel that is closed when it is no longer in flight.
-func (s *orderStage) lock(key string) (version uint64, inFlight <-chan struct{}, ok bool) {
+// lockKey locks a key for a fresh delivery. If the key is blocked or in flight, it returns false, the version at which
+// it was blocked, and a channel that is closed when it is no longer in flight.
+func (s *orderStage) lockKey(key string) (version uint64, inFlight <-chan struct{}, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	version, isBlocked := s.blocked[key]
@@ -155,10 +158,10 @@ func (s *orderStage) lock(key string) (version uint64, inFlight <-chan struct{},
 	return 0, nil, true
 }
 
-// lockClaimed locks a key for a scheduled delivery, which also blocks the key. It waits a short time for another one that
-// is in flight and may have just ended.
-func (s *orderStage) lockClaimed(ctx context.Context, key string) bool {
-	s.block(key)
+// lockKeyForClaim locks a key for a scheduled delivery, which also blocks the key. It waits a short time for another
+// one that is in flight and may have just ended.
+func (s *orderStage) lockKeyForClaim(ctx context.Context, key string) bool {
+	s.blockKey(key)
 	ctx, cancel := context.WithTimeout(ctx, keyLockTimeout)
 	defer cancel()
 	for {
@@ -179,23 +182,23 @@ func (s *orderStage) lockClaimed(ctx context.Context, key string) bool {
 	}
 }
 
-func (s *orderStage) unlock(key string) {
+func (s *orderStage) unlockKey(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	close(s.inFlight[key])
 	delete(s.inFlight, key)
 }
 
-// block must be called after a delivery with the key was scheduled and before the key is unlocked.
-func (s *orderStage) block(key string) {
+// blockKey must be called after a delivery with the key was scheduled and before the key is unlocked.
+func (s *orderStage) blockKey(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
 	s.blocked[key] = s.version
 }
 
-// unblock unblocks a key unless it was blocked again after the version.
-func (s *orderStage) unblock(key string, version uint64) {
+// unblockKey unblocks a key unless it was blocked again after the version.
+func (s *orderStage) unblockKey(key string, version uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.blocked[key] == version {
@@ -203,7 +206,7 @@ func (s *orderStage) unblock(key string, version uint64) {
 	}
 }
 
-// replaceBlocked replaces the keys that were blocked up to a version by those that Redis returned after that.
+// replaceBlocked replaces the keys that were blocked up to a version by the keys that Redis returned later.
 func (s *orderStage) replaceBlocked(version uint64, keys []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -239,9 +242,9 @@ func (s *orderStage) stepDown() {
 func (p *Pipeline) Ordered() bool { return p.orders != nil }
 
 // RunAsLeader makes this node the leader of an ordered sink while work runs. The caller holds a lease. work passes the
-// deliveries of the queue to [Pipeline.Handle], those with the same key one after the other. When ctx ends, work may finish
-// what is running. When lease ends, running retries are aborted; work must do the same through the contexts of Handle.
-// RunAsLeader returns when nothing is running.
+// deliveries of the queue to [Pipeline.Handle], those with the same key one after the other. When ctx ends, work may
+// finish what is running. When lease ends, running retries are aborted; work must do the same through the contexts of
+// Handle. RunAsLeader returns when nothing is running.
 func (p *Pipeline) RunAsLeader(ctx, lease context.Context, work func(context.Context) error) error {
 	s := p.orders
 	if s == nil {
@@ -304,6 +307,6 @@ func (s *orderStage) watchBlockedKeys(ctx context.Context) {
 	}
 }
 
-// nextRefresh returns the delay before the next read of the blocked keys, of which there may be a million. Redis spends at
-// most a twentieth of its time on them.
+// nextRefresh returns the delay before the next read of the blocked keys, of which there may be a million. Redis spends
+// at most a twentieth of its time on them.
 func nextRefresh(duration time.Duration) time.Duration { return max(blockedKeysInterval, 20*duration) }

@@ -157,7 +157,8 @@ func (s *successes) count() int {
 	return s.total
 }
 
-// check demands that the first successes of each hub come in order, that there are all of them, and how many came again.
+// check demands that the first successes of each hub come in order, that there are all of them, and how many came
+// again.
 func (s *successes) check(t *testing.T, hubs, each, again int) {
 	t.Helper()
 	s.mu.Lock()

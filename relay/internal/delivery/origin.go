@@ -13,7 +13,7 @@ var (
 	_ Origin = (*claimOrigin)(nil)
 )
 
-// outcomes is what both origins of a sink use.
+// outcomes is the common part of both origins of a sink.
 type outcomes struct {
 	opts        *Options
 	depth       *depthTracker
@@ -41,7 +41,7 @@ func (o *outcomes) newDeadLetter(it *Item, reason string) (store.DeadLetterEntry
 
 // orderingKey is empty for an unordered sink.
 func (o *outcomes) orderingKey(r *store.Record) string {
-	if !o.opts.ordered() {
+	if !o.opts.isOrdered() {
 		return ""
 	}
 	return o.opts.Ordering.StoredKey(r.Notifications[0].Decode())
@@ -84,8 +84,8 @@ func (o *queueOrigin) DeadLetter(ctx context.Context, it *Item, reason string) e
 // Release implements [Origin].
 func (o *queueOrigin) Release(context.Context, *Item, time.Duration) error { return nil }
 
-// claimOrigin is the origin of scheduled deliveries. If their claim was lost, it stores nothing, because another node has
-// claimed them.
+// claimOrigin is the origin of scheduled deliveries. If their claim was lost, it stores nothing, because another node
+// has claimed them.
 type claimOrigin struct{ *outcomes }
 
 // Complete implements [Origin].
@@ -96,9 +96,9 @@ func (o *claimOrigin) Complete(ctx context.Context, it *Item) error {
 		return err
 	})
 	if err != nil {
-		return o.unsettled(it, err)
+		return o.reportUnsettled(it, err)
 	}
-	o.depth.decrement()
+	o.depth.removeOne()
 	if nextDue {
 		o.opts.Wake(0)
 	}
@@ -109,7 +109,7 @@ func (o *claimOrigin) Complete(ctx context.Context, it *Item) error {
 func (o *claimOrigin) Retry(ctx context.Context, it *Item, after time.Duration) error {
 	body, err := it.Record.Encode()
 	if err != nil {
-		return o.unsettled(it, err)
+		return o.reportUnsettled(it, err)
 	}
 	return o.reschedule(ctx, it, body, after)
 }
@@ -132,7 +132,7 @@ func (o *claimOrigin) reschedule(ctx context.Context, it *Item, body string, aft
 func (o *claimOrigin) DeadLetter(ctx context.Context, it *Item, reason string) error {
 	e, err := o.newDeadLetter(it, reason)
 	if err != nil {
-		return o.unsettled(it, err)
+		return o.reportUnsettled(it, err)
 	}
 	return o.storeDeadLetter(ctx, it, e)
 }
@@ -148,14 +148,14 @@ func (o *claimOrigin) storeDeadLetter(ctx context.Context, it *Item, e store.Dea
 	if err := o.checkSettled(it, held, err); err != nil {
 		return err
 	}
-	o.depth.decrement()
+	o.depth.removeOne()
 	o.opts.Wake(0) // the next delivery with its ordering key may be due
 	return nil
 }
 
 func (o *claimOrigin) checkSettled(it *Item, held bool, err error) error {
 	if err != nil {
-		return o.unsettled(it, err)
+		return o.reportUnsettled(it, err)
 	}
 	if !held {
 		o.opts.Log.Warn("claim expired before the outcome of its attempt was stored", "delivery_id", it.Claim.ID)
@@ -164,7 +164,7 @@ func (o *claimOrigin) checkSettled(it *Item, held bool, err error) error {
 	return nil
 }
 
-func (o *claimOrigin) unsettled(it *Item, err error) error {
+func (o *claimOrigin) reportUnsettled(it *Item, err error) error {
 	o.opts.Log.Warn("outcome of an attempt could not be stored, the attempt will be repeated",
 		"delivery_id", it.Claim.ID, "error", err)
 	return fmt.Errorf("%w: %w", errUnsettled, err)

@@ -74,8 +74,8 @@ func New(o Options) (*Pipeline, error) {
 	return p, nil
 }
 
-// build returns the stages that every delivery passes, outermost first: state, then order, digest or batch, then settle,
-// admit and attempt.
+// build returns the stages that every delivery passes, outermost first: state, then order, digest or batch, then
+// settle, admit and attempt.
 func (p *Pipeline) build() Handler {
 	o := &p.opts
 	depth := newDepthTracker(o, p.admission, p.stats)
@@ -92,15 +92,15 @@ func (p *Pipeline) build() Handler {
 		warnings: logsample.New(maxLogLinesPerSecond, time.Second, o.Now),
 	}
 	switch {
-	case o.ordered():
+	case o.isOrdered():
 		p.orders = newOrderStage(h, o, p.admission, depth)
 		h = p.orders
-	case o.batched():
+	case o.usesBatches():
 		h = &batchStage{
 			next: h, opts: o, admission: p.admission, depth: depth, origin: p.claims, stopping: p.stopping,
 			store: &o.Store.Batches, collector: batchCollector{max: o.Batch.Max},
 		}
-	case o.digested():
+	case o.usesDigests():
 		h = &digestStage{next: h, opts: o, admission: p.admission, depth: depth, store: &o.Store.Digests}
 	}
 	return &stateStage{next: h, state: p.state}
@@ -108,8 +108,8 @@ func (p *Pipeline) build() Handler {
 
 // Handle makes the first attempt of a fresh delivery, or adds it to a digest or batch. On nil, nothing is left to do in
 // the queue: it was delivered, added, scheduled for a retry, or is a dead letter. After an error, d must be delivered
-// again. Handle blocks while the concurrency limit or rate limit is reached, the destination fails or asked for a pause,
-// the retry queue is full, or Redis is unreachable. The end of ctx ends all of these waits.
+// again. Handle blocks while the concurrency limit or rate limit is reached, the destination fails or asked for a
+// pause, the retry queue is full, or Redis is unreachable. The end of ctx ends all of these waits.
 func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 	d.Attempt = 1
 	it := &Item{Delivery: d, Origin: p.queue}
@@ -159,8 +159,8 @@ func (p *Pipeline) InFlight() int64 { return p.runner.Running() }
 // Stop prevents new attempts. Deliveries that wait for one return an error. Running attempts continue.
 func (p *Pipeline) Stop() { p.stop() }
 
-// Close stops the pipeline, waits until all attempts have returned, and closes the sink. If ctx ends first, it leaves the
-// sink open, returns an error, and may be called again. It may be called twice.
+// Close stops the pipeline, waits until all attempts have returned, and closes the sink. If ctx ends first, it leaves
+// the sink open, returns an error, and may be called again. It may be called twice.
 func (p *Pipeline) Close(ctx context.Context) error {
 	p.mu.Lock()
 	first := !p.closed

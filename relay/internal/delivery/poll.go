@@ -12,7 +12,7 @@ import (
 // digestRetryDelay is the delay after due digests could not be sealed.
 const digestRetryDelay = time.Second
 
-// pollState is what Apply needs to know about the last Poll.
+// pollState describes the last Poll for Apply.
 type pollState struct {
 	request      store.PollRequest
 	reservation  admission.Reservation
@@ -27,7 +27,7 @@ func (p *Pipeline) Poll(due, withState bool) store.PollRequest {
 	}
 	r := p.admission.Reserve(wanted)
 	q := store.PollRequest{Sink: p.opts.Name, MaxClaims: r.Len(), Lease: p.opts.claimDuration(), WithState: withState}
-	p.polling = pollState{request: q, reservation: r, stateVersion: p.state.version()}
+	p.polling = pollState{request: q, reservation: r, stateVersion: p.state.readVersion()}
 	return q
 }
 
@@ -42,8 +42,8 @@ func (p *Pipeline) Apply(ctx context.Context, r store.PollResult) error {
 	p.claims.depth.set(r.Depth)
 	var err error
 	if polling.request.WithState {
-		p.failures.observe(r.IsFailing)
-		err = p.state.apply(ctx, r.State, polling.stateVersion)
+		p.failures.noteStored(r.IsFailing)
+		err = p.state.applyStored(ctx, r.State, polling.stateVersion)
 	}
 	for _, id := range r.LostIDs {
 		o.Observer.RetryLost(o.Name)

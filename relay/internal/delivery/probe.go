@@ -9,8 +9,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// SendTest makes one attempt with a notification that is not stored. A sink with digests gets it as a digest. The attempt
-// needs no permit, changes no statistics and no state, and works while the sink is paused or disabled.
+// SendTest makes one attempt with a notification that is not stored. A sink with digests gets it as a digest. The
+// attempt needs no permit, changes no statistics and no state, and works while the sink is paused or disabled.
 func (p *Pipeline) SendTest(ctx context.Context, n relay.Notification) store.Attempt {
 	var status atomic.Int64 // may be set after the attempt was abandoned
 	ctx = relay.WithStatusCallback(ctx, func(s int) { status.Store(int64(s)) })
@@ -27,9 +27,9 @@ func (p *Pipeline) SendTest(ctx context.Context, n relay.Notification) store.Att
 func (o *Options) newTestDelivery(n relay.Notification, now time.Time) relay.Delivery {
 	d := relay.Delivery{ID: n.ID, Attempt: 1, Notifications: []relay.Notification{n}}
 	switch {
-	case o.batched():
+	case o.usesBatches():
 		d.ID, d.Batch = store.NewDeliveryID(now), true
-	case o.Digest.Wait > 0 && !o.ordered():
+	case o.Digest.Wait > 0 && !o.isOrdered():
 		e := o.newDigestEntry(n, o.Digest.Wait)
 		arrived := e.ArrivedAt.UTC()
 		d.ID = store.NewDeliveryID(now)
@@ -58,5 +58,6 @@ func (p *Pipeline) DestinationHold() (h DestinationHold) {
 	return h
 }
 
-// ProbeNow allows the next probe of a failing destination to start at once. A pause that the destination asked for stays.
+// ProbeNow allows the next probe of a failing destination to start at once. A pause that the destination asked for
+// stays.
 func (p *Pipeline) ProbeNow() { p.admission.ProbeNow() }

@@ -107,7 +107,8 @@ func TestHastenKeepsOrder(t *testing.T) {
 	}
 }
 
-// However many wait, at equal and at different times and between claims, each of them becomes due and no claim is touched.
+// However many wait, at equal and at different times and between claims, each of them becomes due and no claim is
+// touched.
 func TestHastenMany(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
@@ -170,7 +171,8 @@ func TestHastenWhatComesDue(t *testing.T) {
 	}
 }
 
-// TestHastenBesideWork hastens over and over while two nodes work a queue that fails much: none is attempted by both at once.
+// TestHastenBesideWork hastens over and over while two nodes work a queue that fails much: none is attempted by both at
+// once.
 func TestHastenBesideWork(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

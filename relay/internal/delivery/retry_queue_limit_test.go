@@ -151,7 +151,7 @@ func TestCapacity(t *testing.T) {
 		}
 	}
 	tracker.set(2)
-	tracker.decrement()
+	tracker.removeOne()
 	if limit.IsFull() || limit.WaitOpen(t.Context()) != nil {
 		t.Error("no room though one has left")
 	}

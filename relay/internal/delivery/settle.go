@@ -10,8 +10,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// settleStage decides what follows from an attempt, and stores it at the origin of the item. The permit has ended by then,
-// so a slow write occupies no slot.
+// settleStage decides what follows from an attempt, and stores it at the origin of the item. The permit has ended by
+// then, so a slow write occupies no slot.
 type settleStage struct {
 	next        Handler
 	opts        *Options
@@ -45,10 +45,10 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 			return ErrDisabled
 		}
 		if wait, more := s.nextDelay(it, retryAfter); more {
-			return s.retry(ctx, it, wait, err)
+			return s.scheduleRetry(ctx, it, wait, err)
 		}
 	}
-	return s.deadLetter(ctx, it, outcome, err)
+	return s.storeDeadLetter(ctx, it, outcome, err)
 }
 
 // addAttempt appends the attempt to the history, which starts with the first failure.
@@ -70,7 +70,7 @@ func (s *settleStage) nextDelay(it *Item, retryAfter time.Duration) (time.Durati
 	return s.opts.Schedule.Next(it.Record.AttemptCount, age, retryAfter, s.opts.Random())
 }
 
-func (s *settleStage) retry(ctx context.Context, it *Item, wait time.Duration, cause error) error {
+func (s *settleStage) scheduleRetry(ctx context.Context, it *Item, wait time.Duration, cause error) error {
 	if err := it.Origin.Retry(ctx, it, wait); err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *settleStage) retry(ctx context.Context, it *Item, wait time.Duration, c
 	return nil
 }
 
-func (s *settleStage) deadLetter(ctx context.Context, it *Item, outcome relay.Outcome, cause error) error {
+func (s *settleStage) storeDeadLetter(ctx context.Context, it *Item, outcome relay.Outcome, cause error) error {
 	reason := ReasonExhausted
 	if outcome == relay.OutcomePermanent {
 		reason = ReasonPermanent

@@ -129,7 +129,7 @@ func TestLateAnswerDoesNotEndAPause(t *testing.T) {
 	e := newEnv(t)
 	ctx := t.Context()
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, nil)
-	asked := p.state.version()
+	asked := p.state.readVersion()
 	before, err := e.store.States.Get(ctx, "s")
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +140,7 @@ func TestLateAnswerDoesNotEndAPause(t *testing.T) {
 	if err := p.Refresh(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.state.apply(ctx, before, asked); err != nil || e.stateOf(p) != store.StatePaused {
+	if err := p.state.applyStored(ctx, before, asked); err != nil || e.stateOf(p) != store.StatePaused {
 		t.Errorf("%v, %v", e.stateOf(p), err)
 	}
 }

@@ -56,8 +56,8 @@ func (s *sinkState) isActive() bool {
 	return s.current == store.StateActive
 }
 
-// WaitEnabled returns when the sink is active, or with the error of ctx. The channel is closed when the sink is paused or
-// disabled.
+// WaitEnabled returns when the sink is active, or with the error of ctx. The channel is closed when the sink is paused
+// or disabled.
 func (p *Pipeline) WaitEnabled(ctx context.Context) (<-chan struct{}, error) {
 	s := p.state
 	for {
@@ -94,11 +94,11 @@ func (p *Pipeline) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.apply(ctx, state, version)
+	return s.applyStored(ctx, state, version)
 }
 
-// version must be called before the state is read that is passed to apply.
-func (s *sinkState) version() int {
+// readVersion must be called before the state is read that is passed to applyStored.
+func (s *sinkState) readVersion() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.counter
@@ -111,8 +111,8 @@ func (s *sinkState) isStale(version int) bool {
 	return s.disables > 0 || s.counter != version
 }
 
-// apply takes over a state from Redis. It enables a sink that was disabled with a different configuration.
-func (s *sinkState) apply(ctx context.Context, state store.SinkState, version int) error {
+// applyStored takes over a state from Redis. It enables a sink that was disabled with a different configuration.
+func (s *sinkState) applyStored(ctx context.Context, state store.SinkState, version int) error {
 	if s.isStale(version) {
 		return nil
 	}

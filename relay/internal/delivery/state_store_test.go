@@ -48,7 +48,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryOfTheDead has a node that died while it held a name, and one that was late: its word does not undo the other's.
+// TestMemoryOfTheDead has a node that died while it held a name, and one that was late: its word does not undo the
+// other's.
 func TestMemoryOfTheDead(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

@@ -27,7 +27,7 @@ type statsBuffer struct {
 	lastFailure attemptFailure
 }
 
-// attemptFailure is a failed attempt. The zero value is none.
+// attemptFailure is a failed attempt. The zero value means no failure.
 type attemptFailure struct {
 	err      error
 	failedAt time.Time

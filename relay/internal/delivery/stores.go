@@ -10,7 +10,8 @@ import (
 // The parts of package store that the stages use.
 type (
 	retryStore interface {
-		Schedule(ctx context.Context, sink string, d store.Scheduled, wait time.Duration, arrivedAt time.Time) (int64, error)
+		Schedule(ctx context.Context, sink string, d store.Scheduled, wait time.Duration, arrivedAt time.Time) (
+			depth int64, err error)
 		Reschedule(ctx context.Context, c store.Claim, body string, wait time.Duration) (bool, error)
 		Complete(ctx context.Context, c store.Claim) (nextDue bool, err error)
 	}
@@ -27,7 +28,8 @@ type (
 			store.SealedBatch, error)
 	}
 	orderStore interface {
-		Hold(ctx context.Context, sink string, d store.Scheduled, arrivedAt time.Time) (depth int64, held bool, err error)
+		Hold(ctx context.Context, sink string, d store.Scheduled, arrivedAt time.Time) (
+			depth int64, held bool, err error)
 		Keys(ctx context.Context, sink string) ([]string, error)
 	}
 	stateStore interface {

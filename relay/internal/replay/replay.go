@@ -74,8 +74,8 @@ type Result struct {
 	Waiting int
 	// Complete is false if the log does not contain everything after the requested position.
 	Complete bool
-	// Next is the position at which a replay that ended with [store.ErrFull] can continue. It is set only if the log has
-	// one partition.
+	// Next is the position at which a replay that ended with [store.ErrFull] can continue. It is set only if the log
+	// has one partition.
 	Next string
 }
 
@@ -89,8 +89,8 @@ func PositionAt(t time.Time) string {
 }
 
 // Replay schedules everything that passed the sink's filter before, due at once and with the same IDs. What is still
-// waiting for the sink stays unchanged. Replay leaves half of the time of Redis to others. If the retry queue is full, it
-// returns [store.ErrFull]. After an error, the result describes what was done, and a repetition is safe.
+// waiting for the sink stays unchanged. Replay leaves half of the time of Redis to others. If the retry queue is full,
+// it returns [store.ErrFull]. After an error, the result describes what was done, and a repetition is safe.
 func (r Replayer) Replay(ctx context.Context, q Request) (Result, error) {
 	result := Result{Complete: true}
 	for partition := range q.Partitions {
@@ -130,7 +130,7 @@ func (r Replayer) replayPartition(ctx context.Context, q Request, partition int,
 				matching = append(matching, n)
 			}
 		}
-		processed, err := r.schedule(ctx, q, partition, matching, result)
+		processed, err := r.schedulePage(ctx, q, partition, matching, result)
 		if errors.Is(err, store.ErrFull) && q.Partitions == 1 {
 			if result.Next = before; processed > 0 {
 				result.Next = matching[processed-1].Cursor
@@ -145,8 +145,9 @@ func (r Replayer) replayPartition(ctx context.Context, q Request, partition int,
 	}
 }
 
-// schedule schedules the notifications that the sink's queue does not contain. It returns how many of list it processed.
-func (r Replayer) schedule(
+// schedulePage schedules the notifications that the sink's queue does not contain. It returns how many of list it
+// processed.
+func (r Replayer) schedulePage(
 	ctx context.Context, q Request, partition int, list []relay.Notification, result *Result,
 ) (processed int, err error) {
 	if len(list) == 0 {

@@ -21,8 +21,8 @@ type State interface {
 type Options struct {
 	// Concurrency is the maximum number of concurrent attempts.
 	Concurrency int
-	// Rate limits the attempts of all nodes together. The zero value means no limit. Burst is the number of attempts that
-	// may start at once after a pause. The default is what the rate allows in a second, at least one.
+	// Rate limits the attempts of all nodes together. The zero value means no limit. Burst is the number of attempts
+	// that may start at once after a pause. The default is the rate of one second, at least one.
 	Rate  relay.Rate
 	Burst int
 	// RateKey returns the name of the rate, which several sinks may share.
@@ -70,8 +70,8 @@ func New(stopping context.Context, o Options) *Admission {
 	return a
 }
 
-// Acquire completes a permit. It waits for the backlog, the circuit breaker, the rate and a slot, and then checks all of
-// them again. It returns [ErrDisabled] when the sink is disabled. After an error, the permit is empty.
+// Acquire completes a permit. It waits for the backlog, the circuit breaker, the rate and a slot, and then checks all
+// of them again. It returns [ErrDisabled] when the sink is disabled. After an error, the permit is empty.
 func (a *Admission) Acquire(ctx context.Context, p *Permit) error {
 	for p.a = a; ; {
 		off, changed := a.state.Off()
@@ -141,8 +141,8 @@ func (a *Admission) acquireToken(ctx context.Context, changed <-chan struct{}) (
 	return a.bucket.acquire(ctx, changed)
 }
 
-// TryRate takes a token if the breaker and the rate allow an attempt now, and no attempt is waiting. Otherwise it returns
-// the minimum time until they do.
+// TryRate takes a token if the breaker and the rate allow an attempt now, and no attempt is waiting. Otherwise it
+// returns the minimum time until they do.
 func (a *Admission) TryRate(ctx context.Context, p *Permit) (wait time.Duration, err error) {
 	if n, wait := a.breaker.available(1); n == 0 {
 		return wait, nil
@@ -168,12 +168,13 @@ func (a *Admission) SetDepth(scheduled int64) { a.backlog.setDepth(scheduled) }
 func (a *Admission) IsFull() bool { return a.backlog.isFull() }
 
 // Charge counts requests that an attempt has made in addition to its own, so later attempts wait longer.
-func (a *Admission) Charge(ctx context.Context, requests int) { a.bucket.charge(ctx, requests) }
+func (a *Admission) Charge(ctx context.Context, requests int) { a.bucket.chargeRequests(ctx, requests) }
 
 // Cooldown returns the remaining time of the pause that the destination has asked for, or 0.
 func (a *Admission) Cooldown() time.Duration { return a.bucket.cooldown.remaining() }
 
-// ProbeAt returns the earliest time of the next probe, which may be in the past. It is zero while the breaker is closed.
+// ProbeAt returns the earliest time of the next probe, which may be in the past. It is zero while the breaker is
+// closed.
 func (a *Admission) ProbeAt() time.Time { return a.breaker.nextProbeAt() }
 
 // ProbeNow allows the next probe of a failing destination at once.

@@ -19,9 +19,9 @@ const (
 	openTimeGrowth = 2
 )
 
-// breaker is the circuit breaker of a sink on this node. While the destination fails, deliveries stay in their queue, in
-// order, and use no slot, no attempt and no memory of Redis. Scheduling them all would cost a write each and lose their
-// order. Single probes find out when the destination responds again.
+// breaker is the circuit breaker of a sink on this node. While the destination fails, deliveries stay in their queue,
+// in order, and use no slot, no attempt and no memory of Redis. Scheduling them all would cost a write each and lose
+// their order. Single probes find out when the destination responds again.
 type breaker struct {
 	now func() time.Time
 	// wake is called without the lock when an attempt may start after a time.
@@ -46,8 +46,8 @@ func newBreaker(now func() time.Time) *breaker {
 	}
 }
 
-// enter reports whether an attempt may start, and whether it is a probe. If it may, record must follow.
-func (b *breaker) enter() (isProbe, ok bool) {
+// tryEnter reports whether an attempt may start, and whether it is a probe. If it may, recordAttempt must follow.
+func (b *breaker) tryEnter() (isProbe, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.isOpen {
@@ -77,7 +77,7 @@ func (b *breaker) available(n int) (int, time.Duration) {
 	return min(n, 1), 0
 }
 
-// wait returns when enter may succeed, when stop is closed, or with the error of ctx.
+// wait returns when tryEnter may succeed, when stop is closed, or with the error of ctx.
 func (b *breaker) wait(ctx context.Context, stop <-chan struct{}) error {
 	for {
 		b.mu.Lock()
@@ -104,8 +104,8 @@ func (b *breaker) wait(ctx context.Context, stop <-chan struct{}) error {
 	}
 }
 
-// record processes the end of an attempt. counts is false for an attempt that was aborted.
-func (b *breaker) record(isProbe, counts bool, err error) {
+// recordAttempt processes the end of an attempt. counts is false for an attempt that was aborted.
+func (b *breaker) recordAttempt(isProbe, counts bool, err error) {
 	failed := counts && indicatesOutage(err)
 	b.mu.Lock()
 	wasOpen := b.isOpen

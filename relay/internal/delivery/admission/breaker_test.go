@@ -20,14 +20,14 @@ func TestBreakerSteps(t *testing.T) {
 	b.onChange = func(open bool, _ error) { turns = append(turns, open) }
 	attempt := func(err error) (probe bool) {
 		t.Helper()
-		probe, ok := b.enter()
+		probe, ok := b.tryEnter()
 		if !ok {
 			t.Fatal("no attempt may begin")
 		}
-		b.record(probe, true, err)
+		b.recordAttempt(probe, true, err)
 		return probe
 	}
-	refused := func() bool { _, ok := b.enter(); return !ok }
+	refused := func() bool { _, ok := b.tryEnter(); return !ok }
 
 	for range FailureThreshold - 1 {
 		attempt(errServer)
@@ -49,14 +49,14 @@ func TestBreakerSteps(t *testing.T) {
 		if most, _ := b.available(16); most != 1 {
 			t.Fatalf("room for %d, want for the probe", most)
 		}
-		if probe, ok := b.enter(); !probe || !ok || !refused() {
+		if probe, ok := b.tryEnter(); !probe || !ok || !refused() {
 			t.Fatal("want one probe at a time")
 		}
-		b.record(true, true, errServer)
+		b.recordAttempt(true, true, errServer)
 	}
 	now = now.Add(time.Minute)
-	probe, _ := b.enter()
-	b.record(probe, false, context.Canceled) // broken off: another may try at once
+	probe, _ := b.tryEnter()
+	b.recordAttempt(probe, false, context.Canceled) // broken off: another may try at once
 	if !attempt(nil) || refused() {
 		t.Error("a good probe closes it")
 	}
@@ -86,12 +86,12 @@ func TestBreakerHurried(t *testing.T) {
 		t.Error("it is closed, and there is nothing to hurry")
 	}
 	for range FailureThreshold {
-		b.record(false, true, errServer)
+		b.recordAttempt(false, true, errServer)
 	}
 	for range 3 {
 		now = now.Add(time.Minute)
-		b.enter()
-		b.record(true, true, errServer)
+		b.tryEnter()
+		b.recordAttempt(true, true, errServer)
 	}
 	if got := b.nextProbeAt().Sub(now); got != 8*time.Second {
 		t.Errorf("the next probe is in %s", got)
@@ -104,15 +104,15 @@ func TestBreakerHurried(t *testing.T) {
 	if err := <-waited; err != nil || changes[len(changes)-1] != 0 {
 		t.Errorf("wait returned %v, changes %v", err, changes)
 	}
-	probe, ok := b.enter()
+	probe, ok := b.tryEnter()
 	if !probe || !ok {
 		t.Fatal("no probe may begin")
 	}
 	b.probeNow() // changes nothing for the one that is under way
-	if _, ok := b.enter(); ok {
+	if _, ok := b.tryEnter(); ok {
 		t.Error("two probes at once")
 	}
-	b.record(true, true, errServer)
+	b.recordAttempt(true, true, errServer)
 	if got := b.nextProbeAt().Sub(now); got != 2*time.Second {
 		t.Errorf("the pauses begin with %s", got)
 	}

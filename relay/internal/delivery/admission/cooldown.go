@@ -42,8 +42,9 @@ func (c *cooldown) remaining() time.Duration {
 	return max(0, time.Unix(0, until).Sub(c.now()))
 }
 
-// observe returns the time for which a response asks to stop, or 0. counts is false for an attempt that was aborted.
-func (c *cooldown) observe(counts bool, err error) time.Duration {
+// observeResponse returns the time for which a response asks to stop, or 0. counts is false for an attempt that was
+// aborted.
+func (c *cooldown) observeResponse(counts bool, err error) time.Duration {
 	if err == nil {
 		c.mu.Lock()
 		c.count = 0
@@ -94,8 +95,8 @@ func (c *cooldown) extend(wait time.Duration) bool {
 	return true
 }
 
-// wait waits for the end of the cooldown and returns true. It returns false when stop is closed, and the error of ctx when
-// that ends.
+// wait waits for the end of the cooldown and returns true. It returns false when stop is closed, and the error of ctx
+// when that ends.
 func (c *cooldown) wait(ctx context.Context, stop <-chan struct{}) (bool, error) {
 	for {
 		wait := c.remaining()

@@ -40,15 +40,15 @@ func TestCooldown_GrowsToMaximum(t *testing.T) {
 		{relay.RetryAfter(many, 24*time.Hour), maxCooldown},
 		{relay.Permanent(many), 0},
 	} {
-		g.observe(t.Context(), true, step.err)
+		g.observeResponse(t.Context(), true, step.err)
 		if got := a.Cooldown(); got != step.want {
 			t.Fatalf("cooldown after %v: got %s, want %s", step.err, got, step.want)
 		}
 		// An attempt that started before the cooldown does not extend it.
-		if g.observe(t.Context(), true, many); step.want > 0 && a.Cooldown() != step.want {
+		if g.observeResponse(t.Context(), true, many); step.want > 0 && a.Cooldown() != step.want {
 			t.Fatalf("cooldown after a second 429: got %s, want %s", a.Cooldown(), step.want)
 		}
-		g.observe(t.Context(), false, relay.RetryAfter(many, 2*time.Hour))
+		g.observeResponse(t.Context(), false, relay.RetryAfter(many, 2*time.Hour))
 		if step.want == 0 {
 			g.cooldown.until.Store(0)
 			g.cooldown.count = 0

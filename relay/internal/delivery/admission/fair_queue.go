@@ -2,8 +2,8 @@ package admission
 
 import "slices"
 
-// fairQueue distributes units, such as slots or tokens, between fresh deliveries and retries. Fresh deliveries wait with
-// tickets, in order. Units for retries are reserved. While both want units, they alternate.
+// fairQueue distributes units, such as slots or tokens, between fresh deliveries and retries. Fresh deliveries wait
+// with tickets, in order. Units for retries are reserved. While both want units, they alternate.
 //
 // The owner protects it with its own mutex.
 type fairQueue struct {
@@ -16,15 +16,15 @@ type fairQueue struct {
 // isWanted reports whether a fresh delivery or a retry waits for a unit.
 func (q *fairQueue) isWanted() bool { return len(q.tickets)+q.wanted > 0 }
 
-// enqueue returns a ticket, which is closed when a unit is granted.
-func (q *fairQueue) enqueue() chan struct{} {
+// addTicket returns a ticket, which is closed when a unit is granted.
+func (q *fairQueue) addTicket() chan struct{} {
 	ticket := make(chan struct{})
 	q.tickets = append(q.tickets, ticket)
 	return ticket
 }
 
-// cancel removes a ticket. It returns false if the ticket has a unit already, which the caller must return.
-func (q *fairQueue) cancel(ticket chan struct{}) bool {
+// removeTicket removes a ticket. It returns false if the ticket has a unit already, which the caller must return.
+func (q *fairQueue) removeTicket(ticket chan struct{}) bool {
 	i := slices.Index(q.tickets, ticket)
 	if i < 0 {
 		return false
@@ -33,9 +33,9 @@ func (q *fairQueue) cancel(ticket chan struct{}) bool {
 	return true
 }
 
-// grant distributes n units. It reserves up to maxReserved of them. It returns the units that are not wanted, and whether
-// units were reserved, so the owner must wake the retries.
-func (q *fairQueue) grant(n, maxReserved int) (spare int, wake bool) {
+// grantUnits distributes n units. It reserves up to maxReserved of them. It returns the units that are not wanted, and
+// whether units were reserved, so the owner must wake the retries.
+func (q *fairQueue) grantUnits(n, maxReserved int) (spare int, wake bool) {
 	for range n {
 		switch {
 		case q.wanted > 0 && q.reserved < maxReserved && (q.retryNext || len(q.tickets) == 0):

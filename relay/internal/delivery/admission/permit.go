@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Permit is the right to start one attempt. Its zero value is empty. With a token only, it is partial. It must not be used
-// concurrently.
+// Permit is the right to start one attempt. Its zero value is empty. With a token only, it is partial. It must not be
+// used concurrently.
 type Permit struct {
 	a                 *Admission
 	hasToken, hasSlot bool
@@ -24,16 +24,16 @@ func (p *Permit) HasToken() bool { return p.hasToken }
 // because a reservation may be older than they are.
 func (p *Permit) Enter() bool {
 	if !p.isEntered && p.a.bucket.cooldown.remaining() == 0 {
-		p.isProbe, p.isEntered = p.a.breaker.enter()
+		p.isProbe, p.isEntered = p.a.breaker.tryEnter()
 	}
 	return p.isEntered
 }
 
-// Done ends the permit after an attempt with the result err. It informs the breaker and the cooldown, and frees the slot.
-// counts is false if the attempt was aborted and says nothing about the destination.
+// Done ends the permit after an attempt with the result err. It informs the breaker and the cooldown, and frees the
+// slot. counts is false if the attempt was aborted.
 func (p *Permit) Done(ctx context.Context, counts bool, err error) {
-	p.a.bucket.observe(ctx, counts, err)
-	p.a.breaker.record(p.isProbe, counts, err)
+	p.a.bucket.observeResponse(ctx, counts, err)
+	p.a.breaker.recordAttempt(p.isProbe, counts, err)
 	p.a.slots.release(1)
 	*p = Permit{}
 }
@@ -41,7 +41,7 @@ func (p *Permit) Done(ctx context.Context, counts bool, err error) {
 // Cancel ends the permit without an attempt. It does nothing if the permit is empty.
 func (p *Permit) Cancel() {
 	if p.isEntered {
-		p.a.breaker.record(p.isProbe, false, nil)
+		p.a.breaker.recordAttempt(p.isProbe, false, nil)
 	}
 	if p.hasSlot {
 		p.a.slots.release(1)
@@ -62,8 +62,8 @@ type Reservation struct {
 	retryIn     time.Duration // time until one may start, or 0 if Wake is called then
 }
 
-// Reserve reserves capacity for up to n retries without waiting. It also ends the last reservation that Close has left to
-// wake for.
+// Reserve reserves capacity for up to n retries without waiting. It also ends the last reservation that Close has left
+// to wake for.
 func (a *Admission) Reserve(n int) Reservation {
 	r := Reservation{a: a, isRequested: n > 0}
 	available := 0
@@ -88,8 +88,8 @@ func (a *Admission) Reserve(n int) Reservation {
 // Len returns the number of retries that may be claimed.
 func (r Reservation) Len() int { return r.n }
 
-// Close returns what was not used by the claims. Each claim has a permit, see [Admission.ReservedPermit]. If more is set,
-// another retry is due, and Wake is called when it may start.
+// Close returns what was not used by the claims. Each claim has a permit, see [Admission.ReservedPermit]. If more is
+// set, another retry is due, and Wake is called when it may start.
 func (r Reservation) Close(used int, more bool) {
 	a := r.a
 	a.slots.release(r.n - used)

@@ -28,7 +28,7 @@ func (s *semaphore) acquire(ctx context.Context) error {
 		s.mu.Unlock()
 		return nil
 	}
-	ticket := s.queue.enqueue()
+	ticket := s.queue.addTicket()
 	s.mu.Unlock()
 	select {
 	case <-ticket:
@@ -36,7 +36,7 @@ func (s *semaphore) acquire(ctx context.Context) error {
 	case <-ctx.Done():
 	}
 	s.mu.Lock()
-	removed := s.queue.cancel(ticket)
+	removed := s.queue.removeTicket(ticket)
 	s.mu.Unlock()
 	if !removed {
 		s.release(1)
@@ -80,7 +80,7 @@ func (s *semaphore) releaseReserved() {
 func (s *semaphore) release(n int) {
 	s.mu.Lock()
 	// At most half of the slots are reserved, because a slow poll must not stop fresh deliveries.
-	spare, wake := s.queue.grant(n, (s.size+1)/2)
+	spare, wake := s.queue.grantUnits(n, (s.size+1)/2)
 	s.free += spare
 	s.mu.Unlock()
 	if wake {

@@ -32,13 +32,13 @@ type RateStore interface {
 
 var _ RateStore = (*store.Rates)(nil)
 
-// tokenBucket limits the rate of attempts, which all nodes share through Redis, and stops them during a cooldown. Its units
-// are tokens.
+// tokenBucket limits the rate of attempts, which all nodes share through Redis, and stops them during a cooldown. Its
+// units are tokens.
 //
 // While a token is wanted, one goroutine requests as many from Redis as are wanted, and never more. While Redis is
-// unreachable, no attempt starts. If Redis responds but rejects writes, because it is full or a replica, one attempt per
-// interval of the rate starts on this node, because only deliveries free memory. Without a rate there is no goroutine,
-// and the cooldown is that of this node.
+// unreachable, no attempt starts. If Redis responds but rejects writes, because it is full or a replica, one attempt
+// per interval of the rate starts on this node, because only deliveries free memory. Without a rate there is no
+// goroutine, and the cooldown is that of this node.
 type tokenBucket struct {
 	limit    store.RateLimit
 	store    RateStore
@@ -58,7 +58,7 @@ type tokenBucket struct {
 	nextFallbackAt time.Time
 }
 
-// newRateLimit returns a limit whose default burst is what the rate allows in a second, at least one.
+// newRateLimit returns a limit. The default burst is the rate of one second, at least one.
 func newRateLimit(rate relay.Rate, burst int) store.RateLimit {
 	if burst <= 0 {
 		burst = max(1, perSecond(rate))
@@ -73,18 +73,19 @@ func perSecond(rate relay.Rate) int {
 	return int(time.Duration(rate.Count) * time.Second / rate.Per)
 }
 
-// tokensPerRequest is what the rate allows in a tenth of a second, so a node gets few tokens that another could use.
+// tokensPerRequest is the rate of a tenth of a second, so a node gets few tokens that another could use.
 func tokensPerRequest(l store.RateLimit) int { return max(1, min(perSecond(l.Rate)/10, l.Burst)) }
 
 func (b *tokenBucket) hasRate() bool { return b.limit.Limited() }
 
-// acquire waits for a token and returns true. It returns false when stop is closed, and the error of ctx when that ends.
+// acquire waits for a token and returns true. It returns false when stop is closed, and the error of ctx when that
+// ends.
 func (b *tokenBucket) acquire(ctx context.Context, stop <-chan struct{}) (bool, error) {
 	if !b.hasRate() {
 		return b.cooldown.wait(ctx, stop)
 	}
 	b.mu.Lock()
-	ticket := b.queue.enqueue()
+	ticket := b.queue.addTicket()
 	b.startRefill()
 	b.mu.Unlock()
 	var err error
@@ -96,7 +97,7 @@ func (b *tokenBucket) acquire(ctx context.Context, stop <-chan struct{}) (bool, 
 		err = ctx.Err()
 	}
 	b.mu.Lock()
-	removed := b.queue.cancel(ticket)
+	removed := b.queue.removeTicket(ticket)
 	b.mu.Unlock()
 	if !removed {
 		b.release(1)
@@ -105,8 +106,8 @@ func (b *tokenBucket) acquire(ctx context.Context, stop <-chan struct{}) (bool, 
 	return false, err
 }
 
-// tryAcquire takes a token if one is available and no attempt waits for one. Otherwise it returns the minimum time until
-// one is available. If Redis rejects writes, it waits as acquire does.
+// tryAcquire takes a token if one is available and no attempt waits for one. Otherwise it returns the minimum time
+// until one is available. If Redis rejects writes, it waits as acquire does.
 func (b *tokenBucket) tryAcquire(ctx context.Context, stop <-chan struct{}) (bool, time.Duration, error) {
 	if wait := b.cooldown.remaining(); wait > 0 || !b.hasRate() {
 		return wait == 0, wait, nil
@@ -117,7 +118,7 @@ func (b *tokenBucket) tryAcquire(ctx context.Context, stop <-chan struct{}) (boo
 	if isWanted {
 		return false, 0, nil
 	}
-	grant, err := b.take(ctx, 1)
+	grant, err := b.requestTokens(ctx, 1)
 	var rejected redis.Error
 	switch {
 	case errors.As(err, &rejected):
@@ -129,8 +130,8 @@ func (b *tokenBucket) tryAcquire(ctx context.Context, stop <-chan struct{}) (boo
 	return grant.Tokens == 1, grant.RetryIn, nil
 }
 
-// take requests tokens from Redis, and follows a cooldown that another node has started.
-func (b *tokenBucket) take(ctx context.Context, n int) (store.Grant, error) {
+// requestTokens requests tokens from Redis, and follows a cooldown that another node has started.
+func (b *tokenBucket) requestTokens(ctx context.Context, n int) (store.Grant, error) {
 	ctx, cancel := context.WithTimeout(ctx, store.CommandTimeout)
 	defer cancel()
 	grant, err := b.store.Take(ctx, b.name(), b.limit, n)
@@ -140,8 +141,8 @@ func (b *tokenBucket) take(ctx context.Context, n int) (store.Grant, error) {
 	return grant, err
 }
 
-// available returns how many of n retries may start. If none may, it returns the time until that may change, or 0 if wake
-// is called then.
+// available returns how many of n retries may start. If none may, it returns the time until that may change, or 0 if
+// wake is called then.
 func (b *tokenBucket) available(n int) (int, time.Duration) {
 	if !b.hasRate() {
 		if wait := b.cooldown.remaining(); wait > 0 {
@@ -194,14 +195,14 @@ func (b *tokenBucket) releaseReserved() {
 	b.release(n)
 }
 
-// release returns n tokens of attempts that did not start. It does nothing during a cooldown, because Redis forgets earlier
-// tokens then.
+// release returns n tokens of attempts that did not start. It does nothing during a cooldown, because Redis discards
+// earlier tokens then.
 func (b *tokenBucket) release(n int) {
 	if n == 0 || !b.hasRate() || b.cooldown.remaining() > 0 {
 		return
 	}
 	b.mu.Lock()
-	spare, wake := b.queue.grant(n, math.MaxInt)
+	spare, wake := b.queue.grantUnits(n, math.MaxInt)
 	if b.spare += spare; spare > 0 {
 		b.startRefill() // returns them to Redis
 	}
@@ -222,9 +223,9 @@ func (b *tokenBucket) startCooldown(wait time.Duration) bool {
 	return true
 }
 
-// observe starts a cooldown if the destination asked for one. counts is false for an attempt that was aborted.
-func (b *tokenBucket) observe(ctx context.Context, counts bool, err error) {
-	wait := b.cooldown.observe(counts, err)
+// observeResponse starts a cooldown if the destination asked for one. counts is false for an attempt that was aborted.
+func (b *tokenBucket) observeResponse(ctx context.Context, counts bool, err error) {
+	wait := b.cooldown.observeResponse(counts, err)
 	if wait <= 0 || !b.startCooldown(wait) || !b.hasRate() {
 		return
 	}
@@ -235,8 +236,8 @@ func (b *tokenBucket) observe(ctx context.Context, counts bool, err error) {
 	b.startCooldown(wait) // the one in Redis has started later and must not count as a second one
 }
 
-// charge counts requests in addition to those of attempts. If Redis does not respond, they are not counted.
-func (b *tokenBucket) charge(ctx context.Context, n int) {
+// chargeRequests counts requests in addition to those of attempts. If Redis does not respond, they are not counted.
+func (b *tokenBucket) chargeRequests(ctx context.Context, n int) {
 	if n == 0 || !b.hasRate() {
 		return
 	}
@@ -285,7 +286,7 @@ func (b *tokenBucket) refillLoop(done chan struct{}) {
 		case wanted > 0 && spare > 0:
 			b.release(spare)
 		case wanted > 0:
-			if b.refill(min(wanted, tokensPerRequest(b.limit))) {
+			if b.refillOnce(min(wanted, tokensPerRequest(b.limit))) {
 				retry.Reset()
 				continue
 			}
@@ -301,13 +302,14 @@ func (b *tokenBucket) refillLoop(done chan struct{}) {
 	}
 }
 
-// refill requests n tokens and waits for those that Redis does not grant yet. It returns false if Redis did not respond.
-func (b *tokenBucket) refill(n int) bool {
+// refillOnce requests n tokens and waits for those that Redis does not grant yet. It returns false if Redis did not
+// respond.
+func (b *tokenBucket) refillOnce(n int) bool {
 	if wait := b.cooldown.remaining(); wait > 0 {
 		b.sleepWhileWanted(wait)
 		return true
 	}
-	grant, err := b.take(context.Background(), n)
+	grant, err := b.requestTokens(context.Background(), n)
 	var rejected redis.Error
 	switch {
 	case errors.As(err, &rejected):

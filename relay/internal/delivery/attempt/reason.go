@@ -34,8 +34,8 @@ const (
 // FailureReasons returns all reasons.
 func FailureReasons() []string {
 	return []string{
-		FailedTimeout, FailedDNS, FailedConnection, FailedTLS, FailedBlocked, Failed3xx, Failed4xx, Failed429, Failed5xx,
-		FailedAnswer, FailedPanic, FailedOther,
+		FailedTimeout, FailedDNS, FailedConnection, FailedTLS, FailedBlocked, Failed3xx, Failed4xx, Failed429,
+		Failed5xx, FailedAnswer, FailedPanic, FailedOther,
 	}
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// AbandonGrace is the time in which a sink may return after its context has ended. An attempt is abandoned after that. A
-// command has a second to end and is then killed, and its result should not be lost on a busy machine.
+// AbandonGrace is the time in which a sink may return after its context has ended. An attempt is abandoned after that.
+// A command has a second to end and is then killed, and its result should not be lost on a busy machine.
 const AbandonGrace = 3 * time.Second
 
 var (
@@ -44,7 +44,7 @@ type Runner struct {
 	timeoutErr error
 
 	running   atomic.Int64 // goroutines in the sink
-	abandoned atomic.Int64 // those that were abandoned
+	abandoned atomic.Int64 // abandoned ones
 	workers   workerPool
 }
 
@@ -100,7 +100,7 @@ func (r *Runner) Run(ctx context.Context, d relay.Delivery) error {
 func (r *Runner) runWorker(w *worker) {
 	defer func() { w.cancel() }()
 	for next := range w.calls {
-		err := r.deliver(next.ctx, next.d)
+		err := r.callSink(next.ctx, next.d)
 		r.running.Add(-1)
 		if !w.settled.CompareAndSwap(false, true) {
 			r.abandoned.Add(-1)
@@ -110,7 +110,7 @@ func (r *Runner) runWorker(w *worker) {
 	}
 }
 
-func (r *Runner) deliver(ctx context.Context, d relay.Delivery) (err error) {
+func (r *Runner) callSink(ctx context.Context, d relay.Delivery) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
 			r.o.OnPanic(v, debug.Stack())

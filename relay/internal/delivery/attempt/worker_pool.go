@@ -12,8 +12,8 @@ import (
 // workerIdleTimeout is the minimum time for which a worker waits for its next call. The maximum is twice as long.
 const workerIdleTimeout = 100 * time.Millisecond
 
-// worker is a goroutine that makes one call after the other. A new goroutine for every call would have to grow its stack
-// to the depth of an HTTP client each time.
+// worker is a goroutine that makes one call after the other. A new goroutine for every call would have to grow its
+// stack to the depth of an HTTP client each time.
 type worker struct {
 	calls   chan call
 	result  chan error
@@ -24,8 +24,8 @@ type worker struct {
 	deadline time.Time
 }
 
-// timeoutSlack is the time by which an attempt may exceed its timeout. The calls of a worker in that time share a context
-// and its timer, because creating both costs more than everything else that limits a call.
+// timeoutSlack is the time by which an attempt may exceed its timeout. The calls of a worker in that time share a
+// context and its timer, because creating both costs more than everything else that limits a call.
 func timeoutSlack(timeout time.Duration) time.Duration { return min(timeout/64, workerIdleTimeout) }
 
 // ensureDeadline ensures that the context ends after the timeout, at most the slack later.
@@ -63,7 +63,7 @@ func newWorker() *worker {
 	return &worker{calls: make(chan call, 1), result: make(chan error, 1)}
 }
 
-// workerPool contains idle workers and ends those that are not needed. Its zero value is ready for use.
+// workerPool contains idle workers and ends unneeded ones. Its zero value is ready for use.
 type workerPool struct {
 	mu      sync.Mutex
 	idle    []*worker // the last one was busy most recently
@@ -114,7 +114,7 @@ func (p *workerPool) reapIdle() {
 	}
 }
 
-// close ends all workers, including those that are released later.
+// close ends all workers, also if they are released later.
 func (p *workerPool) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

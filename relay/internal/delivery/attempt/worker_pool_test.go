@@ -158,7 +158,8 @@ func TestAttemptsHaveTheirTimeAndTheirValues(t *testing.T) {
 	})
 }
 
-// What a sink knows two seconds behind the end of its time counts: exec has to kill its command by then, and wait for it.
+// What a sink knows two seconds behind the end of its time counts: exec has to kill its command by then, and wait for
+// it.
 func TestAnswerBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -38,8 +38,8 @@ func NewDeadLetters(p *Publisher, sink string, now func() time.Time, log *slog.L
 	return &DeadLetters{publisher: p, sink: sink, now: now, log: log}
 }
 
-// Add publishes a dead letter, now or later. It ignores a dead letter that contains only notices, because a notice about
-// it could become a dead letter too, without end.
+// Add publishes a dead letter, now or later. It ignores a dead letter that contains only notices, because a notice
+// about it could become a dead letter too, without end.
 func (d *DeadLetters) Add(ctx context.Context, id, reason string, r *store.Record, cause error) {
 	i := slices.IndexFunc(r.Notifications, func(n store.Notification) bool {
 		return !strings.HasPrefix(n.Topic, relay.OperationalPrefix)

@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// idlePollInterval is the time between polls of a sink that was not woken. They find what other nodes scheduled, and
-	// changes of the state.
+	// idlePollInterval is the time between polls of a sink that was not woken. They find what other nodes scheduled,
+	// and changes of the state.
 	idlePollInterval = 5 * time.Second
 	// pollGranularity aligns idle polls, so many sinks share few Redis pipelines.
 	pollGranularity = 250 * time.Millisecond
@@ -25,12 +25,12 @@ const (
 	pollTimeout     = 5 * time.Second
 )
 
-// Sink is what the scheduler knows of a sink.
+// Sink is the scheduler's view of a sink.
 //
 // The scheduler calls Poll and then Apply, never concurrently for one sink.
 type Sink interface {
-	// Poll returns the request for the sink. It asks for claims only if due is set, that is, if deliveries are expected to
-	// be due. It must not block.
+	// Poll returns the request for the sink. It requests claims only if due is set, that is, if deliveries are expected
+	// to be due. It must not block.
 	Poll(due, withState bool) store.PollRequest
 	// Apply processes the result of the last Poll. After an error, the sink is polled again soon.
 	Apply(ctx context.Context, r store.PollResult) error
@@ -67,8 +67,8 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// Scheduler retries scheduled deliveries of all sinks of a node. Other nodes do the same, and each delivery is claimed by
-// one of them. The claims of a killed node expire.
+// Scheduler retries scheduled deliveries of all sinks of a node. Other nodes do the same, and each delivery is claimed
+// by one of them. The claims of a killed node expire.
 type Scheduler struct {
 	o       Options
 	wake    chan struct{}
@@ -147,8 +147,8 @@ func (s *Scheduler) stopAll() {
 	}
 }
 
-// checkVersion polls all sinks at once if something about a sink has changed. If Redis does not respond, idle polls find
-// the change later.
+// checkVersion polls all sinks at once if something about a sink has changed. If Redis does not respond, idle polls
+// find the change later.
 func (s *Scheduler) checkVersion(ctx context.Context) {
 	s.mu.Lock()
 	none := len(s.handles) == 0
@@ -184,22 +184,22 @@ func (s *Scheduler) nextPoll() time.Time {
 	return at
 }
 
-// pollDue polls every sink whose time has come, and starts the retries of the claims.
+// pollDue polls every sink whose next poll is due, and starts the retries of the claims.
 func (s *Scheduler) pollDue(ctx context.Context, start func(*Handle, store.Claim)) {
 	handles, requests := s.dueRequests(time.Now())
 	for len(requests) > 0 {
 		n := min(len(requests), maxSinksPerPoll)
-		results := s.poll(ctx, requests[:n])
+		results := s.pollRedis(ctx, requests[:n])
 		for i, h := range handles[:n] {
-			h.apply(ctx, requests[i].WithState, results[i], start)
+			h.applyResult(ctx, requests[i].WithState, results[i], start)
 			h.active.Done()
 		}
 		handles, requests = handles[n:], requests[n:]
 	}
 }
 
-// dueRequests returns the requests of all sinks whose time has come, and schedules their idle polls. A Wake during the poll
-// can only make the next one sooner.
+// dueRequests returns the requests of all sinks whose next poll is due, and schedules their idle polls. A Wake during
+// the poll can only make the next one sooner.
 func (s *Scheduler) dueRequests(now time.Time) (handles []*Handle, requests []store.PollRequest) {
 	var due, withState []bool
 	s.mu.Lock()
@@ -224,7 +224,7 @@ func (s *Scheduler) dueRequests(now time.Time) (handles []*Handle, requests []st
 	return handles, requests
 }
 
-func (s *Scheduler) poll(ctx context.Context, requests []store.PollRequest) []store.PollResult {
+func (s *Scheduler) pollRedis(ctx context.Context, requests []store.PollRequest) []store.PollResult {
 	ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 	defer cancel()
 	return s.o.Retries.Poll(ctx, requests)
@@ -305,7 +305,7 @@ func (s *Scheduler) wakeUp() {
 	}
 }
 
-func (h *Handle) apply(
+func (h *Handle) applyResult(
 	ctx context.Context, withState bool, r store.PollResult, start func(*Handle, store.Claim),
 ) {
 	err := h.sink.Apply(ctx, r)

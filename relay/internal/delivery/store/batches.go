@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// batchDedupSize is the number of notification IDs of sealed batches that Redis keeps per sink. A notification whose ack
-// was lost is delivered again by its queue, and must not get into a second batch.
+// batchDedupSize is the number of notification IDs of sealed batches that Redis keeps per sink. A notification whose
+// ack was lost is delivered again by its queue, and must not get into a second batch.
 const batchDedupSize = 8192
 
 var (

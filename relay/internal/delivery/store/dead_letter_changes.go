@@ -42,8 +42,8 @@ type ReplayOptions struct {
 }
 
 // Replay moves dead letters to the retry queue. They are due at once, keep their history and start the retry schedule
-// again. One script moves each, so it is never in both places or in none. If the queue is full, Replay returns [ErrFull],
-// and the remaining dead letters stay.
+// again. One script moves each, so it is never in both places or in none. If the queue is full, Replay returns
+// [ErrFull], and the remaining dead letters stay.
 func (s *DeadLetters) Replay(ctx context.Context, sink string, ids []string, o ReplayOptions) (ChangeResult, error) {
 	return s.changeByID(ctx, sink, ids, s.replayChange(o))
 }
@@ -166,7 +166,7 @@ func (s *DeadLetters) changeSelected(
 	}
 	for {
 		start := time.Now()
-		scanned, err := s.scan(ctx, sink, f.after, f.last)
+		scanned, err := s.readPage(ctx, sink, f.after, f.last)
 		if err != nil {
 			return result, err
 		}

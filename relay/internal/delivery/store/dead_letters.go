@@ -179,7 +179,7 @@ func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Pag
 	limit = min(limit, MaxPage)
 	page := Page{Letters: []DeadLetter{}}
 	for start := time.Now(); ; {
-		scanned, err := s.scan(ctx, sink, f.after, f.last)
+		scanned, err := s.readPage(ctx, sink, f.after, f.last)
 		if err != nil {
 			return Page{}, err
 		}
@@ -205,7 +205,7 @@ func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Pag
 	}
 }
 
-func (s *DeadLetters) scan(ctx context.Context, sink, first, last string) ([]DeadLetter, error) {
+func (s *DeadLetters) readPage(ctx context.Context, sink, first, last string) ([]DeadLetter, error) {
 	keys := []string{DeadLettersKey(s.keys, sink)}
 	reply, err := listDeadLettersScript.Run(ctx, s.client, keys, first, last, scanPage).Slice()
 	if err != nil {

@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// maxDigestBytes limits the listed notifications of a digest, of which each may have 256 KiB.
+	// maxDigestBytes limits the listed notifications of a digest, each of up to 256 KiB.
 	maxDigestBytes = 4 << 20
 	// digestDedupSize is the number of notification IDs that an open digest keeps, so it counts nothing twice. Only
 	// notifications that were not acked arrive again, which are those in progress on the nodes.
 	digestDedupSize = 4096
-	// claimLost is what digest_add.lua returns if another node has claimed the delivery.
+	// claimLost is the result of digest_add.lua if another node has claimed the delivery.
 	claimLost = -2
 )
 
@@ -40,7 +40,8 @@ type Digests struct{ db }
 // DigestEntry is a notification for a digest.
 type DigestEntry struct {
 	Notification relay.Notification
-	// Group identifies the digest. Shared contains the values that its notifications have in common, without empty ones.
+	// Group identifies the digest. Shared contains the values that its notifications have in common, without empty
+	// ones.
 	Group  string
 	Shared map[string]string
 	// MaxListed is the number of notifications that the digest lists. It counts the others.

@@ -60,14 +60,14 @@ func DecodeRecord(text string) (*Record, error) {
 	return &r, nil
 }
 
-// fields returns the encoded fields in their order.
-func (n *Notification) fields() [6]*string {
+// fieldPointers returns the encoded fields in their order.
+func (n *Notification) fieldPointers() [6]*string {
 	return [...]*string{&n.ID, &n.Topic, &n.Hub, &n.Account, &n.Cursor, &n.Data}
 }
 
 func (n *Notification) encodedLen() int {
 	sum := 0
-	for _, s := range n.fields() {
+	for _, s := range n.fieldPointers() {
 		sum += len(*s)
 	}
 	return sum
@@ -76,7 +76,7 @@ func (n *Notification) encodedLen() int {
 // appendTo appends n as one netstring.
 func (n *Notification) appendTo(out []byte) []byte {
 	length := n.encodedLen()
-	for _, s := range n.fields() {
+	for _, s := range n.fieldPointers() {
 		length += digitCount(len(*s)) + 1
 	}
 	return n.appendFields(append(strconv.AppendInt(out, int64(length), 10), ':'))
@@ -84,7 +84,7 @@ func (n *Notification) appendTo(out []byte) []byte {
 
 // appendFields appends the text of n's netstring.
 func (n *Notification) appendFields(out []byte) []byte {
-	for _, s := range n.fields() {
+	for _, s := range n.fieldPointers() {
 		out = append(strconv.AppendInt(out, int64(len(*s)), 10), ':')
 		out = append(out, *s...)
 	}
@@ -105,7 +105,7 @@ func (n *Notification) decodeFrom(text string) (rest string, err error) {
 	if err != nil {
 		return "", err
 	}
-	for _, s := range n.fields() {
+	for _, s := range n.fieldPointers() {
 		if *s, inner, err = cutField(inner); err != nil {
 			return "", err
 		}

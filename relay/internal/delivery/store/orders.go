@@ -79,7 +79,7 @@ var (
 type Orders struct{ db }
 
 // Hold schedules a fresh delivery after the scheduled ones with its ordering key, and returns the number of scheduled
-// deliveries. If there is none with that key, it changes nothing and returns false.
+// deliveries. Without one, it changes nothing and returns false.
 func (s *Orders) Hold(
 	ctx context.Context, sink string, d Scheduled, arrivedAt time.Time,
 ) (depth int64, held bool, err error) {

@@ -14,14 +14,14 @@ import (
 //go:embed scripts/claim.lua
 var claimSource string
 
-// PollRequest asks for the due deliveries of one sink.
+// PollRequest is a request for the due deliveries of one sink.
 type PollRequest struct {
 	Sink string
 	// MaxClaims is the maximum number of claims and due digests in the result.
 	MaxClaims int
 	// Lease is the duration of the claims.
 	Lease time.Duration
-	// WithState asks for State and IsFailing.
+	// WithState requests State and IsFailing.
 	WithState bool
 }
 
@@ -31,7 +31,7 @@ type PollResult struct {
 	DueDigests []string // groups whose digest can be sealed
 	// LostIDs are deliveries without a record. They were removed.
 	LostIDs []string
-	// NextDue is the time until the next delivery or digest is due. It is negative if there is none.
+	// NextDue is the time until the next delivery or digest is due. It is negative if none is waiting.
 	NextDue time.Duration
 	// Depth is the number of scheduled deliveries, claimed ones included.
 	Depth int64
@@ -51,7 +51,8 @@ func (s *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResult
 	// EVAL instead of EVALSHA, because a pipeline cannot load a script that a restarted Redis does not have.
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, q := range requests {
-			claims[i] = pipe.Eval(ctx, retryQueueSource+claimSource, s.retryKeys(q.Sink), q.MaxClaims, q.Lease.Milliseconds())
+			claims[i] = pipe.Eval(ctx, retryQueueSource+claimSource, s.retryKeys(q.Sink),
+				q.MaxClaims, q.Lease.Milliseconds())
 			digests[i] = pipe.ZRangeWithScores(ctx, DigestsKey(s.keys, q.Sink), 0, int64(q.MaxClaims))
 			if q.WithState {
 				states[i] = pipe.HGetAll(ctx, StateKey(s.keys, q.Sink))

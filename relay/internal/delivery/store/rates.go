@@ -45,7 +45,7 @@ type Grant struct {
 	Cooldown bool
 }
 
-// Take asks for n attempts of the rate with this name.
+// Take requests n attempts of the rate with this name.
 func (s *Rates) Take(ctx context.Context, name string, l RateLimit, n int) (Grant, error) {
 	keys := []string{RateKey(s.keys, name)}
 	reply, err := rateScript.Run(ctx, s.client, keys, n, l.intervalMicros(), l.Burst).Int64Slice()

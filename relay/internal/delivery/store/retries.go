@@ -88,10 +88,11 @@ func (s *Retries) ScheduleAll(
 	return int(reply[0]), int(reply[1]), nil
 }
 
-// Reschedule ends a claim and makes its delivery due after wait. An empty body keeps the stored record. If the claim was
-// lost, Reschedule changes nothing and returns false.
+// Reschedule ends a claim and makes its delivery due after wait. An empty body keeps the stored record. If the claim
+// was lost, Reschedule changes nothing and returns false.
 func (s *Retries) Reschedule(ctx context.Context, c Claim, body string, wait time.Duration) (bool, error) {
-	n, err := rescheduleScript.Run(ctx, s.client, s.retryKeys(c.Sink), c.ID, c.LeaseEnd, wait.Milliseconds(), body).Int()
+	n, err := rescheduleScript.Run(ctx, s.client, s.retryKeys(c.Sink),
+		c.ID, c.LeaseEnd, wait.Milliseconds(), body).Int()
 	if err != nil {
 		return false, fmt.Errorf("reschedule delivery: %w", err)
 	}

@@ -13,8 +13,8 @@ import (
 // State is the state of a sink.
 type State string
 
-// A paused or disabled sink keeps its backlog. The relay disables a sink, and enables it when its configuration changes.
-// Only [States.Resume] ends a pause.
+// A paused or disabled sink keeps its backlog. The relay disables a sink, and enables it when its configuration
+// changes. Only [States.Resume] ends a pause.
 const (
 	StateActive   State = "active"
 	StatePaused   State = "paused"

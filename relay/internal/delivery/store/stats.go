@@ -37,7 +37,7 @@ type StatsDelta struct {
 	ErrorAge  time.Duration
 }
 
-func (d *StatsDelta) args() []any {
+func (d *StatsDelta) scriptArgs() []any {
 	args := []any{"0", d.LastError, max(d.ErrorAge.Milliseconds(), 0)}
 	if d.Counters[FieldDelivered] > 0 {
 		args[0] = "1"
@@ -57,7 +57,7 @@ func (s *StatsStore) Add(ctx context.Context, deltas []StatsDelta, failed func(i
 	// EVAL instead of EVALSHA, because a pipeline cannot load a script that a restarted Redis does not have.
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i := range deltas {
-			replies[i] = pipe.Eval(ctx, addStatsSource, []string{StatsKey(s.keys, deltas[i].Sink)}, deltas[i].args()...)
+			replies[i] = pipe.Eval(ctx, addStatsSource, []string{StatsKey(s.keys, deltas[i].Sink)}, deltas[i].scriptArgs()...)
 		}
 		return nil
 	})
@@ -83,11 +83,12 @@ type Stats struct {
 	Delivered, Retried int64
 	// Dropped counts notifications and dead letters that exceeded the backlog.
 	Dropped int64
-	// Failed counts failed attempts by reason. It is nil if there is none.
+	// Failed counts failed attempts by reason. It may be nil.
 	Failed map[string]int64
 	// LastSuccess is zero if nothing was delivered.
 	LastSuccess time.Time
-	// LastError is the error of the last failed attempt, at most 512 bytes and without secrets. It stays after a success.
+	// LastError is the error of the last failed attempt, at most 512 bytes and without secrets. It stays after a
+	// success.
 	LastError   string
 	LastErrorAt time.Time
 	// InDigests is the number of notifications in open digests.
@@ -124,7 +125,8 @@ func (s *StatsStore) Read(ctx context.Context, sinks []string) ([]Stats, error) 
 	list := make([]Stats, n)
 	for i := range list {
 		list[i] = Stats{
-			SinkState: decodeSinkState(states[i].Val()), Scheduled: scheduled[i].Val(), DeadLetters: deadLetters[i].Val(),
+			SinkState: decodeSinkState(states[i].Val()),
+			Scheduled: scheduled[i].Val(), DeadLetters: deadLetters[i].Val(),
 		}
 		list[i].decode(counters[i].Val())
 		for _, first := range append(arrivals[i].Val(), digests[i].Val()...) {
