@@ -14,8 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 )
 
-// While the destination is down, fresh deliveries wait without an attempt or a slot, and all come through afterwards.
-func TestBreakerHoldsAndLetsGo(t *testing.T) {
+// While the destination fails, fresh deliveries wait without an attempt or a slot. All are delivered later.
+func TestBreaker_FreshDeliveriesWait(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	var up atomic.Bool
@@ -52,18 +52,18 @@ func TestBreakerHoldsAndLetsGo(t *testing.T) {
 	}
 	up.Store(true)
 	wg.Wait()
-	testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { return e.scheduledCount() == 0 })
 	if obs.get("broken true") != 1 || obs.get("broken false") != 2 || len(e.deadLetters()) != 0 {
 		t.Errorf("observed %v, dead %v", obs.n, e.deadLetters())
 	}
 }
 
-// Parked deliveries alone find out that the destination is up again, and lose no attempt while it is down.
-func TestBreakerProbesWithRetries(t *testing.T) {
+// Retries alone detect that the destination responds again, and use up no attempts while it fails.
+func TestBreaker_ProbesWithRetries(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const n = 40
-	e.park(n)
+	e.scheduleDue(n)
 	var down atomic.Int64
 	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error {
 		if down.Add(1) <= admission.FailureThreshold+4 {
@@ -73,14 +73,14 @@ func TestBreakerProbesWithRetries(t *testing.T) {
 	}}
 	p := e.pipeline(sink, func(o *Options) { o.Concurrency, o.probeDelay = 2, 5*time.Millisecond })
 	e.retries(p)
-	testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { return e.scheduledCount() == 0 })
 	if got := sink.attempts(""); got != n+admission.FailureThreshold+4 || len(e.deadLetters()) != 0 {
 		t.Errorf("%d attempts, dead %v", got, e.deadLetters())
 	}
 }
 
-// What waits for a destination that is down holds up neither the end nor a change of the sink's state.
-func TestBreakerLetsGoAtTheEnd(t *testing.T) {
+// A delivery that waits for the destination delays neither a stop nor a change of the state.
+func TestBreaker_WaitEnds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string

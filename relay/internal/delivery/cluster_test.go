@@ -13,11 +13,24 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// newClusterEnv has a Redis Cluster of one node, which refuses a command or script over several slots all the same.
+// newClusterEnv starts a Redis Cluster of one node, which also rejects a command with keys of several slots.
 func newClusterEnv(t *testing.T) *env {
 	t.Helper()
 	port, bus := redistest.FreePort(t), redistest.FreePort(t)
-	e := &env{t: t, server: redistest.Start(t, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--port", port, "--cluster-port", bus)}
+	e := &env{
+		t: t,
+		server: redistest.Start(
+			t,
+			"--bind",
+			"127.0.0.1",
+			"--cluster-enabled",
+			"yes",
+			"--port",
+			port,
+			"--cluster-port",
+			bus,
+		),
+	}
 	e.client = redis.NewClient(&redis.Options{
 		Network: "unix", Addr: e.server.Socket, MaxRetries: -1, Protocol: 2, DisableIdentity: true,
 	})
@@ -30,15 +43,26 @@ func newClusterEnv(t *testing.T) *env {
 		t.Fatal(err)
 	}
 	e.store = store.New(e.client, keys)
-	testkit.WaitFor(t, "the cluster is up", func() bool { return e.client.Set(t.Context(), "x", "", time.Second).Err() == nil })
+	testkit.WaitFor(
+		t,
+		"the cluster is up",
+		func() bool { return e.client.Set(t.Context(), "x", "", time.Second).Err() == nil },
+	)
 	return e
 }
 
-// The whole life of a digest, its dead letter and its replay, at a rate, in a cluster.
-func TestDigestInACluster(t *testing.T) {
+// A digest, its dead letter and its replay, with a rate, in a cluster.
+func TestDigest_Cluster(t *testing.T) {
 	t.Parallel()
 	e := newClusterEnv(t)
-	sink := &fakeSink{answer: answers(errFar, relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Millisecond), relay.Permanent(errFar), nil)}
+	sink := &fakeSink{
+		answer: answers(
+			errFar,
+			relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Millisecond),
+			relay.Permanent(errFar),
+			nil,
+		),
+	}
 	p := e.pipeline(sink, func(o *Options) {
 		gathering(50*time.Millisecond, 2, ByHub)(o)
 		o.Rate = perSec(1000)
@@ -48,7 +72,7 @@ func TestDigestInACluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e.retries(p) // which close a digest whose time is over, however early
+	e.retries(p) // they seal digests that are due
 	figures := func() store.Stats {
 		f, err := e.store.Stats.Read(t.Context(), []string{"s"})
 		if err != nil {
@@ -56,11 +80,20 @@ func TestDigestInACluster(t *testing.T) {
 		}
 		return f[0]
 	}
-	testkit.WaitFor(t, "a dead letter", func() bool { f := figures(); return f.DeadLetters == 1 && f.Scheduled+f.InDigests == 0 })
-	if got, err := e.store.DeadLetters.ReplaySelected(t.Context(), "s", store.Selection{}, store.ReplayOptions{}); err != nil || got.Done != 1 {
+	testkit.WaitFor(
+		t,
+		"a dead letter",
+		func() bool { f := figures(); return f.DeadLetters == 1 && f.Scheduled+f.InDigests == 0 },
+	)
+	if got, err := e.replayAllDeadLetters(store.ReplayOptions{}); err != nil ||
+		got.Done != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	testkit.WaitFor(t, "delivered", func() bool { f := figures(); return sink.attempts("") == 4 && f.Scheduled+f.DeadLetters == 0 })
+	testkit.WaitFor(
+		t,
+		"delivered",
+		func() bool { f := figures(); return sink.attempts("") == 4 && f.Scheduled+f.DeadLetters == 0 },
+	)
 	if d := sink.deliveries()[3]; d.Digest == nil || d.Digest.Count != 3 || len(d.Notifications) != 2 {
 		t.Errorf("%+v", d.Digest)
 	}

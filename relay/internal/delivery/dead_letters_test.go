@@ -16,8 +16,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
-// bury makes dead letters of deliveries.
-func (e *env) bury(t *testing.T, ids ...string) {
+// addDeadLetters makes dead letters of deliveries.
+func (e *env) addDeadLetters(t *testing.T, ids ...string) {
 	t.Helper()
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, nil)
 	for _, id := range ids {
@@ -27,7 +27,7 @@ func (e *env) bury(t *testing.T, ids ...string) {
 	}
 }
 
-// write adds a dead letter as it is, without the index.
+// write stores a dead letter with a topic and a hub.
 func (e *env) write(t *testing.T, id, topic, hub string) string {
 	t.Helper()
 	at, err := e.client.XAdd(t.Context(), &redis.XAddArgs{Stream: "hubrelay:deadletters:s", Values: []any{
@@ -43,7 +43,7 @@ func (e *env) write(t *testing.T, id, topic, hub string) string {
 	return at
 }
 
-func TestDeadLettersAreListed(t *testing.T) {
+func TestDeadLetters_List(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for i := range 250 {
@@ -79,7 +79,9 @@ func TestDeadLettersAreListed(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, l := range page.Letters {
-			if want := fmt.Sprintf("d%d", letters+i); l.ID != want || l.Attempts != 1 || l.Time.IsZero() || l.Reason == "" || l.Account != "a1" {
+			if want := fmt.Sprintf("d%d", letters+i); l.ID != want || l.Attempts != 1 || l.Time.IsZero() ||
+				l.Reason == "" ||
+				l.Account != "a1" {
 				t.Fatalf("%+v, want %s", l, want)
 			}
 		}
@@ -98,17 +100,20 @@ func TestDeadLettersAreListed(t *testing.T) {
 	}
 }
 
-func TestDeadLetterIsShown(t *testing.T) {
+func TestDeadLetters_Get(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.bury(t, "d1", "d2")
+	e.addDeadLetters(t, "d1", "d2")
 	c, err := e.store.DeadLetters.Get(t.Context(), "s", "d1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := delivery("d1").Notifications[0]
-	if c.ID != "d1" || c.Attempts != 1 || len(c.History) != 1 || c.History[0].Status != 500 || len(c.Notifications) != 1 ||
-		string(c.Notifications[0].Data) != string(want.Data) || c.Notifications[0].Hub != "h1" || c.Raw != "" {
+	if c.ID != "d1" || c.Attempts != 1 || len(c.History) != 1 || c.History[0].Status != 500 ||
+		len(c.Notifications) != 1 ||
+		string(c.Notifications[0].Data) != string(want.Data) ||
+		c.Notifications[0].Hub != "h1" ||
+		c.Raw != "" {
 		t.Errorf("%+v", c)
 	}
 	if _, err := e.store.DeadLetters.Get(t.Context(), "s", "nobody"); !errors.Is(err, store.ErrNoDeadLetter) {
@@ -140,31 +145,32 @@ func TestDeadLetterChanges_ManyIDs(t *testing.T) {
 	if err != nil || got != (store.ChangeResult{Done: 120, Missing: 1}) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	got, err = e.store.DeadLetters.Replay(t.Context(), "s", ids[120:], store.ReplayOptions{})
-	if err != nil || got != (store.ChangeResult{Done: 110}) || e.parkedCount() != 110 {
-		t.Errorf("%+v, %v, %d parked", got, err, e.parkedCount())
+	got, err = e.replayDeadLetters(store.ReplayOptions{}, ids[120:]...)
+	if err != nil || got != (store.ChangeResult{Done: 110}) || e.scheduledCount() != 110 {
+		t.Errorf("%+v, %v, %d scheduled", got, err, e.scheduledCount())
 	}
 	if n := len(e.deadLetters()); n != 1 {
 		t.Errorf("%d left, want the older of two", n)
 	}
 }
 
-func TestReplayOfADeadLetterBeginsAnew(t *testing.T) {
+func TestDeadLetters_ReplayStartsNewSchedule(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.bury(t, "d1")
-	got, err := e.store.DeadLetters.Replay(t.Context(), "s", []string{"d1", "d1", "nobody"}, store.ReplayOptions{})
+	e.addDeadLetters(t, "d1")
+	got, err := e.replayDeadLetters(store.ReplayOptions{}, "d1", "d1", "nobody")
 	if err != nil || got.Done != 1 || got.Missing != 2 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if len(e.deadLetters()) != 0 || e.parkedCount() != 1 {
-		t.Fatalf("%d dead letters, %d parked", len(e.deadLetters()), e.parkedCount())
+	if len(e.deadLetters()) != 0 || e.scheduledCount() != 1 {
+		t.Fatalf("%d dead letters, %d scheduled", len(e.deadLetters()), e.scheduledCount())
 	}
 	sink := &fakeSink{answer: answers(errFar, relay.Permanent(errFar))}
 	e.retries(e.pipeline(sink, nil))
 	testkit.WaitFor(t, "dead again", func() bool { return len(e.deadLetters()) == 1 })
 	sink.mu.Lock()
-	if d := sink.got[0]; d.Attempt != 1 || d.ID != "d1" || string(d.Notifications[0].Data) != string(delivery("d1").Notifications[0].Data) ||
+	if d := sink.got[0]; d.Attempt != 1 || d.ID != "d1" ||
+		string(d.Notifications[0].Data) != string(delivery("d1").Notifications[0].Data) ||
 		d.Notifications[0].Account != "a1" {
 		t.Errorf("%+v", d)
 	}
@@ -175,7 +181,7 @@ func TestReplayOfADeadLetterBeginsAnew(t *testing.T) {
 	}
 }
 
-func TestReplayKeepsSealedDeliveriesAndLeavesUnreadable(t *testing.T) {
+func TestDeadLetters_ReplayKeepsSealedAndSkipsUnreadable(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
@@ -190,7 +196,7 @@ func TestReplayKeepsSealedDeliveriesAndLeavesUnreadable(t *testing.T) {
 	if err != nil || len(c.Notifications) != 2 || c.Notifications[1].ID != "x" {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	got, err := e.store.DeadLetters.ReplaySelected(ctx, "s", store.Selection{}, store.ReplayOptions{})
+	got, err := e.replayAllDeadLetters(store.ReplayOptions{})
 	if err != nil || got != (store.ChangeResult{Done: 1, Unreadable: 1}) || len(e.deadLetters()) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
@@ -200,8 +206,8 @@ func TestReplayKeepsSealedDeliveriesAndLeavesUnreadable(t *testing.T) {
 	}
 }
 
-// What died while the sink kept an order goes without one where the sink keeps none any more.
-func TestReplayKeepsNoOrderWhereThereIsNone(t *testing.T) {
+// Dead letters of a formerly ordered sink are replayed without order.
+func TestDeadLetters_ReplayAfterOrdering(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for i := range 2 {
@@ -222,23 +228,25 @@ func TestReplayKeepsNoOrderWhereThereIsNone(t *testing.T) {
 		return nil
 	}}
 	p := e.pipeline(sink, nil)
-	if c, err := e.store.DeadLetters.ReplaySelected(t.Context(), "s", store.Selection{}, store.ReplayOptions{}); err != nil || c.Done != 2 {
+	if c, err := e.replayAllDeadLetters(store.ReplayOptions{}); err != nil ||
+		c.Done != 2 {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	e.retries(p)
 	testkit.WaitFor(t, "the second was attempted", func() bool { return sink.attempts(ofHub("h1", 1).ID) == 1 })
 }
 
-func TestReplayLeavesAParkedDeliveryAsItIs(t *testing.T) {
+func TestDeadLetters_ReplayKeepsScheduled(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
-	e.bury(t, "d1")
+	e.addDeadLetters(t, "d1")
 	if _, err := e.store.Retries.Schedule(
 		ctx, "s", store.Scheduled{ID: "d1", Body: "as it is"}, time.Hour, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := e.store.DeadLetters.Replay(ctx, "s", []string{"d1"}, store.ReplayOptions{}); err != nil || got.Done != 1 {
+	if got, err := e.replayDeadLetters(store.ReplayOptions{}, "d1"); err != nil ||
+		got.Done != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if body := e.client.HGet(ctx, "hubrelay:parked:s", "d1").Val(); body != "as it is" || len(e.deadLetters()) != 0 {
@@ -246,7 +254,7 @@ func TestReplayLeavesAParkedDeliveryAsItIs(t *testing.T) {
 	}
 }
 
-func TestChangeOfAllIsBoundedByItsLimitAndItsBeginning(t *testing.T) {
+func TestDeadLetters_ChangeSelected_Limits(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for i := range 250 {
@@ -267,23 +275,23 @@ func TestChangeOfAllIsBoundedByItsLimitAndItsBeginning(t *testing.T) {
 		if sel.After = got.Next; got.Next == "" {
 			break
 		}
-		e.write(t, "later", "late.error", "h1") // not part of what was there
+		e.write(t, "later", "late.error", "h1") // it did not exist when the change started
 	}
 	if !slices.Equal(done, []int{60, 60, 5}) || len(e.deadLetters()) != 127 {
 		t.Errorf("%v, %d left", done, len(e.deadLetters()))
 	}
 }
 
-func TestRepeatedDeadLetterIsOne(t *testing.T) {
+func TestDeadLetters_AddReplaces(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.bury(t, "d1", "d1")
+	e.addDeadLetters(t, "d1", "d1")
 	if n := len(e.deadLetters()); n != 1 {
 		t.Errorf("%d dead letters", n)
 	}
 }
 
-// fakeLog is a log of one partition whose cursors are "n-0".
+// fakeLog is a log of one partition with cursors like "5-0".
 type fakeLog struct {
 	entries []relay.Notification
 	reached string
@@ -317,7 +325,7 @@ func (l *fakeLog) IsAfter(cursor, position string) bool {
 	return a > b
 }
 
-func TestReplayFromTheLog(t *testing.T) {
+func TestReplay(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
@@ -343,8 +351,8 @@ func TestReplayFromTheLog(t *testing.T) {
 	if err != nil || got != (replay.Result{Scheduled: 113, Waiting: 2, Complete: true}) {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	// A repeat changes nothing.
-	if got, err = e.replay(ctx, log, request); err != nil || got.Scheduled != 0 || e.parkedCount() != 114 {
+	// A repetition changes nothing.
+	if got, err = e.replay(ctx, log, request); err != nil || got.Scheduled != 0 || e.scheduledCount() != 114 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if body := e.client.HGet(ctx, "hubrelay:parked:s", "n100").Val(); body != "as it is" {
@@ -355,7 +363,7 @@ func TestReplayFromTheLog(t *testing.T) {
 	e.client.ZRem(ctx, "hubrelay:retry:s", "n100")
 	e.client.ZRem(ctx, "hubrelay:since:s", "n100")
 	e.retries(e.pipeline(sink, nil))
-	testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { return e.scheduledCount() == 0 })
 	if sink.attempts("") != 113 || sink.attempts("n12") != 1 {
 		t.Errorf("%d attempts", sink.attempts(""))
 	}
@@ -369,9 +377,11 @@ func TestReplayFromTheLog(t *testing.T) {
 	}
 }
 
-func TestCursorAt(t *testing.T) {
+func TestPositionAt(t *testing.T) {
 	t.Parallel()
-	for ms, want := range map[int64]string{-5: "0-0", 0: "0-0", 1: "0-18446744073709551615", 1732153000123: "1732153000122-18446744073709551615"} {
+	for ms, want := range map[int64]string{
+		-5: "0-0", 0: "0-0", 1: "0-18446744073709551615", 1732153000123: "1732153000122-18446744073709551615",
+	} {
 		if got := replay.PositionAt(time.UnixMilli(ms)); got != want {
 			t.Errorf("%d: %s, want %s", ms, got, want)
 		}

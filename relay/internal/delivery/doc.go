@@ -25,8 +25,9 @@
 //     There are at most as many open digests and scheduled deliveries as [Options] allow, and more are
 //     attempted alone. A sink kind that prefers digests to waiting attempts alone what the rate allows at once. A
 //     replay of the log also fills digests, but a replayed dead letter is delivered as it was.
-//   - A sink with batches attempts nothing alone either. Calls of [Pipeline.Handle] wait for each other. When a batch is
-//     full or late and an attempt may start, one script makes a claimed delivery of it, which the same node attempts.
+//   - A sink with batches attempts nothing alone either. Calls of [Pipeline.Handle] wait for each other. When a batch
+//     is full or late and an attempt may start, one script makes a claimed delivery of it, which the same node
+//     attempts.
 //   - A sink whose destination is gone, or that has only failed for too long, is disabled on all nodes and across
 //     restarts, and keeps its backlog. It is enabled when its configuration changes or an operator resumes it. Only an
 //     operator resumes a paused sink.

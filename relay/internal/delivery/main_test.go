@@ -44,7 +44,7 @@ func testKeys() keyspace.Space {
 	return k
 }
 
-// fakeSink answers what its function says and remembers the attempts.
+// fakeSink returns the results of its function and records the attempts.
 type fakeSink struct {
 	answer func(ctx context.Context, d relay.Delivery) error
 
@@ -114,12 +114,15 @@ func newEnv(t *testing.T) *env {
 	return e
 }
 
-// pipeline returns a pipeline named "s", closed at the end of the test.
+// pipeline returns a pipeline named "s". It is closed at the end of the test.
 func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
 	e.t.Helper()
 	o := Options{
 		Name: "s", Sink: sink, Store: e.store, Timeout: time.Second,
-		Schedule: Schedule{Delays: []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}, MaxAge: 10 * time.Hour},
+		Schedule: Schedule{
+			Delays: []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond},
+			MaxAge: 10 * time.Hour,
+		},
 	}
 	o.probeDelay = time.Millisecond
 	if change != nil {
@@ -146,7 +149,7 @@ func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
 	return p
 }
 
-// retries retries for the pipelines until the test ends or stop is called.
+// retries runs a node with the pipelines until the test ends or stop is called.
 func (e *env) retries(pipelines ...*Pipeline) (stop func()) {
 	e.t.Helper()
 	_, stop = e.node(pipelines...)
@@ -175,10 +178,11 @@ func (e *env) newNode(grace time.Duration, pipelines ...*Pipeline) *testNode {
 func (n *testNode) add(p *Pipeline, wrap func(*Pipeline) retry.Sink) {
 	h := n.Register(p.Name())
 	if wake, ok := testWakes.Load(p); ok {
-		wake.(*atomic.Pointer[retry.Handle]).Store(h)
+		handle, _ := wake.(*atomic.Pointer[retry.Handle])
+		handle.Store(h)
 	}
 	n.handles = append(n.handles, h)
-	n.Reporter.Add(p)
+	n.Add(p)
 	if wrap != nil {
 		h.Attach(wrap(p))
 		return
@@ -222,7 +226,7 @@ func delivery(id string) relay.Delivery {
 	}}}
 }
 
-func (e *env) parkedCount() int64 {
+func (e *env) scheduledCount() int64 {
 	n, err := e.client.ZCard(context.Background(), "hubrelay:retry:s").Result()
 	m, err2 := e.client.HLen(context.Background(), "hubrelay:parked:s").Result()
 	k, err3 := e.client.ZCard(context.Background(), "hubrelay:since:s").Result()
@@ -291,4 +295,14 @@ func failDestination(t *testing.T, p *Pipeline) {
 	for range admission.FailureThreshold {
 		endAttempt(t, p, errFar)
 	}
+}
+
+// replayAllDeadLetters replays all dead letters of "s".
+func (e *env) replayAllDeadLetters(o store.ReplayOptions) (store.ChangeResult, error) {
+	return e.store.DeadLetters.ReplaySelected(e.t.Context(), "s", store.Selection{}, o)
+}
+
+// replayDeadLetters replays dead letters of "s".
+func (e *env) replayDeadLetters(o store.ReplayOptions, ids ...string) (store.ChangeResult, error) {
+	return e.store.DeadLetters.Replay(e.t.Context(), "s", ids, o)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
-// Replayed dead letters come in order, also where they died before there was one.
-func TestReplayKeepsTheOrder(t *testing.T) {
+// Dead letters are replayed in order, even if the sink was not ordered when they were created.
+func TestOrder_ReplayDeadLetters(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const each = 60
@@ -28,7 +28,7 @@ func TestReplayKeepsTheOrder(t *testing.T) {
 		}
 		return flaky(ctx, d)
 	})
-	before := e.pipeline(sink, nil) // hub2's died before there was an order
+	before := e.pipeline(sink, nil) // the dead letters of hub2 are from before the ordering
 	for i := range each {
 		if err := before.Handle(t.Context(), ofHub("hub2", i)); err != nil {
 			t.Fatal(err)
@@ -41,8 +41,9 @@ func TestReplayKeepsTheOrder(t *testing.T) {
 	for _, l := range e.deadLetters() {
 		ids = append(ids, fmt.Sprint(l["id"]))
 	}
-	slices.Reverse(ids) // whatever the order in which they are named
-	if c, err := e.store.DeadLetters.Replay(t.Context(), "s", ids[:100], store.ReplayOptions{Ordering: store.OrderingHub}); err != nil || c.Done != 100 {
+	slices.Reverse(ids) // the order of the IDs does not matter
+	if c, err := e.replayDeadLetters(store.ReplayOptions{Ordering: store.OrderingHub}, ids[:100]...); err != nil ||
+		c.Done != 100 {
 		t.Fatal(c, err)
 	}
 	testkit.WaitFor(t, "a hundred arrived", func() bool { return got.count() == 100 && e.idle() })
@@ -51,16 +52,17 @@ func TestReplayKeepsTheOrder(t *testing.T) {
 			t.Errorf("not in order: %v", list)
 		}
 	}
-	if c, err := e.store.DeadLetters.ReplaySelected(t.Context(), "s", store.Selection{}, store.ReplayOptions{Ordering: store.OrderingHub}); err != nil || c.Done != 3*each-100 {
+	if c, err := e.replayAllDeadLetters(store.ReplayOptions{Ordering: store.OrderingHub}); err != nil ||
+		c.Done != 3*each-100 {
 		t.Fatal(c, err)
 	}
 	testkit.WaitFor(t, "all arrived", func() bool { return got.count() == 3*each && e.idle() })
 	if got.both > 0 {
-		t.Errorf("%d times two of a key were in flight", got.both)
+		t.Errorf("two deliveries with one key were in flight %d times", got.both)
 	}
 }
 
-// A log for replays of one partition, of which no queue holds anything.
+// replayLog is a log of one partition without queued entries.
 type replayLog []relay.Notification
 
 func (l replayLog) Range(_ context.Context, _ int, after string, count int) ([]relay.Notification, error) {
@@ -83,7 +85,7 @@ func (l replayLog) IsAfter(cursor, position string) bool {
 	return streamid.Compare(cursor, position) > 0
 }
 
-func TestReplayOfTheLogHoldsFreshOnesBack(t *testing.T) {
+func TestOrder_ReplayLog(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const each = 150
@@ -101,7 +103,17 @@ func TestReplayOfTheLogHoldsFreshOnesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := e.pipeline(got.around(flaky), ordered(store.OrderingHub))
-	done, err := e.replay(t.Context(), log, replay.Request{Sink: "s", Ordering: store.OrderingHub, Filter: relay.Filter{Topics: topics}, Partitions: 1, After: "0-0"})
+	done, err := e.replay(
+		t.Context(),
+		log,
+		replay.Request{
+			Sink:       "s",
+			Ordering:   store.OrderingHub,
+			Filter:     relay.Filter{Topics: topics},
+			Partitions: 1,
+			After:      "0-0",
+		},
+	)
 	if err != nil || done.Scheduled != 3*each {
 		t.Fatal(done, err)
 	}
@@ -113,6 +125,6 @@ func TestReplayOfTheLogHoldsFreshOnesBack(t *testing.T) {
 	testkit.WaitFor(t, "all arrived", func() bool { return got.count() >= 3*(each+50) && q.length() == 0 && e.idle() })
 	got.check(t, 3, each+50, 0)
 	if got.both > 0 {
-		t.Errorf("%d times two of a key were in flight", got.both)
+		t.Errorf("two deliveries with one key were in flight %d times", got.both)
 	}
 }

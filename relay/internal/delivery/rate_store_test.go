@@ -17,7 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-func TestRateOfTwoNodes(t *testing.T) {
+func TestRate_TwoNodes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		rate  relay.Rate
@@ -29,7 +29,7 @@ func TestRateOfTwoNodes(t *testing.T) {
 			burst := cmp.Or(c.burst, c.rate.Count)
 			var mu sync.Mutex
 			var began []span
-			// Two nodes have clients of their own.
+			// Each node has its own client.
 			var nodes sync.WaitGroup
 			for node := range 2 {
 				rates := &store.New(&timed{UniversalClient: e.client, granted: func(n int, at span) {
@@ -62,10 +62,10 @@ func TestRateOfTwoNodes(t *testing.T) {
 	}
 }
 
-// span is when something happened at the earliest and at the latest, in microseconds of Redis.
+// span is the earliest and latest time of an event, in microseconds of Redis.
 type span struct{ from, to int64 }
 
-// timed tells how many attempts each script granted and when it ran.
+// timed records the grants of each script and its time.
 type timed struct {
 	redis.UniversalClient
 	granted func(n int, at span)
@@ -98,7 +98,7 @@ func (c *timed) together(ctx context.Context, name, script string, keys []string
 	return cmd
 }
 
-func TestGrants(t *testing.T) {
+func TestRates_Take(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
@@ -116,7 +116,7 @@ func TestGrants(t *testing.T) {
 		t.Errorf("the next in %s", next)
 	}
 	begin(1, 0)
-	// What did not begin can begin later.
+	// Returned tokens can be taken again.
 	if err := e.store.Rates.Return(ctx, "r", p, 2); err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +124,7 @@ func TestGrants(t *testing.T) {
 	if ttl := e.client.PTTL(ctx, "hubrelay:rate:r").Val(); ttl <= 17*time.Minute || ttl > 19*time.Minute {
 		t.Errorf("kept for %s", ttl)
 	}
-	// During a rest nothing begins, and giving back does not shorten it; a shorter one does neither.
+	// During a cooldown there are no tokens. Neither returned tokens nor a shorter cooldown change that.
 	for _, wait := range []time.Duration{2 * time.Hour, time.Minute} {
 		if err := e.store.Rates.Cooldown(ctx, "r", p, wait); err != nil {
 			t.Fatal(err)
@@ -133,10 +133,11 @@ func TestGrants(t *testing.T) {
 	if err := e.store.Rates.Return(ctx, "r", p, 3); err != nil {
 		t.Fatal(err)
 	}
-	if g, err := e.store.Rates.Take(ctx, "r", p, 3); err != nil || g.Tokens != 0 || !g.Cooldown || g.RetryIn <= time.Hour {
+	if g, err := e.store.Rates.Take(ctx, "r", p, 3); err != nil || g.Tokens != 0 || !g.Cooldown ||
+		g.RetryIn <= time.Hour {
 		t.Errorf("%+v, %v", g, err)
 	}
-	// All of it given back leaves nothing behind.
+	// When all tokens were returned, the key is gone.
 	if g, err := e.store.Rates.Take(ctx, "q", p, 3); err != nil || g.Tokens != 3 {
 		t.Errorf("%+v, %v", g, err)
 	}
@@ -145,8 +146,8 @@ func TestGrants(t *testing.T) {
 	}
 }
 
-// An attempt that asks its destination twice lets the next begin later, also where it was the last of a burst.
-func TestFurtherRequestsCount(t *testing.T) {
+// An attempt with two requests delays the next one, even if it was the last of a burst.
+func TestRate_ExtraRequests(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &spender{fakeSink: fakeSink{answer: answers(nil)}}
@@ -157,7 +158,7 @@ func TestFurtherRequestsCount(t *testing.T) {
 		}
 	}
 	limit := store.RateLimit{Rate: relay.Rate{Count: 10, Per: time.Hour}, Burst: 3}
-	// Two attempts and two further requests: one more than the burst.
+	// Two attempts and two extra requests are one more than the burst.
 	g, err := e.store.Rates.Take(t.Context(), "s", limit, 1)
 	if err != nil || g.Tokens != 0 || g.RetryIn <= 11*time.Minute || g.RetryIn > 12*time.Minute {
 		t.Errorf("%+v, %v", g, err)
@@ -165,10 +166,12 @@ func TestFurtherRequestsCount(t *testing.T) {
 	if err := e.store.Rates.Charge(t.Context(), "s", limit, 2); err != nil {
 		t.Fatal(err)
 	}
-	if g, err = e.store.Rates.Take(t.Context(), "s", limit, 1); err != nil || g.Tokens != 0 || g.RetryIn <= 23*time.Minute || g.RetryIn > 24*time.Minute {
+	if g, err = e.store.Rates.Take(t.Context(), "s", limit, 1); err != nil || g.Tokens != 0 ||
+		g.RetryIn <= 23*time.Minute ||
+		g.RetryIn > 24*time.Minute {
 		t.Errorf("after two more %+v, %v", g, err)
 	}
-	// A rest is not made longer by what was asked before it.
+	// Extra requests before a cooldown do not extend it.
 	if err := e.store.Rates.Cooldown(t.Context(), "r", limit, time.Minute); err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +183,7 @@ func TestFurtherRequestsCount(t *testing.T) {
 	}
 }
 
-// spender asks twice for each attempt.
+// spender makes two requests per attempt.
 type spender struct {
 	fakeSink
 	further atomic.Int64
@@ -193,11 +196,17 @@ func (s *spender) Deliver(ctx context.Context, d relay.Delivery) error {
 
 func (s *spender) TakeExtraRequests() int { return int(s.further.Swap(0)) }
 
-// What a lower rate, or a clock that ran ahead, has put off holds nobody up.
-func TestRaisedRateBeginsSoon(t *testing.T) {
+// A former lower rate, or a clock that was ahead, delays nothing.
+func TestRates_RaisedRate(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	low, high := store.RateLimit{Rate: relay.Rate{Count: 1, Per: time.Hour}, Burst: 10}, store.RateLimit{Rate: perSec(1000), Burst: 1}
+	low, high := store.RateLimit{
+		Rate:  relay.Rate{Count: 1, Per: time.Hour},
+		Burst: 10,
+	}, store.RateLimit{
+		Rate:  perSec(1000),
+		Burst: 1,
+	}
 	if g, err := e.store.Rates.Take(t.Context(), "r", low, 10); err != nil || g.Tokens != 10 {
 		t.Fatalf("%+v, %v", g, err)
 	}
@@ -210,7 +219,7 @@ func TestRaisedRateBeginsSoon(t *testing.T) {
 	})
 }
 
-func TestAfterARestThereIsNoBurst(t *testing.T) {
+func TestRates_NoBurstAfterCooldown(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := store.RateLimit{Rate: relay.Rate{Count: 2, Per: time.Minute}, Burst: 10}

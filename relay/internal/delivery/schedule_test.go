@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// standardWebhooks is the schedule of Standard Webhooks 1.0, ten attempts over about three days.
+// standardWebhooks returns the schedule of Standard Webhooks 1.0: ten attempts in about three days.
 func standardWebhooks() Schedule {
 	return Schedule{
 		Delays: []time.Duration{
@@ -17,7 +17,7 @@ func standardWebhooks() Schedule {
 	}
 }
 
-func TestScheduleNext(t *testing.T) {
+func TestSchedule_Next(t *testing.T) {
 	t.Parallel()
 	s := standardWebhooks()
 	for _, c := range []struct {
@@ -48,22 +48,23 @@ func TestScheduleNext(t *testing.T) {
 		}
 	}
 	if _, more := (Schedule{}).Next(1, 0, 0, 0); more {
-		t.Error("the zero value tries again")
+		t.Error("the zero value has a retry")
 	}
-	if got, more := (Schedule{Delays: []time.Duration{time.Hour}}).Next(1, 1000*time.Hour, 0, 0.5); !more || got != time.Hour {
-		t.Error("without a bound the age does not matter")
+	if got, more := (Schedule{Delays: []time.Duration{time.Hour}}).Next(1, 1000*time.Hour, 0, 0.5); !more ||
+		got != time.Hour {
+		t.Error("the age matters without a limit")
 	}
 	var total time.Duration
 	for i := range s.Delays {
 		wait, more := s.Next(i+1, total, 0, 1)
 		if !more {
-			t.Errorf("with most jitter attempt %d is too late for the age", i+2)
+			t.Errorf("attempt %d exceeds the age with maximum jitter", i+2)
 		}
 		total += wait
 	}
 }
 
-func TestScheduleMaxAttempts(t *testing.T) {
+func TestSchedule_MaxAttempts(t *testing.T) {
 	t.Parallel()
 	waits := []time.Duration{time.Second, time.Minute}
 	for _, c := range []struct {
@@ -77,7 +78,10 @@ func TestScheduleMaxAttempts(t *testing.T) {
 		{name: "one", waits: waits, most: 1, want: 1},
 		{name: "as the schedule", waits: waits, most: 3, want: 3, last: time.Minute},
 		{name: "more: the last wait repeats", waits: waits, most: 20, want: 20, last: time.Minute},
-		{name: "more, but not beyond the age", waits: waits, most: 20, want: 6, last: time.Minute, maxAge: 5 * time.Minute},
+		{
+			name: "more, but limited by the age", waits: waits, most: 20, want: 6, last: time.Minute,
+			maxAge: 5 * time.Minute,
+		},
 		{name: "no waits", most: 5, want: 1},
 	} {
 		s := Schedule{Delays: c.waits, MaxAttempts: c.most, MaxAge: c.maxAge}

@@ -27,19 +27,20 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 		return err // there was no attempt
 	}
 	outcome, retryAfter := relay.Classify(err)
-	switch {
-	case outcome == relay.OutcomeDelivered:
-		s.failures.recordSuccess(ctx)
-		return it.Origin.Complete(ctx, it)
-	case outcome == relay.OutcomeRetry && ctx.Err() != nil:
+	if outcome == relay.OutcomeRetry && ctx.Err() != nil {
 		return ctx.Err() // this node stops; the sink has not failed
 	}
-	s.addAttempt(it, err)
-	switch {
-	case outcome == relay.OutcomeGone:
+	if outcome != relay.OutcomeDelivered {
+		s.addAttempt(it, err)
+	}
+	switch outcome {
+	case relay.OutcomeDelivered:
+		s.failures.recordSuccess(ctx)
+		return it.Origin.Complete(ctx, it)
+	case relay.OutcomeGone:
 		s.state.disable(ctx, err)
 		return ErrDisabled
-	case outcome == relay.OutcomeRetry:
+	case relay.OutcomeRetry:
 		if tooLong := s.failures.recordFailure(ctx, err); tooLong != nil {
 			s.state.disable(ctx, tooLong)
 			return ErrDisabled

@@ -12,7 +12,7 @@ import (
 
 var errServer = &relay.ResponseError{Status: 500}
 
-func TestBreakerSteps(t *testing.T) {
+func TestBreaker_States(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	b := newBreaker(func() time.Time { return now })
@@ -32,7 +32,7 @@ func TestBreakerSteps(t *testing.T) {
 	for range FailureThreshold - 1 {
 		attempt(errServer)
 	}
-	attempt(nil) // a success in between starts the count anew
+	attempt(nil) // a success resets the count
 	for range FailureThreshold - 1 {
 		attempt(errServer)
 	}
@@ -56,9 +56,9 @@ func TestBreakerSteps(t *testing.T) {
 	}
 	now = now.Add(time.Minute)
 	probe, _ := b.tryEnter()
-	b.recordAttempt(probe, false, context.Canceled) // broken off: another may try at once
+	b.recordAttempt(probe, false, context.Canceled) // aborted: another probe may start at once
 	if !attempt(nil) || refused() {
-		t.Error("a good probe closes it")
+		t.Error("the breaker is open after a successful probe")
 	}
 	if most, _ := b.available(16); most != 16 {
 		t.Errorf("room for %d, want 16", most)
@@ -67,15 +67,15 @@ func TestBreakerSteps(t *testing.T) {
 		attempt(errServer)
 	}
 	if _, wait := b.available(1); wait != time.Second {
-		t.Errorf("the pauses begin at %s again, want 1s", wait)
+		t.Errorf("got open time %s, want 1s", wait)
 	}
 	if got := fmt.Sprint(turns); got != "[true false true]" {
-		t.Errorf("turned %s", got)
+		t.Errorf("got changes %s", got)
 	}
 }
 
-// Somebody who knows that the destination was mended need not wait for the pause.
-func TestBreakerHurried(t *testing.T) {
+// An operator need not wait for the next probe.
+func TestBreaker_ProbeNow(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	b := newBreaker(func() time.Time { return now })
@@ -83,7 +83,7 @@ func TestBreakerHurried(t *testing.T) {
 	b.wake = func(wait time.Duration) { changes = append(changes, wait) }
 	b.probeNow()
 	if !b.nextProbeAt().IsZero() || len(changes) != 0 {
-		t.Error("it is closed, and there is nothing to hurry")
+		t.Error("probeNow changed a closed breaker")
 	}
 	for range FailureThreshold {
 		b.recordAttempt(false, true, errServer)
@@ -108,17 +108,17 @@ func TestBreakerHurried(t *testing.T) {
 	if !probe || !ok {
 		t.Fatal("no probe may begin")
 	}
-	b.probeNow() // changes nothing for the one that is under way
+	b.probeNow() // changes nothing for the running probe
 	if _, ok := b.tryEnter(); ok {
 		t.Error("two probes at once")
 	}
 	b.recordAttempt(true, true, errServer)
 	if got := b.nextProbeAt().Sub(now); got != 2*time.Second {
-		t.Errorf("the pauses begin with %s", got)
+		t.Errorf("got open time %s", got)
 	}
 }
 
-func TestWhatIsDown(t *testing.T) {
+func TestIndicatesOutage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		err  error

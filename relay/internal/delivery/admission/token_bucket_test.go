@@ -25,7 +25,13 @@ func TestNewRateLimit_Defaults(t *testing.T) {
 	} {
 		p := newRateLimit(c.rate, c.burst)
 		if p.Burst != c.wantBurst || tokensPerRequest(p) != c.b {
-			t.Errorf("newRateLimit(%s, %d): got burst %d and %d tokens per request", c.rate, c.burst, p.Burst, tokensPerRequest(p))
+			t.Errorf(
+				"newRateLimit(%s, %d): got burst %d and %d tokens per request",
+				c.rate,
+				c.burst,
+				p.Burst,
+				tokensPerRequest(p),
+			)
 		}
 	}
 }

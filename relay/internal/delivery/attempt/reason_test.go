@@ -37,7 +37,10 @@ func TestFailureReason(t *testing.T) {
 		{status(0), FailedAnswer},
 		{status(101), FailedAnswer},
 		{fmt.Errorf("%w (%T)", errPanicked, 1), FailedPanic},
-		{&net.OpError{Op: "dial", Err: &netguard.BlockedError{Address: "10.0.0.1", Kind: "a private address"}}, FailedBlocked},
+		{
+			&net.OpError{Op: "dial", Err: &netguard.BlockedError{Address: "10.0.0.1", Kind: "a private address"}},
+			FailedBlocked,
+		},
 		{&net.OpError{Op: "dial", Err: &net.DNSError{Err: "no such host", Name: "x"}}, FailedDNS},
 		{&net.DNSError{Err: "i/o timeout", IsTimeout: true}, FailedDNS},
 		{context.DeadlineExceeded, FailedTimeout},
@@ -65,8 +68,8 @@ func TestFailureReason(t *testing.T) {
 	}
 }
 
-// What a real client says is understood, not only what we make up.
-func TestFailureReasonOfRealErrors(t *testing.T) {
+// The errors of a real client are classified too.
+func TestFailureReason_RealClient(t *testing.T) {
 	t.Parallel()
 	secure := httptest.NewUnstartedServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
@@ -77,7 +80,7 @@ func TestFailureReasonOfRealErrors(t *testing.T) {
 			<-r.Context().Done()
 			return
 		}
-		panic(http.ErrAbortHandler) // breaks the connection off
+		panic(http.ErrAbortHandler) // closes the connection
 	}))
 	defer plain.Close()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -88,7 +91,8 @@ func TestFailureReasonOfRealErrors(t *testing.T) {
 	_ = listener.Close()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for url, want := range map[string]string{
-		secure.URL: FailedTLS, "https" + plain.URL[4:]: FailedTLS, closed: FailedConnection, plain.URL: FailedConnection,
+		secure.URL: FailedTLS, "https" + plain.URL[4:]: FailedTLS,
+		closed: FailedConnection, plain.URL: FailedConnection,
 		plain.URL + "/slow": FailedTimeout,
 	} {
 		if client.Timeout = 0; want == FailedTimeout {

@@ -26,7 +26,7 @@ func newTestRunner(deliver sinkFunc) *Runner {
 	return NewRunner(Options{Sink: deliver, Timeout: 10 * time.Second, MaxAbandoned: 2, OnPanic: func(any, []byte) {}})
 }
 
-func TestAttemptsShareCallersThatEndWhenIdle(t *testing.T) {
+func TestRunner_SharesIdleWorkers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		enough := make(chan struct{})
@@ -44,7 +44,7 @@ func TestAttemptsShareCallersThatEndWhenIdle(t *testing.T) {
 				t.Errorf("%s: %v", id, err)
 			}
 			if n := a.workers.count(); n != 1 {
-				t.Errorf("%d callers after %s, want one for all", n, id)
+				t.Errorf("%d workers after %s, want one for all", n, id)
 			}
 		}
 		done := make(chan error)
@@ -59,25 +59,25 @@ func TestAttemptsShareCallersThatEndWhenIdle(t *testing.T) {
 			}
 		}
 		if n := a.workers.count(); n != 3 {
-			t.Errorf("%d callers, want 3", n)
+			t.Errorf("%d workers, want 3", n)
 		}
-		// One of them is used again and again, the others are not needed.
+		// One worker is used repeatedly, and the others are not needed.
 		for range 5 {
 			time.Sleep(workerIdleTimeout / 2)
 			_ = a.Run(t.Context(), relay.Delivery{ID: "3"})
 		}
 		if n := a.workers.count(); n != 1 {
-			t.Errorf("%d callers, want the one that has work", n)
+			t.Errorf("%d workers, want the busy one", n)
 		}
 		time.Sleep(2 * workerIdleTimeout)
 		synctest.Wait()
 		if n := a.workers.count(); n != 0 {
-			t.Errorf("%d callers, and nothing to do", n)
+			t.Errorf("%d idle workers, want none", n)
 		}
 	})
 }
 
-func TestCallerThatWasLeftBehindTakesNothingMore(t *testing.T) {
+func TestRunner_AbandonsWorkers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		enough := make(chan struct{})
@@ -90,17 +90,17 @@ func TestCallerThatWasLeftBehindTakesNothingMore(t *testing.T) {
 			return ctx.Err()
 		})
 		if err := a.Run(t.Context(), relay.Delivery{ID: "stuck"}); !errors.Is(err, errAbandoned) {
-			t.Errorf("a sink that never returns: %v", err)
+			t.Errorf("Run() of a sink that never returns = %v", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := a.Run(ctx, relay.Delivery{ID: "slow"}); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("an attempt that takes too long: %v", err)
+			t.Errorf("Run() after the timeout = %v", err)
 		}
 		ended, end := context.WithCancel(t.Context())
 		end()
 		if err := a.Run(ended, relay.Delivery{ID: "slow"}); !errors.Is(err, context.Canceled) {
-			t.Errorf("an attempt whose caller has no time: %v", err)
+			t.Errorf("Run() with a canceled context = %v", err)
 		}
 		if n := a.abandoned.Load(); n != 1 {
 			t.Errorf("%d are stuck", n)
@@ -113,19 +113,20 @@ func TestCallerThatWasLeftBehindTakesNothingMore(t *testing.T) {
 		a.workers.close()
 		synctest.Wait()
 		if n := a.workers.count(); n != 0 {
-			t.Errorf("%d callers after the end", n)
+			t.Errorf("%d workers after close", n)
 		}
 	})
 }
 
-// Attempts share a caller's context only while it leaves them their whole time, and none gets one that has ended.
-func TestAttemptsHaveTheirTimeAndTheirValues(t *testing.T) {
+// Calls share a context only if it leaves them their full time, and none gets one that has ended.
+func TestRunner_ContextOfCalls(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		a := newTestRunner(func(ctx context.Context, d relay.Delivery) error {
 			ends, ok := ctx.Deadline()
-			if left := time.Until(ends); !ok || left < 10*time.Second || left > 10*time.Second+timeoutSlack(10*time.Second) {
+			if left := time.Until(ends); !ok || left < 10*time.Second ||
+				left > 10*time.Second+timeoutSlack(10*time.Second) {
 				t.Errorf("%s has %s", d.ID, left)
 			}
 			if ctx.Err() != nil || ctx.Value(key{}) != d.ID {
@@ -150,7 +151,7 @@ func TestAttemptsHaveTheirTimeAndTheirValues(t *testing.T) {
 		quick := newTestRunner(func(ctx context.Context, _ relay.Delivery) error { return context.Cause(ctx) })
 		for _, ctx := range []context.Context{t.Context(), gone, t.Context()} {
 			if err := quick.Run(ctx, relay.Delivery{ID: "q"}); ctx != gone && err != nil {
-				t.Errorf("after one whose caller was gone: %v", err)
+				t.Errorf("Run() after a canceled one = %v", err)
 			}
 		}
 		a.workers.close()
@@ -158,9 +159,8 @@ func TestAttemptsHaveTheirTimeAndTheirValues(t *testing.T) {
 	})
 }
 
-// What a sink knows two seconds behind the end of its time counts: exec has to kill its command by then, and wait for
-// it.
-func TestAnswerBehindTheEnd(t *testing.T) {
+// A result two seconds after the timeout counts, because sink exec needs that time to kill its command.
+func TestRunner_ResultAfterTimeout(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		slow := errors.New("the command was killed")

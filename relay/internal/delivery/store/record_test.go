@@ -26,7 +26,8 @@ func FuzzDecodeRecord(f *testing.F) {
 	}
 	f.Add(text)
 	for _, s := range []string{
-		"", "{}", "null", `{"notifications":[{}]}`, `{"made":-1,"notifications":[{}]}`, "{}\n12:0:0:0:0:0:0:", "{}\n2:{}", "{\n\"notifications\":[{}]}",
+		"", "{}", "null", `{"notifications":[{}]}`, `{"made":-1,"notifications":[{}]}`,
+		"{}\n12:0:0:0:0:0:0:", "{}\n2:{}", "{\n\"notifications\":[{}]}",
 		"{}\n99999999999999999999:0:", "{}\n13:1:a1:b1:c0:0:1:", "{}\n", "{}\n:",
 	} {
 		f.Add(s)
@@ -45,7 +46,7 @@ func FuzzDecodeRecord(f *testing.F) {
 	})
 }
 
-func TestRecordKeepsEveryByte(t *testing.T) {
+func TestRecord_KeepsEveryByte(t *testing.T) {
 	t.Parallel()
 	d := newDelivery("a")
 	r := NewRecord(d, time.UnixMilli(1_700_000_000_123))
@@ -63,7 +64,8 @@ func TestRecordKeepsEveryByte(t *testing.T) {
 		got.Notifications[0].Cursor != "5-1" || !back.First.Equal(time.UnixMilli(1_700_000_000_123)) {
 		t.Errorf("came back as %+v", got)
 	}
-	if a := back.Attempts[0]; a.Status != 500 || a.Response != errServer.Body || a.Outcome != "retry" || a.Milliseconds != 1000 {
+	if a := back.Attempts[0]; a.Status != 500 || a.Response != errServer.Body || a.Outcome != "retry" ||
+		a.Milliseconds != 1000 {
 		t.Errorf("attempt %+v", a)
 	}
 }
@@ -72,7 +74,14 @@ func TestRecordKeepsEveryByte(t *testing.T) {
 func TestDecodeRecord_JSON(t *testing.T) {
 	t.Parallel()
 	one := `{"id":"n1","topic":"a.b","hub":"h1","account":"a1","cursor":"5-1","data":"{\"a\": \"\u00e9\\n\"}"}`
-	want := relay.Notification{ID: "n1", Topic: "a.b", Hub: "h1", Account: "a1", Cursor: "5-1", Data: []byte(`{"a": "é\n"}`)}
+	want := relay.Notification{
+		ID:      "n1",
+		Topic:   "a.b",
+		Hub:     "h1",
+		Account: "a1",
+		Cursor:  "5-1",
+		Data:    []byte(`{"a": "é\n"}`),
+	}
 	text := `{"made":2,"attempts":[],"batch":true,"notifications":[` + one + `,` + one + `]}`
 	for range 2 { // unchanged, and encoded again
 		r, err := DecodeRecord(text)
@@ -89,8 +98,8 @@ func TestDecodeRecord_JSON(t *testing.T) {
 	}
 }
 
-// A record that ends within a notification, or goes on behind its last, is refused, and not delivered in part.
-func TestGarbledRecord(t *testing.T) {
+// A truncated record, or one with extra data, is rejected completely.
+func TestDecodeRecord_Malformed(t *testing.T) {
 	t.Parallel()
 	d := newDelivery("a")
 	d.Batch, d.Notifications = true, append(d.Notifications, newDelivery("b").Notifications...)
@@ -110,7 +119,7 @@ func TestGarbledRecord(t *testing.T) {
 	}
 }
 
-func TestClip(t *testing.T) {
+func TestTruncate(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		in   string
@@ -118,7 +127,7 @@ func TestClip(t *testing.T) {
 		want string
 	}{{"abc", 5, "abc"}, {"abc", 2, "ab"}, {"a€b", 2, "a"}, {"a€b", 4, "a€"}, {"€", 1, ""}} {
 		if got := Truncate(c.in, c.n); got != c.want {
-			t.Errorf("clip(%q, %d) = %q, want %q", c.in, c.n, got, c.want)
+			t.Errorf("Truncate(%q, %d) = %q, want %q", c.in, c.n, got, c.want)
 		}
 	}
 }

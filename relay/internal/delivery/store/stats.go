@@ -57,7 +57,8 @@ func (s *StatsStore) Add(ctx context.Context, deltas []StatsDelta, failed func(i
 	// EVAL instead of EVALSHA, because a pipeline cannot load a script that a restarted Redis does not have.
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i := range deltas {
-			replies[i] = pipe.Eval(ctx, addStatsSource, []string{StatsKey(s.keys, deltas[i].Sink)}, deltas[i].scriptArgs()...)
+			keys := []string{StatsKey(s.keys, deltas[i].Sink)}
+			replies[i] = pipe.Eval(ctx, addStatsSource, keys, deltas[i].scriptArgs()...)
 		}
 		return nil
 	})

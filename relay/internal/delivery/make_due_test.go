@@ -14,17 +14,19 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-func (e *env) hasten(want int) {
+func (e *env) makeDue(want int) {
 	e.t.Helper()
 	if n, err := e.store.Retries.MakeDue(e.t.Context(), "s"); err != nil || n != want {
 		e.t.Fatalf("%d became due, %v, want %d", n, err, want)
 	}
 }
 
-// What waits for hours is tried at once; what is being attempted is left alone, on a Redis that is full, too.
-func TestHasten(t *testing.T) {
+// Deliveries that wait for hours are attempted at once, even if Redis is full. Running attempts are not affected.
+func TestMakeDue(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*testing.T) *env{"Redis": newEnv, "a full Redis": newEnv, "a cluster": newClusterEnv} {
+	for name, start := range map[string]func(*testing.T) *env{
+		"Redis": newEnv, "a full Redis": newEnv, "a cluster": newClusterEnv,
+	} {
 		t.Run(name, func(t *testing.T) {
 			e := start(t)
 			parked := func() int64 {
@@ -45,27 +47,31 @@ func TestHasten(t *testing.T) {
 			p := e.pipeline(sink, func(o *Options) {
 				o.Schedule, o.Timeout = Schedule{Delays: []time.Duration{time.Hour, time.Hour, time.Hour}}, time.Minute
 			})
-			e.park(1)
+			e.scheduleDue(1)
 			e.retries(p)
 			for i := range 3 {
 				if err := p.Handle(t.Context(), delivery(fmt.Sprint("d", i))); err != nil {
 					t.Fatal(err)
 				}
 			}
-			testkit.WaitFor(t, "one is being attempted and three wait", func() bool { return sink.attempts("p0") == 1 && parked() == 4 })
+			testkit.WaitFor(
+				t,
+				"one is being attempted and three wait",
+				func() bool { return sink.attempts("p0") == 1 && parked() == 4 },
+			)
 			if name == "a full Redis" {
 				if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 					t.Fatal(err)
 				}
 			}
-			e.hasten(3)
+			e.makeDue(3)
 			p.opts.Wake(0)
 			testkit.WaitFor(t, "those that waited are delivered", func() bool { return parked() == 1 })
 			if n := sink.attempts("p0"); n != 1 {
-				t.Errorf("what was being attempted was attempted %d times", n)
+				t.Errorf("the running delivery was attempted %d times", n)
 			}
 			close(release)
-			testkit.WaitFor(t, "it too", func() bool { return parked() == 0 })
+			testkit.WaitFor(t, "the running one too", func() bool { return parked() == 0 })
 			if n := sink.attempts(""); n != 7 {
 				t.Errorf("%d attempts, want 7", n)
 			}
@@ -73,8 +79,8 @@ func TestHasten(t *testing.T) {
 	}
 }
 
-// Of an ordered sink the first of each line becomes due, and the others follow in their order.
-func TestHastenKeepsOrder(t *testing.T) {
+// In an ordered sink, the first delivery of each key becomes due, and the others follow in order.
+func TestMakeDue_Order(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const hubs, each = 4, 50
@@ -94,22 +100,21 @@ func TestHastenKeepsOrder(t *testing.T) {
 	})
 	q := newQueue(hubs, each)
 	e.lead(p, q)
-	testkit.WaitFor(t, "all wait", func() bool { return q.length() == 0 && e.parkedCount() == hubs*each })
+	testkit.WaitFor(t, "all wait", func() bool { return q.length() == 0 && e.scheduledCount() == hubs*each })
 	got.mu.Lock()
 	mended = true
 	got.mu.Unlock()
-	e.hasten(hubs)
+	e.makeDue(hubs)
 	p.ProbeNow()
 	testkit.WaitFor(t, "all arrived", func() bool { return got.count() == hubs*each && e.idle() })
 	got.check(t, hubs, each, 0)
 	if got.both > 0 {
-		t.Errorf("%d times two of a key were in flight", got.both)
+		t.Errorf("two deliveries with one key were in flight %d times", got.both)
 	}
 }
 
-// However many wait, at equal and at different times and between claims, each of them becomes due and no claim is
-// touched.
-func TestHastenMany(t *testing.T) {
+// Many deliveries with equal and different times, between claims: all become due, and no claim changes.
+func TestMakeDue_ManyDeliveries(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	soon := time.Now().Add(time.Hour).UnixMilli()
@@ -120,7 +125,7 @@ func TestHastenMany(t *testing.T) {
 		id, score := fmt.Sprint("d", i), float64(soon+random.Int64N(20))
 		switch {
 		case i%10 == 0:
-			score = float64(soon) + 5.5 // more than a step of one claim and time
+			score = float64(soon) + 5.5 // more than a page of one claim and time
 			claims[id] = score
 		case i%10 < 5:
 			score = float64(soon + 5)
@@ -138,8 +143,8 @@ func TestHastenMany(t *testing.T) {
 		claims[id] = float64(soon) + 7.5
 		e.client.ZAdd(t.Context(), "hubrelay:retry:s", redis.Z{Score: claims[id], Member: id})
 	}
-	e.hasten(waiting)
-	e.hasten(0)
+	e.makeDue(waiting)
+	e.makeDue(0)
 	all, err := e.client.ZRangeWithScores(t.Context(), "hubrelay:retry:s", 0, -1).Result()
 	if err != nil || len(all) != n+2*makeDuePage {
 		t.Fatal(len(all), err)
@@ -152,8 +157,8 @@ func TestHastenMany(t *testing.T) {
 	}
 }
 
-// What comes due by itself meanwhile is not made due over and over.
-func TestHastenWhatComesDue(t *testing.T) {
+// A delivery that becomes due during MakeDue is not counted again.
+func TestMakeDue_BecomesDueMeanwhile(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -165,31 +170,41 @@ func TestHastenWhatComesDue(t *testing.T) {
 		all[i] = redis.Z{Score: soon, Member: fmt.Sprint("d", i)}
 	}
 	e.client.ZAdd(ctx, "hubrelay:retry:s", all...)
-	testkit.WaitFor(t, "they are all but due", func() bool { return float64(time.Now().UnixMilli()) > soon-2 })
+	testkit.WaitFor(t, "they are almost due", func() bool { return float64(time.Now().UnixMilli()) > soon-2 })
 	if got, err := e.store.Retries.MakeDue(ctx, "s"); err != nil || got > n {
 		t.Errorf("%d of %d became due, %v", got, n, err)
 	}
 }
 
-// TestHastenBesideWork hastens over and over while two nodes work a queue that fails much: none is attempted by both at
-// once.
-func TestHastenBesideWork(t *testing.T) {
+// MakeDue runs repeatedly while two nodes work on a queue with many failures. No delivery is attempted by both at once.
+func TestMakeDue_WhileRetrying(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const n = 300
-	e.park(n)
+	e.scheduleDue(n)
 	var got successes
 	sink := got.around(flaky)
 	for range 2 {
 		e.retries(e.pipeline(sink, func(o *Options) {
-			o.Schedule = Schedule{Delays: []time.Duration{time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour, time.Hour}}
+			o.Schedule = Schedule{
+				Delays: []time.Duration{
+					time.Hour,
+					time.Hour,
+					time.Hour,
+					time.Hour,
+					time.Hour,
+					time.Hour,
+					time.Hour,
+					time.Hour,
+				},
+			}
 		}))
 	}
 	testkit.WaitFor(t, "all are delivered", func() bool {
 		if _, err := e.store.Retries.MakeDue(t.Context(), "s"); err != nil {
 			t.Fatal(err)
 		}
-		return e.parkedCount() == 0
+		return e.scheduledCount() == 0
 	})
 	if len(e.deadLetters()) > 0 {
 		t.Errorf("dead: %v", e.deadLetters())
@@ -198,8 +213,8 @@ func TestHastenBesideWork(t *testing.T) {
 	sink.mu.Lock()
 	defer sink.mu.Unlock()
 	for _, d := range sink.got {
-		if seen[d.ID]++; d.Attempt != seen[d.ID]+1 { // one was made before it was parked
-			t.Errorf("%s: the %d. attempt here calls itself the %d.", d.ID, seen[d.ID], d.Attempt)
+		if seen[d.ID]++; d.Attempt != seen[d.ID]+1 { // one attempt was made before it was scheduled
+			t.Errorf("%s: attempt %d has number %d", d.ID, seen[d.ID], d.Attempt)
 		}
 	}
 }

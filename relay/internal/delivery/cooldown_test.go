@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// A destination that answers 429 gets nothing of the sink until the time that it named.
-func TestTooManyRequestsHoldTheWholeSink(t *testing.T) {
+// A destination that responds with 429 gets nothing from the whole sink until the time that it named.
+func TestCooldown_WholeSink(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []relay.Rate{{}, perSec(1000)} {
 		t.Run(rate.String(), func(t *testing.T) {
@@ -33,25 +33,32 @@ func TestTooManyRequestsHoldTheWholeSink(t *testing.T) {
 			if err := p.Handle(t.Context(), delivery("d0")); err != nil {
 				t.Fatal(err)
 			}
-			if e.park(5); obs.get("held true") != 1 {
+			if e.scheduleDue(5); obs.get("held true") != 1 {
 				t.Errorf("observed %v", obs.n)
 			}
 			handle(t, p, "f", 20).Wait()
-			testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 && sink.attempts("") == 1+1+5+20 })
+			testkit.WaitFor(
+				t,
+				"all delivered",
+				func() bool { return e.scheduledCount() == 0 && sink.attempts("") == 1+1+5+20 },
+			)
 			if wait := time.Duration(first.Load() - refused.Load()); wait < rest {
 				t.Errorf("the next attempt came after %s, want %s at least", wait, rest)
 			}
-			testkit.WaitFor(t, "no longer held", func() bool { return obs.get("held false") == 2 })
+			testkit.WaitFor(t, "the cooldown has ended", func() bool { return obs.get("held false") == 2 })
 		})
 	}
 }
 
-// The other nodes learn of it by Redis, where the sink has a rate.
-func TestTooManyRequestsHoldAllNodes(t *testing.T) {
+// Other nodes follow through Redis if the sink has a rate.
+func TestCooldown_AllNodes(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	limited := func(o *Options) { o.Rate = perSec(100) }
-	one := e.pipeline(&fakeSink{answer: answers(relay.RetryAfter(&relay.ResponseError{Status: 503}, time.Minute))}, limited)
+	one := e.pipeline(
+		&fakeSink{answer: answers(relay.RetryAfter(&relay.ResponseError{Status: 503}, time.Minute))},
+		limited,
+	)
 	if err := one.Handle(t.Context(), delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +67,7 @@ func TestTooManyRequestsHoldAllNodes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- other.Handle(ctx, delivery("d2")) }()
-	testkit.WaitFor(t, "known", func() bool { return obs.get("held true") == 1 })
+	testkit.WaitFor(t, "the node knows the cooldown", func() bool { return obs.get("held true") == 1 })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) || sink.attempts("") != 0 {
 		t.Errorf("Handle = %v after %d attempts", err, sink.attempts(""))

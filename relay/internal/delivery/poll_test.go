@@ -9,11 +9,13 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// A slot that was set aside for a retry must not stay so when the sink is disabled before the retry is claimed: where
-// another node settles what was due, nothing would ever ask for the slot again.
-func TestReservedSlotIsGivenBackWhenDisabled(t *testing.T) {
+// A slot that is reserved for a retry must be released when the sink is disabled before the claim. If another node
+// settles what was due, nothing would release it later.
+func TestPipeline_PollReleasesReservedSlot(t *testing.T) {
 	t.Parallel()
-	p, err := New(Options{Name: "s", Sink: &fakeSink{answer: answers(nil)}, Store: store.New(nil, testKeys()), Concurrency: 1})
+	p, err := New(
+		Options{Name: "s", Sink: &fakeSink{answer: answers(nil)}, Store: store.New(nil, testKeys()), Concurrency: 1},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,6 +32,6 @@ func TestReservedSlotIsGivenBackWhenDisabled(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := p.admission.Acquire(ctx, &permit); err != nil {
-		t.Errorf("a fresh delivery waits for a slot that nobody uses: %v", err)
+		t.Errorf("Acquire() = %v while a slot is reserved for no retry", err)
 	}
 }

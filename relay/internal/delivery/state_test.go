@@ -35,7 +35,7 @@ func (s *changesOnly) Poll(due, withState bool) store.PollRequest {
 	return s.Pipeline.Poll(due, withState && s.isChanged.Swap(false))
 }
 
-func TestPauseAndResumeReachEveryNodeSoon(t *testing.T) {
+func TestPause_AllNodesFollow(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, nil)}
@@ -52,28 +52,36 @@ func TestPauseAndResumeReachEveryNodeSoon(t *testing.T) {
 	if err := e.store.States.Pause(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "both nodes pause", func() bool { return e.stateOf(one) == store.StatePaused && e.stateOf(other) == store.StatePaused })
+	testkit.WaitFor(
+		t,
+		"both nodes pause",
+		func() bool { return e.stateOf(one) == store.StatePaused && e.stateOf(other) == store.StatePaused },
+	)
 	select {
 	case <-stops:
 	default:
-		t.Error("whoever waited for the pause was not told")
+		t.Error("the channel of WaitEnabled is not closed by a pause")
 	}
 	if err := one.Handle(t.Context(), delivery("d1")); !errors.Is(err, ErrDisabled) {
 		t.Errorf("Handle while paused: %v", err)
 	}
-	e.park(2) // due at once, and held back
+	e.scheduleDue(2) // due at once, but the sink is paused
 	if _, err := e.store.States.Resume(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "the parked are delivered", func() bool { return e.parkedCount() == 0 })
-	testkit.WaitFor(t, "both nodes go on", func() bool { return e.stateOf(one) == store.StateActive && e.stateOf(other) == store.StateActive })
+	testkit.WaitFor(t, "scheduled deliveries are delivered", func() bool { return e.scheduledCount() == 0 })
+	testkit.WaitFor(
+		t,
+		"both nodes go on",
+		func() bool { return e.stateOf(one) == store.StateActive && e.stateOf(other) == store.StateActive },
+	)
 	testkit.WaitFor(t, "that was observed", func() bool { return obs.get("paused false") == 2 }) // at first, and now
 	if obs.get("paused true") != 1 {
 		t.Errorf("observed %v", obs.n)
 	}
 }
 
-func TestPauseSurvives(t *testing.T) {
+func TestPause_SurvivesRestart(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
@@ -84,7 +92,7 @@ func TestPauseSurvives(t *testing.T) {
 	if err != nil || before.State != store.StatePaused || before.Reason == "" || before.Since.IsZero() {
 		t.Fatalf("%+v, %v", before, err)
 	}
-	// Neither a receiver that is gone nor another configuration ends it.
+	// Neither a destination that is gone nor another configuration ends it.
 	p := e.pipeline(&fakeSink{answer: answers(relay.Gone(errFar))}, func(o *Options) { o.Fingerprint = "new" })
 	p.state.disable(ctx, relay.Gone(errFar))
 	if err := p.Refresh(ctx); err != nil || e.stateOf(p) != store.StatePaused {
@@ -102,12 +110,13 @@ func TestPauseSurvives(t *testing.T) {
 	if _, err := e.store.States.Resume(ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
-	if after, err := e.store.States.Get(ctx, "s"); err != nil || after.State != store.StateActive || !after.Since.IsZero() {
+	if after, err := e.store.States.Get(ctx, "s"); err != nil || after.State != store.StateActive ||
+		!after.Since.IsZero() {
 		t.Errorf("%+v, %v", after, err)
 	}
 }
 
-func TestPauseOfADisabledSinkStays(t *testing.T) {
+func TestPause_DisabledSink(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
@@ -123,8 +132,8 @@ func TestPauseOfADisabledSinkStays(t *testing.T) {
 	}
 }
 
-// A look that asked before a pause, and hears its answer behind it, does not end the pause on this node.
-func TestLateAnswerDoesNotEndAPause(t *testing.T) {
+// A read that started before a pause and ends after it does not end the pause on this node.
+func TestPause_StaleRead(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
@@ -145,7 +154,7 @@ func TestLateAnswerDoesNotEndAPause(t *testing.T) {
 	}
 }
 
-func TestPauseFinishesWhatIsInHand(t *testing.T) {
+func TestPause_RunningAttemptsFinish(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	begun, end := make(chan struct{}), make(chan struct{})
@@ -169,18 +178,19 @@ func TestPauseFinishesWhatIsInHand(t *testing.T) {
 	}
 }
 
-func TestFiguresAndForget(t *testing.T) {
+func TestStats_ReadAndForget(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
-	e.park(3)
-	e.bury(t, "d1")
+	e.scheduleDue(3)
+	e.addDeadLetters(t, "d1")
 	if err := e.store.States.Pause(ctx, "s"); err != nil {
 		t.Fatal(err)
 	}
 	f, err := e.store.Stats.Read(ctx, []string{"other", "s"})
 	if err != nil || len(f) != 2 || f[0].SinkState != (store.SinkState{State: store.StateActive}) ||
-		f[0].Scheduled+f[0].DeadLetters != 0 || f[1].State != store.StatePaused || f[1].Scheduled != 3 || f[1].DeadLetters != 1 {
+		f[0].Scheduled+f[0].DeadLetters != 0 || f[1].State != store.StatePaused || f[1].Scheduled != 3 ||
+		f[1].DeadLetters != 1 {
 		t.Fatalf("%+v, %v", f, err)
 	}
 	for _, step := range []struct {
@@ -199,7 +209,7 @@ func TestFiguresAndForget(t *testing.T) {
 	}
 }
 
-func TestTryStoresNothing(t *testing.T) {
+func TestSendTest_StoresNothing(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for _, c := range []struct {
@@ -217,8 +227,8 @@ func TestTryStoresNothing(t *testing.T) {
 	}
 }
 
-// A receiver of digests is tried with what it would get.
-func TestTryADigest(t *testing.T) {
+// A sink with digests gets a digest.
+func TestSendTest_Digest(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	n := event(0, "container.error", "h1").Notifications[0]
@@ -228,9 +238,12 @@ func TestTryADigest(t *testing.T) {
 		want *relay.Digest
 	}{
 		{0, nil, nil},
-		{time.Hour, nil, &relay.Digest{Count: 1, First: n.StoredAt(), Last: n.StoredAt(), Topics: map[string]int{n.Topic: 1}}},
+		{time.Hour, nil, &relay.Digest{
+			Count: 1, First: n.StoredAt(), Last: n.StoredAt(), Topics: map[string]int{n.Topic: 1},
+		}},
 		{time.Hour, []string{ByHub}, &relay.Digest{
-			Count: 1, First: n.StoredAt(), Last: n.StoredAt(), Shared: map[string]string{"hub": "h1"}, Topics: map[string]int{n.Topic: 1},
+			Count: 1, First: n.StoredAt(), Last: n.StoredAt(), Shared: map[string]string{"hub": "h1"},
+			Topics: map[string]int{n.Topic: 1},
 		}},
 	} {
 		sink := &fakeSink{answer: answers(nil)}
@@ -239,8 +252,10 @@ func TestTryADigest(t *testing.T) {
 			t.Errorf("%+v", a)
 		}
 		got := sink.deliveries()
-		if len(got) != 1 || !reflect.DeepEqual(got[0].Digest, c.want) || got[0].Attempt != 1 || len(got[0].Notifications) != 1 ||
-			(got[0].ID == n.ID) != (c.want == nil) || len(got[0].ID) != 24 && c.want != nil {
+		if len(got) != 1 || !reflect.DeepEqual(got[0].Digest, c.want) || got[0].Attempt != 1 ||
+			len(got[0].Notifications) != 1 ||
+			(got[0].ID == n.ID) != (c.want == nil) ||
+			len(got[0].ID) != 24 && c.want != nil {
 			t.Errorf("%s %v: %+v", c.wait, c.by, got)
 		}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-func TestOrderSurvivesFailures(t *testing.T) {
+func TestOrder_Failures(t *testing.T) {
 	t.Parallel()
 	for _, by := range []store.Ordering{store.OrderingHub, store.OrderingContainer} {
 		t.Run(string(by), func(t *testing.T) {
@@ -26,17 +26,21 @@ func TestOrderSurvivesFailures(t *testing.T) {
 			var got successes
 			q := newQueue(hubs, each)
 			e.lead(e.pipeline(got.around(flaky), ordered(by)), q)
-			testkit.WaitFor(t, "everything arrived", func() bool { return got.count() >= hubs*each && q.length() == 0 && e.idle() })
+			testkit.WaitFor(
+				t,
+				"everything arrived",
+				func() bool { return got.count() >= hubs*each && q.length() == 0 && e.idle() },
+			)
 			got.check(t, hubs, each, 0)
 			if got.both > 0 {
-				t.Errorf("%d times two of a key were in flight", got.both)
+				t.Errorf("two deliveries with one key were in flight %d times", got.both)
 			}
 		})
 	}
 }
 
-// A delivery that waits for hours holds back its own key alone, and nothing of that key while nodes come and go.
-func TestParkingHoldsItsKeyBack(t *testing.T) {
+// A delivery that waits for hours blocks only its own key, on all nodes.
+func TestOrder_ScheduledDeliveryBlocksKey(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const hubs, each = 4, 200
@@ -58,7 +62,11 @@ func TestParkingHoldsItsKeyBack(t *testing.T) {
 	q.add("hub0", each, each+5)
 	next := e.pipeline(sink, ordered(store.OrderingHub))
 	e.lead(next, q)
-	testkit.WaitFor(t, "what is new is held back too", func() bool { return q.length() == 0 && e.parkedCount() == held+5 })
+	testkit.WaitFor(
+		t,
+		"what is new is held back too",
+		func() bool { return q.length() == 0 && e.scheduledCount() == held+5 },
+	)
 	if n := len(got.of("hub0")); n != 10 {
 		t.Fatalf("%d of the key arrived, want the 10 before the one that waits", n)
 	}
@@ -69,13 +77,13 @@ func TestParkingHoldsItsKeyBack(t *testing.T) {
 	next.opts.Wake(0)
 	testkit.WaitFor(t, "the rest arrived", func() bool { return len(got.of("hub0")) == each+5 && e.idle() })
 	q.add("hub0", each+5, each+10)
-	testkit.WaitFor(t, "fresh ones go on", func() bool { return len(got.of("hub0")) == each+10 })
+	testkit.WaitFor(t, "fresh ones continue", func() bool { return len(got.of("hub0")) == each+10 })
 	if ids := got.of("hub0"); !slices.IsSorted(ids) {
 		t.Errorf("not in order: %v", ids)
 	}
 }
 
-func TestDeadLetterLetsTheNextGo(t *testing.T) {
+func TestOrder_DeadLetterUnblocksKey(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	var got successes
@@ -94,12 +102,17 @@ func TestDeadLetterLetsTheNextGo(t *testing.T) {
 		o.Schedule.Delays = o.Schedule.Delays[:4]
 	}), q)
 	const dead = 2*4 + 1
-	testkit.WaitFor(t, "the rest arrived", func() bool { return got.count() == 2*20-dead && len(e.deadLetters()) == dead && e.idle() })
+	testkit.WaitFor(
+		t,
+		"the rest arrived",
+		func() bool { return got.count() == 2*20-dead && len(e.deadLetters()) == dead && e.idle() },
+	)
 	got.check(t, 1, 15, 0)
 }
 
-// The next node goes on in order, whether the former lost its lease or stopped; only what was in flight comes twice.
-func TestNextNodeGoesOnInOrder(t *testing.T) {
+// The next leader continues in order, whether the previous one lost its lease or stopped. Only deliveries in flight are
+// repeated.
+func TestOrder_NextLeader(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const hubs, each = 4, 200
@@ -121,18 +134,22 @@ func TestNextNodeGoesOnInOrder(t *testing.T) {
 			continue
 		}
 		lose()
-		defer stop() // it is a node still, without the lease
+		defer stop() // the node continues without the lease
 	}
 	e.lead(e.pipeline(sink, ordered(store.OrderingHub)), q)
-	testkit.WaitFor(t, "everything arrived", func() bool { return got.count() >= hubs*each && q.length() == 0 && e.idle() })
+	testkit.WaitFor(
+		t,
+		"everything arrived",
+		func() bool { return got.count() >= hubs*each && q.length() == 0 && e.idle() },
+	)
 	got.check(t, hubs, each, 7*hubs)
 	if got.both > 0 {
-		t.Errorf("%d times two of a key were in flight", got.both)
+		t.Errorf("two deliveries with one key were in flight %d times", got.both)
 	}
 }
 
-// An attempt is cut short when the lease is lost, and is no failure.
-func TestLostLeaseCutsAttemptsShort(t *testing.T) {
+// An attempt is aborted when the lease is lost, and does not count as a failure.
+func TestOrder_LostLeaseAbortsAttempts(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	entered := make(chan struct{}, 2)
@@ -141,7 +158,7 @@ func TestLostLeaseCutsAttemptsShort(t *testing.T) {
 		<-ctx.Done()
 		return ctx.Err()
 	}}
-	e.park(1)
+	e.scheduleDue(1)
 	p := e.pipeline(sink, func(o *Options) {
 		ordered(store.OrderingHub)(o)
 		o.Timeout = time.Hour
@@ -151,8 +168,8 @@ func TestLostLeaseCutsAttemptsShort(t *testing.T) {
 	<-entered
 	<-entered
 	lose()
-	if n := e.parkedCount(); n != 1 || q.length() != 1 || len(e.deadLetters()) != 0 {
-		t.Errorf("%d parked, %d queued, dead %v", n, q.length(), e.deadLetters())
+	if n := e.scheduledCount(); n != 1 || q.length() != 1 || len(e.deadLetters()) != 0 {
+		t.Errorf("%d scheduled, %d queued, dead %v", n, q.length(), e.deadLetters())
 	}
 	if err := p.Handle(t.Context(), ofHub("hub0", 0)); !errors.Is(err, errNotLeader) {
 		t.Errorf("without the lease: %v", err)
@@ -163,7 +180,7 @@ func TestLostLeaseCutsAttemptsShort(t *testing.T) {
 	}
 }
 
-func TestPauseKeepsTheOrder(t *testing.T) {
+func TestOrder_Pause(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const hubs, each = 4, 100
@@ -176,25 +193,29 @@ func TestPauseKeepsTheOrder(t *testing.T) {
 		if err := errors.Join(e.store.States.Pause(t.Context(), "s"), p.Refresh(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		testkit.WaitFor(t, "it is quiet", func() bool { return p.runner.Running() == 0 })
+		testkit.WaitFor(t, "no attempt is running", func() bool { return p.runner.Running() == 0 })
 		before := got.count()
 		if q.length() > 0 && got.count() != before {
-			t.Error("attempts were made while it was paused")
+			t.Error("attempts were made while the sink was paused")
 		}
 		if err := errors.Join(e.resume(), p.Refresh(t.Context())); err != nil {
 			t.Fatal(err)
 		}
 	}
-	testkit.WaitFor(t, "everything arrived", func() bool { return got.count() >= hubs*each && q.length() == 0 && e.idle() })
+	testkit.WaitFor(
+		t,
+		"everything arrived",
+		func() bool { return got.count() >= hubs*each && q.length() == 0 && e.idle() },
+	)
 	got.check(t, hubs, each, 0)
 }
 
-// With things parked, a sink may begin to keep an order and cease to.
-func TestOrderingChangesWithThingsParked(t *testing.T) {
+// A sink with scheduled deliveries may become ordered or unordered.
+func TestOrder_ChangedOrdering(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	var got successes
-	e.park(20) // without an order
+	e.scheduleDue(20) // without order
 	stop, _ := e.lead(e.pipeline(got.around(flaky), ordered(store.OrderingHub)), newQueue(3, 50))
 	testkit.WaitFor(t, "all arrived", func() bool { return got.count() == 20+3*50 && e.idle() })
 	got.check(t, 3, 50, 0)
@@ -202,7 +223,7 @@ func TestOrderingChangesWithThingsParked(t *testing.T) {
 	var held successes
 	later := held.around(answers(relay.RetryAfter(errFar, time.Hour)))
 	stop, _ = e.lead(e.pipeline(later, ordered(store.OrderingHub)), newQueue(3, 50))
-	testkit.WaitFor(t, "all are parked", func() bool { return e.parkedCount() == 3*50 })
+	testkit.WaitFor(t, "all are scheduled", func() bool { return e.scheduledCount() == 3*50 })
 	stop()
 	for h := range 3 {
 		e.client.ZAddXX(t.Context(), "hubrelay:retry:s", redis.Z{Score: 1, Member: fmt.Sprintf("hub%d-000000", h)})
@@ -210,11 +231,11 @@ func TestOrderingChangesWithThingsParked(t *testing.T) {
 	var last successes
 	e.retries(e.pipeline(last.around(flaky), func(o *Options) { ordered(store.OrderingNone)(o) }))
 	testkit.WaitFor(t, "all arrived without an order", func() bool { return last.count() == 3*50 && e.idle() })
-	last.check(t, 3, 50, 0) // their lines keep it even so
+	last.check(t, 3, 50, 0) // scheduled deliveries keep their order
 }
 
-// What is held back is in Redis, not in memory.
-func TestHeldBackTakesNoMemory(t *testing.T) {
+// Held deliveries are in Redis, not in memory.
+func TestOrder_HeldDeliveriesTakeNoMemory(t *testing.T) {
 	e := newEnv(t)
 	const n = 100_000
 	sink := &fakeSink{answer: answers(relay.RetryAfter(errFar, time.Hour))}
@@ -226,14 +247,14 @@ func TestHeldBackTakesNoMemory(t *testing.T) {
 	if err := e.flood(n); err != nil {
 		t.Fatal(err)
 	}
-	for i := n; i < n+1000; i++ { // and some by the long way
+	for i := n; i < n+1000; i++ { // and some through Handle
 		if err := p.Handle(t.Context(), ofHub("hub0", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	p.orders.refreshSoon()
-	if got := e.parkedCount(); got != n+1000 || sink.attempts("") != 1 {
-		t.Errorf("%d parked, %d attempts", got, sink.attempts(""))
+	if got := e.scheduledCount(); got != n+1000 || sink.attempts("") != 1 {
+		t.Errorf("%d scheduled, %d attempts", got, sink.attempts(""))
 	}
 	if grown := int64(heap()) - int64(before); grown > 8<<20 {
 		t.Errorf("the heap grew by %d KiB", grown>>10)
@@ -245,7 +266,7 @@ func TestHeldBackTakesNoMemory(t *testing.T) {
 	}
 }
 
-// flood holds back the deliveries 1 to n of hub0.
+// flood schedules the deliveries 1 to n of hub0.
 func (e *env) flood(n int) error {
 	key := store.OrderingHub.StoredKey(ofHub("hub0", 0).Notifications[0])
 	for i := 1; i < n; {
@@ -272,10 +293,12 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// However many keys are blocked, reading them costs Redis a twentieth of its time at most.
-func TestManyBlockedKeysAreReadSeldom(t *testing.T) {
+// Reading many blocked keys takes at most a twentieth of the time of Redis.
+func TestNextRefresh(t *testing.T) {
 	t.Parallel()
-	for took, want := range map[time.Duration]time.Duration{0: blockedKeysInterval, time.Second: blockedKeysInterval, 10 * time.Second: 200 * time.Second} {
+	for took, want := range map[time.Duration]time.Duration{
+		0: blockedKeysInterval, time.Second: blockedKeysInterval, 10 * time.Second: 200 * time.Second,
+	} {
 		if got := nextRefresh(took); got != want {
 			t.Errorf("after %s: %s, want %s", took, got, want)
 		}

@@ -14,13 +14,13 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
-// A sink that rather gathers than waits sends what its rate allows alone, and the rest as one.
-func TestGathersWhatTheRateMakesWait(t *testing.T) {
+// A sink that prefers digests to waiting sends alone what its rate allows, and the rest as one digest.
+func TestDigest_WhenLimited(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) {
-		// A minute's rate lets the test take its time.
+		// With a rate per minute, the test may be slow.
 		o.Rate, o.Burst, o.DigestWhenLimited = relay.Rate{Count: 1, Per: time.Minute}, 1, true
 	})
 	e.retries(p)
@@ -33,15 +33,16 @@ func TestGathersWhatTheRateMakesWait(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := e.gatheredCount(); n != 29 || sink.attempts("") != 1 {
-		t.Fatalf("%d gathered, %d sent", n, sink.attempts(""))
+	if n := e.digestedCount(); n != 29 || sink.attempts("") != 1 {
+		t.Fatalf("%d in digests, %d sent", n, sink.attempts(""))
 	}
-	// As if the minute were over.
+	// As if a minute had passed.
 	e.client.Del(t.Context(), "hubrelay:rate:s")
 	e.due()
-	testkit.WaitFor(t, "all delivered", func() bool { return len(sink.deliveries()) == 2 && e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { return len(sink.deliveries()) == 2 && e.scheduledCount() == 0 })
 	alone, rest := sink.deliveries()[0], sink.deliveries()[1]
-	if alone.Digest != nil || rest.Digest == nil || rest.Digest.Count != 29 || len(rest.Notifications) != DefaultDigestMax {
+	if alone.Digest != nil || rest.Digest == nil || rest.Digest.Count != 29 ||
+		len(rest.Notifications) != DefaultDigestMax {
 		t.Errorf("%+v, %+v", alone, rest.Digest)
 	}
 	if keys := e.left(); !slices.Equal(keys, []string{"hubrelay:rate:s"}) {
@@ -49,8 +50,8 @@ func TestGathersWhatTheRateMakesWait(t *testing.T) {
 	}
 }
 
-// By the clock: what a burst leaves over follows as one message, and what comes later goes alone again.
-func TestGathersAtItsRate(t *testing.T) {
+// After a burst, the rest follows as one message. Later notifications are sent alone again.
+func TestDigest_WhenLimited_Burst(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
@@ -75,24 +76,24 @@ func TestGathersAtItsRate(t *testing.T) {
 	}
 }
 
-// What is parked and due goes first, and what comes meanwhile is gathered behind it.
-func TestGathersBehindWhatIsDue(t *testing.T) {
+// A due delivery is attempted first. Notifications that arrive before that are added to a digest.
+func TestDigest_WhenLimited_AfterDueDelivery(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.park(1)
+	e.scheduleDue(1)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) { o.Rate, o.DigestWhenLimited = perSec(100), true })
 	if err := p.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
-	if n := e.gatheredCount(); n != 1 || sink.attempts("") != 0 {
-		t.Errorf("%d gathered, %d sent", n, sink.attempts(""))
+	if n := e.digestedCount(); n != 1 || sink.attempts("") != 0 {
+		t.Errorf("%d in digests, %d sent", n, sink.attempts(""))
 	}
 	e.retries(p)
 	testkit.WaitFor(t, "both delivered", func() bool { return sink.attempts("") == 2 && len(e.left()) == 0 })
 }
 
-func TestPausedSinkNeitherGathersNorSeals(t *testing.T) {
+func TestDigest_PausedSink(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
@@ -112,9 +113,9 @@ func TestPausedSinkNeitherGathersNorSeals(t *testing.T) {
 	}
 	e.due()
 	scripts := e.scripts()
-	testkit.WaitFor(t, "looked at", func() bool { return e.scripts() > scripts })
-	if n := e.gatheredCount(); n != 1 || e.parkedCount() != 0 {
-		t.Errorf("%d gathered, %d parked", n, e.parkedCount())
+	testkit.WaitFor(t, "polled", func() bool { return e.scripts() > scripts })
+	if n := e.digestedCount(); n != 1 || e.scheduledCount() != 0 {
+		t.Errorf("%d in digests, %d scheduled", n, e.scheduledCount())
 	}
 	if _, err := e.store.States.Resume(t.Context(), "s"); err != nil {
 		t.Fatal(err)
@@ -122,8 +123,8 @@ func TestPausedSinkNeitherGathersNorSeals(t *testing.T) {
 	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
 }
 
-// While the destination rests or is down a digest goes on gathering, however late it is.
-func TestHeldSinkGoesOnGathering(t *testing.T) {
+// While the destination fails or has asked for a pause, an overdue digest stays open.
+func TestDigest_StaysOpenWhileDestinationFails(t *testing.T) {
 	t.Parallel()
 	for name, hold := range map[string]func(t *testing.T, p *Pipeline){
 		"rest": func(t *testing.T, p *Pipeline) {
@@ -138,7 +139,10 @@ func TestHeldSinkGoesOnGathering(t *testing.T) {
 				t.Parallel()
 				e := newEnv(t)
 				sink := &fakeSink{answer: answers(nil)}
-				p := e.pipeline(sink, func(o *Options) { gathering(time.Hour, 20)(o); o.Rate, o.probeDelay = rate, time.Hour })
+				p := e.pipeline(
+					sink,
+					func(o *Options) { gathering(time.Hour, 20)(o); o.Rate, o.probeDelay = rate, time.Hour },
+				)
 				hold(t, p)
 				e.retries(p)
 				for i := range 3 {
@@ -147,18 +151,18 @@ func TestHeldSinkGoesOnGathering(t *testing.T) {
 					}
 					e.due()
 					scripts := e.scripts()
-					testkit.WaitFor(t, "looked at", func() bool { return e.scripts() > scripts })
+					testkit.WaitFor(t, "polled", func() bool { return e.scripts() > scripts })
 				}
-				if n := e.gatheredCount(); n != 3 || e.parkedCount() != 0 || sink.attempts("") != 0 {
-					t.Errorf("%d gathered, %d parked, %d attempts", n, e.parkedCount(), sink.attempts(""))
+				if n := e.digestedCount(); n != 3 || e.scheduledCount() != 0 || sink.attempts("") != 0 {
+					t.Errorf("%d in digests, %d scheduled, %d attempts", n, e.scheduledCount(), sink.attempts(""))
 				}
 			})
 		}
 	}
 }
 
-// What Redis has no room for goes alone, since only deliveries make room.
-func TestFullRedisGathersNothing(t *testing.T) {
+// A full Redis takes no digest. The notification is delivered alone, because only deliveries free memory.
+func TestDigest_FullRedis(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
@@ -172,12 +176,15 @@ func TestFullRedisGathersNothing(t *testing.T) {
 	}
 }
 
-// Where Redis is full too, what waits for the rate waits no longer than the sink takes deliveries.
-func TestPausedSinkOfAFullRedis(t *testing.T) {
+// With a full Redis, a notification that waits for the rate stops waiting when the sink is paused.
+func TestDigest_FullRedis_Paused(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
-	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst, o.DigestWhenLimited = relay.Rate{Count: 1, Per: time.Hour}, 1, true })
+	p := e.pipeline(
+		sink,
+		func(o *Options) { o.Rate, o.Burst, o.DigestWhenLimited = relay.Rate{Count: 1, Per: time.Hour}, 1, true },
+	)
 	if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -196,12 +203,12 @@ func TestPausedSinkOfAFullRedis(t *testing.T) {
 			t.Error(err)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatal("it waits on")
+		t.Fatal("it still waits")
 	}
 }
 
-// What a replay of the log parks is gathered too, whatever the rate; what has a history goes alone.
-func TestReplaysAreGathered(t *testing.T) {
+// Replayed notifications are added to digests too, but not deliveries with a history.
+func TestDigest_Replay(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Options){
 		"digest": gathering(300*time.Millisecond, 20),
@@ -217,7 +224,9 @@ func TestReplaysAreGathered(t *testing.T) {
 				n.Cursor = fmt.Sprintf("%d-0", i)
 				log.entries = append(log.entries, n)
 			}
-			if got, err := e.replay(t.Context(), log, replay.Request{Sink: "s", Partitions: 1, After: "0-0"}); err != nil || got.Scheduled != 50 {
+			request := replay.Request{Sink: "s", Partitions: 1, After: "0-0"}
+			if got, err := e.replay(t.Context(), log, request); err != nil ||
+				got.Scheduled != 50 {
 				t.Fatalf("%+v, %v", got, err)
 			}
 			sink := &fakeSink{answer: answers(nil)}
@@ -230,7 +239,7 @@ func TestReplaysAreGathered(t *testing.T) {
 				}
 				return n
 			}
-			testkit.WaitFor(t, "all delivered", func() bool { return total() == 50 && e.parkedCount() == 0 })
+			testkit.WaitFor(t, "all delivered", func() bool { return total() == 50 && e.scheduledCount() == 0 })
 			if n := len(sink.deliveries()); n > 5 {
 				t.Errorf("%d messages for a replay of 50", n)
 			}
@@ -238,17 +247,24 @@ func TestReplaysAreGathered(t *testing.T) {
 	}
 }
 
-func TestGatheringALostClaimChangesNothing(t *testing.T) {
+func TestDigest_AddLostClaim(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.park(1)
+	e.scheduleDue(1)
 	n := event(0, "a.b", "h1").Notifications[0]
 	n.ID = "p0"
-	entry := store.DigestEntry{Notification: n, Group: "k", MaxListed: 1, Wait: time.Hour, ArrivedAt: n.StoredAt(), LeaseEnd: "1"}
+	entry := store.DigestEntry{
+		Notification: n,
+		Group:        "k",
+		MaxListed:    1,
+		Wait:         time.Hour,
+		ArrivedAt:    n.StoredAt(),
+		LeaseEnd:     "1",
+	}
 	if added, err := e.store.Digests.Add(t.Context(), "s", entry); err != nil || !added.Done {
 		t.Fatal(added, err)
 	}
-	if e.gatheredCount() != 0 || e.parkedCount() != 1 {
-		t.Errorf("%d gathered, %d parked", e.gatheredCount(), e.parkedCount())
+	if e.digestedCount() != 0 || e.scheduledCount() != 1 {
+		t.Errorf("%d in digests, %d scheduled", e.digestedCount(), e.scheduledCount())
 	}
 }

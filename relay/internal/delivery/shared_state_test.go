@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-func TestMemory(t *testing.T) {
+func TestSharedState(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	a, b := e.store.SharedStates.ForSink("team"), store.New(e.client, testKeys()).SharedStates.ForSink("team")
@@ -23,7 +23,8 @@ func TestMemory(t *testing.T) {
 	if _, _, err := b.Lock(t.Context(), "container c1", time.Minute); !errors.Is(err, relay.ErrLocked) {
 		t.Errorf("another node took it too: %v", err)
 	}
-	if _, other, err := b.Lock(t.Context(), "container c2", time.Minute); err != nil || other.Release(t.Context()) != nil {
+	if _, other, err := b.Lock(t.Context(), "container c2", time.Minute); err != nil ||
+		other.Release(t.Context()) != nil {
 		t.Errorf("another name is taken: %v", err)
 	}
 	if err := held.Save(t.Context(), "first", time.Hour); err != nil {
@@ -48,9 +49,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryOfTheDead has a node that died while it held a name, and one that was late: its word does not undo the
-// other's.
-func TestMemoryOfTheDead(t *testing.T) {
+// A node that was killed while it held a lock, and one that was late, do not overwrite the value of another node.
+func TestSharedState_ExpiredLock(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	m := e.store.SharedStates.ForSink("team")
@@ -71,13 +71,14 @@ func TestMemoryOfTheDead(t *testing.T) {
 	if err := late.Save(t.Context(), "late", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	if value, held, err := m.Lock(t.Context(), "c1", time.Minute); err != nil || value != "the other's" || held.Release(t.Context()) != nil {
+	if value, held, err := m.Lock(t.Context(), "c1", time.Minute); err != nil || value != "the other's" ||
+		held.Release(t.Context()) != nil {
 		t.Errorf("%q, %v", value, err)
 	}
 }
 
-// TestMemoryAtOnce counts from many goroutines by what is remembered: no word is lost.
-func TestMemoryAtOnce(t *testing.T) {
+// Many goroutines increment a value, and no increment is lost.
+func TestSharedState_Concurrent(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	var wg sync.WaitGroup
@@ -104,7 +105,8 @@ func TestMemoryAtOnce(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if value, _, err := e.store.SharedStates.ForSink("team").Lock(t.Context(), "count", time.Minute); err != nil || value != fmt.Sprint(workers*each) {
+	if value, _, err := e.store.SharedStates.ForSink("team").Lock(t.Context(), "count", time.Minute); err != nil ||
+		value != fmt.Sprint(workers*each) {
 		t.Errorf("%q, %v", value, err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// failingFor lets the first failure of "s" be as long ago as a test needs.
+// failingFor sets the time since the first failure of "s".
 func (e *env) failingFor(d time.Duration) {
 	e.t.Helper()
 	at := strconv.FormatInt(time.Now().Add(-d).UnixMilli(), 10)
@@ -36,8 +36,8 @@ func week(o *Options) {
 	o.Fingerprint = "v1"
 }
 
-// The time of the first failure is in Redis, so that a node that knows nothing of it goes on counting.
-func TestOnlyFailuresDisable(t *testing.T) {
+// The time of the first failure is in Redis, so it also counts for a new node.
+func TestDisableAfter(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	first := e.pipeline(&fakeSink{answer: answers(errFar)}, week)
@@ -54,15 +54,16 @@ func TestOnlyFailuresDisable(t *testing.T) {
 	if err := third.Handle(t.Context(), delivery("d3")); !errors.Is(err, ErrDisabled) {
 		t.Fatalf("Handle = %v, want ErrDisabled", err)
 	}
-	if n := e.parkedCount(); n != 2 || len(e.deadLetters()) != 0 {
-		t.Errorf("%d parked, want the two before; dead %v", n, e.deadLetters())
+	if n := e.scheduledCount(); n != 2 || len(e.deadLetters()) != 0 {
+		t.Errorf("%d scheduled, want the two before; dead %v", n, e.deadLetters())
 	}
 	s, err := e.store.States.Get(t.Context(), "s")
-	if err != nil || s.State != store.StateDisabled || !strings.Contains(s.Reason, "121h0m") || !strings.Contains(s.Reason, "500") {
+	if err != nil || s.State != store.StateDisabled || !strings.Contains(s.Reason, "121h0m") ||
+		!strings.Contains(s.Reason, "500") {
 		t.Errorf("state %+v, %v", s, err)
 	}
 
-	// Once it is enabled, what failed before counts no more.
+	// Earlier failures do not count after the sink was enabled.
 	if _, err := e.store.States.Resume(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func TestOnlyFailuresDisable(t *testing.T) {
 	}
 }
 
-func TestOtherConfigurationForgetsFailures(t *testing.T) {
+func TestDisableAfter_OtherConfiguration(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	e.failingFor(200 * time.Hour)
@@ -86,12 +87,12 @@ func TestOtherConfigurationForgetsFailures(t *testing.T) {
 	}
 }
 
-func TestWhatEndsFailures(t *testing.T) {
+func TestDisableAfter_WhatEndsFailures(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name   string
 		answer error
-		want   bool // whether the failure is still remembered
+		want   bool // whether the failure still counts
 	}{
 		{"success", nil, false},
 		{"rejection of one delivery", relay.Permanent(errFar), true},
@@ -112,8 +113,8 @@ func TestWhatEndsFailures(t *testing.T) {
 	}
 }
 
-// A rejection alone never begins to count, nor does anything where the limit is off.
-func TestWhatBeginsNoFailures(t *testing.T) {
+// A rejected delivery is no failure, and without DisableAfter nothing is.
+func TestDisableAfter_WhatIsNoFailure(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	rejecting := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, week)
@@ -129,15 +130,15 @@ func TestWhatBeginsNoFailures(t *testing.T) {
 	}
 }
 
-// What another node has seen fail ends with a success here: of a retry at once, of a fresh delivery after a look.
-func TestSuccessEndsFailuresOfOthers(t *testing.T) {
+// A success ends the failures of other nodes: at once for a retry, and after a poll for a fresh delivery.
+func TestDisableAfter_SuccessOnOtherNode(t *testing.T) {
 	t.Parallel()
 	t.Run("retry", func(t *testing.T) {
 		e := newEnv(t)
-		e.park(1)
+		e.scheduleDue(1)
 		e.failingFor(time.Hour)
 		e.retries(e.pipeline(&fakeSink{answer: answers(nil)}, week))
-		testkit.WaitFor(t, "forgotten", func() bool { return !e.remembersFailure() && e.parkedCount() == 0 })
+		testkit.WaitFor(t, "forgotten", func() bool { return !e.remembersFailure() && e.scheduledCount() == 0 })
 	})
 	t.Run("fresh", func(t *testing.T) {
 		e := newEnv(t)
@@ -153,17 +154,17 @@ func TestSuccessEndsFailuresOfOthers(t *testing.T) {
 	})
 }
 
-// A parked delivery whose sink is disabled by it stays parked, with its attempts as they were.
-func TestFailuresDisableWhileRetrying(t *testing.T) {
+// A scheduled delivery whose attempt disables the sink stays scheduled, with its earlier history.
+func TestDisableAfter_Retry(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.park(1)
+	e.scheduleDue(1)
 	e.failingFor(121 * time.Hour)
 	sink := &fakeSink{answer: answers(errFar)}
 	p := e.pipeline(sink, func(o *Options) { week(o); o.Schedule.MaxAttempts = 2 })
 	e.retries(p)
 	testkit.WaitFor(t, "disabled", func() bool { off, _ := p.state.Off(); return off })
-	testkit.WaitFor(t, "given back", func() bool {
+	testkit.WaitFor(t, "released", func() bool {
 		score, err := e.client.ZScore(t.Context(), "hubrelay:retry:s", "p0").Result()
 		return err == nil && score <= float64(time.Now().UnixMilli())
 	})
@@ -172,8 +173,8 @@ func TestFailuresDisableWhileRetrying(t *testing.T) {
 	}
 }
 
-// A flood of failures costs one question a second; a success in between makes the next failure ask again.
-func TestFailuresAskSeldom(t *testing.T) {
+// Many failures cost one request per second. After a success, the next failure is reported again.
+func TestFailureTracker_ReportInterval(t *testing.T) {
 	t.Parallel()
 	cleared := &countingFailures{}
 	f := failureTracker{opts: &Options{}, store: cleared}
@@ -182,7 +183,10 @@ func TestFailuresAskSeldom(t *testing.T) {
 		after time.Duration
 		over  bool
 		want  bool
-	}{{0, false, true}, {time.Millisecond, false, false}, {999 * time.Millisecond, false, false}, {time.Second, false, true}, {time.Second, true, true}} {
+	}{
+		{0, false, true}, {time.Millisecond, false, false}, {999 * time.Millisecond, false, false},
+		{time.Second, false, true}, {time.Second, true, true},
+	} {
 		if c.over {
 			f.recordSuccess(t.Context())
 			if f.recordSuccess(t.Context()); cleared.clears != 1 {
@@ -195,7 +199,7 @@ func TestFailuresAskSeldom(t *testing.T) {
 	}
 }
 
-// countingFailures is a failureStore that counts.
+// countingFailures is a failureStore that counts calls of Clear.
 type countingFailures struct{ clears int }
 
 func (*countingFailures) Record(context.Context, string) (time.Duration, error) { return 0, nil }

@@ -21,8 +21,8 @@ func bounded(o *Options) {
 	o.Schedule = Schedule{Delays: []time.Duration{time.Hour}}
 }
 
-// While the delay queue is full fresh deliveries stay where they are, and nothing that is parked goes.
-func TestFullDelayQueueHoldsFreshDeliveriesBack(t *testing.T) {
+// While the retry queue is full, fresh deliveries stay in their queue, and nothing scheduled is dropped.
+func TestBacklog_FullQueueStopsFreshDeliveries(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, errFar, errFar, nil)}
@@ -46,13 +46,13 @@ func TestFullDelayQueueHoldsFreshDeliveriesBack(t *testing.T) {
 	for _, d := range sink.got {
 		order += d.ID + " "
 	}
-	if order != "d0 d1 d2 d0 d3 " || e.parkedCount() != 2 {
-		t.Errorf("attempts %s, %d parked", order, e.parkedCount())
+	if order != "d0 d1 d2 d0 d3 " || e.scheduledCount() != 2 {
+		t.Errorf("attempts %s, %d scheduled", order, e.scheduledCount())
 	}
 }
 
-// A node that has parked nothing learns from the first look that there is no room; a pause ends the wait.
-func TestFullDelayQueueIsKnownToAllNodes(t *testing.T) {
+// A node learns from its first poll that the retry queue is full. A pause ends the wait.
+func TestBacklog_KnownToAllNodes(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	first := e.pipeline(&fakeSink{answer: answers(errFar)}, bounded)
@@ -75,7 +75,7 @@ func TestFullDelayQueueIsKnownToAllNodes(t *testing.T) {
 	}
 }
 
-func TestReplaysEndWhereTheDelayQueueIsFull(t *testing.T) {
+func TestBacklog_LimitsReplay(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
@@ -90,22 +90,22 @@ func TestReplaysEndWhereTheDelayQueueIsFull(t *testing.T) {
 	if !errors.Is(err, store.ErrFull) || got.Scheduled != 120 || got.Waiting != 1 || got.Next != "121-0" {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	// What is parked already needs no room.
+	// Deliveries that are scheduled already need no space.
 	got, err = e.replay(ctx, log, request)
 	if !errors.Is(err, store.ErrFull) || got.Scheduled != 0 || got.Waiting != 121 || got.Next != "121-0" {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	request.After, request.Backlog = got.Next, 0
-	if got, err = e.replay(ctx, log, request); err != nil || got.Scheduled != 129 || e.parkedCount() != 249 {
-		t.Errorf("%+v, %v, %d parked", got, err, e.parkedCount())
+	if got, err = e.replay(ctx, log, request); err != nil || got.Scheduled != 129 || e.scheduledCount() != 249 {
+		t.Errorf("%+v, %v, %d scheduled", got, err, e.scheduledCount())
 	}
 }
 
-func TestDeadLettersStayWhereTheDelayQueueIsFull(t *testing.T) {
+func TestBacklog_LimitsReplayOfDeadLetters(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.park(1)
-	e.bury(t, "d1", "d2", "d3", "d4")
+	e.scheduleDue(1)
+	e.addDeadLetters(t, "d1", "d2", "d3", "d4")
 	for _, c := range []struct {
 		backlog int64
 		replay  func(backlog int64) (store.ChangeResult, error)
@@ -114,23 +114,24 @@ func TestDeadLettersStayWhereTheDelayQueueIsFull(t *testing.T) {
 		full    bool
 	}{
 		{2, func(n int64) (store.ChangeResult, error) {
-			return e.store.DeadLetters.Replay(t.Context(), "s", []string{"d1", "d2"}, store.ReplayOptions{MaxBacklog: n})
+			return e.replayDeadLetters(store.ReplayOptions{MaxBacklog: n}, "d1", "d2")
 		}, 1, 3, true},
 		{3, func(n int64) (store.ChangeResult, error) {
-			return e.store.DeadLetters.ReplaySelected(t.Context(), "s", store.Selection{}, store.ReplayOptions{MaxBacklog: n})
+			return e.replayAllDeadLetters(store.ReplayOptions{MaxBacklog: n})
 		}, 1, 2, true},
 		{9, func(n int64) (store.ChangeResult, error) {
-			return e.store.DeadLetters.ReplaySelected(t.Context(), "s", store.Selection{}, store.ReplayOptions{MaxBacklog: n})
+			return e.replayAllDeadLetters(store.ReplayOptions{MaxBacklog: n})
 		}, 2, 0, false},
 	} {
 		got, err := c.replay(c.backlog)
-		if errors.Is(err, store.ErrFull) != c.full || err != nil && !c.full || got.Done != c.done || len(e.deadLetters()) != c.left {
+		if errors.Is(err, store.ErrFull) != c.full || err != nil && !c.full || got.Done != c.done ||
+			len(e.deadLetters()) != c.left {
 			t.Errorf("backlog %d: %+v, %v, %d left", c.backlog, got, err, len(e.deadLetters()))
 		}
 	}
 }
 
-func TestCapacity(t *testing.T) {
+func TestDepthTracker(t *testing.T) {
 	t.Parallel()
 	newTracker := func(backlog int64) (*depthTracker, *admission.Admission) {
 		p, err := New(Options{
@@ -153,16 +154,16 @@ func TestCapacity(t *testing.T) {
 	tracker.set(2)
 	tracker.removeOne()
 	if limit.IsFull() || limit.WaitOpen(t.Context()) != nil {
-		t.Error("no room though one has left")
+		t.Error("full after one delivery has left")
 	}
 	tracker, unbounded := newTracker(0)
 	if tracker.set(1e12) || unbounded.IsFull() || unbounded.WaitOpen(t.Context()) != nil {
-		t.Error("full without a bound")
+		t.Error("full without a limit")
 	}
 }
 
-// Beyond the bound the oldest dead letters go, with their place in the index, whichever way the newest came.
-func TestDeadLettersAreBounded(t *testing.T) {
+// The oldest dead letters and their index entries are dropped, for fresh deliveries and claims.
+func TestBacklog_LimitsDeadLetters(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	obs := &counting{}
@@ -173,9 +174,9 @@ func TestDeadLettersAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e.park(2)
+	e.scheduleDue(2)
 	e.retries(p)
-	testkit.WaitFor(t, "buried", func() bool { return e.parkedCount() == 0 && obs.get("dropped") >= 4 })
+	testkit.WaitFor(t, "dead", func() bool { return e.scheduledCount() == 0 && obs.get("dropped") >= 4 })
 	var ids []string
 	for _, l := range e.deadLetters() {
 		ids = append(ids, fmt.Sprint(l["id"]))
@@ -194,8 +195,8 @@ func TestDeadLettersAreBounded(t *testing.T) {
 	}
 }
 
-// A bound that was lowered is reached by and by, so that no script works for long.
-func TestLoweredBoundOfDeadLetters(t *testing.T) {
+// A lowered limit is reached in steps, so no script takes long.
+func TestBacklog_LoweredLimitOfDeadLetters(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for i := range 25 {

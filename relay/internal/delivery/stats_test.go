@@ -17,8 +17,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// What happened on two nodes is known together, and to one that has just started.
-func TestFiguresOfAllNodes(t *testing.T) {
+// The statistics of two nodes are added, and a new node reads them.
+func TestStats_AllNodes(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	hour := func(o *Options) { o.Schedule = Schedule{Delays: []time.Duration{time.Hour}} }
@@ -36,26 +36,36 @@ func TestFiguresOfAllNodes(t *testing.T) {
 	one.CountDropped(5)
 	stop := e.retries(one)
 	e.client.ZAdd(t.Context(), "hubrelay:retry:s", redis.Z{Score: 1, Member: "d2"})
-	testkit.WaitFor(t, "tried again", func() bool { return one.stats.retried.Load() == 1 || e.figures()["retried"] == "1" })
+	testkit.WaitFor(
+		t,
+		"tried again",
+		func() bool { return one.stats.retried.Load() == 1 || e.storedStats()["retried"] == "1" },
+	)
 	e.retries(two)
-	testkit.WaitFor(t, "told", func() bool { return e.figures()["delivered"] == "3" && e.figures()["failed:status_4xx"] == "2" })
+	testkit.WaitFor(
+		t,
+		"told",
+		func() bool { return e.storedStats()["delivered"] == "3" && e.storedStats()["failed:status_4xx"] == "2" },
+	)
 	stop()
 	got, err := e.store.Stats.Read(t.Context(), []string{"s", "other"})
-	if err != nil || got[0].LastSuccess.IsZero() || time.Since(got[0].LastSuccess).Abs() > time.Hour || !got[1].LastSuccess.IsZero() {
+	if err != nil || got[0].LastSuccess.IsZero() || time.Since(got[0].LastSuccess).Abs() > time.Hour ||
+		!got[1].LastSuccess.IsZero() {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	want := map[string]int64{attempt.Failed5xx: 1, attempt.FailedOther: 1, attempt.Failed4xx: 2}
-	if diff := cmp.Diff(want, got[0].Failed); diff != "" || got[0].Delivered != 3 || got[0].Retried != 1 || got[0].Dropped != 5 {
+	if diff := cmp.Diff(want, got[0].Failed); diff != "" || got[0].Delivered != 3 || got[0].Retried != 1 ||
+		got[0].Dropped != 5 {
 		t.Errorf("%+v\n%s", got[0], diff)
 	}
 }
 
-func (e *env) figures() map[string]string {
+func (e *env) storedStats() map[string]string {
 	return e.client.HGetAll(e.t.Context(), "hubrelay:figures:s").Val()
 }
 
-// What could not be told is told later; what happened meanwhile with it.
-func TestFiguresOutliveRedis(t *testing.T) {
+// Statistics that could not be stored are stored later.
+func TestStats_RedisOutage(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, nil)
@@ -68,12 +78,19 @@ func TestFiguresOutliveRedis(t *testing.T) {
 	r.report(t.Context(), r.all(), false)
 	p.stats.recordAttempt(1, attemptFailure{})
 	e.server.Restart()
-	testkit.WaitFor(t, "told", func() bool { r.report(t.Context(), r.all(), false); return e.figures()["delivered"] != "" })
-	if diff := cmp.Diff(map[string]string{"delivered": "2", "retried": "1", "failed:dns": "1", "last_error": "lookup : no such host"}, withoutTime(e.figures())); diff != "" {
+	testkit.WaitFor(
+		t,
+		"told",
+		func() bool { r.report(t.Context(), r.all(), false); return e.storedStats()["delivered"] != "" },
+	)
+	want := map[string]string{
+		"delivered": "2", "retried": "1", "failed:dns": "1", "last_error": "lookup : no such host",
+	}
+	if diff := cmp.Diff(want, withoutTime(e.storedStats())); diff != "" {
 		t.Error(diff)
 	}
 	if happened := p.stats.drain(); len(happened.counters) != 0 || happened.lastFailure.err != nil {
-		t.Errorf("still to tell: %v", happened)
+		t.Errorf("not stored: %v", happened)
 	}
 }
 
@@ -83,8 +100,8 @@ func withoutTime(fields map[string]string) map[string]string {
 	return fields
 }
 
-// The latest failure of all nodes is kept, clipped, whoever tells of it first, and a success does not hide it.
-func TestLastErrorOfAllNodes(t *testing.T) {
+// The latest error of all nodes is kept, truncated, and stays after a success.
+func TestStats_LastError(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	one, two := e.pipeline(&fakeSink{answer: answers(nil)}, nil), e.pipeline(&fakeSink{answer: answers(nil)}, nil)
@@ -103,23 +120,26 @@ func TestLastErrorOfAllNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f := got[0]; f.LastError != store.Truncate(long, store.MaxErrorBytes) || time.Since(f.LastErrorAt).Round(time.Minute) != time.Minute || f.Delivered != 1 {
+	if f := got[0]; f.LastError != store.Truncate(long, store.MaxErrorBytes) ||
+		time.Since(f.LastErrorAt).Round(time.Minute) != time.Minute ||
+		f.Delivered != 1 {
 		t.Errorf("%+v", f)
 	}
 	if f := got[1]; f.LastError != "" || !f.LastErrorAt.IsZero() {
-		t.Errorf("of a sink that nobody knows: %+v", f)
+		t.Errorf("unknown sink: %+v", f)
 	}
-	// A number for an error is not taken for a figure.
+	// An error that looks like a number is not a counter.
 	two.stats.recordAttempt(1, attemptFailure{errors.New("7"), now})
 	if err := reporterOf(e, two).FlushStats(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, err = e.store.Stats.Read(t.Context(), []string{"s"}); err != nil || got[0].LastError != "7" || got[0].Failed[attempt.FailedOther] != 4 {
+	if got, err = e.store.Stats.Read(t.Context(), []string{"s"}); err != nil || got[0].LastError != "7" ||
+		got[0].Failed[attempt.FailedOther] != 4 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
 
-func TestOldestParked(t *testing.T) {
+func TestStats_OldestRetryAge(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for id, age := range map[string]time.Duration{"young": time.Minute, "old": 2 * time.Hour, "ahead": -time.Hour} {
@@ -128,10 +148,20 @@ func TestOldestParked(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e.client.ZAdd(t.Context(), "hubrelay:digests:late", redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMilli()), Member: "g"})
-	e.client.ZAdd(t.Context(), "hubrelay:digests:other", redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "g"})
+	e.client.ZAdd(
+		t.Context(),
+		"hubrelay:digests:late",
+		redis.Z{Score: float64(time.Now().Add(-time.Hour).UnixMilli()), Member: "g"},
+	)
+	e.client.ZAdd(
+		t.Context(),
+		"hubrelay:digests:other",
+		redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: "g"},
+	)
 	f, err := e.store.Stats.Read(t.Context(), []string{"s", "other", "late"})
-	if err != nil || f[2].OldestRetryAge < time.Hour || f[0].OldestRetryAge < 2*time.Hour || f[0].OldestRetryAge > 3*time.Hour || f[1].OldestRetryAge != 0 {
+	if err != nil || f[2].OldestRetryAge < time.Hour || f[0].OldestRetryAge < 2*time.Hour ||
+		f[0].OldestRetryAge > 3*time.Hour ||
+		f[1].OldestRetryAge != 0 {
 		t.Errorf("%+v, %v", f, err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 func perSec(n int) relay.Rate { return relay.Rate{Count: n, Per: time.Second} }
 
-// handle gives fresh deliveries to a pipeline, as many at once as its concurrency, and returns when all are handled.
+// handle passes n fresh deliveries to a pipeline, with its concurrency.
 func handle(t *testing.T, p *Pipeline, prefix string, n int) *sync.WaitGroup {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -33,8 +33,8 @@ func handle(t *testing.T, p *Pipeline, prefix string, n int) *sync.WaitGroup {
 	return &wg
 }
 
-// Two sinks that lead to one destination share its rate.
-func TestSinksShareTheRateOfAKey(t *testing.T) {
+// Two sinks with one destination share its rate.
+func TestRate_SharedByKey(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	var a, b keyed
@@ -49,7 +49,7 @@ func TestSinksShareTheRateOfAKey(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- second.Handle(ctx, delivery("d2")) }()
-	testkit.WaitFor(t, "it was asked for", func() bool { return e.scripts() >= 2 })
+	testkit.WaitFor(t, "the rate was requested", func() bool { return e.scripts() >= 2 })
 	cancel()
 	if err := <-done; !errors.Is(err, context.Canceled) || b.attempts("") != 0 {
 		t.Errorf("Handle = %v after %d attempts", err, b.attempts(""))
@@ -63,7 +63,7 @@ type keyed struct{ fakeSink }
 
 func (*keyed) RateKey() string { return "key" }
 
-// scripts is how many scripts Redis has run.
+// scripts returns the number of scripts that Redis has run.
 func (e *env) scripts() int {
 	text, err := e.client.Info(context.Background(), "commandstats").Result()
 	if err != nil {
@@ -82,11 +82,11 @@ func (e *env) scripts() int {
 	return total
 }
 
-// A slow rate costs a few questions for each attempt, however much waits, and neither fresh ones nor retries starve.
-func TestSlowRateNeitherSpinsNorStarves(t *testing.T) {
+// A low rate costs a few requests per attempt, however many deliveries wait, and neither class starves.
+func TestRate_LowRateIsFairAndCheap(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.park(1000)
+	e.scheduleDue(1000)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst = perSec(5), 1 })
 	e.retries(p)
@@ -115,12 +115,12 @@ func TestSlowRateNeitherSpinsNorStarves(t *testing.T) {
 		t.Errorf("%d scripts for 12 attempts", asked)
 	}
 	if n := p.admission.Waiting(); n != 0 {
-		t.Errorf("%d still in line", n)
+		t.Errorf("%d still waiting", n)
 	}
 }
 
-// Whoever waits for the rate holds up neither the end nor a change of the sink's state.
-func TestGateLetsGoAtTheEnd(t *testing.T) {
+// A delivery that waits for the rate delays neither a stop nor a change of the state.
+func TestRate_WaitEnds(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name string
@@ -160,8 +160,8 @@ func TestGateLetsGoAtTheEnd(t *testing.T) {
 	}
 }
 
-// While Redis is away nobody passes; one that refuses to count lets one pass in each interval.
-func TestGateWithoutRedis(t *testing.T) {
+// Without Redis no attempt starts. If Redis rejects writes, one starts per interval.
+func TestRate_RedisOutage(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
@@ -186,8 +186,8 @@ func TestGateWithoutRedis(t *testing.T) {
 	}
 }
 
-// A trial is not held back and uses nothing up.
-func TestTryPassesTheGate(t *testing.T) {
+// A test delivery does not wait for the rate and uses no token.
+func TestSendTest_IgnoresRate(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Rate = relay.Rate{Count: 1, Per: time.Hour} })
@@ -197,6 +197,6 @@ func TestTryPassesTheGate(t *testing.T) {
 		}
 	}
 	if n := e.client.Exists(t.Context(), "hubrelay:rate:s").Val(); n != 0 {
-		t.Error("a trial counts")
+		t.Error("a test delivery used a token")
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// park puts deliveries into the delay queue of "s", due at once.
-func (e *env) park(n int) {
+// scheduleDue schedules n deliveries of "s" that are due at once.
+func (e *env) scheduleDue(n int) {
 	e.t.Helper()
 	for i := range n {
 		r := store.NewRecord(delivery(fmt.Sprint("p", i)), time.Now())
@@ -35,16 +35,20 @@ func (e *env) park(n int) {
 	}
 }
 
-// Two nodes share the delay queue of a sink: each delivery is attempted by one of them, once.
-func TestTwoNodesNeverDouble(t *testing.T) {
+// Two nodes share the retry queue of a sink. Each delivery is attempted once, by one of them.
+func TestRetries_TwoNodes(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const n = 500
-	e.park(n)
+	e.scheduleDue(n)
 	a, b := &fakeSink{answer: answers(nil)}, &fakeSink{answer: answers(nil)}
 	e.retries(e.pipeline(a, nil))
 	e.retries(e.pipeline(b, nil))
-	testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 && a.attempts("")+b.attempts("") >= n })
+	testkit.WaitFor(
+		t,
+		"all delivered",
+		func() bool { return e.scheduledCount() == 0 && a.attempts("")+b.attempts("") >= n },
+	)
 	seen := map[string]int{}
 	for _, d := range append(a.got, b.got...) {
 		seen[d.ID]++
@@ -59,11 +63,11 @@ func TestTwoNodesNeverDouble(t *testing.T) {
 	}
 }
 
-// Redis has no room left: what is parked must go on, since only that makes room.
-func TestFullRedisWorksOffWhatIsParked(t *testing.T) {
+// Retries continue on a full Redis, because only they free memory.
+func TestRetries_FullRedis(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.park(3)
+	e.scheduleDue(3)
 	again := answers(errFar, nil)
 	sink := &fakeSink{answer: func(ctx context.Context, d relay.Delivery) error {
 		switch d.ID {
@@ -78,18 +82,18 @@ func TestFullRedisWorksOffWhatIsParked(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.retries(e.pipeline(sink, nil))
-	testkit.WaitFor(t, "all went", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all went", func() bool { return e.scheduledCount() == 0 })
 	if n := sink.attempts(""); n != 4 || len(e.deadLetters()) != 1 {
 		t.Errorf("%d attempts, dead %v", n, e.deadLetters())
 	}
 }
 
-// Fresh deliveries and retries share the limit, and neither has to wait for all of the other.
-func TestSharedConcurrency(t *testing.T) {
+// Fresh deliveries and retries share the concurrency limit, and neither class starves.
+func TestRetries_ShareConcurrency(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const n = 40
-	e.park(n)
+	e.scheduleDue(n)
 	sink := &fakeSink{answer: func(ctx context.Context, _ relay.Delivery) error {
 		select {
 		case <-time.After(50 * time.Millisecond):
@@ -110,7 +114,7 @@ func TestSharedConcurrency(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	testkit.WaitFor(t, "all retried", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all retried", func() bool { return e.scheduledCount() == 0 })
 	if sink.most > 4 {
 		t.Errorf("%d attempts at once, want at most 4", sink.most)
 	}
@@ -121,22 +125,22 @@ func TestSharedConcurrency(t *testing.T) {
 		half[strings.HasPrefix(d.ID, "f")]++
 	}
 	if half[true] < n/8 || half[false] < n/8 {
-		t.Errorf("among the first half %d fresh and %d retries: one of them starved", half[true], half[false])
+		t.Errorf("got %d fresh deliveries and %d retries in the first half: one class starved", half[true], half[false])
 	}
 }
 
-func TestInconsistentQueueIsCleared(t *testing.T) {
+func TestRetries_InconsistentQueue(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	e.client.ZAdd(ctx, "hubrelay:retry:s", redis.Z{Score: 1, Member: "bodiless"}, redis.Z{Score: 2, Member: "garbled"})
 	e.client.HSet(ctx, "hubrelay:parked:s", "garbled", "not json")
-	e.park(1)
+	e.scheduleDue(1)
 	sink := &fakeSink{answer: answers(nil)}
 	obs := &counting{}
 	e.retries(e.pipeline(sink, func(o *Options) { o.Observer = obs }))
 	testkit.WaitFor(t, "all settled", func() bool {
-		return e.parkedCount() == 0 && sink.attempts("p0") == 1 && obs.get("dead "+ReasonUnreadable) == 1
+		return e.scheduledCount() == 0 && sink.attempts("p0") == 1 && obs.get("dead "+ReasonUnreadable) == 1
 	})
 	letters := e.deadLetters()
 	if len(letters) != 1 || letters[0]["id"] != "garbled" || letters[0]["data"] != "not json" ||
@@ -148,12 +152,12 @@ func TestInconsistentQueueIsCleared(t *testing.T) {
 	}
 }
 
-// A node that is killed in an attempt gives up its claim by and by; one that was only slow changes nothing then.
-func TestLostClaim(t *testing.T) {
+// The claim of a killed node expires. The late outcome of a slow node changes nothing.
+func TestClaim_Lost(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
-	e.park(1)
+	e.scheduleDue(1)
 	first := e.poll(10, time.Minute)
 	if first.Err != nil || len(first.Claims) != 1 {
 		t.Fatalf("%+v", first)
@@ -162,26 +166,31 @@ func TestLostClaim(t *testing.T) {
 	if len(second.Claims) != 0 || second.NextDue <= 0 || second.NextDue > time.Minute {
 		t.Errorf("claimed twice: %+v", second)
 	}
-	e.client.ZAddXX(ctx, "hubrelay:retry:s", redis.Z{Score: 1, Member: "p0"}) // the claim's time is over
-	second = e.poll(10, time.Hour)                                            // with another end than the first claim's
+	e.client.ZAddXX(ctx, "hubrelay:retry:s", redis.Z{Score: 1, Member: "p0"}) // the claim has expired
+	second = e.poll(
+		10,
+		time.Hour,
+	) // ends at another time than the first claim
 	if len(second.Claims) != 1 {
 		t.Fatalf("%+v", second)
 	}
 	slow, quick := first.Claims[0], second.Claims[0]
 	if held, err := e.store.Retries.Reschedule(ctx, slow, "{}", time.Hour); held || err != nil {
-		t.Errorf("the old claim parked it again: %v %v", held, err)
+		t.Errorf("the old claim rescheduled it: %v %v", held, err)
 	}
-	if _, held, err := e.store.DeadLetters.Add(ctx, slow, 0, store.NewUnreadableDeadLetter(slow, "", time.Now())); held || err != nil {
-		t.Errorf("the old claim buried it: %v %v", held, err)
+	letter := store.NewUnreadableDeadLetter(slow, "", time.Now())
+	if _, held, err := e.store.DeadLetters.Add(ctx, slow, 0, letter); held ||
+		err != nil {
+		t.Errorf("the old claim stored a dead letter: %v %v", held, err)
 	}
 	if _, err := e.store.Retries.Complete(ctx, quick); err != nil {
 		t.Error(err)
 	}
 	if held, err := e.store.Retries.Reschedule(ctx, quick, "{}", 0); held || err != nil {
-		t.Errorf("a delivered one was parked again: %v %v", held, err)
+		t.Errorf("a delivered delivery was rescheduled: %v %v", held, err)
 	}
-	if n := e.parkedCount(); n != 0 || len(e.deadLetters()) != 0 {
-		t.Errorf("%d parked, dead %v", n, e.deadLetters())
+	if n := e.scheduledCount(); n != 0 || len(e.deadLetters()) != 0 {
+		t.Errorf("%d scheduled, dead %v", n, e.deadLetters())
 	}
 }
 
@@ -206,12 +215,12 @@ func (s *recordingSink) Apply(ctx context.Context, r store.PollResult) error {
 	return err
 }
 
-func TestRetriesSurviveRedis(t *testing.T) {
+func TestRetries_RedisOutage(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.park(3)
+	e.scheduleDue(3)
 	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
-		if d.Attempt == 2 { // the first since it was parked
+		if d.Attempt == 2 { // the first after it was scheduled
 			return errFar
 		}
 		return nil
@@ -224,22 +233,23 @@ func TestRetriesSurviveRedis(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); r.run(ctx) }()
-	testkit.WaitFor(t, "a poll failed, and the next asks for the state again", sinkPolls.isRepeated.Load)
+	testkit.WaitFor(t, "a poll failed, and the next requests the state again", sinkPolls.isRepeated.Load)
 	e.server.Restart()
-	testkit.WaitFor(t, "all delivered", func() bool { return sink.attempts("") >= 6 && e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { return sink.attempts("") >= 6 && e.scheduledCount() == 0 })
 	cancel()
 	<-done
 }
 
-// A look that broke off behind its claims leaves no slot taken.
-func TestBrokenLook(t *testing.T) {
+// A failed poll releases its reservation.
+func TestPipeline_ApplyError(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Concurrency = 4 })
 	p.state.set(store.StateActive, "")
 	taken := p.admission.Reserve(1)
 	q := p.Poll(true, false)
-	if err := p.Apply(t.Context(), store.PollResult{Claims: make([]store.Claim, 2), Err: errors.New("no reply")}); err == nil {
+	failed := store.PollResult{Claims: make([]store.Claim, 2), Err: errors.New("no reply")}
+	if err := p.Apply(t.Context(), failed); err == nil {
 		t.Error("Apply() = nil, want an error")
 	}
 	taken.Close(0, false)
@@ -248,13 +258,15 @@ func TestBrokenLook(t *testing.T) {
 	}
 }
 
-// At the end running attempts may finish; what does not is due again at once, unchanged.
-func TestShutdownGivesClaimsBack(t *testing.T) {
+// On shutdown, running attempts may finish. The others are due again at once, unchanged.
+func TestRetries_ShutdownReleasesClaims(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.park(1)
+	e.scheduleDue(1)
 	entered := make(chan struct{})
-	sink := &fakeSink{answer: func(ctx context.Context, _ relay.Delivery) error { close(entered); <-ctx.Done(); return ctx.Err() }}
+	sink := &fakeSink{
+		answer: func(ctx context.Context, _ relay.Delivery) error { close(entered); <-ctx.Done(); return ctx.Err() },
+	}
 	p := e.pipeline(sink, func(o *Options) { o.Timeout = time.Hour })
 	r := e.newNode(time.Millisecond, p)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -273,7 +285,7 @@ func TestShutdownGivesClaimsBack(t *testing.T) {
 	}
 }
 
-func TestAThousandIdleSinks(t *testing.T) {
+func TestScheduler_ManyIdleSinks(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	r := e.newNode(0)
@@ -295,7 +307,7 @@ func TestAThousandIdleSinks(t *testing.T) {
 	}
 	start := time.Now()
 	testkit.WaitFor(t, "retried", func() bool { return sink.attempts("d1") == 2 })
-	// An idle look would have found it later.
+	// An idle poll would have been later.
 	if took := time.Since(start); took >= 5*time.Second {
 		t.Errorf("the retry began after %s", took)
 	}
@@ -346,7 +358,7 @@ func (c *counting) RetryLost(string)                   { c.add("lost") }
 func (c *counting) Paused(_ string, p bool)            { c.add(fmt.Sprint("paused ", p)) }
 func (c *counting) Throttled(_ string, held bool)      { c.add(fmt.Sprint("held ", held)) }
 
-func TestObserver(t *testing.T) {
+func TestObserver_Calls(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	obs := &counting{}
@@ -361,7 +373,8 @@ func TestObserver(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, want := range map[string]int{
-		"attempt 1 retry": 1, "attempt 2 permanent": 1, "attempt 1 gone": 1, "failed status_5xx": 3, "parked": 1, "disabled true": 1,
+		"attempt 1 retry": 1, "attempt 2 permanent": 1, "attempt 1 gone": 1, "failed status_5xx": 3, "parked": 1,
+		"disabled true": 1,
 	} {
 		if got := obs.get(what); got != want {
 			t.Errorf("%s: %d, want %d", what, got, want)
