@@ -137,60 +137,6 @@ func (k Space) Slot(name string) int {
 	return int(crc16(tag) % clusterSlots)
 }
 
-// DeadLetters is the store of a sink's dead letters.
-func (k Space) DeadLetters(sink string) string { return k.OfSink("deadletters", sink) }
-
-// DeadIndex is the hash of the positions of a sink's dead letters by their delivery's id.
-func (k Space) DeadIndex(sink string) string { return k.OfSink("deadindex", sink) }
-
-// FailureStart is the time of a sink's first failure since its last success, in unix milliseconds.
-func (k Space) FailureStart(sink string) string { return k.OfSink("failing", sink) }
-
-// SinkStats is the hash of what happened to a sink over all nodes and restarts.
-func (k Space) SinkStats(sink string) string { return k.OfSink("figures", sink) }
-
-// RetrySchedule is the sorted set of a sink's parked deliveries by their due time in unix milliseconds.
-func (k Space) RetrySchedule(sink string) string { return k.OfSink("retry", sink) }
-
-// RetryBodies is the hash of the bodies of a sink's parked deliveries by their id.
-func (k Space) RetryBodies(sink string) string { return k.OfSink("parked", sink) }
-
-// RetryArrival is the sorted set of when a sink's parked deliveries came, in unix milliseconds.
-func (k Space) RetryArrival(sink string) string { return k.OfSink("since", sink) }
-
-// OrderingQueue is the sorted set of a sink's parked deliveries by ordering key and the order in which they came.
-func (k Space) OrderingQueue(sink string) string { return k.OfSink("line", sink) }
-
-// OrderingMembers is the hash of the members of Line by their delivery's id.
-func (k Space) OrderingMembers(sink string) string { return k.OfSink("lined", sink) }
-
-// Digests is the sorted set of what a sink gathers: groups, by when their digest is sealed in unix milliseconds.
-func (k Space) Digests(sink string) string { return k.OfSink("digests", sink) }
-
-// Digest is the hash of what a sink gathers for one group.
-func (k Space) Digest(sink, group string) string { return k.OfSink("digest", sink) + ":" + group }
-
-// BatchedIDs is the hash of the ids of notifications that were sealed in a sink's last batches.
-func (k Space) BatchedIDs(sink string) string { return k.OfSink("batched", sink) }
-
-// BatchLog is the list of those ids by batch, the latest first.
-func (k Space) BatchLog(sink string) string { return k.OfSink("batches", sink) }
-
-// SinkMemory is the hash of what a sink remembers under a name, given as a hash, and of who holds that now.
-func (k Space) SinkMemory(sink, name string) string { return k.OfSink("memory", sink) + ":" + name }
-
-// DigestCount is how many notifications a sink has gathered in all of its open digests.
-func (k Space) DigestCount(sink string) string { return k.OfSink("gathering", sink) }
-
-// SinkState is the hash that says why a sink is paused or disabled; there is none for one that is not.
-func (k Space) SinkState(sink string) string { return k.Global("sink:" + sink) }
-
-// SinkChanges counts what was changed about sinks from outside, so that nodes notice it by one read.
-func (k Space) SinkChanges() string { return k.Global("sinkchanges") }
-
-// Rate is the state of a rate, which is named after its sink or by what several sinks share.
-func (k Space) Rate(name string) string { return k.Global("rate:" + name) }
-
 // Token is what a token, given as a hash, opens.
 func (k Space) Token(hash string) string { return k.Global("token:" + hash) }
 

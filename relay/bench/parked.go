@@ -9,7 +9,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
 const (
@@ -75,9 +76,9 @@ func (r *rig) scheduleRetries(ctx context.Context, client *redis.Client) error {
 		return err
 	}
 	const sink = "hook"
-	if _, err := delivery.NewStore(client, keys).Replay(ctx, oneEntry{}, delivery.Replay{
-		Sink: sink, Partitions: 1, After: "0-0",
-	}); err != nil {
+	stored := store.New(client, keys)
+	replayer := replay.Replayer{Log: oneEntry{}, Retries: &stored.Retries, States: &stored.States}
+	if _, err := replayer.Replay(ctx, replay.Request{Sink: sink, Partitions: 1, After: "0-0"}); err != nil {
 		return err
 	}
 	repeat := redis.NewScript(`
@@ -93,14 +94,14 @@ end`)
 	now := time.Now()
 	for first := 1; first < parkedRetries; first += parkedStep {
 		err := repeat.Run(ctx, client,
-			[]string{keys.RetrySchedule(sink), keys.RetryBodies(sink), keys.RetryArrival(sink)},
-			entryID, first, min(parkedStep,
-				parkedRetries-first), now.UnixMilli(), now.Add(10*24*time.Hour).UnixMilli(), parkedDue).Err()
+			[]string{store.RetryKey(keys, sink), store.RecordsKey(keys, sink), store.ArrivalKey(keys, sink)},
+			entryID, first, min(parkedStep, parkedRetries-first), now.UnixMilli(),
+			now.Add(10*24*time.Hour).UnixMilli(), parkedDue).Err()
 		if err != nil && err != redis.Nil { //nolint:errorlint // go-redis returns it as it is
 			return err
 		}
 	}
-	n, err := client.ZCard(ctx, keys.RetrySchedule(sink)).Result()
+	n, err := client.ZCard(ctx, store.RetryKey(keys, sink)).Result()
 	if err == nil && n != parkedRetries {
 		err = fmt.Errorf("%d are parked", n)
 	}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -87,9 +88,9 @@ func parkSealed(ctx context.Context, client *redis.Client, body string) error {
 		_, err = client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for i := range min(parkStep, batchSealed-first) {
 				id, now := fmt.Sprintf("%024x", first+i), float64(time.Now().UnixMilli())
-				pipe.HSet(ctx, keys.RetryBodies("hook"), id, body)
-				pipe.ZAdd(ctx, keys.RetryArrival("hook"), redis.Z{Score: now, Member: id})
-				pipe.ZAdd(ctx, keys.RetrySchedule("hook"), redis.Z{Score: now, Member: id})
+				pipe.HSet(ctx, store.RecordsKey(keys, "hook"), id, body)
+				pipe.ZAdd(ctx, store.ArrivalKey(keys, "hook"), redis.Z{Score: now, Member: id})
+				pipe.ZAdd(ctx, store.RetryKey(keys, "hook"), redis.Z{Score: now, Member: id})
 			}
 			return nil
 		})

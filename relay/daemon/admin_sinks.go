@@ -13,26 +13,29 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
 // sinkAdmin implements the admin API of the sinks.
 type sinkAdmin struct {
-	stores  *stores
-	store   *delivery.Store
-	retries *delivery.RetryScheduler
-	sinks   *sinkRegistry
-	notices *delivery.Notices
-	decoder *ingest.Decoder
-	topics  []string
+	stores   *stores
+	store    *store.Store
+	reporter *delivery.Reporter
+	sinks    *sinkRegistry
+	notices  *notice.Publisher
+	decoder  *ingest.Decoder
+	topics   []string
 }
 
 var _ adminserver.Sinks = (*sinkAdmin)(nil)
 
 // openAdminAPI enables the admin API of the sinks. The pipelines must have started.
-func (a *Daemon) openAdminAPI(s *stores, store *delivery.Store) {
+func (a *Daemon) openAdminAPI(s *stores, store *store.Store) {
 	a.operations.Store(&sinkAdmin{
-		stores: s, store: store, retries: a.delivery.retries,
+		stores: s, store: store, reporter: a.delivery.reporter,
 		sinks: &a.sinks, notices: a.notices, decoder: a.newDecoder(), topics: a.catalog.Names(),
 	})
 }
@@ -60,7 +63,7 @@ func (o *sinkAdmin) List(ctx context.Context) ([]adminserver.Sink, error) {
 func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]adminserver.Sink, error) {
 	// Flush first, so the counts include recent deliveries. An error is ignored: a full Redis rejects the counts, but
 	// an operator needs the list most in that state. loadSinkStats reports a Redis that is unreachable.
-	_ = o.retries.FlushStats(ctx)
+	_ = o.reporter.FlushStats(ctx)
 	all, err := loadSinkStats(ctx, o.stores.queues, o.store, names)
 	if err != nil {
 		return nil, err
@@ -89,7 +92,7 @@ func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]admins
 		if s := o.sinks.get(name); s != nil {
 			list[i].InFlight = s.pipeline.InFlight()
 			list[i].Configured, list[i].Type, list[i].Topics = true, s.cfg.Type, strings.Join(s.cfg.Topics, ", ")
-			if f.State == delivery.StateActive {
+			if f.State == store.StateActive {
 				setHoldState(&list[i], s.sink, s.pipeline)
 			}
 		}
@@ -143,7 +146,7 @@ func (o *sinkAdmin) requireKnown(ctx context.Context, name string) error {
 	if err != nil || slices.Contains(names, name) {
 		return err
 	}
-	known, err := o.store.HasState(ctx, name)
+	known, err := o.store.Stats.HasData(ctx, name)
 	if err == nil && !known {
 		err = adminserver.ErrNoSink
 	}
@@ -151,15 +154,15 @@ func (o *sinkAdmin) requireKnown(ctx context.Context, name string) error {
 }
 
 func (o *sinkAdmin) Pause(ctx context.Context, name string) error {
-	_, err := o.setState(ctx, name, o.store.Pause)
+	_, err := o.setState(ctx, name, o.store.States.Pause)
 	return err
 }
 
 func (o *sinkAdmin) Resume(ctx context.Context, name string) error {
 	s, err := o.setState(ctx, name, func(ctx context.Context, name string) error {
-		recovered, err := o.store.Resume(ctx, name)
+		recovered, err := o.store.States.Resume(ctx, name)
 		if recovered {
-			err = errors.Join(err, o.notices.Recovered(ctx, name))
+			err = errors.Join(err, o.notices.SinkRecovered(ctx, name))
 		}
 		return err
 	})
@@ -174,16 +177,16 @@ func (o *sinkAdmin) Retry(ctx context.Context, name string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	stored, err := o.store.State(ctx, name)
+	stored, err := o.store.States.Get(ctx, name)
 	switch {
 	case err != nil:
 		return 0, err
-	case stored.State != delivery.StateActive:
+	case stored.State != store.StateActive:
 		return 0, relay.NewError(relay.CodeInvalidState, fmt.Sprintf("sink %s is %s: resume it first with "+
 			"'hubrelay sinks resume %s'",
 			name, stored.State, name))
 	}
-	n, err := o.store.RetryNow(ctx, name)
+	n, err := o.store.Retries.MakeDue(ctx, name)
 	s.pipeline.ProbeNow()
 	return n, err
 }
@@ -212,30 +215,33 @@ func (o *sinkAdmin) requireConfigured(ctx context.Context, name string) (*openSi
 	return nil, adminserver.ErrNotConfigured
 }
 
-func (o *sinkAdmin) Replay(ctx context.Context, name, after string) (delivery.ReplayResult, error) {
+func (o *sinkAdmin) Replay(ctx context.Context, name, after string) (replay.Result, error) {
 	s, err := o.requireConfigured(ctx, name)
 	if err != nil {
-		return delivery.ReplayResult{}, err
+		return replay.Result{}, err
 	}
 	if t, err := time.Parse(time.RFC3339, after); err == nil {
-		after = delivery.PositionAt(t)
+		after = replay.PositionAt(t)
 	} else if !streamid.IsValid(after) {
-		return delivery.ReplayResult{}, adminserver.ErrAfter
+		return replay.Result{}, adminserver.ErrAfter
 	}
-	return o.store.Replay(ctx, replayLog{o.stores.log, o.stores.queues}, delivery.Replay{
-		Sink: name, Filter: s.filter, Partitions: o.stores.keys.Partitions(), After: after,
+	replayer := replay.Replayer{
+		Log: replayLog{o.stores.log, o.stores.queues}, Retries: &o.store.Retries, States: &o.store.States,
+	}
+	return replayer.Replay(ctx, replay.Request{
+		Sink: name, Filter: s.filter, Ordering: s.ordering(), Partitions: o.stores.keys.Partitions(), After: after,
 		Backlog: s.cfg.Backlog,
 	})
 }
 
-func (o *sinkAdmin) Test(ctx context.Context, name string) (delivery.Attempt, error) {
+func (o *sinkAdmin) Test(ctx context.Context, name string) (store.Attempt, error) {
 	s, err := o.requireConfigured(ctx, name)
 	if err != nil {
-		return delivery.Attempt{}, err
+		return store.Attempt{}, err
 	}
 	sample, err := o.sampleFor(s.filter)
 	if err != nil {
-		return delivery.Attempt{}, err
+		return store.Attempt{}, err
 	}
 	attempt := s.pipeline.SendTest(ctx, sample)
 	if attempt.Outcome == relay.OutcomeDelivered.String() {
@@ -304,50 +310,50 @@ func (o *sinkAdmin) Forget(ctx context.Context, name string, deadLetters bool) e
 	return o.store.Forget(ctx, name, deadLetters)
 }
 
-func (o *sinkAdmin) DeadLetters(ctx context.Context, name string, sel delivery.Selection) (delivery.Page, error) {
+func (o *sinkAdmin) DeadLetters(ctx context.Context, name string, sel store.Selection) (store.Page, error) {
 	if err := o.requireKnown(ctx, name); err != nil {
-		return delivery.Page{}, err
+		return store.Page{}, err
 	}
-	return o.store.DeadLetters(ctx, name, sel)
+	return o.store.DeadLetters.List(ctx, name, sel)
 }
 
-func (o *sinkAdmin) DeadLetter(ctx context.Context, name, id string) (*delivery.DeadLetterContent, error) {
+func (o *sinkAdmin) DeadLetter(ctx context.Context, name, id string) (*store.DeadLetterContent, error) {
 	if err := o.requireKnown(ctx, name); err != nil {
 		return nil, err
 	}
-	return o.store.DeadLetter(ctx, name, id)
+	return o.store.DeadLetters.Get(ctx, name, id)
 }
 
-func (o *sinkAdmin) ReplayDeadLetters(ctx context.Context, name string, ids []string) (delivery.ChangeResult, error) {
+func (o *sinkAdmin) ReplayDeadLetters(ctx context.Context, name string, ids []string) (store.ChangeResult, error) {
 	s, err := o.requireConfigured(ctx, name)
 	if err != nil {
-		return delivery.ChangeResult{}, err
+		return store.ChangeResult{}, err
 	}
-	return o.store.ReplayDeadLetters(ctx, name, ids, s.cfg.Backlog)
+	return o.store.DeadLetters.Replay(ctx, name, ids, s.replayOptions())
 }
 
 func (o *sinkAdmin) ReplaySelectedDeadLetters(
-	ctx context.Context, name string, sel delivery.Selection,
-) (delivery.ChangeResult, error) {
+	ctx context.Context, name string, sel store.Selection,
+) (store.ChangeResult, error) {
 	s, err := o.requireConfigured(ctx, name)
 	if err != nil {
-		return delivery.ChangeResult{}, err
+		return store.ChangeResult{}, err
 	}
-	return o.store.ReplaySelectedDeadLetters(ctx, name, sel, s.cfg.Backlog)
+	return o.store.DeadLetters.ReplaySelected(ctx, name, sel, s.replayOptions())
 }
 
-func (o *sinkAdmin) DropDeadLetters(ctx context.Context, name string, ids []string) (delivery.ChangeResult, error) {
+func (o *sinkAdmin) DropDeadLetters(ctx context.Context, name string, ids []string) (store.ChangeResult, error) {
 	if err := o.requireKnown(ctx, name); err != nil {
-		return delivery.ChangeResult{}, err
+		return store.ChangeResult{}, err
 	}
-	return o.store.DropDeadLetters(ctx, name, ids)
+	return o.store.DeadLetters.Drop(ctx, name, ids)
 }
 
 func (o *sinkAdmin) DropSelectedDeadLetters(
-	ctx context.Context, name string, sel delivery.Selection,
-) (delivery.ChangeResult, error) {
+	ctx context.Context, name string, sel store.Selection,
+) (store.ChangeResult, error) {
 	if err := o.requireKnown(ctx, name); err != nil {
-		return delivery.ChangeResult{}, err
+		return store.ChangeResult{}, err
 	}
-	return o.store.DropSelectedDeadLetters(ctx, name, sel)
+	return o.store.DeadLetters.DropSelected(ctx, name, sel)
 }

@@ -12,7 +12,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
@@ -63,10 +64,10 @@ type Daemon struct {
 	driver      relay.Driver // nil if none is configured
 	sinks       sinkRegistry
 	delivery    *deliveryService // nil until it has started, like the following fields
-	notices     *delivery.Notices
+	notices     *notice.Publisher
 	dispatchers []*dispatch.Dispatcher
 
-	store      atomic.Pointer[delivery.Store] // nil until Redis is connected
+	store      atomic.Pointer[store.Store] // nil until Redis is connected
 	operations atomic.Pointer[sinkAdmin]
 	worker     atomic.Pointer[migration.Worker]
 	inventory  atomic.Pointer[migration.Inventory] // nil until it is filled, and without a driver
@@ -162,7 +163,7 @@ func (a *Daemon) start(ctx context.Context, p *components) error {
 	clients := hub.New(a.hubOptions(s))
 	a.clients.Store(clients)
 	a.metrics.SetQueueFunc(clients.QueueStats)
-	store := delivery.NewStore(s.conn.Commands(), s.keys)
+	store := store.New(s.conn.Commands(), s.keys)
 	a.store.Store(store)
 	if err := a.startDelivery(ctx, p, s, store, node); err != nil {
 		return err

@@ -9,6 +9,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
@@ -17,14 +20,15 @@ import (
 // consumerGroup is the consumer group of all sink queues.
 const consumerGroup = "hubrelay"
 
-// deliveryService delivers what is in the queues. It owns the pipeline and the router of each sink, and the retry
-// scheduler.
+// deliveryService delivers what is in the queues. It owns the pipeline and the router of each sink, the retry scheduler
+// and the reporter of statistics.
 type deliveryService struct {
 	app        *Daemon
 	stores     *stores
-	store      *delivery.Store
+	store      *store.Store
 	subscriber *subscriber.Subscriber
-	retries    *delivery.RetryScheduler
+	scheduler  *retry.Scheduler
+	reporter   *delivery.Reporter
 
 	desired chan *config.Config // holds the latest configuration that is not applied yet
 	applied *config.Config      // last applied configuration; used by applyChanges only
@@ -36,7 +40,7 @@ type deliveryService struct {
 
 // startDelivery creates the delivery service and starts it.
 func (a *Daemon) startDelivery(
-	ctx context.Context, p *components, s *stores, store *delivery.Store, node *lease.Node,
+	ctx context.Context, p *components, s *stores, store *store.Store, node *lease.Node,
 ) error {
 	grace := a.cfg.Server.ShutdownGrace
 	d := &deliveryService{app: a, stores: s, store: store, desired: make(chan *config.Config, 1), applied: a.cfg}
@@ -62,19 +66,21 @@ func (a *Daemon) startDelivery(
 		<-ctx.Done()
 		return d.subscriber.Close()
 	})
-	d.retries = delivery.NewRetryScheduler(delivery.RetrySchedulerOptions{
-		Store: store, Grace: grace, Log: a.log.With("component", "delivery"),
+	log := a.log.With("component", "delivery")
+	d.scheduler = retry.NewScheduler(retry.Options{
+		Retries: &store.Retries, States: &store.States, Grace: grace, Log: log,
 	})
-	a.notices = delivery.NewNotices(delivery.NoticesOptions{
-		Store: store, NewID: a.newDecoder().NewID, Dropped: a.metrics.NoticeDropped, Log: a.log.With("component",
-			"delivery"),
+	d.reporter = delivery.NewReporter(&store.Stats, log)
+	a.notices = notice.NewPublisher(notice.Options{
+		Retries: &store.Retries, States: &store.States, NewID: a.newDecoder().NewID,
+		Dropped: a.metrics.NoticeDropped, Log: log,
 	})
 	for _, s := range a.sinks.all() {
 		if err := d.newSinkPipeline(s); err != nil {
 			return err
 		}
 	}
-	a.notices.Listen(noticeListeners(a.sinks.all()))
+	a.notices.SetListeners(noticeListeners(a.sinks.all()))
 	a.delivery = d
 	p.startComponent(ctx, "deliveries", d.run)
 	return nil
@@ -91,10 +97,12 @@ func (d *deliveryService) subscriberConfig(consumer string) subscriber.Config {
 }
 
 // noticeListeners returns the sinks as possible receivers of notices.
-func noticeListeners(sinks []*openSink) []delivery.NoticeListener {
-	var list []delivery.NoticeListener
+func noticeListeners(sinks []*openSink) []notice.Listener {
+	var list []notice.Listener
 	for _, s := range sinks {
-		list = append(list, delivery.NoticeListener{Sink: s.name, Filter: s.filter, Backlog: s.cfg.Backlog})
+		list = append(list, notice.Listener{
+			Sink: s.name, Filter: s.filter, Ordering: s.ordering(), Backlog: s.cfg.Backlog,
+		})
 	}
 	return list
 }
@@ -105,23 +113,26 @@ func (d *deliveryService) run(ctx context.Context) error {
 	for _, s := range d.app.sinks.all() {
 		d.startSink(s)
 	}
-	d.group.Go(task{"retries", d.retries.Run}.untilDone(d.ctx))
+	d.group.Go(task{"retries", d.scheduler.Run}.untilDone(d.ctx))
+	d.group.Go(task{"statistics of sinks", d.reporter.Run}.untilDone(d.ctx))
 	d.group.Go(task{"changes of sinks", d.applyChanges}.untilDone(d.ctx))
 	err := d.group.Wait()
-	d.retries.Flush(ctx)
+	d.reporter.Flush(ctx)
 	return err
 }
 
 // newSinkPipeline creates the pipeline of a sink and starts nothing.
 func (d *deliveryService) newSinkPipeline(s *openSink) error {
-	pipeline, err := d.app.newPipeline(s, d.store)
+	retries := d.scheduler.Register(s.name)
+	pipeline, err := d.app.newPipeline(s, d.store, retries.Wake)
 	if err != nil {
 		return err
 	}
-	s.pipeline = pipeline
+	s.pipeline, s.retries = pipeline, retries
 	d.app.metrics.SetInFlightFunc(s.name, pipeline.InFlight)
 	d.app.metrics.SetUnhealthyFunc(s.name, func() bool { return sinkHealth(s.sink) != nil })
-	d.retries.Add(pipeline)
+	d.reporter.Add(pipeline)
+	retries.Attach(pipeline)
 	return nil
 }
 
@@ -165,12 +176,13 @@ func (d *deliveryService) newRouter(s *openSink, from *subscriber.Subscriber) (*
 func (d *deliveryService) stopSink(s *openSink) error {
 	s.stop()
 	s.pipeline.Stop()
-	cancelRetries := time.AfterFunc(d.app.cfg.Server.ShutdownGrace, func() { d.retries.CancelRetries(s.pipeline) })
+	cancelRetries := time.AfterFunc(d.app.cfg.Server.ShutdownGrace, s.retries.Cancel)
 	defer cancelRetries.Stop()
 	<-s.done
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), d.app.cfg.Server.ShutdownGrace)
 	defer cancel()
-	d.retries.Remove(ctx, s.pipeline)
+	s.retries.Detach(ctx)
+	d.reporter.Remove(ctx, s.pipeline)
 	closeCtx, cancel := context.WithTimeout(context.WithoutCancel(d.ctx), time.Second)
 	defer cancel()
 	err := s.close(closeCtx)

@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 )
 
@@ -91,7 +92,7 @@ func Explain(
 // explainTiming returns one line for each reason why n may be sent later or together with others.
 func explainTiming(cfg config.Sink, digestWhenLimited bool, n relay.Notification) []string {
 	var lines []string
-	digest, key := cfg.Digest, delivery.Ordering(cfg.Ordering).Key(n)
+	digest, key := cfg.Digest, store.Ordering(cfg.Ordering).Key(n)
 	if digest.Wait > 0 {
 		text := "collected for " + config.ShortDuration(digest.Wait)
 		if len(digest.By) > 0 {
@@ -119,7 +120,7 @@ func explainTiming(cfg config.Sink, digestWhenLimited bool, n relay.Notification
 	case key == "":
 	case strings.HasPrefix(key, "container:"):
 		lines = append(lines, "in order of its container")
-	case cfg.Ordering == string(delivery.OrderingContainer):
+	case cfg.Ordering == string(store.OrderingContainer):
 		lines = append(lines, "in order of its hub, because it concerns no container or several")
 	default:
 		lines = append(lines, "in order of its hub")

@@ -69,6 +69,6 @@ func (o dispatchObserver) Enqueued(sink string, n int) {
 func (o dispatchObserver) Dropped(sink string, n int64) {
 	if s := o.sinks.get(sink); s != nil {
 		o.Metrics.Dropped(sink, n)
-		s.pipeline.Dropped(n)
+		s.pipeline.CountDropped(n)
 	}
 }

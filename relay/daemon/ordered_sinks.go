@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 )
@@ -36,7 +36,7 @@ func (d *deliveryService) readOrdered(ctx, held context.Context, s *openSink) er
 	queues := d.subscriberConfig(orderedConsumer)
 	queues.MaxInFlight = func(string) int { return s.cfg.Concurrency }
 	queues.MaxUnflushedAcks = queues.MaxInFlight
-	queues.Key = queue.OrderingKey(delivery.Ordering(s.cfg.Ordering).Key)
+	queues.Key = queue.OrderingKey(store.Ordering(s.cfg.Ordering).Key)
 	reader, err := subscriber.New(queues)
 	if err != nil {
 		return err

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
@@ -38,6 +39,24 @@ func TestRedisKeys_MatchArchitecture(t *testing.T) {
 		"source:taken:<name>:{p}":  sourcestore.StepKey(k, "<name>", 0),
 		"quarantine:source:<name>": sourcestore.QuarantineStepKey(k, "<name>"),
 		"source:status:<name>":     sourcestore.StatusKey(k, "<name>"),
+		"retry:<sink>":             store.RetryKey(k, "<sink>"),
+		"parked:<sink>":            store.RecordsKey(k, "<sink>"),
+		"since:<sink>":             store.ArrivalKey(k, "<sink>"),
+		"line:<sink>":              store.OrderKey(k, "<sink>"),
+		"lined:<sink>":             store.OrderMembersKey(k, "<sink>"),
+		"deadletters:<sink>":       store.DeadLettersKey(k, "<sink>"),
+		"deadindex:<sink>":         store.DeadLetterIndexKey(k, "<sink>"),
+		"failing:<sink>":           store.FailureStartKey(k, "<sink>"),
+		"figures:<sink>":           store.StatsKey(k, "<sink>"),
+		"digests:<sink>":           store.DigestsKey(k, "<sink>"),
+		"digest:<sink>:<group>":    store.DigestKey(k, "<sink>", "<group>"),
+		"gathering:<sink>":         store.DigestCountKey(k, "<sink>"),
+		"batched:<sink>":           store.BatchedIDsKey(k, "<sink>"),
+		"batches:<sink>":           store.BatchLogKey(k, "<sink>"),
+		"memory:<sink>:<hash>":     store.SharedStateKey(k, "<sink>", "<hash>"),
+		"sink:<sink>":              store.StateKey(k, "<sink>"),
+		"rate:<name>":              store.RateKey(k, "<name>"),
+		"sinkchanges":              store.ChangesKey(k),
 		"lease:<name>":             lease.Key(k, "<name>"),
 		"node:<n>":                 strings.TrimSuffix(lease.NodeKey(k, 0), "0") + "<n>",
 		"partitions":               redisconn.PartitionsKey(k),

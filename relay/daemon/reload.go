@@ -231,7 +231,7 @@ func (d *deliveryService) applyConfig(ctx context.Context, cfg *config.Config) e
 	for _, item := range a.dispatchers {
 		item.Reload(matcher)
 	}
-	a.notices.Listen(noticeListeners(all))
+	a.notices.SetListeners(noticeListeners(all))
 	if err := d.applySinkChanges(c); err != nil {
 		a.log.Warn("sinks did not close cleanly", "error", err)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 )
 
@@ -13,7 +13,7 @@ const sinkStatsInterval = 5 * time.Second
 
 // sinkStats are the statistics of a sink in Redis.
 type sinkStats struct {
-	delivery.SinkStats
+	store.Stats
 	// Queued is the number of entries in the queue.
 	Queued int64
 	// OldestAge is the age of the oldest delivery in the queue or among the scheduled retries, or 0.
@@ -22,20 +22,20 @@ type sinkStats struct {
 
 // loadSinkStats returns the statistics of the named sinks, in the same order.
 func loadSinkStats(
-	ctx context.Context, queues *queue.Store, store *delivery.Store, names []string,
+	ctx context.Context, queues *queue.Store, store *store.Store, names []string,
 ) ([]sinkStats, error) {
 	stats, err := queues.Stats(ctx, names)
 	if err != nil {
 		return nil, err
 	}
-	stored, err := store.Stats(ctx, names)
+	stored, err := store.Stats.Read(ctx, names)
 	if err != nil {
 		return nil, err
 	}
 	list := make([]sinkStats, len(names))
 	for i := range list {
 		list[i] = sinkStats{
-			SinkStats: stored[i], Queued: stats[i].Length, OldestAge: max(stats[i].OldestAge,
+			Stats: stored[i], Queued: stats[i].Length, OldestAge: max(stats[i].OldestAge,
 				stored[i].OldestRetryAge),
 		}
 	}
@@ -43,7 +43,7 @@ func loadSinkStats(
 }
 
 // updateSinkStats updates the metrics about the content of Redis until ctx ends.
-func (a *Daemon) updateSinkStats(ctx context.Context, queues *queue.Store, store *delivery.Store) error {
+func (a *Daemon) updateSinkStats(ctx context.Context, queues *queue.Store, store *store.Store) error {
 	tick := time.NewTicker(sinkStatsInterval)
 	defer tick.Stop()
 	for {

@@ -18,6 +18,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // openSink is an opened sink of the configuration.
@@ -31,6 +33,7 @@ type openSink struct {
 	extraRequests atomic.Int64
 
 	pipeline *delivery.Pipeline // nil until newSinkPipeline
+	retries  *retry.Handle      // nil until newSinkPipeline
 	stop     context.CancelFunc // stops the consumer of its queue; nil until startSink
 	done     chan struct{}      // closed when the consumer has stopped
 }
@@ -137,7 +140,7 @@ func (m lazyStateStore) Lock(ctx context.Context, name string, hold time.Duratio
 	if store == nil {
 		return "", nil, errors.New("lock state: the daemon is still starting")
 	}
-	return store.SinkState(m.sink).Lock(ctx, name, hold)
+	return store.SharedStates.ForSink(m.sink).Lock(ctx, name, hold)
 }
 
 // warnRateConflicts logs sinks with the same rate key but different rates. The lowest rate applies to all of them.
@@ -210,17 +213,25 @@ func (s *openSink) handlerConcurrency() int {
 	return s.cfg.Concurrency
 }
 
+func (s *openSink) ordering() store.Ordering { return store.Ordering(s.cfg.Ordering) }
+
+func (s *openSink) replayOptions() store.ReplayOptions {
+	return store.ReplayOptions{Ordering: s.ordering(), MaxBacklog: s.cfg.Backlog}
+}
+
 func (s *openSink) batchOptions() delivery.Batch {
 	return delivery.Batch{Wait: s.cfg.Batch.Wait, Max: s.cfg.Batch.Max}
 }
 
-func (a *Daemon) newPipeline(s *openSink, store *delivery.Store) (*delivery.Pipeline, error) {
+func (a *Daemon) newPipeline(
+	s *openSink, store *store.Store, wake func(time.Duration),
+) (*delivery.Pipeline, error) {
 	fingerprint, err := s.fingerprint()
 	if err != nil {
 		return nil, err
 	}
 	return delivery.New(delivery.Options{
-		Name: s.name, Sink: s.sink, Store: store, Fingerprint: fingerprint,
+		Name: s.name, Sink: s.sink, Store: store, Wake: wake, Fingerprint: fingerprint,
 		TakeExtraRequests: func() int { return int(s.extraRequests.Swap(0)) },
 		Schedule: delivery.Schedule{
 			Delays: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge, MaxAttempts: s.cfg.Retry.MaxAttempts,
@@ -228,8 +239,8 @@ func (a *Daemon) newPipeline(s *openSink, store *delivery.Store) (*delivery.Pipe
 		DisableAfter: s.cfg.DisableAfter, Backlog: s.cfg.Backlog, Rate: s.cfg.Rate, Burst: s.cfg.Burst,
 		Digest:             delivery.Digest{Wait: s.cfg.Digest.Wait, Max: s.cfg.Digest.Max, By: s.cfg.Digest.By},
 		Batch:              s.batchOptions(),
-		BatchesUnsupported: !s.kind.Batches, DigestWhenLimited: s.kind.DigestOverRate,
-		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency, Ordering: delivery.Ordering(s.cfg.Ordering),
+		BatchesUnsupported: !s.kind.Batches, DigestOverRate: s.kind.DigestOverRate,
+		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency, Ordering: s.ordering(),
 		Log: a.log.With("sink", s.name), Observer: a.metrics, Notices: a.notices,
 	})
 }

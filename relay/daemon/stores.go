@@ -3,12 +3,12 @@ package daemon
 import (
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/streamid"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
 )
 
@@ -32,13 +32,13 @@ func newStores(c *redisconn.Conn) *stores {
 	}
 }
 
-// replayLog combines the log with the queues for [delivery.Store.Replay].
+// replayLog combines the log with the queues for [store.Store.Replay].
 type replayLog struct {
 	*eventlog.Log
 	*queue.Store
 }
 
-var _ delivery.Log = replayLog{}
+var _ replay.Log = replayLog{}
 
 // IsAfter reports whether a cursor is after a position.
 func (replayLog) IsAfter(cursor, position string) bool { return streamid.Compare(cursor, position) > 0 }

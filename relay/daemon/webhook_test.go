@@ -20,6 +20,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
@@ -142,16 +144,19 @@ func startNode(t testing.TB, server *redistest.Server, number int, url string) (
 func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 	t.Helper()
 	sink := openWebhook(t, url)
-	store := delivery.NewStore(b.conn.Commands(), b.keys)
+	store := store.New(b.conn.Commands(), b.keys)
+	scheduler := retry.NewScheduler(retry.Options{
+		Retries: &store.Retries, States: &store.States, Grace: 5 * time.Second,
+	})
+	retries := scheduler.Register("hook")
 	pipeline, err := delivery.New(delivery.Options{
-		Name: "hook", Sink: sink, Store: store, Timeout: 5 * time.Second,
+		Name: "hook", Wake: retries.Wake, Sink: sink, Store: store, Timeout: 5 * time.Second,
 		Schedule: delivery.Schedule{Delays: []time.Duration{30 * time.Millisecond, 30 * time.Millisecond}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	retries := delivery.NewRetryScheduler(delivery.RetrySchedulerOptions{Store: store, Grace: 5 * time.Second})
-	retries.Add(pipeline)
+	retries.Attach(pipeline)
 	dispatcher, err := dispatch.NewDispatcher(dispatch.Options{
 		Partitions: 1, Log: b.log, Queues: b.queues, Lease: b.leases.Lease("dispatch:0", time.Second),
 		Matcher: dispatch.NewMatcher([]dispatch.Sink{{Name: "hook", FromStart: true}}),
@@ -182,7 +187,7 @@ func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 	var wg sync.WaitGroup
 	wg.Go(func() { _ = dispatcher.Run(ctx) })
 	wg.Go(func() { _ = follow(ctx, dispatcher.Offer) })
-	wg.Go(func() { _ = retries.Run(ctx) })
+	wg.Go(func() { _ = scheduler.Run(ctx) })
 	wg.Go(func() { _ = router.Run(ctx) })
 	stop = sync.OnceFunc(func() {
 		cancel()
@@ -204,7 +209,7 @@ func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 // pending returns the number of undelivered entries of the sink: queued or scheduled.
 func pending(b *stores) int64 {
 	queued, err := b.conn.Commands().XLen(context.Background(), queue.Key(b.keys, "hook", 0)).Result()
-	parked, err2 := b.conn.Commands().ZCard(context.Background(), b.keys.RetrySchedule("hook")).Result()
+	parked, err2 := b.conn.Commands().ZCard(context.Background(), store.RetryKey(b.keys, "hook")).Result()
 	if err != nil || err2 != nil {
 		return -1
 	}
@@ -269,7 +274,7 @@ func TestDelivery_InMemory(t *testing.T) {
 	stop := startOn(t, openWith(t, redisconn.Options{Dialer: m.Dialer}), 1, url)
 	publish(t, b, 0, 32)
 	dead := func() int64 {
-		n, _ := b.conn.Commands().XLen(context.Background(), b.keys.DeadLetters("hook")).Result()
+		n, _ := b.conn.Commands().XLen(context.Background(), store.DeadLettersKey(b.keys, "hook")).Result()
 		return n
 	}
 	testkit.WaitFor(t, "all outcomes", func() bool {
@@ -288,7 +293,7 @@ func TestDelivery_RejectionBecomesDeadLetter(t *testing.T) {
 	startNode(t, server, 1, url)
 	publish(t, b, 0, 3)
 	dead := func() int64 {
-		n, _ := b.conn.Commands().XLen(context.Background(), b.keys.DeadLetters("hook")).Result()
+		n, _ := b.conn.Commands().XLen(context.Background(), store.DeadLettersKey(b.keys, "hook")).Result()
 		return n
 	}
 	testkit.WaitFor(t, "three dead letters", func() bool { return dead() == 3 && pending(b) == 0 })
@@ -315,7 +320,7 @@ func TestDelivery_GoneSinkKeepsBacklog(t *testing.T) {
 	publish(t, b, 0, n)
 	stop := startNode(t, server, 1, url)
 	disabled := func() bool {
-		state, err := b.conn.Commands().HGet(context.Background(), b.keys.SinkState("hook"), "state").Result()
+		state, err := b.conn.Commands().HGet(context.Background(), store.StateKey(b.keys, "hook"), "state").Result()
 		return err == nil && state == "disabled"
 	}
 	testkit.WaitFor(t, "disabled", disabled)
@@ -330,7 +335,7 @@ func TestDelivery_GoneSinkKeepsBacklog(t *testing.T) {
 		t.Errorf("%d attempts after the restart, %d taken", after-before, accepted)
 	}
 	gone.Delete("yes")
-	if err := b.conn.Commands().Del(context.Background(), b.keys.SinkState("hook")).Err(); err != nil {
+	if err := b.conn.Commands().Del(context.Background(), store.StateKey(b.keys, "hook")).Err(); err != nil {
 		t.Fatal(err)
 	}
 	startNode(t, server, 1, url)

@@ -14,7 +14,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
 
@@ -148,7 +148,7 @@ func (o *apiHandler) clientError(r *http.Request, err error) *relay.Error {
 			r.PathValue("name"), 200,
 		))+
 			"; GET /api/sinks lists them")
-	case errors.Is(err, delivery.ErrNoDeadLetter):
+	case errors.Is(err, store.ErrNoDeadLetter):
 		return relay.NewError(relay.CodeNoDeadLetter, "the sink has no dead letter of the delivery "+
 			strconv.Quote(relay.Truncate(r.PathValue("id"), 200)))
 	case errors.Is(err, ErrConfigured):
@@ -159,7 +159,7 @@ func (o *apiHandler) clientError(r *http.Request, err error) *relay.Error {
 	case errors.Is(err, ErrAfter):
 		const detail = "after is neither a cursor such as 1732153000123-0 nor a time such as 2026-11-21T04:00:00Z"
 		return relay.NewError(relay.CodeInvalidArgument, detail).WithPointer("/after")
-	case errors.Is(err, delivery.ErrSelection):
+	case errors.Is(err, store.ErrSelection):
 		return relay.NewError(relay.CodeInvalidArgument, err.Error())
 	}
 	if r.Context().Err() == nil {

@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // fakeSinks returns err and records the selection.
 type fakeSinks struct {
 	Sinks
 	err error
-	sel delivery.Selection
+	sel store.Selection
 	ids []string
 }
 
@@ -24,25 +24,25 @@ func (f *fakeSinks) Show(context.Context, string) (Sink, error) { return Sink{Na
 func (f *fakeSinks) Pause(context.Context, string) error        { return f.err }
 func (f *fakeSinks) Retry(context.Context, string) (int, error) { return 3, f.err }
 func (f *fakeSinks) Forget(context.Context, string, bool) error { return f.err }
-func (f *fakeSinks) DropDeadLetters(_ context.Context, _ string, ids []string) (delivery.ChangeResult, error) {
+func (f *fakeSinks) DropDeadLetters(_ context.Context, _ string, ids []string) (store.ChangeResult, error) {
 	f.ids = ids
-	return delivery.ChangeResult{Done: len(ids)}, f.err
+	return store.ChangeResult{Done: len(ids)}, f.err
 }
 
 func (f *fakeSinks) DropSelectedDeadLetters(
-	_ context.Context, _ string, sel delivery.Selection,
-) (delivery.ChangeResult, error) {
+	_ context.Context, _ string, sel store.Selection,
+) (store.ChangeResult, error) {
 	f.sel = sel
-	return delivery.ChangeResult{Done: 7, Next: "1-0~2-0"}, f.err
+	return store.ChangeResult{Done: 7, Next: "1-0~2-0"}, f.err
 }
 
-func (f *fakeSinks) DeadLetters(_ context.Context, _ string, sel delivery.Selection) (delivery.Page, error) {
+func (f *fakeSinks) DeadLetters(_ context.Context, _ string, sel store.Selection) (store.Page, error) {
 	f.sel = sel
-	return delivery.Page{Next: "5-0"}, f.err
+	return store.Page{Next: "5-0"}, f.err
 }
 
-func (f *fakeSinks) DeadLetter(context.Context, string, string) (*delivery.DeadLetterContent, error) {
-	return &delivery.DeadLetterContent{DeadLetter: delivery.DeadLetter{ID: "d"}, Raw: "junk"}, f.err
+func (f *fakeSinks) DeadLetter(context.Context, string, string) (*store.DeadLetterContent, error) {
+	return &store.DeadLetterContent{DeadLetter: store.DeadLetter{ID: "d"}, Raw: "junk"}, f.err
 }
 
 func TestAPI(t *testing.T) {
@@ -77,7 +77,7 @@ func TestAPI(t *testing.T) {
 		{"GET", "/api/sinks/a/deadletters?since=soon", "", nil, 422, "since"},
 		{"GET", "/api/sinks/a/deadletters", "", nil, 200, `{"data":[],"next":"5-0"}`},
 		{"GET", "/api/sinks/a/deadletters/d", "", nil, 200, `"attempts":[],"notification":null,"raw":"junk"`},
-		{"GET", "/api/sinks/a/deadletters/d", "", delivery.ErrNoDeadLetter, 404, `"code":"404.deadletter"`},
+		{"GET", "/api/sinks/a/deadletters/d", "", store.ErrNoDeadLetter, 404, `"code":"404.deadletter"`},
 		{"POST", "/api/sinks/a/deadletters/drop", `{}`, nil, 422, `"source":"/ids"`},
 		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x"],"all":true}`, nil, 422, "either"},
 		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x"],"hub":"h"}`, nil, 422, "filters"},

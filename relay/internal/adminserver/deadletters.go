@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 // deadLetterView is an entry in a list of dead letters.
@@ -23,7 +23,7 @@ type deadLetterView struct {
 	Attempts int       `json:"attempts"`
 }
 
-func newDeadLetterView(l delivery.DeadLetter) deadLetterView {
+func newDeadLetterView(l store.DeadLetter) deadLetterView {
 	return deadLetterView{l.ID, l.Topic, l.Hub, l.Account, l.Time, l.Reason, l.Attempts}
 }
 
@@ -40,7 +40,7 @@ func listDeadLetters(s Sinks, r *http.Request) (int, any, error) {
 			","), Hub: query.Get("hub"), Since: query.Get("since"), After: query.Get("after"),
 	}
 	var err error
-	if f.Limit, err = pageLimit(query, delivery.MaxPage); err != nil {
+	if f.Limit, err = pageLimit(query, store.MaxPage); err != nil {
 		return 0, nil, err
 	}
 	sel, err := f.toSelection(time.Now())
@@ -65,7 +65,7 @@ func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {
 	}
 	response := struct {
 		deadLetterView
-		Attempts []delivery.Attempt `json:"attempts"`
+		Attempts []store.Attempt `json:"attempts"`
 		// Notification is null if the delivery cannot be decoded. Raw contains the stored data then.
 		Notification json.RawMessage `json:"notification"`
 		// Notifications is set if the delivery has several.
@@ -80,7 +80,7 @@ func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {
 		Raw: c.Raw,
 	}
 	if response.Attempts == nil {
-		response.Attempts = []delivery.Attempt{}
+		response.Attempts = []store.Attempt{}
 	}
 	for i, n := range c.Notifications {
 		if i == 0 {
@@ -95,7 +95,7 @@ func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {
 
 func replayDeadLetters(s Sinks, r *http.Request) (int, any, error) {
 	result, err := changeDeadLetters(r, s.ReplayDeadLetters, s.ReplaySelectedDeadLetters)
-	if errors.Is(err, delivery.ErrFull) {
+	if errors.Is(err, store.ErrFull) {
 		err = backlogFullError(result.Done,
 			"fix the destination and wait until the backlog shrinks, or increase backlog, then repeat")
 	}
@@ -127,8 +127,8 @@ type deadLetterFilter struct {
 	Limit int    `json:"limit"`
 }
 
-func (f *deadLetterFilter) toSelection(now time.Time) (delivery.Selection, error) {
-	sel := delivery.Selection{Hub: f.Hub, After: f.After, Limit: f.Limit}
+func (f *deadLetterFilter) toSelection(now time.Time) (store.Selection, error) {
+	sel := store.Selection{Hub: f.Hub, After: f.After, Limit: f.Limit}
 	for topic := range strings.SplitSeq(f.Topic, ",") {
 		if topic = strings.TrimSpace(topic); topic != "" {
 			sel.Topics = append(sel.Topics, topic)
@@ -150,36 +150,36 @@ func (f *deadLetterFilter) toSelection(now time.Time) (delivery.Selection, error
 }
 
 func changeDeadLetters(
-	r *http.Request, some func(context.Context, string, []string) (delivery.ChangeResult, error),
-	all func(context.Context, string, delivery.Selection) (delivery.ChangeResult, error),
-) (delivery.ChangeResult, error) {
+	r *http.Request, some func(context.Context, string, []string) (store.ChangeResult, error),
+	all func(context.Context, string, store.Selection) (store.ChangeResult, error),
+) (store.ChangeResult, error) {
 	var request struct {
 		IDs []string `json:"ids"`
 		All bool     `json:"all"`
 		deadLetterFilter
 	}
 	if err := decodeBody(r, &request); err != nil {
-		return delivery.ChangeResult{}, err
+		return store.ChangeResult{}, err
 	}
 	name := r.PathValue("name")
 	switch {
 	case request.Limit < 0:
-		return delivery.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument,
+		return store.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument,
 			"limit is negative").WithPointer("/limit")
 	case request.All && request.IDs != nil:
-		return delivery.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument,
+		return store.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument,
 			"give either ids or all").WithPointer("/ids")
 	case request.All:
 		sel, err := request.toSelection(time.Now())
 		if err != nil {
-			return delivery.ChangeResult{}, err
+			return store.ChangeResult{}, err
 		}
 		return all(r.Context(), name, sel)
 	case len(request.IDs) == 0:
-		return delivery.ChangeResult{}, relay.NewError(relay.CodeMissingArgument,
+		return store.ChangeResult{}, relay.NewError(relay.CodeMissingArgument,
 			`name the dead letters in ids, or set "all": true`).WithPointer("/ids")
 	case request.deadLetterFilter != deadLetterFilter{}:
-		return delivery.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument, "filters require all instead of ids")
+		return store.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument, "filters require all instead of ids")
 	}
 	return some(r.Context(), name, request.IDs)
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
 )
 
 // InitSink creates all time series of a sink with the value zero. A series that starts with its first event hides
@@ -20,7 +21,7 @@ func (m *Metrics) InitSink(sink string) {
 	} {
 		m.attempts.WithLabelValues(sink, outcome.String())
 	}
-	for _, reason := range delivery.FailureReasons() {
+	for _, reason := range attempt.FailureReasons() {
 		m.failures.WithLabelValues(sink, reason)
 	}
 	for _, reason := range []string{delivery.ReasonPermanent, delivery.ReasonExhausted, delivery.ReasonUnreadable} {

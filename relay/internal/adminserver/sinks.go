@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
 // Errors of [Sinks].
@@ -35,30 +36,30 @@ type Sinks interface {
 	// is open. It returns the number of retries that were not due before.
 	Retry(ctx context.Context, name string) (int, error)
 	// Replay delivers the notifications after a cursor or a time (RFC 3339) again.
-	Replay(ctx context.Context, name, after string) (delivery.ReplayResult, error)
+	Replay(ctx context.Context, name, after string) (replay.Result, error)
 	// Test makes one attempt with a sample that is not stored.
-	Test(ctx context.Context, name string) (delivery.Attempt, error)
+	Test(ctx context.Context, name string) (store.Attempt, error)
 	// Forget deletes everything about a sink that is not configured. Otherwise it returns ErrConfigured.
 	Forget(ctx context.Context, name string, deadLetters bool) error
 
-	DeadLetters(ctx context.Context, name string, sel delivery.Selection) (delivery.Page, error)
-	DeadLetter(ctx context.Context, name, id string) (*delivery.DeadLetterContent, error)
-	ReplayDeadLetters(ctx context.Context, name string, ids []string) (delivery.ChangeResult, error)
-	ReplaySelectedDeadLetters(ctx context.Context, name string, sel delivery.Selection) (delivery.ChangeResult, error)
-	DropDeadLetters(ctx context.Context, name string, ids []string) (delivery.ChangeResult, error)
-	DropSelectedDeadLetters(ctx context.Context, name string, sel delivery.Selection) (delivery.ChangeResult, error)
+	DeadLetters(ctx context.Context, name string, sel store.Selection) (store.Page, error)
+	DeadLetter(ctx context.Context, name, id string) (*store.DeadLetterContent, error)
+	ReplayDeadLetters(ctx context.Context, name string, ids []string) (store.ChangeResult, error)
+	ReplaySelectedDeadLetters(ctx context.Context, name string, sel store.Selection) (store.ChangeResult, error)
+	DropDeadLetters(ctx context.Context, name string, ids []string) (store.ChangeResult, error)
+	DropSelectedDeadLetters(ctx context.Context, name string, sel store.Selection) (store.ChangeResult, error)
 }
 
 // StateFailed is the state of an active sink that this node cannot deliver to, such as a plugin that does not
 // start. It is retried and keeps its backlog.
-const StateFailed delivery.State = "failed"
+const StateFailed store.State = "failed"
 
 // States of an active sink whose destination gets no regular attempts from this node.
 const (
 	// StateDown means that the circuit breaker is open. One probe at a time is sent.
-	StateDown delivery.State = "down"
+	StateDown store.State = "down"
 	// StateThrottled means that the destination asked for a pause.
-	StateThrottled delivery.State = "resting"
+	StateThrottled store.State = "resting"
 )
 
 // Sink is a sink in the API.
@@ -67,10 +68,10 @@ type Sink struct {
 	// Type is empty for a sink that is not configured.
 	Type string `json:"type"`
 	// Configured is false for a sink that was removed from the configuration of this node.
-	Configured bool           `json:"configured"`
-	State      delivery.State `json:"state"`
-	Reason     string         `json:"reason,omitempty"`
-	Since      *time.Time     `json:"since,omitempty"`
+	Configured bool        `json:"configured"`
+	State      store.State `json:"state"`
+	Reason     string      `json:"reason,omitempty"`
+	Since      *time.Time  `json:"since,omitempty"`
 	// ProbeAt is the earliest time of the next probe, ThrottledUntil the end of the pause. Otherwise they are
 	// omitted.
 	ProbeAt        *time.Time `json:"down_until,omitempty"`
@@ -157,7 +158,7 @@ func replaySink(s Sinks, r *http.Request) (int, any, error) {
 			"after must be a cursor or a time").WithPointer("/after")
 	}
 	result, err := s.Replay(r.Context(), r.PathValue("name"), request.After)
-	if errors.Is(err, delivery.ErrFull) {
+	if errors.Is(err, store.ErrFull) {
 		err = backlogFullError(result.Scheduled, "increase backlog and repeat")
 		if result.Next != "" {
 			err = backlogFullError(result.Scheduled, "fix the destination and wait until the backlog shrinks, or "+

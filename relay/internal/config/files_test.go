@@ -302,7 +302,7 @@ func FuzzLoad(f *testing.F) {
 }
 
 // Digest keys of a Slack sink are accepted only if it combines notifications without them.
-func TestLoad_DigestOfKindWithDigestWhenLimited(t *testing.T) {
+func TestLoad_DigestOfKindWithDigestOverRate(t *testing.T) {
 	for setting, want := range map[string]string{
 		"":                "",
 		", rate: ''":      "digest.max: has no effect without wait",

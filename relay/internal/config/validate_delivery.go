@@ -20,7 +20,7 @@ func (l *loader) checkPacing(path string, s *Sink) {
 		checkRange(l, path+".digest.wait", d.Wait, 100*time.Millisecond, 24*time.Hour)
 	}
 	checkRange(l, path+".digest.max", d.Max, 1, 1000)
-	// A kind with DigestWhenLimited combines the notifications that exceed its rate, except if they are ordered.
+	// A kind with DigestOverRate combines the notifications that exceed its rate, except if they are ordered.
 	waits := l.kinds[s.Type].DigestOverRate && s.Rate.Limited()
 	if d.Wait == 0 && (!waits || s.Ordering != "none") {
 		problem, fix := "has no effect without wait", "set digest.wait, such as 10s"

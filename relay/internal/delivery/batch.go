@@ -5,282 +5,266 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 const (
-	// DefaultBatchMax is how many notifications a batch holds where [Batch] leaves it out.
+	// DefaultBatchMax is the default of [Batch].Max.
 	DefaultBatchMax = 100
-	// scheduledBatchWait bounds how long a batch waits for more that holds what was parked already: claims end.
-	scheduledBatchWait = time.Second
+	// maxBatchBytes limits the notifications of a batch, each of up to 256 KiB.
+	maxBatchBytes = 4 << 20
+	// claimedBatchWait limits the wait of a batch that contains claimed notifications, because claims expire.
+	claimedBatchWait = time.Second
 )
 
-// Batch says how notifications are gathered into deliveries that hold all of them.
+// Batch configures batches, which are deliveries that contain many notifications in full.
 type Batch struct {
-	// Wait is how long a batch gathers from its first notification on; zero is no batch.
+	// Wait is the time from the first notification of a batch until it is sealed. 0 disables batches.
 	Wait time.Duration
-	// Max is how many notifications it holds, and 4 MiB of them at most: a full one is sealed at once. 100 where zero.
+	// Max is the maximum number of notifications in a batch, up to 4 MiB of them. A full batch is sealed at once. The
+	// default is 100.
 	Max int
 }
 
-// HandlerConcurrency is how many calls of [Pipeline.Handle] it takes to keep so many attempts busy: one call waits for each notification
-// until its batch is sealed, and the next batch gathers meanwhile.
+// HandlerConcurrency returns the number of concurrent calls of [Pipeline.Handle] that keep this number of attempts
+// busy. One call waits for each notification until its batch is sealed, and during that time the next batch is filled.
 func (b Batch) HandlerConcurrency(concurrency int) int {
 	return 2*cmp.Or(b.Max, DefaultBatchMax) + concurrency
 }
 
-// usesBatches tells whether the sink gets batches. A sink that keeps an order gathers nothing.
-func (p *Pipeline) usesBatches() bool { return p.opts.Batch.Wait > 0 && p.order == nil }
+// errRedisFull reports that a notification goes alone, because Redis has no memory to seal a batch, and only deliveries
+// free memory.
+var errRedisFull = errors.New("redis is full and seals no batch")
 
-// formatForSink is a delivery as the sink expects it.
-func (p *Pipeline) formatForSink(d relay.Delivery) relay.Delivery {
-	switch {
-	case d.Batch && p.opts.BatchesUnsupported:
-		return d.ToDigest()
-	case d.Digest == nil && p.usesBatches():
-		d.Batch = true // one that could not be gathered
-	}
-	return d
+// batchStage collects items into batches. The item that starts a batch is its leader: it waits until the batch is full
+// or late and an attempt may start, seals the batch in Redis, and passes the sealed batch on. The other items wait
+// until the batch is sealed. Before that, all items are still in their queues, which deliver them again if this node is
+// killed.
+type batchStage struct {
+	next      Handler
+	opts      *Options
+	admission *admission.Admission
+	depth     *depthTracker
+	origin    Origin // of sealed batches, which are claimed
+	stopping  context.Context
+	store     batchStore
+	collector batchCollector
 }
 
-// errCannotSealBatch is why a notification does not go in a batch: Redis has no room to seal one, and only deliveries make room.
-var errCannotSealBatch = errors.New("redis is full and seals no batch")
-
-// batch is a batch before it is sealed. Until then all of it is in its queue or the delay queue, from where it comes again if this node dies.
-type batch struct {
-	items        []batchItem
-	bytes        int
-	full         chan struct{} // closed when it takes no more
-	hasScheduled chan struct{} // closed when it holds what was claimed
-	sealing      bool          // it is being sealed, or given up: nobody leaves it any more
-	done         chan struct{} // closed when it was
-	err          error         // of all its notifications, valid after done
-}
-
-// batchItem is a notification in a batch.
-type batchItem struct {
-	notification relay.Notification
-	claimEnd     string // of the claim of one that was parked
-	withdrawn    bool   // whoever brought it waits no longer
-}
-
-// batchBuilder is the batch of a sink that gathers now. What is full waits beside it.
-type batchBuilder struct {
-	max int
-
-	mu      sync.Mutex
-	open    *batch // nil where nothing gathers
-	waiting int    // notifications in batches that are not sealed
-}
-
-// add puts a notification into the batch that gathers. lead says that it is the first.
-func (b *batchBuilder) add(n relay.Notification, ends string) (to *batch, place int, lead bool) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.open != nil && b.open.bytes+len(n.Data) > batchBytes {
-		close(b.open.full)
-		b.open = nil
-	}
-	if to = b.open; to == nil {
-		to, lead = &batch{full: make(chan struct{}), hasScheduled: make(chan struct{}), done: make(chan struct{})}, true
-		b.open = to
-	}
-	place = len(to.items)
-	to.items = append(to.items, batchItem{notification: n, claimEnd: ends})
-	to.bytes += len(n.Data)
-	b.waiting++
-	if ends != "" {
-		select {
-		case <-to.hasScheduled:
-		default:
-			close(to.hasScheduled)
+func (s *batchStage) Handle(ctx context.Context, it *Item) error {
+	leaseEnd := ""
+	if it.Claim != nil {
+		if !it.isReplayed() || s.collector.isFull() {
+			return s.next.Handle(ctx, it)
 		}
+		it.Permit.Cancel() // the batch gets its own
+		leaseEnd = it.Claim.LeaseEnd
 	}
-	if len(to.items) >= b.max {
-		close(to.full)
-		b.open = nil
-	}
-	return to, place, lead
-}
-
-// isFull tells whether as many notifications wait as lanes may bring, so that nothing that is parked should join them.
-func (b *batchBuilder) isFull() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.waiting >= 2*b.max
-}
-
-// withdraw takes a notification out again, unless its batch is being sealed.
-func (b *batchBuilder) withdraw(from *batch, place int) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !from.sealing {
-		from.items[place].withdrawn = true
-	}
-	return !from.sealing
-}
-
-// beginSeal has a batch take no more, and returns what is in it in the order of the log.
-func (b *batchBuilder) beginSeal(from *batch) []batchItem {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.open == from {
-		b.open = nil
-	}
-	from.sealing = true
-	b.waiting -= len(from.items)
-	items := slices.DeleteFunc(from.items, func(m batchItem) bool { return m.withdrawn })
-	slices.SortStableFunc(items, func(a, b batchItem) int { return byCursor(a.notification, b.notification) })
-	return items
-}
-
-// handleBatched returns when d is sealed into a batch; who was the first in it, when the batch was attempted too.
-func (p *Pipeline) handleBatched(ctx context.Context, d relay.Delivery) error {
-	err := p.addToBatch(ctx, d.Notifications[0], "")
-	if errors.Is(err, errCannotSealBatch) {
-		return p.handle(ctx, d, false)
+	err := s.add(ctx, it.Delivery.Notifications[0], leaseEnd)
+	if errors.Is(err, errRedisFull) {
+		return s.next.Handle(ctx, it)
 	}
 	return err
 }
 
-// addToBatch returns an error where n is in no batch that was sealed.
-func (p *Pipeline) addToBatch(ctx context.Context, n relay.Notification, ends string) error {
-	b, place, lead := p.batcher.add(n, ends)
-	if lead {
-		return p.runBatch(ctx, b)
+// add returns an error if n is in no sealed batch.
+func (s *batchStage) add(ctx context.Context, n relay.Notification, leaseEnd string) error {
+	b, index, isLeader := s.collector.add(n, leaseEnd)
+	if isLeader {
+		return s.leadBatch(ctx, b)
 	}
 	select {
-	case <-b.done:
+	case <-b.sealed:
 	case <-ctx.Done():
-		if p.batcher.withdraw(b, place) {
+		if s.collector.withdrawItem(b, index) {
 			return ctx.Err()
 		}
-		<-b.done
+		<-b.sealed
 	}
 	return b.err
 }
 
-// runBatch waits until a batch is full or its time has come, then until it may be attempted, while it goes on gathering; it
-// seals it and makes the first attempt. All others return once it is sealed.
-func (p *Pipeline) runBatch(ctx context.Context, b *batch) error {
-	err := p.waitForBatch(ctx, b)
-	probe := false
+// leadBatch waits until a batch is complete and may be attempted, during which more notifications are added. It then
+// seals the batch and makes the first attempt.
+func (s *batchStage) leadBatch(ctx context.Context, b *batch) error {
+	sealed := &Item{Origin: s.origin}
+	defer sealed.Permit.Cancel()
+	err := s.waitComplete(ctx, b)
 	if err == nil {
-		probe, err = p.admit(ctx, false)
+		err = s.admission.Acquire(ctx, &sealed.Permit)
 	}
-	items := p.batcher.beginSeal(b)
-	if err != nil {
-		b.finish(err)
+	items := s.collector.beginSeal(b)
+	if err == nil {
+		err = s.sealBatch(ctx, sealed, items)
+	}
+	b.err = err
+	close(b.sealed)
+	if err != nil || sealed.Claim == nil {
 		return err
 	}
-	c, d, err := p.sealBatch(ctx, items)
-	b.finish(err)
-	if err != nil || len(d.Notifications) == 0 {
-		p.breaker.record(probe, false, nil)
-		p.concurrency.release(1)
-		p.rateLimiter.returnTokens(1)
-		return err
+	if err := s.next.Handle(ctx, sealed); err != nil && !errors.Is(err, errUnsettled) {
+		_ = s.origin.Release(ctx, sealed, 0) // it logs its errors, and the claim expires
 	}
-	r := newRecord(d, p.opts.Now())
-	p.attemptClaimed(ctx, c, r, d, probe)
 	return nil
 }
 
-func (b *batch) finish(err error) {
-	b.err = err
-	close(b.done)
-}
-
-// waitForBatch waits until a batch need not wait for more.
-func (p *Pipeline) waitForBatch(ctx context.Context, b *batch) error {
-	timer := time.NewTimer(p.opts.Batch.Wait)
+// waitComplete waits until a batch is full or late.
+func (s *batchStage) waitComplete(ctx context.Context, b *batch) error {
+	timer := time.NewTimer(s.opts.Batch.Wait)
 	defer timer.Stop()
-	soon := b.hasScheduled
+	hasClaimed := b.hasClaimed
 	for {
 		select {
 		case <-b.full:
 			return nil
 		case <-timer.C:
 			return nil
-		case <-soon:
-			soon = nil
-			timer.Reset(min(p.opts.Batch.Wait, scheduledBatchWait))
+		case <-hasClaimed:
+			hasClaimed = nil
+			timer.Reset(min(s.opts.Batch.Wait, claimedBatchWait))
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-p.stopping.Done():
-			return p.stopping.Err() // what is not sealed is still where it came from
+		case <-s.stopping.Done():
+			return s.stopping.Err() // the items are still in their queues
 		}
 	}
 }
 
-// sealBatch makes a claimed delivery of what is in a batch. The delivery is empty where nothing was left to seal.
-func (p *Pipeline) sealBatch(ctx context.Context, items []batchItem) (claim, relay.Delivery, error) {
-	none := relay.Delivery{}
+// sealBatch makes it a claimed delivery of the items. it has no claim if nothing was left to seal.
+func (s *batchStage) sealBatch(ctx context.Context, it *Item, items []batchItem) error {
 	if len(items) == 0 {
-		return claim{}, none, nil
+		return nil
 	}
-	b := sealRequest{id: newDeliveryID(p.opts.Now()), lease: p.claimDuration(), oldestAt: p.opts.Now(), args: make([]any, 0, 3*len(items))}
-	for _, m := range items {
-		if at := m.notification.StoredAt(); !at.IsZero() && at.Before(b.oldestAt) {
-			b.oldestAt = at
+	o := s.opts
+	id, oldest := store.NewDeliveryID(o.Now()), o.Now()
+	stored := make([]store.BatchItem, len(items))
+	for i, item := range items {
+		stored[i] = item.BatchItem
+		if at := item.Notification.StoredAt(); !at.IsZero() && at.Before(oldest) {
+			oldest = at
 		}
-		b.add(newParked(m.notification), m.claimEnd)
 	}
-	var result sealResult
+	var result store.SealedBatch
 	var full error
-	err := retryWrite(ctx, func(ctx context.Context) (err error) {
-		result, err = p.opts.Store.createBatch(ctx, p.opts.Name, &b)
-		if err != nil && strings.Contains(err.Error(), "OOM command not allowed") {
-			full, err = errCannotSealBatch, nil
+	err := store.Persist(ctx, func(ctx context.Context) (err error) {
+		result, err = s.store.Seal(ctx, o.Name, id, stored, o.claimDuration(), oldest)
+		if store.IsOutOfMemory(err) {
+			full, err = errRedisFull, nil
 		}
 		return err
 	})
-	err = cmp.Or(err, full)
-	if err != nil {
-		return claim{}, none, err
+	if err = cmp.Or(err, full); err != nil {
+		return err
 	}
-	p.updateRetryCount(result.scheduled)
-	if result.claimEnd == "0" {
-		p.onRetryScheduled(0)
+	s.depth.set(result.Depth)
+	if result.IsRepeated {
+		o.Wake(0)
 	}
-	if result.claimEnd == "" || result.claimEnd == "0" {
-		return claim{}, none, nil
+	if result.LeaseEnd == "" {
+		return nil
 	}
-	d := relay.Delivery{ID: b.id, Attempt: 1, Batch: true, Notifications: make([]relay.Notification, 0, len(items))}
-	for i, m := range items {
-		if !result.excluded[int64(i)] {
-			d.Notifications = append(d.Notifications, m.notification)
+	it.Delivery = relay.Delivery{ID: id, Attempt: 1, Batch: true}
+	it.Delivery.Notifications = make([]relay.Notification, 0, len(items))
+	for i, item := range items {
+		if !result.Excluded[int64(i)] {
+			it.Delivery.Notifications = append(it.Delivery.Notifications, item.Notification)
 		}
 	}
-	p.opts.Observer.Batched(p.opts.Name, len(d.Notifications))
-	return claim{sink: p.opts.Name, id: b.id, leaseEnd: result.claimEnd}, d, nil
+	it.Claim = &store.Claim{Sink: o.Name, ID: id, LeaseEnd: result.LeaseEnd}
+	o.Observer.Batched(o.Name, len(it.Delivery.Notifications))
+	return nil
 }
 
-// batchScheduled puts a claimed delivery that was never attempted, as a replay of the log parks them, into a batch, and reports
-// whether it did. It holds a slot and an attempt then, which it gives back.
-func (p *Pipeline) batchScheduled(ctx context.Context, c claim, r *retryRecord) bool {
-	off, _ := p.isDisabled()
-	if off || !p.usesBatches() || r.Batch || r.Digest != nil || len(r.Attempts) > 0 || len(r.Notifications) != 1 || p.batcher.isFull() {
-		return false
+// batch is a batch that is not sealed yet.
+type batch struct {
+	items      []batchItem
+	bytes      int
+	isSealing  bool
+	full       chan struct{} // closed when it takes no more
+	hasClaimed chan struct{} // closed when it contains a claimed notification
+	sealed     chan struct{} // closed when it was sealed, or when that failed
+	err        error         // of all its items, valid after sealed
+}
+
+type batchItem struct {
+	store.BatchItem
+	isWithdrawn bool // its caller no longer waits
+}
+
+// batchCollector fills the batches of a sink. It may be used concurrently.
+type batchCollector struct {
+	max int
+
+	mu      sync.Mutex
+	open    *batch // or nil
+	waiting int    // notifications in batches that are not sealed
+}
+
+// add adds a notification to the open batch. isLeader is set if it is the first.
+func (c *batchCollector) add(n relay.Notification, leaseEnd string) (b *batch, index int, isLeader bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open != nil && c.open.bytes+len(n.Data) > maxBatchBytes {
+		close(c.open.full)
+		c.open = nil
 	}
-	p.concurrency.release(1)
-	p.rateLimiter.returnTokens(1)
-	err := p.addToBatch(ctx, r.Notifications[0].toNotification(), c.leaseEnd)
-	switch {
-	case err == nil: // who sealed it has heard how many are parked now
-	case errors.Is(err, errCannotSealBatch):
-		probe, err := p.admit(ctx, false)
-		if err != nil {
-			p.releaseClaim(ctx, c, c.body)
-			break
+	if b = c.open; b == nil {
+		b = &batch{full: make(chan struct{}), hasClaimed: make(chan struct{}), sealed: make(chan struct{})}
+		c.open, isLeader = b, true
+	}
+	index = len(b.items)
+	b.items = append(b.items, batchItem{BatchItem: store.BatchItem{Notification: n, LeaseEnd: leaseEnd}})
+	b.bytes += len(n.Data)
+	c.waiting++
+	if leaseEnd != "" {
+		select {
+		case <-b.hasClaimed:
+		default:
+			close(b.hasClaimed)
 		}
-		p.attemptClaimed(ctx, c, r, r.nextDelivery(c.id), probe)
-	default:
-		p.releaseClaim(ctx, c, c.body)
 	}
-	return true
+	if len(b.items) >= c.max {
+		close(b.full)
+		c.open = nil
+	}
+	return b, index, isLeader
+}
+
+// isFull reports whether as many notifications wait as fresh deliveries may bring, so claimed ones should not join
+// them.
+func (c *batchCollector) isFull() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiting >= 2*c.max
+}
+
+// withdrawItem removes a notification unless its batch is being sealed.
+func (c *batchCollector) withdrawItem(b *batch, index int) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !b.isSealing {
+		b.items[index].isWithdrawn = true
+	}
+	return !b.isSealing
+}
+
+// beginSeal closes a batch and returns its items in the order of the log.
+func (c *batchCollector) beginSeal(b *batch) []batchItem {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.open == b {
+		c.open = nil
+	}
+	b.isSealing = true
+	c.waiting -= len(b.items)
+	items := slices.DeleteFunc(b.items, func(item batchItem) bool { return item.isWithdrawn })
+	slices.SortStableFunc(items, func(a, b batchItem) int {
+		return store.CompareCursors(a.Notification, b.Notification)
+	})
+	return items
 }

@@ -10,15 +10,26 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// BenchmarkBatch is what a notification costs in a batch of a hundred: gathering, sealing, the attempt and settling.
+// BenchmarkBatch measures one notification in a batch of a hundred: collecting, sealing, the attempt and its outcome.
 func BenchmarkBatch(b *testing.B) {
 	server := redistest.Start(b)
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket, MaxRetries: -1, Protocol: 2, DisableIdentity: true, PoolSize: 64})
+	client := redis.NewClient(
+		&redis.Options{
+			Network:         "unix",
+			Addr:            server.Socket,
+			MaxRetries:      -1,
+			Protocol:        2,
+			DisableIdentity: true,
+			PoolSize:        64,
+		},
+	)
 	defer func() { _ = client.Close() }()
 	p, err := New(Options{
-		Name: "s", Sink: &silentSink{}, Store: NewStore(client, testKeys{}), Batch: Batch{Wait: 100 * time.Millisecond, Max: 100},
+		Name: "s", Sink: &silentSink{}, Store: store.New(client, testKeys()),
+		Batch: Batch{Wait: 100 * time.Millisecond, Max: 100},
 	})
 	if err != nil {
 		b.Fatal(err)

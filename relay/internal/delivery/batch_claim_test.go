@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
-// What interrupts the first attempt leaves a sealed batch as it is: its receiver is gone, or this node ends.
-func TestBatchOutlivesItsFirstAttempt(t *testing.T) {
+// A sealed batch stays unchanged if its first attempt is interrupted, because the destination is gone or the node
+// stops.
+func TestBatch_InterruptedFirstAttempt(t *testing.T) {
 	t.Parallel()
 	for name, first := range map[string]func(context.Context) error{
 		"gone":  func(context.Context) error { return relay.Gone(errFar) },
@@ -48,20 +50,25 @@ func TestBatchOutlivesItsFirstAttempt(t *testing.T) {
 	}
 }
 
-// What is parked and goes into a batch makes room once.
-func TestBatchOfWhatWasParkedMakesRoomOnce(t *testing.T) {
+// A scheduled notification that is added to a batch lowers the depth once.
+func TestBatch_ScheduledNotificationLowersDepthOnce(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	list := replayLog{event(1, "a.b", "h1").Notifications[0]}
-	if done, err := e.store.Replay(t.Context(), list, Replay{Sink: "s", Partitions: 1, After: "0-0"}); err != nil || done.Scheduled != 1 {
+	if done, err := e.replay(t.Context(), list, replay.Request{Sink: "s", Partitions: 1, After: "0-0"}); err != nil ||
+		done.Scheduled != 1 {
 		t.Fatal(done, err)
 	}
-	p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Batch, o.Backlog = Batch{Wait: time.Millisecond, Max: 9}, 100 })
-	l := &dueQuery{sink: "s", maxClaims: p.concurrency.tryAcquire(1), lease: time.Minute}
-	e.store.queryDue(t.Context(), []*dueQuery{l})
-	e.park(5)
-	p.retryClaimed(t.Context(), l.claimed[0])
-	if n := e.parkedCount(); n != 5 || p.retryLimit.count != n {
-		t.Errorf("%d are parked, and %d are counted", n, p.retryLimit.count)
+	p := e.pipeline(
+		&fakeSink{answer: answers(nil)},
+		func(o *Options) { o.Batch, o.Backlog = Batch{Wait: time.Millisecond, Max: 9}, 100 },
+	)
+	reserved := p.admission.Reserve(1)
+	l := e.poll(reserved.Len(), time.Minute)
+	reserved.Close(1, false)
+	e.scheduleDue(5)
+	p.Retry(t.Context(), l.Claims[0])
+	if n := e.scheduledCount(); n != 5 || p.claims.depth.depth != n {
+		t.Errorf("%d are scheduled, and %d are counted", n, p.claims.depth.depth)
 	}
 }

@@ -13,13 +13,15 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
 func batching(wait time.Duration, most int) func(*Options) {
 	return func(o *Options) { o.Batch = Batch{Wait: wait, Max: most} }
 }
 
-// bring hands over events side by side, the i-th of which is numbered from + i, and returns when all were handled.
+// bring handles n events concurrently, numbered from first, and returns when all were handled.
 func bring(t *testing.T, p *Pipeline, from, n int) *sync.WaitGroup {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -33,7 +35,7 @@ func bring(t *testing.T, p *Pipeline, from, n int) *sync.WaitGroup {
 	return &wg
 }
 
-// brought are the numbers of all notifications that arrived, in order, and complains of those within a delivery that are not.
+// brought returns the numbers of all delivered notifications, sorted. It reports an error if a delivery is not sorted.
 func brought(t *testing.T, list []relay.Delivery) []int {
 	t.Helper()
 	var all []int
@@ -78,8 +80,8 @@ func (e *env) waitEmptied() {
 	})
 }
 
-// A full batch goes at once, and what comes beyond it is the next; nothing is left out.
-func TestBatches(t *testing.T) {
+// A full batch is sealed at once, and further notifications start the next one. None is lost.
+func TestBatch_SealedWhenFull(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink, obs := &fakeSink{answer: answers(nil)}, &counting{}
@@ -107,8 +109,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// One that is not full goes when its time has come.
-func TestBatchThatIsNotFull(t *testing.T) {
+func TestBatch_SealedAfterWait(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
@@ -119,10 +120,10 @@ func TestBatchThatIsNotFull(t *testing.T) {
 	}
 }
 
-// 4 MiB are the most that a batch holds, whatever its number.
-func TestBatchOfMuch(t *testing.T) {
+// A batch contains at most 4 MiB, even if Max allows more notifications.
+func TestBatch_MaxBytes(t *testing.T) {
 	t.Parallel()
-	b := &batchBuilder{max: 1000}
+	b := &batchCollector{max: 1000}
 	big := relay.Notification{Data: make([]byte, 256<<10)}
 	first, _, lead := b.add(big, "")
 	for i := range 15 {
@@ -137,27 +138,28 @@ func TestBatchOfMuch(t *testing.T) {
 	select {
 	case <-first.full:
 	default:
-		t.Error("the batch was not told")
+		t.Error("full is not closed")
 	}
 }
 
-// What fails is tried again as it was sealed, by any node, and is replayed so from the dead letters.
-func TestBatchIsTriedAgain(t *testing.T) {
+// A failed batch is retried unchanged by any node, and a replay of its dead letter contains the same.
+func TestBatch_RetriedUnchanged(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	reject := relay.Permanent(&relay.ResponseError{Status: 422})
 	sink := &fakeSink{answer: answers(errFar, errFar, reject, nil)}
-	other := e.pipeline(sink, nil) // it takes batches, though its own configuration does not ask for them
+	other := e.pipeline(sink, nil) // it supports batches, but its configuration has none
 	e.retries(other)
 	p := e.pipeline(sink, batching(time.Hour, 10))
 	bring(t, p, 0, 10).Wait()
 	testkit.WaitFor(t, "it is dead", func() bool { return len(e.deadLetters()) == 1 })
 	got := sink.deliveries()
-	letter, err := e.store.DeadLetter(t.Context(), "s", got[0].ID)
+	letter, err := e.store.DeadLetters.Get(t.Context(), "s", got[0].ID)
 	if err != nil || !letter.Batch || len(letter.Notifications) != 10 || len(letter.History) != 3 {
 		t.Errorf("%+v, %v", letter, err)
 	}
-	if c, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 1 {
+	if c, err := e.replayAllDeadLetters(store.ReplayOptions{}); err != nil ||
+		c.Done != 1 {
 		t.Fatal(c, err)
 	}
 	e.waitEmptied()
@@ -172,8 +174,8 @@ func TestBatchIsTriedAgain(t *testing.T) {
 	}
 }
 
-// What comes again out of a queue whose acks were not stored is in no second batch, but a repeat of the whole log is.
-func TestBatchTakesNothingTwice(t *testing.T) {
+// A notification whose ack was lost is in no second batch, but a replay of the log delivers it again.
+func TestBatch_NoDuplicatesAfterLostAck(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
@@ -189,7 +191,7 @@ func TestBatchTakesNothingTwice(t *testing.T) {
 	for i := range 10 {
 		list = append(list, event(i, "a.b", "h1").Notifications[0])
 	}
-	done, err := e.store.Replay(t.Context(), list, Replay{Sink: "s", Partitions: 1, After: "0-0"})
+	done, err := e.replay(t.Context(), list, replay.Request{Sink: "s", Partitions: 1, After: "0-0"})
 	if err != nil || done.Scheduled != 10 {
 		t.Fatal(done, err)
 	}
@@ -199,45 +201,49 @@ func TestBatchTakesNothingTwice(t *testing.T) {
 		t.Errorf("arrived %v", all)
 	}
 	if len(got) > 6 {
-		t.Errorf("%d deliveries: what was replayed came one by one", len(got))
+		t.Errorf("%d deliveries: the replay was not batched", len(got))
 	}
 }
 
-// Redis remembers a bounded number of ids.
-func TestBatchesAreForgotten(t *testing.T) {
+// Redis keeps a limited number of IDs.
+func TestBatch_KeepsLimitedIDs(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for i := range 12 {
-		b := sealRequest{id: fmt.Sprint("batch", i), lease: time.Minute, oldestAt: time.Now()}
+		var items []store.BatchItem
 		for j := range 1000 {
-			b.add(newParked(relay.Notification{ID: fmt.Sprintf("n-%d-%d", i, j), Topic: "a", Data: []byte("{}")}), "")
+			items = append(items, store.BatchItem{
+				Notification: relay.Notification{ID: fmt.Sprintf("n-%d-%d", i, j), Topic: "a", Data: []byte("{}")},
+			})
 		}
-		for range 2 { // the answer may get lost
-			if _, err := e.store.createBatch(t.Context(), "s", &b); err != nil {
+		for range 2 { // the reply may get lost
+			if _, err := e.store.Batches.Seal(
+				t.Context(), "s", fmt.Sprint("batch", i), items, time.Minute, time.Now()); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
 	ids := e.client.HLen(t.Context(), "hubrelay:batched:s").Val()
-	if lists := e.client.LLen(t.Context(), "hubrelay:batches:s").Val(); ids != lists*1000 || ids > batchDedupSize || ids < batchDedupSize-1000 {
+	if lists := e.client.LLen(t.Context(), "hubrelay:batches:s").Val(); ids != lists*1000 || ids > batchDedupSize ||
+		ids < batchDedupSize-1000 {
 		t.Errorf("%d ids of %d batches", ids, lists)
 	}
-	if n := e.parkedCount(); n != 12 {
+	if n := e.scheduledCount(); n != 12 {
 		t.Errorf("%d batches", n)
 	}
 }
 
-// A repeat whose first answer was lost leaves the batch for whoever is first.
-func TestBatchSealedTwice(t *testing.T) {
+// If the reply was lost, any node may claim the batch.
+func TestBatch_SealRepeated(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	b := sealRequest{id: "batch", lease: time.Hour, oldestAt: time.Now()}
-	b.add(newParked(event(0, "a.b", "h1").Notifications[0]), "")
-	first, err := e.store.createBatch(t.Context(), "s", &b)
-	if err != nil || first.claimEnd == "" || first.claimEnd == "0" || first.scheduled != 1 {
+	items := []store.BatchItem{{Notification: event(0, "a.b", "h1").Notifications[0]}}
+	first, err := e.store.Batches.Seal(t.Context(), "s", "batch", items, time.Hour, time.Now())
+	if err != nil || first.LeaseEnd == "" || first.IsRepeated || first.Depth != 1 {
 		t.Fatal(first, err)
 	}
-	if again, err := e.store.createBatch(t.Context(), "s", &b); err != nil || again.claimEnd != "0" || again.scheduled != 1 {
+	again, err := e.store.Batches.Seal(t.Context(), "s", "batch", items, time.Hour, time.Now())
+	if err != nil || !again.IsRepeated || again.Depth != 1 {
 		t.Fatal(again, err)
 	}
 	sink := &fakeSink{answer: answers(nil)}
@@ -248,8 +254,8 @@ func TestBatchSealedTwice(t *testing.T) {
 	}
 }
 
-// A Redis that is full seals nothing: each goes alone, in the form of a batch.
-func TestBatchWhileRedisIsFull(t *testing.T) {
+// A full Redis seals no batch. Each notification is delivered alone, as a batch of one.
+func TestBatch_FullRedis(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
@@ -259,34 +265,33 @@ func TestBatchWhileRedisIsFull(t *testing.T) {
 	}
 	bring(t, p, 0, 10).Wait()
 	got := sink.deliveries()
-	if all := brought(t, got); len(got) != 10 || !slices.Equal(all, upTo(10)) || got[0].ID != got[0].Notifications[0].ID {
+	if all := brought(t, got); len(got) != 10 || !slices.Equal(all, upTo(10)) ||
+		got[0].ID != got[0].Notifications[0].ID {
 		t.Errorf("%d deliveries of %v", len(got), all)
 	}
 }
 
-// While the destination is down nothing is sealed, and a batch goes on gathering; who is told to stop leaves it.
-func TestBatchWaitsForTheDestination(t *testing.T) {
+// While the destination fails, no batch is sealed, and more notifications are added. A canceled one leaves the batch.
+func TestBatch_WaitsForDestination(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
-	p := e.pipeline(sink, batching(10*time.Millisecond, 10))
-	for range failureThreshold {
-		p.breaker.record(false, true, errFar)
-	}
-	p.breaker.mu.Lock()
-	p.breaker.probeAt = time.Now().Add(time.Hour)
-	p.breaker.mu.Unlock()
+	p := e.pipeline(sink, func(o *Options) {
+		batching(10*time.Millisecond, 10)(o)
+		o.probeDelay = time.Hour
+	})
+	failDestination(t, p)
 	all := bring(t, p, 0, 5)
-	testkit.WaitFor(t, "five wait", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 5 })
+	testkit.WaitFor(t, "five wait", func() bool { return batchedWaiting(p) == 5 })
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() { left <- p.Handle(ctx, event(99, "a.b", "h1")) }()
-	testkit.WaitFor(t, "another waits", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 6 })
+	testkit.WaitFor(t, "another waits", func() bool { return batchedWaiting(p) == 6 })
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Errorf("Handle = %v", err)
 	}
-	if n := e.parkedCount(); n != 0 || sink.attempts("") != 0 {
+	if n := e.scheduledCount(); n != 0 || sink.attempts("") != 0 {
 		t.Fatalf("%d were sealed", n)
 	}
 	p.ProbeNow()
@@ -296,8 +301,8 @@ func TestBatchWaitsForTheDestination(t *testing.T) {
 	}
 }
 
-// A pipeline that ends gives back what is not sealed.
-func TestBatchIsGivenBack(t *testing.T) {
+// Stop releases notifications that are not sealed.
+func TestBatch_ReleasedOnStop(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
@@ -310,7 +315,7 @@ func TestBatchIsGivenBack(t *testing.T) {
 			}
 		})
 	}
-	testkit.WaitFor(t, "five wait", func() bool { p.batcher.mu.Lock(); defer p.batcher.mu.Unlock(); return p.batcher.waiting == 5 })
+	testkit.WaitFor(t, "five wait", func() bool { return batchedWaiting(p) == 5 })
 	p.Stop()
 	wg.Wait()
 	if len(sink.deliveries())+len(e.left()) != 0 {
@@ -318,8 +323,8 @@ func TestBatchIsGivenBack(t *testing.T) {
 	}
 }
 
-// A rate counts deliveries, and what waits for it is gathered meanwhile.
-func TestBatchesAtARate(t *testing.T) {
+// A rate counts deliveries. While a batch waits for it, more notifications are added.
+func TestBatch_Rate(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
@@ -333,8 +338,8 @@ func TestBatchesAtARate(t *testing.T) {
 	}
 }
 
-// A sink of a kind that takes none gets a batch that was sealed before as a digest.
-func TestBatchForAKindThatTakesNone(t *testing.T) {
+// A sink without support for batches gets a batch that was sealed earlier as a digest.
+func TestBatch_UnsupportedBySink(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	before := e.pipeline(&fakeSink{answer: answers(errFar)}, batching(time.Hour, 3))
@@ -343,13 +348,14 @@ func TestBatchForAKindThatTakesNone(t *testing.T) {
 	e.retries(e.pipeline(sink, func(o *Options) { o.BatchesUnsupported = true }))
 	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
 	d := sink.deliveries()[0]
-	if d.Batch || d.Digest == nil || d.Digest.Count != 3 || d.Digest.Topics["a.b"] != 3 || len(d.Notifications) != 3 || d.Digest.First != at(0) {
+	if d.Batch || d.Digest == nil || d.Digest.Count != 3 || d.Digest.Topics["a.b"] != 3 || len(d.Notifications) != 3 ||
+		d.Digest.First != at(0) {
 		t.Errorf("%+v", d)
 	}
 }
 
-// A trial is a batch of one with an id of its own.
-func TestTryOfABatch(t *testing.T) {
+// A test delivery is a batch of one with its own ID.
+func TestSendTest_Batch(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
@@ -358,7 +364,18 @@ func TestTryOfABatch(t *testing.T) {
 	if a := p.SendTest(t.Context(), n); a.Outcome != "delivered" {
 		t.Errorf("%+v", a)
 	}
-	if d := sink.deliveries()[0]; !d.Batch || d.ID == n.ID || len(d.ID) != 24 || strings.TrimLeft(d.ID, "0123456789abcdef") != "" {
+	if d := sink.deliveries()[0]; !d.Batch || d.ID == n.ID || len(d.ID) != 24 ||
+		strings.TrimLeft(d.ID, "0123456789abcdef") != "" {
 		t.Errorf("%+v", d)
 	}
+}
+
+// batchedWaiting returns the number of notifications in batches that are not sealed.
+func batchedWaiting(p *Pipeline) int {
+	state, _ := p.chain.(*stateStage)
+	batches, _ := state.next.(*batchStage)
+	c := &batches.collector
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.waiting
 }

@@ -10,13 +10,27 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// newClusterEnv has a Redis Cluster of one node, which refuses a command or script over several slots all the same.
+// newClusterEnv starts a Redis Cluster of one node, which also rejects a command with keys of several slots.
 func newClusterEnv(t *testing.T) *env {
 	t.Helper()
 	port, bus := redistest.FreePort(t), redistest.FreePort(t)
-	e := &env{t: t, server: redistest.Start(t, "--bind", "127.0.0.1", "--cluster-enabled", "yes", "--port", port, "--cluster-port", bus)}
+	e := &env{
+		t: t,
+		server: redistest.Start(
+			t,
+			"--bind",
+			"127.0.0.1",
+			"--cluster-enabled",
+			"yes",
+			"--port",
+			port,
+			"--cluster-port",
+			bus,
+		),
+	}
 	e.client = redis.NewClient(&redis.Options{
 		Network: "unix", Addr: e.server.Socket, MaxRetries: -1, Protocol: 2, DisableIdentity: true,
 	})
@@ -28,16 +42,27 @@ func newClusterEnv(t *testing.T) *env {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e.store = NewStore(e.client, keys)
-	testkit.WaitFor(t, "the cluster is up", func() bool { return e.client.Set(t.Context(), "x", "", time.Second).Err() == nil })
+	e.store = store.New(e.client, keys)
+	testkit.WaitFor(
+		t,
+		"the cluster is up",
+		func() bool { return e.client.Set(t.Context(), "x", "", time.Second).Err() == nil },
+	)
 	return e
 }
 
-// The whole life of a digest, its dead letter and its replay, at a rate, in a cluster.
-func TestDigestInACluster(t *testing.T) {
+// A digest, its dead letter and its replay, with a rate, in a cluster.
+func TestDigest_Cluster(t *testing.T) {
 	t.Parallel()
 	e := newClusterEnv(t)
-	sink := &fakeSink{answer: answers(errFar, relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Millisecond), relay.Permanent(errFar), nil)}
+	sink := &fakeSink{
+		answer: answers(
+			errFar,
+			relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Millisecond),
+			relay.Permanent(errFar),
+			nil,
+		),
+	}
 	p := e.pipeline(sink, func(o *Options) {
 		gathering(50*time.Millisecond, 2, ByHub)(o)
 		o.Rate = perSec(1000)
@@ -47,19 +72,28 @@ func TestDigestInACluster(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	e.retries(p) // which close a digest whose time is over, however early
-	figures := func() SinkStats {
-		f, err := e.store.Stats(t.Context(), []string{"s"})
+	e.retries(p) // they seal digests that are due
+	figures := func() store.Stats {
+		f, err := e.store.Stats.Read(t.Context(), []string{"s"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return f[0]
 	}
-	testkit.WaitFor(t, "a dead letter", func() bool { f := figures(); return f.DeadLetters == 1 && f.Scheduled+f.InDigests == 0 })
-	if got, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || got.Done != 1 {
+	testkit.WaitFor(
+		t,
+		"a dead letter",
+		func() bool { f := figures(); return f.DeadLetters == 1 && f.Scheduled+f.InDigests == 0 },
+	)
+	if got, err := e.replayAllDeadLetters(store.ReplayOptions{}); err != nil ||
+		got.Done != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	testkit.WaitFor(t, "delivered", func() bool { f := figures(); return sink.attempts("") == 4 && f.Scheduled+f.DeadLetters == 0 })
+	testkit.WaitFor(
+		t,
+		"delivered",
+		func() bool { f := figures(); return sink.attempts("") == 4 && f.Scheduled+f.DeadLetters == 0 },
+	)
 	if d := sink.deliveries()[3]; d.Digest == nil || d.Digest.Count != 3 || len(d.Notifications) != 2 {
 		t.Errorf("%+v", d.Digest)
 	}

@@ -12,10 +12,12 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
-// bury makes dead letters of deliveries.
-func (e *env) bury(t *testing.T, ids ...string) {
+// addDeadLetters makes dead letters of deliveries.
+func (e *env) addDeadLetters(t *testing.T, ids ...string) {
 	t.Helper()
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, nil)
 	for _, id := range ids {
@@ -25,7 +27,7 @@ func (e *env) bury(t *testing.T, ids ...string) {
 	}
 }
 
-// write adds a dead letter as it is, without the index.
+// write stores a dead letter with a topic and a hub.
 func (e *env) write(t *testing.T, id, topic, hub string) string {
 	t.Helper()
 	at, err := e.client.XAdd(t.Context(), &redis.XAddArgs{Stream: "hubrelay:deadletters:s", Values: []any{
@@ -35,10 +37,13 @@ func (e *env) write(t *testing.T, id, topic, hub string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if err := e.client.HSet(t.Context(), "hubrelay:deadindex:s", id, at).Err(); err != nil {
+		t.Fatal(err)
+	}
 	return at
 }
 
-func TestDeadLettersAreListed(t *testing.T) {
+func TestDeadLetters_List(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for i := range 250 {
@@ -50,31 +55,33 @@ func TestDeadLettersAreListed(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name string
-		sel  Selection
+		sel  store.Selection
 		want int
 	}{
-		{"all", Selection{Limit: 1000}, 250},
-		{"topic", Selection{Topics: []string{"*.error"}}, 3},
-		{"hub", Selection{Hub: "h2"}, 3},
-		{"both", Selection{Hub: "h1", Topics: []string{"*.error"}}, 0},
-		{"exclusion", Selection{Topics: []string{"!*.error"}, Limit: 1000}, 247},
-		{"since long", Selection{Since: time.Now().Add(-time.Hour), Limit: 1000}, 250},
-		{"since later", Selection{Since: time.Now().Add(time.Hour)}, 0},
-		{"default limit", Selection{}, DefaultPage},
+		{"all", store.Selection{Limit: 1000}, 250},
+		{"topic", store.Selection{Topics: []string{"*.error"}}, 3},
+		{"hub", store.Selection{Hub: "h2"}, 3},
+		{"both", store.Selection{Hub: "h1", Topics: []string{"*.error"}}, 0},
+		{"exclusion", store.Selection{Topics: []string{"!*.error"}, Limit: 1000}, 247},
+		{"since long", store.Selection{Since: time.Now().Add(-time.Hour), Limit: 1000}, 250},
+		{"since later", store.Selection{Since: time.Now().Add(time.Hour)}, 0},
+		{"default limit", store.Selection{}, store.DefaultPage},
 	} {
-		page, err := e.store.DeadLetters(t.Context(), "s", c.sel)
+		page, err := e.store.DeadLetters.List(t.Context(), "s", c.sel)
 		if err != nil || len(page.Letters) != c.want {
 			t.Errorf("%s: %d, want %d, %v", c.name, len(page.Letters), c.want, err)
 		}
 	}
 	var pages, letters int
-	for sel := (Selection{Limit: 7}); ; pages++ {
-		page, err := e.store.DeadLetters(t.Context(), "s", sel)
+	for sel := (store.Selection{Limit: 7}); ; pages++ {
+		page, err := e.store.DeadLetters.List(t.Context(), "s", sel)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, l := range page.Letters {
-			if want := fmt.Sprintf("d%d", letters+i); l.ID != want || l.Attempts != 1 || l.Time.IsZero() || l.Reason == "" || l.Account != "a1" {
+			if want := fmt.Sprintf("d%d", letters+i); l.ID != want || l.Attempts != 1 || l.Time.IsZero() ||
+				l.Reason == "" ||
+				l.Account != "a1" {
 				t.Fatalf("%+v, want %s", l, want)
 			}
 		}
@@ -86,40 +93,43 @@ func TestDeadLettersAreListed(t *testing.T) {
 	if letters != 250 || pages != 35 {
 		t.Errorf("%d letters on %d pages", letters, pages+1)
 	}
-	for _, sel := range []Selection{{After: "x"}, {After: "1-"}, {After: "1-1~+"}, {Topics: []string{"a b"}}} {
-		if _, err := e.store.DeadLetters(t.Context(), "s", sel); !errors.Is(err, ErrSelection) {
+	for _, sel := range []store.Selection{{After: "x"}, {After: "1-"}, {After: "1-1~+"}, {Topics: []string{"a b"}}} {
+		if _, err := e.store.DeadLetters.List(t.Context(), "s", sel); !errors.Is(err, store.ErrSelection) {
 			t.Errorf("%+v: %v", sel, err)
 		}
 	}
 }
 
-func TestDeadLetterIsShown(t *testing.T) {
+func TestDeadLetters_Get(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.bury(t, "d1", "d2")
-	c, err := e.store.DeadLetter(t.Context(), "s", "d1")
+	e.addDeadLetters(t, "d1", "d2")
+	c, err := e.store.DeadLetters.Get(t.Context(), "s", "d1")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := delivery("d1").Notifications[0]
-	if c.ID != "d1" || c.Attempts != 1 || len(c.History) != 1 || c.History[0].Status != 500 || len(c.Notifications) != 1 ||
-		string(c.Notifications[0].Data) != string(want.Data) || c.Notifications[0].Hub != "h1" || c.Raw != "" {
+	if c.ID != "d1" || c.Attempts != 1 || len(c.History) != 1 || c.History[0].Status != 500 ||
+		len(c.Notifications) != 1 ||
+		string(c.Notifications[0].Data) != string(want.Data) ||
+		c.Notifications[0].Hub != "h1" ||
+		c.Raw != "" {
 		t.Errorf("%+v", c)
 	}
-	if _, err := e.store.DeadLetter(t.Context(), "s", "nobody"); !errors.Is(err, ErrNoDeadLetter) {
+	if _, err := e.store.DeadLetters.Get(t.Context(), "s", "nobody"); !errors.Is(err, store.ErrNoDeadLetter) {
 		t.Error(err)
 	}
-	if _, err := e.store.DeadLetter(t.Context(), "s", indexCompleteField); !errors.Is(err, ErrNoDeadLetter) {
+	if _, err := e.store.DeadLetters.Get(t.Context(), "s", ""); !errors.Is(err, store.ErrNoDeadLetter) {
 		t.Error(err)
 	}
 	e.client.XTrimMaxLen(t.Context(), "hubrelay:deadletters:s", 0)
-	if _, err := e.store.DeadLetter(t.Context(), "s", "d2"); !errors.Is(err, ErrNoDeadLetter) {
+	if _, err := e.store.DeadLetters.Get(t.Context(), "s", "d2"); !errors.Is(err, store.ErrNoDeadLetter) {
 		t.Error(err)
 	}
 }
 
-// What was written without an index is found, replayed and dropped all the same.
-func TestDeadLettersWithoutIndex(t *testing.T) {
+// Changes by ID read several pages, and use the newer of two dead letters with one ID.
+func TestDeadLetterChanges_ManyIDs(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ids := make([]string, 0, 230)
@@ -128,49 +138,50 @@ func TestDeadLettersWithoutIndex(t *testing.T) {
 		e.write(t, ids[i], "job.created", "h1")
 	}
 	newer := e.write(t, "d7", "job.updated", "h1")
-	if c, err := e.store.DeadLetter(t.Context(), "s", "d7"); err != nil || c.Topic != "job.updated" {
+	if c, err := e.store.DeadLetters.Get(t.Context(), "s", "d7"); err != nil || c.Topic != "job.updated" {
 		t.Errorf("%+v, %v: not the one at %s", c, err, newer)
 	}
-	got, err := e.store.DropDeadLetters(t.Context(), "s", append([]string{"nobody"}, ids[:120]...))
-	if err != nil || got != (ChangeResult{Done: 120, Missing: 1}) {
+	got, err := e.store.DeadLetters.Drop(t.Context(), "s", append([]string{"nobody"}, ids[:120]...))
+	if err != nil || got != (store.ChangeResult{Done: 120, Missing: 1}) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	got, err = e.store.ReplayDeadLetters(t.Context(), "s", ids[120:], 0)
-	if err != nil || got != (ChangeResult{Done: 110}) || e.parkedCount() != 110 {
-		t.Errorf("%+v, %v, %d parked", got, err, e.parkedCount())
+	got, err = e.replayDeadLetters(store.ReplayOptions{}, ids[120:]...)
+	if err != nil || got != (store.ChangeResult{Done: 110}) || e.scheduledCount() != 110 {
+		t.Errorf("%+v, %v, %d scheduled", got, err, e.scheduledCount())
 	}
 	if n := len(e.deadLetters()); n != 1 {
 		t.Errorf("%d left, want the older of two", n)
 	}
 }
 
-func TestReplayOfADeadLetterBeginsAnew(t *testing.T) {
+func TestDeadLetters_ReplayStartsNewSchedule(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.bury(t, "d1")
-	got, err := e.store.ReplayDeadLetters(t.Context(), "s", []string{"d1", "d1", "nobody"}, 0)
+	e.addDeadLetters(t, "d1")
+	got, err := e.replayDeadLetters(store.ReplayOptions{}, "d1", "d1", "nobody")
 	if err != nil || got.Done != 1 || got.Missing != 2 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if len(e.deadLetters()) != 0 || e.parkedCount() != 1 {
-		t.Fatalf("%d dead letters, %d parked", len(e.deadLetters()), e.parkedCount())
+	if len(e.deadLetters()) != 0 || e.scheduledCount() != 1 {
+		t.Fatalf("%d dead letters, %d scheduled", len(e.deadLetters()), e.scheduledCount())
 	}
 	sink := &fakeSink{answer: answers(errFar, relay.Permanent(errFar))}
 	e.retries(e.pipeline(sink, nil))
 	testkit.WaitFor(t, "dead again", func() bool { return len(e.deadLetters()) == 1 })
 	sink.mu.Lock()
-	if d := sink.got[0]; d.Attempt != 1 || d.ID != "d1" || string(d.Notifications[0].Data) != string(delivery("d1").Notifications[0].Data) ||
+	if d := sink.got[0]; d.Attempt != 1 || d.ID != "d1" ||
+		string(d.Notifications[0].Data) != string(delivery("d1").Notifications[0].Data) ||
 		d.Notifications[0].Account != "a1" {
 		t.Errorf("%+v", d)
 	}
 	sink.mu.Unlock()
-	c, err := e.store.DeadLetter(t.Context(), "s", "d1")
+	c, err := e.store.DeadLetters.Get(t.Context(), "s", "d1")
 	if err != nil || c.Attempts != 3 {
 		t.Errorf("%+v, %v: the history is not kept", c, err)
 	}
 }
 
-func TestReplayKeepsSealedDeliveriesAndLeavesUnreadable(t *testing.T) {
+func TestDeadLetters_ReplayKeepsSealedAndSkipsUnreadable(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
@@ -181,31 +192,32 @@ func TestReplayKeepsSealedDeliveriesAndLeavesUnreadable(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.write(t, "bad", "", "")
-	c, err := e.store.DeadLetter(ctx, "s", "b1")
+	c, err := e.store.DeadLetters.Get(ctx, "s", "b1")
 	if err != nil || len(c.Notifications) != 2 || c.Notifications[1].ID != "x" {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	got, err := e.store.ReplaySelectedDeadLetters(ctx, "s", Selection{}, 0)
-	if err != nil || got != (ChangeResult{Done: 1, Unreadable: 1}) || len(e.deadLetters()) != 1 {
+	got, err := e.replayAllDeadLetters(store.ReplayOptions{})
+	if err != nil || got != (store.ChangeResult{Done: 1, Unreadable: 1}) || len(e.deadLetters()) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	r, err := decodeRecord(e.client.HGet(ctx, "hubrelay:parked:s", "b1").Val())
+	r, err := store.DecodeRecord(e.client.HGet(ctx, "hubrelay:parked:s", "b1").Val())
 	if err != nil || len(r.Notifications) != 2 || r.AttemptCount != 0 || len(r.Attempts) != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
 }
 
-// What died while the sink kept an order goes without one where the sink keeps none any more.
-func TestReplayKeepsNoOrderWhereThereIsNone(t *testing.T) {
+// Dead letters of a formerly ordered sink are replayed without order.
+func TestDeadLetters_ReplayAfterOrdering(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for i := range 2 {
 		d := ofHub("h1", i)
-		fields, err := newRecord(d, time.Now()).deadLetter(d.ID, "it died", OrderingHub.queueKey(d.Notifications[0]), time.Now())
+		key := store.OrderingHub.StoredKey(d.Notifications[0])
+		entry, err := store.NewDeadLetter(d.ID, store.NewRecord(d, time.Now()), "it died", key, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := e.store.addDeadLetter(t.Context(), "s", d.ID, 0, fields); err != nil {
+		if _, _, err := e.store.DeadLetters.Add(t.Context(), store.Claim{Sink: "s", ID: d.ID}, 0, entry); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -216,22 +228,25 @@ func TestReplayKeepsNoOrderWhereThereIsNone(t *testing.T) {
 		return nil
 	}}
 	p := e.pipeline(sink, nil)
-	if c, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 2 {
+	if c, err := e.replayAllDeadLetters(store.ReplayOptions{}); err != nil ||
+		c.Done != 2 {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	e.retries(p)
 	testkit.WaitFor(t, "the second was attempted", func() bool { return sink.attempts(ofHub("h1", 1).ID) == 1 })
 }
 
-func TestReplayLeavesAParkedDeliveryAsItIs(t *testing.T) {
+func TestDeadLetters_ReplayKeepsScheduled(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
-	e.bury(t, "d1")
-	if _, err := e.store.scheduleRetry(ctx, "s", "d1", "as it is", time.Hour, time.Now(), ""); err != nil {
+	e.addDeadLetters(t, "d1")
+	if _, err := e.store.Retries.Schedule(
+		ctx, "s", store.Scheduled{ID: "d1", Body: "as it is"}, time.Hour, time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := e.store.ReplayDeadLetters(ctx, "s", []string{"d1"}, 0); err != nil || got.Done != 1 {
+	if got, err := e.replayDeadLetters(store.ReplayOptions{}, "d1"); err != nil ||
+		got.Done != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if body := e.client.HGet(ctx, "hubrelay:parked:s", "d1").Val(); body != "as it is" || len(e.deadLetters()) != 0 {
@@ -239,7 +254,7 @@ func TestReplayLeavesAParkedDeliveryAsItIs(t *testing.T) {
 	}
 }
 
-func TestChangeOfAllIsBoundedByItsLimitAndItsBeginning(t *testing.T) {
+func TestDeadLetters_ChangeSelected_Limits(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for i := range 250 {
@@ -249,10 +264,10 @@ func TestChangeOfAllIsBoundedByItsLimitAndItsBeginning(t *testing.T) {
 		}
 		e.write(t, fmt.Sprintf("d%d", i), topic, "h1")
 	}
-	sel := Selection{Topics: []string{"*.error"}, Limit: 60}
+	sel := store.Selection{Topics: []string{"*.error"}, Limit: 60}
 	var done []int
 	for {
-		got, err := e.store.DropSelectedDeadLetters(t.Context(), "s", sel)
+		got, err := e.store.DeadLetters.DropSelected(t.Context(), "s", sel)
 		if err != nil || got.Missing != 0 {
 			t.Fatalf("%+v, %v", got, err)
 		}
@@ -260,35 +275,23 @@ func TestChangeOfAllIsBoundedByItsLimitAndItsBeginning(t *testing.T) {
 		if sel.After = got.Next; got.Next == "" {
 			break
 		}
-		e.write(t, "later", "late.error", "h1") // not part of what was there
+		e.write(t, "later", "late.error", "h1") // it did not exist when the change started
 	}
 	if !slices.Equal(done, []int{60, 60, 5}) || len(e.deadLetters()) != 127 {
 		t.Errorf("%v, %d left", done, len(e.deadLetters()))
 	}
 }
 
-func TestRepeatedDeadLetterIsOne(t *testing.T) {
+func TestDeadLetters_AddReplaces(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	e.bury(t, "d1", "d1")
+	e.addDeadLetters(t, "d1", "d1")
 	if n := len(e.deadLetters()); n != 1 {
 		t.Errorf("%d dead letters", n)
 	}
 }
 
-func FuzzDeadLetterContent(f *testing.F) {
-	f.Add(`{"topic":"job.created"}`, `[{"error":"x"}]`, "")
-	f.Add("not json", "[", `[{"id":"a","data":"{}"}]`)
-	f.Add("", "null", `[{"data":"{"}]`)
-	f.Fuzz(func(t *testing.T, data, attempts, notifications string) {
-		c := decodeDeadLetter(map[string]any{"id": "d", "data": data, "attempts": attempts, "notifications": notifications})
-		if c.ID != "d" || len(c.Notifications) > 0 && c.Raw != "" || c.Attempts != len(c.History) {
-			t.Errorf("%+v", c)
-		}
-	})
-}
-
-// fakeLog is a log of one partition whose cursors are "n-0".
+// fakeLog is a log of one partition with cursors like "5-0".
 type fakeLog struct {
 	entries []relay.Notification
 	reached string
@@ -322,7 +325,7 @@ func (l *fakeLog) IsAfter(cursor, position string) bool {
 	return a > b
 }
 
-func TestReplayFromTheLog(t *testing.T) {
+func TestReplay(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
@@ -335,20 +338,21 @@ func TestReplayFromTheLog(t *testing.T) {
 		}
 		log.entries = append(log.entries, n)
 	}
-	if _, err := e.store.scheduleRetry(ctx, "s", "n100", "as it is", time.Hour, time.Now(), ""); err != nil {
+	if _, err := e.store.Retries.Schedule(
+		ctx, "s", store.Scheduled{ID: "n100", Body: "as it is"}, time.Hour, time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	topics, err := relay.ParsePatterns([]string{"*.error"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	replay := Replay{Sink: "s", Partitions: 1, Filter: relay.Filter{Topics: topics}, After: "10-0"}
-	got, err := e.store.Replay(ctx, log, replay)
-	if err != nil || got != (ReplayResult{Scheduled: 113, Waiting: 2, Complete: true}) {
+	request := replay.Request{Sink: "s", Partitions: 1, Filter: relay.Filter{Topics: topics}, After: "10-0"}
+	got, err := e.replay(ctx, log, request)
+	if err != nil || got != (replay.Result{Scheduled: 113, Waiting: 2, Complete: true}) {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	// A repeat changes nothing.
-	if got, err = e.store.Replay(ctx, log, replay); err != nil || got.Scheduled != 0 || e.parkedCount() != 114 {
+	// A repetition changes nothing.
+	if got, err = e.replay(ctx, log, request); err != nil || got.Scheduled != 0 || e.scheduledCount() != 114 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	if body := e.client.HGet(ctx, "hubrelay:parked:s", "n100").Val(); body != "as it is" {
@@ -359,24 +363,26 @@ func TestReplayFromTheLog(t *testing.T) {
 	e.client.ZRem(ctx, "hubrelay:retry:s", "n100")
 	e.client.ZRem(ctx, "hubrelay:since:s", "n100")
 	e.retries(e.pipeline(sink, nil))
-	testkit.WaitFor(t, "all delivered", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { return e.scheduledCount() == 0 })
 	if sink.attempts("") != 113 || sink.attempts("n12") != 1 {
 		t.Errorf("%d attempts", sink.attempts(""))
 	}
-	log.covers, replay.After = false, "0-0"
-	if got, err = e.store.Replay(ctx, log, replay); err != nil || got.Complete {
+	log.covers, request.After = false, "0-0"
+	if got, err = e.replay(ctx, log, request); err != nil || got.Complete {
 		t.Errorf("%+v, %v", got, err)
 	}
-	replay.After = "300-0"
-	if got, err = e.store.Replay(ctx, log, replay); err != nil || got.Scheduled != 0 {
+	request.After = "300-0"
+	if got, err = e.replay(ctx, log, request); err != nil || got.Scheduled != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
 
-func TestCursorAt(t *testing.T) {
+func TestPositionAt(t *testing.T) {
 	t.Parallel()
-	for ms, want := range map[int64]string{-5: "0-0", 0: "0-0", 1: "0-18446744073709551615", 1732153000123: "1732153000122-18446744073709551615"} {
-		if got := PositionAt(time.UnixMilli(ms)); got != want {
+	for ms, want := range map[int64]string{
+		-5: "0-0", 0: "0-0", 1: "0-18446744073709551615", 1732153000123: "1732153000122-18446744073709551615",
+	} {
+		if got := replay.PositionAt(time.UnixMilli(ms)); got != want {
 			t.Errorf("%d: %s, want %s", ms, got, want)
 		}
 	}

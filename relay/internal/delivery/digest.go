@@ -2,126 +2,178 @@ package delivery
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// What the notifications of one digest can have in common.
+// The values that the notifications of a digest can have in common.
 const (
 	ByTopic   = "topic"
 	ByHub     = "hub"
 	ByCluster = "cluster"
 )
 
-// DefaultDigestMax is how many notifications a digest lists where [Digest] leaves it out.
+// DefaultDigestMax is the default of [Digest].Max.
 const DefaultDigestMax = 20
 
-// Digest says how notifications are gathered into one delivery.
+// Digest configures digests, which are deliveries that summarize many notifications.
 type Digest struct {
-	// Wait is how long a digest gathers from its first notification on; zero is no digest.
+	// Wait is the time from the first notification of a digest until it is sealed. 0 disables digests.
 	Wait time.Duration
-	// Max is how many notifications it lists, and 4 MiB of them at most; the rest are counted. 20 where zero.
+	// Max is the maximum number of notifications that a digest lists, up to 4 MiB of them. The rest is counted. The
+	// default is 20.
 	Max int
-	// By are ByTopic, ByHub and ByCluster, or fewer: there is a digest for each combination of their values.
+	// By contains ByTopic, ByHub and ByCluster, or some of them. Each combination of their values has its own digest.
 	By []string
 }
 
-// usesDigests tells whether notifications may be gathered at all: every one where a digest was asked for, else what the rate
-// makes wait, if the sink is better off with that.
-func (p *Pipeline) usesDigests() bool {
-	return p.opts.Digest.Wait > 0 || p.opts.DigestWhenLimited && p.rateLimiter.hasRate()
+// digestStage adds notifications to digests in Redis: all of them if the sink has digests, and otherwise only those
+// that would have to wait for the rate limit. A sealed digest comes back as a claim. A digest stays open while the
+// destination fails or has asked for a pause, so people get one message about that time.
+type digestStage struct {
+	next      Handler
+	opts      *Options
+	admission *admission.Admission
+	depth     *depthTracker
+	store     digestStore
 }
 
-// addToDigest reports whether d became a part of a digest, and else whether the gate was passed by an attempt at d alone.
-//
-// What is gathered waits in Redis until its time has come, and longer while the destination is down or rests, or while the
-// rate allows nothing: then it goes on gathering, so that people read one message about all of it.
-func (p *Pipeline) addToDigest(ctx context.Context, d relay.Delivery) (done, granted bool, err error) {
-	for p.retryLimit.isFull() {
-		if err := p.waitForCapacity(ctx); err != nil {
-			return false, false, err
+func (s *digestStage) Handle(ctx context.Context, it *Item) error {
+	add := s.addFresh
+	if it.Claim != nil {
+		add = s.addReplayed
+	}
+	if done, err := add(ctx, it); done || err != nil {
+		return err
+	}
+	return s.next.Handle(ctx, it)
+}
+
+// addFresh returns false if the item must be attempted alone. Its permit may then contain a token.
+func (s *digestStage) addFresh(ctx context.Context, it *Item) (done bool, err error) {
+	for s.admission.IsFull() {
+		if err := s.admission.WaitOpen(ctx); err != nil {
+			return false, err
 		}
 	}
-	if off, known := p.isDisabled(); off && known {
-		return false, false, ErrDisabled
+	if wait := s.opts.Digest.Wait; wait > 0 {
+		return s.addAll(ctx, it.Delivery, wait, false)
 	}
-	if p.opts.Digest.Wait > 0 {
-		done, err = p.addAllToDigest(ctx, d, p.opts.Digest.Wait, false)
-		return done, false, err
+	interval := s.opts.Rate.Interval()
+	if done, err = s.addAll(ctx, it.Delivery, interval, true); done || err != nil {
+		return done, err
 	}
-	pause := p.rateLimiter.rate.Interval()
-	if done, err = p.addAllToDigest(ctx, d, pause, true); done || err != nil {
-		return done, false, err
+	wait, err := s.admission.TryRate(ctx, &it.Permit)
+	if err != nil || it.Permit.HasToken() {
+		return false, err
 	}
-	most, wait := p.breaker.available(1)
-	if most > 0 {
-		if granted, wait, err = p.tryRate(ctx); granted || err != nil {
-			return false, granted, err
-		}
-	}
-	done, err = p.addAllToDigest(ctx, d, max(pause, wait), false)
-	return done, false, err
+	return s.addAll(ctx, it.Delivery, max(interval, wait), false)
 }
 
-// addScheduledToDigest gathers a claimed delivery that was never attempted, as a replay of the log parks them, and reports whether
-// it did. It holds a slot and an attempt then, which it gives back.
-func (p *Pipeline) addScheduledToDigest(ctx context.Context, c claim, r *retryRecord) bool {
-	off, _ := p.isDisabled()
-	if off || !p.usesDigests() || r.Digest != nil || len(r.Attempts) > 0 || len(r.Notifications) != 1 {
-		return false
+// addReplayed adds a claimed notification that was never attempted.
+func (s *digestStage) addReplayed(ctx context.Context, it *Item) (done bool, err error) {
+	if !it.isReplayed() {
+		return false, nil
 	}
-	g := p.newDigestEntry(r.Notifications[0].toNotification(), max(p.opts.Digest.Wait, p.rateLimiter.rate.Interval()))
-	g.claimEnd = c.leaseEnd
-	done, err := p.storeDigestEntry(ctx, g, false)
-	if err == nil && !done {
-		return false // Redis is full
+	e := s.opts.newDigestEntry(it.Delivery.Notifications[0], max(s.opts.Digest.Wait, s.opts.Rate.Interval()))
+	e.LeaseEnd = it.Claim.LeaseEnd
+	done, err = s.add(ctx, e)
+	switch {
+	case err != nil:
+		s.opts.Log.Warn("replayed notification could not be added to a digest",
+			"delivery_id", it.Claim.ID, "error", err)
+		err = fmt.Errorf("%w: %w", errUnsettled, err)
+	case done:
+		s.depth.removeOne()
 	}
-	p.concurrency.release(1)
-	p.rateLimiter.returnTokens(1)
-	if err != nil {
-		p.logUnsettled(c, err)
-		return true
+	if done || err != nil {
+		it.Permit.Cancel()
 	}
-	p.retryLimit.decrement()
-	return true
+	return done, err
 }
 
-// addAllToDigest gathers d. With join it reports false where nothing of the sink waits that d could wait with; else only where Redis
-// is full, or so many digests are open as deliveries may be parked, since only deliveries make room.
-func (p *Pipeline) addAllToDigest(ctx context.Context, d relay.Delivery, wait time.Duration, join bool) (done bool, err error) {
+// addAll adds all notifications of a delivery. It returns false if Redis is full or the backlog allows no other digest,
+// because only deliveries free memory, or with onlyIfWaiting if the sink has nothing waiting.
+func (s *digestStage) addAll(
+	ctx context.Context, d relay.Delivery, wait time.Duration, onlyIfWaiting bool,
+) (done bool, err error) {
 	for _, n := range d.Notifications {
-		if done, err = p.storeDigestEntry(ctx, p.newDigestEntry(n, wait), join); err != nil || !done {
+		e := s.opts.newDigestEntry(n, wait)
+		e.OnlyIfWaiting = onlyIfWaiting
+		if done, err = s.add(ctx, e); err != nil || !done {
 			return false, err
 		}
 	}
 	return done, nil
 }
 
-func (p *Pipeline) newDigestEntry(n relay.Notification, wait time.Duration) digestEntry {
-	g := digestEntry{notification: n, max: p.opts.Digest.Max, wait: wait, arrivedAt: n.StoredAt(), maxBacklog: p.opts.Backlog}
-	if g.arrivedAt.IsZero() {
-		g.arrivedAt = p.opts.Now()
-	}
-	g.attributes, g.key = digestGroup(n, p.opts.Digest.By)
-	return g
-}
-
-func (p *Pipeline) storeDigestEntry(ctx context.Context, g digestEntry, join bool) (done bool, err error) {
-	var left time.Duration
-	var fresh bool
-	// It is safe to repeat: a digest counts an id once.
-	err = retryWrite(ctx, func(ctx context.Context) error {
+func (s *digestStage) add(ctx context.Context, e store.DigestEntry) (done bool, err error) {
+	var added store.AddedToDigest
+	// It may be repeated, because a digest counts an ID once.
+	err = store.Persist(ctx, func(ctx context.Context) error {
 		var err error
-		left, fresh, done, err = p.opts.Store.addToDigest(ctx, p.opts.Name, g, join)
-		if err != nil && strings.Contains(err.Error(), "OOM command not allowed") {
+		added, err = s.store.Add(ctx, s.opts.Name, e)
+		if store.IsOutOfMemory(err) {
 			return nil
 		}
 		return err
 	})
-	if err == nil && fresh {
-		p.onRetryScheduled(left)
+	if err == nil && added.IsNew {
+		s.opts.Wake(added.SealAfter)
 	}
-	return done, err
+	return added.Done, err
+}
+
+func (o *Options) newDigestEntry(n relay.Notification, wait time.Duration) store.DigestEntry {
+	e := store.DigestEntry{
+		Notification: n, MaxListed: o.Digest.Max, Wait: wait, ArrivedAt: n.StoredAt(), MaxBacklog: o.Backlog,
+	}
+	if e.ArrivedAt.IsZero() {
+		e.ArrivedAt = o.Now()
+	}
+	e.Shared, e.Group = digestGroup(n, o.Digest.By)
+	return e
+}
+
+// SharedAttributes returns the values that the notifications of a digest by these names have in common with n. Names
+// without a value are omitted.
+func SharedAttributes(n relay.Notification, by []string) map[string]string {
+	shared := make(map[string]string, len(by))
+	for _, name := range by {
+		value := ""
+		switch name {
+		case ByTopic:
+			value = n.Topic
+		case ByHub:
+			value = n.Hub
+		case ByCluster:
+			// A notification that cannot be decoded has no cluster.
+			envelope, _ := n.Envelope()
+			clusters := slices.Clone(envelope.Context.Clusters)
+			slices.Sort(clusters)
+			value = strings.Join(slices.Compact(clusters), ", ")
+		}
+		if value != "" {
+			shared[name] = value
+		}
+	}
+	return shared
+}
+
+// digestGroup returns the shared values of a notification's digest and a short name for them.
+func digestGroup(n relay.Notification, by []string) (shared map[string]string, group string) {
+	shared = SharedAttributes(n, by)
+	hash := sha256.New()
+	for _, name := range by {
+		_, _ = fmt.Fprintf(hash, "%s=%q\n", name, shared[name]) // never returns an error
+	}
+	return shared, hex.EncodeToString(hash.Sum(nil)[:8])
 }

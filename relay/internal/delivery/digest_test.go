@@ -13,15 +13,23 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// event is the i-th notification of a minute, with an id that tells its second.
+// event returns the i-th notification of a minute. Its ID contains the second.
 func event(i int, topic, hub string, clusters ...string) relay.Delivery {
 	id := fmt.Sprintf("%08x%016x", 1_760_000_000+i, i)
 	list, _ := json.Marshal(clusters)
 	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
 		ID: id, Topic: topic, Hub: hub, Account: "a1", Cursor: fmt.Sprintf("%d-1", i+5),
-		Data: fmt.Appendf(nil, `{"topic" : %q,"object":{},"n":12345678901234567890,"s":"<€&>\u2028/","context":{"hub_id":%q,"clusters":%s}}`, topic, hub, list),
+		Data: fmt.Appendf(
+			nil,
+			`{"topic" : %q,"object":{},"n":12345678901234567890,"s":"<€&>\u2028/",`+
+				`"context":{"hub_id":%q,"clusters":%s}}`,
+			topic,
+			hub,
+			list,
+		),
 	}}}
 }
 
@@ -48,30 +56,33 @@ func (e *env) due() {
 	for _, g := range groups {
 		e.client.ZIncrBy(ctx, "hubrelay:digests:s", -1e12, g)
 	}
-	if err := e.store.signalChange(ctx); err != nil {
+	if err := e.store.States.SignalChange(ctx); err != nil {
 		e.t.Fatal(err)
 	}
 }
 
-func (e *env) gatheredCount() int64 {
-	f, err := e.store.Stats(context.Background(), []string{"s"})
+func (e *env) digestedCount() int64 {
+	f, err := e.store.Stats.Read(context.Background(), []string{"s"})
 	if err != nil {
 		e.t.Fatal(err)
 	}
 	return f[0].InDigests
 }
 
-// left is what there is in Redis besides what stays.
+// left returns the keys in Redis, except those that always stay.
 func (e *env) left() []string {
 	keys, err := e.client.Keys(context.Background(), "hubrelay:*").Result()
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	return slices.DeleteFunc(keys, func(k string) bool { return k == "hubrelay:sinkchanges" || k == "hubrelay:figures:s" })
+	return slices.DeleteFunc(
+		keys,
+		func(k string) bool { return k == "hubrelay:sinkchanges" || k == "hubrelay:figures:s" },
+	)
 }
 
-// Two nodes gather into one digest, which lists what it was told to and counts the rest.
-func TestDigestOfTwoNodes(t *testing.T) {
+// Two nodes fill one digest, which lists as many notifications as configured and counts the rest.
+func TestDigest_TwoNodes(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	a, b := &fakeSink{answer: answers(nil)}, &fakeSink{answer: answers(nil)}
@@ -81,19 +92,19 @@ func TestDigestOfTwoNodes(t *testing.T) {
 		if i%3 == 0 {
 			topic = "billing.failed"
 		}
-		// The earliest is neither the first nor the last to come.
+		// The earliest one arrives neither first nor last.
 		if err := nodes[i%2].Handle(t.Context(), event((i+30)%57, topic, "h1")); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if n := e.gatheredCount(); n != 57 || a.attempts("")+b.attempts("") != 0 {
-		t.Fatalf("%d gathered, %d attempts", n, a.attempts("")+b.attempts(""))
+	if n := e.digestedCount(); n != 57 || a.attempts("")+b.attempts("") != 0 {
+		t.Fatalf("%d in digests, %d attempts", n, a.attempts("")+b.attempts(""))
 	}
 	for _, p := range nodes {
 		e.retries(p)
 	}
 	e.due()
-	testkit.WaitFor(t, "delivered", func() bool { return a.attempts("")+b.attempts("") > 0 && e.parkedCount() == 0 })
+	testkit.WaitFor(t, "delivered", func() bool { return a.attempts("")+b.attempts("") > 0 && e.scheduledCount() == 0 })
 	got := append(a.deliveries(), b.deliveries()...)
 	if len(got) != 1 {
 		t.Fatalf("%d deliveries", len(got))
@@ -119,15 +130,18 @@ func TestDigestOfTwoNodes(t *testing.T) {
 	}
 }
 
-// What several lanes gathered side by side is listed in the order of the log.
-func TestDigestListsInOrder(t *testing.T) {
+// Concurrently added notifications are listed in the order of the log.
+func TestDigest_ListsInOrder(t *testing.T) {
 	t.Parallel()
-	r := &retryRecord{Digest: &relay.Digest{Count: 5}}
+	r := &store.Record{Digest: &relay.Digest{Count: 5}}
 	for _, cursor := range []string{"5-10", "12-0", "5-2", "", "5-2"} {
-		r.Notifications = append(r.Notifications, storedNotification{ID: fmt.Sprint(len(r.Notifications)), Cursor: cursor})
+		r.Notifications = append(
+			r.Notifications,
+			store.Notification{ID: fmt.Sprint(len(r.Notifications)), Cursor: cursor},
+		)
 	}
 	got := ""
-	for _, n := range r.nextDelivery("d").Notifications {
+	for _, n := range r.NextDelivery("d").Notifications {
 		got += n.ID
 	}
 	if got != "32401" {
@@ -135,7 +149,7 @@ func TestDigestListsInOrder(t *testing.T) {
 	}
 }
 
-func TestGroups(t *testing.T) {
+func TestDigestGroup(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
@@ -155,13 +169,14 @@ func TestGroups(t *testing.T) {
 	}
 	e.retries(p)
 	e.due()
-	testkit.WaitFor(t, "all delivered", func() bool { return len(sink.deliveries()) == 5 && e.parkedCount() == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { return len(sink.deliveries()) == 5 && e.scheduledCount() == 0 })
 	got := map[string]int{}
 	for _, d := range sink.deliveries() {
 		got[fmt.Sprint(d.Digest.Shared)] = d.Digest.Count
 	}
 	want := map[string]int{
-		"map[cluster:x, y hub:h1 topic:a.b]": 2, "map[cluster:x hub:h1 topic:a.b]": 1, "map[cluster:x hub:h2 topic:a.b]": 1,
+		"map[cluster:x, y hub:h1 topic:a.b]": 2, "map[cluster:x hub:h1 topic:a.b]": 1,
+		"map[cluster:x hub:h2 topic:a.b]": 1,
 		"map[cluster:x hub:h1 topic:a.c]": 1, "map[hub:h1 topic:a.c]": 1,
 	}
 	if !maps.Equal(got, want) {
@@ -169,8 +184,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// A kill between gathering and ack lets the queue give the delivery again: it counts once.
-func TestGatheringTwiceCountsOnce(t *testing.T) {
+// After a kill before the ack, the queue delivers a notification again. The digest counts it once.
+func TestDigest_CountsOnce(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, gathering(time.Hour, 2))
@@ -182,22 +197,22 @@ func TestGatheringTwiceCountsOnce(t *testing.T) {
 			}
 		}
 	}
-	if n := e.gatheredCount(); n != 5 {
-		t.Errorf("%d gathered, want 5", n)
+	if n := e.digestedCount(); n != 5 {
+		t.Errorf("%d in digests, want 5", n)
 	}
 }
 
-// However much is gathered, what is remembered for that is bounded, and it is what came last.
-func TestGatheringRemembersTheLast(t *testing.T) {
+// A digest remembers a limited number of IDs, which are the last ones.
+func TestDigest_RemembersLastIDs(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
 	put := func(i int) {
 		t.Helper()
 		n := event(i, "a.b", "h1").Notifications[0]
-		g := digestEntry{notification: n, key: "k", max: 1, wait: time.Hour, arrivedAt: n.StoredAt()}
-		if _, _, done, err := e.store.addToDigest(ctx, "s", g, false); err != nil || !done {
-			t.Fatal(done, err)
+		entry := store.DigestEntry{Notification: n, Group: "k", MaxListed: 1, Wait: time.Hour, ArrivedAt: n.StoredAt()}
+		if added, err := e.store.Digests.Add(ctx, "s", entry); err != nil || !added.Done {
+			t.Fatal(added, err)
 		}
 	}
 	for i := range digestDedupSize + 10 {
@@ -207,11 +222,11 @@ func TestGatheringRemembersTheLast(t *testing.T) {
 		put(i)
 	}
 	put(11)
-	if n := e.gatheredCount(); n != digestDedupSize+10 {
+	if n := e.digestedCount(); n != digestDedupSize+10 {
 		t.Errorf("%d counted", n)
 	}
-	put(0) // forgotten
-	if n := e.gatheredCount(); n != digestDedupSize+11 {
+	put(0) // no longer remembered
+	if n := e.digestedCount(); n != digestDedupSize+11 {
 		t.Errorf("%d counted", n)
 	}
 	if n := e.client.HLen(ctx, "hubrelay:digest:s:k").Val(); n > 2*digestDedupSize+20 {
@@ -219,7 +234,7 @@ func TestGatheringRemembersTheLast(t *testing.T) {
 	}
 }
 
-func TestDigestListsABoundedNumberOfBytes(t *testing.T) {
+func TestDigest_MaxBytes(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
@@ -240,8 +255,8 @@ func TestDigestListsABoundedNumberOfBytes(t *testing.T) {
 	}
 }
 
-// What was gathered while the wait was longer goes with the next that comes.
-func TestShorterWaitOfAnOpenDigest(t *testing.T) {
+// An open digest with a longer wait is sealed earlier after the next notification.
+func TestDigest_ShorterWait(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
@@ -259,8 +274,8 @@ func TestShorterWaitOfAnOpenDigest(t *testing.T) {
 	}
 }
 
-// A producer that names ever new hubs opens no more digests than deliveries may be parked; the rest goes alone.
-func TestOpenDigestsAreBounded(t *testing.T) {
+// The number of open digests is limited by the backlog. Further notifications are delivered alone.
+func TestDigest_LimitedByBacklog(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
@@ -270,13 +285,13 @@ func TestOpenDigestsAreBounded(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := e.gatheredCount(); n != 4 || sink.attempts("") != 2 {
-		t.Errorf("%d gathered, %d sent alone", n, sink.attempts(""))
+	if n := e.digestedCount(); n != 4 || sink.attempts("") != 2 {
+		t.Errorf("%d in digests, %d sent alone", n, sink.attempts(""))
 	}
 }
 
 // A sealed digest is the same in every attempt, as a dead letter, and after its replay.
-func TestSealedDigestStaysAsItIs(t *testing.T) {
+func TestDigest_SealedIsUnchanged(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, errFar, errFar, errFar, nil)}
@@ -293,20 +308,22 @@ func TestSealedDigestStaysAsItIs(t *testing.T) {
 	e.due()
 	testkit.WaitFor(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
 	first := sink.deliveries()[0]
-	c, err := e.store.DeadLetter(t.Context(), "s", first.ID)
+	c, err := e.store.DeadLetters.Get(t.Context(), "s", first.ID)
 	if err != nil || !reflect.DeepEqual(c.Digest, first.Digest) || !sameContent(c.Notifications, first.Notifications) {
 		t.Errorf("%+v, %v", c, err)
 	}
-	// What comes meanwhile belongs to another.
+	// Later notifications belong to another digest.
 	if err := p.Handle(t.Context(), event(7, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := e.store.ReplayDeadLetters(t.Context(), "s", []string{first.ID}, 0); err != nil || got.Done != 1 {
+	if got, err := e.replayDeadLetters(store.ReplayOptions{}, first.ID); err != nil ||
+		got.Done != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts("") == 5 && e.parkedCount() == 0 })
+	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts("") == 5 && e.scheduledCount() == 0 })
 	for i, d := range sink.deliveries() {
-		if d.ID != first.ID || !reflect.DeepEqual(d.Digest, first.Digest) || !sameContent(d.Notifications, first.Notifications) {
+		if d.ID != first.ID || !reflect.DeepEqual(d.Digest, first.Digest) ||
+			!sameContent(d.Notifications, first.Notifications) {
 			t.Errorf("attempt %d: %+v", i+1, d)
 		}
 	}
@@ -319,8 +336,8 @@ func sameContent(a, b []relay.Notification) bool {
 	return slices.EqualFunc(a, b, func(x, y relay.Notification) bool { return reflect.DeepEqual(x, y) })
 }
 
-// A digest of one is a digest all the same, as a dead letter too.
-func TestDigestOfOne(t *testing.T) {
+// A single notification is delivered as a digest too, also as a dead letter.
+func TestDigest_OneNotification(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(relay.Permanent(errFar), nil)}
@@ -331,7 +348,8 @@ func TestDigestOfOne(t *testing.T) {
 	}
 	testkit.WaitFor(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
 	id := sink.deliveries()[0].ID
-	if got, err := e.store.ReplayDeadLetters(t.Context(), "s", []string{id}, 0); err != nil || got.Done != 1 {
+	if got, err := e.replayDeadLetters(store.ReplayOptions{}, id); err != nil ||
+		got.Done != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
 	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts(id) == 2 })
@@ -342,7 +360,7 @@ func TestDigestOfOne(t *testing.T) {
 	}
 }
 
-func TestForgetRemovesWhatIsGathered(t *testing.T) {
+func TestForget_Digests(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	p := e.pipeline(&fakeSink{answer: answers(nil)}, gathering(time.Hour, 20, ByHub))
@@ -351,7 +369,7 @@ func TestForgetRemovesWhatIsGathered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if known, err := e.store.HasState(t.Context(), "s"); err != nil || !known {
+	if known, err := e.store.Stats.HasData(t.Context(), "s"); err != nil || !known {
 		t.Errorf("not remembered, %v", err)
 	}
 	if err := e.store.Forget(t.Context(), "s", false); err != nil {
@@ -360,13 +378,13 @@ func TestForgetRemovesWhatIsGathered(t *testing.T) {
 	if keys := e.left(); len(keys) != 0 {
 		t.Errorf("left in Redis: %v", keys)
 	}
-	if known, err := e.store.HasState(t.Context(), "s"); err != nil || known {
+	if known, err := e.store.Stats.HasData(t.Context(), "s"); err != nil || known {
 		t.Errorf("remembered, %v", err)
 	}
 }
 
-// A node that is killed leaves nothing behind that another does not seal.
-func TestAnotherNodeSeals(t *testing.T) {
+// The digest of a killed node is sealed by another node.
+func TestDigest_SealedByOtherNode(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	gone := e.pipeline(&fakeSink{answer: answers(nil)}, gathering(10*time.Millisecond, 20))
@@ -374,7 +392,7 @@ func TestAnotherNodeSeals(t *testing.T) {
 		t.Fatal(err)
 	}
 	sink := &fakeSink{answer: answers(nil)}
-	e.retries(e.pipeline(sink, nil)) // which gathers no more
+	e.retries(e.pipeline(sink, nil)) // it has no digests
 	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 && len(e.left()) == 0 })
 	if d := sink.deliveries()[0]; d.Digest == nil || d.Digest.Count != 1 {
 		t.Errorf("%+v", d)

@@ -13,9 +13,14 @@ import (
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
 func TestMain(m *testing.M) {
@@ -23,28 +28,23 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-type testKeys struct{}
+// The number of notification IDs that Redis keeps, as in package store.
+const (
+	digestDedupSize = 4096
+	batchDedupSize  = 8192
+	makeDuePage     = 1000 // deliveries
+)
 
-func (testKeys) RetrySchedule(s string) string       { return "hubrelay:retry:" + s }
-func (testKeys) RetryBodies(s string) string         { return "hubrelay:parked:" + s }
-func (testKeys) RetryArrival(s string) string        { return "hubrelay:since:" + s }
-func (testKeys) OrderingQueue(s string) string       { return "hubrelay:line:" + s }
-func (testKeys) OrderingMembers(s string) string     { return "hubrelay:lined:" + s }
-func (testKeys) DeadLetters(s string) string         { return "hubrelay:deadletters:" + s }
-func (testKeys) DeadIndex(s string) string           { return "hubrelay:deadindex:" + s }
-func (testKeys) FailureStart(s string) string        { return "hubrelay:failing:" + s }
-func (testKeys) SinkStats(s string) string           { return "hubrelay:figures:" + s }
-func (testKeys) SinkState(s string) string           { return "hubrelay:sink:" + s }
-func (testKeys) Digests(s string) string             { return "hubrelay:digests:" + s }
-func (testKeys) DigestCount(s string) string         { return "hubrelay:gathering:" + s }
-func (testKeys) Digest(s, g string) string           { return "hubrelay:digest:" + s + ":" + g }
-func (testKeys) BatchedIDs(s string) string          { return "hubrelay:batched:" + s }
-func (testKeys) BatchLog(s string) string            { return "hubrelay:batches:" + s }
-func (testKeys) SinkMemory(sink, name string) string { return "memory:" + sink + ":" + name }
-func (testKeys) Rate(n string) string                { return "hubrelay:rate:" + n }
-func (testKeys) SinkChanges() string                 { return "hubrelay:sinkchanges" }
+// testKeys are the keys of a relay without a cluster.
+func testKeys() keyspace.Space {
+	k, err := keyspace.New("hubrelay", 1, false)
+	if err != nil {
+		panic(err)
+	}
+	return k
+}
 
-// fakeSink answers what its function says and remembers the attempts.
+// fakeSink returns the results of its function and records the attempts.
 type fakeSink struct {
 	answer func(ctx context.Context, d relay.Delivery) error
 
@@ -98,7 +98,9 @@ type env struct {
 	t      *testing.T
 	server *redistest.Server
 	client redis.UniversalClient
-	store  *Store
+	store  *store.Store
+	// wrap replaces a pipeline for the scheduler. It may be nil.
+	wrap func(*Pipeline) retry.Sink
 }
 
 func newEnv(t *testing.T) *env {
@@ -108,25 +110,35 @@ func newEnv(t *testing.T) *env {
 		Network: "unix", Addr: e.server.Socket, MaxRetries: -1, Protocol: 2, DisableIdentity: true, PoolSize: 64,
 	})
 	t.Cleanup(func() { _ = e.client.Close() })
-	e.store = NewStore(e.client, testKeys{})
+	e.store = store.New(e.client, testKeys())
 	return e
 }
 
-// pipeline returns a pipeline named "s", closed at the end of the test.
+// pipeline returns a pipeline named "s". It is closed at the end of the test.
 func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
 	e.t.Helper()
 	o := Options{
 		Name: "s", Sink: sink, Store: e.store, Timeout: time.Second,
-		Schedule: Schedule{Delays: []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond}, MaxAge: 10 * time.Hour},
+		Schedule: Schedule{
+			Delays: []time.Duration{20 * time.Millisecond, 20 * time.Millisecond, 20 * time.Millisecond},
+			MaxAge: 10 * time.Hour,
+		},
 	}
+	o.probeDelay = time.Millisecond
 	if change != nil {
 		change(&o)
+	}
+	var handle atomic.Pointer[retry.Handle]
+	o.Wake = func(after time.Duration) {
+		if h := handle.Load(); h != nil {
+			h.Wake(after)
+		}
 	}
 	p, err := New(o)
 	if err != nil {
 		e.t.Fatal(err)
 	}
-	p.breaker.initialOpenTime = time.Millisecond
+	testWakes.Store(p, &handle)
 	e.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
@@ -137,18 +149,61 @@ func (e *env) pipeline(sink relay.Sink, change func(*Options)) *Pipeline {
 	return p
 }
 
-// retries runs a Retries for the pipelines until the test ends or stop is called.
+// retries runs a node with the pipelines until the test ends or stop is called.
 func (e *env) retries(pipelines ...*Pipeline) (stop func()) {
 	e.t.Helper()
 	_, stop = e.node(pipelines...)
 	return stop
 }
 
-func (e *env) node(pipelines ...*Pipeline) (r *RetryScheduler, stop func()) {
-	e.t.Helper()
-	r = NewRetryScheduler(RetrySchedulerOptions{Store: e.store, Grace: time.Second})
+// testNode is what a daemon runs for its pipelines.
+type testNode struct {
+	*retry.Scheduler
+	*Reporter
+	handles []*retry.Handle
+}
+
+func (e *env) newNode(grace time.Duration, pipelines ...*Pipeline) *testNode {
+	n := &testNode{
+		Scheduler: retry.NewScheduler(retry.Options{Retries: &e.store.Retries, States: &e.store.States, Grace: grace}),
+		Reporter:  NewReporter(&e.store.Stats, nil),
+	}
 	for _, p := range pipelines {
-		r.Add(p)
+		n.add(p, e.wrap)
+	}
+	return n
+}
+
+// add attaches a pipeline, whose Wake did nothing before.
+func (n *testNode) add(p *Pipeline, wrap func(*Pipeline) retry.Sink) {
+	h := n.Register(p.Name())
+	if wake, ok := testWakes.Load(p); ok {
+		handle, _ := wake.(*atomic.Pointer[retry.Handle])
+		handle.Store(h)
+	}
+	n.handles = append(n.handles, h)
+	n.Add(p)
+	if wrap != nil {
+		h.Attach(wrap(p))
+		return
+	}
+	h.Attach(p)
+}
+
+func (n *testNode) run(ctx context.Context) {
+	var reporting sync.WaitGroup
+	reporting.Go(func() { _ = n.Reporter.Run(ctx) })
+	_ = n.Scheduler.Run(ctx)
+	reporting.Wait()
+}
+
+// testWakes contains the handle of each test pipeline, which is created before its node.
+var testWakes sync.Map
+
+func (e *env) node(pipelines ...*Pipeline) (n *testNode, stop func()) {
+	e.t.Helper()
+	n = e.newNode(time.Second, pipelines...)
+	for _, p := range pipelines {
 		if _, err := p.WaitEnabled(e.t.Context()); err != nil {
 			e.t.Fatal(err)
 		}
@@ -157,20 +212,11 @@ func (e *env) node(pipelines ...*Pipeline) (r *RetryScheduler, stop func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = r.Run(ctx)
+		n.run(ctx)
 	}()
 	stop = sync.OnceFunc(func() { cancel(); <-done })
 	e.t.Cleanup(stop)
-	return r, stop
-}
-
-// noticesOnlyChanges has r learn of a sink's state no more by looking at it now and then.
-func noticesOnlyChanges(r *RetryScheduler) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, d := range r.sinks {
-		d.nextStateCheck = time.Now().Add(time.Hour)
-	}
+	return n, stop
 }
 
 func delivery(id string) relay.Delivery {
@@ -180,7 +226,7 @@ func delivery(id string) relay.Delivery {
 	}}}
 }
 
-func (e *env) parkedCount() int64 {
+func (e *env) scheduledCount() int64 {
 	n, err := e.client.ZCard(context.Background(), "hubrelay:retry:s").Result()
 	m, err2 := e.client.HLen(context.Background(), "hubrelay:parked:s").Result()
 	k, err3 := e.client.ZCard(context.Background(), "hubrelay:since:s").Result()
@@ -191,7 +237,7 @@ func (e *env) parkedCount() int64 {
 }
 
 func (e *env) resume() error {
-	_, err := e.store.Resume(e.t.Context(), "s")
+	_, err := e.store.States.Resume(e.t.Context(), "s")
 	return err
 }
 
@@ -207,11 +253,56 @@ func (e *env) deadLetters() []map[string]any {
 	return out
 }
 
-func attemptsOf(t *testing.T, letter map[string]any) []Attempt {
+func attemptsOf(t *testing.T, letter map[string]any) []store.Attempt {
 	t.Helper()
-	var list []Attempt
+	var list []store.Attempt
 	if err := json.Unmarshal([]byte(fmt.Sprint(letter["attempts"])), &list); err != nil {
 		t.Fatal(err)
 	}
 	return list
+}
+
+// poll polls the retry queue of "s".
+func (e *env) poll(maxClaims int, lease time.Duration) store.PollResult {
+	request := store.PollRequest{Sink: "s", MaxClaims: maxClaims, Lease: lease}
+	return e.store.Retries.Poll(e.t.Context(), []store.PollRequest{request})[0]
+}
+
+func (e *env) replay(ctx context.Context, log replay.Log, q replay.Request) (replay.Result, error) {
+	return replay.Replayer{Log: log, Retries: &e.store.Retries, States: &e.store.States}.Replay(ctx, q)
+}
+
+// reporterOf returns a reporter of one pipeline.
+func reporterOf(e *env, p *Pipeline) *Reporter {
+	r := NewReporter(&e.store.Stats, nil)
+	r.Add(p)
+	return r
+}
+
+// endAttempt ends an attempt of p with a result.
+func endAttempt(t *testing.T, p *Pipeline, result error) {
+	t.Helper()
+	var permit admission.Permit
+	if err := p.admission.Acquire(t.Context(), &permit); err != nil {
+		t.Fatal(err)
+	}
+	permit.Done(t.Context(), true, result)
+}
+
+// failDestination opens the circuit breaker of p.
+func failDestination(t *testing.T, p *Pipeline) {
+	t.Helper()
+	for range admission.FailureThreshold {
+		endAttempt(t, p, errFar)
+	}
+}
+
+// replayAllDeadLetters replays all dead letters of "s".
+func (e *env) replayAllDeadLetters(o store.ReplayOptions) (store.ChangeResult, error) {
+	return e.store.DeadLetters.ReplaySelected(e.t.Context(), "s", store.Selection{}, o)
+}
+
+// replayDeadLetters replays dead letters of "s".
+func (e *env) replayDeadLetters(o store.ReplayOptions, ids ...string) (store.ChangeResult, error) {
+	return e.store.DeadLetters.Replay(e.t.Context(), "s", ids, o)
 }

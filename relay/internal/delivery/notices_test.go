@@ -15,6 +15,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
 func filterOf(t *testing.T, topics ...string) relay.Filter {
@@ -26,24 +28,24 @@ func filterOf(t *testing.T, topics ...string) relay.Filter {
 	return relay.Filter{Topics: patterns}
 }
 
-// notices returns notices for the sinks "watch" (of everything of the relay's own), "few" (of disabled sinks) and "all".
-func (e *env) notices(o NoticesOptions, more ...NoticeListener) *Notices {
+// notices returns a publisher for the sinks "watch" (all operational topics), "few" (disabled sinks) and "all".
+func (e *env) notices(o notice.Options, more ...notice.Listener) *notice.Publisher {
 	e.t.Helper()
 	var ids atomic.Int64
-	o.Store = e.store
+	o.Retries, o.States = &e.store.Retries, &e.store.States
 	o.NewID = func() string { return fmt.Sprintf("%024d", ids.Add(1)) }
-	n := NewNotices(o)
-	n.Listen(append(more,
-		NoticeListener{Sink: "s", Filter: filterOf(e.t, "hubrelay.*")},
-		NoticeListener{Sink: "watch", Filter: filterOf(e.t, "hubrelay.*", "container.*")},
-		NoticeListener{Sink: "few", Filter: filterOf(e.t, "hubrelay.sink.disabled")},
-		NoticeListener{Sink: "all", Filter: filterOf(e.t, "*")},
+	n := notice.NewPublisher(o)
+	n.SetListeners(append(more,
+		notice.Listener{Sink: "s", Filter: filterOf(e.t, "hubrelay.*")},
+		notice.Listener{Sink: "watch", Filter: filterOf(e.t, "hubrelay.*", "container.*")},
+		notice.Listener{Sink: "few", Filter: filterOf(e.t, "hubrelay.sink.disabled")},
+		notice.Listener{Sink: "all", Filter: filterOf(e.t, "*")},
 	))
 	return n
 }
 
-// told are the notices that are parked for a sink, the oldest first.
-func (e *env) told(sink string) []string {
+// noticesFor returns the notices that are scheduled for a sink, oldest first.
+func (e *env) noticesFor(sink string) []string {
 	e.t.Helper()
 	bodies, err := e.client.HGetAll(e.t.Context(), "hubrelay:parked:"+sink).Result()
 	if err != nil {
@@ -55,7 +57,7 @@ func (e *env) told(sink string) []string {
 	}
 	slices.Sort(ids)
 	for _, id := range ids {
-		r, err := decodeRecord(bodies[id])
+		r, err := store.DecodeRecord(bodies[id])
 		if err != nil || r.Notifications[0].ID != id {
 			e.t.Fatal(bodies[id], err)
 		}
@@ -64,20 +66,26 @@ func (e *env) told(sink string) []string {
 	return list
 }
 
+// noticeObject is the object of a notice.
+type noticeObject struct {
+	ID, State, Error, Sink, Topic string
+	Attempts, Count               int
+}
+
 func objectOf(t *testing.T, data string) noticeObject {
 	t.Helper()
-	o := struct{ Object noticeObject }{noticeObject{deadLetterNotice: &deadLetterNotice{}}}
+	var o struct{ Object noticeObject }
 	if err := json.Unmarshal([]byte(data), &o); err != nil {
 		t.Fatal(err)
 	}
 	return o.Object
 }
 
-// A sink that two nodes find to be gone is told of once, to those that name the topic, and never to itself.
-func TestDisabledAndRecoveredAreTold(t *testing.T) {
+// If two nodes disable a sink, each listener gets one notice, and the sink itself none.
+func TestNotices_DisabledAndRecovered(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	n := e.notices(NoticesOptions{})
+	n := e.notices(notice.Options{})
 	gone := func(config string) *Pipeline {
 		return e.pipeline(&fakeSink{answer: answers(relay.Gone(&relay.ResponseError{Status: 410}))}, func(o *Options) {
 			o.Notices, o.Fingerprint = n, config
@@ -89,80 +97,84 @@ func TestDisabledAndRecoveredAreTold(t *testing.T) {
 		}
 	}
 	disabled := `{"topic":"hubrelay.sink.disabled","object":{"id":"s","state":"disabled","error":"answered 410"},` +
-		`"context":{"hub_id":"","account_id":"","environments":[],"dns_zones":[],"clusters":[],"containers":[]},"flags":null}`
+		`"context":{"hub_id":"","account_id":"","environments":[],"dns_zones":[],"clusters":[],"containers":[]},` +
+		`"flags":null}`
 	for sink, want := range map[string][]string{"watch": {disabled}, "few": {disabled}, "all": nil, "s": nil} {
-		if diff := cmp.Diff(want, e.told(sink)); diff != "" {
-			t.Errorf("%s was told (-want +got):\n%s", sink, diff)
+		if diff := cmp.Diff(want, e.noticesFor(sink)); diff != "" {
+			t.Errorf("%s was sent (-want +got):\n%s", sink, diff)
 		}
 	}
 
-	// Its configuration changed, which two nodes notice.
+	// Its configuration changed, and two nodes notice that.
 	for _, p := range []*Pipeline{gone("v2"), gone("v2")} {
 		if err := p.Refresh(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	told := e.told("watch")
+	told := e.noticesFor("watch")
 	if o := objectOf(t, told[len(told)-1]); len(told) != 2 || o.ID != "s" || o.State != "active" {
-		t.Errorf("told %v", told)
+		t.Errorf("sent %v", told)
 	}
-	if len(e.told("few")) != 1 {
-		t.Error("told what is not named")
+	if len(e.noticesFor("few")) != 1 {
+		t.Error("a notice without a matching topic was sent")
 	}
 }
 
-// A sink that keeps an order is not told that another recovered before it took that it was disabled.
-func TestNoticesKeepTheOrder(t *testing.T) {
+// An ordered sink gets the notice about a disabled sink before the one about its recovery.
+func TestNotices_Order(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	n := e.notices(NoticesOptions{})
+	n := e.notices(notice.Options{}, notice.Listener{
+		Sink: "watch", Filter: filterOf(t, "hubrelay.*"), Ordering: store.OrderingHub,
+	})
 	sink := &fakeSink{answer: answers(errFar, nil)}
-	p := e.pipeline(sink, func(o *Options) { ordered(OrderingHub)(o); o.Name = "watch" })
-	if err := n.sendSinkNotice(t.Context(), relay.TopicSinkDisabled, "s", StateDisabled, "it is gone"); err != nil {
+	p := e.pipeline(sink, func(o *Options) { ordered(store.OrderingHub)(o); o.Name = "watch" })
+	if err := n.SinkDisabled(t.Context(), "s", "it is gone"); err != nil {
 		t.Fatal(err)
 	}
-	if err := n.Recovered(t.Context(), "s"); err != nil {
+	if err := n.SinkRecovered(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
 	e.lead(p, newQueue(1, 0))
-	testkit.WaitFor(t, "both are told", func() bool { return len(e.told("watch")) == 0 })
+	testkit.WaitFor(t, "both are sent", func() bool { return len(e.noticesFor("watch")) == 0 })
 	var topics []string
 	for _, d := range sink.deliveries() {
 		topics = append(topics, d.Notifications[0].Topic)
 	}
-	if want := []string{relay.TopicSinkDisabled, relay.TopicSinkDisabled, relay.TopicSinkRecovered}; !slices.Equal(topics, want) {
-		t.Errorf("told %v", topics)
+	if want := []string{relay.TopicSinkDisabled, relay.TopicSinkDisabled, relay.TopicSinkRecovered}; !slices.Equal(
+		topics,
+		want,
+	) {
+		t.Errorf("sent %v", topics)
 	}
 }
 
-// Where Redis takes no notice, the retries of other sinks do not wait until it does.
-func TestNoticesHoldNobodyUp(t *testing.T) {
+// While Redis takes no notice, retries of other sinks continue.
+func TestNotices_DoNotBlockRetries(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	if _, err := e.store.disable(t.Context(), "gone", "it is gone", "v1", time.Now()); err != nil {
+	if _, err := e.store.States.Disable(t.Context(), "gone", "it is gone", "v1", time.Now()); err != nil {
 		t.Fatal(err)
 	}
-	e.park(1)
+	e.scheduleDue(1)
 	if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	n := e.notices(NoticesOptions{})
+	n := e.notices(notice.Options{})
 	other := e.pipeline(&fakeSink{answer: answers(errFar, errFar, nil)}, nil)
 	recovered := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
 		o.Name, o.Fingerprint, o.Notices = "gone", "v2", n
 	})
-	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
-	r.Add(other)
-	r.Add(recovered)
+	r := e.newNode(0, other, recovered)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { defer close(done); _ = r.Run(ctx) }()
+	go func() { defer close(done); r.run(ctx) }()
 	defer func() { cancel(); <-done }()
-	testkit.WaitFor(t, "the other's delivery is tried again", func() bool { return e.parkedCount() == 0 })
+	testkit.WaitFor(t, "the other's delivery is tried again", func() bool { return e.scheduledCount() == 0 })
 }
 
-// A pause in between does not hide that the sink was disabled.
-func TestResumeTellsWhatRecovered(t *testing.T) {
+// Resume reports a disabled sink even if it was paused later.
+func TestStates_ResumeReportsDisabled(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
@@ -171,34 +183,33 @@ func TestResumeTellsWhatRecovered(t *testing.T) {
 		want   bool
 	}{
 		{func() error { return nil }, false},
-		{func() error { return e.store.Pause(ctx, "s") }, false},
-		{func() error { _, err := e.store.disable(ctx, "s", "gone", "v1", time.Now()); return err }, true},
+		{func() error { return e.store.States.Pause(ctx, "s") }, false},
+		{func() error { _, err := e.store.States.Disable(ctx, "s", "gone", "v1", time.Now()); return err }, true},
 		{func() error {
-			_, err := e.store.disable(ctx, "s", "gone", "v1", time.Now())
-			return errors.Join(err, e.store.Pause(ctx, "s"), e.store.Pause(ctx, "s"))
+			_, err := e.store.States.Disable(ctx, "s", "gone", "v1", time.Now())
+			return errors.Join(err, e.store.States.Pause(ctx, "s"), e.store.States.Pause(ctx, "s"))
 		}, true},
 	} {
 		if err := c.before(); err != nil {
 			t.Fatal(err)
 		}
-		if got, err := e.store.Resume(ctx, "s"); got != c.want || err != nil {
+		if got, err := e.store.States.Resume(ctx, "s"); got != c.want || err != nil {
 			t.Errorf("recovered %v, %v", got, err)
 		}
 	}
 }
 
-// The first is told at once, then at most one in a span of time with how many there were; at the end the rest.
-func TestFloodOfDeadLettersIsToldInFew(t *testing.T) {
+// The first dead letter is published at once, further ones at most once per interval with their number.
+func TestDeadLetterNotices_Coalesced(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	now := time.Now()
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(&relay.ResponseError{Status: 400}))}, func(o *Options) {
-		o.Notices, o.Now = e.notices(NoticesOptions{}), func() time.Time { return now }
+		o.Notices, o.Now = e.notices(notice.Options{}), func() time.Time { return now }
 	})
-	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
-	r.Add(p)
+	r := e.newNode(0, p)
 	counts := func() (list []int) {
-		for _, data := range e.told("watch") {
+		for _, data := range e.noticesFor("watch") {
 			list = append(list, objectOf(t, data).Count)
 		}
 		return list
@@ -217,17 +228,17 @@ func TestFloodOfDeadLettersIsToldInFew(t *testing.T) {
 	}{{1, 0, []int{1}}, {5, 9 * time.Second, []int{1}}, {1, 2 * time.Second, []int{1, 6}}, {3, 0, []int{1, 6}}} {
 		kill(step.kill)
 		now = now.Add(step.wait)
-		r.flushStats(t.Context(), false)
+		r.report(t.Context(), r.all(), false)
 		if got := counts(); !slices.Equal(got, step.want) {
-			t.Fatalf("told %v, want %v", got, step.want)
+			t.Fatalf("sent %v, want %v", got, step.want)
 		}
 	}
 	r.Flush(t.Context())
 	r.Flush(t.Context())
 	if got := counts(); !slices.Equal(got, []int{1, 6, 3}) {
-		t.Errorf("told %v at the end", got)
+		t.Errorf("sent %v at the end", got)
 	}
-	first := e.told("watch")[0]
+	first := e.noticesFor("watch")[0]
 	want := `{"topic":"hubrelay.deadletter.created","object":{"id":"d1","state":"permanent","error":"answered 400",` +
 		`"sink":"s","topic":"container.error","attempts":1,"count":1},"context":{"hub_id":"h1","account_id":"a1",` +
 		`"environments":[],"dns_zones":[],"clusters":[],"containers":[]},"flags":null}`
@@ -236,11 +247,11 @@ func TestFloodOfDeadLettersIsToldInFew(t *testing.T) {
 	}
 }
 
-// The death of a notice is told to nobody, and a sink hears nothing about itself.
-func TestNoticesMakeNoNotices(t *testing.T) {
+// There is no notice about the dead letter of a notice, and no sink gets one about itself.
+func TestDeadLetterNotices_NotAboutNotices(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	n := e.notices(NoticesOptions{})
+	n := e.notices(notice.Options{})
 	reject := func(o *Options) { o.Name, o.Notices = "watch", n }
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, reject)
 	notice := delivery("d1")
@@ -248,70 +259,72 @@ func TestNoticesMakeNoNotices(t *testing.T) {
 	if err := p.Handle(t.Context(), notice); err != nil {
 		t.Fatal(err)
 	}
-	if got := append(e.told("s"), e.told("watch")...); len(got) != 0 {
-		t.Errorf("told %v", got)
+	if got := append(e.noticesFor("s"), e.noticesFor("watch")...); len(got) != 0 {
+		t.Errorf("sent %v", got)
 	}
-	// What is no notice is told, but not to the sink itself; so is a digest that holds both.
+	// There is one about other notifications, also if a digest contains both.
 	both := delivery("d2")
 	both.Notifications = append(notice.Notifications, both.Notifications...)
 	if err := p.Handle(t.Context(), both); err != nil {
 		t.Fatal(err)
 	}
-	if len(e.told("s")) != 1 || len(e.told("watch")) != 0 {
-		t.Errorf("told s %v, watch %v", e.told("s"), e.told("watch"))
+	if len(e.noticesFor("s")) != 1 || len(e.noticesFor("watch")) != 0 {
+		t.Errorf("sent s %v, watch %v", e.noticesFor("s"), e.noticesFor("watch"))
 	}
 }
 
-// A delay queue without room drops notices, counted; nobody else is kept from them.
-func TestNoticesAreDroppedWhereThereIsNoRoom(t *testing.T) {
+// A full retry queue drops notices and counts them. Other listeners still get theirs.
+func TestNotices_DroppedWhenFull(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	dropped := map[string]int{}
-	n := e.notices(NoticesOptions{
+	n := e.notices(notice.Options{
 		Dropped: func(sink string) { dropped[sink]++ },
-	}, NoticeListener{Sink: "small", Filter: filterOf(t, "hubrelay.*"), Backlog: 1})
+	}, notice.Listener{Sink: "small", Filter: filterOf(t, "hubrelay.*"), Backlog: 1})
 	for range 3 {
-		if err := n.Recovered(t.Context(), "x"); err != nil {
+		if err := n.SinkRecovered(t.Context(), "x"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if len(e.told("small")) != 1 || len(e.told("watch")) != 3 || dropped["small"] != 2 || len(dropped) != 1 {
-		t.Errorf("small %d, watch %d, dropped %v", len(e.told("small")), len(e.told("watch")), dropped)
+	if len(e.noticesFor("small")) != 1 || len(e.noticesFor("watch")) != 3 || dropped["small"] != 2 ||
+		len(dropped) != 1 {
+		t.Errorf("small %d, watch %d, dropped %v", len(e.noticesFor("small")), len(e.noticesFor("watch")), dropped)
 	}
 }
 
-// What cannot be told while Redis is away is told later.
-func TestDeathsOutliveRedis(t *testing.T) {
+// A notice that cannot be sent without Redis is sent later.
+func TestDeadLetterNotices_RedisOutage(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	now := time.Now()
 	p := e.pipeline(&fakeSink{answer: answers(relay.Permanent(errFar))}, func(o *Options) {
-		o.Notices, o.Now = e.notices(NoticesOptions{}), func() time.Time { return now }
+		o.Notices, o.Now = e.notices(notice.Options{}), func() time.Time { return now }
 	})
-	r := newRecord(delivery("d1"), now)
+	r := store.NewRecord(delivery("d1"), now)
 	e.server.Kill()
-	p.noteDeadLetter(t.Context(), "d1", ReasonPermanent, r, errFar)
+	p.deadLetters.Add(t.Context(), "d1", ReasonPermanent, r, errFar)
 	e.server.Restart()
-	p.noteDeadLetter(t.Context(), "d2", ReasonPermanent, r, errFar) // too early to try again
-	testkit.WaitFor(t, "told", func() bool {
+	p.deadLetters.Add(t.Context(), "d2", ReasonPermanent, r, errFar) // too early for another try
+	testkit.WaitFor(t, "sent", func() bool {
 		now = now.Add(time.Second)
-		p.sendDeadLetterNotices(t.Context(), false)
-		return len(e.told("watch")) == 1
+		p.deadLetters.Flush(t.Context(), false)
+		return len(e.noticesFor("watch")) == 1
 	})
-	if o := objectOf(t, e.told("watch")[0]); o.Count != 2 || o.ID != "d2" {
+	if o := objectOf(t, e.noticesFor("watch")[0]); o.Count != 2 || o.ID != "d2" {
 		t.Errorf("%+v", o)
 	}
 }
 
-// A sample of each topic has the members that the real ones have, says that it is one, and is parked for nobody.
-func TestSamplesOfNotices(t *testing.T) {
+// A sample has the members of a real notice and is marked. It is scheduled for no sink.
+func TestPublisher_Sample(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	notices := e.notices(NoticesOptions{})
+	notices := e.notices(notice.Options{})
 	for topic, object := range map[string]string{
 		relay.TopicSinkDisabled:  `{"id":"sample","state":"disabled","error":"a sample; nothing happened"}`,
 		relay.TopicSinkRecovered: `{"id":"sample","state":"active","error":""}`,
-		relay.TopicDeadLetterCreated: `{"id":"000000000000000000000000","state":"permanent","error":"a sample; nothing happened",` +
+		relay.TopicDeadLetterCreated: `{"id":"000000000000000000000000","state":"permanent",` +
+			`"error":"a sample; nothing happened",` +
 			`"sink":"sample","topic":"container.created","attempts":1,"count":1}`,
 	} {
 		n, err := notices.Sample(topic)
@@ -323,7 +336,8 @@ func TestSamplesOfNotices(t *testing.T) {
 			Object json.RawMessage
 			Sample bool
 		}
-		if err := json.Unmarshal(n.Data, &got); err != nil || got.Topic != topic || string(got.Object) != object || !got.Sample {
+		if err := json.Unmarshal(n.Data, &got); err != nil || got.Topic != topic || string(got.Object) != object ||
+			!got.Sample {
 			t.Errorf("%s: %s, %v", topic, n.Data, err)
 		}
 	}
@@ -333,32 +347,35 @@ func TestSamplesOfNotices(t *testing.T) {
 		}
 	}
 	if _, err := notices.Sample("container.created"); err == nil {
-		t.Error("a sample of a topic that is not our own")
+		t.Error("Sample() = nil error for another topic")
 	}
 	if keys := e.client.Keys(t.Context(), "*").Val(); len(keys) != 0 {
 		t.Errorf("stored %v", keys)
 	}
-	note, err := notices.build(notice{Topic: relay.TopicSinkDisabled})
-	if err != nil || strings.Contains(string(note.Data), "sample") {
-		t.Errorf("a real one: %s, %v", note.Data, err)
+	if err := notices.SinkDisabled(t.Context(), "s", "it is gone"); err != nil {
+		t.Fatal(err)
+	}
+	if told := e.noticesFor("watch"); len(told) != 1 || strings.Contains(told[0], "sample") {
+		t.Errorf("a real one: %v", told)
 	}
 }
 
-// A gap in a source is told to all that name it; a repeat under the same id is parked once.
-func TestSourceGapIsTold(t *testing.T) {
+// A gap of a source is published to all listeners. A repetition with the same ID is scheduled once.
+func TestPublisher_SourceGap(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	n := e.notices(NoticesOptions{})
+	n := e.notices(notice.Options{})
 	for range 2 {
 		if err := n.SourceGap(t.Context(), "up", "h1", "0123456789abcdef01234567", "it was trimmed"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want := `{"topic":"hubrelay.source.gap","object":{"id":"up","state":"gap","error":"it was trimmed"},` +
-		`"context":{"hub_id":"h1","account_id":"","environments":[],"dns_zones":[],"clusters":[],"containers":[]},"flags":null}`
+		`"context":{"hub_id":"h1","account_id":"","environments":[],"dns_zones":[],"clusters":[],"containers":[]},` +
+		`"flags":null}`
 	for sink, list := range map[string][]string{"watch": {want}, "s": {want}, "few": nil, "all": nil} {
-		if diff := cmp.Diff(list, e.told(sink)); diff != "" {
-			t.Errorf("%s was told (-want +got):\n%s", sink, diff)
+		if diff := cmp.Diff(list, e.noticesFor(sink)); diff != "" {
+			t.Errorf("%s was sent (-want +got):\n%s", sink, diff)
 		}
 	}
 }

@@ -6,64 +6,79 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// What [Options] leave out.
+// The defaults of [Options].
 const (
 	DefaultTimeout     = 15 * time.Second
 	DefaultConcurrency = 16
 )
 
-// Options describe the pipeline of one sink.
+// Options configure the pipeline of one sink.
 type Options struct {
-	// Name is the sink's name in the configuration.
+	// Name is the name of the sink in the configuration.
 	Name string
-	// Sink makes the attempts. Close closes it.
+	// Sink makes the attempts. The pipeline closes it.
 	Sink relay.Sink
-	// Store must be the same Redis that the queues are in.
-	Store *Store
-	// Schedule says when to try again; its zero value never does.
+	// Store must use the Redis of the queues.
+	Store *store.Store
+	// Wake makes the scheduler poll the sink after a time, see [retry.Handle.Wake]. It is called from any goroutine and
+	// must not block. It may be nil in tests.
+	Wake func(after time.Duration)
+
+	// Schedule has no retries if it is empty.
 	Schedule Schedule
-	// Timeout bounds one attempt, which may take a tenth of a second longer; 15 s where zero.
+	// Timeout limits one attempt, which may take a tenth of a second longer. The default is 15 s.
 	Timeout time.Duration
-	// Concurrency bounds the attempts that run at once, fresh ones and retries together; 16 where zero.
+	// Concurrency is the maximum number of concurrent attempts, fresh deliveries and retries together. The default is
+	// 16.
 	Concurrency int
-	// Rate bounds the attempts of all nodes together, and of all sinks of one relay.RateKeyer's key; its zero value does
-	// not. Burst is how many may begin at once after a pause; where zero, what the rate allows in a second, at least one.
+	// Rate limits the attempts of all nodes together, and of all sinks with one relay.SharedLimit key. The zero value
+	// means no limit. Burst is the number of attempts that may start at once after a pause. The default is what the
+	// rate allows in a second, at least one.
 	Rate  relay.Rate
 	Burst int
 	// TakeExtraRequests returns the number of requests besides one per attempt since the last call. They count for the
 	// rate. It may be nil.
 	TakeExtraRequests func() int
-	// Digest gathers notifications into one delivery. A sink that keeps an order gathers nothing.
+	// Digest combines notifications into one delivery. An ordered sink ignores it.
 	Digest Digest
-	// DigestWhenLimited says that without a Digest what the rate makes wait is gathered too.
-	DigestWhenLimited bool
-	// Batch gathers notifications into deliveries of many, for a sink that takes them; not beside a Digest.
+	// DigestOverRate combines, without a Digest, only notifications that would wait for the rate limit.
+	DigestOverRate bool
+	// Batch collects notifications into deliveries of many, for a sink that supports them. It cannot be used with a
+	// Digest.
 	Batch Batch
-	// BatchesUnsupported says that the sink takes no batches: one that was sealed while another kind of sink had its name is
-	// delivered as a digest that lists all of it.
+	// BatchesUnsupported is set for a sink that supports no batches. A batch that was sealed while another kind of sink
+	// had this name is delivered as a digest that lists all notifications.
 	BatchesUnsupported bool
-	// DisableAfter is how long the sink may only fail, on all nodes together, before it is disabled as if its receiver
-	// were gone; never where zero.
+	// DisableAfter is the time for which the sink may only fail, on all nodes together, before it is disabled. 0 means
+	// no limit.
 	DisableAfter time.Duration
-	// Backlog bounds how many deliveries may be parked: while there are as many, fresh ones are not attempted, and nothing
-	// that is parked is dropped. It also bounds the dead letters, of which the oldest go. Zero is no bound.
+	// Backlog is the maximum number of scheduled deliveries, at which fresh ones are not attempted. It also limits the
+	// dead letters, of which the oldest are dropped. 0 means no limit.
 	Backlog int64
-	// Ordering is what keeps the order of the log among its deliveries. With one, only the node that has called
-	// [Pipeline.RunAsLeader] makes attempts, and Handle parks what is behind another delivery of its key.
-	Ordering Ordering
-	// Fingerprint stands for the sink's own configuration. A disabled sink whose fingerprint has changed is enabled
-	// again. Empty means that only [Store.Resume] enables it.
+	// Ordering selects the deliveries that keep the order of the log. An ordered sink is delivered only by the node
+	// that has called [Pipeline.RunAsLeader].
+	Ordering store.Ordering
+	// Fingerprint identifies the configuration of the sink. A disabled sink with another fingerprint is enabled. If it
+	// is empty, only an operator enables the sink.
 	Fingerprint string
 
-	// Notices tells other sinks what happens to this one, and may be nil.
-	Notices *Notices
+	// Notices informs other sinks about this one. It may be nil.
+	Notices *notice.Publisher
 	// Log, Observer, Now and Random (in [0, 1)) may be nil.
 	Log      *slog.Logger
 	Observer Observer
 	Now      func() time.Time
 	Random   func() float64
+
+	// Tests set the following fields.
+	probeDelay time.Duration
+	rates      admission.RateStore
 }
 
 func (o *Options) setDefaults() {
@@ -79,6 +94,9 @@ func (o *Options) setDefaults() {
 	if o.Batch.Max <= 0 {
 		o.Batch.Max = DefaultBatchMax
 	}
+	if o.Wake == nil {
+		o.Wake = func(time.Duration) {}
+	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -90,5 +108,65 @@ func (o *Options) setDefaults() {
 	}
 	if o.Random == nil {
 		o.Random = rand.Float64
+	}
+	if o.rates == nil {
+		o.rates = &o.Store.Rates
+	}
+}
+
+func (o *Options) isOrdered() bool { return o.Ordering.IsOrdered() }
+
+func (o *Options) usesBatches() bool { return o.Batch.Wait > 0 && !o.isOrdered() }
+
+func (o *Options) usesDigests() bool {
+	return (o.Digest.Wait > 0 || o.DigestOverRate && o.Rate.Limited()) && !o.isOrdered()
+}
+
+// claimDuration returns the duration of a claim, which is longer than an attempt.
+func (o *Options) claimDuration() time.Duration {
+	return o.Timeout + attempt.AbandonGrace + claimMargin
+}
+
+// formatForSink returns a delivery as the sink expects it.
+func (o *Options) formatForSink(d relay.Delivery) relay.Delivery {
+	switch {
+	case d.Batch && o.BatchesUnsupported:
+		return d.ToDigest()
+	case d.Digest == nil && o.usesBatches():
+		d.Batch = true // it could not be added to a batch
+	}
+	return d
+}
+
+// forAdmission returns the options of the pipeline's admission.
+func (o *Options) forAdmission(p *Pipeline) admission.Options {
+	rateKey := func() string { return o.Name }
+	if keyer, ok := o.Sink.(relay.SharedLimit); ok {
+		rateKey = keyer.RateKey
+	}
+	return admission.Options{
+		Concurrency: o.Concurrency, Rate: o.Rate, Burst: o.Burst, RateKey: rateKey, Backlog: o.Backlog,
+		ProbeDelay: o.probeDelay, Store: o.rates, State: p.state, Wake: o.Wake, OnOutage: p.reportOutage,
+		OnCooldown: p.reportCooldown, Now: o.Now,
+	}
+}
+
+func (p *Pipeline) reportOutage(isOpen bool, cause error) {
+	o := &p.opts
+	o.Observer.CircuitChanged(o.Name, isOpen)
+	if isOpen {
+		o.Log.Warn("destination of the sink fails, its deliveries wait and one probe at a time is sent",
+			"failure_count", admission.FailureThreshold, "error", cause)
+		return
+	}
+	o.Log.Info("destination of the sink responds again, its deliveries continue")
+}
+
+func (p *Pipeline) reportCooldown(isActive bool) {
+	o := &p.opts
+	o.Observer.Throttled(o.Name, isActive)
+	if isActive {
+		until := o.Now().Add(p.admission.Cooldown())
+		o.Log.Warn("destination of the sink asked for a pause", "throttled_until", until.UTC().Round(time.Second))
 	}
 }

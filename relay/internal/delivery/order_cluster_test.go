@@ -11,13 +11,16 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// A cluster refuses a script whose keys are in several slots, even where one node holds them all.
-func TestOrderInACluster(t *testing.T) {
+// A cluster rejects a script with keys of several slots, even if one node has all of them.
+func TestOrder_Cluster(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--cluster-enabled", "yes")
-	client := redis.NewClient(&redis.Options{Network: "unix", Addr: server.Socket, MaxRetries: -1, Protocol: 2, DisableIdentity: true})
+	client := redis.NewClient(
+		&redis.Options{Network: "unix", Addr: server.Socket, MaxRetries: -1, Protocol: 2, DisableIdentity: true},
+	)
 	defer func() { _ = client.Close() }()
 	if err := client.Do(t.Context(), "CLUSTER", "ADDSLOTSRANGE", 0, 16383).Err(); err != nil {
 		t.Fatal(err)
@@ -27,7 +30,7 @@ func TestOrderInACluster(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &env{t: t, server: server, client: client, store: NewStore(client, keys)}
+	e := &env{t: t, server: server, client: client, store: store.New(client, keys)}
 	const hubs, each = 3, 30
 	var got successes
 	rejects := func(d relay.Delivery) bool { return d.ID == "hub1-000007" && got.count() < hubs*each-1 }
@@ -36,18 +39,20 @@ func TestOrderInACluster(t *testing.T) {
 			return relay.Permanent(errFar)
 		}
 		return flaky(t.Context(), d)
-	}), ordered(OrderingHub))
+	}), ordered(store.OrderingHub))
 	q := newQueue(hubs, each)
 	stop, _ := e.lead(p, q)
 	testkit.WaitFor(t, "all but one arrived", func() bool { return got.count() == hubs*each-1 && q.length() == 0 })
-	if c, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 1 {
+	if c, err := e.replayAllDeadLetters(store.ReplayOptions{Ordering: store.OrderingHub}); err != nil ||
+		c.Done != 1 {
 		t.Fatal(c, err)
 	}
 	testkit.WaitFor(t, "the last one too", func() bool { return got.count() == hubs*each })
-	if _, _, err := e.store.scheduleNow(t.Context(), "s", []any{0, "x", "{}", fmt.Sprintf("%024d", 1)}); err != nil {
+	one := []store.Scheduled{{ID: "x", Body: "{}", OrderingKey: fmt.Sprintf("%024d", 1)}}
+	if _, _, err := e.store.Retries.ScheduleAll(t.Context(), "s", 0, one); err != nil {
 		t.Error(err)
 	}
-	stop() // it writes figures
+	stop() // it stores statistics
 	if err := e.store.Forget(t.Context(), "s", true); err != nil {
 		t.Error(err)
 	}

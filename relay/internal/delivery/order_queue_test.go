@@ -11,17 +11,19 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// ofHub is the i-th delivery of a hub.
+// ofHub returns the i-th delivery of a hub.
 func ofHub(hub string, i int) relay.Delivery {
 	id := fmt.Sprintf("%s-%06d", hub, i)
 	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
-		ID: id, Topic: "container.error", Hub: hub, Cursor: fmt.Sprintf("%d-0", i+1), Data: []byte(`{"context":{"containers":["` + hub + `"]}}`),
+		ID: id, Topic: "container.error", Hub: hub, Cursor: fmt.Sprintf("%d-0", i+1),
+		Data: []byte(`{"context":{"containers":["` + hub + `"]}}`),
 	}}}
 }
 
-// queue stands for a sink's queue in Redis: it gives what nobody took yet, one at a time of a key and in order.
+// queue is a fake sink queue. It returns unacked deliveries in order, one at a time per key.
 type queue struct {
 	mu   sync.Mutex
 	keys []string
@@ -71,7 +73,7 @@ func (q *queue) length() int {
 	return n
 }
 
-// feed hands the queue to p until ctx ends, as a router does.
+// feed passes the queue to p until ctx ends, as a router does.
 func (q *queue) feed(ctx context.Context, p *Pipeline) error {
 	var keys sync.WaitGroup
 	for _, hub := range q.keys {
@@ -93,8 +95,8 @@ func (q *queue) feed(ctx context.Context, p *Pipeline) error {
 	return nil
 }
 
-// lead lets p work the queue until the test ends, or until one of the two is called: stop as a daemon stops, lose as a
-// lease is lost.
+// lead makes p the leader until the test ends, or until stop (as a daemon stops) or lose (as a lease is lost) is
+// called.
 func (e *env) lead(p *Pipeline, q *queue) (stop, lose func()) {
 	e.t.Helper()
 	endRetries := e.retries(p)
@@ -103,7 +105,8 @@ func (e *env) lead(p *Pipeline, q *queue) (stop, lose func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := p.RunAsLeader(ctx, held, func(ctx context.Context) error { return q.feed(ctx, p) }); err != nil && ctx.Err() == nil {
+		if err := p.RunAsLeader(ctx, held, func(ctx context.Context) error { return q.feed(ctx, p) }); err != nil &&
+			ctx.Err() == nil {
 			e.t.Error(err)
 		}
 	}()
@@ -112,16 +115,16 @@ func (e *env) lead(p *Pipeline, q *queue) (stop, lose func()) {
 	return stop, func() { cut(); <-done }
 }
 
-// successes remembers what arrived, in order.
+// successes records the delivered IDs in order.
 type successes struct {
 	mu    sync.Mutex
-	list  map[string][]string // ids by hub
+	list  map[string][]string // IDs by hub
 	now   map[string]int
-	both  int // how often two of a hub were in flight at once
+	both  int // how often two deliveries of a hub were in flight
 	total int
 }
 
-// around calls answer and remembers what it lets pass.
+// around calls deliver and records its successes.
 func (s *successes) around(answer func(context.Context, relay.Delivery) error) *fakeSink {
 	s.list, s.now = make(map[string][]string), make(map[string]int)
 	return &fakeSink{answer: func(ctx context.Context, d relay.Delivery) error {
@@ -156,7 +159,7 @@ func (s *successes) count() int {
 	return s.total
 }
 
-// check demands that the first successes of each hub come in order, that there are all of them, and how many came again.
+// check checks that the first successes of each hub are complete and in order, and how many were repeated.
 func (s *successes) check(t *testing.T, hubs, each, again int) {
 	t.Helper()
 	s.mu.Lock()
@@ -179,7 +182,7 @@ func (s *successes) check(t *testing.T, hubs, each, again int) {
 		}
 	}
 	if twice > again {
-		t.Errorf("%d came twice, want at most %d", twice, again)
+		t.Errorf("%d were repeated, want at most %d", twice, again)
 	}
 }
 
@@ -193,19 +196,19 @@ func flaky(_ context.Context, d relay.Delivery) error {
 	return nil
 }
 
-func ordered(by Ordering) func(*Options) {
+func ordered(by store.Ordering) func(*Options) {
 	return func(o *Options) {
 		o.Ordering, o.Concurrency = by, 16
 		o.Schedule = Schedule{Delays: slices.Repeat([]time.Duration{time.Millisecond}, 10)}
 	}
 }
 
-// idle demands that nothing is left of an ordered sink's delay queue.
+// idle reports whether the retry queue of an ordered sink is empty.
 func (e *env) idle() bool {
 	n, err := e.client.ZCard(e.t.Context(), "hubrelay:line:s").Result()
 	m, err2 := e.client.HLen(e.t.Context(), "hubrelay:lined:s").Result()
 	if err := errors.Join(err, err2); err != nil {
 		e.t.Fatal(err)
 	}
-	return e.parkedCount() == 0 && n == 0 && m <= 1 // the counter stays
+	return e.scheduledCount() == 0 && n == 0 && m <= 1 // the counter stays
 }

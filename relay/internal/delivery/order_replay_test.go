@@ -7,12 +7,15 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
-// Replayed dead letters come in order, also where they died before there was one.
-func TestReplayKeepsTheOrder(t *testing.T) {
+// Dead letters are replayed in order, even if the sink was not ordered when they were created.
+func TestOrder_ReplayDeadLetters(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const each = 60
@@ -25,21 +28,22 @@ func TestReplayKeepsTheOrder(t *testing.T) {
 		}
 		return flaky(ctx, d)
 	})
-	before := e.pipeline(sink, nil) // hub2's died before there was an order
+	before := e.pipeline(sink, nil) // the dead letters of hub2 are from before the ordering
 	for i := range each {
 		if err := before.Handle(t.Context(), ofHub("hub2", i)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	e.lead(e.pipeline(sink, ordered(OrderingHub)), newQueue(2, each))
+	e.lead(e.pipeline(sink, ordered(store.OrderingHub)), newQueue(2, each))
 	testkit.WaitFor(t, "all are dead", func() bool { return len(e.deadLetters()) == 3*each && e.idle() })
 	broken.Delete("all")
 	var ids []string
 	for _, l := range e.deadLetters() {
 		ids = append(ids, fmt.Sprint(l["id"]))
 	}
-	slices.Reverse(ids) // whatever the order in which they are named
-	if c, err := e.store.ReplayDeadLetters(t.Context(), "s", ids[:100], 0); err != nil || c.Done != 100 {
+	slices.Reverse(ids) // the order of the IDs does not matter
+	if c, err := e.replayDeadLetters(store.ReplayOptions{Ordering: store.OrderingHub}, ids[:100]...); err != nil ||
+		c.Done != 100 {
 		t.Fatal(c, err)
 	}
 	testkit.WaitFor(t, "a hundred arrived", func() bool { return got.count() == 100 && e.idle() })
@@ -48,16 +52,17 @@ func TestReplayKeepsTheOrder(t *testing.T) {
 			t.Errorf("not in order: %v", list)
 		}
 	}
-	if c, err := e.store.ReplaySelectedDeadLetters(t.Context(), "s", Selection{}, 0); err != nil || c.Done != 3*each-100 {
+	if c, err := e.replayAllDeadLetters(store.ReplayOptions{Ordering: store.OrderingHub}); err != nil ||
+		c.Done != 3*each-100 {
 		t.Fatal(c, err)
 	}
 	testkit.WaitFor(t, "all arrived", func() bool { return got.count() == 3*each && e.idle() })
 	if got.both > 0 {
-		t.Errorf("%d times two of a key were in flight", got.both)
+		t.Errorf("two deliveries with one key were in flight %d times", got.both)
 	}
 }
 
-// A log for replays of one partition, of which no queue holds anything.
+// replayLog is a log of one partition without queued entries.
 type replayLog []relay.Notification
 
 func (l replayLog) Range(_ context.Context, _ int, after string, count int) ([]relay.Notification, error) {
@@ -77,10 +82,10 @@ func (l replayLog) Queued(_ context.Context, _ int, _ string, cursors []string) 
 }
 
 func (l replayLog) IsAfter(cursor, position string) bool {
-	return comparePositions(cursor, position) > 0
+	return streamid.Compare(cursor, position) > 0
 }
 
-func TestReplayOfTheLogHoldsFreshOnesBack(t *testing.T) {
+func TestOrder_ReplayLog(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	const each = 150
@@ -97,8 +102,18 @@ func TestReplayOfTheLogHoldsFreshOnesBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := e.pipeline(got.around(flaky), ordered(OrderingHub))
-	done, err := e.store.Replay(t.Context(), log, Replay{Sink: "s", Filter: relay.Filter{Topics: topics}, Partitions: 1, After: "0-0"})
+	p := e.pipeline(got.around(flaky), ordered(store.OrderingHub))
+	done, err := e.replay(
+		t.Context(),
+		log,
+		replay.Request{
+			Sink:       "s",
+			Ordering:   store.OrderingHub,
+			Filter:     relay.Filter{Topics: topics},
+			Partitions: 1,
+			After:      "0-0",
+		},
+	)
 	if err != nil || done.Scheduled != 3*each {
 		t.Fatal(done, err)
 	}
@@ -110,6 +125,6 @@ func TestReplayOfTheLogHoldsFreshOnesBack(t *testing.T) {
 	testkit.WaitFor(t, "all arrived", func() bool { return got.count() >= 3*(each+50) && q.length() == 0 && e.idle() })
 	got.check(t, 3, each+50, 0)
 	if got.both > 0 {
-		t.Errorf("%d times two of a key were in flight", got.both)
+		t.Errorf("two deliveries with one key were in flight %d times", got.both)
 	}
 }

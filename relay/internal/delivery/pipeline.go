@@ -7,268 +7,159 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/logsample"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-// ErrDisabled is returned for a delivery that stays where it is, because its sink is disabled or paused.
-var ErrDisabled = errors.New("the sink is disabled or paused and keeps its backlog")
+const (
+	maxLogLinesPerSecond = 20
+	// warnInterval is the minimum time between two log records about the same state of a sink.
+	warnInterval = time.Minute
+	// claimMargin is the time by which a claim outlasts an attempt, to store its outcome.
+	claimMargin = 8 * time.Second
+	// closePollInterval is the time between checks whether all attempts have returned.
+	closePollInterval = 5 * time.Millisecond
+)
 
-// Pipeline takes the deliveries of one sink through attempt, retry and dead letter. Handle may be called concurrently.
-// It starts no goroutine of its own; [RetryScheduler] makes it try again what it parked.
+// Pipeline delivers to one sink. Fresh deliveries come from [Pipeline.Handle], and due retries from [Pipeline.Retry].
+// Both pass the same chain of stages, see build. A Pipeline may be used concurrently and starts no goroutine.
 type Pipeline struct {
-	opts              Options
-	concurrency       *concurrencyLimiter
-	attempts          *attemptRunner
-	warnings          logLimiter
-	retryLimit        *retryQueueLimit
-	queueFullLog      logLimiter
-	droppedLog        droppedLetterLog
-	stats             statsBuffer
-	deadLetterNotices deadLetterCoalescer
-	failing           failureTracker
-	breaker           *breaker
-	rateLimiter       *rateLimiter
-	batcher           *batchBuilder
-	order             *orderingState  // nil where there is none
-	stopping          context.Context // ends when nothing more is to be begun
-	stop              context.CancelFunc
-	onRetryScheduled  func(wait time.Duration) // set by Retries
+	opts        Options
+	state       *sinkState
+	admission   *admission.Admission
+	runner      *attempt.Runner
+	stats       *statsBuffer
+	deadLetters *notice.DeadLetters
+	queue       *queueOrigin
+	claims      *claimOrigin
+	failures    *failureTracker
+	orders      *orderStage // nil for an unordered sink
+	chain       Handler
 
-	mu              sync.Mutex
-	state           State         // empty before it was read
-	stateChanged    chan struct{} // closed and replaced when the state changes
-	pendingDisables int           // how many are storing that the sink is disabled
-	stateVersion    int           // counts what makes a state that was asked for before out of date
-	closed          bool
+	stopping context.Context // ends with Stop
+	stop     context.CancelFunc
+	polling  pollState // used by Poll and Apply only
+
+	mu     sync.Mutex
+	closed bool
 }
 
-// New returns the pipeline of one sink. It talks to nobody yet.
+var _ retry.Sink = (*Pipeline)(nil)
+
+// New returns the pipeline of one sink. It does not use Redis yet.
 func New(o Options) (*Pipeline, error) {
 	if o.Name == "" || o.Sink == nil || o.Store == nil {
-		return nil, errors.New("a delivery pipeline needs a name, a sink and a store")
+		return nil, errors.New("create pipeline: name, sink and store are required")
 	}
 	o.setDefaults()
-	p := &Pipeline{opts: o, concurrency: newConcurrencyLimiter(o.Concurrency), stateChanged: make(chan struct{}), onRetryScheduled: func(time.Duration) {}}
+	p := &Pipeline{opts: o, stats: &statsBuffer{}}
 	p.stopping, p.stop = context.WithCancel(context.Background())
-	p.breaker = newBreaker(o.Now)
-	p.retryLimit = newRetryQueueLimit(o.Backlog)
-	p.batcher = &batchBuilder{max: o.Batch.Max}
-	p.order = newOrder(o.Ordering)
-	o.Store.orders.Store(o.Name, o.Ordering)
-	p.breaker.onStateChange = p.onBreakerChange
+	p.state = newSinkState(&p.opts)
+	p.deadLetters = notice.NewDeadLetters(o.Notices, o.Name, o.Now, o.Log)
+	p.admission = admission.New(p.stopping, p.opts.forAdmission(p))
 	p.opts.Observer.CircuitChanged(o.Name, false)
-	p.rateLimiter = newRateLimiter(o.Store, &p.opts)
-	p.rateLimiter.onThrottle = p.onThrottleChange
 	p.opts.Observer.Throttled(o.Name, false)
-	p.attempts = &attemptRunner{
-		sink: o.Sink, timeout: o.Timeout, timeoutErr: attemptTimeoutError(o.Timeout), maxAbandoned: int64(o.Concurrency),
-		onPanic: func(value any, stack []byte) {
-			o.Log.Error("a sink panicked", "type", fmt.Sprintf("%T", value), "stack", string(stack))
+	p.runner = attempt.NewRunner(attempt.Options{
+		Sink: o.Sink, Timeout: o.Timeout, MaxAbandoned: o.Concurrency,
+		OnPanic: func(value any, stack []byte) {
+			o.Log.Error("sink panicked", "panic_type", fmt.Sprintf("%T", value), "stack", string(stack))
 		},
-	}
-	p.warnings = logLimiter{now: o.Now, interval: time.Second, maxLines: linesPerSecond}
-	p.queueFullLog = logLimiter{now: o.Now, interval: warnInterval, maxLines: 1}
-	p.droppedLog.logLimiter = logLimiter{now: o.Now, interval: warnInterval, maxLines: 1}
+	})
+	p.chain = p.build()
 	return p, nil
 }
 
-// Name is the sink's name.
+// build returns the stages that every delivery passes, outermost first: state, then order, digest or batch, then
+// settle, admit and attempt.
+func (p *Pipeline) build() Handler {
+	o := &p.opts
+	depth := newDepthTracker(o, p.admission, p.stats)
+	out := &outcomes{opts: o, depth: depth, retries: &o.Store.Retries, deadLetters: &o.Store.DeadLetters}
+	p.queue, p.claims = &queueOrigin{out}, &claimOrigin{out}
+	p.failures = &failureTracker{opts: o, store: &o.Store.Failures}
+
+	var h Handler = &attemptStage{opts: o, runner: p.runner, stats: p.stats, admission: p.admission}
+	h = &admitStage{next: h, admission: p.admission}
+	h = &settleStage{
+		next: h, opts: o, state: p.state, deadLetters: p.deadLetters,
+		failures: p.failures,
+		warnings: logsample.New(maxLogLinesPerSecond, time.Second, o.Now),
+	}
+	switch {
+	case o.isOrdered():
+		p.orders = newOrderStage(h, o, p.admission, depth)
+		h = p.orders
+	case o.usesBatches():
+		h = &batchStage{
+			next: h, opts: o, admission: p.admission, depth: depth, origin: p.claims, stopping: p.stopping,
+			store: &o.Store.Batches, collector: batchCollector{max: o.Batch.Max},
+		}
+	case o.usesDigests():
+		h = &digestStage{next: h, opts: o, admission: p.admission, depth: depth, store: &o.Store.Digests}
+	}
+	return &stateStage{next: h, state: p.state}
+}
+
+// Handle makes the first attempt of a fresh delivery, or adds it to a digest or batch. On nil, nothing is left to do in
+// the queue: it was delivered, added, scheduled for a retry, or is a dead letter. After an error, d must be delivered
+// again. Handle blocks while the concurrency limit or rate limit is reached, the destination fails or asked for a
+// pause, the retry queue is full, or Redis is unreachable. The end of ctx ends all of these waits.
+func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
+	d.Attempt = 1
+	it := &Item{Delivery: d, Origin: p.queue}
+	defer it.Permit.Cancel()
+	return p.chain.Handle(ctx, it)
+}
+
+// Retry implements [retry.Sink]. It attempts a claimed delivery, for which Poll has reserved capacity.
+func (p *Pipeline) Retry(ctx context.Context, c store.Claim) {
+	it := &Item{Delivery: relay.Delivery{ID: c.ID}, Origin: p.claims, Claim: &c, Permit: p.admission.ReservedPermit()}
+	defer it.Permit.Cancel()
+	record, err := store.DecodeRecord(c.Body)
+	switch off, _ := p.state.Off(); {
+	case off:
+		err = ErrDisabled
+	case err != nil:
+		it.Permit.Cancel()
+		p.deadLetterUnreadable(ctx, it, err)
+		return
+	default:
+		it.Record, it.Delivery = record, record.NextDelivery(c.ID)
+		err = p.chain.Handle(ctx, it)
+	}
+	if err != nil && !errors.Is(err, errUnsettled) {
+		it.Permit.Cancel()
+		_ = it.Origin.Release(ctx, it, 0) // it logs its errors, and the claim expires
+	}
+}
+
+func (p *Pipeline) deadLetterUnreadable(ctx context.Context, it *Item, cause error) {
+	if p.claims.deadLetterUnreadable(ctx, it, cause) != nil {
+		return
+	}
+	p.opts.Observer.DeadLettered(p.opts.Name, ReasonUnreadable)
+	p.opts.Log.Error("scheduled delivery cannot be decoded and became a dead letter",
+		"delivery_id", it.Claim.ID, "error", cause)
+	r := &store.Record{Notifications: []store.Notification{{}}}
+	p.deadLetters.Add(ctx, it.Claim.ID, ReasonUnreadable, r, cause)
+}
+
+// Name returns the name of the sink.
 func (p *Pipeline) Name() string { return p.opts.Name }
 
-// Handle makes the first attempt of a fresh delivery, or gathers it. Nil means that nothing of d is left to do where it came
-// from: it was delivered, gathered, sealed in a batch, parked or is a dead letter. After an error d must come again. Handle blocks while all slots are taken,
-// while the destination is down or rests, while the rate allows no more, while the delay queue is full and while Redis takes
-// no parked delivery; the end of ctx ends all of it.
-func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
-	if p.order != nil {
-		return p.handleOrdered(ctx, d)
-	}
-	if p.usesBatches() {
-		return p.handleBatched(ctx, d)
-	}
-	granted := false
-	if p.usesDigests() {
-		var done bool
-		var err error
-		if done, granted, err = p.addToDigest(ctx, d); done || err != nil {
-			return err
-		}
-	}
-	return p.handle(ctx, d, granted)
-}
+// InFlight returns the number of running attempts on this node.
+func (p *Pipeline) InFlight() int64 { return p.runner.Running() }
 
-// handle attempts d. granted says that the gate was passed already.
-func (p *Pipeline) handle(ctx context.Context, d relay.Delivery, granted bool) error {
-	probe, err := p.admit(ctx, granted)
-	if err != nil {
-		return err
-	}
-	d.Attempt = 1
-	made, err := p.runAttempt(ctx, d, probe)
-	p.concurrency.release(1)
-	if err == nil {
-		p.trackOutcome(ctx, relay.OutcomeDelivered, nil)
-		return nil
-	}
-	return p.handleFailure(ctx, d, made, err)
-}
-
-// handleFailure draws the consequence of a first attempt.
-func (p *Pipeline) handleFailure(ctx context.Context, d relay.Delivery, made attemptTiming, err error) error {
-	outcome, named := relay.Classify(err)
-	switch {
-	case outcome == relay.OutcomeGone:
-		p.disable(ctx, err)
-		return ErrDisabled
-	case outcome == relay.OutcomeRetry && ctx.Err() != nil:
-		return ctx.Err() // our end, not the sink's failure
-	case p.trackOutcome(ctx, outcome, err):
-		return ErrDisabled
-	}
-	r := newRecord(d, made.startedAt)
-	r.addAttempt(newAttempt(made.startedAt, made.duration, err))
-	wait, more := p.opts.Schedule.Next(1, 0, named, p.opts.Random())
-	if outcome == relay.OutcomeRetry && more {
-		return p.scheduleRetry(ctx, d.ID, r, wait, err)
-	}
-	return p.deadLetter(ctx, d.ID, r, outcome, err)
-}
-
-// attemptTiming says when an attempt was made.
-type attemptTiming struct {
-	startedAt time.Time
-	duration  time.Duration
-}
-
-func (p *Pipeline) runAttempt(ctx context.Context, d relay.Delivery, probe bool) (made attemptTiming, err error) {
-	d = p.formatForSink(d)
-	made.startedAt = p.opts.Now()
-	err = p.attempts.runAttempt(ctx, d)
-	made.duration = p.opts.Now().Sub(made.startedAt)
-	outcome, _ := relay.Classify(err)
-	counts := outcome != relay.OutcomeRetry || ctx.Err() == nil
-	if counts {
-		p.opts.Observer.Attempted(p.opts.Name, d.Attempt, outcome, made.duration)
-		if err != nil {
-			p.opts.Observer.Failed(p.opts.Name, FailureReason(err))
-		}
-		p.stats.recordAttempt(d.Attempt, attemptFailure{err, made.startedAt.Add(made.duration)})
-	}
-	p.rateLimiter.chargeExtraRequests(ctx)
-	p.rateLimiter.observeResponse(ctx, counts, err)
-	p.breaker.record(probe, counts, err)
-	return made, err
-}
-
-func (p *Pipeline) scheduleRetry(ctx context.Context, id string, r *retryRecord, wait time.Duration, cause error) error {
-	body, err := r.encode()
-	if err != nil {
-		return err
-	}
-	var parked int64
-	key := p.orderingKey(r)
-	err = retryWrite(ctx, func(ctx context.Context) error {
-		parked, err = p.opts.Store.scheduleRetry(ctx, p.opts.Name, id, body, wait, r.arrivedAt(p.opts.Now()), key)
-		return err
-	})
-	if key != "" {
-		p.order.blockKey(key) // after an error too: Redis may have done it
-	}
-	if err != nil {
-		return err
-	}
-	p.updateRetryCount(parked)
-	p.onScheduled(id, r, wait, cause)
-	return nil
-}
-
-func (p *Pipeline) onScheduled(id string, r *retryRecord, wait time.Duration, cause error) {
-	p.opts.Observer.RetryScheduled(p.opts.Name)
-	p.onRetryScheduled(wait)
-	if dropped, ok := p.warnings.allowLine(); ok {
-		p.opts.Log.Warn("delivery failed and will be tried again", "id", id, "topic", r.Notifications[0].Topic,
-			"attempt", r.AttemptCount, "error", cause, "due", p.opts.Now().Add(wait).UTC().Round(time.Second), "lines_left_out", dropped)
-	}
-}
-
-func (p *Pipeline) deadLetter(ctx context.Context, id string, r *retryRecord, outcome relay.Outcome, cause error) error {
-	fields, err := r.deadLetter(id, failureText(outcome, cause), p.orderingKey(r), p.opts.Now())
-	if err != nil {
-		return err
-	}
-	var gone int64
-	err = retryWrite(ctx, func(ctx context.Context) error {
-		gone, err = p.opts.Store.addDeadLetter(ctx, p.opts.Name, id, p.opts.Backlog, fields)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	p.onDeadLettersDropped(gone)
-	p.onDeadLettered(ctx, id, r, outcome, cause)
-	return nil
-}
-
-func deadLetterReason(outcome relay.Outcome) string {
-	if outcome == relay.OutcomePermanent {
-		return ReasonPermanent
-	}
-	return ReasonExhausted
-}
-
-func failureText(outcome relay.Outcome, cause error) string {
-	return truncate(deadLetterReason(outcome)+": "+cause.Error(), maxErrorBytes)
-}
-
-func (p *Pipeline) onDeadLettered(ctx context.Context, id string, r *retryRecord, outcome relay.Outcome, cause error) {
-	reason := deadLetterReason(outcome)
-	p.opts.Observer.DeadLettered(p.opts.Name, reason)
-	if dropped, ok := p.warnings.allowLine(); ok {
-		p.opts.Log.Warn("delivery became a dead letter", "id", id, "topic", r.Notifications[0].Topic, "attempt", r.AttemptCount,
-			"reason", reason, "error", cause, "lines_left_out", dropped)
-	}
-	p.noteDeadLetter(ctx, id, reason, r, cause)
-}
-
-const (
-	writeRetryTimeout = 30 * time.Second
-	minWriteRetryWait = 100 * time.Millisecond
-	maxWriteRetryWait = 2 * time.Second
-	redisTimeout      = 2 * time.Second
-)
-
-// retryWrite repeats a write to Redis, since giving the delivery back instead would send it to its receiver again. It
-// tries at least once even when ctx has ended: the attempt was made and its outcome should not get lost.
-func retryWrite(ctx context.Context, write func(context.Context) error) error {
-	deadline := time.NewTimer(writeRetryTimeout)
-	defer deadline.Stop()
-	for wait := minWriteRetryWait; ; wait = min(2*wait, maxWriteRetryWait) {
-		err := func() error {
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), redisTimeout)
-			defer cancel()
-			return write(ctx)
-		}()
-		if err == nil {
-			return nil
-		}
-		pause := time.NewTimer(wait)
-		select {
-		case <-pause.C:
-			continue
-		case <-deadline.C:
-		case <-ctx.Done():
-		}
-		pause.Stop()
-		return err
-	}
-}
-
-// Stop has nothing more begun: what waits for a slot, for the rate or for the destination returns ErrDisabled or its
-// context's error. Attempts go on.
+// Stop prevents new attempts. Deliveries that wait for one return an error. Running attempts continue.
 func (p *Pipeline) Stop() { p.stop() }
 
-// Close closes the sink once every attempt has returned or ctx has ended; in the latter case it leaves the sink open,
-// says so, and may be called again. It may be called twice.
+// Close stops the pipeline, waits until all attempts have returned, and closes the sink. If ctx ends first, it leaves
+// the sink open, returns an error, and may be called again. It may be called twice.
 func (p *Pipeline) Close(ctx context.Context) error {
 	p.mu.Lock()
 	first := !p.closed
@@ -278,15 +169,15 @@ func (p *Pipeline) Close(ctx context.Context) error {
 		return nil
 	}
 	p.stop()
-	p.rateLimiter.close()
-	tick := time.NewTicker(5 * time.Millisecond)
+	p.admission.Close()
+	tick := time.NewTicker(closePollInterval)
 	defer tick.Stop()
-	for p.attempts.running.Load() > 0 {
+	for p.runner.Running() > 0 {
 		select {
 		case <-ctx.Done():
-			n := p.attempts.running.Load()
+			n := p.runner.Running()
 			if n == 0 {
-				continue // the last has returned meanwhile
+				continue // the last one has just returned
 			}
 			p.mu.Lock()
 			p.closed = false
@@ -295,39 +186,9 @@ func (p *Pipeline) Close(ctx context.Context) error {
 		case <-tick.C:
 		}
 	}
-	p.attempts.workers.close()
+	p.runner.Close()
 	if err := p.opts.Sink.Close(); err != nil {
 		return fmt.Errorf("close sink %s: %w", p.opts.Name, err)
 	}
 	return nil
-}
-
-// logLimiter lets through a bounded number of log lines in a span of time and counts the others.
-type logLimiter struct {
-	now      func() time.Time
-	interval time.Duration
-	maxLines int
-
-	mu          sync.Mutex
-	windowStart time.Time
-	lines       int
-	dropped     int
-}
-
-const linesPerSecond = 20
-
-func (l *logLimiter) allowLine() (dropped int, ok bool) {
-	now := l.now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.lines == 0 || now.Sub(l.windowStart).Abs() >= l.interval {
-		l.windowStart, l.lines = now, 0
-	}
-	if l.lines >= l.maxLines {
-		l.dropped++
-		return 0, false
-	}
-	l.lines++
-	dropped, l.dropped = l.dropped, 0
-	return dropped, true
 }

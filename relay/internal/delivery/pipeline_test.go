@@ -11,9 +11,10 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-func TestHandle(t *testing.T) {
+func TestPipeline_Handle(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for _, c := range []struct {
@@ -28,7 +29,10 @@ func TestHandle(t *testing.T) {
 		{"retry", answers(errFar), []time.Duration{time.Hour}, nil, 1, ""},
 		{"no retry configured", answers(errFar), nil, nil, 0, "exhausted: answered 500"},
 		{"permanent", answers(relay.Permanent(errFar)), []time.Duration{time.Hour}, nil, 0, "permanent: answered 500"},
-		{"panic", func(context.Context, relay.Delivery) error { panic("s3cret") }, []time.Duration{time.Hour}, nil, 1, ""},
+		{
+			"panic", func(context.Context, relay.Delivery) error { panic("s3cret") },
+			[]time.Duration{time.Hour}, nil, 1, "",
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e.client.FlushAll(t.Context())
@@ -37,8 +41,8 @@ func TestHandle(t *testing.T) {
 			if err := p.Handle(t.Context(), delivery("d1")); !errors.Is(err, c.err) {
 				t.Errorf("Handle = %v, want %v", err, c.err)
 			}
-			if n := e.parkedCount(); n != c.parked {
-				t.Errorf("%d parked, want %d", n, c.parked)
+			if n := e.scheduledCount(); n != c.parked {
+				t.Errorf("%d scheduled, want %d", n, c.parked)
 			}
 			letters := e.deadLetters()
 			if c.dead == "" {
@@ -52,7 +56,14 @@ func TestHandle(t *testing.T) {
 			}
 			l := letters[0]
 			got := fmt.Sprint(l["id"], l["topic"], l["hub"], l["account"], l["data"], l["reason"])
-			want := fmt.Sprint("d1", "container.error", "h1", "a1", string(delivery("d1").Notifications[0].Data), c.dead)
+			want := fmt.Sprint(
+				"d1",
+				"container.error",
+				"h1",
+				"a1",
+				string(delivery("d1").Notifications[0].Data),
+				c.dead,
+			)
 			if got != want {
 				t.Errorf("dead letter %s, want %s", got, want)
 			}
@@ -66,7 +77,7 @@ func TestHandle(t *testing.T) {
 	}
 }
 
-func TestRetryUntilDelivered(t *testing.T) {
+func TestPipeline_RetriesUntilDelivered(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, relay.RetryAfter(errFar, 50*time.Millisecond), nil)}
@@ -75,7 +86,9 @@ func TestRetryUntilDelivered(t *testing.T) {
 	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "delivered and settled", func() bool { return sink.attempts("d1") == 3 && e.parkedCount() == 0 })
+	testkit.WaitFor(t, "delivered and settled", func() bool {
+		return sink.attempts("d1") == 3 && e.scheduledCount() == 0
+	})
 	sink.mu.Lock()
 	defer sink.mu.Unlock()
 	for i, d := range sink.got {
@@ -88,7 +101,7 @@ func TestRetryUntilDelivered(t *testing.T) {
 	}
 }
 
-func TestExhaustedBecomesDeadLetterWithItsHistory(t *testing.T) {
+func TestPipeline_ExhaustedBecomesDeadLetter(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, errors.New("no route"), errFar, errFar)}
@@ -100,16 +113,17 @@ func TestExhaustedBecomesDeadLetterWithItsHistory(t *testing.T) {
 	testkit.WaitFor(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
 	l := e.deadLetters()[0]
 	a := attemptsOf(t, l)
-	if len(a) != 4 || a[0].Status != 500 || a[1].Status != 0 || a[1].Error != "no route" || !strings.HasPrefix(fmt.Sprint(l["reason"]), "exhausted") {
+	if len(a) != 4 || a[0].Status != 500 || a[1].Status != 0 || a[1].Error != "no route" ||
+		!strings.HasPrefix(fmt.Sprint(l["reason"]), "exhausted") {
 		t.Errorf("dead letter %v", l)
 	}
-	if n := e.parkedCount(); n != 0 {
-		t.Errorf("%d parked", n)
+	if n := e.scheduledCount(); n != 0 {
+		t.Errorf("%d scheduled", n)
 	}
 }
 
-// A kill between park and ack lets the queue give the delivery again: it is attempted again and parked once.
-func TestKillBetweenParkAndAck(t *testing.T) {
+// After a kill before the ack, the queue delivers a scheduled delivery again: it is attempted again and scheduled once.
+func TestPipeline_KillBeforeAck(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, errFar, nil)}
@@ -119,15 +133,15 @@ func TestKillBetweenParkAndAck(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := e.parkedCount(); n != 1 {
-		t.Fatalf("%d parked, want 1", n)
+	if n := e.scheduledCount(); n != 1 {
+		t.Fatalf("%d scheduled, want 1", n)
 	}
 	next := e.pipeline(sink, nil)
 	e.retries(next)
-	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts("d1") == 3 && e.parkedCount() == 0 })
+	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts("d1") == 3 && e.scheduledCount() == 0 })
 }
 
-func TestGoneDisablesAndKeeps(t *testing.T) {
+func TestPipeline_GoneDisablesSink(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(relay.Gone(errFar))}
@@ -144,8 +158,8 @@ func TestGoneDisablesAndKeeps(t *testing.T) {
 	if err := p.Handle(t.Context(), delivery("d2")); !errors.Is(err, ErrDisabled) || sink.attempts("d2") != 0 {
 		t.Errorf("Handle = %v after %d attempts, want none", err, sink.attempts("d2"))
 	}
-	if n := e.parkedCount() + int64(len(e.deadLetters())); n != 0 {
-		t.Errorf("%d parked or dead", n)
+	if n := e.scheduledCount() + int64(len(e.deadLetters())); n != 0 {
+		t.Errorf("%d scheduled or dead", n)
 	}
 	stop()
 	fields, err := e.client.HGetAll(t.Context(), "hubrelay:sink:s").Result()
@@ -153,19 +167,18 @@ func TestGoneDisablesAndKeeps(t *testing.T) {
 		t.Errorf("state %v, %v", fields, err)
 	}
 
-	// Over a restart it stays disabled, until the key is deleted.
+	// After a restart it stays disabled until the key is deleted.
 	again := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) { o.Fingerprint = "v1" })
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
 	if _, err := again.WaitEnabled(short); err == nil {
 		t.Fatal("enabled after a restart")
 	}
-	r := NewRetryScheduler(RetrySchedulerOptions{Store: e.store})
-	r.Add(again)
+	r := e.newNode(0, again)
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	done := make(chan struct{})
-	go func() { defer close(done); _ = r.Run(ctx) }()
+	go func() { defer close(done); r.run(ctx) }()
 	e.client.Del(t.Context(), "hubrelay:sink:s")
 	if _, err := again.WaitEnabled(t.Context()); err != nil {
 		t.Fatal(err)
@@ -174,7 +187,7 @@ func TestGoneDisablesAndKeeps(t *testing.T) {
 	<-done
 }
 
-func TestOtherConfigurationEnables(t *testing.T) {
+func TestPipeline_OtherConfigurationEnables(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	old := e.pipeline(&fakeSink{answer: answers(relay.Gone(errFar))}, func(o *Options) { o.Fingerprint = "v1" })
@@ -188,8 +201,8 @@ func TestOtherConfigurationEnables(t *testing.T) {
 	}
 }
 
-// A parked delivery whose receiver is gone by then stays parked.
-func TestGoneWhileRetrying(t *testing.T) {
+// A scheduled delivery stays scheduled if the destination is gone.
+func TestPipeline_GoneWhileRetrying(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar, relay.Gone(errFar))}
@@ -198,13 +211,13 @@ func TestGoneWhileRetrying(t *testing.T) {
 	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "disabled", func() bool { off, _ := p.isDisabled(); return off })
-	if n := e.parkedCount(); n != 1 || sink.attempts("d1") != 2 {
-		t.Errorf("%d parked after %d attempts, want 1 after 2", n, sink.attempts("d1"))
+	testkit.WaitFor(t, "disabled", func() bool { off, _ := p.state.Off(); return off })
+	if n := e.scheduledCount(); n != 1 || sink.attempts("d1") != 2 {
+		t.Errorf("%d scheduled after %d attempts, want 1 after 2", n, sink.attempts("d1"))
 	}
 }
 
-func TestHangingSinkCostsItsSlotOnly(t *testing.T) {
+func TestPipeline_HangingSink(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	release := make(chan struct{})
@@ -224,10 +237,10 @@ func TestHangingSinkCostsItsSlotOnly(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := e.parkedCount(); n != 2 {
-		t.Errorf("%d parked, want 2", n)
+	if n := e.scheduledCount(); n != 2 {
+		t.Errorf("%d scheduled, want 2", n)
 	}
-	// As many as the concurrency are left behind: nothing more goes in, and nothing hangs.
+	// As many attempts as the concurrency were abandoned. No other one starts, and nothing blocks.
 	if err := p.Handle(t.Context(), delivery("d3")); err != nil || sink.attempts("d3") != 0 {
 		t.Errorf("Handle = %v after %d attempts", err, sink.attempts("d3"))
 	}
@@ -237,25 +250,32 @@ func TestHangingSinkCostsItsSlotOnly(t *testing.T) {
 		t.Error("closed while attempts run")
 	}
 	close(release)
-	testkit.WaitFor(t, "all returned", func() bool { return p.attempts.running.Load() == 0 && p.attempts.abandoned.Load() == 0 })
+	testkit.WaitFor(t, "all returned", func() bool { return p.runner.Running() == 0 })
+	testkit.WaitFor(
+		t,
+		"an attempt is made again",
+		func() bool { return p.runner.Run(t.Context(), delivery("d4")) == nil },
+	)
 }
 
-func TestShutdownIsNoFailure(t *testing.T) {
+func TestPipeline_ShutdownIsNoFailure(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	sink := &fakeSink{answer: func(ctx context.Context, _ relay.Delivery) error { cancel(); <-ctx.Done(); return ctx.Err() }}
+	sink := &fakeSink{
+		answer: func(ctx context.Context, _ relay.Delivery) error { cancel(); <-ctx.Done(); return ctx.Err() },
+	}
 	p := e.pipeline(sink, nil)
 	if err := p.Handle(ctx, delivery("d1")); !errors.Is(err, context.Canceled) {
 		t.Errorf("Handle = %v", err)
 	}
-	if n := e.parkedCount(); n != 0 {
-		t.Errorf("%d parked", n)
+	if n := e.scheduledCount(); n != 0 {
+		t.Errorf("%d scheduled", n)
 	}
 }
 
-// While Redis is away a failed delivery is neither lost nor sent again and again.
-func TestRedisAwayWhileParking(t *testing.T) {
+// While Redis is unreachable, a failed delivery is neither lost nor sent repeatedly.
+func TestPipeline_RedisOutageWhileScheduling(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(errFar)}
@@ -268,24 +288,24 @@ func TestRedisAwayWhileParking(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	if n := e.parkedCount(); n != 1 || sink.attempts("d1") != 1 {
-		t.Errorf("%d parked after %d attempts", n, sink.attempts("d1"))
+	if n := e.scheduledCount(); n != 1 || sink.attempts("d1") != 1 {
+		t.Errorf("%d scheduled after %d attempts", n, sink.attempts("d1"))
 	}
 	e.server.Kill()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if err := p.Handle(ctx, delivery("d2")); err == nil {
-		t.Error("a delivery that could not be parked was taken")
+		t.Error("Handle() = nil for a delivery that was not scheduled")
 	}
 }
 
-func TestNewAndClose(t *testing.T) {
+func TestPipeline_NewAndClose(t *testing.T) {
 	t.Parallel()
 	if _, err := New(Options{}); err == nil {
-		t.Error("New without anything succeeded")
+		t.Error("New() without options succeeded")
 	}
 	sink := &fakeSink{answer: answers(nil)}
-	p, err := New(Options{Name: "s", Sink: sink, Store: NewStore(nil, testKeys{})})
+	p, err := New(Options{Name: "s", Sink: sink, Store: store.New(nil, testKeys())})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,10 +319,10 @@ func TestNewAndClose(t *testing.T) {
 	}
 }
 
-// lastMoment is a context that ends as somebody begins to wait for its end.
+// lastMoment is a context that ends when Done is called.
 type lastMoment struct {
 	context.Context
-	until func() // called before
+	until func() // called before that
 }
 
 func (c lastMoment) Done() <-chan struct{} {
@@ -312,17 +332,17 @@ func (c lastMoment) Done() <-chan struct{} {
 	return ended
 }
 
-// An attempt that returns as the time is over does not keep its sink open.
-func TestCloseAtTheLastMoment(t *testing.T) {
+// An attempt that returns when the context of Close ends does not keep the sink open.
+func TestPipeline_CloseAtDeadline(t *testing.T) {
 	t.Parallel()
 	leave := make(chan struct{})
 	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error { <-leave; return nil }}
-	p, err := New(Options{Name: "s", Sink: sink, Store: NewStore(nil, testKeys{})})
+	p, err := New(Options{Name: "s", Sink: sink, Store: store.New(nil, testKeys())})
 	if err != nil {
 		t.Fatal(err)
 	}
 	made := make(chan error)
-	go func() { made <- p.attempts.runAttempt(t.Context(), delivery("d1")) }()
+	go func() { made <- p.runner.Run(t.Context(), delivery("d1")) }()
 	testkit.WaitFor(t, "an attempt", func() bool { return sink.attempts("d1") == 1 })
 	err = p.Close(lastMoment{t.Context(), func() {
 		close(leave)
@@ -332,25 +352,5 @@ func TestCloseAtTheLastMoment(t *testing.T) {
 	}})
 	if err != nil || sink.closed != 1 {
 		t.Errorf("%v, closed %d times", err, sink.closed)
-	}
-}
-
-func TestLimiter(t *testing.T) {
-	t.Parallel()
-	now := time.Unix(100, 0)
-	l := logLimiter{now: func() time.Time { return now }, interval: time.Second, maxLines: linesPerSecond}
-	for range linesPerSecond {
-		if _, ok := l.allowLine(); !ok {
-			t.Fatal("refused too early")
-		}
-	}
-	for range 3 {
-		if _, ok := l.allowLine(); ok {
-			t.Fatal("allowed too much")
-		}
-	}
-	now = now.Add(time.Second)
-	if dropped, ok := l.allowLine(); !ok || dropped != 3 {
-		t.Errorf("dropped %d, %v", dropped, ok)
 	}
 }

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -13,9 +14,10 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-func TestRateOfTwoNodes(t *testing.T) {
+func TestRate_TwoNodes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		rate  relay.Rate
@@ -24,22 +26,22 @@ func TestRateOfTwoNodes(t *testing.T) {
 	}{{perSec(50), 5, 100}, {perSec(1000), 0, 2500}, {perSec(3), 1, 4}} {
 		t.Run(fmt.Sprint(c.rate, " ", c.burst), func(t *testing.T) {
 			e := newEnv(t)
-			burst := newRateSpec(c.rate, c.burst).burst
+			burst := cmp.Or(c.burst, c.rate.Count)
 			var mu sync.Mutex
 			var began []span
-			// Two nodes have clients of their own.
+			// Each node has its own client.
 			var nodes sync.WaitGroup
 			for node := range 2 {
-				p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
-					o.Rate, o.Burst = c.rate, c.burst
-				})
-				p.rateLimiter.store = NewStore(&timed{UniversalClient: e.client, granted: func(n int, at span) {
+				rates := &store.New(&timed{UniversalClient: e.client, granted: func(n int, at span) {
 					mu.Lock()
 					defer mu.Unlock()
 					for range n {
 						began = append(began, at)
 					}
-				}}, testKeys{})
+				}}, testKeys()).Rates
+				p := e.pipeline(&fakeSink{answer: answers(nil)}, func(o *Options) {
+					o.Rate, o.Burst, o.rates = c.rate, c.burst, rates
+				})
 				nodes.Go(func() { handle(t, p, fmt.Sprint("n", node, "-"), c.n/2).Wait() })
 			}
 			nodes.Wait()
@@ -60,10 +62,10 @@ func TestRateOfTwoNodes(t *testing.T) {
 	}
 }
 
-// span is when something happened at the earliest and at the latest, in microseconds of Redis.
+// span is the earliest and latest time of an event, in microseconds of Redis.
 type span struct{ from, to int64 }
 
-// timed tells how many attempts each script granted and when it ran.
+// timed records the grants of each script and its time.
 type timed struct {
 	redis.UniversalClient
 	granted func(n int, at span)
@@ -96,55 +98,56 @@ func (c *timed) together(ctx context.Context, name, script string, keys []string
 	return cmd
 }
 
-func TestGrants(t *testing.T) {
+func TestRates_Take(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	ctx := t.Context()
-	p := newRateSpec(relay.Rate{Count: 10, Per: time.Hour}, 3)
+	p := store.RateLimit{Rate: relay.Rate{Count: 10, Per: time.Hour}, Burst: 3}
 	begin := func(n, want int) time.Duration {
 		t.Helper()
-		g, err := e.store.takeTokens(ctx, "r", p, n)
-		if err != nil || g.tokens != want || g.throttled {
+		g, err := e.store.Rates.Take(ctx, "r", p, n)
+		if err != nil || g.Tokens != want || g.Cooldown {
 			t.Fatalf("%+v, %v, want %d", g, err, want)
 		}
-		return g.retryIn
+		return g.RetryIn
 	}
 	begin(2, 2)
 	if next := begin(2, 1); next <= 5*time.Minute || next > 6*time.Minute {
 		t.Errorf("the next in %s", next)
 	}
 	begin(1, 0)
-	// What did not begin can begin later.
-	if err := e.store.returnTokens(ctx, "r", p, 2); err != nil {
+	// Returned tokens can be taken again.
+	if err := e.store.Rates.Return(ctx, "r", p, 2); err != nil {
 		t.Fatal(err)
 	}
 	begin(5, 2)
 	if ttl := e.client.PTTL(ctx, "hubrelay:rate:r").Val(); ttl <= 17*time.Minute || ttl > 19*time.Minute {
 		t.Errorf("kept for %s", ttl)
 	}
-	// During a rest nothing begins, and giving back does not shorten it; a shorter one does neither.
+	// During a cooldown there are no tokens. Neither returned tokens nor a shorter cooldown change that.
 	for _, wait := range []time.Duration{2 * time.Hour, time.Minute} {
-		if err := e.store.setThrottle(ctx, "r", p, wait); err != nil {
+		if err := e.store.Rates.Cooldown(ctx, "r", p, wait); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := e.store.returnTokens(ctx, "r", p, 3); err != nil {
+	if err := e.store.Rates.Return(ctx, "r", p, 3); err != nil {
 		t.Fatal(err)
 	}
-	if g, err := e.store.takeTokens(ctx, "r", p, 3); err != nil || g.tokens != 0 || !g.throttled || g.retryIn <= time.Hour {
+	if g, err := e.store.Rates.Take(ctx, "r", p, 3); err != nil || g.Tokens != 0 || !g.Cooldown ||
+		g.RetryIn <= time.Hour {
 		t.Errorf("%+v, %v", g, err)
 	}
-	// All of it given back leaves nothing behind.
-	if g, err := e.store.takeTokens(ctx, "q", p, 3); err != nil || g.tokens != 3 {
+	// When all tokens were returned, the key is gone.
+	if g, err := e.store.Rates.Take(ctx, "q", p, 3); err != nil || g.Tokens != 3 {
 		t.Errorf("%+v, %v", g, err)
 	}
-	if err := e.store.returnTokens(ctx, "q", p, 3); err != nil || e.client.Exists(ctx, "hubrelay:rate:q").Val() != 0 {
+	if err := e.store.Rates.Return(ctx, "q", p, 3); err != nil || e.client.Exists(ctx, "hubrelay:rate:q").Val() != 0 {
 		t.Error("the state is still there", err)
 	}
 }
 
-// An attempt that asks its destination twice lets the next begin later, also where it was the last of a burst.
-func TestFurtherRequestsCount(t *testing.T) {
+// An attempt with two requests delays the next one, even if it was the last of a burst.
+func TestRate_ExtraRequests(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &spender{fakeSink: fakeSink{answer: answers(nil)}}
@@ -154,30 +157,33 @@ func TestFurtherRequestsCount(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Two attempts and two further requests: one more than the burst.
-	g, err := e.store.takeTokens(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.rateSpec, 1)
-	if err != nil || g.tokens != 0 || g.retryIn <= 11*time.Minute || g.retryIn > 12*time.Minute {
+	limit := store.RateLimit{Rate: relay.Rate{Count: 10, Per: time.Hour}, Burst: 3}
+	// Two attempts and two extra requests are one more than the burst.
+	g, err := e.store.Rates.Take(t.Context(), "s", limit, 1)
+	if err != nil || g.Tokens != 0 || g.RetryIn <= 11*time.Minute || g.RetryIn > 12*time.Minute {
 		t.Errorf("%+v, %v", g, err)
 	}
-	if err := e.store.chargeTokens(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.rateSpec, 2); err != nil {
+	if err := e.store.Rates.Charge(t.Context(), "s", limit, 2); err != nil {
 		t.Fatal(err)
 	}
-	if g, err = e.store.takeTokens(t.Context(), p.rateLimiter.rateName(), p.rateLimiter.rateSpec, 1); err != nil || g.tokens != 0 || g.retryIn <= 23*time.Minute || g.retryIn > 24*time.Minute {
+	if g, err = e.store.Rates.Take(t.Context(), "s", limit, 1); err != nil || g.Tokens != 0 ||
+		g.RetryIn <= 23*time.Minute ||
+		g.RetryIn > 24*time.Minute {
 		t.Errorf("after two more %+v, %v", g, err)
 	}
-	// A rest is not made longer by what was asked before it.
-	if err := e.store.setThrottle(t.Context(), "r", p.rateLimiter.rateSpec, time.Minute); err != nil {
+	// Extra requests before a cooldown do not extend it.
+	if err := e.store.Rates.Cooldown(t.Context(), "r", limit, time.Minute); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.store.chargeTokens(t.Context(), "r", p.rateLimiter.rateSpec, 5); err != nil {
+	if err := e.store.Rates.Charge(t.Context(), "r", limit, 5); err != nil {
 		t.Fatal(err)
 	}
-	if g, err = e.store.takeTokens(t.Context(), "r", p.rateLimiter.rateSpec, 1); err != nil || !g.throttled || g.retryIn > time.Minute {
+	if g, err = e.store.Rates.Take(t.Context(), "r", limit, 1); err != nil || !g.Cooldown || g.RetryIn > time.Minute {
 		t.Errorf("during a rest %+v, %v", g, err)
 	}
 }
 
-// spender asks twice for each attempt.
+// spender makes two requests per attempt.
 type spender struct {
 	fakeSink
 	further atomic.Int64
@@ -190,60 +196,45 @@ func (s *spender) Deliver(ctx context.Context, d relay.Delivery) error {
 
 func (s *spender) TakeExtraRequests() int { return int(s.further.Swap(0)) }
 
-// What a lower rate, or a clock that ran ahead, has put off holds nobody up.
-func TestRaisedRateBeginsSoon(t *testing.T) {
+// A former lower rate, or a clock that was ahead, delays nothing.
+func TestRates_RaisedRate(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	low, high := newRateSpec(relay.Rate{Count: 1, Per: time.Hour}, 10), newRateSpec(perSec(1000), 1)
-	if g, err := e.store.takeTokens(t.Context(), "r", low, 10); err != nil || g.tokens != 10 {
+	low, high := store.RateLimit{
+		Rate:  relay.Rate{Count: 1, Per: time.Hour},
+		Burst: 10,
+	}, store.RateLimit{
+		Rate:  perSec(1000),
+		Burst: 1,
+	}
+	if g, err := e.store.Rates.Take(t.Context(), "r", low, 10); err != nil || g.Tokens != 10 {
 		t.Fatalf("%+v, %v", g, err)
 	}
 	testkit.WaitFor(t, "one begins", func() bool {
-		g, err := e.store.takeTokens(t.Context(), "r", high, 1)
-		if err != nil || g.retryIn > time.Second {
+		g, err := e.store.Rates.Take(t.Context(), "r", high, 1)
+		if err != nil || g.RetryIn > time.Second {
 			t.Fatalf("%+v, %v", g, err)
 		}
-		return g.tokens == 1
+		return g.Tokens == 1
 	})
 }
 
-func TestAfterARestThereIsNoBurst(t *testing.T) {
+func TestRates_NoBurstAfterCooldown(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	p := newRateSpec(relay.Rate{Count: 2, Per: time.Minute}, 10)
-	if err := e.store.setThrottle(t.Context(), "r", p, time.Millisecond); err != nil {
+	p := store.RateLimit{Rate: relay.Rate{Count: 2, Per: time.Minute}, Burst: 10}
+	if err := e.store.Rates.Cooldown(t.Context(), "r", p, time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
-	var g tokenGrant
+	var g store.Grant
 	testkit.WaitFor(t, "the first begins", func() bool {
 		var err error
-		if g, err = e.store.takeTokens(t.Context(), "r", p, 10); err != nil {
+		if g, err = e.store.Rates.Take(t.Context(), "r", p, 10); err != nil {
 			t.Fatal(err)
 		}
-		return g.tokens > 0
+		return g.Tokens > 0
 	})
-	if g.tokens != 1 || g.retryIn <= 0 {
+	if g.Tokens != 1 || g.RetryIn <= 0 {
 		t.Errorf("%+v, want one", g)
-	}
-}
-
-func TestBurstAndBatch(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		rate         relay.Rate
-		burst        int
-		wantBurst, b int
-	}{
-		{perSec(1), 0, 1, 1},
-		{perSec(50), 0, 50, 5},
-		{perSec(50), 2, 2, 2},
-		{relay.Rate{Count: 90, Per: time.Minute}, 0, 1, 1},
-		{relay.Rate{Count: 10, Per: time.Hour}, 0, 1, 1},
-		{relay.Rate{}, 0, 1, 1},
-	} {
-		p := newRateSpec(c.rate, c.burst)
-		if p.burst != c.wantBurst || p.tokensPerRequest() != c.b {
-			t.Errorf("%s, %d: burst %d, batch %d", c.rate, c.burst, p.burst, p.tokensPerRequest())
-		}
 	}
 }

@@ -3,26 +3,26 @@ package delivery
 import "time"
 
 const (
-	// maxRetryAfter bounds what a far side may ask us to wait.
+	// maxRetryAfter limits the delay that a destination may ask for.
 	maxRetryAfter = 24 * time.Hour
 	jitter        = 0.2
 )
 
-// Schedule says when a failed delivery is tried again. Its zero value never does.
+// Schedule contains the delays between attempts. Its zero value allows no retry.
 type Schedule struct {
-	// Delays are the times before the second, third, … attempt; each varies by a fifth to both sides.
+	// Delays are the times before the second, third, … attempt. Each varies by a fifth in both directions.
 	Delays []time.Duration
-	// MaxAge bounds the time from the first attempt to the last; zero is no bound.
+	// MaxAge limits the time from the first attempt to the last. 0 means no limit.
 	MaxAge time.Duration
-	// MaxAttempts bounds the attempts, the first included. Where it is more than Waits make, the last of them repeats;
-	// zero is as many as Waits make.
+	// MaxAttempts limits the attempts, including the first. If it exceeds the number of Delays, the last of them
+	// repeats. 0 means one attempt more than there are Delays.
 	MaxAttempts int
 }
 
-// Next returns how long to wait after the failed attempt (counted from 1) of a delivery whose first attempt is age
-// ago, or false where there is to be no other. named is the least time that the far side asked for, at most a day of
-// which is honoured; random is in [0, 1).
-func (s Schedule) Next(attempt int, age, named time.Duration, random float64) (time.Duration, bool) {
+// Next returns the delay after a failed attempt, whose number starts at 1, of a delivery whose first attempt was age
+// ago. It returns false if there is no other attempt. retryAfter is the minimum delay that the destination asked for,
+// of which a day at most is honored. random is in [0, 1).
+func (s Schedule) Next(attempt int, age, retryAfter time.Duration, random float64) (time.Duration, bool) {
 	last := len(s.Delays)
 	switch {
 	case attempt < 1 || last == 0,
@@ -30,10 +30,10 @@ func (s Schedule) Next(attempt int, age, named time.Duration, random float64) (t
 		s.MaxAttempts > 0 && attempt >= s.MaxAttempts:
 		return 0, false
 	}
-	wait := time.Duration(float64(s.Delays[min(attempt, last)-1]) * (1 - jitter + 2*jitter*random))
-	wait = max(wait, min(named, maxRetryAfter), 0)
-	if s.MaxAge > 0 && age+wait > s.MaxAge {
+	delay := time.Duration(float64(s.Delays[min(attempt, last)-1]) * (1 - jitter + 2*jitter*random))
+	delay = max(delay, min(retryAfter, maxRetryAfter), 0)
+	if s.MaxAge > 0 && age+delay > s.MaxAge {
 		return 0, false
 	}
-	return wait, true
+	return delay, true
 }

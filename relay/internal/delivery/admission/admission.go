@@ -1,0 +1,194 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// ErrDisabled reports that no attempt may start, because the sink is disabled or paused.
+var ErrDisabled = errors.New("the sink is disabled or paused and keeps its backlog")
+
+// State is the state of a sink.
+type State interface {
+	// Off reports whether the sink takes no deliveries. The channel is closed when that may have changed.
+	Off() (off bool, changed <-chan struct{})
+}
+
+// Options configure an [Admission]. They do not change.
+type Options struct {
+	// Concurrency is the maximum number of concurrent attempts.
+	Concurrency int
+	// Rate limits the attempts of all nodes together. The zero value means no limit. Burst is the number of attempts
+	// that may start at once after a pause. The default is the rate of one second, at least one.
+	Rate  relay.Rate
+	Burst int
+	// RateKey returns the name of the rate, which several sinks may share.
+	RateKey func() string
+	// Backlog is the number of scheduled deliveries at which fresh ones must wait. 0 means no limit.
+	Backlog int64
+	// ProbeDelay is the time between the failure of a destination and the first probe. The default is one second.
+	ProbeDelay time.Duration
+	Store      RateStore
+	State      State
+	// Wake is called when a retry may start after a time. It must not block.
+	Wake func(after time.Duration)
+	// OnOutage is called when the circuit breaker opens or closes, and OnCooldown when a cooldown starts or ends.
+	OnOutage   func(isOpen bool, cause error)
+	OnCooldown func(isActive bool)
+	Now        func() time.Time
+}
+
+// Admission decides when the attempts of one sink may start. It may be used concurrently.
+type Admission struct {
+	state    State
+	wake     func(after time.Duration)
+	stopping context.Context
+	slots    *semaphore
+	bucket   *tokenBucket
+	breaker  *breaker
+	backlog  *backlog
+}
+
+// New returns an Admission. The end of stopping ends all waits.
+func New(stopping context.Context, o Options) *Admission {
+	wakeNow := func() { o.Wake(0) }
+	a := &Admission{
+		state: o.State, wake: o.Wake, stopping: stopping,
+		slots: newSemaphore(o.Concurrency, wakeNow), breaker: newBreaker(o.Now), backlog: newBacklog(o.Backlog),
+		bucket: &tokenBucket{
+			limit: newRateLimit(o.Rate, o.Burst), store: o.Store, name: o.RateKey, now: o.Now, wake: wakeNow,
+			cooldown: &cooldown{now: o.Now, onChange: o.OnCooldown}, changed: make(chan struct{}, 1),
+		},
+	}
+	a.breaker.wake, a.breaker.onChange = o.Wake, o.OnOutage
+	if o.ProbeDelay > 0 {
+		a.breaker.initialOpenTime = o.ProbeDelay
+	}
+	return a
+}
+
+// Acquire completes a permit. It waits for the backlog, the circuit breaker, the rate and a slot, and then checks all
+// of them again. It returns [ErrDisabled] when the sink is disabled. After an error, the permit is empty.
+func (a *Admission) Acquire(ctx context.Context, p *Permit) error {
+	for p.a = a; ; {
+		off, changed := a.state.Off()
+		if off {
+			p.Cancel()
+			return ErrDisabled
+		}
+		if err := a.waitOpen(ctx, changed); err != nil {
+			p.Cancel()
+			return err
+		}
+		if !p.hasToken {
+			var err error
+			if p.hasToken, err = a.acquireToken(ctx, changed); err != nil {
+				return err
+			} else if !p.hasToken {
+				continue // the state has changed
+			}
+		}
+		if err := a.slots.acquire(ctx); err != nil {
+			p.Cancel()
+			return err
+		}
+		p.hasSlot = true
+		if off, _ := a.state.Off(); !off && !a.backlog.isFull() && p.Enter() {
+			return nil
+		}
+		p.Cancel()
+	}
+}
+
+// WaitOpen waits for the backlog and the circuit breaker only.
+func (a *Admission) WaitOpen(ctx context.Context) error {
+	off, changed := a.state.Off()
+	if off {
+		return ErrDisabled
+	}
+	if err := a.waitOpen(ctx, changed); err != nil {
+		return err
+	}
+	if off, _ = a.state.Off(); off {
+		return ErrDisabled
+	}
+	return ctx.Err()
+}
+
+// waitOpen also returns when changed is closed. It creates no context unless it waits.
+func (a *Admission) waitOpen(ctx context.Context, changed <-chan struct{}) error {
+	if n, _ := a.breaker.available(1); n > 0 && !a.backlog.isFull() {
+		return nil
+	}
+	ctx, cancel := a.untilStop(ctx)
+	defer cancel()
+	if err := a.backlog.wait(ctx, changed); err != nil {
+		return err
+	}
+	return a.breaker.wait(ctx, changed)
+}
+
+// acquireToken returns false when changed is closed first.
+func (a *Admission) acquireToken(ctx context.Context, changed <-chan struct{}) (bool, error) {
+	if !a.bucket.hasRate() && a.bucket.cooldown.remaining() == 0 {
+		return true, nil
+	}
+	ctx, cancel := a.untilStop(ctx)
+	defer cancel()
+	return a.bucket.acquire(ctx, changed)
+}
+
+// TryRate takes a token if the breaker and the rate allow an attempt now, and no attempt is waiting. Otherwise it
+// returns the minimum time until they do.
+func (a *Admission) TryRate(ctx context.Context, p *Permit) (wait time.Duration, err error) {
+	if n, wait := a.breaker.available(1); n == 0 {
+		return wait, nil
+	}
+	_, changed := a.state.Off()
+	ctx, cancel := a.untilStop(ctx)
+	defer cancel()
+	p.a = a
+	p.hasToken, wait, err = a.bucket.tryAcquire(ctx, changed)
+	return wait, err
+}
+
+func (a *Admission) untilStop(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(a.stopping, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
+// SetDepth sets the number of scheduled deliveries.
+func (a *Admission) SetDepth(scheduled int64) { a.backlog.setDepth(scheduled) }
+
+// IsFull reports whether there are as many scheduled deliveries as the backlog allows.
+func (a *Admission) IsFull() bool { return a.backlog.isFull() }
+
+// Charge counts requests that an attempt has made in addition to its own, so later attempts wait longer.
+func (a *Admission) Charge(ctx context.Context, requests int) { a.bucket.chargeRequests(ctx, requests) }
+
+// Cooldown returns the remaining time of the pause that the destination has asked for, or 0.
+func (a *Admission) Cooldown() time.Duration { return a.bucket.cooldown.remaining() }
+
+// ProbeAt returns the earliest time of the next probe, which may be in the past. It is zero while the breaker is
+// closed.
+func (a *Admission) ProbeAt() time.Time { return a.breaker.nextProbeAt() }
+
+// ProbeNow allows the next probe of a failing destination at once.
+func (a *Admission) ProbeNow() { a.breaker.probeNow() }
+
+// Waiting returns the number of fresh deliveries that wait for the rate or a slot.
+func (a *Admission) Waiting() int {
+	a.bucket.mu.Lock()
+	n := len(a.bucket.queue.tickets)
+	a.bucket.mu.Unlock()
+	a.slots.mu.Lock()
+	defer a.slots.mu.Unlock()
+	return n + len(a.slots.queue.tickets)
+}
+
+// Close returns reserved tokens to Redis. Call it after stopping has ended.
+func (a *Admission) Close() { a.bucket.close() }

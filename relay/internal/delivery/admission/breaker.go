@@ -1,0 +1,189 @@
+package admission
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// FailureThreshold is the number of consecutive failures that open the circuit breaker.
+	FailureThreshold = 10
+
+	minOpenTime    = time.Second
+	maxOpenTime    = time.Minute
+	openTimeGrowth = 2
+)
+
+// breaker is the circuit breaker of a sink on this node. While the destination fails, deliveries stay in their queue,
+// in order, and use no slot, no attempt and no memory of Redis. Scheduling them all would cost a write each and lose
+// their order. Single probes find out when the destination responds again.
+type breaker struct {
+	now func() time.Time
+	// wake is called without the lock when an attempt may start after a time.
+	wake func(after time.Duration)
+	// onChange is called without the lock when the breaker opens or closes.
+	onChange        func(isOpen bool, cause error)
+	initialOpenTime time.Duration
+
+	mu        sync.Mutex
+	failures  int // consecutive
+	isOpen    bool
+	isProbing bool
+	openTime  time.Duration
+	probeAt   time.Time     // earliest time of the next probe
+	changed   chan struct{} // closed and replaced at every change
+}
+
+func newBreaker(now func() time.Time) *breaker {
+	return &breaker{
+		now: now, initialOpenTime: minOpenTime, changed: make(chan struct{}),
+		wake: func(time.Duration) {}, onChange: func(bool, error) {},
+	}
+}
+
+// tryEnter reports whether an attempt may start, and whether it is a probe. If it may, recordAttempt must follow.
+func (b *breaker) tryEnter() (isProbe, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.isOpen {
+		return false, true
+	}
+	if b.isProbing || b.now().Before(b.probeAt) {
+		return false, false
+	}
+	b.isProbing = true
+	return true, true
+}
+
+// available returns how many of n attempts may start. If none may, it returns the time until one may, or 0 if wake is
+// called then.
+func (b *breaker) available(n int) (int, time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch {
+	case !b.isOpen:
+		return n, 0
+	case b.isProbing:
+		return 0, 0
+	}
+	if wait := b.probeAt.Sub(b.now()); wait > 0 {
+		return 0, wait
+	}
+	return min(n, 1), 0
+}
+
+// wait returns when tryEnter may succeed, when stop is closed, or with the error of ctx.
+func (b *breaker) wait(ctx context.Context, stop <-chan struct{}) error {
+	for {
+		b.mu.Lock()
+		isOpen, isProbing, wait, changed := b.isOpen, b.isProbing, b.probeAt.Sub(b.now()), b.changed
+		b.mu.Unlock()
+		if !isOpen || !isProbing && wait <= 0 {
+			return nil
+		}
+		if isProbing {
+			wait = maxOpenTime // changed is closed when the probe ends
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-changed:
+		case <-timer.C:
+		case <-stop:
+			timer.Stop()
+			return nil
+		case <-ctx.Done():
+			timer.Stop()
+			return ctx.Err()
+		}
+		timer.Stop()
+	}
+}
+
+// recordAttempt processes the end of an attempt. counts is false for an attempt that was aborted.
+func (b *breaker) recordAttempt(isProbe, counts bool, err error) {
+	failed := counts && indicatesOutage(err)
+	b.mu.Lock()
+	wasOpen := b.isOpen
+	if isProbe {
+		b.isProbing = false
+	}
+	switch {
+	case !counts:
+	case !failed:
+		b.failures, b.isOpen, b.openTime = 0, false, 0
+	case isProbe && b.isOpen:
+		b.openTime = min(b.openTime*openTimeGrowth, maxOpenTime)
+		b.probeAt = b.now().Add(b.openTime)
+	default:
+		b.failures++
+		if !b.isOpen && b.failures >= FailureThreshold {
+			b.isOpen, b.openTime = true, b.initialOpenTime
+			b.probeAt = b.now().Add(b.openTime)
+		}
+	}
+	isOpen, wait := b.isOpen, max(0, b.probeAt.Sub(b.now()))
+	hasChanged := isProbe || wasOpen != isOpen
+	if hasChanged {
+		b.signalLocked()
+	}
+	b.mu.Unlock()
+	if wasOpen != isOpen {
+		b.onChange(isOpen, err)
+	}
+	if !isOpen {
+		wait = 0
+	}
+	if hasChanged {
+		b.wake(wait)
+	}
+}
+
+func (b *breaker) signalLocked() {
+	close(b.changed)
+	b.changed = make(chan struct{})
+}
+
+// nextProbeAt returns the earliest time of the next probe, or zero while the breaker is closed.
+func (b *breaker) nextProbeAt() time.Time {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.isOpen {
+		return time.Time{}
+	}
+	return b.probeAt
+}
+
+// probeNow allows the next probe at once, and resets the open time.
+func (b *breaker) probeNow() {
+	b.mu.Lock()
+	if !b.isOpen {
+		b.mu.Unlock()
+		return
+	}
+	b.openTime, b.probeAt = b.initialOpenTime, b.now()
+	b.signalLocked()
+	isProbing := b.isProbing
+	b.mu.Unlock()
+	if !isProbing {
+		b.wake(0)
+	}
+}
+
+// indicatesOutage reports whether an error says that the destination as a whole is unreachable, slow, broken or
+// overloaded. Any other response shows that it works.
+func indicatesOutage(err error) bool {
+	if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry {
+		return false
+	}
+	var response *relay.ResponseError
+	if !errors.As(err, &response) {
+		return true
+	}
+	status := response.Status
+	return status == 0 || status == http.StatusTooManyRequests || status >= http.StatusInternalServerError
+}

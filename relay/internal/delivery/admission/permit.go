@@ -1,0 +1,115 @@
+package admission
+
+import (
+	"context"
+	"time"
+)
+
+// Permit is the right to start one attempt. Its zero value is empty. With a token only, it is partial. It must not be
+// used concurrently.
+type Permit struct {
+	a                 *Admission
+	hasToken, hasSlot bool
+	isEntered         bool
+	isProbe           bool
+}
+
+// IsComplete reports whether the attempt has a slot and a token.
+func (p *Permit) IsComplete() bool { return p.hasSlot }
+
+// HasToken reports whether the rate allows the attempt.
+func (p *Permit) HasToken() bool { return p.hasToken }
+
+// Enter reports whether the attempt of a complete permit may start now. It checks the breaker and the cooldown again,
+// because a reservation may be older than they are.
+func (p *Permit) Enter() bool {
+	if !p.isEntered && p.a.bucket.cooldown.remaining() == 0 {
+		p.isProbe, p.isEntered = p.a.breaker.tryEnter()
+	}
+	return p.isEntered
+}
+
+// Done ends the permit after an attempt with the result err. It informs the breaker and the cooldown, and frees the
+// slot. counts is false if the attempt was aborted.
+func (p *Permit) Done(ctx context.Context, counts bool, err error) {
+	p.a.bucket.observeResponse(ctx, counts, err)
+	p.a.breaker.recordAttempt(p.isProbe, counts, err)
+	p.a.slots.release(1)
+	*p = Permit{}
+}
+
+// Cancel ends the permit without an attempt. It does nothing if the permit is empty.
+func (p *Permit) Cancel() {
+	if p.isEntered {
+		p.a.breaker.recordAttempt(p.isProbe, false, nil)
+	}
+	if p.hasSlot {
+		p.a.slots.release(1)
+	}
+	if p.hasToken {
+		p.a.bucket.release(1)
+	}
+	*p = Permit{a: p.a}
+}
+
+// Reservation is capacity for retries that are about to be claimed.
+type Reservation struct {
+	a           *Admission
+	n           int
+	isRequested bool
+	isBlocked   bool          // no retry may start now
+	needsToken  bool          // because of the rate
+	retryIn     time.Duration // time until one may start, or 0 if Wake is called then
+}
+
+// Reserve reserves capacity for up to n retries without waiting. It also ends the last reservation that Close has left
+// to wake for.
+func (a *Admission) Reserve(n int) Reservation {
+	r := Reservation{a: a, isRequested: n > 0}
+	available := 0
+	if r.isRequested {
+		if available, r.retryIn = a.breaker.available(n); available > 0 {
+			available, r.retryIn = a.bucket.available(available)
+			r.needsToken = available == 0
+		}
+		r.isBlocked = available == 0
+	}
+	if available > 0 {
+		r.n = a.slots.reserve(available)
+		return r
+	}
+	a.slots.releaseReserved()
+	if !r.needsToken {
+		a.bucket.releaseReserved()
+	}
+	return r
+}
+
+// Len returns the number of retries that may be claimed.
+func (r Reservation) Len() int { return r.n }
+
+// Close returns what was not used by the claims. Each claim has a permit, see [Admission.ReservedPermit]. If more is
+// set, another retry is due, and Wake is called when it may start.
+func (r Reservation) Close(used int, more bool) {
+	a := r.a
+	a.slots.release(r.n - used)
+	a.bucket.takeReserved(used)
+	switch {
+	case !more:
+		a.bucket.releaseReserved()
+	case !r.isRequested:
+		a.wake(0)
+	case r.isBlocked && r.retryIn > 0:
+		a.wake(r.retryIn)
+	case r.needsToken || !r.isBlocked && a.bucket.lacksReserved():
+		a.bucket.wakeWhenAvailable()
+	case r.isBlocked: // the breaker calls wake
+	case used < r.n:
+		a.wake(0)
+	default:
+		a.slots.wakeWhenFree()
+	}
+}
+
+// ReservedPermit returns the permit of a claim that a closed reservation has counted as used.
+func (a *Admission) ReservedPermit() Permit { return Permit{a: a, hasToken: true, hasSlot: true} }

@@ -1,0 +1,89 @@
+package admission
+
+import (
+	"context"
+	"sync"
+)
+
+// semaphore limits concurrent attempts. Its units are slots.
+type semaphore struct {
+	size int
+	// wake is called without the lock when slots were reserved for retries.
+	wake func()
+
+	mu    sync.Mutex
+	free  int
+	queue fairQueue
+}
+
+func newSemaphore(size int, wake func()) *semaphore {
+	return &semaphore{size: size, free: size, wake: wake}
+}
+
+// acquire waits for a slot.
+func (s *semaphore) acquire(ctx context.Context) error {
+	s.mu.Lock()
+	if s.free > 0 && len(s.queue.tickets) == 0 {
+		s.free--
+		s.mu.Unlock()
+		return nil
+	}
+	ticket := s.queue.addTicket()
+	s.mu.Unlock()
+	select {
+	case <-ticket:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	removed := s.queue.removeTicket(ticket)
+	s.mu.Unlock()
+	if !removed {
+		s.release(1)
+	}
+	return ctx.Err()
+}
+
+// reserve takes up to n slots for retries without waiting.
+func (s *semaphore) reserve(n int) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reserved := s.queue.takeReserved(n)
+	free := min(n-reserved, s.free)
+	s.free -= free
+	s.queue.wanted = 0
+	return reserved + free
+}
+
+// wakeWhenFree calls wake when a slot is free for a retry.
+func (s *semaphore) wakeWhenFree() {
+	s.mu.Lock()
+	isFree := s.free > 0
+	if s.queue.wanted = s.size; isFree {
+		s.queue.wanted = 0
+	}
+	s.mu.Unlock()
+	if isFree {
+		s.wake()
+	}
+}
+
+// releaseReserved frees the slots that were reserved since the last call of reserve.
+func (s *semaphore) releaseReserved() {
+	s.mu.Lock()
+	n := s.queue.clearReserved()
+	s.mu.Unlock()
+	s.release(n)
+}
+
+// release frees n slots.
+func (s *semaphore) release(n int) {
+	s.mu.Lock()
+	// At most half of the slots are reserved, because a slow poll must not stop fresh deliveries.
+	spare, wake := s.queue.grantUnits(n, (s.size+1)/2)
+	s.free += spare
+	s.mu.Unlock()
+	if wake {
+		s.wake()
+	}
+}

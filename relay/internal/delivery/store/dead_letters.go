@@ -1,0 +1,297 @@
+package store
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+var (
+	// ErrNoDeadLetter reports that a sink has no dead letter with an ID.
+	ErrNoDeadLetter = errors.New("there is no such dead letter")
+	// ErrSelection is wrapped by the errors of an invalid [Selection].
+	ErrSelection = errors.New("the selection of dead letters is not valid")
+)
+
+// DefaultPage and MaxPage are the default and the maximum number of dead letters on a page.
+const (
+	DefaultPage = 100
+	MaxPage     = 1000
+)
+
+const (
+	// scanPage is the number of dead letters that are read at once. One may be as large as a notification.
+	scanPage = 100
+	// scanTimeout limits the search for one page.
+	scanTimeout = 5 * time.Second
+)
+
+// DeadLetters stores deliveries that are not retried again.
+type DeadLetters struct{ db }
+
+// DeadLetterEntry is a new dead letter.
+type DeadLetterEntry struct {
+	id     string
+	fields []any
+}
+
+// DeadLetter is a dead letter without its notifications.
+type DeadLetter struct {
+	// ID is that of the delivery.
+	ID      string
+	Topic   string
+	Hub     string
+	Account string
+	// Time is when the delivery became a dead letter.
+	Time   time.Time
+	Reason string
+	// Attempts is the number of attempts.
+	Attempts int
+
+	entryID string // in the stream
+}
+
+// DeadLetterContent is a complete dead letter.
+type DeadLetterContent struct {
+	DeadLetter
+	// Notifications is empty if the delivery cannot be decoded. Raw is then the stored text.
+	Notifications []relay.Notification
+	Raw           string
+	// Digest is set if the delivery summarizes notifications.
+	Digest *relay.Digest
+	// Batch is set if the delivery is a batch, which may contain one notification.
+	Batch   bool
+	History []Attempt
+}
+
+// Selection selects dead letters of one sink. Its zero value selects all.
+type Selection struct {
+	// Topics are topic patterns. None selects every topic.
+	Topics []string
+	// Hub selects one hub. Empty selects every hub.
+	Hub string
+	// Since is the earliest time when a delivery became a dead letter. Zero means no limit.
+	Since time.Time
+	// After is the Next of an earlier result, or empty.
+	After string
+	// Limit is the maximum number of dead letters. 0 means [DefaultPage] for a list, and no limit for a change.
+	Limit int
+}
+
+// Page is a part of a list of dead letters, oldest first.
+type Page struct {
+	Letters []DeadLetter
+	// Next continues the list. It is empty at the end. A page with a Next may have few dead letters, or none.
+	Next string
+}
+
+// selectionFilter is a compiled Selection. after and last are stream positions as XRANGE takes them.
+type selectionFilter struct {
+	topics      relay.Patterns
+	everyTopic  bool
+	hub         string
+	after, last string
+}
+
+func (sel *Selection) compile() (selectionFilter, error) {
+	f := selectionFilter{everyTopic: len(sel.Topics) == 0, hub: sel.Hub, last: "+"}
+	if !f.everyTopic {
+		var err error
+		if f.topics, err = relay.ParsePatterns(sel.Topics); err != nil {
+			return f, fmt.Errorf("%w: %w", ErrSelection, err)
+		}
+	}
+	f.after = "-"
+	if !sel.Since.IsZero() {
+		f.after = strconv.FormatInt(max(sel.Since.UnixMilli(), 0), 10)
+	}
+	if sel.After == "" {
+		return f, nil
+	}
+	after, last, bounded := strings.Cut(sel.After, "~")
+	if !isEntryID(after) || bounded && !isEntryID(last) {
+		return f, fmt.Errorf("%w: after is not the next of an earlier answer", ErrSelection)
+	}
+	f.after = "(" + after
+	if bounded {
+		f.last = last
+	}
+	return f, nil
+}
+
+// isEntryID reports whether s is a complete stream entry ID.
+func isEntryID(s string) bool {
+	ms, seq, ok := strings.Cut(s, "-")
+	_, err1 := strconv.ParseUint(ms, 10, 64)
+	_, err2 := strconv.ParseUint(seq, 10, 64)
+	return ok && err1 == nil && err2 == nil
+}
+
+func (f *selectionFilter) matches(l *DeadLetter) bool {
+	return (f.hub == "" || f.hub == l.Hub) && (f.everyTopic || f.topics.Match(l.Topic))
+}
+
+var (
+	//go:embed scripts/deadletter_claimed.lua
+	addDeadLetterSource string
+	//go:embed scripts/deadletter_list.lua
+	listDeadLettersSource string
+
+	addDeadLetterScript   = redis.NewScript(retryQueueSource + addDeadLetterSource)
+	listDeadLettersScript = redis.NewScript(listDeadLettersSource)
+)
+
+// Add stores a dead letter, which replaces an earlier one of the same delivery. A claimed delivery leaves the retry
+// queue; if its claim was lost, nothing changes and held is false. c.LeaseEnd is empty for a fresh delivery. If there
+// are more than maxBacklog dead letters and that is not 0, the oldest are dropped.
+func (s *DeadLetters) Add(
+	ctx context.Context, c Claim, maxBacklog int64, e DeadLetterEntry,
+) (dropped int64, held bool, err error) {
+	keys := s.retryKeys(c.Sink, DeadLettersKey(s.keys, c.Sink), DeadLetterIndexKey(s.keys, c.Sink))
+	args := append([]any{e.id, c.LeaseEnd, maxBacklog}, e.fields...)
+	dropped, err = addDeadLetterScript.Run(ctx, s.client, keys, args...).Int64()
+	if err != nil {
+		return 0, false, fmt.Errorf("store dead letter: %w", err)
+	}
+	return max(dropped, 0), dropped >= 0, nil
+}
+
+// List lists a sink's dead letters. After five seconds it returns what it has found. The error wraps [ErrSelection] if
+// sel is invalid.
+func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Page, error) {
+	f, err := sel.compile()
+	if err != nil {
+		return Page{}, err
+	}
+	limit := sel.Limit
+	if limit <= 0 {
+		limit = DefaultPage
+	}
+	limit = min(limit, MaxPage)
+	page := Page{Letters: []DeadLetter{}}
+	for start := time.Now(); ; {
+		scanned, err := s.readPage(ctx, sink, f.after, f.last)
+		if err != nil {
+			return Page{}, err
+		}
+		for i := range scanned {
+			if !f.matches(&scanned[i]) {
+				continue
+			}
+			page.Letters = append(page.Letters, scanned[i])
+			if len(page.Letters) == limit {
+				page.Next = scanned[i].entryID
+				return page, nil
+			}
+		}
+		if len(scanned) < scanPage {
+			return page, nil
+		}
+		last := scanned[len(scanned)-1].entryID
+		f.after = "(" + last
+		if time.Since(start) > scanTimeout {
+			page.Next = last
+			return page, nil
+		}
+	}
+}
+
+func (s *DeadLetters) readPage(ctx context.Context, sink, first, last string) ([]DeadLetter, error) {
+	keys := []string{DeadLettersKey(s.keys, sink)}
+	reply, err := listDeadLettersScript.Run(ctx, s.client, keys, first, last, scanPage).Slice()
+	if err != nil {
+		return nil, fmt.Errorf("list dead letters: %w", err)
+	}
+	list := make([]DeadLetter, 0, len(reply))
+	for _, one := range reply {
+		f, ok := one.([]any)
+		if !ok || len(f) != 8 {
+			return nil, fmt.Errorf("list dead letters: %w", errReply)
+		}
+		text := func(i int) string { v, _ := f[i].(string); return v }
+		attempts, _ := f[7].(int64)
+		l := DeadLetter{
+			entryID: text(0), ID: text(1), Topic: text(2), Hub: text(3), Account: text(4), Reason: text(6),
+			Attempts: int(attempts),
+		}
+		l.Time, _ = time.Parse(time.RFC3339Nano, text(5))
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+// Get returns the dead letter of a delivery, or [ErrNoDeadLetter].
+func (s *DeadLetters) Get(ctx context.Context, sink, id string) (*DeadLetterContent, error) {
+	at, err := s.entryIDs(ctx, sink, []string{id})
+	if err != nil {
+		return nil, err
+	}
+	if at[0] == "" {
+		return nil, ErrNoDeadLetter
+	}
+	entries, err := s.client.XRange(ctx, DeadLettersKey(s.keys, sink), at[0], at[0]).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read dead letter: %w", err)
+	}
+	if len(entries) == 0 {
+		return nil, ErrNoDeadLetter
+	}
+	return decodeDeadLetter(entries[0].Values), nil
+}
+
+// decodeDeadLetter decodes as much of a dead letter as possible.
+func decodeDeadLetter(fields map[string]any) *DeadLetterContent {
+	text := func(name string) string { v, _ := fields[name].(string); return v }
+	c := &DeadLetterContent{DeadLetter: DeadLetter{
+		ID: text("id"), Topic: text("topic"), Hub: text("hub"), Account: text("account"), Reason: text("reason"),
+	}}
+	c.Time, _ = time.Parse(time.RFC3339Nano, text("time"))
+	if json.Unmarshal([]byte(text("attempts")), &c.History) != nil {
+		c.History = nil
+	}
+	c.Attempts = len(c.History)
+	if json.Unmarshal([]byte(text("digest")), &c.Digest) != nil {
+		c.Digest = nil
+	}
+	c.Batch = text("batch") != ""
+	list := []Notification{{ID: c.ID, Topic: c.Topic, Hub: c.Hub, Account: c.Account, Data: text("data")}}
+	if all := text("notifications"); all != "" {
+		list = nil
+		if json.Unmarshal([]byte(all), &list) != nil {
+			list = nil
+		}
+	}
+	for _, n := range list {
+		if !json.Valid([]byte(n.Data)) {
+			c.Notifications = nil
+			break
+		}
+		c.Notifications = append(c.Notifications, n.Decode())
+	}
+	if len(c.Notifications) == 0 {
+		c.Raw = text("data")
+	}
+	return c
+}
+
+// entryIDs returns the stream entry IDs of dead letters by delivery IDs, empty for unknown ones.
+func (s *DeadLetters) entryIDs(ctx context.Context, sink string, ids []string) ([]string, error) {
+	values, err := s.client.HMGet(ctx, DeadLetterIndexKey(s.keys, sink), ids...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("look up dead letters: %w", err)
+	}
+	at := make([]string, len(ids))
+	for i, v := range values {
+		at[i], _ = v.(string)
+	}
+	return at, nil
+}

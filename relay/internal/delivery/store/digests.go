@@ -1,0 +1,121 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	_ "embed"
+	"encoding/binary"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// maxDigestBytes limits the listed notifications of a digest, each of up to 256 KiB.
+	maxDigestBytes = 4 << 20
+	// digestDedupSize is the number of notification IDs that an open digest keeps, so it counts nothing twice. Only
+	// notifications that were not acked arrive again, which are those in progress on the nodes.
+	digestDedupSize = 4096
+	// claimLost is the result of digest_add.lua if another node has claimed the delivery.
+	claimLost = -2
+)
+
+var (
+	//go:embed scripts/digest_add.lua
+	addToDigestSource string
+	//go:embed scripts/digest_seal.lua
+	sealDigestSource string
+
+	addToDigestScript = redis.NewScript(retryQueueSource + addToDigestSource)
+)
+
+// Digests stores open digests.
+type Digests struct{ db }
+
+// DigestEntry is a notification for a digest.
+type DigestEntry struct {
+	Notification relay.Notification
+	// Group identifies the digest. Shared contains the values that its notifications have in common, without empty
+	// ones.
+	Group  string
+	Shared map[string]string
+	// MaxListed is the number of notifications that the digest lists. It counts the others.
+	MaxListed int
+	// Wait is the time until a new digest is sealed.
+	Wait      time.Duration
+	ArrivedAt time.Time
+	// LeaseEnd is that of the claim if the notification was scheduled, and otherwise empty.
+	LeaseEnd string
+	// MaxBacklog limits open digests plus scheduled deliveries when a digest is opened. 0 means no limit.
+	MaxBacklog int64
+	// OnlyIfWaiting adds the notification only if something of the sink is due or another digest is open.
+	OnlyIfWaiting bool
+}
+
+// AddedToDigest is the result of adding a notification.
+type AddedToDigest struct {
+	// Done is set if nothing is left to do: the notification was added, or its claim was lost.
+	Done bool
+	// SealAfter is the time until the digest is sealed. IsNew is set if that time was set by this call.
+	SealAfter time.Duration
+	IsNew     bool
+}
+
+// Add adds a notification to the open digest of its group, or opens one. It may be repeated.
+func (s *Digests) Add(ctx context.Context, sink string, e DigestEntry) (AddedToDigest, error) {
+	shared, err := json.Marshal(e.Shared)
+	if err != nil {
+		return AddedToDigest{}, fmt.Errorf("encode digest: %w", err)
+	}
+	onlyIfWaiting := 0
+	if e.OnlyIfWaiting {
+		onlyIfWaiting = 1
+	}
+	n := newNotification(e.Notification)
+	reply, err := addToDigestScript.Run(ctx, s.client, s.digestKeys(sink, e.Group),
+		onlyIfWaiting, e.Group, e.Wait.Milliseconds(), NewDeliveryID(e.ArrivedAt), shared,
+		e.MaxListed, maxDigestBytes, digestDedupSize,
+		n.ID, n.Topic, e.ArrivedAt.UnixMilli(), e.ArrivedAt.UTC().Format(time.RFC3339Nano), n.appendFields(nil),
+		e.LeaseEnd, e.MaxBacklog).Int64Slice()
+	if err == nil && len(reply) != 2 {
+		err = errReply
+	}
+	if err != nil {
+		return AddedToDigest{}, fmt.Errorf("add to digest: %w", err)
+	}
+	if reply[0] < 0 {
+		return AddedToDigest{Done: reply[0] == claimLost}, nil
+	}
+	return AddedToDigest{Done: true, SealAfter: time.Duration(reply[0]) * time.Millisecond, IsNew: reply[1] == 1}, nil
+}
+
+// Seal makes scheduled deliveries of the open digests of groups, if they are due. Nodes may do this concurrently.
+func (s *Digests) Seal(ctx context.Context, sink string, groups []string) error {
+	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, group := range groups {
+			pipe.Eval(ctx, retryQueueSource+sealDigestSource, s.digestKeys(sink, group), group)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("seal digest: %w", err)
+	}
+	return nil
+}
+
+func (s *Digests) digestKeys(sink, group string) []string {
+	return s.retryKeys(sink, DigestsKey(s.keys, sink), DigestKey(s.keys, sink, group), DigestCountKey(s.keys, sink))
+}
+
+// NewDeliveryID returns an ID in the format of notification IDs, whose first four bytes are seconds.
+func NewDeliveryID(at time.Time) string {
+	var raw [12]byte
+	binary.BigEndian.PutUint32(raw[:], uint32(at.Unix()))
+	_, _ = rand.Read(raw[4:]) // never returns an error
+	return hex.EncodeToString(raw[:])
+}

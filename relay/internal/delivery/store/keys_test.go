@@ -1,0 +1,34 @@
+package store
+
+import (
+	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/keyspace"
+)
+
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	single, _ := keyspace.New("hubrelay", 1, false)
+	cluster, _ := keyspace.New("hubrelay", 1, true)
+	for _, c := range []struct{ got, want string }{
+		{DeadLettersKey(single, "billing"), "hubrelay:deadletters:billing"},
+		{RetryKey(single, "billing"), "hubrelay:retry:billing"},
+		{RateKey(single, "billing"), "hubrelay:rate:billing"},
+		{DigestKey(single, "billing", "7f"), "hubrelay:digest:billing:7f"},
+		{DigestKey(cluster, "billing", "7f"), "hubrelay:digest:{billing}:7f"},
+		{DigestsKey(cluster, "billing"), "hubrelay:digests:{billing}"},
+		{DigestCountKey(cluster, "billing"), "hubrelay:gathering:{billing}"},
+		{BatchedIDsKey(cluster, "billing"), "hubrelay:batched:{billing}"},
+		{BatchLogKey(cluster, "billing"), "hubrelay:batches:{billing}"},
+		{RetryKey(cluster, "billing"), "hubrelay:retry:{billing}"},
+		{FailureStartKey(cluster, "billing"), "hubrelay:failing:{billing}"},
+		{RecordsKey(cluster, "billing"), "hubrelay:parked:{billing}"},
+		{OrderKey(single, "billing"), "hubrelay:line:billing"},
+		{OrderKey(cluster, "billing"), "hubrelay:line:{billing}"},
+		{OrderMembersKey(cluster, "billing"), "hubrelay:lined:{billing}"},
+	} {
+		if c.got != c.want {
+			t.Errorf("got %s, want %s", c.got, c.want)
+		}
+	}
+}

@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"crypto/sha1" //nolint:gosec // it only spreads names, and Redis scripts have it
+	_ "embed"
+	"encoding/hex"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Ordering selects the deliveries of a sink that keep the order of the log. Empty means [OrderingNone].
+type Ordering string
+
+// A notification of several containers, or of none, is ordered with those of its hub.
+const (
+	OrderingNone      Ordering = "none"
+	OrderingHub       Ordering = "hub"
+	OrderingContainer Ordering = "container"
+)
+
+// hubKeyPrefix is the prefix of the ordering key of a hub.
+const hubKeyPrefix = "hub:"
+
+// IsOrdered reports whether the deliveries keep any order.
+func (o Ordering) IsOrdered() bool { return o == OrderingHub || o == OrderingContainer }
+
+// Key returns the ordering key of a notification. Notifications with the same key are delivered one after the other.
+// The key is empty if there is no order.
+func (o Ordering) Key(n relay.Notification) string {
+	switch o {
+	case OrderingContainer:
+		if e, err := n.Envelope(); err == nil && len(e.Context.Containers) == 1 {
+			return "container:" + e.Context.Containers[0]
+		}
+		return hubKeyPrefix + n.Hub
+	case OrderingHub:
+		return hubKeyPrefix + n.Hub
+	}
+	return ""
+}
+
+// StoredKey returns the key as Redis stores it, with a fixed length of 24 bytes.
+func (o Ordering) StoredKey(n relay.Notification) string {
+	key := o.Key(n)
+	if key == "" {
+		return ""
+	}
+	sum := sha1.Sum([]byte(key)) //nolint:gosec // see above
+	return hex.EncodeToString(sum[:12])
+}
+
+// defaultKeyPrefix returns the prefix of the ordering key of a dead letter that has no key. It is empty without order.
+func (o Ordering) defaultKeyPrefix() string {
+	if o.IsOrdered() {
+		return hubKeyPrefix
+	}
+	return ""
+}
+
+// blockedKeysPage is the number of ordering keys that one script lists.
+const blockedKeysPage = 1000
+
+var (
+	//go:embed scripts/ordered_enqueue.lua
+	holdSource string
+	//go:embed scripts/blocked_keys.lua
+	blockedKeysSource string
+
+	holdScript        = redis.NewScript(retryQueueSource + holdSource)
+	blockedKeysScript = redis.NewScript(retryQueueSource + blockedKeysSource)
+)
+
+// Orders stores the order of the scheduled deliveries of ordered sinks.
+type Orders struct{ db }
+
+// Hold schedules a fresh delivery after the scheduled ones with its ordering key, and returns the number of scheduled
+// deliveries. Without one, it changes nothing and returns false.
+func (s *Orders) Hold(
+	ctx context.Context, sink string, d Scheduled, arrivedAt time.Time,
+) (depth int64, held bool, err error) {
+	depth, err = holdScript.Run(ctx, s.client, s.retryKeys(sink),
+		d.ID, arrivedAt.UnixMilli(), d.Body, d.OrderingKey).Int64()
+	if err != nil {
+		return 0, false, fmt.Errorf("hold delivery: %w", err)
+	}
+	return depth, depth >= 0, nil
+}
+
+// Keys returns the ordering keys of a sink's scheduled deliveries.
+func (s *Orders) Keys(ctx context.Context, sink string) ([]string, error) {
+	var keys []string
+	for after := ""; ; {
+		page, err := blockedKeysScript.Run(ctx, s.client, s.retryKeys(sink), after, blockedKeysPage).StringSlice()
+		if err != nil {
+			return nil, fmt.Errorf("list ordering keys: %w", err)
+		}
+		keys = append(keys, page...)
+		if len(page) < blockedKeysPage {
+			return keys, nil
+		}
+		after = page[len(page)-1]
+	}
+}

@@ -1,0 +1,142 @@
+package store
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed scripts/claim.lua
+var claimSource string
+
+// PollRequest is a request for the due deliveries of one sink.
+type PollRequest struct {
+	Sink string
+	// MaxClaims is the maximum number of claims and due digests in the result.
+	MaxClaims int
+	// Lease is the duration of the claims.
+	Lease time.Duration
+	// WithState requests State and IsFailing.
+	WithState bool
+}
+
+// PollResult is the response to a [PollRequest].
+type PollResult struct {
+	Claims     []Claim
+	DueDigests []string // groups whose digest can be sealed
+	// LostIDs are deliveries without a record. They were removed.
+	LostIDs []string
+	// NextDue is the time until the next delivery or digest is due. It is negative if none is waiting.
+	NextDue time.Duration
+	// Depth is the number of scheduled deliveries, claimed ones included.
+	Depth int64
+	State SinkState
+	// IsFailing is set if an attempt failed since the last success.
+	IsFailing bool
+	// Err applies to this sink only. The claims of a result with an error must not be used.
+	Err error
+}
+
+// Poll sends all requests in one Redis pipeline and returns a result for each.
+func (s *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResult {
+	claims := make([]*redis.Cmd, len(requests))
+	states := make([]*redis.MapStringStringCmd, len(requests))
+	failing := make([]*redis.IntCmd, len(requests))
+	digests := make([]*redis.ZSliceCmd, len(requests))
+	// EVAL instead of EVALSHA, because a pipeline cannot load a script that a restarted Redis does not have.
+	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, q := range requests {
+			claims[i] = pipe.Eval(ctx, retryQueueSource+claimSource, s.retryKeys(q.Sink),
+				q.MaxClaims, q.Lease.Milliseconds())
+			digests[i] = pipe.ZRangeWithScores(ctx, DigestsKey(s.keys, q.Sink), 0, int64(q.MaxClaims))
+			if q.WithState {
+				states[i] = pipe.HGetAll(ctx, StateKey(s.keys, q.Sink))
+				failing[i] = pipe.Exists(ctx, FailureStartKey(s.keys, q.Sink))
+			}
+		}
+		return nil
+	})
+	results := make([]PollResult, len(requests))
+	for i := range requests {
+		q, r := &requests[i], &results[i]
+		reply, e := claims[i].Slice()
+		if e == nil && reply == nil {
+			e = err
+		}
+		if e == nil {
+			e = r.decode(q, reply)
+		}
+		if e == nil {
+			var open []redis.Z
+			if open, e = digests[i].Result(); e == nil {
+				e = r.addDigests(q, open, fmt.Sprint(reply[0]))
+			}
+		}
+		if e == nil && q.WithState {
+			var fields map[string]string
+			fields, e = states[i].Result()
+			r.State, r.IsFailing = decodeSinkState(fields), failing[i].Val() == 1
+		}
+		if e != nil {
+			r.Err = fmt.Errorf("poll due deliveries: %w", e)
+		}
+	}
+	return results
+}
+
+func (r *PollResult) decode(q *PollRequest, reply []any) error {
+	if len(reply) != 5 {
+		return errReply
+	}
+	leaseEnd, ok1 := reply[0].(string)
+	next, ok2 := reply[1].(int64)
+	lost, ok3 := reply[2].([]any)
+	claimed, ok4 := reply[3].([]any)
+	depth, ok5 := reply[4].(int64)
+	if !ok1 || !ok2 || !ok3 || !ok4 || !ok5 || len(claimed)%2 != 0 {
+		return errReply
+	}
+	r.Depth = depth
+	r.NextDue = time.Duration(next) * time.Millisecond
+	for _, id := range lost {
+		r.LostIDs = append(r.LostIDs, fmt.Sprint(id))
+	}
+	for i := 0; i < len(claimed); i += 2 {
+		id, ok1 := claimed[i].(string)
+		body, ok2 := claimed[i+1].(string)
+		if !ok1 || !ok2 {
+			return errReply
+		}
+		r.Claims = append(r.Claims, Claim{Sink: q.Sink, LeaseEnd: leaseEnd, ID: id, Body: body})
+	}
+	return nil
+}
+
+// addDigests adds the groups whose digest is due, as many as could still be claimed. It lowers NextDue if a digest is
+// due earlier.
+func (r *PollResult) addDigests(q *PollRequest, digests []redis.Z, leaseEnd string) error {
+	end, err := strconv.ParseFloat(leaseEnd, 64)
+	if err != nil {
+		return errReply
+	}
+	now := int64(math.Ceil(end)) - q.Lease.Milliseconds()
+	for _, z := range digests {
+		group, ok := z.Member.(string)
+		if !ok {
+			return errReply
+		}
+		wait := time.Duration(max(0, int64(z.Score)-now)) * time.Millisecond
+		if r.NextDue < 0 || wait < r.NextDue {
+			r.NextDue = wait
+		}
+		if wait == 0 && len(r.Claims)+len(r.DueDigests) < q.MaxClaims {
+			r.DueDigests = append(r.DueDigests, group)
+		}
+	}
+	return nil
+}

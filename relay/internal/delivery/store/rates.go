@@ -1,0 +1,84 @@
+package store
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+var (
+	//go:embed scripts/rate.lua
+	rateSource string
+	//go:embed scripts/throttle.lua
+	cooldownSource string
+
+	rateScript     = redis.NewScript(rateSource)
+	cooldownScript = redis.NewScript(cooldownSource)
+)
+
+// Rates stores rate limits, which all nodes share.
+type Rates struct{ db }
+
+// RateLimit is a rate and the number of attempts that may start at once after a pause.
+type RateLimit struct {
+	relay.Rate
+	Burst int
+}
+
+// intervalMicros is the time between two attempts in microseconds, with the fraction that a time.Duration would lose.
+func (l RateLimit) intervalMicros() string {
+	return fmt.Sprintf("%.3f", float64(l.Per.Microseconds())/float64(l.Count))
+}
+
+// Grant is the result of [Rates.Take].
+type Grant struct {
+	// Tokens is the number of attempts that may start now.
+	Tokens int
+	// RetryIn is the time until another one may start.
+	RetryIn time.Duration
+	// Cooldown is set while the destination has asked for a pause.
+	Cooldown bool
+}
+
+// Take requests n attempts of the rate with this name.
+func (s *Rates) Take(ctx context.Context, name string, l RateLimit, n int) (Grant, error) {
+	keys := []string{RateKey(s.keys, name)}
+	reply, err := rateScript.Run(ctx, s.client, keys, n, l.intervalMicros(), l.Burst).Int64Slice()
+	if err == nil && len(reply) != 3 {
+		err = errReply
+	}
+	if err != nil {
+		return Grant{}, fmt.Errorf("take rate tokens: %w", err)
+	}
+	return Grant{int(reply[0]), time.Duration(reply[1]) * time.Microsecond, reply[2] == 1}, nil
+}
+
+// Return returns n attempts that did not start. It changes nothing during a cooldown.
+func (s *Rates) Return(ctx context.Context, name string, l RateLimit, n int) error {
+	_, err := s.Take(ctx, name, l, -n)
+	return err
+}
+
+// Charge counts n requests that were made in addition to granted attempts, so as many attempts start later.
+func (s *Rates) Charge(ctx context.Context, name string, l RateLimit, n int) error {
+	keys := []string{RateKey(s.keys, name)}
+	if err := rateScript.Run(ctx, s.client, keys, n, l.intervalMicros(), l.Burst, "spent").Err(); err != nil {
+		return fmt.Errorf("charge rate tokens: %w", err)
+	}
+	return nil
+}
+
+// Cooldown stops all attempts of a rate on all nodes for a time.
+func (s *Rates) Cooldown(ctx context.Context, name string, l RateLimit, wait time.Duration) error {
+	keys := []string{RateKey(s.keys, name)}
+	err := cooldownScript.Run(ctx, s.client, keys, wait.Microseconds(), l.intervalMicros(), l.Burst).Err()
+	if err != nil {
+		return fmt.Errorf("store cooldown: %w", err)
+	}
+	return nil
+}

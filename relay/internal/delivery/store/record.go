@@ -1,0 +1,200 @@
+package store
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+	"unicode/utf8"
+	"unsafe"
+
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// MaxErrorBytes is the maximum length of an error text in Redis.
+	MaxErrorBytes    = 512
+	maxResponseBytes = 1 << 10
+)
+
+// Attempt is an entry in the history of a delivery. Dead letters contain it.
+type Attempt struct {
+	Time    time.Time `json:"time"`
+	Outcome string    `json:"outcome"`
+	// Status is the status code of the destination, or 0 if it did not respond.
+	Status int `json:"status,omitempty"`
+	// Response is the start of the destination's response, at most 1 KiB.
+	Response string `json:"answer,omitempty"`
+	// Error is at most 512 bytes and contains no secrets.
+	Error string `json:"error,omitempty"`
+	// Milliseconds is the duration of the attempt.
+	Milliseconds int64 `json:"ms"`
+}
+
+// NewAttempt returns the history entry of an attempt that started at a time and ended with err, which may be nil.
+func NewAttempt(startedAt time.Time, duration time.Duration, err error) Attempt {
+	outcome, _ := relay.Classify(err)
+	a := Attempt{
+		Time: startedAt.UTC().Round(time.Millisecond), Outcome: outcome.String(), Milliseconds: duration.Milliseconds(),
+	}
+	if err == nil {
+		return a
+	}
+	a.Error = Truncate(err.Error(), MaxErrorBytes)
+	var response *relay.ResponseError
+	if errors.As(err, &response) {
+		a.Status, a.Response = response.Status, Truncate(response.Body, maxResponseBytes)
+	}
+	return a
+}
+
+// Truncate shortens s to at most n bytes without splitting a character.
+func Truncate(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}
+
+// Record is a delivery with the history of its attempts, as the retry queue stores it.
+type Record struct {
+	// AttemptCount is the number of attempts since the delivery was created or replayed.
+	AttemptCount int `json:"made"`
+	// First is the time of the first of those attempts. It is zero before that attempt.
+	First    time.Time `json:"first"`
+	Attempts []Attempt `json:"attempts"`
+	// Notifications follow the JSON in the encoding. They are part of the JSON only in a replayed dead letter.
+	Notifications []Notification `json:"notifications,omitempty"`
+	// Digest is set if the delivery summarizes notifications.
+	Digest *relay.Digest `json:"digest,omitempty"`
+	// Batch is set if the delivery was sealed as a batch, which may contain one notification.
+	Batch bool `json:"batch,omitempty"`
+}
+
+// Notification is a stored [relay.Notification]. Data is a string, because JSON within JSON would be reformatted, and
+// destinations get it byte for byte.
+type Notification struct {
+	ID      string `json:"id"`
+	Topic   string `json:"topic"`
+	Hub     string `json:"hub"`
+	Account string `json:"account,omitempty"`
+	Cursor  string `json:"cursor,omitempty"`
+	Data    string `json:"data"`
+}
+
+// NewRecord returns the record of a delivery whose first attempt starts at first.
+func NewRecord(d relay.Delivery, first time.Time) *Record {
+	r := &Record{First: first.UTC().Round(time.Millisecond), Digest: d.Digest, Batch: d.Batch}
+	for _, n := range d.Notifications {
+		r.Notifications = append(r.Notifications, newNotification(n))
+	}
+	return r
+}
+
+// NewScheduledRecord returns the record of a notification that was never attempted.
+func NewScheduledRecord(n relay.Notification) *Record {
+	return NewRecord(relay.Delivery{Notifications: []relay.Notification{n}}, time.Time{})
+}
+
+func newNotification(n relay.Notification) Notification {
+	return Notification{
+		ID: n.ID, Topic: n.Topic, Hub: n.Hub, Account: n.Account, Cursor: n.Cursor, Data: string(n.Data),
+	}
+}
+
+// ArrivedAt returns when the oldest notification was stored in the log, or now if that is unknown.
+func (r *Record) ArrivedAt(now time.Time) time.Time {
+	at := now
+	for _, n := range r.Notifications {
+		if t := (relay.Notification{ID: n.ID, Cursor: n.Cursor}).StoredAt(); !t.IsZero() && t.Before(at) {
+			at = t
+		}
+	}
+	return at
+}
+
+// AddAttempt appends an attempt to the history.
+func (r *Record) AddAttempt(a Attempt) {
+	r.AttemptCount++
+	r.Attempts = append(r.Attempts, a)
+}
+
+// IsSingleUnattempted reports whether the record is one notification that no sink has received, neither alone nor in a
+// digest or batch. A replay of the log creates such records.
+func (r *Record) IsSingleUnattempted() bool {
+	return !r.Batch && r.Digest == nil && len(r.Attempts) == 0 && len(r.Notifications) == 1
+}
+
+// NextDelivery returns the delivery of the next attempt.
+func (r *Record) NextDelivery(id string) relay.Delivery {
+	d := relay.Delivery{
+		ID: id, Attempt: r.AttemptCount + 1, Digest: r.Digest, Batch: r.Batch,
+		Notifications: make([]relay.Notification, len(r.Notifications)),
+	}
+	for i := range r.Notifications {
+		d.Notifications[i] = r.Notifications[i].Decode()
+	}
+	if d.Digest != nil {
+		slices.SortStableFunc(d.Notifications, CompareCursors) // several workers and nodes fill a digest concurrently
+	}
+	return d
+}
+
+// CompareCursors orders notifications as the log does.
+func CompareCursors(a, b relay.Notification) int { return streamid.Compare(a.Cursor, b.Cursor) }
+
+// Decode returns the notification. Its data shares the memory of n and must not be changed, because copying the data of
+// a hundred notifications costs as much as signing them.
+func (n *Notification) Decode() relay.Notification {
+	data := []byte{}
+	if n.Data != "" {
+		data = unsafe.Slice(unsafe.StringData(n.Data), len(n.Data))
+	}
+	return relay.Notification{
+		ID: n.ID, Topic: n.Topic, Hub: n.Hub, Account: n.Account, Cursor: n.Cursor, Data: data,
+	}
+}
+
+// NewDeadLetter returns the dead letter of a delivery. orderingKey is empty for an unordered sink; a replay uses it.
+func NewDeadLetter(id string, r *Record, reason, orderingKey string, now time.Time) (DeadLetterEntry, error) {
+	var err error
+	encode := func(value any) string {
+		text, e := json.Marshal(value)
+		err = errors.Join(err, e)
+		return string(text)
+	}
+	n := r.Notifications[0]
+	fields := []any{
+		"id", id, "topic", n.Topic, "hub", n.Hub, "account", n.Account, "data", n.Data,
+		"reason", reason, "attempts", encode(r.Attempts), "time", now.UTC().Format(time.RFC3339Nano),
+	}
+	if orderingKey != "" {
+		fields = append(fields, "key", orderingKey)
+	}
+	if r.Digest != nil {
+		fields = append(fields, "digest", encode(r.Digest))
+	}
+	if r.Batch {
+		fields = append(fields, "batch", "1")
+	}
+	if len(r.Notifications) > 1 {
+		fields = append(fields, "notifications", encode(r.Notifications))
+	}
+	if err != nil {
+		return DeadLetterEntry{}, fmt.Errorf("encode dead letter: %w", err)
+	}
+	return DeadLetterEntry{id, fields}, nil
+}
+
+// NewUnreadableDeadLetter returns the dead letter of a record that cannot be decoded. It keeps the record unchanged.
+func NewUnreadableDeadLetter(c Claim, reason string, now time.Time) DeadLetterEntry {
+	return DeadLetterEntry{c.ID, []any{
+		"id", c.ID, "topic", "", "hub", "", "account", "", "data", c.Body,
+		"reason", reason, "attempts", "[]", "time", now.UTC().Format(time.RFC3339Nano),
+	}}
+}

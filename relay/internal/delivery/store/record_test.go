@@ -1,0 +1,133 @@
+package store
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+var errServer = &relay.ResponseError{Status: 500, Body: "s3rver error <€>"}
+
+func newDelivery(id string) relay.Delivery {
+	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
+		ID: id, Topic: "container.error", Hub: "h1", Account: "a1", Cursor: "5-1",
+		Data: []byte(`{"topic" : "container.error","n":12345678901234567890,"s":"<€&>\u2028"}`),
+	}}}
+}
+
+func FuzzDecodeRecord(f *testing.F) {
+	r := NewRecord(newDelivery("a"), time.UnixMilli(1_700_000_000_000))
+	r.AddAttempt(NewAttempt(time.UnixMilli(1_700_000_000_000), time.Second, errServer))
+	text, err := r.Encode()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	for _, s := range []string{
+		"", "{}", "null", `{"notifications":[{}]}`, `{"made":-1,"notifications":[{}]}`,
+		"{}\n12:0:0:0:0:0:0:", "{}\n2:{}", "{\n\"notifications\":[{}]}",
+		"{}\n99999999999999999999:0:", "{}\n13:1:a1:b1:c0:0:1:", "{}\n", "{}\n:",
+	} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		r, err := DecodeRecord(s)
+		if err != nil {
+			return
+		}
+		if d := r.NextDelivery("x"); len(d.Notifications) == 0 || d.Attempt < 1 {
+			t.Errorf("%q became %+v", s, d)
+		}
+		if _, err := NewDeadLetter("x", r, "r", "", time.Now()); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestRecord_KeepsEveryByte(t *testing.T) {
+	t.Parallel()
+	d := newDelivery("a")
+	r := NewRecord(d, time.UnixMilli(1_700_000_000_123))
+	r.AddAttempt(NewAttempt(time.UnixMilli(1_700_000_000_123), time.Second, errServer))
+	text, err := r.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := DecodeRecord(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := back.NextDelivery("a")
+	if got.Attempt != 2 || string(got.Notifications[0].Data) != string(d.Notifications[0].Data) ||
+		got.Notifications[0].Cursor != "5-1" || !back.First.Equal(time.UnixMilli(1_700_000_000_123)) {
+		t.Errorf("came back as %+v", got)
+	}
+	if a := back.Attempts[0]; a.Status != 500 || a.Response != errServer.Body || a.Outcome != "retry" ||
+		a.Milliseconds != 1000 {
+		t.Errorf("attempt %+v", a)
+	}
+}
+
+// A replayed dead letter is JSON on one line.
+func TestDecodeRecord_JSON(t *testing.T) {
+	t.Parallel()
+	one := `{"id":"n1","topic":"a.b","hub":"h1","account":"a1","cursor":"5-1","data":"{\"a\": \"\u00e9\\n\"}"}`
+	want := relay.Notification{
+		ID:      "n1",
+		Topic:   "a.b",
+		Hub:     "h1",
+		Account: "a1",
+		Cursor:  "5-1",
+		Data:    []byte(`{"a": "é\n"}`),
+	}
+	text := `{"made":2,"attempts":[],"batch":true,"notifications":[` + one + `,` + one + `]}`
+	for range 2 { // unchanged, and encoded again
+		r, err := DecodeRecord(text)
+		if err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+		d := r.NextDelivery("d")
+		if !d.Batch || d.Attempt != 3 || !reflect.DeepEqual(d.Notifications, []relay.Notification{want, want}) {
+			t.Errorf("DecodeRecord(%s): got %+v", text, d)
+		}
+		if text, err = r.Encode(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A truncated record, or one with extra data, is rejected completely.
+func TestDecodeRecord_Malformed(t *testing.T) {
+	t.Parallel()
+	d := newDelivery("a")
+	d.Batch, d.Notifications = true, append(d.Notifications, newDelivery("b").Notifications...)
+	whole, err := NewRecord(d, time.UnixMilli(1_700_000_000_123)).Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := newNotification(d.Notifications[1])
+	for cut := range len(whole) {
+		r, err := DecodeRecord(whole[:cut])
+		if (err == nil) != (cut == len(whole)-len(one.appendTo(nil))) {
+			t.Fatalf("%d of %d bytes: %v, %v", cut, len(whole), r, err)
+		}
+	}
+	if r, err := DecodeRecord(whole + "x"); err == nil {
+		t.Error(r)
+	}
+}
+
+func TestTruncate(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		in   string
+		n    int
+		want string
+	}{{"abc", 5, "abc"}, {"abc", 2, "ab"}, {"a€b", 2, "a"}, {"a€b", 4, "a€"}, {"€", 1, ""}} {
+		if got := Truncate(c.in, c.n); got != c.want {
+			t.Errorf("Truncate(%q, %d) = %q, want %q", c.in, c.n, got, c.want)
+		}
+	}
+}

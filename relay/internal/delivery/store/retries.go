@@ -1,0 +1,150 @@
+package store
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	//go:embed scripts/retry_queue.lua
+	retryQueueSource string
+	//go:embed scripts/retry_schedule.lua
+	scheduleSource string
+	//go:embed scripts/replay_schedule.lua
+	scheduleAllSource string
+	//go:embed scripts/reschedule.lua
+	rescheduleSource string
+	//go:embed scripts/complete.lua
+	completeSource string
+	//go:embed scripts/retry_now.lua
+	makeDueSource string
+
+	scheduleScript    = redis.NewScript(retryQueueSource + scheduleSource)
+	scheduleAllScript = redis.NewScript(retryQueueSource + scheduleAllSource)
+	rescheduleScript  = redis.NewScript(retryQueueSource + rescheduleSource)
+	completeScript    = redis.NewScript(retryQueueSource + completeSource)
+	makeDueScript     = redis.NewScript(retryQueueSource + makeDueSource)
+)
+
+// Retries stores the deliveries of sinks that wait for their next attempt.
+type Retries struct{ db }
+
+// Claim is a node's right to attempt a scheduled delivery until LeaseEnd.
+type Claim struct {
+	Sink string
+	ID   string
+	// LeaseEnd is in unix milliseconds of Redis, as Redis formats it.
+	LeaseEnd string
+	// Body is the encoded [Record].
+	Body string
+}
+
+// Scheduled is a delivery for the retry queue.
+type Scheduled struct {
+	ID   string
+	Body string
+	// OrderingKey is empty for an unordered sink.
+	OrderingKey string
+}
+
+// Schedule stores a delivery that is due after wait, or after all scheduled deliveries with its ordering key. If it is
+// already scheduled, nothing changes. Schedule returns the number of scheduled deliveries.
+func (s *Retries) Schedule(
+	ctx context.Context, sink string, d Scheduled, wait time.Duration, arrivedAt time.Time,
+) (depth int64, err error) {
+	depth, err = scheduleScript.Run(ctx, s.client, s.retryKeys(sink),
+		d.ID, wait.Milliseconds(), arrivedAt.UnixMilli(), d.Body, d.OrderingKey).Int64()
+	if err != nil {
+		return 0, fmt.Errorf("schedule retry: %w", err)
+	}
+	return depth, nil
+}
+
+// ScheduleAll stores deliveries that are due at once. It skips those that are already scheduled, and stops if the queue
+// contains maxBacklog deliveries, unless that is 0. It returns how many were added and how many were processed.
+func (s *Retries) ScheduleAll(
+	ctx context.Context, sink string, maxBacklog int64, all []Scheduled,
+) (added, processed int, err error) {
+	if len(all) == 0 {
+		return 0, 0, nil
+	}
+	args := make([]any, 1, 1+3*len(all))
+	args[0] = maxBacklog
+	for _, d := range all {
+		args = append(args, d.ID, d.Body, d.OrderingKey)
+	}
+	reply, err := scheduleAllScript.Run(ctx, s.client, s.retryKeys(sink), args...).Int64Slice()
+	if err == nil && len(reply) != 2 {
+		err = errReply
+	}
+	if err != nil {
+		return 0, 0, fmt.Errorf("schedule deliveries: %w", err)
+	}
+	return int(reply[0]), int(reply[1]), nil
+}
+
+// Reschedule ends a claim and makes its delivery due after wait. An empty body keeps the stored record. If the claim
+// was lost, Reschedule changes nothing and returns false.
+func (s *Retries) Reschedule(ctx context.Context, c Claim, body string, wait time.Duration) (bool, error) {
+	n, err := rescheduleScript.Run(ctx, s.client, s.retryKeys(c.Sink),
+		c.ID, c.LeaseEnd, wait.Milliseconds(), body).Int()
+	if err != nil {
+		return false, fmt.Errorf("reschedule delivery: %w", err)
+	}
+	return n == 1, nil
+}
+
+// Complete removes a delivered delivery, even if its claim was lost, and ends the sink's failures. It reports whether
+// the next delivery with its ordering key became due.
+func (s *Retries) Complete(ctx context.Context, c Claim) (nextDue bool, err error) {
+	n, err := completeScript.Run(ctx, s.client, s.retryKeys(c.Sink, FailureStartKey(s.keys, c.Sink)), c.ID).Int()
+	if err != nil {
+		return false, fmt.Errorf("remove delivered delivery: %w", err)
+	}
+	return n == 1, nil
+}
+
+// makeDuePage is the number of scheduled deliveries that one script checks.
+const makeDuePage = 1000
+
+// MakeDue makes all scheduled deliveries of a sink due at once and returns how many were not due before. Claimed
+// deliveries stay unchanged, as do those that wait for another one with their ordering key. After an error, earlier
+// pages stay done, and a repetition is safe.
+func (s *Retries) MakeDue(ctx context.Context, sink string) (int, error) {
+	total := 0
+	for from := ""; ; {
+		start := time.Now()
+		reply, err := makeDueScript.Run(ctx, s.client, s.retryKeys(sink), from, makeDuePage).Slice()
+		if err != nil {
+			return total, fmt.Errorf("make deliveries due: %w", err)
+		}
+		if len(reply) != 2 {
+			return total, errReply
+		}
+		n, ok1 := reply[0].(int64)
+		next, ok2 := reply[1].(string)
+		if !ok1 || !ok2 {
+			return total, errReply
+		}
+		total += int(n)
+		if n > 0 && total == int(n) || next == "" { // the first deliveries are due, or the last
+			// A full Redis rejects the signal. Nodes then see the change a few seconds later.
+			var rejected redis.Error
+			if err := s.signalChange(ctx); err != nil && !errors.As(err, &rejected) {
+				return total, err
+			}
+		}
+		if next == "" {
+			return total, nil
+		}
+		from = next
+		if err := Yield(ctx, time.Since(start)); err != nil {
+			return total, err
+		}
+	}
+}

@@ -1,0 +1,31 @@
+-- Store a dead letter, which replaces an earlier one of the same delivery. A claimed delivery leaves the retry queue.
+-- KEYS: retry, parked, since, deadletters, index, line, lined. ARGV: ID, end of the claim ('': a fresh delivery),
+-- maximum number of dead letters (0: no limit), then names and values of the fields.
+-- Returns the number of dropped dead letters, or -1 if the claim was lost and nothing was done.
+local id, max = ARGV[1], tonumber(ARGV[3])
+if ARGV[2] ~= '' then
+  if not holds_claim(id, ARGV[2]) then
+    return -1
+  end
+  remove(id)
+end
+local old = redis.call('HGET', KEYS[5], id)
+if old then
+  redis.call('XDEL', KEYS[4], old)
+end
+redis.call('HSET', KEYS[5], id, redis.call('XADD', KEYS[4], '*', unpack(ARGV, 4)))
+local excess = redis.call('XLEN', KEYS[4]) - max
+if max <= 0 or excess <= 0 then
+  return 0
+end
+-- Drop few at once, because the limit may have been much higher before.
+local oldest = redis.call('XRANGE', KEYS[4], '-', '+', 'COUNT', math.min(excess, 10))
+for _, entry in ipairs(oldest) do
+  redis.call('XDEL', KEYS[4], entry[1])
+  for i = 1, #entry[2], 2 do
+    if entry[2][i] == 'id' and redis.call('HGET', KEYS[5], entry[2][i + 1]) == entry[1] then
+      redis.call('HDEL', KEYS[5], entry[2][i + 1])
+    end
+  end
+end
+return #oldest

@@ -1,0 +1,19 @@
+-- List dead letters without their notifications, which may be large.
+-- KEYS: deadletters. ARGV: first and last entry ID as XRANGE takes them, maximum number.
+-- Returns for each: entry ID, ID, topic, hub, account, time, reason, number of attempts.
+local result = {}
+for _, entry in ipairs(redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[2], 'COUNT', ARGV[3])) do
+  local f = {}
+  for i = 1, #entry[2], 2 do
+    f[entry[2][i]] = entry[2][i + 1]
+  end
+  local ok, attempts = pcall(cjson.decode, f.attempts or '[]')
+  local count = 0
+  if ok and type(attempts) == 'table' then
+    count = #attempts
+  end
+  result[#result + 1] = {
+    entry[1], f.id or '', f.topic or '', f.hub or '', f.account or '', f.time or '', f.reason or '', count,
+  }
+end
+return result

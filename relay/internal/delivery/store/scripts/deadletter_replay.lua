@@ -1,0 +1,51 @@
+-- Move dead letters to the retry queue, due at once, with their history and a new count of attempts. A delivery that is
+-- already scheduled stays unchanged.
+-- KEYS: retry, parked, since, deadletters, index, line, lined. ARGV: maximum number of scheduled deliveries (0: no
+-- limit), prefix of the ordering key of a dead letter without one ('': no order), then ID and entry ID of each.
+-- Returns the number of moved and of unreadable dead letters, and 1 if the queue was full.
+local due = now()
+local max = tonumber(ARGV[1])
+local moved, unreadable = 0, 0
+for a = 3, #ARGV, 2 do
+  local id, at = ARGV[a], ARGV[a + 1]
+  if is_full(max) and not redis.call('ZSCORE', KEYS[1], id) then
+    return {moved, unreadable, 1}
+  end
+  local entry = redis.call('XRANGE', KEYS[4], at, at)[1]
+  local f = {}
+  if entry then
+    for i = 1, #entry[2], 2 do
+      f[entry[2][i]] = entry[2][i + 1]
+    end
+  end
+  if entry and not f.notifications and (f.topic or '') == '' then
+    unreadable = unreadable + 1
+  else
+    if entry then
+      local list = f.notifications
+      if not list then
+        list = '[{"id":' .. cjson.encode(id) .. ',"topic":' .. cjson.encode(f.topic)
+          .. ',"hub":' .. cjson.encode(f.hub or '') .. ',"account":' .. cjson.encode(f.account or '') .. ',"data":' .. cjson.encode(f.data or '') .. '}]'
+      end
+      local key = ''
+      if ARGV[2] ~= '' then
+        key = f.key or string.sub(redis.sha1hex(ARGV[2] .. (f.hub or '')), 1, 24)
+      end
+      local extra = ''
+      if f.digest then
+        extra = ',"digest":' .. f.digest
+      end
+      if f.batch then
+        extra = extra .. ',"batch":true'
+      end
+      local body = '{"made":0,"attempts":' .. (f.attempts or '[]') .. ',"notifications":' .. list .. extra .. '}'
+      schedule(id, body, due, due, key)
+      redis.call('XDEL', KEYS[4], at)
+      moved = moved + 1
+    end
+    if redis.call('HGET', KEYS[5], id) == at then
+      redis.call('HDEL', KEYS[5], id)
+    end
+  end
+end
+return {moved, unreadable, 0}

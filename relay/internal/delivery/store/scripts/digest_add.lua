@@ -1,0 +1,67 @@
+-- Add a notification to the open digest of its group. A repetition changes nothing while that digest is open.
+-- KEYS: retry, parked, since, digests, digest, gathering, line, lined. ARGV:
+--   1: 1 to add it only if something of the sink is waiting (0: always)
+--   2: group
+--   3: milliseconds until a new digest is sealed
+--   4: ID of a new digest
+--   5: shared values of its notifications (JSON)
+--   6, 7, 8: maximum number of listed notifications, of their bytes, and of remembered IDs
+--   9, 10: ID and topic of the notification
+--   11, 12: its arrival time (unix milliseconds, RFC 3339)
+--   13: the encoded notification
+--   14: end of its claim if it is scheduled, or ''
+--   15: maximum number of open digests and scheduled deliveries when a digest is opened (0: no limit)
+-- A scheduled notification leaves the retry queue, unless its claim was lost.
+-- Returns milliseconds until the digest is sealed (-1: not added, -2: claim lost), and 1 if that time is new.
+local at = now()
+local digest, id = KEYS[5], ARGV[9]
+if ARGV[1] == '1' and redis.call('ZCARD', KEYS[4]) == 0
+  and redis.call('ZCOUNT', KEYS[1], '-inf', string.format('%.0f', at)) == 0 then
+  return {-1, 0}
+end
+if ARGV[14] ~= '' then
+  if not holds_claim(id, ARGV[14]) then
+    return {-2, 0}
+  end
+  remove(id)
+elseif tonumber(ARGV[15]) > 0 and redis.call('ZCARD', KEYS[4]) + depth() >= tonumber(ARGV[15])
+  and redis.call('EXISTS', digest) == 0 then
+  return {-1, 0}
+end
+local is_new = redis.call('HSETNX', digest, 'id', ARGV[4])
+if is_new == 1 then
+  redis.call('HSET', digest, 'by', ARGV[5])
+end
+-- An open digest keeps its time, unless that was set when the wait was longer.
+local due, earliest = tonumber(redis.call('ZSCORE', KEYS[4], ARGV[2])), at + tonumber(ARGV[3])
+if not due or due > earliest then
+  due, is_new = earliest, 1
+  redis.call('ZADD', KEYS[4], string.format('%.0f', due), ARGV[2])
+end
+local wait = math.max(0, due - at)
+if redis.call('HEXISTS', digest, 'seen:' .. id) == 1 then
+  return {wait, is_new}
+end
+local count = redis.call('HINCRBY', digest, 'count', 1)
+redis.call('INCR', KEYS[6])
+redis.call('HINCRBY', digest, 'topic:' .. ARGV[10], 1)
+-- Keep the last IDs, because those arrive again after a crash.
+local slot = 'place:' .. count % tonumber(ARGV[8])
+local old = redis.call('HGET', digest, slot)
+if old then
+  redis.call('HDEL', digest, 'seen:' .. old)
+end
+redis.call('HSET', digest, slot, id, 'seen:' .. id, '')
+local arrived = tonumber(ARGV[11])
+local f = redis.call('HMGET', digest, 'first_ms', 'last_ms', 'kept', 'bytes')
+if not f[1] or arrived < tonumber(f[1]) then
+  redis.call('HSET', digest, 'first_ms', ARGV[11], 'first', ARGV[12])
+end
+if not f[2] or arrived > tonumber(f[2]) then
+  redis.call('HSET', digest, 'last_ms', ARGV[11], 'last', ARGV[12])
+end
+local listed, bytes = tonumber(f[3]) or 0, tonumber(f[4]) or 0
+if listed == 0 or listed < tonumber(ARGV[6]) and bytes + #ARGV[13] <= tonumber(ARGV[7]) then
+  redis.call('HSET', digest, 'item:' .. listed, ARGV[13], 'kept', listed + 1, 'bytes', bytes + #ARGV[13])
+end
+return {wait, is_new}

@@ -1,0 +1,145 @@
+package store
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// State is the state of a sink.
+type State string
+
+// A paused or disabled sink keeps its backlog. The relay disables a sink, and enables it when its configuration
+// changes. Only [States.Resume] ends a pause.
+const (
+	StateActive   State = "active"
+	StatePaused   State = "paused"
+	StateDisabled State = "disabled"
+)
+
+// IsOff reports whether the sink takes no deliveries.
+func (s State) IsOff() bool { return s == StatePaused || s == StateDisabled }
+
+// SinkState is the state of a sink on all nodes.
+type SinkState struct {
+	State State
+	// Reason is a sentence about why the sink is paused or disabled.
+	Reason string
+	// Since is zero for an active sink.
+	Since time.Time
+	// Fingerprint identifies the configuration with which the sink was disabled.
+	Fingerprint string
+}
+
+var (
+	//go:embed scripts/pause.lua
+	pauseSource string
+	//go:embed scripts/disable.lua
+	disableSource string
+	//go:embed scripts/enable.lua
+	enableSource string
+	//go:embed scripts/resume.lua
+	resumeSource string
+
+	pauseScript   = redis.NewScript(pauseSource)
+	disableScript = redis.NewScript(disableSource)
+	enableScript  = redis.NewScript(enableSource)
+	resumeScript  = redis.NewScript(resumeSource)
+)
+
+// States stores the states of sinks.
+type States struct{ db }
+
+func decodeSinkState(fields map[string]string) SinkState {
+	s := SinkState{State: State(fields["state"]), Reason: fields["reason"], Fingerprint: fields["config"]}
+	if !s.State.IsOff() {
+		return SinkState{State: StateActive}
+	}
+	s.Since, _ = time.Parse(time.RFC3339, fields["since"])
+	return s
+}
+
+// Get returns the state of a sink. An unknown sink is active.
+func (s *States) Get(ctx context.Context, sink string) (SinkState, error) {
+	fields, err := s.client.HGetAll(ctx, StateKey(s.keys, sink)).Result()
+	if err != nil {
+		return SinkState{}, fmt.Errorf("read sink state: %w", err)
+	}
+	return decodeSinkState(fields), nil
+}
+
+// Pause stops deliveries of the sink on all nodes until [States.Resume], across restarts and changes of the
+// configuration. Nodes follow within about a second and finish running attempts.
+func (s *States) Pause(ctx context.Context, sink string) error {
+	keys := []string{StateKey(s.keys, sink)}
+	err := pauseScript.Run(ctx, s.client, keys, "paused by an operator", time.Now().UTC().Format(time.RFC3339)).Err()
+	if err != nil {
+		return fmt.Errorf("pause sink: %w", err)
+	}
+	return s.signalChange(ctx)
+}
+
+// Resume makes a paused or disabled sink active on all nodes within about a second. It reports whether the sink was
+// disabled.
+func (s *States) Resume(ctx context.Context, sink string) (wasDisabled bool, err error) {
+	n, err := resumeScript.Run(ctx, s.client, []string{StateKey(s.keys, sink)}).Int()
+	if err != nil {
+		return false, fmt.Errorf("resume sink: %w", err)
+	}
+	// Without this, the next failure would disable the sink again.
+	if err := s.clearFailures(ctx, sink); err != nil {
+		return n == 1, err
+	}
+	return n == 1, s.signalChange(ctx)
+}
+
+// DisableResult is the result of [States.Disable].
+type DisableResult int
+
+// The sink was paused or disabled for another reason, was active, or was disabled with the same arguments. The last may
+// mean that the reply to an earlier try was lost.
+const (
+	DisableUnchanged DisableResult = iota
+	DisableNew
+	DisableRepeated
+)
+
+// Disable disables a sink unless it is paused.
+func (s *States) Disable(
+	ctx context.Context, sink, reason, fingerprint string, since time.Time,
+) (DisableResult, error) {
+	keys := []string{StateKey(s.keys, sink)}
+	n, err := disableScript.Run(ctx, s.client, keys, reason, since.UTC().Format(time.RFC3339), fingerprint).Int()
+	if err != nil {
+		return DisableUnchanged, fmt.Errorf("disable sink: %w", err)
+	}
+	return DisableResult(n), s.signalChange(ctx)
+}
+
+// Enable enables a sink that is disabled with this fingerprint. It reports whether this call did so.
+func (s *States) Enable(ctx context.Context, sink, fingerprint string) (bool, error) {
+	n, err := enableScript.Run(ctx, s.client, []string{StateKey(s.keys, sink)}, fingerprint).Int()
+	if err != nil {
+		return false, fmt.Errorf("enable sink: %w", err)
+	}
+	if err := s.clearFailures(ctx, sink); err != nil {
+		return n == 1, err
+	}
+	return n == 1, s.signalChange(ctx)
+}
+
+// SignalChange makes all nodes check all sinks within about a second.
+func (s *States) SignalChange(ctx context.Context) error { return s.signalChange(ctx) }
+
+// Version returns a value that differs after every change that a node should see at once.
+func (s *States) Version(ctx context.Context) (string, error) {
+	v, err := s.client.Get(ctx, ChangesKey(s.keys)).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return "", fmt.Errorf("read version of sinks: %w", err)
+	}
+	return v, nil
+}

@@ -1,0 +1,105 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// ErrFull reports that a retry queue contains as many deliveries as the backlog of its sink allows.
+var ErrFull = errors.New("the sink's retry queue is full")
+
+var errReply = errors.New("unexpected reply from Redis")
+
+// Store contains the stores of all sinks. They may be used concurrently.
+type Store struct {
+	Retries      Retries
+	DeadLetters  DeadLetters
+	Digests      Digests
+	Batches      Batches
+	Orders       Orders
+	States       States
+	Rates        Rates
+	Stats        StatsStore
+	Failures     Failures
+	SharedStates SharedStates
+
+	db db
+}
+
+// New returns a Store on client, which must not retry commands (MaxRetries -1).
+func New(client redis.UniversalClient, keys keyspace.Space) *Store {
+	d := db{client, keys}
+	return &Store{
+		Retries: Retries{d}, DeadLetters: DeadLetters{d}, Digests: Digests{d}, Batches: Batches{d}, Orders: Orders{d},
+		States: States{d}, Rates: Rates{d}, Stats: StatsStore{d}, Failures: Failures{d}, SharedStates: SharedStates{d},
+		db: d,
+	}
+}
+
+// db is the connection that all stores share.
+type db struct {
+	client redis.UniversalClient
+	keys   keyspace.Space
+}
+
+// retryKeys returns the keys that every script of the retry queue expects, with the script's own keys between them.
+func (d db) retryKeys(sink string, own ...string) []string {
+	keys := append([]string{RetryKey(d.keys, sink), RecordsKey(d.keys, sink), ArrivalKey(d.keys, sink)}, own...)
+	return append(keys, OrderKey(d.keys, sink), OrderMembersKey(d.keys, sink))
+}
+
+// signalChange makes all nodes check all sinks within about a second.
+func (d db) signalChange(ctx context.Context) error {
+	if err := d.client.Incr(ctx, ChangesKey(d.keys)).Err(); err != nil {
+		return fmt.Errorf("signal a change of sinks: %w", err)
+	}
+	return nil
+}
+
+// Forget removes everything of a sink that no node has configured. Dead letters are removed only if deadLetters is set.
+func (s *Store) Forget(ctx context.Context, sink string, deadLetters bool) error {
+	d := s.db
+	groups, err := d.client.ZRange(ctx, DigestsKey(d.keys, sink), 0, -1).Result()
+	if err != nil {
+		return fmt.Errorf("forget sink: %w", err)
+	}
+	keys := d.retryKeys(sink, DigestsKey(d.keys, sink), DigestCountKey(d.keys, sink), BatchedIDsKey(d.keys, sink),
+		BatchLogKey(d.keys, sink), StateKey(d.keys, sink), FailureStartKey(d.keys, sink), StatsKey(d.keys, sink))
+	for _, group := range groups {
+		keys = append(keys, DigestKey(d.keys, sink, group))
+	}
+	if deadLetters {
+		keys = append(keys, DeadLettersKey(d.keys, sink), DeadLetterIndexKey(d.keys, sink))
+	}
+	_, err = d.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, key := range keys {
+			pipe.Unlink(ctx, key)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("forget sink: %w", err)
+	}
+	return nil
+}
+
+// Yield pauses for the time that an operation kept Redis busy, at most a second, so other clients get half of its time.
+func Yield(ctx context.Context, busy time.Duration) error {
+	if !relay.Sleep(ctx, min(busy, time.Second)) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// IsOutOfMemory reports whether Redis rejected a write because it is full.
+func IsOutOfMemory(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "OOM command not allowed")
+}

@@ -1,0 +1,193 @@
+// Package replay schedules what the log contains for a sink that has got it already.
+//
+// It reads the log and writes the retry queue. It does not deliver, and it does not read the sink's queue.
+package replay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+)
+
+// pageSize is the number of log entries that are read and scheduled at once.
+const pageSize = 100
+
+// Log is the part of the log and the queues that a replay uses. Packages eventlog and queue implement it.
+type Log interface {
+	// Range returns up to count notifications after a position, each with its Cursor.
+	Range(ctx context.Context, partition int, after string, count int) ([]relay.Notification, error)
+	// HasAllAfter reports whether everything after a position is still in the log.
+	HasAllAfter(ctx context.Context, partition int, after string) (bool, error)
+	// FilledTo returns the position up to which the sink's queue was filled.
+	FilledTo(ctx context.Context, partition int, sink string) (string, error)
+	// Queued reports for each cursor whether the sink's queue still contains that notification.
+	Queued(ctx context.Context, partition int, sink string, cursors []string) ([]bool, error)
+	// IsAfter reports whether cursor is after position.
+	IsAfter(cursor, position string) bool
+}
+
+// RetryStore schedules deliveries. [store.Retries] implements it.
+type RetryStore interface {
+	ScheduleAll(
+		ctx context.Context, sink string, maxBacklog int64, all []store.Scheduled,
+	) (added, processed int, err error)
+}
+
+// StateStore makes nodes check their sinks. [store.States] implements it.
+type StateStore interface {
+	SignalChange(ctx context.Context) error
+}
+
+var (
+	_ RetryStore = (*store.Retries)(nil)
+	_ StateStore = (*store.States)(nil)
+)
+
+// Replayer replays the log for sinks. It may be used concurrently.
+type Replayer struct {
+	Log     Log
+	Retries RetryStore
+	States  StateStore
+}
+
+// Request selects what a sink gets again.
+type Request struct {
+	Sink       string
+	Filter     relay.Filter
+	Ordering   store.Ordering
+	Partitions int
+	// After is a position in the log. The replay starts after it.
+	After string
+	// Backlog is the maximum number of scheduled deliveries. 0 means no limit.
+	Backlog int64
+}
+
+// Result is the result of a replay.
+type Result struct {
+	// Scheduled is the number of notifications that were added to the retry queue.
+	Scheduled int
+	// Waiting is the number of notifications that were skipped, because their delivery is still waiting.
+	Waiting int
+	// Complete is false if the log does not contain everything after the requested position.
+	Complete bool
+	// Next is the position at which a replay that ended with [store.ErrFull] can continue. It is set only if the log
+	// has one partition.
+	Next string
+}
+
+// PositionAt returns the position in a log before everything that was stored at t or later.
+func PositionAt(t time.Time) string {
+	ms := t.UnixMilli()
+	if ms <= 0 {
+		return "0-0"
+	}
+	return fmt.Sprintf("%d-18446744073709551615", ms-1)
+}
+
+// Replay schedules everything that passed the sink's filter before, due at once and with the same IDs. What is still
+// waiting for the sink stays unchanged. Replay leaves half of the time of Redis to others. If the retry queue is full,
+// it returns [store.ErrFull]. After an error, the result describes what was done, and a repetition is safe.
+func (r Replayer) Replay(ctx context.Context, q Request) (Result, error) {
+	result := Result{Complete: true}
+	for partition := range q.Partitions {
+		if err := r.replayPartition(ctx, q, partition, &result); err != nil {
+			return result, fmt.Errorf("replay partition %d of the log: %w", partition, err)
+		}
+	}
+	return result, r.States.SignalChange(ctx)
+}
+
+func (r Replayer) replayPartition(ctx context.Context, q Request, partition int, result *Result) error {
+	end, err := r.Log.FilledTo(ctx, partition, q.Sink)
+	if err != nil || !r.Log.IsAfter(end, q.After) {
+		return err
+	}
+	complete, err := r.Log.HasAllAfter(ctx, partition, q.After)
+	if err != nil {
+		return err
+	}
+	result.Complete = result.Complete && complete
+	for after := q.After; ; {
+		start := time.Now()
+		page, err := r.Log.Range(ctx, partition, after, pageSize)
+		if err != nil || len(page) == 0 {
+			return err
+		}
+		more := len(page) == pageSize
+		before := after
+		after = page[len(page)-1].Cursor
+		var matching []relay.Notification
+		for _, n := range page {
+			if r.Log.IsAfter(n.Cursor, end) {
+				more = false // the dispatcher has not queued the rest yet
+				break
+			}
+			if q.Filter.Match(n) {
+				matching = append(matching, n)
+			}
+		}
+		processed, err := r.schedulePage(ctx, q, partition, matching, result)
+		if errors.Is(err, store.ErrFull) && q.Partitions == 1 {
+			if result.Next = before; processed > 0 {
+				result.Next = matching[processed-1].Cursor
+			}
+		}
+		if err != nil || !more {
+			return err
+		}
+		if err := store.Yield(ctx, time.Since(start)); err != nil {
+			return err
+		}
+	}
+}
+
+// schedulePage schedules the notifications that the sink's queue does not contain. It returns how many of list it
+// processed.
+func (r Replayer) schedulePage(
+	ctx context.Context, q Request, partition int, list []relay.Notification, result *Result,
+) (processed int, err error) {
+	if len(list) == 0 {
+		return 0, nil
+	}
+	cursors := make([]string, len(list))
+	for i, n := range list {
+		cursors[i] = n.Cursor
+	}
+	queued, err := r.Log.Queued(ctx, partition, q.Sink, cursors)
+	if err != nil {
+		return 0, err
+	}
+	var deliveries []store.Scheduled
+	var indexes []int // of the deliveries in list
+	for i, n := range list {
+		if queued[i] {
+			continue
+		}
+		body, err := store.NewScheduledRecord(n).Encode()
+		if err != nil {
+			return 0, err
+		}
+		deliveries = append(deliveries, store.Scheduled{ID: n.ID, Body: body, OrderingKey: q.Ordering.StoredKey(n)})
+		indexes = append(indexes, i)
+	}
+	added, seen, err := r.Retries.ScheduleAll(ctx, q.Sink, q.Backlog, deliveries)
+	if err != nil {
+		return 0, err
+	}
+	if processed = len(list); seen < len(indexes) {
+		processed = indexes[seen]
+	}
+	result.Scheduled += added
+	result.Waiting += processed - added
+	if result.Scheduled == added && added > 0 {
+		err = r.States.SignalChange(ctx) // the first ones are due
+	}
+	if err == nil && processed < len(list) {
+		err = store.ErrFull
+	}
+	return processed, err
+}
