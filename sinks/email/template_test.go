@@ -152,7 +152,7 @@ func TestTemplatesAreChecked(t *testing.T) {
 		{func(c *Config) { c.SubjectTemplate, c.SubjectTemplateFile = "x", "y" }, "subject_template_file is given beside subject_template"},
 		{func(c *Config) { c.TextTemplateFile = "testdata/missing" }, "text_template_file cannot be read"},
 		{func(c *Config) { c.HTMLTemplate = "<a href='{{ .Topic }}>" }, "html_template "},
-		{func(c *Config) { c.HTMLTemplate = "<p>\n{{ .Object.Error | safeHtml }}" }, "html_template line 2: safeHtml has no place"},
+		{func(c *Config) { c.HTMLTemplate = "<p>\n{{ .Object.Error | safeHtml }}" }, "html_template line 2: safeHtml is not available"},
 		{func(c *Config) { c.SubjectTemplate = "{{ .Object.Eror }}" }, `subject_template line 1, column 11: at .Object.Eror: there is no .Eror here; did you mean "Error"? (with a sample of container.error)`},
 		{func(c *Config) { c.TextTemplate = "\n{{ index .Context.Containers 0 }}" }, "text_template line 2, column 4: at index .Context.Containers 0: the list is shorter than that; ask first whether it has any: {{ if .Context.Containers }} (with a sample of a digest)"},
 		{func(c *Config) { c.HTMLTemplate = "<p>{{ .Digest.Count }}" }, "html_template line 1, column 14: "},

@@ -377,7 +377,7 @@ func TestURLFileIsReadAgain(t *testing.T) {
 	if got := posted(); got != "/services/s3cret6" {
 		t.Errorf("without the file: posted to %s", got)
 	}
-	if strings.Contains(log.String(), "s3cret") || !strings.Contains(log.String(), "not usable") || !strings.Contains(log.String(), "read again") {
+	if strings.Contains(log.String(), "s3cret") || !strings.Contains(log.String(), "file reload failed") || !strings.Contains(log.String(), "file reloaded") {
 		t.Errorf("log %s", log.String())
 	}
 }
