@@ -55,6 +55,7 @@ require (
 	github.com/xdg-go/scram v1.4.0
 	golang.org/x/net v0.60.0
 	golang.org/x/text v0.42.0
+	golang.org/x/time v0.16.0
 )
 
 require (
