@@ -52,6 +52,7 @@ require (
 	github.com/wneessen/go-mail v0.8.1
 	golang.org/x/net v0.60.0
 	golang.org/x/text v0.42.0
+	golang.org/x/time v0.16.0
 )
 
 require (

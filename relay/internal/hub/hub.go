@@ -107,7 +107,8 @@ const (
 	ClosedProtocolError CloseReason = "protocol" // it broke RFC 6455, sent too much, or too large a message
 	ClosedSlowConsumer  CloseReason = "slow"     // it read too slowly
 	ClosedPingTimeout   CloseReason = "silent"   // it answered no ping
-	ClosedKeyInvalid    CloseReason = "expired"  // its key expired, changed or was withdrawn
+	ClosedKeyInvalid    CloseReason = "expired"  // its key expired or changed
+	ClosedKeyRemoved    CloseReason = "removed"  // its key was removed
 	ClosedDrain         CloseReason = "drain"    // the hub was closed
 )
 

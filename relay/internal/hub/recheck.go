@@ -76,6 +76,10 @@ func (c *client) closeForKey(s KeyStatus) bool {
 	if reason == "" {
 		return false
 	}
-	c.close(closeRequest{code: ClosePolicy, reason: reason, closeReason: ClosedKeyInvalid, dropQueued: true})
+	ending := ClosedKeyInvalid
+	if s.Refused != nil && s.Refused.Code == relay.CodeAuthInvalid {
+		ending = ClosedKeyRemoved
+	}
+	c.close(closeRequest{code: ClosePolicy, reason: reason, closeReason: ending, dropQueued: true})
 	return true
 }

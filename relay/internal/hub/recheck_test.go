@@ -39,7 +39,11 @@ func TestKeyAtPings(t *testing.T) {
 			numbers(t, conn, 1)
 			key.Store(&now)
 			wantClose(t, conn, ClosePolicy, reason)
-			n.wantEnding(t, ClosedKeyInvalid)
+			if now.Refused != nil {
+				n.wantEnding(t, ClosedKeyRemoved)
+			} else {
+				n.wantEnding(t, ClosedKeyInvalid)
+			}
 		})
 	}
 }
@@ -63,7 +67,7 @@ func TestRecheck(t *testing.T) {
 	n.RecheckKeys()
 	for _, conn := range []*websocket.Conn{hub, account} {
 		wantClose(t, conn, ClosePolicy, "no longer")
-		n.wantEnding(t, ClosedKeyInvalid)
+		n.wantEnding(t, ClosedKeyRemoved)
 	}
 	if status, _ := n.refusal(t, "hub=h&key=gone"); status != http.StatusUnauthorized {
 		t.Errorf("one that was checked before the key went is answered %d", status)
