@@ -21,12 +21,12 @@ func TestClientCountsFramesHoweverTheyAreCut(t *testing.T) {
 	stream = append(stream, 0x81, 3, 'a', 'b', 'c')                                            // short
 	stream = append(stream, textFrame(300)...)                                                 // 16-bit length
 	stream = append(stream, 0xc1, 2, 'd', 'e')                                                 // compressed
-	stream = append(stream, 0x89, 0)                                                           // a ping does not count
+	stream = append(stream, 0x89, 0)                                                           // a ping is not counted as a frame
 	stream = append(append(stream, 0x81, 127, 0, 0, 0, 0, 0, 1, 0, 0), make([]byte, 1<<16)...) // 64-bit length
 	for _, size := range []int{1, 2, 7, 1000, len(stream)} {
 		c := client{header: make([]byte, 0, 10)}
 		for piece := range slices.Chunk(stream, size) {
-			if err := c.count(piece); err != nil {
+			if err := c.countFrames(piece); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -34,7 +34,7 @@ func TestClientCountsFramesHoweverTheyAreCut(t *testing.T) {
 			t.Errorf("in pieces of %d: %d frames of %d bytes, %d pings", size, c.frames, c.bytes, c.pings)
 		}
 	}
-	if err := (&client{}).count([]byte{0x88, 0}); err == nil {
+	if err := (&client{}).countFrames([]byte{0x88, 0}); err == nil {
 		t.Error("a close frame went unnoticed")
 	}
 }
@@ -59,11 +59,11 @@ func TestPostReadsAnswersToTheirEnd(t *testing.T) {
 	}()
 	c := &httpConn{conn: ours, in: bufio.NewReader(ours)}
 	for _, a := range answers {
-		if err := c.post([]byte("POST")); err != nil {
+		if err := c.postRequest([]byte("POST")); err != nil {
 			t.Errorf("%q: %v", a, err)
 		}
 	}
-	if err := c.post([]byte("POST")); err == nil {
+	if err := c.postRequest([]byte("POST")); err == nil {
 		t.Error("a refusal counted as accepted")
 	}
 }
@@ -76,13 +76,13 @@ func TestTableSaysWhatWasMissed(t *testing.T) {
 	if !bytes.Contains(out.Bytes(), []byte("59,999 x")) || !bytes.Contains(out.Bytes(), []byte("2.00")) {
 		t.Errorf("the table is\n%s", out.String())
 	}
-	if err := missed([]row{good}); err != nil {
+	if err := checkBars([]row{good}); err != nil {
 		t.Error(err)
 	}
-	if err := missed([]row{newRow("told", 5, "x", "floor", 1).forComparison()}); err != nil {
+	if err := checkBars([]row{newRow("told", 5, "x", "floor", 1).forComparison()}); err != nil {
 		t.Error(err)
 	}
-	if err := missed([]row{good, bad}); err == nil || err.Error() != "missed the bar: bad" {
+	if err := checkBars([]row{good, bad}); err == nil || err.Error() != "missed the bar: bad" {
 		t.Errorf("missed: %v", err)
 	}
 }
@@ -118,8 +118,8 @@ func TestFramesSayWhenTheyWereDue(t *testing.T) {
 	frame := textFrame(100)
 	stampFrame(frame, due)
 	var late []time.Duration
-	c := client{header: make([]byte, 0, 10), late: &late}
-	if err := c.count(append(frame, textFrame(100)...)); err != nil {
+	c := client{header: make([]byte, 0, 10), lateness: &late}
+	if err := c.countFrames(append(frame, textFrame(100)...)); err != nil {
 		t.Fatal(err)
 	}
 	if len(late) != 1 || late[0] < 0 || late[0] > time.Since(due) {
@@ -127,7 +127,7 @@ func TestFramesSayWhenTheyWereDue(t *testing.T) {
 	}
 }
 
-// Each client is watched, whichever thread it fell to, until its server goes.
+// TestWatchers expects that all watchers see all clients until the server closes the connections.
 func TestWatchers(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -141,7 +141,7 @@ func TestWatchers(t *testing.T) {
 	for range 2 {
 		var clients []*client
 		for range each {
-			c, err := connect(listener.Addr().String(), openTo{plain: true})
+			c, err := connect(listener.Addr().String(), connectOptions{plain: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +156,7 @@ func TestWatchers(t *testing.T) {
 			t.Fatal(err)
 		}
 		watchers = append(watchers, w)
-		go func() { ended <- w.watch() }()
+		go func() { ended <- w.watchSockets() }()
 	}
 	frame := textFrame(100)
 	stampFrame(frame, time.Now())
@@ -166,11 +166,11 @@ func TestWatchers(t *testing.T) {
 		}
 	}
 	for _, w := range watchers {
-		err := until(t.Context(), time.Minute, func() error {
+		err := waitUntil(t.Context(), time.Minute, func() error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			if len(w.late) < each {
-				return fmt.Errorf("%d of %d frames were seen", len(w.late), each)
+			if len(w.lateness) < each {
+				return fmt.Errorf("%d of %d frames were seen", len(w.lateness), each)
 			}
 			return nil
 		})
@@ -178,8 +178,8 @@ func TestWatchers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if late := p99(watchers); late <= 0 || p99(watchers) != 0 {
-		t.Errorf("they came %s late, and %s when there were no more", late, p99(watchers))
+	if late := takeP99(watchers); late <= 0 || takeP99(watchers) != 0 {
+		t.Errorf("they came %s late, and %s when there were no more", late, takeP99(watchers))
 	}
 	for _, server := range servers {
 		_ = server.Close()
@@ -194,18 +194,18 @@ func TestWatchers(t *testing.T) {
 func TestReceiverTakesRequestsHoweverTheyAreCut(t *testing.T) {
 	r := &receiver{}
 	published := time.Now().Add(-time.Second)
-	request := stamped(published)
+	request := newStampedRequest(published)
 	for n := range request {
-		if _, _, ok := wholeRequest(request[:n]); ok {
+		if _, _, ok := splitRequest(request[:n]); ok {
 			t.Fatalf("%d of %d bytes passed for a request", n, len(request))
 		}
 	}
-	head, body, ok := wholeRequest(request)
+	head, body, ok := splitRequest(request)
 	if !ok || !json.Valid(body) {
 		t.Fatalf("%v: %s", ok, body)
 	}
-	r.tally(head, body, published.Add(time.Second))
-	r.tally([]byte("POST / HTTP/1.1\r\nwebhook-signature: v1,x"), []byte(event), published.Add(3*time.Second))
+	r.countRequest(head, body, published.Add(time.Second))
+	r.countRequest([]byte("POST / HTTP/1.1\r\nwebhook-signature: v1,x"), []byte(event), published.Add(3*time.Second))
 	if r.count != 2 || r.signed != 1 || r.last.Sub(r.first) != 2*time.Second || len(r.latencies) != 1 || r.latencies[0] != time.Second {
 		t.Errorf("%+v", r)
 	}

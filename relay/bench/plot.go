@@ -13,8 +13,8 @@ const (
 	plotBottom          = 40.0
 )
 
-// drawPlot draws each row as an SVG line: how its measure compares with what stands beside it, on a logarithmic scale
-// around 1, and where the bar is.
+// drawPlot draws each row as a line in an SVG file: the ratio to its baseline on a logarithmic scale around 1, and
+// the bar.
 func drawPlot(w io.Writer, rows []row) {
 	low, high := 0.5, 2.0
 	for _, r := range rows {
@@ -26,7 +26,7 @@ func drawPlot(w io.Writer, rows []row) {
 	}
 	x := func(v float64) float64 {
 		at := math.Log(v/low) / math.Log(high/low)
-		return plotLeft + plotWidth*min(max(at, 0), 1) // a ratio of nothing is at the edge
+		return plotLeft + plotWidth*min(max(at, 0), 1) // a ratio of 0 is at the edge
 	}
 	bottom := plotTop + plotLine*float64(len(rows))
 	p := func(format string, args ...any) { _, _ = fmt.Fprintf(w, format+"\n", args...) }
@@ -49,13 +49,13 @@ func drawPlot(w io.Writer, rows []row) {
 		if !r.OK {
 			color = "#d33"
 		}
-		p(`<text x="%.0f" y="%.1f" text-anchor="end">%s</text>`, plotLeft-12, y+4, html.EscapeString(r.What))
+		p(`<text x="%.0f" y="%.1f" text-anchor="end">%s</text>`, plotLeft-12, y+4, html.EscapeString(r.Name))
 		p(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="%s" stroke-width="2"/>`, x(1), y, x(r.Ratio), y, color)
 		p(`<circle cx="%.1f" cy="%.1f" r="5" fill="%s"/>`, x(r.Ratio), y, color)
 		if r.limit != 0 {
 			p(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="black" stroke-width="3"/>`, x(r.limit), y-8, x(r.limit), y+8)
 		}
-		p(`<text x="%.0f" y="%.1f">%s %s</text>`, plotLeft+plotWidth+10, y+4, number(r.Measured), html.EscapeString(r.Unit))
+		p(`<text x="%.0f" y="%.1f">%s %s</text>`, plotLeft+plotWidth+10, y+4, formatNumber(r.Measured), html.EscapeString(r.Unit))
 	}
 	p(`</svg>`)
 }

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	publishFor   = 5 * time.Second
+	publishTime  = 5 * time.Second
 	batchSize    = 100
 	batchConns   = 8
 	singleConns  = 64
@@ -25,9 +25,9 @@ const (
 	notification = "notifications/s"
 )
 
-// measurePublish loads the publish endpoint with prebuilt requests on kept-alive connections.
+// measurePublish loads the publish endpoint with prebuilt requests on persistent connections.
 func measurePublish(ctx context.Context, r *rig) ([]row, error) {
-	if err := r.redis.clear(); err != nil {
+	if err := r.redis.flush(); err != nil {
 		return nil, err
 	}
 	floor, err := r.pipelinedXADD(ctx)
@@ -35,16 +35,16 @@ func measurePublish(ctx context.Context, r *rig) ([]row, error) {
 		return nil, fmt.Errorf("pipelined XADD: %w", err)
 	}
 	var batches, singles float64
-	err = r.withDaemon(ctx, "", func(d *daemon) error {
-		lines := repeat([]byte(event+"\n"), batchSize)
-		batches, err = r.load(ctx, d, batchConns, request("application/x-ndjson", lines), batchSize)
+	err = r.runWithDaemon(ctx, "", func(d *daemon) error {
+		lines := repeatBytes([]byte(event+"\n"), batchSize)
+		batches, err = r.loadPublish(ctx, d, batchConns, newPublishRequest("application/x-ndjson", lines), batchSize)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("NDJSON: %w", err)
 	}
-	err = r.withDaemon(ctx, "", func(d *daemon) error {
-		singles, err = r.load(ctx, d, singleConns, request("application/json", []byte(event)), 1)
+	err = r.runWithDaemon(ctx, "", func(d *daemon) error {
+		singles, err = r.loadPublish(ctx, d, singleConns, newPublishRequest("application/json", []byte(event)), 1)
 		return err
 	})
 	if err != nil {
@@ -57,23 +57,25 @@ func measurePublish(ctx context.Context, r *rig) ([]row, error) {
 	}, nil
 }
 
-func request(contentType string, body []byte) []byte { return requestTo(path, contentType, body) }
+func newPublishRequest(contentType string, body []byte) []byte {
+	return newRequest(path, contentType, body)
+}
 
-func requestTo(path, contentType string, body []byte) []byte {
+func newRequest(path, contentType string, body []byte) []byte {
 	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\nX-Hub-Id: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n",
 		path, benchKey, benchHub, contentType, len(body))
 	return append([]byte(head), body...)
 }
 
-// load sends the request, of that many notifications, again and again on each connection, and returns how many
-// notifications a second were accepted. All that were accepted must be in the log.
-func (r *rig) load(ctx context.Context, d *daemon, conns int, request []byte, each int) (float64, error) {
-	requests, rate, err := hammer(ctx, conns, func() (func() error, func(), error) {
+// loadPublish repeats a request with that many notifications on each connection, and returns the accepted
+// notifications per second. It fails if the log does not have all of them.
+func (r *rig) loadPublish(ctx context.Context, d *daemon, conns int, request []byte, each int) (float64, error) {
+	requests, rate, err := runForAWhile(ctx, conns, func() (func() error, func(), error) {
 		c, err := dialHTTP(d.listen)
 		if err != nil {
 			return nil, nil, err
 		}
-		return func() error { return c.post(request) }, c.close, nil
+		return func() error { return c.postRequest(request) }, c.close, nil
 	})
 	if err != nil {
 		return 0, err
@@ -92,22 +94,22 @@ func (r *rig) load(ctx context.Context, d *daemon, conns int, request []byte, ea
 
 // pipelinedXADD appends the same payload, with the fields of the log, in pipelines of a hundred.
 func (r *rig) pipelinedXADD(ctx context.Context) (float64, error) {
-	one := command(nil, "XADD", "bench:floor", "*", "id", "5f0c8a7e9d3b2a1c4e6f8a92", "topic", "container.instance.state.changed",
+	one := appendCommand(nil, "XADD", "bench:floor", "*", "id", "5f0c8a7e9d3b2a1c4e6f8a92", "topic", "container.instance.state.changed",
 		"hub", benchHub, "account", "5f0c8a7e9d3b2a1c4e6f8a91", "data", event)
-	commands := repeat(one, batchSize)
-	_, rate, err := hammer(ctx, floorConns, func() (func() error, func(), error) {
+	commands := repeatBytes(one, batchSize)
+	_, rate, err := runForAWhile(ctx, floorConns, func() (func() error, func(), error) {
 		c, err := r.redis.dial()
 		if err != nil {
 			return nil, nil, err
 		}
-		return func() error { return c.pipeline(commands, batchSize) }, c.close, nil
+		return func() error { return c.runPipeline(commands, batchSize) }, c.close, nil
 	})
 	return rate * batchSize, err
 }
 
-// hammer runs what open returns in n goroutines, and returns the number of successes in all and in a second.
-func hammer(ctx context.Context, n int, open func() (shot func() error, done func(), err error)) (int64, float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, publishFor)
+// runForAWhile repeats what open returns in n goroutines, and returns the number and the rate of successes.
+func runForAWhile(ctx context.Context, n int, open func() (shot func() error, done func(), err error)) (int64, float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, publishTime)
 	defer cancel()
 	var (
 		wg    sync.WaitGroup
@@ -142,7 +144,7 @@ func hammer(ctx context.Context, n int, open func() (shot func() error, done fun
 	}
 }
 
-// httpConn is the cheapest HTTP/1.1 client: it writes prebuilt bytes and skips the answer's body.
+// httpConn is the cheapest HTTP/1.1 client: it writes prebuilt bytes and skips response bodies.
 type httpConn struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -158,12 +160,12 @@ func dialHTTP(address string) (*httpConn, error) {
 
 func (c *httpConn) close() { _ = c.conn.Close() }
 
-func (c *httpConn) post(request []byte) error {
+func (c *httpConn) postRequest(request []byte) error {
 	_ = c.conn.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := c.conn.Write(request); err != nil {
 		return err
 	}
-	status, length, err := c.head()
+	status, length, err := c.readHead()
 	if err != nil {
 		return err
 	}
@@ -178,8 +180,8 @@ func (c *httpConn) post(request []byte) error {
 	return c.skipChunks()
 }
 
-// head reads up to the empty line; the length is -1 for a chunked body.
-func (c *httpConn) head() (status string, length int64, err error) {
+// readHead reads a response up to the empty line. The length of a chunked body is -1.
+func (c *httpConn) readHead() (status string, length int64, err error) {
 	length = -1
 	for first := true; ; first = false {
 		line, err := c.in.ReadSlice('\n')

@@ -27,7 +27,7 @@ const (
 	roleMover    = "mover"
 )
 
-func play(role string, args []string) error {
+func playRole(role string, args []string) error {
 	lines := bufio.NewScanner(os.Stdin)
 	switch role {
 	case roleFloor:
@@ -55,7 +55,7 @@ func play(role string, args []string) error {
 	}
 }
 
-// part is a process that plays a role.
+// part is a process with a role.
 type part struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -81,37 +81,37 @@ func startRole(ctx context.Context, role string, args ...string) (*part, error) 
 	return p, p.cmd.Start()
 }
 
-// line waits for the next line that the part prints.
-func (p *part) line() (string, error) {
+// readLine waits for the next line that the part prints.
+func (p *part) readLine() (string, error) {
 	if !p.out.Scan() {
 		return "", errors.Join(errors.New("a part of the bench ended early"), p.out.Err())
 	}
 	return p.out.Text(), nil
 }
 
-// tell sends the part a line.
-func (p *part) tell(words ...any) error {
+// sendLine sends a line to the part.
+func (p *part) sendLine(words ...any) error {
 	_, err := fmt.Fprintln(p.in, words...)
 	return err
 }
 
-// ask sends a line and waits for the answer.
-func (p *part) ask(words ...any) (string, error) {
-	if err := p.tell(words...); err != nil {
+// request sends a line and waits for the response.
+func (p *part) request(words ...any) (string, error) {
+	if err := p.sendLine(words...); err != nil {
 		return "", err
 	}
-	return p.line()
+	return p.readLine()
 }
 
-// stop ends the part: closing its input is enough, the kill is for one that hangs.
+// stop closes the input of the part, which ends it, and kills it in case it hangs.
 func (p *part) stop() {
 	_ = p.in.Close()
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
 }
 
-// heard returns the next line from the other side, without its newline.
-func heard(lines *bufio.Scanner) (string, error) {
+// readCommand reads the next line from the parent process.
+func readCommand(lines *bufio.Scanner) (string, error) {
 	if !lines.Scan() {
 		return "", errors.Join(io.EOF, lines.Err())
 	}

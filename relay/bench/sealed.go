@@ -21,14 +21,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// batchSealed is how many deliveries are parked for a round, at most parkStep in one go.
+// batchSealed is the number of scheduled deliveries per round, written in steps of parkStep.
 const (
 	batchSealed = 500
 	parkStep    = 50
 )
 
-// sealedBody is a parked delivery of so many notifications, as the daemon parks it (relay/internal/delivery/encoding.go).
-func sealedBody(kind string, size int) string {
+// newSealedBody returns a scheduled delivery of size notifications in the format of the daemon
+// (relay/internal/delivery/encoding.go).
+func newSealedBody(kind string, size int) string {
 	about := ""
 	switch kind {
 	case "batch":
@@ -49,16 +50,16 @@ func sealedBody(kind string, size int) string {
 	return out.String()
 }
 
-// drainSealed parks deliveries and lets the daemon work them off.
-func (r *rig) drainSealed(ctx context.Context, d *daemon, to target, client *redis.Client, body string) (drained, error) {
-	if err := d.operate(ctx, "sinks/hook/pause"); err != nil {
-		return drained{}, err
+// drainSealed schedules deliveries and lets the daemon deliver them.
+func (r *rig) drainSealed(ctx context.Context, d *daemon, to target, client *redis.Client, body string) (drainResult, error) {
+	if err := d.postAdmin(ctx, "sinks/hook/pause"); err != nil {
+		return drainResult{}, err
 	}
 	if err := parkSealed(ctx, client, body); err != nil {
-		return drained{}, err
+		return drainResult{}, err
 	}
-	return to.timed(d.cmd.Process.Pid, batchSealed, func() error { return d.operate(ctx, "sinks/hook/resume") }, func() error {
-		return until(ctx, 10*time.Second, func() error {
+	return to.timeRequests(d.cmd.Process.Pid, batchSealed, func() error { return d.postAdmin(ctx, "sinks/hook/resume") }, func() error {
+		return waitUntil(ctx, 10*time.Second, func() error {
 			n, err := client.ZCard(ctx, "hubrelay:retry:hook").Result()
 			if err == nil && n > 0 {
 				err = fmt.Errorf("%d are parked", n)
@@ -68,7 +69,7 @@ func (r *rig) drainSealed(ctx context.Context, d *daemon, to target, client *red
 	})
 }
 
-// parkSealed parks deliveries that are due at once.
+// parkSealed schedules deliveries that are due at once.
 func parkSealed(ctx context.Context, client *redis.Client, body string) error {
 	keys, err := keyspace.New("hubrelay", 1, false)
 	if err != nil {
@@ -91,9 +92,9 @@ func parkSealed(ctx context.Context, client *redis.Client, body string) error {
 	return nil
 }
 
-// playPoster is what a signed post costs at least: bodies that are there already are signed as webhooks are, and posted in
-// one write over connections that stay, by one goroutine each, with no HTTP client. It is told "POSTS SIZE", the number of
-// notifications in a body, and prints "done" when all are answered.
+// playPoster measures the minimum cost of a signed request. It signs prepared bodies like a webhook and posts each
+// with one write on a persistent connection, with one goroutine per connection and no HTTP client. It reads "POSTS
+// SIZE", with the number of notifications per body, and prints "done" after the last response.
 func playPoster(lines *bufio.Scanner, args []string) error {
 	flags := flag.NewFlagSet("poster", flag.ContinueOnError)
 	address := flags.String("address", "", "where to post")
@@ -101,7 +102,7 @@ func playPoster(lines *bufio.Scanner, args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	debug.SetGCPercent(300) // as serve does
+	debug.SetGCPercent(300) // like the daemon
 	list := make([]*poster, *posters)
 	for i := range list {
 		conn, err := net.Dial("tcp", *address)
@@ -112,9 +113,9 @@ func playPoster(lines *bufio.Scanner, args []string) error {
 	}
 	fmt.Println("ready")
 	for {
-		told, err := heard(lines)
+		told, err := readCommand(lines)
 		if err != nil {
-			return nil //nolint:nilerr // that was all
+			return nil //nolint:nilerr // the input has ended
 		}
 		var posts, size int
 		if _, err := fmt.Sscan(told, &posts, &size); err != nil {

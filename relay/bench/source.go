@@ -11,14 +11,14 @@ import (
 	relayclient "github.com/hubrelay/hubrelay/relay/client"
 )
 
-// sourceCount is how many notifications wait upstream.
+// sourceCount is the number of notifications that are waiting upstream.
 const sourceCount = 100_000
 
-// measureSource lets a relay take over what its upstream, on the same Redis under another prefix, has gathered while it
-// was away, beside a client that reads the same and stores nothing.
+// measureSource lets a relay copy the notifications that its upstream, on the same Redis with another prefix, stored
+// while the relay was stopped. The baseline is a client that only reads them.
 func measureSource(ctx context.Context, r *rig) ([]row, error) {
 	var taken, read float64
-	err := r.withDaemon(ctx, "", func(up *daemon) error {
+	err := r.runWithDaemon(ctx, "", func(up *daemon) error {
 		from, err := up.cursorNow()
 		if err != nil {
 			return err
@@ -30,12 +30,12 @@ func measureSource(ctx context.Context, r *rig) ([]row, error) {
 				return err
 			}
 			defer d.stop()
-			if _, err := d.ready(ctx); err != nil {
+			if _, err := d.waitReady(ctx); err != nil {
 				return err
 			}
 			return wait(d)
 		}
-		if err := down(func(d *daemon) error { return d.reads(ctx, "connected", 0) }); err != nil {
+		if err := down(func(d *daemon) error { return d.waitForSource(ctx, "connected", 0) }); err != nil {
 			return err
 		}
 		if err := up.publishBatches(sourceCount); err != nil {
@@ -46,7 +46,7 @@ func measureSource(ctx context.Context, r *rig) ([]row, error) {
 		}
 		return down(func(d *daemon) error {
 			began := time.Now()
-			err := d.reads(ctx, "connected", sourceCount)
+			err := d.waitForSource(ctx, "connected", sourceCount)
 			taken = sourceCount / time.Since(began).Seconds()
 			return err
 		})
@@ -57,9 +57,9 @@ func measureSource(ctx context.Context, r *rig) ([]row, error) {
 	return []row{newRow("taken over from an upstream", taken, "notifications/s", "a client that only reads", read).atLeast(20_000)}, nil
 }
 
-// reads waits until the daemon's source has a state and has stored so many.
-func (d *daemon) reads(ctx context.Context, state string, n int) error {
-	return until(ctx, time.Minute, func() error {
+// waitForSource waits until the daemon's source has the state and has stored n notifications.
+func (d *daemon) waitForSource(ctx context.Context, state string, n int) error {
+	return waitUntil(ctx, time.Minute, func() error {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://localhost/api/sources", http.NoBody)
 		if err != nil {
 			return err
@@ -86,7 +86,7 @@ func (d *daemon) reads(ctx context.Context, state string, n int) error {
 	})
 }
 
-// readFrom reads n notifications behind a cursor and returns how many came in a second.
+// readFrom reads n notifications after a cursor and returns their rate per second.
 func (d *daemon) readFrom(ctx context.Context, cursor string, n int) (float64, error) {
 	c := &relayclient.Client{URL: "http://" + d.listen, Key: benchKey, Hub: benchHub}
 	began, count := time.Now(), 0

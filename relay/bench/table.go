@@ -11,32 +11,32 @@ import (
 	"text/tabwriter"
 )
 
-// row is one promise: what was measured, what stands beside it, and the bar.
+// row is one promise: a measured value, a baseline, and the bar.
 type row struct {
-	What     string  `json:"what"`
-	Measured float64 `json:"measured"`
-	Unit     string  `json:"unit"`
-	Beside   string  `json:"beside"`
-	Floor    float64 `json:"floor"`
-	Ratio    float64 `json:"ratio"`
-	Bar      string  `json:"bar"`
-	OK       bool    `json:"ok"`
+	Name          string  `json:"what"`
+	Measured      float64 `json:"measured"`
+	Unit          string  `json:"unit"`
+	Baseline      string  `json:"beside"`
+	BaselineValue float64 `json:"floor"`
+	Ratio         float64 `json:"ratio"`
+	Bar           string  `json:"bar"`
+	OK            bool    `json:"ok"`
 
-	limit float64 // the ratio at which the bar is
+	limit float64 // the bar as a ratio
 }
 
-// newRow returns a row whose verdict is still to be set.
+// newRow returns a row without a bar.
 func newRow(what string, measured float64, unit, beside string, floor float64) row {
-	return row{What: what, Measured: measured, Unit: unit, Beside: beside, Floor: floor, Ratio: measured / floor}
+	return row{Name: what, Measured: measured, Unit: unit, Baseline: beside, BaselineValue: floor, Ratio: measured / floor}
 }
 
 func (r row) atLeast(bar float64) row {
-	r.Bar, r.OK, r.limit = fmt.Sprintf("≥ %s %s", number(bar), r.Unit), r.Measured >= bar, bar/r.Floor
+	r.Bar, r.OK, r.limit = fmt.Sprintf("≥ %s %s", formatNumber(bar), r.Unit), r.Measured >= bar, bar/r.BaselineValue
 	return r
 }
 
 func (r row) atMost(bar float64) row {
-	r.Bar, r.OK, r.limit = fmt.Sprintf("≤ %s %s", number(bar), r.Unit), r.Measured <= bar, bar/r.Floor
+	r.Bar, r.OK, r.limit = fmt.Sprintf("≤ %s %s", formatNumber(bar), r.Unit), r.Measured <= bar, bar/r.BaselineValue
 	return r
 }
 
@@ -50,7 +50,7 @@ func (r row) ratioAtMost(bar float64) row {
 	return r
 }
 
-// forComparison says that nothing was promised.
+// forComparison marks a row without a promise.
 func (r row) forComparison() row {
 	r.Bar, r.OK = "none", true
 	return r
@@ -65,12 +65,12 @@ func printTable(w io.Writer, rows []row) {
 			verdict = "NO"
 		}
 		_, _ = fmt.Fprintf(t, "%s\t%s %s\t%s: %s %s\t%.2f\t%s\t%s\n",
-			r.What, number(r.Measured), r.Unit, r.Beside, number(r.Floor), r.Unit, r.Ratio, r.Bar, verdict)
+			r.Name, formatNumber(r.Measured), r.Unit, r.Baseline, formatNumber(r.BaselineValue), r.Unit, r.Ratio, r.Bar, verdict)
 	}
 	_ = t.Flush()
 }
 
-// writeResults writes the table, as text and as JSON, and the plot into a folder.
+// writeResults writes the table as text and as JSON, and the plot, to a directory.
 func writeResults(dir string, rows []row) error {
 	var table, plot bytes.Buffer
 	printTable(&table, rows)
@@ -92,11 +92,11 @@ func writeResults(dir string, rows []row) error {
 	return nil
 }
 
-func missed(rows []row) error {
+func checkBars(rows []row) error {
 	var names []string
 	for _, r := range rows {
 		if !r.OK {
-			names = append(names, r.What)
+			names = append(names, r.Name)
 		}
 	}
 	if len(names) > 0 {
@@ -105,8 +105,8 @@ func missed(rows []row) error {
 	return nil
 }
 
-// number prints large figures in whole thousands groups and small ones with two digits.
-func number(v float64) string {
+// formatNumber groups the digits of large numbers and prints two decimals of small ones.
+func formatNumber(v float64) string {
 	if v < 100 {
 		return strings.TrimSuffix(fmt.Sprintf("%.2f", v), ".00")
 	}
