@@ -1,11 +1,9 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -34,7 +32,8 @@ func measureBatch(ctx context.Context, r *rig) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	gathering := strings.Replace(to.webhookConfig("batches", hookTopics), "}\n", fmt.Sprintf(", batch: {max: %d, wait: 1s}}\n", batchMax), 1)
+	gathering := strings.Replace(to.webhookConfig("batches", hookTopics), "}\n",
+		fmt.Sprintf(", batch: {max: %d, wait: 1s}}\n", batchMax), 1)
 	err = r.runWithDaemon(ctx, sinksConfig(to.webhookConfig("hook", hookTopics), gathering), func(d *daemon) error {
 		fresh, err := r.runFreshRounds(ctx, d, to)
 		rows = append(rows, fresh)
@@ -63,7 +62,8 @@ func (r *rig) runFreshRounds(ctx context.Context, d *daemon, to target) (row, er
 		}
 		cost := map[string]float64{}
 		for _, sink := range alternate(i, "hook", "batches") {
-			got, err := to.timeRequests(d.cmd.Process.Pid, requests[sink], func() error { return d.postAdmin(ctx, "sinks/"+sink+"/resume") },
+			got, err := to.timeRequests(d.cmd.Process.Pid, requests[sink],
+				func() error { return d.postAdmin(ctx, "sinks/"+sink+"/resume") },
 				func() error { return r.waitForSinkQueue(ctx, sink, 0) })
 			if err != nil {
 				return row{}, err
@@ -71,7 +71,8 @@ func (r *rig) runFreshRounds(ctx context.Context, d *daemon, to target) (row, er
 			cost[sink] = got.cost * float64(requests[sink]) / batchMessages
 		}
 		if i > 0 {
-			rows = append(rows, newRow("a notification in batches of 100, from its queue on", cost["batches"], "us CPU", "alone", cost["hook"]).ratioAtMost(0.75))
+			rows = append(rows, newRow("a notification in batches of 100, from its queue on", cost["batches"],
+				"us CPU", "alone", cost["hook"]).ratioAtMost(0.75))
 		}
 	}
 	return medianRatio(rows), nil
@@ -95,12 +96,14 @@ func (r *rig) runSealedRounds(ctx context.Context, d *daemon, to target) ([]row,
 	}
 	posted := func(size int) func() (drainResult, error) {
 		return func() (drainResult, error) {
-			return to.timeRequests(poster.cmd.Process.Pid, batchSealed, func() error { return poster.sendLine(batchSealed, size) },
+			return to.timeRequests(poster.cmd.Process.Pid, batchSealed,
+				func() error { return poster.sendLine(batchSealed, size) },
 				func() error { _, err := poster.readLine(); return err })
 		}
 	}
 	measured := map[string]func() (drainResult, error){
-		"one": sealed("", 1), "batch": sealed("batch", batchMax), "digest": sealed("digest", batchMax), "bare one": posted(1), "bare batch": posted(batchMax),
+		"one": sealed("", 1), "batch": sealed("batch", batchMax), "digest": sealed("digest", batchMax),
+		"bare one": posted(1), "bare batch": posted(batchMax),
 	}
 	var table [4][]row
 	for i := range batchRounds + 1 {
@@ -122,10 +125,14 @@ func (r *rig) runSealedRounds(ctx context.Context, d *daemon, to target) ([]row,
 			cost["one"], cost["batch"], cost["digest"], cost["bare one"], cost["bare batch"])
 		const claimed = ", claimed, sent and settled"
 		for j, one := range []row{
-			newRow("a sealed batch of 100"+claimed, cost["batch"], "us CPU", "a delivery of one", cost["one"]).ratioAtMost(1.5),
-			newRow("a sealed digest of 100"+claimed, cost["digest"], "us CPU", "a delivery of one", cost["one"]).ratioAtMost(1.5),
-			newRow("the body of a batch, signed and posted by a bare loop", cost["bare batch"], "us CPU", "the body of one", cost["bare one"]).forComparison(),
-			newRow("a sealed batch of 100"+claimed, cost["batch"], "us CPU", "a bare loop that has the body", cost["bare batch"]).forComparison(),
+			newRow("a sealed batch of 100"+claimed, cost["batch"], "us CPU",
+				"a delivery of one", cost["one"]).ratioAtMost(1.5),
+			newRow("a sealed digest of 100"+claimed, cost["digest"], "us CPU",
+				"a delivery of one", cost["one"]).ratioAtMost(1.5),
+			newRow("the body of a batch, signed and posted by a bare loop", cost["bare batch"], "us CPU",
+				"the body of one", cost["bare one"]).forComparison(),
+			newRow("a sealed batch of 100"+claimed, cost["batch"], "us CPU",
+				"a bare loop that has the body", cost["bare batch"]).forComparison(),
 		} {
 			table[j] = append(table[j], one)
 		}
@@ -135,19 +142,4 @@ func (r *rig) runSealedRounds(ctx context.Context, d *daemon, to target) ([]row,
 		rows = append(rows, medianRatio(list))
 	}
 	return rows, nil
-}
-
-// alternate reverses the order in every second round.
-func alternate(round int, what ...string) []string {
-	if round%2 == 1 {
-		slices.Reverse(what)
-	}
-	return what
-}
-
-// medianRatio returns the round with the median of the ratios. The best value of each side would combine two lucky
-// moments.
-func medianRatio(rows []row) row {
-	slices.SortFunc(rows, func(a, b row) int { return cmp.Compare(a.Ratio, b.Ratio) })
-	return rows[len(rows)/2]
 }

@@ -26,14 +26,14 @@ import (
 // last "p99".
 func playClients(lines *bufio.Scanner, args []string) error {
 	flags := flag.NewFlagSet("clients", flag.ContinueOnError)
-	address := flags.String("address", "", "where to connect")
-	n := flags.Int("n", 0, "how many")
-	plain := flags.Bool("plain", false, "no websocket handshake")
-	hubs := flags.Int("hubs", 1, "over how many hubs they are spread")
-	often := flags.Duration("often", 50*time.Millisecond, "how often the sockets are emptied")
-	watch := flags.Bool("watch", false, "empty the sockets as soon as something comes")
-	deflate := flags.Bool("deflate", false, "ask for compressed messages")
-	more := flags.String("more", "", "what the query says beside the token")
+	address := flags.String("address", "", "address to connect to")
+	n := flags.Int("n", 0, "number of clients")
+	plain := flags.Bool("plain", false, "skip the websocket handshake")
+	hubs := flags.Int("hubs", 1, "number of hubs of the clients")
+	often := flags.Duration("often", 50*time.Millisecond, "interval of draining the sockets")
+	watch := flags.Bool("watch", false, "drain the sockets as soon as data arrives")
+	deflate := flags.Bool("deflate", false, "request compressed messages")
+	more := flags.String("more", "", "text to append to the query")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -43,7 +43,8 @@ func playClients(lines *bufio.Scanner, args []string) error {
 	for i := range all {
 		connecting.Go(func() error {
 			var err error
-			if all[i], err = connect(*address, connectOptions{hubName(i % *hubs), *more, *plain, *deflate}); err != nil {
+			options := connectOptions{hub: hubName(i % *hubs), more: *more, plain: *plain, deflate: *deflate}
+			if all[i], err = connect(*address, options); err != nil {
 				return fmt.Errorf("client %d: %w", i+1, err)
 			}
 			return nil
@@ -54,15 +55,15 @@ func playClients(lines *bufio.Scanner, args []string) error {
 	}
 	fmt.Println("ready")
 
-	asked := make(chan string)
+	commands := make(chan string)
 	go func() {
-		defer close(asked)
+		defer close(commands)
 		for lines.Scan() {
-			asked <- lines.Text()
+			commands <- lines.Text()
 		}
 	}()
 	if *watch {
-		return watchAll(all, asked)
+		return watchAll(all, commands)
 	}
 	tick := time.NewTicker(*often)
 	defer tick.Stop()
@@ -71,7 +72,7 @@ func playClients(lines *bufio.Scanner, args []string) error {
 		what := ""
 		select {
 		case <-tick.C:
-		case word, more := <-asked:
+		case word, more := <-commands:
 			if !more {
 				return nil
 			}
@@ -185,7 +186,8 @@ func upgradeWebSocket(conn net.Conn, address string, to connectOptions) ([]byte,
 		extension = "Sec-WebSocket-Extensions: permessage-deflate\r\n"
 	}
 	_, err = fmt.Fprintf(conn, "GET %s?token=%s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n", path, token+to.more, address, extension)
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n",
+		path, token+to.more, address, extension)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +198,7 @@ func upgradeWebSocket(conn net.Conn, address string, to connectOptions) ([]byte,
 		got = append(got, buf[:n]...)
 		if head, rest, ok := bytes.Cut(got, []byte("\r\n\r\n")); ok {
 			if !bytes.HasPrefix(head, []byte("HTTP/1.1 101 ")) {
-				return nil, fmt.Errorf("the upgrade was answered %q", got)
+				return nil, fmt.Errorf("upgrade websocket: got %q", got)
 			}
 			return rest, nil
 		}
@@ -222,11 +224,11 @@ func requestToken(address, hub string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var answer struct{ Data struct{ Token string } }
-	if err := json.Unmarshal(body, &answer); err != nil || answer.Data.Token == "" {
-		return "", fmt.Errorf("the relay gave no token: %s %s", resp.Status, body)
+	var response struct{ Data struct{ Token string } }
+	if err := json.Unmarshal(body, &response); err != nil || response.Data.Token == "" {
+		return "", fmt.Errorf("get token: %s %s", resp.Status, body)
 	}
-	return answer.Data.Token, nil
+	return response.Data.Token, nil
 }
 
 // pong is a masked pong frame without a payload.
@@ -263,7 +265,8 @@ func (c *client) drainSocket(buf []byte) error {
 
 // receive reads without waiting. A raw system call avoids the overhead of Go's scheduler.
 func receive(fd int, buf []byte) (int, syscall.Errno) {
-	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), syscall.MSG_DONTWAIT, 0, 0)
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&buf[0])),
+		uintptr(len(buf)), syscall.MSG_DONTWAIT, 0, 0)
 	return int(n), errno
 }
 

@@ -51,7 +51,8 @@ func measureCopy(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	fmt.Fprintf(os.Stderr, "copy: 4 GiB at %.0f MB/s, cp %.0f\n", ours, cp)
-	return append(rows, newRow("most memory of the driver, a volume of 4 GiB", memory, "MiB", "the volume", copyHuge>>20).atMost(64)), nil
+	peak := newRow("most memory of the driver, a volume of 4 GiB", memory, "MiB", "the volume", copyHuge>>20)
+	return append(rows, peak.atMost(64)), nil
 }
 
 // measureThroughput returns the throughput of the driver and of cp in MB/s, and the peak memory of the driver in MiB.
@@ -61,8 +62,10 @@ func (r *rig) measureThroughput(ctx context.Context, rounds, files, size int) (o
 		return 0, 0, 0, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "a"), 0o700), os.Mkdir(filepath.Join(dir, "b"), 0o700)); err != nil {
-		return 0, 0, 0, err
+	for _, server := range []string{"a", "b"} {
+		if err := os.Mkdir(filepath.Join(dir, server), 0o700); err != nil {
+			return 0, 0, 0, err
+		}
 	}
 	if err := fillVolume(filepath.Join(dir, "a", moved, "volumes", "data"), files, size); err != nil {
 		return 0, 0, 0, err
@@ -110,11 +113,11 @@ func runInTurn(round int, all ...func() error) error {
 
 // moveInstance lets a mover move the instance and returns the time of the copy in seconds.
 func (p *part) moveInstance(from, to string) (float64, error) {
-	answer, err := p.request(from, to)
+	response, err := p.request(from, to)
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseFloat(answer, 64)
+	return strconv.ParseFloat(response, 64)
 }
 
 // emptyFiles frees the space of the files in a directory without removing them. For some minutes, ext4 skips the
@@ -166,18 +169,18 @@ func playMover(lines *bufio.Scanner, args []string) error {
 		return err
 	}
 	for lease := int64(1); ; lease++ {
-		told, err := readCommand(lines)
+		command, err := readCommand(lines)
 		if err != nil {
 			return driver.Close() // the input has ended
 		}
 		var from, to string
-		if _, err := fmt.Sscan(told, &from, &to); err != nil {
+		if _, err := fmt.Sscan(command, &from, &to); err != nil {
 			return err
 		}
 		var began, ended time.Time
 		err = driver.Migrate(context.Background(), relay.Migration{
-			JobID: "job" + strconv.FormatInt(lease, 10), Lease: lease, Instance: moved, Stateful: true, CopyVolumes: true,
-			Source: servers[from], Destination: servers[to],
+			JobID: "job" + strconv.FormatInt(lease, 10), Lease: lease, Instance: moved,
+			Stateful: true, CopyVolumes: true, Source: servers[from], Destination: servers[to],
 		}, func(p relay.Progress) {
 			switch {
 			case p.Step == "copy" && p.Completed:

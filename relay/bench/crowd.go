@@ -18,11 +18,11 @@ const (
 	crowdMessages      = 1000
 	crowdInterval      = 5 * time.Millisecond
 	crowdDrainInterval = "1s"                             // the same for ten clients and for 10,000
-	crowdQuiet         = "websocket: {ping_interval: 1h}" // pings are not part of the cost of a notification
+	crowdNoPings       = "websocket: {ping_interval: 1h}" // pings are not part of the cost of a notification
 
-	// Idle clients respond to pings, so that their readers are included in the memory.
-	crowdPinged = "websocket: {ping_interval: 5s}"
-	crowdPings  = 3 // per client, the last of them after the memory of connecting was released
+	// Idle clients respond to pings. The memory then includes their readers.
+	crowdPingConfig = "websocket: {ping_interval: 5s}"
+	crowdPings      = 3 // per client, the last of them after the memory of connecting was released
 )
 
 // measureBurst publishes thousands of messages at once and waits until all clients have all of them.
@@ -58,13 +58,8 @@ func measureBurst(ctx context.Context, r *rig) ([]row, error) {
 		})
 		return err
 	})
-	return []row{newRow("burst of 5,000 messages to 500 clients", rate, "deliveries/s", "one write each", floor).atLeast(1_300_000)}, err
-}
-
-func measureRate(n int, do func() error) (float64, error) {
-	began := time.Now()
-	err := do()
-	return float64(n) / time.Since(began).Seconds(), err
+	burst := newRow("burst of 5,000 messages to 500 clients", rate, "deliveries/s", "one write each", floor)
+	return []row{burst.atLeast(1_300_000)}, err
 }
 
 // measureCrowd measures the memory of 5,000 idle clients, connects 10,000 clients in 1,000 hubs at once, and sends
@@ -72,7 +67,7 @@ func measureRate(n int, do func() error) (float64, error) {
 func measureCrowd(ctx context.Context, r *rig) ([]row, error) {
 	few := load{clients: crowdAll / crowdHubs, messages: crowdMessages, interval: crowdInterval}
 	alone := func() (cost float64, err error) {
-		err = r.runWithClients(ctx, crowdQuiet, few, func(d *daemon, clients listeners) error {
+		err = r.runWithClients(ctx, crowdNoPings, few, func(d *daemon, clients listeners) error {
 			one, err := d.runRound(ctx, few, 1, clients)
 			cost = one.cost
 			return err
@@ -105,21 +100,25 @@ func measureCrowd(ctx context.Context, r *rig) ([]row, error) {
 	}
 	fmt.Fprintf(os.Stderr, "ten clients alone: %.1f us before and %.1f us after\n", before, after)
 	return []row{
-		newRow("5,000 idle clients that answer pings, resident each", weight, "KiB", "a bare Go server", bareWeight).atMost(7),
-		newRow("10,000 clients connect at once, with a token each", took, "s", "10,000 TCP connections", bareTook).atMost(5),
-		newRow("10 clients of 10,000 in 1,000 hubs", cost, "us CPU/delivery", "10 clients alone", (before+after)/2).ratioAtMost(1.25),
+		newRow("5,000 idle clients that answer pings, resident each", weight, "KiB",
+			"a bare Go server", bareWeight).atMost(7),
+		newRow("10,000 clients connect at once, with a token each", took, "s",
+			"10,000 TCP connections", bareTook).atMost(5),
+		newRow("10 clients of 10,000 in 1,000 hubs", cost, "us CPU/delivery",
+			"10 clients alone", (before+after)/2).ratioAtMost(1.25),
 	}, nil
 }
 
 // weighIdleClients returns the memory per client in KiB while all clients only respond to pings.
 func (r *rig) weighIdleClients(ctx context.Context) (weight float64, err error) {
-	err = r.runWithDaemon(ctx, crowdPinged, func(d *daemon) error {
+	err = r.runWithDaemon(ctx, crowdPingConfig, func(d *daemon) error {
 		pid := d.cmd.Process.Pid
 		empty, err := residentMiB(pid)
 		if err != nil {
 			return err
 		}
-		clients, err := startClients(ctx, d.listen, crowdIdle, "-hubs", strconv.Itoa(crowdHubs), "-often", crowdDrainInterval)
+		clients, err := startClients(ctx, d.listen, crowdIdle,
+			"-hubs", strconv.Itoa(crowdHubs), "-often", crowdDrainInterval)
 		if err != nil {
 			return err
 		}
@@ -138,11 +137,11 @@ func (r *rig) weighIdleClients(ctx context.Context) (weight float64, err error) 
 // sockets.
 func (l listeners) waitForPings(ctx context.Context, times int) error {
 	for {
-		answer, err := l.request("pinged")
+		response, err := l.request("pinged")
 		if err != nil {
 			return err
 		}
-		if n, err := strconv.Atoi(answer); err != nil || n >= times {
+		if n, err := strconv.Atoi(response); err != nil || n >= times {
 			return err
 		}
 		if err := sleep(ctx, time.Second); err != nil {
@@ -153,9 +152,10 @@ func (l listeners) waitForPings(ctx context.Context, times int) error {
 
 // connectCrowd returns the seconds until all clients were connected, and the cost of a delivery to one hub among them.
 func (r *rig) connectCrowd(ctx context.Context, few load) (took, cost float64, err error) {
-	err = r.runWithDaemon(ctx, crowdQuiet, func(d *daemon) error {
+	err = r.runWithDaemon(ctx, crowdNoPings, func(d *daemon) error {
 		began := time.Now()
-		clients, err := startClients(ctx, d.listen, crowdAll, "-hubs", strconv.Itoa(crowdHubs), "-often", crowdDrainInterval)
+		clients, err := startClients(ctx, d.listen, crowdAll,
+			"-hubs", strconv.Itoa(crowdHubs), "-often", crowdDrainInterval)
 		if err != nil {
 			return err
 		}
@@ -178,20 +178,22 @@ func weighBareConnections(ctx context.Context) (weight float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	err = runWithFloor(ctx, load{clients: crowdIdle, messages: 1, interval: time.Second}, 100, func(server *part, _ listeners) error {
-		full, err := residentMiB(server.cmd.Process.Pid)
-		weight = (full - empty) * 1024 / crowdIdle
-		return err
-	})
+	err = runWithFloor(ctx, load{clients: crowdIdle, messages: 1, interval: time.Second}, 100,
+		func(server *part, _ listeners) error {
+			full, err := residentMiB(server.cmd.Process.Pid)
+			weight = (full - empty) * 1024 / crowdIdle
+			return err
+		})
 	return weight, err
 }
 
 // timeBareConnections returns the seconds to open as many connections as connectCrowd.
 func timeBareConnections(ctx context.Context) (took float64, err error) {
 	began := time.Now()
-	err = runWithFloor(ctx, load{clients: crowdAll, messages: 1, interval: time.Second}, 100, func(*part, listeners) error {
-		took = time.Since(began).Seconds()
-		return nil
-	})
+	err = runWithFloor(ctx, load{clients: crowdAll, messages: 1, interval: time.Second}, 100,
+		func(*part, listeners) error {
+			took = time.Since(began).Seconds()
+			return nil
+		})
 	return took, err
 }

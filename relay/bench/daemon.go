@@ -7,15 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -25,8 +20,10 @@ const (
 )
 
 // event is the notification that all measurements publish and store. It has a typical size.
-const event = `{"topic":"container.instance.state.changed","object":{"id":"5f0c8a7e9d3b2a1c4e6f8a92","state":"running","error":""},` +
-	`"context":{"hub_id":"5f0c8a7e9d3b2a1c4e6f8a90","account_id":"5f0c8a7e9d3b2a1c4e6f8a91","environments":["5f0c8a7e9d3b2a1c4e6f8a93"],` +
+const event = `{"topic":"container.instance.state.changed",` +
+	`"object":{"id":"5f0c8a7e9d3b2a1c4e6f8a92","state":"running","error":""},` +
+	`"context":{"hub_id":"5f0c8a7e9d3b2a1c4e6f8a90","account_id":"5f0c8a7e9d3b2a1c4e6f8a91",` +
+	`"environments":["5f0c8a7e9d3b2a1c4e6f8a93"],` +
 	`"dns_zones":[],"clusters":["production"],"containers":["5f0c8a7e9d3b2a1c4e6f8a94"]},"flags":null}`
 
 // daemon is a hubrelay process that uses the Redis of the bench.
@@ -60,13 +57,19 @@ func (r *rig) startDaemonAs(ctx context.Context, name, prefix, more string) (*da
 server: {listen: %q}
 health: {listen: %q}
 redis: {url: %q, prefix: %q, data_dir: %q}
-auth: {keys: [{name: bench, key: %q, account_id: "*", hubs: ["*"], capabilities: [notifications-publish, containers-instances-migrate]}]}
+auth:
+  keys:
+    - {name: bench, key: %q, account_id: "*", hubs: ["*"],
+       capabilities: [notifications-publish, containers-instances-migrate]}
 %s
 `, listen, health, r.redis.redisURL(), prefix, data, benchKey, more))
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{listen: listen, health: health, operator: socketClient(filepath.Join(data, "admin.sock")), file: file, done: make(chan struct{})}
+	d := &daemon{
+		listen: listen, health: health, operator: socketClient(filepath.Join(data, "admin.sock")),
+		file: file, done: make(chan struct{}),
+	}
 	d.cmd = exec.CommandContext(ctx, r.daemon, "serve", "-c", file)
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	d.started = time.Now()
@@ -82,9 +85,10 @@ auth: {keys: [{name: bench, key: %q, account_id: "*", hubs: ["*"], capabilities:
 
 // socketClient returns a client that sends all requests to a Unix socket.
 func socketClient(path string) *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}}}
+	}
+	return &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: dial}}
 }
 
 // waitReady waits for /readyz and returns the time from the start of the daemon until it was ready.
@@ -105,7 +109,7 @@ func (d *daemon) waitReady(ctx context.Context) (time.Duration, error) {
 		}
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
-			return errors.New("readyz answers " + resp.Status)
+			return errors.New("readyz: " + resp.Status)
 		}
 		return nil
 	})
@@ -137,33 +141,4 @@ func (r *rig) runWithDaemon(ctx context.Context, more string, measure func(*daem
 		return err
 	}
 	return measure(d)
-}
-
-// cpuTimeOf returns the user and system CPU time of a process. It reads the clock of clock_getcpuclockid(3), because
-// /proc has a resolution of only 10 ms.
-func cpuTimeOf(pid int) (time.Duration, error) {
-	const scheduler = 2 // the kind of clock, in the lowest three bits
-	var now unix.Timespec
-	if err := unix.ClockGettime(int32(^pid)<<3|scheduler, &now); err != nil {
-		return 0, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
-	}
-	return time.Duration(now.Nano()), nil
-}
-
-// residentMiB returns the resident memory of a process.
-func residentMiB(pid int) (float64, error) { return memoryMiB(pid, "VmRSS") }
-
-// memoryMiB reads a line of the status of a process: VmRSS is the resident memory, VmHWM its peak.
-func memoryMiB(pid int, line string) (float64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(data), line+":")
-	fields := strings.Fields(rest)
-	if len(fields) == 0 {
-		return 0, errors.New("the system does not tell a process's memory")
-	}
-	kib, err := strconv.ParseFloat(fields[0], 64)
-	return kib / 1024, err
 }

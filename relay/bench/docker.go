@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 )
 
 const (
@@ -96,19 +94,4 @@ func (p *dockerPair) runRound(ctx context.Context, round int) error {
 		},
 		timed("archives", func() error { return p.at.copyArchive(ctx, moved, p.other) }),
 	)
-}
-
-// childOf returns the only child process of a process.
-func childOf(pid int) (int, error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		return 0, err
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err == nil && len(text) > 0 {
-			return strconv.Atoi(strings.TrimSpace(string(text)))
-		}
-	}
-	return 0, fmt.Errorf("process %d has no child", pid)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -32,11 +31,9 @@ type dockerd struct {
 // startDockerd needs a short path for dir, because the length of socket paths is limited.
 func startDockerd(ctx context.Context, dir string) (*dockerd, error) {
 	d := &dockerd{dir: dir, socket: filepath.Join(dir, "s")}
-	d.client = &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", d.socket)
-	}}}
-	d.process = exec.CommandContext(ctx, "dockerd", "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
-		"--pidfile", filepath.Join(dir, "pid"), "-H", "unix://"+d.socket,
+	d.client = socketClient(d.socket)
+	d.process = exec.CommandContext(ctx, "dockerd", "-H", "unix://"+d.socket, "--pidfile", filepath.Join(dir, "pid"),
+		"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
 		"--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs")
 	d.process.Cancel = func() error { return d.process.Process.Signal(syscall.SIGTERM) } // ends its containerd too
 	d.process.WaitDelay = 20 * time.Second
@@ -60,7 +57,8 @@ func startDockerd(ctx context.Context, dir string) (*dockerd, error) {
 func (d *dockerd) waitReady(ctx context.Context) error {
 	var image bytes.Buffer
 	w := tar.NewWriter(&image)
-	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "none", Typeflag: tar.TypeReg, Mode: 0o755}), w.Close()); err != nil {
+	header := &tar.Header{Name: "none", Typeflag: tar.TypeReg, Mode: 0o755}
+	if err := errors.Join(w.WriteHeader(header), w.Close()); err != nil {
 		return err
 	}
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -108,20 +106,23 @@ func (d *dockerd) copyArchive(ctx context.Context, name string, to *dockerd) err
 	return in.Close()
 }
 
-func (d *dockerd) requestArchive(ctx context.Context, method, name, path string, body io.Reader) (io.ReadCloser, error) {
-	q, err := http.NewRequestWithContext(ctx, method, "http://docker/v1.41/containers/"+name+"/archive?path="+path, body)
+func (d *dockerd) requestArchive(
+	ctx context.Context, method, name, path string, body io.Reader,
+) (io.ReadCloser, error) {
+	url := "http://docker/v1.41/containers/" + name + "/archive?path=" + path
+	q, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := d.client.Do(q)
+	response, err := d.client.Do(q)
 	if err != nil {
 		return nil, err
 	}
-	if answer.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1000))
-		return nil, errors.Join(fmt.Errorf("%s %s: %s: %s", method, path, answer.Status, text), answer.Body.Close())
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
+		return nil, errors.Join(fmt.Errorf("%s %s: %s: %s", method, path, response.Status, text), response.Body.Close())
 	}
-	return answer.Body, nil
+	return response.Body, nil
 }
 
 // stop terminates dockerd and waits for its end.

@@ -40,14 +40,16 @@ func measureFanout(ctx context.Context, r *rig) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows = append(rows, newRow("the same, websocket.gather 20ms", gathered.cost, few.Unit, "without", plain.cost).ratioAtMost(0.8))
+	rows = append(rows,
+		newRow("the same, websocket.gather 20ms", gathered.cost, few.Unit, "without", plain.cost).ratioAtMost(0.8))
 	compressed, plain, err := r.compareConfig(ctx, often, "websocket: {compression: {enabled: true}}", "-deflate")
 	if err != nil {
 		return nil, err
 	}
 	return append(rows,
 		newRow("the same, websocket.compression", compressed.cost, few.Unit, "without", plain.cost).ratioAtMost(1.1),
-		newRow("the same, bytes on the wire", float64(compressed.size), "bytes/delivery", "without", float64(plain.size)).ratioAtMost(0.75)), nil
+		newRow("the same, bytes on the wire", float64(compressed.size), "bytes/delivery",
+			"without", float64(plain.size)).ratioAtMost(0.75)), nil
 }
 
 // compareFanout alternates between the loop and the daemon, so a busy machine affects both, and compares the medians
@@ -55,42 +57,53 @@ func measureFanout(ctx context.Context, r *rig) ([]row, error) {
 func (r *rig) compareFanout(ctx context.Context, what string, l load) (row, error) {
 	size := 0
 	l.messages /= rounds
-	ours, floor, err := r.runAlternately(ctx, l, rounds, func(round int, server *part, theirs listeners, d *daemon, mine listeners) (ours, floor float64, err error) {
-		used, err := measureCPU(server.cmd.Process.Pid, func() error {
-			_, err := theirs.serveAndWait(ctx, server, round*l.deliveryCount())
+	ours, floor, err := r.runAlternately(ctx, l, rounds, func(n int, s sides) (ours, floor float64, err error) {
+		used, err := measureCPU(s.server.cmd.Process.Pid, func() error {
+			_, err := s.theirs.serveAndWait(ctx, s.server, n*l.deliveryCount())
 			return err
 		})
 		if err != nil {
 			return 0, 0, err
 		}
-		one, err := d.runRound(ctx, l, round, mine)
+		one, err := s.daemon.runRound(ctx, l, n, s.mine)
 		size = one.size
 		return one.cost, l.costPerDelivery(used), err
 	})
 	if err != nil {
 		return row{}, err
 	}
-	fmt.Fprintf(os.Stderr, "%s: frames of %d bytes, the bare loop's of %d; rounds of %.2f us, and of the loop %.2f us\n", what, size, len(event)+4, ours, floor)
+	fmt.Fprintf(os.Stderr, "%s: frames of %d bytes, of the bare loop %d; rounds of %.2f us, of the loop %.2f us\n",
+		what, size, len(event)+4, ours, floor)
 	return newRow(what, median(ours), "us CPU/delivery", "one write each", median(floor)), nil
 }
 
 const (
 	// rounds is the number of rounds. If the machine stalls in one round, the median ignores it.
 	rounds = 5
-	// spareRounds is the maximum number of additional rounds to replace those that do not count.
+	// spareRounds is the maximum number of additional rounds to replace rounds that do not count.
 	spareRounds = 15
 )
 
 // alternatingRound runs one round of the daemon and one of the bare loop.
-type alternatingRound func(n int, server *part, theirs listeners, d *daemon, mine listeners) (ours, floor float64, err error)
+type alternatingRound func(n int, s sides) (ours, floor float64, err error)
+
+// sides are the bare loop and the daemon, with their clients.
+type sides struct {
+	server *part
+	theirs listeners
+	daemon *daemon
+	mine   listeners
+}
 
 // runAlternately connects clients to the bare loop and to a daemon, and runs the rounds, counted from one. It returns
 // the calmest.
-func (r *rig) runAlternately(ctx context.Context, l load, count int, round alternatingRound, more ...string) (ours, floor []float64, err error) {
+func (r *rig) runAlternately(
+	ctx context.Context, l load, count int, round alternatingRound, more ...string,
+) (ours, floor []float64, err error) {
 	err = r.runWithClients(ctx, "", l, func(d *daemon, mine listeners) error {
 		return runWithFloor(ctx, l, len(event)+4, func(server *part, theirs listeners) error {
 			turns, err := runCalmRounds(count, spareRounds, func(n int) (turn [2]float64, err error) {
-				turn[0], turn[1], err = round(n, server, theirs, d, mine)
+				turn[0], turn[1], err = round(n, sides{server, theirs, d, mine})
 				return turn, err
 			})
 			for _, t := range turns {
@@ -110,7 +123,9 @@ type deliveryCost struct {
 
 // compareConfig returns the medians of a daemon with additional configuration, whose clients have flags, and of one
 // without, directly before. They do not run concurrently, because they would share a log.
-func (r *rig) compareConfig(ctx context.Context, l load, more string, flags ...string) (with, without deliveryCost, err error) {
+func (r *rig) compareConfig(
+	ctx context.Context, l load, more string, flags ...string,
+) (with, without deliveryCost, err error) {
 	l.messages /= rounds
 	measure := func(more string, flags ...string) (one deliveryCost, err error) {
 		err = r.runWithClients(ctx, more, l, func(d *daemon, clients listeners) error {
@@ -146,7 +161,9 @@ func (d *daemon) runRound(ctx context.Context, l load, round int, clients listen
 }
 
 // runWithClients runs a measurement with a daemon and connected clients.
-func (r *rig) runWithClients(ctx context.Context, more string, l load, measure func(*daemon, listeners) error, flags ...string) error {
+func (r *rig) runWithClients(
+	ctx context.Context, more string, l load, measure func(*daemon, listeners) error, flags ...string,
+) error {
 	return r.runWithDaemon(ctx, more, func(d *daemon) error {
 		clients, err := startClients(ctx, d.listen, l.clients, flags...)
 		if err != nil {
@@ -163,20 +180,8 @@ func (d *daemon) publishPaced(l load) error {
 		return err
 	}
 	defer publisher.close()
-	return runPaced(l.messages, l.interval, func(due time.Time) error { return publisher.postRequest(newStampedRequest(due)) })
-}
-
-// measureCPU returns the CPU time that a process used during do.
-func measureCPU(pid int, do func() error) (time.Duration, error) {
-	before, err := cpuTimeOf(pid)
-	if err != nil {
-		return 0, err
-	}
-	if err := do(); err != nil {
-		return 0, err
-	}
-	after, err := cpuTimeOf(pid)
-	return after - before, err
+	return runPaced(l.messages, l.interval,
+		func(due time.Time) error { return publisher.postRequest(newStampedRequest(due)) })
 }
 
 // runWithFloor connects clients to the bare loop, which waits for "go".
@@ -222,12 +227,12 @@ func startClients(ctx context.Context, address string, n int, more ...string) (l
 // waitForFrames waits until the clients have received that many frames in total, and returns their bytes.
 func (l listeners) waitForFrames(ctx context.Context, want int) (bytes int, err error) {
 	err = waitUntil(ctx, 20*time.Second, func() error {
-		answer, err := l.request("report")
+		response, err := l.request("report")
 		if err != nil {
 			return err
 		}
 		var frames int
-		if _, err := fmt.Sscan(answer, &frames, &bytes); err != nil {
+		if _, err := fmt.Sscan(response, &frames, &bytes); err != nil {
 			return err
 		}
 		if frames != want {

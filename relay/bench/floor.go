@@ -18,7 +18,7 @@ func playFloor(lines *bufio.Scanner) error {
 	}
 	defer func() { _ = listener.Close() }()
 	fmt.Println(listener.Addr())
-	told, err := readCommand(lines)
+	command, err := readCommand(lines)
 	if err != nil {
 		return nil //nolint:nilerr // started only to measure its memory
 	}
@@ -26,7 +26,7 @@ func playFloor(lines *bufio.Scanner) error {
 		connections, messages, size int
 		every                       time.Duration
 	)
-	if _, err := fmt.Sscan(told, &connections, &messages, &every, &size); err != nil {
+	if _, err := fmt.Sscan(command, &connections, &messages, &every, &size); err != nil {
 		return err
 	}
 	conns := make([]net.Conn, connections)

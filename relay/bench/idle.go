@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"slices"
 	"time"
 )
 
@@ -35,10 +34,11 @@ func measureIdle(ctx context.Context, r *rig) ([]row, error) {
 	}
 	bare, err := weighBareServer(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("weigh a bare server: %w", err)
+		return nil, fmt.Errorf("measure a bare server: %w", err)
 	}
 	return []row{
-		newRow("ready after the start, Redis running", median(readies), "ms", "hubrelay version, start to end", median(bares)).atMost(500),
+		newRow("ready after the start, Redis running", median(readies), "ms",
+			"hubrelay version, start to end", median(bares)).atMost(500),
 		newRow("idle daemon, resident", weight, "MiB", "a bare Go server", bare).atMost(30),
 	}, nil
 }
@@ -71,11 +71,6 @@ func weighBareServer(ctx context.Context) (float64, error) {
 		return 0, err
 	}
 	return residentMiB(p.cmd.Process.Pid)
-}
-
-func median(values []float64) float64 {
-	slices.Sort(values)
-	return values[len(values)/2]
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -31,20 +31,20 @@ const latencyRounds = 15
 
 // compareLatency compares the medians of the 99th percentiles of the rounds.
 func (r *rig) compareLatency(ctx context.Context, what string, l load) (row, error) {
-	ours, floor, err := r.runAlternately(ctx, l, latencyRounds, func(round int, server *part, theirs listeners, d *daemon, mine listeners) (ours, floor float64, err error) {
-		if _, err := theirs.serveAndWait(ctx, server, round*l.deliveryCount()); err != nil {
+	ours, floor, err := r.runAlternately(ctx, l, latencyRounds, func(n int, s sides) (ours, floor float64, err error) {
+		if _, err := s.theirs.serveAndWait(ctx, s.server, n*l.deliveryCount()); err != nil {
 			return 0, 0, err
 		}
-		if err := d.publishPaced(l); err != nil {
+		if err := s.daemon.publishPaced(l); err != nil {
 			return 0, 0, err
 		}
-		if _, err := mine.waitForFrames(ctx, round*l.deliveryCount()); err != nil {
+		if _, err := s.mine.waitForFrames(ctx, n*l.deliveryCount()); err != nil {
 			return 0, 0, err
 		}
-		if floor, err = theirs.requestP99(); err != nil {
+		if floor, err = s.theirs.requestP99(); err != nil {
 			return 0, 0, err
 		}
-		ours, err = mine.requestP99()
+		ours, err = s.mine.requestP99()
 		return ours, floor, err
 	}, "-watch")
 	if err != nil {
@@ -52,16 +52,6 @@ func (r *rig) compareLatency(ctx context.Context, what string, l load) (row, err
 	}
 	fmt.Fprintf(os.Stderr, "%s: rounds of %.1f ms, and of the bare loop %.1f ms\n", what, ours, floor)
 	return newRow(what, median(ours), "ms", "one write each", median(floor)), nil
-}
-
-// requestP99 returns milliseconds for the frames since the last call.
-func (l listeners) requestP99() (float64, error) {
-	answer, err := l.request("p99")
-	if err != nil {
-		return 0, err
-	}
-	ns, err := strconv.ParseFloat(answer, 64)
-	return ns / float64(time.Millisecond), err
 }
 
 const (
@@ -76,10 +66,11 @@ const (
 	returnSpareRounds = 5
 )
 
-// measureReturn disconnects 1,000 clients and reconnects them at once, each 1,000 messages behind, while others
+// measureReturn disconnects 1,000 clients, publishes 1,000 messages, and reconnects the clients at once, while others
 // listen. It compares the latency of the others with that before.
 func measureReturn(ctx context.Context, r *rig) ([]row, error) {
-	all, err := runCalmRounds(returnRounds, returnSpareRounds, func(int) (returnResult, error) { return r.runReturn(ctx) })
+	runReturn := func(int) (returnResult, error) { return r.runReturn(ctx) }
+	all, err := runCalmRounds(returnRounds, returnSpareRounds, runReturn)
 	if err != nil {
 		return nil, err
 	}
@@ -87,10 +78,12 @@ func measureReturn(ctx context.Context, r *rig) ([]row, error) {
 	for _, c := range all {
 		took, quiet, busy = append(took, c.took), append(quiet, c.quiet), append(busy, c.busy)
 	}
-	fmt.Fprintf(os.Stderr, "1,000 clients came back in %.2f s; p99 of the others %.2f ms before and %.2f ms meanwhile\n", took, quiet, busy)
+	fmt.Fprintf(os.Stderr, "1,000 clients returned in %.2f s; p99 of the others: %.2f ms before, %.2f ms during it\n",
+		took, quiet, busy)
 	return []row{
 		newRow("1,000 clients back, each behind 1,000 messages", median(took), "s", "the bar", 3).atMost(3),
-		newRow("p99 of 500 others meanwhile, 20 messages/s", median(busy), "ms", "before", median(quiet)).ratioAtMost(2),
+		newRow("p99 of 500 others meanwhile, 20 messages/s", median(busy), "ms",
+			"before", median(quiet)).ratioAtMost(2),
 	}, nil
 }
 
@@ -157,12 +150,12 @@ func (d *daemon) reconnectAll(ctx context.Context, cursor string) (float64, erro
 	if err == nil {
 		defer back.stop()
 		err = waitUntil(ctx, 30*time.Second, func() error {
-			answer, err := back.request("fewest")
+			response, err := back.request("fewest")
 			if err != nil {
 				return err
 			}
-			if n, err := strconv.Atoi(answer); err != nil || n < missedEach {
-				return fmt.Errorf("somebody has %s of %d messages", answer, missedEach)
+			if n, err := strconv.Atoi(response); err != nil || n < missedEach {
+				return fmt.Errorf("a client has %s of %d messages", response, missedEach)
 			}
 			return nil
 		})

@@ -25,9 +25,9 @@ const (
 // input line, it processes the complete stream and prints "done".
 func playLoop(lines *bufio.Scanner, args []string) error {
 	flags := flag.NewFlagSet("loop", flag.ContinueOnError)
-	address := flags.String("redis", "", "where Redis listens")
-	url := flags.String("url", "", "where to post")
-	posters := flags.Int("n", 0, "how many post at once")
+	address := flags.String("redis", "", "address of Redis")
+	url := flags.String("url", "", "URL to post to")
+	posters := flags.Int("n", 0, "number of concurrent posts")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

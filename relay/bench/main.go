@@ -65,17 +65,26 @@ var measurements = []measurement{
 	{"docker", measureDocker},
 }
 
+func measurementNames() []string {
+	var names []string
+	for _, m := range measurements {
+		names = append(names, m.name)
+	}
+	return names
+}
+
 func runBench(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	daemon := flags.String("daemon", "", "the hubrelay binary to measure")
-	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, source, fanout, latency, return, burst, crowd, webhook, batch, many, hang, reload, template, parked, plugin, migrate, copy, docker (default: all)")
-	noDocker := flags.String("no-docker", "", "why dockerd cannot run here, if so; the part docker is left out then")
-	out := flags.String("out", "", "also write table.txt, table.json and plot.svg into this folder")
+	daemon := flags.String("daemon", "", "hubrelay binary to measure")
+	only := flags.String("only", "",
+		"comma-separated measurements to run (default: all): "+strings.Join(measurementNames(), ", "))
+	noDocker := flags.String("no-docker", "", "reason why dockerd cannot run here; skips the measurement docker")
+	out := flags.String("out", "", "directory for table.txt, table.json and plot.svg")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *daemon == "" {
-		return errors.New("--daemon must name the hubrelay binary; make bench builds and names it")
+		return errors.New("--daemon is missing: name the hubrelay binary, or run make bench")
 	}
 	r, err := newRig(ctx, *daemon)
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -53,7 +52,8 @@ func measureMigrate(ctx context.Context, r *rig) ([]row, error) {
 			}
 			first = min(first, p99)
 			next += moveSteady
-			fmt.Fprintf(os.Stderr, "migrate: %.0f requests/s, p99 %.1f ms, first event p99 %.1f ms\n", rate, late, first)
+			fmt.Fprintf(os.Stderr, "migrate: %.0f requests/s, p99 %.1f ms, first event p99 %.1f ms\n",
+				rate, late, first)
 		}
 		return nil
 	})
@@ -64,7 +64,8 @@ func measureMigrate(ctx context.Context, r *rig) ([]row, error) {
 	return []row{
 		newRow("migrations asked for, 16 at once", rate, "requests/s", single, publish).atLeast(2000),
 		newRow("the same, p99 of the answer", late, "ms", single, publishLate).atMost(20),
-		newRow("p99 of a job's first event on a websocket", first, "ms from the request", "the answer above", late).atMost(50),
+		newRow("p99 of a job's first event on a websocket", first, "ms from the request",
+			"the answer above", late).atMost(50),
 	}, nil
 }
 
@@ -82,11 +83,13 @@ func (r *rig) writeInventory() (string, error) {
 		for i := range each {
 			instances = append(instances, fmt.Sprintf("i%d: {server_id: a}", c*each+i))
 		}
-		fmt.Fprintf(&b, "  c%d: {hub_id: %q, account_id: 5f0c8a7e9d3b2a1c4e6f8a91, instances: {%s}}\n", c, benchHub, strings.Join(instances, ", "))
+		fmt.Fprintf(&b, "  c%d: {hub_id: %q, account_id: 5f0c8a7e9d3b2a1c4e6f8a91, instances: {%s}}\n",
+			c, benchHub, strings.Join(instances, ", "))
 	}
 	file := filepath.Join(r.dir, "inventory.yaml")
-	return fmt.Sprintf("migration: {inventory_file: %q, driver: {command: [%q], env: [%q]}}\n", file, self, roleVariable+"="+roleDriver),
-		writeFile(file, b.String())
+	config := fmt.Sprintf("migration: {inventory_file: %q, driver: {command: [%q], env: [%q]}}\n",
+		file, self, roleVariable+"="+roleDriver)
+	return config, writeFile(file, b.String())
 }
 
 func migrateRequest(n int) []byte {
@@ -121,7 +124,7 @@ func (d *daemon) postAll(n int, compose func(int) []byte, from int) (rate, p99 f
 		})
 	}
 	wg.Wait()
-	return float64(n) / time.Since(began).Seconds(), percentile99(times), errs.first
+	return float64(n) / time.Since(began).Seconds(), milliseconds(percentile(times, 99)), errs.first
 }
 
 // firstEvents requests migrations at a steady rate and returns the 99th percentile, in milliseconds, of the time
@@ -136,7 +139,10 @@ func (d *daemon) firstEvents(ctx context.Context, from int) (p99 float64, err er
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		c := &relayclient.Client{URL: "http://" + d.listen, Key: benchKey, Hub: benchHub}
-		for n, e := range c.Listen(ctx, relayclient.ListenOptions{Topics: []string{"job.created"}, OnConnected: func() { once.Do(func() { close(connected) }) }}) {
+		options := relayclient.ListenOptions{
+			Topics: []string{"job.created"}, OnConnected: func() { once.Do(func() { close(connected) }) },
+		}
+		for n, e := range c.Listen(ctx, options) {
 			var what struct {
 				Object struct {
 					Instance string `json:"instance_id"`
@@ -160,7 +166,7 @@ func (d *daemon) firstEvents(ctx context.Context, from int) (p99 float64, err er
 				return
 			}
 		}
-		err = fmt.Errorf("%d of %d first events came", len(times), moveSteady)
+		err = fmt.Errorf("got %d of %d first events", len(times), moveSteady)
 	})
 	defer wg.Wait()
 	defer cancel()
@@ -186,13 +192,7 @@ func (d *daemon) firstEvents(ctx context.Context, from int) (p99 float64, err er
 		return 0, asked
 	}
 	wg.Wait()
-	return percentile99(times), err
-}
-
-// percentile99 is in milliseconds.
-func percentile99(times []time.Duration) float64 {
-	slices.Sort(times)
-	return times[len(times)*99/100].Seconds() * 1e3
+	return milliseconds(percentile(times, 99)), err
 }
 
 // failures keeps the first of several errors.

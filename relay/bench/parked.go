@@ -33,7 +33,7 @@ func measureParked(ctx context.Context, r *rig) ([]row, error) {
 		_ = client.ConfigSet(context.WithoutCancel(ctx), "appendonly", "yes").Err()
 	}()
 	if err := r.parkRetries(ctx, client); err != nil {
-		return nil, fmt.Errorf("park a million: %w", err)
+		return nil, fmt.Errorf("schedule a million retries: %w", err)
 	}
 	held, err := client.InfoMap(ctx, "memory").Result()
 	if err != nil {
@@ -60,7 +60,8 @@ func measureParked(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	peak, err := memoryMiB(d.cmd.Process.Pid, "VmHWM")
-	return []row{newRow("1,000,000 parked retries, peak resident", peak, "MiB", "Redis", inRedis/(1<<20)).atMost(50)}, err
+	memory := newRow("1,000,000 parked retries, peak resident", peak, "MiB", "Redis", inRedis/(1<<20))
+	return []row{memory.atMost(50)}, err
 }
 
 // parkRetries schedules one delivery like a replay does, and lets Redis copy it.
@@ -73,7 +74,8 @@ func (r *rig) parkRetries(ctx context.Context, client *redis.Client) error {
 		return err
 	}
 	const sink = "hook"
-	if _, err := delivery.NewStore(client, keys).Replay(ctx, oneEntry{}, delivery.Replay{Sink: sink, Partitions: 1, After: "0-0"}); err != nil {
+	replay := delivery.Replay{Sink: sink, Partitions: 1, After: "0-0"}
+	if _, err := delivery.NewStore(client, keys).Replay(ctx, oneEntry{}, replay); err != nil {
 		return err
 	}
 	repeat := redis.NewScript(`
@@ -87,16 +89,19 @@ for i = ARGV[2], ARGV[2] + ARGV[3] - 1 do
   redis.call('ZADD', KEYS[3], ARGV[4], id)
 end`)
 	now := time.Now()
+	later := now.Add(10 * 24 * time.Hour)
+	scriptKeys := []string{keys.RetrySchedule(sink), keys.RetryBodies(sink), keys.RetryArrival(sink)}
 	for first := 1; first < parkedRetries; first += parkedStep {
-		err := repeat.Run(ctx, client, []string{keys.RetrySchedule(sink), keys.RetryBodies(sink), keys.RetryArrival(sink)},
-			entryID, first, min(parkedStep, parkedRetries-first), now.UnixMilli(), now.Add(10*24*time.Hour).UnixMilli(), parkedDue).Err()
+		n := min(parkedStep, parkedRetries-first)
+		err := repeat.Run(ctx, client, scriptKeys,
+			entryID, first, n, now.UnixMilli(), later.UnixMilli(), parkedDue).Err()
 		if err != nil && err != redis.Nil { //nolint:errorlint // go-redis does not wrap it
 			return err
 		}
 	}
 	n, err := client.ZCard(ctx, keys.RetrySchedule(sink)).Result()
 	if err == nil && n != parkedRetries {
-		err = fmt.Errorf("%d are parked", n)
+		err = fmt.Errorf("got %d scheduled retries", n)
 	}
 	return err
 }

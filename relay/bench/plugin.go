@@ -42,11 +42,11 @@ func measurePlugin(ctx context.Context, r *rig) ([]row, error) {
 	}
 	late, echoLate, restart, idle := math.Inf(1), math.Inf(1), math.Inf(1), 0.0
 	for range pluginRounds {
-		var p99, beside float64
-		if err := host.requestNumbers("late", &p99, &beside); err != nil {
+		var p99, baseline float64
+		if err := host.requestNumbers("late", &p99, &baseline); err != nil {
 			return nil, err
 		}
-		late, echoLate = min(late, p99), min(echoLate, beside)
+		late, echoLate = min(late, p99), min(echoLate, baseline)
 	}
 	var bare float64
 	if err := host.requestNumbers("restart", &restart, &bare); err != nil {
@@ -66,14 +66,15 @@ func measurePlugin(ctx context.Context, r *rig) ([]row, error) {
 		newRow("the same, CPU of the host", cost, "us CPU/event", socket, echoCost).atMost(10),
 		newRow("plugin with Redis and the daemon", through, "deliveries/s", "without them", rate).atLeast(15_000),
 		newRow("p99 at 1,000 events/s", late, "ms from Deliver to the ack", socket, echoLate).atMost(2),
-		newRow("plugin killed with -9 answers again", restart, "ms", "a process started and asked", bare).atMost(1000),
+		newRow("plugin killed with -9 answers again", restart, "ms",
+			"starting a process that responds", bare).atMost(1000),
 		newRow("20 idle plugins, each", idle, "MiB of the host", "the host without them", weight).atMost(1),
 	}, nil
 }
 
 // requestNumbers sends a command and parses the numbers in the response.
 func (p *part) requestNumbers(what string, into ...*float64) error {
-	answer, err := p.request(what)
+	response, err := p.request(what)
 	if err != nil {
 		return err
 	}
@@ -81,8 +82,8 @@ func (p *part) requestNumbers(what string, into ...*float64) error {
 	for i := range into {
 		list[i] = into[i]
 	}
-	if _, err := fmt.Sscan(answer, list...); err != nil {
-		return fmt.Errorf("%s was answered %q: %w", what, answer, err)
+	if _, err := fmt.Sscan(response, list...); err != nil {
+		return fmt.Errorf("parse response %q to %s: %w", response, what, err)
 	}
 	return nil
 }
@@ -93,7 +94,8 @@ func (r *rig) measureThroughDaemon(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	sink := fmt.Sprintf("  hook: {type: plugin, command: [%q], env: [%q], concurrency: 256, backlog: %d, topics: [%q]}\n",
+	sink := fmt.Sprintf("  hook: {type: plugin, command: [%q], env: [%q], "+
+		"concurrency: 256, backlog: %d, topics: [%q]}\n",
 		self, roleVariable+"="+rolePlugin, hookBacklog, hookTopics)
 	best := 0.0
 	err = r.runWithDaemon(ctx, "sinks:\n"+sink, func(d *daemon) error {

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -25,7 +24,8 @@ import (
 
 // playPlugin is a plugin that accepts all events and does nothing.
 func playPlugin() error {
-	return sdk.ServeSink(func(context.Context, relay.Notification) error { return nil }, sdk.Concurrency(pluginConcurrent))
+	return sdk.ServeSink(func(context.Context, relay.Notification) error { return nil },
+		sdk.Concurrency(pluginConcurrent))
 }
 
 // playHost runs plugins. For each command, it measures and prints a line of numbers.
@@ -38,12 +38,12 @@ func playHost(lines *bufio.Scanner) error {
 	}
 	defer func() { _ = h.Close() }()
 	for {
-		told, err := readCommand(lines)
+		command, err := readCommand(lines)
 		if err != nil {
 			return nil //nolint:nilerr // the input has ended
 		}
 		var a, b float64
-		switch told {
+		switch command {
 		case "events":
 			a, b, err = callConcurrently(pluginEvents, func(id string) error { return h.Deliver(ctx, newEvent(id)) })
 		case "echo":
@@ -57,7 +57,7 @@ func playHost(lines *bufio.Scanner) error {
 		case "idle":
 			a, b, err = idlePlugins(ctx)
 		default:
-			err = fmt.Errorf("nobody knows how to measure %q", told)
+			err = fmt.Errorf("unknown command %q", command)
 		}
 		if err != nil {
 			return err
@@ -82,7 +82,8 @@ func newPluginHost(ctx context.Context) (*host.Host, error) {
 
 func newEvent(id string) relay.Delivery {
 	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
-		ID: id, Topic: "container.instance.state.changed", Hub: benchHub, Account: "5f0c8a7e9d3b2a1c4e6f8a91", Cursor: "1-1", Data: []byte(event),
+		ID: id, Topic: "container.instance.state.changed", Hub: benchHub, Account: "5f0c8a7e9d3b2a1c4e6f8a91",
+		Cursor: "1-1", Data: []byte(event),
 	}}}
 }
 
@@ -106,20 +107,22 @@ func callConcurrently(n int, call func(id string) error) (rate, cost float64, er
 	if failed.Load() > 0 {
 		return 0, 0, errors.New("a call failed")
 	}
-	return float64(n) / time.Since(began).Seconds(), float64((ownCPUTime() - before).Nanoseconds()) / 1e3 / float64(n), nil
+	rate = float64(n) / time.Since(began).Seconds()
+	return rate, float64((ownCPUTime() - before).Nanoseconds()) / 1e3 / float64(n), nil
 }
 
 // measurePluginLatency returns the 99th percentile of the call time in milliseconds at a steady rate, for the plugin
 // and for a bare socket.
-func measurePluginLatency(ctx context.Context, h *host.Host) (late, beside float64, err error) {
-	if late, err = callAtSteadyRate(func(i int) error { return h.Deliver(ctx, newEvent(strconv.Itoa(i))) }); err != nil {
+func measurePluginLatency(ctx context.Context, h *host.Host) (late, bare float64, err error) {
+	late, err = callAtSteadyRate(func(i int) error { return h.Deliver(ctx, newEvent(strconv.Itoa(i))) })
+	if err != nil {
 		return 0, 0, err
 	}
-	beside, _, err = runWithEcho(func(e *echo) (float64, float64, error) {
+	bare, _, err = runWithEcho(func(e *echo) (float64, float64, error) {
 		late, err := callAtSteadyRate(func(int) error { return e.send() })
 		return late, 0, err
 	})
-	return late, beside, err
+	return late, bare, err
 }
 
 func callAtSteadyRate(call func(i int) error) (p99 float64, err error) {
@@ -143,8 +146,7 @@ func callAtSteadyRate(call func(i int) error) (p99 float64, err error) {
 	if failed.Load() {
 		err = errors.New("a call failed")
 	}
-	slices.Sort(times)
-	return times[pluginSteady*99/100].Seconds() * 1e3, err
+	return milliseconds(percentile(times, 99)), err
 }
 
 // measureRestart returns the maximum time, in milliseconds, from killing a plugin until it has accepted another
@@ -169,13 +171,13 @@ func measureRestart(ctx context.Context) (longest, bare float64, err error) {
 		if err := errors.Join(err, h.Close()); err != nil {
 			return 0, 0, err
 		}
-		longest = max(longest, took.Seconds()*1e3)
+		longest = max(longest, milliseconds(took))
 	}
 	took, err := timeCall(func() error {
 		_, err := runWithEchoProcess(func(e *echo) error { return e.send() })
 		return err
 	})
-	return longest, took.Seconds() * 1e3, err
+	return longest, milliseconds(took), err
 }
 
 // idlePlugins returns the memory in MiB that each idle plugin adds to this process, and the memory before.
@@ -196,19 +198,6 @@ func idlePlugins(ctx context.Context) (each, before float64, err error) {
 	}
 	after, err := weigh()
 	return (after - before) / pluginIdle, before, err
-}
-
-func timeCall(do func() error) (time.Duration, error) {
-	began := time.Now()
-	err := do()
-	return time.Since(began), err
-}
-
-// ownCPUTime returns the CPU time of this process.
-func ownCPUTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // echo is a process that responds with one byte to each event.
@@ -255,7 +244,10 @@ func runWithEchoProcess(use func(*echo) error) (*echo, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &echo{conn: conn, queue: make(chan chan struct{}, 2*pluginConcurrent), out: bufio.NewWriterSize(conn, 64<<10), wake: make(chan struct{}, 1)}
+	e := &echo{
+		conn: conn, out: bufio.NewWriterSize(conn, 64<<10),
+		queue: make(chan chan struct{}, 2*pluginConcurrent), wake: make(chan struct{}, 1),
+	}
 	var wg sync.WaitGroup
 	wg.Go(e.flush)
 	wg.Go(e.read)

@@ -50,10 +50,10 @@ func measurePublish(ctx context.Context, r *rig) ([]row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("single POST: %w", err)
 	}
-	const beside = "pipelined XADD of the same"
+	const baseline = "pipelined XADD of the same"
 	return []row{
-		newRow("publish, NDJSON of 100 a request", batches, notification, beside, floor).atLeast(60_000),
-		newRow("publish, one a request", singles, notification, beside, floor).atLeast(8_000),
+		newRow("publish, NDJSON of 100 a request", batches, notification, baseline, floor).atLeast(60_000),
+		newRow("publish, one a request", singles, notification, baseline, floor).atLeast(8_000),
 	}, nil
 }
 
@@ -62,7 +62,8 @@ func newPublishRequest(contentType string, body []byte) []byte {
 }
 
 func newRequest(path, contentType string, body []byte) []byte {
-	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\nX-Hub-Id: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n",
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\n"+
+		"X-Hub-Id: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n",
 		path, benchKey, benchHub, contentType, len(body))
 	return append([]byte(head), body...)
 }
@@ -84,17 +85,18 @@ func (r *rig) loadPublish(ctx context.Context, d *daemon, conns int, request []b
 	defer func() { _ = client.Close() }()
 	log, err := client.XInfoStream(ctx, "hubrelay:log:{0}").Result()
 	if err != nil {
-		return 0, fmt.Errorf("look at the log: %w", err)
+		return 0, fmt.Errorf("read the length of the log: %w", err)
 	}
 	if accepted := requests * int64(each); log.EntriesAdded != accepted {
-		return 0, fmt.Errorf("%d notifications were accepted, %d stored", accepted, log.EntriesAdded)
+		return 0, fmt.Errorf("%d notifications were accepted, but %d stored", accepted, log.EntriesAdded)
 	}
 	return rate * float64(each), nil
 }
 
 // pipelinedXADD appends the same payload, with the fields of the log, in pipelines of a hundred.
 func (r *rig) pipelinedXADD(ctx context.Context) (float64, error) {
-	one := appendCommand(nil, "XADD", "bench:floor", "*", "id", "5f0c8a7e9d3b2a1c4e6f8a92", "topic", "container.instance.state.changed",
+	one := appendCommand(nil, "XADD", "bench:floor", "*", "id", "5f0c8a7e9d3b2a1c4e6f8a92",
+		"topic", "container.instance.state.changed",
 		"hub", benchHub, "account", "5f0c8a7e9d3b2a1c4e6f8a91", "data", event)
 	commands := repeatBytes(one, batchSize)
 	_, rate, err := runForAWhile(ctx, floorConns, func() (func() error, func(), error) {
@@ -108,7 +110,9 @@ func (r *rig) pipelinedXADD(ctx context.Context) (float64, error) {
 }
 
 // runForAWhile repeats what open returns in n goroutines, and returns the number and the rate of successes.
-func runForAWhile(ctx context.Context, n int, open func() (shot func() error, done func(), err error)) (int64, float64, error) {
+func runForAWhile(
+	ctx context.Context, n int, open func() (shot func() error, done func(), err error),
+) (int64, float64, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTime)
 	defer cancel()
 	var (
@@ -171,7 +175,7 @@ func (c *httpConn) postRequest(request []byte) error {
 	}
 	if status != "202" {
 		body, _ := io.ReadAll(io.LimitReader(c.in, max(0, length)))
-		return fmt.Errorf("the relay answered %s: %s", status, body)
+		return fmt.Errorf("unexpected status %s: %s", status, body)
 	}
 	if length >= 0 {
 		_, err = c.in.Discard(int(length))
@@ -191,7 +195,7 @@ func (c *httpConn) readHead() (status string, length int64, err error) {
 		line = bytes.TrimRight(line, "\r\n")
 		if first {
 			if len(line) < len("HTTP/1.1 202") {
-				return "", 0, errors.New("the relay did not answer in HTTP/1.1")
+				return "", 0, errors.New("the response is not HTTP/1.1")
 			}
 			status = string(line[9:12])
 		}

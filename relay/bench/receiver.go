@@ -22,9 +22,9 @@ type receiver struct {
 
 	hold    bool          // do not respond
 	delay   time.Duration // before a response
-	waiting []answer
+	waiting []pendingResponse
 
-	count       int // since the last forget
+	count       int // since the last reset
 	signed      int
 	first, last time.Time
 	latencies   []time.Duration // of stamped bodies
@@ -34,7 +34,7 @@ type receiver struct {
 // httpPeer is a connection with an incomplete request.
 type httpPeer struct{ in []byte }
 
-type answer struct {
+type pendingResponse struct {
 	fd  int
 	due time.Time
 }
@@ -46,7 +46,7 @@ const publishedAt = `"at-`
 //
 //	answer DELAY  respond after DELAY from now on, and at once to pending requests
 //	hold          do not respond
-//	forget        reset the counters
+//	reset         reset the counters
 //	await N       after N requests: the number of signed ones, nanoseconds from the first to the last
 //	p99           the 99th percentile of the nanoseconds from published to received
 func playReceiver(lines *bufio.Scanner) error {
@@ -55,11 +55,11 @@ func playReceiver(lines *bufio.Scanner) error {
 		return err
 	}
 	fmt.Println(address)
-	told := make(chan string)
+	commands := make(chan string)
 	go func() {
-		defer close(told)
+		defer close(commands)
 		for lines.Scan() {
-			told <- lines.Text()
+			commands <- lines.Text()
 		}
 	}()
 	for {
@@ -67,7 +67,7 @@ func playReceiver(lines *bufio.Scanner) error {
 			return err
 		}
 		select {
-		case line, more := <-told:
+		case line, more := <-commands:
 			if !more {
 				return nil
 			}
@@ -108,7 +108,8 @@ func newReceiver() (*receiver, net.Addr, error) {
 }
 
 func (r *receiver) addToEpoll(fd int) error {
-	return syscall.EpollCtl(r.epoll, syscall.EPOLL_CTL_ADD, fd, &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(fd)})
+	event := &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(fd)}
+	return syscall.EpollCtl(r.epoll, syscall.EPOLL_CTL_ADD, fd, event)
 }
 
 func (r *receiver) runCommand(line string) error {
@@ -126,7 +127,7 @@ func (r *receiver) runCommand(line string) error {
 		}
 	case "hold":
 		r.hold = true
-	case "forget":
+	case "reset":
 		r.count, r.signed, r.latencies = 0, 0, r.latencies[:0]
 	case "await":
 		n, err := strconv.Atoi(value)
@@ -140,7 +141,7 @@ func (r *receiver) runCommand(line string) error {
 		fmt.Println(percentile(r.latencies, 99).Nanoseconds())
 		return nil
 	default:
-		return fmt.Errorf("the receiver was told %q", line)
+		return fmt.Errorf("unknown command %q", line)
 	}
 	fmt.Println("ok")
 	return nil
@@ -151,14 +152,6 @@ func (r *receiver) reportWhenComplete() {
 		r.await = 0
 		fmt.Println(r.signed, r.last.Sub(r.first).Nanoseconds())
 	}
-}
-
-func percentile(values []time.Duration, p int) time.Duration {
-	if len(values) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[(len(sorted)-1)*p/100]
 }
 
 // serve handles pending events and returns after at most five milliseconds.
@@ -220,7 +213,7 @@ func (r *receiver) read(fd int, now time.Time) {
 	}
 	if err != nil || n == 0 {
 		delete(r.conns, fd)
-		r.waiting = slices.DeleteFunc(r.waiting, func(a answer) bool { return a.fd == fd })
+		r.waiting = slices.DeleteFunc(r.waiting, func(a pendingResponse) bool { return a.fd == fd })
 		_ = syscall.Close(fd)
 		return
 	}
@@ -242,7 +235,7 @@ func (r *receiver) read(fd int, now time.Time) {
 		r.sendResponse(fd)
 		return
 	}
-	r.waiting = append(r.waiting, answer{fd, now.Add(r.delay)})
+	r.waiting = append(r.waiting, pendingResponse{fd, now.Add(r.delay)})
 }
 
 // splitRequest splits a request if it is complete.
@@ -285,8 +278,8 @@ func latencyOf(body []byte, now time.Time) (time.Duration, bool) {
 	return now.Sub(time.Unix(0, ns)), err == nil
 }
 
-var answered = []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+var okResponse = []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
 func (r *receiver) sendResponse(fd int) {
-	_, _ = syscall.Write(fd, answered) // read detects a closed connection
+	_, _ = syscall.Write(fd, okResponse) // read detects a closed connection
 }

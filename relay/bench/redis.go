@@ -30,8 +30,9 @@ func startRedis(ctx context.Context, dir string) (*redisServer, error) {
 		return nil, err
 	}
 	s := &redisServer{socket: filepath.Join(dir, "redis.sock"), address: address}
-	s.cmd = exec.CommandContext(ctx, "redis-server", "--bind", "127.0.0.1", "--port", port, "--unixsocket", s.socket, "--dir", dir, "--save", "",
-		"--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0", "--maxmemory-policy", "noeviction")
+	s.cmd = exec.CommandContext(ctx, "redis-server", "--bind", "127.0.0.1", "--port", port,
+		"--unixsocket", s.socket, "--dir", dir, "--save", "", "--maxmemory-policy", "noeviction",
+		"--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0")
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start redis-server (make bench installs it): %w", err)
 	}
@@ -101,7 +102,7 @@ func (c *redisConn) runPipeline(commands []byte, n int) error {
 		}
 		switch line[0] {
 		case '-':
-			return fmt.Errorf("redis says %s", bytes.TrimSpace(line[1:]))
+			return fmt.Errorf("redis: %s", bytes.TrimSpace(line[1:]))
 		case '$':
 			size, err := strconv.Atoi(string(bytes.TrimSpace(line[1:])))
 			if err != nil {
@@ -137,7 +138,7 @@ func waitUntil(ctx context.Context, limit time.Duration, probe func() error) err
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w, after %s", err, limit)
+			return fmt.Errorf("%w (after %s)", err, limit)
 		case <-tick.C:
 		}
 	}

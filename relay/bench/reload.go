@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -34,9 +35,10 @@ func measureReload(ctx context.Context, r *rig) ([]row, error) {
 	}
 	configuration := func(n int) string {
 		changes := fmt.Sprintf("headers: {X-Round: %q}, topics:", strconv.Itoa(n))
-		return sinksConfig(append(lines, strings.Replace(to.webhookConfig("changes", "billing.*"), "topics:", changes, 1))...)
+		line := strings.Replace(to.webhookConfig("changes", "billing.*"), "topics:", changes, 1)
+		return sinksConfig(append(lines, line)...)
 	}
-	took, check, without, beside := math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)
+	took, check, without, during := math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)
 	err = r.runWithDaemon(ctx, configuration(0), func(d *daemon) error {
 		if _, err := d.measureLatency(to); err != nil { // warm-up
 			return err
@@ -48,7 +50,8 @@ func measureReload(ctx context.Context, r *rig) ([]row, error) {
 			}
 			without = min(without, late)
 			began := time.Now()
-			if out, err := exec.CommandContext(ctx, r.daemon, "config", "check", "-c", d.file).CombinedOutput(); err != nil {
+			out, err := exec.CommandContext(ctx, r.daemon, "config", "check", "-c", d.file).CombinedOutput()
+			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
 			}
 			check = min(check, milliseconds(time.Since(began)))
@@ -67,7 +70,7 @@ func measureReload(ctx context.Context, r *rig) ([]row, error) {
 			if err != nil {
 				return err
 			}
-			beside, took = min(beside, late), min(took, milliseconds(one))
+			during, took = min(during, late), min(took, milliseconds(one))
 		}
 		return nil
 	})
@@ -75,10 +78,12 @@ func measureReload(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	return []row{
-		newRow("reload of 200 sinks, one of them changed", took, "ms from SIGHUP to taken over", "config check", check).atMost(200),
+		newRow("reload of 200 sinks, one of them changed", took, "ms from SIGHUP to applied",
+			"config check", check).atMost(200),
 		// To read 200 sinks takes one of the machine's cores for its part of the round, which nothing but the core
 		// waits for.
-		newRow("p99 of another sink meanwhile", beside, "ms from published to received", "without it", without).ratioAtMost(2),
+		newRow("p99 of another sink meanwhile", during, "ms from published to received",
+			"without it", without).ratioAtMost(2),
 	}, nil
 }
 
@@ -104,7 +109,7 @@ func reloadConfig(ctx context.Context, d *daemon, before, after string) (time.Du
 			return at.Sub(began), err
 		}
 	}
-	return 0, fmt.Errorf("the configuration was not taken over: %s", d.log.String())
+	return 0, fmt.Errorf("the configuration was not applied: %s", d.log.String())
 }
 
 // reloadedAt returns the time when the daemon last applied a configuration.
@@ -124,7 +129,5 @@ func (d *daemon) reloadedAt(ctx context.Context) (time.Time, error) {
 			return time.UnixMicro(int64(seconds * 1e6)), err
 		}
 	}
-	return time.Time{}, fmt.Errorf("no figure says when the configuration was taken over")
+	return time.Time{}, errors.New("the metrics have no time of the last reload")
 }
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

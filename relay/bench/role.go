@@ -8,11 +8,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+	"time"
 )
 
-// A role is a part that this program plays in a process of its own, so that its CPU time is counted apart. It talks
-// with the program that started it in lines on its standard input and output.
+// A role is a part of the bench that runs in a separate process, so its CPU time is counted separately. It exchanges
+// lines with its parent process over its standard input and output.
 const (
 	roleVariable = "HUBRELAY_BENCH_ROLE"
 	roleFloor    = "floor"
@@ -51,7 +53,7 @@ func playRole(role string, args []string) error {
 	case roleMover:
 		return playMover(lines, args)
 	default:
-		return fmt.Errorf("there is no role %q", role)
+		return fmt.Errorf("unknown role %q", role)
 	}
 }
 
@@ -101,6 +103,16 @@ func (p *part) request(words ...any) (string, error) {
 		return "", err
 	}
 	return p.readLine()
+}
+
+// requestP99 returns a 99th percentile in milliseconds.
+func (p *part) requestP99() (float64, error) {
+	response, err := p.request("p99")
+	if err != nil {
+		return 0, err
+	}
+	ns, err := strconv.ParseFloat(response, 64)
+	return ns / float64(time.Millisecond), err
 }
 
 // stop closes the input of the part, which ends it, and kills it in case it hangs.

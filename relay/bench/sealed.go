@@ -36,13 +36,17 @@ func newSealedBody(kind string, size int) string {
 		about = `,"batch":true`
 	case "digest":
 		const day = "2026-11-22T05:00:00Z"
-		about = fmt.Sprintf(`,"digest":{"count":%d,"first":%q,"last":%q,"topics":{"container.instance.state.changed":%d}}`, size, day, day, size)
+		about = fmt.Sprintf(`,"digest":{"count":%d,"first":%q,"last":%q,`+
+			`"topics":{"container.instance.state.changed":%d}}`, size, day, day, size)
 	}
 	out := strings.Builder{}
 	out.WriteString(`{"made":0,"attempts":[]` + about + "}\n")
 	for i := range size {
 		var one strings.Builder
-		for _, s := range []string{entryID, "container.instance.state.changed", benchHub, "5f0c8a7e9d3b2a1c4e6f8a91", fmt.Sprintf("1763740000000-%d", i), event} {
+		position := fmt.Sprintf("1763740000000-%d", i)
+		for _, s := range []string{
+			entryID, "container.instance.state.changed", benchHub, "5f0c8a7e9d3b2a1c4e6f8a91", position, event,
+		} {
 			fmt.Fprintf(&one, "%d:%s", len(s), s)
 		}
 		fmt.Fprintf(&out, "%d:%s", one.Len(), one.String())
@@ -51,18 +55,21 @@ func newSealedBody(kind string, size int) string {
 }
 
 // drainSealed schedules deliveries and lets the daemon deliver them.
-func (r *rig) drainSealed(ctx context.Context, d *daemon, to target, client *redis.Client, body string) (drainResult, error) {
+func (r *rig) drainSealed(
+	ctx context.Context, d *daemon, to target, client *redis.Client, body string,
+) (drainResult, error) {
 	if err := d.postAdmin(ctx, "sinks/hook/pause"); err != nil {
 		return drainResult{}, err
 	}
 	if err := parkSealed(ctx, client, body); err != nil {
 		return drainResult{}, err
 	}
-	return to.timeRequests(d.cmd.Process.Pid, batchSealed, func() error { return d.postAdmin(ctx, "sinks/hook/resume") }, func() error {
+	resume := func() error { return d.postAdmin(ctx, "sinks/hook/resume") }
+	return to.timeRequests(d.cmd.Process.Pid, batchSealed, resume, func() error {
 		return waitUntil(ctx, 10*time.Second, func() error {
 			n, err := client.ZCard(ctx, "hubrelay:retry:hook").Result()
 			if err == nil && n > 0 {
-				err = fmt.Errorf("%d are parked", n)
+				err = fmt.Errorf("%d scheduled retries are left", n)
 			}
 			return err
 		})
@@ -97,8 +104,8 @@ func parkSealed(ctx context.Context, client *redis.Client, body string) error {
 // SIZE", with the number of notifications per body, and prints "done" after the last response.
 func playPoster(lines *bufio.Scanner, args []string) error {
 	flags := flag.NewFlagSet("poster", flag.ContinueOnError)
-	address := flags.String("address", "", "where to post")
-	posters := flags.Int("n", 0, "how many post at once")
+	address := flags.String("address", "", "address to post to")
+	posters := flags.Int("n", 0, "number of concurrent posts")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -113,12 +120,12 @@ func playPoster(lines *bufio.Scanner, args []string) error {
 	}
 	fmt.Println("ready")
 	for {
-		told, err := readCommand(lines)
+		command, err := readCommand(lines)
 		if err != nil {
 			return nil //nolint:nilerr // the input has ended
 		}
 		var posts, size int
-		if _, err := fmt.Sscan(told, &posts, &size); err != nil {
+		if _, err := fmt.Sscan(command, &posts, &size); err != nil {
 			return err
 		}
 		body := event
@@ -141,9 +148,9 @@ func playPoster(lines *bufio.Scanner, args []string) error {
 }
 
 type poster struct {
-	conn    net.Conn
-	address string
-	answer  [4096]byte
+	conn     net.Conn
+	address  string
+	response [4096]byte
 }
 
 func (p *poster) run(left *atomic.Int64, body []byte) error {
@@ -152,11 +159,14 @@ func (p *poster) run(left *atomic.Int64, body []byte) error {
 	if err != nil {
 		return err
 	}
-	text := []byte(fmt.Sprintf("POST /hook HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nUser-Agent: hubrelay\r\nwebhook-id: %s\r\nwebhook-timestamp: %s\r\nContent-Length: %d\r\nwebhook-signature: v1,",
+	text := []byte(fmt.Sprintf("POST /hook HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"+
+		"User-Agent: hubrelay\r\nwebhook-id: %s\r\nwebhook-timestamp: %s\r\n"+
+		"Content-Length: %d\r\nwebhook-signature: v1,",
 		p.address, id, now, len(body)))
 	from := len(text)
 	var sum [sha256.Size]byte
-	text = append(append(append(text, make([]byte, base64.StdEncoding.EncodedLen(len(sum)))...), "\r\n\r\n"...), body...)
+	text = append(text, make([]byte, base64.StdEncoding.EncodedLen(len(sum)))...)
+	text = append(append(text, "\r\n\r\n"...), body...)
 	mac, prefix := hmac.New(sha256.New, key), []byte(id+"."+now+".")
 	for left.Add(-1) >= 0 {
 		mac.Reset()
@@ -166,12 +176,13 @@ func (p *poster) run(left *atomic.Int64, body []byte) error {
 		if _, err := p.conn.Write(text); err != nil {
 			return err
 		}
-		n, err := p.conn.Read(p.answer[:])
+		n, err := p.conn.Read(p.response[:])
 		if err != nil {
 			return err
 		}
-		if !bytes.HasPrefix(p.answer[:n], []byte("HTTP/1.1 200 ")) || !bytes.HasSuffix(p.answer[:n], []byte("\r\n\r\n")) {
-			return fmt.Errorf("the receiver answered %q", p.answer[:n])
+		response := p.response[:n]
+		if !bytes.HasPrefix(response, []byte("HTTP/1.1 200 ")) || !bytes.HasSuffix(response, []byte("\r\n\r\n")) {
+			return fmt.Errorf("unexpected response of the receiver: %q", response)
 		}
 	}
 	return nil

@@ -74,8 +74,9 @@ func measureHang(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	defer hung.stop()
-	without, beside := math.Inf(1), math.Inf(1)
-	err = r.runWithDaemon(ctx, sinksConfig(to.webhookConfig("steady", hookTopics), hung.webhookConfig("hung", hookTopics)), func(d *daemon) error {
+	without, during := math.Inf(1), math.Inf(1)
+	config := sinksConfig(to.webhookConfig("steady", hookTopics), hung.webhookConfig("hung", hookTopics))
+	err = r.runWithDaemon(ctx, config, func(d *daemon) error {
 		if err := d.postAdmin(ctx, "sinks/hung/pause"); err != nil {
 			return err
 		}
@@ -91,7 +92,7 @@ func measureHang(ctx context.Context, r *rig) ([]row, error) {
 			if late, err = d.latencyWhileHanging(ctx, to, hung); err != nil {
 				return err
 			}
-			beside = min(beside, late)
+			during = min(during, late)
 		}
 		return nil
 	})
@@ -99,13 +100,14 @@ func measureHang(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	return []row{
-		newRow("p99 while another sink hangs", beside, "ms from published to received", "without it", without).ratioAtMost(1.3),
+		newRow("p99 while another sink hangs", during, "ms from published to received",
+			"without it", without).ratioAtMost(1.3),
 	}, nil
 }
 
 // latencyWhileHanging returns the latency of one receiver while the other one does not respond.
 func (d *daemon) latencyWhileHanging(ctx context.Context, to, hung target) (late float64, err error) {
-	if _, err := hung.request("forget"); err != nil {
+	if _, err := hung.request("reset"); err != nil {
 		return 0, err
 	}
 	if _, err := hung.request("hold"); err != nil {
@@ -139,28 +141,25 @@ func (d *daemon) measureLatency(to target) (float64, error) {
 		return 0, err
 	}
 	defer c.close()
-	if _, err := to.request("forget"); err != nil {
+	if _, err := to.request("reset"); err != nil {
 		return 0, err
 	}
-	err = runPaced(steadyCount, steadyInterval, func(time.Time) error { return c.postRequest(newStampedRequest(time.Now())) })
+	err = runPaced(steadyCount, steadyInterval,
+		func(time.Time) error { return c.postRequest(newStampedRequest(time.Now())) })
 	if err != nil {
 		return 0, err
 	}
 	if _, err := to.request("await", steadyCount); err != nil {
 		return 0, err
 	}
-	answer, err := to.request("p99")
-	if err != nil {
-		return 0, err
-	}
-	ns, err := strconv.ParseFloat(answer, 64)
-	return ns / float64(time.Millisecond), err
+	return to.requestP99()
 }
 
 // newStampedRequest returns a request that publishes the event with its time as object ID.
 func newStampedRequest(at time.Time) []byte {
 	_, rest, _ := strings.Cut(event, eventObject)
-	return newPublishRequest("application/json", []byte(eventStart+publishedAt+strconv.FormatInt(at.UnixNano(), 10)+rest))
+	stamp := publishedAt + strconv.FormatInt(at.UnixNano(), 10)
+	return newPublishRequest("application/json", []byte(eventStart+stamp+rest))
 }
 
 const (

@@ -23,7 +23,8 @@ func measureSource(ctx context.Context, r *rig) ([]row, error) {
 		if err != nil {
 			return err
 		}
-		section := fmt.Sprintf("sources: {up: {type: hub, url: %q, key: %q, hub_id: %q}}", "http://"+up.listen, benchKey, benchHub)
+		section := fmt.Sprintf("sources: {up: {type: hub, url: %q, key: %q, hub_id: %q}}",
+			"http://"+up.listen, benchKey, benchHub)
 		down := func(wait func(d *daemon) error) error {
 			d, err := r.startDaemonAs(ctx, "behind.yaml", "behind", section)
 			if err != nil {
@@ -54,7 +55,8 @@ func measureSource(ctx context.Context, r *rig) ([]row, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []row{newRow("taken over from an upstream", taken, "notifications/s", "a client that only reads", read).atLeast(20_000)}, nil
+	copied := newRow("taken over from an upstream", taken, "notifications/s", "a client that only reads", read)
+	return []row{copied.atLeast(20_000)}, nil
 }
 
 // waitForSource waits until the daemon's source has the state and has stored n notifications.
@@ -69,18 +71,21 @@ func (d *daemon) waitForSource(ctx context.Context, state string, n int) error {
 			return err
 		}
 		defer func() { _ = resp.Body.Close() }()
-		var answer struct {
+		var response struct {
 			Data []struct {
 				State, Reason string
 				Resumes       bool
 				Received      int
 			}
 		}
-		if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+		if err := json.NewDecoder(resp.Body).Decode(&response); err != nil {
 			return err
 		}
-		if len(answer.Data) == 0 || answer.Data[0].State != state || !answer.Data[0].Resumes || answer.Data[0].Received < n {
-			return fmt.Errorf("the source is %+v: %s", answer.Data, d.log.String())
+		if len(response.Data) == 0 {
+			return errors.New("there is no source")
+		}
+		if s := response.Data[0]; s.State != state || !s.Resumes || s.Received < n {
+			return fmt.Errorf("the source is %+v: %s", s, d.log.String())
 		}
 		return nil
 	})

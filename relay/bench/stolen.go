@@ -40,7 +40,8 @@ func runCalmRounds[T any](count, spare int, round func(n int) (T, error)) ([]T, 
 	}
 	slices.SortStableFunc(all, func(a, b one) int { return cmp.Compare(a.stolen, b.stolen) })
 	if len(all) > count {
-		fmt.Fprintf(os.Stderr, "a hypervisor gave the processors to other machines in %d of %d rounds, and up to %.1f %% of them in those that count\n",
+		fmt.Fprintf(os.Stderr,
+			"a hypervisor stole CPU time in %d of %d rounds, and up to %.1f %% in the counted ones\n",
 			len(all)-calm, len(all), 100*all[count-1].stolen)
 	}
 	results := make([]T, count)

@@ -49,8 +49,9 @@ func measureTemplate(ctx context.Context, _ *rig) ([]row, error) {
 		return nil, fmt.Errorf("parse the floor: %w", err)
 	}
 	values := map[string]any{
-		"Meaning": "Something went wrong with a container", "Error": "no space left on device", "Topic": "container.error",
-		"At": "2026-11-22 01:02", "Hub": "6922f0000123456789abcd03", "Containers": []string{"6922f0000123456789abcd02"},
+		"Meaning": "Something went wrong with a container", "Error": "no space left on device",
+		"Topic": "container.error", "At": "2026-11-22 01:02", "Hub": "6922f0000123456789abcd03",
+		"Containers": []string{"6922f0000123456789abcd02"},
 	}
 	var out bytes.Buffer
 	floor, err := timePerEvent(func() error { out.Reset(); return bare.Execute(&out, values) })

@@ -23,7 +23,7 @@ type watcher struct {
 
 // watchAll drains each socket as soon as data arrives, until the commands end. It uses one thread per processor: real
 // clients are separate programs, and a single thread would measure late what several processors have written.
-func watchAll(all []*client, asked <-chan string) error {
+func watchAll(all []*client, commands <-chan string) error {
 	failed := make(chan error, runtime.NumCPU())
 	var watchers []*watcher
 	for clients := range slices.Chunk(all, max(1, (len(all)+runtime.NumCPU()-1)/runtime.NumCPU())) {
@@ -36,7 +36,7 @@ func watchAll(all []*client, asked <-chan string) error {
 	}
 	for {
 		select {
-		case what, more := <-asked:
+		case what, more := <-commands:
 			if !more {
 				return nil
 			}
@@ -67,7 +67,8 @@ func newWatcher(clients []*client) (*watcher, error) {
 	w := &watcher{clients: clients, epoll: epoll, lateness: make([]time.Duration, 0, 1<<19)}
 	for i, c := range clients {
 		c.lateness = &w.lateness
-		err := syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, c.fd, &syscall.EpollEvent{Events: syscall.EPOLLIN | unix.EPOLLET, Fd: int32(i)})
+		err := syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, c.fd,
+			&syscall.EpollEvent{Events: syscall.EPOLLIN | unix.EPOLLET, Fd: int32(i)})
 		if err != nil {
 			return nil, err
 		}

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -59,7 +58,8 @@ func measureWebhook(ctx context.Context, r *rig) ([]row, error) {
 			}
 			slow = max(slow, own.rate)
 		}
-		rows = append(rows, newRow("webhook that takes 20 ms, 64 at once", slow, "requests/s", "64 / 20 ms", hookConcurrency/slowAnswer.Seconds()).ratioAtLeast(0.92))
+		rows = append(rows, newRow("webhook that takes 20 ms, 64 at once", slow, "requests/s",
+			"64 / 20 ms", hookConcurrency/slowAnswer.Seconds()).ratioAtLeast(0.92))
 		return nil
 	})
 	return rows, err
@@ -69,8 +69,9 @@ func measureWebhook(ctx context.Context, r *rig) ([]row, error) {
 // shared machine, for both. The median of the ratios counts; the best value of each side would combine two lucky
 // moments. Both have a warm-up round, and they take turns in going first.
 func (r *rig) runHookRounds(ctx context.Context, d *daemon, to target) ([]row, error) {
-	const beside = "a bare net/http loop"
-	loop, err := startRole(ctx, roleLoop, "-redis", r.redis.address, "-url", to.urlOf("loop"), "-n", strconv.Itoa(hookConcurrency))
+	const baseline = "a bare net/http loop"
+	loop, err := startRole(ctx, roleLoop, "-redis", r.redis.address,
+		"-url", to.urlOf("loop"), "-n", strconv.Itoa(hookConcurrency))
 	if err != nil {
 		return nil, err
 	}
@@ -83,12 +84,8 @@ func (r *rig) runHookRounds(ctx context.Context, d *daemon, to target) ([]row, e
 		var own, floor drainResult
 		ours := func() (err error) { own, err = r.drainBacklog(ctx, d, to, hookMessages); return err }
 		theirs := func() (err error) { floor, err = r.drainLoop(loop, to, hookMessages); return err }
-		turns := []func() error{ours, theirs}
-		if i%2 == 1 {
-			slices.Reverse(turns)
-		}
-		for _, turn := range turns {
-			if err := turn(); err != nil {
+		for _, measure := range alternate(i, ours, theirs) {
+			if err := measure(); err != nil {
 				return nil, err
 			}
 		}
@@ -96,12 +93,13 @@ func (r *rig) runHookRounds(ctx context.Context, d *daemon, to target) ([]row, e
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "webhook: %.1f us CPU/request, the bare loop %.1f\n", own.cost, floor.cost)
-		rates = append(rates, newRow("webhook, 20,000 to one that answers at once", own.rate, "requests/s", beside, floor.rate).atLeast(15_000))
-		costs = append(costs, newRow("the same, CPU of a request", own.cost, "us CPU/request", beside, floor.cost).ratioAtMost(1.4))
+		rates = append(rates, newRow("webhook, 20,000 to one that answers at once", own.rate, "requests/s",
+			baseline, floor.rate).atLeast(15_000))
+		costs = append(costs, newRow("the same, CPU of a request", own.cost, "us CPU/request",
+			baseline, floor.cost).ratioAtMost(1.4))
 	}
 	slices.SortFunc(rates, func(a, b row) int { return cmp.Compare(a.Measured, b.Measured) })
-	slices.SortFunc(costs, func(a, b row) int { return cmp.Compare(a.Ratio, b.Ratio) })
-	return []row{rates[hookRounds/2], costs[hookRounds/2]}, nil
+	return []row{rates[hookRounds/2], medianRatio(costs)}, nil
 }
 
 // drainBacklog fills the queue with n notifications while the sink is paused, and resumes it.
@@ -139,7 +137,7 @@ func (r *rig) waitForSinkQueue(ctx context.Context, sink string, n int) error {
 	return waitUntil(ctx, 10*time.Second, func() error {
 		got, err := client.XLen(ctx, "hubrelay:queue:"+sink+":{0}").Result()
 		if err == nil && got != int64(n) {
-			err = fmt.Errorf("%d of %d notifications wait in the queue", got, n)
+			err = fmt.Errorf("%d notifications are in the queue, want %d", got, n)
 		}
 		return err
 	})
@@ -155,7 +153,10 @@ func (r *rig) drainLoop(loop *part, to target, n int) (drainResult, error) {
 	if err := c.runCommand("DEL", loopStream); err != nil {
 		return drainResult{}, err
 	}
-	fields := []string{"id", "5f0c8a7e9d3b2a1c4e6f8a92", "topic", "container.instance.state.changed", "hub", benchHub, "account", "5f0c8a7e9d3b2a1c4e6f8a91", "data", event}
+	fields := []string{
+		"id", entryID, "topic", "container.instance.state.changed", "hub", benchHub,
+		"account", "5f0c8a7e9d3b2a1c4e6f8a91", "data", event,
+	}
 	if err := r.fillStream(loopStream, n, fields); err != nil {
 		return drainResult{}, err
 	}
@@ -197,7 +198,7 @@ func (d *daemon) postAdmin(ctx context.Context, what string) error {
 	}
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return errors.New(what + " was answered " + resp.Status)
+		return fmt.Errorf("post %s: %s", what, resp.Status)
 	}
 	return nil
 }
@@ -224,7 +225,7 @@ func (to target) urlOf(path string) string { return "http://" + to.address + "/"
 
 // timeRequests calls begin, waits for n requests, and calls ended, which waits for the end.
 func (to target) timeRequests(pid, n int, begin, ended func() error) (drainResult, error) {
-	if _, err := to.request("forget"); err != nil {
+	if _, err := to.request("reset"); err != nil {
 		return drainResult{}, err
 	}
 	before, err := cpuTimeOf(pid)
@@ -234,7 +235,7 @@ func (to target) timeRequests(pid, n int, begin, ended func() error) (drainResul
 	if err := begin(); err != nil {
 		return drainResult{}, err
 	}
-	answer, err := to.request("await", n)
+	response, err := to.request("await", n)
 	if err != nil {
 		return drainResult{}, err
 	}
@@ -247,15 +248,18 @@ func (to target) timeRequests(pid, n int, begin, ended func() error) (drainResul
 	}
 	var signed int
 	var took time.Duration
-	if _, err := fmt.Sscan(answer, &signed, (*int64)(&took)); err != nil {
+	if _, err := fmt.Sscan(response, &signed, (*int64)(&took)); err != nil {
 		return drainResult{}, err
 	}
-	return drainResult{rate: float64(n) / took.Seconds(), cost: float64((after - before).Microseconds()) / float64(n), signed: signed}, nil
+	return drainResult{
+		rate: float64(n) / took.Seconds(), cost: float64((after - before).Microseconds()) / float64(n), signed: signed,
+	}, nil
 }
 
 // webhookConfig returns the configuration line of a webhook sink with a signature.
 func (to target) webhookConfig(name, topics string) string {
-	return fmt.Sprintf("  %s: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8], concurrency: %d, backlog: %d, topics: [%q]}\n",
+	return fmt.Sprintf("  %s: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8], "+
+		"concurrency: %d, backlog: %d, topics: [%q]}\n",
 		name, to.urlOf(name), hookSecret, hookConcurrency, hookBacklog, topics)
 }
 
