@@ -82,8 +82,8 @@ func (c *Config) checkKafka() error {
 	return errors.Join(errs...)
 }
 
-// kafkaConnection is a client that reconnects by itself. It reads the password and the TLS files for each connection. Its
-// lifetime ends only if a topic was deleted and created again.
+// kafkaConnection is a client that reconnects by itself. It reads the password and the TLS files for each connection.
+// Its lifetime ends only if a topic was deleted and created again.
 type kafkaConnection struct {
 	cancelableLifetime
 	client  *kgo.Client

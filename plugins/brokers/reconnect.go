@@ -22,7 +22,7 @@ const (
 	writeTimeout   = 10 * time.Second
 )
 
-var errClosed = errors.New("the plugin ends")
+var errClosed = errors.New("the plugin is stopping")
 
 // brokerConn is a connection to a broker. When it is lost, every pending Publish returns: with the response if the
 // broker sent one, otherwise with a connLostError. A broker such as Mosquitto may close the connection directly after

@@ -30,7 +30,7 @@ func playClients(lines *bufio.Scanner, args []string) error {
 	n := flags.Int("n", 0, "number of clients")
 	plain := flags.Bool("plain", false, "skip the websocket handshake")
 	hubs := flags.Int("hubs", 1, "number of hubs of the clients")
-	often := flags.Duration("often", 50*time.Millisecond, "interval of draining the sockets")
+	drainInterval := flags.Duration("often", 50*time.Millisecond, "interval of draining the sockets")
 	watch := flags.Bool("watch", false, "drain the sockets as soon as data arrives")
 	deflate := flags.Bool("deflate", false, "request compressed messages")
 	more := flags.String("more", "", "text to append to the query")
@@ -65,7 +65,7 @@ func playClients(lines *bufio.Scanner, args []string) error {
 	if *watch {
 		return watchAll(all, commands)
 	}
-	tick := time.NewTicker(*often)
+	tick := time.NewTicker(*drainInterval)
 	defer tick.Stop()
 	buf := make([]byte, 256<<10)
 	for {

@@ -134,11 +134,11 @@ func emptyFiles(dir string) error {
 // fillVolume writes files of random bytes, a hundred per directory.
 func fillVolume(dir string, files, size int) error {
 	for i := range files {
-		folder := filepath.Join(dir, strconv.Itoa(i/100))
-		if err := os.MkdirAll(folder, 0o700); err != nil {
+		subdir := filepath.Join(dir, strconv.Itoa(i/100))
+		if err := os.MkdirAll(subdir, 0o700); err != nil {
 			return err
 		}
-		f, err := os.Create(filepath.Join(folder, strconv.Itoa(i)))
+		f, err := os.Create(filepath.Join(subdir, strconv.Itoa(i)))
 		if err != nil {
 			return err
 		}
@@ -177,21 +177,21 @@ func playMover(lines *bufio.Scanner, args []string) error {
 		if _, err := fmt.Sscan(command, &from, &to); err != nil {
 			return err
 		}
-		var began, ended time.Time
+		var startedAt, endedAt time.Time
 		err = driver.Migrate(context.Background(), relay.Migration{
 			JobID: "job" + strconv.FormatInt(lease, 10), Lease: lease, Instance: moved,
 			Stateful: true, CopyVolumes: true, Source: servers[from], Destination: servers[to],
 		}, func(p relay.Progress) {
 			switch {
 			case p.Step == "copy" && p.Completed:
-				ended = time.Now()
+				endedAt = time.Now()
 			case p.Step == "stop" && p.Completed:
-				began = time.Now()
+				startedAt = time.Now()
 			}
 		})
 		if err != nil {
 			return err
 		}
-		fmt.Println(ended.Sub(began).Seconds())
+		fmt.Println(endedAt.Sub(startedAt).Seconds())
 	}
 }

@@ -153,14 +153,14 @@ func (l listeners) waitForPings(ctx context.Context, times int) error {
 // connectCrowd returns the seconds until all clients were connected, and the cost of a delivery to one hub among them.
 func (r *rig) connectCrowd(ctx context.Context, few load) (took, cost float64, err error) {
 	err = r.runWithDaemon(ctx, crowdNoPings, func(d *daemon) error {
-		began := time.Now()
+		startedAt := time.Now()
 		clients, err := startClients(ctx, d.listen, crowdAll,
 			"-hubs", strconv.Itoa(crowdHubs), "-often", crowdDrainInterval)
 		if err != nil {
 			return err
 		}
 		defer clients.stop()
-		took = time.Since(began).Seconds()
+		took = time.Since(startedAt).Seconds()
 		// Work that follows connecting is not part of the cost of a delivery.
 		if err := sleep(ctx, 2*idleWait); err != nil {
 			return err
@@ -189,10 +189,10 @@ func weighBareConnections(ctx context.Context) (weight float64, err error) {
 
 // timeBareConnections returns the seconds to open as many connections as connectCrowd.
 func timeBareConnections(ctx context.Context) (took float64, err error) {
-	began := time.Now()
+	startedAt := time.Now()
 	err = runWithFloor(ctx, load{clients: crowdAll, messages: 1, interval: time.Second}, 100,
 		func(*part, listeners) error {
-			took = time.Since(began).Seconds()
+			took = time.Since(startedAt).Seconds()
 			return nil
 		})
 	return took, err

@@ -73,13 +73,13 @@ func textFrame(size int) []byte {
 
 // runPaced calls do at a steady rate, with the time when each call was due. It catches up if it is late.
 func runPaced(times int, every time.Duration, do func(due time.Time) error) error {
-	began := time.Now()
+	startedAt := time.Now()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for sent := 0; sent < times; {
 		<-tick.C
-		for due := int(time.Since(began) / every); sent < min(due, times); sent++ {
-			if err := do(began.Add(time.Duration(sent+1) * every)); err != nil {
+		for due := int(time.Since(startedAt) / every); sent < min(due, times); sent++ {
+			if err := do(startedAt.Add(time.Duration(sent+1) * every)); err != nil {
 				return err
 			}
 		}

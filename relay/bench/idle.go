@@ -20,11 +20,11 @@ func measureIdle(ctx context.Context, r *rig) ([]row, error) {
 	var readies, bares []float64
 	var weight float64
 	for i := range idleStarts {
-		began := time.Now()
+		startedAt := time.Now()
 		if out, err := exec.CommandContext(ctx, r.daemon, "version").CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("hubrelay version: %w: %s", err, out)
 		}
-		bares = append(bares, milliseconds(time.Since(began)))
+		bares = append(bares, milliseconds(time.Since(startedAt)))
 		ready, mib, err := r.measureStart(ctx, i == idleStarts-1)
 		if err != nil {
 			return nil, err

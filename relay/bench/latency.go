@@ -145,7 +145,7 @@ func (d *daemon) reconnectAll(ctx context.Context, cursor string) (float64, erro
 	go func() {
 		published <- d.publishUntil(live)
 	}()
-	began := time.Now()
+	startedAt := time.Now()
 	back, err := startClients(ctx, d.listen, returners, "-more", "&after="+cursor, "-often", "10ms")
 	if err == nil {
 		defer back.stop()
@@ -160,7 +160,7 @@ func (d *daemon) reconnectAll(ctx context.Context, cursor string) (float64, erro
 			return nil
 		})
 	}
-	took := time.Since(began).Seconds()
+	took := time.Since(startedAt).Seconds()
 	stop()
 	if failed := <-published; err == nil {
 		err = failed

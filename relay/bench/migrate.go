@@ -104,7 +104,7 @@ func (d *daemon) postAll(n int, compose func(int) []byte, from int) (rate, p99 f
 	var next atomic.Int64
 	errs := new(failures)
 	var wg sync.WaitGroup
-	began := time.Now()
+	startedAt := time.Now()
 	for range moveConns {
 		wg.Go(func() {
 			c, err := dialHTTP(d.listen)
@@ -124,7 +124,7 @@ func (d *daemon) postAll(n int, compose func(int) []byte, from int) (rate, p99 f
 		})
 	}
 	wg.Wait()
-	return float64(n) / time.Since(began).Seconds(), milliseconds(percentile(times, 99)), errs.first
+	return float64(n) / time.Since(startedAt).Seconds(), milliseconds(percentile(times, 99)), errs.first
 }
 
 // firstEvents requests migrations at a steady rate and returns the 99th percentile, in milliseconds, of the time

@@ -93,7 +93,7 @@ func callConcurrently(n int, call func(id string) error) (rate, cost float64, er
 	var next, failed atomic.Int64
 	var wg sync.WaitGroup
 	runtime.GC()
-	before, began := ownCPUTime(), time.Now()
+	before, startedAt := ownCPUTime(), time.Now()
 	for range pluginConcurrent {
 		wg.Go(func() {
 			for i := next.Add(1); i <= int64(n) && failed.Load() == 0; i = next.Add(1) {
@@ -107,7 +107,7 @@ func callConcurrently(n int, call func(id string) error) (rate, cost float64, er
 	if failed.Load() > 0 {
 		return 0, 0, errors.New("a call failed")
 	}
-	rate = float64(n) / time.Since(began).Seconds()
+	rate = float64(n) / time.Since(startedAt).Seconds()
 	return rate, float64((ownCPUTime() - before).Nanoseconds()) / 1e3 / float64(n), nil
 }
 
@@ -134,11 +134,11 @@ func callAtSteadyRate(call func(i int) error) (p99 float64, err error) {
 		at := i
 		i++
 		wg.Go(func() {
-			began := time.Now()
+			startedAt := time.Now()
 			if call(at) != nil {
 				failed.Store(true)
 			}
-			times[at] = time.Since(began)
+			times[at] = time.Since(startedAt)
 		})
 		return nil
 	})

@@ -120,7 +120,7 @@ func runForAWhile(
 		count atomic.Int64
 	)
 	failures := make(chan error, n)
-	began := time.Now()
+	startedAt := time.Now()
 	for range n {
 		wg.Go(func() {
 			shot, done, err := open()
@@ -139,7 +139,7 @@ func runForAWhile(
 		})
 	}
 	wg.Wait()
-	rate := float64(count.Load()) / time.Since(began).Seconds()
+	rate := float64(count.Load()) / time.Since(startedAt).Seconds()
 	select {
 	case err := <-failures:
 		return 0, 0, err

@@ -49,12 +49,12 @@ func measureReload(ctx context.Context, r *rig) ([]row, error) {
 				return err
 			}
 			without = min(without, late)
-			began := time.Now()
+			startedAt := time.Now()
 			out, err := exec.CommandContext(ctx, r.daemon, "config", "check", "-c", d.file).CombinedOutput()
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
 			}
-			check = min(check, milliseconds(time.Since(began)))
+			check = min(check, milliseconds(time.Since(startedAt)))
 			reloaded := make(chan error, 1)
 			var one time.Duration
 			go func() {
@@ -80,8 +80,7 @@ func measureReload(ctx context.Context, r *rig) ([]row, error) {
 	return []row{
 		newRow("reload of 200 sinks, one of them changed", took, "ms from SIGHUP to applied",
 			"config check", check).atMost(200),
-		// To read 200 sinks takes one of the machine's cores for its part of the round, which nothing but the core
-		// waits for.
+		// Reading 200 sinks occupies one core for a part of the round.
 		newRow("p99 of another sink meanwhile", during, "ms from published to received",
 			"without it", without).ratioAtMost(2),
 	}, nil
@@ -96,7 +95,7 @@ func reloadConfig(ctx context.Context, d *daemon, before, after string) (time.Du
 	if err := writeFile(d.file, strings.Replace(string(text), before, after, 1)); err != nil {
 		return 0, err
 	}
-	began := time.Now()
+	startedAt := time.Now()
 	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		return 0, err
 	}
@@ -105,8 +104,8 @@ func reloadConfig(ctx context.Context, d *daemon, before, after string) (time.Du
 			return 0, err
 		}
 		at, err := d.reloadedAt(ctx)
-		if err != nil || at.After(began) {
-			return at.Sub(began), err
+		if err != nil || at.After(startedAt) {
+			return at.Sub(startedAt), err
 		}
 	}
 	return 0, fmt.Errorf("the configuration was not applied: %s", d.log.String())

@@ -46,9 +46,9 @@ func measureSource(ctx context.Context, r *rig) ([]row, error) {
 			return err
 		}
 		return down(func(d *daemon) error {
-			began := time.Now()
+			startedAt := time.Now()
 			err := d.waitForSource(ctx, "connected", sourceCount)
-			taken = sourceCount / time.Since(began).Seconds()
+			taken = sourceCount / time.Since(startedAt).Seconds()
 			return err
 		})
 	})
@@ -94,13 +94,13 @@ func (d *daemon) waitForSource(ctx context.Context, state string, n int) error {
 // readFrom reads n notifications after a cursor and returns their rate per second.
 func (d *daemon) readFrom(ctx context.Context, cursor string, n int) (float64, error) {
 	c := &relayclient.Client{URL: "http://" + d.listen, Key: benchKey, Hub: benchHub}
-	began, count := time.Now(), 0
+	startedAt, count := time.Now(), 0
 	for _, err := range c.Listen(ctx, relayclient.ListenOptions{After: cursor}) {
 		if err != nil {
 			return 0, err
 		}
 		if count++; count == n {
-			return float64(n) / time.Since(began).Seconds(), nil
+			return float64(n) / time.Since(startedAt).Seconds(), nil
 		}
 	}
 	return 0, errors.New("the stream ended early")

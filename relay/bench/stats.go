@@ -39,13 +39,13 @@ func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Mi
 
 // measureRate returns the rate per second of the n operations in do.
 func measureRate(n int, do func() error) (float64, error) {
-	began := time.Now()
+	startedAt := time.Now()
 	err := do()
-	return float64(n) / time.Since(began).Seconds(), err
+	return float64(n) / time.Since(startedAt).Seconds(), err
 }
 
 func timeCall(do func() error) (time.Duration, error) {
-	began := time.Now()
+	startedAt := time.Now()
 	err := do()
-	return time.Since(began), err
+	return time.Since(startedAt), err
 }

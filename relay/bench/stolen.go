@@ -57,11 +57,11 @@ func measureStolen(do func() error) (share float64, err error) {
 	if err != nil {
 		return 0, err
 	}
-	began := time.Now()
+	startedAt := time.Now()
 	if err := do(); err != nil {
 		return 0, err
 	}
-	took := time.Since(began) * time.Duration(runtime.NumCPU())
+	took := time.Since(startedAt) * time.Duration(runtime.NumCPU())
 	after, err := stolenTime()
 	return float64(after-before) / float64(took), err
 }

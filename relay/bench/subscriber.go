@@ -63,7 +63,7 @@ func (r *rig) consumeStream(
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	began := time.Now()
+	startedAt := time.Now()
 	messages, err := sub.Subscribe(ctx, stream)
 	if err != nil {
 		return 0, err
@@ -78,7 +78,7 @@ func (r *rig) consumeStream(
 		}
 		m.Ack()
 	}
-	return float64(n) / time.Since(began).Seconds(), nil
+	return float64(n) / time.Since(startedAt).Seconds(), nil
 }
 
 // fillStream appends n entries to a stream. Its group starts at the first entry.

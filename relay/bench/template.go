@@ -65,13 +65,13 @@ func measureTemplate(ctx context.Context, _ *rig) ([]row, error) {
 func timePerEvent(do func() error) (float64, error) {
 	best := time.Duration(1 << 62)
 	for range templateRounds {
-		began := time.Now()
+		startedAt := time.Now()
 		for range templateEvents {
 			if err := do(); err != nil {
 				return 0, err
 			}
 		}
-		best = min(best, time.Since(began))
+		best = min(best, time.Since(startedAt))
 	}
 	return float64(best.Nanoseconds()) / 1000 / templateEvents, nil
 }
