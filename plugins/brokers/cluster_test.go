@@ -78,9 +78,9 @@ func TestRedisCluster(t *testing.T) {
 	masters[2].Kill()
 	replicas[2].TakeOver()
 	servers = []redistest.Member{masters[0], masters[1], replicas[2]}
-	began := time.Now()
+	startedAt := time.Now()
 	r.waitForAll(t, publish())
-	if took := time.Since(began); took > 20*time.Second {
+	if took := time.Since(startedAt); took > 20*time.Second {
 		t.Errorf("after a failover, publishing took %s", took)
 	}
 }

@@ -43,7 +43,7 @@ func TestConfig_Validate(t *testing.T) {
 		},
 		{
 			Kafka, base[Kafka] + `,"topic":"a b"`,
-			`topic gives "a b": a topic may contain only letters, digits, '.', '_' and '-'`,
+			`topic expands to "a b": a topic may contain only letters, digits, '.', '_' and '-'`,
 		},
 		{
 			Kafka, base[Kafka] + `,"topic":"a.{topc}"`,
@@ -54,7 +54,7 @@ func TestConfig_Validate(t *testing.T) {
 		{Kafka, base[Kafka] + `,"topic":"a.topic}"`, "topic has a } without a {"},
 		{
 			Kafka, base[Kafka] + `,"topic":"` + strings.Repeat("a", 250) + `"`,
-			"topic gives a name of 250 bytes, and the broker allows 249",
+			"topic expands to a name of 250 bytes, and the broker allows 249",
 		},
 		{Kafka, base[Kafka] + `,"key":"hubs"`, `key "hubs" is not known: did you mean hub?`},
 		{
@@ -146,7 +146,7 @@ func TestSink_NameTooLong(t *testing.T) {
 	d.Notifications[0].Hub = strings.Repeat("h", 300)
 	err := rig{}.deliver(t, s, d)
 	outcome, _ := relay.Classify(err)
-	if outcome != relay.OutcomePermanent || !strings.Contains(err.Error(), "topic gives a name of 300 bytes") {
+	if outcome != relay.OutcomePermanent || !strings.Contains(err.Error(), "topic expands to a name of 300 bytes") {
 		t.Errorf("got %v", err)
 	}
 	d.Batch = true

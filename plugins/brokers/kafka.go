@@ -83,8 +83,9 @@ func (c *Config) checkKafka() error {
 }
 
 // kafkaConnection is a client that reconnects by itself. It reads the password and the TLS files for each connection.
+// Its lifetime ends only if a topic was deleted and created again.
 type kafkaConnection struct {
-	endlessLifetime
+	cancelableLifetime
 	client  *kgo.Client
 	key     string
 	lastErr lastBrokerError
@@ -92,18 +93,24 @@ type kafkaConnection struct {
 
 func openKafka(s *Sink) opener {
 	return func(ctx context.Context) (brokerConn, error) {
-		c := &kafkaConnection{key: s.config.Key}
+		c := &kafkaConnection{cancelableLifetime: newLifetime(), key: s.config.Key}
 		var err error
 		if c.client, err = kgo.NewClient(append(s.kafkaOptions(), kgo.WithHooks(&c.lastErr))...); err != nil {
 			return nil, err
 		}
 		if err := c.client.Ping(ctx); err != nil {
 			c.client.Close()
+			if s.config.User != "" && errors.Is(err, io.EOF) {
+				err = errKafkaLogin
+			}
 			return nil, err
 		}
 		return c, nil
 	}
 }
+
+// errKafkaLogin is the error of a broker that closes the first connection. Later, a broker may do so because it stops.
+var errKafkaLogin = errors.New("the brokers close the connection during the login")
 
 func (s *Sink) kafkaOptions() []kgo.Opt {
 	options := []kgo.Opt{
@@ -130,6 +137,7 @@ func hashFNV32a(key []byte) uint32 {
 	return h.Sum32()
 }
 
+// dialKafka reads the TLS files for each connection.
 func (s *Sink) dialKafka(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -146,6 +154,7 @@ func (s *Sink) dialKafka(ctx context.Context, network, address string) (net.Conn
 	return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
 }
 
+// kafkaLogin reads the password file for each connection.
 func (s *Sink) kafkaLogin() sasl.Mechanism {
 	scramAuth := func(context.Context) (scram.Auth, error) {
 		password, err := s.readPassword()
@@ -186,6 +195,11 @@ func (c *kafkaConnection) Publish(topic string, messages ...*message.Message) er
 		switch {
 		case errors.Is(err, kgo.ErrRecordRetries):
 			return c.lastErr.orElse(err)
+		case errors.Is(err, kerr.UnknownTopicID):
+			// The client refuses to publish to a topic that was created again. Only a new client is safe: with the same
+			// producer ID, the brokers could mistake new records for repeats.
+			c.kill(err)
+			return err
 		case isContextError(err) && m.Context().Err() == nil:
 			return errPartitionFailed // the client fails all records of a partition together
 		case err != nil:
@@ -197,6 +211,7 @@ func (c *kafkaConnection) Publish(topic string, messages ...*message.Message) er
 
 // Close discards the records that are not acknowledged. It may be called twice.
 func (c *kafkaConnection) Close() error {
+	c.kill(nil)
 	c.client.Close()
 	return nil
 }
@@ -267,7 +282,7 @@ func classifyKafka(s *Sink, topic string, err error) error {
 	case errors.Is(err, kerr.SaslAuthenticationFailed):
 		return fmt.Errorf("kafka: the brokers reject %s with this password: correct user, password or sasl",
 			s.userName())
-	case s.config.User != "" && errors.Is(err, io.EOF):
+	case errors.Is(err, errKafkaLogin):
 		return fmt.Errorf("kafka: the brokers close the connection while %s logs in: "+
 			"correct user, password, sasl or tls", s.userName())
 	case errors.Is(err, kerr.UnsupportedSaslMechanism):

@@ -3,6 +3,7 @@ package brokers
 import (
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -194,5 +195,33 @@ func TestKafkaLogin_PasswordFileChanges(t *testing.T) {
 		if want := "\x00" + testUser + "\x00" + password; err != nil || string(message) != want {
 			t.Errorf("got %q (%v), want %q", message, err, want)
 		}
+	}
+}
+
+// TestKafka_RecreatedTopic replaces the cluster with a new one at the same address, in which the topic has another ID.
+func TestKafka_RecreatedTopic(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	start := func() *kfake.Cluster {
+		cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(port), kfake.SeedTopics(2, "hubrelay"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cluster
+	}
+	first := start()
+	s := startSink(t, Config{Broker: Kafka, Addresses: []string{localAddr(port)}})
+	if err := (rig{}).deliver(t, s, newDelivery(1)); err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	err := rig{}.deliver(t, s, newDelivery(2))
+	if err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("without brokers: got %v, want the reason", err)
+	}
+	second := start()
+	t.Cleanup(second.Close)
+	for i := range 20 {
+		rig{}.expectRecovery(t, s, newDelivery(3+i))
 	}
 }

@@ -104,11 +104,11 @@ func (n nameTemplate) expand(v nameValues) (string, error) {
 	}
 	text := b.String()
 	if len(text) > n.rule.maxBytes {
-		return "", fieldError(n.setting, "gives a name of %d bytes, and the broker allows %d: "+
+		return "", fieldError(n.setting, "expands to a name of %d bytes, and the broker allows %d: "+
 			"shorten it, or remove a placeholder", len(text), n.rule.maxBytes)
 	}
 	if err := n.rule.check(text); err != nil {
-		return "", fieldError(n.setting, "gives %q: %v", relay.Truncate(text, 80), err)
+		return "", fieldError(n.setting, "expands to %q: %v", relay.Truncate(text, 80), err)
 	}
 	return text, nil
 }

@@ -101,7 +101,7 @@ func (r *reconnector) connection(ctx context.Context) (brokerConn, error) {
 	}
 	last := r.lastErr
 	r.mu.Unlock()
-	if _, there := relay.Await(ctx, d.done); there {
+	if _, dialed := relay.Await(ctx, d.done); dialed {
 		return d.c, d.err
 	}
 	if last == nil {

@@ -22,9 +22,9 @@ func TestReconnector_DialsOnceAtATimeWithPauses(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var dials []time.Duration
-		begun, up := time.Now(), false
+		startedAt, up := time.Now(), false
 		r := newReconnector(func(context.Context) (brokerConn, error) {
-			dials = append(dials, time.Since(begun))
+			dials = append(dials, time.Since(startedAt))
 			time.Sleep(10 * time.Millisecond)
 			if !up {
 				return nil, errors.New("refused")
@@ -83,9 +83,9 @@ func TestReconnector_WaitEndsWithAttempt(t *testing.T) {
 		}, slog.New(slog.DiscardHandler))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		begun := time.Now()
-		if _, err := r.connection(ctx); err == nil || time.Since(begun) != time.Second {
-			t.Errorf("got %v after %s", err, time.Since(begun))
+		startedAt := time.Now()
+		if _, err := r.connection(ctx); err == nil || time.Since(startedAt) != time.Second {
+			t.Errorf("got %v after %s", err, time.Since(startedAt))
 		}
 		r.close(t.Context())
 	})

@@ -202,7 +202,7 @@ func (r rig) testHang(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.freeze(true)
-	begun := time.Now()
+	startedAt := time.Now()
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
@@ -215,7 +215,7 @@ func (r rig) testHang(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	took := time.Since(begun)
+	took := time.Since(startedAt)
 	r.freeze(false)
 	if took > 20*time.Second { // one after the other they take 40 s
 		t.Errorf("20 concurrent attempts of 2 s took %s", took)

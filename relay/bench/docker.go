@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 )
 
 const (
@@ -15,16 +13,16 @@ const (
 	dockerSize  = 128 << 20
 )
 
-// dockerPair is two Docker hosts between which a container with a volume moves.
+// dockerPair is two Docker hosts. A container with a volume moves between them.
 type dockerPair struct {
-	at, other *dockerd // the hosts with and without the container
+	at, other *dockerd // current host of the container, and the other one
 	mover     *part
 	best      map[string]float64 // MB/s
 }
 
-// measureDocker compares three ways to copy a volume between two hosts: the Docker driver, `tar | tar` between the
-// directories, and Docker's archive requests alone. The best round of each counts. The time of the driver includes
-// checksums.
+// measureDocker compares the Docker driver, which moves a container, with `tar | tar` between the directories of the
+// volumes, and with Docker's archive API alone, which the driver uses. The best round of each counts. The time of the
+// driver is that of its copy step, including checksums.
 func measureDocker(ctx context.Context, r *rig) ([]row, error) {
 	dir, err := os.MkdirTemp(r.dir, "")
 	if err != nil {
@@ -70,19 +68,19 @@ func measureDocker(ctx context.Context, r *rig) ([]row, error) {
 	}, nil
 }
 
-// runRound copies the volume once in each way, from its host to the other one.
+// runRound copies the volume once in each way, from its current host to the other.
 func (p *dockerPair) runRound(ctx context.Context, round int) error {
 	record := func(name string, seconds float64) {
 		p.best[name] = max(p.best[name], dockerFiles*dockerSize/1e6/seconds)
 	}
 	timed := func(name string, do func() error) func() error {
 		return func() error {
-			took, err := timeOf(do)
+			took, err := timeCall(do)
 			record(name, took.Seconds())
 			return err
 		}
 	}
-	return inTurn(round,
+	return runInTurn(round,
 		timed("tar", func() error {
 			script := `mkdir "$2" && tar -C "$1" -c . | tar -C "$2" -x`
 			target := filepath.Join(p.other.dir, "tar"+strconv.Itoa(round))
@@ -94,21 +92,6 @@ func (p *dockerPair) runRound(ctx context.Context, round int) error {
 			record("driver", seconds)
 			return err
 		},
-		timed("archives", func() error { return p.at.pipeArchive(ctx, moved, p.other) }),
+		timed("archives", func() error { return p.at.copyArchive(ctx, moved, p.other) }),
 	)
-}
-
-// childOf finds the one process that a process has started.
-func childOf(pid int) (int, error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		return 0, err
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err == nil && len(text) > 0 {
-			return strconv.Atoi(strings.TrimSpace(string(text)))
-		}
-	}
-	return 0, fmt.Errorf("process %d has no child", pid)
 }

@@ -10,20 +10,20 @@ import (
 
 const fanClients = 500
 
-// load is a number of clients, and the messages for them.
+// load describes the number of clients, and the number and interval of messages.
 type load struct {
 	clients, messages int
-	every             time.Duration
+	interval          time.Duration
 }
 
 func (l load) deliveryCount() int { return l.clients * l.messages }
 
-// perDelivery is CPU microseconds.
-func (l load) perDelivery(cpu time.Duration) float64 {
+// costPerDelivery returns CPU microseconds per delivery.
+func (l load) costPerDelivery(cpu time.Duration) float64 {
 	return float64(cpu) / float64(time.Microsecond) / float64(l.deliveryCount())
 }
 
-// measureFanout compares the CPU time of a delivery with a loop that makes one write per message and client.
+// measureFanout compares the CPU time per delivery with that of a loop that does one write per message and client.
 func measureFanout(ctx context.Context, r *rig) ([]row, error) {
 	seldom := load{fanClients, 200, 50 * time.Millisecond}
 	often := load{fanClients, 2000, 5 * time.Millisecond}
@@ -36,67 +36,74 @@ func measureFanout(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	rows := []row{few.ratioAtMost(1.25), many.ratioAtMost(1.25)}
-	gathered, plain, err := r.compareVariant(ctx, often, "websocket: {gather: 20ms}")
+	gathered, plain, err := r.compareConfig(ctx, often, "websocket: {gather: 20ms}")
 	if err != nil {
 		return nil, err
 	}
-	rows = append(rows, newRow("the same, websocket.gather 20ms", gathered.cost, few.Unit, "without",
-		plain.cost).ratioAtMost(0.8))
-	compressed, plain, err := r.compareVariant(ctx, often, "websocket: {compression: {enabled: true}}", "-deflate")
+	rows = append(rows,
+		newRow("the same, websocket.gather 20ms", gathered.cost, few.Unit, "without", plain.cost).ratioAtMost(0.8))
+	compressed, plain, err := r.compareConfig(ctx, often, "websocket: {compression: {enabled: true}}", "-deflate")
 	if err != nil {
 		return nil, err
 	}
 	return append(rows,
 		newRow("the same, websocket.compression", compressed.cost, few.Unit, "without", plain.cost).ratioAtMost(1.1),
-		newRow("the same, bytes on the wire", float64(compressed.size), "bytes/delivery", "without",
-			float64(plain.size)).ratioAtMost(0.75)), nil
+		newRow("the same, bytes on the wire", float64(compressed.size), "bytes/delivery",
+			"without", float64(plain.size)).ratioAtMost(0.75)), nil
 }
 
-// compareFanout lets the loop and the daemon take turns, so a busier machine affects both, and compares the medians.
+// compareFanout alternates between the loop and the daemon, so a busy machine affects both, and compares the medians
+// of the rounds.
 func (r *rig) compareFanout(ctx context.Context, what string, l load) (row, error) {
 	size := 0
 	l.messages /= rounds
-	ours, floor, err := r.inTurns(ctx, l, rounds,
-		func(round int, server *part, theirs listeners, d *daemon, mine listeners) (ours, floor float64, err error) {
-			used, err := cpuOf(server.cmd.Process.Pid, func() error {
-				_, err := theirs.serveRound(ctx, server, round*l.deliveryCount())
-				return err
-			})
-			if err != nil {
-				return 0, 0, err
-			}
-			one, err := d.deliverRound(ctx, l, round, mine)
-			size = one.size
-			return one.cost, l.perDelivery(used), err
+	ours, floor, err := r.runAlternately(ctx, l, rounds, func(n int, s sides) (ours, floor float64, err error) {
+		used, err := measureCPU(s.server.cmd.Process.Pid, func() error {
+			_, err := s.theirs.serveAndWait(ctx, s.server, n*l.deliveryCount())
+			return err
 		})
+		if err != nil {
+			return 0, 0, err
+		}
+		one, err := s.daemon.runRound(ctx, l, n, s.mine)
+		size = one.size
+		return one.cost, l.costPerDelivery(used), err
+	})
 	if err != nil {
 		return row{}, err
 	}
-	fmt.Fprintf(os.Stderr,
-		"%s: frames of %d bytes, the bare loop's of %d; rounds of %.2f us, and of the loop %.2f us\n", what, size,
-		len(event)+4, ours, floor)
-	return newRow(what, medianOf(ours), "us CPU/delivery", "one write each", medianOf(floor)), nil
+	fmt.Fprintf(os.Stderr, "%s: frames of %d bytes, of the bare loop %d; rounds of %.2f us, of the loop %.2f us\n",
+		what, size, len(event)+4, ours, floor)
+	return newRow(what, median(ours), "us CPU/delivery", "one write each", median(floor)), nil
 }
 
 const (
-	// rounds is the number of turns. A short pause of the machine affects one round, and the median ignores it.
+	// rounds is the number of rounds. If the machine stalls in one round, the median ignores it.
 	rounds = 5
-	// spareRounds is the maximum number of additional rounds if some do not count.
+	// spareRounds is the maximum number of additional rounds to replace rounds that do not count.
 	spareRounds = 15
 )
 
-// measured is one round of the daemon, and one of the bare loop.
-type measured func(n int, server *part, theirs listeners, d *daemon, mine listeners) (ours, floor float64, err error)
+// alternatingRound runs one round of the daemon and one of the bare loop.
+type alternatingRound func(n int, s sides) (ours, floor float64, err error)
 
-// inTurns connects clients to the bare loop and to a daemon, and runs rounds, counted from one. The calmest rounds
-// count.
-func (r *rig) inTurns(
-	ctx context.Context, l load, count int, round measured, more ...string,
+// sides are the bare loop and the daemon, with their clients.
+type sides struct {
+	server *part
+	theirs listeners
+	daemon *daemon
+	mine   listeners
+}
+
+// runAlternately connects clients to the bare loop and to a daemon, and runs the rounds, counted from one. It returns
+// the calmest.
+func (r *rig) runAlternately(
+	ctx context.Context, l load, count int, round alternatingRound, more ...string,
 ) (ours, floor []float64, err error) {
-	err = r.withClients(ctx, "", l, func(d *daemon, mine listeners) error {
-		return withFloor(ctx, l, len(event)+4, func(server *part, theirs listeners) error {
+	err = r.runWithClients(ctx, "", l, func(d *daemon, mine listeners) error {
+		return runWithFloor(ctx, l, len(event)+4, func(server *part, theirs listeners) error {
 			turns, err := runCalmRounds(count, spareRounds, func(n int) (turn [2]float64, err error) {
-				turn[0], turn[1], err = round(n, server, theirs, d, mine)
+				turn[0], turn[1], err = round(n, sides{server, theirs, d, mine})
 				return turn, err
 			})
 			for _, t := range turns {
@@ -108,28 +115,28 @@ func (r *rig) inTurns(
 	return ours, floor, err
 }
 
-// delivered is the cost of a delivery in CPU microseconds, and the size of a frame.
-type delivered struct {
+// deliveryCost is the CPU microseconds per delivery of a daemon, and the size of a frame.
+type deliveryCost struct {
 	cost float64
 	size int
 }
 
-// compareVariant returns the medians of a daemon with additional configuration and client flags, and of one without,
-// measured just before. Both at once would share a log.
-func (r *rig) compareVariant(
+// compareConfig returns the medians of a daemon with additional configuration, whose clients have flags, and of one
+// without, directly before. They do not run concurrently, because they would share a log.
+func (r *rig) compareConfig(
 	ctx context.Context, l load, more string, flags ...string,
-) (with, without delivered, err error) {
+) (with, without deliveryCost, err error) {
 	l.messages /= rounds
-	measure := func(more string, flags ...string) (one delivered, err error) {
-		err = r.withClients(ctx, more, l, func(d *daemon, clients listeners) error {
+	measure := func(more string, flags ...string) (one deliveryCost, err error) {
+		err = r.runWithClients(ctx, more, l, func(d *daemon, clients listeners) error {
 			var costs []float64
 			for round := 1; round <= rounds; round++ {
-				if one, err = d.deliverRound(ctx, l, round, clients); err != nil {
+				if one, err = d.runRound(ctx, l, round, clients); err != nil {
 					return err
 				}
 				costs = append(costs, one.cost)
 			}
-			one.cost = medianOf(costs)
+			one.cost = median(costs)
 			return nil
 		}, flags...)
 		return one, err
@@ -140,24 +147,24 @@ func (r *rig) compareVariant(
 	return with, without, err
 }
 
-// deliverRound publishes one round, waits until all clients have everything up to it, and returns its cost.
-func (d *daemon) deliverRound(ctx context.Context, l load, round int, clients listeners) (delivered, error) {
+// runRound publishes, waits until all clients have the messages of this and all previous rounds, and returns the cost.
+func (d *daemon) runRound(ctx context.Context, l load, round int, clients listeners) (deliveryCost, error) {
 	var bytes int
-	used, err := cpuOf(d.cmd.Process.Pid, func() error {
+	used, err := measureCPU(d.cmd.Process.Pid, func() error {
 		err := d.publishPaced(l)
 		if err == nil {
-			bytes, err = clients.waitFrames(ctx, round*l.deliveryCount())
+			bytes, err = clients.waitForFrames(ctx, round*l.deliveryCount())
 		}
 		return err
 	})
-	return delivered{cost: l.perDelivery(used), size: bytes / (round * l.deliveryCount())}, err
+	return deliveryCost{cost: l.costPerDelivery(used), size: bytes / (round * l.deliveryCount())}, err
 }
 
-// withClients runs a daemon to which clients are connected.
-func (r *rig) withClients(
+// runWithClients runs a measurement with a daemon and connected clients.
+func (r *rig) runWithClients(
 	ctx context.Context, more string, l load, measure func(*daemon, listeners) error, flags ...string,
 ) error {
-	return r.withDaemon(ctx, more, func(d *daemon) error {
+	return r.runWithDaemon(ctx, more, func(d *daemon) error {
 		clients, err := startClients(ctx, d.listen, l.clients, flags...)
 		if err != nil {
 			return err
@@ -173,25 +180,12 @@ func (d *daemon) publishPaced(l load) error {
 		return err
 	}
 	defer publisher.close()
-	return runPaced(l.messages, l.every,
-		func(due time.Time) error { return publisher.postRequest(stampedRequest(due)) })
+	return runPaced(l.messages, l.interval,
+		func(due time.Time) error { return publisher.postRequest(newStampedRequest(due)) })
 }
 
-// cpuOf returns the CPU time of a process while do runs.
-func cpuOf(pid int, do func() error) (time.Duration, error) {
-	before, err := cpuTime(pid)
-	if err != nil {
-		return 0, err
-	}
-	if err := do(); err != nil {
-		return 0, err
-	}
-	after, err := cpuTime(pid)
-	return after - before, err
-}
-
-// withFloor connects clients to the bare loop, which waits for "go".
-func withFloor(ctx context.Context, l load, size int, measure func(*part, listeners) error, more ...string) error {
+// runWithFloor connects clients to the bare loop, which waits for "go".
+func runWithFloor(ctx context.Context, l load, size int, measure func(*part, listeners) error, more ...string) error {
 	server, err := startRole(ctx, roleFloor)
 	if err != nil {
 		return err
@@ -201,7 +195,7 @@ func withFloor(ctx context.Context, l load, size int, measure func(*part, listen
 	if err != nil {
 		return err
 	}
-	if err := server.sendLine(l.clients, l.messages, l.every.Nanoseconds(), size); err != nil {
+	if err := server.sendLine(l.clients, l.messages, l.interval.Nanoseconds(), size); err != nil {
 		return err
 	}
 	clients, err := startClients(ctx, address, l.clients, append(more, "-plain")...)
@@ -215,7 +209,7 @@ func withFloor(ctx context.Context, l load, size int, measure func(*part, listen
 	return measure(server, clients)
 }
 
-// listeners is the process that holds the clients.
+// listeners is the process with the clients.
 type listeners struct{ *part }
 
 func startClients(ctx context.Context, address string, n int, more ...string) (listeners, error) {
@@ -230,15 +224,15 @@ func startClients(ctx context.Context, address string, n int, more ...string) (l
 	return listeners{p}, nil
 }
 
-// waitFrames waits until the given number of frames has arrived in total, and returns their bytes.
-func (l listeners) waitFrames(ctx context.Context, want int) (bytes int, err error) {
-	err = retryUntil(ctx, 20*time.Second, func() error {
-		answer, err := l.sendAndRead("report")
+// waitForFrames waits until the clients have received that many frames in total, and returns their bytes.
+func (l listeners) waitForFrames(ctx context.Context, want int) (bytes int, err error) {
+	err = waitUntil(ctx, 20*time.Second, func() error {
+		response, err := l.request("report")
 		if err != nil {
 			return err
 		}
 		var frames int
-		if _, err := fmt.Sscan(answer, &frames, &bytes); err != nil {
+		if _, err := fmt.Sscan(response, &frames, &bytes); err != nil {
 			return err
 		}
 		if frames != want {
@@ -249,10 +243,10 @@ func (l listeners) waitFrames(ctx context.Context, want int) (bytes int, err err
 	return bytes, err
 }
 
-// serveRound lets the loop write once more, and waits until the given number of frames has arrived in total.
-func (l listeners) serveRound(ctx context.Context, server *part, want int) (bytes int, err error) {
-	if _, err := server.sendAndRead("go"); err != nil {
+// serveAndWait starts a round of the bare loop and waits until the clients have received that many frames in total.
+func (l listeners) serveAndWait(ctx context.Context, server *part, want int) (bytes int, err error) {
+	if _, err := server.request("go"); err != nil {
 		return 0, err
 	}
-	return l.waitFrames(ctx, want)
+	return l.waitForFrames(ctx, want)
 }

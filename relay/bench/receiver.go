@@ -12,54 +12,54 @@ import (
 	"time"
 )
 
-// receiver is the target of webhooks. One goroutine drains all connections with epoll, which costs little CPU, and
-// answers in the order of the requests.
+// receiver receives webhooks. One goroutine serves all connections with epoll, to use little CPU time. It responds in
+// the order of the requests.
 type receiver struct {
 	epoll, listener int
 	conns           map[int]*httpPeer
 	events          []syscall.EpollEvent
 	buf             []byte
 
-	hold    bool          // answer nothing
-	delay   time.Duration // before an answer
-	waiting []answer
+	hold    bool          // do not respond
+	delay   time.Duration // before a response
+	waiting []pendingResponse
 
-	count       int // since the last "reset"
+	count       int // since the last reset
 	signed      int
 	first, last time.Time
-	latencies   []time.Duration // of bodies with a publishing time
-	await       int             // print the result after this many requests; 0 is never
+	latencies   []time.Duration // of stamped bodies
+	await       int             // if not 0, report after that many requests
 }
 
-// httpPeer is a connection. in is the start of an incomplete request.
+// httpPeer is a connection with an incomplete request.
 type httpPeer struct{ in []byte }
 
-type answer struct {
+type pendingResponse struct {
 	fd  int
 	due time.Time
 }
 
-// publishedAt precedes the publishing time in nanoseconds in a body.
+// publishedAt precedes the time of publishing, in nanoseconds, in a body.
 const publishedAt = `"at-`
 
-// playReceiver prints its address and reads one command per line:
+// playReceiver prints its address, and one line for each command:
 //
-//	answer DELAY  answer after DELAY from now on, and answer held requests at once
-//	hold          answer nothing
+//	answer DELAY  respond after DELAY from now on, and at once to pending requests
+//	hold          do not respond
 //	reset         reset the counters
-//	await N       after N requests: print the number of signed ones, and the nanoseconds from first to last
-//	p99           print the 99th percentile of the delays in nanoseconds
+//	await N       after N requests: the number of signed ones, nanoseconds from the first to the last
+//	p99           the 99th percentile of the nanoseconds from published to received
 func playReceiver(lines *bufio.Scanner) error {
 	r, address, err := newReceiver()
 	if err != nil {
 		return err
 	}
 	fmt.Println(address)
-	told := make(chan string)
+	commands := make(chan string)
 	go func() {
-		defer close(told)
+		defer close(commands)
 		for lines.Scan() {
-			told <- lines.Text()
+			commands <- lines.Text()
 		}
 	}()
 	for {
@@ -67,7 +67,7 @@ func playReceiver(lines *bufio.Scanner) error {
 			return err
 		}
 		select {
-		case line, more := <-told:
+		case line, more := <-commands:
 			if !more {
 				return nil
 			}
@@ -108,9 +108,8 @@ func newReceiver() (*receiver, net.Addr, error) {
 }
 
 func (r *receiver) addToEpoll(fd int) error {
-	return syscall.EpollCtl(r.epoll, syscall.EPOLL_CTL_ADD, fd, &syscall.EpollEvent{
-		Events: syscall.EPOLLIN, Fd: int32(fd),
-	})
+	event := &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(fd)}
+	return syscall.EpollCtl(r.epoll, syscall.EPOLL_CTL_ADD, fd, event)
 }
 
 func (r *receiver) runCommand(line string) error {
@@ -136,10 +135,10 @@ func (r *receiver) runCommand(line string) error {
 			return err
 		}
 		r.await = n
-		r.tellWhenComplete()
+		r.reportWhenComplete()
 		return nil
 	case "p99":
-		fmt.Println(percentileOf(r.latencies, 99).Nanoseconds())
+		fmt.Println(percentile(r.latencies, 99).Nanoseconds())
 		return nil
 	default:
 		return fmt.Errorf("unknown command %q", line)
@@ -148,26 +147,18 @@ func (r *receiver) runCommand(line string) error {
 	return nil
 }
 
-func (r *receiver) tellWhenComplete() {
+func (r *receiver) reportWhenComplete() {
 	if r.await > 0 && r.count >= r.await {
 		r.await = 0
 		fmt.Println(r.signed, r.last.Sub(r.first).Nanoseconds())
 	}
 }
 
-func percentileOf(values []time.Duration, p int) time.Duration {
-	if len(values) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[(len(sorted)-1)*p/100]
-}
-
-// serve does what there is to do, and returns after five milliseconds at the latest.
+// serve handles pending events and returns after at most five milliseconds.
 func (r *receiver) serve() error {
 	timeout := 5
 	if len(r.waiting) > 0 && !r.hold {
-		// epoll counts in milliseconds, which is too coarse for a delay.
+		// The resolution of epoll is 1 ms, which is too coarse for the delay.
 		left := min(time.Until(r.waiting[0].due), 5*time.Millisecond)
 		if left > 0 {
 			var set syscall.FdSet
@@ -190,10 +181,10 @@ func (r *receiver) serve() error {
 		}
 	}
 	for !r.hold && len(r.waiting) > 0 && !r.waiting[0].due.After(now) {
-		r.writeReply(r.waiting[0].fd)
+		r.sendResponse(r.waiting[0].fd)
 		r.waiting = r.waiting[1:]
 	}
-	r.tellWhenComplete()
+	r.reportWhenComplete()
 	return nil
 }
 
@@ -214,7 +205,7 @@ func (r *receiver) acceptConns() error {
 	}
 }
 
-// read reads from a connection. A sender waits for each answer, so there is at most one request.
+// read reads a request or a part of it. A sender waits for each response, so there is at most one request.
 func (r *receiver) read(fd int, now time.Time) {
 	n, err := syscall.Read(fd, r.buf)
 	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR) {
@@ -222,7 +213,7 @@ func (r *receiver) read(fd int, now time.Time) {
 	}
 	if err != nil || n == 0 {
 		delete(r.conns, fd)
-		r.waiting = slices.DeleteFunc(r.waiting, func(a answer) bool { return a.fd == fd })
+		r.waiting = slices.DeleteFunc(r.waiting, func(a pendingResponse) bool { return a.fd == fd })
 		_ = syscall.Close(fd)
 		return
 	}
@@ -231,7 +222,7 @@ func (r *receiver) read(fd int, now time.Time) {
 		peer.in = append(peer.in, text...)
 		text = peer.in
 	}
-	head, body, ok := wholeRequest(text)
+	head, body, ok := splitRequest(text)
 	if !ok {
 		if len(peer.in) == 0 {
 			peer.in = append(peer.in, text...)
@@ -241,14 +232,14 @@ func (r *receiver) read(fd int, now time.Time) {
 	peer.in = peer.in[:0]
 	r.countRequest(head, body, now)
 	if r.delay == 0 && !r.hold {
-		r.writeReply(fd)
+		r.sendResponse(fd)
 		return
 	}
-	r.waiting = append(r.waiting, answer{fd, now.Add(r.delay)})
+	r.waiting = append(r.waiting, pendingResponse{fd, now.Add(r.delay)})
 }
 
-// wholeRequest splits a complete request. ok is false if a part is missing.
-func wholeRequest(text []byte) (head, body []byte, ok bool) {
+// splitRequest splits a request if it is complete.
+func splitRequest(text []byte) (head, body []byte, ok bool) {
 	head, body, ok = bytes.Cut(text, []byte("\r\n\r\n"))
 	if !ok {
 		return nil, nil, false
@@ -271,13 +262,13 @@ func (r *receiver) countRequest(head, body []byte, now time.Time) {
 	if bytes.Contains(head, []byte("\r\nwebhook-signature: v1,")) {
 		r.signed++
 	}
-	if late, ok := timeSincePublished(body, now); ok {
+	if late, ok := latencyOf(body, now); ok {
 		r.latencies = append(r.latencies, late)
 	}
 }
 
-// timeSincePublished is the time from when a body says that it was published until now.
-func timeSincePublished(body []byte, now time.Time) (time.Duration, bool) {
+// latencyOf returns the time from the time of publishing in a body until now.
+func latencyOf(body []byte, now time.Time) (time.Duration, bool) {
 	_, at, ok := bytes.Cut(body, []byte(publishedAt))
 	if !ok {
 		return 0, false
@@ -287,8 +278,8 @@ func timeSincePublished(body []byte, now time.Time) (time.Duration, bool) {
 	return now.Sub(time.Unix(0, ns)), err == nil
 }
 
-var answered = []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+var okResponse = []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
-func (r *receiver) writeReply(fd int) {
-	_, _ = syscall.Write(fd, answered) // a connection that is gone shows when it is read
+func (r *receiver) sendResponse(fd int) {
+	_, _ = syscall.Write(fd, okResponse) // read detects a closed connection
 }

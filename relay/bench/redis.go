@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// redisServer is a redis-server on loopback that writes its append-only file every second.
+// redisServer is a redis-server on loopback with an append-only file that is synced every second.
 type redisServer struct {
 	socket  string
 	address string // loopback
@@ -30,14 +30,13 @@ func startRedis(ctx context.Context, dir string) (*redisServer, error) {
 		return nil, err
 	}
 	s := &redisServer{socket: filepath.Join(dir, "redis.sock"), address: address}
-	s.cmd = exec.CommandContext(ctx, "redis-server", "--bind", "127.0.0.1", "--port", port, "--unixsocket", s.socket,
-		"--dir", dir, "--save", "",
-		"--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0", "--maxmemory-policy",
-		"noeviction")
+	s.cmd = exec.CommandContext(ctx, "redis-server", "--bind", "127.0.0.1", "--port", port,
+		"--unixsocket", s.socket, "--dir", dir, "--save", "", "--maxmemory-policy", "noeviction",
+		"--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0")
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start redis-server (make bench installs it): %w", err)
 	}
-	err = retryUntil(ctx, 10*time.Second, func() error {
+	err = waitUntil(ctx, 10*time.Second, func() error {
 		c, err := s.dial()
 		if err != nil {
 			return err
@@ -57,10 +56,10 @@ func (s *redisServer) close() {
 	_ = s.cmd.Wait()
 }
 
-// tcpURL is the address for clients that are measured: TCP, as most have it.
-func (s *redisServer) tcpURL() string { return "redis://" + s.address }
+// redisURL returns the address for the clients that are measured. They use TCP, like most installations.
+func (s *redisServer) redisURL() string { return "redis://" + s.address }
 
-// flush deletes all data, so measurements do not affect each other.
+// flush deletes all keys, so measurements do not affect each other.
 func (s *redisServer) flush() error {
 	c, err := s.dial()
 	if err != nil {
@@ -70,7 +69,7 @@ func (s *redisServer) flush() error {
 	return c.runCommand("FLUSHALL")
 }
 
-// redisConn writes prebuilt commands and counts replies: the least that a client can do.
+// redisConn writes prebuilt commands and counts replies, which is the minimum work of a client.
 type redisConn struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -90,7 +89,7 @@ func (c *redisConn) runCommand(args ...string) error {
 	return c.runPipeline(appendCommand(nil, args...), 1)
 }
 
-// runPipeline sends commands, as many as n, and reads their replies: one line, or a bulk string.
+// runPipeline sends n commands and reads their replies, each a line or a bulk string.
 func (c *redisConn) runPipeline(commands []byte, n int) error {
 	_ = c.conn.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := c.conn.Write(commands); err != nil {
@@ -103,7 +102,7 @@ func (c *redisConn) runPipeline(commands []byte, n int) error {
 		}
 		switch line[0] {
 		case '-':
-			return fmt.Errorf("redis says %s", bytes.TrimSpace(line[1:]))
+			return fmt.Errorf("redis: %s", bytes.TrimSpace(line[1:]))
 		case '$':
 			size, err := strconv.Atoi(string(bytes.TrimSpace(line[1:])))
 			if err != nil {
@@ -117,7 +116,7 @@ func (c *redisConn) runPipeline(commands []byte, n int) error {
 	return nil
 }
 
-// appendCommand appends a command in Redis' protocol to b.
+// appendCommand appends a command in the Redis protocol to b.
 func appendCommand(b []byte, args ...string) []byte {
 	b = fmt.Appendf(b, "*%d\r\n", len(args))
 	for _, a := range args {
@@ -126,8 +125,8 @@ func appendCommand(b []byte, args ...string) []byte {
 	return b
 }
 
-// retryUntil calls probe every few milliseconds until it succeeds or the time limit is reached.
-func retryUntil(ctx context.Context, limit time.Duration, probe func() error) error {
+// waitUntil calls probe every few milliseconds until it succeeds or the time has ended.
+func waitUntil(ctx context.Context, limit time.Duration, probe func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -139,7 +138,7 @@ func retryUntil(ctx context.Context, limit time.Duration, probe func() error) er
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w, after %s", err, limit)
+			return fmt.Errorf("%w (after %s)", err, limit)
 		case <-tick.C:
 		}
 	}

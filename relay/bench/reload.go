@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -17,11 +18,11 @@ import (
 const (
 	reloadSinks  = 200
 	reloadRounds = 10
-	reloadAfter  = 100 * time.Millisecond // of a steady round's beginning
+	reloadDelay  = 100 * time.Millisecond // after the start of a round
 )
 
-// measureReload changes one of 200 sinks of a running daemon. It measures the duration of the reload, and the delays of
-// notifications for another sink during that time. The best round of each counts.
+// measureReload changes one of 200 sinks while the daemon runs. It measures the time of the reload, and the latency
+// of another sink during it. The best round of each counts.
 func measureReload(ctx context.Context, r *rig) ([]row, error) {
 	to, err := startReceiver(ctx)
 	if err != nil {
@@ -34,42 +35,42 @@ func measureReload(ctx context.Context, r *rig) ([]row, error) {
 	}
 	configuration := func(n int) string {
 		changes := fmt.Sprintf("headers: {X-Round: %q}, topics:", strconv.Itoa(n))
-		return sinksConfig(append(lines,
-			strings.Replace(to.webhookConfig("changes", "billing.*"), "topics:", changes, 1))...)
+		line := strings.Replace(to.webhookConfig("changes", "billing.*"), "topics:", changes, 1)
+		return sinksConfig(append(lines, line)...)
 	}
-	took, check, without, beside := math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)
-	err = r.withDaemon(ctx, configuration(0), func(d *daemon) error {
-		if _, err := d.measureSteady(to); err != nil { // connections and caches
+	took, check, without, during := math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)
+	err = r.runWithDaemon(ctx, configuration(0), func(d *daemon) error {
+		if _, err := d.measureLatency(to); err != nil { // warm-up
 			return err
 		}
 		for n := range reloadRounds {
-			late, err := d.measureSteady(to)
+			late, err := d.measureLatency(to)
 			if err != nil {
 				return err
 			}
 			without = min(without, late)
-			began := time.Now()
-			if out, err := exec.CommandContext(ctx, r.daemon, "config", "check", "-c",
-				d.file).CombinedOutput(); err != nil {
+			startedAt := time.Now()
+			out, err := exec.CommandContext(ctx, r.daemon, "config", "check", "-c", d.file).CombinedOutput()
+			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
 			}
-			check = min(check, toMilliseconds(time.Since(began)))
+			check = min(check, milliseconds(time.Since(startedAt)))
 			reloaded := make(chan error, 1)
 			var one time.Duration
 			go func() {
-				time.Sleep(reloadAfter)
+				time.Sleep(reloadDelay)
 				var err error
 				one, err = reloadConfig(ctx, d, configuration(n), configuration(n+1))
 				reloaded <- err
 			}()
-			late, err = d.measureSteady(to)
+			late, err = d.measureLatency(to)
 			if failed := <-reloaded; failed != nil {
 				return failed
 			}
 			if err != nil {
 				return err
 			}
-			beside, took = min(beside, late), min(took, toMilliseconds(one))
+			during, took = min(during, late), min(took, milliseconds(one))
 		}
 		return nil
 	})
@@ -77,15 +78,15 @@ func measureReload(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	return []row{
-		newRow("reload of 200 sinks, one of them changed", took, "ms from SIGHUP to applied", "config check",
-			check).atMost(200),
-		// Reading 200 sinks keeps one core busy for a part of the round.
-		newRow("p99 of another sink during the reload", beside, "ms from published to received", "without it",
-			without).ratioAtMost(2),
+		newRow("reload of 200 sinks, one of them changed", took, "ms from SIGHUP to applied",
+			"config check", check).atMost(200),
+		// Reading 200 sinks occupies one core for a part of the round.
+		newRow("p99 of another sink meanwhile", during, "ms from published to received",
+			"without it", without).ratioAtMost(2),
 	}, nil
 }
 
-// reloadConfig replaces a part of the daemon's configuration and returns how long it took to take that over.
+// reloadConfig replaces a part of the daemon's configuration and returns the time until it was applied.
 func reloadConfig(ctx context.Context, d *daemon, before, after string) (time.Duration, error) {
 	text, err := os.ReadFile(d.file)
 	if err != nil {
@@ -94,23 +95,23 @@ func reloadConfig(ctx context.Context, d *daemon, before, after string) (time.Du
 	if err := writeFile(d.file, strings.Replace(string(text), before, after, 1)); err != nil {
 		return 0, err
 	}
-	began := time.Now()
+	startedAt := time.Now()
 	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		return 0, err
 	}
-	for range 100 { // seldom, since the figures of 200 sinks take their time too
-		if err := sleepFor(ctx, 100*time.Millisecond); err != nil {
+	for range 100 { // rarely, because collecting the metrics of 200 sinks takes time too
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
 			return 0, err
 		}
 		at, err := d.reloadedAt(ctx)
-		if err != nil || at.After(began) {
-			return at.Sub(began), err
+		if err != nil || at.After(startedAt) {
+			return at.Sub(startedAt), err
 		}
 	}
 	return 0, fmt.Errorf("the configuration was not applied: %s", d.log.String())
 }
 
-// reloadedAt returns the time at which the daemon last applied a configuration.
+// reloadedAt returns the time when the daemon last applied a configuration.
 func (d *daemon) reloadedAt(ctx context.Context) (time.Time, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.health+"/metrics", http.NoBody)
 	if err != nil {
@@ -127,7 +128,5 @@ func (d *daemon) reloadedAt(ctx context.Context) (time.Time, error) {
 			return time.UnixMicro(int64(seconds * 1e6)), err
 		}
 	}
-	return time.Time{}, fmt.Errorf("no metric has the time of the last reload")
+	return time.Time{}, errors.New("the metrics have no time of the last reload")
 }
-
-func toMilliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -8,11 +8,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+	"time"
 )
 
-// Roles of this program that run in their own process, so their CPU time is counted separately. A role exchanges lines
-// with its parent on standard input and output.
+// A role is a part of the bench that runs in a separate process, so its CPU time is counted separately. It exchanges
+// lines with its parent process over its standard input and output.
 const (
 	roleVariable = "HUBRELAY_BENCH_ROLE"
 	roleFloor    = "floor"
@@ -51,11 +53,11 @@ func playRole(role string, args []string) error {
 	case roleMover:
 		return playMover(lines, args)
 	default:
-		return fmt.Errorf("there is no role %q", role)
+		return fmt.Errorf("unknown role %q", role)
 	}
 }
 
-// part is a process that plays a role.
+// part is a process with a role.
 type part struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -89,29 +91,39 @@ func (p *part) readLine() (string, error) {
 	return p.out.Text(), nil
 }
 
-// sendLine sends the part a line.
+// sendLine sends a line to the part.
 func (p *part) sendLine(words ...any) error {
 	_, err := fmt.Fprintln(p.in, words...)
 	return err
 }
 
-// sendAndRead sends a line and waits for the answer.
-func (p *part) sendAndRead(words ...any) (string, error) {
+// request sends a line and waits for the response.
+func (p *part) request(words ...any) (string, error) {
 	if err := p.sendLine(words...); err != nil {
 		return "", err
 	}
 	return p.readLine()
 }
 
-// stop ends the part: closing its input is enough, the kill is for one that hangs.
+// requestP99 returns a 99th percentile in milliseconds.
+func (p *part) requestP99() (float64, error) {
+	response, err := p.request("p99")
+	if err != nil {
+		return 0, err
+	}
+	ns, err := strconv.ParseFloat(response, 64)
+	return ns / float64(time.Millisecond), err
+}
+
+// stop closes the input of the part, which ends it, and kills it in case it hangs.
 func (p *part) stop() {
 	_ = p.in.Close()
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
 }
 
-// nextLine returns the next line of the input, without its newline.
-func nextLine(lines *bufio.Scanner) (string, error) {
+// readCommand reads the next line from the parent process.
+func readCommand(lines *bufio.Scanner) (string, error) {
 	if !lines.Scan() {
 		return "", errors.Join(io.EOF, lines.Err())
 	}

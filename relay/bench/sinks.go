@@ -12,16 +12,16 @@ import (
 const (
 	manyMessages = 10_000
 	manyRounds   = 2
-	manyTimes    = 3 // in each round
+	manyRepeats  = 3 // per round
 
-	steadyEvery  = 2 * time.Millisecond // 500 notifications a second
-	steadyFor    = 200                  // 0.4 seconds: some short rounds are free of noise from other machines
-	steadyRounds = 15
-	steadyAfter  = 100 * time.Millisecond // of a change, which is not part of it
+	steadyInterval = 2 * time.Millisecond // 500 notifications a second
+	steadyCount    = 200                  // in 0.4 s: some of these short rounds are undisturbed
+	steadyRounds   = 15
+	steadySettle   = 100 * time.Millisecond // after a change, not part of the measurement
 )
 
-// measureMany compares what a notification for one sink costs the daemon, from being published to being delivered, when
-// there is only that sink and when there are others that do not want it. Of each the best time counts.
+// measureMany compares the CPU time per notification of one sink, from publishing to delivery, with and without other
+// sinks that do not match. The best value of each counts.
 func measureMany(ctx context.Context, r *rig) ([]row, error) {
 	to, err := startReceiver(ctx)
 	if err != nil {
@@ -36,13 +36,12 @@ func measureMany(ctx context.Context, r *rig) ([]row, error) {
 			for other := 1; other < n; other++ {
 				lines = append(lines, to.webhookConfig("other"+strconv.Itoa(other), "billing.*"))
 			}
-			err := r.withDaemon(ctx, sinksConfig(lines...), func(d *daemon) error {
-				if err := sleepFor(ctx, time.Second); err != nil { // what it does at its start is not part of it
+			err := r.runWithDaemon(ctx, sinksConfig(lines...), func(d *daemon) error {
+				if err := sleep(ctx, time.Second); err != nil { // work of the start is not part of the measurement
 					return err
 				}
-				for range manyTimes {
-					got, err := r.deliverBacklog(ctx, d, to, manyMessages,
-						func() error { return d.publish(manyMessages) })
+				for range manyRepeats {
+					got, err := r.runDelivery(ctx, d, to, manyMessages, func() error { return d.publish(manyMessages) })
 					if err != nil {
 						return err
 					}
@@ -57,13 +56,13 @@ func measureMany(ctx context.Context, r *rig) ([]row, error) {
 	}
 	const unit = "us CPU/notification"
 	return []row{
-		newRow("100 sinks, one matches", costs[1], unit, "one sink", costs[0]).ratioAtMost(1.15),
-		newRow("1,000 sinks, one matches", costs[2], unit, "one sink", costs[0]).ratioAtMost(1.5),
+		newRow("100 sinks of which one matches", costs[1], unit, "one sink", costs[0]).ratioAtMost(1.15),
+		newRow("1,000 sinks of which one matches", costs[2], unit, "one sink", costs[0]).ratioAtMost(1.5),
 	}, nil
 }
 
-// measureHang compares the delays of notifications at a steady rate while another sink is paused, and while its
-// receiver does not answer. The best round of each counts.
+// measureHang compares the latency at a steady rate while another sink is paused and while the receiver of that sink
+// does not respond. The best round of each counts.
 func measureHang(ctx context.Context, r *rig) ([]row, error) {
 	to, err := startReceiver(ctx)
 	if err != nil {
@@ -75,95 +74,92 @@ func measureHang(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	defer hung.stop()
-	without, beside := math.Inf(1), math.Inf(1)
-	err = r.withDaemon(ctx, sinksConfig(to.webhookConfig("steady", hookTopics), hung.webhookConfig("hung", hookTopics)),
-		func(d *daemon) error {
-			if err := d.postAdmin(ctx, "sinks/hung/pause"); err != nil {
+	without, during := math.Inf(1), math.Inf(1)
+	config := sinksConfig(to.webhookConfig("steady", hookTopics), hung.webhookConfig("hung", hookTopics))
+	err = r.runWithDaemon(ctx, config, func(d *daemon) error {
+		if err := d.postAdmin(ctx, "sinks/hung/pause"); err != nil {
+			return err
+		}
+		if _, err := d.measureLatency(to); err != nil { // warm-up
+			return err
+		}
+		for range steadyRounds {
+			late, err := d.measureLatency(to)
+			if err != nil {
 				return err
 			}
-			if _, err := d.measureSteady(to); err != nil { // connections and caches
+			without = min(without, late)
+			if late, err = d.latencyWhileHanging(ctx, to, hung); err != nil {
 				return err
 			}
-			for range steadyRounds {
-				late, err := d.measureSteady(to)
-				if err != nil {
-					return err
-				}
-				without = min(without, late)
-				if late, err = d.measureHung(ctx, to, hung); err != nil {
-					return err
-				}
-				beside = min(beside, late)
-			}
-			return nil
-		})
+			during = min(during, late)
+		}
+		return nil
+	})
 	if err != nil {
 		return nil, err
 	}
 	return []row{
-		newRow("p99 while another sink hangs", beside, "ms from published to received", "without it",
-			without).ratioAtMost(1.3),
+		newRow("p99 while another sink hangs", during, "ms from published to received",
+			"without it", without).ratioAtMost(1.3),
 	}, nil
 }
 
-// measureHung returns how late notifications come to one receiver while the other does not answer.
-func (d *daemon) measureHung(ctx context.Context, to, hung target) (late float64, err error) {
-	if _, err := hung.sendAndRead("reset"); err != nil {
+// latencyWhileHanging returns the latency of one receiver while the other one does not respond.
+func (d *daemon) latencyWhileHanging(ctx context.Context, to, hung target) (late float64, err error) {
+	if _, err := hung.request("reset"); err != nil {
 		return 0, err
 	}
-	if _, err := hung.sendAndRead("hold"); err != nil {
+	if _, err := hung.request("hold"); err != nil {
 		return 0, err
 	}
 	if err := d.postAdmin(ctx, "sinks/hung/resume"); err != nil {
 		return 0, err
 	}
-	if _, err := hung.sendAndRead("await", hookConcurrency); err != nil { // all that it may have in flight
+	if _, err := hung.request("await", hookConcurrency); err != nil { // the maximum in flight
 		return 0, err
 	}
-	if err := sleepFor(ctx, steadyAfter); err != nil {
+	if err := sleep(ctx, steadySettle); err != nil {
 		return 0, err
 	}
-	if late, err = d.measureSteady(to); err != nil {
+	if late, err = d.measureLatency(to); err != nil {
 		return 0, err
 	}
 	if err := d.postAdmin(ctx, "sinks/hung/pause"); err != nil {
 		return 0, err
 	}
-	if _, err := hung.sendAndRead("answer", 0*time.Second); err != nil {
+	if _, err := hung.request("answer", 0*time.Second); err != nil {
 		return 0, err
 	}
-	return late, sleepFor(ctx, steadyAfter)
+	return late, sleep(ctx, steadySettle)
 }
 
-// measureSteady publishes at a steady rate. It returns the 99th percentile of the delays in milliseconds.
-func (d *daemon) measureSteady(to target) (float64, error) {
+// measureLatency publishes at a steady rate and returns the 99th percentile of the latencies in milliseconds.
+func (d *daemon) measureLatency(to target) (float64, error) {
 	c, err := dialHTTP(d.listen)
 	if err != nil {
 		return 0, err
 	}
 	defer c.close()
-	if _, err := to.sendAndRead("reset"); err != nil {
+	if _, err := to.request("reset"); err != nil {
 		return 0, err
 	}
-	err = runPaced(steadyFor, steadyEvery, func(time.Time) error { return c.postRequest(stampedRequest(time.Now())) })
+	err = runPaced(steadyCount, steadyInterval,
+		func(time.Time) error { return c.postRequest(newStampedRequest(time.Now())) })
 	if err != nil {
 		return 0, err
 	}
-	if _, err := to.sendAndRead("await", steadyFor); err != nil {
+	if _, err := to.request("await", steadyCount); err != nil {
 		return 0, err
 	}
-	answer, err := to.sendAndRead("p99")
-	if err != nil {
-		return 0, err
-	}
-	ns, err := strconv.ParseFloat(answer, 64)
-	return ns / float64(time.Millisecond), err
+	return to.requestP99()
 }
 
-// stampedRequest is the request that publishes the event with its time as the id of its object.
-func stampedRequest(at time.Time) []byte {
+// newStampedRequest returns a request that publishes the event with its time as object ID.
+func newStampedRequest(at time.Time) []byte {
 	_, rest, _ := strings.Cut(event, eventObject)
-	return publishRequest("application/json", []byte(eventStart+publishedAt+strconv.FormatInt(at.UnixNano(), 10)+rest))
+	stamp := publishedAt + strconv.FormatInt(at.UnixNano(), 10)
+	return newPublishRequest("application/json", []byte(eventStart+stamp+rest))
 }
 
 const (

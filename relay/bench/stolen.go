@@ -11,10 +11,11 @@ import (
 	"time"
 )
 
-// maxStolen is the share of CPU time that a hypervisor may give to other machines in a calm round.
-const maxStolen = 0.005
+// maxStolenShare is the maximum share of CPU time that a hypervisor may steal in a calm round. A round with more
+// measures how busy other machines were.
+const maxStolenShare = 0.005
 
-// runCalmRounds runs rounds, counted from one, until count of them are calm, with at most spare additional ones. It
+// runCalmRounds runs rounds, counted from one, until count rounds were calm or the spare rounds are used up. It
 // returns the count rounds with the least stolen time.
 func runCalmRounds[T any](count, spare int, round func(n int) (T, error)) ([]T, error) {
 	type one struct {
@@ -26,22 +27,21 @@ func runCalmRounds[T any](count, spare int, round func(n int) (T, error)) ([]T, 
 	for n := 1; n <= count+spare && calm < count; n++ {
 		var o one
 		var err error
-		o.stolen, err = stolenDuring(func() (err error) {
+		o.stolen, err = measureStolen(func() (err error) {
 			o.result, err = round(n)
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, o); o.stolen <= maxStolen {
+		if all = append(all, o); o.stolen <= maxStolenShare {
 			calm++
 		}
 	}
 	slices.SortStableFunc(all, func(a, b one) int { return cmp.Compare(a.stolen, b.stolen) })
 	if len(all) > count {
 		fmt.Fprintf(os.Stderr,
-			"a hypervisor gave the processors to other machines in %d of %d rounds, and up to %.1f %% of them in "+
-				"those that count\n",
+			"a hypervisor stole CPU time in %d of %d rounds, and up to %.1f %% in the counted ones\n",
 			len(all)-calm, len(all), 100*all[count-1].stolen)
 	}
 	results := make([]T, count)
@@ -51,23 +51,22 @@ func runCalmRounds[T any](count, spare int, round func(n int) (T, error)) ([]T, 
 	return results, nil
 }
 
-// stolenDuring runs do, and returns the share of CPU time that a hypervisor gave to other machines during that time.
-func stolenDuring(do func() error) (share float64, err error) {
+// measureStolen returns the share of CPU time that a hypervisor stole during do.
+func measureStolen(do func() error) (share float64, err error) {
 	before, err := stolenTime()
 	if err != nil {
 		return 0, err
 	}
-	began := time.Now()
+	startedAt := time.Now()
 	if err := do(); err != nil {
 		return 0, err
 	}
-	took := time.Since(began) * time.Duration(runtime.NumCPU())
+	took := time.Since(startedAt) * time.Duration(runtime.NumCPU())
 	after, err := stolenTime()
 	return float64(after-before) / float64(took), err
 }
 
-// stolenTime returns the CPU time of all processors that was given to other machines, or 0 if the system does not
-// report it.
+// stolenTime returns the total stolen time of all processors, or 0 if the system does not report it.
 func stolenTime() (time.Duration, error) {
 	const (
 		field = 8                 // of the line "cpu", see proc_stat(5)

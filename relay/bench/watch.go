@@ -17,13 +17,13 @@ type watcher struct {
 	clients []*client
 	epoll   int
 
-	mu   sync.Mutex // held while it reads
-	late []time.Duration
+	mu       sync.Mutex // held while reading
+	lateness []time.Duration
 }
 
-// watchAll drains sockets as soon as data arrives, until the input ends. It uses one thread per processor, because one
-// thread for all clients would delay the last messages of several writers.
-func watchAll(all []*client, asked <-chan string) error {
+// watchAll drains each socket as soon as data arrives, until the commands end. It uses one thread per processor: real
+// clients are separate programs, and a single thread would measure late what several processors have written.
+func watchAll(all []*client, commands <-chan string) error {
 	failed := make(chan error, runtime.NumCPU())
 	var watchers []*watcher
 	for clients := range slices.Chunk(all, max(1, (len(all)+runtime.NumCPU()-1)/runtime.NumCPU())) {
@@ -32,11 +32,11 @@ func watchAll(all []*client, asked <-chan string) error {
 			return err
 		}
 		watchers = append(watchers, w)
-		go func() { failed <- w.watchSockets() }() // until the process ends
+		go func() { failed <- w.watchSockets() }() // never ends without an error
 	}
 	for {
 		select {
-		case what, more := <-asked:
+		case what, more := <-commands:
 			if !more {
 				return nil
 			}
@@ -57,19 +57,18 @@ func watchAll(all []*client, asked <-chan string) error {
 	}
 }
 
-// newWatcher creates a watcher with its own epoll. Events are edge-triggered (EPOLLET). Otherwise each wait would check
-// every socket of the previous one again, at the expense of the measured server.
+// newWatcher creates an edge-triggered epoll (EPOLLET). Otherwise each wait would check the previous sockets again,
+// which takes CPU time from the servers.
 func newWatcher(clients []*client) (*watcher, error) {
 	epoll, err := syscall.EpollCreate1(0)
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{clients: clients, epoll: epoll, late: make([]time.Duration, 0, 1<<19)}
+	w := &watcher{clients: clients, epoll: epoll, lateness: make([]time.Duration, 0, 1<<19)}
 	for i, c := range clients {
-		c.late = &w.late
-		err := syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, c.fd, &syscall.EpollEvent{
-			Events: syscall.EPOLLIN | unix.EPOLLET, Fd: int32(i),
-		})
+		c.lateness = &w.lateness
+		err := syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, c.fd,
+			&syscall.EpollEvent{Events: syscall.EPOLLIN | unix.EPOLLET, Fd: int32(i)})
 		if err != nil {
 			return nil, err
 		}
@@ -102,12 +101,12 @@ func (w *watcher) drainSockets(events []syscall.EpollEvent, buf []byte) error {
 	return nil
 }
 
-// takeP99 returns the 99th percentile of the delays since the last call.
+// takeP99 returns the 99th percentile of the latencies since the last call.
 func takeP99(watchers []*watcher) time.Duration {
 	var all []time.Duration
 	for _, w := range watchers {
-		all = append(all, w.late...)
-		w.late = w.late[:0]
+		all = append(all, w.lateness...)
+		w.lateness = w.lateness[:0]
 	}
-	return percentileOf(all, 99)
+	return percentile(all, 99)
 }

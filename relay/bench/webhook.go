@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -28,15 +27,15 @@ const (
 	slowRounds   = 2
 )
 
-// drained is the rate and cost of delivering a backlog.
-type drained struct {
-	rate float64 // requests/s, as the receiver saw them
-	cost float64 // CPU microseconds of the sender for each
+// drainResult is the result of posting a backlog.
+type drainResult struct {
+	rate float64 // requests/s, measured by the receiver
+	cost float64 // CPU microseconds of the sender per request
 
 	signed int
 }
 
-// measureWebhook lets the daemon and a bare loop post the same backlog in turns.
+// measureWebhook lets the daemon and a bare loop post the same backlog alternately.
 func measureWebhook(ctx context.Context, r *rig) ([]row, error) {
 	to, err := startReceiver(ctx)
 	if err != nil {
@@ -44,11 +43,11 @@ func measureWebhook(ctx context.Context, r *rig) ([]row, error) {
 	}
 	defer to.stop()
 	var rows []row
-	err = r.withDaemon(ctx, sinksConfig(to.webhookConfig("hook", hookTopics)), func(d *daemon) error {
-		if rows, err = r.hookRounds(ctx, d, to); err != nil {
+	err = r.runWithDaemon(ctx, sinksConfig(to.webhookConfig("hook", hookTopics)), func(d *daemon) error {
+		if rows, err = r.runHookRounds(ctx, d, to); err != nil {
 			return err
 		}
-		if _, err := to.sendAndRead("answer", slowAnswer); err != nil {
+		if _, err := to.request("answer", slowAnswer); err != nil {
 			return err
 		}
 		var slow float64
@@ -59,20 +58,20 @@ func measureWebhook(ctx context.Context, r *rig) ([]row, error) {
 			}
 			slow = max(slow, own.rate)
 		}
-		rows = append(rows, newRow("webhook that takes 20 ms, 64 at once", slow, "requests/s", "64 / 20 ms",
-			hookConcurrency/slowAnswer.Seconds()).ratioAtLeast(0.92))
+		rows = append(rows, newRow("webhook that takes 20 ms, 64 at once", slow, "requests/s",
+			"64 / 20 ms", hookConcurrency/slowAnswer.Seconds()).ratioAtLeast(0.92))
 		return nil
 	})
 	return rows, err
 }
 
-// hookRounds compares the daemon and the loop round by round, because the cost of a request varies by half within a
-// minute on a shared machine. The median of the ratios counts, because the best values would come from different
-// rounds. Both run once before the first round that counts, and alternate in starting.
-func (r *rig) hookRounds(ctx context.Context, d *daemon, to target) ([]row, error) {
-	const beside = "a bare net/http loop"
-	loop, err := startRole(ctx, roleLoop, "-redis", r.redis.address, "-url", to.hookURL("loop"), "-n",
-		strconv.Itoa(hookConcurrency))
+// runHookRounds compares both in each round, because the CPU time per request varies by half within a minute on a
+// shared machine, for both. The median of the ratios counts; the best value of each side would combine two lucky
+// moments. Both have a warm-up round, and they take turns in going first.
+func (r *rig) runHookRounds(ctx context.Context, d *daemon, to target) ([]row, error) {
+	const baseline = "a bare net/http loop"
+	loop, err := startRole(ctx, roleLoop, "-redis", r.redis.address,
+		"-url", to.urlOf("loop"), "-n", strconv.Itoa(hookConcurrency))
 	if err != nil {
 		return nil, err
 	}
@@ -82,15 +81,11 @@ func (r *rig) hookRounds(ctx context.Context, d *daemon, to target) ([]row, erro
 	}
 	var rates, costs []row
 	for i := range hookRounds + 1 {
-		var own, floor drained
+		var own, floor drainResult
 		ours := func() (err error) { own, err = r.drainBacklog(ctx, d, to, hookMessages); return err }
-		theirs := func() (err error) { floor, err = r.loopDrain(loop, to, hookMessages); return err }
-		turns := []func() error{ours, theirs}
-		if i%2 == 1 {
-			slices.Reverse(turns)
-		}
-		for _, turn := range turns {
-			if err := turn(); err != nil {
+		theirs := func() (err error) { floor, err = r.drainLoop(loop, to, hookMessages); return err }
+		for _, measure := range alternate(i, ours, theirs) {
+			if err := measure(); err != nil {
 				return nil, err
 			}
 		}
@@ -98,74 +93,74 @@ func (r *rig) hookRounds(ctx context.Context, d *daemon, to target) ([]row, erro
 			continue
 		}
 		fmt.Fprintf(os.Stderr, "webhook: %.1f us CPU/request, the bare loop %.1f\n", own.cost, floor.cost)
-		rates = append(rates,
-			newRow("webhook, 20,000 to one that answers at once", own.rate, "requests/s", beside,
-				floor.rate).atLeast(15_000))
-		costs = append(costs,
-			newRow("the same, CPU of a request", own.cost, "us CPU/request", beside, floor.cost).ratioAtMost(1.4))
+		rates = append(rates, newRow("webhook, 20,000 to one that answers at once", own.rate, "requests/s",
+			baseline, floor.rate).atLeast(15_000))
+		costs = append(costs, newRow("the same, CPU of a request", own.cost, "us CPU/request",
+			baseline, floor.cost).ratioAtMost(1.4))
 	}
 	slices.SortFunc(rates, func(a, b row) int { return cmp.Compare(a.Measured, b.Measured) })
-	slices.SortFunc(costs, func(a, b row) int { return cmp.Compare(a.Ratio, b.Ratio) })
-	return []row{rates[hookRounds/2], costs[hookRounds/2]}, nil
+	return []row{rates[hookRounds/2], medianRatio(costs)}, nil
 }
 
-// drainBacklog lets a backlog of n grow while the sink is paused, and then go.
-func (r *rig) drainBacklog(ctx context.Context, d *daemon, to target, n int) (drained, error) {
+// drainBacklog fills the queue with n notifications while the sink is paused, and resumes it.
+func (r *rig) drainBacklog(ctx context.Context, d *daemon, to target, n int) (drainResult, error) {
 	if err := d.postAdmin(ctx, "sinks/hook/pause"); err != nil {
-		return drained{}, err
+		return drainResult{}, err
 	}
 	if err := d.publish(n); err != nil {
-		return drained{}, err
+		return drainResult{}, err
 	}
-	if err := r.waitQueued(ctx, n); err != nil {
-		return drained{}, err
+	if err := r.waitForQueue(ctx, n); err != nil {
+		return drainResult{}, err
 	}
-	return r.deliverBacklog(ctx, d, to, n, func() error { return d.postAdmin(ctx, "sinks/hook/resume") })
+	return r.runDelivery(ctx, d, to, n, func() error { return d.postAdmin(ctx, "sinks/hook/resume") })
 }
 
-// deliverBacklog begins something that delivers n notifications, and waits for the last and for every ack to be stored.
-func (r *rig) deliverBacklog(ctx context.Context, d *daemon, to target, n int, begin func() error) (drained, error) {
-	got, err := to.measurePost(d.cmd.Process.Pid, n, begin, func() error { return r.waitQueued(ctx, 0) })
+// runDelivery starts the delivery of n notifications and waits until all are delivered and acknowledged.
+func (r *rig) runDelivery(ctx context.Context, d *daemon, to target, n int, begin func() error) (drainResult, error) {
+	got, err := to.timeRequests(d.cmd.Process.Pid, n, begin, func() error { return r.waitForQueue(ctx, 0) })
 	if err == nil && got.signed != n {
 		err = fmt.Errorf("%d of %d requests were signed", got.signed, n)
 	}
 	return got, err
 }
 
-// waitQueued waits until the queue of the sink hook holds n notifications.
-func (r *rig) waitQueued(ctx context.Context, n int) error { return r.waitQueuedFor(ctx, "hook", n) }
+// waitForQueue waits until the queue of the sink hook has n notifications.
+func (r *rig) waitForQueue(ctx context.Context, n int) error {
+	return r.waitForSinkQueue(ctx, "hook", n)
+}
 
-// waitQueuedFor does so for any sink.
-func (r *rig) waitQueuedFor(ctx context.Context, sink string, n int) error {
+// waitForSinkQueue waits until the queue of a sink has n notifications.
+func (r *rig) waitForSinkQueue(ctx context.Context, sink string, n int) error {
 	client := redis.NewClient(&redis.Options{Addr: r.redis.address})
 	defer func() { _ = client.Close() }()
-	return retryUntil(ctx, 10*time.Second, func() error {
+	return waitUntil(ctx, 10*time.Second, func() error {
 		got, err := client.XLen(ctx, "hubrelay:queue:"+sink+":{0}").Result()
 		if err == nil && got != int64(n) {
-			err = fmt.Errorf("%d of %d notifications wait in the queue", got, n)
+			err = fmt.Errorf("%d notifications are in the queue, want %d", got, n)
 		}
 		return err
 	})
 }
 
-// loopDrain is the same for the bare loop.
-func (r *rig) loopDrain(loop *part, to target, n int) (drained, error) {
+// drainLoop is drainBacklog for the bare loop.
+func (r *rig) drainLoop(loop *part, to target, n int) (drainResult, error) {
 	c, err := r.redis.dial()
 	if err != nil {
-		return drained{}, err
+		return drainResult{}, err
 	}
 	defer c.close()
 	if err := c.runCommand("DEL", loopStream); err != nil {
-		return drained{}, err
+		return drainResult{}, err
 	}
 	fields := []string{
-		"id", "5f0c8a7e9d3b2a1c4e6f8a92", "topic", "container.instance.state.changed", "hub", benchHub,
+		"id", entryID, "topic", "container.instance.state.changed", "hub", benchHub,
 		"account", "5f0c8a7e9d3b2a1c4e6f8a91", "data", event,
 	}
 	if err := r.fillStream(loopStream, n, fields); err != nil {
-		return drained{}, err
+		return drainResult{}, err
 	}
-	got, err := to.measurePost(loop.cmd.Process.Pid, n, func() error { return loop.sendLine("go") }, func() error {
+	got, err := to.timeRequests(loop.cmd.Process.Pid, n, func() error { return loop.sendLine("go") }, func() error {
 		_, err := loop.readLine()
 		return err
 	})
@@ -175,14 +170,14 @@ func (r *rig) loopDrain(loop *part, to target, n int) (drained, error) {
 	return got, err
 }
 
-// publish stores n notifications.
+// publish publishes n notifications.
 func (d *daemon) publish(n int) error {
 	c, err := dialHTTP(d.listen)
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	lines := publishRequest("application/x-ndjson", repeatBytes([]byte(event+"\n"), batchSize))
+	lines := newPublishRequest("application/x-ndjson", repeatBytes([]byte(event+"\n"), batchSize))
 	for range n / batchSize {
 		if err := c.postRequest(lines); err != nil {
 			return err
@@ -203,12 +198,12 @@ func (d *daemon) postAdmin(ctx context.Context, what string) error {
 	}
 	_ = resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return errors.New(what + " was answered " + resp.Status)
+		return fmt.Errorf("post %s: %s", what, resp.Status)
 	}
 	return nil
 }
 
-// target is the process that plays the receiver.
+// target is the process with the receiver.
 type target struct {
 	*part
 	address string
@@ -226,46 +221,46 @@ func startReceiver(ctx context.Context) (target, error) {
 	return target{p, address}, err
 }
 
-func (to target) hookURL(path string) string { return "http://" + to.address + "/" + path }
+func (to target) urlOf(path string) string { return "http://" + to.address + "/" + path }
 
-// measurePost starts a delivery with begin, waits until n requests have arrived, then calls ended.
-func (to target) measurePost(pid, n int, begin, ended func() error) (drained, error) {
-	if _, err := to.sendAndRead("reset"); err != nil {
-		return drained{}, err
+// timeRequests calls begin, waits for n requests, and calls ended, which waits for the end.
+func (to target) timeRequests(pid, n int, begin, ended func() error) (drainResult, error) {
+	if _, err := to.request("reset"); err != nil {
+		return drainResult{}, err
 	}
-	before, err := cpuTime(pid)
+	before, err := cpuTimeOf(pid)
 	if err != nil {
-		return drained{}, err
+		return drainResult{}, err
 	}
 	if err := begin(); err != nil {
-		return drained{}, err
+		return drainResult{}, err
 	}
-	answer, err := to.sendAndRead("await", n)
+	response, err := to.request("await", n)
 	if err != nil {
-		return drained{}, err
+		return drainResult{}, err
 	}
 	if err := ended(); err != nil {
-		return drained{}, err
+		return drainResult{}, err
 	}
-	after, err := cpuTime(pid)
+	after, err := cpuTimeOf(pid)
 	if err != nil {
-		return drained{}, err
+		return drainResult{}, err
 	}
 	var signed int
 	var took time.Duration
-	if _, err := fmt.Sscan(answer, &signed, (*int64)(&took)); err != nil {
-		return drained{}, err
+	if _, err := fmt.Sscan(response, &signed, (*int64)(&took)); err != nil {
+		return drainResult{}, err
 	}
-	return drained{
+	return drainResult{
 		rate: float64(n) / took.Seconds(), cost: float64((after - before).Microseconds()) / float64(n), signed: signed,
 	}, nil
 }
 
-// webhookConfig is a sink that signs and posts, as a line of the configuration.
+// webhookConfig returns the configuration line of a webhook sink with a signature.
 func (to target) webhookConfig(name, topics string) string {
-	return fmt.Sprintf("  %s: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8], concurrency: %d, "+
-		"backlog: %d, topics: [%q]}\n",
-		name, to.hookURL(name), hookSecret, hookConcurrency, hookBacklog, topics)
+	return fmt.Sprintf("  %s: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8], "+
+		"concurrency: %d, backlog: %d, topics: [%q]}\n",
+		name, to.urlOf(name), hookSecret, hookConcurrency, hookBacklog, topics)
 }
 
 func sinksConfig(lines ...string) string { return "sinks:\n" + strings.Join(lines, "") }
