@@ -75,8 +75,9 @@ func (r *rig) parkRetries(ctx context.Context, client *redis.Client) error {
 		return err
 	}
 	const sink = "hook"
-	replay := delivery.Replay{Sink: sink, Partitions: 1, After: "0-0"}
-	if _, err := delivery.NewStore(client, keys).Replay(ctx, oneEntry{}, replay); err != nil {
+	stored := store.New(client, keys)
+	replayer := replay.Replayer{Log: oneEntry{}, Retries: &stored.Retries, States: &stored.States}
+	if _, err := replayer.Replay(ctx, replay.Request{Sink: sink, Partitions: 1, After: "0-0"}); err != nil {
 		return err
 	}
 	repeat := redis.NewScript(`
