@@ -1,6 +1,3 @@
-// Package keyspace builds the names of keys in Redis, and maps hubs to partitions.
-//
-// The names of a store belong to the keys.go of its package.
 package keyspace
 
 import (
@@ -17,8 +14,8 @@ const (
 
 const clusterSlots = 16384
 
-// Space builds the names of keys. Every name begins with the prefix, so several relays can share one Redis. A Space is
-// immutable and may be used concurrently.
+// Space builds the names of keys. Every name starts with the prefix, so several relays can share one Redis. A Space is
+// immutable and safe for concurrent use.
 type Space struct {
 	prefix  string
 	cluster bool
@@ -137,99 +134,99 @@ func (k Space) Slot(name string) int {
 	return int(crc16(tag) % clusterSlots)
 }
 
-// DeadLetters is the store of a sink's dead letters.
+// DeadLetters returns the stream of a sink's dead letters.
 func (k Space) DeadLetters(sink string) string { return k.OfSink("deadletters", sink) }
 
-// DeadIndex is the hash of the positions of a sink's dead letters by their delivery's id.
+// DeadIndex returns the hash of the entry IDs of a sink's dead letters by delivery ID.
 func (k Space) DeadIndex(sink string) string { return k.OfSink("deadindex", sink) }
 
-// FailureStart is the time of a sink's first failure since its last success, in unix milliseconds.
+// FailureStart returns the key of the time of a sink's first failure since its last success, in Unix milliseconds.
 func (k Space) FailureStart(sink string) string { return k.OfSink("failing", sink) }
 
-// SinkStats is the hash of what happened to a sink over all nodes and restarts.
+// SinkStats returns the hash of a sink's counters, which all nodes share and which survive restarts.
 func (k Space) SinkStats(sink string) string { return k.OfSink("figures", sink) }
 
-// RetrySchedule is the sorted set of a sink's parked deliveries by their due time in unix milliseconds.
+// RetrySchedule returns the sorted set of a sink's scheduled retries by their due time in Unix milliseconds.
 func (k Space) RetrySchedule(sink string) string { return k.OfSink("retry", sink) }
 
-// RetryBodies is the hash of the bodies of a sink's parked deliveries by their id.
+// RetryBodies returns the hash of the bodies of a sink's scheduled retries by delivery ID.
 func (k Space) RetryBodies(sink string) string { return k.OfSink("parked", sink) }
 
-// RetryArrival is the sorted set of when a sink's parked deliveries came, in unix milliseconds.
+// RetryArrival returns the sorted set of a sink's scheduled retries by their arrival time in Unix milliseconds.
 func (k Space) RetryArrival(sink string) string { return k.OfSink("since", sink) }
 
-// OrderingQueue is the sorted set of a sink's parked deliveries by ordering key and the order in which they came.
+// OrderingQueue returns the sorted set of a sink's scheduled retries by ordering key and order of arrival.
 func (k Space) OrderingQueue(sink string) string { return k.OfSink("line", sink) }
 
-// OrderingMembers is the hash of the members of Line by their delivery's id.
+// OrderingMembers returns the hash of the members of OrderingQueue by delivery ID.
 func (k Space) OrderingMembers(sink string) string { return k.OfSink("lined", sink) }
 
-// Digests is the sorted set of what a sink gathers: groups, by when their digest is sealed in unix milliseconds.
+// Digests returns the sorted set of a sink's open digests: their groups by the time of sealing in Unix milliseconds.
 func (k Space) Digests(sink string) string { return k.OfSink("digests", sink) }
 
-// Digest is the hash of what a sink gathers for one group.
+// Digest returns the hash of a sink's open digest of one group.
 func (k Space) Digest(sink, group string) string { return k.OfSink("digest", sink) + ":" + group }
 
-// BatchedIDs is the hash of the ids of notifications that were sealed in a sink's last batches.
+// BatchedIDs returns the hash of the IDs of notifications in a sink's last sealed batches.
 func (k Space) BatchedIDs(sink string) string { return k.OfSink("batched", sink) }
 
-// BatchLog is the list of those ids by batch, the latest first.
+// BatchLog returns the list of the IDs of BatchedIDs by batch, latest first.
 func (k Space) BatchLog(sink string) string { return k.OfSink("batches", sink) }
 
-// SinkMemory is the hash of what a sink remembers under a name, given as a hash, and of who holds that now.
+// SinkMemory returns the hash of a value of a sink's shared state and the holder of its lock. name is a hash.
 func (k Space) SinkMemory(sink, name string) string { return k.OfSink("memory", sink) + ":" + name }
 
-// DigestCount is how many notifications a sink has gathered in all of its open digests.
+// DigestCount returns the key of the number of notifications in all open digests of a sink.
 func (k Space) DigestCount(sink string) string { return k.OfSink("gathering", sink) }
 
-// SinkState is the hash that says why a sink is paused or disabled; there is none for one that is not.
+// SinkState returns the hash with the reason for which a sink is paused or disabled. It is missing for active sinks.
 func (k Space) SinkState(sink string) string { return k.Global("sink:" + sink) }
 
-// SinkChanges counts what was changed about sinks from outside, so that nodes notice it by one read.
+// SinkChanges returns the counter of state changes of all sinks. Nodes detect a change with one read.
 func (k Space) SinkChanges() string { return k.Global("sinkchanges") }
 
-// Rate is the state of a rate, which is named after its sink or by what several sinks share.
+// Rate returns the key of the state of a rate limit. name is a sink or the rate key that several sinks share.
 func (k Space) Rate(name string) string { return k.Global("rate:" + name) }
 
-// Token is what a token, given as a hash, opens.
+// Token returns the key of the grant of a token with the given hash.
 func (k Space) Token(hash string) string { return k.Global("token:" + hash) }
 
-// Servers is the hash of all servers of the inventory by their id, as JSON: cluster, settings. What belongs to the
-// inventory and to no hub shares a slot with it.
+// Servers returns the hash of all servers of the inventory by ID, as JSON with cluster and settings. It shares a slot
+// with all keys of the inventory that belong to no hub.
 func (k Space) Servers() string { return k.InGroup("inventory", ":servers") }
 
-// InventoryVersion counts the imports that changed the inventory.
+// InventoryVersion returns the counter of imports that changed the inventory.
 func (k Space) InventoryVersion() string { return k.InGroup("inventory", ":version") }
 
-// InventoryImports is the hash of how many imports were begun and what the last of them is.
+// InventoryImports returns the hash with the number of started imports and the state of the last one.
 func (k Space) InventoryImports() string { return k.InGroup("inventory", ":imports") }
 
-// InventorySeed is the digest of the inventory file that a daemon imported last when it started.
+// InventorySeed returns the key of the checksum of the inventory file that a daemon last imported at its start.
 func (k Space) InventorySeed() string { return k.InGroup("inventory", ":seed") }
 
-// Containers is the hash of the containers of a partition's hubs by their id, as JSON: hub, account, environment,
+// Containers returns the hash of the containers of a partition by ID, as JSON with hub, account, environment and
 // stateful.
 func (k Space) Containers(partition int) string {
 	return k.InPartition("inventory:containers", partition)
 }
 
-// Instances is the hash of the servers that the inventory names for <container>/<instance>.
+// Instances returns the hash of the servers of the inventory by <container>/<instance>.
 func (k Space) Instances(partition int) string {
 	return k.InPartition("inventory:instances", partition)
 }
 
-// LastImport is the number of the last import that came to a partition.
+// LastImport returns the key of the number of the last import into a partition.
 func (k Space) LastImport(partition int) string {
 	return k.InPartition("inventory:imported", partition)
 }
 
-// MigratedTo is the hash of the servers to which jobs have moved <container>/<instance>; they win over Instances.
+// MigratedTo returns the hash of the servers to which jobs moved <container>/<instance>. It overrides Instances.
 func (k Space) MigratedTo(partition int) string { return k.InPartition("moved", partition) }
 
-// ActiveMigrations is the hash of the jobs that move <container>/<instance> now.
+// ActiveMigrations returns the hash of the running jobs by <container>/<instance>.
 func (k Space) ActiveMigrations(partition int) string { return k.InPartition("migrating", partition) }
 
-// Job is the hash of a migration job. It lies in the slot of its hub's partition, as all that follows but Turns.
+// Job returns the hash of a migration job, in the slot of its hub's partition.
 func (k Space) Job(id string, partition int) string {
 	if k.cluster {
 		return k.InPartition("job:"+id, partition)
@@ -237,18 +234,18 @@ func (k Space) Job(id string, partition int) string {
 	return k.Global("job:" + id)
 }
 
-// Jobs is the stream of a partition's jobs that are not over; its one group is that of the workers.
+// Jobs returns the stream of a partition's unfinished jobs. Its only consumer group is that of the workers.
 func (k Space) Jobs(partition int) string { return k.InPartition("jobs", partition) }
 
-// InstanceJobs is the list of the jobs of an instance, the newest first.
+// InstanceJobs returns the list of the jobs of an instance, newest first.
 func (k Space) InstanceJobs(partition int, instance string) string {
 	return k.InPartition("jobs", partition) + ":" + instance
 }
 
-// MigrationLeases is the hash of the last lease of each instance that was ever migrated.
+// MigrationLeases returns the hash of the last fencing token of each migrated instance.
 func (k Space) MigrationLeases(partition int) string {
 	return k.InPartition("migrating:leases", partition)
 }
 
-// ServerSlots is the hash of the jobs that wait for their servers or have their turn.
+// ServerSlots returns the hash of the jobs that hold server slots or wait for them.
 func (k Space) ServerSlots() string { return k.Global("turns") }
