@@ -18,7 +18,7 @@ type idlePool struct {
 // get removes and returns the most recently used connection to the host of u. It returns nil if the pool has none.
 func (i *idlePool) get(u *url.URL) *http1Conn {
 	for {
-		c := i.newest(u)
+		c := i.takeNewest(u)
 		if c == nil || c.stillIdle() {
 			return c
 		}
@@ -26,7 +26,7 @@ func (i *idlePool) get(u *url.URL) *http1Conn {
 	}
 }
 
-func (i *idlePool) newest(u *url.URL) *http1Conn {
+func (i *idlePool) takeNewest(u *url.URL) *http1Conn {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.closed = false

@@ -272,7 +272,7 @@ func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 	if isHeaderSafe(token) {
 		upgradeHeader.Set("x-service-token", token)
 	}
-	ws, response, err := l.client.dialer().DialContext(ctx, address.String(), upgradeHeader)
+	ws, response, err := l.client.newDialer().DialContext(ctx, address.String(), upgradeHeader)
 	if err == nil {
 		return ws, nil
 	}
@@ -293,8 +293,8 @@ func isHeaderSafe(token string) bool {
 	return strings.IndexFunc(token, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
-// dialer returns a dialer with the settings of the HTTP client.
-func (c *Client) dialer() *websocket.Dialer {
+// newDialer returns a dialer with the settings of the HTTP client.
+func (c *Client) newDialer() *websocket.Dialer {
 	d := &websocket.Dialer{
 		HandshakeTimeout: handshakeTimeout, Proxy: http.ProxyFromEnvironment,
 		Jar: c.httpClient().Jar, EnableCompression: true,

@@ -133,13 +133,13 @@ func (t *TokenStore) renewAll(ctx context.Context, list []*heldToken) {
 		if !t.restoreTokens(ctx, lost) {
 			unknown = append(unknown, lost...)
 		}
-		t.holds.requeue(unknown, t.now())
+		t.holds.requeueTokens(unknown, t.now())
 	}
 }
 
-// requeue schedules another renewal of tokens whose streams have ended. It skips tokens that have expired or have a new
+// requeueTokens schedules another renewal of tokens whose streams have ended. It skips tokens that have expired or have a new
 // stream.
-func (h *heldTokens) requeue(list []*heldToken, now time.Time) {
+func (h *heldTokens) requeueTokens(list []*heldToken, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, token := range list {
