@@ -59,7 +59,7 @@ type batchStage struct {
 func (s *batchStage) Handle(ctx context.Context, it *Item) error {
 	leaseEnd := ""
 	if it.Claim != nil {
-		if !it.isReplayed() || s.collector.isFull() {
+		if !it.isReplayed() || it.Record.Batch || s.collector.isFull() {
 			return s.next.Handle(ctx, it)
 		}
 		it.Permit.Cancel() // the batch gets its own

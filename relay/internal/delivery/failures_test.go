@@ -184,8 +184,11 @@ func TestFailureTracker_ReportInterval(t *testing.T) {
 		over  bool
 		want  bool
 	}{
-		{0, false, true}, {time.Millisecond, false, false}, {999 * time.Millisecond, false, false},
-		{time.Second, false, true}, {time.Second, true, true},
+		{0, false, true},
+		{time.Millisecond, false, false},
+		{999 * time.Millisecond, false, false},
+		{time.Second, false, true},
+		{time.Second, true, true},
 	} {
 		if c.over {
 			f.recordSuccess(t.Context())

@@ -31,7 +31,8 @@ func TestPipeline_Handle(t *testing.T) {
 		{"permanent", answers(relay.Permanent(errFar)), []time.Duration{time.Hour}, nil, 0, "permanent: answered 500"},
 		{
 			"panic", func(context.Context, relay.Delivery) error { panic("s3cret") },
-			[]time.Duration{time.Hour}, nil, 1, "",
+			[]time.Duration{time.Hour},
+			nil, 1, "",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
