@@ -28,7 +28,7 @@ const (
 	parkStep    = 50
 )
 
-// sealedBody is a parked delivery of so many notifications, as the daemon parks it (relay/internal/delivery/encoding.go).
+// sealedBody is a parked delivery of so many notifications, as the daemon parks it (relay/internal/delivery/store/encoding.go).
 func sealedBody(kind string, size int) string {
 	about := ""
 	switch kind {

@@ -107,9 +107,7 @@ func (s *batchStage) leadBatch(ctx context.Context, b *batch) error {
 	if err != nil || sealed.Claim == nil {
 		return err
 	}
-	if err := s.next.Handle(ctx, sealed); err != nil && !errors.Is(err, errUnsettled) {
-		_ = s.origin.Release(ctx, sealed, 0) // it logs its errors, and the claim expires
-	}
+	releaseOnError(ctx, sealed, s.next.Handle(ctx, sealed))
 	return nil
 }
 
