@@ -43,7 +43,7 @@ func TestLongOrderOverNodes(t *testing.T) {
 	leader := -1
 	testkit.Eventually(t, "a node to lead", func() error {
 		leader = slices.IndexFunc(nodes,
-			func(d *daemon) bool { return d.Err.Contains("works the queue of the sink")() == nil })
+			func(d *daemon) bool { return d.Err.Contains("node became the leader of an ordered sink")() == nil })
 		if leader < 0 {
 			return errors.New("none does")
 		}

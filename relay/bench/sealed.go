@@ -29,7 +29,7 @@ const (
 )
 
 // newSealedBody returns a scheduled delivery of size notifications in the format of the daemon
-// (relay/internal/delivery/encoding.go).
+// (relay/internal/delivery/store/encoding.go).
 func newSealedBody(kind string, size int) string {
 	about := ""
 	switch kind {

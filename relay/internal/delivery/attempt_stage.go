@@ -31,6 +31,9 @@ func (s *admitStage) Handle(ctx context.Context, it *Item) error {
 // countsAttempt reports whether the outcome of an attempt says something about the destination. One that this node has
 // aborted does not.
 func countsAttempt(ctx context.Context, err error) bool {
+	if err == nil {
+		return true
+	}
 	outcome, _ := relay.Classify(err)
 	return outcome != relay.OutcomeRetry || ctx.Err() == nil
 }

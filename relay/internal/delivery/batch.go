@@ -59,7 +59,7 @@ type batchStage struct {
 func (s *batchStage) Handle(ctx context.Context, it *Item) error {
 	leaseEnd := ""
 	if it.Claim != nil {
-		if !it.isReplayed() || s.collector.isFull() {
+		if !it.isReplayed() || it.Record.Batch || s.collector.isFull() {
 			return s.next.Handle(ctx, it)
 		}
 		it.Permit.Cancel() // the batch gets its own
@@ -107,9 +107,7 @@ func (s *batchStage) leadBatch(ctx context.Context, b *batch) error {
 	if err != nil || sealed.Claim == nil {
 		return err
 	}
-	if err := s.next.Handle(ctx, sealed); err != nil && !errors.Is(err, errUnsettled) {
-		_ = s.origin.Release(ctx, sealed, 0) // it logs its errors, and the claim expires
-	}
+	releaseOnError(ctx, sealed, s.next.Handle(ctx, sealed))
 	return nil
 }
 

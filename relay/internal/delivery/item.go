@@ -15,7 +15,7 @@ var (
 	// ErrDisabled reports that a delivery keeps waiting, because its sink is disabled or paused.
 	ErrDisabled = admission.ErrDisabled
 	// errNotLeader reports that another node delivers an ordered sink.
-	errNotLeader = errors.New("another node works the queue of this ordered sink")
+	errNotLeader = errors.New("another node is the leader of this ordered sink")
 	// errNotAdmitted reports that a retry may no longer start, because the destination failed or asked for a pause
 	// since the retry was claimed.
 	errNotAdmitted = errors.New("the destination takes no retry now")

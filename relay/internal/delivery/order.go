@@ -70,7 +70,9 @@ func (s *orderStage) Handle(ctx context.Context, it *Item) error {
 		return it.Origin.Release(ctx, it, keyLockTimeout)
 	}
 	defer s.unlockKey(key)
-	return s.next.Handle(ctx, it)
+	// Release before the key is unlocked and before stepDown returns, so the next leader finds the delivery.
+	releaseOnError(ctx, it, s.next.Handle(ctx, it))
+	return nil
 }
 
 // handleFresh attempts a fresh delivery if nothing with its key is scheduled, and otherwise schedules it after the

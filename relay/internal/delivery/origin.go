@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -168,4 +169,14 @@ func (o *claimOrigin) reportUnsettled(it *Item, err error) error {
 	o.opts.Log.Warn("outcome of an attempt could not be stored, the attempt will be repeated",
 		"delivery_id", it.Claim.ID, "error", err)
 	return fmt.Errorf("%w: %w", errUnsettled, err)
+}
+
+// releaseOnError releases a claimed item that a stage has not settled. The origin logs its errors, after which the claim
+// expires.
+func releaseOnError(ctx context.Context, it *Item, err error) {
+	if err == nil || errors.Is(err, errUnsettled) {
+		return
+	}
+	it.Permit.Cancel()
+	_ = it.Origin.Release(ctx, it, 0)
 }

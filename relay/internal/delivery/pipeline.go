@@ -86,8 +86,7 @@ func (p *Pipeline) build() Handler {
 	var h Handler = &attemptStage{opts: o, runner: p.runner, stats: p.stats, admission: p.admission}
 	h = &admitStage{next: h, admission: p.admission}
 	h = &settleStage{
-		next: h, opts: o, state: p.state, deadLetters: p.deadLetters,
-		failures: p.failures,
+		next: h, opts: o, state: p.state, deadLetters: p.deadLetters, failures: p.failures,
 		warnings: logsample.New(maxLogLinesPerSecond, time.Second, o.Now),
 	}
 	switch {
@@ -118,26 +117,19 @@ func (p *Pipeline) Handle(ctx context.Context, d relay.Delivery) error {
 
 // Retry implements [retry.Sink]. It attempts a claimed delivery, for which Poll has reserved capacity.
 func (p *Pipeline) Retry(ctx context.Context, c store.Claim) {
-	it := &Item{Delivery: relay.Delivery{ID: c.ID}, Origin: p.claims, Claim: &c, Permit: p.admission.ReservedPermit()}
+	it := &Item{Origin: p.claims, Claim: &c, Permit: p.admission.ReservedPermit()}
 	defer it.Permit.Cancel()
-	record, err := store.DecodeRecord(c.Body)
-	switch off, _ := p.state.Off(); {
-	case off:
-		err = ErrDisabled
-	case err != nil:
+	var err error
+	if it.Record, err = store.DecodeRecord(c.Body); err != nil {
 		it.Permit.Cancel()
 		p.deadLetterUnreadable(ctx, it, err)
 		return
-	default:
-		it.Record, it.Delivery = record, record.NextDelivery(c.ID)
-		err = p.chain.Handle(ctx, it)
 	}
-	if err != nil && !errors.Is(err, errUnsettled) {
-		it.Permit.Cancel()
-		_ = it.Origin.Release(ctx, it, 0) // it logs its errors, and the claim expires
-	}
+	it.Delivery = it.Record.NextDelivery(c.ID)
+	releaseOnError(ctx, it, p.chain.Handle(ctx, it))
 }
 
+// deadLetterUnreadable makes a dead letter of a claim whose record cannot be decoded.
 func (p *Pipeline) deadLetterUnreadable(ctx context.Context, it *Item, cause error) {
 	if p.claims.deadLetterUnreadable(ctx, it, cause) != nil {
 		return

@@ -88,14 +88,28 @@ func TestAdmission_CloseReturnsReservedTokens(t *testing.T) {
 	}
 }
 
-// Fresh deliveries and retries take and return slots in all ways at once. No slot is lost, none is used twice, and both
-// classes make progress.
+// Fresh deliveries and retries take and return slots and tokens in all ways at once. No slot is lost, none is used
+// twice, no wakeup is lost, and both classes make progress.
 func TestAdmission_NoUnitIsLost(t *testing.T) {
 	t.Parallel()
-	const size, enough = 3, 500
+	for name, rate := range map[string]relay.Rate{
+		"without rate": {},
+		"low rate":     {Count: 50, Per: 100 * time.Millisecond},
+		"high rate":    {Count: 3000, Per: time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			checkNoUnitIsLost(t, rate)
+		})
+	}
+}
+
+func checkNoUnitIsLost(t *testing.T, rate relay.Rate) {
+	t.Helper()
+	const size, enough = 3, 300
 	wakeups := make(chan struct{}, 1)
 	a, _ := newTestAdmission(t, func(o *Options) {
-		o.Concurrency, o.Rate = size, relay.Rate{}
+		o.Concurrency, o.Rate = size, rate
 		o.Wake = func(time.Duration) {
 			select {
 			case wakeups <- struct{}{}:

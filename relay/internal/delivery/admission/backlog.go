@@ -28,6 +28,9 @@ func (b *backlog) setDepth(depth int64) {
 }
 
 func (b *backlog) isFull() bool {
+	if b.limit <= 0 {
+		return false
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.isFullLocked()

@@ -126,17 +126,17 @@ func (b *breaker) recordAttempt(isProbe, counts bool, err error) {
 			b.probeAt = b.now().Add(b.openTime)
 		}
 	}
-	isOpen, wait := b.isOpen, max(0, b.probeAt.Sub(b.now()))
+	isOpen, wait := b.isOpen, time.Duration(0)
 	hasChanged := isProbe || wasOpen != isOpen
 	if hasChanged {
 		b.signalLocked()
 	}
+	if hasChanged && isOpen {
+		wait = max(0, b.probeAt.Sub(b.now()))
+	}
 	b.mu.Unlock()
 	if wasOpen != isOpen {
 		b.onChange(isOpen, err)
-	}
-	if !isOpen {
-		wait = 0
 	}
 	if hasChanged {
 		b.wake(wait)

@@ -124,10 +124,10 @@ func (r *Record) AddAttempt(a Attempt) {
 	r.Attempts = append(r.Attempts, a)
 }
 
-// IsSingleUnattempted reports whether the record is one notification that no sink has received, neither alone nor in a
-// digest or batch. A replay of the log creates such records.
+// IsSingleUnattempted reports whether the record is one notification that was never attempted and is in no digest. A
+// replay of the log creates such records.
 func (r *Record) IsSingleUnattempted() bool {
-	return !r.Batch && r.Digest == nil && len(r.Attempts) == 0 && len(r.Notifications) == 1
+	return r.Digest == nil && len(r.Attempts) == 0 && len(r.Notifications) == 1
 }
 
 // NextDelivery returns the delivery of the next attempt.
