@@ -183,8 +183,8 @@ type SinkSettings struct {
 	// CountEvent counts an event inside the sink for metrics. The number of different events must be small. It may be
 	// called concurrently and does not block. It is nil if events are not counted.
 	CountEvent func(event string)
-	// CountRequests counts requests besides one per Deliver, which count for the rate. It may be called concurrently and
-	// does not block. It is nil in a dry run.
+	// CountRequests counts requests besides one per Deliver, which count for the rate. It may be called concurrently
+	// and does not block. It is nil in a dry run.
 	CountRequests func(n int)
 }
 

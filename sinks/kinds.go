@@ -14,8 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/webhook"
 )
 
-// Kinds returns every kind of sink. A new kind is one directory and one line here. The sink type stdout writes to stdout, and
-// builtins names the plugins that the program itself contains.
+// Kinds returns every kind of sink. A new kind is one directory and one line here. The sink type stdout writes to
+// stdout, and builtins names the plugins that the program itself contains.
 func Kinds(stdout *os.File, builtins ...string) []relay.SinkKind {
 	return []relay.SinkKind{
 		webhook.Kind(),

@@ -90,7 +90,8 @@ func (c settings) checkTCP(u *url.URL) error {
 	}
 	if c.TLS == nil {
 		if ip := net.ParseIP(u.Hostname()); ip == nil || !ip.IsLoopback() {
-			return fmt.Errorf("host %q needs tls, because access to a Docker port without it is root access to that host",
+			return fmt.Errorf("host %q needs tls, because access to a Docker port without it is root access to that "+
+				"host",
 				c.Host)
 		}
 		return nil

@@ -164,7 +164,8 @@ func (c *Config) probe(ctx context.Context, name string) ([]relay.FieldError, er
 		return nil, nil
 	case errors.Is(err, ErrUnsupported):
 		return []relay.FieldError{
-			{Field: "config", Problem: "is not checked before the plugin runs, because the plugin does not implement it " +
+			{Field: "config", Problem: "is not checked before the plugin runs, because the plugin does not " +
+				"implement it " +
 				"(Validate of the protocol)"},
 		}, nil
 	case err != nil:

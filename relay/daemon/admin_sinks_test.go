@@ -196,7 +196,8 @@ func TestSinkAdmin_ListsSinksOfFullRedis(t *testing.T) {
 	testkit.WaitFor(t, "an attempt", shows("in_flight", 1))
 	limit("1")
 	sink.mu.Unlock()
-	testkit.WaitFor(t, "a rejected count", func() bool { return r.app.delivery.reporter.FlushStats(t.Context()) != nil })
+	testkit.WaitFor(t, "a rejected count",
+		func() bool { return r.app.delivery.reporter.FlushStats(t.Context()) != nil })
 	if !shows("delivered", 0)() {
 		t.Error("a full Redis accepted a count")
 	}

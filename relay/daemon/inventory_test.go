@@ -49,7 +49,9 @@ func TestOpenInventory_ImportsFile(t *testing.T) {
 		return a, log.String()
 	}
 	cfg := &config.Config{
-		Migration: config.Migration{InventoryFile: "inv.yaml", Driver: config.Driver{Settings: anyDriver{}, IsSet: true}},
+		Migration: config.Migration{
+			InventoryFile: "inv.yaml", Driver: config.Driver{Settings: anyDriver{}, IsSet: true},
+		},
 	}
 	servers := func(a *Daemon) int {
 		list, err := a.adminInventory()().List(t.Context())

@@ -23,7 +23,8 @@ func openDriver(c *config.Config, s Options, metrics *adminserver.Metrics) (rela
 		return nil, errors.New("migration.driver: this program does not support drivers")
 	}
 	driver, err := s.Driver.Open(relay.DriverSettings{
-		Relay: c.Redis.Identity(), Dir: c.Dir(), Log: s.Log.With("component", "driver"), CountEvent: metrics.DriverEvent,
+		Relay: c.Redis.Identity(), Dir: c.Dir(), Log: s.Log.With("component", "driver"),
+		CountEvent: metrics.DriverEvent,
 	}, cfg.Settings)
 	if err != nil {
 		return nil, fmt.Errorf("migration.driver: %w", err)

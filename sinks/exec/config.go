@@ -68,7 +68,8 @@ func (c *Config) validate() error {
 			bad("env."+strconv.Itoa(i), "has no name: write NAME, or NAME=value")
 		case strings.HasPrefix(name, envPrefix):
 			bad("env."+strconv.Itoa(i),
-				"has a name that begins with "+envPrefix+", like the variables that describe the delivery: choose another")
+				"has a name that begins with "+envPrefix+", like the variables that describe the delivery: choose "+
+					"another")
 		}
 	}
 	return errors.Join(errs...)

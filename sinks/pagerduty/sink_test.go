@@ -174,7 +174,8 @@ func TestEvents(t *testing.T) {
 			"container.instance.state.changed: failed (i1)",
 		},
 		{
-			"container.instance.health.status.changed", `{"id":"i1","state":"unhealthy"}`, "trigger", instance, "warning",
+			"container.instance.health.status.changed", `{"id":"i1","state":"unhealthy"}`, "trigger", instance,
+			"warning",
 			"container.instance.health.status.changed: unhealthy (i1)",
 		},
 		{"container.instance.health.status.changed", `{"id":"i1","state":"healthy"}`, "resolve", instance, "", ""},

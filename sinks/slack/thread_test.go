@@ -46,7 +46,8 @@ func TestThread(t *testing.T) {
 	first, _ := json.Marshal(w.messages["C0GENERAL"][0])
 	for _, text := range []string{
 		"running",
-		"Began with: Something went wrong with a container as a whole `no \\u0026lt;space\\u0026gt; left`", "3 updates below", severityColor(good),
+		"Began with: Something went wrong with a container as a whole `no \\u0026lt;space\\u0026gt; left`",
+		"3 updates below", severityColor(good),
 	} {
 		if !strings.Contains(string(first), text) {
 			t.Errorf("the first message lacks %s: %s", text, first)

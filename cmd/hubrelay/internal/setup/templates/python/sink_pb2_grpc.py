@@ -40,33 +40,33 @@ class SinkServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Configure(self, request, context):
-        """Configure is called once, before Deliver. A configuration that the plugin cannot use is refused with the status
-        INVALID_ARGUMENT and a message for the operator.
+        """Configure is called once, before Deliver. An invalid configuration is rejected with the status INVALID_ARGUMENT and
+        a message for the operator.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Deliver(self, request_iterator, context):
-        """Deliver is opened once, after Configure, and lives as long as the plugin. Its first message comes from the plugin and
-        gives credits.
+        """Deliver is opened once, after Configure, and lives as long as the plugin. The first message comes from the plugin
+        and grants credits.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Validate(self, request, context):
-        """Validate says what is wrong with a configuration. It is optional, as Explain is: where a plugin answers UNIMPLEMENTED,
-        the daemon does without. Either is asked of a process that is started for this one question, in place of Configure, and
-        killed after the answer. So it may read files, but dials nobody and changes nothing.
+        """Validate returns the problems of a configuration. Like Explain, it is optional: a plugin may answer UNIMPLEMENTED.
+        Both are called in a process that is started only for this call, instead of Configure, and killed after the answer.
+        They may read files, but must not connect or change anything.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """Explain says what an attempt of Deliver would send, and sends nothing. A configuration or a delivery with which
-        nothing can be sent is refused with the status INVALID_ARGUMENT and a message for the operator.
+        """Explain returns what an attempt of Deliver would send, and sends nothing. If nothing can be sent, the status is
+        INVALID_ARGUMENT with a message for the operator.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
