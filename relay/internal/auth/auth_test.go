@@ -94,12 +94,12 @@ func TestCurrentGrant(t *testing.T) {
 		keys []Key
 		code relay.Code
 	}{
-		"same":        {[]Key{{Name: "x"}, key}, ""},
-		"removed":     {[]Key{{Name: "x"}}, relay.CodeAuthInvalid},
-		"new secret":  {[]Key{changed(func(k *Key) { k.Hash = apikey.HashOf("b") })}, relay.CodeAuthInvalid},
-		"expired":     {[]Key{changed(func(k *Key) { k.Expires = noon })}, relay.CodeAuthExpired},
-		"other hubs":  {[]Key{changed(func(k *Key) { k.Hubs = []string{"h2"} })}, relay.CodeWrongHub},
-		"all hubs":    {[]Key{changed(func(k *Key) { k.Hubs = []string{Wildcard} })}, ""},
+		"same":       {[]Key{{Name: "x"}, key}, ""},
+		"removed":    {[]Key{{Name: "x"}}, relay.CodeAuthInvalid},
+		"new secret": {[]Key{changed(func(k *Key) { k.Hash = apikey.HashOf("b") })}, relay.CodeAuthInvalid},
+		"expired":    {[]Key{changed(func(k *Key) { k.Expires = noon })}, relay.CodeAuthExpired},
+		"other hubs": {[]Key{changed(func(k *Key) { k.Hubs = []string{"h2"} })}, relay.CodeWrongHub},
+		"all hubs":   {[]Key{changed(func(k *Key) { k.Hubs = []string{Wildcard} })}, ""},
 	} {
 		current, err := newTestKeyring(t, tt.keys...).CurrentGrant(g)
 		if code(err) != tt.code || (err == nil) != (current.Hub == "h1") {
