@@ -114,7 +114,7 @@ func TestTemplateFileBecomesInvalid(t *testing.T) {
 			time.Sleep(50 * time.Millisecond)
 			return d.Err.Contains(c.said)()
 		})
-		if n := strings.Count(d.Err.String(), "its last good content stays in use"); n != i+1 {
+		if n := strings.Count(d.Err.String(), "file reload failed"); n != i+1 {
 			t.Errorf("told %d times of %d mistakes", n, i+1)
 		}
 	}
