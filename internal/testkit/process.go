@@ -93,8 +93,8 @@ func start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// newEnviron returns the environment without HUBRELAY_* variables. A program that is built with -race sleeps for a second
-// at its end unless GORACE says otherwise.
+// newEnviron returns the environment without HUBRELAY_* variables. A program that is built with -race sleeps for a
+// second at its end unless GORACE says otherwise.
 func newEnviron() []string {
 	env := []string{"GORACE=atexit_sleep_ms=0"}
 	for _, v := range os.Environ() {

@@ -137,8 +137,8 @@ func (t *TokenStore) renewAll(ctx context.Context, list []*heldToken) {
 	}
 }
 
-// requeueTokens schedules another renewal of tokens whose streams have ended. It skips tokens that have expired or have a new
-// stream.
+// requeueTokens schedules another renewal of tokens whose streams have ended. It skips tokens that have expired or have
+// a new stream.
 func (h *heldTokens) requeueTokens(list []*heldToken, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
