@@ -238,7 +238,7 @@ const (
 	quoteStar      = `text that begins with * needs quotes, such as "*.error"`
 	quoteExclusion = `text that begins with ! needs quotes, such as "!*.error"`
 	quoteVariable  = "put ${NAME} between quotes inside { } and [ ]"
-	quoteWhole     = "text that begins with a quoted part needs quotes around all of it: " +
+	quoteWhole     = "text that begins with a quoted part needs quotes around the whole text: " +
 		"'\"production\" in context.clusters'"
 )
 

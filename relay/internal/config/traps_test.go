@@ -63,7 +63,7 @@ func TestLoad_HintsAtMissingQuotes(t *testing.T) {
 		"sinks:\n  a:\n    topics:\n      - !container.error\n": `text that begins with ! needs quotes, ` +
 			`such as "!*.error"`,
 		"sinks:\n  a:\n    when: \"x\" in context.clusters\n": `text that begins with a quoted part ` +
-			`needs quotes around all of it: '"production" in context.clusters'`,
+			`needs quotes around the whole text: '"production" in context.clusters'`,
 		"redis: {url: ${REDIS_URL}, prefix: p}": `put ${NAME} between quotes inside { } and [ ]`,
 	} {
 		_, err := config.Load(writeConfig(t, keys+text+"\n"), environ(), kinds())
