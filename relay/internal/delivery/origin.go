@@ -171,8 +171,8 @@ func (o *claimOrigin) reportUnsettled(it *Item, err error) error {
 	return fmt.Errorf("%w: %w", errUnsettled, err)
 }
 
-// releaseOnError releases a claimed item that a stage has not settled. The origin logs its errors, after which the claim
-// expires.
+// releaseOnError releases a claimed item that a stage has not settled. The origin logs its errors, after which the
+// claim expires.
 func releaseOnError(ctx context.Context, it *Item, err error) {
 	if err == nil || errors.Is(err, errUnsettled) {
 		return
