@@ -1,12 +1,12 @@
 # syntax=docker/dockerfile:1
-# hubrelay and a redis-server for its embedded default, in one image that runs as a user without rights.
+# hubrelay and a redis-server for its embedded default, in one image that runs as an unprivileged user.
 #
 #   docker build --build-arg VERSION=v1.2.3 -t hubrelay .
 #   docker run -p 8080:8080 -v hubrelay-data:/data -v ./hubrelay.yaml:/etc/hubrelay/hubrelay.yaml:ro hubrelay
 
 FROM golang:1.26-bookworm AS build
 WORKDIR /src
-# The modules first: they change less often than the source.
+# Modules first, because they change less often than the source.
 COPY go.mod go.sum ./
 RUN go mod download
 COPY cmd ./cmd
@@ -18,7 +18,7 @@ ARG VERSION=devel
 RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/hubrelay ./cmd/hubrelay-docker ./cmd/hubrelay-brokers ./cmd/hubrelay-notify
 
 FROM debian:bookworm-slim
-# ca-certificates: webhooks are sent to https. openssh-client: hubrelay-docker reaches hosts by ssh. A server that the package would start is not wanted.
+# ca-certificates: for https webhooks. openssh-client: for hosts of hubrelay-docker with ssh://.
 RUN apt-get update \
  && apt-get install -y --no-install-recommends ca-certificates openssh-client redis-server wget \
  && rm -rf /var/lib/apt/lists/* \
@@ -26,9 +26,9 @@ RUN apt-get update \
  && install -d -o hubrelay -g hubrelay -m 0700 /data
 COPY --from=build /out/ /usr/local/bin/
 COPY configs/hubrelay.yaml /etc/hubrelay/hubrelay.yaml
-# Inside the container the public listener must be reachable from outside of it. The health listener stays on loopback and
-# the admin listener is a socket in /data: docker exec CONTAINER hubrelay sinks list. Every key can be set by a variable:
-# HUBRELAY_ and the key, with __ between levels.
+# The public listener must be reachable from outside the container. The health listener stays on loopback, and the admin
+# listener is a socket in /data: docker exec CONTAINER hubrelay sinks list. HUBRELAY_ and a key, with __ between levels,
+# sets any key.
 ENV HUBRELAY_SERVER__LISTEN=0.0.0.0:8080 \
     HUBRELAY_REDIS__DATA_DIR=/data
 USER hubrelay
@@ -37,6 +37,6 @@ VOLUME /data
 EXPOSE 8080
 HEALTHCHECK --interval=10s --timeout=3s --start-period=20s --retries=3 \
   CMD ["wget", "-q", "-O", "/dev/null", "http://127.0.0.1:9090/readyz"]
-# docker stop sends SIGTERM, which drains; give it more than server.shutdown_grace: docker stop -t 30.
+# docker stop sends SIGTERM, which drains the relay. Allow more than server.shutdown_grace: docker stop -t 30.
 ENTRYPOINT ["/usr/local/bin/hubrelay"]
 CMD ["serve", "-c", "/etc/hubrelay/hubrelay.yaml"]

@@ -1,9 +1,9 @@
-# Building, testing and measuring hubrelay. `make help` lists the targets.
-# Needs Go (the version in go.mod); `make test` installs the rest from the system's packages and says what.
+# Builds, tests and measures hubrelay. `make help` lists the targets.
+# Needs Go (the version in go.mod). `make test` installs the rest from the packages of the system and lists it.
 
 SHELL := bash
 
-# Every tool is pinned here, built once into .bin/ under a name that carries its version.
+# Tools are pinned here and built once into .bin/, with their version in the file name.
 GOLANGCI_LINT_VERSION := v2.15.0
 GOVULNCHECK_VERSION   := v1.8.0
 PROTOC_GO_VERSION     := v1.36.12
@@ -18,7 +18,7 @@ MODULES       := . relay/bench
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 BENCH_FLAGS   ?=
 
-# $(call each,COMMAND) runs COMMAND in the folder of every module and stops at the first that fails.
+# $(call each,COMMAND) runs COMMAND in the directory of every module and stops at the first failure.
 each = for module in $(MODULES); do (cd $$module && echo "-- $$module: $(1)" && $(1)) || exit 1; done
 
 .PHONY: help build run test test-long test-docker test-brokers check bench fmt generate clean
@@ -30,44 +30,44 @@ help: ## list the targets
 build: ## build ./hubrelay, a static binary, and its plugins ./hubrelay-docker, ./hubrelay-brokers and ./hubrelay-notify
 	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o . ./cmd/hubrelay ./cmd/hubrelay-docker ./cmd/hubrelay-brokers ./cmd/hubrelay-notify
 
-run: build ## build and run the demo: events arriving at a websocket client and at a webhook
+run: build ## build and run the demo: sample events, a websocket client and a webhook
 	./hubrelay demo
 
-# Tests whose names begin with TestLong take long: storms of processes, failovers of clusters, slow browsers. `make check` runs
-# vet. A test binary with -race sleeps for a second at its end unless GORACE says otherwise.
+# TestLong… tests kill processes, fail over clusters, or drive slow browsers. `make check` runs vet. GORACE avoids a sleep of
+# one second at the end of each test binary.
 GO_TEST := GORACE=atexit_sleep_ms=0 go test -race -vet=off
-test: examples/node_modules/.package-lock.json ## install what the tests need, then run all but the long ones with -race
+test: examples/node_modules/.package-lock.json ## install requirements and run all tests except the long ones, with -race
 	@$(call each,$(GO_TEST) -skip '^TestLong' -timeout 10m ./...)
 
 test-long: examples/node_modules/.package-lock.json ## run the long tests with -race
 	@$(call each,$(GO_TEST) -run '^TestLong' -timeout 15m ./...)
 
-test-docker: ## install Docker, then move containers between two dockerd of the tests' own; needs Linux and root
-	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || { echo "dockerd needs Linux and root: run this as root, such as by sudo, in a virtual machine or a privileged container" >&2; exit 1; }
+test-docker: ## install Docker and migrate containers between two temporary dockerd (Linux, root)
+	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || { echo "dockerd needs Linux and root: run this as root, in a virtual machine or a privileged container" >&2; exit 1; }
 	@bash .ci/need c-compiler docker
 	HUBRELAY_TEST_DOCKER=1 go test -race -count=1 -parallel 8 -timeout 5m ./plugins/docker
 
-test-brokers: ## install NATS, RabbitMQ, Mosquitto and PostgreSQL, then publish to them, and to a Kafka in the test's process
+test-brokers: ## install NATS, RabbitMQ, Mosquitto and PostgreSQL, and publish to them and to Kafka in the test process
 	@bash .ci/need c-compiler redis-server redis-cli nats-server rabbitmq mosquitto postgresql
 	HUBRELAY_TEST_BROKERS=1 go test -race -count=1 -timeout 5m ./plugins/brokers ./cmd/hubrelay-brokers
 
-check: $(GOLANGCI_LINT) $(GOVULNCHECK) ## format, lint, vet, module files, known vulnerabilities
+check: $(GOLANGCI_LINT) $(GOVULNCHECK) ## check format, lint, vet, module files and known vulnerabilities
 	@$(call each,$(GOLANGCI_LINT) fmt --diff)
 	@$(call each,go vet ./...)
 	@$(call each,$(GOLANGCI_LINT) run)
 	@$(call each,go mod tidy -diff)
 	@$(call each,bash $(CURDIR)/.ci/vulncheck $(GOVULNCHECK))
 
-bench: build ## measure the promises about speed, each beside a floor of the same run; table and plot in bench-results/
+bench: build ## compare the speed with baselines of the same run; table and plot in bench-results/
 	@bash .ci/need redis-server
 	@if bash .ci/can-docker >/dev/null; then bash .ci/need docker; fi
 	cd relay/bench && go run . --daemon $(CURDIR)/hubrelay --out $(CURDIR)/bench-results --no-docker "$$(bash ../../.ci/can-docker)" $(BENCH_FLAGS)
 
-fmt: $(GOLANGCI_LINT) ## rewrite the Go files as `make check` wants them
+fmt: $(GOLANGCI_LINT) ## format the Go files
 	@$(call each,$(GOLANGCI_LINT) fmt)
 
 PROTOS := sink/v1/sink.proto driver/v1/driver.proto
-generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the code of plugins/proto anew, in Go, and in Python for the example and plugins new
+generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the code of plugins/proto in Go, and in Python for the example and `plugins new`
 	@bash .ci/need protoc grpc-python-plugin
 	cd plugins/proto && protoc --plugin=protoc-gen-go=$(PROTOC_GO) --plugin=protoc-gen-go-grpc=$(PROTOC_GRPC) \
 		--go_out=paths=source_relative:. --go-grpc_out=paths=source_relative:. $(PROTOS)
@@ -75,7 +75,7 @@ generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the code of plugins/proto anew
 		--python_out=. --grpc_out=. health.proto sink.proto
 	cp examples/plugin-python/*_pb2*.py cmd/hubrelay/internal/setup/templates/python/
 
-clean: ## remove what was built; data of a daemon (hubrelay-data) stays
+clean: ## remove built files, but not the data of a relay (hubrelay-data)
 	rm -rf hubrelay hubrelay-docker hubrelay-brokers hubrelay-notify bench-results $(BIN) examples/node_modules
 
 $(GOLANGCI_LINT):
@@ -99,7 +99,7 @@ $(PROTOC_GRPC):
 	GOBIN=$(BIN) GOFLAGS= go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GRPC_VERSION)
 	@mv $(BIN)/protoc-gen-go-grpc $@
 
-# The system's packages first (npm is one of them), then what the examples need from npm.
+# Packages of the system, which include npm, then the npm packages of the examples.
 .PHONY: test-packages
 test-packages:
 	@bash .ci/need c-compiler redis-server redis-cli curl python-websockets python-grpc python-aiosmtpd node browser

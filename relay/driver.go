@@ -40,28 +40,23 @@ type Driver interface {
 // DriverKind describes the driver. Command hubrelay passes it to the daemon.
 type DriverKind struct {
 	// Config returns a pointer to a new struct with the defaults. Its fields have `koanf` tags.
-	Config func() DriverConfig
-	// Open creates the driver from a filled and validated Config. It starts nothing and does not dial.
-	Open func(DriverSettings, DriverConfig) (Driver, error)
-}
-
-// DriverConfig is the configuration of a driver. It may also implement [BaseDirSetter], [ConfigWarner] and
-// [Preflight].
-type DriverConfig interface {
-	// Validate works like [SinkConfig]. It is called only if IsSet returns true.
-	Validate() error
-	// IsSet reports whether the operator configured a driver.
-	IsSet() bool
+	Config func() Config
+	// Given reports whether the operator configured a driver. [Config.Check] is called only then.
+	Given func(Config) bool
+	// Open creates the driver from a filled and valid Config. It starts nothing and does not dial.
+	Open func(DriverSettings, Config) (Driver, error)
 }
 
 // DriverSettings are the settings of a driver that come from the daemon.
 type DriverSettings struct {
 	// Relay identifies the relay and its data across restarts. A driver uses it to recognize its own processes.
 	Relay string
+	// Dir is the directory of the configuration file, for relative paths.
+	Dir string
 	// Log is the logger of the driver. It is never nil.
 	Log *slog.Logger
-	// Observe counts an event inside the driver; see [SinkSettings].
-	Observe func(event string)
+	// CountEvent counts an event inside the driver; see [SinkSettings].
+	CountEvent func(event string)
 }
 
 // DriverDescription describes a driver.

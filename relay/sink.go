@@ -9,16 +9,15 @@ import (
 	"time"
 )
 
-// Sink delivers notifications to one destination outside the relay.
-//
-// Deliver makes one attempt and never retries: the caller owns the schedule, concurrency, dead letters and
-// metrics. It returns nil once the destination has accepted d. A plain error is retried; [Permanent], [RetryAfter]
-// and [Gone] mark other outcomes. The deadline of ctx limits the attempt. Deliver may be called concurrently and
-// must not change d. No error may contain a secret.
-//
-// Close releases resources. It may be called twice, and only after every Deliver has returned.
+// Sink delivers notifications to one destination outside the relay. A sink may also implement [Service],
+// [SharedLimit] and [Previewer]. Package sinks/sinktest checks an implementation.
 type Sink interface {
+	// Deliver makes one attempt and never retries: the caller owns the schedule, concurrency, dead letters and
+	// metrics. It returns nil once the destination has accepted d. A plain error is retried; [Permanent],
+	// [RetryAfter] and [Gone] mark other outcomes. The deadline of ctx limits the attempt. Deliver may be called
+	// concurrently and must not change d. No error may contain a secret.
 	Deliver(ctx context.Context, d Delivery) error
+	// Close releases resources. It may be called twice, and only after every Deliver has returned.
 	Close() error
 }
 
@@ -52,32 +51,20 @@ type Digest struct {
 	Topics map[string]int `json:"topics"`
 }
 
-// Starter is a [Sink] with background work, such as a plugin process. Start is called once when the daemon begins
-// to deliver, and must not block. Deliver must also work without it. Close stops what Start began.
-type Starter interface {
+// Service is a [Sink] with background work, such as a plugin process.
+type Service interface {
+	// Start begins the work. It is called once, before the first Deliver, and must not block. Deliver must also work
+	// without it. Close stops what Start began.
 	Start()
+	// Health returns why the sink cannot deliver at present, or nil. It may be called concurrently and must not block.
+	Health() error
 }
 
-// HealthReporter is a [Sink] that can report why it cannot deliver at present.
-type HealthReporter interface {
-	// HealthError returns nil if the sink can deliver, as far as it knows. It may be called concurrently and must not
-	// block.
-	HealthError() error
-}
-
-// RateKeyer is a [Sink] whose destination limits several sinks together. Sinks with equal keys share one rate.
-type RateKeyer interface {
+// SharedLimit is a [Sink] whose destination limits several sinks together. Sinks with equal keys share one rate.
+type SharedLimit interface {
 	// RateKey returns the key. It must not contain a secret, because it becomes part of a Redis key. The key may
 	// change when a file is reloaded.
 	RateKey() string
-}
-
-// ExtraRequestCounter is a [Sink] whose Deliver may send more than one request. All requests count towards the
-// rate.
-type ExtraRequestCounter interface {
-	// TakeExtraRequests returns the number of requests since the last call, not counting one per Deliver. It is
-	// called after every Deliver, concurrently, and must not block.
-	TakeExtraRequests() int
 }
 
 // SinkKind describes one type of sink. The list of kinds is in package sinks.
@@ -85,23 +72,25 @@ type SinkKind struct {
 	// Type is the value of "type" in the configuration.
 	Type string
 	// Config returns a pointer to a new struct with the defaults. Its fields have `koanf` tags.
-	Config func() SinkConfig
+	Config func() Config
 	// Rate is the default limit.
 	Rate Rate
-	// DigestWhenLimited reports that deliveries which exceed the rate are combined into a digest.
-	DigestWhenLimited bool
-	// SupportsBatches reports that Deliver accepts a [Delivery.Batch].
-	SupportsBatches bool
-	// Open creates a sink from a filled and validated Config. It starts nothing and does not dial.
-	Open func(SinkSettings, SinkConfig) (Sink, error)
+	// DigestOverRate means that deliveries which exceed the rate are combined into a digest.
+	DigestOverRate bool
+	// Batches means that Deliver accepts a [Delivery.Batch].
+	Batches bool
+	// Probes means that [Config.Check] makes use of [CheckEnv.Probe].
+	Probes bool
+	// Open creates a sink from a filled and valid Config. It starts nothing and does not dial.
+	Open func(SinkSettings, Config) (Sink, error)
 }
 
 // OpenAs adapts open, whose configuration has the type C, to [SinkKind.Open]. name describes the kind in errors,
 // such as "slack sink".
-func OpenAs[C SinkConfig, S Sink](
+func OpenAs[C Config, S Sink](
 	name string, open func(SinkSettings, C) (S, error),
-) func(SinkSettings, SinkConfig) (Sink, error) {
-	return func(s SinkSettings, c SinkConfig) (Sink, error) {
+) func(SinkSettings, Config) (Sink, error) {
+	return func(s SinkSettings, c Config) (Sink, error) {
 		own, ok := c.(C)
 		if !ok {
 			return nil, fmt.Errorf("open %s %s: unexpected configuration type %T", name, s.Name, c)
@@ -114,46 +103,54 @@ func OpenAs[C SinkConfig, S Sink](
 	}
 }
 
-// SinkConfig is the part of a sink's configuration that its kind defines.
-type SinkConfig interface {
-	// Validate reports all invalid values, each as a [FieldError], combined by [errors.Join].
-	Validate() error
+// Config is the part of a configuration that a sink or driver defines.
+type Config interface {
+	// Check returns everything that is wrong or noteworthy. It is called again with more of env set. It sends
+	// nothing, does not dial, changes nothing and returns soon after ctx ends. Then it returns what it has found until
+	// then; the end of ctx is not an error. It may be called concurrently.
+	Check(ctx context.Context, env CheckEnv) Report
 }
 
-// BatchConfig is a [SinkConfig] that supports batches only with some values.
-type BatchConfig interface {
-	// CheckBatch is called after Validate if the operator configured batches. The error explains why batches are
-	// impossible. It is a phrase that follows the name of a key.
-	CheckBatch() error
+// CheckEnv defines the extent of a check.
+type CheckEnv struct {
+	// Name is the name of the sink, or "driver".
+	Name string
+	// Dir is the directory of the configuration file, for relative paths.
+	Dir string
+	// Batch is set if the operator configured batches.
+	Batch bool
+	// Samples returns typical deliveries to render: one for each matching topic and, if the sink may receive digests,
+	// a digest. It is nil if rendering is not required.
+	Samples func() []Delivery
+	// Probe allows to start a plugin for the check.
+	Probe bool
 }
 
-// ConfigWarner is a [SinkConfig] that can warn the operator about valid values.
-type ConfigWarner interface {
-	// Warnings is called after Validate has succeeded.
-	Warnings() []FieldError
+// Report is the result of [Config.Check]. The configuration is invalid if there are errors.
+type Report struct{ Errors, Warnings []FieldError }
+
+// NewReport returns a report with the errors that [errors.Join] has combined in err. An error that is not a
+// [FieldError] concerns the whole configuration.
+func NewReport(err error, warnings ...FieldError) Report {
+	r := Report{Warnings: warnings}
+	r.addError(err)
+	return r
 }
 
-// SampleValidator is a [SinkConfig] that can be tried with samples, such as templates.
-type SampleValidator interface {
-	// ValidateSamples is called after Validate has succeeded. It gets the name of the sink, one sample for each
-	// matching topic and, if the sink may receive digests, a sample digest. It sends nothing and reports errors like
-	// Validate. If ctx ends, it returns the errors found until then; the end of ctx is not an error.
-	ValidateSamples(ctx context.Context, sink string, samples []Delivery) error
-}
-
-// Preflight is a [SinkConfig] or a [DriverConfig] that needs a trial to find more errors, such as the start of a
-// plugin.
-type Preflight interface {
-	// Preflight is called after Validate has succeeded, with the name of the sink, to check a configuration before it
-	// is applied. It dials no one, changes nothing and returns soon after ctx ends. It reports invalid values like
-	// Validate. A warning reports what prevented a check. Preflight may be called concurrently.
-	Preflight(ctx context.Context, name string) (warnings []FieldError, err error)
-}
-
-// BaseDirSetter is a [SinkConfig] with paths that are relative to the configuration file.
-type BaseDirSetter interface {
-	// SetBaseDir is called before Validate, with the directory of the configuration file.
-	SetBaseDir(dir string)
+func (r *Report) addError(err error) {
+	var several interface{ Unwrap() []error }
+	var field *FieldError
+	switch {
+	case err == nil:
+	case errors.As(err, &several):
+		for _, one := range several.Unwrap() {
+			r.addError(one)
+		}
+	case errors.As(err, &field):
+		r.Errors = append(r.Errors, *field)
+	default:
+		r.Errors = append(r.Errors, FieldError{Problem: err.Error()})
+	}
 }
 
 // ResolvePath returns the absolute path of name, which is relative to dir.
@@ -172,6 +169,8 @@ func ResolvePath(dir, name string) string {
 type SinkSettings struct {
 	// Name is the name of the sink in the configuration.
 	Name string
+	// Dir is the directory of the configuration file, for relative paths.
+	Dir string
 	// Log is the logger of the sink. It is never nil.
 	Log *slog.Logger
 	// UserAgent identifies the relay and its version to the destination.
@@ -179,22 +178,31 @@ type SinkSettings struct {
 	// Samples returns typical deliveries for this sink, to try changed values such as a template file. It may be
 	// called concurrently. It is nil if nothing needs a trial.
 	Samples func() []Delivery
-	// State is shared by all nodes. It is nil in a dry run.
-	State StateStore
-	// Observe counts an event inside the sink for metrics. The number of different events must be small. It may be
+	// State is shared by all nodes and survives restarts. It is nil in a dry run.
+	State SharedState
+	// CountEvent counts an event inside the sink for metrics. The number of different events must be small. It may be
 	// called concurrently and does not block. It is nil if events are not counted.
-	Observe func(event string)
+	CountEvent func(event string)
+	// CountRequests counts requests besides one per Deliver, which count for the rate. It may be called concurrently and
+	// does not block. It is nil in a dry run.
+	CountRequests func(n int)
 }
 
 // FieldError reports an invalid field of a configuration, with advice.
 type FieldError struct {
-	// Field is the path of the field in `koanf` tags, such as "retry.schedule".
+	// Field is the path of the field in `koanf` tags, such as "retry.schedule". It is empty for the whole
+	// configuration.
 	Field string
 	// Problem is a phrase that follows the name of the field.
 	Problem string
 }
 
-func (e *FieldError) Error() string { return e.Field + " " + e.Problem }
+func (e FieldError) Error() string {
+	if e.Field == "" {
+		return e.Problem
+	}
+	return e.Field + " " + e.Problem
+}
 
 // Outcome classifies the result of an attempt.
 type Outcome int

@@ -30,7 +30,7 @@ const (
 // restarted. The stream must contain the same bytes as the output of a sink of type file.
 func TestDaemon_BrokerOutage(t *testing.T) {
 	if os.Getenv("HUBRELAY_TEST_BROKERS") == "" {
-		t.Skip("real brokers are not wanted: `make test-brokers` sets HUBRELAY_TEST_BROKERS")
+		t.Skip("tests with real brokers are disabled: `make test-brokers` sets HUBRELAY_TEST_BROKERS")
 	}
 	dir, err := os.MkdirTemp("", "brokers")
 	if err != nil {
@@ -42,10 +42,8 @@ func TestDaemon_BrokerOutage(t *testing.T) {
 	}
 	port := redistest.FreePort(t)
 	server := testkit.Command{
-		Path: "nats-server", Args: []string{
-			"-a", "127.0.0.1", "-p", port, "-js", "-sd",
-			filepath.Join(dir, "nats"),
-		}, Dir: dir, Group: true,
+		Path: "nats-server", Dir: dir, Group: true,
+		Args: []string{"-a", "127.0.0.1", "-p", port, "-js", "-sd", filepath.Join(dir, "nats")},
 	}
 	first := testkit.Start(t, server)
 	url := "nats://127.0.0.1:" + port
@@ -66,10 +64,8 @@ sinks:
 		t.Fatal(err)
 	}
 	d := testkit.Serve(t, testkit.Command{
-		Path: filepath.Join(dir, "hubrelay"), Args: []string{
-			"serve", "-c",
-			filepath.Join(dir, "hubrelay.yaml"),
-		}, Dir: dir, Group: true,
+		Path: filepath.Join(dir, "hubrelay"), Dir: dir, Group: true,
+		Args: []string{"serve", "-c", filepath.Join(dir, "hubrelay.yaml")},
 	})
 	d.Key = key
 	testkit.Eventually(t, "the daemon to be ready", d.Ready(http.StatusOK))
@@ -78,13 +74,13 @@ sinks:
 	go func() {
 		defer close(killed)
 		if err := testkit.Poll(func() error { return holds(js, notifications/4) }); err != nil {
-			t.Errorf("a quarter is not published: %v", err)
+			t.Errorf("the first quarter was not published: %v", err)
 		}
 		first.Kill()
 	}()
 	for i := 0; i < notifications; i += 100 {
 		if i == notifications/2 {
-			<-killed // so that something is left to fail
+			<-killed // the second half is published during the outage
 		}
 		publish(t, d, i, 100)
 	}
@@ -158,7 +154,7 @@ func read(t *testing.T, js jetstream.JetStream) []string {
 	var list []string
 	for began := time.Now(); uint64(len(list)) < info.State.Msgs; {
 		if time.Since(began) > patience {
-			t.Fatalf("%d of %d messages were read", len(list), info.State.Msgs)
+			t.Fatalf("got %d of %d messages", len(list), info.State.Msgs)
 		}
 		batch, err := consumer.Fetch(500, jetstream.FetchMaxWait(time.Second))
 		if err != nil {
@@ -188,13 +184,13 @@ func compare(t *testing.T, published []string, path string) {
 	for line := range strings.Lines(string(written)) {
 		n := times[strings.TrimSuffix(line, "\n")]
 		if n == 0 {
-			t.Fatalf("this is not in the stream: %s", line)
+			t.Fatalf("the stream lacks the line %s", line)
 		}
 		repeats += n - 1
 		delete(times, strings.TrimSuffix(line, "\n"))
 	}
 	if len(times) > 0 {
-		t.Errorf("%d messages of the stream are nothing that the daemon was given", len(times))
+		t.Errorf("got %d messages that were not published", len(times))
 	}
 	t.Logf("%d notifications, %d repeats", notifications, repeats)
 }

@@ -16,7 +16,7 @@ func main() {
 	var config brokers.Config
 	sink := brokers.New(&config)
 	err := sdk.ServeDeliveries(sink.Deliver, sdk.Config(&config), sdk.Version(version),
-		sdk.OnValidate(sink.CheckFiles), sdk.Explain(sink.Explain), sdk.OnStart(sink.Start), sdk.OnStop(sink.Stop))
+		sdk.OnValidate(sink.CheckFiles), sdk.Explain(sink.Preview), sdk.OnStart(sink.Start), sdk.OnStop(sink.Stop))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

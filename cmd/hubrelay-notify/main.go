@@ -18,7 +18,7 @@ func main() {
 	sink := notify.New(&config)
 	http.DefaultTransport = sink.Transport()
 	err := sdk.ServeDeliveries(sink.Deliver, sdk.Config(&config), sdk.Version(version), sdk.Concurrency(1),
-		sdk.OnValidate(sink.Start), sdk.Explain(sink.Explain), sdk.OnStart(sink.Start))
+		sdk.OnValidate(sink.Start), sdk.Explain(sink.Preview), sdk.OnStart(sink.Start))
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -198,7 +198,10 @@ func TestInit_RejectsInvalidFlags(t *testing.T) {
 			"a bad value", `sinks.webhook.url: must begin with https:// or http://`, 1,
 			[]string{"--sink", "webhook,url=ftp://s3cret.example.com"},
 		},
-		{"name with a space", `sinks.a b: is not a valid name for a sink`, 1, []string{"--sink", "file,name=a b,path=./x"}},
+		{
+			"name with a space", `sinks.a b: is not a valid name for a sink`, 1,
+			[]string{"--sink", "file,name=a b,path=./x"},
+		},
 		{"a topic", `the nearest topic is container.created`, 1, []string{"--sink", "file,path=./x,topics=containr.*"}},
 		{"an address", `server.listen: "99" is not an address; write host:port`, 1, []string{"--listen", "99"}},
 		{"a Redis", `redis.url: is not a URL; write redis://host:6379`, 1, []string{"--redis", "s3cret"}},

@@ -53,17 +53,17 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 		},
 		"hangs": {
 			sinks: "  stuck: {type: plugin, command: [./hangs], startup_timeout: 300ms}\n",
-			want: []string{"warning: ", "sinks.stuck.command: cannot be asked whether it takes its config: the " +
+			want: []string{"warning: ", "sinks.stuck.command: cannot check its config: the " +
 				"plugin did not write its handshake within 300ms (startup_timeout)", "is valid"},
 		},
 		"ends": {
 			sinks: "  ended: {type: plugin, command: [./ends]}\n",
-			want: []string{"sinks.ended.command: cannot be asked whether it takes its config: the plugin exited " +
+			want: []string{"sinks.ended.command: cannot check its config: the plugin exited " +
 				"with status 3 before it was ready: no database"},
 		},
 		"draws": {
 			sinks: "  drawn: {type: plugin, command: [./draws]}\n",
-			want: []string{"sinks.drawn.command: cannot be asked whether it takes its config: the plugin exited " +
+			want: []string{"sinks.drawn.command: cannot check its config: the plugin exited " +
 				"with status 3 before it was ready: \uFFFD[2Jall is good"},
 		},
 		"missing": {
@@ -145,7 +145,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 	}
 	show()
 	taken := 1
-	runs := strings.Count(d.Err.String(), "the plugin runs")
+	runs := strings.Count(d.Err.String(), "plugin started")
 	for tries := 1; !d.rejects(t, file, with("{data: much}"), taken,
 		"sinks.shown.config.data: must be a boolean, not a string"); tries++ {
 		if tries == 5 {
@@ -154,7 +154,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 		taken += 2
 		d.reconfigure(t, file, with("{data: true}"), taken)
 		show()
-		runs = strings.Count(d.Err.String(), "the plugin runs")
+		runs = strings.Count(d.Err.String(), "plugin started")
 	}
 	testkit.Eventually(t, "the figure", func() error {
 		if !strings.Contains(d.Metrics(t), "hubrelay_config_last_reload_successful 0") {
@@ -163,7 +163,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 		return nil
 	})
 	show()
-	if got := strings.Count(d.Err.String(), "the plugin runs"); got != runs {
+	if got := strings.Count(d.Err.String(), "plugin started"); got != runs {
 		t.Errorf("the plugin was started again")
 	}
 	// A plugin that does not respond delays a reload but does not prevent it.
@@ -174,7 +174,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 	more := with("{data: false}")
 	more.sinks += "  stuck: {type: plugin, command: [./hangs]}\n"
 	d.reconfigure(t, file, more, taken+1)
-	testkit.Eventually(t, "the warning", d.Err.Contains("sinks.stuck.command: cannot be asked whether it takes its "+
+	testkit.Eventually(t, "the warning", d.Err.Contains("sinks.stuck.command: cannot check its "+
 		"config: the plugin gave no answer within "))
 	show()
 }
@@ -197,7 +197,7 @@ func (d *daemon) rejects(t *testing.T, file string, s daemonConfig, taken int, m
 	})
 	if !refused {
 		testkit.Eventually(t, "why a mistake was taken over",
-			d.Err.Contains("sinks.shown.command: cannot be asked whether it takes its config: "))
+			d.Err.Contains("sinks.shown.command: cannot check its config: "))
 	}
 	return refused
 }

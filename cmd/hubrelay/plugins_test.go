@@ -150,7 +150,7 @@ func TestPluginCrashLoop(t *testing.T) {
 
 // plugin returns the process id of the nth start of a plugin.
 func (d *daemon) plugin(n int) (pid int, err error) {
-	parts := strings.Split(d.Err.String(), `"msg":"the plugin runs","sink":"shown","pid":`)
+	parts := strings.Split(d.Err.String(), `"msg":"plugin started","sink":"shown","pid":`)
 	if len(parts) <= n {
 		return 0, fmt.Errorf("it was started %d times", len(parts)-1)
 	}

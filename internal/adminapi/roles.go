@@ -1,4 +1,3 @@
-// Package adminapi contains what the server and the client of the admin API share.
 package adminapi
 
 import "slices"

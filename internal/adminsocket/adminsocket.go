@@ -1,7 +1,3 @@
-// Package adminsocket opens, protects and finds the unix socket of the admin listener.
-//
-// The socket has mode 0600, and only processes of the daemon's user and of root may connect. The daemon checks the user of
-// every connection, so a wrong mode or a shared directory opens nothing.
 package adminsocket
 
 import (
@@ -31,9 +27,9 @@ type location struct {
 
 func (l location) path() string { return filepath.Join(l.dir, l.name) }
 
-// listLocations lists the places for the socket in the order of preference: the data directory, then a private directory under
-// $XDG_RUNTIME_DIR, /run and the temporary directory. There the name contains the port of the health listener, so relays of
-// the same user do not meet.
+// listLocations lists the places for the socket in the order of preference: the data directory, then a private
+// directory under $XDG_RUNTIME_DIR, /run and the temporary directory. There the name contains the port of the health
+// listener, so relays of the same user do not meet.
 func listLocations(dataDir, healthListen string) []location {
 	list := []location{{dir: dataDir, name: FileName}}
 	name := "admin-" + portOf(healthListen) + ".sock"
@@ -51,7 +47,7 @@ func portOf(address string) string {
 	return port
 }
 
-// isBaseTrusted reports whether nobody but us and root can rename what is in a directory.
+// isBaseTrusted reports whether only our user and root can rename entries of a directory.
 func isBaseTrusted(dir string) bool {
 	info, err := os.Stat(dir)
 	return err == nil && isTrusted(info) && (info.Mode()&fs.ModeSticky != 0 || info.Mode().Perm()&0o022 == 0)
@@ -60,20 +56,21 @@ func isBaseTrusted(dir string) bool {
 // Target describes the relay that a command looks for.
 type Target struct {
 	DataDir, HealthListen string
-	// Configured is set if both come from a configuration that the user named. Then a socket in DataDir may belong to the owner
-	// of DataDir.
+	// Configured is set if both come from a configuration that the user named. Then a socket in DataDir may belong to
+	// the owner of DataDir.
 	Configured bool
 }
 
-// Find returns the path of the socket of a running relay. The error lists the places it tried. It skips a socket of another
-// user, who could pretend to be the relay. If several relays share DataDir, it prefers the one with this health listener.
+// Find returns the path of the socket of a running relay. The error lists the places it tried. It skips a socket of
+// another user, who could pretend to be the relay. If several relays share DataDir, it prefers the one with this health
+// listener.
 func Find(t Target) (string, error) {
 	var tried []error
 	other := "" // a relay with another health listener, which may be set by a variable that we do not have
 	for _, l := range listLocations(t.DataDir, t.HealthListen) {
 		path, err := filepath.Abs(l.path())
 		if err == nil {
-			err = t.check(l, path)
+			err = t.checkSocket(l, path)
 		}
 		switch {
 		case err == nil && (l.private || t.hasLock(path)):
@@ -100,7 +97,7 @@ func (t Target) hasLock(path string) bool {
 	return err == nil && string(text) == portOf(t.HealthListen)
 }
 
-func (t Target) check(l location, path string) error {
+func (t Target) checkSocket(l location, path string) error {
 	info, err := os.Lstat(path)
 	if err != nil {
 		return err
@@ -134,9 +131,9 @@ func isTrusted(info fs.FileInfo) bool {
 	return ok && (stat.Uid == 0 || int(stat.Uid) == os.Geteuid())
 }
 
-// Listen opens the socket in the first place that can be used. The daemon must know the real port of healthListen by then.
-// It replaces the socket of a relay that was killed, and skips a place that a running relay uses. If no place can be used, the
-// socket goes to a new temporary directory, where commands find it by its path only.
+// Listen opens the socket in the first place that can be used. The daemon must know the real port of healthListen by
+// then. It replaces the socket of a relay that was killed, and skips a place that a running relay uses. If no place can
+// be used, the socket goes to a new temporary directory, where commands find it by its path only.
 func Listen(dataDir, healthListen string, log *slog.Logger) (net.Listener, error) {
 	var tried []error
 	locations := listLocations(dataDir, healthListen)
@@ -150,14 +147,17 @@ func Listen(dataDir, healthListen string, log *slog.Logger) (net.Listener, error
 	dir, err := os.MkdirTemp("", "hubrelay-")
 	if err == nil {
 		var listener net.Listener
-		if listener, err = openAt(location{dir: dir, name: FileName, private: true}, portOf(healthListen), log); err == nil {
+		l := location{dir: dir, name: FileName, private: true}
+		if listener, err = openAt(l, portOf(healthListen), log); err == nil {
 			return listener, nil
 		}
 	}
-	return nil, fmt.Errorf("open the admin socket, set admin.listen and admin.tokens to use TCP instead: %w", errors.Join(append(tried, err)...))
+	return nil, fmt.Errorf("open the admin socket, set admin.listen and admin.tokens to use TCP instead: %w",
+		errors.Join(append(tried, err)...))
 }
 
-// openAt opens the socket at a place. The lock file names the port of the health listener, by which commands tell relays apart.
+// openAt opens the socket at a place. The lock file names the port of the health listener, by which commands tell
+// relays apart.
 func openAt(l location, port string, log *slog.Logger) (net.Listener, error) {
 	path, err := filepath.Abs(l.path())
 	if err != nil {

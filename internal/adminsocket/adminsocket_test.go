@@ -71,7 +71,7 @@ func TestListenInDataDirectory(t *testing.T) {
 	}
 }
 
-// A relay that was killed leaves its socket behind, without the lock.
+// A killed relay leaves its socket without the lock.
 func TestListenReplacesAbandonedSocket(t *testing.T) {
 	dir := shortDir(t)
 	abandoned, err := net.ListenUnix("unix", &net.UnixAddr{Name: filepath.Join(dir, FileName)})
@@ -109,7 +109,8 @@ func TestListenElsewhere(t *testing.T) {
 				t.Errorf("the directory is %v, %v; want mode 0700", info, err)
 			}
 			if dataDir != inUse {
-				if found, err := Find(Target{DataDir: dataDir, HealthListen: health}); err != nil || found != l.Addr().String() {
+				found, err := Find(Target{DataDir: dataDir, HealthListen: health})
+				if err != nil || found != l.Addr().String() {
 					t.Errorf("Find returned %s, %v", found, err)
 				}
 			}
@@ -133,10 +134,11 @@ func TestListenRefusesForeignDirectory(t *testing.T) {
 	}
 }
 
-func TestFindSaysWhereItLooked(t *testing.T) {
+func TestFind_ErrorNamesPaths(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", shortDir(t))
 	dir := shortDir(t)
-	if path, err := Find(Target{DataDir: dir, HealthListen: "127.0.0.1:1"}); err == nil || !strings.Contains(err.Error(), filepath.Join(dir, FileName)) {
+	path, err := Find(Target{DataDir: dir, HealthListen: "127.0.0.1:1"})
+	if err == nil || !strings.Contains(err.Error(), filepath.Join(dir, FileName)) {
 		t.Errorf("got %s, %v", path, err)
 	}
 }
@@ -212,7 +214,8 @@ func TestOtherUsersAreRefused(t *testing.T) {
 		}
 	}()
 	connect := func(uid uint32) string {
-		cmd := exec.Command("/usr/bin/python3", "-c", "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(9))", path)
+		const script = "import socket,sys; s=socket.socket(socket.AF_UNIX); s.connect(sys.argv[1]); print(s.recv(9))"
+		cmd := exec.Command("/usr/bin/python3", "-c", script, path)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		out, err := cmd.CombinedOutput()
 		if err != nil {

@@ -4,7 +4,7 @@ package adminsocket
 
 import "errors"
 
-// readPeerUID fails where we do not know how to ask the kernel, so every connection is refused.
+// readPeerUID always fails, because the system call is unknown. Every connection is therefore rejected.
 func readPeerUID(int) (uid int, err error) {
 	return -1, errors.New("this system does not tell the user of a connection; use admin.tokens")
 }

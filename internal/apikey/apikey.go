@@ -1,4 +1,3 @@
-// Package apikey generates API keys and admin tokens, and hashes them.
 package apikey
 
 import (

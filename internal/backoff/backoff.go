@@ -1,4 +1,3 @@
-// Package backoff computes the delays between the retries of a loop.
 package backoff
 
 import (

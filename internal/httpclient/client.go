@@ -16,100 +16,105 @@ import (
 )
 
 const (
-	// MaxResponseBody is how much of an answer is kept, in bytes, as relay.AnswerError shows it.
+	// MaxResponseBody is the maximum size of a stored response body, in bytes. relay.AnswerError shows the same limit.
 	MaxResponseBody = 1 << 10
-	// maxDrainedBody is how much more is read so that the connection can be used again; a longer answer closes it.
+	// maxDrainedBody is the maximum number of further bytes that are read to make the connection reusable. The
+	// connection of a longer response is closed.
 	maxDrainedBody = 64 << 10
 )
 
-// Client posts to targets through a guard. It may be used concurrently.
+// Client sends POST requests to targets whose addresses a guard allows. It is safe for concurrent use.
 type Client struct {
 	transport *Transport
 }
 
-// NewClient returns a Client that dials what g lets through. tlsConfig may be nil.
+// NewClient returns a Client that dials only addresses allowed by g. tlsConfig may be nil.
 func NewClient(g *netguard.Guard, tlsConfig *tls.Config) *Client {
 	return &Client{transport: NewTransport(g, tlsConfig)}
 }
 
-// Response is what the far side said.
+// Response is the response of the remote server.
 type Response struct {
 	Status int
 	Header http.Header
-	// Body is the beginning of the answer, at most [MaxResponseBody] bytes, valid UTF-8, without the target's secret parts.
+	// Body is the start of the response body: at most [MaxResponseBody] bytes of valid UTF-8, with the target's
+	// secrets redacted.
 	Body string
-	// Truncated says that the answer was longer than Body, or broke off.
+	// Truncated reports whether the response was longer than Body or ended early.
 	Truncated bool
 }
 
-// Post sends body once and returns the answer, whatever its status; redirects are not followed. It blocks until the
-// answer is there or ctx ends. Its errors name the target's host and nothing else of the URL.
+// Post sends body once and returns the response, whatever its status. It does not follow redirects. It blocks until the
+// response arrives or ctx ends. Its errors contain the target's host and no other part of the URL.
 func (c *Client) Post(ctx context.Context, t *Target, header http.Header, body []byte) (*Response, error) {
 	resp, err := c.transport.Post(ctx, &Request{Head: NewRequestTemplate(t.URL(), header.Clone()), Body: body})
 	if err != nil {
 		return nil, t.RedactError(ctx, err)
 	}
 	defer func() { _ = resp.Body.Close() }()
-	answer := &Response{Status: resp.StatusCode, Header: resp.Header}
+	result := &Response{Status: resp.StatusCode, Header: resp.Header}
 	if resp.StatusCode == http.StatusSwitchingProtocols {
-		// Its body is the bare connection, and reading that would not end with ctx.
-		return answer, nil
+		// The body is the raw connection. A read from it would not end with ctx.
+		return result, nil
 	}
-	answer.Body, answer.Truncated = t.ReadResponse(resp.Body)
-	return answer, nil
+	result.Body, result.Truncated = t.ReadResponse(resp.Body)
+	return result, nil
 }
 
 // Close closes idle connections. It may be called twice.
 func (c *Client) Close() { c.transport.CloseIdleConnections() }
 
-// ReadResponse keeps the beginning of an answer, as [Response] shows it, without the target's secret parts and without the
-// others, and reads on so that the connection can be used again.
-func (t *Target) ReadResponse(body io.Reader, others ...string) (kept string, cut bool) {
-	hidden := t.secrets
-	if len(others) > 0 {
-		// The longest first, whosever it is: a short part must not break up a long one.
-		hidden = sortBySize(append(slices.Clone(hidden), others...))
+// ReadResponse returns the start of a response body as described at [Response]. It redacts the target's secrets and
+// otherSecrets. It then drains a limited part of the rest to make the connection reusable.
+func (t *Target) ReadResponse(body io.Reader, otherSecrets ...string) (text string, truncated bool) {
+	secrets := t.secrets
+	if len(otherSecrets) > 0 {
+		// The longest secret comes first in the combined list: replacing a short one must not split a longer one.
+		secrets = sortBySize(append(slices.Clone(secrets), otherSecrets...))
 	}
-	ahead := 0
-	if len(hidden) > 0 {
-		ahead = len(hidden[0])
+	lookahead := 0
+	if len(secrets) > 0 {
+		lookahead = len(secrets[0])
 	}
-	// A secret that begins in what is kept is read to its end, so that it is recognised.
-	limit := MaxResponseBody + ahead
+	// A secret that starts before the limit is read to its end. Otherwise it would not be recognized.
+	limit := MaxResponseBody + lookahead
 	raw, err := io.ReadAll(io.LimitReader(body, int64(limit)))
-	cut = err != nil || len(raw) > MaxResponseBody
+	truncated = err != nil || len(raw) > MaxResponseBody
 	if err == nil && len(raw) == limit {
 		n, _ := io.CopyN(io.Discard, body, maxDrainedBody)
-		cut = cut || n > 0
+		truncated = truncated || n > 0
 	}
-	text := redact(strings.ToValidUTF8(string(raw), ""), hidden)
-	if cut {
-		text = redactTail(text, hidden)
+	text = redact(strings.ToValidUTF8(string(raw), ""), secrets)
+	if truncated {
+		text = redactTail(text, secrets)
 	}
 	if len(text) > MaxResponseBody {
 		text = strings.ToValidUTF8(text[:MaxResponseBody], "")
 	}
-	return text, cut
+	return text, truncated
 }
 
-// RedactError makes of what RoundTrip returned an error that names the host and nothing else of the URL. ctx is the request's.
+// RedactError converts an error of RoundTrip to one that contains the host and no other part of the URL. ctx is the
+// context of the request.
 func (t *Target) RedactError(ctx context.Context, err error) error {
 	var wrapped *url.Error
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
-		// It comes from this machine, and the far side has no say in it: the words it shares with the URL are chance.
+		// The error comes from this machine and contains nothing that the server sent. If it shares words with the URL,
+		// that is a coincidence.
 		return fmt.Errorf("post to %s: %w", t.Host(), err)
 	}
 	switch {
-	// What replaces these is ours and has no secret in it.
+	// The texts that replace these errors are defined here and contain no secrets.
 	case errors.Is(err, context.DeadlineExceeded):
-		said := &describedError{"no answer in time", err}
-		if late := context.Cause(ctx); errors.Is(late, context.DeadlineExceeded) && late.Error() != context.DeadlineExceeded.Error() {
-			said.text = late.Error()
+		described := &describedError{"no answer in time", err}
+		cause := context.Cause(ctx)
+		if errors.Is(cause, context.DeadlineExceeded) && cause.Error() != context.DeadlineExceeded.Error() {
+			described.text = cause.Error()
 		}
-		return fmt.Errorf("post to %s: %w", t.Host(), said)
+		return fmt.Errorf("post to %s: %w", t.Host(), described)
 	case errors.Is(err, io.EOF):
 		return fmt.Errorf("post to %s: %w", t.Host(), &describedError{"closed the connection without an answer", err})
 	}
@@ -119,7 +124,7 @@ func (t *Target) RedactError(ctx context.Context, err error) error {
 	return fmt.Errorf("post to %s: %w", t.Host(), err)
 }
 
-// describedError says for people what a library says in its own words, and still is what it was.
+// describedError replaces the text of a library's error with a clear one. errors.Is still matches the original error.
 type describedError struct {
 	text string
 	err  error

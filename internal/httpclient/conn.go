@@ -15,29 +15,31 @@ import (
 	"time"
 )
 
-// errConnClosed says that an idle connection turned out closed before a byte was sent, so that another may be tried.
+// errConnClosed reports that an idle connection was closed before any byte was sent. The request may be sent on
+// another.
 var errConnClosed = errors.New("nothing was sent")
 
-// http1Conn is a connection to one host, used by one request at a time.
+// http1Conn is a connection to one host. It carries one request at a time.
 type http1Conn struct {
 	scheme, host string
 	raw          net.Conn // below TLS
 	net.Conn
 	r *bufio.Reader
 
-	idleSince       time.Time // when it became idle; zero before its first answer
-	headerBytesLeft int       // how many bytes may still be read of a header
-	bytesSent       int       // bytes written for this request; not to be read before written has spoken
-	sawEOF          bool      // its end was read
-	interrupt       func()    // ends what is under way on any goroutine
+	idleSince       time.Time // the time at which the connection became idle; zero before its first response
+	headerBytesLeft int       // the number of bytes that may still be read of a header
+	bytesSent       int       // bytes written for this request; must not be read before writeDone has a result
+	sawEOF          bool      // the end of the connection was read
+	interrupt       func()    // ends all pending I/O; may be called from any goroutine
 
-	writeDone chan error // how writing this request beside its answer has ended; nil where it was written before
+	writeDone chan error // result of a write that runs during the read of the response; nil if no write is running
 
-	rawPeek  syscall.RawConn // nil where there is no way to look
+	rawPeek  syscall.RawConn // nil if the socket cannot be inspected
 	peekFunc func(fd uintptr) bool
-	isIdle   bool // what look has seen
+	isIdle   bool // result of peekFunc
 
-	rawWrite     syscall.RawConn // nil where bytes written to the socket would not be what is sent: TLS, or a connection of unknown kind
+	// rawWrite is nil if bytes must not be written directly to the socket: with TLS or an unknown type of connection.
+	rawWrite     syscall.RawConn
 	writeFunc    func(fd uintptr) bool
 	pendingWrite socketWrite
 }
@@ -47,17 +49,17 @@ func newConn(u *url.URL, raw, used net.Conn) *http1Conn {
 	c.r = bufio.NewReader(c)
 	c.peekFunc, c.writeFunc = c.peekSocket, c.writeSocket
 	c.interrupt = func() { _ = raw.Close() }
-	for below := raw; below != nil; {
-		switch s := below.(type) {
+	for inner := raw; inner != nil; {
+		switch s := inner.(type) {
 		case syscall.Conn:
 			if peek, err := s.SyscallConn(); err == nil {
 				c.rawPeek = peek
 			}
-			below = nil
-		case interface{ NetConn() net.Conn }: // TLS, to a proxy
-			below = s.NetConn()
+			inner = nil
+		case interface{ NetConn() net.Conn }: // TLS to a proxy
+			inner = s.NetConn()
 		default:
-			below = nil
+			inner = nil
 		}
 	}
 	if _, tcp := used.(*net.TCPConn); tcp {
@@ -66,7 +68,7 @@ func newConn(u *url.URL, raw, used net.Conn) *http1Conn {
 	return c
 }
 
-// Read is what the buffer reads through, so that a header is bounded.
+// Read reads from the connection and limits the size of a header. The buffered reader calls it.
 func (c *http1Conn) Read(p []byte) (int, error) {
 	if c.headerBytesLeft <= 0 {
 		return 0, fmt.Errorf("the header of the answer is longer than %d bytes", maxResponseHeader)
@@ -77,20 +79,20 @@ func (c *http1Conn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// stillIdle tells whether nothing has come while the connection was idle: neither its end nor an answer that nobody has
-// asked for. Of a connection that it cannot look at it says no.
+// stillIdle reports whether nothing has arrived since the connection became idle: neither its end nor an unsolicited
+// response. It returns false if the socket cannot be inspected.
 func (c *http1Conn) stillIdle() bool {
 	c.isIdle = false
 	return c.rawPeek != nil && c.rawPeek.Read(c.peekFunc) == nil && c.isIdle && c.buffersEmpty()
 }
 
-// buffersEmpty tells whether no layer above the socket has something that came: TLS reads ahead, and hands out one record at
+// buffersEmpty reports whether no layer above the socket holds received data. TLS reads ahead and returns one record at
 // a time.
 func (c *http1Conn) buffersEmpty() bool {
 	if _, bare := c.Conn.(syscall.Conn); bare {
 		return true
 	}
-	// Nothing is read of a socket behind its deadline, only what is there already.
+	// After its deadline a socket is not read. Only data that TLS already holds is returned.
 	if c.SetReadDeadline(time.Unix(1, 0)) != nil {
 		return false
 	}
@@ -106,7 +108,8 @@ func (c *http1Conn) peekSocket(fd uintptr) bool {
 	return true
 }
 
-// roundTripOn sends p over c and returns the answer, whose body gives c back. c is closed where it fails.
+// roundTripOn sends p over c and returns the response. When its body has been read or closed, c becomes idle again. On
+// an error c is closed.
 func (t *Transport) roundTripOn(ctx context.Context, c *http1Conn, p *Request) (*http.Response, error) {
 	stop := context.AfterFunc(ctx, c.interrupt)
 	resp, err := c.roundTrip(ctx, p)
@@ -116,26 +119,29 @@ func (t *Transport) roundTripOn(ctx context.Context, c *http1Conn, p *Request) (
 		return nil, contextError(ctx, err)
 	}
 	if resp.StatusCode/100 == 2 {
-		c.writeFinished(t.drainTime) // the sender will not come back with what was not read
+		c.writeFinished(t.drainTime) // after a 2xx the delivery is not repeated, so the server must get the whole body
 	}
 	keep := !resp.Close && resp.StatusCode >= 200
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
-		// Nothing of HTTP follows, and nobody here speaks anything else.
+		// What follows is not HTTP and cannot be parsed here.
 		resp.Body = http.NoBody
 		t.release(c, stop, false)
 	case resp.Body == http.NoBody:
 		t.release(c, stop, keep)
 	default:
-		resp.Body = &responseBody{reader: resp.Body, ctx: ctx, release: func(whole bool) { t.release(c, stop, whole && keep) }}
+		release := func(complete bool) { t.release(c, stop, complete && keep) }
+		resp.Body = &responseBody{reader: resp.Body, ctx: ctx, release: release}
 	}
 	return resp, nil
 }
 
-// release takes c back from a request that is over, whose context can no longer cut it once stop has returned true.
+// release returns c to the pool after a request, or closes it. After stop has returned true, the context of the request
+// can no longer interrupt c.
 func (t *Transport) release(c *http1Conn, stop func() bool, keep bool) {
-	// A connection whose end was read, or more than the answer, is of no use.
-	if !stop() || !keep || !c.writeFinished(finalReadTimeout) || c.sawEOF || c.r.Buffered() > 0 || c.rawPeek == nil {
+	reusable := stop() && keep && c.writeFinished(finalReadTimeout)
+	// A connection is not reusable after its end or if it delivered more than the response.
+	if !reusable || c.sawEOF || c.r.Buffered() > 0 || c.rawPeek == nil {
 		_ = c.Close()
 		return
 	}
@@ -154,13 +160,13 @@ func (c *http1Conn) roundTrip(ctx context.Context, p *Request) (*http.Response, 
 	}
 	if c.writeDone != nil {
 		select {
-		case sending := <-c.writeDone:
-			if sending != nil {
-				err = sending // which is why no answer came
+		case writeErr := <-c.writeDone:
+			if writeErr != nil {
+				err = writeErr // it is the reason for the missing response
 			}
 		default:
 			c.interrupt()
-			<-c.writeDone //nolint:errcheck // it was ended here
+			<-c.writeDone //nolint:errcheck // the error is caused by interrupt
 		}
 	}
 	if c.bytesSent == 0 && !c.idleSince.IsZero() && ctx.Err() == nil {
@@ -171,7 +177,7 @@ func (c *http1Conn) roundTrip(ctx context.Context, p *Request) (*http.Response, 
 
 func (c *http1Conn) readResponse() (*http.Response, error) {
 	if _, err := c.r.Peek(1); err != nil {
-		return nil, err // ReadResponse would not say that it was the end
+		return nil, err // ReadResponse would return io.ErrUnexpectedEOF instead of io.EOF
 	}
 	for {
 		resp, err := http.ReadResponse(c.r, &postRequest)
@@ -185,12 +191,12 @@ func (c *http1Conn) readResponse() (*http.Response, error) {
 	}
 }
 
-// responseBody is an answer's. Its connection can be used again when it was read to its end.
+// responseBody is the body of a response. Its connection is reusable after the body was read to its end.
 type responseBody struct {
 	reader  io.Reader
 	ctx     context.Context
-	release func(whole bool)
-	readErr error // what Read returns for good
+	release func(complete bool)
+	readErr error // returned by all later calls of Read
 }
 
 func (b *responseBody) Read(p []byte) (int, error) {
@@ -200,21 +206,21 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	n, err := b.reader.Read(p)
 	switch {
 	case errors.Is(err, io.EOF):
-		b.done(io.EOF)
+		b.finish(io.EOF)
 	case err != nil:
-		b.done(contextError(b.ctx, err))
+		b.finish(contextError(b.ctx, err))
 	}
 	return n, b.readErr
 }
 
 func (b *responseBody) Close() error {
-	b.done(http.ErrBodyReadAfterClose)
+	b.finish(http.ErrBodyReadAfterClose)
 	return nil
 }
 
-func (b *responseBody) done(err error) {
+func (b *responseBody) finish(err error) {
 	if b.readErr == nil {
 		b.readErr = err
-		b.release(err == io.EOF) //nolint:errorlint // Read has made it so
+		b.release(err == io.EOF) //nolint:errorlint // Read passes io.EOF unwrapped
 	}
 }

@@ -1,6 +1,7 @@
-// Package httpclient is what sinks that post over HTTP share, since they never import each other: a guarded transport that
-// follows no redirect and asks no proxy, answers of bounded length, errors without the secret parts of a URL, and settings
-// in place or in a file that is read again when it changes.
+// Package httpclient is the HTTP client shared by all sinks, because sinks never import each other. It has a guarded
+// transport that follows no redirects and uses no proxy. It limits the length of responses, removes the secret parts of
+// a URL from errors, and reads settings from the configuration or from files that are reloaded when they change.
 //
-// It knows no sink, no payload and no meaning of a status. Retries, schedules and limits belong to relay/internal/delivery.
+// Nothing that belongs to one sink goes in here: no payloads and no interpretation of status codes. Retries, schedules
+// and rate limits belong to relay/internal/delivery.
 package httpclient

@@ -9,46 +9,47 @@ import (
 )
 
 const (
-	// socketBufferBytes is what a socket takes although the far side does not read. What it does not take of something longer is
-	// written on a goroutine of its own while the answer is read, since that may come first.
+	// socketBufferBytes is the number of bytes that a socket accepts even if the server does not read. The rest of a
+	// longer body is written on a separate goroutine while the response is read, because the response may arrive first.
 	socketBufferBytes = 32 << 10
-	// maxInlineBody is how much of a body is copied behind its head: a copy costs less than a second write, and in TLS than a
-	// record of its own.
+	// maxInlineBody is the maximum number of body bytes that are copied after the head. A copy costs less than a second
+	// write, and less than another TLS record.
 	maxInlineBody = 256 << 10
-	// finalReadTimeout is how long a receiver that stopped reading is listened to, which may have said why, and how long one that has
-	// answered may take for what was not written yet.
+	// finalReadTimeout limits two waits: for a response that explains why the server stopped reading, and for the rest
+	// of a request after its response has arrived.
 	finalReadTimeout = 50 * time.Millisecond
-	// drainTimeout is long enough for a receiver that said yes and reads on.
+	// drainTimeout is the time to write the rest of a request after a 2xx response, while the server still reads.
 	drainTimeout = 2 * time.Second
 )
 
-// pendingWrite is what is left to be written of a post.
+// pendingWrite is the part of a request that is not written yet.
 type pendingWrite struct {
-	head []byte // the rest of what was copied
-	body []byte // what was not
+	head []byte // the rest of the head and of the body bytes copied after it
+	body []byte // the body bytes that were not copied
 
-	headBuf []byte // of text
+	headBuf []byte // reused buffer of head
 }
 
-var outgoings = sync.Pool{New: func() any { return new(pendingWrite) }}
+var pendingWrites = sync.Pool{New: func() any { return new(pendingWrite) }}
 
 func newPendingWrite(p *Request) *pendingWrite {
-	o, ok := outgoings.Get().(*pendingWrite)
+	o, ok := pendingWrites.Get().(*pendingWrite)
 	if !ok {
-		o = new(pendingWrite) // the pool holds nothing else
+		o = new(pendingWrite) // unreachable: the pool has only this type
 	}
-	together := min(len(p.Body), maxInlineBody)
-	o.headBuf = append(p.appendHead(o.headBuf[:0]), p.Body[:together]...)
-	o.head, o.body = o.headBuf, p.Body[together:]
+	inline := min(len(p.Body), maxInlineBody)
+	o.headBuf = append(p.appendHead(o.headBuf[:0]), p.Body[:inline]...)
+	o.head, o.body = o.headBuf, p.Body[inline:]
 	return o
 }
 
 func (o *pendingWrite) release() {
 	o.head, o.body = nil, nil
-	outgoings.Put(o)
+	pendingWrites.Put(o)
 }
 
-// writeRequest writes p, or begins to: then written is set. A receiver may answer before it has read a long body, or instead.
+// writeRequest writes p, or starts to write it and sets c.writeDone. A server may respond before it has read a long
+// body, or without reading it.
 func (c *http1Conn) writeRequest(p *Request) error {
 	o := newPendingWrite(p)
 	if c.rawWrite != nil {
@@ -60,11 +61,11 @@ func (c *http1Conn) writeRequest(p *Request) error {
 	if len(p.Body) <= socketBufferBytes || len(o.head)+len(o.body) == 0 {
 		return c.writeRest(o)
 	}
-	written := make(chan error, 1)
-	c.writeDone = written
+	done := make(chan error, 1)
+	c.writeDone = done
 	go func() {
 		err := c.writeRest(o)
-		written <- err
+		done <- err
 		if err != nil {
 			_ = c.SetReadDeadline(time.Now().Add(finalReadTimeout))
 		}
@@ -72,7 +73,7 @@ func (c *http1Conn) writeRequest(p *Request) error {
 	return nil
 }
 
-// writeRest writes what is left.
+// writeRest writes the remaining bytes of o.
 func (c *http1Conn) writeRest(o *pendingWrite) error {
 	defer o.release()
 	for _, piece := range [...][]byte{o.head, o.body} {
@@ -88,24 +89,25 @@ func (c *http1Conn) writeRest(o *pendingWrite) error {
 	return nil
 }
 
-// writeFinished waits that long for all of the request to be written, and tells whether it is.
-func (c *http1Conn) writeFinished(patience time.Duration) bool {
+// writeFinished waits up to timeout for the request to be written completely, and reports whether it is.
+func (c *http1Conn) writeFinished(timeout time.Duration) bool {
 	if c.writeDone == nil {
 		return true
 	}
-	late := time.NewTimer(patience)
-	defer late.Stop()
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
 	select {
 	case err := <-c.writeDone:
 		c.writeDone = nil
 		c.sawEOF = c.sawEOF || err != nil
 		return err == nil
-	case <-late.C:
+	case <-timer.C:
 		return false
 	}
 }
 
-// tryWrite writes what the socket takes without waiting, which mostly is all, so that a long body needs no goroutine.
+// tryWrite writes as many bytes as the socket accepts without blocking. That is usually all of them, so most long
+// bodies need no goroutine.
 func (c *http1Conn) tryWrite(o *pendingWrite) error {
 	c.pendingWrite = socketWrite{text: o.head}
 	if err := c.rawWrite.Write(c.writeFunc); err != nil {
@@ -115,14 +117,14 @@ func (c *http1Conn) tryWrite(o *pendingWrite) error {
 	return c.pendingWrite.err
 }
 
-// socketWrite is a write that does not wait.
+// socketWrite is a non-blocking write to a socket.
 type socketWrite struct {
 	text []byte
 	n    int
 	err  error
 }
 
-// writeSocket always returns true, since nobody is to wait until the socket takes more.
+// writeSocket always returns true, because the caller must not wait until the socket is writable again.
 func (c *http1Conn) writeSocket(fd uintptr) bool {
 	for {
 		n, err := syscall.Write(int(fd), c.pendingWrite.text)

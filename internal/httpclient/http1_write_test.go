@@ -17,29 +17,34 @@ import (
 	"time"
 )
 
-// byScheme runs a test with a server that script plays, by http and by https, and a client that trusts it.
-func byScheme(t *testing.T, serve func(conn net.Conn, in *bufio.Reader), test func(t *testing.T, c *Client, target *Target, conns func() int)) {
+// runByScheme runs test over http and over https, with a scripted server and a client that trusts it.
+func runByScheme(
+	t *testing.T,
+	serve func(conn net.Conn, in *bufio.Reader),
+	test func(t *testing.T, c *Client, target *Target, conns func() int),
+) {
 	srv := httptest.NewUnstartedServer(nil)
 	srv.StartTLS()
-	own, roots := &tls.Config{Certificates: srv.TLS.Certificates, MinVersion: tls.VersionTLS12}, x509.NewCertPool()
+	serverConfig := &tls.Config{Certificates: srv.TLS.Certificates, MinVersion: tls.VersionTLS12}
+	roots := x509.NewCertPool()
 	roots.AddCert(srv.Certificate())
 	srv.Close()
 	t.Run("http", func(t *testing.T) {
-		target, conns := script(t, func(_ int, conn net.Conn, in *bufio.Reader) { serve(conn, in) })
-		c := client(t)
-		c.transport.drainTime = time.Minute // however slow the machine is
+		target, conns := startScriptedServer(t, func(_ int, conn net.Conn, in *bufio.Reader) { serve(conn, in) })
+		c := newTestClient(t)
+		c.transport.drainTime = time.Minute // long enough for slow machines
 		test(t, c, target, conns)
 	})
 	t.Run("https", func(t *testing.T) {
-		target, conns := script(t, func(_ int, conn net.Conn, _ *bufio.Reader) {
-			secure := tls.Server(conn, own)
+		target, conns := startScriptedServer(t, func(_ int, conn net.Conn, _ *bufio.Reader) {
+			secure := tls.Server(conn, serverConfig)
 			serve(secure, bufio.NewReader(secure))
 		})
-		target, err := ParseTarget("https://"+target.Host()+"/s3cret", local(t))
+		target, err := ParseTarget("https://"+target.Host()+"/s3cret", localGuard(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := NewClient(local(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
+		c := NewClient(localGuard(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
 		t.Cleanup(c.Close)
 		c.transport.drainTime = time.Minute
 		host := target.Host()
@@ -48,8 +53,8 @@ func byScheme(t *testing.T, serve func(conn net.Conn, in *bufio.Reader), test fu
 	})
 }
 
-// echo answers each request with the length of its body and a sum of it.
-func echo(conn net.Conn, in *bufio.Reader) {
+// serveChecksums responds to each request with the length and a checksum of its body.
+func serveChecksums(conn net.Conn, in *bufio.Reader) {
 	for {
 		req, err := http.ReadRequest(in)
 		if err != nil {
@@ -59,21 +64,21 @@ func echo(conn net.Conn, in *bufio.Reader) {
 		if err != nil {
 			return
 		}
-		said := sum(text)
-		_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(said), said)
+		body := checksum(text)
+		_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 	}
 }
 
-func sum(text []byte) string {
-	odd := 0
+func checksum(text []byte) string {
+	hash := 0
 	for i, b := range text {
-		odd = odd*31 + int(b) + i
+		hash = hash*31 + int(b) + i
 	}
-	return fmt.Sprint(len(text), " ", odd)
+	return fmt.Sprint(len(text), " ", hash)
 }
 
-// long is a body of which no piece can be taken for another.
-func long(size int) []byte {
+// newBody returns a body whose parts differ from each other.
+func newBody(size int) []byte {
 	text := make([]byte, size)
 	for i := range text {
 		text[i] = byte(i*7 + i>>8 + i>>16)
@@ -81,52 +86,55 @@ func long(size int) []byte {
 	return text
 }
 
-// A body of any length arrives whole, and leaves a connection that can be used again.
-func TestLengths(t *testing.T) {
+// A body of any length arrives completely, and the connection is reusable afterwards.
+func TestPost_BodyLengths(t *testing.T) {
 	t.Parallel()
-	byScheme(t, echo, func(t *testing.T, c *Client, target *Target, conns func() int) {
-		for _, size := range []int{0, 1, socketBufferBytes, socketBufferBytes + 1, 100_000, maxInlineBody, maxInlineBody + 1, 8 << 20, 100, 60_000} {
-			body := long(size)
-			answer, err := c.Post(t.Context(), target, nil, body)
-			if err != nil || answer.Status != http.StatusOK || answer.Body != sum(body) {
-				t.Fatalf("%d bytes: %+v, %v", size, answer, err)
+	sizes := []int{
+		0, 1, socketBufferBytes, socketBufferBytes + 1, 100_000, maxInlineBody, maxInlineBody + 1, 8 << 20, 100, 60_000,
+	}
+	runByScheme(t, serveChecksums, func(t *testing.T, c *Client, target *Target, conns func() int) {
+		for _, size := range sizes {
+			body := newBody(size)
+			resp, err := c.Post(t.Context(), target, nil, body)
+			if err != nil || resp.Status != http.StatusOK || resp.Body != checksum(body) {
+				t.Fatalf("%d bytes: got %+v, %v", size, resp, err)
 			}
 		}
 		if conns() != 1 {
-			t.Errorf("%d connections", conns())
+			t.Errorf("got %d connections, want 1", conns())
 		}
 	})
 }
 
-// Long bodies at once, on connections that are used again, reach their receiver unmixed.
-func TestConcurrentLongBodies(t *testing.T) {
+// Long bodies that are sent at the same time over reused connections are not mixed up.
+func TestPost_ConcurrentLongBodies(t *testing.T) {
 	t.Parallel()
 	const posters = 8
-	byScheme(t, echo, func(t *testing.T, c *Client, target *Target, conns func() int) {
+	runByScheme(t, serveChecksums, func(t *testing.T, c *Client, target *Target, conns func() int) {
 		var wg sync.WaitGroup
 		for p := range posters {
 			wg.Go(func() {
 				for n := range 10 {
-					body := long(socketBufferBytes + 1 + 150_000*p + n)
-					if answer, err := c.Post(t.Context(), target, nil, body); err != nil || answer.Body != sum(body) {
-						t.Errorf("%d bytes: %+v, %v", len(body), answer, err)
+					body := newBody(socketBufferBytes + 1 + 150_000*p + n)
+					if resp, err := c.Post(t.Context(), target, nil, body); err != nil || resp.Body != checksum(body) {
+						t.Errorf("%d bytes: got %+v, %v", len(body), resp, err)
 					}
 				}
 			})
 		}
 		wg.Wait()
 		if conns() > posters {
-			t.Errorf("%d connections", conns())
+			t.Errorf("got %d connections, want at most %d", conns(), posters)
 		}
 	})
 }
 
-// A receiver that says yes before it has read gets all of the body, although it takes its time.
-func TestAnswerFarAhead(t *testing.T) {
+// A server that sends a 2xx response before it has read the body receives the complete body, even if it reads late.
+func TestPost_ResponseLongBeforeBodyIsRead(t *testing.T) {
 	t.Parallel()
 	const size = 20 << 20
 	read := make(chan int64, 1)
-	byScheme(t, func(conn net.Conn, in *bufio.Reader) {
+	runByScheme(t, func(conn net.Conn, in *bufio.Reader) {
 		req, err := http.ReadRequest(in)
 		if err != nil {
 			return
@@ -136,18 +144,19 @@ func TestAnswerFarAhead(t *testing.T) {
 		n, _ := io.Copy(io.Discard, req.Body)
 		read <- n
 	}, func(t *testing.T, c *Client, target *Target, _ func() int) {
-		if answer, err := c.Post(t.Context(), target, nil, long(size)); err != nil || answer.Status != http.StatusAccepted {
-			t.Errorf("%+v, %v", answer, err)
+		resp, err := c.Post(t.Context(), target, nil, newBody(size))
+		if err != nil || resp.Status != http.StatusAccepted {
+			t.Errorf("Post() = %+v, %v, want status %d", resp, err, http.StatusAccepted)
 		}
 		if n := <-read; n != size {
-			t.Errorf("the receiver read %d bytes of %d", n, size)
+			t.Errorf("the server read %d bytes, want %d", n, size)
 		}
 	})
 }
 
-// A receiver that has read enough answers before a body has come, short or long. A connection on which the rest of a body
-// would have to follow is not used again.
-func TestEarlyAnswer(t *testing.T) {
+// A server may respond before it has read the body. If a part of a long body is still unsent, the connection is not
+// reused.
+func TestPost_EarlyErrorResponse(t *testing.T) {
 	t.Parallel()
 	for _, size := range []int{100, socketBufferBytes, 20 << 20} {
 		done := make(chan struct{})
@@ -158,72 +167,76 @@ func TestEarlyAnswer(t *testing.T) {
 			<-done
 		}
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
-			byScheme(t, serve, func(t *testing.T, c *Client, target *Target, conns func() int) {
+			runByScheme(t, serve, func(t *testing.T, c *Client, target *Target, conns func() int) {
 				t.Cleanup(func() { done <- struct{}{} })
-				answer, err := c.Post(t.Context(), target, nil, make([]byte, size))
-				if err != nil || answer.Status != http.StatusRequestEntityTooLarge || answer.Body != "no" {
-					t.Errorf("%d bytes: %+v, %v", size, answer, err)
+				resp, err := c.Post(t.Context(), target, nil, make([]byte, size))
+				if err != nil || resp.Status != http.StatusRequestEntityTooLarge || resp.Body != "no" {
+					t.Errorf("Post() = %+v, %v, want status %d", resp, err, http.StatusRequestEntityTooLarge)
 				}
 				c.transport.idle.mu.Lock()
 				defer c.transport.idle.mu.Unlock()
-				if kept := len(c.transport.idle.conns); size > socketBufferBytes && kept != 0 || conns() != 1 {
-					t.Errorf("%d bytes: %d idle connections of %d", size, kept, conns())
+				if idle := len(c.transport.idle.conns); size > socketBufferBytes && idle != 0 || conns() != 1 {
+					t.Errorf("got %d idle connections of %d", idle, conns())
 				}
 			})
 		})
 	}
 }
 
-// A receiver that answers at once and reads the body all the same has its connection used again.
-func TestAnswerAhead(t *testing.T) {
+// If a server responds at once and then reads the body, its connection is reused.
+func TestPost_EarlyResponseKeepsConnection(t *testing.T) {
 	t.Parallel()
-	byScheme(t, func(conn net.Conn, in *bufio.Reader) {
+	runByScheme(t, func(conn net.Conn, in *bufio.Reader) {
 		for {
 			req, err := http.ReadRequest(in)
 			if err != nil {
 				return
 			}
-			_, _ = io.WriteString(conn, fine)
+			_, _ = io.WriteString(conn, okResponse)
 			if _, err := io.Copy(io.Discard, req.Body); err != nil {
 				return
 			}
 		}
 	}, func(t *testing.T, c *Client, target *Target, conns func() int) {
 		for range 3 {
-			if answer, err := c.Post(t.Context(), target, nil, long(200_000)); err != nil || answer.Body != "ok" {
-				t.Errorf("%+v, %v", answer, err)
+			if resp, err := c.Post(t.Context(), target, nil, newBody(200_000)); err != nil || resp.Body != "ok" {
+				t.Errorf("Post() = %+v, %v", resp, err)
 			}
 		}
 		if conns() != 1 {
-			t.Errorf("%d connections", conns())
+			t.Errorf("got %d connections, want 1", conns())
 		}
 	})
 }
 
-// A receiver that hangs up on a long body is not asked again, and who waits for it need not wait for the end of the context.
-func TestHungUpOnLongBody(t *testing.T) {
+// If a server closes the connection during a long body, Post returns before the end of the context and does not repeat
+// the request.
+func TestPost_ServerClosesDuringLongBody(t *testing.T) {
 	t.Parallel()
-	byScheme(t, func(_ net.Conn, in *bufio.Reader) { _, _ = http.ReadRequest(in) }, func(t *testing.T, c *Client, target *Target, conns func() int) {
+	runByScheme(t, func(_ net.Conn, in *bufio.Reader) {
+		_, _ = http.ReadRequest(in)
+	}, func(t *testing.T, c *Client, target *Target, conns func() int) {
 		_, err := c.Post(t.Context(), target, nil, make([]byte, 20<<20))
 		if err == nil || conns() != 1 || strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("%v, %d connections", err, conns())
+			t.Errorf("got error %v over %d connections, want an error without secrets over 1", err, conns())
 		}
 	})
 }
 
-// A receiver that takes no more of a long body and says nothing is left at the end of the context.
-func TestStuckOnLongBody(t *testing.T) {
+// If a server stops reading a long body and does not respond, Post returns at the end of the context.
+func TestPost_ServerStopsReadingLongBody(t *testing.T) {
 	t.Parallel()
 	done := make(chan struct{})
-	byScheme(t, func(_ net.Conn, in *bufio.Reader) {
+	runByScheme(t, func(_ net.Conn, in *bufio.Reader) {
 		_, _ = http.ReadRequest(in)
 		<-done
 	}, func(t *testing.T, c *Client, target *Target, _ func() int) {
 		t.Cleanup(func() { done <- struct{}{} })
 		ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errors.New("enough"))
 		defer cancel()
-		if _, err := c.Post(ctx, target, nil, make([]byte, 20<<20)); err == nil || !strings.Contains(err.Error(), "enough") {
-			t.Error(err)
+		_, err := c.Post(ctx, target, nil, make([]byte, 20<<20))
+		if err == nil || !strings.Contains(err.Error(), "enough") {
+			t.Errorf("got error %v, want the cause of the context", err)
 		}
 	})
 }

@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// idlePool are the connections that wait for a request.
+// idlePool holds the idle connections of a Transport.
 type idlePool struct {
 	mu     sync.Mutex
-	conns  []*http1Conn // the one that was used last is at the end
-	reaper *time.Timer  // nil while there are none
-	closed bool         // until the next request
+	conns  []*http1Conn // the most recently used connection is last
+	reaper *time.Timer  // nil while the pool is empty
+	closed bool         // reset by the next request
 }
 
-// get returns the connection to the host of u that was used last, or nil.
+// get removes and returns the most recently used connection to the host of u. It returns nil if the pool has none.
 func (i *idlePool) get(u *url.URL) *http1Conn {
 	for {
-		c := i.newest(u)
+		c := i.takeNewest(u)
 		if c == nil || c.stillIdle() {
 			return c
 		}
@@ -26,7 +26,7 @@ func (i *idlePool) get(u *url.URL) *http1Conn {
 	}
 }
 
-func (i *idlePool) newest(u *url.URL) *http1Conn {
+func (i *idlePool) takeNewest(u *url.URL) *http1Conn {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.closed = false
@@ -39,7 +39,7 @@ func (i *idlePool) newest(u *url.URL) *http1Conn {
 	return nil
 }
 
-// put keeps c for at most limit, or closes it where there are enough.
+// put stores c for at most limit. It closes c if the pool is full or closed.
 func (i *idlePool) put(c *http1Conn, limit time.Duration) {
 	i.mu.Lock()
 	if i.closed || len(i.conns) >= idleConns {
@@ -55,7 +55,7 @@ func (i *idlePool) put(c *http1Conn, limit time.Duration) {
 	i.mu.Unlock()
 }
 
-// reapExpired closes what was idle for too long.
+// reapExpired closes the connections that were idle for limit or longer.
 func (i *idlePool) reapExpired(limit time.Duration) {
 	i.mu.Lock()
 	now := time.Now()
@@ -63,26 +63,26 @@ func (i *idlePool) reapExpired(limit time.Duration) {
 	for n < len(i.conns) && now.Sub(i.conns[n].idleSince) >= limit {
 		n++
 	}
-	over := slices.Clone(i.conns[:n])
+	expired := slices.Clone(i.conns[:n])
 	i.conns = slices.Delete(i.conns, 0, n)
 	if i.reaper = nil; len(i.conns) > 0 {
 		i.reaper = time.AfterFunc(limit-now.Sub(i.conns[0].idleSince), func() { i.reapExpired(limit) })
 	}
 	i.mu.Unlock()
-	closeConns(over)
+	closeConns(expired)
 }
 
-// close closes all of them, and those that come before the next take.
+// close closes all connections. Until the next get, put closes its connection too.
 func (i *idlePool) close() {
 	i.mu.Lock()
-	over := i.conns
+	conns := i.conns
 	i.conns, i.closed = nil, true
 	if i.reaper != nil {
 		i.reaper.Stop()
 		i.reaper = nil
 	}
 	i.mu.Unlock()
-	closeConns(over)
+	closeConns(conns)
 }
 
 func closeConns(conns []*http1Conn) {

@@ -12,44 +12,46 @@ import (
 	"strings"
 )
 
-// RequestTemplate is what posts to one URL have in common. It is immutable, and costs too much to be made for each of them.
+// RequestTemplate is the common part of all requests to one URL. It is immutable. Create it once and reuse it, because
+// encoding it is expensive.
 type RequestTemplate struct {
 	url            *url.URL
 	header         http.Header
-	perRequest     []string // the names of headers of which each post has its own value
-	encoded        []byte   // what is sent of url and header; nil where net/http must send it, or says what is wrong with it
-	headerPrefixes []string // what is sent before each own value
+	perRequest     []string // the names of headers whose values differ between requests
+	encoded        []byte   // encoded url and header; nil if net/http must send the request or report its error
+	headerPrefixes []string // the bytes before each value of perRequest
 }
 
-// NewRequestTemplate returns the head of posts to u, of which each has values of its own for the headers of these names. Neither u
-// nor header may change any more.
-func NewRequestTemplate(u *url.URL, header http.Header, own ...string) *RequestTemplate {
-	h := &RequestTemplate{url: u, header: header, perRequest: own}
-	if !canWriteDirectly(u, header, own) {
+// NewRequestTemplate returns the common part of requests to u. perRequest names the headers whose values [Request]
+// supplies. The caller must not change u and header afterwards.
+func NewRequestTemplate(u *url.URL, header http.Header, perRequest ...string) *RequestTemplate {
+	h := &RequestTemplate{url: u, header: header, perRequest: perRequest}
+	if !canWriteDirectly(u, header, perRequest) {
 		return h
 	}
 	h.encoded = append(h.encoded, "POST "+u.RequestURI()+" HTTP/1.1\r\nHost: "+u.Host...)
-	for _, name := range slices.Sorted(maps.Keys(header)) { // so that a request is always the same
+	for _, name := range slices.Sorted(maps.Keys(header)) { // sorted to make requests reproducible
 		for _, v := range header[name] {
 			h.encoded = append(h.encoded, "\r\n"+name+": "+v...)
 		}
 	}
-	for _, name := range own {
+	for _, name := range perRequest {
 		h.headerPrefixes = append(h.headerPrefixes, "\r\n"+name+": ")
 	}
 	return h
 }
 
-// Request is one request. Nothing of it may ever change: where an answer came before its end, it is read for a while after that.
+// Request is one POST request. It must never change, not even after Post has returned: if the response arrives early,
+// the body is still being written.
 type Request struct {
 	Head *RequestTemplate
-	// Values are those of the post's own headers, in the order of their names. A header whose value is empty is left out, and
-	// so are those behind the last value.
+	// Values are the values of the template's per-request headers, in the same order. Headers with an empty value and
+	// headers after the last value are omitted.
 	Values []string
 	Body   []byte
 }
 
-// ToHTTP returns the request as net/http sends it.
+// ToHTTP converts p to a request for net/http.
 func (p *Request) ToHTTP(ctx context.Context) *http.Request {
 	h := maps.Clone(p.Head.header)
 	if h == nil {
@@ -64,32 +66,36 @@ func (p *Request) ToHTTP(ctx context.Context) *http.Request {
 	req.URL, req.Host, req.Header = p.Head.url, p.Head.url.Host, h
 	if len(p.Body) > 0 {
 		req.ContentLength = int64(len(p.Body))
-		// Lets net/http start over on a fresh connection when an idle one turned out closed before a byte was sent.
+		// GetBody allows net/http to use a new connection if an idle one was closed before any byte was sent.
 		req.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(p.Body)), nil }
 		req.Body, _ = req.GetBody()
 	}
 	return req
 }
 
-// postRequest is what all requests have in common.
-var postRequest = http.Request{Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody}
-
-// reservedHeaders are the headers that say where a request ends or what becomes of its connection.
-var reservedHeaders = [...]string{
-	"Host", "Content-Length", "Transfer-Encoding", "Trailer", "Te", "Connection", "Keep-Alive", "Proxy-Connection", "Upgrade", "Expect",
+// postRequest has the fields that are the same in all requests.
+var postRequest = http.Request{
+	Method: http.MethodPost, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Body: http.NoBody,
 }
 
-// canWriteDirectly tells whether send can write posts with such a head. net/http writes all others, or says what is wrong with them.
-func canWriteDirectly(u *url.URL, header http.Header, own []string) bool {
+// reservedHeaders are the headers that define the end of a request or the use of its connection.
+var reservedHeaders = [...]string{
+	"Host", "Content-Length", "Transfer-Encoding", "Trailer", "Te",
+	"Connection", "Keep-Alive", "Proxy-Connection", "Upgrade", "Expect",
+}
+
+// canWriteDirectly reports whether http1Conn can write requests with this URL and header. net/http sends all other
+// requests, or returns an error for them.
+func canWriteDirectly(u *url.URL, header http.Header, perRequest []string) bool {
 	if u.Opaque != "" || u.Path != "" && u.Path[0] != '/' || !isHost(u.Host) || !isPrintableASCII(u.RawQuery) {
 		return false
 	}
 	for name, values := range header {
-		if !isPlainHeader(name) || slices.Contains(own, name) || !allPlain(values) {
+		if !isPlainHeader(name) || slices.Contains(perRequest, name) || !arePrintableASCII(values) {
 			return false
 		}
 	}
-	for _, name := range own {
+	for _, name := range perRequest {
 		if !isPlainHeader(name) {
 			return false
 		}
@@ -97,12 +103,15 @@ func canWriteDirectly(u *url.URL, header http.Header, own []string) bool {
 	return true
 }
 
-// isPlainHeader tells whether name can be the name of a header that is not ours to set.
+// isPlainHeader reports whether name is a valid header name that is not reserved.
 func isPlainHeader(name string) bool {
-	return IsToken(name) && !slices.ContainsFunc(reservedHeaders[:], func(f string) bool { return len(f) == len(name) && strings.EqualFold(f, name) })
+	isReserved := func(reserved string) bool {
+		return len(reserved) == len(name) && strings.EqualFold(reserved, name)
+	}
+	return IsToken(name) && !slices.ContainsFunc(reservedHeaders[:], isReserved)
 }
 
-func allPlain(values []string) bool {
+func arePrintableASCII(values []string) bool {
 	for _, v := range values {
 		if !isPrintableASCII(v) {
 			return false
@@ -111,7 +120,7 @@ func allPlain(values []string) bool {
 	return true
 }
 
-// isPrintableASCII tells whether s is of printable ASCII alone.
+// isPrintableASCII reports whether s has only printable ASCII characters.
 func isPrintableASCII(s string) bool {
 	for i := range len(s) {
 		if s[i] < ' ' || s[i] >= 0x7f {
@@ -121,35 +130,36 @@ func isPrintableASCII(s string) bool {
 	return true
 }
 
-// isHost tells whether s is of what names, addresses and ports are made of; a zone has no business in a request.
+// isHost reports whether s has only characters of host names, addresses and ports. IPv6 zones are rejected because they
+// must not be sent.
 func isHost(s string) bool {
 	for i := range len(s) {
-		if c := s[i]; !tokens[c] && c != ':' && c != '[' && c != ']' || c == '%' {
+		if c := s[i]; !tokenBytes[c] && c != ':' && c != '[' && c != ']' || c == '%' {
 			return false
 		}
 	}
 	return s != ""
 }
 
-// tokens are the bytes of which IsToken speaks.
-var tokens = func() (set [256]bool) {
+// tokenBytes are the bytes allowed in a token.
+var tokenBytes = func() (set [256]bool) {
 	for _, c := range []byte("!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") {
 		set[c] = true
 	}
 	return set
 }()
 
-// IsToken tells whether s can be the name of a header or a method, RFC 9110, 5.6.2.
+// IsToken reports whether s is a token of RFC 9110, section 5.6.2, such as the name of a header or a method.
 func IsToken(s string) bool {
 	for i := range len(s) {
-		if !tokens[s[i]] {
+		if !tokenBytes[s[i]] {
 			return false
 		}
 	}
 	return s != ""
 }
 
-// appendHead writes what stands before the body of a post whose head and values are sendable.
+// appendHead appends the request line and the header. The template must be encoded and all values printable.
 func (p *Request) appendHead(out []byte) []byte {
 	out = append(out, p.Head.encoded...)
 	for i, v := range p.Values {

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// MaxRetryAfter bounds what [RetryAfter] returns; relay/internal/delivery caps it further.
+// MaxRetryAfter is the maximum result of [RetryAfter]. relay/internal/delivery has a lower limit.
 const MaxRetryAfter = 365 * 24 * time.Hour
 
-// RetryAfter reads the header of that name: seconds or an HTTP date (RFC 9110, 10.2.3). It returns false where the far
-// side named no time, else one from 0 to [MaxRetryAfter].
+// RetryAfter parses the Retry-After header: seconds or an HTTP date (RFC 9110, section 10.2.3). The result is between 0
+// and [MaxRetryAfter]. It returns false if the header is missing or invalid.
 func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	value := strings.TrimSpace(h.Get("Retry-After"))
 	if value == "" {

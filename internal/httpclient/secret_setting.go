@@ -10,23 +10,22 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Setting is a value as an operator gives it, such as a secret: in place by a key, or in a file that the key's twin
-// KEY_file names and that is read again when it changes.
+// Setting is a value in the configuration, such as a secret. The operator sets it with KEY, or sets KEY_file to a file
+// that is reloaded when it changes.
 type Setting[T any] struct {
 	// Key is the name of the setting, such as "token".
 	Key string
-	// Text and File are the values of the key and its twin. At most one of them may be given.
+	// Text and File are the values of KEY and KEY_file. At most one of them may be set.
 	Text, File string
-	// Parse reads either; line breaks at the end of a file are its to take off. Its errors follow the key's name, or
-	// "whose content", and repeat nothing of what they are about.
+	// Parse parses the text or the content of the file. It must remove line breaks at the end of a file. Its errors are
+	// appended to the name of the key or to "whose content", and must not repeat the value.
 	Parse func([]byte) (T, error)
 }
 
-// IsSet tells whether there is a value.
+// IsSet reports whether the operator set a value.
 func (s Setting[T]) IsSet() bool { return s.Text != "" || s.File != "" }
 
-// Check reads the value and reports what is wrong with it as a [relay.FieldError]. Nothing is wrong with one that is not
-// given.
+// Check reads and parses the value. It returns problems as a [relay.FieldError], and nil if no value is set.
 func (s Setting[T]) Check() error {
 	if !s.IsSet() {
 		return nil
@@ -37,10 +36,10 @@ func (s Setting[T]) Check() error {
 
 func (s Setting[T]) read() (T, error) {
 	var none T
-	twin := s.Key + "_file"
+	fileKey := s.Key + "_file"
 	switch {
 	case s.Text != "" && s.File != "":
-		return none, &relay.FieldError{Field: twin, Problem: "is given beside " + s.Key + ": give one of the two"}
+		return none, &relay.FieldError{Field: fileKey, Problem: "is given beside " + s.Key + ": give one of the two"}
 	case s.File == "":
 		value, err := s.Parse([]byte(s.Text))
 		if err != nil {
@@ -50,16 +49,16 @@ func (s Setting[T]) read() (T, error) {
 	}
 	text, err := ReadFile(s.File)
 	if err != nil {
-		return none, &relay.FieldError{Field: twin, Problem: err.Error()}
+		return none, &relay.FieldError{Field: fileKey, Problem: err.Error()}
 	}
 	value, err := s.parseFile(text)
 	if err != nil {
-		return none, &relay.FieldError{Field: twin, Problem: "names a file whose content " + err.Error()}
+		return none, &relay.FieldError{Field: fileKey, Problem: "names a file whose content " + err.Error()}
 	}
 	return value, nil
 }
 
-// parseFile reads what a file holds.
+// parseFile parses the content of a file, which must not be empty.
 func (s Setting[T]) parseFile(text []byte) (T, error) {
 	if len(bytes.TrimSpace(text)) == 0 {
 		var none T
@@ -68,9 +67,9 @@ func (s Setting[T]) parseFile(text []byte) (T, error) {
 	return s.Parse(text)
 }
 
-// Open returns a function that gives the value as it is now, and may be called concurrently: a file is looked at again at
-// most once a second, and one that became bad keeps its last good value, of which log is told. Of a setting that is not
-// given it gives the zero value. Its errors are those of Check. now is time.Now but for tests.
+// Open returns a function that returns the current value, or the zero value if none is set. The function is safe for
+// concurrent use. It checks a file at most once per second. If the file has become invalid, it logs the error and
+// returns the last valid value. Open returns the same errors as Check. now is time.Now except in tests.
 func (s Setting[T]) Open(log *slog.Logger, now func() time.Time) (func() T, error) {
 	var value T
 	if s.IsSet() {

@@ -26,7 +26,7 @@ func TestSetting(t *testing.T) {
 	age := time.Hour
 	write := func(text string) {
 		t.Helper()
-		age -= time.Minute // another time of change, whatever the clock of the file system
+		age -= time.Minute // gives each version another modification time
 		at := time.Now().Add(-age)
 		if err := errors.Join(os.WriteFile(name, []byte(text), 0o600), os.Chtimes(name, at, at)); err != nil {
 			t.Fatal(err)
@@ -55,14 +55,18 @@ func TestSetting(t *testing.T) {
 		err := s.Check()
 		_, opened := s.Open(logger, clock)
 		var field *relay.FieldError
-		if (err == nil) != (c.problem == "") || err != nil && (!errors.As(err, &field) || err.Error() != c.problem || opened == nil || opened.Error() != c.problem) {
-			t.Errorf("%+v: %v, %v", c, err, opened)
+		if c.problem != "" {
+			if !errors.As(err, &field) || err.Error() != c.problem || opened == nil || opened.Error() != c.problem {
+				t.Errorf("%+v: got errors %v and %v", c, err, opened)
+			}
+			continue
 		}
 		if err != nil {
+			t.Errorf("%+v: got error %v", c, err)
 			continue
 		}
 		if current, _ := s.Open(logger, clock); current() != c.want || s.IsSet() != (c.want != "") {
-			t.Errorf("%+v: %q", c, current())
+			t.Errorf("%+v: got %q", c, current())
 		}
 	}
 	write("one")
@@ -70,16 +74,18 @@ func TestSetting(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ content, want string }{{"two", "two"}, {"s3cretbad", "two"}, {"\n", "two"}, {"three", "three"}} {
+	for _, c := range []struct{ content, want string }{
+		{"two", "two"}, {"s3cretbad", "two"}, {"\n", "two"}, {"three", "three"},
+	} {
 		write(c.content)
-		now = now.Add(checkEvery)
+		now = now.Add(checkInterval)
 		if got := current(); got != c.want {
-			t.Errorf("%q in the file gives %q, want %q", c.content, got, c.want)
+			t.Errorf("file content %q: got %q, want %q", c.content, got, c.want)
 		}
 	}
 	for _, want := range []string{`error="is not good"`, `error="is empty"`} {
 		if !strings.Contains(log.String(), want) || strings.Contains(log.String(), "s3cret") {
-			t.Errorf("%s is not in %s", want, log.String())
+			t.Errorf("log: got %s, want %s and no secrets", log.String(), want)
 		}
 	}
 }

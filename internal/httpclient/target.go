@@ -14,20 +14,20 @@ import (
 )
 
 const (
-	// redacted stands where a part of a URL stood.
+	// redacted replaces a secret part of a URL.
 	redacted = "(redacted)"
-	// minSecretLength keeps a path like /a from blotting out every a.
+	// minSecretLength is the minimum length of a redacted part. Otherwise a path such as /a would redact every "a".
 	minSecretLength = 4
 )
 
-// Target is a URL that may be posted to. Its user, path and query count as secret. It is immutable.
+// Target is the URL of a destination. Its user, path and query are secret. It is immutable.
 type Target struct {
 	url     url.URL
 	secrets []string
 }
 
-// ParseTarget reads an http or https URL and judges its host as far as that is possible without DNS. Its errors follow
-// the name of a configuration key and repeat nothing of the URL.
+// ParseTarget parses an http or https URL and checks its host without using DNS. Its errors are appended to the name of
+// a configuration key and contain no part of the URL.
 func ParseTarget(text string, g *netguard.Guard) (*Target, error) {
 	u, err := url.Parse(text)
 	switch {
@@ -55,36 +55,36 @@ func ParseTarget(text string, g *netguard.Guard) (*Target, error) {
 	return &Target{url: *u, secrets: secretParts(u)}, nil
 }
 
-// URL returns a copy of the URL, which is the caller's to keep secret.
+// URL returns a copy of the URL, including its secret parts.
 func (t *Target) URL() *url.URL {
 	u := t.url
 	return &u
 }
 
-// Host is the one part of the URL that errors and logs may show: host and, where given, port.
+// Host returns the host and the port, if any. It is the only part of the URL that may appear in errors and logs.
 func (t *Target) Host() string { return t.url.Host }
 
-// Hash is the same for equal URLs and shows nothing of them.
+// Hash returns a short hash of the URL. Equal URLs have equal hashes.
 func (t *Target) Hash() string {
 	sum := sha256.Sum256([]byte(t.url.String()))
 	return hex.EncodeToString(sum[:12])
 }
 
-// Redact takes the secret parts of the URL out of text.
+// Redact replaces the secret parts of the URL in text.
 func (t *Target) Redact(text string) string { return redact(text, t.secrets) }
 
-func redact(text string, hidden []string) string {
-	for _, part := range hidden {
-		text = strings.ReplaceAll(text, part, redacted)
+func redact(text string, secrets []string) string {
+	for _, secret := range secrets {
+		text = strings.ReplaceAll(text, secret, redacted)
 	}
 	return text
 }
 
-// redactTail takes the beginning of a hidden part off the end of a text that was cut there.
-func redactTail(text string, hidden []string) string {
-	for _, part := range hidden {
-		for n := len(part) - 1; n >= minSecretLength; n-- {
-			if strings.HasSuffix(text, part[:n]) {
+// redactTail replaces the start of a secret at the end of a truncated text.
+func redactTail(text string, secrets []string) string {
+	for _, secret := range secrets {
+		for n := len(secret) - 1; n >= minSecretLength; n-- {
+			if strings.HasSuffix(text, secret[:n]) {
 				return text[:len(text)-n] + redacted
 			}
 		}
@@ -92,7 +92,7 @@ func redactTail(text string, hidden []string) string {
 	return text
 }
 
-// secretParts are the parts of a URL that may be credentials, longest first.
+// secretParts returns the parts of a URL that may be credentials, longest first.
 func secretParts(u *url.URL) []string {
 	parts := []string{u.RawQuery, u.EscapedPath(), u.Path}
 	for _, path := range []string{u.EscapedPath(), u.Path} {
@@ -114,7 +114,8 @@ func secretParts(u *url.URL) []string {
 	return sortBySize(parts)
 }
 
-// sortBySize leaves out what is too short to hide, and what comes twice. It adds what is spelled another way in quotes.
+// sortBySize returns parts, longest first, without duplicates and parts shorter than minSecretLength. It adds the
+// quoted form of parts that strconv.Quote changes.
 func sortBySize(parts []string) []string {
 	for _, p := range parts {
 		if quoted := strconv.Quote(p); len(quoted) > len(p)+2 {
@@ -131,7 +132,7 @@ func sortBySize(parts []string) []string {
 	return slices.Compact(parts)
 }
 
-// isPublicSegment says whether a segment of a path is a word that addresses are made of, and so no secret.
+// isPublicSegment reports whether a segment of a path is a common word of webhook URLs and therefore not secret.
 func isPublicSegment(s string) bool {
 	switch s {
 	case "services", "service", "hooks", "hook", "webhook", "webhooks", "http", "https":

@@ -17,8 +17,9 @@ import (
 	"time"
 )
 
-// server is an http or https server that speaks HTTP/2 as long as modern says so, a client that trusts it, and its address.
-func server(t testing.TB, scheme string, modern *atomic.Bool, serve http.HandlerFunc) (*Client, *Target) {
+// startServer starts an http or https server and returns a client that trusts it. The server offers HTTP/2 while http2
+// is true.
+func startServer(t testing.TB, scheme string, http2 *atomic.Bool, serve http.HandlerFunc) (*Client, *Target) {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(serve)
 	var config *tls.Config
@@ -29,7 +30,7 @@ func server(t testing.TB, scheme string, modern *atomic.Bool, serve http.Handler
 		srv.StartTLS()
 		srv.TLS.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
 			c := srv.TLS.Clone()
-			if c.GetConfigForClient = nil; !modern.Load() {
+			if c.GetConfigForClient = nil; !http2.Load() {
 				c.NextProtos = []string{"http/1.1"}
 			}
 			return c, nil
@@ -39,78 +40,78 @@ func server(t testing.TB, scheme string, modern *atomic.Bool, serve http.Handler
 		config = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
 	t.Cleanup(srv.Close)
-	c := NewClient(local(t), config)
+	c := NewClient(localGuard(t), config)
 	t.Cleanup(c.Close)
-	target, err := ParseTarget(srv.URL+"/s3cret", local(t))
+	target, err := ParseTarget(srv.URL+"/s3cret", localGuard(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return c, target
 }
 
-// Which protocol is spoken is the server's choice, whenever it changes its mind.
-func TestProtocols(t *testing.T) {
+// The server chooses the protocol, and may change its choice.
+func TestPost_ServerChoosesProtocol(t *testing.T) {
 	t.Parallel()
-	var modern atomic.Bool
-	var proto, from atomic.Value
-	c, target := server(t, "https", &modern, func(w http.ResponseWriter, r *http.Request) {
+	var http2 atomic.Bool
+	var proto, remoteAddr atomic.Value
+	c, target := startServer(t, "https", &http2, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body)
 		proto.Store(r.Proto)
-		from.Store(r.RemoteAddr)
+		remoteAddr.Store(r.RemoteAddr)
 	})
 	post := func() string {
 		t.Helper()
-		answer, err := c.Post(t.Context(), target, nil, []byte("body"))
-		if err != nil || answer.Body != "body" {
-			t.Fatalf("got %+v, %v", answer, err)
+		resp, err := c.Post(t.Context(), target, nil, []byte("body"))
+		if err != nil || resp.Body != "body" {
+			t.Fatalf("got %+v, %v", resp, err)
 		}
 		return proto.Load().(string) //nolint:errcheck // only strings are stored
 	}
 	if got := post(); got != "HTTP/1.1" {
-		t.Errorf("the first post went by %s", got)
+		t.Errorf("first post: got protocol %s, want HTTP/1.1", got)
 	}
 	var conns []any
 	for range 3 {
 		if got := post(); got != "HTTP/1.1" || c.transport.http1Host.Load() == nil {
-			t.Errorf("another went by %s", got)
+			t.Errorf("later post: got protocol %s, want HTTP/1.1", got)
 		}
-		conns = append(conns, from.Load())
+		conns = append(conns, remoteAddr.Load())
 	}
 	if conns[0] != conns[2] {
-		t.Error("the connection was not used again")
+		t.Error("the connection was not reused")
 	}
 	c.Close()
-	modern.Store(true)
+	http2.Store(true)
 	for range 2 {
 		if got := post(); got != "HTTP/2.0" || c.transport.http1Host.Load() != nil {
-			t.Errorf("after the server has learned HTTP/2, a post went by %s", got)
+			t.Errorf("after the server enabled HTTP/2: got protocol %s", got)
 		}
 	}
 }
 
-// corked is a connection that holds back what is written until it is told.
-type corked struct {
+// corkedConn buffers writes while corked is true.
+type corkedConn struct {
 	net.Conn
-	held  []byte
-	holds bool
+	buf    []byte
+	corked bool
 }
 
-func (c *corked) Write(p []byte) (int, error) {
-	if c.holds {
-		c.held = append(c.held, p...)
+func (c *corkedConn) Write(p []byte) (int, error) {
+	if c.corked {
+		c.buf = append(c.buf, p...)
 		return len(p), nil
 	}
 	return c.Conn.Write(p)
 }
 
-func (c *corked) pull() {
-	_, _ = c.Conn.Write(c.held)
-	c.held, c.holds = nil, false
+func (c *corkedConn) flush() {
+	_, _ = c.Conn.Write(c.buf)
+	c.buf, c.corked = nil, false
 }
 
-// A second answer that nobody asked for may have come with the first, in a record of its own: TLS holds it then, where
-// neither the buffer nor the socket shows it. It is not the answer to the next post.
-func TestUnaskedRecord(t *testing.T) {
+// An unsolicited second response may arrive together with the first, in a separate TLS record. TLS then holds the
+// record, and neither the buffered reader nor the socket shows it. It must not become the response to the next request.
+func TestPost_UnsolicitedTLSRecord(t *testing.T) {
 	t.Parallel()
 	srv := httptest.NewUnstartedServer(nil)
 	srv.StartTLS()
@@ -118,64 +119,65 @@ func TestUnaskedRecord(t *testing.T) {
 	roots.AddCert(srv.Certificate())
 	srv.Close()
 	for _, second := range []string{"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n", ""} {
-		target, conns := script(t, func(_ int, conn net.Conn, _ *bufio.Reader) {
-			cork := &corked{Conn: conn}
-			secure := tls.Server(cork, &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12})
-			for in := bufio.NewReader(secure); taken(in); {
-				cork.holds = true
-				_, _ = io.WriteString(secure, fine)
+		config := &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12}
+		target, conns := startScriptedServer(t, func(_ int, conn net.Conn, _ *bufio.Reader) {
+			cork := &corkedConn{Conn: conn}
+			secure := tls.Server(cork, config)
+			for in := bufio.NewReader(secure); readRequest(in); {
+				cork.corked = true
+				_, _ = io.WriteString(secure, okResponse)
 				_, _ = io.WriteString(secure, second)
-				cork.pull()
+				cork.flush()
 			}
 		})
-		target, err := ParseTarget("https://"+target.Host(), local(t))
+		target, err := ParseTarget("https://"+target.Host(), localGuard(t))
 		if err != nil {
 			t.Fatal(err)
 		}
-		c := NewClient(local(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
+		c := NewClient(localGuard(t), &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots})
 		host := target.Host()
 		c.transport.http1Host.Store(&host)
 		for n := 1; n <= 3; n++ {
-			answer, err := c.Post(t.Context(), target, nil, []byte("{}"))
-			if err != nil || answer.Status != http.StatusOK {
-				t.Errorf("%q, post %d: %+v, %v", second, n, answer, err)
+			resp, err := c.Post(t.Context(), target, nil, []byte("{}"))
+			if err != nil || resp.Status != http.StatusOK {
+				t.Errorf("%q, post %d: got %+v, %v", second, n, resp, err)
 			}
 		}
 		c.Close()
 		if want := map[bool]int{true: 3, false: 1}[second != ""]; conns() != want {
-			t.Errorf("%q: %d connections, want %d", second, conns(), want)
+			t.Errorf("%q: got %d connections, want %d", second, conns(), want)
 		}
 	}
 }
 
-// A server whose certificate nobody vouches for is refused on every way to it, and a handshake may not take for ever.
-func TestHandshakes(t *testing.T) {
+// A server with an untrusted certificate is rejected by both clients, and a handshake has a time limit.
+func TestPost_FailedHandshakes(t *testing.T) {
 	t.Parallel()
-	var modern atomic.Bool
-	c, target := server(t, "https", &modern, func(http.ResponseWriter, *http.Request) {})
+	c, target := startServer(t, "https", new(atomic.Bool), func(http.ResponseWriter, *http.Request) {})
 	c.transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	host := target.Host()
-	for _, known := range []*string{nil, &host} {
-		c.transport.http1Host.Store(known)
-		var unknown *tls.CertificateVerificationError
-		if _, err := c.Post(t.Context(), target, nil, []byte("{}")); !errors.As(err, &unknown) {
-			t.Errorf("got %v", err)
+	for _, http1Host := range []*string{nil, &host} {
+		c.transport.http1Host.Store(http1Host)
+		var untrusted *tls.CertificateVerificationError
+		if _, err := c.Post(t.Context(), target, nil, []byte("{}")); !errors.As(err, &untrusted) {
+			t.Errorf("got error %v, want a CertificateVerificationError", err)
 		}
 	}
 	c.transport.DialContext = func(context.Context, string, string) (net.Conn, error) {
-		near, far := net.Pipe()
-		t.Cleanup(func() { _ = far.Close() })
-		go func() { _, _ = io.Copy(io.Discard, far) }()
-		return near, nil
+		local, remote := net.Pipe()
+		t.Cleanup(func() { _ = remote.Close() })
+		go func() { _, _ = io.Copy(io.Discard, remote) }()
+		return local, nil
 	}
 	c.transport.TLSHandshakeTimeout = 20 * time.Millisecond
-	if _, err := c.Post(t.Context(), target, nil, []byte("{}")); !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "no TLS handshake within 20ms") {
-		t.Errorf("got %v", err)
+	_, err := c.Post(t.Context(), target, nil, []byte("{}"))
+	if !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "no TLS handshake within 20ms") {
+		t.Errorf("got error %v, want a handshake timeout", err)
 	}
 	c.transport.TLSHandshakeTimeout = time.Hour
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err := c.Post(ctx, target, nil, []byte("{}")); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v", err)
+		t.Errorf("got error %v, want context.DeadlineExceeded", err)
 	}
 }

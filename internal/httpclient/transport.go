@@ -16,35 +16,36 @@ import (
 )
 
 const (
-	// maxResponseHeader bounds the header of an answer together with what comes before it (1xx), in bytes.
+	// maxResponseHeader is the maximum size of a response header in bytes, including preceding 1xx responses.
 	maxResponseHeader = 64 << 10
 	dialTimeout       = 10 * time.Second
 	idleTimeout       = 90 * time.Second
-	// idleConns is more than any sensible concurrency, so that a busy sink does not dial for every request.
+	// idleConns exceeds any reasonable concurrency. Otherwise a busy sink would dial for every request.
 	idleConns = 128
-	// A connection that is silent for pingAfter is asked for a sign of life, and left when none comes within pingWait: all
-	// attempts share one HTTP/2 connection, and the kernel takes a quarter of an hour to notice that it is dead.
+	// After pingAfter without data, net/http sends an HTTP/2 ping. It closes the connection if no response arrives
+	// within pingWait. All attempts share one HTTP/2 connection, and the kernel needs 15 minutes to detect a dead one.
 	pingAfter = 15 * time.Second
 	pingWait  = 10 * time.Second
 )
 
-// Transport makes posts whose bodies are in memory. It speaks HTTP/1.1 on the goroutine of its caller, where net/http needs
-// two more for a connection and wakes both for each request, which is most of what a short post costs. What it leaves to
-// net/http: HTTP/2, which an https server is asked for first, and what [NewRequestTemplate] cannot write.
+// Transport sends POST requests whose bodies are in memory. It handles HTTP/1.1 on the goroutine of the caller.
+// net/http needs two more goroutines per connection and wakes both for each request, which is most of the cost of a
+// short request. Transport leaves two cases to net/http: HTTP/2, which it offers first to an https server, and requests
+// that [NewRequestTemplate] cannot encode.
 //
-// It follows net/http in everything else: the end of a request's context ends it at once, whatever it waits for; an idle
-// connection that has ended is not used, and a post that was written is never written again. An answer's body is for
-// one goroutine. Transport may be used concurrently; what its embedded fields say is not to be changed then.
+// Otherwise it behaves as net/http does. The end of a request's context ends the request at once. A closed idle
+// connection is not used. A request that was written is never repeated. Only one goroutine may read the body of a
+// response. Transport is safe for concurrent use. The embedded fields must not change after the first request.
 type Transport struct {
 	*http.Transport
 
 	idle      idlePool
-	http1Host atomic.Pointer[string] // the https host that would not speak HTTP/2
-	drainTime time.Duration          // how long a receiver that said yes before it has read all may take for the rest of it
+	http1Host atomic.Pointer[string] // the https host that does not support HTTP/2
+	drainTime time.Duration          // the time to write the rest of a request after an early 2xx response
 }
 
-// NewTransport returns a transport that judges each address after DNS, just before it is dialled. It asks no proxy,
-// since the guard must judge the target itself. tlsConfig may be nil.
+// NewTransport returns a transport that checks each address after DNS resolution, just before dialing it. It uses no
+// proxy, because the guard must check the address of the target itself. tlsConfig may be nil.
 func NewTransport(g *netguard.Guard, tlsConfig *tls.Config) *Transport {
 	if tlsConfig == nil {
 		tlsConfig = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -63,11 +64,11 @@ func NewTransport(g *netguard.Guard, tlsConfig *tls.Config) *Transport {
 	}}
 }
 
-// Post sends p once and returns the answer, whatever its status. It follows no redirect, keeps no cookie, and puts no URL
-// in its errors. The answer's Request is not to be used.
+// Post sends p once and returns the response, whatever its status. It follows no redirects, stores no cookies, and puts
+// no URL in its errors. The Request field of the response must not be used.
 func (t *Transport) Post(ctx context.Context, p *Request) (*http.Response, error) {
 	if !t.canHandle(p) {
-		return t.viaNetHTTP(ctx, p)
+		return t.postNetHTTP(ctx, p)
 	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -83,26 +84,26 @@ func (t *Transport) Post(ctx context.Context, p *Request) (*http.Response, error
 	switch {
 	case errors.Is(err, errHTTP2):
 		t.http1Host.Store(nil)
-		return t.viaNetHTTP(ctx, p)
+		return t.postNetHTTP(ctx, p)
 	case err != nil:
 		return nil, contextError(ctx, err)
 	}
 	return t.roundTripOn(ctx, c, p)
 }
 
-// canHandle tells whether a post is for us.
+// canHandle reports whether Transport can send p without net/http.
 func (t *Transport) canHandle(p *Request) bool {
 	u := p.Head.url
-	known := u.Scheme == "http"
+	isHTTP1 := u.Scheme == "http"
 	if host := t.http1Host.Load(); host != nil && u.Scheme == "https" {
-		known = *host == u.Host
+		isHTTP1 = *host == u.Host
 	}
-	return known && p.Head.encoded != nil && allPlain(p.Values)
+	return isHTTP1 && p.Head.encoded != nil && arePrintableASCII(p.Values)
 }
 
-// viaNetHTTP lets net/http do it, and remembers a server that it had to speak HTTP/1.1 to.
-func (t *Transport) viaNetHTTP(ctx context.Context, p *Request) (*http.Response, error) {
-	// RoundTrip rather than an http.Client, which would do more than Post says.
+// postNetHTTP sends p with net/http, and stores the host of a server that chose HTTP/1.1.
+func (t *Transport) postNetHTTP(ctx context.Context, p *Request) (*http.Response, error) {
+	// An http.Client would also follow redirects and store cookies.
 	resp, err := t.RoundTrip(p.ToHTTP(ctx))
 	if err == nil && resp.TLS != nil && resp.ProtoMajor == 1 {
 		if known := t.http1Host.Load(); known == nil || *known != p.Head.url.Host {
@@ -114,13 +115,13 @@ func (t *Transport) viaNetHTTP(ctx context.Context, p *Request) (*http.Response,
 	return resp, err
 }
 
-// CloseIdleConnections closes what is idle, and what becomes idle before the next request.
+// CloseIdleConnections closes idle connections, and connections that become idle before the next request.
 func (t *Transport) CloseIdleConnections() {
 	t.idle.close()
 	t.Transport.CloseIdleConnections()
 }
 
-// errHTTP2 says that a server chose HTTP/2 that did not the last time.
+// errHTTP2 reports that a server that used to choose HTTP/1.1 now chose HTTP/2.
 var errHTTP2 = errors.New("the server speaks HTTP/2")
 
 func (t *Transport) dial(ctx context.Context, u *url.URL) (*http1Conn, error) {
@@ -166,7 +167,7 @@ func (t *Transport) handshakeTLS(ctx context.Context, raw net.Conn, host string)
 	return secure, err
 }
 
-// contextError is why a request failed: because its context did, or with err.
+// contextError returns the cause of ctx if it has ended, and err otherwise.
 func contextError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

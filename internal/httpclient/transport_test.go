@@ -17,8 +17,11 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// script plays a server: serve is called for each connection, with its number from 1, and the connection closed behind it.
-func script(t *testing.T, serve func(n int, conn net.Conn, in *bufio.Reader)) (target *Target, conns func() int) {
+// startScriptedServer starts a server that calls serve for each connection, with its number from 1, and then closes the
+// connection. conns returns the number of connections.
+func startScriptedServer(
+	t *testing.T, serve func(n int, conn net.Conn, in *bufio.Reader),
+) (target *Target, conns func() int) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -40,14 +43,14 @@ func script(t *testing.T, serve func(n int, conn net.Conn, in *bufio.Reader)) (t
 			})
 		}
 	})
-	if target, err = ParseTarget("http://"+l.Addr().String()+"/s3cret", local(t)); err != nil {
+	if target, err = ParseTarget("http://"+l.Addr().String()+"/s3cret", localGuard(t)); err != nil {
 		t.Fatal(err)
 	}
 	return target, func() int { return int(count.Load()) }
 }
 
-// taken reads one request to its end and tells whether there was one.
-func taken(in *bufio.Reader) bool {
+// readRequest reads one complete request and reports whether there was one.
+func readRequest(in *bufio.Reader) bool {
 	req, err := http.ReadRequest(in)
 	if err != nil {
 		return false
@@ -56,107 +59,156 @@ func taken(in *bufio.Reader) bool {
 	return err == nil
 }
 
-func client(t *testing.T) *Client {
+func newTestClient(t *testing.T) *Client {
 	t.Helper()
-	c := NewClient(local(t), nil)
+	c := NewClient(localGuard(t), nil)
 	t.Cleanup(c.Close)
 	return c
 }
 
-const fine = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+const okResponse = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
-// Each answer is given to every request; where the connection was kept, the second post came over it.
-func TestAnswers(t *testing.T) {
+type responseTest struct {
+	text    string // the response of the server
+	closes  bool   // the server closes the connection after it
+	status  int
+	body    string
+	cut     bool   // the body is truncated
+	problem string // part of the error
+	kept    bool   // the connection is reused
+}
+
+var responseTests = map[string]responseTest{
+	"content length": {text: okResponse, status: 200, body: "ok", kept: true},
+	"no body":        {text: "HTTP/1.1 204 No Content\r\n\r\n", status: 204, kept: true},
+	"empty body":     {text: "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n", status: 500, kept: true},
+	"chunks": {
+		text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" +
+			"1;x=y\r\no\r\n1\r\nk\r\n0\r\nT: r\r\n\r\n",
+		status: 200, body: "ok", kept: true,
+	},
+	"early hints": {
+		text:   "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + okResponse,
+		status: 200, body: "ok", kept: true,
+	},
+	"HTTP/1.0": {text: "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", status: 200, body: "ok"},
+	"HTTP/1.0 keep-alive": {
+		text:   "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok",
+		status: 200, body: "ok", kept: true,
+	},
+	"connection close": {
+		text:   "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
+		status: 200, body: "ok",
+	},
+	"body ends with the connection": {text: "HTTP/1.1 200 OK\r\n\r\nok", closes: true, status: 200, body: "ok"},
+	"two responses": {
+		text:   okResponse + "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n",
+		status: 200, body: "ok",
+	},
+	"switching protocols": {
+		text:   "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
+		status: 101,
+	},
+	"partial body": {
+		text:   "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nok",
+		closes: true, status: 200, body: "ok", cut: true,
+	},
+	"partial chunk": {
+		text:   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nok",
+		closes: true, status: 200, body: "ok", cut: true,
+	},
+	"invalid chunks": {
+		text:   "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nok",
+		status: 200, cut: true,
+	},
+	"long body": {
+		text:   "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("x", 1_000_000),
+		status: 200, body: strings.Repeat("x", MaxResponseBody), cut: true,
+	},
+	"no response":    {closes: true, problem: "closed the connection without an answer"},
+	"partial header": {text: "HTTP/1.1 200 OK\r\nX: y\r\n", closes: true, problem: "unexpected EOF"},
+	"invalid status": {
+		text:   "HTTP/1.1 099 Odd\r\nContent-Length: 38\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+		status: 99, body: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+	},
+	"not HTTP": {text: "220 smtp.example.com ESMTP\r\n\r\n", problem: "malformed HTTP"},
+	"two lengths": {
+		text:    "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nokk",
+		problem: "Content-Length",
+	},
+	"long header": {
+		text:    "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 10<<20) + "\r\n\r\n",
+		problem: "longer than 65536 bytes",
+	},
+	"endless early hints": {
+		text:    strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100_000),
+		problem: "longer than 65536 bytes",
+	},
+}
+
+// Both of two requests receive the same response. If the connection is reusable, the second request uses it.
+func TestPost_Responses(t *testing.T) {
 	t.Parallel()
-	for name, a := range map[string]struct {
-		text    string
-		shut    bool // the server closes behind it
-		status  int
-		body    string
-		cut     bool
-		problem string
-		kept    bool
-	}{
-		"a length":            {text: fine, status: 200, body: "ok", kept: true},
-		"no body":             {text: "HTTP/1.1 204 No Content\r\n\r\n", status: 204, kept: true},
-		"an empty body":       {text: "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n", status: 500, kept: true},
-		"chunks":              {text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1;x=y\r\no\r\n1\r\nk\r\n0\r\nT: r\r\n\r\n", status: 200, body: "ok", kept: true},
-		"early hints":         {text: "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n" + fine, status: 200, body: "ok", kept: true},
-		"HTTP/1.0":            {text: "HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok", status: 200, body: "ok"},
-		"HTTP/1.0 that stays": {text: "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\nContent-Length: 2\r\n\r\nok", status: 200, body: "ok", kept: true},
-		"a last answer":       {text: "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", status: 200, body: "ok"},
-		"until it closes":     {text: "HTTP/1.1 200 OK\r\n\r\nok", shut: true, status: 200, body: "ok"},
-		"more than one":       {text: fine + "HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n", status: 200, body: "ok"},
-		"another protocol":    {text: "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n", status: 101},
-		"half a body":         {text: "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nok", shut: true, status: 200, body: "ok", cut: true},
-		"half a chunk":        {text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nok", shut: true, status: 200, body: "ok", cut: true},
-		"bad chunks":          {text: "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nok", status: 200, cut: true},
-		"a long body":         {text: "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("x", 1_000_000), status: 200, body: strings.Repeat("x", MaxResponseBody), cut: true},
-		"nothing":             {shut: true, problem: "closed the connection without an answer"},
-		"half a header":       {text: "HTTP/1.1 200 OK\r\nX: y\r\n", shut: true, problem: "unexpected EOF"},
-		"no status":           {text: "HTTP/1.1 099 Odd\r\nContent-Length: 38\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", status: 99, body: "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"},
-		"garbage":             {text: "220 smtp.example.com ESMTP\r\n\r\n", problem: "malformed HTTP"},
-		"two lengths":         {text: "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nokk", problem: "Content-Length"},
-		"a huge header":       {text: "HTTP/1.1 200 OK\r\nX: " + strings.Repeat("x", 10<<20) + "\r\n\r\n", problem: "longer than 65536 bytes"},
-		"early hints forever": {text: strings.Repeat("HTTP/1.1 103 Early Hints\r\n\r\n", 100_000), problem: "longer than 65536 bytes"},
-	} {
+	for name, test := range responseTests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			target, conns := script(t, func(_ int, conn net.Conn, in *bufio.Reader) {
-				for taken(in) {
-					if _, err := io.WriteString(conn, a.text); err != nil || a.shut {
+			target, conns := startScriptedServer(t, func(_ int, conn net.Conn, in *bufio.Reader) {
+				for readRequest(in) {
+					if _, err := io.WriteString(conn, test.text); err != nil || test.closes {
 						return
 					}
 				}
 			})
-			c := client(t)
+			c := newTestClient(t)
 			for range 2 {
-				answer, err := c.Post(t.Context(), target, nil, []byte("{}"))
+				resp, err := c.Post(t.Context(), target, nil, []byte("{}"))
 				switch {
-				case a.problem != "":
-					if err == nil || !strings.Contains(err.Error(), a.problem) || strings.Contains(err.Error(), "s3cret") {
-						t.Errorf("got %v, want %s", err, a.problem)
+				case test.problem != "":
+					if err == nil || !strings.Contains(err.Error(), test.problem) ||
+						strings.Contains(err.Error(), "s3cret") {
+						t.Errorf("got error %v, want %s", err, test.problem)
 					}
 				case err != nil:
 					t.Error(err)
-				case answer.Status != a.status || answer.Body != a.body || answer.Truncated != a.cut:
-					t.Errorf("got %d %.20q, cut %v", answer.Status, answer.Body, answer.Truncated)
+				case resp.Status != test.status || resp.Body != test.body || resp.Truncated != test.cut:
+					t.Errorf("got %d %.20q, truncated %v", resp.Status, resp.Body, resp.Truncated)
 				}
 			}
-			if kept := conns() == 1; kept != a.kept {
-				t.Errorf("%d connections, kept %v", conns(), a.kept)
+			if kept := conns() == 1; kept != test.kept {
+				t.Errorf("got %d connections, want reuse %v", conns(), test.kept)
 			}
 		})
 	}
 }
 
-// What no HTTP server says is shown in quotes, in which a secret is spelled another way.
-func TestEcho(t *testing.T) {
+// An error shows a malformed response in quotes. Quoting changes the spelling of a secret, which must still be
+// redacted.
+func TestPost_RedactsQuotedSecrets(t *testing.T) {
 	t.Parallel()
-	target, _ := script(t, func(_ int, conn net.Conn, in *bufio.Reader) {
+	target, _ := startScriptedServer(t, func(_ int, conn net.Conn, in *bufio.Reader) {
 		line, _ := in.ReadString('\n')
 		_, _ = io.WriteString(conn, line)
 	})
-	target, err := ParseTarget(target.URL().String()+`?key=ab"cd\ef`, local(t))
+	target, err := ParseTarget(target.URL().String()+`?key=ab"cd\ef`, localGuard(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = client(t).Post(t.Context(), target, nil, []byte("{}"))
+	_, err = newTestClient(t).Post(t.Context(), target, nil, []byte("{}"))
 	if err == nil || strings.Contains(err.Error(), "cd") {
-		t.Errorf("got %v", err)
+		t.Errorf("got error %v, want one without secrets", err)
 	}
-	if said := target.Redact(`{"url": "/hook?key=ab\"cd\\ef"}`); strings.Contains(said, "cd") {
-		t.Errorf("scrubbed to %s", said)
+	if got := target.Redact(`{"url": "/hook?key=ab\"cd\\ef"}`); strings.Contains(got, "cd") {
+		t.Errorf("Redact() = %s, want the secret redacted", got)
 	}
 }
 
-// A hundred MiB cost what is read of them: the server can not get rid of the rest.
-func TestAnswerOf100MiB(t *testing.T) {
+// Only a small part of a 100 MiB response is read. The server cannot send the rest.
+func TestPost_ResponseOf100MiB(t *testing.T) {
 	t.Parallel()
 	const size = 100 << 20
-	left := make(chan int, 1)
-	target, _ := script(t, func(_ int, conn net.Conn, in *bufio.Reader) {
-		taken(in)
+	unsent := make(chan int, 1)
+	target, _ := startScriptedServer(t, func(_ int, conn net.Conn, in *bufio.Reader) {
+		readRequest(in)
 		_, _ = fmt.Fprintf(conn, "HTTP/1.1 500 Oops\r\nContent-Length: %d\r\n\r\n", size)
 		n, piece := size, make([]byte, 1<<20)
 		for n > 0 {
@@ -165,73 +217,73 @@ func TestAnswerOf100MiB(t *testing.T) {
 				break
 			}
 		}
-		left <- n
+		unsent <- n
 	})
-	answer, err := client(t).Post(t.Context(), target, nil, []byte("{}"))
-	if err != nil || !answer.Truncated || len(answer.Body) != MaxResponseBody {
-		t.Fatalf("got %+v, %v", answer, err)
+	resp, err := newTestClient(t).Post(t.Context(), target, nil, []byte("{}"))
+	if err != nil || !resp.Truncated || len(resp.Body) != MaxResponseBody {
+		t.Fatalf("got %+v, %v", resp, err)
 	}
-	if n := <-left; n < size/2 {
-		t.Errorf("all but %d bytes were taken", n)
+	if n := <-unsent; n < size/2 {
+		t.Errorf("got %d unsent bytes, want at least %d", n, size/2)
 	}
 }
 
-// noticed waits until something has come over the idle connection.
-func noticed(t *testing.T, c *Client) {
+// waitForIdleData waits until data or the end of the idle connection has arrived.
+func waitForIdleData(t *testing.T, c *Client) {
 	t.Helper()
-	testkit.WaitFor(t, "the idle connection is no longer quiet", func() bool {
+	testkit.WaitFor(t, "data or the end of the idle connection", func() bool {
 		c.transport.idle.mu.Lock()
 		defer c.transport.idle.mu.Unlock()
 		return len(c.transport.idle.conns) == 0 || !c.transport.idle.conns[0].stillIdle()
 	})
 }
 
-// A connection that ended while it was idle, or on which something came, carries no request any more.
-func TestStaleConnection(t *testing.T) {
+// A connection that ended or received data while it was idle is not reused.
+func TestPost_StaleConnection(t *testing.T) {
 	t.Parallel()
-	for name, unasked := range map[string]string{
-		"closed": "", "an answer that nobody asked for": "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n",
+	for name, unsolicited := range map[string]string{
+		"closed": "", "unsolicited response": "HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			idle := make(chan struct{})
-			target, conns := script(t, func(n int, conn net.Conn, in *bufio.Reader) {
-				taken(in)
-				_, _ = io.WriteString(conn, fine)
+			target, conns := startScriptedServer(t, func(n int, conn net.Conn, in *bufio.Reader) {
+				readRequest(in)
+				_, _ = io.WriteString(conn, okResponse)
 				if n == 1 {
 					<-idle
-					if _, _ = io.WriteString(conn, unasked); unasked != "" {
+					if _, _ = io.WriteString(conn, unsolicited); unsolicited != "" {
 						_, _ = in.ReadByte()
 					}
 				}
 			})
-			c := client(t)
+			c := newTestClient(t)
 			for n := 1; n <= 2; n++ {
-				answer, err := c.Post(t.Context(), target, nil, []byte("{}"))
-				if err != nil || answer.Status != http.StatusOK || conns() != n {
-					t.Fatalf("post %d: %+v, %v over %d connections", n, answer, err, conns())
+				resp, err := c.Post(t.Context(), target, nil, []byte("{}"))
+				if err != nil || resp.Status != http.StatusOK || conns() != n {
+					t.Fatalf("post %d: got %+v, %v over %d connections", n, resp, err, conns())
 				}
 				if n == 1 {
 					close(idle)
-					noticed(t, c)
+					waitForIdleData(t, c)
 				}
 			}
 		})
 	}
 }
 
-// A post that was written may have been taken, so that it is for the schedule to repeat it.
-func TestWrittenIsNotRepeated(t *testing.T) {
+// The server may have accepted a request that was written. Only the retry schedule repeats it.
+func TestPost_WrittenRequestIsNotRepeated(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int64
-	target, conns := script(t, func(_ int, conn net.Conn, in *bufio.Reader) {
-		for taken(in) {
+	target, conns := startScriptedServer(t, func(_ int, conn net.Conn, in *bufio.Reader) {
+		for readRequest(in) {
 			if requests.Add(1) == 2 {
 				return
 			}
-			_, _ = io.WriteString(conn, fine)
+			_, _ = io.WriteString(conn, okResponse)
 		}
 	})
-	c := client(t)
+	c := newTestClient(t)
 	_, first := c.Post(t.Context(), target, nil, []byte("{}"))
 	_, second := c.Post(t.Context(), target, nil, []byte("{}"))
 	if first != nil || !errors.Is(second, io.EOF) || requests.Load() != 2 || conns() != 1 {
@@ -239,26 +291,27 @@ func TestWrittenIsNotRepeated(t *testing.T) {
 	}
 }
 
-// breaking is a connection that takes no more than some bytes of its second request.
-type breaking struct {
+// breakingConn fails in the second request after maxBytes bytes.
+type breakingConn struct {
 	*net.TCPConn
-	writes, most int
+	writes, maxBytes int
 }
 
-func (c *breaking) Write(p []byte) (int, error) {
+func (c *breakingConn) Write(p []byte) (int, error) {
 	if c.writes++; c.writes == 1 {
 		return c.TCPConn.Write(p)
 	}
-	n, _ := c.TCPConn.Write(p[:c.most])
+	n, _ := c.TCPConn.Write(p[:c.maxBytes])
 	return n, net.ErrClosed
 }
 
-// What was not written at all is sent over another connection, with its whole body; what was in part is not.
-func TestBrokenWhileWriting(t *testing.T) {
+// If a write fails before the first byte, the complete request is sent over another connection. If a part was written,
+// it is not repeated.
+func TestPost_WriteFails(t *testing.T) {
 	t.Parallel()
-	for most, want := range map[int]string{0: "one two", 40: "one"} {
+	for maxBytes, want := range map[int]string{0: "one two", 40: "one"} {
 		var bodies []string
-		target, conns := script(t, func(_ int, conn net.Conn, in *bufio.Reader) {
+		target, conns := startScriptedServer(t, func(_ int, conn net.Conn, in *bufio.Reader) {
 			for {
 				req, err := http.ReadRequest(in)
 				if err != nil {
@@ -266,54 +319,57 @@ func TestBrokenWhileWriting(t *testing.T) {
 				}
 				text, _ := io.ReadAll(req.Body)
 				bodies = append(bodies, string(text))
-				_, _ = io.WriteString(conn, fine)
+				_, _ = io.WriteString(conn, okResponse)
 			}
 		})
-		c := client(t)
+		c := newTestClient(t)
 		dial := c.transport.DialContext
 		c.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 			conn, err := dial(ctx, network, address)
 			if tcp, ok := conn.(*net.TCPConn); ok {
-				return &breaking{TCPConn: tcp, most: most}, err
+				return &breakingConn{TCPConn: tcp, maxBytes: maxBytes}, err
 			}
 			return conn, err
 		}
 		_, first := c.Post(t.Context(), target, nil, []byte("one"))
 		_, second := c.Post(t.Context(), target, nil, []byte("two"))
-		if got := strings.Join(bodies, " "); first != nil || (second == nil) != (most == 0) || got != want || conns() != strings.Count(want, " ")+1 {
-			t.Errorf("%d bytes: got %q over %d connections, %v, %v", most, got, conns(), first, second)
+		if first != nil || (second == nil) != (maxBytes == 0) {
+			t.Errorf("%d bytes: got errors %v, %v", maxBytes, first, second)
+		}
+		if got := strings.Join(bodies, " "); got != want || conns() != strings.Count(want, " ")+1 {
+			t.Errorf("%d bytes: got %q over %d connections, want %q", maxBytes, got, conns(), want)
 		}
 	}
 }
 
-// A connection is kept for a while and no longer, and after CloseIdleConnections not at all.
+// An idle connection is closed after its timeout, and at once after CloseIdleConnections.
 func TestIdleConnections(t *testing.T) {
 	t.Parallel()
 	ended := make(chan int, 2)
-	inHand := make(chan struct{})
-	target, _ := script(t, func(n int, conn net.Conn, in *bufio.Reader) {
-		for taken(in) {
+	inFlight := make(chan struct{})
+	target, _ := startScriptedServer(t, func(n int, conn net.Conn, in *bufio.Reader) {
+		for readRequest(in) {
 			if n == 2 {
-				inHand <- struct{}{}
-				<-inHand
+				inFlight <- struct{}{}
+				<-inFlight
 			}
-			_, _ = io.WriteString(conn, fine)
+			_, _ = io.WriteString(conn, okResponse)
 		}
 		ended <- n
 	})
-	c := client(t)
+	c := newTestClient(t)
 	c.transport.IdleConnTimeout = time.Millisecond
 	if _, err := c.Post(t.Context(), target, nil, []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
 	if n := <-ended; n != 1 {
-		t.Errorf("connection %d ended first", n)
+		t.Errorf("got connection %d as the first to end, want 1", n)
 	}
 	c.transport.IdleConnTimeout = time.Hour
 	go func() {
-		<-inHand
+		<-inFlight
 		c.Close()
-		inHand <- struct{}{}
+		inFlight <- struct{}{}
 	}()
 	if _, err := c.Post(t.Context(), target, nil, []byte("{}")); err != nil {
 		t.Fatal(err)
@@ -321,11 +377,11 @@ func TestIdleConnections(t *testing.T) {
 	<-ended
 }
 
-// Many at once never get each other's answers, and need no more connections than they are.
-func TestManyAtOnce(t *testing.T) {
+// Concurrent requests never receive each other's responses. They need at most one connection each.
+func TestPost_Concurrent(t *testing.T) {
 	t.Parallel()
 	const posters = 16
-	target, conns := script(t, func(_ int, conn net.Conn, in *bufio.Reader) {
+	target, conns := startScriptedServer(t, func(_ int, conn net.Conn, in *bufio.Reader) {
 		for {
 			req, err := http.ReadRequest(in)
 			if err != nil {
@@ -335,20 +391,20 @@ func TestManyAtOnce(t *testing.T) {
 			_, _ = fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(text), text)
 		}
 	})
-	c := client(t)
+	c := newTestClient(t)
 	var wg sync.WaitGroup
 	for p := range posters {
 		wg.Go(func() {
 			for n := range 50 {
 				text := fmt.Sprint(p, "-", n)
-				if answer, err := c.Post(t.Context(), target, nil, []byte(text)); err != nil || answer.Body != text {
-					t.Errorf("%s: %+v, %v", text, answer, err)
+				if resp, err := c.Post(t.Context(), target, nil, []byte(text)); err != nil || resp.Body != text {
+					t.Errorf("%s: got %+v, %v", text, resp, err)
 				}
 			}
 		})
 	}
 	wg.Wait()
 	if conns() > posters {
-		t.Errorf("%d connections", conns())
+		t.Errorf("got %d connections, want at most %d", conns(), posters)
 	}
 }

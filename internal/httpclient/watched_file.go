@@ -13,13 +13,14 @@ import (
 )
 
 const (
-	// checkEvery bounds how often a file is looked at.
-	checkEvery = time.Second
-	// maxFile bounds what is read of one.
-	maxFile = 1 << 20
+	// checkInterval is the minimum time between two checks of a file.
+	checkInterval = time.Second
+	// maxFileBytes is the maximum size of a file.
+	maxFileBytes = 1 << 20
 )
 
-// WatchedFile is a value in a file, such as a secret, read again when the file changes. It may be used concurrently.
+// WatchedFile is a value in a file, such as a secret, that is reloaded when the file changes. It is safe for concurrent
+// use.
 type WatchedFile[T any] struct {
 	name  string
 	parse func([]byte) (T, error)
@@ -30,19 +31,20 @@ type WatchedFile[T any] struct {
 	checked atomic.Int64
 
 	mu          sync.Mutex
-	parsedInfo  os.FileInfo // of what was parsed last; nil where it could not be read
-	lastProblem string      // with what is there now; empty where it is in use
+	parsedInfo  os.FileInfo // the file that was parsed last; nil if it could not be read
+	lastProblem string      // the error of the current content; empty if the content is valid
 }
 
-// ReadFile reads a regular file of at most 1 MiB; what stands behind other names, such as a pipe, may never end.
+// ReadFile reads a regular file of at most 1 MiB. It rejects other files, such as pipes, because they may never end.
 func ReadFile(name string) ([]byte, error) {
 	_, data, err := readFile(name)
 	return data, err
 }
 
-// readFile says what the file was before it was read, so that a change in between is seen the next time.
+// readFile calls Stat before it reads, so the next check detects a change made in between.
 func readFile(name string) (os.FileInfo, []byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // to open a pipe waits for who writes to it
+	// Without O_NONBLOCK, opening a pipe blocks until it has a writer.
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot be read: %w", err)
 	}
@@ -54,31 +56,33 @@ func readFile(name string) (os.FileInfo, []byte, error) {
 	if !info.IsDir() && !info.Mode().IsRegular() {
 		return nil, nil, errors.New("names no regular file")
 	}
-	data, err := io.ReadAll(io.LimitReader(f, maxFile+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot be read: %w", err)
 	}
-	if len(data) > maxFile {
+	if len(data) > maxFileBytes {
 		return nil, nil, errors.New("names a file that is larger than 1 MiB")
 	}
 	return info, data, nil
 }
 
-// WatchFile reads the file and returns a File that looks at it again, at most once a second, whenever it is asked. No
-// error of parse may repeat what the file holds. now is time.Now but for tests.
-func WatchFile[T any](name string, parse func([]byte) (T, error), log *slog.Logger, now func() time.Time) (*WatchedFile[T], error) {
+// WatchFile reads the file and returns a WatchedFile. Current checks the file again, at most once per second. The
+// errors of parse must not contain the content of the file. now is time.Now except in tests.
+func WatchFile[T any](
+	name string, parse func([]byte) (T, error), log *slog.Logger, now func() time.Time,
+) (*WatchedFile[T], error) {
 	f := &WatchedFile[T]{name: name, parse: parse, log: log, now: now}
-	seen, value, err := f.read()
+	info, value, err := f.read()
 	if err != nil {
 		return nil, err
 	}
-	f.parsedInfo = seen
+	f.parsedInfo = info
 	f.value.Store(&value)
 	f.checked.Store(now().UnixNano())
 	return f, nil
 }
 
-// read returns no FileInfo for a file that cannot be read, which may change without a trace in one.
+// read returns no FileInfo for an unreadable file, because such a file can change without a change of its FileInfo.
 func (f *WatchedFile[T]) read() (os.FileInfo, T, error) {
 	info, data, err := readFile(f.name)
 	if err != nil {
@@ -89,12 +93,12 @@ func (f *WatchedFile[T]) read() (os.FileInfo, T, error) {
 	return info, value, err
 }
 
-// Current returns what the file holds. A file that became bad keeps its last good value, so that an editor which writes
-// in two steps, or a secret that is just being replaced, costs no delivery.
+// Current returns the value in the file. If the file has become invalid, Current returns the last valid value: an
+// editor that writes in two steps, or a secret that is being replaced, must not fail a delivery.
 func (f *WatchedFile[T]) Current() T {
 	now, last := f.now().UnixNano(), f.checked.Load()
-	// A clock that was set back would keep the file from being looked at until it is as late as before.
-	if since := now - last; (since >= int64(checkEvery) || since < 0) && f.checked.CompareAndSwap(last, now) {
+	// Check also if the clock was set back. Otherwise the file would not be checked until the clock has caught up.
+	if since := now - last; (since >= int64(checkInterval) || since < 0) && f.checked.CompareAndSwap(last, now) {
 		f.refresh()
 	}
 	return *f.value.Load()
@@ -102,28 +106,29 @@ func (f *WatchedFile[T]) Current() T {
 
 func (f *WatchedFile[T]) refresh() {
 	if !f.mu.TryLock() {
-		return // what parses for long holds up nobody else
+		return // another goroutine is parsing; do not wait for it
 	}
 	defer f.mu.Unlock()
 	if info, err := os.Stat(f.name); err == nil && sameFile(info, f.parsedInfo) {
 		return
 	}
-	before := f.parsedInfo
-	seen, value, err := f.read()
-	f.parsedInfo = seen
+	previous := f.parsedInfo
+	info, value, err := f.read()
+	f.parsedInfo = info
 	if err == nil {
 		f.lastProblem = ""
 		f.value.Store(&value)
-		f.log.Info("file read again", "file", f.name)
+		f.log.Info("file reloaded", "path", f.name)
 		return
 	}
-	if again := err.Error() == f.lastProblem && seen == nil && before == nil; !again {
+	if isRepeat := err.Error() == f.lastProblem && info == nil && previous == nil; !isRepeat {
 		f.lastProblem = err.Error()
-		f.log.Error("a file changed and is not usable; its last good content stays in use", "file", f.name, "error", err)
+		f.log.Error("file reload failed", "path", f.name, "error", err)
 	}
 }
 
-// sameFile tells whether a file is that which was read: some tools give all files one time.
+// sameFile reports whether a and b are the same unchanged file. It also compares the size, because some tools give all
+// files the same time.
 func sameFile(a, b os.FileInfo) bool {
 	return b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }

@@ -1,6 +1,3 @@
-// Package keyspace builds the names of keys in Redis, and maps hubs to partitions.
-//
-// The names of a store belong to the keys.go of its package.
 package keyspace
 
 import (
@@ -17,8 +14,8 @@ const (
 
 const clusterSlots = 16384
 
-// Space builds the names of keys. Every name begins with the prefix, so several relays can share one Redis. A Space is
-// immutable and may be used concurrently.
+// Space builds the names of keys. Every name starts with the prefix, so several relays can share one Redis. A Space is
+// immutable and safe for concurrent use.
 type Space struct {
 	prefix  string
 	cluster bool
@@ -137,45 +134,45 @@ func (k Space) Slot(name string) int {
 	return int(crc16(tag) % clusterSlots)
 }
 
-// Token is what a token, given as a hash, opens.
+// Token returns the key of the grant of a token with the given hash.
 func (k Space) Token(hash string) string { return k.Global("token:" + hash) }
 
-// Servers is the hash of all servers of the inventory by their id, as JSON: cluster, settings. What belongs to the
-// inventory and to no hub shares a slot with it.
+// Servers returns the hash of all servers of the inventory by ID, as JSON with cluster and settings. It shares a slot
+// with all keys of the inventory that belong to no hub.
 func (k Space) Servers() string { return k.InGroup("inventory", ":servers") }
 
-// InventoryVersion counts the imports that changed the inventory.
+// InventoryVersion returns the counter of imports that changed the inventory.
 func (k Space) InventoryVersion() string { return k.InGroup("inventory", ":version") }
 
-// InventoryImports is the hash of how many imports were begun and what the last of them is.
+// InventoryImports returns the hash with the number of started imports and the state of the last one.
 func (k Space) InventoryImports() string { return k.InGroup("inventory", ":imports") }
 
-// InventorySeed is the digest of the inventory file that a daemon imported last when it started.
+// InventorySeed returns the key of the checksum of the inventory file that a daemon last imported at its start.
 func (k Space) InventorySeed() string { return k.InGroup("inventory", ":seed") }
 
-// Containers is the hash of the containers of a partition's hubs by their id, as JSON: hub, account, environment,
+// Containers returns the hash of the containers of a partition by ID, as JSON with hub, account, environment and
 // stateful.
 func (k Space) Containers(partition int) string {
 	return k.InPartition("inventory:containers", partition)
 }
 
-// Instances is the hash of the servers that the inventory names for <container>/<instance>.
+// Instances returns the hash of the servers of the inventory by <container>/<instance>.
 func (k Space) Instances(partition int) string {
 	return k.InPartition("inventory:instances", partition)
 }
 
-// LastImport is the number of the last import that came to a partition.
+// LastImport returns the key of the number of the last import into a partition.
 func (k Space) LastImport(partition int) string {
 	return k.InPartition("inventory:imported", partition)
 }
 
-// MigratedTo is the hash of the servers to which jobs have moved <container>/<instance>; they win over Instances.
+// MigratedTo returns the hash of the servers to which jobs moved <container>/<instance>. It overrides Instances.
 func (k Space) MigratedTo(partition int) string { return k.InPartition("moved", partition) }
 
-// ActiveMigrations is the hash of the jobs that move <container>/<instance> now.
+// ActiveMigrations returns the hash of the running jobs by <container>/<instance>.
 func (k Space) ActiveMigrations(partition int) string { return k.InPartition("migrating", partition) }
 
-// Job is the hash of a migration job. It lies in the slot of its hub's partition, as all that follows but Turns.
+// Job returns the hash of a migration job, in the slot of its hub's partition.
 func (k Space) Job(id string, partition int) string {
 	if k.cluster {
 		return k.InPartition("job:"+id, partition)
@@ -183,18 +180,18 @@ func (k Space) Job(id string, partition int) string {
 	return k.Global("job:" + id)
 }
 
-// Jobs is the stream of a partition's jobs that are not over; its one group is that of the workers.
+// Jobs returns the stream of a partition's unfinished jobs. Its only consumer group is that of the workers.
 func (k Space) Jobs(partition int) string { return k.InPartition("jobs", partition) }
 
-// InstanceJobs is the list of the jobs of an instance, the newest first.
+// InstanceJobs returns the list of the jobs of an instance, newest first.
 func (k Space) InstanceJobs(partition int, instance string) string {
 	return k.InPartition("jobs", partition) + ":" + instance
 }
 
-// MigrationLeases is the hash of the last lease of each instance that was ever migrated.
+// MigrationLeases returns the hash of the last fencing token of each migrated instance.
 func (k Space) MigrationLeases(partition int) string {
 	return k.InPartition("migrating:leases", partition)
 }
 
-// ServerSlots is the hash of the jobs that wait for their servers or have their turn.
+// ServerSlots returns the hash of the jobs that hold server slots or wait for them.
 func (k Space) ServerSlots() string { return k.Global("turns") }

@@ -1,6 +1,6 @@
-// Package message says in plain words what a delivery is about, for sinks whose receivers are people: a subject, then of each
-// notification what happened, its state and error, and the identifiers that one searches for; and which messages belong
-// together.
+// Package message builds plain-text summaries of deliveries for sinks whose readers are people. A summary has a subject
+// and, for each notification, a title, the state, the error, and the identifiers. The package also groups messages into
+// threads.
 //
-// It knows no markup, no limits of a service and no sink.
+// Markup, limits of a service, and code for one sink do not belong here.
 package message

@@ -13,22 +13,22 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// MaxListed is how many notifications of a digest are listed; the others are counted.
+// MaxListed is the maximum number of listed notifications of a digest. The others are only counted.
 const MaxListed = 50
 
-// maxValue bounds each value, in bytes.
+// maxValue is the maximum length of each value, in bytes.
 const maxValue = 4 << 10
 
-// Summary is what a person is told of a delivery. Nothing in it is escaped for any markup.
+// Summary describes a delivery for people. Its texts are not escaped.
 type Summary struct {
 	// Subject is one line.
 	Subject string
-	// Shared say of a digest what all have in common.
+	// Shared has the number of notifications by topic, and the first and last time of a digest.
 	Shared []Row
 	Items  []Entry
-	// Omitted is how many notifications are only counted.
+	// Omitted is the number of notifications that are not listed.
 	Omitted int
-	// ID is the delivery's.
+	// ID is the ID of the delivery.
 	ID string
 }
 
@@ -39,13 +39,13 @@ type Entry struct {
 	Rows     []Row
 }
 
-// Row is a value and what it is called, each one line of visible characters.
+// Row is a value with its name. Both are one line of visible characters.
 type Row struct{ Name, Value string }
 
-// Builder makes pages. It is immutable and may be used concurrently.
+// Builder builds summaries. It is immutable and safe for concurrent use.
 type Builder struct{ meanings map[string]string }
 
-// NewBuilder returns a Writer that knows what each topic of the catalog means.
+// NewBuilder returns a Builder that describes all topics of the catalog.
 func NewBuilder() *Builder {
 	w := &Builder{meanings: map[string]string{}}
 	for _, t := range append(relay.Topics(), relay.OperationalTopics()...) {
@@ -54,18 +54,18 @@ func NewBuilder() *Builder {
 	return w
 }
 
-// Build says what a delivery of at least one notification is about.
+// Build returns the summary of a delivery, which must have at least one notification.
 func (w *Builder) Build(d relay.Delivery) *Summary {
 	p := &Summary{ID: d.ID}
-	worst := relay.SeverityQuiet
+	highest := relay.SeverityQuiet
 	list := d.Notifications[:min(len(d.Notifications), MaxListed)]
 	for _, n := range list {
-		one := w.entry(n)
-		worst = max(worst, one.Severity)
-		p.Items = append(p.Items, one)
+		entry := w.newEntry(n)
+		highest = max(highest, entry.Severity)
+		p.Items = append(p.Items, entry)
 	}
 	if d.Digest == nil {
-		p.Subject = severityLabel(worst) + p.Items[0].Title
+		p.Subject = severityLabel(highest) + p.Items[0].Title
 		if hub := SingleLine(d.Notifications[0].Hub); hub != "" {
 			p.Subject += " (hub " + relay.Truncate(hub, 60) + ")"
 		}
@@ -73,9 +73,9 @@ func (w *Builder) Build(d relay.Delivery) *Summary {
 	}
 	count := max(d.Digest.Count, len(d.Notifications))
 	p.Omitted = count - len(list)
-	p.Subject = severityLabel(worst) + strconv.Itoa(count) + " notifications"
+	p.Subject = severityLabel(highest) + strconv.Itoa(count) + " notifications"
 	if count == 1 {
-		p.Subject = severityLabel(worst) + "1 notification"
+		p.Subject = severityLabel(highest) + "1 notification"
 	}
 	for _, name := range slices.Sorted(maps.Keys(d.Digest.Shared)) {
 		p.Subject += ", " + name + " " + relay.Truncate(SingleLine(d.Digest.Shared[name]), 60)
@@ -89,28 +89,29 @@ func (w *Builder) Build(d relay.Delivery) *Summary {
 	return p
 }
 
-// entry says of a notification what happened, then the state, the error and the identifiers that people search for.
-func (w *Builder) entry(n relay.Notification) Entry {
+// newEntry returns a title, the error, the state, and the identifiers of a notification.
+func (w *Builder) newEntry(n relay.Notification) Entry {
 	e, err := n.Envelope()
 	if err != nil {
 		e.Context.HubID = n.Hub
 	}
 	severity := relay.SeverityOf(n.Topic, e.Object)
-	what := w.meanings[n.Topic]
-	if what == "" {
-		what = n.Topic
+	title := w.meanings[n.Topic]
+	if title == "" {
+		title = n.Topic
 	}
 	if state := SingleLine(e.Object.State); state != "" {
-		what += ": " + relay.Truncate(state, 60)
+		title += ": " + relay.Truncate(state, 60)
 	}
 	if n.IsSample() {
-		what, severity = "Test: "+what+" (nothing happened)", relay.SeverityQuiet
+		title, severity = "Test: "+title+" (nothing happened)", relay.SeverityQuiet
 	}
-	one := Entry{Title: SingleLine(what), Severity: severity}
+	entry := Entry{Title: SingleLine(title), Severity: severity}
 	add := func(name string, values ...string) {
 		values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return SingleLine(v) == "" })
 		if len(values) > 0 {
-			one.Rows = append(one.Rows, Row{name, relay.Truncate(SingleLine(strings.Join(values, ", ")), maxValue)})
+			text := SingleLine(strings.Join(values, ", "))
+			entry.Rows = append(entry.Rows, Row{name, relay.Truncate(text, maxValue)})
 		}
 	}
 	add("Topic", n.Topic)
@@ -127,7 +128,7 @@ func (w *Builder) entry(n relay.Notification) Entry {
 		add("Time", formatTime(at))
 	}
 	add("Notification", n.ID)
-	return one
+	return entry
 }
 
 func severityLabel(s relay.Severity) string {
@@ -142,10 +143,11 @@ func severityLabel(s relay.Severity) string {
 
 func formatTime(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 UTC") }
 
-// SingleLine makes one line of what a producer wrote, as Visible shows it.
+// SingleLine returns a text of a producer as one line, without the characters that [StripInvisible] removes.
 func SingleLine(text string) string { return strings.Join(strings.Fields(StripInvisible(text)), " ") }
 
-// StripInvisible leaves out what changes the direction of writing or cannot be seen. Line breaks, each a \n, and tabs stay.
+// StripInvisible removes characters that are invisible or change the direction of text. It keeps tabs, and converts
+// line breaks to \n.
 func StripInvisible(text string) string {
 	text = strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(text)
 	return strings.Map(func(r rune) rune {
@@ -161,7 +163,7 @@ func StripInvisible(text string) string {
 	}, strings.ToValidUTF8(text, ""))
 }
 
-// WriteText writes the page without its subject.
+// WriteText writes the summary without its subject.
 func (p *Summary) WriteText(w io.Writer) error {
 	var b strings.Builder
 	rows := func(list []Row) {
@@ -173,9 +175,9 @@ func (p *Summary) WriteText(w io.Writer) error {
 		rows(p.Shared)
 		b.WriteByte('\n')
 	}
-	for _, one := range p.Items {
-		b.WriteString(one.Title + "\n")
-		rows(one.Rows)
+	for _, entry := range p.Items {
+		b.WriteString(entry.Title + "\n")
+		rows(entry.Rows)
 		b.WriteByte('\n')
 	}
 	if p.Omitted > 0 {

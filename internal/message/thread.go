@@ -6,22 +6,22 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// What a thread is of.
+// The kinds of threads.
 const (
 	ThreadContainer = "container"
 	ThreadJob       = "job"
 )
 
-// Thread is one container or one job, whose messages belong together. The zero Thread is of a message that stands alone.
+// Thread identifies the messages about one container or one job. The zero Thread means that a message has no thread.
 type Thread struct {
 	// Kind is [ThreadContainer] or [ThreadJob].
 	Kind string
-	// Key is the same for all messages of a thread, and in no other; it may hold anything that a producer wrote.
+	// Key is unique for each thread. It may contain any text of a producer.
 	Key string
 }
 
-// ThreadOf returns the thread of a delivery. What is gathered, a sample, and what concerns no or several containers stands
-// alone; so does a job that has no id.
+// ThreadOf returns the thread of a delivery. Digests, batches, samples, jobs without an ID, and notifications about no
+// container or several containers have no thread.
 func ThreadOf(d relay.Delivery) Thread {
 	if d.Digest != nil || len(d.Notifications) != 1 || d.Notifications[0].IsSample() {
 		return Thread{}

@@ -1,6 +1,6 @@
-// Package netguard keeps sinks from being used to reach into the network they run in: it judges the address of every
-// connection after the name was resolved and just before it is dialled, so that neither a name that points inwards
-// nor one that changes between check and use gets through.
+// Package netguard protects the network of the relay against server-side request forgery by sinks. It checks the
+// address of every connection after DNS resolution and just before the dial. A name that resolves to an internal
+// address is therefore blocked, also if its address changes between a check and the dial.
 //
-// It imports the standard library only and knows no protocol: sinks that dial share it without importing each other.
+// Protocols and sinks do not belong here. All sinks that dial share this package.
 package netguard

@@ -11,21 +11,22 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Guard decides which addresses may be dialled: public ones, and those that the operator named. It is immutable and
-// safe for concurrent use.
+// Guard allows connections to public addresses and to the ranges that the operator configured. It is immutable and safe
+// for concurrent use.
 type Guard struct {
 	allow []netip.Prefix
 }
 
-// New returns a Guard that also lets through the given ranges, each a CIDR ("10.1.0.0/16") or a single address. Where some
-// are of no use it returns nil and a [relay.FieldError] of allow_cidrs for each, joined.
+// New returns a Guard that also allows the given ranges. A range is a CIDR ("10.1.0.0/16") or a single address. If some
+// ranges are invalid, New returns nil and a joined [relay.FieldError] of allow_cidrs for each.
 func New(allowCIDRs []string) (*Guard, error) {
 	g := &Guard{}
 	var errs []error
 	for i, s := range allowCIDRs {
 		p, err := ParseCIDR(s)
 		if err != nil {
-			errs = append(errs, &relay.FieldError{Field: "allow_cidrs." + strconv.Itoa(i), Problem: "is not usable: " + err.Error()})
+			field := "allow_cidrs." + strconv.Itoa(i)
+			errs = append(errs, &relay.FieldError{Field: field, Problem: "is not usable: " + err.Error()})
 		}
 		g.allow = append(g.allow, p)
 	}
@@ -35,7 +36,7 @@ func New(allowCIDRs []string) (*Guard, error) {
 	return g, nil
 }
 
-// ParseCIDR reads a range as allow_cidrs takes it: a CIDR or a single address.
+// ParseCIDR parses an entry of allow_cidrs: a CIDR or a single address.
 func ParseCIDR(s string) (netip.Prefix, error) {
 	s = strings.TrimSpace(s)
 	if addr, err := netip.ParseAddr(s); err == nil {
@@ -52,11 +53,11 @@ func ParseCIDR(s string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// BlockedError says which address was refused and why. It names no URL.
+// BlockedError reports a blocked address. It contains no URL.
 type BlockedError struct {
 	// Address is the address without a port.
 	Address string
-	// Kind says what it is: "a loopback address".
+	// Kind describes the address, such as "a loopback address".
 	Kind string
 }
 
@@ -64,7 +65,7 @@ func (e *BlockedError) Error() string {
 	return fmt.Sprintf("%s is %s and refused; add it to allow_cidrs if it is meant", e.Address, e.Kind)
 }
 
-// Check returns a [BlockedError] for an address that may not be dialled.
+// Check returns a [BlockedError] if addr is not allowed.
 func (g *Guard) Check(addr netip.Addr) error {
 	plain := addr.Unmap().WithZone("")
 	kind := nonPublicKind(plain)
@@ -79,8 +80,8 @@ func (g *Guard) Check(addr netip.Addr) error {
 	return &BlockedError{Address: plain.String(), Kind: kind}
 }
 
-// CheckHost judges the host of a URL as far as that is possible without asking DNS: a literal address, or a name
-// below localhost. Any other name passes; [Guard.Control] judges what it resolves to.
+// CheckHost checks the host of a URL without DNS: an address, localhost, or a name that ends with .localhost. All other
+// names are accepted, and [Guard.Control] checks their addresses.
 func (g *Guard) CheckHost(host string) error {
 	host = strings.Trim(host, "[]")
 	if addr, err := netip.ParseAddr(host); err == nil {
@@ -90,7 +91,7 @@ func (g *Guard) CheckHost(host string) error {
 	if name != "localhost" && !strings.HasSuffix(name, ".localhost") {
 		return nil
 	}
-	// RFC 6761: these names are loopback everywhere. One allowed family is enough to reach it.
+	// RFC 6761: these names always resolve to loopback addresses. One allowed address family is sufficient.
 	err := g.Check(netip.AddrFrom4([4]byte{127, 0, 0, 1}))
 	if err == nil || g.Check(netip.IPv6Loopback()) == nil {
 		return nil
@@ -98,7 +99,7 @@ func (g *Guard) CheckHost(host string) error {
 	return err
 }
 
-// Control is a net.Dialer's Control: it sees the address that is about to be dialled, after DNS.
+// Control is for the field of the same name in net.Dialer. It checks the address after DNS, just before the dial.
 func (g *Guard) Control(network, address string, _ syscall.RawConn) error {
 	if !strings.HasPrefix(network, "tcp") && !strings.HasPrefix(network, "udp") {
 		return &BlockedError{Address: network, Kind: "not an internet address"}

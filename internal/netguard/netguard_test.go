@@ -17,9 +17,12 @@ func TestCheck(t *testing.T) {
 	refused := []string{
 		"127.0.0.1", "127.255.0.3", "0.0.0.0", "0.1.2.3", "10.0.0.1", "172.16.0.1", "172.31.255.255", "192.168.1.1",
 		"100.64.0.1", "100.127.255.255", "169.254.169.254", "169.254.0.1", "224.0.0.1", "239.1.1.1", "255.255.255.255",
-		"240.0.0.1", "192.0.0.8", "192.0.2.1", "198.18.0.1", "198.19.255.255", "198.51.100.7", "203.0.113.9", "192.88.99.1",
-		"::", "::1", "::ffff:127.0.0.1", "::ffff:10.1.2.3", "::127.0.0.1", "fe80::1", "fe80::1%lo", "fec0::1", "fc00::1", "fd00:ec2::254",
-		"ff02::1", "64:ff9b::7f00:1", "64:ff9b:1::1", "2002:7f00:1::", "2001::1", "2001:0:1::", "2001:db8::1", "3fff::1", "2001:2::1",
+		"240.0.0.1", "192.0.0.8", "192.0.2.1", "198.18.0.1",
+		"198.19.255.255", "198.51.100.7", "203.0.113.9", "192.88.99.1",
+		"::", "::1", "::ffff:127.0.0.1", "::ffff:10.1.2.3", "::127.0.0.1",
+		"fe80::1", "fe80::1%lo", "fec0::1", "fc00::1", "fd00:ec2::254",
+		"ff02::1", "64:ff9b::7f00:1", "64:ff9b:1::1", "2002:7f00:1::", "2001::1",
+		"2001:0:1::", "2001:db8::1", "3fff::1", "2001:2::1",
 		"100::1", "5f00::1", "4000::1", "2001:10::1",
 	}
 	for _, s := range refused {
@@ -39,13 +42,14 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestAllow(t *testing.T) {
+func TestCheck_AllowedRanges(t *testing.T) {
 	g, err := New([]string{"127.0.0.0/8", "::1", "::ffff:10.1.0.0/112", " 192.168.7.7 ", "64:ff9b::/96"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for s, want := range map[string]bool{
-		"127.0.0.1": true, "::ffff:127.9.9.9": true, "::1": true, "10.1.2.3": true, "10.2.0.1": false, "192.168.7.7": true,
+		"127.0.0.1": true, "::ffff:127.9.9.9": true, "::1": true,
+		"10.1.2.3": true, "10.2.0.1": false, "192.168.7.7": true,
 		"192.168.7.8": false, "64:ff9b::1": true, "169.254.169.254": false, "9.9.9.9": true,
 	} {
 		if got := g.Check(netip.MustParseAddr(s)) == nil; got != want {
@@ -75,8 +79,8 @@ func TestCheckHost(t *testing.T) {
 	}
 }
 
-// A name that resolves inwards is caught although the name itself looks harmless.
-func TestControlAfterDNS(t *testing.T) {
+// A name that resolves to an internal address is blocked.
+func TestControl_ChecksAddressAfterDNS(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -15,7 +15,8 @@ func addrBlocks(kind string, cidrs ...string) []addrBlock {
 	return out
 }
 
-// The registries of special-purpose addresses (IANA, RFC 6890 and its successors). The first match names the kind.
+// The special-purpose address registries of IANA (RFC 6890 and its successors). The first match determines the
+// description.
 var (
 	special4 = concatBlocks(
 		addrBlocks("a loopback address", "127.0.0.0/8"),
@@ -38,7 +39,7 @@ var (
 		addrBlocks("a documentation or benchmark address", "2001:db8::/32", "3fff::/20", "2001:2::/48"),
 		addrBlocks("a reserved address", "2001::/23"),
 	)
-	// Everything outside is unassigned or special.
+	// Addresses outside this range are unassigned or have special purposes.
 	global6 = netip.MustParsePrefix("2000::/3")
 )
 
@@ -50,7 +51,7 @@ func concatBlocks(lists ...[]addrBlock) []addrBlock {
 	return out
 }
 
-// nonPublicKind says what kind of address it is, and nothing for a public one. addr is unmapped and without zone.
+// nonPublicKind describes a non-public address. It returns "" for a public one. addr must be unmapped and have no zone.
 func nonPublicKind(addr netip.Addr) string {
 	if !addr.IsValid() {
 		return "not an address"

@@ -8,20 +8,20 @@ import (
 	"strings"
 )
 
-// Resolver asks DNS. *net.Resolver is one.
+// Resolver resolves names. *net.Resolver implements it.
 type Resolver interface {
 	LookupNetIP(ctx context.Context, network, host string) ([]netip.Addr, error)
 }
 
-// Resolve returns the addresses of host that may be dialled, at least one, or a [BlockedError] where all are refused.
-// host is the host of a URL: a name, or an address with or without brackets. It blocks while r asks DNS.
+// Resolve returns the allowed addresses of host, at least one, or a [BlockedError] if all are blocked. host is the host
+// of a URL: a name, or an address with or without brackets. Resolve blocks during the DNS lookup.
 //
-// It is for connections that somebody else makes, such as a proxy: who hands on the returned address rather than the
-// name is sure that what was judged is what gets dialled.
+// It is for connections that another program opens, such as a proxy. The caller must pass on an address instead of the
+// name. Otherwise the proxy could resolve the name to an address that was not checked.
 func (g *Guard) Resolve(ctx context.Context, r Resolver, host string) ([]netip.Addr, error) {
 	host = strings.Trim(host, "[]")
 	if addr, err := netip.ParseAddr(host); err == nil {
-		return g.allowed([]netip.Addr{addr})
+		return g.filterAllowed([]netip.Addr{addr})
 	}
 	if r == nil {
 		r = net.DefaultResolver
@@ -30,23 +30,23 @@ func (g *Guard) Resolve(ctx context.Context, r Resolver, host string) ([]netip.A
 	if err != nil {
 		return nil, fmt.Errorf("resolve the host: %w", err)
 	}
-	return g.allowed(addrs)
+	return g.filterAllowed(addrs)
 }
 
-// allowed leaves out what is refused; its result is unmapped and without zone.
-func (g *Guard) allowed(addrs []netip.Addr) ([]netip.Addr, error) {
-	var good []netip.Addr
+// filterAllowed returns the allowed addresses, unmapped and without zones.
+func (g *Guard) filterAllowed(addrs []netip.Addr) ([]netip.Addr, error) {
+	var allowed []netip.Addr
 	var first error
 	for _, addr := range addrs {
 		if err := g.Check(addr); err == nil {
-			good = append(good, addr.Unmap().WithZone(""))
+			allowed = append(allowed, addr.Unmap().WithZone(""))
 		} else if first == nil {
 			first = err
 		}
 	}
 	switch {
-	case len(good) > 0:
-		return good, nil
+	case len(allowed) > 0:
+		return allowed, nil
 	case first == nil:
 		return nil, &BlockedError{Address: "a host without addresses", Kind: "not an internet address"}
 	}

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// zone answers every question with its addresses.
+// zone resolves every name to the same addresses.
 type zone []string
 
 func (z zone) LookupNetIP(context.Context, string, string) ([]netip.Addr, error) {
@@ -29,7 +29,7 @@ func TestResolve(t *testing.T) {
 	for _, c := range []struct {
 		host    string
 		zone    zone
-		want    string // the first address that may be dialled
+		want    string // the first allowed address
 		refused bool
 	}{
 		{"example.com", zone{"8.8.8.8"}, "8.8.8.8", false},

@@ -1,5 +1,5 @@
-// Package samples makes notifications that look like those of a platform: one for each topic, always the same, for what
-// has to be tried before anything has happened.
+// Package samples builds a realistic notification for each topic, to try templates, filters and sinks without real
+// events. The samples are always the same.
 //
-// Nothing here is random, is sent, or knows of a sink.
+// Random data, sending, and code for one sink do not belong here.
 package samples

@@ -9,10 +9,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// RelatedIDs is what notifications of a topic are about besides the object.
+// RelatedIDs reports which lists of the context have entries in notifications of a topic.
 type RelatedIDs struct{ Environments, Clusters, Zones, Containers bool }
 
-// RelatedIDsFor tells by the first word of a topic.
+// RelatedIDsFor returns the related IDs of a topic. They depend on its first word.
 func RelatedIDsFor(topic string) RelatedIDs {
 	switch family, _, _ := strings.Cut(topic, "."); family {
 	case "container":
@@ -27,7 +27,8 @@ func RelatedIDsFor(topic string) RelatedIDs {
 	return RelatedIDs{}
 }
 
-// StatesFor are those that an object may be in when a notification of the topic tells of it; none where it tells of none.
+// StatesFor returns possible states of the object in notifications of a topic. It returns nil if the topic has no
+// states.
 func StatesFor(topic string) []string {
 	switch {
 	case topic == "container.instance.health.status.changed":
@@ -38,7 +39,8 @@ func StatesFor(topic string) []string {
 		return []string{"running", "starting", "stopping", "stopped"}
 	case strings.HasPrefix(topic, "billing."):
 		return []string{"paid", "pending", "active"}
-	case strings.HasPrefix(topic, "job."), strings.HasPrefix(topic, "pipeline.run"), strings.HasPrefix(topic, "stack.build"):
+	case strings.HasPrefix(topic, "job."),
+		strings.HasPrefix(topic, "pipeline.run"), strings.HasPrefix(topic, "stack.build"):
 		return []string{"running", "queued", "completed"}
 	}
 	return []string{"live", "new", "updating"}
@@ -49,11 +51,11 @@ const (
 	ID        = "6922f0000123456789abcdef"
 	objectID  = "6922f0000123456789abcd01"
 	container = "6922f0000123456789abcd02"
-	// Error is that of a sample which tells of one. What it holds has to be escaped wherever it goes.
+	// Error is the error of samples with an error. It contains characters that most formats must escape.
 	Error = "pull: image \"app:1.2\" not found & <none> of 3 mirrors has it\n\tgave up after 30s"
 )
 
-// Stored is when a sample was stored, by its id.
+// Stored returns the time at which a sample was stored, according to its ID.
 func Stored() time.Time { return time.Unix(0x6922f000, 0).UTC() }
 
 type sample struct {
@@ -63,26 +65,26 @@ type sample struct {
 	Flags   any            `json:"flags"`
 }
 
-// ForTopic returns a sample of a topic, one of the relay's own included, as it comes out of the log.
+// ForTopic returns a sample of a topic as it is read from the log. It supports the relay's operational topics too.
 func ForTopic(topic string) relay.Notification {
 	s := sample{Topic: topic, Object: map[string]any{"id": objectID, "state": "", "error": ""}}
 	s.Context = relay.Context{
 		HubID: "6922f0000123456789abcd03", AccountID: "6922f0000123456789abcd04",
 		Environments: []string{}, DNSZones: []string{}, Clusters: []string{}, Containers: []string{},
 	}
-	concern := RelatedIDsFor(topic)
-	for _, one := range []struct {
-		there bool
-		list  *[]string
-		value string
+	related := RelatedIDsFor(topic)
+	for _, list := range []struct {
+		isSet  bool
+		values *[]string
+		value  string
 	}{
-		{concern.Environments, &s.Context.Environments, "6922f0000123456789abcd05"},
-		{concern.Clusters, &s.Context.Clusters, "production"},
-		{concern.Zones, &s.Context.DNSZones, "6922f0000123456789abcd06"},
-		{concern.Containers, &s.Context.Containers, container},
+		{related.Environments, &s.Context.Environments, "6922f0000123456789abcd05"},
+		{related.Clusters, &s.Context.Clusters, "production"},
+		{related.Zones, &s.Context.DNSZones, "6922f0000123456789abcd06"},
+		{related.Containers, &s.Context.Containers, container},
 	} {
-		if one.there {
-			*one.list = []string{one.value}
+		if list.isSet {
+			*list.values = []string{list.value}
 		}
 	}
 	if states := StatesFor(topic); len(states) > 0 {
@@ -91,30 +93,33 @@ func ForTopic(topic string) relay.Notification {
 	if strings.HasSuffix(topic, ".error") {
 		s.Object["error"] = Error
 	}
-	s.operational()
-	data, _ := json.Marshal(s) // strings and numbers only
+	s.fillOperational()
+	data, _ := json.Marshal(s) // cannot fail: it has only strings and numbers
 	return relay.Notification{
 		ID: ID, Topic: topic, Hub: s.Context.HubID, Account: s.Context.AccountID, Data: data,
 		Cursor: fmt.Sprintf("%d-0", Stored().UnixMilli()),
 	}
 }
 
-// operational fills what the relay's own notifications say.
-func (s *sample) operational() {
+// fillOperational sets the object of an operational topic.
+func (s *sample) fillOperational() {
 	switch s.Topic {
 	case relay.TopicSinkDisabled:
-		s.Object["id"], s.Object["state"], s.Object["error"] = "billing", "disabled", "post to hooks.example.com: answered 410"
+		s.Object["id"], s.Object["state"] = "billing", "disabled"
+		s.Object["error"] = "post to hooks.example.com: answered 410"
 	case relay.TopicSinkRecovered:
 		s.Object["id"], s.Object["state"] = "billing", "active"
 	case relay.TopicSourceGap:
-		s.Object["id"], s.Object["state"], s.Object["error"] = "platform", "gap", "the upstream no longer has what followed the last notification"
+		s.Object["id"], s.Object["state"] = "platform", "gap"
+		s.Object["error"] = "the upstream no longer has what followed the last notification"
 	case relay.TopicDeadLetterCreated:
 		s.Object["state"], s.Object["error"] = "permanent", "post to hooks.example.com: answered 400"
-		s.Object["sink"], s.Object["topic"], s.Object["attempts"], s.Object["count"] = "billing", "billing.credit.error", 1, 1
+		s.Object["sink"], s.Object["topic"] = "billing", "billing.credit.error"
+		s.Object["attempts"], s.Object["count"] = 1, 1
 	}
 }
 
-// Deliveries returns a delivery of each topic, as a sink gets them.
+// Deliveries returns one delivery for each topic.
 func Deliveries(topics []string) []relay.Delivery {
 	list := make([]relay.Delivery, len(topics))
 	for i, topic := range topics {
@@ -124,7 +129,7 @@ func Deliveries(topics []string) []relay.Delivery {
 	return list
 }
 
-// Batch returns a batch of one notification of each topic.
+// Batch returns a batch with one notification for each topic.
 func Batch(topics []string) relay.Delivery {
 	d := relay.Delivery{ID: "6922f0000123456789abcdff", Attempt: 1, Batch: true}
 	for _, topic := range topics {
@@ -133,7 +138,7 @@ func Batch(topics []string) relay.Delivery {
 	return d
 }
 
-// Digest returns a digest that lists three of the topics and counts two more. There must be a topic.
+// Digest returns a digest that lists three notifications and counts two more. topics must not be empty.
 func Digest(topics []string) relay.Delivery {
 	at := Stored()
 	d := relay.Delivery{ID: "6922f0000123456789abcdff", Attempt: 1, Digest: &relay.Digest{

@@ -7,7 +7,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestOf(t *testing.T) {
+func TestForTopic(t *testing.T) {
 	catalog, err := relay.NewCatalog(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -19,7 +19,7 @@ func TestOf(t *testing.T) {
 			t.Errorf("%s: %+v, %v", topic, n, err)
 		}
 		if has := len(e.Context.Containers) > 0; has != RelatedIDsFor(topic).Containers {
-			t.Errorf("%s has containers: %v", topic, has)
+			t.Errorf("%s: got containers %v, want %v", topic, has, !has)
 		}
 	}
 	for _, own := range relay.OperationalTopics() {
@@ -30,7 +30,7 @@ func TestOf(t *testing.T) {
 }
 
 func TestDigest(t *testing.T) {
-	for _, topics := range [][]string{{"job.created"}, {"job.created", "container.error"}, relayNames()} {
+	for _, topics := range [][]string{{"job.created"}, {"job.created", "container.error"}, topicNames()} {
 		d := Digest(topics)
 		if len(d.Notifications) != 3 || d.Digest.Count != 5 {
 			t.Errorf("%+v", d.Digest)
@@ -42,12 +42,14 @@ func TestDigest(t *testing.T) {
 			t.Errorf("%s, %v", data, err)
 		}
 	}
-	if list := Deliveries(relayNames()); len(list) != len(relayNames()) || !slices.ContainsFunc(list, func(d relay.Delivery) bool { return d.Notifications[0].Topic == "job.created" }) {
-		t.Error("topics are missing")
+	list := Deliveries(topicNames())
+	isJobCreated := func(d relay.Delivery) bool { return d.Notifications[0].Topic == "job.created" }
+	if len(list) != len(topicNames()) || !slices.ContainsFunc(list, isJobCreated) {
+		t.Error("Deliveries() lacks topics")
 	}
 }
 
-func relayNames() []string {
+func topicNames() []string {
 	var names []string
 	for _, topic := range relay.Topics() {
 		names = append(names, topic.Name)

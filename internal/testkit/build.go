@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// Build builds the programs of main packages into a directory. It builds them with the race detector if the test has it.
+// Build builds the programs of main packages into a directory. It builds them with the race detector if the test has
+// it.
 func Build(dir string, packages ...string) error {
 	args := []string{"build", "-o", dir + string(filepath.Separator)}
 	if underRace() {

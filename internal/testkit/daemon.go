@@ -18,8 +18,8 @@ type Daemon struct {
 	Key    string // API key with which Publish publishes
 }
 
-// Serve starts a daemon and waits until it serves, which it may do before it is ready. When the test ends, the daemon must end
-// with status 0 after SIGTERM. The command is the whole one, with the arguments of serve.
+// Serve starts a daemon and waits until it serves, which it may do before it is ready. When the test ends, the daemon
+// must end with status 0 after SIGTERM. The command is the whole one, with the arguments of serve.
 func Serve(t testing.TB, c Command) *Daemon {
 	t.Helper()
 	d := &Daemon{Process: Start(t, c)}
@@ -76,7 +76,8 @@ func (d *Daemon) Token(t testing.TB, key, hub string) string {
 	t.Helper()
 	r := d.Do(t, Request{Method: "GET", Key: key, Hub: hub})
 	var answer struct{ Data struct{ Token string } }
-	if err := json.Unmarshal([]byte(r.Body), &answer); r.Status != http.StatusOK || err != nil || answer.Data.Token == "" {
+	err := json.Unmarshal([]byte(r.Body), &answer)
+	if r.Status != http.StatusOK || err != nil || answer.Data.Token == "" {
 		t.Fatalf("got %d %s for a token request, want a token", r.Status, r.Body)
 	}
 	return answer.Data.Token

@@ -18,7 +18,7 @@ import (
 // HealthConfig is the line of a configuration that lets the daemon choose the port of its health listener.
 const HealthConfig = `health: {listen: "127.0.0.1:0"}`
 
-// Serving returns nil when the daemon has logged where it listens, and then sets the addresses.
+// Serving returns nil after the daemon has logged its addresses, and stores them.
 func (d *Daemon) Serving() error {
 	for line := range strings.Lines(d.Err.String()) {
 		var record struct {
@@ -32,14 +32,15 @@ func (d *Daemon) Serving() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("the daemon has not logged where it listens:\n%s", d.Err.Tail(tailBytes))
+	return fmt.Errorf("the daemon has not logged its addresses:\n%s", d.Err.Tail(tailBytes))
 }
 
 // GetAdmin requests a path of the admin socket, such as "/api/sinks".
 func (d *Daemon) GetAdmin(ctx context.Context, path string) (Reply, error) {
-	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", d.Admin)
-	}}
+	}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: dial}
 	return Request{Method: "GET", Path: path}.send(ctx, &http.Client{Transport: transport}, "localhost")
 }
 
@@ -69,7 +70,7 @@ func (d *Daemon) Metrics(t testing.TB) string {
 	return r.Body
 }
 
-// Metric returns the value of a metric, which is named with its labels, or 0 if there is none.
+// Metric returns the value of a metric, or 0 if the metric is missing. name includes the labels.
 func (d *Daemon) Metric(t testing.TB, name string) float64 {
 	t.Helper()
 	value, _ := d.FindMetric(t, name)

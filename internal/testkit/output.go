@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Output is what a process prints.
+// Output is the output of a process.
 type Output struct{ Buffer }
 
 // Tail returns the last n bytes of the output.

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// RunParallel lets at least n tests of the package run at the same time, even if there are fewer processors. It keeps the value
-// of -parallel if the command line has that flag.
+// RunParallel lets at least n tests of the package run at the same time, even if there are fewer processors. It keeps
+// the value of -parallel if the command line has that flag.
 //
 // Call it in TestMain of packages whose tests wait most of the time.
 func RunParallel(n int) {

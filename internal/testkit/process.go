@@ -68,7 +68,7 @@ func Start(t testing.TB, c Command) *Process {
 func start(c Command) (*Process, error) {
 	p := &Process{Cmd: exec.Command(c.Path, c.Args...), Out: new(Output), done: make(chan struct{})}
 	p.Cmd.Dir = c.Dir
-	p.Cmd.Env = append(environ(), c.Env...)
+	p.Cmd.Env = append(newEnviron(), c.Env...)
 	p.Cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: c.Group}
 	err := p.connect(c.OneOutput)
 	if err == nil {
@@ -79,7 +79,7 @@ func start(c Command) (*Process, error) {
 		_ = w.Close()
 	}
 	if err != nil {
-		p.drain()
+		p.drainOutput()
 		return nil, err
 	}
 	go func() {
@@ -87,15 +87,15 @@ func start(c Command) (*Process, error) {
 		if c.Group {
 			_ = syscall.Kill(-p.Cmd.Process.Pid, syscall.SIGKILL)
 		}
-		p.drain()
+		p.drainOutput()
 		close(p.done)
 	}()
 	return p, nil
 }
 
-// environ returns the environment without HUBRELAY_* variables. A program that is built with -race sleeps for a second at its
-// end unless GORACE says otherwise.
-func environ() []string {
+// newEnviron returns the environment without HUBRELAY_* variables. A program that is built with -race sleeps for a second
+// at its end unless GORACE says otherwise.
+func newEnviron() []string {
 	env := []string{"GORACE=atexit_sleep_ms=0"}
 	for _, v := range os.Environ() {
 		if !strings.HasPrefix(v, "HUBRELAY_") && !strings.HasPrefix(v, "GORACE=") {
@@ -110,7 +110,7 @@ func (p *Process) connect(oneOutput bool) (err error) {
 	if p.In, err = p.Cmd.StdinPipe(); err != nil {
 		return err
 	}
-	out, err := p.capture(p.Out)
+	out, err := p.openPipe(p.Out)
 	if err != nil {
 		return err
 	}
@@ -119,16 +119,16 @@ func (p *Process) connect(oneOutput bool) (err error) {
 		return nil
 	}
 	p.Err = new(Output)
-	if out, err = p.capture(p.Err); err != nil {
+	if out, err = p.openPipe(p.Err); err != nil {
 		return err
 	}
 	p.Cmd.Stderr = out
 	return nil
 }
 
-// capture returns a pipe to an output. It is no writer that exec.Cmd copies to, so Wait returns as soon as the process has
-// ended, although children of it may hold the pipe open.
-func (p *Process) capture(o *Output) (*os.File, error) {
+// openPipe returns a pipe to an output. It is no writer that exec.Cmd copies to, so Wait returns as soon as the process
+// has ended, although children of it may hold the pipe open.
+func (p *Process) openPipe(o *Output) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -138,8 +138,8 @@ func (p *Process) capture(o *Output) (*os.File, error) {
 	return w, nil
 }
 
-// drain reads the rest of the output, and closes the pipes.
-func (p *Process) drain() {
+// drainOutput reads the rest of the output, and closes the pipes.
+func (p *Process) drainOutput() {
 	for _, r := range p.readers {
 		_ = r.SetReadDeadline(time.Now().Add(drainTimeout))
 	}
@@ -182,7 +182,8 @@ func (p *Process) Exit(t testing.TB) int {
 	return p.Cmd.ProcessState.ExitCode()
 }
 
-// Stop sends SIGTERM and fails the test unless the process ends with status 0. It does nothing if the process has ended already.
+// Stop sends SIGTERM and fails the test unless the process ends with status 0. It does nothing if the process has ended
+// already.
 func (p *Process) Stop(t testing.TB) {
 	t.Helper()
 	select {
@@ -221,7 +222,8 @@ func (p *Process) Line(t testing.TB, what string, fits func(line string) bool) (
 	return found
 }
 
-// Run runs a program to its end with a text as its standard input. It returns what the program printed and its exit status.
+// Run runs a program to its end with a text as its standard input. It returns what the program printed and its exit
+// status.
 func Run(t testing.TB, c Command, stdin string) (out, errOut string, status int) {
 	t.Helper()
 	p := Start(t, c)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// proxyBuffer is about the number of bytes that a Proxy holds for a client that does not read. It is small, so that the server
-// soon notices a slow client.
+// proxyBuffer is the approximate number of bytes that a Proxy holds for a client that does not read. It is small to let
+// the server detect a slow client soon.
 const proxyBuffer = 64 << 10
 
 // Proxy forwards TCP connections to a server, and cuts or stalls them. Its methods may be called concurrently.
@@ -25,8 +25,8 @@ type Proxy struct {
 	closed bool
 }
 
-// StartProxy starts a proxy that runs until the test ends. It calls target for each new connection, to get the address of the
-// server as host:port.
+// StartProxy starts a proxy that runs until the test ends. It calls target for each new connection, to get the address
+// of the server as host:port.
 func StartProxy(t testing.TB, target func() string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -65,19 +65,19 @@ func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
 // Cut closes the current connections. New connections work.
 func (p *Proxy) Cut() {
-	for _, l := range p.current() {
+	for _, l := range p.activeLinks() {
 		l.close()
 	}
 }
 
 // Stall keeps the current connections open but forwards no more bytes on them. New connections work.
 func (p *Proxy) Stall() {
-	for _, l := range p.current() {
+	for _, l := range p.activeLinks() {
 		l.stalled.Store(true)
 	}
 }
 
-func (p *Proxy) current() []*link {
+func (p *Proxy) activeLinks() []*link {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var list []*link
@@ -166,8 +166,8 @@ func (l *link) shrinkBuffers() {
 	}
 }
 
-// limitSegments gives a connection the segment size of an Ethernet. With the segments of loopback, of 64 KiB, the socket of the
-// server accepts megabytes that nobody reads.
+// limitSegments gives a connection the segment size of Ethernet. With the 64 KiB segments of the loopback interface,
+// the socket of the server accepts megabytes of unread data.
 func limitSegments(_, _ string, conn syscall.RawConn) error {
 	var failed error
 	err := conn.Control(func(fd uintptr) {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Patience is the time that a test waits for something that must happen soon. It is long because machines that run tests are
-// often busy.
+// Patience is the time that a test waits for something that must happen soon. It is long because machines that run
+// tests are often busy.
 const Patience = 60 * time.Second
 
 const (
@@ -38,8 +38,8 @@ func WaitFor(t testing.TB, what string, ok func() bool) {
 
 var errNotYet = errors.New("the condition is still false")
 
-// Poll repeats probe until it returns nil. It gives up and returns the last error if probe has returned the same error for
-// Patience, or any errors for three times as long.
+// Poll repeats probe until it returns nil. It gives up and returns the last error if probe has returned the same error
+// for Patience, or any errors for three times as long.
 //
 // Poll pauses ten times as long as probe takes, because on a busy machine a probe delays the very thing it waits for.
 func Poll(probe func() error) error {

@@ -10,30 +10,32 @@ import (
 )
 
 const (
-	// maxPattern bounds a regular expression, in bytes.
-	maxPattern = 1 << 10
-	// maxProgram bounds what it compiles to, by which its time grows with each byte of a text.
-	maxProgram = 10_000
-	// maxKept bounds how many compiled ones a template keeps, and how many time zones.
-	maxKept = 64
+	// maxPatternBytes is the maximum length of a regular expression.
+	maxPatternBytes = 1 << 10
+	// maxInstructions is the maximum size of a compiled expression. The matching time per byte grows with it.
+	maxInstructions = 10_000
+	// maxCached is the maximum number of cached expressions of a template, and of cached time zones.
+	maxCached = 64
 )
 
-// compileCache remembers what a template has compiled or read, since that costs more than a rendering. It may be used concurrently.
+// compileCache caches compiled expressions and time zones of a template, because compiling them costs more than a
+// rendering. It is safe for concurrent use.
 type compileCache struct {
 	mu       sync.Mutex
 	patterns map[string]compiled
 	zones    map[string]*time.Location
 }
 
+// compiled is a compiled regular expression.
 type compiled struct {
 	*regexp.Regexp
-	size int // instructions
+	size int // the number of instructions
 }
 
 func (k *compileCache) compiledPattern(pattern string) (compiled, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return getOrCompute(&k.patterns, pattern, compile)
+	return getOrCompute(&k.patterns, pattern, compilePattern)
 }
 
 func (k *compileCache) loadZone(name string) (*time.Location, error) {
@@ -42,24 +44,25 @@ func (k *compileCache) loadZone(name string) (*time.Location, error) {
 	return getOrCompute(&k.zones, name, time.LoadLocation)
 }
 
-func getOrCompute[T any](all *map[string]T, name string, get func(string) (T, error)) (T, error) {
-	if v, ok := (*all)[name]; ok {
+// getOrCompute returns the cached value for name. If it is missing, getOrCompute calls compute and caches the result.
+func getOrCompute[T any](cache *map[string]T, name string, compute func(string) (T, error)) (T, error) {
+	if v, ok := (*cache)[name]; ok {
 		return v, nil
 	}
-	v, err := get(name)
+	v, err := compute(name)
 	if err != nil {
 		return v, err
 	}
-	if *all == nil || len(*all) >= maxKept {
-		*all = make(map[string]T)
+	if *cache == nil || len(*cache) >= maxCached {
+		*cache = make(map[string]T)
 	}
-	(*all)[name] = v
+	(*cache)[name] = v
 	return v, nil
 }
 
-func compile(pattern string) (compiled, error) {
-	if len(pattern) > maxPattern {
-		return compiled{}, limitError(fmt.Sprintf("has a pattern of more than %d bytes", maxPattern))
+func compilePattern(pattern string) (compiled, error) {
+	if len(pattern) > maxPatternBytes {
+		return compiled{}, limitError(fmt.Sprintf("has a pattern of more than %d bytes", maxPatternBytes))
 	}
 	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -69,23 +72,23 @@ func compile(pattern string) (compiled, error) {
 	if err != nil {
 		return compiled{}, err
 	}
-	if len(program.Inst) > maxProgram {
+	if len(program.Inst) > maxInstructions {
 		return compiled{}, limitError("has a pattern that repeats too much")
 	}
 	re, err := regexp.Compile(pattern)
 	return compiled{re, len(program.Inst)}, err
 }
 
-// compiledPattern returns a compiled pattern and pays for matching it with a text.
+// compiledPattern returns a compiled pattern and charges for matching it with text.
 func (r *rendering) compiledPattern(pattern, text string) (compiled, error) {
 	re, err := r.cache.compiledPattern(pattern)
 	if err == nil {
-		err = r.charge(len(text) * (32 + 4*re.size)) // about as much time as other bytes take
+		err = r.charge(len(text) * (32 + 4*re.size)) // makes one unit of work cost about the same time as elsewhere
 	}
 	return re, err
 }
 
-func (r *rendering) match(pattern, text string) (bool, error) {
+func (r *rendering) matchPattern(pattern, text string) (bool, error) {
 	re, err := r.compiledPattern(pattern, text)
 	if err != nil {
 		return false, err
@@ -98,12 +101,12 @@ func (r *rendering) replaceAll(pattern, replacement, text string) (string, error
 	if err != nil {
 		return "", err
 	}
-	// The library builds the whole before anybody can look at its length.
+	// The length must be checked before the replacement, because regexp builds the complete result.
 	groups := 1 + strings.Count(replacement, "$")
-	if most := (len(text)+1)*len(replacement) + len(text)*groups; most > MaxOutput || most < 0 {
+	if upperBound := (len(text)+1)*len(replacement) + len(text)*groups; upperBound > MaxOutput || upperBound < 0 {
 		matches := 0
 		re.ReplaceAllStringFunc(text, func(string) string { matches++; return "" })
-		if most := matches*len(replacement) + len(text)*groups; most > MaxOutput || most < 0 {
+		if upperBound := matches*len(replacement) + len(text)*groups; upperBound > MaxOutput || upperBound < 0 {
 			return "", limitError(fmt.Sprintf("may make a text of more than %d MiB", MaxOutput>>20))
 		}
 	}

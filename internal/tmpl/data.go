@@ -13,92 +13,93 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Data is what a template sees: one notification, or what a digest says of many; then ID is the delivery's, Topic
-// hubrelay.digest, Severity the greatest, Time that of the latest, Hub that of all, and Object and the rest of Context are
-// empty. It belongs to one rendering at a time. Nothing is embedded, since that makes every look at a field a search.
+// Data is the data of a template: one notification, or the summary of a digest or batch. For a digest or batch, ID is
+// the ID of the delivery, Topic is hubrelay.digest, Severity is the highest severity, Time is the time of the latest
+// notification, Hub is the hub that all share, and Object and the rest of Context are empty. Only one rendering at a
+// time may use it. It embeds no struct, because embedding makes the lookup of every field slower.
 type Data struct {
 	ID      string
 	Topic   string
-	Meaning string // of the topic, in words
+	Meaning string // the description of the topic
 	Hub     string
 	Account string
 	// Severity is bad, good, change or quiet.
 	Severity string
-	// Time is when the relay stored it.
+	// Time is the time at which the relay stored the notification.
 	Time    time.Time
 	Object  relay.Object
 	Context relay.Context
-	// Sample says that nothing happened: a sink is tested.
+	// Sample reports that the notification is made up to test a sink.
 	Sample bool
 
-	// Delivery is the same in every attempt; of one notification its id.
+	// Delivery is the ID of the delivery. It is the same in every attempt. For a single notification it equals ID.
 	Delivery string
-	// Sink is the sink's name.
+	// Sink is the name of the sink.
 	Sink string
-	// Digest is nil but for a digest or a batch.
+	// Digest is nil unless the delivery is a digest or a batch.
 	Digest *Digest
-	// Notifications are those that are listed: one, or the first of a digest. Those have none themselves.
+	// Notifications are the listed notifications: one, or the first of a digest. Their own Notifications are empty.
 	Notifications []*Data
 
 	sanitize func(string) string
-	raw      []byte                 // of one notification
-	loadJSON func() ([]byte, error) // of several
+	raw      []byte                 // JSON of one notification
+	loadJSON func() ([]byte, error) // JSON of several notifications
 	decoded  bool
 	data     any
 }
 
-// Digest says what was gathered.
+// Digest summarizes the notifications of a digest or batch.
 type Digest struct {
-	// Count is how many, More how many of those are not listed.
+	// Count is the number of notifications. More is the number of notifications that are not listed.
 	Count, More int
 	First, Last time.Time
-	// By is what they have in common: topic, hub or cluster.
+	// By has the values that all notifications share: topic, hub or cluster.
 	By map[string]string
-	// Topics counts them by topic.
+	// Topics is the number of notifications by topic.
 	Topics map[string]int
 }
 
-// NewData returns what a template sees of d. clean is that of the template's [Options].
+// NewData returns the template data of d. clean is [Options.Clean] of the template.
 func NewData(d relay.Delivery, sink string, clean func(string) string) (*Data, error) {
 	if len(d.Notifications) == 0 {
 		return nil, fmt.Errorf("delivery %s holds no notification", d.ID)
 	}
-	worst := relay.SeverityQuiet
-	list, room := make([]*Data, len(d.Notifications)), make([]Data, 1+len(d.Notifications))
+	highest := relay.SeverityQuiet
+	list, items := make([]*Data, len(d.Notifications)), make([]Data, 1+len(d.Notifications))
 	for i, n := range d.Notifications {
-		one := &room[1+i]
-		severity, err := one.fillFrom(n, clean)
+		item := &items[1+i]
+		severity, err := item.fillFrom(n, clean)
 		if err != nil {
 			return nil, err
 		}
-		worst = max(worst, severity)
-		list[i], one.Sink, one.Delivery = one, sink, d.ID
+		highest = max(highest, severity)
+		list[i], item.Sink, item.Delivery = item, sink, d.ID
 	}
 	if d.Digest == nil && !d.Batch && len(list) == 1 {
-		out := &room[0]
-		*out = room[1]
+		out := &items[0]
+		*out = items[1]
 		out.Notifications = list
 		return out, nil
 	}
 	out := groupData(d, list, clean)
-	out.Severity, out.Sink, out.Delivery = worst.String(), sink, d.ID
+	out.Severity, out.Sink, out.Delivery = highest.String(), sink, d.ID
 	return out, nil
 }
 
-// groupData is what is said of a digest or a batch.
-func groupData(of relay.Delivery, list []*Data, clean func(string) string) *Data {
+// groupData returns the summary of a digest or a batch.
+func groupData(d relay.Delivery, list []*Data, clean func(string) string) *Data {
 	g := &Digest{Count: len(list), Topics: map[string]int{}, By: map[string]string{}}
 	byTime := func(a, b *Data) int { return a.Time.Compare(b.Time) }
 	g.First, g.Last = slices.MinFunc(list, byTime).Time, slices.MaxFunc(list, byTime).Time
-	if said := of.Digest; said != nil {
-		g.Count = max(said.Count, g.Count)
-		if !said.First.IsZero() && !said.Last.IsZero() {
-			g.First, g.Last = said.First.UTC(), said.Last.UTC()
+	if digest := d.Digest; digest != nil {
+		g.Count = max(digest.Count, g.Count)
+		if !digest.First.IsZero() && !digest.Last.IsZero() {
+			g.First, g.Last = digest.First.UTC(), digest.Last.UTC()
 		}
-		for name, value := range said.Shared {
-			g.By[name] = sanitized(clean, value)
+		for name, value := range digest.Shared {
+			g.By[name] = cleanText(clean, value)
 		}
-		maps.Copy(g.Topics, said.Topics)
+		maps.Copy(g.Topics, digest.Topics)
 	}
 	if len(g.Topics) == 0 {
 		for _, n := range list {
@@ -107,9 +108,9 @@ func groupData(of relay.Delivery, list []*Data, clean func(string) string) *Data
 	}
 	g.More = g.Count - len(list)
 	return &Data{
-		ID: of.ID, Topic: relay.TopicDigest, Meaning: fmt.Sprintf("%d notifications", g.Count), Hub: g.By["hub"],
+		ID: d.ID, Topic: relay.TopicDigest, Meaning: fmt.Sprintf("%d notifications", g.Count), Hub: g.By["hub"],
 		Time: g.Last, Context: relay.Context{HubID: g.By["hub"]}, Digest: g, Notifications: list,
-		sanitize: clean, loadJSON: of.Payload,
+		sanitize: clean, loadJSON: d.Payload,
 	}
 }
 
@@ -130,21 +131,22 @@ func (d *Data) fillFrom(n relay.Notification, clean func(string) string) (relay.
 		}
 	}
 	*d = Data{
-		ID: n.ID, Topic: n.Topic, Meaning: sanitized(clean, topicMeaning(n.Topic)), Hub: sanitized(clean, n.Hub), Account: sanitized(clean, n.Account),
+		ID: n.ID, Topic: n.Topic, Meaning: cleanText(clean, topicMeaning(n.Topic)),
+		Hub: cleanText(clean, n.Hub), Account: cleanText(clean, n.Account),
 		Severity: severity.String(), Time: n.StoredAt(), Object: e.Object, Context: e.Context, Sample: n.IsSample(),
 		sanitize: clean, raw: n.Data,
 	}
 	return severity, nil
 }
 
-func sanitized(clean func(string) string, text string) string {
+func cleanText(clean func(string) string, text string) string {
 	if clean == nil {
 		return text
 	}
 	return clean(text)
 }
 
-// topicMeaning says in words what a topic says.
+// topicMeaning returns the description of a topic, or the topic itself if it is unknown.
 func topicMeaning(topic string) string {
 	if meaning := topicMeanings()[topic]; meaning != "" {
 		return meaning
@@ -152,7 +154,7 @@ func topicMeaning(topic string) string {
 	return topic
 }
 
-// topicMeanings are made once, since they are the same for all.
+// topicMeanings returns the descriptions of all topics.
 var topicMeanings = sync.OnceValue(func() map[string]string {
 	all := map[string]string{}
 	for _, t := range slices.Concat(relay.Topics(), relay.OperationalTopics()) {
@@ -161,7 +163,7 @@ var topicMeanings = sync.OnceValue(func() map[string]string {
 	return all
 })
 
-// hasNoJSON tells that there is no JSON.
+// hasNoJSON reports whether d has no JSON, as in the check of HTML escaping.
 func (d *Data) hasNoJSON() bool { return d.raw == nil && d.loadJSON == nil }
 
 func (d *Data) rawJSON() ([]byte, error) {
@@ -171,7 +173,7 @@ func (d *Data) rawJSON() ([]byte, error) {
 	return d.raw, nil
 }
 
-// Raw is the JSON as clients of the stream see it, of a digest as webhooks do.
+// Raw returns the JSON of the notification as sent to stream clients, or the JSON of the digest as sent to webhooks.
 func (d *Data) Raw() (string, error) {
 	if d.hasNoJSON() {
 		return "{}", nil
@@ -184,10 +186,10 @@ func (d *Data) Raw() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return encode(v)
+	return encodeJSON(v)
 }
 
-// Data is Raw decoded, for members that have no field here: .Data.object.previous_state. It is decoded once.
+// Data returns the decoded JSON, for members without a field in Data: .Data.object.previous_state. It decodes once.
 func (d *Data) Data() (any, error) {
 	if d.decoded || d.hasNoJSON() {
 		return d.data, nil
@@ -206,7 +208,7 @@ func (d *Data) Data() (any, error) {
 	return d.data, nil
 }
 
-// normalize makes numbers what a template can compare with its own, and cleans texts and the names of members.
+// normalize converts numbers to types that templates can compare, and cleans texts and member names.
 func (d *Data) normalize(v any) any {
 	switch v := v.(type) {
 	case json.Number:
@@ -216,9 +218,9 @@ func (d *Data) normalize(v any) any {
 		if f, err := v.Float64(); err == nil && strings.ContainsAny(v.String(), ".eE") {
 			return f
 		}
-		return v // an integer that no int64 holds keeps its digits
+		return v // keeps the digits of an integer that does not fit into an int64
 	case string:
-		return sanitized(d.sanitize, v)
+		return cleanText(d.sanitize, v)
 	case []any:
 		for i := range v {
 			v[i] = d.normalize(v[i])
@@ -232,8 +234,8 @@ func (d *Data) normalize(v any) any {
 	return v
 }
 
-// sanitizeNames cleans the names of members. Of those that become one, that which was clean stays, else the first in their order: nobody
-// takes the place of a member by a name that looks the same.
+// sanitizeNames cleans member names. If several names become equal, the member whose name did not change wins,
+// otherwise the first in sorted order. A producer therefore cannot replace a member by one whose name looks the same.
 func (d *Data) sanitizeNames(members map[string]any) map[string]any {
 	if d.sanitize == nil {
 		return members
@@ -253,15 +255,15 @@ func (d *Data) sanitizeNames(members map[string]any) map[string]any {
 	}
 	slices.Sort(changed)
 	for _, name := range changed {
-		to := d.sanitize(name)
-		if _, taken := out[to]; !taken {
-			out[to] = members[name]
+		cleaned := d.sanitize(name)
+		if _, exists := out[cleaned]; !exists {
+			out[cleaned] = members[name]
 		}
 	}
 	return out
 }
 
-// String is Raw, for {{ . }}.
+// String returns Raw, for {{ . }}.
 func (d *Data) String() string {
 	text, err := d.Raw()
 	if err != nil {
@@ -270,11 +272,11 @@ func (d *Data) String() string {
 	return text
 }
 
-// MarshalJSON is Raw, for {{ toJson . }}.
+// MarshalJSON returns Raw, for {{ toJson . }}.
 func (d *Data) MarshalJSON() ([]byte, error) {
 	text, err := d.Raw()
 	return []byte(text), err
 }
 
-// size is about what Raw takes.
+// size returns the length of Raw in bytes.
 func (d *Data) size() int { return len(d.String()) }

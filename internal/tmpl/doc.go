@@ -1,11 +1,10 @@
-// Package tmpl renders what operators write as Go templates: bodies of webhooks, texts and blocks of Slack, mail.
-// docs/templates.md is its manual.
+// Package tmpl renders the templates of operators: webhook bodies, Slack texts and blocks, and email.
+// docs/templates.md is the manual.
 //
-// The language is text/template, or html/template where HTML is made, with the functions of Alertmanager under the same
-// names, with the same arguments and meaning. Whatever a template does, a rendering ends: its steps, the depth of its
-// calls, what its functions read and write, and its output are bounded by numbers that are the same on every machine,
-// so that a template which fails does so everywhere. Time is bounded, too, but only as a last resort, and what it ends
-// may be tried again.
+// The language is text/template, or html/template for HTML, with the functions of Alertmanager. Every rendering ends:
+// the number of steps, the depth of calls, the bytes that functions read and write, and the output are limited. The
+// limits are the same on every machine, so a template that exceeds one fails everywhere. Time is limited only as a last
+// resort, and a rendering that exceeds it may be retried.
 //
-// Nothing here knows of a sink or of what a rendering is for.
+// Code for one kind of sink does not belong here.
 package tmpl

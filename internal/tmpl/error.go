@@ -12,16 +12,16 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// maxShownError bounds what a mistake repeats of values and of the template.
+// maxShownError is the maximum length of an error text, which may repeat values and parts of the template.
 const maxShownError = 300
 
-// TemplateError is what is wrong with a template, or with what it does with a notification.
+// TemplateError is an error in a template, or an error of rendering a notification with it.
 type TemplateError struct {
-	// Line and Column count from 1 in the template; they are 0 where they are not known.
+	// Line and Column count from 1 in the template. They are 0 if they are unknown.
 	Line, Column int
-	// Text says what is wrong; Hint says what to do about it and may be empty.
+	// Text describes the error. Hint describes how to fix it and may be empty.
 	Text, Hint string
-	// OverLimit says that the template does too much, whatever the notification.
+	// OverLimit reports that the template exceeds a limit with any notification.
 	OverLimit bool
 }
 
@@ -39,7 +39,8 @@ func (m *TemplateError) Error() string {
 	return text
 }
 
-// The library's errors are texts alone: template: NAME:LINE:COLUMN: executing "NAME" at <NODE>: error calling F: what.
+// The errors of text/template have no fields, only a text:
+// template: NAME:LINE:COLUMN: executing "NAME" at <NODE>: error calling F: CAUSE.
 func locationPattern() *regexp.Regexp {
 	return regexp.MustCompile(`^(?:html/)?template: ?` + rootName + `:(\d+)(?::(\d+))?: (?s:(.*))$`)
 }
@@ -48,11 +49,11 @@ func executionPattern() *regexp.Regexp {
 	return regexp.MustCompile(`^executing "(?:[^"\\]|\\.)*" at <((?s).*?)>: ((?s).*)$`)
 }
 
-// newTemplateError says what the library said in words of the manual.
+// newTemplateError converts an error of text/template or html/template to one in the terms of the manual.
 func newTemplateError(err error) *TemplateError {
-	var done *TemplateError
-	if errors.As(err, &done) {
-		return done
+	var converted *TemplateError
+	if errors.As(err, &converted) {
+		return converted
 	}
 	m := &TemplateError{}
 	var limit limitError
@@ -62,12 +63,13 @@ func newTemplateError(err error) *TemplateError {
 		m.Line, _ = strconv.Atoi(found[1])
 		m.Column, _ = strconv.Atoi(found[2])
 		if m.Column > 0 || found[2] != "" {
-			m.Column++ // the library counts columns from 0
+			m.Column++ // text/template counts columns from 0
 		}
 		text = found[3]
 	}
 	node := ""
-	text = regexp.MustCompile(`^(unclosed action|.* in action) started at `+rootName+`:(\d+)$`).ReplaceAllString(text, "$1 started in line $2")
+	startPattern := regexp.MustCompile(`^(unclosed action|.* in action) started at ` + rootName + `:(\d+)$`)
+	text = startPattern.ReplaceAllString(text, "$1 started in line $2")
 	if found := executionPattern().FindStringSubmatch(text); found != nil {
 		node, text = found[1], found[2]
 	}
@@ -85,24 +87,29 @@ func newTemplateError(err error) *TemplateError {
 	return m
 }
 
-// translateError gives the words for a message of the library, and what to do.
-func translateError(text string) (what, hint string) {
+// translateError returns the description of an error of text/template, and how to fix it.
+func translateError(text string) (problem, hint string) {
 	if found := regexp.MustCompile(`^function "(.*)" not defined$`).FindStringSubmatch(text); found != nil {
 		if slices.Contains(unsafeFunctions(), found[1]) {
-			return found[1] + " has no place where HTML is made, since all that notifications hold is escaped there", "write markup and the beginning of an address into the template itself"
+			return found[1] + " is not available in HTML, because all values of notifications are escaped",
+				"write markup and the start of an address into the template itself"
 		}
-		return fmt.Sprintf("there is no function %q", found[1]), suggestion(found[1], append(functionNames(), libraryNames()...), "the functions are listed in docs/templates.md")
+		names := append(functionNames(), libraryNames()...)
+		return fmt.Sprintf("there is no function %q", found[1]),
+			suggestName(found[1], names, "the functions are listed in docs/templates.md")
 	}
-	if found := regexp.MustCompile(`^can't evaluate field (\S+) in type \*?(\S+)$`).FindStringSubmatch(text); found != nil {
+	fieldPattern := regexp.MustCompile(`^can't evaluate field (\S+) in type \*?(\S+)$`)
+	if found := fieldPattern.FindStringSubmatch(text); found != nil {
 		names := fieldNames(found[2])
 		if len(names) == 0 {
-			return "there is no " + found[1] + " in this", "look at what stands before it"
+			return "there is no " + found[1] + " in this", "check the value before it"
 		}
-		return "there is no ." + found[1] + " here", suggestion(found[1], names, "there are ."+strings.Join(names, ", ."))
+		return "there is no ." + found[1] + " here",
+			suggestName(found[1], names, "there are ."+strings.Join(names, ", ."))
 	}
 	switch {
 	case strings.HasPrefix(text, "nil pointer evaluating"):
-		return "what stands before it is not there", "ask for it first: {{ with … }}, or {{ if .Digest }}"
+		return "the value before it is missing", "check it first: {{ with … }}, or {{ if .Digest }}"
 	case strings.Contains(text, "index out of range"):
 		return "the list is shorter than that", "ask first whether it has any: {{ if .Context.Containers }}"
 	case strings.HasPrefix(text, "unexpected EOF"), strings.HasPrefix(text, "unclosed action"):
@@ -113,14 +120,15 @@ func translateError(text string) (what, hint string) {
 	return text, ""
 }
 
-func suggestion(name string, names []string, other string) string {
+// suggestName returns a hint with the closest of names, or fallback if none is close.
+func suggestName(name string, names []string, fallback string) string {
 	if n := relay.ClosestName(name, names); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)
 	}
-	return other
+	return fallback
 }
 
-// fieldNames are what a template can ask one of our types for.
+// fieldNames returns the names that a template can use on a type of this package or of package relay.
 func fieldNames(typeName string) []string {
 	for _, t := range []reflect.Type{
 		reflect.TypeFor[Data](), reflect.TypeFor[Digest](),

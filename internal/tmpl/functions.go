@@ -17,57 +17,63 @@ import (
 	"golang.org/x/text/language"
 )
 
-// templateFunctions are what a template may call besides the library's own, some of which are replaced by bounded ones. Names,
-// arguments and meaning are those of github.com/prometheus/alertmanager/template, and Sprig's where that has none.
+// templateFunctions returns the functions that templates may call in addition to the built-in functions. Some of them
+// replace a built-in function by one with limits. Names, arguments and meaning follow
+// github.com/prometheus/alertmanager/template, and Sprig for functions that Alertmanager lacks.
 func (r *rendering) templateFunctions() template.FuncMap {
 	all := template.FuncMap{
-		"toUpper": r.boundText(strings.ToUpper), "toLower": r.boundText(strings.ToLower), "trimSpace": r.boundText(strings.TrimSpace),
-		"title": r.boundText(func(s string) string { return cases.Title(language.AmericanEnglish).String(s) }),
-		"trunc": r.trunc, "join": r.join, "stringSlice": func(s ...string) []string { return s },
-		"contains":  func(part, s string) (bool, error) { return strings.Contains(s, part), r.charge(len(s)) },
-		"hasPrefix": func(part, s string) bool { return strings.HasPrefix(s, part) },
-		"hasSuffix": func(part, s string) bool { return strings.HasSuffix(s, part) },
-		"match":     r.match, "reReplaceAll": r.replaceAll,
-		"safeHtml":    func(s string) htmltemplate.HTML { return htmltemplate.HTML(s) },
-		"safeUrl":     func(s string) htmltemplate.URL { return htmltemplate.URL(s) },
-		"urlUnescape": r.boundDecoder(url.QueryUnescape),
-		"default":     defaultValue,
+		"toUpper":      r.limitText(strings.ToUpper),
+		"toLower":      r.limitText(strings.ToLower),
+		"trimSpace":    r.limitText(strings.TrimSpace),
+		"title":        r.limitText(func(s string) string { return cases.Title(language.AmericanEnglish).String(s) }),
+		"trunc":        r.truncate,
+		"join":         r.join,
+		"stringSlice":  func(s ...string) []string { return s },
+		"contains":     func(part, s string) (bool, error) { return strings.Contains(s, part), r.charge(len(s)) },
+		"hasPrefix":    func(part, s string) bool { return strings.HasPrefix(s, part) },
+		"hasSuffix":    func(part, s string) bool { return strings.HasSuffix(s, part) },
+		"match":        r.matchPattern,
+		"reReplaceAll": r.replaceAll,
+		"safeHtml":     func(s string) htmltemplate.HTML { return htmltemplate.HTML(s) },
+		"safeUrl":      func(s string) htmltemplate.URL { return htmltemplate.URL(s) },
+		"urlUnescape":  r.limitDecoder(url.QueryUnescape),
+		"default":      defaultValue,
 	}
 	maps.Copy(all, r.timeFunctions())
 	maps.Copy(all, r.valueFunctions())
 	return all
 }
 
-// unsafeFunctions are the functions that go around the escaping of HTML. No template has them where HTML is made: what they would be
-// given is what others wrote, and the author's own markup needs none.
+// unsafeFunctions returns the functions that turn off the escaping of HTML. HTML templates do not have them: their
+// arguments would be texts of producers, and the markup of the author needs no escaping.
 func unsafeFunctions() []string { return []string{"safeHtml", "safeUrl"} }
 
-// internalFunctions are the functions that instrument calls.
+// internalFunctions returns the functions whose calls addLimits inserts.
 func (r *rendering) internalFunctions() template.FuncMap {
 	return template.FuncMap{
 		stepName: r.checkStep, enterName: r.enterTemplate, leaveName: r.leaveTemplate,
 		formatName: r.formatTime, appendFormatName: func(...any) (string, error) {
-			return "", errors.New("has no place in a template: write times by Format or date")
+			return "", errors.New("is not available in a template: write times by Format or date")
 		},
 	}
 }
 
-// functionNames are those that a template may call, the library's own included.
+// functionNames returns the names of templateFunctions.
 func functionNames() []string {
 	return slices.Sorted(maps.Keys((&rendering{}).templateFunctions()))
 }
 
-// libraryNames are functions of the library that need no bound.
+// libraryNames returns the names of the built-in functions that need no limit.
 func libraryNames() []string {
 	return []string{"and", "call", "index", "slice", "len", "not", "or", "eq", "ne", "lt", "le", "gt", "ge"}
 }
 
-// boundText bounds a function of a text.
-func (r *rendering) boundText(do func(string) string) func(string) (string, error) {
-	return r.boundFallible(func(s string) (string, error) { return do(s), nil })
+// limitText adds limits to a function that converts a text.
+func (r *rendering) limitText(do func(string) string) func(string) (string, error) {
+	return r.limitFallible(func(s string) (string, error) { return do(s), nil })
 }
 
-func (r *rendering) boundFallible(do func(string) (string, error)) func(string) (string, error) {
+func (r *rendering) limitFallible(do func(string) (string, error)) func(string) (string, error) {
 	return func(s string) (string, error) {
 		if err := r.charge(len(s)); err != nil {
 			return "", err
@@ -80,19 +86,20 @@ func (r *rendering) boundFallible(do func(string) (string, error)) func(string) 
 	}
 }
 
-// boundDecoder bounds a function that may bring back what was cleaned away, which is cleaned again.
-func (r *rendering) boundDecoder(do func(string) (string, error)) func(string) (string, error) {
-	return r.boundFallible(func(s string) (string, error) {
+// limitDecoder adds limits to a function that decodes a text. It cleans the result, because decoding may restore parts
+// that Options.Clean removed.
+func (r *rendering) limitDecoder(do func(string) (string, error)) func(string) (string, error) {
+	return r.limitFallible(func(s string) (string, error) {
 		out, err := do(s)
 		if err != nil || out == s {
 			return out, err
 		}
-		return sanitized(r.clean, out), nil
+		return cleanText(r.clean, out), nil
 	})
 }
 
-// trunc is Sprig's: the first n characters, or the last -n.
-func (r *rendering) trunc(n int, s string) (string, error) {
+// truncate returns the first n characters, or the last -n if n is negative, as in Sprig.
+func (r *rendering) truncate(n int, s string) (string, error) {
 	if err := r.charge(len(s)); err != nil {
 		return "", err
 	}
@@ -106,7 +113,7 @@ func (r *rendering) trunc(n int, s string) (string, error) {
 	return r.chargeResult(s)
 }
 
-// join has the separator first, for pipelines. It takes lists of decoded JSON as well.
+// join joins the elements of list. The separator comes first to support pipelines. It accepts lists of decoded JSON.
 func (r *rendering) join(separator string, list any) (string, error) {
 	var texts []string
 	switch l := list.(type) {
@@ -133,22 +140,22 @@ func (r *rendering) join(separator string, list any) (string, error) {
 	return r.chargeResult(strings.Join(texts, separator))
 }
 
-// defaultValue is Sprig's default: the second value unless that is empty.
-func defaultValue(other any, value ...any) any {
+// defaultValue returns value, or fallback if value is empty or missing, as in Sprig.
+func defaultValue(fallback any, value ...any) any {
 	if len(value) == 0 {
-		return other
+		return fallback
 	}
-	if yes, ok := template.IsTrue(value[0]); ok && yes {
+	if isTrue, ok := template.IsTrue(value[0]); ok && isTrue {
 		return value[0]
 	}
-	return other
+	return fallback
 }
 
 func (r *rendering) timeFunctions() template.FuncMap {
 	return template.FuncMap{
 		"now":   func() time.Time { return r.now() },
 		"since": func(t time.Time) time.Duration { return r.now().Sub(t) },
-		"date":  r.date,
+		"date":  r.formatDate,
 		"tz": func(name string, t time.Time) (time.Time, error) {
 			zone, err := r.cache.loadZone(name)
 			if err != nil {
@@ -173,21 +180,21 @@ func (r *rendering) timeFunctions() template.FuncMap {
 	}
 }
 
-// maxLayout bounds the layout of a time.
+// maxLayout is the maximum length of a time layout, in bytes.
 const maxLayout = 1 << 10
 
-func (r *rendering) date(layout string, t time.Time) (string, error) {
+func (r *rendering) formatDate(layout string, t time.Time) (string, error) {
 	if len(layout) > maxLayout {
 		return "", limitError(fmt.Sprintf("has a layout of more than %d bytes", maxLayout))
 	}
 	return r.chargeResult(t.Format(layout))
 }
 
-// formatTime stands for the method of times: what that writes may be a layout again, and twice as long each time.
-func (r *rendering) formatTime(t any, layout string) (string, error) {
-	at, ok := t.(time.Time)
+// formatTime replaces time.Time.Format. A loop could use each result as the next layout and double its length.
+func (r *rendering) formatTime(v any, layout string) (string, error) {
+	t, ok := v.(time.Time)
 	if !ok {
-		return "", fmt.Errorf("wants a time, not %T", t)
+		return "", fmt.Errorf("wants a time, not %T", v)
 	}
-	return r.date(layout, at)
+	return r.formatDate(layout, t)
 }

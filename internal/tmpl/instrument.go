@@ -5,30 +5,30 @@ import (
 	"text/template/parse"
 )
 
-// The names of functions that no template can write, since it is parsed before they are known.
+// The names of internal functions. Templates cannot call them, because they are defined after parsing.
 const (
 	stepName  = "_step"
 	enterName = "_enter"
 	leaveName = "_leave"
-	// These two take the place of methods of times, which nothing bounds, and are named in errors.
+	// These two replace methods of time.Time that have no limits. Errors show the names.
 	formatName       = "Format"
 	appendFormatName = "AppendFormat"
 )
 
-// addLimits puts a step into every loop of a tree, since the library bounds no loop, and enter and leave around the
-// whole where templates call each other. With everywhere there is a step behind every node, which tells the place where
-// an output became too long.
-func addLimits(trees []*parse.Tree, everywhere bool) {
+// addLimits adds a step to every loop, because text/template does not limit loops. If templates call each other, it
+// also adds enter and leave to every template. With everyNode, it adds a step after every node, which finds the node at
+// which an output became too long.
+func addLimits(trees []*parse.Tree, everyNode bool) {
 	calls := slices.ContainsFunc(trees, func(t *parse.Tree) bool { return callsTemplate(t.Root) })
 	for _, tree := range trees {
-		addSteps(tree.Root, everywhere)
+		addSteps(tree.Root, everyNode)
 		if calls {
 			wrapTemplate(tree)
 		}
 	}
 }
 
-// callsTemplate tells whether a template is called in a list.
+// callsTemplate reports whether list contains a template call.
 func callsTemplate(list *parse.ListNode) bool {
 	if list == nil {
 		return false
@@ -90,8 +90,8 @@ func addSteps(list *parse.ListNode, everywhere bool) {
 	list.Nodes = nodes
 }
 
-// callNode is a node that calls a function and shows nothing: the declaration of a variable whose name no template can write,
-// which html/template leaves alone in every context.
+// callNode returns a node that calls a function without output. It declares a variable, because html/template accepts
+// declarations in every context. Templates cannot use the variable, because its name is invalid.
 func callNode(name string, at parse.Pos) parse.Node {
 	return &parse.ActionNode{NodeType: parse.NodeAction, Pos: at, Pipe: &parse.PipeNode{
 		NodeType: parse.NodePipe, Pos: at,
@@ -102,7 +102,7 @@ func callNode(name string, at parse.Pos) parse.Node {
 	}}
 }
 
-// replaceMethods has calls of methods that nothing bounds go to functions of ours.
+// replaceMethods replaces calls of methods without limits by calls of internal functions.
 func replaceMethods(pipe *parse.PipeNode) {
 	if pipe == nil {
 		return
@@ -116,16 +116,17 @@ func replaceMethods(pipe *parse.PipeNode) {
 				replaceMethods(inner)
 			}
 		}
-		// Without an argument it is the member of a decoded object, or a mistake.
-		if of, name := takeMethod(cmd.Args[0]); of != nil && (i > 0 || len(cmd.Args) > 1) {
+		// Without an argument it is a member of a decoded object, or an error.
+		if receiver, name := splitMethod(cmd.Args[0]); receiver != nil && (i > 0 || len(cmd.Args) > 1) {
 			function := parse.NewIdentifier(name).SetPos(cmd.Args[0].Position())
-			cmd.Args = append([]parse.Node{function, of}, cmd.Args[1:]...)
+			cmd.Args = append([]parse.Node{function, receiver}, cmd.Args[1:]...)
 		}
 	}
 }
 
-// takeMethod takes such a method off what it is called on, which is nil where there is none.
-func takeMethod(node parse.Node) (of parse.Node, name string) {
+// splitMethod splits node into the receiver and the name of a method to replace. The receiver is nil if node is not
+// such a method.
+func splitMethod(node parse.Node) (receiver parse.Node, name string) {
 	var names []string
 	switch n := node.(type) {
 	case *parse.FieldNode:
@@ -146,18 +147,18 @@ func takeMethod(node parse.Node) (of parse.Node, name string) {
 		}
 		rest := *n
 		rest.Ident = names[:last]
-		of = &rest
+		receiver = &rest
 	case *parse.VariableNode:
 		rest := *n
 		rest.Ident = n.Ident[:last+1]
-		of = &rest
+		receiver = &rest
 	case *parse.ChainNode:
 		if last == 0 {
 			return n.Node, names[last]
 		}
 		rest := *n
 		rest.Field = names[:last]
-		of = &rest
+		receiver = &rest
 	}
-	return of, names[last]
+	return receiver, names[last]
 }

@@ -11,14 +11,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// IsJSON tells whether a Content-Type says that a body is JSON.
+// IsJSON reports whether contentType is a JSON media type.
 func IsJSON(contentType string) bool {
 	kind, _, err := mime.ParseMediaType(contentType)
 	return err == nil && (kind == "application/json" || strings.HasSuffix(kind, "+json"))
 }
 
-// encode leaves <, > and & as they are, other than encoding/json, whose escapes mean the same and nobody can read.
-func encode(v any) (string, error) {
+// encodeJSON encodes v as JSON. Unlike json.Marshal, it does not escape <, > and &, because the escapes are hard to
+// read.
+func encodeJSON(v any) (string, error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
@@ -28,7 +29,7 @@ func encode(v any) (string, error) {
 	return strings.TrimSuffix(out.String(), "\n"), nil
 }
 
-// CheckJSON says where a text that a template rendered is not JSON.
+// CheckJSON returns nil if text is valid JSON. Otherwise it returns a [*TemplateError] with the position of the error.
 func CheckJSON(text []byte) error {
 	if json.Valid(text) {
 		return nil
@@ -47,9 +48,10 @@ func CheckJSON(text []byte) error {
 		m.Text = "it renders nothing, which is not JSON"
 		return m
 	}
-	at := int(min(max(syntax.Offset-1, 0), int64(len(text))))
-	line := 1 + bytes.Count(text[:at], []byte("\n"))
-	shown := string(text[max(0, at-20):min(len(text), at+20)])
-	m.Text = relay.Truncate(fmt.Sprintf("what it renders is not JSON: %s, in line %d of it, near %q", syntax, line, strings.ToValidUTF8(shown, "")), maxShownError)
+	offset := int(min(max(syntax.Offset-1, 0), int64(len(text))))
+	line := 1 + bytes.Count(text[:offset], []byte("\n"))
+	excerpt := strings.ToValidUTF8(string(text[max(0, offset-20):min(len(text), offset+20)]), "")
+	problem := fmt.Sprintf("what it renders is not JSON: %s, in line %d of it, near %q", syntax, line, excerpt)
+	m.Text = relay.Truncate(problem, maxShownError)
 	return m
 }

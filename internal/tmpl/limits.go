@@ -10,145 +10,134 @@ import (
 
 // The limits of one rendering.
 const (
-	// MaxOutput bounds what a template renders, in bytes, and each text that one of its functions makes.
+	// MaxOutput is the maximum size of a rendered template, and of each text returned by a function, in bytes.
 	MaxOutput = 1 << 20
-	// maxOverflow bounds what is rendered behind that until somebody notices, which HTML takes long to escape.
+	// maxOverflow is the maximum number of bytes that are discarded after MaxOutput before Write fails. Without it,
+	// html/template would spend a long time on escaping.
 	maxOverflow = 4 * MaxOutput
-	// maxSteps bounds the passes of all loops and the calls of templates together.
+	// maxSteps is the maximum number of loop iterations and template calls.
 	maxSteps = 50_000
+	// maxDepth is the maximum depth of template calls.
 	maxDepth = 100
-	// maxWork bounds what all functions together read and write, in bytes.
+	// maxWork is the maximum number of bytes that all functions read and write.
 	maxWork = 16 << 20
-	// maxTime is a last resort, looked at now and then. It is generous, so that a machine that is busy fails nothing.
+	// maxTime is the last resort and checked occasionally. It is so long that rendering does not fail on a busy
+	// machine.
 	maxTime = 20 * time.Second
 )
 
 var errTime = fmt.Errorf("took longer than %s", maxTime)
 
-// limitError is a limit that the template itself exceeds, on every machine.
+// limitError reports that a template exceeded a limit. It does not depend on the machine.
 type limitError string
 
 func (e limitError) Error() string { return string(e) }
 
-// limits are those that take a while to reach, which tests lower.
+// limits are the limits that take long to reach. Tests lower them.
 type limits struct{ steps, work int }
 
-// rendering is the budget of one rendering, which belongs to one goroutine.
+// rendering holds the output and the used budget of one rendering. Only one goroutine uses it.
 type rendering struct {
 	ctx       context.Context
 	now       func() time.Time
-	began     time.Time
+	startedAt time.Time
 	out       boundedOutput
 	stepCount int
 	depth     int
 	workDone  int
 	limits    limits
 	cache     *compileCache
-	clean     func(string) string // of the template's Options
-
-	data    *Data
-	actions map[*byte]action
-	args    []any // of the functions that actions are calling
+	clean     func(string) string // Options.Clean of the template
 }
 
-// reset gives the run a new budget.
-func (r *rendering) reset(ctx context.Context, d *Data) {
-	r.ctx, r.began, r.data = ctx, time.Now(), d
-	r.stepCount, r.depth, r.workDone = 1, 0, 0 // the whole is a step
-	r.args = r.args[:0]
+// reset restores the full budget.
+func (r *rendering) reset(ctx context.Context) {
+	r.ctx, r.startedAt = ctx, time.Now()
+	r.stepCount, r.depth, r.workDone = 1, 0, 0 // the template itself is the first step
 	r.out.reset()
 }
 
-// Write is what the library writes to. It fails for actions, and far behind an output that is too long, where no loop has noticed: both
-// are rendered once more, to tell the place.
+// Write appends p to the output. It does not fail at MaxOutput, because its error would not name a position in the
+// template. The next step detects the overflow. If no step follows, Write fails after maxOverflow bytes, and the
+// template is rendered again to find the position.
 func (r *rendering) Write(p []byte) (int, error) {
 	if r.out.overflowBytes > maxOverflow {
 		return 0, errOverflow
 	}
-	if len(p) == 0 && cap(p) > 0 {
-		if a, ok := r.actions[&p[:1][0]]; ok {
-			return 0, r.writeAction(a)
-		}
-	}
-	if r.out.reserve(len(p)) {
-		r.out.text = append(r.out.text, p...)
-	}
+	r.out.add(p)
 	return len(p), nil
 }
 
-// boundedOutput keeps what was written up to MaxOutput, and says whether there was more.
+// boundedOutput stores up to MaxOutput bytes and discards the rest.
 type boundedOutput struct {
 	text          []byte
 	overflowed    bool
-	overflowBytes int // bytes behind that
+	overflowBytes int // the number of discarded bytes
 }
 
 func (o *boundedOutput) reset() {
 	if cap(o.text) > 64<<10 {
-		o.text = nil // a large one is not kept for small ones
+		o.text = nil // do not keep a large buffer for small outputs
 	}
 	o.text, o.overflowed, o.overflowBytes = o.text[:0], false, 0
 }
 
-// reserve tells whether so much more may be added. More is no error where it is written, which would lose the place in the
-// template; the next step knows.
-func (o *boundedOutput) reserve(n int) bool {
-	if o.overflowed = o.overflowed || len(o.text)+n > MaxOutput; o.overflowed {
-		o.overflowBytes += n
+func (o *boundedOutput) add(p []byte) {
+	o.overflowed = o.overflowed || len(o.text)+len(p) > MaxOutput
+	if o.overflowed {
+		o.overflowBytes += len(p)
+		return
 	}
-	return !o.overflowed
-}
-
-func (o *boundedOutput) add(text string) {
-	if o.reserve(len(text)) {
-		o.text = append(o.text, text...)
-	}
+	o.text = append(o.text, p...)
 }
 
 var errOutput = limitError(fmt.Sprintf("the output is longer than %d MiB", MaxOutput>>20))
 
-// errOverflow is the same where the place is not known.
+// errOverflow has the text of errOutput, but its position is unknown.
 var errOverflow = errors.New(string(errOutput))
 
-// checkStep is what every pass of a loop begins with.
+// checkStep is called at the start of every loop iteration.
 func (r *rendering) checkStep() (string, error) {
 	r.stepCount++
 	switch {
 	case r.out.overflowed:
 		return "", errOutput
 	case r.stepCount > r.limits.steps:
-		return "", limitError(fmt.Sprintf("takes more than %d steps: does a loop or a template that calls itself never end?", r.limits.steps))
+		return "", limitError(fmt.Sprintf(
+			"takes more than %d steps: does a loop or a template that calls itself never end?", r.limits.steps))
 	case r.stepCount%64 == 0:
 		return "", r.checkDeadline()
 	}
 	return "", nil
 }
 
-// enterTemplate is what every template begins with, and leave its end.
+// enterTemplate is called at the start of every template if templates call each other.
 func (r *rendering) enterTemplate() (string, error) {
 	if r.depth++; r.depth > maxDepth {
-		return "", limitError(fmt.Sprintf("templates call each other more than %d deep: does one call itself without an end?", maxDepth))
+		return "", limitError(fmt.Sprintf(
+			"templates call each other more than %d deep: does one call itself without an end?", maxDepth))
 	}
 	return r.checkStep()
 }
 
+// leaveTemplate is called at the end of every template if templates call each other.
 func (r *rendering) leaveTemplate() string {
 	r.depth--
 	return ""
 }
 
-// checkDeadline is an error once the rendering must end.
+// checkDeadline returns an error if the rendering must end.
 func (r *rendering) checkDeadline() error {
 	if r.ctx.Err() != nil {
 		return context.Cause(r.ctx)
 	}
-	if time.Since(r.began) > maxTime {
+	if time.Since(r.startedAt) > maxTime {
 		return errTime
 	}
 	return nil
 }
 
-// charge pays for so many bytes that a function reads or writes.
+// charge adds n bytes that a function reads or writes to the work done.
 func (r *rendering) charge(n int) error {
 	before := r.workDone
 	if r.workDone += n; n < 0 || r.workDone < before || r.workDone > r.limits.work {
@@ -160,7 +149,7 @@ func (r *rendering) charge(n int) error {
 	return nil
 }
 
-// chargeResult pays for a text that a function has made.
+// chargeResult charges for a text that a function returns.
 func (r *rendering) chargeResult(text string) (string, error) {
 	if len(text) > MaxOutput {
 		return "", limitError(fmt.Sprintf("makes a text of more than %d MiB", MaxOutput>>20))
@@ -168,8 +157,8 @@ func (r *rendering) chargeResult(text string) (string, error) {
 	return text, r.charge(len(text))
 }
 
-// chargeInputs pays for values that a function reads. A value that would print or encode to much more than MaxOutput is refused,
-// so that no list in lists grows without an end.
+// chargeInputs charges for values that a function reads. It rejects values that would be much longer than MaxOutput
+// when printed or encoded. Otherwise nested lists could grow exponentially.
 func (r *rendering) chargeInputs(values ...any) error {
 	total := 0
 	for _, v := range values {
@@ -180,78 +169,78 @@ func (r *rendering) chargeInputs(values ...any) error {
 	return r.charge(total)
 }
 
-// minWeight is what a value weighs that holds no others.
-const minWeight = 16
+// minSize is the estimated size of a value without elements, in bytes.
+const minSize = 16
 
-// estimateAny is weigh for what values mostly are, without reflection.
-func estimateAny(v any, most, depth int) int {
+// estimateAny is estimateSize without reflection for the most frequent types.
+func estimateAny(v any, limit, depth int) int {
 	if depth > 200 {
-		return most + 1
+		return limit + 1
 	}
 	switch v := v.(type) {
 	case string:
-		return minWeight + len(v)
+		return minSize + len(v)
 	case []any:
-		total := minWeight
-		for i := 0; i < len(v) && total <= most; i++ {
-			total += estimateAny(v[i], most-total, depth+2)
+		total := minSize
+		for i := 0; i < len(v) && total <= limit; i++ {
+			total += estimateAny(v[i], limit-total, depth+2)
 		}
 		return total
 	case map[string]any:
-		total := minWeight
+		total := minSize
 		for name, value := range v {
-			total += minWeight + len(name) + estimateAny(value, most-total, depth+2)
-			if total > most {
+			total += minSize + len(name) + estimateAny(value, limit-total, depth+2)
+			if total > limit {
 				break
 			}
 		}
 		return total
 	}
-	return estimateSize(reflect.ValueOf(v), most, depth)
+	return estimateSize(reflect.ValueOf(v), limit, depth)
 }
 
-// estimateSize is about what a value takes when it is written, in bytes; it stops beyond most.
-func estimateSize(v reflect.Value, most, depth int) int {
+// estimateSize estimates the length of a printed value in bytes. It stops when the result exceeds limit.
+func estimateSize(v reflect.Value, limit, depth int) int {
 	if depth > 200 {
-		return most + 1
+		return limit + 1
 	}
 	switch v.Kind() {
 	case reflect.String:
-		return minWeight + v.Len()
+		return minSize + v.Len()
 	case reflect.Interface, reflect.Pointer:
 		if v.IsNil() {
-			return minWeight
+			return minSize
 		}
-		if heavy, ok := v.Interface().(interface{ size() int }); ok {
-			return heavy.size()
+		if sizer, ok := v.Interface().(interface{ size() int }); ok {
+			return sizer.size()
 		}
-		return estimateSize(v.Elem(), most, depth+1)
+		return estimateSize(v.Elem(), limit, depth+1)
 	case reflect.Slice, reflect.Array:
-		total := minWeight
-		for i := 0; i < v.Len() && total <= most; i++ {
-			total += estimateSize(v.Index(i), most-total, depth+1)
+		total := minSize
+		for i := 0; i < v.Len() && total <= limit; i++ {
+			total += estimateSize(v.Index(i), limit-total, depth+1)
 		}
 		return total
 	case reflect.Map:
-		total := minWeight
-		for each := v.MapRange(); total <= most && each.Next(); {
-			total += estimateSize(each.Key(), most-total, depth+1)
-			total += estimateSize(each.Value(), most-total, depth+1)
+		total := minSize
+		for each := v.MapRange(); total <= limit && each.Next(); {
+			total += estimateSize(each.Key(), limit-total, depth+1)
+			total += estimateSize(each.Value(), limit-total, depth+1)
 		}
 		return total
 	case reflect.Struct:
-		total := minWeight
-		for i := 0; i < v.NumField() && total <= most; i++ {
+		total := minSize
+		for i := 0; i < v.NumField() && total <= limit; i++ {
 			if v.Type().Field(i).IsExported() {
-				total += estimateSize(v.Field(i), most-total, depth+1)
+				total += estimateSize(v.Field(i), limit-total, depth+1)
 			}
 		}
 		return total
 	}
-	return minWeight
+	return minSize
 }
 
-// deadlineError says where a rendering was when its time was over, and still is what ended it.
+// deadlineError adds the position in the template to the error that ended a rendering.
 type deadlineError struct {
 	*TemplateError
 	err error
@@ -259,7 +248,7 @@ type deadlineError struct {
 
 func (e *deadlineError) Unwrap() error { return e.err }
 
-// isRetryable tells errors that another attempt may not meet.
+// isRetryable reports whether another attempt may succeed.
 func isRetryable(err error) bool {
 	return errors.Is(err, errTime) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -8,19 +8,22 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// MaxLink bounds an address in a message, in bytes.
+// MaxLink is the maximum length of a link in a message, in bytes.
 const MaxLink = 2000
 
-// CheckLink says where a text that a template rendered is no address which a message may lead to. Nothing but white space stands
-// for no link.
+// CheckLink returns an error if text, which a template rendered, is not a valid link for a message. White space alone
+// means that the message has no link.
 func CheckLink(text []byte) error {
 	link := strings.TrimSpace(string(text))
 	if link == "" {
 		return nil
 	}
 	u, err := url.Parse(link)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" || strings.ContainsAny(link, "<>| \n\t") || len(link) > MaxLink {
-		return fmt.Errorf("makes %q, which is no address: begin with https:// and put urlquery behind what a producer wrote", relay.Truncate(link, 100))
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Host == "" ||
+		strings.ContainsAny(link, "<>| \n\t") || len(link) > MaxLink {
+		return fmt.Errorf(
+			"makes %q, which is no address: begin with https:// and apply urlquery to values of a producer",
+			relay.Truncate(link, 100))
 	}
 	return nil
 }

@@ -16,28 +16,28 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// maxSource bounds the text of a template.
+// maxSource is the maximum size of a template in bytes.
 const maxSource = 256 << 10
 
-// Options say what a template is for.
+// Options are the options of a template.
 type Options struct {
-	// HTML escapes what it shows for the place where it stands, as html/template does, and knows no way around that.
+	// HTML escapes all values for their context, as html/template does. Templates cannot turn escaping off.
 	HTML bool
-	// Clean is applied to every text of a notification before the template sees it, names of members included, and to what the
-	// template decodes; nil leaves them as they are.
+	// Clean is applied to all texts and member names of a notification before the template sees them, and to texts that
+	// the template decodes. If it is nil, texts are not changed.
 	Clean func(string) string
-	// Now is the clock; nil is time.Now.
+	// Now is the clock. If it is nil, time.Now is used.
 	Now func() time.Time
 }
 
-// Template is a parsed template. It is immutable and may be used concurrently.
+// Template is a parsed template. It is immutable and safe for concurrent use.
 type Template struct {
 	source    string
 	options   Options
-	kept      *compileCache
+	cache     *compileCache
 	limits    limits
 	parsed    executorFactory
-	executors sync.Pool // of *machine; a template's functions belong to one rendering at a time
+	executors sync.Pool // of *executor; the functions of an executor serve one rendering at a time
 }
 
 // executor is a template whose functions share the budget of one rendering.
@@ -48,12 +48,12 @@ type executor struct {
 	}
 }
 
-// executorFactory makes machines.
+// executorFactory creates executors of a parsed template.
 type executorFactory interface {
 	newExecutor(r *rendering) (*executor, error)
 }
 
-// Parse reads a template. What is wrong with it is a [*TemplateError].
+// Parse parses a template. Its errors are a [*TemplateError].
 func Parse(source string, o Options) (*Template, error) {
 	if len(source) > maxSource {
 		return nil, &TemplateError{Text: fmt.Sprintf("is longer than %d KiB", maxSource>>10)}
@@ -61,9 +61,9 @@ func Parse(source string, o Options) (*Template, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	t := &Template{source: source, options: o, kept: &compileCache{}, limits: limits{maxSteps, maxWork}}
+	t := &Template{source: source, options: o, cache: &compileCache{}, limits: limits{maxSteps, maxWork}}
 	var err error
-	if t.parsed, err = t.parse(modeFast); err != nil {
+	if t.parsed, err = t.parse(false); err != nil {
 		return nil, newTemplateError(err)
 	}
 	if err := t.checkEscaping(); err != nil {
@@ -72,20 +72,12 @@ func Parse(source string, o Options) (*Template, error) {
 	return t, nil
 }
 
-// rootName stands in the library's errors.
+// rootName is the name of the template in the errors of text/template.
 const rootName = "t"
 
-// parseMode is how a template is parsed: to be rendered fast, by the library alone, or so that it tells where an output became
-// too long.
-type parseMode int
-
-const (
-	modeFast parseMode = iota
-	modeLibrary
-	modeTraceSteps
-)
-
-func (t *Template) parse(w parseMode) (executorFactory, error) {
+// parse parses the source and adds the limits. With everyNode, an error names the node at which the output became too
+// long.
+func (t *Template) parse(everyNode bool) (executorFactory, error) {
 	functions := (&rendering{}).templateFunctions()
 	if t.options.HTML {
 		for _, name := range unsafeFunctions() {
@@ -99,7 +91,7 @@ func (t *Template) parse(w parseMode) (executorFactory, error) {
 		for _, each := range root.Templates() {
 			trees = append(trees, each.Tree)
 		}
-		addLimits(definedTrees(trees), w == modeTraceSteps)
+		addLimits(definedTrees(trees), everyNode)
 		return parsedHTML{root.Funcs((&rendering{}).internalFunctions())}, nil
 	}
 	root, err := template.New(rootName).Funcs(functions).Parse(t.source)
@@ -110,34 +102,23 @@ func (t *Template) parse(w parseMode) (executorFactory, error) {
 	for _, each := range root.Templates() {
 		trees = append(trees, each.Tree)
 	}
-	trees = definedTrees(trees)
-	p := parsedText{root.Funcs((&rendering{}).internalFunctions()), actionMarkers{}}
-	// What is called may have another dot.
-	if w == modeFast && root.Tree != nil && !slices.ContainsFunc(trees, func(t *parse.Tree) bool { return callsTemplate(t.Root) }) {
-		p.marks.replaceActions(root.Root, functions)
-	}
-	addLimits(trees, w == modeTraceSteps)
-	return p, nil
+	addLimits(definedTrees(trees), everyNode)
+	return parsedText{root.Funcs((&rendering{}).internalFunctions())}, nil
 }
 
-// definedTrees leaves out the trees of templates that are named and not defined.
+// definedTrees removes the trees of templates that are used but not defined.
 func definedTrees(trees []*parse.Tree) []*parse.Tree {
 	return slices.DeleteFunc(trees, func(t *parse.Tree) bool { return t == nil || t.Root == nil })
 }
 
-type parsedText struct {
-	root  *template.Template
-	marks actionMarkers
-}
+type parsedText struct{ root *template.Template }
 
 func (p parsedText) newExecutor(r *rendering) (*executor, error) {
 	clone, err := p.root.Clone()
 	if err != nil {
 		return nil, err
 	}
-	functions := r.templateFunctions()
-	r.actions = p.marks.compile(functions)
-	return &executor{r, clone.Funcs(functions).Funcs(r.internalFunctions())}, nil
+	return &executor{r, clone.Funcs(r.templateFunctions()).Funcs(r.internalFunctions())}, nil
 }
 
 type parsedHTML struct{ root *htmltemplate.Template }
@@ -150,7 +131,7 @@ func (p parsedHTML) newExecutor(r *rendering) (*executor, error) {
 	return &executor{r, clone.Funcs(r.templateFunctions()).Funcs(r.internalFunctions())}, nil
 }
 
-// checkEscaping finds what html/template says only when it renders.
+// checkEscaping renders once, because html/template reports errors of escaping only then.
 func (t *Template) checkEscaping() error {
 	if !t.options.HTML {
 		return nil
@@ -167,11 +148,11 @@ func (t *Template) checkEscaping() error {
 }
 
 func (t *Template) newExecutor(p executorFactory) (*executor, error) {
-	return p.newExecutor(&rendering{now: t.options.Now, cache: t.kept, limits: t.limits, clean: t.options.Clean})
+	return p.newExecutor(&rendering{now: t.options.Now, cache: t.cache, limits: t.limits, clean: t.options.Clean})
 }
 
-// Render renders d, which may be used by one rendering at a time. An error that every attempt would meet is marked by
-// [relay.Permanent] and wraps a [*TemplateError]; the end of ctx is none of those.
+// Render renders d. Only one rendering at a time may use d. An error that would occur in every attempt is marked with
+// [relay.Permanent] and wraps a [*TemplateError]. The end of ctx is not permanent.
 func (t *Template) Render(ctx context.Context, d *Data) ([]byte, error) {
 	m, ok := t.executors.Get().(*executor)
 	if !ok {
@@ -181,13 +162,8 @@ func (t *Template) Render(ctx context.Context, d *Data) ([]byte, error) {
 		}
 	}
 	err := m.execute(ctx, d)
-	if errors.Is(err, errUseLibrary) {
-		m, err = t.rerender(ctx, d, modeLibrary)
-	}
 	if errors.Is(err, errOverflow) || err == nil && m.run.out.overflowed {
-		if _, err = t.rerender(ctx, d, modeTraceSteps); err == nil {
-			err = errOutput
-		}
+		err = t.locateOverflow(ctx, d)
 	}
 	if err != nil {
 		if isRetryable(err) {
@@ -196,33 +172,36 @@ func (t *Template) Render(ctx context.Context, d *Data) ([]byte, error) {
 		return nil, relay.Permanent(newTemplateError(err))
 	}
 	out := bytes.Clone(m.run.out.text)
-	m.run.data = nil
 	t.executors.Put(m)
 	return out, nil
 }
 
-// rerender renders another way, to tell more of what went wrong.
-func (t *Template) rerender(ctx context.Context, d *Data, w parseMode) (*executor, error) {
-	p, err := t.parse(w)
+// locateOverflow renders d again with a check after every node. It returns an error that names the node at which the
+// output became too long.
+func (t *Template) locateOverflow(ctx context.Context, d *Data) error {
+	p, err := t.parse(true)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	m, err := t.newExecutor(p)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return m, m.execute(ctx, d)
+	if err := m.execute(ctx, d); err != nil {
+		return err
+	}
+	return errOutput
 }
 
-// execute renders into the run's output. A panic becomes an error: a template must not stop the daemon.
+// execute renders d into m.run.out. It converts a panic to an error, because a template must not stop the daemon.
 func (m *executor) execute(ctx context.Context, d *Data) (err error) {
-	m.run.reset(ctx, d)
+	m.run.reset(ctx)
 	if err := m.run.checkDeadline(); err != nil {
 		return err
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("the rendering panicked (%T)", v) // the value may hold anything
+			err = fmt.Errorf("the rendering panicked (%T)", v) // the value is not shown because it may contain secrets
 		}
 	}()
 	return m.tmpl.Execute(m.run, d)

@@ -11,10 +11,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Sources are the templates of one sink that make parts of the same message.
+// Sources are the templates of one sink that render parts of the same message.
 type Sources []Source
 
-// Check is that of all of them.
+// Check calls [Source.Check] for all sources and joins the errors.
 func (all Sources) Check() error {
 	var errs []error
 	for _, s := range all {
@@ -23,7 +23,7 @@ func (all Sources) Check() error {
 	return errors.Join(errs...)
 }
 
-// ValidateSamples is that of all of them.
+// ValidateSamples calls [Source.ValidateSamples] for all sources and joins the errors.
 func (all Sources) ValidateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
 	var errs []error
 	for _, s := range all {
@@ -32,7 +32,7 @@ func (all Sources) ValidateSamples(ctx context.Context, sink string, samples []r
 	return errors.Join(errs...)
 }
 
-// Open opens those that are given, as [Source.Open] does.
+// Open opens all sources that are set. See [Source.Open].
 func (all Sources) Open(sink relay.SinkSettings) (*Set, error) {
 	set := &Set{sink: sink.Name, log: sink.Log, lastWarned: map[string]*Template{}}
 	for _, s := range all {
@@ -48,14 +48,14 @@ func (all Sources) Open(sink relay.SinkSettings) (*Set, error) {
 	return set, nil
 }
 
-// Set renders the templates of a sink. It may be used concurrently.
+// Set renders the templates of a sink. It is safe for concurrent use.
 type Set struct {
 	sink  string
 	log   *slog.Logger
 	parts []part
 
 	mu         sync.Mutex
-	lastWarned map[string]*Template // by key that which was last said to fail
+	lastWarned map[string]*Template // by key: the last template whose failure was logged
 }
 
 type part struct {
@@ -63,13 +63,13 @@ type part struct {
 	current func() *Template
 }
 
-// Render returns what the templates make of d, by their keys and without white space around. One that makes nothing is not
-// there, nor is an optional one that fails, which the log is told of once for each template. Its errors name the key, and are
-// marked as those of [Template.Render].
+// Render renders d with all templates and returns the results by key, without surrounding white space. It omits empty
+// results and optional templates that fail, and logs one warning for each failing template. Its errors contain the key
+// and are marked like the errors of [Template.Render].
 func (s *Set) Render(ctx context.Context, d relay.Delivery) (map[string]string, error) {
-	made := make(map[string]string, len(s.parts))
+	texts := make(map[string]string, len(s.parts))
 	for _, p := range s.parts {
-		if p.ignores(d) {
+		if p.skipsDelivery(d) {
 			continue
 		}
 		t := p.current()
@@ -82,10 +82,10 @@ func (s *Set) Render(ctx context.Context, d relay.Delivery) (map[string]string, 
 			return nil, err
 		}
 		if text != "" {
-			made[p.Key] = text
+			texts[p.Key] = text
 		}
 	}
-	return made, nil
+	return texts, nil
 }
 
 func (p part) render(ctx context.Context, t *Template, sink string, d relay.Delivery) (string, error) {
@@ -107,13 +107,13 @@ func (p part) render(ctx context.Context, t *Template, sink string, d relay.Deli
 	return strings.TrimSpace(string(text)), nil
 }
 
-// warnOnce tells the log of a template that failed, once: it may fail with every message.
+// warnOnce logs the failure of a template once, because it may fail with every message.
 func (s *Set) warnOnce(key string, t *Template, err error) {
 	s.mu.Lock()
-	known := s.lastWarned[key] == t
+	isRepeat := s.lastWarned[key] == t
 	s.lastWarned[key] = t
 	s.mu.Unlock()
-	if !known {
-		s.log.Warn("a template fails, and what it would make is left out; this is said once until the template changes", "template", key, "error", err)
+	if !isRepeat {
+		s.log.Warn("optional template failed", "template", key, "error", err)
 	}
 }

@@ -10,38 +10,39 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Source is a template as an operator gives it: in place by a key, or in a file that the key's twin KEY_file names.
+// Source is a template in the configuration. The operator sets it with KEY, or sets KEY_file to a file.
 type Source struct {
 	// Key is the name of the setting, such as "template".
 	Key string
-	// Text and File are the values of the key and its twin.
+	// Text and File are the values of KEY and KEY_file.
 	Text, File string
 	Options
-	// Single says that it renders neither digests nor batches of several.
+	// Single excludes digests, and batches of several notifications.
 	Single bool
-	// Optional says that a message goes without what fails, as a [Set] does it.
+	// Optional makes [Set.Render] omit the template if it fails.
 	Optional bool
-	// CheckOutput, where not nil, says what is wrong with what was rendered.
+	// CheckOutput checks the rendered text. It may be nil.
 	CheckOutput func([]byte) error
 }
 
-// IsSet tells whether there is a template.
+// IsSet reports whether the operator set a template.
 func (s Source) IsSet() bool { return s.Text != "" || s.File != "" }
 
-// Check reports what is wrong with the setting as a [relay.FieldError]. Nothing is wrong with one that is not given.
+// Check reads and parses the template. It returns problems as a [relay.FieldError], and nil if no template is set.
 func (s Source) Check() error {
 	_, err := s.read()
 	return err
 }
 
-// read parses the template as it is now; it is nil where none is given.
+// read reads and parses the template. It returns nil if no template is set.
 func (s Source) read() (*Template, error) {
 	text := []byte(s.Text)
 	switch {
 	case !s.IsSet():
 		return nil, nil
 	case s.Text != "" && s.File != "":
-		return nil, &relay.FieldError{Field: s.Key + "_file", Problem: "is given beside " + s.Key + ": give one of the two"}
+		problem := "is given beside " + s.Key + ": give one of the two"
+		return nil, &relay.FieldError{Field: s.Key + "_file", Problem: problem}
 	case s.File != "":
 		var err error
 		if text, err = httpclient.ReadFile(s.File); err != nil {
@@ -52,31 +53,31 @@ func (s Source) read() (*Template, error) {
 }
 
 func (s Source) parse(text []byte) (*Template, error) {
-	if len(text) == 0 { // as a file is that is just being written
+	if len(text) == 0 { // an editor may be writing the file
 		return nil, &relay.FieldError{Field: s.Key + "_file", Problem: s.File + " is empty"}
 	}
 	t, err := Parse(string(text), s.Options)
 	if err != nil {
-		return nil, s.fieldError(err, "")
+		return nil, s.newFieldError(err, "")
 	}
 	return t, nil
 }
 
-// fieldError says where and with what a template fails.
-func (s Source) fieldError(err error, with string) error {
-	field, at := s.Key, ""
+// newFieldError adds the setting, the file and a suffix to an error of the template.
+func (s Source) newFieldError(err error, suffix string) error {
+	field, prefix := s.Key, ""
 	if s.File != "" {
-		field, at = s.Key+"_file", s.File+", "
+		field, prefix = s.Key+"_file", s.File+", "
 	}
 	if m := (*TemplateError)(nil); errors.As(err, &m) && m.Line == 0 && s.File != "" {
-		at = s.File + ": "
+		prefix = s.File + ": "
 	}
-	return &relay.FieldError{Field: field, Problem: at + err.Error() + with}
+	return &relay.FieldError{Field: field, Problem: prefix + err.Error() + suffix}
 }
 
-// Open returns a function that gives the template of a sink as it is now, and may be called concurrently. One that is not given
-// gives nil. A file that became bad, as Check or Rehearse find, keeps its last good template, and the sink's log is told. Samples
-// are tried for half a second at most: for so long whoever sees a change first waits for each file, and nobody else.
+// Open returns a function that returns the current template of a sink, or nil if none is set. The function is safe for
+// concurrent use. If a changed file fails Check or the samples, it logs the error and returns the last valid template.
+// The first delivery after a change waits up to 500 ms per file for the samples. Other deliveries do not wait.
 func (s Source) Open(sink relay.SinkSettings) (func() *Template, error) {
 	if s.File == "" || !s.IsSet() {
 		t, err := s.read()
@@ -90,8 +91,8 @@ func (s Source) Open(sink relay.SinkSettings) (func() *Template, error) {
 	}
 	parse := func(text []byte) (*Template, error) {
 		t, err := s.parse(text)
-		if err == nil && sink.Samples != nil { // again when it is opened: the file may have changed since the configuration was read
-			ctx, cancel := context.WithTimeout(context.Background(), maxSamplePause)
+		if err == nil && sink.Samples != nil { // also on open: the file may have changed after the configuration check
+			ctx, cancel := context.WithTimeout(context.Background(), maxSampleTime)
 			defer cancel()
 			err = s.renderSamples(ctx, t, sink.Name, sink.Samples())
 		}
@@ -99,16 +100,16 @@ func (s Source) Open(sink relay.SinkSettings) (func() *Template, error) {
 	}
 	file, err := httpclient.WatchFile(s.File, parse, sink.Log, time.Now)
 	if err != nil {
-		return nil, fmt.Errorf("open the template: %w", err)
+		return nil, fmt.Errorf("open template: %w", err)
 	}
 	return file.Current, nil
 }
 
-// maxSamplePause bounds the rehearsal of a file that has changed, which one delivery waits for.
-const maxSamplePause = 500 * time.Millisecond
+// maxSampleTime limits the rendering of samples with a changed file, because a delivery waits for it.
+const maxSampleTime = 500 * time.Millisecond
 
-// ValidateSamples renders samples until ctx ends, and reports what goes wrong as [relay.FieldError]s, joined: each mistake once, with
-// the topic that first met it.
+// ValidateSamples renders samples until ctx ends. It returns the errors as joined [relay.FieldError] values. Each error
+// appears once, with the topic of its first sample.
 func (s Source) ValidateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
 	t, err := s.read()
 	if err != nil || t == nil {
@@ -117,7 +118,7 @@ func (s Source) ValidateSamples(ctx context.Context, sink string, samples []rela
 	return s.renderSamples(ctx, t, sink, samples)
 }
 
-func (s Source) ignores(d relay.Delivery) bool {
+func (s Source) skipsDelivery(d relay.Delivery) bool {
 	return s.Single && (d.Digest != nil || len(d.Notifications) != 1)
 }
 
@@ -125,18 +126,18 @@ func (s Source) renderSamples(ctx context.Context, t *Template, sink string, sam
 	seen := map[string]bool{}
 	var errs []error
 	for _, d := range samples {
-		if s.ignores(d) {
+		if s.skipsDelivery(d) {
 			continue
 		}
 		err := s.renderSample(ctx, t, sink, d)
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-			break // what there was time for is all that can be said
+			break // running out of time is not an error
 		}
 		if err == nil || seen[err.Error()] {
 			continue
 		}
 		seen[err.Error()] = true
-		errs = append(errs, s.fieldError(err, " (with a sample of "+nameOf(d)+")"))
+		errs = append(errs, s.newFieldError(err, " (with a sample of "+sampleName(d)+")"))
 		var m *TemplateError
 		if len(errs) == 3 || errors.As(err, &m) && m.OverLimit {
 			break
@@ -157,7 +158,7 @@ func (s Source) renderSample(ctx context.Context, t *Template, sink string, d re
 	return err
 }
 
-func nameOf(d relay.Delivery) string {
+func sampleName(d relay.Delivery) string {
 	switch {
 	case d.Digest != nil:
 		return "a digest"

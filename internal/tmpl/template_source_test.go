@@ -13,21 +13,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// TestOpenFile changes a template in its file: one that fails with what the sink may get replaces no good one, and the log
-// says once why.
-func TestOpenFile(t *testing.T) {
+// If a changed file fails with a sample, the last valid template remains in use and the error is logged once.
+func TestSourceOpen_FileChanges(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "body.tmpl")
-	put := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put("[1]")
+	writeFile(t, file, "[1]")
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
-		current, err := Source{Key: "template", File: file, CheckOutput: CheckJSON, Single: true}.Open(relay.SinkSettings{
+		source := Source{Key: "template", File: file, CheckOutput: CheckJSON, Single: true}
+		current, err := source.Open(relay.SinkSettings{
 			Name: "hook", Log: slog.New(slog.NewTextHandler(&log, nil)),
 			Samples: func() []relay.Delivery {
 				topics := []string{"job.created", "container.error"}
@@ -37,65 +31,64 @@ func TestOpenFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		good := "[1]"
-		for _, c := range []struct{ text, said string }{
+		lastValid := "[1]"
+		for _, c := range []struct{ text, problem string }{
 			{"[1,\n{{ .Topik }}]", "template_file " + file + ", line 2, column 4: at .Topik: there is no .Topik here"},
-			{`{{ if eq .Topic "container.error" }}{{ .Topic }}{{ else }}{}{{ end }}`, "(with a sample of container.error)"},
+			{
+				`{{ if eq .Topic "container.error" }}{{ .Topic }}{{ else }}{}{{ end }}`,
+				"(with a sample of container.error)",
+			},
 			{"[1]\n{{ .Topic\n\n  ", file + ", line 4: unclosed action started in line 2"},
 			{`{{ if eq .Topic "hubrelay.digest" }}x{{ else }}[2]{{ end }}`, ""},
 			{"", file + " is empty"},
 			{"[3, 4]", ""},
 		} {
 			log.Reset()
-			put(c.text)
+			writeFile(t, file, c.text)
 			for range 3 {
-				time.Sleep(2 * checkPause)
+				time.Sleep(2 * checkInterval)
 				current()
 			}
-			if c.said == "" {
-				good = c.text
-			} else if text := strings.ReplaceAll(log.String(), `\"`, `"`); strings.Count(text, "\n") != 1 || !strings.Contains(text, c.said) {
-				t.Errorf("%s: logged %s", c.text, text)
+			text := strings.ReplaceAll(log.String(), `\"`, `"`)
+			if c.problem == "" {
+				lastValid = c.text
+			} else if strings.Count(text, "\n") != 1 || !strings.Contains(text, c.problem) {
+				t.Errorf("%s: got log %s, want %s once", c.text, text, c.problem)
 			}
-			if got := current().source; got != good {
-				t.Errorf("%s: in use is %s, want %s", c.text, got, good)
+			if got := current().source; got != lastValid {
+				t.Errorf("%s: got template %s, want %s", c.text, got, lastValid)
 			}
 		}
 	})
 }
 
-// TestOpenFileThatHasChanged has a file changed between the look at the configuration and the opening of its sink.
-func TestOpenFileThatHasChanged(t *testing.T) {
+// The file may change after the check of the configuration and before its sink is opened.
+func TestSourceOpen_FileChangedAfterCheck(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "body.tmpl")
-	if err := os.WriteFile(file, []byte(`{{ if eq .Topic "container.error" }}{{ .Topic }}{{ else }}{}{{ end }}`), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, file, `{{ if eq .Topic "container.error" }}{{ .Topic }}{{ else }}{}{{ end }}`)
 	settings := relay.SinkSettings{Name: "hook", Log: slog.New(slog.DiscardHandler)}
 	s := Source{Key: "template", File: file, CheckOutput: CheckJSON}
 	if _, err := s.Open(settings); err != nil {
-		t.Errorf("without samples: %v", err)
+		t.Errorf("without samples: got error %v", err)
 	}
-	settings.Samples = func() []relay.Delivery { return samples.Deliveries([]string{"job.created", "container.error"}) }
-	if _, err := s.Open(settings); err == nil || !strings.Contains(err.Error(), "(with a sample of container.error)") {
-		t.Errorf("opened with %v", err)
+	settings.Samples = func() []relay.Delivery {
+		return samples.Deliveries([]string{"job.created", "container.error"})
+	}
+	_, err := s.Open(settings)
+	if err == nil || !strings.Contains(err.Error(), "(with a sample of container.error)") {
+		t.Errorf("with samples: got error %v", err)
 	}
 }
 
-// TestOpenSlowFile changes a file while deliveries want it: one of them waits, and not for long.
-func TestOpenSlowFile(t *testing.T) {
+// If a changed template is slow, only one caller waits for its samples, and not for all of them.
+func TestSourceOpen_SlowFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "body.tmpl")
-	put := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	put("a")
+	writeFile(t, file, "a")
 	synctest.Test(t, func(t *testing.T) {
 		source := Source{Key: "template", File: file, Options: Options{Now: func() time.Time {
-			time.Sleep(3 * checkPause)
+			time.Sleep(3 * checkInterval)
 			return time.Now()
 		}}}
 		current, err := source.Open(relay.SinkSettings{
@@ -107,23 +100,30 @@ func TestOpenSlowFile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(checkPause)
-		put("{{ now }}")
+		time.Sleep(checkInterval)
+		writeFile(t, file, "{{ now }}")
 		first := make(chan time.Duration, 1)
-		began := time.Now()
-		go func() { current(); first <- time.Since(began) }()
-		time.Sleep(2 * checkPause) // so that the file is due for another look
-		if got := current().source; got != "a" || time.Since(began) != 2*checkPause {
-			t.Errorf("meanwhile %s is in use, after %s", got, time.Since(began))
+		start := time.Now()
+		go func() { current(); first <- time.Since(start) }()
+		time.Sleep(2 * checkInterval) // the next check of the file is due
+		if got := current().source; got != "a" || time.Since(start) != 2*checkInterval {
+			t.Errorf("second caller: got template %s after %s", got, time.Since(start))
 		}
-		if took := <-first; took != 3*checkPause { // the sample that was begun is finished, and no other is begun
-			t.Errorf("the first waited for %s", took)
+		if took := <-first; took != 3*checkInterval { // one sample is rendered, and no other is started
+			t.Errorf("the first caller waited for %s, want %s", took, 3*checkInterval)
 		}
 		if got := current().source; got != "{{ now }}" {
-			t.Errorf("in use is %s", got)
+			t.Errorf("got template %s, want the changed one", got)
 		}
 	})
 }
 
-// checkPause is more than a file goes without a look.
-const checkPause = time.Second
+// checkInterval is the minimum time between two checks of a file.
+const checkInterval = time.Second
+
+func writeFile(t *testing.T, name, text string) {
+	t.Helper()
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -14,22 +14,21 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// heartbeat is how often the server shows life; a connection is dead after two that failed to come.
 const (
-	heartbeat = 5 * time.Second
-	closeTime = time.Second
+	heartbeatInterval = 5 * time.Second // a connection is lost after two missing heartbeats
+	closeTimeout      = time.Second
 )
 
 var routingKey = nameRule{
 	maxBytes: 255,
-	allowed:  printableBut("*#"),
+	allowed:  printableExcept("*#"),
 	check: func(text string) error {
-		return every(printableBut("*#"), "a routing key has no white space, '*' or '#'")(text)
+		return checkRunes(printableExcept("*#"), "a routing key must not contain white space, '*' or '#'")(text)
 	},
 }
 
-// amqpConnection is a channel that confirms. Watermill's own publisher does not look at what comes back as unroutable, which RabbitMQ
-// acknowledges besides, and waits for each confirmation before it publishes the next on a channel.
+// amqpConnection is a channel with publisher confirms. Watermill's publisher ignores returned messages, which RabbitMQ
+// also confirms, and allows only one unconfirmed message per channel.
 type amqpConnection struct {
 	cancelableLifetime
 	conn     *amqp.Connection
@@ -38,12 +37,12 @@ type amqpConnection struct {
 
 	mu            sync.Mutex
 	waiting       map[uint64]published
-	earlyConfirms map[uint64]bool // confirmations that came before Publish has noted their tags
-	returned      map[string]string
-	blocked       string
+	earlyConfirms map[uint64]bool   // confirmations that arrived before publish registered the tag
+	returned      map[string]string // by message ID, the reason
+	blocked       string            // the reason why the server blocks publishers, or ""
 }
 
-// published waits for the confirmation of a tag.
+// published is a message without confirmation.
 type published struct {
 	id   string
 	done chan error
@@ -60,7 +59,7 @@ func (s *Sink) dialAMQP(ctx context.Context, host string) (brokerConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	secured, err := s.tlsConfig(name)
+	tlsConfig, err := s.tlsConfig(name)
 	if err != nil {
 		return nil, err
 	}
@@ -68,29 +67,32 @@ func (s *Sink) dialAMQP(ctx context.Context, host string) (brokerConn, error) {
 	if err != nil {
 		return nil, err
 	}
-	uri := amqp.URI{Scheme: "amqp", Host: name, Port: port, Username: s.config.User, Password: password, Vhost: s.config.VHost}
+	uri := amqp.URI{
+		Scheme: "amqp", Host: name, Port: port,
+		Username: s.config.User, Password: password, Vhost: s.config.VHost,
+	}
 	if uri.Vhost == "" {
 		uri.Vhost = "/"
 	}
 	if uri.Username == "" {
-		uri.Username, uri.Password = "guest", "guest" // as the protocol has it
+		uri.Username, uri.Password = "guest", "guest" // the default of AMQP
 	}
-	if secured != nil {
+	if tlsConfig != nil {
 		uri.Scheme = "amqps"
 	}
-	shake := &handshakeDialer{ctx: ctx}
-	defer shake.keepOpen()
+	dialer := &handshakeDialer{ctx: ctx}
+	defer dialer.keepOpen()
 	properties := amqp.NewConnectionProperties()
 	properties.SetClientConnectionName("hubrelay")
 	conn, err := amqp.DialConfig(uri.String(), amqp.Config{
-		Vhost: uri.Vhost, Heartbeat: heartbeat, TLSClientConfig: secured, Properties: properties,
-		Dial: shake.Dial,
+		Vhost: uri.Vhost, Heartbeat: heartbeatInterval, TLSClientConfig: tlsConfig, Properties: properties,
+		Dial: dialer.Dial,
 	})
 	if err != nil {
 		return nil, err
 	}
 	c := &amqpConnection{
-		cancelableLifetime: newMortal(), conn: conn, exchange: s.exchangeName(),
+		cancelableLifetime: newLifetime(), conn: conn, exchange: s.exchangeName(),
 		waiting: map[uint64]published{}, earlyConfirms: map[uint64]bool{}, returned: map[string]string{},
 	}
 	if err := c.openChannel(); err != nil {
@@ -101,7 +103,7 @@ func (s *Sink) dialAMQP(ctx context.Context, host string) (brokerConn, error) {
 
 func (s *Sink) exchangeName() string {
 	if s.config.Exchange == nil {
-		return "amq.topic" // which every broker has
+		return "amq.topic" // exists on all brokers
 	}
 	return *s.config.Exchange
 }
@@ -113,36 +115,48 @@ func (c *amqpConnection) openChannel() (err error) {
 	if err := c.channel.Confirm(false); err != nil {
 		return err
 	}
-	// Without a buffer, so that a return is seen before the confirmation that follows it.
-	returns, confirms := c.channel.NotifyReturn(make(chan amqp.Return)), c.channel.NotifyPublish(make(chan amqp.Confirmation))
-	ended, blocked := c.channel.NotifyClose(make(chan *amqp.Error, 1)), c.conn.NotifyBlocked(make(chan amqp.Blocking, 1))
-	go c.handleEvents(returns, confirms, blocked, ended)
+	events := amqpEvents{
+		// These two have no buffer, so a return is handled before the confirmation that follows it.
+		returns:  c.channel.NotifyReturn(make(chan amqp.Return)),
+		confirms: c.channel.NotifyPublish(make(chan amqp.Confirmation)),
+		blocked:  c.conn.NotifyBlocked(make(chan amqp.Blocking, 1)),
+		closed:   c.channel.NotifyClose(make(chan *amqp.Error, 1)),
+	}
+	go c.handleEvents(events)
 	context.AfterFunc(c.lifetime(), func() { _ = c.Close() })
 	return nil
 }
 
-// handleEvents hears what the server says until the channel is closed. It never stops before: the library waits for each to be heard,
-// with locks in its hands that publishing needs.
-func (c *amqpConnection) handleEvents(returns <-chan amqp.Return, confirms <-chan amqp.Confirmation, blocked <-chan amqp.Blocking, ended <-chan *amqp.Error) {
-	for returns != nil || confirms != nil {
+// amqpEvents are the notifications of the library, which closes the channels when the AMQP channel is closed.
+type amqpEvents struct {
+	returns  <-chan amqp.Return
+	confirms <-chan amqp.Confirmation
+	blocked  <-chan amqp.Blocking
+	closed   <-chan *amqp.Error
+}
+
+// handleEvents receives events until the AMQP channel is closed. It never stops earlier, because the library holds
+// locks that publishing needs until an event is received.
+func (c *amqpConnection) handleEvents(e amqpEvents) {
+	for e.returns != nil || e.confirms != nil {
 		select {
-		case r, ok := <-returns:
+		case r, ok := <-e.returns:
 			if !ok {
-				returns = nil
+				e.returns = nil
 				continue
 			}
 			c.mu.Lock()
 			c.returned[r.MessageId] = r.ReplyText
 			c.mu.Unlock()
-		case confirm, ok := <-confirms:
+		case confirm, ok := <-e.confirms:
 			if !ok {
-				confirms = nil
+				e.confirms = nil
 				continue
 			}
 			c.handleConfirm(confirm.DeliveryTag, confirm.Ack)
-		case b, ok := <-blocked:
+		case b, ok := <-e.blocked:
 			if !ok {
-				blocked = nil
+				e.blocked = nil
 				continue
 			}
 			c.mu.Lock()
@@ -150,19 +164,19 @@ func (c *amqpConnection) handleEvents(returns <-chan amqp.Return, confirms <-cha
 				c.blocked = b.Reason + "."
 			}
 			c.mu.Unlock()
-		case err := <-ended:
+		case err := <-e.closed:
 			c.failAll(err)
-			ended = nil
+			e.closed = nil
 		}
 	}
-	if ended != nil { // all three are closed by now
-		c.failAll(<-ended)
+	if e.closed != nil { // the library closes it with the others
+		c.failAll(<-e.closed)
 	}
 }
 
-// failAll tells all that wait.
+// failAll ends the lifetime of the connection, and with it all pending messages.
 func (c *amqpConnection) failAll(err *amqp.Error) {
-	if err == nil { // which is no nil error
+	if err == nil { // a nil *amqp.Error is not a nil error
 		c.kill(nil)
 		return
 	}
@@ -181,22 +195,23 @@ func (c *amqpConnection) handleConfirm(tag uint64, ack bool) {
 	p.done <- c.confirmError(p.id, ack)
 }
 
-var errRefused = errors.New("the queue refuses the message: it is full (overflow: reject-publish), or its node has failed")
+var errQueueRejects = errors.New(
+	"the queue rejects the message: it is full (overflow: reject-publish), or its node failed")
 
-// unroutable is the error of a message that no queue wanted.
-type unroutable struct{ reason string }
+// unroutableError is the error of a message that matches no queue.
+type unroutableError struct{ reason string }
 
-func (e *unroutable) Error() string { return "no queue is bound for it (" + e.reason + ")" }
+func (e *unroutableError) Error() string { return "no queue is bound for it (" + e.reason + ")" }
 
-// confirmError is what a confirmation means. The caller holds the lock.
+// confirmError returns the result of a confirmed message. The caller holds the lock.
 func (c *amqpConnection) confirmError(id string, ack bool) error {
-	reason, back := c.returned[id]
+	reason, unroutable := c.returned[id]
 	delete(c.returned, id)
 	switch {
-	case back:
-		return &unroutable{reason}
+	case unroutable:
+		return &unroutableError{reason}
 	case !ack:
-		return errRefused
+		return errQueueRejects
 	}
 	return nil
 }
@@ -219,7 +234,7 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 		return fmt.Errorf("the broker has not confirmed the last %d messages", unconfirmed)
 	}
 	if blocked != "" {
-		return fmt.Errorf("the broker blocks publishers, %s It is short of memory or disk", blocked)
+		return fmt.Errorf("the broker blocks publishers, %s It lacks memory or disk space", blocked)
 	}
 	confirmation, err := c.channel.PublishWithDeferredConfirm(c.exchange, key, true, false, newPublishing(m))
 	if errors.Is(err, amqp.ErrClosed) {
@@ -243,11 +258,11 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	select {
 	case err := <-done:
 		return err
-	case <-m.Context().Done(): // the tag is forgotten when it is confirmed
+	case <-m.Context().Done(): // handleConfirm removes the tag later
 	case <-c.lifetime().Done():
 	}
 	select {
-	case err := <-done: // at the same time
+	case err := <-done: // select chose at random
 		return err
 	default:
 	}
@@ -268,12 +283,12 @@ func newPublishing(m *message.Message) amqp.Publishing {
 	}
 }
 
-func showAMQP(s *Sink, key string, m *message.Message) (relay.Explanation, error) {
-	p, beside := newPublishing(m), map[string]string{}
+func explainAMQP(s *Sink, key string, m *message.Message) (relay.Preview, error) {
+	p, metadata := newPublishing(m), map[string]string{}
 	for name, value := range p.Headers {
-		beside[name] = fmt.Sprint(value)
+		metadata[name] = fmt.Sprint(value)
 	}
-	return relay.Explanation{Headers: append([]relay.Header{
+	return relay.Preview{Headers: append([]relay.Header{
 		{Name: "exchange", Value: s.exchangeName()},
 		{Name: "routing_key", Value: key},
 		{Name: "delivery_mode", Value: strconv.Itoa(int(p.DeliveryMode))},
@@ -281,40 +296,42 @@ func showAMQP(s *Sink, key string, m *message.Message) (relay.Explanation, error
 		{Name: "type", Value: p.Type},
 		{Name: "app_id", Value: p.AppId},
 		{Name: "content_type", Value: p.ContentType},
-	}, sortedHeaders(beside)...), Payload: p.Body}, nil
+	}, sortedHeaders(metadata)...), Payload: p.Body}, nil
 }
 
-// Close may be called twice.
+// Close closes the connection within closeTimeout. It may be called twice.
 func (c *amqpConnection) Close() error {
-	err := c.conn.CloseDeadline(time.Now().Add(closeTime))
+	err := c.conn.CloseDeadline(time.Now().Add(closeTimeout))
 	if errors.Is(err, amqp.ErrClosed) {
 		return nil
 	}
 	return err
 }
 
-func judgeAMQP(s *Sink, where string, err error) error {
+func classifyAMQP(s *Sink, routingKey string, err error) error {
 	exchange := strconv.Quote(s.exchangeName())
-	var back *unroutable
-	var said *amqp.Error
+	var unroutable *unroutableError
+	var brokerErr *amqp.Error
 	switch {
-	case errors.As(err, &back):
+	case errors.As(err, &unroutable):
 		if s.exchangeName() == "" {
-			return fmt.Errorf("amqp: there is no queue %q (%s): declare it, or change routing_key", where, back.reason)
+			return fmt.Errorf("amqp: there is no queue %q (%s): declare it, or change routing_key",
+				routingKey, unroutable.reason)
 		}
-		return fmt.Errorf("amqp: no queue of exchange %s takes the routing key %q (%s): bind one, or change exchange or routing_key",
-			exchange, where, back.reason)
-	case !errors.As(err, &said):
+		return fmt.Errorf("amqp: no queue of exchange %s is bound to the routing key %q (%s): "+
+			"bind one, or change exchange or routing_key", exchange, routingKey, unroutable.reason)
+	case !errors.As(err, &brokerErr):
 		return err
 	}
 	switch {
 	case errors.Is(err, amqp.ErrCredentials):
-		return fmt.Errorf("amqp: the broker refuses %s with this password: correct user or password", s.userName())
-	case errors.Is(err, amqp.ErrVhost), said.Code == amqp.NotAllowed:
-		return fmt.Errorf("amqp: there is no vhost %q for %s: create it, allow it, or change vhost", s.config.VHost, s.userName())
-	case said.Code == amqp.NotFound:
+		return fmt.Errorf("amqp: the broker rejects %s with this password: correct user or password", s.userName())
+	case errors.Is(err, amqp.ErrVhost), brokerErr.Code == amqp.NotAllowed:
+		return fmt.Errorf("amqp: there is no vhost %q for %s: create it, allow it, or change vhost",
+			s.config.VHost, s.userName())
+	case brokerErr.Code == amqp.NotFound:
 		return fmt.Errorf("amqp: there is no exchange %s: declare it, or change exchange", exchange)
-	case said.Code == amqp.AccessRefused:
+	case brokerErr.Code == amqp.AccessRefused:
 		return fmt.Errorf("amqp: %s may not write to exchange %s: allow it, or change user", s.userName(), exchange)
 	}
 	return err

@@ -8,19 +8,19 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-func TestAMQPKnowsWhyItsChannelWasClosed(t *testing.T) {
+func TestAMQPConnection_CauseOfClosedChannel(t *testing.T) {
 	t.Parallel()
 	for range 50 {
-		c := &amqpConnection{cancelableLifetime: newMortal()}
-		returns, confirms, ended := make(chan amqp.Return), make(chan amqp.Confirmation), make(chan *amqp.Error, 1)
-		ended <- &amqp.Error{Code: amqp.NotFound, Reason: "no exchange"}
-		close(ended)
+		c := &amqpConnection{cancelableLifetime: newLifetime()}
+		returns, confirms, closed := make(chan amqp.Return), make(chan amqp.Confirmation), make(chan *amqp.Error, 1)
+		closed <- &amqp.Error{Code: amqp.NotFound, Reason: "no exchange"}
+		close(closed)
 		close(returns)
 		close(confirms)
-		c.handleEvents(returns, confirms, nil, ended)
-		var said *amqp.Error
-		if cause := context.Cause(c.lifetime()); !errors.As(cause, &said) || said.Code != amqp.NotFound {
-			t.Fatalf("it ended for %v", cause)
+		c.handleEvents(amqpEvents{returns: returns, confirms: confirms, closed: closed})
+		var brokerErr *amqp.Error
+		if cause := context.Cause(c.lifetime()); !errors.As(cause, &brokerErr) || brokerErr.Code != amqp.NotFound {
+			t.Fatalf("got cause %v, want code %d", cause, amqp.NotFound)
 		}
 	}
 }

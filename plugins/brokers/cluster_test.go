@@ -11,13 +11,14 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// TestRedisCluster publishes into streams in all slots of six real servers, while a slot moves and after a master was killed.
+// TestRedisCluster publishes to streams on all masters of a cluster, while a slot moves and after a master was killed.
 func TestRedisCluster(t *testing.T) {
 	t.Parallel()
 	masters, replicas, _ := redistest.StartCluster(t)
 	servers := masters
 	r := rig{config: Config{
-		Broker: Redis, Cluster: true, Addresses: []string{"127.0.0.1:" + masters[0].Port, "127.0.0.1:" + masters[1].Port}, Stream: "events:{hub}",
+		Broker: Redis, Cluster: true, Stream: "events:{hub}",
+		Addresses: []string{"127.0.0.1:" + masters[0].Port, "127.0.0.1:" + masters[1].Port},
 	}}
 	holders := map[int]bool{}
 	r.read = func(t *testing.T) []received {
@@ -35,7 +36,9 @@ func TestRedisCluster(t *testing.T) {
 				}
 				for _, e := range list {
 					holders[i] = true
-					all = append(all, received{where: key, id: fmt.Sprint(e.Values["id"]), payload: fmt.Sprint(e.Values["data"])})
+					all = append(all, received{
+						name: key, id: fmt.Sprint(e.Values["id"]), payload: fmt.Sprint(e.Values["data"]),
+					})
 				}
 			}
 		}
@@ -44,40 +47,40 @@ func TestRedisCluster(t *testing.T) {
 	alone := r.config
 	alone.Cluster, alone.Addresses, alone.Stream = false, alone.Addresses[:1], "events:{account}"
 	if slot := masters[0].Admin.ClusterKeySlot(t.Context(), "events:a").Val(); slot < 16384/3 {
-		t.Fatalf("the stream is in slot %d, which is the first master's own", slot)
+		t.Fatalf("the stream is in slot %d of the first master", slot)
 	}
-	refused(t, alone, relay.OutcomeRetry, "set cluster: true")
-	s := started(t, r.config)
+	expectFailure(t, alone, relay.OutcomeRetry, "set cluster: true")
+	s := startSink(t, r.config)
 	next := 0
 	publish := func() map[string]relay.Delivery {
 		want := map[string]relay.Delivery{}
 		for range 28 {
-			d := delivery(next)
+			d := newDelivery(next)
 			next++
 			want[d.ID] = d
-			r.recovers(t, s, d)
+			r.expectRecovery(t, s, d)
 		}
 		return want
 	}
-	for id, got := range r.find(t, publish()) {
+	for id, got := range r.waitForAll(t, publish()) {
 		if len(got) != 1 {
-			t.Errorf("%s came %d times", id, len(got))
+			t.Errorf("got %s %d times", id, len(got))
 		}
 	}
 	if len(holders) != 3 {
-		t.Fatalf("%d masters hold a stream", len(holders))
+		t.Fatalf("%d masters have a stream, want 3", len(holders))
 	}
 	slot := int(masters[0].Admin.ClusterKeySlot(t.Context(), "events:hub_0").Val())
 	from := slot * 3 / 16384
 	redistest.MoveSlot(t, &masters[from], &masters[(from+1)%3], slot)
-	r.find(t, publish())
+	r.waitForAll(t, publish())
 
 	masters[2].Kill()
 	replicas[2].TakeOver()
 	servers = []redistest.Member{masters[0], masters[1], replicas[2]}
-	began := time.Now()
-	r.find(t, publish())
-	if took := time.Since(began); took > 20*time.Second {
-		t.Errorf("behind a failover it took %s", took)
+	startedAt := time.Now()
+	r.waitForAll(t, publish())
+	if took := time.Since(startedAt); took > 20*time.Second {
+		t.Errorf("after a failover, publishing took %s", took)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The brokers, as `broker` names them.
+// Values of the setting broker.
 const (
 	Kafka    = "kafka"
 	NATS     = "nats"
@@ -22,16 +22,16 @@ const (
 	Postgres = "postgres"
 )
 
-// Config is what an operator writes under `config`. Which keys a broker has is said by their tag `of`; none is all.
+// Config is the setting `config` of the sink. The tag `of` lists the brokers that have a key; without it, all have it.
 type Config struct {
 	Broker string `json:"broker"`
-	// Addresses are host:port; without a port it is the usual one.
+	// Addresses are host:port, or host for the default port.
 	Addresses []string `json:"addresses"`
 	User      string   `json:"user"`
-	// Password and PasswordFile exclude each other. The file is read again for each new connection.
+	// Password and PasswordFile exclude each other. The file is read for each connection.
 	Password     string `json:"password"`
 	PasswordFile string `json:"password_file"`
-	// TLS is nil for a connection in clear. An empty one trusts the system's authorities.
+	// TLS is nil for unencrypted connections. An empty TLS trusts the system's authorities.
 	TLS *TLS `json:"tls"`
 
 	Topic           string `json:"topic" of:"kafka,mqtt"`
@@ -44,7 +44,7 @@ type Config struct {
 	TokenFile string `json:"token_file" of:"nats"`
 	CredsFile string `json:"creds_file" of:"nats"`
 
-	// Exchange is a pointer because the default exchange is called "".
+	// Exchange is a pointer because "" is the default exchange.
 	Exchange   *string `json:"exchange" of:"amqp"`
 	RoutingKey string  `json:"routing_key" of:"amqp"`
 	VHost      string  `json:"vhost" of:"amqp"`
@@ -62,21 +62,21 @@ type Config struct {
 	CreateTable *bool  `json:"create_table" of:"postgres"`
 }
 
-// TLS says how a connection is encrypted.
+// TLS configures encrypted connections.
 type TLS struct {
-	// CAFile holds the authorities that are trusted instead of the system's.
+	// CAFile has the authorities that are trusted instead of the system's.
 	CAFile string `json:"ca_file"`
-	// CertFile and KeyFile are the client's own certificate.
+	// CertFile and KeyFile are the client's certificate.
 	CertFile string `json:"cert_file"`
 	KeyFile  string `json:"key_file"`
-	// ServerName is what the server's certificate must be for, where that is not the address' host.
+	// ServerName is the name in the server's certificate, if it is not the host of the address.
 	ServerName string `json:"server_name"`
 }
 
-// brokerSpec is what is known of a broker before it is dialled.
+// brokerSpec describes one kind of broker.
 type brokerSpec struct {
-	port int
-	// name is the setting that says where a notification goes, and what it is where nobody says it.
+	port int // default
+	// nameSetting is the setting with the topic, subject, routing key, stream or table.
 	nameSetting, defaultName string
 	rule                     nameRule
 	open                     func(*Sink) opener
@@ -86,24 +86,24 @@ type brokerSpec struct {
 
 func brokerSpecs() map[string]brokerSpec {
 	return map[string]brokerSpec{
-		Kafka:    {9092, "topic", "hubrelay", kafkaTopic, openKafka, judgeKafka, showKafka},
-		NATS:     {4222, "subject", "hubrelay.{topic}", natsSubject, openNATS, judgeNATS, showNATS},
-		AMQP:     {5672, "routing_key", "hubrelay.{topic}", routingKey, openAMQP, judgeAMQP, showAMQP},
-		MQTT:     {1883, "topic", "hubrelay/{hub}/{topic_path}", mqttTopic, openMQTT, judgeMQTT, showMQTT},
-		Redis:    {6379, "stream", "notifications", redisKey, openRedis, judgeRedis, showRedis},
-		Postgres: {5432, "table", "notifications", tableName, openPostgres, judgePostgres, showPostgres},
+		Kafka:    {9092, "topic", "hubrelay", kafkaTopic, openKafka, classifyKafka, explainKafka},
+		NATS:     {4222, "subject", "hubrelay.{topic}", natsSubject, openNATS, classifyNATS, explainNATS},
+		AMQP:     {5672, "routing_key", "hubrelay.{topic}", routingKey, openAMQP, classifyAMQP, explainAMQP},
+		MQTT:     {1883, "topic", "hubrelay/{hub}/{topic_path}", mqttTopic, openMQTT, classifyMQTT, explainMQTT},
+		Redis:    {6379, "stream", "notifications", redisKey, openRedis, classifyRedis, explainRedis},
+		Postgres: {5432, "table", "notifications", tableName, openPostgres, classifyPostgres, explainPostgres},
 	}
 }
 
 func brokerNames() []string { return []string{Kafka, NATS, AMQP, MQTT, Redis, Postgres} }
 
-// Validate reports every mistake, joined. It reads no file and dials nobody.
+// Validate reports all problems, joined. It reads no files and does not dial.
 func (c *Config) Validate() error {
 	k, ok := brokerSpecs()[c.Broker]
 	if !ok {
 		return c.unknownBroker()
 	}
-	errs := []error{c.strayKeys(), c.checkAddresses(k.port), c.checkLogin()}
+	errs := []error{c.checkForeignKeys(), c.checkAddresses(k.port), c.checkLogin()}
 	if _, err := parseName(k.nameSetting, c.nameText(k), k.rule); err != nil {
 		errs = append(errs, err)
 	}
@@ -114,15 +114,15 @@ func (c *Config) Validate() error {
 		errs = append(errs, c.checkRedis())
 	case Postgres:
 		if c.Database == "" {
-			errs = append(errs, fieldError("database", "is missing: name the database that holds the table"))
+			errs = append(errs, fieldError("database", "is missing: name the database that has the table"))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// fieldError is a mistake in a key.
-func fieldError(key, format string, values ...any) error {
-	return &relay.FieldError{Field: key, Problem: fmt.Sprintf(format, values...)}
+// fieldError reports a problem with a key.
+func fieldError(key, format string, args ...any) error {
+	return &relay.FieldError{Field: key, Problem: fmt.Sprintf(format, args...)}
 }
 
 func (c *Config) unknownBroker() error {
@@ -137,8 +137,8 @@ func (c *Config) unknownBroker() error {
 	}
 }
 
-// strayKeys refuses what another broker has, which would otherwise do nothing in silence.
-func (c *Config) strayKeys() error {
+// checkForeignKeys rejects keys of other brokers, which would have no effect.
+func (c *Config) checkForeignKeys() error {
 	var errs []error
 	var own []string
 	v := reflect.ValueOf(*c)
@@ -152,7 +152,8 @@ func (c *Config) strayKeys() error {
 		tag := v.Type().Field(i).Tag
 		of := strings.Split(tag.Get("of"), ",")
 		if tag.Get("of") != "" && !slices.Contains(of, c.Broker) && !v.Field(i).IsZero() {
-			errs = append(errs, fieldError(tag.Get("json"), "is a key of %s, not of %s, whose own are %s", strings.Join(of, " and "), c.Broker, strings.Join(own, ", ")))
+			errs = append(errs, fieldError(tag.Get("json"), "is a key of %s, not of %s, which has %s",
+				strings.Join(of, " and "), c.Broker, strings.Join(own, ", ")))
 		}
 	}
 	return errors.Join(errs...)
@@ -171,10 +172,11 @@ func (c *Config) checkAddresses(port int) error {
 	return errors.Join(errs...)
 }
 
-// splitAddress reads host:port. Its errors do not repeat the text, which may be a URL with a password.
+// splitAddress parses host:port. Its errors do not quote the text, because it may be a URL with a password.
 func splitAddress(text string, port int) (host string, _ int, err error) {
 	if strings.Contains(text, "://") || strings.ContainsAny(text, "@/ \t\r\n") {
-		return "", 0, errors.New("is not host:port: write no scheme, user or path; user, password and tls are keys of their own")
+		return "", 0, errors.New("is not host:port: remove scheme, user and path; " +
+			"user, password and tls are separate keys")
 	}
 	host, number, err := net.SplitHostPort(text)
 	if err != nil {
@@ -190,7 +192,7 @@ func splitAddress(text string, port int) (host string, _ int, err error) {
 	return host, port, nil
 }
 
-// hostPorts are the addresses with their ports. They were checked.
+// hostPorts returns the checked addresses with their ports.
 func (c *Config) hostPorts() []string {
 	port := brokerSpecs()[c.Broker].port
 	list := make([]string, 0, len(c.Addresses))
@@ -206,22 +208,22 @@ func (c *Config) checkLogin() error {
 	var errs []error
 	given := c.Password != "" || c.PasswordFile != ""
 	if c.Password != "" && c.PasswordFile != "" {
-		errs = append(errs, fieldError("password_file", "is given beside password: give one of the two"))
+		errs = append(errs, fieldError("password_file", "cannot be combined with password: remove one of them"))
 	}
-	// Redis has passwords without a user.
+	// Redis allows a password without a user.
 	if given && c.User == "" && c.Broker != Redis {
-		errs = append(errs, fieldError("user", "is missing beside the password"))
+		errs = append(errs, fieldError("user", "is missing: a password needs a user"))
 	}
-	if c.Broker == NATS && boolCount(c.User != "", c.TokenFile != "", c.CredsFile != "") > 1 {
-		errs = append(errs, errors.New("user, token_file and creds_file exclude each other: give one of them"))
+	if c.Broker == NATS && countTrue(c.User != "", c.TokenFile != "", c.CredsFile != "") > 1 {
+		errs = append(errs, errors.New("user, token_file and creds_file exclude each other: keep one of them"))
 	}
 	if t := c.TLS; t != nil && (t.CertFile == "") != (t.KeyFile == "") {
-		errs = append(errs, fieldError("tls", "has one of cert_file and key_file, which belong together: give both or none"))
+		errs = append(errs, fieldError("tls", "has only one of cert_file and key_file: set both or none"))
 	}
 	return errors.Join(errs...)
 }
 
-func boolCount(list ...bool) (n int) {
+func countTrue(list ...bool) (n int) {
 	for _, b := range list {
 		if b {
 			n++
@@ -233,21 +235,22 @@ func boolCount(list ...bool) (n int) {
 func (c *Config) checkRedis() error {
 	var errs []error
 	if c.MaxLen < 0 {
-		errs = append(errs, fieldError("maxlen", "is %d: give how many entries the stream keeps, or 0 for all", c.MaxLen))
+		errs = append(errs, fieldError("maxlen", "is %d: set the number of entries to keep, or 0 for all", c.MaxLen))
 	}
 	if c.DB < 0 || c.DB > 0 && c.Cluster {
 		errs = append(errs, fieldError("db", "is %d: choose 0 or more, and 0 with cluster", c.DB))
 	}
 	switch {
 	case c.Cluster && c.SentinelMaster != "":
-		errs = append(errs, fieldError("sentinel_master", "is given beside cluster: give one of the two"))
+		errs = append(errs, fieldError("sentinel_master", "cannot be combined with cluster: remove one of them"))
 	case len(c.Addresses) > 1 && !c.Cluster && c.SentinelMaster == "":
-		errs = append(errs, fieldError("addresses", "names several: say cluster: true, or name the sentinel_master that they watch"))
+		errs = append(errs, fieldError("addresses", "names several: set cluster: true, "+
+			"or set sentinel_master to the master that they watch"))
 	}
 	return errors.Join(errs...)
 }
 
-// nameText is what the operator says of where notifications go, or the default.
+// nameText returns the configured name, or the default.
 func (c *Config) nameText(k brokerSpec) string {
 	text := map[string]string{
 		"topic": c.Topic, "subject": c.Subject, "routing_key": c.RoutingKey, "stream": c.Stream, "table": c.Table,

@@ -1,5 +1,5 @@
-// Package brokers publishes notifications to a broker: Kafka, NATS JetStream, AMQP 0-9-1 (RabbitMQ), MQTT 5, Redis Streams or a
-// table of PostgreSQL. It is a program of its own, hubrelay-brokers, and a sink of the daemon:
+// Package brokers publishes notifications to a broker: Kafka, NATS JetStream, AMQP 0-9-1 (RabbitMQ), MQTT 5, Redis
+// Streams or a table of PostgreSQL. It is the program hubrelay-brokers, a plugin that the daemon uses as a sink:
 //
 //	sinks:
 //	  events:
@@ -8,68 +8,77 @@
 //	    topics: ["container.*"]
 //	    config: {broker: kafka, addresses: ["kafka-1:9092", "kafka-2:9092"], topic: "hubrelay.{topic}"}
 //
-// # What every broker has
+// # Settings of all brokers
 //
 //	broker                   kafka, nats, amqp, mqtt, redis or postgres
-//	addresses                host:port, or host for the usual port; several are tried in turn, or are those of one cluster
-//	user                     and password or password_file; the file is read again for each new connection
-//	tls                      {ca_file, cert_file, key_file, server_name}; {} trusts the system's authorities; left out: in clear
+//	addresses                host:port, or host for the default port; several are dialed in order, or belong to one
+//	                         cluster
+//	user                     and password or password_file; the file is read for each connection
+//	tls                      {ca_file, cert_file, key_file, server_name}; {} trusts the system's authorities; without
+//	                         tls, connections are not encrypted
 //
-// Paths begin in the folder of the daemon's configuration file. A key that belongs to another broker is refused.
+// Relative paths start at the directory of the daemon's configuration file. A key of another broker is an error.
 //
-// # What a message is
+// # Messages
 //
-// The payload is the notification's JSON, byte for byte as every other receiver gets it; of a sink with a digest it is the digest's
-// document, and of a batch each notification is a message of its own, one after the other. Beside it, as headers, properties or metadata: hubrelay-id (the id of the delivery, the same in every attempt and
-// replay, as webhook-id is), hubrelay-topic, hubrelay-hub, hubrelay-account, hubrelay-container where it concerns exactly one, and
-// content-type. Nothing else of a client or of the relay travels along.
+// The payload is the JSON of the notification, with the same bytes that every other sink gets. The payload of a
+// digest is the digest's document. Each notification of a batch becomes one message, and they are published in order.
+// Headers, properties or metadata of a message are hubrelay-id (the ID of the delivery, the same in all attempts and
+// replays, like webhook-id), hubrelay-topic, hubrelay-hub, hubrelay-account, hubrelay-container if the notification
+// has exactly one container, and content-type. Nothing about the client or the relay is sent.
 //
-// Where it goes is a name with placeholders, one for each notification: {topic}, {hub}, {account}, and {topic_path}, which is the
-// topic with slashes for dots. What a broker does not take in names becomes "_" in their values, and so does a dot in a hub or an
-// account, since it would begin another word; two hubs may meet in one name, which hubrelay-hub tells apart. A digest has the topic
-// hubrelay.digest, and a hub where all that it gathered are of one.
+// The topic, subject, routing key, stream or table is a name with placeholders: {topic}, {hub}, {account}, and
+// {topic_path}, which is the topic with slashes instead of dots. A character that the broker does not allow in a name
+// becomes "_". So does a dot in a hub or an account, because it would start another word. Two hubs can therefore have
+// the same name; hubrelay-hub tells them apart. A digest has the topic hubrelay.digest, and a hub if all its
+// notifications share it.
 //
-//	kafka     topic (hubrelay). key: hub (default), container or none: what has one key is in one partition, in order; of several
-//	          or no containers the hub. sasl: plain (default), scram-sha-256, scram-sha-512. compression: none, gzip, snappy, lz4,
-//	          zstd. max_message_bytes (1000000) as the brokers' message.max.bytes. Acknowledged by all replicas in sync, by an
-//	          idempotent producer. Kafka 2.1 and later.
-//	nats      subject (hubrelay.{topic}), which some stream must take. token_file or creds_file in place of user. Nats-Msg-Id is
-//	          the id, so that a stream stores no repeat within its duplicate window.
-//	amqp      exchange (amq.topic; "" is the default exchange, whose routing keys are queues), routing_key (hubrelay.{topic}),
-//	          vhost (/). Messages are persistent, mandatory and confirmed: what no queue takes is a failure.
-//	mqtt      topic (hubrelay/{hub}/{topic_path}). client_id: left out, the broker gives one; two nodes of the relay with the same
-//	          would end each other's connections. Quality of service 1, nothing is retained.
-//	redis     stream (notifications), its fields those of the relay's own log: id, topic, hub, account, data. maxlen: about how
-//	          many entries it keeps (0: all). db, cluster, sentinel_master. Not a name that begins with the relay's own prefix.
-//	postgres  database, table (notifications; schema.table), which is made unless create_table is false: Watermill's table, which
-//	          its subscribers read, with payload and metadata as JSON, and a unique index over uuid, the id. A repeat adds no row.
-//	          Of several addresses the one that can be written to.
+//	kafka     topic (hubrelay). key: hub (default), container or none. Records with the same key go to one partition, in
+//	          order. Without exactly one container, the key is the hub. sasl: plain (default), scram-sha-256,
+//	          scram-sha-512. compression: none, gzip, snappy, lz4, zstd. max_message_bytes (1000000), like
+//	          message.max.bytes of the brokers. The producer is idempotent, and all in-sync replicas acknowledge. Needs
+//	          Kafka 2.1 or later.
+//	nats      subject (hubrelay.{topic}), which a stream must have. token_file or creds_file instead of user.
+//	          Nats-Msg-Id is the ID, so a stream ignores repeats within its duplicate window.
+//	amqp      exchange (amq.topic; "" is the default exchange, whose routing keys are queues), routing_key
+//	          (hubrelay.{topic}), vhost (/). Messages are persistent, mandatory and confirmed: an unroutable message
+//	          is a failure.
+//	mqtt      topic (hubrelay/{hub}/{topic_path}). client_id: without it, the broker assigns one. Two nodes of the relay
+//	          with the same client_id would end each other's connections. Quality of service 1, not retained.
+//	redis     stream (notifications), with the fields of the relay's own log: id, topic, hub, account, data. maxlen: the
+//	          approximate number of entries to keep (0: all). db, cluster, sentinel_master. Do not choose a name that
+//	          begins with the prefix of the relay.
+//	postgres  database, table (notifications; schema.table), created unless create_table is false. It is the table of
+//	          Watermill, which its subscribers read, with payload and metadata as JSON, and a unique index on uuid, the
+//	          ID. A repeat adds no row. With several addresses, the one that accepts writes is used.
 //
 // # Delivery
 //
-// A delivery succeeds once the broker has acknowledged it. Attempts run at once, as many as the sink's `concurrency` (16) allows, on one
-// connection (ten for PostgreSQL); for order, give the sink an `ordering`. Whatever may pass is retried: a broker that is away,
-// refuses the login or the name, is full. Dead at once is what this broker will never take: what is too large, or has an impossible
-// name. An attempt never outlasts the sink's `timeout`. One whose acknowledgement was lost comes again, so that consumers see
-// some ids twice; NATS (within its window) and PostgreSQL see to that themselves.
+// A delivery succeeds when the broker has acknowledged it. Concurrent attempts, limited by the sink's `concurrency`
+// (16), share one connection (ten for PostgreSQL). Set the sink's `ordering` if the order matters. Everything that
+// may change is retried: the broker is not available, rejects the login or the name, or is full. A message that can
+// never succeed becomes a dead letter at once: it is too large, or its name is invalid. An attempt never exceeds the
+// sink's `timeout`. If an acknowledgment is lost, the message is published again, so consumers may see an ID twice.
+// NATS (within its window) and PostgreSQL remove such repeats.
 //
-// The first delivery dials. NATS, AMQP and MQTT are dialled again by this package, once at a time, with pauses that grow to two seconds;
-// the libraries of the others do so themselves. So a broker that comes back within an attempt's time costs no attempt.
+// The first delivery dials. This package redials NATS, AMQP and MQTT, one dial at a time, with pauses that grow to two
+// seconds. The clients of the others reconnect by themselves. If the broker returns within the time of an attempt, the
+// attempt succeeds.
 //
-// Brokers are addressed by the configuration alone and mostly live on private networks, so that addresses are not judged as those of
-// webhooks are.
+// Addresses come only from the configuration, and brokers are usually on private networks. Therefore the address
+// restrictions of webhooks do not apply.
 //
-// # What it says of itself
+// # Checks before the start
 //
-// Before it runs it finds mistakes in its configuration, files that cannot be read included, and shows what an event becomes, made by
-// the code that publishes; neither dials the broker.
+// The plugin reports problems in its configuration, including files that cannot be read, and explains what an event
+// becomes with the code that publishes. Neither dials the broker.
 //
 // # Publishers
 //
-// Each broker is a message.Publisher of Watermill: its own for Kafka, Redis and PostgreSQL. Its one for NATS waits without a
-// context, its one for AMQP does not look at what is returned as unroutable and races at reconnecting, and there is none for
-// MQTT; those three are ours, on the brokers' official clients.
+// Each broker is a message.Publisher of Watermill. Redis and PostgreSQL use Watermill's own. Watermill's publisher for
+// Kafka has no contexts, its publisher for NATS waits without one, and its publisher for AMQP ignores returned messages
+// and races while reconnecting. It has no publisher for MQTT. Those four are implemented here, with the usual clients.
 //
-// Like every plugin it imports relay and plugins/sdk only (the latter in cmd), and those clients. Retries, schedules and rates must not
-// come in.
+// Like every plugin, this package imports only relay and, in cmd, plugins/sdk, and the clients of the brokers. Retries,
+// schedules and rate limits belong to the daemon and must not be added here.
 package brokers

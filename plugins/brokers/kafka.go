@@ -2,44 +2,59 @@ package brokers
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
-	"github.com/IBM/sarama"
-	"github.com/ThreeDotsLabs/watermill"
-	"github.com/ThreeDotsLabs/watermill-kafka/v3/pkg/kafka"
 	"github.com/ThreeDotsLabs/watermill/message"
-	"github.com/xdg-go/scram"
+	"github.com/twmb/franz-go/pkg/kerr"
+	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/sasl"
+	"github.com/twmb/franz-go/pkg/sasl/plain"
+	"github.com/twmb/franz-go/pkg/sasl/scram"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// What a record is keyed by: records of one key go to one partition, in order.
+// Values of the setting key. Records with the same key go to one partition, in order.
 const (
 	keyHub       = "hub"
 	keyContainer = "container"
 	keyNone      = "none"
 )
 
+// Values of the setting sasl.
 const (
-	// defaultMaxMessage is what a broker allows unless its message.max.bytes says otherwise, less what surrounds a record.
+	saslPlain  = "plain"
+	saslSHA256 = "scram-sha-256"
+	saslSHA512 = "scram-sha-512"
+)
+
+const (
+	// defaultMaxMessage is the default message.max.bytes of a broker minus the overhead of a record batch.
 	defaultMaxMessage = 1_000_000
 	kafkaRetries      = 5
 	kafkaBackoff      = 250 * time.Millisecond
+	// watermillID is the header in which Watermill's subscriber for Kafka expects the ID of a message.
+	watermillID = "_watermill_message_uuid"
 )
 
 var kafkaTopic = nameRule{
 	maxBytes: 249,
-	allowed:  func(r rune) bool { return plainLetter(r) || r == '.' },
+	allowed:  func(r rune) bool { return isPlainLetter(r) || r == '.' },
 	check: func(text string) error {
 		if text == "" || text == "." || text == ".." {
-			return errors.New("that is no name of a topic")
+			return errors.New("this is not a valid topic")
 		}
-		return every(func(r rune) bool { return plainLetter(r) || r == '.' }, "a topic has letters, digits, '.', '_' and '-' alone")(text)
+		return checkRunes(func(r rune) bool { return isPlainLetter(r) || r == '.' },
+			"a topic may contain only letters, digits, '.', '_' and '-'")(text)
 	},
 }
 
@@ -59,7 +74,7 @@ func (c *Config) checkKafka() error {
 	choose("sasl", c.SASL, saslPlain, saslSHA256, saslSHA512)
 	choose("compression", c.Compression, "none", "gzip", "snappy", "lz4", "zstd")
 	if c.SASL != "" && c.User == "" {
-		errs = append(errs, fieldError("user", "is missing beside sasl"))
+		errs = append(errs, fieldError("user", "is missing: sasl needs a user"))
 	}
 	if c.MaxMessageBytes != 0 && (c.MaxMessageBytes < 1024 || c.MaxMessageBytes > 64<<20) {
 		errs = append(errs, fieldError("max_message_bytes", "is %d: choose from 1024 to 67108864", c.MaxMessageBytes))
@@ -67,176 +82,213 @@ func (c *Config) checkKafka() error {
 	return errors.Join(errs...)
 }
 
-// How a user is told to Kafka.
-const (
-	saslPlain  = "plain"
-	saslSHA256 = "scram-sha-256"
-	saslSHA512 = "scram-sha-512"
-)
-
-// kafkaConnection makes new connections by itself, but with the password that it has.
+// kafkaConnection is a client that reconnects by itself. It reads the password and the TLS files for each connection.
+// Its lifetime ends only if a topic was deleted and created again.
 type kafkaConnection struct {
-	*kafka.Publisher
 	cancelableLifetime
+	client  *kgo.Client
+	key     string
+	lastErr lastBrokerError
 }
 
 func openKafka(s *Sink) opener {
-	return func(context.Context) (brokerConn, error) {
-		config, err := s.saramaConfig()
-		if err != nil {
+	return func(ctx context.Context) (brokerConn, error) {
+		c := &kafkaConnection{cancelableLifetime: newLifetime(), key: s.config.Key}
+		var err error
+		if c.client, err = kgo.NewClient(append(s.kafkaOptions(), kgo.WithHooks(&c.lastErr))...); err != nil {
 			return nil, err
 		}
-		publisher, err := kafka.NewPublisher(kafka.PublisherConfig{
-			Brokers: s.config.hostPorts(), Marshaler: keyedMarshaler{key: s.config.Key}, OverwriteSaramaConfig: config,
-		}, watermill.NopLogger{})
-		if err != nil {
+		if err := c.client.Ping(ctx); err != nil {
+			c.client.Close()
+			if s.config.User != "" && errors.Is(err, io.EOF) {
+				err = errKafkaLogin
+			}
 			return nil, err
 		}
-		return &kafkaConnection{publisher, newMortal()}, nil
+		return c, nil
 	}
 }
 
-// Publish waits for the broker. A refused password ends the connection, so that the next one has what the file holds then.
+// errKafkaLogin is the error of a broker that closes the first connection. Later, a broker may do so because it stops.
+var errKafkaLogin = errors.New("the brokers close the connection during the login")
+
+func (s *Sink) kafkaOptions() []kgo.Opt {
+	options := []kgo.Opt{
+		kgo.SeedBrokers(s.config.hostPorts()...), kgo.ClientID("hubrelay"), kgo.DisableClientMetrics(),
+		kgo.Dialer(s.dialKafka), kgo.RequestTimeoutOverhead(dialTimeout), kgo.ProduceRequestTimeout(dialTimeout),
+		kgo.RetryBackoffFn(func(int) time.Duration { return kafkaBackoff }), kgo.MetadataMinAge(kafkaBackoff),
+		kgo.RequestRetries(1), kgo.RecordRetries(kafkaRetries), kgo.AllowAutoTopicCreation(),
+		// A record is acknowledged when all in-sync replicas have it, and the client's own retries store it once. A
+		// canceled attempt is final for the client, because the relay repeats it: the consumer may then see it twice.
+		kgo.RequiredAcks(kgo.AllISRAcks()), kgo.AllowIdempotentProduceCancellation(), kgo.ProducerLinger(0),
+		kgo.ProducerBatchMaxBytes(int32(s.config.maxMessage())), kgo.ProducerBatchCompression(s.config.kafkaCodec()),
+		// This hash is the one of Sarama, which published the records before: a key stays in its partition.
+		kgo.RecordPartitioner(kgo.StickyKeyPartitioner(kgo.SaramaCompatHasher(hashFNV32a))),
+	}
+	if s.config.User != "" {
+		options = append(options, kgo.SASL(s.kafkaLogin()))
+	}
+	return options
+}
+
+func hashFNV32a(key []byte) uint32 {
+	h := fnv.New32a()
+	_, _ = h.Write(key)
+	return h.Sum32()
+}
+
+// dialKafka reads the TLS files for each connection.
+func (s *Sink) dialKafka(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	config, err := s.tlsConfig(host)
+	if err != nil {
+		return nil, err
+	}
+	dialer := &net.Dialer{Timeout: dialTimeout}
+	if config == nil {
+		return dialer.DialContext(ctx, network, address)
+	}
+	return (&tls.Dialer{NetDialer: dialer, Config: config}).DialContext(ctx, network, address)
+}
+
+// kafkaLogin reads the password file for each connection.
+func (s *Sink) kafkaLogin() sasl.Mechanism {
+	scramAuth := func(context.Context) (scram.Auth, error) {
+		password, err := s.readPassword()
+		return scram.Auth{User: s.config.User, Pass: password}, err
+	}
+	switch s.config.SASL {
+	case saslSHA256:
+		return scram.Sha256(scramAuth)
+	case saslSHA512:
+		return scram.Sha512(scramAuth)
+	}
+	return plain.Plain(func(context.Context) (plain.Auth, error) {
+		password, err := s.readPassword()
+		return plain.Auth{User: s.config.User, Pass: password}, err
+	})
+}
+
+func (c *Config) kafkaCodec() kgo.CompressionCodec {
+	switch c.Compression {
+	case "gzip":
+		return kgo.GzipCompression()
+	case "snappy":
+		return kgo.SnappyCompression()
+	case "lz4":
+		return kgo.Lz4Compression()
+	case "zstd":
+		return kgo.ZstdCompression()
+	}
+	return kgo.NoCompression()
+}
+
+var errPartitionFailed = errors.New("an earlier message of the same partition was not acknowledged in time")
+
+// Publish waits until the brokers have acknowledged the messages.
 func (c *kafkaConnection) Publish(topic string, messages ...*message.Message) error {
-	err := c.Publisher.Publish(topic, messages...)
-	if errors.Is(err, sarama.ErrSASLAuthenticationFailed) {
-		defer c.kill(err)
+	for _, m := range messages {
+		err := c.client.ProduceSync(m.Context(), kafkaRecord(c.key, topic, m)).FirstErr()
+		switch {
+		case errors.Is(err, kgo.ErrRecordRetries):
+			return c.lastErr.orElse(err)
+		case errors.Is(err, kerr.UnknownTopicID):
+			// The client refuses to publish to a topic that was created again. Only a new client is safe: with the same
+			// producer ID, the brokers could mistake new records for repeats.
+			c.kill(err)
+			return err
+		case isContextError(err) && m.Context().Err() == nil:
+			return errPartitionFailed // the client fails all records of a partition together
+		case err != nil:
+			return err
+		}
+	}
+	return nil
+}
+
+// Close discards the records that are not acknowledged. It may be called twice.
+func (c *kafkaConnection) Close() error {
+	c.kill(nil)
+	c.client.Close()
+	return nil
+}
+
+// lastBrokerError is the latest error of a connection. The client itself reports only the number of its retries.
+type lastBrokerError struct{ err atomic.Pointer[error] }
+
+// OnBrokerConnect implements kgo.HookBrokerConnect.
+func (l *lastBrokerError) OnBrokerConnect(_ kgo.BrokerMetadata, _ time.Duration, _ net.Conn, err error) {
+	if err != nil {
+		l.err.Store(&err)
+	}
+}
+
+// OnBrokerE2E implements kgo.HookBrokerE2E.
+func (l *lastBrokerError) OnBrokerE2E(_ kgo.BrokerMetadata, _ int16, request kgo.BrokerE2E) {
+	if err := request.Err(); err != nil {
+		l.err.Store(&err)
+	}
+}
+
+func (l *lastBrokerError) orElse(err error) error {
+	if last := l.err.Load(); last != nil {
+		return *last
 	}
 	return err
 }
 
-func (s *Sink) saramaConfig() (*sarama.Config, error) {
-	c := sarama.NewConfig()
-	c.Version = sarama.V2_1_0_0 // the oldest that brokers of version 4 still speak
-	c.ClientID = "hubrelay"
-	c.Net.DialTimeout, c.Net.ReadTimeout, c.Net.WriteTimeout = dialTime, 2*dialTime, 2*dialTime
-	c.Metadata.Retry.Max, c.Metadata.Retry.Backoff = 1, kafkaBackoff
-	c.Metadata.Timeout = 2 * dialTime
-	// All replicas that are in sync have a record before it counts, and what is sent again over a broken connection is not
-	// stored twice. That wants one request at a time for each broker; each holds what has gathered meanwhile.
-	c.Producer.RequiredAcks, c.Producer.Idempotent, c.Net.MaxOpenRequests = sarama.WaitForAll, true, 1
-	c.Producer.Return.Successes = true
-	c.Producer.Retry.Max, c.Producer.Retry.Backoff = kafkaRetries, kafkaBackoff
-	c.Producer.MaxMessageBytes = s.config.maxMessage()
-	switch s.config.Compression {
-	case "gzip":
-		c.Producer.Compression = sarama.CompressionGZIP
-	case "snappy":
-		c.Producer.Compression = sarama.CompressionSnappy
-	case "lz4":
-		c.Producer.Compression = sarama.CompressionLZ4
-	case "zstd":
-		c.Producer.Compression = sarama.CompressionZSTD
+func kafkaRecord(keySetting, topic string, m *message.Message) *kgo.Record {
+	headers := []kgo.RecordHeader{{Key: watermillID, Value: []byte(m.UUID)}}
+	for _, h := range sortedHeaders(m.Metadata) {
+		headers = append(headers, kgo.RecordHeader{Key: h.Name, Value: []byte(h.Value)})
 	}
-	secured, err := s.tlsConfig("")
-	if err != nil {
-		return nil, err
-	}
-	c.Net.TLS.Enable, c.Net.TLS.Config = secured != nil, secured
-	return c, s.saramaLogin(c)
-}
-
-func (s *Sink) saramaLogin(c *sarama.Config) error {
-	if s.config.User == "" {
-		return nil
-	}
-	password, err := s.readPassword()
-	if err != nil {
-		return err
-	}
-	c.Net.SASL.Enable, c.Net.SASL.User, c.Net.SASL.Password = true, s.config.User, password
-	switch s.config.SASL {
-	case saslSHA256:
-		c.Net.SASL.Mechanism = sarama.SASLTypeSCRAMSHA256
-		c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: scram.SHA256} }
-	case saslSHA512:
-		c.Net.SASL.Mechanism = sarama.SASLTypeSCRAMSHA512
-		c.Net.SASL.SCRAMClientGeneratorFunc = func() sarama.SCRAMClient { return &scramClient{hash: scram.SHA512} }
-	default:
-		c.Net.SASL.Mechanism = sarama.SASLTypePlaintext
-	}
-	return nil
-}
-
-// scramClient is one login.
-type scramClient struct {
-	*scram.ClientConversation
-	hash scram.HashGeneratorFcn
-}
-
-func (c *scramClient) Begin(user, password, authorization string) error {
-	client, err := c.hash.NewClient(user, password, authorization)
-	if err != nil {
-		return err
-	}
-	c.ClientConversation = client.NewConversation()
-	return nil
-}
-
-// keyedMarshaler gives records their keys.
-type keyedMarshaler struct {
-	kafka.DefaultMarshaler
-	key string
-}
-
-func (k keyedMarshaler) Marshal(topic string, m *message.Message) (*sarama.ProducerMessage, error) {
-	record, err := k.DefaultMarshaler.Marshal(topic, m)
-	if err != nil {
-		return nil, err
-	}
+	record := &kgo.Record{Topic: topic, Value: m.Payload, Headers: headers}
 	key := m.Metadata.Get(headerHub)
-	if container := m.Metadata.Get(headerKey); k.key == keyContainer && container != "" {
+	if container := m.Metadata.Get(headerKey); keySetting == keyContainer && container != "" {
 		key = container
 	}
-	if k.key != keyNone && key != "" {
-		record.Key = sarama.StringEncoder(key)
+	if keySetting != keyNone && key != "" {
+		record.Key = []byte(key)
 	}
-	return record, nil
+	return record
 }
 
-// showKafka is the record, as a consumer gets it.
-func showKafka(s *Sink, topic string, m *message.Message) (relay.Explanation, error) {
-	record, err := keyedMarshaler{key: s.config.Key}.Marshal(topic, m)
-	if err != nil {
-		return relay.Explanation{}, err
-	}
-	value, err := record.Value.Encode()
-	if err != nil {
-		return relay.Explanation{}, err
-	}
+// explainKafka shows the record as a consumer receives it.
+func explainKafka(s *Sink, topic string, m *message.Message) (relay.Preview, error) {
+	record := kafkaRecord(s.config.Key, topic, m)
 	headers := []relay.Header{{Name: "topic", Value: record.Topic}}
 	if record.Key != nil {
-		key, err := record.Key.Encode()
-		if err != nil {
-			return relay.Explanation{}, err
-		}
-		headers = append(headers, relay.Header{Name: "key", Value: string(key)})
+		headers = append(headers, relay.Header{Name: "key", Value: string(record.Key)})
 	}
-	beside := map[string]string{}
 	for _, h := range record.Headers {
-		beside[string(h.Key)] = string(h.Value)
+		headers = append(headers, relay.Header{Name: h.Key, Value: string(h.Value)})
 	}
-	return relay.Explanation{Headers: append(headers, sortedHeaders(beside)...), Payload: value}, nil
+	return relay.Preview{Headers: headers, Payload: record.Value}, nil
 }
 
-func judgeKafka(s *Sink, where string, err error) error {
-	var refused sarama.ConfigurationError
+func classifyKafka(s *Sink, topic string, err error) error {
 	switch {
-	case errors.Is(err, sarama.ErrMessageSizeTooLarge), errors.As(err, &refused) && strings.Contains(string(refused), "MaxMessageBytes"):
-		return relay.Permanent(fmt.Errorf("kafka: the message is larger than max_message_bytes (%d) or the brokers' message.max.bytes allow: raise both, or have digests list less",
-			s.config.maxMessage()))
-	case errors.Is(err, sarama.ErrUnknownTopicOrPartition):
-		return fmt.Errorf("kafka: there is no topic %q, and the brokers make none by themselves: create it, or change topic", where)
-	case errors.Is(err, sarama.ErrTopicAuthorizationFailed):
-		return fmt.Errorf("kafka: %s may not write to topic %q: allow it, or change user or topic", s.userName(), where)
-	case errors.Is(err, sarama.ErrSASLAuthenticationFailed):
-		return fmt.Errorf("kafka: the brokers refuse %s with this password: correct user, password or sasl", s.userName())
-	case s.config.User != "" && errors.Is(err, sarama.ErrOutOfBrokers) && errors.Is(err, io.EOF):
-		return fmt.Errorf("kafka: the brokers hang up while %s logs in: correct user, password, sasl or tls", s.userName())
-	case errors.Is(err, sarama.ErrUnsupportedSASLMechanism):
-		return fmt.Errorf("kafka: the brokers do not take sasl %s: choose another (%w)", s.config.SASL, err)
-	case errors.Is(err, sarama.ErrNotEnoughReplicas), errors.Is(err, sarama.ErrNotEnoughReplicasAfterAppend):
-		return fmt.Errorf("kafka: too few replicas of topic %q are in sync (min.insync.replicas)", where)
+	case errors.Is(err, kerr.MessageTooLarge):
+		return relay.Permanent(fmt.Errorf("kafka: the message is larger than max_message_bytes (%d) or the "+
+			"message.max.bytes of the brokers: raise both, or make digests shorter", s.config.maxMessage()))
+	case errors.Is(err, kerr.UnknownTopicOrPartition), errors.Is(err, kerr.UnknownTopicID):
+		return fmt.Errorf("kafka: there is no topic %q, and the brokers do not create topics: "+
+			"create it, or change topic", topic)
+	case errors.Is(err, kerr.TopicAuthorizationFailed):
+		return fmt.Errorf("kafka: %s may not write to topic %q: allow it, or change user or topic", s.userName(), topic)
+	case errors.Is(err, kerr.SaslAuthenticationFailed):
+		return fmt.Errorf("kafka: the brokers reject %s with this password: correct user, password or sasl",
+			s.userName())
+	case errors.Is(err, errKafkaLogin):
+		return fmt.Errorf("kafka: the brokers close the connection while %s logs in: "+
+			"correct user, password, sasl or tls", s.userName())
+	case errors.Is(err, kerr.UnsupportedSaslMechanism):
+		return fmt.Errorf("kafka: the brokers do not support sasl %s: choose another (%w)", s.config.SASL, err)
+	case errors.Is(err, kerr.NotEnoughReplicas), errors.Is(err, kerr.NotEnoughReplicasAfterAppend):
+		return fmt.Errorf("kafka: too few replicas of topic %q are in sync (min.insync.replicas)", topic)
 	}
 	return err
 }

@@ -3,6 +3,7 @@ package brokers
 import (
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,10 +16,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// outageSwitch lets a cluster refuse all that producers ask, with the connection closed in the middle of it.
+// outageSwitch makes a cluster close the connection on every request of a producer.
 type outageSwitch struct{ down atomic.Bool }
 
-func newSwitch(cluster *kfake.Cluster) *outageSwitch {
+func newOutageSwitch(cluster *kfake.Cluster) *outageSwitch {
 	s := &outageSwitch{}
 	cluster.Control(func(r kmsg.Request) (kmsg.Response, error, bool) {
 		cluster.KeepControl()
@@ -37,34 +38,35 @@ func (s *outageSwitch) off() { s.down.Store(false) }
 func TestKafkaKeysAndHeaders(t *testing.T) {
 	t.Parallel()
 	for key, want := range map[string]string{keyHub: "hub.1", keyContainer: "c-1", keyNone: ""} {
-		r, cluster := kafkaRig(t)
+		r, cluster := newKafkaRig(t)
 		var record *kgo.Record
-		r.read = kafkaReader(t, cluster.ListenAddrs(), func(k *kgo.Record) { record = k })
+		r.read = newKafkaReader(t, cluster.ListenAddrs(), func(k *kgo.Record) { record = k })
 		r.config.Key = key
-		d := delivery(1)
-		if err := r.deliver(t, started(t, r.config), d); err != nil {
+		d := newDelivery(1)
+		if err := r.deliver(t, startSink(t, r.config), d); err != nil {
 			t.Fatal(err)
 		}
-		r.find(t, map[string]relay.Delivery{d.ID: d})
+		r.waitForAll(t, map[string]relay.Delivery{d.ID: d})
 		if string(record.Key) != want {
-			t.Errorf("key: %s gives %q, not %q", key, record.Key, want)
+			t.Errorf("key: %s: got %q, want %q", key, record.Key, want)
 		}
 		for name, value := range map[string]string{
-			headerID: d.ID, headerTopic: "container.created", headerHub: "hub.1", headerAccount: "a", headerType: contentType,
+			headerID: d.ID, headerTopic: "container.created",
+			headerHub: "hub.1", headerAccount: "a", headerType: contentType,
 			"_watermill_message_uuid": d.ID,
 		} {
-			if got := headerOf(record, name); got != value {
-				t.Errorf("header %s is %q, not %q", name, got, value)
+			if got := headerValue(record, name); got != value {
+				t.Errorf("header %s: got %q, want %q", name, got, value)
 			}
 		}
 	}
 }
 
-// TestKafkaCompression looks at the batches as brokers get them, whose attributes name the codec, and has another client unpack them.
+// TestKafkaCompression checks the codec in the attributes of the record batches, and that a consumer can read them.
 func TestKafkaCompression(t *testing.T) {
 	t.Parallel()
 	for compression, codec := range map[string]int16{"": 0, "none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4} {
-		r, cluster := kafkaRig(t)
+		r, cluster := newKafkaRig(t)
 		var mu sync.Mutex
 		var seen []int16
 		cluster.ControlKey(int16(kmsg.Produce), func(k kmsg.Request) (kmsg.Response, error, bool) {
@@ -83,97 +85,143 @@ func TestKafkaCompression(t *testing.T) {
 			}
 			return nil, nil, false
 		})
-		r.read = kafkaReader(t, cluster.ListenAddrs(), nil)
+		r.read = newKafkaReader(t, cluster.ListenAddrs(), nil)
 		r.config.Compression = compression
-		s, want := started(t, r.config), map[string]relay.Delivery{}
+		s, want := startSink(t, r.config), map[string]relay.Delivery{}
 		for i := range 5 {
-			d := delivery(i)
+			d := newDelivery(i)
 			want[d.ID] = d
 			if err := r.deliver(t, s, d); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r.find(t, want)
+		r.waitForAll(t, want)
 		mu.Lock()
 		if len(seen) == 0 || slices.ContainsFunc(seen, func(c int16) bool { return c != codec }) {
-			t.Errorf("compression %q makes batches of the codecs %v, not %d", compression, seen, codec)
+			t.Errorf("compression %q: got codecs %v, want %d", compression, seen, codec)
 		}
 		mu.Unlock()
 	}
 }
 
-func TestKafkaRefusals(t *testing.T) {
+func TestKafkaRejections(t *testing.T) {
 	t.Parallel()
 	t.Run("no such topic", func(t *testing.T) {
-		r, _ := kafkaRig(t)
+		r, _ := newKafkaRig(t)
 		r.config.Topic = "elsewhere"
-		refused(t, r.config, relay.OutcomeRetry, "topic", "elsewhere", "create it")
+		expectFailure(t, r.config, relay.OutcomeRetry, "topic", "elsewhere", "create it")
 	})
 	t.Run("too large", func(t *testing.T) {
-		r, _ := kafkaRig(t)
+		r, _ := newKafkaRig(t)
 		r.config.MaxMessageBytes = 1024
-		d := delivery(1)
+		d := newDelivery(1)
 		d.Notifications[0].Data = append(d.Notifications[0].Data, make([]byte, 2000)...)
 		for i := range d.Notifications[0].Data[len(d.Notifications[0].Data)-2000:] {
 			d.Notifications[0].Data[len(d.Notifications[0].Data)-2000+i] = ' '
 		}
-		err := r.deliver(t, started(t, r.config), d)
+		err := r.deliver(t, startSink(t, r.config), d)
 		if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent {
-			t.Fatalf("a message that is too large led to %v", err)
+			t.Fatalf("message that is too large: got %v", err)
 		}
 		t.Log(err)
 	})
 	t.Run("not allowed", func(t *testing.T) {
-		r, cluster := kafkaRig(t)
+		r, cluster := newKafkaRig(t)
 		cluster.ControlKey(int16(kmsg.Produce), func(k kmsg.Request) (kmsg.Response, error, bool) {
 			cluster.KeepControl()
 			p, _ := k.(*kmsg.ProduceRequest)
 			out, _ := p.ResponseKind().(*kmsg.ProduceResponse)
 			for _, topic := range p.Topics {
-				answer := kmsg.NewProduceResponseTopic()
-				answer.Topic, answer.TopicID = topic.Topic, topic.TopicID
+				response := kmsg.NewProduceResponseTopic()
+				response.Topic, response.TopicID = topic.Topic, topic.TopicID
 				for _, partition := range topic.Partitions {
 					part := kmsg.NewProduceResponseTopicPartition()
 					part.Partition, part.ErrorCode = partition.Partition, kerr.TopicAuthorizationFailed.Code
-					answer.Partitions = append(answer.Partitions, part)
+					response.Partitions = append(response.Partitions, part)
 				}
-				out.Topics = append(out.Topics, answer)
+				out.Topics = append(out.Topics, response)
 			}
 			return out, nil, true
 		})
-		refused(t, r.config, relay.OutcomeRetry, "may not write")
+		expectFailure(t, r.config, relay.OutcomeRetry, "may not write")
 	})
-	t.Run("nobody listens", func(t *testing.T) {
-		refused(t, Config{Broker: Kafka, Addresses: []string{local(freePort(t))}}, relay.OutcomeRetry, "127.0.0.1")
+	t.Run("no broker", func(t *testing.T) {
+		expectFailure(t, Config{Broker: Kafka, Addresses: []string{localAddr(freePort(t))}}, relay.OutcomeRetry,
+			"127.0.0.1")
 	})
 }
 
 func TestKafkaLogins(t *testing.T) {
 	t.Parallel()
-	for sasl, method := range map[string]string{saslPlain: "PLAIN", saslSHA256: "SCRAM-SHA-256", saslSHA512: "SCRAM-SHA-512"} {
+	for sasl, method := range map[string]string{
+		saslPlain: "PLAIN", saslSHA256: "SCRAM-SHA-256", saslSHA512: "SCRAM-SHA-512",
+	} {
 		t.Run(sasl, func(t *testing.T) {
-			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "hubrelay"), kfake.EnableSASL(), kfake.Superuser(method, testUser, secret))
+			cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.SeedTopics(1, "hubrelay"), kfake.EnableSASL(),
+				kfake.Superuser(method, testUser, secret))
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(cluster.Close)
 			c := Config{
 				Broker: Kafka, Addresses: cluster.ListenAddrs(), User: testUser, SASL: sasl,
-				PasswordFile: write(t, "password", secret+"\n"),
+				PasswordFile: writeFile(t, "password", secret+"\n"),
 			}
-			if err := (rig{}).deliver(t, started(t, c), delivery(1)); err != nil {
+			if err := (rig{}).deliver(t, startSink(t, c), newDelivery(1)); err != nil {
 				t.Fatal(err)
 			}
 			c.PasswordFile, c.Password = "", "wrong-"+secret
-			refused(t, c, relay.OutcomeRetry, "user", testUser, "password")
-			// kfake hangs up; Kafka says why.
+			expectFailure(t, c, relay.OutcomeRetry, "user", testUser, "password")
+			// kfake closes the connection. Kafka returns an error code first.
 			cluster.ControlKey(int16(kmsg.SASLAuthenticate), func(k kmsg.Request) (kmsg.Response, error, bool) {
 				cluster.KeepControl()
-				answer, _ := k.ResponseKind().(*kmsg.SASLAuthenticateResponse)
-				answer.ErrorCode = kerr.SaslAuthenticationFailed.Code
-				return answer, nil, true
+				response, _ := k.ResponseKind().(*kmsg.SASLAuthenticateResponse)
+				response.ErrorCode = kerr.SaslAuthenticationFailed.Code
+				return response, nil, true
 			})
-			refused(t, c, relay.OutcomeRetry, "refuse", testUser, "password")
+			expectFailure(t, c, relay.OutcomeRetry, "reject", testUser, "password")
 		})
+	}
+}
+
+// TestKafkaLogin_PasswordFileChanges expects each connection to use the current content of the password file.
+func TestKafkaLogin_PasswordFileChanges(t *testing.T) {
+	t.Parallel()
+	s := New(&Config{Broker: Kafka, User: testUser, PasswordFile: writeFile(t, "password", "first\n")})
+	login := s.kafkaLogin()
+	for _, password := range []string{"first", "second"} {
+		writeFile(t, s.config.PasswordFile, password+"\n")
+		_, message, err := login.Authenticate(t.Context(), "")
+		if want := "\x00" + testUser + "\x00" + password; err != nil || string(message) != want {
+			t.Errorf("got %q (%v), want %q", message, err, want)
+		}
+	}
+}
+
+// TestKafka_RecreatedTopic replaces the cluster with a new one at the same address, in which the topic has another ID.
+func TestKafka_RecreatedTopic(t *testing.T) {
+	t.Parallel()
+	port := freePort(t)
+	start := func() *kfake.Cluster {
+		cluster, err := kfake.NewCluster(kfake.NumBrokers(1), kfake.Ports(port), kfake.SeedTopics(2, "hubrelay"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cluster
+	}
+	first := start()
+	s := startSink(t, Config{Broker: Kafka, Addresses: []string{localAddr(port)}})
+	if err := (rig{}).deliver(t, s, newDelivery(1)); err != nil {
+		t.Fatal(err)
+	}
+	first.Close()
+	err := rig{}.deliver(t, s, newDelivery(2))
+	if err == nil || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("without brokers: got %v, want the reason", err)
+	}
+	second := start()
+	t.Cleanup(second.Close)
+	for i := range 20 {
+		rig{}.expectRecovery(t, s, newDelivery(3+i))
 	}
 }

@@ -7,15 +7,18 @@ import (
 
 	"github.com/twmb/franz-go/pkg/kfake"
 	"github.com/twmb/franz-go/pkg/kgo"
+	"github.com/twmb/franz-go/pkg/kmsg"
 )
 
-// Kafka is not among the system's packages. These tests run against kfake, a broker in this process that speaks Kafka's
-// protocol, idempotent producers included; the records are read by franz-go, which shares no code with Sarama.
+// Debian has no package for Kafka. These tests run against kfake, a broker in this process that implements Kafka's
+// protocol, including idempotent producers.
 
-// kafkaRig starts three brokers in this process.
-func kafkaRig(t *testing.T, opts ...kfake.Opt) (rig, *kfake.Cluster) {
+// newKafkaRig starts a cluster of three brokers.
+func newKafkaRig(t *testing.T, opts ...kfake.Opt) (rig, *kfake.Cluster) {
 	t.Helper()
-	cluster, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(3), kfake.SeedTopics(4, "hubrelay.container.created", "hubrelay.hubrelay.digest", "hubrelay.container.state.changed")}, opts...)...)
+	opts = append([]kfake.Opt{kfake.NumBrokers(3), kfake.SeedTopics(4,
+		"hubrelay.container.created", "hubrelay.hubrelay.digest", "hubrelay.container.state.changed")}, opts...)
+	cluster, err := kfake.NewCluster(opts...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,8 +27,8 @@ func kafkaRig(t *testing.T, opts ...kfake.Opt) (rig, *kfake.Cluster) {
 	return rig{config: c}, cluster
 }
 
-// kafkaReader returns what a consumer has read so far.
-func kafkaReader(t *testing.T, addresses []string, see func(*kgo.Record)) func(*testing.T) []received {
+// newKafkaReader starts a consumer and returns a function that returns its records so far.
+func newKafkaReader(t *testing.T, addresses []string, see func(*kgo.Record)) func(*testing.T) []received {
 	t.Helper()
 	client, err := kgo.NewClient(kgo.SeedBrokers(addresses...), kgo.ConsumeTopics("^hubrelay.*"), kgo.ConsumeRegex(),
 		kgo.ConsumeResetOffset(kgo.NewOffset().AtStart()))
@@ -41,11 +44,11 @@ func kafkaReader(t *testing.T, addresses []string, see func(*kgo.Record)) func(*
 			client.PollFetches(ctx).EachRecord(func(r *kgo.Record) {
 				mu.Lock()
 				defer mu.Unlock()
-				beside := map[string]string{"key": string(r.Key)}
+				metadata := map[string]string{"key": string(r.Key)}
 				for _, h := range r.Headers {
-					beside[h.Key] = string(h.Value)
+					metadata[h.Key] = string(h.Value)
 				}
-				all = append(all, received{r.Topic, beside[headerID], string(r.Value), beside})
+				all = append(all, received{r.Topic, metadata[headerID], string(r.Value), metadata})
 				if see != nil {
 					see(r)
 				}
@@ -64,7 +67,7 @@ func kafkaReader(t *testing.T, addresses []string, see func(*kgo.Record)) func(*
 	}
 }
 
-func headerOf(r *kgo.Record, name string) string {
+func headerValue(r *kgo.Record, name string) string {
 	for _, h := range r.Headers {
 		if h.Key == name {
 			return string(h.Value)
@@ -75,17 +78,44 @@ func headerOf(r *kgo.Record, name string) string {
 
 func TestKafka(t *testing.T) {
 	t.Parallel()
-	r, cluster := kafkaRig(t)
-	r.read = kafkaReader(t, cluster.ListenAddrs(), nil)
-	suite(t, r)
+	r, cluster := newKafkaRig(t)
+	r.read = newKafkaReader(t, cluster.ListenAddrs(), nil)
+	runSuite(t, r)
 }
 
-// TestKafkaOutage has every broker of the cluster drop its connections and refuse what it is asked, for a while.
+// TestKafkaOutage lets all brokers of the cluster close connections instead of responding, for a while.
 func TestKafkaOutage(t *testing.T) {
 	t.Parallel()
-	r, cluster := kafkaRig(t)
-	r.read = kafkaReader(t, cluster.ListenAddrs(), nil)
-	down := newSwitch(cluster)
+	r, cluster := newKafkaRig(t)
+	r.read = newKafkaReader(t, cluster.ListenAddrs(), nil)
+	down := newOutageSwitch(cluster)
 	r.kill, r.restart = down.on, down.off
-	r.outage(t)
+	r.testOutage(t)
+}
+
+// TestKafkaHang lets all brokers accept produce requests without responding, for a while.
+func TestKafkaHang(t *testing.T) {
+	t.Parallel()
+	r, cluster := newKafkaRig(t)
+	var mu sync.Mutex
+	thawed := make(chan struct{})
+	close(thawed)
+	r.freeze = func(frozen bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if frozen {
+			thawed = make(chan struct{})
+		} else {
+			close(thawed)
+		}
+	}
+	cluster.ControlKey(int16(kmsg.Produce), func(kmsg.Request) (kmsg.Response, error, bool) {
+		cluster.KeepControl()
+		mu.Lock()
+		c := thawed
+		mu.Unlock()
+		cluster.SleepControl(func() { <-c })
+		return nil, nil, false
+	})
+	r.testHang(t)
 }

@@ -21,24 +21,25 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// realVariable has the tests start the real servers, which `make test-brokers` installs.
+// realVariable enables the tests with real servers, which `make test-brokers` installs.
 const realVariable = "HUBRELAY_TEST_BROKERS"
 
-// patience bounds every wait for something that must happen.
+// patience is the time limit of all waits.
 const patience = 60 * time.Second
 
-// secret is the password of every server here; no error may show it.
+// All servers have this user. No error may contain its password.
 const (
 	testUser = "hubrelay"
 	secret   = "not-to-be-seen-5417"
 )
 
-// The test binary is the plugin too.
+// The test binary is also the plugin.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "plugin" {
 		var config Config
 		sink := New(&config)
-		err := sdk.ServeDeliveries(sink.Deliver, sdk.Config(&config), sdk.OnValidate(sink.CheckFiles), sdk.Explain(sink.Explain),
+		err := sdk.ServeDeliveries(sink.Deliver, sdk.Config(&config), sdk.OnValidate(sink.CheckFiles),
+			sdk.Explain(sink.Preview),
 			sdk.OnStart(sink.Start), sdk.OnStop(sink.Stop))
 		if err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -46,13 +47,12 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	// One for all meters of the process, which Sarama starts and nobody can end.
-	testkit.RunParallel(8) // the tests wait most of the time
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("github.com/rcrowley/go-metrics.(*meterArbiter).tick"))
+	testkit.RunParallel(8) // the tests mostly wait
+	goleak.VerifyTestMain(m)
 }
 
-// started opens a sink that ends with the test.
-func started(t *testing.T, c Config) *Sink {
+// startSink starts a sink and stops it at the end of the test.
+func startSink(t *testing.T, c Config) *Sink {
 	t.Helper()
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
@@ -65,33 +65,34 @@ func started(t *testing.T, c Config) *Sink {
 	return s
 }
 
-// delivery is of one notification, whose text would not survive a decoder that is not careful.
-func delivery(i int) relay.Delivery {
+// newDelivery returns a delivery of one notification, whose text would change if it were decoded and encoded again.
+func newDelivery(i int) relay.Delivery {
 	id := fmt.Sprintf("6740a1b2%016x", i)
-	data := fmt.Sprintf(`{"topic":"container.created",  "object":{"id":"%s","state":"","error":"","n":12345678901234567890.10,`+
-		`"text":"zero \u0000, \ud83d\ude00, ü, 'quoted' \\ <b>&amp;"},"context":{"hub_id":"hub.%d","account_id":"a","environments":[],`+
+	data := fmt.Sprintf(`{"topic":"container.created",  "object":{"id":"%s","state":"","error":"",`+
+		`"n":12345678901234567890.10,"text":"zero \u0000, \ud83d\ude00, ü, 'quoted' \\ <b>&amp;"},`+
+		`"context":{"hub_id":"hub.%d","account_id":"a","environments":[],`+
 		`"dns_zones":[],"clusters":[],"containers":["c-%d"]},"flags":null}`, id, i%7, i%50)
 	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
 		ID: id, Topic: "container.created", Hub: fmt.Sprintf("hub.%d", i%7), Account: "a", Data: json.RawMessage(data),
 	}}}
 }
 
-// refused makes one attempt that must fail, and looks at what it says.
-func refused(t *testing.T, c Config, want relay.Outcome, words ...string) {
+// expectFailure makes one attempt, which must fail with an error that contains the words and the name of the broker.
+func expectFailure(t *testing.T, c Config, want relay.Outcome, words ...string) {
 	t.Helper()
-	err := rig{}.deliver(t, started(t, c), delivery(1))
+	err := rig{}.deliver(t, startSink(t, c), newDelivery(1))
 	if outcome, _ := relay.Classify(err); err == nil || outcome != want {
-		t.Fatalf("want %s, got %v", want, err)
+		t.Fatalf("got %v, want %s", err, want)
 	}
 	t.Log(err)
 	for _, word := range append(words, c.Broker) {
 		if !strings.Contains(err.Error(), word) {
-			t.Errorf("%q does not name %q", err, word)
+			t.Errorf("got %q, want %q in it", err, word)
 		}
 	}
 	for _, hidden := range []string{secret, c.Password} {
 		if hidden != "" && strings.Contains(err.Error(), hidden) {
-			t.Errorf("%q shows the password", err)
+			t.Errorf("%q contains the password", err)
 		}
 	}
 }
@@ -105,9 +106,9 @@ func freePort(t *testing.T) int {
 	return port
 }
 
-func local(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
+func localAddr(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-func write(t *testing.T, path, text string) string {
+func writeFile(t *testing.T, path, text string) string {
 	t.Helper()
 	if !filepath.IsAbs(path) {
 		path = filepath.Join(t.TempDir(), path)

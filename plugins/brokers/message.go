@@ -8,25 +8,25 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// What travels beside the payload, as headers, properties or metadata. The id is also Watermill's UUID.
+// Names of headers, properties or metadata, depending on the broker. The ID is also Watermill's UUID.
 const (
 	headerID      = "hubrelay-id"
 	headerTopic   = "hubrelay-topic"
 	headerHub     = "hubrelay-hub"
 	headerAccount = "hubrelay-account"
 	headerType    = "content-type"
-	headerKey     = "hubrelay-container" // the one container that a notification concerns
+	headerKey     = "hubrelay-container" // only if the notification has exactly one container
 )
 
 const contentType = "application/json"
 
-// newMessage is a delivery as brokers get it: the same bytes in every attempt. It fails for what cannot be sent.
-func newMessage(ctx context.Context, d relay.Delivery) (*message.Message, values, error) {
+// newMessage converts a delivery. The payload has the same bytes in every attempt.
+func newMessage(ctx context.Context, d relay.Delivery) (*message.Message, nameValues, error) {
 	payload, err := d.Payload()
 	if err != nil {
-		return nil, values{}, err
+		return nil, nameValues{}, err
 	}
-	v := valuesOf(d)
+	v := newNameValues(d)
 	m := message.NewMessageWithContext(ctx, d.ID, message.Payload(payload))
 	m.Metadata = message.Metadata{headerID: d.ID, headerTopic: v.topic, headerType: contentType}
 	if v.hub != "" {
@@ -36,7 +36,7 @@ func newMessage(ctx context.Context, d relay.Delivery) (*message.Message, values
 		m.Metadata[headerAccount] = v.account
 	}
 	if d.Digest == nil {
-		// What cannot be looked into concerns no container, and is published all the same.
+		// A notification that cannot be parsed is published without a container.
 		if e, err := d.Notifications[0].Envelope(); err == nil && len(e.Context.Containers) == 1 {
 			m.Metadata[headerKey] = e.Context.Containers[0]
 		}
@@ -44,16 +44,17 @@ func newMessage(ctx context.Context, d relay.Delivery) (*message.Message, values
 	return m, v, nil
 }
 
-// valuesOf says whom a delivery concerns; a digest has a hub and an account only where all that it lists have the same.
-func valuesOf(d relay.Delivery) values {
+// newNameValues returns the placeholder values of a delivery. A digest has a hub or an account only if all its
+// notifications share it.
+func newNameValues(d relay.Delivery) nameValues {
 	first := d.Notifications[0]
-	v := values{topic: first.Topic, hub: first.Hub, account: first.Account}
+	v := nameValues{topic: first.Topic, hub: first.Hub, account: first.Account}
 	if d.Digest == nil {
 		return v
 	}
 	v.topic = relay.TopicDigest
 	if d.Digest.Count > len(d.Notifications) && d.Digest.Shared["hub"] == "" {
-		return values{topic: v.topic} // what is only counted may be of others
+		return nameValues{topic: v.topic} // notifications that are only counted may have others
 	}
 	for _, n := range d.Notifications[1:] {
 		if n.Hub != v.hub {

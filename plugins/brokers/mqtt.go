@@ -23,56 +23,59 @@ import (
 
 const (
 	mqttKeepAlive = 10 // seconds
-	// mqttPatience is longer than any attempt: the attempt's own time counts.
-	mqttPatience = time.Hour
-	// mqttAround is room for what surrounds a payload: the topic, and the properties with ids of usual lengths.
-	mqttAround = 2 << 10
+	// mqttPacketTimeout is longer than any attempt, because the context of the attempt limits the time.
+	mqttPacketTimeout = time.Hour
+	// mqttOverhead is the assumed size of a packet without its payload: the topic and the properties.
+	mqttOverhead = 2 << 10
 )
 
 var mqttTopic = nameRule{
 	maxBytes: 1024,
-	allowed:  printableBut("+#/"),
+	allowed:  printableExcept("+#/"),
 	check: func(text string) error {
 		if strings.HasPrefix(text, "$") {
-			return errors.New("topics that begin with $ are the broker's own")
+			return errors.New("topics that begin with $ are reserved by the broker")
 		}
 		if text == "" {
-			return errors.New("a topic is not empty")
+			return errors.New("a topic must not be empty")
 		}
-		return every(func(r rune) bool { return r >= ' ' && r != '+' && r != '#' }, "a topic has no control character, '+' or '#'")(text)
+		return checkRunes(func(r rune) bool { return r >= ' ' && r != '+' && r != '#' },
+			"a topic must not contain control characters, '+' or '#'")(text)
 	},
 }
 
-// mqttConnection is one connection of MQTT 5, whose answers say why something was refused. Its session ends with it: what was not
-// acknowledged is published anew, under another packet id but with the same hubrelay-id.
+// mqttConnection is a connection of MQTT 5, in which responses have a reason code. Its session ends with it: a message
+// that was not acknowledged is published again with another packet ID and the same hubrelay-id.
 type mqttConnection struct {
 	cancelableLifetime
-	client  *paho.Client
-	session *mqttSession
-	conn    net.Conn
-	most    uint32 // how large a packet may be; the broker would end the connection
+	client        *paho.Client
+	session       *mqttSession
+	conn          net.Conn
+	maxPacketSize uint32 // the broker closes the connection after a larger packet
 }
 
-// mqttSession ends with its connection, and tells whoever waits for an answer. The library's own does so only where it may outlive
-// the connection, which is therefore what that is told, and not the broker.
+// mqttSession ends with its connection and then fails all pending messages. The library does that only for a session
+// that can outlive its connection, so mqttSession replaces the expiry in the response that the library sees.
 type mqttSession struct {
 	*state.State
-	over atomic.Bool
+	ended atomic.Bool
 }
 
-func (s *mqttSession) ConAckReceived(to io.Writer, hello *packets.Connect, answer *packets.Connack) error {
-	outlives := packets.Properties{}
-	if answer.Properties != nil {
-		outlives = *answer.Properties
+// ConAckReceived implements session.SessionManager.
+func (s *mqttSession) ConAckReceived(to io.Writer, connect *packets.Connect, connack *packets.Connack) error {
+	properties := packets.Properties{}
+	if connack.Properties != nil {
+		properties = *connack.Properties
 	}
-	outlives.SessionExpiryInterval = paho.Uint32(math.MaxUint32)
-	changed := *answer
-	changed.Properties = &outlives
-	return s.State.ConAckReceived(to, hello, &changed)
+	properties.SessionExpiryInterval = paho.Uint32(math.MaxUint32)
+	changed := *connack
+	changed.Properties = &properties
+	return s.State.ConAckReceived(to, connect, &changed)
 }
 
+// ConnectionLost implements session.SessionManager.
 func (s *mqttSession) ConnectionLost(d *packets.Disconnect) error {
-	s.over.Store(true)
+	s.ended.Store(true)
 	return errors.Join(s.State.ConnectionLost(d), s.Close())
 }
 
@@ -91,70 +94,71 @@ func (s *Sink) dialMQTT(ctx context.Context, address string) (brokerConn, error)
 	if err != nil {
 		return nil, err
 	}
-	secured, err := s.tlsConfig(host)
+	tlsConfig, err := s.tlsConfig(host)
 	if err != nil {
 		return nil, err
 	}
-	shake := &handshakeDialer{ctx: ctx}
-	defer shake.keepOpen()
-	conn, err := shake.Dial("tcp", address)
+	dialer := &handshakeDialer{ctx: ctx}
+	defer dialer.keepOpen()
+	conn, err := dialer.Dial("tcp", address)
 	if err != nil {
 		return nil, err
 	}
-	if secured != nil {
-		over := tls.Client(conn, secured)
-		if err := over.HandshakeContext(ctx); err != nil {
+	if tlsConfig != nil {
+		tlsConn := tls.Client(conn, tlsConfig)
+		if err := tlsConn.HandshakeContext(ctx); err != nil {
 			_ = conn.Close()
 			return nil, err
 		}
-		conn = over
+		conn = tlsConn
 	}
-	c := &mqttConnection{cancelableLifetime: newMortal(), session: &mqttSession{State: state.NewInMemory()}, conn: conn}
+	session := &mqttSession{State: state.NewInMemory()}
+	c := &mqttConnection{cancelableLifetime: newLifetime(), session: session, conn: conn}
 	c.client = paho.NewClient(paho.ClientConfig{
-		Conn: packets.NewThreadSafeConn(conn), Session: c.session, PacketTimeout: mqttPatience,
+		Conn: packets.NewThreadSafeConn(conn), Session: c.session, PacketTimeout: mqttPacketTimeout,
 		OnClientError: c.kill,
 		OnServerDisconnect: func(d *paho.Disconnect) {
-			// Not a refusal: it says nothing of the messages under way.
-			c.kill(fmt.Errorf("the broker ended it with reason code 0x%02x", d.ReasonCode))
+			// The reason is not about a message, so this is not an mqttRejection.
+			c.kill(fmt.Errorf("the broker closed it with reason code 0x%02x", d.ReasonCode))
 		},
 	})
-	hello := &paho.Connect{ClientID: s.config.ClientID, KeepAlive: mqttKeepAlive, CleanStart: true}
+	connect := &paho.Connect{ClientID: s.config.ClientID, KeepAlive: mqttKeepAlive, CleanStart: true}
 	if s.config.User != "" {
-		hello.Username, hello.UsernameFlag = s.config.User, true
-		hello.Password, hello.PasswordFlag = []byte(password), password != ""
+		connect.Username, connect.UsernameFlag = s.config.User, true
+		connect.Password, connect.PasswordFlag = []byte(password), password != ""
 	}
-	answer, err := c.client.Connect(ctx, hello)
+	connack, err := c.client.Connect(ctx, connect)
 	if err != nil {
 		_ = conn.Close()
-		if answer != nil && answer.ReasonCode >= packets.ConnackUnspecifiedError {
-			return nil, &mqttRefusal{answer.ReasonCode}
+		if connack != nil && connack.ReasonCode >= packets.ConnackUnspecifiedError {
+			return nil, &mqttRejection{connack.ReasonCode}
 		}
-		return nil, fmt.Errorf("%w (the broker must speak MQTT 5)", err)
+		return nil, fmt.Errorf("%w (the broker must support MQTT 5)", err)
 	}
-	if c.most = math.MaxUint32; answer.Properties != nil && answer.Properties.MaximumPacketSize != nil {
-		c.most = *answer.Properties.MaximumPacketSize
+	if c.maxPacketSize = math.MaxUint32; connack.Properties != nil && connack.Properties.MaximumPacketSize != nil {
+		c.maxPacketSize = *connack.Properties.MaximumPacketSize
 	}
 	return c, nil
 }
 
-// mqttRefusal is the reason code of an answer.
-type mqttRefusal struct{ code byte }
+// mqttRejection is a response whose reason code is an error.
+type mqttRejection struct{ code byte }
 
-func (e *mqttRefusal) Error() string {
-	return fmt.Sprintf("the broker refuses it (reason code 0x%02x)", e.code)
+func (e *mqttRejection) Error() string {
+	return fmt.Sprintf("the broker rejects it (reason code 0x%02x)", e.code)
 }
 
 // Publish waits for the acknowledgement of each message (quality of service 1). No message is retained.
 func (c *mqttConnection) Publish(topic string, messages ...*message.Message) error {
 	for _, m := range messages {
-		if size := len(m.Payload) + mqttAround; uint64(size) > uint64(c.most) {
-			return &mqttRefusal{packets.ConnackPacketTooLarge}
+		if size := len(m.Payload) + mqttOverhead; uint64(size) > uint64(c.maxPacketSize) {
+			return &mqttRejection{packets.ConnackPacketTooLarge}
 		}
-		answer, err := c.client.Publish(m.Context(), mqttPublish(topic, m))
-		if answer != nil && answer.ReasonCode >= packets.PubackUnspecifiedError {
-			return &mqttRefusal{answer.ReasonCode}
+		puback, err := c.client.Publish(m.Context(), newMQTTPublish(topic, m))
+		if puback != nil && puback.ReasonCode >= packets.PubackUnspecifiedError {
+			return &mqttRejection{puback.ReasonCode}
 		}
-		if err != nil && c.session.over.Load() {
+		if err != nil && c.session.ended.Load() {
 			return c.lossError(m.Context())
 		}
 		if err != nil {
@@ -164,7 +168,7 @@ func (c *mqttConnection) Publish(topic string, messages ...*message.Message) err
 	return nil
 }
 
-func mqttPublish(topic string, m *message.Message) *paho.Publish {
+func newMQTTPublish(topic string, m *message.Message) *paho.Publish {
 	properties := &paho.PublishProperties{ContentType: contentType, PayloadFormat: paho.Byte(1)}
 	for _, h := range sortedHeaders(m.Metadata) {
 		properties.User.Add(h.Name, h.Value)
@@ -172,18 +176,20 @@ func mqttPublish(topic string, m *message.Message) *paho.Publish {
 	return &paho.Publish{QoS: 1, Topic: topic, Properties: properties, Payload: m.Payload}
 }
 
-func showMQTT(_ *Sink, topic string, m *message.Message) (relay.Explanation, error) {
-	p := mqttPublish(topic, m)
+func explainMQTT(_ *Sink, topic string, m *message.Message) (relay.Preview, error) {
+	p := newMQTTPublish(topic, m)
 	headers := []relay.Header{
-		{Name: "topic", Value: p.Topic}, {Name: "qos", Value: strconv.Itoa(int(p.QoS))}, {Name: "content_type", Value: p.Properties.ContentType},
+		{Name: "topic", Value: p.Topic},
+		{Name: "qos", Value: strconv.Itoa(int(p.QoS))},
+		{Name: "content_type", Value: p.Properties.ContentType},
 	}
 	for _, u := range p.Properties.User {
 		headers = append(headers, relay.Header{Name: u.Key, Value: u.Value})
 	}
-	return relay.Explanation{Headers: headers, Payload: p.Payload}, nil
+	return relay.Preview{Headers: headers, Payload: p.Payload}, nil
 }
 
-// Close may be called twice.
+// Close disconnects. It may be called twice.
 func (c *mqttConnection) Close() error {
 	c.kill(nil)
 	_ = c.client.Disconnect(&paho.Disconnect{})
@@ -191,22 +197,24 @@ func (c *mqttConnection) Close() error {
 	return nil
 }
 
-func judgeMQTT(s *Sink, where string, err error) error {
-	var refusal *mqttRefusal
-	if !errors.As(err, &refusal) {
+func classifyMQTT(s *Sink, topic string, err error) error {
+	var rejection *mqttRejection
+	if !errors.As(err, &rejection) {
 		return err
 	}
-	switch refusal.code {
+	switch rejection.code {
 	case packets.ConnackBadUsernameOrPassword, packets.ConnackNotAuthorized:
-		return fmt.Errorf("mqtt: %s is not authorized to connect, or to publish to %q: correct user, password or the broker's rules", s.userName(), where)
+		return fmt.Errorf("mqtt: %s is not authorized to connect, or to publish to %q: correct user, password or the "+
+			"broker's rules", s.userName(), topic)
 	case packets.ConnackInvalidClientID:
-		return fmt.Errorf("mqtt: the broker refuses the client_id %q: choose another", s.config.ClientID)
+		return fmt.Errorf("mqtt: the broker rejects the client_id %q: choose another", s.config.ClientID)
 	case packets.ConnackPacketTooLarge:
-		return relay.Permanent(errors.New("mqtt: the message is larger than the broker allows (maximum packet size): raise that, or have digests list less"))
+		return relay.Permanent(errors.New("mqtt: the message is larger than the broker allows (maximum packet size): " +
+			"raise it, or make digests shorter"))
 	case packets.ConnackTopicNameInvalid:
-		return relay.Permanent(fmt.Errorf("mqtt: the broker does not take the topic %q: change topic", where))
+		return relay.Permanent(fmt.Errorf("mqtt: the broker rejects the topic %q: change topic", topic))
 	case packets.ConnackQuotaExceeded:
-		return errors.New("mqtt: the broker's quota is used up")
+		return errors.New("mqtt: the broker's quota is exceeded")
 	}
 	return err
 }

@@ -9,36 +9,36 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// nameRule is what a broker asks of the name of a topic, subject, stream or table.
+// nameRule describes valid names of topics, subjects, routing keys, streams or tables of a broker.
 type nameRule struct {
-	// maxBytes is how many bytes a name may have.
+	// maxBytes is the maximum length of a name.
 	maxBytes int
-	// allowed tells of each character of a notification's own values whether the name may hold it; others become "_". A dot
-	// is never taken from a hub or an account, since brokers read it as the end of a word.
+	// allowed reports whether a value from a notification may contribute the character; "_" replaces others. A dot in a
+	// hub or an account is always replaced, because brokers separate words at dots.
 	allowed func(rune) bool
-	// lower turns those values into lower case.
+	// lower converts those values to lower case.
 	lower bool
-	// check judges a whole name. Its error says what is wrong with it.
+	// check returns what is wrong with a complete name.
 	check func(string) error
 }
 
-// nameTemplate is where notifications go: a text with placeholders.
+// nameTemplate is a name with placeholders.
 type nameTemplate struct {
 	setting string
 	parts   []namePart
 	rule    nameRule
 }
 
-// namePart is a text or, where it has one, a placeholder.
+// namePart is either a text or a placeholder.
 type namePart struct{ text, placeholder string }
 
 func placeholders() []string { return []string{"topic", "topic_path", "hub", "account"} }
 
-// parseName reads a text with placeholders and tries it with a sample.
+// parseName parses a text with placeholders and checks it with sample values.
 func parseName(setting, text string, r nameRule) (nameTemplate, error) {
 	n := nameTemplate{setting: setting, rule: r}
 	for rest := text; rest != ""; {
-		before, behind, found := strings.Cut(rest, "{")
+		before, tail, found := strings.Cut(rest, "{")
 		if strings.Contains(before, "}") {
 			return n, fieldError(setting, "has a } without a {")
 		}
@@ -48,7 +48,7 @@ func parseName(setting, text string, r nameRule) (nameTemplate, error) {
 		if !found {
 			break
 		}
-		word, after, closed := strings.Cut(behind, "}")
+		word, after, closed := strings.Cut(tail, "}")
 		if !closed {
 			return n, fieldError(setting, "has a { without a }")
 		}
@@ -58,7 +58,7 @@ func parseName(setting, text string, r nameRule) (nameTemplate, error) {
 		n.parts = append(n.parts, namePart{placeholder: word})
 		rest = after
 	}
-	if _, err := n.expand(values{topic: "container.created", hub: "hub", account: "account"}); err != nil {
+	if _, err := n.expand(nameValues{topic: "container.created", hub: "hub", account: "account"}); err != nil {
 		return n, err
 	}
 	return n, nil
@@ -77,11 +77,11 @@ func checkPlaceholder(setting, word string) error {
 	return fieldError(setting, "has the placeholder {%s}, which is not known; %s", relay.Truncate(word, 40), hint)
 }
 
-// values are what placeholders stand for. An empty one becomes "_".
-type values struct{ topic, hub, account string }
+// nameValues are the values of the placeholders. An empty value becomes "_".
+type nameValues struct{ topic, hub, account string }
 
-// expand is the name for a delivery. Its error says what no name can be.
-func (n nameTemplate) expand(v values) (string, error) {
+// expand returns the name for the values of a delivery. An error is permanent.
+func (n nameTemplate) expand(v nameValues) (string, error) {
 	var b strings.Builder
 	for _, p := range n.parts {
 		switch p.placeholder {
@@ -104,16 +104,16 @@ func (n nameTemplate) expand(v values) (string, error) {
 	}
 	text := b.String()
 	if len(text) > n.rule.maxBytes {
-		return "", fieldError(n.setting, "gives a name of %d bytes, and the broker allows %d: shorten it, or leave a placeholder out",
-			len(text), n.rule.maxBytes)
+		return "", fieldError(n.setting, "expands to a name of %d bytes, and the broker allows %d: "+
+			"shorten it, or remove a placeholder", len(text), n.rule.maxBytes)
 	}
 	if err := n.rule.check(text); err != nil {
-		return "", fieldError(n.setting, "gives %q: %v", relay.Truncate(text, 80), err)
+		return "", fieldError(n.setting, "expands to %q: %v", relay.Truncate(text, 80), err)
 	}
 	return text, nil
 }
 
-// writeValue adds a value with "_" for each character that the name may not hold.
+// writeValue appends a value with "_" for each character that is not allowed.
 func (n nameTemplate) writeValue(b *strings.Builder, value string, dots bool) {
 	if value == "" {
 		b.WriteByte('_')
@@ -129,23 +129,23 @@ func (n nameTemplate) writeValue(b *strings.Builder, value string, dots bool) {
 	}
 }
 
-func plainLetter(r rune) bool {
+func isPlainLetter(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-'
 }
 
-// printableBut allows what can be seen, except for some.
-func printableBut(forbidden string) func(rune) bool {
+// printableExcept allows all printable characters except white space and those listed.
+func printableExcept(forbidden string) func(rune) bool {
 	return func(r rune) bool {
 		return unicode.IsPrint(r) && !unicode.IsSpace(r) && !strings.ContainsRune(forbidden, r)
 	}
 }
 
-// every fails where some character of a name is not allowed.
-func every(allowed func(rune) bool, what string) func(string) error {
+// checkRunes returns a check that fails with problem if a character is not allowed.
+func checkRunes(allowed func(rune) bool, problem string) func(string) error {
 	return func(text string) error {
 		for _, r := range text {
 			if !allowed(r) {
-				return errors.New(what)
+				return errors.New(problem)
 			}
 		}
 		return nil

@@ -15,57 +15,39 @@ import (
 
 var natsSubject = nameRule{
 	maxBytes: 1024,
-	allowed:  printableBut("*>"),
+	allowed:  printableExcept("*>"),
 	check: func(text string) error {
 		if strings.HasPrefix(text, "$") {
-			return errors.New("subjects that begin with $ are the server's own")
+			return errors.New("subjects that begin with $ are reserved by the server")
 		}
 		for _, word := range strings.Split(text, ".") {
 			if word == "" {
-				return errors.New("a subject has no empty word: it neither begins nor ends with a dot, nor are there two in a row")
+				return errors.New("a subject must not begin or end with a dot, or contain two dots in a row")
 			}
 		}
-		return every(printableBut("*>"), "a subject has no white space, '*' or '>'")(text)
+		return checkRunes(printableExcept("*>"), "a subject must not contain white space, '*' or '>'")(text)
 	},
 }
 
-// natsConnection publishes into streams: a subject that no stream takes is an error.
+// natsConnection publishes to JetStream. It is an error if no stream has the subject.
 type natsConnection struct {
 	cancelableLifetime
 	conn *nats.Conn
 	js   jetstream.JetStream
 }
 
-// openNATS leaves dialling again to the link, since the library would hold on to the password that it has.
+// openNATS disables the reconnecting of the library, during which pending messages would wait for acknowledgments that
+// were lost with the connection.
 func openNATS(s *Sink) opener {
 	return func(ctx context.Context) (brokerConn, error) {
-		c, shake := &natsConnection{cancelableLifetime: newMortal()}, &handshakeDialer{ctx: ctx}
-		defer shake.keepOpen()
-		options := []nats.Option{
-			nats.Name("hubrelay"), nats.NoReconnect(), nats.NoCallbacksAfterClientClose(), nats.SetCustomDialer(shake),
-			nats.ClosedHandler(func(*nats.Conn) { c.kill(nil) }), nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.kill(err) }),
-			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
-			nats.Timeout(dialTime), nats.PingInterval(dialTime), nats.MaxPingsOutstanding(2),
-		}
-		secured, err := s.tlsConfig("")
+		options, err := s.natsOptions()
 		if err != nil {
 			return nil, err
 		}
-		if secured != nil {
-			options = append(options, nats.Secure(secured))
-		}
-		password, err := s.readPassword()
-		if err != nil {
-			return nil, err
-		}
-		switch {
-		case s.config.User != "":
-			options = append(options, nats.UserInfo(s.config.User, password))
-		case s.config.TokenFile != "":
-			options = append(options, nats.Token(s.readToken()))
-		case s.config.CredsFile != "":
-			options = append(options, nats.UserCredentials(s.config.CredsFile))
-		}
+		c, dialer := &natsConnection{cancelableLifetime: newLifetime()}, &handshakeDialer{ctx: ctx}
+		defer dialer.keepOpen()
+		options = append(options, nats.SetCustomDialer(dialer), nats.ClosedHandler(func(*nats.Conn) { c.kill(nil) }),
+			nats.DisconnectErrHandler(func(_ *nats.Conn, err error) { c.kill(err) }))
 		servers := make([]string, 0, len(s.config.Addresses))
 		for _, host := range s.config.hostPorts() {
 			servers = append(servers, "nats://"+host)
@@ -81,7 +63,36 @@ func openNATS(s *Sink) opener {
 	}
 }
 
-// Publish waits until a stream has stored each message. The server knows repeats by Nats-Msg-Id, within the stream's window.
+func (s *Sink) natsOptions() ([]nats.Option, error) {
+	options := []nats.Option{
+		nats.Name("hubrelay"), nats.NoReconnect(), nats.NoCallbacksAfterClientClose(),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}),
+		nats.Timeout(dialTimeout), nats.PingInterval(dialTimeout), nats.MaxPingsOutstanding(2),
+	}
+	tlsConfig, err := s.tlsConfig("")
+	if err != nil {
+		return nil, err
+	}
+	if tlsConfig != nil {
+		options = append(options, nats.Secure(tlsConfig))
+	}
+	password, err := s.readPassword()
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case s.config.User != "":
+		options = append(options, nats.UserInfo(s.config.User, password))
+	case s.config.TokenFile != "":
+		options = append(options, nats.Token(s.readToken()))
+	case s.config.CredsFile != "":
+		options = append(options, nats.UserCredentials(s.config.CredsFile))
+	}
+	return options, nil
+}
+
+// Publish waits until a stream has stored each message. Within the stream's duplicate window, the server ignores a
+// repeated Nats-Msg-Id.
 func (c *natsConnection) Publish(subject string, messages ...*message.Message) error {
 	for _, m := range messages {
 		_, err := c.js.PublishMsg(m.Context(), natsMessage(subject, m))
@@ -99,29 +110,30 @@ func natsMessage(subject string, m *message.Message) *nats.Msg {
 	out := nats.NewMsg(subject)
 	out.Data = m.Payload
 	for key, value := range m.Metadata {
-		out.Header.Set(key, strings.Map(oneLine, value))
+		out.Header.Set(key, strings.Map(replaceLineBreak, value))
 	}
 	out.Header.Set(jetstream.MsgIDHeader, m.UUID)
 	return out
 }
 
-func showNATS(_ *Sink, subject string, m *message.Message) (relay.Explanation, error) {
-	out, beside := natsMessage(subject, m), map[string]string{}
+func explainNATS(_ *Sink, subject string, m *message.Message) (relay.Preview, error) {
+	out, metadata := natsMessage(subject, m), map[string]string{}
 	for name := range out.Header {
-		beside[name] = out.Header.Get(name)
+		metadata[name] = out.Header.Get(name)
 	}
-	return relay.Explanation{Headers: append([]relay.Header{{Name: "subject", Value: out.Subject}}, sortedHeaders(beside)...), Payload: out.Data}, nil
+	headers := append([]relay.Header{{Name: "subject", Value: out.Subject}}, sortedHeaders(metadata)...)
+	return relay.Preview{Headers: headers, Payload: out.Data}, nil
 }
 
-// oneLine keeps a value from being read as further headers.
-func oneLine(r rune) rune {
+// replaceLineBreak prevents that the server parses a part of a value as another header.
+func replaceLineBreak(r rune) rune {
 	if r == '\r' || r == '\n' {
 		return ' '
 	}
 	return r
 }
 
-// Close may be called twice.
+// Close closes the connection. It may be called twice.
 func (c *natsConnection) Close() error {
 	c.conn.Close()
 	c.kill(nil)
@@ -133,21 +145,24 @@ const (
 	natsFull     = 10077 // maximum messages, bytes or messages per subject exceeded
 )
 
-func judgeNATS(s *Sink, where string, err error) error {
+func classifyNATS(s *Sink, subject string, err error) error {
 	var api *jetstream.APIError
 	switch {
 	case errors.As(err, &api) && api.ErrorCode == natsTooLarge:
-		return relay.Permanent(fmt.Errorf("nats: the message is larger than the stream of %q allows (max_msg_size)", where))
+		return relay.Permanent(
+			fmt.Errorf("nats: the message is larger than the stream of %q allows (max_msg_size)", subject))
 	case errors.As(err, &api) && api.ErrorCode == natsFull:
-		return fmt.Errorf("nats: the stream of %q is full and takes no more (%s)", where, api.Description)
+		return fmt.Errorf("nats: the stream of %q is full (%s)", subject, api.Description)
 	case errors.Is(err, nats.ErrMaxPayload):
-		return relay.Permanent(errors.New("nats: the message is larger than the server's max_payload: raise it, or have digests list less"))
+		return relay.Permanent(errors.New("nats: the message is larger than the server's max_payload: raise it, " +
+			"or make digests shorter"))
 	case errors.Is(err, jetstream.ErrNoStreamResponse), errors.Is(err, nats.ErrNoResponders):
-		return fmt.Errorf("nats: no stream takes the subject %q: add one (nats stream add hubrelay --subjects 'hubrelay.>'), or change subject", where)
+		return fmt.Errorf("nats: no stream has the subject %q: "+
+			"add one (nats stream add hubrelay --subjects 'hubrelay.>'), or change subject", subject)
 	case errors.Is(err, nats.ErrAuthorization), errors.Is(err, nats.ErrAuthExpired):
-		return fmt.Errorf("nats: the server refuses this login: correct user and password, token_file or creds_file")
+		return errors.New("nats: the server rejects this login: correct user and password, token_file or creds_file")
 	case errors.Is(err, nats.ErrPermissionViolation):
-		return fmt.Errorf("nats: %s may not publish to %q", s.userName(), where)
+		return fmt.Errorf("nats: %s may not publish to %q", s.userName(), subject)
 	}
 	return err
 }

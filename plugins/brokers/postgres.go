@@ -19,33 +19,34 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// pgConnections is how many rows are written at once; PostgreSQL commits them together.
-const pgConnections = 10
+// maxPgConns is the number of rows that are written concurrently. PostgreSQL commits them together.
+const maxPgConns = 10
 
 var tablePattern = regexp.MustCompile(`^([a-z_][a-z0-9_]*\.)?[a-z_][a-z0-9_]*$`)
 
 var tableName = nameRule{
 	maxBytes: 63,
 	lower:    true,
-	allowed:  func(r rune) bool { return plainLetter(r) && r != '-' },
+	allowed:  func(r rune) bool { return isPlainLetter(r) && r != '-' },
 	check: func(text string) error {
 		if !tablePattern.MatchString(text) {
-			return errors.New("a table is written in lower case, digits and '_', and may have its schema and a dot before it")
+			return errors.New("a table may contain only lower-case letters, digits and '_', " +
+				"after an optional schema and a dot")
 		}
 		return nil
 	},
 }
 
-// pgConnection makes new connections by itself.
+// pgConnection is a pool of connections that reconnects by itself.
 type pgConnection struct {
 	*sql.Publisher
 	endlessLifetime
 	pool   *pgxpool.Pool
-	schema uniqueRows
+	schema uniqueIDSchema
 	create bool
 
-	mu   sync.Mutex
-	made map[string]bool // tables that are there
+	mu      sync.Mutex
+	created map[string]bool // tables that exist
 }
 
 func openPostgres(s *Sink) opener {
@@ -62,9 +63,13 @@ func openPostgres(s *Sink) opener {
 			pool.Close()
 			return nil, err
 		}
-		c := &pgConnection{pool: pool, create: s.config.CreateTable == nil || *s.config.CreateTable, made: map[string]bool{}}
+		c := &pgConnection{
+			pool: pool, create: s.config.CreateTable == nil || *s.config.CreateTable, created: map[string]bool{},
+		}
 		c.schema.GenerateMessagesTableName = quoteTable
-		if c.Publisher, err = sql.NewPublisher(sql.BeginnerFromPgx(pool), sql.PublisherConfig{SchemaAdapter: c.schema}, watermill.NopLogger{}); err != nil {
+		publisherConfig := sql.PublisherConfig{SchemaAdapter: c.schema}
+		c.Publisher, err = sql.NewPublisher(sql.BeginnerFromPgx(pool), publisherConfig, watermill.NopLogger{})
+		if err != nil {
 			pool.Close()
 			return nil, err
 		}
@@ -82,25 +87,27 @@ func (s *Sink) pgConfig() (*pgxpool.Config, error) {
 		hosts, ports = append(hosts, host), append(ports, port)
 	}
 	escape := strings.NewReplacer(`\`, `\\`, `'`, `\'`)
-	text := fmt.Sprintf("host='%s' port='%s' user='%s' dbname='%s' sslmode=disable connect_timeout=5 application_name=hubrelay",
-		strings.Join(hosts, ","), strings.Join(ports, ","), escape.Replace(s.config.User), escape.Replace(s.config.Database))
+	text := fmt.Sprintf("host='%s' port='%s' user='%s' dbname='%s' "+
+		"sslmode=disable connect_timeout=5 application_name=hubrelay",
+		strings.Join(hosts, ","), strings.Join(ports, ","),
+		escape.Replace(s.config.User), escape.Replace(s.config.Database))
 	if len(hosts) > 1 {
-		text += " target_session_attrs=read-write" // of several one is the primary
+		text += " target_session_attrs=read-write" // select the primary
 	}
 	config, err := pgxpool.ParseConfig(text)
 	if err != nil {
 		return nil, err
 	}
-	own := config.ConnConfig
-	if own.TLSConfig, err = s.tlsConfig(own.Host); err != nil {
+	first := config.ConnConfig
+	if first.TLSConfig, err = s.tlsConfig(first.Host); err != nil {
 		return nil, err
 	}
-	for _, f := range own.Fallbacks {
+	for _, f := range first.Fallbacks {
 		if f.TLSConfig, err = s.tlsConfig(f.Host); err != nil {
 			return nil, err
 		}
 	}
-	config.MaxConns = pgConnections
+	config.MaxConns = maxPgConns
 	config.BeforeConnect = func(_ context.Context, c *pgx.ConnConfig) (err error) {
 		c.Password, err = s.readPassword()
 		return err
@@ -108,7 +115,7 @@ func (s *Sink) pgConfig() (*pgxpool.Config, error) {
 	return config, nil
 }
 
-// Publish commits a row for each message; a repeat adds none.
+// Publish commits a row per message. A repeated ID adds no row.
 func (c *pgConnection) Publish(table string, messages ...*message.Message) error {
 	if err := c.ensureTable(messages[0].Context(), table); err != nil {
 		return err
@@ -116,14 +123,15 @@ func (c *pgConnection) Publish(table string, messages ...*message.Message) error
 	return c.Publisher.Publish(table, messages...)
 }
 
-// ensureTable makes a table that is not there, once: Watermill would ask for it with every message until the first has come through.
+// ensureTable creates the table once if it does not exist. Watermill would try it for every message until the first one
+// succeeds.
 func (c *pgConnection) ensureTable(ctx context.Context, table string) error {
 	if !c.create {
 		return nil
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.made[table] {
+	if c.created[table] {
 		return nil
 	}
 	queries, err := c.schema.SchemaInitializingQueries(sql.SchemaInitializingQueriesParams{Topic: table})
@@ -141,25 +149,25 @@ func (c *pgConnection) ensureTable(ctx context.Context, table string) error {
 	if err != nil {
 		return fmt.Errorf("create the table: %w", err)
 	}
-	c.made[table] = true
+	c.created[table] = true
 	return nil
 }
 
-// Close waits for what is being written.
+// Close waits for writes in progress.
 func (c *pgConnection) Close() error {
 	err := c.Publisher.Close()
 	c.pool.Close()
 	return err
 }
 
-// quoteTable is a table's name in a query. It was checked.
+// quoteTable quotes a checked table name for a query.
 func quoteTable(table string) string { return pgx.Identifier(strings.Split(table, ".")).Sanitize() }
 
-// uniqueRows is Watermill's table, which its subscriber can read, with one row for each id.
-type uniqueRows struct{ sql.DefaultPostgreSQLSchema }
+// uniqueIDSchema is the table of Watermill, which its subscriber can read, with a unique index on the ID.
+type uniqueIDSchema struct{ sql.DefaultPostgreSQLSchema }
 
-// SchemaInitializingQueries adds an index over the ids.
-func (s uniqueRows) SchemaInitializingQueries(p sql.SchemaInitializingQueriesParams) ([]sql.Query, error) {
+// SchemaInitializingQueries implements sql.SchemaAdapter and adds the unique index.
+func (s uniqueIDSchema) SchemaInitializingQueries(p sql.SchemaInitializingQueriesParams) ([]sql.Query, error) {
 	queries, err := s.DefaultPostgreSQLSchema.SchemaInitializingQueries(p)
 	if err != nil {
 		return nil, err
@@ -170,52 +178,57 @@ func (s uniqueRows) SchemaInitializingQueries(p sql.SchemaInitializingQueriesPar
 	}
 	const suffix = "_uuid"
 	index := pgx.Identifier{table[:min(len(table), tableName.maxBytes-len(suffix))] + suffix}.Sanitize()
-	return append(queries, sql.Query{Query: "CREATE UNIQUE INDEX IF NOT EXISTS " + index + " ON " + quoteTable(p.Topic) + ` ("uuid")`}), nil
+	create := "CREATE UNIQUE INDEX IF NOT EXISTS " + index + " ON " + quoteTable(p.Topic) + ` ("uuid")`
+	return append(queries, sql.Query{Query: create}), nil
 }
 
-// InsertQuery passes over rows that are there.
-func (s uniqueRows) InsertQuery(p sql.InsertQueryParams) (sql.Query, error) {
+// InsertQuery implements sql.SchemaAdapter and ignores IDs that exist.
+func (s uniqueIDSchema) InsertQuery(p sql.InsertQueryParams) (sql.Query, error) {
 	q, err := s.DefaultPostgreSQLSchema.InsertQuery(p)
 	q.Query += " ON CONFLICT DO NOTHING"
 	return q, err
 }
 
-// showPostgres shows the columns but the payload's as headers.
-func showPostgres(_ *Sink, table string, m *message.Message) (relay.Explanation, error) {
-	schema := uniqueRows{}
+// explainPostgres shows all columns except the payload as headers.
+func explainPostgres(_ *Sink, table string, m *message.Message) (relay.Preview, error) {
+	schema := uniqueIDSchema{}
 	schema.GenerateMessagesTableName = quoteTable
 	q, err := schema.InsertQuery(sql.InsertQueryParams{Topic: table, Msgs: message.Messages{m}})
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
 	if len(q.Args) != 3 {
-		return relay.Explanation{}, fmt.Errorf("the row has %d columns", len(q.Args))
+		return relay.Preview{}, fmt.Errorf("the row has %d columns", len(q.Args))
 	}
 	payload, _ := q.Args[1].([]byte)
-	return relay.Explanation{Headers: []relay.Header{
-		{Name: "table", Value: table}, {Name: "uuid", Value: fmt.Sprint(q.Args[0])}, {Name: "metadata", Value: fmt.Sprintf("%s", q.Args[2])},
+	return relay.Preview{Headers: []relay.Header{
+		{Name: "table", Value: table},
+		{Name: "uuid", Value: fmt.Sprint(q.Args[0])},
+		{Name: "metadata", Value: fmt.Sprintf("%s", q.Args[2])},
 	}, Payload: payload}, nil
 }
 
-func judgePostgres(s *Sink, where string, err error) error {
-	var said *pgconn.PgError
-	if !errors.As(err, &said) {
+func classifyPostgres(s *Sink, table string, err error) error {
+	var pgErr *pgconn.PgError
+	if !errors.As(err, &pgErr) {
 		return err
 	}
-	switch said.Code {
+	switch pgErr.Code {
 	case "28P01", "28000":
-		return fmt.Errorf("postgres: the server refuses %s, with this password or at all: correct user, password or pg_hba.conf", s.userName())
+		return fmt.Errorf("postgres: the server rejects %s or the password: correct user, password or pg_hba.conf",
+			s.userName())
 	case "3D000":
 		return fmt.Errorf("postgres: there is no database %q: create it, or change database", s.config.Database)
 	case "42P01", "3F000":
-		return fmt.Errorf("postgres: there is no table %s: create it and its schema, or leave create_table out", where)
+		return fmt.Errorf("postgres: there is no table %s: create it and its schema, or remove create_table", table)
 	case "42501":
-		return fmt.Errorf("postgres: %s may not use table %s (%s): grant INSERT, and CREATE where the table is not there", s.userName(), where, said.Message)
+		return fmt.Errorf("postgres: %s may not use table %s (%s): "+
+			"grant INSERT, and CREATE if the table does not exist", s.userName(), table, pgErr.Message)
 	case "42703", "42804":
-		return fmt.Errorf("postgres: table %s is there already and has other columns (%s): change table", where, said.Message)
+		return fmt.Errorf("postgres: table %s exists and has other columns (%s): change table", table, pgErr.Message)
 	}
-	if strings.HasPrefix(said.Code, "22") || strings.HasPrefix(said.Code, "54") {
-		return relay.Permanent(fmt.Errorf("postgres: table %s does not take this notification: %s", where, said.Message))
+	if strings.HasPrefix(pgErr.Code, "22") || strings.HasPrefix(pgErr.Code, "54") {
+		return relay.Permanent(fmt.Errorf("postgres: table %s rejects this notification: %s", table, pgErr.Message))
 	}
-	return fmt.Errorf("postgres: %s (%s)", said.Message, said.Code)
+	return fmt.Errorf("postgres: %s (%s)", pgErr.Message, pgErr.Code)
 }

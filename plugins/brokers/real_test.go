@@ -25,15 +25,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// withLogin adds what all servers here ask for.
-func withLogin(t *testing.T, s *server, c Config) Config {
+// withTestLogin adds the address and the login of a server.
+func withTestLogin(t *testing.T, s *server, c Config) Config {
 	t.Helper()
-	c.Addresses, c.User, c.PasswordFile = []string{local(s.port)}, testUser, write(t, "password", secret+"\n")
+	c.Addresses, c.User, c.PasswordFile = []string{localAddr(s.port)}, testUser, writeFile(t, "password", secret+"\n")
 	return c
 }
 
-// wrongLogin has another password.
-func wrongLogin(c Config) Config {
+// withWrongPassword replaces the password.
+func withWrongPassword(c Config) Config {
 	c.PasswordFile, c.Password = "", "wrong-"+secret
 	return c
 }
@@ -41,93 +41,96 @@ func wrongLogin(c Config) Config {
 func TestNATS(t *testing.T) {
 	t.Parallel()
 	s := startNATS(t)
-	url := "nats://" + local(s.port)
-	r := s.rig(withLogin(t, s, Config{Broker: NATS}), func(t *testing.T) []received { return readNATS(t, url) })
-	refused(t, r.config, relay.OutcomeRetry, "subject", "hubrelay.container.created", "no stream")
-	stream(t, url, everything, known)
-	suite(t, r)
-	refused(t, wrongLogin(r.config), relay.OutcomeRetry, "login", "password")
-	stream(t, url, jetstream.StreamConfig{Name: "narrow", Subjects: []string{"narrow.>"}, MaxMsgSize: 100}, known)
+	url := "nats://" + localAddr(s.port)
+	r := s.rig(withTestLogin(t, s, Config{Broker: NATS}), func(t *testing.T) []received { return readNATS(t, url) })
+	expectFailure(t, r.config, relay.OutcomeRetry, "subject", "hubrelay.container.created", "no stream")
+	createStream(t, url, everything, natsLogin)
+	runSuite(t, r)
+	expectFailure(t, withWrongPassword(r.config), relay.OutcomeRetry, "login", "password")
+	createStream(t, url, jetstream.StreamConfig{Name: "narrow", Subjects: []string{"narrow.>"}, MaxMsgSize: 100},
+		natsLogin)
 	narrow := r.config
 	narrow.Subject = "narrow.{hub}"
-	refused(t, narrow, relay.OutcomePermanent, "max_msg_size", "narrow.hub_1")
-	r.tooLarge(t)
+	expectFailure(t, narrow, relay.OutcomePermanent, "max_msg_size", "narrow.hub_1")
+	r.testTooLarge(t)
 }
 
-// TestNATSToken has a server that knows a token in place of users. The file is read for each connection.
+// TestNATSToken uses a server with a token instead of users. The file is read for each connection.
 func TestNATSToken(t *testing.T) {
 	t.Parallel()
 	s := newServer(t)
-	conf := s.file("nats.conf", fmt.Sprintf("listen: 127.0.0.1:%d\njetstream: {store_dir: %q}\nauthorization: {token: %q}\n", s.port, s.dir, secret))
+	conf := s.file("nats.conf", fmt.Sprintf("listen: 127.0.0.1:%d\njetstream: {store_dir: %q}\n"+
+		"authorization: {token: %q}\n", s.port, s.dir, secret))
 	s.command = []string{program(t, "nats-server", "/usr/sbin/nats-server"), "-c", conf}
 	s.start()
-	js := stream(t, "nats://"+local(s.port), everything, nats.Token(secret))
-	c := Config{Broker: NATS, Addresses: []string{local(s.port)}, TokenFile: write(t, "token", "wrong-"+secret+"\n")}
-	refused(t, c, relay.OutcomeRetry, "login", "token_file")
-	sink := started(t, c)
-	if err := (rig{}).deliver(t, sink, delivery(1)); err == nil || strings.Contains(err.Error(), secret) {
-		t.Errorf("a wrong token led to %v", err)
+	js := createStream(t, "nats://"+localAddr(s.port), everything, nats.Token(secret))
+	token := writeFile(t, "token", "wrong-"+secret+"\n")
+	c := Config{Broker: NATS, Addresses: []string{localAddr(s.port)}, TokenFile: token}
+	expectFailure(t, c, relay.OutcomeRetry, "login", "token_file")
+	sink := startSink(t, c)
+	if err := (rig{}).deliver(t, sink, newDelivery(1)); err == nil || strings.Contains(err.Error(), secret) {
+		t.Errorf("wrong token: got %v", err)
 	}
-	write(t, c.TokenFile, secret+"\n")
-	rig{}.recovers(t, sink, delivery(2))
+	writeFile(t, c.TokenFile, secret+"\n")
+	rig{}.expectRecovery(t, sink, newDelivery(2))
 	stream, err := js.Stream(t.Context(), "all")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if info, err := stream.Info(t.Context()); err != nil || info.State.Msgs != 1 {
-		t.Errorf("the stream holds %+v (%v)", info, err)
+		t.Errorf("got stream %+v (%v), want 1 message", info, err)
 	}
-	refused(t, Config{Broker: NATS, Addresses: c.Addresses}, relay.OutcomeRetry, "login")
+	expectFailure(t, Config{Broker: NATS, Addresses: c.Addresses}, relay.OutcomeRetry, "login")
 }
 
-// TestNATSOverTLS has a server of its own, since NATS begins in clear.
+// TestNATSOverTLS needs a separate server, because NATS starts without encryption.
 func TestNATSOverTLS(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
 	_, cert, key := a.issue()
 	s := newServer(t)
 	s.command = []string{
-		program(t, "nats-server", "/usr/sbin/nats-server"), "-a", "127.0.0.1", "-p", strconv.Itoa(s.port), "-js", "-sd", s.dir,
-		"--tlsverify", "--tlscert", cert, "--tlskey", key, "--tlscacert", a.file,
+		program(t, "nats-server", "/usr/sbin/nats-server"), "-a", "127.0.0.1", "-p", strconv.Itoa(s.port),
+		"-js", "-sd", s.dir, "--tlsverify", "--tlscert", cert, "--tlskey", key, "--tlscacert", a.file,
 	}
 	s.start()
 	_, cert, key = a.issue()
-	stream(t, "nats://"+local(s.port), everything, nats.RootCAs(a.file), nats.ClientCert(cert, key))
-	overTLS(t, a, Config{Broker: NATS, Addresses: []string{local(s.port)}})
+	createStream(t, "nats://"+localAddr(s.port), everything, nats.RootCAs(a.file), nats.ClientCert(cert, key))
+	testTLS(t, a, Config{Broker: NATS, Addresses: []string{localAddr(s.port)}})
 }
 
-// encrypted tries a server through what takes TLS off.
-func (r rig) encrypted(t *testing.T) {
+// testTLSProxy connects to the server through a TLS proxy.
+func (r rig) testTLSProxy(t *testing.T) {
 	t.Helper()
 	a := newAuthority(t)
 	c := r.config
-	c.Addresses = []string{terminate(t, a, c.Addresses[0])}
-	overTLS(t, a, c)
+	c.Addresses = []string{startTLSProxy(t, a, c.Addresses[0])}
+	testTLS(t, a, c)
 }
 
-// tooLarge wants a message that the server does not take to be given up, with nothing else.
-func (r rig) tooLarge(t *testing.T) {
+// testTooLarge expects that a message that is too large fails permanently, and that the next one succeeds.
+func (r rig) testTooLarge(t *testing.T) {
 	t.Helper()
 	large := relay.Delivery{ID: "large", Notifications: []relay.Notification{{
-		ID: "large", Topic: "container.created", Hub: "h", Data: []byte(`{"text":"` + strings.Repeat("x", 2<<20) + `"}`),
+		ID: "large", Topic: "container.created", Hub: "h",
+		Data: []byte(`{"text":"` + strings.Repeat("x", 2<<20) + `"}`),
 	}}}
-	s := started(t, r.config)
+	s := startSink(t, r.config)
 	err := r.deliver(t, s, large)
 	if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent {
-		t.Errorf("2 MiB led to %v", err)
+		t.Errorf("message of 2 MiB: got %v", err)
 	}
 	t.Log(err)
-	if err := r.deliver(t, s, delivery(1)); err != nil {
-		t.Errorf("what follows it: %v", err)
+	if err := r.deliver(t, s, newDelivery(1)); err != nil {
+		t.Errorf("next message: got %v", err)
 	}
 }
 
-// known is the login of a server with users.
-var known = nats.UserInfo(testUser, secret)
+var natsLogin = nats.UserInfo(testUser, secret)
 
 var everything = jetstream.StreamConfig{Name: "all", Subjects: []string{"hubrelay.>"}}
 
-func stream(t *testing.T, url string, c jetstream.StreamConfig, options ...nats.Option) jetstream.JetStream {
+func createStream(t *testing.T, url string, c jetstream.StreamConfig, options ...nats.Option) jetstream.JetStream {
 	t.Helper()
 	_, js := natsClient(t, url, options...)
 	if _, err := js.CreateStream(t.Context(), c); err != nil {
@@ -150,10 +153,10 @@ func natsClient(t *testing.T, url string, options ...nats.Option) (*nats.Conn, j
 	return conn, js
 }
 
-// readNATS reads the stream from its beginning.
+// readNATS reads the stream from its start.
 func readNATS(t *testing.T, url string) []received {
 	t.Helper()
-	conn, js := natsClient(t, url, known)
+	conn, js := natsClient(t, url, natsLogin)
 	defer conn.Close()
 	consumer, err := js.OrderedConsumer(t.Context(), "all", jetstream.OrderedConsumerConfig{})
 	if err != nil {
@@ -167,11 +170,11 @@ func readNATS(t *testing.T, url string) []received {
 		}
 		before := len(all)
 		for m := range got.Messages() {
-			beside := map[string]string{}
+			metadata := map[string]string{}
 			for name := range m.Headers() {
-				beside[name] = m.Headers().Get(name)
+				metadata[name] = m.Headers().Get(name)
 			}
-			all = append(all, received{m.Subject(), m.Headers().Get(headerID), string(m.Data()), beside})
+			all = append(all, received{m.Subject(), m.Headers().Get(headerID), string(m.Data()), metadata})
 		}
 		if len(all) == before {
 			return all
@@ -182,26 +185,26 @@ func readNATS(t *testing.T, url string) []received {
 func TestAMQP(t *testing.T) {
 	t.Parallel()
 	s := startRabbitMQ(t)
-	url := fmt.Sprintf("amqp://%s:%s@%s/", testUser, secret, local(s.port))
+	url := fmt.Sprintf("amqp://%s:%s@%s/", testUser, secret, localAddr(s.port))
 	c := &amqpReader{url: url}
-	r := s.rig(withLogin(t, s, Config{Broker: AMQP}), c.read)
+	r := s.rig(withTestLogin(t, s, Config{Broker: AMQP}), c.read)
 	testkit.Eventually(t, "RabbitMQ to be ready", func() error { return c.declare("all", "amq.topic", "elsewhere.#") })
-	refused(t, r.config, relay.OutcomeRetry, "routing key", "hubrelay.container.created", "amq.topic")
+	expectFailure(t, r.config, relay.OutcomeRetry, "routing key", "hubrelay.container.created", "amq.topic")
 	if err := c.declare("all", "amq.topic", "hubrelay.#"); err != nil {
 		t.Fatal(err)
 	}
-	suite(t, r)
-	refused(t, wrongLogin(r.config), relay.OutcomeRetry, "user", testUser, "password")
+	runSuite(t, r)
+	expectFailure(t, withWrongPassword(r.config), relay.OutcomeRetry, "user", testUser, "password")
 	other := r.config
 	nowhere := "nowhere"
 	other.Exchange = &nowhere
-	refused(t, other, relay.OutcomeRetry, "exchange", "nowhere")
+	expectFailure(t, other, relay.OutcomeRetry, "exchange", "nowhere")
 	direct := ""
 	other.Exchange, other.RoutingKey = &direct, "no-such-queue"
-	refused(t, other, relay.OutcomeRetry, "no queue", "no-such-queue")
+	expectFailure(t, other, relay.OutcomeRetry, "no queue", "no-such-queue")
 	other.Exchange, other.VHost = nil, "missing"
-	refused(t, other, relay.OutcomeRetry, "vhost", "missing")
-	r.encrypted(t)
+	expectFailure(t, other, relay.OutcomeRetry, "vhost", "missing")
+	r.testTLSProxy(t)
 }
 
 // amqpReader consumes a queue.
@@ -227,7 +230,7 @@ func (a *amqpReader) declare(queue, exchange, key string) error {
 	return channel.QueueBind(queue, key, exchange, false, nil)
 }
 
-// read takes what the queue holds and adds it to what it has read before.
+// read consumes the queue and returns all messages so far.
 func (a *amqpReader) read(t *testing.T) []received {
 	t.Helper()
 	a.mu.Lock()
@@ -250,50 +253,52 @@ func (a *amqpReader) read(t *testing.T) []received {
 			return a.all
 		}
 		if m.DeliveryMode != amqp.Persistent || m.Headers[headerID] != m.MessageId || m.ContentType != contentType {
-			t.Errorf("%s came with %+v", m.MessageId, m.Headers)
+			t.Errorf("got %s with %+v", m.MessageId, m.Headers)
 		}
-		beside := map[string]string{
-			"exchange": m.Exchange, "type": m.Type, "app_id": m.AppId, "message_id": m.MessageId, "content_type": m.ContentType,
+		metadata := map[string]string{
+			"exchange": m.Exchange, "type": m.Type, "app_id": m.AppId, "message_id": m.MessageId,
+			"content_type":  m.ContentType,
 			"delivery_mode": strconv.Itoa(int(m.DeliveryMode)),
 		}
 		for name, value := range m.Headers {
-			beside[name] = fmt.Sprint(value)
+			metadata[name] = fmt.Sprint(value)
 		}
-		a.all = append(a.all, received{m.RoutingKey, m.MessageId, string(m.Body), beside})
+		a.all = append(a.all, received{m.RoutingKey, m.MessageId, string(m.Body), metadata})
 	}
 }
 
 func TestMQTT(t *testing.T) {
 	t.Parallel()
 	s := startMosquitto(t)
-	read := subscribe(t, s)
-	r := s.rig(withLogin(t, s, Config{Broker: MQTT, ClientID: "hubrelay-test"}), read)
-	// Mosquitto writes what it has acknowledged to the disk when it ends, and not before it acknowledges.
-	r.kill = func() { s.end(syscall.SIGTERM) }
+	read := subscribeMQTT(t, s)
+	r := s.rig(withTestLogin(t, s, Config{Broker: MQTT, ClientID: "hubrelay-test"}), read)
+	// Mosquitto acknowledges before it writes to the disk, so it must end in an orderly way.
+	r.kill = func() { s.stop(syscall.SIGTERM) }
 	r.config.ClientID = ""
-	suite(t, r)
+	runSuite(t, r)
 	for _, got := range read(t) {
-		if got.id == delivery(1).ID && got.where != "hubrelay/hub_1/container/created" {
-			t.Errorf("it came by %s", got.where)
+		if got.id == newDelivery(1).ID && got.name != "hubrelay/hub_1/container/created" {
+			t.Errorf("got topic %s", got.name)
 		}
 	}
-	refused(t, wrongLogin(r.config), relay.OutcomeRetry, "user", testUser, "password")
-	r.tooLarge(t)
+	expectFailure(t, withWrongPassword(r.config), relay.OutcomeRetry, "user", testUser, "password")
+	r.testTooLarge(t)
 	other := r.config
 	other.Topic = "forbidden/{topic}"
-	refused(t, other, relay.OutcomeRetry, "authorized", "forbidden/container.created")
-	r.encrypted(t)
+	expectFailure(t, other, relay.OutcomeRetry, "authorized", "forbidden/container.created")
+	r.testTLSProxy(t)
 }
 
-// subscribe has mosquitto_sub write what it gets to a file, in a session that outlives the broker.
-func subscribe(t *testing.T, s *server) func(*testing.T) []received {
+// subscribeMQTT starts mosquitto_sub, which writes received messages to a file, in a session that outlives the broker.
+func subscribeMQTT(t *testing.T, s *server) func(*testing.T) []received {
 	t.Helper()
 	path := filepath.Join(s.dir, "received")
 	out, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(program(t, "mosquitto_sub"), "-V", "5", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-u", testUser, "-P", secret,
+	cmd := exec.Command(program(t, "mosquitto_sub"), "-V", "5", "-h", "127.0.0.1", "-p", strconv.Itoa(s.port),
+		"-u", testUser, "-P", secret,
 		"-t", "hubrelay/#", "-q", "1", "-i", "reader", "-c", "-x", "3600", "-F", "%t %P %x")
 	cmd.Stdout, cmd.Stderr = out, os.Stderr
 	if err := cmd.Start(); err != nil {
@@ -306,7 +311,7 @@ func subscribe(t *testing.T, s *server) func(*testing.T) []received {
 	})
 	testkit.Eventually(t, "the subscription", func() error {
 		text, _ := os.ReadFile(s.log.Name())
-		if !strings.Contains(string(text), "reader 1 hubrelay/#") { // what is published before it is acknowledged, and gone
+		if !strings.Contains(string(text), "reader 1 hubrelay/#") { // earlier messages would be lost
 			return errNotYet
 		}
 		return nil
@@ -322,40 +327,41 @@ func subscribe(t *testing.T, s *server) func(*testing.T) []received {
 			words := strings.Fields(line)
 			payload, err := hex.DecodeString(words[len(words)-1])
 			if err != nil || !strings.HasSuffix(line, "\n") {
-				continue // it is being written
+				continue // the line is incomplete
 			}
-			got := received{where: words[0], payload: string(payload), beside: map[string]string{}}
+			got := received{name: words[0], payload: string(payload), metadata: map[string]string{}}
 			for _, word := range words[1 : len(words)-1] {
 				if name, value, ok := strings.Cut(word, ":"); ok {
-					got.beside[name] = value
+					got.metadata[name] = value
 				}
 			}
-			got.id = got.beside[headerID]
+			got.id = got.metadata[headerID]
 			all = append(all, got)
 		}
 		return all
 	}
 }
 
-// TestEndsWhileItDials wants a plugin to end at once though its broker does not answer.
-func TestEndsWhileItDials(t *testing.T) {
+// TestSink_StopWhileDialing expects that attempts and Stop do not wait for a broker that does not respond.
+func TestSink_StopWhileDialing(t *testing.T) {
 	t.Parallel()
 	for _, c := range []Config{
 		{Broker: NATS}, {Broker: AMQP}, {Broker: MQTT}, {Broker: Redis}, {Broker: Postgres, Database: "x", User: "x"},
 	} {
 		t.Run(c.Broker, func(t *testing.T) {
 			t.Parallel()
-			c.Addresses = []string{silent(t)}
-			s := started(t, c)
+			c.Addresses = []string{startSilentServer(t)}
+			s := startSink(t, c)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			begun := time.Now()
-			err := s.Deliver(ctx, delivery(1))
-			if outcome, _ := relay.Classify(err); err == nil || outcome != relay.OutcomeRetry || !strings.Contains(err.Error(), c.Addresses[0]) {
-				t.Errorf("a server that says nothing led to %v", err)
+			startedAt := time.Now()
+			err := s.Deliver(ctx, newDelivery(1))
+			if outcome, _ := relay.Classify(err); err == nil || outcome != relay.OutcomeRetry ||
+				!strings.Contains(err.Error(), c.Addresses[0]) {
+				t.Errorf("silent server: got %v", err)
 			}
-			if took := time.Since(begun); took >= dialTime { // after which the dial would have ended by itself
-				t.Errorf("an attempt of 1 s took %s", took)
+			if took := time.Since(startedAt); took >= dialTimeout { // the dial would end by itself
+				t.Errorf("attempt of 1 s took %s", took)
 			}
 		})
 	}

@@ -14,28 +14,29 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Between two dials that fail there is a pause, which grows.
 const (
+	// The pause after a failed dial grows from minRedialPause to maxRedialPause.
 	minRedialPause = 50 * time.Millisecond
 	maxRedialPause = 2 * time.Second
-	dialTime       = 5 * time.Second
-	writeTime      = 10 * time.Second
+	dialTimeout    = 5 * time.Second
+	writeTimeout   = 10 * time.Second
 )
 
-var errClosed = errors.New("the plugin ends")
+var errClosed = errors.New("the plugin is stopping")
 
-// brokerConn publishes until it is dead. Publish then returns by itself, with what the broker had still answered, else a lostError:
-// a broker that refuses a message may end the connection right behind its answer, as Mosquitto does.
+// brokerConn is a connection to a broker. When it is lost, every pending Publish returns: with the response if the
+// broker sent one, otherwise with a connLostError. A broker such as Mosquitto may close the connection directly after
+// it rejected a message, and then the rejection counts.
 type brokerConn interface {
 	message.Publisher
-	// lifetime ends when the connection is of no more use; it never does where the library makes new ones by itself.
+	// lifetime ends when the connection is lost. It never ends if the client library reconnects by itself.
 	lifetime() context.Context
 }
 
-// opener dials, and reads user and password anew each time. ctx bounds the dial, not the connection.
+// opener dials. It reads the password file for each call. ctx limits the dial, not the connection.
 type opener func(ctx context.Context) (brokerConn, error)
 
-// eachHost returns the first connection that dial makes, of the addresses in turn.
+// eachHost dials the addresses in order and returns the first connection.
 func (s *Sink) eachHost(dial func(host string) (brokerConn, error)) (brokerConn, error) {
 	var errs []error
 	for _, host := range s.config.hostPorts() {
@@ -48,17 +49,17 @@ func (s *Sink) eachHost(dial func(host string) (brokerConn, error)) (brokerConn,
 	return nil, errors.Join(errs...)
 }
 
-// reconnector dials when something is to be delivered and there is no connection, one dial at a time. Whoever waits gets the result of
-// the dial under way, so that a broker that comes back within the time of an attempt costs none.
+// reconnector dials on demand, one dial at a time. All deliveries wait for the dial in progress, so a broker that
+// returns before an attempt times out costs no attempt.
 type reconnector struct {
 	open opener
 	log  *slog.Logger
-	ctx  context.Context // of the plugin
+	ctx  context.Context // ends with close
 	stop context.CancelFunc
 
 	mu      sync.Mutex
 	current brokerConn
-	dial    *dialResult   // nil where none is under way
+	dial    *dialResult   // the dial in progress, or nil
 	pause   time.Duration // before the next dial
 	lastErr error
 	dials   sync.WaitGroup
@@ -70,114 +71,116 @@ type dialResult struct {
 	err  error
 }
 
-func newLink(open opener, log *slog.Logger) *reconnector {
-	l := &reconnector{open: open, log: log}
-	l.ctx, l.stop = context.WithCancel(context.Background())
-	return l
+// newReconnector returns a reconnector that dials nothing yet.
+func newReconnector(open opener, log *slog.Logger) *reconnector {
+	r := &reconnector{open: open, log: log}
+	r.ctx, r.stop = context.WithCancel(context.Background())
+	return r
 }
 
-// connection returns a connection, or the error of the dial that was waited for.
-func (l *reconnector) connection(ctx context.Context) (brokerConn, error) {
-	l.mu.Lock()
-	if l.ctx.Err() != nil {
-		l.mu.Unlock()
+// connection returns the current connection, or the result of the next dial.
+func (r *reconnector) connection(ctx context.Context) (brokerConn, error) {
+	r.mu.Lock()
+	if r.ctx.Err() != nil {
+		r.mu.Unlock()
 		return nil, errClosed
 	}
-	if c := l.current; c != nil {
+	if c := r.current; c != nil {
 		if c.lifetime().Err() == nil {
-			l.mu.Unlock()
+			r.mu.Unlock()
 			return c, nil
 		}
-		l.dropConnection()
+		r.dropConnection()
 	}
-	d := l.dial
+	d := r.dial
 	if d == nil {
 		d = &dialResult{done: make(chan struct{})}
-		l.dial = d
-		pause := l.pause
-		l.dials.Go(func() { l.run(d, pause) })
+		r.dial = d
+		pause := r.pause
+		r.dials.Go(func() { r.runDial(d, pause) })
 	}
-	last := l.lastErr
-	l.mu.Unlock()
-	if _, there := relay.Await(ctx, d.done); there {
+	last := r.lastErr
+	r.mu.Unlock()
+	if _, dialed := relay.Await(ctx, d.done); dialed {
 		return d.c, d.err
 	}
 	if last == nil {
-		last = errors.New("no answer yet")
+		last = errors.New("no response yet")
 	}
 	return nil, fmt.Errorf("cannot connect in time: %w", last)
 }
 
-// dropConnection drops a connection that is dead. The caller holds the lock.
-func (l *reconnector) dropConnection() {
-	c := l.current
-	l.current = nil
-	l.log.Warn("the connection to the broker was lost")
-	go func() { _ = c.Close() }() // a library may wait in it
+// dropConnection discards the lost connection. The caller holds the lock.
+func (r *reconnector) dropConnection() {
+	c := r.current
+	r.current = nil
+	r.log.Warn("the connection to the broker was lost")
+	go func() { _ = c.Close() }() // some libraries block in Close
 }
 
-// connect returns no connection whose dial has taken too long, even if it was just made: it may be closed at that moment.
-func (l *reconnector) connect() (brokerConn, error) {
-	ctx, cancel := context.WithTimeout(l.ctx, dialTime)
+// connect rejects a connection that was made at the very end of the time limit, because a handshakeDialer may be
+// closing it.
+func (r *reconnector) connect() (brokerConn, error) {
+	ctx, cancel := context.WithTimeout(r.ctx, dialTimeout)
 	defer cancel()
-	c, err := l.open(ctx)
+	c, err := r.open(ctx)
 	if err == nil && ctx.Err() != nil {
 		_ = c.Close()
-		return nil, fmt.Errorf("no connection within %s", dialTime)
+		return nil, fmt.Errorf("no connection within %s", dialTimeout)
 	}
 	return c, err
 }
 
-// run makes one dial.
-func (l *reconnector) run(d *dialResult, pause time.Duration) {
+// runDial makes one dial after a pause.
+func (r *reconnector) runDial(d *dialResult, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
-		d.c, d.err = l.connect()
-	case <-l.ctx.Done():
+		d.c, d.err = r.connect()
+	case <-r.ctx.Done():
 		d.err = errClosed
 	}
-	l.mu.Lock()
+	r.mu.Lock()
 	switch {
-	case l.ctx.Err() != nil:
+	case r.ctx.Err() != nil:
 		if d.c != nil {
 			_ = d.c.Close()
 		}
 		d.c, d.err = nil, errClosed
 	case d.err != nil:
-		l.pause = min(max(pause*2, minRedialPause), maxRedialPause)
+		r.pause = min(max(pause*2, minRedialPause), maxRedialPause)
 	default:
-		l.current, l.pause = d.c, 0
-		l.log.Info("connected to the broker")
+		r.current, r.pause = d.c, 0
+		r.log.Info("connected to the broker")
 	}
-	l.lastErr, l.dial = d.err, nil
-	l.mu.Unlock()
+	r.lastErr, r.dial = d.err, nil
+	r.mu.Unlock()
 	close(d.done)
 }
 
-// close ends the connection. It may be called twice. A library that goes on dialling is not waited for beyond ctx.
-func (l *reconnector) close(ctx context.Context) {
-	l.stop()
+// close closes the connection. It may be called twice. It waits for a dial in progress until ctx ends.
+func (r *reconnector) close(ctx context.Context) {
+	r.stop()
 	ended := make(chan struct{})
 	go func() {
-		l.dials.Wait()
+		r.dials.Wait()
 		close(ended)
 	}()
 	select {
 	case <-ended:
 	case <-ctx.Done():
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.current != nil {
-		_ = l.current.Close()
-		l.current = nil
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.current != nil {
+		_ = r.current.Close()
+		r.current = nil
 	}
 }
 
-// handshakeDialer dials connections that are closed when ctx ends before the handshake on them is done: not every library has its
-// handshake look at a context.
+// handshakeDialer closes the connections that it dialed if ctx ends before keepOpen is called. Some libraries ignore
+// the context during their handshake.
 type handshakeDialer struct {
 	ctx context.Context
 
@@ -185,7 +188,7 @@ type handshakeDialer struct {
 	stops []func() bool
 }
 
-// Dial dials. Its form is NATS'.
+// Dial implements nats.CustomDialer.
 func (h *handshakeDialer) Dial(network, address string) (net.Conn, error) {
 	c, err := (&net.Dialer{}).DialContext(h.ctx, network, address)
 	if err != nil {
@@ -197,17 +200,18 @@ func (h *handshakeDialer) Dial(network, address string) (net.Conn, error) {
 	return timedConn{c}, nil
 }
 
-// timedConn fails a write that does not get on. Libraries write with a lock in their hands that closing the connection needs, too.
+// timedConn limits the time of each write. Libraries hold a lock while they write, and need the same lock to close the
+// connection.
 type timedConn struct{ net.Conn }
 
 func (c timedConn) Write(b []byte) (int, error) {
-	if err := c.SetWriteDeadline(time.Now().Add(writeTime)); err != nil {
+	if err := c.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 		return 0, err
 	}
 	return c.Conn.Write(b)
 }
 
-// keepOpen lets the connections live on.
+// keepOpen stops watching ctx.
 func (h *handshakeDialer) keepOpen() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -216,35 +220,36 @@ func (h *handshakeDialer) keepOpen() {
 	}
 }
 
-// cancelableLifetime is what a connection has that can be declared dead. Of several causes the first counts.
+// cancelableLifetime is the lifetime of a connection that this package replaces. The first cause passed to kill counts.
 type cancelableLifetime struct {
 	ctx  context.Context
 	kill context.CancelCauseFunc
 }
 
-func newMortal() cancelableLifetime {
-	var m cancelableLifetime
-	m.ctx, m.kill = context.WithCancelCause(context.Background())
-	return m
+func newLifetime() cancelableLifetime {
+	var l cancelableLifetime
+	l.ctx, l.kill = context.WithCancelCause(context.Background())
+	return l
 }
 
-func (m cancelableLifetime) lifetime() context.Context { return m.ctx }
+func (l cancelableLifetime) lifetime() context.Context { return l.ctx }
 
-// lossError is the error of what was not answered before the end. Libraries may say its cause a little later than the end itself.
-func (m cancelableLifetime) lossError(ctx context.Context) error {
+// lossError is the error of a message that was not acknowledged before the connection was lost. It waits for the cause,
+// which a library may report later than the loss.
+func (l cancelableLifetime) lossError(ctx context.Context) error {
 	select {
-	case <-m.ctx.Done():
+	case <-l.ctx.Done():
 	case <-ctx.Done():
 	}
-	return &connLostError{context.Cause(m.ctx)}
+	return &connLostError{context.Cause(l.ctx)}
 }
 
-// endlessLifetime is what a connection has that its library makes anew.
+// endlessLifetime is the lifetime of a connection whose library reconnects by itself.
 type endlessLifetime struct{}
 
 func (endlessLifetime) lifetime() context.Context { return context.Background() }
 
-// connLostError is the end of a connection on which something was published.
+// connLostError reports that the connection was lost while a message was not acknowledged.
 type connLostError struct{ cause error }
 
 func (e *connLostError) Error() string {

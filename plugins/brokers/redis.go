@@ -17,56 +17,60 @@ import (
 
 var redisKey = nameRule{
 	maxBytes: 1024,
-	allowed:  printableBut(""),
+	allowed:  printableExcept(""),
 	check: func(text string) error {
 		if text == "" {
-			return errors.New("a key is not empty")
+			return errors.New("a key must not be empty")
 		}
-		return every(printableBut(""), "a key has no white space")(text)
+		return checkRunes(printableExcept(""), "a key must not contain white space")(text)
 	},
 }
 
-// redisConnection makes new connections by itself.
+// redisConnection is a client that reconnects by itself.
 type redisConnection struct {
 	*redisstream.Publisher
 	endlessLifetime
-	cluster *redis.ClusterClient // nil for a server alone
+	cluster *redis.ClusterClient // nil without a cluster
 }
 
-// Publish waits for the server. After a failure a cluster is asked who has which slot now, which the library does once a minute.
+// Publish waits for the server. After a failure it reloads the slots of a cluster, which the library does only once a
+// minute.
 func (c *redisConnection) Publish(stream string, messages ...*message.Message) error {
 	err := c.Publisher.Publish(stream, messages...)
 	if err != nil && c.cluster != nil {
-		c.cluster.ReloadState(context.Background()) // in the background
+		c.cluster.ReloadState(context.Background()) // does not block
 	}
 	return err
 }
 
 func openRedis(s *Sink) opener {
-	redis.SetLogger(noopLogger{}) // what goes wrong is in the errors of deliveries
+	redis.SetLogger(noopLogger{}) // the errors of deliveries are sufficient
 	return func(ctx context.Context) (brokerConn, error) {
-		secured, err := s.tlsConfig("")
+		tlsConfig, err := s.tlsConfig("")
 		if err != nil {
 			return nil, err
 		}
 		client := redis.NewUniversalClient(&redis.UniversalOptions{
-			Addrs: s.config.hostPorts(), DB: s.config.DB, MasterName: s.config.SentinelMaster, IsClusterMode: s.config.Cluster,
-			TLSConfig: secured, ClientName: "hubrelay",
+			Addrs: s.config.hostPorts(), DB: s.config.DB,
+			MasterName: s.config.SentinelMaster, IsClusterMode: s.config.Cluster,
+			TLSConfig: tlsConfig, ClientName: "hubrelay",
 			CredentialsProviderContext: func(context.Context) (string, string, error) {
 				password, err := s.readPassword()
 				return s.config.User, password, err
 			},
-			// An entry is added once for each attempt: after a lost answer a library that asks again makes two of it.
-			MaxRetries: -1, DialerRetries: 1, DialTimeout: dialTime, ReadTimeout: 2 * dialTime, WriteTimeout: 2 * dialTime,
+			// If the response was lost, a retry by the library would add the entry twice.
+			MaxRetries: -1, DialerRetries: 1,
+			DialTimeout: dialTimeout, ReadTimeout: 2 * dialTimeout, WriteTimeout: 2 * dialTimeout,
 			ContextTimeoutEnabled: true,
-			// Redis 7.0 and older know neither.
-			DisableIdentity: true, MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+			// Redis 7.0 and earlier support neither.
+			DisableIdentity:          true,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})
 		publisher, err := redisstream.NewPublisher(redisstream.PublisherConfig{
 			Client: client, Marshaller: entryMarshaler{}, DefaultMaxlen: s.config.MaxLen,
 		}, watermill.NopLogger{})
 		if err == nil {
-			stop := context.AfterFunc(ctx, func() { _ = client.Close() }) // a read looks at the deadline of ctx alone
+			stop := context.AfterFunc(ctx, func() { _ = client.Close() }) // a read observes only the deadline of ctx
 			err = client.Ping(ctx).Err()
 			stop()
 		}
@@ -83,7 +87,7 @@ type noopLogger struct{}
 
 func (noopLogger) Printf(context.Context, string, ...any) {}
 
-// entryMarshaler is an entry of the stream, with the fields of the relay's own log.
+// entryMarshaler makes entries with the same fields as the log of the relay.
 type entryMarshaler struct{}
 
 func (entryMarshaler) Marshal(_ string, m *message.Message) (map[string]any, error) {
@@ -94,39 +98,40 @@ func (entryMarshaler) Marshal(_ string, m *message.Message) (map[string]any, err
 	return fields, nil
 }
 
-// showRedis shows the fields but the payload's as headers.
-func showRedis(s *Sink, stream string, m *message.Message) (relay.Explanation, error) {
+// explainRedis shows all fields except the payload as headers.
+func explainRedis(s *Sink, stream string, m *message.Message) (relay.Preview, error) {
 	fields, err := entryMarshaler{}.Marshal(stream, m)
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
 	headers := []relay.Header{{Name: "stream", Value: stream}}
 	if s.config.MaxLen > 0 {
 		headers = append(headers, relay.Header{Name: "maxlen", Value: fmt.Sprintf("~ %d", s.config.MaxLen)})
 	}
-	beside := map[string]string{}
+	metadata := map[string]string{}
 	for name, value := range fields {
 		if text, ok := value.(string); ok {
-			beside[name] = text
+			metadata[name] = text
 		}
 	}
 	payload, _ := fields["data"].([]byte)
-	return relay.Explanation{Headers: append(headers, sortedHeaders(beside)...), Payload: payload}, nil
+	return relay.Preview{Headers: append(headers, sortedHeaders(metadata)...), Payload: payload}, nil
 }
 
-func judgeRedis(s *Sink, where string, err error) error {
-	said := err.Error()
+func classifyRedis(s *Sink, stream string, err error) error {
+	text := err.Error()
 	switch {
-	case strings.Contains(said, "WRONGTYPE"):
-		return fmt.Errorf("redis: the key %q is there already and is no stream: change stream", where)
-	case strings.Contains(said, "MOVED ") && !s.config.Cluster:
-		return errors.New("redis: the server is one of a cluster: set cluster: true")
-	case strings.Contains(said, "WRONGPASS"), strings.Contains(said, "NOAUTH"), strings.Contains(said, "invalid password"):
-		return fmt.Errorf("redis: the server refuses %s with this password: correct user or password", s.userName())
-	case strings.Contains(said, "NOPERM"):
-		return fmt.Errorf("redis: %s may not XADD to %q: allow it, or change user or stream", s.userName(), where)
-	case strings.Contains(said, "OOM "):
-		return errors.New("redis: the server's memory is full (maxmemory): give it more, or set maxlen")
+	case strings.Contains(text, "WRONGTYPE"):
+		return fmt.Errorf("redis: the key %q exists and is not a stream: change stream", stream)
+	case strings.Contains(text, "MOVED ") && !s.config.Cluster:
+		return errors.New("redis: the server belongs to a cluster: set cluster: true")
+	case strings.Contains(text, "WRONGPASS"), strings.Contains(text, "NOAUTH"),
+		strings.Contains(text, "invalid password"):
+		return fmt.Errorf("redis: the server rejects %s with this password: correct user or password", s.userName())
+	case strings.Contains(text, "NOPERM"):
+		return fmt.Errorf("redis: %s may not XADD to %q: allow it, or change user or stream", s.userName(), stream)
+	case strings.Contains(text, "OOM "):
+		return errors.New("redis: the server's memory is full (maxmemory): raise it, or set maxlen")
 	}
 	return err
 }

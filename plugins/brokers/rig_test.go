@@ -19,27 +19,27 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// server is a real server in a process group of its own, with a folder of its own, on loopback.
+// server is a real server on loopback, in a separate process group and with its own directory.
 type server struct {
 	t       *testing.T
 	dir     string
 	port    int
 	command []string
 	env     []string
-	// as is the user that it runs as where the tests are root; nil for whoever runs them.
+	// as is another user for the server if the tests run as root, or nil.
 	as    *syscall.Credential
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when it has ended
+	ended chan struct{} // closed when the process has ended
 	log   *os.File
 }
 
-// newServer makes the folder; the caller fills in the command.
+// newServer creates the directory. The caller sets the command.
 func newServer(t *testing.T) *server {
 	t.Helper()
 	if os.Getenv(realVariable) == "" {
-		t.Skipf("real brokers are not wanted: `make test-brokers` sets %s", realVariable)
+		t.Skipf("tests with real brokers are disabled: `make test-brokers` sets %s", realVariable)
 	}
-	dir, err := os.MkdirTemp("", "brokers") // t.TempDir is too long for a unix socket, and closed to other users
+	dir, err := os.MkdirTemp("", "brokers") // t.TempDir is too long for a Unix socket, and not readable by other users
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -51,7 +51,7 @@ func newServer(t *testing.T) *server {
 		s.kill()
 		if t.Failed() {
 			text, _ := os.ReadFile(s.log.Name())
-			t.Logf("the server said:\n%s", text[max(0, len(text)-4000):])
+			t.Logf("output of the server:\n%s", text[max(0, len(text)-4000):])
 		}
 		_ = s.log.Close()
 		_ = os.RemoveAll(dir)
@@ -59,7 +59,7 @@ func newServer(t *testing.T) *server {
 	return s
 }
 
-// program is the path of a server's program, which Debian puts where only root looks.
+// program finds the program of a server, also in directories that are only in the PATH of root.
 func program(t *testing.T, names ...string) string {
 	t.Helper()
 	for _, name := range names {
@@ -70,11 +70,11 @@ func program(t *testing.T, names ...string) string {
 			return found[len(found)-1]
 		}
 	}
-	t.Fatalf("%s is not here: `make test-brokers` installs it", names[0])
+	t.Fatalf("%s is not installed: `make test-brokers` installs it", names[0])
 	return ""
 }
 
-// start returns when the server takes connections.
+// start starts the server and waits until it accepts connections.
 func (s *server) start() {
 	s.t.Helper()
 	s.cmd = exec.Command(s.command[0], s.command[1:]...)
@@ -95,26 +95,26 @@ func (s *server) start() {
 func (s *server) listens() error {
 	select {
 	case <-s.ended:
-		s.t.Fatal("it ended at once")
+		s.t.Fatal("the server ended at once")
 	default:
 	}
-	c, err := net.DialTimeout("tcp", local(s.port), time.Second)
+	c, err := net.DialTimeout("tcp", localAddr(s.port), time.Second)
 	if err != nil {
 		return err
 	}
 	return c.Close()
 }
 
-// kill ends the server and all that it has started, at once.
-func (s *server) kill() { s.end(syscall.SIGKILL) }
+// kill ends the server and its child processes at once.
+func (s *server) kill() { s.stop(syscall.SIGKILL) }
 
-func (s *server) end(signal syscall.Signal) {
+func (s *server) stop(signal syscall.Signal) {
 	if s.cmd == nil {
 		return
 	}
 	_ = syscall.Kill(-s.cmd.Process.Pid, signal)
 	<-s.ended
-	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) // what is left of its group
+	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) // the rest of its group
 	s.cmd = nil
 }
 
@@ -127,17 +127,17 @@ func (s *server) freeze(frozen bool) {
 	for _, pid := range processes {
 		_ = syscall.Kill(pid, signal)
 	}
-	// A thread that is running goes on until the signal reaches it.
+	// A thread continues until the signal reaches it.
 	testkit.WaitFor(s.t, "the server has stopped", func() bool { return !frozen || allStopped(processes) })
 }
 
-// allStopped says whether no thread of the processes runs any more.
+// allStopped reports whether all threads of the processes are stopped.
 func allStopped(processes []int) bool {
 	for _, pid := range processes {
 		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 		for _, file := range files {
 			text, err := os.ReadFile(file)
-			_, state, found := strings.Cut(string(text), ") ") // the name before it may hold anything but that
+			_, state, found := strings.Cut(string(text), ") ") // the name before it cannot contain this
 			if err == nil && found && !strings.HasPrefix(state, "T") && !strings.HasPrefix(state, "Z") {
 				return false
 			}
@@ -146,7 +146,7 @@ func allStopped(processes []int) bool {
 	return true
 }
 
-// processes are the server and its children, which may have groups of their own. They are read from /proc.
+// processes returns the server and its descendants, which may be in other process groups, from /proc.
 func (s *server) processes() []int {
 	list := []int{s.cmd.Process.Pid}
 	for i := 0; i < len(list); i++ {
@@ -163,13 +163,13 @@ func (s *server) processes() []int {
 	return list
 }
 
-// rig is the server as the suite wants it.
+// rig returns the server for runSuite.
 func (s *server) rig(c Config, read func(*testing.T) []received) rig {
 	return rig{config: c, read: read, kill: s.kill, restart: s.start, freeze: s.freeze}
 }
 
-// belongsTo gives the folder to a user where the tests are root, and has the server run as that user.
-func (s *server) belongsTo(name string) {
+// setOwner makes a user own the directory and run the server if the tests run as root.
+func (s *server) setOwner(name string) {
 	s.t.Helper()
 	if os.Getuid() != 0 {
 		return
@@ -186,7 +186,7 @@ func (s *server) belongsTo(name string) {
 	s.as = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid)}
 }
 
-// run runs a client's program and returns its standard output.
+// run runs the program of a client and returns its standard output.
 func (s *server) run(env []string, command ...string) string {
 	s.t.Helper()
 	cmd := exec.Command(command[0], command[1:]...)
@@ -200,14 +200,14 @@ func (s *server) run(env []string, command ...string) string {
 	return stdout.String()
 }
 
-// copied is a copy of a file that is the server's own, and nobody else's, as PostgreSQL asks for its key.
-func (s *server) copied(path string) string {
+// copyFile copies a file into the directory, readable only by the server, as PostgreSQL requires for its key.
+func (s *server) copyFile(path string) string {
 	s.t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	out := write(s.t, filepath.Join(s.dir, filepath.Base(path)), string(text))
+	out := writeFile(s.t, filepath.Join(s.dir, filepath.Base(path)), string(text))
 	if s.as != nil {
 		if err := os.Chown(out, int(s.as.Uid), int(s.as.Gid)); err != nil {
 			s.t.Fatal(err)
@@ -225,11 +225,12 @@ func (s *server) file(name, text string) string {
 	return path
 }
 
+// startNATS starts NATS with JetStream and a user.
 func startNATS(t *testing.T) *server {
 	t.Helper()
 	s := newServer(t)
-	conf := s.file("nats.conf", fmt.Sprintf("listen: 127.0.0.1:%d\njetstream: {store_dir: %q}\nauthorization: {user: %s, password: %q}\n",
-		s.port, s.dir, testUser, secret))
+	conf := s.file("nats.conf", fmt.Sprintf("listen: 127.0.0.1:%d\njetstream: {store_dir: %q}\n"+
+		"authorization: {user: %s, password: %q}\n", s.port, s.dir, testUser, secret))
 	s.command = []string{program(t, "nats-server", "/usr/sbin/nats-server"), "-c", conf}
 	s.start()
 	return s
@@ -241,8 +242,10 @@ func startMosquitto(t *testing.T) *server {
 	passwords := filepath.Join(s.dir, "passwords")
 	s.run(nil, program(t, "mosquitto_passwd"), "-c", "-b", passwords, testUser, secret)
 	rules := s.file("rules", "user "+testUser+"\ntopic readwrite hubrelay/#\n")
-	conf := s.file("mosquitto.conf", fmt.Sprintf("listener %d 127.0.0.1\nallow_anonymous false\npassword_file %s\nacl_file %s\nuser root\n"+
-		"persistence true\npersistence_location %s/\nautosave_interval 1\nautosave_on_changes true\nmax_queued_messages 0\nmax_packet_size 1000000\n"+
+	conf := s.file("mosquitto.conf", fmt.Sprintf("listener %d 127.0.0.1\nallow_anonymous false\n"+
+		"password_file %s\nacl_file %s\nuser root\n"+
+		"persistence true\npersistence_location %s/\nautosave_interval 1\nautosave_on_changes true\n"+
+		"max_queued_messages 0\nmax_packet_size 1000000\n"+
 		"log_type error\nlog_type warning\nlog_type notice\nlog_type subscribe\n", s.port, passwords, rules, s.dir))
 	s.command = []string{program(t, "mosquitto", "/usr/sbin/mosquitto"), "-c", conf}
 	s.start()
@@ -252,32 +255,36 @@ func startMosquitto(t *testing.T) *server {
 func startRedis(t *testing.T) *server {
 	t.Helper()
 	s := newServer(t)
-	conf := s.file("redis.conf", fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsave \"\"\nappendonly yes\nappendfsync always\nuser default off\nuser %s on >%s ~* +@all\n",
+	conf := s.file("redis.conf", fmt.Sprintf("port %d\nbind 127.0.0.1\ndir %s\nsave \"\"\n"+
+		"appendonly yes\nappendfsync always\nuser default off\nuser %s on >%s ~* +@all\n",
 		s.port, s.dir, testUser, secret))
 	s.command = []string{program(t, "redis-server"), conf}
 	s.start()
 	return s
 }
 
-// startPostgres also takes connections over TLS, of clients that a knows.
+// startPostgres starts PostgreSQL. It also accepts TLS connections of clients with a certificate from a.
 func startPostgres(t *testing.T, a *authority) *server {
 	t.Helper()
 	s := newServer(t)
-	s.belongsTo("postgres")
+	s.setOwner("postgres")
 	bin := filepath.Dir(program(t, "/usr/lib/postgresql/*/bin/postgres", "postgres"))
 	data, password := filepath.Join(s.dir, "data"), s.file("password", secret)
-	s.run(nil, filepath.Join(bin, "initdb"), "-D", data, "-U", testUser, "-A", "scram-sha-256", "--pwfile", password, "-E", "UTF8", "--no-locale")
+	s.run(nil, filepath.Join(bin, "initdb"), "-D", data, "-U", testUser, "-A", "scram-sha-256",
+		"--pwfile", password, "-E", "UTF8", "--no-locale")
 	_, cert, key := a.issue()
 	s.command = []string{
 		filepath.Join(bin, "postgres"), "-D", data, "-h", "127.0.0.1", "-p", strconv.Itoa(s.port), "-k", s.dir,
-		"-c", "ssl=on", "-c", "ssl_cert_file=" + s.copied(cert), "-c", "ssl_key_file=" + s.copied(key), "-c", "ssl_ca_file=" + s.copied(a.file),
+		"-c", "ssl=on", "-c", "ssl_cert_file=" + s.copyFile(cert), "-c", "ssl_key_file=" + s.copyFile(key),
+		"-c", "ssl_ca_file=" + s.copyFile(a.file),
 	}
-	s.file("data/pg_hba.conf", "hostssl all all 127.0.0.1/32 scram-sha-256 clientcert=verify-ca\nhostnossl all all 127.0.0.1/32 scram-sha-256\n")
+	s.file("data/pg_hba.conf", "hostssl all all 127.0.0.1/32 scram-sha-256 clientcert=verify-ca\n"+
+		"hostnossl all all 127.0.0.1/32 scram-sha-256\n")
 	s.start()
 	return s
 }
 
-// startRabbitMQ also starts the name server without which Erlang would start one that outlives the test.
+// startRabbitMQ also starts Erlang's name server. Otherwise, Erlang would start one that outlives the test.
 func startRabbitMQ(t *testing.T) *server {
 	t.Helper()
 	names := newServer(t)
@@ -285,14 +292,17 @@ func startRabbitMQ(t *testing.T) *server {
 	names.start()
 	s := newServer(t)
 	s.command = []string{program(t, "/usr/lib/rabbitmq/bin/rabbitmq-server", "rabbitmq-server")}
-	conf := s.file("rabbitmq.conf", fmt.Sprintf("listeners.tcp.1 = 127.0.0.1:%d\ndefault_user = %s\ndefault_pass = %s\nlog.file.level = warning\n",
+	conf := s.file("rabbitmq.conf", fmt.Sprintf("listeners.tcp.1 = 127.0.0.1:%d\ndefault_user = %s\n"+
+		"default_pass = %s\nlog.file.level = warning\n",
 		s.port, testUser, secret))
 	s.env = []string{
 		"HOME=" + s.dir, fmt.Sprintf("RABBITMQ_NODENAME=hubrelay%d@localhost", s.port), "RABBITMQ_CONFIG_FILE=" + conf,
 		"RABBITMQ_MNESIA_BASE=" + s.dir, "RABBITMQ_LOG_BASE=" + s.dir, "RABBITMQ_CONF_ENV_FILE=" + s.file("env", ""),
-		"RABBITMQ_ENABLED_PLUGINS_FILE=" + s.file("plugins", "[].\n"), "RABBITMQ_PID_FILE=" + filepath.Join(s.dir, "pid"),
+		"RABBITMQ_ENABLED_PLUGINS_FILE=" + s.file("plugins", "[].\n"),
+		"RABBITMQ_PID_FILE=" + filepath.Join(s.dir, "pid"),
 		"RABBITMQ_ADVANCED_CONFIG_FILE=" + filepath.Join(s.dir, "none"),
-		fmt.Sprintf("RABBITMQ_DIST_PORT=%d", freePort(t)), fmt.Sprintf("ERL_EPMD_PORT=%d", names.port), "ERL_EPMD_ADDRESS=127.0.0.1",
+		fmt.Sprintf("RABBITMQ_DIST_PORT=%d", freePort(t)), fmt.Sprintf("ERL_EPMD_PORT=%d", names.port),
+		"ERL_EPMD_ADDRESS=127.0.0.1",
 		"RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS=-kernel inet_dist_use_interface {127,0,0,1}",
 	}
 	s.start()

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// silent is the address of a server that takes connections and says nothing.
-func silent(t *testing.T) string {
+// startSilentServer starts a server that accepts connections and never responds, and returns its address.
+func startSilentServer(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,46 +15,47 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// What of an attempt's time is kept for its answer, so that the daemon hears why it failed and not only that it took too long.
+// An attempt ends a little before its deadline, because the daemon would report only a timeout after the deadline.
 const (
-	ackShare      = 10 // a tenth
+	ackShare      = 10 // the reserve is 1/ackShare of the time, at most maxAckReserve
 	maxAckReserve = 500 * time.Millisecond
 )
 
-// maxPublishing bounds how many publishings are under way, those among them that nobody waits for any more: a library
-// that hangs costs no more memory than that.
+// maxPublishing limits the calls of Publish in progress, including those whose attempt has ended. It bounds the memory
+// that a hanging library uses.
 const maxPublishing = 2048
 
-// errorClassifier says what follows from an error of the broker, and says it in the operator's words. It may return err as it is.
-type errorClassifier func(s *Sink, where string, err error) error
+// errorClassifier turns an error of a client library into one for operators, which is permanent if no attempt can
+// succeed. It returns errors that it does not know unchanged.
+type errorClassifier func(s *Sink, name string, err error) error
 
 // Sink publishes deliveries to one broker. Deliver may be called concurrently.
 type Sink struct {
 	config *Config
 	kind   brokerSpec
 	name   nameTemplate
-	link   *reconnector
+	broker *reconnector
 	log    *slog.Logger
 	slots  chan struct{}
 }
 
-// New returns a Sink for a configuration that is filled in later, before Start. It does nothing yet.
+// New returns a Sink for a configuration that must be filled in before Start.
 func New(config *Config) *Sink {
 	return &Sink{config: config, log: slog.New(slog.DiscardHandler), slots: make(chan struct{}, maxPublishing)}
 }
 
-// Start reads the files that the configuration names. The broker is dialled by the first delivery, so that one that is away at
-// the start is the same as one that goes away later.
+// Start checks the files that the configuration names. The first delivery dials the broker, so Start succeeds when the
+// broker is not available.
 func (s *Sink) Start(ctx context.Context) error {
 	if err := errors.Join(s.buildFromConfig(), s.CheckFiles(ctx)); err != nil {
 		return err
 	}
 	s.log = slog.Default().With("broker", s.config.Broker)
-	s.link = newLink(s.kind.open(s), s.log)
+	s.broker = newReconnector(s.kind.open(s), s.log)
 	return nil
 }
 
-// buildFromConfig takes from the configuration, which is filled in now, what deliveries need.
+// buildFromConfig sets the fields that depend on the configuration.
 func (s *Sink) buildFromConfig() (err error) {
 	k, ok := brokerSpecs()[s.config.Broker]
 	if !ok {
@@ -65,12 +66,13 @@ func (s *Sink) buildFromConfig() (err error) {
 	return err
 }
 
-// CheckFiles reports every file of the configuration that cannot be used, joined. It dials nobody.
+// CheckFiles reports all files of the configuration that cannot be used, joined. It does not dial.
 func (s *Sink) CheckFiles(context.Context) error {
-	_, err := s.readPassword()
-	_, bad := s.tlsConfig("")
-	errs := []error{err, bad}
-	for _, f := range []struct{ key, path string }{{"token_file", s.config.TokenFile}, {"creds_file", s.config.CredsFile}} {
+	_, passwordErr := s.readPassword()
+	_, tlsErr := s.tlsConfig("")
+	errs := []error{passwordErr, tlsErr}
+	secretFiles := []struct{ key, path string }{{"token_file", s.config.TokenFile}, {"creds_file", s.config.CredsFile}}
+	for _, f := range secretFiles {
 		if f.path != "" {
 			_, err := readSecret(f.key, f.path)
 			errs = append(errs, err)
@@ -79,37 +81,37 @@ func (s *Sink) CheckFiles(context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Stop closes the connection. Nothing is delivered afterwards.
+// Stop closes the connection. Deliver must not be called after it.
 func (s *Sink) Stop(ctx context.Context) error {
-	if s.link != nil {
-		s.link.close(ctx)
+	if s.broker != nil {
+		s.broker.close(ctx)
 	}
 	return nil
 }
 
-// Deliver publishes a delivery and returns nil once the broker has acknowledged it. It makes one attempt. Of a batch each
-// notification is a message of its own, under its own id, one after the other in the order of the log.
+// Deliver makes one attempt to publish a delivery, and returns nil when the broker has acknowledged it. It publishes
+// the notifications of a batch one after the other, in the order of the log, each as a message with its own ID.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	if s.link == nil {
+	if s.broker == nil {
 		return errors.New("the plugin was not started")
 	}
-	ctx, cancel := withAnswerTime(ctx)
+	ctx, cancel := withAckReserve(ctx)
 	defer cancel()
-	var impossible error
+	var permanent error
 	for _, one := range splitBatch(d) {
-		err := s.deliver(ctx, one)
+		err := s.deliverMessage(ctx, one)
 		outcome, _ := relay.Classify(err)
 		switch {
 		case err != nil && outcome != relay.OutcomePermanent:
 			return err
-		case err != nil && impossible == nil:
-			impossible = err // the others can be published all the same
+		case err != nil && permanent == nil:
+			permanent = err // the others are published anyway
 		}
 	}
-	return impossible
+	return permanent
 }
 
-// splitBatch lists what becomes a message of its own.
+// splitBatch returns one delivery per message.
 func splitBatch(d relay.Delivery) []relay.Delivery {
 	if !d.Batch {
 		return []relay.Delivery{d}
@@ -121,28 +123,28 @@ func splitBatch(d relay.Delivery) []relay.Delivery {
 	return list
 }
 
-// deliver publishes one message.
-func (s *Sink) deliver(ctx context.Context, d relay.Delivery) error {
+// deliverMessage publishes a delivery that is one message.
+func (s *Sink) deliverMessage(ctx context.Context, d relay.Delivery) error {
 	m, v, err := newMessage(ctx, d)
 	if err != nil {
 		return relay.Permanent(err)
 	}
-	where, err := s.name.expand(v)
+	name, err := s.name.expand(v)
 	if err != nil {
 		return relay.Permanent(fmt.Errorf("%s: %w", s.config.Broker, err))
 	}
-	c, err := s.link.connection(ctx)
+	c, err := s.broker.connection(ctx)
 	if err == nil {
-		err = s.publish(ctx, c, where, m)
+		err = s.publish(ctx, c, name, m)
 	}
 	if err == nil {
 		return nil
 	}
-	return s.operatorError(where, err)
+	return s.operatorError(name, err)
 }
 
-// withAnswerTime ends a little before ctx does.
-func withAnswerTime(ctx context.Context) (context.Context, context.CancelFunc) {
+// withAckReserve returns a context that ends a little before ctx.
+func withAckReserve(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {
 		return context.WithCancel(ctx)
@@ -150,10 +152,12 @@ func withAnswerTime(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithDeadline(ctx, deadline.Add(-min(time.Until(deadline)/ackShare, maxAckReserve)))
 }
 
-var errNoAck = errors.New("it did not acknowledge in time; it may have the message all the same, and a repeat has the same id")
+var errNoAck = errors.New(
+	"it did not acknowledge in time; it may have stored the message, and a repeat has the same ID")
 
-// publish returns when the broker has acknowledged, or ctx ends: not every library looks at it.
-func (s *Sink) publish(ctx context.Context, c brokerConn, where string, m *message.Message) error {
+// publish returns when the broker has acknowledged the message or ctx has ended. It needs a goroutine because some
+// libraries ignore ctx.
+func (s *Sink) publish(ctx context.Context, c brokerConn, name string, m *message.Message) error {
 	if err := s.acquireSlot(ctx); err != nil {
 		return err
 	}
@@ -163,16 +167,20 @@ func (s *Sink) publish(ctx context.Context, c brokerConn, where string, m *messa
 	done := make(chan error, 1)
 	go func() {
 		defer func() { <-s.slots }()
-		done <- c.Publish(where, m)
+		done <- c.Publish(name, m)
 	}()
-	err, there := relay.Await(ctx, done)
-	if !there || ctx.Err() != nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)) {
+	err, returned := relay.Await(ctx, done)
+	if !returned || ctx.Err() != nil && isContextError(err) {
 		return errNoAck
 	}
 	return err
 }
 
-// acquireSlot waits where as many publishings are under way as there may be.
+func isContextError(err error) bool {
+	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled)
+}
+
+// acquireSlot waits while maxPublishing calls are in progress.
 func (s *Sink) acquireSlot(ctx context.Context) error {
 	select {
 	case s.slots <- struct{}{}:
@@ -183,25 +191,26 @@ func (s *Sink) acquireSlot(ctx context.Context) error {
 	case s.slots <- struct{}{}:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("the broker has answered none of the last %d messages, and this one was not sent", maxPublishing)
+		return fmt.Errorf("the last %d messages are not acknowledged, so this one was not sent",
+			maxPublishing)
 	}
 }
 
-// operatorError makes an error of the operator's words: it names the broker, and holds no secret.
-func (s *Sink) operatorError(where string, err error) error {
-	judged := s.kind.classify(s, where, err)
-	text := s.redact(judged.Error())
+// operatorError returns an error that names the broker and contains no secret.
+func (s *Sink) operatorError(name string, err error) error {
+	classified := s.kind.classify(s, name, err)
+	text := s.redact(classified.Error())
 	if !strings.HasPrefix(text, s.config.Broker) {
 		text = fmt.Sprintf("%s at %s: %s", s.config.Broker, strings.Join(s.config.hostPorts(), ", "), text)
 	}
 	plain := errors.New(text)
-	if outcome, _ := relay.Classify(judged); outcome == relay.OutcomePermanent {
+	if outcome, _ := relay.Classify(classified); outcome == relay.OutcomePermanent {
 		return relay.Permanent(plain)
 	}
 	return plain
 }
 
-// userName is the user as errors name it.
+// userName describes the user in errors.
 func (s *Sink) userName() string {
 	if s.config.User == "" {
 		return "a client without a user"
@@ -209,18 +218,18 @@ func (s *Sink) userName() string {
 	return "user " + strconv.Quote(s.config.User)
 }
 
-// redact takes secrets out of what a library has said.
+// redact removes secrets from the error of a library.
 func (s *Sink) redact(text string) string {
-	secret, _ := s.readPassword()
-	for _, hidden := range []string{s.config.Password, secret, s.readToken()} {
-		if len(hidden) > 2 {
-			text = strings.ReplaceAll(text, hidden, "…")
+	password, _ := s.readPassword()
+	for _, secret := range []string{s.config.Password, password, s.readToken()} {
+		if len(secret) > 2 {
+			text = strings.ReplaceAll(text, secret, "…")
 		}
 	}
 	return text
 }
 
-// readPassword is the one of the file, where there is a file.
+// readPassword returns the content of the password file if there is one, otherwise the configured password.
 func (s *Sink) readPassword() (string, error) {
 	if s.config.PasswordFile == "" {
 		return s.config.Password, nil
@@ -228,7 +237,7 @@ func (s *Sink) readPassword() (string, error) {
 	return readSecret("password_file", s.config.PasswordFile)
 }
 
-// readToken is NATS' own.
+// readToken returns the token for NATS, or "".
 func (s *Sink) readToken() string {
 	if s.config.TokenFile == "" {
 		return ""
@@ -237,7 +246,7 @@ func (s *Sink) readToken() string {
 	return token
 }
 
-// maxSecret bounds what is read of a file.
+// maxSecret is the maximum size of a file with a secret.
 const maxSecret = 1 << 20
 
 func readSecret(key, path string) (string, error) {

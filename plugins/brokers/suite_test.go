@@ -19,19 +19,19 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// received is what an independent client of the broker has seen.
+// received is a message that an independent client of the broker has consumed.
 type received struct {
-	where, id, payload string
-	beside             map[string]string // what travelled beside the payload
+	name, id, payload string
+	metadata          map[string]string
 }
 
 // rig is one broker under test.
 type rig struct {
 	config Config
-	// sync is called once there is something to see; read returns all that has been seen so far.
+	// read returns all messages that the client has consumed so far.
 	read func(t *testing.T) []received
-	// kill ends the server as harshly as it may be without losing what it has acknowledged, restart brings it back on the same
-	// data, freeze stops it and lets it go on. They are nil where there is no server.
+	// kill stops the server as abruptly as possible without losing acknowledged messages, restart starts it with the
+	// same data, and freeze suspends or resumes it. They are nil if there is no server.
 	kill, restart func()
 	freeze        func(frozen bool)
 }
@@ -43,8 +43,8 @@ func (r rig) deliver(t *testing.T, s *Sink, d relay.Delivery) error {
 	return s.Deliver(ctx, d)
 }
 
-// find waits until the client has seen all of the given deliveries, byte for byte, and returns how often it saw each.
-func (r rig) find(t *testing.T, want map[string]relay.Delivery) map[string][]received {
+// waitForAll waits until the client has consumed all deliveries with the same bytes, and returns the messages by ID.
+func (r rig) waitForAll(t *testing.T, want map[string]relay.Delivery) map[string][]received {
 	t.Helper()
 	var seen map[string][]received
 	testkit.Eventually(t, "all deliveries", func() error {
@@ -63,11 +63,11 @@ func (r rig) find(t *testing.T, want map[string]relay.Delivery) map[string][]rec
 		}
 		return nil
 	})
-	r.compare(t, want, seen)
+	r.comparePayloads(t, want, seen)
 	return seen
 }
 
-func (r rig) compare(t *testing.T, want map[string]relay.Delivery, seen map[string][]received) {
+func (r rig) comparePayloads(t *testing.T, want map[string]relay.Delivery, seen map[string][]received) {
 	t.Helper()
 	for id, d := range want {
 		payload, err := d.Payload()
@@ -76,106 +76,108 @@ func (r rig) compare(t *testing.T, want map[string]relay.Delivery, seen map[stri
 		}
 		for _, got := range seen[id] {
 			if got.payload != string(payload) {
-				t.Fatalf("%s came as\n%s\nnot as\n%s", id, got.payload, payload)
+				t.Fatalf("%s: got\n%s\nwant\n%s", id, got.payload, payload)
 			}
 		}
 	}
 }
 
-// suite is what every broker must pass.
-func suite(t *testing.T, r rig) {
-	t.Run("what is delivered is there byte for byte", func(t *testing.T) {
-		s := started(t, r.config)
+// runSuite is the conformance suite of all brokers.
+func runSuite(t *testing.T, r rig) {
+	t.Run("delivers the same bytes", func(t *testing.T) {
+		s := startSink(t, r.config)
 		want := map[string]relay.Delivery{}
-		digest := delivery(5)
+		digest := newDelivery(5)
 		digest.ID = "6740a1b2ffffffffffffffff"
-		digest.Notifications = append(digest.Notifications, delivery(6).Notifications...)
+		digest.Notifications = append(digest.Notifications, newDelivery(6).Notifications...)
 		digest.Digest = &relay.Digest{Count: 2}
-		for _, d := range []relay.Delivery{delivery(1), delivery(2), digest} {
+		for _, d := range []relay.Delivery{newDelivery(1), newDelivery(2), digest} {
 			if err := r.deliver(t, s, d); err != nil {
 				t.Fatal(err)
 			}
 			want[d.ID] = d
 		}
-		for id, got := range r.find(t, want) {
+		for id, got := range r.waitForAll(t, want) {
 			if want[id].ID != "" && len(got) != 1 {
-				t.Errorf("%s came %d times", id, len(got))
+				t.Errorf("got %s %d times", id, len(got))
 			}
 		}
 	})
-	t.Run("what is explained is what comes", func(t *testing.T) { r.explained(t) })
-	t.Run("of a batch each is a message of its own", func(t *testing.T) {
-		s := started(t, r.config)
+	t.Run("explains what is delivered", func(t *testing.T) { r.testExplain(t) })
+	t.Run("splits a batch into messages", func(t *testing.T) {
+		s := startSink(t, r.config)
 		want := map[string]relay.Delivery{}
 		batch := relay.Delivery{ID: "6740a1b2eeeeeeeeeeeeeeee", Attempt: 1, Batch: true}
 		for i := range 20 {
-			d := delivery(40 + i)
+			d := newDelivery(40 + i)
 			want[d.ID] = d
 			batch.Notifications = append(batch.Notifications, d.Notifications...)
 		}
 		if err := r.deliver(t, s, batch); err != nil {
 			t.Fatal(err)
 		}
-		r.find(t, want)
+		r.waitForAll(t, want)
 	})
-	t.Run("it passes the checks of a plugin", func(t *testing.T) {
-		config, err := json.Marshal(asGiven(t, r.config))
+	t.Run("passes the plugin checks", func(t *testing.T) {
+		config, err := json.Marshal(settingsOf(t, r.config))
 		if err != nil {
 			t.Fatal(err)
 		}
 		plugintest.Run(t, plugintest.Plugin{
-			Kind: host.KindSink, Command: []string{os.Args[0], "plugin"}, Env: []string{"GORACE=atexit_sleep_ms=0"}, Config: config,
+			Kind: host.KindSink, Command: []string{os.Args[0], "plugin"}, Config: config,
+			Env:            []string{"GORACE=atexit_sleep_ms=0"},
 			StartupTimeout: patience, Timeout: 30 * time.Second,
 		})
 	})
 	if r.freeze != nil {
-		t.Run("a server that hangs costs no more than an attempt's time", func(t *testing.T) { r.hangs(t) })
+		t.Run("limits attempts at a hanging server", func(t *testing.T) { r.testHang(t) })
 	}
 	if r.kill != nil {
-		t.Run("a connection that dies without a word is replaced", func(t *testing.T) { r.silentDeath(t) })
-		t.Run("a server that goes away among 2,000 and comes back has them all", func(t *testing.T) { r.outage(t) })
+		t.Run("replaces a connection that is lost silently", func(t *testing.T) { r.testSilentLoss(t) })
+		t.Run("delivers 2,000 across an outage", func(t *testing.T) { r.testOutage(t) })
 	}
 }
 
-// explained wants the explanation of a delivery to say what an independent client then sees of it.
-func (r rig) explained(t *testing.T) {
-	d := delivery(3)
+// testExplain compares the explanation of a delivery with the message that an independent client consumes.
+func (r rig) testExplain(t *testing.T) {
+	d := newDelivery(3)
 	c := r.config
-	said, err := New(&c).Explain(d) // by a process that was not started
+	explanation, err := New(&c).Preview(d) // without Start
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.deliver(t, started(t, r.config), d); err != nil {
+	if err := r.deliver(t, startSink(t, r.config), d); err != nil {
 		t.Fatal(err)
 	}
-	got := r.find(t, map[string]relay.Delivery{d.ID: d})[d.ID][0]
+	got := r.waitForAll(t, map[string]relay.Delivery{d.ID: d})[d.ID][0]
 	headers := map[string]string{}
-	for _, h := range said.Headers {
+	for _, h := range explanation.Headers {
 		headers[h.Name] = h.Value
 	}
-	if text := headers["metadata"]; text != "" { // of a row all that is beside is one column
+	if text := headers["metadata"]; text != "" { // PostgreSQL has one column for it
 		if err := json.Unmarshal([]byte(text), &headers); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if string(said.Payload) != got.payload || len(got.beside) < 4 {
-		t.Errorf("the payload is said to be\n%s\nand came as\n%s\nbeside %v", said.Payload, got.payload, got.beside)
+	if string(explanation.Payload) != got.payload || len(got.metadata) < 4 {
+		t.Errorf("explained payload\n%s\nbut got\n%s\nwith %v", explanation.Payload, got.payload, got.metadata)
 	}
-	for name, value := range got.beside {
+	for name, value := range got.metadata {
 		if headers[name] != value {
-			t.Errorf("%s is said to be %q, and came as %q", name, headers[name], value)
+			t.Errorf("header %s: explained %q, but got %q", name, headers[name], value)
 		}
 	}
-	if !slices.Contains(slices.Collect(maps.Values(headers)), got.where) {
-		t.Errorf("it came by %q, which is not in %v", got.where, headers)
+	if !slices.Contains(slices.Collect(maps.Values(headers)), got.name) {
+		t.Errorf("got name %q, which is not in %v", got.name, headers)
 	}
-	if said.Method != "publish" || !strings.Contains(said.Target, r.config.Addresses[0]) || strings.Contains(fmt.Sprintf("%s", said), secret) {
-		t.Errorf("%+v", said)
+	if explanation.Method != "publish" || !strings.Contains(explanation.Target, r.config.Addresses[0]) ||
+		strings.Contains(fmt.Sprintf("%s", explanation), secret) {
+		t.Errorf("got %+v", explanation)
 	}
 }
 
-// asGiven is a configuration as an operator writes it.
-func asGiven(t *testing.T, c Config) map[string]any {
+// settingsOf returns the keys of a configuration that are set.
+func settingsOf(t *testing.T, c Config) map[string]any {
 	t.Helper()
 	text, err := json.Marshal(c)
 	if err != nil {
@@ -193,72 +195,73 @@ func asGiven(t *testing.T, c Config) map[string]any {
 	return all
 }
 
-func (r rig) hangs(t *testing.T) {
-	s := started(t, r.config)
-	if err := r.deliver(t, s, delivery(10)); err != nil {
+// testHang makes attempts while the server is frozen.
+func (r rig) testHang(t *testing.T) {
+	s := startSink(t, r.config)
+	if err := r.deliver(t, s, newDelivery(10)); err != nil {
 		t.Fatal(err)
 	}
 	r.freeze(true)
-	begun := time.Now()
+	startedAt := time.Now()
 	var wg sync.WaitGroup
 	for i := range 20 {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
-			err := s.Deliver(ctx, delivery(100+i))
+			err := s.Deliver(ctx, newDelivery(100+i))
 			if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry {
-				t.Errorf("a hanging server led to %v (%s)", err, outcome)
+				t.Errorf("hanging server: got %v (%s)", err, outcome)
 			}
 		})
 	}
 	wg.Wait()
-	took := time.Since(begun)
+	took := time.Since(startedAt)
 	r.freeze(false)
 	if took > 20*time.Second { // one after the other they take 40 s
-		t.Errorf("20 attempts of 2 s took %s", took)
+		t.Errorf("20 concurrent attempts of 2 s took %s", took)
 	}
-	r.recovers(t, s, delivery(11))
+	r.expectRecovery(t, s, newDelivery(11))
 }
 
-// silentDeath loses the connection as a broken line does: nothing comes any more, and no end either. What is written then fills
-// the socket.
-func (r rig) silentDeath(t *testing.T) {
+// testSilentLoss stalls the connection: nothing arrives anymore, not even its end, and writes fill the socket.
+func (r rig) testSilentLoss(t *testing.T) {
 	p := testkit.StartProxy(t, func() string { return r.config.Addresses[0] })
 	c := r.config
 	c.Addresses = []string{p.Addr()}
-	s := started(t, c)
-	if err := r.deliver(t, s, delivery(12)); err != nil {
+	s := startSink(t, c)
+	if err := r.deliver(t, s, newDelivery(12)); err != nil {
 		t.Fatal(err)
 	}
 	p.Stall()
 	var wg sync.WaitGroup
 	for i := range 100 {
 		wg.Go(func() {
-			d := delivery(200 + i)
+			d := newDelivery(200 + i)
 			d.Notifications[0].Data = append(d.Notifications[0].Data, strings.Repeat(" ", 100<<10)...)
-			r.recovers(t, s, d)
+			r.expectRecovery(t, s, d)
 		})
 	}
 	wg.Wait()
 }
 
-// recovers wants a delivery to succeed before long.
-func (r rig) recovers(t *testing.T, s *Sink, d relay.Delivery) {
+// expectRecovery repeats a delivery until it succeeds.
+func (r rig) expectRecovery(t *testing.T, s *Sink, d relay.Delivery) {
 	t.Helper()
 	if err := testkit.Poll(func() error { return r.deliver(t, s, d) }); err != nil {
-		t.Errorf("it does not recover: %v", err)
+		t.Errorf("no recovery: %v", err)
 	}
 }
 
 const batch = 2000
 
-// outage delivers many at once, each again after a failure as the daemon would, while the server is killed and comes back.
-func (r rig) outage(t *testing.T) {
-	s := started(t, r.config)
+// testOutage delivers concurrently and repeats failed attempts, like the daemon, while the server is killed and
+// restarted.
+func (r rig) testOutage(t *testing.T) {
+	s := startSink(t, r.config)
 	want := map[string]relay.Delivery{}
 	work := make(chan relay.Delivery, batch)
 	for i := range batch {
-		d := delivery(10_000 + i)
+		d := newDelivery(10_000 + i)
 		want[d.ID] = d
 		work <- d
 	}
@@ -279,8 +282,9 @@ func (r rig) outage(t *testing.T) {
 					if failed.Add(1) == 1 {
 						close(noticed)
 					}
-					if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || strings.Contains(err.Error(), secret) {
-						t.Errorf("an outage led to %v (%s)", err, outcome)
+					if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry ||
+						strings.Contains(err.Error(), secret) {
+						t.Errorf("outage: got %v (%s)", err, outcome)
 						return
 					}
 					time.Sleep(50 * time.Millisecond)
@@ -296,15 +300,15 @@ func (r rig) outage(t *testing.T) {
 	select {
 	case <-noticed:
 	case <-time.After(patience):
-		t.Error("nothing failed while the server was away")
+		t.Error("no attempt failed during the outage")
 	}
 	r.restart()
 	wg.Wait()
 	repeats := 0
-	for id, got := range r.find(t, want) {
-		if _, ours := want[id]; ours {
+	for id, got := range r.waitForAll(t, want) {
+		if _, published := want[id]; published {
 			repeats += len(got) - 1
 		}
 	}
-	t.Logf("%d deliveries, %d failed attempts, %d repeats, all with their id", delivered.Load(), failed.Load(), repeats)
+	t.Logf("%d deliveries, %d failed attempts, %d repeated messages", delivered.Load(), failed.Load(), repeats)
 }

@@ -6,7 +6,8 @@ import (
 	"os"
 )
 
-// tlsConfig is the configuration of a connection to host, nil for one in clear. Files are read anew for each.
+// tlsConfig reads the TLS files and returns the configuration of a connection to host. It returns nil if the connection
+// is not encrypted.
 func (s *Sink) tlsConfig(host string) (*tls.Config, error) {
 	c := s.config.TLS
 	if c == nil {
@@ -22,7 +23,7 @@ func (s *Sink) tlsConfig(host string) (*tls.Config, error) {
 			return nil, fieldError("tls.ca_file", "cannot be read: %v", err)
 		}
 		if out.RootCAs = x509.NewCertPool(); !out.RootCAs.AppendCertsFromPEM(text) {
-			return nil, fieldError("tls.ca_file", "names %s, which holds no certificate in PEM form", c.CAFile)
+			return nil, fieldError("tls.ca_file", "names %s, which contains no certificate in PEM format", c.CAFile)
 		}
 	}
 	if c.CertFile != "" {

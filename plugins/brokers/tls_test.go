@@ -20,7 +20,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// authority issues certificates; its own is in a file.
+// authority issues certificates. The file contains its own certificate.
 type authority struct {
 	t    *testing.T
 	file string
@@ -32,8 +32,9 @@ func newAuthority(t *testing.T) *authority {
 	t.Helper()
 	a := &authority{t: t, file: filepath.Join(t.TempDir(), "ca.pem")}
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true,
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageCertSign,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 	}
 	var der []byte
 	a.key, der = a.sign(template, template, nil)
@@ -41,7 +42,7 @@ func newAuthority(t *testing.T) *authority {
 	if a.cert, err = x509.ParseCertificate(der); err != nil {
 		t.Fatal(err)
 	}
-	write(t, a.file, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	writeFile(t, a.file, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
 	return a
 }
 
@@ -61,12 +62,13 @@ func (a *authority) sign(template, parent *x509.Certificate, by *ecdsa.PrivateKe
 	return key, der
 }
 
-// issue returns a certificate for 127.0.0.1 and a client alike, and the files that hold it and its key.
+// issue returns a certificate for a server at 127.0.0.1 or a client, and the files of the certificate and its key.
 func (a *authority) issue() (pair tls.Certificate, certFile, keyFile string) {
 	a.t.Helper()
 	key, der := a.sign(&x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: testUser}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: testUser},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore:   time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}, a.cert, a.key)
 	private, err := x509.MarshalPKCS8PrivateKey(key)
@@ -79,35 +81,39 @@ func (a *authority) issue() (pair tls.Certificate, certFile, keyFile string) {
 		a.t.Fatal(err)
 	}
 	dir := a.t.TempDir()
-	return pair, write(a.t, filepath.Join(dir, "cert.pem"), string(cert)), write(a.t, filepath.Join(dir, "key.pem"), string(secret))
+	certFile = writeFile(a.t, filepath.Join(dir, "cert.pem"), string(cert))
+	return pair, certFile, writeFile(a.t, filepath.Join(dir, "key.pem"), string(secret))
 }
 
-// server is what a server of this authority's asks of its clients.
-func (a *authority) server() *tls.Config {
+// serverConfig returns the configuration of a server that requires client certificates.
+func (a *authority) serverConfig() *tls.Config {
 	pair, _, _ := a.issue()
 	pool := x509.NewCertPool()
 	pool.AddCert(a.cert)
-	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12}
+	return &tls.Config{
+		Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12,
+		ClientCAs: pool, ClientAuth: tls.RequireAndVerifyClientCert,
+	}
 }
 
-// overTLS tries a server that wants a client's certificate: with it, without it, and as one that trusts somebody else.
-func overTLS(t *testing.T, a *authority, c Config) {
+// testTLS connects to a server that requires a client certificate: with it, without it, and with another authority.
+func testTLS(t *testing.T, a *authority, c Config) {
 	t.Helper()
 	_, cert, key := a.issue()
 	c.TLS = &TLS{CAFile: a.file, CertFile: cert, KeyFile: key}
-	if err := (rig{}).deliver(t, started(t, c), delivery(1)); err != nil {
+	if err := (rig{}).deliver(t, startSink(t, c), newDelivery(1)); err != nil {
 		t.Errorf("over TLS: %v", err)
 	}
 	c.TLS = &TLS{CAFile: newAuthority(t).file, CertFile: cert, KeyFile: key}
-	refused(t, c, relay.OutcomeRetry, "certificate")
+	expectFailure(t, c, relay.OutcomeRetry, "certificate")
 	c.TLS = &TLS{CAFile: a.file}
-	refused(t, c, relay.OutcomeRetry)
+	expectFailure(t, c, relay.OutcomeRetry)
 }
 
-// terminate is a listener that takes TLS off and passes the rest on, for servers that speak TLS from the first byte.
-func terminate(t *testing.T, a *authority, to string) string {
+// startTLSProxy starts a listener that decrypts and forwards, for protocols that use TLS from the first byte.
+func startTLSProxy(t *testing.T, a *authority, to string) string {
 	t.Helper()
-	l, err := tls.Listen("tcp", "127.0.0.1:0", a.server())
+	l, err := tls.Listen("tcp", "127.0.0.1:0", a.serverConfig())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,6 +123,6 @@ func terminate(t *testing.T, a *authority, to string) string {
 func TestKafkaTLS(t *testing.T) {
 	t.Parallel()
 	a := newAuthority(t)
-	r, _ := kafkaRig(t, kfake.TLS(a.server()), kfake.NumBrokers(1))
-	overTLS(t, a, r.config)
+	r, _ := newKafkaRig(t, kfake.TLS(a.serverConfig()), kfake.NumBrokers(1))
+	testTLS(t, a, r.config)
 }

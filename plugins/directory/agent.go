@@ -18,22 +18,22 @@ import (
 )
 
 const (
-	// stopGrace is what a command gets between SIGTERM and SIGKILL.
+	// stopGrace is the time between SIGTERM and SIGKILL.
 	stopGrace = 10 * time.Second
-	// stopPollInterval is how often a keeper looks whether it has to end.
+	// stopPollInterval is the interval at which an agent checks whether it must end.
 	stopPollInterval = 200 * time.Millisecond
-	// minRestartPause and mostPause bound the pause before a command is started again.
+	// minRestartPause and maxRestartPause limit the pause before a command is restarted.
 	minRestartPause = 200 * time.Millisecond
 	maxRestartPause = 30 * time.Second
 )
 
-// agentState is what a keeper says of itself, in a file beside its lock.
+// agentState is the state of an agent, in a file next to its lock.
 type agentState struct {
 	Lease int64 `json:"lease"`
 	PID   int   `json:"pid,omitempty"`
 	// Stable is set once the command has run for a while in this folder, and stays.
 	Stable bool `json:"steady"`
-	// Failure is why the command did not; it is empty while that is open.
+	// Failure is why the command did not start. It is empty while that is unknown.
 	Failure string `json:"failure,omitempty"`
 }
 
@@ -59,16 +59,18 @@ type agent struct {
 	output *agentOutput
 }
 
-// RunAgent is the main function of a keeper, a process that keeps the command of one instance running. The arguments are those
-// that the driver appends to Options.Keeper: the server's path, the instance, the lease and how long a command runs to count
-// as started, and the relay's ID. It returns when it was told to
-// end, when ctx ends, and at once where another keeper works in the folder or the lease is no longer the one that counts
-// there. It changes the working directory of the process.
+// RunAgent is the main function of an agent, a process that keeps the command of one instance running. The arguments
+// are those that the driver appends to Options.AgentCommand: the server's path, the instance, the lease, the time that
+// a command must run to count as started, and the relay's ID. It returns when it is told to end or ctx ends, and at
+// once if another agent works in the directory or the lease is outdated. It changes the working directory of the
+// process.
 func RunAgent(ctx context.Context, args []string) error { return keep(ctx, args, stopGrace) }
 
 func keep(ctx context.Context, args []string, grace time.Duration) error {
 	if len(args) != agentArgs {
-		return errors.New("only the driver of migrations starts agents; their arguments are PATH INSTANCE LEASE STEADY RELAY")
+		return errors.New(
+			"only the driver of migrations starts agents; their arguments are PATH INSTANCE LEASE STEADY RELAY",
+		)
 	}
 	lease, err := strconv.ParseInt(args[2], 10, 64)
 	if err != nil || lease < 0 {
@@ -90,7 +92,8 @@ func keep(ctx context.Context, args []string, grace time.Duration) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	// The lock is held, so whoever moves the folder away from now on asks us first, and what was claimed before shows here.
+	// The lock is held. A process that moves the directory from now on stops this agent first, and earlier claims are
+	// visible.
 	if n, err := k.currentLease(); err != nil || n != lease || k.shouldStop() {
 		return cmp.Or(err, fmt.Errorf("the instance %s is being migrated, or was", k.instance))
 	}
@@ -101,7 +104,7 @@ func keep(ctx context.Context, args []string, grace time.Duration) error {
 	return k.supervise(ctx)
 }
 
-// shouldStop tells whether the current lease wants the command stopped, or the folder is not in its place any more.
+// shouldStop reports whether the current lease wants the command stopped, or the directory has moved.
 func (k *agent) shouldStop() bool {
 	here, err := os.Stat(".")
 	if err != nil {
@@ -155,7 +158,7 @@ func (k *agent) supervise(ctx context.Context) error {
 	}
 }
 
-// waitOrStop waits until c says something, and tells whether the keeper must end instead.
+// waitOrStop waits for a value from c. It returns true if the agent must end instead.
 func (k *agent) waitOrStop(ctx context.Context, c <-chan time.Time) bool {
 	look := time.NewTicker(stopPollInterval)
 	defer look.Stop()
@@ -173,7 +176,7 @@ func (k *agent) waitOrStop(ctx context.Context, c <-chan time.Time) bool {
 	}
 }
 
-// runCommand runs the command until it ends, and tells how it did, or until the keeper must end.
+// runCommand runs the command until it ends, and returns how it ended, or until the agent must end.
 func (k *agent) runCommand(ctx context.Context) (mustEnd bool, how string) {
 	cmd, err := k.start()
 	if err != nil {
@@ -196,7 +199,7 @@ func (k *agent) runCommand(ctx context.Context) (mustEnd bool, how string) {
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 			return false, "ended with " + cmd.ProcessState.String()
 		case <-steady.C:
-			// Where we were held up it may have ended long before, and done says so only later.
+			// After a delay the command may have ended long ago, before done reports it.
 			if !hasExited(cmd.Process.Pid, done) {
 				k.state.Stable, k.state.Failure = true, ""
 				k.publishState()
@@ -225,7 +228,7 @@ func (k *agent) start() (*exec.Cmd, error) {
 		return nil, fmt.Errorf("there is no command in %s", fileInstance)
 	}
 	cmd := exec.Command(c.Command[0], c.Command[1:]...)
-	// A program beside instance.json is meant where its name says so: ./program
+	// A name such as ./program means a program next to instance.json.
 	if cmd.Dir, err = os.Getwd(); err != nil {
 		return nil, err
 	}
@@ -263,7 +266,7 @@ func (k *agent) stopCommand(cmd *exec.Cmd, done <-chan struct{}) {
 	}
 }
 
-// publishState writes the state where others read it. On a full disk the command runs all the same.
+// publishState writes the state file. If the disk is full, the command runs anyway.
 func (k *agent) publishState() {
 	if err := k.writeState(); err != nil {
 		k.output.writeNote("its state cannot be written: %v", err)

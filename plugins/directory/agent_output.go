@@ -21,7 +21,7 @@ const (
 
 // agentOutput writes what a command prints into a file of bounded length.
 type agentOutput struct {
-	// pipe is what the command writes to.
+	// pipe is the end that the command writes to.
 	pipe *os.File
 
 	path     string
@@ -92,13 +92,14 @@ func (o *agentOutput) write(p []byte) {
 	o.size += int64(n)
 }
 
-// writeNote adds a line of the keeper's own.
+// writeNote adds a line of the agent's own.
 func (o *agentOutput) writeNote(format string, args ...any) {
-	o.write(fmt.Appendf(nil, "hubrelay keeper, %s: %s\n", time.Now().UTC().Format(time.RFC3339), fmt.Sprintf(format, args...)))
+	o.write(fmt.Appendf(nil, "hubrelay agent, %s: %s\n", time.Now().UTC().Format(time.RFC3339),
+		fmt.Sprintf(format, args...)))
 }
 
-// Close ends the output. What is in the pipe is still written, however slow the disk is; what leftover processes print a
-// second later is lost.
+// Close ends the output. Data in the pipe is still written, even to a slow disk. Output of remaining processes is lost
+// after a second.
 func (o *agentOutput) Close() error {
 	err := o.pipe.Close()
 	if e := o.read.SetReadDeadline(time.Now().Add(time.Second)); e != nil {

@@ -36,7 +36,7 @@ func TestKeeperStartsAgain(t *testing.T) {
 func TestKeeperOutlivesItsDriver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "/bin/sh", "-c", ticker)
-	// A driver in another process stops for good at "start", and has started the keeper of nothing else.
+	// A driver in another process is killed at "start", before it has started the agent.
 	r.killAt("clean")
 	must(t, r.d.Close(), r.d.Close())
 	r.running(r.b)
@@ -50,8 +50,8 @@ func TestKeeperOutlivesItsDriver(t *testing.T) {
 	if again, err := readState(filepath.Join(r.b, "i")); err != nil || again.PID != state.PID || state.PID == 0 {
 		t.Errorf("%+v became %+v, %v", state, again, err)
 	}
-	if len(r.d.keepers.pids) != 0 {
-		t.Error("a second keeper was started")
+	if len(r.d.agents.pids) != 0 {
+		t.Error("a second agent was started")
 	}
 }
 
@@ -61,13 +61,13 @@ func TestKilledKeeperTakesItsCommandAlong(t *testing.T) {
 	r.configure()
 	pids := func() []string { return strings.Fields(r.read("i/volumes/data/pids")) }
 	r.until("it runs", func() bool { return len(pids()) == 1 })
-	for pid := range r.d.keepers.pids {
+	for pid := range r.d.agents.pids {
 		must(t, syscall.Kill(pid, syscall.SIGKILL))
 	}
 	first, err := strconv.Atoi(pids()[0])
 	must(t, err)
 	r.until("it is gone", func() bool { return errors.Is(syscall.Kill(first, 0), syscall.ESRCH) })
-	r.until("its keeper is gone", func() bool { running, _ := AgentRunning(filepath.Join(r.a, "i")); return !running })
+	r.until("its agent is gone", func() bool { running, _ := AgentRunning(filepath.Join(r.a, "i")); return !running })
 	r.configure()
 	r.until("it runs again", func() bool { return len(pids()) == 2 })
 }
@@ -75,14 +75,16 @@ func TestKilledKeeperTakesItsCommandAlong(t *testing.T) {
 // Nothing of the daemon's reaches a command: no file, no variable.
 func TestCommandSeesItsOwnOnly(t *testing.T) {
 	t.Setenv("HUBRELAY_SECRET", "a secret")
-	r := newRig(t, "/bin/sh", "-c", `env > volumes/data/env; ls /proc/$$/fd > volumes/data/fds; pwd > volumes/data/pwd; sleep 1000`)
+	r := newRig(t, "/bin/sh", "-c",
+		`env > volumes/data/env; ls /proc/$$/fd > volumes/data/fds; pwd > volumes/data/pwd; sleep 1000`)
 	f, err := os.Open(os.DevNull)
 	must(t, err)
 	defer func() { _ = f.Close() }()
 	r.configure()
 	r.until("it runs", func() bool { return r.read("i/volumes/data/pwd") != "" })
 	env := r.read("i/volumes/data/env")
-	if strings.Contains(env, "secret") || !strings.Contains(env, "COLOUR=green\n") || !strings.Contains(env, "HUBRELAY_INSTANCE=i\n") {
+	if strings.Contains(env, "secret") || !strings.Contains(env, "COLOUR=green\n") ||
+		!strings.Contains(env, "HUBRELAY_INSTANCE=i\n") {
 		t.Error(env)
 	}
 	for _, fd := range strings.Fields(r.read("i/volumes/data/fds")) {
@@ -95,7 +97,7 @@ func TestCommandSeesItsOwnOnly(t *testing.T) {
 	}
 }
 
-// A keeper that cannot write its state, as on a full disk, keeps the command running.
+// an agent that cannot write its state, as on a full disk, keeps the command running.
 func TestKeeperWithoutItsState(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "/bin/sh", "-c", ticker)
@@ -106,14 +108,18 @@ func TestKeeperWithoutItsState(t *testing.T) {
 
 func TestStubbornProcessesAreStopped(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, "/bin/sh", "-c", `trap '' TERM; echo $$ > volumes/data/pid; (while :; do date +%s%N > volumes/data/now; sleep 0.05; done) & while :; do sleep 1; done`)
-	r.d.keepers.command = slices.Insert(slices.Clone(r.d.keepers.command), 1, graceVariable+"=1s") // the command gets no more in any case
+	r := newRig(t, "/bin/sh", "-c",
+		`trap '' TERM; echo $$ > volumes/data/pid; (while :; do date +%s%N > volumes/data/now; sleep 0.05; done) & `+
+			`while :; do sleep 1; done`)
+	// The command always ignores SIGTERM.
+	r.d.agents.command = slices.Insert(slices.Clone(r.d.agents.command), 1, graceVariable+"=1s")
 	r.configure()
 	r.running(r.a)
 	pid, err := strconv.Atoi(strings.TrimSpace(r.read("i/volumes/data/pid")))
 	must(t, err)
 	must(t, r.d.Migrate(t.Context(), r.m, r.report))
-	r.until("its group is gone or is that of another process now", func() bool { return errors.Is(syscall.Kill(-pid, 0), syscall.ESRCH) })
+	r.until("its group is gone or is that of another process now",
+		func() bool { return errors.Is(syscall.Kill(-pid, 0), syscall.ESRCH) })
 	r.running(r.b)
 	r.nothingLeft(r.a)
 }
@@ -124,23 +130,28 @@ func TestStartFails(t *testing.T) {
 		command []string
 		says    string
 	}{
-		"the command ends":    {[]string{"/bin/sh", "-c", `test "$PWD" = "$(cat volumes/other/file)" || { echo "I do not like it here"; exit 7; }; ` + ticker}, "ended with exit status 7"},
+		"the command ends": {[]string{
+			"/bin/sh", "-c",
+			`test "$PWD" = "$(cat volumes/other/file)" || { echo "I do not like it here"; exit 7; }; ` +
+				ticker,
+		}, "ended with exit status 7"},
 		"the program is gone": {[]string{"./run"}, "no such file"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, c.command...)
-			r.d.keepers.steady = 10 * time.Second // no stall lets what is about to end count as started
+			r.d.agents.steady = 10 * time.Second // no stall lets what is about to end count as started
 			r.write("i/volumes/other/file", filepath.Join(r.a, "i"))
 			if name == "the program is gone" {
-				must(t, os.WriteFile(filepath.Join(r.a, "i/volumes/data/run"), []byte("#!/bin/sh\n"+ticker), 0o755), os.Symlink(filepath.Join(r.a, "i/volumes/data/run"), filepath.Join(r.a, "i/run")))
+				must(t, os.WriteFile(filepath.Join(r.a, "i/volumes/data/run"), []byte("#!/bin/sh\n"+ticker), 0o755),
+					os.Symlink(filepath.Join(r.a, "i/volumes/data/run"), filepath.Join(r.a, "i/run")))
 			}
 			r.configure()
 			r.running(r.a)
 			want := r.contents(r.a)
 			r.failed(r.d.Migrate(t.Context(), r.m, r.report), want, "does not start on server b", c.says)
 			log := r.read("i/output.log")
-			_, there, _ := strings.Cut(log, "printed on server b:\n") // the keeper's own lines may come before the command's
+			_, there, _ := strings.Cut(log, "the output on server b:\n") // lines of the agent may precede the command's
 			if name == "the command ends" && !strings.Contains(there, "I do not like it here\n") {
 				t.Errorf("output.log holds %q", log)
 			}
@@ -158,7 +169,8 @@ func TestSourceVanishes(t *testing.T) {
 		}
 	}
 	err := r.d.Migrate(t.Context(), r.m, r.report)
-	if !relay.IsIndeterminate(err) || !strings.Contains(err.Error(), "server a") || strings.Contains(err.Error(), "\n") {
+	if !relay.IsIndeterminate(err) || !strings.Contains(err.Error(), "server a") ||
+		strings.Contains(err.Error(), "\n") {
 		t.Errorf("%v", err)
 	}
 	r.d.stepHook = func(string) {}
@@ -188,7 +200,7 @@ func TestOutputIsBounded(t *testing.T) {
 	}
 }
 
-// What a command said last is written, however slow the disk is.
+// The last output of a command is written, even to a slow disk.
 func TestLastWordsAreWritten(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
@@ -196,9 +208,9 @@ func TestLastWordsAreWritten(t *testing.T) {
 	must(t, err)
 	conn, err := o.read.SyscallConn()
 	must(t, err)
-	o.mu.Lock() // stands for a disk that hangs
+	o.mu.Lock() // acts as a hanging disk
 	const line, lines = "no database\n", 5_000
-	for range lines { // what has come when the first is on its way to the disk stays in the pipe, which has room for all
+	for range lines { // lines after the first one stay in the pipe, which is large enough
 		_, err := o.pipe.WriteString(line)
 		must(t, err)
 	}
@@ -218,7 +230,7 @@ func TestLastWordsAreWritten(t *testing.T) {
 func TestPollAsksBehindTheEnd(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for range 100 { // what is late and what is due are taken by chance
+		for range 100 { // late and due values are read in random order
 			stalled := false
 			ok, err := pollUntil(t.Context(), time.Second, func() (bool, error) {
 				if stalled {
@@ -238,7 +250,8 @@ func TestPollAsksBehindTheEnd(t *testing.T) {
 func TestSettings(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
-	must(t, os.MkdirAll(filepath.Join(folder, "a/inner"), 0o755), os.Symlink("a", filepath.Join(folder, "link")), os.WriteFile(filepath.Join(folder, "file"), nil, 0o644))
+	must(t, os.MkdirAll(filepath.Join(folder, "a/inner"), 0o755), os.Symlink("a", filepath.Join(folder, "link")),
+		os.WriteFile(filepath.Join(folder, "file"), nil, 0o644))
 	for name, c := range map[string]struct {
 		settings []string
 		instance string
@@ -248,13 +261,25 @@ func TestSettings(t *testing.T) {
 		"unknown key": {settings: []string{`{"path":"/srv","paht":1}`}, says: "paht"},
 		"no path":     {settings: []string{`{}`}, says: "path is missing"},
 		"relative":    {settings: []string{`{"path":"srv"}`}, says: "must begin with /"},
-		"twice":       {settings: []string{fmt.Sprintf(`{"path":"%s/a"}`, folder), fmt.Sprintf(`{"path":"%s/a/"}`, folder)}, says: "that of server s0"},
-		"by a link":   {settings: []string{fmt.Sprintf(`{"path":"%s/a"}`, folder), fmt.Sprintf(`{"path":"%s/link"}`, folder)}, says: "that of server s0"},
-		"inside":      {settings: []string{fmt.Sprintf(`{"path":"%s/a"}`, folder), fmt.Sprintf(`{"path":"%s/a/inner"}`, folder)}, says: "lies in the other"},
-		"missing":     {settings: []string{fmt.Sprintf(`{"path":"%s/b"}`, folder)}, says: "does not exist"},
-		"a file":      {settings: []string{fmt.Sprintf(`{"path":"%s/file"}`, folder)}, says: "not a folder"},
-		"outside":     {settings: []string{fmt.Sprintf(`{"path":"%s/a"}`, folder)}, instance: "../a", says: `"../a"`},
-		"hidden":      {settings: []string{fmt.Sprintf(`{"path":"%s/a"}`, folder)}, instance: ".hubrelay", says: "begins with a dot"},
+		"twice": {settings: []string{
+			fmt.Sprintf(`{"path":"%s/a"}`, folder),
+			fmt.Sprintf(`{"path":"%s/a/"}`, folder),
+		}, says: "the path of server s0"},
+		"by a link": {settings: []string{
+			fmt.Sprintf(`{"path":"%s/a"}`, folder),
+			fmt.Sprintf(`{"path":"%s/link"}`, folder),
+		}, says: "the path of server s0"},
+		"inside": {settings: []string{
+			fmt.Sprintf(`{"path":"%s/a"}`, folder),
+			fmt.Sprintf(`{"path":"%s/a/inner"}`, folder),
+		}, says: "contains the other"},
+		"missing": {settings: []string{fmt.Sprintf(`{"path":"%s/b"}`, folder)}, says: "does not exist"},
+		"a file":  {settings: []string{fmt.Sprintf(`{"path":"%s/file"}`, folder)}, says: "not a directory"},
+		"outside": {settings: []string{fmt.Sprintf(`{"path":"%s/a"}`, folder)}, instance: "../a", says: `"../a"`},
+		"hidden": {
+			settings: []string{fmt.Sprintf(`{"path":"%s/a"}`, folder)}, instance: ".hubrelay",
+			says: "begins with a dot",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -266,7 +291,8 @@ func TestSettings(t *testing.T) {
 				servers[0].Instances = []string{c.instance}
 			}
 			err := newDriver().Configure(t.Context(), servers)
-			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), fmt.Sprintf("server s%d", len(servers)-1)) {
+			if err == nil || !strings.Contains(err.Error(), c.says) ||
+				!strings.Contains(err.Error(), fmt.Sprintf("server s%d", len(servers)-1)) {
 				t.Errorf("%v does not say %q", err, c.says)
 			}
 		})

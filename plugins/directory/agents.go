@@ -16,10 +16,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// AgentCommand is the argument before those that [RunAgent] takes, by which agents are found among all processes.
+// AgentCommand is the argument before those of [RunAgent]. It identifies agents among all processes.
 const AgentCommand = "agent"
 
-// anyRelay stands for the ID of a relay that gave none.
+// anyRelay replaces the ID of a relay that has none.
 const anyRelay = "none"
 
 // agentArgs is the number of arguments that Keep takes.
@@ -38,8 +38,8 @@ type Agent struct {
 	uid int
 }
 
-// Agents lists the agent processes of our user on this machine, of all users for root, ordered by instance. Those in other
-// containers are left out.
+// Agents lists the agent processes of this user on this machine, or of all users for root, ordered by instance. It
+// omits agents in other containers.
 func Agents() ([]Agent, error) {
 	list, err := listAgents()
 	if err != nil {
@@ -63,7 +63,7 @@ func parseAgent(args []string) (Agent, bool) {
 	return Agent{Path: args[at+1], Instance: args[at+2], Relay: args[at+5]}, true
 }
 
-// Stop asks the agent to end its command and itself, and returns when it has ended. A command gets 10 s before it is killed.
+// Stop tells the agent to end its command and itself, and returns when it has ended. The command is killed after 10 s.
 func (a Agent) Stop(ctx context.Context) error {
 	if err := a.sendTerm(); err != nil {
 		return err
@@ -100,8 +100,8 @@ func (a Agent) isRunning() bool {
 	return ok && now.Path == a.Path && now.Instance == a.Instance && now.Relay == a.Relay
 }
 
-// isWanted reports whether the agent works in the instance's home by the inventory, empty for an instance that it does not
-// name. During a migration that home does not exist, and the agent at the destination is wanted too.
+// isWanted reports whether the agent works in the home of its instance in the inventory, which is empty for an unknown
+// instance. During a migration that home does not exist, and the agent at the destination is wanted too.
 func (a Agent) isWanted(home string) bool {
 	if home == "" {
 		return false
@@ -113,8 +113,8 @@ func (a Agent) isWanted(home string) bool {
 	return err == nil && !there
 }
 
-// stopUnnamed stops our agents whose instance has left the inventory or is at another server. It only logs an agent that does
-// not end, because the other instances must not suffer from it.
+// stopUnnamed stops the agents of this relay whose instance has left the inventory or is on another server. It only
+// logs an agent that does not end, because other instances must not be affected.
 func (ks *agentManager) stopUnnamed(ctx context.Context, servers []relay.Server, paths map[string]string) {
 	if ks.relay == anyRelay {
 		return // they may belong to anybody
@@ -134,10 +134,12 @@ func (ks *agentManager) stopUnnamed(ctx context.Context, servers []relay.Server,
 	}
 	stopping := []Agent{}
 	for _, a := range agents {
-		if a.Relay != ks.relay || a.uid != os.Geteuid() || isServer[filepath.Clean(a.Path)] && a.isWanted(homes[a.Instance]) {
+		if a.Relay != ks.relay || a.uid != os.Geteuid() || isServer[filepath.Clean(a.Path)] &&
+			a.isWanted(homes[a.Instance]) {
 			continue
 		}
-		slog.Default().Info("agent stopped, the inventory does not name its instance", "pid", a.PID, "instance", a.Instance, "path", a.Path)
+		slog.Default().Info("agent stopped, the inventory does not name its instance", "pid", a.PID, "instance",
+			a.Instance, "path", a.Path)
 		if err := a.sendTerm(); err != nil {
 			slog.Default().Warn("agent not stopped", "error", err)
 			continue

@@ -14,7 +14,7 @@ import (
 func newRelayRig(t *testing.T, relayID string) *rig {
 	t.Helper()
 	r := newRig(t, "/bin/sh", "-c", ticker)
-	r.d.keepers.relay = relayID
+	r.d.agents.relay = relayID
 	r.configure()
 	r.running(r.a)
 	return r
@@ -32,24 +32,33 @@ func (r *rig) agents() []Agent {
 func TestAgentEndsWithItsInstance(t *testing.T) {
 	t.Parallel()
 	for name, after := range map[string]func(r *rig) []relay.Server{
-		"the instance is removed":             func(r *rig) []relay.Server { return []relay.Server{server("a", r.a), server("b", r.b)} },
-		"its server is removed":               func(r *rig) []relay.Server { return []relay.Server{server("b", r.b)} },
-		"its server is removed, and it stays": func(r *rig) []relay.Server { return []relay.Server{server("b", r.b, "i")} },
-		"all servers are removed":             func(*rig) []relay.Server { return nil },
+		"the instance is removed": func(r *rig) []relay.Server {
+			return []relay.Server{
+				server("a", r.a), server("b", r.b),
+			}
+		},
+		"its server is removed": func(r *rig) []relay.Server { return []relay.Server{server("b", r.b)} },
+		"its server is removed, and it stays": func(r *rig) []relay.Server {
+			return []relay.Server{
+				server("b", r.b, "i"),
+			}
+		},
+		"all servers are removed": func(*rig) []relay.Server { return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRelayRig(t, "relay-"+t.Name())
 			// Another driver process of the same relay, as after a restart.
 			again := newDriver()
-			again.keepers.relay = r.d.keepers.relay
+			again.agents.relay = r.d.agents.relay
 			if err := again.Configure(t.Context(), after(r)); err != nil {
 				t.Fatal(err)
 			}
 			if list := r.agents(); len(list) != 0 {
 				t.Errorf("got agents %+v, want none", list)
 			}
-			if text, err := os.ReadFile(filepath.Join(r.a, "i/volumes/data/log")); err != nil || !strings.Contains(string(text), "stopped") {
+			if text, err := os.ReadFile(filepath.Join(r.a, "i/volumes/data/log")); err != nil ||
+				!strings.Contains(string(text), "stopped") {
 				t.Errorf("the command got no SIGTERM: %q, %v", text, err)
 			}
 			r.configure()
@@ -81,7 +90,9 @@ func TestAgentAtDestinationStays(t *testing.T) {
 func TestAgentEndsBesideBadServer(t *testing.T) {
 	t.Parallel()
 	r := newRelayRig(t, "relay-"+t.Name())
-	if err := r.d.Configure(t.Context(), []relay.Server{server("a", r.a), server("b", filepath.Join(r.b, "missing"))}); err == nil {
+	if err := r.d.Configure(t.Context(), []relay.Server{
+		server("a", r.a), server("b", filepath.Join(r.b, "missing")),
+	}); err == nil {
 		t.Error("Configure accepted a server without a directory")
 	}
 	if list := r.agents(); len(list) != 0 {
@@ -94,7 +105,7 @@ func TestAgentsOfOthersStay(t *testing.T) {
 	r := newRelayRig(t, "relay-"+t.Name())
 	for _, other := range []string{anyRelay, "another"} {
 		d := newDriver()
-		d.keepers.relay = other
+		d.agents.relay = other
 		if err := d.Configure(t.Context(), []relay.Server{server("a", r.a), server("b", r.b)}); err != nil {
 			t.Fatal(err)
 		}
@@ -106,7 +117,8 @@ func TestAgentsAreListedAndStopped(t *testing.T) {
 	t.Parallel()
 	r := newRelayRig(t, "relay-"+t.Name())
 	list := r.agents()
-	if len(list) != 1 || list[0].Instance != "i" || list[0].Path != r.a || list[0].Relay != r.d.keepers.relay || list[0].Started.IsZero() {
+	if len(list) != 1 || list[0].Instance != "i" || list[0].Path != r.a || list[0].Relay != r.d.agents.relay ||
+		list[0].Started.IsZero() {
 		t.Fatalf("got %+v, want the agent of i in %s", list, r.a)
 	}
 	wrong := list[0]

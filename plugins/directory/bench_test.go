@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// BenchmarkCopy copies volumes in turns with `cp -r`, and reports its throughput as a part of cp's: of the copy with its
-// checksums alone, and with the verification.
+// BenchmarkCopy copies volumes in turns with `cp -r`, and reports its throughput relative to cp: the copy with
+// checksums alone, and with verification.
 func BenchmarkCopy(b *testing.B) {
 	for _, c := range []struct {
 		name        string

@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Name is what the driver is called behind "builtin:".
+// Name is the name of the driver after "builtin:".
 const Name = "directory"
 
 // The steps of a migration.
@@ -26,20 +26,21 @@ const (
 	stepClean  = "clean"
 )
 
-// Options are what the driver needs of the program that it is part of.
+// Options are the settings from the program that contains the driver.
 type Options struct {
-	// AgentCommand is how a keeper is started: a program and its first arguments, such as /usr/bin/hubrelay keeper. What
-	// [RunAgent] takes is put behind it. Without it only instances that run nothing can be moved.
+	// AgentCommand starts an agent: a program and its first arguments, such as /usr/bin/hubrelay agent. The driver
+	// appends the arguments of [RunAgent]. Without it, only instances without a command can be moved.
 	AgentCommand []string
-	// Relay identifies the relay. The driver stops agents of this relay that its inventory does not name, and no others.
+	// Relay identifies the relay. The driver stops only agents of this relay that its inventory does not contain.
 	Relay string
-	// StableAfter is how long a command has to run on the destination before the source is given up; one second if it is zero.
+	// StableAfter is the time that a command must run on the destination before the source is removed. Zero means one
+	// second.
 	StableAfter time.Duration
 }
 
 // Driver moves instances between folders. See the package's comment.
 type Driver struct {
-	keepers  agentManager
+	agents   agentManager
 	stepHook func(point string) // for tests: called between any two steps
 }
 
@@ -48,7 +49,10 @@ var _ relay.Driver = (*Driver)(nil)
 // New makes a driver.
 func New(o Options) *Driver {
 	return &Driver{
-		keepers:  agentManager{command: o.AgentCommand, relay: cmp.Or(o.Relay, anyRelay), steady: cmp.Or(o.StableAfter, time.Second), pids: map[int]struct{}{}},
+		agents: agentManager{
+			command: o.AgentCommand, relay: cmp.Or(o.Relay, anyRelay), steady: cmp.Or(o.StableAfter, time.Second),
+			pids: map[int]struct{}{},
+		},
 		stepHook: func(string) {},
 	}
 }
@@ -70,8 +74,8 @@ func (d *Driver) Describe(context.Context) (relay.DriverDescription, error) {
 	}}, nil
 }
 
-// Configure checks the servers, stops the agents of instances that they do not name, and starts what ought to run on them
-// and does not. Until stopped agents have ended it waits, for 30 s at most.
+// Configure checks the servers, stops the agents of instances that they do not contain, and starts missing agents. It
+// waits at most 30 s until stopped agents have ended.
 func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 	paths := make(map[string]string, len(servers))
 	for _, s := range servers {
@@ -81,7 +85,7 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 		}
 		paths[s.ID] = path
 	}
-	d.keepers.stopUnnamed(ctx, servers, paths) // even if a server cannot be used
+	d.agents.stopUnnamed(ctx, servers, paths) // even if a server cannot be used
 	if err := checkServers(servers, paths); err != nil {
 		return err
 	}
@@ -91,22 +95,22 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 				return err
 			}
 			p := instanceDir{server: s.ID, path: paths[s.ID], instance: instance}
-			if err := d.keepers.resumeInstance(p); err != nil {
-				slog.Default().Warn("an instance could not be started; its folder's instance.json or output.log tell more",
-					"server", s.ID, "instance", instance, "folder", filepath.Clean(p.instancePath()), "error", err)
+			if err := d.agents.resumeInstance(p); err != nil {
+				slog.Default().Warn("instance could not be started; see its instance.json and output.log",
+					"server", s.ID, "instance", instance, "directory", filepath.Clean(p.instancePath()), "error", err)
 			}
 		}
 	}
 	return nil
 }
 
-// Close has nothing to release: instances and their keepers run on.
+// Close has nothing to release: instances and their agents run on.
 func (d *Driver) Close() error {
-	d.keepers.isAlive(0)
+	d.agents.isAlive(0)
 	return nil
 }
 
-// Migrate moves an instance, as relay.Driver says. What is done shows on the disks, so that m.Done is not needed.
+// Migrate moves an instance; see relay.Driver. Finished steps are visible on the disks, so m.Done is not used.
 func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
 	v, err := d.newMove(m, report)
 	if err != nil {
@@ -133,7 +137,9 @@ func (d *Driver) newMove(m relay.Migration, report func(relay.Progress)) (*migra
 		return nil, err
 	}
 	if isWithin(from, to) || isWithin(to, from) {
-		return nil, fmt.Errorf("servers %s and %s must be folders apart: %s, %s", m.Source.ID, m.Destination.ID, from, to)
+		return nil, fmt.Errorf("directories of servers %s and %s must not contain each other: %s, %s", m.Source.ID,
+			m.Destination.ID, from,
+			to)
 	}
 	v := &migration{
 		Migration: m, driver: d, report: report,

@@ -36,7 +36,7 @@ func TestMigrate(t *testing.T) {
 	if got := strings.Join(steps, " "); got != "claim stop copy verify switch start clean" {
 		t.Errorf("steps %s", got)
 	}
-	// And again, by somebody who does not know that it is over.
+	// Call it again without the knowledge that it has ended.
 	r.m.Lease = 2
 	if err := r.d.Migrate(t.Context(), r.m, r.report); err != nil {
 		t.Error(err)
@@ -47,7 +47,9 @@ func TestMigrate(t *testing.T) {
 	}
 	r.running(r.b)
 	// And back.
-	r.m = relay.Migration{JobID: "back", Lease: 4, Instance: "i", CopyVolumes: true, Source: r.m.Destination, Destination: r.m.Source}
+	r.m = relay.Migration{
+		JobID: "back", Lease: 4, Instance: "i", CopyVolumes: true, Source: r.m.Destination, Destination: r.m.Source,
+	}
 	if err := r.d.Migrate(t.Context(), r.m, r.report); err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +70,8 @@ func TestMigrateWithoutVolumes(t *testing.T) {
 	}
 	r.running(r.b)
 	r.nothingLeft(r.a)
-	if got := listing(t, filepath.Join(r.b, "i", dirVolumes)); got != ". d---------\ndata d---------\nother d---------" {
+	if got := listing(t, filepath.Join(r.b, "i",
+		dirVolumes)); got != ". d---------\ndata d---------\nother d---------" {
 		t.Errorf("the volumes hold\n%s", got)
 	}
 	if got := listing(t, filepath.Join(r.a, keptFolder, "i/job-1", dirVolumes)); got != want {
@@ -76,7 +79,7 @@ func TestMigrateWithoutVolumes(t *testing.T) {
 	}
 }
 
-// What is called volumes need not be a folder, and may be a symbolic link to anywhere.
+// The entry named volumes may be a file, or a symbolic link to any path.
 func TestVolumesIsNoFolder(t *testing.T) {
 	t.Parallel()
 	for name, put := range map[string]func(path string) error{

@@ -44,7 +44,7 @@ func TestInstanceIsAMount(t *testing.T) {
 	t.Cleanup(func() { must(t, syscall.Unmount(home, syscall.MNT_DETACH)) })
 	r.write("i/file", "contents")
 	err := r.d.Migrate(t.Context(), r.m, r.report)
-	if err == nil || !strings.Contains(err.Error(), "is a mount of its own") || r.read("i/file") != "contents" {
+	if err == nil || !strings.Contains(err.Error(), "is a mount point") || r.read("i/file") != "contents" {
 		t.Error(err)
 	}
 	r.nothingLeft(r.b)
@@ -63,7 +63,7 @@ func shared(t *testing.T, r *rig, path string) (file string) {
 	return file
 }
 
-// What is mounted inside an instance is not the instance's: it is not emptied when the source is given up.
+// A mount inside an instance does not belong to it, and is not emptied with the source.
 func TestMountInsideInstance(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -75,7 +75,7 @@ func TestMountInsideInstance(t *testing.T) {
 	file := shared(t, r, "i/volumes/data/of all")
 	t.Cleanup(func() { must(t, syscall.Unmount(filepath.Join(r.a, "i/volumes/data/of all"), 0)) })
 	err := r.d.Migrate(t.Context(), r.m, r.report)
-	if err == nil || !strings.Contains(err.Error(), "of all on server a is a mount of its own") {
+	if err == nil || !strings.Contains(err.Error(), "of all on server a is a mount point") {
 		t.Error(err)
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != "precious" {

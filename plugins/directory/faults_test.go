@@ -148,7 +148,7 @@ func (r *rig) settled(err error, forward bool, want string) {
 	r.workEmpty(to)
 }
 
-// Wherever it is killed, the next goes on, or back.
+// After a kill at any point, the next process continues or undoes the migration.
 func TestKilledAnytime(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {
@@ -171,7 +171,7 @@ func TestKilledAnytime(t *testing.T) {
 	}
 }
 
-// What is undone can be killed as well.
+// An undo can be killed too.
 func TestUndoingIsKilled(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"back", "stopped again", "taken back", "restored"} {
@@ -189,7 +189,7 @@ func TestUndoingIsKilled(t *testing.T) {
 	}
 }
 
-// A process that is stopped at a point, and wakes up when another has gone on or back, changes nothing.
+// A process that is stopped at a point, and continues after another one took over, changes nothing.
 func TestOvertaken(t *testing.T) {
 	t.Parallel()
 	for _, undo := range []bool{false, true} {
@@ -238,12 +238,13 @@ func testOvertaken(t *testing.T, point string, undo, forward bool) {
 	} else {
 		r.running(r.a)
 	}
-	r.until("keepers are reaped", func() bool { late.keepers.isAlive(0); return len(late.keepers.pids) == 0 || forward })
+	r.until("agents are reaped",
+		func() bool { late.agents.isAlive(0); return len(late.agents.pids) == 0 || forward })
 	r.stopAll()
-	r.until("keepers are reaped", func() bool { late.keepers.isAlive(0); return len(late.keepers.pids) == 0 })
+	r.until("agents are reaped", func() bool { late.agents.isAlive(0); return len(late.agents.pids) == 0 })
 }
 
-// failed checks that the instance runs on the source again, and that the error says why.
+// failed checks that the instance runs on the source again, and that the error contains the texts.
 func (r *rig) failed(err error, want string, says ...string) {
 	r.t.Helper()
 	if err == nil {

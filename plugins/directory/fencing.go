@@ -18,13 +18,13 @@ const (
 	fenceFolder = ".hubrelay"
 	// keptFolder holds, at each server, what was left there on purpose.
 	keptFolder = ".hubrelay-kept"
-	// temporary begins the names of what is not in its place yet. It is no instance's name.
+	// temporary is the name prefix of unfinished entries. No instance has such a name.
 	temporary = ".new-"
 )
 
-// What a work folder may hold.
+// Entries of a work directory.
 const (
-	fileStop     = "stop"     // the keeper has to end, and none may start
+	fileStop     = "stop"     // the agent has to end, and none may start
 	fileJob      = "job.json" // see jobNote
 	fileSwitched = "switched" // at the source: the instance may be in its place on the destination
 	dirInstance  = "instance" // at the source: the stopped instance
@@ -71,7 +71,9 @@ func (p instanceDir) currentLease() (int64, error) {
 			return 0, nil
 		}
 	}
-	return 0, fmt.Errorf("%s holds no folder named after a lease; remove it if nothing migrates %s", p.fencePath(), p.instance)
+	return 0, fmt.Errorf("%s contains no directory named by a lease; remove it if no migration of %s is running",
+		p.fencePath(),
+		p.instance)
 }
 
 // claim makes the place that of the lease, for as long as no higher one comes.
@@ -95,7 +97,7 @@ func (p instanceDir) claim() error {
 		switch {
 		case err == nil:
 			return syncFolder(p.fencePath())
-		case errors.Is(err, fs.ErrNotExist) && n > 0: // somebody else has claimed it just now
+		case errors.Is(err, fs.ErrNotExist) && n > 0: // claimed by another process
 		case errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY):
 		default:
 			return err
@@ -123,7 +125,7 @@ func (p instanceDir) claimFirst() error {
 	return syncFolder(parent)
 }
 
-// supersededError makes ErrSuperseded of an error that comes of a higher lease.
+// supersededError returns ErrSuperseded if err was caused by a higher lease.
 func (p instanceDir) supersededError(err error) error {
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -134,7 +136,7 @@ func (p instanceDir) supersededError(err error) error {
 	return err
 }
 
-// checkLease is asked where a step names nothing in the work folder.
+// checkLease is called before a step whose paths are outside of the work directory.
 func (p instanceDir) checkLease() error {
 	_, err := os.Lstat(p.workPath())
 	return p.supersededError(err)
@@ -142,7 +144,7 @@ func (p instanceDir) checkLease() error {
 
 // rename moves a folder from or into the work folder, and makes that durable.
 func (p instanceDir) rename(from, to string) error {
-	// Listing the fence first makes a network file system look again at what it remembers of these paths.
+	// Listing the fence first refreshes the cache of a network file system.
 	if n, err := p.currentLease(); err == nil && n > p.lease {
 		return relay.ErrSuperseded
 	}
@@ -178,9 +180,8 @@ func (p instanceDir) removeMarker(name string) error {
 // discardTries bounds how often a folder is removed that another process still fills.
 const discardTries = 100
 
-// removeTree removes a folder of any size: it gets a name that nobody will use again, and is removed under that name, so
-// that a process which is overtaken meanwhile removes nothing of its successor's. What cannot be removed stays in the work
-// folder for the next claim.
+// removeTree removes a directory of any size. It first renames it to a unique name, so an outdated process cannot
+// remove data of its successor. What cannot be removed stays in the work directory until the next claim.
 func (p instanceDir) removeTree(path string) error {
 	trash, err := os.MkdirTemp(p.workPath(), dirTrash)
 	if err != nil {
@@ -201,7 +202,7 @@ func (p instanceDir) removeTree(path string) error {
 	return nil
 }
 
-// discardMatching discards what lies in the work folder and is chosen.
+// discardMatching discards the chosen entries of the work directory.
 func (p instanceDir) discardMatching(chosen func(name string) bool) error {
 	entries, err := os.ReadDir(p.workPath())
 	if err != nil {
@@ -218,7 +219,7 @@ func (p instanceDir) discardMatching(chosen func(name string) bool) error {
 	return nil
 }
 
-// exists tells whether there is something, a symbolic link to nowhere included.
+// exists reports whether path exists. A dangling symbolic link exists.
 func exists(path string) (bool, error) {
 	_, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

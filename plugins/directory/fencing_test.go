@@ -23,7 +23,7 @@ func TestOvertakenPlace(t *testing.T) {
 		"sweep":   func(late instanceDir, _ *migration) error { return late.discardMatching(isLeftover) },
 		"note":    func(late instanceDir, _ *migration) error { return jobNote{Job: "late"}.write(late) },
 		"stop": func(late instanceDir, v *migration) error {
-			return v.driver.keepers.stopAgent(context.Background(), late)
+			return v.driver.agents.stopAgent(context.Background(), late)
 		},
 		"in": func(late instanceDir, _ *migration) error {
 			return late.rename(late.instancePath(), late.workFile(dirInstance))
@@ -33,9 +33,9 @@ func TestOvertakenPlace(t *testing.T) {
 		},
 		"tree":   func(_ instanceDir, v *migration) error { _, err := newTree(v); return err },
 		"source": func(_ instanceDir, v *migration) error { return v.removeSource() },
-		"keeper": func(late instanceDir, v *migration) error {
-			_, err := v.driver.keepers.startAgent(late)
-			return errors.Join(err, v.driver.keepers.ensureStarted(context.Background(), late, true))
+		"agent": func(late instanceDir, v *migration) error {
+			_, err := v.driver.agents.startAgent(late)
+			return errors.Join(err, v.driver.agents.ensureStarted(context.Background(), late, true))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestOvertakenPlace(t *testing.T) {
 			if err := try(v.source, v); !errors.Is(err, relay.ErrSuperseded) {
 				t.Errorf("it returned %v", err)
 			}
-			r.until("no keeper is left", func() bool { r.d.keepers.isAlive(0); return len(r.d.keepers.pids) == 0 })
+			r.until("no agent is left", func() bool { r.d.agents.isAlive(0); return len(r.d.agents.pids) == 0 })
 			if after := listing(t, r.a); after != before {
 				t.Errorf("got\n%s\nwas\n%s", after, before)
 			}

@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// blockSize is what is read at once. Checksums are over blocks, so it belongs to the manifest's format.
+	// blockSize is the size of a read. Checksums cover blocks, so it is part of the manifest's format.
 	blockSize = 1 << 20
 	// pipelineMinSize is the size of a file from which reading and writing overlap.
 	pipelineMinSize = 4 * blockSize
@@ -52,7 +52,7 @@ func (c *fileCopier) copyOpen(ctx context.Context, f fileTask, src *os.File) err
 		return sourceChanged(f.path, err)
 	}
 	if before.Mode&unix.S_IFMT != unix.S_IFREG {
-		return sourceChanged(f.path, errors.New("it is not a file any more"))
+		return sourceChanged(f.path, errors.New("it is no longer a file"))
 	}
 	r := manifestRecord{kind: 'f', fileStamp: stampOf(&before), path: f.path}
 	taken, err := c.reuseEarlier(ctx, f, &r)
@@ -124,7 +124,7 @@ func (c *fileCopier) copyContents(ctx context.Context, src, dst *os.File, st *un
 	var counted int64
 	write := func(k chunk) error {
 		n := int64(len(k.data))
-		if k.at+n > st.Size { // it could go on for ever
+		if k.at+n > st.Size { // the file may grow without end
 			return errFileGrew
 		}
 		counted += n
@@ -152,7 +152,9 @@ func (c *fileCopier) copyContents(ctx context.Context, src, dst *os.File, st *un
 var errFileGrew = errors.New("it grows")
 
 // copyOverlapped writes one block while the next is read.
-func (c *fileCopier) copyOverlapped(ctx context.Context, src *os.File, sparse bool, write func(chunk) error) (uint64, error) {
+func (c *fileCopier) copyOverlapped(
+	ctx context.Context, src *os.File, sparse bool, write func(chunk) error,
+) (uint64, error) {
 	free := make(chan []byte, len(c.buffers))
 	for _, b := range c.buffers {
 		free <- b
@@ -191,9 +193,11 @@ func (c *fileCopier) copyOverlapped(ctx context.Context, src *os.File, sparse bo
 	return sum, err
 }
 
-// readBlocks reads a file block by block and makes its checksum: over each block that is not all zero, and where that is. So
-// holes count as zeros, wherever a file system may have them.
-func (c *fileCopier) readBlocks(ctx context.Context, src *os.File, sparse bool, buffer func() []byte, each func(chunk) error) (sum uint64, size int64, err error) {
+// readBlocks reads a file block by block. Its checksum covers each block with a byte that is not zero, and the position
+// of the block. So holes count as zeros on every file system.
+func (c *fileCopier) readBlocks(
+	ctx context.Context, src *os.File, sparse bool, buffer func() []byte, each func(chunk) error,
+) (sum uint64, size int64, err error) {
 	c.digest.Reset()
 	var place [8]byte
 	for at := int64(0); ; {
@@ -207,7 +211,7 @@ func (c *fileCopier) readBlocks(ctx context.Context, src *os.File, sparse bool, 
 		}
 		b := buffer()
 		if b == nil {
-			return 0, at, nil // writing has failed, and tells why
+			return 0, at, nil // the writer failed and reports the error
 		}
 		n, err := src.ReadAt(b, at)
 		if err != nil && !errors.Is(err, io.EOF) {
@@ -255,17 +259,18 @@ func (c *fileCopier) checksum(ctx context.Context, path string, each func(n int)
 	}
 	var st unix.Stat_t
 	if err = unix.Fstat(int(f.Fd()), &st); err == nil {
-		sum, size, err = c.readBlocks(ctx, f, st.Blocks*512 < st.Size, func() []byte { return c.buffers[0] }, func(k chunk) error {
-			if each != nil {
-				each(len(k.data))
-			}
-			return nil
-		})
+		sum, size, err = c.readBlocks(ctx, f, st.Blocks*512 < st.Size, func() []byte { return c.buffers[0] },
+			func(k chunk) error {
+				if each != nil {
+					each(len(k.data))
+				}
+				return nil
+			})
 	}
 	return sum, size, cmp.Or(err, f.Close())
 }
 
-// isAllZero tells whether there are only zeros. Most blocks show with their first word that there are not.
+// isAllZero reports whether b contains only zeros. The first word is usually enough to decide.
 func isAllZero(b []byte) bool {
 	for len(b)%8 != 0 {
 		if b[len(b)-1] != 0 {

@@ -19,18 +19,18 @@ import (
 const (
 	fileInstance = "instance.json"
 	dirVolumes   = "volumes"
-	// maxSmallFile bounds instance.json and what keepers write, in bytes.
+	// maxSmallFile is the maximum size of instance.json and of the agents' files, in bytes.
 	maxSmallFile = 1 << 20
 )
 
-// instanceFile is what instance.json says.
+// instanceFile is the content of instance.json.
 type instanceFile struct {
 	Command []string          `json:"command"`
 	Env     map[string]string `json:"env"`
 }
 
-// readInstance reads instance.json of a folder. An instance without one, or without a command, runs nothing. It refuses a
-// file, or a folder, that another user may change.
+// readInstance reads instance.json of a directory. An instance without the file or without a command runs nothing. It
+// rejects a file or directory that another user may change.
 func readInstance(home string) (instanceFile, error) {
 	var c instanceFile
 	path := filepath.Join(home, fileInstance)

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The keeper's own files in the instance's folder, which do not move with the instance.
+// The agent's own files in the instance's folder, which do not move with the instance.
 const (
 	agentFilePrefix = ".keeper."
 	fileLock        = agentFilePrefix + "lock"
 	fileAgentState  = agentFilePrefix + "json"
 )
 
-// A record lock, unlike flock's, can be asked about without being taken, is not handed on to children, and works over NFS.
+// Unlike flock, a record lock can be queried without taking it, is not inherited by children, and works over NFS.
 func wholeFile() *unix.Flock_t { return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart} }
 
-// takeLock takes the keeper's lock, or says that another has it. The lock is gone when the file is closed.
+// takeLock takes the agent's lock, or says that another has it. The lock is gone when the file is closed.
 func takeLock(path string) (f *os.File, taken bool, err error) {
 	f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -37,7 +37,7 @@ func takeLock(path string) (f *os.File, taken bool, err error) {
 	return nil, false, cmp.Or(err, f.Close())
 }
 
-// AgentRunning tells whether a keeper works in the folder of an instance, wherever that has been moved.
+// AgentRunning reports whether an agent works in the directory of an instance, even if the directory was moved.
 func AgentRunning(home string) (bool, error) {
 	f, err := os.OpenFile(filepath.Join(home, fileLock), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -23,7 +23,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The test binary runs itself as a keeper, and as a driver that can be killed.
+// The test binary runs itself as an agent, and as a driver that can be killed.
 const roleVariable = "HUBRELAY_TEST_ROLE"
 
 func TestMain(m *testing.M) {
@@ -61,13 +61,13 @@ func runAgent(ctx context.Context, args []string) error {
 	return keep(ctx, args, grace)
 }
 
-// order is what a driver in another process has to do.
+// order is the task of a driver in another process.
 type order struct {
 	Migration relay.Migration
 	DieAt     string
 }
 
-// runDriver obeys an order, and kills itself where that says.
+// runDriver carries out an order, and kills itself at the given point.
 func runDriver() error {
 	var o order
 	if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
@@ -87,7 +87,9 @@ func runDriver() error {
 const atOnce = "GORACE=atexit_sleep_ms=0"
 
 func newDriver() *Driver {
-	return New(Options{AgentCommand: []string{"/usr/bin/env", atOnce, os.Args[0], AgentCommand}, StableAfter: 200 * time.Millisecond})
+	return New(Options{
+		AgentCommand: []string{"/usr/bin/env", atOnce, os.Args[0], AgentCommand}, StableAfter: 200 * time.Millisecond,
+	})
 }
 
 // rig is two servers and an instance i on the first, a.
@@ -110,7 +112,10 @@ func newRig(t testing.TB, command ...string) *rig {
 	t.Helper()
 	root := t.TempDir()
 	r := &rig{t: t, a: filepath.Join(root, "a"), b: filepath.Join(root, "b"), d: newDriver()}
-	for _, folder := range []string{r.a, r.b, filepath.Join(r.a, "i/volumes/data/deep/empty"), filepath.Join(r.a, "i/volumes/other")} {
+	for _, folder := range []string{
+		r.a, r.b, filepath.Join(r.a, "i/volumes/data/deep/empty"),
+		filepath.Join(r.a, "i/volumes/other"),
+	} {
 		if err := os.MkdirAll(folder, 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -135,7 +140,9 @@ func newRig(t testing.TB, command ...string) *rig {
 }
 
 func server(id, path string, instances ...string) relay.Server {
-	return relay.Server{ID: id, Cluster: "production", Settings: fmt.Appendf(nil, `{"path":%q}`, path), Instances: instances}
+	return relay.Server{
+		ID: id, Cluster: "production", Settings: fmt.Appendf(nil, `{"path":%q}`, path), Instances: instances,
+	}
 }
 
 func (r *rig) write(path, contents string) {
@@ -145,7 +152,7 @@ func (r *rig) write(path, contents string) {
 	}
 }
 
-// stopAll ends the keepers of the test, wherever the instance is.
+// stopAll ends the agents of the test, wherever the instance is.
 func (r *rig) stopAll() {
 	homes, _ := filepath.Glob(filepath.Join(filepath.Dir(r.a), "*", "*"))
 	for _, home := range homes {
@@ -156,9 +163,9 @@ func (r *rig) stopAll() {
 		if err := os.Rename(home, home+".gone"); err != nil {
 			r.t.Error(err)
 		}
-		r.until("the keeper ends", func() bool { running, _ := AgentRunning(home + ".gone"); return !running })
+		r.until("the agent ends", func() bool { running, _ := AgentRunning(home + ".gone"); return !running })
 	}
-	r.until("keepers are reaped", func() bool { r.d.keepers.isAlive(0); return len(r.d.keepers.pids) == 0 })
+	r.until("agents are reaped", func() bool { r.d.agents.isAlive(0); return len(r.d.agents.pids) == 0 })
 }
 
 // until waits for a condition. Goroutines other than the test's own may call it.
@@ -194,13 +201,14 @@ func (r *rig) configure(servers ...relay.Server) {
 // running waits until a server's instance runs, and is the only one that does.
 func (r *rig) running(path string) {
 	r.t.Helper()
-	r.until("a keeper works in "+path, func() bool { ok, err := AgentRunning(filepath.Join(path, "i")); return ok && err == nil })
+	r.until("an agent works in "+path,
+		func() bool { ok, err := AgentRunning(filepath.Join(path, "i")); return ok && err == nil })
 	other := r.a
 	if path == r.a {
 		other = r.b
 	}
 	if ok, _ := AgentRunning(filepath.Join(other, "i")); ok {
-		r.t.Errorf("a keeper works in %s too", other)
+		r.t.Errorf("an agent works in %s too", other)
 	}
 	before, _ := os.ReadFile(filepath.Join(path, "i/volumes/data/now"))
 	r.until("the command works in "+path, func() bool {
@@ -209,7 +217,7 @@ func (r *rig) running(path string) {
 	})
 }
 
-// listing is all that a folder holds, but for what keepers and commands write.
+// listing returns the content of a directory, without the files of agents and commands.
 func listing(t testing.TB, root string) string {
 	t.Helper()
 	var lines []string
@@ -240,7 +248,7 @@ func listing(t testing.TB, root string) string {
 	return strings.Join(lines, "\n")
 }
 
-// nothingLeft checks that a server has nothing of the instance but the lease.
+// nothingLeft checks that a server contains nothing of the instance except the lease.
 func (r *rig) nothingLeft(path string) {
 	r.t.Helper()
 	if ok, _ := exists(filepath.Join(path, "i")); ok {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileStamp tells whether something changed: as long as it is the same, so are the contents.
+// fileStamp detects changes of a file: equal stamps mean equal contents.
 type fileStamp struct {
 	ino          uint64
 	size         int64
@@ -31,7 +31,7 @@ func stampOf(st *unix.Stat_t) fileStamp {
 	return s
 }
 
-// manifestRecord says of one path below the instance what was copied.
+// manifestRecord describes the copy of one path of the instance.
 type manifestRecord struct {
 	kind byte // f: a file, complete at the destination; d: a folder, all of whose entries are
 	fileStamp
@@ -52,7 +52,8 @@ func parseRecord(line []byte) (manifestRecord, error) {
 		return r, io.ErrUnexpectedEOF
 	}
 	quoted = string(fields[6])
-	_, err := fmt.Sscanf(string(bytes.Join(fields[:6], []byte(" "))), "%c %d %d %d %d %x", &r.kind, &r.ino, &r.size, &r.mtime, &r.ctime, &r.sum)
+	_, err := fmt.Sscanf(string(bytes.Join(fields[:6], []byte(" "))), "%c %d %d %d %d %x", &r.kind, &r.ino, &r.size,
+		&r.mtime, &r.ctime, &r.sum)
 	if err != nil {
 		return r, err
 	}
@@ -60,7 +61,7 @@ func parseRecord(line []byte) (manifestRecord, error) {
 	return r, err
 }
 
-// manifest is the list of what is complete, written while the copy goes on. It may be used concurrently.
+// manifest lists the complete entries. It is written during the copy and may be used concurrently.
 type manifest struct {
 	mu      sync.Mutex
 	file    *os.File

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyMetadata gives an open file or folder all but the contents of what it is a copy of. It is called name in folder. The order
-// matters: a new owner takes capabilities and set-user-id bits away, and what is read-only takes no attributes.
+// copyMetadata copies everything except the contents to an open file or directory, which is called name in folder. The
+// order matters: a new owner clears capabilities and set-user-id bits, and a read-only file accepts no attributes.
 func copyMetadata(src, dst *os.File, folder int, name, path string, st *unix.Stat_t) error {
 	fd := int(dst.Fd())
 	var now unix.Stat_t
@@ -26,7 +26,8 @@ func copyMetadata(src, dst *os.File, folder int, name, path string, st *unix.Sta
 	if err := copyAttributes(src, dst, path); err != nil {
 		return err
 	}
-	if err := unix.Fchmod(fd, uint32(st.Mode)&0o7777); err != nil { //nolint:unconvert // it has 16 bits on other systems
+	//nolint:unconvert // it has 16 bits on other systems
+	if err := unix.Fchmod(fd, uint32(st.Mode)&0o7777); err != nil {
 		return writeError(path, err)
 	}
 	return setTime(folder, name, path, st)
@@ -40,7 +41,11 @@ func setTime(folder int, name, path string, st *unix.Stat_t) error {
 }
 
 func ownershipError(path string, st *unix.Stat_t, err error) error {
-	return fmt.Errorf("%s belongs to user %d and group %d, which only root may keep; let hubrelay run as root, or change the owner: %w", path, st.Uid, st.Gid, err)
+	return fmt.Errorf(
+		"%s belongs to user %d and group %d, which only root can preserve; "+
+			"run hubrelay as root, or change the owner: %w",
+		path, st.Uid, st.Gid, err,
+	)
 }
 
 func copySymlink(p *dirPair, name, path string, st *unix.Stat_t) error {
@@ -69,13 +74,14 @@ func copyFIFO(t *treeCopy, p *dirPair, name, path string, st *unix.Stat_t) error
 	if err := unix.Mkfifo(filepath.Join(t.root, path), 0o600); err != nil {
 		return writeError(path, t.v.destination.supersededError(err))
 	}
-	if err := unix.Fchmodat(int(p.dst.Fd()), name, uint32(st.Mode)&0o7777, 0); err != nil { //nolint:unconvert // it has 16 bits on other systems
+	//nolint:unconvert // it has 16 bits on other systems
+	if err := unix.Fchmodat(int(p.dst.Fd()), name, uint32(st.Mode)&0o7777, 0); err != nil {
 		return writeError(path, err)
 	}
 	return finishAt(int(p.dst.Fd()), name, path, st)
 }
 
-// finishAt is finish for what cannot be opened.
+// finishAt is finish for entries that cannot be opened.
 func finishAt(folder int, name, path string, st *unix.Stat_t) error {
 	err := unix.Fchownat(folder, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
@@ -110,7 +116,10 @@ func copyAttributes(src, dst *os.File, path string) error {
 			return sourceChanged(path, err)
 		}
 		if err := unix.Fsetxattr(int(dst.Fd()), attr, value[:n], 0); err != nil {
-			return fmt.Errorf("%s has the extended attribute %s, which the destination does not take; remove it, or choose another server: %w", path, attr, err)
+			return fmt.Errorf(
+				"%s has the extended attribute %s, which the destination does not take; remove it, or choose "+
+					"another server: %w", path, attr, err,
+			)
 		}
 	}
 	return nil

@@ -27,12 +27,12 @@ type migration struct {
 	tree                *treeCopy // what the copy step has made
 }
 
-// jobNote lies in both work folders and says what their contents belong to.
+// jobNote is stored in both work directories and identifies their contents.
 type jobNote struct {
 	Job string `json:"job"`
 	// Destination is the folder of the server to which the instance is on its way.
 	Destination string `json:"destination"`
-	// Stop is chosen anew each time the instance is stopped: copies of an earlier stop are worth nothing.
+	// Stop is new for each stop of the instance. Copies of an earlier stop are useless.
 	Stop string `json:"stop"`
 }
 
@@ -56,17 +56,17 @@ func (n jobNote) write(p instanceDir) error {
 	return p.supersededError(replaceFile(p.workFile(fileJob), data))
 }
 
-// diskState is what the disks say of a migration.
+// diskState is the state of a migration on the disks.
 type diskState struct {
 	atSource               bool // the instance is in its place at the source
 	stoppedAtSource        bool // it is stopped, in the work folder
 	switched               bool // the destination may have it in its place
 	ready                  bool // a verified copy waits in the work folder
 	atDestination          bool // something is in the instance's place at the destination
-	destinationUnreachable bool // the destination cannot be asked
+	destinationUnreachable bool // the destination does not answer
 }
 
-// isMoved tells whether what is in place at the destination is this instance.
+// isMoved reports whether the instance is in place at the destination.
 func (f diskState) isMoved() bool {
 	return f.atDestination && !f.atSource && !f.ready && (f.switched || !f.stoppedAtSource)
 }
@@ -74,7 +74,7 @@ func (f diskState) isMoved() bool {
 func (v *migration) inspect() (diskState, error) {
 	var f diskState
 	if err := v.source.checkLease(); err != nil {
-		return f, fmt.Errorf("the folder of server %s has vanished: %w", v.source.server, err)
+		return f, fmt.Errorf("the directory of server %s has disappeared: %w", v.source.server, err)
 	}
 	for _, q := range []struct {
 		path string
@@ -109,11 +109,14 @@ func (v *migration) runMigration(ctx context.Context) error {
 		return err
 	}
 	if err := v.destination.claim(); err != nil {
-		return v.rollBack(ctx, fmt.Errorf("server %s cannot be used, is its folder mounted, and may it be written to? %w", v.destination.server, err))
+		return v.rollBack(ctx,
+			fmt.Errorf("server %s cannot be used; is its directory mounted and writable? %w",
+				v.destination.server, err))
 	}
 	v.reportStep(stepClaim)
 	if v.Undo {
-		return v.rollBack(ctx, fmt.Errorf("the migration was called off; the instance is on server %s as before", v.source.server))
+		return v.rollBack(ctx,
+			fmt.Errorf("the migration was called off; the instance is on server %s as before", v.source.server))
 	}
 	if err := v.runSteps(ctx); err != nil {
 		return v.rollBack(ctx, v.describeError(err))
@@ -121,7 +124,7 @@ func (v *migration) runMigration(ctx context.Context) error {
 	return nil
 }
 
-// claimSource claims a source at which the instance is or was: an empty folder, over which nothing is mounted now, is none.
+// claimSource claims a source that has or had the instance. It rejects an empty directory, such as an unmounted one.
 func (v *migration) claimSource() error {
 	_, err := os.Stat(v.source.path)
 	n, e := v.source.currentLease()
@@ -136,7 +139,8 @@ func (v *migration) claimSource() error {
 	if err == nil || errors.Is(err, relay.ErrSuperseded) {
 		return err
 	}
-	err = fmt.Errorf("the instance %s cannot be found on server %s, is its folder mounted? %w", v.Instance, v.source.server, err)
+	err = fmt.Errorf("the instance %s was not found on server %s; is its directory mounted? %w", v.Instance,
+		v.source.server, err)
 	if never && !v.Undo && len(v.Done) == 0 {
 		return err
 	}
@@ -180,15 +184,18 @@ func (v *migration) reportStep(step string) { v.report(relay.Progress{Step: step
 func (v *migration) stop(ctx context.Context, f diskState) error {
 	switch {
 	case f.atSource && f.stoppedAtSource:
-		return fmt.Errorf("server %s has the instance twice, as %s and as %s; remove the one that is wrong", v.source.server, v.source.instancePath(), v.source.workFile(dirInstance))
+		return fmt.Errorf("server %s has the instance twice, as %s and as %s; remove the one that is wrong",
+			v.source.server, v.source.instancePath(), v.source.workFile(dirInstance))
 	case f.atDestination && !f.isMoved():
-		return fmt.Errorf("server %s has something in the place of the instance, %s; move it away", v.destination.server, v.destination.instancePath())
+		return fmt.Errorf("server %s has something in the place of the instance, %s; move it away",
+			v.destination.server, v.destination.instancePath())
 	case f.stoppedAtSource:
 		return v.adoptStopped(f)
 	case f.isMoved():
 		return nil
 	case !f.atSource:
-		return fmt.Errorf("the instance is gone: there is no %s on server %s", v.source.instancePath(), v.source.server)
+		return fmt.Errorf("the instance has disappeared: there is no %s on server %s", v.source.instancePath(),
+			v.source.server)
 	}
 	if err := v.checkOwners(); err != nil {
 		return err
@@ -198,11 +205,16 @@ func (v *migration) stop(ctx context.Context, f diskState) error {
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s on server %s is not a folder", v.source.instancePath(), v.source.server)
+		return fmt.Errorf("%s on server %s is not a directory", v.source.instancePath(), v.source.server)
 	}
-	// It would be emptied with the instance's folder, whoever else it is for.
+	// A mount would be emptied with the instance's directory.
 	if mount, err := mountBelow(v.source.instancePath()); mount != "" || err != nil {
-		return cmp.Or(err, fmt.Errorf("%s on server %s is a mount of its own inside the instance; unmount it, or mount it outside and link to it", mount, v.source.server))
+		return cmp.Or(
+			err, fmt.Errorf(
+				"%s on server %s is a mount point inside the instance; unmount it, or mount it outside and "+
+					"link to it", mount, v.source.server,
+			),
+		)
 	}
 	if err := v.source.removeMarker(fileSwitched); err != nil {
 		return err
@@ -212,13 +224,16 @@ func (v *migration) stop(ctx context.Context, f diskState) error {
 		return err
 	}
 	v.report(relay.Progress{Step: stepStop})
-	if err := v.driver.keepers.stopAgent(ctx, v.source); err != nil {
+	if err := v.driver.agents.stopAgent(ctx, v.source); err != nil {
 		return err
 	}
 	v.driver.stepHook("stopped")
 	err = v.source.rename(v.source.instancePath(), v.source.workFile(dirInstance))
 	if errors.Is(err, syscall.EXDEV) || errors.Is(err, syscall.EBUSY) {
-		return fmt.Errorf("%s on server %s is a mount of its own and cannot be taken away; mount the folder above it: %w", v.source.instancePath(), v.source.server, err)
+		return fmt.Errorf(
+			"%s on server %s is a mount point and cannot be renamed; mount its parent directory: %w",
+			v.source.instancePath(), v.source.server, err,
+		)
 	}
 	return err
 }
@@ -234,8 +249,8 @@ func (v *migration) checkOwners() error {
 	return err
 }
 
-// adoptStopped takes up an instance that is stopped already. Where that was done to move it elsewhere, by a job that was lost with a
-// part of Redis, it is ours now: that job has no way to the source's work folder any more.
+// adoptStopped adopts a stopped instance. If a job that was lost with a part of Redis stopped it for another migration,
+// this job owns it now: the lost job cannot reach the source's work directory.
 func (v *migration) adoptStopped(f diskState) error {
 	if err := v.checkJob(f); err != nil {
 		return err
@@ -247,13 +262,14 @@ func (v *migration) adoptStopped(f diskState) error {
 	return v.note.write(v.source)
 }
 
-// checkJob refuses an instance that another job may have put in its place somewhere else.
+// checkJob rejects an instance that another job may have put in place somewhere else.
 func (v *migration) checkJob(f diskState) (err error) {
 	if v.note, err = readNote(v.source); err != nil {
 		return err
 	}
 	if v.note.Destination != v.destination.path && f.switched {
-		return relay.Indeterminate(fmt.Errorf("job %s may have moved the instance to %s; if it is not there, remove %s", v.note.Job, v.note.Destination, v.source.workFile(fileSwitched)))
+		return relay.Indeterminate(fmt.Errorf("job %s may have moved the instance to %s; if it is not there, remove %s",
+			v.note.Job, v.note.Destination, v.source.workFile(fileSwitched)))
 	}
 	return nil
 }
@@ -270,7 +286,10 @@ func (v *migration) copy(ctx context.Context, f diskState) error {
 		return nil
 	}
 	if leaving, err := exists(v.destination.workFile(dirInstance)); leaving || err != nil {
-		return cmp.Or(err, fmt.Errorf("another job has begun to move the instance away from server %s and is not over: %s", v.destination.server, v.destination.workFile(dirInstance)))
+		return cmp.Or(
+			err, fmt.Errorf("another job has begun to move the instance away from server %s and is not over: %s",
+				v.destination.server, v.destination.workFile(dirInstance)),
+		)
 	}
 	if err := v.destination.discardMatching(func(name string) bool {
 		return isLeftover(name) && (note != v.note || name != dirReady && !isIncoming(name))
@@ -290,10 +309,11 @@ func (v *migration) copy(ctx context.Context, f diskState) error {
 func isIncoming(name string) bool { return strings.HasPrefix(name, dirIncoming) }
 
 func isLeftover(name string) bool {
-	return name == dirReady || isIncoming(name) || strings.HasPrefix(name, dirTrash) || strings.HasPrefix(name, fileJob+".")
+	return name == dirReady || isIncoming(name) || strings.HasPrefix(name, dirTrash) ||
+		strings.HasPrefix(name, fileJob+".")
 }
 
-// verifyCopy compares the copy with the checksums of what was read, and both with what is there now.
+// verifyCopy compares the copy with the checksums of the source, and both with the current files.
 func (v *migration) verifyCopy(ctx context.Context, f diskState) error {
 	if f.isMoved() || f.ready {
 		return nil
@@ -318,7 +338,8 @@ func (v *migration) switchOver(_ context.Context, f diskState) error {
 	v.driver.stepHook("marked")
 	err := v.destination.rename(v.destination.workFile(dirReady), v.destination.instancePath())
 	if errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY) || errors.Is(err, syscall.ENOTDIR) {
-		return fmt.Errorf("server %s has something in the place of the instance, %s; move it away", v.destination.server, v.destination.instancePath())
+		return fmt.Errorf("server %s has something in the place of the instance, %s; move it away",
+			v.destination.server, v.destination.instancePath())
 	}
 	return err
 }
@@ -328,15 +349,19 @@ func (v *migration) start(ctx context.Context, f diskState) error {
 		return err
 	}
 	v.report(relay.Progress{Step: stepStart})
-	err := v.driver.keepers.ensureStarted(ctx, v.destination, f.stoppedAtSource)
+	err := v.driver.agents.ensureStarted(ctx, v.destination, f.stoppedAtSource)
 	switch {
 	case err == nil || errors.Is(err, relay.ErrSuperseded) || ctx.Err() != nil:
 		return err
-	case !f.stoppedAtSource: // there is nothing to go back to; its keeper goes on trying
-		slog.Default().Warn("an instance was moved and does not start", "instance", v.Instance, "server", v.destination.server, "error", err)
+	case !f.stoppedAtSource: // without a way back, the agent continues to try
+		slog.Default().Warn("moved instance does not start", "instance", v.Instance, "server",
+			v.destination.server, "error", err)
 		return nil
 	}
-	return fmt.Errorf("the instance does not start on server %s: %w; the end of its output.log says what it printed there", v.destination.server, err)
+	return fmt.Errorf(
+		"the instance does not start on server %s: %w; see the end of its output.log",
+		v.destination.server, err,
+	)
 }
 
 // cleanSource gives the source up. Its first rename is the point of no return.
@@ -379,11 +404,12 @@ func (v *migration) removeSource() error {
 	if err := syncFolder(filepath.Dir(folder)); err != nil {
 		return err
 	}
-	return v.source.rename(v.source.workFile(dirInstance), filepath.Join(folder, fmt.Sprintf("%s-%d", v.JobID, v.Lease)))
+	return v.source.rename(v.source.workFile(dirInstance),
+		filepath.Join(folder, fmt.Sprintf("%s-%d", v.JobID, v.Lease)))
 }
 
-// sourceHasExtraVolumes tells whether the source has something that the destination did not get. What is called volumes and is no
-// folder was copied.
+// sourceHasExtraVolumes reports whether the source has volumes that the destination did not get. An entry named volumes
+// that is not a directory was copied.
 func (v *migration) sourceHasExtraVolumes() (bool, error) {
 	if v.CopyVolumes {
 		return false, nil
@@ -403,10 +429,11 @@ func (v *migration) sourceHasExtraVolumes() (bool, error) {
 // describeError makes a sentence for people of an error that says too little.
 func (v *migration) describeError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("server %s has no room left for the instance, make some or choose another server: %w", v.destination.server, err)
+		return fmt.Errorf("server %s has no room left for the instance, make some or choose another server: %w",
+			v.destination.server, err)
 	}
 	if e := v.destination.checkLease(); e != nil {
-		return fmt.Errorf("the folder of server %s has vanished, is it mounted? %w", v.destination.server, e)
+		return fmt.Errorf("the directory of server %s has disappeared; is it mounted? %w", v.destination.server, e)
 	}
 	return err
 }

@@ -7,15 +7,16 @@ import (
 	"syscall"
 )
 
-// checkOwner refuses a file or directory that another user could change. It must belong to our user or to root, and only its
-// owner may write to it. What is in a server's directory runs as our user.
+// checkOwner rejects a file or directory that another user could change. It must belong to this user or root, and only
+// its owner may write to it, because the contents of a server's directory run as this user.
 func checkOwner(path string, info fs.FileInfo) error {
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !ok {
 		return fmt.Errorf("the owner of %s is unknown", path)
 	}
 	if uid := int(stat.Uid); uid != 0 && uid != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user %d; it must belong to user %d, which runs hubrelay, or to root: chown it", path, uid, os.Geteuid())
+		return fmt.Errorf("%s belongs to user %d; it must belong to user %d, which runs hubrelay, or to root: chown it",
+			path, uid, os.Geteuid())
 	}
 	if mode := info.Mode().Perm(); mode&0o022 != 0 {
 		return fmt.Errorf("%s has mode %04o, so others may change what runs here: chmod go-w it", path, mode)

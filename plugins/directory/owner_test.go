@@ -49,7 +49,7 @@ func TestOwners(t *testing.T) {
 				t.Errorf("Configure returned %v, want an error that names %s", err, path)
 			}
 			p := instanceDir{server: "a", path: r.a, instance: "i"}
-			if err := r.d.keepers.ensureStarted(t.Context(), p, true); err == nil {
+			if err := r.d.agents.ensureStarted(t.Context(), p, true); err == nil {
 				t.Error("the command was started")
 			}
 			if err := r.d.Migrate(t.Context(), r.m, r.report); err == nil || !strings.Contains(err.Error(), path) {

@@ -12,21 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killWithAgent kills the command when its keeper is killed: what runs has a keeper, by which it can be stopped.
+// killWithAgent kills the command when its agent is killed: what runs has an agent, by which it can be stopped.
 func killWithAgent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
 // closeOnExec sees to it that a program we start gets no file of ours, those included that we were started with.
 func closeOnExec() { _ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
 
-// hasExited tells whether our child has ended. The kernel is asked, and leaves the end to whoever waits for it and closes done.
+// hasExited reports whether a child has ended. It queries the kernel, and leaves the exit status to the goroutine that
+// closes done.
 func hasExited(pid int, _ <-chan struct{}) bool {
 	var end unix.Siginfo
 	err := unix.Waitid(unix.P_PID, pid, &end, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-	return end.Signo != 0 || errors.Is(err, unix.ECHILD) // no child any more: it was waited for
+	return end.Signo != 0 || errors.Is(err, unix.ECHILD) // not a child any longer: its status was read
 }
 
-// groupAlive tells whether a process of the group is at work. Those that have ended and were not waited for are not: whose
-// parent is gone waits for process 1, which takes seconds in some containers, and for ever in others.
+// groupAlive reports whether a process of the group is running. Zombies do not count: orphans wait for process 1, which
+// takes seconds in some containers and forever in others.
 func groupAlive(group int) bool {
 	if syscall.Kill(-group, 0) != nil {
 		return false
@@ -59,7 +60,7 @@ func groupAlive(group int) bool {
 			return true
 		}
 	}
-	return !seen && syscall.Kill(-group, 0) == nil // a /proc that hides processes tells nothing
+	return !seen && syscall.Kill(-group, 0) == nil // /proc may hide processes
 }
 
 // listAgents lists the agents among all processes that /proc shows.
@@ -84,7 +85,7 @@ func listAgents() ([]Agent, error) {
 	return list, nil
 }
 
-// agentAt returns the agent with a PID. A process that has ended and was not waited for has no arguments, so it is none.
+// agentAt returns the agent with a PID. A zombie has no arguments, so it is no agent.
 func agentAt(pid int) (Agent, bool) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	line, err := os.ReadFile(dir + "/cmdline")

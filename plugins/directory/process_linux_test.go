@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// A process that has ended, and for which nobody waits, does not keep its group from counting as stopped.
+// A zombie does not keep its group alive.
 func TestZombiesDoNotRun(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -36,15 +36,15 @@ func TestZombiesDoNotRun(t *testing.T) {
 	}
 }
 
-// A keeper that was held up until its command had ended, and had run for long enough besides by the clock, does not take the
-// command for started.
+// If an agent is delayed until its command has ended, the command does not count as started, even if it ran long enough
+// by the clock.
 func TestDeadCommandIsNotSteady(t *testing.T) {
 	r := newRig(t, "/bin/sh", "-c", `echo $$ > volumes/data/pid; exit 3`)
 	t.Chdir(filepath.Join(r.a, "i"))
 	out, err := openOutput(fileOutput, maxOutput)
 	must(t, err)
 	defer func() { must(t, out.Close()) }()
-	// It holds the keeper up behind the command's start: the keeper's state cannot be written, and of that it makes a note.
+	// Writing the state file fails, which delays the agent after the start of the command.
 	must(t, os.Mkdir(fileAgentState, 0o700))
 	out.mu.Lock()
 	go func() {

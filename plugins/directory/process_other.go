@@ -12,13 +12,14 @@ import (
 	"time"
 )
 
-// killWithAgent can do nothing here: a command outlives a keeper that is killed.
+// killWithAgent can do nothing here: a command outlives an agent that is killed.
 func killWithAgent(*syscall.SysProcAttr) {}
 
 // closeOnExec has nothing to do for the files that Go has opened, which are all of them here.
 func closeOnExec() {}
 
-// hasExited tells whether our child has ended. Only whoever waits for it and closes done can know, and gets a moment to say so.
+// hasExited reports whether a child has ended. Only the goroutine that closes done knows, and gets a moment to report
+// it.
 func hasExited(_ int, done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -28,7 +29,7 @@ func hasExited(_ int, done <-chan struct{}) bool {
 	}
 }
 
-// groupAlive tells whether there are processes of the group, those included that nobody has waited for.
+// groupAlive reports whether there are processes of the group, zombies included.
 func groupAlive(group int) bool { return syscall.Kill(-group, 0) == nil }
 
 // listAgents lists the agents among the processes that ps shows.

@@ -13,11 +13,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// rollBack brings the instance back to the source and returns cause, or completes the migration and returns nil where the
-// destination is what counts by now.
+// rollBack moves the instance back to the source and returns cause. If the destination already counts, it completes the
+// migration and returns nil.
 func (v *migration) rollBack(ctx context.Context, cause error) error {
 	switch {
-	case errors.Is(cause, relay.ErrSuperseded), errors.Is(v.source.checkLease(), relay.ErrSuperseded), errors.Is(v.destination.checkLease(), relay.ErrSuperseded):
+	case errors.Is(cause, relay.ErrSuperseded), errors.Is(v.source.checkLease(), relay.ErrSuperseded),
+		errors.Is(v.destination.checkLease(), relay.ErrSuperseded):
 		return relay.ErrSuperseded
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -32,7 +33,8 @@ func (v *migration) rollBack(ctx context.Context, cause error) error {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return relay.Indeterminate(fmt.Errorf("%w; and the instance is not back on server %s: %w", cause, v.source.server, err))
+		return relay.Indeterminate(fmt.Errorf("%w; and the instance is not back on server %s: %w", cause,
+			v.source.server, err))
 	case completed:
 		return nil
 	}
@@ -46,7 +48,8 @@ func (v *migration) restoreSource(ctx context.Context) (completed bool, err erro
 	}
 	switch {
 	case f.atSource && f.stoppedAtSource:
-		return false, fmt.Errorf("%s and %s are both there; remove the one that is wrong", v.source.instancePath(), v.source.workFile(dirInstance))
+		return false, fmt.Errorf("%s and %s are both there; remove the one that is wrong", v.source.instancePath(),
+			v.source.workFile(dirInstance))
 	case f.atSource: // it was never taken away, or is back
 		if err := v.sweepDestination(f); err != nil {
 			return false, err
@@ -55,13 +58,14 @@ func (v *migration) restoreSource(ctx context.Context) (completed bool, err erro
 	case !f.stoppedAtSource && f.isMoved():
 		return true, v.complete(ctx, f)
 	case !f.stoppedAtSource:
-		return false, fmt.Errorf("it is in none of its places, %s, %s and %s", v.source.instancePath(), v.source.workFile(dirInstance), v.destination.instancePath())
+		return false, fmt.Errorf("it is in none of its places, %s, %s and %s", v.source.instancePath(),
+			v.source.workFile(dirInstance), v.destination.instancePath())
 	}
 	if err := v.checkJob(f); err != nil {
 		return false, err
 	}
 	if f.switched && f.destinationUnreachable {
-		return false, fmt.Errorf("it may run on server %s, whose folder has vanished", v.destination.server)
+		return false, fmt.Errorf("it may run on server %s, whose directory has disappeared", v.destination.server)
 	}
 	if f.isMoved() {
 		state, err := readState(v.destination.instancePath())
@@ -71,7 +75,7 @@ func (v *migration) restoreSource(ctx context.Context) (completed bool, err erro
 		if state.Stable { // it has run there: what it wrote since is not at the source
 			return true, v.complete(ctx, f)
 		}
-		if err := v.driver.keepers.stopAgent(ctx, v.destination); err != nil {
+		if err := v.driver.agents.stopAgent(ctx, v.destination); err != nil {
 			return false, err
 		}
 		v.driver.stepHook("stopped again")
@@ -91,8 +95,8 @@ func (v *migration) restoreSource(ctx context.Context) (completed bool, err erro
 	return false, v.restartSource(ctx)
 }
 
-// keepOutput puts the end of what the command printed at the destination behind what it printed at the source: it is the
-// only one to know why it did not run.
+// keepOutput appends the end of the command's output at the destination to the output at the source, because only the
+// command knows why it did not run.
 func (v *migration) keepOutput() {
 	flags := unix.O_NOFOLLOW | unix.O_NONBLOCK
 	from, err := os.OpenFile(filepath.Join(v.destination.instancePath(), fileOutput), os.O_RDONLY|flags, 0)
@@ -100,7 +104,8 @@ func (v *migration) keepOutput() {
 		return
 	}
 	defer func() { _ = from.Close() }()
-	to, err := os.OpenFile(filepath.Join(v.source.workFile(dirInstance), fileOutput), os.O_CREATE|os.O_APPEND|os.O_WRONLY|flags, 0o640)
+	to, err := os.OpenFile(filepath.Join(v.source.workFile(dirInstance), fileOutput),
+		os.O_CREATE|os.O_APPEND|os.O_WRONLY|flags, 0o640)
 	if err != nil {
 		return
 	}
@@ -113,18 +118,20 @@ func (v *migration) keepOutput() {
 	if err != nil || !before.Mode().IsRegular() {
 		return
 	}
-	// It moved along, so that it begins with what is here already.
-	if _, err := from.Seek(max(min(before.Size(), printed.Size()), printed.Size()-keptOutput), io.SeekStart); err != nil {
+	// The output was copied too, so it starts with the output of the source.
+	if _, err := from.Seek(max(min(before.Size(), printed.Size()), printed.Size()-keptOutput),
+		io.SeekStart); err != nil {
 		return
 	}
-	_, _ = fmt.Fprintf(to, "hubrelay: job %s did not succeed; the end of what was printed on server %s:\n", v.JobID, v.destination.server)
+	_, _ = fmt.Fprintf(to, "hubrelay: job %s failed; the end of the output on server %s:\n", v.JobID,
+		v.destination.server)
 	_, _ = io.Copy(to, io.LimitReader(from, keptOutput))
 }
 
-// keptOutput is how much that is, in bytes.
+// keptOutput is the maximum number of appended bytes.
 const keptOutput = 8 << 10
 
-// sweepDestination leaves nothing on the destination, where it can be reached and nothing else went wrong with it.
+// sweepDestination removes everything from the destination, if it answers and had no other error.
 func (v *migration) sweepDestination(f diskState) error {
 	if f.destinationUnreachable {
 		return nil
@@ -142,28 +149,28 @@ func (v *migration) restartSource(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := v.source.discardMatching(isLeftover); errors.Is(err, relay.ErrSuperseded) { // such as a note that was never whole
+	if err := v.source.discardMatching(isLeftover); errors.Is(err, relay.ErrSuperseded) { // such as an incomplete note
 		return err
 	}
 	asked, err := exists(v.source.workFile(fileStop))
 	if err != nil {
 		return err
 	}
-	if asked { // a keeper may have seen it or not
-		if err := v.driver.keepers.stopAgent(ctx, v.source); err != nil {
+	if asked { // an agent may have seen it or not
+		if err := v.driver.agents.stopAgent(ctx, v.source); err != nil {
 			return err
 		}
 		if err := v.source.removeMarker(fileStop); err != nil {
 			return err
 		}
 	}
-	if err := v.driver.keepers.ensureStarted(ctx, v.source, false); err != nil {
+	if err := v.driver.agents.ensureStarted(ctx, v.source, false); err != nil {
 		return fmt.Errorf("start it in %s: %w", filepath.Clean(v.source.instancePath()), err)
 	}
 	return nil
 }
 
-// complete completes a migration that cannot be undone any more.
+// complete finishes a migration that cannot be undone.
 func (v *migration) complete(ctx context.Context, f diskState) error {
 	if f.stoppedAtSource {
 		if err := v.removeSource(); err != nil {

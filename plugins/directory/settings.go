@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// settings are what the inventory says of a server.
+// settings are the settings of a server in the inventory.
 type settings struct {
 	Path string `json:"path"`
 }
@@ -24,11 +24,11 @@ func serverPath(s relay.Server) (string, error) {
 	d.DisallowUnknownFields()
 	switch err := d.Decode(&c); {
 	case err != nil:
-		return "", fmt.Errorf("server %s: its settings must be {path: FOLDER}: %w", s.ID, err)
+		return "", fmt.Errorf("server %s: its settings must be {path: DIRECTORY}: %w", s.ID, err)
 	case d.More():
-		return "", fmt.Errorf("server %s: its settings must be {path: FOLDER} and nothing behind it", s.ID)
+		return "", fmt.Errorf("server %s: its settings must be {path: DIRECTORY} and nothing else", s.ID)
 	case c.Path == "":
-		return "", fmt.Errorf("server %s: path is missing, it names the folder that holds the instances", s.ID)
+		return "", fmt.Errorf("server %s: path is missing; set it to the directory of the instances", s.ID)
 	case !filepath.IsAbs(c.Path):
 		return "", fmt.Errorf("server %s: path %q must begin with /", s.ID, c.Path)
 	}
@@ -39,14 +39,14 @@ func serverPath(s relay.Server) (string, error) {
 func checkElement(what, id string) error {
 	switch {
 	case id == "" || len(id) > 128 || strings.ContainsAny(id, "/\\\x00") || !filepath.IsLocal(id):
-		return fmt.Errorf("%s %.80q cannot be the name of a folder", what, id)
+		return fmt.Errorf("%s %.80q cannot be the name of a directory", what, id)
 	case strings.HasPrefix(id, "."):
-		return fmt.Errorf("%s %.80q begins with a dot, which is kept for the driver's own folders", what, id)
+		return fmt.Errorf("%s %.80q begins with a dot, which is reserved for directories of the driver", what, id)
 	}
 	return nil
 }
 
-// checkServers proves that every server is a folder of its own in which the driver may work.
+// checkServers checks that every server has its own directory in which the driver can work.
 func checkServers(servers []relay.Server, paths map[string]string) error {
 	seen := make(map[string]os.FileInfo, len(servers))
 	for _, s := range servers {
@@ -57,7 +57,10 @@ func checkServers(servers []relay.Server, paths map[string]string) error {
 		}
 		for other, known := range seen {
 			if os.SameFile(info, known) || isWithin(path, paths[other]) || isWithin(paths[other], path) {
-				return fmt.Errorf("server %s: path %s is that of server %s, or one lies in the other; give each a folder of its own", s.ID, path, other)
+				return fmt.Errorf(
+					"server %s: path %s is the path of server %s, or one contains the other; use separate directories",
+					s.ID, path, other,
+				)
 			}
 		}
 		seen[s.ID] = info
@@ -78,11 +81,11 @@ func checkFolder(path string) (os.FileInfo, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
-		return nil, fmt.Errorf("path %s does not exist; make the folder, or mount it", path)
+		return nil, fmt.Errorf("path %s does not exist; create the directory, or mount it", path)
 	case err != nil:
 		return nil, fmt.Errorf("path: %w", err)
 	case !info.IsDir():
-		return nil, fmt.Errorf("path %s is not a folder", path)
+		return nil, fmt.Errorf("path %s is not a directory", path)
 	}
 	if err := checkOwner(path, info); err != nil {
 		return nil, fmt.Errorf("path %w", err)

@@ -8,5 +8,5 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncAll asks for everything written to be put on the disks, which is all that this system offers.
+// syncAll schedules all writes to the disks, because this system offers no more.
 func syncAll(*os.File) error { return unix.Sync() }

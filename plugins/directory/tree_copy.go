@@ -22,17 +22,16 @@ import (
 )
 
 const (
-	// reportEvery is how often progress is told.
+	// reportEvery is the interval of progress reports.
 	reportEvery = 250 * time.Millisecond
-	// maxQueuedFiles bounds how many files the walk may be ahead of their copying, each of which may hold two folders open.
+	// maxQueuedFiles limits the number of files between the walk and the copy. Each may keep two directories open.
 	maxQueuedFiles = 256
 )
 
-// treeCopy copies an instance into a new folder of the destination's work folder.
+// treeCopy copies an instance into a new directory of the destination's work directory.
 //
-// Every lease copies into folders that it has made itself, so that an overtaken process, which may hold open whatever it
-// likes, never writes into what its successor goes on with. What an earlier lease has completed is taken over by renaming
-// file by file.
+// Every lease copies into directories that it created itself, so an outdated process with open files never writes into
+// the directories of its successor. Files that an earlier lease has completed are adopted by renaming them.
 type treeCopy struct {
 	v             *migration
 	source        string // the stopped instance
@@ -58,7 +57,7 @@ type folderMeta struct {
 	st   unix.Stat_t
 }
 
-// earlierTree is what an earlier lease has copied.
+// earlierTree is the copy of an earlier lease.
 type earlierTree struct {
 	root    string
 	records map[string]manifestRecord
@@ -91,7 +90,7 @@ func newTree(v *migration) (*treeCopy, error) {
 	return t, nil
 }
 
-// openEarlier reads what is complete, and removes what is not: it will be copied anew, and needs the room.
+// openEarlier reads the complete files, and removes incomplete ones to free their space.
 func openEarlier(folder string) (earlierTree, error) {
 	old := earlierTree{root: filepath.Join(folder, "tree"), records: map[string]manifestRecord{}}
 	err := readManifest(filepath.Join(folder, "manifest"), func(r manifestRecord) error {
@@ -247,14 +246,14 @@ func openAt(folder int, name string, flags int, mode uint32) (*os.File, error) {
 	}
 }
 
-// copyDir walks one folder of the source, makes what is no file, and hands on what is.
+// copyDir walks one directory of the source. It creates entries that are not files, and queues files.
 func (t *treeCopy) copyDir(ctx context.Context, p *dirPair, path string, files chan<- fileTask) error {
 	defer p.release()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(p.src.Fd()), &st); err != nil {
 		return err
 	}
-	// An empty volume is one of the same name and nothing else.
+	// An empty volume has the same name and no content.
 	empty := !t.volumes && filepath.Dir(path) == dirVolumes
 	for !empty {
 		names, err := p.src.Readdirnames(1024)
@@ -262,7 +261,7 @@ func (t *treeCopy) copyDir(ctx context.Context, p *dirPair, path string, files c
 			break
 		}
 		if err != nil {
-			return fmt.Errorf("read the folder %s: %w", path, err)
+			return fmt.Errorf("read the directory %s: %w", path, err)
 		}
 		for _, name := range names {
 			if err := ctx.Err(); err != nil {
@@ -278,7 +277,7 @@ func (t *treeCopy) copyDir(ctx context.Context, p *dirPair, path string, files c
 	}
 	t.folders = append(t.folders, folderMeta{path: path, st: st})
 	if empty || path == "" {
-		return nil // the topmost folder is where keepers work
+		return nil // the topmost folder is where agents work
 	}
 	return t.manifest.add(manifestRecord{kind: 'd', fileStamp: stampOf(&st), path: path})
 }
@@ -326,7 +325,8 @@ func (t *treeCopy) copyEntry(ctx context.Context, p *dirPair, name, path string,
 	return fmt.Errorf("%s is a device, which cannot be moved; remove it, or make it where the instance starts", path)
 }
 
-// finishFolders gives folders their attributes, modes and times, the inner ones first: nothing is put into them any more.
+// finishFolders sets attributes, modes and times of directories, inner ones first, after everything was copied into
+// them.
 func (t *treeCopy) finishFolders() error {
 	for _, f := range t.folders {
 		path := filepath.Join(t.root, f.path)
@@ -349,7 +349,10 @@ func sourceChanged(path string, err error) error {
 	if err == nil {
 		err = errors.New("its size or its time is another now")
 	}
-	return fmt.Errorf("%s cannot be read, or changed while it was copied although the instance is stopped; end what uses the instance's folder and migrate again: %w", path, err)
+	return fmt.Errorf(
+		"%s cannot be read, or changed while it was copied although the instance is stopped; end what uses the "+
+			"instance's directory and migrate again: %w", path, err,
+	)
 }
 
 func writeError(path string, err error) error {

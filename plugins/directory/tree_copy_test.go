@@ -26,7 +26,7 @@ func must(t testing.TB, errs ...error) {
 	}
 }
 
-// traits are what has to be the same at both ends.
+// traits returns the properties that must be equal at both ends.
 func traits(t *testing.T, root string) []string {
 	t.Helper()
 	var lines []string
@@ -89,10 +89,11 @@ func TestCopyKeepsEverything(t *testing.T) {
 	})
 	if os.Geteuid() == 0 {
 		must(t, os.Lchown(in("empty"), 1234, 2345), os.Lchown(in("dangling"), 1234, 1), os.Lchown(in("deep"), 77, 78))
-		capability := []byte("\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00") // cap_net_bind_service
-		_ = unix.Setxattr(in("empty"), "security.capability", capability, 0)                                     // where there are any
+		// cap_net_bind_service
+		capability := []byte("\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
+		_ = unix.Setxattr(in("empty"), "security.capability", capability, 0) // if the system supports it
 	}
-	_ = unix.Setxattr(in("file"), "user.colour", []byte("green"), 0) // where there are any
+	_ = unix.Setxattr(in("file"), "user.colour", []byte("green"), 0) // if the system supports it
 	_ = unix.Setxattr(in("deep"), "user.colour", []byte("blue"), 0)
 	sparse, err := os.Create(in("sparse"))
 	must(t, err)
@@ -102,14 +103,16 @@ func TestCopyKeepsEverything(t *testing.T) {
 	must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
 
-	want := slices.DeleteFunc(traits(t, filepath.Join(r.a, "i")), func(line string) bool { return strings.Contains(line, "data/socket") })
+	want := slices.DeleteFunc(traits(t, filepath.Join(r.a, "i")),
+		func(line string) bool { return strings.Contains(line, "data/socket") })
 	data, err := os.ReadFile(in("blocks"))
 	must(t, err)
 	must(t, r.d.Migrate(t.Context(), r.m, r.report))
 	got := traits(t, filepath.Join(r.b, "i"))
 	for i := range max(len(got), len(want)) {
 		if i >= len(got) || i >= len(want) || got[i] != want[i] {
-			t.Fatalf("got\n%s\nwant\n%s", strings.Join(got[min(i, len(got)):], "\n"), strings.Join(want[min(i, len(want)):], "\n"))
+			t.Fatalf("got\n%s\nwant\n%s", strings.Join(got[min(i, len(got)):], "\n"),
+				strings.Join(want[min(i, len(want)):], "\n"))
 		}
 	}
 	moved := filepath.Join(r.b, "i/volumes/data")
@@ -176,7 +179,7 @@ func TestFileThatGrows(t *testing.T) {
 	}
 }
 
-// What was copied before is not copied again, unless it is another file by now, or the copy is damaged.
+// Complete files are not copied again, unless the file has changed or the copy is damaged.
 func TestResume(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -249,7 +252,10 @@ func TestCopyOfAnEarlierStop(t *testing.T) {
 
 func TestRecords(t *testing.T) {
 	t.Parallel()
-	want := manifestRecord{kind: 'f', fileStamp: fileStamp{ino: 1 << 63, size: 5, mtime: -7, ctime: 8}, sum: 0xdeadbeef, path: "a b\xff\"\n"}
+	want := manifestRecord{
+		kind: 'f', fileStamp: fileStamp{ino: 1 << 63, size: 5, mtime: -7, ctime: 8}, sum: 0xdeadbeef,
+		path: "a b\xff\"\n",
+	}
 	got, err := parseRecord(want.encode())
 	if err != nil || got != want {
 		t.Errorf("%+v %v", got, err)

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// verify makes the copy durable, reads all of it again and compares it with the checksums of what was read from the
-// source, and compares the source with what it was.
+// verify flushes the copy to the disk, reads it again, compares it with the checksums of the source, and checks that
+// the source has not changed.
 func (t *treeCopy) verify(ctx context.Context) error {
 	return t.withProgress(stepVerify, func() error {
 		root, err := os.Open(t.root)
@@ -63,7 +63,8 @@ func (c *fileCopier) compareFile(ctx context.Context, r manifestRecord) error {
 		return nil
 	}
 	counted := int64(0)
-	sum, size, err := c.checksum(ctx, filepath.Join(c.t.root, r.path), func(n int) { counted += int64(n); c.t.bytes.Add(int64(n)) })
+	sum, size, err := c.checksum(ctx, filepath.Join(c.t.root, r.path),
+		func(n int) { counted += int64(n); c.t.bytes.Add(int64(n)) })
 	c.t.bytes.Add(r.size - counted)
 	switch {
 	case ctx.Err() != nil:
@@ -71,7 +72,8 @@ func (c *fileCopier) compareFile(ctx context.Context, r manifestRecord) error {
 	case err != nil:
 		return fmt.Errorf("read the copy of %s: %w", r.path, err)
 	case sum != r.sum || size != r.size:
-		return fmt.Errorf("the copy of %s on server %s is not what was written; check its disk before migrating again", r.path, c.t.v.destination.server)
+		return fmt.Errorf("the copy of %s on server %s is not what was written; check its disk before migrating again",
+			r.path, c.t.v.destination.server)
 	}
 	return nil
 }

@@ -51,5 +51,6 @@ func makeCertificates(folder string) error {
 	write := func(name, kind string, der []byte) error {
 		return os.WriteFile(filepath.Join(folder, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 	}
-	return errors.Join(write("ca.pem", "CERTIFICATE", caDER), write("cert.pem", "CERTIFICATE", leafDER), write("key.pem", "EC PRIVATE KEY", keyDER))
+	return errors.Join(write("ca.pem", "CERTIFICATE", caDER), write("cert.pem", "CERTIFICATE", leafDER),
+		write("key.pem", "EC PRIVATE KEY", keyDER))
 }

@@ -44,7 +44,7 @@ func volumeNames(c container.InspectResponse) []string {
 	return slices.Compact(names)
 }
 
-// isAnonymous tells whether a container's mount is a volume that Docker itself has named.
+// isAnonymous reports whether a mount is a volume that Docker named.
 func isAnonymous(c container.InspectResponse, m container.MountPoint) bool {
 	for _, b := range c.HostConfig.Binds {
 		if strings.HasPrefix(b, m.Name+":") {
@@ -54,12 +54,12 @@ func isAnonymous(c container.InspectResponse, m container.MountPoint) bool {
 	return !slices.ContainsFunc(c.HostConfig.Mounts, func(o mount.Mount) bool { return o.Source == m.Name })
 }
 
-// sameStorage tells whether two volumes are the same storage, which is somewhere else.
+// sameStorage reports whether two volumes use the same external storage.
 func sameStorage(a, b volume.Volume) bool {
 	return (a.Driver != "local" || len(a.Options) > 0) && a.Driver == b.Driver && maps.Equal(a.Options, b.Options)
 }
 
-// containerSpec is how a container is made again.
+// containerSpec is what is needed to create a container again.
 type containerSpec struct {
 	create client.ContainerCreateOptions
 	// extraNetworks are the networks that it joins after it was made: Docker before 25 takes one when it makes it.
@@ -78,7 +78,11 @@ func (v *migration) containerSpec(ctx context.Context, c container.InspectRespon
 	if v.CopyVolumes {
 		withoutCopyUp(c, &host)
 	}
-	r := containerSpec{create: client.ContainerCreateOptions{Config: &config, HostConfig: &host, Name: v.destination.arrivingName(v.JobID)}}
+	r := containerSpec{
+		create: client.ContainerCreateOptions{
+			Config: &config, HostConfig: &host, Name: v.destination.arrivingName(v.JobID),
+		},
+	}
 	first := string(host.NetworkMode)
 	for name, e := range networksOf(c) {
 		if e.NetworkID == first { // an id means nothing elsewhere
@@ -86,7 +90,8 @@ func (v *migration) containerSpec(ctx context.Context, c container.InspectRespon
 		}
 	}
 	for name, e := range networksOf(c) {
-		if byDefault := first == "" || first == network.NetworkDefault || first == network.NetworkBridge; name == network.NetworkHost ||
+		byDefault := first == "" || first == network.NetworkDefault || first == network.NetworkBridge
+		if name == network.NetworkHost ||
 			name == network.NetworkNone || name == network.NetworkBridge && byDefault {
 			continue // joined by the mode alone
 		}
@@ -95,7 +100,9 @@ func (v *migration) containerSpec(ctx context.Context, c container.InspectRespon
 		case err != nil:
 			return r, err
 		case name == first:
-			r.create.NetworkingConfig = &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{name: settings}}
+			r.create.NetworkingConfig = &network.NetworkingConfig{
+				EndpointsConfig: map[string]*network.EndpointSettings{name: settings},
+			}
 		default:
 			if r.extraNetworks == nil {
 				r.extraNetworks = map[string]*network.EndpointSettings{}
@@ -106,7 +113,7 @@ func (v *migration) containerSpec(ctx context.Context, c container.InspectRespon
 	return r, nil
 }
 
-// defaultHostname is what Docker calls a container's host where the operator has said nothing.
+// defaultHostname returns the host name that Docker assigns if the operator set none.
 func (v *migration) defaultHostname(ctx context.Context, c container.InspectResponse) (string, error) {
 	if !c.HostConfig.NetworkMode.IsHost() {
 		return shortID(c.ID), nil
@@ -115,8 +122,8 @@ func (v *migration) defaultHostname(ctx context.Context, c container.InspectResp
 	return info.Info.Name, v.withServer(v.source, err)
 }
 
-// withoutCopyUp names every volume in a container's configuration, and keeps Docker from filling empty ones with what the
-// image has in their place: their contents come from the source.
+// withoutCopyUp names every volume in a container's configuration, and keeps Docker from filling empty ones from the
+// image, because their contents are copied from the source.
 func withoutCopyUp(c container.InspectResponse, host *container.HostConfig) {
 	host.Binds, host.Mounts = slices.Clone(host.Binds), slices.Clone(host.Mounts)
 	for _, v := range volumeMounts(c) {
@@ -148,19 +155,24 @@ func withoutCopyUp(c container.InspectResponse, host *container.HostConfig) {
 		}
 		if !named {
 			host.Mounts = append(host.Mounts, mount.Mount{
-				Type: mount.TypeVolume, Source: v.Name, Target: v.Destination, ReadOnly: !v.RW, VolumeOptions: &mount.VolumeOptions{NoCopy: true},
+				Type: mount.TypeVolume, Source: v.Name, Target: v.Destination, ReadOnly: !v.RW,
+				VolumeOptions: &mount.VolumeOptions{NoCopy: true},
 			})
 		}
 	}
 }
 
-// endpointSettings is what the operator has said of a container's place in a network.
-func (v *migration) endpointSettings(ctx context.Context, c container.InspectResponse, name string, e *network.EndpointSettings) (*network.EndpointSettings, error) {
+// endpointSettings returns the operator's settings of a container in a network.
+func (v *migration) endpointSettings(
+	ctx context.Context, c container.InspectResponse, name string, e *network.EndpointSettings,
+) (*network.EndpointSettings, error) {
 	there, err := v.destination.client.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 	if err != nil {
 		return nil, v.withServer(v.destination, err)
 	}
-	s := &network.EndpointSettings{Links: e.Links, DriverOpts: e.DriverOpts, GwPriority: e.GwPriority, IPAMConfig: e.IPAMConfig.Copy()}
+	s := &network.EndpointSettings{
+		Links: e.Links, DriverOpts: e.DriverOpts, GwPriority: e.GwPriority, IPAMConfig: e.IPAMConfig.Copy(),
+	}
 	for _, alias := range e.Aliases {
 		if alias != shortID(c.ID) {
 			s.Aliases = append(s.Aliases, alias)
@@ -174,16 +186,18 @@ func (v *migration) endpointSettings(ctx context.Context, c container.InspectRes
 			continue
 		}
 		if why := addressProblem(*address, there.Network); why != "" {
-			v.log.Warn("the instance gets another address", "server", v.destination.server, "network", name, "address", address.String(), "reason", why)
+			v.log.Warn("the instance gets another address", "server", v.destination.server, "network", name, "address",
+				address.String(), "reason", why)
 			*address = netip.Addr{}
 		}
 	}
 	return s, nil
 }
 
-// addressProblem says why a network cannot give an address.
+// addressProblem returns why a network cannot assign an address.
 func addressProblem(a netip.Addr, n network.Inspect) string {
-	if !slices.ContainsFunc(n.IPAM.Config, func(c network.IPAMConfig) bool { return c.Subnet.IsValid() && c.Subnet.Contains(a) }) {
+	if !slices.ContainsFunc(n.IPAM.Config,
+		func(c network.IPAMConfig) bool { return c.Subnet.IsValid() && c.Subnet.Contains(a) }) {
 		return "it is not in the network's subnets there"
 	}
 	for _, c := range n.Containers {

@@ -20,7 +20,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// What has become of the copy before it is verified.
+// The copy is damaged before its verification.
 func TestDamagedCopy(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(folder string) error{
@@ -84,7 +84,7 @@ func TestDestinationFull(t *testing.T) {
 	r.failed(r.migrate(), r.listing(r.a), "server b has no room left", "no space left on device")
 }
 
-// A container that takes the instance's name at the destination meanwhile is left alone.
+// A container that takes the instance's name at the destination during the migration is not touched.
 func TestNameIsTakenMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -96,13 +96,14 @@ func TestNameIsTakenMeanwhile(t *testing.T) {
 		}
 	}
 	err := r.migrate()
-	if err == nil || !strings.Contains(err.Error(), "server b has got another container") {
+	if err == nil || !strings.Contains(err.Error(), "server b has another container") {
 		t.Errorf("error %v", err)
 	}
 	if left := r.left(r.b); len(left) != 1 || !strings.HasSuffix(left[0], "running") {
 		t.Errorf("the destination has %q", left)
 	}
-	if _, err := r.b.api.ContainerRemove(t.Context(), r.instance, client.ContainerRemoveOptions{Force: true}); err != nil {
+	if _, err := r.b.api.ContainerRemove(t.Context(), r.instance,
+		client.ContainerRemoveOptions{Force: true}); err != nil {
 		t.Fatal(err)
 	}
 	r.alone(r.a, want)
@@ -122,11 +123,12 @@ func TestKilledAtAnyTime(t *testing.T) {
 				if err := driver.Start(); err != nil {
 					t.Fatal(err)
 				}
-				end := time.AfterFunc(time.Duration(random.IntN(2500))*time.Millisecond, func() { _ = driver.Process.Kill() })
+				end := time.AfterFunc(time.Duration(random.IntN(2500))*time.Millisecond,
+					func() { _ = driver.Process.Kill() })
 				err := driver.Wait()
 				end.Stop()
 				if !isKilled(err) {
-					break // it was over before, and another call would be of another job
+					break // it has already ended, and another call would be a new job
 				}
 				r.m.Lease++
 			}

@@ -14,8 +14,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// digestReader passes a tar stream on and works out the digest of what is in it: of every entry its name, kind, owner, mode,
-// time, target, attributes and contents.
+// digestReader passes on a tar stream and computes a digest of every entry: name, kind, owner, mode, time, target,
+// attributes and contents.
 type digestReader struct {
 	io.Reader
 	pipe   *io.PipeWriter
@@ -32,7 +32,7 @@ func newSummer(r io.Reader) *digestReader {
 	s := &digestReader{Reader: io.TeeReader(r, out), pipe: out, result: make(chan digestResult, 1)}
 	go func() {
 		digest, err := digestOf(in)
-		_ = in.CloseWithError(err) // a reader that goes on is told, or reads in vain
+		_ = in.CloseWithError(err) // stops the writer of the stream
 		s.result <- digestResult{digest, err}
 	}()
 	return s
@@ -65,7 +65,7 @@ func digestOf(r io.Reader) (string, error) {
 		return "", err
 	}
 	if !tail.endsWithEOF() {
-		return "", errors.New("the files ended before their end") // Docker ends its answer like that when it cannot go on
+		return "", errors.New("the files ended before their end") // Docker ends a failed answer like this
 	}
 	return strconv.FormatUint(sum.Sum64(), 16), nil
 }
@@ -80,7 +80,7 @@ func addHeader(sum *xxhash.Digest, h *tar.Header) {
 	}
 }
 
-// tailReader tells whether what it has read ends as a tar archive does, with two blocks of zeros.
+// tailReader reports whether the stream ends as a tar archive does, with two blocks of zeros.
 type tailReader struct {
 	io.Reader
 	zeros int

@@ -19,8 +19,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// requestTimeout bounds every request that is no stream. Docker does nothing to a container while files are copied from or to
-// it: a request may have to wait until the connection of an overtaken process has ended.
+// requestTimeout limits every request that is not a stream. Docker does nothing with a container while files are copied
+// from or to it, so a request may have to wait until the connection of an outdated process has ended.
 const requestTimeout = 2 * time.Minute
 
 // dockerHost is a Docker host as one lease of an instance sees it.
@@ -58,13 +58,15 @@ func (h *dockerHost) claimVolume(lease int64) string {
 	return fmt.Sprintf("%s%s.%d", claimPrefix, h.instance, lease)
 }
 
-// claim makes the host that of the lease, for as long as no higher one comes. Claims are only ever added, and the highest
-// counts, so that no two of them can undo each other.
+// claim claims the host for the lease until a higher one arrives. Claims are only added, and the highest counts, so two
+// processes cannot remove each other's claim.
 func (h *dockerHost) claim(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	labels := map[string]string{labelClaim: h.instance, labelLease: strconv.FormatInt(h.lease, 10)}
-	if _, err := h.client.VolumeCreate(ctx, client.VolumeCreateOptions{Name: h.claimVolume(h.lease), Labels: labels}); err != nil {
+	if _, err := h.client.VolumeCreate(ctx, client.VolumeCreateOptions{
+		Name: h.claimVolume(h.lease), Labels: labels,
+	}); err != nil {
 		return err
 	}
 	leases, err := h.leases(ctx)
@@ -86,7 +88,9 @@ func (h *dockerHost) claim(ctx context.Context) error {
 func (h *dockerHost) leases(ctx context.Context) ([]int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	list, err := h.client.VolumeList(ctx, client.VolumeListOptions{Filters: client.Filters{}.Add("label", labelClaim+"="+h.instance)})
+	list, err := h.client.VolumeList(ctx, client.VolumeListOptions{
+		Filters: client.Filters{}.Add("label", labelClaim+"="+h.instance),
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +112,7 @@ func (h *dockerHost) checkLease(ctx context.Context) error {
 	return err
 }
 
-// The kinds of containers that are on their way, by what stands behind the instance in their names.
+// Kinds of containers in transit: the part of the name after the instance.
 const (
 	kindLeaving  = "leaving"  // at the source: stopped, or about to be; the destination has not been started
 	kindLeft     = "left"     // at the source: stopped; the destination may run
@@ -116,8 +120,8 @@ const (
 	kindCarrier  = "carrier"  // at both: never started, has the volumes for copying
 )
 
-// workName is the name of a container on its way. It carries the lease, and a higher lease takes the container over by
-// renaming it, so that what an overtaken process asks for by its own name fails.
+// workName returns the name of a container in transit. It carries the lease. A higher lease adopts the container by
+// renaming it, so requests of an outdated process fail.
 func (h *dockerHost) workName(kind string) string {
 	return fmt.Sprintf("%s.%s-%d", h.instance, kind, h.lease)
 }
@@ -127,8 +131,7 @@ func (h *dockerHost) arrivingName(job string) string {
 	return h.workName(kindArriving) + "." + jobTag(job)
 }
 
-// restoreInfo is what has to be known of a source to put it back. It is part of the name, since nothing else can be changed
-// together with that.
+// restoreInfo is what is needed to restore a source. It is part of the name, because both must change atomically.
 type restoreInfo struct {
 	job        string // see jobTag
 	arrivalID  string // the first digits of the id of the container at the destination
@@ -162,7 +165,7 @@ type containerRef struct {
 var workForm = regexp.MustCompile(`^(leaving|left|arriving|carrier)-([0-9]{1,19})` +
 	`(\.([0-9a-f]{8})(?:\.([0-9a-f]{12})\.(up|down)\.(no|always|unless-stopped|on-failure)(?:-([0-9]{1,9}))?)?)?$`)
 
-// classify tells what a container of this name is to the instance, if anything.
+// classify returns the role of a container with this name for the instance. ok is false if it has none.
 func (h *dockerHost) classify(id, name string) (containerRef, bool) {
 	b := containerRef{id: id, name: name}
 	if name == h.instance {
@@ -189,7 +192,7 @@ func (h *dockerHost) classify(id, name string) (containerRef, bool) {
 	return b, true
 }
 
-// containerSet are the containers of the instance at a host; nil where there is none.
+// containerSet contains the containers of the instance on a host, or nil.
 type containerSet struct{ inPlace, leaving, arriving, carrier *containerRef }
 
 func (b *containerSet) ofKind(kind string) **containerRef {
@@ -223,7 +226,9 @@ func (h *dockerHost) listContainers(ctx context.Context) (containerSet, error) {
 
 func (h *dockerHost) takeOver(ctx context.Context) (containerSet, error) {
 	var found containerSet
-	list, err := h.client.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("name", h.instance)})
+	list, err := h.client.ContainerList(ctx, client.ContainerListOptions{
+		All: true, Filters: client.Filters{}.Add("name", h.instance),
+	})
 	if err != nil {
 		return found, err
 	}
@@ -242,7 +247,8 @@ func (h *dockerHost) takeOver(ctx context.Context) (containerSet, error) {
 		case b.lease > h.lease:
 			return found, relay.ErrSuperseded
 		case *at != nil && *at == found.leaving:
-			return found, fmt.Errorf("server %s has the instance twice, as %s and as %s; remove the one that is wrong", h.server, found.leaving.name, b.name)
+			return found, fmt.Errorf("server %s has the instance twice, as %s and as %s; remove the one that is wrong",
+				h.server, found.leaving.name, b.name)
 		case *at != nil: // made by an overtaken process that did not know it yet
 			if err := h.remove(ctx, b.name, true); err != nil {
 				return found, err
@@ -267,7 +273,7 @@ func (h *dockerHost) renameContainer(ctx context.Context, from, to string) error
 	return err
 }
 
-// remove removes a container, if it is there, and asks for its anonymous volumes to go with it.
+// remove removes a container if it exists, and optionally its anonymous volumes.
 func (h *dockerHost) remove(ctx context.Context, name string, anonymous bool) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -281,7 +287,8 @@ func (h *dockerHost) remove(ctx context.Context, name string, anonymous bool) er
 	return err
 }
 
-// waitRemoved waits for a removal that somebody else has begun, such as a driver that was killed. It returns why where that takes too long.
+// waitRemoved waits for a removal that another process has begun, such as a killed driver. After too long it returns
+// why.
 func (h *dockerHost) waitRemoved(ctx context.Context, name string, why error) error {
 	again := time.NewTicker(50 * time.Millisecond)
 	defer again.Stop()
@@ -327,7 +334,7 @@ type lineError struct {
 func (e lineError) Error() string { return e.text }
 func (e lineError) Unwrap() error { return e.err }
 
-// isStopped tells whether ctx, not the error of a request within it, is why there is an error.
+// isStopped reports whether the end of ctx caused an error, not the error of a request.
 func isStopped(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && !errors.Is(err, relay.ErrSuperseded)
 }

@@ -21,23 +21,34 @@ func TestNames(t *testing.T) {
 	t.Parallel()
 	h := &dockerHost{instance: "web.1", lease: 12}
 	for _, want := range []restoreInfo{
-		{job: jobTag("job"), arrivalID: "0123456789ab", wasRunning: true, policy: container.RestartPolicy{Name: container.RestartPolicyAlways}},
-		{job: jobTag("other"), arrivalID: "0123456789ab", policy: container.RestartPolicy{Name: container.RestartPolicyOnFailure, MaximumRetryCount: 7}},
-		{job: jobTag("other"), arrivalID: "0123456789ab", policy: container.RestartPolicy{Name: container.RestartPolicyDisabled}},
+		{job: jobTag("job"), arrivalID: "0123456789ab", wasRunning: true, policy: container.RestartPolicy{
+			Name: container.RestartPolicyAlways,
+		}},
+		{job: jobTag("other"), arrivalID: "0123456789ab", policy: container.RestartPolicy{
+			Name: container.RestartPolicyOnFailure, MaximumRetryCount: 7,
+		}},
+		{job: jobTag("other"), arrivalID: "0123456789ab", policy: container.RestartPolicy{
+			Name: container.RestartPolicyDisabled,
+		}},
 	} {
 		b, ok := h.classify("id", h.workName(kindLeft)+"."+want.String())
 		if !ok || b.kind != kindLeft || b.lease != 12 || b.ticket != want || b.suffix != "."+want.String() {
 			t.Errorf("%+v was read as %+v", want, b)
 		}
 	}
-	for name, kind := range map[string]string{"web.1": "", "web.1.arriving-3": kindArriving, h.arrivingName("job"): kindArriving, "web.1.carrier-99": kindCarrier} {
+	for name, kind := range map[string]string{
+		"web.1": "", "web.1.arriving-3": kindArriving,
+		h.arrivingName("job"): kindArriving, "web.1.carrier-99": kindCarrier,
+	} {
 		if b, ok := h.classify("id", name); !ok || b.kind != kind {
 			t.Errorf("%s was read as %+v, %t", name, b, ok)
 		}
 	}
 	for _, name := range []string{
-		"web", "web.10", "web.1.", "web.1.other", "web.1.arriving-", "web.1.arriving-x", "web.1.arriving-3.4", "web.1.leaving-3",
-		"web.1.leaving-3.0.0.up.no", "web.1.leaving-3.01234567", "web.1.carrier-3.01234567", "xweb.1", "web.1.carrier-12345678901234567890", "web-1.arriving-3",
+		"web", "web.10", "web.1.", "web.1.other", "web.1.arriving-", "web.1.arriving-x", "web.1.arriving-3.4",
+		"web.1.leaving-3",
+		"web.1.leaving-3.0.0.up.no", "web.1.leaving-3.01234567", "web.1.carrier-3.01234567", "xweb.1",
+		"web.1.carrier-12345678901234567890", "web-1.arriving-3",
 	} {
 		if b, ok := h.classify("id", name); ok {
 			t.Errorf("%s was read as %+v", name, b)
@@ -58,7 +69,8 @@ func TestNames(t *testing.T) {
 func TestOneLine(t *testing.T) {
 	t.Parallel()
 	err := singleLine(relay.Indeterminate(fmt.Errorf("first\n  second: %w", io.ErrUnexpectedEOF)))
-	if err.Error() != "first second: unexpected EOF" || !relay.IsIndeterminate(err) || !errors.Is(err, io.ErrUnexpectedEOF) {
+	if err.Error() != "first second: unexpected EOF" || !relay.IsIndeterminate(err) ||
+		!errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("%q", err)
 	}
 }
@@ -89,12 +101,15 @@ func TestDigest(t *testing.T) {
 	plain := tar.Header{Name: "0/file", Mode: 0o644, Uid: 1, Gid: 2}
 	seen := map[string]string{}
 	for name, archive := range map[string][]byte{
-		"plain":      archiveOf(t, plain, "contents"),
-		"contents":   archiveOf(t, plain, "CONTENTS"),
-		"name":       archiveOf(t, tar.Header{Name: "0/elif", Mode: 0o644, Uid: 1, Gid: 2}, "contents"),
-		"mode":       archiveOf(t, tar.Header{Name: "0/file", Mode: 0o600, Uid: 1, Gid: 2}, "contents"),
-		"owner":      archiveOf(t, tar.Header{Name: "0/file", Mode: 0o644, Uid: 9, Gid: 2}, "contents"),
-		"attributes": archiveOf(t, tar.Header{Name: "0/file", Mode: 0o644, Uid: 1, Gid: 2, PAXRecords: map[string]string{"SCHILY.xattr.security.capability": "x"}}, "contents"),
+		"plain":    archiveOf(t, plain, "contents"),
+		"contents": archiveOf(t, plain, "CONTENTS"),
+		"name":     archiveOf(t, tar.Header{Name: "0/elif", Mode: 0o644, Uid: 1, Gid: 2}, "contents"),
+		"mode":     archiveOf(t, tar.Header{Name: "0/file", Mode: 0o600, Uid: 1, Gid: 2}, "contents"),
+		"owner":    archiveOf(t, tar.Header{Name: "0/file", Mode: 0o644, Uid: 9, Gid: 2}, "contents"),
+		"attributes": archiveOf(t, tar.Header{
+			Name: "0/file", Mode: 0o644, Uid: 1, Gid: 2,
+			PAXRecords: map[string]string{"SCHILY.xattr.security.capability": "x"},
+		}, "contents"),
 	} {
 		digest, err := sumUp(iotest.OneByteReader(bytes.NewReader(archive)))
 		if err != nil {
@@ -157,10 +172,20 @@ func TestPublisher(t *testing.T) {
 
 func TestRefusedAddress(t *testing.T) {
 	t.Parallel()
-	n := network.Inspect{Network: network.Network{IPAM: network.IPAM{Config: []network.IPAMConfig{{Subnet: netip.MustParsePrefix("10.0.0.0/24")}}}}}
-	n.Containers = map[string]network.EndpointResource{"x": {Name: "web", IPv4Address: netip.MustParsePrefix("10.0.0.7/24")}}
-	for address, says := range map[string]string{"10.0.0.5": "", "10.0.0.7": "container web has it", "10.0.1.5": "subnets"} {
-		if got := addressProblem(netip.MustParseAddr(address), n); (got == "") != (says == "") || !strings.Contains(got, says) {
+	n := network.Inspect{
+		Network: network.Network{
+			IPAM: network.IPAM{Config: []network.IPAMConfig{{Subnet: netip.MustParsePrefix("10.0.0.0/24")}}},
+		},
+	}
+	n.Containers = map[string]network.EndpointResource{
+		"x": {Name: "web", IPv4Address: netip.MustParsePrefix("10.0.0.7/24")},
+	}
+	for address, says := range map[string]string{
+		"10.0.0.5": "", "10.0.0.7": "container web has it",
+		"10.0.1.5": "subnets",
+	} {
+		if got := addressProblem(netip.MustParseAddr(address), n); (got == "") != (says == "") ||
+			!strings.Contains(got, says) {
 			t.Errorf("%s: %q", address, got)
 		}
 	}

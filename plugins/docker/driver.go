@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Name is what the driver calls itself.
+// Name is the name of the driver in its description.
 const Name = "docker"
 
 // The steps of a migration.
@@ -29,7 +29,7 @@ const (
 	stepClean   = "clean"
 )
 
-// Config is what an operator writes for the driver.
+// Config is the configuration of the driver.
 type Config struct {
 	// HealthTimeout bounds how long an instance may take to become healthy at the destination.
 	HealthTimeout Duration `json:"health_timeout"`
@@ -39,7 +39,7 @@ type Config struct {
 	KeepSourceVolumes bool `json:"keep_source_volumes"`
 }
 
-// DefaultConfig is what holds for keys that are not written.
+// DefaultConfig returns the defaults of the configuration.
 func DefaultConfig() Config {
 	return Config{HealthTimeout: Duration(2 * time.Minute), Settle: Duration(3 * time.Second)}
 }
@@ -103,7 +103,8 @@ func (d *Driver) Describe(context.Context) (relay.DriverDescription, error) {
 	}}, nil
 }
 
-// Configure checks the servers' settings. It does not ask the hosts: one that is down concerns its own migrations alone.
+// Configure checks the servers' settings. It does not contact the hosts, because an unreachable host only affects its
+// own migrations.
 func (d *Driver) Configure(_ context.Context, servers []relay.Server) error {
 	hosts := make(map[string]string, len(servers))
 	for _, s := range servers {
@@ -155,7 +156,7 @@ func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(rel
 	return singleLine(v.runMigration(ctx))
 }
 
-// reporter passes reports on until the migration is over, though somebody still reads.
+// reporter forwards reports until the migration ends, even if a stream is still read.
 type reporter struct {
 	mu     sync.Mutex
 	report func(relay.Progress)

@@ -87,7 +87,7 @@ func TestKilledAndUndone(t *testing.T) {
 	}
 }
 
-// What is undone can be killed as well.
+// An undo can be killed too.
 func TestUndoingIsKilled(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"back", "discarded", "leashed", "restarted"} {
@@ -136,7 +136,7 @@ func TestCopyIsNotRepeated(t *testing.T) {
 	}
 }
 
-// A process that is stopped at a point, and wakes up when another has gone on or back, changes nothing.
+// A process that is stopped at a point, and continues after another one took over, changes nothing.
 func TestOvertaken(t *testing.T) {
 	t.Parallel()
 	for _, undo := range []bool{false, true} {
@@ -177,7 +177,8 @@ func testOvertaken(t *testing.T, point string, undo, forward bool) {
 		t.Errorf("the overtaken one returned %v", err)
 	}
 	after := [][]string{r.left(r.a), r.left(r.b)}
-	if strings.Join(after[0], "\n") != strings.Join(before[0], "\n") || strings.Join(after[1], "\n") != strings.Join(before[1], "\n") {
+	if strings.Join(after[0], "\n") != strings.Join(before[0], "\n") ||
+		strings.Join(after[1], "\n") != strings.Join(before[1], "\n") {
 		t.Errorf("the overtaken one has changed\n%q\nto\n%q", before, after)
 	}
 	if forward {
@@ -225,13 +226,15 @@ func TestFrozenInMidCopy(t *testing.T) {
 func TestUnhealthy(t *testing.T) {
 	t.Parallel()
 	check := func(o *client.ContainerCreateOptions) {
-		o.Config.Healthcheck = &container.HealthConfig{Test: []string{"CMD", "/app", "blessed"}, Interval: 200 * time.Millisecond, Retries: 2}
+		o.Config.Healthcheck = &container.HealthConfig{
+			Test: []string{"CMD", "/app", "blessed"}, Interval: 200 * time.Millisecond, Retries: 2,
+		}
 	}
 	t.Run("at the destination", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, check)
 		want := r.listing(r.a)
-		r.m.CopyVolumes = false // so that the volume there is empty
+		r.m.CopyVolumes = false // the volume at the destination is empty
 		r.failed(r.migrate(), want, "unhealthy on server b", "not blessed")
 	})
 	t.Run("too late", func(t *testing.T) {
@@ -283,9 +286,15 @@ func TestHostDies(t *testing.T) {
 		t.Skipf("%s is not set: make test-docker", dockerVariable)
 	}
 	for name, c := range map[string]death{
-		"source in mid-copy":                       {folder: "c", source: true, point: "copying", unsettled: true, says: "server a"},
-		"destination in mid-copy":                  {folder: "d", point: "copying", says: "server b"},
-		"destination when it may run the instance": {folder: "e", point: "started", unsettled: true, says: "may run on server b", forward: true},
+		"source in mid-copy": {
+			folder: "c", source: true, point: "copying", unsettled: true,
+			says: "server a",
+		},
+		"destination in mid-copy": {folder: "d", point: "copying", says: "server b"},
+		"destination when it may run the instance": {
+			folder: "e", point: "started", unsettled: true,
+			says: "may run on server b", forward: true,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -346,7 +355,8 @@ func testHostDies(t *testing.T, dying *daemon, c death) {
 		t.Fatal(err)
 	}
 	// Nothing may have brought the source up again while the destination may run.
-	if left := strings.Join(r.left(r.a), "\n"); c.unsettled && (!strings.Contains(left, ".le") || strings.Contains(left, "running")) {
+	if left := strings.Join(r.left(r.a), "\n"); c.unsettled &&
+		(!strings.Contains(left, ".le") || strings.Contains(left, "running")) {
 		t.Errorf("the source has %q", left)
 	}
 	if !c.unsettled {

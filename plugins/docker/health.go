@@ -9,12 +9,13 @@ import (
 	"github.com/moby/moby/api/types/container"
 )
 
-// waitHealthy waits until the instance is what its health check calls healthy or, where it has none, has run for a while.
+// waitHealthy waits until the health check of the instance succeeds. Without a health check, it waits until the
+// instance has run for some time.
 func (v *migration) waitHealthy(ctx context.Context, name string) error {
 	deadline := time.Now().Add(time.Duration(v.config.HealthTimeout))
 	var runs time.Time // since when it was seen to run
 	for {
-		asked := time.Now() // an answer may be read much later, and says nothing of then
+		asked := time.Now() // a late answer describes the time of the request
 		c, err := v.destination.inspectContainer(ctx, name)
 		if err != nil {
 			return v.withServer(v.destination, err)
@@ -26,10 +27,14 @@ func (v *migration) waitHealthy(ctx context.Context, name string) error {
 		}
 		switch {
 		case !s.Running || s.Restarting:
-			return fmt.Errorf("the instance does not stay up on server %s: its command has ended with status %d%s", v.destination.server, s.ExitCode, quoteOutput(s.Error))
+			return fmt.Errorf("the instance does not stay up on server %s: its command has ended with status %d%s",
+				v.destination.server, s.ExitCode, quoteOutput(s.Error))
 		case c.RestartCount > 0: // with which status is unknown until it ends again
 			if asked.Sub(runs) >= time.Duration(v.config.Settle) || asked.After(deadline) {
-				return fmt.Errorf("the instance does not stay up on server %s: its command has ended, and was started again by the restart policy (restarts: %d)", v.destination.server, c.RestartCount)
+				return fmt.Errorf(
+					"the instance does not stay up on server %s: its command has ended, and was started again by "+
+						"the restart policy (restarts: %d)", v.destination.server, c.RestartCount,
+				)
 			}
 		case checked && s.Health.Status == container.Healthy:
 			return nil
@@ -38,7 +43,8 @@ func (v *migration) waitHealthy(ctx context.Context, name string) error {
 		case !checked && asked.Sub(runs) >= time.Duration(v.config.Settle):
 			return nil
 		case asked.After(deadline):
-			return fmt.Errorf("the instance was not healthy on server %s within %s (health_timeout)%s", v.destination.server, time.Duration(v.config.HealthTimeout), lastCheck(s.Health))
+			return fmt.Errorf("the instance was not healthy on server %s within %s (health_timeout)%s",
+				v.destination.server, time.Duration(v.config.HealthTimeout), lastCheck(s.Health))
 		}
 		select {
 		case <-ctx.Done():
@@ -48,7 +54,7 @@ func (v *migration) waitHealthy(ctx context.Context, name string) error {
 	}
 }
 
-// isHealthy tells whether the instance is healthy at the destination already.
+// isHealthy reports whether the instance is already healthy at the destination.
 func (v *migration) isHealthy(ctx context.Context, name string) bool {
 	c, err := v.destination.inspectContainer(ctx, name)
 	if err != nil || !c.State.Running {
@@ -60,7 +66,7 @@ func (v *migration) isHealthy(ctx context.Context, name string) bool {
 	return v.waitHealthy(ctx, name) == nil
 }
 
-// lastCheck is what the health check has said last.
+// lastCheck returns the output of the last health check.
 func lastCheck(h *container.Health) string {
 	if h == nil || len(h.Log) == 0 || h.Log[len(h.Log)-1] == nil {
 		return ""

@@ -15,7 +15,8 @@ import (
 // standIn is a Docker host that answers without sockets, as synctest wants it.
 func standIn(t *testing.T, answers http.RoundTripper) *dockerHost {
 	t.Helper()
-	api, err := client.New(client.WithHost("tcp://127.0.0.1:1"), client.WithAPIVersion(client.MaxAPIVersion), client.WithHTTPClient(&http.Client{Transport: answers}))
+	api, err := client.New(client.WithHost("tcp://127.0.0.1:1"), client.WithAPIVersion(client.MaxAPIVersion),
+		client.WithHTTPClient(&http.Client{Transport: answers}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -25,15 +26,16 @@ func standIn(t *testing.T, answers http.RoundTripper) *dockerHost {
 // said is an answer of one.
 func said(r *http.Request, status int, text string) *http.Response {
 	return &http.Response{
-		StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(text)), Request: r,
+		StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}},
+		Body: io.NopCloser(strings.NewReader(text)), Request: r,
 	}
 }
 
-// answers stand for a Docker host that says these states of a container one after the other, without sockets.
+// answers simulates a Docker host without sockets. It returns these states of a container one after the other.
 type answers struct {
 	states []string
 	asked  int
-	delay  func(asked int) // behind which the answer arrives
+	delay  func(asked int) // delay before the answer
 }
 
 func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -43,7 +45,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return said(r, http.StatusOK, `{"State":`+state+`,"Config":{},"HostConfig":{}}`), nil
 }
 
-// What a host has said counts for when it was asked, however long the driver was held up behind that.
+// An answer describes the time of its request, however late the driver reads it.
 func TestHealthOfBefore(t *testing.T) {
 	t.Parallel()
 	const starting = `{"Running":true,"Health":{"Status":"starting"}}`
@@ -51,7 +53,10 @@ func TestHealthOfBefore(t *testing.T) {
 		states []string
 		want   string
 	}{
-		"ended meanwhile":   {[]string{`{"Running":true}`, `{"Running":true}`, `{"Running":false,"ExitCode":3}`}, "the instance does not stay up on server b: its command has ended with status 3"},
+		"ended meanwhile": {
+			[]string{`{"Running":true}`, `{"Running":true}`, `{"Running":false,"ExitCode":3}`},
+			"the instance does not stay up on server b: its command has ended with status 3",
+		},
 		"healthy meanwhile": {[]string{starting, starting, `{"Running":true,"Health":{"Status":"healthy"}}`}, "<nil>"},
 	} {
 		t.Run(name, func(t *testing.T) {

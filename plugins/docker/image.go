@@ -37,7 +37,8 @@ func (v *migration) copyImage(ctx context.Context, f hostState) error {
 	return v.withServer(v.destination, err)
 }
 
-// nameImage returns what the image is called at the destination: by its name, where that is free or means this image.
+// nameImage returns the name of the image at the destination: its own name if that is free or already refers to this
+// image.
 func (v *migration) nameImage(ctx context.Context, id, name string) (string, error) {
 	if strings.HasPrefix(name, "sha256:") || strings.Contains(name, "@") {
 		return id, nil
@@ -85,8 +86,8 @@ func (v *migration) sendImage(ctx context.Context, id string) (string, error) {
 	return there.ID, err
 }
 
-// readLoaded reads what Docker says while it loads an image, and returns what the image is called there: hosts that keep
-// images in different ways have different ids for the same one.
+// readLoaded reads Docker's output of a load, and returns the ID of the image there. Hosts with different image stores
+// have different IDs for the same image.
 func readLoaded(r io.Reader, id string) (string, error) {
 	d := json.NewDecoder(bufio.NewReader(r))
 	for {
@@ -110,7 +111,8 @@ func readLoaded(r io.Reader, id string) (string, error) {
 	}
 }
 
-// progressReader reports how much was read, and remembers why reading has failed. HTTP may go on reading when the answer is there.
+// progressReader reports the number of bytes read, and remembers a read error. HTTP may continue to read after the
+// answer.
 type progressReader struct {
 	reader       io.Reader
 	step         string

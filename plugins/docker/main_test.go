@@ -28,13 +28,13 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The tests that need Docker run where this is set, as `make test-docker` does. They start two dockerd of their own.
+// Tests that need Docker run if this variable is set, as `make test-docker` does. They start two dockerd.
 const dockerVariable = "HUBRELAY_TEST_DOCKER"
 
-// The test binary runs itself as a driver that can be killed, and as what ssh starts on a host.
+// The test binary also runs as a driver that can be killed, and as the remote command of ssh.
 const roleVariable, socketVariable = "HUBRELAY_TEST_ROLE", "HUBRELAY_TEST_SOCKET"
 
-// The two Docker hosts of all tests; nil where the variable is not set.
+// The two Docker hosts of all tests, nil without the variable.
 var hostA, hostB *daemon
 
 // archive is the file from which the tests' images are imported.
@@ -129,7 +129,8 @@ func startDaemon(folder, name string) (*daemon, error) {
 // start wants the thread to live as long as dockerd, which ends with it: so it ends with tests that are killed.
 func (d *daemon) start() error {
 	file := func(name string) string { return filepath.Join(filepath.Dir(d.folder), name) }
-	d.process = exec.Command("dockerd", "--data-root", filepath.Join(d.folder, "data"), "--exec-root", filepath.Join(d.folder, "exec"),
+	d.process = exec.Command("dockerd", "--data-root", filepath.Join(d.folder, "data"), "--exec-root",
+		filepath.Join(d.folder, "exec"),
 		"--pidfile", filepath.Join(d.folder, "pid"), "-H", "unix://"+d.socket, "-H", "tcp://"+d.tcp,
 		"--tlsverify", "--tlscacert", file("ca.pem"), "--tlscert", file("cert.pem"), "--tlskey", file("key.pem"),
 		"--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs")
@@ -148,12 +149,13 @@ func (d *daemon) start() error {
 	})
 	if err != nil {
 		text, _ := os.ReadFile(filepath.Join(d.folder, "log"))
-		return errors.Join(fmt.Errorf("dockerd does not come up: %w: %s", err, text[max(0, len(text)-2000):]), d.stop(syscall.SIGKILL))
+		return errors.Join(fmt.Errorf("dockerd does not come up: %w: %s", err, text[max(0, len(text)-2000):]),
+			d.stop(syscall.SIGKILL))
 	}
 	return nil
 }
 
-// stop ends dockerd, what it has started, and what is mounted below its folder.
+// stop ends dockerd, its child processes, and the mounts below its directory.
 func (d *daemon) stop(signal syscall.Signal) error {
 	if signal == syscall.SIGTERM {
 		_ = d.api.Close()
@@ -163,8 +165,9 @@ func (d *daemon) stop(signal syscall.Signal) error {
 	for _, pid := range processesOf(d.folder) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
-	// The next dockerd would wait for this one, which is a zombie where nobody reaps orphans.
-	if err := os.Remove(filepath.Join(d.folder, "exec/containerd/containerd.pid")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	// The next dockerd would wait for this process, which stays a zombie if no process reaps orphans.
+	if err := os.Remove(filepath.Join(d.folder, "exec/containerd/containerd.pid")); err != nil &&
+		!errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	mounts, err := os.ReadFile("/proc/self/mounts")
@@ -189,7 +192,9 @@ func (d *daemon) clear() error {
 		return err
 	}
 	for _, c := range containers.Items {
-		if _, err := d.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true}); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) { // gone, or going
+		// removed, or about to be
+		if _, err := d.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true}); err != nil &&
+			!errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
 			return err
 		}
 	}
@@ -197,7 +202,8 @@ func (d *daemon) clear() error {
 	return err
 }
 
-// processesOf lists the containerd and the shims that name a folder in their arguments, and what runs in containers below them.
+// processesOf lists containerd and the shims with a directory in their arguments, and the processes in containers below
+// them.
 func processesOf(folder string) []int {
 	var pids []int
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -205,7 +211,8 @@ func processesOf(folder string) []int {
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
 		line, err := os.ReadFile(f)
 		program, _, _ := strings.Cut(string(line), "\x00")
-		if err != nil || !strings.Contains(string(line), folder) || !strings.HasPrefix(filepath.Base(program), "containerd") {
+		if err != nil || !strings.Contains(string(line), folder) ||
+			!strings.HasPrefix(filepath.Base(program), "containerd") {
 			continue
 		}
 		children, _ := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
@@ -256,7 +263,8 @@ func (d *daemon) load(name string, changes ...string) error {
 		return err
 	}
 	ctx := context.Background()
-	r, err := d.api.ImageImport(ctx, client.ImageImportSource{Source: f, SourceName: "-"}, name, client.ImageImportOptions{Changes: changes})
+	r, err := d.api.ImageImport(ctx, client.ImageImportSource{Source: f, SourceName: "-"}, name,
+		client.ImageImportOptions{Changes: changes})
 	if err == nil {
 		_, err = io.Copy(io.Discard, r)
 		err = errors.Join(err, r.Close())
@@ -265,10 +273,10 @@ func (d *daemon) load(name string, changes ...string) error {
 	return err
 }
 
-// order is what a driver in another process has to do.
+// order is the task of a driver in another process.
 type order struct {
 	Migration relay.Migration
-	At        string // where it sends itself Signal
+	At        string // the point at which it sends itself Signal
 	Freeze    bool   // SIGSTOP instead of SIGKILL
 	Config    Config
 }

@@ -51,14 +51,17 @@ func TestMove(t *testing.T) {
 			bytes = max(bytes, p.Bytes)
 		}
 	}
-	if diff := cmp.Diff([]string{"claim", "check", "image", "prepare", "stop", "copy", "verify", "start", "switch", "clean"}, completed); diff != "" {
+	if diff := cmp.Diff([]string{
+		"claim", "check", "image", "prepare", "stop", "copy", "verify", "start", "switch",
+		"clean",
+	}, completed); diff != "" {
 		t.Error(diff)
 	}
 	if bytes < 3_200_000 {
 		t.Errorf("%d bytes were reported", bytes)
 	}
 
-	// And back again: the claims of the first migration are in nobody's way.
+	// Move it back. The claims of the first migration do not interfere.
 	r.m.Source, r.m.Destination, r.m.Lease, r.m.JobID = r.m.Destination, r.m.Source, 2, "back-"+r.m.JobID
 	if err := r.migrate(); err != nil {
 		t.Fatal(err)
@@ -90,7 +93,7 @@ func TestMoveWithoutCopying(t *testing.T) {
 		t.Errorf("the source has %q", left)
 	}
 
-	// What was kept is not overwritten, nor taken for empty.
+	// Kept data is not overwritten, and does not count as empty.
 	r.m.Source, r.m.Destination, r.m.Lease, r.m.JobID = r.m.Destination, r.m.Source, 2, "back-"+r.m.JobID
 	err := r.migrate()
 	if err == nil || !strings.Contains(err.Error(), "has a volume "+r.volume+" already") {
@@ -113,11 +116,14 @@ func TestVolumesAreKeptWhereConfigured(t *testing.T) {
 	}
 }
 
-// Volumes that Docker has named, read-only ones, and one that lies in another.
+// Anonymous, read-only, and nested volumes.
 func TestMoveOddVolumes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *client.ContainerCreateOptions) {
-		o.HostConfig.Binds = []string{o.HostConfig.Mounts[0].Source + ":/data", o.Name + "-inner:/data/inner", o.Name + "-fixed:/fixed:ro"}
+		o.HostConfig.Binds = []string{
+			o.HostConfig.Mounts[0].Source + ":/data", o.Name + "-inner:/data/inner",
+			o.Name + "-fixed:/fixed:ro",
+		}
 		o.HostConfig.Mounts = nil
 		o.Config.Volumes = map[string]struct{}{"/anonymous": {}}
 	})
@@ -154,7 +160,7 @@ func TestMoveOddVolumes(t *testing.T) {
 	}
 }
 
-// Docker refuses a host name beside that of the host, which it shows nevertheless.
+// Docker rejects a host name together with the host's namespace, although it shows one.
 func TestHostNamespaces(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *client.ContainerCreateOptions) {
@@ -180,7 +186,8 @@ func TestStoppedStaysStopped(t *testing.T) {
 	if err := r.migrate(); err != nil {
 		t.Fatal(err)
 	}
-	if c := r.inspect(r.b); c.State.Status != container.StateCreated || c.HostConfig.RestartPolicy.Name != container.RestartPolicyAlways {
+	if c := r.inspect(r.b); c.State.Status != container.StateCreated ||
+		c.HostConfig.RestartPolicy.Name != container.RestartPolicyAlways {
 		t.Errorf("it is %s, with the policy %q", c.State.Status, c.HostConfig.RestartPolicy.Name)
 	}
 	if got := r.listing(r.b); got != want {
@@ -228,7 +235,8 @@ func TestImage(t *testing.T) {
 func TestSSHAndTLS(t *testing.T) {
 	r := newRig(t, nil)
 	folder := t.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >> %s/calls\nexec env %s=ssh %s=%s %s\n", folder, roleVariable, socketVariable, r.a.socket, os.Args[0])
+	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >> %s/calls\nexec env %s=ssh %s=%s %s\n", folder, roleVariable,
+		socketVariable, r.a.socket, os.Args[0])
 	if err := os.WriteFile(filepath.Join(folder, "ssh"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -245,7 +253,8 @@ func TestSSHAndTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.alone(r.b, want)
-	if calls, err := os.ReadFile(filepath.Join(folder, "calls")); err != nil || !strings.Contains(string(calls), "-- host-a docker system dial-stdio") {
+	if calls, err := os.ReadFile(filepath.Join(folder, "calls")); err != nil ||
+		!strings.Contains(string(calls), "-- host-a docker system dial-stdio") {
 		t.Errorf("ssh was called with %q, %v", calls, err)
 	}
 }
@@ -285,7 +294,9 @@ func TestNetworks(t *testing.T) {
 	r := newRig(t, func(o *client.ContainerCreateOptions) {
 		o.HostConfig.NetworkMode = "net-first"
 		o.NetworkingConfig = &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
-			"net-first": {Aliases: []string{"database"}, IPAMConfig: &network.EndpointIPAMConfig{IPv4Address: netip.MustParseAddr("10.231.10.77")}},
+			"net-first": {Aliases: []string{"database"}, IPAMConfig: &network.EndpointIPAMConfig{
+				IPv4Address: netip.MustParseAddr("10.231.10.77"),
+			}},
 		}}
 	})
 	if _, err := r.a.api.NetworkConnect(t.Context(), "net-second", client.NetworkConnectOptions{
@@ -311,13 +322,14 @@ func TestNetworks(t *testing.T) {
 	r.removeAll() // before the networks
 }
 
-// sharedNetwork makes a network at both hosts, the subnet of which is another at each.
+// sharedNetwork creates a network on both hosts, with different subnets.
 func sharedNetwork(t *testing.T, name string, n int) {
 	t.Helper()
 	for i, d := range []*daemon{hostA, hostB} {
-		_, err := d.api.NetworkCreate(context.Background(), name, client.NetworkCreateOptions{Driver: "bridge", IPAM: &network.IPAM{
-			Config: []network.IPAMConfig{{Subnet: netip.MustParsePrefix(fmt.Sprintf("10.231.%d.0/24", n+i))}},
-		}})
+		_, err := d.api.NetworkCreate(context.Background(), name,
+			client.NetworkCreateOptions{Driver: "bridge", IPAM: &network.IPAM{
+				Config: []network.IPAMConfig{{Subnet: netip.MustParsePrefix(fmt.Sprintf("10.231.%d.0/24", n+i))}},
+			}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -23,18 +23,18 @@ type migration struct {
 	report              func(relay.Progress)
 	source, destination *dockerHost
 	image               string            // of the container at the destination
-	size                int64             // of what is to be copied, where that is known
+	size                int64             // of the data to copy, if known
 	digests             map[string]string // of the contents of volumes
 	arrivalID           string            // the container at the destination that has them
 }
 
-// hostState is what the hosts say of a migration.
+// hostState is the state of a migration on the hosts.
 type hostState struct {
 	src, dst       containerSet
-	destinationErr error // why the destination cannot be asked
+	destinationErr error // why the destination does not answer
 }
 
-// isMoved tells whether the destination has this instance in its place.
+// isMoved reports whether the instance is in place at the destination.
 func (f hostState) isMoved() bool {
 	switch {
 	case f.dst.inPlace == nil || f.src.inPlace != nil:
@@ -45,9 +45,10 @@ func (f hostState) isMoved() bool {
 	return strings.HasPrefix(f.dst.inPlace.id, f.src.leaving.ticket.arrivalID)
 }
 
-// hasArrived tells whether the container that the source's was stopped for is still waiting at the destination.
+// hasArrived reports whether the new container, for which the source was stopped, is still waiting at the destination.
 func (f hostState) hasArrived() bool {
-	return f.src.leaving != nil && f.dst.arriving != nil && strings.HasPrefix(f.dst.arriving.id, f.src.leaving.ticket.arrivalID)
+	return f.src.leaving != nil && f.dst.arriving != nil &&
+		strings.HasPrefix(f.dst.arriving.id, f.src.leaving.ticket.arrivalID)
 }
 
 // inspect asks both hosts. A destination that does not answer is no error.
@@ -62,7 +63,7 @@ func (v *migration) inspect(ctx context.Context) (f hostState, err error) {
 	return f, nil
 }
 
-// withServer says which server an error comes from.
+// withServer adds the name of the server to an error.
 func (v *migration) withServer(h *dockerHost, err error) error {
 	if err == nil || errors.Is(err, relay.ErrSuperseded) {
 		return err
@@ -80,7 +81,8 @@ func (v *migration) runMigration(ctx context.Context) error {
 	}
 	v.reportStep(stepClaim)
 	if v.Undo {
-		return v.rollBack(ctx, fmt.Errorf("the migration was called off; the instance is on server %s as before", v.source.server))
+		return v.rollBack(ctx,
+			fmt.Errorf("the migration was called off; the instance is on server %s as before", v.source.server))
 	}
 	if err := v.runSteps(ctx); err != nil {
 		return v.rollBack(ctx, v.describeError(err))
@@ -88,7 +90,7 @@ func (v *migration) runMigration(ctx context.Context) error {
 	return nil
 }
 
-// sourceUnreachable is what becomes of a migration whose source cannot be asked.
+// sourceUnreachable decides about a migration whose source does not answer.
 func (v *migration) sourceUnreachable(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, relay.ErrSuperseded):
@@ -145,7 +147,7 @@ func (v *migration) reportStep(step string) {
 	v.report(p)
 }
 
-// checkLeases is asked right before what names no container of this lease.
+// checkLeases is called just before a request that names no container of this lease.
 func (v *migration) checkLeases(ctx context.Context) error {
 	for _, h := range []*dockerHost{v.source, v.destination} {
 		if err := h.checkLease(ctx); err != nil {
@@ -171,7 +173,7 @@ func (v *migration) stop(ctx context.Context, f hostState) error {
 	}
 	switch {
 	case f.src.leaving == nil:
-		return fmt.Errorf("there is no container %s on server %s any more", v.Instance, v.source.server)
+		return fmt.Errorf("the container %s on server %s does not exist any longer", v.Instance, v.source.server)
 	case f.src.leaving.kind == kindLeft:
 		return nil
 	}
@@ -179,7 +181,8 @@ func (v *migration) stop(ctx context.Context, f hostState) error {
 	name := f.src.leaving.name
 	// Neither Docker nor a restart of it may start the container again.
 	no := container.RestartPolicy{Name: container.RestartPolicyDisabled}
-	if _, err := v.source.client.ContainerUpdate(ctx, name, client.ContainerUpdateOptions{RestartPolicy: &no}); err != nil {
+	if _, err := v.source.client.ContainerUpdate(ctx, name,
+		client.ContainerUpdateOptions{RestartPolicy: &no}); err != nil {
 		return v.withServer(v.source, err)
 	}
 	v.driver.between("unleashed")
@@ -190,8 +193,8 @@ func (v *migration) stop(ctx context.Context, f hostState) error {
 	return nil
 }
 
-// renameSource renames the source. A process that is overtaken right before cannot be kept from it, so it looks again and puts
-// the name back; nothing else has happened to the instance then.
+// renameSource renames the source. An outdated process cannot be prevented from doing so, so it checks again and
+// reverts the name. Nothing else has happened to the instance then.
 func (v *migration) renameSource(ctx context.Context, f hostState) error {
 	if f.dst.arriving == nil {
 		return fmt.Errorf("the container that was made on server %s has vanished", v.destination.server)
@@ -200,7 +203,10 @@ func (v *migration) renameSource(ctx context.Context, f hostState) error {
 	if err != nil {
 		return v.withServer(v.source, err)
 	}
-	t := restoreInfo{job: jobTag(v.JobID), arrivalID: shortID(f.dst.arriving.id), wasRunning: c.State.Running || c.State.Restarting, policy: c.HostConfig.RestartPolicy}
+	t := restoreInfo{
+		job: jobTag(v.JobID), arrivalID: shortID(f.dst.arriving.id), wasRunning: c.State.Running || c.State.Restarting,
+		policy: c.HostConfig.RestartPolicy,
+	}
 	away := v.source.workName(kindLeaving) + "." + t.String()
 	if err := v.checkLeases(ctx); err != nil {
 		return err
@@ -222,8 +228,8 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// start starts the instance at the destination. The source's name says so before, in case that the destination cannot be
-// asked afterwards.
+// start starts the instance at the destination. It first records that in the source's name, in case the destination
+// does not answer afterwards.
 func (v *migration) start(ctx context.Context, f hostState) error {
 	if f.isMoved() {
 		return nil
@@ -245,12 +251,14 @@ func (v *migration) start(ctx context.Context, f hostState) error {
 		return nil
 	}
 	if f.src.leaving.kind == kindLeaving {
-		if err := v.source.renameContainer(ctx, f.src.leaving.name, v.source.workName(kindLeft)+f.src.leaving.suffix); err != nil {
+		if err := v.source.renameContainer(ctx, f.src.leaving.name,
+			v.source.workName(kindLeft)+f.src.leaving.suffix); err != nil {
 			return v.withServer(v.source, err)
 		}
 	}
 	v.driver.between("left")
-	if _, err := v.destination.client.ContainerStart(ctx, f.dst.arriving.name, client.ContainerStartOptions{}); err != nil {
+	if _, err := v.destination.client.ContainerStart(ctx, f.dst.arriving.name,
+		client.ContainerStartOptions{}); err != nil {
 		return fmt.Errorf("the instance does not start on server %s: %w", v.destination.server, err)
 	}
 	v.driver.between("started")
@@ -267,7 +275,8 @@ func (v *migration) switchOver(ctx context.Context, f hostState) error {
 	}
 	err := v.destination.renameContainer(ctx, f.dst.arriving.name, v.Instance)
 	if errdefs.IsConflict(err) {
-		return fmt.Errorf("server %s has got another container %s meanwhile; remove or rename it", v.destination.server, v.Instance)
+		return fmt.Errorf("server %s has another container %s now; remove or rename it", v.destination.server,
+			v.Instance)
 	}
 	return v.withServer(v.destination, err)
 }
@@ -316,7 +325,8 @@ func (v *migration) dropSourceVolumes(ctx context.Context, home *containerRef) e
 			return err
 		}
 		if _, err := v.source.client.VolumeRemove(ctx, name, client.VolumeRemoveOptions{}); ignoreNotFound(err) != nil {
-			v.log.Warn("a volume was moved and cannot be removed from the source", "server", v.source.server, "volume", name, "error", err)
+			v.log.Warn("a volume was moved and cannot be removed from the source", "server", v.source.server, "volume",
+				name, "error", err)
 		}
 	}
 	return nil
@@ -329,7 +339,8 @@ func (v *migration) describeError(err error) error {
 		return err
 	}
 	if strings.Contains(text, "no space left on device") || strings.Contains(text, "disk quota exceeded") {
-		return fmt.Errorf("server %s has no room left for the instance, make some or choose another server: %w", v.destination.server, err)
+		return fmt.Errorf("server %s has no room left for the instance, make some or choose another server: %w",
+			v.destination.server, err)
 	}
 	return err
 }

@@ -20,7 +20,8 @@ import (
 func (v *migration) checkPreconditions(ctx context.Context, f hostState) error {
 	switch {
 	case f.dst.leaving != nil:
-		return fmt.Errorf("a migration of the instance away from server %s is not over, see container %s there", v.destination.server, f.dst.leaving.name)
+		return fmt.Errorf("a migration of the instance away from server %s is not over, see container %s there",
+			v.destination.server, f.dst.leaving.name)
 	case f.src.leaving != nil || f.isMoved():
 		return nil
 	case f.src.inPlace == nil:
@@ -45,16 +46,16 @@ func (v *migration) checkPreconditions(ctx context.Context, f hostState) error {
 	return nil
 }
 
-// checkMovable refuses a container whose configuration means something only where it is.
+// checkMovable rejects a container whose configuration depends on its host.
 func checkMovable(c container.InspectResponse) error {
 	h := c.HostConfig
 	switch {
 	case h.AutoRemove:
-		return errors.New("it was started with --rm, so that Docker removes it when it is stopped")
+		return errors.New("it was started with --rm, so Docker removes it when it is stopped")
 	case c.State.Paused:
 		return errors.New("it is paused; unpause it first")
 	case c.Config.Labels["com.docker.swarm.service.id"] != "":
-		return errors.New("it belongs to a service of a swarm, which decides itself where it runs")
+		return errors.New("it belongs to a service of a swarm, which selects its host")
 	case len(h.VolumesFrom) > 0:
 		return fmt.Errorf("it takes volumes from another container, %s", h.VolumesFrom[0])
 	case len(h.Links) > 0:
@@ -62,7 +63,8 @@ func checkMovable(c container.InspectResponse) error {
 	}
 	for _, mode := range []string{string(h.NetworkMode), string(h.IpcMode), string(h.PidMode)} {
 		if strings.HasPrefix(mode, "container:") {
-			return fmt.Errorf("it shares a namespace with another container, %s", strings.TrimPrefix(mode, "container:"))
+			return fmt.Errorf("it shares a namespace with another container, %s",
+				strings.TrimPrefix(mode, "container:"))
 		}
 	}
 	return nil
@@ -78,7 +80,8 @@ func (v *migration) checkPlatform(ctx context.Context, _ container.InspectRespon
 		return v.withServer(v.destination, err)
 	}
 	if from.Os != to.Os || from.Arch != to.Arch {
-		return fmt.Errorf("server %s runs %s on %s, server %s has %s on %s", v.source.server, from.Os, from.Arch, v.destination.server, to.Os, to.Arch)
+		return fmt.Errorf("server %s runs %s on %s, server %s has %s on %s", v.source.server, from.Os, from.Arch,
+			v.destination.server, to.Os, to.Arch)
 	}
 	return nil
 }
@@ -87,7 +90,8 @@ func (v *migration) checkNetworks(ctx context.Context, c container.InspectRespon
 	for name := range networksOf(c) {
 		_, err := v.destination.client.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 		if errdefs.IsNotFound(err) {
-			return fmt.Errorf("server %s has no network %s, which the instance is in; make it there", v.destination.server, name)
+			return fmt.Errorf("server %s has no network %s, which the instance is in; make it there",
+				v.destination.server, name)
 		}
 		if err != nil {
 			return v.withServer(v.destination, err)
@@ -108,7 +112,8 @@ func (v *migration) checkPorts(ctx context.Context, c container.InspectResponse)
 	for port, bindings := range c.HostConfig.PortBindings {
 		for _, b := range bindings {
 			if other := portOwner(list.Items, port, b); other != "" {
-				return fmt.Errorf("port %s/%s is taken on server %s by container %s", b.HostPort, port.Proto(), v.destination.server, other)
+				return fmt.Errorf("port %s/%s is taken on server %s by container %s", b.HostPort, port.Proto(),
+					v.destination.server, other)
 			}
 		}
 	}
@@ -122,7 +127,8 @@ func portOwner(list []container.Summary, port network.Port, b network.PortBindin
 			if p.PublicPort == 0 || strconv.Itoa(int(p.PublicPort)) != b.HostPort || p.Type != string(port.Proto()) {
 				continue
 			}
-			if everywhere := !p.IP.IsValid() || p.IP.IsUnspecified() || !b.HostIP.IsValid() || b.HostIP.IsUnspecified(); everywhere || p.IP == b.HostIP {
+			if everywhere := !p.IP.IsValid() || p.IP.IsUnspecified() || !b.HostIP.IsValid() ||
+				b.HostIP.IsUnspecified(); everywhere || p.IP == b.HostIP {
 				return strings.TrimPrefix(strings.Join(c.Names, ""), "/")
 			}
 		}
@@ -141,7 +147,10 @@ func (v *migration) checkVolumes(ctx context.Context, c container.InspectRespons
 		}
 		if v.CopyVolumes {
 			if r.Volume.Driver != "local" || len(r.Volume.Options) > 0 {
-				return fmt.Errorf("volume %s has a driver or options of its own, so that it is not known where its contents are; move the instance without copy_volumes, or give it a plain volume", name)
+				return fmt.Errorf(
+					"volume %s has its own driver or options, so the place of its contents is unknown; "+
+						"move the instance without copy_volumes, or give it a plain volume", name,
+				)
 			}
 			if err := v.checkAlone(ctx, name); err != nil {
 				return err
@@ -154,15 +163,18 @@ func (v *migration) checkVolumes(ctx context.Context, c container.InspectRespons
 	return nil
 }
 
-// checkAlone refuses to copy what somebody else may be writing.
+// checkAlone rejects a volume that another container may be writing to.
 func (v *migration) checkAlone(ctx context.Context, volume string) error {
-	list, err := v.source.client.ContainerList(ctx, client.ContainerListOptions{Filters: client.Filters{}.Add("volume", volume)})
+	list, err := v.source.client.ContainerList(ctx, client.ContainerListOptions{
+		Filters: client.Filters{}.Add("volume", volume),
+	})
 	if err != nil {
 		return v.withServer(v.source, err)
 	}
 	for _, c := range list.Items {
 		if !slices.Contains(c.Names, "/"+v.Instance) {
-			return fmt.Errorf("volume %s is in use by container %s too; stop that first", volume, strings.TrimPrefix(strings.Join(c.Names, ""), "/"))
+			return fmt.Errorf("volume %s is in use by container %s too; stop that first", volume,
+				strings.TrimPrefix(strings.Join(c.Names, ""), "/"))
 		}
 	}
 	return nil
@@ -179,17 +191,20 @@ func (v *migration) checkFree(ctx context.Context, r client.VolumeInspectResult)
 	case v.canUseVolume(r.Volume, there.Volume):
 		return nil
 	}
-	return fmt.Errorf("server %s has a volume %s already; if nobody needs what is in it, remove it there (docker volume rm)", v.destination.server, r.Volume.Name)
+	return fmt.Errorf(
+		"server %s already has a volume %s; if its data is not needed, remove it there (docker volume rm)",
+		v.destination.server, r.Volume.Name,
+	)
 }
 
-// canUseVolume tells whether the instance may have a volume of the destination in place of its own: this job has made it, or its
-// contents do not matter.
+// canUseVolume reports whether the instance may use a volume of the destination: this job created it, or its contents
+// do not matter.
 func (v *migration) canUseVolume(own, there volume.Volume) bool {
 	return there.Labels[labelJob] == v.JobID || sameStorage(own, there) || !v.Stateful && !v.CopyVolumes
 }
 
-// probeBindMounts makes and removes a container that mounts the paths of the host that the instance needs: Docker refuses those
-// that do not exist.
+// probeBindMounts creates and removes a container with the host paths of the instance, because Docker rejects missing
+// paths.
 func (v *migration) probeBindMounts(ctx context.Context, c container.InspectResponse) error {
 	paths := map[string]bool{}
 	for _, m := range c.Mounts {
@@ -204,7 +219,8 @@ func (v *migration) probeBindMounts(ctx context.Context, c container.InspectResp
 		m := mount.Mount{Type: mount.TypeBind, Source: path, Target: "/hubrelay", ReadOnly: true}
 		err := v.destination.createContainer(ctx, kindCarrier, v.image, []mount.Mount{m})
 		if err != nil && strings.Contains(err.Error(), "bind source path does not exist") {
-			return fmt.Errorf("server %s has no %s, which the instance mounts or uses as a device; make it there", v.destination.server, path)
+			return fmt.Errorf("server %s has no %s, which the instance mounts or uses as a device; make it there",
+				v.destination.server, path)
 		}
 		if err == nil {
 			err = v.destination.remove(ctx, v.destination.workName(kindCarrier), true)

@@ -16,7 +16,7 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// What cannot be had at the destination is found while the instance runs, and nothing is left.
+// Missing requirements at the destination are found while the instance runs, and nothing is left behind there.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -30,7 +30,9 @@ func TestRefused(t *testing.T) {
 		},
 		"no such path": {
 			change: func(o *client.ContainerCreateOptions) {
-				o.HostConfig.Mounts = append(o.HostConfig.Mounts, mount.Mount{Type: mount.TypeBind, Source: hostA.folder + "/bound", Target: "/bound"})
+				o.HostConfig.Mounts = append(o.HostConfig.Mounts, mount.Mount{
+					Type: mount.TypeBind, Source: hostA.folder + "/bound", Target: "/bound",
+				})
 			},
 			prepare: func(r *rig) { r.rename(hostA.folder+"/bound", hostA.folder+"/gone") },
 			says:    []string{"server b has no ", "/bound, which the instance mounts"},
@@ -55,14 +57,20 @@ func TestRefused(t *testing.T) {
 			change: func(o *client.ContainerCreateOptions) {
 				o.HostConfig.Mounts = append(o.HostConfig.Mounts, mount.Mount{
 					Type: mount.TypeVolume, Source: o.Name + "-tmp", Target: "/tmp",
-					VolumeOptions: &mount.VolumeOptions{DriverConfig: &mount.Driver{Name: "local", Options: map[string]string{"type": "tmpfs", "device": "tmpfs"}}},
+					VolumeOptions: &mount.VolumeOptions{
+						DriverConfig: &mount.Driver{
+							Name: "local", Options: map[string]string{"type": "tmpfs", "device": "tmpfs"},
+						},
+					},
 				})
 			},
 			says: []string{"-tmp has a driver or options of its own"},
 		},
 		"a volume is a claim": {
 			change: func(o *client.ContainerCreateOptions) {
-				o.HostConfig.Mounts = append(o.HostConfig.Mounts, mount.Mount{Type: mount.TypeVolume, Source: "hubrelay.lease." + o.Name + "-other.7", Target: "/claim"})
+				o.HostConfig.Mounts = append(o.HostConfig.Mounts, mount.Mount{
+					Type: mount.TypeVolume, Source: "hubrelay.lease." + o.Name + "-other.7", Target: "/claim",
+				})
 			},
 			says: []string{"hubrelay.lease.", "is the driver's own"},
 		},
@@ -98,7 +106,8 @@ func TestRefused(t *testing.T) {
 				}
 			}
 			after := r.inspect(r.a)
-			if after.ID != before.ID || after.State.StartedAt != before.State.StartedAt || !after.State.Running || r.listing(r.a) != want {
+			if after.ID != before.ID || after.State.StartedAt != before.State.StartedAt || !after.State.Running ||
+				r.listing(r.a) != want {
 				t.Errorf("the instance was touched: %+v", after.State)
 			}
 			if now := r.left(r.b); strings.Join(now, "\n") != strings.Join(there, "\n") {
@@ -122,7 +131,7 @@ func (r *rig) createVolume(d *daemon, o client.VolumeCreateOptions) {
 	}
 }
 
-// other starts another container beside the instance.
+// other starts another container besides the instance.
 func (r *rig) other(d *daemon, change func(*client.ContainerCreateOptions)) {
 	r.t.Helper()
 	ctx := r.t.Context()
@@ -130,7 +139,8 @@ func (r *rig) other(d *daemon, change func(*client.ContainerCreateOptions)) {
 		r.lend(d)
 	}
 	o := client.ContainerCreateOptions{
-		Name: r.instance + "-other", Config: &container.Config{Image: imageName}, HostConfig: &container.HostConfig{NetworkMode: "none"},
+		Name: r.instance + "-other", Config: &container.Config{Image: imageName},
+		HostConfig: &container.HostConfig{NetworkMode: "none"},
 	}
 	change(&o)
 	if _, err := d.api.ContainerCreate(ctx, o); err != nil {
@@ -174,7 +184,8 @@ func refusedWorld(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = hostA.api.ContainerCreate(ctx, client.ContainerCreateOptions{
-			Name: refusedPeer, Config: &container.Config{Image: imageName}, HostConfig: &container.HostConfig{NetworkMode: "none"},
+			Name: refusedPeer, Config: &container.Config{Image: imageName},
+			HostConfig: &container.HostConfig{NetworkMode: "none"},
 		})
 		if err == nil {
 			_, err = hostA.api.ContainerStart(ctx, refusedPeer, client.ContainerStartOptions{})

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 )
 
-// removing stands for a Docker host that still removes a container for somebody else, without sockets.
+// removing simulates a Docker host without sockets that is still removing a container for another process.
 type removing struct{ left int }
 
 func (r *removing) RoundTrip(request *http.Request) (*http.Response, error) {
@@ -29,7 +29,8 @@ func TestRemovalOfSomebodyElse(t *testing.T) {
 	t.Parallel()
 	for left, want := range map[int]string{3: "<nil>", 1 << 30: "already in progress"} {
 		synctest.Test(t, func(t *testing.T) {
-			if got := fmt.Sprint(standIn(t, &removing{left}).remove(t.Context(), "i", true)); !strings.Contains(got, want) {
+			if got := fmt.Sprint(standIn(t, &removing{left}).remove(t.Context(), "i", true)); !strings.Contains(got,
+				want) {
 				t.Errorf("%s, want %s", got, want)
 			}
 		})

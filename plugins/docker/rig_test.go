@@ -55,11 +55,13 @@ func newRig(t testing.TB, change func(*client.ContainerCreateOptions)) *rig {
 
 func newRigOn(t testing.TB, a, b *daemon, change func(*client.ContainerCreateOptions)) *rig {
 	t.Helper()
-	r := &rig{t: t, a: a, b: b, instance: strings.ToLower(unwanted.ReplaceAllString(t.Name(), "-")) + "-x"} // no name is part of another
+	// no name contains another one
+	r := &rig{t: t, a: a, b: b, instance: strings.ToLower(unwanted.ReplaceAllString(t.Name(), "-")) + "-x"}
 	r.volume = r.instance + "-data"
 	r.m = relay.Migration{
-		JobID: "job-" + r.instance, Lease: 1, Container: "c", Instance: r.instance, Hub: "h", Stateful: true, CopyVolumes: true,
-		Source: server("a", "unix://"+a.socket), Destination: server("b", "unix://"+b.socket),
+		JobID: "job-" + r.instance, Lease: 1, Container: "c", Instance: r.instance, Hub: "h", Stateful: true,
+		CopyVolumes: true,
+		Source:      server("a", "unix://"+a.socket), Destination: server("b", "unix://"+b.socket),
 	}
 	config := testConfig()
 	r.d = New(&config)
@@ -77,8 +79,10 @@ func testConfig() Config {
 func (r *rig) run(change func(*client.ContainerCreateOptions)) {
 	r.t.Helper()
 	o := client.ContainerCreateOptions{
-		Name:   r.instance,
-		Config: &container.Config{Image: imageName, Env: []string{"COLOUR=green"}, Labels: map[string]string{"team": "blue"}},
+		Name: r.instance,
+		Config: &container.Config{
+			Image: imageName, Env: []string{"COLOUR=green"}, Labels: map[string]string{"team": "blue"},
+		},
 		HostConfig: &container.HostConfig{
 			NetworkMode: "none", RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyAlways},
 			Mounts: []mount.Mount{{Type: mount.TypeVolume, Source: r.volume, Target: "/data"}},
@@ -127,7 +131,7 @@ func (r *rig) fill(d *daemon) {
 	}
 }
 
-// listing is all that a volume holds, but for what the app writes.
+// listing returns the content of a volume, without the file that the app writes.
 func (r *rig) listing(d *daemon) string {
 	r.t.Helper()
 	var lines []string
@@ -149,7 +153,8 @@ func (r *rig) listing(d *daemon) string {
 			if err != nil {
 				return err
 			}
-			line += fmt.Sprintf(" %d %d %x", s.Nlink, info.ModTime().Unix(), data[:min(len(data), 40)]) + fmt.Sprint(len(data))
+			line += fmt.Sprintf(" %d %d %x", s.Nlink, info.ModTime().Unix(),
+				data[:min(len(data), 40)]) + fmt.Sprint(len(data))
 		case info.Mode()&fs.ModeSymlink != 0:
 			target, _ := os.Readlink(path)
 			line += " " + target
@@ -178,7 +183,7 @@ func (r *rig) killAt(point string) {
 	r.m.Lease++
 }
 
-// inProcess runs the migration in a process of its own, which ends well or is killed at a point.
+// inProcess runs the migration in another process, which succeeds or is killed at a point.
 func (r *rig) inProcess(point string, well bool) string {
 	r.t.Helper()
 	cmd := r.process(point, false)
@@ -220,7 +225,7 @@ func (r *rig) inspect(d *daemon) container.InspectResponse {
 	return c.Container
 }
 
-// running checks that a host's instance runs and writes, and that the other host has nothing of it but the claim.
+// running checks that the instance runs and writes on a host, and that the other host has only the claim.
 func (r *rig) running(d *daemon) {
 	r.t.Helper()
 	if c := r.inspect(d); !c.State.Running || c.HostConfig.RestartPolicy.Name != container.RestartPolicyAlways {
@@ -233,11 +238,13 @@ func (r *rig) running(d *daemon) {
 	})
 }
 
-// left is what a host has of the instance but for claims: containers by name and state, and volumes.
+// left returns what a host has of the instance besides claims: containers by name and state, and volumes.
 func (r *rig) left(d *daemon) []string {
 	r.t.Helper()
 	ctx := context.Background()
-	containers, err := d.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("name", r.instance)})
+	containers, err := d.api.ContainerList(ctx, client.ContainerListOptions{
+		All: true, Filters: client.Filters{}.Add("name", r.instance),
+	})
 	if err != nil {
 		r.t.Error(err)
 	}
@@ -291,7 +298,7 @@ func (r *rig) settled(err error, forward bool, want string) {
 	r.alone(at, want)
 }
 
-// failed checks that the instance runs at the source as before, and that the error says why.
+// failed checks that the instance runs at the source as before, and that the error contains the texts.
 func (r *rig) failed(err error, want string, says ...string) {
 	r.t.Helper()
 	if err == nil {
@@ -311,23 +318,30 @@ func (r *rig) failed(err error, want string, says ...string) {
 func (r *rig) removeAll() {
 	ctx := context.Background()
 	for _, d := range []*daemon{r.a, r.b} {
-		containers, err := d.api.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: client.Filters{}.Add("name", r.instance)})
+		containers, err := d.api.ContainerList(ctx, client.ContainerListOptions{
+			All: true, Filters: client.Filters{}.Add("name", r.instance),
+		})
 		if err != nil {
 			r.t.Error(err)
 			continue
 		}
 		for _, c := range containers.Items {
-			if _, err := d.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true, RemoveVolumes: true}); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
+			if _, err := d.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{
+				Force: true, RemoveVolumes: true,
+			}); err != nil && !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
 				r.t.Error(err)
 			}
 		}
-		volumes, err := d.api.VolumeList(ctx, client.VolumeListOptions{Filters: client.Filters{}.Add("name", r.instance)})
+		volumes, err := d.api.VolumeList(ctx, client.VolumeListOptions{
+			Filters: client.Filters{}.Add("name", r.instance),
+		})
 		if err != nil {
 			r.t.Error(err)
 			continue
 		}
 		for _, v := range volumes.Items {
-			if _, err := d.api.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{}); err != nil && !errdefs.IsNotFound(err) {
+			if _, err := d.api.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{}); err != nil &&
+				!errdefs.IsNotFound(err) {
 				r.t.Error(err)
 			}
 		}

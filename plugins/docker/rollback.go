@@ -12,8 +12,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// rollBack brings the instance back to the source and returns cause, or completes the migration and returns nil where the
-// destination is what counts by now.
+// rollBack moves the instance back to the source and returns cause. If the destination already counts, it completes the
+// migration and returns nil.
 func (v *migration) rollBack(ctx context.Context, cause error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -32,7 +32,8 @@ func (v *migration) rollBack(ctx context.Context, cause error) error {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return relay.Indeterminate(fmt.Errorf("%w; and the instance is not back on server %s: %w", cause, v.source.server, err))
+		return relay.Indeterminate(fmt.Errorf("%w; and the instance is not back on server %s: %w", cause,
+			v.source.server, err))
 	case completed:
 		return nil
 	}
@@ -46,7 +47,8 @@ func (v *migration) restoreSource(ctx context.Context) (completed bool, err erro
 	}
 	switch away := f.src.leaving; {
 	case f.src.inPlace != nil && away != nil:
-		return false, fmt.Errorf("it is there twice, as %s and as %s; remove the one that is wrong", v.Instance, away.name)
+		return false, fmt.Errorf("it is there twice, as %s and as %s; remove the one that is wrong", v.Instance,
+			away.name)
 	case f.src.inPlace != nil: // it was never taken away, or is back
 		return false, v.discardDestination(ctx, f)
 	case f.destinationErr == nil && f.isMoved():
@@ -56,11 +58,13 @@ func (v *migration) restoreSource(ctx context.Context) (completed bool, err erro
 	case away == nil:
 		return false, errors.Join(fmt.Errorf("there is no container %s on either server", v.Instance), f.destinationErr)
 	case away.ticket.job != jobTag(v.JobID):
-		return false, fmt.Errorf("another job has begun to move it and is not over, see container %s on server %s", away.name, v.source.server)
+		return false, fmt.Errorf("another job has begun to move it and is not over, see container %s on server %s",
+			away.name, v.source.server)
 	case away.kind == kindLeft && f.destinationErr != nil:
-		return false, fmt.Errorf("it may run on server %s, which does not answer: %w", v.destination.server, f.destinationErr)
+		return false, fmt.Errorf("it may run on server %s, which does not answer: %w", v.destination.server,
+			f.destinationErr)
 	case away.kind == kindLeft && f.hasArrived() && v.isHealthy(ctx, f.dst.arriving.name):
-		// What was written there since is not at the source. If its name cannot be had there is no other way than back.
+		// New data is not at the source. If the name is not available, going back is the only way.
 		if err := v.switchOver(ctx, f); err == nil {
 			return v.restoreSource(ctx)
 		}
@@ -72,7 +76,7 @@ func (v *migration) restoreSource(ctx context.Context) (completed bool, err erro
 	return false, v.restoreContainer(ctx, f.src.leaving)
 }
 
-// discardDestination leaves nothing at the destination, where that can be asked.
+// discardDestination removes everything from the destination, if it answers.
 func (v *migration) discardDestination(ctx context.Context, f hostState) error {
 	if f.src.carrier != nil {
 		if err := v.source.remove(ctx, f.src.carrier.name, true); err != nil {
@@ -80,19 +84,22 @@ func (v *migration) discardDestination(ctx context.Context, f hostState) error {
 		}
 	}
 	if f.destinationErr != nil {
-		v.log.Warn("what was begun at the destination stays there until the next migration to it, since it does not answer",
+		v.log.Warn("what was begun at the destination stays there until the next migration to it, since it does not "+
+			"answer",
 			"server", v.destination.server, "error", f.destinationErr)
 		return nil
 	}
 	err := v.removeUnfinished(ctx, f.dst)
 	if errors.Is(err, errVolumeInUse) { // no reason for the instance not to run at the source
-		v.log.Warn("a volume that was made for the instance stays at the destination", "server", v.destination.server, "error", err)
+		v.log.Warn("a volume that was made for the instance stays at the destination", "server", v.destination.server,
+			"error", err)
 		return nil
 	}
 	return v.withServer(v.destination, err)
 }
 
-// removeUnfinished removes what an unfinished migration has made at the destination. errInUse says that no more than volumes are left.
+// removeUnfinished removes the objects of an unfinished migration at the destination. errVolumeInUse means that only
+// volumes are left.
 func (v *migration) removeUnfinished(ctx context.Context, b containerSet) (used error) {
 	var orphans []string
 	if b.arriving != nil {
@@ -146,7 +153,7 @@ func (v *migration) dropArrivingVolumes(ctx context.Context, label string) (used
 	return used
 }
 
-// errVolumeInUse says that a volume cannot be removed because somebody uses it.
+// errVolumeInUse means that a volume cannot be removed because a container uses it.
 var errVolumeInUse = errors.New("volume is in use")
 
 func (v *migration) dropArrivingVolume(ctx context.Context, name string) error {
@@ -157,10 +164,13 @@ func (v *migration) dropArrivingVolume(ctx context.Context, name string) error {
 	return ignoreNotFound(err)
 }
 
-// restoreContainer lets the instance run at the source again. Its name comes last: who finds it in its place finds it restored.
+// restoreContainer starts the instance at the source again. It sets the name last, so a container in place is fully
+// restored.
 func (v *migration) restoreContainer(ctx context.Context, away *containerRef) error {
 	policy := away.ticket.policy
-	if _, err := v.source.client.ContainerUpdate(ctx, away.name, client.ContainerUpdateOptions{RestartPolicy: &policy}); err != nil {
+	if _, err := v.source.client.ContainerUpdate(ctx, away.name, client.ContainerUpdateOptions{
+		RestartPolicy: &policy,
+	}); err != nil {
 		return err
 	}
 	v.driver.between("leashed")
@@ -173,12 +183,15 @@ func (v *migration) restoreContainer(ctx context.Context, away *containerRef) er
 	return v.source.renameContainer(ctx, away.name, v.Instance)
 }
 
-// complete completes a migration that cannot be undone any more.
+// complete finishes a migration that cannot be undone.
 func (v *migration) complete(ctx context.Context, f hostState) error {
 	if err := v.cleanSource(ctx, f); err != nil {
 		return err
 	}
-	for _, step := range []string{stepCheck, stepImage, stepPrepare, stepStop, stepCopy, stepVerify, stepStart, stepSwitch, stepClean} {
+	for _, step := range []string{
+		stepCheck, stepImage, stepPrepare, stepStop, stepCopy, stepVerify, stepStart,
+		stepSwitch, stepClean,
+	} {
 		v.report(relay.Progress{Step: step, Completed: true})
 	}
 	return nil

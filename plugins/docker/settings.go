@@ -19,7 +19,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// settings are what the inventory says of a server.
+// settings are the settings of a server in the inventory.
 type settings struct {
 	// Host is unix:///path, tcp://host:port or ssh://user@host; empty is Docker's own default.
 	Host string `json:"host"`
@@ -41,7 +41,7 @@ func readSettings(s relay.Server) (settings, error) {
 		return c, fmt.Errorf("server %s: %s: %w", s.ID, settingsForm, err)
 	}
 	if d.More() {
-		return c, fmt.Errorf("server %s: %s and nothing behind it", s.ID, settingsForm)
+		return c, fmt.Errorf("server %s: %s and nothing else", s.ID, settingsForm)
 	}
 	if c.Host == "" {
 		c.Host = client.DefaultDockerHost
@@ -66,7 +66,8 @@ func (c settings) validate() error {
 	switch u.Scheme {
 	case "unix":
 		if !filepath.IsAbs(u.Path) || u.Host != "" {
-			return fmt.Errorf("host %q must name the socket with three slashes, such as unix:///run/docker.sock", c.Host)
+			return fmt.Errorf("host %q must name the socket with three slashes, such as unix:///run/docker.sock",
+				c.Host)
 		}
 	case "tcp":
 		return c.checkTCP(u)
@@ -89,11 +90,14 @@ func (c settings) checkTCP(u *url.URL) error {
 	}
 	if c.TLS == nil {
 		if ip := net.ParseIP(u.Hostname()); ip == nil || !ip.IsLoopback() {
-			return fmt.Errorf("host %q needs tls: whoever reaches a Docker port without it is root on that host", c.Host)
+			return fmt.Errorf("host %q needs tls, because access to a Docker port without it is root access to that host",
+				c.Host)
 		}
 		return nil
 	}
-	for _, f := range []struct{ key, path string }{{"ca_file", c.TLS.CAFile}, {"cert_file", c.TLS.CertFile}, {"key_file", c.TLS.KeyFile}} {
+	for _, f := range []struct{ key, path string }{
+		{"ca_file", c.TLS.CAFile}, {"cert_file", c.TLS.CertFile}, {"key_file", c.TLS.KeyFile},
+	} {
 		if f.path == "" {
 			return fmt.Errorf("tls.%s is missing", f.key)
 		}
@@ -109,7 +113,8 @@ func (c settings) checkTCP(u *url.URL) error {
 
 // open makes a client, which connects when it is used.
 func (c settings) open() (*client.Client, error) {
-	// Docker packs what is copied for whoever takes gzip, as Go's client does by itself: that is a twentieth of the speed.
+	// Docker compresses copied files for clients that accept gzip, as Go's client does by default. That is twenty times
+	// slower.
 	opts := []client.Opt{client.WithHTTPHeaders(map[string]string{"Accept-Encoding": "identity"})}
 	switch {
 	case strings.HasPrefix(c.Host, "ssh://"):
@@ -119,7 +124,8 @@ func (c settings) open() (*client.Client, error) {
 		}
 		opts = append(opts, client.WithHost(helper.Host), client.WithDialContext(helper.Dialer))
 	case c.TLS != nil:
-		opts = append(opts, client.WithHost(c.Host), client.WithTLSClientConfig(c.TLS.CAFile, c.TLS.CertFile, c.TLS.KeyFile))
+		opts = append(opts, client.WithHost(c.Host),
+			client.WithTLSClientConfig(c.TLS.CAFile, c.TLS.CertFile, c.TLS.KeyFile))
 	default:
 		opts = append(opts, client.WithHost(c.Host))
 	}
@@ -131,13 +137,15 @@ var (
 	workName     = regexp.MustCompile(`\.(leaving|left|arriving|carrier)-[0-9]+(\.|$)`)
 )
 
-// checkInstance refuses an id that cannot be the name of a container, or is what the driver itself would choose.
+// checkInstance rejects an ID that cannot be the name of a container, or that looks like a name of the driver.
 func checkInstance(id string) error {
 	switch {
 	case !instanceName.MatchString(id):
-		return fmt.Errorf("instance %.80q cannot be the name of a container: two or more letters, digits, '_', '.' and '-'", id)
+		return fmt.Errorf(
+			"instance %.80q cannot be the name of a container: two or more letters, digits, '_', '.' and '-'", id,
+		)
 	case workName.MatchString(id):
-		return fmt.Errorf("instance %.80q has a name that the driver gives to what is on its way", id)
+		return fmt.Errorf("instance %.80q has a name that the driver uses for containers in transit", id)
 	}
 	return nil
 }

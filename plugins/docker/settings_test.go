@@ -36,7 +36,7 @@ func TestConfigure(t *testing.T) {
 
 		{``, "its settings must be"},
 		{`[]`, "its settings must be"},
-		{`{} {}`, "nothing behind it"},
+		{`{} {}`, "nothing else"},
 		{`{"hots":""}`, `unknown field "hots"`},
 		{`{"host":5}`, "its settings must be"},
 		{`{"host":"/run/docker.sock"}`, "must begin with unix://"},
@@ -45,8 +45,14 @@ func TestConfigure(t *testing.T) {
 		{`{"host":"tcp://host-b:2375"}`, "needs tls"},
 		{`{"host":"tcp://host-b","tls":{}}`, "tcp://HOST:PORT"},
 		{`{"host":"tcp://host-b:2376","tls":{"ca_file":"ca.pem"}}`, "tls.cert_file is missing"},
-		{`{"host":"tcp://host-b:2376","tls":{"ca_file":"none.pem","cert_file":"cert.pem","key_file":"key.pem"}}`, "tls.ca_file"},
-		{`{"host":"tcp://host-b:2376","tls":{"ca_file":"ca.pem","cert_file":"key.pem","key_file":"cert.pem"}}`, "tls.cert_file and tls.key_file"},
+		{
+			`{"host":"tcp://host-b:2376","tls":{"ca_file":"none.pem","cert_file":"cert.pem","key_file":"key.pem"}}`,
+			"tls.ca_file",
+		},
+		{
+			`{"host":"tcp://host-b:2376","tls":{"ca_file":"ca.pem","cert_file":"key.pem","key_file":"cert.pem"}}`,
+			"tls.cert_file and tls.key_file",
+		},
 		{`{"host":"unix:///run/docker.sock","tls":{}}`, "tls is for a host"},
 		{`{"host":"ssh://ops:secret@host-b"}`, "no password"},
 		{`{"host":"ssh://-oProxyCommand=x"}`, "dash"},
@@ -59,7 +65,8 @@ func TestConfigure(t *testing.T) {
 		case c.says == "" && err != nil:
 			t.Errorf("%s: %v", c.settings, err)
 		case c.says == "":
-		case err == nil || !strings.Contains(err.Error(), "server b7: ") || !strings.Contains(err.Error(), c.says) || strings.Contains(err.Error(), "secret"):
+		case err == nil || !strings.Contains(err.Error(), "server b7: ") || !strings.Contains(err.Error(), c.says) ||
+			strings.Contains(err.Error(), "secret"):
 			t.Errorf("%s: error %v", c.settings, err)
 		}
 	}
@@ -75,7 +82,8 @@ func TestConfigureComparesServers(t *testing.T) {
 	}
 	bad := server("a", "")
 	bad.Instances = []string{"good", "no good"}
-	if err := d.Configure(t.Context(), []relay.Server{bad}); err == nil || !strings.Contains(err.Error(), `server a: instance "no good"`) {
+	if err := d.Configure(t.Context(), []relay.Server{bad}); err == nil ||
+		!strings.Contains(err.Error(), `server a: instance "no good"`) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -85,7 +93,9 @@ func TestConfig(t *testing.T) {
 	if err := DefaultConfig().Validate(); err != nil {
 		t.Error(err)
 	}
-	for _, c := range []Config{{}, {HealthTimeout: 1}, {HealthTimeout: 1, Settle: 2}, {HealthTimeout: 1 << 62, Settle: 1}} {
+	for _, c := range []Config{
+		{}, {HealthTimeout: 1}, {HealthTimeout: 1, Settle: 2}, {HealthTimeout: 1 << 62, Settle: 1},
+	} {
 		if c.Validate() == nil {
 			t.Errorf("%+v is taken", c)
 		}

@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// stranger makes a volume at host b that has the name of the instance's and a file of somebody else's.
+// stranger creates a volume on host b with the name of the instance's volume and a foreign file.
 func (r *rig) stranger(labels map[string]string) (file string) {
 	r.t.Helper()
 	r.createVolume(r.b, client.VolumeCreateOptions{Name: r.volume, Labels: labels})
@@ -35,8 +35,8 @@ func (r *rig) untouched(file string) {
 	r.running(r.a)
 }
 
-// A volume that a former migration, of whatever instance, has brought to the destination is not removed with what this one
-// has made there.
+// A volume that an earlier migration of any instance brought to the destination is not removed with the objects of this
+// one.
 func TestVolumeOfFormerJobStays(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -61,7 +61,7 @@ func TestVolumeOfFormerJobStays(t *testing.T) {
 	r.untouched(file)
 }
 
-// A volume that somebody makes at the destination after the check is not written into.
+// A volume that appears at the destination after the check is not written to.
 func TestVolumeIsMadeMeanwhile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -71,7 +71,7 @@ func TestVolumeIsMadeMeanwhile(t *testing.T) {
 			file = r.stranger(nil)
 		}
 	}
-	if err := r.migrate(); err == nil || !strings.Contains(err.Error(), "has got a volume "+r.volume) {
+	if err := r.migrate(); err == nil || !strings.Contains(err.Error(), "has a volume "+r.volume) {
 		t.Errorf("error %v", err)
 	}
 	r.untouched(file)
@@ -98,7 +98,7 @@ func TestUnnamedVolumesAreKept(t *testing.T) {
 	}
 }
 
-// What another job has left at the destination is removed with its volumes, so that the next attempt finds the place free.
+// Leftovers of another job at the destination are removed with their volumes, so the next attempt can use the names.
 func TestLeftoverOfAnotherJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)

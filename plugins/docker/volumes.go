@@ -17,8 +17,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// prepareDestination makes the volumes and the container at the destination. Nothing of an earlier attempt is used, as long as the
-// source is in its place.
+// prepareDestination creates the volumes and the container at the destination. It reuses nothing of an earlier attempt
+// while the source is in its place.
 func (v *migration) prepareDestination(ctx context.Context, f hostState) error {
 	if f.src.inPlace == nil {
 		return nil
@@ -42,12 +42,12 @@ func (v *migration) prepareDestination(ctx context.Context, f hostState) error {
 	}
 	v.driver.between("volumes created")
 	if err == nil {
-		err = v.checkLeases(ctx) // volumes that are gone would be made anew, and nobody would know whose they are
+		err = v.checkLeases(ctx) // new volumes would be created for missing ones, without an owner
 	}
 	if err == nil {
 		err = v.createArriving(ctx, c)
 	}
-	// A process that was overtaken meanwhile takes back what it has made; Docker keeps what is in use.
+	// An outdated process removes what it created. Docker keeps objects in use.
 	if superseded := v.checkLeases(ctx); errors.Is(superseded, relay.ErrSuperseded) {
 		for _, name := range []string{v.destination.arrivingName(v.JobID), v.destination.workName(kindCarrier)} {
 			_ = v.destination.remove(ctx, name, true)
@@ -78,9 +78,12 @@ func (v *migration) createVolumes(ctx context.Context, c container.InspectRespon
 		if err != nil {
 			return fmt.Errorf("the volume %s cannot be made on server %s: %w", m.Name, v.destination.server, err)
 		}
-		// Docker says nothing where somebody has made one since the check.
+		// Docker reports no error if another client created a volume after the check.
 		if !v.canUseVolume(at.Volume, made.Volume) {
-			return fmt.Errorf("server %s has got a volume %s meanwhile; if nobody needs what is in it, remove it there (docker volume rm)", v.destination.server, m.Name)
+			return fmt.Errorf(
+				"server %s has a volume %s now; if its data is not needed, remove it there (docker "+
+					"volume rm)", v.destination.server, m.Name,
+			)
 		}
 	}
 	return nil
@@ -95,7 +98,9 @@ func (v *migration) createArriving(ctx context.Context, c container.InspectRespo
 		return fmt.Errorf("the container cannot be made on server %s: %w", v.destination.server, err)
 	}
 	for name, settings := range r.extraNetworks {
-		if _, err := v.destination.client.NetworkConnect(ctx, name, client.NetworkConnectOptions{Container: r.create.Name, EndpointConfig: settings}); err != nil {
+		if _, err := v.destination.client.NetworkConnect(ctx, name, client.NetworkConnectOptions{
+			Container: r.create.Name, EndpointConfig: settings,
+		}); err != nil {
 			return fmt.Errorf("the container cannot join network %s on server %s: %w", name, v.destination.server, err)
 		}
 	}
@@ -107,15 +112,18 @@ func (h *dockerHost) createContainer(ctx context.Context, kind, image string, mo
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	_, err := h.client.ContainerCreate(ctx, client.ContainerCreateOptions{
-		Name:       h.workName(kind),
-		Config:     &container.Config{Image: image, Entrypoint: []string{"/hubrelay"}, Labels: map[string]string{labelLease: strconv.FormatInt(h.lease, 10)}},
+		Name: h.workName(kind),
+		Config: &container.Config{
+			Image: image, Entrypoint: []string{"/hubrelay"},
+			Labels: map[string]string{labelLease: strconv.FormatInt(h.lease, 10)},
+		},
 		HostConfig: &container.HostConfig{NetworkMode: container.NetworkMode("none"), Mounts: mounts},
 	})
 	return err
 }
 
-// createCarriers makes a container at each side that has the volumes, and nothing else, at places of their own: the instance's
-// own may be read-only or lie in one another.
+// createCarriers creates a container on each side that mounts only the volumes, at its own paths, because the paths of
+// the instance may be read-only or nested.
 func (v *migration) createCarriers(ctx context.Context, f hostState) ([]string, error) {
 	c, err := v.source.inspectContainer(ctx, f.src.leaving.name)
 	if err != nil {
@@ -138,7 +146,8 @@ func (v *migration) createCarriers(ctx context.Context, f hostState) ([]string, 
 		var mounts []mount.Mount
 		for i, name := range names {
 			mounts = append(mounts, mount.Mount{
-				Type: mount.TypeVolume, Source: name, Target: mountPath(i), ReadOnly: side.readOnly, VolumeOptions: &mount.VolumeOptions{NoCopy: true},
+				Type: mount.TypeVolume, Source: name, Target: mountPath(i), ReadOnly: side.readOnly,
+				VolumeOptions: &mount.VolumeOptions{NoCopy: true},
 			})
 		}
 		if err := v.checkLeases(ctx); err != nil {
@@ -154,13 +163,13 @@ func (v *migration) createCarriers(ctx context.Context, f hostState) ([]string, 
 	return names, nil
 }
 
-// places holds the volumes in a carrier. Files are written there and not into the volume's own folder, since Docker leaves
-// alone the owner and the mode of the folder that it writes into.
+// places contains the volumes in a carrier. Files are written to it and not to the volume's own directory, because
+// Docker does not change the owner and mode of the directory that it writes to.
 const places = "/hubrelay"
 
 func mountPath(i int) string { return places + "/" + strconv.Itoa(i) }
 
-// copyNote is what the copy step wants to find again: it is worth something for the same two containers alone.
+// copyNote is what the copy step stores for a repetition. It is valid only for the same two containers.
 type copyNote struct {
 	Arrival string            `json:"arrival"`
 	Digests map[string]string `json:"digests"`
@@ -218,23 +227,26 @@ func (v *migration) copyVolumes(ctx context.Context, f hostState) error {
 	return nil
 }
 
-// copyVolume streams a volume from carrier to carrier and returns the digest of what has passed.
+// copyVolume streams a volume from carrier to carrier and returns the digest of the stream.
 func (v *migration) copyVolume(ctx context.Context, i int, progress *progressReader) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	from, err := v.source.client.CopyFromContainer(ctx, v.source.workName(kindCarrier), client.CopyFromContainerOptions{SourcePath: mountPath(i)})
+	from, err := v.source.client.CopyFromContainer(ctx, v.source.workName(kindCarrier), client.CopyFromContainerOptions{
+		SourcePath: mountPath(i),
+	})
 	if err != nil {
 		return "", v.withServer(v.source, err)
 	}
 	defer func() { _ = from.Content.Close() }() // what matters has been read
 	progress.reader = from.Content
 	sum := newSummer(progress)
-	_, err = v.destination.client.CopyToContainer(ctx, v.destination.workName(kindCarrier), client.CopyToContainerOptions{
-		DestinationPath: places, Content: sum, AllowOverwriteDirWithFile: true,
-	})
+	_, err = v.destination.client.CopyToContainer(ctx, v.destination.workName(kindCarrier),
+		client.CopyToContainerOptions{
+			DestinationPath: places, Content: sum, AllowOverwriteDirWithFile: true,
+		})
 	digest, read := sum.finish(err)
 	switch failed := progress.readError(); {
-	case failed != nil: // it is why the destination has complained
+	case failed != nil: // this is why the destination failed
 		return "", v.withServer(v.source, failed)
 	case read != nil && !errors.Is(read, err):
 		return "", v.withServer(v.source, read)
@@ -248,7 +260,8 @@ func (v *migration) verifyCopy(ctx context.Context, f hostState) error {
 		return nil
 	}
 	if f.dst.carrier == nil {
-		return fmt.Errorf("the container %s on server %s has vanished", v.destination.workName(kindCarrier), v.destination.server)
+		return fmt.Errorf("the container %s on server %s has vanished", v.destination.workName(kindCarrier),
+			v.destination.server)
 	}
 	names, err := v.createCarriers(ctx, f)
 	if err != nil {
@@ -256,7 +269,8 @@ func (v *migration) verifyCopy(ctx context.Context, f hostState) error {
 	}
 	progress := &progressReader{step: stepVerify, total: v.size, report: v.report}
 	for i, name := range names {
-		from, err := v.destination.client.CopyFromContainer(ctx, v.destination.workName(kindCarrier), client.CopyFromContainerOptions{SourcePath: mountPath(i)})
+		from, err := v.destination.client.CopyFromContainer(ctx, v.destination.workName(kindCarrier),
+			client.CopyFromContainerOptions{SourcePath: mountPath(i)})
 		if err != nil {
 			return v.withServer(v.destination, err)
 		}
@@ -269,7 +283,8 @@ func (v *migration) verifyCopy(ctx context.Context, f hostState) error {
 			return v.withServer(v.destination, err)
 		}
 		if digest != v.digests[name] {
-			return fmt.Errorf("volume %s is not on server %s as it was read on server %s; look at the disk there", name, v.destination.server, v.source.server)
+			return fmt.Errorf("volume %s is not on server %s as it was read on server %s; look at the disk there", name,
+				v.destination.server, v.source.server)
 		}
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// BenchmarkDeliver measures the way from Deliver to the plugin's ack, and what the host's side of it costs.
+// BenchmarkDeliver measures the path from Deliver to the plugin's acknowledgment, and the CPU of the host.
 func BenchmarkDeliver(b *testing.B) {
 	for _, callers := range []int{1, 64, 1024} {
 		b.Run(fmt.Sprint(callers), func(b *testing.B) { benchmarkDeliver(b, callers) })
@@ -32,7 +32,11 @@ func benchmarkDeliver(b *testing.B, callers int) {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
 	deliver := func(id string) {
-		d := relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{ID: id, Topic: "ok", Hub: "h", Account: "a", Cursor: "1-1", Data: data}}}
+		d := relay.Delivery{
+			ID: id, Attempt: 1, Notifications: []relay.Notification{
+				{ID: id, Topic: "ok", Hub: "h", Account: "a", Cursor: "1-1", Data: data},
+			},
+		}
 		if err := h.Deliver(ctx, d); err != nil {
 			b.Error(err)
 		}
@@ -57,7 +61,9 @@ func benchmarkDeliver(b *testing.B, callers int) {
 
 // BenchmarkRestart measures from a kill -9 of the plugin to the next ack.
 func BenchmarkRestart(b *testing.B) {
-	h, err := New(Options{Name: "bench", Command: []string{os.Args[0], "sdk"}, MaxCrashes: 1 << 20, MaxBackoff: DefaultBackoff})
+	h, err := New(Options{
+		Name: "bench", Command: []string{os.Args[0], "sdk"}, MaxCrashes: 1 << 20, MaxBackoff: DefaultBackoff,
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -104,7 +110,7 @@ func BenchmarkIdle(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// cpu is what this process has used, or its children that have ended.
+// cpu returns the CPU time of this process, or of its children that have ended.
 func cpu(who int) time.Duration {
 	var u syscall.Rusage
 	_ = syscall.Getrusage(who, &u)

@@ -17,26 +17,28 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
+var _ relay.Config = (*Config)(nil)
+
 // Config is the configuration of one plugin, which is a sink or a driver.
 type Config struct {
-	// Command is the program and its first arguments. A path such as ./x or bin/x begins at the configuration file, a name
-	// without a slash is looked up in the daemon's PATH, builtin:NAME is a plugin that comes with the daemon.
-	Command []string `koanf:"command" doc:"The plugin's program and its arguments; ./x is beside the configuration file, x in the daemon's PATH, builtin:NAME comes with hubrelay."`
+	// Command is the program and its first arguments. A path such as ./x or bin/x is relative to the configuration
+	// file. A name without a slash is searched in PATH. builtin:NAME is a plugin that is part of the daemon.
+	Command []string `koanf:"command" doc:"Program and arguments: ./x, x in PATH, or builtin:NAME."`
 	// Args follow the command.
 	Args []string `koanf:"args" doc:"Further arguments."`
 	// Env is the plugin's whole environment.
-	Env []string `koanf:"env" secret:"true" doc:"The plugin's environment: NAME passes the daemon's variable on, NAME=value sets one; nothing else of the daemon's is passed on."`
-	// SHA256 pins the program, Files pin whatever else it consists of. They are looked at before every start.
-	SHA256 string            `koanf:"sha256" doc:"SHA-256 of the program, 64 hexadecimal digits; another program is not started."`
-	Files  map[string]string `koanf:"files" doc:"SHA-256 of further files by name, such as the script that an interpreter runs; checked before every start."`
+	Env []string `koanf:"env" secret:"true" doc:"Complete environment: NAME copies a variable, NAME=value sets it."`
+	// SHA256 pins the program, and Files pins other files. Both are checked before every start.
+	SHA256 string            `koanf:"sha256" doc:"SHA-256 of the program, checked before every start."`
+	Files  map[string]string `koanf:"files" doc:"SHA-256 of other files by name, such as scripts."`
 	// Config is for the plugin alone. It may hold secrets.
-	Config map[string]any `koanf:"config" secret:"true" doc:"What the plugin itself is configured with; see its own documentation. Not shown."`
+	Config map[string]any `koanf:"config" secret:"true" doc:"Configuration of the plugin itself; never shown."`
 	// TLS is false for plugins that cannot do it.
-	TLS            bool          `koanf:"tls" doc:"Encrypts the connection to the plugin; false for a plugin that cannot, whose socket is in a folder that only the daemon's user can enter."`
-	StartupTimeout time.Duration `koanf:"startup_timeout" doc:"How long the plugin may take to start, 100ms to 10m."`
-	HangTimeout    time.Duration `koanf:"hang_timeout" doc:"How long the plugin may answer nothing after an attempt has ended, or go on after it was told to stop, before it is killed, 100ms to 1h."`
-	MemoryLimit    relay.Size    `koanf:"memory_limit" doc:"How much memory the plugin may allocate, such as 256MiB, at least 16MiB; empty for no limit (Linux only)."`
-	MaxCrashes     int           `koanf:"max_crashes" doc:"How many crashes are too many, 1 to 1000: a sink is disabled then, and half of them are forgotten every five minutes."`
+	TLS            bool          `koanf:"tls" doc:"Encrypt the connection to the plugin; false if it cannot."`
+	StartupTimeout time.Duration `koanf:"startup_timeout" doc:"Maximum time of a start, 100ms to 10m."`
+	HangTimeout    time.Duration `koanf:"hang_timeout" doc:"Time without an answer until a kill, 100ms to 1h."`
+	MemoryLimit    relay.Size    `koanf:"memory_limit" doc:"Maximum memory, at least 16MiB; Linux only."`
+	MaxCrashes     int           `koanf:"max_crashes" doc:"Crashes that disable the sink, 1 to 1000."`
 
 	folder   string
 	builtins []string
@@ -51,10 +53,32 @@ func NewConfig(builtins ...string) *Config {
 	}
 }
 
-// SetBaseDir says where the configuration file is.
-func (c *Config) SetBaseDir(folder string) { c.folder = folder }
+// WithDir returns a copy whose paths are relative to dir.
+func (c *Config) WithDir(dir string) *Config {
+	resolved := *c
+	resolved.folder = dir
+	return &resolved
+}
 
-// IsSet tells whether there is anything of a plugin; a number alone is none.
+// Check implements [relay.Config]. A missing program is a warning, because the daemon starts without it. With
+// env.Probe it starts the plugin, lets it check its configuration, and ends it.
+func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
+	c = c.WithDir(env.Dir)
+	if err := c.Validate(); err != nil {
+		return relay.NewReport(err)
+	}
+	warnings := c.warnings()
+	switch {
+	case !env.Probe:
+		return relay.NewReport(nil, warnings...)
+	case len(warnings) > 0: // known from the check without Probe
+		return relay.Report{}
+	}
+	warnings, err := c.probe(ctx, env.Name)
+	return relay.NewReport(err, warnings...)
+}
+
+// IsSet reports whether a plugin is configured. Numbers alone do not count.
 func (c *Config) IsSet() bool {
 	return len(c.Command)+len(c.Args)+len(c.Env)+len(c.SHA256)+len(c.Files)+len(c.Config) > 0
 }
@@ -98,7 +122,9 @@ const minMemoryLimit = 16 << 20
 
 func (c *Config) checkCommand() error {
 	if len(c.Command) == 0 || c.Command[0] == "" {
-		return &relay.FieldError{Field: "command", Problem: "is missing: name the plugin's program, such as [./watcher]"}
+		return &relay.FieldError{
+			Field: "command", Problem: "is missing: name the plugin's program, such as [./watcher]",
+		}
 	}
 	name, builtin := strings.CutPrefix(c.Command[0], Builtin)
 	if !builtin || slices.Contains(c.builtins, name) {
@@ -108,11 +134,14 @@ func (c *Config) checkCommand() error {
 	if near := relay.ClosestName(name, c.builtins); near != "" {
 		hint = "did you mean " + Builtin + near + "?"
 	}
-	return &relay.FieldError{Field: "command", Problem: fmt.Sprintf("names %q, which does not come with hubrelay: %s", relay.Truncate(c.Command[0], 60), hint)}
+	return &relay.FieldError{
+		Field: "command", Problem: fmt.Sprintf("names %q, which does not come with hubrelay: %s",
+			relay.Truncate(c.Command[0], 60), hint),
+	}
 }
 
-// Warnings tells of a program that is not there yet, or is another than the one that is pinned.
-func (c *Config) Warnings() []relay.FieldError {
+// warnings reports a program that does not exist yet, or that does not match its pin.
+func (c *Config) warnings() []relay.FieldError {
 	program, _, err := Resolve(c.fullCommand())
 	if err == nil {
 		err = CheckPins(program, c.SHA256, c.pinnedFiles())
@@ -123,12 +152,8 @@ func (c *Config) Warnings() []relay.FieldError {
 	return nil
 }
 
-// Preflight starts the plugin to ask it whether it takes its configuration, and ends it. A program that cannot be started was
-// told of by Warnings.
-func (c *Config) Preflight(ctx context.Context, name string) ([]relay.FieldError, error) {
-	if len(c.Warnings()) > 0 {
-		return nil, nil
-	}
+// probe starts the plugin, lets it check its configuration, and ends it. A warning reports what prevented the check.
+func (c *Config) probe(ctx context.Context, name string) ([]relay.FieldError, error) {
 	o, err := c.Options(name)
 	if err != nil {
 		return nil, err
@@ -138,9 +163,14 @@ func (c *Config) Preflight(ctx context.Context, name string) ([]relay.FieldError
 	case errors.Is(err, ErrUnsupported) && len(c.Config) == 0:
 		return nil, nil
 	case errors.Is(err, ErrUnsupported):
-		return []relay.FieldError{{Field: "config", Problem: "is not checked before the plugin runs: it cannot say what is wrong with it (Validate of the protocol)"}}, nil
+		return []relay.FieldError{
+			{Field: "config", Problem: "is not checked before the plugin runs, because the plugin does not implement it " +
+				"(Validate of the protocol)"},
+		}, nil
 	case err != nil:
-		return []relay.FieldError{{Field: "command", Problem: "cannot be asked whether it takes its config: " + err.Error()}}, nil
+		return []relay.FieldError{
+			{Field: "command", Problem: "cannot check its config: " + err.Error()},
+		}, nil
 	}
 	var errs []error
 	for _, p := range problems {
@@ -160,7 +190,7 @@ func checkSHA256(text string) error {
 	return nil
 }
 
-// Options are what the plugin is started with; the caller adds what is not the operator's business.
+// Options returns the options to start the plugin. The caller adds those that the operator does not control.
 func (c *Config) Options(name string) (Options, error) {
 	var config []byte
 	if len(c.Config) > 0 {
@@ -170,7 +200,8 @@ func (c *Config) Options(name string) (Options, error) {
 		}
 	}
 	return Options{
-		Name: name, Command: c.fullCommand(), Dir: relay.ResolvePath(c.folder, "."), Env: ResolveEnv(c.Env, os.LookupEnv),
+		Name: name, Command: c.fullCommand(), Dir: relay.ResolvePath(c.folder, "."),
+		Env:    ResolveEnv(c.Env, os.LookupEnv),
 		SHA256: c.SHA256, Files: c.pinnedFiles(), Config: config, PlainSocket: !c.TLS,
 		StartupTimeout: c.StartupTimeout, HangTimeout: c.HangTimeout,
 		MemoryLimit: int64(c.MemoryLimit), MaxCrashes: c.MaxCrashes,
@@ -193,10 +224,11 @@ func ResolveEnv(allowed []string, lookup func(string) (string, bool)) []string {
 	return list
 }
 
-// fullCommand is the whole command, its program below the configuration's folder where it is a relative path.
+// fullCommand returns the whole command. A relative path of the program is joined with the directory of the
+// configuration.
 func (c *Config) fullCommand() []string {
 	list := slices.Concat(c.Command, c.Args)
-	// What is looked at here, and compared with the pin, must be what the process finds from its own folder.
+	// The checked and pinned file must be the file that the process finds from its own directory.
 	if p := list[0]; strings.ContainsRune(p, filepath.Separator) && !strings.HasPrefix(p, Builtin) {
 		list[0] = relay.ResolvePath(c.folder, p)
 	}

@@ -20,19 +20,25 @@ func TestConfigValidate(t *testing.T) {
 		field  string
 		want   string
 	}{
-		"good":            {func(c *Config) { c.SHA256, c.Files = sum, map[string]string{"x.py": sum} }, "", ""},
-		"builtin":         {func(c *Config) { c.Command = []string{"builtin:log"} }, "", ""},
-		"no command":      {func(c *Config) { c.Command = nil }, "command", "is missing"},
-		"empty command":   {func(c *Config) { c.Command = []string{""} }, "command", "is missing"},
-		"unknown builtin": {func(c *Config) { c.Command = []string{"builtin:lgo"} }, "command", "did you mean builtin:log?"},
-		"other builtin":   {func(c *Config) { c.Command = []string{"builtin:something"} }, "command", "there are log"},
-		"sha256":          {func(c *Config) { c.SHA256 = "abc" }, "sha256", "64 hexadecimal digits"},
-		"files":           {func(c *Config) { c.Files = map[string]string{"x.py": sum + "00"} }, "files.x.py", "64 hexadecimal digits"},
-		"env":             {func(c *Config) { c.Env = []string{"HOME", "=x"} }, "env.1", "NAME=value"},
-		"startup":         {func(c *Config) { c.StartupTimeout = 0 }, "startup_timeout", "100ms to 10m"},
-		"hang":            {func(c *Config) { c.HangTimeout = 2 * time.Hour }, "hang_timeout", "to 1h"},
-		"memory":          {func(c *Config) { c.MemoryLimit = 1000 }, "memory_limit", "at least 16MiB"},
-		"crashes":         {func(c *Config) { c.MaxCrashes = 0 }, "max_crashes", "1 to 1000"},
+		"good":          {func(c *Config) { c.SHA256, c.Files = sum, map[string]string{"x.py": sum} }, "", ""},
+		"builtin":       {func(c *Config) { c.Command = []string{"builtin:log"} }, "", ""},
+		"no command":    {func(c *Config) { c.Command = nil }, "command", "is missing"},
+		"empty command": {func(c *Config) { c.Command = []string{""} }, "command", "is missing"},
+		"unknown builtin": {
+			func(c *Config) { c.Command = []string{"builtin:lgo"} }, "command",
+			"did you mean builtin:log?",
+		},
+		"other builtin": {func(c *Config) { c.Command = []string{"builtin:something"} }, "command", "there are log"},
+		"sha256":        {func(c *Config) { c.SHA256 = "abc" }, "sha256", "64 hexadecimal digits"},
+		"files": {
+			func(c *Config) { c.Files = map[string]string{"x.py": sum + "00"} }, "files.x.py",
+			"64 hexadecimal digits",
+		},
+		"env":     {func(c *Config) { c.Env = []string{"HOME", "=x"} }, "env.1", "NAME=value"},
+		"startup": {func(c *Config) { c.StartupTimeout = 0 }, "startup_timeout", "100ms to 10m"},
+		"hang":    {func(c *Config) { c.HangTimeout = 2 * time.Hour }, "hang_timeout", "to 1h"},
+		"memory":  {func(c *Config) { c.MemoryLimit = 1000 }, "memory_limit", "at least 16MiB"},
+		"crashes": {func(c *Config) { c.MaxCrashes = 0 }, "max_crashes", "1 to 1000"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cfg := NewConfig("log")
@@ -68,10 +74,11 @@ func TestConfigValidateReportsAll(t *testing.T) {
 func TestConfigResolvesPaths(t *testing.T) {
 	folder := t.TempDir()
 	c := NewConfig()
-	c.SetBaseDir(folder)
+	c = c.WithDir(folder)
 	for from, want := range map[string]string{
 		"./watcher": filepath.Join(folder, "watcher"), "../watcher": filepath.Join(filepath.Dir(folder), "watcher"),
-		"bin/watcher": filepath.Join(folder, "bin/watcher"), "/bin/watcher": "/bin/watcher", "watcher": "watcher", "builtin:log": "builtin:log",
+		"bin/watcher": filepath.Join(folder, "bin/watcher"), "/bin/watcher": "/bin/watcher", "watcher": "watcher",
+		"builtin:log": "builtin:log",
 	} {
 		c.Command, c.Args = []string{from, "./a"}, []string{"b"}
 		if got := c.fullCommand(); !reflect.DeepEqual(got, []string{want, "./a", "b"}) {
@@ -79,24 +86,24 @@ func TestConfigResolvesPaths(t *testing.T) {
 		}
 	}
 	c.Command = []string{"./watcher"}
-	if w := c.Warnings(); len(w) != 1 || w[0].Field != "command" || !strings.Contains(w[0].Problem, "does not exist") {
+	if w := c.warnings(); len(w) != 1 || w[0].Field != "command" || !strings.Contains(w[0].Problem, "does not exist") {
 		t.Errorf("warnings %+v", w)
 	}
 	if err := os.WriteFile(filepath.Join(folder, "watcher"), nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if w := c.Warnings(); w != nil {
+	if w := c.warnings(); w != nil {
 		t.Errorf("warnings %+v", w)
 	}
 	c.SHA256 = strings.Repeat("0", 64)
-	if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0].Problem, "sha256 pins 000") {
+	if w := c.warnings(); len(w) != 1 || !strings.Contains(w[0].Problem, "sha256 pins 000") {
 		t.Errorf("another program than the pinned one: warnings %+v", w)
 	}
 	c.SHA256, c.Files = "", map[string]string{"watcher": strings.Repeat("0", 64)}
-	if w := c.Warnings(); len(w) != 1 || !strings.Contains(w[0].Problem, "files pins 000") {
+	if w := c.warnings(); len(w) != 1 || !strings.Contains(w[0].Problem, "files pins 000") {
 		t.Errorf("another file than the pinned one: warnings %+v", w)
 	}
-	c.SetBaseDir(".")
+	c = c.WithDir(".")
 	if got := c.fullCommand()[0]; !filepath.IsAbs(got) {
 		t.Errorf("%s is relative", got)
 	}

@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// crashHalfLife is the time in which half of the crashes are forgotten.
+// crashHalfLife is the time after which half of the crashes expire.
 const crashHalfLife = 5 * time.Minute
 
-// crashBudget counts crashes, and forgets them: a plugin that crashes now and then may do so for ever.
+// crashBudget counts crashes that expire over time, so rare crashes are always allowed.
 type crashBudget struct {
 	maxCrashes int
 	score      float64
@@ -22,14 +22,14 @@ func (b *crashBudget) decay(now time.Time) {
 	b.at = now
 }
 
-// recordCrash counts one crash and tells whether the plugin may be started again.
+// recordCrash counts one crash and reports whether the plugin may be started again.
 func (b *crashBudget) recordCrash(now time.Time) bool {
 	b.decay(now)
 	b.score++
 	return b.score <= float64(b.maxCrashes)
 }
 
-// leaveOneCrash leaves one crash, so that somebody who has mended the plugin can try it, and soon knows if he has not.
+// leaveOneCrash allows one more crash, so an operator can try a fixed plugin and soon sees whether it works.
 func (b *crashBudget) leaveOneCrash(now time.Time) { b.score, b.at = float64(b.maxCrashes)-1, now }
 
 // backoff is the time to wait after so many failures in a row, the first being 1.

@@ -18,11 +18,11 @@ import (
 )
 
 const (
-	// maxBatch and maxBatchBytes bound one message to the plugin; a delivery that is larger alone goes alone. Larger
-	// messages save nothing, and gRPC has buffers of this size to use again; of the next size it clears a MiB each time.
+	// maxBatch and maxBatchBytes limit one message to the plugin. A larger delivery is sent alone. Larger messages save
+	// nothing. gRPC reuses buffers of this size, but clears a MiB for each buffer of the next size.
 	maxBatch      = 256
 	maxBatchBytes = 30 << 10
-	// messageOverhead is what a notification takes besides its data, generously.
+	// messageOverhead is an upper estimate of the size of a notification besides its data.
 	messageOverhead = 256
 )
 
@@ -41,17 +41,17 @@ type deliveryCall struct {
 	deadline  time.Time  // zero for none
 	answer    chan error // holds one
 	sent      bool
-	abandoned bool // nobody waits for the answer
+	abandoned bool // the caller does not wait any longer
 }
 
-// deliveryStream carries the deliveries of one run of a plugin: many attempts at once, as many as the plugin has given credit
-// for.
+// deliveryStream carries the deliveries of one run of a plugin. The credits of the plugin limit the number of
+// concurrent attempts.
 type deliveryStream struct {
 	wire     deliverStream
 	cancel   context.CancelFunc // of wire
 	o        *Options
 	now      func() time.Time
-	wake     chan struct{} // holds one where there may be something to send
+	wake     chan struct{} // holds a value if there may be something to send
 	received chan struct{} // closed when nothing more is received
 	end      chan error    // holds one by then: why
 	ready    chan struct{} // closed with the first credit
@@ -62,14 +62,15 @@ type deliveryStream struct {
 	cancels  []*sinkv1.Cancellation
 	credits  int
 	draining bool
-	failErr  error // why nothing can be delivered any more
+	failErr  error // the reason why deliveries fail
 	lastAck  time.Time
 }
 
 func newStream(w deliverStream, cancel context.CancelFunc, o *Options) *deliveryStream {
 	return &deliveryStream{
 		wire: w, cancel: cancel, o: o, now: time.Now,
-		wake: make(chan struct{}, 1), received: make(chan struct{}), end: make(chan error, 1), ready: make(chan struct{}),
+		wake: make(chan struct{}, 1), received: make(chan struct{}), end: make(chan error, 1),
+		ready:   make(chan struct{}),
 		pending: make(map[attemptKey]*deliveryCall),
 	}
 }
@@ -99,7 +100,8 @@ func (s *deliveryStream) deliver(ctx context.Context, d relay.Delivery) error {
 		c.size += len(n.Data) + len(n.Topic) + len(n.Hub) + len(n.Account) + messageOverhead
 	}
 	if c.size > wire.MaxMessage {
-		return relay.Permanent(fmt.Errorf("the delivery is too large for a plugin: about %d bytes, of %d at most", c.size, wire.MaxMessage))
+		return relay.Permanent(fmt.Errorf("the delivery is too large for a plugin: about %d bytes, of %d at most",
+			c.size, wire.MaxMessage))
 	}
 	c.message = wire.FromDelivery(d, timeout)
 	c.key = attemptKey{d.ID, c.message.GetAttempt()}
@@ -114,7 +116,7 @@ func (s *deliveryStream) deliver(ctx context.Context, d relay.Delivery) error {
 	}
 }
 
-var errStillRunning = errors.New("the plugin has not answered an earlier try of the same attempt yet")
+var errStillRunning = errors.New("the plugin has not answered an earlier call for the same attempt yet")
 
 func (s *deliveryStream) enqueue(c *deliveryCall) error {
 	s.mu.Lock()
@@ -172,7 +174,7 @@ func (s *deliveryStream) send() {
 		}
 		select {
 		case <-s.wake:
-			runtime.Gosched() // what comes now goes into the same message
+			runtime.Gosched() // let more attempts join the same message
 		case <-s.received:
 			return
 		}
@@ -224,8 +226,8 @@ func (s *deliveryStream) receive() error {
 	}
 }
 
-// applyAcks ends the attempts that the plugin acknowledges, each exactly once: an ack settles nothing but the attempt that
-// it names, and only where the plugin has it.
+// applyAcks ends the acknowledged attempts, each exactly once. An acknowledgment settles only the attempt that it
+// names, and only if the plugin has it.
 func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -267,7 +269,10 @@ func (s *deliveryStream) hangError(now time.Time) error {
 	}
 	for _, c := range s.pending {
 		if c.sent && !c.deadline.IsZero() && c.deadline.Before(before) {
-			return fmt.Errorf("the plugin answered nothing for %s after an attempt's time was over and was killed (hang_timeout)", s.o.HangTimeout)
+			return fmt.Errorf(
+				"the plugin answered nothing for %s after the timeout of an attempt and was killed (hang_timeout)",
+				s.o.HangTimeout,
+			)
 		}
 	}
 	return nil
@@ -275,7 +280,7 @@ func (s *deliveryStream) hangError(now time.Time) error {
 
 func (s *deliveryStream) done() <-chan error { return s.end }
 
-// streamError says what the end of the stream means.
+// streamError describes the end of the stream.
 func streamError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("the plugin ended the stream of deliveries by itself")

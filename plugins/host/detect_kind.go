@@ -19,8 +19,8 @@ const (
 	KindDriver = wire.KindDriver
 )
 
-// KindOf starts a plugin to find out what it is, and ends it. What is no driver is taken for a sink, so that whoever runs
-// it as one learns what is wrong with it.
+// KindOf starts a plugin to find out its kind, and ends it. Anything that is not a driver counts as a sink, because
+// running it as a sink shows the error.
 func KindOf(ctx context.Context, o Options) (string, error) {
 	o.MaxCrashes = 1
 	s, err := newSupervisor(o, driverProbe{})

@@ -13,11 +13,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Driver runs one plugin that is a driver, and is a [relay.Driver]: it starts the process when it is needed or by Start,
-// and again whenever it has died, until Close. Its methods may be called concurrently.
+// Driver runs one driver plugin and implements [relay.Driver]. It starts the process on demand or by Start, and
+// restarts it after a crash, until Close. Its methods may be called concurrently.
 //
-// What the plugin itself did not answer, because it died, hung or does not run, is an error marked by [relay.Indeterminate]:
-// nobody knows how far it came, and Migrate has to be called again.
+// If the plugin did not answer (a crash, a hang, or a failed start), the error is marked by [relay.Indeterminate]: the
+// progress is unknown, and Migrate must be called again.
 type Driver struct {
 	*supervisor
 	inventory *serverList
@@ -38,7 +38,7 @@ func NewDriver(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// Describe tells what the driver is. It starts the plugin where it does not run.
+// Describe returns the description of the driver. It starts the plugin if necessary.
 func (d *Driver) Describe(ctx context.Context) (relay.DriverDescription, error) {
 	l, err := d.currentCalls(ctx)
 	if err != nil {
@@ -47,8 +47,8 @@ func (d *Driver) Describe(ctx context.Context) (relay.DriverDescription, error) 
 	return l.description, nil
 }
 
-// Configure tells the driver which servers there are, now and whenever it is started again. Where it refuses them, those
-// of before stay; where it cannot be told now, it is told once it can.
+// Configure sends the list of servers to the driver, now and after each restart. If the driver rejects it, the previous
+// list stays. If the driver cannot be reached, it receives the list later.
 func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 	d.configureMu.Lock()
 	defer d.configureMu.Unlock()
@@ -61,8 +61,8 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 	return err
 }
 
-// Migrate moves an instance, as [relay.Driver] says. When ctx ends, the driver is told to stop; one that does not within
-// HangTimeout is killed.
+// Migrate moves an instance; see [relay.Driver]. When ctx ends, the driver is told to stop. If it does not stop within
+// HangTimeout, it is killed.
 func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
 	err := d.callWithRetry(ctx, func(l *migrationCalls) error { return l.runMigration(ctx, m, report) })
 	var unheard *notDeliveredError
@@ -75,7 +75,7 @@ func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(rel
 	return relay.Indeterminate(err)
 }
 
-// callWithRetry has do ask the plugin that runs, and once more where that has ended before it heard of anything.
+// callWithRetry calls do with the running plugin, and once more if that plugin ended before it received the call.
 func (d *Driver) callWithRetry(ctx context.Context, do func(*migrationCalls) error) error {
 	for again := true; ; again = false {
 		l, err := d.currentCalls(ctx)
@@ -89,8 +89,8 @@ func (d *Driver) callWithRetry(ctx context.Context, do func(*migrationCalls) err
 	}
 }
 
-// Cancel tells the driver to stop a migration. One that does not run, any more or at all, is no mistake. Whoever has called
-// Migrate ends its context instead.
+// Cancel stops a migration. It returns no error if the migration does not run. A caller of Migrate ends its context
+// instead.
 func (d *Driver) Cancel(ctx context.Context, jobID string, lease int64) error {
 	l, err := d.currentCalls(ctx)
 	if err != nil {
@@ -102,8 +102,7 @@ func (d *Driver) Cancel(ctx context.Context, jobID string, lease int64) error {
 	return nil
 }
 
-// IsRejected tells whether the error of a Configure is the driver's own word that it has no use for its configuration or its
-// servers.
+// IsRejected reports whether the error of Configure is the driver's own rejection of its configuration or servers.
 func IsRejected(err error) bool {
 	var refused *rejectedError
 	return errors.As(err, &refused)
@@ -121,7 +120,7 @@ func (d *Driver) currentCalls(ctx context.Context) (*migrationCalls, error) {
 	return l, nil
 }
 
-// serverList is what a driver is configured with, nil until there is something.
+// serverList is the list of servers of a driver. It is nil before the first Configure.
 type serverList struct {
 	mu      sync.Mutex
 	servers *[]*driverv1.Server
@@ -147,7 +146,8 @@ func (driverKind) name() string { return wire.KindDriver }
 
 func (driverKind) service() string { return driverv1.Driver_ServiceDesc.ServiceName }
 
-// start asks what the driver is. Of its servers it is told afterwards, so that one that they make fail can be told of others.
+// start requests the description of the driver. The servers follow later, so the driver can receive other ones if these
+// make it fail.
 func (k driverKind) start(ctx context.Context, o *Options, conn *grpc.ClientConn) (callSet, string, error) {
 	service := driverv1.NewDriverClient(conn)
 	answer, err := service.Describe(ctx, &driverv1.DescribeRequest{})
@@ -156,7 +156,7 @@ func (k driverKind) start(ctx context.Context, o *Options, conn *grpc.ClientConn
 	}
 	description, err := wire.ToDescription(answer)
 	if err != nil {
-		return nil, "", fmt.Errorf("the driver's description of itself is of no use: %w", err)
+		return nil, "", fmt.Errorf("the driver's description is invalid: %w", err)
 	}
 	l := newMigrations(service, description, k.inventory, o)
 	go l.pushServers()
@@ -164,5 +164,5 @@ func (k driverKind) start(ctx context.Context, o *Options, conn *grpc.ClientConn
 }
 
 func (driverKind) crashAdvice() (remedy, consequence string) {
-	return "mend it, then try again", "its migrations wait"
+	return "fix it, then try again", "its migrations wait"
 }

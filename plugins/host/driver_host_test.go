@@ -19,7 +19,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// says fails unless err is marked as unsettled or not, and says all of it in one line.
+// says fails unless err is marked as unsettled or not, and contains all texts in one line.
 func says(t *testing.T, err error, unsettled bool, texts ...string) {
 	t.Helper()
 	wants(t, err, relay.OutcomeRetry, texts...)
@@ -86,7 +86,7 @@ func TestResultsOfMigrations(t *testing.T) {
 	}
 }
 
-// A migration whose context ends is told to stop, and no other is.
+// The end of the context stops its migration and no other.
 func TestStopMigration(t *testing.T) {
 	t.Parallel()
 	r := configured(t, nil)
@@ -117,7 +117,7 @@ func TestStopMigration(t *testing.T) {
 	}
 }
 
-// The end of the host stops what runs, in a state from which another goes on.
+// The end of the host stops migrations in a state from which they can continue.
 func TestCloseStopsMigrations(t *testing.T) {
 	t.Parallel()
 	r := configured(t, nil)
@@ -125,13 +125,14 @@ func TestCloseStopsMigrations(t *testing.T) {
 	if err := r.Close(); err != nil {
 		t.Fatal(err)
 	}
-	says(t, <-ended, true, "stopped on the way")
-	if got := r.lines(); !slices.Contains(got, "stopped_job-1") || got[len(got)-1] != "closed" || r.count(EventKilled) != 0 {
+	says(t, <-ended, true, "the migration was stopped")
+	if got := r.lines(); !slices.Contains(got, "stopped_job-1") || got[len(got)-1] != "closed" ||
+		r.count(EventKilled) != 0 {
 		t.Errorf("%v, events %v", got, r.events)
 	}
 }
 
-// A driver that dies leaves its migrations unsettled; the next one is configured as the last was, and goes on.
+// A driver that dies leaves its migrations unsettled. The next process is configured as before and continues.
 func TestDriverDies(t *testing.T) {
 	t.Parallel()
 	r := configured(t, nil)
@@ -150,7 +151,10 @@ func TestDriverDies(t *testing.T) {
 	if err := r.Migrate(t.Context(), m, func(relay.Progress) {}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"configure_a,b", "configure_a,b,c", "slow_job-1_3_false", "die_job-2_3_false", "configure_a,b,c", "move_job-2_3_true"}
+	want := []string{
+		"configure_a,b", "configure_a,b,c", "slow_job-1_3_false", "die_job-2_3_false", "configure_a,b,c",
+		"move_job-2_3_true",
+	}
 	if got := r.lines(); !slices.Equal(got, want) {
 		t.Errorf("the driver was asked %v, want %v", got, want)
 	}
@@ -166,7 +170,7 @@ func TestDriverStandsStill(t *testing.T) {
 	r.until("it was noticed", func() bool { return r.count(EventHung) == 1 })
 }
 
-// So is one that does not stop a migration, and with it every other that it has in hand.
+// The same is true for a driver that does not stop a migration, and for its other migrations.
 func TestDriverDoesNotStop(t *testing.T) {
 	t.Parallel()
 	r := configured(t, func(o *Options) { o.HangTimeout = 300 * time.Millisecond })
@@ -190,7 +194,10 @@ func TestDriverCannotStart(t *testing.T) {
 		"a sink":      {"sdk", nil, "this program is a plugin of the kind sink, and was started as a driver"},
 		"another one": {"strange", nil, "does not serve hubrelay.plugin.driver.v1.Driver"},
 		"wrong hash":  {"driver", func(o *Options) { o.SHA256 = strings.Repeat("ab", 32) }, "sha256 pins abab"},
-		"environment": {"environment", func(o *Options) { o.Env = []string{"GIVEN=yes"} }, "the plugin exited with status 1 before it was ready"},
+		"environment": {
+			"environment", func(o *Options) { o.Env = []string{"GIVEN=yes"} },
+			"the plugin exited with status 1 before it was ready",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv("DAEMON_SECRET", "s3cret")
@@ -204,19 +211,21 @@ func TestDriverCannotStart(t *testing.T) {
 			if _, err := r.Describe(t.Context()); err == nil {
 				t.Error("it has described itself")
 			}
-			if log := r.log.String(); strings.Contains(log, "s3cret") || strings.Contains(log, "GIVEN=yes") != (name == "environment") {
+			if log := r.log.String(); strings.Contains(log, "s3cret") ||
+				strings.Contains(log, "GIVEN=yes") != (name == "environment") {
 				t.Errorf("the log is %s", log)
 			}
 		})
 	}
 }
 
-// What the driver refuses does not take the place of what it has.
+// Rejected servers do not replace the accepted ones.
 func TestRefusedServers(t *testing.T) {
 	t.Parallel()
 	r := newDriverRig(t, "driver", nil)
-	wants(t, r.configure("a", "bad"), relay.OutcomeRetry, "the plugin refuses its configuration: server bad: path is missing:; name a folder")
-	says(t, r.migrate("move", "job-1"), true, "has not been told of any servers yet")
+	wants(t, r.configure("a", "bad"), relay.OutcomeRetry,
+		"the plugin refuses its configuration: server bad: path is missing:; name a folder")
+	says(t, r.migrate("move", "job-1"), true, "has not received any servers yet")
 	if err := r.configure("a", "b"); err != nil {
 		t.Fatal(err)
 	}
@@ -227,7 +236,7 @@ func TestRefusedServers(t *testing.T) {
 	}
 }
 
-// A driver that its servers make die, or that refuses after its restart what it took before, still hears of others.
+// A driver that dies because of its servers, or rejects them after a restart, still receives other servers.
 func TestServersThatHarm(t *testing.T) {
 	t.Parallel()
 	r := configured(t, nil)
@@ -242,7 +251,7 @@ func TestServersThatHarm(t *testing.T) {
 	says(t, r.migrate("die", "job-1"), true, "status 4")
 	says(t, r.migrate("move", "job-2"), true, "server once: it is not there any more")
 	r.until("that was said", func() bool {
-		return strings.Contains(r.log.String(), "the driver runs, but does not take its servers; it is told again")
+		return strings.Contains(r.log.String(), "driver rejected its servers")
 	})
 	if _, err := r.Describe(t.Context()); err != nil {
 		t.Error(err)
@@ -258,7 +267,8 @@ func TestServersThatHarm(t *testing.T) {
 func TestRefusedConfig(t *testing.T) {
 	t.Parallel()
 	r := newDriverRig(t, "driver", func(o *Options) { o.Config = []byte(`{"reprot":1}`) })
-	if err := r.configure("a"); err == nil || !strings.Contains(err.Error(), `config: reprot is an unknown key; did you mean report?`) {
+	if err := r.configure("a"); err == nil ||
+		!strings.Contains(err.Error(), `config: reprot is an unknown key; did you mean report?`) {
 		t.Errorf("configured: %v", err)
 	}
 }
@@ -268,7 +278,8 @@ func TestNonsense(t *testing.T) {
 	t.Parallel()
 	r := configured(t, nil)
 	var got []string
-	if err := r.Migrate(t.Context(), order("nonsense", "job-1"), func(p relay.Progress) { got = append(got, fmt.Sprint(p.Step, p.Total, len(p.Note))) }); err != nil {
+	if err := r.Migrate(t.Context(), order("nonsense", "job-1"),
+		func(p relay.Progress) { got = append(got, fmt.Sprint(p.Step, p.Total, len(p.Note))) }); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range got {
@@ -276,17 +287,18 @@ func TestNonsense(t *testing.T) {
 			t.Errorf("reported %s", line)
 		}
 	}
-	// Between two sends the latest report of a step takes the place of the one before it, so the steps may come in any order.
+	// Between two sends, the latest report of a step replaces the previous one, so the steps may arrive in any order.
 	isEnd := func(line string) bool { return line == "start0 0" || line == "start00" }
-	if !slices.ContainsFunc(got, isEnd) || !slices.ContainsFunc(got, func(line string) bool { return strings.HasPrefix(line, "copy2") }) {
+	if !slices.ContainsFunc(got, isEnd) ||
+		!slices.ContainsFunc(got, func(line string) bool { return strings.HasPrefix(line, "copy2") }) {
 		t.Errorf("got %q, want the ends of both steps", got)
 	}
-	for _, want := range []string{"reports what makes no sense", "a report of progress is left out"} {
+	for _, want := range []string{"invalid progress report", "progress report was dropped"} {
 		r.until(want, func() bool { return strings.Contains(r.log.String(), want) })
 	}
 }
 
-// A process that the driver has started in a session of its own outlives it; any other does not.
+// A process that the driver started in its own session survives the driver. Any other does not.
 func TestChildren(t *testing.T) {
 	t.Parallel()
 	r := configured(t, nil)
@@ -316,7 +328,7 @@ func TestChildren(t *testing.T) {
 	}
 }
 
-// heldUp is a context behind which we are held up for as long as a plugin that broke a call off may take to be found dead.
+// heldUp is a context that delays its caller as long as the detection of a dead plugin may take.
 type heldUp struct{ context.Context }
 
 func (h heldUp) Done() <-chan struct{} {

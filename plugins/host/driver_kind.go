@@ -6,20 +6,25 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// DriverKind is how the daemon comes to its driver of migrations. It comes with the drivers that builtins names.
+// DriverKind returns the kind of migration drivers that run as plugins. builtins names the drivers that are part of the
+// daemon.
 func DriverKind(builtins ...string) *relay.DriverKind {
 	return &relay.DriverKind{
-		Config: func() relay.DriverConfig {
+		Config: func() relay.Config {
 			c := NewConfig(builtins...)
 			c.kind = KindDriver
 			return c
 		},
-		Open: func(s relay.DriverSettings, c relay.DriverConfig) (relay.Driver, error) {
+		Given: func(c relay.Config) bool {
+			own, ok := c.(*Config)
+			return ok && own.IsSet()
+		},
+		Open: func(s relay.DriverSettings, c relay.Config) (relay.Driver, error) {
 			cfg, ok := c.(*Config)
 			if !ok {
 				return nil, fmt.Errorf("open the driver: its configuration is a %T", c)
 			}
-			return openDriver(s, cfg)
+			return openDriver(s, cfg.WithDir(s.Dir))
 		},
 	}
 }
@@ -35,8 +40,8 @@ func openDriver(s relay.DriverSettings, c *Config) (relay.Driver, error) {
 	if s.Relay != "" {
 		o.Env = append(o.Env, RelayVariable+"="+s.Relay)
 	}
-	if o.Log = s.Log; s.Observe != nil {
-		o.Observe = func(e Event) { s.Observe(string(e)) }
+	if o.Log = s.Log; s.CountEvent != nil {
+		o.Observe = func(e Event) { s.CountEvent(string(e)) }
 	}
 	return NewDriver(o)
 }

@@ -21,7 +21,7 @@ func TestDriverKindOpen(t *testing.T) {
 	}
 	c.Command = []string{filepath.Join(t.TempDir(), "absent")}
 	events := make(chan string, 8)
-	set.Observe = func(event string) { events <- event }
+	set.CountEvent = func(event string) { events <- event }
 	d, err := kind.Open(set, c)
 	if err != nil || !c.IsSet() {
 		t.Fatal(err)

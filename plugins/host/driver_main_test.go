@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// actor is a driver that does what the container's name says, and writes down what it was asked.
+// actor is a driver that behaves as the container's name says, and records its calls.
 type actor struct {
 	config settings
 	mu     sync.Mutex
@@ -39,7 +39,9 @@ func (a *actor) note(format string, args ...any) error {
 }
 
 func (a *actor) Describe(context.Context) (relay.DriverDescription, error) {
-	return relay.DriverDescription{Name: "actor", Steps: []relay.MigrationStep{{ID: "copy", Caption: "Copy"}, {ID: "start", Caption: "Start"}}}, nil
+	return relay.DriverDescription{
+		Name: "actor", Steps: []relay.MigrationStep{{ID: "copy", Caption: "Copy"}, {ID: "start", Caption: "Start"}},
+	}, nil
 }
 
 func (a *actor) Configure(_ context.Context, servers []relay.Server) error {
@@ -153,7 +155,10 @@ func (r *driverRig) configure(ids ...string) error {
 
 // order is a migration that ends as its container says.
 func order(container, job string) relay.Migration {
-	return relay.Migration{JobID: job, Lease: 3, Container: container, Instance: "i", Source: relay.Server{ID: "a"}, Destination: relay.Server{ID: "b"}}
+	return relay.Migration{
+		JobID: job, Lease: 3, Container: container, Instance: "i", Source: relay.Server{ID: "a"},
+		Destination: relay.Server{ID: "b"},
+	}
 }
 
 // migrate makes one call.

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// dying is a session whose process has ended after a while, and has said why.
+// dying returns a session whose process ends after some time with a reason.
 func dying(after time.Duration) *pluginSession {
 	o := &Options{Name: "dying", Log: slog.New(slog.DiscardHandler), Observe: func(Event) {}}
 	s := &pluginSession{o: o, process: &pluginProcess{exited: make(chan struct{})}, output: newOutput(o.Log, o.Observe)}
@@ -30,19 +30,21 @@ func TestExitBehindTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		err := dying(exitTimeout-1).startError(t.Context(), errors.New("connection refused"))
 		var ended *sessionError
-		if !errors.As(err, &ended) || ended.event != EventExited || err.Error() != "the plugin exited with status 3 before it was ready: no database" {
+		if !errors.As(err, &ended) || ended.event != EventExited ||
+			err.Error() != "the plugin exited with status 3 before it was ready: no database" {
 			t.Errorf("%T: %v", err, err)
 		}
 	})
 }
 
-// Once it is known how a process has ended, that is why its stream broke, however late somebody looks.
+// Once the exit status of a process is known, it is the reason of the broken stream, also for late callers.
 func TestExitBehindTheStream(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := dying(2 * exitTimeout)
-		s.process.exitText = "by signal 9 (killed)" // exited is closed behind that
-		if err := s.linkError(errors.New("the plugin broke the stream of deliveries")); !strings.HasPrefix(err.Error(), "the plugin exited by signal 9 (killed)") {
+		s.process.exitText = "by signal 9 (killed)" // exited is closed after this
+		if err := s.linkError(errors.New("the plugin broke the stream of deliveries")); !strings.HasPrefix(err.Error(),
+			"the plugin exited by signal 9 (killed)") {
 			t.Error(err)
 		}
 		<-s.process.exited

@@ -38,25 +38,28 @@ func Resolve(command []string) (path string, args []string, err error) {
 	if !strings.ContainsRune(program, filepath.Separator) {
 		path, err := exec.LookPath(program)
 		if err != nil {
-			return "", nil, fmt.Errorf("the command %q is not in the daemon's PATH: install it, or write its path (./%s is beside the configuration)", program, program)
+			return "", nil, fmt.Errorf(
+				"the command %q is not in the daemon's PATH: install it, or write its path (./%s is relative to the "+
+					"configuration)", program, program,
+			)
 		}
 		return path, args, nil
 	}
 	info, err := os.Stat(program)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "", nil, fmt.Errorf("the command %s does not exist: build it, or mend its path", program)
+		return "", nil, fmt.Errorf("the command %s does not exist: build it, or correct its path", program)
 	case err != nil:
-		return "", nil, fmt.Errorf("the command %s cannot be looked at: %w", program, err)
+		return "", nil, fmt.Errorf("the command %s cannot be checked: %w", program, err)
 	case info.IsDir():
-		return "", nil, fmt.Errorf("the command %s is a folder: name the program in it", program)
+		return "", nil, fmt.Errorf("the command %s is a directory: name the program in it", program)
 	case info.Mode()&0o111 == 0:
 		return "", nil, fmt.Errorf("the command %s is not executable: chmod +x it", program)
 	}
 	return program, args, nil
 }
 
-// CheckPins compares the program and the files with what the operator has pinned. It is called before every start.
+// CheckPins compares the program and the files with the operator's pins. It is called before every start.
 func CheckPins(program, sum string, files map[string]string) error {
 	if sum != "" {
 		if err := checkPin(program, sum, "sha256"); err != nil {
@@ -86,13 +89,14 @@ func checkPin(name, want, key string) (err error) {
 		return fmt.Errorf("read %s to compare it with %s: %w", name, key, err)
 	}
 	if got := hash.Sum(nil); subtle.ConstantTimeCompare(got, pinned) != 1 {
-		return fmt.Errorf("%s has the SHA-256 %x, but %s pins %s: if the change is meant, pin the new one", name, got, key, want)
+		return fmt.Errorf("%s has the SHA-256 %x, but %s pins %s: if the change is meant, pin the new one", name, got,
+			key, want)
 	}
 	return nil
 }
 
-// HandshakeEnv is what a plugin of a kind finds in its environment to know that it is one, where there is no TLS; its socket
-// must be in folder.
+// HandshakeEnv returns the environment variables that tell a plugin its kind, without TLS. Its socket must be in
+// folder.
 func HandshakeEnv(kind, folder string) []string {
 	return []string{
 		wire.CookieName + "=" + kind, "PLUGIN_PROTOCOL_VERSIONS=" + strconv.Itoa(wire.Version),

@@ -18,14 +18,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// A plugin that cannot be started fails each delivery at once, in plain words, is tried again, and runs once it is
-// mended.
+// A plugin that cannot be started fails each delivery at once with a clear error, is tried again, and runs once it is
+// fixed.
 func TestCannotStart(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	plain := filepath.Join(folder, "plain")
 	script := filepath.Join(folder, "script")
-	if err := errors.Join(os.WriteFile(plain, nil, 0o600), os.WriteFile(script, []byte("no program"), 0o700)); err != nil {
+	if err := errors.Join(os.WriteFile(plain, nil, 0o600),
+		os.WriteFile(script, []byte("no program"), 0o700)); err != nil {
 		t.Fatal(err)
 	}
 	command := func(list ...string) func(*Options) { return func(o *Options) { o.Command = list } }
@@ -35,23 +36,43 @@ func TestCannotStart(t *testing.T) {
 		change func(*Options)
 		want   []string
 	}{
-		"missing":        {"", command(filepath.Join(folder, "missing")), []string{"missing does not exist", "build it"}},
+		"missing": {
+			"", command(filepath.Join(folder, "missing")),
+			[]string{"missing does not exist", "build it"},
+		},
 		"not in PATH":    {"", command("no-such-program-of-ours"), []string{"is not in the daemon's PATH"}},
 		"not executable": {"", command(plain), []string{"plain is not executable", "chmod"}},
-		"a folder":       {"", command(folder + "/"), []string{"is a folder"}},
-		"no program":     {"", command(script), []string{"is no program for this machine"}},
-		"wrong hash":     {"sdk", func(o *Options) { o.SHA256 = strings.Repeat("ab", 32) }, []string{"has the SHA-256", "sha256 pins abab"}},
-		"wrong file":     {"sdk", func(o *Options) { o.Files = map[string]string{script: strings.Repeat("ab", 32)} }, []string{"script has the SHA-256", "files pins"}},
-		"missing file":   {"sdk", func(o *Options) { o.Files = map[string]string{folder + "/x": strings.Repeat("ab", 32)} }, []string{"to compare it with files"}},
-		"version":        {"version", nil, []string{"speaks version 7 of the protocol and this daemon version 1"}},
-		"garbage":        {"garbage", nil, []string{`wrote "Hello, I am a plugin!"`, "handshake"}},
-		"silence":        {"silent", soon, []string{"did not write its handshake within 300ms (startup_timeout)"}},
-		"elsewhere":      {"elsewhere", nil, []string{"listens on unix /run/docker.sock"}},
-		"unknown key":    {"sdk", func(o *Options) { o.Config = json.RawMessage(`{"reprot":1}`) }, []string{"refuses its configuration", `reprot is an unknown key; did you mean report?`}},
+		"a folder":       {"", command(folder + "/"), []string{"is a directory"}},
+		"no program":     {"", command(script), []string{"is not a program for this machine"}},
+		"wrong hash": {
+			"sdk", func(o *Options) { o.SHA256 = strings.Repeat("ab", 32) },
+			[]string{"has the SHA-256", "sha256 pins abab"},
+		},
+		"wrong file": {
+			"sdk", func(o *Options) { o.Files = map[string]string{script: strings.Repeat("ab", 32)} },
+			[]string{"script has the SHA-256", "files pins"},
+		},
+		"missing file": {
+			"sdk",
+			func(o *Options) {
+				o.Files = map[string]string{folder + "/x": strings.Repeat("ab",
+					32)}
+			},
+			[]string{"to compare it with files"},
+		},
+		"version":   {"version", nil, []string{"speaks version 7 of the protocol and this daemon version 1"}},
+		"garbage":   {"garbage", nil, []string{`wrote "Hello, I am a plugin!"`, "handshake"}},
+		"silence":   {"silent", soon, []string{"did not write its handshake within 300ms (startup_timeout)"}},
+		"elsewhere": {"elsewhere", nil, []string{"listens on unix /run/docker.sock"}},
+		"unknown key": {
+			"sdk", func(o *Options) { o.Config = json.RawMessage(`{"reprot":1}`) },
+			[]string{"refuses its configuration", `reprot is an unknown key; did you mean report?`},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, c.mode, c.change)
-			wants(t, r.deliver("a", 1, "ok", 20*time.Second), relay.OutcomeRetry, append(c.want, "the plugin does not run, next start")...)
+			wants(t, r.deliver("a", 1, "ok", 20*time.Second), relay.OutcomeRetry,
+				append(c.want, "the plugin does not run, next start")...)
 			if s := r.Status(); s.State != StateFailed && s.State != StateStarting {
 				t.Errorf("%+v", s)
 			}
@@ -60,14 +81,14 @@ func TestCannotStart(t *testing.T) {
 				t.Errorf("events %v", r.events)
 			}
 			line, _, _ := strings.Cut(r.log.String(), "\n")
-			if !strings.Contains(line, `"level":"ERROR"`) || !strings.Contains(line, "the plugin does not run") {
+			if !strings.Contains(line, `"level":"ERROR"`) || !strings.Contains(line, "plugin is not running") {
 				t.Errorf("the first line of the log is %s", line)
 			}
 		})
 	}
 }
 
-// The operator puts the right program in place, and nothing has to be started anew.
+// After the operator replaces the program, no manual restart is needed.
 func TestMended(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "plugin")
@@ -105,10 +126,13 @@ func TestPinned(t *testing.T) {
 	wants(t, r.deliver("c", 1, "ok", time.Minute), relay.OutcomeRetry, "script has the SHA-256")
 }
 
-// What the plugin had in hand when it died fails, and can be tried again: same id, next attempt.
+// Attempts in flight fail when the plugin dies, and can be retried with the same ID as the next attempt.
 func TestExit(t *testing.T) {
 	t.Parallel()
-	for topic, want := range map[string]string{"die": "the plugin exited with status 4", "crash": "the plugin exited with status 2: panic: outside of the handler"} {
+	for topic, want := range map[string]string{
+		"die":   "the plugin exited with status 4",
+		"crash": "the plugin exited with status 2: panic: outside of the handler",
+	} {
 		t.Run(topic, func(t *testing.T) {
 			r := newRig(t, "sdk", nil)
 			r.mustDeliver("a")
@@ -127,11 +151,12 @@ func TestExit(t *testing.T) {
 	}
 }
 
-// A plugin that crashes again and again is given up; whoever resumes the sink starts it again.
+// A plugin that crashes repeatedly is given up. Resuming the sink starts it again.
 func TestCrashLoop(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "exit", func(o *Options) { o.MaxCrashes = 3 })
-	wants(t, r.deliver("a", 1, "ok", time.Minute), relay.OutcomeGone, "crashed too often", "exited with status 3 before it was ready: no database", "resume the sink")
+	wants(t, r.deliver("a", 1, "ok", time.Minute), relay.OutcomeGone, "crashed too often",
+		"exited with status 3 before it was ready: no database", "resume the sink")
 	if r.count(EventExited) != 4 || r.count(EventGaveUp) != 1 || r.Status().State != StateGaveUp {
 		t.Errorf("events %v, %+v", r.events, r.Status())
 	}
@@ -158,10 +183,11 @@ func TestPanic(t *testing.T) {
 	err := r.deliver("a", 1, "panic", time.Minute)
 	wants(t, err, relay.OutcomeRetry, "the plugin's handler panicked (string)")
 	if strings.Contains(err.Error(), "secret") {
-		t.Errorf("%q shows what was panicked with", err)
+		t.Errorf("%q shows the value of the panic", err)
 	}
 	r.mustDeliver("b")
-	r.until("what it panicked with is logged", func() bool { return strings.Contains(r.log.String(), `"the plugin panicked"`) })
+	r.until("the panic to be logged",
+		func() bool { return strings.Contains(r.log.String(), `"plugin panicked"`) })
 	if r.count(EventStarted) != 1 {
 		t.Errorf("events %v", r.events)
 	}
@@ -199,7 +225,7 @@ func TestDeafHandler(t *testing.T) {
 	r := newRig(t, "sdk", func(o *Options) { o.HangTimeout = 3 * time.Second })
 	r.mustDeliver("a")
 	wants(t, r.deliver("b", 1, "deaf", 100*time.Millisecond), relay.OutcomeRetry)
-	wants(t, r.deliver("b", 1, "deaf", 100*time.Millisecond), relay.OutcomeRetry, "has not answered an earlier try")
+	wants(t, r.deliver("b", 1, "deaf", 100*time.Millisecond), relay.OutcomeRetry, "has not answered an earlier call")
 	r.until("it was killed", func() bool { return r.count(EventHung) == 1 })
 	r.until("it runs again", func() bool { return r.count(EventStarted) == 2 })
 	r.mustDeliver("c")
@@ -246,7 +272,8 @@ func TestMemoryLimit(t *testing.T) {
 	}
 	r := newRig(t, "sdk", func(o *Options) { o.MemoryLimit = 1 << 30 })
 	r.mustDeliver("a")
-	wants(t, r.deliver("b", 1, "grow", time.Minute), relay.OutcomeRetry, "the plugin exited", "memory_limit is 1073741824 bytes")
+	wants(t, r.deliver("b", 1, "grow", time.Minute), relay.OutcomeRetry, "the plugin exited",
+		"memory_limit is 1073741824 bytes")
 	r.mustDeliver("c")
 }
 
@@ -255,12 +282,13 @@ func TestEnvironment(t *testing.T) {
 	t.Setenv("DAEMON_SECRET", "s3cret")
 	r := newRig(t, "environment", func(o *Options) { o.MaxCrashes, o.Env = 1, []string{"GIVEN=yes"} })
 	wants(t, r.deliver("a", 1, "ok", time.Minute), relay.OutcomeGone)
-	if log := r.log.String(); strings.Contains(log, "s3cret") || strings.Contains(log, "PATH=") || !strings.Contains(log, "GIVEN=yes") {
+	if log := r.log.String(); strings.Contains(log, "s3cret") || strings.Contains(log, "PATH=") ||
+		!strings.Contains(log, "GIVEN=yes") {
 		t.Errorf("the environment is %s", log)
 	}
 }
 
-// After a kill -9 of the daemon no plugin is left behind, and the next start removes its socket.
+// After a kill -9 of the daemon no plugin is left, and the next start removes its socket.
 func TestNoOrphan(t *testing.T) {
 	t.Parallel()
 	root := shortFolder(t)
@@ -305,7 +333,7 @@ func TestNoOrphan(t *testing.T) {
 	}
 }
 
-// gone tells whether a process runs no more; one that nobody has waited for yet counts.
+// gone reports whether a process has ended. A zombie counts as ended.
 func gone(pid int) bool {
 	if errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) {
 		return true

@@ -22,7 +22,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// startSession starts the plugin and returns when it is ready. After an error what it returns is to be abandoned, and may be nil.
+// startSession starts the plugin and returns when it is ready. After an error, the caller must abandon the returned
+// session, which may be nil.
 func startSession(ctx context.Context, o *Options, k pluginKind, out *pluginOutput) (*pluginSession, error) {
 	ctx, cancel := context.WithTimeout(ctx, o.StartupTimeout)
 	defer cancel()
@@ -56,12 +57,12 @@ func startSession(ctx context.Context, o *Options, k pluginKind, out *pluginOutp
 
 func startError(program string, err error) error {
 	if errors.Is(err, exec.ErrNotFound) || strings.Contains(err.Error(), "exec format error") {
-		return fmt.Errorf("%s is no program for this machine: %w", program, err)
+		return fmt.Errorf("%s is not a program for this machine: %w", program, err)
 	}
 	return err
 }
 
-// connect takes the plugin from its start to where it can be used.
+// connect runs the handshake and the first calls, until the plugin can be used.
 func (s *pluginSession) connect(ctx context.Context) error {
 	s.client = goplugin.NewClient(&goplugin.ClientConfig{
 		HandshakeConfig:  handshakeConfig(s.kind.name()),
@@ -76,7 +77,8 @@ func (s *pluginSession) connect(ctx context.Context) error {
 		UnixSocketConfig: &goplugin.UnixSocketConfig{TempDir: s.folder.path},
 		GRPCDialOptions: []grpc.DialOption{
 			grpc.WithInitialWindowSize(wire.Window), grpc.WithInitialConnWindowSize(wire.Window),
-			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessage), grpc.MaxCallSendMsgSize(wire.MaxMessage)),
+			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(wire.MaxMessage),
+				grpc.MaxCallSendMsgSize(wire.MaxMessage)),
 		},
 		RunnerFunc: func(_ hclog.Logger, cmd *exec.Cmd, _ string) (runner.Runner, error) {
 			s.process.cmd.Env = append(append([]string{}, s.o.Env...), cmd.Env...)
@@ -87,14 +89,14 @@ func (s *pluginSession) connect(ctx context.Context) error {
 		return err
 	}
 	if err := s.waitServing(ctx); err != nil {
-		return fmt.Errorf("the plugin's health check says no: %w", err)
+		return fmt.Errorf("the plugin's health check failed: %w", err)
 	}
 	l, version, err := s.kind.start(ctx, s.o, s.conn)
 	if err != nil {
 		return s.beginError(err)
 	}
 	s.calls = l
-	s.o.Log.Info("the plugin runs", "pid", s.process.pid.Load(), "version", relay.Truncate(version, 60))
+	s.o.Log.Info("plugin started", "pid", s.process.pid.Load(), "version", relay.Truncate(version, 60))
 	return nil
 }
 
@@ -143,7 +145,7 @@ func (s *pluginSession) waitServing(ctx context.Context) error {
 	}
 }
 
-// beginError says what a plugin's answer to the first calls means. Other errors say it themselves.
+// beginError translates the plugin's answer to the first calls. Other errors are returned unchanged.
 func (s *pluginSession) beginError(err error) error {
 	answer, ok := status.FromError(err)
 	text := statusText(answer)
@@ -153,7 +155,9 @@ func (s *pluginSession) beginError(err error) error {
 	case answer.Code() == codes.InvalidArgument:
 		return &rejectedError{rejectsConfigText, text}
 	case answer.Code() == codes.Unimplemented:
-		return &answeredError{fmt.Errorf("the plugin does not serve %s: it is a plugin for something else", s.kind.service())}
+		return &answeredError{
+			fmt.Errorf("the plugin does not serve %s: it is a plugin for something else", s.kind.service()),
+		}
 	}
 	return fmt.Errorf("the plugin cannot start: %s", text)
 }
@@ -161,23 +165,23 @@ func (s *pluginSession) beginError(err error) error {
 // answeredError is the answer of a plugin that does not end by it.
 type answeredError struct{ error }
 
-// statusText is what a plugin says in a status, in one line.
+// statusText returns the message of a status in one line.
 func statusText(answer *status.Status) string {
 	text := strings.ToValidUTF8(relay.Truncate(answer.Message(), 1<<10), "�")
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
 }
 
-// rejectedError is the plugin's own word that it has no use for what it was given.
+// rejectedError is the plugin's own rejection of its input.
 type rejectedError struct{ what, text string }
 
 const rejectsConfigText = "the plugin refuses its configuration"
 
 func (e *rejectedError) Error() string { return e.what + ": " + e.text }
 
-// ErrNoCertificate is why a plugin without TLS does not start where that is wanted.
-var ErrNoCertificate = errors.New("the plugin offers no certificate: where it cannot do TLS, set tls: false")
+// ErrNoCertificate is the reason why a plugin without TLS does not start if TLS is required.
+var ErrNoCertificate = errors.New("the plugin offers no certificate: if it cannot use TLS, set tls: false")
 
-// startError says what a failed start means, from what the process did.
+// startError explains a failed start by the behavior of the process.
 func (s *pluginSession) startError(ctx context.Context, err error) error {
 	var alive *answeredError
 	if IsRejected(err) || errors.As(err, &alive) {
@@ -190,10 +194,12 @@ func (s *pluginSession) startError(ctx context.Context, err error) error {
 	parts := strings.Split(line, "|")
 	switch {
 	case said && !isHandshake(parts):
-		return fmt.Errorf("the plugin wrote %q to its standard output where the handshake must be (1|1|unix|…|grpc): print nothing before it",
+		return fmt.Errorf("the plugin wrote %q to its standard output where the handshake must be "+
+			"(1|1|unix|…|grpc): print nothing before it",
 			relay.Truncate(strings.ToValidUTF8(line, "�"), 80))
 	case said && parts[1] != strconv.Itoa(wire.Version):
-		return fmt.Errorf("the plugin speaks version %s of the protocol and this daemon version %d: build it with the SDK of this version",
+		return fmt.Errorf("the plugin speaks version %s of the protocol and this daemon version %d: build it with "+
+			"the SDK of this version",
 			relay.Truncate(parts[1], 20), wire.Version)
 	}
 	late := ctx.Err() != nil

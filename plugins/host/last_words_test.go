@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// hesitant is a log that takes its first line only when until says so.
+// hesitant is a log that delays its first line until the channel is closed.
 type hesitant struct {
 	bytes.Buffer
 	until func()
@@ -26,7 +26,7 @@ func (h *hesitant) Write(text []byte) (int, error) {
 	return h.Buffer.Write(text)
 }
 
-// The reason of an end is told where the daemon comes to read it long after that end.
+// The reason of an exit is found even if the daemon reads it long after the exit.
 func TestLastWordsOfThePast(t *testing.T) {
 	t.Parallel()
 	for name, stream := range map[string]string{"standard error": ">&2", "standard output": ""} {
@@ -35,7 +35,10 @@ func TestLastWordsOfThePast(t *testing.T) {
 			read := filepath.Join(t.TempDir(), "read")
 			log := new(hesitant)
 			p := &pluginProcess{
-				cmd:    exec.Command("/bin/sh", "-c", `echo first `+stream+`; echo second `+stream+`; until [ -e "$1" ]; do sleep 0.01; done; echo no database `+stream, "sh", read),
+				cmd: exec.Command("/bin/sh", "-c",
+					`echo first `+stream+`; echo second `+stream+`; until [ -e "$1" ]; do sleep 0.01; done; echo no `+
+						`database `+stream,
+					"sh", read),
 				output: newOutput(slog.New(slog.NewTextHandler(log, nil)), func(Event) {}), exited: make(chan struct{}),
 			}
 			log.until = func() {
@@ -47,7 +50,7 @@ func TestLastWordsOfThePast(t *testing.T) {
 					pipe = p.stdout
 				}
 				conn, err := pipe.SyscallConn()
-				for err == nil { // until the deadline is over
+				for err == nil { // until the deadline
 					err = conn.Read(func(uintptr) bool { return true })
 					time.Sleep(time.Millisecond)
 				}

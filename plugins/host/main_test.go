@@ -26,7 +26,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The test binary runs itself as the plugin; its first argument says how that behaves.
+// The test binary runs itself as the plugin. Its first argument selects the behavior.
 func TestMain(m *testing.M) {
 	if os.Getenv(wire.CookieName) == "" {
 		testkit.RunParallel(8) // the tests wait most of the time
@@ -104,7 +104,10 @@ func (strange) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, si
 			ok := func(id string, attempt uint32) *sinkv1.Ack {
 				return &sinkv1.Ack{DeliveryId: id, Attempt: attempt, Outcome: sinkv1.Outcome_OUTCOME_OK}
 			}
-			wrong := &sinkv1.Ack{DeliveryId: d.GetId(), Attempt: d.GetAttempt(), Outcome: sinkv1.Outcome_OUTCOME_PERMANENT, Error: "the one that counts"}
+			wrong := &sinkv1.Ack{
+				DeliveryId: d.GetId(), Attempt: d.GetAttempt(), Outcome: sinkv1.Outcome_OUTCOME_PERMANENT,
+				Error: "the one that counts",
+			}
 			err := stream.Send(&sinkv1.DeliverResponse{Acks: []*sinkv1.Ack{
 				ok("unknown", 1), ok(d.GetId(), d.GetAttempt()+1), wrong, ok(d.GetId(), d.GetAttempt()), {},
 			}})
@@ -117,8 +120,9 @@ func (strange) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, si
 
 func serveStrange() {
 	goplugin.Serve(&goplugin.ServeConfig{
-		HandshakeConfig: handshakeConfig(os.Getenv(wire.CookieName)), Logger: hclog.NewNullLogger(), GRPCServer: goplugin.DefaultGRPCServer,
-		Plugins: goplugin.PluginSet{wire.KindSink: strange{}},
+		HandshakeConfig: handshakeConfig(os.Getenv(wire.CookieName)), Logger: hclog.NewNullLogger(),
+		GRPCServer: goplugin.DefaultGRPCServer,
+		Plugins:    goplugin.PluginSet{wire.KindSink: strange{}},
 	})
 }
 
@@ -147,7 +151,7 @@ func one(id string, attempt int, topic string) relay.Delivery {
 	}}}
 }
 
-// watch is what a host has said.
+// watch records the log of a host.
 type watch struct {
 	t      *testing.T
 	status func() Status
@@ -270,8 +274,8 @@ func (w *watch) signal(s syscall.Signal) (pid int) {
 	return pid
 }
 
-// hasStopped reports whether no thread of a process runs. On a busy machine, threads go on for a while after SIGSTOP was sent.
-// Without /proc it reports true.
+// hasStopped reports whether all threads of a process are stopped. On a busy machine, threads continue for a while
+// after SIGSTOP. Without /proc it returns true.
 func hasStopped(pid int) bool {
 	stats, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, name := range stats {
@@ -294,7 +298,7 @@ func (w *watch) lines() []string {
 	return strings.Fields(strings.ReplaceAll(strings.TrimSpace(string(text)), " ", "_"))
 }
 
-// wants fails unless err says all of it, in one line.
+// wants fails unless err contains all texts, in one line.
 func wants(t *testing.T, err error, outcome relay.Outcome, texts ...string) {
 	t.Helper()
 	got, _ := relay.Classify(err)

@@ -16,10 +16,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// cancelRetryInterval is how often a driver is told to stop a migration: the first time may come before the migration itself.
+// cancelRetryInterval is the interval of repeated cancellations, because the first may arrive before the migration.
 const cancelRetryInterval = 250 * time.Millisecond
 
-// migrationCalls are what one run of a driver has in hand.
+// migrationCalls are the calls of one run of a driver.
 type migrationCalls struct {
 	service      driverv1.DriverClient
 	description  relay.DriverDescription
@@ -35,7 +35,7 @@ type migrationCalls struct {
 	running           map[*migrationCall]struct{}
 	idle              chan struct{} // closed when it drains and nothing runs
 	draining          bool
-	failErr           error // why nothing can be migrated any more
+	failErr           error // the reason why migrations fail
 }
 
 // migrationCall is one call on its way.
@@ -46,9 +46,12 @@ type migrationCall struct {
 	warnedInvalid bool            // it was logged that a report was of no use
 }
 
-func newMigrations(service driverv1.DriverClient, d relay.DriverDescription, i *serverList, o *Options) *migrationCalls {
+func newMigrations(
+	service driverv1.DriverClient, d relay.DriverDescription, i *serverList, o *Options,
+) *migrationCalls {
 	l := &migrationCalls{
-		service: service, description: d, inventory: i, o: o, configureSem: make(chan struct{}, 1), idle: make(chan struct{}),
+		service: service, description: d, inventory: i, o: o, configureSem: make(chan struct{}, 1),
+		idle:  make(chan struct{}),
 		steps: make(map[string]bool, len(d.Steps)), running: make(map[*migrationCall]struct{}),
 	}
 	l.ctx, l.stop = context.WithCancel(context.Background())
@@ -58,12 +61,12 @@ func newMigrations(service driverv1.DriverClient, d relay.DriverDescription, i *
 	return l
 }
 
-// notDeliveredError says why the driver has not heard of a call.
+// notDeliveredError is the reason why the driver did not receive a call.
 type notDeliveredError struct{ error }
 
 func (e *notDeliveredError) Unwrap() error { return e.error }
 
-var errNoServers = errors.New("the driver has not been told of any servers yet")
+var errNoServers = errors.New("the driver has not received any servers yet")
 
 // configureDriver tells the driver of the latest servers, unless it knows them.
 func (l *migrationCalls) configureDriver(ctx context.Context) error {
@@ -107,7 +110,7 @@ func (l *migrationCalls) pushServers() {
 		if err == nil || errors.Is(err, errNoServers) || l.ctx.Err() != nil {
 			return
 		}
-		l.o.Log.Error("the driver runs, but does not take its servers; it is told again", "error", err)
+		l.o.Log.Error("driver rejected its servers", "error", err)
 		if !relay.Sleep(l.ctx, jitter(backoff(failures, l.o.Backoff, l.o.MaxBackoff))) {
 			return
 		}
@@ -132,7 +135,8 @@ func (l *migrationCalls) requireServers(ctx context.Context) error {
 	return nil
 }
 
-// runMigration makes one call and returns its result. After an unheardError the driver has not heard of it.
+// runMigration makes one call and returns its result. A notDeliveredError means that the driver did not receive the
+// call.
 func (l *migrationCalls) runMigration(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
 	if err := l.requireServers(ctx); err != nil {
 		return err
@@ -170,7 +174,7 @@ func (l *migrationCalls) runMigration(ctx context.Context, m relay.Migration, re
 	}
 }
 
-// startCall counts a call, unless it is too late.
+// startCall registers a call. It returns false after the end of the session.
 func (l *migrationCalls) startCall(r *migrationCall) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,7 +216,7 @@ func (l *migrationCalls) forwardProgress(r *migrationCall, p *driverv1.Progress,
 	if !l.steps[p.GetStep()] || len(p.GetNote()) > wire.MaxNote || p.GetBytes() < 0 || p.GetTotal() < 0 {
 		if !r.warnedInvalid {
 			r.warnedInvalid = true
-			l.o.Log.Warn("the driver reports what makes no sense: a step that it did not describe, a note that is too long, or negative bytes",
+			l.o.Log.Warn("driver sent an invalid progress report: unknown step, long note, or negative bytes",
 				"job", r.name.GetJobId(), "step", relay.Truncate(p.GetStep(), 60), "note_bytes", len(p.GetNote()))
 		}
 		return
@@ -224,7 +228,7 @@ func (l *migrationCalls) forwardProgress(r *migrationCall, p *driverv1.Progress,
 	report(progress)
 }
 
-// callError says why a call has failed. Where the plugin is about to be found dead, that is why.
+// callError returns the reason why a call failed. If the plugin is about to be found dead, that is the reason.
 func (l *migrationCalls) callError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("the driver ended a migration without a result")
@@ -243,7 +247,7 @@ func (l *migrationCalls) callError(err error) error {
 			return l.failErr
 		}
 	}
-	return fmt.Errorf("the driver broke a call off: %s", statusText(answer))
+	return fmt.Errorf("the driver ended a call with an error: %s", statusText(answer))
 }
 
 // cancelUntilDone tells the driver to stop a migration, until it has ended.
@@ -260,7 +264,7 @@ func (l *migrationCalls) cancelUntilDone(r *migrationCall) {
 	again := time.NewTicker(cancelRetryInterval)
 	defer again.Stop()
 	for {
-		_, _ = l.service.Cancel(r.ctx, r.name) // a driver that does not hear this is found by its health, or by hung
+		_, _ = l.service.Cancel(r.ctx, r.name) // health checks or hangError find a driver that misses this
 		select {
 		case <-again.C:
 		case <-r.ctx.Done():
@@ -272,13 +276,16 @@ func (l *migrationCalls) cancelUntilDone(r *migrationCall) {
 // done is nil: calls come and go, and the connection belongs to the process.
 func (l *migrationCalls) done() <-chan error { return nil }
 
-// hangError tells of a migration that should have stopped a while ago.
+// hangError reports a migration that did not stop in time.
 func (l *migrationCalls) hangError(now time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for r := range l.running {
 		if !r.cancelled.IsZero() && now.Sub(r.cancelled) > l.o.HangTimeout {
-			return fmt.Errorf("the driver did not stop a migration within %s of being told to and was killed (hang_timeout)", l.o.HangTimeout)
+			return fmt.Errorf(
+				"the driver did not stop a migration within %s and was killed (hang_timeout)",
+				l.o.HangTimeout,
+			)
 		}
 	}
 	return nil

@@ -37,8 +37,9 @@ func (*odd) GRPCClient(context.Context, *goplugin.GRPCBroker, *grpc.ClientConn) 
 
 func serveOdd() {
 	goplugin.Serve(&goplugin.ServeConfig{
-		HandshakeConfig: handshakeConfig(os.Getenv(wire.CookieName)), Logger: hclog.NewNullLogger(), GRPCServer: goplugin.DefaultGRPCServer,
-		Plugins: goplugin.PluginSet{wire.KindDriver: &odd{second: make(chan struct{})}},
+		HandshakeConfig: handshakeConfig(os.Getenv(wire.CookieName)), Logger: hclog.NewNullLogger(),
+		GRPCServer: goplugin.DefaultGRPCServer,
+		Plugins:    goplugin.PluginSet{wire.KindDriver: &odd{second: make(chan struct{})}},
 	})
 }
 
@@ -50,7 +51,7 @@ func (*odd) Configure(context.Context, *driverv1.ConfigureRequest) (*driverv1.Co
 	return &driverv1.ConfigureResponse{}, nil
 }
 
-// Cancel misses the first, as one does that comes before its migration.
+// Cancel ignores the first call, as if it arrived before its migration.
 func (o *odd) Cancel(context.Context, *driverv1.CancelRequest) (*driverv1.CancelResponse, error) {
 	if o.cancels.Add(1) == 2 {
 		close(o.second)
@@ -70,15 +71,19 @@ func (o *odd) Migrate(r *driverv1.MigrateRequest, stream grpc.ServerStreamingSer
 	case "new":
 		result = 77
 	case "overtaken":
-		if err := stream.Send(&driverv1.MigrateResponse{Event: &driverv1.MigrateResponse_Progress{Progress: &driverv1.Progress{Step: "copy"}}}); err != nil {
+		if err := stream.Send(&driverv1.MigrateResponse{
+			Event: &driverv1.MigrateResponse_Progress{Progress: &driverv1.Progress{Step: "copy"}},
+		}); err != nil {
 			return err
 		}
 		<-o.second
 	}
-	return stream.Send(&driverv1.MigrateResponse{Event: &driverv1.MigrateResponse_Result{Result: &driverv1.Result{Outcome: result}}})
+	return stream.Send(&driverv1.MigrateResponse{
+		Event: &driverv1.MigrateResponse_Result{Result: &driverv1.Result{Outcome: result}},
+	})
 }
 
-// Whatever a driver says instead of a result leaves the migration unsettled; nothing of it is taken for moved.
+// Any answer without a result leaves the migration unsettled, and never counts as success.
 func TestOddDriver(t *testing.T) {
 	t.Parallel()
 	r := newDriverRig(t, "odd", nil)
@@ -87,10 +92,10 @@ func TestOddDriver(t *testing.T) {
 	}
 	for container, want := range map[string]string{
 		"mute":    "the driver ended a migration without a result",
-		"status":  "the driver broke a call off: no space; left",
+		"status":  "the driver ended a call with an error: no space; left",
 		"empty":   "outcome 0, which is not known",
 		"new":     "outcome 77, which is not known",
-		"stopped": "the migration was stopped on the way", // which nobody had asked for
+		"stopped": "the migration was stopped", // without a request to stop
 	} {
 		says(t, r.migrate(container, "job-1"), true, want)
 	}

@@ -30,28 +30,29 @@ type Options struct {
 	Command []string
 	// Dir is the working directory; the daemon's where empty.
 	Dir string
-	// Env is the plugin's whole environment, NAME=value, but for what go-plugin needs. Nothing of the daemon's is added.
+	// Env is the complete environment of the plugin as NAME=value, apart from go-plugin's variables. It contains
+	// nothing of the daemon's environment.
 	Env []string
-	// SHA256 is what the program must hash to, as hexadecimal digits; not checked where empty.
+	// SHA256 is the expected hash of the program as hexadecimal digits. Empty disables the check.
 	SHA256 string
 	// Files must hash to these, by name; so a script can be pinned, whose program is its interpreter.
 	Files map[string]string
-	// Config is what the plugin is configured with, a JSON object; empty is {}.
+	// Config is the configuration of the plugin, a JSON object. Empty means {}.
 	Config json.RawMessage
 	// PlainSocket is for plugins that cannot do TLS: the socket, in a folder only we can enter, is then all protection.
 	PlainSocket bool
 	// StartupTimeout bounds the time from the start until the plugin is ready.
 	StartupTimeout time.Duration
-	// HangTimeout is how long after its end an attempt may go without an answer, while no other is answered either,
-	// before the plugin is killed; of a driver, how long a migration may go on that was told to stop.
+	// HangTimeout is the time after the end of an attempt within which the plugin must answer any attempt. Otherwise it
+	// is killed. For a driver it is the time within which a migration must stop.
 	HangTimeout time.Duration
-	// MemoryLimit bounds what the process may allocate, in bytes, where the system can; zero for no limit. So it does for
-	// each process that the plugin starts.
+	// MemoryLimit limits the memory that the process may allocate, in bytes, if the system supports it. Zero means no
+	// limit. It also applies to each process that the plugin starts.
 	MemoryLimit int64
-	// MaxCrashes is how many crashes in a short time are too many; they are forgotten by half in [crashHalfLife].
+	// MaxCrashes is the maximum number of crashes in a short time. Half of them expire every [crashHalfLife].
 	MaxCrashes int
 
-	// Log and Observe may be nil. Observe is told what happens, for metrics; it may be called concurrently and must not
+	// Log and Observer may be nil. Observer receives events for metrics. It may be called concurrently and must not
 	// block.
 	Log     *slog.Logger
 	Observe func(Event)
@@ -69,9 +70,9 @@ type Event string
 const (
 	EventStarted    Event = "started"
 	EventNotStarted Event = "not_started" // a start failed
-	EventExited     Event = "exited"      // it ended without being asked
+	EventExited     Event = "exited"      // it ended by itself
 	EventHung       Event = "hung"        // it was killed because it did not answer
-	EventKilled     Event = "killed"      // it was asked to end and did not
+	EventKilled     Event = "killed"      // it did not end when requested
 	EventGaveUp     Event = "gave_up"     // it crashed too often
 	EventUnknownAck Event = "unknown_ack" // it acknowledged what it did not have
 	EventLateAck    Event = "late_ack"    // it acknowledged what is no longer waited for

@@ -36,7 +36,7 @@ type pluginOutput struct {
 	at       time.Time
 	dropped  int
 	lastLine string // the line that tells most about an end
-	isPanic  bool   // last is one that says so
+	isPanic  bool   // last line reports a panic
 }
 
 func newOutput(log *slog.Logger, observe func(Event)) *pluginOutput {
@@ -60,7 +60,7 @@ func (o *pluginOutput) copyLines(r *bufio.Reader, stream string) {
 	}
 }
 
-// Write takes the lines of what go-plugin sends of a Go plugin's standard output.
+// Write handles the lines that go-plugin forwards from the standard output of a Go plugin.
 func (o *pluginOutput) Write(text []byte) (int, error) {
 	for line := range bytes.Lines(text) {
 		if line = bytes.TrimSpace(line); len(line) > 0 {
@@ -84,7 +84,7 @@ func (o *pluginOutput) logLine(text []byte, stream string, cut bool) {
 		log = log.With("lines_left_out", dropped)
 	}
 	r, structured := parseLogRecord(text)
-	if !structured || r.Level >= slog.LevelError { // what it logs while all is well says nothing of its end
+	if !structured || r.Level >= slog.LevelError { // normal log lines do not explain the exit
 		o.rememberLine(text)
 	}
 	if structured && !cut {
@@ -94,7 +94,7 @@ func (o *pluginOutput) logLine(text []byte, stream string, cut bool) {
 		return
 	}
 	shown := strings.ToValidUTF8(string(text), "�")
-	log.Info("the plugin wrote a line", "stream", stream, "line", shown, "cut", cut)
+	log.Info("plugin wrote a line", "stream", stream, "line", shown, "cut", cut)
 }
 
 func (o *pluginOutput) allow() (dropped int, ok bool) {
@@ -114,7 +114,7 @@ func (o *pluginOutput) allow() (dropped int, ok bool) {
 	return dropped, true
 }
 
-// rememberLine keeps the line that is most likely to say why the process ended: the first that names a panic, else the last.
+// rememberLine keeps the line that most likely explains the exit: the first one with a panic, otherwise the last one.
 func (o *pluginOutput) rememberLine(text []byte) {
 	loud := false
 	for _, begin := range []string{"panic: ", "fatal error: ", "runtime: out of memory", "MemoryError"} {
@@ -129,7 +129,7 @@ func (o *pluginOutput) rememberLine(text []byte) {
 	o.lastLine = strings.ToValidUTF8(relay.Truncate(string(text), 200), "�")
 }
 
-// takeLastLine returns what remember kept since it was asked before.
+// takeLastLine returns the remembered line and clears it.
 func (o *pluginOutput) takeLastLine() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()

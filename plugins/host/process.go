@@ -24,13 +24,13 @@ import (
 const (
 	// maxHandshake bounds the first line of a plugin's standard output.
 	maxHandshake = 8 << 10
-	// outputGrace is how long the output of a process that has ended may still come, from children that hold it open.
+	// outputGrace is the time to read the output of a process that has ended, while children hold it open.
 	outputGrace = 100 * time.Millisecond
 )
 
-// pluginProcess is one run of a plugin's program. It is what go-plugin calls a runner. The process has a group of its own, which
-// is killed as a whole, and a standard input that ends with us. What the plugin has started in another session or group
-// lives on, without the plugin's output.
+// pluginProcess is one run of a plugin's program. It implements go-plugin's runner. The process has its own group,
+// which is killed as a whole, and a standard input that ends with the daemon. Processes that the plugin starts in
+// another session or group continue without the plugin's output.
 type pluginProcess struct {
 	cmd         *exec.Cmd
 	memoryLimit int64
@@ -90,7 +90,7 @@ func (p *pluginProcess) launch() error {
 	started := make(chan error, 1)
 	exited := make(chan *os.ProcessState, 1)
 	go func() {
-		// What DieWithUs asks for happens when the thread ends that has started the process.
+		// The death signal of KillWithParent is sent when the starting thread ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := p.cmd.Start()
@@ -108,7 +108,7 @@ func (p *pluginProcess) launch() error {
 		p.killGroup()
 	}
 	if err := limitMemory(p.cmd.Process.Pid, p.memoryLimit); err != nil {
-		p.output.log.Warn("the plugin's memory is not limited", "error", err)
+		p.output.log.Warn("memory of the plugin is not limited", "error", err)
 	}
 	reader, writer := io.Pipe()
 	p.handshake = reader
@@ -118,7 +118,7 @@ func (p *pluginProcess) launch() error {
 	go func() {
 		defer close(p.exited)
 		state := <-exited
-		p.killGroup() // what it has started and left behind
+		p.killGroup() // kills child processes that are left
 		last := time.Now().Add(outputGrace)
 		_ = p.stdout.SetReadDeadline(last)
 		_ = p.stderr.SetReadDeadline(last)
@@ -137,7 +137,8 @@ func describeExit(state *os.ProcessState) (text string, killed bool) {
 		return "in a way that is not known", false
 	}
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		return fmt.Sprintf("by signal %d (%s)", int(status.Signal()), status.Signal()), status.Signal() == syscall.SIGKILL
+		return fmt.Sprintf("by signal %d (%s)", int(status.Signal()), status.Signal()),
+			status.Signal() == syscall.SIGKILL
 	}
 	return "with status " + strconv.Itoa(state.ExitCode()), false
 }
@@ -163,7 +164,7 @@ func (p *pluginProcess) handshakeLine() (string, bool) {
 	return p.firstLine, p.firstLineDone
 }
 
-// exitInfo tells how the process ended, empty while it runs, and whether we have done that.
+// exitInfo returns how the process ended, or an empty string while it runs, and whether the host ended it.
 func (p *pluginProcess) exitInfo() (how string, byUs bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -187,7 +188,7 @@ func (p *pluginProcess) closePipes() {
 
 func (p *pluginProcess) killGroup() { _ = syscall.Kill(-int(p.pid.Load()), syscall.SIGKILL) }
 
-// Kill ends the process and what it has started.
+// Kill kills the process and its children.
 func (p *pluginProcess) Kill(context.Context) error {
 	p.killed.Store(true)
 	if p.pid.Load() > 0 {
@@ -232,7 +233,8 @@ func (p *pluginProcess) PluginToHost(network, address string) (string, string, e
 	if network != "unix" || !inside {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.rejectErr = fmt.Errorf("the plugin listens on %s %s: it must make a unix socket in the folder that PLUGIN_UNIX_SOCKET_DIR names",
+		p.rejectErr = fmt.Errorf("the plugin listens on %s %s: it must make a unix socket in the folder that "+
+			"PLUGIN_UNIX_SOCKET_DIR names",
 			relay.Truncate(network, 20), relay.Truncate(address, 100))
 		return "", "", p.rejectErr
 	}

@@ -7,11 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KillWithParent kills the process when we are killed, also one that does not look at its standard input. The thread that starts it
-// must live as long as it does.
+// KillWithParent kills the process when the daemon is killed, even if it ignores its standard input. The starting
+// thread must live as long as the process.
 func KillWithParent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// limitMemory bounds what a process may allocate. Address space alone, of which Go and others reserve much, is free.
+// limitMemory limits the memory that a process may allocate. It does not limit reserved address space, of which Go uses
+// much.
 func limitMemory(pid int, limit int64) error {
 	if limit <= 0 {
 		return nil

@@ -18,16 +18,17 @@ import (
 )
 
 // ErrUnsupported says that a plugin does not know the question, which is optional in the protocol.
-var ErrUnsupported = errors.New("the plugin does not know the question")
+var ErrUnsupported = errors.New("the plugin does not implement this call")
 
-// Validate starts a plugin of some kind to ask what is wrong with its configuration, and ends it. Nothing is wrong where
-// it returns nothing. The error is [ErrUnsupported], or says why the plugin could not be asked, until ctx ended at the latest.
+// Validate starts a plugin to check its configuration, and ends it. It returns the problems of the configuration. The
+// error is [ErrUnsupported], or the reason why the plugin did not answer before ctx ended.
 func Validate(ctx context.Context, kind string, o Options) ([]relay.FieldError, error) {
 	if kind == KindDriver {
-		return validate(ctx, o, driverKind{}, func(ctx context.Context, conn *grpc.ClientConn) ([]*driverv1.Problem, error) {
-			answer, err := driverv1.NewDriverClient(conn).Validate(ctx, &driverv1.ValidateRequest{Config: o.Config})
-			return answer.GetProblems(), err
-		})
+		return validate(ctx, o, driverKind{},
+			func(ctx context.Context, conn *grpc.ClientConn) ([]*driverv1.Problem, error) {
+				answer, err := driverv1.NewDriverClient(conn).Validate(ctx, &driverv1.ValidateRequest{Config: o.Config})
+				return answer.GetProblems(), err
+			})
 	}
 	return validate(ctx, o, sinkKind{}, func(ctx context.Context, conn *grpc.ClientConn) ([]*sinkv1.Problem, error) {
 		answer, err := sinkv1.NewSinkClient(conn).Validate(ctx, &sinkv1.ValidateRequest{Name: o.Name, Config: o.Config})
@@ -35,7 +36,9 @@ func Validate(ctx context.Context, kind string, o Options) ([]relay.FieldError, 
 	})
 }
 
-func validate[P wire.Problem](ctx context.Context, o Options, k pluginKind, rpc func(context.Context, *grpc.ClientConn) ([]P, error)) ([]relay.FieldError, error) {
+func validate[P wire.Problem](
+	ctx context.Context, o Options, k pluginKind, rpc func(context.Context, *grpc.ClientConn) ([]P, error),
+) ([]relay.FieldError, error) {
 	var problems []P
 	err := runQuery(ctx, o, k, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
 		problems, err = rpc(ctx, conn)
@@ -51,9 +54,9 @@ func validate[P wire.Problem](ctx context.Context, o Options, k pluginKind, rpc 
 	return wire.ToProblems(problems), nil
 }
 
-// Explain starts a plugin that is a sink to ask what it would send for a delivery, and ends it. The error is
-// [ErrUnsupported], the plugin's own word that nothing can be sent so ([IsRejected]), or says why it could not be asked.
-func Explain(ctx context.Context, o Options, d relay.Delivery) (relay.Explanation, error) {
+// Explain starts a sink plugin to show what it would send for a delivery, and ends it. The error is [ErrUnsupported],
+// the plugin's own statement that it cannot send the delivery ([IsRejected]), or the reason why it did not answer.
+func Explain(ctx context.Context, o Options, d relay.Delivery) (relay.Preview, error) {
 	var answer *sinkv1.ExplainResponse
 	err := runQuery(ctx, o, sinkKind{}, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
 		answer, err = sinkv1.NewSinkClient(conn).Explain(ctx, &sinkv1.ExplainRequest{
@@ -62,7 +65,7 @@ func Explain(ctx context.Context, o Options, d relay.Delivery) (relay.Explanatio
 		return err
 	})
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
 	return wire.ToExplanation(answer), nil
 }
@@ -87,7 +90,7 @@ func runQuery(ctx context.Context, o Options, k pluginKind, rpc func(context.Con
 	return err
 }
 
-// query is a plugin that is asked for something in place of being configured.
+// query is a call to a plugin that is not configured.
 type query struct {
 	pluginKind
 	rpc    func(context.Context, *grpc.ClientConn) error

@@ -19,11 +19,12 @@ const (
 	// The time that a plugin has for each step of a shutdown.
 	drainTime       = time.Second
 	shutdownTimeout = 3 * time.Second
-	// exitTimeout is how long a killed process may take to be gone, and how long an exit may show behind the connection's end.
+	// exitTimeout is the time within which a killed process must end, and within which an exit must be visible after
+	// the connection ended.
 	exitTimeout = time.Second
-	// hangCheckInterval is how often attempts are looked at that should have ended.
+	// hangCheckInterval is the interval of checks for attempts that should have ended.
 	hangCheckInterval = 500 * time.Millisecond
-	// maxFailedHealthChecks is how many health checks in a row may fail.
+	// maxFailedHealthChecks is the maximum number of consecutive failed health checks.
 	maxFailedHealthChecks = 2
 )
 
@@ -39,22 +40,22 @@ type pluginSession struct {
 	output  *pluginOutput
 }
 
-// pluginKind is what distinguishes the kinds of plugins.
+// pluginKind contains the differences between the kinds of plugins.
 type pluginKind interface {
-	// name is the kind's name in the handshake, service the full name of what such a plugin serves.
+	// name returns the name of the kind in the handshake, and service the full name of its gRPC service.
 	name() string
 	service() string
 	// start makes a plugin that has started ready for use, and returns its own version.
 	start(ctx context.Context, o *Options, conn *grpc.ClientConn) (callSet, string, error)
-	// crashAdvice says what to do when the plugin has crashed too often, and what that means until then.
+	// crashAdvice returns what to do after too many crashes, and the consequence until then.
 	crashAdvice() (remedy, consequence string)
 }
 
-// callSet is what goes on between the host and a plugin while it runs.
+// callSet contains the calls between the host and a running plugin.
 type callSet interface {
-	// done gives one error when the plugin has ended the link by itself; it is nil where that cannot be.
+	// done receives one error when the plugin ends the link by itself. It is nil if the kind has no link.
 	done() <-chan error
-	// hangError says why the plugin must be taken for hung, nil where it need not.
+	// hangError returns the reason why the plugin counts as hung, or nil.
 	hangError(now time.Time) error
 	// drain lets the plugin finish what it has and take nothing more. What it returns is closed when that is done.
 	drain() <-chan struct{}
@@ -62,7 +63,7 @@ type callSet interface {
 	failAll(err error)
 }
 
-// sessionError says why a session ended.
+// sessionError is the reason why a session ended.
 type sessionError struct {
 	event Event
 	text  string
@@ -87,7 +88,10 @@ func (s *pluginSession) watch(ctx context.Context) error {
 		case err := <-s.calls.done():
 			return s.linkError(err)
 		case err := <-unhealthy:
-			return &sessionError{EventHung, fmt.Sprintf("the plugin did not answer %d health checks in %s each and was killed: %v", maxFailedHealthChecks, s.o.HealthTimeout, err)}
+			return &sessionError{
+				EventHung, fmt.Sprintf("the plugin did not answer %d health checks in %s each and was killed: %v",
+					maxFailedHealthChecks, s.o.HealthTimeout, err),
+			}
 		case now := <-hang.C:
 			if err := s.calls.hangError(now); err != nil {
 				return &sessionError{EventHung, err.Error()}
@@ -96,7 +100,7 @@ func (s *pluginSession) watch(ctx context.Context) error {
 	}
 }
 
-// linkError waits a moment for the exit that may be behind the end of the link.
+// linkError waits briefly for the exit that may have ended the link.
 func (s *pluginSession) linkError(err error) error {
 	s.waitAtMost(s.process.exited, exitTimeout)
 	if how, _ := s.process.exitInfo(); how != "" {
@@ -110,7 +114,7 @@ func (s *pluginSession) exitError() error {
 	return &sessionError{EventExited, "the plugin exited " + how + s.lastOutput()}
 }
 
-// lastOutput is what the plugin last wrote, for an error. It reads better than nothing, and is in the log anyway.
+// lastOutput returns the last output of the plugin for an error.
 func (s *pluginSession) lastOutput() string {
 	last := s.output.takeLastLine()
 	if last == "" {
@@ -153,13 +157,13 @@ func checkServing(ctx context.Context, health grpc_health_v1.HealthClient, timeo
 		return errors.New(status.Convert(err).Message())
 	}
 	if answer.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-		return fmt.Errorf("it says that it is %s", answer.GetStatus())
+		return fmt.Errorf("its status is %s", answer.GetStatus())
 	}
 	return nil
 }
 
-// stop ends the process: it lets the plugin answer what it has, asks it to end, and kills it. What nobody has answered by
-// then fails with cause. After a crash nothing is asked.
+// stop ends the process. A graceful stop lets the plugin finish its calls, then requests its end, then kills it. Calls
+// without an answer fail with cause.
 func (s *pluginSession) stop(cause error, graceful bool) {
 	if graceful {
 		s.waitAtMost(s.calls.drain(), drainTime)
@@ -169,7 +173,7 @@ func (s *pluginSession) stop(cause error, graceful bool) {
 		stop()
 		if how, _ := s.process.exitInfo(); how == "" {
 			s.o.Observe(EventKilled)
-			s.o.Log.Warn("the plugin did not end when it was asked to, and is killed", "after", shutdownTimeout)
+			s.o.Log.Warn("plugin did not end in time and is killed", "after", shutdownTimeout)
 		}
 	}
 	_ = s.process.Kill(context.Background())
@@ -194,8 +198,8 @@ func (s *pluginSession) requestShutdown(ctx context.Context) {
 	_ = s.conn.Invoke(ctx, "/plugin.GRPCController/Shutdown", &emptypb.Empty{}, &emptypb.Empty{})
 }
 
-// closeClient frees what go-plugin holds. Its Kill never returns for some processes, which are gone by now; still, nobody
-// waits for it.
+// closeClient releases the resources of go-plugin. Its Kill may block forever, so closeClient does not wait for it. The
+// process has already ended.
 func (s *pluginSession) closeClient() {
 	done := make(chan struct{})
 	go func() {
@@ -211,7 +215,9 @@ func (s *pluginSession) closeClient() {
 	s.folder.remove()
 }
 
-// handshakeConfig is what go-plugin compares.
+// handshakeConfig returns the values that go-plugin compares.
 func handshakeConfig(kind string) goplugin.HandshakeConfig {
-	return goplugin.HandshakeConfig{ProtocolVersion: wire.Version, MagicCookieKey: wire.CookieName, MagicCookieValue: kind}
+	return goplugin.HandshakeConfig{
+		ProtocolVersion: wire.Version, MagicCookieKey: wire.CookieName, MagicCookieValue: kind,
+	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Host runs one plugin that is a sink: it starts the process with the first delivery or by Start, and again whenever it
-// has died, until Close. Its methods may be called concurrently. A delivery is tried once; what the plugin had in hand
-// when it died fails, and may be tried again.
+// Host runs one sink plugin. It starts the process with the first delivery or by Start, and restarts it after a crash,
+// until Close. Its methods may be called concurrently. A delivery is tried once. Deliveries in flight fail when the
+// plugin dies, and may be tried again.
 type Host struct{ *supervisor }
 
 // New returns the host of one sink. It starts nothing, and does not look at the program.
@@ -26,8 +26,8 @@ func New(o Options) (*Host, error) {
 	return &Host{s}, nil
 }
 
-// Deliver makes one attempt. It waits for a plugin that is being started, or again in a moment, and fails at once where it
-// could not be started; an error marked by [relay.Gone] says that it has crashed too often.
+// Deliver makes one attempt. It waits for a plugin that is starting or will restart shortly, and fails at once if the
+// plugin could not be started. An error marked by [relay.Gone] means that it has crashed too often.
 func (h *Host) Deliver(ctx context.Context, d relay.Delivery) error {
 	s, err := h.currentSession(ctx)
 	var gaveUp *gaveUpError
@@ -44,8 +44,8 @@ func (h *Host) Deliver(ctx context.Context, d relay.Delivery) error {
 	return stream.deliver(ctx, d)
 }
 
-// Answered tells whether the error of a Deliver or a Migrate, or its absence, is the plugin's own answer, rather than the
-// host's word that there was none.
+// Answered reports whether the result of Deliver or Migrate is the plugin's own answer. Otherwise the host reports that
+// there was none.
 func Answered(err error) bool {
 	var said *wire.Error
 	return err == nil || errors.As(err, &said)
@@ -78,12 +78,12 @@ func (sinkKind) start(ctx context.Context, o *Options, conn *grpc.ClientConn) (c
 		return s, answer.GetVersion(), nil
 	case err = <-s.end:
 	case <-ctx.Done():
-		err = errors.New("the plugin gave no credit for deliveries")
+		err = errors.New("the plugin granted no credit for deliveries")
 	}
 	cancel()
 	return nil, "", err
 }
 
 func (sinkKind) crashAdvice() (remedy, consequence string) {
-	return "mend it, then resume the sink", "its sink is disabled and keeps its backlog"
+	return "fix it, then resume the sink", "its sink is disabled and keeps its backlog"
 }

@@ -45,7 +45,8 @@ func TestDeliver(t *testing.T) {
 	if err := r.deliver("f", 1, "ok", time.Second); !errors.Is(err, errClosed) {
 		t.Errorf("after the end: %v", err)
 	}
-	if r.count(EventStarted) != 1 || r.count(EventExited)+r.count(EventKilled) != 0 || !strings.Contains(r.log.String(), `"version":"1.2.3"`) {
+	if r.count(EventStarted) != 1 || r.count(EventExited)+r.count(EventKilled) != 0 ||
+		!strings.Contains(r.log.String(), `"version":"1.2.3"`) {
 		t.Errorf("events %v", r.events)
 	}
 }
@@ -88,7 +89,7 @@ func TestManyAtOnce(t *testing.T) {
 	wg.Wait()
 }
 
-// An attempt ends with its time; the late answer settles nothing, and the next attempt is one of its own.
+// An attempt ends at its time limit. The late answer settles nothing, and the next attempt is independent.
 func TestAttemptEndsInTime(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sdk", nil)
@@ -101,7 +102,7 @@ func TestAttemptEndsInTime(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	wants(t, r.Deliver(ctx, one("b", 1, "ok")), relay.OutcomeRetry)
-	// Given up before its time, the handler is told.
+	// The handler sees the cancellation of an attempt.
 	ctx, cancel = context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- r.Deliver(ctx, one("c", 1, "hang")) }()
@@ -119,7 +120,7 @@ func TestLog(t *testing.T) {
 	}
 	for _, want := range []string{
 		`"level":"WARN","msg":"from the plugin","sink":"watcher","answer":42,"plugin_sink":"forged"`,
-		`"msg":"the plugin wrote a line","sink":"watcher","stream":"stdout","line":"on stdout","cut":false`,
+		`"msg":"plugin wrote a line","sink":"watcher","stream":"stdout","line":"on stdout","cut":false`,
 	} {
 		r.until(want, func() bool { return strings.Contains(r.log.String(), want) })
 	}

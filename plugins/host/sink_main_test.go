@@ -24,21 +24,24 @@ type settings struct {
 func (c *settings) validate(context.Context) error {
 	switch c.Level {
 	case -2:
-		return errors.Join(&relay.FieldError{Field: "level", Problem: "is -2: choose 0 or more"}, errors.New("levels are bad"))
+		return errors.Join(&relay.FieldError{Field: "level", Problem: "is -2: choose 0 or more"},
+			errors.New("levels are bad"))
 	case -3:
 		panic("a secret")
 	}
 	return nil
 }
 
-func (c *settings) explain(d relay.Delivery) (relay.Explanation, error) {
+func (c *settings) explain(d relay.Delivery) (relay.Preview, error) {
 	n := d.Notifications[0]
 	if n.Topic == "reject" {
-		return relay.Explanation{}, errors.New("never this")
+		return relay.Preview{}, errors.New("never this")
 	}
-	return relay.Explanation{
-		Method: "write", Target: d.ID, Headers: []relay.Header{{Name: "attempt", Value: fmt.Sprint(d.Attempt)}}, Payload: n.Data,
-		Followups: []relay.Explanation{{Method: "sync", Target: d.ID}},
+	return relay.Preview{
+		Method: "write", Target: d.ID, Headers: []relay.Header{
+			{Name: "attempt", Value: fmt.Sprint(d.Attempt)},
+		}, Payload: n.Data,
+		Followups: []relay.Preview{{Method: "sync", Target: d.ID}},
 	}, nil
 }
 
@@ -65,12 +68,13 @@ func runSDK() error {
 			return err
 		}
 		return behave(ctx, topic)
-	}, sdk.Config(&c), sdk.Version("1.2.3"), sdk.OnValidate(c.validate), sdk.Explain(c.explain), sdk.OnStart(func(context.Context) error {
-		if c.Level == 7 {
-			return append1("started")
-		}
-		return nil
-	}), sdk.OnStop(func(context.Context) error { return append1("stopped") }))
+	}, sdk.Config(&c), sdk.Version("1.2.3"), sdk.OnValidate(c.validate), sdk.Explain(c.explain),
+		sdk.OnStart(func(context.Context) error {
+			if c.Level == 7 {
+				return append1("started")
+			}
+			return nil
+		}), sdk.OnStop(func(context.Context) error { return append1("stopped") }))
 }
 
 func behave(ctx context.Context, topic string) error {

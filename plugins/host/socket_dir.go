@@ -10,10 +10,10 @@ import (
 	"syscall"
 )
 
-// lockName is the file that whoever uses a socket folder holds a lock on.
+// lockName is the file in a socket directory that its owner has locked.
 const lockName = "lock"
 
-// maxRoot keeps a socket's path below 104 bytes, the least that systems allow: go-plugin adds two names of its own.
+// maxRoot keeps the path of a socket below 104 bytes, the lowest limit of the systems. go-plugin adds two names.
 const maxRoot = 32
 
 // socketDir is a folder that only we can enter, for the sockets of one plugin.
@@ -22,8 +22,8 @@ type socketDir struct {
 	lock *os.File
 }
 
-// newSocketDir makes a folder below root (the system's folder for temporary files where empty), and removes those of
-// daemons that are no more.
+// newSocketDir creates a directory below root (empty: the system's temporary directory), and removes the directories of
+// daemons that have ended.
 func newSocketDir(root string) (*socketDir, error) {
 	if root == "" {
 		if root = os.TempDir(); len(root) > maxRoot {
@@ -38,7 +38,7 @@ func newSocketDir(root string) (*socketDir, error) {
 	for {
 		path, err := os.MkdirTemp(parent, "") // 0700
 		if err != nil {
-			return nil, fmt.Errorf("make a folder for the plugin's socket: %w", err)
+			return nil, fmt.Errorf("create a directory for the plugin's socket: %w", err)
 		}
 		lock, err := tryLock(path)
 		if err == nil {
@@ -50,25 +50,26 @@ func newSocketDir(root string) (*socketDir, error) {
 	}
 }
 
-// ensurePrivateDir makes the folder, or makes sure that it is ours alone: somebody else may have made it before.
+// ensurePrivateDir creates the directory, or checks that only this user has access, because another user may have
+// created it.
 func ensurePrivateDir(path string) error {
 	if err := os.Mkdir(path, 0o700); err == nil {
 		return nil
 	} else if !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("make a folder for the plugins' sockets: %w", err)
+		return fmt.Errorf("create a directory for the plugins' sockets: %w", err)
 	}
 	info, err := os.Lstat(path)
 	if err != nil {
-		return fmt.Errorf("look at the folder of the plugins' sockets: %w", err)
+		return fmt.Errorf("check the directory of the plugins' sockets: %w", err)
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || info.Mode().Perm() != 0o700 || !ok || int(owner.Uid) != os.Getuid() {
-		return fmt.Errorf("%s is not a folder that belongs to us alone (mode 0700): remove it", path)
+		return fmt.Errorf("%s is not a private directory of this user (mode 0700): remove it", path)
 	}
 	return nil
 }
 
-// removeStaleDirs removes the folders that nobody holds.
+// removeStaleDirs removes the directories without a lock.
 func removeStaleDirs(parent string) {
 	entries, err := os.ReadDir(parent)
 	if err != nil {
@@ -88,8 +89,8 @@ func removeStaleDirs(parent string) {
 	}
 }
 
-// errRemovedConcurrently says that somebody else's sweep has found the lock before it was held, and removes the folder.
-var errRemovedConcurrently = errors.New("the folder was removed by another start")
+// errRemovedConcurrently means that another process found the directory before it was locked, and removes it.
+var errRemovedConcurrently = errors.New("the directory was removed by another process")
 
 func tryLock(path string) (*os.File, error) {
 	name := filepath.Join(path, lockName)
@@ -107,7 +108,7 @@ func tryLock(path string) (*os.File, error) {
 	return f, nil
 }
 
-// stillExists tells whether f is still the file of that name.
+// stillExists reports whether f is still the file with that name.
 func stillExists(f *os.File, name string) bool {
 	held, err := f.Stat()
 	if err != nil {

@@ -10,44 +10,43 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// State says what a plugin does.
+// State is the state of a plugin.
 type State string
 
 // The states of a plugin.
 const (
-	StateIdle     State = "idle"     // nobody has needed it yet
-	StateStarting State = "starting" // whoever needs it waits
+	StateIdle     State = "idle"     // not needed yet
+	StateStarting State = "starting" // callers wait for it
 	StateRunning  State = "running"
 	StateFailed   State = "failed" // it is started again after a while
 	StateGaveUp   State = "gave_up"
 	StateClosed   State = "closed"
 )
 
-// Status is what is known of a plugin.
+// Status describes a plugin.
 type Status struct {
 	State State
-	// Reason is why it does not run, nil where it does and where nothing is known yet.
+	// Reason is why the plugin does not run. It is nil while it runs, and before the first start.
 	Reason error
-	// Next is when it is started again, where it has failed.
+	// Next is the time of the next start after a failure.
 	Next time.Time
 	// PID is the process id of a running plugin.
 	PID int
 }
 
-// restartsSoon tells whether it is worth waiting for a plugin that has crashed: an attempt is not to be used up by every crash.
+// restartsSoon reports whether waiting for a crashed plugin is useful, so a crash does not use up an attempt.
 func (s Status) restartsSoon(now time.Time) bool {
 	var ended *sessionError
 	return errors.As(s.Reason, &ended) && s.Next.Sub(now) < time.Second
 }
 
-// retryAfterGiveUp is how long a plugin that was given up is left alone before somebody may start it again: what was
-// on its way must not.
+// retryAfterGiveUp is the time during which a given-up plugin is not started again, so deliveries in flight do not
+// restart it.
 const retryAfterGiveUp = 5 * time.Second
 
 var errClosed = errors.New("the plugin was ended")
 
-// supervisor runs one plugin of some kind: it starts the process when it is wanted, and again whenever it has died, until
-// Close.
+// supervisor runs one plugin. It starts the process on demand and restarts it after a crash, until Close.
 type supervisor struct {
 	o      Options
 	kind   pluginKind
@@ -62,7 +61,7 @@ type supervisor struct {
 	changed chan struct{} // closed and replaced when the state changes
 	restart chan struct{} // holds one when a plugin that was given up shall be started
 	stop    context.CancelFunc
-	done    chan struct{} // closed when nothing runs any more
+	done    chan struct{} // closed when everything has ended
 }
 
 func newSupervisor(o Options, k pluginKind) (*supervisor, error) {
@@ -71,7 +70,8 @@ func newSupervisor(o Options, k pluginKind) (*supervisor, error) {
 	}
 	return &supervisor{
 		o: o, kind: k, output: newOutput(o.Log, o.Observe), budget: crashBudget{maxCrashes: o.MaxCrashes},
-		status: Status{State: StateIdle}, changed: make(chan struct{}), restart: make(chan struct{}, 1), done: make(chan struct{}),
+		status: Status{State: StateIdle}, changed: make(chan struct{}), restart: make(chan struct{}, 1),
+		done: make(chan struct{}),
 	}, nil
 }
 
@@ -91,15 +91,15 @@ func (h *supervisor) Start() {
 	}()
 }
 
-// Status tells what the plugin does.
+// Status returns the state of the plugin.
 func (h *supervisor) Status() Status {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.status
 }
 
-// currentSession returns the plugin that runs. It waits for one that is being started, or again in a moment, and fails at once
-// where it could not be started; a [gaveUpError] says that it has crashed too often.
+// currentSession returns the running plugin. It waits for one that is starting or will restart shortly, and fails at
+// once if the plugin could not be started. A [gaveUpError] means that it has crashed too often.
 func (h *supervisor) currentSession(ctx context.Context) (*pluginSession, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("wait for the plugin: %w", err)
@@ -163,8 +163,8 @@ func UnavailableCause(err error) error {
 	return err
 }
 
-// Close ends the plugin: it may answer what it has, is asked to end, and is killed after some seconds. It may be called
-// twice.
+// Close ends the plugin: it may finish its calls, is requested to end, and is killed after some seconds. It may be
+// called twice.
 func (h *supervisor) Close() error {
 	h.mu.Lock()
 	started, stop := h.started, h.stop
@@ -218,7 +218,8 @@ func (h *supervisor) supervise(ctx context.Context) {
 			continue
 		}
 		wait := jitter(backoff(failures, h.o.Backoff, h.o.MaxBackoff))
-		h.o.Log.Error("the plugin does not run; it is started again", "error", err, "in", wait.Round(time.Millisecond).String())
+		h.o.Log.Error("plugin is not running and will be restarted", "error", err, "in",
+			wait.Round(time.Millisecond).String())
 		h.set(Status{State: StateFailed, Reason: err, Next: time.Now().Add(wait)}, nil)
 		if !relay.Sleep(ctx, wait) {
 			return
@@ -227,11 +228,11 @@ func (h *supervisor) supervise(ctx context.Context) {
 	}
 }
 
-// runOnce starts the plugin and watches over it until it ends, and tells how long it ran.
+// runOnce starts the plugin, supervises it until it ends, and returns how long it ran.
 func (h *supervisor) runOnce(ctx context.Context) (time.Duration, error) {
 	s, err := startSession(ctx, &h.o, h.kind, h.output)
 	if err != nil {
-		if ctx.Err() == nil { // whoever asks learns it now: to clear up takes a while
+		if ctx.Err() == nil { // publish the reason first, because the cleanup takes time
 			h.set(Status{State: StateFailed, Reason: err, Next: time.Now()}, nil)
 		}
 		s.kill()
@@ -241,7 +242,7 @@ func (h *supervisor) runOnce(ctx context.Context) (time.Duration, error) {
 	h.o.Observe(EventStarted)
 	h.set(Status{State: StateRunning, PID: int(s.process.pid.Load())}, s)
 	err = s.watch(ctx)
-	// Nobody may be handed a plugin that ends; those who wait for its answer get the reason below.
+	// New calls must not get a plugin that is ending. Waiting calls get the reason below.
 	if err != nil {
 		h.set(Status{State: StateFailed, Reason: err, Next: time.Now()}, nil)
 		s.stop(err, false)
@@ -252,12 +253,12 @@ func (h *supervisor) runOnce(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), err
 }
 
-// waitForRestart waits until somebody wants the plugin again, false where ctx ends before.
+// waitForRestart waits until the plugin is needed again. It returns false if ctx ends first.
 func (h *supervisor) waitForRestart(ctx context.Context, err error) bool {
 	h.o.Observe(EventGaveUp)
 	remedy, note := h.kind.crashAdvice()
-	err = fmt.Errorf("the plugin crashed too often and is not started any more: %s: %w", remedy, err)
-	h.o.Log.Error("the plugin crashed too often", "consequence", note, "error", err)
+	err = fmt.Errorf("the plugin crashed too often and is no longer started: %s: %w", remedy, err)
+	h.o.Log.Error("plugin crashed too often", "consequence", note, "error", err)
 	select {
 	case <-h.restart: // of an earlier time
 	default:

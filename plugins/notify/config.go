@@ -13,20 +13,20 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Config is what an operator writes under `config`.
+// Config is the setting `config` of the sink.
 type Config struct {
-	// URLs are destinations, each a secret. URLFiles are files that hold one each.
+	// URLs are destinations. Each is a secret. URLFiles are files with one destination each.
 	URLs     []string `json:"urls"`
 	URLFiles []string `json:"url_files"`
-	// AllowCIDRs name the addresses that may be dialled although they are not public.
+	// AllowCIDRs are networks whose addresses may be dialed although they are not public.
 	AllowCIDRs []string `json:"allow_cidrs"`
 }
 
-// service is what is known of one of shoutrrr's.
+// service describes a service of shoutrrr.
 type service struct {
-	hasTitle bool // it has a place for a title of its own
-	mentions bool // an @ in its text calls people
-	maxBytes int  // bytes of a text
+	hasTitle bool // a message has a separate title
+	mentions bool // an @ in the text notifies people
+	maxBytes int  // limit of a text
 }
 
 func knownServices() map[string]service {
@@ -46,7 +46,7 @@ func knownServices() map[string]service {
 	}
 }
 
-// betterSink names the sink of the daemon that does better what a service of shoutrrr does.
+// betterSink returns the sink of the daemon that replaces a service of shoutrrr, or "".
 func betterSink(scheme string) string {
 	switch scheme {
 	case "smtp":
@@ -63,33 +63,36 @@ func betterSink(scheme string) string {
 	return ""
 }
 
-// Validate reports every mistake, joined, without a part of a URL.
+// Validate reports all problems, joined. Its error contains no part of a URL.
 func (c *Config) Validate() error {
 	var errs []error
 	if len(c.URLs)+len(c.URLFiles) == 0 {
-		errs = append(errs, &relay.FieldError{Field: "urls", Problem: "is missing, and so is url_files: name a destination, such as [ntfy://ntfy.sh/my-topic]"})
+		errs = append(errs, &relay.FieldError{
+			Field:   "urls",
+			Problem: "is missing, and so is url_files: name a destination, such as [ntfy://ntfy.sh/my-topic]",
+		})
 	}
 	if _, err := netguard.New(c.AllowCIDRs); err != nil {
 		errs = append(errs, err)
 	}
 	for i, text := range c.URLs {
-		if _, _, err := parse(text); err != nil {
+		if _, _, err := parseURL(text); err != nil {
 			errs = append(errs, fieldError("urls", i, "%v", err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// fieldError is a mistake in one item of a list.
-func fieldError(key string, i int, format string, values ...any) error {
-	return &relay.FieldError{Field: key + "." + strconv.Itoa(i), Problem: fmt.Sprintf(format, values...)}
+// fieldError reports a problem with an item of a list.
+func fieldError(key string, i int, format string, args ...any) error {
+	return &relay.FieldError{Field: key + "." + strconv.Itoa(i), Problem: fmt.Sprintf(format, args...)}
 }
 
-// parse reads a URL of shoutrrr's.
-func parse(text string) (*url.URL, service, error) {
+// parseURL parses a URL of shoutrrr.
+func parseURL(text string) (*url.URL, service, error) {
 	u, err := url.Parse(strings.TrimSpace(text))
 	if err != nil || u.Scheme == "" {
-		return nil, service{}, errors.New("is not a URL in shoutrrr's form, such as ntfy://ntfy.sh/my-topic")
+		return nil, service{}, errors.New("is not a URL of shoutrrr, such as ntfy://ntfy.sh/my-topic")
 	}
 	s, ok := knownServices()[u.Scheme]
 	if ok {
@@ -103,22 +106,23 @@ func parse(text string) (*url.URL, service, error) {
 	scheme := relay.Truncate(u.Scheme, 20)
 	switch near := relay.ClosestName(scheme, names); {
 	case betterSink(scheme) != "":
-		return nil, s, fmt.Errorf("is of the service %s, which is not offered here: use %s", scheme, betterSink(scheme))
+		return nil, s, fmt.Errorf("has the service %s, which is not supported here: use %s", scheme, betterSink(scheme))
 	case near != "":
-		return nil, s, fmt.Errorf("is of the service %q, which is not known; did you mean %s://?", scheme, near)
+		return nil, s, fmt.Errorf("has the service %q, which is not known; did you mean %s://?", scheme, near)
 	default:
-		return nil, s, fmt.Errorf("is of the service %q, which is not offered: choose one of %s", scheme, strings.Join(names, ", "))
+		return nil, s, fmt.Errorf("has the service %q, which is not supported: choose one of %s",
+			scheme, strings.Join(names, ", "))
 	}
 }
 
-// maxFile bounds what is read of a file.
+// maxFile is the maximum size of a file with a URL.
 const maxFile = 64 << 10
 
-// parseDestinations are the destinations by the names that errors give them.
+// parseDestinations reads the URL files and returns all destinations. The name of each is its key in the configuration.
 func (c *Config) parseDestinations() ([]destination, error) {
 	var list []destination
 	add := func(key string, i int, text string) error {
-		u, s, err := parse(text)
+		u, s, err := parseURL(text)
 		if err != nil {
 			return fieldError(key, i, "%v", err)
 		}

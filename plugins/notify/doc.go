@@ -1,5 +1,6 @@
-// Package notify tells people by chat and push services, through shoutrrr: Discord, Google Chat, Gotify, Matrix, Mattermost, ntfy,
-// Pushbullet, Pushover, Rocket.Chat, Teams, Telegram and Zulip. It is a program of its own, hubrelay-notify, and a sink of the daemon:
+// Package notify sends messages to people through chat and push services, with shoutrrr: Discord, Google Chat, Gotify,
+// Matrix, Mattermost, ntfy, Pushbullet, Pushover, Rocket.Chat, Teams, Telegram and Zulip. It is the program
+// hubrelay-notify, a plugin that the daemon uses as a sink:
 //
 //	sinks:
 //	  phones:
@@ -9,32 +10,35 @@
 //	    digest: {wait: 30s}
 //	    config: {url_files: [/run/secrets/ntfy, /run/secrets/telegram]}
 //
-//	urls, url_files     each one destination, in shoutrrr's form: ntfy://ntfy.sh/TOPIC, telegram://TOKEN@telegram?chats=CHAT,
-//	                    discord://TOKEN@WEBHOOK, gotify://HOST/TOKEN, pushover://:TOKEN@USER, matrix://:TOKEN@HOST?rooms=ROOM …
-//	                    Each is a secret; a file holds one and is read again for each attempt
-//	allow_cidrs         addresses that may be dialled although they are not public, such as a Gotify of your own
+//	urls, url_files     one destination each, as a URL of shoutrrr: ntfy://ntfy.sh/TOPIC,
+//	                    telegram://TOKEN@telegram?chats=CHAT, discord://TOKEN@WEBHOOK, gotify://HOST/TOKEN,
+//	                    pushover://:TOKEN@USER, matrix://:TOKEN@HOST?rooms=ROOM …
+//	                    Each is a secret. A file contains one and is read for each attempt.
+//	allow_cidrs         networks that may be dialed although they are not public, for example for a private Gotify
 //
-// A message has a title and the same words as a mail of the relay, cut to what the service takes. What a producer wrote calls
-// nobody by an @.
+// A message has a title and the same text as an email of the relay, truncated to the limit of the service. An @ in the
+// data of a producer notifies no person.
 //
 // # Delivery
 //
-// One attempt asks each destination once, one after the other, each within its share of the sink's `timeout`, and follows no redirect. 2xx
-// is a success; 400, 413 and 422 make a dead letter; 429 waits as long as it asks; all else is retried. Of several destinations those
-// that have it are not asked again, while the plugin lives. One that can never take it makes a dead letter only when the others
-// have it.
+// An attempt sends one request to each destination, one after the other. Each request has an equal share of the
+// sink's `timeout` and follows no redirects. Status 2xx is a success; 400, 413 and 422 make a dead letter; 429 delays
+// the next attempt as long as the response asks; everything else is retried. A retry skips the destinations that have
+// the message, unless the plugin was restarted. If one destination can never accept the message, it becomes a dead
+// letter only when all others have it.
 //
-// # What it says of itself
+// # Checks before the start
 //
-// Before it runs it finds mistakes in its configuration, and shows the requests that an event becomes: shoutrrr makes them, and nobody
-// gets them. Whatever is a part of a destination's URL is hidden in them, wherever it is.
+// The plugin reports problems in its configuration and explains the requests of an event. shoutrrr makes these
+// requests, but they are not sent. All parts of a destination's URL are redacted in them.
 //
-// # Why it is a program of its own
+// # Why this is a separate program
 //
-// shoutrrr's services make their HTTP clients themselves, most of them on net/http's default transport, ask without a context,
-// and some repeat by themselves. Here that transport is ours, for the whole process: it judges every address as the sinks of the
-// daemon do, ends with the attempt, lets one answer through and notes it. In the daemon that would be a global which all else shares.
-// Services that go past it are not offered, nor those for which the daemon has a sink: email, webhook, slack, pagerduty.
+// The services of shoutrrr create their own HTTP clients, most of them with net/http's default transport. They use no
+// context, and some retry by themselves. This package replaces the default transport of the process. The replacement
+// checks each address like the sinks of the daemon, ends with the attempt, permits one response, and records it. In
+// the daemon, that would affect all components. Services that bypass the default transport are not supported, nor
+// are those for which the daemon has a sink: email, webhook, slack, pagerduty.
 //
-// No error shows a part of a URL. TLS is always verified, also where shoutrrr's URL says not to.
+// No error contains a part of a URL. TLS certificates are always verified, even if the URL disables that.
 package notify

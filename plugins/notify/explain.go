@@ -1,7 +1,6 @@
 package notify
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,47 +12,49 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Explain shows what each destination would be asked: shoutrrr makes the requests, and nobody gets them. Parts of a destination's
-// URL are hidden wherever they are. It needs no Start, and is not called beside Deliver.
-func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+// Preview shows the requests to all destinations with the parts of their URLs redacted. shoutrrr makes the requests,
+// but they are not sent. Explain does not need Start and must not run concurrently with Deliver.
+func (s *Sink) Preview(d relay.Delivery) (relay.Preview, error) {
 	destinations, err := s.config.parseDestinations()
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
 	title, text, err := s.buildText(d)
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
-	var list []relay.Explanation
+	var list []relay.Preview
 	for _, to := range destinations {
-		seen := &recorder{to: to}
-		next := s.transport.setNext(seen)
+		recorded := &recorder{to: to}
+		next := s.transport.setNext(recorded)
 		s.transport.beginAttempt(&attempt{ctx: context.Background()})
 		err := to.send(s.transport, title, text)
 		s.transport.endAttempt()
 		s.transport.setNext(next)
-		if len(seen.requests) == 0 {
-			return relay.Explanation{}, fmt.Errorf("%s (%s) would not be asked: %s", to.url.Scheme, to.name, to.redact(fmt.Sprint(err)))
+		if len(recorded.requests) == 0 {
+			return relay.Preview{}, fmt.Errorf("%s (%s) would get no request: %s",
+				to.url.Scheme, to.name, to.redact(fmt.Sprint(err)))
 		}
-		list = append(list, seen.requests...) // what came of them does not matter
+		list = append(list, recorded.requests...) // err is about the simulated response
 	}
 	list[0].Followups = list[1:]
 	return list[0], nil
 }
 
-// recorder notes requests in place of making them.
+// recorder is a transport that records requests instead of sending them.
 type recorder struct {
 	to       destination
-	requests []relay.Explanation
+	requests []relay.Preview
 }
 
-// welcome has what services look for before they ask for more: Matrix, which asks how to log in, and Telegram for the next chat.
-const welcome = `{"ok":true,"result":{"message_id":1,"chat":{"id":1,"type":"private"}},"flows":[{"type":"m.login.password"}],` +
-	`"access_token":"…","room_id":"!1:example.com","event_id":"$1"}`
+// simulatedResponse has what services need before their next request: Matrix reads login flows, and Telegram a result
+// for each chat.
+const simulatedResponse = `{"ok":true,"result":{"message_id":1,"chat":{"id":1,"type":"private"}},` +
+	`"flows":[{"type":"m.login.password"}],"access_token":"…","room_id":"!1:example.com","event_id":"$1"}`
 
-// RoundTrip notes a request.
+// RoundTrip implements http.RoundTripper.
 func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
-	shown := relay.Explanation{
+	shown := relay.Preview{
 		Method: request.Method, Target: r.to.redact(request.URL.Redacted()),
 		Headers: []relay.Header{{Name: "destination", Value: fmt.Sprintf("%s (%s)", r.to.url.Scheme, r.to.name)}},
 	}
@@ -74,6 +75,8 @@ func (r *recorder) RoundTrip(request *http.Request) (*http.Response, error) {
 	r.requests = append(r.requests, shown)
 	return &http.Response{
 		StatusCode: http.StatusOK, Status: "200 OK", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: request,
-		Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(bytes.NewReader([]byte(welcome))), ContentLength: int64(len(welcome)),
+		Header:        http.Header{"Content-Type": {"application/json"}},
+		Body:          io.NopCloser(strings.NewReader(simulatedResponse)),
+		ContentLength: int64(len(simulatedResponse)),
 	}, nil
 }

@@ -23,38 +23,42 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// maxRemembered bounds of how many deliveries it is known who has them already.
+// maxRemembered is the number of deliveries whose successful destinations are remembered.
 const maxRemembered = 4096
 
-// answerTime is kept of an attempt for its answer.
-const answerTime = 500 * time.Millisecond
+// resultReserve is the time of an attempt that is reserved for reporting its result to the daemon.
+const resultReserve = 500 * time.Millisecond
 
-// Sink tells people. Deliver is called once at a time: shoutrrr knows no context, so that what it asks is told apart by time alone.
+// Sink sends messages to people. Deliver must not be called concurrently: shoutrrr passes no context, so a request can
+// only be assigned to the attempt in progress.
 type Sink struct {
 	config    *Config
 	transport *Transport
 	summaries *message.Builder
 
-	delivered      map[string][]string // by delivery the destinations that have it
-	deliveredOrder []string            // of has, the oldest first
+	delivered      map[string][]string // destinations that have the message, by delivery ID
+	deliveredOrder []string            // keys of delivered, oldest first
 }
 
-// destination is a URL and how it is called.
+// destination is a URL with its key in the configuration, such as urls.0.
 type destination struct {
 	name    string
 	url     *url.URL
 	service service
 }
 
-// New returns a Sink for a configuration that is filled in before Start. The process' http.DefaultTransport must be its Transport.
+// New returns a Sink for a configuration that must be filled in before Start. http.DefaultTransport must be set to its
+// Transport.
 func New(config *Config) *Sink {
-	return &Sink{config: config, transport: &Transport{}, summaries: message.NewBuilder(), delivered: map[string][]string{}}
+	return &Sink{
+		config: config, transport: &Transport{}, summaries: message.NewBuilder(), delivered: map[string][]string{},
+	}
 }
 
-// Transport is what all that the process asks by HTTP must go through.
+// Transport returns the transport for all HTTP requests of the process.
 func (s *Sink) Transport() *Transport { return s.transport }
 
-// Start reads the files and has shoutrrr look at each URL. It asks nobody.
+// Start reads the URL files and lets shoutrrr check all URLs. It sends no requests.
 func (s *Sink) Start(context.Context) error {
 	g, err := netguard.New(s.config.AllowCIDRs)
 	if err != nil {
@@ -65,8 +69,12 @@ func (s *Sink) Start(context.Context) error {
 		return err
 	}
 	for _, to := range list {
-		if _, err := to.open(s.transport); err != nil && !errors.Is(err, errNoAttempt) { // Matrix logs in
-			return &relay.FieldError{Field: to.name, Problem: fmt.Sprintf("is no good URL of %s: %s", to.url.Scheme, to.redact(err.Error()))}
+		if _, err := to.openService(s.transport); err != nil &&
+			!errors.Is(err, errNoAttempt) { // Matrix tries to log in
+			return &relay.FieldError{
+				Field:   to.name,
+				Problem: fmt.Sprintf("is not a valid URL of %s: %s", to.url.Scheme, to.redact(err.Error())),
+			}
 		}
 	}
 	s.transport.mu.Lock()
@@ -77,7 +85,7 @@ func (s *Sink) Start(context.Context) error {
 	return nil
 }
 
-// Deliver asks each destination once that has not got it yet.
+// Deliver makes one attempt to send a delivery to each destination that does not have it.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	list, err := s.config.parseDestinations()
 	if err != nil {
@@ -88,33 +96,33 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 		return err
 	}
 	list = slices.DeleteFunc(list, func(to destination) bool { return slices.Contains(s.delivered[d.ID], to.name) })
-	var again, never []error
+	var temporary, permanent []error
 	var wait time.Duration
 	for i, to := range list {
-		err := s.notify(ctx, to, title, text, len(list)-i)
+		err := s.sendTo(ctx, to, title, text, len(list)-i)
 		outcome, after := relay.Classify(err)
 		switch {
 		case err == nil:
 			s.markDelivered(d.ID, to.name)
 		case outcome == relay.OutcomePermanent:
-			never = append(never, err)
+			permanent = append(permanent, err)
 		default:
-			again, wait = append(again, err), max(wait, after)
+			temporary, wait = append(temporary, err), max(wait, after)
 		}
 	}
 	switch {
-	case len(again) > 0 && wait > 0:
-		return relay.RetryAfter(errors.Join(again...), wait)
-	case len(again) > 0:
-		return errors.Join(again...)
+	case len(temporary) > 0 && wait > 0:
+		return relay.RetryAfter(errors.Join(temporary...), wait)
+	case len(temporary) > 0:
+		return errors.Join(temporary...)
 	}
-	return relay.Permanent(errors.Join(never...))
+	return relay.Permanent(errors.Join(permanent...))
 }
 
-// buildText makes the words of a delivery.
+// buildText returns the title and the text of a delivery.
 func (s *Sink) buildText(d relay.Delivery) (title, text string, err error) {
 	if d.Batch {
-		d = d.ToDigest() // people want one message
+		d = d.ToDigest() // one message is enough for people
 	}
 	page := s.summaries.Build(d)
 	var b strings.Builder
@@ -123,7 +131,7 @@ func (s *Sink) buildText(d relay.Delivery) (title, text string, err error) {
 }
 
 func (s *Sink) markDelivered(id, name string) {
-	if _, known := s.delivered[id]; !known {
+	if _, exists := s.delivered[id]; !exists {
 		if s.deliveredOrder = append(s.deliveredOrder, id); len(s.deliveredOrder) > maxRemembered {
 			delete(s.delivered, s.deliveredOrder[0])
 			s.deliveredOrder = s.deliveredOrder[1:]
@@ -132,30 +140,31 @@ func (s *Sink) markDelivered(id, name string) {
 	s.delivered[id] = append(s.delivered[id], name)
 }
 
-// notify makes one attempt at one destination, in its share of the time.
-func (s *Sink) notify(ctx context.Context, to destination, title, text string, share int) error {
+// sendTo makes one attempt at one destination. It gets an equal share of the remaining time with the other destinations
+// in remaining.
+func (s *Sink) sendTo(ctx context.Context, to destination, title, text string, remaining int) error {
 	if deadline, ok := ctx.Deadline(); ok {
 		var cancel context.CancelFunc
 		left := time.Until(deadline)
-		left -= min(answerTime, left/10)
-		ctx, cancel = context.WithTimeout(ctx, left/time.Duration(share))
+		left -= min(resultReserve, left/10)
+		ctx, cancel = context.WithTimeout(ctx, left/time.Duration(remaining))
 		defer cancel()
 	}
 	a := &attempt{ctx: ctx}
 	s.transport.beginAttempt(a)
 	defer s.transport.endAttempt()
 	err := to.send(s.transport, title, text)
-	return to.classify(a, err)
+	return to.classifyAttempt(a, err)
 }
 
-// send has shoutrrr send.
+// send sends a message with shoutrrr.
 func (to destination) send(transport http.RoundTripper, title, text string) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
-			err = fmt.Errorf("the library for it panicked (%T)", v)
+			err = fmt.Errorf("shoutrrr panicked (%T)", v)
 		}
 	}()
-	out, err := to.open(transport)
+	out, err := to.openService(transport)
 	if err != nil {
 		return err
 	}
@@ -172,8 +181,8 @@ func (to destination) send(transport http.RoundTripper, title, text string) (err
 	return out.Send(text, &params)
 }
 
-// open makes the service anew, so that nothing of an attempt that was left behind is used again.
-func (to destination) open(transport http.RoundTripper) (types.Service, error) {
+// openService creates the service for each attempt, so no state of an abandoned attempt is reused.
+func (to destination) openService(transport http.RoundTripper) (types.Service, error) {
 	out, err := (&router.ServiceRouter{}).NewService(to.url.Scheme)
 	if err != nil {
 		return nil, err
@@ -182,16 +191,16 @@ func (to destination) open(transport http.RoundTripper) (types.Service, error) {
 	if err := out.Initialize(&copied, nil); err != nil {
 		return nil, err
 	}
-	// These have transports of their own, or repeat after a pause.
-	switch own := out.(type) {
+	// These do not use the default transport, or retry after a pause.
+	switch service := out.(type) {
 	case *ntfy.Service:
-		own.SetHTTPClient(&http.Client{Transport: transport})
+		service.SetHTTPClient(&http.Client{Transport: transport})
 	case *gotify.Service:
-		own.GetHTTPClient().Transport = transport
+		service.GetHTTPClient().Transport = transport
 	case *mattermost.Service:
-		own.GetHTTPClient().Transport = transport
+		service.GetHTTPClient().Transport = transport
 	case *discord.Service:
-		own.Sleeper = noSleep{}
+		service.Sleeper = noSleep{}
 	}
 	return out, nil
 }
@@ -200,16 +209,17 @@ type noSleep struct{}
 
 func (noSleep) Sleep(time.Duration) {}
 
-// classify says what follows from what was answered, which tells more than shoutrrr's error does.
-func (to destination) classify(a *attempt, err error) error {
+// classifyAttempt determines the outcome of an attempt from the response, which is more precise than the error of
+// shoutrrr.
+func (to destination) classifyAttempt(a *attempt, err error) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	say := func(format string, values ...any) error {
-		return errors.New(to.redact(fmt.Sprintf("%s (%s) ", to.url.Scheme, to.name) + fmt.Sprintf(format, values...)))
+	newError := func(format string, args ...any) error {
+		return errors.New(to.redact(fmt.Sprintf("%s (%s) ", to.url.Scheme, to.name) + fmt.Sprintf(format, args...)))
 	}
 	switch {
-	case a.status != 0: // also where the time has ended since
-		failed := say("answered %d: %s", a.status, relay.Truncate(message.SingleLine(string(a.body)), 200))
+	case a.status != 0: // even if the time has ended since
+		failed := newError("answered %d: %s", a.status, relay.Truncate(message.SingleLine(string(a.body)), 200))
 		switch a.status {
 		case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 			return relay.Permanent(failed)
@@ -218,36 +228,36 @@ func (to destination) classify(a *attempt, err error) error {
 		}
 		return failed
 	case a.ctx.Err() != nil && (err != nil || !a.requested), errors.Is(a.err, context.DeadlineExceeded):
-		return say("did not answer in time")
+		return newError("did not answer in time")
 	case a.err != nil:
-		return say("cannot be reached: %v", a.err)
+		return newError("cannot be reached: %v", a.err)
 	case err != nil && !a.requested:
-		return relay.Permanent(say("was not asked: %v", err))
+		return relay.Permanent(newError("got no request: %v", err))
 	case err != nil:
-		return say("did not take it: %v", err)
+		return newError("rejected the message: %v", err)
 	case !a.requested:
-		return relay.Permanent(say("was not asked, and the library for it does not say why"))
+		return relay.Permanent(newError("got no request, and shoutrrr reported no error"))
 	}
 	return nil
 }
 
-// redact takes out of a text whatever in the URL may be a secret.
+// redact replaces all parts of the URL that may be secret.
 func (to destination) redact(text string) string {
-	hide := []string{to.url.String(), to.url.User.Username(), to.url.Fragment}
+	secrets := []string{to.url.String(), to.url.User.Username(), to.url.Fragment}
 	if password, ok := to.url.User.Password(); ok {
-		hide = append(hide, password)
+		secrets = append(secrets, password)
 	}
-	hide = append(hide, strings.Split(to.url.Path, "/")...)
+	secrets = append(secrets, strings.Split(to.url.Path, "/")...)
 	for _, values := range to.url.Query() {
-		hide = append(hide, values...)
+		secrets = append(secrets, values...)
 	}
 	if !strings.Contains(to.url.Host, ".") && to.url.Host != to.url.Scheme {
-		hide = append(hide, to.url.Host) // of some it is a token, not a host
+		secrets = append(secrets, to.url.Host) // a token in the URLs of some services
 	}
 	var all []string
-	for _, secret := range hide {
+	for _, secret := range secrets {
 		if len(secret) >= 4 {
-			all = append(all, encodings(secret)...)
+			all = append(all, encodingsOf(secret)...)
 		}
 	}
 	slices.SortFunc(all, func(a, b string) int { return len(b) - len(a) })
@@ -257,16 +267,17 @@ func (to destination) redact(text string) string {
 	return text
 }
 
-// encodings are the ways in which a text stands in URLs, forms and JSON.
-func encodings(text string) []string {
+// encodingsOf returns the encodingsOf of a text in URLs, forms and JSON.
+func encodingsOf(text string) []string {
 	var out strings.Builder
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(text) // a text is always encoded
+	_ = e.Encode(text) // cannot fail for a string
 	inJSON := strings.TrimSuffix(out.String(), "\n")
 	forHTML, _ := json.Marshal(text)
 	return []string{
-		text, url.PathEscape(text), url.QueryEscape(text), url.User(text).String(), (&url.URL{Path: "/" + text}).EscapedPath()[1:],
+		text, url.PathEscape(text), url.QueryEscape(text), url.User(text).String(),
+		(&url.URL{Path: "/" + text}).EscapedPath()[1:],
 		inJSON[1 : len(inJSON)-1], string(forHTML[1 : len(forHTML)-1]),
 	}
 }

@@ -15,53 +15,55 @@ import (
 )
 
 const (
-	dialTime  = 10 * time.Second
-	maxAnswer = 1 << 20
-	maxWait   = 24 * time.Hour
+	dialTimeout     = 10 * time.Second
+	maxResponseBody = 1 << 20
+	maxRetryAfter   = 24 * time.Hour
 )
 
 var (
-	errNoAttempt = errors.New("nothing is being delivered")
-	errOnce      = errors.New("it was answered already; nothing is repeated within an attempt")
+	errNoAttempt = errors.New("there is no attempt in progress")
+	errFailed    = errors.New("the attempt has failed already, and requests are not retried within an attempt")
 )
 
-// Transport is the way out of the whole process. What shoutrrr asks belongs to the one attempt under way.
+// Transport sends all requests of the process. A request of shoutrrr belongs to the attempt in progress, because
+// shoutrrr passes no context.
 type Transport struct {
-	next http.RoundTripper // guarded
+	next http.RoundTripper // has the address guard
 
 	mu      sync.Mutex
 	current *attempt
 }
 
-// attempt is one destination asked once.
+// attempt sends one message to one destination, which may need several requests.
 type attempt struct {
 	ctx context.Context
 
 	mu        sync.Mutex
 	requested bool
-	status    int // of the answer that ended it; zero while all was well
+	status    int // of the response that failed the attempt, or 0
 	body      []byte
 	wait      time.Duration
 	err       error // of the connection
 }
 
-// guardedTransport dials what the guard lets through.
+// guardedTransport dials only addresses that the guard permits.
 func guardedTransport(g *netguard.Guard) http.RoundTripper {
 	return &http.Transport{
-		DialContext:         (&net.Dialer{Timeout: dialTime, Control: g.Control}).DialContext,
-		TLSHandshakeTimeout: dialTime, IdleConnTimeout: time.Minute, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout, Control: g.Control}).DialContext,
+		TLSHandshakeTimeout: dialTimeout, IdleConnTimeout: time.Minute,
+		ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10,
 	}
 }
 
-// setNext has requests go by next, and returns by what they went before.
-func (t *Transport) setNext(next http.RoundTripper) (before http.RoundTripper) {
+// setNext replaces the transport that sends the requests, and returns the previous one.
+func (t *Transport) setNext(next http.RoundTripper) (previous http.RoundTripper) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	before, t.next = t.next, next
-	return before
+	previous, t.next = t.next, next
+	return previous
 }
 
-// beginAttempt makes a the attempt to which requests belong, until end.
+// beginAttempt assigns all requests to a, until endAttempt.
 func (t *Transport) beginAttempt(a *attempt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -70,7 +72,8 @@ func (t *Transport) beginAttempt(a *attempt) {
 
 func (t *Transport) endAttempt() { t.beginAttempt(nil) }
 
-// RoundTrip makes a request within the attempt. Behind an answer that is no success there are no more.
+// RoundTrip implements http.RoundTripper. It sends a request of the current attempt. After a response that is not a
+// success, it rejects further requests.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	t.mu.Lock()
 	a, next := t.current, t.next
@@ -85,31 +88,31 @@ func (a *attempt) roundTrip(next http.RoundTripper, r *http.Request) (*http.Resp
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.status != 0 || a.err != nil {
-		return nil, errOnce
+		return nil, errFailed
 	}
 	a.requested = true
-	answer, err := next.RoundTrip(r.WithContext(a.ctx))
+	response, err := next.RoundTrip(r.WithContext(a.ctx))
 	if err != nil {
 		a.err = err
 		return nil, err
 	}
-	body, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
-	if err := errors.Join(err, answer.Body.Close()); err != nil {
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxResponseBody))
+	if err := errors.Join(err, response.Body.Close()); err != nil {
 		a.err = err
 		return nil, err
 	}
-	answer.Body = io.NopCloser(bytes.NewReader(body))
-	if answer.StatusCode >= http.StatusMultipleChoices {
-		a.status, a.body, a.wait = answer.StatusCode, body, retryAfter(answer.Header)
+	response.Body = io.NopCloser(bytes.NewReader(body))
+	if response.StatusCode >= http.StatusMultipleChoices {
+		a.status, a.body, a.wait = response.StatusCode, body, parseRetryAfter(response.Header)
 	}
-	return answer, nil
+	return response, nil
 }
 
-// retryAfter is the time that the far side names in seconds, as all these services do.
-func retryAfter(h http.Header) time.Duration {
+// parseRetryAfter returns the value of Retry-After, or 0. All these services send seconds, not a date.
+func parseRetryAfter(h http.Header) time.Duration {
 	seconds, err := strconv.ParseFloat(h.Get("Retry-After"), 64)
 	if err != nil || seconds <= 0 {
 		return 0
 	}
-	return min(time.Duration(min(seconds, maxWait.Seconds())*float64(time.Second)), maxWait)
+	return min(time.Duration(min(seconds, maxRetryAfter.Seconds())*float64(time.Second)), maxRetryAfter)
 }

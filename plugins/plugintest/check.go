@@ -14,13 +14,13 @@ import (
 
 // Plugin is the program to check.
 type Plugin struct {
-	// Kind is host.KindSink or host.KindDriver. Where it is empty, the program is started once more to find out.
+	// Kind is host.KindSink or host.KindDriver. If empty, the program is started once more to detect it.
 	Kind string
 	// Command is the program and its arguments.
 	Command []string
 	// Env is its environment, NAME=value.
 	Env []string
-	// Config is what it is configured with, a JSON object; empty is {}.
+	// Config is the configuration, a JSON object. Empty means {}.
 	Config json.RawMessage
 	// PlainSocket is for plugins that cannot do TLS.
 	PlainSocket bool
@@ -32,11 +32,11 @@ type Plugin struct {
 
 // Result is the outcome of one check.
 type Result struct {
-	// Name says what was checked.
+	// Name describes the check.
 	Name string
-	// Err is why it failed, nil where it did not.
+	// Err is the reason of a failure, or nil.
 	Err error
-	// Advice is true where a failure breaks no rule, but is a trap for operators.
+	// Advice is true if a failure breaks no rule, but is a trap for operators.
 	Advice bool
 }
 
@@ -55,14 +55,14 @@ type pluginHost interface {
 	Close() error
 }
 
-// check is one thing that is asked of a plugin.
+// check is one requirement of a plugin.
 type check struct {
 	name string
 	do   func(context.Context) error
 }
 
-// Check checks everything and calls report after each check. After a check without which the others mean nothing it stops. It
-// tells whether no rule was broken.
+// Check runs all checks and calls report after each. It stops after a failed check that the others depend on. It
+// reports whether all rules are followed.
 func Check(ctx context.Context, p Plugin, report func(Result)) bool {
 	p.setDefaults()
 	good := true
@@ -90,8 +90,11 @@ func Check(ctx context.Context, p Plugin, report func(Result)) bool {
 	}
 	for _, c := range append(k.checks,
 		check{"still runs, as the same process", k.isRunning},
-		check{"ends within 3 s of being asked", k.stops},
-		check{"ends when the daemon is killed (end of its standard input)", func(ctx context.Context) error { return dieWithoutDaemon(ctx, p) }},
+		check{"ends within 3 s after a shutdown request", k.stops},
+		check{
+			"ends when the daemon is killed (end of its standard input)",
+			func(ctx context.Context) error { return dieWithoutDaemon(ctx, p) },
+		},
 	) {
 		say(c.name, false, c.do(ctx))
 	}
@@ -100,7 +103,7 @@ func Check(ctx context.Context, p Plugin, report func(Result)) bool {
 	return good
 }
 
-// checked is a plugin of some kind, and what is asked of that.
+// checked is a plugin and the requirements of its kind.
 type checked struct {
 	*checkRun
 	first  check // without which the others mean nothing
@@ -155,7 +158,7 @@ func (r *checkRun) count(e host.Event) int {
 	return r.events[e]
 }
 
-// timeout is how long an answer may take.
+// timeout returns the maximum time of an answer.
 func (r *checkRun) timeout() time.Duration {
 	if r.host.Status().State != host.StateRunning {
 		return r.p.Timeout + r.p.StartupTimeout
@@ -178,7 +181,9 @@ func (r *checkRun) stops(context.Context) error {
 		return err
 	}
 	if r.count(host.EventKilled) > 0 {
-		return errors.New("it had to be killed: end when the standard input ends, or at /plugin.GRPCController/Shutdown")
+		return errors.New(
+			"it had to be killed: end when the standard input ends, or at /plugin.GRPCController/Shutdown",
+		)
 	}
 	return nil
 }

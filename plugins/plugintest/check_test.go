@@ -18,7 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The test binary runs itself as the plugin; its first argument says how that behaves.
+// The test binary runs itself as the plugin. Its first argument selects the behavior.
 func TestMain(m *testing.M) {
 	if os.Getenv("HUBRELAY_PLUGIN") == "" {
 		testkit.RunParallel(8) // the tests wait most of the time
@@ -115,7 +115,8 @@ func check(t *testing.T, mode string, timeout time.Duration) (failed, advice []s
 		kind = "sink" // to find that out would take as long as it stays
 	}
 	good := plugintest.Check(context.Background(), plugintest.Plugin{
-		Kind: kind, Command: []string{os.Args[0], mode}, Env: []string{"GORACE=atexit_sleep_ms=0"}, StartupTimeout: time.Minute, Timeout: timeout,
+		Kind: kind, Command: []string{os.Args[0], mode}, Env: []string{"GORACE=atexit_sleep_ms=0"},
+		StartupTimeout: time.Minute, Timeout: timeout,
 	}, func(r plugintest.Result) {
 		switch {
 		case r.Err == nil:
@@ -139,13 +140,13 @@ func TestCheck(t *testing.T) {
 		"lax":     {"", "refuses an unknown key"},
 		"dies":    {"the plugin exited with status 1", ""},
 		"stays":   {"it had to be killed", ""},
-		"forgets": {"no ack that names the delivery \"2\" and the attempt 1", ""},
+		"forgets": {"no ack for the delivery \"2\" and the attempt 1", ""},
 
 		"driver good":      {},
 		"driver picky":     {}, // refuses the servers
 		"driver lax":       {"", "refuses an unknown key"},
-		"driver moves":     {"it says that it has moved an instance that nobody has", ""},
-		"driver unsettled": {"it says that the migration is not settled", ""},
+		"driver moves":     {"it reports that it moved an instance that does not exist", ""},
+		"driver unsettled": {"it reports an unsettled migration", ""},
 		"driver dies":      {"the plugin exited with status 1", ""},
 		"driver shouts":    {"the step \"Copy\" must have an id", ""},
 		"driver needy":     {"server is missing", ""},
@@ -172,12 +173,16 @@ func TestCheck(t *testing.T) {
 func TestCheckOfNoProgram(t *testing.T) {
 	t.Parallel()
 	var results []plugintest.Result
-	good := plugintest.Check(context.Background(), plugintest.Plugin{Command: []string{"/no/such/program"}}, func(r plugintest.Result) { results = append(results, r) })
+	good := plugintest.Check(context.Background(), plugintest.Plugin{
+		Command: []string{"/no/such/program"},
+	}, func(r plugintest.Result) { results = append(results, r) })
 	if good || len(results) != 1 || !strings.Contains(results[0].Err.Error(), "does not exist") {
 		t.Errorf("%v, %v", good, results)
 	}
 	results = nil
-	good = plugintest.Check(context.Background(), plugintest.Plugin{Command: []string{"x"}, Kind: "source"}, func(r plugintest.Result) { results = append(results, r) })
+	good = plugintest.Check(context.Background(), plugintest.Plugin{
+		Command: []string{"x"}, Kind: "source",
+	}, func(r plugintest.Result) { results = append(results, r) })
 	if good || len(results) != 1 || !strings.Contains(results[0].Err.Error(), `no kind of plugins "source"`) {
 		t.Errorf("%v, %v", good, results)
 	}
@@ -186,6 +191,7 @@ func TestCheckOfNoProgram(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	plugintest.Run(t, plugintest.Plugin{
-		Command: []string{os.Args[0], "good"}, Env: []string{"GORACE=atexit_sleep_ms=0"}, StartupTimeout: time.Minute, Timeout: 30 * time.Second,
+		Command: []string{os.Args[0], "good"}, Env: []string{"GORACE=atexit_sleep_ms=0"}, StartupTimeout: time.Minute,
+		Timeout: 30 * time.Second,
 	})
 }

@@ -13,7 +13,7 @@ import (
 
 const unknownKey = "a_key_that_hubrelay_made_up"
 
-// configWithUnknownKey is the plugin's configuration with a key that nobody can know.
+// configWithUnknownKey returns the plugin's configuration with a key that does not exist.
 func (p *Plugin) configWithUnknownKey() (json.RawMessage, error) {
 	var config map[string]any
 	if len(p.Config) > 0 {
@@ -28,7 +28,7 @@ func (p *Plugin) configWithUnknownKey() (json.RawMessage, error) {
 	return json.Marshal(config)
 }
 
-// rejectsUnknownKey starts the plugin with a key that nobody can know.
+// rejectsUnknownKey starts the plugin with a key that does not exist.
 func rejectsUnknownKey(ctx context.Context, p Plugin, open func(Plugin) (*checked, error)) error {
 	var err error
 	if p.Config, err = p.configWithUnknownKey(); err != nil {
@@ -41,24 +41,33 @@ func rejectsUnknownKey(ctx context.Context, p Plugin, open func(Plugin) (*checke
 	defer func() { _ = k.host.Close() }()
 	switch err = k.first.do(ctx); {
 	case err == nil:
-		return errors.New("it starts with the key " + unknownKey + ": refuse what you do not know with INVALID_ARGUMENT, so that typing errors are found")
+		return errors.New("it starts with the key " + unknownKey +
+			": reject unknown keys with INVALID_ARGUMENT, so users find typing errors")
 	case !strings.Contains(err.Error(), "refuses its configuration"):
 		return fmt.Errorf("it fails, but does not answer INVALID_ARGUMENT: %w", err)
 	}
 	return nil
 }
 
-// checkOptional asks what is optional in the protocol, each of a process of its own.
+// checkOptional checks the optional calls of the protocol, each in its own process.
 func (p *Plugin) checkOptional(ctx context.Context, say func(name string, advice bool, err error) bool) {
 	const finds = "finds a mistake in its configuration before it runs (Validate)"
 	problems, err := p.validate(ctx, p.Config)
 	switch {
 	case errors.Is(err, host.ErrUnsupported):
-		say(finds, true, errors.New("it serves no Validate: 'hubrelay config check' and a reload find no mistake then"))
+		say(
+			finds, true, errors.New(
+				"it does not implement Validate, so 'hubrelay config check' and reloads find no mistakes",
+			),
+		)
 	case err != nil:
 		say(finds, false, err)
 	case len(problems) > 0:
-		say(finds, false, errors.New("it finds a mistake in the configuration that it has run with: "+strings.TrimSpace(problems[0].Error())))
+		say(
+			finds, false, errors.New(
+				"it rejects the configuration that it has run with: "+strings.TrimSpace(problems[0].Error()),
+			),
+		)
 	default:
 		say(finds, true, p.reportsMistake(ctx))
 	}
@@ -92,7 +101,7 @@ func (p *Plugin) reportsMistake(ctx context.Context) error {
 	}
 	problems, err := p.validate(ctx, config)
 	if err == nil && len(problems) == 0 {
-		return errors.New("it finds nothing wrong with the key " + unknownKey)
+		return errors.New("it accepts the unknown key " + unknownKey)
 	}
 	return err
 }

@@ -26,12 +26,20 @@ func openDriver(p Plugin) (*checked, error) {
 	c := &driver{r, d}
 	return &checked{
 		checkRun: r,
-		first:    check{"starts, is healthy, describes itself, and takes its configuration without any servers", c.starts},
+		first: check{
+			"starts, is healthy, describes itself, and takes its configuration without any servers", c.starts,
+		},
 		checks: []check{
-			{"takes servers whose settings it cannot know, or refuses them with INVALID_ARGUMENT", c.rejectsUnknownServers},
-			{"fails a migration between such servers, and says why", func(ctx context.Context) error { return c.failsMigration(ctx, "1") }},
+			{
+				"takes servers whose settings it cannot know, or refuses them with INVALID_ARGUMENT",
+				c.rejectsUnknownServers,
+			},
+			{
+				"fails a migration between such servers with a reason",
+				func(ctx context.Context) error { return c.failsMigration(ctx, "1") },
+			},
 			{"answers 20 such migrations at once", c.concurrent},
-			{"takes the cancel of a migration that is over, and of one that never was", c.cancelsUnknown},
+			{"accepts the cancellation of an ended migration, and of an unknown one", c.cancelsUnknown},
 		},
 	}, nil
 }
@@ -57,7 +65,7 @@ func (d *driver) rejectsUnknownServers(ctx context.Context) error {
 	if err == nil || host.IsRejected(err) {
 		return nil
 	}
-	return fmt.Errorf("it neither takes nor refuses them: %w", err)
+	return fmt.Errorf("it neither accepts nor rejects them: %w", err)
 }
 
 // failsMigration wants the driver's own word that nothing was moved.
@@ -71,13 +79,16 @@ func (d *driver) failsMigration(ctx context.Context, job string) error {
 	}, func(relay.Progress) {})
 	switch {
 	case err == nil:
-		return errors.New("it says that it has moved an instance that nobody has, between servers that it cannot know")
+		return errors.New("it reports that it moved an instance that does not exist, between unknown servers")
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("no result came within %s", timeout)
+		return fmt.Errorf("no result within %s", timeout)
 	case !host.Answered(err):
 		return fmt.Errorf("it gave no result: %w", err)
 	case relay.IsIndeterminate(err):
-		return fmt.Errorf("it says that the migration is not settled, so that it is asked again for ever; nothing was changed, so say failed: %w", err)
+		return fmt.Errorf(
+			"it reports an unsettled migration, which is repeated forever; nothing was changed, so report a "+
+				"failure: %w", err,
+		)
 	}
 	return nil
 }

@@ -5,7 +5,7 @@ import (
 	"os"
 )
 
-// T is what Run needs of a *testing.T.
+// T is the part of *testing.T that Run needs.
 type T interface {
 	Helper()
 	Errorf(format string, args ...any)
@@ -22,18 +22,19 @@ func Run(t T, p Plugin) {
 		case r.Advice:
 			t.Logf("advice: it should be that the plugin %s: %v", r.Name, r.Err)
 		default:
-			t.Errorf("it is not so that the plugin %s: %v", r.Name, r.Err)
+			t.Errorf("failed: the plugin %s: %v", r.Name, r.Err)
 		}
 	})
 }
 
-// M is what Main needs of a *testing.M.
+// M is the part of *testing.M that Main needs.
 type M interface{ Run() int }
 
 // pluginArgument has a test binary run as the plugin.
 const pluginArgument = "plugin"
 
-// Main runs the tests, or the plugin's own main in a process that was started by [Self]; a TestMain exits with what it returns.
+// Main runs the tests. In a process that [Self] started, it runs the plugin's main instead. TestMain exits with its
+// result.
 func Main(m M, main func()) int {
 	if len(os.Args) > 1 && os.Args[1] == pluginArgument {
 		main()

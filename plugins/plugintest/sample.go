@@ -17,8 +17,10 @@ import (
 // sample returns a delivery of one notification of about so many bytes.
 func sample(id string, size int) relay.Delivery {
 	const topic = "container.instance.state.changed"
-	data := fmt.Sprintf(`{"topic":%q,"object":{"id":"instance-1","state":"running","error":""},"context":{"hub_id":"hub1","account_id":"acc1",`+
-		`"environments":[],"dns_zones":[],"clusters":[],"containers":["c1"],"padding":%q},"flags":null}`, topic, strings.Repeat("x", size))
+	data := fmt.Sprintf(`{"topic":%q,"object":{"id":"instance-1","state":"running","error":""},"context":{`+
+		`"hub_id":"hub1","account_id":"acc1",`+
+		`"environments":[],"dns_zones":[],"clusters":[],"containers":["c1"],"padding":%q},"flags":null}`,
+		topic, strings.Repeat("x", size))
 	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
 		ID: id, Topic: topic, Hub: "hub1", Account: "acc1", Cursor: "1-0", Data: []byte(data),
 	}}}

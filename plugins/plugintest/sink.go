@@ -30,8 +30,14 @@ func openSink(p Plugin) (*checked, error) {
 			func(ctx context.Context) error { return r.respondsTo(ctx, sample("1", 100), 1) },
 		},
 		checks: []check{
-			{"answers the next attempt of the same delivery", func(ctx context.Context) error { return r.respondsTo(ctx, sample("1", 100), 2) }},
-			{"answers a notification of 256 KiB", func(ctx context.Context) error { return r.respondsTo(ctx, sample("2", 256<<10-1000), 1) }},
+			{
+				"answers the next attempt of the same delivery",
+				func(ctx context.Context) error { return r.respondsTo(ctx, sample("1", 100), 2) },
+			},
+			{
+				"answers a notification of 256 KiB",
+				func(ctx context.Context) error { return r.respondsTo(ctx, sample("2", 256<<10-1000), 1) },
+			},
 			{"answers a digest of 100", func(ctx context.Context) error { return r.respondsTo(ctx, digest(100), 1) }},
 			{"answers 1,000 at once, each exactly once", r.concurrent},
 		},
@@ -49,7 +55,7 @@ func (r *sink) respondsTo(ctx context.Context, d relay.Delivery, attempt int) er
 	case host.Answered(err):
 		return nil
 	case errors.Is(err, context.DeadlineExceeded) && r.host.Status().State == host.StateRunning:
-		return fmt.Errorf("no ack that names the delivery %q and the attempt %d came within %s", d.ID, attempt, timeout)
+		return fmt.Errorf("no ack for the delivery %q and the attempt %d within %s", d.ID, attempt, timeout)
 	}
 	return err
 }
@@ -73,7 +79,7 @@ func (r *sink) concurrent(ctx context.Context) error {
 	}
 	switch strange := r.count(host.EventUnknownAck) - before; {
 	case failed > 0:
-		return fmt.Errorf("%d of %d got no answer: %w; is a credit given with each ack?", failed, n, first)
+		return fmt.Errorf("%d of %d got no answer: %w; does each ack return a credit?", failed, n, first)
 	case strange > 0:
 		return fmt.Errorf("%d acks named a delivery and attempt that the plugin did not have", strange)
 	}

@@ -1,7 +1,7 @@
-// Package print is a plugin that comes with the daemon, as builtin:print: it writes a line into the log for each
-// notification. It shows what a sink's filter lets pass, and that plugins work at all.
+// Package print is the plugin builtin:print. It logs one line per notification. Use it to see what the filter of a sink
+// selects, and as an example of a plugin.
 //
-// Like every plugin it imports relay and plugins/sdk only.
+// Like every plugin it imports only relay and plugins/sdk.
 package print
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Name is what the plugin is called behind "builtin:".
+// Name is the name of the plugin after "builtin:".
 const Name = "print"
 
-// Config is what an operator writes for it.
+// Config is the configuration of the plugin.
 type Config struct {
 	// Data shows the notification itself too.
 	Data bool `json:"data"`

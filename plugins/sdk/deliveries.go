@@ -22,7 +22,7 @@ func (s *sinkServer) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverReque
 		return status.Error(codes.FailedPrecondition, "the plugin is not configured")
 	}
 	if !s.opened.CompareAndSwap(false, true) {
-		return status.Error(codes.FailedPrecondition, "deliveries flow already")
+		return status.Error(codes.FailedPrecondition, "the stream of deliveries is already open")
 	}
 	defer close(s.handled)
 	ctx, cancel := context.WithCancel(stream.Context())
@@ -126,7 +126,9 @@ func (w *deliveryWork) close() {
 const maxAcks = 1024
 
 // send gives the first credits, then sends what has been acknowledged, and gives a credit for each.
-func (w *deliveryWork) send(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, sinkv1.DeliverResponse], credits int) error {
+func (w *deliveryWork) send(
+	stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, sinkv1.DeliverResponse], credits int,
+) error {
 	if err := stream.Send(&sinkv1.DeliverResponse{Credits: uint32(credits)}); err != nil {
 		return err
 	}

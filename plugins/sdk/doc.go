@@ -1,4 +1,4 @@
-// Package sdk is what the author of a plugin needs besides package relay: a plugin is a main function that calls
+// Package sdk contains what authors of plugins need besides package relay. A plugin is a main function that calls
 // [ServeSink] with a handler, or [ServeDriver] with a driver.
 //
 //	func main() {
@@ -14,85 +14,85 @@
 //
 // # Errors of a sink
 //
-// A handler makes one attempt and never retries. It returns nil once it has taken responsibility for the notification. A
-// plain error is retried on the sink's schedule; relay.RetryAfter names the earliest time, relay.Permanent makes a dead
-// letter of the delivery, and relay.Gone disables the sink, which keeps its backlog. The text of an error is logged and
-// kept: it must hold no secret. A handler that panics has failed that attempt, and the plugin lives on.
+// A handler makes one attempt and never retries. It returns nil once it has taken responsibility for the notification.
+// A plain error is retried on the sink's schedule. relay.RetryAfter sets the earliest time, relay.Permanent makes the
+// delivery a dead letter, and relay.Gone disables the sink, which keeps its backlog. The text of an error is logged and
+// stored, so it must not contain a secret. If a handler panics, the attempt fails and the plugin continues.
 //
-// What was delivered may come again, with the same id, after a crash or where an answer came too late.
+// A delivery may arrive again with the same ID, after a crash or a late answer.
 //
 // # Concurrency of a sink
 //
-// The handler is called concurrently, as often as the sink's `concurrency` allows (16 unless configured) and at most as
-// [Concurrency] says. Concurrency(1) calls it once at a time; `ordering` in the sink's configuration keeps what belongs
-// to one container or hub in order. The handler's context ends with the attempt's time (the sink's `timeout`) and when
-// the daemon wants the answer no more: a handler that goes on nevertheless is taken for hung some seconds later, and the
-// plugin is killed and started anew.
+// The handler is called concurrently, up to the sink's `concurrency` (default 16) and up to [Concurrency].
+// Concurrency(1) serializes all calls. The setting `ordering` of the sink keeps the order of a container or hub. The
+// handler's context ends with the attempt (the sink's `timeout`), or when the daemon does not need the answer. If a
+// handler continues for some seconds after that, the plugin counts as hung and is restarted.
 //
 // # Drivers
 //
-// A driver is a relay.Driver, whose comments say what is asked of it. What Migrate returns is all that the daemon knows of
-// the instance: nil says that it is on the destination alone, a plain error that it is on the source as before, with a
-// sentence on which a person can act. Everything between is marked by relay.Unsettled, and Migrate is called again later:
-// the same at first, so that it may go on, and with Migration.Undo after it has failed so three times. A Migrate that panics
-// is unsettled, and the plugin lives on. The error of a Configure names the server that is of no use; it is shown to the
-// operator, and what was configured before stays.
+// A driver implements relay.Driver, whose comments define its contract. The result of Migrate is all that the daemon
+// knows about the instance. nil means that it is only on the destination. A plain error means that it is on the source
+// as before; its text tells a person what to do. relay.Unsettled marks everything else, and Migrate is called again
+// later, first to continue, and with Migration.Undo after three failures. If Migrate panics, the migration is unsettled
+// and the plugin continues. An error of Configure names the server that cannot be used. The operator sees it, and the
+// previous configuration stays.
 //
-// Methods are called concurrently, Migrate once at a time for each instance. Configure comes while migrations run; each
-// Migration brings its own two servers with it. Describe comes first and Configure later, perhaps much later: until then
-// the driver does nothing.
+// Methods are called concurrently, but Migrate only once at a time per instance. Configure may be called during
+// migrations, because each Migration contains its two servers. Describe is called first, and Configure later, perhaps
+// much later. Until then the driver does nothing.
 //
-// The process may be killed at any moment, and the next one gets the same job again. So a driver looks at both servers
-// before it does anything, and takes Migration.Done for a hint: a report may be missing, so a step that was done already is
-// no mistake. Reports are sent as fast as the daemon takes them, of each step the latest.
+// The process may be killed at any moment, and the next one receives the same job. So a driver looks at both servers
+// before it does anything, and uses Migration.Done only as a hint: a report may be missing, so a step that is already
+// done is not an error. Reports are sent as fast as the daemon accepts them, the latest of each step.
 //
-// Several daemons may have a driver each, and one that stood still for an hour goes on where it was. Only the lease tells
-// them apart: keep the highest one at both servers, beside the instance (a file, a label), set it by compare-and-swap
-// before each step that cannot be undone, and return relay.ErrSuperseded where there is a higher one.
+// Several daemons may have a driver, and a process that was frozen for an hour continues where it was. Only the lease
+// tells them apart. Keep the highest lease at both servers, next to the instance (a file, a label), set it by
+// compare-and-swap before each irreversible step, and return relay.ErrSuperseded if there is a higher one.
 //
-// The context of a Migrate ends when the daemon ends or wants to hand the job over. Return its error then, within ten
-// seconds (hang_timeout) and in a state from which another call goes on; the plugin is killed otherwise, with all of its
-// migrations. At the end of the daemon there is one second for that, and two more with Close and [OnStop].
+// The context of Migrate ends when the daemon stops or hands the job over. Return its error within ten seconds
+// (hang_timeout), in a state from which another call can continue. Otherwise the plugin is killed with all of its
+// migrations. At the end of the daemon the limit is one second, and two more for Close and [OnStop].
 //
-// The plugin's process group is killed with it. What has to outlive the driver, such as an instance, is started in a
-// session of its own (syscall.SysProcAttr{Setsid: true}), with its standard input, output and error elsewhere: those of the
-// plugin end with it. It inherits the plugin's memory_limit. A service manager may still end it with the daemon; systemd
-// does unless the unit says KillMode=process.
+// The plugin's process group is killed with it. Start a process that must survive the driver, such as an instance, in
+// its own session (syscall.SysProcAttr{Setsid: true}) with its own standard input, output and error, because the
+// plugin's are closed. It inherits the plugin's memory_limit. A service manager may still end it with the daemon.
+// systemd does so unless the unit contains KillMode=process.
 //
 // # Configuration
 //
-// What the operator writes under `config` is decoded into the struct that [Config] names, by its `json` tags. Unknown keys are
-// refused, and so is what the struct's Validate method (func() error) refuses: the operator reads the error in the daemon's log
-// and in `hubrelay sinks list`. What needs the configuration, such as a file to open, is for [OnStart].
+// The `config` of the sink or driver is decoded into the struct that is given to [Config], by its `json` tags. Unknown
+// keys are rejected, and so are values that the struct's Validate method (func() error) rejects. The operator sees the
+// error in the daemon's log and in `hubrelay sinks list`. Open files or connections in [OnStart].
 //
-// The plugin is also started to find mistakes before they count, by `hubrelay config check` and before a daemon takes over a changed
-// file: Validate is all that is called then, and [OnValidate]. So they may read files, but dial nobody and change nothing. Where
-// Validate returns a *relay.FieldError, or several by errors.Join, the operator is shown the line of each: Field is the key, with
-// those above it before dots.
+// The plugin is also started to check a configuration, by `hubrelay config check` and before a reload. Only Validate
+// and [OnValidate] are called then. They may read files, but must not connect or change anything. If Validate returns a
+// *relay.FieldError, or several by errors.Join, the operator sees the line of each. Field is the key, after its parents
+// and dots.
 //
-// # What a sink sends
+// # Explanations
 //
-// `hubrelay sinks explain` shows for an event what the function says that [Explain] names, and without it what the plugin is given.
+// `hubrelay sinks explain` shows the result of the function given to [Explain]. Without it, the command shows the input
+// of the plugin.
 //
-// The plugin runs in the folder of the daemon's configuration file, where relative paths begin, and its environment has
-// nothing of the daemon's but what the setting `env` names.
+// The plugin runs in the directory of the daemon's configuration file. Its environment contains only the variables of
+// the setting `env`.
 //
 // # Log
 //
-// slog's default logger, and package log, write into the daemon's log, at their level and with the sink's name. So does
-// what is written to standard output and standard error, line by line.
+// slog's default logger and package log write to the daemon's log, with their level and the sink's name. So do lines on
+// standard output and standard error.
 //
 // # Shutdown
 //
-// When the daemon ends, or the sink is taken away, no more deliveries come; those under way may end, then what [OnStop]
-// named is called, and ServeSink returns. All of it may take three seconds, then the process is killed. When the daemon
-// is killed, the handlers' contexts end and ServeSink returns, so that no plugin is left behind. A driver's migrations are
-// stopped before, and its Close is called last.
+// When the daemon stops, or the sink is removed, no more deliveries arrive. Running ones may end, then the function
+// given to [OnStop] is called, and ServeSink returns. All of this may take three seconds, then the process is killed.
+// If the daemon is killed, the handlers' contexts end and ServeSink returns, so no plugin is left. A driver's
+// migrations are stopped first, and its Close is called last.
 //
-// # Test
+// # Tests
 //
-// `hubrelay plugins check PROGRAM` says whether a program does all that is asked of a plugin, and package plugins/plugintest
-// makes a test of the same. `hubrelay plugins new` writes the beginning of a plugin with such a test.
+// `hubrelay plugins check PROGRAM` checks whether a program is a correct plugin. Package plugins/plugintest runs the
+// same checks in a test. `hubrelay plugins new` writes the start of a plugin with such a test.
 //
-// Nothing of the daemon may come in here: what is imported here, every plugin is built with.
+// Do not import packages of the daemon here: every plugin is built with the imports of this package.
 package sdk

@@ -15,10 +15,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// ServeDriver lets the daemon move instances by a driver until it has no more use for it, closes the driver, and returns
-// then. What an operator writes under `config` of the migration's driver is decoded before the first Configure.
+// ServeDriver runs a driver until the daemon closes it, closes the driver, and returns. The operator's `config` of the
+// driver is decoded before the first Configure.
 //
-// It sets slog's default logger. A program calls it once, and nothing else may read the standard input.
+// It sets slog's default logger. A program calls it once, and must not read the standard input.
 func ServeDriver(driver relay.Driver, opts ...Option) error {
 	o := newOptions(opts)
 	if driver == nil {
@@ -61,7 +61,7 @@ type driverServer struct {
 	calls   sync.WaitGroup
 }
 
-// Describe tells what the author's driver is.
+// Describe returns the description of the author's driver.
 func (s *driverServer) Describe(ctx context.Context, _ *driverv1.DescribeRequest) (*driverv1.DescribeResponse, error) {
 	d, err := s.driver.Describe(ctx)
 	if err != nil {
@@ -74,7 +74,9 @@ func (s *driverServer) Describe(ctx context.Context, _ *driverv1.DescribeRequest
 }
 
 // Configure decodes the configuration, the first time, and tells the author's driver of the servers.
-func (s *driverServer) Configure(ctx context.Context, r *driverv1.ConfigureRequest) (_ *driverv1.ConfigureResponse, err error) {
+func (s *driverServer) Configure(
+	ctx context.Context, r *driverv1.ConfigureRequest,
+) (_ *driverv1.ConfigureResponse, err error) {
 	s.configuring.Lock()
 	defer s.configuring.Unlock()
 	defer func() {
@@ -94,7 +96,7 @@ func (s *driverServer) Configure(ctx context.Context, r *driverv1.ConfigureReque
 	return &driverv1.ConfigureResponse{}, nil
 }
 
-// Validate says what is wrong with a configuration.
+// Validate returns the problems of a configuration.
 func (s *driverServer) Validate(ctx context.Context, r *driverv1.ValidateRequest) (*driverv1.ValidateResponse, error) {
 	s.configuring.Lock()
 	defer s.configuring.Unlock()
@@ -109,7 +111,9 @@ func (s *driverServer) Validate(ctx context.Context, r *driverv1.ValidateRequest
 }
 
 // Migrate has the author's driver move an instance.
-func (s *driverServer) Migrate(r *driverv1.MigrateRequest, stream grpc.ServerStreamingServer[driverv1.MigrateResponse]) error {
+func (s *driverServer) Migrate(
+	r *driverv1.MigrateRequest, stream grpc.ServerStreamingServer[driverv1.MigrateResponse],
+) error {
 	if !s.configured.Load() {
 		return status.Error(codes.FailedPrecondition, "the driver is not configured")
 	}
@@ -130,7 +134,9 @@ func (s *driverServer) Migrate(r *driverv1.MigrateRequest, stream grpc.ServerStr
 	err := s.runMigrate(ctx, wire.ToMigration(r), progress.add)
 	progress.finish()
 	<-sent
-	return stream.Send(&driverv1.MigrateResponse{Event: &driverv1.MigrateResponse_Result{Result: wire.FromResult(ctx, err)}})
+	return stream.Send(&driverv1.MigrateResponse{
+		Event: &driverv1.MigrateResponse_Result{Result: wire.FromResult(ctx, err)},
+	})
 }
 
 // runMigrate makes a panic of the author's code a migration that is not settled.
@@ -147,10 +153,10 @@ func (s *driverServer) trackCall(this migrateCall, cancel context.CancelFunc) er
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.running[this]; ok {
-		return status.Error(codes.AlreadyExists, "this migration runs already, with the same lease")
+		return status.Error(codes.AlreadyExists, "this migration is already running with the same lease")
 	}
 	if s.ended {
-		return status.Error(codes.Unavailable, "the plugin ends")
+		return status.Error(codes.Unavailable, "the plugin is stopping")
 	}
 	s.running[this] = cancel
 	s.calls.Add(1)
@@ -174,7 +180,7 @@ func (s *driverServer) Cancel(_ context.Context, r *driverv1.CancelRequest) (*dr
 	return &driverv1.CancelResponse{}, nil
 }
 
-// wait returns when no call runs any more, or ctx ends.
+// wait returns when all calls have ended, or ctx ends.
 func (s *driverServer) wait(ctx context.Context) {
 	s.mu.Lock()
 	s.ended = true

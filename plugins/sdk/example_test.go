@@ -57,7 +57,9 @@ type folder struct {
 }
 
 func (rename) Describe(context.Context) (relay.DriverDescription, error) {
-	return relay.DriverDescription{Name: "rename", Steps: []relay.MigrationStep{{ID: "rename", Caption: "Rename the file"}}}, nil
+	return relay.DriverDescription{
+		Name: "rename", Steps: []relay.MigrationStep{{ID: "rename", Caption: "Rename the file"}},
+	}, nil
 }
 
 func (rename) Configure(_ context.Context, servers []relay.Server) error {

@@ -7,7 +7,7 @@ import (
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 )
 
-// newLogHandler writes lines that the daemon knows as records. It writes all levels: what is shown is the daemon's choice.
+// newLogHandler writes records in the format that the daemon parses. It writes all levels, and the daemon filters.
 func newLogHandler(w io.Writer) slog.Handler {
 	return slog.NewJSONHandler(w, &slog.HandlerOptions{
 		Level: slog.LevelDebug,

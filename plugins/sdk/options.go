@@ -16,8 +16,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// DefaultConcurrency is how many deliveries a plugin takes at once unless [Concurrency] says otherwise. The sink's own
-// `concurrency` is the lower bound of the two in practice.
+// DefaultConcurrency is the maximum number of concurrent deliveries without [Concurrency]. The sink's own `concurrency`
+// is usually lower.
 const DefaultConcurrency = 1024
 
 // Option changes what a plugin does besides handling.
@@ -29,7 +29,7 @@ type options struct {
 	version     string
 	start, stop func(context.Context) error
 	validate    func(context.Context) error
-	explain     func(relay.Delivery) (relay.Explanation, error)
+	explain     func(relay.Delivery) (relay.Preview, error)
 }
 
 func newOptions(list []Option) *options {
@@ -60,18 +60,18 @@ func OnStart(start func(context.Context) error) Option {
 // after the daemon has asked the plugin to end.
 func OnStop(stop func(context.Context) error) Option { return func(o *options) { o.stop = stop } }
 
-// OnValidate has validate called, in place of all else, in a process that is started to find mistakes in a configuration:
-// by `hubrelay config check`, and by a daemon before it takes over a changed file. It is called once the configuration was read
-// and found good so far, and adds what OnStart would find, such as a file that is missing; it must dial nobody and change
-// nothing. Of its errors, which [errors.Join] may join, a *relay.FieldError names the key.
+// OnValidate sets a function that is called in a process that only checks a configuration, started by `hubrelay config
+// check` or before a reload. It is called after the configuration was decoded and its Validate succeeded. It reports
+// problems that OnStart would find, such as a missing file, and must not connect or change anything. A
+// *relay.FieldError names the key. [errors.Join] may join several.
 func OnValidate(validate func(context.Context) error) Option {
 	return func(o *options) { o.validate = validate }
 }
 
-// Explain has explain called, in place of all else, in a process that is started to show what a delivery would become, by
-// `hubrelay sinks explain`. It is called once the configuration was read, without OnStart, and must send nothing, dial nobody,
-// and show no secret. Without it the operator sees what the plugin is given. It is for sinks.
-func Explain(explain func(relay.Delivery) (relay.Explanation, error)) Option {
+// Explain sets a function that is called in a process that only explains a delivery, started by `hubrelay sinks
+// explain`. It is called after the configuration was decoded, without OnStart. It must not send anything, connect, or
+// show a secret. Without it the operator sees the input of the plugin. It is for sinks.
+func Explain(explain func(relay.Delivery) (relay.Preview, error)) Option {
 	return func(o *options) { o.explain = explain }
 }
 
@@ -88,7 +88,7 @@ func (o *options) check() error {
 	return nil
 }
 
-// decode fills the author's struct. Its errors are for the operator, those of one key are a [relay.FieldError].
+// decode fills the author's struct. Its errors are for the operator. An error about one key is a [relay.FieldError].
 func (o *options) decode(text []byte) error {
 	into := o.config
 	if into == nil {
@@ -103,7 +103,7 @@ func (o *options) decode(text []byte) error {
 		return configError(err, text, into)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("there is something behind the object")
+		return errors.New("there is text after the object")
 	}
 	if v, ok := into.(interface{ Validate() error }); ok {
 		return v.Validate()
@@ -111,12 +111,14 @@ func (o *options) decode(text []byte) error {
 	return nil
 }
 
-// configError says what is wrong in the operator's words.
+// configError translates a decoding error for the operator.
 func configError(err error, text []byte, into any) error {
 	var wrong *json.UnmarshalTypeError
 	if errors.As(err, &wrong) && wrong.Field != "" {
 		value := strings.NewReplacer("array", "list", "object", "map", "bool", "boolean").Replace(wrong.Value)
-		return &relay.FieldError{Field: wrong.Field, Problem: fmt.Sprintf("must be a %s, not a %s", plainType(wrong.Type), value)}
+		return &relay.FieldError{
+			Field: wrong.Field, Problem: fmt.Sprintf("must be a %s, not a %s", plainType(wrong.Type), value),
+		}
 	}
 	// encoding/json has no type for this one.
 	quoted, unknown := strings.CutPrefix(err.Error(), "json: unknown field ")
@@ -134,8 +136,8 @@ func configError(err error, text []byte, into any) error {
 	return &relay.FieldError{Field: keyPath(text, key), Problem: "is an unknown key; " + hint}
 }
 
-// keyPath finds a key that the author's struct does not have in what the operator wrote, which is at the top mostly: the path to
-// it, of several the first.
+// keyPath returns the path of a key in the operator's JSON that the author's struct lacks. If there are several, it
+// returns the first.
 func keyPath(text []byte, key string) string {
 	var walk func(v any, path string) string
 	walk = func(v any, path string) string {
@@ -179,7 +181,7 @@ func plainType(t reflect.Type) string {
 	return "number"
 }
 
-// jsonKeys lists the keys of a struct, those of the structs in it too.
+// jsonKeys lists the keys of a struct and of its embedded structs.
 func jsonKeys(t reflect.Type) []string {
 	seen, keys := map[reflect.Type]bool{}, []string{}
 	var walk func(reflect.Type)

@@ -32,7 +32,7 @@ func TestDecode(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"report":"x","names":["a"],"limits":{"most":3},"labels":{"a":"b"}}`: "",
 		`{"report":"x"} `:                    "",
-		`{"report":"x"} {}`:                  "something behind",
+		`{"report":"x"} {}`:                  "text after the object",
 		``:                                   "report is missing: name a file",
 		`{}`:                                 "report is missing: name a file",
 		`{"reprot":"x"}`:                     `reprot is an unknown key; did you mean report?`,
@@ -73,7 +73,10 @@ func TestJSONKeys(t *testing.T) {
 		} `json:"many"`
 	}
 	_ = node{hidden: 1}.hidden
-	if got, want := jsonKeys(reflect.TypeFor[node]()), []string{"Plain", "deep", "many", "next"}; !reflect.DeepEqual(got, want) {
+	if got, want := jsonKeys(reflect.TypeFor[node]()), []string{
+		"Plain", "deep", "many",
+		"next",
+	}; !reflect.DeepEqual(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }
@@ -89,7 +92,10 @@ func TestMistakesOfTheAuthor(t *testing.T) {
 		"no handler":   {ServeSink(nil), "needs a handler"},
 		"no handler 2": {ServeDeliveries(nil), "needs a handler"},
 		"concurrency":  {ServeSink(handler, Concurrency(0)), "sdk.Concurrency(0) is not from 1 to 65535"},
-		"config":       {ServeSink(handler, Config(limits{})), "sdk.Config takes a pointer to a struct, not a sdk.limits"},
+		"config": {
+			ServeSink(handler, Config(limits{})),
+			"sdk.Config takes a pointer to a struct, not a sdk.limits",
+		},
 		"by hand":      {ServeSink(handler), "this program is a plugin of hubrelay"},
 		"no driver":    {ServeDriver(nil), "needs a driver"},
 		"concurrency2": {ServeDriver(still{}, Concurrency(1)), "sdk.Concurrency is for sinks"},

@@ -12,10 +12,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// progressQueue are what one migration has still to tell: of each step the latest, so that whoever reports never waits.
+// progressQueue contains the unsent reports of one migration, the latest of each step, so a reporter never waits.
 type progressQueue struct {
 	log  *slog.Logger
-	wake chan struct{} // holds one where there is something to send
+	wake chan struct{} // holds a value if there is something to send
 
 	mu      sync.Mutex
 	pending []relay.Progress
@@ -26,10 +26,12 @@ func newProgressQueue(log *slog.Logger) *progressQueue {
 	return &progressQueue{log: log, wake: make(chan struct{}, 1)}
 }
 
-// add takes a report. What comes after the end is left out, as is what the daemon would not take.
+// add adds a report. It ignores reports after the end, and reports that the daemon would reject.
 func (r *progressQueue) add(p relay.Progress) {
 	if len(p.Note) > wire.MaxNote {
-		r.log.Error("a report of progress is left out: its note is too long", "step", p.Step, "note_bytes", len(p.Note), "most", wire.MaxNote)
+		r.log.Error("progress report was dropped because its note is too long", "step", p.Step, "note_bytes",
+			len(p.Note),
+			"max_bytes", wire.MaxNote)
 		return
 	}
 	p.Note = slices.Clone(p.Note)
@@ -61,7 +63,7 @@ func (r *progressQueue) finish() {
 	r.wakeUp()
 }
 
-// send sends until the end, or until nobody listens any more.
+// send sends reports until the end of the migration or of the stream.
 func (r *progressQueue) send(stream grpc.ServerStreamingServer[driverv1.MigrateResponse]) {
 	for range r.wake {
 		r.mu.Lock()
@@ -69,7 +71,9 @@ func (r *progressQueue) send(stream grpc.ServerStreamingServer[driverv1.MigrateR
 		r.pending = nil
 		r.mu.Unlock()
 		for _, p := range waiting {
-			if stream.Send(&driverv1.MigrateResponse{Event: &driverv1.MigrateResponse_Progress{Progress: wire.FromProgress(p)}}) != nil {
+			if stream.Send(&driverv1.MigrateResponse{
+				Event: &driverv1.MigrateResponse_Progress{Progress: wire.FromProgress(p)},
+			}) != nil {
 				return
 			}
 		}

@@ -57,10 +57,13 @@ func TestReports(t *testing.T) {
 		t.Errorf("the first report is %s", got[0])
 	}
 	// One of each may have been on its way before the others came.
-	if n := len(got); n < 3 || n > 5 || !slices.ContainsFunc(got, func(s string) bool { return strings.Contains(s, "copy") && strings.Contains(s, "completed:true") }) {
+	if n := len(got); n < 3 || n > 5 ||
+		!slices.ContainsFunc(got,
+			func(s string) bool { return strings.Contains(s, "copy") && strings.Contains(s, "completed:true") }) {
 		t.Errorf("sent were %v", got)
 	}
-	if text := strings.Join(got, "\n"); strings.Contains(text, "late") || !strings.Contains(log.String(), "its note is too long") {
+	if text := strings.Join(got, "\n"); strings.Contains(text, "late") ||
+		!strings.Contains(log.String(), "its note is too long") {
 		t.Errorf("sent were %v, logged was %s", got, log.String())
 	}
 }

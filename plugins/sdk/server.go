@@ -23,13 +23,16 @@ import (
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 )
 
-// stopTime is what the end may take; the daemon kills a plugin a second later.
+// stopTime is the time limit of a shutdown. The daemon kills the plugin a second later.
 const stopTime = 2 * time.Second
 
 // ErrNotAPlugin is returned where the program was not started by hubrelay.
-var ErrNotAPlugin = errors.New("this program is a plugin of hubrelay, which starts it: name it as the command of a sink of type plugin or of the migration's driver, or try it with `hubrelay plugins check PROGRAM`")
+var ErrNotAPlugin = errors.New(
+	"this program is a plugin of hubrelay, which starts it: name it as the command of a sink of type plugin or of " +
+		"the migration's driver, or try it with `hubrelay plugins check PROGRAM`",
+)
 
-// server is what plugins of every kind have in common.
+// server contains what all kinds of plugins share.
 type server struct {
 	kind   string
 	o      *options
@@ -41,7 +44,7 @@ type server struct {
 	started atomic.Bool // configured, and OnStart has returned
 }
 
-// newServer makes the process a plugin of a kind, unless it was started as something else.
+// newServer turns the process into a plugin of a kind. It fails if the process was not started as one.
 func newServer(kind string, o *options) (*server, error) {
 	switch wanted := os.Getenv(wire.CookieName); wanted {
 	case kind:
@@ -50,14 +53,14 @@ func newServer(kind string, o *options) (*server, error) {
 	default:
 		return nil, ErrNotAPlugin
 	}
-	s := &server{kind: kind, o: o, log: slog.New(newLogHandler(os.Stderr))} // before Serve puts something else in its place
+	s := &server{kind: kind, o: o, log: slog.New(newLogHandler(os.Stderr))} // before Serve replaces it
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	slog.SetDefault(s.log)
 	return s, nil
 }
 
-// serve answers the daemon until it has no more, and returns when wait does, which is when the author's code is done or
-// its context ends.
+// serve answers the daemon until the daemon ends the plugin. It returns when wait returns, which is when the author's
+// code has ended or its context ends.
 func (s *server) serve(register func(*grpc.Server), wait func(context.Context)) error {
 	go s.followDaemon(os.Stdin)
 	goplugin.Serve(&goplugin.ServeConfig{
@@ -65,7 +68,8 @@ func (s *server) serve(register func(*grpc.Server), wait func(context.Context)) 
 		VersionedPlugins: map[int]goplugin.PluginSet{wire.Version: {s.kind: adapter{register: register}}},
 		Logger:           hclog.NewNullLogger(),
 		GRPCServer: func(list []grpc.ServerOption) *grpc.Server {
-			server := grpc.NewServer(append(list, grpc.MaxRecvMsgSize(wire.MaxMessage), grpc.MaxSendMsgSize(wire.MaxMessage),
+			server := grpc.NewServer(append(list, grpc.MaxRecvMsgSize(wire.MaxMessage),
+				grpc.MaxSendMsgSize(wire.MaxMessage),
 				grpc.InitialWindowSize(wire.Window), grpc.InitialConnWindowSize(wire.Window))...)
 			s.grpc.Store(server)
 			return server
@@ -98,7 +102,7 @@ func (s *server) start(ctx context.Context, config []byte) error {
 	return nil
 }
 
-// validate says what is wrong with a configuration, and starts nothing. A panic is no word about the configuration: err tells of it.
+// validate returns the problems of a configuration and starts nothing. A panic is reported by err, not as a problem.
 func (s *server) validate(ctx context.Context, config []byte) (wrong, err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -111,7 +115,7 @@ func (s *server) validate(ctx context.Context, config []byte) (wrong, err error)
 	return wrong, nil
 }
 
-// followDaemon stops the server when the pipe to the daemon is closed, which is when the daemon is no more.
+// followDaemon stops the server when the pipe to the daemon is closed, which means that the daemon has ended.
 func (s *server) followDaemon(pipe io.Reader) {
 	_, _ = io.Copy(io.Discard, pipe)
 	s.cancel()
@@ -120,13 +124,14 @@ func (s *server) followDaemon(pipe io.Reader) {
 	}
 }
 
-// panicked makes an error of what recover has returned, where that is called. The value stays out of it, since it may hold anything.
+// panicked turns the value of recover into an error. It omits the value, which may contain a secret.
 func (s *server) panicked(v any, what, id string) error {
-	s.log.Error("the plugin panicked", "in", what, "id", id, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
+	s.log.Error("plugin panicked", "in", what, "id", id, "value", fmt.Sprint(v), "stack", string(debug.Stack()))
 	return fmt.Errorf("the plugin's %s panicked (%T) at %s", what, v, panicLocation())
 }
 
-// panicLocation is where the present panic began, since a process that is asked one question has no log that is shown.
+// panicLocation returns where the current panic began, because the log of a process that answers one query is not
+// shown.
 func panicLocation() string {
 	callers := make([]uintptr, 64)
 	frames := runtime.CallersFrames(callers[:runtime.Callers(1, callers)])

@@ -22,11 +22,12 @@ const (
 	gcPercent = 300
 )
 
-// ServeSink handles notifications, one by one, until the daemon has no more, and returns then. The notifications of one
-// delivery (several where the sink has a digest or a batch) come one after the other; the first error ends it and is the delivery's.
+// ServeSink handles notifications one by one until the daemon ends the plugin, and returns. The notifications of one
+// delivery (several with a digest or a batch) arrive one after the other. The first error ends the delivery with this
+// error.
 //
-// It sets slog's default logger, and collects garbage a third as often unless GOGC is set. A program calls it once, and
-// nothing else may read the standard input.
+// It sets slog's default logger, and sets GOGC to 300 unless the environment sets it. A program calls it once, and must
+// not read the standard input.
 func ServeSink(handler func(context.Context, relay.Notification) error, opts ...Option) error {
 	if handler == nil {
 		return errors.New("sdk.ServeSink needs a handler")
@@ -41,7 +42,7 @@ func ServeSink(handler func(context.Context, relay.Notification) error, opts ...
 	}, opts...)
 }
 
-// ServeDeliveries is [ServeSink] for a handler that wants to know the attempt, or what a digest counted.
+// ServeDeliveries is [ServeSink] for a handler that needs the attempt or the counts of a digest.
 func ServeDeliveries(handler func(context.Context, relay.Delivery) error, opts ...Option) error {
 	o := newOptions(opts)
 	if handler == nil {
@@ -65,7 +66,7 @@ type sinkServer struct {
 	sinkv1.UnimplementedSinkServer
 	*server
 	handler func(context.Context, relay.Delivery) error
-	handled chan struct{} // closed when no handler runs any more
+	handled chan struct{} // closed when all handlers have ended
 
 	configured atomic.Bool
 	opened     atomic.Bool
@@ -78,7 +79,7 @@ func newSinkServer(handler func(context.Context, relay.Delivery) error, s *serve
 // Configure decodes the configuration and starts what the author wants started.
 func (s *sinkServer) Configure(ctx context.Context, r *sinkv1.ConfigureRequest) (*sinkv1.ConfigureResponse, error) {
 	if !s.configured.CompareAndSwap(false, true) {
-		return nil, status.Error(codes.FailedPrecondition, "the plugin is configured already")
+		return nil, status.Error(codes.FailedPrecondition, "the plugin is already configured")
 	}
 	if err := s.start(ctx, r.GetConfig()); err != nil {
 		return nil, err
@@ -86,9 +87,10 @@ func (s *sinkServer) Configure(ctx context.Context, r *sinkv1.ConfigureRequest) 
 	return &sinkv1.ConfigureResponse{Version: s.o.version}, nil
 }
 
-var errAlreadyConfigured = status.Error(codes.FailedPrecondition, "the process is configured already, and answers no question")
+var errAlreadyConfigured = status.Error(codes.FailedPrecondition,
+	"the process is configured already, and answers no question")
 
-// Validate says what is wrong with a configuration.
+// Validate returns the problems of a configuration.
 func (s *sinkServer) Validate(ctx context.Context, r *sinkv1.ValidateRequest) (*sinkv1.ValidateResponse, error) {
 	if !s.configured.CompareAndSwap(false, true) {
 		return nil, errAlreadyConfigured
@@ -100,7 +102,7 @@ func (s *sinkServer) Validate(ctx context.Context, r *sinkv1.ValidateRequest) (*
 	return &sinkv1.ValidateResponse{Problems: wire.FromProblems(wrong)}, nil
 }
 
-// Explain says what a delivery would become.
+// Explain shows what the sink would send for a delivery.
 func (s *sinkServer) Explain(ctx context.Context, r *sinkv1.ExplainRequest) (_ *sinkv1.ExplainResponse, err error) {
 	if s.o.explain == nil {
 		return s.UnimplementedSinkServer.Explain(ctx, r)
@@ -124,7 +126,7 @@ func (s *sinkServer) Explain(ctx context.Context, r *sinkv1.ExplainRequest) (_ *
 	return wire.FromExplanation(shown), nil
 }
 
-// wait returns when no handler runs any more, or ctx ends.
+// wait returns when all handlers have ended, or ctx ends.
 func (s *sinkServer) wait(ctx context.Context) {
 	if !s.opened.Load() {
 		return

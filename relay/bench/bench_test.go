@@ -16,30 +16,30 @@ import (
 	"time"
 )
 
-func TestClientCountsFramesHoweverTheyAreCut(t *testing.T) {
+func TestClient_CountFramesInPieces(t *testing.T) {
 	var stream []byte
 	stream = append(stream, 0x81, 3, 'a', 'b', 'c')                                            // short
 	stream = append(stream, textFrame(300)...)                                                 // 16-bit length
 	stream = append(stream, 0xc1, 2, 'd', 'e')                                                 // compressed
-	stream = append(stream, 0x89, 0)                                                           // a ping does not count
+	stream = append(stream, 0x89, 0)                                                           // a ping
 	stream = append(append(stream, 0x81, 127, 0, 0, 0, 0, 0, 1, 0, 0), make([]byte, 1<<16)...) // 64-bit length
 	for _, size := range []int{1, 2, 7, 1000, len(stream)} {
 		c := client{header: make([]byte, 0, 10)}
 		for piece := range slices.Chunk(stream, size) {
-			if err := c.count(piece); err != nil {
+			if err := c.countFrames(piece); err != nil {
 				t.Fatal(err)
 			}
 		}
 		if c.frames != 4 || c.bytes != 5+300+4+10+1<<16 || c.pings != 1 {
-			t.Errorf("in pieces of %d: %d frames of %d bytes, %d pings", size, c.frames, c.bytes, c.pings)
+			t.Errorf("in pieces of %d: got %d frames of %d bytes, %d pings", size, c.frames, c.bytes, c.pings)
 		}
 	}
-	if err := (&client{}).count([]byte{0x88, 0}); err == nil {
-		t.Error("a close frame went unnoticed")
+	if err := (&client{}).countFrames([]byte{0x88, 0}); err == nil {
+		t.Error("close frame: got no error")
 	}
 }
 
-func TestPostReadsAnswersToTheirEnd(t *testing.T) {
+func TestHTTPConn_PostReadsCompleteResponses(t *testing.T) {
 	answers := []string{
 		"HTTP/1.1 202 Accepted\r\nContent-Length: 5\r\n\r\nabcde",
 		"HTTP/1.1 202 Accepted\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
@@ -59,35 +59,35 @@ func TestPostReadsAnswersToTheirEnd(t *testing.T) {
 	}()
 	c := &httpConn{conn: ours, in: bufio.NewReader(ours)}
 	for _, a := range answers {
-		if err := c.post([]byte("POST")); err != nil {
+		if err := c.postRequest([]byte("POST")); err != nil {
 			t.Errorf("%q: %v", a, err)
 		}
 	}
-	if err := c.post([]byte("POST")); err == nil {
-		t.Error("a refusal counted as accepted")
+	if err := c.postRequest([]byte("POST")); err == nil {
+		t.Error("status 503: got no error")
 	}
 }
 
-func TestTableSaysWhatWasMissed(t *testing.T) {
+func TestCheckBars(t *testing.T) {
 	good := newRow("good", 12, "x", "floor", 6).ratioAtLeast(2)
 	bad := newRow("bad", 59_999, "x", "floor", 1).atLeast(60_000)
 	var out bytes.Buffer
 	printTable(&out, []row{good, bad})
 	if !bytes.Contains(out.Bytes(), []byte("59,999 x")) || !bytes.Contains(out.Bytes(), []byte("2.00")) {
-		t.Errorf("the table is\n%s", out.String())
+		t.Errorf("got table\n%s", out.String())
 	}
-	if err := missed([]row{good}); err != nil {
+	if err := checkBars([]row{good}); err != nil {
 		t.Error(err)
 	}
-	if err := missed([]row{newRow("told", 5, "x", "floor", 1).forComparison()}); err != nil {
+	if err := checkBars([]row{newRow("compared", 5, "x", "floor", 1).forComparison()}); err != nil {
 		t.Error(err)
 	}
-	if err := missed([]row{good, bad}); err == nil || err.Error() != "missed the bar: bad" {
-		t.Errorf("missed: %v", err)
+	if err := checkBars([]row{good, bad}); err == nil || err.Error() != "missed the bar: bad" {
+		t.Errorf("got %v", err)
 	}
 }
 
-func TestResultsAreWritten(t *testing.T) {
+func TestWriteResults(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "results")
 	rows := []row{
 		newRow("good & quick", 12, "x", "floor", 6).ratioAtLeast(2),
@@ -102,32 +102,33 @@ func TestResultsAreWritten(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := xml.Unmarshal(plot, new(struct{})); err != nil {
-		t.Errorf("the plot is no XML: %v\n%s", err, plot)
+		t.Errorf("the plot is not XML: %v\n%s", err, plot)
 	}
-	if n := bytes.Count(plot, []byte("<circle")); n != len(rows) || bytes.Contains(plot, []byte("NaN")) || bytes.Contains(plot, []byte("Inf")) {
-		t.Errorf("the plot shows %d of %d rows:\n%s", n, len(rows), plot)
+	if n := bytes.Count(plot, []byte("<circle")); n != len(rows) || bytes.Contains(plot, []byte("NaN")) ||
+		bytes.Contains(plot, []byte("Inf")) {
+		t.Errorf("got a plot of %d of %d rows:\n%s", n, len(rows), plot)
 	}
 	table, err := os.ReadFile(filepath.Join(dir, "table.txt"))
 	if err != nil || !bytes.Contains(table, []byte("59,999 x")) {
-		t.Errorf("%v: the table is\n%s", err, table)
+		t.Errorf("got table\n%s (%v)", table, err)
 	}
 }
 
-func TestFramesSayWhenTheyWereDue(t *testing.T) {
+func TestStampFrame(t *testing.T) {
 	due := time.Now()
 	frame := textFrame(100)
 	stampFrame(frame, due)
 	var late []time.Duration
-	c := client{header: make([]byte, 0, 10), late: &late}
-	if err := c.count(append(frame, textFrame(100)...)); err != nil {
+	c := client{header: make([]byte, 0, 10), lateness: &late}
+	if err := c.countFrames(append(frame, textFrame(100)...)); err != nil {
 		t.Fatal(err)
 	}
 	if len(late) != 1 || late[0] < 0 || late[0] > time.Since(due) {
-		t.Errorf("%v since %v", late, due)
+		t.Errorf("got latencies %v, due at %v", late, due)
 	}
 }
 
-// Each client is watched, whichever thread it fell to, until its server goes.
+// TestWatchers expects that all watchers see all clients until the server closes the connections.
 func TestWatchers(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -141,7 +142,7 @@ func TestWatchers(t *testing.T) {
 	for range 2 {
 		var clients []*client
 		for range each {
-			c, err := connect(listener.Addr().String(), openTo{plain: true})
+			c, err := connect(listener.Addr().String(), connectOptions{plain: true})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +157,7 @@ func TestWatchers(t *testing.T) {
 			t.Fatal(err)
 		}
 		watchers = append(watchers, w)
-		go func() { ended <- w.watch() }()
+		go func() { ended <- w.watchSockets() }()
 	}
 	frame := textFrame(100)
 	stampFrame(frame, time.Now())
@@ -166,11 +167,11 @@ func TestWatchers(t *testing.T) {
 		}
 	}
 	for _, w := range watchers {
-		err := until(t.Context(), time.Minute, func() error {
+		err := waitUntil(t.Context(), time.Minute, func() error {
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			if len(w.late) < each {
-				return fmt.Errorf("%d of %d frames were seen", len(w.late), each)
+			if len(w.lateness) < each {
+				return fmt.Errorf("got %d of %d frames", len(w.lateness), each)
 			}
 			return nil
 		})
@@ -178,8 +179,8 @@ func TestWatchers(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if late := p99(watchers); late <= 0 || p99(watchers) != 0 {
-		t.Errorf("they came %s late, and %s when there were no more", late, p99(watchers))
+	if late := takeP99(watchers); late <= 0 || takeP99(watchers) != 0 {
+		t.Errorf("got %s, and %s without new frames", late, takeP99(watchers))
 	}
 	for _, server := range servers {
 		_ = server.Close()
@@ -191,23 +192,24 @@ func TestWatchers(t *testing.T) {
 	}
 }
 
-func TestReceiverTakesRequestsHoweverTheyAreCut(t *testing.T) {
+func TestReceiver_SplitAndCountRequests(t *testing.T) {
 	r := &receiver{}
 	published := time.Now().Add(-time.Second)
-	request := stamped(published)
+	request := newStampedRequest(published)
 	for n := range request {
-		if _, _, ok := wholeRequest(request[:n]); ok {
-			t.Fatalf("%d of %d bytes passed for a request", n, len(request))
+		if _, _, ok := splitRequest(request[:n]); ok {
+			t.Fatalf("%d of %d bytes were accepted as a request", n, len(request))
 		}
 	}
-	head, body, ok := wholeRequest(request)
+	head, body, ok := splitRequest(request)
 	if !ok || !json.Valid(body) {
-		t.Fatalf("%v: %s", ok, body)
+		t.Fatalf("got %v: %s", ok, body)
 	}
-	r.tally(head, body, published.Add(time.Second))
-	r.tally([]byte("POST / HTTP/1.1\r\nwebhook-signature: v1,x"), []byte(event), published.Add(3*time.Second))
-	if r.count != 2 || r.signed != 1 || r.last.Sub(r.first) != 2*time.Second || len(r.latencies) != 1 || r.latencies[0] != time.Second {
-		t.Errorf("%+v", r)
+	r.countRequest(head, body, published.Add(time.Second))
+	r.countRequest([]byte("POST / HTTP/1.1\r\nwebhook-signature: v1,x"), []byte(event), published.Add(3*time.Second))
+	if r.count != 2 || r.signed != 1 || r.last.Sub(r.first) != 2*time.Second || len(r.latencies) != 1 ||
+		r.latencies[0] != time.Second {
+		t.Errorf("got %+v", r)
 	}
 	for n, want := range map[int]time.Duration{0: 0, 1: 1, 100: 99, 1000: 990} {
 		var values []time.Duration
@@ -215,7 +217,7 @@ func TestReceiverTakesRequestsHoweverTheyAreCut(t *testing.T) {
 			values = append(values, time.Duration(n-i))
 		}
 		if got := percentile(values, 99); got != want {
-			t.Errorf("the 99th percentile of %d is %d, want %d", n, got, want)
+			t.Errorf("99th percentile of %d: got %d, want %d", n, got, want)
 		}
 	}
 }

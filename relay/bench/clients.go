@@ -19,31 +19,32 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// playClients opens many connections and counts the frames that come, as cheaply as can be: the sockets stand outside
-// Go's poller, and are emptied twenty times a second. It prints "ready"; told "report", it prints "FRAMES BYTES" of all so
-// far; "fewest", the frames of the client that has the fewest; "pinged", the pings of the one that was sent the fewest. With
-// -watch it looks at each frame as it comes, and told "p99" prints the 99th percentile of the nanoseconds since they were due,
-// of the frames that came since it was asked last.
+// playClients opens many connections and counts the received frames. It is cheap because the sockets are outside Go's
+// poller and are drained every 50 ms. It prints "ready". On "report" it prints "FRAMES BYTES" of all clients so far,
+// on "fewest" the minimum number of frames per client, and on "pinged" the minimum number of pings. With -watch, it
+// reads each frame at once, and on "p99" it prints the 99th percentile of the latencies, in nanoseconds, since the
+// last "p99".
 func playClients(lines *bufio.Scanner, args []string) error {
 	flags := flag.NewFlagSet("clients", flag.ContinueOnError)
-	address := flags.String("address", "", "where to connect")
-	n := flags.Int("n", 0, "how many")
-	plain := flags.Bool("plain", false, "no websocket handshake")
-	hubs := flags.Int("hubs", 1, "over how many hubs they are spread")
-	often := flags.Duration("often", 50*time.Millisecond, "how often the sockets are emptied")
-	watch := flags.Bool("watch", false, "empty the sockets as soon as something comes")
-	deflate := flags.Bool("deflate", false, "ask for compressed messages")
-	more := flags.String("more", "", "what the query says beside the token")
+	address := flags.String("address", "", "address to connect to")
+	n := flags.Int("n", 0, "number of clients")
+	plain := flags.Bool("plain", false, "skip the websocket handshake")
+	hubs := flags.Int("hubs", 1, "number of hubs of the clients")
+	drainInterval := flags.Duration("often", 50*time.Millisecond, "interval of draining the sockets")
+	watch := flags.Bool("watch", false, "drain the sockets as soon as data arrives")
+	deflate := flags.Bool("deflate", false, "request compressed messages")
+	more := flags.String("more", "", "text to append to the query")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	all := make([]*client, *n)
 	connecting, _ := errgroup.WithContext(context.Background())
-	connecting.SetLimit(connectAtOnce)
+	connecting.SetLimit(maxConnecting)
 	for i := range all {
 		connecting.Go(func() error {
 			var err error
-			if all[i], err = connect(*address, openTo{hubOf(i % *hubs), *more, *plain, *deflate}); err != nil {
+			options := connectOptions{hub: hubName(i % *hubs), more: *more, plain: *plain, deflate: *deflate}
+			if all[i], err = connect(*address, options); err != nil {
 				return fmt.Errorf("client %d: %w", i+1, err)
 			}
 			return nil
@@ -54,46 +55,46 @@ func playClients(lines *bufio.Scanner, args []string) error {
 	}
 	fmt.Println("ready")
 
-	asked := make(chan string)
+	commands := make(chan string)
 	go func() {
-		defer close(asked)
+		defer close(commands)
 		for lines.Scan() {
-			asked <- lines.Text()
+			commands <- lines.Text()
 		}
 	}()
 	if *watch {
-		return watchAll(all, asked)
+		return watchAll(all, commands)
 	}
-	tick := time.NewTicker(*often)
+	tick := time.NewTicker(*drainInterval)
 	defer tick.Stop()
 	buf := make([]byte, 256<<10)
 	for {
 		what := ""
 		select {
 		case <-tick.C:
-		case word, more := <-asked:
+		case word, more := <-commands:
 			if !more {
 				return nil
 			}
 			what = word
 		}
 		for i, c := range all {
-			if err := c.empty(buf); err != nil {
+			if err := c.drainSocket(buf); err != nil {
 				return fmt.Errorf("client %d: %w", i+1, err)
 			}
 		}
-		tell(what, all)
+		printReport(what, all)
 	}
 }
 
-// tell prints what was asked of the clients, if anything was.
-func tell(what string, all []*client) {
+// printReport prints the response to a command, if there is one.
+func printReport(what string, all []*client) {
 	switch what {
 	case "":
 	case "fewest":
-		fmt.Println(fewest(all, func(c *client) int { return c.frames }))
+		fmt.Println(minOf(all, func(c *client) int { return c.frames }))
 	case "pinged":
-		fmt.Println(fewest(all, func(c *client) int { return c.pings }))
+		fmt.Println(minOf(all, func(c *client) int { return c.pings }))
 	default:
 		var frames, size int
 		for _, c := range all {
@@ -104,7 +105,7 @@ func tell(what string, all []*client) {
 	}
 }
 
-func fewest(all []*client, of func(*client) int) int {
+func minOf(all []*client, of func(*client) int) int {
 	least := of(all[0])
 	for _, c := range all {
 		least = min(least, of(c))
@@ -112,39 +113,39 @@ func fewest(all []*client, of func(*client) int) int {
 	return least
 }
 
-// connectAtOnce is how many clients connect at a time.
-const connectAtOnce = 16
+// maxConnecting is the number of clients that connect concurrently.
+const maxConnecting = 16
 
-// hubOf names the hubs that clients are spread over; the first is the bench's own.
-func hubOf(i int) string {
+// hubName returns the name of hub i. Hub 0 is benchHub.
+func hubName(i int) string {
 	if i == 0 {
 		return benchHub
 	}
 	return "hub-" + strconv.Itoa(i)
 }
 
-// client is one connection that counts complete text frames, and answers pings.
+// client is a connection that counts complete text frames and responds to pings.
 type client struct {
 	fd            int
 	frames, bytes int
 	pings         int
 
-	header []byte // of the frame that has begun, up to ten bytes
-	skip   int    // bytes of its payload that are still to come
+	header []byte // of the current frame, up to ten bytes
+	skip   int    // remaining bytes of its payload
 
-	late *[]time.Duration // of the frames that say when they were due, its watcher's; nil where nobody wants to know
+	lateness *[]time.Duration // latencies of stamped frames, owned by the watcher; nil without a watcher
 }
 
-// openTo is what a client connects to.
-type openTo struct {
+// connectOptions describes the connection of a client.
+type connectOptions struct {
 	hub   string
-	more  string // of the query, behind the token
+	more  string // appended to the query
 	plain bool   // no websocket handshake
 
 	deflate bool // ask for compressed messages
 }
 
-func connect(address string, to openTo) (*client, error) {
+func connect(address string, to connectOptions) (*client, error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		return nil, err
@@ -152,7 +153,7 @@ func connect(address string, to openTo) (*client, error) {
 	defer func() { _ = conn.Close() }()
 	var early []byte
 	if !to.plain {
-		if early, err = upgrade(conn, address, to); err != nil {
+		if early, err = upgradeWebSocket(conn, address, to); err != nil {
 			return nil, err
 		}
 	}
@@ -170,12 +171,12 @@ func connect(address string, to openTo) (*client, error) {
 		return nil, err
 	}
 	c := &client{fd: fd, header: make([]byte, 0, 10)}
-	return c, c.count(early)
+	return c, c.countFrames(early)
 }
 
-// upgrade asks for a token and opens the websocket; it returns what came right behind the handshake.
-func upgrade(conn net.Conn, address string, to openTo) ([]byte, error) {
-	token, err := askToken(address, to.hub)
+// upgradeWebSocket gets a token and opens the websocket. It returns the bytes after the handshake.
+func upgradeWebSocket(conn net.Conn, address string, to connectOptions) ([]byte, error) {
+	token, err := requestToken(address, to.hub)
 	if err != nil {
 		return nil, err
 	}
@@ -185,7 +186,8 @@ func upgrade(conn net.Conn, address string, to openTo) ([]byte, error) {
 		extension = "Sec-WebSocket-Extensions: permessage-deflate\r\n"
 	}
 	_, err = fmt.Fprintf(conn, "GET %s?token=%s HTTP/1.1\r\nHost: %s\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"+
-		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n", path, token+to.more, address, extension)
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n%s\r\n",
+		path, token+to.more, address, extension)
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +198,7 @@ func upgrade(conn net.Conn, address string, to openTo) ([]byte, error) {
 		got = append(got, buf[:n]...)
 		if head, rest, ok := bytes.Cut(got, []byte("\r\n\r\n")); ok {
 			if !bytes.HasPrefix(head, []byte("HTTP/1.1 101 ")) {
-				return nil, fmt.Errorf("the upgrade was answered %q", got)
+				return nil, fmt.Errorf("upgrade websocket: got %q", got)
 			}
 			return rest, nil
 		}
@@ -206,7 +208,7 @@ func upgrade(conn net.Conn, address string, to openTo) ([]byte, error) {
 	}
 }
 
-func askToken(address, hub string) (string, error) {
+func requestToken(address, hub string) (string, error) {
 	req, err := http.NewRequest(http.MethodGet, "http://"+address+path, http.NoBody)
 	if err != nil {
 		return "", err
@@ -222,18 +224,18 @@ func askToken(address, hub string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	var answer struct{ Data struct{ Token string } }
-	if err := json.Unmarshal(body, &answer); err != nil || answer.Data.Token == "" {
-		return "", fmt.Errorf("the relay gave no token: %s %s", resp.Status, body)
+	var response struct{ Data struct{ Token string } }
+	if err := json.Unmarshal(body, &response); err != nil || response.Data.Token == "" {
+		return "", fmt.Errorf("get token: %s %s", resp.Status, body)
 	}
-	return answer.Data.Token, nil
+	return response.Data.Token, nil
 }
 
-// pong answers a ping without a payload, masked as a client's frames are.
+// pong is a masked pong frame without a payload.
 var pong = []byte{0x8a, 0x80, 1, 2, 3, 4}
 
-// empty reads all that has come, and answers the pings in it.
-func (c *client) empty(buf []byte) error {
+// drainSocket reads everything in the socket and responds to pings.
+func (c *client) drainSocket(buf []byte) error {
 	for {
 		n, errno := receive(c.fd, buf)
 		switch {
@@ -247,7 +249,7 @@ func (c *client) empty(buf []byte) error {
 			return io.ErrUnexpectedEOF
 		}
 		pings := c.pings
-		if err := c.count(buf[:n]); err != nil {
+		if err := c.countFrames(buf[:n]); err != nil {
 			return err
 		}
 		for range c.pings - pings {
@@ -261,14 +263,15 @@ func (c *client) empty(buf []byte) error {
 	}
 }
 
-// receive reads what has come without waiting, so Go's scheduler need not know of it, and without asking from whom.
+// receive reads without waiting. A raw system call avoids the overhead of Go's scheduler.
 func receive(fd int, buf []byte) (int, syscall.Errno) {
-	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&buf[0])), uintptr(len(buf)), syscall.MSG_DONTWAIT, 0, 0)
+	n, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&buf[0])),
+		uintptr(len(buf)), syscall.MSG_DONTWAIT, 0, 0)
 	return int(n), errno
 }
 
-// count follows the frames (RFC 6455, section 5.2; a server's are not masked).
-func (c *client) count(b []byte) error {
+// countFrames parses frames (RFC 6455, section 5.2). Frames of a server are not masked.
+func (c *client) countFrames(b []byte) error {
 	for len(b) > 0 {
 		if c.skip > 0 {
 			n := min(c.skip, len(b))
@@ -298,7 +301,7 @@ func (c *client) count(b []byte) error {
 			}
 		}
 		switch c.header[0] {
-		case 0x81, 0xc1: // as it is, or compressed
+		case 0x81, 0xc1: // text, or compressed text
 			c.frames++
 			c.bytes += size + length
 		case 0x89:
@@ -306,9 +309,9 @@ func (c *client) count(b []byte) error {
 		case 0x88:
 			return errors.New("the relay closed the connection")
 		}
-		if c.late != nil && len(b) >= length { // nearly always
-			if late, ok := since(b[:length], time.Now()); ok {
-				*c.late = append(*c.late, late)
+		if c.lateness != nil && len(b) >= length { // true for almost all frames
+			if late, ok := latencyOf(b[:length], time.Now()); ok {
+				*c.lateness = append(*c.lateness, late)
 			}
 		}
 		c.skip, c.header = length, c.header[:0]

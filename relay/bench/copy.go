@@ -25,11 +25,11 @@ import (
 const (
 	copyRounds = 3
 	copyHuge   = 4 << 30
-	moved      = "moved" // the instance
+	moved      = "moved" // instance ID
 )
 
-// measureCopy lets the directory driver move an instance to and fro, and `cp -a` copy the same files. Of each the best
-// round counts. The driver's time is from the beginning of its copy to the end, checksums included.
+// measureCopy compares the directory driver, which moves an instance, with `cp -a` of the same files. The best round
+// of each counts. The time of the driver is that of its copy step, including checksums.
 func measureCopy(ctx context.Context, r *rig) ([]row, error) {
 	var rows []row
 	for _, volume := range []struct {
@@ -40,29 +40,32 @@ func measureCopy(ctx context.Context, r *rig) ([]row, error) {
 		{"1 GiB in 8 files", 8, 128 << 20, 0.8},
 		{"1 GiB in 8,000 files", 8000, 128 << 10, 0.8},
 	} {
-		ours, cp, _, err := r.copies(ctx, copyRounds, volume.files, volume.size)
+		ours, cp, _, err := r.measureThroughput(ctx, copyRounds, volume.files, volume.size)
 		if err != nil {
 			return nil, err
 		}
 		rows = append(rows, newRow("volume copied, "+volume.name, ours, "MB/s", "cp -a", cp).ratioAtLeast(volume.bar))
 	}
-	ours, cp, memory, err := r.copies(ctx, 1, 1, copyHuge)
+	ours, cp, memory, err := r.measureThroughput(ctx, 1, 1, copyHuge)
 	if err != nil {
 		return nil, err
 	}
 	fmt.Fprintf(os.Stderr, "copy: 4 GiB at %.0f MB/s, cp %.0f\n", ours, cp)
-	return append(rows, newRow("most memory of the driver, a volume of 4 GiB", memory, "MiB", "the volume", copyHuge>>20).atMost(64)), nil
+	peak := newRow("most memory of the driver, a volume of 4 GiB", memory, "MiB", "the volume", copyHuge>>20)
+	return append(rows, peak.atMost(64)), nil
 }
 
-// copies returns the throughput of the driver and of cp in MB/s, and the most memory that the driver held in MiB.
-func (r *rig) copies(ctx context.Context, rounds, files, size int) (ours, cp, memory float64, err error) {
+// measureThroughput returns the throughput of the driver and of cp in MB/s, and the peak memory of the driver in MiB.
+func (r *rig) measureThroughput(ctx context.Context, rounds, files, size int) (ours, cp, memory float64, err error) {
 	dir, err := os.MkdirTemp(r.dir, "copy")
 	if err != nil {
 		return 0, 0, 0, err
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
-	if err := errors.Join(os.Mkdir(filepath.Join(dir, "a"), 0o700), os.Mkdir(filepath.Join(dir, "b"), 0o700)); err != nil {
-		return 0, 0, 0, err
+	for _, server := range []string{"a", "b"} {
+		if err := os.Mkdir(filepath.Join(dir, server), 0o700); err != nil {
+			return 0, 0, 0, err
+		}
 	}
 	if err := fillVolume(filepath.Join(dir, "a", moved, "volumes", "data"), files, size); err != nil {
 		return 0, 0, 0, err
@@ -77,19 +80,19 @@ func (r *rig) copies(ctx context.Context, rounds, files, size int) (ours, cp, me
 	for round := range rounds {
 		peer := func() error {
 			target := filepath.Join(dir, "cp"+strconv.Itoa(round))
-			took, err := timeOf(func() error {
+			took, err := timeCall(func() error {
 				return exec.CommandContext(ctx, "cp", "-a", filepath.Join(dir, from, moved), target).Run()
 			})
 			cp = max(cp, megabytes/took.Seconds())
 			return errors.Join(err, emptyFiles(target))
 		}
 		driver := func() error {
-			seconds, err := mover.move(from, to)
+			seconds, err := mover.moveInstance(from, to)
 			from, to = to, from
 			ours = max(ours, megabytes/seconds)
 			return err
 		}
-		if err := inTurn(round, peer, driver); err != nil {
+		if err := runInTurn(round, peer, driver); err != nil {
 			return 0, 0, 0, err
 		}
 	}
@@ -97,8 +100,8 @@ func (r *rig) copies(ctx context.Context, rounds, files, size int) (ours, cp, me
 	return ours, cp, memory, err
 }
 
-// inTurn lets another one go first in every round, each on disks that have nothing left to write.
-func inTurn(round int, all ...func() error) error {
+// runInTurn starts with another function in each round, and flushes the disks before each.
+func runInTurn(round int, all ...func() error) error {
 	for i := range all {
 		syscall.Sync()
 		if err := all[(round+i)%len(all)](); err != nil {
@@ -108,17 +111,17 @@ func inTurn(round int, all ...func() error) error {
 	return nil
 }
 
-// move has a mover move the instance, and returns how long the copy took in seconds.
-func (p *part) move(from, to string) (float64, error) {
-	answer, err := p.ask(from, to)
+// moveInstance lets a mover move the instance and returns the time of the copy in seconds.
+func (p *part) moveInstance(from, to string) (float64, error) {
+	response, err := p.request(from, to)
 	if err != nil {
 		return 0, err
 	}
-	return strconv.ParseFloat(answer, 64)
+	return strconv.ParseFloat(response, 64)
 }
 
-// emptyFiles gives the room back that the files of a folder take, without removing them: ext4 passes over each inode that was
-// removed within the last minutes, so that whoever makes files after that is several times slower.
+// emptyFiles frees the space of the files in a directory without removing them. For some minutes, ext4 skips the
+// inodes of removed files, which makes creating files several times slower.
 func emptyFiles(dir string) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -128,14 +131,14 @@ func emptyFiles(dir string) error {
 	})
 }
 
-// fillVolume writes files of random bytes, a hundred in a folder.
+// fillVolume writes files of random bytes, a hundred per directory.
 func fillVolume(dir string, files, size int) error {
 	for i := range files {
-		folder := filepath.Join(dir, strconv.Itoa(i/100))
-		if err := os.MkdirAll(folder, 0o700); err != nil {
+		subdir := filepath.Join(dir, strconv.Itoa(i/100))
+		if err := os.MkdirAll(subdir, 0o700); err != nil {
 			return err
 		}
-		f, err := os.Create(filepath.Join(folder, strconv.Itoa(i)))
+		f, err := os.Create(filepath.Join(subdir, strconv.Itoa(i)))
 		if err != nil {
 			return err
 		}
@@ -147,8 +150,8 @@ func fillVolume(dir string, files, size int) error {
 	return nil
 }
 
-// playMover moves an instance between two servers, a and b, as it is told, and prints how long the copy took in seconds. Its
-// arguments are the driver, builtin or a program, and where the servers are.
+// playMover moves an instance between the servers a and b, as its commands request, and prints the time of each copy
+// in seconds. Its arguments are the driver (the built-in one, or a program) and the locations of the servers.
 func playMover(lines *bufio.Scanner, args []string) error {
 	setting, driver := "path", relay.Driver(directory.New(directory.Options{}))
 	if args[0] != directory.Name {
@@ -166,29 +169,29 @@ func playMover(lines *bufio.Scanner, args []string) error {
 		return err
 	}
 	for lease := int64(1); ; lease++ {
-		told, err := heard(lines)
+		command, err := readCommand(lines)
 		if err != nil {
-			return driver.Close() // its input has ended, and so does it
+			return driver.Close() // the input has ended
 		}
 		var from, to string
-		if _, err := fmt.Sscan(told, &from, &to); err != nil {
+		if _, err := fmt.Sscan(command, &from, &to); err != nil {
 			return err
 		}
-		var began, ended time.Time
+		var startedAt, endedAt time.Time
 		err = driver.Migrate(context.Background(), relay.Migration{
-			JobID: "job" + strconv.FormatInt(lease, 10), Lease: lease, Instance: moved, Stateful: true, CopyVolumes: true,
-			Source: servers[from], Destination: servers[to],
+			JobID: "job" + strconv.FormatInt(lease, 10), Lease: lease, Instance: moved,
+			Stateful: true, CopyVolumes: true, Source: servers[from], Destination: servers[to],
 		}, func(p relay.Progress) {
 			switch {
 			case p.Step == "copy" && p.Completed:
-				ended = time.Now()
+				endedAt = time.Now()
 			case p.Step == "stop" && p.Completed:
-				began = time.Now()
+				startedAt = time.Now()
 			}
 		})
 		if err != nil {
 			return err
 		}
-		fmt.Println(ended.Sub(began).Seconds())
+		fmt.Println(endedAt.Sub(startedAt).Seconds())
 	}
 }

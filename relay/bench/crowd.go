@@ -10,32 +10,32 @@ import (
 
 const (
 	burstMessages = 5000
-	burstFloor    = 500 // messages of the bare loop, which needs as long for them
+	burstFloor    = 500 // messages of the bare loop, which take the same time
 
-	crowdIdle     = 5000
-	crowdAll      = 10_000
-	crowdHubs     = 1000
-	crowdMessages = 1000
-	crowdEvery    = 5 * time.Millisecond
-	crowdOften    = "1s"                             // how often the sockets are emptied, of ten clients as of 10,000
-	crowdQuiet    = "websocket: {ping_interval: 1h}" // pings are no part of what a notification costs
+	crowdIdle          = 5000
+	crowdAll           = 10_000
+	crowdHubs          = 1000
+	crowdMessages      = 1000
+	crowdInterval      = 5 * time.Millisecond
+	crowdDrainInterval = "1s"                             // the same for ten clients and for 10,000
+	crowdNoPings       = "websocket: {ping_interval: 1h}" // pings are not part of the cost of a notification
 
-	// Idle clients are weighed while they answer pings: their readers have to wake up for that.
-	crowdPinged = "websocket: {ping_interval: 5s}"
-	crowdPings  = 3 // how many each has got by then, the last of them after the memory of the wave was given back
+	// Idle clients respond to pings. The memory then includes their readers.
+	crowdPingConfig = "websocket: {ping_interval: 5s}"
+	crowdPings      = 3 // per client, the last of them after the memory of connecting was released
 )
 
-// measureBurst publishes thousands of messages at once, and waits until all clients have all of them.
+// measureBurst publishes thousands of messages at once and waits until all clients have all of them.
 func measureBurst(ctx context.Context, r *rig) ([]row, error) {
-	l := load{clients: fanClients, messages: burstFloor, every: time.Microsecond}
+	l := load{clients: fanClients, messages: burstFloor, interval: time.Microsecond}
 	var floor, rate float64
-	err := withFloor(ctx, l, len(event)+4, func(server *part, clients listeners) error {
+	err := runWithFloor(ctx, l, len(event)+4, func(server *part, clients listeners) error {
 		var err error
-		floor, err = perSecond(l.deliveries(), func() error {
-			if _, err := server.ask("go"); err != nil {
+		floor, err = measureRate(l.deliveryCount(), func() error {
+			if _, err := server.request("go"); err != nil {
 				return err
 			}
-			_, err := clients.arrived(ctx, l.deliveries())
+			_, err := clients.waitForFrames(ctx, l.deliveryCount())
 			return err
 		})
 		return err
@@ -43,47 +43,42 @@ func measureBurst(ctx context.Context, r *rig) ([]row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("one write each: %w", err)
 	}
-	err = r.withDaemon(ctx, "", func(d *daemon) error {
+	err = r.runWithDaemon(ctx, "", func(d *daemon) error {
 		clients, err := startClients(ctx, d.listen, fanClients)
 		if err != nil {
 			return err
 		}
 		defer clients.stop()
-		rate, err = perSecond(fanClients*burstMessages, func() error {
+		rate, err = measureRate(fanClients*burstMessages, func() error {
 			if err := d.publishBatches(burstMessages); err != nil {
 				return err
 			}
-			_, err := clients.arrived(ctx, fanClients*burstMessages)
+			_, err := clients.waitForFrames(ctx, fanClients*burstMessages)
 			return err
 		})
 		return err
 	})
-	return []row{newRow("burst of 5,000 messages to 500 clients", rate, "deliveries/s", "one write each", floor).atLeast(1_300_000)}, err
+	burst := newRow("burst of 5,000 messages to 500 clients", rate, "deliveries/s", "one write each", floor)
+	return []row{burst.atLeast(1_300_000)}, err
 }
 
-func perSecond(n int, do func() error) (float64, error) {
-	began := time.Now()
-	err := do()
-	return float64(n) / time.Since(began).Seconds(), err
-}
-
-// measureCrowd weighs 5,000 idle clients, connects 10,000 in 1,000 hubs in one wave, and sends notifications to one hub, as
-// before and after that to one of ten clients that are alone.
+// measureCrowd measures the memory of 5,000 idle clients, connects 10,000 clients in 1,000 hubs at once, and sends
+// notifications to one of these hubs. Before and after, it does the same with only ten clients.
 func measureCrowd(ctx context.Context, r *rig) ([]row, error) {
-	few := load{clients: crowdAll / crowdHubs, messages: crowdMessages, every: crowdEvery}
+	few := load{clients: crowdAll / crowdHubs, messages: crowdMessages, interval: crowdInterval}
 	alone := func() (cost float64, err error) {
-		err = r.withClients(ctx, crowdQuiet, few, func(d *daemon, clients listeners) error {
-			one, err := d.deliver(ctx, few, 1, clients)
+		err = r.runWithClients(ctx, crowdNoPings, few, func(d *daemon, clients listeners) error {
+			one, err := d.runRound(ctx, few, 1, clients)
 			cost = one.cost
 			return err
-		}, "-often", crowdOften)
+		}, "-often", crowdDrainInterval)
 		return cost, err
 	}
-	bareWeight, err := bareIdle(ctx)
+	bareWeight, err := weighBareConnections(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("bare connections: %w", err)
 	}
-	weight, err := r.idleClients(ctx)
+	weight, err := r.weighIdleClients(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("idle clients: %w", err)
 	}
@@ -91,11 +86,11 @@ func measureCrowd(ctx context.Context, r *rig) ([]row, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ten clients alone: %w", err)
 	}
-	bareTook, err := bareWave(ctx)
+	bareTook, err := timeBareConnections(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("bare connections: %w", err)
 	}
-	took, cost, err := r.crowd(ctx, few)
+	took, cost, err := r.connectCrowd(ctx, few)
 	if err != nil {
 		return nil, err
 	}
@@ -105,26 +100,30 @@ func measureCrowd(ctx context.Context, r *rig) ([]row, error) {
 	}
 	fmt.Fprintf(os.Stderr, "ten clients alone: %.1f us before and %.1f us after\n", before, after)
 	return []row{
-		newRow("5,000 idle clients that answer pings, resident each", weight, "KiB", "a bare Go server", bareWeight).atMost(7),
-		newRow("10,000 clients connect at once, with a token each", took, "s", "10,000 TCP connections", bareTook).atMost(5),
-		newRow("10 clients of 10,000 in 1,000 hubs", cost, "us CPU/delivery", "10 clients alone", (before+after)/2).ratioAtMost(1.25),
+		newRow("5,000 idle clients that answer pings, resident each", weight, "KiB",
+			"a bare Go server", bareWeight).atMost(7),
+		newRow("10,000 clients connect at once, with a token each", took, "s",
+			"10,000 TCP connections", bareTook).atMost(5),
+		newRow("10 clients of 10,000 in 1,000 hubs", cost, "us CPU/delivery",
+			"10 clients alone", (before+after)/2).ratioAtMost(1.25),
 	}, nil
 }
 
-// idleClients is what each weighs, in KiB, while all of them answer pings and nothing else happens.
-func (r *rig) idleClients(ctx context.Context) (weight float64, err error) {
-	err = r.withDaemon(ctx, crowdPinged, func(d *daemon) error {
+// weighIdleClients returns the memory per client in KiB while all clients only respond to pings.
+func (r *rig) weighIdleClients(ctx context.Context) (weight float64, err error) {
+	err = r.runWithDaemon(ctx, crowdPingConfig, func(d *daemon) error {
 		pid := d.cmd.Process.Pid
 		empty, err := residentMiB(pid)
 		if err != nil {
 			return err
 		}
-		clients, err := startClients(ctx, d.listen, crowdIdle, "-hubs", strconv.Itoa(crowdHubs), "-often", crowdOften)
+		clients, err := startClients(ctx, d.listen, crowdIdle,
+			"-hubs", strconv.Itoa(crowdHubs), "-often", crowdDrainInterval)
 		if err != nil {
 			return err
 		}
 		defer clients.stop()
-		if err := clients.pinged(ctx, crowdPings); err != nil {
+		if err := clients.waitForPings(ctx, crowdPings); err != nil {
 			return err
 		}
 		full, err := residentMiB(pid)
@@ -134,63 +133,67 @@ func (r *rig) idleClients(ctx context.Context) (weight float64, err error) {
 	return weight, err
 }
 
-// pinged waits until each client has got so many pings, and asks seldom: each question empties all sockets.
-func (l listeners) pinged(ctx context.Context, times int) error {
+// waitForPings waits until each client has received that many pings. It polls rarely, because each request drains all
+// sockets.
+func (l listeners) waitForPings(ctx context.Context, times int) error {
 	for {
-		answer, err := l.ask("pinged")
+		response, err := l.request("pinged")
 		if err != nil {
 			return err
 		}
-		if n, err := strconv.Atoi(answer); err != nil || n >= times {
+		if n, err := strconv.Atoi(response); err != nil || n >= times {
 			return err
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := sleep(ctx, time.Second); err != nil {
 			return err
 		}
 	}
 }
 
-// crowd is how long all clients took to connect in one wave, and what a delivery to one hub's costs among them.
-func (r *rig) crowd(ctx context.Context, few load) (took, cost float64, err error) {
-	err = r.withDaemon(ctx, crowdQuiet, func(d *daemon) error {
-		began := time.Now()
-		clients, err := startClients(ctx, d.listen, crowdAll, "-hubs", strconv.Itoa(crowdHubs), "-often", crowdOften)
+// connectCrowd returns the seconds until all clients were connected, and the cost of a delivery to one hub among them.
+func (r *rig) connectCrowd(ctx context.Context, few load) (took, cost float64, err error) {
+	err = r.runWithDaemon(ctx, crowdNoPings, func(d *daemon) error {
+		startedAt := time.Now()
+		clients, err := startClients(ctx, d.listen, crowdAll,
+			"-hubs", strconv.Itoa(crowdHubs), "-often", crowdDrainInterval)
 		if err != nil {
 			return err
 		}
 		defer clients.stop()
-		took = time.Since(began).Seconds()
-		// What is done once, behind a wave of clients, is no part of what a delivery costs.
-		if err := pause(ctx, 2*idleWait); err != nil {
+		took = time.Since(startedAt).Seconds()
+		// Work that follows connecting is not part of the cost of a delivery.
+		if err := sleep(ctx, 2*idleWait); err != nil {
 			return err
 		}
-		one, err := d.deliver(ctx, few, 1, clients)
+		one, err := d.runRound(ctx, few, 1, clients)
 		cost = one.cost
 		return err
 	})
 	return took, cost, err
 }
 
-// bareIdle is what connections weigh that nothing is done with, in KiB each.
-func bareIdle(ctx context.Context) (weight float64, err error) {
-	empty, err := bareWeight(ctx)
+// weighBareConnections returns the memory per unused connection in KiB.
+func weighBareConnections(ctx context.Context) (weight float64, err error) {
+	empty, err := weighBareServer(ctx)
 	if err != nil {
 		return 0, err
 	}
-	err = withFloor(ctx, load{clients: crowdIdle, messages: 1, every: time.Second}, 100, func(server *part, _ listeners) error {
-		full, err := residentMiB(server.cmd.Process.Pid)
-		weight = (full - empty) * 1024 / crowdIdle
-		return err
-	})
+	err = runWithFloor(ctx, load{clients: crowdIdle, messages: 1, interval: time.Second}, 100,
+		func(server *part, _ listeners) error {
+			full, err := residentMiB(server.cmd.Process.Pid)
+			weight = (full - empty) * 1024 / crowdIdle
+			return err
+		})
 	return weight, err
 }
 
-// bareWave is how long as many connections take as crowd has clients.
-func bareWave(ctx context.Context) (took float64, err error) {
-	began := time.Now()
-	err = withFloor(ctx, load{clients: crowdAll, messages: 1, every: time.Second}, 100, func(*part, listeners) error {
-		took = time.Since(began).Seconds()
-		return nil
-	})
+// timeBareConnections returns the seconds to open as many connections as connectCrowd.
+func timeBareConnections(ctx context.Context) (took float64, err error) {
+	startedAt := time.Now()
+	err = runWithFloor(ctx, load{clients: crowdAll, messages: 1, interval: time.Second}, 100,
+		func(*part, listeners) error {
+			took = time.Since(startedAt).Seconds()
+			return nil
+		})
 	return took, err
 }

@@ -7,15 +7,10 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
-	"strings"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -24,28 +19,30 @@ const (
 	path     = "/v1/hubs/current/notifications"
 )
 
-// event is the notification that is published and stored everywhere in the bench: of a usual size.
-const event = `{"topic":"container.instance.state.changed","object":{"id":"5f0c8a7e9d3b2a1c4e6f8a92","state":"running","error":""},` +
-	`"context":{"hub_id":"5f0c8a7e9d3b2a1c4e6f8a90","account_id":"5f0c8a7e9d3b2a1c4e6f8a91","environments":["5f0c8a7e9d3b2a1c4e6f8a93"],` +
+// event is the notification that all measurements publish and store. It has a typical size.
+const event = `{"topic":"container.instance.state.changed",` +
+	`"object":{"id":"5f0c8a7e9d3b2a1c4e6f8a92","state":"running","error":""},` +
+	`"context":{"hub_id":"5f0c8a7e9d3b2a1c4e6f8a90","account_id":"5f0c8a7e9d3b2a1c4e6f8a91",` +
+	`"environments":["5f0c8a7e9d3b2a1c4e6f8a93"],` +
 	`"dns_zones":[],"clusters":["production"],"containers":["5f0c8a7e9d3b2a1c4e6f8a94"]},"flags":null}`
 
-// daemon is a hubrelay on the bench's Redis.
+// daemon is a hubrelay process that uses the Redis of the bench.
 type daemon struct {
 	listen, health string
-	operator       *http.Client // of the admin socket
-	file           string       // its configuration
+	operator       *http.Client // for the admin socket
+	file           string       // configuration
 	started        time.Time
 	log            bytes.Buffer
 	cmd            *exec.Cmd
 	done           chan struct{}
 }
 
-// startDaemon starts a daemon whose configuration has these further lines.
+// startDaemon starts a daemon with additional lines of configuration.
 func (r *rig) startDaemon(ctx context.Context, more string) (*daemon, error) {
 	return r.startDaemonAs(ctx, "hubrelay.yaml", "hubrelay", more)
 }
 
-// startDaemonAs starts one with a configuration of that name, and keys in Redis with that prefix.
+// startDaemonAs starts a daemon with the given name of the configuration file and prefix of its Redis keys.
 func (r *rig) startDaemonAs(ctx context.Context, name, prefix, more string) (*daemon, error) {
 	listen, err := freeAddress()
 	if err != nil {
@@ -60,13 +57,19 @@ func (r *rig) startDaemonAs(ctx context.Context, name, prefix, more string) (*da
 server: {listen: %q}
 health: {listen: %q}
 redis: {url: %q, prefix: %q, data_dir: %q}
-auth: {keys: [{name: bench, key: %q, account_id: "*", hubs: ["*"], capabilities: [notifications-publish, containers-instances-migrate]}]}
+auth:
+  keys:
+    - {name: bench, key: %q, account_id: "*", hubs: ["*"],
+       capabilities: [notifications-publish, containers-instances-migrate]}
 %s
-`, listen, health, r.redis.url(), prefix, data, benchKey, more))
+`, listen, health, r.redis.redisURL(), prefix, data, benchKey, more))
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{listen: listen, health: health, operator: socketClient(filepath.Join(data, "admin.sock")), file: file, done: make(chan struct{})}
+	d := &daemon{
+		listen: listen, health: health, operator: socketClient(filepath.Join(data, "admin.sock")),
+		file: file, done: make(chan struct{}),
+	}
 	d.cmd = exec.CommandContext(ctx, r.daemon, "serve", "-c", file)
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
 	d.started = time.Now()
@@ -80,16 +83,17 @@ auth: {keys: [{name: bench, key: %q, account_id: "*", hubs: ["*"], capabilities:
 	return d, nil
 }
 
-// socketClient sends every request to a unix socket.
+// socketClient returns a client that sends all requests to a Unix socket.
 func socketClient(path string) *http.Client {
-	return &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}}}
+	}
+	return &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: dial}}
 }
 
-// ready waits for /readyz and returns how long after its start the daemon was ready.
-func (d *daemon) ready(ctx context.Context) (time.Duration, error) {
-	err := until(ctx, 10*time.Second, func() error {
+// waitReady waits for /readyz and returns the time from the start of the daemon until it was ready.
+func (d *daemon) waitReady(ctx context.Context) (time.Duration, error) {
+	err := waitUntil(ctx, 10*time.Second, func() error {
 		select {
 		case <-d.done:
 			return fmt.Errorf("the daemon ended: %s", d.log.String())
@@ -105,14 +109,14 @@ func (d *daemon) ready(ctx context.Context) (time.Duration, error) {
 		}
 		_ = resp.Body.Close()
 		if resp.StatusCode != http.StatusOK {
-			return errors.New("readyz answers " + resp.Status)
+			return errors.New("readyz: " + resp.Status)
 		}
 		return nil
 	})
 	return time.Since(d.started), err
 }
 
-// stop asks the daemon to end and waits, at most ten seconds.
+// stop terminates the daemon and waits for at most ten seconds.
 func (d *daemon) stop() {
 	_ = d.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -123,9 +127,9 @@ func (d *daemon) stop() {
 	}
 }
 
-// withDaemon runs a measurement on a ready daemon and an empty Redis.
-func (r *rig) withDaemon(ctx context.Context, more string, measure func(*daemon) error) error {
-	if err := r.redis.clear(); err != nil {
+// runWithDaemon runs a measurement with a ready daemon and an empty Redis.
+func (r *rig) runWithDaemon(ctx context.Context, more string, measure func(*daemon) error) error {
+	if err := r.redis.flush(); err != nil {
 		return err
 	}
 	d, err := r.startDaemon(ctx, more)
@@ -133,37 +137,8 @@ func (r *rig) withDaemon(ctx context.Context, more string, measure func(*daemon)
 		return err
 	}
 	defer d.stop()
-	if _, err := d.ready(ctx); err != nil {
+	if _, err := d.waitReady(ctx); err != nil {
 		return err
 	}
 	return measure(d)
-}
-
-// cpuTime is what a process has used so far, in user and kernel mode: the clock that clock_getcpuclockid(3) names, since
-// /proc counts in hundredths of a second.
-func cpuTime(pid int) (time.Duration, error) {
-	const scheduler = 2 // the kind of clock, which stands in the lowest three bits
-	var now unix.Timespec
-	if err := unix.ClockGettime(int32(^pid)<<3|scheduler, &now); err != nil {
-		return 0, fmt.Errorf("read the CPU time of process %d: %w", pid, err)
-	}
-	return time.Duration(now.Nano()), nil
-}
-
-// residentMiB is the memory that a process holds.
-func residentMiB(pid int) (float64, error) { return memoryMiB(pid, "VmRSS") }
-
-// memoryMiB is a line of a process's status: VmRSS for what it holds, VmHWM for the most it ever held.
-func memoryMiB(pid int, line string) (float64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(data), line+":")
-	fields := strings.Fields(rest)
-	if len(fields) == 0 {
-		return 0, errors.New("the system does not tell a process's memory")
-	}
-	kib, err := strconv.ParseFloat(fields[0], 64)
-	return kib / 1024, err
 }

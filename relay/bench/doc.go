@@ -1,10 +1,10 @@
-// Command bench measures what hubrelay promises about speed and prints one table: each figure beside a floor or a
-// peer that is measured in the same run, on the same machine, with the same bytes.
+// Command bench measures the promises of hubrelay about speed and prints one table. Each value has a baseline: a
+// floor or a peer that is measured in the same run, on the same machine, with the same bytes.
 //
-// It is a module of its own, so that the peers it compares with stay out of hubrelay's go.mod. It runs on Linux, on
-// loopback and unix sockets only, starts everything it needs and stops it again, and takes some minutes; on a busy
-// machine more. While it measures parked retries its Redis holds a GiB.
+// It is a separate module, so the peers are not in hubrelay's go.mod. It runs on Linux, uses only loopback and Unix
+// sockets, starts and stops everything that it needs, and takes some minutes, or more on a busy machine. While it
+// measures scheduled retries, its Redis uses 1 GiB.
 //
-// Load generators share the machine with what they load, so they are as cheap as they can be: requests are prebuilt
-// bytes on kept-alive connections, and listeners empty their sockets now and then instead of for each message.
+// Load generators share the machine with what they load, so they use as little CPU time as possible: requests are
+// prebuilt bytes on persistent connections, and clients drain their sockets periodically instead of for each message.
 package main

@@ -2,12 +2,10 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"strings"
 )
 
 const (
@@ -15,16 +13,16 @@ const (
 	dockerSize  = 128 << 20
 )
 
-// dockerPair is two Docker hosts between which a container with a volume moves.
+// dockerPair is two Docker hosts. A container with a volume moves between them.
 type dockerPair struct {
-	at, other *dockerd // where it is, and where not
+	at, other *dockerd // current host of the container, and the other one
 	mover     *part
 	best      map[string]float64 // MB/s
 }
 
-// measureDocker lets the Docker driver move a container to and fro, `tar | tar` copy its volume's files from folder to
-// folder, and Docker alone read them out and put them in again, by the same requests as the driver. Of each the best round
-// counts. The driver's time is from the beginning of its copy to the end, checksums included.
+// measureDocker compares the Docker driver, which moves a container, with `tar | tar` between the directories of the
+// volumes, and with Docker's archive API alone, which the driver uses. The best round of each counts. The time of the
+// driver is that of its copy step, including checksums.
 func measureDocker(ctx context.Context, r *rig) ([]row, error) {
 	dir, err := os.MkdirTemp(r.dir, "")
 	if err != nil {
@@ -38,10 +36,10 @@ func measureDocker(ctx context.Context, r *rig) ([]row, error) {
 		}
 		defer (*host).stop()
 	}
-	if err := p.at.create(ctx, moved); err != nil {
+	if err := p.at.createContainer(ctx, moved); err != nil {
 		return nil, err
 	}
-	if err := fillVolume(p.at.volume(moved), dockerFiles, dockerSize); err != nil {
+	if err := fillVolume(p.at.volumePath(moved), dockerFiles, dockerSize); err != nil {
 		return nil, err
 	}
 	program := filepath.Join(filepath.Dir(r.daemon), "hubrelay-docker")
@@ -50,7 +48,7 @@ func measureDocker(ctx context.Context, r *rig) ([]row, error) {
 	}
 	defer p.mover.stop()
 	for round := range copyRounds {
-		if err := p.round(ctx, round); err != nil {
+		if err := p.runRound(ctx, round); err != nil {
 			return nil, err
 		}
 	}
@@ -70,45 +68,30 @@ func measureDocker(ctx context.Context, r *rig) ([]row, error) {
 	}, nil
 }
 
-// round has each copy the volume once, from where it is to the other host.
-func (p *dockerPair) round(ctx context.Context, round int) error {
+// runRound copies the volume once in each way, from its current host to the other.
+func (p *dockerPair) runRound(ctx context.Context, round int) error {
 	record := func(name string, seconds float64) {
 		p.best[name] = max(p.best[name], dockerFiles*dockerSize/1e6/seconds)
 	}
 	timed := func(name string, do func() error) func() error {
 		return func() error {
-			took, err := timeOf(do)
+			took, err := timeCall(do)
 			record(name, took.Seconds())
 			return err
 		}
 	}
-	return inTurn(round,
+	return runInTurn(round,
 		timed("tar", func() error {
 			script := `mkdir "$2" && tar -C "$1" -c . | tar -C "$2" -x`
 			target := filepath.Join(p.other.dir, "tar"+strconv.Itoa(round))
-			return exec.CommandContext(ctx, "sh", "-c", script, "sh", p.at.volume(moved), target).Run()
+			return exec.CommandContext(ctx, "sh", "-c", script, "sh", p.at.volumePath(moved), target).Run()
 		}),
 		func() error {
-			seconds, err := p.mover.move(filepath.Base(p.at.dir), filepath.Base(p.other.dir))
+			seconds, err := p.mover.moveInstance(filepath.Base(p.at.dir), filepath.Base(p.other.dir))
 			p.at, p.other = p.other, p.at
 			record("driver", seconds)
 			return err
 		},
-		timed("archives", func() error { return p.at.pipe(ctx, moved, p.other) }),
+		timed("archives", func() error { return p.at.copyArchive(ctx, moved, p.other) }),
 	)
-}
-
-// childOf finds the one process that a process has started.
-func childOf(pid int) (int, error) {
-	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
-	if err != nil {
-		return 0, err
-	}
-	for _, file := range files {
-		text, err := os.ReadFile(file)
-		if err == nil && len(text) > 0 {
-			return strconv.Atoi(strings.TrimSpace(string(text)))
-		}
-	}
-	return 0, fmt.Errorf("process %d has no child", pid)
 }

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -18,10 +17,10 @@ import (
 
 const (
 	dockerImage = "bench:1"
-	sink        = "sink" // a container that takes archives
+	sink        = "sink" // name of a container that receives archives
 )
 
-// dockerd is a Docker host of the bench's own. It runs nothing: its containers are made and never started.
+// dockerd is a Docker host that the bench starts. Its containers are created but never started.
 type dockerd struct {
 	dir     string
 	socket  string
@@ -29,25 +28,23 @@ type dockerd struct {
 	client  *http.Client
 }
 
-// startDockerd wants a short path, since those of sockets are limited.
+// startDockerd needs a short path for dir, because the length of socket paths is limited.
 func startDockerd(ctx context.Context, dir string) (*dockerd, error) {
 	d := &dockerd{dir: dir, socket: filepath.Join(dir, "s")}
-	d.client = &http.Client{Transport: &http.Transport{DisableCompression: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", d.socket)
-	}}}
-	d.process = exec.CommandContext(ctx, "dockerd", "--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
-		"--pidfile", filepath.Join(dir, "pid"), "-H", "unix://"+d.socket,
+	d.client = socketClient(d.socket)
+	d.process = exec.CommandContext(ctx, "dockerd", "-H", "unix://"+d.socket, "--pidfile", filepath.Join(dir, "pid"),
+		"--data-root", filepath.Join(dir, "data"), "--exec-root", filepath.Join(dir, "exec"),
 		"--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs")
-	d.process.Cancel = func() error { return d.process.Process.Signal(syscall.SIGTERM) } // so that it ends its containerd
+	d.process.Cancel = func() error { return d.process.Process.Signal(syscall.SIGTERM) } // ends its containerd too
 	d.process.WaitDelay = 20 * time.Second
 	var log bytes.Buffer
 	d.process.Stdout, d.process.Stderr = &log, &log
 	if err := errors.Join(os.Mkdir(dir, 0o700), d.process.Start()); err != nil {
 		return nil, err
 	}
-	err := d.comeUp(ctx)
+	err := d.waitReady(ctx)
 	if err == nil {
-		err = d.create(ctx, sink)
+		err = d.createContainer(ctx, sink)
 	}
 	if err != nil {
 		d.stop()
@@ -56,11 +53,12 @@ func startDockerd(ctx context.Context, dir string) (*dockerd, error) {
 	return d, nil
 }
 
-// comeUp waits for dockerd, and gives it an image.
-func (d *dockerd) comeUp(ctx context.Context) error {
+// waitReady waits for dockerd and imports an image.
+func (d *dockerd) waitReady(ctx context.Context) error {
 	var image bytes.Buffer
 	w := tar.NewWriter(&image)
-	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "none", Typeflag: tar.TypeReg, Mode: 0o755}), w.Close()); err != nil {
+	header := &tar.Header{Name: "none", Typeflag: tar.TypeReg, Mode: 0o755}
+	if err := errors.Join(w.WriteHeader(header), w.Close()); err != nil {
 		return err
 	}
 	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(50 * time.Millisecond) {
@@ -74,7 +72,7 @@ func (d *dockerd) comeUp(ctx context.Context) error {
 	}
 }
 
-// run runs docker's command line.
+// run runs the command line of Docker.
 func (d *dockerd) run(ctx context.Context, in io.Reader, args ...string) error {
 	cmd := exec.CommandContext(ctx, "docker", append([]string{"-H", "unix://" + d.socket}, args...)...)
 	cmd.Stdin = in
@@ -84,49 +82,52 @@ func (d *dockerd) run(ctx context.Context, in io.Reader, args ...string) error {
 	return nil
 }
 
-// create makes a container with a volume of its name.
-func (d *dockerd) create(ctx context.Context, name string) error {
+// createContainer creates a container with a volume of the same name.
+func (d *dockerd) createContainer(ctx context.Context, name string) error {
 	return d.run(ctx, nil, "create", "--name", name, "--network", "none", "-v", name+":/volume", dockerImage, "/none")
 }
 
-// volume is where a volume's files are.
-func (d *dockerd) volume(name string) string {
+// volumePath returns the directory of a volume.
+func (d *dockerd) volumePath(name string) string {
 	return filepath.Join(d.dir, "data", "volumes", name, "_data")
 }
 
-// pipe sends what a container's volume has, as Docker packs it, to where the other host unpacks it.
-func (d *dockerd) pipe(ctx context.Context, name string, to *dockerd) error {
-	out, err := d.do(ctx, http.MethodGet, name, "/volume", nil)
+// copyArchive streams the archive of a container's volume to the other host, which unpacks it.
+func (d *dockerd) copyArchive(ctx context.Context, name string, to *dockerd) error {
+	out, err := d.requestArchive(ctx, http.MethodGet, name, "/volume", nil)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = out.Close() }()
-	in, err := to.do(ctx, http.MethodPut, sink, "/", out)
+	in, err := to.requestArchive(ctx, http.MethodPut, sink, "/", out)
 	if err != nil {
 		return err
 	}
 	return in.Close()
 }
 
-func (d *dockerd) do(ctx context.Context, method, name, path string, body io.Reader) (io.ReadCloser, error) {
-	q, err := http.NewRequestWithContext(ctx, method, "http://docker/v1.41/containers/"+name+"/archive?path="+path, body)
+func (d *dockerd) requestArchive(
+	ctx context.Context, method, name, path string, body io.Reader,
+) (io.ReadCloser, error) {
+	url := "http://docker/v1.41/containers/" + name + "/archive?path=" + path
+	q, err := http.NewRequestWithContext(ctx, method, url, body)
 	if err != nil {
 		return nil, err
 	}
-	answer, err := d.client.Do(q)
+	response, err := d.client.Do(q)
 	if err != nil {
 		return nil, err
 	}
-	if answer.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1000))
-		return nil, errors.Join(fmt.Errorf("%s %s: %s: %s", method, path, answer.Status, text), answer.Body.Close())
+	if response.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(response.Body, 1000))
+		return nil, errors.Join(fmt.Errorf("%s %s: %s: %s", method, path, response.Status, text), response.Body.Close())
 	}
-	return answer.Body, nil
+	return response.Body, nil
 }
 
-// stop waits until dockerd has ended.
+// stop terminates dockerd and waits for its end.
 func (d *dockerd) stop() {
 	d.client.CloseIdleConnections()
 	_ = d.process.Process.Signal(syscall.SIGTERM)
-	_ = d.process.Wait() // the status is that of the signal
+	_ = d.process.Wait() // it reports the signal
 }

@@ -10,88 +10,100 @@ import (
 
 const fanClients = 500
 
-// load is what is sent to how many clients.
+// load describes the number of clients, and the number and interval of messages.
 type load struct {
 	clients, messages int
-	every             time.Duration
+	interval          time.Duration
 }
 
-func (l load) deliveries() int { return l.clients * l.messages }
+func (l load) deliveryCount() int { return l.clients * l.messages }
 
-// perDelivery is CPU microseconds.
-func (l load) perDelivery(cpu time.Duration) float64 {
-	return float64(cpu) / float64(time.Microsecond) / float64(l.deliveries())
+// costPerDelivery returns CPU microseconds per delivery.
+func (l load) costPerDelivery(cpu time.Duration) float64 {
+	return float64(cpu) / float64(time.Microsecond) / float64(l.deliveryCount())
 }
 
-// measureFanout compares the CPU time of a delivery with that of a loop that does one write for each message and client.
+// measureFanout compares the CPU time per delivery with that of a loop that does one write per message and client.
 func measureFanout(ctx context.Context, r *rig) ([]row, error) {
 	seldom := load{fanClients, 200, 50 * time.Millisecond}
 	often := load{fanClients, 2000, 5 * time.Millisecond}
-	few, err := r.fanout(ctx, "fan-out, 500 clients, 20 messages/s", seldom)
+	few, err := r.compareFanout(ctx, "fan-out, 500 clients, 20 messages/s", seldom)
 	if err != nil {
 		return nil, err
 	}
-	many, err := r.fanout(ctx, "fan-out, 500 clients, 200 messages/s", often)
+	many, err := r.compareFanout(ctx, "fan-out, 500 clients, 200 messages/s", often)
 	if err != nil {
 		return nil, err
 	}
 	rows := []row{few.ratioAtMost(1.25), many.ratioAtMost(1.25)}
-	gathered, plain, err := r.variant(ctx, often, "websocket: {gather: 20ms}")
+	gathered, plain, err := r.compareConfig(ctx, often, "websocket: {gather: 20ms}")
 	if err != nil {
 		return nil, err
 	}
-	rows = append(rows, newRow("the same, websocket.gather 20ms", gathered.cost, few.Unit, "without", plain.cost).ratioAtMost(0.8))
-	compressed, plain, err := r.variant(ctx, often, "websocket: {compression: {enabled: true}}", "-deflate")
+	rows = append(rows,
+		newRow("the same, websocket.gather 20ms", gathered.cost, few.Unit, "without", plain.cost).ratioAtMost(0.8))
+	compressed, plain, err := r.compareConfig(ctx, often, "websocket: {compression: {enabled: true}}", "-deflate")
 	if err != nil {
 		return nil, err
 	}
 	return append(rows,
 		newRow("the same, websocket.compression", compressed.cost, few.Unit, "without", plain.cost).ratioAtMost(1.1),
-		newRow("the same, bytes on the wire", float64(compressed.size), "bytes/delivery", "without", float64(plain.size)).ratioAtMost(0.75)), nil
+		newRow("the same, bytes on the wire", float64(compressed.size), "bytes/delivery",
+			"without", float64(plain.size)).ratioAtMost(0.75)), nil
 }
 
-// fanout lets the loop and the daemon take turns, so that a machine that gets busier weighs on both, and compares the
-// medians of the rounds.
-func (r *rig) fanout(ctx context.Context, what string, l load) (row, error) {
+// compareFanout alternates between the loop and the daemon, so a busy machine affects both, and compares the medians
+// of the rounds.
+func (r *rig) compareFanout(ctx context.Context, what string, l load) (row, error) {
 	size := 0
 	l.messages /= rounds
-	ours, floor, err := r.inTurns(ctx, l, rounds, func(round int, server *part, theirs listeners, d *daemon, mine listeners) (ours, floor float64, err error) {
-		used, err := cpuOf(server.cmd.Process.Pid, func() error {
-			_, err := theirs.served(ctx, server, round*l.deliveries())
+	ours, floor, err := r.runAlternately(ctx, l, rounds, func(n int, s sides) (ours, floor float64, err error) {
+		used, err := measureCPU(s.server.cmd.Process.Pid, func() error {
+			_, err := s.theirs.serveAndWait(ctx, s.server, n*l.deliveryCount())
 			return err
 		})
 		if err != nil {
 			return 0, 0, err
 		}
-		one, err := d.deliver(ctx, l, round, mine)
+		one, err := s.daemon.runRound(ctx, l, n, s.mine)
 		size = one.size
-		return one.cost, l.perDelivery(used), err
+		return one.cost, l.costPerDelivery(used), err
 	})
 	if err != nil {
 		return row{}, err
 	}
-	fmt.Fprintf(os.Stderr, "%s: frames of %d bytes, the bare loop's of %d; rounds of %.2f us, and of the loop %.2f us\n", what, size, len(event)+4, ours, floor)
+	fmt.Fprintf(os.Stderr, "%s: frames of %d bytes, of the bare loop %d; rounds of %.2f us, of the loop %.2f us\n",
+		what, size, len(event)+4, ours, floor)
 	return newRow(what, median(ours), "us CPU/delivery", "one write each", median(floor)), nil
 }
 
 const (
-	// rounds is how often the loop and the daemon take turns. A moment in which the machine stands still falls into one round,
-	// and the median passes it over on both sides.
+	// rounds is the number of rounds. If the machine stalls in one round, the median ignores it.
 	rounds = 5
-	// spareRounds is how many more there are at most where some do not count.
+	// spareRounds is the maximum number of additional rounds to replace rounds that do not count.
 	spareRounds = 15
 )
 
-// measured is one round of the daemon, and one of the bare loop.
-type measured func(n int, server *part, theirs listeners, d *daemon, mine listeners) (ours, floor float64, err error)
+// alternatingRound runs one round of the daemon and one of the bare loop.
+type alternatingRound func(n int, s sides) (ours, floor float64, err error)
 
-// inTurns connects clients to the bare loop and as many to a daemon, and runs the rounds, counted from one, of which the
-// calmest count.
-func (r *rig) inTurns(ctx context.Context, l load, count int, round measured, more ...string) (ours, floor []float64, err error) {
-	err = r.withClients(ctx, "", l, func(d *daemon, mine listeners) error {
-		return withFloor(ctx, l, len(event)+4, func(server *part, theirs listeners) error {
-			turns, err := calmest(count, spareRounds, func(n int) (turn [2]float64, err error) {
-				turn[0], turn[1], err = round(n, server, theirs, d, mine)
+// sides are the bare loop and the daemon, with their clients.
+type sides struct {
+	server *part
+	theirs listeners
+	daemon *daemon
+	mine   listeners
+}
+
+// runAlternately connects clients to the bare loop and to a daemon, and runs the rounds, counted from one. It returns
+// the calmest.
+func (r *rig) runAlternately(
+	ctx context.Context, l load, count int, round alternatingRound, more ...string,
+) (ours, floor []float64, err error) {
+	err = r.runWithClients(ctx, "", l, func(d *daemon, mine listeners) error {
+		return runWithFloor(ctx, l, len(event)+4, func(server *part, theirs listeners) error {
+			turns, err := runCalmRounds(count, spareRounds, func(n int) (turn [2]float64, err error) {
+				turn[0], turn[1], err = round(n, sides{server, theirs, d, mine})
 				return turn, err
 			})
 			for _, t := range turns {
@@ -103,21 +115,23 @@ func (r *rig) inTurns(ctx context.Context, l load, count int, round measured, mo
 	return ours, floor, err
 }
 
-// delivered is what a daemon's deliveries were: the CPU microseconds of each, and the size of a frame.
-type delivered struct {
+// deliveryCost is the CPU microseconds per delivery of a daemon, and the size of a frame.
+type deliveryCost struct {
 	cost float64
 	size int
 }
 
-// variant returns the medians of a daemon with more in its configuration, whose clients have flags, and of one without right
-// before it. Both at once would share a log.
-func (r *rig) variant(ctx context.Context, l load, more string, flags ...string) (with, without delivered, err error) {
+// compareConfig returns the medians of a daemon with additional configuration, whose clients have flags, and of one
+// without, directly before. They do not run concurrently, because they would share a log.
+func (r *rig) compareConfig(
+	ctx context.Context, l load, more string, flags ...string,
+) (with, without deliveryCost, err error) {
 	l.messages /= rounds
-	measure := func(more string, flags ...string) (one delivered, err error) {
-		err = r.withClients(ctx, more, l, func(d *daemon, clients listeners) error {
+	measure := func(more string, flags ...string) (one deliveryCost, err error) {
+		err = r.runWithClients(ctx, more, l, func(d *daemon, clients listeners) error {
 			var costs []float64
 			for round := 1; round <= rounds; round++ {
-				if one, err = d.deliver(ctx, l, round, clients); err != nil {
+				if one, err = d.runRound(ctx, l, round, clients); err != nil {
 					return err
 				}
 				costs = append(costs, one.cost)
@@ -133,23 +147,24 @@ func (r *rig) variant(ctx context.Context, l load, more string, flags ...string)
 	return with, without, err
 }
 
-// deliver is one round of a daemon: it publishes, waits until all clients have everything of this round and those before it,
-// and says what that cost.
-func (d *daemon) deliver(ctx context.Context, l load, round int, clients listeners) (delivered, error) {
+// runRound publishes, waits until all clients have the messages of this and all previous rounds, and returns the cost.
+func (d *daemon) runRound(ctx context.Context, l load, round int, clients listeners) (deliveryCost, error) {
 	var bytes int
-	used, err := cpuOf(d.cmd.Process.Pid, func() error {
+	used, err := measureCPU(d.cmd.Process.Pid, func() error {
 		err := d.publishPaced(l)
 		if err == nil {
-			bytes, err = clients.arrived(ctx, round*l.deliveries())
+			bytes, err = clients.waitForFrames(ctx, round*l.deliveryCount())
 		}
 		return err
 	})
-	return delivered{cost: l.perDelivery(used), size: bytes / (round * l.deliveries())}, err
+	return deliveryCost{cost: l.costPerDelivery(used), size: bytes / (round * l.deliveryCount())}, err
 }
 
-// withClients runs a daemon to which clients are connected.
-func (r *rig) withClients(ctx context.Context, more string, l load, measure func(*daemon, listeners) error, flags ...string) error {
-	return r.withDaemon(ctx, more, func(d *daemon) error {
+// runWithClients runs a measurement with a daemon and connected clients.
+func (r *rig) runWithClients(
+	ctx context.Context, more string, l load, measure func(*daemon, listeners) error, flags ...string,
+) error {
+	return r.runWithDaemon(ctx, more, func(d *daemon) error {
 		clients, err := startClients(ctx, d.listen, l.clients, flags...)
 		if err != nil {
 			return err
@@ -165,34 +180,22 @@ func (d *daemon) publishPaced(l load) error {
 		return err
 	}
 	defer publisher.close()
-	return paced(l.messages, l.every, func(due time.Time) error { return publisher.post(stamped(due)) })
+	return runPaced(l.messages, l.interval,
+		func(due time.Time) error { return publisher.postRequest(newStampedRequest(due)) })
 }
 
-// cpuOf is what a process used while do ran.
-func cpuOf(pid int, do func() error) (time.Duration, error) {
-	before, err := cpuTime(pid)
-	if err != nil {
-		return 0, err
-	}
-	if err := do(); err != nil {
-		return 0, err
-	}
-	after, err := cpuTime(pid)
-	return after - before, err
-}
-
-// withFloor connects clients to the bare loop, which waits for "go".
-func withFloor(ctx context.Context, l load, size int, measure func(*part, listeners) error, more ...string) error {
+// runWithFloor connects clients to the bare loop, which waits for "go".
+func runWithFloor(ctx context.Context, l load, size int, measure func(*part, listeners) error, more ...string) error {
 	server, err := startRole(ctx, roleFloor)
 	if err != nil {
 		return err
 	}
 	defer server.stop()
-	address, err := server.line()
+	address, err := server.readLine()
 	if err != nil {
 		return err
 	}
-	if err := server.tell(l.clients, l.messages, l.every.Nanoseconds(), size); err != nil {
+	if err := server.sendLine(l.clients, l.messages, l.interval.Nanoseconds(), size); err != nil {
 		return err
 	}
 	clients, err := startClients(ctx, address, l.clients, append(more, "-plain")...)
@@ -200,13 +203,13 @@ func withFloor(ctx context.Context, l load, size int, measure func(*part, listen
 		return err
 	}
 	defer clients.stop()
-	if _, err := server.line(); err != nil { // connected
+	if _, err := server.readLine(); err != nil { // connected
 		return err
 	}
 	return measure(server, clients)
 }
 
-// listeners is the process that holds the clients.
+// listeners is the process with the clients.
 type listeners struct{ *part }
 
 func startClients(ctx context.Context, address string, n int, more ...string) (listeners, error) {
@@ -214,22 +217,22 @@ func startClients(ctx context.Context, address string, n int, more ...string) (l
 	if err != nil {
 		return listeners{}, err
 	}
-	if _, err := p.line(); err != nil {
+	if _, err := p.readLine(); err != nil {
 		p.stop()
 		return listeners{}, err
 	}
 	return listeners{p}, nil
 }
 
-// arrived waits until so many frames have come in all, and returns their bytes.
-func (l listeners) arrived(ctx context.Context, want int) (bytes int, err error) {
-	err = until(ctx, 20*time.Second, func() error {
-		answer, err := l.ask("report")
+// waitForFrames waits until the clients have received that many frames in total, and returns their bytes.
+func (l listeners) waitForFrames(ctx context.Context, want int) (bytes int, err error) {
+	err = waitUntil(ctx, 20*time.Second, func() error {
+		response, err := l.request("report")
 		if err != nil {
 			return err
 		}
 		var frames int
-		if _, err := fmt.Sscan(answer, &frames, &bytes); err != nil {
+		if _, err := fmt.Sscan(response, &frames, &bytes); err != nil {
 			return err
 		}
 		if frames != want {
@@ -240,10 +243,10 @@ func (l listeners) arrived(ctx context.Context, want int) (bytes int, err error)
 	return bytes, err
 }
 
-// served lets the loop write once more, and waits until so many frames have come in all.
-func (l listeners) served(ctx context.Context, server *part, want int) (bytes int, err error) {
-	if _, err := server.ask("go"); err != nil {
+// serveAndWait starts a round of the bare loop and waits until the clients have received that many frames in total.
+func (l listeners) serveAndWait(ctx context.Context, server *part, want int) (bytes int, err error) {
+	if _, err := server.request("go"); err != nil {
 		return 0, err
 	}
-	return l.arrived(ctx, want)
+	return l.waitForFrames(ctx, want)
 }

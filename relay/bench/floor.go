@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// playFloor is the loop that fan-out is compared with: one write for each message and connection, and nothing else.
-// It prints its address and is told "CONNECTIONS MESSAGES EVERY SIZE". Told anything then, it writes all that and prints
-// "done", as often as it is told. It ends with its input.
+// playFloor is the bare loop that fan-out is compared with. It does one write per message and connection, and nothing
+// more. It prints its address and reads "CONNECTIONS MESSAGES INTERVAL SIZE". For each further line, it writes all
+// messages and prints "done". It ends with its input.
 func playFloor(lines *bufio.Scanner) error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -18,15 +18,15 @@ func playFloor(lines *bufio.Scanner) error {
 	}
 	defer func() { _ = listener.Close() }()
 	fmt.Println(listener.Addr())
-	told, err := heard(lines)
+	command, err := readCommand(lines)
 	if err != nil {
-		return nil //nolint:nilerr // it was wanted for its weight only
+		return nil //nolint:nilerr // started only to measure its memory
 	}
 	var (
 		connections, messages, size int
 		every                       time.Duration
 	)
-	if _, err := fmt.Sscan(told, &connections, &messages, &every, &size); err != nil {
+	if _, err := fmt.Sscan(command, &connections, &messages, &every, &size); err != nil {
 		return err
 	}
 	conns := make([]net.Conn, connections)
@@ -38,10 +38,10 @@ func playFloor(lines *bufio.Scanner) error {
 	fmt.Println("connected")
 	frame := textFrame(size)
 	for {
-		if _, err := heard(lines); err != nil {
-			return nil //nolint:nilerr // that was all
+		if _, err := readCommand(lines); err != nil {
+			return nil //nolint:nilerr // the input has ended
 		}
-		err := paced(messages, every, func(due time.Time) error {
+		err := runPaced(messages, every, func(due time.Time) error {
 			stampFrame(frame, due)
 			for _, c := range conns {
 				if _, err := c.Write(frame); err != nil {
@@ -57,13 +57,13 @@ func playFloor(lines *bufio.Scanner) error {
 	}
 }
 
-// stampFrame writes into a text frame when it was due, as events say it.
+// stampFrame writes the due time into a text frame, in the same form as in events.
 func stampFrame(frame []byte, due time.Time) {
 	const header = 4
 	copy(frame[min(header, len(frame)):], publishedAt+strconv.FormatInt(due.UnixNano(), 10)+`"`)
 }
 
-// textFrame is an unmasked websocket text frame of that size in all, header included.
+// textFrame returns an unmasked websocket text frame. The size includes the header.
 func textFrame(size int) []byte {
 	frame := make([]byte, size)
 	frame[0], frame[1] = 0x81, 126
@@ -71,15 +71,15 @@ func textFrame(size int) []byte {
 	return frame
 }
 
-// paced runs do that many times at a steady pace, catching up where it fell behind. It tells when each was due.
-func paced(times int, every time.Duration, do func(due time.Time) error) error {
-	began := time.Now()
+// runPaced calls do at a steady rate, with the time when each call was due. It catches up if it is late.
+func runPaced(times int, every time.Duration, do func(due time.Time) error) error {
+	startedAt := time.Now()
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for sent := 0; sent < times; {
 		<-tick.C
-		for due := int(time.Since(began) / every); sent < min(due, times); sent++ {
-			if err := do(began.Add(time.Duration(sent+1) * every)); err != nil {
+		for due := int(time.Since(startedAt) / every); sent < min(due, times); sent++ {
+			if err := do(startedAt.Add(time.Duration(sent+1) * every)); err != nil {
 				return err
 			}
 		}

@@ -4,81 +4,76 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
-	"slices"
 	"time"
 )
 
 const (
-	starts   = 5
-	idleWait = 3 * time.Second
+	idleStarts = 5
+	idleWait   = 3 * time.Second
 )
 
-// measureIdle starts the daemon a few times on a Redis that runs, and weighs it when it has settled.
+// measureIdle starts the daemon several times with a running Redis, and measures its memory when it is idle.
 func measureIdle(ctx context.Context, r *rig) ([]row, error) {
-	if err := r.redis.clear(); err != nil {
+	if err := r.redis.flush(); err != nil {
 		return nil, err
 	}
 	var readies, bares []float64
 	var weight float64
-	for i := range starts {
-		began := time.Now()
+	for i := range idleStarts {
+		startedAt := time.Now()
 		if out, err := exec.CommandContext(ctx, r.daemon, "version").CombinedOutput(); err != nil {
 			return nil, fmt.Errorf("hubrelay version: %w: %s", err, out)
 		}
-		bares = append(bares, milliseconds(time.Since(began)))
-		ready, mib, err := r.startOnce(ctx, i == starts-1)
+		bares = append(bares, milliseconds(time.Since(startedAt)))
+		ready, mib, err := r.measureStart(ctx, i == idleStarts-1)
 		if err != nil {
 			return nil, err
 		}
 		readies = append(readies, milliseconds(ready))
 		weight = mib
 	}
-	bare, err := bareWeight(ctx)
+	bare, err := weighBareServer(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("weigh a bare server: %w", err)
+		return nil, fmt.Errorf("measure a bare server: %w", err)
 	}
 	return []row{
-		newRow("ready after the start, Redis running", median(readies), "ms", "hubrelay version, start to end", median(bares)).atMost(500),
+		newRow("ready after the start, Redis running", median(readies), "ms",
+			"hubrelay version, start to end", median(bares)).atMost(500),
 		newRow("idle daemon, resident", weight, "MiB", "a bare Go server", bare).atMost(30),
 	}, nil
 }
 
-// startOnce returns how long the daemon took to be ready and, where asked to weigh it, what it holds when idle.
-func (r *rig) startOnce(ctx context.Context, weigh bool) (time.Duration, float64, error) {
+// measureStart returns the time until the daemon was ready and, if weigh is set, its idle memory.
+func (r *rig) measureStart(ctx context.Context, weigh bool) (time.Duration, float64, error) {
 	d, err := r.startDaemon(ctx, "")
 	if err != nil {
 		return 0, 0, err
 	}
 	defer d.stop()
-	ready, err := d.ready(ctx)
+	ready, err := d.waitReady(ctx)
 	if err != nil || !weigh {
 		return ready, 0, err
 	}
-	if err := pause(ctx, idleWait); err != nil {
+	if err := sleep(ctx, idleWait); err != nil {
 		return 0, 0, err
 	}
 	mib, err := residentMiB(d.cmd.Process.Pid)
 	return ready, mib, err
 }
 
-func bareWeight(ctx context.Context) (float64, error) {
+func weighBareServer(ctx context.Context) (float64, error) {
 	p, err := startRole(ctx, roleFloor)
 	if err != nil {
 		return 0, err
 	}
 	defer p.stop()
-	if _, err := p.line(); err != nil {
+	if _, err := p.readLine(); err != nil {
 		return 0, err
 	}
 	return residentMiB(p.cmd.Process.Pid)
 }
 
-func median(values []float64) float64 {
-	slices.Sort(values)
-	return values[len(values)/2]
-}
-
-func pause(ctx context.Context, d time.Duration) error {
+func sleep(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

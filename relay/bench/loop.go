@@ -20,18 +20,18 @@ const (
 	loopBatch  = 256
 )
 
-// playLoop is the loop that webhooks are compared with: it reads a stream in batches, posts each entry by one of some
-// goroutines, and acks and deletes in batches. It signs nothing, retries nothing, counts nothing. Told anything, it
-// works off the whole stream and prints "done".
+// playLoop is the bare loop that webhooks are compared with. It reads a stream in batches, posts each entry in one of
+// several goroutines, and acknowledges and deletes in batches. It has no signatures, retries or metrics. For each
+// input line, it processes the complete stream and prints "done".
 func playLoop(lines *bufio.Scanner, args []string) error {
 	flags := flag.NewFlagSet("loop", flag.ContinueOnError)
-	address := flags.String("redis", "", "where Redis listens")
-	url := flags.String("url", "", "where to post")
-	posters := flags.Int("n", 0, "how many post at once")
+	address := flags.String("redis", "", "address of Redis")
+	url := flags.String("url", "", "URL to post to")
+	posters := flags.Int("n", 0, "number of concurrent posts")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	debug.SetGCPercent(300) // as serve does
+	debug.SetGCPercent(300) // like the daemon
 	l := loop{
 		client:    redis.NewClient(&redis.Options{Addr: *address}),
 		transport: &http.Transport{MaxIdleConnsPerHost: *posters},
@@ -54,7 +54,7 @@ type loop struct {
 	url       string
 }
 
-// run ends when the stream has nothing more to read and everything is acked.
+// run ends when the stream is empty and all entries are acknowledged.
 func (l *loop) run(ctx context.Context, posters int) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -63,7 +63,7 @@ func (l *loop) run(ctx context.Context, posters int) error {
 	for range posters {
 		posting.Go(func() {
 			for m := range work {
-				if err := l.post(ctx, m); err != nil {
+				if err := l.postEntry(ctx, m); err != nil {
 					cancel(err)
 					return
 				}
@@ -72,13 +72,13 @@ func (l *loop) run(ctx context.Context, posters int) error {
 		})
 	}
 	acking.Go(func() {
-		if err := l.ack(ctx, posted); err != nil {
+		if err := l.ackEntries(ctx, posted); err != nil {
 			cancel(err)
-			for range posted { // nobody may wait for us
+			for range posted { // unblocks the goroutines that post
 			}
 		}
 	})
-	err := l.read(ctx, work)
+	err := l.readStream(ctx, work)
 	close(work)
 	posting.Wait()
 	close(posted)
@@ -89,12 +89,12 @@ func (l *loop) run(ctx context.Context, posters int) error {
 	return err
 }
 
-func (l *loop) read(ctx context.Context, work chan<- redis.XMessage) error {
+func (l *loop) readStream(ctx context.Context, work chan<- redis.XMessage) error {
 	for {
 		got, err := l.client.XReadGroup(ctx, &redis.XReadGroupArgs{
 			Group: group, Consumer: "bench", Streams: []string{loopStream, ">"}, Count: loopBatch, Block: -1,
 		}).Result()
-		if err == redis.Nil { //nolint:errorlint // go-redis returns it as it is
+		if err == redis.Nil { //nolint:errorlint // go-redis does not wrap it
 			return nil
 		}
 		if err != nil {
@@ -110,7 +110,7 @@ func (l *loop) read(ctx context.Context, work chan<- redis.XMessage) error {
 	}
 }
 
-func (l *loop) post(ctx context.Context, m redis.XMessage) error {
+func (l *loop) postEntry(ctx context.Context, m redis.XMessage) error {
 	body, _ := m.Values["data"].(string)
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, l.url, strings.NewReader(body))
 	if err != nil {
@@ -129,8 +129,8 @@ func (l *loop) post(ctx context.Context, m redis.XMessage) error {
 	return nil
 }
 
-// ack acks by 256 or every five milliseconds, as we do.
-func (l *loop) ack(ctx context.Context, posted <-chan string) error {
+// ackEntries acknowledges up to 256 entries at a time, at least every five milliseconds, like the daemon.
+func (l *loop) ackEntries(ctx context.Context, posted <-chan string) error {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	ids := make([]string, 0, loopBatch)

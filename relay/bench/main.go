@@ -13,22 +13,22 @@ import (
 	"time"
 )
 
-const wholeRun = 11 * time.Minute
+const maxRunTime = 11 * time.Minute
 
 func main() {
-	// The program starts itself again for the parts that need a process of their own.
+	// The program starts itself again for parts that need a separate process.
 	if role := os.Getenv(roleVariable); role != "" {
-		exit(play(role, os.Args[1:]))
+		exitWith(playRole(role, os.Args[1:]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	ctx, cancel := context.WithTimeout(ctx, wholeRun)
-	err := bench(ctx, os.Args[1:])
+	ctx, cancel := context.WithTimeout(ctx, maxRunTime)
+	err := runBench(ctx, os.Args[1:])
 	cancel()
 	stop()
-	exit(err)
+	exitWith(err)
 }
 
-func exit(err error) {
+func exitWith(err error) {
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		os.Exit(0)
 	}
@@ -36,7 +36,7 @@ func exit(err error) {
 	os.Exit(1)
 }
 
-// measurement is one part of the bench. It returns its rows of the table.
+// measurement is one part of the bench. It returns rows of the table.
 type measurement struct {
 	name string
 	run  func(context.Context, *rig) ([]row, error)
@@ -65,17 +65,26 @@ var measurements = []measurement{
 	{"docker", measureDocker},
 }
 
-func bench(ctx context.Context, args []string) error {
+func measurementNames() []string {
+	var names []string
+	for _, m := range measurements {
+		names = append(names, m.name)
+	}
+	return names
+}
+
+func runBench(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
-	daemon := flags.String("daemon", "", "the hubrelay binary to measure")
-	only := flags.String("only", "", "comma-separated parts to run: idle, subscriber, publish, source, fanout, latency, return, burst, crowd, webhook, batch, many, hang, reload, template, parked, plugin, migrate, copy, docker (default: all)")
-	noDocker := flags.String("no-docker", "", "why dockerd cannot run here, if so; the part docker is left out then")
-	out := flags.String("out", "", "also write table.txt, table.json and plot.svg into this folder")
+	daemon := flags.String("daemon", "", "hubrelay binary to measure")
+	only := flags.String("only", "",
+		"comma-separated measurements to run (default: all): "+strings.Join(measurementNames(), ", "))
+	noDocker := flags.String("no-docker", "", "reason why dockerd cannot run here; skips the measurement docker")
+	out := flags.String("out", "", "directory for table.txt, table.json and plot.svg")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *daemon == "" {
-		return errors.New("--daemon must name the hubrelay binary; make bench builds and names it")
+		return errors.New("--daemon is missing: name the hubrelay binary, or run make bench")
 	}
 	r, err := newRig(ctx, *daemon)
 	if err != nil {
@@ -104,10 +113,10 @@ func bench(ctx context.Context, args []string) error {
 			return err
 		}
 	}
-	return missed(rows)
+	return checkBars(rows)
 }
 
-// rig is what every measurement needs: a Redis of the bench's own and a folder.
+// rig is shared by all measurements: a Redis and a directory that belong to the bench.
 type rig struct {
 	daemon string
 	dir    string

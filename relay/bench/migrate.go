@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -21,28 +20,28 @@ const (
 	moveInstances = 12_000
 	moveConns     = 16
 	moveRounds    = 3
-	moveSteady    = 200 // requests, one each 10 ms, whose first events are awaited
+	moveSteady    = 200 // requests, one every 10 ms, whose first events are measured
 )
 
-// measureMigrate asks for the migration of thousands of instances, each once, while the jobs begin to be worked off by a
-// driver that never ends with one. Of each the best round counts.
+// measureMigrate requests migrations of thousands of instances, one each, while a driver that never finishes works on
+// the jobs. The best round of each figure counts.
 func measureMigrate(ctx context.Context, r *rig) ([]row, error) {
-	more, err := r.inventory()
+	more, err := r.writeInventory()
 	if err != nil {
 		return nil, err
 	}
 	rate, late, publish, publishLate, first := 0.0, 1e9, 0.0, 1e9, 1e9
-	err = r.withDaemon(ctx, more, func(d *daemon) error {
+	err = r.runWithDaemon(ctx, more, func(d *daemon) error {
 		next := 0
 		for range moveRounds {
-			got, p99, err := d.posts(moveInstances/moveRounds-moveSteady, func(int) []byte {
-				return request("application/json", []byte(event))
+			got, p99, err := d.postAll(moveInstances/moveRounds-moveSteady, func(int) []byte {
+				return newPublishRequest("application/json", []byte(event))
 			}, 0)
 			if err != nil {
 				return err
 			}
 			publish, publishLate = max(publish, got), min(publishLate, p99)
-			got, p99, err = d.posts(moveInstances/moveRounds-moveSteady, migrateRequest, next)
+			got, p99, err = d.postAll(moveInstances/moveRounds-moveSteady, migrateRequest, next)
 			if err != nil {
 				return err
 			}
@@ -53,7 +52,8 @@ func measureMigrate(ctx context.Context, r *rig) ([]row, error) {
 			}
 			first = min(first, p99)
 			next += moveSteady
-			fmt.Fprintf(os.Stderr, "migrate: %.0f requests/s, p99 %.1f ms, first event p99 %.1f ms\n", rate, late, first)
+			fmt.Fprintf(os.Stderr, "migrate: %.0f requests/s, p99 %.1f ms, first event p99 %.1f ms\n",
+				rate, late, first)
 		}
 		return nil
 	})
@@ -64,12 +64,13 @@ func measureMigrate(ctx context.Context, r *rig) ([]row, error) {
 	return []row{
 		newRow("migrations asked for, 16 at once", rate, "requests/s", single, publish).atLeast(2000),
 		newRow("the same, p99 of the answer", late, "ms", single, publishLate).atMost(20),
-		newRow("p99 of a job's first event on a websocket", first, "ms from the request", "the answer above", late).atMost(50),
+		newRow("p99 of a job's first event on a websocket", first, "ms from the request",
+			"the answer above", late).atMost(50),
 	}, nil
 }
 
-// inventory writes one of many instances, and returns the lines of a configuration with it.
-func (r *rig) inventory() (string, error) {
+// writeInventory writes an inventory with many instances and returns the configuration lines for it.
+func (r *rig) writeInventory() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
@@ -82,26 +83,28 @@ func (r *rig) inventory() (string, error) {
 		for i := range each {
 			instances = append(instances, fmt.Sprintf("i%d: {server_id: a}", c*each+i))
 		}
-		fmt.Fprintf(&b, "  c%d: {hub_id: %q, account_id: 5f0c8a7e9d3b2a1c4e6f8a91, instances: {%s}}\n", c, benchHub, strings.Join(instances, ", "))
+		fmt.Fprintf(&b, "  c%d: {hub_id: %q, account_id: 5f0c8a7e9d3b2a1c4e6f8a91, instances: {%s}}\n",
+			c, benchHub, strings.Join(instances, ", "))
 	}
 	file := filepath.Join(r.dir, "inventory.yaml")
-	return fmt.Sprintf("migration: {inventory_file: %q, driver: {command: [%q], env: [%q]}}\n", file, self, roleVariable+"="+roleDriver),
-		writeFile(file, b.String())
+	config := fmt.Sprintf("migration: {inventory_file: %q, driver: {command: [%q], env: [%q]}}\n",
+		file, self, roleVariable+"="+roleDriver)
+	return config, writeFile(file, b.String())
 }
 
 func migrateRequest(n int) []byte {
 	body := `{"action":"migrate","value":{"destination_server_id":"b","stateful":{"copy_volumes":true}}}`
-	return requestTo(fmt.Sprintf("/v1/containers/c%d/instances/i%d/tasks", n/100, n), "application/json", []byte(body))
+	return newRequest(fmt.Sprintf("/v1/containers/c%d/instances/i%d/tasks", n/100, n), "application/json", []byte(body))
 }
 
-// posts sends n requests over a few connections as fast as they are answered, and returns their rate and the 99th
-// percentile of their time in milliseconds.
-func (d *daemon) posts(n int, compose func(int) []byte, from int) (rate, p99 float64, err error) {
+// postAll sends n requests over a few connections as fast as possible, and returns their rate and the 99th percentile
+// of their times in milliseconds.
+func (d *daemon) postAll(n int, compose func(int) []byte, from int) (rate, p99 float64, err error) {
 	times := make([]time.Duration, n)
 	var next atomic.Int64
 	errs := new(failures)
 	var wg sync.WaitGroup
-	began := time.Now()
+	startedAt := time.Now()
 	for range moveConns {
 		wg.Go(func() {
 			c, err := dialHTTP(d.listen)
@@ -110,10 +113,10 @@ func (d *daemon) posts(n int, compose func(int) []byte, from int) (rate, p99 flo
 				return
 			}
 			defer c.close()
-			for i := int(next.Add(1)) - 1; i < n && errs.none(); i = int(next.Add(1)) - 1 {
+			for i := int(next.Add(1)) - 1; i < n && errs.isEmpty(); i = int(next.Add(1)) - 1 {
 				text := compose(from + i)
 				started := time.Now()
-				if err := c.post(text); err != nil {
+				if err := c.postRequest(text); err != nil {
 					errs.add(err)
 				}
 				times[i] = time.Since(started)
@@ -121,11 +124,11 @@ func (d *daemon) posts(n int, compose func(int) []byte, from int) (rate, p99 flo
 		})
 	}
 	wg.Wait()
-	return float64(n) / time.Since(began).Seconds(), percentile99(times), errs.first
+	return float64(n) / time.Since(startedAt).Seconds(), milliseconds(percentile(times, 99)), errs.first
 }
 
-// firstEvents asks for migrations at a steady rate, and returns the 99th percentile of how late the first event of each
-// came on a websocket.
+// firstEvents requests migrations at a steady rate and returns the 99th percentile, in milliseconds, of the time
+// until the first event of each job arrived on a websocket.
 func (d *daemon) firstEvents(ctx context.Context, from int) (p99 float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
@@ -136,7 +139,10 @@ func (d *daemon) firstEvents(ctx context.Context, from int) (p99 float64, err er
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		c := &relayclient.Client{URL: "http://" + d.listen, Key: benchKey, Hub: benchHub}
-		for n, e := range c.Listen(ctx, relayclient.ListenOptions{Topics: []string{"job.created"}, OnConnected: func() { once.Do(func() { close(connected) }) }}) {
+		options := relayclient.ListenOptions{
+			Topics: []string{"job.created"}, OnConnected: func() { once.Do(func() { close(connected) }) },
+		}
+		for n, e := range c.Listen(ctx, options) {
 			var what struct {
 				Object struct {
 					Instance string `json:"instance_id"`
@@ -160,7 +166,7 @@ func (d *daemon) firstEvents(ctx context.Context, from int) (p99 float64, err er
 				return
 			}
 		}
-		err = fmt.Errorf("%d of %d first events came", len(times), moveSteady)
+		err = fmt.Errorf("got %d of %d first events", len(times), moveSteady)
 	})
 	defer wg.Wait()
 	defer cancel()
@@ -175,27 +181,21 @@ func (d *daemon) firstEvents(ctx context.Context, from int) (p99 float64, err er
 	}
 	defer c.close()
 	i := from
-	asked := paced(moveSteady, 10*time.Millisecond, func(time.Time) error {
+	asked := runPaced(moveSteady, 10*time.Millisecond, func(time.Time) error {
 		mu.Lock()
 		sent[fmt.Sprintf("i%d", i)] = time.Now()
 		mu.Unlock()
 		i++
-		return c.post(migrateRequest(i - 1))
+		return c.postRequest(migrateRequest(i - 1))
 	})
 	if asked != nil {
 		return 0, asked
 	}
 	wg.Wait()
-	return percentile99(times), err
+	return milliseconds(percentile(times, 99)), err
 }
 
-// percentile99 is in milliseconds.
-func percentile99(times []time.Duration) float64 {
-	slices.Sort(times)
-	return times[len(times)*99/100].Seconds() * 1e3
-}
-
-// failures keeps the first of several.
+// failures keeps the first of several errors.
 type failures struct {
 	mu    sync.Mutex
 	first error
@@ -209,13 +209,13 @@ func (f *failures) add(err error) {
 	}
 }
 
-func (f *failures) none() bool {
+func (f *failures) isEmpty() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.first == nil
 }
 
-// idleDriver never ends with a migration.
+// idleDriver never finishes a migration.
 type idleDriver struct{}
 
 func playDriver() error { return sdk.ServeDriver(idleDriver{}) }

@@ -14,27 +14,27 @@ import (
 )
 
 const (
-	parkedRetries = 1_000_000
-	parkedDue     = 100 // of them are due now, the others in days
-	parkedStep    = 10_000
-	parkedSettle  = 6 * time.Second // the daemon looks at its figures every five
+	parkedRetries    = 1_000_000
+	parkedDue        = 100 // are due now, the others in ten days
+	parkedStep       = 10_000
+	parkedSettleTime = 6 * time.Second // the daemon updates its metrics every 5 s
 )
 
-// measureParked weighs a daemon while Redis holds a million parked deliveries of its sink: its peak from the start, over
-// attempts at those that are due, and over a look at its figures.
+// measureParked measures the memory of a daemon while Redis has a million scheduled retries of its sink: the peak
+// from the start, including the attempts that are due and one update of its metrics.
 func measureParked(ctx context.Context, r *rig) ([]row, error) {
 	client := redis.NewClient(&redis.Options{Addr: r.redis.address, ReadTimeout: 20 * time.Second})
 	defer func() { _ = client.Close() }()
-	// What is measured does not depend on the append-only file, which would grow by a GiB.
+	// The append-only file would grow by 1 GiB and does not affect the result.
 	if err := client.ConfigSet(ctx, "appendonly", "no").Err(); err != nil {
 		return nil, err
 	}
 	defer func() {
-		_ = r.redis.clear()
+		_ = r.redis.flush()
 		_ = client.ConfigSet(context.WithoutCancel(ctx), "appendonly", "yes").Err()
 	}()
-	if err := r.park(ctx, client); err != nil {
-		return nil, fmt.Errorf("park a million: %w", err)
+	if err := r.parkRetries(ctx, client); err != nil {
+		return nil, fmt.Errorf("schedule a million retries: %w", err)
 	}
 	held, err := client.InfoMap(ctx, "memory").Result()
 	if err != nil {
@@ -49,24 +49,25 @@ func measureParked(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	defer to.stop()
-	d, err := r.startDaemon(ctx, webhooks(to.webhook("hook", hookTopics)))
+	d, err := r.startDaemon(ctx, sinksConfig(to.webhookConfig("hook", hookTopics)))
 	if err != nil {
 		return nil, err
 	}
 	defer d.stop()
-	if _, err := to.ask("await", parkedDue); err != nil {
+	if _, err := to.request("await", parkedDue); err != nil {
 		return nil, err
 	}
-	if err := pause(ctx, parkedSettle); err != nil {
+	if err := sleep(ctx, parkedSettleTime); err != nil {
 		return nil, err
 	}
 	peak, err := memoryMiB(d.cmd.Process.Pid, "VmHWM")
-	return []row{newRow("1,000,000 parked retries, peak resident", peak, "MiB", "Redis", inRedis/(1<<20)).atMost(50)}, err
+	memory := newRow("1,000,000 parked retries, peak resident", peak, "MiB", "Redis", inRedis/(1<<20))
+	return []row{memory.atMost(50)}, err
 }
 
-// park parks one delivery as a replay does, and lets Redis repeat it.
-func (r *rig) park(ctx context.Context, client *redis.Client) error {
-	if err := r.redis.clear(); err != nil {
+// parkRetries schedules one delivery like a replay does, and lets Redis copy it.
+func (r *rig) parkRetries(ctx context.Context, client *redis.Client) error {
+	if err := r.redis.flush(); err != nil {
 		return err
 	}
 	keys, err := keyspace.New("hubrelay", 1, false)
@@ -90,16 +91,19 @@ for i = ARGV[2], ARGV[2] + ARGV[3] - 1 do
   redis.call('ZADD', KEYS[3], ARGV[4], id)
 end`)
 	now := time.Now()
+	later := now.Add(10 * 24 * time.Hour)
+	scriptKeys := []string{store.RetryKey(keys, sink), store.RecordsKey(keys, sink), store.ArrivalKey(keys, sink)}
 	for first := 1; first < parkedRetries; first += parkedStep {
-		err := repeat.Run(ctx, client, []string{store.RetryKey(keys, sink), store.RecordsKey(keys, sink), store.ArrivalKey(keys, sink)},
-			entryID, first, min(parkedStep, parkedRetries-first), now.UnixMilli(), now.Add(10*24*time.Hour).UnixMilli(), parkedDue).Err()
-		if err != nil && err != redis.Nil { //nolint:errorlint // go-redis returns it as it is
+		n := min(parkedStep, parkedRetries-first)
+		err := repeat.Run(ctx, client, scriptKeys,
+			entryID, first, n, now.UnixMilli(), later.UnixMilli(), parkedDue).Err()
+		if err != nil && err != redis.Nil { //nolint:errorlint // go-redis does not wrap it
 			return err
 		}
 	}
 	n, err := client.ZCard(ctx, store.RetryKey(keys, sink)).Result()
 	if err == nil && n != parkedRetries {
-		err = fmt.Errorf("%d are parked", n)
+		err = fmt.Errorf("got %d scheduled retries", n)
 	}
 	return err
 }

@@ -11,7 +11,6 @@ import (
 	"os/exec"
 	"runtime"
 	"runtime/debug"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -23,14 +22,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// playPlugin is a plugin that takes everything and does nothing.
+// playPlugin is a plugin that accepts all events and does nothing.
 func playPlugin() error {
-	return sdk.ServeSink(func(context.Context, relay.Notification) error { return nil }, sdk.Concurrency(pluginConcurrent))
+	return sdk.ServeSink(func(context.Context, relay.Notification) error { return nil },
+		sdk.Concurrency(pluginConcurrent))
 }
 
-// playHost hosts plugins, and answers what it is asked to measure in a line of numbers.
+// playHost runs plugins. For each command, it measures and prints a line of numbers.
 func playHost(lines *bufio.Scanner) error {
-	debug.SetGCPercent(300) // as `serve` does
+	debug.SetGCPercent(300) // like the daemon
 	ctx := context.Background()
 	h, err := newPluginHost(ctx)
 	if err != nil {
@@ -38,26 +38,26 @@ func playHost(lines *bufio.Scanner) error {
 	}
 	defer func() { _ = h.Close() }()
 	for {
-		told, err := heard(lines)
+		command, err := readCommand(lines)
 		if err != nil {
-			return nil //nolint:nilerr // its input has ended, and so does it
+			return nil //nolint:nilerr // the input has ended
 		}
 		var a, b float64
-		switch told {
+		switch command {
 		case "events":
-			a, b, err = flood(pluginEvents, func(id string) error { return h.Deliver(ctx, eventOf(id)) })
+			a, b, err = callConcurrently(pluginEvents, func(id string) error { return h.Deliver(ctx, newEvent(id)) })
 		case "echo":
-			a, b, err = withEcho(func(e *echo) (float64, float64, error) {
-				return flood(pluginEvents, func(string) error { return e.send() })
+			a, b, err = runWithEcho(func(e *echo) (float64, float64, error) {
+				return callConcurrently(pluginEvents, func(string) error { return e.send() })
 			})
 		case "late":
-			a, b, err = lateness(ctx, h)
+			a, b, err = measurePluginLatency(ctx, h)
 		case "restart":
-			a, b, err = restart(ctx)
+			a, b, err = measureRestart(ctx)
 		case "idle":
 			a, b, err = idlePlugins(ctx)
 		default:
-			err = fmt.Errorf("nobody knows how to measure %q", told)
+			err = fmt.Errorf("unknown command %q", command)
 		}
 		if err != nil {
 			return err
@@ -77,22 +77,23 @@ func newPluginHost(ctx context.Context) (*host.Host, error) {
 	if err != nil {
 		return nil, err
 	}
-	return h, h.Deliver(ctx, eventOf("first"))
+	return h, h.Deliver(ctx, newEvent("first"))
 }
 
-func eventOf(id string) relay.Delivery {
+func newEvent(id string) relay.Delivery {
 	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
-		ID: id, Topic: "container.instance.state.changed", Hub: benchHub, Account: "5f0c8a7e9d3b2a1c4e6f8a91", Cursor: "1-1", Data: []byte(event),
+		ID: id, Topic: "container.instance.state.changed", Hub: benchHub, Account: "5f0c8a7e9d3b2a1c4e6f8a91",
+		Cursor: "1-1", Data: []byte(event),
 	}}}
 }
 
-// flood makes n calls, many at once, and returns how many there were a second and what each cost this process in
-// microseconds.
-func flood(n int, call func(id string) error) (rate, cost float64, err error) {
+// callConcurrently makes n concurrent calls and returns their rate per second, and the CPU microseconds of this
+// process per call.
+func callConcurrently(n int, call func(id string) error) (rate, cost float64, err error) {
 	var next, failed atomic.Int64
 	var wg sync.WaitGroup
 	runtime.GC()
-	before, began := ownCPU(), time.Now()
+	before, startedAt := ownCPUTime(), time.Now()
 	for range pluginConcurrent {
 		wg.Go(func() {
 			for i := next.Add(1); i <= int64(n) && failed.Load() == 0; i = next.Add(1) {
@@ -106,36 +107,38 @@ func flood(n int, call func(id string) error) (rate, cost float64, err error) {
 	if failed.Load() > 0 {
 		return 0, 0, errors.New("a call failed")
 	}
-	return float64(n) / time.Since(began).Seconds(), float64((ownCPU() - before).Nanoseconds()) / 1e3 / float64(n), nil
+	rate = float64(n) / time.Since(startedAt).Seconds()
+	return rate, float64((ownCPUTime() - before).Nanoseconds()) / 1e3 / float64(n), nil
 }
 
-// lateness returns the 99th percentile of the time of a call, at a steady rate, in milliseconds: of the plugin and of a
-// bare socket.
-func lateness(ctx context.Context, h *host.Host) (late, beside float64, err error) {
-	if late, err = steadily(func(i int) error { return h.Deliver(ctx, eventOf(strconv.Itoa(i))) }); err != nil {
+// measurePluginLatency returns the 99th percentile of the call time in milliseconds at a steady rate, for the plugin
+// and for a bare socket.
+func measurePluginLatency(ctx context.Context, h *host.Host) (late, bare float64, err error) {
+	late, err = callAtSteadyRate(func(i int) error { return h.Deliver(ctx, newEvent(strconv.Itoa(i))) })
+	if err != nil {
 		return 0, 0, err
 	}
-	beside, _, err = withEcho(func(e *echo) (float64, float64, error) {
-		late, err := steadily(func(int) error { return e.send() })
+	bare, _, err = runWithEcho(func(e *echo) (float64, float64, error) {
+		late, err := callAtSteadyRate(func(int) error { return e.send() })
 		return late, 0, err
 	})
-	return late, beside, err
+	return late, bare, err
 }
 
-func steadily(call func(i int) error) (p99 float64, err error) {
+func callAtSteadyRate(call func(i int) error) (p99 float64, err error) {
 	times := make([]time.Duration, pluginSteady)
 	var failed atomic.Bool
 	var wg sync.WaitGroup
 	i := 0
-	err = paced(pluginSteady, time.Millisecond, func(time.Time) error {
+	err = runPaced(pluginSteady, time.Millisecond, func(time.Time) error {
 		at := i
 		i++
 		wg.Go(func() {
-			began := time.Now()
+			startedAt := time.Now()
 			if call(at) != nil {
 				failed.Store(true)
 			}
-			times[at] = time.Since(began)
+			times[at] = time.Since(startedAt)
 		})
 		return nil
 	})
@@ -143,24 +146,24 @@ func steadily(call func(i int) error) (p99 float64, err error) {
 	if failed.Load() {
 		err = errors.New("a call failed")
 	}
-	slices.Sort(times)
-	return times[pluginSteady*99/100].Seconds() * 1e3, err
+	return milliseconds(percentile(times, 99)), err
 }
 
-// restart returns the longest time from a kill of a plugin until it has taken an event again, and beside it what a
-// process takes that is started and answers. Each is a plugin's first crash: after others it waits longer on purpose.
-func restart(ctx context.Context) (longest, bare float64, err error) {
+// measureRestart returns the maximum time, in milliseconds, from killing a plugin until it has accepted another
+// event, and the time to start a process that responds. Each kill is the first crash of a plugin, because later
+// restarts are delayed on purpose.
+func measureRestart(ctx context.Context) (longest, bare float64, err error) {
 	for range pluginRestarts {
 		h, err := newPluginHost(ctx)
 		if err != nil {
 			return 0, 0, err
 		}
-		took, err := timeOf(func() error {
+		took, err := timeCall(func() error {
 			pid := h.Status().PID
 			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 				return err
 			}
-			for h.Status().PID == pid || h.Deliver(ctx, eventOf("again")) != nil {
+			for h.Status().PID == pid || h.Deliver(ctx, newEvent("again")) != nil {
 				runtime.Gosched()
 			}
 			return nil
@@ -168,16 +171,16 @@ func restart(ctx context.Context) (longest, bare float64, err error) {
 		if err := errors.Join(err, h.Close()); err != nil {
 			return 0, 0, err
 		}
-		longest = max(longest, took.Seconds()*1e3)
+		longest = max(longest, milliseconds(took))
 	}
-	took, err := timeOf(func() error {
-		_, err := withEchoProcess(func(e *echo) error { return e.send() })
+	took, err := timeCall(func() error {
+		_, err := runWithEchoProcess(func(e *echo) error { return e.send() })
 		return err
 	})
-	return longest, took.Seconds() * 1e3, err
+	return longest, milliseconds(took), err
 }
 
-// idlePlugins returns what each of some plugins that do nothing adds to what this process holds, and what that was, in MiB.
+// idlePlugins returns the memory in MiB that each idle plugin adds to this process, and the memory before.
 func idlePlugins(ctx context.Context) (each, before float64, err error) {
 	weigh := func() (float64, error) {
 		debug.FreeOSMemory()
@@ -197,30 +200,17 @@ func idlePlugins(ctx context.Context) (each, before float64, err error) {
 	return (after - before) / pluginIdle, before, err
 }
 
-func timeOf(do func() error) (time.Duration, error) {
-	began := time.Now()
-	err := do()
-	return time.Since(began), err
-}
-
-// ownCPU is what this process has used.
-func ownCPU() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
-}
-
-// echo is another process that writes back a byte for each event it reads.
+// echo is a process that responds with one byte to each event.
 type echo struct {
 	conn  net.Conn
-	queue chan chan struct{} // who waits, in the order of what was sent
+	queue chan chan struct{} // pending calls of send, in order
 	mu    sync.Mutex
 	out   *bufio.Writer
 	wake  chan struct{}
 }
 
-func withEcho(use func(*echo) (float64, float64, error)) (a, b float64, err error) {
-	_, err = withEchoProcess(func(e *echo) error {
+func runWithEcho(use func(*echo) (float64, float64, error)) (a, b float64, err error) {
+	_, err = runWithEchoProcess(func(e *echo) error {
 		var err error
 		a, b, err = use(e)
 		return err
@@ -228,7 +218,7 @@ func withEcho(use func(*echo) (float64, float64, error)) (a, b float64, err erro
 	return a, b, err
 }
 
-func withEchoProcess(use func(*echo) error) (*echo, error) {
+func runWithEchoProcess(use func(*echo) error) (*echo, error) {
 	dir, err := os.MkdirTemp("", "hubrelay-echo")
 	if err != nil {
 		return nil, err
@@ -254,7 +244,10 @@ func withEchoProcess(use func(*echo) error) (*echo, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &echo{conn: conn, queue: make(chan chan struct{}, 2*pluginConcurrent), out: bufio.NewWriterSize(conn, 64<<10), wake: make(chan struct{}, 1)}
+	e := &echo{
+		conn: conn, out: bufio.NewWriterSize(conn, 64<<10),
+		queue: make(chan chan struct{}, 2*pluginConcurrent), wake: make(chan struct{}, 1),
+	}
 	var wg sync.WaitGroup
 	wg.Go(e.flush)
 	wg.Go(e.read)
@@ -265,7 +258,7 @@ func withEchoProcess(use func(*echo) error) (*echo, error) {
 	return e, err
 }
 
-// send hands one event over and waits for its byte.
+// send sends one event and waits for its byte.
 func (e *echo) send() error {
 	done := make(chan struct{})
 	e.mu.Lock()
@@ -301,7 +294,7 @@ func (e *echo) read() {
 	}
 }
 
-// playEcho is the other process.
+// playEcho is the process that responds.
 func playEcho(args []string) error {
 	conn, err := net.Dial("unix", args[0])
 	if err != nil {
@@ -310,7 +303,7 @@ func playEcho(args []string) error {
 	in, out, buf := bufio.NewReaderSize(conn, 64<<10), bufio.NewWriter(conn), make([]byte, len(event))
 	for {
 		if _, err := io.ReadFull(in, buf); err != nil {
-			return nil //nolint:nilerr // the other side has all that it wanted
+			return nil //nolint:nilerr // the connection was closed
 		}
 		if err := out.WriteByte(1); err != nil {
 			return err

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	publishFor   = 5 * time.Second
+	publishTime  = 5 * time.Second
 	batchSize    = 100
 	batchConns   = 8
 	singleConns  = 64
@@ -25,9 +25,9 @@ const (
 	notification = "notifications/s"
 )
 
-// measurePublish loads the publish endpoint with prebuilt requests on kept-alive connections.
+// measurePublish loads the publish endpoint with prebuilt requests on persistent connections.
 func measurePublish(ctx context.Context, r *rig) ([]row, error) {
-	if err := r.redis.clear(); err != nil {
+	if err := r.redis.flush(); err != nil {
 		return nil, err
 	}
 	floor, err := r.pipelinedXADD(ctx)
@@ -35,45 +35,48 @@ func measurePublish(ctx context.Context, r *rig) ([]row, error) {
 		return nil, fmt.Errorf("pipelined XADD: %w", err)
 	}
 	var batches, singles float64
-	err = r.withDaemon(ctx, "", func(d *daemon) error {
-		lines := repeat([]byte(event+"\n"), batchSize)
-		batches, err = r.load(ctx, d, batchConns, request("application/x-ndjson", lines), batchSize)
+	err = r.runWithDaemon(ctx, "", func(d *daemon) error {
+		lines := repeatBytes([]byte(event+"\n"), batchSize)
+		batches, err = r.loadPublish(ctx, d, batchConns, newPublishRequest("application/x-ndjson", lines), batchSize)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("NDJSON: %w", err)
 	}
-	err = r.withDaemon(ctx, "", func(d *daemon) error {
-		singles, err = r.load(ctx, d, singleConns, request("application/json", []byte(event)), 1)
+	err = r.runWithDaemon(ctx, "", func(d *daemon) error {
+		singles, err = r.loadPublish(ctx, d, singleConns, newPublishRequest("application/json", []byte(event)), 1)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("single POST: %w", err)
 	}
-	const beside = "pipelined XADD of the same"
+	const baseline = "pipelined XADD of the same"
 	return []row{
-		newRow("publish, NDJSON of 100 a request", batches, notification, beside, floor).atLeast(60_000),
-		newRow("publish, one a request", singles, notification, beside, floor).atLeast(8_000),
+		newRow("publish, NDJSON of 100 a request", batches, notification, baseline, floor).atLeast(60_000),
+		newRow("publish, one a request", singles, notification, baseline, floor).atLeast(8_000),
 	}, nil
 }
 
-func request(contentType string, body []byte) []byte { return requestTo(path, contentType, body) }
+func newPublishRequest(contentType string, body []byte) []byte {
+	return newRequest(path, contentType, body)
+}
 
-func requestTo(path, contentType string, body []byte) []byte {
-	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\nX-Hub-Id: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n",
+func newRequest(path, contentType string, body []byte) []byte {
+	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\n"+
+		"X-Hub-Id: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n",
 		path, benchKey, benchHub, contentType, len(body))
 	return append([]byte(head), body...)
 }
 
-// load sends the request, of that many notifications, again and again on each connection, and returns how many
-// notifications a second were accepted. All that were accepted must be in the log.
-func (r *rig) load(ctx context.Context, d *daemon, conns int, request []byte, each int) (float64, error) {
-	requests, rate, err := hammer(ctx, conns, func() (func() error, func(), error) {
+// loadPublish repeats a request with that many notifications on each connection, and returns the accepted
+// notifications per second. It fails if the log does not have all of them.
+func (r *rig) loadPublish(ctx context.Context, d *daemon, conns int, request []byte, each int) (float64, error) {
+	requests, rate, err := runForAWhile(ctx, conns, func() (func() error, func(), error) {
 		c, err := dialHTTP(d.listen)
 		if err != nil {
 			return nil, nil, err
 		}
-		return func() error { return c.post(request) }, c.close, nil
+		return func() error { return c.postRequest(request) }, c.close, nil
 	})
 	if err != nil {
 		return 0, err
@@ -82,39 +85,42 @@ func (r *rig) load(ctx context.Context, d *daemon, conns int, request []byte, ea
 	defer func() { _ = client.Close() }()
 	log, err := client.XInfoStream(ctx, "hubrelay:log:{0}").Result()
 	if err != nil {
-		return 0, fmt.Errorf("look at the log: %w", err)
+		return 0, fmt.Errorf("read the length of the log: %w", err)
 	}
 	if accepted := requests * int64(each); log.EntriesAdded != accepted {
-		return 0, fmt.Errorf("%d notifications were accepted, %d stored", accepted, log.EntriesAdded)
+		return 0, fmt.Errorf("%d notifications were accepted, but %d stored", accepted, log.EntriesAdded)
 	}
 	return rate * float64(each), nil
 }
 
 // pipelinedXADD appends the same payload, with the fields of the log, in pipelines of a hundred.
 func (r *rig) pipelinedXADD(ctx context.Context) (float64, error) {
-	one := command(nil, "XADD", "bench:floor", "*", "id", "5f0c8a7e9d3b2a1c4e6f8a92", "topic", "container.instance.state.changed",
+	one := appendCommand(nil, "XADD", "bench:floor", "*", "id", "5f0c8a7e9d3b2a1c4e6f8a92",
+		"topic", "container.instance.state.changed",
 		"hub", benchHub, "account", "5f0c8a7e9d3b2a1c4e6f8a91", "data", event)
-	commands := repeat(one, batchSize)
-	_, rate, err := hammer(ctx, floorConns, func() (func() error, func(), error) {
+	commands := repeatBytes(one, batchSize)
+	_, rate, err := runForAWhile(ctx, floorConns, func() (func() error, func(), error) {
 		c, err := r.redis.dial()
 		if err != nil {
 			return nil, nil, err
 		}
-		return func() error { return c.pipeline(commands, batchSize) }, c.close, nil
+		return func() error { return c.runPipeline(commands, batchSize) }, c.close, nil
 	})
 	return rate * batchSize, err
 }
 
-// hammer runs what open returns in n goroutines, and returns the number of successes in all and in a second.
-func hammer(ctx context.Context, n int, open func() (shot func() error, done func(), err error)) (int64, float64, error) {
-	ctx, cancel := context.WithTimeout(ctx, publishFor)
+// runForAWhile repeats what open returns in n goroutines, and returns the number and the rate of successes.
+func runForAWhile(
+	ctx context.Context, n int, open func() (shot func() error, done func(), err error),
+) (int64, float64, error) {
+	ctx, cancel := context.WithTimeout(ctx, publishTime)
 	defer cancel()
 	var (
 		wg    sync.WaitGroup
 		count atomic.Int64
 	)
 	failures := make(chan error, n)
-	began := time.Now()
+	startedAt := time.Now()
 	for range n {
 		wg.Go(func() {
 			shot, done, err := open()
@@ -133,7 +139,7 @@ func hammer(ctx context.Context, n int, open func() (shot func() error, done fun
 		})
 	}
 	wg.Wait()
-	rate := float64(count.Load()) / time.Since(began).Seconds()
+	rate := float64(count.Load()) / time.Since(startedAt).Seconds()
 	select {
 	case err := <-failures:
 		return 0, 0, err
@@ -142,7 +148,7 @@ func hammer(ctx context.Context, n int, open func() (shot func() error, done fun
 	}
 }
 
-// httpConn is the cheapest HTTP/1.1 client: it writes prebuilt bytes and skips the answer's body.
+// httpConn is the cheapest HTTP/1.1 client: it writes prebuilt bytes and skips response bodies.
 type httpConn struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -158,18 +164,18 @@ func dialHTTP(address string) (*httpConn, error) {
 
 func (c *httpConn) close() { _ = c.conn.Close() }
 
-func (c *httpConn) post(request []byte) error {
+func (c *httpConn) postRequest(request []byte) error {
 	_ = c.conn.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := c.conn.Write(request); err != nil {
 		return err
 	}
-	status, length, err := c.head()
+	status, length, err := c.readHead()
 	if err != nil {
 		return err
 	}
 	if status != "202" {
 		body, _ := io.ReadAll(io.LimitReader(c.in, max(0, length)))
-		return fmt.Errorf("the relay answered %s: %s", status, body)
+		return fmt.Errorf("unexpected status %s: %s", status, body)
 	}
 	if length >= 0 {
 		_, err = c.in.Discard(int(length))
@@ -178,8 +184,8 @@ func (c *httpConn) post(request []byte) error {
 	return c.skipChunks()
 }
 
-// head reads up to the empty line; the length is -1 for a chunked body.
-func (c *httpConn) head() (status string, length int64, err error) {
+// readHead reads a response up to the empty line. The length of a chunked body is -1.
+func (c *httpConn) readHead() (status string, length int64, err error) {
 	length = -1
 	for first := true; ; first = false {
 		line, err := c.in.ReadSlice('\n')
@@ -189,7 +195,7 @@ func (c *httpConn) head() (status string, length int64, err error) {
 		line = bytes.TrimRight(line, "\r\n")
 		if first {
 			if len(line) < len("HTTP/1.1 202") {
-				return "", 0, errors.New("the relay did not answer in HTTP/1.1")
+				return "", 0, errors.New("the response is not HTTP/1.1")
 			}
 			status = string(line[9:12])
 		}

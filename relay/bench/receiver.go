@@ -12,42 +12,42 @@ import (
 	"time"
 )
 
-// receiver is what webhooks post to: one goroutine that empties all connections by epoll, so that it costs as little as
-// can be, and answers in the order of the requests.
+// receiver receives webhooks. One goroutine serves all connections with epoll, to use little CPU time. It responds in
+// the order of the requests.
 type receiver struct {
 	epoll, listener int
 	conns           map[int]*httpPeer
 	events          []syscall.EpollEvent
 	buf             []byte
 
-	hold    bool          // answer nothing
-	delay   time.Duration // before an answer
-	waiting []answer
+	hold    bool          // do not respond
+	delay   time.Duration // before a response
+	waiting []pendingResponse
 
-	count       int // since it was last told to forget
+	count       int // since the last reset
 	signed      int
 	first, last time.Time
-	latencies   []time.Duration // of bodies that say when they were published
-	await       int             // reply when that many have come, where it is not zero
+	latencies   []time.Duration // of stamped bodies
+	await       int             // if not 0, report after that many requests
 }
 
-// httpPeer is a connection whose request may have come in part.
+// httpPeer is a connection with an incomplete request.
 type httpPeer struct{ in []byte }
 
-type answer struct {
+type pendingResponse struct {
 	fd  int
 	due time.Time
 }
 
-// publishedAt stands before the nanoseconds in a body that says when it was published.
+// publishedAt precedes the time of publishing, in nanoseconds, in a body.
 const publishedAt = `"at-`
 
-// playReceiver prints its address, and one line for each that it is told:
+// playReceiver prints its address, and one line for each command:
 //
-//	answer DELAY  answers after DELAY from now on, and what was held back at once
-//	hold          answers nothing
-//	forget        counts anew
-//	await N       when N have come: how many were signed, nanoseconds from the first to the last
+//	answer DELAY  respond after DELAY from now on, and at once to pending requests
+//	hold          do not respond
+//	reset         reset the counters
+//	await N       after N requests: the number of signed ones, nanoseconds from the first to the last
 //	p99           the 99th percentile of the nanoseconds from published to received
 func playReceiver(lines *bufio.Scanner) error {
 	r, address, err := newReceiver()
@@ -55,11 +55,11 @@ func playReceiver(lines *bufio.Scanner) error {
 		return err
 	}
 	fmt.Println(address)
-	told := make(chan string)
+	commands := make(chan string)
 	go func() {
-		defer close(told)
+		defer close(commands)
 		for lines.Scan() {
-			told <- lines.Text()
+			commands <- lines.Text()
 		}
 	}()
 	for {
@@ -67,11 +67,11 @@ func playReceiver(lines *bufio.Scanner) error {
 			return err
 		}
 		select {
-		case line, more := <-told:
+		case line, more := <-commands:
 			if !more {
 				return nil
 			}
-			if err := r.obey(line); err != nil {
+			if err := r.runCommand(line); err != nil {
 				return err
 			}
 		default:
@@ -104,14 +104,15 @@ func newReceiver() (*receiver, net.Addr, error) {
 	if r.epoll, err = syscall.EpollCreate1(0); err != nil {
 		return nil, nil, err
 	}
-	return r, l.Addr(), r.watch(r.listener)
+	return r, l.Addr(), r.addToEpoll(r.listener)
 }
 
-func (r *receiver) watch(fd int) error {
-	return syscall.EpollCtl(r.epoll, syscall.EPOLL_CTL_ADD, fd, &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(fd)})
+func (r *receiver) addToEpoll(fd int) error {
+	event := &syscall.EpollEvent{Events: syscall.EPOLLIN, Fd: int32(fd)}
+	return syscall.EpollCtl(r.epoll, syscall.EPOLL_CTL_ADD, fd, event)
 }
 
-func (r *receiver) obey(line string) error {
+func (r *receiver) runCommand(line string) error {
 	var word, value string
 	_, _ = fmt.Sscan(line, &word, &value)
 	switch word {
@@ -126,7 +127,7 @@ func (r *receiver) obey(line string) error {
 		}
 	case "hold":
 		r.hold = true
-	case "forget":
+	case "reset":
 		r.count, r.signed, r.latencies = 0, 0, r.latencies[:0]
 	case "await":
 		n, err := strconv.Atoi(value)
@@ -134,38 +135,30 @@ func (r *receiver) obey(line string) error {
 			return err
 		}
 		r.await = n
-		r.tellWhenComplete()
+		r.reportWhenComplete()
 		return nil
 	case "p99":
 		fmt.Println(percentile(r.latencies, 99).Nanoseconds())
 		return nil
 	default:
-		return fmt.Errorf("the receiver was told %q", line)
+		return fmt.Errorf("unknown command %q", line)
 	}
 	fmt.Println("ok")
 	return nil
 }
 
-func (r *receiver) tellWhenComplete() {
+func (r *receiver) reportWhenComplete() {
 	if r.await > 0 && r.count >= r.await {
 		r.await = 0
 		fmt.Println(r.signed, r.last.Sub(r.first).Nanoseconds())
 	}
 }
 
-func percentile(values []time.Duration, p int) time.Duration {
-	if len(values) == 0 {
-		return 0
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return sorted[(len(sorted)-1)*p/100]
-}
-
-// serve does what there is to do, and returns after five milliseconds at the latest.
+// serve handles pending events and returns after at most five milliseconds.
 func (r *receiver) serve() error {
 	timeout := 5
 	if len(r.waiting) > 0 && !r.hold {
-		// epoll counts in milliseconds, which is too coarse for a delay.
+		// The resolution of epoll is 1 ms, which is too coarse for the delay.
 		left := min(time.Until(r.waiting[0].due), 5*time.Millisecond)
 		if left > 0 {
 			var set syscall.FdSet
@@ -183,19 +176,19 @@ func (r *receiver) serve() error {
 	for _, e := range r.events[:max(n, 0)] {
 		if fd := int(e.Fd); fd != r.listener {
 			r.read(fd, now)
-		} else if err := r.accept(); err != nil {
+		} else if err := r.acceptConns(); err != nil {
 			return err
 		}
 	}
 	for !r.hold && len(r.waiting) > 0 && !r.waiting[0].due.After(now) {
-		r.reply(r.waiting[0].fd)
+		r.sendResponse(r.waiting[0].fd)
 		r.waiting = r.waiting[1:]
 	}
-	r.tellWhenComplete()
+	r.reportWhenComplete()
 	return nil
 }
 
-func (r *receiver) accept() error {
+func (r *receiver) acceptConns() error {
 	for {
 		fd, _, err := syscall.Accept4(r.listener, syscall.SOCK_NONBLOCK|syscall.SOCK_CLOEXEC)
 		if errors.Is(err, syscall.EAGAIN) {
@@ -206,13 +199,13 @@ func (r *receiver) accept() error {
 		}
 		_ = syscall.SetsockoptInt(fd, syscall.IPPROTO_TCP, syscall.TCP_NODELAY, 1)
 		r.conns[fd] = &httpPeer{}
-		if err := r.watch(fd); err != nil {
+		if err := r.addToEpoll(fd); err != nil {
 			return err
 		}
 	}
 }
 
-// read takes what has come. A sender waits for each answer, so that there is one request at most.
+// read reads a request or a part of it. A sender waits for each response, so there is at most one request.
 func (r *receiver) read(fd int, now time.Time) {
 	n, err := syscall.Read(fd, r.buf)
 	if errors.Is(err, syscall.EAGAIN) || errors.Is(err, syscall.EINTR) {
@@ -220,7 +213,7 @@ func (r *receiver) read(fd int, now time.Time) {
 	}
 	if err != nil || n == 0 {
 		delete(r.conns, fd)
-		r.waiting = slices.DeleteFunc(r.waiting, func(a answer) bool { return a.fd == fd })
+		r.waiting = slices.DeleteFunc(r.waiting, func(a pendingResponse) bool { return a.fd == fd })
 		_ = syscall.Close(fd)
 		return
 	}
@@ -229,7 +222,7 @@ func (r *receiver) read(fd int, now time.Time) {
 		peer.in = append(peer.in, text...)
 		text = peer.in
 	}
-	head, body, ok := wholeRequest(text)
+	head, body, ok := splitRequest(text)
 	if !ok {
 		if len(peer.in) == 0 {
 			peer.in = append(peer.in, text...)
@@ -237,16 +230,16 @@ func (r *receiver) read(fd int, now time.Time) {
 		return
 	}
 	peer.in = peer.in[:0]
-	r.tally(head, body, now)
+	r.countRequest(head, body, now)
 	if r.delay == 0 && !r.hold {
-		r.reply(fd)
+		r.sendResponse(fd)
 		return
 	}
-	r.waiting = append(r.waiting, answer{fd, now.Add(r.delay)})
+	r.waiting = append(r.waiting, pendingResponse{fd, now.Add(r.delay)})
 }
 
-// wholeRequest splits a request, where it is all there.
-func wholeRequest(text []byte) (head, body []byte, ok bool) {
+// splitRequest splits a request if it is complete.
+func splitRequest(text []byte) (head, body []byte, ok bool) {
 	head, body, ok = bytes.Cut(text, []byte("\r\n\r\n"))
 	if !ok {
 		return nil, nil, false
@@ -260,7 +253,7 @@ func wholeRequest(text []byte) (head, body []byte, ok bool) {
 	return head, body, err == nil && len(body) >= n
 }
 
-func (r *receiver) tally(head, body []byte, now time.Time) {
+func (r *receiver) countRequest(head, body []byte, now time.Time) {
 	if r.count == 0 {
 		r.first = now
 	}
@@ -269,13 +262,13 @@ func (r *receiver) tally(head, body []byte, now time.Time) {
 	if bytes.Contains(head, []byte("\r\nwebhook-signature: v1,")) {
 		r.signed++
 	}
-	if late, ok := since(body, now); ok {
+	if late, ok := latencyOf(body, now); ok {
 		r.latencies = append(r.latencies, late)
 	}
 }
 
-// since is the time from when a body says that it was published until now.
-func since(body []byte, now time.Time) (time.Duration, bool) {
+// latencyOf returns the time from the time of publishing in a body until now.
+func latencyOf(body []byte, now time.Time) (time.Duration, bool) {
 	_, at, ok := bytes.Cut(body, []byte(publishedAt))
 	if !ok {
 		return 0, false
@@ -285,8 +278,8 @@ func since(body []byte, now time.Time) (time.Duration, bool) {
 	return now.Sub(time.Unix(0, ns)), err == nil
 }
 
-var answered = []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+var okResponse = []byte("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 
-func (r *receiver) reply(fd int) {
-	_, _ = syscall.Write(fd, answered) // a connection that is gone shows when it is read
+func (r *receiver) sendResponse(fd int) {
+	_, _ = syscall.Write(fd, okResponse) // read detects a closed connection
 }

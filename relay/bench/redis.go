@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// redisServer is a redis-server on loopback that writes its append-only file every second.
+// redisServer is a redis-server on loopback with an append-only file that is synced every second.
 type redisServer struct {
 	socket  string
 	address string // loopback
@@ -30,18 +30,19 @@ func startRedis(ctx context.Context, dir string) (*redisServer, error) {
 		return nil, err
 	}
 	s := &redisServer{socket: filepath.Join(dir, "redis.sock"), address: address}
-	s.cmd = exec.CommandContext(ctx, "redis-server", "--bind", "127.0.0.1", "--port", port, "--unixsocket", s.socket, "--dir", dir, "--save", "",
-		"--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0", "--maxmemory-policy", "noeviction")
+	s.cmd = exec.CommandContext(ctx, "redis-server", "--bind", "127.0.0.1", "--port", port,
+		"--unixsocket", s.socket, "--dir", dir, "--save", "", "--maxmemory-policy", "noeviction",
+		"--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0")
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start redis-server (make bench installs it): %w", err)
 	}
-	err = until(ctx, 10*time.Second, func() error {
+	err = waitUntil(ctx, 10*time.Second, func() error {
 		c, err := s.dial()
 		if err != nil {
 			return err
 		}
 		defer c.close()
-		return c.do("PING")
+		return c.runCommand("PING")
 	})
 	if err != nil {
 		s.close()
@@ -55,20 +56,20 @@ func (s *redisServer) close() {
 	_ = s.cmd.Wait()
 }
 
-// url is the address for clients that are measured: TCP, as most have it.
-func (s *redisServer) url() string { return "redis://" + s.address }
+// redisURL returns the address for the clients that are measured. They use TCP, like most installations.
+func (s *redisServer) redisURL() string { return "redis://" + s.address }
 
-// clear forgets everything, so that one measurement does not weigh on the next.
-func (s *redisServer) clear() error {
+// flush deletes all keys, so measurements do not affect each other.
+func (s *redisServer) flush() error {
 	c, err := s.dial()
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	return c.do("FLUSHALL")
+	return c.runCommand("FLUSHALL")
 }
 
-// redisConn writes prebuilt commands and counts replies: the least that a client can do.
+// redisConn writes prebuilt commands and counts replies, which is the minimum work of a client.
 type redisConn struct {
 	conn net.Conn
 	in   *bufio.Reader
@@ -84,10 +85,12 @@ func (s *redisServer) dial() (*redisConn, error) {
 
 func (c *redisConn) close() { _ = c.conn.Close() }
 
-func (c *redisConn) do(args ...string) error { return c.pipeline(command(nil, args...), 1) }
+func (c *redisConn) runCommand(args ...string) error {
+	return c.runPipeline(appendCommand(nil, args...), 1)
+}
 
-// pipeline sends commands, as many as n, and reads their replies: one line, or a bulk string.
-func (c *redisConn) pipeline(commands []byte, n int) error {
+// runPipeline sends n commands and reads their replies, each a line or a bulk string.
+func (c *redisConn) runPipeline(commands []byte, n int) error {
 	_ = c.conn.SetDeadline(time.Now().Add(20 * time.Second))
 	if _, err := c.conn.Write(commands); err != nil {
 		return err
@@ -99,7 +102,7 @@ func (c *redisConn) pipeline(commands []byte, n int) error {
 		}
 		switch line[0] {
 		case '-':
-			return fmt.Errorf("redis says %s", bytes.TrimSpace(line[1:]))
+			return fmt.Errorf("redis: %s", bytes.TrimSpace(line[1:]))
 		case '$':
 			size, err := strconv.Atoi(string(bytes.TrimSpace(line[1:])))
 			if err != nil {
@@ -113,8 +116,8 @@ func (c *redisConn) pipeline(commands []byte, n int) error {
 	return nil
 }
 
-// command appends a command in Redis' protocol to b.
-func command(b []byte, args ...string) []byte {
+// appendCommand appends a command in the Redis protocol to b.
+func appendCommand(b []byte, args ...string) []byte {
 	b = fmt.Appendf(b, "*%d\r\n", len(args))
 	for _, a := range args {
 		b = fmt.Appendf(b, "$%d\r\n%s\r\n", len(a), a)
@@ -122,8 +125,8 @@ func command(b []byte, args ...string) []byte {
 	return b
 }
 
-// until tries again every few milliseconds until probe succeeds or the time is over.
-func until(ctx context.Context, limit time.Duration, probe func() error) error {
+// waitUntil calls probe every few milliseconds until it succeeds or the time has ended.
+func waitUntil(ctx context.Context, limit time.Duration, probe func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	tick := time.NewTicker(2 * time.Millisecond)
@@ -135,7 +138,7 @@ func until(ctx context.Context, limit time.Duration, probe func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w, after %s", err, limit)
+			return fmt.Errorf("%w (after %s)", err, limit)
 		case <-tick.C:
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"net/http"
@@ -17,57 +18,59 @@ import (
 const (
 	reloadSinks  = 200
 	reloadRounds = 10
-	reloadAfter  = 100 * time.Millisecond // of a steady round's beginning
+	reloadDelay  = 100 * time.Millisecond // after the start of a round
 )
 
-// measureReload changes one of 200 sinks while the daemon runs: how long that takes, and how late notifications for another
-// sink come meanwhile. Of each the best round counts.
+// measureReload changes one of 200 sinks while the daemon runs. It measures the time of the reload, and the latency
+// of another sink during it. The best round of each counts.
 func measureReload(ctx context.Context, r *rig) ([]row, error) {
 	to, err := startReceiver(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer to.stop()
-	lines := []string{to.webhook("steady", hookTopics)}
+	lines := []string{to.webhookConfig("steady", hookTopics)}
 	for other := range reloadSinks - 2 {
-		lines = append(lines, to.webhook("other"+strconv.Itoa(other), "billing.*"))
+		lines = append(lines, to.webhookConfig("other"+strconv.Itoa(other), "billing.*"))
 	}
 	configuration := func(n int) string {
 		changes := fmt.Sprintf("headers: {X-Round: %q}, topics:", strconv.Itoa(n))
-		return webhooks(append(lines, strings.Replace(to.webhook("changes", "billing.*"), "topics:", changes, 1))...)
+		line := strings.Replace(to.webhookConfig("changes", "billing.*"), "topics:", changes, 1)
+		return sinksConfig(append(lines, line)...)
 	}
-	took, check, without, beside := math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)
-	err = r.withDaemon(ctx, configuration(0), func(d *daemon) error {
-		if _, err := d.steady(to); err != nil { // connections and caches
+	took, check, without, during := math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)
+	err = r.runWithDaemon(ctx, configuration(0), func(d *daemon) error {
+		if _, err := d.measureLatency(to); err != nil { // warm-up
 			return err
 		}
 		for n := range reloadRounds {
-			late, err := d.steady(to)
+			late, err := d.measureLatency(to)
 			if err != nil {
 				return err
 			}
 			without = min(without, late)
-			began := time.Now()
-			if out, err := exec.CommandContext(ctx, r.daemon, "config", "check", "-c", d.file).CombinedOutput(); err != nil {
+			startedAt := time.Now()
+			out, err := exec.CommandContext(ctx, r.daemon, "config", "check", "-c", d.file).CombinedOutput()
+			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
 			}
-			check = min(check, milliseconds(time.Since(began)))
+			check = min(check, milliseconds(time.Since(startedAt)))
 			reloaded := make(chan error, 1)
 			var one time.Duration
 			go func() {
-				time.Sleep(reloadAfter)
+				time.Sleep(reloadDelay)
 				var err error
-				one, err = reload(ctx, d, configuration(n), configuration(n+1))
+				one, err = reloadConfig(ctx, d, configuration(n), configuration(n+1))
 				reloaded <- err
 			}()
-			late, err = d.steady(to)
+			late, err = d.measureLatency(to)
 			if failed := <-reloaded; failed != nil {
 				return failed
 			}
 			if err != nil {
 				return err
 			}
-			beside, took = min(beside, late), min(took, milliseconds(one))
+			during, took = min(during, late), min(took, milliseconds(one))
 		}
 		return nil
 	})
@@ -75,14 +78,16 @@ func measureReload(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	return []row{
-		newRow("reload of 200 sinks, one of them changed", took, "ms from SIGHUP to taken over", "config check", check).atMost(200),
-		// To read 200 sinks takes one of the machine's cores for its part of the round, which nothing but the core waits for.
-		newRow("p99 of another sink meanwhile", beside, "ms from published to received", "without it", without).ratioAtMost(2),
+		newRow("reload of 200 sinks, one of them changed", took, "ms from SIGHUP to applied",
+			"config check", check).atMost(200),
+		// Reading 200 sinks occupies one core for a part of the round.
+		newRow("p99 of another sink meanwhile", during, "ms from published to received",
+			"without it", without).ratioAtMost(2),
 	}, nil
 }
 
-// reload replaces a part of the daemon's configuration and returns how long it took to take that over.
-func reload(ctx context.Context, d *daemon, before, after string) (time.Duration, error) {
+// reloadConfig replaces a part of the daemon's configuration and returns the time until it was applied.
+func reloadConfig(ctx context.Context, d *daemon, before, after string) (time.Duration, error) {
 	text, err := os.ReadFile(d.file)
 	if err != nil {
 		return 0, err
@@ -90,23 +95,23 @@ func reload(ctx context.Context, d *daemon, before, after string) (time.Duration
 	if err := writeFile(d.file, strings.Replace(string(text), before, after, 1)); err != nil {
 		return 0, err
 	}
-	began := time.Now()
+	startedAt := time.Now()
 	if err := d.cmd.Process.Signal(syscall.SIGHUP); err != nil {
 		return 0, err
 	}
-	for range 100 { // seldom, since the figures of 200 sinks take their time too
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+	for range 100 { // rarely, because collecting the metrics of 200 sinks takes time too
+		if err := sleep(ctx, 100*time.Millisecond); err != nil {
 			return 0, err
 		}
 		at, err := d.reloadedAt(ctx)
-		if err != nil || at.After(began) {
-			return at.Sub(began), err
+		if err != nil || at.After(startedAt) {
+			return at.Sub(startedAt), err
 		}
 	}
-	return 0, fmt.Errorf("the configuration was not taken over: %s", d.log.String())
+	return 0, fmt.Errorf("the configuration was not applied: %s", d.log.String())
 }
 
-// reloadedAt is when the daemon took over a configuration last.
+// reloadedAt returns the time when the daemon last applied a configuration.
 func (d *daemon) reloadedAt(ctx context.Context) (time.Time, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.health+"/metrics", http.NoBody)
 	if err != nil {
@@ -123,7 +128,5 @@ func (d *daemon) reloadedAt(ctx context.Context) (time.Time, error) {
 			return time.UnixMicro(int64(seconds * 1e6)), err
 		}
 	}
-	return time.Time{}, fmt.Errorf("no figure says when the configuration was taken over")
+	return time.Time{}, errors.New("the metrics have no time of the last reload")
 }
-
-func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -8,11 +8,13 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
+	"time"
 )
 
-// A role is a part that this program plays in a process of its own, so that its CPU time is counted apart. It talks
-// with the program that started it in lines on its standard input and output.
+// A role is a part of the bench that runs in a separate process, so its CPU time is counted separately. It exchanges
+// lines with its parent process over its standard input and output.
 const (
 	roleVariable = "HUBRELAY_BENCH_ROLE"
 	roleFloor    = "floor"
@@ -27,7 +29,7 @@ const (
 	roleMover    = "mover"
 )
 
-func play(role string, args []string) error {
+func playRole(role string, args []string) error {
 	lines := bufio.NewScanner(os.Stdin)
 	switch role {
 	case roleFloor:
@@ -51,11 +53,11 @@ func play(role string, args []string) error {
 	case roleMover:
 		return playMover(lines, args)
 	default:
-		return fmt.Errorf("there is no role %q", role)
+		return fmt.Errorf("unknown role %q", role)
 	}
 }
 
-// part is a process that plays a role.
+// part is a process with a role.
 type part struct {
 	cmd *exec.Cmd
 	in  io.WriteCloser
@@ -81,37 +83,47 @@ func startRole(ctx context.Context, role string, args ...string) (*part, error) 
 	return p, p.cmd.Start()
 }
 
-// line waits for the next line that the part prints.
-func (p *part) line() (string, error) {
+// readLine waits for the next line that the part prints.
+func (p *part) readLine() (string, error) {
 	if !p.out.Scan() {
 		return "", errors.Join(errors.New("a part of the bench ended early"), p.out.Err())
 	}
 	return p.out.Text(), nil
 }
 
-// tell sends the part a line.
-func (p *part) tell(words ...any) error {
+// sendLine sends a line to the part.
+func (p *part) sendLine(words ...any) error {
 	_, err := fmt.Fprintln(p.in, words...)
 	return err
 }
 
-// ask sends a line and waits for the answer.
-func (p *part) ask(words ...any) (string, error) {
-	if err := p.tell(words...); err != nil {
+// request sends a line and waits for the response.
+func (p *part) request(words ...any) (string, error) {
+	if err := p.sendLine(words...); err != nil {
 		return "", err
 	}
-	return p.line()
+	return p.readLine()
 }
 
-// stop ends the part: closing its input is enough, the kill is for one that hangs.
+// requestP99 returns a 99th percentile in milliseconds.
+func (p *part) requestP99() (float64, error) {
+	response, err := p.request("p99")
+	if err != nil {
+		return 0, err
+	}
+	ns, err := strconv.ParseFloat(response, 64)
+	return ns / float64(time.Millisecond), err
+}
+
+// stop closes the input of the part, which ends it, and kills it in case it hangs.
 func (p *part) stop() {
 	_ = p.in.Close()
 	_ = p.cmd.Process.Kill()
 	_ = p.cmd.Wait()
 }
 
-// heard returns the next line from the other side, without its newline.
-func heard(lines *bufio.Scanner) (string, error) {
+// readCommand reads the next line from the parent process.
+func readCommand(lines *bufio.Scanner) (string, error) {
 	if !lines.Scan() {
 		return "", errors.Join(io.EOF, lines.Err())
 	}

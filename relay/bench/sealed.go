@@ -22,27 +22,32 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// batchSealed is how many deliveries are parked for a round, at most parkStep in one go.
+// batchSealed is the number of scheduled deliveries per round, written in steps of parkStep.
 const (
 	batchSealed = 500
 	parkStep    = 50
 )
 
-// sealedBody is a parked delivery of so many notifications, as the daemon parks it (relay/internal/delivery/store/encoding.go).
-func sealedBody(kind string, size int) string {
+// newSealedBody returns a scheduled delivery of size notifications in the format of the daemon
+// (relay/internal/delivery/store/encoding.go).
+func newSealedBody(kind string, size int) string {
 	about := ""
 	switch kind {
 	case "batch":
 		about = `,"batch":true`
 	case "digest":
 		const day = "2026-11-22T05:00:00Z"
-		about = fmt.Sprintf(`,"digest":{"count":%d,"first":%q,"last":%q,"topics":{"container.instance.state.changed":%d}}`, size, day, day, size)
+		about = fmt.Sprintf(`,"digest":{"count":%d,"first":%q,"last":%q,`+
+			`"topics":{"container.instance.state.changed":%d}}`, size, day, day, size)
 	}
 	out := strings.Builder{}
 	out.WriteString(`{"made":0,"attempts":[]` + about + "}\n")
 	for i := range size {
 		var one strings.Builder
-		for _, s := range []string{entryID, "container.instance.state.changed", benchHub, "5f0c8a7e9d3b2a1c4e6f8a91", fmt.Sprintf("1763740000000-%d", i), event} {
+		position := fmt.Sprintf("1763740000000-%d", i)
+		for _, s := range []string{
+			entryID, "container.instance.state.changed", benchHub, "5f0c8a7e9d3b2a1c4e6f8a91", position, event,
+		} {
 			fmt.Fprintf(&one, "%d:%s", len(s), s)
 		}
 		fmt.Fprintf(&out, "%d:%s", one.Len(), one.String())
@@ -50,26 +55,29 @@ func sealedBody(kind string, size int) string {
 	return out.String()
 }
 
-// drainSealed parks deliveries and lets the daemon work them off.
-func (r *rig) drainSealed(ctx context.Context, d *daemon, to target, client *redis.Client, body string) (drained, error) {
-	if err := d.operate(ctx, "sinks/hook/pause"); err != nil {
-		return drained{}, err
+// drainSealed schedules deliveries and lets the daemon deliver them.
+func (r *rig) drainSealed(
+	ctx context.Context, d *daemon, to target, client *redis.Client, body string,
+) (drainResult, error) {
+	if err := d.postAdmin(ctx, "sinks/hook/pause"); err != nil {
+		return drainResult{}, err
 	}
 	if err := parkSealed(ctx, client, body); err != nil {
-		return drained{}, err
+		return drainResult{}, err
 	}
-	return to.timed(d.cmd.Process.Pid, batchSealed, func() error { return d.operate(ctx, "sinks/hook/resume") }, func() error {
-		return until(ctx, 10*time.Second, func() error {
+	resume := func() error { return d.postAdmin(ctx, "sinks/hook/resume") }
+	return to.timeRequests(d.cmd.Process.Pid, batchSealed, resume, func() error {
+		return waitUntil(ctx, 10*time.Second, func() error {
 			n, err := client.ZCard(ctx, "hubrelay:retry:hook").Result()
 			if err == nil && n > 0 {
-				err = fmt.Errorf("%d are parked", n)
+				err = fmt.Errorf("%d scheduled retries are left", n)
 			}
 			return err
 		})
 	})
 }
 
-// parkSealed parks deliveries that are due at once.
+// parkSealed schedules deliveries that are due at once.
 func parkSealed(ctx context.Context, client *redis.Client, body string) error {
 	keys, err := keyspace.New("hubrelay", 1, false)
 	if err != nil {
@@ -92,17 +100,17 @@ func parkSealed(ctx context.Context, client *redis.Client, body string) error {
 	return nil
 }
 
-// playPoster is what a signed post costs at least: bodies that are there already are signed as webhooks are, and posted in
-// one write over connections that stay, by one goroutine each, with no HTTP client. It is told "POSTS SIZE", the number of
-// notifications in a body, and prints "done" when all are answered.
+// playPoster measures the minimum cost of a signed request. It signs prepared bodies like a webhook and posts each
+// with one write on a persistent connection, with one goroutine per connection and no HTTP client. It reads "POSTS
+// SIZE", with the number of notifications per body, and prints "done" after the last response.
 func playPoster(lines *bufio.Scanner, args []string) error {
 	flags := flag.NewFlagSet("poster", flag.ContinueOnError)
-	address := flags.String("address", "", "where to post")
-	posters := flags.Int("n", 0, "how many post at once")
+	address := flags.String("address", "", "address to post to")
+	posters := flags.Int("n", 0, "number of concurrent posts")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	debug.SetGCPercent(300) // as serve does
+	debug.SetGCPercent(300) // like the daemon
 	list := make([]*poster, *posters)
 	for i := range list {
 		conn, err := net.Dial("tcp", *address)
@@ -113,12 +121,12 @@ func playPoster(lines *bufio.Scanner, args []string) error {
 	}
 	fmt.Println("ready")
 	for {
-		told, err := heard(lines)
+		command, err := readCommand(lines)
 		if err != nil {
-			return nil //nolint:nilerr // that was all
+			return nil //nolint:nilerr // the input has ended
 		}
 		var posts, size int
-		if _, err := fmt.Sscan(told, &posts, &size); err != nil {
+		if _, err := fmt.Sscan(command, &posts, &size); err != nil {
 			return err
 		}
 		body := event
@@ -141,9 +149,9 @@ func playPoster(lines *bufio.Scanner, args []string) error {
 }
 
 type poster struct {
-	conn    net.Conn
-	address string
-	answer  [4096]byte
+	conn     net.Conn
+	address  string
+	response [4096]byte
 }
 
 func (p *poster) run(left *atomic.Int64, body []byte) error {
@@ -152,11 +160,14 @@ func (p *poster) run(left *atomic.Int64, body []byte) error {
 	if err != nil {
 		return err
 	}
-	text := []byte(fmt.Sprintf("POST /hook HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\nUser-Agent: hubrelay\r\nwebhook-id: %s\r\nwebhook-timestamp: %s\r\nContent-Length: %d\r\nwebhook-signature: v1,",
+	text := []byte(fmt.Sprintf("POST /hook HTTP/1.1\r\nHost: %s\r\nContent-Type: application/json\r\n"+
+		"User-Agent: hubrelay\r\nwebhook-id: %s\r\nwebhook-timestamp: %s\r\n"+
+		"Content-Length: %d\r\nwebhook-signature: v1,",
 		p.address, id, now, len(body)))
 	from := len(text)
 	var sum [sha256.Size]byte
-	text = append(append(append(text, make([]byte, base64.StdEncoding.EncodedLen(len(sum)))...), "\r\n\r\n"...), body...)
+	text = append(text, make([]byte, base64.StdEncoding.EncodedLen(len(sum)))...)
+	text = append(append(text, "\r\n\r\n"...), body...)
 	mac, prefix := hmac.New(sha256.New, key), []byte(id+"."+now+".")
 	for left.Add(-1) >= 0 {
 		mac.Reset()
@@ -166,12 +177,13 @@ func (p *poster) run(left *atomic.Int64, body []byte) error {
 		if _, err := p.conn.Write(text); err != nil {
 			return err
 		}
-		n, err := p.conn.Read(p.answer[:])
+		n, err := p.conn.Read(p.response[:])
 		if err != nil {
 			return err
 		}
-		if !bytes.HasPrefix(p.answer[:n], []byte("HTTP/1.1 200 ")) || !bytes.HasSuffix(p.answer[:n], []byte("\r\n\r\n")) {
-			return fmt.Errorf("the receiver answered %q", p.answer[:n])
+		response := p.response[:n]
+		if !bytes.HasPrefix(response, []byte("HTTP/1.1 200 ")) || !bytes.HasSuffix(response, []byte("\r\n\r\n")) {
+			return fmt.Errorf("unexpected response of the receiver: %q", response)
 		}
 	}
 	return nil

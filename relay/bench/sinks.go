@@ -12,16 +12,16 @@ import (
 const (
 	manyMessages = 10_000
 	manyRounds   = 2
-	manyTimes    = 3 // in each round
+	manyRepeats  = 3 // per round
 
-	steadyEvery  = 2 * time.Millisecond // 500 notifications a second
-	steadyFor    = 200                  // of them, so 0.4 seconds: short rounds, of which some meet no neighbour
-	steadyRounds = 15
-	steadyAfter  = 100 * time.Millisecond // of a change, which is not part of it
+	steadyInterval = 2 * time.Millisecond // 500 notifications a second
+	steadyCount    = 200                  // in 0.4 s: some of these short rounds are undisturbed
+	steadyRounds   = 15
+	steadySettle   = 100 * time.Millisecond // after a change, not part of the measurement
 )
 
-// measureMany compares what a notification for one sink costs the daemon, from being published to being delivered, when
-// there is only that sink and when there are others that do not want it. Of each the best time counts.
+// measureMany compares the CPU time per notification of one sink, from publishing to delivery, with and without other
+// sinks that do not match. The best value of each counts.
 func measureMany(ctx context.Context, r *rig) ([]row, error) {
 	to, err := startReceiver(ctx)
 	if err != nil {
@@ -32,16 +32,16 @@ func measureMany(ctx context.Context, r *rig) ([]row, error) {
 	costs := []float64{math.Inf(1), math.Inf(1), math.Inf(1)}
 	for range manyRounds {
 		for i, n := range numbers {
-			lines := []string{to.webhook("hook", hookTopics)}
+			lines := []string{to.webhookConfig("hook", hookTopics)}
 			for other := 1; other < n; other++ {
-				lines = append(lines, to.webhook("other"+strconv.Itoa(other), "billing.*"))
+				lines = append(lines, to.webhookConfig("other"+strconv.Itoa(other), "billing.*"))
 			}
-			err := r.withDaemon(ctx, webhooks(lines...), func(d *daemon) error {
-				if err := pause(ctx, time.Second); err != nil { // what it does at its start is not part of it
+			err := r.runWithDaemon(ctx, sinksConfig(lines...), func(d *daemon) error {
+				if err := sleep(ctx, time.Second); err != nil { // work of the start is not part of the measurement
 					return err
 				}
-				for range manyTimes {
-					got, err := r.deliver(ctx, d, to, manyMessages, func() error { return d.publish(manyMessages) })
+				for range manyRepeats {
+					got, err := r.runDelivery(ctx, d, to, manyMessages, func() error { return d.publish(manyMessages) })
 					if err != nil {
 						return err
 					}
@@ -61,8 +61,8 @@ func measureMany(ctx context.Context, r *rig) ([]row, error) {
 	}, nil
 }
 
-// measureHang compares how late notifications come, at a steady rate, while another sink is paused and while that sink's
-// receiver has stopped to answer. Of each the best round counts.
+// measureHang compares the latency at a steady rate while another sink is paused and while the receiver of that sink
+// does not respond. The best round of each counts.
 func measureHang(ctx context.Context, r *rig) ([]row, error) {
 	to, err := startReceiver(ctx)
 	if err != nil {
@@ -74,24 +74,25 @@ func measureHang(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	defer hung.stop()
-	without, beside := math.Inf(1), math.Inf(1)
-	err = r.withDaemon(ctx, webhooks(to.webhook("steady", hookTopics), hung.webhook("hung", hookTopics)), func(d *daemon) error {
-		if err := d.operate(ctx, "sinks/hung/pause"); err != nil {
+	without, during := math.Inf(1), math.Inf(1)
+	config := sinksConfig(to.webhookConfig("steady", hookTopics), hung.webhookConfig("hung", hookTopics))
+	err = r.runWithDaemon(ctx, config, func(d *daemon) error {
+		if err := d.postAdmin(ctx, "sinks/hung/pause"); err != nil {
 			return err
 		}
-		if _, err := d.steady(to); err != nil { // connections and caches
+		if _, err := d.measureLatency(to); err != nil { // warm-up
 			return err
 		}
 		for range steadyRounds {
-			late, err := d.steady(to)
+			late, err := d.measureLatency(to)
 			if err != nil {
 				return err
 			}
 			without = min(without, late)
-			if late, err = d.hanging(ctx, to, hung); err != nil {
+			if late, err = d.latencyWhileHanging(ctx, to, hung); err != nil {
 				return err
 			}
-			beside = min(beside, late)
+			during = min(during, late)
 		}
 		return nil
 	})
@@ -99,68 +100,66 @@ func measureHang(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	return []row{
-		newRow("p99 while another sink hangs", beside, "ms from published to received", "without it", without).ratioAtMost(1.3),
+		newRow("p99 while another sink hangs", during, "ms from published to received",
+			"without it", without).ratioAtMost(1.3),
 	}, nil
 }
 
-// hanging returns how late notifications come to one receiver while the other does not answer.
-func (d *daemon) hanging(ctx context.Context, to, hung target) (late float64, err error) {
-	if _, err := hung.ask("forget"); err != nil {
+// latencyWhileHanging returns the latency of one receiver while the other one does not respond.
+func (d *daemon) latencyWhileHanging(ctx context.Context, to, hung target) (late float64, err error) {
+	if _, err := hung.request("reset"); err != nil {
 		return 0, err
 	}
-	if _, err := hung.ask("hold"); err != nil {
+	if _, err := hung.request("hold"); err != nil {
 		return 0, err
 	}
-	if err := d.operate(ctx, "sinks/hung/resume"); err != nil {
+	if err := d.postAdmin(ctx, "sinks/hung/resume"); err != nil {
 		return 0, err
 	}
-	if _, err := hung.ask("await", hookConcurrency); err != nil { // all that it may have in flight
+	if _, err := hung.request("await", hookConcurrency); err != nil { // the maximum in flight
 		return 0, err
 	}
-	if err := pause(ctx, steadyAfter); err != nil {
+	if err := sleep(ctx, steadySettle); err != nil {
 		return 0, err
 	}
-	if late, err = d.steady(to); err != nil {
+	if late, err = d.measureLatency(to); err != nil {
 		return 0, err
 	}
-	if err := d.operate(ctx, "sinks/hung/pause"); err != nil {
+	if err := d.postAdmin(ctx, "sinks/hung/pause"); err != nil {
 		return 0, err
 	}
-	if _, err := hung.ask("answer", 0*time.Second); err != nil {
+	if _, err := hung.request("answer", 0*time.Second); err != nil {
 		return 0, err
 	}
-	return late, pause(ctx, steadyAfter)
+	return late, sleep(ctx, steadySettle)
 }
 
-// steady publishes at a steady rate, and returns the 99th percentile of how late the notifications came, in milliseconds.
-func (d *daemon) steady(to target) (float64, error) {
+// measureLatency publishes at a steady rate and returns the 99th percentile of the latencies in milliseconds.
+func (d *daemon) measureLatency(to target) (float64, error) {
 	c, err := dialHTTP(d.listen)
 	if err != nil {
 		return 0, err
 	}
 	defer c.close()
-	if _, err := to.ask("forget"); err != nil {
+	if _, err := to.request("reset"); err != nil {
 		return 0, err
 	}
-	err = paced(steadyFor, steadyEvery, func(time.Time) error { return c.post(stamped(time.Now())) })
+	err = runPaced(steadyCount, steadyInterval,
+		func(time.Time) error { return c.postRequest(newStampedRequest(time.Now())) })
 	if err != nil {
 		return 0, err
 	}
-	if _, err := to.ask("await", steadyFor); err != nil {
+	if _, err := to.request("await", steadyCount); err != nil {
 		return 0, err
 	}
-	answer, err := to.ask("p99")
-	if err != nil {
-		return 0, err
-	}
-	ns, err := strconv.ParseFloat(answer, 64)
-	return ns / float64(time.Millisecond), err
+	return to.requestP99()
 }
 
-// stamped is the request that publishes the event with its time as the id of its object.
-func stamped(at time.Time) []byte {
+// newStampedRequest returns a request that publishes the event with its time as object ID.
+func newStampedRequest(at time.Time) []byte {
 	_, rest, _ := strings.Cut(event, eventObject)
-	return request("application/json", []byte(eventStart+publishedAt+strconv.FormatInt(at.UnixNano(), 10)+rest))
+	stamp := publishedAt + strconv.FormatInt(at.UnixNano(), 10)
+	return newPublishRequest("application/json", []byte(eventStart+stamp+rest))
 }
 
 const (

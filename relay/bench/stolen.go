@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// mostStolen is the share of the processors that a hypervisor may take for others in a round that is calm: where it took
-// more, the round says how busy other machines were.
-const mostStolen = 0.005
+// maxStolenShare is the maximum share of CPU time that a hypervisor may steal in a calm round. A round with more
+// measures how busy other machines were.
+const maxStolenShare = 0.005
 
-// calmest runs rounds, counted from one, until enough of them were calm, with spare ones where some were not. It returns
-// count of them, those in which the least was stolen.
-func calmest[T any](count, spare int, round func(n int) (T, error)) ([]T, error) {
+// runCalmRounds runs rounds, counted from one, until count rounds were calm or the spare rounds are used up. It
+// returns the count rounds with the least stolen time.
+func runCalmRounds[T any](count, spare int, round func(n int) (T, error)) ([]T, error) {
 	type one struct {
 		result T
 		stolen float64
@@ -27,20 +27,21 @@ func calmest[T any](count, spare int, round func(n int) (T, error)) ([]T, error)
 	for n := 1; n <= count+spare && calm < count; n++ {
 		var o one
 		var err error
-		o.stolen, err = stolenDuring(func() (err error) {
+		o.stolen, err = measureStolen(func() (err error) {
 			o.result, err = round(n)
 			return err
 		})
 		if err != nil {
 			return nil, err
 		}
-		if all = append(all, o); o.stolen <= mostStolen {
+		if all = append(all, o); o.stolen <= maxStolenShare {
 			calm++
 		}
 	}
 	slices.SortStableFunc(all, func(a, b one) int { return cmp.Compare(a.stolen, b.stolen) })
 	if len(all) > count {
-		fmt.Fprintf(os.Stderr, "a hypervisor gave the processors to other machines in %d of %d rounds, and up to %.1f %% of them in those that count\n",
+		fmt.Fprintf(os.Stderr,
+			"a hypervisor stole CPU time in %d of %d rounds, and up to %.1f %% in the counted ones\n",
 			len(all)-calm, len(all), 100*all[count-1].stolen)
 	}
 	results := make([]T, count)
@@ -50,23 +51,23 @@ func calmest[T any](count, spare int, round func(n int) (T, error)) ([]T, error)
 	return results, nil
 }
 
-// stolenDuring runs do and returns which share of the processors' time a hypervisor gave to other machines meanwhile.
-func stolenDuring(do func() error) (share float64, err error) {
-	before, err := stolen()
+// measureStolen returns the share of CPU time that a hypervisor stole during do.
+func measureStolen(do func() error) (share float64, err error) {
+	before, err := stolenTime()
 	if err != nil {
 		return 0, err
 	}
-	began := time.Now()
+	startedAt := time.Now()
 	if err := do(); err != nil {
 		return 0, err
 	}
-	took := time.Since(began) * time.Duration(runtime.NumCPU())
-	after, err := stolen()
+	took := time.Since(startedAt) * time.Duration(runtime.NumCPU())
+	after, err := stolenTime()
 	return float64(after-before) / float64(took), err
 }
 
-// stolen is what was given to other machines so far, of all processors; nothing where the system does not tell.
-func stolen() (time.Duration, error) {
+// stolenTime returns the total stolen time of all processors, or 0 if the system does not report it.
+func stolenTime() (time.Duration, error) {
 	const (
 		field = 8                 // of the line "cpu", see proc_stat(5)
 		tick  = time.Second / 100 // USER_HZ

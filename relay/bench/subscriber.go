@@ -1,12 +1,10 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill"
@@ -25,32 +23,37 @@ const (
 	group        = "bench"
 )
 
-// measureSubscriber lets our Subscriber and its peer work off a full stream in turns, acking each message at once. Of
-// three rounds the median one counts: the peer waits for Redis most of the time, and how fast it is woken varies.
+// measureSubscriber lets our Subscriber and its peer consume a full stream, one after the other, and acknowledge each
+// message at once. The median of three rounds counts: the peer mostly waits for Redis, and its wake-up times vary.
 func measureSubscriber(ctx context.Context, r *rig) ([]row, error) {
-	defer debug.SetGCPercent(debug.SetGCPercent(300)) // as serve does, and here for the peer too
+	defer debug.SetGCPercent(debug.SetGCPercent(300)) // like the daemon, and here for the peer too
+	ownFields := []string{"id", entryID, "topic", "container.instance.state.changed", "data", event}
+	peerFields := []string{"_watermill_message_uuid", entryID, "metadata", "", "payload", event}
 	rounds := make([]row, 3)
 	for i := range rounds {
-		own, err := r.consume(ctx, ownMessages, []string{"id", "5f0c8a7e9d3b2a1c4e6f8a92", "topic", "container.instance.state.changed", "data", event}, ownSubscriber)
+		own, err := r.consumeStream(ctx, ownMessages, ownFields, ownSubscriber)
 		if err != nil {
 			return nil, fmt.Errorf("our subscriber: %w", err)
 		}
-		peer, err := r.consume(ctx, peerMessages, []string{"_watermill_message_uuid", "5f0c8a7e9d3b2a1c4e6f8a92", "metadata", "", "payload", event}, peerSubscriber)
+		peer, err := r.consumeStream(ctx, peerMessages, peerFields, peerSubscriber)
 		if err != nil {
 			return nil, fmt.Errorf("watermill-redisstream: %w", err)
 		}
-		rounds[i] = newRow("Watermill Subscriber", own, "messages/s", "watermill-redisstream 1.4.5", peer).ratioAtLeast(10)
+		rounds[i] = newRow("Watermill Subscriber", own, "messages/s",
+			"watermill-redisstream 1.4.5", peer).ratioAtLeast(10)
 	}
-	slices.SortFunc(rounds, func(a, b row) int { return cmp.Compare(a.Ratio, b.Ratio) })
-	return rounds[1:2], nil
+	return []row{medianRatio(rounds)}, nil
 }
 
-// consume fills the stream with n entries of these fields, and returns how many a second come out.
-func (r *rig) consume(ctx context.Context, n int, fields []string, open func(*rig) (message.Subscriber, func(), error)) (float64, error) {
-	if err := r.redis.clear(); err != nil {
+// consumeStream fills the stream with n entries with these fields, and returns the number of consumed messages per
+// second.
+func (r *rig) consumeStream(
+	ctx context.Context, n int, fields []string, open func(*rig) (message.Subscriber, func(), error),
+) (float64, error) {
+	if err := r.redis.flush(); err != nil {
 		return 0, err
 	}
-	if err := r.fill(stream, n, fields); err != nil {
+	if err := r.fillStream(stream, n, fields); err != nil {
 		return 0, err
 	}
 	sub, done, err := open(r)
@@ -60,7 +63,7 @@ func (r *rig) consume(ctx context.Context, n int, fields []string, open func(*ri
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	began := time.Now()
+	startedAt := time.Now()
 	messages, err := sub.Subscribe(ctx, stream)
 	if err != nil {
 		return 0, err
@@ -68,37 +71,37 @@ func (r *rig) consume(ctx context.Context, n int, fields []string, open func(*ri
 	for got := range n {
 		m, ok := <-messages
 		if !ok {
-			return 0, fmt.Errorf("only %d of %d messages came: %w", got, n, context.Cause(ctx))
+			return 0, fmt.Errorf("got %d of %d messages: %w", got, n, context.Cause(ctx))
 		}
 		if len(m.Payload) != len(event) {
-			return 0, errors.New("a message came with another payload")
+			return 0, errors.New("got a message with another payload")
 		}
 		m.Ack()
 	}
-	return float64(n) / time.Since(began).Seconds(), nil
+	return float64(n) / time.Since(startedAt).Seconds(), nil
 }
 
-// fill appends n entries to a stream, whose group stands at its start.
-func (r *rig) fill(stream string, n int, fields []string) error {
+// fillStream appends n entries to a stream. Its group starts at the first entry.
+func (r *rig) fillStream(stream string, n int, fields []string) error {
 	c, err := r.redis.dial()
 	if err != nil {
 		return err
 	}
 	defer c.close()
-	if err := c.do("XGROUP", "CREATE", stream, group, "0", "MKSTREAM"); err != nil {
+	if err := c.runCommand("XGROUP", "CREATE", stream, group, "0", "MKSTREAM"); err != nil {
 		return err
 	}
 	const batch = 1000
-	one := command(nil, append([]string{"XADD", stream, "*"}, fields...)...)
+	one := appendCommand(nil, append([]string{"XADD", stream, "*"}, fields...)...)
 	for range n / batch {
-		if err := c.pipeline(repeat(one, batch), batch); err != nil {
+		if err := c.runPipeline(repeatBytes(one, batch), batch); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func repeat(b []byte, n int) []byte {
+func repeatBytes(b []byte, n int) []byte {
 	all := make([]byte, 0, n*len(b))
 	for range n {
 		all = append(all, b...)
@@ -109,13 +112,13 @@ func repeat(b []byte, n int) []byte {
 func ownSubscriber(r *rig) (message.Subscriber, func(), error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
-	c, err := redisconn.Open(ctx, redisconn.Options{URL: r.redis.url()})
+	c, err := redisconn.Open(ctx, redisconn.Options{URL: r.redis.redisURL()})
 	if err != nil {
 		return nil, nil, err
 	}
 	sub, err := subscriber.New(subscriber.Config{
 		Commands: c.Commands(), Readers: c.Readers(), Group: group, Consumer: "bench",
-		MaxInFlight: func(string) int { return 16 }, // a sink's usual concurrency
+		MaxInFlight: func(string) int { return 16 }, // the default concurrency of a sink
 	})
 	if err != nil {
 		c.Close()

@@ -12,19 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watcher empties the sockets of some clients as soon as something has come.
+// watcher drains the sockets of some clients as soon as data arrives.
 type watcher struct {
 	clients []*client
 	epoll   int
 
-	mu   sync.Mutex // held while it reads
-	late []time.Duration
+	mu       sync.Mutex // held while reading
+	lateness []time.Duration
 }
 
-// watchAll empties each socket as soon as something has come, until nothing more is asked. There is a thread for each
-// processor: clients are programs of their own, and one thread for all of them would be the last to know what several
-// processors have written long before.
-func watchAll(all []*client, asked <-chan string) error {
+// watchAll drains each socket as soon as data arrives, until the commands end. It uses one thread per processor: real
+// clients are separate programs, and a single thread would measure late what several processors have written.
+func watchAll(all []*client, commands <-chan string) error {
 	failed := make(chan error, runtime.NumCPU())
 	var watchers []*watcher
 	for clients := range slices.Chunk(all, max(1, (len(all)+runtime.NumCPU()-1)/runtime.NumCPU())) {
@@ -33,11 +32,11 @@ func watchAll(all []*client, asked <-chan string) error {
 			return err
 		}
 		watchers = append(watchers, w)
-		go func() { failed <- w.watch() }() // until the process ends
+		go func() { failed <- w.watchSockets() }() // never ends without an error
 	}
 	for {
 		select {
-		case what, more := <-asked:
+		case what, more := <-commands:
 			if !more {
 				return nil
 			}
@@ -45,9 +44,9 @@ func watchAll(all []*client, asked <-chan string) error {
 				w.mu.Lock()
 			}
 			if what == "p99" {
-				fmt.Println(p99(watchers).Nanoseconds())
+				fmt.Println(takeP99(watchers).Nanoseconds())
 			} else {
-				tell(what, all)
+				printReport(what, all)
 			}
 			for _, w := range watchers {
 				w.mu.Unlock()
@@ -58,17 +57,18 @@ func watchAll(all []*client, asked <-chan string) error {
 	}
 }
 
-// newWatcher watches by one epoll of its own. It is told of what comes once (EPOLLET): else each wait looks again at every
-// socket that the one before has told of, and what that takes of the processors is missing to the servers.
+// newWatcher creates an edge-triggered epoll (EPOLLET). Otherwise each wait would check the previous sockets again,
+// which takes CPU time from the servers.
 func newWatcher(clients []*client) (*watcher, error) {
 	epoll, err := syscall.EpollCreate1(0)
 	if err != nil {
 		return nil, err
 	}
-	w := &watcher{clients: clients, epoll: epoll, late: make([]time.Duration, 0, 1<<19)}
+	w := &watcher{clients: clients, epoll: epoll, lateness: make([]time.Duration, 0, 1<<19)}
 	for i, c := range clients {
-		c.late = &w.late
-		err := syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, c.fd, &syscall.EpollEvent{Events: syscall.EPOLLIN | unix.EPOLLET, Fd: int32(i)})
+		c.lateness = &w.lateness
+		err := syscall.EpollCtl(epoll, syscall.EPOLL_CTL_ADD, c.fd,
+			&syscall.EpollEvent{Events: syscall.EPOLLIN | unix.EPOLLET, Fd: int32(i)})
 		if err != nil {
 			return nil, err
 		}
@@ -76,7 +76,7 @@ func newWatcher(clients []*client) (*watcher, error) {
 	return w, nil
 }
 
-func (w *watcher) watch() error {
+func (w *watcher) watchSockets() error {
 	events := make([]syscall.EpollEvent, 256)
 	buf := make([]byte, 256<<10)
 	for {
@@ -84,29 +84,29 @@ func (w *watcher) watch() error {
 		if err != nil && !errors.Is(err, syscall.EINTR) {
 			return err
 		}
-		if err := w.empty(events[:max(n, 0)], buf); err != nil {
+		if err := w.drainSockets(events[:max(n, 0)], buf); err != nil {
 			return err
 		}
 	}
 }
 
-func (w *watcher) empty(events []syscall.EpollEvent, buf []byte) error {
+func (w *watcher) drainSockets(events []syscall.EpollEvent, buf []byte) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range events {
-		if err := w.clients[e.Fd].empty(buf); err != nil {
+		if err := w.clients[e.Fd].drainSocket(buf); err != nil {
 			return fmt.Errorf("client %d of %d: %w", e.Fd+1, len(w.clients), err)
 		}
 	}
 	return nil
 }
 
-// p99 is of how late the frames came since it was asked last.
-func p99(watchers []*watcher) time.Duration {
+// takeP99 returns the 99th percentile of the latencies since the last call.
+func takeP99(watchers []*watcher) time.Duration {
 	var all []time.Duration
 	for _, w := range watchers {
-		all = append(all, w.late...)
-		w.late = w.late[:0]
+		all = append(all, w.lateness...)
+		w.lateness = w.lateness[:0]
 	}
 	return percentile(all, 99)
 }

@@ -20,102 +20,107 @@ import (
 const (
 	notifications  = "/v1/hubs/current/notifications"
 	requestTimeout = 30 * time.Second
-	// maxAnswer bounds an answer: the ids of a body of 1 MiB stay far below it.
-	maxAnswer = 8 << 20
-	// maxErrorText bounds what is shown of a far side's text.
+	// maxResponseBody is the maximum size of a response in bytes. The IDs for a body of 1 MiB need much less.
+	maxResponseBody = 8 << 20
+	// maxErrorText is the maximum length of a text of the server in an error.
 	maxErrorText = 500
 )
 
-// Client speaks for one key to one server. The zero value lacks URL and Key; the fields must not change while it is in
-// use. All methods may be called concurrently.
+// Client sends requests to one server with one API key. URL and Key are required. The fields must not change while the
+// Client is in use. All methods are safe for concurrent use.
 type Client struct {
-	// URL is the server's address, http or https, with a path where the API stands below one: "https://relay.example".
+	// URL is the http or https address of the server, including the path of the API if it is not at the root:
+	// "https://relay.example".
 	URL string
 	// Key is the API key.
 	Key string
-	// Hub is the hub to publish to and to listen to; empty for the account pipeline.
+	// Hub is the hub to publish to and to listen to. It is empty for the account pipeline.
 	Hub string
-	// HTTP makes the requests, and its *http.Transport (proxy, dialling, TLS) the websockets; nil is
-	// [http.DefaultClient]. Requests are bounded to 30 s by the Client itself.
+	// HTTP sends the requests. Its *http.Transport (proxy, dial functions, TLS) also opens the websockets. If it is
+	// nil, [http.DefaultClient] is used. Client limits every request to 30 s.
 	HTTP *http.Client
-	// UserAgent names the program to the server; empty is "hubrelay".
+	// UserAgent is the User-Agent header. If it is empty, "hubrelay" is used.
 	UserAgent string
-	// Log is told of connections that come and go; nil discards.
+	// Log receives messages about opened and closed connections. If it is nil, they are discarded.
 	Log *slog.Logger
 }
 
-// Error is an error that the server answered with.
+// Error is an error response of the server.
 type Error struct {
 	// Status is the HTTP status.
 	Status int
-	// Code, Title, Detail, Source and Extra come from the error envelope. Code is empty where there was none: then
-	// something else than a relay answered.
+	// Code, Title, Detail, Source and Extra are the members of the error envelope. If the response has no envelope,
+	// Code is empty. Such a response usually does not come from a relay.
 	Code   relay.Code
 	Title  string
 	Detail string
 	Source string
 	Extra  map[string]any
-	// RetryAfter is how long the server asked to wait, or 0.
+	// RetryAfter is the time to wait that the server requested, or 0.
 	RetryAfter time.Duration
 }
 
 func (e *Error) Error() string {
 	if e.Code == "" {
-		return fmt.Sprintf("the server answered %d %s without an error of a relay; check the address", e.Status, http.StatusText(e.Status))
+		return fmt.Sprintf("the server answered %d %s without an error of a relay; check the address",
+			e.Status, http.StatusText(e.Status))
 	}
 	text := string(e.Code)
 	if e.Source != "" {
 		text += " at " + e.Source
 	}
-	if say := cmp.Or(e.Detail, e.Title); say != "" {
-		text += ": " + say
+	if detail := cmp.Or(e.Detail, e.Title); detail != "" {
+		text += ": " + detail
 	}
 	return text
 }
 
-// Token returns a new token, which opens one stream of c.Hub. The error is an [*Error] where the server answered one.
+// Token returns a new token, which opens one stream of c.Hub. The error is an [*Error] if the server sent an error
+// response.
 func (c *Client) Token(ctx context.Context) (string, error) {
 	token, _, err := c.fetchToken(ctx)
 	return token, err
 }
 
-// fetchToken returns the answer's header besides.
+// fetchToken returns a new token and the header of the response.
 func (c *Client) fetchToken(ctx context.Context) (string, http.Header, error) {
-	var answer struct{ Token string }
-	header, err := c.doRequest(ctx, http.MethodGet, notifications, nil, nil, &answer)
+	var data struct{ Token string }
+	header, err := c.doRequest(ctx, http.MethodGet, notifications, nil, nil, &data)
 	if err != nil {
 		return "", nil, fmt.Errorf("get a token: %w", err)
 	}
-	if answer.Token == "" {
-		return "", nil, errors.New("get a token: the answer holds none; check that the address is a relay's")
+	if data.Token == "" {
+		return "", nil, errors.New("get a token: the response has no token; check that the address is a relay's")
 	}
-	return answer.Token, header, nil
+	return data.Token, header, nil
 }
 
-// Publish sends one notification, a JSON array of them ("application/json"), or one on each line
-// ("application/x-ndjson"), and returns their ids in order. All are stored or none. An idempotencyKey makes it safe to
-// call again with the same body after an error that leaves in doubt what happened; empty sends none. The error is an
-// [*Error] where the server answered one.
+// Publish sends one notification or a JSON array of notifications ("application/json"), or one notification per line
+// ("application/x-ndjson"). It returns the IDs in the same order. The server stores all notifications or none. With an
+// idempotencyKey, a call with the same body is safe to repeat if the result of the first is unknown. An empty key is
+// not sent. The error is an [*Error] if the server sent an error response.
 func (c *Client) Publish(ctx context.Context, contentType, idempotencyKey string, body []byte) ([]string, error) {
 	header := http.Header{"Content-Type": {contentType}}
 	if idempotencyKey != "" {
 		header.Set("Idempotency-Key", idempotencyKey)
 	}
-	var answer struct{ IDs []string }
-	if err := c.doJSON(ctx, http.MethodPost, notifications, header, body, &answer); err != nil {
+	var data struct{ IDs []string }
+	if err := c.doJSON(ctx, http.MethodPost, notifications, header, body, &data); err != nil {
 		return nil, fmt.Errorf("publish: %w", err)
 	}
-	return answer.IDs, nil
+	return data.IDs, nil
 }
 
-// doJSON makes one request and decodes the member data of its answer.
+// doJSON sends one request and decodes the member "data" of the response.
 func (c *Client) doJSON(ctx context.Context, method, path string, header http.Header, body []byte, data any) error {
 	_, err := c.doRequest(ctx, method, path, header, body, data)
 	return err
 }
 
-// doRequest is call, and returns the answer's header.
-func (c *Client) doRequest(ctx context.Context, method, path string, header http.Header, body []byte, data any) (http.Header, error) {
+// doRequest sends one request, decodes the member "data" of the response, and returns the header of the response.
+func (c *Client) doRequest(
+	ctx context.Context, method, path string, header http.Header, body []byte, data any,
+) (http.Header, error) {
 	address, err := c.endpointURL(path)
 	if err != nil {
 		return nil, err
@@ -138,23 +143,23 @@ func (c *Client) doRequest(ctx context.Context, method, path string, header http
 		return nil, err
 	}
 	defer func() { _ = response.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	text, err := io.ReadAll(io.LimitReader(response.Body, maxResponseBody+1))
 	if err != nil {
-		return nil, fmt.Errorf("read the answer: %w", err)
+		return nil, fmt.Errorf("read the response: %w", err)
 	}
 	if response.StatusCode/100 != 2 {
-		return nil, answerError(response, text)
+		return nil, parseError(response, text)
 	}
-	if len(text) > maxAnswer {
-		return nil, fmt.Errorf("the answer is larger than %d bytes", maxAnswer)
+	if len(text) > maxResponseBody {
+		return nil, fmt.Errorf("the response is larger than %d bytes", maxResponseBody)
 	}
 	if err := json.Unmarshal(text, &struct{ Data any }{data}); err != nil {
-		return nil, fmt.Errorf("the answer is not a relay's, check the address: %w", err)
+		return nil, fmt.Errorf("the response is not a relay's, check the address: %w", err)
 	}
 	return response.Header, nil
 }
 
-// endpointURL is the address of a path, which is escaped as far as need be.
+// endpointURL returns the URL of an API path, which must be escaped.
 func (c *Client) endpointURL(path string) (*url.URL, error) {
 	address, err := url.Parse(c.URL)
 	if err != nil || address.Host == "" || address.Scheme != "http" && address.Scheme != "https" {
@@ -175,8 +180,8 @@ func (c *Client) requestHeader() http.Header {
 	return header
 }
 
-// httpClient is the client for requests. It follows no redirect: a publication would arrive as a GET, whose answer looks like
-// success.
+// httpClient returns the client for requests. It follows no redirects: net/http would repeat a POST as a GET, and its
+// response would look like success.
 func (c *Client) httpClient() *http.Client {
 	direct := *cmp.Or(c.HTTP, http.DefaultClient)
 	direct.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
@@ -190,8 +195,8 @@ func (c *Client) logger() *slog.Logger {
 	return c.Log
 }
 
-// answerError reads the error envelope.
-func answerError(response *http.Response, text []byte) *Error {
+// parseError converts an error response, with or without an error envelope.
+func parseError(response *http.Response, text []byte) *Error {
 	var envelope struct {
 		Error struct {
 			Code                  relay.Code
@@ -199,17 +204,17 @@ func answerError(response *http.Response, text []byte) *Error {
 			Extra                 map[string]any
 		}
 	}
-	answer := &Error{Status: response.StatusCode}
+	result := &Error{Status: response.StatusCode}
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		answer.RetryAfter = time.Duration(min(seconds, 24*60*60)) * time.Second
+		result.RetryAfter = time.Duration(min(seconds, 24*60*60)) * time.Second
 	}
 	if json.Unmarshal(text, &envelope) != nil {
-		return answer
+		return result
 	}
 	e := envelope.Error
-	answer.Code, answer.Source, answer.Extra = relay.Code(truncate(string(e.Code))), truncate(e.Source), e.Extra
-	answer.Title, answer.Detail = truncate(e.Title), truncate(e.Detail)
-	return answer
+	result.Code, result.Source, result.Extra = relay.Code(truncateText(string(e.Code))), truncateText(e.Source), e.Extra
+	result.Title, result.Detail = truncateText(e.Title), truncateText(e.Detail)
+	return result
 }
 
-func truncate(s string) string { return relay.Truncate(s, maxErrorText) }
+func truncateText(s string) string { return relay.Truncate(s, maxErrorText) }

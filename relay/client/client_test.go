@@ -25,19 +25,19 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const patience = 20 * time.Second
 
-// server is a small relay: one key, tokens that count up, a real hub.
+// server is a small relay with one key, numbered tokens, and a real hub.
 type server struct {
 	*httptest.Server
 	hub    *hub.Hub
 	tokens atomic.Int64
-	// answer, where it returns a status, answers instead.
-	answer func(r *http.Request) (status int, body string)
-	opened chan string // topics= of each upgrade
+	// override replaces the response if it returns a status.
+	override func(r *http.Request) (status int, body string)
+	opened   chan string // the topics parameter of each upgrade
 }
 
-func startServer(t *testing.T, answer func(*http.Request) (int, string)) *server {
+func startServer(t *testing.T, override func(*http.Request) (int, string)) *server {
 	t.Helper()
-	s := &server{hub: hub.New(hub.Options{}), answer: answer, opened: make(chan string, 100)}
+	s := &server{hub: hub.New(hub.Options{}), override: override, opened: make(chan string, 100)}
 	s.Server = httptest.NewTLSServer(s)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -49,8 +49,8 @@ func startServer(t *testing.T, answer func(*http.Request) (int, string)) *server
 }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if s.answer != nil {
-		if status, body := s.answer(r); status != 0 {
+	if s.override != nil {
+		if status, body := s.override(r); status != 0 {
 			w.Header().Set("Retry-After", "1")
 			w.WriteHeader(status)
 			_, _ = io.WriteString(w, body)
@@ -59,33 +59,37 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case r.Header.Get("Authorization") != "Bearer secret" || r.URL.Path != "/base"+notifications:
-		fail(w, relay.NewError(relay.CodeAuthInvalid, "the key is wrong"))
+		writeError(w, relay.NewError(relay.CodeAuthInvalid, "the key is wrong"))
 	case r.Method == http.MethodPost:
 		body, _ := io.ReadAll(r.Body)
 		_ = json.NewEncoder(w).Encode(map[string]any{"data": map[string]any{
-			"ids": []string{r.Header.Get("Content-Type"), r.Header.Get("Idempotency-Key"), string(body), r.Header.Get("X-Hub-Id")},
+			"ids": []string{
+				r.Header.Get("Content-Type"), r.Header.Get("Idempotency-Key"), string(body), r.Header.Get("X-Hub-Id"),
+			},
 		}})
 	case !hub.IsUpgrade(r):
 		_, _ = fmt.Fprintf(w, `{"data":{"token":"t %d+&"}}`, s.tokens.Add(1))
 	default:
-		if want := fmt.Sprintf("t %d+&", s.tokens.Load()); r.URL.Query().Get("token") != want || r.Header.Get("x-service-token") != want {
-			fail(w, relay.NewError(relay.CodeAuthInvalid, "the token is wrong"))
+		want := fmt.Sprintf("t %d+&", s.tokens.Load())
+		if r.URL.Query().Get("token") != want || r.Header.Get("x-service-token") != want {
+			writeError(w, relay.NewError(relay.CodeAuthInvalid, "the token is wrong"))
 			return
 		}
-		own := r.Header.Get("X-Hub-Id")
-		problem := s.hub.Serve(w, r, hub.Subscription{Hub: own, Allows: func(h, _ string) bool { return h == own }})
-		if problem != nil {
-			fail(w, problem)
+		hubID := r.Header.Get("X-Hub-Id")
+		sub := hub.Subscription{Hub: hubID, Allows: func(h, _ string) bool { return h == hubID }}
+		if problem := s.hub.Serve(w, r, sub); problem != nil {
+			writeError(w, problem)
 			return
 		}
 		s.opened <- r.URL.Query().Get("topics")
 	}
 }
 
-func fail(w http.ResponseWriter, e *relay.Error) {
+func writeError(w http.ResponseWriter, e *relay.Error) {
 	w.WriteHeader(e.Status())
 	_ = json.NewEncoder(w).Encode(map[string]any{"data": nil, "error": map[string]any{
-		"status": e.Status(), "code": e.Code, "title": e.Title(), "detail": e.Detail, "source": e.Source, "extra": e.Extra,
+		"status": e.Status(), "code": e.Code, "title": e.Title(),
+		"detail": e.Detail, "source": e.Source, "extra": e.Extra,
 	}})
 }
 
@@ -98,7 +102,7 @@ func notification(number int) relay.Notification {
 		fmt.Sprintf(`{"topic":"job.created","context":{"hub_id":"h1","account_id":"a1"},"n":%d}`, number))}
 }
 
-func quick() ListenOptions {
+func fastRetries() ListenOptions {
 	return ListenOptions{MinBackoff: time.Millisecond, MaxBackoff: 2 * time.Millisecond}
 }
 
@@ -119,16 +123,18 @@ func TestPublishFollowsNoRedirect(t *testing.T) {
 	s := startServer(t, nil)
 	moved := httptest.NewServer(http.RedirectHandler(s.URL+"/base"+notifications, http.StatusMovedPermanently))
 	defer moved.Close()
-	_, err := (&Client{URL: moved.URL, Key: "secret", Hub: "h1"}).Publish(t.Context(), "application/json", "", []byte("{}"))
-	var refused *Error
-	if !errors.As(err, &refused) || refused.Status != http.StatusMovedPermanently {
+	c := &Client{URL: moved.URL, Key: "secret", Hub: "h1"}
+	_, err := c.Publish(t.Context(), "application/json", "", []byte("{}"))
+	var rejected *Error
+	if !errors.As(err, &rejected) || rejected.Status != http.StatusMovedPermanently {
 		t.Errorf("got %v, want an error of status 301", err)
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestToken_ErrorResponses(t *testing.T) {
 	t.Parallel()
-	envelope := `{"error":{"status":422,"code":"422.invalid-argument","title":"T","detail":"D","source":"/1/topic","extra":{"k":"v"}},"data":null}`
+	const envelope = `{"error":{"status":422,"code":"422.invalid-argument","title":"T","detail":"D",` +
+		`"source":"/1/topic","extra":{"k":"v"}},"data":null}`
 	tests := []struct {
 		name   string
 		status int
@@ -139,14 +145,15 @@ func TestErrors(t *testing.T) {
 		{
 			"envelope", 422, envelope,
 			Error{
-				Code: "422.invalid-argument", Title: "T", Detail: "D", Source: "/1/topic", Extra: map[string]any{"k": "v"},
+				Code: "422.invalid-argument", Title: "T", Detail: "D", Source: "/1/topic",
+				Extra: map[string]any{"k": "v"},
 			},
 			"422.invalid-argument at /1/topic: D",
 		},
-		{"a proxy's page", 502, "<html>", Error{}, "check the address"},
+		{"page of a proxy", 502, "<html>", Error{}, "check the address"},
 		{"no code", 404, "{}", Error{}, "404 Not Found"},
-		{"a mad envelope", 400, `{"error":{"code":7}}`, Error{}, "400"},
-		{"a redirect that leads nowhere", 304, "", Error{}, "304"},
+		{"invalid envelope", 400, `{"error":{"code":7}}`, Error{}, "400"},
+		{"not modified", 304, "", Error{}, "304"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -162,24 +169,24 @@ func TestErrors(t *testing.T) {
 				t.Errorf("got %+v, want %+v", *got, test.want)
 			}
 			if !strings.Contains(err.Error(), test.text) {
-				t.Errorf("%q does not say %q", err, test.text)
+				t.Errorf("got error %q, want %q", err, test.text)
 			}
 		})
 	}
 }
 
-func TestBadAnswersAndAddresses(t *testing.T) {
+func TestToken_InvalidResponsesAndAddresses(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{"", "{}", "[]", `{"data":{"token":7}}`, `{"data":null}`} {
 		s := startServer(t, func(*http.Request) (int, string) { return 200, body })
 		if token, err := s.client().Token(t.Context()); err == nil {
-			t.Errorf("%q gave the token %q", body, token)
+			t.Errorf("response %q: got token %q, want an error", body, token)
 		}
 	}
 	for _, address := range []string{"", "relay.example", "ftp://x", "http://", "https://%zz"} {
 		c := Client{URL: address, Key: "secret"}
 		if _, err := c.Token(t.Context()); err == nil || !strings.Contains(err.Error(), "https://relay.example") {
-			t.Errorf("%q: %v", address, err)
+			t.Errorf("address %q: got error %v", address, err)
 		}
 	}
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
-// A relay that compresses is listened to as any other, and MaxMessage is about what a message becomes.
-func TestListenCompressed(t *testing.T) {
+// Listen accepts compressed messages, and MaxMessage limits the decompressed size.
+func TestListen_Compressed(t *testing.T) {
 	t.Parallel()
 	var offered atomic.Value
 	s := startServer(t, func(r *http.Request) (int, string) {
@@ -30,38 +30,42 @@ func TestListenCompressed(t *testing.T) {
 	s.hub = hub.New(hub.Options{Compression: hub.Compression{Enabled: true}})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	const most = 10_000
-	o := quick()
-	o.MaxMessage = most
-	texts := []string{rand.Text(), strings.Repeat("fits ", most/10), strings.Repeat("is much too large ", most)}
+	const maxMessage = 10_000
+	o := fastRetries()
+	o.MaxMessage = maxMessage
+	texts := []string{
+		rand.Text(), strings.Repeat("fits ", maxMessage/10), strings.Repeat("is much too large ", maxMessage),
+	}
 	connections := 0
 	o.OnConnected = func() {
 		connections++
 		var list []relay.Notification
 		for _, text := range texts {
 			n := notification(connections)
-			n.Data, _ = json.Marshal(map[string]any{"topic": n.Topic, "context": map[string]any{"hub_id": "h1"}, "text": text, "n": connections})
+			n.Data, _ = json.Marshal(map[string]any{
+				"topic": n.Topic, "context": map[string]any{"hub_id": "h1"}, "text": text, "n": connections,
+			})
 			list = append(list, n)
 		}
 		s.hub.Broadcast(hub.Batch{Notifications: list})
 	}
 	var reasons []error
-	o.OnDisconnected = func(why error, _ time.Duration) { reasons = append(reasons, why) }
-	heard := 0
+	o.OnDisconnected = func(reason error, _ time.Duration) { reasons = append(reasons, reason) }
+	received := 0
 	for n, err := range s.client().Listen(ctx, o) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got struct{ Text string }
-		if err := json.Unmarshal(n.Data, &got); err != nil || got.Text != texts[heard%2] {
+		if err := json.Unmarshal(n.Data, &got); err != nil || got.Text != texts[received%2] {
 			t.Fatalf("%v: got %.100q", err, got.Text)
 		}
-		if heard++; heard == 3 { // of the second connection
+		if received++; received == 3 { // the first of the second connection
 			break
 		}
 	}
-	if heard != 3 || len(reasons) == 0 || !errors.Is(reasons[0], websocket.ErrReadLimit) {
-		t.Errorf("heard %d, connections ended by %v", heard, reasons)
+	if received != 3 || len(reasons) == 0 || !errors.Is(reasons[0], websocket.ErrReadLimit) {
+		t.Errorf("got %d notifications, disconnected by %v", received, reasons)
 	}
 	if got, _ := offered.Load().(string); !strings.HasPrefix(got, "permessage-deflate") {
 		t.Errorf("the client offered %q", got)

@@ -1,5 +1,6 @@
-// Package client speaks to a hubrelay, or to any server of the same interface: it gets tokens, publishes, and listens
-// with reconnection. Our own commands use it, and so may other programs.
+// Package client is a Go client for the public HTTP API of hubrelay and of servers with the same API. It gets tokens,
+// publishes notifications, migrates instances, and listens to the stream with automatic reconnection. The hubrelay
+// commands use it, and other programs may use it too.
 //
-// It knows nothing of the daemon's inside: no Redis, no configuration, no other room but the vocabulary.
+// It imports package relay and nothing else of this module: no Redis, no configuration, no internals of the daemon.
 package client

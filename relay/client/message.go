@@ -13,23 +13,23 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// readMessage reads one message; of one that is too large and is to be skipped its beginning, and then the rest for nothing.
-// alive is called while bytes come. What counts is the message, compressed or not: the connection's own limit is for what
-// comes over the line, and a small message can become a large one.
+// readMessage reads one message. If the message is too large but may be skipped, it returns the start and discards the
+// rest. It calls alive while data arrives. The limit applies to the decompressed message. The limit of ws applies to
+// the compressed data, and a small compressed message may become large.
 func (l *listener) readMessage(ws *websocket.Conn, alive func()) (kind int, data []byte, size int64, err error) {
 	kind, r, err := ws.NextReader()
 	if err != nil {
 		return 0, nil, 0, err
 	}
-	most := min(l.options.MaxMessage, math.MaxInt64-1)
-	data, err = io.ReadAll(io.LimitReader(r, most))
+	limit := min(l.options.MaxMessage, math.MaxInt64-1)
+	data, err = io.ReadAll(io.LimitReader(r, limit))
 	size = int64(len(data))
-	for err == nil && size >= most {
+	for err == nil && size >= limit {
 		var n int64
 		alive()
 		n, err = io.CopyN(io.Discard, r, 64<<10)
 		size += n
-		if size > most && (l.options.OnSkipped == nil || size > max(most, maxSkippedMessage)) {
+		if size > limit && (l.options.OnSkipped == nil || size > max(limit, maxSkippedMessage)) {
 			tooBig := websocket.FormatCloseMessage(websocket.CloseMessageTooBig, "")
 			_ = ws.WriteControl(websocket.CloseMessage, tooBig, time.Now().Add(controlTimeout))
 			return 0, nil, 0, websocket.ErrReadLimit
@@ -41,28 +41,29 @@ func (l *listener) readMessage(ws *websocket.Conn, alive func()) (kind int, data
 	return kind, data, size, err
 }
 
-// decode reads a message of so many bytes, of which data may be the beginning.
+// decode decodes a message of size bytes. data may be only its start.
 func (l *listener) decode(kind int, data []byte, size int64) (relay.Notification, error) {
 	switch {
 	case size > int64(len(data)):
-		return relay.Notification{}, fmt.Errorf("the message has %d bytes, %d are the most", size, l.options.MaxMessage)
+		err := fmt.Errorf("the message has %d bytes, the maximum is %d", size, l.options.MaxMessage)
+		return relay.Notification{}, err
 	case kind != websocket.TextMessage:
 		return relay.Notification{}, errors.New("the message is binary, not text")
 	}
-	return decode(data)
+	return decodeNotification(data)
 }
 
-func (l *listener) skipMessage(data []byte, why error) {
+func (l *listener) skipMessage(data []byte, reason error) {
 	if l.options.OnSkipped != nil {
-		l.options.OnSkipped(data, why)
+		l.options.OnSkipped(data, reason)
 		return
 	}
-	l.client.logger().Warn("a message that is not a notification was skipped", "error", why, "bytes", len(data))
+	l.client.logger().Warn("invalid message skipped", "error", reason, "bytes", len(data))
 }
 
-// decode reads what routing needs and keeps the rest as it came. Names are compared exactly, unlike encoding/json does
-// for a struct: an unknown member HUB_ID is not the hub.
-func decode(data []byte) (relay.Notification, error) {
+// decodeNotification decodes the members that routing needs, and leaves data unchanged. Unlike encoding/json with a
+// struct, it is case-sensitive: an unknown member HUB_ID is not the hub.
+func decodeNotification(data []byte) (relay.Notification, error) {
 	var message, context map[string]json.RawMessage
 	n := relay.Notification{Data: data}
 	err := json.Unmarshal(data, &message)

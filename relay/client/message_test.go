@@ -7,21 +7,21 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// FuzzDecode: whatever comes is refused or kept as it came.
+// FuzzDecode checks that every message is rejected or left unchanged.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"topic":"job.created","context":{"hub_id":"h"},"cursor":"1"}`))
 	f.Add([]byte(`{"topic":7}`))
 	f.Add([]byte(`[`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		n, err := decode(data)
+		n, err := decodeNotification(data)
 		if err == nil && (n.Topic == "" || string(n.Data) != string(data)) {
 			t.Errorf("%q became %+v", data, n)
 		}
 	})
 }
 
-// A member whose name differs in case only cannot pose as the one that routes.
-func TestDecodeComparesNamesExactly(t *testing.T) {
+// Member names are case-sensitive, so an unknown member cannot replace one that routing uses.
+func TestDecodeNotification_NamesAreCaseSensitive(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		data string
@@ -33,10 +33,14 @@ func TestDecodeComparesNamesExactly(t *testing.T) {
 			want: relay.Notification{Topic: "a.b", Hub: "h", Account: "a", Cursor: "c"},
 		},
 		{
-			data: `{"topic":"a.b","TOPIC":"x","context":{"hub_id":"h","HUB_ID":"x","Account_Id":"x"},"Context":{"hub_id":"x"},"Cursor":"x"}`,
+			data: `{"topic":"a.b","TOPIC":"x","context":{"hub_id":"h","HUB_ID":"x","Account_Id":"x"},` +
+				`"Context":{"hub_id":"x"},"Cursor":"x"}`,
 			want: relay.Notification{Topic: "a.b", Hub: "h"},
 		},
-		{data: `{"topic":"hubrelay.resync","cursor":null,"context":null}`, want: relay.Notification{Topic: "hubrelay.resync"}},
+		{
+			data: `{"topic":"hubrelay.resync","cursor":null,"context":null}`,
+			want: relay.Notification{Topic: "hubrelay.resync"},
+		},
 		{data: `{"Topic":"a.b"}`, bad: true},
 		{data: `{"topic":1}`, bad: true},
 		{data: `{"topic":"a.b","context":[]}`, bad: true},
@@ -44,7 +48,7 @@ func TestDecodeComparesNamesExactly(t *testing.T) {
 		{data: `null`, bad: true},
 		{data: `{`, bad: true},
 	} {
-		n, err := decode([]byte(tt.data))
+		n, err := decodeNotification([]byte(tt.data))
 		if tt.bad != (err != nil) {
 			t.Errorf("%s: %v", tt.data, err)
 			continue

@@ -11,20 +11,20 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Migration says which instance is to go where.
+// Migration is a request to move an instance to another server.
 type Migration struct {
 	Container string
 	Instance  string
-	// Destination is the id of a server of the instance's cluster.
+	// Destination is the ID of a server in the cluster of the instance.
 	Destination string
-	// CopyVolumes asks for the contents of the instance's volumes to be moved too.
+	// CopyVolumes also moves the contents of the instance's volumes.
 	CopyVolumes bool
-	// IdempotencyKey makes it safe to ask again after an error that leaves in doubt what happened; empty sends none.
+	// IdempotencyKey makes the request safe to repeat if the result of the first is unknown. An empty key is not sent.
 	IdempotencyKey string
 }
 
-// Migrate asks for an instance of c.Hub to be migrated, and returns the id of the job that does it. The error is an
-// [*Error] where the server answered one.
+// Migrate starts the migration of an instance of c.Hub and returns the ID of the job. The error is an [*Error] if the
+// server sent an error response.
 func (c *Client) Migrate(ctx context.Context, m Migration) (string, error) {
 	type stateful struct {
 		CopyVolumes bool `json:"copy_volumes"`
@@ -48,17 +48,17 @@ func (c *Client) Migrate(ctx context.Context, m Migration) (string, error) {
 	if m.IdempotencyKey != "" {
 		header.Set("Idempotency-Key", m.IdempotencyKey)
 	}
-	var answer relay.TaskDescriptor
-	if err := c.doJSON(ctx, http.MethodPost, tasksPath(m.Container, m.Instance), header, body, &answer); err != nil {
+	var task relay.TaskDescriptor
+	if err := c.doJSON(ctx, http.MethodPost, tasksPath(m.Container, m.Instance), header, body, &task); err != nil {
 		return "", fmt.Errorf("migrate: %w", err)
 	}
-	if answer.JobID == "" {
-		return "", errors.New("migrate: the answer names no job; check that the address is a relay's")
+	if task.JobID == "" {
+		return "", errors.New("migrate: the response has no job ID; check that the address is a relay's")
 	}
-	return answer.JobID, nil
+	return task.JobID, nil
 }
 
-// Job returns a job of c.Hub. The error is an [*Error] where the server answered one.
+// Job returns a job of c.Hub. The error is an [*Error] if the server sent an error response.
 func (c *Client) Job(ctx context.Context, id string) (relay.Job, error) {
 	var j relay.Job
 	if err := c.doJSON(ctx, http.MethodGet, "/v1/jobs/"+url.PathEscape(id), nil, nil, &j); err != nil {
@@ -67,8 +67,8 @@ func (c *Client) Job(ctx context.Context, id string) (relay.Job, error) {
 	return j, nil
 }
 
-// Jobs returns the ids of the jobs of an instance of c.Hub, the newest first. The error is an [*Error] where the server
-// answered one.
+// Jobs returns the IDs of the jobs of an instance of c.Hub, newest first. The error is an [*Error] if the server sent
+// an error response.
 func (c *Client) Jobs(ctx context.Context, container, instance string) ([]string, error) {
 	var list []relay.TaskDescriptor
 	if err := c.doJSON(ctx, http.MethodGet, tasksPath(container, instance), nil, nil, &list); err != nil {

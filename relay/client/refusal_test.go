@@ -15,8 +15,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
-// Who is one too many waits for as long as the server asks.
-func TestListenObeysALimit(t *testing.T) {
+// A client that exceeds a limit waits as long as the server requests.
+func TestListen_HonorsRetryAfter(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		limits hub.Limits
@@ -31,16 +31,16 @@ func TestListenObeysALimit(t *testing.T) {
 			s.hub = hub.New(hub.Options{Limits: test.limits})
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			told := false
-			first, second := quick(), quick()
-			second.OnDisconnected = func(err error, pause time.Duration) {
-				var answer *Error
-				if !errors.As(err, &answer) || answer.Code != test.code {
-					t.Errorf("turned away with %v", err)
-				} else if asked := answer.RetryAfter; asked < 2*time.Second || asked > 10*time.Second || pause != asked {
-					t.Errorf("asked for %v, pauses for %v", asked, pause)
+			rejected := false
+			first, second := fastRetries(), fastRetries()
+			second.OnDisconnected = func(err error, delay time.Duration) {
+				var response *Error
+				if !errors.As(err, &response) || response.Code != test.code {
+					t.Errorf("got error %v, want %s", err, test.code)
+				} else if d := response.RetryAfter; d < 2*time.Second || d > 10*time.Second || delay != d {
+					t.Errorf("got a delay of %v, requested %v", delay, d)
 				}
-				told = true
+				rejected = true
 				cancel()
 			}
 			first.OnConnected = func() {
@@ -49,42 +49,46 @@ func TestListenObeysALimit(t *testing.T) {
 				}
 			}
 			for n, err := range s.client().Listen(ctx, first) {
-				t.Errorf("the first got %v, %v", n, err)
+				t.Errorf("first client: got %v, %v", n, err)
 			}
-			if !told {
-				t.Error("nobody was turned away")
+			if !rejected {
+				t.Error("the second client was not rejected")
 			}
 		})
 	}
 }
 
-// A server may ask for no more than five minutes, and for less than the client's own pause in vain.
-func TestPauseIsBounded(t *testing.T) {
+// Retry-After is limited to five minutes, and cannot shorten the delay of the client.
+func TestWaitRetry_LimitsRetryAfter(t *testing.T) {
 	t.Parallel()
-	over, cancel := context.WithCancel(t.Context())
+	canceled, cancel := context.WithCancel(t.Context())
 	cancel()
-	for asked, want := range map[time.Duration]time.Duration{time.Hour: 5 * time.Minute, time.Minute: time.Minute, time.Second: 10 * time.Second} {
+	for requested, want := range map[time.Duration]time.Duration{
+		time.Hour: 5 * time.Minute, time.Minute: time.Minute, time.Second: 10 * time.Second,
+	} {
 		var got time.Duration
-		o := ListenOptions{MinBackoff: 20 * time.Second, OnDisconnected: func(_ error, pause time.Duration) { got = pause }}
+		o := ListenOptions{
+			MinBackoff:     20 * time.Second,
+			OnDisconnected: func(_ error, delay time.Duration) { got = delay },
+		}
 		o.setDefaults()
 		l := listener{client: &Client{}, options: o}
-		l.backOff(over, &Error{Status: http.StatusTooManyRequests, RetryAfter: asked})
+		l.waitRetry(canceled, &Error{Status: http.StatusTooManyRequests, RetryAfter: requested})
 		if got < want || got > max(want, 20*time.Second) {
-			t.Errorf("asked for %v, pauses for %v", asked, got)
+			t.Errorf("Retry-After %v: got a delay of %v, want %v", requested, got, want)
 		}
 	}
 }
 
-// A server that ends each connection behind its first message is asked less and less often, and left alone for a while where
-// it wants that.
-func TestPauseGrowsBehindShortConnections(t *testing.T) {
+// If each connection ends after its first message, the delays grow. After a close with 1013 they have a minimum.
+func TestListen_DelayGrowsAfterShortConnections(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		code  int
-		least time.Duration
-		want  time.Duration
+		code       int
+		minBackoff time.Duration
+		want       time.Duration
 	}{
-		"1008": {websocket.ClosePolicyViolation, 50 * time.Millisecond, 100 * time.Millisecond}, // of the third
+		"1008": {websocket.ClosePolicyViolation, 50 * time.Millisecond, 100 * time.Millisecond}, // the third delay
 		"1013": {websocket.CloseTryAgainLater, time.Millisecond, 2 * time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -99,40 +103,41 @@ func TestPauseGrowsBehindShortConnections(t *testing.T) {
 					t.Error(err)
 					return
 				}
-				_ = ws.WriteMessage(websocket.TextMessage, []byte(`{"topic":"hubrelay.cursor","context":{"hub_id":"h1"},"cursor":"c1"}`))
+				const first = `{"topic":"hubrelay.cursor","context":{"hub_id":"h1"},"cursor":"c1"}`
+				_ = ws.WriteMessage(websocket.TextMessage, []byte(first))
 				_ = ws.WriteMessage(websocket.CloseMessage, websocket.FormatCloseMessage(test.code, ""))
 				_ = ws.Close()
 			}))
 			defer s.Close()
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
-			var pauses []time.Duration
-			grown := false
-			o := ListenOptions{MinBackoff: test.least, OnDisconnected: func(_ error, pause time.Duration) {
-				if pauses = append(pauses, pause); pause >= test.want || len(pauses) == 20 {
-					grown = pause >= test.want
+			var delays []time.Duration
+			hasGrown := false
+			o := ListenOptions{MinBackoff: test.minBackoff, OnDisconnected: func(_ error, delay time.Duration) {
+				if delays = append(delays, delay); delay >= test.want || len(delays) == 20 {
+					hasGrown = delay >= test.want
 					cancel()
 				}
 			}}
 			for n, err := range (&Client{URL: s.URL, Key: "secret", Hub: "h1"}).Listen(ctx, o) {
 				t.Errorf("got %v, %v", n, err)
 			}
-			if !grown {
-				t.Errorf("pauses of %v", pauses)
+			if !hasGrown {
+				t.Errorf("got delays %v, want one of at least %v", delays, test.want)
 			}
 		})
 	}
 }
 
-// A redirect and a page of something in between end nothing.
-func TestListenOutlastsAPage(t *testing.T) {
+// Listen tries again after a redirect and after the page of a proxy.
+func TestListen_RetriesAfterForeignResponses(t *testing.T) {
 	t.Parallel()
-	asked := 0
+	requests := 0
 	s := startServer(t, func(r *http.Request) (int, string) {
 		if hub.IsUpgrade(r) {
 			return 0, ""
 		}
-		switch asked++; asked {
+		switch requests++; requests {
 		case 1:
 			return http.StatusFound, ""
 		case 2:
@@ -143,11 +148,11 @@ func TestListenOutlastsAPage(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	o := quick()
+	o := fastRetries()
 	failed := 0
-	o.OnDisconnected = func(_ error, pause time.Duration) {
-		if failed++; failed == 1 && pause != time.Second { // which the test's server asks for
-			t.Errorf("paused for %v", pause)
+	o.OnDisconnected = func(_ error, delay time.Duration) {
+		if failed++; failed == 1 && delay != time.Second { // the Retry-After of the test server
+			t.Errorf("got a delay of %v, want 1s", delay)
 		}
 	}
 	connected := false
@@ -159,6 +164,6 @@ func TestListenOutlastsAPage(t *testing.T) {
 		t.Errorf("got %v, %v", n, err)
 	}
 	if !connected || failed != 2 {
-		t.Errorf("connected: %v, after %d failures", connected, failed)
+		t.Errorf("got connected %v after %d failures, want true after 2", connected, failed)
 	}
 }

@@ -21,50 +21,51 @@ import (
 const (
 	handshakeTimeout = 15 * time.Second
 	pingInterval     = 30 * time.Second
-	// silenceTimeout is how long a connection may bring nothing, pings and pongs included.
+	// silenceTimeout is the maximum time without any data, including pings and pongs.
 	silenceTimeout = 75 * time.Second
 	controlTimeout = 5 * time.Second
-	goodbyeTimeout = time.Second
-	// cursorNow stands in place of a cursor for a stream that begins now, whose first message says nothing but its own.
+	closeTimeout   = time.Second
+	// cursorNow is the cursor of a stream that starts now. The first message then contains the cursor of its start.
 	cursorNow = "now"
-	// maxSkippedMessage bounds a message that is skipped for its size.
+	// maxSkippedMessage is the maximum size of a message that is skipped because of its size, in bytes.
 	maxSkippedMessage = 64 << 20
-	// tryAgainLaterWait is how long at least a server is left alone that says "try again later" to a caller who was too slow.
-	tryAgainLaterWait = 2 * time.Second
-	// maxTokenRejections is how often in a row a fresh token may be refused before that is believed.
+	// tryAgainLaterDelay is the minimum delay after the server closed the connection of a slow consumer with 1013.
+	tryAgainLaterDelay = 2 * time.Second
+	// maxTokenRejections is the number of consecutive rejections of new tokens that end Listen.
 	maxTokenRejections = 3
 )
 
-// ListenOptions are the settings of [Client.Listen]. The zero value takes every topic.
+// ListenOptions are the options of [Client.Listen]. The zero value receives all topics. All functions may be nil.
 type ListenOptions struct {
 	// Topics are topic patterns.
 	Topics []string
-	// After is the cursor of the last notification that the caller has seen, to begin behind it; empty to begin now.
+	// After is the cursor of the last notification that the caller has processed. The stream starts after it. If it is
+	// empty, the stream starts now.
 	After string
-	// MaxMessage bounds one message in bytes (1 MiB), whether it came compressed or not; a larger one ends the connection,
-	// unless Skipped is there.
+	// MaxMessage is the maximum size of a decompressed message in bytes. The default is 1 MiB. A larger message closes
+	// the connection unless OnSkipped is set.
 	MaxMessage int64
-	// MinBackoff and MostPause bound the exponential pause between two attempts (500 ms, 30 s). A server that names a
-	// longer one (Retry-After, up to five minutes) is obeyed, and one that closes with 1013 is left alone for two seconds or
-	// MostPause.
+	// MinBackoff and MaxBackoff limit the exponential delay between two attempts. The defaults are 500 ms and 30 s. A
+	// longer delay requested with Retry-After is honored up to five minutes. After a close with 1013, the delay is at
+	// least two seconds or MaxBackoff.
 	MinBackoff, MaxBackoff time.Duration
-	// OnConnected, where not nil, is called after each upgrade: what is accepted by the server from then on arrives.
+	// OnConnected is called after each upgrade. The stream delivers everything that the server accepts from then on.
 	OnConnected func()
-	// OnToken, where not nil, is called with the header of each answer that brought a token. An error ends the sequence with
-	// it, before the token is used.
+	// OnToken is called with the header of each response that contains a token, before the token is used. If it returns
+	// an error, the sequence ends with this error.
 	OnToken func(http.Header) error
-	// OnStart, where not nil, is called with the cursor of the place where a stream begins that was opened without one, before
-	// anything of it is yielded, and with those that come where nothing was sent for long. Servers that know no cursors tell
-	// none. Where the stream begins anew behind a loss, the place is the Cursor of the hubrelay.resync instead, so that whoever
-	// keeps it cannot keep it without the loss.
+	// OnStart is called with the cursor of the start of a stream that was opened without a cursor, before its first
+	// notification is yielded. It is also called with the cursors that the server sends during long periods without
+	// notifications. Servers without cursors never cause a call. If the stream starts again after a loss, the cursor is
+	// in the hubrelay.resync notification instead. A caller therefore cannot store the cursor and miss the loss.
 	OnStart func(cursor string)
-	// OnSkipped, where not nil, is called with each message that is none of a relay's: its beginning, at most MaxMessage bytes,
-	// and what is wrong. It is told of messages larger than MaxMessage too, up to 64 MiB, instead of ending the connection; what
-	// is beyond MaxMessage is read and dropped. The bytes belong to the callee.
-	OnSkipped func(beginning []byte, why error)
-	// OnDisconnected, where not nil, is called with the reason whenever a connection or an attempt ended and another
-	// follows after pause.
-	OnDisconnected func(err error, pause time.Duration)
+	// OnSkipped is called with each message that is not a notification: its start, at most MaxMessage bytes, and the
+	// error. If it is set, messages between MaxMessage and 64 MiB are skipped too, instead of closing the connection.
+	// The callee owns the bytes.
+	OnSkipped func(start []byte, reason error)
+	// OnDisconnected is called with the reason when a connection or an attempt ended and another one follows after
+	// delay.
+	OnDisconnected func(err error, delay time.Duration)
 }
 
 func (o *ListenOptions) setDefaults() {
@@ -73,21 +74,24 @@ func (o *ListenOptions) setDefaults() {
 	o.MaxBackoff = max(cmp.Or(max(o.MaxBackoff, 0), 30*time.Second), o.MinBackoff)
 }
 
-// Listen yields the notifications of c.Hub, or of the account pipeline, as they come. It gets a token for every
-// connection and connects again, with growing pauses, until ctx ends; then the sequence ends without an error. Each
-// connection begins behind the last notification that was yielded, or where the first connection began, so that nothing is
-// missed or comes twice while the server has it still; where it has not, a notification of the topic hubrelay.resync comes
-// in place of what is lost, once the stream is open again: who looks then at how things are misses nothing of what follows.
+// Listen yields the notifications of c.Hub, or of the account pipeline. It gets a token for every connection and
+// reconnects with growing delays until ctx ends. The sequence then ends without an error.
 //
-// An error that no repetition mends (an address that is none, 401, 403, 422; 4xx in general before the first connection) is the
-// last thing that is yielded; a 401 for a token that was fresh counts when it comes three times in a row. What may stand between
-// the two for a while is tried again for ever and told to Disconnected: no answer, 5xx, a redirect, which is not followed, and
-// an answer that is not a relay's, such as a load balancer's page.
+// Each connection starts after the last yielded notification, or at the start of the first connection. Nothing is
+// missed or repeated while the server still stores the notifications. If it no longer does, Listen yields a
+// notification with the topic hubrelay.resync in place of the lost ones, after the stream is open again. A caller that
+// refetches the state then misses no later change.
 //
-// Nothing is read while the caller works on a notification, so one that works for longer than a minute at a time loses its
-// connection.
+// A permanent error is yielded last: an invalid address, 401, 403, 422, and other 4xx before the first connection. A
+// 401 for a new token is permanent after three in a row. Other errors are passed to OnDisconnected, and Listen tries
+// again: no response, 5xx, redirects, which are not followed, and responses that do not come from a relay, such as the
+// page of a load balancer.
 //
-// ID is empty in what is yielded: the stream does not carry it. Data is the message as it came, its cursor included.
+// Listen reads nothing while the caller processes a notification. A caller that needs longer than a minute for one
+// loses the connection.
+//
+// The ID of yielded notifications is empty, because the stream does not contain it. Data is the received message,
+// including its cursor.
 func (c *Client) Listen(ctx context.Context, o ListenOptions) iter.Seq2[relay.Notification, error] {
 	o.setDefaults()
 	return func(yield func(relay.Notification, error) bool) {
@@ -111,29 +115,30 @@ func (c *Client) Listen(ctx context.Context, o ListenOptions) iter.Seq2[relay.No
 				yield(relay.Notification{}, err)
 				return
 			}
-			l.backOff(ctx, err)
+			l.waitRetry(ctx, err)
 		}
 	}
 }
 
-// listener is the state of one Listen over its connections.
+// listener is the state of one call of Listen across its connections.
 type listener struct {
 	client  *Client
 	options ListenOptions
 	yield   func(relay.Notification, error) bool
 
-	cursor          string // of the last notification or, before that, of the beginning; empty where that is not known
-	gapPending      bool   // the caller is to hear of a loss once the next stream has begun: whoever looks before that misses something
-	done            bool   // the caller wants no more
-	connected       bool   // at least once
-	gotToken        bool   // the last attempt got its token
-	tokenRejections int    // of fresh tokens, in a row
-	onTokenErr      error  // what Granted said
-	failures        int    // attempts since a connection held for longer than the pause before it
+	cursor     string // of the last notification or, before the first, of the start; empty if unknown
+	gapPending bool   // a loss is reported after the next stream has started; a refetch before that could miss changes
+	done       bool   // the caller has ended the sequence
+	connected  bool   // at least one connection was opened
+	gotToken   bool   // the last attempt received its token
+	onTokenErr error  // the error of OnToken
+
+	tokenRejections int // consecutive rejections of new tokens
+	failures        int // attempts since a connection lasted longer than the delay before it
 	lastBackoff     time.Duration
 }
 
-// streamOnce makes one connection and yields from it. It returns why that ended.
+// streamOnce opens one connection, yields its notifications, and returns the reason of its end.
 func (l *listener) streamOnce(ctx context.Context) error {
 	ws, err := l.connect(ctx)
 	if err != nil {
@@ -155,15 +160,15 @@ func (l *listener) streamOnce(ctx context.Context) error {
 	if l.options.OnConnected != nil {
 		l.options.OnConnected()
 	}
-	since := time.Now()
+	startedAt := time.Now()
 	err = l.read(ws)
-	if time.Since(since) > l.lastBackoff { // one message is not enough: it may be all that each connection brings
+	if time.Since(startedAt) > l.lastBackoff { // a received message is no proof: each connection may deliver just one
 		l.failures = 0
 	}
 	return err
 }
 
-// keepAlive sends pings until ctx ends, then says goodbye and lets the reading end.
+// keepAlive sends pings until ctx ends. It then sends a close frame and closes the connection.
 func keepAlive(ctx context.Context, ws *websocket.Conn) {
 	ticker := time.NewTicker(pingInterval)
 	defer ticker.Stop()
@@ -172,9 +177,9 @@ func keepAlive(ctx context.Context, ws *websocket.Conn) {
 		case <-ticker.C:
 			_ = ws.WriteControl(websocket.PingMessage, nil, time.Now().Add(controlTimeout))
 		case <-ctx.Done():
-			goodbye := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
-			_ = ws.WriteControl(websocket.CloseMessage, goodbye, time.Now().Add(goodbyeTimeout))
-			_ = ws.NetConn().Close() // ends the reading
+			frame := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "")
+			_ = ws.WriteControl(websocket.CloseMessage, frame, time.Now().Add(closeTimeout))
+			_ = ws.NetConn().Close() // makes pending reads fail
 			return
 		}
 	}
@@ -187,10 +192,10 @@ func (l *listener) read(ws *websocket.Conn) error {
 	}
 	ws.SetReadLimit(limit)
 	alive := func() { _ = ws.SetReadDeadline(time.Now().Add(silenceTimeout)) }
-	answer := ws.PingHandler()
+	sendPong := ws.PingHandler()
 	ws.SetPingHandler(func(data string) error {
 		alive()
-		return answer(data)
+		return sendPong(data)
 	})
 	ws.SetPongHandler(func(string) error {
 		alive()
@@ -216,26 +221,27 @@ func (l *listener) read(ws *websocket.Conn) error {
 	}
 }
 
-// deliver yields a notification, behind the word of a loss where one is due. It reports false once the caller wants no more.
+// deliver yields a notification, after a resync if one is pending. It returns false if the caller has ended the
+// sequence.
 func (l *listener) deliver(n relay.Notification) bool {
-	begins := n.Topic == relay.TopicCursor
+	isCursor := n.Topic == relay.TopicCursor
 	switch {
 	case l.gapPending:
 		l.gapPending = false
-		lost := l.client.resyncNotification("")
-		if begins {
-			lost = l.client.resyncNotification(n.Cursor)
+		resync := l.client.resyncNotification("")
+		if isCursor {
+			resync = l.client.resyncNotification(n.Cursor)
 		}
-		if !l.yield(lost, nil) {
+		if !l.yield(resync, nil) {
 			return false
 		}
-	case begins && l.options.OnStart != nil && n.Cursor != "":
+	case isCursor && l.options.OnStart != nil && n.Cursor != "":
 		l.options.OnStart(n.Cursor)
 	}
-	return begins || l.yield(n, nil)
+	return isCursor || l.yield(n, nil)
 }
 
-// connect gets a token and opens the websocket as spec.md shows it.
+// connect gets a token and opens the websocket as described in spec.md.
 func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 	l.gotToken = false
 	token, header, err := l.client.fetchToken(ctx)
@@ -261,12 +267,12 @@ func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 		query.Set("topics", strings.Join(l.options.Topics, ","))
 	}
 	address.RawQuery = query.Encode()
-	address.User = nil // gorilla would send it instead of the key
-	sent := l.client.requestHeader()
+	address.User = nil // gorilla/websocket would send it instead of the key
+	upgradeHeader := l.client.requestHeader()
 	if isHeaderSafe(token) {
-		sent.Set("x-service-token", token)
+		upgradeHeader.Set("x-service-token", token)
 	}
-	ws, response, err := l.client.dialer().DialContext(ctx, address.String(), sent)
+	ws, response, err := l.client.newDialer().DialContext(ctx, address.String(), upgradeHeader)
 	if err == nil {
 		return ws, nil
 	}
@@ -274,66 +280,67 @@ func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 		return nil, fmt.Errorf("open the stream: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
-	text, _ := io.ReadAll(response.Body) // of which gorilla keeps the first KiB
-	answer := answerError(response, text)
-	if answer.Status == http.StatusUnauthorized {
+	text, _ := io.ReadAll(response.Body) // gorilla/websocket stores at most the first KiB
+	responseErr := parseError(response, text)
+	if responseErr.Status == http.StatusUnauthorized {
 		l.tokenRejections++
 	}
-	return nil, fmt.Errorf("open the stream: %w", answer)
+	return nil, fmt.Errorf("open the stream: %w", responseErr)
 }
 
-// isHeaderSafe says whether a header can carry the token, which is an opaque string.
+// isHeaderSafe reports whether a token, which is an opaque string, may be sent in a header.
 func isHeaderSafe(token string) bool {
 	return strings.IndexFunc(token, func(r rune) bool { return r < ' ' || r > '~' }) < 0
 }
 
-// dialer dials as the HTTP client does.
-func (c *Client) dialer() *websocket.Dialer {
+// newDialer returns a dialer with the settings of the HTTP client.
+func (c *Client) newDialer() *websocket.Dialer {
 	d := &websocket.Dialer{
-		HandshakeTimeout: handshakeTimeout, Proxy: http.ProxyFromEnvironment, Jar: c.httpClient().Jar, EnableCompression: true,
+		HandshakeTimeout: handshakeTimeout, Proxy: http.ProxyFromEnvironment,
+		Jar: c.httpClient().Jar, EnableCompression: true,
 	}
-	from := c.httpClient().Transport
-	if from == nil {
-		from = http.DefaultTransport
+	transport := c.httpClient().Transport
+	if transport == nil {
+		transport = http.DefaultTransport
 	}
-	t, ok := from.(*http.Transport)
+	t, ok := transport.(*http.Transport)
 	if !ok {
 		return d
 	}
 	d.Proxy, d.NetDialContext, d.NetDialTLSContext = t.Proxy, t.DialContext, t.DialTLSContext
 	if t.TLSClientConfig != nil {
 		d.TLSClientConfig = t.TLSClientConfig.Clone()
-		d.TLSClientConfig.NextProtos = []string{"http/1.1"} // the transport adds h2, which cannot upgrade
+		d.TLSClientConfig.NextProtos = []string{"http/1.1"} // the transport adds h2, which does not support the upgrade
 	}
 	return d
 }
 
-// resyncNotification is what a server sends where it cannot go on behind a cursor that it knows. place is where the stream begins now,
-// empty where the server does not say.
-func (c *Client) resyncNotification(place string) relay.Notification {
-	data := relay.ResyncMessage(c.Hub, "", "the relay does not know the cursor any more; look at how things are now")
-	if place != "" {
-		text, _ := json.Marshal(place) // a string only
+// resyncNotification returns the notification that a server sends if it cannot continue after a cursor. cursor is the
+// start of the new stream, or empty if the server did not send it.
+func (c *Client) resyncNotification(cursor string) relay.Notification {
+	data := relay.ResyncMessage(c.Hub, "", "the relay no longer knows the cursor; fetch the current state")
+	if cursor != "" {
+		text, _ := json.Marshal(cursor) // cannot fail for a string
 		data = append(append(append(data[:len(data)-1], `,"cursor":`...), text...), '}')
 	}
-	return relay.Notification{Topic: relay.TopicResync, Hub: c.Hub, Cursor: place, Data: data}
+	return relay.Notification{Topic: relay.TopicResync, Hub: c.Hub, Cursor: cursor, Data: data}
 }
 
-// isStaleCursor tells whether the server refuses the cursor that it gave itself, since it was set up anew meanwhile.
+// isStaleCursor reports whether the server rejected a cursor that it sent itself, such as after a new installation.
 func (l *listener) isStaleCursor(err error) bool {
-	var answer *Error
-	return errors.As(err, &answer) && answer.Status == http.StatusUnprocessableEntity && answer.Extra["parameter"] == "after" &&
-		l.cursor != l.options.After
+	var response *Error
+	return errors.As(err, &response) && response.Status == http.StatusUnprocessableEntity &&
+		response.Extra["parameter"] == "after" && l.cursor != l.options.After
 }
 
-// isPermanent says whether trying again is of no use. A fresh token that is refused may have expired on the way, so that
-// is believed only when it happens again and again.
+// isPermanent reports whether another attempt cannot succeed. A new token may have expired before it was used, so one
+// rejection is not permanent.
 func (l *listener) isPermanent(err error) bool {
-	var answer *Error
-	if !errors.As(err, &answer) {
+	var response *Error
+	if !errors.As(err, &response) {
 		return false
 	}
-	switch status := answer.Status; status {
+	switch status := response.Status; status {
 	case http.StatusUnauthorized:
 		return !l.gotToken || l.tokenRejections >= maxTokenRejections
 	case http.StatusForbidden, http.StatusUnprocessableEntity:
@@ -345,31 +352,32 @@ func (l *listener) isPermanent(err error) bool {
 	}
 }
 
-// backOff waits before the next attempt.
-func (l *listener) backOff(ctx context.Context, err error) {
-	wait := backoff(l.failures, l.options.MinBackoff, l.options.MaxBackoff, rand.Float64())
-	l.lastBackoff = wait
+// waitRetry waits before the next attempt.
+func (l *listener) waitRetry(ctx context.Context, err error) {
+	delay := retryDelay(l.failures, l.options.MinBackoff, l.options.MaxBackoff, rand.Float64())
+	l.lastBackoff = delay
 	l.failures++
 	var closed *websocket.CloseError
 	if errors.As(err, &closed) && closed.Code == websocket.CloseTryAgainLater {
-		wait = max(wait, min(tryAgainLaterWait+rand.N(tryAgainLaterWait), l.options.MaxBackoff))
+		delay = max(delay, min(tryAgainLaterDelay+rand.N(tryAgainLaterDelay), l.options.MaxBackoff))
 	}
-	var answer *Error
-	if errors.As(err, &answer) {
-		wait = max(wait, min(answer.RetryAfter, 5*time.Minute))
+	var response *Error
+	if errors.As(err, &response) {
+		delay = max(delay, min(response.RetryAfter, 5*time.Minute))
 	}
-	l.client.logger().Warn("not connected to the notification stream; trying again", "error", err, "pause", wait)
+	l.client.logger().Warn("notification stream disconnected", "error", err, "retry_in", delay.String())
 	if l.options.OnDisconnected != nil {
-		l.options.OnDisconnected(err, wait)
+		l.options.OnDisconnected(err, delay)
 	}
-	relay.Sleep(ctx, wait)
+	relay.Sleep(ctx, delay)
 }
 
-// backoff doubles the pause with each failure and takes between half and all of it; at is between 0 and 1.
-func backoff(failures int, least, most time.Duration, at float64) time.Duration {
-	full := most
-	if failures < 32 && least<<failures>>failures == least {
-		full = min(least<<failures, most)
+// retryDelay doubles minDelay with each failure up to maxDelay. It returns between half of that delay and the whole, as
+// selected by fraction, which is between 0 and 1.
+func retryDelay(failures int, minDelay, maxDelay time.Duration, fraction float64) time.Duration {
+	full := maxDelay
+	if failures < 32 && minDelay<<failures>>failures == minDelay {
+		full = min(minDelay<<failures, maxDelay)
 	}
-	return full/2 + time.Duration(at*float64(full/2))
+	return full/2 + time.Duration(fraction*float64(full/2))
 }

@@ -20,7 +20,7 @@ import (
 func TestListen(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
-	o := quick()
+	o := fastRetries()
 	o.Topics = []string{"job.*", "!job.error"}
 	number := 0
 	o.OnConnected = func() {
@@ -44,31 +44,31 @@ func TestListen(t *testing.T) {
 	}
 }
 
-func TestListenEndsAtOnceWithoutAnAddress(t *testing.T) {
+func TestListen_InvalidAddress(t *testing.T) {
 	t.Parallel()
 	for _, address := range []string{"", "127.0.0.1:8080", "ftp://127.0.0.1"} {
 		var got error
-		for _, err := range (&Client{URL: address, Key: "secret"}).Listen(t.Context(), quick()) {
+		for _, err := range (&Client{URL: address, Key: "secret"}).Listen(t.Context(), fastRetries()) {
 			got = err
 		}
 		if got == nil || !strings.Contains(got.Error(), "https://relay.example") {
-			t.Errorf("%q: %v", address, got)
+			t.Errorf("address %q: got error %v", address, got)
 		}
 	}
 }
 
-func TestListenConnectsAgain(t *testing.T) {
+func TestListen_Reconnects(t *testing.T) {
 	t.Parallel()
-	var refuse atomic.Int64
+	var rejections atomic.Int64
 	s := startServer(t, func(r *http.Request) (int, string) {
-		if refuse.Add(-1) >= 0 {
-			return []int{503, 429, 500}[refuse.Load()%3], ""
+		if rejections.Add(-1) >= 0 {
+			return []int{503, 429, 500}[rejections.Load()%3], ""
 		}
 		return 0, ""
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	o := quick()
+	o := fastRetries()
 	o.MaxMessage = 300
 	connections := 0
 	o.OnConnected = func() {
@@ -76,20 +76,20 @@ func TestListenConnectsAgain(t *testing.T) {
 		bad := notification(0)
 		bad.Data = json.RawMessage(`{"topic":7}`)
 		s.hub.Broadcast(hub.Batch{Notifications: []relay.Notification{bad, notification(connections)}})
-		if connections < 3 { // too large: the client ends this connection
+		if connections < 3 { // too large: the client closes this connection
 			big := notification(0)
 			big.Data = json.RawMessage(`{"topic":"` + strings.Repeat("x", 400) + `"}`)
 			s.hub.Broadcast(hub.Batch{Notifications: []relay.Notification{big}})
 		}
 	}
 	var reasons []string
-	o.OnDisconnected = func(err error, pause time.Duration) {
+	o.OnDisconnected = func(err error, delay time.Duration) {
 		reasons = append(reasons, err.Error())
-		if pause <= 0 {
-			t.Errorf("paused for %v after %v", pause, err)
+		if delay <= 0 {
+			t.Errorf("got a delay of %v after %v", delay, err)
 		}
 		if connections == 2 && len(reasons) == 2 {
-			refuse.Store(1)
+			rejections.Store(1)
 		}
 	}
 	got := 0
@@ -106,11 +106,11 @@ func TestListenConnectsAgain(t *testing.T) {
 		}
 	}
 	if len(reasons) != 3 || !strings.Contains(reasons[2], "503") {
-		t.Errorf("disconnected for %q", reasons)
+		t.Errorf("got reasons %q, want 3 with a 503 last", reasons)
 	}
 }
 
-func TestListenGivesUp(t *testing.T) {
+func TestListen_PermanentErrors(t *testing.T) {
 	t.Parallel()
 	upgrade := func(status int) func(*http.Request) (int, string) {
 		return func(r *http.Request) (int, string) {
@@ -142,23 +142,24 @@ func TestListenGivesUp(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			var last error
-			for _, err := range s.client().Listen(ctx, quick()) {
+			for _, err := range s.client().Listen(ctx, fastRetries()) {
 				last = err
 			}
-			var answer *Error
-			if !errors.As(last, &answer) || answer.Status != test.status || s.tokens.Load() != test.tokens {
-				t.Errorf("ended with %v after %d tokens", last, s.tokens.Load())
+			var response *Error
+			if !errors.As(last, &response) || response.Status != test.status || s.tokens.Load() != test.tokens {
+				t.Errorf("got error %v after %d tokens, want status %d after %d",
+					last, s.tokens.Load(), test.status, test.tokens)
 			}
 		})
 	}
 }
 
-func TestListenEndsWithContext(t *testing.T) {
+func TestListen_ContextEnds(t *testing.T) {
 	t.Parallel()
 	s := startServer(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	o := quick()
+	o := fastRetries()
 	o.OnConnected = cancel
 	for n, err := range s.client().Listen(ctx, o) {
 		t.Errorf("got %v %v", n, err)
@@ -170,31 +171,31 @@ func TestListenEndsWithContext(t *testing.T) {
 	}
 }
 
-func TestRefusedTokens(t *testing.T) {
+func TestIsPermanent(t *testing.T) {
 	t.Parallel()
 	l := listener{gotToken: true, tokenRejections: 1}
-	refused := fmt.Errorf("x: %w", &Error{Status: 401})
-	if l.isPermanent(refused) {
-		t.Error("one refused token is permanent")
+	rejected := fmt.Errorf("x: %w", &Error{Status: 401})
+	if l.isPermanent(rejected) {
+		t.Error("isPermanent() = true after one rejected token")
 	}
 	l.tokenRejections = maxTokenRejections
-	if !l.isPermanent(refused) {
-		t.Error("a token that is always refused is not permanent")
+	if !l.isPermanent(rejected) {
+		t.Errorf("isPermanent() = false after %d rejected tokens", maxTokenRejections)
 	}
 	if l.isPermanent(&Error{Status: 429}) || l.isPermanent(io.EOF) || l.isPermanent(&Error{Status: 503}) {
-		t.Error("a passing error is permanent")
+		t.Error("isPermanent() = true for a temporary error")
 	}
 	l.connected = true
 	if l.isPermanent(&Error{Status: 404}) {
-		t.Error("404 behind a connection is permanent")
+		t.Error("isPermanent() = true for a 404 after a connection")
 	}
 }
 
-func TestPauseAfter(t *testing.T) {
+func TestRetryDelay(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		failures int
-		at       float64
+		fraction float64
 		want     time.Duration
 	}{
 		{0, 0, 500 * time.Millisecond},
@@ -205,8 +206,8 @@ func TestPauseAfter(t *testing.T) {
 		{1000, 0, 5 * time.Second},
 	}
 	for _, test := range tests {
-		if got := backoff(test.failures, time.Second, 10*time.Second, test.at); got != test.want {
-			t.Errorf("pauseAfter(%d, %v) = %v, want %v", test.failures, test.at, got, test.want)
+		if got := retryDelay(test.failures, time.Second, 10*time.Second, test.fraction); got != test.want {
+			t.Errorf("retryDelay(%d, %v) = %v, want %v", test.failures, test.fraction, got, test.want)
 		}
 	}
 }

@@ -102,8 +102,8 @@ func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]admins
 
 // sinkHealth returns the reason why a sink cannot deliver on this node, or nil.
 func sinkHealth(s relay.Sink) error {
-	if a, ok := s.(relay.HealthReporter); ok {
-		return a.HealthError()
+	if a, ok := s.(relay.Service); ok {
+		return a.Health()
 	}
 	return nil
 }

@@ -81,8 +81,8 @@ type runningDaemon struct {
 func startDaemon(t *testing.T, s *fakeSink, redis, sinks string) *runningDaemon {
 	t.Helper()
 	kind := relay.SinkKind{
-		Type: "memory", Config: func() relay.SinkConfig { return &noConfig{} },
-		Open: func(relay.SinkSettings, relay.SinkConfig) (relay.Sink, error) { return s, nil },
+		Type: "memory", Config: func() relay.Config { return &noConfig{} },
+		Open: func(relay.SinkSettings, relay.Config) (relay.Sink, error) { return s, nil },
 	}
 	cfg := loadConfig(t, kind, "127.0.0.1:0", sinks)
 	cfg.Redis.URL = redis

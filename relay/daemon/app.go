@@ -92,7 +92,7 @@ func New(cfg *config.Config, s Options) (*Daemon, error) {
 			return nil, err
 		}
 	}
-	if a.driver, err = openDriver(cfg.Migration.Driver, cfg.Redis, s, a.metrics); err != nil {
+	if a.driver, err = openDriver(cfg, s, a.metrics); err != nil {
 		return nil, err
 	}
 	sinks, err := a.openSinks(cfg.Sinks)

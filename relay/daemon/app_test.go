@@ -55,15 +55,15 @@ type noConfig struct {
 	Broken bool `koanf:"broken" doc:"Whether the sink cannot be opened."`
 }
 
-func (*noConfig) Validate() error { return nil }
+func (*noConfig) Check(context.Context, relay.CheckEnv) relay.Report { return relay.Report{} }
 
 var errBroken = errors.New("broken")
 
 // kind returns a kind that opens s, or fails if the configuration requests it.
 func (s *memorySink) kind() relay.SinkKind {
 	return relay.SinkKind{
-		Type: "memory", Config: func() relay.SinkConfig { return &noConfig{} },
-		Open: func(_ relay.SinkSettings, c relay.SinkConfig) (relay.Sink, error) {
+		Type: "memory", Config: func() relay.Config { return &noConfig{} },
+		Open: func(_ relay.SinkSettings, c relay.Config) (relay.Sink, error) {
 			if own, ok := c.(*noConfig); !ok || own.Broken {
 				return nil, errBroken
 			}

@@ -144,8 +144,8 @@ func (d *deliveryService) startSink(s *openSink) {
 	if s.pipeline.Ordered() {
 		work.run = d.runOrdered(s)
 	}
-	if starter, ok := s.sink.(relay.Starter); ok {
-		starter.Start()
+	if service, ok := s.sink.(relay.Service); ok {
+		service.Start()
 	}
 	d.group.Go(func() error {
 		defer close(s.done)

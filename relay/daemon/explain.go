@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -44,13 +45,15 @@ type Explained struct {
 	Reason     string   // why it matches or not
 	Timing     []string // causes of delay, one sentence each
 	// Request is the request that the sink would send. It is nil if the sink does not match or cannot show it.
-	Request *relay.Explanation
+	Request *relay.Preview
 	Err     error // why Request cannot be shown
 }
 
 // Explain returns what the relay would do with n at a sink of the configuration. It opens the sink but sends
 // nothing.
-func Explain(cfg *Config, kinds []relay.SinkKind, version, sink string, n relay.Notification) (Explained, error) {
+func Explain(
+	ctx context.Context, cfg *Config, kinds []relay.SinkKind, version, sink string, n relay.Notification,
+) (Explained, error) {
 	c := cfg.Sinks[sink]
 	e := Explained{Sink: sink, Type: c.Type}
 	filter, err := newFilter(c)
@@ -64,20 +67,20 @@ func Explain(cfg *Config, kinds []relay.SinkKind, version, sink string, n relay.
 	if i < 0 {
 		return e, fmt.Errorf("there is no sink type %q", c.Type)
 	}
-	e.Timing = explainTiming(c, kinds[i].DigestWhenLimited, n)
+	e.Timing = explainTiming(c, kinds[i].DigestOverRate, n)
 	opened, err := kinds[i].Open(relay.SinkSettings{
-		Name: sink, Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/" + version,
+		Name: sink, Dir: cfg.Dir(), Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/" + version,
 	}, c.Settings)
 	if err != nil {
 		e.Err = err
 		return e, nil
 	}
 	defer func() { _ = opened.Close() }()
-	explainer, ok := opened.(relay.Explainer)
+	previewer, ok := opened.(relay.Previewer)
 	if !ok {
 		return e, nil
 	}
-	request, err := explainer.Explain(deliveryFor(c, n))
+	request, err := previewer.Preview(ctx, deliveryFor(c, n))
 	if err != nil {
 		e.Err = err
 		return e, nil

@@ -13,7 +13,7 @@ import (
 // openInventory opens the inventory if a driver is configured, and imports the inventory file. If running
 // migrations forbid the import, the inventory stays unchanged and the next start tries again.
 func (a *Daemon) openInventory(ctx context.Context, s *stores) error {
-	if !a.cfg.Migration.Driver.IsSet() {
+	if !a.cfg.Migration.Driver.IsSet {
 		return nil
 	}
 	v := migration.NewInventory(s.conn.Commands(), s.keys)
@@ -86,7 +86,7 @@ func (a *Daemon) reloadInventory(ctx context.Context) error {
 
 // adminInventory returns the inventory for the admin API, or nil without a driver.
 func (a *Daemon) adminInventory() func() adminserver.Inventory {
-	if !a.cfg.Migration.Driver.IsSet() {
+	if !a.cfg.Migration.Driver.IsSet {
 		return nil
 	}
 	return func() adminserver.Inventory {

@@ -2,11 +2,13 @@ package daemon
 
 import (
 	"bytes"
+	"context"
 	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/migration"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
@@ -14,8 +16,7 @@ import (
 
 type anyDriver struct{}
 
-func (anyDriver) Validate() error { return nil }
-func (anyDriver) IsSet() bool     { return true }
+func (anyDriver) Check(context.Context, relay.CheckEnv) relay.Report { return relay.Report{} }
 
 // A start imports a new inventory file. It does not undo later imports, and a running job does not prevent the
 // start.
@@ -48,7 +49,7 @@ func TestOpenInventory_ImportsFile(t *testing.T) {
 		return a, log.String()
 	}
 	cfg := &config.Config{
-		Migration: config.Migration{InventoryFile: "inv.yaml", Driver: config.Driver{Settings: anyDriver{}}},
+		Migration: config.Migration{InventoryFile: "inv.yaml", Driver: config.Driver{Settings: anyDriver{}, IsSet: true}},
 	}
 	servers := func(a *Daemon) int {
 		list, err := a.adminInventory()().List(t.Context())

@@ -14,15 +14,16 @@ import (
 )
 
 // openDriver creates the migration driver. It returns nil if none is configured.
-func openDriver(cfg config.Driver, redis config.Redis, s Options, metrics *adminserver.Metrics) (relay.Driver, error) {
-	if !cfg.IsSet() {
+func openDriver(c *config.Config, s Options, metrics *adminserver.Metrics) (relay.Driver, error) {
+	cfg := c.Migration.Driver
+	if !cfg.IsSet {
 		return nil, nil
 	}
 	if s.Driver == nil {
 		return nil, errors.New("migration.driver: this program does not support drivers")
 	}
 	driver, err := s.Driver.Open(relay.DriverSettings{
-		Relay: redis.Identity(), Log: s.Log.With("component", "driver"), Observe: metrics.DriverEvent,
+		Relay: c.Redis.Identity(), Dir: c.Dir(), Log: s.Log.With("component", "driver"), CountEvent: metrics.DriverEvent,
 	}, cfg.Settings)
 	if err != nil {
 		return nil, fmt.Errorf("migration.driver: %w", err)

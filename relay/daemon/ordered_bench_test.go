@@ -75,8 +75,8 @@ func BenchmarkOrdering(b *testing.B) {
 func startBenchDaemon(b *testing.B, sink relay.Sink, settings string) *sinkAdmin {
 	b.Helper()
 	kind := relay.SinkKind{
-		Type: "memory", Config: func() relay.SinkConfig { return &noConfig{} },
-		Open: func(relay.SinkSettings, relay.SinkConfig) (relay.Sink, error) { return sink, nil },
+		Type: "memory", Config: func() relay.Config { return &noConfig{} },
+		Open: func(relay.SinkSettings, relay.Config) (relay.Sink, error) { return sink, nil },
 	}
 	file := filepath.Join(b.TempDir(), "hubrelay.yaml")
 	text := fmt.Sprintf(`server: {listen: "127.0.0.1:0"}

@@ -24,14 +24,15 @@ func TestApplyChanges_LogsOncePerConfiguration(t *testing.T) {
 	server := redistest.Start(t)
 	var down atomic.Bool
 	var dials atomic.Int64
-	c, err := redisconn.Open(t.Context(), redisconn.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		if down.Load() {
-			return nil, &net.OpError{
-				Op: "dial", Net: "tcp", Err: fmt.Errorf("from port %d: %w", dials.Add(1), errors.ErrUnsupported),
+	c, err := redisconn.Open(t.Context(),
+		redisconn.Options{Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			if down.Load() {
+				return nil, &net.OpError{
+					Op: "dial", Net: "tcp", Err: fmt.Errorf("from port %d: %w", dials.Add(1), errors.ErrUnsupported),
+				}
 			}
-		}
-		return new(net.Dialer).DialContext(ctx, "unix", server.Socket)
-	}})
+			return new(net.Dialer).DialContext(ctx, "unix", server.Socket)
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,9 @@ type sinkStats struct {
 }
 
 // loadSinkStats returns the statistics of the named sinks, in the same order.
-func loadSinkStats(ctx context.Context, queues *queue.Store, store *store.Store, names []string) ([]sinkStats, error) {
+func loadSinkStats(
+	ctx context.Context, queues *queue.Store, store *store.Store, names []string,
+) ([]sinkStats, error) {
 	stats, err := queues.Stats(ctx, names)
 	if err != nil {
 		return nil, err

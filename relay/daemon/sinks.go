@@ -29,6 +29,8 @@ type openSink struct {
 	kind   relay.SinkKind
 	filter relay.Filter
 	sink   relay.Sink
+	// extraRequests are requests besides one per attempt that were not counted yet.
+	extraRequests atomic.Int64
 
 	pipeline *delivery.Pipeline // nil until newSinkPipeline
 	retries  *retry.Handle      // nil until newSinkPipeline
@@ -105,10 +107,12 @@ func (a *Daemon) openSinks(configured map[string]config.Sink) (opened []*openSin
 		if err != nil {
 			return opened, fmt.Errorf("sink %s: %w", name, err)
 		}
-		one, err := s.Sinks[i].Open(relay.SinkSettings{
-			Name: name, Log: s.Log.With("sink", name), UserAgent: "hubrelay/" + s.Version,
-			Observe: func(event string) { metrics.SinkEvent(name, event) },
-			State:   lazyStateStore{a, name},
+		result := &openSink{name: name, cfg: cfg, kind: s.Sinks[i], filter: filter}
+		result.sink, err = s.Sinks[i].Open(relay.SinkSettings{
+			Name: name, Dir: a.cfg.Dir(), Log: s.Log.With("sink", name), UserAgent: "hubrelay/" + s.Version,
+			CountEvent:    func(event string) { metrics.SinkEvent(name, event) },
+			CountRequests: func(n int) { result.extraRequests.Add(int64(n)) },
+			State:         lazyStateStore{a, name},
 			Samples: func() []relay.Delivery {
 				if !open.Load() && time.Since(start) > openTimeout {
 					return nil // validated a moment ago, when the configuration was read
@@ -119,7 +123,6 @@ func (a *Daemon) openSinks(configured map[string]config.Sink) (opened []*openSin
 		if err != nil {
 			return opened, fmt.Errorf("sink %s: %w", name, err)
 		}
-		result := &openSink{name: name, cfg: cfg, kind: s.Sinks[i], sink: one, filter: filter}
 		monitorCondition(result, metrics, s.Log)
 		opened = append(opened, result)
 	}
@@ -145,7 +148,7 @@ func (m lazyStateStore) Lock(ctx context.Context, name string, hold time.Duratio
 func warnRateConflicts(log *slog.Logger, sinks, known []*openSink) {
 	first := make(map[string]*openSink, len(sinks))
 	for _, s := range sinks {
-		keyer, ok := s.sink.(relay.RateKeyer)
+		keyer, ok := s.sink.(relay.SharedLimit)
 		if !ok || !s.cfg.Rate.Limited() {
 			continue
 		}
@@ -229,13 +232,14 @@ func (a *Daemon) newPipeline(
 	}
 	return delivery.New(delivery.Options{
 		Name: s.name, Sink: s.sink, Store: store, Wake: wake, Fingerprint: fingerprint,
+		TakeExtraRequests: func() int { return int(s.extraRequests.Swap(0)) },
 		Schedule: delivery.Schedule{
 			Delays: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge, MaxAttempts: s.cfg.Retry.MaxAttempts,
 		},
 		DisableAfter: s.cfg.DisableAfter, Backlog: s.cfg.Backlog, Rate: s.cfg.Rate, Burst: s.cfg.Burst,
 		Digest:             delivery.Digest{Wait: s.cfg.Digest.Wait, Max: s.cfg.Digest.Max, By: s.cfg.Digest.By},
 		Batch:              s.batchOptions(),
-		BatchesUnsupported: !s.kind.SupportsBatches, DigestWhenLimited: s.kind.DigestWhenLimited,
+		BatchesUnsupported: !s.kind.Batches, DigestOverRate: s.kind.DigestOverRate,
 		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency, Ordering: s.ordering(),
 		Log: a.log.With("sink", s.name), Observer: a.metrics, Notices: a.notices,
 	})

@@ -117,7 +117,8 @@ func (s *sourceManager) startSource(ctx context.Context, name string, cfg config
 		Name: name, URL: cfg.URL, Hub: cfg.HubID, Topics: cfg.Topics,
 		Key: cfg.ReadKey, HTTP: func() (*http.Client, error) { return upstreamClient(cfg) },
 		UserAgent: "hubrelay/" + s.app.options.Version, Instance: s.instance, Node: s.node,
-		Decoder: s.app.newDecoder(), Store: sourceStore{s.stores.sources}, Lease: s.stores.leases.Lease("source:"+name, leaseTime),
+		Decoder: s.app.newDecoder(), Store: sourceStore{s.stores.sources},
+		Lease: s.stores.leases.Lease("source:"+name, leaseTime),
 		ReportGap: func(ctx context.Context, id, reason string) error {
 			return s.app.notices.SourceGap(ctx, name, cfg.HubID, id, reason)
 		},

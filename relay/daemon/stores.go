@@ -26,7 +26,8 @@ type stores struct {
 func newStores(c *redisconn.Conn) *stores {
 	keys := c.Keys()
 	return &stores{
-		conn: c, keys: keys, log: eventlog.New(c, keys), inbox: inbox.NewStore(c, keys), queues: queue.NewStore(c, keys),
+		conn: c, keys: keys, log: eventlog.New(c, keys), inbox: inbox.NewStore(c, keys),
+		queues:  queue.NewStore(c, keys),
 		sources: sourcestore.New(c, keys), leases: lease.NewManager(c, keys),
 	}
 }

@@ -102,7 +102,9 @@ func publish(t testing.TB, b *stores, from, n int) {
 	for i := range n {
 		list = append(list, sinktest.Sample(fmt.Sprintf("%024x", from+i)).Notifications...)
 	}
-	if _, err := b.log.Append(context.Background(), eventlog.AppendRequest{Hub: "hub1", Notifications: list}); err != nil {
+	if _, err := b.log.Append(context.Background(), eventlog.AppendRequest{
+		Hub: "hub1", Notifications: list,
+	}); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -122,9 +124,6 @@ func openWebhook(t testing.TB, url string) relay.Sink {
 	c := &webhook.Config{
 		URL: url, Secrets: []string{"whsec_" + base64.StdEncoding.EncodeToString(webhookKey)},
 		AllowCIDRs: []string{"127.0.0.0/8", "::1"},
-	}
-	if err := c.Validate(); err != nil {
-		t.Fatal(err)
 	}
 	sink, err := webhook.Kind().Open(relay.SinkSettings{Name: "hook", Log: slog.New(slog.DiscardHandler)}, c)
 	if err != nil {
@@ -166,7 +165,8 @@ func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 		t.Fatal(err)
 	}
 	reader, err := subscriber.New(subscriber.Config{
-		Commands: b.conn.Commands(), Readers: b.conn.Readers(), Group: "hubrelay", Consumer: fmt.Sprint("node-", number),
+		Commands: b.conn.Commands(), Readers: b.conn.Readers(), Group: "hubrelay",
+		Consumer:    fmt.Sprint("node-", number),
 		Streams:     func(sink string) []string { return queue.Keys(b.keys, sink) },
 		MaxInFlight: func(string) int { return delivery.DefaultConcurrency }, HandlerGrace: 5 * time.Second,
 	})

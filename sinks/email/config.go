@@ -1,6 +1,7 @@
 package email
 
 import (
+	"context"
 	"crypto/x509"
 	"errors"
 	"fmt"
@@ -20,37 +21,46 @@ const (
 	tlsNone     = "none"
 )
 
-// Config is what an operator writes for one way of mail.
+// Config is the configuration of one mail sink.
 type Config struct {
 	// Host and Port are the server's. A port of zero is the usual one: 587 for starttls, 465 for tls, 25 for none.
 	Host string `koanf:"host" doc:"The mail server's name."`
 	Port int    `koanf:"port" doc:"Its port; 0 for the usual one: 587 with starttls, 465 with tls, 25 with none."`
-	// TLS is how the connection is protected. Nothing is ever sent in clear unless it is none.
-	TLS string `koanf:"tls" enum:"starttls,tls,none" doc:"starttls: the server must offer it, else nothing is sent. tls: from the first byte. none: in clear, and without a password."`
+	// TLS is the protection of the connection. It is unencrypted only with none.
+	TLS string `koanf:"tls" enum:"starttls,tls,none" doc:"starttls (required), tls, or none (unencrypted)."`
 	// CAFile holds the authorities that are trusted instead of the system's.
 	CAFile string `koanf:"ca_file" doc:"Authorities (PEM) that are trusted instead of the system's."`
-	// Username is empty where the server asks for none; then there is no password either.
-	Username     string `koanf:"username" doc:"Who we are to the server; empty for nobody."`
-	Password     string `koanf:"password" secret:"true" doc:"The password; exactly one of password and password_file beside username."`
+	// Username is empty if the server requires no login. There is no password then.
+	Username     string `koanf:"username" doc:"User for the login; empty for none."`
+	Password     string `koanf:"password" secret:"true" doc:"Password for the username."`
 	PasswordFile string `koanf:"password_file" doc:"A file that holds the password, read again when it changes."`
-	Auth         string `koanf:"auth" enum:"plain,login" doc:"How the password is told: plain, or login for servers that know nothing else."`
+	Auth         string `koanf:"auth" enum:"plain,login" doc:"plain, or login for servers that require it."`
 	// Sender, To and Cc are addresses, with or without a name.
 	Sender string   `koanf:"sender" doc:"The sender, such as hubrelay <hubrelay@example.com>."`
-	To     []string `koanf:"to" doc:"The receivers. A delivery is refused as a whole where the server refuses one of them."`
+	To     []string `koanf:"to" doc:"Recipients. If the server rejects one, no one receives the mail."`
 	Cc     []string `koanf:"cc" doc:"Further receivers."`
-	// The templates are those of internal/tmpl, each in place or in a file. What one makes nothing of is said in our words.
-	SubjectTemplate     string `koanf:"subject_template" doc:"The subject as a Go template; docs/templates.md says what it may hold. What it makes is one line."`
-	SubjectTemplateFile string `koanf:"subject_template_file" doc:"A file that holds the subject_template, read again when it changes."`
-	TextTemplate        string `koanf:"text_template" doc:"The text as a Go template. Without an html_template the mail is of text alone."`
-	TextTemplateFile    string `koanf:"text_template_file" doc:"A file that holds the text_template, read again when it changes."`
-	HTMLTemplate        string `koanf:"html_template" doc:"The HTML as a Go template, which escapes all that notifications hold for the place where it stands."`
-	HTMLTemplateFile    string `koanf:"html_template_file" doc:"A file that holds the html_template, read again when it changes."`
+	// The templates are rendered by internal/tmpl. Each is inline or in a file. An empty result uses the default text.
+	SubjectTemplate     string `koanf:"subject_template" doc:"Subject as a Go template, one line (docs/templates.md)."`
+	SubjectTemplateFile string `koanf:"subject_template_file" doc:"File with the subject_template."`
+	TextTemplate        string `koanf:"text_template" doc:"Text as a Go template."`
+	TextTemplateFile    string `koanf:"text_template_file" doc:"File with the text_template."`
+	HTMLTemplate        string `koanf:"html_template" doc:"HTML as a Go template, with escaping."`
+	HTMLTemplateFile    string `koanf:"html_template_file" doc:"File with the html_template."`
 	// AllowCIDRs name the addresses that may be dialled although they are not public.
-	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Addresses that may be dialled although they are not public, such as 127.0.0.0/8."`
+	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Non-public addresses that may be dialed."`
 }
 
-// Validate reports every bad value as a [relay.FieldError], joined. It reads the files, and asks no DNS.
-func (c *Config) Validate() error {
+// Check implements [relay.Config].
+func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
+	err := c.validate()
+	if err == nil && env.Samples != nil {
+		err = c.validateSamples(ctx, env.Name, env.Samples())
+	}
+	return relay.NewReport(err)
+}
+
+// validate reports every bad value as a [relay.FieldError], joined. It reads the files, and asks no DNS.
+func (c *Config) validate() error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
 	g, err := netguard.New(c.AllowCIDRs)
@@ -86,18 +96,21 @@ func (c *Config) checkLogin() error {
 	case c.Auth != "plain" && c.Auth != "login":
 		return field("auth", "is not known: choose plain or login")
 	case c.Username == "" && given:
-		return field("username", "is missing beside the password")
+		return field("username", "is missing; the password requires it")
 	case c.Username != "" && !given:
-		return field("password", "is missing beside username: give it here, or in a file that password_file names")
+		return field("password", "is missing; username requires it, here or in password_file")
 	case given && c.TLS == tlsNone:
-		return field("tls", "is none, so the password would be sent in clear: choose starttls or tls, or leave username and password out")
+		return field(
+			"tls", "is none, so the password would be sent unencrypted: use starttls or tls, or remove username and "+
+				"password out",
+		)
 	case strings.ContainsAny(c.Username, "\x00\r\n"):
 		return field("username", "holds a line break or a NUL byte")
 	}
 	return c.passwordSetting().Check()
 }
 
-// passwordSetting is empty where the server asks for none.
+// passwordSetting is empty if the server requires no login.
 func (c *Config) passwordSetting() httpclient.Setting[string] {
 	return httpclient.Setting[string]{Key: "password", Text: c.Password, File: c.PasswordFile, Parse: parsePassword}
 }
@@ -141,17 +154,19 @@ func parseAddress(text string) (*mail.Address, error) {
 	}
 	a, err := mail.ParseAddress(text)
 	if err != nil {
-		return nil, fmt.Errorf("is not an address (%q): write ops@example.com or Operators <ops@example.com>", relay.Truncate(text, 60))
+		return nil, fmt.Errorf("is not an address (%q): write ops@example.com or Operators <ops@example.com>",
+			relay.Truncate(text, 60))
 	}
 	for _, r := range a.Address {
 		if r <= ' ' || r > '~' || r == '<' || r == '>' {
-			return nil, fmt.Errorf("has an address of other than ASCII letters (%q), which not every server takes", relay.Truncate(text, 60))
+			return nil, fmt.Errorf("has an address of other than ASCII letters (%q), which not every server takes",
+				relay.Truncate(text, 60))
 		}
 	}
 	return a, nil
 }
 
-// rootCAs is nil where the system's authorities are trusted.
+// rootCAs returns nil for the system's authorities.
 func (c *Config) rootCAs() (*x509.CertPool, error) {
 	if c.CAFile == "" {
 		return nil, nil

@@ -52,11 +52,14 @@ func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
 	return m, nil
 }
 
-// compose is d as a mail that is sent at that time. Its Message-ID is the same in every attempt, so that a repeat is known
-// for one; what concerns one container, or one job, is one thread. Its errors are marked by what follows.
+// compose returns d as a mail at the given time. Its Message-ID is the same in every attempt, so receivers recognize a
+// repeat. Mails about one container or job form a thread. Its errors are marked by their outcome.
 func (m *composer) compose(ctx context.Context, d relay.Delivery, now time.Time) ([]byte, error) {
 	if d.Digest == nil && len(d.Notifications) != 1 || len(d.Notifications) == 0 {
-		return nil, relay.Permanent(fmt.Errorf("a mail is one notification or a digest, and delivery %s holds %d and is no digest", d.ID, len(d.Notifications)))
+		return nil, relay.Permanent(
+			fmt.Errorf("a mail is one notification or a digest, and delivery %s holds %d and is no digest", d.ID,
+				len(d.Notifications)),
+		)
 	}
 	c, err := m.render(ctx, d)
 	if err != nil {
@@ -71,7 +74,7 @@ func (m *composer) compose(ctx context.Context, d relay.Delivery, now time.Time)
 	msg.Subject(c.subject)
 	msg.SetMessageIDWithValue(m.messageID(d.ID))
 	msg.SetDateWithValue(now)
-	msg.SetGenHeader("Auto-Submitted", "auto-generated") // nobody is to answer that they are on holiday
+	msg.SetGenHeader("Auto-Submitted", "auto-generated") // suppresses automatic replies
 	if m.userAgent != "" {
 		msg.SetUserAgent(m.userAgent)
 	}
@@ -94,7 +97,11 @@ func (m *composer) compose(ctx context.Context, d relay.Delivery, now time.Time)
 // messageID names the sink, too: two may write to one mailbox, which would show one of the messages.
 func (m *composer) messageID(id string) string {
 	_, domain, _ := strings.Cut(m.from.Address, "@")
-	if strings.ContainsFunc(id, func(r rune) bool { return r > 'z' || !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '-' }) || len(id) > 64 || id == "" {
+	if strings.ContainsFunc(id,
+		func(r rune) bool {
+			return r > 'z' || !unicode.IsLetter(r) && !unicode.IsDigit(r) &&
+				r != '-'
+		}) || len(id) > 64 || id == "" {
 		id = digestOf(id)
 	}
 	return id + "." + m.sink + ".hubrelay@" + domain

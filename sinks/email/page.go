@@ -22,7 +22,7 @@ func severityColor(s relay.Severity) string {
 
 func writeHTML(w io.Writer, p *message.Summary) error { return htmlTemplate().Execute(w, p) }
 
-// htmlTemplate is parsed for each mail, which costs less than the mail. html/template escapes whatever a producer wrote.
+// htmlTemplate is parsed for each mail, which costs less than sending it. html/template escapes the text of producers.
 func htmlTemplate() *template.Template {
 	return template.Must(template.New("mail").Funcs(template.FuncMap{"colour": severityColor}).Parse(`<!DOCTYPE html>
 <html><head><meta charset="utf-8"><title>{{.Subject}}</title></head>

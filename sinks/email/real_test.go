@@ -51,7 +51,7 @@ func python(t *testing.T) string {
 	return ""
 }
 
-// serve starts a real mail server, and returns its settings and what reads the next mail.
+// serve starts a real mail server, and returns its settings and a function that reads the next mail.
 func serve(t *testing.T, mode string) (*Config, func() taken) {
 	t.Helper()
 	cert, key := certificate(t)
@@ -85,8 +85,10 @@ func serve(t *testing.T, mode string) (*Config, func() taken) {
 		return m
 	}
 	return &Config{
-		Host: "localhost", Port: next().Port, TLS: mode, CAFile: cert, Username: "relay", Password: "s3cret pässword", Auth: "plain",
-		Sender: "Störungsdienst <hubrelay@example.com>", To: []string{"ops@example.com"}, Cc: []string{"Ünal <boss@example.org>"},
+		Host: "localhost", Port: next().Port, TLS: mode, CAFile: cert, Username: "relay", Password: "s3cret pässword",
+		Auth:   "plain",
+		Sender: "Störungsdienst <hubrelay@example.com>", To: []string{"ops@example.com"},
+		Cc:         []string{"Ünal <boss@example.org>"},
 		AllowCIDRs: []string{"127.0.0.0/8", "::1"},
 	}, next
 }
@@ -99,8 +101,9 @@ func certificate(t *testing.T) (cert, key string) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "localhost"}, DNSNames: []string{"localhost"},
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true,
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
@@ -126,7 +129,8 @@ func hostile(id string) relay.Delivery {
 	n := &d.Notifications[0]
 	n.Topic = "container.error"
 	n.Hub = "hub\r\nBcc: evil@example.com"
-	n.Data = []byte(`{"topic":"container.error","object":{"id":"inst-7","state":"kaputt \r\nBcc: evil@example.com\r\n\r\n<script>","error":"Zürich: <b>Platte voll</b> \u202e\r\n.\r\nQUIT 💥"},` +
+	n.Data = []byte(`{"topic":"container.error","object":{"id":"inst-7","state":"kaputt \r\nBcc: ` +
+		`evil@example.com\r\n\r\n<script>","error":"Zürich: <b>Platte voll</b> \u202e\r\n.\r\nQUIT 💥"},` +
 		`"context":{"hub_id":"h","containers":["c1"]},"flags":null}`)
 	return d
 }
@@ -143,13 +147,17 @@ func TestRealServer(t *testing.T) {
 				}
 			}
 			m, again := next(), next()
-			if m.From != "hubrelay@example.com" || !slices.Equal(m.To, []string{"ops@example.com", "boss@example.org"}) || !m.TLS || m.Login != "relay" || m.Method != "PLAIN" {
+			if m.From != "hubrelay@example.com" ||
+				!slices.Equal(m.To, []string{"ops@example.com", "boss@example.org"}) || !m.TLS || m.Login != "relay" ||
+				m.Method != "PLAIN" {
 				t.Errorf("envelope %+v", m)
 			}
 			want := map[string]string{
 				"Message-ID": "<0123456789abcdef01234567.test.hubrelay@example.com>",
-				"Subject":    "[PROBLEM] Something went wrong with a container as a whole: kaputt Bcc: evil@example.com <script> (hub hub Bcc: evil@example.com)",
-				"From":       "Störungsdienst <hubrelay@example.com>", "To": "ops@example.com", "Cc": "Ünal <boss@example.org>",
+				"Subject": "[PROBLEM] Something went wrong with a container as a whole: kaputt Bcc: " +
+					"evil@example.com <script> (hub hub Bcc: evil@example.com)",
+				"From": "Störungsdienst <hubrelay@example.com>", "To": "ops@example.com",
+				"Cc":             "Ünal <boss@example.org>",
 				"Auto-Submitted": "auto-generated", "User-Agent": "hubrelay/test",
 			}
 			for name, value := range want {
@@ -161,19 +169,23 @@ func TestRealServer(t *testing.T) {
 					t.Errorf("%s: %q, want %q", name, m.Headers[name], value)
 				}
 			}
-			if _, err := mail.ParseDate(m.Headers["Date"]); err != nil || m.Headers["Bcc"] != "" || len(m.Defects) > 0 || m.Headers["References"] == "" {
+			if _, err := mail.ParseDate(m.Headers["Date"]); err != nil || m.Headers["Bcc"] != "" ||
+				len(m.Defects) > 0 || m.Headers["References"] == "" {
 				t.Errorf("%v, headers %v, defects %v", err, m.Headers, m.Defects)
 			}
-			if again.Headers["Message-ID"] != m.Headers["Message-ID"] || again.Headers["References"] != m.Headers["References"] {
+			if again.Headers["Message-ID"] != m.Headers["Message-ID"] ||
+				again.Headers["References"] != m.Headers["References"] {
 				t.Errorf("the repeat is %v", again.Headers)
 			}
-			if m.Kind != "multipart/alternative" || len(m.Parts) != 2 || m.Parts[0][0] != "text/plain" || m.Parts[1][0] != "text/html" {
+			if m.Kind != "multipart/alternative" || len(m.Parts) != 2 || m.Parts[0][0] != "text/plain" ||
+				m.Parts[1][0] != "text/html" {
 				t.Fatalf("%s of %v", m.Kind, m.Parts)
 			}
 			if text := m.Parts[0][1]; !strings.Contains(text, "Error: Zürich: <b>Platte voll</b> . QUIT 💥\n") {
 				t.Errorf("%s", text)
 			}
-			if html := m.Parts[1][1]; !strings.Contains(html, "Zürich: &lt;b&gt;Platte voll&lt;/b&gt; . QUIT 💥") || strings.Contains(html, "<script>") {
+			if html := m.Parts[1][1]; !strings.Contains(html, "Zürich: &lt;b&gt;Platte voll&lt;/b&gt; . QUIT 💥") ||
+				strings.Contains(html, "<script>") {
 				t.Errorf("%s", html)
 			}
 		})
@@ -188,20 +200,30 @@ func TestRealServerRefuses(t *testing.T) {
 		outcome relay.Outcome
 		word    string
 	}{
-		"login":          {func(c *Config) { c.Auth = "login" }, relay.OutcomeDelivered, ""},
-		"wrong password": {func(c *Config) { c.Password = "s3cret wrong" }, relay.OutcomeRetry, "log in to localhost: answered 535"},
-		"no login":       {func(c *Config) { c.Username, c.Password = "", "" }, relay.OutcomeRetry, "answered 530"},
-		"no receiver":    {func(c *Config) { c.To = []string{"nobody@example.com"} }, relay.OutcomePermanent, "name the receiver nobody@example.com to localhost: answered 550"},
-		"unknown CA":     {func(c *Config) { c.CAFile = "" }, relay.OutcomeRetry, "begin TLS with localhost: "},
-		"another name":   {func(c *Config) { c.Host = "127.0.0.2" }, relay.OutcomeRetry, "connect"},
-		"in clear":       {func(c *Config) { c.TLS, c.Username, c.Password = tlsNone, "", "" }, relay.OutcomeRetry, "answered 530"},
-		"tls at once":    {func(c *Config) { c.TLS = tlsImplicit }, relay.OutcomeRetry, "begin TLS with localhost: "},
+		"login": {func(c *Config) { c.Auth = "login" }, relay.OutcomeDelivered, ""},
+		"wrong password": {
+			func(c *Config) { c.Password = "s3cret wrong" }, relay.OutcomeRetry,
+			"log in to localhost: answered 535",
+		},
+		"no login": {func(c *Config) { c.Username, c.Password = "", "" }, relay.OutcomeRetry, "answered 530"},
+		"no receiver": {
+			func(c *Config) { c.To = []string{"nobody@example.com"} }, relay.OutcomePermanent,
+			"name the receiver nobody@example.com to localhost: answered 550",
+		},
+		"unknown CA":   {func(c *Config) { c.CAFile = "" }, relay.OutcomeRetry, "begin TLS with localhost: "},
+		"another name": {func(c *Config) { c.Host = "127.0.0.2" }, relay.OutcomeRetry, "connect"},
+		"in clear": {
+			func(c *Config) { c.TLS, c.Username, c.Password = tlsNone, "", "" }, relay.OutcomeRetry,
+			"answered 530",
+		},
+		"tls at once": {func(c *Config) { c.TLS = tlsImplicit }, relay.OutcomeRetry, "begin TLS with localhost: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := *c
 			x.change(&changed)
 			err := openTest(t, &changed).Deliver(t.Context(), sinktest.Sample("a"))
-			if outcome, _ := relay.Classify(err); outcome != x.outcome || err != nil && (!strings.Contains(err.Error(), x.word) || strings.Contains(err.Error(), "s3cret")) {
+			if outcome, _ := relay.Classify(err); outcome != x.outcome || err != nil &&
+				(!strings.Contains(err.Error(), x.word) || strings.Contains(err.Error(), "s3cret")) {
 				t.Errorf("%s: %v, want %s", outcome, err, x.word)
 			}
 			var answer *relay.ResponseError
@@ -217,11 +239,12 @@ func TestRealServerRefuses(t *testing.T) {
 	}
 }
 
-// A digest is one message, and what it does not list is counted.
+// A digest is one message, and unlisted notifications are counted.
 func TestDigestByRealServer(t *testing.T) {
 	t.Parallel()
 	c, next := serve(t, tlsStart)
-	if err := openTest(t, c).Deliver(t.Context(), sinktest.SampleDigest("fedcba9876543210fedcba98", 200, 60)); err != nil {
+	if err := openTest(t, c).Deliver(t.Context(),
+		sinktest.SampleDigest("fedcba9876543210fedcba98", 200, 60)); err != nil {
 		t.Fatal(err)
 	}
 	m := next()
@@ -229,7 +252,9 @@ func TestDigestByRealServer(t *testing.T) {
 		t.Errorf("%v", m.Headers)
 	}
 	text := m.Parts[0][1]
-	if !strings.Contains(text, "container.created: 200\n") || strings.Count(text, "Topic: container.created\n") != message.MaxListed || !strings.Contains(text, "and 150 more\n") {
+	if !strings.Contains(text, "container.created: 200\n") ||
+		strings.Count(text, "Topic: container.created\n") != message.MaxListed ||
+		!strings.Contains(text, "and 150 more\n") {
 		t.Errorf("%s", text)
 	}
 }

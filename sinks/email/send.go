@@ -17,13 +17,13 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// maxServerReply bounds what a server may say in one attempt, in bytes. A line has no limit of its own.
+// maxServerReply is the maximum number of bytes from a server in one attempt. A line has no separate limit.
 const maxServerReply = 256 << 10
 
 // errTooMuch says that a server says no end of it.
 var errTooMuch = errors.New("it says more than 256 KiB, as no mail server does")
 
-// boundedConn is a connection of which so much is read, and that ends with a context.
+// boundedConn is a connection with a limit on the bytes read, which ends with a context.
 type boundedConn struct {
 	net.Conn
 	left int
@@ -38,7 +38,7 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// smtpStep is what was asked of a server when it failed.
+// smtpStep is the step in which a server failed.
 type smtpStep struct {
 	name string
 	// isMessageReply says that an answer speaks of this very message.
@@ -106,7 +106,7 @@ func (s *Sink) smtpSession(ctx context.Context, message []byte, at *smtpStep) (e
 	return nil
 }
 
-// authenticate says who we are, protected as is asked for.
+// authenticate logs in with the configured method.
 func (s *Sink) authenticate(c *smtp.Client, at *smtpStep) error {
 	*at = smtpStep{name: "greet"}
 	name, err := os.Hostname()
@@ -119,7 +119,10 @@ func (s *Sink) authenticate(c *smtp.Client, at *smtpStep) error {
 	if s.config.TLS == tlsStart {
 		*at = smtpStep{name: "begin TLS with"}
 		if ok, _ := c.Extension("STARTTLS"); !ok {
-			return errors.New("it does not offer STARTTLS, and nothing is sent in clear: use another port or server, or set tls to tls, or to none where the way there is safe")
+			return errors.New(
+				"it does not offer STARTTLS, and nothing is sent in clear: use another port or server, or set tls " +
+					"to tls, or to none if the connection is safe",
+			)
 		}
 		if err := c.StartTLS(s.tls); err != nil {
 			return err
@@ -136,13 +139,15 @@ func (s *Sink) authenticate(c *smtp.Client, at *smtpStep) error {
 	return c.Auth(smtp.PlainAuth("", s.config.Username, password, s.config.Host, false))
 }
 
-// explainError says what failed and what follows. A server's answer is judged where it speaks of the message.
+// explainError describes a failure and marks its outcome. A server's answer decides if it is about the message.
 func (s *Sink) explainError(ctx context.Context, at smtpStep, err error) error {
 	host := s.config.Host
 	var said *textproto.Error
 	switch {
 	case errors.As(err, &said): // also where ctx has ended since
-		answer := fmt.Errorf("%s %s: %w", at.name, host, &relay.ResponseError{Status: said.Code, Body: s.redactPassword(said.Msg)})
+		answer := fmt.Errorf("%s %s: %w", at.name, host, &relay.ResponseError{
+			Status: said.Code, Body: s.redactPassword(said.Msg),
+		})
 		if at.isMessageReply && isPermanentCode(said.Code) {
 			return relay.Permanent(answer)
 		}
@@ -161,9 +166,8 @@ func (s *Sink) explainError(ctx context.Context, at smtpStep, err error) error {
 	return fmt.Errorf("%s %s: %w", at.name, host, err)
 }
 
-// isPermanentCode tells whether an answer means that this message is never taken. Of 5xx that is not said of a mailbox that is
-// full (552), nor of an order of commands that was wrong (503) or lacked a login or TLS (530, 538), which are not the
-// message's fault.
+// isPermanentCode reports whether an answer means that this message will never be accepted. These 5xx are not about the
+// message: a full mailbox (552), a wrong order of commands (503), a missing login or TLS (530, 538).
 func isPermanentCode(code int) bool {
 	switch code {
 	case 503, 530, 535, 538, 552:
@@ -172,7 +176,7 @@ func isPermanentCode(code int) bool {
 	return code >= 500 && code < 600
 }
 
-// redactPassword takes the password out of what a server says, and bounds it.
+// redactPassword removes the password from a server's text and limits its length.
 func (s *Sink) redactPassword(text string) string {
 	text = strings.ToValidUTF8(text, "")
 	if s.config.Username != "" {

@@ -16,19 +16,26 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
+var (
+	_ relay.Sink        = (*Sink)(nil)
+	_ relay.SharedLimit = (*Sink)(nil)
+	_ relay.Previewer   = (*Sink)(nil)
+	_ relay.Config      = (*Config)(nil)
+)
+
 // Kind is the mail's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:   "email",
-		Config: func() relay.SinkConfig { return &Config{TLS: tlsStart, Auth: "plain"} },
-		// Nobody reads more, and servers take those who send more for spammers.
-		Rate:              relay.Rate{Count: 30, Per: time.Minute},
-		DigestWhenLimited: true,
-		Open:              relay.OpenAs("email sink", open),
+		Config: func() relay.Config { return &Config{TLS: tlsStart, Auth: "plain"} },
+		// Servers treat clients with higher rates as spammers.
+		Rate:           relay.Rate{Count: 30, Per: time.Minute},
+		DigestOverRate: true,
+		Open:           relay.OpenAs("email sink", open),
 	}
 }
 
-// Sink sends by one server. Deliver may be called concurrently: each has a connection of its own.
+// Sink sends through one server. Deliver may be called concurrently. Each call has its own connection.
 type Sink struct {
 	config   *Config
 	composer *composer
@@ -39,7 +46,7 @@ type Sink struct {
 }
 
 func open(s relay.SinkSettings, c *Config) (*Sink, error) {
-	if err := c.Validate(); err != nil {
+	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	g, err := netguard.New(c.AllowCIDRs)
@@ -77,20 +84,23 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return nil
 }
 
-// Explain shows the message, with the time of now.
-func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	message, err := s.composer.compose(context.Background(), d, s.now())
+// Preview shows the message, with the time of now.
+func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, error) {
+	message, err := s.composer.compose(ctx, d, s.now())
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
 	head, body, found := bytes.Cut(message, []byte("\r\n\r\n"))
 	if !found {
-		return relay.Explanation{}, errors.New("the mail has no body")
+		return relay.Preview{}, errors.New("the mail has no body")
 	}
-	e := relay.Explanation{Method: "mail", Target: "smtp://" + net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.port())), Payload: body}
+	e := relay.Preview{
+		Method: "mail", Target: "smtp://" + net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.port())),
+		Payload: body,
+	}
 	parsed, err := mail.ReadMessage(bytes.NewReader(message))
 	if err != nil {
-		return relay.Explanation{}, fmt.Errorf("read the mail's header: %w", err)
+		return relay.Preview{}, fmt.Errorf("read the mail's header: %w", err)
 	}
 	for line := range strings.SplitSeq(string(head), "\r\n") {
 		name, _, isHeader := strings.Cut(line, ":")
@@ -101,7 +111,7 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	return e, nil
 }
 
-// RateKey stands for the server and who we are to it: mail servers count by that.
+// RateKey identifies the server and user, because mail servers count by these.
 func (s *Sink) RateKey() string {
 	return digestOf(net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.port())) + " " + s.config.Username)
 }

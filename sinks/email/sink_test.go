@@ -28,14 +28,16 @@ func TestMain(m *testing.M) {
 
 func openTest(t testing.TB, c *Config) relay.Sink {
 	t.Helper()
-	s, err := Kind().Open(relay.SinkSettings{Name: "test", Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/test"}, c)
+	s, err := Kind().Open(relay.SinkSettings{
+		Name: "test", Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/test",
+	}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-// script is a server in clear that plays what it is told.
+// script is an unencrypted server that plays a script.
 type script struct {
 	mu    sync.Mutex
 	mails []string
@@ -70,12 +72,14 @@ func (s *script) play(t testing.TB, serve func(conn net.Conn, in *bufio.Reader))
 func configFor(l net.Listener) *Config {
 	addr, _ := l.Addr().(*net.TCPAddr)
 	return &Config{
-		Host: "127.0.0.1", Port: addr.Port, TLS: tlsNone, Auth: "plain", Sender: "a@example.com", To: []string{"b@example.com"},
+		Host: "127.0.0.1", Port: addr.Port, TLS: tlsNone, Auth: "plain", Sender: "a@example.com",
+		To:         []string{"b@example.com"},
 		AllowCIDRs: []string{"127.0.0.0/8"},
 	}
 }
 
-// converse is a server that answers what answers says to a verb, else well. An answer of "" hangs up, "-" says nothing more.
+// converse returns a server that sends the given answer to a verb, and a success to others. The answer "" closes the
+// connection, and "-" sends no more.
 func (s *script) converse(answers map[string]string) func(net.Conn, *bufio.Reader) {
 	return func(conn net.Conn, in *bufio.Reader) {
 		say := func(verb, otherwise string) bool {
@@ -141,7 +145,10 @@ func TestConformance(t *testing.T) {
 		},
 		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 			s := &script{}
-			end := map[sinktest.Behavior]string{sinktest.Fail: "451 later", sinktest.Reject: "554 spam", sinktest.Hang: "-"}
+			end := map[sinktest.Behavior]string{
+				sinktest.Fail: "451 later", sinktest.Reject: "554 spam",
+				sinktest.Hang: "-",
+			}
 			answers := map[string]string{}
 			if text, ok := end[b]; ok {
 				answers["end"] = text
@@ -179,41 +186,77 @@ func TestAnswers(t *testing.T) {
 	}{
 		"lost behind the message": {map[string]string{"QUIT": ""}, relay.OutcomeDelivered, ""},
 		"odd goodbye":             {map[string]string{"QUIT": "500 no"}, relay.OutcomeDelivered, ""},
-		"several lines":           {map[string]string{"EHLO": "250-test\r\n250-SIZE 10\r\n250 HELP"}, relay.OutcomeDelivered, ""},
-		"no EHLO":                 {map[string]string{"EHLO": "502 what"}, relay.OutcomeDelivered, ""},
-		"busy":                    {map[string]string{"greeting": "421 busy"}, relay.OutcomeRetry, "answered 421"},
-		"no service":              {map[string]string{"greeting": "554 no service here"}, relay.OutcomeRetry, "wait for the greeting of 127.0.0.1: answered 554"},
-		"no greeting":             {map[string]string{"greeting": ""}, relay.OutcomeRetry, "closed the connection without an answer"},
-		"garbage":                 {map[string]string{"greeting": "HTTP/1.1 400 Bad Request"}, relay.OutcomeRetry, "wait for the greeting"},
-		"no sender":               {map[string]string{"MAIL": "550 who are you"}, relay.OutcomePermanent, "name the sender to 127.0.0.1: answered 550"},
-		"a login is needed":       {map[string]string{"MAIL": "530 log in"}, relay.OutcomeRetry, "answered 530"},
-		"greylisted":              {map[string]string{"RCPT": "450 try again"}, relay.OutcomeRetry, "answered 450"},
-		"full for now":            {map[string]string{"RCPT": "452 full"}, relay.OutcomeRetry, "answered 452"},
-		"full":                    {map[string]string{"RCPT": "552 full"}, relay.OutcomeRetry, "answered 552"},
-		"closing":                 {map[string]string{"RCPT": "421 closing"}, relay.OutcomeRetry, "answered 421"},
-		"not wanted":              {map[string]string{"DATA": "554 no"}, relay.OutcomePermanent, "answered 554"},
-		"wrong order":             {map[string]string{"DATA": "503 no"}, relay.OutcomeRetry, "answered 503"},
-		"hangs up in DATA":        {map[string]string{"end": ""}, relay.OutcomeRetry, "hand the message to 127.0.0.1: it closed the connection without an answer"},
-		"refused at the end":      {map[string]string{"end": "550-no\r\n550 never"}, relay.OutcomePermanent, "answered 550"},
-		"odd code":                {map[string]string{"end": "999 what"}, relay.OutcomeRetry, "999"},
-		"floods":                  {map[string]string{"EHLO": strings.Repeat("250-x\r\n", 100_000) + "250 x"}, relay.OutcomeRetry, "more than 256 KiB"},
-		"an endless line":         {map[string]string{"greeting": "220 " + strings.Repeat("x", 1<<20)}, relay.OutcomeRetry, "more than 256 KiB"},
+		"several lines": {
+			map[string]string{"EHLO": "250-test\r\n250-SIZE 10\r\n250 HELP"},
+			relay.OutcomeDelivered, "",
+		},
+		"no EHLO": {map[string]string{"EHLO": "502 what"}, relay.OutcomeDelivered, ""},
+		"busy":    {map[string]string{"greeting": "421 busy"}, relay.OutcomeRetry, "answered 421"},
+		"no service": {
+			map[string]string{"greeting": "554 no service here"},
+			relay.OutcomeRetry,
+			"wait for the greeting of 127.0.0.1: answered 554",
+		},
+		"no greeting": {
+			map[string]string{"greeting": ""},
+			relay.OutcomeRetry,
+			"closed the connection without an answer",
+		},
+		"garbage": {
+			map[string]string{"greeting": "HTTP/1.1 400 Bad Request"},
+			relay.OutcomeRetry,
+			"wait for the greeting",
+		},
+		"no sender": {
+			map[string]string{"MAIL": "550 who are you"},
+			relay.OutcomePermanent,
+			"name the sender to 127.0.0.1: answered 550",
+		},
+		"a login is needed": {map[string]string{"MAIL": "530 log in"}, relay.OutcomeRetry, "answered 530"},
+		"greylisted":        {map[string]string{"RCPT": "450 try again"}, relay.OutcomeRetry, "answered 450"},
+		"full for now":      {map[string]string{"RCPT": "452 full"}, relay.OutcomeRetry, "answered 452"},
+		"full":              {map[string]string{"RCPT": "552 full"}, relay.OutcomeRetry, "answered 552"},
+		"closing":           {map[string]string{"RCPT": "421 closing"}, relay.OutcomeRetry, "answered 421"},
+		"not wanted":        {map[string]string{"DATA": "554 no"}, relay.OutcomePermanent, "answered 554"},
+		"wrong order":       {map[string]string{"DATA": "503 no"}, relay.OutcomeRetry, "answered 503"},
+		"hangs up in DATA": {
+			map[string]string{"end": ""},
+			relay.OutcomeRetry,
+			"hand the message to 127.0.0.1: it closed the connection without an answer",
+		},
+		"refused at the end": {
+			map[string]string{"end": "550-no\r\n550 never"},
+			relay.OutcomePermanent,
+			"answered 550",
+		},
+		"odd code": {map[string]string{"end": "999 what"}, relay.OutcomeRetry, "999"},
+		"floods": {
+			map[string]string{"EHLO": strings.Repeat("250-x\r\n", 100_000) + "250 x"},
+			relay.OutcomeRetry, "more than 256 KiB",
+		},
+		"an endless line": {
+			map[string]string{"greeting": "220 " + strings.Repeat("x", 1<<20)},
+			relay.OutcomeRetry, "more than 256 KiB",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &script{}
 			err := openTest(t, s.play(t, s.converse(c.answers))).Deliver(t.Context(), sinktest.Sample("a"))
-			if outcome, _ := relay.Classify(err); outcome != c.outcome || err != nil && !strings.Contains(err.Error(), c.said) {
+			if outcome, _ := relay.Classify(err); outcome != c.outcome || err != nil &&
+				!strings.Contains(err.Error(), c.said) {
 				t.Errorf("%s: %v, want %s", outcome, err, c.said)
 			}
 		})
 	}
 }
 
-// What a server has answered counts, though the time ends as it is read.
+// A server's answer counts even if the time ends while it is read.
 func TestAnswerAtTheLastMoment(t *testing.T) {
 	t.Parallel()
-	s, ok := openTest(t, &Config{Host: "mail.example.com", TLS: tlsNone, Auth: "plain", Sender: "a@example.com", To: []string{"b@example.com"}}).(*Sink)
+	s, ok := openTest(t, &Config{
+		Host: "mail.example.com", TLS: tlsNone, Auth: "plain", Sender: "a@example.com", To: []string{"b@example.com"},
+	}).(*Sink)
 	if !ok {
 		t.Fatal("another sink")
 	}
@@ -250,7 +293,8 @@ func TestSlowServers(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
 			err := sink.Deliver(ctx, sinktest.Sample("a"))
-			if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer in time") {
+			if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry ||
+				!errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer in time") {
 				t.Errorf("%s: %v", outcome, err)
 			}
 		})
@@ -263,11 +307,12 @@ func TestSafety(t *testing.T) {
 	s := &script{}
 	c := s.play(t, s.converse(nil))
 	c.TLS = tlsStart
-	if err := openTest(t, c).Deliver(t.Context(), sinktest.Sample("a")); err == nil || !strings.Contains(err.Error(), "does not offer STARTTLS") {
+	if err := openTest(t, c).Deliver(t.Context(), sinktest.Sample("a")); err == nil ||
+		!strings.Contains(err.Error(), "does not offer STARTTLS") {
 		t.Errorf("got %v", err)
 	}
 	if len(s.mails) > 0 {
-		t.Error("the mail was sent in clear")
+		t.Error("the mail was sent unencrypted")
 	}
 	// The name may be dialled at one of its addresses, and the server is at the other.
 	c.TLS, c.Host, c.AllowCIDRs = tlsNone, "localhost", []string{"::1"}
@@ -283,7 +328,10 @@ func TestSafety(t *testing.T) {
 func TestConfig(t *testing.T) {
 	t.Parallel()
 	good := func(change func(*Config)) *Config {
-		c := &Config{Host: "smtp.example.com", TLS: tlsStart, Auth: "plain", Sender: "a@example.com", To: []string{"B <b@example.com>"}}
+		c := &Config{
+			Host: "smtp.example.com", TLS: tlsStart, Auth: "plain", Sender: "a@example.com",
+			To: []string{"B <b@example.com>"},
+		}
 		change(c)
 		return c
 	}
@@ -298,7 +346,7 @@ func TestConfig(t *testing.T) {
 		{func(c *Config) { c.Host = "127.0.0.1" }, "host cannot be dialled: 127.0.0.1"},
 		{func(c *Config) { c.Port = 70000 }, "port is 70000"},
 		{func(c *Config) { c.TLS = "ssl" }, "choose starttls, tls or none"},
-		{func(c *Config) { c.TLS, c.Username, c.Password = tlsNone, "u", "s3cret" }, "sent in clear"},
+		{func(c *Config) { c.TLS, c.Username, c.Password = tlsNone, "u", "s3cret" }, "sent unencrypted"},
 		{func(c *Config) { c.CAFile = "testdata/server.py" }, "holds no certificate"},
 		{func(c *Config) { c.Username = "u" }, "password is missing"},
 		{func(c *Config) { c.Password = "s3cret" }, "username is missing"},
@@ -309,29 +357,33 @@ func TestConfig(t *testing.T) {
 		{func(c *Config) { c.Sender = "" }, "sender is missing"},
 		{func(c *Config) { c.Sender = "a@example.com\r\nBcc: x@example.com" }, "sender is not an address"},
 		{func(c *Config) { c.To = nil }, "to is empty"},
-		{func(c *Config) { c.To = []string{"x@example.com", "ü@example.com"} }, "to.1 has an address of other than ASCII"},
+		{
+			func(c *Config) { c.To = []string{"x@example.com", "ü@example.com"} },
+			"to.1 has an address of other than ASCII",
+		},
 		{func(c *Config) { c.Cc = []string{"x"} }, "cc.0 is not an address"},
 		{func(c *Config) { c.AllowCIDRs = []string{"x"} }, "allow_cidrs.0"},
 	} {
 		c := good(x.change)
-		err := c.Validate()
-		if (err == nil) != (x.problem == "") || err != nil && (!strings.Contains(err.Error(), x.problem) || strings.Contains(err.Error(), "s3cret")) {
+		err := c.validate()
+		if (err == nil) != (x.problem == "") || err != nil &&
+			(!strings.Contains(err.Error(), x.problem) || strings.Contains(err.Error(), "s3cret")) {
 			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }
 
-// What is explained is what is sent, but for the time.
+// Explain shows what is sent, except the time.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	s := &script{}
 	sink := openTest(t, s.play(t, s.converse(nil)))
 	d := hostile("0123456789abcdef01234567")
-	explainer, ok := sink.(relay.Explainer)
+	explainer, ok := sink.(relay.Previewer)
 	if !ok {
 		t.Fatal("shows nothing")
 	}
-	e, err := explainer.Explain(d)
+	e, err := explainer.Preview(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,24 +21,27 @@ const (
 const maxSubject = 200
 
 func (c *Config) templates() tmpl.Sources {
-	// What nobody can see is taken out before HTML is escaped: behind that, a blank of another kind that becomes one could end a value.
+	// Invisible characters are removed before HTML is escaped. Afterwards, a special space that becomes an ordinary one
+	// could end an attribute value.
 	plain := tmpl.Options{Clean: message.StripInvisible}
 	return tmpl.Sources{
 		{Key: subjectKey, Text: c.SubjectTemplate, File: c.SubjectTemplateFile, Options: plain},
 		{Key: textKey, Text: c.TextTemplate, File: c.TextTemplateFile, Options: plain},
-		{Key: htmlKey, Text: c.HTMLTemplate, File: c.HTMLTemplateFile, Options: tmpl.Options{HTML: true, Clean: message.StripInvisible}},
+		{Key: htmlKey, Text: c.HTMLTemplate, File: c.HTMLTemplateFile, Options: tmpl.Options{
+			HTML: true, Clean: message.StripInvisible,
+		}},
 	}
 }
 
-// ValidateSamples renders samples of what the sink would send.
-func (c *Config) ValidateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
+// validateSamples renders samples of the sink's mails.
+func (c *Config) validateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
 	return c.templates().ValidateSamples(ctx, sink, samples)
 }
 
-// content is what a mail says. Its html is empty where it is of text alone.
+// content is the text of a mail. html is empty for a plain text mail.
 type content struct{ subject, text, html string }
 
-// render is what templates make of d, and where there are none, or they make nothing, what we say.
+// render returns the output of the templates for d, and the default text for missing templates and empty output.
 func (m *composer) render(ctx context.Context, d relay.Delivery) (content, error) {
 	made, err := m.templates.Render(ctx, d)
 	if err != nil {
@@ -48,10 +51,13 @@ func (m *composer) render(ctx context.Context, d relay.Delivery) (content, error
 	if subject := message.SingleLine(made[subjectKey]); subject != "" {
 		page.Subject = subject
 	}
-	c := content{relay.Truncate(page.Subject, maxSubject), message.StripInvisible(made[textKey]), strings.ToValidUTF8(made[htmlKey], "\ufffd")}
+	c := content{
+		relay.Truncate(page.Subject,
+			maxSubject), message.StripInvisible(made[textKey]), strings.ToValidUTF8(made[htmlKey], "\ufffd"),
+	}
 	if c.text != "" {
 		c.text += "\n"
-		return c, nil // beside HTML of ours, which says something else, hardly anybody would see it
+		return c, nil // default HTML would hide the operator's text
 	}
 	var text, html bytes.Buffer
 	if err := page.WriteText(&text); err != nil {

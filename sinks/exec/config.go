@@ -1,6 +1,7 @@
 package exec
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -12,28 +13,41 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// envPrefix begins the names of the variables that say what is delivered.
+// envPrefix is the prefix of the variables that describe the delivery.
 const envPrefix = "HUBRELAY_"
 
-// Config is what an operator writes for one command.
+// Config is the configuration of one command.
 type Config struct {
 	// Command is the program and its arguments, which are always the same. A path such as ./x or bin/x begins at the
 	// configuration file, a name without a slash is looked up in the daemon's PATH.
-	Command []string `koanf:"command" doc:"The program and its arguments, always the same; ./x is beside the configuration file, x in the daemon's PATH. No shell reads it."`
-	// Env is all that the command gets besides PATH and what is delivered.
-	Env []string `koanf:"env" secret:"true" doc:"Further environment of the command: NAME passes the daemon's variable on, NAME=value sets one. It is never shown."`
-	// Dir is the working folder, a relative one below the configuration file's.
-	Dir string `koanf:"dir" doc:"The working folder; empty for the folder of the configuration file."`
+	Command []string `koanf:"command" doc:"Program and arguments: ./x, or x in PATH; no shell."`
+	// Env is the environment of the command besides PATH and the description of the delivery.
+	Env []string `koanf:"env" secret:"true" doc:"Environment: NAME copies a variable, NAME=value sets one."`
+	// Dir is the working directory, a relative one below the configuration file's.
+	Dir string `koanf:"dir" doc:"The working directory; empty for the folder of the configuration file."`
 
 	folder string
 }
 
-// SetBaseDir says where the configuration file is.
-func (c *Config) SetBaseDir(folder string) { c.folder = folder }
+// withDir returns a copy whose paths are relative to dir.
+func (c *Config) withDir(dir string) *Config {
+	resolved := *c
+	resolved.folder = dir
+	return &resolved
+}
 
-// Validate reports every bad value as a [relay.FieldError], joined. It does not look at the program: a daemon starts
+// Check implements [relay.Config].
+func (c *Config) Check(_ context.Context, env relay.CheckEnv) relay.Report {
+	c = c.withDir(env.Dir)
+	if err := c.validate(); err != nil {
+		return relay.NewReport(err)
+	}
+	return relay.NewReport(nil, c.warnings()...)
+}
+
+// validate reports every bad value as a [relay.FieldError], joined. It does not look at the program: a daemon starts
 // without.
-func (c *Config) Validate() error {
+func (c *Config) validate() error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
 	switch {
@@ -53,14 +67,15 @@ func (c *Config) Validate() error {
 		case name == "" || strings.ContainsRune(entry, 0):
 			bad("env."+strconv.Itoa(i), "has no name: write NAME, or NAME=value")
 		case strings.HasPrefix(name, envPrefix):
-			bad("env."+strconv.Itoa(i), "has a name that begins with "+envPrefix+", as those that say what is delivered: choose another")
+			bad("env."+strconv.Itoa(i),
+				"has a name that begins with "+envPrefix+", like the variables that describe the delivery: choose another")
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// Warnings tells of a program or folder that is not there yet.
-func (c *Config) Warnings() []relay.FieldError {
+// warnings reports a missing program or directory.
+func (c *Config) warnings() []relay.FieldError {
 	var list []relay.FieldError
 	if _, _, err := c.resolveProgram(); err != nil {
 		list = append(list, relay.FieldError{Field: "command", Problem: "cannot be started now: " + err.Error()})
@@ -86,14 +101,14 @@ func checkDir(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
-		return fmt.Errorf("the working folder %s cannot be entered: %w", dir, err)
+		return fmt.Errorf("the working directory %s cannot be entered: %w", dir, err)
 	case !info.IsDir():
-		return fmt.Errorf("the working folder %s is no folder", dir)
+		return fmt.Errorf("the working directory %s is not a directory", dir)
 	}
 	return nil
 }
 
-// commandEnv is what the command always gets, and the values in it that no error may show.
+// commandEnv returns the constant environment of the command, and the values that no error may contain.
 func (c *Config) commandEnv() (list, hidden []string) {
 	if path, ok := os.LookupEnv("PATH"); ok {
 		list = append(list, "PATH="+path)

@@ -1,7 +1,7 @@
 // Package exec runs a command for each delivery, with the notification, the digest or the batch as JSON on its standard
 // input.
 //
-// It makes one attempt and says what the exit status means: 0 is delivered, 65 (EX_DATAERR) is refused for good, anything
-// else is tried again. Retries, schedules, limits and dead letters belong to relay/internal/delivery and must not come in; no other
-// sink is imported. How programs are found and what they get of the environment is as for plugins.
+// It makes one attempt and classifies the exit status: 0 is delivered, 65 (EX_DATAERR) is permanent, and anything else
+// is retried. Retries, schedules, limits and dead letters belong to relay/internal/delivery. It imports no other sink.
+// Programs and environments follow the rules of plugins.
 package exec

@@ -22,18 +22,19 @@ type outputHead struct {
 	data []byte
 }
 
-// newOutputHead keeps more than is shown, so that a secret is recognised that begins in what is shown.
+// newOutputHead keeps more output than it shows, to recognize a secret at the end of the shown part.
 func newOutputHead(hidden []string) *outputHead {
 	room := keptAnswer
 	for _, h := range hidden {
 		room = max(room, keptAnswer+len(h))
 	}
 	hidden = slices.Clone(hidden)
-	slices.SortFunc(hidden, func(a, b string) int { return len(b) - len(a) }) // a short one must not break up a long one
+	// longest first, because a secret may contain another
+	slices.SortFunc(hidden, func(a, b string) int { return len(b) - len(a) })
 	return &outputHead{secrets: hidden, room: room}
 }
 
-// Write never fails, so that a command is not stopped by what it says.
+// Write never fails, so output cannot stop a command.
 func (t *outputHead) Write(p []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -41,7 +42,7 @@ func (t *outputHead) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is what is shown: at most 1 KiB, valid UTF-8, without secrets.
+// String returns at most 1 KiB of valid UTF-8 without secrets.
 func (t *outputHead) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

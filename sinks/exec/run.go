@@ -15,11 +15,10 @@ import (
 )
 
 const (
-	// endTime is how long a command may take to end once it was told to, and how long its output is waited for that
-	// somebody else holds open.
+	// endTime is the time between SIGTERM and SIGKILL, and the maximum wait for output that another process holds open.
 	endTime = time.Second
-	// killTimeout is how long a process may take to be killed. One that waits for a broken disk takes for ever, any other as
-	// long as a busy machine lets it.
+	// killTimeout is the maximum time until a killed process has ended. A process that waits for a broken disk never
+	// ends.
 	killTimeout = endTime + 10*time.Second
 )
 
@@ -55,7 +54,7 @@ func (r *command) execute(ctx context.Context) (*os.ProcessState, error) {
 	return r.classify(ctx, end)
 }
 
-// classify tells a command's own answer from what has come of its time being over.
+// classify separates a command's own result from the effects of the timeout.
 func (r *command) classify(ctx context.Context, end exitResult) (*os.ProcessState, error) {
 	switch {
 	case end.state == nil && errors.Is(end.err, ctx.Err()):
@@ -68,7 +67,7 @@ func (r *command) classify(ctx context.Context, end exitResult) (*os.ProcessStat
 	return end.state, nil
 }
 
-// exitResult is how a command ended. The state is nil where it did not start.
+// exitResult is the end of a command. The state is nil if it did not start.
 type exitResult struct {
 	state     *os.ProcessState
 	err       error
@@ -95,12 +94,12 @@ func (r *command) runToEnd(ctx context.Context) exitResult {
 		return exitResult{err: err}
 	}
 	err := cmd.Wait()
-	// What it has started and left behind goes, too. It is over itself: Wait has killed it where it had to.
+	// Kill remaining child processes. The command itself has already ended.
 	_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 	return exitResult{cmd.ProcessState, err, told}
 }
 
-// startError puts into words what a kernel says of a program.
+// startError describes a kernel error about a program.
 func startError(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):

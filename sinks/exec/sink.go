@@ -14,18 +14,25 @@ import (
 // dataError is EX_DATAERR of sysexits.h: what the command was given is wrong, and will not become better.
 const dataError = 65
 
+var (
+	_ relay.Sink      = (*Sink)(nil)
+	_ relay.Previewer = (*Sink)(nil)
+	_ relay.Config    = (*Config)(nil)
+)
+
 // Kind is the command's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
-		Type:            "exec",
-		Config:          func() relay.SinkConfig { return &Config{} },
-		SupportsBatches: true,
-		Open:            relay.OpenAs("exec sink", open),
+		Type:    "exec",
+		Config:  func() relay.Config { return &Config{} },
+		Batches: true,
+		Open:    relay.OpenAs("exec sink", open),
 	}
 }
 
 func open(s relay.SinkSettings, c *Config) (*Sink, error) {
-	if err := c.Validate(); err != nil {
+	c = c.withDir(s.Dir)
+	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	sink := &Sink{name: s.Name, config: c}
@@ -40,8 +47,8 @@ type Sink struct {
 	env, hidden []string
 }
 
-// Deliver runs the command once. When ctx ends the command and what it has started are told to end, and killed a second
-// later.
+// Deliver runs the command once. When ctx ends, the command and its child processes receive SIGTERM, and SIGKILL a
+// second later.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	payload, err := d.Payload()
 	if err != nil {
@@ -88,8 +95,8 @@ type statusError struct {
 func (e *statusError) Error() string { return e.text }
 func (e *statusError) Unwrap() error { return e.answer }
 
-// deliveryEnv say what is delivered. Of a digest the topic is its own, and hub and account are what all have in common, as
-// are all three of a batch.
+// deliveryEnv returns the variables that describe the delivery. A digest has its own topic, and the hub and account
+// that all notifications share. A batch has the shared values of all three.
 func (s *Sink) deliveryEnv(d relay.Delivery) []string {
 	first := d.Notifications[0]
 	topic, hub, account, count := first.Topic, first.Hub, first.Account, 1
@@ -114,7 +121,7 @@ func (s *Sink) deliveryEnv(d relay.Delivery) []string {
 	}
 }
 
-// sharedValue is what both have in common, or nothing.
+// sharedValue returns the value if both are equal, otherwise an empty string.
 func sharedValue(a, b string) string {
 	if a != b {
 		return ""
@@ -130,13 +137,15 @@ func envVar(name, value string) string {
 	return envPrefix + name + "=" + relay.Truncate(strings.ReplaceAll(value, "\x00", ""), longestValue)
 }
 
-// Explain shows the command, its environment as headers, without the values that the operator gave, and its input.
-func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+// Preview shows the command, its environment as headers, without the values that the operator gave, and its input.
+func (s *Sink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
 	payload, err := d.Payload()
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
-	e := relay.Explanation{Method: "run", Target: strings.Join(s.config.Command, " "), Payload: append([]byte(nil), payload...)}
+	e := relay.Preview{
+		Method: "run", Target: strings.Join(s.config.Command, " "), Payload: append([]byte(nil), payload...),
+	}
 	e.Payload = append(e.Payload, '\n')
 	for _, entry := range s.deliveryEnv(d) {
 		name, value, _ := strings.Cut(entry, "=")
@@ -155,7 +164,7 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 // Close does nothing: every command belongs to a Deliver.
 func (s *Sink) Close() error { return nil }
 
-// timeoutError is why a command did not end by itself.
+// timeoutError describes a command that did not end by itself.
 func timeoutError(ctx context.Context, program, what string) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.DeadlineExceeded) {

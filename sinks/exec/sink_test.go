@@ -32,7 +32,7 @@ var sinkSettings = relay.SinkSettings{Name: "test", Log: slog.New(slog.DiscardHa
 func script(t testing.TB, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "run.sh")
-	// Another test that forks right now would hold the file open for writing, and nobody could run it.
+	// A test that forks at this moment would inherit the file open for writing, and the file could not be executed.
 	syscall.ForkLock.Lock()
 	defer syscall.ForkLock.Unlock()
 	if err := os.WriteFile(path, []byte("#!/bin/sh\n"+text+"\n"), 0o700); err != nil {
@@ -44,6 +44,17 @@ func script(t testing.TB, text string) string {
 func openTest(t testing.TB, c *Config) relay.Sink {
 	t.Helper()
 	s, err := Kind().Open(sinkSettings, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func openIn(t testing.TB, dir string, c *Config) relay.Sink {
+	t.Helper()
+	settings := sinkSettings
+	settings.Dir = dir
+	s, err := Kind().Open(settings, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +80,9 @@ func TestConformance(t *testing.T) {
 				program += ".missing"
 			}
 			dir := t.TempDir()
-			s := openTest(t, &Config{Command: []string{program, "an argument"}, Env: []string{"PASSWORD=s3cret"}, Dir: dir})
+			s := openTest(t, &Config{
+				Command: []string{program, "an argument"}, Env: []string{"PASSWORD=s3cret"}, Dir: dir,
+			})
 			return s, func() []string {
 				text, err := os.ReadFile(filepath.Join(dir, "report"))
 				if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -81,12 +94,17 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// What the command sees, which is what Explain says.
+// The command sees what Explain shows.
 func TestInput(t *testing.T) {
 	t.Setenv("DAEMON_PASSWORD", "s3cret")
 	t.Setenv("PASSED_ON", "yes indeed")
 	dir := t.TempDir()
-	c := &Config{Command: []string{script(t, `cat > input; env | sort > env; pwd > dir; printf '%s\n' "$@" > args`), "$HOME", "; rm -rf x"}, Dir: dir, Env: []string{"PASSED_ON", "SET=a b=c"}}
+	c := &Config{
+		Command: []string{
+			script(t, `cat > input; env | sort > env; pwd > dir; printf '%s\n' "$@" > args`), "$HOME",
+			"; rm -rf x",
+		}, Dir: dir, Env: []string{"PASSED_ON", "SET=a b=c"},
+	}
 	s := openTest(t, c)
 	one, many := sinktest.Sample("a"), sinktest.SampleDigest("d", 3, 3)
 	one.Attempt, one.Notifications[0].Hub = 3, "a\x00b"
@@ -103,16 +121,17 @@ func TestInput(t *testing.T) {
 			}
 			return string(text)
 		}
-		explainer, ok := s.(relay.Explainer)
+		explainer, ok := s.(relay.Previewer)
 		if !ok {
 			t.Fatal("shows nothing")
 		}
-		e, err := explainer.Explain(d)
+		e, err := explainer.Preview(t.Context(), d)
 		if err != nil || read("input") != string(e.Payload) || read("args") != "$HOME\n; rm -rf x\n" {
 			t.Errorf("got %s and %s, explained was %s, %v", read("input"), read("args"), e.Payload, err)
 		}
 		got := slices.DeleteFunc(strings.Split(strings.TrimSpace(read("env")), "\n"), func(l string) bool {
-			return strings.HasPrefix(l, "PWD=") || strings.HasPrefix(l, "_=") || strings.HasPrefix(l, "SHLVL=") // the shell's own
+			// set by the shell
+			return strings.HasPrefix(l, "PWD=") || strings.HasPrefix(l, "_=") || strings.HasPrefix(l, "SHLVL=")
 		})
 		var want []string
 		for _, h := range e.Headers {
@@ -129,10 +148,12 @@ func TestInput(t *testing.T) {
 		if !slices.Equal(got, want) {
 			t.Errorf("environment\n%q, explained was\n%q", got, want)
 		}
-		if d.Batch && (!slices.Contains(got, "HUBRELAY_COUNT=3") || !slices.Contains(got, "HUBRELAY_HUB=hub1") || !slices.Contains(got, "HUBRELAY_TOPIC=")) {
+		if d.Batch && (!slices.Contains(got, "HUBRELAY_COUNT=3") || !slices.Contains(got, "HUBRELAY_HUB=hub1") ||
+			!slices.Contains(got, "HUBRELAY_TOPIC=")) {
 			t.Errorf("%q", got)
 		}
-		if d.ID == "a" && !slices.Contains(got, "HUBRELAY_HUB=ab") || d.Digest != nil && !slices.Contains(got, "HUBRELAY_COUNT=3") {
+		if d.ID == "a" && !slices.Contains(got, "HUBRELAY_HUB=ab") || d.Digest != nil &&
+			!slices.Contains(got, "HUBRELAY_COUNT=3") {
 			t.Errorf("%q", got)
 		}
 		if strings.TrimSpace(read("dir")) != dir {
@@ -150,29 +171,48 @@ func TestEndings(t *testing.T) {
 		body    string
 		said    string
 	}{
-		"reads nothing":      {`exit 0`, relay.OutcomeDelivered, 0, "", ""},
-		"closes its input":   {`exec <&-; echo fine`, relay.OutcomeDelivered, 0, "", ""},
-		"fails":              {`echo out; echo err >&2; exit 3`, relay.OutcomeRetry, 3, "out\nerr\n", "ended with status 3"},
-		"tries again":        {`exit 75`, relay.OutcomeRetry, 75, "", "status 75"},
-		"refuses":            {`echo 'no such thing' >&2; exit 65`, relay.OutcomePermanent, 65, "no such thing\n", "status 65"},
-		"is not configured":  {`exit 78`, relay.OutcomeRetry, 78, "", "status 78"},
-		"dies":               {`kill -KILL $$`, relay.OutcomeRetry, 137, "", "signal 9 (killed)"},
-		"says 50 MiB":        {`head -c 52428800 /dev/zero | tr '\0' x; exit 1`, relay.OutcomeRetry, 1, strings.Repeat("x", keptAnswer), ""},
+		"reads nothing":    {`exit 0`, relay.OutcomeDelivered, 0, "", ""},
+		"closes its input": {`exec <&-; echo fine`, relay.OutcomeDelivered, 0, "", ""},
+		"fails": {
+			`echo out; echo err >&2; exit 3`, relay.OutcomeRetry, 3, "out\nerr\n",
+			"ended with status 3",
+		},
+		"tries again": {`exit 75`, relay.OutcomeRetry, 75, "", "status 75"},
+		"refuses": {
+			`echo 'no such thing' >&2; exit 65`, relay.OutcomePermanent, 65, "no such thing\n",
+			"status 65",
+		},
+		"is not configured": {`exit 78`, relay.OutcomeRetry, 78, "", "status 78"},
+		"dies":              {`kill -KILL $$`, relay.OutcomeRetry, 137, "", "signal 9 (killed)"},
+		"says 50 MiB": {
+			`head -c 52428800 /dev/zero | tr '\0' x; exit 1`, relay.OutcomeRetry, 1,
+			strings.Repeat("x", keptAnswer), "",
+		},
 		"says what is wrong": {`printf 'a\377\303b'; exit 1`, relay.OutcomeRetry, 1, "ab", ""},
-		"tells a secret":     {`printf "%01020d%s" 0 "$TOKEN"; exit 1`, relay.OutcomeRetry, 1, strings.Repeat("0", 1020) + "(red", ""},
-		"leaves one behind":  {`sleep 1000 & echo $! > "$PID"; exit 0`, relay.OutcomeDelivered, 0, "", ""},
-		"many that hold on":  {`for i in 1 2 3; do sleep 1000 & done; echo $! > "$PID"; exit 4`, relay.OutcomeRetry, 4, "", ""},
+		"tells a secret": {
+			`printf "%01020d%s" 0 "$TOKEN"; exit 1`, relay.OutcomeRetry, 1,
+			strings.Repeat("0", 1020) + "(red", "",
+		},
+		"leaves one behind": {`sleep 1000 & echo $! > "$PID"; exit 0`, relay.OutcomeDelivered, 0, "", ""},
+		"many that hold on": {
+			`for i in 1 2 3; do sleep 1000 & done; echo $! > "$PID"; exit 4`, relay.OutcomeRetry, 4,
+			"", "",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			pid := filepath.Join(t.TempDir(), "pid")
-			s := openTest(t, &Config{Command: []string{script(t, c.script)}, Env: []string{"TOKEN=tok-s3cret", "PID=" + pid}})
+			s := openTest(t, &Config{
+				Command: []string{script(t, c.script)}, Env: []string{"TOKEN=tok-s3cret", "PID=" + pid},
+			})
 			err := s.Deliver(t.Context(), sinktest.SampleDigest("d", 900, 900)) // more than a pipe holds
-			if outcome, _ := relay.Classify(err); outcome != c.outcome || err != nil && !strings.Contains(err.Error(), c.said) {
+			if outcome, _ := relay.Classify(err); outcome != c.outcome || err != nil &&
+				!strings.Contains(err.Error(), c.said) {
 				t.Fatalf("%s: %v", outcome, err)
 			}
 			var answer *relay.ResponseError
-			if c.outcome != relay.OutcomeDelivered && (!errors.As(err, &answer) || answer.Status != c.status || answer.Body != c.body) {
+			if c.outcome != relay.OutcomeDelivered &&
+				(!errors.As(err, &answer) || answer.Status != c.status || answer.Body != c.body) {
 				t.Errorf("answer %+v", answer)
 			}
 			gone(t, pid)
@@ -214,7 +254,7 @@ func awaitContent(t *testing.T, file string) {
 	}
 }
 
-// Whatever a command does when its time is over, it and what it has started are gone soon.
+// After the timeout, the command and its child processes end soon, whatever they do.
 func TestTimeLimit(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
@@ -235,7 +275,8 @@ func TestTimeLimit(t *testing.T) {
 				cancel(context.DeadlineExceeded) // as soon as it runs
 			}()
 			err := s.Deliver(ctx, sinktest.SampleDigest("d", 900, 900))
-			if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !errors.Is(err, context.DeadlineExceeded) ||
+			if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !errors.Is(err,
+				context.DeadlineExceeded) ||
 				!strings.Contains(err.Error(), program+" did not end in time and was ended") {
 				t.Errorf("%s: %v", outcome, err)
 			}
@@ -244,11 +285,14 @@ func TestTimeLimit(t *testing.T) {
 	}
 }
 
-// Some commands end well when they are told to end.
+// Some commands end successfully after SIGTERM.
 func TestEndsWhenTold(t *testing.T) {
 	t.Parallel()
 	ready := filepath.Join(t.TempDir(), "ready")
-	s := openTest(t, &Config{Command: []string{script(t, `trap 'exit 0' TERM; echo x > "$READY"; while :; do sleep 0.01; done`)}, Env: []string{"READY=" + ready}})
+	s := openTest(t, &Config{
+		Command: []string{script(t, `trap 'exit 0' TERM; echo x > "$READY"; while :; do sleep 0.01; done`)},
+		Env:     []string{"READY=" + ready},
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		awaitContent(t, ready)
@@ -259,7 +303,7 @@ func TestEndsWhenTold(t *testing.T) {
 	}
 }
 
-// What is wrong for ever stays so when a command says it as it is told to end, and little else that it says then counts.
+// A permanent failure counts even after SIGTERM. Most other statuses do not count then.
 func TestStatusOfOneThatIsTold(t *testing.T) {
 	t.Parallel()
 	for status, want := range map[int]bool{0: true, 65: true, 1: false, 143: false} {
@@ -272,12 +316,12 @@ func TestStatusOfOneThatIsTold(t *testing.T) {
 	}
 }
 
-// over is a context whose time has just ended, which nobody has been told.
+// over is a context that has just ended without notification.
 type over struct{ context.Context }
 
 func (over) Err() error { return context.DeadlineExceeded }
 
-// A command that nobody told to end has ended by itself, and one that cannot be started says why.
+// A command that ends before SIGTERM counts as ended by itself, and a command that cannot start reports the reason.
 func TestEndsBeforeItIsTold(t *testing.T) {
 	t.Parallel()
 	garbage := filepath.Join(t.TempDir(), "garbage")
@@ -290,7 +334,8 @@ func TestEndsBeforeItIsTold(t *testing.T) {
 		{garbage, "no program for this machine"},
 	} {
 		err := openTest(t, &Config{Command: []string{c.program}}).Deliver(over{t.Context()}, sinktest.Sample("a"))
-		if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !strings.Contains(err.Error(), c.want) || errors.Is(err, context.DeadlineExceeded) {
+		if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry ||
+			!strings.Contains(err.Error(), c.want) || errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("%s: %v", outcome, err)
 		}
 	}
@@ -312,19 +357,22 @@ func TestCannotStart(t *testing.T) {
 		warns  string
 	}{
 		{Config{Command: []string{"no-such-program"}}, "is not in the daemon's PATH", "command"},
-		{Config{Command: []string{"./missing"}, folder: dir}, dir + "/missing does not exist", "command"},
-		{Config{Command: []string{dir}}, "is a folder", "command"},
+		{Config{Command: []string{"./missing"}}, dir + "/missing does not exist", "command"},
+		{Config{Command: []string{dir}}, "is a directory", "command"},
 		{Config{Command: []string{file("plain", "x", 0o600)}}, "chmod +x", "command"},
 		{Config{Command: []string{file("garbage", "x", 0o700)}}, "no program for this machine", ""},
 		{Config{Command: []string{file("odd", "#!/no/such/shell\n", 0o700)}}, "interpreter does not exist", ""},
-		{Config{Command: []string{"sh"}, Dir: "missing", folder: dir}, "the working folder " + dir + "/missing cannot be entered", "dir"},
-		{Config{Command: []string{"sh"}, Dir: "plain", folder: dir}, "is no folder", "dir"},
+		{
+			Config{Command: []string{"sh"}, Dir: "missing"},
+			"the working directory " + dir + "/missing cannot be entered", "dir",
+		},
+		{Config{Command: []string{"sh"}, Dir: "plain"}, "is not a directory", "dir"},
 	} {
-		err := openTest(t, &c.config).Deliver(t.Context(), sinktest.Sample("a"))
+		err := openIn(t, dir, &c.config).Deliver(t.Context(), sinktest.Sample("a"))
 		if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !strings.Contains(err.Error(), c.word) {
 			t.Errorf("%s: %v, want %s", outcome, err, c.word)
 		}
-		warnings := c.config.Warnings()
+		warnings := c.config.withDir(dir).warnings()
 		if c.warns == "" && len(warnings) > 0 || c.warns != "" && (len(warnings) != 1 || warnings[0].Field != c.warns) {
 			t.Errorf("%v warns %v", c.config.Command, warnings)
 		}
@@ -343,10 +391,14 @@ func TestConfig(t *testing.T) {
 		{Config{Command: []string{"builtin:print"}}, "type plugin"},
 		{Config{Command: []string{"x", "a\x00"}}, "command.1 holds a NUL"},
 		{Config{Command: []string{"x"}, Env: []string{"=s3cret"}}, "env.0 has no name"},
-		{Config{Command: []string{"x"}, Env: []string{"A", "HUBRELAY_ID=s3cret"}}, "env.1 has a name that begins with HUBRELAY_"},
+		{
+			Config{Command: []string{"x"}, Env: []string{"A", "HUBRELAY_ID=s3cret"}},
+			"env.1 has a name that begins with HUBRELAY_",
+		},
 	} {
-		err := c.config.Validate()
-		if (err == nil) != (c.problem == "") || err != nil && (!strings.Contains(err.Error(), c.problem) || strings.Contains(err.Error(), "s3cret")) {
+		err := c.config.validate()
+		if (err == nil) != (c.problem == "") || err != nil &&
+			(!strings.Contains(err.Error(), c.problem) || strings.Contains(err.Error(), "s3cret")) {
 			t.Errorf("%+v: %v", c.config, err)
 		}
 	}

@@ -1,6 +1,7 @@
 package file
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -16,30 +17,43 @@ const (
 	day        = 24 * time.Hour
 )
 
-// Config is what an operator writes for one file.
+// Config is the configuration of one file.
 type Config struct {
 	// Path is the file that lines are appended to. Its folder must be there.
-	Path string `koanf:"path" doc:"The file that lines are appended to; a relative path begins at the configuration file. Its folder must be there."`
+	Path string `koanf:"path" doc:"File for the lines, relative to the configuration file."`
 	// MaxSize is how large the file may become before it is renamed and a new one begun; zero is no limit.
-	MaxSize relay.Size `koanf:"max_size" doc:"How large the file may become before it is renamed and a new one begun, such as 100MiB, at least 64KiB; 0 for no limit."`
+	MaxSize relay.Size `koanf:"max_size" doc:"Maximum size before a rename, at least 64KiB; 0 for no limit."`
 	// MaxAge and MaxBackups bound what is kept of renamed files; zero is no limit.
-	MaxAge     time.Duration `koanf:"max_age" doc:"How long renamed files are kept, in whole days such as 168h; 0 for as long as max_backups allows. Looked at when a file is renamed."`
+	MaxAge     time.Duration `koanf:"max_age" doc:"Time to keep renamed files, in whole days; 0 for no limit."`
 	MaxBackups int           `koanf:"max_backups" doc:"How many renamed files are kept, 0 for all of them."`
 	// Compress makes renamed files smaller by gzip.
 	Compress bool `koanf:"compress" doc:"Compresses renamed files by gzip."`
 	// Fsync waits for the disk with each line.
-	Fsync bool `koanf:"fsync" doc:"Waits with each line until the disk has it, so that a power failure loses none."`
+	Fsync bool `koanf:"fsync" doc:"Wait until each line is on the disk."`
 
 	folder string
 }
 
 func defaultConfig() *Config { return &Config{MaxSize: 100 << 20, MaxBackups: 10} }
 
-// SetBaseDir says where the configuration file is.
-func (c *Config) SetBaseDir(folder string) { c.folder = folder }
+// withDir returns a copy whose paths are relative to dir.
+func (c *Config) withDir(dir string) *Config {
+	resolved := *c
+	resolved.folder = dir
+	return &resolved
+}
 
-// Validate reports every bad value as a [relay.FieldError], joined. It does not look at the file.
-func (c *Config) Validate() error {
+// Check implements [relay.Config].
+func (c *Config) Check(_ context.Context, env relay.CheckEnv) relay.Report {
+	c = c.withDir(env.Dir)
+	if err := c.validate(); err != nil {
+		return relay.NewReport(err)
+	}
+	return relay.NewReport(nil, c.warnings()...)
+}
+
+// validate reports every bad value as a [relay.FieldError], joined. It does not look at the file.
+func (c *Config) validate() error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
 	switch {
@@ -60,14 +74,17 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// Warnings tells of a file that cannot be written now: a daemon starts without, and its attempts fail meanwhile.
-func (c *Config) Warnings() []relay.FieldError {
+// warnings reports a file that cannot be written now. The daemon starts anyway, and attempts fail until it can.
+func (c *Config) warnings() []relay.FieldError {
 	var list []relay.FieldError
 	if err := c.tryOpen(); err != nil {
 		list = append(list, relay.FieldError{Field: "path", Problem: "cannot be written now: " + err.Error()})
 	}
 	if c.MaxSize == 0 && (c.MaxAge != 0 || c.Compress) {
-		list = append(list, relay.FieldError{Field: "max_size", Problem: "is 0, so no file is ever renamed, and max_age, max_backups and compress do nothing"})
+		list = append(list, relay.FieldError{
+			Field: "max_size", Problem: "is 0, so no file is ever renamed, and max_age, max_backups and compress do " +
+				"nothing",
+		})
 	}
 	return list
 }
@@ -104,5 +121,5 @@ func (c *Config) rotationSettings() settings {
 	return settings{int64(c.MaxSize), int(c.MaxAge / day), c.MaxBackups, c.Compress, c.Fsync}
 }
 
-// absPath is where the path leads.
+// absPath returns the resolved path.
 func (c *Config) absPath() string { return filepath.Clean(relay.ResolvePath(c.folder, c.Path)) }

@@ -19,9 +19,11 @@ func describeError(path string, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		hint = fmt.Sprintf("the folder %s does not exist: make it, and let the daemon's user write there", filepath.Dir(path))
+		hint = fmt.Sprintf("the folder %s does not exist: make it, and let the daemon's user write there",
+			filepath.Dir(path))
 	case errors.Is(err, fs.ErrPermission):
-		hint = fmt.Sprintf("the daemon's user may not write %s: give it the right to, and to make files in its folder", path)
+		hint = fmt.Sprintf("the daemon's user may not write %s: give it the right to, and to make files in its folder",
+			path)
 	case errors.Is(err, syscall.EROFS):
 		hint = fmt.Sprintf("the file system of %s is read-only", path)
 	case errors.Is(err, syscall.ENOSPC):
@@ -29,14 +31,16 @@ func describeError(path string, err error) error {
 	case errors.Is(err, syscall.EDQUOT):
 		hint = fmt.Sprintf("the quota for %s is used up: make room", path)
 	case errors.Is(err, syscall.EFBIG):
-		hint = fmt.Sprintf("%s may not become larger: raise the limit on the size of files, or choose a smaller max_size", path)
+		hint = fmt.Sprintf(
+			"%s may not become larger: raise the limit on the size of files, or choose a smaller max_size", path,
+		)
 	default:
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	return &fileError{hint, err}
 }
 
-// fileError says for people what went wrong, and still is what it was.
+// fileError adds a description for people to an error.
 type fileError struct {
 	text string
 	err  error
@@ -51,12 +55,12 @@ func checkRegular(path string, info os.FileInfo) error {
 	case info.Mode().IsRegular():
 		return nil
 	case info.IsDir():
-		return &fileError{text: path + " is a folder: name a file in it"}
+		return &fileError{text: path + " is a directory: name a file in it"}
 	}
 	return &fileError{text: path + " is no regular file: name another"}
 }
 
-// timeoutError is why an attempt ended while it waited for what is named.
+// timeoutError describes an attempt that ended while it waited.
 func timeoutError(ctx context.Context, waited string) error {
 	return fmt.Errorf("%s: %w", waited, context.Cause(ctx))
 }

@@ -8,11 +8,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// encodeLines is d as one line with its end, a batch as a line for each of its notifications. What a producer published over several
-// lines is joined.
+// encodeLines encodes d as one line, or as one line per notification of a batch. It joins notifications that a producer
+// published over several lines.
 func encodeLines(d relay.Delivery) ([]byte, error) {
 	if d.Batch {
-		return d.Join(nil, '\n', []byte{'\n'}, func(out []byte, n relay.Notification) ([]byte, error) { return oneLine(out, n.ID, n.Data) })
+		return d.Join(nil, '\n', []byte{'\n'},
+			func(out []byte, n relay.Notification) ([]byte, error) { return oneLine(out, n.ID, n.Data) })
 	}
 	data, err := d.Payload()
 	if err != nil {

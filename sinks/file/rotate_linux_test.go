@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
-// A disk that is full says so.
+// A full disk is reported.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

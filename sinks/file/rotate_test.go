@@ -19,7 +19,7 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
-// all is the content of a file and of what was renamed, compressed or not.
+// all returns the content of a file and of its renamed files, compressed or not.
 func all(t *testing.T, path string) (text string, files int) {
 	t.Helper()
 	ext := filepath.Ext(path)
@@ -53,14 +53,18 @@ func TestRotation(t *testing.T) {
 	kind := Kind()
 	open := func(c Config) *Sink { return openOf(t, kind, &c) }
 	sinks := []*Sink{
-		open(Config{Path: path, MaxSize: minMaxSize, Compress: true}), open(Config{Path: path, MaxSize: minMaxSize, Compress: true, MaxBackups: 90}),
+		open(Config{Path: path, MaxSize: minMaxSize, Compress: true}), open(Config{
+			Path: path, MaxSize: minMaxSize,
+			Compress: true, MaxBackups: 90,
+		}),
 	}
 	var wg sync.WaitGroup
 	for n, s := range sinks {
 		for half := range 2 {
 			wg.Go(func() {
 				for i := range each {
-					if err := s.Deliver(context.Background(), sinktest.Sample(fmt.Sprintf("%d-%d-%d", n, half, i))); err != nil {
+					if err := s.Deliver(context.Background(),
+						sinktest.Sample(fmt.Sprintf("%d-%d-%d", n, half, i))); err != nil {
 						t.Error(err)
 					}
 				}
@@ -69,7 +73,7 @@ func TestRotation(t *testing.T) {
 	}
 	wg.Wait()
 	for _, s := range sinks {
-		if err := s.Close(); err != nil { // and waits for what is compressed
+		if err := s.Close(); err != nil { // waits for the compression
 			t.Error(err)
 		}
 	}
@@ -91,7 +95,8 @@ func TestBackupsAreBounded(t *testing.T) {
 	for i := range 1500 {
 		deliver(t, s, fmt.Sprint(i))
 		if i%150 == 0 {
-			time.Sleep(2 * time.Millisecond) // names tell milliseconds apart, and files of one name are one to timberjack
+			// names contain milliseconds, and timberjack merges files with the same name
+			time.Sleep(2 * time.Millisecond)
 		}
 	}
 	if err := s.Close(); err != nil {
@@ -144,7 +149,7 @@ func TestWaitsForTheLock(t *testing.T) {
 	}
 }
 
-// inLittleRoom delivers until a line does not fit, then lets somebody make room and delivers one more.
+// inLittleRoom delivers until a line does not fit, then frees space and delivers one more.
 func inLittleRoom(path string) {
 	limit := func(n uint64) {
 		var now syscall.Rlimit
@@ -171,8 +176,8 @@ func inLittleRoom(path string) {
 	}
 }
 
-// The line that was cut for want of room leaves nothing behind. A limit on the size of files stands for the full disk: the
-// kernel writes what fits, and refuses the rest.
+// A line that was cut by a full disk is removed. A limit on the size of files acts as the full disk: the kernel writes
+// what fits and rejects the rest.
 func TestNoRoom(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "events.jsonl")
@@ -182,7 +187,8 @@ func TestNoRoom(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	full := "retry " + path + " may not become larger: raise the limit on the size of files, or choose a smaller max_size\n"
+	full := "retry " + path +
+		" may not become larger: raise the limit on the size of files, or choose a smaller max_size\n"
 	want := strings.Repeat("delivered <nil>\n", 3) + strings.Repeat(full, 2) + "delivered <nil>\n"
 	if string(out) != want {
 		t.Errorf("got\n%swant\n%s", out, want)

@@ -16,19 +16,19 @@ import (
 
 const (
 	mode = 0o640
-	// lockEvery is how often a file is asked for that another process has locked.
+	// lockEvery is the interval of attempts to lock a file that another process has locked.
 	lockEvery = 5 * time.Millisecond
 )
 
-// rotatingFile is a file of lines. Each is one write to the end of the file, under a lock on the file that keeps other writers
-// of ours away, so that lines stay whole and none is written to a file that was just renamed. Rotation, that is names,
-// ages and compression of what was renamed, is timberjack's.
+// rotatingFile is a file of lines. Each line is one write to the end of the file, under a file lock against other
+// hubrelay writers. So lines stay complete, and no line is written to a renamed file. timberjack handles names, ages
+// and compression of renamed files.
 type rotatingFile struct {
 	path    string
 	refs    int // sinks, counted by files
 	desired atomic.Pointer[settings]
 
-	writeSem        chan struct{}      // holds a token while nobody writes
+	writeSem        chan struct{}      // holds a token while no write is running
 	rotator         *timberjack.Logger // writes nothing; nil before the first rotation
 	rotatorSettings settings           // what the rotator was made with
 	file            *os.File           // nil before the first line, and after an error
@@ -51,7 +51,7 @@ func newRotatingFile(path string) *rotatingFile {
 func (l *rotatingFile) settings() settings { return *l.desired.Load() }
 func (l *rotatingFile) set(s settings)     { l.desired.Store(&s) }
 
-// rotate renames the file, and has what was renamed before looked at in the background. One rotator at a time does that.
+// rotate renames the file and handles older renamed files in the background. Only one process rotates at a time.
 func (l *rotatingFile) rotate(s settings) error {
 	if l.rotator != nil && s != l.rotatorSettings {
 		if err := l.rotator.Close(); err != nil {
@@ -65,7 +65,9 @@ func (l *rotatingFile) rotate(s settings) error {
 			compression = "gzip"
 		}
 		l.rotatorSettings = s
-		l.rotator = &timberjack.Logger{Filename: l.path, MaxAge: s.days, MaxBackups: s.backups, Compression: compression, FileMode: mode}
+		l.rotator = &timberjack.Logger{
+			Filename: l.path, MaxAge: s.days, MaxBackups: s.backups, Compression: compression, FileMode: mode,
+		}
 	}
 	return l.rotator.RotateWithReason("size")
 }
@@ -174,8 +176,8 @@ func control(f *os.File, do func(fd int) error) error {
 	return errors.Join(err, failed)
 }
 
-// append writes the line at the end of a file of the given size. What a crash, or somebody else, has left there without an
-// end becomes a line of its own.
+// append writes the line at the end of a file of the given size. An incomplete line from a crash or another program is
+// ended first.
 func (l *rotatingFile) append(line []byte, size int64, fsync bool) error {
 	if size > 0 {
 		var last [1]byte
@@ -196,8 +198,8 @@ func (l *rotatingFile) append(line []byte, size int64, fsync bool) error {
 	return nil
 }
 
-// truncateTail removes n bytes behind size, the beginning of a line that the disk had no room for, unless somebody has
-// written more.
+// truncateTail removes n bytes after size, an incomplete line from a full disk, unless another writer has appended
+// more.
 func (l *rotatingFile) truncateTail(size, n int64) error {
 	if info, err := l.file.Stat(); n == 0 || err != nil || info.Size() != size+n {
 		return err

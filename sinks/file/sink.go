@@ -8,15 +8,25 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
+var (
+	_ relay.Sink      = (*Sink)(nil)
+	_ relay.Previewer = (*Sink)(nil)
+	_ relay.Config    = (*Config)(nil)
+	_ relay.Sink      = (*StdoutSink)(nil)
+	_ relay.Previewer = (*StdoutSink)(nil)
+	_ relay.Config    = (*StdoutConfig)(nil)
+)
+
 // Kind is the file's entry in the list of kinds of sinks. Its sinks share the files that they write to.
 func Kind() relay.SinkKind {
 	shared := &fileRegistry{byPath: map[string]*rotatingFile{}}
 	return relay.SinkKind{
-		Type:            "file",
-		Config:          func() relay.SinkConfig { return defaultConfig() },
-		SupportsBatches: true,
+		Type:    "file",
+		Config:  func() relay.Config { return defaultConfig() },
+		Batches: true,
 		Open: relay.OpenAs("file sink", func(s relay.SinkSettings, c *Config) (*Sink, error) {
-			if err := c.Validate(); err != nil {
+			c = c.withDir(s.Dir)
+			if err := c.validate(); err != nil {
 				return nil, err
 			}
 			return &Sink{files: shared, log: shared.open(c, s.Log)}, nil
@@ -24,8 +34,8 @@ func Kind() relay.SinkKind {
 	}
 }
 
-// Sink appends to one file, which is opened with the first delivery. Deliver may be called concurrently. Several sinks may
-// write to one file, as may several daemons of one machine where one of them alone rotates it.
+// Sink appends to one file, which is opened by the first delivery. Deliver may be called concurrently. Several sinks
+// may write to one file, and so may several daemons on one machine if only one of them rotates it.
 type Sink struct {
 	files *fileRegistry
 	log   *rotatingFile
@@ -41,23 +51,22 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return s.log.write(ctx, text)
 }
 
-// Explain shows the line.
-func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+// Preview shows the line.
+func (s *Sink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
 	text, err := encodeLines(d)
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
-	return relay.Explanation{Method: "append to", Target: s.log.path, Payload: text}, nil
+	return relay.Preview{Method: "append to", Target: s.log.path, Payload: text}, nil
 }
 
-// Close closes the file, unless another sink writes to it, and waits until renamed ones are compressed. It may be called
-// twice.
+// Close closes the file unless another sink writes to it, and waits for running compressions. It may be called twice.
 func (s *Sink) Close() (err error) {
 	s.once.Do(func() { err = s.files.release(s.log) })
 	return err
 }
 
-// fileRegistry are those that sinks have opened, by their paths.
+// fileRegistry contains the open files of all sinks by path.
 type fileRegistry struct {
 	mu     sync.Mutex
 	byPath map[string]*rotatingFile
@@ -72,7 +81,8 @@ func (f *fileRegistry) open(c *Config, out *slog.Logger) *rotatingFile {
 		l = newRotatingFile(c.absPath())
 		f.byPath[l.path] = l
 	case l.settings() != c.rotationSettings():
-		out.Warn("another sink writes to this file with other settings; from now on those of this sink count", "path", l.path)
+		out.Warn("another sink writes to this file with other settings, which are replaced", "path",
+			l.path)
 	}
 	l.refs++
 	l.set(c.rotationSettings())

@@ -58,11 +58,11 @@ func openOf(t testing.TB, k relay.SinkKind, c *Config) *Sink {
 // remembering knows the ids of digests, which their lines do not hold.
 type remembering struct {
 	relay.Sink
-	relay.Explainer
+	relay.Previewer
 
 	mu  sync.Mutex
 	ids []string
-	// batch is the last one: its notifications have lines of their own.
+	// batch is the last batch. Each of its notifications is a line.
 	batch relay.Delivery
 }
 
@@ -78,7 +78,7 @@ func (r *remembering) Deliver(ctx context.Context, d relay.Delivery) error {
 	return r.Sink.Deliver(ctx, d)
 }
 
-// idsOf reads lines, each of which must be whole.
+// idsOf reads lines and checks that each is complete.
 func (r *remembering) idsOf(t *testing.T, text string) []string {
 	t.Helper()
 	var ids []string
@@ -122,18 +122,21 @@ func cannot() map[sinktest.Behavior]string {
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	sinktest.Run(t, sinktest.Harness{Batches: true, Skip: cannot(), Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
-		path := filepath.Join(t.TempDir(), "events.jsonl")
-		switch b {
-		case sinktest.Unreachable:
-			path = filepath.Join(path, "missing", "events.jsonl")
-		case sinktest.Hang:
-			hold(t, path)
-		}
-		s := openTest(t, &Config{Path: path})
-		r := &remembering{Sink: s, Explainer: s}
-		return r, func() []string { return r.idsOf(t, read(t, path)) }
-	}})
+	sinktest.Run(t, sinktest.Harness{
+		Batches: true, Skip: cannot(),
+		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
+			path := filepath.Join(t.TempDir(), "events.jsonl")
+			switch b {
+			case sinktest.Unreachable:
+				path = filepath.Join(path, "missing", "events.jsonl")
+			case sinktest.Hang:
+				hold(t, path)
+			}
+			s := openTest(t, &Config{Path: path})
+			r := &remembering{Sink: s, Previewer: s}
+			return r, func() []string { return r.idsOf(t, read(t, path)) }
+		},
+	})
 }
 
 // hold locks the file as another process would.
@@ -207,7 +210,7 @@ func TestLines(t *testing.T) {
 	if outcome, _ := relay.Classify(s.Deliver(t.Context(), d)); outcome != relay.OutcomePermanent {
 		t.Errorf("what is not JSON: %s", outcome)
 	}
-	e, err := s.Explain(sinktest.Sample("a"))
+	e, err := s.Preview(t.Context(), sinktest.Sample("a"))
 	if err != nil || e.Method+" "+e.Target != "append to "+path || !strings.HasSuffix(string(e.Payload), "}\n") {
 		t.Errorf("explained as %+v, %v", e, err)
 	}
@@ -219,7 +222,7 @@ func umask() os.FileMode {
 	return os.FileMode(mask)
 }
 
-// What somebody left without an end, such as a crash in the middle of a line, is not continued.
+// An incomplete line, for example after a crash, is not continued.
 func TestCutLine(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "events.jsonl")
@@ -230,7 +233,8 @@ func TestCutLine(t *testing.T) {
 	deliver(t, s, "a")
 	deliver(t, s, "b")
 	lines := strings.Split(read(t, path), "\n")
-	if len(lines) != 4 || lines[0] != `{"topic":"cut` || lines[1] != string(sinktest.Sample("a").Notifications[0].Data) {
+	if len(lines) != 4 || lines[0] != `{"topic":"cut` ||
+		lines[1] != string(sinktest.Sample("a").Notifications[0].Data) {
 		t.Errorf("%q", lines)
 	}
 }
@@ -247,13 +251,13 @@ func TestUnwritable(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, word := range map[string]string{
-		fifo: "no regular file", inner: "is a folder", "/dev/full": "no regular file",
+		fifo: "no regular file", inner: "is a directory", "/dev/full": "no regular file",
 		filepath.Join(folder, "none", "x"): "the folder " + folder + "/none does not exist: make it",
 		filepath.Join(fifo, "x"):           "not a directory",
 	} {
 		s := openTest(t, &Config{Path: path, MaxSize: minMaxSize})
 		refused(t, s.Deliver(t.Context(), sinktest.Sample("a")), word)
-		if w := (&Config{Path: path}).Warnings(); len(w) != 1 || w[0].Field != "path" {
+		if w := (&Config{Path: path}).warnings(); len(w) != 1 || w[0].Field != "path" {
 			t.Errorf("%s: %v", path, w)
 		}
 	}
@@ -283,17 +287,16 @@ func TestConfig(t *testing.T) {
 		{Config{Path: "x", MaxAge: 36e11}, "max_age is 1h0m0s: choose whole days"},
 		{Config{Path: "x", MaxBackups: -1}, "max_backups is -1"},
 	} {
-		err := c.config.Validate()
+		err := c.config.validate()
 		if (err == nil) != (c.problem == "") || err != nil && !strings.Contains(err.Error(), c.problem) {
 			t.Errorf("%+v: %v", c.config, err)
 		}
 	}
 	idle := Config{Path: filepath.Join(t.TempDir(), "x"), Compress: true}
-	if w := idle.Warnings(); len(w) != 1 || w[0].Field != "max_size" {
+	if w := idle.warnings(); len(w) != 1 || w[0].Field != "max_size" {
 		t.Error(w)
 	}
-	c := Config{Path: "x"}
-	c.SetBaseDir("/etc/hubrelay")
+	c := (&Config{Path: "x"}).withDir("/etc/hubrelay")
 	if got := c.absPath(); got != "/etc/hubrelay/x" {
 		t.Error(got)
 	}

@@ -16,9 +16,9 @@ func Stdout(out *os.File) relay.SinkKind {
 	shared := &stdoutWriter{original: out, writeSem: make(chan struct{}, 1)}
 	shared.writeSem <- struct{}{}
 	return relay.SinkKind{
-		Type:            "stdout",
-		SupportsBatches: true,
-		Config:          func() relay.SinkConfig { return &StdoutConfig{} },
+		Type:    "stdout",
+		Batches: true,
+		Config:  func() relay.Config { return &StdoutConfig{} },
 		Open: relay.OpenAs("stdout sink", func(relay.SinkSettings, *StdoutConfig) (*StdoutSink, error) {
 			return &StdoutSink{stream: shared}, nil
 		}),
@@ -28,15 +28,16 @@ func Stdout(out *os.File) relay.SinkKind {
 // StdoutConfig is empty: there is one standard output.
 type StdoutConfig struct{}
 
-// Validate finds nothing.
-func (*StdoutConfig) Validate() error { return nil }
+// Check implements [relay.Config].
+func (*StdoutConfig) Check(context.Context, relay.CheckEnv) relay.Report { return relay.Report{} }
 
 // StdoutSink writes to the daemon's standard output. Deliver may be called concurrently.
 type StdoutSink struct {
 	stream *stdoutWriter
 }
 
-// Deliver writes d as one line. Where nobody reads it ends with ctx, and the line is written once somebody does.
+// Deliver writes d as one line. If no process reads the output, it returns when ctx ends, and the line is written
+// later.
 func (s *StdoutSink) Deliver(ctx context.Context, d relay.Delivery) error {
 	text, err := encodeLines(d)
 	if err != nil {
@@ -45,29 +46,29 @@ func (s *StdoutSink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return s.stream.write(ctx, text)
 }
 
-// Explain shows the line.
-func (*StdoutSink) Explain(d relay.Delivery) (relay.Explanation, error) {
+// Preview shows the line.
+func (*StdoutSink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
 	text, err := encodeLines(d)
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
-	return relay.Explanation{Method: "write to", Target: "standard output", Payload: text}, nil
+	return relay.Preview{Method: "write to", Target: "standard output", Payload: text}, nil
 }
 
 // Close does nothing: others write there, too.
 func (*StdoutSink) Close() error { return nil }
 
-// stdoutWriter is a file that is written to in the way that it is open, whatever it is: a pipe, a terminal, a socket, a file.
-// Setting a deadline would need to change it for other processes.
+// stdoutWriter writes to a descriptor without changing its mode, whatever it is: a pipe, a terminal, a socket, a file.
+// A deadline would make it non-blocking for other processes.
 type stdoutWriter struct {
 	original *os.File
-	writeSem chan struct{} // holds a token while nobody writes
+	writeSem chan struct{} // holds a token while no write is running
 
 	file        *os.File // a copy of the descriptor, nil before the first line
 	lastLineCut bool     // the last line was cut
 }
 
-// write leaves the write behind when ctx ends: nothing else ends it.
+// write abandons the system call when ctx ends, because it cannot be interrupted.
 func (s *stdoutWriter) write(ctx context.Context, line []byte) error {
 	if ctx.Err() != nil {
 		return timeoutError(ctx, "write to standard output")
@@ -75,7 +76,7 @@ func (s *stdoutWriter) write(ctx context.Context, line []byte) error {
 	select {
 	case <-s.writeSem:
 	case <-ctx.Done():
-		return timeoutError(ctx, "nobody reads the standard output")
+		return timeoutError(ctx, "no process reads the standard output")
 	}
 	done := make(chan error, 1)
 	go func() {
@@ -85,12 +86,12 @@ func (s *stdoutWriter) write(ctx context.Context, line []byte) error {
 	if err, there := relay.Await(ctx, done); there { // else a line that is written would be written again
 		return err
 	}
-	return timeoutError(ctx, "nobody reads the standard output")
+	return timeoutError(ctx, "no process reads the standard output")
 }
 
 func (s *stdoutWriter) writeNow(line []byte) error {
 	if s.file == nil {
-		// Go ends the process where descriptor 1 itself is a pipe that nobody reads any more.
+		// Go exits if descriptor 1 itself is a broken pipe, so use a copy.
 		var fd int
 		err := control(s.original, func(of int) (err error) {
 			fd, err = dupFD(of)
@@ -112,7 +113,9 @@ func (s *stdoutWriter) writeNow(line []byte) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, syscall.EPIPE):
-		return fmt.Errorf("whoever read the standard output has closed it: start the daemon with its output connected again: %w", err)
+		return fmt.Errorf(
+			"the reader of the standard output has closed it: restart the daemon with its output connected: %w", err,
+		)
 	case errors.Is(err, syscall.ENOSPC):
 		return fmt.Errorf("the disk that the standard output is written to is full: make room: %w", err)
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
-// pipe is a standard output that somebody reads to its end, until the test is over.
+// pipe is a standard output that is read until the end of the test.
 type pipe struct {
 	r, w *os.File
 	sink *StdoutSink
@@ -80,24 +80,27 @@ func (p *pipe) fill(t *testing.T) {
 
 func TestStdoutConformance(t *testing.T) {
 	t.Parallel()
-	sinktest.Run(t, sinktest.Harness{Batches: true, Skip: cannot(), Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
-		p := newPipe(t)
-		known := &remembering{Sink: p.sink, Explainer: p.sink}
-		switch b {
-		case sinktest.Unreachable:
-			_ = p.r.Close()
-			close(p.done)
-		case sinktest.Hang:
-			p.fill(t)
-		default:
-			p.follow()
-		}
-		return known, func() []string {
-			p.shut()
-			<-p.done
-			return known.idsOf(t, p.text.String())
-		}
-	}})
+	sinktest.Run(t, sinktest.Harness{
+		Batches: true, Skip: cannot(),
+		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
+			p := newPipe(t)
+			known := &remembering{Sink: p.sink, Previewer: p.sink}
+			switch b {
+			case sinktest.Unreachable:
+				_ = p.r.Close()
+				close(p.done)
+			case sinktest.Hang:
+				p.fill(t)
+			default:
+				p.follow()
+			}
+			return known, func() []string {
+				p.shut()
+				<-p.done
+				return known.idsOf(t, p.text.String())
+			}
+		},
+	})
 }
 
 // A reader that stops holds up an attempt for its timeout and no longer. The line that was begun is whole once it reads
@@ -110,7 +113,7 @@ func TestReaderThatStops(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		err := p.sink.Deliver(ctx, sinktest.Sample("a"))
 		cancel()
-		refused(t, err, "nobody reads the standard output")
+		refused(t, err, "no process reads the standard output")
 		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Error(err)
 		}
@@ -125,7 +128,7 @@ func TestReaderThatStops(t *testing.T) {
 	}
 }
 
-// lastMoment is a context that ends once the line is written, as somebody begins to wait for both.
+// lastMoment is a context that ends when the line is written, while a caller starts to wait for both.
 type lastMoment struct {
 	context.Context
 	turn  chan struct{}
@@ -150,7 +153,8 @@ func TestWrittenAtTheLastMoment(t *testing.T) {
 	p := newPipe(t)
 	p.follow()
 	for range 30 {
-		if err := p.sink.Deliver(&lastMoment{Context: t.Context(), turn: p.sink.stream.writeSem}, sinktest.Sample("a")); err != nil {
+		if err := p.sink.Deliver(&lastMoment{Context: t.Context(), turn: p.sink.stream.writeSem},
+			sinktest.Sample("a")); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -171,7 +175,7 @@ func intoStdout() {
 	}
 }
 
-// Go ends a process that writes to a standard output that nobody reads; this one goes on.
+// Go exits if a write to standard output fails with a broken pipe. This process continues.
 func TestClosedStdout(t *testing.T) {
 	t.Parallel()
 	r, w, err := os.Pipe()

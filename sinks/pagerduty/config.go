@@ -1,6 +1,7 @@
 package pagerduty
 
 import (
+	"context"
 	"errors"
 	"strings"
 
@@ -9,38 +10,48 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// endpoint is a constant of PagerDuty's documentation. Accounts in Europe have https://events.eu.pagerduty.com/v2/enqueue.
+// endpoint is the address in PagerDuty's documentation. Accounts in Europe use
+// https://events.eu.pagerduty.com/v2/enqueue.
 const endpoint = "https://events.pagerduty.com/v2/enqueue"
 
-// Config is what an operator writes for one service of PagerDuty. Exactly one of RoutingKey and RoutingKeyFile is given.
+// Config is the configuration of one PagerDuty service. Exactly one of RoutingKey and RoutingKeyFile is set.
 type Config struct {
-	RoutingKey     string `koanf:"routing_key" secret:"true" doc:"The integration key of the service (Events API v2), 32 letters and digits. Exactly one of routing_key and routing_key_file is given."`
-	RoutingKeyFile string `koanf:"routing_key_file" doc:"A file that holds the integration key, read again when it changes."`
-	// Severity is that of what is bad.
-	Severity string `koanf:"severity" enum:"critical,error,warning,info" doc:"The severity of what is bad; a health check that turned unhealthy is a warning at most."`
-	// The templates are those of internal/tmpl, each in place or in a file. What one makes nothing of is as without it.
-	SummaryTemplate       string `koanf:"summary_template" doc:"The summary as a Go template, one line of 1024 characters; docs/templates.md says what it may hold."`
-	SummaryTemplateFile   string `koanf:"summary_template_file" doc:"A file that holds the summary_template, read again when it changes."`
-	DetailsTemplate       string `koanf:"custom_details_template" doc:"The custom_details as a Go template that makes a JSON object, in place of the notification."`
-	DetailsTemplateFile   string `koanf:"custom_details_template_file" doc:"A file that holds the custom_details_template, read again when it changes."`
-	SeverityTemplate      string `koanf:"severity_template" doc:"The severity as a Go template that makes critical, error, warning or info; nothing for that of severity."`
-	SeverityTemplateFile  string `koanf:"severity_template_file" doc:"A file that holds the severity_template, read again when it changes."`
-	ComponentTemplate     string `koanf:"component_template" doc:"The component as a Go template, in place of the containers."`
-	ComponentTemplateFile string `koanf:"component_template_file" doc:"A file that holds the component_template, read again when it changes."`
-	GroupTemplate         string `koanf:"group_template" doc:"The group as a Go template, in place of the clusters."`
-	GroupTemplateFile     string `koanf:"group_template_file" doc:"A file that holds the group_template, read again when it changes."`
-	ClassTemplate         string `koanf:"class_template" doc:"The class as a Go template, in place of the topic."`
-	ClassTemplateFile     string `koanf:"class_template_file" doc:"A file that holds the class_template, read again when it changes."`
-	LinkTemplate          string `koanf:"link_template" doc:"An address that an alert leads to, as a Go template: https://portal.example.com/?hub={{ urlquery .Hub }}; nothing for no link."`
-	LinkTemplateFile      string `koanf:"link_template_file" doc:"A file that holds the link_template, read again when it changes."`
+	RoutingKey     string `koanf:"routing_key" secret:"true" doc:"Integration key, 32 letters and digits."`
+	RoutingKeyFile string `koanf:"routing_key_file" doc:"File with the routing_key, read again when it changes."`
+	// Severity is the severity of problems.
+	Severity string `koanf:"severity" enum:"critical,error,warning,info" doc:"Severity of problems."`
+	// The templates are rendered by internal/tmpl. Each is inline or in a file. An empty result uses the default.
+	SummaryTemplate       string `koanf:"summary_template" doc:"Summary as a Go template, one line."`
+	SummaryTemplateFile   string `koanf:"summary_template_file" doc:"File with the summary_template."`
+	DetailsTemplate       string `koanf:"custom_details_template" doc:"Details as a Go template (a JSON object)."`
+	DetailsTemplateFile   string `koanf:"custom_details_template_file" doc:"File with the custom_details_template."`
+	SeverityTemplate      string `koanf:"severity_template" doc:"Severity as a Go template."`
+	SeverityTemplateFile  string `koanf:"severity_template_file" doc:"File with the severity_template."`
+	ComponentTemplate     string `koanf:"component_template" doc:"Component as a Go template."`
+	ComponentTemplateFile string `koanf:"component_template_file" doc:"File with the component_template."`
+	GroupTemplate         string `koanf:"group_template" doc:"Group as a Go template."`
+	GroupTemplateFile     string `koanf:"group_template_file" doc:"File with the group_template."`
+	ClassTemplate         string `koanf:"class_template" doc:"Class as a Go template."`
+	ClassTemplateFile     string `koanf:"class_template_file" doc:"File with the class_template."`
+	LinkTemplate          string `koanf:"link_template" doc:"URL of an alert as a Go template."`
+	LinkTemplateFile      string `koanf:"link_template_file" doc:"File with the link_template."`
 	// URL is where events are posted.
 	URL string `koanf:"url" doc:"Where events are posted; in Europe https://events.eu.pagerduty.com/v2/enqueue."`
 	// AllowCIDRs name the addresses that may be dialled although they are not public.
-	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Addresses that may be dialled although they are not public, such as 127.0.0.0/8."`
+	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Non-public addresses that may be dialed."`
 }
 
-// Validate reports every bad value as a [relay.FieldError], joined. It reads the file, and asks no DNS.
-func (c *Config) Validate() error {
+// Check implements [relay.Config].
+func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
+	err := c.validate()
+	if err == nil && env.Samples != nil {
+		err = c.validateSamples(ctx, env.Name, env.Samples())
+	}
+	return relay.NewReport(err)
+}
+
+// validate reports every bad value as a [relay.FieldError], joined. It reads the file, and asks no DNS.
+func (c *Config) validate() error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
 	g, err := netguard.New(c.AllowCIDRs)
@@ -51,7 +62,10 @@ func (c *Config) Validate() error {
 		}
 	}
 	if !c.keySetting().IsSet() {
-		bad("routing_key", "is missing: give the integration key of the service here, or in a file that routing_key_file names")
+		bad(
+			"routing_key", "is missing: give the integration key of the service here, or in a file that "+
+				"routing_key_file names",
+		)
 	}
 	errs = append(errs, c.keySetting().Check())
 	if !isSeverity(c.Severity) {

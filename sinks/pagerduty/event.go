@@ -17,10 +17,10 @@ import (
 // The limits are PagerDuty's: https://developer.pagerduty.com/docs/send-alert-event.
 const (
 	maxField   = 1024      // characters; of the summary that is said, of the others it is ours
-	maxDetails = 256 << 10 // half of what an event may have
+	maxDetails = 256 << 10 // half of the maximum size of an event
 )
 
-// event is what PagerDuty takes.
+// event is the JSON of PagerDuty's API.
 type event struct {
 	RoutingKey string   `json:"routing_key"`
 	Action     string   `json:"event_action"`
@@ -46,7 +46,8 @@ type payload struct {
 	Details   json.RawMessage `json:"custom_details,omitempty"`
 }
 
-// buildEvent is that of d in the sink's words, without its key; nil where there is none. Its errors are marked by what follows.
+// buildEvent returns the event for d without its key, or nil if d affects no alert. Its errors are marked by their
+// outcome.
 func (s *Sink) buildEvent(ctx context.Context, d relay.Delivery) (*event, error) {
 	e, err := newEvent(d, s.severity)
 	if err != nil {
@@ -70,10 +71,13 @@ func (e *event) encode(indent string) ([]byte, error) {
 	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
 }
 
-// newEvent is nil for what is neither bad nor good: it says nothing about any alert. Of a digest it fails.
+// newEvent returns nil for a notification that is neither a problem nor a recovery. It fails for a digest.
 func newEvent(d relay.Delivery, severity string) (*event, error) {
 	if d.Digest != nil || len(d.Notifications) != 1 {
-		return nil, fmt.Errorf("delivery %s is a digest or holds several notifications, and an alert of PagerDuty is about one thing: take digest out of the sink's settings", d.ID)
+		return nil, fmt.Errorf(
+			"delivery %s is a digest or holds several notifications, and an alert of PagerDuty is about one thing: "+
+				"take digest out of the sink's settings", d.ID,
+		)
 	}
 	n := d.Notifications[0]
 	e, err := n.Envelope()
@@ -100,7 +104,7 @@ func newEvent(d relay.Delivery, severity string) (*event, error) {
 	return out, nil
 }
 
-// isRecovery tells whether a state means that what was wrong is over.
+// isRecovery reports whether a state means that a problem is resolved.
 func isRecovery(topic, state string) bool {
 	if !strings.HasSuffix(topic, ".changed") || strings.HasSuffix(topic, ".desired_state.changed") {
 		return false
@@ -125,11 +129,12 @@ func newPayload(n relay.Notification, e relay.Envelope, severity string) *payloa
 	}
 	source := e.Context.HubID
 	if source == "" {
-		source = "hubrelay" // a source is asked for
+		source = "hubrelay" // a source is required
 	}
 	p := &payload{
-		Summary: truncate(message.SingleLine(summary), maxField), Source: truncate(source, maxField), Severity: severity,
-		Class: truncate(e.Topic, maxField), Group: truncate(strings.Join(e.Context.Clusters, ", "), maxField),
+		Summary: truncate(message.SingleLine(summary), maxField), Source: truncate(source, maxField),
+		Severity: severity,
+		Class:    truncate(e.Topic, maxField), Group: truncate(strings.Join(e.Context.Clusters, ", "), maxField),
 		Component: truncate(strings.Join(e.Context.Containers, ", "), maxField),
 	}
 	if at := n.StoredAt(); !at.IsZero() {
@@ -149,8 +154,8 @@ func truncate(text string, most int) string {
 	return text
 }
 
-// dedupKey is the same for what is wrong and for its end: of a job the job, of an instance or container that, else the
-// object, within its hub. Topics that differ in their last words alone, such as x.error and x.state.changed, share it.
+// dedupKey is equal for a problem and its recovery. It contains the job, the instance, the container or the object, in
+// its hub. Topics that differ only in their last words, such as x.error and x.state.changed, share it.
 func dedupKey(n relay.Notification, e relay.Envelope) string {
 	kind, _, _ := strings.Cut(n.Topic, ".")
 	id := e.Object.ID
@@ -170,7 +175,7 @@ func dedupKey(n relay.Notification, e relay.Envelope) string {
 		kind = topicSubject(n.Topic)
 	}
 	if id == "" {
-		id = n.ID // an alert of its own
+		id = n.ID // a separate alert
 	}
 	key := "hubrelay/" + n.Hub + "/" + kind + "/" + id
 	if len(key) > 255 { // PagerDuty's limit
@@ -190,7 +195,7 @@ func topicSubject(topic string) string {
 	return topic
 }
 
-// hashKey shows nothing of a key.
+// hashKey hides a key.
 func hashKey(key string) string {
 	sum := sha256.Sum256([]byte("hubrelay " + key))
 	return hex.EncodeToString(sum[:12])

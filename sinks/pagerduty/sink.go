@@ -15,11 +15,18 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
+var (
+	_ relay.Sink        = (*Sink)(nil)
+	_ relay.SharedLimit = (*Sink)(nil)
+	_ relay.Previewer   = (*Sink)(nil)
+	_ relay.Config      = (*Config)(nil)
+)
+
 // Kind is PagerDuty's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:   "pagerduty",
-		Config: func() relay.SinkConfig { return &Config{URL: endpoint, Severity: "error"} },
+		Config: func() relay.Config { return &Config{URL: endpoint, Severity: "error"} },
 		// "Events API rate limits" in PagerDuty's documentation: about 120 events a minute for each integration key.
 		Rate: relay.Rate{Count: 120, Per: time.Minute},
 		Open: relay.OpenAs("pagerduty sink", open),
@@ -38,7 +45,7 @@ type Sink struct {
 }
 
 func open(s relay.SinkSettings, c *Config) (*Sink, error) {
-	if err := c.Validate(); err != nil {
+	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	g, err := netguard.New(c.AllowCIDRs)
@@ -87,8 +94,8 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return s.classifyResponse(answer, e.RoutingKey)
 }
 
-// classifyResponse says what an answer other than 202 means, by "Response codes & retry logic" of PagerDuty's documentation: 400 is
-// an event that is wrong, 429 too many, and 5xx a fault of PagerDuty's.
+// classifyResponse returns the outcome of an answer other than 202, by "Response codes & retry logic" in PagerDuty's
+// documentation: 400 is an invalid event, 429 too many requests, and 5xx a fault of PagerDuty.
 func (s *Sink) classifyResponse(answer *httpclient.Response, key string) error {
 	said := &relay.ResponseError{Status: answer.Status, Body: strings.ReplaceAll(answer.Body, key, "(redacted)")}
 	err := fmt.Errorf("post to %s: %w", s.target.Host(), said)
@@ -101,29 +108,35 @@ func (s *Sink) classifyResponse(answer *httpclient.Response, key string) error {
 	return err
 }
 
-// Explain shows the event, without the key.
-func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	e, err := s.buildEvent(context.Background(), d)
+// Preview shows the event, without the key.
+func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, error) {
+	e, err := s.buildEvent(ctx, d)
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
 	if e == nil {
-		return relay.Explanation{Method: "nothing", Target: "is sent: this is neither bad nor the end of something bad", Payload: []byte("{}")}, nil
+		return relay.Preview{
+			Method: "nothing", Target: "is sent: this is neither bad nor the end of something bad",
+			Payload: []byte("{}"),
+		}, nil
 	}
 	e.RoutingKey = "(hidden)"
 	body, err := e.encode("  ")
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
-	out := relay.Explanation{Method: "POST", Target: s.target.URL().Scheme + "://" + s.target.Host() + s.target.URL().Path, Payload: body}
+	out := relay.Preview{
+		Method: "POST", Target: s.target.URL().Scheme + "://" + s.target.Host() + s.target.URL().Path, Payload: body,
+	}
 	for _, name := range []string{"Content-Type", "User-Agent"} {
 		out.Headers = append(out.Headers, relay.Header{Name: name, Value: s.header.Get(name)})
 	}
-	out.Headers = append(out.Headers, relay.Header{Name: "Host", Value: s.target.Host()}, relay.Header{Name: "Content-Length", Value: strconv.Itoa(len(body))})
+	out.Headers = append(out.Headers, relay.Header{Name: "Host", Value: s.target.Host()},
+		relay.Header{Name: "Content-Length", Value: strconv.Itoa(len(body))})
 	return out, nil
 }
 
-// RateKey stands for the integration key, which PagerDuty counts by.
+// RateKey identifies the integration key, because PagerDuty counts by it.
 func (s *Sink) RateKey() string { return s.target.Hash() + "/" + hashKey(s.key()) }
 
 // Close closes idle connections. It may be called twice.

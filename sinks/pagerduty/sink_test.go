@@ -26,8 +26,8 @@ func TestMain(m *testing.M) {
 
 const key = "0123456789abcdefs3cretABCDEF4567"
 
-// double stands for PagerDuty. It is made from the documentation of the Events API v2 (required fields, allowed values,
-// limits, answers) and checks what it gets by that; no request of these tests has reached PagerDuty.
+// double simulates PagerDuty by the documentation of the Events API v2 (required fields, allowed values, limits,
+// answers) and checks requests by it, because PagerDuty itself cannot be reached here.
 type double struct {
 	t         *testing.T
 	behaviour sinktest.Behavior
@@ -44,18 +44,23 @@ func (p *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		problem = err.Error()
 	}
 	switch {
-	case r.Method != http.MethodPost || r.URL.Path != "/v2/enqueue" || r.Header.Get("Content-Type") != "application/json":
+	case r.Method != http.MethodPost || r.URL.Path != "/v2/enqueue" ||
+		r.Header.Get("Content-Type") != "application/json":
 		problem = "not the call of the documentation"
 	case e.RoutingKey != key:
 		problem = "'routing_key' is invalid"
-	case e.Action != "trigger" && e.Action != "resolve" || len(e.DedupKey) > 255 || e.DedupKey == "" || len(body) > 512<<10:
+	case e.Action != "trigger" && e.Action != "resolve" || len(e.DedupKey) > 255 || e.DedupKey == "" ||
+		len(body) > 512<<10:
 		problem = "'event_action' or 'dedup_key' is invalid"
-	case len(e.Links) > 0 && (len(e.Links) > 1 || !strings.HasPrefix(e.Links[0].Href, "https://") || e.Links[0].Text == ""):
+	case len(e.Links) > 0 &&
+		(len(e.Links) > 1 || !strings.HasPrefix(e.Links[0].Href, "https://") || e.Links[0].Text == ""):
 		problem = "'links' is invalid"
 	case e.Payload != nil && len(e.Payload.Details) > 0 && e.Payload.Details[0] != '{':
 		problem = "'custom_details' must be an object"
-	case e.Action == "trigger" && (e.Payload == nil || e.Payload.Summary == "" || len([]rune(e.Payload.Summary)) > 1024 || e.Payload.Source == "" ||
-		!strings.Contains(" critical error warning info ", " "+e.Payload.Severity+" ")):
+	case e.Action == "trigger" &&
+		(e.Payload == nil || e.Payload.Summary == "" || len([]rune(e.Payload.Summary)) > 1024 ||
+			e.Payload.Source == "" ||
+			!strings.Contains(" critical error warning info ", " "+e.Payload.Severity+" ")):
 		problem = "'payload' is invalid"
 	}
 	if problem != "" {
@@ -72,7 +77,8 @@ func (p *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusTooManyRequests)
 	case sinktest.Reject:
 		w.WriteHeader(http.StatusBadRequest)
-		_, _ = fmt.Fprintf(w, `{"status":"invalid event","message":"Event object is invalid","errors":["%s"]}`, e.RoutingKey)
+		_, _ = fmt.Fprintf(w, `{"status":"invalid event","message":"Event object is invalid","errors":["%s"]}`,
+			e.RoutingKey)
 	case sinktest.Hang:
 		<-p.done
 	default:
@@ -135,7 +141,9 @@ func TestConformance(t *testing.T) {
 }
 
 func note(topic, object, containers string) relay.Delivery {
-	data := fmt.Sprintf(`{"topic":%q,"object":%s,"context":{"hub_id":"h","clusters":["production"],"containers":%s},"flags":null}`, topic, object, containers)
+	data := fmt.Sprintf(
+		`{"topic":%q,"object":%s,"context":{"hub_id":"h","clusters":["production"],"containers":%s},"flags":null}`, topic, object, containers,
+	)
 	return relay.Delivery{ID: "d", Attempt: 1, Notifications: []relay.Notification{{
 		ID: "65f0c2a00000000000000001", Topic: topic, Hub: "h", Cursor: "1-0", Data: []byte(data),
 	}}}
@@ -150,22 +158,43 @@ func TestEvents(t *testing.T) {
 		action, dedup  string
 		severity, said string
 	}{
-		{"job.state.changed", `{"id":"j1","state":"error","error":"no room"}`, "trigger", job, "critical", "job.state.changed: error (j1): no room"},
+		{
+			"job.state.changed", `{"id":"j1","state":"error","error":"no room"}`, "trigger", job, "critical",
+			"job.state.changed: error (j1): no room",
+		},
 		{"job.state.changed", `{"id":"j1","state":"completed"}`, "resolve", job, "", ""},
 		{"job.state.changed", `{"id":"j1","state":"running"}`, "resolve", job, "", ""},
 		{"job.state.changed", `{"id":"j1","state":"queued"}`, "", "", "", ""},
-		{"container.instance.error", `{"id":"i1","error":"a\n b"}`, "trigger", instance, "critical", "container.instance.error (i1): a b"},
-		{"container.instance.state.changed", `{"id":"i1","state":"failed"}`, "trigger", instance, "critical", "container.instance.state.changed: failed (i1)"},
-		{"container.instance.health.status.changed", `{"id":"i1","state":"unhealthy"}`, "trigger", instance, "warning", "container.instance.health.status.changed: unhealthy (i1)"},
+		{
+			"container.instance.error", `{"id":"i1","error":"a\n b"}`, "trigger", instance, "critical",
+			"container.instance.error (i1): a b",
+		},
+		{
+			"container.instance.state.changed", `{"id":"i1","state":"failed"}`, "trigger", instance, "critical",
+			"container.instance.state.changed: failed (i1)",
+		},
+		{
+			"container.instance.health.status.changed", `{"id":"i1","state":"unhealthy"}`, "trigger", instance, "warning",
+			"container.instance.health.status.changed: unhealthy (i1)",
+		},
 		{"container.instance.health.status.changed", `{"id":"i1","state":"healthy"}`, "resolve", instance, "", ""},
 		{"container.instance.state.changed", `{"id":"i1","state":"running"}`, "resolve", instance, "", ""},
 		{"container.error", `{"id":""}`, "trigger", container, "critical", "container.error"},
 		{"container.state.changed", `{"id":"c1","state":"Running"}`, "resolve", container, "", ""},
 		{"container.desired_state.changed", `{"id":"c1","state":"running"}`, "", "", "", ""},
 		{"container.updated", `{"id":"c1"}`, "", "", "", ""},
-		{"dns.certificate.error", `{"id":"x"}`, "trigger", "hubrelay/h/dns.certificate/x", "critical", "dns.certificate.error (x)"},
-		{"dns.certificate.state.changed", `{"id":"x","state":"live"}`, "resolve", "hubrelay/h/dns.certificate/x", "", ""},
-		{relay.TopicSinkDisabled, `{"id":"billing"}`, "trigger", "hubrelay/h/sink/billing", "critical", "hubrelay.sink.disabled (billing)"},
+		{
+			"dns.certificate.error", `{"id":"x"}`, "trigger", "hubrelay/h/dns.certificate/x", "critical",
+			"dns.certificate.error (x)",
+		},
+		{
+			"dns.certificate.state.changed", `{"id":"x","state":"live"}`, "resolve", "hubrelay/h/dns.certificate/x", "",
+			"",
+		},
+		{
+			relay.TopicSinkDisabled, `{"id":"billing"}`, "trigger", "hubrelay/h/sink/billing", "critical",
+			"hubrelay.sink.disabled (billing)",
+		},
 		{relay.TopicSinkRecovered, `{"id":"billing"}`, "resolve", "hubrelay/h/sink/billing", "", ""},
 	} {
 		s, p := openTest(t, sinktest.Accept)
@@ -183,13 +212,16 @@ func TestEvents(t *testing.T) {
 		if e.Action != c.action || e.DedupKey != c.dedup {
 			t.Errorf("%s %s: %s of %s", c.topic, c.object, e.Action, e.DedupKey)
 		}
-		if pl := e.Payload; c.action == "trigger" && (pl.Summary != c.said || pl.Severity != c.severity || pl.Source != "h" || pl.Class != c.topic ||
-			pl.Group != "production" || pl.Component != "c1" || pl.Timestamp != "2024-03-12T21:01:20Z" || string(pl.Details) != string(d.Notifications[0].Data)) {
+		if pl := e.Payload; c.action == "trigger" && (pl.Summary != c.said || pl.Severity != c.severity ||
+			pl.Source != "h" || pl.Class != c.topic ||
+			pl.Group != "production" || pl.Component != "c1" || pl.Timestamp != "2024-03-12T21:01:20Z" ||
+			string(pl.Details) != string(d.Notifications[0].Data)) {
 			t.Errorf("%s %s: %+v", c.topic, c.object, pl)
 		}
-		shown, err := s.Explain(d)
+		shown, err := s.Preview(t.Context(), d)
 		var again event
-		if err != nil || json.Unmarshal(shown.Payload, &again) != nil || again.DedupKey != e.DedupKey || strings.Contains(fmt.Sprint(shown.Target, shown.Headers, string(shown.Payload)), key) {
+		if err != nil || json.Unmarshal(shown.Payload, &again) != nil || again.DedupKey != e.DedupKey ||
+			strings.Contains(fmt.Sprint(shown.Target, shown.Headers, string(shown.Payload)), key) {
 			t.Errorf("explained as %s, %v", shown.Payload, err)
 		}
 	}
@@ -200,13 +232,15 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	s, p := openTest(t, sinktest.Accept)
 	long := strings.Repeat("ü", 5000)
-	d := note("container.error", fmt.Sprintf(`{"id":%q,"error":%q,"log":%q}`, long, long, strings.Repeat("x", 250_000)), `["`+long+`"]`)
+	d := note("container.error", fmt.Sprintf(`{"id":%q,"error":%q,"log":%q}`, long, long, strings.Repeat("x", 250_000)),
+		`["`+long+`"]`)
 	if err := s.Deliver(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
 	// As escapes for HTML these would be more than an event may have.
 	marked := strings.Repeat("<", 250_000)
-	if err := s.Deliver(t.Context(), note("container.error", fmt.Sprintf(`{"id":"x","log":%q}`, marked), `[]`)); err != nil {
+	if err := s.Deliver(t.Context(),
+		note("container.error", fmt.Sprintf(`{"id":"x","log":%q}`, marked), `[]`)); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(string(p.events[1].Payload.Details), marked) {
@@ -232,15 +266,22 @@ func TestConfig(t *testing.T) {
 		{Config{URL: endpoint, RoutingKey: key, Severity: "info"}, ""},
 		{Config{URL: endpoint, Severity: "info"}, "routing_key is missing"},
 		{Config{URL: endpoint, RoutingKey: "s3cret", Severity: "info"}, "32 letters and digits"},
-		{Config{URL: endpoint, RoutingKey: strings.Repeat("s3cret-!", 4), Severity: "info"}, "letters and digits alone"},
+		{
+			Config{URL: endpoint, RoutingKey: strings.Repeat("s3cret-!", 4), Severity: "info"},
+			"letters and digits alone",
+		},
 		{Config{URL: endpoint, RoutingKey: key, RoutingKeyFile: "x", Severity: "info"}, "beside routing_key"},
-		{Config{URL: endpoint, RoutingKeyFile: "testdata/missing", Severity: "info"}, "routing_key_file cannot be read"},
+		{
+			Config{URL: endpoint, RoutingKeyFile: "testdata/missing", Severity: "info"},
+			"routing_key_file cannot be read",
+		},
 		{Config{URL: endpoint, RoutingKey: key, Severity: "bad"}, "severity is not known"},
 		{Config{URL: "http://127.0.0.1/", RoutingKey: key, Severity: "info"}, "url cannot be dialled"},
 		{Config{URL: endpoint, RoutingKey: key, Severity: "info", AllowCIDRs: []string{"x"}}, "allow_cidrs.0"},
 	} {
-		err := c.config.Validate()
-		if (err == nil) != (c.problem == "") || err != nil && (!strings.Contains(err.Error(), c.problem) || strings.Contains(err.Error(), "s3cret")) {
+		err := c.config.validate()
+		if (err == nil) != (c.problem == "") || err != nil &&
+			(!strings.Contains(err.Error(), c.problem) || strings.Contains(err.Error(), "s3cret")) {
 			t.Errorf("%+v: %v", c.config, err)
 		}
 	}

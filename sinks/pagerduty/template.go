@@ -26,16 +26,22 @@ const (
 )
 
 func (c *Config) templates() tmpl.Sources {
-	// What cannot be seen has no place in an address; the lines are cleaned when they are made.
+	// Invisible characters do not belong in an address. Lines are cleaned after rendering.
 	visible := tmpl.Options{Clean: message.StripInvisible}
 	all := tmpl.Sources{
 		{Key: summaryKey, Text: c.SummaryTemplate, File: c.SummaryTemplateFile},
 		{Key: detailsKey, Text: c.DetailsTemplate, File: c.DetailsTemplateFile, CheckOutput: checkDetails},
-		{Key: severityKey, Text: c.SeverityTemplate, File: c.SeverityTemplateFile, CheckOutput: checkSeverity, Optional: true},
+		{
+			Key: severityKey, Text: c.SeverityTemplate, File: c.SeverityTemplateFile, CheckOutput: checkSeverity,
+			Optional: true,
+		},
 		{Key: componentKey, Text: c.ComponentTemplate, File: c.ComponentTemplateFile, Optional: true},
 		{Key: groupKey, Text: c.GroupTemplate, File: c.GroupTemplateFile, Optional: true},
 		{Key: classKey, Text: c.ClassTemplate, File: c.ClassTemplateFile, Optional: true},
-		{Key: linkKey, Text: c.LinkTemplate, File: c.LinkTemplateFile, CheckOutput: tmpl.CheckLink, Options: visible, Optional: true},
+		{
+			Key: linkKey, Text: c.LinkTemplate, File: c.LinkTemplateFile, CheckOutput: tmpl.CheckLink, Options: visible,
+			Optional: true,
+		},
 	}
 	for i := range all {
 		all[i].Single = true // a digest is refused
@@ -43,12 +49,13 @@ func (c *Config) templates() tmpl.Sources {
 	return all
 }
 
-// ValidateSamples renders samples of what the sink would send.
-func (c *Config) ValidateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
+// validateSamples renders samples of the sink's alerts.
+func (c *Config) validateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
 	return c.templates().ValidateSamples(ctx, sink, c.alertSamples(samples))
 }
 
-// alertSamples are the samples that trigger an alert. Those of a state tell of a bad one, since of another nothing is rendered.
+// alertSamples returns the samples that trigger an alert. Samples with a state get a bad one, because others are not
+// rendered.
 func (c *Config) alertSamples(samples []relay.Delivery) []relay.Delivery {
 	var all []relay.Delivery
 	for _, d := range samples {
@@ -62,7 +69,7 @@ func (c *Config) alertSamples(samples []relay.Delivery) []relay.Delivery {
 	return all
 }
 
-// failedSample is a sample with the state failed, where it has one.
+// failedSample returns a sample with the state failed if it has a state.
 func failedSample(d relay.Delivery) relay.Delivery {
 	if len(d.Notifications) != 1 {
 		return d
@@ -91,14 +98,20 @@ func checkDetails(text []byte) error {
 		return err
 	}
 	if text[0] != '{' {
-		return errors.New(`makes JSON that is no object, of which PagerDuty shows the members: write {"error": {{ toJson .Object.Error }}}`)
+		return errors.New(
+			`renders JSON that is not an object: write {"error": {{ toJson ` +
+				`.Object.Error }}}`,
+		)
 	}
 	return nil
 }
 
 func checkSeverity(text []byte) error {
 	if severity := strings.TrimSpace(string(text)); severity != "" && !isSeverity(severity) {
-		return fmt.Errorf("makes %q, which PagerDuty does not know: make critical, error, warning or info, or nothing for what severity says", relay.Truncate(severity, 60))
+		return fmt.Errorf(
+			"renders %q, which PagerDuty does not know: render critical, error, warning or info, or nothing to use "+
+				"severity", relay.Truncate(severity, 60),
+		)
 	}
 	return nil
 }
@@ -110,10 +123,13 @@ func (s *Sink) applyTemplates(ctx context.Context, e *event, d relay.Delivery) e
 		return err
 	}
 	p := e.Payload
-	for key, field := range map[string]*string{summaryKey: &p.Summary, componentKey: &p.Component, groupKey: &p.Group, classKey: &p.Class} {
+	for key, field := range map[string]*string{
+		summaryKey: &p.Summary, componentKey: &p.Component, groupKey: &p.Group,
+		classKey: &p.Class,
+	} {
 		*field = cmp.Or(truncate(message.SingleLine(made[key]), maxField), *field)
 	}
-	if !d.Notifications[0].IsSample() { // a test wakes nobody up
+	if !d.Notifications[0].IsSample() { // a test must not page anyone
 		p.Severity = cmp.Or(made[severityKey], p.Severity)
 	}
 	if details := made[detailsKey]; len(details) > maxDetails {

@@ -49,15 +49,22 @@ func TestTemplates(t *testing.T) {
 		want   event
 	}{
 		"all": {own(), event{Payload: &payload{
-			Summary: "disk full <b>\"} on h", Severity: "warning", Component: "a/b <x>", Group: "test", Class: "container.error", // it has no state
+			// it has no state
+			Summary: "disk full <b>\"} on h", Severity: "warning", Component: "a/b <x>", Group: "test",
+			Class:   "container.error",
 			Details: []byte(`{"why":"disk full \u202e\r\n<b>\"}","topic":"container.error"}`),
 		}, Links: []link{{"https://portal.example.com/a%2Fb+%3Cx%3E?disk+full+%0A%3Cb%3E%22%7D", "Open"}}}},
 		"nothing": {Config{
-			SummaryTemplate: nothing, DetailsTemplate: nothing, SeverityTemplate: nothing, ComponentTemplate: nothing, GroupTemplate: nothing,
+			SummaryTemplate: nothing, DetailsTemplate: nothing, SeverityTemplate: nothing, ComponentTemplate: nothing,
+			GroupTemplate: nothing,
 			ClassTemplate: nothing, LinkTemplate: nothing,
 		}, *ours},
-		"long": {Config{SummaryTemplate: long, ComponentTemplate: long, GroupTemplate: long, ClassTemplate: long, DetailsTemplate: `{"a": "{{ range 40000 }}1234567{{ end }}"}`}, event{Payload: &payload{
-			Summary: strings.Repeat("ü", 1023) + "…", Component: strings.Repeat("ü", 1023) + "…", Group: strings.Repeat("ü", 1023) + "…", Class: strings.Repeat("ü", 1023) + "…",
+		"long": {Config{
+			SummaryTemplate: long, ComponentTemplate: long, GroupTemplate: long, ClassTemplate: long,
+			DetailsTemplate: `{"a": "{{ range 40000 }}1234567{{ end }}"}`,
+		}, event{Payload: &payload{
+			Summary: strings.Repeat("ü", 1023) + "…", Component: strings.Repeat("ü", 1023) + "…",
+			Group: strings.Repeat("ü", 1023) + "…", Class: strings.Repeat("ü", 1023) + "…",
 			Severity: "critical",
 		}}},
 	} {
@@ -66,7 +73,7 @@ func TestTemplates(t *testing.T) {
 			if err := s.Deliver(t.Context(), d); err != nil {
 				t.Fatal(err)
 			}
-			shown, err := s.Explain(d)
+			shown, err := s.Preview(t.Context(), d)
 			var explained event
 			if err != nil || json.Unmarshal(shown.Payload, &explained) != nil {
 				t.Fatalf("explained as %s, %v", shown.Payload, err)
@@ -74,12 +81,15 @@ func TestTemplates(t *testing.T) {
 			for _, got := range []event{p.events[0], explained} {
 				want := *c.want.Payload
 				want.Source, want.Timestamp = ours.Payload.Source, ours.Payload.Timestamp
-				wanted, _ := event{Payload: &want, Links: c.want.Links, Action: ours.Action, DedupKey: ours.DedupKey, Client: ours.Client, RoutingKey: got.RoutingKey}.text()
+				wanted, _ := event{
+					Payload: &want, Links: c.want.Links, Action: ours.Action, DedupKey: ours.DedupKey,
+					Client: ours.Client, RoutingKey: got.RoutingKey,
+				}.text()
 				if text, _ := got.text(); text != wanted {
 					t.Errorf("got  %s\nwant %s", text, wanted)
 				}
 			}
-			// What resolves an alert has nothing to say, and a test wakes nobody up.
+			// A resolution uses no templates, and a test pages no one.
 			good := note("container.state.changed", `{"id":"a","state":"running"}`, `[]`)
 			sample := note("container.error", `{"id":"x","error":"disk"}`, `[]`)
 			n := &sample.Notifications[0]
@@ -109,7 +119,7 @@ func (e event) text() (string, error) {
 	return string(text), err
 }
 
-// What goes wrong with what an alert is about makes a dead letter, with the line where a template has one.
+// An error in a required template makes a dead letter with the line of the template.
 func TestTemplateFails(t *testing.T) {
 	t.Parallel()
 	d := note("container.error", `{"id":"i","error":"x"}`, `[]`)
@@ -119,21 +129,29 @@ func TestTemplateFails(t *testing.T) {
 		line   int
 	}{
 		{Config{SummaryTemplate: "\n{{ index .Context.Containers 0 }}"}, "summary_template: line 2, column 4: ", 2},
-		{Config{DetailsTemplate: `{"a": {{ .Object.Error }}}`}, "custom_details_template: what it renders is not JSON", 0},
-		{Config{DetailsTemplate: `[{{ toJson .Object.Error }}]`}, "custom_details_template makes JSON that is no object", 0},
+		{
+			Config{DetailsTemplate: `{"a": {{ .Object.Error }}}`},
+			"custom_details_template: what it renders is not JSON",
+			0,
+		},
+		{
+			Config{DetailsTemplate: `[{{ toJson .Object.Error }}]`},
+			"custom_details_template renders JSON that is not an object", 0,
+		},
 		{Config{SummaryTemplate: "{{ range 1000000 }}{{ end }}"}, "summary_template: line 1", 1},
 	} {
 		s, p := openConfig(t, sinktest.Accept, c.config)
 		err := s.Deliver(t.Context(), d)
 		var m *tmpl.TemplateError
-		if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent || !strings.HasPrefix(err.Error(), c.want) || errors.As(err, &m) && m.Line != c.line || len(p.events) > 0 {
+		if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent ||
+			!strings.HasPrefix(err.Error(), c.want) || errors.As(err, &m) && m.Line != c.line || len(p.events) > 0 {
 			t.Errorf("%s: %v, want %s", outcome, err, c.want)
 		}
 	}
 }
 
-// A part that an alert can do without is left out where its template fails: whoever is on call is paged all the same. The log says
-// so once, and again of another template in the same file.
+// If an optional template fails, the alert is sent without that part. The log reports it once per version of the
+// template.
 func TestOptionalTemplateFails(t *testing.T) {
 	t.Parallel()
 	d := note("container.error", `{"id":"a b","error":"x"}`, `["c1"]`)
@@ -147,8 +165,10 @@ func TestOptionalTemplateFails(t *testing.T) {
 	put("{{ index .Context.DNSZones 0 }}")
 	var log strings.Builder
 	s, p := openLogged(t, sinktest.Accept, Config{
-		SummaryTemplate: "{{ .Object.ID }}", SeverityTemplate: "{{ .Object.Error }}", LinkTemplate: "https://portal.example.com/{{ .Object.ID }}",
-		ComponentTemplate: "{{ range 1000000 }}{{ end }}", GroupTemplateFile: file, ClassTemplate: "{{ index .Context.DNSZones 0 }}",
+		SummaryTemplate: "{{ .Object.ID }}", SeverityTemplate: "{{ .Object.Error }}",
+		LinkTemplate:      "https://portal.example.com/{{ .Object.ID }}",
+		ComponentTemplate: "{{ range 1000000 }}{{ end }}", GroupTemplateFile: file,
+		ClassTemplate: "{{ index .Context.DNSZones 0 }}",
 	}, slog.New(slog.NewTextHandler(&log, nil)))
 	for range 3 {
 		if err := s.Deliver(t.Context(), d); err != nil {
@@ -156,14 +176,16 @@ func TestOptionalTemplateFails(t *testing.T) {
 		}
 	}
 	for _, e := range p.events {
-		if pl := e.Payload; pl.Summary != "a b" || pl.Severity != "critical" || pl.Component != "c1" || pl.Group != "production" || pl.Class != "container.error" || len(e.Links) != 0 {
+		if pl := e.Payload; pl.Summary != "a b" || pl.Severity != "critical" || pl.Component != "c1" ||
+			pl.Group != "production" || pl.Class != "container.error" || len(e.Links) != 0 {
 			t.Errorf("got %+v, %+v", pl, e.Links)
 		}
 	}
 	said := strings.ReplaceAll(log.String(), `\"`, `"`)
 	for _, want := range []string{
-		`template=severity_template error="severity_template makes "x", which PagerDuty does not know`, "template=component_template error=\"component_template: line 1",
-		"template=group_template error=\"group_template: line 1, column 4: ", "template=class_template error=\"class_template: line 1, column 4: ",
+		`template=severity_template error="severity_template renders "x", which PagerDuty does not know`, "template=component_template error=\"component_template: line 1",
+		"template=group_template error=\"group_template: line 1, column 4: ",
+		"template=class_template error=\"class_template: line 1, column 4: ",
 		`template=link_template error="link_template makes "https://portal.example.com/a b", which is no address`,
 	} {
 		if strings.Count(said, want) != 1 {
@@ -192,24 +214,35 @@ func TestOptionalTemplateFails(t *testing.T) {
 	}
 }
 
-// TestRehearsesAlertsAlone has templates that fail with what triggers no alert, and one that fails with a state that does.
+// TestRehearsesAlertsAlone has templates that fail for topics without alerts, and one that fails for a state that
+// triggers an alert.
 func TestRehearsesAlertsAlone(t *testing.T) {
 	t.Parallel()
-	topics := []string{"container.error", "container.created", "container.updated", "container.state.changed", "container.instance.health.status.changed"}
+	topics := []string{
+		"container.error", "container.created", "container.updated", "container.state.changed",
+		"container.instance.health.status.changed",
+	}
 	list := append(samples.Deliveries(topics), samples.Digest(topics))
-	c := Config{URL: endpoint, RoutingKey: key, Severity: "error", SeverityTemplate: `{{ if eq .Severity "bad" }}critical{{ else }}{{ .Severity }}{{ end }}`}
-	if err := c.ValidateSamples(t.Context(), "oncall", list); err != nil {
+	c := Config{
+		URL: endpoint, RoutingKey: key, Severity: "error",
+		SeverityTemplate: `{{ if eq .Severity "bad" }}critical{{ else }}{{ .Severity }}{{ end }}`,
+	}
+	if err := c.validateSamples(t.Context(), "oncall", list); err != nil {
 		t.Error(err)
 	}
 	c.SeverityTemplate = `{{ if eq .Topic "container.state.changed" }}{{ .Object.State }}{{ end }}`
-	if err := c.ValidateSamples(t.Context(), "oncall", list); err == nil || !strings.Contains(err.Error(), `makes "failed"`) {
+	if err := c.validateSamples(t.Context(), "oncall", list); err == nil ||
+		!strings.Contains(err.Error(), `renders "failed"`) {
 		t.Errorf("rehearsed with %v", err)
 	}
 	c.SeverityTemplate, c.SeverityTemplateFile = "", filepath.Join(t.TempDir(), "severity.tmpl")
-	if err := os.WriteFile(c.SeverityTemplateFile, []byte(`{{ if ne .Severity "bad" }}{{ .Topik }}{{ end }}`), 0o600); err != nil {
+	if err := os.WriteFile(c.SeverityTemplateFile, []byte(`{{ if ne .Severity "bad" }}{{ .Topik }}{{ end }}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
-	sink, err := open(relay.SinkSettings{Name: "oncall", Log: slog.New(slog.DiscardHandler), Samples: func() []relay.Delivery { return list }}, &c)
+	sink, err := open(relay.SinkSettings{
+		Name: "oncall", Log: slog.New(slog.DiscardHandler), Samples: func() []relay.Delivery { return list },
+	}, &c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -229,20 +262,33 @@ func TestTemplatesAreChecked(t *testing.T) {
 		{own(), ""},
 		{Config{SummaryTemplate: "{{ .Topic }"}, "summary_template line 1: "},
 		{Config{ClassTemplate: "a", ClassTemplateFile: "b"}, "class_template_file is given beside class_template"},
-		{Config{DetailsTemplateFile: file}, "custom_details_template_file " + file + ", line 2, column 18: at .Object.Eror: there is no .Eror here"},
-		{Config{DetailsTemplate: "[]"}, "custom_details_template makes JSON that is no object, of which PagerDuty shows the members: write {\"error\": {{ toJson .Object.Error }}} (with a sample of container.error)"},
-		{Config{SeverityTemplate: "{{ .Severity }}"}, `severity_template makes "bad", which PagerDuty does not know: make critical, error, warning or info, or nothing for what severity says (with a sample of container.error)`},
+		{
+			Config{DetailsTemplateFile: file}, "custom_details_template_file " + file +
+				", line 2, column 18: at .Object.Eror: there is no .Eror here",
+		},
+		{
+			Config{DetailsTemplate: "[]"}, "custom_details_template renders JSON that is not an object: " +
+				"write {\"error\": {{ toJson .Object.Error }}} (with a sample of " +
+				"container.error)",
+		},
+		{
+			Config{SeverityTemplate: "{{ .Severity }}"}, `severity_template renders "bad", which PagerDuty does not ` +
+				`know: render critical, error, warning or info, or nothing to use severity (with a sample of ` +
+				`container.error)`,
+		},
 		{Config{LinkTemplate: "{{ .Hub }}"}, "link_template makes "},
 		{Config{SummaryTemplate: "{{ index .Context.Containers 0 }}"}, ""}, // a digest has none, and is refused
 	} {
 		c := x.config
 		c.URL, c.RoutingKey, c.Severity = endpoint, key, "error"
-		err := c.Validate()
+		err := c.validate()
 		if err == nil {
-			err = c.ValidateSamples(t.Context(), "oncall", append(samples.Deliveries([]string{"container.error"}), samples.Digest([]string{"container.error"})))
+			err = c.validateSamples(t.Context(), "oncall",
+				append(samples.Deliveries([]string{"container.error"}), samples.Digest([]string{"container.error"})))
 		}
 		var field *relay.FieldError
-		if (err == nil) != (x.problem == "") || err != nil && (!errors.As(err, &field) || !strings.HasPrefix(err.Error(), x.problem)) {
+		if (err == nil) != (x.problem == "") || err != nil &&
+			(!errors.As(err, &field) || !strings.HasPrefix(err.Error(), x.problem)) {
 			t.Errorf("%v, want %s", err, x.problem)
 		}
 	}

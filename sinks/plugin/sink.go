@@ -10,13 +10,20 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
+var (
+	_ relay.Sink      = (*Sink)(nil)
+	_ relay.Service   = (*Sink)(nil)
+	_ relay.Previewer = (*Sink)(nil)
+)
+
 // Kind is the plugin's entry in the list of kinds of sinks. The daemon comes with the plugins that builtins names.
 func Kind(builtins ...string) relay.SinkKind {
 	return relay.SinkKind{
-		Type:            "plugin",
-		Config:          func() relay.SinkConfig { return host.NewConfig(builtins...) },
-		SupportsBatches: true,
-		Open:            relay.OpenAs("plugin sink", open),
+		Type:    "plugin",
+		Config:  func() relay.Config { return host.NewConfig(builtins...) },
+		Batches: true,
+		Probes:  true,
+		Open:    relay.OpenAs("plugin sink", open),
 	}
 }
 
@@ -28,6 +35,7 @@ type Sink struct {
 }
 
 func open(s relay.SinkSettings, c *host.Config) (*Sink, error) {
+	c = c.WithDir(s.Dir)
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -35,8 +43,8 @@ func open(s relay.SinkSettings, c *host.Config) (*Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Log = s.Log; s.Observe != nil {
-		o.Observe = func(e host.Event) { s.Observe(string(e)) }
+	if o.Log = s.Log; s.CountEvent != nil {
+		o.Observe = func(e host.Event) { s.CountEvent(string(e)) }
 	}
 	host, err := host.New(o)
 	if err != nil {
@@ -45,36 +53,37 @@ func open(s relay.SinkSettings, c *host.Config) (*Sink, error) {
 	return &Sink{host: host, options: o, command: append(slices.Clone(c.Command), c.Args...)}, nil
 }
 
-// Start starts the plugin in the background. One that cannot be started is tried again, and stops nobody.
+// Start starts the plugin in the background. A plugin that cannot be started is tried again, and does not affect other
+// sinks.
 func (s *Sink) Start() { s.host.Start() }
 
 // Deliver makes one attempt.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error { return s.host.Deliver(ctx, d) }
 
-// Explain shows what the plugin would send, by its own word: it is started for that, and ended. Where it cannot say, or cannot be
-// started, it is what the plugin is given.
-func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+// Preview starts the plugin, shows what it would send, and ends it. If the plugin cannot answer, Explain shows its
+// input.
+func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, error) {
 	given, err := s.pluginInput(d)
 	if err != nil {
 		return given, err
 	}
-	shown, err := host.Explain(context.Background(), s.options, d) // bounded by startup_timeout
+	shown, err := host.Explain(ctx, s.options, d) // bounded by startup_timeout
 	switch {
 	case err == nil:
 		return shown, nil
 	case host.IsRejected(err):
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	case errors.Is(err, host.ErrUnsupported):
-		given.Note = "this is what the plugin is given; it does not say what it sends"
+		given.Note = "input of the plugin; it does not implement Explain"
 	default:
-		given.Note = "this is what the plugin would be given; it could not be asked what it sends: " + err.Error()
+		given.Note = "input of the plugin; Explain failed: " + err.Error()
 	}
 	return given, nil
 }
 
-// pluginInput is what the plugin gets: the notifications, those of a batch one in a line, and a digest as the document that
-// [relay.Delivery.Payload] makes of it. Arguments are not shown, since they may hold secrets.
-func (s *Sink) pluginInput(d relay.Delivery) (relay.Explanation, error) {
+// pluginInput shows the input of the plugin: the notifications, one line per notification of a batch, and a digest as
+// [relay.Delivery.Payload] encodes it. Arguments are not shown, because they may contain secrets.
+func (s *Sink) pluginInput(d relay.Delivery) (relay.Preview, error) {
 	var payload []byte
 	for i, n := range d.Notifications {
 		if i > 0 {
@@ -85,21 +94,21 @@ func (s *Sink) pluginInput(d relay.Delivery) (relay.Explanation, error) {
 	if d.Digest != nil || !d.Batch && len(d.Notifications) != 1 {
 		var err error
 		if payload, err = d.Payload(); err != nil {
-			return relay.Explanation{}, err
+			return relay.Preview{}, err
 		}
 	}
 	target := s.command[0]
 	if len(s.command) > 1 {
 		target += " …"
 	}
-	return relay.Explanation{
+	return relay.Preview{
 		Method: "give", Target: target, Payload: payload,
 		Headers: []relay.Header{{Name: "delivery", Value: d.ID}, {Name: "attempt", Value: strconv.Itoa(d.Attempt)}},
 	}, nil
 }
 
-// HealthError is why the plugin does not run.
-func (s *Sink) HealthError() error { return s.host.Status().Reason }
+// Health returns why the plugin does not run.
+func (s *Sink) Health() error { return s.host.Status().Reason }
 
 // Close ends the plugin. It may be called twice.
 func (s *Sink) Close() error { return s.host.Close() }

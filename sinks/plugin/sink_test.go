@@ -44,11 +44,11 @@ func serve() error {
 	var mu sync.Mutex
 	options := []sdk.Option{sdk.Config(&c)}
 	if os.Getenv("EXPLAINS") != "" {
-		options = append(options, sdk.Explain(func(d relay.Delivery) (relay.Explanation, error) {
+		options = append(options, sdk.Explain(func(d relay.Delivery) (relay.Preview, error) {
 			if d.ID == "2" {
-				return relay.Explanation{}, errors.New("never this")
+				return relay.Preview{}, errors.New("never this")
 			}
-			return relay.Explanation{Method: "append", Target: d.ID, Payload: []byte(d.ID + "\n")}, nil
+			return relay.Preview{Method: "append", Target: d.ID, Payload: []byte(d.ID + "\n")}, nil
 		}))
 	}
 	return sdk.ServeDeliveries(func(ctx context.Context, d relay.Delivery) error {
@@ -83,7 +83,9 @@ const retryAfter = 2 * time.Minute
 
 func TestConformance(t *testing.T) {
 	t.Parallel()
-	sinktest.Run(t, sinktest.Harness{Batches: true, SplitsBatches: true, RetryAfter: retryAfter, Secrets: []string{"s3cret"}, Open: openFor})
+	sinktest.Run(t, sinktest.Harness{
+		Batches: true, SplitsBatches: true, RetryAfter: retryAfter, Secrets: []string{"s3cret"}, Open: openFor,
+	})
 }
 
 func openFor(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
@@ -114,23 +116,17 @@ func openFor(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 	}
 }
 
-// The daemon asks for both by type assertion.
-var (
-	_ relay.Starter        = (*Sink)(nil)
-	_ relay.HealthReporter = (*Sink)(nil)
-)
-
 func TestAilment(t *testing.T) {
 	t.Parallel()
 	sink, _ := openFor(t, sinktest.Unreachable)
-	ailing, ok := sink.(relay.HealthReporter)
-	if !ok || ailing.HealthError() != nil {
+	ailing, ok := sink.(relay.Service)
+	if !ok || ailing.Health() != nil {
 		t.Fatal("the sink ails before it was started")
 	}
 	if err := sink.Deliver(context.Background(), sinktest.Sample("1")); err == nil {
 		t.Error("delivered to nobody")
 	}
-	if err := ailing.HealthError(); err == nil || !strings.Contains(err.Error(), "does not exist") {
+	if err := ailing.Health(); err == nil || !strings.Contains(err.Error(), "does not exist") {
 		t.Errorf("ailment: %v", err)
 	}
 }
@@ -145,20 +141,26 @@ func TestExplain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = sink.Close() }()
-	d := relay.Delivery{ID: "1", Attempt: 1, Notifications: []relay.Notification{{ID: "1", Data: []byte(`{"topic": "container.created"}`)}}}
-	got, err := sink.Explain(d)
-	if err != nil || !strings.Contains(got.Note, "could not be asked what it sends: the command") || got.Target != "./watcher …" || string(got.Payload) != `{"topic": "container.created"}` || fmt.Sprint(got.Headers) != "[{delivery 1} {attempt 1}]" {
+	d := relay.Delivery{
+		ID: "1", Attempt: 1, Notifications: []relay.Notification{
+			{ID: "1", Data: []byte(`{"topic": "container.created"}`)},
+		},
+	}
+	got, err := sink.Preview(t.Context(), d)
+	if err != nil || !strings.Contains(got.Note, "Explain failed: the command") ||
+		got.Target != "./watcher …" || string(got.Payload) != `{"topic": "container.created"}` ||
+		fmt.Sprint(got.Headers) != "[{delivery 1} {attempt 1}]" {
 		t.Errorf("got %+v (%v)", got, err)
 	}
 	if strings.Contains(fmt.Sprintf("%s", got), "s3cret") {
 		t.Errorf("%s shows a secret", got)
 	}
-	if _, err := sink.Explain(relay.Delivery{ID: "2"}); err == nil {
-		t.Error("a delivery of nothing was explained")
+	if _, err := sink.Preview(t.Context(), relay.Delivery{ID: "2"}); err == nil {
+		t.Error("an empty delivery was explained")
 	}
 }
 
-// A plugin that knows says itself what it would send; of another the daemon shows what it is given.
+// A plugin with Explain shows what it would send. For others, the daemon shows their input.
 func TestExplainByThePlugin(t *testing.T) {
 	t.Parallel()
 	for _, explains := range []bool{false, true} {
@@ -172,15 +174,16 @@ func TestExplainByThePlugin(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer func() { _ = sink.Close() }()
-		got, err := sink.Explain(sinktest.Sample("1"))
+		got, err := sink.Preview(t.Context(), sinktest.Sample("1"))
 		switch {
 		case err != nil:
 			t.Error(err)
 		case explains && (got.Method != "append" || string(got.Payload) != "1\n" || got.Note != ""),
-			!explains && (got.Method != "give" || !strings.Contains(got.Note, "it does not say what it sends")):
+			!explains && (got.Method != "give" || !strings.Contains(got.Note, "it does not implement Explain")):
 			t.Errorf("got %+v", got)
 		}
-		if _, err := sink.Explain(sinktest.Sample("2")); explains && (err == nil || !strings.Contains(err.Error(), "could send nothing: never this")) {
+		if _, err := sink.Preview(t.Context(), sinktest.Sample("2")); explains &&
+			(err == nil || !strings.Contains(err.Error(), "could send nothing: never this")) {
 			t.Errorf("what cannot be sent: %v", err)
 		}
 	}

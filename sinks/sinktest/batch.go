@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// SampleBatch returns a batch of n with the given id, of notifications with ids of their own.
+// SampleBatch returns a batch with the given ID and n notifications.
 func SampleBatch(id string, n int) relay.Delivery {
 	d := relay.Delivery{ID: id, Attempt: 1, Batch: true}
 	for i := range n {
@@ -53,7 +53,8 @@ func testBatch(t *testing.T, h Harness) {
 			return
 		}
 		if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent || len(arrived()) > 0 {
-			t.Errorf("outcome %s (%v) after %d attempts, want %s and none", outcome, err, len(arrived()), relay.OutcomePermanent)
+			t.Errorf("outcome %s (%v) after %d attempts, want %s and none", outcome, err, len(arrived()),
+				relay.OutcomePermanent)
 		}
 		explainDelivery(t, h, sink, d, err)
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// SampleDigest returns a digest of count with the given id, which lists so many notifications with ids of their own.
+// SampleDigest returns a digest with the given ID and count, which lists the given number of notifications.
 func SampleDigest(id string, count, listed int) relay.Delivery {
 	begin := time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC)
 	d := relay.Delivery{ID: id, Attempt: 1, Digest: &relay.Digest{
@@ -64,14 +64,14 @@ func testDigest(t *testing.T, h Harness) {
 	}
 }
 
-// explainDelivery wants that what is sent can be shown, and what is refused cannot.
+// explainDelivery checks that a delivery that is sent can be explained, and that a rejected one cannot.
 func explainDelivery(t *testing.T, h Harness, sink relay.Sink, d relay.Delivery, delivered error) {
 	t.Helper()
-	x, ok := sink.(relay.Explainer)
+	x, ok := sink.(relay.Previewer)
 	if !ok {
 		return
 	}
-	e, err := x.Explain(d)
+	e, err := x.Preview(t.Context(), d)
 	checkSecrets(t, h, err)
 	if (err == nil) != (delivered == nil) || err == nil && len(e.Payload) == 0 {
 		t.Errorf("Explain showed %d bytes (%v), and Deliver ended with %v", len(e.Payload), err, delivered)
@@ -83,7 +83,7 @@ func explainDelivery(t *testing.T, h Harness, sink relay.Sink, d relay.Delivery,
 	}
 }
 
-// snapshot writes all of a delivery, maps in their order.
+// snapshot encodes a whole delivery, with sorted maps.
 func snapshot(d relay.Delivery) string {
 	return fmt.Sprintf("%s %d %v %v", d.ID, d.Attempt, *d.Digest, d.Notifications)
 }

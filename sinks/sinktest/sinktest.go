@@ -12,10 +12,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Behavior is how a destination treats a sink.
+// Behavior is a behavior of the destination.
 type Behavior int
 
-// The behaviours that the suite asks for.
+// The behaviors that the suite uses.
 const (
 	// Accept takes everything at once.
 	Accept Behavior = iota
@@ -37,7 +37,7 @@ func (b Behavior) String() string {
 	return [...]string{"accept", "fail", "throttle", "reject", "leave", "hang", "absent"}[b]
 }
 
-// Harness is what the suite needs of a sink's test.
+// Harness connects the suite with the test of a sink.
 type Harness struct {
 	// Open returns a new sink and a function that lists the ids of the deliveries that have arrived, in any order. The
 	// destination behaves as told until the test ends; the suite closes the sink.
@@ -46,11 +46,13 @@ type Harness struct {
 	RetryAfter time.Duration
 	// Batches says that the sink's kind takes batches.
 	Batches bool
-	// SplitsBatches says that the sink hands the notifications of a batch over one by one, so that one which is no JSON spoils no other.
+	// SplitsBatches means that the sink delivers the notifications of a batch separately, so one with invalid JSON does
+	// not affect others.
 	SplitsBatches bool
 	// Secrets are texts of the sink's configuration that no error may show.
 	Secrets []string
-	// Skip says why destinations of this kind never behave in some way. Nobody can decline Accept, Hang and Absent.
+	// Skip contains the reasons why destinations of this kind never show a behavior. Accept, Hang and Absent cannot be
+	// skipped.
 	Skip map[Behavior]string
 }
 
@@ -90,8 +92,10 @@ func Run(t *testing.T, h Harness) {
 
 // Sample returns a delivery of one notification with the given id.
 func Sample(id string) relay.Delivery {
-	data := fmt.Sprintf(`{"topic":"container.created","object":{"id":%q,"state":"","error":""},"context":{"hub_id":"hub1",`+
-		`"account_id":"acc1","environments":[],"dns_zones":[],"clusters":[],"containers":["c1"],"extra":12345678901234567890},"flags":null}`, id)
+	data := fmt.Sprintf(`{"topic":"container.created","object":{"id":%q,"state":"","error":""},`+
+		`"context":{"hub_id":"hub1",`+
+		`"account_id":"acc1","environments":[],"dns_zones":[],"clusters":[],"containers":["c1"],`+
+		`"extra":12345678901234567890},"flags":null}`, id)
 	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
 		ID: id, Topic: "container.created", Hub: "hub1", Account: "acc1", Cursor: "1-0", Data: []byte(data),
 	}}}

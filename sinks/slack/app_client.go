@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
-	"sync/atomic"
 	"time"
 
 	slackgo "github.com/slack-go/slack"
@@ -20,18 +19,19 @@ import (
 
 // appSink posts by an app's token, into channels and threads. It may be used concurrently.
 type appSink struct {
-	transport  *httpclient.Transport
-	api        *httpclient.Target
-	header     http.Header
-	token      func() string
-	renderer   *renderer
-	routes     *routeTable
-	thread     string
-	ttl        time.Duration
-	memory     relay.StateStore // nil where nothing is remembered, and each message stands alone
-	now        func() time.Time
-	log        *slog.Logger
-	extraCalls atomic.Int64 // calls besides one for each delivery, which nobody has counted yet
+	transport *httpclient.Transport
+	api       *httpclient.Target
+	header    http.Header
+	token     func() string
+	renderer  *renderer
+	routes    *routeTable
+	thread    string
+	ttl       time.Duration
+	memory    relay.SharedState // nil if threads are disabled
+	now       func() time.Time
+	log       *slog.Logger
+	// countRequests counts requests besides one per delivery.
+	countRequests func(n int)
 }
 
 // outgoing is a message as the methods take it.
@@ -48,7 +48,9 @@ type outgoing struct {
 }
 
 func newOutgoing(channel string, m *slackgo.WebhookMessage) *outgoing {
-	out := &outgoing{Channel: channel, Text: m.Text, Parse: m.Parse, UnfurlLinks: m.UnfurlLinks, UnfurlMedia: m.UnfurlMedia}
+	out := &outgoing{
+		Channel: channel, Text: m.Text, Parse: m.Parse, UnfurlLinks: m.UnfurlLinks, UnfurlMedia: m.UnfurlMedia,
+	}
 	if m.Blocks != nil {
 		out.Blocks = m.Blocks
 	}
@@ -58,13 +60,13 @@ func newOutgoing(channel string, m *slackgo.WebhookMessage) *outgoing {
 	return out
 }
 
-// rateKey stands for the app and its channel: Slack allows an app about a message a second in each.
+// rateKey identifies the app and its channel: Slack allows an app about one message per second in each.
 func (a *appSink) rateKey() string {
 	sum := sha256.Sum256([]byte("app " + a.api.Host() + " " + a.token() + " " + a.routes.defaultChannel))
 	return hex.EncodeToString(sum[:12])
 }
 
-// deliverMessage posts d as a message of its own, or brings its thread up to date.
+// deliverMessage posts d as a separate message, or updates its thread.
 func (a *appSink) deliverMessage(ctx context.Context, d relay.Delivery, m *slackgo.WebhookMessage) error {
 	channel, key := a.routes.channelFor(d), threadOf(d, a.thread)
 	if key != "" && a.memory != nil {
@@ -78,16 +80,19 @@ func (a *appSink) deliverMessage(ctx context.Context, d relay.Delivery, m *slack
 }
 
 // explain shows the first message of a thread, or the only one; what follows in a thread differs in its ts.
-func (a *appSink) explain(d relay.Delivery, m *slackgo.WebhookMessage) (relay.Explanation, error) {
+func (a *appSink) explain(d relay.Delivery, m *slackgo.WebhookMessage) (relay.Preview, error) {
 	body, err := json.Marshal(newOutgoing(a.routes.channelFor(d), m))
 	if err != nil {
-		return relay.Explanation{}, fmt.Errorf("render delivery %s: %w", d.ID, err)
+		return relay.Preview{}, fmt.Errorf("render delivery %s: %w", d.ID, err)
 	}
-	return relay.Explanation{Method: "POST", Target: a.methodURL(methodPost).String(), Payload: body, Headers: []relay.Header{
-		{Name: "Host", Value: a.api.Host()},
-		{Name: "Authorization", Value: "Bearer (hidden)"},
-		{Name: "Content-Type", Value: a.header.Get("Content-Type")},
-		{Name: "User-Agent", Value: a.header.Get("User-Agent")},
-		{Name: "Content-Length", Value: strconv.Itoa(len(body))},
-	}}, nil
+	return relay.Preview{
+		Method: "POST", Target: a.methodURL(methodPost).String(), Payload: body,
+		Headers: []relay.Header{
+			{Name: "Host", Value: a.api.Host()},
+			{Name: "Authorization", Value: "Bearer (hidden)"},
+			{Name: "Content-Type", Value: a.header.Get("Content-Type")},
+			{Name: "User-Agent", Value: a.header.Get("User-Agent")},
+			{Name: "Content-Length", Value: strconv.Itoa(len(body))},
+		},
+	}, nil
 }

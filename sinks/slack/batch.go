@@ -10,10 +10,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Bounds of a batch, so that it can list many.
+// Limits of one batch message.
 const (
 	maxTopics    = 10  // topics that the summary counts by name
-	maxMore      = 4   // topics that what is not listed is counted by
+	maxMore      = 4   // maximum topics in the count of unlisted notifications
 	maxLineText  = 120 // an identifier, a state, a topic
 	maxLineError = 240 // an error
 	maxLineList  = 300 // the identifiers of one kind
@@ -21,9 +21,8 @@ const (
 	maxRest      = 700 // the line about the rest
 )
 
-// renderBatch renders a digest, or several notifications without one: counts, what all have in common and when, then a line for
-// each that is listed, problems before the rest. What all have in common stands in no line, and what is not listed is
-// counted.
+// renderBatch renders a digest or a batch: counts, common values and times, then one line per listed notification,
+// problems first. Lines do not repeat common values. Unlisted notifications are counted.
 func (r *renderer) renderBatch(d relay.Delivery, events []event) *slackgo.WebhookMessage {
 	t := newBatchSummary(d, events)
 	header, summary := t.headerText(r), t.summaryText()
@@ -48,12 +47,12 @@ func (r *renderer) renderBatch(d relay.Delivery, events []event) *slackgo.Webhoo
 	return newMessage(text, header, []slackgo.Block{section(summary), contextLine(t.footer(d.ID, len(shown)))}, bars)
 }
 
-// phoneText is what a phone shows behind the header, of the first that is listed.
+// phoneText returns the text for phones after the header, from the first listed notification.
 func (t *batchSummary) phoneText(e *event) string {
 	if t.oneTopic() == "" {
 		return phoneAlert(e)
 	}
-	// The header said what happened.
+	// The header already contains the meaning.
 	first := cleanLine(e.Object.State)
 	if e.operational != nil {
 		first = cleanLine(e.operational.Sink)
@@ -71,7 +70,7 @@ func nonEmpty(s string) []string {
 	return []string{s}
 }
 
-// problemsFirst returns the indices of the events, those of problems first, else in the order that they came.
+// problemsFirst returns the indices of the events, problems first, otherwise in their order.
 func problemsFirst(events []event) []int {
 	order := make([]int, 0, len(events))
 	for _, wanted := range []bool{true, false} {
@@ -84,9 +83,10 @@ func problemsFirst(events []event) []int {
 	return order
 }
 
-// selectLines returns those of order whose lines fit, and the lines: at most most, of at most left units together.
+// selectLines returns the elements of order whose lines fit, and the lines: at most most lines with at most left units
+// in total.
 func (t *batchSummary) selectLines(events []event, order []int, most, left int) (shown []int, lines []string) {
-	const shortest = 40 // no line is shorter, so that the rest need not be rendered
+	const shortest = 40 // minimum length of a line; limits the number of rendered lines
 	for _, i := range order {
 		if len(shown) == most || left < shortest {
 			break
@@ -100,7 +100,7 @@ func (t *batchSummary) selectLines(events []event, order []int, most, left int) 
 	return shown, lines
 }
 
-// attachments puts neighbours of one severity beside one bar.
+// attachments groups consecutive lines of one severity under one bar.
 func attachments(events []event, lines []string, shown []int) []slackgo.Attachment {
 	var out []slackgo.Attachment
 	var previous severity
@@ -116,13 +116,14 @@ func attachments(events []event, lines []string, shown []int) []slackgo.Attachme
 	return out
 }
 
-// lineFor says about one notification what its message would, in short, and without what the summary says of all. Its bounds
-// keep it below maxSection.
+// lineFor returns the short text of one notification, without the values in the summary. Its limits keep it below
+// maxSection.
 func (t *batchSummary) lineFor(e *event) string {
 	var what, ids []string
 	switch {
 	case e.Topic != t.oneTopic() || e.Topic == "":
-		what = append(what, "*"+escapeAndTruncate(e.meaningText(), maxLineText)+"* "+code(orDefault(e.Topic, "none"), maxLineText))
+		what = append(what, "*"+escapeAndTruncate(e.meaningText(), maxLineText)+"* "+code(orDefault(e.Topic, "none"),
+			maxLineText))
 	case e.deadLetterCount() > 0: // the header has the sum
 		what = append(what, "*"+escapeAndTruncate(e.meaningText(), maxLineText)+"*")
 	}
@@ -150,7 +151,7 @@ func (t *batchSummary) lineFor(e *event) string {
 	return text
 }
 
-// isShared tells whether the summary says of all what f says of one.
+// isShared reports whether the summary contains this value for all notifications.
 func (t *batchSummary) isShared(f identifier) bool {
 	switch f.one {
 	case "Hub":

@@ -10,20 +10,20 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// batchSummary is what a batch says of all its notifications, those that it does not list included.
+// batchSummary summarizes all notifications of a batch, the unlisted ones included.
 type batchSummary struct {
 	count int
-	// topics begins with those that are trouble by their name, then those that come most often.
+	// topics starts with topics of problems, followed by the most frequent ones.
 	topics []topicCount
-	// problems is how many are known to be trouble; more may be where some says so.
+	// problems is the number of known problems. Unlisted notifications may add more.
 	problems        int
 	hasMoreProblems bool
-	// deadLetters is how many dead letters the notices about them stand for, at least where not all are listed, and sink whose
-	// they are where it is one's.
+	// deadLetters is the number of dead letters in the notices, a lower bound if some are not listed. sink is their
+	// sink if it is the same for all.
 	deadLetters      int
 	deadLettersKnown bool
 	sink             string
-	// shared is what all have in common.
+	// shared contains the values that all notifications have in common.
 	shared      map[string]string
 	first, last time.Time
 }
@@ -62,12 +62,13 @@ func (t *batchSummary) countTopics(counts map[string]int) {
 		}
 	}
 	slices.SortFunc(t.topics, func(a, b topicCount) int {
-		return cmp.Or(cmp.Compare(boolToInt(isTroubleTopic(b.topic)), boolToInt(isTroubleTopic(a.topic))), cmp.Compare(b.count, a.count),
+		return cmp.Or(cmp.Compare(boolToInt(isTroubleTopic(b.topic)), boolToInt(isTroubleTopic(a.topic))),
+			cmp.Compare(b.count, a.count),
 			strings.Compare(a.topic, b.topic))
 	})
 }
 
-// countProblems knows of what is not listed only the topic, which may not tell.
+// countProblems counts problems. Of unlisted notifications only the topic is known, which may not be enough.
 func (t *batchSummary) countProblems(events []event, listed map[string]int) {
 	told := 0
 	for _, c := range t.topics {
@@ -113,7 +114,7 @@ func (t *batchSummary) countDeaths(events []event, listed int) {
 	}
 }
 
-// deadLetterText says how many dead letters there were.
+// deadLetterText returns the number of dead letters as text.
 func (t *batchSummary) deadLetterText() string {
 	if t.deadLettersKnown {
 		return deadLettersText(t.deadLetters)
@@ -121,7 +122,7 @@ func (t *batchSummary) deadLetterText() string {
 	return "at least " + deadLettersText(t.deadLetters)
 }
 
-// isTroubleTopic tells whether a topic is trouble whatever its notification says.
+// isTroubleTopic reports whether every notification of a topic is a problem.
 func isTroubleTopic(topic string) bool { return relay.SeverityOf(topic, relay.Object{}) == bad }
 
 // fillTimes fills the times that no digest told.
@@ -188,7 +189,7 @@ func (t *batchSummary) oneTopic() string {
 	return ""
 }
 
-// summaryText says what all have in common, then counts the topics.
+// summaryText returns the common values and the counts by topic.
 func (t *batchSummary) summaryText() string {
 	var common, lines []string
 	add := func(name, value string) { common = append(common, name+" "+code(value, maxLineText)) }
@@ -234,7 +235,7 @@ func (t *batchSummary) topicLines() []string {
 	return lines
 }
 
-// footer says when, how much of it is listed, and what the relay calls it.
+// footer returns the time range, the number of listed notifications, and the delivery ID.
 func (t *batchSummary) footer(id string, shown int) string {
 	var parts []string
 	if at := t.timeRange(); at != "" {
@@ -262,7 +263,7 @@ func (t *batchSummary) oneDay() bool {
 	return t.first.Format(time.DateOnly) == t.last.Format(time.DateOnly)
 }
 
-// formatTime is when a line's notification was stored, with the day where the foot leaves it open.
+// formatTime returns the time of a notification, with the date if the footer does not determine it.
 func (t *batchSummary) formatTime(at time.Time) string {
 	switch at = at.UTC(); {
 	case at.IsZero():
@@ -273,7 +274,7 @@ func (t *batchSummary) formatTime(at time.Time) string {
 	return at.Format("2 Jan 15:04:05")
 }
 
-// omittedText counts what is not among the shown, by topic where that says something.
+// omittedText returns the number of unlisted notifications, by topic if that adds information.
 func (t *batchSummary) omittedText(events []event, shown []int) string {
 	left := t.count - len(shown)
 	if left <= 0 {

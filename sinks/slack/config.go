@@ -1,6 +1,7 @@
 package slack
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"time"
@@ -10,40 +11,49 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Config is what an operator writes for one incoming webhook, or for one app. Exactly one of URL, URLFile, Token and
-// TokenFile is given.
+// Config is the configuration of one incoming webhook or one app. Exactly one of URL, URLFile, Token and TokenFile is
+// set.
 type Config struct {
-	// URL is the address of the incoming webhook. Whoever has it can post, so all of it counts as secret.
-	URL string `koanf:"url" secret:"true" doc:"The incoming webhook's address, https://hooks.slack.com/services/…; it is a credential. Exactly one of url, url_file, token and token_file is given."`
+	// URL is the address of the incoming webhook. It allows posting, so it is a secret.
+	URL string `koanf:"url" secret:"true" doc:"Incoming webhook, https://hooks.slack.com/services/…; a credential."`
 	// URLFile holds the address; a file that changes is read again within a second or two.
-	URLFile string `koanf:"url_file" doc:"A file that holds the incoming webhook's address, read again when it changes."`
+	URLFile string `koanf:"url_file" doc:"File with the url, read again when it changes."`
 	// Token is an app's bot token. With it messages go to channels, and into threads.
-	Token string `koanf:"token" secret:"true" doc:"An app's bot token (xoxb-…) with the scope chat:write, in place of an incoming webhook; it needs a channel."`
+	Token string `koanf:"token" secret:"true" doc:"Bot token of an app (xoxb-…) with the scope chat:write."`
 	// TokenFile holds the token; a file that changes is read again within a second or two.
-	TokenFile string `koanf:"token_file" doc:"A file that holds the bot token, read again when it changes."`
+	TokenFile string `koanf:"token_file" doc:"File with the token, read again when it changes."`
 	// APIURL is where Slack's methods are called; that of GovSlack is https://slack-gov.com/api.
 	APIURL string `koanf:"api_url" doc:"Where an app calls Slack's methods; for GovSlack https://slack-gov.com/api."`
 	// Channel is where messages go that no rule of Channels is for.
-	Channel string `koanf:"channel" doc:"Where an app posts what no rule of channels takes: the channel's id (C0123456789) or #name. The app must be a member of it."`
-	// Channels are rules of which the first that fits counts.
-	Channels []Route `koanf:"channels" doc:"Rules for other channels; the first that fits counts."`
-	// Thread says what gets a thread of its own: containers, jobs, all of both, or none.
-	Thread string `koanf:"thread" enum:"all,container,job,none" doc:"What an app gives a thread of its own: each container, each job, all of both, or none. The first message is updated in place."`
-	// ThreadTTL is how long a thread waits for news.
-	ThreadTTL time.Duration `koanf:"thread_ttl" doc:"How long a thread waits for news before the next begins a new one, 1m to 720h."`
-	// The templates are those of internal/tmpl, each in place or in a file.
-	TextTemplate       string `koanf:"text_template" doc:"The message as a Go template that makes mrkdwn; docs/templates.md says what it may hold. Beside blocks_template it is what phones show."`
-	TextTemplateFile   string `koanf:"text_template_file" doc:"A file that holds the text_template, read again when it changes."`
-	BlocksTemplate     string `koanf:"blocks_template" doc:"The message's blocks as a Go template that makes a JSON array of Block Kit."`
-	BlocksTemplateFile string `koanf:"blocks_template_file" doc:"A file that holds the blocks_template, read again when it changes."`
-	LinkTemplate       string `koanf:"link_template" doc:"An address that a message about one notification leads to, as a Go template: https://portal.example.com/?hub={{ urlquery .Hub }}; nothing for no link."`
-	LinkTemplateFile   string `koanf:"link_template_file" doc:"A file that holds the link_template, read again when it changes."`
+	Channel string `koanf:"channel" doc:"Default channel of an app, as ID (C0123456789) or #name."`
+	// Channels are rules for other channels. The first match applies.
+	Channels []Route `koanf:"channels" doc:"Rules for other channels; the first match applies."`
+	// Thread selects what gets a thread: containers, jobs, all of both, or none.
+	Thread string `koanf:"thread" enum:"all,container,job,none" doc:"What gets a thread: all, container, job or none."`
+	// ThreadTTL is the time after the last message at which a thread ends.
+	ThreadTTL time.Duration `koanf:"thread_ttl" doc:"Time after the last message at which a thread ends, 1m to 720h."`
+	// The templates are rendered by internal/tmpl. Each is inline or in a file.
+	TextTemplate       string `koanf:"text_template" doc:"Message as a Go template (mrkdwn)."`
+	TextTemplateFile   string `koanf:"text_template_file" doc:"File with the text_template."`
+	BlocksTemplate     string `koanf:"blocks_template" doc:"Blocks as a Go template (a JSON array)."`
+	BlocksTemplateFile string `koanf:"blocks_template_file" doc:"File with the blocks_template."`
+	LinkTemplate       string `koanf:"link_template" doc:"URL of a message about one notification."`
+	LinkTemplateFile   string `koanf:"link_template_file" doc:"File with the link_template."`
 	// AllowCIDRs name the addresses that may be dialled although they are not public.
-	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Addresses that may be dialled although they are not public, such as 127.0.0.0/8."`
+	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Non-public addresses that may be dialed."`
 }
 
-// Validate reports every bad value as a [relay.FieldError], joined. It reads the file, and asks no DNS.
-func (c *Config) Validate() error {
+// Check implements [relay.Config].
+func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
+	err := c.validate()
+	if err == nil && env.Samples != nil {
+		err = c.validateSamples(ctx, env.Name, env.Samples())
+	}
+	return relay.NewReport(err)
+}
+
+// validate reports every bad value as a [relay.FieldError], joined. It reads the file, and asks no DNS.
+func (c *Config) validate() error {
 	g, err := netguard.New(c.AllowCIDRs)
 	return errors.Join(err, c.checkAddress(g), c.checkApp(g), c.templates().Check())
 }
@@ -54,21 +64,29 @@ func (c *Config) checkAddress(g *netguard.Guard) error {
 	case c.URL == "" && c.URLFile == "" && c.isApp():
 		return nil
 	case c.URL == "" && c.URLFile == "":
-		return &relay.FieldError{Field: "url", Problem: "is missing: give the incoming webhook's address here, or in a file that url_file names; or an app's token and channel"}
+		return &relay.FieldError{
+			Field: "url", Problem: "is missing: give the incoming webhook's address here, or in a file that " +
+				"url_file names; or an app's token and channel",
+		}
 	case c.isApp():
-		return &relay.FieldError{Field: "token", Problem: "is given beside an incoming webhook's address: give one of the two"}
+		return &relay.FieldError{
+			Field: "token", Problem: "is set together with the address of an incoming webhook: set one of them",
+		}
 	}
 	return c.urlSetting(g).Check()
 }
 
-// urlSetting is that of an incoming webhook. A guard of nil does not know what may be dialled, and lets every address through.
+// urlSetting returns the setting of the incoming webhook's URL. A nil guard accepts every address.
 func (c *Config) urlSetting(g *netguard.Guard) httpclient.Setting[*httpclient.Target] {
-	return httpclient.Setting[*httpclient.Target]{Key: "url", Text: c.URL, File: c.URLFile, Parse: func(text []byte) (*httpclient.Target, error) {
-		if g == nil {
-			return nil, nil
-		}
-		return parseTarget(strings.TrimSpace(string(text)), g)
-	}}
+	return httpclient.Setting[*httpclient.Target]{
+		Key: "url", Text: c.URL, File: c.URLFile,
+		Parse: func(text []byte) (*httpclient.Target, error) {
+			if g == nil {
+				return nil, nil
+			}
+			return parseTarget(strings.TrimSpace(string(text)), g)
+		},
+	}
 }
 
 // parseTarget checks the address of an incoming webhook. No error repeats it.
@@ -81,8 +99,11 @@ func parseTarget(text string, g *netguard.Guard) (*httpclient.Target, error) {
 	switch {
 	case u.User != nil:
 		return nil, errors.New("must not hold a user or password: the secret of an incoming webhook is its path")
-	case strings.EqualFold(u.Hostname(), "hooks.slack.com") && (u.Scheme != "https" || !strings.HasPrefix(u.Path, "/services/")):
-		return nil, errors.New("is not an incoming webhook of Slack: those begin with https://hooks.slack.com/services/")
+	case strings.EqualFold(u.Hostname(), "hooks.slack.com") &&
+		(u.Scheme != "https" || !strings.HasPrefix(u.Path, "/services/")):
+		return nil, errors.New(
+			"is not an incoming webhook of Slack: those begin with https://hooks.slack.com/services/",
+		)
 	}
 	return t, nil
 }

@@ -1,6 +1,7 @@
 package slack
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -50,7 +51,7 @@ func TestValidate(t *testing.T) {
 		{Config{URLFile: file("s3cret")}, "url_file", "https://"},
 		{Config{URLFile: file(strings.Repeat("s3cret", 1<<18))}, "url_file", "larger than 1 MiB"},
 	} {
-		err := c.config.Validate()
+		err := c.config.validate()
 		var f *relay.FieldError
 		switch {
 		case c.field == "":
@@ -66,7 +67,10 @@ func TestValidate(t *testing.T) {
 }
 
 func FuzzParseTarget(f *testing.F) {
-	for _, s := range []string{"https://hooks.slack.com/services/T0/B0/x", "", "http://[::1", "https://a@b/c?d#e", "\x00"} {
+	for _, s := range []string{
+		"https://hooks.slack.com/services/T0/B0/x", "", "http://[::1", "https://a@b/c?d#e",
+		"\x00",
+	} {
 		f.Add([]byte(s))
 	}
 	g, err := netguard.New(nil)
@@ -74,14 +78,15 @@ func FuzzParseTarget(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if target, err := parseTarget(string(text), g); err == nil && (target.Host() == "" || target.URL().User != nil) {
+		if target, err := parseTarget(string(text), g); err == nil &&
+			(target.Host() == "" || target.URL().User != nil) {
 			t.Errorf("parseTarget(%q) passed", text)
 		}
 	})
 }
 
-func ExampleConfig_Validate() {
+func ExampleConfig_Check() {
 	c := &Config{URL: "https://hooks.slack.com/triggers/T0/1/abc"}
-	fmt.Println(c.Validate())
+	fmt.Println(c.Check(context.Background(), relay.CheckEnv{}).Errors[0])
 	// Output: url is not an incoming webhook of Slack: those begin with https://hooks.slack.com/services/
 }

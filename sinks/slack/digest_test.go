@@ -11,10 +11,14 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// gather makes a digest that lists the first most of count, one a second from begin; make gives topic and object of each.
-func gather(count, most int, begin time.Time, by map[string]string, kind func(i int) (topic, object string)) relay.Delivery {
+// gather returns a digest of count notifications that lists the first most ones, one per second from begin. make
+// returns the topic and object of each.
+func gather(
+	count, most int, begin time.Time, by map[string]string, kind func(i int) (topic, object string),
+) relay.Delivery {
 	d := relay.Delivery{ID: "6560c2a0fedcba9876543210", Attempt: 1, Digest: &relay.Digest{
-		Count: count, First: begin, Last: begin.Add(time.Duration(count-1) * time.Second), Shared: by, Topics: map[string]int{},
+		Count: count, First: begin, Last: begin.Add(time.Duration(count-1) * time.Second), Shared: by,
+		Topics: map[string]int{},
 	}}
 	for i := range count {
 		topic, object := kind(i)
@@ -34,7 +38,7 @@ func gather(count, most int, begin time.Time, by map[string]string, kind func(i 
 	return d
 }
 
-// dead tells of count dead letters of the sink billing, given up for a reason.
+// dead returns a notice about count dead letters of the sink billing with a reason.
 func dead(reason string, count int) relay.Notification {
 	return note(fmt.Sprintf("6b00c62b0000000000000%03x", count), relay.TopicDeadLetterCreated,
 		fmt.Sprintf(`{"id":"6b00c6200000000000000%03x","state":%q,"error":"post to hooks.example.com: answered 400",`+
@@ -53,38 +57,46 @@ var evening = time.Date(2026, 11, 20, 22, 14, 3, 0, time.UTC)
 
 func digestGoldens() map[string]relay.Delivery {
 	errors := func(i int) (string, string) {
-		return "container.instance.error", fmt.Sprintf(`{"id":"inst-%d","state":"failed","error":"pull: image app:1.%d not found"}`, i%7, i)
+		return "container.instance.error",
+			fmt.Sprintf(`{"id":"inst-%d","state":"failed","error":"pull: image app:1.%d not found"}`, i%7, i)
 	}
 	mixed := func(i int) (string, string) {
 		switch {
 		case i%9 == 4:
-			return "container.instance.error", fmt.Sprintf(`{"id":"inst-%d","state":"","error":"exited with code %d"}`, i, i)
+			return "container.instance.error",
+				fmt.Sprintf(`{"id":"inst-%d","state":"","error":"exited with code %d"}`, i, i)
 		case i%9 == 7:
-			return "container.instance.health.status.changed", fmt.Sprintf(`{"id":"inst-%d","state":"unhealthy","error":""}`, i)
+			return "container.instance.health.status.changed",
+				fmt.Sprintf(`{"id":"inst-%d","state":"unhealthy","error":""}`, i)
 		case i%2 == 0:
 			return "container.instances.reconfigured", fmt.Sprintf(`{"id":"inst-%d","state":"","error":""}`, i)
 		}
-		return "container.instance.state.changed", fmt.Sprintf(`{"id":"inst-%d","state":"running","previous_state":"starting","error":""}`, i)
+		return "container.instance.state.changed",
+			fmt.Sprintf(`{"id":"inst-%d","state":"running","previous_state":"starting","error":""}`, i)
 	}
 	huge := func(i int) (string, string) {
 		text := quoted(strings.Repeat(fmt.Sprintf("<&%d> 👩\u200d👧 ", i), 60))
-		return fmt.Sprintf("acme.%s.%d", strings.Repeat("x", 200), i), `{"id":` + text + `,"state":` + text + `,"previous_state":` + text + `,"error":` + text + `}`
+		return fmt.Sprintf("acme.%s.%d", strings.Repeat("x", 200), i),
+			`{"id":` + text + `,"state":` + text + `,"previous_state":` + text + `,"error":` + text + `}`
 	}
 	created := func(i int) (string, string) {
 		return "dns.zone.created", fmt.Sprintf(`{"id":"zone-%d","state":"","error":""}`, i)
 	}
-	one := one(note("0123456789abcdef01234567", "container.instance.error", `{"id":"inst-7","state":"failed","error":"oops"}`, fullContext))
+	one := one(note("0123456789abcdef01234567", "container.instance.error",
+		`{"id":"inst-7","state":"failed","error":"oops"}`, fullContext))
 	one.ID, one.Digest = "6560c2a0fedcba9876543210", &relay.Digest{Count: 1}
 	death := one
 	death.Notifications = []relay.Notification{dead("permanent", 3)}
 	return map[string]relay.Delivery{
 		"digest_one_dead": death,
 		"digest_dead":     deaths(2, dead("permanent", 11), dead("expired", 1)),
-		"digest":          gather(57, 20, evening, map[string]string{"topic": "container.instance.error", "hub": "hub1"}, errors),
-		"digest_trouble":  gather(40, 20, evening, map[string]string{"cluster": "production"}, mixed),
-		"digest_huge":     gather(5000, 60, evening, nil, huge),
-		"digest_midnight": gather(4, 20, time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC), map[string]string{"hub": "hub1", "cluster": "eu, us"}, created),
-		"digest_one":      one,
+		"digest": gather(57, 20, evening,
+			map[string]string{"topic": "container.instance.error", "hub": "hub1"}, errors),
+		"digest_trouble": gather(40, 20, evening, map[string]string{"cluster": "production"}, mixed),
+		"digest_huge":    gather(5000, 60, evening, nil, huge),
+		"digest_midnight": gather(4, 20, time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC),
+			map[string]string{"hub": "hub1", "cluster": "eu, us"}, created),
+		"digest_one": one,
 	}
 }
 
@@ -92,18 +104,31 @@ func digestGoldens() map[string]relay.Delivery {
 func TestDigestHeaders(t *testing.T) {
 	t.Parallel()
 	d := func(count int, topics map[string]int, by map[string]string, listed ...relay.Notification) relay.Delivery {
-		return relay.Delivery{ID: "d1", Notifications: listed, Digest: &relay.Digest{Count: count, Topics: topics, Shared: by}}
+		return relay.Delivery{
+			ID: "d1", Notifications: listed, Digest: &relay.Digest{Count: count, Topics: topics, Shared: by},
+		}
 	}
-	sick := note("n1", "container.instance.health.status.changed", `{"id":"i1","state":"unhealthy","error":""}`, emptyContext)
-	well := note("n2", "container.instance.health.status.changed", `{"id":"i1","state":"healthy","error":""}`, emptyContext)
+	sick := note("n1", "container.instance.health.status.changed", `{"id":"i1","state":"unhealthy","error":""}`,
+		emptyContext)
+	well := note("n2", "container.instance.health.status.changed", `{"id":"i1","state":"healthy","error":""}`,
+		emptyContext)
 	oops := note("n3", "container.error", `{"id":"c1","state":"","error":"oops"}`, emptyContext)
 	for _, c := range []struct {
 		d    relay.Delivery
 		want string
 	}{
-		{d(2, map[string]int{sick.Topic: 2}, nil, well, sick), "1 problem among 2 × The health check of an instance turned healthy or unhealthy"},
-		{d(9, map[string]int{sick.Topic: 9}, nil, sick, sick), "At least 2 problems among 9 × The health check of an instance turned healthy or unhealthy"},
-		{d(9, map[string]int{sick.Topic: 9}, nil, well), "9 × The health check of an instance turned healthy or unhealthy"},
+		{
+			d(2, map[string]int{sick.Topic: 2}, nil, well, sick),
+			"1 problem among 2 × The health check of an instance turned healthy or unhealthy",
+		},
+		{
+			d(9, map[string]int{sick.Topic: 9}, nil, sick, sick),
+			"At least 2 problems among 9 × The health check of an instance turned healthy or unhealthy",
+		},
+		{
+			d(9, map[string]int{sick.Topic: 9}, nil, well),
+			"9 × The health check of an instance turned healthy or unhealthy",
+		},
 		{d(9, map[string]int{oops.Topic: 9}, nil, oops), "9 × Something went wrong with a container as a whole"},
 		{d(9, map[string]int{oops.Topic: 8, "acme.x": 1}, nil, oops), "At least 8 problems among 9 notifications"},
 		{d(2, map[string]int{oops.Topic: 1, well.Topic: 1}, nil, well, oops), "1 problem among 2 notifications"},
@@ -126,35 +151,44 @@ func TestDigestHeaders(t *testing.T) {
 	}
 }
 
-// A notice about dead letters stands for as many as it says, in a digest and in a batch.
+// A notice about dead letters counts with its number, in a digest and in a batch.
 func TestDeathsAreAddedUp(t *testing.T) {
 	t.Parallel()
 	other := dead("permanent", 4)
 	other.Data = []byte(strings.ReplaceAll(string(other.Data), "billing", "audit"))
-	disabled := note("n9", relay.TopicSinkDisabled, `{"id":"gone","state":"disabled","error":"answered 410"}`, emptyContext)
+	disabled := note("n9", relay.TopicSinkDisabled, `{"id":"gone","state":"disabled","error":"answered 410"}`,
+		emptyContext)
 	batch := relay.Delivery{ID: "d1", Notifications: []relay.Notification{dead("permanent", 11), dead("expired", 12)}}
 	mixed := deaths(2, dead("permanent", 11), dead("expired", 11))
 	mixed.Notifications = append(mixed.Notifications, disabled)
 	mixed.Digest.Count, mixed.Digest.Topics[disabled.Topic] = 3, 1
 	for name, c := range map[string]struct {
 		d    relay.Delivery
-		want []string // the beginning of a phone's text, and what the message says besides
+		want []string // the start of the text for phones, and other texts of the message
 	}{
 		"one sink": {deaths(2, dead("permanent", 11), dead("expired", 11)), []string{
 			"22 deliveries were given up and became dead letters: billing, among them: 11 of billing · post to",
 			"*11 deliveries were given up and became dead letters*", "Sink `billing`",
 		}},
-		"no digest": {batch, []string{"23 deliveries were given up and became dead letters: billing, ", "*12 deliveries were", "*11 deliveries were"}},
+		"no digest": {batch, []string{
+			"23 deliveries were given up and became dead letters: billing, ",
+			"*12 deliveries were", "*11 deliveries were",
+		}},
 		"two sinks": {deaths(2, dead("permanent", 1), other), []string{
 			"5 deliveries were given up and became dead letters, among them: 1 of billing",
 			"*A delivery was given up and became a dead letter*", "*4 deliveries were",
 		}},
-		"not all listed": {deaths(5, dead("permanent", 11)), []string{"At least 15 deliveries were given up and became dead letters, among them: "}},
+		"not all listed": {
+			deaths(5, dead("permanent", 11)),
+			[]string{"At least 15 deliveries were given up and became dead letters, among them: "},
+		},
 		"mixed": {mixed, []string{
 			"3 problems of 2 topics, among them: 11 deliveries were given up and became dead letters: billing · ",
 			"2 × `hubrelay.deadletter.created` · 22 deliveries were", "*11 deliveries were", "*A sink was disabled",
 		}},
-		"one of each": {relay.Delivery{ID: "d1", Notifications: []relay.Notification{dead("permanent", 1), disabled}}, []string{
+		"one of each": {relay.Delivery{
+			ID: "d1", Notifications: []relay.Notification{dead("permanent", 1), disabled},
+		}, []string{
 			"2 problems of 2 topics", "1 × `hubrelay.deadletter.created`\n",
 		}},
 		"two disabled": {relay.Delivery{ID: "d1", Notifications: []relay.Notification{disabled, disabled}}, []string{
@@ -181,7 +215,7 @@ func TestDeathsAreAddedUp(t *testing.T) {
 	}
 }
 
-// What the digest counted and the message does not list is counted, whether max or a limit left it out.
+// Notifications that the digest counted and the message does not list are counted, whether max or a limit omitted them.
 func TestDigestCountsTheRest(t *testing.T) {
 	t.Parallel()
 	for name, d := range digestGoldens() {
@@ -197,7 +231,8 @@ func TestDigestCountsTheRest(t *testing.T) {
 		if got := strings.Contains(string(text), fmt.Sprintf("*and %d more*", more)); got != (more > 0) || shown == 0 {
 			t.Errorf("%s: %d of %d shown, the rest counted: %v", name, shown, d.Digest.Count, got)
 		}
-		if d.Digest.Count > 1 && more > 0 && !strings.Contains(string(text), fmt.Sprintf("%d of %d listed", shown, d.Digest.Count)) {
+		if d.Digest.Count > 1 && more > 0 &&
+			!strings.Contains(string(text), fmt.Sprintf("%d of %d listed", shown, d.Digest.Count)) {
 			t.Errorf("%s: the foot does not say that %d are listed", name, shown)
 		}
 	}
@@ -211,7 +246,10 @@ func TestDigestOfNonsense(t *testing.T) {
 		{},
 		{Count: -4, Topics: map[string]int{"container.error": -1, "": 0}},
 		{Count: math.MaxInt, Topics: map[string]int{"a": math.MaxInt / 2, "b": 1, "": 3}, First: evening},
-		{Count: 4, First: evening, Last: evening.Add(-time.Hour), Shared: map[string]string{"topic": "\x00", "hub": "", "cluster": hostile, "x": hostile}},
+		{
+			Count: 4, First: evening, Last: evening.Add(-time.Hour),
+			Shared: map[string]string{"topic": "\x00", "hub": "", "cluster": hostile, "x": hostile},
+		},
 		{Count: 4, Topics: map[string]int{"container.error": 900}},
 	} {
 		for n := range len(base.Notifications) + 1 {

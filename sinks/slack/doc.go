@@ -1,7 +1,7 @@
-// Package slack posts notifications to an incoming webhook of Slack (https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks),
-// as messages that people can read and search.
+// Package slack posts notifications to Slack as messages for people, with an incoming webhook
+// (https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks) or as an app with threads.
 //
-// It makes one attempt and says what the answer means. Retries, rates, gathering several notifications and dead letters
-// belong to relay/internal/delivery and must not come in; no other sink is imported. Of slack-go only the types of messages are
-// used: requests go through internal/httpclient, which guards the network and keeps the URL secret.
+// It makes one attempt and classifies the answer. Retries, rates, digests and dead letters belong to
+// relay/internal/delivery. It imports no other sink. It uses only the message types of slack-go: requests go through
+// internal/httpclient, which guards the network and keeps the URL secret.
 package slack

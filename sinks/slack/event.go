@@ -17,7 +17,7 @@ const (
 	bad    = relay.SeverityBad
 )
 
-// severityColor is the bar beside the message.
+// severityColor returns the color of the bar next to the message.
 func severityColor(s severity) string {
 	switch s {
 	case bad:
@@ -38,7 +38,7 @@ type event struct {
 	// meaning says in plain words what happened, without a full stop.
 	meaning string
 	data    []byte
-	// at is when the relay stored the notification, zero where that is not known.
+	// at is the time at which the relay stored the notification, or zero if unknown.
 	at       time.Time
 	severity severity
 	// operational is nil but for the relay's own notifications.
@@ -74,7 +74,7 @@ func (r *renderer) newEvent(n relay.Notification) event {
 	return e
 }
 
-// headline is what happened and, where there is one, the state that it led to, or that none of it did.
+// headline returns the meaning, followed by the new state, or by the information that it is a test.
 func (e *event) headline() string {
 	if e.sample {
 		return "Test: " + e.outcomeText()
@@ -96,11 +96,11 @@ func (e *event) outcomeText() string {
 	}
 }
 
-// topicHealth has a meaning that names both states which it may tell of.
+// topicHealth is a topic whose meaning already contains both states.
 const topicHealth = "container.instance.health.status.changed"
 
-// previousState looks for a member of the object that says which state it left. The specification has none, but members
-// that it does not name are kept as they came.
+// previousState returns the member of the object with the previous state. The specification does not define it, but
+// unknown members are kept.
 func previousState(data []byte) string {
 	var members, object map[string]json.RawMessage // maps, because structs do not tell Object from object
 	if json.Unmarshal(data, &members) != nil || json.Unmarshal(members["object"], &object) != nil {

@@ -11,21 +11,21 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Explain returns the request that Deliver would send. The path of the address is hidden, since it is the credential.
-func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
-	m, err := s.buildMessage(context.Background(), d)
+// Preview returns the request that Deliver would send. The path of the address is hidden, since it is the credential.
+func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, error) {
+	m, err := s.buildMessage(ctx, d)
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
 	if s.app != nil {
 		return s.app.explain(d, m)
 	}
 	body, err := json.Marshal(m)
 	if err != nil {
-		return relay.Explanation{}, fmt.Errorf("render delivery %s: %w", d.ID, err)
+		return relay.Preview{}, fmt.Errorf("render delivery %s: %w", d.ID, err)
 	}
 	target := s.target()
-	e := relay.Explanation{Method: "POST", Target: target.URL().Scheme + "://" + target.Host() + "/…", Payload: body}
+	e := relay.Preview{Method: "POST", Target: target.URL().Scheme + "://" + target.Host() + "/…", Payload: body}
 	e.Headers = append(e.Headers, relay.Header{Name: "Host", Value: target.Host()})
 	for _, name := range slices.Sorted(maps.Keys(s.header)) {
 		e.Headers = append(e.Headers, relay.Header{Name: name, Value: s.header.Get(name)})

@@ -27,7 +27,8 @@ func TestHiddenCharacters(t *testing.T) {
 			t.Errorf("code(%q) = %q, want %q", in, got, want)
 		}
 	}
-	n := note("n1", "container.state.changed", `{"id":"x","state":"\u05d1","error":"","previous_state":"\u05d0"}`, emptyContext)
+	n := note("n1", "container.state.changed", `{"id":"x","state":"\u05d1","error":"","previous_state":"\u05d0"}`,
+		emptyContext)
 	m := newRenderer().renderDelivery(one(n))
 	checkMessage(t, m)
 	if data, _ := json.Marshal(m); !strings.Contains(string(data), "\u2068`\u05d0`\u2069 → \u2068`\u05d1`\u2069") {
@@ -44,14 +45,28 @@ func TestHugeNotifications(t *testing.T) {
 	for name, n := range map[string]relay.Notification{
 		"texts": note("n1", "container.error", `{"id":`+long+`,"state":`+long+`,"error":`+long+`,"old_state":`+long+`}`,
 			`{"hub_id":`+long+`,"account_id":`+long+`,"containers":[`+long+`]}`),
-		"empty identifiers": note("n1", "container.error", `{"id":"","state":"","error":""}`, `{"hub_id":"h","containers":`+list+`,"clusters":`+list+`}`),
-		"depth":             note("n1", "container.error", `{"id":"i","state":"","error":"","x":`+deep+`}`, emptyContext),
-		"invalid UTF-8":     {ID: "n\xff1", Topic: "container.\xfe", Hub: "h\xc0", Data: []byte("{\"object\":{\"id\":\"\xff\",\"state\":\"\xed\xa0\x80\",\"error\":\"\xf0\x9f\"},\"context\":{}}")},
-		"topic":             {ID: "n1", Topic: strings.Repeat("*_~`<!channel>\n", 20_000), Hub: "h", Data: []byte("{}")},
+		"empty identifiers": note("n1", "container.error", `{"id":"","state":"","error":""}`,
+			`{"hub_id":"h","containers":`+list+`,"clusters":`+list+`}`),
+		"depth": note("n1", "container.error", `{"id":"i","state":"","error":"","x":`+deep+`}`,
+			emptyContext),
+		"invalid UTF-8": {
+			ID: "n\xff1", Topic: "container.\xfe", Hub: "h\xc0",
+			Data: []byte(
+				"{\"object\":{\"id\":\"\xff\",\"state\":\"\xed\xa0\x80\",\"error\":\"\xf0\x9f\"},\"context\":{}}",
+			),
+		},
+		"topic": {
+			ID: "n1", Topic: strings.Repeat("*_~`<!channel>\n", 20_000), Hub: "h",
+			Data: []byte("{}"),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkMessage(t, newRenderer().renderDelivery(one(n)))
-			d := relay.Delivery{ID: strings.Repeat("d<&>", 10_000), Digest: &relay.Digest{Count: 900, Shared: map[string]string{"hub": n.Hub, "cluster": n.Topic}}}
+			d := relay.Delivery{
+				ID: strings.Repeat("d<&>", 10_000), Digest: &relay.Digest{
+					Count: 900, Shared: map[string]string{"hub": n.Hub, "cluster": n.Topic},
+				},
+			}
 			for range 6 {
 				d.Notifications = append(d.Notifications, n)
 			}
@@ -60,7 +75,7 @@ func TestHugeNotifications(t *testing.T) {
 	}
 }
 
-// What a template makes too long is cut where nothing breaks.
+// Output of a template that is too long is cut at a safe place.
 func TestShortened(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -96,8 +111,10 @@ func TestBoundBlocks(t *testing.T) {
 	long := quoted(strings.Repeat("&amp;x ", 5_000))
 	text := `{"type":"mrkdwn","text":` + long + `}`
 	list := func(n int) string { return "[" + strings.TrimSuffix(strings.Repeat(text+",", n), ",") + "]" }
-	blocks, err := blocksOf([]byte(`[{"type":"header","text":{"type":"plain_text","text":` + long + `}},{"type":"section","text":` + text + `},` +
-		`{"type":"section","fields":` + list(12) + `},{"type":"context","elements":` + list(12) + `},{"type":"divider"},{"type":"section","text":` + text + `}]`))
+	blocks, err := blocksOf([]byte(`[{"type":"header","text":{"type":"plain_text","text":` + long +
+		`}},{"type":"section","text":` + text + `},` +
+		`{"type":"section","fields":` + list(12) + `},{"type":"context","elements":` + list(12) +
+		`},{"type":"divider"},{"type":"section","text":` + text + `}]`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -112,19 +129,25 @@ func TestBoundBlocks(t *testing.T) {
 		total += utf16Len(o.Text)
 		checkText(t, o.Text)
 	}
-	if total > maxTotal+20 { // a mark for each of those that had no room
+	if total > maxTotal+20 { // a mark for each text without room
 		t.Errorf("%d characters", total)
 	}
 }
 
-// Whatever a producer calls a member, or encodes, the message of a template calls nobody.
+// Whatever names and values a producer sends, the message of a template mentions no user.
 func TestTemplatesOfHostileMembers(t *testing.T) {
 	t.Parallel()
-	const object = `{"id":"%3C!channel%3E","state":"PCFjaGFubmVsPg==","error":"","<!channel>":{"<!here>":[{"<!everyone>":1}]}}`
-	batch := relay.Delivery{ID: "d", Digest: &relay.Digest{Count: 2}, Notifications: []relay.Notification{note("n1", "container.error", object, emptyContext)}}
+	const object = `{"id":"%3C!channel%3E","state":"PCFjaGFubmVsPg==","error":"",` +
+		`"<!channel>":{"<!here>":[{"<!everyone>":1}]}}`
+	batch := relay.Delivery{
+		ID: "d", Digest: &relay.Digest{Count: 2},
+		Notifications: []relay.Notification{note("n1", "container.error", object, emptyContext)},
+	}
 	for _, source := range []string{
-		"{{ . }}", "{{ .Raw }}", "{{ toJson . }}", "{{ .Data }}", "{{ range .Notifications }}{{ .Data.object }}{{ end }}",
-		"{{ range .Notifications }}{{ range $name, $value := .Data.object }}{{ $name }} {{ toJson $value }}{{ end }}{{ end }}",
+		"{{ . }}", "{{ .Raw }}", "{{ toJson . }}", "{{ .Data }}",
+		"{{ range .Notifications }}{{ .Data.object }}{{ end }}",
+		"{{ range .Notifications }}{{ range $name, $value := .Data.object }}{{ $name }} {{ toJson $value }}{{ end " +
+			"}}{{ end }}",
 		"{{ range .Notifications }}{{ urlUnescape .Object.ID }}{{ end }}",
 		"{{ range .Notifications }}{{ b64dec .Object.State }} {{ base64decode .Data.object.state }}{{ end }}",
 	} {

@@ -8,8 +8,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/tmpl"
 )
 
-// Slack's limits of what templates make. What breaks one would be refused as a whole, and whoever is to be told of an error
-// would hear nothing because it is long.
+// Slack's limits for the output of templates. Slack rejects the whole message if one is exceeded, so long errors would
+// not be shown.
 const (
 	maxText    = 40_000 // of a message
 	maxEdited  = 4_000  // of a message that is updated, in bytes
@@ -18,8 +18,8 @@ const (
 	maxPhrases = 10 // the parts of a context
 )
 
-// limitBlocks cuts the texts of blocks to what Slack takes, each and together, and has it look for no names in them: what a
-// producer wrote may look like one.
+// limitBlocks cuts the texts of blocks to Slack's limits, each and in total, and disables the search for names in them,
+// because text of a producer may look like one.
 func limitBlocks(blocks *slackgo.Blocks) {
 	left := maxTotal
 	cut := func(o *slackgo.TextBlockObject, most int) {
@@ -54,8 +54,8 @@ func limitBlocks(blocks *slackgo.Blocks) {
 
 const fence = "```"
 
-// truncateMarkdown cuts a text that is mrkdwn already to limit by size, with a mark at its end: neither a character nor an escape
-// nor a link is cut in two, and code that it leaves open is closed. limit is at least 1.
+// truncateMarkdown cuts mrkdwn to limit, measured by size, and appends a mark. It never cuts a character, an escape or
+// a link, and closes open code. limit is at least 1.
 func truncateMarkdown(text string, limit int, size func(string) int) string {
 	if size(text) <= limit {
 		return text
@@ -84,8 +84,8 @@ func truncatePrefix(text string, limit int, size func(string) int) string {
 	return text[:end]
 }
 
-// unitLength returns the length in bytes of what a text begins with and what may not be cut: an escape, a link, the fence of code or a
-// character.
+// unitLength returns the length in bytes of the first unit of text that must not be cut: an escape, a link, a code
+// fence or a character.
 func unitLength(text string) int {
 	for _, whole := range []string{"&amp;", "&lt;", "&gt;", fence} {
 		if strings.HasPrefix(text, whole) {

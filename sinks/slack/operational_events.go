@@ -8,7 +8,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// operational is what the relay's own notifications say besides. Their object is a sink, a delivery of one, or a source.
+// operational contains the additional data of the relay's own notifications. Their object is a sink, a delivery of a
+// sink, or a source.
 type operational struct {
 	Sink  string `json:"sink"`
 	Topic string `json:"topic"`
@@ -33,7 +34,7 @@ func operationalOf(e *event) *operational {
 	return o
 }
 
-// deadLetterCount is how many dead letters e stands for, zero where it tells of none.
+// deadLetterCount returns the number of dead letters that e reports, or zero.
 func (e *event) deadLetterCount() int {
 	if e.operational == nil || e.Topic != relay.TopicDeadLetterCreated {
 		return 0
@@ -41,12 +42,12 @@ func (e *event) deadLetterCount() int {
 	return max(e.operational.Count, 1)
 }
 
-// deadLettersText is what is said of so many dead letters, of more than one.
+// deadLettersText returns the text for more than one dead letter.
 func deadLettersText(count int) string {
 	return fmt.Sprintf("%d deliveries were given up and became dead letters", count)
 }
 
-// meaningText is what happened, without the sink, and how often where one notification stands for many.
+// meaningText returns the meaning without the sink, with the count if one notification stands for several events.
 func (e *event) meaningText() string {
 	if n := e.deadLetterCount(); n > 1 {
 		return deadLettersText(n)
@@ -63,7 +64,7 @@ func (o *operational) headline(e *event) string {
 	return text
 }
 
-// identifiers are those of the sink in place of the object.
+// identifiers returns the identifiers of the sink instead of those of the object.
 func (o *operational) identifiers(e *event) []identifier {
 	what := "Sink"
 	if e.Topic == relay.TopicSourceGap {

@@ -16,15 +16,15 @@ const (
 	maxBlocks  = 50
 	maxHeader  = 150
 	maxSection = 3000
-	// maxTotal bounds the text of all blocks together. It stands in no reference: about 13,200 are refused with
-	// msg_blocks_too_long (slackapi/bolt-js#2509).
+	// maxTotal limits the text of all blocks together. Slack does not document its limit. About 13,200 characters are
+	// rejected with msg_blocks_too_long (slackapi/bolt-js#2509).
 	maxTotal = 12_000
 )
 
 // Our own bounds, for messages that are worth reading; together they keep one notification below maxTotal.
 const (
 	maxAlert  = 400  // the text of a phone's notification
-	maxDetail = 1000 // a field, of which Slack allows ten, of 2,000
+	maxDetail = 1000 // of a field, of which Slack allows ten with 2,000
 	maxShort  = 300  // a topic, a state
 	maxIDs    = 20   // the identifiers in one field
 )
@@ -67,10 +67,12 @@ func (r *renderer) renderDelivery(d relay.Delivery) *slackgo.WebhookMessage {
 	return r.renderBatch(d, events)
 }
 
-// newMessage has the header outside the coloured bar. alert is what a phone shows; Slack leaves it out elsewhere.
+// newMessage places the header outside the colored bar. alert is the text for phones, which Slack does not show
+// elsewhere.
 func newMessage(alert, header string, top []slackgo.Block, bars []slackgo.Attachment) *slackgo.WebhookMessage {
 	blocks := append([]slackgo.Block{
-		slackgo.NewHeaderBlock(slackgo.NewTextBlockObject(slackgo.PlainTextType, escapeAndTruncate(header, maxHeader), false, false)),
+		slackgo.NewHeaderBlock(slackgo.NewTextBlockObject(slackgo.PlainTextType, escapeAndTruncate(header, maxHeader),
+			false, false)),
 	}, top...)
 	no := false
 	return &slackgo.WebhookMessage{
@@ -82,7 +84,8 @@ func newMessage(alert, header string, top []slackgo.Block, bars []slackgo.Attach
 // attachment is a run of blocks with a colour. The fallback keeps Slack from telling phones that there is no preview.
 func attachment(s severity, fallback string, blocks ...slackgo.Block) slackgo.Attachment {
 	return slackgo.Attachment{
-		Color: severityColor(s), Fallback: escapeAndTruncate(fallback, maxAlert), Blocks: slackgo.Blocks{BlockSet: blocks},
+		Color: severityColor(s), Fallback: escapeAndTruncate(fallback, maxAlert),
+		Blocks: slackgo.Blocks{BlockSet: blocks},
 	}
 }
 
@@ -90,7 +93,7 @@ func section(text string) slackgo.Block { return slackgo.NewSectionBlock(markdow
 
 func contextLine(text string) slackgo.Block { return slackgo.NewContextBlock("", markdown(text)) }
 
-// renderEvent names the delivery too where that has an id of its own, since dead letters are found by it.
+// renderEvent also shows a delivery ID that differs from the notification's, because dead letters are found by it.
 func renderEvent(delivery string, e *event) *slackgo.WebhookMessage {
 	blocks := []slackgo.Block{section("*Topic* " + code(orDefault(e.Topic, "none"), maxShort) + stateLine(e, maxShort))}
 	if text := cleanLines(e.Object.Error); text != "" {
@@ -111,7 +114,9 @@ func renderEvent(delivery string, e *event) *slackgo.WebhookMessage {
 	if e.sample {
 		top = []slackgo.Block{contextLine("A sample sent by `hubrelay sinks test`; nothing happened")}
 	}
-	return newMessage(phoneAlert(e), e.headline(), top, []slackgo.Attachment{attachment(e.severity, e.headline(), blocks...)})
+	return newMessage(phoneAlert(e), e.headline(), top, []slackgo.Attachment{
+		attachment(e.severity, e.headline(), blocks...),
+	})
 }
 
 // phoneAlert says on a phone what a glance needs, the error before the identifiers.
@@ -197,7 +202,8 @@ func singleIdentifier(name, value string) identifier {
 	return identifier{name, name, []string{value}}
 }
 
-// identifiers are those of what happened. An object that is the one container, and the like, is named as that alone.
+// identifiers returns the identifiers of a notification. An object that is the only container, or similar, is listed
+// once.
 func identifiers(e *event) []identifier {
 	if e.operational != nil {
 		return append(e.operational.identifiers(e), contextIdentifiers(e)...)

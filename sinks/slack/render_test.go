@@ -23,11 +23,13 @@ func note(id, topic, object, context string) relay.Notification {
 	var n relay.Notification
 	var c struct{ Context relay.Context }
 	_ = json.Unmarshal([]byte(data), &c)
-	n = relay.Notification{ID: id, Topic: topic, Hub: "hub1", Account: "acc1", Cursor: "1795235000123-0", Data: []byte(data)}
+	n = relay.Notification{
+		ID: id, Topic: topic, Hub: "hub1", Account: "acc1", Cursor: "1795235000123-0", Data: []byte(data),
+	}
 	return n
 }
 
-// sampleOf is what a sink gets that is tested.
+// sampleOf returns a sample as sinks test sends it.
 func sampleOf(topic, object string) relay.Notification {
 	n := note("0123456789abcdef01234567", topic, object, emptyContext)
 	n.Data = append(n.Data[:len(n.Data)-1:len(n.Data)-1], `,"sample":true}`...)
@@ -35,7 +37,8 @@ func sampleOf(topic, object string) relay.Notification {
 	return n
 }
 
-const fullContext = `{"hub_id":"5f1b0c2d3e4f5a6b7c8d9e0f","account_id":"5e0a1b2c3d4e5f6a7b8c9d0e","environments":["env-a"],` +
+const fullContext = `{"hub_id":"5f1b0c2d3e4f5a6b7c8d9e0f","account_id":"5e0a1b2c3d4e5f6a7b8c9d0e",` +
+	`"environments":["env-a"],` +
 	`"dns_zones":["zone-1"],"clusters":["production","staging"],"containers":["c1","c2","c3"]}`
 
 const emptyContext = `{"hub_id":"hub1","account_id":"","environments":[],"dns_zones":[],"clusters":[],"containers":[]}`
@@ -51,7 +54,8 @@ func many(n int) relay.Delivery {
 		object := fmt.Sprintf(`{"id":"obj-%d","state":"running","previous_state":"starting","error":""}`, i)
 		topic := "container.state.changed"
 		if i%5 == 4 {
-			topic, object = "container.error", fmt.Sprintf(`{"id":"obj-%d","state":"","error":"image %d not found"}`, i, i)
+			topic, object = "container.error", fmt.Sprintf(`{"id":"obj-%d","state":"","error":"image %d not found"}`, i,
+				i)
 		}
 		note := note(id, topic, object, fullContext)
 		note.Cursor = fmt.Sprintf("%d-0", 1795235000000+i*1000)
@@ -60,7 +64,8 @@ func many(n int) relay.Delivery {
 	return d
 }
 
-const hostile = `<!channel> <https://evil.example|click> <@U123> &lt;!here&gt; *bold* _x_ ~y~ :fire: ` + "`code` ```block```" + ` @everyone #general https://evil.example`
+const hostile = `<!channel> <https://evil.example|click> <@U123> &lt;!here&gt; *bold* _x_ ~y~ :fire: ` +
+	"`code` ```block```" + ` @everyone #general https://evil.example`
 
 func quoted(s string) string { b, _ := json.Marshal(s); return string(b) }
 
@@ -71,20 +76,29 @@ func goldens() map[string]relay.Delivery {
 		"state": one(note("0123456789abcdef01234567", "container.instance.state.changed",
 			`{"id":"inst-7","state":"running","error":"","previous_state":"starting"}`, fullContext)),
 		"error": one(note("0123456789abcdef01234567", "container.instance.error",
-			`{"id":"inst-7","state":"failed","error":"pull: image registry.example/app:1.2 not found\n  after 3 attempts"}`, fullContext)),
+			`{"id":"inst-7","state":"failed","error":"pull: image registry.example/app:1.2 not found\n  after 3 `+
+				`attempts"}`, fullContext)),
 		"unhealthy": one(note("0123456789abcdef01234567", "container.instance.health.status.changed",
 			`{"id":"inst-7","state":"unhealthy","error":""}`, fullContext)),
-		"created":     one(note("0123456789abcdef01234567", "dns.zone.created", `{"id":"z1","state":"","error":""}`, emptyContext)),
-		"extra_topic": one(note("0123456789abcdef01234567", "acme.backup.done", `{"id":"b1","state":"","error":""}`, emptyContext)),
-		"sink_disabled": one(relay.Notification{ID: "6b01cc5f000000d3e258604f", Topic: relay.TopicSinkDisabled, Data: []byte(
-			`{"topic":"hubrelay.sink.disabled","object":{"id":"billing","state":"disabled","error":"post to hooks.example.com: ` +
-				`answered 410"},"context":{"hub_id":"","account_id":"","environments":[],"dns_zones":[],"clusters":[],` +
-				`"containers":[]},"flags":null}`)}),
+		"created": one(note("0123456789abcdef01234567", "dns.zone.created", `{"id":"z1","state":"","error":""}`,
+			emptyContext)),
+		"extra_topic": one(note("0123456789abcdef01234567", "acme.backup.done", `{"id":"b1","state":"","error":""}`,
+			emptyContext)),
+		"sink_disabled": one(relay.Notification{
+			ID: "6b01cc5f000000d3e258604f", Topic: relay.TopicSinkDisabled,
+			Data: []byte(
+				`{"topic":"hubrelay.sink.disabled","object":{"id":"billing","state":"disabled","error":"post to ` +
+					`hooks.example.com: ` +
+					`answered 410"},"context":{"hub_id":"","account_id":"","environments":[],"dns_zones":[],` +
+					`"clusters":[],` +
+					`"containers":[]},"flags":null}`),
+		}),
 		"sink_recovered": one(note("0123456789abcdef01234567", relay.TopicSinkRecovered,
 			`{"id":"billing","state":"active","error":""}`, emptyContext)),
 		"sample": one(sampleOf("container.error", `{"state":"","error":""}`)),
-		"sample_dead": one(sampleOf(relay.TopicDeadLetterCreated, `{"id":"000000000000000000000000","state":"permanent","error":"answered 400",`+
-			`"sink":"sample","topic":"container.created","attempts":1,"count":1}`)),
+		"sample_dead": one(sampleOf(relay.TopicDeadLetterCreated,
+			`{"id":"000000000000000000000000","state":"permanent","error":"answered 400",`+
+				`"sink":"sample","topic":"container.created","attempts":1,"count":1}`)),
 		"dead_letter": one(note("0123456789abcdef01234567", relay.TopicDeadLetterCreated,
 			`{"id":"765432100123456789abcdef","state":"permanent","error":"post to hooks.example.com: answered 400",`+
 				`"sink":"billing","topic":"billing.credit.error","attempts":1,"count":38}`, emptyContext)),
@@ -209,7 +223,8 @@ func checkBlock(t *testing.T, b slackgo.Block) {
 // checkText finds what Slack would take for markup that is not ours, and characters that were cut.
 func checkText(t *testing.T, s string) {
 	t.Helper()
-	if strings.ContainsAny(s, "<>") || !utf8.ValidString(s) || strings.ContainsRune(s, utf8.RuneError) && !strings.Contains(s, "\uFFFD") {
+	if strings.ContainsAny(s, "<>") || !utf8.ValidString(s) || strings.ContainsRune(s, utf8.RuneError) &&
+		!strings.Contains(s, "\uFFFD") {
 		t.Errorf("unsafe text %q", s)
 	}
 	for rest := s; ; {
@@ -252,7 +267,9 @@ func TestSample(t *testing.T) {
 	untrue.Data = bytes.Replace(test.Data, []byte(`:true`), []byte(`:false`), 1)
 	odd.Data = bytes.Replace(test.Data, []byte(`:true`), []byte(`:["true"]`), 1)
 	digest := one(test)
-	digest.ID, digest.Digest = "6560c2a0fedcba9876543210", &relay.Digest{Count: 1, Topics: map[string]int{test.Topic: 1}}
+	digest.ID, digest.Digest = "6560c2a0fedcba9876543210", &relay.Digest{
+		Count: 1, Topics: map[string]int{test.Topic: 1},
+	}
 	for name, c := range map[string]struct {
 		d    relay.Delivery
 		want bool
@@ -274,7 +291,7 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// What cannot be read is still told.
+// Unreadable notifications are shown too.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	for _, data := range []string{"", "null", "[]", `{"object":1}`, `{"object":{"state":{}},"context":"x"}`} {
@@ -288,7 +305,8 @@ func TestUnreadable(t *testing.T) {
 			}
 		}
 	}
-	if data, err := json.Marshal(newRenderer().renderDelivery(relay.Delivery{})); err != nil || !strings.Contains(string(data), "header") {
+	if data, err := json.Marshal(newRenderer().renderDelivery(relay.Delivery{})); err != nil ||
+		!strings.Contains(string(data), "header") {
 		t.Errorf("a delivery of nothing: %s, %v", data, err)
 	}
 }

@@ -27,9 +27,9 @@ const (
 
 // Route sends what passes both lists to a channel.
 type Route struct {
-	Topics  []string `koanf:"topics" doc:"Patterns of topics, as those of a sink; empty for all."`
+	Topics  []string `koanf:"topics" doc:"Patterns of topics; empty for all."`
 	Hubs    []string `koanf:"hubs" doc:"Hubs; empty for all."`
-	Channel string   `koanf:"channel" doc:"The channel's id or #name."`
+	Channel string   `koanf:"channel" doc:"Default channel of an app, as ID (C0123456789) or #name."`
 }
 
 func (c *Config) isApp() bool { return c.Token != "" || c.TokenFile != "" }
@@ -40,16 +40,22 @@ func (c *Config) checkApp(g *netguard.Guard) error {
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
 	if !c.isApp() {
 		if c.Channel != "" {
-			bad("channel", "says nothing to an incoming webhook, which belongs to one channel: give an app's token, or leave it out")
+			bad(
+				"channel", "has no effect with an incoming webhook, which belongs to one channel: set an app's token, "+
+					"or leave it out",
+			)
 		}
 		if len(c.Channels) > 0 {
-			bad("channels", "says nothing to an incoming webhook, which belongs to one channel: give an app's token, or leave it out")
+			bad(
+				"channels", "has no effect with an incoming webhook, which belongs to one channel: set an app's "+
+					"token, or leave it out",
+			)
 		}
 		return errors.Join(errs...)
 	}
 	errs = append(errs, c.tokenSetting().Check())
 	if c.Channel == "" {
-		bad("channel", "is missing beside the token: name the channel, by its id (C0123456789) or as #name")
+		bad("channel", "is missing; the token requires a channel, by its ID (C0123456789) or as #name")
 	} else if !isChannel(c.Channel) {
 		bad("channel", "is no channel: write its id (C0123456789, at the end of its details in Slack) or #name")
 	}
@@ -90,7 +96,10 @@ func parseToken(text []byte) (string, error) {
 	case token == "":
 		return "", errors.New("holds no token")
 	case !strings.HasPrefix(token, "xox") || len(token) < 10:
-		return "", errors.New("is no token of Slack: an app's bot token begins with xoxb- and has at least ten characters (\"OAuth & Permissions\" of the app's settings)")
+		return "", errors.New(
+			"is no token of Slack: an app's bot token begins with xoxb- and has at least ten characters (\"OAuth & " +
+				"Permissions\" of the app's settings)",
+		)
 	}
 	for _, c := range []byte(token) {
 		if c <= ' ' || c >= 0x7f {
@@ -142,7 +151,8 @@ func (c *Config) buildRoutes() (*routeTable, error) {
 	return out, nil
 }
 
-// channelFor is where a delivery goes; a digest to the channel of all that it lists, or to that of the sink where they differ.
+// channelFor returns the channel of a delivery. For a digest it is the common channel of all listed notifications,
+// otherwise the sink's channel.
 func (r *routeTable) channelFor(d relay.Delivery) string {
 	channel := ""
 	for _, n := range d.Notifications {
@@ -170,8 +180,13 @@ func (c *Config) openApp(s relay.SinkSettings, g *netguard.Guard, r *renderer, n
 		return nil, fmt.Errorf("api_url %w", err)
 	}
 	a := &appSink{
-		transport: httpclient.NewTransport(g, nil), api: target, now: now, log: s.Log, memory: s.State, thread: c.Thread, ttl: c.ThreadTTL, renderer: r,
+		transport: httpclient.NewTransport(g, nil), api: target, now: now, log: s.Log, memory: s.State,
+		countRequests: s.CountRequests,
+		thread:        c.Thread, ttl: c.ThreadTTL, renderer: r,
 		header: http.Header{"Content-Type": {"application/json; charset=utf-8"}, "User-Agent": {s.UserAgent}},
+	}
+	if a.countRequests == nil {
+		a.countRequests = func(int) {}
 	}
 	if s.UserAgent == "" {
 		a.header.Set("User-Agent", "hubrelay")
@@ -189,7 +204,7 @@ func (c *Config) openApp(s relay.SinkSettings, g *netguard.Guard, r *renderer, n
 		return nil, err
 	}
 	if a.api.URL().Scheme == "http" {
-		s.Log.Warn("api_url is plain http, so whoever sees the traffic can read the token")
+		s.Log.Warn("api_url uses http, which exposes the token")
 	}
 	return a, nil
 }

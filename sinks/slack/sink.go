@@ -15,17 +15,25 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
+var (
+	_ relay.Sink        = (*Sink)(nil)
+	_ relay.SharedLimit = (*Sink)(nil)
+	_ relay.Previewer   = (*Sink)(nil)
+	_ relay.Config      = (*Config)(nil)
+)
+
 // Kind is Slack's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type: "slack",
-		Config: func() relay.SinkConfig {
+		Config: func() relay.Config {
 			return &Config{APIURL: defaultAPI, Thread: threadAll, ThreadTTL: defaultTTL}
 		},
 		// "Rate limits" in Slack's documentation: one message a second and webhook, short bursts aside.
-		Rate:              relay.Rate{Count: 1, Per: time.Second},
-		DigestWhenLimited: true,
-		Open:              relay.OpenAs("slack sink", func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, time.Now) }),
+		Rate:           relay.Rate{Count: 1, Per: time.Second},
+		DigestOverRate: true,
+		Open: relay.OpenAs("slack sink",
+			func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, time.Now) }),
 	}
 }
 
@@ -41,7 +49,7 @@ type Sink struct {
 }
 
 func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) {
-	if err := c.Validate(); err != nil {
+	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	g, err := netguard.New(c.AllowCIDRs)
@@ -62,7 +70,7 @@ func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) 
 	}
 	sink.header = http.Header{"Content-Type": {"application/json"}, "User-Agent": {cmp.Or(s.UserAgent, "hubrelay")}}
 	if sink.target().URL().Scheme == "http" {
-		s.Log.Warn("the address of the incoming webhook is plain http, so whoever sees the traffic can post there too")
+		s.Log.Warn("url uses http, which exposes the incoming webhook")
 	}
 	return sink, nil
 }
@@ -92,7 +100,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return s.classifyResponse(target, answer)
 }
 
-// classifyResponse says what an answer other than 200 "ok" means.
+// classifyResponse returns the outcome of an answer other than 200 "ok".
 func (s *Sink) classifyResponse(target *httpclient.Target, answer *httpclient.Response) error {
 	cause := &relay.ResponseError{Status: answer.Status, Body: answer.Body}
 	if answer.Status == http.StatusOK {
@@ -120,7 +128,7 @@ func (s *Sink) classifyResponse(target *httpclient.Target, answer *httpclient.Re
 	return relay.Permanent(err)
 }
 
-// errorMeaning is what one of Slack's words for an error says. The zero meaning belongs to a word that is not known.
+// errorMeaning is the meaning of one of Slack's error codes. The zero value is an unknown code.
 type errorMeaning struct {
 	outcome relay.Outcome
 	problem string
@@ -156,20 +164,12 @@ func meaningOf(body string) errorMeaning {
 	return errorMeaning{}
 }
 
-// RateKey stands for the incoming webhook, or the app and its channel, which Slack limits whoever uses it.
+// RateKey identifies the incoming webhook, or the app and its channel, because Slack limits these.
 func (s *Sink) RateKey() string {
 	if s.app != nil {
 		return s.app.rateKey()
 	}
 	return s.target().Hash()
-}
-
-// TakeExtraRequests counts the calls by which an app brings first messages up to date, since Slack counts them, too.
-func (s *Sink) TakeExtraRequests() int {
-	if s.app == nil {
-		return 0
-	}
-	return int(s.app.extraCalls.Swap(0))
 }
 
 // Close closes idle connections. It may be called twice.

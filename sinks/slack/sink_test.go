@@ -129,7 +129,7 @@ func TestRequest(t *testing.T) {
 	}
 }
 
-// What is explained is what is sent, but for the address.
+// Explain shows what Deliver sends, except the address.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	got := make(chan string, 1)
@@ -140,8 +140,8 @@ func TestExplain(t *testing.T) {
 	}))
 	defer srv.Close()
 	s := openTest(t, &Config{URL: srv.URL + hookPath})
-	var x relay.Explainer = s
-	e, err := x.Explain(sinktest.Sample("a1"))
+	var x relay.Previewer = s
+	e, err := x.Preview(t.Context(), sinktest.Sample("a1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,7 +152,8 @@ func TestExplain(t *testing.T) {
 	for _, h := range e.Headers {
 		values[h.Name] = h.Value
 	}
-	want := e.Method + values["Host"] + values["Content-Type"] + values["User-Agent"] + values["Content-Length"] + string(e.Payload)
+	want := e.Method + values["Host"] + values["Content-Type"] + values["User-Agent"] + values["Content-Length"] +
+		string(e.Payload)
 	if sent := <-got; sent != want {
 		t.Errorf("sent %s, explained %s", sent, want)
 	}
@@ -224,7 +225,8 @@ func TestAnswers(t *testing.T) {
 			t.Errorf("%d %q: %s after %s (%v), want %s after %s", c.status, c.body, got, wait, err, c.want, c.wait)
 		}
 		var answer *relay.ResponseError
-		if c.want != relay.OutcomeDelivered && (!errors.As(err, &answer) || answer.Status != c.status || len(answer.Body) > 1<<10) {
+		if c.want != relay.OutcomeDelivered &&
+			(!errors.As(err, &answer) || answer.Status != c.status || len(answer.Body) > 1<<10) {
 			t.Errorf("%d: the error %v does not hold the answer", c.status, err)
 		}
 	}
@@ -233,7 +235,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// An answer that repeats the address, even cut in the middle, shows none of it.
+// An answer that repeats the address, even in part, does not reveal it.
 func TestAnswerThatRepeatsTheURL(t *testing.T) {
 	t.Parallel()
 	for _, body := range []string{
@@ -302,7 +304,7 @@ func rawServer(t *testing.T, answer string) string {
 	return "http://" + l.Addr().String()
 }
 
-// A name that passes the configuration's check is still judged when it is dialled, and no proxy is asked.
+// A name that passes the configuration's check is still checked when it is dialed, and no proxy is used.
 func TestGuardAtDialTime(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -312,7 +314,9 @@ func TestGuardAtDialTime(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://"+l.Addr().String())
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	// ::1 alone is allowed, so localhost passes the check; what it resolves to here does not.
-	s, err := Kind().Open(settings(io.Discard), &Config{URL: "http://localhost:" + port + hookPath, AllowCIDRs: []string{"::1"}})
+	s, err := Kind().Open(settings(io.Discard), &Config{
+		URL: "http://localhost:" + port + hookPath, AllowCIDRs: []string{"::1"},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -344,7 +348,8 @@ func TestURLFileIsReadAgain(t *testing.T) {
 	write(srv.URL+"/services/s3cret1\n", time.Hour)
 	now := time.Now()
 	var log bytes.Buffer
-	s, err := open(settings(&log), &Config{URLFile: name, AllowCIDRs: []string{"127.0.0.0/8"}}, func() time.Time { return now })
+	s, err := open(settings(&log), &Config{URLFile: name, AllowCIDRs: []string{"127.0.0.0/8"}},
+		func() time.Time { return now })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -377,7 +382,8 @@ func TestURLFileIsReadAgain(t *testing.T) {
 	if got := posted(); got != "/services/s3cret6" {
 		t.Errorf("without the file: posted to %s", got)
 	}
-	if strings.Contains(log.String(), "s3cret") || !strings.Contains(log.String(), "not usable") || !strings.Contains(log.String(), "read again") {
+	if strings.Contains(log.String(), "s3cret") || !strings.Contains(log.String(), "file reload failed") ||
+		!strings.Contains(log.String(), "file reloaded") {
 		t.Errorf("log %s", log.String())
 	}
 }

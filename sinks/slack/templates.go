@@ -21,23 +21,29 @@ const (
 )
 
 func (c *Config) templates() tmpl.Sources {
-	// What a producer wrote is escaped before a template sees it: it could call the whole channel otherwise.
+	// Text of producers is escaped before a template sees it. Otherwise it could mention the whole channel.
 	escaped := tmpl.Options{Clean: sanitizeForTemplate}
 	return tmpl.Sources{
 		{Key: textKey, Text: c.TextTemplate, File: c.TextTemplateFile, Options: escaped, CheckOutput: checkMessageText},
-		{Key: blocksKey, Text: c.BlocksTemplate, File: c.BlocksTemplateFile, Options: escaped, CheckOutput: checkBlocks},
+		{
+			Key: blocksKey, Text: c.BlocksTemplate, File: c.BlocksTemplateFile, Options: escaped,
+			CheckOutput: checkBlocks,
+		},
 		{Key: linkKey, Text: c.LinkTemplate, File: c.LinkTemplateFile, CheckOutput: tmpl.CheckLink, Single: true},
 	}
 }
 
-// ValidateSamples renders samples of what the sink would send.
-func (c *Config) ValidateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
+// validateSamples renders samples of the sink's messages.
+func (c *Config) validateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
 	return c.templates().ValidateSamples(ctx, sink, samples)
 }
 
 func checkMessageText(text []byte) error {
 	if strings.TrimSpace(string(text)) == "" {
-		return errors.New("renders nothing, and Slack takes no message without a text: write one for every topic, or leave the topic out of topics")
+		return errors.New(
+			"renders nothing, and Slack takes no message without a text: write one for every topic, or leave the " +
+				"topic out of topics",
+		)
 	}
 	return nil
 }
@@ -53,18 +59,22 @@ func blocksOf(text []byte) (*slackgo.Blocks, error) {
 	}
 	var blocks slackgo.Blocks
 	if err := json.Unmarshal(text, &blocks); err != nil {
-		return nil, fmt.Errorf("does not make blocks: %w; write a JSON array such as [{\"type\": \"section\", \"text\": {\"type\": \"mrkdwn\", \"text\": {{ toJson .Meaning }}}}]", err)
+		return nil, fmt.Errorf(
+			"does not make blocks: %w; write a JSON array such as [{\"type\": \"section\", \"text\": {\"type\": "+
+				"\"mrkdwn\", \"text\": {{ toJson .Meaning }}}}]", err,
+		)
 	}
 	switch n := len(blocks.BlockSet); {
 	case n == 0:
 		return nil, errors.New("makes an empty list of blocks: leave the topic out of topics, or show something")
 	case n > maxBlocks:
-		return nil, fmt.Errorf("makes %d blocks, and Slack takes %d: bound the loop, such as by {{ if lt $i 40 }}", n, maxBlocks)
+		return nil, fmt.Errorf("makes %d blocks, and Slack takes %d: bound the loop, such as by {{ if lt $i 40 }}", n,
+			maxBlocks)
 	}
 	return &blocks, nil
 }
 
-// buildMessage is what is sent for d.
+// buildMessage returns the message for d.
 func (s *Sink) buildMessage(ctx context.Context, d relay.Delivery) (*slackgo.WebhookMessage, error) {
 	m := s.renderer.renderDelivery(d)
 	made, err := s.templates.Render(ctx, d)

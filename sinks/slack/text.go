@@ -14,13 +14,14 @@ import (
 const (
 	// ellipsis ends a text that was cut.
 	ellipsis = "…"
-	// longestCluster bounds how many code points are taken for one character, so that a heap of accents can be cut.
-	longestCluster = 32
-	// longestText is far more than Slack shows of one text, in bytes; nothing behind it is looked at.
-	longestText = 32 << 10
+	// maxCluster is the maximum number of code points in one character, so many accents can be cut.
+	maxCluster = 32
+	// maxInput is far more than Slack shows of one text, in bytes. The rest is ignored.
+	maxInput = 32 << 10
 )
 
-// utf16Len counts a text in UTF-16 code units. Slack does not say what its characters are; no way to count gives more.
+// utf16Len returns the length of a text in UTF-16 code units. Slack does not define its characters, and no other count
+// is higher.
 func utf16Len(s string) int {
 	n := 0
 	for _, r := range s {
@@ -29,12 +30,12 @@ func utf16Len(s string) int {
 	return n
 }
 
-// escapeAndTruncate makes text safe for Slack in at most limit units: &, < and > are escaped, which leaves nothing that could become a
-// link or call a channel, and what is too long ends with a mark. Neither a character of several code points nor an
-// escape is cut in two. limit is at least 1.
+// escapeAndTruncate makes text safe for Slack with at most limit units. It escapes &, < and >, so no text becomes a
+// link or mention, and ends a long text with a mark. It never cuts a character of several code points or an escape.
+// limit is at least 1.
 func escapeAndTruncate(text string, limit int) string {
 	var out strings.Builder
-	used, end := 0, 0 // end is where the mark still fits
+	used, end := 0, 0 // end is the last position with room for the mark
 	for len(text) > 0 {
 		n := graphemeLen(text)
 		piece := escape(text[:n])
@@ -50,7 +51,7 @@ func escapeAndTruncate(text string, limit int) string {
 	return out.String()
 }
 
-// escape does what https://docs.slack.dev/messaging/formatting-message-text#escaping asks for.
+// escape follows https://docs.slack.dev/messaging/formatting-message-text#escaping.
 func escape(s string) string {
 	if !strings.ContainsAny(s, "&<>") {
 		return s
@@ -58,7 +59,8 @@ func escape(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
 }
 
-// sanitizeForTemplate is a text for templates: escaped, and without what turns its direction round or nobody sees.
+// sanitizeForTemplate prepares a text for templates: it escapes it and removes direction controls and invisible
+// characters.
 func sanitizeForTemplate(s string) string { return escape(strings.Map(keepVisible, s)) }
 
 // graphemeLen returns the length in bytes of the first character as people see it: a letter with its accents, a flag, a
@@ -66,7 +68,7 @@ func sanitizeForTemplate(s string) string { return escape(strings.Map(keepVisibl
 func graphemeLen(s string) int {
 	first, n := utf8.DecodeRuneInString(s)
 	flags, joined := isFlag(first), false
-	for count := 1; n < len(s) && count < longestCluster; count++ {
+	for count := 1; n < len(s) && count < maxCluster; count++ {
 		r, size := utf8.DecodeRuneInString(s[n:])
 		switch {
 		case joined, unicode.Is(unicode.M, r), r >= 0x1F3FB && r <= 0x1F3FF, r >= 0xE0020 && r <= 0xE007F:
@@ -83,19 +85,20 @@ func graphemeLen(s string) int {
 	return n
 }
 
-// isFlag says whether r is one half of a flag.
+// isFlag reports whether r is one half of a flag.
 func isFlag(r rune) bool { return r >= 0x1F1E6 && r <= 0x1F1FF }
 
-// cleanLine takes out what has no place in a line of text: control characters, those that turn its direction round, and those
-// that nobody sees, by which two identifiers could look the same.
-// White space of any kind becomes a single space.
+// cleanLine removes characters that do not belong in a line of text: control characters, direction controls, and
+// invisible characters, which could make two identifiers look the same. White space becomes a single space.
 func cleanLine(s string) string {
-	return strings.Join(strings.FieldsFunc(strings.Map(keepVisible, relay.Truncate(s, longestText)), unicode.IsSpace), " ")
+	return strings.Join(strings.FieldsFunc(strings.Map(keepVisible, relay.Truncate(s, maxInput)), unicode.IsSpace),
+		" ")
 }
 
 // cleanLines is clean that leaves lines and their indentation.
 func cleanLines(s string) string {
-	s = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u2028", "\n", "\u2029", "\n").Replace(relay.Truncate(s, longestText))
+	s = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u2028", "\n", "\u2029",
+		"\n").Replace(relay.Truncate(s, maxInput))
 	return strings.Trim(strings.Map(keepVisible, s), "\n ")
 }
 
@@ -126,7 +129,7 @@ func code(value string, limit int) string {
 	return "`" + escapeAndTruncate(replaceBackticks(value), limit-2) + "`"
 }
 
-// isRTL tells whether a text holds letters that are written from right to left.
+// isRTL reports whether a text contains right-to-left letters.
 func isRTL(s string) bool {
 	return strings.ContainsFunc(s, func(r rune) bool {
 		return r >= 0x590 && r <= 0x8FF || r >= 0xFB1D && r <= 0xFDFF || r >= 0xFE70 && r <= 0xFEFE ||

@@ -18,32 +18,32 @@ import (
 )
 
 const (
-	// lockMargin is how much longer than an attempt a thread is held, so that its last word is stored.
+	// lockMargin is added to the time of an attempt for the lock of a thread, so its state can be stored.
 	lockMargin = 3 * time.Second
-	// settleTime is what that may take.
+	// settleTime is the maximum time to store the state.
 	settleTime = 2 * time.Second
-	// lockRetryInterval is the pause before a thread that another holds is asked for again.
+	// lockRetryInterval is the pause between attempts to lock a thread.
 	lockRetryInterval = 100 * time.Millisecond
-	// endedTTL is how long a thread that has ended is remembered, so that a repeat of its last delivery begins no other.
+	// endedTTL is the time for which an ended thread is remembered, so a repeat of its last delivery starts no other.
 	endedTTL        = time.Minute
-	maxFirst        = 150 // of what the first message said, and of its error
+	maxFirst        = 150 // of the texts in the first message
 	maxDeliveredIDs = 16
 )
 
-// threadState is what is remembered of one.
+// threadState is the stored state of a thread.
 type threadState struct {
 	To           string   `json:"to"`      // the channel as the configuration names it
 	Channel      string   `json:"channel"` // as Slack does, which chat.update wants
 	TS           string   `json:"ts"`      // of the first message
 	FirstText    string   `json:"first"`   // what the first message said, as mrkdwn
-	LastPosition [2]int64 `json:"last"`    // the place in the log of what the first message shows now
+	LastPosition [2]int64 `json:"last"`    // log position of the state in the first message
 	DeliveredIDs []string `json:"told"`    // the last deliveries that are in the thread, by which a repeat is known
-	ReplyCount   int      `json:"news"`    // how many came behind the first
+	ReplyCount   int      `json:"news"`    // number of replies
 	HasProblem   bool     `json:"bad"`     // something was wrong
 	Ended        bool     `json:"ended"`
 }
 
-// threadOf is what the messages of one thread have in common, empty for a message that stands alone.
+// threadOf returns the thread of a delivery, or an empty string for a separate message.
 func threadOf(d relay.Delivery, kinds string) string {
 	if t := message.ThreadOf(d); kinds == threadAll || kinds == t.Kind {
 		return t.Key
@@ -51,19 +51,22 @@ func threadOf(d relay.Delivery, kinds string) string {
 	return ""
 }
 
-// postInThread posts what d says: as the first message of a thread, or as a reply that brings the first message up to date. The
-// thread is held meanwhile, on all nodes.
-func (a *appSink) postInThread(ctx context.Context, d relay.Delivery, m *slackgo.WebhookMessage, channel, key string) error {
+// postInThread posts d as the first message of a thread, or as a reply that updates the first message. It holds the
+// lock of the thread on all nodes.
+func (a *appSink) postInThread(
+	ctx context.Context, d relay.Delivery, m *slackgo.WebhookMessage, channel, key string,
+) error {
 	value, held, err := a.lockThread(ctx, key)
 	if err != nil {
 		return err
 	}
 	var t threadState
-	fresh := value == "" || json.Unmarshal([]byte(value), &t) != nil || t.To != channel || t.Ended && !slices.Contains(t.DeliveredIDs, d.ID)
+	fresh := value == "" || json.Unmarshal([]byte(value),
+		&t) != nil || t.To != channel || t.Ended && !slices.Contains(t.DeliveredIDs, d.ID)
 	if !fresh {
 		if err = a.replyInThread(ctx, &t, d, m); errors.Is(err, errThreadGone) {
 			a.log.Warn("the first message of a thread is gone, so a new thread begins", "error", err)
-			a.extraCalls.Add(1)
+			a.countRequests(1)
 			fresh = true
 		}
 	}
@@ -111,8 +114,8 @@ func (a *appSink) lockThread(ctx context.Context, key string) (string, relay.Sta
 	}
 }
 
-// saveThread stores what became of a thread, also when the attempt's time is over. Where Redis is away the next delivery begins
-// another thread: that is told, and loses nothing.
+// saveThread stores the state of a thread, even after the end of the attempt. If Redis is unreachable, the next
+// delivery starts another thread. That is logged and loses nothing.
 func (a *appSink) saveThread(ctx context.Context, do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
@@ -122,17 +125,25 @@ func (a *appSink) saveThread(ctx context.Context, do func(context.Context) error
 }
 
 // startThread posts the first message of a thread.
-func (a *appSink) startThread(ctx context.Context, d relay.Delivery, m *slackgo.WebhookMessage, channel string) (threadState, error) {
+func (a *appSink) startThread(
+	ctx context.Context, d relay.Delivery, m *slackgo.WebhookMessage, channel string,
+) (threadState, error) {
 	answer, err := a.callMethod(ctx, methodPost, newOutgoing(channel, m))
 	if err != nil {
 		return threadState{}, err
 	}
-	return threadState{To: channel, Channel: answer.Channel, TS: answer.TS, FirstText: openingLine(a.renderer.newEvent(d.Notifications[0])), LastPosition: logPosition(d), DeliveredIDs: []string{d.ID}}, nil
+	return threadState{
+		To: channel, Channel: answer.Channel, TS: answer.TS,
+		FirstText: openingLine(a.renderer.newEvent(d.Notifications[0])), LastPosition: logPosition(d),
+		DeliveredIDs: []string{d.ID},
+	}, nil
 }
 
-// replyInThread replies in the thread, unless that was done before, and makes the first message show the present state, unless it
-// shows a later one.
-func (a *appSink) replyInThread(ctx context.Context, t *threadState, d relay.Delivery, m *slackgo.WebhookMessage) error {
+// replyInThread replies in the thread, unless that was done before. It then shows the current state in the first
+// message, unless that shows a later one.
+func (a *appSink) replyInThread(
+	ctx context.Context, t *threadState, d relay.Delivery, m *slackgo.WebhookMessage,
+) error {
 	replied := !slices.Contains(t.DeliveredIDs, d.ID)
 	if replied {
 		reply := newOutgoing(t.Channel, m)
@@ -148,7 +159,7 @@ func (a *appSink) replyInThread(ctx context.Context, t *threadState, d relay.Del
 		return nil
 	}
 	if replied {
-		a.extraCalls.Add(1)
+		a.countRequests(1)
 	}
 	root := newOutgoing(t.Channel, t.withHistory(m, d.Notifications[0]))
 	root.TS = t.TS
@@ -166,7 +177,7 @@ func (a *appSink) replyInThread(ctx context.Context, t *threadState, d relay.Del
 	return nil
 }
 
-// openingLine says what a thread's first message says, in a line.
+// openingLine returns the text of a thread's first message as one line.
 func openingLine(e event) string {
 	text := escapeAndTruncate(e.headline(), maxFirst)
 	if problem := code(e.Object.Error, maxFirst); problem != "" {
@@ -178,15 +189,15 @@ func openingLine(e event) string {
 	return text
 }
 
-// update remembers how things stand after d, where nothing later is known.
+// update stores the state after d, unless a later one is known.
 func (t *threadState) update(d relay.Delivery) {
 	if logPosition(d) == t.LastPosition {
 		t.HasProblem, t.Ended = t.stateAfter(d.Notifications[0])
 	}
 }
 
-// stateAfter says how things stand after n: whether something is wrong or was, and whether the thread ends, since what was wrong is
-// good again or the job is over.
+// stateAfter returns the state after n: whether there is or was a problem, and whether the thread ends because the
+// problem is resolved or the job has ended.
 func (t *threadState) stateAfter(n relay.Notification) (wrong, ended bool) {
 	e, err := n.Envelope()
 	if err != nil {
@@ -199,13 +210,14 @@ func (t *threadState) stateAfter(n relay.Notification) (wrong, ended bool) {
 	case severity == relay.SeverityBad:
 		return true, false
 	case t.HasProblem:
-		return true, severity == relay.SeverityGood || slices.Contains([]string{"running", "online", "live", "ready"}, state)
+		return true, severity == relay.SeverityGood ||
+			slices.Contains([]string{"running", "online", "live", "ready"}, state)
 	}
 	return false, false
 }
 
-// withHistory is m, which tells of n, as the first message of a thread: with a line about how it began, and in green where that
-// is over and well, where its blocks are ours.
+// withHistory returns m as the first message of a thread: with a line about its start, and in green if it ended well
+// and the sink renders the blocks.
 func (t *threadState) withHistory(m *slackgo.WebhookMessage, n relay.Notification) *slackgo.WebhookMessage {
 	count := len(m.Attachments)
 	if count == 0 {
@@ -225,11 +237,12 @@ func (t *threadState) withHistory(m *slackgo.WebhookMessage, n relay.Notificatio
 	return &out
 }
 
-// endsResolved tells whether n ends the thread, and not with something wrong.
+// endsResolved reports whether n ends the thread without a problem.
 func (t *threadState) endsResolved(n relay.Notification) bool {
 	e, err := n.Envelope()
 	_, ended := t.stateAfter(n)
-	return err == nil && ended && relay.SeverityOf(n.Topic, e.Object) != relay.SeverityBad && !strings.EqualFold(strings.TrimSpace(e.Object.State), "expired")
+	return err == nil && ended && relay.SeverityOf(n.Topic, e.Object) != relay.SeverityBad &&
+		!strings.EqualFold(strings.TrimSpace(e.Object.State), "expired")
 }
 
 // logPosition is where in the log a delivery's notification is.

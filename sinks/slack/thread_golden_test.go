@@ -16,19 +16,21 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// rude is what nobody should be able to do to a channel: markup, mentions, links, letters from right to left, marks that turn
-// the direction round, emoji, and 50 KB of it.
+// rude contains everything that a producer could abuse: markup, mentions, links, right-to-left letters, direction
+// controls, emoji, and 50 KB of it.
 const rude = hostile + " \u05e9\u05dc\u05d5\u05dd \u202etxt.exe\u202c 👩\u200d👩\u200d👧 🇩🇪 "
 
 var (
-	rudeText  = rude + strings.Repeat("& more 🔥 ", 50_000/len("& more 🔥 "))
-	textOf    = `*{{ .Meaning }}* of {{ if .Digest }}{{ .Digest.Count }}{{ else }}{{ .Object.ID }}{{ end }}: {{ .Object.State | default "no state" }}{{ with .Object.Error }}` + "\n```{{ . }}```" + `{{ end }}`
+	rudeText = rude + strings.Repeat("& more 🔥 ", 50_000/len("& more 🔥 "))
+	textOf   = `*{{ .Meaning }}* of {{ if .Digest }}{{ .Digest.Count }}{{ else }}{{ .Object.ID }}{{ end }}: {{ ` +
+		`.Object.State | default "no state" }}{{ with .Object.Error }}` + "\n```{{ . }}```" + `{{ end }}`
 	blocksOf3 = `[{"type": "header", "text": {"type": "plain_text", "text": {{ toJson .Object.ID }}}},` +
-		`{"type": "section", "text": {"type": "mrkdwn", "text": {{ printf "*%s*\n` + "```%s```" + `" .Meaning (.Object.Error | default .Object.State) | toJson }}}},` +
+		`{"type": "section", "text": {"type": "mrkdwn", "text": {{ printf "*%s*\n` + "```%s```" +
+		`" .Meaning (.Object.Error | default .Object.State) | toJson }}}},` +
 		`{"type": "context", "elements": [{"type": "mrkdwn", "text": {{ printf "Hub %s" .Hub | toJson }}}]}]`
 )
 
-// stories are what happens to one thing, or to several in a digest, and how the sink is set up.
+// stories returns sequences of notifications and digests with configurations of the sink.
 func stories() map[string]struct {
 	config     Config
 	deliveries []relay.Delivery
@@ -53,10 +55,12 @@ func stories() map[string]struct {
 			happened(2, "job.state.changed", "j1", "running", ""),
 			happened(3, "job.state.changed", "j1", "error", "the server does not answer"),
 		}},
-		"alone":           {Config{}, []relay.Delivery{happened(1, "dns.zone.created", "", "", "")}},
-		"digest":          {Config{}, digest},
-		"hostile":         {Config{}, nasty},
-		"link":            {Config{LinkTemplate: "https://portal.example.com/{{ .Object.ID | urlquery }}?a=1&b=2"}, container[:2]},
+		"alone":   {Config{}, []relay.Delivery{happened(1, "dns.zone.created", "", "", "")}},
+		"digest":  {Config{}, digest},
+		"hostile": {Config{}, nasty},
+		"link": {Config{
+			LinkTemplate: "https://portal.example.com/{{ .Object.ID | urlquery }}?a=1&b=2",
+		}, container[:2]},
 		"text":            {Config{TextTemplate: textOf}, container},
 		"text_digest":     {Config{TextTemplate: textOf}, digest},
 		"text_hostile":    {Config{TextTemplate: textOf}, nasty},
@@ -67,7 +71,7 @@ func stories() map[string]struct {
 	}
 }
 
-// TestThreadGolden holds what is posted and updated for a container, a job, a digest and more to what people have read.
+// TestThreadGolden compares the posts and updates for a container, a job, a digest and others with reviewed files.
 func TestThreadGolden(t *testing.T) {
 	t.Parallel()
 	for name, story := range stories() {
@@ -89,7 +93,7 @@ func TestThreadGolden(t *testing.T) {
 	}
 }
 
-// abridged leaves out the middle of long texts, which nobody would read.
+// abridged omits the middle of long texts.
 func abridged(t *testing.T, calls []sentCall) any {
 	t.Helper()
 	var all any
@@ -105,7 +109,8 @@ func abridged(t *testing.T, calls []sentCall) any {
 		switch v := v.(type) {
 		case string:
 			if r := []rune(v); len(r) > 800 {
-				return fmt.Sprintf("%s [%d characters left out] %s", string(r[:600]), len(r)-700, string(r[len(r)-100:]))
+				return fmt.Sprintf("%s [%d characters left out] %s", string(r[:600]), len(r)-700,
+					string(r[len(r)-100:]))
 			}
 		case []any:
 			for i := range v {
@@ -179,7 +184,8 @@ func checkCall(t *testing.T, c sentCall, templated bool) {
 // checkMentions finds what would call people.
 func checkMentions(t *testing.T, text string) {
 	t.Helper()
-	if strings.Contains(text, "<!") || strings.Contains(text, "<@") || strings.Contains(text, "<#") || strings.Contains(text, "<https://evil") {
+	if strings.Contains(text, "<!") || strings.Contains(text, "<@") || strings.Contains(text, "<#") ||
+		strings.Contains(text, "<https://evil") {
 		t.Errorf("calls somebody: %.300q", text)
 	}
 }

@@ -17,7 +17,9 @@ func TestThread(t *testing.T) {
 	t.Parallel()
 	w, url := newWorkspace(t)
 	memory := newNotes()
-	s := openApp(t, &Config{APIURL: url, Channels: []Route{{Topics: []string{"billing.*"}, Channel: "#billing"}}}, memory)
+	s := openApp(t, &Config{
+		APIURL: url, Channels: []Route{{Topics: []string{"billing.*"}, Channel: "#billing"}},
+	}, memory)
 	send := func(d relay.Delivery) {
 		t.Helper()
 		if err := s.Deliver(t.Context(), d); err != nil {
@@ -28,12 +30,13 @@ func TestThread(t *testing.T) {
 	send(happened(2, "container.error", "c2", "", "other"))
 	send(happened(4, "container.state.changed", "c1", "stopping", ""))
 	send(happened(3, "container.updated", "c1", "", ""))               // late: a reply, and the first message stays
-	send(happened(4, "container.state.changed", "c1", "stopping", "")) // a repeat of what is in the thread already
+	send(happened(4, "container.state.changed", "c1", "stopping", "")) // a repeated delivery
 	s = openApp(t, &Config{APIURL: url}, memory)                       // after a restart, or a reload
 	send(happened(5, "container.state.changed", "c1", "running", ""))
 	send(happened(6, "container.error", "c1", "", "again")) // a new thread, since that one ended
 	want := []string{
-		"Container state changed: running", "Something went wrong", "  Container state changed: stopping", "  Container's details",
+		"Container state changed: running", "Something went wrong", "  Container state changed: stopping",
+		"  Container's details",
 		"  Container state changed: running", "Something went wrong",
 	}
 	got := w.shown("C0GENERAL")
@@ -41,7 +44,10 @@ func TestThread(t *testing.T) {
 		t.Fatalf("shown:\n%s", strings.Join(got, "\n"))
 	}
 	first, _ := json.Marshal(w.messages["C0GENERAL"][0])
-	for _, text := range []string{"running", "Began with: Something went wrong with a container as a whole `no \\u0026lt;space\\u0026gt; left`", "3 updates below", severityColor(good)} {
+	for _, text := range []string{
+		"running",
+		"Began with: Something went wrong with a container as a whole `no \\u0026lt;space\\u0026gt; left`", "3 updates below", severityColor(good),
+	} {
 		if !strings.Contains(string(first), text) {
 			t.Errorf("the first message lacks %s: %s", text, first)
 		}
@@ -51,8 +57,11 @@ func TestThread(t *testing.T) {
 			t.Errorf("message %d is %q, want %q", i, one, want[i])
 		}
 	}
-	one := openApp(t, &Config{APIURL: url, Channels: []Route{{Topics: []string{"billing.*"}, Channel: "#billing"}}}, memory)
-	if err := one.Deliver(t.Context(), samples.Deliveries([]string{"billing.credit.error"})[0]); err != nil || len(w.shown("C0BILLING")) != 1 {
+	one := openApp(t, &Config{
+		APIURL: url, Channels: []Route{{Topics: []string{"billing.*"}, Channel: "#billing"}},
+	}, memory)
+	if err := one.Deliver(t.Context(), samples.Deliveries([]string{"billing.credit.error"})[0]); err != nil ||
+		len(w.shown("C0BILLING")) != 1 {
 		t.Errorf("%v: %s", err, w.shown("C0BILLING"))
 	}
 }
@@ -61,17 +70,18 @@ func TestThread(t *testing.T) {
 func TestFurtherCalls(t *testing.T) {
 	t.Parallel()
 	w, url := newWorkspace(t)
-	s := openApp(t, &Config{APIURL: url}, newNotes())
+	counted := 0
+	s := openCounted(t, &Config{APIURL: url}, newNotes(), func(n int) { counted += n })
 	for n, c := range []struct {
 		d       relay.Delivery
 		further int
 	}{
 		{happened(1, "container.error", "c1", "", "a"), 0},
 		{happened(2, "container.error", "c1", "", "b"), 1},
-		{happened(2, "container.error", "c1", "", "b"), 0}, // a repeat, of which nothing is left to do
+		{happened(2, "container.error", "c1", "", "b"), 0}, // a repeat without any effect
 		{happened(1, "container.updated", "c1", "", ""), 0},
 		{happened(3, "dns.zone.created", "", "", ""), 0},
-		{happened(4, "container.error", "c1", "", "d"), 1}, // somebody has deleted the first message
+		{happened(4, "container.error", "c1", "", "d"), 1}, // the first message was deleted
 	} {
 		w.mu.Lock()
 		if n == 5 {
@@ -82,7 +92,9 @@ func TestFurtherCalls(t *testing.T) {
 		if err := s.Deliver(t.Context(), c.d); err != nil {
 			t.Fatal(err)
 		}
-		if got := s.TakeExtraRequests(); got != c.further || len(w.calls)-before > got+1 {
+		got := counted
+		counted = 0
+		if got != c.further || len(w.calls)-before > got+1 {
 			t.Errorf("delivery %d: %d further calls counted of %v, want %d", n, got, w.calls[before:], c.further)
 		}
 	}
@@ -98,7 +110,8 @@ func TestThreadAtOnce(t *testing.T) {
 	const n = 12
 	for i := range n {
 		wg.Go(func() {
-			if err := sinks[i%2].Deliver(t.Context(), happened(i, "container.error", "c1", "", fmt.Sprint("no ", i))); err != nil {
+			if err := sinks[i%2].Deliver(t.Context(),
+				happened(i, "container.error", "c1", "", fmt.Sprint("no ", i))); err != nil {
 				t.Error(err)
 			}
 		})
@@ -148,7 +161,7 @@ func TestThreadMishaps(t *testing.T) {
 		t.Errorf("the reply was repeated, or the first message not brought up to date: %q", got)
 	}
 	w.mu.Lock()
-	w.messages["C0GENERAL"] = w.messages["C0GENERAL"][1:] // somebody deletes the first message
+	w.messages["C0GENERAL"] = w.messages["C0GENERAL"][1:] // delete the first message
 	w.mu.Unlock()
 	if err := s.Deliver(t.Context(), happened(3, "container.error", "c1", "", "c")); err != nil {
 		t.Fatal(err)

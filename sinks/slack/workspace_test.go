@@ -19,21 +19,21 @@ import (
 
 const testToken = "xoxb-s3cret-token-0123456789"
 
-// workspace is a double of Slack's Web API, made from its reference of chat.postMessage and chat.update: one token, channels,
-// messages by their ts, and threads. It is not Slack.
+// workspace simulates Slack's Web API by its reference of chat.postMessage and chat.update: one token, channels,
+// messages by ts, and threads. Slack itself cannot be reached here.
 type workspace struct {
 	mu       sync.Mutex
 	messages map[string][]map[string]any // by channel, in order
 	calls    []string
 	sent     []sentCall
-	answer   func(method string, w http.ResponseWriter) bool // true where it has answered
+	answer   func(method string, w http.ResponseWriter) bool // returns true if it has answered
 	behave   sinktest.Behavior
 	done     chan struct{}
 	ids      []string
 	next     int
 }
 
-// sentCall is a method that was called, and with what.
+// sentCall is a call of a method with its arguments.
 type sentCall struct {
 	Method  string          `json:"method"`
 	Message json.RawMessage `json:"message"`
@@ -120,7 +120,8 @@ func (s *workspace) apply(method string, m map[string]any, w http.ResponseWriter
 		fail("unknown_method")
 		return
 	}
-	_, _ = fmt.Fprintf(w, `{"ok":true,"channel":%q,"ts":%q,"message":{"text":%q}}`, channel, m["ts"], strings.Repeat("x", 3000))
+	_, _ = fmt.Fprintf(w, `{"ok":true,"channel":%q,"ts":%q,"message":{"text":%q}}`, channel, m["ts"],
+		strings.Repeat("x", 3000))
 }
 
 // shown are a channel's messages: their first lines, replies indented.
@@ -183,10 +184,12 @@ func happened(n int, topic, id, state, problem string) relay.Delivery {
 	if strings.HasPrefix(topic, "job.") {
 		containers = "[]"
 	}
-	data := fmt.Sprintf(`{"topic":%q,"object":{"id":%s,"state":%s,"error":%s},"context":{"hub_id":"h1","account_id":"","environments":[],`+
+	data := fmt.Sprintf(`{"topic":%q,"object":{"id":%s,"state":%s,"error":%s},"context":{"hub_id":"h1",`+
+		`"account_id":"","environments":[],`+
 		`"dns_zones":[],"clusters":[],"containers":%s},"flags":null}`, topic, quoted(id), quoted(state), quoted(problem), containers)
 	note := relay.Notification{
-		ID: fmt.Sprintf("%08x%016x", 0x6922f000+n, n), Topic: topic, Hub: "h1", Data: []byte(data), Cursor: fmt.Sprintf("%d-0", 1763897344000+n*1000),
+		ID: fmt.Sprintf("%08x%016x", 0x6922f000+n, n), Topic: topic, Hub: "h1", Data: []byte(data),
+		Cursor: fmt.Sprintf("%d-0", 1763897344000+n*1000),
 	}
 	return relay.Delivery{ID: note.ID, Attempt: 1, Notifications: []relay.Notification{note}}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// classifyResponse says what an answer other than 2xx means.
+// classifyResponse returns the outcome of an answer other than 2xx.
 func (s *Sink) classifyResponse(h *requestHead, resp *http.Response) error {
 	kept, _ := h.endpoint.ReadResponse(resp.Body, s.secretsOf(h)...)
 	err := fmt.Errorf("post to %s: %w", h.endpoint.Host(), &relay.ResponseError{Status: resp.StatusCode, Body: kept})
@@ -41,14 +41,16 @@ func (s *Sink) networkError(ctx context.Context, h *requestHead, err error) erro
 		return err // in words of ours
 	}
 	text := err.Error()
-	if slices.ContainsFunc(s.secretsOf(h), func(part string) bool { return len(part) >= shortestHidden && strings.Contains(text, part) }) {
-		return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat a secret)", h.endpoint.Host())
+	if slices.ContainsFunc(s.secretsOf(h),
+		func(part string) bool { return len(part) >= shortestHidden && strings.Contains(text, part) }) {
+		return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat a secret)",
+			h.endpoint.Host())
 	}
 	return err
 }
 
-// secretsOf are the secrets besides the URL's that a request was sent with, for what repeats it. The bearer token may be
-// another by now.
+// secretsOf returns the secrets of a request besides the URL's, to redact answers that repeat them. The bearer token
+// may have changed since.
 func (s *Sink) secretsOf(h *requestHead) []string {
 	texts := slices.Clone(s.redacted)
 	if _, basic, ok := strings.Cut(h.endpoint.basic, " "); ok {
@@ -78,5 +80,6 @@ func hiddenTexts(h http.Header, through *url.URL) []string {
 
 // filterHideable leaves out what would blot out too much.
 func filterHideable(texts []string) []string {
-	return slices.DeleteFunc(texts, func(t string) bool { return len(t) < shortestHidden || t == "Bearer" || t == "Basic" })
+	return slices.DeleteFunc(texts,
+		func(t string) bool { return len(t) < shortestHidden || t == "Bearer" || t == "Basic" })
 }

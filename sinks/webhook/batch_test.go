@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// batched is what gathered lists, as a batch.
+// batched returns the notifications of gathered as a batch.
 func batched() relay.Delivery {
 	d := gathered()
 	d.Digest, d.Batch = nil, true

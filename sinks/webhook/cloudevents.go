@@ -20,21 +20,23 @@ const (
 	contentBatch      = "application/cloudevents-batch+json"
 )
 
-// CloudEvents is how notifications become CloudEvents 1.0. A subject is the container that a notification concerns, where that is
-// one alone, and else the id of its object.
+// CloudEvents controls the conversion of notifications to CloudEvents 1.0. The subject is the container if a
+// notification concerns exactly one, otherwise the ID of its object.
 type CloudEvents struct {
-	// Source begins the source of every event, which goes on with /hubs/ and the hub.
-	Source string `koanf:"source" doc:"What the source of every event begins with, such as https://hub.example.com; /hubs/<hub_id> follows."`
-	// TypePrefix stands before the topic, and makes a type of it.
-	TypePrefix string `koanf:"type_prefix" doc:"What stands before the topic in the type of an event, such as com.example.; empty for the topic alone."`
+	// Source is the start of every event's source. /hubs/ and the hub follow.
+	Source string `koanf:"source" doc:"Start of the source, such as https://hub.example.com."`
+	// TypePrefix precedes the topic in the type.
+	TypePrefix string `koanf:"type_prefix" doc:"Prefix of the type, such as com.example."`
 }
 
 func (c *CloudEvents) validate() (field, problem string) {
-	if u, err := url.Parse(c.Source); err != nil || u.RawQuery != "" || u.Fragment != "" || strings.ContainsFunc(c.Source, notInHeader) {
+	if u, err := url.Parse(c.Source); err != nil || u.RawQuery != "" || u.Fragment != "" ||
+		strings.ContainsFunc(c.Source, notInHeader) {
 		return "source", "is no URI that a path can follow: write https://host, https://host/path or urn:name"
 	}
 	if strings.ContainsFunc(c.TypePrefix, notInHeader) {
-		return "type_prefix", "holds white space or characters beyond ASCII: write a reversed name, such as com.example."
+		return "type_prefix",
+			"holds white space or characters beyond ASCII: write a reversed name, such as com.example."
 	}
 	return "", ""
 }
@@ -43,7 +45,7 @@ func notInHeader(c rune) bool { return c <= ' ' || c > '~' || c == '"' || c == '
 
 func isCloudEvents(format string) bool { return format == formatStructured || format == formatBinary }
 
-// notificationEvent is one notification as an event, with an id of its own in a batch.
+// notificationEvent converts one notification. In a batch it has its own ID.
 func (c *CloudEvents) notificationEvent(id string, n relay.Notification) (event.Event, error) {
 	e := c.newEvent(id, n.Topic, n.Hub, n.OccurredAt())
 	if about, err := n.Envelope(); err == nil {
@@ -67,7 +69,7 @@ func (c *CloudEvents) notificationEvent(id string, n relay.Notification) (event.
 	return e, setData(&e, n.Data)
 }
 
-// digestEvent is a digest as an event. It is of a hub only where all that it lists is, and it counts nothing else.
+// digestEvent converts a digest. It has a hub only if all listed notifications have the same one.
 func (c *CloudEvents) digestEvent(d relay.Delivery) (event.Event, error) {
 	data, last, err := d.DigestJSON()
 	if err != nil {
@@ -151,10 +153,14 @@ func appendEvent(out []byte, e *event.Event, err error) ([]byte, error) {
 }
 
 // binaryNames are the headers of the binary content mode that each request has its own values for.
-var binaryNames = [...]string{"ce-id", "ce-source", "ce-type", "ce-subject", "ce-time", "ce-hubid", "ce-accountid", "ce-traceparent", "ce-tracestate"}
+var binaryNames = [...]string{
+	"ce-id", "ce-source", "ce-type", "ce-subject", "ce-time", "ce-hubid", "ce-accountid",
+	"ce-traceparent", "ce-tracestate",
+}
 
-// inBatchedMode tells whether a delivery leaves in the batched content mode. The binary mode holds one event, and the configuration
-// refuses batches with it; one that was sealed before the format changed is still owed, and only this mode can hold it.
+// inBatchedMode reports whether a delivery is sent in the batched content mode. The binary mode holds one event, and
+// the configuration does not allow batches with it. A batch that was sealed before the format changed must still be
+// delivered, and only the batched mode can hold it.
 func inBatchedMode(format string, d relay.Delivery) bool {
 	return d.Batch && (format == formatStructured || format == formatBinary && len(d.Notifications) > 1)
 }
@@ -176,8 +182,8 @@ func (c *CloudEvents) binaryParts(d relay.Delivery) (values []string, body []byt
 	return values, e.Data(), nil
 }
 
-// headerText is a value as the HTTP binding of CloudEvents 1.0 writes it in a header, 3.1.3.2: all but printable ASCII, quotes and
-// the percent sign is percent-encoded.
+// headerText encodes a header value by the HTTP binding of CloudEvents 1.0, section 3.1.3.2: everything except
+// printable ASCII, quotes and the percent sign is percent-encoded.
 func headerText(s string) string {
 	if !strings.ContainsFunc(s, notInHeader) {
 		return s

@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Compression is by gzip. Signatures are of the body before that: receivers' frameworks inflate a request before anybody who
-// verifies can see it, and those that do not can do so themselves.
+// Compression uses gzip. Signatures cover the uncompressed body, because many frameworks decompress a request before
+// the receiver can verify it, and other receivers can decompress first.
 type Compression struct {
 	Enabled bool `koanf:"enabled" doc:"Sends bodies compressed by gzip; signatures are of the body before that."`
 	// MinSize is the least body that is compressed: a shorter one costs more than it saves.
@@ -22,7 +22,7 @@ type Compression struct {
 const (
 	defaultMinSize = 1 << 10
 	maxMinSize     = 1 << 20
-	// plainDuration is how long a receiver that does not take gzip is not asked again.
+	// plainDuration is the time without compression after a receiver has rejected it.
 	plainDuration = time.Hour
 )
 
@@ -45,7 +45,7 @@ func newCompressor(c Compression, now func() time.Time) *compressor {
 	return &compressor{Compression: c, now: now}
 }
 
-// compress returns body compressed, and false where it is to be sent as it is.
+// compress returns the compressed body. It returns false if the body is sent unchanged.
 func (c *compressor) compress(body []byte) ([]byte, bool, error) {
 	if !c.Enabled || int64(len(body)) < int64(c.MinSize) || c.now().UnixNano() < c.plainUntil.Load() {
 		return body, false, nil
@@ -66,7 +66,7 @@ func (c *compressor) compress(body []byte) ([]byte, bool, error) {
 	return out.Bytes(), true, nil
 }
 
-// disable says that the receiver has answered 415 to a compressed body, and reports whether nobody said so before.
+// disable records that the receiver answered 415 to a compressed body. It reports whether this is new.
 func (c *compressor) disable() bool {
 	now := c.now()
 	return c.plainUntil.Swap(now.Add(plainDuration).UnixNano()) < now.UnixNano()

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -10,31 +11,31 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Config is what an operator writes for one webhook.
+// Config is the configuration of one webhook.
 type Config struct {
 	// URL is where notifications are posted: http or https. Its user, path and query count as secret.
-	URL string `koanf:"url" secret:"url" doc:"Where notifications are posted: https:// or http://. Exactly one of url and url_file is given."`
+	URL string `koanf:"url" secret:"url" doc:"Destination, https:// or http://. Exactly one of url and url_file."`
 	// URLFile holds the URL; a file that changes is read again within a second or two.
 	URLFile string `koanf:"url_file" doc:"A file that holds the url, read again when it changes."`
-	// Format is the form of the request: "notification" or empty for the notification as clients see it, "standard" for
-	// {"type", "timestamp", "data"} as Standard Webhooks recommends, "template" for what Template renders,
+	// Format is the form of the body: "notification" or empty for the notification as clients see it, "standard" for
+	// {"type", "timestamp", "data"} as Standard Webhooks recommends, "template" for the output of Template,
 	// "cloudevents-structured" and "cloudevents-binary" for CloudEvents 1.0.
-	Format string `koanf:"format" enum:"notification,standard,template,cloudevents-structured,cloudevents-binary" doc:"The body: the notification as it is; standard: {type, timestamp, data} as Standard Webhooks recommends; template: what template renders; or CloudEvents 1.0 in one of their two modes."`
+	Format string `koanf:"format" enum:"notification,standard,template,cloudevents-structured,cloudevents-binary" doc:"Body."`
 	// Template and TemplateFile give the body of format template, exactly one of them.
-	Template     string `koanf:"template" doc:"The body as a Go template, for format: template; docs/templates.md says what it may hold."`
+	Template     string `koanf:"template" doc:"Body as a Go template (docs/templates.md)."`
 	TemplateFile string `koanf:"template_file" doc:"A file that holds the template, read again when it changes."`
 	// ContentType is that of the template's body; empty for application/json.
-	ContentType string `koanf:"content_type" doc:"What the template renders, such as text/plain; empty for application/json, which is then checked to be JSON."`
+	ContentType string `koanf:"content_type" doc:"Media type of the template; empty for application/json."`
 	// CloudEvents is for their formats alone.
 	CloudEvents CloudEvents `koanf:"cloudevents" doc:"What CloudEvents are called, where format makes them."`
-	// Secrets sign every request, each with a signature of its own, so that a receiver can change over. A secret is
-	// "whsec_" and 24 to 64 bytes in base64. Without any, requests are not signed.
-	Secrets []string `koanf:"secrets" secret:"true" doc:"Secrets (whsec_…) that sign every request, one signature each; make one with hubrelay keys new --webhook."`
+	// Secrets sign every request, each with its own signature, so a receiver can change secrets. A secret is "whsec_"
+	// and 24 to 64 bytes in base64. Without secrets, requests are not signed.
+	Secrets []string `koanf:"secrets" secret:"true" doc:"Secrets (whsec_…, whsk_…) that sign every request."`
 	// SecretFiles hold further secrets, one on a line; a file that changes is read again within a second or two.
-	SecretFiles []string `koanf:"secret_files" doc:"Files with further secrets, one on a line, read again when they change."`
+	SecretFiles []string `koanf:"secret_files" doc:"Files with more secrets, one per line."`
 	// Headers are sent with every request. Each value may be a secret.
-	Headers map[string]string `koanf:"headers" secret:"true" doc:"Further headers of every request; their values are never shown."`
-	// Bearer and BearerFile give the header Authorization, at most one of them and none beside a user in the URL.
+	Headers map[string]string `koanf:"headers" secret:"true" doc:"Additional headers; values are never shown."`
+	// Bearer and BearerFile set the header Authorization. At most one is set, and neither with a user in the URL.
 	Bearer     string `koanf:"bearer" secret:"true" doc:"A token that is sent as Authorization: Bearer …."`
 	BearerFile string `koanf:"bearer_file" doc:"A file that holds the bearer token, read again when it changes."`
 	// OAuth2 gives the bearer token by client credentials.
@@ -43,14 +44,29 @@ type Config struct {
 	Compression Compression `koanf:"compression" doc:"Compresses bodies by gzip."`
 	// TLS is for https URLs alone.
 	TLS TLS `koanf:"tls" doc:"Client certificate and authorities for an https url."`
-	// Proxy is asked for the target's address, once that was judged. No proxy is ever taken from the environment.
-	Proxy string `koanf:"proxy" secret:"url" doc:"A proxy to go through: http://, https:// or socks5://. It is asked for the target's address, not its name; the environment names none."`
+	// Proxy receives the address of the target, after it was checked. Proxies in the environment are ignored.
+	Proxy string `koanf:"proxy" secret:"url" doc:"Proxy: http://, https:// or socks5://. The environment is ignored."`
 	// AllowCIDRs name the addresses that may be dialled although they are not public.
-	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Addresses that may be dialled although they are not public, such as 127.0.0.0/8."`
+	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Non-public addresses that may be dialed."`
 }
 
-// Validate reports every bad value as a [relay.FieldError], joined. It reads the files, and asks no DNS.
-func (c *Config) Validate() error {
+// Check implements [relay.Config].
+func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
+	err := c.validate()
+	if err != nil {
+		return relay.NewReport(err)
+	}
+	if env.Batch {
+		err = c.checkBatch()
+	}
+	if env.Samples != nil {
+		err = errors.Join(err, c.validateSamples(ctx, env.Name, env.Samples()))
+	}
+	return relay.NewReport(err, c.warnings()...)
+}
+
+// validate reports every bad value as a [relay.FieldError], joined. It reads the files, and asks no DNS.
+func (c *Config) validate() error {
 	g, err := netguard.New(c.AllowCIDRs)
 	errs := []error{err, c.checkEndpoint(g)}
 	errs = append(errs, c.checkFormat(), c.OAuth2.validate(g))
@@ -76,7 +92,7 @@ func (c *Config) Validate() error {
 	return errors.Join(errs...)
 }
 
-// checkFormat reports what is wrong with format and with what belongs to some formats alone.
+// checkFormat reports problems of format and of the settings for single formats.
 func (c *Config) checkFormat() error {
 	switch f := c.Format; {
 	case isCloudEvents(f):
@@ -86,27 +102,40 @@ func (c *Config) checkFormat() error {
 		for name := range c.Headers {
 			lower := strings.ToLower(name)
 			if lower == "content-type" || strings.HasPrefix(lower, "ce-") {
-				return &relay.FieldError{Field: "headers." + name, Problem: "follows from the format, which is of CloudEvents, and cannot be set"}
+				return &relay.FieldError{
+					Field:   "headers." + name,
+					Problem: "follows from the format, which is of CloudEvents, and cannot be set",
+				}
 			}
 		}
 	case f != "" && f != formatNotification && f != formatStandard && f != formatTemplate:
-		return &relay.FieldError{Field: "format", Problem: "is not known: choose notification, standard, template, cloudevents-structured or cloudevents-binary"}
+		return &relay.FieldError{
+			Field: "format", Problem: "is not known: choose notification, standard, template, " +
+				"cloudevents-structured or cloudevents-binary",
+		}
 	case c.CloudEvents != (CloudEvents{}):
-		return &relay.FieldError{Field: "cloudevents", Problem: "says nothing without a format of CloudEvents: give format: cloudevents-structured, or leave it out"}
+		return &relay.FieldError{
+			Field: "cloudevents",
+			Problem: "has no effect without a format of CloudEvents: set format: cloudevents-structured, or " +
+				"leave it out",
+		}
 	}
 	return nil
 }
 
-// CheckBatch refuses the one format that cannot hold several notifications.
-func (c *Config) CheckBatch() error {
+// checkBatch refuses the one format that cannot hold several notifications.
+func (c *Config) checkBatch() error {
 	if c.Format == formatBinary {
-		return &relay.FieldError{Field: "format", Problem: "cannot hold a batch, for which CloudEvents have no binary mode: choose cloudevents-structured, or leave batch out"}
+		return &relay.FieldError{
+			Field: "format", Problem: "cannot hold a batch, for which CloudEvents have no binary mode: choose " +
+				"cloudevents-structured, or leave batch out",
+		}
 	}
 	return nil
 }
 
-// Warnings says that requests go unsigned where there is no secret.
-func (c *Config) Warnings() []relay.FieldError {
+// warnings reports that requests are not signed if there is no secret.
+func (c *Config) warnings() []relay.FieldError {
 	if len(c.Secrets)+len(c.SecretFiles) > 0 {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -54,33 +55,49 @@ func TestValidate(t *testing.T) {
 		{Config{URLFile: empty}, "url_file", "empty"},
 		{Config{URL: good, Format: "xml"}, "format", "standard"},
 		{Config{URL: good, Format: "standard", Headers: map[string]string{"X-Key": "a b", "user-agent": "me"}}, "", ""},
-		{Config{URL: good, Headers: map[string]string{"WebHook-Id": "s3cret"}}, "headers.WebHook-Id", "Standard Webhooks"},
+		{
+			Config{URL: good, Headers: map[string]string{"WebHook-Id": "s3cret"}},
+			"headers.WebHook-Id",
+			"Standard Webhooks",
+		},
 		{Config{URL: good, Headers: map[string]string{"connection": "close"}}, "headers.connection", "connection"},
-		{Config{URL: good, Headers: map[string]string{"Transfer-Encoding": "chunked"}}, "headers.Transfer-Encoding", "connection"},
-		{Config{URL: good, Headers: map[string]string{"proxy-authorization": "s3cret"}}, "headers.proxy-authorization", "proxy"},
+		{
+			Config{URL: good, Headers: map[string]string{"Transfer-Encoding": "chunked"}},
+			"headers.Transfer-Encoding",
+			"connection",
+		},
+		{
+			Config{URL: good, Headers: map[string]string{"proxy-authorization": "s3cret"}},
+			"headers.proxy-authorization",
+			"proxy",
+		},
 		{Config{URL: good, Headers: map[string]string{"Host": "s3cret"}}, "headers.Host", "url"},
 		{Config{URL: good, Headers: map[string]string{"X-A": "s3cret\r\nX-B: 1"}}, "headers.X-A", "line break"},
 		{Config{URL: good, Headers: map[string]string{"X-A\r\n": "1"}}, "headers", "name of a header"},
 		{Config{URL: good, Headers: map[string]string{"X-A": "1", "x-a": "2"}}, "headers.x-a", "twice"},
 		{Config{URL: good, Bearer: "s3cret s3cret"}, "bearer", "white space"},
 		{Config{URL: good, Bearer: "a", BearerFile: "testdata/secret"}, "bearer_file", "beside bearer"},
-		{Config{URL: good, Bearer: "a", Headers: map[string]string{"authorization": "s3cret"}}, "bearer", "headers.authorization"},
+		{
+			Config{URL: good, Bearer: "a", Headers: map[string]string{"authorization": "s3cret"}},
+			"bearer",
+			"headers.authorization",
+		},
 		{Config{URL: "https://u:s3cret@example.com/", Bearer: "a"}, "url", "bearer"},
 		{Config{URL: good, BearerFile: empty}, "bearer_file", "names a file whose content is empty"},
-		{Config{URL: good, TLS: TLS{CertFile: "testdata/secret"}}, "tls.key_file", "missing beside"},
-		{Config{URL: good, TLS: TLS{KeyFile: "testdata/secret"}}, "tls.cert_file", "missing beside"},
+		{Config{URL: good, TLS: TLS{CertFile: "testdata/secret"}}, "tls.key_file", "cert_file requires it"},
+		{Config{URL: good, TLS: TLS{KeyFile: "testdata/secret"}}, "tls.cert_file", "key_file requires it"},
 		{Config{URL: good, TLS: TLS{CAFile: "testdata/secret"}}, "tls.ca_file", "not PEM"},
 		{Config{URL: good, TLS: TLS{ServerName: "a:1"}}, "tls.server_name", "name of a host"},
 		{Config{URL: "http://example.com", TLS: TLS{ServerName: "a"}}, "url", "https://"},
 		{Config{URL: good, Proxy: "http://u:s3cret@10.0.0.1:3128"}, "", ""},
 		{Config{URL: good, Proxy: "ftp://u:s3cret@proxy"}, "proxy", "socks5://"},
 		{Config{URL: good, Proxy: "socks5h://u:s3cret@proxy"}, "proxy", "socks5://"},
-		{Config{URL: good, Proxy: "http://proxy/s3cret"}, "proxy", "nothing behind"},
+		{Config{URL: good, Proxy: "http://proxy/s3cret"}, "proxy", "must end after"},
 		{Config{URL: good, Proxy: "http://:s3cret@"}, "proxy", "names no host"},
 		{Config{URL: good, Proxy: "http://proxy:0"}, "proxy", "port"},
 		{Config{URL: "http://127.0.0.1/", Proxy: "http://10.0.0.1:3128"}, "url", "add it to allow_cidrs"},
 	} {
-		err := c.config.Validate()
+		err := c.config.validate()
 		var f *relay.FieldError
 		switch {
 		case c.field == "":
@@ -104,7 +121,7 @@ func TestValidateReportsAllAtOnce(t *testing.T) {
 		Secrets: []string{secretA, "s3cret"}, SecretFiles: []string{"testdata/missing"},
 	}
 	var fields []string
-	for line := range strings.Lines(c.Validate().Error()) {
+	for line := range strings.Lines(c.validate().Error()) {
 		field, _, _ := strings.Cut(line, " ")
 		fields = append(fields, field)
 	}
@@ -127,7 +144,7 @@ func TestUnsignedRequestsAreMentioned(t *testing.T) {
 		{Config{URL: "https://example.com/", Secrets: []string{secretA}}, 0},
 		{Config{URL: "https://example.com/", SecretFiles: []string{"testdata/secret"}}, 0},
 	} {
-		got := c.config.Warnings()
+		got := c.config.warnings()
 		if len(got) != c.want || len(got) == 1 && got[0].Field != "secrets" {
 			t.Errorf("%+v warns %v", c.config, got)
 		}
@@ -160,8 +177,8 @@ func FuzzRetryAfter(f *testing.F) {
 	})
 }
 
-func ExampleConfig_Validate() {
+func ExampleConfig_Check() {
 	c := &Config{URL: "http://169.254.169.254/latest/meta-data"}
-	fmt.Println(c.Validate())
+	fmt.Println(c.Check(context.Background(), relay.CheckEnv{}).Errors[0])
 	// Output: url cannot be dialled: 169.254.169.254 is a link-local or metadata address and refused; add it to allow_cidrs if it is meant
 }

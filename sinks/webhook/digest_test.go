@@ -21,18 +21,22 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // gathered is a digest of 57 that lists three.
 func gathered() relay.Delivery {
 	d := relay.Delivery{ID: "6560c2a0fedcba9876543210", Attempt: 1, Digest: &relay.Digest{
-		Count: 57,
-		First: time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC), Last: time.Date(2026, 11, 21, 0, 0, 7, 250e6, time.UTC),
+		Count:  57,
+		First:  time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC),
+		Last:   time.Date(2026, 11, 21, 0, 0, 7, 250e6, time.UTC),
 		Shared: map[string]string{"hub": "hub1", "cluster": `prod "<eu>"`},
 		Topics: map[string]int{"container.state.changed": 44, "container.error": 12, "container.created": 1},
 	}}
 	for i, data := range []string{
-		`{"topic":"container.error","object":{"id":"a","state":"","error":"<b> & \u00e9 é"},"context":{"hub_id":"hub1"},"flags":null}`,
+		`{"topic":"container.error","object":{"id":"a","state":"","error":"<b> & \u00e9 é"},` +
+			`"context":{"hub_id":"hub1"},"flags":null}`,
 		`{ "topic" : "container.created", "object":{"n":12345678901234567890.10, "n2":1e400},"flags":null}`,
-		`{"topic":"container.state.changed","object":{"id":"c","state":"running","error":""},"z":1,"a":{"z":[1, 2],"a":""}}`,
+		`{"topic":"container.state.changed","object":{"id":"c","state":"running","error":""},"z":1,"a":{"z":[1, 2],` +
+			`"a":""}}`,
 	} {
 		d.Notifications = append(d.Notifications, relay.Notification{
-			ID: "65f0c2a00123456789abcde" + string(rune('0'+i)), Topic: "container.error", Hub: "hub1", Data: json.RawMessage(data),
+			ID: "65f0c2a00123456789abcde" + string(rune('0'+i)), Topic: "container.error", Hub: "hub1",
+			Data: json.RawMessage(data),
 		})
 	}
 	return d
@@ -58,7 +62,7 @@ func TestDigestGolden(t *testing.T) {
 		if diff := cmp.Diff(string(want), string(got)+"\n"); diff != "" {
 			t.Errorf("run go test -update and read the difference:\n%s", diff)
 		}
-		for range 20 { // maps have no order of their own
+		for range 20 { // the order of maps is random
 			if again, err := encodeBody(format, gathered()); err != nil || !bytes.Equal(again, got) {
 				t.Fatalf("another attempt sends other bytes (%v)", err)
 			}
@@ -83,11 +87,16 @@ func TestDigestAsSent(t *testing.T) {
 	d := gathered()
 	for _, format := range []string{formatNotification, formatStandard} {
 		srv, last := capture(t, nil)
-		if err := openTest(t, &Config{URL: srv.URL, Format: format, Secrets: []string{secretA, secretB}}).Deliver(t.Context(), d); err != nil {
+		if err := openTest(t,
+			&Config{
+				URL: srv.URL, Format: format,
+				Secrets: []string{secretA, secretB},
+			}).Deliver(t.Context(), d); err != nil {
 			t.Fatal(err)
 		}
 		r, sent := last()
-		if r.Header.Get("webhook-id") != d.ID || !verify(t, secretA, r.Header, sent) || !verify(t, secretB, r.Header, sent) {
+		if r.Header.Get("webhook-id") != d.ID || !verify(t, secretA, r.Header, sent) ||
+			!verify(t, secretB, r.Header, sent) {
 			t.Errorf("%s: headers %v do not fit", format, r.Header)
 		}
 		var got sentDigest
@@ -109,21 +118,29 @@ func TestDigestAsSent(t *testing.T) {
 	}
 }
 
-// What a digest does not say follows from its notifications, so that every member is there.
+// Missing members of a digest are derived from its notifications, so every member is present.
 func TestDigestWithoutDetails(t *testing.T) {
 	t.Parallel()
 	one, three := sinktest.Sample("65f0c2a00123456789abcdef"), gathered()
 	one.Digest, three.Digest = &relay.Digest{Count: 1}, &relay.Digest{}
 	three.Notifications[2].Cursor, three.Notifications[2].ID = "1763700000123-4", "no time"
-	const listed = `"digest":{"count":1,"more":0,"first":"2024-03-12T21:01:20Z","last":"2024-03-12T21:01:20Z","by":{},"topics":{"container.created":1}}`
+	const listed = `"digest":{"count":1,"more":0,"first":"2024-03-12T21:01:20Z","last":"2024-03-12T21:01:20Z",` +
+		`"by":{},"topics":{"container.created":1}}`
 	for _, tc := range []struct {
 		d      relay.Delivery
 		format string
 		want   string
 	}{
 		{one, formatNotification, `{"topic":"hubrelay.digest",` + listed + `,"notifications":[{`},
-		{one, formatStandard, `{"type":"hubrelay.digest","timestamp":"2024-03-12T21:01:20Z","data":{` + listed + `,"notifications":[{`},
-		{three, formatNotification, `"count":3,"more":0,"first":"2024-03-12T21:01:20Z","last":"2025-11-21T04:40:00.123Z","by":{},"topics":{"container.error":3}}`},
+		{
+			one, formatStandard,
+			`{"type":"hubrelay.digest","timestamp":"2024-03-12T21:01:20Z","data":{` + listed + `,"notifications":[{`,
+		},
+		{
+			three, formatNotification,
+			`"count":3,"more":0,"first":"2024-03-12T21:01:20Z","last":"2025-11-21T04:40:00.123Z","by":{},` +
+				`"topics":{"container.error":3}}`,
+		},
 	} {
 		got, err := encodeBody(tc.format, tc.d)
 		if err != nil || !strings.Contains(string(got), tc.want) || !json.Valid(got) {
@@ -132,7 +149,7 @@ func TestDigestWithoutDetails(t *testing.T) {
 	}
 }
 
-// What cannot be sent says why, and is not tried again.
+// A delivery that cannot be sent fails permanently with a reason.
 func TestDigestRefused(t *testing.T) {
 	t.Parallel()
 	several, empty, broken, missing := gathered(), gathered(), gathered(), gathered()
@@ -154,10 +171,11 @@ func TestDigestRefused(t *testing.T) {
 	} {
 		s := openTest(t, &Config{URL: "http://127.0.0.1:9/"})
 		err := s.Deliver(t.Context(), tc.d)
-		if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent || !strings.Contains(err.Error(), tc.want) {
+		if outcome, _ := relay.Classify(err); outcome != relay.OutcomePermanent ||
+			!strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%v, want %s", err, tc.want)
 		}
-		if _, err := s.Explain(tc.d); err == nil || !strings.Contains(err.Error(), tc.want) {
+		if _, err := s.Preview(t.Context(), tc.d); err == nil || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("Explain: %v, want %s", err, tc.want)
 		}
 	}

@@ -1,6 +1,6 @@
-// Package webhook delivers notifications by HTTP POST, signed as Standard Webhooks 1.0 says
+// Package webhook delivers notifications by HTTP POST, signed by Standard Webhooks 1.0
 // (https://github.com/standard-webhooks/standard-webhooks).
 //
-// It makes one attempt and says what the answer means. Retries, schedules, limits and dead letters belong to
-// relay/internal/delivery and must not come in; no other sink is imported.
+// It makes one attempt and classifies the answer. Retries, schedules, limits and dead letters belong to
+// relay/internal/delivery. It imports no other sink.
 package webhook

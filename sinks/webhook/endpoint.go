@@ -21,8 +21,8 @@ type endpoint struct {
 	basic string
 }
 
-// parseEndpoint checks a URL against the rest of the configuration. Its errors follow the name of a key and repeat
-// nothing of the URL.
+// parseEndpoint checks a URL together with the rest of the configuration. Its errors follow the name of a key and
+// contain no part of the URL.
 func (c *Config) parseEndpoint(text string, g *netguard.Guard) (*endpoint, error) {
 	t, err := httpclient.ParseTarget(text, g)
 	if err != nil {
@@ -38,30 +38,38 @@ func (c *Config) parseEndpoint(text string, g *netguard.Guard) (*endpoint, error
 			return nil, err
 		}
 		if other != "" {
-			return nil, fmt.Errorf("holds a user, and %s is given too: give one of them, since both make the header Authorization", other)
+			return nil, fmt.Errorf(
+				"holds a user, and %s is given too: give one of them, since both make the header Authorization", other,
+			)
 		}
 	}
 	if e.url.Scheme == "http" && c.TLS != (TLS{}) {
-		return nil, errors.New("begins with http://, where tls says nothing: write https://, or leave tls out")
+		return nil, errors.New("begins with http://, so tls has no effect: write https://, or remove tls")
 	}
 	return e, nil
 }
 
 // urlSetting is where requests go. A guard of nil does not know what may be dialled, and lets every address through.
 func (c *Config) urlSetting(g *netguard.Guard) httpclient.Setting[*endpoint] {
-	return httpclient.Setting[*endpoint]{Key: "url", Text: c.URL, File: c.URLFile, Parse: func(text []byte) (*endpoint, error) {
-		if g == nil {
-			return nil, nil
-		}
-		return c.parseEndpoint(strings.TrimSpace(string(text)), g)
-	}}
+	return httpclient.Setting[*endpoint]{
+		Key: "url", Text: c.URL, File: c.URLFile,
+		Parse: func(text []byte) (*endpoint, error) {
+			if g == nil {
+				return nil, nil
+			}
+			return c.parseEndpoint(strings.TrimSpace(string(text)), g)
+		},
+	}
 }
 
 // checkEndpoint reports what is wrong with url and url_file.
 func (c *Config) checkEndpoint(g *netguard.Guard) error {
 	address := c.urlSetting(g)
 	if !address.IsSet() {
-		return &relay.FieldError{Field: "url", Problem: "is missing: give the address that notifications are posted to, like https://example.com/hook, or a file that holds it as url_file"}
+		return &relay.FieldError{
+			Field: "url", Problem: "is missing: give the address that notifications are posted to, like " +
+				"https://example.com/hook, or a file that holds it as url_file",
+		}
 	}
 	return address.Check()
 }

@@ -10,23 +10,23 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// hiddenValue stands for a header's value that may be a credential.
+// hiddenValue replaces the value of a header that may be a credential.
 const hiddenValue = "(hidden)"
 
-// Explain returns the request that Deliver would send now: its signatures are valid, its time is now. The path and query
-// of the URL and the values of headers that operators set are hidden, since they may be credentials. A compressed body is shown
-// as it was before, with the length that is sent.
-func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
+// Preview returns the request that Deliver would send now, with valid signatures and the current time. It hides the
+// path and query of the URL and the values of the operator's headers, because they may be credentials. It shows the
+// uncompressed body with the length that is sent.
+func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, error) {
 	token := s.bearer()
 	if s.tokens != nil {
 		token = hiddenValue // none is fetched for this, and its value would not be shown
 	}
-	p, payload, err := s.buildRequest(context.Background(), s.currentHead(token, d), d)
+	p, payload, err := s.buildRequest(ctx, s.currentHead(token, d), d)
 	if err != nil {
-		return relay.Explanation{}, err
+		return relay.Preview{}, err
 	}
-	req := p.ToHTTP(context.Background())
-	e := relay.Explanation{Method: req.Method, Target: req.URL.Scheme + "://" + req.URL.Host + "/", Payload: payload}
+	req := p.ToHTTP(ctx)
+	e := relay.Preview{Method: req.Method, Target: req.URL.Scheme + "://" + req.URL.Host + "/", Payload: payload}
 	if strings.Trim(req.URL.EscapedPath(), "/") != "" || req.URL.RawQuery != "" {
 		e.Target += "…"
 	}
@@ -43,7 +43,7 @@ func (s *Sink) Explain(d relay.Delivery) (relay.Explanation, error) {
 	return e, nil
 }
 
-// isOwnHeader tells whether we make the value ourselves.
+// isOwnHeader reports whether the sink generates the value.
 func isOwnHeader(name string) bool {
 	switch strings.ToLower(name) {
 	case "content-type", "user-agent", "ce-specversion":

@@ -10,23 +10,26 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
-// What Explain shows is what Deliver sends, apart from what may be a credential.
+// Explain shows what Deliver sends, except possible credentials.
 func TestExplain(t *testing.T) {
 	t.Parallel()
 	srv, last := capture(t, nil)
 	host := srv.Listener.Addr().String()
-	s := openTest(t, &Config{URL: "http://s3cretuser:s3cretpass@" + host + "/s3cretpath?t=s3crettoken", Secrets: []string{secretA, secretB}})
+	s := openTest(t, &Config{
+		URL: "http://s3cretuser:s3cretpass@" + host + "/s3cretpath?t=s3crettoken", Secrets: []string{secretA, secretB},
+	})
 	d := sinktest.Sample("0123456789abcdef01234567")
 	var sink relay.Sink = s
-	explainer, ok := sink.(relay.Explainer)
+	explainer, ok := sink.(relay.Previewer)
 	if !ok {
 		t.Fatal("the webhook is no Explainer")
 	}
-	e, err := explainer.Explain(d)
+	e, err := explainer.Preview(t.Context(), d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := fmt.Sprintf("%+v %s", e, e.Payload); strings.Contains(text, "s3cret") || strings.Contains(text, secretA[6:]) {
+	if text := fmt.Sprintf("%+v %s", e, e.Payload); strings.Contains(text, "s3cret") ||
+		strings.Contains(text, secretA[6:]) {
 		t.Errorf("a secret is shown: %s", text)
 	}
 	if err := s.Deliver(t.Context(), d); err != nil {

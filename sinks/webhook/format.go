@@ -13,7 +13,7 @@ const (
 	formatTemplate     = "template"
 )
 
-// encodeBody is what is sent for d: the same bytes in every attempt, since receivers compare and sign by them.
+// encodeBody returns the body for d. It is the same in every attempt, because receivers compare and verify it.
 func encodeBody(format string, d relay.Delivery) ([]byte, error) {
 	if format != formatStandard {
 		return d.Payload()

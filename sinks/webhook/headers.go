@@ -11,7 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// parseHeaders returns the operator's headers by their canonical names. No problem repeats a value, since it may be a secret.
+// parseHeaders returns the operator's headers by their canonical names. No problem contains a value, because it may be
+// a secret.
 func (c *Config) parseHeaders() (http.Header, error) {
 	names := make([]string, 0, len(c.Headers))
 	for name := range c.Headers {
@@ -22,7 +23,10 @@ func (c *Config) parseHeaders() (http.Header, error) {
 	var errs []error
 	for _, name := range names {
 		if !httpclient.IsToken(name) {
-			errs = append(errs, &relay.FieldError{Field: "headers", Problem: fmt.Sprintf("holds %q, which cannot be the name of a header", relay.Truncate(name, 60))})
+			errs = append(errs, &relay.FieldError{
+				Field: "headers", Problem: fmt.Sprintf("holds %q, which cannot be the name of a header",
+					relay.Truncate(name, 60)),
+			})
 			continue
 		}
 		canonical := http.CanonicalHeaderKey(name)
@@ -51,7 +55,7 @@ func headerProblem(canonical, value string, twice bool) string {
 	return ""
 }
 
-// reservedReason says why a header cannot be the operator's, and nothing where it can.
+// reservedReason returns why an operator cannot set a header, or an empty string.
 func reservedReason(canonical string) string {
 	switch canonical {
 	case "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
@@ -61,7 +65,7 @@ func reservedReason(canonical string) string {
 	}
 	switch {
 	case strings.HasPrefix(canonical, "Proxy-"):
-		return "belongs to the connection and cannot be set; a proxy's user and password stand in its URL"
+		return "belongs to the connection and cannot be set; put user and password of a proxy into its URL"
 	case strings.HasPrefix(canonical, "Webhook-"):
 		return "belongs to Standard Webhooks and is set by the relay"
 	}
@@ -120,7 +124,10 @@ func (c *Config) authorizationKey() (string, error) {
 		switch {
 		case !other.given:
 		case key != "":
-			return "", &relay.FieldError{Field: other.key, Problem: "is given beside " + key + ": give one of them, since both make the header Authorization"}
+			return "", &relay.FieldError{
+				Field: other.key, Problem: "is given beside " + key +
+					": give one of them, since both make the header Authorization",
+			}
 		default:
 			key = other.key
 		}

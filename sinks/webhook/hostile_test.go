@@ -67,7 +67,8 @@ func TestAnswerThatSwitchesProtocols(t *testing.T) {
 	url := rawServer(t, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: anything\r\n\r\n")
 	err := deliverWithin(t, openTest(t, &Config{URL: url}), 3*time.Second)
 	var answer *relay.ResponseError
-	if outcome, _ := relay.Classify(err); !errors.As(err, &answer) || answer.Status != 101 || outcome != relay.OutcomeRetry {
+	if outcome, _ := relay.Classify(err); !errors.As(err, &answer) || answer.Status != 101 ||
+		outcome != relay.OutcomeRetry {
 		t.Errorf("got %v", err)
 	}
 }
@@ -86,7 +87,8 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			err := deliverWithin(t, openTest(t, &Config{URL: rawServer(t, answer)}), 3*time.Second)
-			if outcome, _ := relay.Classify(err); (outcome == relay.OutcomeDelivered) != (name == "half a success") || outcome == relay.OutcomePermanent {
+			if outcome, _ := relay.Classify(err); (outcome == relay.OutcomeDelivered) != (name == "half a success") ||
+				outcome == relay.OutcomePermanent {
 				t.Errorf("got %v", err)
 			}
 		})
@@ -96,8 +98,11 @@ func TestAnswersThatDoNotEnd(t *testing.T) {
 // Silence is said in words of ours, which are shown whatever a secret looks like.
 func TestNoAnswer(t *testing.T) {
 	t.Parallel()
-	err := deliverWithin(t, openTest(t, &Config{URL: rawServer(t, ""), Headers: map[string]string{"X-Key": "answer"}}), time.Second)
-	if err == nil || !strings.HasSuffix(err.Error(), ": no answer in time") || !errors.Is(err, context.DeadlineExceeded) {
+	err := deliverWithin(t, openTest(t, &Config{
+		URL: rawServer(t, ""), Headers: map[string]string{"X-Key": "answer"},
+	}), time.Second)
+	if err == nil || !strings.HasSuffix(err.Error(), ": no answer in time") ||
+		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
 }
@@ -125,13 +130,14 @@ func TestAnswerThatRepeatsSecrets(t *testing.T) {
 		}
 		err := s.Deliver(t.Context(), sinktest.Sample("a"))
 		var answer *relay.ResponseError
-		if !errors.As(err, &answer) || answer.Body == "" || strings.Contains(answer.Body, "s3cr") || strings.Contains(answer.Body, "Wh4t") {
+		if !errors.As(err, &answer) || answer.Body == "" || strings.Contains(answer.Body, "s3cr") ||
+			strings.Contains(answer.Body, "Wh4t") {
 			t.Errorf("%.60s…: the dead letter would show %q", body, answer.Body[max(0, len(answer.Body)-60):])
 		}
 	}
 }
 
-// What a dial fails with comes from this machine alone, so that a path made of common words need not hide it.
+// Errors of a dial are generated on this machine, so paths of common words need not be hidden.
 func TestDialErrorsAreShown(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

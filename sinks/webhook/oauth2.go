@@ -20,21 +20,23 @@ import (
 )
 
 const (
-	// refreshMargin is how long before its end a token is replaced, or a fifth of its life where that is shorter.
+	// refreshMargin is the time before its expiry at which a token is replaced, or a fifth of its lifetime if that is
+	// shorter.
 	refreshMargin = time.Minute
-	// renewRetryInterval is how long a token that is still good is used before another is asked for again, after that has failed.
+	// renewRetryInterval is the pause after a failed renewal while the current token is valid.
 	renewRetryInterval = 5 * time.Second
 	// fetchTime bounds a request for a token, which no attempt waits for longer than it may take itself.
 	fetchTime = 30 * time.Second
-	// errorRetryInterval is how long the endpoint is left alone after it has failed, where it names no time itself, and longestPause
-	// bounds what it names: no delivery waits longer either.
+	// errorRetryInterval is the pause after an error of the endpoint without Retry-After. maxErrorPause limits
+	// Retry-After, and thus the delay of deliveries.
 	errorRetryInterval = time.Second
 	maxRetryAfter      = 24 * time.Hour
-	// A receiver that refuses a token gets another at once, and then after firstRefetch at the soonest, which doubles up to
-	// longestRefetch as long as none of them is taken: who refuses all would cost the endpoint a token for each attempt.
+	// After a rejected token, the next one is fetched at once, and further ones after minRefetchDelay, doubling up to
+	// maxRefetchDelay while all are rejected. Otherwise a receiver that rejects all tokens would cause a token request
+	// per attempt.
 	minRefetchDelay = 5 * time.Second
 	maxRefetchDelay = 10 * time.Minute
-	// minTokenLifetime is how long each token is used, whatever its end.
+	// minTokenLifetime is the minimum time for which a token is used, even if it expires earlier.
 	minTokenLifetime = time.Second
 	// maxReasonBytes bounds what is shown of a token endpoint's answer.
 	maxReasonBytes = 200
@@ -42,14 +44,14 @@ const (
 
 // OAuth2 gets a bearer token by client credentials (RFC 6749, 4.4).
 type OAuth2 struct {
-	// TokenURL is where tokens come from. It is dialled as the webhook itself is: allow_cidrs, tls and proxy hold for it.
-	TokenURL         string            `koanf:"token_url" secret:"url" doc:"Where tokens are fetched: https:// or http://; allow_cidrs, tls and proxy hold for it too."`
+	// TokenURL is the token endpoint. allow_cidrs, tls and proxy of the webhook apply to it.
+	TokenURL         string            `koanf:"token_url" secret:"url" doc:"Token endpoint, https:// or http://."`
 	ClientID         string            `koanf:"client_id" doc:"Who we are to the token endpoint."`
-	ClientSecret     string            `koanf:"client_secret" secret:"true" doc:"What proves it. Exactly one of client_secret and client_secret_file is given."`
-	ClientSecretFile string            `koanf:"client_secret_file" doc:"A file that holds the client secret, read again when it changes."`
-	Scopes           []string          `koanf:"scopes" doc:"The scopes that are asked for."`
-	Params           map[string]string `koanf:"params" secret:"true" doc:"Further parameters of the request for a token, such as audience or resource."`
-	AuthStyle        string            `koanf:"auth_style" enum:"auto,header,body" doc:"How id and secret are sent: auto tries the header Authorization, then the body, and remembers."`
+	ClientSecret     string            `koanf:"client_secret" secret:"true" doc:"Secret of the client."`
+	ClientSecretFile string            `koanf:"client_secret_file" doc:"File with the client_secret."`
+	Scopes           []string          `koanf:"scopes" doc:"Requested scopes."`
+	Params           map[string]string `koanf:"params" secret:"true" doc:"More parameters of a token request."`
+	AuthStyle        string            `koanf:"auth_style" enum:"auto,header,body" doc:"Place of ID and secret."`
 }
 
 func (o *OAuth2) isSet() bool {
@@ -68,7 +70,7 @@ func (o *OAuth2) authStyle() (oauth2.AuthStyle, bool) {
 	return 0, false
 }
 
-// validate reports what is wrong; g may be nil where allow_cidrs is.
+// validate reports problems. g may be nil if allow_cidrs is invalid.
 func (o *OAuth2) validate(g *netguard.Guard) error {
 	if !o.isSet() {
 		return nil
@@ -78,7 +80,10 @@ func (o *OAuth2) validate(g *netguard.Guard) error {
 		errs = append(errs, &relay.FieldError{Field: "oauth2." + field, Problem: problem})
 	}
 	if o.TokenURL == "" {
-		bad("token_url", "is missing: give the address of the token endpoint, like https://login.example.com/oauth2/token")
+		bad(
+			"token_url", "is missing: give the address of the token endpoint, like "+
+				"https://login.example.com/oauth2/token",
+		)
 	} else if g != nil {
 		if _, err := httpclient.ParseTarget(o.TokenURL, g); err != nil {
 			bad("token_url", err.Error())
@@ -110,7 +115,8 @@ func (o *OAuth2) secretSetting() httpclient.Setting[string] {
 	}
 }
 
-// tokenSource are those of one sink: one is kept, fetched once however many attempts want it, and replaced before its end.
+// tokenSource provides the tokens of one sink. It keeps one token, fetches it once for all attempts, and replaces it
+// before it expires.
 type tokenSource struct {
 	config    *OAuth2
 	target    *httpclient.Target
@@ -123,14 +129,14 @@ type tokenSource struct {
 	busy      sync.WaitGroup
 
 	mu           sync.Mutex
-	oauth        *clientcredentials.Config // remembers how the endpoint wants to be told who we are
+	oauth        *clientcredentials.Config // caches how the endpoint expects credentials
 	clientSecret string                    // the client secret that it was made with
-	token        string                    // empty where there is none
+	token        string                    // empty without a token
 	renewAt      time.Time                 // when it is to be replaced
-	expiresAt    time.Time                 // zero where it has no end
+	expiresAt    time.Time                 // zero if it does not expire
 	inFlight     *tokenFetch
 	lastErr      error         // why the last request for a token failed
-	retryAt      time.Time     // when the endpoint may be asked again after that
+	retryAt      time.Time     // the earliest next request after an error
 	refetchAt    time.Time     // when a refused token may be replaced
 	refetchDelay time.Duration // between the last two of those, 0 once a token was taken
 }
@@ -142,7 +148,9 @@ type tokenFetch struct {
 	err  error
 }
 
-func newTokenSource(c *OAuth2, g *netguard.Guard, log *slog.Logger, round func() http.RoundTripper) (*tokenSource, error) {
+func newTokenSource(
+	c *OAuth2, g *netguard.Guard, log *slog.Logger, round func() http.RoundTripper,
+) (*tokenSource, error) {
 	target, err := httpclient.ParseTarget(c.TokenURL, g)
 	if err != nil {
 		return nil, fmt.Errorf("oauth2.token_url %w", err)
@@ -156,7 +164,7 @@ func newTokenSource(c *OAuth2, g *netguard.Guard, log *slog.Logger, round func()
 	return t, nil
 }
 
-// get returns a token. One that is about to end is replaced while attempts go on with it.
+// get returns a token. A token that expires soon is replaced in the background while attempts use it.
 func (t *tokenSource) get(ctx context.Context) (string, error) {
 	t.mu.Lock()
 	now := t.now()
@@ -179,7 +187,7 @@ func (t *tokenSource) get(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("get a token from %s: it has not answered: %w", t.target.Host(), context.Cause(ctx))
 }
 
-// rejectToken is told of a token that the receiver does not take, and tells whether there is, or will be, another.
+// rejectToken records that the receiver rejected a token. It reports whether another one is or will be available.
 func (t *tokenSource) rejectToken(text string) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -191,14 +199,15 @@ func (t *tokenSource) rejectToken(text string) bool {
 		return false
 	}
 	if t.refetchDelay > 0 {
-		t.log.Warn("the receiver answers 401 to a fresh token, too; see what scope, audience or resource it wants", "token_endpoint", t.target.Host())
+		t.log.Warn("the receiver answers 401 to a fresh token, too; see what scope, audience or resource it wants",
+			"token_endpoint", t.target.Host())
 	}
 	t.token, t.refetchDelay = "", min(max(2*t.refetchDelay, minRefetchDelay), maxRefetchDelay)
 	t.refetchAt = now.Add(t.refetchDelay)
 	return true
 }
 
-// acceptToken is told of a token that the receiver has taken.
+// acceptToken records that the receiver accepted a token.
 func (t *tokenSource) acceptToken(text string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -256,7 +265,7 @@ func (t *tokenSource) keepLocked(token *oauth2.Token) {
 	}
 }
 
-// failLocked remembers that the endpoint has failed, and for how long it wants to be left alone, 0 where it said nothing.
+// failLocked records a failure of the endpoint, and its Retry-After, or 0.
 func (t *tokenSource) failLocked(err error, wait time.Duration) error {
 	now := t.now()
 	t.lastErr, t.retryAt = err, now.Add(max(wait, errorRetryInterval))
@@ -267,7 +276,7 @@ func (t *tokenSource) failLocked(err error, wait time.Duration) error {
 	return err
 }
 
-// retryAfterOf is how long the endpoint wants to be left alone.
+// retryAfterOf returns the Retry-After of the endpoint.
 func retryAfterOf(err error, now time.Time) time.Duration {
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) || refused.Response == nil {
@@ -277,7 +286,7 @@ func retryAfterOf(err error, now time.Time) time.Duration {
 	return min(wait, maxRetryAfter)
 }
 
-// oauthLocked is made anew for another secret alone.
+// oauthLocked creates a new configuration only if the secret has changed.
 func (t *tokenSource) oauthLocked() *clientcredentials.Config {
 	secret := t.secret()
 	if t.oauth != nil && t.clientSecret == secret {
@@ -303,8 +312,8 @@ func (t *tokenSource) httpClient() *http.Client {
 	}
 }
 
-// singleRequestTransport asks nothing more of an endpoint that has no time, which the library would do at once, with the secret elsewhere. It is of
-// one fetch.
+// singleRequestTransport allows one request per fetch. The library would otherwise repeat a failed request at once with
+// the credentials in another place.
 type singleRequestTransport struct {
 	http.RoundTripper
 	response *http.Response // its answer
@@ -313,7 +322,9 @@ type singleRequestTransport struct {
 // RoundTrip gives the answer once more, without what it said.
 func (p *singleRequestTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if p.response != nil {
-		return &http.Response{StatusCode: p.response.StatusCode, Header: p.response.Header, Body: http.NoBody, Request: req}, nil
+		return &http.Response{
+			StatusCode: p.response.StatusCode, Header: p.response.Header, Body: http.NoBody, Request: req,
+		}, nil
 	}
 	resp, err := p.RoundTripper.RoundTrip(req)
 	if err == nil && isBusy(resp.StatusCode) {
@@ -322,7 +333,7 @@ func (p *singleRequestTransport) RoundTrip(req *http.Request) (*http.Response, e
 	return resp, err
 }
 
-// describeError names the endpoint and what it answered. What it says of itself may repeat a secret, which is taken out.
+// describeError names the endpoint and its answer. Secrets that the answer repeats are removed.
 func (t *tokenSource) describeError(ctx context.Context, err error) error {
 	what := fmt.Errorf("get a token from %s", t.target.Host())
 	var refused *oauth2.RetrieveError
@@ -362,7 +373,7 @@ func isBusy(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
-// redactedValues are what no error may show, the token aside.
+// redactedValues returns the values that no error may contain, besides the token.
 func (t *tokenSource) redactedValues() []string {
 	list := []string{t.secret()}
 	for _, value := range t.config.Params {

@@ -38,7 +38,8 @@ func TestTokensAreRefused(t *testing.T) {
 		ahead.Add(int64(c.later))
 		err := s.Deliver(t.Context(), sampled)
 		var answer *relay.ResponseError
-		if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !errors.As(err, &answer) || answer.Status != 401 || strings.Contains(answer.Body, "token-") {
+		if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !errors.As(err, &answer) ||
+			answer.Status != 401 || strings.Contains(answer.Body, "token-") {
 			t.Errorf("attempt %d: %v", i, err)
 		}
 		if got := a.took(); got != c.seen {
@@ -60,7 +61,7 @@ func TestTokensAreRefused(t *testing.T) {
 	}
 }
 
-// What the endpoint says of when it may be asked again holds for all attempts, and for those that have a token.
+// Retry-After of the endpoint applies to all attempts, including those with a token.
 func TestTokenEndpointIsBusy(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -105,12 +106,14 @@ func TestTokenEndpointIsBusy(t *testing.T) {
 		ahead.Add(int64(c.later))
 		err := s.Deliver(t.Context(), sampled)
 		s.tokens.busy.Wait()
-		if _, wait := relay.Classify(err); (err == nil) != (c.wait == 0) || wait != c.wait || asked.Load() != c.asked || (a.took() == "") != (err != nil) {
+		if _, wait := relay.Classify(err); (err == nil) != (c.wait == 0) || wait != c.wait ||
+			asked.Load() != c.asked || (a.took() == "") != (err != nil) {
 			t.Errorf("%+v: asked %d times, to wait for %s: %v", c, asked.Load(), wait, err)
 		}
 		// The answer tells relay/internal/delivery to leave the whole sink alone.
 		var answer *relay.ResponseError
-		if err != nil && (!strings.Contains(err.Error(), "get a token from 127.0.0.1:") || !errors.As(err, &answer) || answer.Status != 503 && answer.Status != 429) {
+		if err != nil && (!strings.Contains(err.Error(), "get a token from 127.0.0.1:") || !errors.As(err, &answer) ||
+			answer.Status != 503 && answer.Status != 429) {
 			t.Errorf("%v", err)
 		}
 	}
@@ -125,12 +128,13 @@ func TestTokenEndpointIsBusy(t *testing.T) {
 	a.took()
 	a.refused["*"] = true
 	var answer *relay.ResponseError
-	if err := s.Deliver(t.Context(), sampled); !errors.As(err, &answer) || answer.Status != 401 || a.took() != "token-5" || asked.Load() != 6 {
+	if err := s.Deliver(t.Context(), sampled); !errors.As(err, &answer) || answer.Status != 401 ||
+		a.took() != "token-5" || asked.Load() != 6 {
 		t.Errorf("asked %d times: %v", asked.Load(), err)
 	}
 }
 
-// An endpoint that fails and names no time is asked once a second at most.
+// An endpoint that fails without Retry-After receives at most one request per second.
 func TestTokenEndpointIsDown(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -143,14 +147,15 @@ func TestTokenEndpointIsDown(t *testing.T) {
 	var ahead atomic.Int64
 	s.tokens.now = func() time.Time { return start.Add(time.Duration(ahead.Load())) }
 	for i, want := range []int64{1, 1, 2} {
-		if err := s.Deliver(t.Context(), sampled); err == nil || !strings.Contains(err.Error(), "it answered 500") || asked.Load() != want {
+		if err := s.Deliver(t.Context(), sampled); err == nil || !strings.Contains(err.Error(), "it answered 500") ||
+			asked.Load() != want {
 			t.Errorf("attempt %d: asked %d times: %v", i, asked.Load(), err)
 		}
 		ahead.Add(int64(errorRetryInterval)/2 + 1)
 	}
 }
 
-// A token whose life is over as it comes is used for a moment all the same, or each attempt would fetch one.
+// A token that expires at once is used briefly anyway. Otherwise each attempt would fetch one.
 func TestTokenWithoutALife(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t, nil)
@@ -165,7 +170,7 @@ func TestTokenWithoutALife(t *testing.T) {
 	}
 }
 
-// lastMoment is a context that ends once the endpoint has answered, as somebody begins to wait for both.
+// lastMoment is a context that ends when the endpoint has answered, while a caller starts to wait for both.
 type lastMoment struct {
 	context.Context
 	tokens *tokenSource
@@ -183,13 +188,14 @@ func (c lastMoment) Done() <-chan struct{} {
 	return ended
 }
 
-// What the endpoint has answered as the time ends is told. Go chooses by chance, so this is tried often.
+// The endpoint's answer is used even if the time ends at the same moment. Go selects randomly, so this is tried often.
 func TestTokenAtTheLastMoment(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t, nil)
 	s, _ := oauthSink(t, e, func(o *OAuth2) { o.ClientSecret = "another" })
 	for range 20 {
-		if text, err := s.tokens.get(lastMoment{t.Context(), s.tokens}); err == nil || !strings.Contains(err.Error(), "answered 401") {
+		if text, err := s.tokens.get(lastMoment{t.Context(), s.tokens}); err == nil ||
+			!strings.Contains(err.Error(), "answered 401") {
 			t.Fatalf("%q, %v", text, err)
 		}
 		s.tokens.mu.Lock()

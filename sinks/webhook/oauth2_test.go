@@ -134,7 +134,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// A token is replaced before its end, while attempts go on with it; one that has ended is not used.
+// A token is replaced before its expiry, while attempts use it. An expired one is not used.
 func TestTokensEnd(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t, nil)
@@ -167,7 +167,7 @@ func TestTokensEnd(t *testing.T) {
 	}
 }
 
-// While the endpoint is down a token that is still good is used, and not every attempt asks for another.
+// While the endpoint is down, a valid token is used, and not every attempt requests another.
 func TestTokenCannotBeReplaced(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int64
@@ -200,7 +200,7 @@ func TestTokenCannotBeReplaced(t *testing.T) {
 	}
 }
 
-// What the endpoint does wrong is a retry, and said without a secret; another secret in the file mends it.
+// An error of the endpoint is retried and contains no secret. A new secret in the file fixes it.
 func TestTokenEndpointFails(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -208,7 +208,10 @@ func TestTokenEndpointFails(t *testing.T) {
 		change func(*OAuth2)
 		want   string
 	}{
-		"refuses": {nil, func(o *OAuth2) { o.ClientSecret = "another-s3cret" }, "it answered 401: invalid_client ((redacted) is not the secret)"},
+		"refuses": {
+			nil, func(o *OAuth2) { o.ClientSecret = "another-s3cret" },
+			"it answered 401: invalid_client ((redacted) is not the secret)",
+		},
 		"breaks down": {func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(503)
 			_, _ = w.Write([]byte("s3cretclient"))
@@ -217,8 +220,14 @@ func TestTokenEndpointFails(t *testing.T) {
 			w.Header().Set("Location", "http://10.0.0.1/")
 			w.WriteHeader(307)
 		}, nil, "it answered 307"},
-		"no token": {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"token":"s3cretclient"}`)) }, nil, "no token that a request can bear"},
-		"no JSON":  {func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"access_token":"s3cret`)) }, nil, "no token that a request can bear"},
+		"no token": {func(w http.ResponseWriter, _ *http.Request) {
+			_,
+				_ = w.Write([]byte(`{"token":"s3cretclient"}`))
+		}, nil, "no token that a request can bear"},
+		"no JSON": {
+			func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"access_token":"s3cret`)) },
+			nil, "no token that a request can bear",
+		},
 		"a line break": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write([]byte(`{"access_token":"a\r\nX: y"}`))
@@ -230,14 +239,19 @@ func TestTokenEndpointFails(t *testing.T) {
 				}
 			}
 		}, nil, "no token that a request can bear"},
-		"hangs up": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, nil, "closed the connection"},
-		"absent":   {nil, func(o *OAuth2) { o.TokenURL = "http://127.0.0.1:1/token/s3cretpath" }, "refused"},
+		"hangs up": {
+			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, nil,
+			"closed the connection",
+		},
+		"absent": {nil, func(o *OAuth2) { o.TokenURL = "http://127.0.0.1:1/token/s3cretpath" }, "refused"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEndpoint(t, c.answer)
 			s, a := oauthSink(t, e, c.change)
 			err := s.Deliver(t.Context(), sampled)
-			if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !strings.Contains(fmt.Sprint(err), c.want) || !strings.Contains(fmt.Sprint(err), "get a token from 127.0.0.1:") {
+			if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry ||
+				!strings.Contains(fmt.Sprint(err), c.want) ||
+				!strings.Contains(fmt.Sprint(err), "get a token from 127.0.0.1:") {
 				t.Errorf("%s: %v", outcome, err)
 			}
 			if strings.Contains(fmt.Sprint(err), "s3cret") || a.took() != "" {
@@ -261,7 +275,8 @@ func TestHangingTokenEndpoint(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	err := s.Deliver(ctx, sampled)
-	if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !strings.Contains(err.Error(), "has not answered") {
+	if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry ||
+		!strings.Contains(err.Error(), "has not answered") {
 		t.Errorf("%v", err)
 	}
 	// Close ends the request; goleak would see it.
@@ -281,7 +296,7 @@ func TestClientSecretFile(t *testing.T) {
 	if err := s.Deliver(t.Context(), sampled); err != nil || a.took() != "token-1" {
 		t.Error(err)
 	}
-	x, err := s.Explain(sampled)
+	x, err := s.Preview(t.Context(), sampled)
 	if err != nil || !hasHeader(x, "Authorization", hiddenValue) || e.given.Load() != 1 {
 		t.Errorf("%+v, %v", x, err)
 	}

@@ -27,7 +27,7 @@ func addDefaultHeaders(h http.Header, userAgent string, c *Config) {
 	}
 }
 
-// requestHead is what requests have in common while neither the endpoint nor the bearer token changes.
+// requestHead is the common part of requests until the endpoint or the bearer token changes.
 type requestHead struct {
 	endpoint *endpoint
 	token    string
@@ -35,9 +35,12 @@ type requestHead struct {
 	*httpclient.RequestTemplate
 }
 
-// The headers that each request has its own values for, written in lower case as Standard Webhooks spells its own, for receivers
-// that compare byte for byte. Those of the binary mode of CloudEvents follow.
-var deliveryHeaders = [...]string{"webhook-id", "webhook-timestamp", "webhook-signature", "content-encoding", "traceparent", "tracestate"}
+// Headers with a value per request, in lower case as in Standard Webhooks, for receivers that compare bytes. The
+// headers of the binary mode of CloudEvents follow.
+var deliveryHeaders = [...]string{
+	"webhook-id", "webhook-timestamp", "webhook-signature", "content-encoding",
+	"traceparent", "tracestate",
+}
 
 // currentHead returns the heading of a request that is made now for d.
 func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
@@ -65,8 +68,10 @@ func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
 	return h
 }
 
-// buildRequest is what is sent for d, and its body before it was compressed.
-func (s *Sink) buildRequest(ctx context.Context, h *requestHead, d relay.Delivery) (p *httpclient.Request, payload []byte, err error) {
+// buildRequest returns the request for d, and its uncompressed body.
+func (s *Sink) buildRequest(
+	ctx context.Context, h *requestHead, d relay.Delivery,
+) (p *httpclient.Request, payload []byte, err error) {
 	var more []string
 	switch {
 	case h.batch, s.format == formatStructured:
@@ -82,7 +87,8 @@ func (s *Sink) buildRequest(ctx context.Context, h *requestHead, d relay.Deliver
 		return nil, nil, err
 	}
 	now := s.now().Unix()
-	values := append(make([]string, 0, len(deliveryHeaders)+len(more)), d.ID, strconv.FormatInt(now, 10), "", "", "", "")
+	values := append(make([]string, 0, len(deliveryHeaders)+len(more)), d.ID, strconv.FormatInt(now, 10), "", "", "",
+		"")
 	if keys := s.signers.signers(); len(keys) > 0 {
 		values[2] = sign(keys, d.ID, now, payload)
 	}
@@ -99,7 +105,7 @@ func (s *Sink) buildRequest(ctx context.Context, h *requestHead, d relay.Deliver
 	return &httpclient.Request{Head: h.RequestTemplate, Values: append(values, more...), Body: sent}, payload, nil
 }
 
-// setTraceHeaders passes on where a notification comes from, unless the operator's headers say something else.
+// setTraceHeaders sets the trace context of a notification, unless the operator set these headers.
 func (s *Sink) setTraceHeaders(values []string, n relay.Notification) {
 	if s.operatorHeaders["Traceparent"] || s.operatorHeaders["Tracestate"] {
 		return
@@ -116,8 +122,8 @@ func (s *Sink) bearerToken(ctx context.Context) (string, error) {
 	return s.bearer(), nil
 }
 
-// Deliver posts d once. It refuses a delivery of several notifications that is neither digest nor batch. A receiver that does
-// not take the token, or no compressed body, gets it once more with another, or as it is.
+// Deliver posts d once. It rejects a delivery of several notifications that is neither digest nor batch. If the
+// receiver rejects the token or a compressed body, the request is repeated once with another token or uncompressed.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	token, err := s.bearerToken(ctx)
 	if err != nil {
@@ -162,7 +168,8 @@ func (s *Sink) postOnce(ctx context.Context, token string, d relay.Delivery) (ag
 		return nil, fmt.Errorf("post to %s: %w", h.endpoint.Host(), &relay.ResponseError{Status: resp.StatusCode})
 	case resp.StatusCode == http.StatusUnsupportedMediaType && p.Values[3] != "":
 		if s.compressor.disable() {
-			s.log.Warn("the receiver takes no compressed body (415); for an hour bodies are sent as they are", "host", h.endpoint.Host())
+			s.log.Warn("the receiver takes no compressed body (415); for an hour bodies are sent as they are", "host",
+				h.endpoint.Host())
 		}
 		again = func() (string, error) { return token, nil }
 	case resp.StatusCode == http.StatusUnauthorized && s.tokens != nil && s.tokens.rejectToken(token):

@@ -24,13 +24,13 @@ const (
 	dialTimeout = 10 * time.Second
 	// maxProxyAnswer bounds the header of a proxy's answer, in bytes.
 	maxProxyAnswer = 64 << 10
-	// maxTries bounds how many addresses of a target a proxy is asked for.
+	// maxTries is the maximum number of addresses of a target that are tried through a proxy.
 	maxTries = 4
 )
 
-// proxyDialer reaches targets through a proxy that the operator named. The guard judges the target's address after DNS, and
-// that very address is what the proxy is asked for: a proxy that resolved the name once more could be led inwards. The
-// proxy's own address is not judged, since only the configuration can name it; that opens nothing as a target.
+// proxyDialer reaches targets through the operator's proxy. The guard checks the target's address after DNS, and the
+// proxy receives that address. A proxy that resolved the name again could be directed to an internal address. The
+// address of the proxy is not checked, because only the configuration sets it.
 type proxyDialer struct {
 	url      *url.URL
 	guard    *netguard.Guard
@@ -38,7 +38,7 @@ type proxyDialer struct {
 	roots    *x509.CertPool
 }
 
-// parseProxy checks the URL of a proxy. Its errors follow the name of the key and repeat nothing of the URL.
+// parseProxy checks the URL of a proxy. Its errors follow the name of the key and contain no part of the URL.
 func parseProxy(text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	if err != nil {
@@ -47,13 +47,16 @@ func parseProxy(text string) (*url.URL, error) {
 	port := map[string]string{"http": "80", "https": "443", "socks5": "1080"}[u.Scheme]
 	switch {
 	case u.Scheme == "socks5h":
-		return nil, errors.New("must begin with socks5:// here: names are resolved before the proxy is asked, since the addresses are judged")
+		return nil, errors.New(
+			"must begin with socks5://: names are resolved before the proxy is used, because the addresses are " +
+				"judged",
+		)
 	case port == "":
 		return nil, errors.New("must begin with http://, https:// or socks5://")
 	case u.Hostname() == "":
 		return nil, errors.New("names no host")
 	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "":
-		return nil, errors.New("must hold nothing behind host and port")
+		return nil, errors.New("must end after host and port")
 	}
 	if p := u.Port(); p != "" {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
@@ -85,7 +88,7 @@ func (p *proxyDialer) DialContext(ctx context.Context, network, address string) 
 	defer cancel()
 	conn, err := p.dial(ctx, address)
 	if err != nil {
-		// A dial's error is made on this machine: what the far side says is not in it.
+		// Errors of a dial are generated on this machine and contain no text of the remote end.
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
 	return conn, nil
@@ -141,7 +144,10 @@ func (p *proxyDialer) handshake(ctx context.Context, conn net.Conn, target netip
 		return conn, p.dialSOCKS(conn, target)
 	}
 	if p.url.Scheme == "https" {
-		secure := tls.Client(conn, &tls.Config{MinVersion: tls.VersionTLS12, ServerName: p.url.Hostname(), RootCAs: p.roots, NextProtos: []string{"http/1.1"}})
+		secure := tls.Client(conn, &tls.Config{
+			MinVersion: tls.VersionTLS12, ServerName: p.url.Hostname(), RootCAs: p.roots,
+			NextProtos: []string{"http/1.1"},
+		})
 		if err := secure.HandshakeContext(ctx); err != nil {
 			return nil, fmt.Errorf("handshake: %w", err)
 		}
@@ -155,7 +161,8 @@ func (p *proxyDialer) connect(conn net.Conn, target netip.AddrPort) error {
 	text := "CONNECT " + target.String() + " HTTP/1.1\r\nHost: " + target.String() + "\r\n"
 	if user := p.url.User; user != nil {
 		password, _ := user.Password()
-		text += "Proxy-Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)) + "\r\n"
+		text += "Proxy-Authorization: Basic " +
+			base64.StdEncoding.EncodeToString([]byte(user.Username()+":"+password)) + "\r\n"
 	}
 	if _, err := io.WriteString(conn, text+"\r\n"); err != nil {
 		return err

@@ -31,7 +31,7 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 )
 
-// testProxy speaks CONNECT and SOCKS5, whatever comes, and notes what it was asked for.
+// testProxy accepts CONNECT and SOCKS5 and records the requested targets.
 type testProxy struct {
 	address string
 	wg      sync.WaitGroup
@@ -135,7 +135,11 @@ func TestProxy(t *testing.T) {
 	ca := filepath.Join(t.TempDir(), "ca.pem")
 	writePEM(t, ca, "CERTIFICATE", secure.Certificate().Raw)
 	for _, c := range []struct{ scheme, login string }{
-		{"http", "Basic bWU6czNjcmV0"}, {"https", "Basic bWU6czNjcmV0"}, {"socks5", "me:s3cret"}, {"http", ""}, {"socks5", ""},
+		{"http", "Basic bWU6czNjcmV0"},
+		{"https", "Basic bWU6czNjcmV0"},
+		{"socks5", "me:s3cret"},
+		{"http", ""},
+		{"socks5", ""},
 	} {
 		var config *tls.Config
 		if c.scheme == "https" {
@@ -171,18 +175,23 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// The proxy hears nothing of a target that points inwards, by whichever way.
+// The proxy receives no request for an internal target.
 func TestGuardBeforeProxy(t *testing.T) {
 	t.Parallel()
 	p := startProxy(t, nil)
 	for _, scheme := range []string{"http", "socks5"} {
-		for _, host := range []string{"inwards.test", "[::1]", "127.0.0.1", "[::ffff:10.0.0.1]", "[64:ff9b::a9fe:a9fe]", "169.254.169.254", p.address} {
+		for _, host := range []string{
+			"inwards.test", "[::1]", "127.0.0.1", "[::ffff:10.0.0.1]", "[64:ff9b::a9fe:a9fe]",
+			"169.254.169.254", p.address,
+		} {
 			s, err := open(settings, &Config{URL: "https://example.com/", Proxy: scheme + "://" + p.address}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
 			through, _ := (&Config{Proxy: scheme + "://" + p.address}).parsedProxy()
-			s.transports.transport().DialContext = (&proxyDialer{url: through, guard: mustGuard(t), resolver: inwards{}}).DialContext
+			s.transports.transport().DialContext = (&proxyDialer{
+				url: through, guard: mustGuard(t), resolver: inwards{},
+			}).DialContext
 			to, err := (&Config{}).parseEndpoint("http://"+host+"/", mustGuard(t, "0.0.0.0/0", "::/0"))
 			if err != nil {
 				t.Fatal(err)
@@ -210,12 +219,16 @@ func (inwards) LookupNetIP(context.Context, string, string) ([]netip.Addr, error
 // A proxy that refuses, hangs or talks nonsense costs the attempt only, and no error shows the password.
 func TestBadProxy(t *testing.T) {
 	t.Parallel()
-	for _, answer := range []string{"HTTP/1.1 407 s3cret\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nahead", "nonsense\r\n\r\n", "\x05\xff", "\x05\x00\x05\x05\x00\x01", ""} {
+	for _, answer := range []string{
+		"HTTP/1.1 407 s3cret\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\nahead", "nonsense\r\n\r\n",
+		"\x05\xff", "\x05\x00\x05\x05\x00\x01", "",
+	} {
 		address := strings.TrimPrefix(rawServer(t, answer), "http://")
 		for _, scheme := range []string{"http", "https", "socks5"} {
 			s := openTest(t, &Config{URL: "http://127.0.0.1:1/", Proxy: scheme + "://me:s3cret@" + address})
 			err := deliverWithin(t, s, 200*time.Millisecond)
-			if outcome, _ := relay.Classify(err); err == nil || outcome != relay.OutcomeRetry || strings.Contains(err.Error(), "s3cret") {
+			if outcome, _ := relay.Classify(err); err == nil || outcome != relay.OutcomeRetry ||
+				strings.Contains(err.Error(), "s3cret") {
 				t.Errorf("%s %q: %v", scheme, answer, err)
 			}
 		}
@@ -270,7 +283,10 @@ func TestClientCertificate(t *testing.T) {
 	defer srv.Close()
 	writePEM(t, filepath.Join(dir, "ca.pem"), "CERTIFICATE", srv.Certificate().Raw)
 	writePair(t, dir, "first")
-	files := TLS{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem"), CAFile: filepath.Join(dir, "ca.pem"), ServerName: "example.com"}
+	files := TLS{
+		CertFile: filepath.Join(dir, "cert.pem"), KeyFile: filepath.Join(dir, "key.pem"),
+		CAFile: filepath.Join(dir, "ca.pem"), ServerName: "example.com",
+	}
 	s := openTest(t, &Config{URL: srv.URL, TLS: files})
 	deliver := func() string {
 		t.Helper()
@@ -290,7 +306,8 @@ func TestClientCertificate(t *testing.T) {
 	}
 	files.ServerName = "elsewhere.test"
 	other := openTest(t, &Config{URL: srv.URL, TLS: files})
-	if err := other.Deliver(t.Context(), sinktest.Sample("a")); err == nil || !strings.Contains(err.Error(), "elsewhere.test") {
+	if err := other.Deliver(t.Context(), sinktest.Sample("a")); err == nil ||
+		!strings.Contains(err.Error(), "elsewhere.test") {
 		t.Errorf("another name gave %v", err)
 	}
 }
@@ -321,13 +338,14 @@ func TestHeadersAndFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	r, sent := last()
-	if got := r.URL.Path + r.Header.Get("Authorization") + r.Header.Get("X-Key") + r.UserAgent(); got != "/oneBearer s3cret-ones3cret-keyme" {
+	if got := r.URL.Path + r.Header.Get("Authorization") + r.Header.Get("X-Key") +
+		r.UserAgent(); got != "/oneBearer s3cret-ones3cret-keyme" {
 		t.Errorf("sent %s", got)
 	}
 	if !verify(t, secretA, r.Header, sent) {
 		t.Error("the signature does not verify")
 	}
-	e, err := s.Explain(sinktest.Sample("a"))
+	e, err := s.Preview(t.Context(), sinktest.Sample("a"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -383,7 +401,8 @@ func TestStandardFormat(t *testing.T) {
 	if err := json.Unmarshal([]byte(first), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Type != "container.created" || string(got.Data) != string(d.Notifications[0].Data) || got.Timestamp.Unix() != 0x65f0c2a0 {
+	if got.Type != "container.created" || string(got.Data) != string(d.Notifications[0].Data) ||
+		got.Timestamp.Unix() != 0x65f0c2a0 {
 		t.Errorf("sent %s", first)
 	}
 	byCursor := relay.Notification{ID: "a", Cursor: "1763700000123-4"}.OccurredAt()

@@ -19,8 +19,15 @@ func TestConformanceOfSettings(t *testing.T) {
 			sinktest.Run(t, sinktest.Harness{
 				RetryAfter: 2 * time.Minute,
 				Batches:    true,
-				Secrets:    []string{"s3cretpath", "s3crettoken", "s3cretbearer", "s3cretheader", "s3cretproxy", secretA},
-				Open:       func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) { return openAll(t, b, scheme) },
+				Secrets: []string{
+					"s3cretpath", "s3crettoken", "s3cretbearer", "s3cretheader", "s3cretproxy",
+					secretA,
+				},
+				Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink,
+					func() []string,
+				) {
+					return openAll(t, b, scheme)
+				},
 			})
 		})
 	}

@@ -18,7 +18,7 @@ const (
 	secretPrefix  = "whsec_"
 	privatePrefix = "whsk_"
 	publicPrefix  = "whpk_"
-	// The bounds of a secret are those of Standard Webhooks: 192 to 512 bits.
+	// Limits of a secret by Standard Webhooks: 192 to 512 bits.
 	minSecret = 24
 	maxSecret = 64
 )
@@ -31,7 +31,7 @@ type signer interface {
 	sign(sum, prefix, body []byte) []byte
 }
 
-// signingKey is one secret, and what HMAC has worked out of it for the next time.
+// signingKey is one secret with its precomputed HMAC state.
 type signingKey struct {
 	idle sync.Pool // of hash.Hash, in their first state
 }
@@ -57,13 +57,13 @@ func (k *signingKey) sign(sum []byte, prefix, body []byte) []byte {
 	return sum
 }
 
-// privateKey signs by ed25519, so that who verifies cannot sign.
+// privateKey signs with ed25519, so verifiers cannot sign.
 type privateKey ed25519.PrivateKey
 
 func (k privateKey) version() string { return "v1a" }
 
 func (k privateKey) sign(sum []byte, prefix, body []byte) []byte {
-	// It reads the message twice, and so wants all of it in one piece.
+	// ed25519 reads the message twice, so it must be contiguous.
 	message := append(append(make([]byte, 0, len(prefix)+len(body)), prefix...), body...)
 	return append(sum, ed25519.Sign(ed25519.PrivateKey(k), message)...)
 }
@@ -79,7 +79,10 @@ func parseSigner(s string) (signer, error) {
 		return privateKey(key), nil
 	}
 	if strings.HasPrefix(s, publicPrefix) {
-		return nil, errors.New("is a public key (whpk_…), which only verifies: give the private key that belongs to it (whsk_…), and the public one to the receiver")
+		return nil, errors.New(
+			"is a public key (whpk_…), which only verifies: give the private key that belongs to it (whsk_…), and " +
+				"the public one to the receiver",
+		)
 	}
 	secret, err := parseSecret(s)
 	if err != nil {
@@ -92,23 +95,26 @@ func parseSigner(s string) (signer, error) {
 func parseSecret(s string) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(strings.TrimSpace(s), secretPrefix)
 	if !ok {
-		return nil, errors.New("must begin with whsec_ and go on with 24 to 64 bytes in base64, or with whsk_ and an ed25519 private key")
+		return nil, errors.New(
+			"must be whsec_ and 24 to 64 bytes in base64, or whsk_ and an ed25519 private key",
+		)
 	}
 	key, err := decodeKey(encoded)
 	if err != nil {
-		return nil, errors.New("is not base64 behind whsec_")
+		return nil, errors.New("is not base64 after whsec_")
 	}
 	if len(key) < minSecret || len(key) > maxSecret {
-		return nil, fmt.Errorf("holds %d bytes behind whsec_; %d to %d are allowed", len(key), minSecret, maxSecret)
+		return nil, fmt.Errorf("has %d bytes after whsec_; %d to %d are allowed", len(key), minSecret, maxSecret)
 	}
 	return key, nil
 }
 
-// parsePrivate takes the 32 bytes of RFC 8032's private key alone, and those followed by the public key's, as libraries keep them.
+// parsePrivate accepts the 32 bytes of RFC 8032's private key, alone or followed by the public key, as libraries store
+// them.
 func parsePrivate(s string) (ed25519.PrivateKey, error) {
 	raw, err := decodeKey(strings.TrimPrefix(s, privatePrefix))
 	if err != nil {
-		return nil, errors.New("is not base64 behind whsk_")
+		return nil, errors.New("is not base64 after whsk_")
 	}
 	switch len(raw) {
 	case ed25519.SeedSize:
@@ -116,11 +122,15 @@ func parsePrivate(s string) (ed25519.PrivateKey, error) {
 	case ed25519.PrivateKeySize:
 		key := ed25519.NewKeyFromSeed(raw[:ed25519.SeedSize])
 		if !key.Equal(ed25519.PrivateKey(raw)) {
-			return nil, errors.New("holds a private key behind whsk_ whose second half is not its public key: copy it again, or make another by hubrelay keys new --webhook --ed25519")
+			return nil, errors.New(
+				"has a private key after whsk_ whose second half is not its public key: copy it again, or make " +
+					"another by hubrelay keys new --webhook --ed25519",
+			)
 		}
 		return key, nil
 	}
-	return nil, fmt.Errorf("holds %d bytes behind whsk_; an ed25519 private key has %d, or %d with its public key", len(raw), ed25519.SeedSize, ed25519.PrivateKeySize)
+	return nil, fmt.Errorf("has %d bytes after whsk_; an ed25519 private key has %d, or %d with its public key",
+		len(raw), ed25519.SeedSize, ed25519.PrivateKeySize)
 }
 
 func decodeKey(encoded string) ([]byte, error) {

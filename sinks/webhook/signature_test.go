@@ -39,7 +39,7 @@ func verifies(t *testing.T, h http.Header, body []byte) bool {
 	return false
 }
 
-// Private keys sign beside secrets, alone or with their public half, in place or from a file.
+// Private keys sign next to secrets, alone or with their public key, inline or from a file.
 func TestPrivateKeys(t *testing.T) {
 	t.Parallel()
 	seed, _ := base64.StdEncoding.DecodeString(strings.TrimPrefix(privateSeed, "whsk_"))
@@ -73,7 +73,7 @@ func TestPrivateKeys(t *testing.T) {
 	}
 }
 
-// What is signed is the body before it was compressed; who takes none gets it as it is, and so for an hour.
+// The signature covers the uncompressed body. A receiver that rejects compression gets uncompressed bodies for an hour.
 func TestCompression(t *testing.T) {
 	t.Parallel()
 	refuse := false
@@ -82,7 +82,9 @@ func TestCompression(t *testing.T) {
 			w.WriteHeader(http.StatusUnsupportedMediaType)
 		}
 	})
-	s := openTest(t, &Config{URL: srv.URL, Secrets: []string{secretA}, Compression: Compression{Enabled: true, MinSize: 200}})
+	s := openTest(t, &Config{
+		URL: srv.URL, Secrets: []string{secretA}, Compression: Compression{Enabled: true, MinSize: 200},
+	})
 	now := time.Now()
 	s.compressor.now = func() time.Time { return now }
 	d := sinktest.Sample("0123456789abcdef01234567")
@@ -101,10 +103,11 @@ func TestCompression(t *testing.T) {
 			t.Fatal(err)
 		}
 		body, err := io.ReadAll(in)
-		if err != nil || r.Header.Get("Content-Encoding") != "gzip" || string(body) != string(d.Notifications[0].Data) || !verify(t, secretA, r.Header, body) {
+		if err != nil || r.Header.Get("Content-Encoding") != "gzip" ||
+			string(body) != string(d.Notifications[0].Data) || !verify(t, secretA, r.Header, body) {
 			t.Errorf("%v: %s, %v", r.Header, body, err)
 		}
-		e, err := s.Explain(d)
+		e, err := s.Preview(t.Context(), d)
 		if err != nil || string(e.Payload) != string(body) || !hasHeader(e, "content-encoding", "gzip") {
 			t.Errorf("%+v, %v", e, err)
 		}
@@ -113,7 +116,8 @@ func TestCompression(t *testing.T) {
 	compressed() // with the same writer
 	refuse = true
 	for range 2 {
-		if r, body := deliver(); r.Header.Get("Content-Encoding") != "" || string(body) != string(d.Notifications[0].Data) {
+		if r, body := deliver(); r.Header.Get("Content-Encoding") != "" ||
+			string(body) != string(d.Notifications[0].Data) {
 			t.Errorf("%v: %s", r.Header, body)
 		}
 	}
@@ -125,7 +129,7 @@ func TestCompression(t *testing.T) {
 	}
 }
 
-func hasHeader(e relay.Explanation, name, value string) bool {
+func hasHeader(e relay.Preview, name, value string) bool {
 	for _, h := range e.Headers {
 		if h.Name == name && h.Value == value {
 			return true
@@ -141,7 +145,8 @@ func TestSignatureVector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := sign([]signer{newSigningKey(key)}, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330, []byte(`{"test": 2432232314}`))
+	got := sign([]signer{newSigningKey(key)}, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330,
+		[]byte(`{"test": 2432232314}`))
 	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
 		t.Errorf("signature %s, want %s", got, want)
 	}

@@ -17,27 +17,37 @@ import (
 )
 
 const (
-	// keptAnswer is how much of an answer a dead letter shows.
+	// keptAnswer is the maximum part of an answer in a dead letter.
 	keptAnswer = httpclient.MaxResponseBody
-	// drainedAnswer is how much more is read so that the connection can be used again; a longer answer closes it.
+	// drainedAnswer is the maximum additional part that is read to reuse the connection. A longer answer closes it.
 	drainedAnswer = 64 << 10
 	longestWait   = httpclient.MaxRetryAfter
 	// shortestHidden keeps a header like "1" from blotting out every 1.
 	shortestHidden = 4
 )
 
+var (
+	_ relay.Sink      = (*Sink)(nil)
+	_ relay.Previewer = (*Sink)(nil)
+	_ relay.Config    = (*Config)(nil)
+)
+
 // Kind is the webhook's entry in the list of kinds of sinks.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
-		Type:            "webhook",
-		Config:          func() relay.SinkConfig { return defaultConfig() },
-		SupportsBatches: true,
-		Open:            relay.OpenAs("webhook", func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, nil) }),
+		Type:    "webhook",
+		Config:  func() relay.Config { return defaultConfig() },
+		Batches: true,
+		Open: relay.OpenAs("webhook",
+			func(s relay.SinkSettings, c *Config) (*Sink, error) { return open(s, c, nil) }),
 	}
 }
 
 func defaultConfig() *Config {
-	return &Config{Format: formatNotification, OAuth2: OAuth2{AuthStyle: "auto"}, Compression: Compression{MinSize: defaultMinSize}}
+	return &Config{
+		Format: formatNotification, OAuth2: OAuth2{AuthStyle: "auto"},
+		Compression: Compression{MinSize: defaultMinSize},
+	}
 }
 
 // Sink posts to one URL. Deliver may be called concurrently.
@@ -49,7 +59,7 @@ type Sink struct {
 	name            string
 	format          string
 	template        func() *tmpl.Template       // nil but for formatTemplate
-	judge           func([]byte) error          // of what it renders; may be nil
+	judge           func([]byte) error          // checks rendered bodies; may be nil
 	requestHead     atomic.Pointer[requestHead] // the last one
 	events          *CloudEvents
 	compressor      *compressor
@@ -120,8 +130,8 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 	return sink, nil
 }
 
-// transportBuilder returns what makes a transport. Without a proxy each address is judged as it is dialled, with one before the
-// proxy is asked for it; neither asks a proxy that the environment names.
+// transportBuilder returns a function that creates transports. Without a proxy each address is checked when it is
+// dialed, with a proxy before it is sent to the proxy. Proxies in the environment are ignored.
 func transportBuilder(g *netguard.Guard, through *url.URL) func(*tls.Config, *x509.CertPool) *httpclient.Transport {
 	return func(c *tls.Config, roots *x509.CertPool) *httpclient.Transport {
 		t := httpclient.NewTransport(g, c)

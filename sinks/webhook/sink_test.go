@@ -44,7 +44,7 @@ const (
 func openTest(t testing.TB, c *Config) *Sink {
 	t.Helper()
 	c.AllowCIDRs = append(c.AllowCIDRs, "127.0.0.0/8", "::1")
-	if err := c.Validate(); err != nil {
+	if err := c.validate(); err != nil {
 		t.Fatal(err)
 	}
 	s, err := Kind().Open(settings, c)
@@ -163,7 +163,8 @@ func TestRequest(t *testing.T) {
 		t.Errorf("body %s, want the notification as it is", body)
 	}
 	user, pass, _ := r.BasicAuth()
-	got := fmt.Sprint(r.Method, " ", r.RequestURI, " ", r.Host, " ", user, pass, " ", r.Header.Get("Content-Type"), " ", r.UserAgent())
+	got := fmt.Sprint(r.Method, " ", r.RequestURI, " ", r.Host, " ", user, pass, " ", r.Header.Get("Content-Type"), " ",
+		r.UserAgent())
 	if want := "POST /a%2Fb?x=1 " + host + " mepw application/json hubrelay/test"; got != want {
 		t.Errorf("request %s, want %s", got, want)
 	}
@@ -279,7 +280,11 @@ func TestKeepAlive(t *testing.T) {
 func TestHTTP2(t *testing.T) {
 	t.Parallel()
 	protos := make(chan string, 1)
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { protos <- r.Proto }))
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter,
+		r *http.Request,
+	) {
+		protos <- r.Proto
+	}))
 	srv.EnableHTTP2 = true
 	srv.StartTLS()
 	defer srv.Close()
@@ -298,12 +303,13 @@ func TestHTTP2(t *testing.T) {
 		t.Errorf("protocol %s", p)
 	}
 	untrusting := openTest(t, &Config{URL: srv.URL + "/s3cretpath"})
-	if err := untrusting.Deliver(context.Background(), sinktest.Sample("a")); err == nil || strings.Contains(err.Error(), "s3cret") {
+	if err := untrusting.Deliver(context.Background(), sinktest.Sample("a")); err == nil ||
+		strings.Contains(err.Error(), "s3cret") {
 		t.Errorf("an unknown certificate gave %v", err)
 	}
 }
 
-// A name that passes the configuration's check is still judged when it is dialled, and no proxy is asked.
+// A name that passes the configuration's check is still checked when it is dialed, and no proxy is used.
 func TestGuardAtDialTime(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -344,7 +350,8 @@ func TestSecretFileIsReadAgain(t *testing.T) {
 	}
 	write(secretA+"\n", time.Hour)
 	now := time.Now()
-	s, err := newSecrets(&Config{SecretFiles: []string{name}, Secrets: []string{secretB}}, settings.Log, func() time.Time { return now })
+	s, err := newSecrets(&Config{SecretFiles: []string{name}, Secrets: []string{secretB}}, settings.Log,
+		func() time.Time { return now })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -356,24 +363,27 @@ func TestSecretFileIsReadAgain(t *testing.T) {
 	if count() != 2 {
 		t.Error("the file was looked at within a second")
 	}
-	now = now.Add(time.Second) // how often a file is looked at
+	now = now.Add(time.Second) // interval of file checks
 	if count() != 3 {
 		t.Errorf("%d secrets after the change, want 3", count())
 	}
 	write("", 0)
-	now = now.Add(time.Second) // how often a file is looked at
+	now = now.Add(time.Second) // interval of file checks
 	if count() != 3 {
 		t.Errorf("%d secrets after the file became empty, want the last good 3", count())
 	}
 	_ = os.Remove(name)
-	now = now.Add(time.Second) // how often a file is looked at
+	now = now.Add(time.Second) // interval of file checks
 	if count() != 3 {
 		t.Errorf("%d secrets after the file went away, want the last good 3", count())
 	}
 }
 
 func BenchmarkDeliver(b *testing.B) {
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
+	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_,
+			_ = io.Copy(io.Discard, r.Body)
+	}))
 	defer srv.Close()
 	s := openTest(b, &Config{URL: srv.URL, Secrets: []string{secretA}})
 	d := sinktest.Sample("0123456789abcdef01234567")

@@ -20,7 +20,7 @@ func (c *Config) templateSource() tmpl.Source {
 	return s
 }
 
-// contentType is what the body is.
+// contentType returns the media type of the body.
 func (c *Config) contentType() string {
 	for name, value := range c.Headers {
 		if http.CanonicalHeaderKey(name) == "Content-Type" {
@@ -39,15 +39,16 @@ func (c *Config) checkTemplate() error {
 	given := c.templateSource().IsSet()
 	switch {
 	case c.Format != formatTemplate && c.TemplateFile != "":
-		return wrong("template_file", "says nothing without format: template: write that, or leave it out")
+		return wrong("template_file", "has no effect without format: template: set that, or remove it")
 	case c.Format != formatTemplate && given:
-		return wrong("template", "says nothing without format: template: write that, or leave it out")
+		return wrong("template", "has no effect without format: template: set that, or remove it")
 	case c.Format != formatTemplate && c.ContentType != "":
-		return wrong("content_type", "says nothing without format: template, since other bodies are JSON: leave it out")
+		return wrong("content_type", "has no effect without format: template, because other bodies are JSON: remove it")
 	case c.Format != formatTemplate:
 		return nil
 	case !given:
-		return wrong("template", "is missing beside format: template: give the body here, or in a file that template_file names")
+		return wrong("template",
+			"is missing; format: template requires it, here or in template_file")
 	}
 	if c.ContentType != "" {
 		if _, _, err := mime.ParseMediaType(c.ContentType); err != nil {
@@ -62,15 +63,16 @@ func (c *Config) checkTemplate() error {
 	return c.templateSource().Check()
 }
 
-// ValidateSamples renders samples of what the sink would send.
-func (c *Config) ValidateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
+// validateSamples renders samples of the sink's requests.
+func (c *Config) validateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
 	if c.Format != formatTemplate {
 		return nil
 	}
 	return c.templateSource().ValidateSamples(ctx, sink, samples)
 }
 
-// buildBody is what is sent for d: the same bytes in every attempt, as long as a template does not change or tell the time.
+// buildBody returns the body for d. It is the same in every attempt, unless the template changes or uses the current
+// time.
 func (s *Sink) buildBody(ctx context.Context, d relay.Delivery) ([]byte, error) {
 	if s.template == nil {
 		text, err := encodeBody(s.format, d)

@@ -16,15 +16,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// TLS says how a webhook proves who it is and whom it trusts. The files are PEM and read again when they change.
+// TLS configures the client certificate and the trusted authorities. The files are PEM and read again when they change.
 type TLS struct {
 	// CertFile and KeyFile are the client's certificate chain and private key, both or none.
-	CertFile string `koanf:"cert_file" doc:"The client certificate (chain) that is shown to the receiver, PEM, together with key_file; read again when it changes."`
+	CertFile string `koanf:"cert_file" doc:"Client certificate chain (PEM), with key_file."`
 	KeyFile  string `koanf:"key_file" doc:"The private key of cert_file, PEM, read again when it changes."`
 	// CAFile holds the authorities that may vouch for the receiver, instead of the system's.
-	CAFile string `koanf:"ca_file" doc:"The authorities that may vouch for the receiver, PEM, instead of the system's; read again when it changes."`
+	CAFile string `koanf:"ca_file" doc:"Trusted authorities (PEM) instead of those of the system."`
 	// ServerName is the name that the receiver's certificate must bear; empty for the host of the URL.
-	ServerName string `koanf:"server_name" doc:"The name that the receiver's certificate must bear, where it is not the host of the url."`
+	ServerName string `koanf:"server_name" doc:"Expected name in the certificate if it is not the host."`
 }
 
 func (t *TLS) validate() error {
@@ -34,9 +34,9 @@ func (t *TLS) validate() error {
 	}
 	switch {
 	case t.CertFile == "" && t.KeyFile != "":
-		bad("cert_file", "is missing beside key_file: give both, or none")
+		bad("cert_file", "is missing; key_file requires it")
 	case t.CertFile != "" && t.KeyFile == "":
-		bad("key_file", "is missing beside cert_file: give both, or none")
+		bad("key_file", "is missing; cert_file requires it")
 	}
 	if strings.ContainsAny(t.ServerName, " /:@\r\n\t") {
 		bad("server_name", "is not the name of a host")
@@ -85,8 +85,8 @@ func parsePEM(text []byte) (*pemFile, error) {
 
 var errNoAuthority = errors.New("names a file that holds no certificate")
 
-// tlsConfig adds the contents of cert_file, key_file and ca_file, each nil where not given, to a copy of base. Its errors
-// follow the name of a key and repeat nothing of the files.
+// tlsConfig adds the contents of cert_file, key_file and ca_file, each nil if not set, to a copy of base. Its errors
+// follow the name of a key and contain no part of the files.
 func (t *TLS) tlsConfig(base *tls.Config, p [3]*pemFile) (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12}
 	if base != nil {
@@ -132,7 +132,9 @@ type cachedTransport struct {
 	files [3]*pemFile
 }
 
-func newTransports(c *Config, log *slog.Logger, base *tls.Config, build func(*tls.Config, *x509.CertPool) *httpclient.Transport) (*transportCache, error) {
+func newTransports(
+	c *Config, log *slog.Logger, base *tls.Config, build func(*tls.Config, *x509.CertPool) *httpclient.Transport,
+) (*transportCache, error) {
 	t := &transportCache{base: base, log: log}
 	t.newTransport = func(base *tls.Config, p [3]*pemFile) (*httpclient.Transport, error) {
 		config, err := c.TLS.tlsConfig(base, p)
@@ -208,7 +210,7 @@ func (t *transportCache) close() {
 	t.cached.Load().CloseIdleConnections()
 }
 
-// proxyRoots are whom a proxy's own certificate may come from: the system's authorities and those of ca_file.
+// proxyRoots returns the authorities for the certificate of a proxy: those of the system and of ca_file.
 func proxyRoots(ca *pemFile) *x509.CertPool {
 	if ca == nil {
 		return nil

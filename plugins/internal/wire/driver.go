@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// MaxNote is how long the note of a driver's progress may be, in bytes.
+// MaxNote is the maximum length of the note in a progress report, in bytes.
 const MaxNote = 64 << 10
 
 // FromDescription turns d into its message.
@@ -23,7 +23,7 @@ func FromDescription(d relay.DriverDescription) *driverv1.DescribeResponse {
 	return m
 }
 
-// ToDescription is the opposite of FromDescription. An error says what is wrong with the description.
+// ToDescription is the inverse of FromDescription. An error describes an invalid description.
 func ToDescription(m *driverv1.DescribeResponse) (relay.DriverDescription, error) {
 	d := relay.DriverDescription{Name: m.GetName(), Version: m.GetVersion()}
 	for _, s := range m.GetSteps() {
@@ -44,10 +44,11 @@ var (
 
 func checkDescription(d relay.DriverDescription) error {
 	if !driverName.MatchString(d.Name) {
-		return fmt.Errorf("its name is %q, and must be up to 32 lower-case letters, digits and hyphens", relay.Truncate(d.Name, 60))
+		return fmt.Errorf("its name is %q, and must be up to 32 lower-case letters, digits and hyphens",
+			relay.Truncate(d.Name, 60))
 	}
 	if d.Version != truncate(d.Version) || len(d.Version) > maxCaption {
-		return fmt.Errorf("its version is not a text of at most %d bytes", maxCaption)
+		return fmt.Errorf("its version is not a string of at most %d bytes", maxCaption)
 	}
 	if len(d.Steps) == 0 || len(d.Steps) > maxSteps {
 		return fmt.Errorf("it has %d steps, and must have from 1 to %d", len(d.Steps), maxSteps)
@@ -56,11 +57,13 @@ func checkDescription(d relay.DriverDescription) error {
 	for _, s := range d.Steps {
 		switch {
 		case !stepID.MatchString(s.ID):
-			return fmt.Errorf("the step %q must have an id of up to 32 lower-case letters, such as \"copy\"", relay.Truncate(s.ID, 60))
+			return fmt.Errorf("the step %q must have an id of up to 32 lower-case letters, such as \"copy\"",
+				relay.Truncate(s.ID, 60))
 		case seen[s.ID]:
 			return fmt.Errorf("two steps have the id %q", s.ID)
 		case strings.TrimSpace(s.Caption) == "" || s.Caption != truncate(s.Caption) || len(s.Caption) > maxCaption:
-			return fmt.Errorf("the step %q must have a caption of at most %d bytes, such as \"Copy volumes\"", s.ID, maxCaption)
+			return fmt.Errorf("the step %q must have a caption of at most %d bytes, such as \"Copy volumes\"", s.ID,
+				maxCaption)
 		}
 		seen[s.ID] = true
 	}
@@ -136,8 +139,8 @@ func ToProgress(m *driverv1.Progress) relay.Progress {
 	}
 }
 
-// ErrCancelled is what a driver says of a migration that was stopped on the way.
-var ErrCancelled = errors.New("the migration was stopped on the way")
+// ErrCancelled is the result of a migration that was stopped.
+var ErrCancelled = errors.New("the migration was stopped")
 
 // FromResult turns what a driver's Migrate returned into its message. Ctx is the one that Migrate had.
 func FromResult(ctx context.Context, err error) *driverv1.Result {
@@ -154,8 +157,7 @@ func FromResult(ctx context.Context, err error) *driverv1.Result {
 	return &driverv1.Result{Outcome: driverv1.Outcome_OUTCOME_FAILED, Error: truncate(err.Error())}
 }
 
-// ToResult returns the error that a result stands for, nil for one that says moved. The text may be anything, as in
-// ToOutcome.
+// ToResult returns the error of a result, or nil for success. The text is untrusted, as in ToOutcome.
 func ToResult(m *driverv1.Result) error {
 	failed := pluginError(m.GetError(), nil)
 	switch m.GetOutcome() {
@@ -170,5 +172,6 @@ func ToResult(m *driverv1.Result) error {
 	case driverv1.Outcome_OUTCOME_CANCELLED:
 		return ErrCancelled
 	}
-	return relay.Indeterminate(fmt.Errorf("the driver's result has the outcome %d, which is not known: %w", m.GetOutcome(), failed))
+	return relay.Indeterminate(fmt.Errorf("the driver's result has the outcome %d, which is not known: %w",
+		m.GetOutcome(), failed))
 }

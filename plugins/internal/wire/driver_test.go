@@ -25,7 +25,8 @@ func TestNoFieldOfADriverIsForgotten(t *testing.T) {
 	fill(t, reflect.ValueOf(&servers).Elem(), &next)
 	configure := &driverv1.ConfigureRequest{Config: []byte("{}"), Servers: FromServers(servers)}
 	unset(t, configure.ProtoReflect())
-	if got := ToServers(over(t, configure, &driverv1.ConfigureRequest{}).GetServers()); !reflect.DeepEqual(got, servers) {
+	if got := ToServers(over(t, configure, &driverv1.ConfigureRequest{}).GetServers()); !reflect.DeepEqual(got,
+		servers) {
 		t.Errorf("got %+v\nwant %+v", got, servers)
 	}
 	var d relay.DriverDescription
@@ -33,14 +34,16 @@ func TestNoFieldOfADriverIsForgotten(t *testing.T) {
 	d.Steps[0].ID, d.Steps[1].ID = "stop", "copy"
 	described := FromDescription(d)
 	unset(t, described.ProtoReflect())
-	if got, err := ToDescription(over(t, described, &driverv1.DescribeResponse{})); err != nil || !reflect.DeepEqual(got, d) {
+	if got, err := ToDescription(over(t, described, &driverv1.DescribeResponse{})); err != nil ||
+		!reflect.DeepEqual(got, d) {
 		t.Errorf("got %+v (%v)\nwant %+v", got, err, d)
 	}
 }
 
 // A report without a time has none on the other side either.
 func TestProgressWithoutTime(t *testing.T) {
-	if got := ToProgress(over(t, FromProgress(relay.Progress{Step: "copy"}), &driverv1.Progress{})); !got.Time.IsZero() {
+	if got := ToProgress(over(t, FromProgress(relay.Progress{Step: "copy"}),
+		&driverv1.Progress{})); !got.Time.IsZero() {
 		t.Errorf("no time came back as %s", got.Time)
 	}
 }
@@ -65,7 +68,8 @@ func TestResults(t *testing.T) {
 		"broken text":          {running, errors.New("a\xffb"), nil, "a�b"},
 	} {
 		got := ToResult(over(t, FromResult(c.ctx, c.err), &driverv1.Result{}))
-		if c.want != nil && !errors.Is(got, c.want) || c.want == nil && (got == nil || got.Error() != c.text) || relay.IsIndeterminate(got) {
+		if c.want != nil && !errors.Is(got, c.want) || c.want == nil && (got == nil || got.Error() != c.text) ||
+			relay.IsIndeterminate(got) {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -88,7 +92,9 @@ func TestResultOfStrangers(t *testing.T) {
 			t.Errorf("%v is %v", m, err)
 		}
 	}
-	if text := ToResult(&driverv1.Result{Outcome: driverv1.Outcome_OUTCOME_FAILED, Error: strings.Repeat("é", maxText)}).Error(); len(text) > maxText {
+	if text := ToResult(&driverv1.Result{
+		Outcome: driverv1.Outcome_OUTCOME_FAILED, Error: strings.Repeat("é", maxText),
+	}).Error(); len(text) > maxText {
 		t.Errorf("%d bytes", len(text))
 	}
 }
@@ -99,13 +105,24 @@ func TestDescriptions(t *testing.T) {
 		d    relay.DriverDescription
 		want string
 	}{
-		"good":       {relay.DriverDescription{Name: "ssh-2", Steps: []relay.MigrationStep{step("stop", "Stop"), step("copy", "Copy")}}, ""},
-		"no name":    {relay.DriverDescription{Steps: []relay.MigrationStep{step("stop", "Stop")}}, `its name is ""`},
-		"version":    {relay.DriverDescription{Name: "x", Version: "\xff", Steps: []relay.MigrationStep{step("stop", "Stop")}}, "its version"},
-		"no steps":   {relay.DriverDescription{Name: "x"}, "it has 0 steps"},
-		"upper case": {relay.DriverDescription{Name: "x", Steps: []relay.MigrationStep{step("Stop", "Stop")}}, `the step "Stop" must have an id`},
-		"twice":      {relay.DriverDescription{Name: "x", Steps: []relay.MigrationStep{step("stop", "Stop"), step("stop", "Stop")}}, `two steps have the id "stop"`},
-		"no caption": {relay.DriverDescription{Name: "x", Steps: []relay.MigrationStep{step("stop", " ")}}, `the step "stop" must have a caption`},
+		"good": {relay.DriverDescription{
+			Name: "ssh-2", Steps: []relay.MigrationStep{step("stop", "Stop"), step("copy", "Copy")},
+		}, ""},
+		"no name": {relay.DriverDescription{Steps: []relay.MigrationStep{step("stop", "Stop")}}, `its name is ""`},
+		"version": {relay.DriverDescription{
+			Name: "x", Version: "\xff", Steps: []relay.MigrationStep{step("stop", "Stop")},
+		}, "its version"},
+		"no steps": {relay.DriverDescription{Name: "x"}, "it has 0 steps"},
+		"upper case": {relay.DriverDescription{
+			Name: "x", Steps: []relay.MigrationStep{step("Stop", "Stop")},
+		}, `the step "Stop" must have an id`},
+		"twice": {relay.DriverDescription{
+			Name: "x", Steps: []relay.MigrationStep{step("stop", "Stop"), step("stop", "Stop")},
+		}, `two steps have the id "stop"`},
+		"no caption": {
+			relay.DriverDescription{Name: "x", Steps: []relay.MigrationStep{step("stop", " ")}},
+			`the step "stop" must have a caption`,
+		},
 	} {
 		_, err := ToDescription(FromDescription(c.d))
 		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {

@@ -6,14 +6,14 @@ import "math"
 const (
 	// CookieName is the environment variable by which a program knows that it runs as a plugin; its value is the kind.
 	CookieName = "HUBRELAY_PLUGIN"
-	// KindSink is the kind of plugins that are sinks, KindDriver of those that move instances.
+	// KindSink is the kind of sink plugins, KindDriver the kind of drivers that move instances.
 	KindSink   = "sink"
 	KindDriver = "driver"
 	// Version is the version of the protocol that this code speaks.
 	Version = 1
 	// MaxMessage is the longest message that either side takes, in bytes.
 	MaxMessage = 64 << 20
-	// Window is how much may be on its way on a stream before the other side has read it, in bytes.
+	// Window is the maximum number of unread bytes on a stream.
 	Window = 1 << 20
 	// MaxCredits bounds how many deliveries a plugin may have at once.
 	MaxCredits = math.MaxUint16

@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// maxProblems bounds what one plugin may say of its configuration.
+// maxProblems is the maximum number of problems that a plugin may report about its configuration.
 const maxProblems = 100
 
 // Problem is that of either protocol.
@@ -18,7 +18,7 @@ type Problem interface {
 	GetText() string
 }
 
-// FromProblems makes a sink's problems of what a Validate has returned: a [relay.FieldError] names its key.
+// FromProblems converts the result of a sink's Validate. A [relay.FieldError] names its key.
 func FromProblems(err error) []*sinkv1.Problem {
 	var list []*sinkv1.Problem
 	for _, p := range flattenErrors(err) {
@@ -61,7 +61,7 @@ func ToProblems[P Problem](list []P) []relay.FieldError {
 	for _, p := range list[:min(len(list), maxProblems)] {
 		f := relay.FieldError{Field: truncate(p.GetKey()), Problem: truncate(p.GetText())}
 		if f.Problem == "" {
-			f.Problem = "is wrong, and the plugin does not say why"
+			f.Problem = "is invalid; the plugin gave no reason"
 		}
 		out = append(out, f)
 	}
@@ -69,10 +69,12 @@ func ToProblems[P Problem](list []P) []relay.FieldError {
 }
 
 // FromExplanation turns what a sink would send into its message.
-func FromExplanation(e relay.Explanation) *sinkv1.ExplainResponse {
+func FromExplanation(e relay.Preview) *sinkv1.ExplainResponse {
 	m := &sinkv1.ExplainResponse{}
-	for _, one := range slices.Concat([]relay.Explanation{e}, e.Followups) {
-		to := &sinkv1.Explanation{Method: toValidUTF8(one.Method), Target: toValidUTF8(one.Target), Payload: one.Payload}
+	for _, one := range slices.Concat([]relay.Preview{e}, e.Followups) {
+		to := &sinkv1.Explanation{
+			Method: toValidUTF8(one.Method), Target: toValidUTF8(one.Target), Payload: one.Payload,
+		}
 		for _, h := range one.Headers {
 			to.Headers = append(to.Headers, &sinkv1.Header{Name: toValidUTF8(h.Name), Value: toValidUTF8(h.Value)})
 		}
@@ -82,17 +84,17 @@ func FromExplanation(e relay.Explanation) *sinkv1.ExplainResponse {
 }
 
 // ToExplanation is the opposite of FromExplanation.
-func ToExplanation(m *sinkv1.ExplainResponse) relay.Explanation {
-	var list []relay.Explanation
+func ToExplanation(m *sinkv1.ExplainResponse) relay.Preview {
+	var list []relay.Preview
 	for _, one := range m.GetExplanations() {
-		to := relay.Explanation{Method: one.GetMethod(), Target: one.GetTarget(), Payload: one.GetPayload()}
+		to := relay.Preview{Method: one.GetMethod(), Target: one.GetTarget(), Payload: one.GetPayload()}
 		for _, h := range one.GetHeaders() {
 			to.Headers = append(to.Headers, relay.Header{Name: h.GetName(), Value: h.GetValue()})
 		}
 		list = append(list, to)
 	}
 	if len(list) == 0 {
-		return relay.Explanation{Method: "send", Target: "nothing"}
+		return relay.Preview{Method: "send", Target: "nothing"}
 	}
 	list[0].Followups = list[1:]
 	return list[0]

@@ -14,16 +14,16 @@ import (
 
 // A Note is the daemon's own, and one explanation holds no second list.
 func TestNoFieldOfAnExplanationIsForgotten(t *testing.T) {
-	var one relay.Explanation
+	var one relay.Preview
 	var next int
-	for i := range reflect.TypeFor[relay.Explanation]().NumField() {
-		if f := reflect.ValueOf(&one).Elem().Field(i); f.Type() != reflect.TypeFor[[]relay.Explanation]() {
+	for i := range reflect.TypeFor[relay.Preview]().NumField() {
+		if f := reflect.ValueOf(&one).Elem().Field(i); f.Type() != reflect.TypeFor[[]relay.Preview]() {
 			fill(t, f, &next)
 		}
 	}
 	one.Note = ""
 	want := one
-	want.Followups = []relay.Explanation{one, one}
+	want.Followups = []relay.Preview{one, one}
 	m := FromExplanation(want)
 	unset(t, m.ProtoReflect())
 	if got := ToExplanation(over(t, m, &sinkv1.ExplainResponse{})); !reflect.DeepEqual(got, want) {
@@ -35,10 +35,14 @@ func TestNoFieldOfAnExplanationIsForgotten(t *testing.T) {
 }
 
 func TestProblems(t *testing.T) {
-	err := errors.Join(&relay.FieldError{Field: "tls.ca_file", Problem: "is no file"}, fmt.Errorf("look: %w", errors.New("a\xffb")),
+	err := errors.Join(&relay.FieldError{Field: "tls.ca_file", Problem: "is no file"},
+		fmt.Errorf("look: %w", errors.New("a\xffb")),
 		errors.Join(&relay.FieldError{Field: "a", Problem: "b"}))
-	want := []relay.FieldError{{Field: "tls.ca_file", Problem: "is no file"}, {Problem: "look: a�b"}, {Field: "a", Problem: "b"}}
-	sink, driver := &sinkv1.ValidateResponse{Problems: FromProblems(err)}, &driverv1.ValidateResponse{Problems: FromDriverProblems(err)}
+	want := []relay.FieldError{
+		{Field: "tls.ca_file", Problem: "is no file"}, {Problem: "look: a�b"}, {Field: "a", Problem: "b"},
+	}
+	sink := &sinkv1.ValidateResponse{Problems: FromProblems(err)}
+	driver := &driverv1.ValidateResponse{Problems: FromDriverProblems(err)}
 	unset(t, sink.ProtoReflect())
 	unset(t, driver.ProtoReflect())
 	if got := ToProblems(over(t, sink, &sinkv1.ValidateResponse{}).GetProblems()); !reflect.DeepEqual(got, want) {

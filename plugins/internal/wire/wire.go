@@ -40,11 +40,14 @@ func FromDelivery(d relay.Delivery, timeout time.Duration) *sinkv1.Delivery {
 
 // ToDelivery is the opposite of FromDelivery.
 func ToDelivery(m *sinkv1.Delivery) (d relay.Delivery, timeout time.Duration) {
-	d = relay.Delivery{ID: m.GetId(), Attempt: int(m.GetAttempt()), Digest: toDigest(m.GetDigest()), Batch: m.GetBatch()}
+	d = relay.Delivery{
+		ID: m.GetId(), Attempt: int(m.GetAttempt()), Digest: toDigest(m.GetDigest()), Batch: m.GetBatch(),
+	}
 	d.Notifications = make([]relay.Notification, len(m.GetNotifications()))
 	for i, n := range m.GetNotifications() {
 		d.Notifications[i] = relay.Notification{
-			ID: n.GetId(), Topic: n.GetTopic(), Hub: n.GetHub(), Account: n.GetAccount(), Cursor: n.GetCursor(), Data: n.GetData(),
+			ID: n.GetId(), Topic: n.GetTopic(), Hub: n.GetHub(), Account: n.GetAccount(), Cursor: n.GetCursor(),
+			Data: n.GetData(),
 		}
 	}
 	return d, time.Duration(m.GetTimeoutMs()) * time.Millisecond
@@ -66,7 +69,9 @@ func toDigest(m *sinkv1.Digest) *relay.Digest {
 	if m == nil {
 		return nil
 	}
-	d := &relay.Digest{Count: int(m.GetCount()), First: toTime(m.GetFirstNs()), Last: toTime(m.GetLastNs()), Shared: m.GetBy()}
+	d := &relay.Digest{
+		Count: int(m.GetCount()), First: toTime(m.GetFirstNs()), Last: toTime(m.GetLastNs()), Shared: m.GetBy(),
+	}
 	d.Topics = make(map[string]int, len(m.GetTopics()))
 	for topic, n := range m.GetTopics() {
 		d.Topics[topic] = int(n)
@@ -112,8 +117,8 @@ func FromOutcome(id string, attempt int, err error) *sinkv1.Ack {
 	return m
 }
 
-// ToOutcome returns the error that an ack stands for, nil for one that says ok. The text may be anything: it is cut to
-// maxText and made valid.
+// ToOutcome returns the error of an acknowledgment, or nil for success. The text is untrusted: it is cut to maxText and
+// made valid UTF-8.
 func ToOutcome(m *sinkv1.Ack) error {
 	if m.GetOutcome() == sinkv1.Outcome_OUTCOME_OK {
 		return nil
@@ -143,7 +148,7 @@ func pluginError(text string, answer *relay.ResponseError) *Error {
 	return &Error{text: text, answer: answer}
 }
 
-// Error is what a plugin says of an attempt or a migration that failed.
+// Error is a failed attempt or migration, as the plugin reported it.
 type Error struct {
 	text   string
 	answer *relay.ResponseError
@@ -162,12 +167,12 @@ func (e *Error) Unwrap() error {
 // toValidUTF8 is s as a message can carry it.
 func toValidUTF8(s string) string { return strings.ToValidUTF8(s, "�") }
 
-// maxText bounds what a plugin says of a failure, in bytes.
+// maxText is the maximum length of a plugin's error text, in bytes.
 const maxText = 1 << 10
 
 func truncate(s string) string {
 	if len(s) > maxText {
-		s = s[:maxText] // before it is looked at, since it may be of any length
+		s = s[:maxText] // first, because it may be very long
 	}
 	if s = toValidUTF8(s); len(s) > maxText {
 		s = relay.Truncate(s, maxText-len("…"))

@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// fill gives every field of v, however deep, a value of its own.
+// fill sets every field of v to a different value, recursively.
 func fill(t *testing.T, v reflect.Value, next *int) {
 	t.Helper()
 	*next++
@@ -94,7 +94,8 @@ func TestDeliveryOfOne(t *testing.T) {
 	}
 	digest := relay.Digest{Topics: map[string]int{}}
 	want.Digest = &digest
-	if got, _ := ToDelivery(over(t, FromDelivery(want, time.Microsecond), &sinkv1.Delivery{})); !got.Digest.First.IsZero() || !got.Digest.Last.IsZero() {
+	if got, _ := ToDelivery(over(t, FromDelivery(want, time.Microsecond),
+		&sinkv1.Delivery{})); !got.Digest.First.IsZero() || !got.Digest.Last.IsZero() {
 		t.Errorf("no time came back as %s, %s", got.Digest.First, got.Digest.Last)
 	}
 }
@@ -139,7 +140,9 @@ func TestOutcomes(t *testing.T) {
 
 // A plugin may send anything.
 func TestOutcomeOfStrangers(t *testing.T) {
-	for _, m := range []*sinkv1.Ack{{}, {Outcome: 99}, {Outcome: sinkv1.Outcome_OUTCOME_RETRY_AFTER, RetryAfterMs: -5}} {
+	for _, m := range []*sinkv1.Ack{
+		{}, {Outcome: 99}, {Outcome: sinkv1.Outcome_OUTCOME_RETRY_AFTER, RetryAfterMs: -5},
+	} {
 		if outcome, after := relay.Classify(ToOutcome(m)); outcome != relay.OutcomeRetry || after != 0 {
 			t.Errorf("%v is %s after %s", m, outcome, after)
 		}

@@ -14,7 +14,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-func testRing(t *testing.T, keys ...Key) *Keyring {
+func newTestKeyring(t *testing.T, keys ...Key) *Keyring {
 	t.Helper()
 	r, err := NewKeyring(keys)
 	if err != nil {
@@ -33,7 +33,7 @@ func code(e *relay.Error) relay.Code {
 
 func TestAuthenticate(t *testing.T) {
 	t.Parallel()
-	r := testRing(t,
+	r := newTestKeyring(t,
 		Key{Name: "ops", Hash: apikey.HashOf("secret-1")},
 		Key{Name: "old", Hash: apikey.HashOf("secret-2"), Expires: noon},
 		Key{Name: "new", Hash: apikey.HashOf("secret-3"), Expires: noon.Add(time.Second)},
@@ -60,12 +60,12 @@ func TestAuthenticate(t *testing.T) {
 			t.Errorf("Authenticate(%.40q) = %v, %v; want %q, %q", tt.header, k, err, tt.name, tt.code)
 		}
 		if err != nil && strings.Contains(err.Error(), "secret-") {
-			t.Errorf("the error %q repeats the key", err)
+			t.Errorf("the error %q contains the key", err)
 		}
 	}
 }
 
-func TestKeyringRefusesWhatIsAmbiguous(t *testing.T) {
+func TestNewKeyring_RejectsAmbiguousKeys(t *testing.T) {
 	t.Parallel()
 	for name, keys := range map[string][]Key{
 		"no name":     {{Hash: apikey.HashOf("a")}},
@@ -76,16 +76,16 @@ func TestKeyringRefusesWhatIsAmbiguous(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	r := testRing(t, Key{Name: "a", Hash: apikey.HashOf("a")})
+	r := newTestKeyring(t, Key{Name: "a", Hash: apikey.HashOf("a")})
 	if err := r.Replace([]Key{{Name: ""}}); err == nil {
-		t.Error("Replace took a key without a name")
+		t.Error("Replace accepted a key without a name")
 	}
 	if _, err := r.Authenticate("Bearer a"); err != nil {
-		t.Errorf("a refused Replace lost the old keys: %v", err)
+		t.Errorf("after a failed Replace: got error %v, want the old keys", err)
 	}
 }
 
-func TestCheckGrant(t *testing.T) {
+func TestCurrentGrant(t *testing.T) {
 	t.Parallel()
 	key := Key{Name: "ops", Hash: apikey.HashOf("a"), Hubs: []string{"h1"}}
 	g := key.Grant("h1")
@@ -94,66 +94,73 @@ func TestCheckGrant(t *testing.T) {
 		keys []Key
 		code relay.Code
 	}{
-		"same":        {[]Key{{Name: "x"}, key}, ""},
-		"gone":        {[]Key{{Name: "x"}}, relay.CodeAuthInvalid},
-		"new secret":  {[]Key{changed(func(k *Key) { k.Hash = apikey.HashOf("b") })}, relay.CodeAuthInvalid},
-		"expired":     {[]Key{changed(func(k *Key) { k.Expires = noon })}, relay.CodeAuthExpired},
-		"other hubs":  {[]Key{changed(func(k *Key) { k.Hubs = []string{"h2"} })}, relay.CodeWrongHub},
-		"all of them": {[]Key{changed(func(k *Key) { k.Hubs = []string{Wildcard} })}, ""},
+		"same":       {[]Key{{Name: "x"}, key}, ""},
+		"removed":    {[]Key{{Name: "x"}}, relay.CodeAuthInvalid},
+		"new secret": {[]Key{changed(func(k *Key) { k.Hash = apikey.HashOf("b") })}, relay.CodeAuthInvalid},
+		"expired":    {[]Key{changed(func(k *Key) { k.Expires = noon })}, relay.CodeAuthExpired},
+		"other hubs": {[]Key{changed(func(k *Key) { k.Hubs = []string{"h2"} })}, relay.CodeWrongHub},
+		"all hubs":   {[]Key{changed(func(k *Key) { k.Hubs = []string{Wildcard} })}, ""},
 	} {
-		now, refused := testRing(t, tt.keys...).CurrentGrant(g)
-		if code(refused) != tt.code || (refused == nil) != (now.Hub == "h1") {
-			t.Errorf("%s: Check = %+v, %q, want %q", name, now, code(refused), tt.code)
+		current, err := newTestKeyring(t, tt.keys...).CurrentGrant(g)
+		if code(err) != tt.code || (err == nil) != (current.Hub == "h1") {
+			t.Errorf("%s: CurrentGrant() = %+v, %q, want %q", name, current, code(err), tt.code)
 		}
 	}
 }
 
-// A token that was issued before the key was narrowed sees no more than the key does now.
-func TestCheckGrantsWhatTheKeyOpensNow(t *testing.T) {
+// A token issued before the key was restricted allows no more than the key does now.
+func TestCurrentGrant_RestrictedKey(t *testing.T) {
 	t.Parallel()
 	key := Key{Name: "ops", Hash: apikey.HashOf("a"), AccountID: Wildcard, Hubs: []string{Wildcard}}
 	g := key.Grant("")
 	key.AccountID, key.Hubs, key.Expires = "acme", []string{"h1"}, noon.Add(time.Hour)
-	now, refused := testRing(t, key).CurrentGrant(g)
-	if refused != nil || now.Allows("h2", "acme") || now.Allows("h1", "other") || !now.Allows("h1", "acme") || now.Expires != key.Expires {
-		t.Errorf("Check = %+v, %v", now, refused)
+	current, err := newTestKeyring(t, key).CurrentGrant(g)
+	if err != nil || current.Allows("h2", "acme") || current.Allows("h1", "other") ||
+		!current.Allows("h1", "acme") || current.Expires != key.Expires {
+		t.Errorf("CurrentGrant() = %+v, %v", current, err)
 	}
 }
 
-// Whoever is asked for all must answer as each of them would.
-func TestEqualSightAllowsTheSame(t *testing.T) {
+// Grants with the same visibility key must allow the same notifications.
+func TestVisibilityKey_EqualKeysAllowTheSame(t *testing.T) {
 	t.Parallel()
 	accounts := []string{"", "a", "b", Wildcard}
-	known := make(map[string]Grant)
+	hubLists := [][]string{
+		nil, {"h1"}, {"h1", "h2"}, {"h2", "h1", "h2"}, {"h1,h2"}, {Wildcard}, {"h1", Wildcard},
+	}
+	seen := make(map[string]Grant)
 	for _, hub := range []string{"", "h1"} {
 		for _, account := range accounts {
-			for _, hubs := range [][]string{nil, {"h1"}, {"h1", "h2"}, {"h2", "h1", "h2"}, {"h1,h2"}, {Wildcard}, {"h1", Wildcard}} {
+			for _, hubs := range hubLists {
 				g := Grant{Hub: hub, Account: account, Hubs: hubs}
-				pipeline := hub + "|" + g.VisibilityKey()
-				other, ok := known[pipeline]
+				key := hub + "|" + g.VisibilityKey()
+				other, ok := seen[key]
 				if !ok {
-					known[pipeline] = g
+					seen[key] = g
 					continue
 				}
 				if !g.SameVisibility(&other) {
-					t.Errorf("%+v does not see as %+v", g, other)
+					t.Errorf("SameVisibility() = false for %+v and %+v", g, other)
 				}
 				for _, h := range []string{"h1", "h2", "h1,h2", "h3"} {
-					for _, of := range accounts {
-						if g.Allows(h, of) != other.Allows(h, of) {
-							t.Errorf("%+v and %+v have the same sight, but differ in %q of %q", g, other, h, of)
+					for _, a := range accounts {
+						if g.Allows(h, a) != other.Allows(h, a) {
+							t.Errorf("%+v and %+v have the same key, but differ for hub %q, account %q", g, other, h, a)
 						}
 					}
 				}
 			}
 		}
 	}
-	if g, same := (Grant{Hub: "h1", Account: "a", Hubs: []string{"h1"}}), (Grant{Hub: "h1", Account: "a", Hubs: []string{Wildcard}}); g.VisibilityKey() != same.VisibilityKey() {
-		t.Error("keys of one account that open a hub should have the same sight of it")
+	one := Grant{Hub: "h1", Account: "a", Hubs: []string{"h1"}}
+	all := Grant{Hub: "h1", Account: "a", Hubs: []string{Wildcard}}
+	if one.VisibilityKey() != all.VisibilityKey() {
+		t.Error("keys of one account that may read a hub have different visibility keys")
 	}
-	for _, same := range [][2][]string{{{"h1", "h2"}, {"h2", "h1", "h1"}}, {{Wildcard}, {"h1", Wildcard}}} {
-		if a, b := (Grant{Account: "a", Hubs: same[0]}), (Grant{Account: "a", Hubs: same[1]}); !a.SameVisibility(&b) || a.SameVisibility(&Grant{Account: "a"}) {
-			t.Errorf("%q and %q are the same hubs in other words", same[0], same[1])
+	for _, hubs := range [][2][]string{{{"h1", "h2"}, {"h2", "h1", "h1"}}, {{Wildcard}, {"h1", Wildcard}}} {
+		a, b := Grant{Account: "a", Hubs: hubs[0]}, Grant{Account: "a", Hubs: hubs[1]}
+		if !a.SameVisibility(&b) || a.SameVisibility(&Grant{Account: "a"}) {
+			t.Errorf("SameVisibility() is wrong for %q and %q", hubs[0], hubs[1])
 		}
 	}
 }
@@ -188,7 +195,7 @@ func TestGrantAllows(t *testing.T) {
 	}
 }
 
-func TestRequire(t *testing.T) {
+func TestKey_Requirements(t *testing.T) {
 	t.Parallel()
 	k := Key{Name: "ops", Hubs: []string{"h1"}, Capabilities: []string{CapabilityPublish}}
 	if err := k.RequireCapability(CapabilityPublish); err != nil {
@@ -196,13 +203,13 @@ func TestRequire(t *testing.T) {
 	}
 	err := k.RequireCapability(CapabilityMigrate)
 	if code(err) != relay.CodePermissions || err.Extra["capability"] != CapabilityMigrate {
-		t.Errorf("Require = %v, %v", err, err.Extra)
+		t.Errorf("RequireCapability() = %v, %v", err, err.Extra)
 	}
 	if got := code(k.RequireHub("h2")); got != relay.CodeWrongHub {
-		t.Errorf("RequireHub = %q", got)
+		t.Errorf("RequireHub() = %q, want %q", got, relay.CodeWrongHub)
 	}
 	if !k.CanReadHub("h1") || k.CanReadHub("") || k.CanReadHub(Wildcard) {
-		t.Error("Opens is wrong for a key of one hub")
+		t.Error("CanReadHub is wrong for a key of one hub")
 	}
 }
 
@@ -230,11 +237,11 @@ func TestSecrets(t *testing.T) {
 	t.Parallel()
 	a, b := apikey.New(), apikey.New()
 	if a == b || !strings.HasPrefix(a, "hrk_") || len(a) != 4+43 {
-		t.Errorf("NewSecret gave %d and %d characters", len(a), len(b))
+		t.Errorf("apikey.New() = keys of %d and %d characters, want 47 and different keys", len(a), len(b))
 	}
 	hash := apikey.HashOf(a)
 	if got, want := apikey.FormatHash(hash), fmt.Sprintf("%x", sha256.Sum256([]byte(a))); got != want {
-		t.Errorf("FormatHash gave %s, want %s", got, want)
+		t.Errorf("FormatHash() = %s, want %s", got, want)
 	}
 }
 
@@ -247,9 +254,9 @@ func FuzzAuthenticate(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, header string) {
-		k, refused := r.Authenticate(header)
-		if (k == nil) == (refused == nil) {
-			t.Errorf("Authenticate(%q) = %v, %v", header, k, refused)
+		k, err := r.Authenticate(header)
+		if (k == nil) == (err == nil) {
+			t.Errorf("Authenticate(%q) = %v, %v", header, k, err)
 		}
 		if k != nil && !slices.Equal(strings.Fields(strings.ToLower(header)), []string{"bearer", "a"}) {
 			t.Errorf("Authenticate(%q) found a key", header)

@@ -1,6 +1,6 @@
-// Package auth knows who may do what: API keys, what each of them opens, and the one-time tokens that open a stream.
+// Package auth implements API keys, their grants, and the single-use tokens that open a stream.
 //
-// Keys come from the configuration and live in a [Keyring]; tokens live hashed in Redis ([TokenStore]). The package speaks
-// no HTTP beyond the value of an Authorization header and knows no configuration format. Deciding which route needs
-// what belongs to relay/internal/publicapi.
+// A [Keyring] holds the keys of the configuration. A [TokenStore] stores hashed tokens in Redis. HTTP, except the value
+// of an Authorization header, and configuration formats do not belong here. relay/internal/publicapi decides which
+// route needs which capability.
 package auth

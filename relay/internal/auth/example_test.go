@@ -16,10 +16,10 @@ func ExampleKeyring() {
 		fmt.Println(err)
 		return
 	}
-	key, refused := ring.Authenticate("Bearer hrk_secret")
-	fmt.Println(key.Name, refused == nil, key.CanReadHub("hub-1"), key.HasCapability(auth.CapabilityMigrate))
-	_, refused = ring.Authenticate("Bearer guess")
-	fmt.Println(refused)
+	key, rejected := ring.Authenticate("Bearer hrk_secret")
+	fmt.Println(key.Name, rejected == nil, key.CanReadHub("hub-1"), key.HasCapability(auth.CapabilityMigrate))
+	_, rejected = ring.Authenticate("Bearer guess")
+	fmt.Println(rejected)
 	// Output:
 	// ops true true false
 	// 401.auth-invalid: the API key is not known here

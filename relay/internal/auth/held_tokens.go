@@ -15,37 +15,39 @@ import (
 type heldTokens struct {
 	mu       sync.Mutex
 	byKey    map[string]*heldToken // by Redis key
-	released []*heldToken          // whose last stream has ended, until their time was set once more
+	released []*heldToken          // tokens whose last stream has ended, and whose TTL must be reset once more
 	wake     chan struct{}
 }
 
-// heldToken is one token that is held.
+// heldToken is one token that is kept alive.
 type heldToken struct {
 	key   string // in Redis
-	value string // what stands there
-	// openStreams and until are guarded by the mutex of holds. Until is when the time of a token is over whose last stream has ended.
+	value string // the value in Redis
+	// openStreams and expiresAt are guarded by heldTokens.mu. expiresAt is set when the last stream ends.
 	openStreams int
-	until       time.Time
-	// lastSeen is when it stood there last, and used says that a websocket has used it up since. Both belong to [TokenStore.Run].
+	expiresAt   time.Time
+	// lastSeen is the last time at which Redis had the token. consumed reports that a websocket consumed it afterwards.
+	// Only [TokenStore.Run] uses both.
 	lastSeen time.Time
 	consumed bool
 }
 
 const (
-	// renewBatch is how many tokens are renewed with one write.
+	// renewBatch is the maximum number of tokens that are renewed with one write.
 	renewBatch = 500
-	// consumedTTL is how long Redis remembers that a token which was held is used up. A node that did not reach Redis for as
-	// long puts none back, since it cannot know.
+	// consumedTTL is the lifetime of the marker of a consumed token. A node that did not reach Redis for that long
+	// restores no tokens, because it cannot know whether they were consumed.
 	consumedTTL = 24 * time.Hour
 )
 
-// KeepAlive returns the grant of a token and leaves the token as it is, for a stream whose client may come back with it: the
-// token lives while the stream is open, and the store's ttl from its end, also where Redis has lost it meanwhile. While
-// [TokenStore.Run] runs, that is: a node that was killed renews nothing, so that a token never outlives its stream by more than
-// the ttl, or twice that where Redis was away at the end. Release is called once, when the stream has ended.
+// KeepAlive returns the grant of a token without consuming it, for a stream whose client may reconnect with the same
+// token. While [TokenStore.Run] runs, the token lives as long as the stream is open, and for the TTL of the store after
+// its end, even if Redis lost the token. A killed node renews nothing. A token therefore never outlives its stream by
+// more than the TTL, or twice the TTL if Redis was unavailable at the end. The caller must call release once when the
+// stream has ended.
 func (t *TokenStore) KeepAlive(ctx context.Context, token string) (g Grant, release func(), err error) {
 	g, text, err := t.loadGrant(token, func(key string) (string, error) {
-		return holdScript.Run(ctx, t.client, []string{key}, t.ttl.Milliseconds()).Text()
+		return keepAliveScript.Run(ctx, t.client, []string{key}, t.ttl.Milliseconds()).Text()
 	})
 	if err != nil {
 		return Grant{}, nil, err
@@ -62,32 +64,32 @@ func (t *TokenStore) KeepAlive(ctx context.Context, token string) (g Grant, rele
 	return g, func() { t.holds.release(h, t.now().Add(t.ttl)) }, nil
 }
 
-func (h *heldTokens) release(one *heldToken, until time.Time) {
+func (h *heldTokens) release(token *heldToken, expiresAt time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if one.openStreams--; one.openStreams > 0 {
+	if token.openStreams--; token.openStreams > 0 {
 		return
 	}
-	delete(h.byKey, one.key)
-	one.until = until
-	h.released = append(h.released, one)
+	delete(h.byKey, token.key)
+	token.expiresAt = expiresAt
+	h.released = append(h.released, token)
 	select {
 	case h.wake <- struct{}{}:
 	default:
 	}
 }
 
-// Run renews the tokens that are held until ctx ends, and returns nil.
+// Run renews tokens that are kept alive until ctx ends, and returns nil.
 func (t *TokenStore) Run(ctx context.Context) error {
 	ticker := time.NewTicker(t.ttl / 3)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ctx.Done():
-			// Whoever is disconnected by the stop has the whole ttl to come back.
-			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+			// Clients that the shutdown disconnects have the full TTL to reconnect.
+			lastCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 			defer cancel()
-			t.renewAll(last, t.holds.dueForRenewal(true))
+			t.renewAll(lastCtx, t.holds.dueForRenewal(true))
 			return nil
 		case <-t.holds.wake:
 			t.renewAll(ctx, t.holds.dueForRenewal(false))
@@ -97,7 +99,7 @@ func (t *TokenStore) Run(ctx context.Context) error {
 	}
 }
 
-// dueForRenewal returns those whose streams have ended, and with all those whose are open, too.
+// dueForRenewal returns the tokens whose streams have ended. If all is true, it also returns those with open streams.
 func (h *heldTokens) dueForRenewal(all bool) []*heldToken {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -109,66 +111,66 @@ func (h *heldTokens) dueForRenewal(all bool) []*heldToken {
 	return list
 }
 
-// renewAll gives tokens their whole time, and puts those back that Redis has lost. It says nothing of a store that is away:
-// everybody else notices, and there is time for another attempt.
+// renewAll resets the TTL of tokens, and restores tokens that Redis lost. It logs no errors of Redis, because other
+// components do, and because there is time for another attempt.
 func (t *TokenStore) renewAll(ctx context.Context, list []*heldToken) {
 	for batch := range slices.Chunk(list, renewBatch) {
-		answers := make([]*redis.Cmd, len(batch))
+		replies := make([]*redis.Cmd, len(batch))
 		_, _ = t.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for i, h := range batch {
-				answers[i] = holdScript.Eval(ctx, pipe, []string{h.key}, t.ttl.Milliseconds())
+			for i, token := range batch {
+				replies[i] = keepAliveScript.Eval(ctx, pipe, []string{token.key}, t.ttl.Milliseconds())
 			}
 			return nil
 		})
 		var lost, unknown []*heldToken
-		for i, h := range batch {
-			if err := answers[i].Err(); err != nil && !errors.Is(err, redis.Nil) {
-				unknown = append(unknown, h)
-			} else if t.isLost(h, answers[i]) {
-				lost = append(lost, h)
+		for i, token := range batch {
+			if err := replies[i].Err(); err != nil && !errors.Is(err, redis.Nil) {
+				unknown = append(unknown, token)
+			} else if t.isLost(token, replies[i]) {
+				lost = append(lost, token)
 			}
 		}
-		if !t.restore(ctx, lost) {
+		if !t.restoreTokens(ctx, lost) {
 			unknown = append(unknown, lost...)
 		}
-		t.holds.requeue(unknown, t.now())
+		t.holds.requeueTokens(unknown, t.now())
 	}
 }
 
-// requeue has those renewed the next time, too, whose streams have ended. Those whose time is over meanwhile, or that are held
-// anew, are let go.
-func (h *heldTokens) requeue(list []*heldToken, now time.Time) {
+// requeueTokens schedules another renewal of tokens whose streams have ended. It skips tokens that have expired or have a new
+// stream.
+func (h *heldTokens) requeueTokens(list []*heldToken, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, one := range list {
-		if one.openStreams == 0 && h.byKey[one.key] == nil && now.Before(one.until) {
-			h.released = append(h.released, one)
+	for _, token := range list {
+		if token.openStreams == 0 && h.byKey[token.key] == nil && now.Before(token.expiresAt) {
+			h.released = append(h.released, token)
 		}
 	}
 }
 
-// isLost says whether Redis has lost a token that nobody has used up.
-func (t *TokenStore) isLost(h *heldToken, answer *redis.Cmd) bool {
-	text, err := answer.Text()
+// isLost reports whether Redis lost a token that was not consumed.
+func (t *TokenStore) isLost(token *heldToken, reply *redis.Cmd) bool {
+	text, err := reply.Text()
 	switch {
 	case errors.Is(err, redis.Nil):
-		return !h.consumed && t.now().Sub(h.lastSeen) < consumedTTL
+		return !token.consumed && t.now().Sub(token.lastSeen) < consumedTTL
 	case text == consumedMarker:
-		h.consumed = true
+		token.consumed = true
 	default:
-		h.lastSeen = t.now()
+		token.lastSeen = t.now()
 	}
 	return false
 }
 
-// restore stores tokens anew where nothing stands in their place by now. It reports false where Redis was away.
-func (t *TokenStore) restore(ctx context.Context, lost []*heldToken) bool {
+// restoreTokens stores lost tokens again unless their keys exist. It returns false if Redis was unavailable.
+func (t *TokenStore) restoreTokens(ctx context.Context, lost []*heldToken) bool {
 	if len(lost) == 0 {
 		return true
 	}
 	_, err := t.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, h := range lost {
-			pipe.SetNX(ctx, h.key, h.value, t.ttl)
+		for _, token := range lost {
+			pipe.SetNX(ctx, token.key, token.value, t.ttl)
 		}
 		return nil
 	})

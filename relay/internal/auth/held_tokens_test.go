@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// held issues a token and holds it, as for a stream.
-func held(t *testing.T, tokens *TokenStore, g Grant) (token string, release func()) {
+// newHeldToken issues a token and keeps it alive, as for a stream.
+func newHeldToken(t *testing.T, tokens *TokenStore, g Grant) (token string, release func()) {
 	t.Helper()
 	token, err := tokens.Issue(t.Context(), g)
 	if err != nil {
@@ -24,71 +24,71 @@ func held(t *testing.T, tokens *TokenStore, g Grant) (token string, release func
 	return token, release
 }
 
-func TestHold(t *testing.T) {
+func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	const ttl = time.Minute
-	tokens, client, _ := testTokens(t, ttl)
+	tokens, client, _ := newTestStore(t, ttl)
 	ctx, cancel := context.WithCancel(t.Context())
 	token, err := tokens.Issue(ctx, Grant{KeyName: "ops", Hub: "h"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	name := tokens.redisKey(token)
-	age := func() { client.PExpire(ctx, name, ttl/2) }
-	fresh := func() bool { return client.PTTL(t.Context(), name).Val() > ttl*3/4 }
-	age()
+	key := tokens.redisKey(token)
+	halveTTL := func() { client.PExpire(ctx, key, ttl/2) }
+	isRenewed := func() bool { return client.PTTL(t.Context(), key).Val() > ttl*3/4 }
+	halveTTL()
 	g, release, err := tokens.KeepAlive(ctx, " "+token)
-	if err != nil || g.Hub != "h" || !fresh() {
-		t.Fatalf("%+v %v", g, err)
+	if err != nil || g.Hub != "h" || !isRenewed() {
+		t.Fatalf("KeepAlive() = %+v, %v", g, err)
 	}
-	_, again, err := tokens.KeepAlive(ctx, token) // the client is back before its end was noticed
+	_, releaseSecond, err := tokens.KeepAlive(ctx, token) // the client reconnects before the end was detected
 	if err != nil {
 		t.Fatal(err)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- tokens.Run(ctx) }()
-	age()
+	halveTTL()
 	release()
-	if fresh() {
-		t.Error("the end of one of two streams counts as the end")
+	if isRenewed() {
+		t.Error("the token was renewed after the end of one of two streams")
 	}
-	again()
-	testkit.WaitFor(t, "the token has its whole time at the end", fresh)
+	releaseSecond()
+	testkit.WaitFor(t, "renewal at the end of the last stream", isRenewed)
 	if _, _, err := tokens.KeepAlive(ctx, token); err != nil {
-		t.Errorf("back within its time: %v", err)
+		t.Errorf("KeepAlive() within the TTL: got error %v", err)
 	}
-	age()
+	halveTTL()
 	cancel()
-	if err := <-ended; err != nil || !fresh() {
-		t.Errorf("at the stop: %v", err)
+	if err := <-ended; err != nil || !isRenewed() {
+		t.Errorf("after the stop: got error %v, renewed %v", err, isRenewed())
 	}
 	if _, err := tokens.Consume(t.Context(), token); err != nil {
 		t.Error(err)
 	}
 	if _, _, err := tokens.KeepAlive(t.Context(), token); !errors.Is(err, ErrTokenUnknown) {
-		t.Errorf("a token that was used up: %v", err)
+		t.Errorf("KeepAlive() of a consumed token: got error %v", err)
 	}
 }
 
-// A token lives as long as its stream and no longer than the ttl without anybody who renews it.
-func TestHeldTokensAreRenewed(t *testing.T) {
+// A token is renewed while its stream is open, and expires when Run has stopped.
+func TestKeepAlive_RenewsUntilRunStops(t *testing.T) {
 	t.Parallel()
 	const ttl = 6 * time.Second
-	tokens, client, _ := testTokens(t, ttl)
+	tokens, client, _ := newTestStore(t, ttl)
 	ctx, cancel := context.WithCancel(t.Context())
-	token, _ := held(t, tokens, Grant{KeyName: "ops"})
+	token, _ := newHeldToken(t, tokens, Grant{KeyName: "ops"})
 	ended := make(chan error, 1)
 	go func() { ended <- tokens.Run(ctx) }()
-	last := ttl // each renewal makes what is left more than it was
-	for renewed := 0; renewed < 2; {
-		left := client.PTTL(ctx, tokens.redisKey(token)).Val()
-		if left <= 0 {
-			t.Fatalf("gone after %d renewals", renewed)
+	last := ttl // a renewal increases the remaining time
+	for renewals := 0; renewals < 2; {
+		remaining := client.PTTL(ctx, tokens.redisKey(token)).Val()
+		if remaining <= 0 {
+			t.Fatalf("the token expired after %d renewals", renewals)
 		}
-		if left > last {
-			renewed++
+		if remaining > last {
+			renewals++
 		}
-		last = left
+		last = remaining
 		relay.Sleep(ctx, 10*time.Millisecond)
 	}
 	cancel()
@@ -96,109 +96,111 @@ func TestHeldTokensAreRenewed(t *testing.T) {
 		t.Error(err)
 	}
 	client.PExpire(t.Context(), tokens.redisKey(token), ttl/100)
-	testkit.WaitFor(t, "nobody renews it, so it is gone", func() bool { return client.Exists(t.Context(), tokens.redisKey(token)).Val() == 0 })
+	testkit.WaitFor(t, "expiry of the token", func() bool {
+		return client.Exists(t.Context(), tokens.redisKey(token)).Val() == 0
+	})
 }
 
-// A token that Redis loses below an open stream is good again soon, and once more when the stream ends; one that is used up
-// stays so.
-func TestHeldTokensThatAreLost(t *testing.T) {
+// A token that Redis loses while its stream is open is restored, and again when the stream ends. A consumed token is
+// not.
+func TestKeepAlive_RestoresLostTokens(t *testing.T) {
 	t.Parallel()
 	const ttl = 4500 * time.Millisecond
-	tokens, client, server := testTokens(t, ttl)
+	tokens, client, server := newTestStore(t, ttl)
 	ctx, cancel := context.WithCancel(t.Context())
 	grant := Grant{KeyName: "ops", Hub: "h", Hubs: []string{"h"}}
-	kept, release := held(t, tokens, grant)
-	used, _ := held(t, tokens, grant)
+	live, release := newHeldToken(t, tokens, grant)
+	consumed, _ := newHeldToken(t, tokens, grant)
 	ended := make(chan error, 1)
 	go func() { ended <- tokens.Run(ctx) }()
-	good := func() bool {
-		g, err := tokens.Get(ctx, kept)
+	isRestored := func() bool {
+		g, err := tokens.Get(ctx, live)
 		return err == nil && reflect.DeepEqual(g, grant)
 	}
-	if _, err := tokens.Consume(ctx, used); err != nil {
+	if _, err := tokens.Consume(ctx, consumed); err != nil {
 		t.Fatal(err)
 	}
-	client.Del(ctx, tokens.redisKey(kept))
-	testkit.WaitFor(t, "the token is there again", good)
-	if _, err := tokens.Get(ctx, used); !errors.Is(err, ErrTokenUnknown) {
-		t.Errorf("the token that was used up: %v", err)
+	client.Del(ctx, tokens.redisKey(live))
+	testkit.WaitFor(t, "the token to be restored", isRestored)
+	if _, err := tokens.Get(ctx, consumed); !errors.Is(err, ErrTokenUnknown) {
+		t.Errorf("Get() of the consumed token: got error %v", err)
 	}
-	if left := client.PTTL(ctx, tokens.redisKey(used)).Val(); left < consumedTTL-time.Minute {
-		t.Errorf("that it is used up is forgotten after %s", left)
+	if remaining := client.PTTL(ctx, tokens.redisKey(consumed)).Val(); remaining < consumedTTL-time.Minute {
+		t.Errorf("got a TTL of %s for the marker, want about %s", remaining, consumedTTL)
 	}
-	// By now the node knows that the other was used up.
+	// By now the node has seen the marker.
 	server.Kill()
 	server.Restart()
 	client.FlushAll(ctx)
-	testkit.WaitFor(t, "the token is there again behind a flush", good)
-	if left := client.PTTL(ctx, tokens.redisKey(kept)).Val(); left <= 0 || left > ttl {
-		t.Errorf("it lives for %s", left)
+	testkit.WaitFor(t, "the token to be restored after a flush", isRestored)
+	if remaining := client.PTTL(ctx, tokens.redisKey(live)).Val(); remaining <= 0 || remaining > ttl {
+		t.Errorf("got a TTL of %s, want at most %s", remaining, ttl)
 	}
 	client.FlushAll(ctx)
 	release()
-	testkit.WaitFor(t, "the token is there for who comes back", good)
-	if _, _, err := tokens.KeepAlive(ctx, kept); err != nil {
+	testkit.WaitFor(t, "the token to be restored after the stream", isRestored)
+	if _, _, err := tokens.KeepAlive(ctx, live); err != nil {
 		t.Error(err)
 	}
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
 	}
-	for _, gone := range []string{used, "x"} {
-		if _, _, err := tokens.KeepAlive(t.Context(), gone); !errors.Is(err, ErrTokenUnknown) {
-			t.Errorf("held: %v", err)
+	for _, token := range []string{consumed, "x"} {
+		if _, _, err := tokens.KeepAlive(t.Context(), token); !errors.Is(err, ErrTokenUnknown) {
+			t.Errorf("KeepAlive(): got error %v, want %v", err, ErrTokenUnknown)
 		}
-		if _, err := tokens.Consume(t.Context(), gone); !errors.Is(err, ErrTokenUnknown) {
-			t.Errorf("used: %v", err)
+		if _, err := tokens.Consume(t.Context(), token); !errors.Is(err, ErrTokenUnknown) {
+			t.Errorf("Consume(): got error %v, want %v", err, ErrTokenUnknown)
 		}
 	}
 }
 
-// Who has not seen Redis for longer than it remembers what was used up puts nothing back.
-func TestHeldTokensOfAnAgeAgo(t *testing.T) {
+// A node that did not reach Redis for longer than consumedTTL restores no tokens.
+func TestRenewAll_LongOutage(t *testing.T) {
 	t.Parallel()
-	tokens, client, _ := testTokens(t, time.Minute)
+	tokens, client, _ := newTestStore(t, time.Minute)
 	now := time.Now()
 	tokens.now = func() time.Time { return now }
-	token, _ := held(t, tokens, Grant{KeyName: "ops"})
+	token, _ := newHeldToken(t, tokens, Grant{KeyName: "ops"})
 	for _, tt := range []struct {
-		away time.Duration
-		back bool
+		outage   time.Duration
+		restored bool
 	}{{consumedTTL - time.Minute, true}, {2 * time.Minute, true}, {consumedTTL + time.Minute, false}} {
-		now = now.Add(tt.away)
+		now = now.Add(tt.outage)
 		client.FlushAll(t.Context())
 		tokens.renewAll(t.Context(), tokens.holds.dueForRenewal(true))
-		if _, err := tokens.Get(t.Context(), token); (err == nil) != tt.back {
-			t.Errorf("away for %s: %v", tt.away, err)
+		if _, err := tokens.Get(t.Context(), token); (err == nil) != tt.restored {
+			t.Errorf("outage of %s: got error %v, want restored %v", tt.outage, err, tt.restored)
 		}
-		tokens.renewAll(t.Context(), tokens.holds.dueForRenewal(true)) // seen again
+		tokens.renewAll(t.Context(), tokens.holds.dueForRenewal(true)) // updates lastSeen
 	}
 }
 
-// A stream that ends while Redis is away, which loses the token, leaves its client a token all the same, for its time.
-func TestHeldTokensWhoseStreamEndsInVain(t *testing.T) {
+// If a stream ends during an outage in which Redis loses the token, the token is restored within its TTL.
+func TestRenewAll_StreamEndsDuringOutage(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
-		away time.Duration
-		back bool
+		outage   time.Duration
+		restored bool
 	}{{59 * time.Second, true}, {time.Minute, false}} {
-		tokens, client, server := testTokens(t, time.Minute)
+		tokens, client, server := newTestStore(t, time.Minute)
 		now := time.Now()
 		tokens.now = func() time.Time { return now }
-		token, release := held(t, tokens, Grant{KeyName: "ops"})
+		token, release := newHeldToken(t, tokens, Grant{KeyName: "ops"})
 		server.Kill()
 		release()
 		tokens.renewAll(t.Context(), tokens.holds.dueForRenewal(false))
-		now = now.Add(tt.away)
+		now = now.Add(tt.outage)
 		tokens.renewAll(t.Context(), tokens.holds.dueForRenewal(false))
 		server.Restart()
 		client.FlushAll(t.Context())
 		tokens.renewAll(t.Context(), tokens.holds.dueForRenewal(false))
-		if _, err := tokens.Get(t.Context(), token); (err == nil) != tt.back {
-			t.Errorf("away for %s: %v", tt.away, err)
+		if _, err := tokens.Get(t.Context(), token); (err == nil) != tt.restored {
+			t.Errorf("outage of %s: got error %v, want restored %v", tt.outage, err, tt.restored)
 		}
-		if left := tokens.holds.dueForRenewal(false); len(left) != 0 {
-			t.Errorf("%d are still to be renewed", len(left))
+		if due := tokens.holds.dueForRenewal(false); len(due) != 0 {
+			t.Errorf("got %d tokens due for renewal, want 0", len(due))
 		}
 	}
 }

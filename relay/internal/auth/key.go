@@ -13,41 +13,41 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The capabilities that a key may hold beside reading its hubs.
+// The capabilities that a key may have in addition to reading its hubs.
 const (
 	// CapabilityPublish lets a key publish notifications.
 	CapabilityPublish = "notifications-publish"
-	// CapabilityMigrate lets a key migrate instances; the name is spec.md's.
+	// CapabilityMigrate lets a key migrate instances. The name is defined in spec.md.
 	CapabilityMigrate = "containers-instances-migrate"
 )
 
-// Wildcard stands for every hub in Key.Hubs and for every account in Key.AccountID.
+// Wildcard means every hub in Key.Hubs and every account in Key.AccountID.
 const Wildcard = "*"
 
-// MaxHubID is the longest hub id in bytes that X-Hub-Id may carry.
+// MaxHubID is the maximum length of a hub ID in X-Hub-Id, in bytes.
 const MaxHubID = 256
 
-// Key is one API key. A Key in a [Keyring] is shared between goroutines: nobody may change it.
+// Key is one API key. A Key in a [Keyring] is shared between goroutines and must not be changed.
 type Key struct {
-	// Name is what logs, metrics and tokens call the key; unique in a Keyring.
+	// Name identifies the key in logs, metrics and tokens. It is unique in a Keyring.
 	Name string
-	// AccountID is the account that the key belongs to; [Wildcard] for a platform's key, empty for a key that sees only
-	// notifications without an account.
+	// AccountID is the account that the key belongs to. It is [Wildcard] for a key of the platform, and empty for a key
+	// that sees only notifications without an account.
 	AccountID string
-	// Hash is the SHA-256 of the secret. The secret itself is not kept.
+	// Hash is the SHA-256 of the secret. The secret itself is not stored.
 	Hash apikey.Hash
-	// Hubs are the hubs that the key opens; [Wildcard] means all, none means none.
+	// Hubs are the hubs that the key may read. [Wildcard] means all hubs. An empty list means none.
 	Hubs []string
-	// Capabilities are what the key may do beside reading.
+	// Capabilities are the additional permissions of the key.
 	Capabilities []string
-	// Expires is when the key stops working; zero means never.
+	// Expires is the time at which the key stops working. Zero means never.
 	Expires time.Time
 }
 
-// CanReadHub says whether the key may read hub.
-func (k *Key) CanReadHub(hub string) bool { return hubsInclude(k.Hubs, hub) }
+// CanReadHub reports whether the key may read hub.
+func (k *Key) CanReadHub(hub string) bool { return includesHub(k.Hubs, hub) }
 
-func hubsInclude(hubs []string, hub string) bool {
+func includesHub(hubs []string, hub string) bool {
 	for _, h := range hubs {
 		if h == Wildcard || h == hub {
 			return true
@@ -56,12 +56,12 @@ func hubsInclude(hubs []string, hub string) bool {
 	return false
 }
 
-// HasCapability says whether the key holds the capability.
+// HasCapability reports whether the key has the capability.
 func (k *Key) HasCapability(capability string) bool {
 	return slices.Contains(k.Capabilities, capability)
 }
 
-// RequireCapability returns nil where the key holds the capability, and 403.permissions with extra.capability where not.
+// RequireCapability returns nil if the key has the capability, and 403.permissions with extra.capability otherwise.
 func (k *Key) RequireCapability(capability string) *relay.Error {
 	if k.HasCapability(capability) {
 		return nil
@@ -70,7 +70,7 @@ func (k *Key) RequireCapability(capability string) *relay.Error {
 		"the key "+strconv.Quote(k.Name)+" lacks the capability "+capability).WithExtra("capability", capability)
 }
 
-// RequireHub returns nil where the key opens hub, and 403.wrong-hub where not.
+// RequireHub returns nil if the key may read hub, and 403.wrong-hub otherwise.
 func (k *Key) RequireHub(hub string) *relay.Error {
 	if k.CanReadHub(hub) {
 		return nil
@@ -79,22 +79,23 @@ func (k *Key) RequireHub(hub string) *relay.Error {
 		"the key "+strconv.Quote(k.Name)+" does not open the hub "+strconv.Quote(hub))
 }
 
-// Expired says whether the key has stopped working at now.
+// Expired reports whether the key has expired at now.
 func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.Before(k.Expires) }
 
-// Grant returns what a token of this key lets its bearer see: the pipeline of hub, or with an empty hub the account
-// pipeline. It does not check that the key opens hub; see RequireHub.
+// Grant returns the grant for a token of this key: for the pipeline of hub, or for the account pipeline if hub is
+// empty. It does not check that the key may read hub. See RequireHub.
 func (k *Key) Grant(hub string) Grant {
 	return Grant{
 		KeyName: k.Name, KeyID: k.id(), Hub: hub, Account: k.AccountID, Hubs: k.Hubs, Expires: k.Expires,
 	}
 }
 
-// id tells a key from a later one of the same name. Half of the hash is enough for that and useless for guessing.
+// id distinguishes a key from a later key with the same name. Half of the hash is sufficient, and useless for guessing
+// the secret.
 func (k *Key) id() string { return hex.EncodeToString(k.Hash[:len(k.Hash)/2]) }
 
-// CheckHubID returns nil for a hub id that X-Hub-Id may carry: 1 to [MaxHubID] bytes of UTF-8 without control
-// characters. Otherwise 422.missing-argument (empty) or 422.invalid-argument.
+// CheckHubID returns nil for a valid hub ID in X-Hub-Id: 1 to [MaxHubID] bytes of UTF-8 without control characters.
+// Otherwise it returns 422.missing-argument for an empty ID or 422.invalid-argument.
 func CheckHubID(hub string) *relay.Error {
 	switch {
 	case hub == "":

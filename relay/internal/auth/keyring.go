@@ -11,14 +11,14 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Keyring holds the keys that work now. All methods may be called concurrently.
+// Keyring holds the configured keys. All methods are safe for concurrent use.
 type Keyring struct {
 	keys atomic.Pointer[[]Key]
 	now  func() time.Time
 }
 
-// NewKeyring returns a ring with the keys. It fails where a key has no name, where two share a name, and where two
-// share a secret, since it would be unclear which of them was presented.
+// NewKeyring returns a Keyring with the keys. It returns an error if a key has no name, if two keys have the same name,
+// or if two keys have the same secret, because a request would not identify one of them.
 func NewKeyring(keys []Key) (*Keyring, error) {
 	r := &Keyring{now: time.Now}
 	if err := r.Replace(keys); err != nil {
@@ -27,8 +27,8 @@ func NewKeyring(keys []Key) (*Keyring, error) {
 	return r, nil
 }
 
-// Replace puts other keys in place of the present ones, for instance after a key file changed. On an error (see
-// [NewKeyring]) the present ones stay. Tokens of keys that are gone stop working.
+// Replace replaces all keys, for instance after a key file changed. On an error (see [NewKeyring]) the keys do not
+// change. Tokens of removed keys stop working.
 func (r *Keyring) Replace(keys []Key) error {
 	names := make(map[string]bool, len(keys))
 	hashes := make(map[[32]byte]string, len(keys))
@@ -45,34 +45,36 @@ func (r *Keyring) Replace(keys []Key) error {
 		}
 		names[k.Name], hashes[k.Hash] = true, k.Name
 	}
-	own := append([]Key(nil), keys...)
-	r.keys.Store(&own)
+	stored := append([]Key(nil), keys...)
+	r.keys.Store(&stored)
 	return nil
 }
 
 // Authenticate returns the key in the value of an Authorization header: "Bearer", spaces, the key. The error is
-// 401.auth-invalid for a header that is empty or malformed or an unknown key, 401.auth-expired for an expired one.
+// 401.auth-invalid for a missing or malformed header or an unknown key, and 401.auth-expired for an expired key.
 func (r *Keyring) Authenticate(header string) (*Key, *relay.Error) {
 	if header == "" {
-		return nil, relay.NewError(relay.CodeAuthInvalid, "the header Authorization is missing; send Bearer and an API key")
+		return nil, relay.NewError(relay.CodeAuthInvalid,
+			"the header Authorization is missing; send Bearer and an API key")
 	}
 	scheme, secret, ok := strings.Cut(header, " ")
 	secret = strings.Trim(secret, " \t")
 	if !ok || secret == "" || !strings.EqualFold(scheme, "Bearer") {
-		return nil, relay.NewError(relay.CodeAuthInvalid, "the header Authorization must be Bearer, a space and an API key")
+		return nil, relay.NewError(relay.CodeAuthInvalid,
+			"the header Authorization must be Bearer, a space and an API key")
 	}
-	k := r.find(apikey.HashOf(secret))
+	k := r.findKey(apikey.HashOf(secret))
 	if k == nil {
 		return nil, relay.NewError(relay.CodeAuthInvalid, "the API key is not known here")
 	}
 	if k.Expired(r.now()) {
-		return nil, expiredError(k)
+		return nil, newExpiredError(k)
 	}
 	return k, nil
 }
 
-// find compares with every key in constant time, so that the time taken tells nothing about near misses.
-func (r *Keyring) find(hash [32]byte) *Key {
+// findKey compares hash with every key in constant time. The time therefore reveals nothing about similar hashes.
+func (r *Keyring) findKey(hash [32]byte) *Key {
 	keys := *r.keys.Load()
 	found := -1
 	for i := range keys {
@@ -84,9 +86,9 @@ func (r *Keyring) find(hash [32]byte) *Key {
 	return &keys[found]
 }
 
-// CurrentGrant says whether the key behind a token's grant still stands, and returns what the key grants on the same pipeline
-// now: an operator may have narrowed it since. The error is 401.auth-invalid where the key is gone or has another
-// secret, 401.auth-expired where it has expired, 403.wrong-hub where it no longer opens the grant's hub.
+// CurrentGrant returns the current grant of the key of g for the same pipeline. An operator may have restricted the key
+// since g was issued. The error is 401.auth-invalid if the key was removed or has another secret, 401.auth-expired if
+// it has expired, and 403.wrong-hub if it may no longer read the hub of g.
 func (r *Keyring) CurrentGrant(g Grant) (Grant, *relay.Error) {
 	keys := *r.keys.Load()
 	for i := range keys {
@@ -95,7 +97,7 @@ func (r *Keyring) CurrentGrant(g Grant) (Grant, *relay.Error) {
 			continue
 		}
 		if k.Expired(r.now()) {
-			return Grant{}, expiredError(k)
+			return Grant{}, newExpiredError(k)
 		}
 		if g.Hub != "" && !k.CanReadHub(g.Hub) {
 			return Grant{}, k.RequireHub(g.Hub)
@@ -105,6 +107,6 @@ func (r *Keyring) CurrentGrant(g Grant) (Grant, *relay.Error) {
 	return Grant{}, relay.NewError(relay.CodeAuthInvalid, "the API key that asked for this token no longer exists")
 }
 
-func expiredError(k *Key) *relay.Error {
+func newExpiredError(k *Key) *relay.Error {
 	return relay.NewError(relay.CodeAuthExpired, "the API key expired at "+k.Expires.UTC().Format(time.RFC3339))
 }

@@ -6,16 +6,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What stands in Redis for a token is its grant as JSON, behind a blank once the token is held, and usedUp in place of one
-// that was used up after that. The scripts run on miniredis too, whose Lua is gopher-lua.
+// The value of a token in Redis is its grant as JSON. A token that is kept alive has a space before the JSON.
+// consumedMarker replaces the value if such a token is consumed. The scripts must also run on miniredis with
+// gopher-lua.
 const consumedMarker = "-"
 
 var (
 	//go:embed scripts/keep_alive.lua
-	holdSource string
+	keepAliveSource string
 	//go:embed scripts/consume.lua
-	useSource string
+	consumeSource string
 
-	holdScript = redis.NewScript(holdSource)
-	useScript  = redis.NewScript(useSource)
+	keepAliveScript = redis.NewScript(keepAliveSource)
+	consumeScript   = redis.NewScript(consumeSource)
 )

@@ -17,41 +17,42 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Errors of the token store. Nothing else is returned, each wrapped with what was being done.
+// The errors of the token store. All methods wrap one of them.
 var (
-	// ErrTokenUnknown is returned for a token that was never issued, has expired or was used.
+	// ErrTokenUnknown is returned for a token that was never issued, has expired, or was consumed.
 	ErrTokenUnknown = errors.New("the token is not known, has expired or was used already")
-	// ErrKeyExpired is returned where the key expired before a token could be issued.
+	// ErrKeyExpired is returned if the key expired before a token was issued.
 	ErrKeyExpired = errors.New("the key has expired")
-	// ErrUnavailable is returned when Redis did not answer; whether the token was used up is then not known.
+	// ErrUnavailable is returned if Redis did not respond. It is then unknown whether the token was consumed.
 	ErrUnavailable = errors.New("the token store cannot be reached")
 )
 
-// maxToken bounds what is hashed for a presented token; ours have 43 characters.
+// maxToken is the maximum length of a presented token. Issued tokens have 43 characters.
 const maxToken = 1024
 
-// Grant is what a token lets its bearer see.
+// Grant describes the notifications that the bearer of a token may see.
 type Grant struct {
-	// KeyName names the key that asked for the token.
+	// KeyName is the name of the key that requested the token.
 	KeyName string `json:"key"`
-	// KeyID tells that key from a later one of the same name.
+	// KeyID distinguishes the key from a later key with the same name.
 	KeyID string `json:"key_id"`
-	// Hub is the hub whose pipeline is opened; empty for the account pipeline.
+	// Hub is the hub of the pipeline. It is empty for the account pipeline.
 	Hub string `json:"hub,omitempty"`
-	// Account is the key's account; [Wildcard] for every account, empty for none.
+	// Account is the account of the key: [Wildcard] for every account, empty for none.
 	Account string `json:"account,omitempty"`
-	// Hubs are the hubs that the key opens; [Wildcard] means all.
+	// Hubs are the hubs that the key may read. [Wildcard] means all.
 	Hubs []string `json:"hubs,omitempty"`
-	// Expires is when the key expires; zero means never.
+	// Expires is the time at which the key expires. Zero means never.
 	Expires time.Time `json:"expires,omitzero"`
 }
 
-// Allows says whether a notification of hub and account may be seen under the grant. The rules are DESIGN's:
+// Allows reports whether the grant includes a notification of hub and account:
 //
-//   - only the grant's hub on a hub pipeline, and on either pipeline only hubs that the key opens;
-//   - never a notification of another account; the account [Wildcard] sees all its hubs hold;
-//   - a notification without an account belongs to its hub: whoever opens the hub sees it, on the account pipeline
-//     too. A key without an account sees only these.
+//   - On a hub pipeline only the hub of the grant is included. On both pipelines only hubs that the key may read are
+//     included.
+//   - Notifications of other accounts are never included, except for the account [Wildcard].
+//   - A notification without an account belongs to its hub. It is included if the key may read the hub, on the account
+//     pipeline too. A key without an account sees only these notifications.
 func (g *Grant) Allows(hub, account string) bool {
 	if g.Hub != "" && g.Hub != hub {
 		return false
@@ -59,26 +60,27 @@ func (g *Grant) Allows(hub, account string) bool {
 	if account != "" && account != g.Account && g.Account != Wildcard {
 		return false
 	}
-	return hubsInclude(g.Hubs, hub)
+	return includesHub(g.Hubs, hub)
 }
 
-// VisibilityKey names what Allows says: grants of one pipeline have the same Sight where they allow the same. It is never empty.
+// VisibilityKey identifies the results of Allows. If two grants of one pipeline have the same key, Allows returns the
+// same for both. The key is never empty.
 func (g *Grant) VisibilityKey() string {
 	if g.Hub == "" {
 		return "hubs " + strings.Join(normalizeHubs(g.Hubs), "\x00") + " of " + g.Account
 	}
-	if !hubsInclude(g.Hubs, g.Hub) {
+	if !includesHub(g.Hubs, g.Hub) {
 		return "nothing"
 	}
 	return "of " + g.Account
 }
 
-// SameVisibility says whether g allows the same as another grant of its pipeline.
+// SameVisibility reports whether g allows the same as other, which must be a grant of the same pipeline.
 func (g *Grant) SameVisibility(other *Grant) bool {
 	return g.Account == other.Account && slices.Equal(g.Hubs, other.Hubs) || g.VisibilityKey() == other.VisibilityKey()
 }
 
-// normalizeHubs lists hubs as every key does that opens the same ones.
+// normalizeHubs returns the same list for all keys that may read the same hubs.
 func normalizeHubs(hubs []string) []string {
 	if slices.Contains(hubs, Wildcard) {
 		return []string{Wildcard}
@@ -86,8 +88,7 @@ func normalizeHubs(hubs []string) []string {
 	return slices.Compact(slices.Sorted(slices.Values(hubs)))
 }
 
-// TokenStore is the store of tokens in Redis. Only a token's SHA-256 is stored. All methods may be called
-// concurrently and from several nodes.
+// TokenStore stores tokens in Redis, as their SHA-256. All methods are safe for concurrent use, also by several nodes.
 type TokenStore struct {
 	client redis.Cmdable
 	keyFor func(hash string) string
@@ -96,17 +97,17 @@ type TokenStore struct {
 	holds  heldTokens
 }
 
-// NewTokenStore returns a store whose tokens live for ttl. name returns the Redis key for the hexadecimal SHA-256 of a
-// token. The client must not retry by itself (MaxRetries -1): a retried Use would find the token gone.
-func NewTokenStore(client redis.Cmdable, name func(hash string) string, ttl time.Duration) *TokenStore {
+// NewTokenStore returns a store whose tokens live for ttl. keyFor returns the Redis key for the hexadecimal SHA-256 of
+// a token. The client must not retry commands (MaxRetries -1), because a retried Consume would not find the token.
+func NewTokenStore(client redis.Cmdable, keyFor func(hash string) string, ttl time.Duration) *TokenStore {
 	return &TokenStore{
-		client: client, keyFor: name, ttl: ttl, now: time.Now,
+		client: client, keyFor: keyFor, ttl: ttl, now: time.Now,
 		holds: heldTokens{byKey: make(map[string]*heldToken), wake: make(chan struct{}, 1)},
 	}
 }
 
-// Issue stores the grant under a new random token (32 bytes, base64url) and returns the token. It lives for the
-// store's ttl, and no longer than the key.
+// Issue stores the grant with a new random token (32 bytes, base64url) and returns the token. The token lives for the
+// TTL of the store, but not longer than the key.
 func (t *TokenStore) Issue(ctx context.Context, g Grant) (string, error) {
 	ttl := t.ttl
 	if !g.Expires.IsZero() {
@@ -120,7 +121,7 @@ func (t *TokenStore) Issue(ctx context.Context, g Grant) (string, error) {
 		return "", fmt.Errorf("encode the grant of the key %q: %w", g.KeyName, err)
 	}
 	var b [32]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
+	_, _ = rand.Read(b[:]) // never returns an error
 	token := base64.RawURLEncoding.EncodeToString(b[:])
 	if err := t.client.Set(ctx, t.redisKey(token), value, ttl.Truncate(time.Millisecond)).Err(); err != nil {
 		return "", fmt.Errorf("store a token: %w: %w", ErrUnavailable, err)
@@ -128,22 +129,22 @@ func (t *TokenStore) Issue(ctx context.Context, g Grant) (string, error) {
 	return token, nil
 }
 
-// Get returns the grant of a token and leaves the token as it is. White space anywhere in the token is ignored.
+// Get returns the grant of a token without consuming it. White space in the token is ignored.
 func (t *TokenStore) Get(ctx context.Context, token string) (Grant, error) {
 	g, _, err := t.loadGrant(token, func(key string) (string, error) { return t.client.Get(ctx, key).Result() })
 	return g, err
 }
 
-// Consume returns the grant of a token and uses it up: of any number of callers exactly one succeeds. White space anywhere
-// in the token is ignored.
+// Consume returns the grant of a token and consumes the token. Of any number of callers, exactly one succeeds. White
+// space in the token is ignored.
 func (t *TokenStore) Consume(ctx context.Context, token string) (Grant, error) {
 	g, _, err := t.loadGrant(token, func(key string) (string, error) {
-		return useScript.Run(ctx, t.client, []string{key}, consumedTTL.Milliseconds()).Text()
+		return consumeScript.Run(ctx, t.client, []string{key}, consumedTTL.Milliseconds()).Text()
 	})
 	return g, err
 }
 
-// loadGrant returns a grant, and the text that stands for it in Redis, where get has it from.
+// loadGrant returns the grant of a token and its text in Redis. get reads the text.
 func (t *TokenStore) loadGrant(token string, get func(key string) (string, error)) (g Grant, text string, err error) {
 	token = CleanToken(token)
 	if token == "" || len(token) > maxToken {
@@ -157,7 +158,7 @@ func (t *TokenStore) loadGrant(token string, get func(key string) (string, error
 		return Grant{}, "", fmt.Errorf("look up a token: %w: %w", ErrUnavailable, err)
 	}
 	if err := json.Unmarshal([]byte(text), &g); err != nil {
-		// It was used up while it was held, or somebody else wrote there; the bearer can do nothing but ask for another token.
+		// The token was consumed while it was kept alive, or another program wrote the key. A new token is needed.
 		return Grant{}, "", fmt.Errorf("%w: its grant cannot be read", ErrTokenUnknown)
 	}
 	return g, text, nil
@@ -168,7 +169,7 @@ func (t *TokenStore) redisKey(token string) string {
 	return t.keyFor(hex.EncodeToString(sum[:]))
 }
 
-// CleanToken removes white space from a presented token: spec.md's sample has spaces and line breaks inside.
+// CleanToken removes white space from a presented token. The example in spec.md contains spaces and line breaks.
 func CleanToken(token string) string {
 	if strings.IndexFunc(token, unicode.IsSpace) < 0 {
 		return token

@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 )
 
-func testTokens(t *testing.T, ttl time.Duration) (*TokenStore, *redis.Client, *redistest.Server) {
+func newTestStore(t *testing.T, ttl time.Duration) (*TokenStore, *redis.Client, *redistest.Server) {
 	t.Helper()
 	server := redistest.Start(t)
 	client := redis.NewClient(&redis.Options{
@@ -28,9 +28,12 @@ func testTokens(t *testing.T, ttl time.Duration) (*TokenStore, *redis.Client, *r
 
 func TestTokens(t *testing.T) {
 	t.Parallel()
-	tokens, client, server := testTokens(t, time.Minute)
+	tokens, client, server := newTestStore(t, time.Minute)
 	ctx := t.Context()
-	key := Key{Name: "ops", AccountID: "a", Hubs: []string{"h1", "h2"}, Hash: apikey.HashOf("x"), Expires: noon.Add(10000 * time.Hour)}
+	key := Key{
+		Name: "ops", AccountID: "a", Hubs: []string{"h1", "h2"}, Hash: apikey.HashOf("x"),
+		Expires: noon.Add(10000 * time.Hour),
+	}
 	grant := key.Grant("h1")
 	token, err := tokens.Issue(ctx, grant)
 	if err != nil || len(token) != 43 {
@@ -44,34 +47,34 @@ func TestTokens(t *testing.T) {
 		}
 		value := client.Get(ctx, names[0]).Val()
 		if strings.Contains(names[0]+value, token) {
-			t.Error("the token itself stands in Redis")
+			t.Error("Redis contains the token itself")
 		}
 		if ttl := client.PTTL(ctx, names[0]).Val(); ttl <= 0 || ttl > time.Minute {
 			t.Errorf("time to live %s", ttl)
 		}
 	})
-	t.Run("peek leaves it", func(t *testing.T) {
+	t.Run("Get does not consume it", func(t *testing.T) {
 		for range 2 {
 			got, err := tokens.Get(ctx, token)
 			if err != nil || !reflect.DeepEqual(got, grant) {
-				t.Fatalf("Peek = %+v, %v; want %+v", got, err, grant)
+				t.Fatalf("Get() = %+v, %v; want %+v", got, err, grant)
 			}
 		}
 	})
 	t.Run("unknown", func(t *testing.T) {
 		for _, bad := range []string{"", " ", "x", token + "x", strings.Repeat("x", 5000), "\x00"} {
 			if _, err := tokens.Consume(ctx, bad); !errors.Is(err, ErrTokenUnknown) {
-				t.Errorf("Use(%.20q) = %v", bad, err)
+				t.Errorf("Consume(%.20q): got error %v", bad, err)
 			}
 		}
 	})
 	t.Run("white space is ignored, once only", func(t *testing.T) {
 		spaced := " " + token[:5] + "\n" + token[5:9] + "\r\n\t " + token[9:] + "\n"
 		if got, err := tokens.Consume(ctx, spaced); err != nil || !reflect.DeepEqual(got, grant) {
-			t.Fatalf("Use = %+v, %v", got, err)
+			t.Fatalf("Consume() = %+v, %v; want %+v", got, err, grant)
 		}
 		if _, err := tokens.Consume(ctx, token); !errors.Is(err, ErrTokenUnknown) {
-			t.Errorf("the second Use = %v", err)
+			t.Errorf("second Consume(): got error %v", err)
 		}
 	})
 	t.Run("not longer than the key", func(t *testing.T) {
@@ -82,29 +85,29 @@ func TestTokens(t *testing.T) {
 		}
 		names := client.Keys(ctx, "*").Val()
 		if len(names) != 1 || client.PTTL(ctx, names[0]).Val() > 5*time.Second {
-			t.Errorf("the token outlives its key: %v", names)
+			t.Errorf("the token lives longer than its key: %v", names)
 		}
 		if _, err := tokens.Issue(ctx, old); !errors.Is(err, ErrKeyExpired) {
-			t.Errorf("Issue for an expired key = %v", err)
+			t.Errorf("Issue() for an expired key: got error %v", err)
 		}
 	})
-	t.Run("redis away", func(t *testing.T) {
+	t.Run("Redis unavailable", func(t *testing.T) {
 		server.Kill()
 		if _, err := tokens.Issue(ctx, grant); !errors.Is(err, ErrUnavailable) {
-			t.Errorf("Issue = %v", err)
+			t.Errorf("Issue(): got error %v", err)
 		}
 		if _, err := tokens.Consume(ctx, token); !errors.Is(err, ErrUnavailable) {
-			t.Errorf("Use = %v", err)
+			t.Errorf("Consume(): got error %v", err)
 		}
 		if _, err := tokens.Get(ctx, token); !errors.Is(err, ErrUnavailable) || strings.Contains(err.Error(), token) {
-			t.Errorf("Peek = %v", err)
+			t.Errorf("Get(): got error %v", err)
 		}
 	})
 }
 
-func TestTokenIsUsedOnce(t *testing.T) {
+func TestConsume_OnlyOnce(t *testing.T) {
 	t.Parallel()
-	tokens, _, _ := testTokens(t, time.Minute)
+	tokens, _, _ := newTestStore(t, time.Minute)
 	for range 20 {
 		token, err := tokens.Issue(t.Context(), Grant{KeyName: "k"})
 		if err != nil {
@@ -124,7 +127,7 @@ func TestTokenIsUsedOnce(t *testing.T) {
 		}
 		all.Wait()
 		if wins.Load() != 1 {
-			t.Fatalf("%d of 50 used the token", wins.Load())
+			t.Fatalf("%d of 50 callers consumed the token, want 1", wins.Load())
 		}
 	}
 }

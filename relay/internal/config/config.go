@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"path/filepath"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
@@ -49,6 +50,9 @@ type Config struct {
 	origins yamldoc.Origins
 	schema  *node
 }
+
+// Dir returns the directory of the configuration file, for relative paths.
+func (c *Config) Dir() string { return filepath.Dir(c.file) }
 
 // Server is the public listener.
 type Server struct {
@@ -172,8 +176,10 @@ type Sink struct {
 	Digest       Digest        `koanf:"digest" doc:"Combine many events into a summary."`
 	Batch        Batch         `koanf:"batch" doc:"Deliver many complete events at once."`
 
-	// Settings contains the keys of the kind, filled and validated.
-	Settings relay.SinkConfig `koanf:"-"`
+	// Settings contains the keys of the kind, filled and valid.
+	Settings relay.Config `koanf:"-"`
+	// Probes is taken from the kind; see [relay.SinkKind].
+	Probes bool `koanf:"-"`
 }
 
 // Retry configures the attempts after the first.
@@ -235,12 +241,11 @@ type Migration struct {
 
 // Driver configures the plugin that moves instances.
 type Driver struct {
-	// Settings contains the keys of the driver, filled and validated. It is nil without a driver kind.
-	Settings relay.DriverConfig `koanf:"-"`
+	// Settings contains the keys of the driver, filled and valid. It is nil without a driver kind.
+	Settings relay.Config `koanf:"-"`
+	// IsSet reports whether a driver is configured.
+	IsSet bool `koanf:"-"`
 }
-
-// IsSet reports whether a driver is configured.
-func (d Driver) IsSet() bool { return d.Settings != nil && d.Settings.IsSet() }
 
 // Log configures the log of the daemon.
 type Log struct {

@@ -1,6 +1,7 @@
 package config_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"errors"
 	"flag"
@@ -42,7 +43,17 @@ type Shared struct {
 	Format string `koanf:"format" enum:"plain,fancy" doc:"f"`
 }
 
-func (s *testSink) Validate() error {
+func (s *testSink) Check(_ context.Context, env relay.CheckEnv) relay.Report {
+	err := s.validate()
+	if env.Batch && s.Format == "fancy" {
+		err = errors.Join(err, &relay.FieldError{
+			Field: "format", Problem: "is too fancy for a batch: choose plain",
+		})
+	}
+	return relay.NewReport(err)
+}
+
+func (s *testSink) validate() error {
 	var errs []error
 	if s.URL == "" {
 		errs = append(errs, &relay.FieldError{Field: "url", Problem: "is missing: give the address"})
@@ -58,23 +69,15 @@ func (s *testSink) Validate() error {
 	return errors.Join(errs...)
 }
 
-// CheckBatch is called only if the kind supports batches.
-func (s *testSink) CheckBatch() error {
-	if s.Format == "fancy" {
-		return &relay.FieldError{Field: "format", Problem: "is too fancy for a batch: choose plain"}
-	}
-	return nil
-}
-
 func kinds() config.Kinds {
-	open := func() relay.SinkConfig {
+	open := func() relay.Config {
 		return &testSink{
 			Verify: true, Ratio: 0.5, Wait: time.Second, Colours: []string{"red", "green", "blue"},
 			Shared: Shared{Format: "plain"},
 		}
 	}
 	return config.Kinds{Driver: host.DriverKind("directory"), Sinks: []relay.SinkKind{
-		{Type: "test", Config: open}, {Type: "batches", Config: open, SupportsBatches: true},
+		{Type: "test", Config: open}, {Type: "batches", Config: open, Batches: true},
 	}}
 }
 

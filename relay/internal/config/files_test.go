@@ -208,8 +208,8 @@ func TestLoad_RejectsInvalidKinds(t *testing.T) {
 		testSink `koanf:",squash"`
 		Other    int
 	}
-	for _, c := range []relay.SinkConfig{&clash{}, &untagged{}} {
-		kind := relay.SinkKind{Type: "odd", Config: func() relay.SinkConfig { return c }}
+	for _, c := range []relay.Config{&clash{}, &untagged{}} {
+		kind := relay.SinkKind{Type: "odd", Config: func() relay.Config { return c }}
 		_, err := config.Load(writeConfig(t, keys), nil, config.Kinds{Sinks: []relay.SinkKind{kind}})
 		var problems config.Problems
 		if err == nil || errors.As(err, &problems) {
@@ -302,7 +302,7 @@ func FuzzLoad(f *testing.F) {
 }
 
 // Digest keys of a Slack sink are accepted only if it combines notifications without them.
-func TestLoad_DigestOfKindWithDigestWhenLimited(t *testing.T) {
+func TestLoad_DigestOfKindWithDigestOverRate(t *testing.T) {
 	for setting, want := range map[string]string{
 		"":                "",
 		", rate: ''":      "digest.max: has no effect without wait",

@@ -211,9 +211,7 @@ func (l *loader) loadSinks(cfg *Config, sinks map[string]any) error {
 		if err := decode(values, s.Settings); err != nil {
 			return err
 		}
-		if c, ok := s.Settings.(relay.BaseDirSetter); ok {
-			c.SetBaseDir(l.dir)
-		}
+		s.Probes = kind.Probes
 		cfg.Sinks[name] = s
 	}
 	return nil
@@ -229,10 +227,7 @@ func (l *loader) loadDriver(cfg *Config, migration map[string]any) error {
 	if err := decode(given, settings); err != nil {
 		return err
 	}
-	if c, ok := settings.(relay.BaseDirSetter); ok {
-		c.SetBaseDir(l.dir)
-	}
-	cfg.Migration.Driver.Settings = settings
+	cfg.Migration.Driver = Driver{Settings: settings, IsSet: l.driver.Given(settings)}
 	return nil
 }
 

@@ -32,7 +32,7 @@ func TestLoad_Migration(t *testing.T) {
 	}
 	m := cfg.Migration
 	driver, ok := m.Driver.Settings.(*host.Config)
-	if !ok || !m.Driver.IsSet() || m.InventoryFile != inventory || m.ServerConcurrency != 3 ||
+	if !ok || !m.Driver.IsSet || m.InventoryFile != inventory || m.ServerConcurrency != 3 ||
 		m.ExpireAfter != 2*time.Hour {
 		t.Fatalf("%+v", m)
 	}

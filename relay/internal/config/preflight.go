@@ -11,52 +11,47 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Preflight runs the trials of [relay.Preflight], a few in parallel. The function selected receives the path of
-// each trial and reports whether to run it: "sinks.NAME" for a sink, "migration.driver" for the driver. Invalid
-// values are returned as [Problems].
+// Preflight checks the settings that need a probe, such as the start of a plugin, a few in parallel. The function
+// selected receives the path of each and reports whether to check it: "sinks.NAME" for a sink, "migration.driver" for
+// the driver. Invalid values are returned as [Problems].
 //
-// Preflight ends soon after ctx. It starts no trial after that, and returns a warning for each trial that it
-// skipped.
+// Preflight ends soon after ctx. It starts no check after that, and returns a warning for each that it skipped.
 func (c *Config) Preflight(ctx context.Context, selected func(path string) bool) ([]Problem, error) {
 	l := &loader{converter: &converter{Reporter: &yamldoc.Reporter{File: c.file, Origins: c.origins}}}
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, 2*runtime.GOMAXPROCS(0))
-	try := func(path, name string, settings any) {
-		p, ok := settings.(relay.Preflight)
-		if !ok || !selected(path) {
+	probe := func(path, name string, settings relay.Config) {
+		if !selected(path) {
 			return
 		}
 		wg.Go(func() {
-			var warnings []relay.FieldError
-			var err error
 			select {
 			case slots <- struct{}{}:
 				defer func() { <-slots }()
 			case <-ctx.Done():
 			}
+			var report relay.Report
 			expired := ctx.Err() != nil
 			if !expired {
-				warnings, err = p.Preflight(ctx, name)
+				report = settings.Check(ctx, relay.CheckEnv{Name: name, Dir: c.Dir(), Probe: true})
 			}
 			mu.Lock()
 			defer mu.Unlock()
 			if expired {
 				l.Warn(path, "was not tried: the time limit was reached", "")
 			}
-			for _, w := range warnings {
-				l.Warn(path+"."+bracketPath(w.Field), w.Problem, "")
-			}
-			if err != nil {
-				l.reportInvalid(path, err)
-			}
+			l.addWarnings(path, report.Warnings)
+			l.addErrors(path, report.Errors)
 		})
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.Sinks)) {
-		try("sinks."+name, name, c.Sinks[name].Settings)
+		if c.Sinks[name].Probes {
+			probe("sinks."+name, name, c.Sinks[name].Settings)
+		}
 	}
-	if driver := c.Migration.Driver; driver.IsSet() {
-		try("migration.driver", "driver", driver.Settings)
+	if driver := c.Migration.Driver; driver.IsSet {
+		probe("migration.driver", "driver", driver.Settings)
 	}
 	wg.Wait()
 	warnings := yamldoc.Sorted(l.Warnings)

@@ -17,12 +17,10 @@ import (
 // silentPreflight blocks until ctx ends.
 type silentPreflight struct{ calls *atomic.Int64 }
 
-func (silentPreflight) Validate() error { return nil }
-
-func (s silentPreflight) Preflight(ctx context.Context, _ string) ([]relay.FieldError, error) {
+func (s silentPreflight) Check(ctx context.Context, _ relay.CheckEnv) relay.Report {
 	s.calls.Add(1)
 	<-ctx.Done()
-	return []relay.FieldError{{Field: "command", Problem: "gave no answer"}}, nil
+	return relay.NewReport(nil, relay.FieldError{Field: "command", Problem: "gave no answer"})
 }
 
 // After the deadline no further trial starts. A warning names each sink that was not tried.
@@ -32,7 +30,7 @@ func TestPreflight_SkipsTrialsAfterDeadline(t *testing.T) {
 		var calls atomic.Int64
 		cfg := &config.Config{Sinks: map[string]config.Sink{}}
 		for i := range 3 * parallel {
-			cfg.Sinks[fmt.Sprintf("s%d", i)] = config.Sink{Settings: silentPreflight{&calls}}
+			cfg.Sinks[fmt.Sprintf("s%d", i)] = config.Sink{Settings: silentPreflight{&calls}, Probes: true}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 		defer cancel()

@@ -18,20 +18,21 @@ type slowValidator struct {
 	Bad   bool          `koanf:"bad" doc:"Report an error."`
 }
 
-func (r *slowValidator) Validate() error { return nil }
-
-func (r *slowValidator) ValidateSamples(ctx context.Context, _ string, list []relay.Delivery) error {
-	if len(list) == 0 {
-		return errors.New("has no samples")
+func (r *slowValidator) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
+	if env.Samples == nil {
+		return relay.Report{}
+	}
+	if len(env.Samples()) == 0 {
+		return relay.NewReport(errors.New("has no samples"))
 	}
 	select {
 	case <-time.After(r.Takes):
 	case <-ctx.Done():
 	}
 	if r.Bad {
-		return errors.New("has a mistake")
+		return relay.NewReport(errors.New("has a mistake"))
 	}
-	return nil
+	return relay.Report{}
 }
 
 // The time limit applies to all sinks together. A warning names each sink whose validation did not finish.
@@ -45,7 +46,7 @@ func TestLoad_LimitsSampleValidation(t *testing.T) {
 `)
 	bad := writeConfig(t, keys+"sinks: {a: {type: slow, takes: 1h}, b: {type: slow, takes: 1h, bad: true}}\n")
 	slow := config.Kinds{
-		Sinks: []relay.SinkKind{{Type: "slow", Config: func() relay.SinkConfig { return &slowValidator{} }}},
+		Sinks: []relay.SinkKind{{Type: "slow", Config: func() relay.Config { return &slowValidator{} }}},
 	}
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -1,9 +1,9 @@
 package config
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -274,42 +274,43 @@ func (l *loader) checkSink(path string, s Sink, catalog *relay.Catalog) Sink {
 	if !read {
 		return s
 	}
-	if l.checkSettings(path, s.Settings) {
+	name := strings.TrimPrefix(path, "sinks.")
+	if l.checkSettings(path, s.Settings, relay.CheckEnv{Name: name, Dir: l.dir}) {
 		l.checkBatch(path, &s)
-		l.validateSamples(path, s, catalog)
+		l.checkSamples(path, s, catalog)
 	}
 	return s
 }
 
 // checkSettings checks the keys of a sink kind or of the driver. It reports whether they are valid.
-func (l *loader) checkSettings(path string, c interface{ Validate() error }) (valid bool) {
-	if err := c.Validate(); err != nil {
-		l.reportInvalid(path, err)
-		return false
+func (l *loader) checkSettings(path string, c relay.Config, env relay.CheckEnv) (valid bool) {
+	report := c.Check(context.Background(), env)
+	l.addErrors(path, report.Errors)
+	if len(report.Errors) == 0 {
+		l.addWarnings(path, report.Warnings)
 	}
-	if w, ok := c.(relay.ConfigWarner); ok {
-		for _, f := range w.Warnings() {
-			l.Warn(path+"."+bracketPath(f.Field), f.Problem, "")
-		}
-	}
-	return true
+	return len(report.Errors) == 0
 }
 
-// reportInvalid reports the errors that Validate returned.
-func (l *loader) reportInvalid(path string, err error) {
-	var several interface{ Unwrap() []error }
-	var field *relay.FieldError
-	switch {
-	case errors.As(err, &several):
-		for _, one := range several.Unwrap() {
-			l.reportInvalid(path, one)
-		}
-	case errors.As(err, &field):
-		path += "." + bracketPath(field.Field)
-		l.ErrorAt(l.Origins.Of(path), path, field.Problem, "")
-	default:
-		l.ErrorAt(l.Origins.Of(path), path, err.Error(), "")
+func (l *loader) addErrors(path string, list []relay.FieldError) {
+	for _, f := range list {
+		field := fieldPath(path, f.Field)
+		l.ErrorAt(l.Origins.Of(field), field, f.Problem, "")
 	}
+}
+
+func (l *loader) addWarnings(path string, list []relay.FieldError) {
+	for _, f := range list {
+		l.Warn(fieldPath(path, f.Field), f.Problem, "")
+	}
+}
+
+// fieldPath returns the path of a field, or path itself if field is empty.
+func fieldPath(path, field string) string {
+	if field == "" {
+		return path
+	}
+	return path + "." + bracketPath(field)
 }
 
 // bracketPath converts a.0.b into a[0].b, the notation of paths in this package.

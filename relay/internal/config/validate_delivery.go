@@ -1,6 +1,7 @@
 package config
 
 import (
+	"context"
 	"slices"
 	"strings"
 	"time"
@@ -19,8 +20,8 @@ func (l *loader) checkPacing(path string, s *Sink) {
 		checkRange(l, path+".digest.wait", d.Wait, 100*time.Millisecond, 24*time.Hour)
 	}
 	checkRange(l, path+".digest.max", d.Max, 1, 1000)
-	// A kind with DigestWhenLimited combines the notifications that exceed its rate, except if they are ordered.
-	waits := l.kinds[s.Type].DigestWhenLimited && s.Rate.Limited()
+	// A kind with DigestOverRate combines the notifications that exceed its rate, except if they are ordered.
+	waits := l.kinds[s.Type].DigestOverRate && s.Rate.Limited()
 	if d.Wait == 0 && (!waits || s.Ordering != "none") {
 		problem, fix := "has no effect without wait", "set digest.wait, such as 10s"
 		if waits {
@@ -50,9 +51,9 @@ func (l *loader) checkBatch(path string, s *Sink) {
 	}
 	checkRange(l, path+".batch.wait", b.Wait, 10*time.Millisecond, 10*time.Minute)
 	switch {
-	case !l.kinds[s.Type].SupportsBatches:
+	case !l.kinds[s.Type].Batches:
 		fix := "remove batch; these sink types support batches: " + strings.Join(l.batchSinkTypes(), ", ")
-		if l.kinds[s.Type].DigestWhenLimited {
+		if l.kinds[s.Type].DigestOverRate {
 			fix = "use digest, which is made for people; these sink types support batches: " + strings.Join(
 				l.batchSinkTypes(), ", ",
 			)
@@ -67,10 +68,9 @@ func (l *loader) checkBatch(path string, s *Sink) {
 			"remove batch if the order per "+s.Ordering+" matters, otherwise remove ordering; each batch keeps "+
 				"the order of the log")
 	}
-	if c, ok := s.Settings.(relay.BatchConfig); ok && l.kinds[s.Type].SupportsBatches {
-		if err := c.CheckBatch(); err != nil {
-			l.reportInvalid(path, err)
-		}
+	if l.kinds[s.Type].Batches {
+		env := relay.CheckEnv{Name: strings.TrimPrefix(path, "sinks."), Dir: l.dir, Batch: true}
+		l.addErrors(path, s.Settings.Check(context.Background(), env).Errors)
 	}
 }
 
@@ -78,7 +78,7 @@ func (l *loader) checkBatch(path string, s *Sink) {
 func (l *loader) batchSinkTypes() []string {
 	var types []string
 	for name, kind := range l.kinds {
-		if kind.SupportsBatches {
+		if kind.Batches {
 			types = append(types, name)
 		}
 	}

@@ -23,14 +23,9 @@ type sampleBudget struct {
 	skipped     []string // paths of sinks whose validation did not finish
 }
 
-// validateSamples validates typical deliveries, if the kind supports it.
-func (l *loader) validateSamples(path string, s Sink, catalog *relay.Catalog) {
-	r, ok := s.Settings.(relay.SampleValidator)
-	if !ok || catalog == nil {
-		return
-	}
-	list := Samples(s, l.kinds[s.Type], catalog)
-	if len(list) == 0 {
+// checkSamples lets a sink render typical deliveries.
+func (l *loader) checkSamples(path string, s Sink, catalog *relay.Catalog) {
+	if catalog == nil {
 		return
 	}
 	start := time.Now()
@@ -40,14 +35,23 @@ func (l *loader) validateSamples(path string, s Sink, catalog *relay.Catalog) {
 	// A sink gets at most half of the remaining time, so a slow one leaves time for the others.
 	ctx, cancel := context.WithTimeout(context.Background(), l.sampleBudget.deadline.Sub(start)/2)
 	defer cancel()
-	err := r.ValidateSamples(ctx, strings.TrimPrefix(path, "sinks."), list)
+	rendered := false
+	report := s.Settings.Check(ctx, relay.CheckEnv{
+		Name: strings.TrimPrefix(path, "sinks."), Dir: l.dir,
+		Samples: func() []relay.Delivery {
+			list := Samples(s, l.kinds[s.Type], catalog)
+			rendered = len(list) > 0
+			return list
+		},
+	})
+	if !rendered {
+		return
+	}
 	if elapsed := time.Since(start); elapsed > l.sampleBudget.slowestTime {
 		l.sampleBudget.slowest, l.sampleBudget.slowestTime = path, elapsed
 	}
-	switch {
-	case err != nil:
-		l.reportInvalid(path, err)
-	case ctx.Err() != nil:
+	l.addErrors(path, report.Errors)
+	if len(report.Errors) == 0 && ctx.Err() != nil {
 		l.sampleBudget.skipped = append(l.sampleBudget.skipped, path)
 	}
 }
@@ -85,7 +89,7 @@ func Samples(s Sink, kind relay.SinkKind, catalog *relay.Catalog) []relay.Delive
 	case s.Digest.Wait == 0:
 		list = samples.Deliveries(topics)
 	}
-	if s.Digest.Wait > 0 || kind.DigestWhenLimited && s.Ordering == "none" {
+	if s.Digest.Wait > 0 || kind.DigestOverRate && s.Ordering == "none" {
 		list = append(list, samples.Digest(topics))
 	}
 	return list

@@ -44,7 +44,6 @@ type attemptStage struct {
 	runner    *attempt.Runner
 	stats     *statsBuffer
 	admission *admission.Admission
-	extra     relay.ExtraRequestCounter // nil if every attempt is one request
 }
 
 func (s *attemptStage) Handle(ctx context.Context, it *Item) error {
@@ -61,8 +60,8 @@ func (s *attemptStage) Handle(ctx context.Context, it *Item) error {
 		}
 		s.stats.recordAttempt(it.Delivery.Attempt, attemptFailure{err, endedAt})
 	}
-	if s.extra != nil {
-		s.admission.Charge(ctx, s.extra.TakeExtraRequests())
+	if o.TakeExtraRequests != nil {
+		s.admission.Charge(ctx, o.TakeExtraRequests())
 	}
 	return err
 }

@@ -21,7 +21,7 @@ func TestDigest_WhenLimited(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) {
 		// With a rate per minute, the test may be slow.
-		o.Rate, o.Burst, o.DigestWhenLimited = relay.Rate{Count: 1, Per: time.Minute}, 1, true
+		o.Rate, o.Burst, o.DigestOverRate = relay.Rate{Count: 1, Per: time.Minute}, 1, true
 	})
 	e.retries(p)
 	var wg sync.WaitGroup
@@ -55,7 +55,7 @@ func TestDigest_WhenLimited_Burst(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
-	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst, o.DigestWhenLimited = perSec(1), 1, true })
+	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst, o.DigestOverRate = perSec(1), 1, true })
 	e.retries(p)
 	handle(t, p, "d", 30).Wait()
 	total := func() (n int) {
@@ -82,7 +82,7 @@ func TestDigest_WhenLimited_AfterDueDelivery(t *testing.T) {
 	e := newEnv(t)
 	e.scheduleDue(1)
 	sink := &fakeSink{answer: answers(nil)}
-	p := e.pipeline(sink, func(o *Options) { o.Rate, o.DigestWhenLimited = perSec(100), true })
+	p := e.pipeline(sink, func(o *Options) { o.Rate, o.DigestOverRate = perSec(100), true })
 	if err := p.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
@@ -183,7 +183,7 @@ func TestDigest_FullRedis_Paused(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(
 		sink,
-		func(o *Options) { o.Rate, o.Burst, o.DigestWhenLimited = relay.Rate{Count: 1, Per: time.Hour}, 1, true },
+		func(o *Options) { o.Rate, o.Burst, o.DigestOverRate = relay.Rate{Count: 1, Per: time.Hour}, 1, true },
 	)
 	if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
@@ -213,7 +213,7 @@ func TestDigest_Replay(t *testing.T) {
 	for name, change := range map[string]func(*Options){
 		"digest": gathering(300*time.Millisecond, 20),
 		"rate": func(o *Options) {
-			o.Rate, o.Burst, o.DigestWhenLimited = relay.Rate{Count: 30, Per: time.Minute}, 1, true
+			o.Rate, o.Burst, o.DigestOverRate = relay.Rate{Count: 30, Per: time.Minute}, 1, true
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

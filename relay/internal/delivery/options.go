@@ -37,15 +37,18 @@ type Options struct {
 	// Concurrency is the maximum number of concurrent attempts, fresh deliveries and retries together. The default is
 	// 16.
 	Concurrency int
-	// Rate limits the attempts of all nodes together, and of all sinks with one relay.RateKeyer key. The zero value
+	// Rate limits the attempts of all nodes together, and of all sinks with one relay.SharedLimit key. The zero value
 	// means no limit. Burst is the number of attempts that may start at once after a pause. The default is what the
 	// rate allows in a second, at least one.
 	Rate  relay.Rate
 	Burst int
+	// TakeExtraRequests returns the number of requests besides one per attempt since the last call. They count for the
+	// rate. It may be nil.
+	TakeExtraRequests func() int
 	// Digest combines notifications into one delivery. An ordered sink ignores it.
 	Digest Digest
-	// DigestWhenLimited combines, without a Digest, only notifications that would wait for the rate limit.
-	DigestWhenLimited bool
+	// DigestOverRate combines, without a Digest, only notifications that would wait for the rate limit.
+	DigestOverRate bool
 	// Batch collects notifications into deliveries of many, for a sink that supports them. It cannot be used with a
 	// Digest.
 	Batch Batch
@@ -116,7 +119,7 @@ func (o *Options) isOrdered() bool { return o.Ordering.IsOrdered() }
 func (o *Options) usesBatches() bool { return o.Batch.Wait > 0 && !o.isOrdered() }
 
 func (o *Options) usesDigests() bool {
-	return (o.Digest.Wait > 0 || o.DigestWhenLimited && o.Rate.Limited()) && !o.isOrdered()
+	return (o.Digest.Wait > 0 || o.DigestOverRate && o.Rate.Limited()) && !o.isOrdered()
 }
 
 // claimDuration returns the duration of a claim, which is longer than an attempt.
@@ -138,7 +141,7 @@ func (o *Options) formatForSink(d relay.Delivery) relay.Delivery {
 // forAdmission returns the options of the pipeline's admission.
 func (o *Options) forAdmission(p *Pipeline) admission.Options {
 	rateKey := func() string { return o.Name }
-	if keyer, ok := o.Sink.(relay.RateKeyer); ok {
+	if keyer, ok := o.Sink.(relay.SharedLimit); ok {
 		rateKey = keyer.RateKey
 	}
 	return admission.Options{

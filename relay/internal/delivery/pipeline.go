@@ -83,8 +83,7 @@ func (p *Pipeline) build() Handler {
 	p.queue, p.claims = &queueOrigin{out}, &claimOrigin{out}
 	p.failures = &failureTracker{opts: o, store: &o.Store.Failures}
 
-	extra, _ := o.Sink.(relay.ExtraRequestCounter)
-	var h Handler = &attemptStage{opts: o, runner: p.runner, stats: p.stats, admission: p.admission, extra: extra}
+	var h Handler = &attemptStage{opts: o, runner: p.runner, stats: p.stats, admission: p.admission}
 	h = &admitStage{next: h, admission: p.admission}
 	h = &settleStage{
 		next: h, opts: o, state: p.state, deadLetters: p.deadLetters, failures: p.failures,

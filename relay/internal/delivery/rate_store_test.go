@@ -151,7 +151,10 @@ func TestRate_ExtraRequests(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &spender{fakeSink: fakeSink{answer: answers(nil)}}
-	p := e.pipeline(sink, func(o *Options) { o.Rate, o.Burst = relay.Rate{Count: 10, Per: time.Hour}, 3 })
+	p := e.pipeline(sink, func(o *Options) {
+		o.Rate, o.Burst = relay.Rate{Count: 10, Per: time.Hour}, 3
+		o.TakeExtraRequests = sink.takeExtraRequests
+	})
 	for _, id := range []string{"d1", "d2"} {
 		if err := p.Handle(t.Context(), delivery(id)); err != nil {
 			t.Fatal(err)
@@ -194,7 +197,7 @@ func (s *spender) Deliver(ctx context.Context, d relay.Delivery) error {
 	return s.fakeSink.Deliver(ctx, d)
 }
 
-func (s *spender) TakeExtraRequests() int { return int(s.further.Swap(0)) }
+func (s *spender) takeExtraRequests() int { return int(s.further.Swap(0)) }
 
 // A former lower rate, or a clock that was ahead, delays nothing.
 func TestRates_RaisedRate(t *testing.T) {

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// recheckInterval is how long a certificate is used before its files are looked at again.
+// recheckInterval is the minimum time between two checks of the files of a certificate.
 const recheckInterval = time.Second
 
-// CertificateLoader is a TLS certificate in two PEM files, read again when one of them changes. Get may be called
-// concurrently.
+// CertificateLoader loads a TLS certificate from two PEM files, and again when one of them changes. GetCertificate is
+// safe for concurrent use.
 type CertificateLoader struct {
 	certFile, keyFile string
 	log               *slog.Logger
@@ -22,27 +22,27 @@ type CertificateLoader struct {
 
 	mu       sync.Mutex
 	current  *tls.Certificate
-	fileInfo [2]fs.FileInfo // of the files when they were last read, well or not
+	fileInfo [2]fs.FileInfo // the files at the last read, successful or not
 	checked  time.Time
 }
 
-// LoadCertificate reads the certificate (chain first the leaf) and its private key. It fails where they cannot be read
-// or do not belong together.
+// LoadCertificate reads a certificate chain, leaf first, and the private key. It returns an error if they cannot be
+// read or do not match.
 func LoadCertificate(certFile, keyFile string, log *slog.Logger) (*CertificateLoader, error) {
 	c := &CertificateLoader{certFile: certFile, keyFile: keyFile, log: log, now: time.Now}
-	seen, err := c.stat()
+	info, err := c.stat()
 	if err != nil {
 		return nil, err
 	}
 	if err := c.read(); err != nil {
 		return nil, err
 	}
-	c.fileInfo, c.checked = seen, c.now()
+	c.fileInfo, c.checked = info, c.now()
 	return c, nil
 }
 
-// GetCertificate is a tls.Config's GetCertificate. It looks at the files at most once a second; where they cannot be read (any
-// more), the certificate that was read last stays in use and the reason is logged once.
+// GetCertificate is for the field of the same name in tls.Config. It checks the files at most once per second. If they
+// cannot be read, it logs the error once and returns the last valid certificate.
 func (c *CertificateLoader) GetCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,33 +54,33 @@ func (c *CertificateLoader) GetCertificate(*tls.ClientHelloInfo) (*tls.Certifica
 
 func (c *CertificateLoader) refresh() {
 	c.checked = c.now()
-	seen, err := c.stat()
-	if err == nil && sameFile(seen[0], c.fileInfo[0]) && sameFile(seen[1], c.fileInfo[1]) {
+	info, err := c.stat()
+	if err == nil && sameFile(info[0], c.fileInfo[0]) && sameFile(info[1], c.fileInfo[1]) {
 		return
 	}
-	known := c.fileInfo == [2]fs.FileInfo{} && err != nil // the files were missing before, and said so
-	c.fileInfo = seen
+	isRepeat := c.fileInfo == [2]fs.FileInfo{} && err != nil // the files were missing before
+	c.fileInfo = info
 	if err == nil {
 		err = c.read()
 	}
 	switch {
 	case err == nil:
-		c.log.Info("the TLS certificate was read again", "cert_file", c.certFile)
-	case !known:
-		c.log.Error("the TLS certificate cannot be read again, the old one stays in use", "error", err)
+		c.log.Info("TLS certificate reloaded", "cert_file", c.certFile)
+	case !isRepeat:
+		c.log.Error("TLS certificate reload failed", "cert_file", c.certFile, "error", err)
 	}
 }
 
 func (c *CertificateLoader) stat() ([2]fs.FileInfo, error) {
-	var seen [2]fs.FileInfo
+	var infos [2]fs.FileInfo
 	for i, file := range []string{c.certFile, c.keyFile} {
 		info, err := os.Stat(file)
 		if err != nil {
-			return [2]fs.FileInfo{}, fmt.Errorf("look at the TLS files: %w", err)
+			return [2]fs.FileInfo{}, fmt.Errorf("check the TLS files: %w", err)
 		}
-		seen[i] = info
+		infos[i] = info
 	}
-	return seen, nil
+	return infos, nil
 }
 
 func (c *CertificateLoader) read() error {

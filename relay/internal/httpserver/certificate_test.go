@@ -19,7 +19,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// writeCertificate writes a self-signed certificate of the name and its key.
+// writeCertificate writes a self-signed certificate for name, and its key.
 func writeCertificate(t *testing.T, dir, name string) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -59,7 +59,7 @@ func served(t *testing.T, s *Server) string {
 	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
 }
 
-func TestCertificateIsReadAgain(t *testing.T) {
+func TestGetCertificate_ReloadsChangedFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	var log strings.Builder
@@ -91,7 +91,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 			}
 			now = now.Add(recheckInterval)
 		}
-		if got := strings.Count(log.String(), "cannot be read again"); got != logged {
+		if got := strings.Count(log.String(), "TLS certificate reload failed"); got != logged {
 			t.Errorf("%s: %d complaints, want %d:\n%s", what, got, logged, &log)
 		}
 	}
@@ -112,7 +112,7 @@ func TestCertificateIsReadAgain(t *testing.T) {
 	step("back", "four", 2)
 }
 
-func TestRenewedCertificateIsServed(t *testing.T) {
+func TestServer_ServesRenewedCertificate(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	certFile, keyFile := writeCertificate(t, dir, "one")

@@ -1,5 +1,5 @@
-// Package httpserver is what the public and the admin listener share: a server with every time-out set, certificates that
-// are read again when their files change, the error envelope, and panics that end one request and not the daemon.
+// Package httpserver is the HTTP server of the public, health and admin listeners. It sets all timeouts, reloads
+// changed TLS certificates, writes the error envelope, and recovers panics of handlers.
 //
-// It knows no route. What a path means belongs to relay/internal/publicapi and relay/internal/adminserver.
+// Routes do not belong here. They are in relay/internal/publicapi and relay/internal/adminserver.
 package httpserver

@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// retryAfter is the Retry-After of a 503, in seconds: what is away is usually back at once.
+// retryAfter is the Retry-After of a 503 in seconds. Most outages are short.
 const retryAfter = "1"
 
 type envelope struct {
@@ -30,7 +30,7 @@ type envelopeError struct {
 	Extra  map[string]any `json:"extra,omitempty"`
 }
 
-// Envelope returns the JSON text in which every error of the public interface is sent, with a final newline.
+// Envelope returns the JSON of the error envelope of the public API, with a final newline.
 func Envelope(e *relay.Error) []byte {
 	body := envelope{Error: envelopeError{
 		Status: e.Status(), Code: e.Code, Title: e.Title(), Detail: e.Detail, Source: e.Source, Extra: e.Extra,
@@ -38,7 +38,7 @@ func Envelope(e *relay.Error) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(body); err != nil { // a value in Extra that JSON cannot hold
+	if err := enc.Encode(body); err != nil { // Extra has a value that JSON does not support
 		body.Error.Extra = nil
 		b.Reset()
 		_ = enc.Encode(body)
@@ -46,8 +46,8 @@ func Envelope(e *relay.Error) []byte {
 	return b.Bytes()
 }
 
-// WriteError answers r with e in the envelope, and with the headers that its status asks for. The caller must not have
-// written the header yet.
+// WriteError writes e in the envelope and sets the headers that belong to its status. The caller must not have written
+// the header.
 func WriteError(w http.ResponseWriter, r *http.Request, e *relay.Error) {
 	h := w.Header()
 	switch status := e.Status(); status {
@@ -58,7 +58,7 @@ func WriteError(w http.ResponseWriter, r *http.Request, e *relay.Error) {
 			h.Set("Retry-After", retryAfter)
 		}
 	case http.StatusUpgradeRequired:
-		if r.ProtoMajor == 1 { // HTTP/2 forbids both
+		if r.ProtoMajor == 1 { // HTTP/2 forbids both headers
 			h.Set("Upgrade", "websocket")
 			h.Set("Connection", "Upgrade")
 		}
@@ -66,18 +66,18 @@ func WriteError(w http.ResponseWriter, r *http.Request, e *relay.Error) {
 	WriteJSON(w, e.Status(), Envelope(e))
 }
 
-// WriteJSON answers with a JSON text that nobody may cache.
+// WriteJSON writes a JSON response that must not be cached.
 func WriteJSON(w http.ResponseWriter, status int, body []byte) {
 	h := w.Header()
 	h.Set("Content-Type", "application/json; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(body) // a client that has gone away is no concern of ours
+	_, _ = w.Write(body) // fails only if the client has disconnected
 }
 
-// Recover answers a panic of next with 500.unknown; the id in extra.id stands in the log beside the cause. It logs
-// every 500 that way, and lets http.ErrAbortHandler pass.
+// Recover converts a panic of next to a 500.unknown with an ID in extra.id, and logs the cause with the same ID. It
+// does not recover http.ErrAbortHandler.
 func Recover(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -85,8 +85,8 @@ func Recover(next http.Handler, log *slog.Logger) http.Handler {
 			if cause == nil {
 				return
 			}
-			if cause == http.ErrAbortHandler { //nolint:errorlint // a panic's value, which nobody wraps
-				panic(cause) //nolint:forbidigo // net/http asks for this very panic to end a connection
+			if cause == http.ErrAbortHandler { //nolint:errorlint // the value of a panic is not wrapped
+				panic(cause) //nolint:forbidigo // net/http uses this panic to close a connection
 			}
 			WriteError(w, r, InternalError(r, log, fmt.Errorf("panic: %v\n%s", cause, debug.Stack())))
 		}()
@@ -94,11 +94,10 @@ func Recover(next http.Handler, log *slog.Logger) http.Handler {
 	})
 }
 
-// InternalError logs an error that the far side can do nothing about, and returns the 500.unknown that tells it the id under
-// which the log has it.
+// InternalError logs an internal error with a new ID, and returns a 500.unknown with this ID in extra.id.
 func InternalError(r *http.Request, log *slog.Logger, err error) *relay.Error {
 	var b [8]byte
-	_, _ = rand.Read(b[:]) // never fails, by its documentation
+	_, _ = rand.Read(b[:]) // never returns an error
 	id := hex.EncodeToString(b[:])
 	log.Error("a request failed inside the relay", "id", id, "method", r.Method, "path", r.URL.Path, "error", err)
 	return relay.NewError(relay.CodeUnknown, "the relay's log has the cause under the id "+id).WithExtra("id", id)

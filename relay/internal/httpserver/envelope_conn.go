@@ -11,11 +11,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// envelopeListener puts the answers that net/http writes by itself (an unreadable request line, headers too large) into
-// the envelope. That is possible without TLS only: net/http must see a *tls.Conn where there is one.
+// envelopeListener replaces the error responses of net/http, such as for an invalid request line or a large header,
+// with the error envelope. It works only without TLS, because net/http needs the *tls.Conn itself.
 type envelopeListener struct{ net.Listener }
 
-// Accept returns a connection whose Write looks for net/http's own answers.
+// Accept returns a connection whose Write replaces error responses of net/http.
 func (l *envelopeListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -24,17 +24,18 @@ func (l *envelopeListener) Accept() (net.Conn, error) {
 	return &envelopeConn{Conn: conn}, nil
 }
 
-// envelopeConn is a connection of net/http's. [UnwrapHijack] gives the one below to whoever hijacks it.
+// envelopeConn is an accepted connection. [UnwrapHijack] returns the inner connection when it is hijacked.
 type envelopeConn struct{ net.Conn }
 
-// Every answer that net/http writes by itself begins with these, up to its body. No handler's answer lacks a Date.
+// The error responses of net/http consist of a status line, this header and the body. Responses of handlers differ,
+// because they always have a Date header.
 const (
-	ownAnswerStart  = "HTTP/1.1 "
-	ownAnswerHeader = "\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
-	ownAnswerLimit  = 512
+	netHTTPErrorStart  = "HTTP/1.1 "
+	netHTTPErrorHeader = "\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
+	netHTTPErrorLimit  = 512
 )
 
-// CloseWrite half-closes, which net/http does so that a client still reads the answer.
+// CloseWrite closes the write side. net/http uses it to let the client read the response.
 func (c *envelopeConn) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()
@@ -42,14 +43,14 @@ func (c *envelopeConn) CloseWrite() error {
 	return nil
 }
 
-// Write passes b on, except where it is net/http's own 4xx or 5xx.
+// Write writes b, or the envelope if b is a 4xx or 5xx response of net/http.
 func (c *envelopeConn) Write(b []byte) (int, error) {
-	if e := netHTTPError(b); e != nil {
+	if e := parseNetHTTPError(b); e != nil {
 		body := Envelope(e)
-		answer := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json; charset=utf-8\r\n"+
+		response := fmt.Appendf(nil, "HTTP/1.1 %d %s\r\nContent-Type: application/json; charset=utf-8\r\n"+
 			"Cache-Control: no-store\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 			e.Status(), http.StatusText(e.Status()), len(body), body)
-		if _, err := c.Conn.Write(answer); err != nil {
+		if _, err := c.Conn.Write(response); err != nil {
 			return 0, err
 		}
 		return len(b), nil
@@ -57,16 +58,17 @@ func (c *envelopeConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-func netHTTPError(b []byte) *relay.Error {
-	if len(b) > ownAnswerLimit || !bytes.HasPrefix(b, []byte(ownAnswerStart)) {
+// parseNetHTTPError returns the error of a response of net/http, and nil if b is not such a response.
+func parseNetHTTPError(b []byte) *relay.Error {
+	if len(b) > netHTTPErrorLimit || !bytes.HasPrefix(b, []byte(netHTTPErrorStart)) {
 		return nil
 	}
 	line, _, _ := bytes.Cut(b, []byte("\r\n"))
-	text, ok := bytes.CutPrefix(b[len(line):], []byte(ownAnswerHeader))
-	if !ok || len(line) < len(ownAnswerStart)+3 {
+	text, ok := bytes.CutPrefix(b[len(line):], []byte(netHTTPErrorHeader))
+	if !ok || len(line) < len(netHTTPErrorStart)+3 {
 		return nil
 	}
-	status, err := strconv.Atoi(string(line[len(ownAnswerStart) : len(ownAnswerStart)+3]))
+	status, err := strconv.Atoi(string(line[len(netHTTPErrorStart) : len(netHTTPErrorStart)+3]))
 	switch {
 	case err != nil || status < http.StatusBadRequest:
 		return nil
@@ -77,17 +79,16 @@ func netHTTPError(b []byte) *relay.Error {
 	}
 }
 
-// rawHijacker hides plainConn from whoever takes a connection over.
+// rawHijacker removes the envelopeConn from hijacked connections.
 type rawHijacker struct{ http.ResponseWriter }
 
-// UnwrapHijack returns w so that Hijack gives the bare TCP connection (or *tls.Conn) that net/http accepted, without what stands
-// between for its own answers.
+// UnwrapHijack returns w with a Hijack method that returns the *net.TCPConn or *tls.Conn without the envelopeConn.
 func UnwrapHijack(w http.ResponseWriter) http.ResponseWriter { return rawHijacker{w} }
 
-// Unwrap lets http.ResponseController find the writer below.
+// Unwrap returns the inner writer, for http.ResponseController.
 func (h rawHijacker) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 
-// Hijack takes the connection over, as http.Hijacker says.
+// Hijack implements http.Hijacker.
 func (h rawHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
 	if plain, ok := conn.(*envelopeConn); ok {

@@ -14,7 +14,7 @@ func ExampleServer() {
 	server, err := httpserver.Listen(httpserver.Options{
 		Name: "server", Addr: "127.0.0.1:0",
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			httpserver.WriteError(w, r, relay.NewError(relay.CodeNoURI, "nothing is here yet"))
+			httpserver.WriteError(w, r, relay.NewError(relay.CodeNoURI, "empty"))
 		}),
 	})
 	if err != nil {
@@ -37,6 +37,6 @@ func ExampleServer() {
 	stop()
 	fmt.Println(<-done)
 	// Output:
-	// {"error":{"status":404,"code":"404.uri","title":"There is nothing at this address","detail":"nothing is here yet"},"data":null}
+	// {"error":{"status":404,"code":"404.uri","title":"There is nothing at this address","detail":"empty"},"data":null}
 	// <nil>
 }

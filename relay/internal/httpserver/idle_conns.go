@@ -9,18 +9,18 @@ import (
 	"time"
 )
 
-// newConnGrace is how long a stop waits for the first byte of a connection. net/http waits for 5 s, which browsers and
-// Go's own client would cost us at every stop: both open connections that they then do not need.
+// newConnGrace is the time that a shutdown waits for the first byte of a connection. net/http waits 5 s, which would
+// delay every shutdown: browsers and Go's client open connections in advance and may not use them.
 const newConnGrace = 500 * time.Millisecond
 
-// newConns is the connections on which nothing has come yet.
+// newConns are the connections without any received data.
 type newConns struct {
 	mu     sync.Mutex
 	conns  map[net.Conn]struct{}
-	closed bool // none may stay silent any more
+	closed bool // new connections are closed at once
 }
 
-// onState is an http.Server's ConnState.
+// onState is the ConnState function of the http.Server.
 func (s *newConns) onState(conn net.Conn, state http.ConnState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *newConns) closeAll() {
 	}
 }
 
-// hasUnreadData tells whether something has come that nobody has looked at yet, as on a busy machine. net/http reads it soon.
+// hasUnreadData reports whether the socket has data that net/http has not read yet, as on a busy machine.
 func hasUnreadData(conn net.Conn) bool {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()

@@ -10,8 +10,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// A stop closes the connections on which nothing has come, and none whose request lies unread yet.
-func TestRequestThatNobodyHasRead(t *testing.T) {
+// A shutdown closes connections without data, but not those with an unread request.
+func TestCloseAll_KeepsConnectionsWithUnreadRequest(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

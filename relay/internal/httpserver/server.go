@@ -12,44 +12,44 @@ import (
 	"time"
 )
 
-// Options are the settings of a listener. Zero durations and sizes mean the defaults that are named here; there is no
-// way to have no limit.
+// Options are the settings of a listener. Zero durations and sizes mean the defaults in parentheses. Limits cannot be
+// turned off.
 type Options struct {
-	// Name says in logs and errors which listener it is: "server", "health", "admin".
+	// Name identifies the listener in logs and errors: "server", "health", "admin".
 	Name string
-	// Addr is host:port; port 0 picks a free one.
+	// Addr is host:port. Port 0 selects a free port.
 	Addr string
 	// Listener is used instead of Addr if it is set. The server closes it.
 	Listener net.Listener
-	// Handler answers. Its panics are answered with 500.unknown.
+	// Handler handles the requests. A panic is answered with 500.unknown.
 	Handler http.Handler
-	// CertFile and KeyFile turn on TLS, and HTTP/2 with it; both or none.
+	// CertFile and KeyFile turn on TLS with HTTP/2. Both or neither must be set.
 	CertFile, KeyFile string
-	// ReadHeaderTimeout bounds the time from the first byte of a request to the end of its header, and the TLS
+	// ReadHeaderTimeout limits the time from the first byte of a request to the end of its header, and the TLS
 	// handshake (10 s).
 	ReadHeaderTimeout time.Duration
-	// ReadTimeout bounds the time to the end of a request's body (30 s).
+	// ReadTimeout limits the time to the end of the request body (30 s).
 	ReadTimeout time.Duration
-	// WriteTimeout bounds the time from the end of a request's header to the end of the answer (60 s). It should
-	// exceed ReadTimeout, so that a body that came too slowly still gets its answer.
+	// WriteTimeout limits the time from the end of the request header to the end of the response (60 s). It should
+	// exceed ReadTimeout. Otherwise a client whose body is too slow gets no response.
 	WriteTimeout time.Duration
-	// IdleTimeout is how long a connection is kept between two requests (2 min).
+	// IdleTimeout is the maximum time between two requests on a connection (2 min).
 	IdleTimeout time.Duration
-	// PingInterval is how long nothing may come on a connection of HTTP/2 before it is asked whether it is still there, and
-	// PongTimeout how long that may take (25 s both). It is closed then, with the requests in hand.
+	// PingInterval is the time without data on an HTTP/2 connection before a ping is sent (25 s). PongTimeout is the
+	// time to wait for its acknowledgment (25 s). After that, the connection is closed with its requests.
 	PingInterval, PongTimeout time.Duration
-	// MaxHeaderBytes bounds the request line and header (32 KiB).
+	// MaxHeaderBytes limits the request line and header (32 KiB).
 	MaxHeaderBytes int
-	// Grace is how long Run waits for requests in hand when its context ends (15 s).
+	// Grace is the time that Run waits for requests in flight after its context ended (15 s).
 	Grace time.Duration
-	// Log is the listener's logger (none).
+	// Log is the logger of the listener. If it is nil, messages are discarded.
 	Log *slog.Logger
 }
 
 func (o Options) withDefaults() Options {
 	for _, d := range []struct {
-		value *time.Duration
-		usual time.Duration
+		value        *time.Duration
+		defaultValue time.Duration
 	}{
 		{&o.ReadHeaderTimeout, 10 * time.Second},
 		{&o.ReadTimeout, 30 * time.Second},
@@ -60,7 +60,7 @@ func (o Options) withDefaults() Options {
 		{&o.Grace, 15 * time.Second},
 	} {
 		if *d.value <= 0 {
-			*d.value = d.usual
+			*d.value = d.defaultValue
 		}
 	}
 	if o.MaxHeaderBytes <= 0 {
@@ -72,21 +72,21 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Server is one listener with its HTTP server. A connection that is hijacked, as a websocket is, leaves the server's
-// time-outs and its shutdown behind.
+// Server is one listener with its HTTP server. Timeouts and shutdown do not apply to hijacked connections, such as
+// websockets.
 type Server struct {
 	opt      Options
 	listener net.Listener
 	http     *http.Server
-	silent   newConns
+	newConns newConns
 	close    sync.Once
 }
 
-// Listen opens the listener, so that a port in use or a bad certificate is known at start, and serves nothing yet.
+// Listen opens the listener and loads the certificate, so their errors are reported at start. It does not serve yet.
 func Listen(o Options) (*Server, error) {
 	o = o.withDefaults()
 	s := &Server{opt: o, http: newHTTPServer(o)}
-	s.http.ConnState = s.silent.onState
+	s.http.ConnState = s.newConns.onState
 	if o.CertFile != "" || o.KeyFile != "" {
 		cert, err := LoadCertificate(o.CertFile, o.KeyFile, o.Log)
 		if err != nil {
@@ -112,7 +112,7 @@ func newHTTPServer(o Options) *http.Server {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(true)
-	protocols.SetUnencryptedHTTP2(true) // a proxy may speak it; it gets the same answers
+	protocols.SetUnencryptedHTTP2(true) // for proxies
 	return &http.Server{
 		Handler:           Recover(o.Handler, o.Log),
 		ReadHeaderTimeout: o.ReadHeaderTimeout,
@@ -122,15 +122,15 @@ func newHTTPServer(o Options) *http.Server {
 		MaxHeaderBytes:    o.MaxHeaderBytes,
 		Protocols:         protocols,
 		HTTP2:             &http.HTTP2Config{SendPingTimeout: o.PingInterval, PingTimeout: o.PongTimeout},
-		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // what clients do wrong
+		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // errors of clients
 	}
 }
 
-// Addr is the address that is listened on, with the real port.
+// Addr returns the address of the listener with the actual port.
 func (s *Server) Addr() net.Addr { return s.listener.Addr() }
 
-// Run serves until ctx ends, then stops listening and waits for the requests in hand, at most Grace. It returns nil
-// after that, and an error where serving failed or requests had to be cut off. It can run once.
+// Run serves until ctx ends. It then stops listening and waits for the requests in flight, at most Grace. It returns an
+// error if serving failed or if requests had to be aborted. It must be called only once.
 func (s *Server) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -150,17 +150,17 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opt.Grace)
 	defer cancel()
-	defer time.AfterFunc(newConnGrace, s.silent.closeAll).Stop()
+	defer time.AfterFunc(newConnGrace, s.newConns.closeAll).Stop()
 	err := s.http.Shutdown(grace)
 	if err != nil {
 		_ = s.http.Close()
 		err = fmt.Errorf("%s: requests were cut off after %s: %w", s.opt.Name, s.opt.Grace, err)
 	}
-	<-ended //nolint:errcheck // http.ErrServerClosed, by Shutdown or Close
+	<-ended //nolint:errcheck // it is http.ErrServerClosed after Shutdown or Close
 	return err
 }
 
-// Close ends the listener and all its connections at once. It may be called twice and before Run.
+// Close closes the listener and all connections immediately. It may be called twice and before Run.
 func (s *Server) Close() error {
 	var err error
 	s.close.Do(func() {

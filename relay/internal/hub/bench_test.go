@@ -25,8 +25,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The clients of the benchmarks run in a process of their own, so that getrusage sees the server alone. This variable
-// tells the child what to do: "ws://… 500" or "tcp://… 500".
+// The clients of the benchmarks run in another process, so getrusage measures only the server. This variable configures
+// the child: "ws://… 500" or "tcp://… 500".
 const benchVariable = "HUBRELAY_HUB_BENCH_CLIENTS"
 
 func benchClients() string { return os.Getenv(benchVariable) }

@@ -7,23 +7,24 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// burstBytes bounds what Broadcast hands to each client in one go, so that nobody's turn takes long.
+// burstBytes limits the bytes that Broadcast gives to each client at a time, so no client delays others for long.
 const burstBytes = 128 << 10
 
-// Batch is what came out of one partition of the log.
+// Batch contains consecutive notifications of one partition.
 type Batch struct {
 	Partition int
 	// Notifications are in the order of the log. Nobody may change them afterwards.
 	Notifications []relay.Notification
-	// Gap says that something before the notifications was lost: whoever is connected is told.
+	// Gap reports that entries before Notifications were lost. Broadcast sends a resync to the affected clients.
 	Gap bool
-	// End is the position behind the batch. It is looked at where there is a Gap and no notification.
+	// End is the position after the batch. It is used if there is a Gap and no notification.
 	End string
 }
 
-// Broadcast gives the notifications, in their order, to every client that wants them. It never waits for a client. Only
-// one goroutine at a time may broadcast a partition. The relay's own notifications ("hubrelay.…") never reach a client, but for
-// [relay.TopicResync], which reaches all who follow its hub whatever topics they want, and without a hub everybody.
+// Broadcast sends the notifications, in their order, to every client that wants them. It never waits for a client. Only
+// one goroutine at a time may broadcast a partition. The relay's own notifications ("hubrelay.…") never reach a client,
+// except [relay.TopicResync]. That reaches all clients of its hub, whatever their topics, or all clients if it has no
+// hub.
 func (h *Hub) Broadcast(b Batch) {
 	f, _ := h.fanouts.Get().(*fanout)
 	defer h.fanouts.Put(f)
@@ -60,7 +61,7 @@ const (
 // fanout is the working memory of one Broadcast, kept for the next.
 type fanout struct {
 	feed        *feed
-	positions   []streamid.Position // scratch: the positions of the line behind one entry
+	positions   []streamid.Position // scratch: positions of the feed after one entry
 	batch       []feedEntry
 	jobs        []groupJob
 	groupBurst  burst        // what a whole group gets
@@ -73,7 +74,7 @@ type fanout struct {
 	resyncedClients           int // clients that a resync of the log was queued for
 }
 
-// groupJob is what a group wants of the batch.
+// groupJob contains the entries of the batch for one group.
 type groupJob struct {
 	group   *group
 	clients []*client
@@ -88,14 +89,14 @@ type burst struct {
 	// How many of the frames are compressed, and by how much they are shorter.
 	compressed, saved int
 	resyncs           int    // how many of the frames are one
-	concatenated      []byte // all frames in one, once somebody needed it
+	concatenated      []byte // all frames joined, built on demand
 	buffer            []byte // of joined, kept
 }
 
-// scope is what a grant decides upon.
+// scope is the input of a grant's decision.
 type scope struct{ hub, account string }
 
-// isGlobalResync tells whether n is a resync for everybody.
+// isGlobalResync reports whether n is a resync for all clients.
 func isGlobalResync(n *relay.Notification) bool { return n.Hub == "" && n.Topic == relay.TopicResync }
 
 func newFanout() *fanout {
@@ -116,7 +117,7 @@ func (f *fanout) addMatch(g *group) {
 	}
 }
 
-// snapshotRecipients takes down who the groups are now. Nothing of the index is looked at behind it.
+// snapshotRecipients copies the members of the groups. The index is not used after it.
 func (f *fanout) snapshotRecipients() {
 	for i := range f.jobs {
 		j := &f.jobs[i]
@@ -124,8 +125,8 @@ func (f *fanout) snapshotRecipients() {
 	}
 }
 
-// broadcastBurst broadcasts one burst to those who follow the line, under its lock: sockets are written to without waiting. All
-// who want it are found under one short lock of the index.
+// broadcastBurst sends one burst to the followers of the feed, under its lock, without waiting for sockets. It finds
+// all recipients under one short lock of the index.
 func (f *fanout) broadcastBurst(h *Hub, l *feed, partition int, list []relay.Notification, who feedScope) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,7 +137,7 @@ func (f *fanout) broadcastBurst(h *Hub, l *feed, partition int, list []relay.Not
 		f.current = i
 		switch n := &list[i]; {
 		case isGlobalResync(n):
-			// Who follows an account is told where it has come by the partition that tells them.
+			// Clients of an account receive cursors from the partition that reports them.
 			if n.Account == anyAccount {
 				f.addAllMatches(h, partition, who)
 			} else {
@@ -154,8 +155,8 @@ func (f *fanout) broadcastBurst(h *Hub, l *feed, partition int, list []relay.Not
 	f.reset(h)
 }
 
-// addAllMatches notes that everybody of an audience wants the current notification, but for those who follow hubs of other partitions.
-// The caller holds the index's lock.
+// addAllMatches adds the current notification for all clients of a scope, except those of hubs in other partitions. The
+// caller holds the index's lock.
 func (f *fanout) addAllMatches(h *Hub, partition int, who feedScope) {
 	h.index.allGroups(who, func(hub string) bool { return h.opts.Partition(hub) == partition }, f.onMatch)
 }
@@ -213,7 +214,7 @@ func (f *fanout) sendBurst(c *client, b *burst) {
 	}
 }
 
-// sendAll gives all to clients of which each takes all of it.
+// sendAll sends the whole burst to clients that want all of it.
 func (f *fanout) sendAll(clients []*client) {
 	if len(f.groupBurst.frames) > 0 {
 		f.addStats(&f.groupBurst, sendParallel(clients, &f.groupBurst))
@@ -249,8 +250,8 @@ func (f *fanout) add(b *burst, i int, as frameFormat) {
 	}
 }
 
-// frameFor is an entry in one form. Only the entry's own partition moves during a run, so the cursor behind it has the
-// line's other positions.
+// frameFor returns the frame of an entry in one format. During a burst only the entry's own partition advances, so its
+// cursor contains the feed's positions of the others.
 func (f *fanout) frameFor(e *feedEntry, as frameFormat) []byte {
 	if e.frames[as] == nil {
 		f.positions[e.partitionIndex] = e.after
@@ -264,7 +265,7 @@ func (b *burst) add(frame []byte, n *relay.Notification) {
 	if n.Topic == relay.TopicResync {
 		b.resyncs++
 		if n.Hub == "" {
-			return // it is for everybody
+			return // for all clients
 		}
 	}
 	s := scope{n.Hub, n.Account}

@@ -19,9 +19,9 @@ import (
 const (
 	// maxClientMessage bounds a message of a client, which has nothing to say.
 	maxClientMessage = 4 << 10
-	// maxClientBytes is how many bytes a client may send between two of our pings, control frames included.
+	// maxClientBytes is the maximum number of bytes that a client may send between two pings, control frames included.
 	maxClientBytes = 64 << 10
-	// closeAckTimeout is how long a client may take to answer a close frame that its socket has accepted.
+	// closeAckTimeout is the maximum time for a client to answer a close frame that its socket has accepted.
 	closeAckTimeout = 2 * time.Second
 )
 
@@ -30,14 +30,14 @@ type clientState uint8
 const (
 	stateLive    clientState = iota
 	stateClosing             // a close frame is on its way and nothing may follow it
-	stateDead                // nothing is written any more
+	stateDead                // nothing is written any longer
 )
 
-// client is one connection. Whoever sets writing owns the socket's sending side until he hands over or retires; only
-// the owner removes from the queue, anybody may add to it.
+// client is one connection. The goroutine that sets writing owns the sending side of the socket until it hands over or
+// clears it. Only the owner removes from the queue, and every goroutine may add to it.
 //
-// What a broadcast looks at comes first, so that it lies together: with thousands of clients nothing else is in the
-// processor's caches.
+// The fields that a broadcast reads come first, so they share cache lines. With thousands of clients they are rarely in
+// the cache.
 type client struct {
 	mu                sync.Mutex
 	state             clientState
@@ -48,13 +48,13 @@ type client struct {
 	readDone          bool
 	format            frameFormat
 	pingsSinceMessage uint8 // pings since it was sent a message
-	// fd, raw and conn do not change once held is false. fd is -1 and raw nil where the socket cannot be written to directly
-	// (TLS). While conn may be closed the client is, under mu, not live or aborted: see offer.
+	// fd, raw and conn do not change after held is false. fd is -1 and raw nil if the socket cannot be written to
+	// directly (TLS). If conn may be closed, the client is not live or is aborted, under mu. See offer.
 	fd         int
 	queue      writeQueue
 	closeFrame []byte // the close frame, until the owner queues it
 	raw        syscall.RawConn
-	replay     *replay // nil for one that came without a cursor
+	replay     *replay // nil for a client without a cursor
 	conn       net.Conn
 
 	hub           *Hub
@@ -64,14 +64,15 @@ type client struct {
 	slot          *ConnectionSlot
 	feed          *feed
 	opened        time.Time
-	lastCursorSeq uint64 // how far its line was when it was told a cursor last; guarded by mu
-	seq           uint64 // greater than of all who came before
+	lastCursorSeq uint64 // feed sequence of the last cursor that was sent; guarded by mu
+	seq           uint64 // greater than that of all earlier clients
 
 	group                 *group // guarded by the index, like inGroup
 	groupIndex            int
 	wheelSlot, wheelIndex int // guarded by the wheel
 
-	pingSentAt     atomic.Int64 // when the oldest unanswered ping was sent, in nanoseconds since the hub began (no clock that is set), or 0
+	// time of the oldest unanswered ping in monotonic nanoseconds since the hub started, or 0
+	pingSentAt     atomic.Int64
 	bytesSincePing atomic.Int32 // bytes that the client sent since our last ping
 	controlBytes   int32        // bytes of control frames since the queue was empty; guarded by mu
 
@@ -80,10 +81,10 @@ type client struct {
 	closeTimer  *time.Timer
 	keyTimer    *time.Timer
 	onGone      func()        // called when the client is gone, or nil
-	gone        chan struct{} // closed then, where somebody waits
+	gone        chan struct{} // closed then, if a goroutine waits
 }
 
-// closeRequest says how a client is sent away.
+// closeRequest describes how to close a client.
 type closeRequest struct {
 	code        uint16
 	reason      string
@@ -125,8 +126,8 @@ func (c *client) send(b *burst) bool {
 	return true
 }
 
-// enqueueReplay queues what a replay has for an idle client, and writes at once what the socket takes. It reports false where
-// the client is leaving. Only the replay may call it, after [client.isIdle].
+// enqueueReplay queues a chunk of a replay for an idle client, and writes as much as the socket accepts. It returns
+// false if the client is leaving. Only the replay may call it, after [client.isIdle].
 func (c *client) enqueueReplay(frames [][]byte) bool {
 	c.mu.Lock()
 	if c.state != stateLive {
@@ -146,15 +147,15 @@ func (c *client) enqueueReplay(frames [][]byte) bool {
 	return true
 }
 
-// isIdle says whether everything that was queued has been written, and whether the client stays.
+// isIdle reports whether everything queued is written, and whether the client stays.
 func (c *client) isIdle() (idle, stays bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.queue.empty() && !c.writing, c.state == stateLive
 }
 
-// sendControl queues a control frame behind what is queued, and writes at once where it can. It counts for itself: a chunk of a
-// replay may be more than a queue holds, and owing a pong behind it is nobody's fault.
+// sendControl queues a control frame after the queued frames, and writes at once if possible. It has its own limit,
+// because a chunk of a replay may exceed the queue limit, and a pong after it is not the client's fault.
 func (c *client) sendControl(frame []byte) {
 	c.mu.Lock()
 	if c.queue.empty() {
@@ -179,8 +180,8 @@ func (c *client) sendControl(frame []byte) {
 	c.mu.Unlock()
 }
 
-// sendPing sends a ping, or gives up a client that has not answered or whose key is another now. A client for which something
-// is queued is left alone: the write timeout watches it.
+// sendPing sends a ping, or closes a client that did not answer or whose key has changed. It skips a client with queued
+// frames, because the write timeout covers it.
 func (c *client) sendPing(now time.Time) {
 	c.bytesSincePing.Store(0)
 	if c.closeIfKeyInvalid() {
@@ -198,7 +199,9 @@ func (c *client) sendPing(now time.Time) {
 	}
 	at := int64(now.Sub(c.hub.startedAt))
 	if first := c.pingSentAt.Load(); first != 0 && at-first >= int64(c.hub.opts.PongTimeout) {
-		c.close(closeRequest{code: ClosePolicy, reason: "no answer to a ping", closeReason: ClosedPingTimeout, dropQueued: true})
+		c.close(closeRequest{
+			code: ClosePolicy, reason: "no answer to a ping", closeReason: ClosedPingTimeout, dropQueued: true,
+		})
 		return
 	}
 	c.pingSentAt.CompareAndSwap(0, at)
@@ -216,7 +219,7 @@ func (c *client) closeSlowConsumer() bool {
 	})
 }
 
-// close sends a close frame and lets nothing follow it. It reports false where the client was leaving already.
+// close sends a close frame and lets nothing follow it. It returns false if the client is already leaving.
 func (c *client) close(how closeRequest) bool {
 	c.mu.Lock()
 	if c.state != stateLive {
@@ -231,7 +234,7 @@ func (c *client) close(how closeRequest) bool {
 	default:
 		c.closeFrame = closeFrame(how.code, how.reason)
 	}
-	if how.closeReason != ClosedDrain { // a drain has a time limit of its own
+	if how.closeReason != ClosedDrain { // a drain has its own time limit
 		c.closeTimer = time.AfterFunc(c.hub.opts.CloseTimeout, c.closeNow)
 	}
 	c.startWriter()
@@ -251,7 +254,7 @@ func (c *client) closeNow() {
 	}
 }
 
-// closeWithoutFlush closes conn without waiting for the far side, as closing TLS may: it writes first.
+// closeWithoutFlush closes conn without waiting for the remote end. Closing TLS would write first.
 func closeWithoutFlush(conn net.Conn) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -259,9 +262,8 @@ func closeWithoutFlush(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// read takes what a websocket's client sends until the connection ends. Messages are ignored: browsers cannot send
-// pings, and many programs send "ping" as text instead. Its stack is all that an idle client costs beside a few hundred
-// bytes, so that it must stay shallow.
+// read reads from a websocket until the connection ends. It ignores messages: browsers cannot send pings, and many
+// programs send "ping" as text. Its stack is most of the memory of an idle client, so it must stay shallow.
 func (c *client) read() {
 	var (
 		in    = frameReader{deflated: c.format&formatDeflated != 0}
@@ -288,12 +290,15 @@ func (c *client) read() {
 func (c *client) countReceived(n int) {
 	c.pingSentAt.Store(0)
 	if c.bytesSincePing.Add(int32(n)) > maxClientBytes {
-		c.close(closeRequest{code: ClosePolicy, reason: "you send too much; this stream is one way", closeReason: ClosedProtocolError, dropQueued: true})
+		c.close(closeRequest{
+			code: ClosePolicy, reason: "you send too much; this stream is one way", closeReason: ClosedProtocolError,
+			dropQueued: true,
+		})
 	}
 }
 
-// drainInput throws away what still comes behind a close frame of ours: closing a socket with unread bytes resets it, and
-// the client would never see why.
+// drainInput discards input after a close frame was sent. Closing a socket with unread bytes resets it, and the client
+// would not see the reason.
 func (c *client) drainInput() {
 	c.mu.Lock()
 	wait := c.state == stateClosing
@@ -303,7 +308,7 @@ func (c *client) drainInput() {
 	}
 }
 
-// readerDone is called once, when nothing will be read any more.
+// readerDone is called once, when reading has ended.
 func (c *client) readerDone() {
 	c.mu.Lock()
 	c.readDone = true
@@ -349,7 +354,7 @@ func (c *client) cleanup() {
 	c.hub.remove(c)
 }
 
-// canSee tells whether n may be shown to the client.
+// canSee reports whether the client may see n.
 func (c *client) canSee(n *relay.Notification) bool {
 	return isGlobalResync(n) || c.allows(n.Hub, n.Account)
 }
@@ -362,8 +367,9 @@ func (c *client) logClose(ending CloseReason) {
 	}
 	c.hub.opts.Log.LogAttrs(context.Background(), level, "a client is gone",
 		slog.String("why", string(ending)), slog.String("key", c.key),
-		slog.String("remote", c.conn.RemoteAddr().String()), slog.String("connected", time.Since(c.opened).Round(time.Millisecond).String()))
+		slog.String("remote", c.conn.RemoteAddr().String()), slog.String("connected",
+			time.Since(c.opened).Round(time.Millisecond).String()))
 }
 
-// isWriteTimeout says whether a write error means that the socket accepted nothing for too long.
+// isWriteTimeout reports whether a socket accepted nothing for too long.
 func isWriteTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }

@@ -7,15 +7,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Coalescer stands before [Hub.Broadcast] and hands on what comes within a short time together, so that a client gets
-// it in one write: the write is what a delivery costs. What comes after a pause is handed on at once; what follows it
-// waits until the time since then is over, and neither a burst nor a gap waits at all. It is for one partition. Its methods
-// may be called concurrently.
+// Coalescer precedes [Hub.Broadcast]. It combines notifications that arrive within a short time, so a client receives
+// them in one write, which is the main cost of a delivery. The first one after a pause is forwarded at once, and the
+// following ones wait for the rest of the interval. Bursts and gaps never wait. A Coalescer belongs to one partition.
+// Its methods may be called concurrently.
 type Coalescer struct {
 	wait time.Duration
 	emit func(Batch)
 
-	mu        sync.Mutex // held while it gives, so that the order stays
+	mu        sync.Mutex // held while it forwards, to keep the order
 	pending   []relay.Notification
 	partition int // their partition
 	size      int
@@ -28,7 +28,7 @@ func NewCoalescer(wait time.Duration, give func(Batch)) *Coalescer {
 	return &Coalescer{wait: wait, emit: give}
 }
 
-// Broadcast takes a batch, which nobody may change afterwards.
+// Broadcast adds a batch. The caller must not change it afterwards.
 func (g *Coalescer) Broadcast(b Batch) {
 	if g.wait <= 0 {
 		g.emit(b)
@@ -47,7 +47,7 @@ func (g *Coalescer) Broadcast(b Batch) {
 		g.size += len(list[i].Data)
 	}
 	if g.pending == nil {
-		g.pending = list[:len(list):len(list)] // not to write behind it
+		g.pending = list[:len(list):len(list)] // appending must not overwrite the caller's slice
 	} else {
 		g.pending = append(g.pending, list...)
 	}
@@ -60,7 +60,7 @@ func (g *Coalescer) Broadcast(b Batch) {
 	}
 }
 
-// Close hands on what is held. It may be called twice, and after the last Broadcast.
+// Close forwards the held notifications. It may be called twice, and after the last Broadcast.
 func (g *Coalescer) Close() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -73,7 +73,7 @@ func (g *Coalescer) onTimer() {
 	g.flush()
 }
 
-// flush hands on what is held. The caller holds mu. A timer that fires just then finds less, or nothing.
+// flush forwards the held notifications. The caller holds mu. A timer that fires at the same time finds fewer or none.
 func (g *Coalescer) flush() {
 	if g.timer != nil {
 		g.timer.Stop()

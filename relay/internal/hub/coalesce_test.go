@@ -9,13 +9,13 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// given is what a gatherer handed on: the notifications' topics, and when.
+// given is a forwarded batch: the topics, and when.
 type given struct {
 	at     time.Duration
 	topics []string
 }
 
-// gathering runs play in a bubble of its own time.
+// gathering runs play in a synctest bubble.
 func gathering(t *testing.T, wait time.Duration, play func(*Coalescer, func(...string))) []given {
 	t.Helper()
 	var got []given
@@ -96,7 +96,7 @@ func TestGathererPassesOn(t *testing.T) {
 	}
 }
 
-// A gap stays between what came before it and what comes after.
+// A gap stays between earlier and later notifications.
 func TestGathererKeepsGapsInOrder(t *testing.T) {
 	t.Parallel()
 	got := gathering(t, 20*time.Millisecond, func(g *Coalescer, send func(...string)) {
@@ -114,7 +114,7 @@ func TestGathererKeepsGapsInOrder(t *testing.T) {
 	}
 }
 
-// What is held is never written behind: the caller's slice may go on.
+// Held notifications are not overwritten if the caller appends to its slice.
 func TestGathererLeavesTheCallersSliceAlone(t *testing.T) {
 	t.Parallel()
 	list := []relay.Notification{{Topic: "a"}, {Topic: "b"}, {Topic: "not yours"}}

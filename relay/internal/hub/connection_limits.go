@@ -30,7 +30,7 @@ const (
 	LimitKey  Limit = "key"
 )
 
-// ConnectionSlot is one client's share of the [Limits], whatever it speaks. It is given back once.
+// ConnectionSlot is one connection within the [Limits], of any protocol. It is released once.
 type ConnectionSlot struct {
 	places   *connectionLimiter
 	hub, key string
@@ -40,9 +40,9 @@ type ConnectionSlot struct {
 // Release gives the place back. It may be called more than once and concurrently.
 func (p *ConnectionSlot) Release() { p.once.Do(func() { p.places.release(p.hub, p.key) }) }
 
-// Reserve takes a place for a client of key on the pipeline of hub (empty: an account pipeline), which whoever asked
-// must release. Where there is none the error is 503.not-ready (node) or 429.rate-limiting (hub, key), and header gets
-// a Retry-After. However many ask at once, no limit is exceeded.
+// Reserve reserves a slot for a client of key on the pipeline of hub (empty: an account pipeline). The caller must
+// release it. If a limit is reached, the error is 503.not-ready (node) or 429.rate-limiting (hub, key), and Reserve
+// sets Retry-After in header. Concurrent calls never exceed a limit.
 func (h *Hub) Reserve(header http.Header, hub, key string) (*ConnectionSlot, *relay.Error) {
 	place, full := h.limits.acquire(hub, key)
 	if full == "" {
@@ -57,7 +57,8 @@ func (h *Hub) Reserve(header http.Header, hub, key string) (*ConnectionSlot, *re
 	case LimitKey:
 		return nil, limitError("key", limits.Key)
 	default:
-		return nil, relay.NewError(relay.CodeNotReady, "this node serves as many streams as it can; connect again later")
+		return nil, relay.NewError(relay.CodeNotReady,
+			"this node serves as many streams as it can; connect again later")
 	}
 }
 
@@ -68,7 +69,11 @@ const (
 )
 
 func limitError(of string, limit int) *relay.Error {
-	return relay.NewError(relay.CodeRateLimiting, fmt.Sprintf("this %s has %d streams open on this node, which is the most it may have; close one or connect again later", of, limit)).
+	return relay.NewError(relay.CodeRateLimiting,
+		fmt.Sprintf(
+			"this %s has %d streams open on this node, which is the most it may have; close one or connect again later",
+			of, limit,
+		)).
 		WithExtra("limit", limit).WithExtra("per", of)
 }
 
@@ -117,7 +122,7 @@ func (p *connectionLimiter) release(hub, key string) {
 	}
 }
 
-// decrement counts one down, and forgets a name at zero: names come and go.
+// decrement decrements a counter, and removes it at zero, because names come and go.
 func decrement(counts map[string]int, name string) {
 	if counts[name]--; counts[name] == 0 {
 		delete(counts, name)

@@ -12,18 +12,19 @@ import (
 type Connection struct {
 	// Hub is whose pipeline it follows; empty for the pipeline of an account.
 	Hub string
-	// Account is of which account that is, "*" for all of them. Like Topics it is not known of one that is closing.
+	// Account is the account of an account pipeline, "*" for all. Like Topics it is unknown while the connection is
+	// closing.
 	Account string
 	Key     string
 	Remote  string
-	SSE     bool // an event stream, else a websocket
+	SSE     bool // an event stream, otherwise a websocket
 	Since   time.Time
 	Topics  string
 	Queued  int // bytes that wait for it
 	State   ConnectionState
 }
 
-// ConnectionState says what a client is given.
+// ConnectionState is the state of a connection.
 type ConnectionState string
 
 // The states of a client.
@@ -36,7 +37,7 @@ const (
 // Selection chooses clients.
 type Selection struct {
 	Hub, Key string // empty chooses all
-	// After is where an earlier page ended; empty for the first.
+	// After is the end of the previous page, or empty for the first.
 	After string
 	// Limit bounds the page; zero means [DefaultPage], and more than [MaxPage] is taken for that.
 	Limit int
@@ -51,9 +52,8 @@ const (
 // ErrBadPageToken refuses a Selection whose After was never the end of a page.
 var ErrBadPageToken = errors.New("after is not the next of an earlier answer")
 
-// Connections returns a page of the clients that s chooses, those first who have been there longest, and what the next page
-// comes after, empty where there is none. No lock is held for longer than copying the list of all takes, which keeps nobody
-// but those who come and go.
+// Connections returns a page of the selected connections, oldest first, and the value of After for the next page, or an
+// empty string. It holds a lock only while it copies the list, which delays only connects and disconnects.
 func (h *Hub) Connections(s Selection) (page []Connection, next string, err error) {
 	var after uint64
 	if s.After != "" {

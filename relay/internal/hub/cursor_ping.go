@@ -7,15 +7,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Who gets nothing for long would come back with an old cursor, and be told that something was lost once its entry is
-// trimmed, or have all that others got since looked at. So a websocket's client with cursors gets one with a ping when its
-// line has moved on by lagEntries, or at all for lagTime. Event streams get theirs with each heartbeat.
+// A client that receives nothing for a long time would return with an old cursor. Its entry may be trimmed then, and a
+// replay would scan everything since. So a websocket with cursors gets one with a ping when its feed has advanced by
+// lagEntries, or at all within lagTime. Event streams get one with each heartbeat.
 const (
 	staleCursorEntries = replayChunkEntries
 	staleCursorTime    = time.Minute
 )
 
-// cursorIsStale notes a ping and says whether the client's cursor is old. The caller holds mu.
+// cursorIsStale counts a ping and reports whether the client's cursor is old. The caller holds mu.
 func (c *client) cursorIsStale() bool {
 	if c.format&(formatCursor|formatSSE) != formatCursor {
 		return false
@@ -26,13 +26,15 @@ func (c *client) cursorIsStale() bool {
 	}
 	c.pingsSinceMessage += min(1, math.MaxUint8-c.pingsSinceMessage)
 	moved := end - c.lastCursorSeq
-	return moved >= staleCursorEntries || moved > 0 && time.Duration(c.pingsSinceMessage)*c.hub.opts.PingInterval > staleCursorTime
+	return moved >= staleCursorEntries || moved > 0 &&
+		time.Duration(c.pingsSinceMessage)*c.hub.opts.PingInterval > staleCursorTime
 }
 
-// pingWithCursor tells the client where its line is, with a ping, and reports false where its replay is not as far.
+// pingWithCursor sends the position of the feed with a ping. It returns false if the client's replay has not reached
+// it.
 func (c *client) pingWithCursor() bool {
 	l := c.feed
-	l.mu.Lock() // so that what follows the cursor is what is broadcast to the client
+	l.mu.Lock() // the cursor must match the order of broadcasts
 	defer l.mu.Unlock()
 	g := c.hub.index.groupOf(c)
 	if g == nil {

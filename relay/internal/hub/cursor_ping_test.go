@@ -22,7 +22,7 @@ func (n *node) advance(hub string, first, count int) {
 	n.Hub.Broadcast(Batch{Notifications: list})
 }
 
-// A client for which nothing is comes back with a cursor that is not old, once, and only where it wants cursors.
+// A client without notifications gets one cursor that is not old, if it wants cursors.
 func TestQuietClientsAreToldCursors(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{PingInterval: 20 * time.Millisecond, PongTimeout: patience}, nil)
@@ -58,7 +58,8 @@ func TestQuietClientsAreToldCursors(t *testing.T) {
 			}
 		})
 	}
-	for seen := map[string]int{}; seen["hub=quiet&cursor=true"] < 5 || seen["account=q&cursor=true"] < 5 || seen["hub=quiet&account=a"] < 5; {
+	for seen := map[string]int{}; seen["hub=quiet&cursor=true"] < 5 || seen["account=q&cursor=true"] < 5 ||
+		seen["hub=quiet&account=a"] < 5; {
 		select {
 		case query := <-pings:
 			seen[query]++
@@ -85,7 +86,7 @@ func TestLag(t *testing.T) {
 		{moves: staleCursorEntries, sent: true},
 		{moves: 0},
 		{moves: 0},
-		{moves: 0}, // where nothing moves there is nothing to tell
+		{moves: 0}, // without progress, no cursor is sent
 		{moves: 1, lags: true},
 	} {
 		list := make([]relay.Notification, step.moves)

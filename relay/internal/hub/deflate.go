@@ -7,17 +7,16 @@ import (
 	"time"
 )
 
-// Compression says whether websockets' messages may be compressed (permessage-deflate, RFC 7692), and what that may cost.
-// Clients that do not ask for it, and event streams, get the same as without. A notification is compressed once for all
-// clients that get it in one form, and only where there is one; clients of different accounts never share a frame unless
-// both may see all of it, and no frame knows anything of another.
+// Compression configures permessage-deflate (RFC 7692) for websockets, and limits its cost. It does not affect clients
+// that do not request it, and event streams. A notification is compressed once per format, on demand. Clients of
+// different accounts share a frame only if both may see all of it, and frames share no compression state.
 type Compression struct {
 	// Enabled lets clients negotiate it.
 	Enabled bool
-	// MinSize is how long a message must be to be compressed, in bytes (256).
+	// MinSize is the minimum length of a compressed message in bytes (256).
 	MinSize int
-	// CPU is how much time of a processor may go into it in each second (100 ms); what comes beyond that goes as it is.
-	// The memory follows: 1.2 MiB for each processor begun, and as much again.
+	// CPU is the maximum time for compression per second (100 ms). Messages beyond it are sent uncompressed. The memory
+	// is 2.4 MiB per started second.
 	CPU time.Duration
 }
 
@@ -45,7 +44,7 @@ type compressionBudget struct {
 	refilledAt time.Time     // when that was so
 }
 
-// newDeflater returns nil where nothing is to be compressed.
+// newDeflater returns nil if compression is disabled.
 func newDeflater(o Compression, observer Observer) *compressionBudget {
 	if !o.Enabled {
 		return nil
@@ -58,7 +57,8 @@ func newDeflater(o Compression, observer Observer) *compressionBudget {
 	}
 	most := 1 + int((o.CPU+time.Second-1)/time.Second)
 	d := &compressionBudget{
-		minSize: o.MinSize, cpu: o.CPU, remaining: o.CPU, now: time.Now, observer: observer, compressors: make(chan *compressor, most),
+		minSize: o.MinSize, cpu: o.CPU, remaining: o.CPU, now: time.Now, observer: observer,
+		compressors: make(chan *compressor, most),
 	}
 	for range most {
 		d.compressors <- &compressor{}
@@ -66,9 +66,9 @@ func newDeflater(o Compression, observer Observer) *compressionBudget {
 	return d
 }
 
-// compressFrame returns a message, given in parts, as a compressed frame, and how much shorter that is than a text frame. It
-// returns nil where the message is to go as it is: it is short, or does not get shorter, or the time is used up. Of that
-// half is kept for what is live.
+// compressFrame returns a message, given in parts, as a compressed frame, and the number of saved bytes. It returns nil
+// if the message is sent uncompressed: if it is too short, does not shrink, or the time is used up. Half of the time is
+// reserved for live messages.
 func (d *compressionBudget) compressFrame(live bool, parts [][]byte) (frame []byte, saved int) {
 	size := 0
 	for _, part := range parts {
@@ -99,7 +99,7 @@ func (d *compressionBudget) compressFrame(live bool, parts [][]byte) (frame []by
 	return append(newHeader(finText|rsv1, len(payload)), payload...), saved
 }
 
-// mayBegin says whether there is time left.
+// mayBegin reports whether time is left.
 func (d *compressionBudget) mayBegin(now time.Time, live bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -114,7 +114,7 @@ func (d *compressionBudget) mayBegin(now time.Time, live bool) bool {
 	return d.remaining > d.cpu/2
 }
 
-// charge counts the time since began: a processor's, or more where that was taken away meanwhile.
+// charge counts the time since began. It is CPU time, or more if the thread was interrupted.
 func (d *compressionBudget) charge(began time.Time) {
 	took := d.now().Sub(began)
 	d.mu.Lock()

@@ -28,7 +28,7 @@ import (
 // More time than a test can use up. Each second of it is another compressor, which takes more than a megabyte.
 var allCompressed = Compression{Enabled: true, MinSize: 1, CPU: 8 * time.Second}
 
-// inflate is what a client makes of a compressed message.
+// inflate decompresses a message as a client does.
 func inflate(t testing.TB, payload []byte) []byte {
 	t.Helper()
 	data, err := io.ReadAll(flate.NewReader(io.MultiReader(bytes.NewReader(payload), strings.NewReader(deflateTail))))
@@ -65,23 +65,30 @@ func readFrame(t testing.TB, in io.Reader) (first byte, payload []byte) {
 func speak(t *testing.T, n *node, query string) *bufio.Reader {
 	t.Helper()
 	text := strings.Replace(handshake, "?hub=h", "?"+query, 1)
-	_, in, answer := talk(t, n, strings.Replace(text, "Host: x", "Host: x\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits", 1))
+	_, in, answer := talk(t, n,
+		strings.Replace(text, "Host: x",
+			"Host: x\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits", 1))
 	if answer.Header.Get(extensionHeader) != deflateAnswer {
 		t.Fatalf("the answer is %v", answer.Header)
 	}
 	return in
 }
 
-// Whoever understands compressed messages gets the same bytes as everybody else: live, come back from memory or from the
-// log, with and without cursors and filters, whatever there is to be compressed.
+// Clients with compression receive the same bytes as others: live, and replayed from memory or the log, with and
+// without cursors and filters.
 func TestCompressedMessagesAreTheSame(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*httptest.Server){"tcp": (*httptest.Server).Start, "tls": (*httptest.Server).StartTLS} {
+	for name, start := range map[string]func(*httptest.Server){
+		"tcp": (*httptest.Server).Start,
+		"tls": (*httptest.Server).StartTLS,
+	} {
 		for _, partitions := range []int{1, 2} {
 			for _, most := range []int{0, 1} {
 				t.Run(fmt.Sprintf("%s, %d partitions, history %d", name, partitions, most), func(t *testing.T) {
 					t.Parallel()
-					testSame(t, startRelayedOver(t, redistest.Start(t), partitions, Options{Compression: allCompressed, HistoryBytes: most}, start))
+					testSame(t, startRelayedOver(t, redistest.Start(t), partitions, Options{
+						Compression: allCompressed, HistoryBytes: most,
+					}, start))
 				})
 			}
 		}
@@ -91,7 +98,10 @@ func TestCompressedMessagesAreTheSame(t *testing.T) {
 func testSame(t *testing.T, r *relayed) {
 	t.Helper()
 	hub := hubsInEach(r)[0]
-	queries := []string{"account=a&hub=" + hub, "account=a&cursor=true&hub=" + hub, "account=a", "account=a&cursor=true&topics=job.*,!*.error"}
+	queries := []string{
+		"account=a&hub=" + hub, "account=a&cursor=true&hub=" + hub, "account=a",
+		"account=a&cursor=true&topics=job.*,!*.error",
+	}
 	pairs := make([][2]*websocket.Conn, len(queries))
 	for i, query := range queries {
 		pairs[i] = r.pair(t, query)
@@ -139,11 +149,16 @@ func (r *relayed) publishOdd(t *testing.T, hub string) int {
 	t.Helper()
 	noise := make([]byte, 30_000)
 	_, _ = rand.Read(noise)
-	pads := []string{"", "x", strings.Repeat("x", 100), strings.Repeat("ü☃", 500), strings.Repeat(`{"a":1},`, 20_000), hex.EncodeToString(noise), "last"}
+	pads := []string{
+		"", "x", strings.Repeat("x", 100), strings.Repeat("ü☃", 500), strings.Repeat(`{"a":1},`, 20_000),
+		hex.EncodeToString(noise), "last",
+	}
 	var list []relay.Notification
 	for i, pad := range pads {
 		data := fmt.Appendf(nil, `{"topic":"job.created","n":%d,"hub":%q,"pad":%q}`, i+1, hub, pad)
-		list = append(list, relay.Notification{ID: fmt.Sprintf("%024x", r.id.Add(1)), Hub: hub, Account: "a", Topic: "job.created", Data: data})
+		list = append(list, relay.Notification{
+			ID: fmt.Sprintf("%024x", r.id.Add(1)), Hub: hub, Account: "a", Topic: "job.created", Data: data,
+		})
 	}
 	if _, err := r.log.Append(t.Context(), eventlog.AppendRequest{Hub: hub, Notifications: list}); err != nil {
 		t.Fatal(err)
@@ -151,7 +166,7 @@ func (r *relayed) publishOdd(t *testing.T, hub string) int {
 	return len(list)
 }
 
-// A message is compressed when the first wants it and once for all, in each form; never for those who did not ask.
+// A message is compressed on demand and once per format, and never for clients that did not request it.
 func TestCompressedOnceForAll(t *testing.T) {
 	t.Parallel()
 	const clients, messages = 10, 20
@@ -160,7 +175,8 @@ func TestCompressedOnceForAll(t *testing.T) {
 	from := bufio.NewReader(plain)
 	one := sized("h", "a", "job.created", 1, 1000)
 	n.Broadcast([]relay.Notification{one})
-	if first, payload := readFrame(t, from); first != finText || !bytes.Equal(payload, one.Data) || n.deflated("made") != 0 {
+	if first, payload := readFrame(t, from); first != finText || !bytes.Equal(payload, one.Data) ||
+		n.deflated("made") != 0 {
 		t.Fatalf("%x, %v", first, n.figures.deflate)
 	}
 	var all []*bufio.Reader
@@ -187,7 +203,8 @@ func TestCompressedOnceForAll(t *testing.T) {
 				payload = inflate(t, payload)
 				saved += headerSize(len(payload)) + len(payload) - headerSize(len(short)) - len(short)
 			}
-			if first != want || k%2 == 0 && !bytes.Equal(payload, one.Data) || !bytes.HasPrefix(payload, one.Data[:len(one.Data)-1]) {
+			if first != want || k%2 == 0 && !bytes.Equal(payload, one.Data) ||
+				!bytes.HasPrefix(payload, one.Data[:len(one.Data)-1]) {
 				t.Fatalf("message %d of client %d: %x %q", i, k, first, payload)
 			}
 		}
@@ -198,7 +215,7 @@ func TestCompressedOnceForAll(t *testing.T) {
 	}
 }
 
-// Replays are compressed in small pieces, and what was compressed for one serves the next.
+// Replays are compressed in small pieces, and their frames are shared with later replays.
 func TestReplaysAreCompressed(t *testing.T) {
 	t.Parallel()
 	const count = 3 * replayChunkCompressions
@@ -212,7 +229,8 @@ func TestReplaysAreCompressed(t *testing.T) {
 			r.settled(t)
 			for round := range 3 {
 				expect(t, r.dial(t, "account=a&hub="+hub+"&after="+from), 1, count)
-				testkit.WaitFor(t, "all frames are counted", func() bool { return r.deflated("frames") == (round+1)*count })
+				testkit.WaitFor(t, "all frames are counted",
+					func() bool { return r.deflated("frames") == (round+1)*count })
 			}
 			if made := r.deflated("made"); name == "kept" && made != count || made < count {
 				t.Errorf("%d were compressed for three replays of %d", made, count)
@@ -221,10 +239,13 @@ func TestReplaysAreCompressed(t *testing.T) {
 	}
 }
 
-// What a replay compresses in one go is bounded by its length, too: broadcasts wait for the line meanwhile.
+// A length limit bounds the compression of a replay chunk, because broadcasts wait for the feed during that time.
 func TestReplaysCompressLittleAtOnce(t *testing.T) {
 	t.Parallel()
-	for padding, most := range map[int]int{300: replayChunkCompressions, 1900: replayChunkCompressions / 2, 20_000: 4, 300_000: 1} {
+	for padding, most := range map[int]int{
+		300: replayChunkCompressions, 1900: replayChunkCompressions / 2, 20_000: 4,
+		300_000: 1,
+	} {
 		observer := newCounter()
 		h := New(Options{Compression: allCompressed, Observer: observer, HistoryBytes: 100 << 20})
 		h.Start(0, streamid.Position{MS: 1})
@@ -298,12 +319,13 @@ func TestCompressionIsBounded(t *testing.T) {
 	if done := tries(true, 1); done != 0 {
 		t.Error("there was none, and still")
 	}
-	if most := cap(newDeflater(Compression{Enabled: true, CPU: 2500 * time.Millisecond}, observer).compressors); most != 4 {
+	if most := cap(newDeflater(Compression{Enabled: true, CPU: 2500 * time.Millisecond},
+		observer).compressors); most != 4 {
 		t.Errorf("%d compressors for 2.5 processors", most)
 	}
 }
 
-// Whatever a message holds, what is compressed of it becomes the same again, also behind another message.
+// Any message decompresses to itself, also after another message.
 func FuzzDeflate(f *testing.F) {
 	f.Add([]byte(`{"topic":"x"}`), []byte(`,"cursor":"a"}`))
 	f.Add(bytes.Repeat([]byte{0}, 70_000), []byte{})
@@ -316,7 +338,8 @@ func FuzzDeflate(f *testing.F) {
 				continue
 			}
 			first, payload := readFrame(t, bytes.NewReader(frame))
-			if first != finText|rsv1 || !bytes.Equal(inflate(t, payload), whole) || len(frame)+saved != len(textFrame(a, b)) || saved <= 0 {
+			if first != finText|rsv1 || !bytes.Equal(inflate(t, payload), whole) ||
+				len(frame)+saved != len(textFrame(a, b)) || saved <= 0 {
 				t.Fatalf("%q became %x", whole, frame)
 			}
 		}

@@ -1,22 +1,22 @@
 // Package hub sends notifications to the websocket and event stream (SSE) clients of this node.
 //
-// It upgrades connections, keeps an index of who wants what, builds each frame once and hands the same bytes to every
-// client. A client never delays another: what its socket does not take at once waits in a bounded queue of its own, and
-// a client whose queue is full is closed.
+// It upgrades connections, indexes clients by their subscriptions, builds each frame once, and sends the same bytes to
+// all clients. A client never delays another one. Bytes that its socket does not accept at once wait in its own bounded
+// queue, and a client with a full queue is closed.
 //
-// Who may connect is decided elsewhere: the hub checks the handshake of RFC 6455 and asks the caller for the rest. It
-// knows no keys, tokens, configuration or Redis, and never imports sinks.
+// The caller authenticates clients. The hub checks the handshake of RFC 6455. It must not contain keys, tokens,
+// configuration or Redis commands, and never imports sinks.
 //
-// # How a frame travels
+// # Broadcasts
 //
-// [Hub.Broadcast] finds the clients through the index (by hub and account, and where there are many topic patterns by
-// topic), and writes to each idle socket itself without blocking: one system call and no goroutine. What the socket did
-// not take goes to the client's queue, and a goroutine lives until that queue is empty again, gathering what is queued
-// into few writes. Pings, pongs and close frames take the same way, so that they stand between frames only.
+// [Hub.Broadcast] finds the clients in the index (by hub, account and, with many topic patterns, by topic), and writes
+// to each idle socket without blocking: one system call and no goroutine. What the socket does not accept is added to
+// the client's queue, and a goroutine writes the queue in few writes until it is empty. Pings, pongs and close frames
+// use the same path, so they are always between frames.
 //
-// # How a client comes back
+// # Replays
 //
-// A cursor holds positions in the log. A client that brings one gets what followed it in chunks, from the log and from
-// the recent history that each line of broadcasts keeps, and joins those who get broadcasts under the lock of its line, at
-// the very place that it has reached.
+// A cursor contains positions in the log. A client with a cursor receives the following entries in chunks, from the log
+// and from the recent history of its feed. It joins the broadcasts under the lock of the feed, exactly at the position
+// that it has reached.
 package hub

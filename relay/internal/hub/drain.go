@@ -7,13 +7,14 @@ import (
 )
 
 const (
-	// drainFraction of the time that a drain has may go by until the last is told; the rest is for what is queued for it.
+	// drainFraction is the part of a drain's time within which all clients are closed. The rest is for their queued
+	// frames.
 	drainFraction = 0.5
 	drainInterval = 10 * time.Millisecond
 )
 
-// drainClients tells the clients to go, in random order and spread over time: whoever is told connects again at once. It
-// ends early when all have gone by themselves, and at the latest with ctx.
+// drainClients closes the clients in random order, spread over time, because closed clients reconnect at once. It
+// returns early when all have left, and at the latest when ctx ends.
 func (h *Hub) drainClients(ctx context.Context, gone <-chan struct{}) {
 	all := h.allClients()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
@@ -27,7 +28,9 @@ func (h *Hub) drainClients(ctx context.Context, gone <-chan struct{}) {
 	defer timer.Stop()
 	for told := 0; told < len(all); {
 		for due := clientsDue(len(all), time.Since(began), spread); told < due; told++ {
-			all[told].close(closeRequest{code: CloseRestart, reason: "the relay is restarting; connect again", closeReason: ClosedDrain})
+			all[told].close(closeRequest{
+				code: CloseRestart, reason: "the relay is restarting; connect again", closeReason: ClosedDrain,
+			})
 		}
 		if told == len(all) {
 			return
@@ -42,7 +45,7 @@ func (h *Hub) drainClients(ctx context.Context, gone <-chan struct{}) {
 	}
 }
 
-// clientsDue is how many of the clients should have been told by now.
+// clientsDue returns the number of clients that should be closed by now.
 func clientsDue(clients int, passed, spread time.Duration) int {
 	if passed >= spread {
 		return clients

@@ -16,7 +16,10 @@ import (
 
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*httptest.Server){"plain": (*httptest.Server).Start, "tls": (*httptest.Server).StartTLS} {
+	for name, start := range map[string]func(*httptest.Server){
+		"plain": (*httptest.Server).Start,
+		"tls":   (*httptest.Server).StartTLS,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			testDrain(t, startNodeOver(t, Options{}, nil, start))
@@ -56,7 +59,7 @@ func testDrain(t *testing.T, n *node) {
 	}
 }
 
-// Hundreds are told to go one after the other: when the first knows, others still get what comes, and all get 1012.
+// Hundreds of clients are closed one after the other. Others receive notifications until then, and all get 1012.
 func TestDrainIsSpread(t *testing.T) {
 	t.Parallel()
 	const clients = 300
@@ -101,7 +104,7 @@ func TestDrainIsSpread(t *testing.T) {
 	}
 }
 
-// A drain does not wait for its pace where everybody leaves by himself.
+// A drain ends at once when all clients leave by themselves.
 func TestDrainEndsEarly(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{DrainPace: time.Hour}, nil)
@@ -128,7 +131,12 @@ func TestDrainDue(t *testing.T) {
 		passed, spread time.Duration
 		want           int
 	}{
-		{0, 0, 100}, {0, time.Second, 0}, {time.Second / 2, time.Second, 50}, {time.Second, time.Second, 100}, {time.Hour, time.Second, 100}, {0, -time.Second, 100},
+		{0, 0, 100},
+		{0, time.Second, 0},
+		{time.Second / 2, time.Second, 50},
+		{time.Second, time.Second, 100},
+		{time.Hour, time.Second, 100},
+		{0, -time.Second, 100},
 	} {
 		if got := clientsDue(100, tt.passed, tt.spread); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)
@@ -149,7 +157,7 @@ func TestDrainCutsOffThoseWhoHang(t *testing.T) {
 	n.wantEnding(t, ClosedDrain)
 }
 
-// fillMessages of 200 kB are more than the buffers of a socket that nobody reads.
+// fillMessages messages of 200 kB exceed the buffers of a socket that is not read.
 const fillMessages = 80
 
 // fillSocket broadcasts more to hub h than the sockets' buffers take.
@@ -179,7 +187,9 @@ func TestCloseWhileBusy(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					n.Broadcast([]relay.Notification{sized("h", "", "job.created", 1, 5000), event("h", "a", "job.created", 2)})
+					n.Broadcast([]relay.Notification{
+						sized("h", "", "job.created", 1, 5000), event("h", "a", "job.created", 2),
+					})
 				}
 			}
 		})

@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// A key's time is up when it says so, whatever it said before, and long before the next ping.
+// The expiry of a key takes effect at its time, even if it was changed, and long before the next ping.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -58,7 +58,7 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// What waits for a client when its key expires is not sent any more.
+// Frames that wait for a client when its key expires are not sent.
 func TestExpiryWhileMuchWaits(t *testing.T) {
 	t.Parallel()
 	for form, events := range map[string]bool{"websocket": false, "events": true} {
@@ -75,7 +75,8 @@ func TestExpiryWhileMuchWaits(t *testing.T) {
 				time.Sleep(6 * time.Second)
 				got := <-hearEnd(far, began)
 				if len(got.heard) > 2*blockingWriteBytes || !bytes.Contains(got.heard, []byte("the key has expired")) {
-					t.Errorf("%d bytes came behind the end, the last of them %q", len(got.heard), got.heard[max(0, len(got.heard)-100):])
+					t.Errorf("%d bytes came behind the end, the last of them %q", len(got.heard),
+						got.heard[max(0, len(got.heard)-100):])
 				}
 				_ = far.Close()
 				synctest.Wait()
@@ -95,7 +96,7 @@ func (r *ruling) expire(began time.Time, after time.Duration) {
 	r.Store(&s)
 }
 
-// goodbye is all that a client hears until the relay ends its stream.
+// goodbye is everything that a client receives until its stream ends.
 type goodbye struct {
 	heard []byte
 	after time.Duration

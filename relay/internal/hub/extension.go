@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The extension permessage-deflate (RFC 7692). Each message is compressed by itself, in both directions, so that neither
-// side keeps anything of the messages before it.
+// The extension permessage-deflate (RFC 7692). Each message is compressed independently in both directions, so neither
+// side keeps state.
 const (
 	deflateName   = "permessage-deflate"
 	deflateAnswer = deflateName + "; server_no_context_takeover; client_no_context_takeover"
@@ -14,8 +14,8 @@ const (
 	deflateWindow = "15"
 )
 
-// extensionHeader is written so on purpose: gorilla refuses the key in the form that net/http gives it, since it would
-// answer itself where it is told to, but could not repeat a client's server_max_window_bits.
+// extensionHeader is deliberately not in canonical form. gorilla ignores it then. Otherwise gorilla would answer
+// itself, but without server_max_window_bits.
 const extensionHeader = "Sec-WebSocket-Extensions"
 
 // extensionOffer is one extension that a client would like, with its parameters.
@@ -29,9 +29,9 @@ type parameter struct {
 	valued      bool // value was given
 }
 
-// acceptDeflate returns the answer to the first offer of permessage-deflate that can be kept, or nothing. Where the header is
-// broken there is no extension. RFC 6455, 9.1 would have the handshake fail; but the stream needs none, and where compression is
-// off nobody looks.
+// acceptDeflate returns the answer to the first acceptable offer of permessage-deflate, or an empty string. An invalid
+// header disables the extension. RFC 6455, section 9.1, would fail the handshake, but the stream works without the
+// extension, and with compression off the header is not parsed.
 func acceptDeflate(header http.Header) string {
 	offers, ok := parseOffers(strings.Join(header.Values(extensionHeader), ","))
 	if !ok {
@@ -45,9 +45,8 @@ func acceptDeflate(header http.Header) string {
 	return ""
 }
 
-// acceptDeflate returns the answer to an offer, or nothing where it has to be declined (RFC 7692, 7): it is of another
-// extension, names a parameter that does not exist, twice or with a value that it cannot have, or wants a window
-// that we do not have.
+// acceptDeflate returns the answer to an offer, or an empty string if it must be declined (RFC 7692, section 7):
+// another extension, an unknown, repeated or invalid parameter, or an unsupported window.
 func (o *extensionOffer) acceptDeflate() string {
 	if o.name != deflateName {
 		return ""
@@ -63,7 +62,7 @@ func (o *extensionOffer) acceptDeflate() string {
 			if p.valued {
 				return ""
 			}
-		case "client_max_window_bits": // we inflate nothing, so that any window will do
+		case "client_max_window_bits": // client messages are never decompressed, so any window is accepted
 			if p.valued && !isWindow(p.value) {
 				return ""
 			}
@@ -79,7 +78,7 @@ func (o *extensionOffer) acceptDeflate() string {
 	return answer
 }
 
-// isWindow says whether text is a number from 8 to 15 without leading zeros.
+// isWindow reports whether text is a number from 8 to 15 without leading zeros.
 func isWindow(text string) bool {
 	switch text {
 	case "8", "9", "10", "11", "12", "13", "14", deflateWindow:
@@ -133,7 +132,7 @@ func (s *scanner) skip(c byte) bool {
 	return found
 }
 
-// token returns "" where there is none.
+// token returns "" if there is none.
 func (s *scanner) token() string {
 	s.trim()
 	n := 0

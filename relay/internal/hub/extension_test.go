@@ -16,19 +16,21 @@ func TestOffersOfCompression(t *testing.T) {
 	tests := map[string]string{
 		"":                   "",
 		"permessage-deflate": yes,
-		"permessage-deflate; client_max_window_bits":                                                yes, // Chromium, ws, websockets
-		"permessage-deflate; server_no_context_takeover; client_no_context_takeover":                yes, // gorilla
-		" permessage-deflate ;\tclient_max_window_bits = 10 ":                                       yes,
-		"permessage-deflate; client_max_window_bits=\"1\\0\"":                                       yes,
-		"permessage-deflate; server_max_window_bits=15":                                             window,
-		"permessage-deflate; server_max_window_bits=\"15\"":                                         window,
-		"permessage-deflate; server_max_window_bits=10; client_max_window_bits, permessage-deflate": yes, // the second will do
+		// Chromium, ws, websockets
+		"permessage-deflate; client_max_window_bits":                                 yes,
+		"permessage-deflate; server_no_context_takeover; client_no_context_takeover": yes, // gorilla
+		" permessage-deflate ;\tclient_max_window_bits = 10 ":                        yes,
+		"permessage-deflate; client_max_window_bits=\"1\\0\"":                        yes,
+		"permessage-deflate; server_max_window_bits=15":                              window,
+		"permessage-deflate; server_max_window_bits=\"15\"":                          window,
+		// the second offer is acceptable
+		"permessage-deflate; server_max_window_bits=10; client_max_window_bits, permessage-deflate": yes,
 		"permessage-deflate; future, , x-other; a=b; c, permessage-deflate":                         yes,
 		"x-webkit-deflate-frame, permessage-bzip2":                                                  "",
 		// Windows that we do not have.
 		"permessage-deflate; server_max_window_bits=8":  "",
 		"permessage-deflate; server_max_window_bits=14": "",
-		// Values that nobody may send.
+		// Invalid values.
 		"permessage-deflate; server_max_window_bits":                                          "",
 		"permessage-deflate; server_max_window_bits=7":                                        "",
 		"permessage-deflate; server_max_window_bits=16":                                       "",
@@ -45,7 +47,7 @@ func TestOffersOfCompression(t *testing.T) {
 		"permessage-deflate; nobody_knows_this":                                               "",
 		"permessage-deflate; Server_No_Context_Takeover":                                      "",
 		"permessage-deflate; nobody_knows_this, permessage-deflate; client_max_window_bits=9": yes,
-		// A broken header, whatever stands beside.
+		// Invalid headers.
 		"permessage-deflate, ;":                                    "",
 		"permessage-deflate;":                                      "",
 		"permessage-deflate x":                                     "",
@@ -64,16 +66,19 @@ func TestOffersOfCompression(t *testing.T) {
 			t.Errorf("%.100q is answered by %q, want %q", header, got, want)
 		}
 	}
-	several := http.Header{"Sec-Websocket-Extensions": {"x-other", "permessage-deflate; server_max_window_bits=9", "permessage-deflate"}}
+	several := http.Header{
+		"Sec-Websocket-Extensions": {"x-other", "permessage-deflate; server_max_window_bits=9", "permessage-deflate"},
+	}
 	if got := acceptDeflate(several); got != yes {
 		t.Errorf("several headers are answered by %q", got)
 	}
 }
 
-// Whatever a client sends, it is answered with what we can do, and only where it has named the extension.
+// Any offer gets a supported answer, and only if it names the extension.
 func FuzzOffers(f *testing.F) {
 	for _, seed := range []string{
-		"permessage-deflate; client_max_window_bits", "permessage-deflate; server_max_window_bits=\"1\\5\", x;y=z", ",;=\"\\",
+		"permessage-deflate; client_max_window_bits", "permessage-deflate; server_max_window_bits=\"1\\5\", x;y=z",
+		",;=\"\\",
 	} {
 		f.Add(seed)
 	}
@@ -91,11 +96,12 @@ func FuzzOffers(f *testing.F) {
 	})
 }
 
-// A client hears of compression only where both sides want it, and the answer is one header.
+// Compression is used only if both sides want it, and the answer is one header.
 func TestCompressionIsNegotiated(t *testing.T) {
 	t.Parallel()
 	on, off := startNode(t, Options{Compression: Compression{Enabled: true}}, nil), startNode(t, Options{}, nil)
-	offering := strings.Replace(handshake, "Host: x", "Host: x\r\nsec-websocket-extensions: permessage-deflate; server_max_window_bits=15", 1)
+	offering := strings.Replace(handshake, "Host: x",
+		"Host: x\r\nsec-websocket-extensions: permessage-deflate; server_max_window_bits=15", 1)
 	for _, test := range []struct {
 		node *node
 		sent string
@@ -107,7 +113,8 @@ func TestCompressionIsNegotiated(t *testing.T) {
 		{off, offering, nil},
 	} {
 		_, _, answer := talk(t, test.node, test.sent)
-		if got := answer.Header.Values(extensionHeader); answer.StatusCode != http.StatusSwitchingProtocols || strings.Join(got, "|") != strings.Join(test.want, "|") {
+		if got := answer.Header.Values(extensionHeader); answer.StatusCode != http.StatusSwitchingProtocols ||
+			strings.Join(got, "|") != strings.Join(test.want, "|") {
 			t.Errorf("%q is answered %s with %q, want %q", test.sent, answer.Status, got, test.want)
 		}
 	}
@@ -117,7 +124,7 @@ func TestCompressionIsNegotiated(t *testing.T) {
 	}
 }
 
-// Compressed messages of clients are passed over and never inflated; the bit that says so may stand nowhere else.
+// Compressed messages of clients are skipped without decompression. Their bit is invalid in other frames.
 func TestClientsMayCompress(t *testing.T) {
 	t.Parallel()
 	const ping, zeros = "\x89\x81\x00\x00\x00\x00!", "\x00\x00\x00\x00"
@@ -134,8 +141,14 @@ func TestClientsMayCompress(t *testing.T) {
 		{"what may be large inside", bomb, 0},
 		{"too large as it comes", "\xc2\xfe\x10\x01" + zeros, websocket.CloseMessageTooBig},
 		{"too large in fragments", "\x42" + bomb[1:] + "\x80\xfe\x00\x80" + zeros, websocket.CloseMessageTooBig},
-		{"the bit on a continuation", "\x41\x81" + zeros + "\xca\xc0\x81" + zeros + "\x00", websocket.CloseProtocolError},
-		{"the bit on the continuation of a plain message", "\x01\x81" + zeros + "x\xc0\x81" + zeros + "\x00", websocket.CloseProtocolError},
+		{
+			"the bit on a continuation", "\x41\x81" + zeros + "\xca\xc0\x81" + zeros + "\x00",
+			websocket.CloseProtocolError,
+		},
+		{
+			"the bit on the continuation of a plain message", "\x01\x81" + zeros + "x\xc0\x81" + zeros + "\x00",
+			websocket.CloseProtocolError,
+		},
 		{"the bit on a ping", "\xc9\x80" + zeros, websocket.CloseProtocolError},
 		{"the bit on a pong", "\xca\x80" + zeros, websocket.CloseProtocolError},
 		{"the bit on a close", "\xc8\x80" + zeros, websocket.CloseProtocolError},
@@ -151,7 +164,8 @@ func TestClientsMayCompress(t *testing.T) {
 			case test.code == 0 && string(first) != "\x8a\x01!":
 				t.Errorf("%s in pieces of %d is answered %x, want a pong", test.name, size, first)
 			case test.code != 0 && (len(first) == 0 || first[0] != finClose || closeCode(first) != test.code):
-				t.Errorf("%s in pieces of %d is answered %x, want a close frame with %d", test.name, size, first, test.code)
+				t.Errorf("%s in pieces of %d is answered %x, want a close frame with %d", test.name, size, first,
+					test.code)
 			}
 		}
 		var plain frameReader

@@ -8,11 +8,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// feed is an order in which this node broadcasts: that of one partition, which hub pipelines follow, or the node's merge
-// of all partitions, which account pipelines follow. With one partition both are the same line.
+// feed is an order of broadcasts on this node: the order of one partition, which hub pipelines follow, or the node's
+// merge of all partitions, which account pipelines follow. With one partition both are the same feed.
 //
-// Its lock is held while a notification is given to all clients that follow the line. Whoever holds it knows that
-// everybody has everything up to the line's position, so that is where a client is added that has seen as much.
+// Its lock is held while a notification is sent to all clients of the feed. So under the lock all clients have received
+// everything up to the feed's position, and a client with this position can be added.
 type feed struct {
 	partitions     int // of the log
 	firstPartition int // the partition of the first position
@@ -20,20 +20,20 @@ type feed struct {
 	deflater       *compressionBudget
 
 	mu sync.Mutex
-	// positions is the position of the last broadcast in each partition, and floor the one behind which everything is kept.
+	// positions contains the position of the last broadcast of each partition. The history is complete after keptFrom.
 	positions, keptFrom []streamid.Position
-	// entries is the recent history in the line's order: from head on, the first of which has the number base.
+	// entries is the recent history in the feed's order. It starts at head, and that entry has the number base.
 	entries []*feedEntry
 	head    int
 	baseSeq uint64
 	size    int
-	// endSeq is end, for whoever does not hold mu.
+	// endSeq is end for readers without mu.
 	endSeq atomic.Uint64
-	// seqs are those of what is kept of each partition.
+	// seqs contains the numbers of the kept entries of each partition.
 	seqs [][]uint64
-	// resets counts the times that a partition's positions did not go on where they were.
+	// resets counts discontinuities of a partition's positions.
 	resets    int
-	advanced  chan struct{} // closed by the next broadcast; nil where nobody waits
+	advanced  chan struct{} // closed by the next broadcast; nil if no goroutine waits
 	cursorBuf []byte
 }
 
@@ -41,19 +41,19 @@ type feed struct {
 type feedEntry struct {
 	notification   *relay.Notification
 	partitionIndex int // its partition, counted from the line's first
-	// before is the position before it and at the one behind it.
+	// before is the position before the entry, after the position after it.
 	before, after streamid.Position
-	frames        [formatCount][]byte // made when somebody wants one
+	frames        [formatCount][]byte // built on demand
 	// savedBytes is by how much the compressed frames are shorter, without and with a cursor.
 	savedBytes [formatCursor + 1]int32
 	size       int // what it takes, while a line keeps it
 }
 
-// entryOverhead is about what an entry takes beside its notification and the frames of that.
+// entryOverhead is the approximate memory of an entry besides its notification and frames.
 const entryOverhead = 384
 
-// makeFrame makes a frame that all clients of a form share, and returns how many bytes that has taken. The cursor is needed
-// where they get one.
+// makeFrame builds a frame that all clients of a format share, and returns its memory. Formats with cursors need
+// cursor.
 func (e *feedEntry) makeFrame(as frameFormat, cursor []byte, d *compressionBudget, live bool) (took int) {
 	if as&formatDeflated == 0 {
 		e.frames[as] = newFrame(e.notification.Data, as, cursor)
@@ -87,7 +87,8 @@ func (e *feedEntry) savedFor(as frameFormat) int {
 func newFeed(partitions, first, count, most int, d *compressionBudget) *feed {
 	return &feed{
 		partitions: partitions, firstPartition: first, maxBytes: most, deflater: d,
-		positions: make([]streamid.Position, count), keptFrom: make([]streamid.Position, count), seqs: make([][]uint64, count),
+		positions: make([]streamid.Position, count), keptFrom: make([]streamid.Position, count),
+		seqs: make([][]uint64, count),
 	}
 }
 
@@ -115,7 +116,7 @@ func (l *feed) appendBatch(partition int, list []relay.Notification) []feedEntry
 	return batch
 }
 
-// evictOldest forgets the oldest entries where there are too many.
+// evictOldest removes the oldest entries until the limit is met.
 func (l *feed) evictOldest() {
 	for l.size > l.maxBytes && l.head < len(l.entries) {
 		e := l.entries[l.head]
@@ -133,8 +134,8 @@ func (l *feed) evictOldest() {
 	}
 }
 
-// resetPartition says that a partition goes on from another position than it was at. What was kept is forgotten: who comes back
-// asks the log itself. The caller holds mu.
+// resetPartition continues a partition at another position. It discards the history, so replays read the log. The
+// caller holds mu.
 func (l *feed) resetPartition(partition int, at streamid.Position) {
 	l.baseSeq += uint64(len(l.entries) - l.head)
 	l.entries, l.head, l.size = nil, 0, 0
@@ -162,7 +163,7 @@ func (l *feed) formatCursor(at []streamid.Position) []byte {
 	return l.cursorBuf
 }
 
-// frameFor is an entry's frame in one form for all clients who have seen the log up to these positions. The caller holds mu.
+// frameFor returns an entry's frame in one format, for all clients at these positions. The caller holds mu.
 func (l *feed) frameFor(e *feedEntry, as frameFormat, at []streamid.Position, live bool) []byte {
 	if e.frames[as] == nil {
 		var text []byte
@@ -170,7 +171,7 @@ func (l *feed) frameFor(e *feedEntry, as frameFormat, at []streamid.Position, li
 			text = l.formatCursor(at)
 		}
 		took := e.makeFrame(as, text, l.deflater, live)
-		if e.size > 0 { // the next broadcast forgets others for it
+		if e.size > 0 { // the next broadcast evicts others for it
 			e.size += took
 			l.size += took
 		}

@@ -6,26 +6,26 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 )
 
-// feedPosition is where somebody is in a line who has seen the log up to his own positions.
+// feedPosition is the place of a client in a feed, given its own positions.
 type feedPosition struct {
 	// next is the number of the first entry that may be new to him.
 	next uint64
-	// partitionsAhead counts the partitions of which he has seen more than the line's first next entries hold. Where it is zero he
-	// has seen exactly these, and the line's cursors are his.
+	// partitionsAhead is the number of partitions in which the client is ahead of this place. If it is zero, the feed's
+	// cursors are also the client's.
 	partitionsAhead int
 	unverified      []unverifiedPosition
-	// missingPartition is a partition of which he lacks something that is not kept, or -1.
+	// missingPartition is a partition whose missing entries are not in the history, or -1.
 	missingPartition int
 }
 
-// unverifiedPosition is a partition whose entry at somebody's position was not met: it may not be in the log at all.
+// unverifiedPosition is a partition whose position was not found in the history. The log may not contain it.
 type unverifiedPosition struct {
 	slot    int
-	hasTail bool // whether all behind it is: then nothing more has to be read
+	hasTail bool // all later entries are in the history, so the log need not be read
 }
 
-// locate returns where somebody with these positions is, and takes over the line's own where they are his. Broadcasts wait
-// meanwhile, so that it must not look at all that is kept. The caller holds mu.
+// locate returns the place of a client, and replaces equal positions by the feed's own. It must not scan the history,
+// because broadcasts wait for it. The caller holds mu.
 func (l *feed) locate(at []streamid.Position) feedPosition {
 	m := feedPosition{next: l.nextSeq(), missingPartition: -1}
 	for s := range at {
@@ -39,7 +39,8 @@ func (l *feed) locate(at []streamid.Position) feedPosition {
 		} else {
 			m.unverified = append(m.unverified, unverifiedPosition{s, kept})
 		}
-		if !kept && (m.missingPartition < 0 || at[s].Compare(at[m.missingPartition]) < 0) { // the one that is furthest behind
+		// the oldest missing position
+		if !kept && (m.missingPartition < 0 || at[s].Compare(at[m.missingPartition]) < 0) {
 			m.missingPartition = s
 		}
 	}
@@ -51,7 +52,7 @@ func (l *feed) locate(at []streamid.Position) feedPosition {
 	return m
 }
 
-// countUpTo is how many of the kept entries of a partition are not behind a position.
+// countUpTo returns the number of kept entries of a partition up to a position.
 func (l *feed) countUpTo(slot int, at streamid.Position) int {
 	list := l.seqs[slot]
 	return sort.Search(len(list), func(i int) bool { return l.entryAt(list[i]).after.Compare(at) > 0 })

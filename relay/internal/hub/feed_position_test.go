@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// walked is what find finds, by looking at everything back to there.
+// walked returns the result of locate by scanning the history.
 func walked(l *feed, at []streamid.Position) feedPosition {
 	now, met, behind := append([]streamid.Position(nil), l.positions...), make([]bool, len(at)), 0
 	for s := range at {
@@ -84,8 +84,8 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// Whoever is behind all that a line has kept asks again and again, and so does who has seen one partition and nothing of
-// the next: neither may make broadcasts wait for a look at all of it.
+// Clients that are older than the history query repeatedly, and so do clients that have seen one partition and nothing
+// of the next. Neither may delay broadcasts with a scan.
 func TestFindIsQuick(t *testing.T) {
 	t.Parallel()
 	const few, many = 500, 50_000

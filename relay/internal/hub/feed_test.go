@@ -6,7 +6,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// What is kept stays within its bound, in whatever forms clients get it, and the bound is for all partitions.
+// The history stays within its limit in all formats, and the limit covers all partitions.
 func TestHistoryStaysWithinItsBound(t *testing.T) {
 	t.Parallel()
 	const most, partitions, size = 4 << 20, 4, 10_000
@@ -39,7 +39,7 @@ func TestHistoryStaysWithinItsBound(t *testing.T) {
 				}
 			}
 		}
-		const last = int(formatCount) * 2 * size // comes behind the last look at the bound
+		const last = int(formatCount) * 2 * size // follows the last check of the limit
 		if took > l.maxBytes+last || took < l.maxBytes/2 {
 			t.Errorf("%d bytes are kept, the bound is %d", took, l.maxBytes)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// figures is what an Observer is told of replays and resyncs.
+// figures records an Observer's calls about replays and resyncs.
 type figures struct {
 	mu       sync.Mutex
 	replays  map[string]int
@@ -19,7 +19,10 @@ type figures struct {
 }
 
 func newFigures() *figures {
-	return &figures{replays: make(map[string]int), replayed: make(map[ReplaySource]int), resynced: make(map[ResyncCause]int), deflate: make(map[string]int)}
+	return &figures{
+		replays: make(map[string]int), replayed: make(map[ReplaySource]int), resynced: make(map[ResyncCause]int),
+		deflate: make(map[string]int),
+	}
 }
 
 func (c *counter) Connected(compressed bool) {

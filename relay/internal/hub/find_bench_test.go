@@ -8,7 +8,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// joinSilent adds a client to the index that takes nothing, so that what a broadcast costs is that of finding it.
+// joinSilent adds a client that accepts nothing, so only the search is measured.
 func joinSilent(tb testing.TB, h *Hub, s *Subscription, topics ...string) *client {
 	tb.Helper()
 	var err error
@@ -23,7 +23,7 @@ func joinSilent(tb testing.TB, h *Hub, s *Subscription, topics ...string) *clien
 	return c
 }
 
-// otherTopics returns the i-th of more than 4,000 different lists of topics, none of which has the one of benchEvent.
+// otherTopics returns the i-th of more than 4,000 different lists of topics that do not match benchEvent.
 func otherTopics(i int) []string {
 	var names []string
 	for _, t := range relay.Topics() {
@@ -41,8 +41,8 @@ func otherTopics(i int) []string {
 	return nil
 }
 
-// BenchmarkFind measures what a notification costs beside the writes: with one client that wants it, alone and among others
-// who do not, and with the 500 of a hub.
+// BenchmarkFind measures the cost of a notification besides writes: with one matching client, alone and among others,
+// and with 500 clients of a hub.
 func BenchmarkFind(b *testing.B) {
 	one := func(b *testing.B, h *Hub) {
 		joinSilent(b, h, &Subscription{Hub: "h", Account: "*", VisibilityKey: "all"})
@@ -60,19 +60,25 @@ func BenchmarkFind(b *testing.B) {
 		{"10000-accounts", func(b *testing.B, h *Hub) {
 			for i := range 10_000 {
 				hub, account := "h"+strconv.Itoa(i), "a"+strconv.Itoa(i)
-				joinSilent(b, h, &Subscription{Account: account, Hubs: []string{hub}, VisibilityKey: "hubs " + hub + " of " + account})
+				joinSilent(b, h, &Subscription{
+					Account: account, Hubs: []string{hub}, VisibilityKey: "hubs " + hub + " of " + account,
+				})
 			}
 		}},
 		{"10000-accounts-of-all-hubs", func(b *testing.B, h *Hub) {
 			for i := range 10_000 {
 				account := "a" + strconv.Itoa(i)
-				joinSilent(b, h, &Subscription{Account: account, Hubs: []string{"*"}, VisibilityKey: "hubs * of " + account}, otherTopics(i%4000)...)
+				joinSilent(b, h, &Subscription{
+					Account: account, Hubs: []string{"*"}, VisibilityKey: "hubs * of " + account,
+				}, otherTopics(i%4000)...)
 			}
 		}},
 		{"1000-sights-of-an-account", func(b *testing.B, h *Hub) {
 			for i := range 1000 {
 				hub := "h" + strconv.Itoa(i)
-				joinSilent(b, h, &Subscription{Account: "a", Hubs: []string{hub}, VisibilityKey: "hubs " + hub + " of a"})
+				joinSilent(b, h, &Subscription{
+					Account: "a", Hubs: []string{hub}, VisibilityKey: "hubs " + hub + " of a",
+				})
 			}
 		}},
 		{"499-like-it", func(b *testing.B, h *Hub) {
@@ -99,7 +105,7 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// BenchmarkComeAndGo measures joining and leaving among many who are there, of a client with topics of its own.
+// BenchmarkComeAndGo measures joining and leaving of a client with its own topics among many others.
 func BenchmarkComeAndGo(b *testing.B) {
 	h := New(Options{})
 	for i := range 1000 {
@@ -112,7 +118,9 @@ func BenchmarkComeAndGo(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := Subscription{Hub: "h", Account: "*", VisibilityKey: "all", Topics: topics, Allows: func(string, string) bool { return true }}
+	s := Subscription{
+		Hub: "h", Account: "*", VisibilityKey: "all", Topics: topics, Allows: func(string, string) bool { return true },
+	}
 	c := &client{hub: h, feed: h.feedFor(&s), allows: s.Allows, state: stateDead, fd: -1}
 	for b.Loop() {
 		h.index.addClient(c, &s)
@@ -120,7 +128,7 @@ func BenchmarkComeAndGo(b *testing.B) {
 	}
 }
 
-// BenchmarkNewTopic measures the first notification of a topic, for which all have to be asked.
+// BenchmarkNewTopic measures the first notification of a topic, which queries all groups.
 func BenchmarkNewTopic(b *testing.B) {
 	h := New(Options{})
 	for i := range 1000 {

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// The opcodes of RFC 6455, and those that a server sends with the FIN bit.
+// The opcodes of RFC 6455, and the first bytes of a server's frames with the FIN bit.
 const (
 	opcodeContinuation = 0x00
 	opcodeText         = 0x01
@@ -24,7 +24,7 @@ const (
 
 // The close codes of RFC 6455 and the IANA registry that this package sends by itself.
 const (
-	ClosePolicy       = 1008 // the key expired, changed or was withdrawn, or the client talks too much or answers no ping
+	ClosePolicy       = 1008 // the key expired, changed or was removed, the client sends too much, or answers no ping
 	CloseRestart      = 1012 // the node drains; connect again
 	CloseSlowConsumer = 1013 // the client reads too slowly; connect again later
 	closeNoStatus     = 1005
@@ -32,7 +32,7 @@ const (
 
 const maxControlPayload = 125
 
-// frameFormat is how a client gets notifications. Clients of one form share frames.
+// frameFormat is an encoding of notifications. Clients of one format share frames.
 type frameFormat uint8
 
 const (
@@ -60,7 +60,7 @@ func buildFrame(frame func(parts ...[]byte) []byte, data []byte, as frameFormat,
 	return frame(data)
 }
 
-// A cursor is made of letters, digits, - and _, so that it needs no escaping.
+// A cursor consists of letters, digits, - and _, so it needs no escaping.
 var cursorPrefix, cursorSuffix = []byte(`,"cursor":"`), []byte(`"}`)
 
 // textFrame returns a payload, given in parts, as one unmasked, final text frame.

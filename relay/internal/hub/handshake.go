@@ -10,19 +10,20 @@ import (
 
 const version = "13"
 
-// IsUpgrade says whether the request asks for a websocket, well or badly: it names websocket in an Upgrade header.
+// IsUpgrade reports whether the request names websocket in an Upgrade header, even if the handshake is invalid.
 func IsUpgrade(r *http.Request) bool { return hasToken(r.Header, "Upgrade", "websocket") }
 
-// CheckHandshake refuses what RFC 6455, 4.2.1 does not allow, so that nothing fails later, when the token is used
-// up: 426 where no websocket is asked for, or not over HTTP/1.1 or in version 13, 405 for another
-// method than GET, 400 for what is broken. It sets the headers that go with the answer. [Hub.Serve] calls it too.
+// CheckHandshake rejects handshakes that RFC 6455, section 4.2.1, does not allow, before the token is used: 426 without
+// a websocket upgrade, over another protocol than HTTP/1.1, or with another version than 13; 405 for another method
+// than GET; 400 for an invalid handshake. It sets the headers of the answer. [Hub.Serve] calls it too.
 func CheckHandshake(w http.ResponseWriter, r *http.Request) *relay.Error {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
 		return relay.NewError(relay.CodeMethod, "a websocket is opened with GET")
 	}
 	if !r.ProtoAtLeast(1, 1) || r.ProtoMajor != 1 {
-		return relay.NewError(relay.CodeUpgradeRequired, "a websocket is opened over HTTP/1.1, this request came over "+r.Proto)
+		return relay.NewError(relay.CodeUpgradeRequired,
+			"a websocket is opened over HTTP/1.1, this request came over "+r.Proto)
 	}
 	if !IsUpgrade(r) {
 		return relay.NewError(relay.CodeUpgradeRequired, "send the headers Connection: Upgrade and Upgrade: websocket")
@@ -51,7 +52,7 @@ func badHandshake(problem string) *relay.Error {
 	return relay.NewError(relay.CodeInvalidSyntax, "the websocket handshake is broken: "+problem)
 }
 
-// plainHandshake is the request as gorilla is certain to accept it, whatever else stands in r's headers.
+// plainHandshake returns a request that gorilla accepts, whatever other headers r has.
 func plainHandshake(r *http.Request) *http.Request {
 	return &http.Request{Method: http.MethodGet, Host: r.Host, Header: http.Header{
 		"Connection":            {"Upgrade"},
@@ -70,7 +71,7 @@ func validKey(header http.Header) bool {
 	return err == nil && len(decoded) == 16
 }
 
-// hasToken says whether the header's comma-separated lists name token, in any case.
+// hasToken reports whether a comma-separated header contains token, ignoring case.
 func hasToken(header http.Header, name, token string) bool {
 	for _, list := range header.Values(name) {
 		for one := range strings.SplitSeq(list, ",") {

@@ -14,7 +14,7 @@ import (
 const (
 	// maxConcurrentReads bounds how many replays read the log at once.
 	maxConcurrentReads = 4
-	// A read aims at readBytes, by the size of what was read before.
+	// targetReadBytes is the target size of a read. The count follows from the size of earlier entries.
 	targetReadBytes                = 256 << 10
 	minReadCount, initialReadCount = 16, 64
 	maxReadCount                   = 512
@@ -30,12 +30,13 @@ type logChunk struct {
 	entries []feedEntry
 }
 
-// entriesAfter returns the entries behind a position that the stretch knows, and that as the log has it; nil where it does not.
+// entriesAfter returns the entries after a position in the chunk, and the position as stored in the log. It returns nil
+// if the chunk does not contain it.
 func (s *logChunk) entriesAfter(at streamid.Position) ([]feedEntry, streamid.Position) {
 	if at.Matches(s.after) {
 		return s.entries, s.after
 	}
-	// By index: an entry's frames may be written meanwhile.
+	// Use the index, because the frames of an entry may be written concurrently.
 	i := sort.Search(len(s.entries), func(i int) bool { return s.entries[i].after.Compare(at) >= 0 })
 	if i == len(s.entries) || !at.Matches(s.entries[i].after) {
 		return nil, at
@@ -43,8 +44,8 @@ func (s *logChunk) entriesAfter(at streamid.Position) ([]feedEntry, streamid.Pos
 	return s.entries[i+1:], s.entries[i].after
 }
 
-// historyCache reads the log for all replays of the node: what one has read serves those that come by later, wherever in it
-// they begin, and those who want the same wait for one read.
+// historyCache reads the log for all replays of the node. Later replays reuse a chunk from any position in it, and
+// concurrent ones share a read.
 type historyCache struct {
 	source   History
 	maxBytes int // bytes that are kept
@@ -57,7 +58,7 @@ type historyCache struct {
 	inFlight      map[readKey]*sharedRead
 }
 
-// readKey is where a read begins.
+// readKey is the start of a read.
 type readKey struct {
 	partition int
 	at        streamid.Position
@@ -68,19 +69,24 @@ type sharedRead struct {
 	done  chan struct{}
 	chunk *logChunk
 	at    streamid.Position // as since returns it
-	lost  bool              // read does not begin where it was to: that is gone
+	lost  bool              // the start of the read was lost
 	err   error
 }
 
 func newHistory(log History, most int) *historyCache {
-	return &historyCache{source: log, maxBytes: most, slots: make(chan struct{}, maxConcurrentReads), inFlight: make(map[readKey]*sharedRead)}
+	return &historyCache{
+		source: log, maxBytes: most, slots: make(chan struct{}, maxConcurrentReads),
+		inFlight: make(map[readKey]*sharedRead),
+	}
 }
 
 var errNoHistory = errors.New("there is no log to read")
 
-// readFrom returns a stretch that knows what is behind a position, and that position as the log has it, or, where that is lost, a
-// stretch that begins elsewhere, and where.
-func (h *historyCache) readFrom(ctx context.Context, partition int, position streamid.Position) (s *logChunk, at streamid.Position, lost bool, err error) {
+// readFrom returns a chunk that starts after a position, and that position as stored in the log. If the position was
+// lost, it returns a chunk with another start, and that start.
+func (h *historyCache) readFrom(
+	ctx context.Context, partition int, position streamid.Position,
+) (s *logChunk, at streamid.Position, lost bool, err error) {
 	where := readKey{partition, position}
 	h.mu.Lock()
 	if s, at := h.find(where); s != nil {
@@ -99,7 +105,7 @@ func (h *historyCache) readFrom(ctx context.Context, partition int, position str
 	f.chunk, f.at, f.lost, f.err = h.read(ctx, where)
 	<-h.slots
 	h.mu.Lock()
-	if h.inFlight[where] == f { // else it was forgotten under way
+	if h.inFlight[where] == f { // otherwise it was invalidated during the read
 		delete(h.inFlight, where)
 		if f.err == nil {
 			h.store(f.chunk)
@@ -110,9 +116,11 @@ func (h *historyCache) readFrom(ctx context.Context, partition int, position str
 	return f.chunk, f.at, f.lost, f.err
 }
 
-// verify says whether all behind a position is there, and returns what since does beside the stretch. Anybody can make up a
-// cursor that has to be proved for each partition, so that it reads as little as says it.
-func (h *historyCache) verify(ctx context.Context, partition int, position streamid.Position) (at streamid.Position, lost bool, err error) {
+// verify reports whether all entries after a position exist, and the position as stored in the log. Clients can forge
+// cursors that require a check in each partition, so it reads as little as possible.
+func (h *historyCache) verify(
+	ctx context.Context, partition int, position streamid.Position,
+) (at streamid.Position, lost bool, err error) {
 	h.mu.Lock()
 	s, at := h.find(readKey{partition, position})
 	h.mu.Unlock()
@@ -159,7 +167,8 @@ func (h *historyCache) read(ctx context.Context, where readKey) (*logChunk, stre
 	return s, from, lost, nil
 }
 
-// find looks for a stretch that has something behind where, and returns that position as the log has it. The caller holds mu.
+// find returns a cached chunk with entries after a position, and that position as stored in the log. The caller holds
+// mu.
 func (h *historyCache) find(where readKey) (*logChunk, streamid.Position) {
 	for i := len(h.chunks) - 1; i >= 0; i-- {
 		s := h.chunks[i]
@@ -174,10 +183,10 @@ func (h *historyCache) find(where readKey) (*logChunk, streamid.Position) {
 	return nil, where.at
 }
 
-// store takes a stretch in, and forgets others where that is too much. The caller holds mu.
+// store caches a chunk and evicts others beyond the limit. The caller holds mu.
 func (h *historyCache) store(s *logChunk) {
 	if len(s.entries) == 0 || slices.Contains(h.chunks, s) {
-		return // where nothing is yet, something may be soon
+		return // an empty result may change soon
 	}
 	h.avgEntryBytes = s.size / len(s.entries) / 2
 	h.chunks = append(h.chunks, s)
@@ -189,8 +198,8 @@ func (h *historyCache) store(s *logChunk) {
 	}
 }
 
-// invalidate drops what was read of a partition, whose log is not what it was, and what is being read: that serves those who
-// wait for it already, and nobody else.
+// invalidate drops the chunks of a partition whose log has changed, and detaches running reads, which only serve their
+// current waiters.
 func (h *historyCache) invalidate(partition int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// heldLog is a log whose reads wait for what they are to find.
+// heldLog is a log whose reads wait for their results.
 type heldLog chan chan found
 
 type found struct {
@@ -17,7 +17,9 @@ type found struct {
 	list []relay.Notification
 }
 
-func (l heldLog) ReadFrom(_ context.Context, _ int, after streamid.Position, _ int) (streamid.Position, bool, []relay.Notification, error) {
+func (l heldLog) ReadFrom(
+	_ context.Context, _ int, after streamid.Position, _ int,
+) (streamid.Position, bool, []relay.Notification, error) {
 	read := make(chan found)
 	l <- read
 	f := <-read
@@ -35,8 +37,7 @@ func (l heldLog) next(t *testing.T) chan<- found {
 	}
 }
 
-// A read that began before its log was set back proves nothing afterwards, neither to those who come while it is under way
-// nor to those who come when it is over.
+// A read that began before a reset of its log proves nothing to later callers, during the read or after it.
 func TestReadsUnderWayAreForgotten(t *testing.T) {
 	t.Parallel()
 	log := make(heldLog, 1)

@@ -15,7 +15,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// pipes is a ResponseWriter whose connection buffers nothing: what the client does not read, nobody has taken.
+// pipes is a ResponseWriter whose connection has no buffer.
 type pipes struct {
 	*httptest.ResponseRecorder
 	near net.Conn
@@ -25,10 +25,12 @@ func (p pipes) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return p.near, bufio.NewReadWriter(bufio.NewReader(p.near), bufio.NewWriter(p.near)), nil
 }
 
-// endless is a log that has something behind every position.
+// endless is a log with an entry after every position.
 type endless struct{}
 
-func (endless) ReadFrom(_ context.Context, _ int, after streamid.Position, count int) (streamid.Position, bool, []relay.Notification, error) {
+func (endless) ReadFrom(
+	_ context.Context, _ int, after streamid.Position, count int,
+) (streamid.Position, bool, []relay.Notification, error) {
 	at := after
 	var list []relay.Notification
 	for range count {
@@ -40,8 +42,8 @@ func (endless) ReadFrom(_ context.Context, _ int, after streamid.Position, count
 	return after, false, list, nil
 }
 
-// A client that reads nothing for an hour, or too little, costs at most what its queue may hold, and is gone in time where
-// it does not answer: its place is free again.
+// A client that reads nothing or too little for an hour costs at most its queue limit. If it does not answer, it is
+// closed in time and its slot is free.
 func TestAnHourWithoutReading(t *testing.T) {
 	t.Parallel()
 	const quick, slow = 16 << 10, 4 << 10 // bytes a second
@@ -50,22 +52,30 @@ func TestAnHourWithoutReading(t *testing.T) {
 		s       Subscription
 		events  bool
 		traffic int // bytes a second
-		reads   int // bytes a second, behind the answer
+		reads   int // bytes per second after the answer
 		within  time.Duration
 		ending  CloseReason
-		said    []byte // at the end of what it has read, where it reads
+		said    []byte // the end of what it has read
 	}{
 		"a quiet hub":                {within: time.Minute, ending: ClosedSlowConsumer}, // not even a ping fits in
 		"a quiet hub's event stream": {events: true, within: time.Minute, ending: ClosedSlowConsumer},
 		"traffic":                    {traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer},
-		"traffic of an event stream": {events: true, traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer},
-		"a flood":                    {traffic: 4 << 20, within: 10 * time.Second, ending: ClosedSlowConsumer},
-		"a replay":                   {s: Subscription{After: behind}, traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer},
+		"traffic of an event stream": {
+			events: true, traffic: 2 << 10, within: 15 * time.Second,
+			ending: ClosedSlowConsumer,
+		},
+		"a flood": {traffic: 4 << 20, within: 10 * time.Second, ending: ClosedSlowConsumer},
+		"a replay": {
+			s: Subscription{After: behind}, traffic: 2 << 10, within: 15 * time.Second,
+			ending: ClosedSlowConsumer,
+		},
 		"slower than the traffic": {
-			traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer, said: closeFrame(CloseSlowConsumer, "too slow")[2:],
+			traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer,
+			said: closeFrame(CloseSlowConsumer, "too slow")[2:],
 		},
 		"slower than the traffic of an event stream": {
-			events: true, traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer, said: []byte(`{"code":1013,`),
+			events: true, traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer,
+			said: []byte(`{"code":1013,`),
 		},
 		"a slow replay":         {s: Subscription{After: behind}, traffic: 3 * slow, reads: slow},
 		"slow, but fast enough": {traffic: slow / 2, reads: slow},
@@ -75,7 +85,9 @@ func TestAnHourWithoutReading(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				observer := newCounter()
-				h := New(Options{History: endless{}, HistoryBytes: 64 << 10, Observer: observer, Limits: Limits{Node: 1}})
+				h := New(Options{
+					History: endless{}, HistoryBytes: 64 << 10, Observer: observer, Limits: Limits{Node: 1},
+				})
 				h.Start(0, streamid.Position{MS: 1, Seq: 1000000000})
 				ctx, stop := context.WithCancel(t.Context())
 				go func() { _ = h.Run(ctx) }()
@@ -89,11 +101,13 @@ func TestAnHourWithoutReading(t *testing.T) {
 					t.Errorf("%d bytes were queued for it", most)
 				}
 				if gone.after > tt.within || gone.ending != tt.ending {
-					t.Errorf("it ended with %q after %s, want %q within %s", gone.ending, gone.after, tt.ending, tt.within)
+					t.Errorf("it ended with %q after %s, want %q within %s", gone.ending, gone.after, tt.ending,
+						tt.within)
 				}
 				synctest.Wait()
 				if tt.ending != "" && (h.Clients() != 0 || h.limits.taken != 0 || h.index.size() != 0) {
-					t.Errorf("%d clients stay, of %d places, and %d entries of the index", h.Clients(), h.limits.taken, h.index.size())
+					t.Errorf("%d clients stay, of %d places, and %d entries of the index", h.Clients(), h.limits.taken,
+						h.index.size())
 				}
 				_ = far.Close()
 				if text := <-heard; !bytes.Contains(text[max(0, len(text)-200):], tt.said) {
@@ -114,7 +128,8 @@ func serveOverPipe(t *testing.T, h *Hub, s Subscription, events bool) net.Conn {
 	if !events {
 		serve = h.Serve
 		for name, value := range map[string]string{
-			"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+			"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+			"Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
 		} {
 			r.Header.Set(name, value)
 		}
@@ -125,8 +140,8 @@ func serveOverPipe(t *testing.T, h *Hub, s Subscription, events bool) net.Conn {
 	return far
 }
 
-// readSlowly reads the answer, and then so many bytes a second, until the connection ends. It answers pings, where it
-// reads at all.
+// readSlowly reads the answer, and then the given number of bytes per second, until the connection ends. It answers
+// pings if it reads at all.
 func readSlowly(conn net.Conn, pace int, events bool) []byte {
 	var text []byte
 	one := make([]byte, 1)
@@ -158,7 +173,7 @@ func readSlowly(conn net.Conn, pace int, events bool) []byte {
 	}
 }
 
-// end is how a client went.
+// end is how a client's connection ended.
 type end struct {
 	ending CloseReason
 	after  time.Duration

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// http2Conn makes a connection of an answer that stays with the server, as all of HTTP/2 do. Nothing is read from it. It may
-// be used from several goroutines, one of which writes, until the handler returns.
+// http2Conn adapts a response that stays with the server, as in HTTP/2, to a connection. It does not support reading.
+// Several goroutines may use it, with one writer, until the handler returns.
 type http2Conn struct {
 	w          http.ResponseWriter
 	controller *http.ResponseController
@@ -28,7 +28,10 @@ type http2Conn struct {
 }
 
 func newStream(w http.ResponseWriter, r *http.Request) *http2Conn {
-	s := &http2Conn{w: w, controller: http.NewResponseController(w), remote: streamAddr(r.RemoteAddr), opened: time.Now(), done: make(chan struct{})}
+	s := &http2Conn{
+		w: w, controller: http.NewResponseController(w), remote: streamAddr(r.RemoteAddr), opened: time.Now(),
+		done: make(chan struct{}),
+	}
 	_ = s.SetWriteDeadline(time.Time{}) // the server's own is for answers that end
 	return s
 }
@@ -52,15 +55,15 @@ func (s *http2Conn) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// deadlinePassed says whether the deadline of a write has passed. The server then ends the stream, and tells neither the writer nor
-// the handler why.
+// deadlinePassed reports whether the deadline of a write has passed. The server then ends the stream without telling
+// the writer or the handler why.
 func (s *http2Conn) deadlinePassed() bool {
 	due := s.writeDeadline.Load()
 	return due != 0 && int64(time.Since(s.opened)) >= due
 }
 
-// SetWriteDeadline bounds the writes. Where the one before has passed it changes nothing: that has ended the stream, although
-// the write may just have come through.
+// SetWriteDeadline sets the deadline of writes. If the previous one has passed, it changes nothing, because the stream
+// has ended, even if the write succeeded.
 func (s *http2Conn) SetWriteDeadline(t time.Time) error {
 	s.mu.RLock()
 	defer s.mu.RUnlock()

@@ -19,32 +19,31 @@ import (
 
 // Options are the settings of a [Hub]. Zero values take the defaults.
 type Options struct {
-	// QueueBytes is how many bytes may wait for one client before it is closed as too slow (1 MiB). A single burst of a
-	// Broadcast (up to 128 KiB, or one larger notification) is always taken by an empty queue.
+	// QueueBytes is the maximum number of bytes that wait for one client. Beyond it the client is closed as too slow (1
+	// MiB). An empty queue always accepts one burst of a Broadcast (up to 128 KiB, or one larger notification).
 	QueueBytes int
 	// PingInterval is the time between two pings to a client (25 s).
 	PingInterval time.Duration
-	// PongTimeout is how long a client may stay silent after a ping before it is taken for dead (50 s). It is looked at
-	// once each PingInterval.
+	// PongTimeout is the maximum silence of a client after a ping (50 s). It is checked once per PingInterval.
 	PongTimeout time.Duration
-	// WriteTimeout is how long a socket may accept nothing while something is queued (10 s).
+	// WriteTimeout is the maximum time for which a socket may accept nothing while frames are queued (10 s).
 	WriteTimeout time.Duration
-	// CloseTimeout is how long a client may take to accept a close frame and to answer it (5 s).
+	// CloseTimeout is the maximum time for a client to accept a close frame and to answer it (5 s).
 	CloseTimeout time.Duration
-	// DrainPace is the time between two clients that are told to go when the hub is closed (5 ms), so that their next node
-	// gets them one after the other. Many are told faster where Close has little time.
+	// DrainPace is the time between two closed clients of a drain (5 ms), so the next node receives them one after the
+	// other. It is shorter if Close has little time.
 	DrainPace time.Duration
 	// Limits bound how many clients there may be; the zero value bounds nothing.
 	Limits Limits
-	// Partitions is how many partitions the log has (1), and Partition says in which a hub's notifications are; nil where
+	// Partitions is the number of partitions of the log (1). Partition returns the partition of a hub. It may be nil if
 	// there is one.
 	Partitions int
 	Partition  func(hub string) int
-	// HistoryBytes bounds what is kept of the recent broadcasts of all partitions, for clients that come back with a cursor
-	// (16 MiB, and of each partition no less than 1 MiB of it; as much again for account pipelines over several partitions, and
-	// half of it for what was read from History). Every form in which clients get a notification counts.
+	// HistoryBytes limits the memory of recent broadcasts for clients with a cursor (16 MiB). It covers all partitions
+	// and formats, with at least 1 MiB per partition. Account pipelines over several partitions use as much again, and
+	// chunks from History half of it.
 	HistoryBytes int
-	// History is the log, for what is not kept any more; nil has nothing.
+	// History is the log, for entries that are not in memory. nil has none.
 	History History
 	// Compression is for websockets; the zero value compresses nothing.
 	Compression Compression
@@ -57,7 +56,7 @@ type Options struct {
 // Observer counts what the hub does, for metrics. Its methods are called concurrently, often, and from the path of a
 // broadcast: they must not block.
 type Observer interface {
-	// Connected is called once for each client that was upgraded, and says whether it understands compressed messages.
+	// Connected is called once for each upgraded client. compressed reports whether it accepts compressed messages.
 	Connected(compressed bool)
 	// Disconnected is called once for each Connected.
 	Disconnected(why CloseReason, compressed bool)
@@ -65,23 +64,22 @@ type Observer interface {
 	Rejected(Limit)
 	// Queued counts frames given to clients, whether written at once or queued.
 	Queued(frames, bytes int)
-	// Compressed counts those of them that were compressed, and by how many bytes they are shorter.
+	// Compressed counts compressed frames and the saved bytes.
 	Compressed(frames, saved int)
-	// CompressionTime is called for each notification that was compressed, once for all who get it, and says how long it took.
+	// CompressionTime is called for each notification that was compressed, once for all clients, with the duration.
 	CompressionTime(took time.Duration)
 	// CompressionSkipped is called for each that was not since the time for it was used up.
 	CompressionSkipped()
-	// ReplayStarted is called for each client that comes back with a cursor, and ReplayEnded once for each: it has caught
-	// up, or is gone before.
+	// ReplayStarted is called for each client with a cursor, and ReplayEnded once when it has caught up or left.
 	ReplayStarted()
 	ReplayEnded(caughtUp bool)
 	// Replayed counts notifications given to clients that come back.
 	Replayed(from ReplaySource, frames int)
-	// Resynced counts clients that were told that they may have missed something.
+	// Resynced counts clients that received a resync.
 	Resynced(cause ResyncCause, clients int)
 }
 
-// ReplaySource is where a replay has a notification from.
+// ReplaySource is the source of a replayed notification.
 type ReplaySource string
 
 // The sources of replays.
@@ -90,7 +88,7 @@ const (
 	FromLog    ReplaySource = "log"    // what was read of the log, for this client or another
 )
 
-// ResyncCause says why a client may have missed something.
+// ResyncCause is the reason of a resync.
 type ResyncCause string
 
 // The causes of a resync.
@@ -100,7 +98,7 @@ const (
 	ResyncSource ResyncCause = "source" // something of an upstream is missing in the log
 )
 
-// CloseReason says why a client's connection ended.
+// CloseReason is the reason of a closed connection.
 type CloseReason string
 
 // The endings of a connection.
@@ -109,17 +107,19 @@ const (
 	ClosedProtocolError CloseReason = "protocol" // it broke RFC 6455, sent too much, or too large a message
 	ClosedSlowConsumer  CloseReason = "slow"     // it read too slowly
 	ClosedPingTimeout   CloseReason = "silent"   // it answered no ping
-	ClosedKeyInvalid    CloseReason = "expired"  // its key expired, changed or was withdrawn
+	ClosedKeyInvalid    CloseReason = "expired"  // its key expired or changed
+	ClosedKeyRemoved    CloseReason = "removed"  // its key was removed
 	ClosedDrain         CloseReason = "drain"    // the hub was closed
 )
 
 // History reads the log. Its method is called concurrently, a bounded number of times at once; it may block, but not
 // for ever.
 type History interface {
-	// ReadFrom returns up to count notifications of a partition behind a position, in order and each with its cursor. Where
-	// lost, some of what was behind the position is gone: list then begins behind from, which is else the same position, with
-	// the proof of the entry there.
-	ReadFrom(ctx context.Context, partition int, after streamid.Position, count int) (from streamid.Position, lost bool, list []relay.Notification, err error)
+	// ReadFrom returns up to count notifications of a partition after a position, in order and each with its cursor. If
+	// lost is true, some entries after the position are missing, and list starts after from. Otherwise from is the same
+	// position with the hash of its entry.
+	ReadFrom(ctx context.Context, partition int, after streamid.Position, count int) (from streamid.Position, lost bool,
+		list []relay.Notification, err error)
 }
 
 type noObserver struct{}
@@ -151,8 +151,8 @@ type Hub struct {
 	feeds      []*feed
 	mergedFeed *feed
 	history    *historyCache
-	deflater   *compressionBudget // nil where nothing is compressed
-	// replaySlots bound how many replays work at once, and how much, so that they never crowd the broadcasts out.
+	deflater   *compressionBudget // nil if compression is disabled
+	// replaySlots limit the number and the work of concurrent replays, so they do not delay broadcasts.
 	replaySlots chan *replaySlot
 	// ctx ends when the hub is closed.
 	ctx  context.Context
@@ -166,7 +166,7 @@ type Hub struct {
 	running sync.WaitGroup
 }
 
-// minHistoryBytes is what is kept of each partition, however many there are, where there may be as much.
+// minHistoryBytes is the minimum history of each partition, if the total limit allows it.
 const minHistoryBytes = 1 << 20
 
 // New returns a hub without clients. It starts nothing: call [Hub.Run] for the pings.
@@ -262,14 +262,14 @@ func (h *Hub) Clients() int {
 	return len(h.clients)
 }
 
-// Close drains the hub: it accepts no more clients, sends each what is queued for it and then a close frame with 1012,
-// in random order over up to half of the time that ctx has, and waits until all are gone. When ctx ends first, the
-// rest is cut off and the error says how many that were. Close may be called twice, and before Run.
+// Close drains the hub. It accepts no more clients, and sends each client its queued frames and then a close frame with
+// 1012, in random order over up to half of the time of ctx. It returns when all have left. When ctx ends first, the
+// remaining ones are cut off, and the error contains their number. Close may be called twice, and before Run.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
-	defer h.stop() // not before: replays go on until their clients are told to go
+	defer h.stop() // last, because replays continue until their clients are closed
 	gone := make(chan struct{})
 	go func() {
 		h.running.Wait()
@@ -310,8 +310,8 @@ func (h *Hub) allClients() []*client {
 	return slices.AppendSeq(make([]*client, 0, len(h.clients)), maps.Keys(h.clients))
 }
 
-// add takes a client in, unless the hub is closed. Every client that was added is removed once. One that comes back with
-// a cursor gets no broadcasts yet: see replay.
+// add adds a client, unless the hub is closed. Every added client is removed once. A client with a cursor receives no
+// broadcasts until its replay joins them.
 func (h *Hub) add(c *client, s *Subscription) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -328,7 +328,7 @@ func (h *Hub) add(c *client, s *Subscription) bool {
 	return true
 }
 
-// remove forgets a client whose goroutines have ended.
+// remove removes a client whose goroutines have ended.
 func (h *Hub) remove(c *client) {
 	h.unsubscribe(c)
 	h.mu.Lock()

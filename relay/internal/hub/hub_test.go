@@ -41,7 +41,10 @@ type counter struct {
 }
 
 func newCounter() *counter {
-	return &counter{connected: make(chan struct{}, 1000), ended: make(chan CloseReason, 1000), away: make(chan Limit, 1000), figures: newFigures()}
+	return &counter{
+		connected: make(chan struct{}, 1000), ended: make(chan CloseReason, 1000), away: make(chan Limit, 1000),
+		figures: newFigures(),
+	}
 }
 
 func (c *counter) Queued(int, int)  {}
@@ -59,7 +62,7 @@ func (c *counter) wantEnding(t *testing.T, want CloseReason) {
 	}
 }
 
-// node is a hub behind a real HTTP server. Query parameters hub, account and topics choose the subscription.
+// node is a hub behind a real HTTP server. Query parameters hub, account and topics define the subscription.
 type node struct {
 	*Hub
 	*counter
@@ -108,7 +111,10 @@ func (n *node) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	hub, own := q.Get("hub"), q.Get("account")
-	s := Subscription{Hub: hub, Account: own, Key: q.Get("key"), Topics: patterns, Cursor: q.Get("cursor") == "true", After: q.Get("after")}
+	s := Subscription{
+		Hub: hub, Account: own, Key: q.Get("key"), Topics: patterns, Cursor: q.Get("cursor") == "true",
+		After: q.Get("after"),
+	}
 	s.Allows = func(h, account string) bool {
 		return (hub == "" || hub == h) && h != "foreign" && (account == "" || own == "*" || own == account)
 	}
@@ -206,7 +212,7 @@ func TestBroadcastReachesThoseWhoWantIt(t *testing.T) {
 	testBroadcast(t, startNode(t, Options{}, nil))
 }
 
-// Of clients with the same sight one is asked for all.
+// Clients with the same visibility share one query.
 func TestBroadcastBySight(t *testing.T) {
 	t.Parallel()
 	testBroadcast(t, startNode(t, Options{}, func(s *Subscription) { s.VisibilityKey = "of " + s.Account }))
@@ -256,7 +262,8 @@ func testBroadcast(t *testing.T, n *node) {
 		} else {
 			n.Broadcast(list)
 		}
-		for _, hub := range []string{"h1", "h2", "h3", "nobody"} { // a last one for each, so that too many are seen
+		// one more for each client, so excess notifications are noticed
+		for _, hub := range []string{"h1", "h2", "h3", "nobody"} {
 			n.Broadcast([]relay.Notification{event(hub, "", "stack.container.job.error", 99)})
 		}
 		for i, test := range tests {
@@ -275,7 +282,10 @@ func testBroadcast(t *testing.T, n *node) {
 
 func TestFramesArriveWhole(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*httptest.Server){"plain": (*httptest.Server).Start, "tls": (*httptest.Server).StartTLS} {
+	for name, start := range map[string]func(*httptest.Server){
+		"plain": (*httptest.Server).Start,
+		"tls":   (*httptest.Server).StartTLS,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := startNodeOver(t, Options{QueueBytes: 32 << 20}, nil, start)

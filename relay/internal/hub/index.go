@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	anyAccount = "*" // the account of those who see every account
-	anyHub     = "*" // the hub of those who see every hub
+	anyAccount = "*" // the account of clients that see all accounts
+	anyHub     = "*" // the hub of clients that see all hubs
 )
 
-// maxIndexedHubs bounds the hubs by which an account pipeline is found, since each costs memory for every group. One that sees more is
-// looked at as if it saw all, and Allows decides.
+// maxIndexedHubs is the maximum number of hubs by which an account pipeline is indexed, because each uses memory in
+// every group. Clients with more hubs are indexed as if they saw all, and Allows decides.
 const maxIndexedHubs = 32
 
-// subscriptionIndex finds the clients that want a notification. Those who get the same, but for their grants, are a group; and a group is in
-// the room of each place that a notification for it may have.
+// subscriptionIndex finds the clients for a notification. Clients with equal subscriptions form a group, apart from
+// their grants. A group is in the bucket of each routing key that a matching notification may have.
 type subscriptionIndex struct {
 	mu      sync.Mutex // guards groups and rooms, too
 	groups  map[groupKey]*group
@@ -27,11 +27,13 @@ type subscriptionIndex struct {
 }
 
 func newIndex() *subscriptionIndex {
-	return &subscriptionIndex{groups: make(map[groupKey]*group), buckets: make(map[routingKey]*routingBucket), filters: make(map[string]*topicFilter)}
+	return &subscriptionIndex{
+		groups: make(map[groupKey]*group), buckets: make(map[routingKey]*routingBucket),
+		filters: make(map[string]*topicFilter),
+	}
 }
 
-// groupKey is what the clients of a group have in common: the pipeline, topic patterns, how they get what passes, and what they may
-// see.
+// groupKey is the common part of a group's subscriptions: the pipeline, topic patterns, format and visibility.
 type groupKey struct {
 	hub        string // or empty for the pipeline of the account
 	account    string // whose notifications it may see
@@ -43,10 +45,10 @@ type groupKey struct {
 // group is the clients that get the same, but for their grants.
 type group struct {
 	groupKey
-	hubs        []string // those that it may see
-	bucketSlots []int32  // where it is in the room of each of its places
-	// The snapshot of the members is never changed once made, so a broadcast walks it without the lock; it is made anew only for
-	// the first broadcast after somebody came or left.
+	hubs        []string // visible hubs
+	bucketSlots []int32  // its slot in the bucket of each routing key
+	// The snapshot of the members is immutable, so a broadcast reads it without the lock. The first broadcast after a
+	// change creates a new one.
 	members   []*client
 	snapshot  []*client
 	jobNumber int // the number of its job in the broadcast that is looking for who wants it, from one
@@ -63,7 +65,7 @@ func (g *group) pipelineName() (hub, account string) {
 // routingKey is where groups and notifications meet.
 type routingKey struct {
 	pipeline     pipeline
-	hub, account string // of a group's, either may stand for any
+	hub, account string // either may be a wildcard for a group
 }
 
 type pipeline uint8
@@ -73,8 +75,8 @@ const (
 	accountPipeline
 )
 
-// routingKeys are those of the notifications that the group may see. One without an account is seen by all who see its hub, so
-// the places of these have an empty account.
+// routingKeys returns the routing keys of visible notifications. All clients of a hub see its notifications without an
+// account, which have an empty account here.
 func (g *group) routingKeys() []routingKey {
 	of := hubPipeline
 	if g.hub == "" {
@@ -90,8 +92,8 @@ func (g *group) routingKeys() []routingKey {
 	return list
 }
 
-// indexKeys returns by which account and hubs the subscription's client is found. Without a Sight a group may hold clients that see
-// others.
+// indexKeys returns the account and hubs by which the client is indexed. Without a VisibilityKey, the members of a
+// group may see different hubs.
 func (s *Subscription) indexKeys() (account string, hubs []string) {
 	switch account = s.Account; {
 	case s.Hub != "" && s.VisibilityKey == "":
@@ -104,12 +106,14 @@ func (s *Subscription) indexKeys() (account string, hubs []string) {
 	return account, s.Hubs
 }
 
-// addClient makes c one of those who get broadcasts.
+// addClient adds c to the recipients of broadcasts.
 func (x *subscriptionIndex) addClient(c *client, s *Subscription) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	account, hubs := s.indexKeys()
-	as := groupKey{hub: s.Hub, account: account, visibility: s.VisibilityKey, filter: x.internFilter(s.Topics), format: c.format}
+	as := groupKey{
+		hub: s.Hub, account: account, visibility: s.VisibilityKey, filter: x.internFilter(s.Topics), format: c.format,
+	}
 	g := x.groups[as]
 	if g == nil {
 		g = &group{groupKey: as, hubs: hubs}
@@ -146,7 +150,7 @@ func (x *subscriptionIndex) internFilter(patterns relay.Patterns) *topicFilter {
 	return f
 }
 
-// removeClient removes c, and what nobody uses any more. Nothing happens where c is not in.
+// removeClient removes c and unused groups and buckets. It does nothing if c is not in the index.
 func (x *subscriptionIndex) removeClient(c *client) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -177,7 +181,8 @@ func (x *subscriptionIndex) removeGroup(g *group) {
 	}
 }
 
-// groupOf returns the group of a client that gets broadcasts, else nil. Its manner may be looked at without the lock.
+// groupOf returns the group of a client that receives broadcasts, otherwise nil. The key of a group may be read without
+// the lock.
 func (x *subscriptionIndex) groupOf(c *client) *group {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -192,8 +197,8 @@ func (g *group) currentMembers() []*client {
 	return g.snapshot
 }
 
-// matchGroups calls f for each group of an audience that wants n, by what is known without its grants. It may call f twice for one. The
-// caller holds mu.
+// matchGroups calls f for each group of a scope that wants n, without checking grants. It may call f twice for a group.
+// The caller holds mu.
 func (x *subscriptionIndex) matchGroups(n *relay.Notification, who feedScope, f func(*group)) {
 	if who&hubFeeds != 0 {
 		x.matchBucket(routingKey{hubPipeline, n.Hub, n.Account}, n, f)
@@ -218,7 +223,7 @@ func (x *subscriptionIndex) matchBucket(p routingKey, n *relay.Notification, f f
 	}
 }
 
-// allGroups calls f for each group of an audience, of the hubs' for those that in chooses, whatever their topics are. The caller
+// allGroups calls f for each group of a scope, whatever its topics. For hub pipelines, in selects the hubs. The caller
 // holds mu.
 func (x *subscriptionIndex) allGroups(who feedScope, in func(hub string) bool, f func(*group)) {
 	for _, g := range x.groups {

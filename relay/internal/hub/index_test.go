@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// size is how much the index holds.
+// size returns the number of objects in the index.
 func (x *subscriptionIndex) size() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -46,7 +46,9 @@ func (x *subscriptionIndex) touched(n relay.Notification) (list []*group) {
 
 // openedBy are the rules of a grant: an account pipeline, or a hub's, of a key with an account and hubs.
 func openedBy(hub, account string, hubs []string) Subscription {
-	s := Subscription{Hub: hub, Account: account, Hubs: hubs, VisibilityKey: fmt.Sprintf("hubs %q of %s", hubs, account)}
+	s := Subscription{
+		Hub: hub, Account: account, Hubs: hubs, VisibilityKey: fmt.Sprintf("hubs %q of %s", hubs, account),
+	}
 	s.Allows = func(h, a string) bool {
 		return (hub == "" || hub == h) && (a == "" || account == a || account == anyAccount) &&
 			(slices.Contains(hubs, h) || slices.Contains(hubs, anyHub))
@@ -54,7 +56,7 @@ func openedBy(hub, account string, hubs []string) Subscription {
 	return s
 }
 
-// Whoever comes and goes, with whatever topics, hubs and account: a notification visits just those who may see it and want it.
+// After any joins and leaves, a notification reaches exactly the clients that may see it and want it.
 func TestNotificationVisitsWhoWantsIt(t *testing.T) {
 	t.Parallel()
 	const steps, most = 3000, 300
@@ -78,13 +80,15 @@ func TestNotificationVisitsWhoWantsIt(t *testing.T) {
 		for len(there) > most || len(there) > 0 && random.IntN(3) == 0 {
 			leave()
 		}
-		n := event(randomName(random, "h"), []string{"", randomName(random, "a")}[random.IntN(2)], randomTopic(random), 0)
+		n := event(randomName(random, "h"), []string{"", randomName(random, "a")}[random.IntN(2)], randomTopic(random),
+			0)
 		touched := h.index.touched(n)
 		for _, c := range there {
 			nothing := len(c.Hubs) == 0 // is not told from a list that is not known
 			wants := c.Allows(n.Hub, n.Account) && c.Topics.Match(n.Topic)
 			if got := slices.Contains(touched, c.group); got != wants && !nothing {
-				t.Fatalf("step %d: %s of %s in %s visits %+v: %t, want %t", step, n.Topic, n.Account, n.Hub, c.group.groupKey, got, wants)
+				t.Fatalf("step %d: %s of %s in %s visits %+v: %t, want %t", step, n.Topic, n.Account, n.Hub,
+					c.group.groupKey, got, wants)
 			}
 		}
 		for _, r := range h.index.buckets {
@@ -123,7 +127,8 @@ func randomSubscription(random *rand.Rand) (s Subscription, topics []string) {
 	return s, topics
 }
 
-// Of 10,000 accounts' clients those alone are asked whose keys open the hub, and of 1,000 hubs' keys of one account that of the hub.
+// Of the clients of 10,000 accounts, only those whose keys open the hub are checked, and of 1,000 hubs of one account
+// only that hub's.
 func TestOthersAreNotAsked(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -133,7 +138,10 @@ func TestOthersAreNotAsked(t *testing.T) {
 		want    int64
 	}{
 		"without an account": {
-			10_000, func(i int) Subscription { return openedBy("", "a"+strconv.Itoa(i), []string{"h" + strconv.Itoa(i/2)}) },
+			10_000, func(i int) Subscription {
+				return openedBy("", "a"+strconv.Itoa(i),
+					[]string{"h" + strconv.Itoa(i/2)})
+			},
 			event("h7", "", "job.created", 0), 2,
 		},
 		"hubs of an account": {
@@ -185,7 +193,7 @@ func manyNames(of string, n int) (list []string) {
 	return list
 }
 
-// Those who do not want a topic are not looked at again once they were asked, in a hub as over all accounts.
+// Clients that do not want a topic are checked once for it, in a hub and over all accounts.
 func TestOtherTopicsAreNotLookedAt(t *testing.T) {
 	t.Parallel()
 	const others = 1000
@@ -208,7 +216,7 @@ func TestOtherTopicsAreNotLookedAt(t *testing.T) {
 				t.Fatalf("%d groups were visited, want 1", len(got))
 			}
 			for _, g := range h.index.groups {
-				g.filter = nil // whoever looks at it again panics
+				g.filter = nil // a second check would panic
 			}
 			if got := h.index.touched(n); len(got) != 1 || got[0] != wants.group {
 				t.Errorf("%d groups were visited, want 1", len(got))
@@ -248,15 +256,16 @@ func TestVerdictsAreBounded(t *testing.T) {
 		h.index.removeClient(c)
 	}
 	if r().matchCache != nil || r().patternCount != 1 {
-		t.Errorf("one client is left, with the verdicts of %d topics and a cost of %d", len(r().matchCache), r().patternCount)
+		t.Errorf("one client is left, with the verdicts of %d topics and a cost of %d", len(r().matchCache),
+			r().patternCount)
 	}
 	if h.index.removeClient(first); h.index.size() != 0 {
 		t.Error("something is left of nobody")
 	}
 }
 
-// One who stays gets everything once and in order while others come and go, in two partitions, one of which has something of the
-// other's hub.
+// A client that stays receives everything once and in order while others join and leave, in two partitions, one of
+// which contains an entry of the other's hub.
 func TestComingAndGoingWhileBroadcasting(t *testing.T) {
 	t.Parallel()
 	const messages, movers = 500, 8
@@ -287,7 +296,11 @@ func TestComingAndGoingWhileBroadcasting(t *testing.T) {
 				if p == 1 && i%2 == 0 {
 					hub = "h2" // of no partition
 				}
-				h.Broadcast(Batch{Partition: p, Gap: i == messages/2, Notifications: []relay.Notification{event(hub, "a", "job.created", i), event("h0", "b", "job.created", i)}})
+				h.Broadcast(Batch{
+					Partition: p, Gap: i == messages/2, Notifications: []relay.Notification{
+						event(hub, "a", "job.created", i), event("h0", "b", "job.created", i),
+					},
+				})
 			}
 		})
 	}

@@ -36,7 +36,9 @@ type relayed struct {
 }
 
 // ReadFrom counts.
-func (r *relayed) ReadFrom(ctx context.Context, partition int, after streamid.Position, count int) (streamid.Position, bool, []relay.Notification, error) {
+func (r *relayed) ReadFrom(
+	ctx context.Context, partition int, after streamid.Position, count int,
+) (streamid.Position, bool, []relay.Notification, error) {
 	r.reads.Add(1)
 	return r.log.ReadFrom(ctx, partition, after, count)
 }
@@ -46,7 +48,9 @@ func startRelayed(t testing.TB, redis *redistest.Server, partitions int, o Optio
 	return startRelayedOver(t, redis, partitions, o, (*httptest.Server).Start)
 }
 
-func startRelayedOver(t testing.TB, redis *redistest.Server, partitions int, o Options, start func(*httptest.Server)) *relayed {
+func startRelayedOver(
+	t testing.TB, redis *redistest.Server, partitions int, o Options, start func(*httptest.Server),
+) *relayed {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	c, err := redisconn.Open(ctx, redisconn.Options{URL: redis.URL(), Partitions: partitions})
@@ -56,7 +60,7 @@ func startRelayedOver(t testing.TB, redis *redistest.Server, partitions int, o O
 	b := &testLog{c, eventlog.New(c, c.Keys())}
 	r := &relayed{log: b}
 	o.Partitions, o.Partition, o.History = partitions, b.Keys().Partition, r
-	o.PingInterval = cmp.Or(o.PingInterval, time.Hour) // on a busy machine a place came with one, between what was expected
+	o.PingInterval = cmp.Or(o.PingInterval, time.Hour) // pings contain cursors, which the tests do not expect
 	r.node = startNodeOver(t, o, nil, start)
 	var tails sync.WaitGroup
 	for p := range partitions {
@@ -67,7 +71,9 @@ func startRelayedOver(t testing.TB, redis *redistest.Server, partitions int, o O
 		r.Start(p, from)
 		tails.Go(func() {
 			_ = follow(ctx, func(batch eventlog.Batch) {
-				r.Hub.Broadcast(Batch{Partition: p, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last})
+				r.Hub.Broadcast(Batch{
+					Partition: p, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last,
+				})
 			})
 		})
 	}
@@ -93,7 +99,7 @@ func (r *relayed) publish(t testing.TB, hub string, first, count, padding int) {
 	}
 }
 
-// message is what the tests look at.
+// message is the part of a message that the tests check.
 type message struct {
 	N      int
 	Hub    string

@@ -15,7 +15,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// footprint is what a process holds: goroutines and descriptors.
+// footprint is the number of goroutines and descriptors of a process.
 type footprint struct{ goroutines, files int }
 
 func takeFootprint(t *testing.T) footprint {
@@ -27,8 +27,8 @@ func takeFootprint(t *testing.T) footprint {
 	return footprint{runtime.NumGoroutine(), len(files)}
 }
 
-// A thousand clients come and go in every way there is, and leave neither a goroutine nor a descriptor. Not parallel: other
-// tests' would count.
+// A thousand clients connect and leave in every possible way, and leak no goroutine or descriptor. It is not parallel,
+// because other tests would affect the numbers.
 func TestThousandClientsLeaveNothing(t *testing.T) {
 	const rounds, each = 10, 100
 	n := startNode(t, Options{QueueBytes: 64 << 10, CloseTimeout: 100 * time.Millisecond}, nil)
@@ -45,8 +45,7 @@ func TestThousandClientsLeaveNothing(t *testing.T) {
 	})
 }
 
-// comeAndGo connects clients, of which each leaves in its own way once all are there, and waits until the hub has
-// forgotten them.
+// comeAndGo connects clients, lets each leave in its own way, and waits until the hub has removed all.
 func comeAndGo(t *testing.T, n *node, clients int) {
 	t.Helper()
 	var all []*websocket.Conn
@@ -60,7 +59,8 @@ func comeAndGo(t *testing.T, n *node, clients int) {
 			defer func() { _ = tcp.Close() }()
 			switch i % 4 {
 			case 0: // in order
-				_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(patience))
+				_ = conn.WriteControl(websocket.CloseMessage,
+					websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(patience))
 				_, _, _ = conn.ReadMessage()
 			case 1: // by a reset
 				_ = tcp.SetLinger(0)
@@ -87,14 +87,14 @@ func comeAndGo(t *testing.T, n *node, clients int) {
 	}
 }
 
-// taken is how many places are.
+// taken returns the number of used connection slots.
 func (n *node) taken() int {
 	n.limits.mu.Lock()
 	defer n.limits.mu.Unlock()
 	return n.limits.taken
 }
 
-// flood broadcasts to a hub until nobody is left in it.
+// flood broadcasts to a hub until all its clients are gone.
 func (n *node) flood(hub string) {
 	for {
 		if len(n.index.members(hub)) == 0 {

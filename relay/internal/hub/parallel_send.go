@@ -7,24 +7,26 @@ import (
 )
 
 const (
-	// minClientsPerGoroutine is how many clients one goroutine walks before another is worth waking up, which costs some twenty writes.
+	// minClientsPerGoroutine is the number of clients that justifies another goroutine, because waking one costs about
+	// twenty writes.
 	minClientsPerGoroutine = 128
-	// sendBatchSize is how many clients a walker takes at a time: few, so that nobody waits long for another's last, but not fewer,
-	// since each step is a word between processors.
+	// sendBatchSize is the number of clients that a goroutine takes at a time. Large steps delay the last client, and
+	// small ones contend for the counter.
 	sendBatchSize = 64
 )
 
-// parallelSend gives a burst to many clients by several goroutines, so that the last client waits for fewer writes. It is over when
-// all steps are done: a walker for which no processor was idle finds nothing left when it begins, and nobody waits for it.
+// parallelSend sends a burst to many clients with several goroutines, so the last client waits for fewer writes. It
+// ends when all steps are done. A goroutine that starts late finds no work, and the broadcast does not wait for it.
 type parallelSend struct {
 	clients   []*client
 	burst     *burst
-	next      atomic.Int64   // the first client that nobody has taken
+	next      atomic.Int64   // the first client without a goroutine
 	accepted  atomic.Int64   // how many clients have taken the burst
 	remaining sync.WaitGroup // the steps
 }
 
-// sendParallel gives b, of which every client takes all, and returns how many have taken it. Nobody writes to them any more then.
+// sendParallel sends b, which every client wants completely, and returns the number of clients that accepted it. All
+// writes have ended when it returns.
 func sendParallel(clients []*client, b *burst) int {
 	walkers := min(len(clients)/minClientsPerGoroutine, runtime.GOMAXPROCS(0))
 	if walkers <= 1 {

@@ -10,8 +10,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// What several goroutines walk gets everything once and in order, and is counted once. Whoever is being sent away gets, and
-// counts for, nothing.
+// Clients receive everything once and in order from several goroutines, and are counted once. Closing clients receive
+// nothing and are not counted.
 func TestManyWalkersKeepTheOrder(t *testing.T) {
 	t.Parallel()
 	if runtime.GOMAXPROCS(0) == 1 {
@@ -50,7 +50,7 @@ func TestManyWalkersKeepTheOrder(t *testing.T) {
 	}
 }
 
-// Walkers that begin late, or never, hold nobody up and touch nothing.
+// Goroutines that start late or never do not delay the broadcast, and access nothing.
 func TestNobodyWaitsForLateWalkers(t *testing.T) {
 	t.Parallel()
 	const clients = 3*sendBatchSize + 1

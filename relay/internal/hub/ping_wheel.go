@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// pingWheel says which clients are due for a ping. Each client sits in one random slot, so that pings are spread over the
-// interval; every turn empties nothing and moves on by one slot.
+// pingWheel determines which clients are due for a ping. Each client is in one random slot, which spreads pings over
+// the interval. Each tick processes the next slot.
 type pingWheel struct {
 	interval time.Duration
 
@@ -34,7 +34,7 @@ func (w *pingWheel) add(c *client) {
 	w.slots[c.wheelSlot] = append(w.slots[c.wheelSlot], c)
 }
 
-// remove takes c out; nothing happens where it is not in.
+// remove removes c. It does nothing if c is not in the wheel.
 func (w *pingWheel) remove(c *client) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,19 +13,21 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// asked is a History that knows no position, and notes how much it is asked for.
+// asked is a History that finds no position and counts its calls.
 type asked struct {
 	counts []int
 	then   func() // called with each question
 }
 
-func (a *asked) ReadFrom(_ context.Context, _ int, after streamid.Position, count int) (streamid.Position, bool, []relay.Notification, error) {
+func (a *asked) ReadFrom(
+	_ context.Context, _ int, after streamid.Position, count int,
+) (streamid.Position, bool, []relay.Notification, error) {
 	a.counts = append(a.counts, count)
 	a.then()
 	return after, true, nil, nil
 }
 
-// Anybody can make up a cursor, so that proving it costs little, and nothing more once whoever brought it has left.
+// Clients can forge cursors, so a check must be cheap, and must stop when the client has left.
 func TestMadeUpCursorsCostLittle(t *testing.T) {
 	t.Parallel()
 	const partitions = 8
@@ -59,8 +61,8 @@ func TestMadeUpCursorsCostLittle(t *testing.T) {
 	}
 }
 
-// A client who has seen another notification at his place than the log has there, which a failover can bring about, is told so
-// and gets the one that he has not seen, whether the node has kept that or reads the log.
+// A client whose cursor refers to another notification than the log has there, as after a failover, receives a resync
+// and the notification that it has not seen, whether the node has it in memory or reads the log.
 func TestAnotherEntryAtTheCursor(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -73,7 +75,7 @@ func TestAnotherEntryAtTheCursor(t *testing.T) {
 	}
 	at, _ := seen.At(0)
 	at.IDHash = at.IDHash%math.MaxUint16 + 1
-	fresh := startRelayed(t, redis, 1, Options{}) // begins behind all of it
+	fresh := startRelayed(t, redis, 1, Options{}) // starts after all of it
 	for name, node := range map[string]*relayed{"kept": kept, "read": read, "fresh": fresh} {
 		node.settled(t)
 		conn := node.dial(t, "account=a&hub=h&after="+string(streamid.Append(nil, 1, 0, []streamid.Position{at})))
@@ -84,8 +86,8 @@ func TestAnotherEntryAtTheCursor(t *testing.T) {
 	}
 }
 
-// Who has seen all that there is comes back without a look at the log, at a node too that has been started since, and with a
-// cursor that has no proof. Nobody's cursor comes into what others are told.
+// A client without missed entries returns without a read from the log, also on a restarted node and with a cursor
+// without a hash. Cursors of clients never appear in the cursors of others.
 func TestNothingIsReadForWhoHasSeenAll(t *testing.T) {
 	t.Parallel()
 	const partitions = 2

@@ -6,18 +6,18 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// KeyStatus is how a key stands to a stream that it has opened. The zero value lets the stream go on.
+// KeyStatus is the status of a key for a stream that it has opened. The zero value keeps the stream open.
 type KeyStatus struct {
-	// Refused is why the key does not open the stream any more; the client is sent away with 1008.
+	// Refused is why the key does not allow the stream any longer. The client is closed with 1008.
 	Refused *relay.Error
-	// ScopeChanged says that the key opens the stream to other notifications than before; the client is sent away with 1008, to
-	// come back at once: what may be seen of a stream is settled when it is opened.
+	// ScopeChanged means that the visible notifications have changed. The client is closed with 1008 and reconnects,
+	// because the visible notifications of a stream are fixed when it opens.
 	ScopeChanged bool
-	// Expires is when the client is sent away with 1008 because the key has expired; zero means never.
+	// Expires is the time at which the client is closed with 1008 because the key expires. Zero means never.
 	Expires time.Time
 }
 
-// closeReason says why the stream is over, and nothing where it goes on.
+// closeReason returns why the stream must end, or an empty string.
 func (s KeyStatus) closeReason() string {
 	switch {
 	case s.expired():
@@ -38,24 +38,24 @@ func (s KeyStatus) expired() bool {
 	return !s.Expires.IsZero() && !time.Now().Before(s.Expires)
 }
 
-// RecheckKeys asks of every client how its key stands to the stream (see Subscription.Stands), and sends those away with 1008
-// whose stream is over. Whoever changes a key calls it then; without that it would be noticed at the next ping.
+// RecheckKeys checks the key of every client (see Subscription.CheckKey), and closes those whose stream must end with
+// 1008. Call it after a change of keys. Otherwise the next ping detects the change.
 func (h *Hub) RecheckKeys() {
 	for _, c := range h.allClients() {
 		c.closeIfKeyInvalid()
 	}
 }
 
-// refreshKeyStatus asks the key, and sees to it that it is asked again when it expires.
+// refreshKeyStatus checks the key, and schedules another check at its expiry.
 func (c *client) refreshKeyStatus() KeyStatus {
 	if c.checkKey == nil {
 		return KeyStatus{}
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock() // so that of two who ask at once the later answer counts
+	defer c.mu.Unlock() // the later of two concurrent results counts
 	s := c.checkKey()
 	switch {
-	case c.state != stateLive: // nobody would stop it
+	case c.state != stateLive: // a timer would not be stopped
 	case s.Expires.IsZero():
 		if c.keyTimer != nil {
 			c.keyTimer.Stop()
@@ -68,7 +68,7 @@ func (c *client) refreshKeyStatus() KeyStatus {
 	return s
 }
 
-// closeIfKeyInvalid sends the client away where its key says so, and reports whether that is so.
+// closeIfKeyInvalid closes the client if its key requires it, and reports whether it did.
 func (c *client) closeIfKeyInvalid() bool { return c.closeForKey(c.refreshKeyStatus()) }
 
 func (c *client) closeForKey(s KeyStatus) bool {
@@ -76,6 +76,10 @@ func (c *client) closeForKey(s KeyStatus) bool {
 	if reason == "" {
 		return false
 	}
-	c.close(closeRequest{code: ClosePolicy, reason: reason, closeReason: ClosedKeyInvalid, dropQueued: true})
+	ending := ClosedKeyInvalid
+	if s.Refused != nil && s.Refused.Code == relay.CodeAuthInvalid {
+		ending = ClosedKeyRemoved
+	}
+	c.close(closeRequest{code: ClosePolicy, reason: reason, closeReason: ending, dropQueued: true})
 	return true
 }

@@ -10,22 +10,22 @@ import (
 )
 
 const (
-	// replayChunkBytes is about how much a replay hands to its client before it waits until all of that is written.
+	// replayChunkBytes is the approximate size of a chunk. The replay waits until it is written.
 	replayChunkBytes = 64 << 10
 	// replayChunkEntries bounds what a replay looks at in one go, wanted or not.
 	replayChunkEntries = 4096
 
-	// replayChunkCompressions bounds how many messages a replay compresses in one go, of which a long one counts for each KiB begun:
-	// broadcasts wait for its line meanwhile.
+	// replayChunkCompressions limits the compressed messages per chunk. A long message counts once per started KiB.
+	// Broadcasts wait for the feed during that time.
 	replayChunkCompressions = 64
 
 	replayRetryMin = 100 * time.Millisecond
 	replayRetryMax = 2 * time.Second
 )
 
-// replay brings one client from its cursor to the broadcasts: from the log, then from what its line has kept, and where
-// nothing is left it joins the index under the line's lock. It waits for its client's socket after each chunk, so what
-// is queued for the client stays small, however slowly that reads.
+// replay brings one client from its cursor to the broadcasts: from the log, then from the feed's history. At the end it
+// joins the index under the feed's lock. It waits for the socket after each chunk, so the queue of the client stays
+// small, however slowly it reads.
 type replay struct {
 	hub          *Hub
 	client       *client
@@ -35,13 +35,14 @@ type replay struct {
 	wake         chan struct{} // the client may be idle, or leaving
 
 	positions      []streamid.Position // up to where the client has been given everything
-	located        bool                // mark is where that is
+	located        bool                // position is valid
 	position       feedPosition
 	verifiedResets int // the line's breaks when the positions were proved to be in the log
 
 	frames [][]byte // the chunk
 	size   int
-	// How many of its frames are compressed, by how much they are shorter, and how many had to be made for it (see chunkMakes).
+	// The number of compressed frames, the saved bytes, and the number of frames built for this chunk (see
+	// replayChunkCompressions).
 	compressed, saved, newlyCompressed int
 	resyncs                            int // how many of its frames are one that the log holds
 
@@ -49,8 +50,7 @@ type replay struct {
 	retryWait time.Duration
 }
 
-// newReplay reads the subscription's cursor. There is nothing to replay behind one of a log with another number of
-// partitions.
+// newReplay decodes the subscription's cursor. A cursor for another number of partitions has nothing to replay.
 func (h *Hub) newReplay(c *client, s *Subscription) (*replay, *relay.Error) {
 	read, err := streamid.Parse(s.After, h.opts.Partitions)
 	switch {
@@ -67,7 +67,10 @@ func (h *Hub) newReplay(c *client, s *Subscription) (*replay, *relay.Error) {
 		case ok:
 			r.positions[slot] = at
 		case s.Hub == "":
-			return nil, cursorError("the cursor is of a hub's pipeline and cannot resume the one of an account over several partitions: begin without it")
+			return nil, cursorError(
+				"the cursor is of a hub's pipeline and cannot resume the one of an account over several partitions: " +
+					"begin without it",
+			)
 		default:
 			return nil, cursorError("the cursor is of another hub, in another partition: begin without it")
 		}
@@ -76,7 +79,8 @@ func (h *Hub) newReplay(c *client, s *Subscription) (*replay, *relay.Error) {
 }
 
 func cursorError(problem string) *relay.Error {
-	return relay.NewError(relay.CodeInvalidArgument, "the cursor in after or Last-Event-ID cannot be used: "+problem).WithExtra("parameter", "after")
+	return relay.NewError(relay.CodeInvalidArgument,
+		"the cursor in after or Last-Event-ID cannot be used: "+problem).WithExtra("parameter", "after")
 }
 
 // wakeUp makes the replay look at its client again. A nil replay does nothing.
@@ -160,13 +164,13 @@ func (r *replay) sendChunk() (joined bool) {
 	return joined
 }
 
-// joinBroadcast gives the client the last chunk and makes it one of those who get broadcasts. The caller holds the line's lock.
+// joinBroadcast sends the last chunk and adds the client to the broadcasts. The caller holds the feed's lock.
 func (r *replay) joinBroadcast() {
 	r.flushChunk()
 	c := r.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state == stateLive { // else nobody would take it out
+	if c.state == stateLive { // otherwise it would never be removed
 		r.hub.index.addClient(c, r.subscription)
 	}
 }
@@ -191,7 +195,7 @@ func (r *replay) startChunk(from ReplaySource) {
 	r.size, r.compressed, r.saved, r.newlyCompressed, r.resyncs = 0, 0, 0, 0, 0
 }
 
-// chunkFull says whether the chunk is large enough.
+// chunkFull reports whether the chunk is large enough.
 func (r *replay) chunkFull() bool {
 	return r.size >= replayChunkBytes || r.newlyCompressed >= replayChunkCompressions
 }
@@ -201,7 +205,7 @@ func (r *replay) add(frame []byte) {
 	r.size += len(frame)
 }
 
-// addShared adds a frame of an entry that others get, too, and has it made where there is none yet.
+// addShared adds the shared frame of an entry, and builds it on demand.
 func (r *replay) addShared(e *feedEntry, produce func(as frameFormat)) {
 	as := r.client.format
 	if e.frames[as] == nil {
@@ -217,9 +221,9 @@ func (r *replay) addShared(e *feedEntry, produce func(as frameFormat)) {
 	}
 }
 
-// chunkFromFeed takes a chunk from what the line has kept and reports whether nothing is left. The caller holds the line's
-// lock. Frames are those of the line as soon as the client has seen just what the line holds up to there; before, as
-// where it was at another node, whose merge of the partitions differs, they are its own.
+// chunkFromFeed takes a chunk from the feed's history. It returns true if nothing is left. The caller holds the feed's
+// lock. The frames are the feed's once the client's positions match the feed's. Before that, for example after another
+// node with another merge of partitions, the client gets its own frames.
 func (r *replay) chunkFromFeed() (end bool) {
 	l, end := r.feed, false
 	r.from = FromMemory
@@ -245,7 +249,7 @@ func (r *replay) chunkFromFeed() (end bool) {
 	return end
 }
 
-// addFeedEntry adds an entry of the line as the client gets it. What nobody else gets is not compressed.
+// addFeedEntry adds an entry in the client's format. Frames for only one client are not compressed.
 func (r *replay) addFeedEntry(e *feedEntry) {
 	r.countResync(e.notification)
 	if r.position.partitionsAhead > 0 {
@@ -255,8 +259,8 @@ func (r *replay) addFeedEntry(e *feedEntry) {
 	r.addShared(e, func(as frameFormat) { r.feed.frameFor(e, as, r.positions, false) })
 }
 
-// verifyPositions asks the log about the positions that the line has not met, tells the client where something was lost, and
-// reports whether the log answered and the client stays.
+// verifyPositions checks positions in the log that were not found in the history, and sends a resync if entries were
+// lost. It returns false if the log did not answer or the client has left.
 func (r *replay) verifyPositions() bool {
 	lost := false
 	for _, d := range r.position.unverified {
@@ -277,8 +281,8 @@ func (r *replay) verifyPositions() bool {
 	return true
 }
 
-// readPosition asks the log for one position as that has it, or where that is lost for where what is behind it begins. Where that has to
-// be read afterwards it is read now, with others who want it.
+// readPosition reads one position from the log. If it was lost, it returns the start of the following entries. If these
+// must be read anyway, it reads them now, shared with other replays.
 func (r *replay) readPosition(d unverifiedPosition) (at streamid.Position, lost bool, err error) {
 	if d.hasTail {
 		return r.hub.history.verify(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
@@ -287,7 +291,7 @@ func (r *replay) readPosition(d unverifiedPosition) (at streamid.Position, lost 
 	return at, lost, err
 }
 
-// chunkFromLog takes a chunk of one partition from the log, up to what the line has kept.
+// chunkFromLog takes a chunk of one partition from the log, up to the start of the history.
 func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
 	s, at, lost, err := r.hub.history.readFrom(r.hub.ctx, r.feed.firstPartition+slot, r.positions[slot])
 	if err != nil {
@@ -340,7 +344,7 @@ func (r *replay) countResync(n *relay.Notification) {
 	}
 }
 
-// matches says whether the client is to get a notification, as index and broadcasts decide it.
+// matches reports whether the client wants a notification, as the index and broadcasts decide it.
 func (r *replay) matches(n *relay.Notification) bool {
 	s := r.subscription
 	switch {
@@ -356,7 +360,7 @@ func (r *replay) matches(n *relay.Notification) bool {
 	return r.wantsTopic(n.Topic) && s.Allows(n.Hub, n.Account)
 }
 
-// wantsTopic asks the patterns once for each topic: there may be many, and a line is held meanwhile.
+// wantsTopic evaluates the patterns once per topic, because there may be many, and the feed may be locked.
 func (r *replay) wantsTopic(topic string) bool {
 	if topic == relay.TopicResync {
 		return true
@@ -372,11 +376,12 @@ func (r *replay) wantsTopic(topic string) bool {
 	return wanted
 }
 
-// sendResync tells the client that something was lost, and from where it goes on.
+// sendResync reports lost entries, with the cursor at which the stream continues.
 func (r *replay) sendResync() {
 	text := streamid.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions)
 	r.startChunk(r.from)
-	r.add(newFrame(relay.ResyncMessage(r.subscription.Hub, r.subscription.Account, lostBehindCursor), r.client.format, text))
+	r.add(newFrame(relay.ResyncMessage(r.subscription.Hub, r.subscription.Account, lostBehindCursor), r.client.format,
+		text))
 	if r.client.enqueueReplay(r.frames) {
 		r.hub.opts.Observer.Queued(len(r.frames), r.size)
 		r.hub.opts.Observer.Resynced(ResyncCursor, 1)
@@ -387,7 +392,8 @@ func (r *replay) sendResync() {
 // waitAfterError waits after the log could not be read.
 func (r *replay) waitAfterError(err error) {
 	r.retryWait = min(max(2*r.retryWait, replayRetryMin), replayRetryMax)
-	r.hub.opts.Log.Debug("cannot read the log for a client that comes back, will try again", "key", r.client.key, "error", err)
+	r.hub.opts.Log.Debug("log could not be read for a replay", "key", r.client.key,
+		"error", err)
 	timer := time.NewTimer(r.retryWait)
 	defer timer.Stop()
 	select {

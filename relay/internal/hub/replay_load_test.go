@@ -11,13 +11,15 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// A client that comes back and does not read has little queued, however much is behind its cursor, and gets all of it
-// once it reads; live traffic of others goes on.
+// A client that returns and does not read has little queued, however old its cursor is, and receives everything once it
+// reads. Live traffic of others continues.
 func TestSlowResumer(t *testing.T) {
 	t.Parallel()
 	const count, padding = 1000, 16_000
 	for _, most := range []int{1, 64 << 20} {
-		r := startRelayed(t, redistest.Start(t), 1, Options{QueueBytes: 128 << 10, HistoryBytes: most, WriteTimeout: patience})
+		r := startRelayed(t, redistest.Start(t), 1, Options{
+			QueueBytes: 128 << 10, HistoryBytes: most, WriteTimeout: patience,
+		})
 		first := r.dial(t, "hub=h&account=a&cursor=true")
 		r.publish(t, "h", 0, 1, 0)
 		from := next(t, first).Cursor
@@ -60,7 +62,7 @@ func TestSlowResumer(t *testing.T) {
 	}
 }
 
-// Two hundred that come back at once, each to another place in a log of which the node has kept nothing, share reads.
+// Two hundred clients that return at once to different positions of a log without history in memory share reads.
 func TestManyResumersShareReads(t *testing.T) {
 	t.Parallel()
 	const clients, count, most = 200, 600, 40
@@ -71,7 +73,7 @@ func TestManyResumersShareReads(t *testing.T) {
 	r.settled(t)
 	r.feeds[0].mu.Lock()
 	kept := r.feeds[0].maxBytes
-	r.feeds[0].maxBytes = 1 // as if they had come after a restart
+	r.feeds[0].maxBytes = 1 // as after a restart
 	r.feeds[0].evictOldest()
 	r.feeds[0].maxBytes = kept
 	r.feeds[0].mu.Unlock()

@@ -3,9 +3,9 @@ package hub
 import "time"
 
 const (
-	// A turn rests for turnRest whenever turnWork has gone into it, whoever had it. A thousand clients that come back would
-	// else keep their processors busy without a break, and the scheduler looks for what has come from the network, as the
-	// next broadcast does, only in breaks and every ten milliseconds.
+	// A slot rests for replayPause after replayBurst of work, for all replays that used it. Otherwise a thousand
+	// returning clients would keep the processors busy without a break. The scheduler polls the network, and thus the
+	// next broadcast, only in breaks and every ten milliseconds.
 	replayBurst = time.Millisecond
 	replayPause = time.Millisecond
 )

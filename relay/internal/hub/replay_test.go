@@ -22,7 +22,8 @@ import (
 func TestMessagesCarryCursors(t *testing.T) {
 	t.Parallel()
 	r := startRelayed(t, redistest.Start(t), 1, Options{})
-	plain, with, account := r.dial(t, "hub=h&account=a"), r.dial(t, "hub=h&account=a&cursor=true"), r.dial(t, "account=a&cursor=true")
+	plain, with, account := r.dial(t, "hub=h&account=a"), r.dial(t, "hub=h&account=a&cursor=true"), r.dial(t,
+		"account=a&cursor=true")
 	r.publish(t, "h", 1, 3, 70)
 	for i := range 3 {
 		a, b, c := next(t, plain), next(t, with), next(t, account)
@@ -35,8 +36,8 @@ func TestMessagesCarryCursors(t *testing.T) {
 	}
 }
 
-// Who begins now is told the cursor of that moment before anything else, and whoever comes back with it gets all that
-// followed, at another node too.
+// A client that starts now first receives the current cursor. With it, it receives everything that follows, also on
+// another node.
 func TestBeginNow(t *testing.T) {
 	t.Parallel()
 	for _, partitions := range []int{1, 2} {
@@ -45,10 +46,13 @@ func TestBeginNow(t *testing.T) {
 			redis := redistest.Start(t)
 			r, other := startRelayed(t, redis, partitions, Options{}), startRelayed(t, redis, partitions, Options{})
 			hub := hubsInEach(r)[partitions-1]
-			for round, pipeline := range []string{"account=a&hub=" + hub, "account=a", "account=a&topics=image.*,job.*&hub=" + hub} {
+			for round, pipeline := range []string{
+				"account=a&hub=" + hub, "account=a",
+				"account=a&topics=image.*,job.*&hub=" + hub,
+			} {
 				stop := make(chan struct{})
 				var traffic sync.WaitGroup
-				traffic.Go(func() { // up to the moment, so that it is one in between
+				traffic.Go(func() { // traffic before and after that moment
 					for i := 1; ; i++ {
 						select {
 						case <-stop:
@@ -60,7 +64,8 @@ func TestBeginNow(t *testing.T) {
 				})
 				conn := r.dial(t, pipeline+"&after=now")
 				m := next(t, conn)
-				if m.Topic != "hubrelay.cursor" || m.Cursor == "" || m.Object.State != "" || m.Object.Error != "" || len(m.Object.ID) != 24 {
+				if m.Topic != "hubrelay.cursor" || m.Cursor == "" || m.Object.State != "" || m.Object.Error != "" ||
+					len(m.Object.ID) != 24 {
 					t.Fatalf("%s: it begins with %s", pipeline, m.text)
 				}
 				first := next(t, conn)
@@ -92,12 +97,14 @@ func withoutCursor(text string) string {
 	return before
 }
 
-// From every position of a batch everything behind it comes, once, whether the node has kept it or reads the log.
+// From every position of a batch, all following entries arrive once, from the history or the log.
 func TestResumeFromEveryPosition(t *testing.T) {
 	t.Parallel()
 	const count = 40
 	redis := redistest.Start(t)
-	for name, o := range map[string]Options{"kept": {}, "read": {HistoryBytes: 1}, "partly kept": {HistoryBytes: 10_000}} {
+	for name, o := range map[string]Options{
+		"kept": {}, "read": {HistoryBytes: 1}, "partly kept": {HistoryBytes: 10_000},
+	} {
 		t.Run(name, func(t *testing.T) {
 			r := startRelayed(t, redis, 1, o)
 			hub := "h " + name
@@ -153,7 +160,8 @@ func TestResumeKeepsTopicsAndGrants(t *testing.T) {
 				expect(t, conn, n, n)
 			}
 			r.joined(t)
-			r.Hub.Broadcast(Batch{Notifications: []relay.Notification{ // for everybody, so that too many are seen
+			// for all clients, so excess notifications are noticed
+			r.Hub.Broadcast(Batch{Notifications: []relay.Notification{
 				event("h1", "", "stack.container.job.error", 99), event("h2", "", "container.job.error", 99),
 			}})
 			if strings.Contains(query, "foreign") || strings.Contains(query, "topics=job") {
@@ -187,7 +195,8 @@ func TestCursorsThatCannotBeUsed(t *testing.T) {
 			continue
 		}
 		text, _ := io.ReadAll(answer.Body)
-		if _ = answer.Body.Close(); answer.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(string(text), tt.want) ||
+		if _ = answer.Body.Close(); answer.StatusCode != http.StatusUnprocessableEntity ||
+			!strings.Contains(string(text), tt.want) ||
 			!strings.Contains(string(text), "after or Last-Event-ID") {
 			t.Errorf("%s: %d %s", tt.query, answer.StatusCode, text)
 		}
@@ -212,7 +221,10 @@ func TestResumeWhilePublishing(t *testing.T) {
 			r := nodes[0]
 			hubs := hubsInEach(r)
 			var done sync.WaitGroup
-			for i, query := range []string{"account=*", "account=a", "account=a", "hub=" + hubs[0] + "&account=a", "hub=" + hubs[len(hubs)-1] + "&account=a"} {
+			for i, query := range []string{
+				"account=*", "account=a", "account=a", "hub=" + hubs[0] + "&account=a",
+				"hub=" + hubs[len(hubs)-1] + "&account=a",
+			} {
 				want := map[string]int{}
 				for _, hub := range hubs {
 					if !strings.Contains(query, "hub=") || strings.Contains(query, "hub="+hub+"&") {
@@ -249,7 +261,9 @@ func hubsInEach(r *relayed) []string {
 
 // followAndReconnect reads until it has so many of each hub, in order, and comes back to any node after a random number
 // each time.
-func followAndReconnect(t *testing.T, nodes []*relayed, conn *websocket.Conn, query string, want map[string]int, seed uint64) {
+func followAndReconnect(
+	t *testing.T, nodes []*relayed, conn *websocket.Conn, query string, want map[string]int, seed uint64,
+) {
 	random := rand.New(rand.NewPCG(seed, 6))
 	got, after, left := map[string]int{}, "", random.IntN(60)
 	for {
@@ -282,7 +296,7 @@ func followAndReconnect(t *testing.T, nodes []*relayed, conn *websocket.Conn, qu
 // The step from replay to broadcasts, again and again while broadcasts run.
 func TestSplice(t *testing.T) {
 	t.Parallel()
-	const ahead = 5000 // much less than is kept, so that no client is ever told that it has lost something
+	const ahead = 5000 // much less than the history, so no client receives a resync
 	n := startNode(t, Options{QueueBytes: 64 << 20}, nil)
 	ended := make(chan struct{})
 	var broadcasts, clients sync.WaitGroup

@@ -7,12 +7,13 @@ import (
 
 // Why a client gets a resync.
 const (
-	lostBehindCursor = "some of what followed the cursor is no longer in the log; what still is comes next"
-	lostLog          = "the cursor is of a log with another number of partitions; the stream goes on with what comes now"
-	lostLive         = "the log has lost notifications before this node read them"
+	lostBehindCursor = "some entries after the cursor are no longer in the log; the remaining entries follow"
+	lostLog          = "the cursor belongs to a log with another number of partitions; the stream continues with new " +
+		"notifications"
+	lostLive = "the log has lost notifications before this node read them"
 )
 
-// resyncAll tells everybody whom a gap in a partition concerns, and moves the lines to where it ends.
+// resyncAll sends a resync to the clients that a gap in a partition affects, and moves the feeds to its end.
 func (h *Hub) resyncAll(f *fanout, b Batch) {
 	at, _ := streamid.ParsePosition(b.End)
 	if len(b.Notifications) > 0 {
@@ -41,7 +42,8 @@ func (f *fanout) resyncFeed(h *Hub, l *feed, partition int, at streamid.Position
 	for _, j := range f.jobs {
 		hub, account := j.group.pipelineName()
 		f.groupBurst.reset()
-		f.groupBurst.push(newFrame(relay.ResyncMessage(hub, account, lostLive), j.group.format, l.formatCursor(l.positions)))
+		f.groupBurst.push(newFrame(relay.ResyncMessage(hub, account, lostLive), j.group.format,
+			l.formatCursor(l.positions)))
 		for _, c := range j.clients {
 			f.sendBurst(c, &f.groupBurst)
 		}

@@ -23,8 +23,12 @@ func expectResync(t *testing.T, conn *websocket.Conn, hub, account string) strin
 	if err := json.Unmarshal([]byte(m.text), &all); err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf(`"context":{"hub_id":%q,"account_id":%q,"environments":[],"dns_zones":[],"clusters":[],"containers":[]},"flags":null`, hub, account)
-	if m.Topic != "hubrelay.resync" || len(m.Object.ID) != 24 || m.Object.State != "gap" || m.Object.Error == "" || !strings.Contains(m.text, want) {
+	want := fmt.Sprintf(
+		`"context":{"hub_id":%q,"account_id":%q,"environments":[],"dns_zones":[],"clusters":[],"containers":[]},`+
+			`"flags":null`, hub, account,
+	)
+	if m.Topic != "hubrelay.resync" || len(m.Object.ID) != 24 || m.Object.State != "gap" || m.Object.Error == "" ||
+		!strings.Contains(m.text, want) {
 		t.Fatalf("got %.300s, want a resync with %s", m.text, want)
 	}
 	return m.Cursor
@@ -46,7 +50,7 @@ func TestTrimmedCursor(t *testing.T) {
 			if err := r.log.Commands().XTrimMaxLen(t.Context(), key, 3).Err(); err != nil {
 				t.Fatal(err)
 			}
-			// Another node has kept nothing. What is left comes behind the resync, and again for its cursor.
+			// Another node has no history. The remaining entries arrive after the resync, and again for its cursor.
 			r = startRelayed(t, redis, partitions, Options{})
 			for query, from := range map[string]string{
 				"account=a&hub=" + hub + "&after=": ofHub[2].Cursor, "account=a&after=": ofAccount[2].Cursor,
@@ -73,11 +77,14 @@ func TestTrimmedCursor(t *testing.T) {
 	}
 }
 
-// A cursor of a log with another number of partitions is told that what followed it is lost, and goes on from now, at once
-// and when it comes back. An EventSource would never come back from a refusal.
+// A cursor for another number of partitions gets a resync and continues from now, at once and when it returns. An
+// EventSource would never reconnect after an error.
 func TestCursorOfAnotherLog(t *testing.T) {
 	t.Parallel()
-	for partitions, others := range map[int][]string{1: {ofLog(2, 0, 1), ofLog(2, 1, 1), ofLog(2, 0, 2)}, 2: {ofLog(1, 0, 1), ofLog(3, 2, 1), ofLog(3, 0, 3)}} {
+	for partitions, others := range map[int][]string{
+		1: {ofLog(2, 0, 1), ofLog(2, 1, 1), ofLog(2, 0, 2)},
+		2: {ofLog(1, 0, 1), ofLog(3, 2, 1), ofLog(3, 0, 3)},
+	} {
 		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
 			t.Parallel()
 			r := startRelayed(t, redistest.Start(t), partitions, Options{})
@@ -89,8 +96,10 @@ func TestCursorOfAnotherLog(t *testing.T) {
 				one, account := r.dial(t, "account=a&hub="+hub+"&after="+after), r.dial(t, "account=a&after="+after)
 				ofHub, ofAccount := expectResync(t, one, hub, ""), expectResync(t, account, "", "a")
 				events := r.listen(t, "account=a&hub="+hub+"&after="+after)
-				if e, err := events.next(); err != nil || !strings.Contains(e.data, `"topic":"hubrelay.resync"`) || events.lastID != ofHub {
-					t.Errorf("an event stream begins with %s at %q, a websocket at %q: %v", e.data, events.lastID, ofHub, err)
+				if e, err := events.next(); err != nil || !strings.Contains(e.data, `"topic":"hubrelay.resync"`) ||
+					events.lastID != ofHub {
+					t.Errorf("an event stream begins with %s at %q, a websocket at %q: %v", e.data, events.lastID,
+						ofHub, err)
 				}
 				n++
 				r.publish(t, hub, n, 1, 0)
@@ -114,7 +123,7 @@ func ofLog(partitions, first, positions int) string {
 	return string(streamid.Append(nil, partitions, first, at))
 }
 
-// Everybody whom a gap concerns is told, with cursors and without; a client in the middle of its replay, too.
+// A gap is reported to all affected clients, with and without cursors, and also during a replay.
 func TestFlushWhileConnected(t *testing.T) {
 	t.Parallel()
 	for _, partitions := range []int{1, 2} {
@@ -149,8 +158,8 @@ func TestFlushWhileConnected(t *testing.T) {
 	}
 }
 
-// A gap of an upstream is told where it stands in the log, to all whom it concerns, connected or coming back, whatever topics
-// they want: of one hub, or of everything.
+// A gap of an upstream is reported at its place in the log to all affected clients, connected or returning, whatever
+// their topics, for one hub or for all.
 func TestResyncOfTheLog(t *testing.T) {
 	t.Parallel()
 	for _, partitions := range []int{1, 2} {
@@ -171,15 +180,20 @@ func TestResyncOfTheLog(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				gap := relay.Notification{ID: "gap", Topic: relay.TopicResync, Hub: hub, Data: relay.ResyncEntry(hub, "gone", []string{"far"})}
-				if err := s.Store(t.Context(), sourcestore.Batch{Notifications: []relay.Notification{gap}}); err != nil {
+				gap := relay.Notification{
+					ID: "gap", Topic: relay.TopicResync, Hub: hub,
+					Data: relay.ResyncEntry(hub, "gone", []string{"far"}),
+				}
+				if err := s.Store(t.Context(),
+					sourcestore.Batch{Notifications: []relay.Notification{gap}}); err != nil {
 					t.Fatal(err)
 				}
 			}
 			wantResync := func(conn *websocket.Conn, hub string) {
 				t.Helper()
 				m := next(t, conn)
-				if want := fmt.Sprintf(`"hub_id":%q,"account_id":""`, hub); m.Topic != "hubrelay.resync" || m.Object.Error != "gone" || !strings.Contains(m.text, want) {
+				if want := fmt.Sprintf(`"hub_id":%q,"account_id":""`, hub); m.Topic != "hubrelay.resync" ||
+					m.Object.Error != "gone" || !strings.Contains(m.text, want) {
 					t.Fatalf("got %.300s, want a resync with %s", m.text, want)
 				}
 			}
@@ -213,7 +227,8 @@ func TestResyncOfTheLog(t *testing.T) {
 					t.Errorf("an account's pipeline came back to %v", came)
 				}
 			}
-			r.wantFigures(t, fmt.Sprintf("map[ended true:2 started:2] map[memory:5] map[source:%d]", map[int]int{1: 14, 2: 13}[partitions]))
+			r.wantFigures(t, fmt.Sprintf("map[ended true:2 started:2] map[memory:5] map[source:%d]",
+				map[int]int{1: 14, 2: 13}[partitions]))
 		})
 	}
 }

@@ -7,16 +7,16 @@ import (
 )
 
 const (
-	// maxUncachedPatterns is how many patterns are asked anew for each notification, which takes less than a delivery to one client. Most rooms
-	// have fewer.
+	// maxUncachedPatterns is the number of patterns that are evaluated for each notification, which takes less time
+	// than a delivery. Most buckets have fewer.
 	maxUncachedPatterns = 32
 	// maxCachedTopics bounds the topics whose verdicts are kept. A catalog has about a hundred.
 	maxCachedTopics = 256
 )
 
-// routingBucket is the groups that may see the notifications of one place. Where there are many patterns it keeps which of the groups want
-// a topic, a bit for each, so that those who do not are not even looked at. A group is asked about a topic once, when that comes:
-// neither who comes and goes with ever other patterns nor ever other topics make more of it than that.
+// routingBucket contains the groups that may see the notifications of one routing key. With many patterns it caches a
+// bit per group and topic, so groups that do not want a topic are not visited. A group is evaluated once per topic.
+// Changing clients or topics do not increase its size.
 type routingBucket struct {
 	entries      []bucketEntry
 	patternCount int // of asking all
@@ -30,7 +30,7 @@ type bucketEntry struct {
 	keyIndex int32
 }
 
-// matchBits are what 64 seats say of a topic, as far as they were asked.
+// matchBits are the cached results of 64 slots for a topic.
 type matchBits struct{ known, matched uint64 }
 
 const bitsPerWord = 64
@@ -112,7 +112,7 @@ func (r *routingBucket) forEachMatch(n *relay.Notification, f func(*group)) {
 	}
 }
 
-// matchesFor returns what all say of a topic, and asks those who were not asked yet.
+// matchesFor returns the results of all groups for a topic, and evaluates missing ones.
 func (r *routingBucket) matchesFor(topic string) []matchBits {
 	list := r.matchCache[topic]
 	if missing := (len(r.entries)+bitsPerWord-1)/bitsPerWord - len(list); missing > 0 {
@@ -134,7 +134,7 @@ func (r *routingBucket) matchesFor(topic string) []matchBits {
 	return list
 }
 
-// cacheMatches keeps the verdicts of a topic, instead of some other's where that are too many.
+// cacheMatches caches the results of a topic, and evicts another one beyond the limit.
 func (r *routingBucket) cacheMatches(topic string, list []matchBits) {
 	if r.matchCache == nil {
 		r.matchCache = make(map[string][]matchBits)

@@ -15,33 +15,35 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Subscription is what one client is to receive.
+// Subscription defines what one client receives.
 type Subscription struct {
 	// Hub is the hub whose pipeline is opened; empty for the account pipeline.
 	Hub string
-	// Account narrows the pipeline before Allows is asked: the account whose notifications may be seen, "*" for every
-	// account, empty for none but the notifications without an account. A hub pipeline without a Sight ignores it.
+	// Account limits the pipeline before Allows is called: the account of visible notifications, "*" for all, or empty
+	// for notifications without an account. A hub pipeline without a VisibilityKey ignores it.
 	Account string
-	// Allows says whether a notification of hub and account may be seen. It must not be nil; it is called concurrently
-	// and for each notification, and must not block.
+	// Allows reports whether a notification of hub and account is visible. It must not be nil. It is called
+	// concurrently and for each notification, and must not block.
 	Allows func(hub, account string) bool
-	// VisibilityKey names what Allows says: clients of one pipeline with the same Sight see the same, so that one answer serves
-	// them all. Empty where that is not known; then each is asked.
+	// VisibilityKey identifies the results of Allows: clients of one pipeline with equal keys share a call. If empty,
+	// each client is checked.
 	VisibilityKey string
-	// Hubs are those whose notifications Allows may let through on an account pipeline, so that no others are looked at for this
-	// client; "*" or none means any. It needs a Sight, and a hub pipeline ignores it. Nobody may change it afterwards.
+	// Hubs are the hubs whose notifications may be visible on an account pipeline, so others are skipped. "*" or none
+	// means all. It requires a VisibilityKey, and a hub pipeline ignores it. It must not be changed afterwards.
 	Hubs []string
 	// Topics selects among what may be seen; the zero value is everything.
 	Topics relay.Patterns
-	// Cursor asks for a member "cursor" in each message.
+	// Cursor adds the member "cursor" to each message.
 	Cursor bool
-	// After is the cursor behind which the client comes back; empty for one that wants what comes, and [streamid.Now] for one
-	// that is to be told the cursor of that moment first (an event stream always is). It implies Cursor.
+	// After is the cursor after which the client continues. It is empty for a client that wants only new notifications,
+	// and [streamid.Now] for a client that first receives the current cursor (as event streams always do). It implies
+	// Cursor.
 	After string
 	// Key names the key that opened the stream, for logs and limits.
 	Key string
-	// CheckKey says how the key stands to this stream now. It is asked at the beginning, before each ping and by
-	// [Hub.RecheckKeys], may be called concurrently, and must neither block nor call the hub. Nil means that nothing changes.
+	// CheckKey returns the status of the key for this stream. It is called at the start, before each ping, and by
+	// [Hub.RecheckKeys]. It may be called concurrently, and must not block or call the hub. nil means that nothing
+	// changes.
 	CheckKey func() KeyStatus
 	// Admit is called last, when nothing else can refuse the upgrade: it uses up the token. Its error is returned by
 	// Serve. Nil admits.
@@ -50,15 +52,15 @@ type Subscription struct {
 	OnGone func()
 }
 
-// hasCursor says whether the client comes back with a cursor.
+// hasCursor reports whether the client continues after a cursor.
 func (s *Subscription) hasCursor() bool { return s.After != "" && s.After != streamid.Now }
 
-// Serve upgrades the request to a websocket and returns; the client is served until it leaves. It checks the handshake
-// but neither origin nor credentials. What is broadcast after the client has seen the 101 reaches it, and with a cursor
-// what was behind that before.
+// Serve upgrades the request to a websocket and returns. The client is served until it leaves. Serve checks the
+// handshake, but not the origin or credentials. Everything that is broadcast after the client has seen the 101 reaches
+// it, and with a cursor also the entries before that.
 //
-// An error means that nothing was written: the caller answers, keeping the headers that Serve may have set
-// (Sec-WebSocket-Version, Allow, Retry-After). After nil the caller must not touch w.
+// An error means that nothing was written. The caller answers and keeps the headers that Serve has set
+// (Sec-WebSocket-Version, Allow, Retry-After). After nil the caller must not use w.
 func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *relay.Error {
 	if problem := CheckHandshake(w, r); problem != nil {
 		return problem
@@ -91,14 +93,16 @@ func (h *Hub) Serve(w http.ResponseWriter, r *http.Request, s Subscription) *rel
 	return nil
 }
 
-// admit takes a client in whose request may be answered, up to the answer itself. It returns what an event stream begins
-// with.
-func (h *Hub) admit(w http.ResponseWriter, r *http.Request, s *Subscription, as frameFormat) (c *client, begin []byte, problem *relay.Error) {
+// admit adds a client, up to the answer. It returns the start of an event stream.
+func (h *Hub) admit(
+	w http.ResponseWriter, r *http.Request, s *Subscription, as frameFormat,
+) (c *client, begin []byte, problem *relay.Error) {
 	if s.Allows == nil {
 		return nil, nil, relay.NewError(relay.CodeUnknown, "the subscription allows nothing")
 	}
 	c = &client{
-		hub: h, allows: s.Allows, checkKey: s.CheckKey, key: s.Key, format: as, feed: h.feedFor(s), opened: time.Now(), handshakePending: true, fd: -1, pingsSinceMessage: 1,
+		hub: h, allows: s.Allows, checkKey: s.CheckKey, key: s.Key, format: as, feed: h.feedFor(s), opened: time.Now(),
+		handshakePending: true, fd: -1, pingsSinceMessage: 1,
 	}
 	if s.Cursor || s.After != "" && as&formatSSE == 0 { // an event has its id
 		c.format |= formatCursor
@@ -121,7 +125,7 @@ func (h *Hub) admit(w http.ResponseWriter, r *http.Request, s *Subscription, as 
 		c.readerDone()
 		return nil, nil, standing.Refused
 	}
-	c.closeForKey(standing) // where the key has changed the client is told so behind the answer, and comes again
+	c.closeForKey(standing) // the key has changed: the client is closed after the answer and reconnects
 	if s.Admit != nil {
 		if problem := s.Admit(r.Context()); problem != nil {
 			c.readerDone()
@@ -137,14 +141,14 @@ func (h *Hub) admit(w http.ResponseWriter, r *http.Request, s *Subscription, as 
 	return c, begin, nil
 }
 
-// addWithCursor takes a client in, at a place in its line that it is told where it wants to know or has to: that returns what an
-// event stream begins with, and queues the first message.
+// addWithCursor adds a client with its current cursor if it needs one. It returns the start of an event stream, or
+// queues the first message.
 func (h *Hub) addWithCursor(c *client, s *Subscription) (begin []byte, added bool) {
 	first := c.firstMessage(s)
 	if c.format&formatSSE == 0 && first == nil {
 		return nil, h.add(c, s)
 	}
-	c.feed.mu.Lock() // so that what follows the cursor is what is broadcast to the client
+	c.feed.mu.Lock() // the cursor must match the order of broadcasts
 	defer c.feed.mu.Unlock()
 	if !h.add(c, s) {
 		return nil, false
@@ -161,7 +165,7 @@ func (h *Hub) addWithCursor(c *client, s *Subscription) (begin []byte, added boo
 	return begin, true
 }
 
-// firstMessage is the first message of a client that gets broadcasts at once; nil where there is nothing to say.
+// firstMessage returns the first message of a client that joins the broadcasts at once, or nil.
 func (c *client) firstMessage(s *Subscription) []byte {
 	switch {
 	case c.replay == nil && s.hasCursor():
@@ -173,7 +177,7 @@ func (c *client) firstMessage(s *Subscription) []byte {
 	}
 }
 
-// newUpgrader answers handshakes. What comes and goes behind them is ours: see incoming and queue.
+// newUpgrader answers handshakes. The hub reads and writes the following frames itself; see frameReader and writeQueue.
 func newUpgrader() websocket.Upgrader {
 	return websocket.Upgrader{
 		WriteBufferPool: &sync.Pool{}, // else it would make a buffer
@@ -181,8 +185,7 @@ func newUpgrader() websocket.Upgrader {
 	}
 }
 
-// hijackWriter is the ResponseWriter that gorilla sees: what it hijacks is the client's wire, and what it would answer by
-// itself is dropped.
+// hijackWriter is the ResponseWriter for gorilla. A hijack returns the client's connection, and an answer is discarded.
 type hijackWriter struct {
 	http.ResponseWriter
 	client   *client
@@ -233,7 +236,7 @@ func (w *handshakeConn) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// finishHandshake writes the answer to the handshake, and behind it what was queued meanwhile.
+// finishHandshake writes the answer to the handshake, followed by the queued frames.
 func (c *client) finishHandshake(answer []byte) {
 	c.hub.opts.Observer.Connected(c.format&formatDeflated != 0)
 	c.mu.Lock()

@@ -44,7 +44,7 @@ func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
 	if !closed {
 		t.Fatal("the slow client was not closed")
 	}
-	// What the sockets held still arrives, in order, and then the reason.
+	// The bytes in the socket still arrive in order, followed by the reason.
 	wantClose(t, slow, CloseSlowConsumer, "slow")
 	n.wantEnding(t, ClosedSlowConsumer)
 	n.Broadcast([]relay.Notification{event("h", "", "job.created", messages)})
@@ -56,7 +56,10 @@ func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
 // A client whose socket accepts nothing is given up after the write timeout, though its queue is not full.
 func TestWriteTimeout(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*httptest.Server){"plain": (*httptest.Server).Start, "tls": (*httptest.Server).StartTLS} {
+	for name, start := range map[string]func(*httptest.Server){
+		"plain": (*httptest.Server).Start,
+		"tls":   (*httptest.Server).StartTLS,
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond, CloseTimeout: 30 * time.Millisecond}
@@ -71,10 +74,11 @@ func TestWriteTimeout(t *testing.T) {
 	}
 }
 
-// A client over TLS that hangs holds no more of a buffer than one write takes.
+// A client over TLS that hangs holds at most one write buffer.
 func TestBlockedWritesHoldLittle(t *testing.T) {
 	t.Parallel()
-	n := startNodeOver(t, Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond}, nil, (*httptest.Server).StartTLS)
+	n := startNodeOver(t, Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond}, nil,
+		(*httptest.Server).StartTLS)
 	n.buffers.New = func() any {
 		t.Errorf("a buffer of %d bytes was taken", writeBufferBytes)
 		return new(writeBuffer)
@@ -103,7 +107,7 @@ func TestCatchingUp(t *testing.T) {
 	}
 }
 
-// A client that answers pings stays, and one that does not is told so and goes.
+// A client that answers pings stays, and one that does not is closed with a reason.
 func TestPingAndPong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -193,7 +197,7 @@ func TestPingOfTheClientIsAnswered(t *testing.T) {
 	}
 }
 
-// A client that is in the middle of a chunk is owed pongs beside it, and sent away only where it asks for too many.
+// A client in the middle of a chunk gets pongs in addition to it, and is closed only if it sends too many pings.
 func TestPongsBehindAChunk(t *testing.T) {
 	t.Parallel()
 	h := New(Options{QueueBytes: 64 << 10, CloseTimeout: time.Hour})

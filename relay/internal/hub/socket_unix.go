@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// rawConn returns the socket behind conn and its number, or nil and -1 where bytes written to it would not be what conn
-// sends: TLS, or a wrapper that we do not know.
+// rawConn returns the socket of conn and its descriptor. It returns nil and -1 if writing to it would bypass conn: for
+// TLS, or an unknown wrapper.
 func rawConn(conn net.Conn) (syscall.RawConn, int) {
 	var direct syscall.Conn
 	switch c := conn.(type) {

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The number of a socket that was closed is given to the next one that is opened; a client that was cut off never writes to
-// whoever has it then. Not parallel: somebody else could take the number.
+// The descriptor of a closed socket is reused by the next one. A client that was cut off never writes to it. The test
+// is not parallel, because another test could take the descriptor.
 func TestNothingIsWrittenToWhoeverHasTheNumberNext(t *testing.T) {
 	for name, closeIt := range map[string]func(*client){
 		"aborted": (*client).closeNow,

@@ -12,9 +12,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// An event stream (SSE) is another form of the frames of the same clients: what is written is text instead of frames, a
-// comment instead of a ping, and an event "close" instead of a close frame. Over HTTP/1 the connection is taken over as
-// a websocket's is; over HTTP/2 it stays the server's, and stream stands for it.
+// An event stream (SSE) is another encoding of the frames for the same clients: text instead of frames, a comment
+// instead of a ping, and an event "close" instead of a close frame. Over HTTP/1 the connection is hijacked as for a
+// websocket. Over HTTP/2 it stays with the server, and http2Conn represents it.
 
 const (
 	// A browser comes back after two to four seconds, not all at once.
@@ -22,12 +22,11 @@ const (
 	reconnectJitter   = 2000
 )
 
-// ServeEvents answers the request with an event stream. Over HTTP/1 it returns at once and the client is served until it
-// leaves; over HTTP/2 it returns when the client has left. It checks neither origin nor credentials. What is broadcast
-// after the client has seen the header reaches it, and with a cursor what was behind that before.
+// ServeEvents answers the request with an event stream. Over HTTP/1 it returns at once and the client is served until
+// it leaves. Over HTTP/2 it returns when the client has left. It checks neither origin nor credentials. Everything that
+// is broadcast after the client has seen the header reaches it, and with a cursor also the entries before that.
 //
-// An error means that nothing was written. What stands in w's header goes out with the answer. After nil the caller must
-// not touch w.
+// An error means that nothing was written. Headers of w are part of the answer. After nil the caller must not use w.
 func (h *Hub) ServeEvents(w http.ResponseWriter, r *http.Request, s Subscription) *relay.Error {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
@@ -124,7 +123,7 @@ func (h *Hub) startClient(c *client) {
 	}
 }
 
-// ssePreamble is what a stream begins with: when to come back, and the cursor of one that has none yet.
+// ssePreamble returns the start of a stream: the reconnection delay, and a cursor for a client without one.
 func ssePreamble(cursor []byte) []byte {
 	b := append([]byte("retry: "), strconv.Itoa(minReconnectDelay+rand.IntN(reconnectJitter))...)
 	b = append(b, '\n')
@@ -139,7 +138,8 @@ func sseHeartbeat(cursor []byte) []byte {
 	return append(append([]byte(":\nid: "), cursor...), '\n')
 }
 
-// sseFrame is a message as an event. JSON may hold line ends between its tokens, which begin lines of their own.
+// sseFrame encodes a message as an event. JSON may contain line breaks between tokens, which start new lines of the
+// event.
 func sseFrame(cursor []byte, parts ...[]byte) []byte {
 	size := len("id: \ndata: \n\n") + len(cursor)
 	for _, part := range parts {
@@ -177,8 +177,8 @@ func (c *client) sendHeartbeat() {
 	c.sendControl(append(sseHeartbeat(c.currentCursor()), '\n'))
 }
 
-// currentCursor is the line's for a client that gets broadcasts, and nil for one whose replay is not as far. The caller holds the
-// line's lock.
+// currentCursor returns the feed's cursor for a client that receives broadcasts, and nil during its replay. The caller
+// holds the feed's lock.
 func (c *client) currentCursor() []byte {
 	if c.hub.index.groupOf(c) == nil {
 		return nil
@@ -186,7 +186,7 @@ func (c *client) currentCursor() []byte {
 	return c.feed.formatCursor(c.feed.positions)
 }
 
-// halfClose tells the far side that nothing follows.
+// halfClose closes the sending side of the connection.
 func halfClose(conn net.Conn) {
 	switch conn := conn.(type) {
 	case *tls.Conn:

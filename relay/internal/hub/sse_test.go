@@ -55,7 +55,7 @@ func (e *events) close() {
 	_ = e.answer.Body.Close()
 }
 
-// next returns the next event, and io.EOF behind the last.
+// next returns the next event, and io.EOF at the end.
 func (e *events) next() (oneEvent, error) {
 	one, some := oneEvent{}, false
 	for e.lines.Scan() {
@@ -110,7 +110,8 @@ func (e *events) untilClose(code int, reason string) (messages int) {
 		if one.name == "" {
 			continue
 		}
-		if one.name != "close" || !strings.Contains(one.data, fmt.Sprintf(`{"code":%d,`, code)) || !strings.Contains(one.data, reason) {
+		if one.name != "close" || !strings.Contains(one.data, fmt.Sprintf(`{"code":%d,`, code)) ||
+			!strings.Contains(one.data, reason) {
 			e.t.Errorf("the stream ended with %v", one)
 		}
 		if more, err := e.next(); !errors.Is(err, io.EOF) {
@@ -148,9 +149,13 @@ func TestEvents(t *testing.T) {
 		if want := "HTTP/1.1"; (all.answer.Proto == "HTTP/2.0") != strings.HasSuffix(t.Name(), "HTTP/2") {
 			t.Errorf("%s, want %s", all.answer.Proto, want)
 		}
-		pretty := relay.Notification{Hub: "h", Account: "a", Topic: "job.created", Data: []byte("{\"n\":2,\n\"x\":[\r\n1]}")}
+		pretty := relay.Notification{
+			Hub: "h", Account: "a", Topic: "job.created", Data: []byte("{\"n\":2,\n\"x\":[\r\n1]}"),
+		}
 		large := sized("h", "a", "job.created", 3, 200_000)
-		n.Broadcast([]relay.Notification{event("h", "a", "job.created", 1), event("h", "a", "stack.created", 9), pretty, large})
+		n.Broadcast([]relay.Notification{
+			event("h", "a", "job.created", 1), event("h", "a", "stack.created", 9), pretty, large,
+		})
 		n.Broadcast([]relay.Notification{event("g", "a", "job.created", 4)})
 		some.expect(1, 4)
 		all.expect(1, 1)
@@ -179,7 +184,7 @@ func TestEventsCarryTheCursorOnDemand(t *testing.T) {
 	}
 }
 
-// A stream that is cut off at any time goes on behind its last id, also where nothing had come.
+// A stream that is cut off at any time continues after its last ID, even if it had no event.
 func TestEventsResume(t *testing.T) {
 	t.Parallel()
 	for name, start := range starts {
@@ -225,25 +230,26 @@ func TestEventsAreDrained(t *testing.T) {
 	})
 }
 
-// A stream that nobody reads is ended as too slow, and says so behind what was under way.
+// A stream that is not read is closed as too slow, with the reason after the frame in progress.
 func TestSlowEvents(t *testing.T) {
-	overEach(t, Options{QueueBytes: 256 << 10, CloseTimeout: patience, WriteTimeout: patience}, func(t *testing.T, n *node) {
-		e := n.listen(t, "hub=h")
-		testkit.WaitFor(t, "the queue to overflow", func() bool {
-			n.Broadcast([]relay.Notification{sized("h", "", "job.created", 1, 100_000)})
-			for _, c := range n.allClients() {
-				c.mu.Lock()
-				left := c.state == stateClosing
-				c.mu.Unlock()
-				if left {
-					return true
+	overEach(t, Options{QueueBytes: 256 << 10, CloseTimeout: patience, WriteTimeout: patience},
+		func(t *testing.T, n *node) {
+			e := n.listen(t, "hub=h")
+			testkit.WaitFor(t, "the queue to overflow", func() bool {
+				n.Broadcast([]relay.Notification{sized("h", "", "job.created", 1, 100_000)})
+				for _, c := range n.allClients() {
+					c.mu.Lock()
+					left := c.state == stateClosing
+					c.mu.Unlock()
+					if left {
+						return true
+					}
 				}
-			}
-			return false
+				return false
+			})
+			e.expectClose(CloseSlowConsumer, "slow")
+			n.wantEnding(t, ClosedSlowConsumer)
 		})
-		e.expectClose(CloseSlowConsumer, "slow")
-		n.wantEnding(t, ClosedSlowConsumer)
-	})
 }
 
 // Where a write waits too long the client was slow, also where the server ends the stream by itself.
@@ -256,7 +262,7 @@ func TestEventsWriteTimeout(t *testing.T) {
 	})
 }
 
-// A write that comes through just when its time is over leaves a stream that the server has ended.
+// A write that succeeds just at its deadline leaves a stream that the server has ended.
 func TestStreamStaysOverdue(t *testing.T) {
 	s := newStream(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	_ = s.SetWriteDeadline(time.Now().Add(time.Hour)) // a recorder has none itself

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setTCPUserTimeout lets the system close a connection whose far side has acknowledged nothing of what was written for so long, or
-// has taken nothing of it. By itself it waits a quarter of an hour for the one, and for ever for the other. HTTP/2 has pings of
-// the server's.
+// setTCPUserTimeout lets the system close a connection whose remote end acknowledges or accepts nothing for the given
+// time. By default the system waits a quarter of an hour for acknowledgments, and forever for a full window. HTTP/2
+// uses pings of the server.
 func setTCPUserTimeout(conn net.Conn, silence time.Duration) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()

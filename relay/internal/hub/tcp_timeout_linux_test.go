@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// An event stream whose client takes nothing is ended, although what was written fits the buffers of the system, so that no
-// write ever waits.
+// An event stream whose client accepts nothing is closed, even if the data fits the system's buffers and no write
+// blocks.
 func TestEventsThatNobodyTakes(t *testing.T) {
 	t.Parallel()
 	const pongTimeout = 300 * time.Millisecond
@@ -29,7 +29,7 @@ func TestEventsThatNobodyTakes(t *testing.T) {
 	if _, err := fmt.Fprint(conn, "GET /?hub=h HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Read(make([]byte, 1)); err != nil { // so that writing the answer has begun
+	if _, err := conn.Read(make([]byte, 1)); err != nil { // the answer is being written
 		t.Fatal(err)
 	}
 	c := n.allClients()[0]
@@ -42,7 +42,7 @@ func TestEventsThatNobodyTakes(t *testing.T) {
 		t.Fatal("what was written waits")
 	}
 	n.wantEnding(t, ClosedByClient)
-	if after := time.Since(began); after < pongTimeout/2 { // the system counts in ticks of its own
+	if after := time.Since(began); after < pongTimeout/2 { // the system rounds to ticks
 		t.Errorf("it was ended after %s", after)
 	}
 }

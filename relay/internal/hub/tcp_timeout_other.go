@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// setTCPUserTimeout does nothing: this system has its own time limit for connections whose far side is gone.
+// setTCPUserTimeout does nothing. The system has its own timeout for dead connections.
 func setTCPUserTimeout(net.Conn, time.Duration) {}

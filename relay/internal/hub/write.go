@@ -5,21 +5,20 @@ import (
 	"time"
 )
 
-// writeBufferBytes is how much of a queue goes into one write: enough to make the system call's cost small, and one
-// maximal TLS record is 16 KiB.
+// writeBufferBytes is the maximum size of one write, large enough to amortize the system call.
 const writeBufferBytes = 64 << 10
 
 // writeBuffer is where what is queued is put together for a write.
 type writeBuffer [writeBufferBytes]byte
 
-// blockingWriteBytes is how much goes into one write that may block. Such a write does not tell how far it has come, so that all
-// of it has to be taken within the write timeout: a maximal TLS record, the least that costs no more.
+// blockingWriteBytes is the maximum size of one write that may block. Such a write reports no progress, so the socket
+// must accept all of it within the write timeout. It is one maximal TLS record.
 const blockingWriteBytes = 16 << 10
 
 // blockingBuffer is a buffer that is held while such a write blocks.
 type blockingBuffer [blockingWriteBytes]byte
 
-// startWriter makes a goroutine the owner, unless there is an owner or the 101 has not been written. The caller holds mu.
+// startWriter starts the writer goroutine, unless there is an owner or the 101 is not written yet. The caller holds mu.
 func (c *client) startWriter() {
 	if c.writing || c.handshakePending {
 		return
@@ -84,7 +83,7 @@ func (c *client) releaseWriter(err error) {
 	}
 }
 
-// hasPending says whether there is something to write. The caller holds mu.
+// hasPending reports whether there is something to write. The caller holds mu.
 func (c *client) hasPending() bool { return c.closeFrame != nil || !c.queue.empty() }
 
 // copyPending copies what is to be written next to p. Only the owner may call it.
@@ -95,8 +94,8 @@ func (c *client) copyPending(p []byte) int {
 	return c.queue.peekInto(p)
 }
 
-// queueCloseFrame puts the close frame where it belongs. Only the owner may call it, holding mu, and with no write under way:
-// what is cut may not be in the middle of being written.
+// queueCloseFrame inserts the close frame. Only the owner may call it, with mu held and no write in progress, because
+// it removes frames.
 func (c *client) queueCloseFrame() {
 	if c.closeFrame == nil {
 		return
@@ -124,8 +123,8 @@ func (c *client) tryFlush() {
 	c.finishWrite(err)
 }
 
-// tryWrite writes what the socket takes at once, which may be nothing. The caller holds mu, and whoever closes the socket has
-// held it before, so that p cannot go to whoever the system gives the socket's number next.
+// tryWrite writes as much as the socket accepts at once, possibly nothing. The caller holds mu. Closing the socket also
+// requires mu, so p cannot reach another socket with the same descriptor.
 func (c *client) tryWrite(p []byte) (int, error) {
 	if c.state == stateDead || c.aborted {
 		return 0, net.ErrClosed

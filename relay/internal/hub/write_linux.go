@@ -7,16 +7,17 @@ import (
 	"unsafe"
 )
 
-// writeNow writes what the socket takes without blocking. Nothing, without an error, means that it is full.
+// writeNow writes as much as the socket accepts without blocking. 0 bytes without an error mean that it is full.
 //
-// The scheduler is not told: it would not have the time to give the processor to somebody else, and a broadcast makes
-// thousands of these writes. For a socket sendto is the shorter way than write, which looks at what only files have.
+// It bypasses Go's scheduler, which could not use the short wait, because a broadcast makes thousands of these writes.
+// For sockets, sendto is a shorter path in the kernel than write.
 func writeNow(fd int, p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
 	}
 	for {
-		n, _, errno := syscall.RawSyscall6(syscall.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)),
+		n, _, errno := syscall.RawSyscall6(syscall.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&p[0])),
+			uintptr(len(p)),
 			syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL, 0, 0)
 		switch errno {
 		case 0:

@@ -1,7 +1,7 @@
 package hub
 
-// writeQueue is the frames that wait for one client. The first may have been written in part. The zero value is empty, and
-// an empty queue holds no memory.
+// writeQueue contains the unsent frames of one client. The first may be partly written. The zero value is empty, and an
+// empty queue uses no memory.
 type writeQueue struct {
 	frames       [][]byte
 	written      int  // bytes of the first frame
@@ -16,7 +16,7 @@ func (q *writeQueue) push(frame []byte) {
 	q.size += len(frame)
 }
 
-// putBack puts frames, of which the first n bytes have been written, before all others.
+// putBack puts frames back at the front. Their first n bytes are written.
 func (q *writeQueue) putBack(frames [][]byte, n int) {
 	for len(frames) > 0 && n >= len(frames[0]) {
 		n -= len(frames[0])
@@ -33,8 +33,8 @@ func (q *writeQueue) putBack(frames [][]byte, n int) {
 	q.size -= n
 }
 
-// pushHandshake puts the answer to the handshake before everything else, where no cut reaches it: a client that gets another first
-// frame cannot even say what was wrong.
+// pushHandshake puts the answer to the handshake at the front and protects it from removal, because a client cannot
+// interpret another first frame.
 func (q *writeQueue) pushHandshake(answer []byte) {
 	q.putBack([][]byte{answer}, 0)
 	q.protectFirst = true
@@ -70,7 +70,7 @@ func (q *writeQueue) advance(n int) {
 	}
 }
 
-// dropUnwritten removes every frame of which nothing has been written, but for the answer to the handshake.
+// dropUnwritten removes every frame without written bytes, except the answer to the handshake.
 func (q *writeQueue) dropUnwritten() {
 	if q.written == 0 && !q.protectFirst {
 		q.clear()

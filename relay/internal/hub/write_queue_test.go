@@ -12,7 +12,7 @@ func FuzzQueue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		var q writeQueue
 		var model []byte
-		rest := 0 // bytes of the first frame that are left, where it was begun
+		rest := 0 // unwritten bytes of a partly written first frame
 		var next byte
 		frame := func(n int) []byte {
 			p := make([]byte, n+1)

@@ -8,8 +8,8 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// frameReader takes the frames of a client apart (RFC 6455, 5.2). What its messages say is passed over, so that it needs no
-// memory while nothing comes: a client costs a small stack and no buffers. The zero value is the beginning.
+// frameReader parses the frames of a client (RFC 6455, section 5.2). It skips the content of messages, so it needs no
+// buffer. The zero value is ready to use.
 type frameReader struct {
 	header       [14]byte
 	headerLen    int8  // bytes of the header
@@ -19,16 +19,16 @@ type frameReader struct {
 	deflated    bool
 	payloadLeft int64 // bytes of the payload that are still to come
 	control     []byte
-	closeReason CloseReason // empty until a close frame has come or is due: nothing counts behind it
+	closeReason CloseReason // set when a close frame was received or must be sent; later input is ignored
 }
 
-// controlReply is what a frame of the client asks for. The zero value asks for nothing.
+// controlReply is the required reply to a frame. The zero value is none.
 type controlReply struct {
 	frame  []byte
 	closes bool // the frame is a close frame
 }
 
-// consume goes on with what the client has sent, up to where it asks for a reply, and returns what is left behind that.
+// consume parses input up to the next required reply, and returns the remaining input.
 func (in *frameReader) consume(p []byte) (rest []byte, r controlReply) {
 	for len(p) > 0 && in.closeReason == "" {
 		if in.payloadLeft > 0 {
@@ -101,7 +101,7 @@ func (in *frameReader) validateHeader() (problem string) {
 		}
 		in.inMessage = !final
 	default:
-		return "an opcode that nobody knows"
+		return "an unknown opcode"
 	}
 	return ""
 }
@@ -119,7 +119,7 @@ func (in *frameReader) headerSize() int8 {
 	}
 }
 
-// startPayload is called with the whole header, and reports false where the message is too large.
+// startPayload is called after a complete header. It returns false if the message is too large.
 func (in *frameReader) startPayload() bool {
 	var length uint64
 	switch in.header[1] & 0x7f {
@@ -164,7 +164,7 @@ func (in *frameReader) handleClose(payload []byte) controlReply {
 	if len(payload) >= 2 {
 		code = int(binary.BigEndian.Uint16(payload))
 		if !isValidCloseCode(code) {
-			return in.protocolError(websocket.CloseProtocolError, "a close code that nobody may send")
+			return in.protocolError(websocket.CloseProtocolError, "an invalid close code")
 		}
 		if !utf8.Valid(payload[2:]) {
 			return in.protocolError(websocket.CloseProtocolError, "the reason to close is not UTF-8")
@@ -178,12 +178,14 @@ func (in *frameReader) handleClose(payload []byte) controlReply {
 	return controlReply{frame: frame, closes: true}
 }
 
-// isValidCloseCode says whether RFC 6455, 7.4 or the IANA registry lets a client send a close code.
+// isValidCloseCode reports whether a client may send a close code, by RFC 6455, section 7.4, and the IANA registry.
 func isValidCloseCode(code int) bool {
 	switch code {
-	case websocket.CloseNormalClosure, websocket.CloseGoingAway, websocket.CloseProtocolError, websocket.CloseUnsupportedData,
+	case websocket.CloseNormalClosure, websocket.CloseGoingAway, websocket.CloseProtocolError,
+		websocket.CloseUnsupportedData,
 		websocket.CloseInvalidFramePayloadData, websocket.ClosePolicyViolation, websocket.CloseMessageTooBig,
-		websocket.CloseMandatoryExtension, websocket.CloseInternalServerErr, websocket.CloseServiceRestart, websocket.CloseTryAgainLater:
+		websocket.CloseMandatoryExtension, websocket.CloseInternalServerErr, websocket.CloseServiceRestart,
+		websocket.CloseTryAgainLater:
 		return true
 	}
 	return code >= 3000 && code <= 4999
@@ -196,7 +198,7 @@ func (in *frameReader) protocolError(code uint16, problem string) controlReply {
 
 var errCloseFrame = errors.New("a close frame was received or sent")
 
-// handleInput does what the client's bytes ask for. It returns an error where nothing more is to be heard.
+// handleInput parses input and replies to it. It returns an error when reading must end.
 func (c *client) handleInput(in *frameReader, p []byte) error {
 	for len(p) > 0 {
 		var r controlReply

@@ -28,9 +28,9 @@ func FuzzIncoming(f *testing.F) {
 	for _, sent := range []string{
 		"\x81\x85abcdxxxxx\x89\x82abcd\x01\x02\x8a\x80abcd",         // text, ping, pong
 		"\x01\x80abcd\x89\x80abcd\x80\x81abcdx\x82\xfe\x00\x80abcd", // a ping between fragments, a long message cut off
-		"\x88\x82\x00\x00\x00\x00\x03\xe8\x81\x80abcd",              // close 1000, and something behind it
+		"\x88\x82\x00\x00\x00\x00\x03\xe8\x81\x80abcd",              // close 1000 with following bytes
 		"\x88\x80abcd",                                              // close without a code
-		"\x88\x82\x00\x00\x00\x00\x03\xed",                          // close 1005, which nobody may send
+		"\x88\x82\x00\x00\x00\x00\x03\xed",                          // close 1005, which must not be sent
 		"\x88\x83\x00\x00\x00\x00\x03\xe8\xff",                      // a reason that is not UTF-8
 		"\x88\x81abcdx",                                             // half a code
 		"\x81\x81abcdx\x01\x80abcd\x81\x80abcd",                     // a message inside another
@@ -58,7 +58,7 @@ func FuzzIncoming(f *testing.F) {
 		want := gorillasReplies(t, sent)
 		for i, frame := range got {
 			if closeCode(frame) == websocket.CloseMessageTooBig && frame[0] == finClose {
-				return // gorilla forgets how long the first fragment was, and closes without a word where a length is absurd
+				return // gorilla does not add up fragments, and closes silently on absurd lengths
 			}
 			if i >= len(want) {
 				t.Fatalf("%x was answered with %x, by gorilla with %x", sent, got, want)
@@ -77,7 +77,7 @@ func FuzzIncoming(f *testing.F) {
 	})
 }
 
-// gorillasReplies is what gorilla answers to what a client sends.
+// gorillasReplies returns gorilla's replies to a client's input.
 func gorillasReplies(t *testing.T, sent []byte) [][]byte {
 	t.Helper()
 	conn := &played{Reader: bytes.NewReader(sent)}

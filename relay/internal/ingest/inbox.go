@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/backoff"
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
@@ -82,21 +83,20 @@ func (in *InboxReader) Run(ctx context.Context) error {
 }
 
 func (in *InboxReader) readLoop(ctx context.Context) error {
-	delay := time.Duration(0)
+	retry := backoff.Backoff{Min: minBackoff, Max: maxBackoff}
 	for ctx.Err() == nil {
 		err := in.readOnce(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case err == nil && delay > 0:
+		case err == nil && !retry.IsReset():
 			in.opt.Log.InfoContext(ctx, "inbox reader recovered")
-			delay = 0
+			retry.Reset()
 		case err != nil:
-			if delay == 0 {
+			if retry.IsReset() {
 				in.opt.Log.WarnContext(ctx, "inbox cannot be read, retrying", "error", err)
 			}
-			delay = min(max(2*delay, minBackoff), maxBackoff)
-			relay.Sleep(ctx, delay)
+			retry.Sleep(ctx)
 		}
 	}
 	return nil

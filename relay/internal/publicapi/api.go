@@ -10,8 +10,9 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
@@ -20,11 +21,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 )
 
-// DefaultMaxBody is the largest body of a request in bytes where Options name none: 1 MiB.
+// DefaultMaxBody is the default of Options.MaxBody: 1 MiB.
 const DefaultMaxBody = 1 << 20
 
-// Tokens issues tokens, uses them up for websockets and holds them for event streams; [auth.TokenStore] is the store. Methods
-// may be called concurrently.
+// Tokens issues tokens, consumes them for websockets, and keeps them alive for event streams. [auth.TokenStore]
+// implements it. The methods are called concurrently.
 type Tokens interface {
 	Issue(ctx context.Context, g auth.Grant) (string, error)
 	Get(ctx context.Context, token string) (auth.Grant, error)
@@ -32,68 +33,70 @@ type Tokens interface {
 	KeepAlive(ctx context.Context, token string) (g auth.Grant, release func(), err error)
 }
 
-// Publisher stores what is published, all or nothing, and returns the notifications' ids in order. A *relay.Error
-// reaches the client as it is; any other error is logged and becomes 500.unknown. It is called concurrently.
-// [ingest.Publisher] is one.
+// Publisher stores all notifications of a publication or none, and returns their IDs in order. A *relay.Error is sent
+// to the client. Any other error is logged and sent as 500.unknown. [ingest.Publisher] implements it. It is called
+// concurrently.
 type Publisher interface {
 	Publish(ctx context.Context, p ingest.Publication) ([]string, error)
 }
 
-// Streams carries on with a websocket or an event stream whose request has been found good; [hub.Hub] does. An error means
-// that nothing was written. Both are called concurrently and may return while the connection, hijacked, lives on.
+// Streams serves websockets and event streams after their requests were authorized. [hub.Hub] implements it. If a
+// method returns an error, it has written nothing. Both methods are called concurrently, and may return while the
+// hijacked connection is still open.
 type Streams interface {
 	Serve(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
 	ServeEvents(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
 }
 
-// Observer counts. Its methods are called concurrently and must not block.
+// Observer counts rejected requests. Its method is called concurrently and must not block.
 type Observer interface {
 	Refused(code relay.Code)
 }
 
-// Options are what the interface stands on. All but Migrations, Instance, PublicURL, AllowedOrigins, MaxBody, Log and
-// Observer are required.
+// Options are the dependencies and settings of an [API]. All fields except Migrations, Instance, PublicURL,
+// AllowedOrigins, MaxBody, Log and Observer are required.
 type Options struct {
 	Keyring   *auth.Keyring
 	Tokens    Tokens
 	Publisher Publisher
 	Streamer  Streams
-	// Migrations is nil where this relay has no driver.
+	// Migrations is nil if this relay has no migration driver.
 	Migrations Migrations
-	// Catalog is what topics= is checked against.
+	// Catalog contains the topics against which the parameter topics is checked.
 	Catalog *relay.Catalog
-	// Instance names this relay to others that take its notifications over, so that none goes round in a circle.
+	// Instance identifies this relay to relays that copy its notifications. They use it to detect cycles.
 	Instance string
-	// PublicURL is the relay's address as clients see it, for the Link header; empty to take it from each request.
+	// PublicURL is the address of the relay for clients, used in the Link header. If it is empty, the header uses the
+	// host of the request.
 	PublicURL string
-	// AllowedOrigins are the origins of other hosts whose pages may connect, `https://host[:port]` or "*".
+	// AllowedOrigins are the origins of other hosts whose pages may connect: `https://host[:port]` or "*".
 	AllowedOrigins []string
-	// MaxBody bounds a request's body in bytes; zero means [DefaultMaxBody].
+	// MaxBody is the maximum size of a request body in bytes. Zero means [DefaultMaxBody].
 	MaxBody  int64
 	Log      *slog.Logger
 	Observer Observer
 }
 
-// API answers public requests. It may be used concurrently.
+// API handles public requests. It is safe for concurrent use.
 type API struct {
 	opt         Options
-	publicURL   *url.URL // nil where PublicURL is empty
+	publicURL   *url.URL // nil if Options.PublicURL is empty
 	origins     origins
 	routes      map[string]route // by path
-	paramRoutes []route          // those with names in their path
+	paramRoutes []route          // routes with parameters in the path
 	bodies      sync.Pool
-	// drainTime bounds how long a refused request's body is read.
+	// drainTime limits the reading of the body of a rejected request.
 	drainTime time.Duration
 
-	unavailableLog logThrottle // of what is away
-	originLog      logThrottle // pages of other origins
+	unavailableLog rate.Sometimes // unavailable stores
+	originLog      rate.Sometimes // rejected origins
 }
 
-// handler answers, or returns an error before it has written anything. Names are what stands in the path for those of
-// the route's pattern.
-type handler func(w http.ResponseWriter, r *http.Request, names []string) *relay.Error
+// handler writes a response, or returns an error before it has written anything. params are the values of the
+// parameters in the path.
+type handler func(w http.ResponseWriter, r *http.Request, params []string) *relay.Error
 
-// withoutParams is the handler of a path without names.
+// withoutParams converts a handler of a path without parameters.
 func withoutParams(h func(http.ResponseWriter, *http.Request) *relay.Error) handler {
 	return func(w http.ResponseWriter, r *http.Request, _ []string) *relay.Error { return h(w, r) }
 }
@@ -111,7 +114,7 @@ const (
 	pathAsyncAPI      = "/asyncapi.yaml"
 )
 
-// New checks the options and returns the handler. Wrap it with [httpserver.Listen], which sets the time-outs and recovers
+// New checks the options and returns the handler. Serve it with [httpserver.Listen], which sets timeouts and recovers
 // panics.
 func New(o Options) (*API, error) {
 	if o.MaxBody <= 0 {
@@ -120,7 +123,10 @@ func New(o Options) (*API, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	a := &API{opt: o, drainTime: maxDrainTime}
+	a := &API{
+		opt: o, drainTime: maxDrainTime,
+		unavailableLog: rate.Sometimes{Interval: logInterval}, originLog: rate.Sometimes{Interval: logInterval},
+	}
 	a.bodies.New = func() any { return new(requestBuffer) }
 	var err error
 	if a.publicURL, err = parsePublicURL(o.PublicURL); err != nil {
@@ -130,9 +136,10 @@ func New(o Options) (*API, error) {
 		return nil, err
 	}
 	a.routes = map[string]route{
-		pathNotifications: newRoute(withoutParams(a.serveNotifications), "GET", "HEAD").handle(withoutParams(a.publish), "POST"),
-		pathOpenAPI:       newRoute(withoutParams(serveDocument(openAPI)), "GET", "HEAD"),
-		pathAsyncAPI:      newRoute(withoutParams(serveDocument(asyncAPI)), "GET", "HEAD"),
+		pathNotifications: newRoute(withoutParams(a.serveNotifications), "GET", "HEAD").
+			handle(withoutParams(a.publish), "POST"),
+		pathOpenAPI:  newRoute(withoutParams(serveDocument(openAPI)), "GET", "HEAD"),
+		pathAsyncAPI: newRoute(withoutParams(serveDocument(asyncAPI)), "GET", "HEAD"),
 	}
 	a.paramRoutes = []route{
 		newRoute(a.listTasks, "GET", "HEAD").handle(a.startMigration, "POST").forPattern(pathTasks),
@@ -158,15 +165,15 @@ func (rt route) forPattern(pattern string) route {
 	return rt
 }
 
-// matchRoute finds what is at a path, and what stands in it for the names of its pattern.
+// matchRoute returns the route of a request and the values of its path parameters.
 func (a *API) matchRoute(r *http.Request) (route, []string, bool) {
 	if rt, ok := a.routes[r.URL.Path]; ok {
 		return rt, nil, true
 	}
 	path := r.URL.EscapedPath()
 	for _, rt := range a.paramRoutes {
-		if names, ok := matchPattern(rt.pattern, path); ok {
-			return rt, names, true
+		if params, ok := matchPattern(rt.pattern, path); ok {
+			return rt, params, true
 		}
 	}
 	return route{}, nil, false
@@ -174,25 +181,26 @@ func (a *API) matchRoute(r *http.Request) (route, []string, bool) {
 
 func (rt route) allowHeader() string { return rt.allow + http.MethodOptions }
 
-// ServeHTTP answers one request. Paths are taken as they come: nothing is cleaned or redirected.
+// ServeHTTP handles one request. It neither cleans nor redirects paths.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	rt, names, ok := a.matchRoute(r)
+	rt, params, ok := a.matchRoute(r)
 	if !ok {
+		path := strconv.Quote(relay.Truncate(r.URL.Path, 200))
 		a.writeError(w, r, relay.NewError(relay.CodeNoURI,
-			"there is nothing at "+strconv.Quote(relay.Truncate(r.URL.Path, 200))+"; GET "+pathOpenAPI+" lists what there is"))
+			"there is nothing at "+path+"; GET "+pathOpenAPI+" lists what there is"))
 		return
 	}
-	cross := a.origins.allowCORS(w, r)
+	isCrossOrigin := a.origins.allowCORS(w, r)
 	h, ok := rt.methods[r.Method]
 	switch {
 	case ok:
-		if err := h(w, r, names); err != nil {
+		if err := h(w, r, params); err != nil {
 			a.writeError(w, r, err)
 		}
 	case r.Method == http.MethodOptions:
 		w.Header().Set("Allow", rt.allowHeader())
-		if cross {
-			preflight(w, r, rt.allowHeader())
+		if isCrossOrigin {
+			setPreflightHeaders(w, r, rt.allowHeader())
 		}
 		w.WriteHeader(http.StatusNoContent)
 	default:
@@ -210,7 +218,7 @@ func (a *API) writeError(w http.ResponseWriter, r *http.Request, e *relay.Error)
 	httpserver.WriteError(w, r, e)
 }
 
-// publicError returns what a client may see of an error from another room.
+// publicError converts an error of another package to one that may be sent to a client.
 func (a *API) publicError(r *http.Request, err error) *relay.Error {
 	var e *relay.Error
 	switch {
@@ -219,32 +227,22 @@ func (a *API) publicError(r *http.Request, err error) *relay.Error {
 			a.logUnavailable(r, err)
 		}
 		return e
-	case r.Context().Err() != nil: // the client has gone away, nobody will read this
+	case r.Context().Err() != nil: // the client has disconnected and will not read the response
 		return relay.NewError(relay.CodeNotReady, "the request was cancelled")
 	default:
 		return httpserver.InternalError(r, a.opt.Log, err)
 	}
 }
 
-// logRepeatInterval is the least time between two complaints: what is away fails every request for the same reason.
-const logRepeatInterval = 10 * time.Second
+// logInterval is the minimum time between two messages about errors that every request may cause.
+const logInterval = 10 * time.Second
 
-// logThrottle says yes once in complainEvery. Its zero value is ready.
-type logThrottle struct{ last atomic.Int64 } // when it said yes, in unix nanoseconds; 0 is never
-
-func (s *logThrottle) allow() bool {
-	last, now := s.last.Load(), time.Now().UnixNano()
-	return (last == 0 || now-last >= int64(logRepeatInterval)) && s.last.CompareAndSwap(last, now)
-}
-
-// logUnavailable logs why requests are answered with 503, which the answers do not tell.
+// logUnavailable logs the cause of a 503. The response does not contain it.
 func (a *API) logUnavailable(r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		return // the client has gone away, that is all
+		return // the error is caused by the end of the request
 	}
-	if a.unavailableLog.allow() {
-		a.opt.Log.Warn("requests are answered with 503", "error", err)
-	}
+	a.unavailableLog.Do(func() { a.opt.Log.Warn("requests are answered with 503", "error", err) })
 }
 
 // authenticate returns the key of the Authorization header.
@@ -259,7 +257,7 @@ func (a *API) authenticate(r *http.Request) (*auth.Key, *relay.Error) {
 	return a.opt.Keyring.Authenticate(values[0])
 }
 
-// hubID returns X-Hub-Id; ok is false where there is none.
+// hubID returns the value of X-Hub-Id. ok reports whether the header is present.
 func hubID(r *http.Request) (id string, ok bool, err *relay.Error) {
 	switch values := r.Header["X-Hub-Id"]; len(values) {
 	case 0:
@@ -279,7 +277,8 @@ func parsePublicURL(s string) (*url.URL, error) {
 	if err != nil {
 		return nil, fmt.Errorf("public_url cannot be read: %w", err)
 	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil {
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.RawQuery != "" || u.Fragment != "" ||
+		u.User != nil {
 		return nil, fmt.Errorf("public_url must be http(s)://host[:port][/path], not %q", u.Redacted())
 	}
 	u.Path = strings.TrimRight(u.Path, "/")

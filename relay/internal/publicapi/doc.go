@@ -1,7 +1,7 @@
-// Package publicapi is the public HTTP interface: the token, the websocket's handshake, publishing, and the documents that
-// describe them.
+// Package publicapi implements the public HTTP API: tokens, the upgrade to a stream, publishing, migrations, and the
+// OpenAPI and AsyncAPI documents.
 //
-// It decides who may do what and in which order a request can be refused; every refusal is a [relay.Error] in the
-// envelope. What a notification looks like belongs to relay/internal/ingest, what happens on an open stream to relay/internal/hub: both
-// are seen through the small interfaces in this package.
+// It authorizes requests and defines the order of the checks. Every rejection is a [relay.Error] in the error envelope.
+// The format of notifications belongs to relay/internal/ingest, and open streams belong to relay/internal/hub. This
+// package uses both through small interfaces.
 package publicapi

@@ -28,7 +28,10 @@ func TestEventStream(t *testing.T) {
 		{"both", "?token=" + token, "h1", "", false, []string{"Authorization", "Bearer one"}},
 		{"after", "?token=" + token + "&after=EQa", "h1", "EQa", false, nil},
 		{"Last-Event-ID", "?token=" + token, "h1", "EQb", false, []string{"Last-Event-ID", "EQb"}},
-		{"Last-Event-ID is newer", "?token=" + token + "&after=EQa&cursor=false", "h1", "EQb", false, []string{"Last-Event-ID", "EQb"}},
+		{
+			"Last-Event-ID is newer", "?token=" + token + "&after=EQa&cursor=false", "h1", "EQb", false,
+			[]string{"Last-Event-ID", "EQb"},
+		},
 		{"a page", "?token=" + token, "h1", "", false, []string{"Origin", "https://app.example.com"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -45,7 +48,8 @@ func TestEventStream(t *testing.T) {
 			}
 		})
 	}
-	if a := f.raw(handshake(pathNotifications+"?token="+token, "Accept: text/event-stream", "Last-Event-ID: x")); a.status != 101 {
+	request := handshake(pathNotifications+"?token="+token, "Accept: text/event-stream", "Last-Event-ID: x")
+	if a := f.raw(request); a.status != 101 {
 		t.Errorf("a websocket all the same: %d %s", a.status, a.body)
 	}
 	if s := f.streams.got[len(f.streams.got)-1]; s.After != "" {
@@ -96,7 +100,8 @@ func TestEventStreamRefusals(t *testing.T) {
 	if len(f.streams.got) != 0 {
 		t.Errorf("%d streams were opened", len(f.streams.got))
 	}
-	if a := f.do("GET", pathNotifications+token, ""); a.status != 426 || !strings.Contains(string(a.body), "text/event-stream") {
+	if a := f.do("GET", pathNotifications+token, ""); a.status != 426 ||
+		!strings.Contains(string(a.body), "text/event-stream") {
 		t.Errorf("neither upgrade nor event stream: %d %s", a.status, a.body)
 	}
 }

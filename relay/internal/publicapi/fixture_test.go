@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fixture is the interface on a real socket and a real Redis, between a publisher and a hub that only note what they get.
+// fixture is an API on a real socket with a real Redis. Its publisher and hub only record their calls.
 type fixture struct {
 	t       *testing.T
 	addr    string
@@ -39,16 +39,25 @@ type fixture struct {
 	redis   *redistest.Server
 	ring    *auth.Keyring
 	client  *http.Client
-	log     *lockedBuffer
-	pub     *notingPublisher
-	streams *notingStreams
+	log     *testkit.Buffer
+	pub     *recordingPublisher
+	streams *recordingStreams
 	refused *refusals
 }
 
 func newFixture(t *testing.T, change func(*Options), changeServer func(*httpserver.Options)) *fixture {
 	t.Helper()
-	f := &fixture{t: t, redis: redistest.Start(t), log: &lockedBuffer{}, pub: &notingPublisher{}, streams: &notingStreams{}, refused: &refusals{}}
-	store := redis.NewClient(&redis.Options{Network: "unix", Addr: f.redis.Socket, MaxRetries: -1, DisableIdentity: true})
+	f := &fixture{
+		t:       t,
+		redis:   redistest.Start(t),
+		log:     &testkit.Buffer{},
+		pub:     &recordingPublisher{},
+		streams: &recordingStreams{},
+		refused: &refusals{},
+	}
+	store := redis.NewClient(
+		&redis.Options{Network: "unix", Addr: f.redis.Socket, MaxRetries: -1, DisableIdentity: true},
+	)
 	t.Cleanup(func() { _ = store.Close() })
 	f.ring = keyring(t)
 	catalog, err := relay.NewCatalog(nil)
@@ -87,7 +96,13 @@ func keyring(t testing.TB) *auth.Keyring {
 		{Name: "one", AccountID: "acme", Hash: apikey.HashOf("one"), Hubs: []string{"h1"}, Capabilities: both},
 		{Name: "other", AccountID: "other", Hash: apikey.HashOf("other"), Hubs: []string{"*"}},
 		{Name: "platform", AccountID: "*", Hash: apikey.HashOf("platform"), Hubs: []string{"*"}, Capabilities: both},
-		{Name: "old", AccountID: "acme", Hash: apikey.HashOf("old"), Hubs: []string{"*"}, Expires: time.Now().Add(-time.Hour)},
+		{
+			Name:      "old",
+			AccountID: "acme",
+			Hash:      apikey.HashOf("old"),
+			Hubs:      []string{"*"},
+			Expires:   time.Now().Add(-time.Hour),
+		},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -113,7 +128,7 @@ func serve(t testing.TB, o httpserver.Options) (addr string) {
 	return s.Addr().String()
 }
 
-// do sends one request; headers are name, value, name, value, and Host is one of them.
+// do sends one request. headers are pairs of names and values, and may include Host.
 func (f *fixture) do(method, path, body string, headers ...string) answer {
 	f.t.Helper()
 	var reader io.Reader
@@ -138,7 +153,7 @@ func (f *fixture) do(method, path, body string, headers ...string) answer {
 	return readAnswer(f.t, res)
 }
 
-// token asks for one with ops' key.
+// token requests a token with the key "ops".
 func (f *fixture) token(headers ...string) string {
 	f.t.Helper()
 	a := f.do("GET", pathNotifications, "", append([]string{"Authorization", "Bearer ops"}, headers...)...)
@@ -172,7 +187,7 @@ func readAnswer(t *testing.T, res *http.Response) answer {
 	return a
 }
 
-// envelope checks that the answer is an error as the interface promises them, and returns its code, source and extra.
+// envelope checks that the response is a valid error envelope, and returns its code, source and extra.
 func (a answer) envelope(t *testing.T) (code, source string, extra map[string]any) {
 	t.Helper()
 	var e struct {
@@ -187,7 +202,8 @@ func (a answer) envelope(t *testing.T) (code, source string, extra map[string]an
 	if err := json.Unmarshal(a.body, &e); err != nil {
 		t.Fatalf("%d %q: %v", a.status, a.body, err)
 	}
-	if e.Error.Status != a.status || e.Error.Title == "" || e.Error.Detail == "" || !bytes.Contains(a.body, []byte(`"data":null`)) {
+	if e.Error.Status != a.status || e.Error.Title == "" || e.Error.Detail == "" ||
+		!bytes.Contains(a.body, []byte(`"data":null`)) {
 		t.Errorf("%d: not the envelope: %s", a.status, a.body)
 	}
 	if got := a.header.Get("Content-Type"); got != "application/json; charset=utf-8" {
@@ -196,7 +212,7 @@ func (a answer) envelope(t *testing.T) (code, source string, extra map[string]an
 	return e.Error.Code, e.Error.Source, e.Error.Extra
 }
 
-type notingPublisher struct {
+type recordingPublisher struct {
 	mu   sync.Mutex
 	got  []ingest.Publication
 	body string
@@ -204,7 +220,7 @@ type notingPublisher struct {
 	boom bool
 }
 
-func (p *notingPublisher) Publish(_ context.Context, pub ingest.Publication) ([]string, error) {
+func (p *recordingPublisher) Publish(_ context.Context, pub ingest.Publication) ([]string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.boom {
@@ -216,14 +232,14 @@ func (p *notingPublisher) Publish(_ context.Context, pub ingest.Publication) ([]
 	return []string{"0123456789abcdef01234567", "0123456789abcdef01234568"}, p.err
 }
 
-type notingStreams struct {
+type recordingStreams struct {
 	mu  sync.Mutex
 	got []hub.Subscription
 	err *relay.Error
 }
 
-// Serve answers 101 and closes, as a hub might.
-func (s *notingStreams) Serve(w http.ResponseWriter, r *http.Request, sub hub.Subscription) *relay.Error {
+// Serve responds with 101 and closes the connection.
+func (s *recordingStreams) Serve(w http.ResponseWriter, r *http.Request, sub hub.Subscription) *relay.Error {
 	if s.err != nil {
 		return s.err
 	}
@@ -242,8 +258,8 @@ func (s *notingStreams) Serve(w http.ResponseWriter, r *http.Request, sub hub.Su
 	return nil
 }
 
-// ServeEvents answers with one comment.
-func (s *notingStreams) ServeEvents(w http.ResponseWriter, r *http.Request, sub hub.Subscription) *relay.Error {
+// ServeEvents responds with one comment.
+func (s *recordingStreams) ServeEvents(w http.ResponseWriter, r *http.Request, sub hub.Subscription) *relay.Error {
 	if sub.Admit != nil {
 		if err := sub.Admit(r.Context()); err != nil {
 			return err
@@ -271,24 +287,7 @@ func (r *refusals) Refused(c relay.Code) {
 	r.codes = append(r.codes, c)
 }
 
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lockedBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lockedBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
-// raw sends text on a connection of its own and reads one answer.
+// raw sends text on a new connection and reads one response.
 func (f *fixture) raw(text string) answer {
 	f.t.Helper()
 	conn, err := net.Dial("tcp", f.addr)

@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 )
 
-// noTokens knows no token.
+// noTokens rejects every token.
 type noTokens struct{}
 
 func (noTokens) Issue(context.Context, auth.Grant) (string, error) { return "t", nil }
@@ -28,9 +28,18 @@ func (noTokens) KeepAlive(context.Context, string) (auth.Grant, func(), error) {
 	return auth.Grant{}, nil, auth.ErrTokenUnknown
 }
 
-// FuzzRequest: whatever comes, the answer is one of the interface's, and an error is the envelope.
+// FuzzRequest checks that every request gets a documented status, and that every error is an envelope.
 func FuzzRequest(f *testing.F) {
-	f.Add("GET", pathNotifications, "token=a%20b&topics=*.error,!x", "Bearer ops", "h1", "websocket", "https://a.test", "13")
+	f.Add(
+		"GET",
+		pathNotifications,
+		"token=a%20b&topics=*.error,!x",
+		"Bearer ops",
+		"h1",
+		"websocket",
+		"https://a.test",
+		"13",
+	)
 	f.Add("POST", pathNotifications, "", "bearer  ops ", "\xff", "h2c", "null", "")
 	f.Add("OPTIONS", "*", "%", "Basic x", "", "", "://", "8")
 	f.Add("HEAD", "/openapi.yaml", ";", "", "h", "a, WebSocket", "http://[::1", "13, 8")
@@ -39,17 +48,22 @@ func FuzzRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	a, err := New(Options{
-		Keyring: keyring(f), Tokens: noTokens{}, Publisher: discard{}, Catalog: catalog, AllowedOrigins: []string{"https://a.test"},
+		Keyring: keyring(
+			f,
+		), Tokens: noTokens{}, Publisher: discard{}, Catalog: catalog, AllowedOrigins: []string{"https://a.test"},
 	})
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, method, path, query, authorization, hub, upgrade, origin, version string) {
 		r := &http.Request{
-			Method: method, URL: &url.URL{Path: path, RawQuery: query}, Host: "a.test", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+			Method: method, URL: &url.URL{Path: path, RawQuery: query}, Host: "a.test",
+			Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
 			Body: http.NoBody, Header: http.Header{
 				"Authorization": {authorization}, "X-Hub-Id": {hub}, "Upgrade": {upgrade}, "Connection": {"upgrade"},
-				"Origin": {origin}, "Sec-Websocket-Version": {version}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},
+				"Origin": {
+					origin,
+				}, "Sec-Websocket-Version": {version}, "Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},
 			},
 		}
 		w := httptest.NewRecorder()

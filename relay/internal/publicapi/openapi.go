@@ -18,7 +18,7 @@ func serveDocument(text string) func(http.ResponseWriter, *http.Request) *relay.
 		h := w.Header()
 		h.Set("Content-Type", "application/yaml; charset=utf-8")
 		h.Set("X-Content-Type-Options", "nosniff")
-		_, _ = w.Write([]byte(text)) // a client that has gone away is no concern of ours
+		_, _ = w.Write([]byte(text)) // fails only if the client has disconnected
 		return nil
 	}
 }

@@ -10,17 +10,17 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// origins knows which web pages may talk to the relay.
+// origins contains the web origins that may use the API.
 type origins struct {
-	any     bool
-	allowed map[string]bool
-	own     string // the host of public_url, without a default port
+	any        bool
+	allowed    map[string]bool
+	publicHost string // the host of public_url without a default port
 }
 
 func newOrigins(allowed []string, public *url.URL) (origins, error) {
 	o := origins{allowed: make(map[string]bool, len(allowed))}
 	if public != nil {
-		o.own = normalizeHost(public.Scheme, public.Host)
+		o.publicHost = normalizeHost(public.Scheme, public.Host)
 	}
 	for _, s := range allowed {
 		if s == "*" {
@@ -36,7 +36,7 @@ func newOrigins(allowed []string, public *url.URL) (origins, error) {
 	return o, nil
 }
 
-// isListed says whether the configuration names the origin.
+// isListed reports whether the configuration allows the origin.
 func (o *origins) isListed(origin string) bool {
 	if o.any {
 		return true
@@ -45,8 +45,8 @@ func (o *origins) isListed(origin string) bool {
 	return ok && o.allowed[u.Scheme+"://"+normalizeHost(u.Scheme, u.Host)]
 }
 
-// checkUpgrade refuses an upgrade that a page of another host asks for, unless the configuration names it. Programs send no
-// origin and are not concerned.
+// checkUpgrade rejects an upgrade requested by a page of another host, unless the configuration allows its origin.
+// Programs other than browsers send no origin and are not affected.
 func (o *origins) checkUpgrade(r *http.Request) *relay.Error {
 	values := r.Header["Origin"]
 	if len(values) == 0 {
@@ -59,16 +59,17 @@ func (o *origins) checkUpgrade(r *http.Request) *relay.Error {
 		}
 		if u, ok := parseOrigin(origin); ok {
 			host := normalizeHost(u.Scheme, u.Host)
-			if host == normalizeHost(u.Scheme, r.Host) || host == o.own {
+			if host == normalizeHost(u.Scheme, r.Host) || host == o.publicHost {
 				return nil
 			}
 		}
 	}
+	quoted := strconv.Quote(relay.Truncate(origin, 200))
 	return relay.NewError(relay.CodePermissions,
-		"pages of the origin "+strconv.Quote(relay.Truncate(origin, 200))+" may not connect; server.allowed_origins can name it")
+		"pages of the origin "+quoted+" may not connect; server.allowed_origins can name it")
 }
 
-// allowCORS lets scripts of pages that the configuration names read the answer (CORS), and says whether it did.
+// allowCORS sets the CORS headers if the configuration allows the origin, and reports whether it did.
 func (o *origins) allowCORS(w http.ResponseWriter, r *http.Request) bool {
 	if !o.any && len(o.allowed) == 0 {
 		return false
@@ -80,34 +81,35 @@ func (o *origins) allowCORS(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	if o.any {
-		origin = "*" // credentials are never cookies here, so this is enough
+		origin = "*" // sufficient, because the API uses no cookies
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
 	h.Set("Access-Control-Expose-Headers", "Link, Retry-After, Allow")
 	return true
 }
 
-// preflight answers what a browser asks before a request with an Authorization header.
-func preflight(w http.ResponseWriter, r *http.Request, methods string) {
+// setPreflightHeaders sets the headers of the response to a CORS preflight request.
+func setPreflightHeaders(w http.ResponseWriter, r *http.Request, methods string) {
 	if r.Header.Get("Access-Control-Request-Method") == "" {
 		return
 	}
 	h := w.Header()
 	h.Set("Access-Control-Allow-Methods", methods)
-	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Hub-Id, X-Service-Token")
+	h.Set("Access-Control-Allow-Headers",
+		"Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Hub-Id, X-Service-Token")
 	h.Set("Access-Control-Max-Age", "600")
 }
 
 func parseOrigin(s string) (*url.URL, bool) {
 	u, err := url.Parse(s)
-	if err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" || u.User != nil ||
-		strings.Contains(u.Host, "*") {
+	if err != nil || u.Scheme == "" || u.Host == "" || u.Path != "" || u.RawQuery != "" || u.Fragment != "" ||
+		u.User != nil || strings.Contains(u.Host, "*") {
 		return nil, false
 	}
 	return u, true
 }
 
-// normalizeHost makes hosts comparable: lower case, without the scheme's own port.
+// normalizeHost returns the host in lower case without the default port of the scheme.
 func normalizeHost(scheme, host string) string {
 	host = strings.ToLower(host)
 	switch scheme {

@@ -16,18 +16,18 @@ import (
 )
 
 const (
-	// maxIdempotencyKey bounds the header Idempotency-Key, in bytes.
+	// maxIdempotencyKey is the maximum length of the header Idempotency-Key, in bytes.
 	maxIdempotencyKey = 255
-	// firstRead is how much of a body of unknown length is read at first.
+	// firstRead is the initial buffer size for a body of unknown length, in bytes.
 	firstRead = 4 << 10
-	// maxDrain is how much of a refused body is read beyond MaxBody, so that a client that sends before it listens
-	// still gets to see the answer.
+	// maxDrain is the maximum number of bytes of a rejected body that are read beyond MaxBody. A client that sends its
+	// complete body before it reads can then still read the response.
 	maxDrain = 4 << 20
-	// maxDrainTime is how long that may take: a body that was announced may never come.
+	// maxDrainTime is the time limit of draining, because the announced body may never arrive.
 	maxDrainTime = 5 * time.Second
 )
 
-// requestBuffer is a buffer that goes from request to request.
+// requestBuffer is a reusable buffer for request bodies.
 type requestBuffer struct{ buf []byte }
 
 func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
@@ -35,7 +35,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	if refused != nil {
 		return refused
 	}
-	repeat, refused := idempotencyKey(r)
+	repeatKey, refused := idempotencyKey(r)
 	if refused != nil {
 		return refused
 	}
@@ -45,7 +45,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	}
 	defer done()
 	p := ingest.Publication{
-		KeyName: key.Name, Hub: id, ContentType: r.Header.Get("Content-Type"), IdempotencyKey: repeat, Body: b.buf,
+		KeyName: key.Name, Hub: id, ContentType: r.Header.Get("Content-Type"), IdempotencyKey: repeatKey, Body: b.buf,
 		Trace: relay.ParseTrace(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ",")),
 	}
 	if key.AccountID == auth.Wildcard {
@@ -62,7 +62,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	return nil
 }
 
-// appendIDs writes the answer; ids are hexadecimal digits, so that nothing needs escaping.
+// appendIDs appends the response. IDs are hexadecimal and need no escaping.
 func appendIDs(b []byte, ids []string) []byte {
 	b = append(b, `{"data":{"ids":[`...)
 	for i, id := range ids {
@@ -89,10 +89,11 @@ func idempotencyKey(r *http.Request) (string, *relay.Error) {
 	return key, nil
 }
 
-// readBody reads the whole body of a request into a buffer that is the caller's until it calls done.
+// readBody reads the complete body of a request. The caller owns the buffer until it calls done.
 func (a *API) readBody(r *http.Request) (b *requestBuffer, done func(), refused *relay.Error) {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return nil, nil, relay.NewError(relay.CodeInvalidContentType, "the body must not be compressed: Content-Encoding is not supported")
+		return nil, nil, relay.NewError(relay.CodeInvalidContentType,
+			"the body must not be compressed: Content-Encoding is not supported")
 	}
 	b, _ = a.bodies.Get().(*requestBuffer)
 	done = func() { a.bodies.Put(b) }
@@ -103,15 +104,15 @@ func (a *API) readBody(r *http.Request) (b *requestBuffer, done func(), refused 
 	return b, done, nil
 }
 
-// read takes in the whole body of r, at most limit bytes, into b.buf.
+// read reads the complete body of r into b.buf. It rejects a body of more than limit bytes.
 func (b *requestBuffer) read(r *http.Request, limit int64) *relay.Error {
 	b.buf = b.buf[:0]
 	if r.ContentLength > limit {
-		return tooLarge(limit)
+		return newTooLargeError(limit)
 	}
 	want := int64(firstRead)
 	if r.ContentLength >= 0 {
-		want = r.ContentLength + 1 // one more to see the end
+		want = r.ContentLength + 1 // one more byte to detect the end
 	}
 	for {
 		if int64(cap(b.buf)) < want {
@@ -123,37 +124,37 @@ func (b *requestBuffer) read(r *http.Request, limit int64) *relay.Error {
 		b.buf = b.buf[:len(b.buf)+n]
 		switch {
 		case int64(len(b.buf)) > limit:
-			return tooLarge(limit)
+			return newTooLargeError(limit)
 		case errors.Is(err, io.EOF):
 			return nil
 		case err != nil:
-			return unreadable(err)
+			return newReadError(err)
 		case len(b.buf) == cap(b.buf):
 			want = min(2*int64(cap(b.buf)), limit+1)
 		}
 	}
 }
 
-func tooLarge(limit int64) *relay.Error {
+func newTooLargeError(limit int64) *relay.Error {
 	return relay.NewError(relay.CodeTooLarge,
 		"the body is larger than "+strconv.FormatInt(limit, 10)+" bytes").WithExtra("max_bytes", limit)
 }
 
-func unreadable(err error) *relay.Error {
+func newReadError(err error) *relay.Error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return relay.NewError(relay.CodeInvalidSyntax, "the body did not arrive in time")
 	}
 	return relay.NewError(relay.CodeInvalidSyntax, "the body ended early or is not encoded as its header says")
 }
 
-// drainBody reads what a refused request still sends, within bounds, before the answer is written: without that net/http
-// closes the connection, and a client that is still sending sees a reset in place of the answer.
+// drainBody reads a limited part of the body of a rejected request before the response is written. Otherwise net/http
+// closes the connection, and a client that is still sending receives a reset instead of the response.
 func (a *API) drainBody(w http.ResponseWriter, r *http.Request) {
 	if r.ProtoMajor != 1 || r.ContentLength == 0 || r.Header.Get("Expect") != "" ||
 		r.ContentLength > a.opt.MaxBody+maxDrain {
 		return
 	}
-	// Where it cannot be set, the listener's own time-out holds.
+	// If the deadline cannot be set, the timeout of the server applies.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.drainTime))
 	_, _ = io.CopyN(io.Discard, r.Body, a.opt.MaxBody+maxDrain)
 }

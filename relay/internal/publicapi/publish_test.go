@@ -27,7 +27,9 @@ func TestPublish(t *testing.T) {
 		{
 			"account's key",
 			[]string{"Authorization", "Bearer one", "Content-Type", "application/x-ndjson", "Idempotency-Key", "k 1"},
-			ingest.Publication{KeyName: "one", Hub: "h1", Account: "acme", ContentType: "application/x-ndjson", IdempotencyKey: "k 1"},
+			ingest.Publication{
+				KeyName: "one", Hub: "h1", Account: "acme", ContentType: "application/x-ndjson", IdempotencyKey: "k 1",
+			},
 		},
 		{
 			"platform's key",
@@ -37,7 +39,8 @@ func TestPublish(t *testing.T) {
 		{
 			"a trace",
 			[]string{
-				"Authorization", "Bearer platform", "traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+				"Authorization", "Bearer platform",
+				"traceparent", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
 				"tracestate", "a=1",
 			},
 			ingest.Publication{KeyName: "platform", Hub: "h1", AnyAccount: true, Trace: relay.Trace{
@@ -49,7 +52,8 @@ func TestPublish(t *testing.T) {
 			f.pub.got = nil
 			a := f.do("POST", pathNotifications, `{"topic":"x"}`, append(tt.headers, "X-Hub-Id", "h1")...)
 			want := `{"data":{"ids":["0123456789abcdef01234567","0123456789abcdef01234568"]}}` + "\n"
-			if a.status != 202 || string(a.body) != want || a.header.Get("Content-Type") != "application/json; charset=utf-8" {
+			if a.status != 202 || string(a.body) != want ||
+				a.header.Get("Content-Type") != "application/json; charset=utf-8" {
 				t.Errorf("%d %s %v", a.status, a.body, a.header)
 			}
 			if !reflect.DeepEqual(f.pub.got, []ingest.Publication{tt.want}) || f.pub.body != `{"topic":"x"}` {
@@ -91,7 +95,10 @@ func TestBodyLimits(t *testing.T) {
 		{"chunked, empty", chunked(0), 0, ""},
 		{"no body", head + "\r\n", 0, ""},
 		{"broken chunks", head + "Transfer-Encoding: chunked\r\n\r\nzz\r\n", 0, relay.CodeInvalidSyntax},
-		{"asks first, too large", head + "Expect: 100-continue\r\nContent-Length: 100001\r\n\r\n", 0, relay.CodeTooLarge},
+		{
+			"asks first, too large", head + "Expect: 100-continue\r\nContent-Length: 100001\r\n\r\n", 0,
+			relay.CodeTooLarge,
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f.pub.body = ""
@@ -109,7 +116,7 @@ func TestBodyLimits(t *testing.T) {
 	}
 }
 
-func TestRefusedBodyKeepsTheConnection(t *testing.T) {
+func TestPublish_RejectedBodyKeepsConnection(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) { o.MaxBody = 1 << 20 }, nil)
 	conn, err := net.Dial("tcp", f.addr)
@@ -120,8 +127,13 @@ func TestRefusedBodyKeepsTheConnection(t *testing.T) {
 	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 	r := bufio.NewReader(conn)
 	for i, size := range []int{10, 300_000, 1 << 20, 3 << 20} {
-		_, err := fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", pathNotifications, size,
-			strings.Repeat("x", size))
+		_, err := fmt.Fprintf(
+			conn,
+			"POST %s HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s",
+			pathNotifications,
+			size,
+			strings.Repeat("x", size),
+		)
 		if err != nil {
 			t.Fatalf("request %d: %v", i, err)
 		}
@@ -135,18 +147,20 @@ func TestRefusedBodyKeepsTheConnection(t *testing.T) {
 	}
 }
 
-// A refusal does not wait for ever for a body that was announced and never comes.
-func TestRefusalDoesNotWaitForTheBody(t *testing.T) {
+// A rejection waits only for a limited time for a body that never arrives.
+func TestPublish_RejectionDoesNotWaitForBody(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
 	f.api.drainTime = 50 * time.Millisecond
-	a := f.raw("POST " + pathNotifications + " HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n") // raw waits 10 s, ReadTimeout is 30 s
+	a := f.raw(
+		"POST " + pathNotifications + " HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n",
+	) // raw waits 10 s, ReadTimeout is 30 s
 	if code, _, _ := a.envelope(t); code != "401.auth-invalid" {
 		t.Errorf("%s", a.body)
 	}
 }
 
-func TestSlowBodyEnds(t *testing.T) {
+func TestPublish_SlowBody(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, func(o *httpserver.Options) { o.ReadTimeout = 2 * time.Second })
 	f.api.drainTime = time.Millisecond
@@ -192,7 +206,7 @@ func BenchmarkPublish(b *testing.B) {
 	}
 }
 
-// BenchmarkPublishOverSockets measures everything but the publisher, with a client that costs little itself.
+// BenchmarkPublishOverSockets measures everything except the publisher, with a cheap client.
 func BenchmarkPublishOverSockets(b *testing.B) {
 	a, err := New(Options{Keyring: keyring(b), Publisher: discard{}})
 	if err != nil {

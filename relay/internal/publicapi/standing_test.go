@@ -10,16 +10,17 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
-// ops returns the key of that name with a change.
+// ops returns the key "ops" after a change.
 func ops(change func(*auth.Key)) auth.Key {
 	k := auth.Key{
-		Name: "ops", AccountID: "acme", Hash: apikey.HashOf("ops"), Hubs: []string{"*"}, Capabilities: []string{auth.CapabilityPublish},
+		Name: "ops", AccountID: "acme", Hash: apikey.HashOf("ops"), Hubs: []string{"*"},
+		Capabilities: []string{auth.CapabilityPublish},
 	}
 	change(&k)
 	return k
 }
 
-// open opens a stream and returns what the hub was asked for.
+// open opens a stream and returns the subscription that the hub received.
 func (f *fixture) open(query string, headers ...string) hub.Subscription {
 	f.t.Helper()
 	if a := f.do("GET", pathNotifications+query, "", append(headers, accept...)...); a.status != 200 {
@@ -28,31 +29,37 @@ func (f *fixture) open(query string, headers ...string) hub.Subscription {
 	return f.streams.got[len(f.streams.got)-1]
 }
 
-func TestStanding(t *testing.T) {
+func TestKeyStatus(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
 	token, account := "?token="+f.token("X-Hub-Id", "h1"), "?token="+f.token()
 	streams := map[string]hub.Subscription{
-		"hub": f.open(token), "account": f.open(account), "hub, by the key": f.open("", "Authorization", "Bearer ops", "X-Hub-Id", "h1"),
-		"account, by the key": f.open("", "Authorization", "Bearer ops"),
+		"hub, by token":     f.open(token),
+		"account, by token": f.open(account),
+		"hub, by key":       f.open("", "Authorization", "Bearer ops", "X-Hub-Id", "h1"),
+		"account, by key":   f.open("", "Authorization", "Bearer ops"),
 	}
 	if a := f.raw(handshake(pathNotifications + "?token=" + f.token("X-Hub-Id", "h1"))); a.status != 101 {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
-	streams["hub, as a websocket"] = f.streams.got[len(f.streams.got)-1]
-	goes, changed, later := hub.KeyStatus{}, hub.KeyStatus{ScopeChanged: true}, time.Now().Add(time.Hour)
+	streams["hub, websocket"] = f.streams.got[len(f.streams.got)-1]
+	valid, changed, later := hub.KeyStatus{}, hub.KeyStatus{ScopeChanged: true}, time.Now().Add(time.Hour)
 	for _, tt := range []struct {
 		name         string
 		change       func(*auth.Key)
 		hub, account hub.KeyStatus
 	}{
-		{"nothing", func(*auth.Key) {}, goes, goes},
-		{"capabilities", func(k *auth.Key) { k.Capabilities = nil }, goes, goes},
-		{"fewer hubs", func(k *auth.Key) { k.Hubs = []string{"h1"} }, goes, changed},
-		{"all hubs in other words", func(k *auth.Key) { k.Hubs = []string{"h1", "*"} }, goes, goes},
+		{"nothing", func(*auth.Key) {}, valid, valid},
+		{"capabilities", func(k *auth.Key) { k.Capabilities = nil }, valid, valid},
+		{"fewer hubs", func(k *auth.Key) { k.Hubs = []string{"h1"} }, valid, changed},
+		{"equivalent hubs", func(k *auth.Key) { k.Hubs = []string{"h1", "*"} }, valid, valid},
 		{"another account", func(k *auth.Key) { k.AccountID = "other" }, changed, changed},
 		{"no account", func(k *auth.Key) { k.AccountID = "" }, changed, changed},
-		{"an expiry", func(k *auth.Key) { k.Expires = later }, hub.KeyStatus{Expires: later}, hub.KeyStatus{Expires: later}},
+		{
+			"an expiry", func(k *auth.Key) { k.Expires = later },
+			hub.KeyStatus{Expires: later},
+			hub.KeyStatus{Expires: later},
+		},
 		{"every account", func(k *auth.Key) { k.AccountID = auth.Wildcard }, changed, changed},
 	} {
 		if err := f.ring.Replace([]auth.Key{ops(tt.change)}); err != nil {
@@ -64,27 +71,27 @@ func TestStanding(t *testing.T) {
 				want = tt.hub
 			}
 			if got := s.CheckKey(); got != want {
-				t.Errorf("%s, of the %s: %+v, want %+v", tt.name, name, got, want)
+				t.Errorf("%s, %s: CheckKey() = %+v, want %+v", tt.name, name, got, want)
 			}
 		}
 	}
 }
 
-func TestStandingOfAKeyOfFewHubs(t *testing.T) {
+func TestKeyStatus_KeyWithFewHubs(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
-	own := func(hubs ...string) {
+	setHubs := func(hubs ...string) {
 		t.Helper()
 		if err := f.ring.Replace([]auth.Key{ops(func(k *auth.Key) { k.Hubs = hubs })}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	own("h1", "h2")
+	setHubs("h1", "h2")
 	pipeline, account := f.open("?token="+f.token("X-Hub-Id", "h1")), f.open("?token="+f.token())
 	for _, tt := range []struct {
-		hubs          []string
-		refused       bool // the hub's pipeline
-		accountStands bool
+		hubs         []string
+		refused      bool // the hub pipeline
+		accountValid bool
 	}{
 		{[]string{"h2", "h1", "h2"}, false, true},
 		{[]string{"h1", "h2", "h3"}, false, false},
@@ -92,18 +99,18 @@ func TestStandingOfAKeyOfFewHubs(t *testing.T) {
 		{[]string{"h2"}, true, false},
 		{nil, true, false},
 	} {
-		own(tt.hubs...)
+		setHubs(tt.hubs...)
 		if got := pipeline.CheckKey(); (got.Refused != nil) != tt.refused || got.ScopeChanged {
-			t.Errorf("%q: the hub's pipeline %+v", tt.hubs, got)
+			t.Errorf("%q: hub pipeline: got %+v", tt.hubs, got)
 		}
-		if got := account.CheckKey(); got != (hub.KeyStatus{ScopeChanged: !tt.accountStands}) {
-			t.Errorf("%q: the account's pipeline %+v", tt.hubs, got)
+		if got := account.CheckKey(); got != (hub.KeyStatus{ScopeChanged: !tt.accountValid}) {
+			t.Errorf("%q: account pipeline: got %+v", tt.hubs, got)
 		}
 	}
 }
 
-// A token that was issued before its key was narrowed opens what the key opens now, as often as it may.
-func TestTokenOfANarrowedKey(t *testing.T) {
+// A token issued before its key was restricted opens only what the key may read now, also when it is used again.
+func TestToken_RestrictedKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
 	unused, events, closed := "?token="+f.token(), "?token="+f.token(), "?token="+f.token("X-Hub-Id", "h2")
@@ -117,17 +124,19 @@ func TestTokenOfANarrowedKey(t *testing.T) {
 	}
 	for _, s := range f.streams.got[1:] {
 		if s.Allows("h2", "acme") || !s.Allows("h1", "acme") || s.CheckKey() != (hub.KeyStatus{}) {
-			t.Errorf("it sees what the key saw before: %+v", s)
+			t.Errorf("the stream allows what the key allowed before: %+v", s)
 		}
 	}
-	for _, a := range []answer{f.raw(handshake(pathNotifications + closed)), f.do("GET", pathNotifications+closed, "", accept...)} {
+	for _, a := range []answer{
+		f.raw(handshake(pathNotifications + closed)), f.do("GET", pathNotifications+closed, "", accept...),
+	} {
 		if code, _, _ := a.envelope(t); code != string(relay.CodeWrongHub) {
-			t.Errorf("a token of a hub that the key has lost: %s", a.body)
+			t.Errorf("token of a hub that the key may no longer read: got %s", a.body)
 		}
 	}
 }
 
-func TestTokenDiesWithItsKey(t *testing.T) {
+func TestToken_RemovedOrExpiredKey(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
 	open := f.open("?token=" + f.token())
@@ -136,7 +145,7 @@ func TestTokenDiesWithItsKey(t *testing.T) {
 		keys []auth.Key
 		code relay.Code
 	}{
-		"gone":    {nil, relay.CodeAuthInvalid},
+		"removed": {nil, relay.CodeAuthInvalid},
 		"expired": {[]auth.Key{ops(func(k *auth.Key) { k.Expires = time.Now() })}, relay.CodeAuthExpired},
 	} {
 		if err := f.ring.Replace(tt.keys); err != nil {
@@ -147,7 +156,7 @@ func TestTokenDiesWithItsKey(t *testing.T) {
 			t.Errorf("%s: %s", name, a.body)
 		}
 		if got := open.CheckKey(); got.Refused == nil || got.Refused.Code != tt.code {
-			t.Errorf("%s: the stream that was open: %+v", name, got)
+			t.Errorf("%s: status of the open stream: got %+v", name, got)
 		}
 	}
 }

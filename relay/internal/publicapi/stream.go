@@ -14,20 +14,20 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
-// maxPatterns bounds the patterns of one client. Each costs once for each topic that comes, and memory.
+// maxPatterns is the maximum number of patterns of one client. Each pattern costs memory, and time for each new topic.
 const maxPatterns = 128
 
-// streamRequest is what a GET says about a stream, unchecked.
+// streamRequest contains the unchecked stream parameters of a GET request.
 type streamRequest struct {
 	upgrade bool     // Upgrade: websocket
 	events  bool     // Accept: text/event-stream
-	tokens  []string // as presented in the query and the header
+	tokens  []string // the tokens in the query and the header
 	topics  []string
-	cursor  string // whether messages are to carry cursors, as it was asked for
-	after   string // the cursor to resume behind
+	cursor  string // the parameter that requests a cursor in each message
+	after   string // the cursor after which to resume
 }
 
-// wantsSSE says that an event stream is asked for: a websocket is what it says first.
+// wantsSSE reports whether an event stream is requested. A request for a websocket has precedence.
 func (s *streamRequest) wantsSSE() bool { return s.events && !s.upgrade }
 
 func (s *streamRequest) isStream() bool { return s.upgrade || s.events || len(s.tokens) > 0 }
@@ -51,14 +51,14 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 		}
 	}
 	s.tokens = append(s.tokens[:len(s.tokens):len(s.tokens)], r.Header["X-Service-Token"]...)
-	// A browser that comes back asks for the same address, and says here where it is.
+	// A browser reconnects with the same URL and sends its position in Last-Event-ID.
 	if id := r.Header.Get("Last-Event-ID"); id != "" && s.wantsSSE() {
 		s.after = id
 	}
 	return s, nil
 }
 
-// upgradeRequired refuses what is neither a websocket nor an event stream.
+// upgradeRequired rejects a request for neither a websocket nor an event stream.
 func (s *streamRequest) upgradeRequired(r *http.Request) *relay.Error {
 	problem := ""
 	switch {
@@ -70,13 +70,14 @@ func (s *streamRequest) upgradeRequired(r *http.Request) *relay.Error {
 	case s.upgrade:
 		return nil
 	default:
-		problem = "a token opens the stream: use a websocket client, which sends Connection: Upgrade and Upgrade: websocket, " +
-			"or send Accept: text/event-stream; a proxy in between must pass these headers on"
+		problem = "a token opens the stream: use a websocket client, which sends Connection: Upgrade and " +
+			"Upgrade: websocket, or send Accept: text/event-stream; a proxy in between must pass these headers on"
 	}
 	return relay.NewError(relay.CodeUpgradeRequired, problem)
 }
 
-// singleToken returns the one token that was presented, without white space.
+// singleToken returns the presented token without white space. It rejects requests without a token or with different
+// tokens.
 func (s *streamRequest) singleToken() (string, *relay.Error) {
 	token := ""
 	for _, presented := range s.tokens {
@@ -99,8 +100,8 @@ func (s *streamRequest) singleToken() (string, *relay.Error) {
 	return token, nil
 }
 
-// wantsCursors says whether messages are to carry cursors. Who resumes once will want to again, so after brings them along;
-// an event carries one anyway.
+// wantsCursors reports whether messages contain cursors. The parameter after implies it, because a client that resumes
+// once will resume again. Events of an event stream always have an ID.
 func (s *streamRequest) wantsCursors() (bool, *relay.Error) {
 	switch s.cursor {
 	case "":
@@ -111,15 +112,18 @@ func (s *streamRequest) wantsCursors() (bool, *relay.Error) {
 		if s.after == "" || s.wantsSSE() {
 			return false, nil
 		}
-		return false, relay.NewError(relay.CodeInvalidArgument,
-			"the parameter after brings a cursor with each message; leave cursor=false out").WithExtra("parameter", "cursor")
+		return false, relay.NewError(
+			relay.CodeInvalidArgument,
+			"the parameter after brings a cursor with each message; leave cursor=false out",
+		).WithExtra("parameter", "cursor")
 	default:
-		return false, relay.NewError(relay.CodeInvalidArgument, "the parameter cursor is true or false").WithExtra("parameter", "cursor")
+		return false, relay.NewError(relay.CodeInvalidArgument,
+			"the parameter cursor is true or false").WithExtra("parameter", "cursor")
 	}
 }
 
-// openStream refuses in this order: what is no upgrade at all, a missing token, a broken handshake, credentials, origin,
-// arguments. The token is used up last, by the hub.
+// openStream opens a stream. It checks in this order: upgrade, presence of a token, handshake, credentials, origin,
+// arguments. The hub consumes the token last.
 func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequest) *relay.Error {
 	if refused := req.upgradeRequired(r); refused != nil {
 		return refused
@@ -129,10 +133,10 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 		return refused
 	}
 	if refused := a.origins.checkUpgrade(r); refused != nil {
-		if a.originLog.allow() {
-			a.opt.Log.Info("a page of another origin may not connect; server.allowed_origins can name it",
-				"origin", relay.Truncate(r.Header.Get("Origin"), 200), "key", grant.KeyName)
-		}
+		a.originLog.Do(func() {
+			a.opt.Log.Info("origin rejected, see server.allowed_origins",
+				"origin", relay.Truncate(r.Header.Get("Origin"), 200), "key_name", grant.KeyName)
+		})
 		return refused
 	}
 	topics, refused := a.parsePatterns(req.topics)
@@ -144,13 +148,13 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 		return refused
 	}
 	s := hub.Subscription{
-		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, VisibilityKey: grant.VisibilityKey(), Hubs: grant.Hubs, Topics: topics,
-		Cursor: cursors, After: req.after, Key: grant.KeyName,
+		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, VisibilityKey: grant.VisibilityKey(),
+		Hubs: grant.Hubs, Topics: topics, Cursor: cursors, After: req.after, Key: grant.KeyName,
 		CheckKey: func() hub.KeyStatus { return a.keyStatus(&grant) },
 	}
 	if req.wantsSSE() {
 		if token != "" {
-			a.holdToken(r, token, &s)
+			a.keepTokenAlive(r, token, &s)
 		}
 		return a.opt.Streamer.ServeEvents(httpserver.UnwrapHijack(w), r, s)
 	}
@@ -163,17 +167,19 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 	return a.opt.Streamer.Serve(httpserver.UnwrapHijack(w), r, s)
 }
 
-// keyStatus compares what the key grants now with what the stream was opened by.
+// keyStatus compares the current grant of the key with the grant of the open stream.
 func (a *API) keyStatus(opened *auth.Grant) hub.KeyStatus {
-	now, refused := a.opt.Keyring.CurrentGrant(*opened)
+	current, refused := a.opt.Keyring.CurrentGrant(*opened)
 	if refused != nil {
 		return hub.KeyStatus{Refused: refused}
 	}
-	return hub.KeyStatus{ScopeChanged: !now.SameVisibility(opened), Expires: now.Expires}
+	return hub.KeyStatus{ScopeChanged: !current.SameVisibility(opened), Expires: current.Expires}
 }
 
-// authorizeStream finds out who opens the stream: the bearer of a token or, of an event stream, of a key.
-func (a *API) authorizeStream(w http.ResponseWriter, r *http.Request, req *streamRequest) (auth.Grant, string, *relay.Error) {
+// authorizeStream returns the grant of the token. An event stream may also present an API key. The token is then empty.
+func (a *API) authorizeStream(
+	w http.ResponseWriter, r *http.Request, req *streamRequest,
+) (auth.Grant, string, *relay.Error) {
 	if req.wantsSSE() && len(req.tokens) == 0 && len(r.Header["Authorization"]) > 0 {
 		key, hub, refused := a.requestedPipeline(r)
 		if refused != nil {
@@ -194,8 +200,9 @@ func (a *API) authorizeStream(w http.ResponseWriter, r *http.Request, req *strea
 	return grant, token, refused
 }
 
-// holdToken keeps the token of an event stream alive while that is open, since its client comes back by itself with the same.
-func (a *API) holdToken(r *http.Request, token string, s *hub.Subscription) {
+// keepTokenAlive keeps the token of an event stream alive while the stream is open, because the client reconnects with
+// the same token.
+func (a *API) keepTokenAlive(r *http.Request, token string, s *hub.Subscription) {
 	var release func()
 	s.Admit = func(ctx context.Context) *relay.Error {
 		var err error
@@ -207,7 +214,8 @@ func (a *API) holdToken(r *http.Request, token string, s *hub.Subscription) {
 	s.OnGone = func() { release() }
 }
 
-// checkToken looks the token up without using it, and compares it with the other credentials that are presented.
+// checkToken returns the grant of the token without consuming it, and compares it with the other credentials of the
+// request.
 func (a *API) checkToken(r *http.Request, token string) (auth.Grant, *relay.Error) {
 	var key *auth.Key
 	if len(r.Header["Authorization"]) > 0 {
@@ -238,20 +246,22 @@ func (a *API) checkToken(r *http.Request, token string) (auth.Grant, *relay.Erro
 		return grant, key.RequireHub(grant.Hub)
 	}
 	if key.AccountID != grant.Account && key.AccountID != auth.Wildcard {
-		return grant, relay.NewError(relay.CodeWrongHub, "the token is for the account pipeline of another account than the key's")
+		return grant, relay.NewError(relay.CodeWrongHub,
+			"the token is for the account pipeline of another account than the key's")
 	}
 	return grant, nil
 }
 
 func (a *API) parsePatterns(list []string) (relay.Patterns, *relay.Error) {
 	if len(list) > maxPatterns {
-		return relay.Patterns{}, topicsError(fmt.Sprintf("has %d patterns, at most %d are allowed", len(list), maxPatterns))
+		problem := fmt.Sprintf("has %d patterns, at most %d are allowed", len(list), maxPatterns)
+		return relay.Patterns{}, newTopicsError(problem)
 	}
 	for i := range list {
 		list[i] = strings.TrimSpace(list[i])
 	}
 	if err := a.opt.Catalog.CheckPatterns(list); err != nil {
-		refused := topicsError("is not acceptable: " + err.Error())
+		refused := newTopicsError("is not acceptable: " + err.Error())
 		var bad *relay.PatternError
 		if errors.As(err, &bad) && bad.Nearest != "" {
 			refused = refused.WithExtra("nearest", bad.Nearest)
@@ -260,11 +270,11 @@ func (a *API) parsePatterns(list []string) (relay.Patterns, *relay.Error) {
 	}
 	patterns, err := relay.ParsePatterns(list)
 	if err != nil {
-		return relay.Patterns{}, topicsError("is not acceptable: " + err.Error())
+		return relay.Patterns{}, newTopicsError("is not acceptable: " + err.Error())
 	}
 	return patterns, nil
 }
 
-func topicsError(problem string) *relay.Error {
+func newTopicsError(problem string) *relay.Error {
 	return relay.NewError(relay.CodeInvalidArgument, "the parameter topics "+problem).WithExtra("parameter", "topics")
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
-// handshake is a good upgrade request for target; lines replace or add header lines, "Name:" alone removes one.
+// handshake returns a valid upgrade request for target. lines replace or add header lines. "Name:" removes a line.
 func handshake(target string, lines ...string) string {
 	header := []string{
 		"Host: relay.test", "Connection: keep-alive, Upgrade", "Upgrade: websocket",
@@ -44,12 +44,14 @@ func TestUpgrade(t *testing.T) {
 	f := newFixture(t, func(o *Options) { o.AllowedOrigins = []string{"https://app.example.com"} }, nil)
 	const n = pathNotifications
 	for name, lines := range map[string][]string{
-		"plain":           nil,
-		"with everything": {"Authorization: Bearer one", "X-Hub-Id: h1", "Origin: http://relay.test", "x-service-token: TOKEN"},
-		"platform key":    {"Authorization: Bearer platform"},
-		"allowed origin":  {"Origin: https://app.example.com"},
-		"same host, tls":  {"Origin: https://relay.test"},
-		"default port":    {"Host: relay.test:80", "Origin: http://relay.test"},
+		"plain": nil,
+		"with everything": {
+			"Authorization: Bearer one", "X-Hub-Id: h1", "Origin: http://relay.test", "x-service-token: TOKEN",
+		},
+		"platform key":   {"Authorization: Bearer platform"},
+		"allowed origin": {"Origin: https://app.example.com"},
+		"same host, tls": {"Origin: https://relay.test"},
+		"default port":   {"Host: relay.test:80", "Origin: http://relay.test"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			token := f.token("X-Hub-Id", "h1")
@@ -72,7 +74,8 @@ func TestUpgrade(t *testing.T) {
 		}
 		token = f.token()
 		spaced := url.QueryEscape(token[:9] + "\r\n  " + token[9:] + "\n")
-		if a := f.raw(handshake(n + "?foo=1&topics=container.*,+!*.error&topics=job.created&token=" + spaced)); a.status != 101 {
+		query := "?foo=1&topics=container.*,+!*.error&topics=job.created&token=" + spaced
+		if a := f.raw(handshake(n + query)); a.status != 101 {
 			t.Errorf("query: %d %s", a.status, a.body)
 		}
 		s := f.streams.got[len(f.streams.got)-1]
@@ -199,7 +202,7 @@ func TestUpgradeRefusals(t *testing.T) {
 	})
 }
 
-func TestOneOfManyUpgradesWins(t *testing.T) {
+func TestUpgrade_TokenIsConsumedOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
 	token := f.token()
@@ -220,7 +223,7 @@ func TestOneOfManyUpgradesWins(t *testing.T) {
 	}
 }
 
-// overHTTP2 asks without TLS, by prior knowledge.
+// overHTTP2 sends a request over HTTP/2 without TLS (prior knowledge).
 func (f *fixture) overHTTP2(path string, headers ...string) answer {
 	f.t.Helper()
 	protocols := new(http.Protocols)

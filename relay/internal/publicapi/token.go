@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
 
-// serveNotifications answers GET: a stream where one is asked for, else a token.
+// serveNotifications handles GET. It opens a stream if one is requested, and issues a token otherwise.
 func (a *API) serveNotifications(w http.ResponseWriter, r *http.Request) *relay.Error {
 	req, err := parseStream(r)
 	if err != nil {
@@ -22,10 +22,10 @@ func (a *API) serveNotifications(w http.ResponseWriter, r *http.Request) *relay.
 	return a.issueToken(w, r)
 }
 
-// headerInstance names this relay.
+// headerInstance is the response header with Options.Instance.
 const headerInstance = "Hubrelay-Instance"
 
-// issueToken issues a token. HEAD goes through the same checks and issues none.
+// issueToken issues a token. HEAD makes the same checks and issues no token.
 func (a *API) issueToken(w http.ResponseWriter, r *http.Request) *relay.Error {
 	key, id, refused := a.requestedPipeline(r)
 	if refused != nil {
@@ -49,7 +49,8 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request) *relay.Error {
 	return nil
 }
 
-// requestedPipeline returns the key that the request presents and the hub whose pipeline it asks for; empty for the account's.
+// requestedPipeline returns the key of a request and the hub of the requested pipeline. The hub is empty for the
+// account pipeline.
 func (a *API) requestedPipeline(r *http.Request) (*auth.Key, string, *relay.Error) {
 	key, refused := a.authenticate(r)
 	if refused != nil {
@@ -67,12 +68,13 @@ func (a *API) requestedPipeline(r *http.Request) (*auth.Key, string, *relay.Erro
 	return key, id, nil
 }
 
-// streamURL is the websocket's address without its token, empty where neither configuration nor request name a host.
+// streamURL returns the URL of the websocket without a token. It is empty if neither the configuration nor the request
+// contains a host.
 func (a *API) streamURL(r *http.Request) string {
 	switch {
 	case a.publicURL != nil:
 		return strings.Replace(a.publicURL.String(), "http", "ws", 1) + pathNotifications
-	case r.Host == "" || strings.ContainsAny(r.Host, `<>"`): // an absolute request line may name such a host
+	case r.Host == "" || strings.ContainsAny(r.Host, `<>"`): // possible in an absolute request line
 		return ""
 	case r.TLS != nil:
 		return "wss://" + r.Host + pathNotifications

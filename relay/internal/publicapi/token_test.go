@@ -26,7 +26,8 @@ func TestToken(t *testing.T) {
 	if got := a.header.Get("Cache-Control"); got != "no-store" {
 		t.Errorf("Cache-Control: %q", got)
 	}
-	if a := f.do("HEAD", pathNotifications, "", "Authorization", "Bearer ops"); a.status != 200 || len(a.body) != 0 || a.header.Get("Link") != "" {
+	if a := f.do("HEAD", pathNotifications, "", "Authorization", "Bearer ops"); a.status != 200 || len(a.body) != 0 ||
+		a.header.Get("Link") != "" {
 		t.Errorf("HEAD: %d %q %v", a.status, a.body, a.header)
 	}
 	// curl --http2 offers h2c with the first request.
@@ -36,17 +37,19 @@ func TestToken(t *testing.T) {
 	}
 }
 
-// net/http checks the header Host but not the host of an absolute request line.
-func TestLinkCannotBeBrokenOutOf(t *testing.T) {
+// net/http validates the Host header, but not the host of an absolute request line.
+func TestToken_LinkRejectsInvalidHost(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
-	a := f.raw("GET http://a>;rel=x,<b" + pathNotifications + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ops\r\n\r\n")
+	a := f.raw(
+		"GET http://a>;rel=x,<b" + pathNotifications + " HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ops\r\n\r\n",
+	)
 	if a.status != 200 || a.header.Get("Link") != "" {
 		t.Errorf("%d, Link: %s", a.status, a.header.Get("Link"))
 	}
 }
 
-func TestTokenLinkFromPublicURL(t *testing.T) {
+func TestToken_LinkFromPublicURL(t *testing.T) {
 	t.Parallel()
 	for public, want := range map[string]string{
 		"https://relay.example.com/":     "<wss://relay.example.com/v1/hubs/current/notifications?token=",
@@ -90,13 +93,27 @@ func TestRefusals(t *testing.T) {
 		{"service token without upgrade", "GET", n, "", with("X-Service-Token", "x"), relay.CodeUpgradeRequired},
 
 		{"publish without key", "POST", n, "{}", nil, relay.CodeAuthInvalid},
-		{"publish without capability", "POST", n, "{}", []string{"Authorization", "Bearer other", "X-Hub-Id", "h"}, relay.CodePermissions},
+		{
+			"publish without capability", "POST", n, "{}",
+			[]string{"Authorization", "Bearer other", "X-Hub-Id", "h"},
+			relay.CodePermissions,
+		},
 		{"publish without hub", "POST", n, "{}", ops, relay.CodeMissingArgument},
-		{"publish to a closed hub", "POST", n, "{}", []string{"Authorization", "Bearer one", "X-Hub-Id", "h2"}, relay.CodeWrongHub},
+		{
+			"publish to a closed hub", "POST", n, "{}",
+			[]string{"Authorization", "Bearer one", "X-Hub-Id", "h2"},
+			relay.CodeWrongHub,
+		},
 		{"body too large", "POST", n, strings.Repeat("x", 1001), with("X-Hub-Id", "h"), relay.CodeTooLarge},
-		{"compressed", "POST", n, "{}", with("X-Hub-Id", "h", "Content-Type", j, "Content-Encoding", "gzip"), relay.CodeInvalidContentType},
+		{
+			"compressed", "POST", n, "{}", with("X-Hub-Id", "h", "Content-Type", j, "Content-Encoding", "gzip"),
+			relay.CodeInvalidContentType,
+		},
 		{"empty repeat key", "POST", n, "{}", with("X-Hub-Id", "h", "Idempotency-Key", ""), relay.CodeInvalidArgument},
-		{"long repeat key", "POST", n, "{}", with("X-Hub-Id", "h", "Idempotency-Key", strings.Repeat("k", 256)), relay.CodeInvalidArgument},
+		{
+			"long repeat key", "POST", n, "{}", with("X-Hub-Id", "h", "Idempotency-Key", strings.Repeat("k", 256)),
+			relay.CodeInvalidArgument,
+		},
 
 		{"no path", "GET", "/", "", nil, relay.CodeNoURI},
 		{"another path", "POST", "/v1/hubs/current", "x", nil, relay.CodeNoURI},
@@ -140,7 +157,7 @@ func checkHeaders(t *testing.T, a answer) {
 	}
 }
 
-func TestRedisAway(t *testing.T) {
+func TestRedisUnavailable(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
 	token := f.token()
@@ -158,14 +175,15 @@ func TestRedisAway(t *testing.T) {
 	}
 }
 
-func TestPanicIsAnEnvelope(t *testing.T) {
+func TestPanic_RespondsWithEnvelope(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
 	f.pub.boom = true
 	a := f.do("POST", pathNotifications, "{}", "Authorization", "Bearer ops", "X-Hub-Id", "h")
 	code, _, extra := a.envelope(t)
 	id, _ := extra["id"].(string)
-	if code != "500.unknown" || id == "" || !strings.Contains(f.log.String(), id) || !strings.Contains(f.log.String(), "boom") {
+	if code != "500.unknown" || id == "" || !strings.Contains(f.log.String(), id) ||
+		!strings.Contains(f.log.String(), "boom") {
 		t.Errorf("%s, log %s", a.body, f.log)
 	}
 	if strings.Contains(string(a.body), "boom") {
@@ -173,13 +191,14 @@ func TestPanicIsAnEnvelope(t *testing.T) {
 	}
 }
 
-func TestForeignErrorsStayInside(t *testing.T) {
+func TestInternalErrorsAreNotExposed(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
 	f.pub.err = errors.New("hidden cause")
 	a := f.do("POST", pathNotifications, "{}", "Authorization", "Bearer ops", "X-Hub-Id", "h")
 	code, _, _ := a.envelope(t)
-	if code != "500.unknown" || strings.Contains(string(a.body), "hidden") || !strings.Contains(f.log.String(), "hidden cause") {
+	if code != "500.unknown" || strings.Contains(string(a.body), "hidden") ||
+		!strings.Contains(f.log.String(), "hidden cause") {
 		t.Errorf("%s, log %s", a.body, f.log)
 	}
 	f.pub.err = fmt.Errorf("%w (hidden)", relay.NewError(relay.CodeNotReady, "later"))
@@ -189,8 +208,8 @@ func TestForeignErrorsStayInside(t *testing.T) {
 	}
 }
 
-// What the refusal of a stream says must fit what the client did.
-func TestUpgradeRequiredSaysWhatIsMissing(t *testing.T) {
+// The error of a rejected stream fits the request of the client.
+func TestUpgradeRequired_Detail(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
 	token := f.token()
@@ -199,8 +218,14 @@ func TestUpgradeRequiredSaysWhatIsMissing(t *testing.T) {
 		says, saysNo string
 	}{
 		"plain GET": {f.do("GET", pathNotifications+"?token=x", ""), "websocket client", "this request came over"},
-		"events":    {f.do("GET", pathNotifications, "", "Accept", "text/event-stream"), "needs an API key", "this request came over"},
-		"HTTP/2":    {f.overHTTP2(pathNotifications + "?token=" + token), "this request came over HTTP/2.0", "Connection: Upgrade"},
+		"events": {
+			f.do("GET", pathNotifications, "", "Accept", "text/event-stream"), "needs an API key",
+			"this request came over",
+		},
+		"HTTP/2": {
+			f.overHTTP2(pathNotifications + "?token=" + token), "this request came over HTTP/2.0",
+			"Connection: Upgrade",
+		},
 		"HTTP/1.0": {
 			f.raw(strings.Replace(handshake(pathNotifications+"?token="+token), "HTTP/1.1", "HTTP/1.0", 1)),
 			"this request came over HTTP/1.0", "Connection: Upgrade",
@@ -215,11 +240,15 @@ func TestUpgradeRequiredSaysWhatIsMissing(t *testing.T) {
 	}
 }
 
-// The client is told little of what is wrong with Redis, so that the log must say it: but once, not for each request.
-func TestCauseOfNotReadyIsLogged(t *testing.T) {
+// The response hides the error of Redis, so the log contains it, once and not for each request.
+func TestNotReady_LogsCauseOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
-	f.pub.err = fmt.Errorf("%w (%w)", relay.NewError(relay.CodeNotReady, "later"), errors.New("OOM command not allowed"))
+	f.pub.err = fmt.Errorf(
+		"%w (%w)",
+		relay.NewError(relay.CodeNotReady, "later"),
+		errors.New("OOM command not allowed"),
+	)
 	for range 3 {
 		a := f.do("POST", pathNotifications, "{}", "Authorization", "Bearer ops", "X-Hub-Id", "h")
 		if code, _, _ := a.envelope(t); code != "503.not-ready" {
@@ -239,8 +268,17 @@ func TestCauseOfNotReadyIsLogged(t *testing.T) {
 func TestOptionsAndCORS(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) { o.AllowedOrigins = []string{"https://App.example.com:443"} }, nil)
-	a := f.do("OPTIONS", pathNotifications, "", "Origin", "https://app.example.com", "Access-Control-Request-Method", "POST",
-		"Access-Control-Request-Headers", "authorization,x-hub-id")
+	a := f.do(
+		"OPTIONS",
+		pathNotifications,
+		"",
+		"Origin",
+		"https://app.example.com",
+		"Access-Control-Request-Method",
+		"POST",
+		"Access-Control-Request-Headers",
+		"authorization,x-hub-id",
+	)
 	if a.status != 204 || a.header.Get("Access-Control-Allow-Origin") != "https://app.example.com" ||
 		!strings.Contains(a.header.Get("Access-Control-Allow-Headers"), "X-Hub-Id") ||
 		!strings.Contains(a.header.Get("Access-Control-Allow-Methods"), "POST") || a.header.Get("Vary") != "Origin" {
@@ -248,7 +286,8 @@ func TestOptionsAndCORS(t *testing.T) {
 	}
 	for _, origin := range []string{"https://evil.example.com", "http://app.example.com", "null", ""} {
 		a := f.do("OPTIONS", pathNotifications, "", "Origin", origin, "Access-Control-Request-Method", "POST")
-		if a.status != 204 || a.header.Get("Access-Control-Allow-Origin") != "" || a.header.Get("Allow") != "GET, HEAD, POST, OPTIONS" {
+		if a.status != 204 || a.header.Get("Access-Control-Allow-Origin") != "" ||
+			a.header.Get("Allow") != "GET, HEAD, POST, OPTIONS" {
 			t.Errorf("preflight of %q: %d %v", origin, a.status, a.header)
 		}
 	}
@@ -261,19 +300,24 @@ func TestOptionsAndCORS(t *testing.T) {
 	if a.status != 200 || a.header.Get("Access-Control-Allow-Origin") != "*" {
 		t.Errorf("any origin: %d %v", a.status, a.header)
 	}
-	for _, bad := range []string{"https://*.example.com", "app.example.com", "https://a/", "https://", "", "https://a/b"} {
+	for _, bad := range []string{
+		"https://*.example.com", "app.example.com", "https://a/", "https://", "", "https://a/b",
+	} {
 		if _, err := New(Options{AllowedOrigins: []string{bad}}); err == nil {
 			t.Errorf("allowed_origins %q was accepted", bad)
 		}
 	}
 }
 
-func TestEnvelopeIsValidForAnyDetail(t *testing.T) {
+func TestEnvelope_AnyDetail(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
-	f.pub.err = relay.NewError(relay.CodeInvalidArgument, "a \"quote\" <&> \xff").WithPointer("/3/context/hub_id").WithExtra("bad", func() {})
+	f.pub.err = relay.NewError(relay.CodeInvalidArgument, "a \"quote\" <&> \xff").
+		WithPointer("/3/context/hub_id").
+		WithExtra("bad", func() {})
 	a := f.do("POST", pathNotifications, "{}", "Authorization", "Bearer ops", "X-Hub-Id", "h")
-	if code, source, _ := a.envelope(t); code != "422.invalid-argument" || source != "/3/context/hub_id" || !json.Valid(a.body) {
+	if code, source, _ := a.envelope(t); code != "422.invalid-argument" || source != "/3/context/hub_id" ||
+		!json.Valid(a.body) {
 		t.Errorf("%s", a.body)
 	}
 }

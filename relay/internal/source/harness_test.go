@@ -159,7 +159,8 @@ func newReader(t *testing.T, url string, change func(o *source.Options)) *testRe
 		HTTP: func() (*http.Client, error) {
 			return &http.Client{Transport: &http.Transport{}}, nil
 		},
-		Decoder: ingest.NewDecoder(catalog), Store: store{sourcestore.New(b, b.Keys())}, Lease: freeLease{}, Log: slog.New(slog.NewTextHandler(
+		Decoder: ingest.NewDecoder(catalog), Store: store{sourcestore.New(b, b.Keys())}, Lease: freeLease{},
+		Log: slog.New(slog.NewTextHandler(
 			r.log, nil,
 		)),
 		ReportGap: func(_ context.Context, id, why string) error { r.gaps <- id + " " + why; return nil },

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/internal/backoff"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
@@ -152,7 +152,7 @@ func (s *Source) runWithLease(ctx context.Context) error {
 
 // openPosition opens the position. It waits while Redis is unreachable.
 func (s *Source) openPosition(ctx context.Context) (Position, sourcestore.Stats, error) {
-	for delay := minBackoff; ; delay = min(2*delay, maxBackoff) {
+	for retry := newBackoff(); ; {
 		position, stats, err := s.opt.Store.Open(ctx, s.opt.Name, s.opt.Hub)
 		if err == nil || !errors.Is(err, redisconn.ErrUnavailable) || ctx.Err() != nil {
 			return position, stats, err
@@ -160,9 +160,12 @@ func (s *Source) openPosition(ctx context.Context) (Position, sourcestore.Stats,
 		if s.logThrottle.allow("open", err) {
 			s.opt.Log.WarnContext(ctx, "position of the source cannot be read, retrying", "error", shortError(err))
 		}
-		relay.Sleep(ctx, delay)
+		retry.Sleep(ctx)
 	}
 }
+
+// newBackoff returns the delays between attempts to reach Redis.
+func newBackoff() *backoff.Backoff { return &backoff.Backoff{Min: minBackoff, Max: maxBackoff} }
 
 // session is the state while this node has the lease. One goroutine reads messages, another stores them.
 type session struct {

@@ -103,10 +103,10 @@ func (t *session) appendMessage(ctx context.Context, batch *sourcestore.Batch, m
 
 // storeBatch stores a batch. It retries while Redis is unreachable.
 func (t *session) storeBatch(ctx context.Context, batch sourcestore.Batch) error {
-	for delay := minBackoff; ; delay = min(2*delay, maxBackoff) {
+	for retry := newBackoff(); ; {
 		err := t.position.Store(ctx, batch)
 		switch {
-		case err == nil && delay > minBackoff:
+		case err == nil && !retry.IsReset():
 			if t.logThrottle.allow("stored", nil) {
 				t.opt.Log.InfoContext(ctx, "notifications of the upstream are stored again")
 			}
@@ -122,7 +122,7 @@ func (t *session) storeBatch(ctx context.Context, batch sourcestore.Batch) error
 			t.opt.Log.WarnContext(ctx, "notifications of the upstream cannot be stored, reading is suspended", "error",
 				shortError(err))
 		}
-		relay.Sleep(ctx, delay)
+		retry.Sleep(ctx)
 	}
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ plugin is started, asked for its request, and stopped. If it has none, the outpu
 				return NewUsageError(cmd, errors.New("an event is needed: give --event FILE, or --event - for "+
 					"standard input"))
 			}
-			return explainSinks(std, build, &f)
+			return explainSinks(cmd.Context(), std, build, &f)
 		},
 	}
 	configFlag(cmd, &f.file)
@@ -67,14 +68,14 @@ type explainedRequest struct {
 	Target  string            `json:"target"`
 	Headers map[string]string `json:"headers"`
 	Payload string            `json:"payload"`
-	// Note and Also are as in [relay.Explanation].
+	// Note and Also are as in [relay.Preview].
 	Note string              `json:"note,omitempty"`
 	Also []*explainedRequest `json:"also,omitempty"`
 
 	inOrder []relay.Header
 }
 
-func explainSinks(std term.Streams, build Build, f *explainFlags) error {
+func explainSinks(ctx context.Context, std term.Streams, build Build, f *explainFlags) error {
 	cfg, err := loadConfig(std, build, f.file)
 	if err != nil {
 		return err
@@ -96,7 +97,7 @@ func explainSinks(std term.Streams, build Build, f *explainFlags) error {
 	lines := json.NewEncoder(std.Out)
 	lines.SetEscapeHTML(false)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
-		e, err := explainSink(cfg, build, name, n)
+		e, err := explainSink(ctx, cfg, build, name, n)
 		switch {
 		case err != nil:
 			return fmt.Errorf("sink %s: %w", name, err)
@@ -125,8 +126,10 @@ func readEvent(std term.Streams, cfg *daemon.Config, f *explainFlags) (relay.Not
 	return daemon.ReadEvent(cfg, file, f.hub)
 }
 
-func explainSink(cfg *daemon.Config, build Build, name string, n relay.Notification) (explained, error) {
-	e, err := daemon.Explain(cfg, build.Kinds.Sinks, build.Version, name, n)
+func explainSink(
+	ctx context.Context, cfg *daemon.Config, build Build, name string, n relay.Notification,
+) (explained, error) {
+	e, err := daemon.Explain(ctx, cfg, build.Kinds.Sinks, build.Version, name, n)
 	shown := explained{Sink: e.Sink, Type: e.Type, Matched: e.Matched, Reason: e.Reason, Timing: e.Timing}
 	if e.Err != nil {
 		shown.Error = e.Err.Error()
@@ -140,7 +143,7 @@ func explainSink(cfg *daemon.Config, build Build, name string, n relay.Notificat
 	return shown, err
 }
 
-func requestOf(shown relay.Explanation) *explainedRequest {
+func requestOf(shown relay.Preview) *explainedRequest {
 	r := &explainedRequest{
 		Method: shown.Method, Target: shown.Target, Headers: map[string]string{}, Payload: string(
 			shown.Payload), Note: shown.Note,

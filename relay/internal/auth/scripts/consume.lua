@@ -1,5 +1,6 @@
--- Returns a token's text and uses it up. One that was held leaves a mark, or the nodes that hold it would put it back.
--- KEYS[1] the token; ARGV[1] how long the mark stays, in milliseconds
+-- Returns the value of a token and consumes the token. A token that is kept alive is replaced by a marker. Otherwise the
+-- nodes that keep it alive would restore it.
+-- KEYS[1] the token; ARGV[1] the TTL of the marker in milliseconds
 local text = redis.call('GET', KEYS[1])
 if not text or text == '-' then
   return text

@@ -1,5 +1,5 @@
--- Returns a token's text, and from now on the token is held and has its whole time.
--- KEYS[1] the token; ARGV[1] its time in milliseconds
+-- Returns the value of a token, marks the token as kept alive, and resets its TTL.
+-- KEYS[1] the token; ARGV[1] the TTL in milliseconds
 local text = redis.call('GET', KEYS[1])
 if not text or text == '-' then
   return text

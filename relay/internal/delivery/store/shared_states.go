@@ -28,7 +28,7 @@ var (
 type SharedStates struct{ db }
 
 // ForSink returns the values of one sink.
-func (s *SharedStates) ForSink(sink string) relay.StateStore { return sharedState{s, sink} }
+func (s *SharedStates) ForSink(sink string) relay.SharedState { return sharedState{s, sink} }
 
 type sharedState struct {
 	*SharedStates
@@ -41,7 +41,7 @@ type sharedStateLock struct {
 	key, mark string
 }
 
-// Lock implements [relay.StateStore].
+// Lock implements [relay.SharedState].
 func (s sharedState) Lock(ctx context.Context, name string, hold time.Duration) (string, relay.StateLock, error) {
 	sum := sha256.Sum256([]byte(name)) // a name may have any length and any characters
 	l := sharedStateLock{s.SharedStates, SharedStateKey(s.keys, s.sink, hex.EncodeToString(sum[:12])), rand.Text()}

@@ -54,16 +54,20 @@ func dial(t *testing.T, s *Server) net.Conn {
 	return conn
 }
 
-func TestNetHTTPsOwnAnswersAreEnvelopes(t *testing.T) {
+func TestInvalidRequests_GetEnvelope(t *testing.T) {
 	t.Parallel()
 	s := run(t, Options{MaxHeaderBytes: 8 << 10})
 	for name, tt := range map[string]struct{ request, code string }{
-		"garbage":        {"complete garbage\r\n\r\n", "400.invalid-syntax"},
-		"no host":        {"GET / HTTP/1.1\r\n\r\n", "400.invalid-syntax"},
-		"two lengths":    {"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "400.invalid-syntax"},
-		"bad header":     {"GET / HTTP/1.1\r\nHost: x\r\nA B: c\r\n\r\n", "400.invalid-syntax"},
-		"bad encoding":   {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: rot13\r\n\r\n", "400.invalid-syntax"},
-		"large header":   {"GET / HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("x", 20_000) + "\r\n\r\n", "413.too-large"},
+		"garbage": {"complete garbage\r\n\r\n", "400.invalid-syntax"},
+		"no host": {"GET / HTTP/1.1\r\n\r\n", "400.invalid-syntax"},
+		"two lengths": {
+			"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n", "400.invalid-syntax",
+		},
+		"bad header":   {"GET / HTTP/1.1\r\nHost: x\r\nA B: c\r\n\r\n", "400.invalid-syntax"},
+		"bad encoding": {"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: rot13\r\n\r\n", "400.invalid-syntax"},
+		"large header": {
+			"GET / HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("x", 20_000) + "\r\n\r\n", "413.too-large",
+		},
 		"large path":     {"GET /" + strings.Repeat("x", 20_000) + " HTTP/1.1\r\nHost: x\r\n\r\n", "413.too-large"},
 		"future version": {"GET / HTTP/7.0\r\nHost: x\r\n\r\n", "400.invalid-syntax"},
 	} {
@@ -89,7 +93,7 @@ func TestNetHTTPsOwnAnswersAreEnvelopes(t *testing.T) {
 	}
 }
 
-func TestSlowHeaderEnds(t *testing.T) {
+func TestSlowHeader_ClosesConnection(t *testing.T) {
 	t.Parallel()
 	s := run(t, Options{ReadHeaderTimeout: 100 * time.Millisecond})
 	conn := dial(t, s)
@@ -101,7 +105,7 @@ func TestSlowHeaderEnds(t *testing.T) {
 	}
 }
 
-func TestIdleConnectionEnds(t *testing.T) {
+func TestIdleConnection_IsClosed(t *testing.T) {
 	t.Parallel()
 	s := run(t, Options{IdleTimeout: 50 * time.Millisecond})
 	conn := dial(t, s)
@@ -113,7 +117,7 @@ func TestIdleConnectionEnds(t *testing.T) {
 	}
 }
 
-func TestPanicIsAnswered(t *testing.T) {
+func TestPanic_GetsEnvelope(t *testing.T) {
 	t.Parallel()
 	var log strings.Builder
 	s := run(t, Options{
@@ -137,7 +141,8 @@ func TestListenErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	if _, err := Listen(Options{Name: "admin", Addr: s.Addr().String()}); err == nil || !strings.Contains(err.Error(), "admin.listen") {
+	_, err = Listen(Options{Name: "admin", Addr: s.Addr().String()})
+	if err == nil || !strings.Contains(err.Error(), "admin.listen") {
 		t.Errorf("a port in use: %v", err)
 	}
 	if _, err := Listen(Options{Name: "server", Addr: "127.0.0.1:0", CertFile: "/nowhere"}); err == nil {
@@ -145,7 +150,7 @@ func TestListenErrors(t *testing.T) {
 	}
 }
 
-func TestCloseBeforeRunAndTwice(t *testing.T) {
+func TestClose_BeforeRunAndTwice(t *testing.T) {
 	t.Parallel()
 	s, err := Listen(Options{Addr: "127.0.0.1:0", Handler: http.NotFoundHandler()})
 	if err != nil {
@@ -161,14 +166,16 @@ func TestCloseBeforeRunAndTwice(t *testing.T) {
 	}
 }
 
-func TestRunFinishesRequestsInHand(t *testing.T) {
+func TestRun_FinishesRequestsInFlight(t *testing.T) {
 	t.Parallel()
 	entered, leave := make(chan struct{}), make(chan struct{})
-	s, err := Listen(Options{Addr: "127.0.0.1:0", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		close(entered)
-		<-leave
-		_, _ = io.WriteString(w, "done")
-	})})
+	s, err := Listen(
+		Options{Addr: "127.0.0.1:0", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			close(entered)
+			<-leave
+			_, _ = io.WriteString(w, "done")
+		})},
+	)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,8 +198,8 @@ func TestRunFinishesRequestsInHand(t *testing.T) {
 	}
 }
 
-// Connections that were opened ahead of any request hold nothing up, with TLS or without.
-func TestSilentConnectionsDoNotDelayTheStop(t *testing.T) {
+// Unused connections do not delay the shutdown, with and without TLS.
+func TestRun_UnusedConnectionsDoNotDelayShutdown(t *testing.T) {
 	t.Parallel()
 	certFile, keyFile := writeCertificate(t, t.TempDir(), "one")
 	for name, o := range map[string]Options{"plain": {}, "tls": {CertFile: certFile, KeyFile: keyFile}} {
@@ -228,26 +235,29 @@ func TestSilentConnectionsDoNotDelayTheStop(t *testing.T) {
 	}
 }
 
-func TestHijackIsBareAndWithoutDeadlines(t *testing.T) {
+func TestHijack_ReturnsRawConnectionWithoutDeadlines(t *testing.T) {
 	t.Parallel()
-	s := run(t, Options{ReadTimeout: 50 * time.Millisecond, WriteTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(
-		func(w http.ResponseWriter, r *http.Request) {
-			conn, _, err := http.NewResponseController(UnwrapHijack(w)).Hijack()
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			defer func() { _ = conn.Close() }()
-			if _, ok := conn.(*net.TCPConn); !ok {
-				t.Errorf("hijacked a %T", conn)
-			}
-			b := make([]byte, 1)
-			_, err = io.ReadFull(conn, b) // comes after the time-outs
-			if err != nil {
-				t.Error(err)
-			}
-			_, _ = conn.Write(b)
-		})})
+	s := run(
+		t,
+		Options{ReadTimeout: 50 * time.Millisecond, WriteTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(
+			func(w http.ResponseWriter, r *http.Request) {
+				conn, _, err := http.NewResponseController(UnwrapHijack(w)).Hijack()
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				defer func() { _ = conn.Close() }()
+				if _, ok := conn.(*net.TCPConn); !ok {
+					t.Errorf("hijacked a %T", conn)
+				}
+				b := make([]byte, 1)
+				_, err = io.ReadFull(conn, b) // comes after the time-outs
+				if err != nil {
+					t.Error(err)
+				}
+				_, _ = conn.Write(b)
+			})},
+	)
 	conn := dial(t, s)
 	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
 		t.Fatal(err)
@@ -283,17 +293,20 @@ func TestHTTP2OverTLSAndHTTP1(t *testing.T) {
 	}
 }
 
-// A connection of HTTP/2 whose client has vanished, which the system would notice after a quarter of an hour, frees its
-// handlers.
-func TestVanishedClientOfHTTP2(t *testing.T) {
+// If an HTTP/2 client disappears without closing its connection, its handlers end. The kernel would detect it only
+// after 15 minutes.
+func TestHTTP2_LostClient(t *testing.T) {
 	t.Parallel()
 	began, left := make(chan struct{}), make(chan struct{})
-	s := run(t, Options{PingInterval: 50 * time.Millisecond, PongTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(
-		func(_ http.ResponseWriter, r *http.Request) {
-			close(began)
-			<-r.Context().Done()
-			close(left)
-		})})
+	s := run(
+		t,
+		Options{PingInterval: 50 * time.Millisecond, PongTimeout: 50 * time.Millisecond, Handler: http.HandlerFunc(
+			func(_ http.ResponseWriter, r *http.Request) {
+				close(began)
+				<-r.Context().Done()
+				close(left)
+			})},
+	)
 	const (
 		settings = "\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 		get      = "\x00\x00\x06\x01\x05\x00\x00\x00\x01" + "\x82\x86\x84\x41\x01h" // GET http://h/

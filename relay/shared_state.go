@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// StateStore keeps small values that a [Sink] shares between nodes and across restarts, such as the ID of a
+// SharedState keeps small values that a [Sink] shares between nodes and across restarts, such as the ID of a
 // message it may edit later. Each sink has its own namespace, and values expire. A StateStore may be used
 // concurrently.
-type StateStore interface {
+type SharedState interface {
 	// Lock locks name and returns its value, or "" if it has none. The lock ends with Save, Release, or after hold,
 	// so the lock of a failed node expires. If the name is already locked, on any node, Lock does not wait and
 	// returns an error that wraps [ErrLocked].
 	Lock(ctx context.Context, name string, hold time.Duration) (value string, held StateLock, err error)
 }
 
-// StateLock is a locked name of a [StateStore]. It is used by one goroutine, and either Save or Release is called
+// StateLock is a locked name of a [SharedState]. It is used by one goroutine, and either Save or Release is called
 // once.
 type StateLock interface {
 	// Save stores value for ttl and unlocks the name. An empty value deletes the entry. If the lock has expired and
@@ -26,5 +26,5 @@ type StateLock interface {
 	Release(ctx context.Context) error
 }
 
-// ErrLocked reports that a name of a [StateStore] is locked.
+// ErrLocked reports that a name of a [SharedState] is locked.
 var ErrLocked = errors.New("state is locked by another holder")

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// What everybody meets is said in plain words, which a word of the URL does not hide, and is still known for what it is.
-func TestPlainErrors(t *testing.T) {
+// Common errors have a clear text, even if the URL contains a word of it. errors.Is still matches the original error.
+func TestClientPost_CommonErrors(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
@@ -20,12 +20,12 @@ func TestPlainErrors(t *testing.T) {
 			<-r.Context().Done()
 			return
 		}
-		panic(http.ErrAbortHandler) // breaks the connection off
+		panic(http.ErrAbortHandler) // closes the connection without a response
 	}))
 	defer server.Close()
-	client := NewClient(local(t), nil)
+	client := NewClient(localGuard(t), nil)
 	defer client.Close()
-	late := fmt.Errorf("no answer within 1s: %w", context.DeadlineExceeded)
+	timeoutCause := fmt.Errorf("no answer within 1s: %w", context.DeadlineExceeded)
 	for _, c := range []struct {
 		path  string
 		cause error
@@ -33,10 +33,10 @@ func TestPlainErrors(t *testing.T) {
 		want  string
 	}{
 		{"/answer", nil, context.DeadlineExceeded, "no answer in time"},
-		{"/answer", late, context.DeadlineExceeded, late.Error()},
+		{"/answer", timeoutCause, context.DeadlineExceeded, timeoutCause.Error()},
 		{"/connection", nil, io.EOF, "closed the connection without an answer"},
 	} {
-		target, err := ParseTarget(server.URL+c.path, local(t))
+		target, err := ParseTarget(server.URL+c.path, localGuard(t))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -47,8 +47,9 @@ func TestPlainErrors(t *testing.T) {
 		ctx, cancel := context.WithTimeoutCause(t.Context(), wait, c.cause)
 		_, err = client.Post(ctx, target, nil, []byte("{}"))
 		cancel()
-		if want := "post to " + target.Host() + ": " + c.want; err == nil || err.Error() != want || !errors.Is(err, c.is) {
-			t.Errorf("%s: %v, want %s", c.path, err, want)
+		want := "post to " + target.Host() + ": " + c.want
+		if err == nil || err.Error() != want || !errors.Is(err, c.is) {
+			t.Errorf("%s: got error %v, want %s", c.path, err, want)
 		}
 	}
 }

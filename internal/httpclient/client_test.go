@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-func local(t testing.TB) *netguard.Guard {
+func localGuard(t testing.TB) *netguard.Guard {
 	t.Helper()
 	g, err := netguard.New([]string{"127.0.0.0/8", "::1"})
 	if err != nil {
@@ -55,24 +55,26 @@ func TestParseTarget(t *testing.T) {
 		"https://example.com:9999999/":    "port",
 		"https://127.0.0.1/s3cret":        "allow_cidrs",
 		"https://[::ffff:a01:203]/s3cret": "allow_cidrs",
-		// A blank would end the request's line.
+		// A space would end the request line.
 		"https://example.com/x?s3cret b":       "holds a blank",
 		"https://example.com/s3cret\thttps://": "is not a URL",
 		"https://example.com/s3cret\nhttps://": "more than one line",
 	} {
 		target, err := ParseTarget(text, strict)
 		switch {
-		case problem == "" && (err != nil || target.URL().String() != text):
-			t.Errorf("%s: %v", text, err)
-		case problem != "" && (err == nil || !strings.Contains(err.Error(), problem) || strings.Contains(err.Error(), "s3cret")):
-			t.Errorf("%s: %v, want %s", text, err, problem)
+		case problem == "":
+			if err != nil || target.URL().String() != text {
+				t.Errorf("ParseTarget(%q): got error %v", text, err)
+			}
+		case err == nil || !strings.Contains(err.Error(), problem) || strings.Contains(err.Error(), "s3cret"):
+			t.Errorf("ParseTarget(%q): got error %v, want %q", text, err, problem)
 		}
 	}
 }
 
-func TestScrub(t *testing.T) {
+func TestTargetRedact(t *testing.T) {
 	t.Parallel()
-	target, err := ParseTarget("https://user:p4ss@example.com/services/T0000/a%2Fbc/t0ken?key=qu3ry&x=1", local(t))
+	target, err := ParseTarget("https://user:p4ss@example.com/services/T0000/a%2Fbc/t0ken?key=qu3ry&x=1", localGuard(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,15 +86,15 @@ func TestScrub(t *testing.T) {
 		"qu3ry, p4ss, user":                    strings.Join([]string{redacted, redacted, redacted}, ", "),
 	} {
 		if got := target.Redact(in); got != want {
-			t.Errorf("Scrub(%q) = %q, want %q", in, got, want)
+			t.Errorf("Redact(%q) = %q, want %q", in, got, want)
 		}
 	}
 	if got := redactTail("see /services/T0000/a", target.secrets); got != "see "+redacted {
-		t.Errorf("scrubEnd gave %q", got)
+		t.Errorf("redactTail() = %q, want the secret redacted", got)
 	}
 }
 
-func TestPost(t *testing.T) {
+func TestClientPost(t *testing.T) {
 	t.Parallel()
 	conns := map[string]bool{}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -103,36 +105,41 @@ func TestPost(t *testing.T) {
 		_, _ = fmt.Fprint(w, r.Method, " ", r.Header.Get("X-A"), " ", len(body), strings.Repeat("é", len(body)))
 	}))
 	defer srv.Close()
-	c := NewClient(local(t), nil)
+	c := NewClient(localGuard(t), nil)
 	defer c.Close()
-	target, err := ParseTarget(srv.URL+"/s3cret", local(t))
+	target, err := ParseTarget(srv.URL+"/s3cret", localGuard(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for size, cut := range map[int]bool{0: false, 10: false, 600: true, 20_000: true} {
-		answer, err := c.Post(t.Context(), target, http.Header{"X-A": {"b"}}, make([]byte, size))
+	for size, truncated := range map[int]bool{0: false, 10: false, 600: true, 20_000: true} {
+		resp, err := c.Post(t.Context(), target, http.Header{"X-A": {"b"}}, make([]byte, size))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if answer.Status != http.StatusFound || answer.Truncated != cut || len(answer.Body) > MaxResponseBody || !utf8.ValidString(answer.Body) ||
-			!strings.HasPrefix(answer.Body, fmt.Sprint("POST b ", size)) {
-			t.Errorf("%d: %+v", size, answer)
+		if resp.Status != http.StatusFound || resp.Truncated != truncated {
+			t.Errorf("%d bytes: got status %d, truncated %v; want %d, %v",
+				size, resp.Status, resp.Truncated, http.StatusFound, truncated)
+		}
+		if len(resp.Body) > MaxResponseBody || !utf8.ValidString(resp.Body) ||
+			!strings.HasPrefix(resp.Body, fmt.Sprint("POST b ", size)) {
+			t.Errorf("%d bytes: got body %q", size, resp.Body)
 		}
 	}
 	if len(conns) != 1 {
-		t.Errorf("%d connections, want 1", len(conns))
+		t.Errorf("got %d connections, want 1", len(conns))
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err = c.Post(ctx, target, nil, nil); !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "s3cret") {
-		t.Errorf("a cancelled post gave %v", err)
+	_, err = c.Post(ctx, target, nil, nil)
+	if !errors.Is(err, context.Canceled) || strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("Post() with a canceled context: got %v, want context.Canceled without secrets", err)
 	}
 	strict, _ := netguard.New(nil)
 	guarded := NewClient(strict, nil)
 	defer guarded.Close()
-	var refused *netguard.BlockedError
-	if _, err = guarded.Post(t.Context(), target, nil, nil); !errors.As(err, &refused) {
-		t.Errorf("a post inwards gave %v", err)
+	var blocked *netguard.BlockedError
+	if _, err = guarded.Post(t.Context(), target, nil, nil); !errors.As(err, &blocked) {
+		t.Errorf("Post() to a private address: got %v, want a BlockedError", err)
 	}
 }
 
@@ -148,13 +155,13 @@ func TestRetryAfter(t *testing.T) {
 			got = -1
 		}
 		if got != want {
-			t.Errorf("%q: %s, want %s", value, got, want)
+			t.Errorf("RetryAfter(%q) = %s, want %s", value, got, want)
 		}
 	}
 }
 
-// A pipe that nobody writes to would hold up whoever reads it, and all deliveries with it.
-func TestFileBecomesAPipe(t *testing.T) {
+// A pipe without a writer would block the reader and all deliveries.
+func TestWatchedFile_BecomesPipe(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(name, []byte("one"), 0o600); err != nil {
@@ -171,25 +178,25 @@ func TestFileBecomesAPipe(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		now = now.Add(checkEvery)
+		now = now.Add(checkInterval)
 		if got := f.Current(); got != "one" || strings.Count(log.String(), "names no regular file") != 1 {
-			t.Errorf("%s, %s", got, log.String())
+			t.Errorf("Current() = %q, want \"one\" and one log message; log:\n%s", got, log.String())
 		}
 	}
 }
 
-// A file that was away or could not be read is read once it can be, though neither its time nor its size tells.
-func TestFileComesBack(t *testing.T) {
+// A file that was missing or unreadable is reloaded when it is readable again, even if its time and size are unchanged.
+func TestWatchedFile_ReplacedWithSameTimeAndSize(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	name, then := filepath.Join(dir, "secret"), time.Now().Add(-time.Hour)
-	put := func(name, text string) {
+	writeFile := func(name, text string) {
 		t.Helper()
 		if err := errors.Join(os.WriteFile(name, []byte(text), 0o600), os.Chtimes(name, then, then)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	put(name, "one")
+	writeFile(name, "one")
 	var log bytes.Buffer
 	now := time.Now()
 	parse := func(text []byte) (string, error) { return string(text), nil }
@@ -198,24 +205,24 @@ func TestFileComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, step := range []struct {
-		what string
-		do   func() error
-		want string
-		told int
+		name     string
+		do       func() error
+		want     string
+		messages int // error messages logged so far
 	}{
-		{"another of the same time and size", func() error {
-			put(name+".new", "two")
+		{"new file with the same time and size", func() error {
+			writeFile(name+".new", "two")
 			return os.Rename(name+".new", name)
 		}, "two", 0},
-		{"away", func() error { return os.Rename(name, name+".away") }, "two", 1},
-		{"back", func() error { return os.Rename(name+".away", name) }, "two", 1},
-		{"a folder", func() error { return errors.Join(os.Remove(name), os.Mkdir(name, 0o700)) }, "two", 2},
-		{"a link", func() error {
-			put(filepath.Join(dir, "three"), "333")
+		{"missing", func() error { return os.Rename(name, name+".away") }, "two", 1},
+		{"restored", func() error { return os.Rename(name+".away", name) }, "two", 1},
+		{"directory", func() error { return errors.Join(os.Remove(name), os.Mkdir(name, 0o700)) }, "two", 2},
+		{"symbolic link", func() error {
+			writeFile(filepath.Join(dir, "three"), "333")
 			return errors.Join(os.Remove(name), os.Symlink("three", name))
 		}, "333", 2},
-		{"a link elsewhere", func() error {
-			put(filepath.Join(dir, "four"), "444")
+		{"changed symbolic link", func() error {
+			writeFile(filepath.Join(dir, "four"), "444")
 			return errors.Join(os.Symlink("four", name+".new"), os.Rename(name+".new", name))
 		}, "444", 2},
 	} {
@@ -223,18 +230,18 @@ func TestFileComesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 3 {
-			now = now.Add(checkEvery)
+			now = now.Add(checkInterval)
 			if got := f.Current(); got != step.want {
-				t.Errorf("%s: it is %s, want %s", step.what, got, step.want)
+				t.Errorf("%s: Current() = %q, want %q", step.name, got, step.want)
 			}
 		}
-		if n := strings.Count(log.String(), "not usable"); n != step.told {
-			t.Errorf("%s: told %d times, want %d:\n%s", step.what, n, step.told, log.String())
+		if n := strings.Count(log.String(), "file reload failed"); n != step.messages {
+			t.Errorf("%s: got %d error messages, want %d; log:\n%s", step.name, n, step.messages, log.String())
 		}
 	}
 }
 
-func TestFile(t *testing.T) {
+func TestWatchedFile(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "secret")
 	parse := func(text []byte) (string, error) {
@@ -256,8 +263,9 @@ func TestFile(t *testing.T) {
 	var log bytes.Buffer
 	clock := func() time.Time { return now }
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	if _, err := WatchFile(name, parse, logger, clock); err == nil || !strings.Contains(err.Error(), "cannot be read") {
-		t.Errorf("a missing file gave %v", err)
+	_, err := WatchFile(name, parse, logger, clock)
+	if err == nil || !strings.Contains(err.Error(), "cannot be read") {
+		t.Errorf("WatchFile() of a missing file: got %v", err)
 	}
 	write("one", time.Hour)
 	f, err := WatchFile(name, parse, logger, clock)
@@ -266,36 +274,36 @@ func TestFile(t *testing.T) {
 	}
 	write("two", time.Minute)
 	if got := f.Current(); got != "one" {
-		t.Errorf("looked within a second: %s", got)
+		t.Errorf("within a second: got %q, want \"one\"", got)
 	}
-	now = now.Add(checkEvery)
+	now = now.Add(checkInterval)
 	if got := f.Current(); got != "two" {
-		t.Errorf("after the change: %s", got)
+		t.Errorf("after the change: got %q, want \"two\"", got)
 	}
-	// A clock that is set back by a day must not keep the file from being read for a day.
+	// If the clock is set back by a day, the file must not stay unchecked for a day.
 	now = now.Add(-24 * time.Hour)
 	write("three", 0)
 	if got := f.Current(); got != "three" {
-		t.Errorf("after the clock was set back: %s", got)
+		t.Errorf("after the clock was set back: got %q, want \"three\"", got)
 	}
 	write("two", time.Second)
-	now = now.Add(checkEvery)
+	now = now.Add(checkInterval)
 	if got := f.Current(); got != "two" {
-		t.Errorf("after another change: %s", got)
+		t.Errorf("after another change: got %q, want \"two\"", got)
 	}
 	write("", 0)
 	for range 3 {
-		now = now.Add(checkEvery)
+		now = now.Add(checkInterval)
 		if got := f.Current(); got != "two" {
-			t.Errorf("after the file became empty: %s", got)
+			t.Errorf("after the file became empty: got %q, want \"two\"", got)
 		}
 	}
-	if n := strings.Count(log.String(), "not usable"); n != 1 || strings.Contains(log.String(), "two") {
-		t.Errorf("%d complaints: %s", n, log.String())
+	if n := strings.Count(log.String(), "file reload failed"); n != 1 || strings.Contains(log.String(), "two") {
+		t.Errorf("got %d error messages, want 1 without the content; log:\n%s", n, log.String())
 	}
 }
 
-func FuzzScrub(f *testing.F) {
+func FuzzReadResponse(f *testing.F) {
 	f.Add("https://hooks.slack.com/services/T0000/B0000/token", "x/services/T0000/B0000/tok", 1020)
 	f.Fuzz(func(t *testing.T, text, answer string, pad int) {
 		target, err := ParseTarget(text, &netguard.Guard{})
@@ -303,9 +311,9 @@ func FuzzScrub(f *testing.F) {
 			return
 		}
 		body := strings.Repeat("-", int(uint(pad)%2000)) + answer + target.URL().Path
-		kept, _ := target.ReadResponse(strings.NewReader(body))
-		if len(kept) > MaxResponseBody || !utf8.ValidString(kept) {
-			t.Errorf("kept %d bytes", len(kept))
+		got, _ := target.ReadResponse(strings.NewReader(body))
+		if len(got) > MaxResponseBody || !utf8.ValidString(got) {
+			t.Errorf("got %d bytes, want at most %d of valid UTF-8", len(got), MaxResponseBody)
 		}
 	})
 }

@@ -13,32 +13,33 @@ import (
 )
 
 const (
-	// agentPollInterval is how often the driver looks whether a keeper has done what it was asked.
+	// agentPollInterval is the interval at which the driver checks the progress of an agent.
 	agentPollInterval = 25 * time.Millisecond
-	// agentStopTimeout bounds how long a keeper may take to stop its command: the grace, and a busy machine.
+	// agentStopTimeout bounds how long an agent may take to stop its command: the grace, and a busy machine.
 	agentStopTimeout = stopGrace + 20*time.Second
-	// agentStartTimeout bounds how long a keeper may take to start a command, on a busy machine.
+	// agentStartTimeout bounds how long an agent may take to start a command, on a busy machine.
 	agentStartTimeout = 20 * time.Second
 )
 
-// agentManager starts and stops keepers. They are sessions of their own, and are found again by the locks that they hold.
+// agentManager starts and stops agents. They run in their own sessions and are found by their locks.
 type agentManager struct {
 	command []string
-	// relay is the ID of the relay that the keepers belong to.
+	// relay is the ID of the relay that the agents belong to.
 	relay string
-	// steady is how long a command has to run to count as started.
+	// steady is the time that a command must run to count as started.
 	steady time.Duration
 
 	mu   sync.Mutex
 	pids map[int]struct{}
 }
 
-// startAgent starts a keeper and does not wait for it.
+// startAgent starts an agent and does not wait for it.
 func (ks *agentManager) startAgent(p instanceDir) (int, error) {
 	if len(ks.command) == 0 {
 		return 0, errors.New("this driver has no program to keep commands running")
 	}
-	args := append(ks.command[1:len(ks.command):len(ks.command)], p.path, p.instance, strconv.FormatInt(p.lease, 10), ks.steady.String(), ks.relay)
+	args := append(ks.command[1:len(ks.command):len(ks.command)], p.path, p.instance, strconv.FormatInt(p.lease, 10),
+		ks.steady.String(), ks.relay)
 	cmd := exec.Command(ks.command[0], args...)
 	cmd.Env = inheritedEnv()
 	cmd.Dir = "/"
@@ -54,7 +55,7 @@ func (ks *agentManager) startAgent(p instanceDir) (int, error) {
 	return pid, cmd.Process.Release()
 }
 
-// isAlive tells whether a keeper that we started still runs, and takes note of those that ended.
+// isAlive reports whether an agent of this driver is running. It also collects ended ones.
 func (ks *agentManager) isAlive(pid int) bool {
 	ks.mu.Lock()
 	defer ks.mu.Unlock()
@@ -88,7 +89,7 @@ func pollUntil(ctx context.Context, within time.Duration, ask func() (bool, erro
 	}
 }
 
-// stopAgent ends the keeper of a place, wherever it runs. None starts there until the mark is removed.
+// stopAgent ends the agent of a place, wherever it runs. None starts there until the mark is removed.
 func (ks *agentManager) stopAgent(ctx context.Context, p instanceDir) error {
 	if err := p.createMarker(fileStop); err != nil {
 		return err
@@ -99,13 +100,14 @@ func (ks *agentManager) stopAgent(ctx context.Context, p instanceDir) error {
 	})
 	ks.isAlive(0)
 	if err == nil && !stopped {
-		err = fmt.Errorf("the keeper of instance %s on server %s does not stop; look for a process that holds %s/%s", p.instance, p.server, p.instancePath(), fileLock)
+		err = fmt.Errorf("the agent of instance %s on server %s does not stop; find the process that holds %s/%s",
+			p.instance, p.server, p.instancePath(), fileLock)
 	}
 	return p.supersededOr(err)
 }
 
-// ensureStarted sees to it that a keeper works in a place whose instance has a command. Where steady is set, it waits until the
-// command has run for a while.
+// ensureStarted makes sure that an agent works in a directory whose instance has a command. If steady is set, it waits
+// until the command has run for some time.
 func (ks *agentManager) ensureStarted(ctx context.Context, p instanceDir, steady bool) error {
 	c, err := readInstance(p.instancePath())
 	if err != nil || len(c.Command) == 0 {
@@ -118,11 +120,11 @@ func (ks *agentManager) ensureStarted(ctx context.Context, p instanceDir, steady
 	pid := 0
 	if !running {
 		if pid, err = ks.startAgent(p); err != nil {
-			return fmt.Errorf("start the keeper: %w", err)
+			return fmt.Errorf("start the agent: %w", err)
 		}
 	}
 	started, err := pollUntil(ctx, ks.steady+agentStartTimeout, func() (bool, error) {
-		// Whether it lives is asked first: what it did before its end shows in the answers to the other questions.
+		// Check this first: everything that the agent did before its end is then visible to the other checks.
 		alive := pid == 0 || ks.isAlive(pid)
 		running, err := AgentRunning(p.instancePath())
 		if err != nil || running && !steady {
@@ -135,7 +137,7 @@ func (ks *agentManager) ensureStarted(ctx context.Context, p instanceDir, steady
 		case !running && alive:
 			return false, nil // it has not come so far
 		case !running:
-			return false, errors.New("its keeper ended at once")
+			return false, errors.New("its agent ended at once")
 		case state.Failure != "" && (pid == 0 || state.Lease == p.lease):
 			return false, fmt.Errorf("its command %s", state.Failure)
 		}
@@ -147,7 +149,7 @@ func (ks *agentManager) ensureStarted(ctx context.Context, p instanceDir, steady
 	return p.supersededOr(err)
 }
 
-// supersededOr says ErrSuperseded instead of an error where a higher lease holds the place.
+// supersededOr returns ErrSuperseded if a higher lease has the place, and err otherwise.
 func (p instanceDir) supersededOr(err error) error {
 	if e := p.checkLease(); e != nil && p.lease > 0 {
 		return e
@@ -155,7 +157,7 @@ func (p instanceDir) supersededOr(err error) error {
 	return err
 }
 
-// resumeInstance starts the keeper of an instance that ought to run where it is, unless a migration has it in hand.
+// resumeInstance starts the agent of an instance at its place, unless a migration is working on it.
 func (ks *agentManager) resumeInstance(p instanceDir) error {
 	c, err := readInstance(p.instancePath())
 	if err != nil || len(c.Command) == 0 {
