@@ -69,7 +69,7 @@ func (e *env) digestedCount() int64 {
 	return f[0].InDigests
 }
 
-// left returns the keys in Redis, except those that always stay.
+// left returns the keys in Redis, without the permanent ones.
 func (e *env) left() []string {
 	keys, err := e.client.Keys(context.Background(), "hubrelay:*").Result()
 	if err != nil {

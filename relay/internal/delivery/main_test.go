@@ -156,7 +156,7 @@ func (e *env) retries(pipelines ...*Pipeline) (stop func()) {
 	return stop
 }
 
-// testNode is what a daemon runs for its pipelines.
+// testNode is the part of a daemon that runs pipelines.
 type testNode struct {
 	*retry.Scheduler
 	*Reporter

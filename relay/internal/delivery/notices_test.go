@@ -228,7 +228,7 @@ func TestDeadLetterNotices_Coalesced(t *testing.T) {
 	}{{1, 0, []int{1}}, {5, 9 * time.Second, []int{1}}, {1, 2 * time.Second, []int{1, 6}}, {3, 0, []int{1, 6}}} {
 		kill(step.kill)
 		now = now.Add(step.wait)
-		r.report(t.Context(), r.all(), false)
+		r.reportPipelines(t.Context(), r.listPipelines(), false)
 		if got := counts(); !slices.Equal(got, step.want) {
 			t.Fatalf("sent %v, want %v", got, step.want)
 		}

@@ -59,7 +59,7 @@ type Options struct {
 	// no limit.
 	DisableAfter time.Duration
 	// Backlog is the maximum number of scheduled deliveries, at which fresh ones are not attempted. It also limits the
-	// dead letters, of which the oldest are dropped. 0 means no limit.
+	// dead letters and drops the oldest. 0 means no limit.
 	Backlog int64
 	// Ordering selects the deliveries that keep the order of the log. An ordered sink is delivered only by the node
 	// that has called [Pipeline.RunAsLeader].

@@ -99,7 +99,7 @@ func (s *orderStage) handleFresh(ctx context.Context, it *Item, key string) erro
 	}
 }
 
-// holdFresh schedules a fresh delivery after those with its key. If there are none, it returns false.
+// holdFresh schedules a fresh delivery after those with its key. Without one, it returns false.
 func (s *orderStage) holdFresh(ctx context.Context, it *Item, key string) (held bool, err error) {
 	if err := s.admission.WaitOpen(ctx); err != nil {
 		return false, err
@@ -309,6 +309,6 @@ func (s *orderStage) watchBlockedKeys(ctx context.Context) {
 	}
 }
 
-// nextRefresh returns the delay before the next read of the blocked keys, of which there may be a million. Redis spends
+// nextRefresh returns the delay before the next read of the blocked keys, which may be a million. Redis spends
 // at most a twentieth of its time on them.
 func nextRefresh(duration time.Duration) time.Duration { return max(blockedKeysInterval, 20*duration) }

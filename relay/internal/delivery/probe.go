@@ -43,7 +43,7 @@ func (o *Options) newTestDelivery(n relay.Notification, now time.Time) relay.Del
 
 // DestinationHold describes why this node does not attempt deliveries of a sink. The zero value means that it does.
 type DestinationHold struct {
-	// ProbeAt is when the next probe of a failing destination may start. It may be in the past.
+	// ProbeAt is the earliest time of the next probe of a failing destination. It may be in the past.
 	ProbeAt time.Time
 	// ThrottledUntil is the end of a pause that the destination asked for.
 	ThrottledUntil time.Time

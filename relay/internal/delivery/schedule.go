@@ -21,7 +21,7 @@ type Schedule struct {
 
 // Next returns the delay after a failed attempt, whose number starts at 1, of a delivery whose first attempt was age
 // ago. It returns false if there is no other attempt. retryAfter is the minimum delay that the destination asked for,
-// of which a day at most is honored. random is in [0, 1).
+// up to a day. random is in [0, 1).
 func (s Schedule) Next(attempt int, age, retryAfter time.Duration, random float64) (time.Duration, bool) {
 	last := len(s.Delays)
 	switch {

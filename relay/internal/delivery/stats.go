@@ -153,7 +153,7 @@ func (r *Reporter) Remove(ctx context.Context, p *Pipeline) {
 	r.mu.Lock()
 	delete(r.pipelines, p)
 	r.mu.Unlock()
-	r.report(context.WithoutCancel(ctx), []*Pipeline{p}, true)
+	r.reportPipelines(context.WithoutCancel(ctx), []*Pipeline{p}, true)
 }
 
 // Run reports until ctx ends. It returns nil.
@@ -165,24 +165,26 @@ func (r *Reporter) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
-			r.report(ctx, r.all(), false)
+			r.reportPipelines(ctx, r.listPipelines(), false)
 		}
 	}
 }
 
 // Flush reports everything at once. Call it after the last delivery.
-func (r *Reporter) Flush(ctx context.Context) { r.report(context.WithoutCancel(ctx), r.all(), true) }
+func (r *Reporter) Flush(ctx context.Context) {
+	r.reportPipelines(context.WithoutCancel(ctx), r.listPipelines(), true)
+}
 
 // FlushStats stores all statistics at once, for a caller that is about to read them. After an error, Run stores them.
-func (r *Reporter) FlushStats(ctx context.Context) error { return r.storeStats(ctx, r.all()) }
+func (r *Reporter) FlushStats(ctx context.Context) error { return r.storeStats(ctx, r.listPipelines()) }
 
-func (r *Reporter) all() []*Pipeline {
+func (r *Reporter) listPipelines() []*Pipeline {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.Collect(maps.Keys(r.pipelines))
 }
 
-func (r *Reporter) report(ctx context.Context, pipelines []*Pipeline, force bool) {
+func (r *Reporter) reportPipelines(ctx context.Context, pipelines []*Pipeline, force bool) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
 	if err := r.storeStats(ctx, pipelines); err != nil {

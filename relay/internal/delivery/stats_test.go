@@ -75,13 +75,16 @@ func TestStats_RedisOutage(t *testing.T) {
 	}
 	p.stats.recordAttempt(2, attemptFailure{&net.DNSError{Err: "no such host"}, time.Now()})
 	e.server.Kill()
-	r.report(t.Context(), r.all(), false)
+	r.reportPipelines(t.Context(), r.listPipelines(), false)
 	p.stats.recordAttempt(1, attemptFailure{})
 	e.server.Restart()
 	testkit.WaitFor(
 		t,
 		"told",
-		func() bool { r.report(t.Context(), r.all(), false); return e.storedStats()["delivered"] != "" },
+		func() bool {
+			r.reportPipelines(t.Context(), r.listPipelines(), false)
+			return e.storedStats()["delivered"] != ""
+		},
 	)
 	want := map[string]string{
 		"delivered": "2", "retried": "1", "failed:dns": "1", "last_error": "lookup : no such host",

@@ -91,7 +91,7 @@ func (a *Admission) Acquire(ctx context.Context, p *Permit) error {
 				continue // the state has changed
 			}
 		}
-		if err := a.slots.acquire(ctx); err != nil {
+		if err := a.slots.acquireSlot(ctx); err != nil {
 			p.Cancel()
 			return err
 		}
@@ -120,7 +120,7 @@ func (a *Admission) WaitOpen(ctx context.Context) error {
 
 // waitOpen also returns when changed is closed. It creates no context unless it waits.
 func (a *Admission) waitOpen(ctx context.Context, changed <-chan struct{}) error {
-	if n, _ := a.breaker.available(1); n > 0 && !a.backlog.isFull() {
+	if n, _ := a.breaker.maxAttempts(1); n > 0 && !a.backlog.isFull() {
 		return nil
 	}
 	ctx, cancel := a.untilStop(ctx)
@@ -138,13 +138,13 @@ func (a *Admission) acquireToken(ctx context.Context, changed <-chan struct{}) (
 	}
 	ctx, cancel := a.untilStop(ctx)
 	defer cancel()
-	return a.bucket.acquire(ctx, changed)
+	return a.bucket.acquireToken(ctx, changed)
 }
 
 // TryRate takes a token if the breaker and the rate allow an attempt now, and no attempt is waiting. Otherwise it
 // returns the minimum time until they do.
 func (a *Admission) TryRate(ctx context.Context, p *Permit) (wait time.Duration, err error) {
-	if n, wait := a.breaker.available(1); n == 0 {
+	if n, wait := a.breaker.maxAttempts(1); n == 0 {
 		return wait, nil
 	}
 	_, changed := a.state.Off()

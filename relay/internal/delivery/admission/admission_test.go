@@ -23,7 +23,7 @@ type alwaysOn struct{}
 
 func (alwaysOn) Off() (bool, <-chan struct{}) { return false, nil }
 
-// newTestAdmission returns an Admission with a rate in a Redis of its own. change may be nil.
+// newTestAdmission returns an Admission with a rate in a new Redis. change may be nil.
 func newTestAdmission(t *testing.T, change func(*Options)) (*Admission, redis.UniversalClient) {
 	t.Helper()
 	server := redistest.Start(t)
@@ -53,7 +53,7 @@ func TestAdmission_ReturnsTokensOfCanceledAcquires(t *testing.T) {
 	a, client := newTestAdmission(t, func(o *Options) { o.Burst = 5 })
 	ctx, cancel := context.WithCancel(t.Context())
 	for range a.slots.size {
-		if err := a.slots.acquire(ctx); err != nil {
+		if err := a.slots.acquireSlot(ctx); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -74,7 +74,7 @@ func TestAdmission_ReturnsTokensOfCanceledAcquires(t *testing.T) {
 	testkit.WaitFor(t, "all tokens are returned", func() bool {
 		return client.Exists(t.Context(), "hubrelay:rate:s").Val() == 0
 	})
-	a.slots.release(a.slots.size)
+	a.slots.releaseSlots(a.slots.size)
 }
 
 func TestAdmission_CloseReturnsReservedTokens(t *testing.T) {

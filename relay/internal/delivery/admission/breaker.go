@@ -60,9 +60,9 @@ func (b *breaker) tryEnter() (isProbe, ok bool) {
 	return true, true
 }
 
-// available returns how many of n attempts may start. If none may, it returns the time until one may, or 0 if wake is
+// maxAttempts returns how many of n attempts may start. If none may, it returns the time until one may, or 0 if wake is
 // called then.
-func (b *breaker) available(n int) (int, time.Duration) {
+func (b *breaker) maxAttempts(n int) (int, time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
@@ -89,18 +89,9 @@ func (b *breaker) wait(ctx context.Context, stop <-chan struct{}) error {
 		if isProbing {
 			wait = maxOpenTime // changed is closed when the probe ends
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-changed:
-		case <-timer.C:
-		case <-stop:
-			timer.Stop()
-			return nil
-		case <-ctx.Done():
-			timer.Stop()
-			return ctx.Err()
+		if stopped, err := waitFor(ctx, wait, changed, stop); stopped || err != nil {
+			return err
 		}
-		timer.Stop()
 	}
 }
 

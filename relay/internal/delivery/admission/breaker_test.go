@@ -42,11 +42,11 @@ func TestBreaker_States(t *testing.T) {
 	attempt(errServer)
 	for pause := time.Second; pause <= 4*time.Minute; pause *= 2 {
 		pause := min(pause, time.Minute)
-		if most, wait := b.available(16); most != 0 || wait != pause || !refused() {
+		if most, wait := b.maxAttempts(16); most != 0 || wait != pause || !refused() {
 			t.Fatalf("room for %d, pause %s, want %s", most, wait, pause)
 		}
 		now = now.Add(pause)
-		if most, _ := b.available(16); most != 1 {
+		if most, _ := b.maxAttempts(16); most != 1 {
 			t.Fatalf("room for %d, want for the probe", most)
 		}
 		if probe, ok := b.tryEnter(); !probe || !ok || !refused() {
@@ -60,13 +60,13 @@ func TestBreaker_States(t *testing.T) {
 	if !attempt(nil) || refused() {
 		t.Error("the breaker is open after a successful probe")
 	}
-	if most, _ := b.available(16); most != 16 {
+	if most, _ := b.maxAttempts(16); most != 16 {
 		t.Errorf("room for %d, want 16", most)
 	}
 	for range FailureThreshold {
 		attempt(errServer)
 	}
-	if _, wait := b.available(1); wait != time.Second {
+	if _, wait := b.maxAttempts(1); wait != time.Second {
 		t.Errorf("got open time %s, want 1s", wait)
 	}
 	if got := fmt.Sprint(turns); got != "[true false true]" {

@@ -70,8 +70,8 @@ func (c *cooldown) observeResponse(counts bool, err error) time.Duration {
 	return 0
 }
 
-// extend reports whether the cooldown ends later than before.
-func (c *cooldown) extend(wait time.Duration) bool {
+// extendBy reports whether the cooldown ends later than before.
+func (c *cooldown) extendBy(wait time.Duration) bool {
 	until := c.now().Add(wait).UnixNano()
 	c.mu.Lock()
 	if until <= c.until.Load() || c.closed {
@@ -103,15 +103,8 @@ func (c *cooldown) wait(ctx context.Context, stop <-chan struct{}) (bool, error)
 		if wait <= 0 {
 			return true, nil
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-stop:
-			timer.Stop()
-			return false, nil
-		case <-ctx.Done():
-			timer.Stop()
-			return false, ctx.Err()
+		if stopped, err := waitFor(ctx, wait, nil, stop); stopped || err != nil {
+			return false, err
 		}
 	}
 }

@@ -34,7 +34,7 @@ func (p *Permit) Enter() bool {
 func (p *Permit) Done(ctx context.Context, counts bool, err error) {
 	p.a.bucket.observeResponse(ctx, counts, err)
 	p.a.breaker.recordAttempt(p.isProbe, counts, err)
-	p.a.slots.release(1)
+	p.a.slots.releaseSlots(1)
 	*p = Permit{}
 }
 
@@ -44,10 +44,10 @@ func (p *Permit) Cancel() {
 		p.a.breaker.recordAttempt(p.isProbe, false, nil)
 	}
 	if p.hasSlot {
-		p.a.slots.release(1)
+		p.a.slots.releaseSlots(1)
 	}
 	if p.hasToken {
-		p.a.bucket.release(1)
+		p.a.bucket.releaseTokens(1)
 	}
 	*p = Permit{a: p.a}
 }
@@ -68,14 +68,14 @@ func (a *Admission) Reserve(n int) Reservation {
 	r := Reservation{a: a, isRequested: n > 0}
 	available := 0
 	if r.isRequested {
-		if available, r.retryIn = a.breaker.available(n); available > 0 {
-			available, r.retryIn = a.bucket.available(available)
+		if available, r.retryIn = a.breaker.maxAttempts(n); available > 0 {
+			available, r.retryIn = a.bucket.maxAttempts(available)
 			r.needsToken = available == 0
 		}
 		r.isBlocked = available == 0
 	}
 	if available > 0 {
-		r.n = a.slots.reserve(available)
+		r.n = a.slots.reserveSlots(available)
 		return r
 	}
 	a.slots.releaseReserved()
@@ -92,7 +92,7 @@ func (r Reservation) Len() int { return r.n }
 // set, another retry is due, and Wake is called when it may start.
 func (r Reservation) Close(used int, more bool) {
 	a := r.a
-	a.slots.release(r.n - used)
+	a.slots.releaseSlots(r.n - used)
 	a.bucket.takeReserved(used)
 	switch {
 	case !more:

@@ -20,8 +20,8 @@ func newSemaphore(size int, wake func()) *semaphore {
 	return &semaphore{size: size, free: size, wake: wake}
 }
 
-// acquire waits for a slot.
-func (s *semaphore) acquire(ctx context.Context) error {
+// acquireSlot waits for a slot.
+func (s *semaphore) acquireSlot(ctx context.Context) error {
 	s.mu.Lock()
 	if s.free > 0 && len(s.queue.tickets) == 0 {
 		s.free--
@@ -39,13 +39,13 @@ func (s *semaphore) acquire(ctx context.Context) error {
 	removed := s.queue.removeTicket(ticket)
 	s.mu.Unlock()
 	if !removed {
-		s.release(1)
+		s.releaseSlots(1)
 	}
 	return ctx.Err()
 }
 
-// reserve takes up to n slots for retries without waiting.
-func (s *semaphore) reserve(n int) int {
+// reserveSlots takes up to n slots for retries without waiting.
+func (s *semaphore) reserveSlots(n int) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reserved := s.queue.takeReserved(n)
@@ -68,16 +68,16 @@ func (s *semaphore) wakeWhenFree() {
 	}
 }
 
-// releaseReserved frees the slots that were reserved since the last call of reserve.
+// releaseReserved frees the slots that were reserved since the last call of reserveSlots.
 func (s *semaphore) releaseReserved() {
 	s.mu.Lock()
 	n := s.queue.clearReserved()
 	s.mu.Unlock()
-	s.release(n)
+	s.releaseSlots(n)
 }
 
-// release frees n slots.
-func (s *semaphore) release(n int) {
+// releaseSlots frees n slots.
+func (s *semaphore) releaseSlots(n int) {
 	s.mu.Lock()
 	// At most half of the slots are reserved, because a slow poll must not stop fresh deliveries.
 	spare, wake := s.queue.grantUnits(n, (s.size+1)/2)

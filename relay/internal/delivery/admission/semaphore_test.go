@@ -9,15 +9,15 @@ func TestSemaphore_FreshAndRetriesAlternate(t *testing.T) {
 	t.Parallel()
 	readied := 0
 	s := newSemaphore(2, func() { readied++ })
-	if got := s.reserve(5); got != 2 {
-		t.Fatalf("reserve(5): got %d slots, want 2", got)
+	if got := s.reserveSlots(5); got != 2 {
+		t.Fatalf("reserveSlots(5): got %d slots, want 2", got)
 	}
 	s.wakeWhenFree()
 	// Four fresh deliveries wait, and retries want more.
 	served := make(chan int, 4)
 	for i := range 4 {
 		go func() {
-			if s.acquire(context.Background()) == nil {
+			if s.acquireSlot(context.Background()) == nil {
 				served <- i
 			}
 		}()
@@ -27,20 +27,20 @@ func TestSemaphore_FreshAndRetriesAlternate(t *testing.T) {
 		waiting = len(s.queue.tickets)
 		s.mu.Unlock()
 	}
-	s.release(1)
+	s.releaseSlots(1)
 	<-served
-	s.release(1)
+	s.releaseSlots(1)
 	if readied != 1 {
 		t.Errorf("got %d wakeups for retries, want 1", readied)
 	}
-	if got := s.reserve(2); got != 1 {
-		t.Errorf("reserve(2): got %d slots, want the reserved one", got)
+	if got := s.reserveSlots(2); got != 1 {
+		t.Errorf("reserveSlots(2): got %d slots, want the reserved one", got)
 	}
 	for range 3 {
-		s.release(1)
+		s.releaseSlots(1)
 		<-served
 	}
-	s.release(2)
+	s.releaseSlots(2)
 	if s.free != 2 || s.queue.reserved != 0 {
 		t.Errorf("got %d free and %d reserved slots, want 2 and 0", s.free, s.queue.reserved)
 	}
@@ -49,15 +49,15 @@ func TestSemaphore_FreshAndRetriesAlternate(t *testing.T) {
 func TestSemaphore_CanceledAcquire(t *testing.T) {
 	t.Parallel()
 	s := newSemaphore(1, func() {})
-	if err := s.acquire(context.Background()); err != nil {
+	if err := s.acquireSlot(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := s.acquire(ctx); err == nil {
-		t.Error("acquire() = nil while the slot is taken")
+	if err := s.acquireSlot(ctx); err == nil {
+		t.Error("acquireSlot() = nil while the slot is taken")
 	}
-	s.release(1)
+	s.releaseSlots(1)
 	if s.free != 1 || len(s.queue.tickets) != 0 {
 		t.Errorf("got %d free slots and %d tickets, want 1 and 0", s.free, len(s.queue.tickets))
 	}
@@ -67,12 +67,12 @@ func TestSemaphore_ReservesAtMostHalf(t *testing.T) {
 	t.Parallel()
 	s := newSemaphore(4, func() {})
 	for range 4 {
-		if err := s.acquire(context.Background()); err != nil {
+		if err := s.acquireSlot(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	s.wakeWhenFree()
-	s.release(4)
+	s.releaseSlots(4)
 	if s.queue.reserved != 2 || s.free != 2 {
 		t.Errorf("got %d reserved and %d free slots, want 2 each", s.queue.reserved, s.free)
 	}

@@ -51,7 +51,7 @@ type tokenBucket struct {
 	mu       sync.Mutex
 	queue    fairQueue
 	spare    int           // tokens to return to Redis
-	refilled chan struct{} // closed when the refill goroutine has ended; nil while there is none
+	refilled chan struct{} // closed when the refill goroutine has ended; nil without one
 	changed  chan struct{} // wakes that goroutine
 	closed   bool
 	// nextFallbackAt is the earliest time of the next attempt while Redis rejects writes.
@@ -78,9 +78,9 @@ func tokensPerRequest(l store.RateLimit) int { return max(1, min(perSecond(l.Rat
 
 func (b *tokenBucket) hasRate() bool { return b.limit.Limited() }
 
-// acquire waits for a token and returns true. It returns false when stop is closed, and the error of ctx when that
+// acquireToken waits for a token and returns true. It returns false when stop is closed, and the error of ctx when that
 // ends.
-func (b *tokenBucket) acquire(ctx context.Context, stop <-chan struct{}) (bool, error) {
+func (b *tokenBucket) acquireToken(ctx context.Context, stop <-chan struct{}) (bool, error) {
 	if !b.hasRate() {
 		return b.cooldown.wait(ctx, stop)
 	}
@@ -100,14 +100,14 @@ func (b *tokenBucket) acquire(ctx context.Context, stop <-chan struct{}) (bool, 
 	removed := b.queue.removeTicket(ticket)
 	b.mu.Unlock()
 	if !removed {
-		b.release(1)
+		b.releaseTokens(1)
 	}
 	b.notifyRefill()
 	return false, err
 }
 
 // tryAcquire takes a token if one is available and no attempt waits for one. Otherwise it returns the minimum time
-// until one is available. If Redis rejects writes, it waits as acquire does.
+// until one is available. If Redis rejects writes, it waits as acquireToken does.
 func (b *tokenBucket) tryAcquire(ctx context.Context, stop <-chan struct{}) (bool, time.Duration, error) {
 	if wait := b.cooldown.remaining(); wait > 0 || !b.hasRate() {
 		return wait == 0, wait, nil
@@ -122,7 +122,7 @@ func (b *tokenBucket) tryAcquire(ctx context.Context, stop <-chan struct{}) (boo
 	var rejected redis.Error
 	switch {
 	case errors.As(err, &rejected):
-		ok, err := b.acquire(ctx, stop)
+		ok, err := b.acquireToken(ctx, stop)
 		return ok, 0, err
 	case err != nil:
 		return false, 0, err
@@ -141,9 +141,9 @@ func (b *tokenBucket) requestTokens(ctx context.Context, n int) (store.Grant, er
 	return grant, err
 }
 
-// available returns how many of n retries may start. If none may, it returns the time until that may change, or 0 if
+// maxAttempts returns how many of n retries may start. If none may, it returns the time until that may change, or 0 if
 // wake is called then.
-func (b *tokenBucket) available(n int) (int, time.Duration) {
+func (b *tokenBucket) maxAttempts(n int) (int, time.Duration) {
 	if !b.hasRate() {
 		if wait := b.cooldown.remaining(); wait > 0 {
 			return 0, wait
@@ -192,12 +192,12 @@ func (b *tokenBucket) releaseReserved() {
 	n := b.queue.clearReserved()
 	b.mu.Unlock()
 	b.notifyRefill()
-	b.release(n)
+	b.releaseTokens(n)
 }
 
-// release returns n tokens of attempts that did not start. It does nothing during a cooldown, because Redis discards
-// earlier tokens then.
-func (b *tokenBucket) release(n int) {
+// releaseTokens returns n tokens of attempts that did not start. It does nothing during a cooldown, because Redis
+// discards earlier tokens then.
+func (b *tokenBucket) releaseTokens(n int) {
 	if n == 0 || !b.hasRate() || b.cooldown.remaining() > 0 {
 		return
 	}
@@ -214,7 +214,7 @@ func (b *tokenBucket) release(n int) {
 
 // startCooldown reports whether the cooldown ends later than the current one.
 func (b *tokenBucket) startCooldown(wait time.Duration) bool {
-	if !b.cooldown.extend(wait) {
+	if !b.cooldown.extendBy(wait) {
 		return false
 	}
 	b.mu.Lock()
@@ -236,7 +236,7 @@ func (b *tokenBucket) observeResponse(ctx context.Context, counts bool, err erro
 	b.startCooldown(wait) // the one in Redis has started later and must not count as a second one
 }
 
-// chargeRequests counts requests in addition to those of attempts. If Redis does not respond, they are not counted.
+// chargeRequests counts requests in addition to attempts. If Redis does not respond, they are not counted.
 func (b *tokenBucket) chargeRequests(ctx context.Context, n int) {
 	if n == 0 || !b.hasRate() {
 		return
@@ -284,7 +284,7 @@ func (b *tokenBucket) refillLoop(done chan struct{}) {
 		wanted, spare := b.nextRefill()
 		switch {
 		case wanted > 0 && spare > 0:
-			b.release(spare)
+			b.releaseTokens(spare)
 		case wanted > 0:
 			if b.refillOnce(min(wanted, tokensPerRequest(b.limit))) {
 				retry.Reset()
@@ -302,8 +302,8 @@ func (b *tokenBucket) refillLoop(done chan struct{}) {
 	}
 }
 
-// refillOnce requests n tokens and waits for those that Redis does not grant yet. It returns false if Redis did not
-// respond.
+// refillOnce requests n tokens and waits for the tokens that Redis does not grant yet. It returns false if Redis did
+// not respond.
 func (b *tokenBucket) refillOnce(n int) bool {
 	if wait := b.cooldown.remaining(); wait > 0 {
 		b.sleepWhileWanted(wait)
@@ -320,7 +320,7 @@ func (b *tokenBucket) refillOnce(n int) bool {
 	case grant.Cooldown:
 		return true
 	}
-	b.release(grant.Tokens)
+	b.releaseTokens(grant.Tokens)
 	if missing := n - grant.Tokens; missing > 0 {
 		// Wait for several tokens together, but never until the burst is complete, which would lose tokens.
 		more := min(missing, max(1, b.limit.Burst/2)) - 1
@@ -337,7 +337,7 @@ func (b *tokenBucket) grantFallback() {
 		return
 	}
 	b.nextFallbackAt = now.Add(b.limit.Interval())
-	b.release(1)
+	b.releaseTokens(1)
 }
 
 // sleepWhileWanted returns early when no token is wanted.

@@ -140,7 +140,7 @@ func TestScheduler_WakeAndIdlePolls(t *testing.T) {
 func TestScheduler_ErrorRepeatsPollForState(t *testing.T) {
 	run(t, func(t *testing.T, redis *fakeStore, h *Handle, sink *fakeSink) {
 		redis.set("", store.PollResult{Err: errors.New("no reply")})
-		time.Sleep(7 * time.Second) // an idle poll, which asks for the state
+		time.Sleep(7 * time.Second) // an idle poll, which requests the state
 		first := sink.last()
 		time.Sleep(errorRetryInterval)
 		if p := sink.last(); !p.due || !p.withState || p.at == first.at {

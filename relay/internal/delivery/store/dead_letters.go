@@ -51,7 +51,7 @@ type DeadLetter struct {
 	Topic   string
 	Hub     string
 	Account string
-	// Time is when the delivery became a dead letter.
+	// Time is the time of the change to a dead letter.
 	Time   time.Time
 	Reason string
 	// Attempts is the number of attempts.

@@ -2,7 +2,7 @@
 // Redis.
 //
 // Each type implements one interface that its user declares. A change that touches several keys is one Lua script, so
-// a killed process leaves nothing half done. All times are those of Redis, so nodes need no synchronized clocks. The
+// a killed process leaves nothing half done. All times come from Redis, so nodes need no synchronized clocks. The
 // package decides nothing about a delivery and imports no other package of delivery.
 //
 // Keys of a sink. In a cluster, all but the last three share a slot. Times are unix milliseconds unless stated.

@@ -16,7 +16,7 @@ import (
 // Ordering selects the deliveries of a sink that keep the order of the log. Empty means [OrderingNone].
 type Ordering string
 
-// A notification of several containers, or of none, is ordered with those of its hub.
+// A notification of several containers, or of none, is ordered with its hub.
 const (
 	OrderingNone      Ordering = "none"
 	OrderingHub       Ordering = "hub"

@@ -65,8 +65,8 @@ func (s *Retries) Schedule(
 	return depth, nil
 }
 
-// ScheduleAll stores deliveries that are due at once. It skips those that are already scheduled, and stops if the queue
-// contains maxBacklog deliveries, unless that is 0. It returns how many were added and how many were processed.
+// ScheduleAll stores deliveries that are due at once. It skips deliveries that are already scheduled, and stops if the
+// queue contains maxBacklog deliveries, unless that is 0. It returns how many were added and how many were processed.
 func (s *Retries) ScheduleAll(
 	ctx context.Context, sink string, maxBacklog int64, all []Scheduled,
 ) (added, processed int, err error) {
@@ -113,8 +113,8 @@ func (s *Retries) Complete(ctx context.Context, c Claim) (nextDue bool, err erro
 const makeDuePage = 1000
 
 // MakeDue makes all scheduled deliveries of a sink due at once and returns how many were not due before. Claimed
-// deliveries stay unchanged, as do those that wait for another one with their ordering key. After an error, earlier
-// pages stay done, and a repetition is safe.
+// deliveries stay unchanged, as do deliveries that wait for another one with their ordering key. After an error,
+// earlier pages stay done, and a repetition is safe.
 func (s *Retries) MakeDue(ctx context.Context, sink string) (int, error) {
 	total := 0
 	for from := ""; ; {

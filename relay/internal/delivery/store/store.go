@@ -69,7 +69,7 @@ func (s *Store) Forget(ctx context.Context, sink string, deadLetters bool) error
 	d := s.db
 	groups, err := d.client.ZRange(ctx, DigestsKey(d.keys, sink), 0, -1).Result()
 	if err != nil {
-		return fmt.Errorf("forget sink: %w", err)
+		return fmt.Errorf("delete data of sink: %w", err)
 	}
 	keys := d.retryKeys(sink, DigestsKey(d.keys, sink), DigestCountKey(d.keys, sink), BatchedIDsKey(d.keys, sink),
 		BatchLogKey(d.keys, sink), StateKey(d.keys, sink), FailureStartKey(d.keys, sink), StatsKey(d.keys, sink))
@@ -86,7 +86,7 @@ func (s *Store) Forget(ctx context.Context, sink string, deadLetters bool) error
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("forget sink: %w", err)
+		return fmt.Errorf("delete data of sink: %w", err)
 	}
 	return nil
 }
