@@ -19,6 +19,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -65,7 +66,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		_ = json.NewEncoder(w).Encode(map[string]any{"data": map[string]any{
 			"ids": []string{r.Header.Get("Content-Type"), r.Header.Get("Idempotency-Key"), string(body), r.Header.Get("X-Hub-Id")},
 		}})
-	case !hub.IsUpgrade(r):
+	case !transport.IsUpgrade(r):
 		_, _ = fmt.Fprintf(w, `{"data":{"token":"t %d+&"}}`, s.tokens.Add(1))
 	default:
 		if want := fmt.Sprintf("t %d+&", s.tokens.Load()); r.URL.Query().Get("token") != want || r.Header.Get("x-service-token") != want {
@@ -73,7 +74,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		own := r.Header.Get("X-Hub-Id")
-		problem := s.hub.Serve(w, r, hub.Subscription{Hub: own, Allows: func(h, _ string) bool { return h == own }})
+		problem := s.hub.ServeWebSocket(w, r, hub.Subscription{Hub: own, Allows: func(h, _ string) bool { return h == own }})
 		if problem != nil {
 			fail(w, problem)
 			return

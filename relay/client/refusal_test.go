@@ -13,6 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 // Who is one too many waits for as long as the server asks.
@@ -129,7 +130,7 @@ func TestListenOutlastsAPage(t *testing.T) {
 	t.Parallel()
 	asked := 0
 	s := startServer(t, func(r *http.Request) (int, string) {
-		if hub.IsUpgrade(r) {
+		if transport.IsUpgrade(r) {
 			return 0, ""
 		}
 		switch asked++; asked {

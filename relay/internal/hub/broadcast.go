@@ -5,6 +5,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
 // burstBytes bounds what Broadcast hands to each client in one go, so that nobody's turn takes long.
@@ -25,8 +26,8 @@ type Batch struct {
 // one goroutine at a time may broadcast a partition. The relay's own notifications ("hubrelay.…") never reach a client, but for
 // [relay.TopicResync], which reaches all who follow its hub whatever topics they want, and without a hub everybody.
 func (h *Hub) Broadcast(b Batch) {
-	f, _ := h.fanouts.Get().(*fanout)
-	defer h.fanouts.Put(f)
+	f, _ := h.broadcasts.Get().(*broadcast)
+	defer h.broadcasts.Put(f)
 	if b.Gap {
 		h.resyncAll(f, b)
 	}
@@ -38,10 +39,10 @@ func (h *Hub) Broadcast(b Batch) {
 		}
 		own := h.feeds[b.Partition]
 		if h.mergedFeed == own {
-			f.broadcastBurst(h, own, b.Partition, list[:n], allFeeds)
+			f.toFeed(h, own, b.Partition, list[:n], allFeeds)
 		} else {
-			f.broadcastBurst(h, own, b.Partition, list[:n], hubFeeds)
-			f.broadcastBurst(h, h.mergedFeed, b.Partition, list[:n], accountFeeds)
+			f.toFeed(h, own, b.Partition, list[:n], hubFeeds)
+			f.toFeed(h, h.mergedFeed, b.Partition, list[:n], accountFeeds)
 		}
 		list = list[n:]
 	}
@@ -57,14 +58,14 @@ const (
 	allFeeds = hubFeeds | accountFeeds
 )
 
-// fanout is the working memory of one Broadcast, kept for the next.
-type fanout struct {
+// broadcast is the working memory of one Broadcast, kept for the next.
+type broadcast struct {
 	feed        *feed
 	positions   []streamid.Position // scratch: the positions of the line behind one entry
 	batch       []feedEntry
 	jobs        []groupJob
-	groupBurst  burst        // what a whole group gets
-	clientBurst burst        // what one client gets whose grant covers only some of that
+	groupBurst  frameBatch   // what a whole group gets
+	clientBurst frameBatch   // what one client gets whose grant covers only some of that
 	onMatch     func(*group) // meet
 	current     int          // the index into batch that visit is about
 
@@ -76,12 +77,12 @@ type fanout struct {
 // groupJob is what a group wants of the batch.
 type groupJob struct {
 	group   *group
-	clients []*client
+	clients []*connection
 	indexes []int // into batch
 }
 
-// burst is consecutive frames for one client.
-type burst struct {
+// frameBatch is consecutive frames for one client.
+type frameBatch struct {
 	frames [][]byte
 	scopes []scope // the different scopes of the frames
 	size   int
@@ -98,35 +99,35 @@ type scope struct{ hub, account string }
 // isGlobalResync tells whether n is a resync for everybody.
 func isGlobalResync(n *relay.Notification) bool { return n.Hub == "" && n.Topic == relay.TopicResync }
 
-func newFanout() *fanout {
-	f := &fanout{}
+func newBroadcast() *broadcast {
+	f := &broadcast{}
 	f.onMatch = f.addMatch
 	return f
 }
 
 // addMatch notes that a group wants the current notification.
-func (f *fanout) addMatch(g *group) {
-	if g.jobNumber == 0 {
+func (f *broadcast) addMatch(g *group) {
+	if g.Job == 0 {
 		f.jobs = append(f.jobs, groupJob{group: g})
-		g.jobNumber = len(f.jobs)
+		g.Job = len(f.jobs)
 	}
-	j := &f.jobs[g.jobNumber-1]
+	j := &f.jobs[g.Job-1]
 	if n := len(j.indexes); n == 0 || j.indexes[n-1] != f.current {
 		j.indexes = append(j.indexes, f.current)
 	}
 }
 
 // snapshotRecipients takes down who the groups are now. Nothing of the index is looked at behind it.
-func (f *fanout) snapshotRecipients() {
+func (f *broadcast) snapshotRecipients() {
 	for i := range f.jobs {
 		j := &f.jobs[i]
-		j.clients, j.group.jobNumber = j.group.currentMembers(), 0
+		j.clients, j.group.Job = j.group.Members(), 0
 	}
 }
 
-// broadcastBurst broadcasts one burst to those who follow the line, under its lock: sockets are written to without waiting. All
+// toFeed broadcasts one burst to those who follow the line, under its lock: sockets are written to without waiting. All
 // who want it are found under one short lock of the index.
-func (f *fanout) broadcastBurst(h *Hub, l *feed, partition int, list []relay.Notification, who feedScope) {
+func (f *broadcast) toFeed(h *Hub, l *feed, partition int, list []relay.Notification, who feedScope) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f.feed, f.batch = l, l.appendBatch(partition, list)
@@ -143,25 +144,25 @@ func (f *fanout) broadcastBurst(h *Hub, l *feed, partition int, list []relay.Not
 				f.addAllMatches(h, partition, who&^accountFeeds)
 			}
 		case n.Topic == relay.TopicResync || !strings.HasPrefix(n.Topic, relay.OperationalPrefix):
-			h.index.matchGroups(n, who, f.onMatch)
+			h.index.Match(n, who, f.onMatch)
 		}
 	}
 	f.snapshotRecipients()
 	h.index.mu.Unlock()
 	for i := range f.jobs {
-		f.sendToGroup(&f.jobs[i])
+		f.toGroup(&f.jobs[i])
 	}
 	f.reset(h)
 }
 
 // addAllMatches notes that everybody of an audience wants the current notification, but for those who follow hubs of other partitions.
 // The caller holds the index's lock.
-func (f *fanout) addAllMatches(h *Hub, partition int, who feedScope) {
-	h.index.allGroups(who, func(hub string) bool { return h.opts.Partition(hub) == partition }, f.onMatch)
+func (f *broadcast) addAllMatches(h *Hub, partition int, who feedScope) {
+	h.index.MatchAll(who, func(hub string) bool { return h.opts.Partition(hub) == partition }, f.onMatch)
 }
 
 // reset counts what was queued, lets go of everything that belongs to notifications and clients, and keeps the memory.
-func (f *fanout) reset(h *Hub) {
+func (f *broadcast) reset(h *Hub) {
 	if f.queuedFrames > 0 {
 		h.opts.Observer.Queued(f.queuedFrames, f.queuedBytes)
 	}
@@ -178,8 +179,8 @@ func (f *fanout) reset(h *Hub) {
 	f.queuedFrames, f.queuedBytes, f.compressed, f.saved, f.resyncedClients = 0, 0, 0, 0, 0
 }
 
-// sendToGroup gives a group what it wants.
-func (f *fanout) sendToGroup(j *groupJob) {
+// toGroup gives a group what it wants.
+func (f *broadcast) toGroup(j *groupJob) {
 	f.groupBurst.reset()
 	same := j.group.visibility != ""
 	for _, i := range j.indexes {
@@ -188,15 +189,15 @@ func (f *fanout) sendToGroup(j *groupJob) {
 		}
 	}
 	if same {
-		f.sendAll(j.clients)
+		f.writeAll(j.clients)
 		return
 	}
 	for _, c := range j.clients {
-		f.sendFiltered(c, j)
+		f.writeFiltered(c, j)
 	}
 }
 
-func (f *fanout) sendFiltered(c *client, j *groupJob) {
+func (f *broadcast) writeFiltered(c *connection, j *groupJob) {
 	b := &f.groupBurst
 	for i := range b.scopes {
 		if !c.allows(b.scopes[i].hub, b.scopes[i].account) {
@@ -204,24 +205,24 @@ func (f *fanout) sendFiltered(c *client, j *groupJob) {
 			break
 		}
 	}
-	f.sendBurst(c, b)
+	f.writeTo(c, b)
 }
 
-func (f *fanout) sendBurst(c *client, b *burst) {
-	if len(b.frames) > 0 && c.send(b) {
+func (f *broadcast) writeTo(c *connection, b *frameBatch) {
+	if len(b.frames) > 0 && c.write(b) {
 		f.addStats(b, 1)
 	}
 }
 
-// sendAll gives all to clients of which each takes all of it.
-func (f *fanout) sendAll(clients []*client) {
+// writeAll gives all to clients of which each takes all of it.
+func (f *broadcast) writeAll(clients []*connection) {
 	if len(f.groupBurst.frames) > 0 {
-		f.addStats(&f.groupBurst, sendParallel(clients, &f.groupBurst))
+		f.addStats(&f.groupBurst, writeParallel(clients, &f.groupBurst))
 	}
 }
 
 // addStats notes that some clients took b.
-func (f *fanout) addStats(b *burst, clients int) {
+func (f *broadcast) addStats(b *frameBatch, clients int) {
 	f.queuedFrames += clients * len(b.frames)
 	f.queuedBytes += clients * b.size
 	f.compressed += clients * b.compressed
@@ -230,7 +231,7 @@ func (f *fanout) addStats(b *burst, clients int) {
 }
 
 // burstFor returns the part of the burst that c's grant covers.
-func (f *fanout) burstFor(c *client, j *groupJob) *burst {
+func (f *broadcast) burstFor(c *connection, j *groupJob) *frameBatch {
 	f.clientBurst.reset()
 	for _, i := range j.indexes {
 		if c.canSee(f.batch[i].notification) {
@@ -240,10 +241,10 @@ func (f *fanout) burstFor(c *client, j *groupJob) *burst {
 	return &f.clientBurst
 }
 
-func (f *fanout) add(b *burst, i int, as frameFormat) {
+func (f *broadcast) add(b *frameBatch, i int, as frame.Encoding) {
 	e := &f.batch[i]
 	b.add(f.frameFor(e, as), e.notification)
-	if saved := e.savedFor(as); saved > 0 {
+	if saved := e.frames.Saved(as); saved > 0 {
 		b.compressed++
 		b.saved += saved
 	}
@@ -251,15 +252,15 @@ func (f *fanout) add(b *burst, i int, as frameFormat) {
 
 // frameFor is an entry in one form. Only the entry's own partition moves during a run, so the cursor behind it has the
 // line's other positions.
-func (f *fanout) frameFor(e *feedEntry, as frameFormat) []byte {
-	if e.frames[as] == nil {
-		f.positions[e.partitionIndex] = e.after
-		return f.feed.frameFor(e, as, f.positions, true)
+func (f *broadcast) frameFor(e *feedEntry, as frame.Encoding) []byte {
+	if made := e.frames.Get(as); made != nil {
+		return made
 	}
-	return e.frames[as]
+	f.positions[e.partitionIndex] = e.after
+	return f.feed.frameFor(e, as, f.positions, true)
 }
 
-func (b *burst) add(frame []byte, n *relay.Notification) {
+func (b *frameBatch) add(frame []byte, n *relay.Notification) {
 	b.push(frame)
 	if n.Topic == relay.TopicResync {
 		b.resyncs++
@@ -276,12 +277,12 @@ func (b *burst) add(frame []byte, n *relay.Notification) {
 	b.scopes = append(b.scopes, s)
 }
 
-func (b *burst) push(frame []byte) {
+func (b *frameBatch) push(frame []byte) {
 	b.frames = append(b.frames, frame)
 	b.size += len(frame)
 }
 
-func (b *burst) reset() {
+func (b *frameBatch) reset() {
 	clear(b.frames)
 	clear(b.scopes)
 	b.frames, b.scopes, b.concatenated = b.frames[:0], b.scopes[:0], nil
@@ -289,7 +290,7 @@ func (b *burst) reset() {
 }
 
 // joinedBytes returns all frames as one slice, which is valid until the next reset.
-func (b *burst) joinedBytes() []byte {
+func (b *frameBatch) joinedBytes() []byte {
 	if len(b.frames) == 1 {
 		return b.frames[0]
 	}

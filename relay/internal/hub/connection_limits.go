@@ -30,20 +30,20 @@ const (
 	LimitKey  Limit = "key"
 )
 
-// ConnectionSlot is one client's share of the [Limits], whatever it speaks. It is given back once.
-type ConnectionSlot struct {
+// ConnectionLease is one client's share of the [Limits], whatever it speaks. It is given back once.
+type ConnectionLease struct {
 	places   *connectionLimiter
 	hub, key string
 	once     sync.Once
 }
 
 // Release gives the place back. It may be called more than once and concurrently.
-func (p *ConnectionSlot) Release() { p.once.Do(func() { p.places.release(p.hub, p.key) }) }
+func (p *ConnectionLease) Release() { p.once.Do(func() { p.places.release(p.hub, p.key) }) }
 
 // Reserve takes a place for a client of key on the pipeline of hub (empty: an account pipeline), which whoever asked
 // must release. Where there is none the error is 503.not-ready (node) or 429.rate-limiting (hub, key), and header gets
 // a Retry-After. However many ask at once, no limit is exceeded.
-func (h *Hub) Reserve(header http.Header, hub, key string) (*ConnectionSlot, *relay.Error) {
+func (h *Hub) Reserve(header http.Header, hub, key string) (*ConnectionLease, *relay.Error) {
 	place, full := h.limits.acquire(hub, key)
 	if full == "" {
 		return place, nil
@@ -86,7 +86,7 @@ func newPlaces(l Limits) *connectionLimiter {
 }
 
 // acquire returns a place, or the limit that is reached.
-func (p *connectionLimiter) acquire(hub, key string) (*ConnectionSlot, Limit) {
+func (p *connectionLimiter) acquire(hub, key string) (*ConnectionLease, Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -102,7 +102,7 @@ func (p *connectionLimiter) acquire(hub, key string) (*ConnectionSlot, Limit) {
 	if hub != "" {
 		p.hubs[hub]++
 	}
-	return &ConnectionSlot{places: p, hub: hub, key: key}, ""
+	return &ConnectionLease{places: p, hub: hub, key: key}, ""
 }
 
 func limitReached(limit, taken int) bool { return limit > 0 && taken >= limit }

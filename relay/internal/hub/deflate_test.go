@@ -22,6 +22,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
 // allCompressed compresses whatever gets shorter.
@@ -235,7 +236,7 @@ func TestReplaysCompressLittleAtOnce(t *testing.T) {
 			list = append(list, n)
 		}
 		h.Broadcast(Batch{Notifications: list})
-		c := &client{hub: h, format: formatCursor | formatDeflated, feed: h.feeds[0]}
+		c := &connection{hub: h, format: frame.WithCursor | frame.Deflated, feed: h.feeds[0]}
 		r, problem := h.newReplay(c, &Subscription{
 			Hub: "h", Allows: func(string, string) bool { return true },
 			After: string(streamid.Append(nil, 1, 0, []streamid.Position{{MS: 1}})),
@@ -251,74 +252,4 @@ func TestReplaysCompressLittleAtOnce(t *testing.T) {
 			t.Errorf("%d messages of %d bytes were compressed in one go, want %d", made, padding, most)
 		}
 	}
-}
-
-func TestCompressionIsBounded(t *testing.T) {
-	t.Parallel()
-	observer := newCounter()
-	d := newDeflater(Compression{Enabled: true, CPU: 100 * time.Millisecond}, observer)
-	now := time.Now()
-	const each = 10 * time.Millisecond // what one message takes
-	calls := 0
-	d.now = func() time.Time {
-		if calls++; calls%2 == 0 {
-			now = now.Add(each)
-		}
-		return now
-	}
-	data := bytes.Repeat([]byte("x"), 300)
-	tries := func(live bool, most int) (done int) {
-		for range most {
-			calls = 0
-			if frame, _ := d.compressFrame(live, [][]byte{data}); frame != nil {
-				done++
-			}
-		}
-		return done
-	}
-	// While it works, time goes by: a tenth of it comes back.
-	if done := tries(false, 100); done != 6 {
-		t.Errorf("replays got %d messages compressed, want half of the time", done)
-	}
-	if done := tries(true, 100); done != 6 {
-		t.Errorf("then %d were, want the rest", done)
-	}
-	now = now.Add(time.Minute)
-	if done := tries(true, 100); done != 12 {
-		t.Errorf("after a minute %d were, want one second's", done)
-	}
-	if got := observer.deflated("not made"); got != 300-24 {
-		t.Errorf("%d were counted as left alone", got)
-	}
-	// Nobody waits for a compressor.
-	now = now.Add(time.Minute)
-	for range cap(d.compressors) {
-		<-d.compressors
-	}
-	if done := tries(true, 1); done != 0 {
-		t.Error("there was none, and still")
-	}
-	if most := cap(newDeflater(Compression{Enabled: true, CPU: 2500 * time.Millisecond}, observer).compressors); most != 4 {
-		t.Errorf("%d compressors for 2.5 processors", most)
-	}
-}
-
-// Whatever a message holds, what is compressed of it becomes the same again, also behind another message.
-func FuzzDeflate(f *testing.F) {
-	f.Add([]byte(`{"topic":"x"}`), []byte(`,"cursor":"a"}`))
-	f.Add(bytes.Repeat([]byte{0}, 70_000), []byte{})
-	f.Fuzz(func(t *testing.T, a, b []byte) {
-		d := newDeflater(allCompressed, noObserver{})
-		whole := append(append([]byte{}, a...), b...)
-		for range 3 {
-			frame, saved := d.compressFrame(true, [][]byte{a, b})
-			if frame == nil {
-				continue
-			}
-			first, payload := readFrame(t, bytes.NewReader(frame))
-			if first != finText|rsv1 || !bytes.Equal(inflate(t, payload), whole) || len(frame)+saved != len(textFrame(a, b)) || saved <= 0 {
-				t.Fatalf("%q became %x", whole, frame)
-			}
-		}
-	})
 }

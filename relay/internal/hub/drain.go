@@ -4,6 +4,8 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
 const (
@@ -12,10 +14,10 @@ const (
 	drainInterval = 10 * time.Millisecond
 )
 
-// drainClients tells the clients to go, in random order and spread over time: whoever is told connects again at once. It
+// drain tells the clients to go, in random order and spread over time: whoever is told connects again at once. It
 // ends early when all have gone by themselves, and at the latest with ctx.
-func (h *Hub) drainClients(ctx context.Context, gone <-chan struct{}) {
-	all := h.allClients()
+func (h *Hub) drain(ctx context.Context, gone <-chan struct{}) {
+	all := h.all()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	began := time.Now()
 	deadline, limited := ctx.Deadline()
@@ -27,7 +29,7 @@ func (h *Hub) drainClients(ctx context.Context, gone <-chan struct{}) {
 	defer timer.Stop()
 	for told := 0; told < len(all); {
 		for due := clientsDue(len(all), time.Since(began), spread); told < due; told++ {
-			all[told].close(closeRequest{code: CloseRestart, reason: "the relay is restarting; connect again", closeReason: ClosedDrain})
+			all[told].close(closeRequest{code: frame.CloseRestart, reason: "the relay is restarting; connect again", closeReason: ClosedDrain})
 		}
 		if told == len(all) {
 			return

@@ -12,6 +12,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
 func TestDrain(t *testing.T) {
@@ -34,7 +35,7 @@ func testDrain(t *testing.T, n *node) {
 	for _, conn := range conns {
 		readers.Go(func() {
 			numbers(t, conn, 1)
-			wantClose(t, conn, CloseRestart, "restarting")
+			wantClose(t, conn, frame.CloseRestart, "restarting")
 		})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -69,7 +70,7 @@ func TestDrainIsSpread(t *testing.T) {
 			for {
 				_, _, err := conn.ReadMessage()
 				if err != nil {
-					if !websocket.IsCloseError(err, CloseRestart) {
+					if !websocket.IsCloseError(err, frame.CloseRestart) {
 						t.Errorf("the connection ended with %v", err)
 					}
 					told <- last

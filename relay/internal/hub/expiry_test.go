@@ -88,7 +88,7 @@ func everything(string, string) bool { return true }
 
 // expire sets the key's time, 0 for never.
 func (r *ruling) expire(began time.Time, after time.Duration) {
-	s := KeyStatus{}
+	s := Authorization{}
 	if after != 0 {
 		s.Expires = began.Add(after)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
 // feed is an order in which this node broadcasts: that of one partition, which hub pipelines follow, or the node's merge
@@ -17,7 +18,7 @@ type feed struct {
 	partitions     int // of the log
 	firstPartition int // the partition of the first position
 	maxBytes       int // bytes that may be kept
-	deflater       *compressionBudget
+	deflater       *frame.Deflater
 
 	mu sync.Mutex
 	// positions is the position of the last broadcast in each partition, and floor the one behind which everything is kept.
@@ -43,48 +44,14 @@ type feedEntry struct {
 	partitionIndex int // its partition, counted from the line's first
 	// before is the position before it and at the one behind it.
 	before, after streamid.Position
-	frames        [formatCount][]byte // made when somebody wants one
-	// savedBytes is by how much the compressed frames are shorter, without and with a cursor.
-	savedBytes [formatCursor + 1]int32
-	size       int // what it takes, while a line keeps it
+	frames        frame.Set
+	size          int // what it takes, while a line keeps it
 }
 
 // entryOverhead is about what an entry takes beside its notification and the frames of that.
 const entryOverhead = 384
 
-// makeFrame makes a frame that all clients of a form share, and returns how many bytes that has taken. The cursor is needed
-// where they get one.
-func (e *feedEntry) makeFrame(as frameFormat, cursor []byte, d *compressionBudget, live bool) (took int) {
-	if as&formatDeflated == 0 {
-		e.frames[as] = newFrame(e.notification.Data, as, cursor)
-		return len(e.frames[as])
-	}
-	plain, saved := as&^formatDeflated, 0
-	e.frames[as] = buildFrame(func(parts ...[]byte) (frame []byte) {
-		frame, saved = d.compressFrame(live, parts)
-		return frame
-	}, e.notification.Data, as, cursor)
-	e.savedBytes[plain] = int32(saved)
-	if e.frames[as] != nil {
-		return len(e.frames[as])
-	}
-	if e.frames[plain] == nil {
-		e.frames[plain] = newFrame(e.notification.Data, plain, cursor)
-		took = len(e.frames[plain])
-	}
-	e.frames[as] = e.frames[plain]
-	return took
-}
-
-// savedFor is by how much a frame is shorter for being compressed.
-func (e *feedEntry) savedFor(as frameFormat) int {
-	if as&formatDeflated == 0 {
-		return 0
-	}
-	return int(e.savedBytes[as&^formatDeflated])
-}
-
-func newFeed(partitions, first, count, most int, d *compressionBudget) *feed {
+func newFeed(partitions, first, count, most int, d *frame.Deflater) *feed {
 	return &feed{
 		partitions: partitions, firstPartition: first, maxBytes: most, deflater: d,
 		positions: make([]streamid.Position, count), keptFrom: make([]streamid.Position, count), seqs: make([][]uint64, count),
@@ -163,19 +130,19 @@ func (l *feed) formatCursor(at []streamid.Position) []byte {
 }
 
 // frameFor is an entry's frame in one form for all clients who have seen the log up to these positions. The caller holds mu.
-func (l *feed) frameFor(e *feedEntry, as frameFormat, at []streamid.Position, live bool) []byte {
-	if e.frames[as] == nil {
+func (l *feed) frameFor(e *feedEntry, as frame.Encoding, at []streamid.Position, live bool) []byte {
+	if e.frames.Get(as) == nil {
 		var text []byte
-		if as&(formatCursor|formatSSE) != 0 {
+		if as&(frame.WithCursor|frame.SSE) != 0 {
 			text = l.formatCursor(at)
 		}
-		took := e.makeFrame(as, text, l.deflater, live)
+		took := e.frames.Make(e.notification.Data, as, text, l.deflater, live)
 		if e.size > 0 { // the next broadcast forgets others for it
 			e.size += took
 			l.size += took
 		}
 	}
-	return e.frames[as]
+	return e.frames.Get(as)
 }
 
 // nextSeq is the number of the next entry. The caller holds mu.

@@ -9,7 +9,7 @@ import (
 )
 
 // joinSilent adds a client to the index that takes nothing, so that what a broadcast costs is that of finding it.
-func joinSilent(tb testing.TB, h *Hub, s *Subscription, topics ...string) *client {
+func joinSilent(tb testing.TB, h *Hub, s *Subscription, topics ...string) *connection {
 	tb.Helper()
 	var err error
 	if s.Topics, err = relay.ParsePatterns(topics); err != nil {
@@ -18,8 +18,8 @@ func joinSilent(tb testing.TB, h *Hub, s *Subscription, topics ...string) *clien
 	if s.Allows == nil {
 		s.Allows = func(string, string) bool { return true }
 	}
-	c := &client{hub: h, feed: h.feedFor(s), allows: s.Allows, state: stateDead, fd: -1}
-	h.index.addClient(c, s)
+	c := &connection{hub: h, feed: h.feedFor(s), allows: s.Allows, state: stateDead, fd: -1}
+	h.index.Add(c, s)
 	return c
 }
 
@@ -113,10 +113,10 @@ func BenchmarkComeAndGo(b *testing.B) {
 		b.Fatal(err)
 	}
 	s := Subscription{Hub: "h", Account: "*", VisibilityKey: "all", Topics: topics, Allows: func(string, string) bool { return true }}
-	c := &client{hub: h, feed: h.feedFor(&s), allows: s.Allows, state: stateDead, fd: -1}
+	c := &connection{hub: h, feed: h.feedFor(&s), allows: s.Allows, state: stateDead, fd: -1}
 	for b.Loop() {
-		h.index.addClient(c, &s)
-		h.index.removeClient(c)
+		h.index.Add(c, &s)
+		h.index.Remove(c)
 	}
 }
 

@@ -96,7 +96,7 @@ func TestServeWithoutHijacker(t *testing.T) {
 		"Connection": {"upgrade"}, "Upgrade": {"websocket"}, "Sec-Websocket-Version": {"13"},
 		"Sec-Websocket-Key": {"dGhlIHNhbXBsZSBub25jZQ=="},
 	}
-	problem := New(Options{}).Serve(httptest.NewRecorder(), r, Subscription{
+	problem := New(Options{}).ServeWebSocket(httptest.NewRecorder(), r, Subscription{
 		Allows: func(string, string) bool { return true },
 		Admit: func(context.Context) *relay.Error {
 			t.Error("admitted")
@@ -150,24 +150,11 @@ func TestBrokenClients(t *testing.T) {
 	}
 }
 
-func TestCloseFrameIsCutBetweenCharacters(t *testing.T) {
-	t.Parallel()
-	for _, reason := range []string{"", "short", strings.Repeat("é", 100), strings.Repeat("x", 124)} {
-		frame := closeFrame(1013, reason)
-		if len(frame) != int(frame[1])+2 || frame[1] > maxControlPayload {
-			t.Errorf("%q: length %d, says %d", reason, len(frame), frame[1])
-		}
-		if text := string(frame[4:]); !strings.HasPrefix(reason, text) || text != strings.ToValidUTF8(text, "?") {
-			t.Errorf("%q became %q", reason, text)
-		}
-	}
-}
-
 func ExampleHub() {
 	h := New(Options{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s := Subscription{Hub: "5e6f", Allows: func(hub, _ string) bool { return hub == "5e6f" }}
-		if problem := h.Serve(w, r, s); problem != nil {
+		if problem := h.ServeWebSocket(w, r, s); problem != nil {
 			http.Error(w, problem.Error(), problem.Status())
 		}
 	}))

@@ -20,8 +20,8 @@ const (
 	maxReadCount                   = 512
 )
 
-// logChunk is a piece of one partition's log that was read for replays.
-type logChunk struct {
+// logSegment is a piece of one partition's log that was read for replays.
+type logSegment struct {
 	partition int
 	after     streamid.Position // the position before the first entry
 	size      int
@@ -30,8 +30,8 @@ type logChunk struct {
 	entries []feedEntry
 }
 
-// entriesAfter returns the entries behind a position that the stretch knows, and that as the log has it; nil where it does not.
-func (s *logChunk) entriesAfter(at streamid.Position) ([]feedEntry, streamid.Position) {
+// EntriesAfter returns the entries behind a position that the stretch knows, and that as the log has it; nil where it does not.
+func (s *logSegment) EntriesAfter(at streamid.Position) ([]feedEntry, streamid.Position) {
 	if at.Matches(s.after) {
 		return s.entries, s.after
 	}
@@ -51,7 +51,7 @@ type historyCache struct {
 	slots    chan struct{}
 
 	mu            sync.Mutex
-	chunks        []*logChunk // the one that was used last is the last
+	chunks        []*logSegment // the one that was used last is the last
 	size          int
 	avgEntryBytes int // bytes of an entry, as read last
 	inFlight      map[readKey]*sharedRead
@@ -66,7 +66,7 @@ type readKey struct {
 // sharedRead is a read under way.
 type sharedRead struct {
 	done  chan struct{}
-	chunk *logChunk
+	chunk *logSegment
 	at    streamid.Position // as since returns it
 	lost  bool              // read does not begin where it was to: that is gone
 	err   error
@@ -78,9 +78,9 @@ func newHistory(log History, most int) *historyCache {
 
 var errNoHistory = errors.New("there is no log to read")
 
-// readFrom returns a stretch that knows what is behind a position, and that position as the log has it, or, where that is lost, a
+// ReadFrom returns a stretch that knows what is behind a position, and that position as the log has it, or, where that is lost, a
 // stretch that begins elsewhere, and where.
-func (h *historyCache) readFrom(ctx context.Context, partition int, position streamid.Position) (s *logChunk, at streamid.Position, lost bool, err error) {
+func (h *historyCache) ReadFrom(ctx context.Context, partition int, position streamid.Position) (s *logSegment, at streamid.Position, lost bool, err error) {
 	where := readKey{partition, position}
 	h.mu.Lock()
 	if s, at := h.find(where); s != nil {
@@ -110,9 +110,9 @@ func (h *historyCache) readFrom(ctx context.Context, partition int, position str
 	return f.chunk, f.at, f.lost, f.err
 }
 
-// verify says whether all behind a position is there, and returns what since does beside the stretch. Anybody can make up a
+// Verify says whether all behind a position is there, and returns what since does beside the stretch. Anybody can make up a
 // cursor that has to be proved for each partition, so that it reads as little as says it.
-func (h *historyCache) verify(ctx context.Context, partition int, position streamid.Position) (at streamid.Position, lost bool, err error) {
+func (h *historyCache) Verify(ctx context.Context, partition int, position streamid.Position) (at streamid.Position, lost bool, err error) {
 	h.mu.Lock()
 	s, at := h.find(readKey{partition, position})
 	h.mu.Unlock()
@@ -129,7 +129,7 @@ func (h *historyCache) verify(ctx context.Context, partition int, position strea
 }
 
 // read reads, unless another read has brought it while this one waited for its slot.
-func (h *historyCache) read(ctx context.Context, where readKey) (*logChunk, streamid.Position, bool, error) {
+func (h *historyCache) read(ctx context.Context, where readKey) (*logSegment, streamid.Position, bool, error) {
 	h.mu.Lock()
 	if s, at := h.find(where); s != nil {
 		h.mu.Unlock()
@@ -147,7 +147,7 @@ func (h *historyCache) read(ctx context.Context, where readKey) (*logChunk, stre
 	if err != nil {
 		return nil, where.at, false, err
 	}
-	s := &logChunk{partition: where.partition, after: from, entries: make([]feedEntry, 0, len(list))}
+	s := &logSegment{partition: where.partition, after: from, entries: make([]feedEntry, 0, len(list))}
 	for i := range list {
 		at, ok := streamid.ParseEntry(list[i].Cursor, list[i].ID)
 		if !ok {
@@ -160,13 +160,13 @@ func (h *historyCache) read(ctx context.Context, where readKey) (*logChunk, stre
 }
 
 // find looks for a stretch that has something behind where, and returns that position as the log has it. The caller holds mu.
-func (h *historyCache) find(where readKey) (*logChunk, streamid.Position) {
+func (h *historyCache) find(where readKey) (*logSegment, streamid.Position) {
 	for i := len(h.chunks) - 1; i >= 0; i-- {
 		s := h.chunks[i]
 		if s.partition != where.partition {
 			continue
 		}
-		if list, at := s.entriesAfter(where.at); len(list) > 0 {
+		if list, at := s.EntriesAfter(where.at); len(list) > 0 {
 			h.chunks = append(append(h.chunks[:i], h.chunks[i+1:]...), s)
 			return s, at
 		}
@@ -175,7 +175,7 @@ func (h *historyCache) find(where readKey) (*logChunk, streamid.Position) {
 }
 
 // store takes a stretch in, and forgets others where that is too much. The caller holds mu.
-func (h *historyCache) store(s *logChunk) {
+func (h *historyCache) store(s *logSegment) {
 	if len(s.entries) == 0 || slices.Contains(h.chunks, s) {
 		return // where nothing is yet, something may be soon
 	}
@@ -189,12 +189,12 @@ func (h *historyCache) store(s *logChunk) {
 	}
 }
 
-// invalidate drops what was read of a partition, whose log is not what it was, and what is being read: that serves those who
+// Invalidate drops what was read of a partition, whose log is not what it was, and what is being read: that serves those who
 // wait for it already, and nobody else.
-func (h *historyCache) invalidate(partition int) {
+func (h *historyCache) Invalidate(partition int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.chunks = slices.DeleteFunc(h.chunks, func(s *logChunk) bool {
+	h.chunks = slices.DeleteFunc(h.chunks, func(s *logSegment) bool {
 		if s.partition == partition {
 			h.size -= s.size
 			return true

@@ -44,7 +44,7 @@ func TestReadsUnderWayAreForgotten(t *testing.T) {
 	ask := func(partition int) <-chan bool {
 		lost := make(chan bool, 1)
 		go func() {
-			_, _, gone, err := h.readFrom(t.Context(), partition, streamid.Position{MS: 1})
+			_, _, gone, err := h.ReadFrom(t.Context(), partition, streamid.Position{MS: 1})
 			if err != nil {
 				t.Error(err)
 			}
@@ -57,7 +57,7 @@ func TestReadsUnderWayAreForgotten(t *testing.T) {
 	readBefore := log.next(t)
 	other := ask(1)
 	readOther := log.next(t)
-	h.invalidate(0)
+	h.Invalidate(0)
 	meanwhile := ask(0)
 	log.next(t) <- found{lost: true}
 	readBefore <- there

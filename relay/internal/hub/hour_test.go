@@ -13,6 +13,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 // pipes is a ResponseWriter whose connection buffers nothing: what the client does not read, nobody has taken.
@@ -62,7 +64,7 @@ func TestAnHourWithoutReading(t *testing.T) {
 		"a flood":                    {traffic: 4 << 20, within: 10 * time.Second, ending: ClosedSlowConsumer},
 		"a replay":                   {s: Subscription{After: behind}, traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer},
 		"slower than the traffic": {
-			traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer, said: closeFrame(CloseSlowConsumer, "too slow")[2:],
+			traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer, said: frame.NewClose(frame.CloseSlowConsumer, "too slow")[2:],
 		},
 		"slower than the traffic of an event stream": {
 			events: true, traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer, said: []byte(`{"code":1013,`),
@@ -112,7 +114,7 @@ func serveOverPipe(t *testing.T, h *Hub, s Subscription, events bool) net.Conn {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	serve := h.ServeEvents
 	if !events {
-		serve = h.Serve
+		serve = h.ServeWebSocket
 		for name, value := range map[string]string{
 			"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
 		} {
@@ -148,7 +150,7 @@ func readSlowly(conn net.Conn, pace int, events bool) []byte {
 			got, err := conn.Read(space[n:])
 			text = append(text, space[n:n+got]...)
 			n += got
-			if isWriteTimeout(err) {
+			if transport.IsTimeout(err) {
 				break
 			}
 			if err != nil {
@@ -174,7 +176,7 @@ func hour(h *Hub, traffic int, ended chan CloseReason) (most int, gone end) {
 			n.Cursor = streamid.Position{MS: 2, Seq: uint64(number)}.String()
 			h.Broadcast(Batch{Notifications: []relay.Notification{n}})
 			number++
-			for _, c := range h.allClients() {
+			for _, c := range h.all() {
 				c.mu.Lock()
 				most = max(most, c.queue.size)
 				c.mu.Unlock()

@@ -11,10 +11,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gorilla/websocket"
-
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 // Options are the settings of a [Hub]. Zero values take the defaults.
@@ -53,6 +53,9 @@ type Options struct {
 	// Observer counts; nil counts nothing.
 	Observer Observer
 }
+
+// Compression is the configuration of permessage-deflate.
+type Compression = frame.Compression
 
 // Observer counts what the hub does, for metrics. Its methods are called concurrently, often, and from the path of a
 // broadcast: they must not block.
@@ -140,18 +143,18 @@ func (noObserver) Resynced(ResyncCause, int)      {}
 type Hub struct {
 	opts            Options
 	startedAt       time.Time
-	upgrader        websocket.Upgrader
+	upgrader        *transport.Upgrader
 	index           *subscriptionIndex
 	wheel           *pingWheel
 	limits          *connectionLimiter
-	fanouts         sync.Pool // *fanout
+	broadcasts      sync.Pool // *fanout
 	buffers         sync.Pool // *buffer
 	blockingBuffers sync.Pool // *record
 	// feeds are the orders of the partitions, and merged is that of all together.
 	feeds      []*feed
 	mergedFeed *feed
 	history    *historyCache
-	deflater   *compressionBudget // nil where nothing is compressed
+	deflater   *frame.Deflater // nil where nothing is compressed
 	// replaySlots bound how many replays work at once, and how much, so that they never crowd the broadcasts out.
 	replaySlots chan *replaySlot
 	// ctx ends when the hub is closed.
@@ -160,7 +163,7 @@ type Hub struct {
 
 	mu            sync.Mutex
 	closed        bool
-	clients       map[*client]struct{}
+	connections   map[*connection]struct{}
 	nextClientSeq uint64 // how many have been added
 	// running counts the clients and their writing goroutines.
 	running sync.WaitGroup
@@ -195,16 +198,16 @@ func New(o Options) *Hub {
 	h := &Hub{
 		opts:            o,
 		startedAt:       time.Now(),
-		upgrader:        newUpgrader(),
+		upgrader:        transport.NewUpgrader(),
 		index:           newIndex(),
 		wheel:           newPingWheel(o.PingInterval),
 		limits:          newPlaces(o.Limits),
-		fanouts:         sync.Pool{New: func() any { return newFanout() }},
+		broadcasts:      sync.Pool{New: func() any { return newBroadcast() }},
 		buffers:         sync.Pool{New: func() any { return new(writeBuffer) }},
 		blockingBuffers: sync.Pool{New: func() any { return new(blockingBuffer) }},
-		clients:         make(map[*client]struct{}),
+		connections:     make(map[*connection]struct{}),
 		history:         newHistory(o.History, read),
-		deflater:        newDeflater(o.Compression, o.Observer),
+		deflater:        frame.NewDeflater(o.Compression, o.Observer),
 		replaySlots:     newReplaySlots(max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	h.ctx, h.stop = context.WithCancel(context.Background())
@@ -240,7 +243,7 @@ func (h *Hub) feedFor(s *Subscription) *feed {
 func (h *Hub) Run(ctx context.Context) error {
 	ticker := time.NewTicker(h.wheel.interval)
 	defer ticker.Stop()
-	var due []*client
+	var due []*connection
 	for {
 		select {
 		case <-ctx.Done():
@@ -259,7 +262,7 @@ func (h *Hub) Run(ctx context.Context) error {
 func (h *Hub) Clients() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.clients)
+	return len(h.connections)
 }
 
 // Close drains the hub: it accepts no more clients, sends each what is queued for it and then a close frame with 1012,
@@ -275,7 +278,7 @@ func (h *Hub) Close(ctx context.Context) error {
 		h.running.Wait()
 		close(gone)
 	}()
-	h.drainClients(ctx, gone)
+	h.drain(ctx, gone)
 	select {
 	case <-gone:
 		return nil
@@ -297,49 +300,49 @@ const abortGrace = time.Second
 
 // abortAll cuts off every client and returns how many that were.
 func (h *Hub) abortAll() int {
-	all := h.allClients()
+	all := h.all()
 	for _, c := range all {
 		c.closeNow()
 	}
 	return len(all)
 }
 
-func (h *Hub) allClients() []*client {
+func (h *Hub) all() []*connection {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.AppendSeq(make([]*client, 0, len(h.clients)), maps.Keys(h.clients))
+	return slices.AppendSeq(make([]*connection, 0, len(h.connections)), maps.Keys(h.connections))
 }
 
 // add takes a client in, unless the hub is closed. Every client that was added is removed once. One that comes back with
 // a cursor gets no broadcasts yet: see replay.
-func (h *Hub) add(c *client, s *Subscription) bool {
+func (h *Hub) add(c *connection, s *Subscription) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return false
 	}
-	h.clients[c] = struct{}{}
+	h.connections[c] = struct{}{}
 	h.nextClientSeq++
 	c.seq = h.nextClientSeq
 	h.running.Add(1)
 	if c.replay == nil {
-		h.index.addClient(c, s)
+		h.index.Add(c, s)
 	}
 	return true
 }
 
 // remove forgets a client whose goroutines have ended.
-func (h *Hub) remove(c *client) {
+func (h *Hub) remove(c *connection) {
 	h.unsubscribe(c)
 	h.mu.Lock()
-	delete(h.clients, c)
+	delete(h.connections, c)
 	h.mu.Unlock()
-	c.slot.Release()
+	c.lease.Release()
 	h.running.Done()
 }
 
 // unsubscribe stops broadcasts and pings to a client. It may be called twice.
-func (h *Hub) unsubscribe(c *client) {
-	h.index.removeClient(c)
+func (h *Hub) unsubscribe(c *connection) {
+	h.index.Remove(c)
 	h.wheel.remove(c)
 }

@@ -115,7 +115,7 @@ func (n *node) serve(w http.ResponseWriter, r *http.Request) {
 	if n.edit != nil {
 		n.edit(&s)
 	}
-	serve := n.Serve
+	serve := n.ServeWebSocket
 	if r.Header.Get("Accept") == "text/event-stream" {
 		serve = n.ServeEvents
 	}

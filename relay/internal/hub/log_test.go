@@ -168,7 +168,7 @@ func (r *relayed) joined(t testing.TB) {
 		defer r.mu.Unlock()
 		r.index.mu.Lock()
 		defer r.index.mu.Unlock()
-		for c := range r.clients {
+		for c := range r.connections {
 			if c.group == nil {
 				return false
 			}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
 // footprint is what a process holds: goroutines and descriptors.
@@ -114,8 +115,8 @@ func TestQueueStaysWithinItsBound(t *testing.T) {
 	for {
 		n.Broadcast([]relay.Notification{sized("h", "", "job.created", 0, size)})
 		n.mu.Lock()
-		var c *client
-		for one := range n.clients {
+		var c *connection
+		for one := range n.connections {
 			c = one
 		}
 		n.mu.Unlock()
@@ -130,6 +131,6 @@ func TestQueueStaysWithinItsBound(t *testing.T) {
 	if most > bound || most < bound-2*size {
 		t.Errorf("%d bytes waited, the bound is %d", most, bound)
 	}
-	wantClose(t, conn, CloseSlowConsumer, "slow")
+	wantClose(t, conn, frame.CloseSlowConsumer, "slow")
 	n.wantEnding(t, ClosedSlowConsumer)
 }

@@ -12,7 +12,7 @@ type pingWheel struct {
 	interval time.Duration
 
 	mu      sync.Mutex
-	slots   [][]*client
+	slots   [][]*connection
 	current int
 }
 
@@ -23,10 +23,10 @@ const (
 
 func newPingWheel(interval time.Duration) *pingWheel {
 	slots := int(min(max(interval/minWheelTick, 1), maxWheelSlots))
-	return &pingWheel{interval: max(interval/time.Duration(slots), 1), slots: make([][]*client, slots)}
+	return &pingWheel{interval: max(interval/time.Duration(slots), 1), slots: make([][]*connection, slots)}
 }
 
-func (w *pingWheel) add(c *client) {
+func (w *pingWheel) add(c *connection) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.wheelSlot = rand.IntN(len(w.slots))
@@ -35,7 +35,7 @@ func (w *pingWheel) add(c *client) {
 }
 
 // remove takes c out; nothing happens where it is not in.
-func (w *pingWheel) remove(c *client) {
+func (w *pingWheel) remove(c *connection) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	slot := w.slots[c.wheelSlot]
@@ -49,7 +49,7 @@ func (w *pingWheel) remove(c *client) {
 }
 
 // advance moves on by one slot and appends its clients to due.
-func (w *pingWheel) advance(due []*client) []*client {
+func (w *pingWheel) advance(due []*connection) []*connection {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.current = (w.current + 1) % len(w.slots)

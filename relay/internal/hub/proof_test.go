@@ -44,7 +44,7 @@ func TestMadeUpCursorsCostLittle(t *testing.T) {
 			h.Broadcast(Batch{Partition: p, Notifications: []relay.Notification{{Cursor: "105-0"}}})
 			at[p].MS = 102
 		}
-		c := &client{hub: h, feed: h.mergedFeed, fd: -1, writing: true}
+		c := &connection{hub: h, feed: h.mergedFeed, fd: -1, writing: true}
 		r, problem := h.newReplay(c, &Subscription{After: string(streamid.Append(nil, partitions, 0, at))})
 		if problem != nil {
 			t.Fatal(problem)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
 const (
@@ -28,7 +29,7 @@ const (
 // is queued for the client stays small, however slowly that reads.
 type replay struct {
 	hub          *Hub
-	client       *client
+	client       *connection
 	subscription *Subscription
 	topics       map[string]bool // whether the client wants them
 	feed         *feed
@@ -36,7 +37,7 @@ type replay struct {
 
 	positions      []streamid.Position // up to where the client has been given everything
 	located        bool                // mark is where that is
-	position       feedPosition
+	position       resumePoint
 	verifiedResets int // the line's breaks when the positions were proved to be in the log
 
 	frames [][]byte // the chunk
@@ -51,7 +52,7 @@ type replay struct {
 
 // newReplay reads the subscription's cursor. There is nothing to replay behind one of a log with another number of
 // partitions.
-func (h *Hub) newReplay(c *client, s *Subscription) (*replay, *relay.Error) {
+func (h *Hub) newReplay(c *connection, s *Subscription) (*replay, *relay.Error) {
 	read, err := streamid.Parse(s.After, h.opts.Partitions)
 	switch {
 	case errors.Is(err, streamid.ErrOtherLog):
@@ -167,7 +168,7 @@ func (r *replay) joinBroadcast() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.state == stateLive { // else nobody would take it out
-		r.hub.index.addClient(c, r.subscription)
+		r.hub.index.Add(c, r.subscription)
 	}
 }
 
@@ -202,16 +203,16 @@ func (r *replay) add(frame []byte) {
 }
 
 // addShared adds a frame of an entry that others get, too, and has it made where there is none yet.
-func (r *replay) addShared(e *feedEntry, produce func(as frameFormat)) {
+func (r *replay) addShared(e *feedEntry, produce func(as frame.Encoding)) {
 	as := r.client.format
-	if e.frames[as] == nil {
+	if e.frames.Get(as) == nil {
 		produce(as)
-		if as&formatDeflated != 0 {
+		if as&frame.Deflated != 0 {
 			r.newlyCompressed += (len(e.notification.Data) + 1<<10 - 1) >> 10
 		}
 	}
-	r.add(e.frames[as])
-	if saved := e.savedFor(as); saved > 0 {
+	r.add(e.frames.Get(as))
+	if saved := e.frames.Saved(as); saved > 0 {
 		r.compressed++
 		r.saved += saved
 	}
@@ -249,10 +250,10 @@ func (r *replay) chunkFromFeed() (end bool) {
 func (r *replay) addFeedEntry(e *feedEntry) {
 	r.countResync(e.notification)
 	if r.position.partitionsAhead > 0 {
-		r.add(newFrame(e.notification.Data, r.client.format, r.feed.formatCursor(r.positions)))
+		r.add(frame.New(e.notification.Data, r.client.format, r.feed.formatCursor(r.positions)))
 		return
 	}
-	r.addShared(e, func(as frameFormat) { r.feed.frameFor(e, as, r.positions, false) })
+	r.addShared(e, func(as frame.Encoding) { r.feed.frameFor(e, as, r.positions, false) })
 }
 
 // verifyPositions asks the log about the positions that the line has not met, tells the client where something was lost, and
@@ -281,15 +282,15 @@ func (r *replay) verifyPositions() bool {
 // be read afterwards it is read now, with others who want it.
 func (r *replay) readPosition(d unverifiedPosition) (at streamid.Position, lost bool, err error) {
 	if d.hasTail {
-		return r.hub.history.verify(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
+		return r.hub.history.Verify(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
 	}
-	_, at, lost, err = r.hub.history.readFrom(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
+	_, at, lost, err = r.hub.history.ReadFrom(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
 	return at, lost, err
 }
 
 // chunkFromLog takes a chunk of one partition from the log, up to what the line has kept.
 func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
-	s, at, lost, err := r.hub.history.readFrom(r.hub.ctx, r.feed.firstPartition+slot, r.positions[slot])
+	s, at, lost, err := r.hub.history.ReadFrom(r.hub.ctx, r.feed.firstPartition+slot, r.positions[slot])
 	if err != nil {
 		r.waitAfterError(err)
 		return
@@ -302,7 +303,7 @@ func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
 		r.sendResync()
 		return
 	}
-	list, _ := s.entriesAfter(at)
+	list, _ := s.EntriesAfter(at)
 	if len(list) == 0 || list[0].after.Compare(floor) > 0 {
 		r.positions[slot] = floor
 		return
@@ -321,16 +322,16 @@ func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
 }
 
 // addLogEntry adds an entry of the log as the client gets it. With one position all clients have the same cursor there.
-func (r *replay) addLogEntry(s *logChunk, e *feedEntry) {
+func (r *replay) addLogEntry(s *logSegment, e *feedEntry) {
 	r.countResync(e.notification)
 	text := func() []byte { return streamid.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions) }
 	if len(r.positions) > 1 {
-		r.add(newFrame(e.notification.Data, r.client.format, text()))
+		r.add(frame.New(e.notification.Data, r.client.format, text()))
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	r.addShared(e, func(as frameFormat) { e.makeFrame(as, text(), r.hub.deflater, false) })
+	r.addShared(e, func(as frame.Encoding) { e.frames.Make(e.notification.Data, as, text(), r.hub.deflater, false) })
 }
 
 // countResync counts resyncs that the log holds.
@@ -376,7 +377,7 @@ func (r *replay) wantsTopic(topic string) bool {
 func (r *replay) sendResync() {
 	text := streamid.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions)
 	r.startChunk(r.from)
-	r.add(newFrame(relay.ResyncMessage(r.subscription.Hub, r.subscription.Account, lostBehindCursor), r.client.format, text))
+	r.add(frame.New(relay.ResyncMessage(r.subscription.Hub, r.subscription.Account, lostBehindCursor), r.client.format, text))
 	if r.client.enqueueReplay(r.frames) {
 		r.hub.opts.Observer.Queued(len(r.frames), r.size)
 		r.hub.opts.Observer.Resynced(ResyncCursor, 1)

@@ -27,11 +27,11 @@ func TestSlowResumer(t *testing.T) {
 		}
 		r.settled(t)
 		slow, other := r.dial(t, "hub=h&account=a&after="+from), r.dial(t, "hub=other&account=a")
-		var c *client
+		var c *connection
 		testkit.WaitFor(t, "the replay to be stuck", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			for c = range r.clients {
+			for c = range r.connections {
 				if c.replay != nil {
 					break
 				}

@@ -3,6 +3,7 @@ package hub
 import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
 // Why a client gets a resync.
@@ -13,13 +14,13 @@ const (
 )
 
 // resyncAll tells everybody whom a gap in a partition concerns, and moves the lines to where it ends.
-func (h *Hub) resyncAll(f *fanout, b Batch) {
+func (h *Hub) resyncAll(f *broadcast, b Batch) {
 	at, _ := streamid.ParsePosition(b.End)
 	if len(b.Notifications) > 0 {
 		first, _ := streamid.ParsePosition(b.Notifications[0].Cursor)
 		at = first.Predecessor()
 	}
-	h.history.invalidate(b.Partition)
+	h.history.Invalidate(b.Partition)
 	own := h.feeds[b.Partition]
 	if own == h.mergedFeed {
 		f.resyncFeed(h, own, b.Partition, at, allFeeds)
@@ -29,7 +30,7 @@ func (h *Hub) resyncAll(f *fanout, b Batch) {
 	f.resyncFeed(h, h.mergedFeed, b.Partition, at, accountFeeds)
 }
 
-func (f *fanout) resyncFeed(h *Hub, l *feed, partition int, at streamid.Position, who feedScope) {
+func (f *broadcast) resyncFeed(h *Hub, l *feed, partition int, at streamid.Position, who feedScope) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.resetPartition(partition, at)
@@ -39,11 +40,11 @@ func (f *fanout) resyncFeed(h *Hub, l *feed, partition int, at streamid.Position
 	f.snapshotRecipients()
 	h.index.mu.Unlock()
 	for _, j := range f.jobs {
-		hub, account := j.group.pipelineName()
+		hub, account := j.group.PipelineName()
 		f.groupBurst.reset()
-		f.groupBurst.push(newFrame(relay.ResyncMessage(hub, account, lostLive), j.group.format, l.formatCursor(l.positions)))
+		f.groupBurst.push(frame.New(relay.ResyncMessage(hub, account, lostLive), j.group.format, l.formatCursor(l.positions)))
 		for _, c := range j.clients {
-			f.sendBurst(c, &f.groupBurst)
+			f.writeTo(c, &f.groupBurst)
 		}
 		told += len(j.clients)
 	}

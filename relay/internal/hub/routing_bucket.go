@@ -14,10 +14,10 @@ const (
 	maxCachedTopics = 256
 )
 
-// routingBucket is the groups that may see the notifications of one place. Where there are many patterns it keeps which of the groups want
+// bucket is the groups that may see the notifications of one place. Where there are many patterns it keeps which of the groups want
 // a topic, a bit for each, so that those who do not are not even looked at. A group is asked about a topic once, when that comes:
 // neither who comes and goes with ever other patterns nor ever other topics make more of it than that.
-type routingBucket struct {
+type bucket struct {
 	entries      []bucketEntry
 	patternCount int // of asking all
 	// matchCache of the seats, 64 in each element. They may end before the seats do.
@@ -36,14 +36,14 @@ type matchBits struct{ known, matched uint64 }
 const bitsPerWord = 64
 
 // add gives a group its nth seat.
-func (r *routingBucket) add(g *group, nth int) {
+func (r *bucket) add(g *group, nth int) {
 	g.bucketSlots[nth] = int32(len(r.entries))
 	r.entries = append(r.entries, bucketEntry{g, int32(nth)})
 	r.patternCount += g.filter.patternCount
 }
 
 // remove frees a seat, which the last takes.
-func (r *routingBucket) remove(slot int) {
+func (r *bucket) remove(slot int) {
 	last := len(r.entries) - 1
 	r.patternCount -= r.entries[slot].group.filter.patternCount
 	moved := r.entries[last]
@@ -91,7 +91,7 @@ func setMatch(list []matchBits, slot int, asked, wanted bool) {
 }
 
 // forEachMatch calls f for the groups that want n. A resync passes whatever the patterns say.
-func (r *routingBucket) forEachMatch(n *relay.Notification, f func(*group)) {
+func (r *bucket) forEachMatch(n *relay.Notification, f func(*group)) {
 	switch {
 	case n.Topic == relay.TopicResync:
 		for i := range r.entries {
@@ -113,7 +113,7 @@ func (r *routingBucket) forEachMatch(n *relay.Notification, f func(*group)) {
 }
 
 // matchesFor returns what all say of a topic, and asks those who were not asked yet.
-func (r *routingBucket) matchesFor(topic string) []matchBits {
+func (r *bucket) matchesFor(topic string) []matchBits {
 	list := r.matchCache[topic]
 	if missing := (len(r.entries)+bitsPerWord-1)/bitsPerWord - len(list); missing > 0 {
 		list = append(list, make([]matchBits, missing)...)
@@ -135,7 +135,7 @@ func (r *routingBucket) matchesFor(topic string) []matchBits {
 }
 
 // cacheMatches keeps the verdicts of a topic, instead of some other's where that are too many.
-func (r *routingBucket) cacheMatches(topic string, list []matchBits) {
+func (r *bucket) cacheMatches(topic string, list []matchBits) {
 	if r.matchCache == nil {
 		r.matchCache = make(map[string][]matchBits)
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
 // A client that never reads is closed as too slow; the others get everything, and at once.
@@ -31,7 +32,7 @@ func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
 			t.Fatalf("the quick client got %d, want %d", got[0], i)
 		}
 		n.mu.Lock()
-		for c := range n.clients {
+		for c := range n.connections {
 			c.mu.Lock()
 			closed = closed || c.state == stateClosing
 			c.mu.Unlock()
@@ -45,7 +46,7 @@ func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
 		t.Fatal("the slow client was not closed")
 	}
 	// What the sockets held still arrives, in order, and then the reason.
-	wantClose(t, slow, CloseSlowConsumer, "slow")
+	wantClose(t, slow, frame.CloseSlowConsumer, "slow")
 	n.wantEnding(t, ClosedSlowConsumer)
 	n.Broadcast([]relay.Notification{event("h", "", "job.created", messages)})
 	if got := numbers(t, quick, 1); got[0] != messages {
@@ -122,7 +123,7 @@ func TestPingAndPong(t *testing.T) {
 		}()
 		_ = silent.SetReadDeadline(began.Add(time.Minute))
 		_, last := hearPings(silent, "")
-		if closeCode(last) != ClosePolicy || !bytes.Contains(last, []byte("ping")) {
+		if closeCode(last) != frame.ClosePolicy || !bytes.Contains(last, []byte("ping")) {
 			t.Errorf("the silent client was told %q", last)
 		}
 		if after := time.Since(began); after < pongTimeout || after > pongTimeout+2*pingInterval {
@@ -152,7 +153,7 @@ func hearPings(conn net.Conn, pong string) (pings int, last []byte) {
 		if _, err := io.ReadFull(in, head); err != nil {
 			return pings, nil
 		}
-		if !bytes.Equal(head, newPing()) {
+		if !bytes.Equal(head, frame.NewPing()) {
 			rest := make([]byte, head[1])
 			_, _ = io.ReadFull(in, rest)
 			return pings, append(head, rest...)
@@ -167,7 +168,7 @@ func hearPings(conn net.Conn, pong string) (pings int, last []byte) {
 func TestPongsAreTimedByNoClockThatIsSet(t *testing.T) {
 	t.Parallel()
 	h := New(Options{})
-	c := &client{hub: h, fd: -1, writing: true}
+	c := &connection{hub: h, fd: -1, writing: true}
 	c.sendPing(time.Now())
 	if at := time.Duration(c.pingSentAt.Load()); at <= 0 || at > time.Since(h.startedAt) {
 		t.Errorf("the ping was sent %s after the hub began", at)
@@ -197,7 +198,7 @@ func TestPingOfTheClientIsAnswered(t *testing.T) {
 func TestPongsBehindAChunk(t *testing.T) {
 	t.Parallel()
 	h := New(Options{QueueBytes: 64 << 10, CloseTimeout: time.Hour})
-	c := &client{hub: h, fd: -1, writing: true} // the writer is stuck
+	c := &connection{hub: h, fd: -1, writing: true} // the writer is stuck
 	c.enqueueReplay([][]byte{make([]byte, replayChunkBytes), make([]byte, 256<<10)})
 	pong := append([]byte{finPong, maxControlPayload}, make([]byte, maxControlPayload)...)
 	for range maxClientBytes / len(pong) {
@@ -263,7 +264,7 @@ func TestMessagesAreIgnored(t *testing.T) {
 func TestFloodIsClosed(t *testing.T) {
 	t.Parallel()
 	const mask = "\x00\x00\x00\x00"
-	for name, frame := range map[string]string{
+	for name, sent := range map[string]string{
 		"messages":        "\x81\x81" + mask + "x",
 		"pings":           "\x89\x80" + mask,
 		"pongs":           "\x8a\x80" + mask,
@@ -277,7 +278,7 @@ func TestFloodIsClosed(t *testing.T) {
 				_, _ = io.WriteString(conn.NetConn(), "\x01\x80"+mask)
 			}
 			go func() { // until the connection is cut
-				flood := strings.Repeat(frame, 100)
+				flood := strings.Repeat(sent, 100)
 				for {
 					if _, err := io.WriteString(conn.NetConn(), flood); err != nil {
 						return
@@ -285,7 +286,7 @@ func TestFloodIsClosed(t *testing.T) {
 				}
 			}()
 			conn.SetPongHandler(func(string) error { return nil })
-			wantClose(t, conn, ClosePolicy, "one way")
+			wantClose(t, conn, frame.ClosePolicy, "one way")
 			_ = conn.Close()
 			n.wantEnding(t, ClosedProtocolError)
 		})

@@ -2,25 +2,16 @@ package hub
 
 import (
 	"bytes"
-	"crypto/tls"
-	"encoding/json"
-	"math/rand/v2"
-	"net"
 	"net/http"
-	"strconv"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 // An event stream (SSE) is another form of the frames of the same clients: what is written is text instead of frames, a
 // comment instead of a ping, and an event "close" instead of a close frame. Over HTTP/1 the connection is taken over as
 // a websocket's is; over HTTP/2 it stays the server's, and stream stands for it.
-
-const (
-	// A browser comes back after two to four seconds, not all at once.
-	minReconnectDelay = 2000
-	reconnectJitter   = 2000
-)
 
 // ServeEvents answers the request with an event stream. Over HTTP/1 it returns at once and the client is served until it
 // leaves; over HTTP/2 it returns when the client has left. It checks neither origin nor credentials. What is broadcast
@@ -33,10 +24,10 @@ func (h *Hub) ServeEvents(w http.ResponseWriter, r *http.Request, s Subscription
 		w.Header().Set("Allow", http.MethodGet)
 		return relay.NewError(relay.CodeMethod, "a stream is opened with GET")
 	}
-	if r.ProtoMajor == 1 && !canHijack(w) {
+	if r.ProtoMajor == 1 && !transport.CanHijack(w) {
 		return relay.NewError(relay.CodeUnknown, "this connection cannot become a stream")
 	}
-	c, begin, problem := h.admit(w, r, &s, formatSSE)
+	c, begin, problem := h.admit(w, r, &s, frame.SSE)
 	if problem != nil {
 		return problem
 	}
@@ -54,7 +45,7 @@ func (h *Hub) ServeEvents(w http.ResponseWriter, r *http.Request, s Subscription
 }
 
 // serveHijacked serves the client on the connection itself. The answer has no length: it ends with the connection.
-func (h *Hub) serveHijacked(w http.ResponseWriter, c *client, begin []byte) {
+func (h *Hub) serveHijacked(w http.ResponseWriter, c *connection, begin []byte) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
 		h.opts.Log.Debug("a stream could not be opened", "error", err)
@@ -73,13 +64,13 @@ func (h *Hub) serveHijacked(w http.ResponseWriter, c *client, begin []byte) {
 	_ = header.Write(&answer)
 	answer.WriteString("\r\n")
 	answer.Write(begin)
-	c.finishHandshake(answer.Bytes())
-	h.startClient(c)
+	c.begin(answer.Bytes())
+	h.start(c)
 	go c.waitForClose()
 }
 
 // waitForClose waits until the client closes the connection; it has nothing to say.
-func (c *client) waitForClose() {
+func (c *connection) waitForClose() {
 	var space [64]byte
 	for {
 		n, err := c.conn.Read(space[:])
@@ -92,31 +83,31 @@ func (c *client) waitForClose() {
 }
 
 // serveHTTP2 serves the client through the request's own writer until it is gone.
-func (h *Hub) serveHTTP2(w http.ResponseWriter, r *http.Request, c *client, begin []byte) {
-	conn := newStream(w, r)
-	defer conn.finish()
+func (h *Hub) serveHTTP2(w http.ResponseWriter, r *http.Request, c *connection, begin []byte) {
+	conn := transport.NewHTTP2Conn(w, r)
+	defer conn.Finish()
 	finished := make(chan struct{})
 	c.mu.Lock()
 	c.gone = finished
 	c.mu.Unlock()
 	if err := c.setConn(conn); err == nil {
 		w.WriteHeader(http.StatusOK)
-		c.finishHandshake(begin)
-		h.startClient(c)
+		c.begin(begin)
+		h.start(c)
 		select {
 		case <-r.Context().Done():
-			if conn.deadlinePassed() {
+			if conn.DeadlinePassed() {
 				c.closeSlowConsumer()
 			}
-		case <-conn.done:
+		case <-conn.Done():
 		}
 	}
 	c.readerDone()
 	<-finished
 }
 
-// startClient starts what runs for a client whose answer has been written.
-func (h *Hub) startClient(c *client) {
+// start starts what runs for a client whose answer has been written.
+func (h *Hub) start(c *connection) {
 	h.wheel.add(c)
 	if c.replay != nil {
 		h.running.Add(1) // the client is still counted: nothing reads yet
@@ -124,76 +115,19 @@ func (h *Hub) startClient(c *client) {
 	}
 }
 
-// ssePreamble is what a stream begins with: when to come back, and the cursor of one that has none yet.
-func ssePreamble(cursor []byte) []byte {
-	b := append([]byte("retry: "), strconv.Itoa(minReconnectDelay+rand.IntN(reconnectJitter))...)
-	b = append(b, '\n')
-	return append(append(b, sseHeartbeat(cursor)...), '\n')
-}
-
-// sseHeartbeat is a comment, with the cursor of a client that is up to date: browsers remember it.
-func sseHeartbeat(cursor []byte) []byte {
-	if cursor == nil {
-		return []byte(":\n")
-	}
-	return append(append([]byte(":\nid: "), cursor...), '\n')
-}
-
-// sseFrame is a message as an event. JSON may hold line ends between its tokens, which begin lines of their own.
-func sseFrame(cursor []byte, parts ...[]byte) []byte {
-	size := len("id: \ndata: \n\n") + len(cursor)
-	for _, part := range parts {
-		size += len(part)
-	}
-	b := append(append(append(make([]byte, 0, size), "id: "...), cursor...), "\ndata: "...)
-	for _, part := range parts {
-		for {
-			i := bytes.IndexAny(part, "\r\n")
-			if i < 0 {
-				break
-			}
-			b = append(append(b, part[:i]...), "\ndata: "...)
-			part = part[i+1:]
-		}
-		b = append(b, part...)
-	}
-	return append(b, "\n\n"...)
-}
-
-// sseClose is the last event of a stream that the relay ends.
-func sseClose(code uint16, reason string) []byte {
-	data, _ := json.Marshal(struct {
-		Code   uint16 `json:"code"`
-		Reason string `json:"reason"`
-	}{code, reason})
-	return append(append([]byte("event: close\ndata: "), data...), "\n\n"...)
-}
-
 // sendHeartbeat sends the heartbeat of an event stream.
-func (c *client) sendHeartbeat() {
+func (c *connection) sendHeartbeat() {
 	l := c.feed
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c.sendControl(append(sseHeartbeat(c.currentCursor()), '\n'))
+	c.sendControl(append(frame.NewSSEHeartbeat(c.currentCursor()), '\n'))
 }
 
 // currentCursor is the line's for a client that gets broadcasts, and nil for one whose replay is not as far. The caller holds the
 // line's lock.
-func (c *client) currentCursor() []byte {
+func (c *connection) currentCursor() []byte {
 	if c.hub.index.groupOf(c) == nil {
 		return nil
 	}
 	return c.feed.formatCursor(c.feed.positions)
-}
-
-// halfClose tells the far side that nothing follows.
-func halfClose(conn net.Conn) {
-	switch conn := conn.(type) {
-	case *tls.Conn:
-		_ = conn.CloseWrite()
-	case interface{ CloseWrite() error }:
-		_ = conn.CloseWrite()
-	default:
-		_ = conn.Close()
-	}
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 // events is one event stream, as a browser reads it.
@@ -217,7 +219,7 @@ func TestEventsAreDrained(t *testing.T) {
 		n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
 		done := make(chan error, 1)
 		go func() { done <- n.Close(t.Context()) }()
-		e.expectClose(CloseRestart, "restart")
+		e.expectClose(frame.CloseRestart, "restart")
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -231,7 +233,7 @@ func TestSlowEvents(t *testing.T) {
 		e := n.listen(t, "hub=h")
 		testkit.WaitFor(t, "the queue to overflow", func() bool {
 			n.Broadcast([]relay.Notification{sized("h", "", "job.created", 1, 100_000)})
-			for _, c := range n.allClients() {
+			for _, c := range n.all() {
 				c.mu.Lock()
 				left := c.state == stateClosing
 				c.mu.Unlock()
@@ -241,7 +243,7 @@ func TestSlowEvents(t *testing.T) {
 			}
 			return false
 		})
-		e.expectClose(CloseSlowConsumer, "slow")
+		e.expectClose(frame.CloseSlowConsumer, "slow")
 		n.wantEnding(t, ClosedSlowConsumer)
 	})
 }
@@ -258,14 +260,14 @@ func TestEventsWriteTimeout(t *testing.T) {
 
 // A write that comes through just when its time is over leaves a stream that the server has ended.
 func TestStreamStaysOverdue(t *testing.T) {
-	s := newStream(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+	s := transport.NewHTTP2Conn(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	_ = s.SetWriteDeadline(time.Now().Add(time.Hour)) // a recorder has none itself
-	if s.deadlinePassed() {
+	if s.DeadlinePassed() {
 		t.Error("overdue an hour before its time")
 	}
 	_ = s.SetWriteDeadline(time.Now().Add(-time.Nanosecond))
 	_ = s.SetWriteDeadline(time.Now().Add(time.Hour))
-	if !s.deadlinePassed() {
+	if !s.DeadlinePassed() {
 		t.Error("a later deadline has made an ended stream good")
 	}
 }
@@ -278,11 +280,11 @@ func TestEventsOfAKeyThatExpires(t *testing.T) {
 			ended := make(chan struct{})
 			n := startNodeOver(t, Options{PingInterval: time.Hour}, func(s *Subscription) {
 				at := time.Now().Add(50 * time.Millisecond)
-				s.CheckKey = func() KeyStatus { return KeyStatus{Expires: at} }
+				s.CheckKey = func() Authorization { return Authorization{Expires: at} }
 				s.OnGone = func() { close(ended) }
 			}, start)
 			t.Cleanup(n.server.CloseClientConnections)
-			n.listen(t, "hub=h").expectClose(ClosePolicy, "expired")
+			n.listen(t, "hub=h").expectClose(frame.ClosePolicy, "expired")
 			n.wantEnding(t, ClosedKeyInvalid)
 			select {
 			case <-ended:

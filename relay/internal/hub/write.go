@@ -3,6 +3,9 @@ package hub
 import (
 	"net"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 // writeBufferBytes is how much of a queue goes into one write: enough to make the system call's cost small, and one
@@ -20,7 +23,7 @@ const blockingWriteBytes = 16 << 10
 type blockingBuffer [blockingWriteBytes]byte
 
 // startWriter makes a goroutine the owner, unless there is an owner or the 101 has not been written. The caller holds mu.
-func (c *client) startWriter() {
+func (c *connection) startWriter() {
 	if c.writing || c.handshakePending {
 		return
 	}
@@ -29,14 +32,14 @@ func (c *client) startWriter() {
 }
 
 // spawnWriter starts the owner's goroutine. The caller holds mu, so the client has not finished.
-func (c *client) spawnWriter() {
+func (c *connection) spawnWriter() {
 	c.hub.running.Add(1)
 	go c.runWriter()
 }
 
 // finishWrite is called by an owner that may not block, after his write: he retires, or a goroutine takes over what is
 // left. The caller holds mu, which is released.
-func (c *client) finishWrite(err error) {
+func (c *connection) finishWrite(err error) {
 	if err == nil && c.hasPending() {
 		c.spawnWriter()
 		c.mu.Unlock()
@@ -46,12 +49,12 @@ func (c *client) finishWrite(err error) {
 }
 
 // releaseWriter ends the ownership. The caller holds mu, which is released.
-func (c *client) releaseWriter(err error) {
+func (c *connection) releaseWriter(err error) {
 	c.writing = false
 	if err != nil {
 		if c.state == stateLive {
 			c.closeReason = ClosedByClient
-			if isWriteTimeout(err) {
+			if transport.IsTimeout(err) {
 				c.closeReason = ClosedSlowConsumer
 			}
 		}
@@ -72,12 +75,12 @@ func (c *client) releaseWriter(err error) {
 		return
 	}
 	if state == stateDead {
-		closeWithoutFlush(c.conn)
+		transport.CloseWithoutFlush(c.conn)
 		c.hub.unsubscribe(c)
 	} else if done {
 		_ = c.conn.Close()
-	} else if c.format&formatSSE != 0 {
-		halfClose(c.conn) // nothing else tells that this is the end
+	} else if c.format&frame.SSE != 0 {
+		transport.CloseWrite(c.conn) // nothing else tells that this is the end
 	}
 	if done {
 		c.cleanup()
@@ -85,10 +88,10 @@ func (c *client) releaseWriter(err error) {
 }
 
 // hasPending says whether there is something to write. The caller holds mu.
-func (c *client) hasPending() bool { return c.closeFrame != nil || !c.queue.empty() }
+func (c *connection) hasPending() bool { return c.closeFrame != nil || !c.queue.empty() }
 
 // copyPending copies what is to be written next to p. Only the owner may call it.
-func (c *client) copyPending(p []byte) int {
+func (c *connection) copyPending(p []byte) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.queueCloseFrame()
@@ -97,7 +100,7 @@ func (c *client) copyPending(p []byte) int {
 
 // queueCloseFrame puts the close frame where it belongs. Only the owner may call it, holding mu, and with no write under way:
 // what is cut may not be in the middle of being written.
-func (c *client) queueCloseFrame() {
+func (c *connection) queueCloseFrame() {
 	if c.closeFrame == nil {
 		return
 	}
@@ -109,7 +112,7 @@ func (c *client) queueCloseFrame() {
 }
 
 // tryFlush is the owner's one attempt to write what is queued without blocking.
-func (c *client) tryFlush() {
+func (c *connection) tryFlush() {
 	if c.fd < 0 {
 		c.mu.Lock()
 		c.finishWrite(nil)
@@ -126,15 +129,15 @@ func (c *client) tryFlush() {
 
 // tryWrite writes what the socket takes at once, which may be nothing. The caller holds mu, and whoever closes the socket has
 // held it before, so that p cannot go to whoever the system gives the socket's number next.
-func (c *client) tryWrite(p []byte) (int, error) {
+func (c *connection) tryWrite(p []byte) (int, error) {
 	if c.state == stateDead || c.aborted {
 		return 0, net.ErrClosed
 	}
-	return writeNow(c.fd, p)
+	return transport.WriteNow(c.fd, p)
 }
 
 // runWriter owns the socket until the queue is empty or the connection broken.
-func (c *client) runWriter() {
+func (c *connection) runWriter() {
 	defer c.hub.running.Done()
 	step := c.writeBlocking
 	if c.raw != nil {
@@ -143,7 +146,7 @@ func (c *client) runWriter() {
 	for {
 		_ = c.conn.SetWriteDeadline(time.Now().Add(c.hub.opts.WriteTimeout))
 		err := step()
-		if isWriteTimeout(err) && c.raw != nil && c.closeSlowConsumer() {
+		if transport.IsTimeout(err) && c.raw != nil && c.closeSlowConsumer() {
 			continue // once more, for the close frame
 		}
 		if err == nil {
@@ -168,12 +171,12 @@ func (c *client) runWriter() {
 
 // writeWhenReady waits until the socket takes something and writes once. It holds no buffer while it waits, so a
 // client that hangs costs its queue only.
-func (c *client) writeWhenReady() error {
+func (c *connection) writeWhenReady() error {
 	var failed error
 	err := c.raw.Write(func(fd uintptr) bool {
 		b, _ := c.hub.buffers.Get().(*writeBuffer)
 		defer c.hub.buffers.Put(b)
-		n, err := writeNow(int(fd), b[:c.copyPending(b[:])])
+		n, err := transport.WriteNow(int(fd), b[:c.copyPending(b[:])])
 		if n == 0 && err == nil {
 			return false
 		}
@@ -190,7 +193,7 @@ func (c *client) writeWhenReady() error {
 }
 
 // writeBlocking writes once to a connection that we cannot write to directly.
-func (c *client) writeBlocking() error {
+func (c *connection) writeBlocking() error {
 	b, _ := c.hub.blockingBuffers.Get().(*blockingBuffer)
 	defer c.hub.blockingBuffers.Put(b)
 	n, err := c.conn.Write(b[:c.copyPending(b[:])])

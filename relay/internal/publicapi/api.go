@@ -42,7 +42,7 @@ type Publisher interface {
 // Streams carries on with a websocket or an event stream whose request has been found good; [hub.Hub] does. An error means
 // that nothing was written. Both are called concurrently and may return while the connection, hijacked, lives on.
 type Streams interface {
-	Serve(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
+	ServeWebSocket(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
 	ServeEvents(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
 }
 

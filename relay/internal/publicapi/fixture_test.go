@@ -223,7 +223,7 @@ type notingStreams struct {
 }
 
 // Serve answers 101 and closes, as a hub might.
-func (s *notingStreams) Serve(w http.ResponseWriter, r *http.Request, sub hub.Subscription) *relay.Error {
+func (s *notingStreams) ServeWebSocket(w http.ResponseWriter, r *http.Request, sub hub.Subscription) *relay.Error {
 	if s.err != nil {
 		return s.err
 	}

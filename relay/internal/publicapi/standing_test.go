@@ -40,11 +40,11 @@ func TestStanding(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	streams["hub, as a websocket"] = f.streams.got[len(f.streams.got)-1]
-	goes, changed, later := hub.KeyStatus{}, hub.KeyStatus{ScopeChanged: true}, time.Now().Add(time.Hour)
+	goes, changed, later := hub.Authorization{}, hub.Authorization{ScopeChanged: true}, time.Now().Add(time.Hour)
 	for _, tt := range []struct {
 		name         string
 		change       func(*auth.Key)
-		hub, account hub.KeyStatus
+		hub, account hub.Authorization
 	}{
 		{"nothing", func(*auth.Key) {}, goes, goes},
 		{"capabilities", func(k *auth.Key) { k.Capabilities = nil }, goes, goes},
@@ -52,7 +52,7 @@ func TestStanding(t *testing.T) {
 		{"all hubs in other words", func(k *auth.Key) { k.Hubs = []string{"h1", "*"} }, goes, goes},
 		{"another account", func(k *auth.Key) { k.AccountID = "other" }, changed, changed},
 		{"no account", func(k *auth.Key) { k.AccountID = "" }, changed, changed},
-		{"an expiry", func(k *auth.Key) { k.Expires = later }, hub.KeyStatus{Expires: later}, hub.KeyStatus{Expires: later}},
+		{"an expiry", func(k *auth.Key) { k.Expires = later }, hub.Authorization{Expires: later}, hub.Authorization{Expires: later}},
 		{"every account", func(k *auth.Key) { k.AccountID = auth.Wildcard }, changed, changed},
 	} {
 		if err := f.ring.Replace([]auth.Key{ops(tt.change)}); err != nil {
@@ -96,7 +96,7 @@ func TestStandingOfAKeyOfFewHubs(t *testing.T) {
 		if got := pipeline.CheckKey(); (got.Refused != nil) != tt.refused || got.ScopeChanged {
 			t.Errorf("%q: the hub's pipeline %+v", tt.hubs, got)
 		}
-		if got := account.CheckKey(); got != (hub.KeyStatus{ScopeChanged: !tt.accountStands}) {
+		if got := account.CheckKey(); got != (hub.Authorization{ScopeChanged: !tt.accountStands}) {
 			t.Errorf("%q: the account's pipeline %+v", tt.hubs, got)
 		}
 	}
@@ -116,7 +116,7 @@ func TestTokenOfANarrowedKey(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	for _, s := range f.streams.got[1:] {
-		if s.Allows("h2", "acme") || !s.Allows("h1", "acme") || s.CheckKey() != (hub.KeyStatus{}) {
+		if s.Allows("h2", "acme") || !s.Allows("h1", "acme") || s.CheckKey() != (hub.Authorization{}) {
 			t.Errorf("it sees what the key saw before: %+v", s)
 		}
 	}

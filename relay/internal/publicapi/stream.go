@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 // maxPatterns bounds the patterns of one client. Each costs once for each topic that comes, and memory.
@@ -34,7 +35,7 @@ func (s *streamRequest) isStream() bool { return s.upgrade || s.events || len(s.
 
 func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 	s := &streamRequest{
-		upgrade: hub.IsUpgrade(r),
+		upgrade: transport.IsUpgrade(r),
 		events:  strings.Contains(strings.ToLower(r.Header.Get("Accept")), "text/event-stream"),
 	}
 	if r.URL.RawQuery != "" {
@@ -146,7 +147,7 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 	s := hub.Subscription{
 		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, VisibilityKey: grant.VisibilityKey(), Hubs: grant.Hubs, Topics: topics,
 		Cursor: cursors, After: req.after, Key: grant.KeyName,
-		CheckKey: func() hub.KeyStatus { return a.keyStatus(&grant) },
+		CheckKey: func() hub.Authorization { return a.keyStatus(&grant) },
 	}
 	if req.wantsSSE() {
 		if token != "" {
@@ -160,16 +161,16 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 		}
 		return nil
 	}
-	return a.opt.Streamer.Serve(httpserver.UnwrapHijack(w), r, s)
+	return a.opt.Streamer.ServeWebSocket(httpserver.UnwrapHijack(w), r, s)
 }
 
 // keyStatus compares what the key grants now with what the stream was opened by.
-func (a *API) keyStatus(opened *auth.Grant) hub.KeyStatus {
+func (a *API) keyStatus(opened *auth.Grant) hub.Authorization {
 	now, refused := a.opt.Keyring.CurrentGrant(*opened)
 	if refused != nil {
-		return hub.KeyStatus{Refused: refused}
+		return hub.Authorization{Refused: refused}
 	}
-	return hub.KeyStatus{ScopeChanged: !now.SameVisibility(opened), Expires: now.Expires}
+	return hub.Authorization{ScopeChanged: !now.SameVisibility(opened), Expires: now.Expires}
 }
 
 // authorizeStream finds out who opens the stream: the bearer of a token or, of an event stream, of a key.
@@ -186,7 +187,7 @@ func (a *API) authorizeStream(w http.ResponseWriter, r *http.Request, req *strea
 		return auth.Grant{}, "", refused
 	}
 	if !req.wantsSSE() {
-		if refused := hub.CheckHandshake(w, r); refused != nil {
+		if refused := transport.CheckHandshake(w, r); refused != nil {
 			return auth.Grant{}, "", refused
 		}
 	}
