@@ -7,6 +7,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
 )
 
 // feed is an order in which this node broadcasts: that of one partition, which hub pipelines follow, or the node's merge
@@ -48,9 +49,6 @@ type feedEntry struct {
 	size          int // what it takes, while a line keeps it
 }
 
-// entryOverhead is about what an entry takes beside its notification and the frames of that.
-const entryOverhead = 384
-
 func newFeed(partitions, first, count, most int, d *frame.Deflater) *feed {
 	return &feed{
 		partitions: partitions, firstPartition: first, maxBytes: most, deflater: d,
@@ -70,7 +68,7 @@ func (l *feed) appendBatch(partition int, list []relay.Notification) []feedEntry
 		}
 		l.seqs[e.partitionIndex] = append(l.seqs[e.partitionIndex], l.nextSeq())
 		l.entries = append(l.entries, e)
-		e.size = len(e.notification.Data) + entryOverhead
+		e.size = len(e.notification.Data) + history.EntryOverhead
 		l.size += e.size
 	}
 	l.endSeq.Store(l.nextSeq())

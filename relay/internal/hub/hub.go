@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
-	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
@@ -45,7 +45,7 @@ type Options struct {
 	// half of it for what was read from History). Every form in which clients get a notification counts.
 	HistoryBytes int
 	// History is the log, for what is not kept any more; nil has nothing.
-	History History
+	History history.Log
 	// Compression is for websockets; the zero value compresses nothing.
 	Compression Compression
 	// Log receives what happens to clients; nil discards.
@@ -116,15 +116,6 @@ const (
 	ClosedDrain         CloseReason = "drain"    // the hub was closed
 )
 
-// History reads the log. Its method is called concurrently, a bounded number of times at once; it may block, but not
-// for ever.
-type History interface {
-	// ReadFrom returns up to count notifications of a partition behind a position, in order and each with its cursor. Where
-	// lost, some of what was behind the position is gone: list then begins behind from, which is else the same position, with
-	// the proof of the entry there.
-	ReadFrom(ctx context.Context, partition int, after streamid.Position, count int) (from streamid.Position, lost bool, list []relay.Notification, err error)
-}
-
 type noObserver struct{}
 
 func (noObserver) Connected(bool)                 {}
@@ -153,7 +144,7 @@ type Hub struct {
 	// feeds are the orders of the partitions, and merged is that of all together.
 	feeds      []*feed
 	mergedFeed *feed
-	history    *historyCache
+	history    *history.Cache
 	deflater   *frame.Deflater // nil where nothing is compressed
 	// replaySlots bound how many replays work at once, and how much, so that they never crowd the broadcasts out.
 	replaySlots chan *replaySlot
@@ -206,7 +197,7 @@ func New(o Options) *Hub {
 		buffers:         sync.Pool{New: func() any { return new(writeBuffer) }},
 		blockingBuffers: sync.Pool{New: func() any { return new(blockingBuffer) }},
 		connections:     make(map[*connection]struct{}),
-		history:         newHistory(o.History, read),
+		history:         history.New(o.History, read),
 		deflater:        frame.NewDeflater(o.Compression, o.Observer),
 		replaySlots:     newReplaySlots(max(1, runtime.GOMAXPROCS(0)/2)),
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
 )
 
 const (
@@ -203,16 +204,16 @@ func (r *replay) add(frame []byte) {
 }
 
 // addShared adds a frame of an entry that others get, too, and has it made where there is none yet.
-func (r *replay) addShared(e *feedEntry, produce func(as frame.Encoding)) {
+func (r *replay) addShared(n *relay.Notification, frames *frame.Set, produce func(as frame.Encoding)) {
 	as := r.client.format
-	if e.frames.Get(as) == nil {
+	if frames.Get(as) == nil {
 		produce(as)
 		if as&frame.Deflated != 0 {
-			r.newlyCompressed += (len(e.notification.Data) + 1<<10 - 1) >> 10
+			r.newlyCompressed += (len(n.Data) + 1<<10 - 1) >> 10
 		}
 	}
-	r.add(e.frames.Get(as))
-	if saved := e.frames.Saved(as); saved > 0 {
+	r.add(frames.Get(as))
+	if saved := frames.Saved(as); saved > 0 {
 		r.compressed++
 		r.saved += saved
 	}
@@ -253,7 +254,7 @@ func (r *replay) addFeedEntry(e *feedEntry) {
 		r.add(frame.New(e.notification.Data, r.client.format, r.feed.formatCursor(r.positions)))
 		return
 	}
-	r.addShared(e, func(as frame.Encoding) { r.feed.frameFor(e, as, r.positions, false) })
+	r.addShared(e.notification, &e.frames, func(as frame.Encoding) { r.feed.frameFor(e, as, r.positions, false) })
 }
 
 // verifyPositions asks the log about the positions that the line has not met, tells the client where something was lost, and
@@ -304,17 +305,17 @@ func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
 		return
 	}
 	list, _ := s.EntriesAfter(at)
-	if len(list) == 0 || list[0].after.Compare(floor) > 0 {
+	if len(list) == 0 || list[0].After.Compare(floor) > 0 {
 		r.positions[slot] = floor
 		return
 	}
 	for i := range list {
 		e := &list[i]
-		if r.chunkFull() || e.after.Compare(floor) > 0 {
+		if r.chunkFull() || e.After.Compare(floor) > 0 {
 			break
 		}
-		r.positions[slot] = e.after
-		if r.matches(e.notification) {
+		r.positions[slot] = e.After
+		if r.matches(e.Notification) {
 			r.addLogEntry(s, e)
 		}
 	}
@@ -322,16 +323,18 @@ func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
 }
 
 // addLogEntry adds an entry of the log as the client gets it. With one position all clients have the same cursor there.
-func (r *replay) addLogEntry(s *logSegment, e *feedEntry) {
-	r.countResync(e.notification)
+func (r *replay) addLogEntry(s *history.Segment, e *history.Entry) {
+	r.countResync(e.Notification)
 	text := func() []byte { return streamid.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions) }
 	if len(r.positions) > 1 {
-		r.add(frame.New(e.notification.Data, r.client.format, text()))
+		r.add(frame.New(e.Notification.Data, r.client.format, text()))
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.addShared(e, func(as frame.Encoding) { e.frames.Make(e.notification.Data, as, text(), r.hub.deflater, false) })
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	r.addShared(e.Notification, &e.Frames, func(as frame.Encoding) {
+		e.Frames.Make(e.Notification.Data, as, text(), r.hub.deflater, false)
+	})
 }
 
 // countResync counts resyncs that the log holds.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
 )
 
 // walked is what find finds, by looking at everything back to there.
@@ -50,7 +51,7 @@ func TestFind(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		partitions := 1 + random.IntN(4)
-		l := newFeed(partitions, 0, partitions, 20*(entryOverhead+2), nil)
+		l := newFeed(partitions, 0, partitions, 20*(history.EntryOverhead+2), nil)
 		clocks := make([]uint64, partitions)
 		for range random.IntN(60) {
 			p := random.IntN(partitions)
@@ -90,7 +91,7 @@ func TestFindIsQuick(t *testing.T) {
 	t.Parallel()
 	const few, many = 500, 50_000
 	quickest := func(count int, at []streamid.Position) time.Duration {
-		l := newFeed(2, 0, 2, count*(entryOverhead+2), nil)
+		l := newFeed(2, 0, 2, count*(history.EntryOverhead+2), nil)
 		for p := range 2 {
 			list := make([]relay.Notification, count)
 			for i := range list {

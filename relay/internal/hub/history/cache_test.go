@@ -1,4 +1,4 @@
-package hub
+package history
 
 import (
 	"context"
@@ -9,7 +9,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// heldLog is a log whose reads wait for what they are to find.
+const patience = 30 * time.Second
+
+// heldLog is a log whose reads wait until the test supplies their result.
 type heldLog chan chan found
 
 type found struct {
@@ -17,7 +19,9 @@ type found struct {
 	list []relay.Notification
 }
 
-func (l heldLog) ReadFrom(_ context.Context, _ int, after streamid.Position, _ int) (streamid.Position, bool, []relay.Notification, error) {
+func (l heldLog) ReadFrom(_ context.Context, _ int, after streamid.Position, _ int) (
+	streamid.Position, bool, []relay.Notification, error,
+) {
 	read := make(chan found)
 	l <- read
 	f := <-read
@@ -30,17 +34,16 @@ func (l heldLog) next(t *testing.T) chan<- found {
 	case read := <-l:
 		return read
 	case <-time.After(patience):
-		t.Fatal("the log is not read")
+		t.Fatal("the log was not read")
 		return nil
 	}
 }
 
-// A read that began before its log was set back proves nothing afterwards, neither to those who come while it is under way
-// nor to those who come when it is over.
-func TestReadsUnderWayAreForgotten(t *testing.T) {
+// A read that started before an invalidation serves neither the callers during the read nor the callers after it.
+func TestInvalidate_DetachesReadsInFlight(t *testing.T) {
 	t.Parallel()
 	log := make(heldLog, 1)
-	h := newHistory(log, 1<<20)
+	h := New(log, 1<<20)
 	ask := func(partition int) <-chan bool {
 		lost := make(chan bool, 1)
 		go func() {
@@ -52,25 +55,25 @@ func TestReadsUnderWayAreForgotten(t *testing.T) {
 		}()
 		return lost
 	}
-	there := found{list: []relay.Notification{{Cursor: "2-0", Data: []byte("{}")}}}
+	old := found{list: []relay.Notification{{Cursor: "2-0", Data: []byte("{}")}}}
 	before := ask(0)
 	readBefore := log.next(t)
 	other := ask(1)
 	readOther := log.next(t)
 	h.Invalidate(0)
-	meanwhile := ask(0)
+	during := ask(0)
 	log.next(t) <- found{lost: true}
-	readBefore <- there
-	readOther <- there
-	if <-before || <-other || !<-meanwhile {
-		t.Error("an answer is not what its read found")
+	readBefore <- old
+	readOther <- old
+	if <-before || <-other || !<-during {
+		t.Error("a caller got another result than its read")
 	}
-	afterwards := ask(0)
+	after := ask(0)
 	log.next(t) <- found{lost: true}
-	if !<-afterwards {
-		t.Error("what was read before the log was set back is believed")
+	if !<-after {
+		t.Error("a read from before the invalidation was used")
 	}
 	if <-ask(1) { // without a read
-		t.Error("what was read of another partition is forgotten")
+		t.Error("a segment of another partition was removed")
 	}
 }
