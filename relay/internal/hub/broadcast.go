@@ -8,24 +8,32 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// burstBytes bounds what Broadcast hands to each client in one go, so that nobody's turn takes long.
+// burstBytes limits how much Broadcast writes to each client before it continues with the next client.
 const burstBytes = 128 << 10
 
-// Batch is what came out of one partition of the log.
+// Batch is a part of one partition of the log.
 type Batch struct {
 	Partition int
-	// Notifications are in the order of the log. Nobody may change them afterwards.
+	// Notifications are in the order of the log. They must not be changed afterwards.
 	Notifications []relay.Notification
-	// Gap says that something before the notifications was lost: whoever is connected is told.
+	// Gap reports that entries before Notifications were lost. Broadcast sends a resync to all clients of the
+	// partition.
 	Gap bool
-	// End is the position behind the batch. It is looked at where there is a Gap and no notification.
+	// End is the position after the batch. It is used if there is a Gap and no notification.
 	End string
 }
 
-// Broadcast gives the notifications, in their order, to every client that wants them. It never waits for a client. Only
-// one goroutine at a time may broadcast a partition. The relay's own notifications ("hubrelay.…") never reach a client, but for
-// [relay.TopicResync], which reaches all who follow its hub whatever topics they want, and without a hub everybody.
-func (h *Hub) Broadcast(b Batch) {
+// Broadcast sends the notifications, in order, to every client that matches. It never waits for a client, and with a
+// CoalesceDelay it may broadcast later: see [Hub.Flush]. Only one goroutine at a time may broadcast a partition.
+//
+// Clients do not receive the relay's own notifications ("hubrelay.…"), except [relay.TopicResync]. That goes to all
+// clients of its hub regardless of their topics, and without a hub to all clients.
+func (h *Hub) Broadcast(b Batch) { h.coalescers[b.Partition].add(b) }
+
+// Flush broadcasts what [Hub.Broadcast] has delayed for a partition. Call it after the last Broadcast.
+func (h *Hub) Flush(partition int) { h.coalescers[partition].flushNow() }
+
+func (h *Hub) broadcastNow(b Batch) {
 	f, _ := h.broadcasts.Get().(*broadcast)
 	defer h.broadcasts.Put(f)
 	if b.Gap {
@@ -48,7 +56,7 @@ func (h *Hub) Broadcast(b Batch) {
 	}
 }
 
-// feedScope says whose pipelines follow a line.
+// feedScope selects the pipelines that follow a feed.
 type feedScope uint8
 
 const (
@@ -58,45 +66,44 @@ const (
 	allFeeds = hubFeeds | accountFeeds
 )
 
-// broadcast is the working memory of one Broadcast, kept for the next.
+// broadcast is the reusable memory of one Broadcast.
 type broadcast struct {
 	feed        *feed
-	positions   []streamid.Position // scratch: the positions of the line behind one entry
+	positions   []streamid.Position // scratch: the positions of the feed after one entry
 	batch       []feedEntry
 	jobs        []groupJob
-	groupBurst  frameBatch   // what a whole group gets
-	clientBurst frameBatch   // what one client gets whose grant covers only some of that
-	onMatch     func(*group) // meet
-	current     int          // the index into batch that visit is about
+	groupBurst  frameBatch   // for a whole group
+	clientBurst frameBatch   // for a client whose grant covers only a part of it
+	onMatch     func(*group) // addMatch
+	current     int          // index into batch of the current notification
 
 	queuedFrames, queuedBytes int
-	compressed, saved         int // of these
+	compressed, saved         int // of the queued frames
 	resyncedClients           int // clients that a resync of the log was queued for
 }
 
-// groupJob is what a group wants of the batch.
+// groupJob is the part of a batch that one group receives.
 type groupJob struct {
 	group   *group
 	clients []*connection
 	indexes []int // into batch
 }
 
-// frameBatch is consecutive frames for one client.
+// frameBatch is a series of frames for one client.
 type frameBatch struct {
-	frames [][]byte
-	scopes []scope // the different scopes of the frames
-	size   int
-	// How many of the frames are compressed, and by how much they are shorter.
-	compressed, saved int
-	resyncs           int    // how many of the frames are one
-	concatenated      []byte // all frames in one, once somebody needed it
-	buffer            []byte // of joined, kept
+	frames            [][]byte
+	scopes            []scope // the different scopes of the frames
+	size              int
+	compressed, saved int    // compressed frames, and bytes saved
+	resyncs           int    // number of resyncs among the frames
+	concatenated      []byte // all frames, if needed
+	buffer            []byte // reused for concatenated
 }
 
-// scope is what a grant decides upon.
+// scope is what a grant decides on.
 type scope struct{ hub, account string }
 
-// isGlobalResync tells whether n is a resync for everybody.
+// isGlobalResync reports whether n is a resync for all hubs.
 func isGlobalResync(n *relay.Notification) bool { return n.Hub == "" && n.Topic == relay.TopicResync }
 
 func newBroadcast() *broadcast {
@@ -105,7 +112,7 @@ func newBroadcast() *broadcast {
 	return f
 }
 
-// addMatch notes that a group wants the current notification.
+// addMatch adds the current notification to the job of a group.
 func (f *broadcast) addMatch(g *group) {
 	if g.Job == 0 {
 		f.jobs = append(f.jobs, groupJob{group: g})
@@ -117,7 +124,7 @@ func (f *broadcast) addMatch(g *group) {
 	}
 }
 
-// snapshotRecipients takes down who the groups are now. Nothing of the index is looked at behind it.
+// snapshotRecipients stores the current members of the groups. The index is not used after this.
 func (f *broadcast) snapshotRecipients() {
 	for i := range f.jobs {
 		j := &f.jobs[i]
@@ -125,8 +132,8 @@ func (f *broadcast) snapshotRecipients() {
 	}
 }
 
-// toFeed broadcasts one burst to those who follow the line, under its lock: sockets are written to without waiting. All
-// who want it are found under one short lock of the index.
+// toFeed broadcasts one burst to the clients of a feed, under its lock. It finds all recipients under one short lock
+// of the index. Writes do not block.
 func (f *broadcast) toFeed(h *Hub, l *feed, partition int, list []relay.Notification, who feedScope) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,7 +144,7 @@ func (f *broadcast) toFeed(h *Hub, l *feed, partition int, list []relay.Notifica
 		f.current = i
 		switch n := &list[i]; {
 		case isGlobalResync(n):
-			// Who follows an account is told where it has come by the partition that tells them.
+			// Only the copy for all accounts goes to account pipelines, so they receive it once.
 			if n.Account == anyAccount {
 				f.addAllMatches(h, partition, who)
 			} else {
@@ -155,13 +162,13 @@ func (f *broadcast) toFeed(h *Hub, l *feed, partition int, list []relay.Notifica
 	f.reset(h)
 }
 
-// addAllMatches notes that everybody of an audience wants the current notification, but for those who follow hubs of other partitions.
-// The caller holds the index's lock.
+// addAllMatches adds the current notification to all groups of a scope, except groups of hubs in other partitions.
+// The caller holds the lock of the index.
 func (f *broadcast) addAllMatches(h *Hub, partition int, who feedScope) {
 	h.index.MatchAll(who, func(hub string) bool { return h.opts.Partition(hub) == partition }, f.onMatch)
 }
 
-// reset counts what was queued, lets go of everything that belongs to notifications and clients, and keeps the memory.
+// reset reports the counts and removes references to notifications and clients. It keeps the memory.
 func (f *broadcast) reset(h *Hub) {
 	if f.queuedFrames > 0 {
 		h.opts.Observer.Queued(f.queuedFrames, f.queuedBytes)
@@ -179,7 +186,7 @@ func (f *broadcast) reset(h *Hub) {
 	f.queuedFrames, f.queuedBytes, f.compressed, f.saved, f.resyncedClients = 0, 0, 0, 0, 0
 }
 
-// toGroup gives a group what it wants.
+// toGroup sends a job to its group.
 func (f *broadcast) toGroup(j *groupJob) {
 	f.groupBurst.reset()
 	same := j.group.visibility != ""
@@ -214,14 +221,14 @@ func (f *broadcast) writeTo(c *connection, b *frameBatch) {
 	}
 }
 
-// writeAll gives all to clients of which each takes all of it.
+// writeAll sends the burst of the group to clients that may see all of it.
 func (f *broadcast) writeAll(clients []*connection) {
 	if len(f.groupBurst.frames) > 0 {
 		f.addStats(&f.groupBurst, writeParallel(clients, &f.groupBurst))
 	}
 }
 
-// addStats notes that some clients took b.
+// addStats counts a frameBatch that clients accepted.
 func (f *broadcast) addStats(b *frameBatch, clients int) {
 	f.queuedFrames += clients * len(b.frames)
 	f.queuedBytes += clients * b.size
@@ -230,7 +237,7 @@ func (f *broadcast) addStats(b *frameBatch, clients int) {
 	f.resyncedClients += clients * b.resyncs
 }
 
-// burstFor returns the part of the burst that c's grant covers.
+// burstFor returns the part of the burst that the grant of c covers.
 func (f *broadcast) burstFor(c *connection, j *groupJob) *frameBatch {
 	f.clientBurst.reset()
 	for _, i := range j.indexes {
@@ -250,8 +257,8 @@ func (f *broadcast) add(b *frameBatch, i int, as frame.Encoding) {
 	}
 }
 
-// frameFor is an entry in one form. Only the entry's own partition moves during a run, so the cursor behind it has the
-// line's other positions.
+// frameFor returns an entry in one encoding. During a broadcast only the partition of the entry advances, so the
+// cursor after the entry has the other positions of the feed.
 func (f *broadcast) frameFor(e *feedEntry, as frame.Encoding) []byte {
 	if made := e.frames.Get(as); made != nil {
 		return made
@@ -265,7 +272,7 @@ func (b *frameBatch) add(frame []byte, n *relay.Notification) {
 	if n.Topic == relay.TopicResync {
 		b.resyncs++
 		if n.Hub == "" {
-			return // it is for everybody
+			return // no grant is needed
 		}
 	}
 	s := scope{n.Hub, n.Account}

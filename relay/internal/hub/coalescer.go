@@ -7,29 +7,29 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Coalescer stands before [Hub.Broadcast] and hands on what comes within a short time together, so that a client gets
-// it in one write: the write is what a delivery costs. What comes after a pause is handed on at once; what follows it
-// waits until the time since then is over, and neither a burst nor a gap waits at all. It is for one partition. Its methods
-// may be called concurrently.
-type Coalescer struct {
+// coalescer combines the batches of one partition before they are broadcast, because the cost of a delivery is one
+// write. A batch after a pause is emitted at once. Later batches wait until the delay since then has passed. Bursts
+// and gaps do not wait. Its methods may be called concurrently.
+type coalescer struct {
 	wait time.Duration
 	emit func(Batch)
 
-	mu        sync.Mutex // held while it gives, so that the order stays
+	mu        sync.Mutex // held during emit to keep the order
 	pending   []relay.Notification
-	partition int // their partition
+	partition int // of pending
 	size      int
 	lastEmit  time.Time
-	timer     *time.Timer // runs while something is held
+	timer     *time.Timer // runs while something is pending
 }
 
-// NewCoalescer returns a gatherer that gives at most once in wait, but for bursts; zero passes everything on.
-func NewCoalescer(wait time.Duration, give func(Batch)) *Coalescer {
-	return &Coalescer{wait: wait, emit: give}
+// newcoalescer returns a coalescer that emits at most once per delay, except for bursts. With a delay of zero it
+// emits every batch at once.
+func newCoalescer(wait time.Duration, emit func(Batch)) *coalescer {
+	return &coalescer{wait: wait, emit: emit}
 }
 
-// Broadcast takes a batch, which nobody may change afterwards.
-func (g *Coalescer) Broadcast(b Batch) {
+// add takes a batch, which must not be changed afterwards.
+func (g *coalescer) add(b Batch) {
 	if g.wait <= 0 {
 		g.emit(b)
 		return
@@ -47,7 +47,7 @@ func (g *Coalescer) Broadcast(b Batch) {
 		g.size += len(list[i].Data)
 	}
 	if g.pending == nil {
-		g.pending = list[:len(list):len(list)] // not to write behind it
+		g.pending = list[:len(list):len(list)] // append must not write to the array of the caller
 	} else {
 		g.pending = append(g.pending, list...)
 	}
@@ -60,21 +60,21 @@ func (g *Coalescer) Broadcast(b Batch) {
 	}
 }
 
-// Close hands on what is held. It may be called twice, and after the last Broadcast.
-func (g *Coalescer) Close() {
+// flushNow emits the pending notifications.
+func (g *coalescer) flushNow() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.flush()
 }
 
-func (g *Coalescer) onTimer() {
+func (g *coalescer) onTimer() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.flush()
 }
 
-// flush hands on what is held. The caller holds mu. A timer that fires just then finds less, or nothing.
-func (g *Coalescer) flush() {
+// flush emits the pending notifications. The caller holds mu. A timer that fires at the same time finds nothing.
+func (g *coalescer) flush() {
 	if g.timer != nil {
 		g.timer.Stop()
 		g.timer = nil

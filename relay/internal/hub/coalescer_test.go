@@ -9,20 +9,20 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// given is what a gatherer handed on: the notifications' topics, and when.
-type given struct {
+// emitted is one batch from a coalescer: the topics, and the time since the start.
+type emitted struct {
 	at     time.Duration
 	topics []string
 }
 
-// gathering runs play in a bubble of its own time.
-func gathering(t *testing.T, wait time.Duration, play func(*Coalescer, func(...string))) []given {
+// runCoalescer runs play with a fake clock and returns what the coalescer emitted.
+func runCoalescer(t *testing.T, wait time.Duration, play func(*coalescer, func(...string))) []emitted {
 	t.Helper()
-	var got []given
+	var got []emitted
 	synctest.Test(t, func(*testing.T) {
 		began := time.Now()
-		g := NewCoalescer(wait, func(b Batch) {
-			one := given{at: time.Since(began)}
+		g := newCoalescer(wait, func(b Batch) {
+			one := emitted{at: time.Since(began)}
 			for i := range b.Notifications {
 				one.topics = append(one.topics, b.Notifications[i].Topic)
 			}
@@ -39,18 +39,18 @@ func gathering(t *testing.T, wait time.Duration, play func(*Coalescer, func(...s
 			for _, topic := range topics {
 				list = append(list, relay.Notification{Topic: topic, Data: make([]byte, len(topic))})
 			}
-			g.Broadcast(Batch{Partition: 3, Notifications: list})
+			g.add(Batch{Partition: 3, Notifications: list})
 		})
-		g.Close()
-		g.Close()
+		g.flushNow()
+		g.flushNow()
 	})
 	return got
 }
 
-func TestGatherer(t *testing.T) {
+func TestCoalescer(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
-	got := gathering(t, 20*ms, func(_ *Coalescer, send func(...string)) {
+	got := runCoalescer(t, 20*ms, func(_ *coalescer, send func(...string)) {
 		send("alone") // at once
 		time.Sleep(5 * ms)
 		send("a", "b")
@@ -60,27 +60,27 @@ func TestGatherer(t *testing.T) {
 		send("d") // at 22: waits for 40
 		time.Sleep(100 * ms)
 		send("late") // at once
-		send("held") // until Close
+		send("held") // until flushNow
 	})
-	want := []given{
+	want := []emitted{
 		{0, []string{"alone"}},
 		{20 * ms, []string{"a", "b", "c"}},
 		{40 * ms, []string{"d"}},
 		{122 * ms, []string{"late"}},
 		{122 * ms, []string{"held"}},
 	}
-	if !slices.EqualFunc(got, want, func(a, b given) bool { return a.at == b.at && slices.Equal(a.topics, b.topics) }) {
+	isEqual := func(a, b emitted) bool { return a.at == b.at && slices.Equal(a.topics, b.topics) }
+	if !slices.EqualFunc(got, want, isEqual) {
 		t.Errorf("got %v\nwant %v", got, want)
 	}
 }
 
-// A burst waits for nothing, and gathering off hands everything on as it comes.
-func TestGathererPassesOn(t *testing.T) {
+func TestCoalescer_DoesNotDelayBursts(t *testing.T) {
 	t.Parallel()
 	big := string(make([]byte, burstBytes))
 	for wait, want := range map[time.Duration][]int{0: {1, 1, 1}, 50 * time.Millisecond: {1, 2}} {
 		var sizes []int
-		for _, one := range gathering(t, wait, func(_ *Coalescer, send func(...string)) {
+		for _, one := range runCoalescer(t, wait, func(_ *coalescer, send func(...string)) {
 			send("first")
 			send("second")
 			send(big)
@@ -91,18 +91,17 @@ func TestGathererPassesOn(t *testing.T) {
 			sizes = append(sizes, len(one.topics))
 		}
 		if !slices.Equal(sizes, want) {
-			t.Errorf("wait %s: handed on %v, want %v", wait, sizes, want)
+			t.Errorf("wait %s: emitted %v, want %v", wait, sizes, want)
 		}
 	}
 }
 
-// A gap stays between what came before it and what comes after.
-func TestGathererKeepsGapsInOrder(t *testing.T) {
+func TestCoalescer_KeepsGapsInOrder(t *testing.T) {
 	t.Parallel()
-	got := gathering(t, 20*time.Millisecond, func(g *Coalescer, send func(...string)) {
+	got := runCoalescer(t, 20*time.Millisecond, func(g *coalescer, send func(...string)) {
 		send("first")
 		send("held")
-		g.Broadcast(Batch{Partition: 3, Gap: true})
+		g.add(Batch{Partition: 3, Gap: true})
 		send("later")
 	})
 	var topics []string
@@ -110,20 +109,19 @@ func TestGathererKeepsGapsInOrder(t *testing.T) {
 		topics = append(topics, one.topics...)
 	}
 	if want := []string{"first", "held", "gap", "later"}; !slices.Equal(topics, want) {
-		t.Errorf("handed on %v, want %v", topics, want)
+		t.Errorf("emitted %v, want %v", topics, want)
 	}
 }
 
-// What is held is never written behind: the caller's slice may go on.
-func TestGathererLeavesTheCallersSliceAlone(t *testing.T) {
+func TestCoalescer_LeavesCallerSliceUnchanged(t *testing.T) {
 	t.Parallel()
-	list := []relay.Notification{{Topic: "a"}, {Topic: "b"}, {Topic: "not yours"}}
-	got := gathering(t, 20*time.Millisecond, func(g *Coalescer, send func(...string)) {
+	list := []relay.Notification{{Topic: "a"}, {Topic: "b"}, {Topic: "unchanged"}}
+	got := runCoalescer(t, 20*time.Millisecond, func(g *coalescer, send func(...string)) {
 		send("first")
-		g.Broadcast(Batch{Partition: 3, Notifications: list[:2]})
+		g.add(Batch{Partition: 3, Notifications: list[:2]})
 		send("c")
 	})
-	if list[2].Topic != "not yours" || len(got) != 2 || !slices.Equal(got[1].topics, []string{"a", "b", "c"}) {
+	if list[2].Topic != "unchanged" || len(got) != 2 || !slices.Equal(got[1].topics, []string{"a", "b", "c"}) {
 		t.Errorf("%v, %v", list, got)
 	}
 }

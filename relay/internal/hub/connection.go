@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// maxClientBytes is how many bytes a client may send between two of our pings, control frames included.
+	// maxClientBytes is the maximum number of bytes that a client may send between two pings, including control
+	// frames.
 	maxClientBytes = 64 << 10
-	// closeAckTimeout is how long a client may take to answer a close frame that its socket has accepted.
+	// closeAckTimeout is the maximum time until a client replies to a close frame that its socket has accepted.
 	closeAckTimeout = 2 * time.Second
 )
 
@@ -27,71 +28,72 @@ type connState uint8
 
 const (
 	stateLive    connState = iota
-	stateClosing           // a close frame is on its way and nothing may follow it
-	stateDead              // nothing is written any more
+	stateClosing           // a close frame is queued or sent, nothing may follow it
+	stateDead              // nothing is written anymore
 )
 
-// connection is one connection. Whoever sets writing owns the socket's sending side until he hands over or retires; only
-// the owner removes from the queue, anybody may add to it.
+// connection is one client. The goroutine that sets writing owns the sending direction of the socket until it calls
+// releaseWriter or passes it to runWriter. Only the owner removes frames from the queue; any goroutine may add some.
 //
-// What a broadcast looks at comes first, so that it lies together: with thousands of clients nothing else is in the
-// processor's caches.
+// The fields that a broadcast reads are first, to share cache lines. With thousands of clients, no other field is in
+// the processor's caches.
 type connection struct {
 	mu                sync.Mutex
 	state             connState
-	handshakePending  bool // the 101 has not been written: everything waits for it
+	handshakePending  bool // the response is not written yet; all frames wait for it
 	writing           bool
-	dropQueued        bool // drop what is queued before the close frame
+	dropQueued        bool // discard queued frames before the close frame
 	aborted           bool
 	readDone          bool
 	format            frame.Encoding
-	pingsSinceMessage uint8 // pings since it was sent a message
-	// fd, raw and conn do not change once held is false. fd is -1 and raw nil where the socket cannot be written to directly
-	// (TLS). While conn may be closed the client is, under mu, not live or aborted: see offer.
+	pingsSinceMessage uint8 // pings since the last message
+	// fd, raw and conn are constant after handshakePending becomes false. fd is -1 and raw is nil if the socket
+	// cannot be written directly (TLS). While conn may be closed, the connection is, under mu, not live or aborted:
+	// see tryWrite.
 	fd         int
 	queue      writeQueue
 	closeFrame []byte // the close frame, until the owner queues it
 	raw        syscall.RawConn
-	replay     *replay // nil for one that came without a cursor
+	replay     *replay // nil without a cursor
 	conn       net.Conn
 
 	hub           *Hub
 	allows        func(hub, account string) bool
 	checkKey      func() Authorization // or nil
-	key           string               // whose it is, for logs
+	key           string               // name of the key, for logs
 	lease         *ConnectionLease
 	feed          *feed
 	opened        time.Time
-	lastCursorSeq uint64 // how far its line was when it was told a cursor last; guarded by mu
-	seq           uint64 // greater than of all who came before
+	lastCursorSeq uint64 // position in the feed when the last cursor was sent; guarded by mu
+	seq           uint64 // increases with each client
 
 	group                 *group // guarded by the index, like inGroup
 	groupIndex            int
 	wheelSlot, wheelIndex int // guarded by the wheel
 
-	pingSentAt     atomic.Int64 // when the oldest unanswered ping was sent, in nanoseconds since the hub began (no clock that is set), or 0
-	bytesSincePing atomic.Int32 // bytes that the client sent since our last ping
+	pingSentAt     atomic.Int64 // time of the oldest unanswered ping in nanoseconds since the hub started, or 0
+	bytesSincePing atomic.Int32 // bytes received since the last ping
 	controlBytes   int32        // bytes of control frames since the queue was empty; guarded by mu
 
-	// These are guarded by mu, too.
+	// The following fields are guarded by mu as well.
 	closeReason CloseReason
 	closeTimer  *time.Timer
 	keyTimer    *time.Timer
-	onGone      func()        // called when the client is gone, or nil
-	gone        chan struct{} // closed then, where somebody waits
+	onGone      func()        // called when the client has left, or nil
+	gone        chan struct{} // closed when the client has left, or nil
 }
 
-// closeRequest says how a client is sent away.
+// closeRequest describes how to close a connection.
 type closeRequest struct {
 	code        uint16
 	reason      string
-	frame       []byte // instead of code and reason
+	frame       []byte // used instead of code and reason
 	closeReason CloseReason
 	dropQueued  bool // drop what is queued
 }
 
-// write gives the client a burst and reports whether it took it. It writes to an idle socket at once, never blocks, and
-// closes a client whose queue is full.
+// write sends a frameBatch and reports whether the client accepted it. It writes to an idle socket at once, never
+// blocks, and closes a client whose queue is full.
 func (c *connection) write(b *frameBatch) bool {
 	c.mu.Lock()
 	if c.state != stateLive {
@@ -123,8 +125,8 @@ func (c *connection) write(b *frameBatch) bool {
 	return true
 }
 
-// enqueueReplay queues what a replay has for an idle client, and writes at once what the socket takes. It reports false where
-// the client is leaving. Only the replay may call it, after [connection.isIdle].
+// enqueueReplay queues the frames of a replay for an idle client and writes what the socket accepts at once. It
+// returns false if the client is leaving. Only the replay calls it, after isIdle.
 func (c *connection) enqueueReplay(frames [][]byte) bool {
 	c.mu.Lock()
 	if c.state != stateLive {
@@ -177,8 +179,8 @@ func (c *connection) sendControl(frame []byte) {
 	c.mu.Unlock()
 }
 
-// sendPing sends a ping, or gives up a client that has not answered or whose key is another now. A client for which something
-// is queued is left alone: the write timeout watches it.
+// sendPing sends a ping, or closes a client that has not replied or whose key is no longer valid. It skips a client
+// with queued frames, because the write timeout applies to that.
 func (c *connection) sendPing(now time.Time) {
 	c.bytesSincePing.Store(0)
 	if c.closeIfKeyInvalid() {
@@ -191,7 +193,7 @@ func (c *connection) sendPing(now time.Time) {
 		return
 	}
 	if c.format&frame.SSE != 0 {
-		c.sendHeartbeat() // who is gone is noticed by the system: see giveUpAfter
+		c.sendHeartbeat() // the kernel detects dead clients: see transport.SetTCPUserTimeout
 		return
 	}
 	at := int64(now.Sub(c.hub.startedAt))
@@ -212,7 +214,7 @@ func (c *connection) closeSlowConsumer() bool {
 	})
 }
 
-// close sends a close frame and lets nothing follow it. It reports false where the client was leaving already.
+// close sends a close frame as the last frame. It returns false if the client was already leaving.
 func (c *connection) close(how closeRequest) bool {
 	c.mu.Lock()
 	if c.state != stateLive {
@@ -227,7 +229,7 @@ func (c *connection) close(how closeRequest) bool {
 	default:
 		c.closeFrame = frame.NewClose(how.code, how.reason)
 	}
-	if how.closeReason != ClosedDrain { // a drain has a time limit of its own
+	if how.closeReason != ClosedDrain { // a drain has its own time limit
 		c.closeTimer = time.AfterFunc(c.hub.opts.CloseTimeout, c.closeNow)
 	}
 	c.startWriter()
@@ -236,7 +238,7 @@ func (c *connection) close(how closeRequest) bool {
 	return true
 }
 
-// closeNow cuts the connection off.
+// closeNow closes the connection without a close frame.
 func (c *connection) closeNow() {
 	c.mu.Lock()
 	c.aborted = true
@@ -247,9 +249,9 @@ func (c *connection) closeNow() {
 	}
 }
 
-// read takes what a websocket's client sends until the connection ends. Messages are ignored: browsers cannot send
-// pings, and many programs send "ping" as text instead. Its stack is all that an idle client costs beside a few hundred
-// bytes, so that it must stay shallow.
+// read reads what a websocket client sends until the connection ends. It ignores messages: browsers cannot send
+// pings, and many programs send "ping" as text instead. The stack of this goroutine is most of what an idle client
+// costs, so it must stay small.
 func (c *connection) read() {
 	var (
 		in    = frame.Reader{Deflated: c.format&frame.Deflated != 0}
@@ -296,7 +298,7 @@ func (c *connection) handleInput(in *frame.Reader, p []byte) error {
 	return nil
 }
 
-// countReceived closes a client that sends more than anyone needs to, pongs and empty fragments included.
+// countReceived closes a client that sends more than necessary, including pongs and empty fragments.
 func (c *connection) countReceived(n int) {
 	c.pingSentAt.Store(0)
 	if c.bytesSincePing.Add(int32(n)) > maxClientBytes {
@@ -304,8 +306,8 @@ func (c *connection) countReceived(n int) {
 	}
 }
 
-// drainInput throws away what still comes behind a close frame of ours: closing a socket with unread bytes resets it, and
-// the client would never see why.
+// drainInput discards input after our close frame. Closing a socket with unread bytes resets it, and the client would
+// not receive the reason.
 func (c *connection) drainInput() {
 	c.mu.Lock()
 	wait := c.state == stateClosing
@@ -315,7 +317,7 @@ func (c *connection) drainInput() {
 	}
 }
 
-// readerDone is called once, when nothing will be read any more.
+// readerDone is called once, when nothing is read anymore.
 func (c *connection) readerDone() {
 	c.mu.Lock()
 	c.readDone = true
@@ -328,7 +330,7 @@ func (c *connection) readerDone() {
 	switch {
 	case conn == nil:
 	case broken:
-		transport.CloseWithoutFlush(conn) // ends the writing, too
+		transport.CloseWithoutFlush(conn) // also ends the writer
 	case idle:
 		_ = conn.Close()
 	}
@@ -337,7 +339,7 @@ func (c *connection) readerDone() {
 	}
 }
 
-// cleanup is called once, by the last of reader and writer.
+// cleanup is called once, by the reader or writer that ends last.
 func (c *connection) cleanup() {
 	c.mu.Lock()
 	c.queue.clear()
@@ -361,18 +363,19 @@ func (c *connection) cleanup() {
 	c.hub.remove(c)
 }
 
-// canSee tells whether n may be shown to the client.
+// canSee reports whether the client may see n.
 func (c *connection) canSee(n *relay.Notification) bool {
 	return isGlobalResync(n) || c.allows(n.Hub, n.Account)
 }
 
-// logClose says at level info what an operator may want to ask about.
+// logClose logs the end of a connection, at level info if an operator may need to look into it.
 func (c *connection) logClose(ending CloseReason) {
 	level := slog.LevelDebug
 	if ending == ClosedSlowConsumer || ending == ClosedPingTimeout || ending == ClosedProtocolError {
 		level = slog.LevelInfo
 	}
-	c.hub.opts.Log.LogAttrs(context.Background(), level, "a client is gone",
-		slog.String("why", string(ending)), slog.String("key", c.key),
-		slog.String("remote", c.conn.RemoteAddr().String()), slog.String("connected", time.Since(c.opened).Round(time.Millisecond).String()))
+	c.hub.opts.Log.LogAttrs(context.Background(), level, "client disconnected",
+		slog.String("reason", string(ending)), slog.String("key_name", c.key),
+		slog.String("remote", c.conn.RemoteAddr().String()),
+		slog.String("connected", time.Since(c.opened).Round(time.Millisecond).String()))
 }

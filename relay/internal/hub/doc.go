@@ -1,22 +1,23 @@
-// Package hub sends notifications to the websocket and event stream (SSE) clients of this node.
+// Package hub sends notifications to the websocket and server-sent event (SSE) clients of this node.
 //
-// It upgrades connections, keeps an index of who wants what, builds each frame once and hands the same bytes to every
-// client. A client never delays another: what its socket does not take at once waits in a bounded queue of its own, and
-// a client whose queue is full is closed.
+// It keeps an index of subscriptions, encodes each frame once, and sends the same bytes to every client. A client never
+// delays another: what its socket does not accept at once waits in a bounded write queue, and a client whose queue is
+// full is closed.
 //
-// Who may connect is decided elsewhere: the hub checks the handshake of RFC 6455 and asks the caller for the rest. It
-// knows no keys, tokens, configuration or Redis, and never imports sinks.
+// Callers decide who may connect: the hub checks the handshake of RFC 6455 and calls back for the rest. It knows no
+// keys, tokens, configuration or Redis, and never imports sinks. Encoding and parsing of frames belong to hub/frame,
+// the handshake and system calls to hub/transport, and reads of the log to hub/history.
 //
-// # How a frame travels
+// # Broadcast
 //
-// [Hub.Broadcast] finds the clients through the index (by hub and account, and where there are many topic patterns by
-// topic), and writes to each idle socket itself without blocking: one system call and no goroutine. What the socket did
-// not take goes to the client's queue, and a goroutine lives until that queue is empty again, gathering what is queued
-// into few writes. Pings, pongs and close frames take the same way, so that they stand between frames only.
+// [Hub.Broadcast] finds the clients in the index (by hub and account, and by topic if there are many patterns) and
+// writes to each idle socket itself, without blocking: one system call and no goroutine. What the socket does not
+// accept goes to the client's write queue. A goroutine then writes until that queue is empty, with few large writes.
+// Pings, pongs and close frames use the same queue, so they are sent between other frames.
 //
-// # How a client comes back
+// # Replay
 //
-// A cursor holds positions in the log. A client that brings one gets what followed it in chunks, from the log and from
-// the recent history that each line of broadcasts keeps, and joins those who get broadcasts under the lock of its line, at
-// the very place that it has reached.
+// A cursor holds positions in the log. A client with a cursor receives the entries after it in chunks, from the log and
+// from the recent history of its feed. It joins the broadcasts under the lock of the feed, at the position that
+// its replay has reached.
 package hub

@@ -17,102 +17,103 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
-// Options are the settings of a [Hub]. Zero values take the defaults.
+// Options are the settings of a [Hub]. Zero values use the defaults in parentheses.
 type Options struct {
-	// QueueBytes is how many bytes may wait for one client before it is closed as too slow (1 MiB). A single burst of a
-	// Broadcast (up to 128 KiB, or one larger notification) is always taken by an empty queue.
+	// QueueBytes is the maximum size of a client's write queue (1 MiB). A larger queue closes the client as a slow
+	// consumer. An empty queue always accepts one burst of a Broadcast: up to 128 KiB, or one larger notification.
 	QueueBytes int
 	// PingInterval is the time between two pings to a client (25 s).
 	PingInterval time.Duration
-	// PongTimeout is how long a client may stay silent after a ping before it is taken for dead (50 s). It is looked at
-	// once each PingInterval.
+	// PongTimeout is the maximum time without data after a ping (50 s). It is checked once per PingInterval.
 	PongTimeout time.Duration
-	// WriteTimeout is how long a socket may accept nothing while something is queued (10 s).
+	// WriteTimeout is the maximum time that a socket may accept nothing while frames are queued (10 s).
 	WriteTimeout time.Duration
-	// CloseTimeout is how long a client may take to accept a close frame and to answer it (5 s).
+	// CloseTimeout is the maximum time until a client accepts a close frame and replies to it (5 s).
 	CloseTimeout time.Duration
-	// DrainPace is the time between two clients that are told to go when the hub is closed (5 ms), so that their next node
-	// gets them one after the other. Many are told faster where Close has little time.
+	// DrainPace is the time between two close frames while the hub drains (5 ms), to spread reconnects. It is shorter
+	// if Close has less time.
 	DrainPace time.Duration
-	// Limits bound how many clients there may be; the zero value bounds nothing.
+	// Limits are the maximum numbers of clients. The zero value sets no limits.
 	Limits Limits
-	// Partitions is how many partitions the log has (1), and Partition says in which a hub's notifications are; nil where
-	// there is one.
+	// Partitions is the number of partitions of the log (1). Partition returns the partition of a hub, and may be nil
+	// if there is only one.
 	Partitions int
 	Partition  func(hub string) int
-	// HistoryBytes bounds what is kept of the recent broadcasts of all partitions, for clients that come back with a cursor
-	// (16 MiB, and of each partition no less than 1 MiB of it; as much again for account pipelines over several partitions, and
-	// half of it for what was read from History). Every form in which clients get a notification counts.
+	// CoalesceDelay combines the batches of this time into one write per client. 0 broadcasts every batch at once.
+	CoalesceDelay time.Duration
+	// HistoryBytes limits the memory for recent broadcasts of all partitions, which serve replays (16 MiB). Each
+	// partition gets at least 1 MiB of it. Account pipelines over several partitions use the same amount again, and
+	// segments read from History half of it. Frames count in every encoding.
 	HistoryBytes int
-	// History is the log, for what is not kept any more; nil has nothing.
+	// History is the log for older entries. Without it, replays get only recent broadcasts.
 	History history.Log
-	// Compression is for websockets; the zero value compresses nothing.
+	// Compression is for websockets. The zero value disables it.
 	Compression Compression
-	// Log receives what happens to clients; nil discards.
+	// Log receives client events. Nil discards them.
 	Log *slog.Logger
-	// Observer counts; nil counts nothing.
+	// Observer receives counts. Nil discards them.
 	Observer Observer
 }
 
 // Compression is the configuration of permessage-deflate.
 type Compression = frame.Compression
 
-// Observer counts what the hub does, for metrics. Its methods are called concurrently, often, and from the path of a
-// broadcast: they must not block.
+// Observer counts what the hub does, for metrics. Its methods are called concurrently and often, also during a
+// broadcast. They must not block.
 type Observer interface {
-	// Connected is called once for each client that was upgraded, and says whether it understands compressed messages.
+	// Connected is called once for each upgraded client. compressed reports whether it accepts compressed messages.
 	Connected(compressed bool)
 	// Disconnected is called once for each Connected.
 	Disconnected(why CloseReason, compressed bool)
-	// Rejected is called for each client that found a limit reached, before it was connected.
+	// Rejected is called for each client that exceeds a limit.
 	Rejected(Limit)
-	// Queued counts frames given to clients, whether written at once or queued.
+	// Queued counts frames for clients, whether written at once or queued.
 	Queued(frames, bytes int)
-	// Compressed counts those of them that were compressed, and by how many bytes they are shorter.
+	// Compressed counts the compressed frames among them, and the bytes saved.
 	Compressed(frames, saved int)
-	// CompressionTime is called for each notification that was compressed, once for all who get it, and says how long it took.
+	// CompressionTime is called once for each compressed notification.
 	CompressionTime(took time.Duration)
-	// CompressionSkipped is called for each that was not since the time for it was used up.
+	// CompressionSkipped is called for each notification sent plain because the time budget was used up.
 	CompressionSkipped()
-	// ReplayStarted is called for each client that comes back with a cursor, and ReplayEnded once for each: it has caught
-	// up, or is gone before.
+	// ReplayStarted is called for each client with a cursor. ReplayEnded is called once for each; caughtUp is false
+	// if the client left first.
 	ReplayStarted()
 	ReplayEnded(caughtUp bool)
-	// Replayed counts notifications given to clients that come back.
+	// Replayed counts notifications sent by replays.
 	Replayed(from ReplaySource, frames int)
-	// Resynced counts clients that were told that they may have missed something.
+	// Resynced counts clients that received a resync.
 	Resynced(cause ResyncCause, clients int)
 }
 
-// ReplaySource is where a replay has a notification from.
+// ReplaySource is the origin of a replayed notification.
 type ReplaySource string
 
-// The sources of replays.
+// The sources of a replay.
 const (
-	FromMemory ReplaySource = "memory" // the recent history that this node keeps
-	FromLog    ReplaySource = "log"    // what was read of the log, for this client or another
+	FromMemory ReplaySource = "memory" // the recent broadcasts of this node
+	FromLog    ReplaySource = "log"    // the log
 )
 
-// ResyncCause says why a client may have missed something.
+// ResyncCause is the reason for a resync.
 type ResyncCause string
 
 // The causes of a resync.
 const (
-	ResyncCursor ResyncCause = "cursor" // what followed its cursor is not in the log
-	ResyncLog    ResyncCause = "log"    // the log has lost something before this node read it
-	ResyncSource ResyncCause = "source" // something of an upstream is missing in the log
+	ResyncCursor ResyncCause = "cursor" // entries after its cursor are no longer in the log
+	ResyncLog    ResyncCause = "log"    // the log lost entries before this node read them
+	ResyncSource ResyncCause = "source" // a source reported lost entries
 )
 
-// CloseReason says why a client's connection ended.
+// CloseReason is the reason why a connection ended.
 type CloseReason string
 
-// The endings of a connection.
+// The reasons why a connection ends.
 const (
 	ClosedByClient      CloseReason = "client"   // it closed, or its connection broke
-	ClosedProtocolError CloseReason = "protocol" // it broke RFC 6455, sent too much, or too large a message
+	ClosedProtocolError CloseReason = "protocol" // it violated RFC 6455 or sent too much
 	ClosedSlowConsumer  CloseReason = "slow"     // it read too slowly
-	ClosedPingTimeout   CloseReason = "silent"   // it answered no ping
-	ClosedKeyInvalid    CloseReason = "expired"  // its key expired, changed or was withdrawn
+	ClosedPingTimeout   CloseReason = "silent"   // it did not reply to a ping
+	ClosedKeyInvalid    CloseReason = "expired"  // its key expired, changed or was revoked
 	ClosedDrain         CloseReason = "drain"    // the hub was closed
 )
 
@@ -130,7 +131,7 @@ func (noObserver) ReplayEnded(bool)               {}
 func (noObserver) Replayed(ReplaySource, int)     {}
 func (noObserver) Resynced(ResyncCause, int)      {}
 
-// Hub holds the clients of one node. All its methods may be called concurrently.
+// Hub holds the clients of one node. All methods may be called concurrently.
 type Hub struct {
 	opts            Options
 	startedAt       time.Time
@@ -141,29 +142,30 @@ type Hub struct {
 	broadcasts      sync.Pool // *fanout
 	buffers         sync.Pool // *buffer
 	blockingBuffers sync.Pool // *record
-	// feeds are the orders of the partitions, and merged is that of all together.
+	// feeds are the feeds of the partitions. mergedFeed contains all partitions.
 	feeds      []*feed
 	mergedFeed *feed
+	coalescers []*coalescer // one per partition
 	history    *history.Cache
-	deflater   *frame.Deflater // nil where nothing is compressed
-	// replaySlots bound how many replays work at once, and how much, so that they never crowd the broadcasts out.
+	deflater   *frame.Deflater // nil if compression is disabled
+	// replaySlots limit concurrent replays and their share of processor time, so they do not delay broadcasts.
 	replaySlots chan *replaySlot
-	// ctx ends when the hub is closed.
+	// ctx is canceled when the hub is closed.
 	ctx  context.Context
 	stop context.CancelFunc
 
 	mu            sync.Mutex
 	closed        bool
 	connections   map[*connection]struct{}
-	nextClientSeq uint64 // how many have been added
-	// running counts the clients and their writing goroutines.
+	nextClientSeq uint64 // of the newest client
+	// running counts clients and their writer goroutines.
 	running sync.WaitGroup
 }
 
-// minHistoryBytes is what is kept of each partition, however many there are, where there may be as much.
+// minHistoryBytes is the minimum history per partition, unless HistoryBytes is smaller.
 const minHistoryBytes = 1 << 20
 
-// New returns a hub without clients. It starts nothing: call [Hub.Run] for the pings.
+// New returns a hub without clients. It starts nothing: call [Hub.Run] to send pings.
 func New(o Options) *Hub {
 	o.QueueBytes = cmp.Or(max(o.QueueBytes, 0), 1<<20)
 	o.PingInterval = cmp.Or(max(o.PingInterval, 0), 25*time.Second)
@@ -182,9 +184,9 @@ func New(o Options) *Hub {
 		o.Partition = func(string) int { return 0 }
 	}
 	o.HistoryBytes = cmp.Or(max(o.HistoryBytes, 0), 16<<20)
-	read := o.HistoryBytes / 2
+	segmentBytes := o.HistoryBytes / 2
 	if o.Compression.Enabled {
-		read -= read / 3 // it is there once more
+		segmentBytes -= segmentBytes / 3 // segments also hold compressed frames
 	}
 	h := &Hub{
 		opts:            o,
@@ -197,13 +199,14 @@ func New(o Options) *Hub {
 		buffers:         sync.Pool{New: func() any { return new(writeBuffer) }},
 		blockingBuffers: sync.Pool{New: func() any { return new(blockingBuffer) }},
 		connections:     make(map[*connection]struct{}),
-		history:         history.New(o.History, read),
+		history:         history.New(o.History, segmentBytes),
 		deflater:        frame.NewDeflater(o.Compression, o.Observer),
 		replaySlots:     newReplaySlots(max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	each := min(max(o.HistoryBytes/o.Partitions, minHistoryBytes), o.HistoryBytes)
 	for p := range o.Partitions {
+		h.coalescers = append(h.coalescers, newCoalescer(o.CoalesceDelay, h.broadcastNow))
 		h.feeds = append(h.feeds, newFeed(o.Partitions, p, 1, each, h.deflater))
 	}
 	h.mergedFeed = h.feeds[0]
@@ -213,7 +216,8 @@ func New(o Options) *Hub {
 	return h
 }
 
-// Start says at which position the broadcasts of a partition begin. It is called before anybody broadcasts or connects.
+// Start sets the position at which the broadcasts of a partition start. Call it before the first broadcast and
+// client.
 func (h *Hub) Start(partition int, at streamid.Position) {
 	for _, l := range []*feed{h.feeds[partition], h.mergedFeed} {
 		l.mu.Lock()
@@ -222,7 +226,7 @@ func (h *Hub) Start(partition int, at streamid.Position) {
 	}
 }
 
-// feedFor is the order that a subscription follows.
+// feedFor returns the feed of a subscription.
 func (h *Hub) feedFor(s *Subscription) *feed {
 	if s.Hub == "" {
 		return h.mergedFeed
@@ -230,7 +234,7 @@ func (h *Hub) feedFor(s *Subscription) *feed {
 	return h.feeds[h.opts.Partition(s.Hub)]
 }
 
-// Run sends the pings, and closes clients that do not answer, until ctx ends. It returns nil.
+// Run sends pings, and closes clients that do not reply, until ctx ends. It returns nil.
 func (h *Hub) Run(ctx context.Context) error {
 	ticker := time.NewTicker(h.wheel.interval)
 	defer ticker.Stop()
@@ -249,21 +253,22 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 }
 
-// Clients returns how many clients are connected, those included that are being upgraded or closed.
+// Clients returns the number of clients, including those that are being upgraded or closed.
 func (h *Hub) Clients() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.connections)
 }
 
-// Close drains the hub: it accepts no more clients, sends each what is queued for it and then a close frame with 1012,
-// in random order over up to half of the time that ctx has, and waits until all are gone. When ctx ends first, the
-// rest is cut off and the error says how many that were. Close may be called twice, and before Run.
+// Close drains the hub. It stops accepting clients, sends each client its queued frames and a close frame with code
+// 1012, in random order over up to half of the time until the deadline of ctx, and waits until all have left. When
+// ctx ends first, Close disconnects the rest and returns an error with their number. It may be called twice, and
+// before Run.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
-	defer h.stop() // not before: replays go on until their clients are told to go
+	defer h.stop() // replays continue until their clients receive the close frame
 	gone := make(chan struct{})
 	go func() {
 		h.running.Wait()
@@ -278,18 +283,18 @@ func (h *Hub) Close(ctx context.Context) error {
 	h.stop()
 	left := h.abortAll()
 	select {
-	case <-gone: // at once, but for a client that the caller's Admit still holds
+	case <-gone: // immediately, unless a client is still in Admit
 	case <-time.After(abortGrace):
 	}
 	if left == 0 {
 		return nil
 	}
-	return fmt.Errorf("close the hub: %d clients did not take their last frames in time", left)
+	return fmt.Errorf("close the hub: disconnected %d clients before they received all frames", left)
 }
 
 const abortGrace = time.Second
 
-// abortAll cuts off every client and returns how many that were.
+// abortAll disconnects all clients and returns their number.
 func (h *Hub) abortAll() int {
 	all := h.all()
 	for _, c := range all {
@@ -304,8 +309,8 @@ func (h *Hub) all() []*connection {
 	return slices.AppendSeq(make([]*connection, 0, len(h.connections)), maps.Keys(h.connections))
 }
 
-// add takes a client in, unless the hub is closed. Every client that was added is removed once. One that comes back with
-// a cursor gets no broadcasts yet: see replay.
+// add adds a client unless the hub is closed. remove must be called once for each. A client with a cursor receives no
+// broadcasts until its replay is done.
 func (h *Hub) add(c *connection, s *Subscription) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -322,7 +327,7 @@ func (h *Hub) add(c *connection, s *Subscription) bool {
 	return true
 }
 
-// remove forgets a client whose goroutines have ended.
+// remove removes a client whose goroutines have ended.
 func (h *Hub) remove(c *connection) {
 	h.unsubscribe(c)
 	h.mu.Lock()

@@ -9,16 +9,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
-// An event stream (SSE) is another form of the frames of the same clients: what is written is text instead of frames, a
-// comment instead of a ping, and an event "close" instead of a close frame. Over HTTP/1 the connection is taken over as
-// a websocket's is; over HTTP/2 it stays the server's, and stream stands for it.
+// Event streams (SSE) are connections like websockets with another encoding: text instead of frames, a comment instead
+// of a ping, and an event "close" instead of a close frame. HTTP/1 connections are hijacked; an HTTP/2 stream
+// belongs to the server and is wrapped in a transport.HTTP2Conn.
 
-// ServeEvents answers the request with an event stream. Over HTTP/1 it returns at once and the client is served until it
-// leaves; over HTTP/2 it returns when the client has left. It checks neither origin nor credentials. What is broadcast
-// after the client has seen the header reaches it, and with a cursor what was behind that before.
+// ServeEvents responds with an event stream. Over HTTP/1 it returns at once and the client is served until it leaves;
+// over HTTP/2 it returns when the client has left. It checks neither origin nor credentials. The client receives
+// everything that is broadcast after it has received the response header, and with a cursor the entries after that.
 //
-// An error means that nothing was written. What stands in w's header goes out with the answer. After nil the caller must
-// not touch w.
+// On an error nothing was written. The header of w is sent with the response. After nil the caller must not use w.
 func (h *Hub) ServeEvents(w http.ResponseWriter, r *http.Request, s Subscription) *relay.Error {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)
@@ -35,7 +34,7 @@ func (h *Hub) ServeEvents(w http.ResponseWriter, r *http.Request, s Subscription
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
-	header.Set("X-Accel-Buffering", "no") // nginx would gather
+	header.Set("X-Accel-Buffering", "no") // nginx would buffer
 	if r.ProtoMajor == 1 {
 		h.serveHijacked(w, c, begin)
 	} else {
@@ -44,11 +43,12 @@ func (h *Hub) ServeEvents(w http.ResponseWriter, r *http.Request, s Subscription
 	return nil
 }
 
-// serveHijacked serves the client on the connection itself. The answer has no length: it ends with the connection.
+// serveHijacked serves the client on the hijacked connection. The response has no length, so it ends with the
+// connection.
 func (h *Hub) serveHijacked(w http.ResponseWriter, c *connection, begin []byte) {
 	conn, _, err := http.NewResponseController(w).Hijack()
 	if err != nil {
-		h.opts.Log.Debug("a stream could not be opened", "error", err)
+		h.opts.Log.Debug("event stream could not be opened", "error", err)
 		c.readerDone()
 		return
 	}
@@ -69,7 +69,7 @@ func (h *Hub) serveHijacked(w http.ResponseWriter, c *connection, begin []byte) 
 	go c.waitForClose()
 }
 
-// waitForClose waits until the client closes the connection; it has nothing to say.
+// waitForClose waits until the client closes the connection, and discards its input.
 func (c *connection) waitForClose() {
 	var space [64]byte
 	for {
@@ -82,7 +82,7 @@ func (c *connection) waitForClose() {
 	}
 }
 
-// serveHTTP2 serves the client through the request's own writer until it is gone.
+// serveHTTP2 serves the client through the ResponseWriter until the client has left.
 func (h *Hub) serveHTTP2(w http.ResponseWriter, r *http.Request, c *connection, begin []byte) {
 	conn := transport.NewHTTP2Conn(w, r)
 	defer conn.Finish()
@@ -106,11 +106,11 @@ func (h *Hub) serveHTTP2(w http.ResponseWriter, r *http.Request, c *connection, 
 	<-finished
 }
 
-// start starts what runs for a client whose answer has been written.
+// start starts pings and the replay of a client whose response was written.
 func (h *Hub) start(c *connection) {
 	h.wheel.add(c)
 	if c.replay != nil {
-		h.running.Add(1) // the client is still counted: nothing reads yet
+		h.running.Add(1) // the client still counts, because nothing reads yet
 		go c.replay.run()
 	}
 }
@@ -123,8 +123,8 @@ func (c *connection) sendHeartbeat() {
 	c.sendControl(append(frame.NewSSEHeartbeat(c.currentCursor()), '\n'))
 }
 
-// currentCursor is the line's for a client that gets broadcasts, and nil for one whose replay is not as far. The caller holds the
-// line's lock.
+// currentCursor returns the cursor of the feed, or nil if the client's replay is still running. The caller holds the
+// lock of the feed.
 func (c *connection) currentCursor() []byte {
 	if c.hub.index.groupOf(c) == nil {
 		return nil

@@ -13,50 +13,50 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
-// Subscription is what one client is to receive.
+// Subscription is what one client receives.
 type Subscription struct {
-	// Hub is the hub whose pipeline is opened; empty for the account pipeline.
+	// Hub is the hub of a hub pipeline. It is empty for an account pipeline.
 	Hub string
-	// Account narrows the pipeline before Allows is asked: the account whose notifications may be seen, "*" for every
-	// account, empty for none but the notifications without an account. A hub pipeline without a Sight ignores it.
+	// Account limits the pipeline to one account before Allows is called: "*" for all accounts, empty for
+	// notifications without an account only. A hub pipeline without a VisibilityKey ignores it.
 	Account string
-	// Allows says whether a notification of hub and account may be seen. It must not be nil; it is called concurrently
-	// and for each notification, and must not block.
+	// Allows reports whether the client may see a notification of a hub and account. It is required. It is called
+	// concurrently for each notification and must not block.
 	Allows func(hub, account string) bool
-	// VisibilityKey names what Allows says: clients of one pipeline with the same Sight see the same, so that one answer serves
-	// them all. Empty where that is not known; then each is asked.
+	// VisibilityKey identifies the behavior of Allows: clients of one pipeline with the same key see the same, so one
+	// call serves all of them. If it is empty, Allows is called for each client.
 	VisibilityKey string
-	// Hubs are those whose notifications Allows may let through on an account pipeline, so that no others are looked at for this
-	// client; "*" or none means any. It needs a Sight, and a hub pipeline ignores it. Nobody may change it afterwards.
+	// Hubs are the hubs that Allows may accept on an account pipeline, so the index skips others. "*" or an empty
+	// list means all. It requires a VisibilityKey, is ignored by hub pipelines, and must not be changed afterwards.
 	Hubs []string
-	// Topics selects among what may be seen; the zero value is everything.
+	// Topics selects among the visible notifications. The zero value selects all.
 	Topics relay.Patterns
-	// Cursor asks for a member "cursor" in each message.
+	// Cursor requests a member "cursor" in each message.
 	Cursor bool
-	// After is the cursor behind which the client comes back; empty for one that wants what comes, and [streamid.Now] for one
-	// that is to be told the cursor of that moment first (an event stream always is). It implies Cursor.
+	// After is the cursor to resume after. It implies Cursor. If it is empty, the client receives new notifications
+	// only. With [streamid.Now] a websocket receives the current cursor first, as event streams always do.
 	After string
-	// Key names the key that opened the stream, for logs and limits.
+	// Key is the name of the key that opened the stream, for logs and limits.
 	Key string
-	// CheckKey says how the key stands to this stream now. It is asked at the beginning, before each ping and by
-	// [Hub.RecheckKeys], may be called concurrently, and must neither block nor call the hub. Nil means that nothing changes.
+	// CheckKey returns the current authorization of the key. It is called at the start, before each ping and by
+	// [Hub.RecheckKeys], concurrently. It must neither block nor call the hub. Nil means that it never changes.
 	CheckKey func() Authorization
-	// Admit is called last, when nothing else can refuse the upgrade: it uses up the token. Its error is returned by
-	// Serve. Nil admits.
+	// Admit is called last, when nothing else can reject the upgrade, because it consumes the token. ServeWebSocket
+	// and ServeEvents return its error. Nil admits all.
 	Admit func(context.Context) *relay.Error
-	// OnGone is called when a client is gone that was admitted; nil does nothing.
+	// OnGone is called when an admitted client has left. It may be nil.
 	OnGone func()
 }
 
-// hasCursor says whether the client comes back with a cursor.
+// hasCursor reports whether the client resumes after a cursor.
 func (s *Subscription) hasCursor() bool { return s.After != "" && s.After != streamid.Now }
 
-// ServeWebSocket upgrades the request to a websocket and returns; the client is served until it leaves. It checks the handshake
-// but neither origin nor credentials. What is broadcast after the client has seen the 101 reaches it, and with a cursor
-// what was behind that before.
+// ServeWebSocket upgrades the request to a websocket and returns; the client is served until it leaves. It checks the
+// handshake, but neither origin nor credentials. The client receives everything that is broadcast after it has
+// received the 101 response, and with a cursor the entries after that.
 //
-// An error means that nothing was written: the caller answers, keeping the headers that Serve may have set
-// (Sec-WebSocket-Version, Allow, Retry-After). After nil the caller must not touch w.
+// On an error nothing was written. The caller writes the response with the headers that are already set
+// (Sec-WebSocket-Version, Allow, Retry-After). After nil the caller must not use w.
 func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request, s Subscription) *relay.Error {
 	if problem := transport.CheckHandshake(w, r); problem != nil {
 		return problem
@@ -94,16 +94,19 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request, s Subscript
 	return nil
 }
 
-// admit takes a client in whose request may be answered, up to the answer itself. It returns what an event stream begins
-// with.
-func (h *Hub) admit(w http.ResponseWriter, r *http.Request, s *Subscription, as frame.Encoding) (c *connection, begin []byte, problem *relay.Error) {
+// admit adds a client and calls Admit, so only the response is left to write. It returns the start of an event
+// stream.
+func (h *Hub) admit(w http.ResponseWriter, r *http.Request, s *Subscription, as frame.Encoding) (
+	c *connection, begin []byte, problem *relay.Error,
+) {
 	if s.Allows == nil {
 		return nil, nil, relay.NewError(relay.CodeUnknown, "the subscription allows nothing")
 	}
 	c = &connection{
-		hub: h, allows: s.Allows, checkKey: s.CheckKey, key: s.Key, format: as, feed: h.feedFor(s), opened: time.Now(), handshakePending: true, fd: -1, pingsSinceMessage: 1,
+		hub: h, allows: s.Allows, checkKey: s.CheckKey, key: s.Key, format: as, feed: h.feedFor(s), opened: time.Now(),
+		handshakePending: true, fd: -1, pingsSinceMessage: 1,
 	}
-	if s.Cursor || s.After != "" && as&frame.SSE == 0 { // an event has its id
+	if s.Cursor || s.After != "" && as&frame.SSE == 0 { // an event has an id instead
 		c.format |= frame.WithCursor
 	}
 	if s.hasCursor() {
@@ -119,12 +122,12 @@ func (h *Hub) admit(w http.ResponseWriter, r *http.Request, s *Subscription, as 
 		c.lease.Release()
 		return nil, nil, relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
 	}
-	standing := c.authorize() // the key was checked before, when a Recheck would have missed this client
-	if standing.Refused != nil {
+	authorization := c.authorize() // again, because RecheckKeys could have missed this client before add
+	if authorization.Refused != nil {
 		c.readerDone()
-		return nil, nil, standing.Refused
+		return nil, nil, authorization.Refused
 	}
-	c.closeForKey(standing) // where the key has changed the client is told so behind the answer, and comes again
+	c.closeForKey(authorization) // after the response, if the key has changed
 	if s.Admit != nil {
 		if problem := s.Admit(r.Context()); problem != nil {
 			c.readerDone()
@@ -140,14 +143,14 @@ func (h *Hub) admit(w http.ResponseWriter, r *http.Request, s *Subscription, as 
 	return c, begin, nil
 }
 
-// addWithCursor takes a client in, at a place in its line that it is told where it wants to know or has to: that returns what an
-// event stream begins with, and queues the first message.
+// addWithCursor adds a client at a known position of its feed if the client needs a cursor. It queues the first
+// message and returns the start of an event stream.
 func (h *Hub) addWithCursor(c *connection, s *Subscription) (begin []byte, added bool) {
 	first := c.firstMessage(s)
 	if c.format&frame.SSE == 0 && first == nil {
 		return nil, h.add(c, s)
 	}
-	c.feed.mu.Lock() // so that what follows the cursor is what is broadcast to the client
+	c.feed.mu.Lock() // so no broadcast comes between the cursor and add
 	defer c.feed.mu.Unlock()
 	if !h.add(c, s) {
 		return nil, false
@@ -164,7 +167,7 @@ func (h *Hub) addWithCursor(c *connection, s *Subscription) (begin []byte, added
 	return begin, true
 }
 
-// firstMessage is the first message of a client that gets broadcasts at once; nil where there is nothing to say.
+// firstMessage returns the first message of a client without a replay, or nil.
 func (c *connection) firstMessage(s *Subscription) []byte {
 	switch {
 	case c.replay == nil && s.hasCursor():
@@ -176,7 +179,7 @@ func (c *connection) firstMessage(s *Subscription) []byte {
 	}
 }
 
-var errAborted = errors.New("the hub was closed during the upgrade")
+var errAborted = errors.New("hub closed during the upgrade")
 
 func (c *connection) setConn(conn net.Conn) error {
 	c.mu.Lock()
@@ -186,7 +189,7 @@ func (c *connection) setConn(conn net.Conn) error {
 	}
 	c.conn = conn
 	c.raw, c.fd = transport.RawConn(conn)
-	if c.format&frame.SSE != 0 { // nothing answers a heartbeat
+	if c.format&frame.SSE != 0 { // clients do not reply to a heartbeat
 		transport.SetTCPUserTimeout(conn, c.hub.opts.PongTimeout)
 	}
 	return nil
