@@ -7,18 +7,18 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// Authorization is how a key stands to a stream that it has opened. The zero value lets the stream go on.
+// Authorization is the current state of a key for an open stream. The zero value lets the stream continue.
 type Authorization struct {
-	// Refused is why the key does not open the stream any more; the client is sent away with 1008.
+	// Refused is the reason why the key no longer opens the stream. It closes the client with 1008.
 	Refused *relay.Error
-	// ScopeChanged says that the key opens the stream to other notifications than before; the client is sent away with 1008, to
-	// come back at once: what may be seen of a stream is settled when it is opened.
+	// ScopeChanged reports that the key now sees other notifications. It closes the client with 1008, and it
+	// reconnects: the scope of a stream is fixed when it opens.
 	ScopeChanged bool
-	// Expires is when the client is sent away with 1008 because the key has expired; zero means never.
+	// Expires is the time when the key expires, which closes the client with 1008. Zero means never.
 	Expires time.Time
 }
 
-// closeReason says why the stream is over, and nothing where it goes on.
+// closeReason returns the reason to close the stream, or "".
 func (s Authorization) closeReason() string {
 	switch {
 	case s.expired():
@@ -39,24 +39,24 @@ func (s Authorization) expired() bool {
 	return !s.Expires.IsZero() && !time.Now().Before(s.Expires)
 }
 
-// RecheckKeys asks of every client how its key stands to the stream (see Subscription.Stands), and sends those away with 1008
-// whose stream is over. Whoever changes a key calls it then; without that it would be noticed at the next ping.
+// RecheckKeys checks the key of every client (see Subscription.CheckKey) and closes those whose key is no longer
+// valid with 1008. Call it after a key has changed. Otherwise the next ping finds the change.
 func (h *Hub) RecheckKeys() {
 	for _, c := range h.all() {
 		c.closeIfKeyInvalid()
 	}
 }
 
-// authorize asks the key, and sees to it that it is asked again when it expires.
+// authorize checks the key and schedules a check for the time when it expires.
 func (c *connection) authorize() Authorization {
 	if c.checkKey == nil {
 		return Authorization{}
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock() // so that of two who ask at once the later answer counts
+	defer c.mu.Unlock() // so the later of two concurrent checks wins
 	s := c.checkKey()
 	switch {
-	case c.state != stateLive: // nobody would stop it
+	case c.state != stateLive: // cleanup would not stop the timer
 	case s.Expires.IsZero():
 		if c.keyTimer != nil {
 			c.keyTimer.Stop()
@@ -69,7 +69,7 @@ func (c *connection) authorize() Authorization {
 	return s
 }
 
-// closeIfKeyInvalid sends the client away where its key says so, and reports whether that is so.
+// closeIfKeyInvalid checks the key and closes the client if it is not valid. It reports whether it closed the client.
 func (c *connection) closeIfKeyInvalid() bool { return c.closeForKey(c.authorize()) }
 
 func (c *connection) closeForKey(s Authorization) bool {

@@ -10,37 +10,38 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// ConnectionInfo is one client as an operator sees it. It holds nothing that opens a stream.
+// ConnectionInfo describes one client for operators. It contains no secrets.
 type ConnectionInfo struct {
-	// Hub is whose pipeline it follows; empty for the pipeline of an account.
+	// Hub is the hub of the pipeline. It is empty for an account pipeline.
 	Hub string
-	// Account is of which account that is, "*" for all of them. Like Topics it is not known of one that is closing.
+	// Account is the account of an account pipeline, "*" for all. Account and Topics are unknown while a client
+	// closes.
 	Account string
 	Key     string
 	Remote  string
-	SSE     bool // an event stream, else a websocket
+	SSE     bool // an event stream, otherwise a websocket
 	Since   time.Time
 	Topics  string
-	Queued  int // bytes that wait for it
+	Queued  int // bytes in its write queue
 	State   ConnectionState
 }
 
-// ConnectionState says what a client is given.
+// ConnectionState is the phase of a client.
 type ConnectionState string
 
 // The states of a client.
 const (
-	ConnectionLive      ConnectionState = "live"      // what is broadcast
-	ConnectionReplaying ConnectionState = "replaying" // what it has missed
-	ConnectionClosing   ConnectionState = "closing"   // what was queued before its close frame, at most
+	ConnectionLive      ConnectionState = "live"      // receives broadcasts
+	ConnectionReplaying ConnectionState = "replaying" // receives missed entries
+	ConnectionClosing   ConnectionState = "closing"   // receives at most what was queued before its close frame
 )
 
 // Selection chooses clients.
 type Selection struct {
 	Hub, Key string // empty chooses all
-	// After is where an earlier page ended; empty for the first.
+	// After is the end of the previous page. It is empty for the first page.
 	After string
-	// Limit bounds the page; zero means [DefaultPage], and more than [MaxPage] is taken for that.
+	// Limit is the maximum size of the page. Zero means [DefaultPage]; values above [MaxPage] mean MaxPage.
 	Limit int
 }
 
@@ -50,12 +51,12 @@ const (
 	MaxPage     = 1000
 )
 
-// ErrBadPageToken refuses a Selection whose After was never the end of a page.
+// ErrBadPageToken rejects a Selection whose After is not the end of a page.
 var ErrBadPageToken = errors.New("after is not the next of an earlier answer")
 
-// Connections returns a page of the clients that s chooses, those first who have been there longest, and what the next page
-// comes after, empty where there is none. No lock is held for longer than copying the list of all takes, which keeps nobody
-// but those who come and go.
+// Connections returns a page of the clients that match s, oldest first, and the After of the next page, which is
+// empty on the last one. It holds the lock of the hub only to copy the list of clients, which does not delay
+// broadcasts.
 func (h *Hub) Connections(s Selection) (page []ConnectionInfo, next string, err error) {
 	var after uint64
 	if s.After != "" {
@@ -81,7 +82,7 @@ func (h *Hub) Connections(s Selection) (page []ConnectionInfo, next string, err 
 	return page, next, nil
 }
 
-// describe reports false of a client whose upgrade has not been answered.
+// describe returns false for a client whose handshake is not complete.
 func (h *Hub) describe(c *connection) (one ConnectionInfo, connected bool) {
 	c.mu.Lock()
 	held, now, queued, conn := c.handshakePending, c.state, c.queue.size, c.conn
@@ -111,7 +112,7 @@ func (h *Hub) describe(c *connection) (one ConnectionInfo, connected bool) {
 	return one, true
 }
 
-// QueueStats returns for how many clients something is queued, and how many bytes that is.
+// QueueStats returns the number of clients with queued frames, and the bytes queued for them.
 func (h *Hub) QueueStats() (clients, bytes int) {
 	for _, c := range h.all() {
 		c.mu.Lock()

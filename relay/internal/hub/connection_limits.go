@@ -10,39 +10,39 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Limits bound how many clients a node serves at once. Zero means no limit.
+// Limits are the maximum numbers of clients of a node. Zero means no limit.
 type Limits struct {
-	// Node is for all clients together.
+	// Node limits all clients together.
 	Node int
-	// Hub is for the clients of one hub's pipeline. An account pipeline belongs to no hub and counts for node and key.
+	// Hub limits the clients of one hub pipeline. Account pipelines belong to no hub.
 	Hub int
-	// Key is for the clients of one key, by its name.
+	// Key limits the clients of one key, by its name.
 	Key int
 }
 
 // Limit names one of the [Limits].
 type Limit string
 
-// The limits that may turn a client away.
+// The limits that may reject a client.
 const (
 	LimitNode Limit = "node"
 	LimitHub  Limit = "hub"
 	LimitKey  Limit = "key"
 )
 
-// ConnectionLease is one client's share of the [Limits], whatever it speaks. It is given back once.
+// ConnectionLease is the share of one client in the [Limits].
 type ConnectionLease struct {
 	places   *connectionLimiter
 	hub, key string
 	once     sync.Once
 }
 
-// Release gives the place back. It may be called more than once and concurrently.
+// Release returns the share. It may be called several times and concurrently.
 func (p *ConnectionLease) Release() { p.once.Do(func() { p.places.release(p.hub, p.key) }) }
 
-// Reserve takes a place for a client of key on the pipeline of hub (empty: an account pipeline), which whoever asked
-// must release. Where there is none the error is 503.not-ready (node) or 429.rate-limiting (hub, key), and header gets
-// a Retry-After. However many ask at once, no limit is exceeded.
+// Reserve acquires a lease for a client of a key on the pipeline of a hub (empty for an account pipeline). The caller
+// must release it. If a limit is reached, the error is 503.not-ready (node) or 429.rate-limiting (hub, key), and
+// Reserve sets Retry-After in header. Concurrent calls never exceed a limit.
 func (h *Hub) Reserve(header http.Header, hub, key string) (*ConnectionLease, *relay.Error) {
 	place, full := h.limits.acquire(hub, key)
 	if full == "" {
@@ -61,18 +61,20 @@ func (h *Hub) Reserve(header http.Header, hub, key string) (*ConnectionLease, *r
 	}
 }
 
-// Those who are turned away come back after 2 to 10 seconds, not all at once.
+// Rejected clients retry after 2 to 10 seconds. The jitter spreads retries.
 const (
 	minRetryAfter    = 2
 	retryAfterJitter = 9
 )
 
 func limitError(of string, limit int) *relay.Error {
-	return relay.NewError(relay.CodeRateLimiting, fmt.Sprintf("this %s has %d streams open on this node, which is the most it may have; close one or connect again later", of, limit)).
+	detail := fmt.Sprintf("this %s has %d streams open on this node, which is the most it may have; "+
+		"close one or connect again later", of, limit)
+	return relay.NewError(relay.CodeRateLimiting, detail).
 		WithExtra("limit", limit).WithExtra("per", of)
 }
 
-// connectionLimiter counts who is there.
+// connectionLimiter counts the connected clients.
 type connectionLimiter struct {
 	limits Limits
 
@@ -85,7 +87,7 @@ func newPlaces(l Limits) *connectionLimiter {
 	return &connectionLimiter{limits: l, hubs: make(map[string]int), keys: make(map[string]int)}
 }
 
-// acquire returns a place, or the limit that is reached.
+// acquire returns a lease, or the limit that is reached.
 func (p *connectionLimiter) acquire(hub, key string) (*ConnectionLease, Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -117,7 +119,7 @@ func (p *connectionLimiter) release(hub, key string) {
 	}
 }
 
-// decrement counts one down, and forgets a name at zero: names come and go.
+// decrement subtracts one and removes a name at zero, because the number of names is not limited.
 func decrement(counts map[string]int, name string) {
 	if counts[name]--; counts[name] == 0 {
 		delete(counts, name)

@@ -8,21 +8,22 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// Who gets nothing for long would come back with an old cursor, and be told that something was lost once its entry is
-// trimmed, or have all that others got since looked at. So a websocket's client with cursors gets one with a ping when its
-// line has moved on by lagEntries, or at all for lagTime. Event streams get theirs with each heartbeat.
+// A client that receives nothing for a long time would reconnect with an old cursor. Its replay would read all entries
+// since then, or end in a resync once the entry was trimmed. So a websocket with cursors gets a new one with a ping
+// after staleCursorEntries entries of its feed, or after staleCursorTime if there were any. Event streams get one with
+// each heartbeat.
 const (
 	staleCursorEntries = replayChunkEntries
 	staleCursorTime    = time.Minute
 )
 
-// cursorIsStale notes a ping and says whether the client's cursor is old. The caller holds mu.
+// cursorIsStale counts a ping and reports whether the client's cursor is old. The caller holds mu.
 func (c *connection) cursorIsStale() bool {
 	if c.format&(frame.WithCursor|frame.SSE) != frame.WithCursor {
 		return false
 	}
 	end := c.feed.endSeq.Load()
-	if c.pingsSinceMessage == 0 { // it got a cursor since the last ping
+	if c.pingsSinceMessage == 0 { // it received a cursor since the last ping
 		c.lastCursorSeq = end
 	}
 	c.pingsSinceMessage += min(1, math.MaxUint8-c.pingsSinceMessage)
@@ -30,10 +31,10 @@ func (c *connection) cursorIsStale() bool {
 	return moved >= staleCursorEntries || moved > 0 && time.Duration(c.pingsSinceMessage)*c.hub.opts.PingInterval > staleCursorTime
 }
 
-// pingWithCursor tells the client where its line is, with a ping, and reports false where its replay is not as far.
+// pingWithCursor sends the cursor of the feed with a ping. It returns false if the client's replay is still running.
 func (c *connection) pingWithCursor() bool {
 	l := c.feed
-	l.mu.Lock() // so that what follows the cursor is what is broadcast to the client
+	l.mu.Lock() // so no broadcast comes between the cursor and its frame
 	defer l.mu.Unlock()
 	g := c.hub.index.groupOf(c)
 	if g == nil {

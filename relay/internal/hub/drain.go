@@ -9,17 +9,17 @@ import (
 )
 
 const (
-	// drainFraction of the time that a drain has may go by until the last is told; the rest is for what is queued for it.
+	// drainFraction is the part of the available time in which close frames are sent. The rest is for queued frames.
 	drainFraction = 0.5
 	drainInterval = 10 * time.Millisecond
 )
 
-// drain tells the clients to go, in random order and spread over time: whoever is told connects again at once. It
-// ends early when all have gone by themselves, and at the latest with ctx.
+// drain closes the clients in random order and spread over time, because they reconnect at once. It returns early
+// when all have left, and at the latest when ctx ends.
 func (h *Hub) drain(ctx context.Context, gone <-chan struct{}) {
 	all := h.all()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	began := time.Now()
+	start := time.Now()
 	deadline, limited := ctx.Deadline()
 	spread := time.Duration(len(all)) * h.opts.DrainPace
 	if limited {
@@ -27,11 +27,13 @@ func (h *Hub) drain(ctx context.Context, gone <-chan struct{}) {
 	}
 	timer := time.NewTicker(drainInterval)
 	defer timer.Stop()
-	for told := 0; told < len(all); {
-		for due := clientsDue(len(all), time.Since(began), spread); told < due; told++ {
-			all[told].close(closeRequest{code: frame.CloseRestart, reason: "the relay is restarting; connect again", closeReason: ClosedDrain})
+	for closed := 0; closed < len(all); {
+		for due := clientsDue(len(all), time.Since(start), spread); closed < due; closed++ {
+			all[closed].close(closeRequest{
+				code: frame.CloseRestart, reason: "the relay is restarting; connect again", closeReason: ClosedDrain,
+			})
 		}
-		if told == len(all) {
+		if closed == len(all) {
 			return
 		}
 		select {
@@ -44,7 +46,7 @@ func (h *Hub) drain(ctx context.Context, gone <-chan struct{}) {
 	}
 }
 
-// clientsDue is how many of the clients should have been told by now.
+// clientsDue returns the number of clients that should have received a close frame.
 func clientsDue(clients int, passed, spread time.Duration) int {
 	if passed >= spread {
 		return clients

@@ -10,43 +10,44 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
 )
 
-// feed is an order in which this node broadcasts: that of one partition, which hub pipelines follow, or the node's merge
-// of all partitions, which account pipelines follow. With one partition both are the same line.
+// feed is an order in which this node broadcasts: the order of one partition, which hub pipelines follow, or the
+// node's merge of all partitions, which account pipelines follow. With one partition both are the same feed.
 //
-// Its lock is held while a notification is given to all clients that follow the line. Whoever holds it knows that
-// everybody has everything up to the line's position, so that is where a client is added that has seen as much.
+// Its lock is held while an entry is sent to all clients of the feed. Under the lock, all of them have everything up
+// to the position of the feed, so a client that has seen as much can join.
 type feed struct {
 	partitions     int // of the log
 	firstPartition int // the partition of the first position
-	maxBytes       int // bytes that may be kept
+	maxBytes       int // of entries
 	deflater       *frame.Deflater
 
 	mu sync.Mutex
-	// positions is the position of the last broadcast in each partition, and floor the one behind which everything is kept.
+	// positions are the positions of the last broadcasts. All entries after keptFrom are in entries. Both have one
+	// element per partition.
 	positions, keptFrom []streamid.Position
-	// entries is the recent history in the line's order: from head on, the first of which has the number base.
+	// entries is the recent history, from index head on. The first entry has the sequence number baseSeq.
 	entries []*feedEntry
 	head    int
 	baseSeq uint64
 	size    int
-	// endSeq is end, for whoever does not hold mu.
+	// endSeq is nextSeq, for readers without mu.
 	endSeq atomic.Uint64
-	// seqs are those of what is kept of each partition.
+	// seqs are the sequence numbers of the entries of each partition.
 	seqs [][]uint64
-	// resets counts the times that a partition's positions did not go on where they were.
+	// resets counts the calls of resetPartition.
 	resets    int
-	advanced  chan struct{} // closed by the next broadcast; nil where nobody waits
+	advanced  chan struct{} // closed by the next broadcast; nil without waiters
 	cursorBuf []byte
 }
 
-// feedEntry is one notification in a line.
+// feedEntry is one notification in a feed.
 type feedEntry struct {
 	notification   *relay.Notification
-	partitionIndex int // its partition, counted from the line's first
-	// before is the position before it and at the one behind it.
+	partitionIndex int // index of its partition in the feed
+	// before and after are the positions around the entry.
 	before, after streamid.Position
 	frames        frame.Set
-	size          int // what it takes, while a line keeps it
+	size          int // memory, while it is in entries
 }
 
 func newFeed(partitions, first, count, most int, d *frame.Deflater) *feed {
@@ -56,7 +57,7 @@ func newFeed(partitions, first, count, most int, d *frame.Deflater) *feed {
 	}
 }
 
-// appendBatch moves the line on by notifications of one partition. The caller holds mu.
+// appendBatch appends notifications of one partition. The caller holds mu.
 func (l *feed) appendBatch(partition int, list []relay.Notification) []feedEntry {
 	batch := make([]feedEntry, len(list))
 	at := &l.positions[partition-l.firstPartition]
@@ -80,7 +81,7 @@ func (l *feed) appendBatch(partition int, list []relay.Notification) []feedEntry
 	return batch
 }
 
-// evictOldest forgets the oldest entries where there are too many.
+// evictOldest removes the oldest entries while there are more than maxBytes.
 func (l *feed) evictOldest() {
 	for l.size > l.maxBytes && l.head < len(l.entries) {
 		e := l.entries[l.head]
@@ -98,8 +99,8 @@ func (l *feed) evictOldest() {
 	}
 }
 
-// resetPartition says that a partition goes on from another position than it was at. What was kept is forgotten: who comes back
-// asks the log itself. The caller holds mu.
+// resetPartition sets the position of a partition after a gap. It removes all entries, so replays read the log
+// itself. The caller holds mu.
 func (l *feed) resetPartition(partition int, at streamid.Position) {
 	l.baseSeq += uint64(len(l.entries) - l.head)
 	l.entries, l.head, l.size = nil, 0, 0
@@ -113,7 +114,7 @@ func (l *feed) resetPartition(partition int, at streamid.Position) {
 	}
 }
 
-// advancedChan returns what the next broadcast closes. The caller holds mu.
+// advancedChan returns a channel that the next broadcast closes. The caller holds mu.
 func (l *feed) advancedChan() <-chan struct{} {
 	if l.advanced == nil {
 		l.advanced = make(chan struct{})
@@ -121,13 +122,14 @@ func (l *feed) advancedChan() <-chan struct{} {
 	return l.advanced
 }
 
-// formatCursor is the text of positions, valid until the next call. The caller holds mu.
+// formatCursor returns the cursor of positions, which is valid until the next call. The caller holds mu.
 func (l *feed) formatCursor(at []streamid.Position) []byte {
 	l.cursorBuf = streamid.Append(l.cursorBuf[:0], l.partitions, l.firstPartition, at)
 	return l.cursorBuf
 }
 
-// frameFor is an entry's frame in one form for all clients who have seen the log up to these positions. The caller holds mu.
+// frameFor returns the frame of an entry for all clients that have seen the log up to the given positions. The caller
+// holds mu.
 func (l *feed) frameFor(e *feedEntry, as frame.Encoding, at []streamid.Position, live bool) []byte {
 	if e.frames.Get(as) == nil {
 		var text []byte
@@ -135,7 +137,7 @@ func (l *feed) frameFor(e *feedEntry, as frame.Encoding, at []streamid.Position,
 			text = l.formatCursor(at)
 		}
 		took := e.frames.Make(e.notification.Data, as, text, l.deflater, live)
-		if e.size > 0 { // the next broadcast forgets others for it
+		if e.size > 0 { // the next broadcast evicts others
 			e.size += took
 			l.size += took
 		}
@@ -143,7 +145,7 @@ func (l *feed) frameFor(e *feedEntry, as frame.Encoding, at []streamid.Position,
 	return e.frames.Get(as)
 }
 
-// nextSeq is the number of the next entry. The caller holds mu.
+// nextSeq returns the sequence number of the next entry. The caller holds mu.
 func (l *feed) nextSeq() uint64 { return l.baseSeq + uint64(len(l.entries)-l.head) }
 
 func (l *feed) entryAt(number uint64) *feedEntry { return l.entries[l.head+int(number-l.baseSeq)] }

@@ -7,37 +7,40 @@ import (
 )
 
 const (
-	// minClientsPerGoroutine is how many clients one goroutine walks before another is worth waking up, which costs some twenty writes.
+	// minClientsPerGoroutine is the number of clients for which another goroutine pays off. Waking one costs about
+	// twenty writes.
 	minClientsPerGoroutine = 128
-	// sendBatchSize is how many clients a walker takes at a time: few, so that nobody waits long for another's last, but not fewer,
-	// since each step is a word between processors.
+	// sendBatchSize is the number of clients that a goroutine claims at a time. A large number delays the end, a
+	// small one causes more cache misses on the shared counter.
 	sendBatchSize = 64
 )
 
-// parallelWrite gives a burst to many clients by several goroutines, so that the last client waits for fewer writes. It is over when
-// all steps are done: a walker for which no processor was idle finds nothing left when it begins, and nobody waits for it.
+// parallelWrite sends a frameBatch to many clients from several goroutines, so the last client waits for fewer
+// writes. It ends when all steps are done. A goroutine that starts late finds no steps, and no goroutine waits for
+// it.
 type parallelWrite struct {
 	clients   []*connection
 	burst     *frameBatch
-	next      atomic.Int64   // the first client that nobody has taken
-	accepted  atomic.Int64   // how many clients have taken the burst
-	remaining sync.WaitGroup // the steps
+	next      atomic.Int64   // the first unclaimed client
+	accepted  atomic.Int64   // number of clients that accepted the batch
+	remaining sync.WaitGroup // steps of sendBatchSize clients
 }
 
-// writeParallel gives b, of which every client takes all, and returns how many have taken it. Nobody writes to them any more then.
+// writeParallel sends b, which all clients may see, and returns the number of clients that accepted it. All writes
+// have ended when it returns.
 func writeParallel(clients []*connection, b *frameBatch) int {
-	walkers := min(len(clients)/minClientsPerGoroutine, runtime.GOMAXPROCS(0))
-	if walkers <= 1 {
-		took := 0
+	goroutines := min(len(clients)/minClientsPerGoroutine, runtime.GOMAXPROCS(0))
+	if goroutines <= 1 {
+		accepted := 0
 		for _, c := range clients {
 			if c.write(b) {
-				took++
+				accepted++
 			}
 		}
-		return took
+		return accepted
 	}
 	w := newParallelWrite(clients, b)
-	for range walkers - 1 {
+	for range goroutines - 1 {
 		go w.run()
 	}
 	w.run()
@@ -45,7 +48,7 @@ func writeParallel(clients []*connection, b *frameBatch) int {
 }
 
 func newParallelWrite(clients []*connection, b *frameBatch) *parallelWrite {
-	b.joinedBytes() // made by one
+	b.joinedBytes() // before the goroutines share it
 	w := &parallelWrite{clients: clients, burst: b}
 	w.remaining.Add((len(clients) + sendBatchSize - 1) / sendBatchSize)
 	return w
@@ -58,18 +61,18 @@ func (w *parallelWrite) run() {
 		if begin >= len(w.clients) {
 			return
 		}
-		took := 0
+		accepted := 0
 		for _, c := range w.clients[begin:min(end, len(w.clients))] {
 			if c.write(w.burst) {
-				took++
+				accepted++
 			}
 		}
-		w.accepted.Add(int64(took))
+		w.accepted.Add(int64(accepted))
 		w.remaining.Done()
 	}
 }
 
-// wait returns how many clients have taken the burst, once no walker writes to any.
+// wait waits for all writes and returns the number of clients that accepted the frameBatch.
 func (w *parallelWrite) wait() int {
 	w.remaining.Wait()
 	return int(w.accepted.Load())

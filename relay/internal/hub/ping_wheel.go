@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// pingWheel says which clients are due for a ping. Each client sits in one random slot, so that pings are spread over the
-// interval; every turn empties nothing and moves on by one slot.
+// pingWheel selects the clients that are due for a ping. Each client is in one random slot, which spreads the pings
+// over the interval.
 type pingWheel struct {
 	interval time.Duration
 
@@ -34,7 +34,7 @@ func (w *pingWheel) add(c *connection) {
 	w.slots[c.wheelSlot] = append(w.slots[c.wheelSlot], c)
 }
 
-// remove takes c out; nothing happens where it is not in.
+// remove removes c if it is in the wheel.
 func (w *pingWheel) remove(c *connection) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -48,7 +48,7 @@ func (w *pingWheel) remove(c *connection) {
 	w.slots[c.wheelSlot] = slot[:len(slot)-1]
 }
 
-// advance moves on by one slot and appends its clients to due.
+// advance moves to the next slot and appends its clients to due.
 func (w *pingWheel) advance(due []*connection) []*connection {
 	w.mu.Lock()
 	defer w.mu.Unlock()

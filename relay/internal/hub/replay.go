@@ -12,47 +12,47 @@ import (
 )
 
 const (
-	// replayChunkBytes is about how much a replay hands to its client before it waits until all of that is written.
+	// replayChunkBytes is the approximate size of a chunk. The replay waits until its client has received a chunk.
 	replayChunkBytes = 64 << 10
-	// replayChunkEntries bounds what a replay looks at in one go, wanted or not.
+	// replayChunkEntries is the maximum number of entries that a chunk considers, including skipped ones.
 	replayChunkEntries = 4096
 
-	// replayChunkCompressions bounds how many messages a replay compresses in one go, of which a long one counts for each KiB begun:
-	// broadcasts wait for its line meanwhile.
+	// replayChunkCompressions is the maximum number of compressions per chunk, where a message counts once per
+	// started KiB, because broadcasts wait for the feed during that time.
 	replayChunkCompressions = 64
 
 	replayRetryMin = 100 * time.Millisecond
 	replayRetryMax = 2 * time.Second
 )
 
-// replay brings one client from its cursor to the broadcasts: from the log, then from what its line has kept, and where
-// nothing is left it joins the index under the line's lock. It waits for its client's socket after each chunk, so what
-// is queued for the client stays small, however slowly that reads.
+// replay sends one client the entries after its cursor: first from the log, then from the history of its feed. When
+// no entry is left, it adds the client to the index under the lock of the feed. It waits for the client's socket
+// after each chunk, so the write queue stays small even for a slow client.
 type replay struct {
 	hub          *Hub
 	client       *connection
 	subscription *Subscription
-	topics       map[string]bool // whether the client wants them
+	topics       map[string]bool // cached results of wantsTopic
 	feed         *feed
-	wake         chan struct{} // the client may be idle, or leaving
+	wake         chan struct{} // signals that the client may be idle or leaving
 
-	positions      []streamid.Position // up to where the client has been given everything
-	located        bool                // mark is where that is
+	positions      []streamid.Position // the client has received everything up to these
+	located        bool                // position is valid
 	position       resumePoint
-	verifiedResets int // the line's breaks when the positions were proved to be in the log
+	verifiedResets int // resets of the feed when the positions were verified
 
 	frames [][]byte // the chunk
 	size   int
-	// How many of its frames are compressed, by how much they are shorter, and how many had to be made for it (see chunkMakes).
+	// Compressed frames, bytes saved, and compressions for this chunk (see replayChunkCompressions).
 	compressed, saved, newlyCompressed int
-	resyncs                            int // how many of its frames are one that the log holds
+	resyncs                            int // number of resyncs among the frames
 
 	from      ReplaySource
 	retryWait time.Duration
 }
 
-// newReplay reads the subscription's cursor. There is nothing to replay behind one of a log with another number of
-// partitions.
+// newReplay parses the cursor of a subscription. It returns nil for a cursor of a log with another number of
+// partitions, which cannot be replayed.
 func (h *Hub) newReplay(c *connection, s *Subscription) (*replay, *relay.Error) {
 	read, err := streamid.Parse(s.After, h.opts.Partitions)
 	switch {
@@ -69,7 +69,8 @@ func (h *Hub) newReplay(c *connection, s *Subscription) (*replay, *relay.Error) 
 		case ok:
 			r.positions[slot] = at
 		case s.Hub == "":
-			return nil, cursorError("the cursor is of a hub's pipeline and cannot resume the one of an account over several partitions: begin without it")
+			return nil, cursorError("the cursor is of a hub's pipeline and cannot resume the one of an account " +
+				"over several partitions: begin without it")
 		default:
 			return nil, cursorError("the cursor is of another hub, in another partition: begin without it")
 		}
@@ -78,10 +79,11 @@ func (h *Hub) newReplay(c *connection, s *Subscription) (*replay, *relay.Error) 
 }
 
 func cursorError(problem string) *relay.Error {
-	return relay.NewError(relay.CodeInvalidArgument, "the cursor in after or Last-Event-ID cannot be used: "+problem).WithExtra("parameter", "after")
+	detail := "the cursor in after or Last-Event-ID cannot be used: " + problem
+	return relay.NewError(relay.CodeInvalidArgument, detail).WithExtra("parameter", "after")
 }
 
-// wakeUp makes the replay look at its client again. A nil replay does nothing.
+// wakeUp makes the replay check its client again. It does nothing on a nil replay.
 func (r *replay) wakeUp() {
 	if r == nil {
 		return
@@ -92,7 +94,7 @@ func (r *replay) wakeUp() {
 	}
 }
 
-// run ends when the client has joined the broadcasts or leaves.
+// run sends chunks until the client has joined the broadcasts or leaves.
 func (r *replay) run() {
 	defer r.hub.running.Done()
 	r.hub.opts.Observer.ReplayStarted()
@@ -100,11 +102,11 @@ func (r *replay) run() {
 	for !caughtUp && r.waitIdle() {
 		caughtUp = r.sendChunk()
 	}
-	r.topics = nil // the client keeps its replay
+	r.topics = nil // the connection keeps a reference to the replay
 	r.hub.opts.Observer.ReplayEnded(caughtUp)
 }
 
-// waitIdle waits until the client is idle, and reports false when it leaves.
+// waitIdle waits until the client is idle. It returns false when the client leaves.
 func (r *replay) waitIdle() bool {
 	for {
 		idle, stays := r.client.isIdle()
@@ -115,7 +117,7 @@ func (r *replay) waitIdle() bool {
 	}
 }
 
-// sendChunk does one chunk and reports whether the client has joined.
+// sendChunk sends one chunk and reports whether the client has joined the broadcasts.
 func (r *replay) sendChunk() (joined bool) {
 	l := r.feed
 	r.startChunk(FromLog)
@@ -162,13 +164,13 @@ func (r *replay) sendChunk() (joined bool) {
 	return joined
 }
 
-// joinBroadcast gives the client the last chunk and makes it one of those who get broadcasts. The caller holds the line's lock.
+// joinBroadcast sends the last chunk and adds the client to the index. The caller holds the lock of the feed.
 func (r *replay) joinBroadcast() {
 	r.flushChunk()
 	c := r.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state == stateLive { // else nobody would take it out
+	if c.state == stateLive { // otherwise no one removes it again
 		r.hub.index.Add(c, r.subscription)
 	}
 }
@@ -187,13 +189,13 @@ func (r *replay) flushChunk() {
 	r.frames = nil
 }
 
-// startChunk begins a chunk.
+// startChunk starts a chunk.
 func (r *replay) startChunk(from ReplaySource) {
 	r.frames, r.from = nil, from
 	r.size, r.compressed, r.saved, r.newlyCompressed, r.resyncs = 0, 0, 0, 0, 0
 }
 
-// chunkFull says whether the chunk is large enough.
+// chunkFull reports whether the chunk is large enough.
 func (r *replay) chunkFull() bool {
 	return r.size >= replayChunkBytes || r.newlyCompressed >= replayChunkCompressions
 }
@@ -203,7 +205,7 @@ func (r *replay) add(frame []byte) {
 	r.size += len(frame)
 }
 
-// addShared adds a frame of an entry that others get, too, and has it made where there is none yet.
+// addShared adds a frame that other clients also receive. If it does not exist, produce makes it.
 func (r *replay) addShared(n *relay.Notification, frames *frame.Set, produce func(as frame.Encoding)) {
 	as := r.client.format
 	if frames.Get(as) == nil {
@@ -219,9 +221,9 @@ func (r *replay) addShared(n *relay.Notification, frames *frame.Set, produce fun
 	}
 }
 
-// chunkFromFeed takes a chunk from what the line has kept and reports whether nothing is left. The caller holds the line's
-// lock. Frames are those of the line as soon as the client has seen just what the line holds up to there; before, as
-// where it was at another node, whose merge of the partitions differs, they are its own.
+// chunkFromFeed fills a chunk from the history of the feed and reports whether no entry is left. The caller holds the
+// lock of the feed. The client receives shared frames once it has seen exactly the entries before next. Until then,
+// for example after another node with another merge of the partitions, it receives its own frames.
 func (r *replay) chunkFromFeed() (end bool) {
 	l, end := r.feed, false
 	r.from = FromMemory
@@ -247,7 +249,7 @@ func (r *replay) chunkFromFeed() (end bool) {
 	return end
 }
 
-// addFeedEntry adds an entry of the line as the client gets it. What nobody else gets is not compressed.
+// addFeedEntry adds an entry of the feed. It does not compress frames that only this client receives.
 func (r *replay) addFeedEntry(e *feedEntry) {
 	r.countResync(e.notification)
 	if r.position.partitionsAhead > 0 {
@@ -257,8 +259,8 @@ func (r *replay) addFeedEntry(e *feedEntry) {
 	r.addShared(e.notification, &e.frames, func(as frame.Encoding) { r.feed.frameFor(e, as, r.positions, false) })
 }
 
-// verifyPositions asks the log about the positions that the line has not met, tells the client where something was lost, and
-// reports whether the log answered and the client stays.
+// verifyPositions checks the unverified positions against the log and sends a resync if entries were lost. It returns
+// false if the log could not be read or the client leaves.
 func (r *replay) verifyPositions() bool {
 	lost := false
 	for _, d := range r.position.unverified {
@@ -279,8 +281,8 @@ func (r *replay) verifyPositions() bool {
 	return true
 }
 
-// readPosition asks the log for one position as that has it, or where that is lost for where what is behind it begins. Where that has to
-// be read afterwards it is read now, with others who want it.
+// readPosition returns one position as stored in the log, or the start of the next entries if it was lost. If these
+// entries are needed later, it reads a segment that other replays can share.
 func (r *replay) readPosition(d unverifiedPosition) (at streamid.Position, lost bool, err error) {
 	if d.hasTail {
 		return r.hub.history.Verify(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
@@ -289,7 +291,7 @@ func (r *replay) readPosition(d unverifiedPosition) (at streamid.Position, lost 
 	return at, lost, err
 }
 
-// chunkFromLog takes a chunk of one partition from the log, up to what the line has kept.
+// chunkFromLog fills a chunk of one partition from the log, up to the start of the feed's history.
 func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
 	s, at, lost, err := r.hub.history.ReadFrom(r.hub.ctx, r.feed.firstPartition+slot, r.positions[slot])
 	if err != nil {
@@ -300,7 +302,7 @@ func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
 	t := r.hub.acquireReplaySlot()
 	defer r.hub.releaseReplaySlot(t)
 	r.retryWait = 0
-	if lost { // it was trimmed while the client read
+	if lost { // trimmed during the replay
 		r.sendResync()
 		return
 	}
@@ -322,7 +324,8 @@ func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
 	r.flushChunk()
 }
 
-// addLogEntry adds an entry of the log as the client gets it. With one position all clients have the same cursor there.
+// addLogEntry adds an entry of the log. With one partition the cursor is the same for all clients, so they share the
+// frame.
 func (r *replay) addLogEntry(s *history.Segment, e *history.Entry) {
 	r.countResync(e.Notification)
 	text := func() []byte { return streamid.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions) }
@@ -337,14 +340,14 @@ func (r *replay) addLogEntry(s *history.Segment, e *history.Entry) {
 	})
 }
 
-// countResync counts resyncs that the log holds.
+// countResync counts the resyncs stored in the log.
 func (r *replay) countResync(n *relay.Notification) {
 	if n.Topic == relay.TopicResync {
 		r.resyncs++
 	}
 }
 
-// matches says whether the client is to get a notification, as index and broadcasts decide it.
+// matches reports whether the client receives a notification, with the same rules as the index and broadcasts.
 func (r *replay) matches(n *relay.Notification) bool {
 	s := r.subscription
 	switch {
@@ -360,7 +363,7 @@ func (r *replay) matches(n *relay.Notification) bool {
 	return r.wantsTopic(n.Topic) && s.Allows(n.Hub, n.Account)
 }
 
-// wantsTopic asks the patterns once for each topic: there may be many, and a line is held meanwhile.
+// wantsTopic matches the patterns once per topic, because there may be many and the feed is locked.
 func (r *replay) wantsTopic(topic string) bool {
 	if topic == relay.TopicResync {
 		return true
@@ -376,11 +379,12 @@ func (r *replay) wantsTopic(topic string) bool {
 	return wanted
 }
 
-// sendResync tells the client that something was lost, and from where it goes on.
+// sendResync sends a resync with the cursor from which the stream continues.
 func (r *replay) sendResync() {
 	text := streamid.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions)
 	r.startChunk(r.from)
-	r.add(frame.New(relay.ResyncMessage(r.subscription.Hub, r.subscription.Account, lostBehindCursor), r.client.format, text))
+	message := relay.ResyncMessage(r.subscription.Hub, r.subscription.Account, lostBehindCursor)
+	r.add(frame.New(message, r.client.format, text))
 	if r.client.enqueueReplay(r.frames) {
 		r.hub.opts.Observer.Queued(len(r.frames), r.size)
 		r.hub.opts.Observer.Resynced(ResyncCursor, 1)
@@ -388,10 +392,11 @@ func (r *replay) sendResync() {
 	r.startChunk(r.from)
 }
 
-// waitAfterError waits after the log could not be read.
+// waitAfterError waits after a failed read of the log, with backoff.
 func (r *replay) waitAfterError(err error) {
 	r.retryWait = min(max(2*r.retryWait, replayRetryMin), replayRetryMax)
-	r.hub.opts.Log.Debug("cannot read the log for a client that comes back, will try again", "key", r.client.key, "error", err)
+	r.hub.opts.Log.Debug("log read for a replay failed",
+		"key_name", r.client.key, "error", err, "retry_in", r.retryWait.String())
 	timer := time.NewTimer(r.retryWait)
 	defer timer.Stop()
 	select {

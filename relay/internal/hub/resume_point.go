@@ -6,30 +6,31 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 )
 
-// resumePoint is where somebody is in a line who has seen the log up to his own positions.
+// resumePoint is the place in a feed of a client that has seen the log up to its own positions.
 type resumePoint struct {
-	// next is the number of the first entry that may be new to him.
+	// next is the sequence number of the first entry that may be new to the client.
 	next uint64
-	// partitionsAhead counts the partitions of which he has seen more than the line's first next entries hold. Where it is zero he
-	// has seen exactly these, and the line's cursors are his.
+	// partitionsAhead counts the partitions of which the client has seen entries after next. If it is zero, the
+	// client has seen exactly the entries before next, and the cursors of the feed are valid for it.
 	partitionsAhead int
 	unverified      []unverifiedPosition
-	// missingPartition is a partition of which he lacks something that is not kept, or -1.
+	// missingPartition is a partition with entries that are new to the client but no longer in the feed, or -1.
 	missingPartition int
 }
 
-// unverifiedPosition is a partition whose entry at somebody's position was not met: it may not be in the log at all.
+// unverifiedPosition is a partition whose entry at the client's position is not in the feed. It may be missing in the
+// log, too.
 type unverifiedPosition struct {
 	slot    int
-	hasTail bool // whether all behind it is: then nothing more has to be read
+	hasTail bool // the feed has all entries after it, so no segment is needed
 }
 
-// locate returns where somebody with these positions is, and takes over the line's own where they are his. Broadcasts wait
-// meanwhile, so that it must not look at all that is kept. The caller holds mu.
+// locate returns the resumePoint for positions and replaces positions that match the feed by those of the feed.
+// Broadcasts wait for it, so it must not look at all entries. The caller holds mu.
 func (l *feed) locate(at []streamid.Position) resumePoint {
 	m := resumePoint{next: l.nextSeq(), missingPartition: -1}
 	for s := range at {
-		last := l.positions[s] // what he has seen last, if it is in the line
+		last := l.positions[s] // the last entry the client has seen, if it is in the feed
 		if list, i := l.seqs[s], l.countUpTo(s, at[s]); i < len(list) {
 			last, m.next = l.entryAt(list[i]).before, min(m.next, list[i])
 		}
@@ -39,7 +40,8 @@ func (l *feed) locate(at []streamid.Position) resumePoint {
 		} else {
 			m.unverified = append(m.unverified, unverifiedPosition{s, kept})
 		}
-		if !kept && (m.missingPartition < 0 || at[s].Compare(at[m.missingPartition]) < 0) { // the one that is furthest behind
+		// The oldest position comes first.
+		if !kept && (m.missingPartition < 0 || at[s].Compare(at[m.missingPartition]) < 0) {
 			m.missingPartition = s
 		}
 	}
@@ -51,13 +53,13 @@ func (l *feed) locate(at []streamid.Position) resumePoint {
 	return m
 }
 
-// countUpTo is how many of the kept entries of a partition are not behind a position.
+// countUpTo returns the number of entries of a partition that are not after a position.
 func (l *feed) countUpTo(slot int, at streamid.Position) int {
 	list := l.seqs[slot]
 	return sort.Search(len(list), func(i int) bool { return l.entryAt(list[i]).after.Compare(at) > 0 })
 }
 
-// positionBefore is the position of a partition before the entry with that number.
+// positionBefore returns the position of a partition before the entry with the given sequence number.
 func (l *feed) positionBefore(slot int, number uint64) streamid.Position {
 	list := l.seqs[slot]
 	i := sort.Search(len(list), func(i int) bool { return list[i] >= number })

@@ -6,14 +6,14 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// Why a client gets a resync.
+// The texts of resync messages.
 const (
 	lostBehindCursor = "some of what followed the cursor is no longer in the log; what still is comes next"
 	lostLog          = "the cursor is of a log with another number of partitions; the stream goes on with what comes now"
 	lostLive         = "the log has lost notifications before this node read them"
 )
 
-// resyncAll tells everybody whom a gap in a partition concerns, and moves the lines to where it ends.
+// resyncAll sends a resync to all clients that a gap affects, and moves the feeds to the end of the gap.
 func (h *Hub) resyncAll(f *broadcast, b Batch) {
 	at, _ := streamid.ParsePosition(b.End)
 	if len(b.Notifications) > 0 {
@@ -34,7 +34,7 @@ func (f *broadcast) resyncFeed(h *Hub, l *feed, partition int, at streamid.Posit
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.resetPartition(partition, at)
-	told := 0
+	clients := 0
 	h.index.mu.Lock()
 	f.addAllMatches(h, partition, who)
 	f.snapshotRecipients()
@@ -46,8 +46,8 @@ func (f *broadcast) resyncFeed(h *Hub, l *feed, partition int, at streamid.Posit
 		for _, c := range j.clients {
 			f.writeTo(c, &f.groupBurst)
 		}
-		told += len(j.clients)
+		clients += len(j.clients)
 	}
-	h.opts.Observer.Resynced(ResyncLog, told)
+	h.opts.Observer.Resynced(ResyncLog, clients)
 	f.reset(h)
 }

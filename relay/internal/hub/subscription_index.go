@@ -10,50 +10,51 @@ import (
 )
 
 const (
-	anyAccount = "*" // the account of those who see every account
-	anyHub     = "*" // the hub of those who see every hub
+	anyAccount = "*" // sees all accounts
+	anyHub     = "*" // sees all hubs
 )
 
-// maxIndexedHubs bounds the hubs by which an account pipeline is found, since each costs memory for every group. One that sees more is
-// looked at as if it saw all, and Allows decides.
+// maxIndexedHubs is the maximum number of hubs indexed per account pipeline, because each hub costs memory in every
+// group. A pipeline with more is indexed under all hubs, and Allows decides.
 const maxIndexedHubs = 32
 
-// subscriptionIndex finds the clients that want a notification. Those who get the same, but for their grants, are a group; and a group is in
-// the room of each place that a notification for it may have.
+// subscriptionIndex finds the clients that match a notification. Clients that receive the same, apart from their
+// grants, form a group. A group is in one bucket for each hub and account that its notifications may have.
 type subscriptionIndex struct {
-	mu      sync.Mutex // guards groups and rooms, too
+	mu      sync.Mutex // also guards groups and buckets
 	groups  map[groupKey]*group
 	buckets map[bucketKey]*bucket
 	filters map[string]*topicFilter
 }
 
 func newIndex() *subscriptionIndex {
-	return &subscriptionIndex{groups: make(map[groupKey]*group), buckets: make(map[bucketKey]*bucket), filters: make(map[string]*topicFilter)}
+	return &subscriptionIndex{
+		groups: make(map[groupKey]*group), buckets: make(map[bucketKey]*bucket), filters: make(map[string]*topicFilter),
+	}
 }
 
-// groupKey is what the clients of a group have in common: the pipeline, topic patterns, how they get what passes, and what they may
-// see.
+// groupKey is what the clients of a group have in common: the pipeline, visibility, topic patterns and encoding.
 type groupKey struct {
-	hub        string // or empty for the pipeline of the account
-	account    string // whose notifications it may see
+	hub        string // empty for an account pipeline
+	account    string // whose notifications are visible
 	visibility string
 	filter     *topicFilter
 	format     frame.Encoding
 }
 
-// group is the clients that get the same, but for their grants.
+// group is the set of clients with the same groupKey.
 type group struct {
 	groupKey
-	hubs        []string // those that it may see
-	bucketSlots []int32  // where it is in the room of each of its places
+	hubs        []string // the visible ones
+	bucketSlots []int32  // its index in each bucket
 	// The snapshot of the members is never changed once made, so a broadcast walks it without the lock; it is made anew only for
 	// the first broadcast after somebody came or left.
 	members  []*connection
 	snapshot []*connection
-	Job      int // the number of its job in the broadcast that is looking for who wants it, from one
+	Job      int // one-based index of its job during toFeed, otherwise 0
 }
 
-// PipelineName names the pipeline: by its hub, or its account.
+// PipelineName returns the hub of a hub pipeline or the account of an account pipeline.
 func (g *group) PipelineName() (hub, account string) {
 	if g.hub != "" {
 		return g.hub, ""
@@ -61,10 +62,10 @@ func (g *group) PipelineName() (hub, account string) {
 	return "", g.account
 }
 
-// bucketKey is where groups and notifications meet.
+// bucketKey identifies a bucket.
 type bucketKey struct {
 	pipeline     pipeline
-	hub, account string // of a group's, either may stand for any
+	hub, account string // a group may have anyHub or anyAccount
 }
 
 type pipeline uint8
@@ -74,8 +75,8 @@ const (
 	accountPipeline
 )
 
-// routingKeys are those of the notifications that the group may see. One without an account is seen by all who see its hub, so
-// the places of these have an empty account.
+// routingKeys returns the keys of all notifications that the group may see. A notification without an account is
+// visible to all clients of its hub, so each hub also has a key with an empty account.
 func (g *group) routingKeys() []bucketKey {
 	of := hubPipeline
 	if g.hub == "" {
@@ -91,8 +92,8 @@ func (g *group) routingKeys() []bucketKey {
 	return list
 }
 
-// indexKeys returns by which account and hubs the subscription's client is found. Without a Sight a group may hold clients that see
-// others.
+// indexKeys returns the account and hubs under which the client is indexed. Without a VisibilityKey the clients of a
+// group may see different notifications.
 func (s *Subscription) indexKeys() (account string, hubs []string) {
 	switch account = s.Account; {
 	case s.Hub != "" && s.VisibilityKey == "":
@@ -105,12 +106,14 @@ func (s *Subscription) indexKeys() (account string, hubs []string) {
 	return account, s.Hubs
 }
 
-// Add makes c one of those who get broadcasts.
+// Add adds c to the broadcasts.
 func (x *subscriptionIndex) Add(c *connection, s *Subscription) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	account, hubs := s.indexKeys()
-	as := groupKey{hub: s.Hub, account: account, visibility: s.VisibilityKey, filter: x.internFilter(s.Topics), format: c.format}
+	as := groupKey{
+		hub: s.Hub, account: account, visibility: s.VisibilityKey, filter: x.internFilter(s.Topics), format: c.format,
+	}
 	g := x.groups[as]
 	if g == nil {
 		g = &group{groupKey: as, hubs: hubs}
@@ -120,7 +123,7 @@ func (x *subscriptionIndex) Add(c *connection, s *Subscription) {
 	g.members, g.snapshot = append(g.members, c), nil
 }
 
-// addGroup takes a group into the rooms of its places.
+// addGroup adds a group to its buckets.
 func (x *subscriptionIndex) addGroup(g *group) {
 	x.groups[g.groupKey] = g
 	g.filter.refs++
@@ -136,7 +139,7 @@ func (x *subscriptionIndex) addGroup(g *group) {
 	}
 }
 
-// internFilter returns the one filter of these patterns. The caller holds mu.
+// internFilter returns the shared filter of the patterns. The caller holds mu.
 func (x *subscriptionIndex) internFilter(patterns relay.Patterns) *topicFilter {
 	name := patterns.String()
 	f := x.filters[name]
@@ -147,7 +150,7 @@ func (x *subscriptionIndex) internFilter(patterns relay.Patterns) *topicFilter {
 	return f
 }
 
-// Remove removes c, and what nobody uses any more. Nothing happens where c is not in.
+// Remove removes c if it is in the index, and its group if that is empty.
 func (x *subscriptionIndex) Remove(c *connection) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -178,14 +181,15 @@ func (x *subscriptionIndex) removeGroup(g *group) {
 	}
 }
 
-// groupOf returns the group of a client that gets broadcasts, else nil. Its manner may be looked at without the lock.
+// groupOf returns the group of a client that receives broadcasts, otherwise nil. Its groupKey may be read without the
+// lock.
 func (x *subscriptionIndex) groupOf(c *connection) *group {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return c.group
 }
 
-// Members returns the group's clients as they are now. The caller holds mu and must not change what it gets.
+// Members returns the current clients of the group. The caller holds mu and must not change the result.
 func (g *group) Members() []*connection {
 	if g.snapshot == nil {
 		g.snapshot = append(make([]*connection, 0, len(g.members)), g.members...)
@@ -193,8 +197,8 @@ func (g *group) Members() []*connection {
 	return g.snapshot
 }
 
-// Match calls f for each group of an audience that wants n, by what is known without its grants. It may call f twice for one. The
-// caller holds mu.
+// Match calls f for each group of a scope that matches n, without checking grants. It may call f twice for a group.
+// The caller holds mu.
 func (x *subscriptionIndex) Match(n *relay.Notification, who feedScope, f func(*group)) {
 	if who&hubFeeds != 0 {
 		x.matchBucket(bucketKey{hubPipeline, n.Hub, n.Account}, n, f)
@@ -219,8 +223,8 @@ func (x *subscriptionIndex) matchBucket(p bucketKey, n *relay.Notification, f fu
 	}
 }
 
-// MatchAll calls f for each group of an audience, of the hubs' for those that in chooses, whatever their topics are. The caller
-// holds mu.
+// MatchAll calls f for each group of a scope, whatever its topics are. Hub pipelines must pass the filter in. The
+// caller holds mu.
 func (x *subscriptionIndex) MatchAll(who feedScope, in func(hub string) bool, f func(*group)) {
 	for _, g := range x.groups {
 		if g.hub == "" && who&accountFeeds != 0 || g.hub != "" && who&hubFeeds != 0 && in(g.hub) {
@@ -229,11 +233,11 @@ func (x *subscriptionIndex) MatchAll(who feedScope, in func(hub string) bool, f 
 	}
 }
 
-// topicFilter is topic patterns. Groups with equal ones share it.
+// topicFilter is a set of topic patterns, shared by groups with equal patterns.
 type topicFilter struct {
 	name         string
 	patterns     relay.Patterns
-	patternCount int // of asking it: how many patterns there are
+	patternCount int // the cost of a match
 	refs         int // groups
 }
 

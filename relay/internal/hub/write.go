@@ -8,21 +8,22 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
-// writeBufferBytes is how much of a queue goes into one write: enough to make the system call's cost small, and one
-// maximal TLS record is 16 KiB.
+// writeBufferBytes is the maximum size of one write. It makes the cost of the system call small. A maximal TLS record
+// is 16 KiB.
 const writeBufferBytes = 64 << 10
 
-// writeBuffer is where what is queued is put together for a write.
+// writeBuffer joins queued frames for one write.
 type writeBuffer [writeBufferBytes]byte
 
-// blockingWriteBytes is how much goes into one write that may block. Such a write does not tell how far it has come, so that all
-// of it has to be taken within the write timeout: a maximal TLS record, the least that costs no more.
+// blockingWriteBytes is the maximum size of a write that may block. Such a write does not report progress, so all of
+// it must be accepted within the write timeout. It is one maximal TLS record, because smaller writes cost more.
 const blockingWriteBytes = 16 << 10
 
-// blockingBuffer is a buffer that is held while such a write blocks.
+// blockingBuffer is in use while such a write blocks.
 type blockingBuffer [blockingWriteBytes]byte
 
-// startWriter makes a goroutine the owner, unless there is an owner or the 101 has not been written. The caller holds mu.
+// startWriter starts a writer goroutine, unless the connection has an owner or the response is not written yet. The
+// caller holds mu.
 func (c *connection) startWriter() {
 	if c.writing || c.handshakePending {
 		return
@@ -31,14 +32,14 @@ func (c *connection) startWriter() {
 	c.spawnWriter()
 }
 
-// spawnWriter starts the owner's goroutine. The caller holds mu, so the client has not finished.
+// spawnWriter starts the goroutine of the owner. The caller holds mu, so cleanup has not run.
 func (c *connection) spawnWriter() {
 	c.hub.running.Add(1)
 	go c.runWriter()
 }
 
-// finishWrite is called by an owner that may not block, after his write: he retires, or a goroutine takes over what is
-// left. The caller holds mu, which is released.
+// finishWrite is called by an owner that must not block, after its write. It ends the ownership or passes it to a
+// goroutine that writes the rest. The caller holds mu, which is released.
 func (c *connection) finishWrite(err error) {
 	if err == nil && c.hasPending() {
 		c.spawnWriter()
@@ -80,17 +81,17 @@ func (c *connection) releaseWriter(err error) {
 	} else if done {
 		_ = c.conn.Close()
 	} else if c.format&frame.SSE != 0 {
-		transport.CloseWrite(c.conn) // nothing else tells that this is the end
+		transport.CloseWrite(c.conn) // the only way to end the stream
 	}
 	if done {
 		c.cleanup()
 	}
 }
 
-// hasPending says whether there is something to write. The caller holds mu.
+// hasPending reports whether there is something to write. The caller holds mu.
 func (c *connection) hasPending() bool { return c.closeFrame != nil || !c.queue.empty() }
 
-// copyPending copies what is to be written next to p. Only the owner may call it.
+// copyPending copies the next bytes to write to p. Only the owner may call it.
 func (c *connection) copyPending(p []byte) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -98,8 +99,8 @@ func (c *connection) copyPending(p []byte) int {
 	return c.queue.peekInto(p)
 }
 
-// queueCloseFrame puts the close frame where it belongs. Only the owner may call it, holding mu, and with no write under way:
-// what is cut may not be in the middle of being written.
+// queueCloseFrame queues the close frame. Only the owner may call it, with mu and between writes, because it may
+// discard queued frames.
 func (c *connection) queueCloseFrame() {
 	if c.closeFrame == nil {
 		return
@@ -111,7 +112,7 @@ func (c *connection) queueCloseFrame() {
 	c.closeFrame = nil
 }
 
-// tryFlush is the owner's one attempt to write what is queued without blocking.
+// tryFlush writes queued frames once, without blocking. Only the owner may call it.
 func (c *connection) tryFlush() {
 	if c.fd < 0 {
 		c.mu.Lock()
@@ -127,8 +128,8 @@ func (c *connection) tryFlush() {
 	c.finishWrite(err)
 }
 
-// tryWrite writes what the socket takes at once, which may be nothing. The caller holds mu, and whoever closes the socket has
-// held it before, so that p cannot go to whoever the system gives the socket's number next.
+// tryWrite writes what the socket accepts at once, which may be nothing. The caller holds mu. The socket is closed
+// only after state or aborted was set under mu, so p cannot reach another socket that reuses the file descriptor.
 func (c *connection) tryWrite(p []byte) (int, error) {
 	if c.state == stateDead || c.aborted {
 		return 0, net.ErrClosed
@@ -136,7 +137,7 @@ func (c *connection) tryWrite(p []byte) (int, error) {
 	return transport.WriteNow(c.fd, p)
 }
 
-// runWriter owns the socket until the queue is empty or the connection broken.
+// runWriter owns the socket until the queue is empty or the connection fails.
 func (c *connection) runWriter() {
 	defer c.hub.running.Done()
 	step := c.writeBlocking
@@ -147,7 +148,7 @@ func (c *connection) runWriter() {
 		_ = c.conn.SetWriteDeadline(time.Now().Add(c.hub.opts.WriteTimeout))
 		err := step()
 		if transport.IsTimeout(err) && c.raw != nil && c.closeSlowConsumer() {
-			continue // once more, for the close frame
+			continue // again, for the close frame
 		}
 		if err == nil {
 			c.mu.Lock()
@@ -156,7 +157,7 @@ func (c *connection) runWriter() {
 			if more {
 				continue
 			}
-			// A deadline that stays would end an idle stream of HTTP/2.
+			// A remaining deadline would end an idle HTTP/2 stream.
 			_ = c.conn.SetWriteDeadline(time.Time{})
 		}
 		c.mu.Lock()
@@ -169,8 +170,8 @@ func (c *connection) runWriter() {
 	}
 }
 
-// writeWhenReady waits until the socket takes something and writes once. It holds no buffer while it waits, so a
-// client that hangs costs its queue only.
+// writeWhenReady waits until the socket accepts data and writes once. It holds no buffer while it waits, so a client
+// that hangs costs only its queue.
 func (c *connection) writeWhenReady() error {
 	var failed error
 	err := c.raw.Write(func(fd uintptr) bool {
@@ -192,7 +193,7 @@ func (c *connection) writeWhenReady() error {
 	return err
 }
 
-// writeBlocking writes once to a connection that we cannot write to directly.
+// writeBlocking writes once to a connection that has no raw socket.
 func (c *connection) writeBlocking() error {
 	b, _ := c.hub.blockingBuffers.Get().(*blockingBuffer)
 	defer c.hub.blockingBuffers.Put(b)

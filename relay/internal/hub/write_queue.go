@@ -1,12 +1,12 @@
 package hub
 
-// writeQueue is the frames that wait for one client. The first may have been written in part. The zero value is empty, and
-// an empty queue holds no memory.
+// writeQueue holds the unsent frames of one client. The first may be partly written. The zero value is empty, and an
+// empty queue holds no memory.
 type writeQueue struct {
 	frames       [][]byte
 	written      int  // bytes of the first frame
-	size         int  // bytes that are left
-	protectFirst bool // the first frame is not to be cut
+	size         int  // unwritten bytes
+	protectFirst bool // dropUnwritten keeps the first frame
 }
 
 func (q *writeQueue) empty() bool { return len(q.frames) == 0 }
@@ -16,7 +16,7 @@ func (q *writeQueue) push(frame []byte) {
 	q.size += len(frame)
 }
 
-// putBack puts frames, of which the first n bytes have been written, before all others.
+// putBack inserts frames before all others. The first n bytes of them have been written.
 func (q *writeQueue) putBack(frames [][]byte, n int) {
 	for len(frames) > 0 && n >= len(frames[0]) {
 		n -= len(frames[0])
@@ -33,14 +33,14 @@ func (q *writeQueue) putBack(frames [][]byte, n int) {
 	q.size -= n
 }
 
-// pushHandshake puts the answer to the handshake before everything else, where no cut reaches it: a client that gets another first
-// frame cannot even say what was wrong.
+// pushHandshake inserts the response to the handshake before all frames and protects it from dropUnwritten. Without
+// it a client could not interpret a close frame.
 func (q *writeQueue) pushHandshake(answer []byte) {
 	q.putBack([][]byte{answer}, 0)
 	q.protectFirst = true
 }
 
-// peekInto copies as much as fits to p and returns how much that is. It removes nothing: see advance.
+// peekInto copies as much as fits into p and returns the number of bytes. It removes nothing: see advance.
 func (q *writeQueue) peekInto(p []byte) int {
 	n, skip := 0, q.written
 	for _, frame := range q.frames {
@@ -70,7 +70,7 @@ func (q *writeQueue) advance(n int) {
 	}
 }
 
-// dropUnwritten removes every frame of which nothing has been written, but for the answer to the handshake.
+// dropUnwritten removes all frames of which nothing was written, except the response to the handshake.
 func (q *writeQueue) dropUnwritten() {
 	if q.written == 0 && !q.protectFirst {
 		q.clear()

@@ -7,42 +7,42 @@ import (
 )
 
 const (
-	// maxUncachedPatterns is how many patterns are asked anew for each notification, which takes less than a delivery to one client. Most rooms
-	// have fewer.
+	// maxUncachedPatterns is the number of patterns that a bucket matches without a cache. That costs less than one
+	// write, and most buckets have fewer patterns.
 	maxUncachedPatterns = 32
-	// maxCachedTopics bounds the topics whose verdicts are kept. A catalog has about a hundred.
+	// maxCachedTopics is the maximum number of topics in matchCache. The catalog has about a hundred.
 	maxCachedTopics = 256
 )
 
-// bucket is the groups that may see the notifications of one place. Where there are many patterns it keeps which of the groups want
-// a topic, a bit for each, so that those who do not are not even looked at. A group is asked about a topic once, when that comes:
-// neither who comes and goes with ever other patterns nor ever other topics make more of it than that.
+// bucket holds the groups that may see the notifications of one bucketKey. With many patterns it caches which groups
+// match a topic, one bit per group, so it skips the others. A group is matched with a topic once, when that topic
+// occurs; the cost is limited for any number of patterns and topics.
 type bucket struct {
 	entries      []bucketEntry
-	patternCount int // of asking all
-	// matchCache of the seats, 64 in each element. They may end before the seats do.
+	patternCount int // of all groups
+	// matchCache has the results by topic, 64 entries per element. A list may be shorter than entries.
 	matchCache map[string][]matchBits
 }
 
-// bucketEntry is the place of a group, and which of the group's seats it is.
+// bucketEntry is a group and the index of this entry in its bucketSlots.
 type bucketEntry struct {
 	group    *group
 	keyIndex int32
 }
 
-// matchBits are what 64 seats say of a topic, as far as they were asked.
+// matchBits are the results of 64 entries for a topic.
 type matchBits struct{ known, matched uint64 }
 
 const bitsPerWord = 64
 
-// add gives a group its nth seat.
+// add adds an entry for the bucketSlots element nth of a group.
 func (r *bucket) add(g *group, nth int) {
 	g.bucketSlots[nth] = int32(len(r.entries))
 	r.entries = append(r.entries, bucketEntry{g, int32(nth)})
 	r.patternCount += g.filter.patternCount
 }
 
-// remove frees a seat, which the last takes.
+// remove removes an entry and moves the last one to its slot.
 func (r *bucket) remove(slot int) {
 	last := len(r.entries) - 1
 	r.patternCount -= r.entries[slot].group.filter.patternCount
@@ -62,7 +62,7 @@ func (r *bucket) remove(slot int) {
 	}
 }
 
-// takeMatch returns the verdict of a seat, and leaves none.
+// takeMatch returns and clears the result of an entry.
 func takeMatch(list []matchBits, slot int) (asked, wanted bool) {
 	if slot/bitsPerWord >= len(list) {
 		return false, false
@@ -74,7 +74,7 @@ func takeMatch(list []matchBits, slot int) (asked, wanted bool) {
 	return asked, wanted
 }
 
-// setMatch gives a seat another verdict.
+// setMatch sets the result of an entry.
 func setMatch(list []matchBits, slot int, asked, wanted bool) {
 	if slot/bitsPerWord >= len(list) {
 		return
@@ -90,7 +90,7 @@ func setMatch(list []matchBits, slot int, asked, wanted bool) {
 	}
 }
 
-// forEachMatch calls f for the groups that want n. A resync passes whatever the patterns say.
+// forEachMatch calls f for the groups that match n. A resync matches all patterns.
 func (r *bucket) forEachMatch(n *relay.Notification, f func(*group)) {
 	switch {
 	case n.Topic == relay.TopicResync:
@@ -112,7 +112,7 @@ func (r *bucket) forEachMatch(n *relay.Notification, f func(*group)) {
 	}
 }
 
-// matchesFor returns what all say of a topic, and asks those who were not asked yet.
+// matchesFor returns the results for a topic, and computes those that are not known.
 func (r *bucket) matchesFor(topic string) []matchBits {
 	list := r.matchCache[topic]
 	if missing := (len(r.entries)+bitsPerWord-1)/bitsPerWord - len(list); missing > 0 {
@@ -134,7 +134,7 @@ func (r *bucket) matchesFor(topic string) []matchBits {
 	return list
 }
 
-// cacheMatches keeps the verdicts of a topic, instead of some other's where that are too many.
+// cacheMatches stores the results for a topic and evicts another topic if there are too many.
 func (r *bucket) cacheMatches(topic string, list []matchBits) {
 	if r.matchCache == nil {
 		r.matchCache = make(map[string][]matchBits)
