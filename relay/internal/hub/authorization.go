@@ -21,7 +21,7 @@ type Authorization struct {
 // closeReason returns the reason to close the stream, or "".
 func (s Authorization) closeReason() string {
 	switch {
-	case s.expired():
+	case s.isExpired():
 		return "the key has expired"
 	case s.Refused != nil:
 		return "the key no longer opens this stream"
@@ -32,7 +32,7 @@ func (s Authorization) closeReason() string {
 	}
 }
 
-func (s Authorization) expired() bool {
+func (s Authorization) isExpired() bool {
 	if s.Refused != nil {
 		return s.Refused.Code == relay.CodeAuthExpired
 	}
@@ -42,13 +42,13 @@ func (s Authorization) expired() bool {
 // RecheckKeys checks the key of every client (see Subscription.CheckKey) and closes those whose key is no longer
 // valid with 1008. Call it after a key has changed. Otherwise the next ping finds the change.
 func (h *Hub) RecheckKeys() {
-	for _, c := range h.all() {
+	for _, c := range h.allConnections() {
 		c.closeIfKeyInvalid()
 	}
 }
 
-// authorize checks the key and schedules a check for the time when it expires.
-func (c *connection) authorize() Authorization {
+// checkAuthorization checks the key and schedules a check for the time when it expires.
+func (c *connection) checkAuthorization() Authorization {
 	if c.checkKey == nil {
 		return Authorization{}
 	}
@@ -70,7 +70,7 @@ func (c *connection) authorize() Authorization {
 }
 
 // closeIfKeyInvalid checks the key and closes the client if it is not valid. It reports whether it closed the client.
-func (c *connection) closeIfKeyInvalid() bool { return c.closeForKey(c.authorize()) }
+func (c *connection) closeIfKeyInvalid() bool { return c.closeForKey(c.checkAuthorization()) }
 
 func (c *connection) closeForKey(s Authorization) bool {
 	reason := s.closeReason()

@@ -31,7 +31,11 @@ func TestKeyAtPings(t *testing.T) {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			var key ruling
-			n := startNode(t, Options{PingInterval: 20 * time.Millisecond}, func(s *Subscription) { s.CheckKey = key.stands })
+			n := startNode(
+				t,
+				Options{PingInterval: 20 * time.Millisecond},
+				func(s *Subscription) { s.CheckKey = key.stands },
+			)
 			conn := n.dial(t, "hub=h")
 			n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
 			numbers(t, conn, 1)
@@ -91,16 +95,20 @@ func TestKeyChangesDuringTheUpgrade(t *testing.T) {
 
 // What waits for a client whose key has changed is not sent any more: it may be what the key has lost.
 func TestKeyChangesWhileMuchWaits(t *testing.T) {
-	overEach(t, Options{PingInterval: time.Hour, QueueBytes: 64 << 20, WriteTimeout: patience, CloseTimeout: patience}, func(t *testing.T, n *node) {
-		var key ruling
-		n.edit = func(s *Subscription) { s.CheckKey = key.stands }
-		e := n.listen(t, "hub=h")
-		fillSocket(n.Hub)
-		key.Store(&Authorization{ScopeChanged: true})
-		n.RecheckKeys()
-		if got := e.untilClose(frame.ClosePolicy, "has changed"); got >= fillMessages {
-			t.Errorf("all of %d messages came", got)
-		}
-		n.wantEnding(t, ClosedKeyInvalid)
-	})
+	overEach(
+		t,
+		Options{PingInterval: time.Hour, QueueBytes: 64 << 20, WriteTimeout: patience, CloseTimeout: patience},
+		func(t *testing.T, n *node) {
+			var key ruling
+			n.edit = func(s *Subscription) { s.CheckKey = key.stands }
+			e := n.listen(t, "hub=h")
+			fillSocket(n.Hub)
+			key.Store(&Authorization{ScopeChanged: true})
+			n.RecheckKeys()
+			if got := e.untilClose(frame.ClosePolicy, "has changed"); got >= fillMessages {
+				t.Errorf("all of %d messages came", got)
+			}
+			n.wantEnding(t, ClosedKeyInvalid)
+		},
+	)
 }

@@ -100,7 +100,7 @@ type frameBatch struct {
 	buffer            []byte // reused for concatenated
 }
 
-// scope is what a grant decides on.
+// scope holds the arguments of Subscription.Allows.
 type scope struct{ hub, account string }
 
 // isGlobalResync reports whether n is a resync for all hubs.
@@ -221,7 +221,7 @@ func (f *broadcast) writeTo(c *connection, b *frameBatch) {
 	}
 }
 
-// writeAll sends the burst of the group to clients that may see all of it.
+// writeAll sends the burst of the group to clients whose grants cover it.
 func (f *broadcast) writeAll(clients []*connection) {
 	if len(f.groupBurst.frames) > 0 {
 		f.addStats(&f.groupBurst, writeParallel(clients, &f.groupBurst))

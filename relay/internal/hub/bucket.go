@@ -112,7 +112,7 @@ func (r *bucket) forEachMatch(n *relay.Notification, f func(*group)) {
 	}
 }
 
-// matchesFor returns the results for a topic, and computes those that are not known.
+// matchesFor returns the results for a topic. It computes missing ones.
 func (r *bucket) matchesFor(topic string) []matchBits {
 	list := r.matchCache[topic]
 	if missing := (len(r.entries)+bitsPerWord-1)/bitsPerWord - len(list); missing > 0 {

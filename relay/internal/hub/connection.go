@@ -136,7 +136,7 @@ func (c *connection) enqueueReplay(frames [][]byte) bool {
 	for _, frame := range frames {
 		c.queue.push(frame)
 	}
-	if c.writing || c.queue.empty() {
+	if c.writing || c.queue.isEmpty() {
 		c.mu.Unlock()
 		return true
 	}
@@ -146,18 +146,18 @@ func (c *connection) enqueueReplay(frames [][]byte) bool {
 	return true
 }
 
-// isIdle says whether everything that was queued has been written, and whether the client stays.
+// isIdle reports whether all queued frames have been written, and whether the client stays.
 func (c *connection) isIdle() (idle, stays bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.queue.empty() && !c.writing, c.state == stateLive
+	return c.queue.isEmpty() && !c.writing, c.state == stateLive
 }
 
-// sendControl queues a control frame behind what is queued, and writes at once where it can. It counts for itself: a chunk of a
-// replay may be more than a queue holds, and owing a pong behind it is nobody's fault.
+// sendControl queues a control frame and writes it at once if it can. Control frames have their own limit, because
+// the chunk of a replay may exceed QueueBytes and must not close a client that sends pings.
 func (c *connection) sendControl(frame []byte) {
 	c.mu.Lock()
-	if c.queue.empty() {
+	if c.queue.isEmpty() {
 		c.controlBytes = 0
 	}
 	c.controlBytes += int32(len(frame))
@@ -187,7 +187,7 @@ func (c *connection) sendPing(now time.Time) {
 		return
 	}
 	c.mu.Lock()
-	idle, lags := c.state == stateLive && c.queue.empty(), c.cursorIsStale()
+	idle, lags := c.state == stateLive && c.queue.isEmpty(), c.cursorIsStale()
 	c.mu.Unlock()
 	if !idle {
 		return
@@ -198,7 +198,9 @@ func (c *connection) sendPing(now time.Time) {
 	}
 	at := int64(now.Sub(c.hub.startedAt))
 	if first := c.pingSentAt.Load(); first != 0 && at-first >= int64(c.hub.opts.PongTimeout) {
-		c.close(closeRequest{code: frame.ClosePolicy, reason: "no answer to a ping", closeReason: ClosedPingTimeout, dropQueued: true})
+		c.close(closeRequest{
+			code: frame.ClosePolicy, reason: "no answer to a ping", closeReason: ClosedPingTimeout, dropQueued: true,
+		})
 		return
 	}
 	c.pingSentAt.CompareAndSwap(0, at)
@@ -209,7 +211,8 @@ func (c *connection) sendPing(now time.Time) {
 
 func (c *connection) closeSlowConsumer() bool {
 	return c.close(closeRequest{
-		code: frame.CloseSlowConsumer, reason: "too slow: more was waiting than the relay keeps for a client; connect again",
+		code:        frame.CloseSlowConsumer,
+		reason:      "too slow: more was waiting than the relay keeps for a client; connect again",
 		closeReason: ClosedSlowConsumer, dropQueued: true,
 	})
 }
@@ -250,8 +253,8 @@ func (c *connection) closeNow() {
 }
 
 // read reads what a websocket client sends until the connection ends. It ignores messages: browsers cannot send
-// pings, and many programs send "ping" as text instead. The stack of this goroutine is most of what an idle client
-// costs, so it must stay small.
+// pings, and many programs send "ping" as text instead. Its stack is most of the memory of an idle client, so it must
+// stay small.
 func (c *connection) read() {
 	var (
 		in    = frame.Reader{Deflated: c.format&frame.Deflated != 0}
@@ -302,7 +305,10 @@ func (c *connection) handleInput(in *frame.Reader, p []byte) error {
 func (c *connection) countReceived(n int) {
 	c.pingSentAt.Store(0)
 	if c.bytesSincePing.Add(int32(n)) > maxClientBytes {
-		c.close(closeRequest{code: frame.ClosePolicy, reason: "you send too much; this stream is one way", closeReason: ClosedProtocolError, dropQueued: true})
+		c.close(closeRequest{
+			code: frame.ClosePolicy, reason: "you send too much; this stream is one way",
+			closeReason: ClosedProtocolError, dropQueued: true,
+		})
 	}
 }
 

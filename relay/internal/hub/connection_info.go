@@ -64,7 +64,7 @@ func (h *Hub) Connections(s Selection) (page []ConnectionInfo, next string, err 
 			return nil, "", ErrBadPageToken
 		}
 	}
-	chosen := slices.DeleteFunc(h.all(), func(c *connection) bool {
+	chosen := slices.DeleteFunc(h.allConnections(), func(c *connection) bool {
 		return s.Hub != "" && s.Hub != c.lease.hub || s.Key != "" && s.Key != c.key || c.seq <= after
 	})
 	slices.SortFunc(chosen, func(a, b *connection) int { return cmp.Compare(a.seq, b.seq) })
@@ -75,15 +75,15 @@ func (h *Hub) Connections(s Selection) (page []ConnectionInfo, next string, err 
 	}
 	page = make([]ConnectionInfo, 0, len(chosen))
 	for _, c := range chosen {
-		if one, connected := h.describe(c); connected {
+		if one, connected := h.describeConnection(c); connected {
 			page = append(page, one)
 		}
 	}
 	return page, next, nil
 }
 
-// describe returns false for a client whose handshake is not complete.
-func (h *Hub) describe(c *connection) (one ConnectionInfo, connected bool) {
+// describeConnection returns false for a client whose handshake is not complete.
+func (h *Hub) describeConnection(c *connection) (one ConnectionInfo, connected bool) {
 	c.mu.Lock()
 	held, now, queued, conn := c.handshakePending, c.state, c.queue.size, c.conn
 	c.mu.Unlock()
@@ -114,7 +114,7 @@ func (h *Hub) describe(c *connection) (one ConnectionInfo, connected bool) {
 
 // QueueStats returns the number of clients with queued frames, and the bytes queued for them.
 func (h *Hub) QueueStats() (clients, bytes int) {
-	for _, c := range h.all() {
+	for _, c := range h.allConnections() {
 		c.mu.Lock()
 		size := c.queue.size
 		c.mu.Unlock()

@@ -50,7 +50,8 @@ func TestConnectionsSayWhoIsThere(t *testing.T) {
 		t.Fatalf("%d connections: %+v", len(list), list)
 	}
 	for i := range list {
-		if list[i].Since.Before(began) || list[i].Since.After(time.Now()) || i < len(remotes) && list[i].Remote != remotes[i] {
+		if list[i].Since.Before(began) || list[i].Since.After(time.Now()) ||
+			i < len(remotes) && list[i].Remote != remotes[i] {
 			t.Errorf("%+v", list[i])
 		}
 		list[i].Since, list[i].Remote = time.Time{}, ""
@@ -122,7 +123,12 @@ func TestConnectionsSayWhatWaits(t *testing.T) {
 // stuckLog answers no read until it is let go.
 type stuckLog struct{ asked, leave chan struct{} }
 
-func (l *stuckLog) ReadFrom(context.Context, int, streamid.Position, int) (streamid.Position, bool, []relay.Notification, error) {
+func (l *stuckLog) ReadFrom(
+	context.Context,
+	int,
+	streamid.Position,
+	int,
+) (streamid.Position, bool, []relay.Notification, error) {
 	select {
 	case l.asked <- struct{}{}:
 	default:
@@ -162,7 +168,7 @@ func BenchmarkConnectionsOf50000(b *testing.B) {
 	})
 	b.Run("locked", func(b *testing.B) {
 		for b.Loop() {
-			n.all()
+			n.allConnections()
 		}
 	})
 	b.Run("waiting", func(b *testing.B) {

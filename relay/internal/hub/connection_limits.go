@@ -57,7 +57,8 @@ func (h *Hub) Reserve(header http.Header, hub, key string) (*ConnectionLease, *r
 	case LimitKey:
 		return nil, limitError("key", limits.Key)
 	default:
-		return nil, relay.NewError(relay.CodeNotReady, "this node serves as many streams as it can; connect again later")
+		return nil, relay.NewError(relay.CodeNotReady,
+			"this node serves as many streams as it can; connect again later")
 	}
 }
 
@@ -113,14 +114,14 @@ func (p *connectionLimiter) release(hub, key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.taken--
-	decrement(p.keys, key)
+	decrementCount(p.keys, key)
 	if hub != "" {
-		decrement(p.hubs, hub)
+		decrementCount(p.hubs, hub)
 	}
 }
 
-// decrement subtracts one and removes a name at zero, because the number of names is not limited.
-func decrement(counts map[string]int, name string) {
+// decrementCount subtracts one and removes a name at zero, because the number of names is not limited.
+func decrementCount(counts map[string]int, name string) {
 	if counts[name]--; counts[name] == 0 {
 		delete(counts, name)
 	}

@@ -81,7 +81,8 @@ func TestLimitSaysWhatItIs(t *testing.T) {
 	}
 	for _, tt := range []struct{ hub, key, per string }{{"h", "other", "hub"}, {"other", "k", "key"}} {
 		_, refused := h.Reserve(http.Header{}, tt.hub, tt.key)
-		if refused == nil || refused.Code != relay.CodeRateLimiting || refused.Extra["limit"] != 1 || refused.Extra["per"] != tt.per {
+		if refused == nil || refused.Code != relay.CodeRateLimiting || refused.Extra["limit"] != 1 ||
+			refused.Extra["per"] != tt.per {
 			t.Errorf("%+v: %v", tt, refused)
 		}
 	}

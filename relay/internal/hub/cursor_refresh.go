@@ -28,7 +28,8 @@ func (c *connection) cursorIsStale() bool {
 	}
 	c.pingsSinceMessage += min(1, math.MaxUint8-c.pingsSinceMessage)
 	moved := end - c.lastCursorSeq
-	return moved >= staleCursorEntries || moved > 0 && time.Duration(c.pingsSinceMessage)*c.hub.opts.PingInterval > staleCursorTime
+	age := time.Duration(c.pingsSinceMessage) * c.hub.opts.PingInterval
+	return moved >= staleCursorEntries || moved > 0 && age > staleCursorTime
 }
 
 // pingWithCursor sends the cursor of the feed with a ping. It returns false if the client's replay is still running.
@@ -40,7 +41,7 @@ func (c *connection) pingWithCursor() bool {
 	if g == nil {
 		return false
 	}
-	message := relay.CursorMessage(g.PipelineName())
+	message := relay.CursorMessage(g.pipelineName())
 	c.mu.Lock()
 	c.lastCursorSeq, c.pingsSinceMessage = l.nextSeq(), 1
 	c.mu.Unlock()

@@ -66,7 +66,16 @@ func readFrame(t testing.TB, in io.Reader) (first byte, payload []byte) {
 func speak(t *testing.T, n *node, query string) *bufio.Reader {
 	t.Helper()
 	text := strings.Replace(handshake, "?hub=h", "?"+query, 1)
-	_, in, answer := talk(t, n, strings.Replace(text, "Host: x", "Host: x\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits", 1))
+	_, in, answer := talk(
+		t,
+		n,
+		strings.Replace(
+			text,
+			"Host: x",
+			"Host: x\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits",
+			1,
+		),
+	)
 	if answer.Header.Get(extensionHeader) != deflateAnswer {
 		t.Fatalf("the answer is %v", answer.Header)
 	}
@@ -82,7 +91,16 @@ func TestCompressedMessagesAreTheSame(t *testing.T) {
 			for _, most := range []int{0, 1} {
 				t.Run(fmt.Sprintf("%s, %d partitions, history %d", name, partitions, most), func(t *testing.T) {
 					t.Parallel()
-					testSame(t, startRelayedOver(t, redistest.Start(t), partitions, Options{Compression: allCompressed, HistoryBytes: most}, start))
+					testSame(
+						t,
+						startRelayedOver(
+							t,
+							redistest.Start(t),
+							partitions,
+							Options{Compression: allCompressed, HistoryBytes: most},
+							start,
+						),
+					)
 				})
 			}
 		}
@@ -92,7 +110,12 @@ func TestCompressedMessagesAreTheSame(t *testing.T) {
 func testSame(t *testing.T, r *relayed) {
 	t.Helper()
 	hub := hubsInEach(r)[0]
-	queries := []string{"account=a&hub=" + hub, "account=a&cursor=true&hub=" + hub, "account=a", "account=a&cursor=true&topics=job.*,!*.error"}
+	queries := []string{
+		"account=a&hub=" + hub,
+		"account=a&cursor=true&hub=" + hub,
+		"account=a",
+		"account=a&cursor=true&topics=job.*,!*.error",
+	}
 	pairs := make([][2]*websocket.Conn, len(queries))
 	for i, query := range queries {
 		pairs[i] = r.pair(t, query)
@@ -140,11 +163,28 @@ func (r *relayed) publishOdd(t *testing.T, hub string) int {
 	t.Helper()
 	noise := make([]byte, 30_000)
 	_, _ = rand.Read(noise)
-	pads := []string{"", "x", strings.Repeat("x", 100), strings.Repeat("ü☃", 500), strings.Repeat(`{"a":1},`, 20_000), hex.EncodeToString(noise), "last"}
+	pads := []string{
+		"",
+		"x",
+		strings.Repeat("x", 100),
+		strings.Repeat("ü☃", 500),
+		strings.Repeat(`{"a":1},`, 20_000),
+		hex.EncodeToString(noise),
+		"last",
+	}
 	var list []relay.Notification
 	for i, pad := range pads {
 		data := fmt.Appendf(nil, `{"topic":"job.created","n":%d,"hub":%q,"pad":%q}`, i+1, hub, pad)
-		list = append(list, relay.Notification{ID: fmt.Sprintf("%024x", r.id.Add(1)), Hub: hub, Account: "a", Topic: "job.created", Data: data})
+		list = append(
+			list,
+			relay.Notification{
+				ID:      fmt.Sprintf("%024x", r.id.Add(1)),
+				Hub:     hub,
+				Account: "a",
+				Topic:   "job.created",
+				Data:    data,
+			},
+		)
 	}
 	if _, err := r.log.Append(t.Context(), eventlog.AppendRequest{Hub: hub, Notifications: list}); err != nil {
 		t.Fatal(err)
@@ -161,7 +201,8 @@ func TestCompressedOnceForAll(t *testing.T) {
 	from := bufio.NewReader(plain)
 	one := sized("h", "a", "job.created", 1, 1000)
 	n.Broadcast([]relay.Notification{one})
-	if first, payload := readFrame(t, from); first != finText || !bytes.Equal(payload, one.Data) || n.deflated("made") != 0 {
+	if first, payload := readFrame(t, from); first != finText || !bytes.Equal(payload, one.Data) ||
+		n.deflated("made") != 0 {
 		t.Fatalf("%x, %v", first, n.figures.deflate)
 	}
 	var all []*bufio.Reader
@@ -188,7 +229,8 @@ func TestCompressedOnceForAll(t *testing.T) {
 				payload = inflate(t, payload)
 				saved += headerSize(len(payload)) + len(payload) - headerSize(len(short)) - len(short)
 			}
-			if first != want || k%2 == 0 && !bytes.Equal(payload, one.Data) || !bytes.HasPrefix(payload, one.Data[:len(one.Data)-1]) {
+			if first != want || k%2 == 0 && !bytes.Equal(payload, one.Data) ||
+				!bytes.HasPrefix(payload, one.Data[:len(one.Data)-1]) {
 				t.Fatalf("message %d of client %d: %x %q", i, k, first, payload)
 			}
 		}
@@ -213,7 +255,11 @@ func TestReplaysAreCompressed(t *testing.T) {
 			r.settled(t)
 			for round := range 3 {
 				expect(t, r.dial(t, "account=a&hub="+hub+"&after="+from), 1, count)
-				testkit.WaitFor(t, "all frames are counted", func() bool { return r.deflated("frames") == (round+1)*count })
+				testkit.WaitFor(
+					t,
+					"all frames are counted",
+					func() bool { return r.deflated("frames") == (round+1)*count },
+				)
 			}
 			if made := r.deflated("made"); name == "kept" && made != count || made < count {
 				t.Errorf("%d were compressed for three replays of %d", made, count)

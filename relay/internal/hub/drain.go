@@ -17,7 +17,7 @@ const (
 // drain closes the clients in random order and spread over time, because they reconnect at once. It returns early
 // when all have left, and at the latest when ctx ends.
 func (h *Hub) drain(ctx context.Context, gone <-chan struct{}) {
-	all := h.all()
+	all := h.allConnections()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	start := time.Now()
 	deadline, limited := ctx.Deadline()

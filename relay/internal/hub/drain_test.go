@@ -180,7 +180,9 @@ func TestCloseWhileBusy(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					n.Broadcast([]relay.Notification{sized("h", "", "job.created", 1, 5000), event("h", "a", "job.created", 2)})
+					n.Broadcast(
+						[]relay.Notification{sized("h", "", "job.created", 1, 5000), event("h", "a", "job.created", 2)},
+					)
 				}
 			}
 		})

@@ -75,7 +75,11 @@ func TestExpiryWhileMuchWaits(t *testing.T) {
 				time.Sleep(6 * time.Second)
 				got := <-hearEnd(far, began)
 				if len(got.heard) > 2*blockingWriteBytes || !bytes.Contains(got.heard, []byte("the key has expired")) {
-					t.Errorf("%d bytes came behind the end, the last of them %q", len(got.heard), got.heard[max(0, len(got.heard)-100):])
+					t.Errorf(
+						"%d bytes came behind the end, the last of them %q",
+						len(got.heard),
+						got.heard[max(0, len(got.heard)-100):],
+					)
 				}
 				_ = far.Close()
 				synctest.Wait()

@@ -17,7 +17,12 @@ const (
 func TestCompressionIsNegotiated(t *testing.T) {
 	t.Parallel()
 	on, off := startNode(t, Options{Compression: Compression{Enabled: true}}, nil), startNode(t, Options{}, nil)
-	offering := strings.Replace(handshake, "Host: x", "Host: x\r\nsec-websocket-extensions: permessage-deflate; server_max_window_bits=15", 1)
+	offering := strings.Replace(
+		handshake,
+		"Host: x",
+		"Host: x\r\nsec-websocket-extensions: permessage-deflate; server_max_window_bits=15",
+		1,
+	)
 	for _, test := range []struct {
 		node *node
 		sent string
@@ -29,7 +34,8 @@ func TestCompressionIsNegotiated(t *testing.T) {
 		{off, offering, nil},
 	} {
 		_, _, answer := talk(t, test.node, test.sent)
-		if got := answer.Header.Values(extensionHeader); answer.StatusCode != http.StatusSwitchingProtocols || strings.Join(got, "|") != strings.Join(test.want, "|") {
+		if got := answer.Header.Values(extensionHeader); answer.StatusCode != http.StatusSwitchingProtocols ||
+			strings.Join(got, "|") != strings.Join(test.want, "|") {
 			t.Errorf("%q is answered %s with %q, want %q", test.sent, answer.Status, got, test.want)
 		}
 	}

@@ -53,7 +53,8 @@ type feedEntry struct {
 func newFeed(partitions, first, count, most int, d *frame.Deflater) *feed {
 	return &feed{
 		partitions: partitions, firstPartition: first, maxBytes: most, deflater: d,
-		positions: make([]streamid.Position, count), keptFrom: make([]streamid.Position, count), seqs: make([][]uint64, count),
+		positions: make([]streamid.Position, count), keptFrom: make([]streamid.Position, count),
+		seqs: make([][]uint64, count),
 	}
 }
 

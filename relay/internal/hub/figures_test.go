@@ -19,7 +19,12 @@ type figures struct {
 }
 
 func newFigures() *figures {
-	return &figures{replays: make(map[string]int), replayed: make(map[ReplaySource]int), resynced: make(map[ResyncCause]int), deflate: make(map[string]int)}
+	return &figures{
+		replays:  make(map[string]int),
+		replayed: make(map[ReplaySource]int),
+		resynced: make(map[ResyncCause]int),
+		deflate:  make(map[string]int),
+	}
 }
 
 func (c *counter) Connected(compressed bool) {

@@ -112,7 +112,13 @@ func BenchmarkComeAndGo(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := Subscription{Hub: "h", Account: "*", VisibilityKey: "all", Topics: topics, Allows: func(string, string) bool { return true }}
+	s := Subscription{
+		Hub:           "h",
+		Account:       "*",
+		VisibilityKey: "all",
+		Topics:        topics,
+		Allows:        func(string, string) bool { return true },
+	}
 	c := &connection{hub: h, feed: h.feedFor(&s), allows: s.Allows, state: stateDead, fd: -1}
 	for b.Loop() {
 		h.index.Add(c, &s)

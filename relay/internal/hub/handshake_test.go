@@ -54,7 +54,12 @@ func TestHandshake(t *testing.T) {
 		status         int
 	}{
 		{"good", "", "", 101},
-		{"spaces and cases", "Connection: keep-alive, Upgrade\r\nUpgrade: websocket", "connection:  UPGRADE ,x\r\nupgrade: h2c, WebSocket", 101},
+		{
+			"spaces and cases",
+			"Connection: keep-alive, Upgrade\r\nUpgrade: websocket",
+			"connection:  UPGRADE ,x\r\nupgrade: h2c, WebSocket",
+			101,
+		},
 		{"odd tokens", "Connection: keep-alive, Upgrade", "Connection: a;b, upgrade", 101},
 		{"post", "GET", "POST", 405},
 		{"http/1.0", "HTTP/1.1", "HTTP/1.0", 426},
@@ -123,7 +128,11 @@ func TestBrokenClients(t *testing.T) {
 		{"long ping", "\x89\xfe\x00\x80\x00\x00\x00\x00" + strings.Repeat("x", 128), 1002},
 		{"continuation of nothing", "\x80\x80\x00\x00\x00\x00", 1002},
 		{"huge", "\x82\xff\x00\x00\x00\x00\x40\x00\x00\x00\x00\x00\x00\x00" + strings.Repeat("x", 100_000), 1009},
-		{"many fragments", "\x01\x80\x00\x00\x00\x00" + strings.Repeat("\x00\xfd\x00\x00\x00\x00"+strings.Repeat("x", 125), 40), 1009},
+		{
+			"many fragments",
+			"\x01\x80\x00\x00\x00\x00" + strings.Repeat("\x00\xfd\x00\x00\x00\x00"+strings.Repeat("x", 125), 40),
+			1009,
+		},
 		{"http", "GET / HTTP/1.1\r\n\r\n", 1002},
 	}
 	for _, test := range tests {

@@ -30,7 +30,12 @@ func (p pipes) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 // endless is a log that has something behind every position.
 type endless struct{}
 
-func (endless) ReadFrom(_ context.Context, _ int, after streamid.Position, count int) (streamid.Position, bool, []relay.Notification, error) {
+func (endless) ReadFrom(
+	_ context.Context,
+	_ int,
+	after streamid.Position,
+	count int,
+) (streamid.Position, bool, []relay.Notification, error) {
 	at := after
 	var list []relay.Notification
 	for range count {
@@ -77,7 +82,9 @@ func TestAnHourWithoutReading(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				observer := newCounter()
-				h := New(Options{History: endless{}, HistoryBytes: 64 << 10, Observer: observer, Limits: Limits{Node: 1}})
+				h := New(
+					Options{History: endless{}, HistoryBytes: 64 << 10, Observer: observer, Limits: Limits{Node: 1}},
+				)
 				h.Start(0, streamid.Position{MS: 1, Seq: 1000000000})
 				ctx, stop := context.WithCancel(t.Context())
 				go func() { _ = h.Run(ctx) }()
@@ -91,11 +98,22 @@ func TestAnHourWithoutReading(t *testing.T) {
 					t.Errorf("%d bytes were queued for it", most)
 				}
 				if gone.after > tt.within || gone.ending != tt.ending {
-					t.Errorf("it ended with %q after %s, want %q within %s", gone.ending, gone.after, tt.ending, tt.within)
+					t.Errorf(
+						"it ended with %q after %s, want %q within %s",
+						gone.ending,
+						gone.after,
+						tt.ending,
+						tt.within,
+					)
 				}
 				synctest.Wait()
 				if tt.ending != "" && (h.Clients() != 0 || h.limits.taken != 0 || h.index.size() != 0) {
-					t.Errorf("%d clients stay, of %d places, and %d entries of the index", h.Clients(), h.limits.taken, h.index.size())
+					t.Errorf(
+						"%d clients stay, of %d places, and %d entries of the index",
+						h.Clients(),
+						h.limits.taken,
+						h.index.size(),
+					)
 				}
 				_ = far.Close()
 				if text := <-heard; !bytes.Contains(text[max(0, len(text)-200):], tt.said) {
@@ -176,7 +194,7 @@ func hour(h *Hub, traffic int, ended chan CloseReason) (most int, gone end) {
 			n.Cursor = streamid.Position{MS: 2, Seq: uint64(number)}.String()
 			h.Broadcast(Batch{Notifications: []relay.Notification{n}})
 			number++
-			for _, c := range h.all() {
+			for _, c := range h.allConnections() {
 				c.mu.Lock()
 				most = max(most, c.queue.size)
 				c.mu.Unlock()

@@ -253,7 +253,7 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 }
 
-// Clients returns the number of clients, including those that are being upgraded or closed.
+// Clients returns the number of clients, including clients that are being upgraded or closed.
 func (h *Hub) Clients() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -296,14 +296,14 @@ const abortGrace = time.Second
 
 // abortAll disconnects all clients and returns their number.
 func (h *Hub) abortAll() int {
-	all := h.all()
+	all := h.allConnections()
 	for _, c := range all {
 		c.closeNow()
 	}
 	return len(all)
 }
 
-func (h *Hub) all() []*connection {
+func (h *Hub) allConnections() []*connection {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.AppendSeq(make([]*connection, 0, len(h.connections)), maps.Keys(h.connections))

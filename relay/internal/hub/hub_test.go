@@ -41,7 +41,12 @@ type counter struct {
 }
 
 func newCounter() *counter {
-	return &counter{connected: make(chan struct{}, 1000), ended: make(chan CloseReason, 1000), away: make(chan Limit, 1000), figures: newFigures()}
+	return &counter{
+		connected: make(chan struct{}, 1000),
+		ended:     make(chan CloseReason, 1000),
+		away:      make(chan Limit, 1000),
+		figures:   newFigures(),
+	}
 }
 
 func (c *counter) Queued(int, int)  {}
@@ -108,7 +113,14 @@ func (n *node) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	hub, own := q.Get("hub"), q.Get("account")
-	s := Subscription{Hub: hub, Account: own, Key: q.Get("key"), Topics: patterns, Cursor: q.Get("cursor") == "true", After: q.Get("after")}
+	s := Subscription{
+		Hub:     hub,
+		Account: own,
+		Key:     q.Get("key"),
+		Topics:  patterns,
+		Cursor:  q.Get("cursor") == "true",
+		After:   q.Get("after"),
+	}
 	s.Allows = func(h, account string) bool {
 		return (hub == "" || hub == h) && h != "foreign" && (account == "" || own == "*" || own == account)
 	}

@@ -36,7 +36,12 @@ type relayed struct {
 }
 
 // ReadFrom counts.
-func (r *relayed) ReadFrom(ctx context.Context, partition int, after streamid.Position, count int) (streamid.Position, bool, []relay.Notification, error) {
+func (r *relayed) ReadFrom(
+	ctx context.Context,
+	partition int,
+	after streamid.Position,
+	count int,
+) (streamid.Position, bool, []relay.Notification, error) {
 	r.reads.Add(1)
 	return r.log.ReadFrom(ctx, partition, after, count)
 }
@@ -46,7 +51,13 @@ func startRelayed(t testing.TB, redis *redistest.Server, partitions int, o Optio
 	return startRelayedOver(t, redis, partitions, o, (*httptest.Server).Start)
 }
 
-func startRelayedOver(t testing.TB, redis *redistest.Server, partitions int, o Options, start func(*httptest.Server)) *relayed {
+func startRelayedOver(
+	t testing.TB,
+	redis *redistest.Server,
+	partitions int,
+	o Options,
+	start func(*httptest.Server),
+) *relayed {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
 	c, err := redisconn.Open(ctx, redisconn.Options{URL: redis.URL(), Partitions: partitions})
@@ -56,7 +67,10 @@ func startRelayedOver(t testing.TB, redis *redistest.Server, partitions int, o O
 	b := &testLog{c, eventlog.New(c, c.Keys())}
 	r := &relayed{log: b}
 	o.Partitions, o.Partition, o.History = partitions, b.Keys().Partition, r
-	o.PingInterval = cmp.Or(o.PingInterval, time.Hour) // on a busy machine a place came with one, between what was expected
+	o.PingInterval = cmp.Or(
+		o.PingInterval,
+		time.Hour,
+	) // on a busy machine a place came with one, between what was expected
 	r.node = startNodeOver(t, o, nil, start)
 	var tails sync.WaitGroup
 	for p := range partitions {
@@ -67,7 +81,9 @@ func startRelayedOver(t testing.TB, redis *redistest.Server, partitions int, o O
 		r.Start(p, from)
 		tails.Go(func() {
 			_ = follow(ctx, func(batch eventlog.Batch) {
-				r.Hub.Broadcast(Batch{Partition: p, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last})
+				r.Hub.Broadcast(
+					Batch{Partition: p, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last},
+				)
 			})
 		})
 	}

@@ -61,7 +61,11 @@ func comeAndGo(t *testing.T, n *node, clients int) {
 			defer func() { _ = tcp.Close() }()
 			switch i % 4 {
 			case 0: // in order
-				_ = conn.WriteControl(websocket.CloseMessage, websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(patience))
+				_ = conn.WriteControl(
+					websocket.CloseMessage,
+					websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+					time.Now().Add(patience),
+				)
 				_, _, _ = conn.ReadMessage()
 			case 1: // by a reset
 				_ = tcp.SetLinger(0)

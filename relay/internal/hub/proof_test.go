@@ -19,7 +19,12 @@ type asked struct {
 	then   func() // called with each question
 }
 
-func (a *asked) ReadFrom(_ context.Context, _ int, after streamid.Position, count int) (streamid.Position, bool, []relay.Notification, error) {
+func (a *asked) ReadFrom(
+	_ context.Context,
+	_ int,
+	after streamid.Position,
+	count int,
+) (streamid.Position, bool, []relay.Notification, error) {
 	a.counts = append(a.counts, count)
 	a.then()
 	return after, true, nil, nil

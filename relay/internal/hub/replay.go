@@ -242,7 +242,7 @@ func (r *replay) chunkFromFeed() (end bool) {
 			continue
 		}
 		*at = e.after
-		if r.matches(e.notification) {
+		if r.matchesSubscription(e.notification) {
 			r.addFeedEntry(e)
 		}
 	}
@@ -317,7 +317,7 @@ func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
 			break
 		}
 		r.positions[slot] = e.After
-		if r.matches(e.Notification) {
+		if r.matchesSubscription(e.Notification) {
 			r.addLogEntry(s, e)
 		}
 	}
@@ -347,8 +347,9 @@ func (r *replay) countResync(n *relay.Notification) {
 	}
 }
 
-// matches reports whether the client receives a notification, with the same rules as the index and broadcasts.
-func (r *replay) matches(n *relay.Notification) bool {
+// matchesSubscription reports whether the client receives a notification, with the rules of the index and of
+// broadcasts.
+func (r *replay) matchesSubscription(n *relay.Notification) bool {
 	s := r.subscription
 	switch {
 	case isGlobalResync(n):

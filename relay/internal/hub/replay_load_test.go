@@ -17,7 +17,12 @@ func TestSlowResumer(t *testing.T) {
 	t.Parallel()
 	const count, padding = 1000, 16_000
 	for _, most := range []int{1, 64 << 20} {
-		r := startRelayed(t, redistest.Start(t), 1, Options{QueueBytes: 128 << 10, HistoryBytes: most, WriteTimeout: patience})
+		r := startRelayed(
+			t,
+			redistest.Start(t),
+			1,
+			Options{QueueBytes: 128 << 10, HistoryBytes: most, WriteTimeout: patience},
+		)
 		first := r.dial(t, "hub=h&account=a&cursor=true")
 		r.publish(t, "h", 0, 1, 0)
 		from := next(t, first).Cursor

@@ -22,7 +22,16 @@ import (
 func TestMessagesCarryCursors(t *testing.T) {
 	t.Parallel()
 	r := startRelayed(t, redistest.Start(t), 1, Options{})
-	plain, with, account := r.dial(t, "hub=h&account=a"), r.dial(t, "hub=h&account=a&cursor=true"), r.dial(t, "account=a&cursor=true")
+	plain, with, account := r.dial(
+		t,
+		"hub=h&account=a",
+	), r.dial(
+		t,
+		"hub=h&account=a&cursor=true",
+	), r.dial(
+		t,
+		"account=a&cursor=true",
+	)
 	r.publish(t, "h", 1, 3, 70)
 	for i := range 3 {
 		a, b, c := next(t, plain), next(t, with), next(t, account)
@@ -60,7 +69,8 @@ func TestBeginNow(t *testing.T) {
 				})
 				conn := r.dial(t, pipeline+"&after=now")
 				m := next(t, conn)
-				if m.Topic != "hubrelay.cursor" || m.Cursor == "" || m.Object.State != "" || m.Object.Error != "" || len(m.Object.ID) != 24 {
+				if m.Topic != "hubrelay.cursor" || m.Cursor == "" || m.Object.State != "" || m.Object.Error != "" ||
+					len(m.Object.ID) != 24 {
 					t.Fatalf("%s: it begins with %s", pipeline, m.text)
 				}
 				first := next(t, conn)
@@ -187,7 +197,8 @@ func TestCursorsThatCannotBeUsed(t *testing.T) {
 			continue
 		}
 		text, _ := io.ReadAll(answer.Body)
-		if _ = answer.Body.Close(); answer.StatusCode != http.StatusUnprocessableEntity || !strings.Contains(string(text), tt.want) ||
+		if _ = answer.Body.Close(); answer.StatusCode != http.StatusUnprocessableEntity ||
+			!strings.Contains(string(text), tt.want) ||
 			!strings.Contains(string(text), "after or Last-Event-ID") {
 			t.Errorf("%s: %d %s", tt.query, answer.StatusCode, text)
 		}
@@ -249,7 +260,14 @@ func hubsInEach(r *relayed) []string {
 
 // followAndReconnect reads until it has so many of each hub, in order, and comes back to any node after a random number
 // each time.
-func followAndReconnect(t *testing.T, nodes []*relayed, conn *websocket.Conn, query string, want map[string]int, seed uint64) {
+func followAndReconnect(
+	t *testing.T,
+	nodes []*relayed,
+	conn *websocket.Conn,
+	query string,
+	want map[string]int,
+	seed uint64,
+) {
 	random := rand.New(rand.NewPCG(seed, 6))
 	got, after, left := map[string]int{}, "", random.IntN(60)
 	for {

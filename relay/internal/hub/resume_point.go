@@ -11,7 +11,7 @@ type resumePoint struct {
 	// next is the sequence number of the first entry that may be new to the client.
 	next uint64
 	// partitionsAhead counts the partitions of which the client has seen entries after next. If it is zero, the
-	// client has seen exactly the entries before next, and the cursors of the feed are valid for it.
+	// client has seen exactly the entries before next, so it can use the cursors of the feed.
 	partitionsAhead int
 	unverified      []unverifiedPosition
 	// missingPartition is a partition with entries that are new to the client but no longer in the feed, or -1.
@@ -25,7 +25,7 @@ type unverifiedPosition struct {
 	hasTail bool // the feed has all entries after it, so no segment is needed
 }
 
-// locate returns the resumePoint for positions and replaces positions that match the feed by those of the feed.
+// locate returns the resumePoint for positions. A position that matches the feed gets the hash of the feed's entry.
 // Broadcasts wait for it, so it must not look at all entries. The caller holds mu.
 func (l *feed) locate(at []streamid.Position) resumePoint {
 	m := resumePoint{next: l.nextSeq(), missingPartition: -1}

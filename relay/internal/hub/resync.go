@@ -9,8 +9,9 @@ import (
 // The texts of resync messages.
 const (
 	lostBehindCursor = "some of what followed the cursor is no longer in the log; what still is comes next"
-	lostLog          = "the cursor is of a log with another number of partitions; the stream goes on with what comes now"
-	lostLive         = "the log has lost notifications before this node read them"
+	lostLog          = "the cursor is of a log with another number of partitions; " +
+		"the stream goes on with what comes now"
+	lostLive = "the log has lost notifications before this node read them"
 )
 
 // resyncAll sends a resync to all clients that a gap affects, and moves the feeds to the end of the gap.
@@ -40,9 +41,10 @@ func (f *broadcast) resyncFeed(h *Hub, l *feed, partition int, at streamid.Posit
 	f.snapshotRecipients()
 	h.index.mu.Unlock()
 	for _, j := range f.jobs {
-		hub, account := j.group.PipelineName()
+		hub, account := j.group.pipelineName()
 		f.groupBurst.reset()
-		f.groupBurst.push(frame.New(relay.ResyncMessage(hub, account, lostLive), j.group.format, l.formatCursor(l.positions)))
+		message := relay.ResyncMessage(hub, account, lostLive)
+		f.groupBurst.push(frame.New(message, j.group.format, l.formatCursor(l.positions)))
 		for _, c := range j.clients {
 			f.writeTo(c, &f.groupBurst)
 		}

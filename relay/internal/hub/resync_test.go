@@ -23,8 +23,13 @@ func expectResync(t *testing.T, conn *websocket.Conn, hub, account string) strin
 	if err := json.Unmarshal([]byte(m.text), &all); err != nil {
 		t.Fatal(err)
 	}
-	want := fmt.Sprintf(`"context":{"hub_id":%q,"account_id":%q,"environments":[],"dns_zones":[],"clusters":[],"containers":[]},"flags":null`, hub, account)
-	if m.Topic != "hubrelay.resync" || len(m.Object.ID) != 24 || m.Object.State != "gap" || m.Object.Error == "" || !strings.Contains(m.text, want) {
+	want := fmt.Sprintf(
+		`"context":{"hub_id":%q,"account_id":%q,"environments":[],"dns_zones":[],"clusters":[],"containers":[]},"flags":null`,
+		hub,
+		account,
+	)
+	if m.Topic != "hubrelay.resync" || len(m.Object.ID) != 24 || m.Object.State != "gap" || m.Object.Error == "" ||
+		!strings.Contains(m.text, want) {
 		t.Fatalf("got %.300s, want a resync with %s", m.text, want)
 	}
 	return m.Cursor
@@ -89,8 +94,15 @@ func TestCursorOfAnotherLog(t *testing.T) {
 				one, account := r.dial(t, "account=a&hub="+hub+"&after="+after), r.dial(t, "account=a&after="+after)
 				ofHub, ofAccount := expectResync(t, one, hub, ""), expectResync(t, account, "", "a")
 				events := r.listen(t, "account=a&hub="+hub+"&after="+after)
-				if e, err := events.next(); err != nil || !strings.Contains(e.data, `"topic":"hubrelay.resync"`) || events.lastID != ofHub {
-					t.Errorf("an event stream begins with %s at %q, a websocket at %q: %v", e.data, events.lastID, ofHub, err)
+				if e, err := events.next(); err != nil || !strings.Contains(e.data, `"topic":"hubrelay.resync"`) ||
+					events.lastID != ofHub {
+					t.Errorf(
+						"an event stream begins with %s at %q, a websocket at %q: %v",
+						e.data,
+						events.lastID,
+						ofHub,
+						err,
+					)
 				}
 				n++
 				r.publish(t, hub, n, 1, 0)
@@ -171,7 +183,12 @@ func TestResyncOfTheLog(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				gap := relay.Notification{ID: "gap", Topic: relay.TopicResync, Hub: hub, Data: relay.ResyncEntry(hub, "gone", []string{"far"})}
+				gap := relay.Notification{
+					ID:    "gap",
+					Topic: relay.TopicResync,
+					Hub:   hub,
+					Data:  relay.ResyncEntry(hub, "gone", []string{"far"}),
+				}
 				if err := s.Store(t.Context(), sourcestore.Batch{Notifications: []relay.Notification{gap}}); err != nil {
 					t.Fatal(err)
 				}
@@ -179,7 +196,9 @@ func TestResyncOfTheLog(t *testing.T) {
 			wantResync := func(conn *websocket.Conn, hub string) {
 				t.Helper()
 				m := next(t, conn)
-				if want := fmt.Sprintf(`"hub_id":%q,"account_id":""`, hub); m.Topic != "hubrelay.resync" || m.Object.Error != "gone" || !strings.Contains(m.text, want) {
+				if want := fmt.Sprintf(`"hub_id":%q,"account_id":""`, hub); m.Topic != "hubrelay.resync" ||
+					m.Object.Error != "gone" ||
+					!strings.Contains(m.text, want) {
 					t.Fatalf("got %.300s, want a resync with %s", m.text, want)
 				}
 			}
@@ -213,7 +232,13 @@ func TestResyncOfTheLog(t *testing.T) {
 					t.Errorf("an account's pipeline came back to %v", came)
 				}
 			}
-			r.wantFigures(t, fmt.Sprintf("map[ended true:2 started:2] map[memory:5] map[source:%d]", map[int]int{1: 14, 2: 13}[partitions]))
+			r.wantFigures(
+				t,
+				fmt.Sprintf(
+					"map[ended true:2 started:2] map[memory:5] map[source:%d]",
+					map[int]int{1: 14, 2: 13}[partitions],
+				),
+			)
 		})
 	}
 }

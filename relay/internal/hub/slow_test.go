@@ -75,7 +75,12 @@ func TestWriteTimeout(t *testing.T) {
 // A client over TLS that hangs holds no more of a buffer than one write takes.
 func TestBlockedWritesHoldLittle(t *testing.T) {
 	t.Parallel()
-	n := startNodeOver(t, Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond}, nil, (*httptest.Server).StartTLS)
+	n := startNodeOver(
+		t,
+		Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond},
+		nil,
+		(*httptest.Server).StartTLS,
+	)
 	n.buffers.New = func() any {
 		t.Errorf("a buffer of %d bytes was taken", writeBufferBytes)
 		return new(writeBuffer)

@@ -26,7 +26,7 @@ func (h *Hub) ServeEvents(w http.ResponseWriter, r *http.Request, s Subscription
 	if r.ProtoMajor == 1 && !transport.CanHijack(w) {
 		return relay.NewError(relay.CodeUnknown, "this connection cannot become a stream")
 	}
-	c, begin, problem := h.admit(w, r, &s, frame.SSE)
+	c, begin, problem := h.admitClient(w, r, &s, frame.SSE)
 	if problem != nil {
 		return problem
 	}
@@ -64,7 +64,7 @@ func (h *Hub) serveHijacked(w http.ResponseWriter, c *connection, begin []byte) 
 	_ = header.Write(&answer)
 	answer.WriteString("\r\n")
 	answer.Write(begin)
-	c.begin(answer.Bytes())
+	c.beginStream(answer.Bytes())
 	h.start(c)
 	go c.waitForClose()
 }
@@ -92,7 +92,7 @@ func (h *Hub) serveHTTP2(w http.ResponseWriter, r *http.Request, c *connection, 
 	c.mu.Unlock()
 	if err := c.setConn(conn); err == nil {
 		w.WriteHeader(http.StatusOK)
-		c.begin(begin)
+		c.beginStream(begin)
 		h.start(c)
 		select {
 		case <-r.Context().Done():

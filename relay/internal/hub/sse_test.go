@@ -112,7 +112,8 @@ func (e *events) untilClose(code int, reason string) (messages int) {
 		if one.name == "" {
 			continue
 		}
-		if one.name != "close" || !strings.Contains(one.data, fmt.Sprintf(`{"code":%d,`, code)) || !strings.Contains(one.data, reason) {
+		if one.name != "close" || !strings.Contains(one.data, fmt.Sprintf(`{"code":%d,`, code)) ||
+			!strings.Contains(one.data, reason) {
 			e.t.Errorf("the stream ended with %v", one)
 		}
 		if more, err := e.next(); !errors.Is(err, io.EOF) {
@@ -150,9 +151,16 @@ func TestEvents(t *testing.T) {
 		if want := "HTTP/1.1"; (all.answer.Proto == "HTTP/2.0") != strings.HasSuffix(t.Name(), "HTTP/2") {
 			t.Errorf("%s, want %s", all.answer.Proto, want)
 		}
-		pretty := relay.Notification{Hub: "h", Account: "a", Topic: "job.created", Data: []byte("{\"n\":2,\n\"x\":[\r\n1]}")}
+		pretty := relay.Notification{
+			Hub:     "h",
+			Account: "a",
+			Topic:   "job.created",
+			Data:    []byte("{\"n\":2,\n\"x\":[\r\n1]}"),
+		}
 		large := sized("h", "a", "job.created", 3, 200_000)
-		n.Broadcast([]relay.Notification{event("h", "a", "job.created", 1), event("h", "a", "stack.created", 9), pretty, large})
+		n.Broadcast(
+			[]relay.Notification{event("h", "a", "job.created", 1), event("h", "a", "stack.created", 9), pretty, large},
+		)
 		n.Broadcast([]relay.Notification{event("g", "a", "job.created", 4)})
 		some.expect(1, 4)
 		all.expect(1, 1)
@@ -229,23 +237,27 @@ func TestEventsAreDrained(t *testing.T) {
 
 // A stream that nobody reads is ended as too slow, and says so behind what was under way.
 func TestSlowEvents(t *testing.T) {
-	overEach(t, Options{QueueBytes: 256 << 10, CloseTimeout: patience, WriteTimeout: patience}, func(t *testing.T, n *node) {
-		e := n.listen(t, "hub=h")
-		testkit.WaitFor(t, "the queue to overflow", func() bool {
-			n.Broadcast([]relay.Notification{sized("h", "", "job.created", 1, 100_000)})
-			for _, c := range n.all() {
-				c.mu.Lock()
-				left := c.state == stateClosing
-				c.mu.Unlock()
-				if left {
-					return true
+	overEach(
+		t,
+		Options{QueueBytes: 256 << 10, CloseTimeout: patience, WriteTimeout: patience},
+		func(t *testing.T, n *node) {
+			e := n.listen(t, "hub=h")
+			testkit.WaitFor(t, "the queue to overflow", func() bool {
+				n.Broadcast([]relay.Notification{sized("h", "", "job.created", 1, 100_000)})
+				for _, c := range n.allConnections() {
+					c.mu.Lock()
+					left := c.state == stateClosing
+					c.mu.Unlock()
+					if left {
+						return true
+					}
 				}
-			}
-			return false
-		})
-		e.expectClose(frame.CloseSlowConsumer, "slow")
-		n.wantEnding(t, ClosedSlowConsumer)
-	})
+				return false
+			})
+			e.expectClose(frame.CloseSlowConsumer, "slow")
+			n.wantEnding(t, ClosedSlowConsumer)
+		},
+	)
 }
 
 // Where a write waits too long the client was slow, also where the server ends the stream by itself.

@@ -33,7 +33,7 @@ func newIndex() *subscriptionIndex {
 	}
 }
 
-// groupKey is what the clients of a group have in common: the pipeline, visibility, topic patterns and encoding.
+// groupKey identifies a group: the pipeline, visibility, topic patterns and encoding that its clients share.
 type groupKey struct {
 	hub        string // empty for an account pipeline
 	account    string // whose notifications are visible
@@ -47,15 +47,15 @@ type group struct {
 	groupKey
 	hubs        []string // the visible ones
 	bucketSlots []int32  // its index in each bucket
-	// The snapshot of the members is never changed once made, so a broadcast walks it without the lock; it is made anew only for
-	// the first broadcast after somebody came or left.
+	// snapshot is a copy of members that never changes, so a broadcast reads it without the lock. It is made for the
+	// first broadcast after a client joined or left.
 	members  []*connection
 	snapshot []*connection
 	Job      int // one-based index of its job during toFeed, otherwise 0
 }
 
-// PipelineName returns the hub of a hub pipeline or the account of an account pipeline.
-func (g *group) PipelineName() (hub, account string) {
+// pipelineName returns the hub of a hub pipeline or the account of an account pipeline.
+func (g *group) pipelineName() (hub, account string) {
 	if g.hub != "" {
 		return g.hub, ""
 	}

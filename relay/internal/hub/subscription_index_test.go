@@ -46,7 +46,12 @@ func (x *subscriptionIndex) touched(n relay.Notification) (list []*group) {
 
 // openedBy are the rules of a grant: an account pipeline, or a hub's, of a key with an account and hubs.
 func openedBy(hub, account string, hubs []string) Subscription {
-	s := Subscription{Hub: hub, Account: account, Hubs: hubs, VisibilityKey: fmt.Sprintf("hubs %q of %s", hubs, account)}
+	s := Subscription{
+		Hub:           hub,
+		Account:       account,
+		Hubs:          hubs,
+		VisibilityKey: fmt.Sprintf("hubs %q of %s", hubs, account),
+	}
 	s.Allows = func(h, a string) bool {
 		return (hub == "" || hub == h) && (a == "" || account == a || account == anyAccount) &&
 			(slices.Contains(hubs, h) || slices.Contains(hubs, anyHub))
@@ -78,13 +83,27 @@ func TestNotificationVisitsWhoWantsIt(t *testing.T) {
 		for len(there) > most || len(there) > 0 && random.IntN(3) == 0 {
 			leave()
 		}
-		n := event(randomName(random, "h"), []string{"", randomName(random, "a")}[random.IntN(2)], randomTopic(random), 0)
+		n := event(
+			randomName(random, "h"),
+			[]string{"", randomName(random, "a")}[random.IntN(2)],
+			randomTopic(random),
+			0,
+		)
 		touched := h.index.touched(n)
 		for _, c := range there {
 			nothing := len(c.Hubs) == 0 // is not told from a list that is not known
 			wants := c.Allows(n.Hub, n.Account) && c.Topics.Match(n.Topic)
 			if got := slices.Contains(touched, c.group); got != wants && !nothing {
-				t.Fatalf("step %d: %s of %s in %s visits %+v: %t, want %t", step, n.Topic, n.Account, n.Hub, c.group.groupKey, got, wants)
+				t.Fatalf(
+					"step %d: %s of %s in %s visits %+v: %t, want %t",
+					step,
+					n.Topic,
+					n.Account,
+					n.Hub,
+					c.group.groupKey,
+					got,
+					wants,
+				)
 			}
 		}
 		for _, r := range h.index.buckets {
@@ -248,7 +267,11 @@ func TestVerdictsAreBounded(t *testing.T) {
 		h.index.Remove(c)
 	}
 	if r().matchCache != nil || r().patternCount != 1 {
-		t.Errorf("one client is left, with the verdicts of %d topics and a cost of %d", len(r().matchCache), r().patternCount)
+		t.Errorf(
+			"one client is left, with the verdicts of %d topics and a cost of %d",
+			len(r().matchCache),
+			r().patternCount,
+		)
 	}
 	if h.index.Remove(first); h.index.size() != 0 {
 		t.Error("something is left of nobody")
@@ -287,7 +310,16 @@ func TestComingAndGoingWhileBroadcasting(t *testing.T) {
 				if p == 1 && i%2 == 0 {
 					hub = "h2" // of no partition
 				}
-				h.Broadcast(Batch{Partition: p, Gap: i == messages/2, Notifications: []relay.Notification{event(hub, "a", "job.created", i), event("h0", "b", "job.created", i)}})
+				h.Broadcast(
+					Batch{
+						Partition: p,
+						Gap:       i == messages/2,
+						Notifications: []relay.Notification{
+							event(hub, "a", "job.created", i),
+							event("h0", "b", "job.created", i),
+						},
+					},
+				)
 			}
 		})
 	}

@@ -32,7 +32,7 @@ func TestEventsThatNobodyTakes(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); err != nil { // so that writing the answer has begun
 		t.Fatal(err)
 	}
-	c := n.all()[0]
+	c := n.allConnections()[0]
 	testkit.WaitFor(t, "the answer is written", func() bool { idle, _ := c.isIdle(); return idle })
 	began := time.Now()
 	for i := range 3 {

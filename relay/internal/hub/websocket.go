@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
-// Subscription is what one client receives.
+// Subscription describes the stream of one client.
 type Subscription struct {
 	// Hub is the hub of a hub pipeline. It is empty for an account pipeline.
 	Hub string
@@ -71,7 +71,7 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request, s Subscript
 			as = frame.Deflated
 		}
 	}
-	c, _, problem := h.admit(w, r, &s, as)
+	c, _, problem := h.admitClient(w, r, &s, as)
 	if problem != nil {
 		return problem
 	}
@@ -88,15 +88,15 @@ func (h *Hub) ServeWebSocket(w http.ResponseWriter, r *http.Request, s Subscript
 		h.opts.Log.Debug("websocket upgrade failed", "error", err)
 		return nil
 	}
-	c.begin(response)
+	c.beginStream(response)
 	h.start(c)
 	go c.read()
 	return nil
 }
 
-// admit adds a client and calls Admit, so only the response is left to write. It returns the start of an event
+// admitClient adds a client and calls Admit, so only the response is left to write. It returns the start of an event
 // stream.
-func (h *Hub) admit(w http.ResponseWriter, r *http.Request, s *Subscription, as frame.Encoding) (
+func (h *Hub) admitClient(w http.ResponseWriter, r *http.Request, s *Subscription, as frame.Encoding) (
 	c *connection, begin []byte, problem *relay.Error,
 ) {
 	if s.Allows == nil {
@@ -122,7 +122,7 @@ func (h *Hub) admit(w http.ResponseWriter, r *http.Request, s *Subscription, as 
 		c.lease.Release()
 		return nil, nil, relay.NewError(relay.CodeNotReady, "this node is shutting down; connect again")
 	}
-	authorization := c.authorize() // again, because RecheckKeys could have missed this client before add
+	authorization := c.checkAuthorization() // again, because RecheckKeys could have missed this client before add
 	if authorization.Refused != nil {
 		c.readerDone()
 		return nil, nil, authorization.Refused
@@ -195,8 +195,8 @@ func (c *connection) setConn(conn net.Conn) error {
 	return nil
 }
 
-// begin writes the response to the request, then everything that was queued before it.
-func (c *connection) begin(answer []byte) {
+// beginStream writes the response to the request, then everything that was queued before it.
+func (c *connection) beginStream(answer []byte) {
 	c.hub.opts.Observer.Connected(c.format&frame.Deflated != 0)
 	c.mu.Lock()
 	c.queueCloseFrame()

@@ -89,7 +89,7 @@ func (c *connection) releaseWriter(err error) {
 }
 
 // hasPending reports whether there is something to write. The caller holds mu.
-func (c *connection) hasPending() bool { return c.closeFrame != nil || !c.queue.empty() }
+func (c *connection) hasPending() bool { return c.closeFrame != nil || !c.queue.isEmpty() }
 
 // copyPending copies the next bytes to write to p. Only the owner may call it.
 func (c *connection) copyPending(p []byte) int {

@@ -9,7 +9,7 @@ type writeQueue struct {
 	protectFirst bool // dropUnwritten keeps the first frame
 }
 
-func (q *writeQueue) empty() bool { return len(q.frames) == 0 }
+func (q *writeQueue) isEmpty() bool { return len(q.frames) == 0 }
 
 func (q *writeQueue) push(frame []byte) {
 	q.frames = append(q.frames, frame)
@@ -65,12 +65,12 @@ func (q *writeQueue) advance(n int) {
 	}
 	q.frames, q.written = q.frames[done:], n
 	q.protectFirst = q.protectFirst && done == 0
-	if q.empty() {
+	if q.isEmpty() {
 		q.clear()
 	}
 }
 
-// dropUnwritten removes all frames of which nothing was written, except the response to the handshake.
+// dropUnwritten removes all frames that are completely unwritten, except the response to the handshake.
 func (q *writeQueue) dropUnwritten() {
 	if q.written == 0 && !q.protectFirst {
 		q.clear()

@@ -54,8 +54,8 @@ func FuzzQueue(f *testing.F) {
 				q.dropUnwritten()
 				model = model[:rest]
 			}
-			if q.size != len(model) || q.empty() != (len(model) == 0) {
-				t.Fatalf("size %d, empty %v, want %d", q.size, q.empty(), len(model))
+			if q.size != len(model) || q.isEmpty() != (len(model) == 0) {
+				t.Fatalf("size %d, empty %v, want %d", q.size, q.isEmpty(), len(model))
 			}
 		}
 	})

@@ -8,8 +8,8 @@ import (
 )
 
 // Compression configures permessage-deflate (RFC 7692) for websockets. Event streams and clients that do not offer it
-// receive plain messages. A notification is compressed once per encoding, when the first client needs it. Clients
-// of different accounts share a frame only if both may see all of it, and each frame is compressed independently.
+// receive plain messages. A notification is compressed once per encoding, when the first client needs it. Frames are
+// compressed independently, and clients of different accounts share one only if both may see all of it.
 type Compression struct {
 	// Enabled lets clients negotiate compression.
 	Enabled bool

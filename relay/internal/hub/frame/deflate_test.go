@@ -17,7 +17,7 @@ type counter struct{ skipped int }
 func (c *counter) CompressionTime(time.Duration) {}
 func (c *counter) CompressionSkipped()           { c.skipped++ }
 
-// inflate is what a client makes of a compressed message.
+// inflate decompresses a message like a client.
 func inflate(t testing.TB, payload []byte) []byte {
 	t.Helper()
 	data, err := io.ReadAll(flate.NewReader(io.MultiReader(bytes.NewReader(payload), strings.NewReader(deflateTail))))
@@ -27,7 +27,7 @@ func inflate(t testing.TB, payload []byte) []byte {
 	return data
 }
 
-// readFrame reads one frame of the server's.
+// readFrame reads one frame from the server.
 func readFrame(t testing.TB, in io.Reader) (first byte, payload []byte) {
 	t.Helper()
 	header := make([]byte, 10)
@@ -50,12 +50,12 @@ func readFrame(t testing.TB, in io.Reader) (first byte, payload []byte) {
 	return header[0], payload
 }
 
-func TestCompressionIsBounded(t *testing.T) {
+func TestDeflater_LimitsCPU(t *testing.T) {
 	t.Parallel()
 	observer := &counter{}
 	d := NewDeflater(Compression{Enabled: true, CPU: 100 * time.Millisecond}, observer)
 	now := time.Now()
-	const each = 10 * time.Millisecond // what one message takes
+	const each = 10 * time.Millisecond // per message
 	calls := 0
 	d.now = func() time.Time {
 		if calls++; calls%2 == 0 {
@@ -73,34 +73,34 @@ func TestCompressionIsBounded(t *testing.T) {
 		}
 		return done
 	}
-	// While it works, time goes by: a tenth of it comes back.
+	// The budget refills during the work, by a tenth of the time.
 	if done := tries(false, 100); done != 6 {
-		t.Errorf("replays got %d messages compressed, want half of the time", done)
+		t.Errorf("replays compressed %d messages, want half of the budget", done)
 	}
 	if done := tries(true, 100); done != 6 {
-		t.Errorf("then %d were, want the rest", done)
+		t.Errorf("live messages: %d compressed, want the rest", done)
 	}
 	now = now.Add(time.Minute)
 	if done := tries(true, 100); done != 12 {
-		t.Errorf("after a minute %d were, want one second's", done)
+		t.Errorf("after a minute %d compressed, want the budget of one second", done)
 	}
 	if got := observer.skipped; got != 300-24 {
-		t.Errorf("%d were counted as left alone", got)
+		t.Errorf("%d counted as skipped", got)
 	}
-	// Nobody waits for a compressor.
+	// A busy compressor is not waited for.
 	now = now.Add(time.Minute)
 	for range cap(d.compressors) {
 		<-d.compressors
 	}
 	if done := tries(true, 1); done != 0 {
-		t.Error("there was none, and still")
+		t.Error("a message was compressed without a compressor")
 	}
 	if most := cap(NewDeflater(Compression{Enabled: true, CPU: 2500 * time.Millisecond}, observer).compressors); most != 4 {
 		t.Errorf("%d compressors for 2.5 processors", most)
 	}
 }
 
-// Whatever a message holds, what is compressed of it becomes the same again, also behind another message.
+// FuzzDeflate checks that a compressed message inflates to the original, with a new and with a reused compressor.
 func FuzzDeflate(f *testing.F) {
 	f.Add([]byte(`{"topic":"x"}`), []byte(`,"cursor":"a"}`))
 	f.Add(bytes.Repeat([]byte{0}, 70_000), []byte{})
@@ -113,7 +113,9 @@ func FuzzDeflate(f *testing.F) {
 				continue
 			}
 			first, payload := readFrame(t, bytes.NewReader(frame))
-			if first != finText|rsv1 || !bytes.Equal(inflate(t, payload), whole) || len(frame)+saved != len(newText(a, b)) || saved <= 0 {
+			if first != finText|rsv1 || !bytes.Equal(inflate(t, payload), whole) ||
+				len(frame)+saved != len(newText(a, b)) ||
+				saved <= 0 {
 				t.Fatalf("%q became %x", whole, frame)
 			}
 		}

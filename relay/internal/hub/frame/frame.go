@@ -63,11 +63,11 @@ func New(data []byte, as Encoding, cursor []byte) []byte {
 	if as&SSE != 0 {
 		encode = func(parts ...[]byte) []byte { return newEvent(cursor, parts...) }
 	}
-	return build(encode, data, as, cursor)
+	return encodeWith(encode, data, as, cursor)
 }
 
-// build encodes a notification, with a member "cursor" if the encoding asks for one.
-func build(encode func(parts ...[]byte) []byte, data []byte, as Encoding, cursor []byte) []byte {
+// encodeWith builds the frame of a notification. With WithCursor it adds a member "cursor".
+func encodeWith(encode func(parts ...[]byte) []byte, data []byte, as Encoding, cursor []byte) []byte {
 	if end := len(data) - 1; as&WithCursor != 0 && end > 0 && data[end] == '}' {
 		return encode(data[:end], cursorPrefix, cursor, cursorSuffix)
 	}

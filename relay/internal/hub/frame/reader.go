@@ -22,7 +22,7 @@ type Reader struct {
 	end         End
 }
 
-// End says why a client's stream of frames ended.
+// End is the reason why a client's stream of frames ended.
 type End uint8
 
 // The reasons why a Reader stops.

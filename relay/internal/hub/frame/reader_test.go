@@ -14,7 +14,7 @@ import (
 	"github.com/gorilla/websocket"
 )
 
-// closeCode reads the code of a close frame that a server sends.
+// closeCode returns the code of a close frame from a server.
 func closeCode(frame []byte) int {
 	if len(frame) < 4 {
 		return closeNoStatus
@@ -22,15 +22,15 @@ func closeCode(frame []byte) int {
 	return int(binary.BigEndian.Uint16(frame[2:]))
 }
 
-// A close frame of ours has the same code as gorilla's, and every pong the same bytes, whatever the client sends and in
-// whatever pieces it comes.
-func FuzzIncoming(f *testing.F) {
+// FuzzReader checks that close frames have the same code as gorilla's and pongs the same bytes, for any input in
+// pieces of any size.
+func FuzzReader(f *testing.F) {
 	for _, sent := range []string{
 		"\x81\x85abcdxxxxx\x89\x82abcd\x01\x02\x8a\x80abcd",         // text, ping, pong
 		"\x01\x80abcd\x89\x80abcd\x80\x81abcdx\x82\xfe\x00\x80abcd", // a ping between fragments, a long message cut off
-		"\x88\x82\x00\x00\x00\x00\x03\xe8\x81\x80abcd",              // close 1000, and something behind it
+		"\x88\x82\x00\x00\x00\x00\x03\xe8\x81\x80abcd",              // close 1000, and another frame
 		"\x88\x80abcd",                                              // close without a code
-		"\x88\x82\x00\x00\x00\x00\x03\xed",                          // close 1005, which nobody may send
+		"\x88\x82\x00\x00\x00\x00\x03\xed",                          // close 1005, which is never sent
 		"\x88\x83\x00\x00\x00\x00\x03\xe8\xff",                      // a reason that is not UTF-8
 		"\x88\x81abcdx",                                             // half a code
 		"\x81\x81abcdx\x01\x80abcd\x81\x80abcd",                     // a message inside another
@@ -55,30 +55,30 @@ func FuzzIncoming(f *testing.F) {
 			}
 			left = left[n:]
 		}
-		want := gorillasReplies(t, sent)
+		want := gorillaReplies(t, sent)
 		for i, frame := range got {
 			if closeCode(frame) == websocket.CloseMessageTooBig && frame[0] == finClose {
-				return // gorilla forgets how long the first fragment was, and closes without a word where a length is absurd
+				return // gorilla ignores the length of the first fragment, and sends no close frame for a huge length
 			}
 			if i >= len(want) {
-				t.Fatalf("%x was answered with %x, by gorilla with %x", sent, got, want)
+				t.Fatalf("%x: replies %x, gorilla sends %x", sent, got, want)
 			}
 			if frame[0] == finClose && closeCode(frame) == websocket.CloseProtocolError {
 				frame, want[i] = frame[:4], want[i][:4]
 				frame[1] = want[i][1]
 			}
 			if !bytes.Equal(frame, want[i]) {
-				t.Fatalf("%x was answered with %x, by gorilla with %x", sent, got, want)
+				t.Fatalf("%x: replies %x, gorilla sends %x", sent, got, want)
 			}
 		}
 		if len(got) != len(want) {
-			t.Fatalf("%x was answered with %x, by gorilla with %x", sent, got, want)
+			t.Fatalf("%x: replies %x, gorilla sends %x", sent, got, want)
 		}
 	})
 }
 
-// gorillasReplies is what gorilla answers to what a client sends.
-func gorillasReplies(t *testing.T, sent []byte) [][]byte {
+// gorillaReplies returns what gorilla replies to the frames of a client.
+func gorillaReplies(t *testing.T, sent []byte) [][]byte {
 	t.Helper()
 	conn := &played{Reader: bytes.NewReader(sent)}
 	r := httptest.NewRequest(http.MethodGet, "/", http.NoBody)
@@ -95,12 +95,12 @@ func gorillasReplies(t *testing.T, sent []byte) [][]byte {
 		_, _, err = ws.NextReader()
 	}
 	if !strings.HasPrefix(string(conn.written[0]), "HTTP/1.1 101 ") {
-		t.Fatalf("gorilla began with %q", conn.written[0])
+		t.Fatalf("gorilla sent %q first", conn.written[0])
 	}
 	return conn.written[1:]
 }
 
-// played is a connection whose client has sent everything already.
+// played is a connection whose client has already sent everything.
 type played struct {
 	net.Conn
 	*bytes.Reader
@@ -126,8 +126,9 @@ func (h *hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return h.conn, bufio.NewReadWriter(bufio.NewReader(h.conn), bufio.NewWriter(h.conn)), nil
 }
 
-// Compressed messages of clients are passed over and never inflated; the bit that says so may stand nowhere else.
-func TestClientsMayCompress(t *testing.T) {
+// Compressed messages of clients are skipped and never inflated. The bit that marks them is valid only in the first
+// frame of a message.
+func TestReader_AcceptsCompressedMessages(t *testing.T) {
 	t.Parallel()
 	const ping, zeros = "\x89\x81\x00\x00\x00\x00!", "\x00\x00\x00\x00"
 	bomb := "\xc2\xfe\x0f\xf0" + zeros + strings.Repeat("\x00", 0xff0)
@@ -136,15 +137,23 @@ func TestClientsMayCompress(t *testing.T) {
 		code       int // 0 for a pong
 	}{
 		{"a message", "\xc1\x83" + zeros + "\xca\x49\x00", 0},
-		{"one that is no deflate", "\xc1\x83" + zeros + "\xff\xff\xff", 0},
+		{"an invalid deflate stream", "\xc1\x83" + zeros + "\xff\xff\xff", 0},
 		{"not compressed", "\x81\x81" + zeros + "x", 0},
 		{"fragments", "\x41\x81" + zeros + "\xca\x00\x81" + zeros + "\x49\x80\x81" + zeros + "\x00", 0},
 		{"fragments around a ping", "\x41\x81" + zeros + "\xca\x8a\x80" + zeros + "\x80\x82" + zeros + "\x49\x00", 0},
-		{"what may be large inside", bomb, 0},
-		{"too large as it comes", "\xc2\xfe\x10\x01" + zeros, websocket.CloseMessageTooBig},
+		{"a message that inflates to a large size", bomb, 0},
+		{"too large while compressed", "\xc2\xfe\x10\x01" + zeros, websocket.CloseMessageTooBig},
 		{"too large in fragments", "\x42" + bomb[1:] + "\x80\xfe\x00\x80" + zeros, websocket.CloseMessageTooBig},
-		{"the bit on a continuation", "\x41\x81" + zeros + "\xca\xc0\x81" + zeros + "\x00", websocket.CloseProtocolError},
-		{"the bit on the continuation of a plain message", "\x01\x81" + zeros + "x\xc0\x81" + zeros + "\x00", websocket.CloseProtocolError},
+		{
+			"the bit on a continuation",
+			"\x41\x81" + zeros + "\xca\xc0\x81" + zeros + "\x00",
+			websocket.CloseProtocolError,
+		},
+		{
+			"the bit on the continuation of a plain message",
+			"\x01\x81" + zeros + "x\xc0\x81" + zeros + "\x00",
+			websocket.CloseProtocolError,
+		},
 		{"the bit on a ping", "\xc9\x80" + zeros, websocket.CloseProtocolError},
 		{"the bit on a pong", "\xca\x80" + zeros, websocket.CloseProtocolError},
 		{"the bit on a close", "\xc8\x80" + zeros, websocket.CloseProtocolError},
@@ -158,20 +167,20 @@ func TestClientsMayCompress(t *testing.T) {
 			first := firstReply(&in, test.sent+ping, size)
 			switch {
 			case test.code == 0 && string(first) != "\x8a\x01!":
-				t.Errorf("%s in pieces of %d is answered %x, want a pong", test.name, size, first)
+				t.Errorf("%s in pieces of %d: reply %x, want a pong", test.name, size, first)
 			case test.code != 0 && (len(first) == 0 || first[0] != finClose || closeCode(first) != test.code):
-				t.Errorf("%s in pieces of %d is answered %x, want a close frame with %d", test.name, size, first, test.code)
+				t.Errorf("%s in pieces of %d: reply %x, want a close frame with %d", test.name, size, first, test.code)
 			}
 		}
 		var plain Reader
 		first := firstReply(&plain, test.sent+ping, 1<<20)
 		if compressed := test.sent[0]&rsv1 != 0; compressed && closeCode(first) != websocket.CloseProtocolError {
-			t.Errorf("%s, not negotiated, is answered %x", test.name, first)
+			t.Errorf("%s, not negotiated: reply %x", test.name, first)
 		}
 	}
 }
 
-// firstReply is the first frame that answers what is sent in pieces of that size.
+// firstReply returns the first reply to input sent in pieces of the given size.
 func firstReply(in *Reader, sent string, size int) []byte {
 	for left := []byte(sent); len(left) > 0; {
 		n := min(size, len(left))

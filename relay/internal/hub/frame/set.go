@@ -26,7 +26,7 @@ func (s *Set) Make(data []byte, as Encoding, cursor []byte, d *Deflater, live bo
 		return len(s.frames[as])
 	}
 	plain, saved := as&^Deflated, 0
-	s.frames[as] = build(func(parts ...[]byte) (frame []byte) {
+	s.frames[as] = encodeWith(func(parts ...[]byte) (frame []byte) {
 		frame, saved = d.compressFrame(live, parts)
 		return frame
 	}, data, as, cursor)

@@ -91,7 +91,7 @@ type readKey struct {
 	at        streamid.Position
 }
 
-// readResult is what ReadFrom returns, without the error.
+// readResult holds the results of ReadFrom, without the error.
 type readResult struct {
 	segment *Segment
 	at      streamid.Position
@@ -105,7 +105,7 @@ func New(log Log, maxBytes int) *Cache {
 	}
 }
 
-var errNoLog = errors.New("read the log: there is none")
+var errNoLog = errors.New("read log: no log configured")
 
 // ReadFrom returns a segment that contains a position, and the position as stored in the log. If entries after the
 // position were lost, it returns lost, a segment that starts later, and the start of that segment.
@@ -114,7 +114,7 @@ func (c *Cache) ReadFrom(ctx context.Context, partition int, position streamid.P
 ) {
 	key := readKey{partition, position}
 	c.mu.Lock()
-	if s, at := c.find(key); s != nil {
+	if s, at := c.findSegment(key); s != nil {
 		c.mu.Unlock()
 		return s, at, false, nil
 	}
@@ -130,7 +130,7 @@ func (c *Cache) ReadFrom(ctx context.Context, partition int, position streamid.P
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if c.epochs[partition] == epoch {
-			c.store(r.segment)
+			c.storeSegment(r.segment)
 		}
 		return r, nil
 	})
@@ -153,7 +153,7 @@ func (c *Cache) Verify(ctx context.Context, partition int, position streamid.Pos
 	at streamid.Position, lost bool, err error,
 ) {
 	c.mu.Lock()
-	s, at := c.find(readKey{partition, position})
+	s, at := c.findSegment(readKey{partition, position})
 	c.mu.Unlock()
 	if s != nil {
 		return at, false, nil
@@ -170,7 +170,7 @@ func (c *Cache) Verify(ctx context.Context, partition int, position streamid.Pos
 // read reads the log, unless another read stored the segment while this one waited for its slot.
 func (c *Cache) read(ctx context.Context, key readKey) (readResult, error) {
 	c.mu.Lock()
-	if s, at := c.find(key); s != nil {
+	if s, at := c.findSegment(key); s != nil {
 		c.mu.Unlock()
 		return readResult{segment: s, at: at}, nil
 	}
@@ -198,8 +198,8 @@ func (c *Cache) read(ctx context.Context, key readKey) (readResult, error) {
 	return readResult{segment: s, at: from, lost: lost}, nil
 }
 
-// find returns a segment with entries after a position, and that position as stored in the log. The caller holds mu.
-func (c *Cache) find(key readKey) (*Segment, streamid.Position) {
+// findSegment returns a segment with entries after a position, and that position as stored in the log. The caller holds mu.
+func (c *Cache) findSegment(key readKey) (*Segment, streamid.Position) {
 	for i := len(c.segments) - 1; i >= 0; i-- {
 		s := c.segments[i]
 		if s.partition != key.partition {
@@ -213,8 +213,8 @@ func (c *Cache) find(key readKey) (*Segment, streamid.Position) {
 	return nil, key.at
 }
 
-// store adds a segment and evicts others if the cache is too large. The caller holds mu.
-func (c *Cache) store(s *Segment) {
+// storeSegment adds a segment and evicts others if the cache is too large. The caller holds mu.
+func (c *Cache) storeSegment(s *Segment) {
 	if len(s.entries) == 0 || slices.Contains(c.segments, s) {
 		return // an empty segment is at the end of the log, which grows
 	}

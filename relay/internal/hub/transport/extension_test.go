@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestOffersOfCompression(t *testing.T) {
+func TestAcceptDeflate(t *testing.T) {
 	t.Parallel()
 	const yes, window = deflateAnswer, deflateAnswer + "; server_max_window_bits=15"
 	tests := map[string]string{
@@ -21,10 +21,10 @@ func TestOffersOfCompression(t *testing.T) {
 		"permessage-deflate; server_max_window_bits=10; client_max_window_bits, permessage-deflate": yes, // the second will do
 		"permessage-deflate; future, , x-other; a=b; c, permessage-deflate":                         yes,
 		"x-webkit-deflate-frame, permessage-bzip2":                                                  "",
-		// Windows that we do not have.
+		// Unsupported window sizes.
 		"permessage-deflate; server_max_window_bits=8":  "",
 		"permessage-deflate; server_max_window_bits=14": "",
-		// Values that nobody may send.
+		// Invalid values.
 		"permessage-deflate; server_max_window_bits":                                          "",
 		"permessage-deflate; server_max_window_bits=7":                                        "",
 		"permessage-deflate; server_max_window_bits=16":                                       "",
@@ -38,10 +38,10 @@ func TestOffersOfCompression(t *testing.T) {
 		"permessage-deflate; server_no_context_takeover; server_no_context_takeover":          "",
 		"permessage-deflate; client_max_window_bits=10; client_max_window_bits":               "",
 		"permessage-deflate; server_max_window_bits=15; server_max_window_bits=15":            "",
-		"permessage-deflate; nobody_knows_this":                                               "",
+		"permessage-deflate; unknown_parameter":                                               "",
 		"permessage-deflate; Server_No_Context_Takeover":                                      "",
-		"permessage-deflate; nobody_knows_this, permessage-deflate; client_max_window_bits=9": yes,
-		// A broken header, whatever stands beside.
+		"permessage-deflate; unknown_parameter, permessage-deflate; client_max_window_bits=9": yes,
+		// An invalid header, even with a valid offer.
 		"permessage-deflate, ;":                                    "",
 		"permessage-deflate;":                                      "",
 		"permessage-deflate x":                                     "",
@@ -57,17 +57,19 @@ func TestOffersOfCompression(t *testing.T) {
 	}
 	for header, want := range tests {
 		if got := AcceptDeflate(http.Header{"Sec-Websocket-Extensions": {header}}); got != want {
-			t.Errorf("%.100q is answered by %q, want %q", header, got, want)
+			t.Errorf("%.100q got %q, want %q", header, got, want)
 		}
 	}
-	several := http.Header{"Sec-Websocket-Extensions": {"x-other", "permessage-deflate; server_max_window_bits=9", "permessage-deflate"}}
+	several := http.Header{
+		"Sec-Websocket-Extensions": {"x-other", "permessage-deflate; server_max_window_bits=9", "permessage-deflate"},
+	}
 	if got := AcceptDeflate(several); got != yes {
 		t.Errorf("several headers are answered by %q", got)
 	}
 }
 
-// Whatever a client sends, it is answered with what we can do, and only where it has named the extension.
-func FuzzOffers(f *testing.F) {
+// FuzzAcceptDeflate checks that the response is one we support, and only sent if the client offered the extension.
+func FuzzAcceptDeflate(f *testing.F) {
 	for _, seed := range []string{
 		"permessage-deflate; client_max_window_bits", "permessage-deflate; server_max_window_bits=\"1\\5\", x;y=z", ",;=\"\\",
 	} {
@@ -79,10 +81,10 @@ func FuzzOffers(f *testing.F) {
 			return
 		}
 		if got != deflateAnswer && got != deflateAnswer+"; server_max_window_bits=15" {
-			t.Errorf("%q is answered by %q", header, got)
+			t.Errorf("%q got %q", header, got)
 		}
 		if !strings.Contains(header, deflateName) {
-			t.Errorf("%q offers nothing", header)
+			t.Errorf("%q contains no offer", header)
 		}
 	})
 }

@@ -15,8 +15,8 @@ const version = "13"
 func IsUpgrade(r *http.Request) bool { return hasToken(r.Header, "Upgrade", "websocket") }
 
 // CheckHandshake checks a request against RFC 6455, section 4.2.1, so an upgrade does not fail after the token was
-// consumed. It returns 426 if the request does not ask for a websocket, over HTTP/1.1 and in version 13; 405 for a
-// method other than GET; and 400 for an invalid handshake. It sets the response headers Allow and Sec-WebSocket-Version.
+// consumed. It returns 426 if the request does not ask for a websocket over HTTP/1.1 in version 13, 405 for a method
+// other than GET, and 400 for an invalid handshake. It sets the response headers Allow and Sec-WebSocket-Version.
 func CheckHandshake(w http.ResponseWriter, r *http.Request) *relay.Error {
 	if r.Method != http.MethodGet {
 		w.Header().Set("Allow", http.MethodGet)

@@ -17,7 +17,8 @@ func WriteNow(fd int, p []byte) (int, error) {
 		return 0, nil
 	}
 	for {
-		n, _, errno := syscall.RawSyscall6(syscall.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)),
+		n, _, errno := syscall.RawSyscall6(syscall.SYS_SENDTO,
+			uintptr(fd), uintptr(unsafe.Pointer(&p[0])), uintptr(len(p)),
 			syscall.MSG_DONTWAIT|syscall.MSG_NOSIGNAL, 0, 0)
 		switch errno {
 		case 0:
