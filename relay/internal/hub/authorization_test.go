@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// ruling is what a key says of the streams that it has opened; the zero value lets them go on.
+// ruling is the authorization of all keys. The zero value changes nothing.
 type ruling struct{ atomic.Pointer[Authorization] }
 
 func (r *ruling) stands() Authorization {
@@ -24,10 +24,12 @@ func (r *ruling) stands() Authorization {
 
 var withdrawn = Authorization{Refused: relay.NewError(relay.CodeAuthInvalid, "the key is gone")}
 
-// What a key loses ends the streams that it opened, at the next ping.
-func TestKeyAtPings(t *testing.T) {
+// A ping closes the streams of a key that lost access.
+func TestPing_ClosesInvalidKeys(t *testing.T) {
 	t.Parallel()
-	for reason, now := range map[string]Authorization{"no longer opens": withdrawn, "has changed; connect again": {ScopeChanged: true}} {
+	for reason, now := range map[string]Authorization{
+		"no longer opens": withdrawn, "has changed; connect again": {ScopeChanged: true},
+	} {
 		t.Run(reason, func(t *testing.T) {
 			t.Parallel()
 			var key ruling
@@ -46,8 +48,8 @@ func TestKeyAtPings(t *testing.T) {
 	}
 }
 
-// Recheck does not wait for a ping, and leaves the streams of other keys alone, whatever pipeline they are on.
-func TestRecheck(t *testing.T) {
+// RecheckKeys does not wait for a ping and keeps the streams of other keys, on every pipeline.
+func TestRecheckKeys(t *testing.T) {
 	t.Parallel()
 	var key ruling
 	n := startNode(t, Options{PingInterval: time.Hour}, func(s *Subscription) {
@@ -74,7 +76,7 @@ func TestRecheck(t *testing.T) {
 	numbers(t, other, 1)
 }
 
-// A key that changes between the look at it and the answer is told behind the answer, so that the client comes again.
+// If a key changes between its check and the response, the client is closed after the response.
 func TestKeyChangesDuringTheUpgrade(t *testing.T) {
 	for name, start := range starts {
 		t.Run(name, func(t *testing.T) {
@@ -93,8 +95,8 @@ func TestKeyChangesDuringTheUpgrade(t *testing.T) {
 	}
 }
 
-// What waits for a client whose key has changed is not sent any more: it may be what the key has lost.
-func TestKeyChangesWhileMuchWaits(t *testing.T) {
+// Queued frames are not sent after the key has changed: the key may no longer see them.
+func TestKeyChange_DropsQueuedFrames(t *testing.T) {
 	overEach(
 		t,
 		Options{PingInterval: time.Hour, QueueBytes: 64 << 20, WriteTimeout: patience, CloseTimeout: patience},

@@ -25,8 +25,8 @@ func connections(t *testing.T, n *node, s Selection) []ConnectionInfo {
 	return list
 }
 
-// TestConnectionsSayWhoIsThere connects one of each kind.
-func TestConnectionsSayWhoIsThere(t *testing.T) {
+// TestConnections connects one of each kind.
+func TestConnections(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	n := startNode(t, Options{}, nil)
@@ -71,8 +71,8 @@ func TestConnectionsSayWhoIsThere(t *testing.T) {
 	}
 }
 
-// TestConnectionsComeInPages turns the pages while some leave.
-func TestConnectionsComeInPages(t *testing.T) {
+// TestConnections_Pages turns the pages while some leave.
+func TestConnections_Pages(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{}, nil)
 	for i := range 10 {
@@ -103,8 +103,8 @@ func TestConnectionsComeInPages(t *testing.T) {
 	}
 }
 
-// TestConnectionsSayWhatWaits has a client that reads nothing.
-func TestConnectionsSayWhatWaits(t *testing.T) {
+// TestConnections_QueuedBytes has a client that reads nothing.
+func TestConnections_QueuedBytes(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{QueueBytes: 1 << 30}, nil)
 	n.dial(t, "hub=h")
@@ -137,8 +137,8 @@ func (l *stuckLog) ReadFrom(
 	return streamid.Position{}, false, nil, errors.New("let go")
 }
 
-// TestConnectionsTellReplays has a client whose history does not come.
-func TestConnectionsTellReplays(t *testing.T) {
+// TestConnections_ReplayingState has a client whose history does not come.
+func TestConnections_ReplayingState(t *testing.T) {
 	t.Parallel()
 	log := &stuckLog{asked: make(chan struct{}, 1), leave: make(chan struct{})}
 	n := startNode(t, Options{History: log}, nil)

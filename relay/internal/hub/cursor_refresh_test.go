@@ -23,8 +23,8 @@ func (n *node) advance(hub string, first, count int) {
 	n.Hub.Broadcast(Batch{Notifications: list})
 }
 
-// A client for which nothing is comes back with a cursor that is not old, once, and only where it wants cursors.
-func TestQuietClientsAreToldCursors(t *testing.T) {
+// A client that receives no notification gets one new cursor, if it asked for cursors.
+func TestPing_RefreshesStaleCursor(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{PingInterval: 20 * time.Millisecond, PongTimeout: patience}, nil)
 	conns := map[string]*websocket.Conn{}
@@ -71,7 +71,7 @@ func TestQuietClientsAreToldCursors(t *testing.T) {
 	done.Wait()
 }
 
-func TestLag(t *testing.T) {
+func TestCursorIsStale(t *testing.T) {
 	t.Parallel()
 	h := New(Options{PingInterval: 25 * time.Second})
 	c := &connection{hub: h, format: frame.WithCursor, feed: h.feeds[0]}
@@ -86,7 +86,7 @@ func TestLag(t *testing.T) {
 		{moves: staleCursorEntries, sent: true},
 		{moves: 0},
 		{moves: 0},
-		{moves: 0}, // where nothing moves there is nothing to tell
+		{moves: 0}, // without new entries there is no new cursor
 		{moves: 1, lags: true},
 	} {
 		list := make([]relay.Notification, step.moves)

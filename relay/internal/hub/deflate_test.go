@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -25,11 +24,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// allCompressed compresses whatever gets shorter.
-// More time than a test can use up. Each second of it is another compressor, which takes more than a megabyte.
+// allCompressed compresses every message that gets shorter, with more processor time than a test can use. Each second
+// of it adds a compressor of more than a megabyte.
 var allCompressed = Compression{Enabled: true, MinSize: 1, CPU: 8 * time.Second}
 
-// inflate is what a client makes of a compressed message.
+// inflate decompresses a message like a client.
 func inflate(t testing.TB, payload []byte) []byte {
 	t.Helper()
 	data, err := io.ReadAll(flate.NewReader(io.MultiReader(bytes.NewReader(payload), strings.NewReader(deflateTail))))
@@ -39,7 +38,7 @@ func inflate(t testing.TB, payload []byte) []byte {
 	return data
 }
 
-// readFrame reads one frame of the server's.
+// readFrame reads one frame from the server.
 func readFrame(t testing.TB, in io.Reader) (first byte, payload []byte) {
 	t.Helper()
 	header := make([]byte, 10)
@@ -82,11 +81,11 @@ func speak(t *testing.T, n *node, query string) *bufio.Reader {
 	return in
 }
 
-// Whoever understands compressed messages gets the same bytes as everybody else: live, come back from memory or from the
-// log, with and without cursors and filters, whatever there is to be compressed.
-func TestCompressedMessagesAreTheSame(t *testing.T) {
+// Clients with compression receive the same bytes as others: live and in replays from memory and from the log, with
+// and without cursors and filters, for messages of all kinds.
+func TestCompression_KeepsMessages(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*httptest.Server){"tcp": (*httptest.Server).Start, "tls": (*httptest.Server).StartTLS} {
+	for name, start := range plainAndTLS {
 		for _, partitions := range []int{1, 2} {
 			for _, most := range []int{0, 1} {
 				t.Run(fmt.Sprintf("%s, %d partitions, history %d", name, partitions, most), func(t *testing.T) {
@@ -192,8 +191,9 @@ func (r *relayed) publishOdd(t *testing.T, hub string) int {
 	return len(list)
 }
 
-// A message is compressed when the first wants it and once for all, in each form; never for those who did not ask.
-func TestCompressedOnceForAll(t *testing.T) {
+// A message is compressed once per encoding, when the first client needs it, and never for clients without
+// compression.
+func TestCompression_OncePerEncoding(t *testing.T) {
 	t.Parallel()
 	const clients, messages = 10, 20
 	n := startNode(t, Options{Compression: Compression{Enabled: true, CPU: allCompressed.CPU}}, nil)
@@ -241,8 +241,8 @@ func TestCompressedOnceForAll(t *testing.T) {
 	}
 }
 
-// Replays are compressed in small pieces, and what was compressed for one serves the next.
-func TestReplaysAreCompressed(t *testing.T) {
+// Replays compress in small chunks, and later replays share the frames.
+func TestReplay_SharesCompressedFrames(t *testing.T) {
 	t.Parallel()
 	const count = 3 * replayChunkCompressions
 	redis := redistest.Start(t)
@@ -268,10 +268,12 @@ func TestReplaysAreCompressed(t *testing.T) {
 	}
 }
 
-// What a replay compresses in one go is bounded by its length, too: broadcasts wait for the line meanwhile.
-func TestReplaysCompressLittleAtOnce(t *testing.T) {
+// The compressions of a chunk are limited by size, too, because broadcasts wait for the feed.
+func TestReplay_LimitsCompressions(t *testing.T) {
 	t.Parallel()
-	for padding, most := range map[int]int{300: replayChunkCompressions, 1900: replayChunkCompressions / 2, 20_000: 4, 300_000: 1} {
+	for padding, most := range map[int]int{
+		300: replayChunkCompressions, 1900: replayChunkCompressions / 2, 20_000: 4, 300_000: 1,
+	} {
 		observer := newCounter()
 		h := New(Options{Compression: allCompressed, Observer: observer, HistoryBytes: 100 << 20})
 		h.Start(0, streamid.Position{MS: 1})

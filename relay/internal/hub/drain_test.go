@@ -3,7 +3,6 @@ package hub
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -17,7 +16,7 @@ import (
 
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*httptest.Server){"plain": (*httptest.Server).Start, "tls": (*httptest.Server).StartTLS} {
+	for name, start := range plainAndTLS {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			testDrain(t, startNodeOver(t, Options{}, nil, start))
@@ -57,7 +56,7 @@ func testDrain(t *testing.T, n *node) {
 	}
 }
 
-// Hundreds are told to go one after the other: when the first knows, others still get what comes, and all get 1012.
+// The close frames for hundreds of clients are spread. Clients that have not received one still get broadcasts.
 func TestDrainIsSpread(t *testing.T) {
 	t.Parallel()
 	const clients = 300
@@ -102,7 +101,7 @@ func TestDrainIsSpread(t *testing.T) {
 	}
 }
 
-// A drain does not wait for its pace where everybody leaves by himself.
+// A drain ends when all clients have left, without waiting for its pace.
 func TestDrainEndsEarly(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{DrainPace: time.Hour}, nil)
@@ -129,7 +128,8 @@ func TestDrainDue(t *testing.T) {
 		passed, spread time.Duration
 		want           int
 	}{
-		{0, 0, 100}, {0, time.Second, 0}, {time.Second / 2, time.Second, 50}, {time.Second, time.Second, 100}, {time.Hour, time.Second, 100}, {0, -time.Second, 100},
+		{0, 0, 100}, {0, time.Second, 0}, {time.Second / 2, time.Second, 50}, {time.Second, time.Second, 100},
+		{time.Hour, time.Second, 100}, {0, -time.Second, 100},
 	} {
 		if got := clientsDue(100, tt.passed, tt.spread); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)
@@ -137,7 +137,7 @@ func TestDrainDue(t *testing.T) {
 	}
 }
 
-func TestDrainCutsOffThoseWhoHang(t *testing.T) {
+func TestDrain_DisconnectsHangingClients(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{QueueBytes: 64 << 20}, nil)
 	n.dial(t, "hub=h")
@@ -150,7 +150,7 @@ func TestDrainCutsOffThoseWhoHang(t *testing.T) {
 	n.wantEnding(t, ClosedDrain)
 }
 
-// fillMessages of 200 kB are more than the buffers of a socket that nobody reads.
+// fillMessages of 200 kB exceed the buffers of a socket that is not read.
 const fillMessages = 80
 
 // fillSocket broadcasts more to hub h than the sockets' buffers take.

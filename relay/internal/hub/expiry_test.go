@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// A key's time is up when it says so, whatever it said before, and long before the next ping.
+// A key expires at its latest time, without waiting for the next ping.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -58,8 +58,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// What waits for a client when its key expires is not sent any more.
-func TestExpiryWhileMuchWaits(t *testing.T) {
+// Queued frames are not sent after the key has expired.
+func TestExpiry_DropsQueuedFrames(t *testing.T) {
 	t.Parallel()
 	for form, events := range map[string]bool{"websocket": false, "events": true} {
 		t.Run(form, func(t *testing.T) {
@@ -99,7 +99,7 @@ func (r *ruling) expire(began time.Time, after time.Duration) {
 	r.Store(&s)
 }
 
-// goodbye is all that a client hears until the relay ends its stream.
+// goodbye returns everything that a client receives until the relay ends its stream.
 type goodbye struct {
 	heard []byte
 	after time.Duration

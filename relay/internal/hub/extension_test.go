@@ -13,7 +13,7 @@ const (
 	deflateAnswer   = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
 )
 
-// A client hears of compression only where both sides want it, and the answer is one header.
+// The response has an extension header only if both sides want compression.
 func TestCompressionIsNegotiated(t *testing.T) {
 	t.Parallel()
 	on, off := startNode(t, Options{Compression: Compression{Enabled: true}}, nil), startNode(t, Options{}, nil)

@@ -7,8 +7,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// What is kept stays within its bound, in whatever forms clients get it, and the bound is for all partitions.
-func TestHistoryStaysWithinItsBound(t *testing.T) {
+// The history of all partitions stays within its limit, in all encodings.
+func TestFeed_LimitsHistory(t *testing.T) {
 	t.Parallel()
 	const most, partitions, size = 4 << 20, 4, 10_000
 	h := New(Options{
@@ -40,7 +40,7 @@ func TestHistoryStaysWithinItsBound(t *testing.T) {
 				}
 			}
 		}
-		const last = int(frame.EncodingCount) * 2 * size // comes behind the last look at the bound
+		const last = int(frame.EncodingCount) * 2 * size // made after the last eviction
 		if took > l.maxBytes+last || took < l.maxBytes/2 {
 			t.Errorf("%d bytes are kept, the bound is %d", took, l.maxBytes)
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// figures is what an Observer is told of replays and resyncs.
+// figures counts replays and resyncs for an Observer.
 type figures struct {
 	mu       sync.Mutex
 	replays  map[string]int

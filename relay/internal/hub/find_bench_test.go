@@ -8,7 +8,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// joinSilent adds a client to the index that takes nothing, so that what a broadcast costs is that of finding it.
+// joinSilent adds a client to the index that accepts nothing, so a broadcast costs only the search.
 func joinSilent(tb testing.TB, h *Hub, s *Subscription, topics ...string) *connection {
 	tb.Helper()
 	var err error
@@ -23,7 +23,7 @@ func joinSilent(tb testing.TB, h *Hub, s *Subscription, topics ...string) *conne
 	return c
 }
 
-// otherTopics returns the i-th of more than 4,000 different lists of topics, none of which has the one of benchEvent.
+// otherTopics returns one of more than 4,000 different topic lists. None contains the topic of benchEvent.
 func otherTopics(i int) []string {
 	var names []string
 	for _, t := range relay.Topics() {
@@ -41,8 +41,8 @@ func otherTopics(i int) []string {
 	return nil
 }
 
-// BenchmarkFind measures what a notification costs beside the writes: with one client that wants it, alone and among others
-// who do not, and with the 500 of a hub.
+// BenchmarkFind measures the cost of a notification without writes: for one matching client, alone and among others,
+// and for the 500 of a hub.
 func BenchmarkFind(b *testing.B) {
 	one := func(b *testing.B, h *Hub) {
 		joinSilent(b, h, &Subscription{Hub: "h", Account: "*", VisibilityKey: "all"})
@@ -60,19 +60,25 @@ func BenchmarkFind(b *testing.B) {
 		{"10000-accounts", func(b *testing.B, h *Hub) {
 			for i := range 10_000 {
 				hub, account := "h"+strconv.Itoa(i), "a"+strconv.Itoa(i)
-				joinSilent(b, h, &Subscription{Account: account, Hubs: []string{hub}, VisibilityKey: "hubs " + hub + " of " + account})
+				joinSilent(b, h, &Subscription{
+					Account: account, Hubs: []string{hub}, VisibilityKey: "hubs " + hub + " of " + account,
+				})
 			}
 		}},
 		{"10000-accounts-of-all-hubs", func(b *testing.B, h *Hub) {
 			for i := range 10_000 {
 				account := "a" + strconv.Itoa(i)
-				joinSilent(b, h, &Subscription{Account: account, Hubs: []string{"*"}, VisibilityKey: "hubs * of " + account}, otherTopics(i%4000)...)
+				joinSilent(b, h, &Subscription{
+					Account: account, Hubs: []string{"*"}, VisibilityKey: "hubs * of " + account,
+				}, otherTopics(i%4000)...)
 			}
 		}},
 		{"1000-sights-of-an-account", func(b *testing.B, h *Hub) {
 			for i := range 1000 {
 				hub := "h" + strconv.Itoa(i)
-				joinSilent(b, h, &Subscription{Account: "a", Hubs: []string{hub}, VisibilityKey: "hubs " + hub + " of a"})
+				joinSilent(b, h, &Subscription{
+					Account: "a", Hubs: []string{hub}, VisibilityKey: "hubs " + hub + " of a",
+				})
 			}
 		}},
 		{"499-like-it", func(b *testing.B, h *Hub) {
@@ -99,7 +105,7 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// BenchmarkComeAndGo measures joining and leaving among many who are there, of a client with topics of its own.
+// BenchmarkComeAndGo measures adding and removing a client with different topics among many clients.
 func BenchmarkComeAndGo(b *testing.B) {
 	h := New(Options{})
 	for i := range 1000 {
@@ -126,7 +132,7 @@ func BenchmarkComeAndGo(b *testing.B) {
 	}
 }
 
-// BenchmarkNewTopic measures the first notification of a topic, for which all have to be asked.
+// BenchmarkNewTopic measures the first notification of a topic, which is matched with all patterns.
 func BenchmarkNewTopic(b *testing.B) {
 	h := New(Options{})
 	for i := range 1000 {

@@ -113,7 +113,7 @@ func TestServeWithoutHijacker(t *testing.T) {
 	}
 }
 
-// What breaks RFC 6455 is answered with a close frame that says so, and ends the connection.
+// A violation of RFC 6455 is answered with a close frame and ends the connection.
 func TestBrokenClients(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -17,7 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
-// pipes is a ResponseWriter whose connection buffers nothing: what the client does not read, nobody has taken.
+// pipes is a ResponseWriter whose connection has no buffer.
 type pipes struct {
 	*httptest.ResponseRecorder
 	near net.Conn
@@ -27,7 +27,7 @@ func (p pipes) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return p.near, bufio.NewReadWriter(bufio.NewReader(p.near), bufio.NewWriter(p.near)), nil
 }
 
-// endless is a log that has something behind every position.
+// endless is a log with entries after every position.
 type endless struct{}
 
 func (endless) ReadFrom(
@@ -47,9 +47,8 @@ func (endless) ReadFrom(
 	return after, false, list, nil
 }
 
-// A client that reads nothing for an hour, or too little, costs at most what its queue may hold, and is gone in time where
-// it does not answer: its place is free again.
-func TestAnHourWithoutReading(t *testing.T) {
+// A client that reads nothing for an hour, or too little, costs at most its write queue, and is closed in time.
+func TestSlowClient_OneHour(t *testing.T) {
 	t.Parallel()
 	const quick, slow = 16 << 10, 4 << 10 // bytes a second
 	behind := string(streamid.Append(nil, 1, 0, []streamid.Position{{MS: 1, Seq: 1}}))
@@ -57,10 +56,10 @@ func TestAnHourWithoutReading(t *testing.T) {
 		s       Subscription
 		events  bool
 		traffic int // bytes a second
-		reads   int // bytes a second, behind the answer
+		reads   int // bytes per second, after the response
 		within  time.Duration
 		ending  CloseReason
-		said    []byte // at the end of what it has read, where it reads
+		said    []byte // at the end of what it reads, if it reads
 	}{
 		"a quiet hub":                {within: time.Minute, ending: ClosedSlowConsumer}, // not even a ping fits in
 		"a quiet hub's event stream": {events: true, within: time.Minute, ending: ClosedSlowConsumer},
@@ -178,7 +177,7 @@ func readSlowly(conn net.Conn, pace int, events bool) []byte {
 	}
 }
 
-// end is how a client went.
+// end describes how a connection ended.
 type end struct {
 	ending CloseReason
 	after  time.Duration

@@ -64,7 +64,7 @@ func (c *counter) wantEnding(t *testing.T, want CloseReason) {
 	}
 }
 
-// node is a hub behind a real HTTP server. Query parameters hub, account and topics choose the subscription.
+// node is a hub with a real HTTP server. Query parameters hub, account and topics choose the subscription.
 type node struct {
 	*Hub
 	*counter
@@ -213,13 +213,13 @@ func wantClose(t testing.TB, conn *websocket.Conn, code int, reason string) {
 	}
 }
 
-func TestBroadcastReachesThoseWhoWantIt(t *testing.T) {
+func TestBroadcast_MatchesSubscriptions(t *testing.T) {
 	t.Parallel()
 	testBroadcast(t, startNode(t, Options{}, nil))
 }
 
-// Of clients with the same sight one is asked for all.
-func TestBroadcastBySight(t *testing.T) {
+// Allows is called once for all clients with the same VisibilityKey.
+func TestBroadcast_SharesVisibility(t *testing.T) {
 	t.Parallel()
 	testBroadcast(t, startNode(t, Options{}, func(s *Subscription) { s.VisibilityKey = "of " + s.Account }))
 }
@@ -268,7 +268,7 @@ func testBroadcast(t *testing.T, n *node) {
 		} else {
 			n.Broadcast(list)
 		}
-		for _, hub := range []string{"h1", "h2", "h3", "nobody"} { // a last one for each, so that too many are seen
+		for _, hub := range []string{"h1", "h2", "h3", "nobody"} { // a last one for each, to detect extra messages
 			n.Broadcast([]relay.Notification{event(hub, "", "stack.container.job.error", 99)})
 		}
 		for i, test := range tests {
@@ -285,9 +285,9 @@ func testBroadcast(t *testing.T, n *node) {
 	}
 }
 
-func TestFramesArriveWhole(t *testing.T) {
+func TestBroadcast_SendsCompleteFrames(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*httptest.Server){"plain": (*httptest.Server).Start, "tls": (*httptest.Server).StartTLS} {
+	for name, start := range plainAndTLS {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := startNodeOver(t, Options{QueueBytes: 32 << 20}, nil, start)
@@ -312,7 +312,7 @@ func TestFramesArriveWhole(t *testing.T) {
 }
 
 // Two partitions broadcast at once, clients come and go, pings run: each client sees each hub in order.
-func TestOrderHoldsPerHub(t *testing.T) {
+func TestBroadcast_KeepsOrderPerHub(t *testing.T) {
 	t.Parallel()
 	const messages = 2000
 	n := startNode(t, Options{PingInterval: 20 * time.Millisecond, QueueBytes: 64 << 20}, nil)
@@ -384,7 +384,7 @@ func checkOrder(t *testing.T, conn *websocket.Conn, expected int) {
 	}
 }
 
-func TestSubscribedBeforeTheAnswer(t *testing.T) {
+func TestUpgrade_SubscribesBeforeResponse(t *testing.T) {
 	t.Parallel()
 	var n *node
 	admitted := 0
@@ -403,4 +403,9 @@ func TestSubscribedBeforeTheAnswer(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
+}
+
+// plainAndTLS are the ways to start a server, with and without TLS.
+var plainAndTLS = map[string]func(*httptest.Server){
+	"plain": (*httptest.Server).Start, "tls": (*httptest.Server).StartTLS,
 }

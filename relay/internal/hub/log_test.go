@@ -109,7 +109,7 @@ func (r *relayed) publish(t testing.TB, hub string, first, count, padding int) {
 	}
 }
 
-// message is what the tests look at.
+// message holds the fields that the tests check.
 type message struct {
 	N      int
 	Hub    string

@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// footprint is what a process holds: goroutines and descriptors.
+// footprint counts the goroutines and descriptors of the process.
 type footprint struct{ goroutines, files int }
 
 func takeFootprint(t *testing.T) footprint {
@@ -28,9 +28,9 @@ func takeFootprint(t *testing.T) footprint {
 	return footprint{runtime.NumGoroutine(), len(files)}
 }
 
-// A thousand clients come and go in every way there is, and leave neither a goroutine nor a descriptor. Not parallel: other
-// tests' would count.
-func TestThousandClientsLeaveNothing(t *testing.T) {
+// A thousand clients connect and leave in all ways, and leave no goroutine and no descriptor. Not parallel: other
+// tests would change the counts.
+func TestHub_LeaksNothing(t *testing.T) {
 	const rounds, each = 10, 100
 	n := startNode(t, Options{QueueBytes: 64 << 10, CloseTimeout: 100 * time.Millisecond}, nil)
 	comeAndGo(t, n, 10)
@@ -46,8 +46,8 @@ func TestThousandClientsLeaveNothing(t *testing.T) {
 	})
 }
 
-// comeAndGo connects clients, of which each leaves in its own way once all are there, and waits until the hub has
-// forgotten them.
+// comeAndGo connects clients, disconnects each in another way once all are connected, and waits until the hub has
+// none.
 func comeAndGo(t *testing.T, n *node, clients int) {
 	t.Helper()
 	var all []*websocket.Conn
@@ -110,7 +110,7 @@ func (n *node) flood(hub string) {
 }
 
 // What waits for a client that reads nothing stays within its bound, and goes when the client is sent away.
-func TestQueueStaysWithinItsBound(t *testing.T) {
+func TestWriteQueue_StaysWithinLimit(t *testing.T) {
 	t.Parallel()
 	const bound, size = 256 << 10, 10_000
 	n := startNode(t, Options{QueueBytes: bound, CloseTimeout: patience}, nil)

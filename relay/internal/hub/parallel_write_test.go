@@ -11,9 +11,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// What several goroutines walk gets everything once and in order, and is counted once. Whoever is being sent away gets, and
-// counts for, nothing.
-func TestManyWalkersKeepTheOrder(t *testing.T) {
+// With several goroutines each client receives everything once, in order, and is counted once. A closing client
+// receives nothing and is not counted.
+func TestParallelWrite_KeepsOrder(t *testing.T) {
 	t.Parallel()
 	if runtime.GOMAXPROCS(0) == 1 {
 		t.Skip("there is one processor, and one walker")
@@ -51,8 +51,8 @@ func TestManyWalkersKeepTheOrder(t *testing.T) {
 	}
 }
 
-// Walkers that begin late, or never, hold nobody up and touch nothing.
-func TestNobodyWaitsForLateWalkers(t *testing.T) {
+// Goroutines that start late or never delay no one and write nothing.
+func TestParallelWrite_DoesNotWaitForLateGoroutines(t *testing.T) {
 	t.Parallel()
 	const clients = 3*sendBatchSize + 1
 	h, b := New(Options{}), &frameBatch{}

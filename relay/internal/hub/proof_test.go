@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// asked is a History that knows no position, and notes how much it is asked for.
+// asked is a log that contains no position and counts its reads.
 type asked struct {
 	counts []int
 	then   func() // called with each question
@@ -30,8 +30,8 @@ func (a *asked) ReadFrom(
 	return after, true, nil, nil
 }
 
-// Anybody can make up a cursor, so that proving it costs little, and nothing more once whoever brought it has left.
-func TestMadeUpCursorsCostLittle(t *testing.T) {
+// Clients can invent cursors, so verifying one is cheap and stops when the client has left.
+func TestVerify_IsCheapForInventedCursors(t *testing.T) {
 	t.Parallel()
 	const partitions = 8
 	for name, tt := range map[string]struct {
@@ -64,9 +64,8 @@ func TestMadeUpCursorsCostLittle(t *testing.T) {
 	}
 }
 
-// A client who has seen another notification at his place than the log has there, which a failover can bring about, is told so
-// and gets the one that he has not seen, whether the node has kept that or reads the log.
-func TestAnotherEntryAtTheCursor(t *testing.T) {
+// After a failover the log may have another entry at the cursor of a client. The client gets a resync.
+func TestVerify_DetectsReusedID(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	kept, read := startRelayed(t, redis, 1, Options{}), startRelayed(t, redis, 1, Options{HistoryBytes: 1})
@@ -78,7 +77,7 @@ func TestAnotherEntryAtTheCursor(t *testing.T) {
 	}
 	at, _ := seen.At(0)
 	at.IDHash = at.IDHash%math.MaxUint16 + 1
-	fresh := startRelayed(t, redis, 1, Options{}) // begins behind all of it
+	fresh := startRelayed(t, redis, 1, Options{}) // starts after all of it
 	for name, node := range map[string]*relayed{"kept": kept, "read": read, "fresh": fresh} {
 		node.settled(t)
 		conn := node.dial(t, "account=a&hub=h&after="+string(streamid.Append(nil, 1, 0, []streamid.Position{at})))
@@ -89,9 +88,9 @@ func TestAnotherEntryAtTheCursor(t *testing.T) {
 	}
 }
 
-// Who has seen all that there is comes back without a look at the log, at a node too that has been started since, and with a
-// cursor that has no proof. Nobody's cursor comes into what others are told.
-func TestNothingIsReadForWhoHasSeenAll(t *testing.T) {
+// A client that has seen everything reconnects without a read of the log, also to a restarted node and with a cursor
+// without a hash. Its cursor does not affect the cursors of others.
+func TestReplay_ReadsNothingIfCurrent(t *testing.T) {
 	t.Parallel()
 	const partitions = 2
 	redis := redistest.Start(t)

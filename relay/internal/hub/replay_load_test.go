@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// A client that comes back and does not read has little queued, however much is behind its cursor, and gets all of it
-// once it reads; live traffic of others goes on.
+// A replay to a client that does not read queues little, and sends everything once the client reads. Other clients
+// receive live notifications.
 func TestSlowResumer(t *testing.T) {
 	t.Parallel()
 	const count, padding = 1000, 16_000
@@ -65,7 +65,7 @@ func TestSlowResumer(t *testing.T) {
 	}
 }
 
-// Two hundred that come back at once, each to another place in a log of which the node has kept nothing, share reads.
+// Two hundred replays at different positions of a log that is not in memory share reads.
 func TestManyResumersShareReads(t *testing.T) {
 	t.Parallel()
 	const clients, count, most = 200, 600, 40
@@ -76,7 +76,7 @@ func TestManyResumersShareReads(t *testing.T) {
 	r.settled(t)
 	r.feeds[0].mu.Lock()
 	kept := r.feeds[0].maxBytes
-	r.feeds[0].maxBytes = 1 // as if they had come after a restart
+	r.feeds[0].maxBytes = 1 // as after a restart
 	r.feeds[0].evictOldest()
 	r.feeds[0].maxBytes = kept
 	r.feeds[0].mu.Unlock()

@@ -44,8 +44,7 @@ func TestMessagesCarryCursors(t *testing.T) {
 	}
 }
 
-// Who begins now is told the cursor of that moment before anything else, and whoever comes back with it gets all that
-// followed, at another node too.
+// A client that starts now first receives the current cursor, and resumes from it without loss.
 func TestBeginNow(t *testing.T) {
 	t.Parallel()
 	for _, partitions := range []int{1, 2} {
@@ -54,10 +53,12 @@ func TestBeginNow(t *testing.T) {
 			redis := redistest.Start(t)
 			r, other := startRelayed(t, redis, partitions, Options{}), startRelayed(t, redis, partitions, Options{})
 			hub := hubsInEach(r)[partitions-1]
-			for round, pipeline := range []string{"account=a&hub=" + hub, "account=a", "account=a&topics=image.*,job.*&hub=" + hub} {
+			for round, pipeline := range []string{
+				"account=a&hub=" + hub, "account=a", "account=a&topics=image.*,job.*&hub=" + hub,
+			} {
 				stop := make(chan struct{})
 				var traffic sync.WaitGroup
-				traffic.Go(func() { // up to the moment, so that it is one in between
+				traffic.Go(func() { // publish while the client starts, to get a cursor between entries
 					for i := 1; ; i++ {
 						select {
 						case <-stop:
@@ -102,7 +103,7 @@ func withoutCursor(text string) string {
 	return before
 }
 
-// From every position of a batch everything behind it comes, once, whether the node has kept it or reads the log.
+// A replay from any position of a batch sends everything after it once, from memory or from the log.
 func TestResumeFromEveryPosition(t *testing.T) {
 	t.Parallel()
 	const count = 40
@@ -163,7 +164,7 @@ func TestResumeKeepsTopicsAndGrants(t *testing.T) {
 				expect(t, conn, n, n)
 			}
 			r.joined(t)
-			r.Hub.Broadcast(Batch{Notifications: []relay.Notification{ // for everybody, so that too many are seen
+			r.Hub.Broadcast(Batch{Notifications: []relay.Notification{ // for all, to detect extra messages
 				event("h1", "", "stack.container.job.error", 99), event("h2", "", "container.job.error", 99),
 			}})
 			if strings.Contains(query, "foreign") || strings.Contains(query, "topics=job") {
@@ -300,7 +301,7 @@ func followAndReconnect(
 // The step from replay to broadcasts, again and again while broadcasts run.
 func TestSplice(t *testing.T) {
 	t.Parallel()
-	const ahead = 5000 // much less than is kept, so that no client is ever told that it has lost something
+	const ahead = 5000 // much less than the history, so no client gets a resync
 	n := startNode(t, Options{QueueBytes: 64 << 20}, nil)
 	ended := make(chan struct{})
 	var broadcasts, clients sync.WaitGroup

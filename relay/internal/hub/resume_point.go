@@ -10,7 +10,7 @@ import (
 type resumePoint struct {
 	// next is the sequence number of the first entry that may be new to the client.
 	next uint64
-	// partitionsAhead counts the partitions of which the client has seen entries after next. If it is zero, the
+	// partitionsAhead counts the partitions of which the client has seen some after next. If it is zero, the
 	// client has seen exactly the entries before next, so it can use the cursors of the feed.
 	partitionsAhead int
 	unverified      []unverifiedPosition

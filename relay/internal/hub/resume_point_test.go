@@ -46,7 +46,7 @@ func walked(l *feed, at []streamid.Position) resumePoint {
 	return m
 }
 
-func TestFind(t *testing.T) {
+func TestLocate(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -85,9 +85,9 @@ func TestFind(t *testing.T) {
 	}
 }
 
-// Whoever is behind all that a line has kept asks again and again, and so does who has seen one partition and nothing of
-// the next: neither may make broadcasts wait for a look at all of it.
-func TestFindIsQuick(t *testing.T) {
+// A client whose position is older than the history, or that has seen only one partition, calls locate often. It must
+// not look at all entries, because broadcasts wait.
+func TestLocate_IsFast(t *testing.T) {
 	t.Parallel()
 	const few, many = 500, 50_000
 	quickest := func(count int, at []streamid.Position) time.Duration {

@@ -51,7 +51,7 @@ func TestTrimmedCursor(t *testing.T) {
 			if err := r.log.Commands().XTrimMaxLen(t.Context(), key, 3).Err(); err != nil {
 				t.Fatal(err)
 			}
-			// Another node has kept nothing. What is left comes behind the resync, and again for its cursor.
+			// Another node has no history. The remaining entries follow the resync, and again for its cursor.
 			r = startRelayed(t, redis, partitions, Options{})
 			for query, from := range map[string]string{
 				"account=a&hub=" + hub + "&after=": ofHub[2].Cursor, "account=a&after=": ofAccount[2].Cursor,
@@ -78,11 +78,13 @@ func TestTrimmedCursor(t *testing.T) {
 	}
 }
 
-// A cursor of a log with another number of partitions is told that what followed it is lost, and goes on from now, at once
-// and when it comes back. An EventSource would never come back from a refusal.
+// A cursor of a log with another number of partitions gets a resync at once and continues from now.
 func TestCursorOfAnotherLog(t *testing.T) {
 	t.Parallel()
-	for partitions, others := range map[int][]string{1: {ofLog(2, 0, 1), ofLog(2, 1, 1), ofLog(2, 0, 2)}, 2: {ofLog(1, 0, 1), ofLog(3, 2, 1), ofLog(3, 0, 3)}} {
+	for partitions, others := range map[int][]string{
+		1: {ofLog(2, 0, 1), ofLog(2, 1, 1), ofLog(2, 0, 2)},
+		2: {ofLog(1, 0, 1), ofLog(3, 2, 1), ofLog(3, 0, 3)},
+	} {
 		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
 			t.Parallel()
 			r := startRelayed(t, redistest.Start(t), partitions, Options{})
@@ -126,8 +128,8 @@ func ofLog(partitions, first, positions int) string {
 	return string(streamid.Append(nil, partitions, first, at))
 }
 
-// Everybody whom a gap concerns is told, with cursors and without; a client in the middle of its replay, too.
-func TestFlushWhileConnected(t *testing.T) {
+// A gap sends a resync to all affected clients, with and without cursors, also during a replay.
+func TestGap_ResyncsConnectedClients(t *testing.T) {
 	t.Parallel()
 	for _, partitions := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
@@ -161,8 +163,8 @@ func TestFlushWhileConnected(t *testing.T) {
 	}
 }
 
-// A gap of an upstream is told where it stands in the log, to all whom it concerns, connected or coming back, whatever topics
-// they want: of one hub, or of everything.
+// A resync of a source is sent at its position in the log to all affected clients, live and in replays, for any
+// topics.
 func TestResyncOfTheLog(t *testing.T) {
 	t.Parallel()
 	for _, partitions := range []int{1, 2} {

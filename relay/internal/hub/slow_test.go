@@ -20,7 +20,7 @@ import (
 )
 
 // A client that never reads is closed as too slow; the others get everything, and at once.
-func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
+func TestSlowClient_IsClosedWithoutDelayingOthers(t *testing.T) {
 	t.Parallel()
 	const messages = 3000
 	n := startNode(t, Options{QueueBytes: 256 << 10, CloseTimeout: patience}, nil)
@@ -45,7 +45,7 @@ func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
 	if !closed {
 		t.Fatal("the slow client was not closed")
 	}
-	// What the sockets held still arrives, in order, and then the reason.
+	// The data in the socket buffers still arrives in order, then the reason.
 	wantClose(t, slow, frame.CloseSlowConsumer, "slow")
 	n.wantEnding(t, ClosedSlowConsumer)
 	n.Broadcast([]relay.Notification{event("h", "", "job.created", messages)})
@@ -57,7 +57,7 @@ func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
 // A client whose socket accepts nothing is given up after the write timeout, though its queue is not full.
 func TestWriteTimeout(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*httptest.Server){"plain": (*httptest.Server).Start, "tls": (*httptest.Server).StartTLS} {
+	for name, start := range plainAndTLS {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond, CloseTimeout: 30 * time.Millisecond}
@@ -72,8 +72,8 @@ func TestWriteTimeout(t *testing.T) {
 	}
 }
 
-// A client over TLS that hangs holds no more of a buffer than one write takes.
-func TestBlockedWritesHoldLittle(t *testing.T) {
+// A TLS client that hangs holds at most the buffer of one write.
+func TestBlockedWrite_HoldsOneBuffer(t *testing.T) {
 	t.Parallel()
 	n := startNodeOver(
 		t,
@@ -109,7 +109,7 @@ func TestCatchingUp(t *testing.T) {
 	}
 }
 
-// A client that answers pings stays, and one that does not is told so and goes.
+// A client that replies to pings stays, and another one is closed with a reason.
 func TestPingAndPong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -170,7 +170,7 @@ func hearPings(conn net.Conn, pong string) (pings int, last []byte) {
 }
 
 // A clock that is set must not make clients silent, or let those stay who are.
-func TestPongsAreTimedByNoClockThatIsSet(t *testing.T) {
+func TestPongTimeout_UsesMonotonicClock(t *testing.T) {
 	t.Parallel()
 	h := New(Options{})
 	c := &connection{hub: h, fd: -1, writing: true}
@@ -199,8 +199,8 @@ func TestPingOfTheClientIsAnswered(t *testing.T) {
 	}
 }
 
-// A client that is in the middle of a chunk is owed pongs beside it, and sent away only where it asks for too many.
-func TestPongsBehindAChunk(t *testing.T) {
+// During a chunk a client may send pings. It is closed only if it sends too many.
+func TestPongsDuringChunk(t *testing.T) {
 	t.Parallel()
 	h := New(Options{QueueBytes: 64 << 10, CloseTimeout: time.Hour})
 	c := &connection{hub: h, fd: -1, writing: true} // the writer is stuck

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// The number of a socket that was closed is given to the next one that is opened; a client that was cut off never writes to
-// whoever has it then. Not parallel: somebody else could take the number.
-func TestNothingIsWrittenToWhoeverHasTheNumberNext(t *testing.T) {
+// The file descriptor of a closed socket is reused. A closed connection never writes to the new socket. Not parallel:
+// another test could take the descriptor.
+func TestClosedConnection_DoesNotWriteToReusedDescriptor(t *testing.T) {
 	for name, closeIt := range map[string]func(*connection){
 		"aborted": (*connection).closeNow,
 		"dead": func(c *connection) {

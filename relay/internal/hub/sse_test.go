@@ -57,7 +57,7 @@ func (e *events) close() {
 	_ = e.answer.Body.Close()
 }
 
-// next returns the next event, and io.EOF behind the last.
+// next returns the next event, or io.EOF after the last.
 func (e *events) next() (oneEvent, error) {
 	one, some := oneEvent{}, false
 	for e.lines.Scan() {
@@ -189,7 +189,7 @@ func TestEventsCarryTheCursorOnDemand(t *testing.T) {
 	}
 }
 
-// A stream that is cut off at any time goes on behind its last id, also where nothing had come.
+// A stream that breaks at any time resumes after its last id, also without any event.
 func TestEventsResume(t *testing.T) {
 	t.Parallel()
 	for name, start := range starts {
@@ -235,7 +235,7 @@ func TestEventsAreDrained(t *testing.T) {
 	})
 }
 
-// A stream that nobody reads is ended as too slow, and says so behind what was under way.
+// A stream that is not read is closed as slow, with a close event after the frames in flight.
 func TestSlowEvents(t *testing.T) {
 	overEach(
 		t,
@@ -270,8 +270,8 @@ func TestEventsWriteTimeout(t *testing.T) {
 	})
 }
 
-// A write that comes through just when its time is over leaves a stream that the server has ended.
-func TestStreamStaysOverdue(t *testing.T) {
+// A write that ends just after its deadline does not revive a stream that the server has ended.
+func TestHTTP2Conn_StaysPastDeadline(t *testing.T) {
 	s := transport.NewHTTP2Conn(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	_ = s.SetWriteDeadline(time.Now().Add(time.Hour)) // a recorder has none itself
 	if s.DeadlinePassed() {

@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// size is how much the index holds.
+// size returns the number of entries in the index.
 func (x *subscriptionIndex) size() int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -59,8 +59,9 @@ func openedBy(hub, account string, hubs []string) Subscription {
 	return s
 }
 
-// Whoever comes and goes, with whatever topics, hubs and account: a notification visits just those who may see it and want it.
-func TestNotificationVisitsWhoWantsIt(t *testing.T) {
+// With random subscriptions that come and go, a notification visits exactly the groups that may see it and match its
+// topic.
+func TestIndex_MatchesExactGroups(t *testing.T) {
 	t.Parallel()
 	const steps, most = 3000, 300
 	random := rand.New(rand.NewPCG(1, 2))
@@ -142,8 +143,8 @@ func randomSubscription(random *rand.Rand) (s Subscription, topics []string) {
 	return s, topics
 }
 
-// Of 10,000 accounts' clients those alone are asked whose keys open the hub, and of 1,000 hubs' keys of one account that of the hub.
-func TestOthersAreNotAsked(t *testing.T) {
+// A notification calls Allows only for the clients whose keys see its hub and account, among thousands of others.
+func TestIndex_SkipsOtherGrants(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
 		clients int
@@ -204,8 +205,8 @@ func manyNames(of string, n int) (list []string) {
 	return list
 }
 
-// Those who do not want a topic are not looked at again once they were asked, in a hub as over all accounts.
-func TestOtherTopicsAreNotLookedAt(t *testing.T) {
+// Groups that do not match a topic are matched once, and skipped after that.
+func TestIndex_SkipsOtherTopics(t *testing.T) {
 	t.Parallel()
 	const others = 1000
 	for name, of := range map[string]func(i int) Subscription{
@@ -227,7 +228,7 @@ func TestOtherTopicsAreNotLookedAt(t *testing.T) {
 				t.Fatalf("%d groups were visited, want 1", len(got))
 			}
 			for _, g := range h.index.groups {
-				g.filter = nil // whoever looks at it again panics
+				g.filter = nil // another match panics
 			}
 			if got := h.index.touched(n); len(got) != 1 || got[0] != wants.group {
 				t.Errorf("%d groups were visited, want 1", len(got))
@@ -236,8 +237,8 @@ func TestOtherTopicsAreNotLookedAt(t *testing.T) {
 	}
 }
 
-// Neither ever other topics nor ever other patterns make verdicts grow, and few patterns keep none.
-func TestVerdictsAreBounded(t *testing.T) {
+// The cache is limited for any number of topics and patterns, and a bucket with few patterns has none.
+func TestBucket_LimitsCache(t *testing.T) {
 	t.Parallel()
 	h := New(Options{})
 	r := func() *bucket { return h.index.buckets[bucketKey{hubPipeline, "h", "a"}] }
@@ -278,9 +279,9 @@ func TestVerdictsAreBounded(t *testing.T) {
 	}
 }
 
-// One who stays gets everything once and in order while others come and go, in two partitions, one of which has something of the
-// other's hub.
-func TestComingAndGoingWhileBroadcasting(t *testing.T) {
+// A client receives everything once and in order while other clients join and leave, with two partitions, one of
+// which contains entries of a hub of the other.
+func TestIndex_ConcurrentJoinAndLeave(t *testing.T) {
 	t.Parallel()
 	const messages, movers = 500, 8
 	h := New(Options{Partitions: 2, Partition: func(hub string) int { return int(hub[1] - '0') }, QueueBytes: 64 << 20})

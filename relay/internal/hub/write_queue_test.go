@@ -12,7 +12,7 @@ func FuzzQueue(f *testing.F) {
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		var q writeQueue
 		var model []byte
-		rest := 0 // bytes of the first frame that are left, where it was begun
+		rest := 0 // unwritten bytes of a partly written first frame
 		var next byte
 		frame := func(n int) []byte {
 			p := make([]byte, n+1)
@@ -61,8 +61,8 @@ func FuzzQueue(f *testing.F) {
 	})
 }
 
-// Whatever is cut, the answer to the handshake comes whole and first.
-func TestCutLeavesTheAnswer(t *testing.T) {
+// dropUnwritten keeps the response to the handshake complete and first.
+func TestDropUnwritten_KeepsHandshake(t *testing.T) {
 	t.Parallel()
 	for written := range len("answer") + 2 {
 		var q writeQueue
