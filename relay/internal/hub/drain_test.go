@@ -128,8 +128,12 @@ func TestDrainDue(t *testing.T) {
 		passed, spread time.Duration
 		want           int
 	}{
-		{0, 0, 100}, {0, time.Second, 0}, {time.Second / 2, time.Second, 50}, {time.Second, time.Second, 100},
-		{time.Hour, time.Second, 100}, {0, -time.Second, 100},
+		{0, 0, 100},
+		{0, time.Second, 0},
+		{time.Second / 2, time.Second, 50},
+		{time.Second, time.Second, 100},
+		{time.Hour, time.Second, 100},
+		{0, -time.Second, 100},
 	} {
 		if got := clientsDue(100, tt.passed, tt.spread); got != tt.want {
 			t.Errorf("%+v: %d", tt, got)
