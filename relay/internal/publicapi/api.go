@@ -39,8 +39,8 @@ type Publisher interface {
 	Publish(ctx context.Context, p ingest.Publication) ([]string, error)
 }
 
-// Streams carries on with a websocket or an event stream whose request has been found good; [hub.Hub] does. An error means
-// that nothing was written. Both are called concurrently and may return while the connection, hijacked, lives on.
+// Streams serves a websocket or an event stream whose request is valid; [hub.Hub] implements it. On an error nothing
+// was written. Both methods are called concurrently and may return while the hijacked connection stays open.
 type Streams interface {
 	ServeWebSocket(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
 	ServeEvents(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
