@@ -19,6 +19,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -67,7 +68,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				r.Header.Get("Content-Type"), r.Header.Get("Idempotency-Key"), string(body), r.Header.Get("X-Hub-Id"),
 			},
 		}})
-	case !hub.IsUpgrade(r):
+	case !transport.IsUpgrade(r):
 		_, _ = fmt.Fprintf(w, `{"data":{"token":"t %d+&"}}`, s.tokens.Add(1))
 	default:
 		want := fmt.Sprintf("t %d+&", s.tokens.Load())
@@ -77,7 +78,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		hubID := r.Header.Get("X-Hub-Id")
 		sub := hub.Subscription{Hub: hubID, Allows: func(h, _ string) bool { return h == hubID }}
-		if problem := s.hub.Serve(w, r, sub); problem != nil {
+		if problem := s.hub.ServeWebSocket(w, r, sub); problem != nil {
 			writeError(w, problem)
 			return
 		}

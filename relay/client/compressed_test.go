@@ -15,6 +15,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 // Listen accepts compressed messages, and MaxMessage limits the decompressed size.
@@ -22,7 +23,7 @@ func TestListen_Compressed(t *testing.T) {
 	t.Parallel()
 	var offered atomic.Value
 	s := startServer(t, func(r *http.Request) (int, string) {
-		if hub.IsUpgrade(r) {
+		if transport.IsUpgrade(r) {
 			offered.Store(r.Header.Get("Sec-WebSocket-Extensions"))
 		}
 		return 0, ""

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 // A client that exceeds a limit waits as long as the server requests.
@@ -134,7 +135,7 @@ func TestListen_RetriesAfterForeignResponses(t *testing.T) {
 	t.Parallel()
 	requests := 0
 	s := startServer(t, func(r *http.Request) (int, string) {
-		if hub.IsUpgrade(r) {
+		if transport.IsUpgrade(r) {
 			return 0, ""
 		}
 		switch requests++; requests {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 func TestListen(t *testing.T) {
@@ -114,7 +115,7 @@ func TestListen_PermanentErrors(t *testing.T) {
 	t.Parallel()
 	upgrade := func(status int) func(*http.Request) (int, string) {
 		return func(r *http.Request) (int, string) {
-			if hub.IsUpgrade(r) {
+			if transport.IsUpgrade(r) {
 				return status, fmt.Sprintf(`{"error":{"code":"%d.x","detail":"why"}}`, status)
 			}
 			return 0, ""

@@ -11,7 +11,7 @@ func (a *Daemon) hubOptions(s *stores) hub.Options {
 	node := a.clientLimit(cfg.MaxConnections, openFiles())
 	return hub.Options{
 		QueueBytes: int(cfg.Queue), HistoryBytes: int(cfg.History), PingInterval: cfg.PingInterval,
-		PongTimeout: cfg.PongTimeout,
+		PongTimeout: cfg.PongTimeout, CoalesceDelay: cfg.Gather,
 		Compression: hub.Compression{
 			Enabled: cfg.Compression.Enabled, MinSize: int(cfg.Compression.MinSize), CPU: cfg.Compression.CPU,
 		},

@@ -50,10 +50,9 @@ func (a *Daemon) startLog(ctx context.Context, p *components, s *stores, clients
 		runs = append(runs,
 			task{"dispatcher " + strconv.Itoa(partition), d.Run},
 			task{"log reader " + strconv.Itoa(partition), func(ctx context.Context) error {
-				coalescer := hub.NewCoalescer(a.cfg.Websocket.Gather, clients.Broadcast)
-				defer coalescer.Close()
+				defer clients.Flush(partition)
 				return follow(ctx, func(batch eventlog.Batch) {
-					a.handleBatch(batch, coalescer, d)
+					a.handleBatch(batch, clients, d)
 					last := batch.Last // A copy: the address of a field would keep the whole batch in memory.
 					read[partition].Store(&last)
 				})
@@ -69,7 +68,7 @@ func (a *Daemon) startLog(ctx context.Context, p *components, s *stores, clients
 }
 
 // handleBatch passes new entries of the log to the clients of this node and to the dispatcher.
-func (a *Daemon) handleBatch(batch eventlog.Batch, clients *hub.Coalescer, d *dispatch.Dispatcher) {
+func (a *Daemon) handleBatch(batch eventlog.Batch, clients *hub.Hub, d *dispatch.Dispatcher) {
 	if batch.Gap {
 		a.metrics.Gap()
 		a.log.Error("log entries were lost before they were read",

@@ -17,7 +17,7 @@ import (
 // is [hub.ErrBadPageToken].
 type Connections interface {
 	// Connections returns a page of the selected connections, and the token of the next page.
-	Connections(s hub.Selection) (page []hub.Connection, next string, err error)
+	Connections(s hub.Selection) (page []hub.ConnectionInfo, next string, err error)
 }
 
 // connection is one client of the stream.

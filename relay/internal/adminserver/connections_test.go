@@ -12,12 +12,12 @@ import (
 // fakeConnections returns one page and records the selection.
 type fakeConnections struct{ asked hub.Selection }
 
-func (f *fakeConnections) Connections(s hub.Selection) ([]hub.Connection, string, error) {
+func (f *fakeConnections) Connections(s hub.Selection) ([]hub.ConnectionInfo, string, error) {
 	f.asked = s
 	if s.After == "bad" {
 		return nil, "", hub.ErrBadPageToken
 	}
-	return []hub.Connection{
+	return []hub.ConnectionInfo{
 		{
 			Hub: "h", Key: "k", Remote: "192.0.2.1:5", Since: time.UnixMilli(1_795_000_000_123),
 			Topics: "job.*,!job.created", Queued: 7, State: hub.ConnectionLive,

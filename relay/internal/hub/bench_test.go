@@ -23,10 +23,11 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// The clients of the benchmarks run in another process, so getrusage measures only the server. This variable configures
-// the child: "ws://… 500" or "tcp://… 500".
+// The clients of the benchmarks run in a process of their own, so that getrusage sees the server alone. This variable
+// tells the child what to do: "ws://… 500" or "tcp://… 500".
 const benchVariable = "HUBRELAY_HUB_BENCH_CLIENTS"
 
 func benchClients() string { return os.Getenv(benchVariable) }
@@ -191,7 +192,7 @@ func paced(b *testing.B, c *crowd, frame int, send func()) {
 // Run it with -benchtime=1000x; the bar is 1.3 times the loop.
 func BenchmarkFanOut(b *testing.B) {
 	n := benchEvent()
-	frame := textFrame(n.Data)
+	frame := frame.New(n.Data, 0, nil)
 	b.Run("loop", func(b *testing.B) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -229,7 +230,7 @@ func BenchmarkFanOut(b *testing.B) {
 func BenchmarkBurst(b *testing.B) {
 	const messages = 5000
 	n := benchEvent()
-	frame := int64(len(textFrame(n.Data)))
+	frame := int64(len(frame.New(n.Data, 0, nil)))
 	h, c := benchHub(b, benchCount)
 	list := make([]relay.Notification, 256)
 	for i := range list {
@@ -259,7 +260,7 @@ func BenchmarkIdle(b *testing.B) {
 		connected := make(chan struct{}, count)
 		server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			s := Subscription{Hub: "h", Allows: func(hub, account string) bool { return hub == "h" && account == "a" }}
-			if problem := h.Serve(w, r, s); problem != nil {
+			if problem := h.ServeWebSocket(w, r, s); problem != nil {
 				http.Error(w, problem.Error(), problem.Status())
 			}
 			connected <- struct{}{}

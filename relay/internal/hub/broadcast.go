@@ -5,29 +5,37 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// burstBytes limits the bytes that Broadcast gives to each client at a time, so no client delays others for long.
+// burstBytes limits how much Broadcast writes to each client before it continues with the next client.
 const burstBytes = 128 << 10
 
-// Batch contains consecutive notifications of one partition.
+// Batch is a part of one partition of the log.
 type Batch struct {
 	Partition int
-	// Notifications are in the order of the log. Nobody may change them afterwards.
+	// Notifications are in the order of the log. They must not be changed afterwards.
 	Notifications []relay.Notification
-	// Gap reports that entries before Notifications were lost. Broadcast sends a resync to the affected clients.
+	// Gap reports that entries before Notifications were lost. Broadcast sends a resync to all clients of the
+	// partition.
 	Gap bool
 	// End is the position after the batch. It is used if there is a Gap and no notification.
 	End string
 }
 
-// Broadcast sends the notifications, in their order, to every client that wants them. It never waits for a client. Only
-// one goroutine at a time may broadcast a partition. The relay's own notifications ("hubrelay.…") never reach a client,
-// except [relay.TopicResync]. That reaches all clients of its hub, whatever their topics, or all clients if it has no
-// hub.
-func (h *Hub) Broadcast(b Batch) {
-	f, _ := h.fanouts.Get().(*fanout)
-	defer h.fanouts.Put(f)
+// Broadcast sends the notifications, in order, to every client that matches. It never waits for a client, and with a
+// CoalesceDelay it may broadcast later: see [Hub.Flush]. Only one goroutine at a time may broadcast a partition.
+//
+// Clients do not receive the relay's own notifications ("hubrelay.…"), except [relay.TopicResync]. That goes to all
+// clients of its hub regardless of their topics, and without a hub to all clients.
+func (h *Hub) Broadcast(b Batch) { h.coalescers[b.Partition].add(b) }
+
+// Flush broadcasts what [Hub.Broadcast] has delayed for a partition. Call it after the last Broadcast.
+func (h *Hub) Flush(partition int) { h.coalescers[partition].flushNow() }
+
+func (h *Hub) broadcastNow(b Batch) {
+	f, _ := h.broadcasts.Get().(*broadcast)
+	defer h.broadcasts.Put(f)
 	if b.Gap {
 		h.resyncAll(f, b)
 	}
@@ -39,16 +47,16 @@ func (h *Hub) Broadcast(b Batch) {
 		}
 		own := h.feeds[b.Partition]
 		if h.mergedFeed == own {
-			f.broadcastBurst(h, own, b.Partition, list[:n], allFeeds)
+			f.toFeed(h, own, b.Partition, list[:n], allFeeds)
 		} else {
-			f.broadcastBurst(h, own, b.Partition, list[:n], hubFeeds)
-			f.broadcastBurst(h, h.mergedFeed, b.Partition, list[:n], accountFeeds)
+			f.toFeed(h, own, b.Partition, list[:n], hubFeeds)
+			f.toFeed(h, h.mergedFeed, b.Partition, list[:n], accountFeeds)
 		}
 		list = list[n:]
 	}
 }
 
-// feedScope says whose pipelines follow a line.
+// feedScope selects the pipelines that follow a feed.
 type feedScope uint8
 
 const (
@@ -58,76 +66,75 @@ const (
 	allFeeds = hubFeeds | accountFeeds
 )
 
-// fanout is the working memory of one Broadcast, kept for the next.
-type fanout struct {
+// broadcast is the reusable memory of one Broadcast.
+type broadcast struct {
 	feed        *feed
-	positions   []streamid.Position // scratch: positions of the feed after one entry
+	positions   []streamid.Position // scratch: the positions of the feed after one entry
 	batch       []feedEntry
 	jobs        []groupJob
-	groupBurst  burst        // what a whole group gets
-	clientBurst burst        // what one client gets whose grant covers only some of that
-	onMatch     func(*group) // meet
-	current     int          // the index into batch that visit is about
+	groupBurst  frameBatch   // for a whole group
+	clientBurst frameBatch   // for a client whose grant covers only a part of it
+	onMatch     func(*group) // addMatch
+	current     int          // index into batch of the current notification
 
 	queuedFrames, queuedBytes int
-	compressed, saved         int // of these
+	compressed, saved         int // of the queued frames
 	resyncedClients           int // clients that a resync of the log was queued for
 }
 
-// groupJob contains the entries of the batch for one group.
+// groupJob is the part of a batch that one group receives.
 type groupJob struct {
 	group   *group
-	clients []*client
+	clients []*connection
 	indexes []int // into batch
 }
 
-// burst is consecutive frames for one client.
-type burst struct {
-	frames [][]byte
-	scopes []scope // the different scopes of the frames
-	size   int
-	// How many of the frames are compressed, and by how much they are shorter.
-	compressed, saved int
-	resyncs           int    // how many of the frames are one
-	concatenated      []byte // all frames joined, built on demand
-	buffer            []byte // of joined, kept
+// frameBatch is a series of frames for one client.
+type frameBatch struct {
+	frames            [][]byte
+	scopes            []scope // the different scopes of the frames
+	size              int
+	compressed, saved int    // compressed frames, and bytes saved
+	resyncs           int    // number of resyncs among the frames
+	concatenated      []byte // all frames, if needed
+	buffer            []byte // reused for concatenated
 }
 
-// scope is the input of a grant's decision.
+// scope holds the arguments of Subscription.Allows.
 type scope struct{ hub, account string }
 
-// isGlobalResync reports whether n is a resync for all clients.
+// isGlobalResync reports whether n is a resync for all hubs.
 func isGlobalResync(n *relay.Notification) bool { return n.Hub == "" && n.Topic == relay.TopicResync }
 
-func newFanout() *fanout {
-	f := &fanout{}
+func newBroadcast() *broadcast {
+	f := &broadcast{}
 	f.onMatch = f.addMatch
 	return f
 }
 
-// addMatch notes that a group wants the current notification.
-func (f *fanout) addMatch(g *group) {
-	if g.jobNumber == 0 {
+// addMatch adds the current notification to the job of a group.
+func (f *broadcast) addMatch(g *group) {
+	if g.Job == 0 {
 		f.jobs = append(f.jobs, groupJob{group: g})
-		g.jobNumber = len(f.jobs)
+		g.Job = len(f.jobs)
 	}
-	j := &f.jobs[g.jobNumber-1]
+	j := &f.jobs[g.Job-1]
 	if n := len(j.indexes); n == 0 || j.indexes[n-1] != f.current {
 		j.indexes = append(j.indexes, f.current)
 	}
 }
 
-// snapshotRecipients copies the members of the groups. The index is not used after it.
-func (f *fanout) snapshotRecipients() {
+// snapshotRecipients stores the current members of the groups. The index is not used after this.
+func (f *broadcast) snapshotRecipients() {
 	for i := range f.jobs {
 		j := &f.jobs[i]
-		j.clients, j.group.jobNumber = j.group.currentMembers(), 0
+		j.clients, j.group.Job = j.group.Members(), 0
 	}
 }
 
-// broadcastBurst sends one burst to the followers of the feed, under its lock, without waiting for sockets. It finds
-// all recipients under one short lock of the index.
-func (f *fanout) broadcastBurst(h *Hub, l *feed, partition int, list []relay.Notification, who feedScope) {
+// toFeed broadcasts one burst to the clients of a feed, under its lock. It finds all recipients under one short lock
+// of the index. Writes do not block.
+func (f *broadcast) toFeed(h *Hub, l *feed, partition int, list []relay.Notification, who feedScope) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f.feed, f.batch = l, l.appendBatch(partition, list)
@@ -137,32 +144,32 @@ func (f *fanout) broadcastBurst(h *Hub, l *feed, partition int, list []relay.Not
 		f.current = i
 		switch n := &list[i]; {
 		case isGlobalResync(n):
-			// Clients of an account receive cursors from the partition that reports them.
+			// Only the copy for all accounts goes to account pipelines, so they receive it once.
 			if n.Account == anyAccount {
 				f.addAllMatches(h, partition, who)
 			} else {
 				f.addAllMatches(h, partition, who&^accountFeeds)
 			}
 		case n.Topic == relay.TopicResync || !strings.HasPrefix(n.Topic, relay.OperationalPrefix):
-			h.index.matchGroups(n, who, f.onMatch)
+			h.index.Match(n, who, f.onMatch)
 		}
 	}
 	f.snapshotRecipients()
 	h.index.mu.Unlock()
 	for i := range f.jobs {
-		f.sendToGroup(&f.jobs[i])
+		f.toGroup(&f.jobs[i])
 	}
 	f.reset(h)
 }
 
-// addAllMatches adds the current notification for all clients of a scope, except those of hubs in other partitions. The
-// caller holds the index's lock.
-func (f *fanout) addAllMatches(h *Hub, partition int, who feedScope) {
-	h.index.allGroups(who, func(hub string) bool { return h.opts.Partition(hub) == partition }, f.onMatch)
+// addAllMatches adds the current notification to all groups of a scope, except groups of hubs in other partitions.
+// The caller holds the lock of the index.
+func (f *broadcast) addAllMatches(h *Hub, partition int, who feedScope) {
+	h.index.MatchAll(who, func(hub string) bool { return h.opts.Partition(hub) == partition }, f.onMatch)
 }
 
-// reset counts what was queued, lets go of everything that belongs to notifications and clients, and keeps the memory.
-func (f *fanout) reset(h *Hub) {
+// reset reports the counts and removes references to notifications and clients. It keeps the memory.
+func (f *broadcast) reset(h *Hub) {
 	if f.queuedFrames > 0 {
 		h.opts.Observer.Queued(f.queuedFrames, f.queuedBytes)
 	}
@@ -179,8 +186,8 @@ func (f *fanout) reset(h *Hub) {
 	f.queuedFrames, f.queuedBytes, f.compressed, f.saved, f.resyncedClients = 0, 0, 0, 0, 0
 }
 
-// sendToGroup gives a group what it wants.
-func (f *fanout) sendToGroup(j *groupJob) {
+// toGroup sends a job to its group.
+func (f *broadcast) toGroup(j *groupJob) {
 	f.groupBurst.reset()
 	same := j.group.visibility != ""
 	for _, i := range j.indexes {
@@ -189,15 +196,15 @@ func (f *fanout) sendToGroup(j *groupJob) {
 		}
 	}
 	if same {
-		f.sendAll(j.clients)
+		f.writeAll(j.clients)
 		return
 	}
 	for _, c := range j.clients {
-		f.sendFiltered(c, j)
+		f.writeFiltered(c, j)
 	}
 }
 
-func (f *fanout) sendFiltered(c *client, j *groupJob) {
+func (f *broadcast) writeFiltered(c *connection, j *groupJob) {
 	b := &f.groupBurst
 	for i := range b.scopes {
 		if !c.allows(b.scopes[i].hub, b.scopes[i].account) {
@@ -205,24 +212,24 @@ func (f *fanout) sendFiltered(c *client, j *groupJob) {
 			break
 		}
 	}
-	f.sendBurst(c, b)
+	f.writeTo(c, b)
 }
 
-func (f *fanout) sendBurst(c *client, b *burst) {
-	if len(b.frames) > 0 && c.send(b) {
+func (f *broadcast) writeTo(c *connection, b *frameBatch) {
+	if len(b.frames) > 0 && c.write(b) {
 		f.addStats(b, 1)
 	}
 }
 
-// sendAll sends the whole burst to clients that want all of it.
-func (f *fanout) sendAll(clients []*client) {
+// writeAll sends the burst of the group to clients whose grants cover it.
+func (f *broadcast) writeAll(clients []*connection) {
 	if len(f.groupBurst.frames) > 0 {
-		f.addStats(&f.groupBurst, sendParallel(clients, &f.groupBurst))
+		f.addStats(&f.groupBurst, writeParallel(clients, &f.groupBurst))
 	}
 }
 
-// addStats notes that some clients took b.
-func (f *fanout) addStats(b *burst, clients int) {
+// addStats counts a frameBatch that clients accepted.
+func (f *broadcast) addStats(b *frameBatch, clients int) {
 	f.queuedFrames += clients * len(b.frames)
 	f.queuedBytes += clients * b.size
 	f.compressed += clients * b.compressed
@@ -230,8 +237,8 @@ func (f *fanout) addStats(b *burst, clients int) {
 	f.resyncedClients += clients * b.resyncs
 }
 
-// burstFor returns the part of the burst that c's grant covers.
-func (f *fanout) burstFor(c *client, j *groupJob) *burst {
+// burstFor returns the part of the burst that the grant of c covers.
+func (f *broadcast) burstFor(c *connection, j *groupJob) *frameBatch {
 	f.clientBurst.reset()
 	for _, i := range j.indexes {
 		if c.canSee(f.batch[i].notification) {
@@ -241,31 +248,31 @@ func (f *fanout) burstFor(c *client, j *groupJob) *burst {
 	return &f.clientBurst
 }
 
-func (f *fanout) add(b *burst, i int, as frameFormat) {
+func (f *broadcast) add(b *frameBatch, i int, as frame.Encoding) {
 	e := &f.batch[i]
 	b.add(f.frameFor(e, as), e.notification)
-	if saved := e.savedFor(as); saved > 0 {
+	if saved := e.frames.Saved(as); saved > 0 {
 		b.compressed++
 		b.saved += saved
 	}
 }
 
-// frameFor returns the frame of an entry in one format. During a burst only the entry's own partition advances, so its
-// cursor contains the feed's positions of the others.
-func (f *fanout) frameFor(e *feedEntry, as frameFormat) []byte {
-	if e.frames[as] == nil {
-		f.positions[e.partitionIndex] = e.after
-		return f.feed.frameFor(e, as, f.positions, true)
+// frameFor returns an entry in one encoding. During a broadcast only the partition of the entry advances, so the
+// cursor after the entry has the other positions of the feed.
+func (f *broadcast) frameFor(e *feedEntry, as frame.Encoding) []byte {
+	if made := e.frames.Get(as); made != nil {
+		return made
 	}
-	return e.frames[as]
+	f.positions[e.partitionIndex] = e.after
+	return f.feed.frameFor(e, as, f.positions, true)
 }
 
-func (b *burst) add(frame []byte, n *relay.Notification) {
+func (b *frameBatch) add(frame []byte, n *relay.Notification) {
 	b.push(frame)
 	if n.Topic == relay.TopicResync {
 		b.resyncs++
 		if n.Hub == "" {
-			return // for all clients
+			return // no grant is needed
 		}
 	}
 	s := scope{n.Hub, n.Account}
@@ -277,12 +284,12 @@ func (b *burst) add(frame []byte, n *relay.Notification) {
 	b.scopes = append(b.scopes, s)
 }
 
-func (b *burst) push(frame []byte) {
+func (b *frameBatch) push(frame []byte) {
 	b.frames = append(b.frames, frame)
 	b.size += len(frame)
 }
 
-func (b *burst) reset() {
+func (b *frameBatch) reset() {
 	clear(b.frames)
 	clear(b.scopes)
 	b.frames, b.scopes, b.concatenated = b.frames[:0], b.scopes[:0], nil
@@ -290,7 +297,7 @@ func (b *burst) reset() {
 }
 
 // joinedBytes returns all frames as one slice, which is valid until the next reset.
-func (b *burst) joinedBytes() []byte {
+func (b *frameBatch) joinedBytes() []byte {
 	if len(b.frames) == 1 {
 		return b.frames[0]
 	}

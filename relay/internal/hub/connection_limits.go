@@ -10,40 +10,40 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Limits bound how many clients a node serves at once. Zero means no limit.
+// Limits are the maximum numbers of clients of a node. Zero means no limit.
 type Limits struct {
-	// Node is for all clients together.
+	// Node limits all clients together.
 	Node int
-	// Hub is for the clients of one hub's pipeline. An account pipeline belongs to no hub and counts for node and key.
+	// Hub limits the clients of one hub pipeline. Account pipelines belong to no hub.
 	Hub int
-	// Key is for the clients of one key, by its name.
+	// Key limits the clients of one key, by its name.
 	Key int
 }
 
 // Limit names one of the [Limits].
 type Limit string
 
-// The limits that may turn a client away.
+// The limits that may reject a client.
 const (
 	LimitNode Limit = "node"
 	LimitHub  Limit = "hub"
 	LimitKey  Limit = "key"
 )
 
-// ConnectionSlot is one connection within the [Limits], of any protocol. It is released once.
-type ConnectionSlot struct {
+// ConnectionLease is the share of one client in the [Limits].
+type ConnectionLease struct {
 	places   *connectionLimiter
 	hub, key string
 	once     sync.Once
 }
 
-// Release gives the place back. It may be called more than once and concurrently.
-func (p *ConnectionSlot) Release() { p.once.Do(func() { p.places.release(p.hub, p.key) }) }
+// Release returns the share. It may be called several times and concurrently.
+func (p *ConnectionLease) Release() { p.once.Do(func() { p.places.release(p.hub, p.key) }) }
 
-// Reserve reserves a slot for a client of key on the pipeline of hub (empty: an account pipeline). The caller must
-// release it. If a limit is reached, the error is 503.not-ready (node) or 429.rate-limiting (hub, key), and Reserve
-// sets Retry-After in header. Concurrent calls never exceed a limit.
-func (h *Hub) Reserve(header http.Header, hub, key string) (*ConnectionSlot, *relay.Error) {
+// Reserve acquires a lease for a client of a key on the pipeline of a hub (empty for an account pipeline). The caller
+// must release it. If a limit is reached, the error is 503.not-ready (node) or 429.rate-limiting (hub, key), and
+// Reserve sets Retry-After in header. Concurrent calls never exceed a limit.
+func (h *Hub) Reserve(header http.Header, hub, key string) (*ConnectionLease, *relay.Error) {
 	place, full := h.limits.acquire(hub, key)
 	if full == "" {
 		return place, nil
@@ -62,22 +62,20 @@ func (h *Hub) Reserve(header http.Header, hub, key string) (*ConnectionSlot, *re
 	}
 }
 
-// Those who are turned away come back after 2 to 10 seconds, not all at once.
+// Rejected clients retry after 2 to 10 seconds. The jitter spreads retries.
 const (
 	minRetryAfter    = 2
 	retryAfterJitter = 9
 )
 
 func limitError(of string, limit int) *relay.Error {
-	return relay.NewError(relay.CodeRateLimiting,
-		fmt.Sprintf(
-			"this %s has %d streams open on this node, which is the most it may have; close one or connect again later",
-			of, limit,
-		)).
+	detail := fmt.Sprintf("this %s has %d streams open on this node, which is the most it may have; "+
+		"close one or connect again later", of, limit)
+	return relay.NewError(relay.CodeRateLimiting, detail).
 		WithExtra("limit", limit).WithExtra("per", of)
 }
 
-// connectionLimiter counts who is there.
+// connectionLimiter counts the connected clients.
 type connectionLimiter struct {
 	limits Limits
 
@@ -90,8 +88,8 @@ func newPlaces(l Limits) *connectionLimiter {
 	return &connectionLimiter{limits: l, hubs: make(map[string]int), keys: make(map[string]int)}
 }
 
-// acquire returns a place, or the limit that is reached.
-func (p *connectionLimiter) acquire(hub, key string) (*ConnectionSlot, Limit) {
+// acquire returns a lease, or the limit that is reached.
+func (p *connectionLimiter) acquire(hub, key string) (*ConnectionLease, Limit) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -107,7 +105,7 @@ func (p *connectionLimiter) acquire(hub, key string) (*ConnectionSlot, Limit) {
 	if hub != "" {
 		p.hubs[hub]++
 	}
-	return &ConnectionSlot{places: p, hub: hub, key: key}, ""
+	return &ConnectionLease{places: p, hub: hub, key: key}, ""
 }
 
 func limitReached(limit, taken int) bool { return limit > 0 && taken >= limit }
@@ -116,14 +114,14 @@ func (p *connectionLimiter) release(hub, key string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.taken--
-	decrement(p.keys, key)
+	decrementCount(p.keys, key)
 	if hub != "" {
-		decrement(p.hubs, hub)
+		decrementCount(p.hubs, hub)
 	}
 }
 
-// decrement decrements a counter, and removes it at zero, because names come and go.
-func decrement(counts map[string]int, name string) {
+// decrementCount subtracts one and removes a name at zero, because the number of names is not limited.
+func decrementCount(counts map[string]int, name string) {
 	if counts[name]--; counts[name] == 0 {
 		delete(counts, name)
 	}

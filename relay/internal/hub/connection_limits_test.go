@@ -72,7 +72,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestLimitSaysWhatItIs(t *testing.T) {
+func TestLimits_ErrorNamesLimit(t *testing.T) {
 	t.Parallel()
 	h := New(Options{Limits: Limits{Hub: 1, Key: 1}})
 	place, refused := h.Reserve(http.Header{}, "h", "k")
@@ -99,7 +99,7 @@ func TestLimitSaysWhatItIs(t *testing.T) {
 }
 
 // Many arrive at once, and some upgrades fail: never are more let in than may be, and every place comes back.
-func TestLimitsHoldAtOnce(t *testing.T) {
+func TestLimits_Concurrent(t *testing.T) {
 	t.Parallel()
 	const limit, rounds, crowd = 7, 6, 40
 	var inside, most atomic.Int32

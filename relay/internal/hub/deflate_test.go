@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -22,13 +21,14 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// allCompressed compresses whatever gets shorter.
-// More time than a test can use up. Each second of it is another compressor, which takes more than a megabyte.
+// allCompressed compresses every message that gets shorter, with more processor time than a test can use. Each second
+// of it adds a compressor of more than a megabyte.
 var allCompressed = Compression{Enabled: true, MinSize: 1, CPU: 8 * time.Second}
 
-// inflate decompresses a message as a client does.
+// inflate decompresses a message like a client.
 func inflate(t testing.TB, payload []byte) []byte {
 	t.Helper()
 	data, err := io.ReadAll(flate.NewReader(io.MultiReader(bytes.NewReader(payload), strings.NewReader(deflateTail))))
@@ -38,7 +38,7 @@ func inflate(t testing.TB, payload []byte) []byte {
 	return data
 }
 
-// readFrame reads one frame of the server's.
+// readFrame reads one frame from the server.
 func readFrame(t testing.TB, in io.Reader) (first byte, payload []byte) {
 	t.Helper()
 	header := make([]byte, 10)
@@ -65,30 +65,41 @@ func readFrame(t testing.TB, in io.Reader) (first byte, payload []byte) {
 func speak(t *testing.T, n *node, query string) *bufio.Reader {
 	t.Helper()
 	text := strings.Replace(handshake, "?hub=h", "?"+query, 1)
-	_, in, answer := talk(t, n,
-		strings.Replace(text, "Host: x",
-			"Host: x\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits", 1))
+	_, in, answer := talk(
+		t,
+		n,
+		strings.Replace(
+			text,
+			"Host: x",
+			"Host: x\r\nSec-WebSocket-Extensions: permessage-deflate; client_max_window_bits",
+			1,
+		),
+	)
 	if answer.Header.Get(extensionHeader) != deflateAnswer {
 		t.Fatalf("the answer is %v", answer.Header)
 	}
 	return in
 }
 
-// Clients with compression receive the same bytes as others: live, and replayed from memory or the log, with and
-// without cursors and filters.
-func TestCompressedMessagesAreTheSame(t *testing.T) {
+// Clients with compression receive the same bytes as others: live and in replays from memory and from the log, with
+// and without cursors and filters, for messages of all kinds.
+func TestCompression_KeepsMessages(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*httptest.Server){
-		"tcp": (*httptest.Server).Start,
-		"tls": (*httptest.Server).StartTLS,
-	} {
+	for name, start := range plainAndTLS {
 		for _, partitions := range []int{1, 2} {
 			for _, most := range []int{0, 1} {
 				t.Run(fmt.Sprintf("%s, %d partitions, history %d", name, partitions, most), func(t *testing.T) {
 					t.Parallel()
-					testSame(t, startRelayedOver(t, redistest.Start(t), partitions, Options{
-						Compression: allCompressed, HistoryBytes: most,
-					}, start))
+					testSame(
+						t,
+						startRelayedOver(
+							t,
+							redistest.Start(t),
+							partitions,
+							Options{Compression: allCompressed, HistoryBytes: most},
+							start,
+						),
+					)
 				})
 			}
 		}
@@ -99,7 +110,9 @@ func testSame(t *testing.T, r *relayed) {
 	t.Helper()
 	hub := hubsInEach(r)[0]
 	queries := []string{
-		"account=a&hub=" + hub, "account=a&cursor=true&hub=" + hub, "account=a",
+		"account=a&hub=" + hub,
+		"account=a&cursor=true&hub=" + hub,
+		"account=a",
 		"account=a&cursor=true&topics=job.*,!*.error",
 	}
 	pairs := make([][2]*websocket.Conn, len(queries))
@@ -150,15 +163,27 @@ func (r *relayed) publishOdd(t *testing.T, hub string) int {
 	noise := make([]byte, 30_000)
 	_, _ = rand.Read(noise)
 	pads := []string{
-		"", "x", strings.Repeat("x", 100), strings.Repeat("ü☃", 500), strings.Repeat(`{"a":1},`, 20_000),
-		hex.EncodeToString(noise), "last",
+		"",
+		"x",
+		strings.Repeat("x", 100),
+		strings.Repeat("ü☃", 500),
+		strings.Repeat(`{"a":1},`, 20_000),
+		hex.EncodeToString(noise),
+		"last",
 	}
 	var list []relay.Notification
 	for i, pad := range pads {
 		data := fmt.Appendf(nil, `{"topic":"job.created","n":%d,"hub":%q,"pad":%q}`, i+1, hub, pad)
-		list = append(list, relay.Notification{
-			ID: fmt.Sprintf("%024x", r.id.Add(1)), Hub: hub, Account: "a", Topic: "job.created", Data: data,
-		})
+		list = append(
+			list,
+			relay.Notification{
+				ID:      fmt.Sprintf("%024x", r.id.Add(1)),
+				Hub:     hub,
+				Account: "a",
+				Topic:   "job.created",
+				Data:    data,
+			},
+		)
 	}
 	if _, err := r.log.Append(t.Context(), eventlog.AppendRequest{Hub: hub, Notifications: list}); err != nil {
 		t.Fatal(err)
@@ -166,8 +191,9 @@ func (r *relayed) publishOdd(t *testing.T, hub string) int {
 	return len(list)
 }
 
-// A message is compressed on demand and once per format, and never for clients that did not request it.
-func TestCompressedOnceForAll(t *testing.T) {
+// A message is compressed once per encoding, when the first client needs it, and never for clients without
+// compression.
+func TestCompression_OncePerEncoding(t *testing.T) {
 	t.Parallel()
 	const clients, messages = 10, 20
 	n := startNode(t, Options{Compression: Compression{Enabled: true, CPU: allCompressed.CPU}}, nil)
@@ -215,8 +241,8 @@ func TestCompressedOnceForAll(t *testing.T) {
 	}
 }
 
-// Replays are compressed in small pieces, and their frames are shared with later replays.
-func TestReplaysAreCompressed(t *testing.T) {
+// Replays compress in small chunks, and later replays share the frames.
+func TestReplay_SharesCompressedFrames(t *testing.T) {
 	t.Parallel()
 	const count = 3 * replayChunkCompressions
 	redis := redistest.Start(t)
@@ -229,8 +255,11 @@ func TestReplaysAreCompressed(t *testing.T) {
 			r.settled(t)
 			for round := range 3 {
 				expect(t, r.dial(t, "account=a&hub="+hub+"&after="+from), 1, count)
-				testkit.WaitFor(t, "all frames are counted",
-					func() bool { return r.deflated("frames") == (round+1)*count })
+				testkit.WaitFor(
+					t,
+					"all frames are counted",
+					func() bool { return r.deflated("frames") == (round+1)*count },
+				)
 			}
 			if made := r.deflated("made"); name == "kept" && made != count || made < count {
 				t.Errorf("%d were compressed for three replays of %d", made, count)
@@ -239,12 +268,11 @@ func TestReplaysAreCompressed(t *testing.T) {
 	}
 }
 
-// A length limit bounds the compression of a replay chunk, because broadcasts wait for the feed during that time.
-func TestReplaysCompressLittleAtOnce(t *testing.T) {
+// The compressions of a chunk are limited by size, too, because broadcasts wait for the feed.
+func TestReplay_LimitsCompressions(t *testing.T) {
 	t.Parallel()
 	for padding, most := range map[int]int{
-		300: replayChunkCompressions, 1900: replayChunkCompressions / 2, 20_000: 4,
-		300_000: 1,
+		300: replayChunkCompressions, 1900: replayChunkCompressions / 2, 20_000: 4, 300_000: 1,
 	} {
 		observer := newCounter()
 		h := New(Options{Compression: allCompressed, Observer: observer, HistoryBytes: 100 << 20})
@@ -256,7 +284,7 @@ func TestReplaysCompressLittleAtOnce(t *testing.T) {
 			list = append(list, n)
 		}
 		h.Broadcast(Batch{Notifications: list})
-		c := &client{hub: h, format: formatCursor | formatDeflated, feed: h.feeds[0]}
+		c := &connection{hub: h, format: frame.WithCursor | frame.Deflated, feed: h.feeds[0]}
 		r, problem := h.newReplay(c, &Subscription{
 			Hub: "h", Allows: func(string, string) bool { return true },
 			After: string(streamid.Append(nil, 1, 0, []streamid.Position{{MS: 1}})),
@@ -272,76 +300,4 @@ func TestReplaysCompressLittleAtOnce(t *testing.T) {
 			t.Errorf("%d messages of %d bytes were compressed in one go, want %d", made, padding, most)
 		}
 	}
-}
-
-func TestCompressionIsBounded(t *testing.T) {
-	t.Parallel()
-	observer := newCounter()
-	d := newDeflater(Compression{Enabled: true, CPU: 100 * time.Millisecond}, observer)
-	now := time.Now()
-	const each = 10 * time.Millisecond // what one message takes
-	calls := 0
-	d.now = func() time.Time {
-		if calls++; calls%2 == 0 {
-			now = now.Add(each)
-		}
-		return now
-	}
-	data := bytes.Repeat([]byte("x"), 300)
-	tries := func(live bool, most int) (done int) {
-		for range most {
-			calls = 0
-			if frame, _ := d.compressFrame(live, [][]byte{data}); frame != nil {
-				done++
-			}
-		}
-		return done
-	}
-	// While it works, time goes by: a tenth of it comes back.
-	if done := tries(false, 100); done != 6 {
-		t.Errorf("replays got %d messages compressed, want half of the time", done)
-	}
-	if done := tries(true, 100); done != 6 {
-		t.Errorf("then %d were, want the rest", done)
-	}
-	now = now.Add(time.Minute)
-	if done := tries(true, 100); done != 12 {
-		t.Errorf("after a minute %d were, want one second's", done)
-	}
-	if got := observer.deflated("not made"); got != 300-24 {
-		t.Errorf("%d were counted as left alone", got)
-	}
-	// Nobody waits for a compressor.
-	now = now.Add(time.Minute)
-	for range cap(d.compressors) {
-		<-d.compressors
-	}
-	if done := tries(true, 1); done != 0 {
-		t.Error("there was none, and still")
-	}
-	if most := cap(newDeflater(Compression{Enabled: true, CPU: 2500 * time.Millisecond},
-		observer).compressors); most != 4 {
-		t.Errorf("%d compressors for 2.5 processors", most)
-	}
-}
-
-// Any message decompresses to itself, also after another message.
-func FuzzDeflate(f *testing.F) {
-	f.Add([]byte(`{"topic":"x"}`), []byte(`,"cursor":"a"}`))
-	f.Add(bytes.Repeat([]byte{0}, 70_000), []byte{})
-	f.Fuzz(func(t *testing.T, a, b []byte) {
-		d := newDeflater(allCompressed, noObserver{})
-		whole := append(append([]byte{}, a...), b...)
-		for range 3 {
-			frame, saved := d.compressFrame(true, [][]byte{a, b})
-			if frame == nil {
-				continue
-			}
-			first, payload := readFrame(t, bytes.NewReader(frame))
-			if first != finText|rsv1 || !bytes.Equal(inflate(t, payload), whole) ||
-				len(frame)+saved != len(textFrame(a, b)) || saved <= 0 {
-				t.Fatalf("%q became %x", whole, frame)
-			}
-		}
-	})
 }

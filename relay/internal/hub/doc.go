@@ -1,22 +1,23 @@
-// Package hub sends notifications to the websocket and event stream (SSE) clients of this node.
+// Package hub sends notifications to the websocket and server-sent event (SSE) clients of this node.
 //
-// It upgrades connections, indexes clients by their subscriptions, builds each frame once, and sends the same bytes to
-// all clients. A client never delays another one. Bytes that its socket does not accept at once wait in its own bounded
-// queue, and a client with a full queue is closed.
+// It keeps an index of subscriptions, encodes each frame once, and sends the same bytes to every client. A client never
+// delays another: what its socket does not accept at once waits in a bounded write queue, and a client whose queue is
+// full is closed.
 //
-// The caller authenticates clients. The hub checks the handshake of RFC 6455. It must not contain keys, tokens,
-// configuration or Redis commands, and never imports sinks.
+// Callers decide who may connect: the hub checks the handshake of RFC 6455 and calls back for the rest. It knows no
+// keys, tokens, configuration or Redis, and never imports sinks. Encoding and parsing of frames belong to hub/frame,
+// the handshake and system calls to hub/transport, and reads of the log to hub/history.
 //
-// # Broadcasts
+// # Broadcast
 //
-// [Hub.Broadcast] finds the clients in the index (by hub, account and, with many topic patterns, by topic), and writes
-// to each idle socket without blocking: one system call and no goroutine. What the socket does not accept is added to
-// the client's queue, and a goroutine writes the queue in few writes until it is empty. Pings, pongs and close frames
-// use the same path, so they are always between frames.
+// [Hub.Broadcast] finds the clients in the index (by hub and account, and by topic if there are many patterns) and
+// writes to each idle socket itself, without blocking: one system call and no goroutine. What the socket does not
+// accept goes to the client's write queue. A goroutine then writes until that queue is empty, with few large writes.
+// Pings, pongs and close frames use the same queue, so they are sent between other frames.
 //
-// # Replays
+// # Replay
 //
-// A cursor contains positions in the log. A client with a cursor receives the following entries in chunks, from the log
-// and from the recent history of its feed. It joins the broadcasts under the lock of the feed, exactly at the position
-// that it has reached.
+// A cursor holds positions in the log. A client with a cursor receives the entries after it in chunks, from the log and
+// from the recent history of its feed. It joins the broadcasts under the lock of the feed, at the position that
+// its replay has reached.
 package hub

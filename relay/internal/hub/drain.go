@@ -4,21 +4,22 @@ import (
 	"context"
 	"math/rand/v2"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
 const (
-	// drainFraction is the part of a drain's time within which all clients are closed. The rest is for their queued
-	// frames.
+	// drainFraction is the part of the available time in which close frames are sent. The rest is for queued frames.
 	drainFraction = 0.5
 	drainInterval = 10 * time.Millisecond
 )
 
-// drainClients closes the clients in random order, spread over time, because closed clients reconnect at once. It
-// returns early when all have left, and at the latest when ctx ends.
-func (h *Hub) drainClients(ctx context.Context, gone <-chan struct{}) {
-	all := h.allClients()
+// drain closes the clients in random order and spread over time, because they reconnect at once. It returns early
+// when all have left, and at the latest when ctx ends.
+func (h *Hub) drain(ctx context.Context, gone <-chan struct{}) {
+	all := h.allConnections()
 	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
-	began := time.Now()
+	start := time.Now()
 	deadline, limited := ctx.Deadline()
 	spread := time.Duration(len(all)) * h.opts.DrainPace
 	if limited {
@@ -26,13 +27,13 @@ func (h *Hub) drainClients(ctx context.Context, gone <-chan struct{}) {
 	}
 	timer := time.NewTicker(drainInterval)
 	defer timer.Stop()
-	for told := 0; told < len(all); {
-		for due := clientsDue(len(all), time.Since(began), spread); told < due; told++ {
-			all[told].close(closeRequest{
-				code: CloseRestart, reason: "the relay is restarting; connect again", closeReason: ClosedDrain,
+	for closed := 0; closed < len(all); {
+		for due := clientsDue(len(all), time.Since(start), spread); closed < due; closed++ {
+			all[closed].close(closeRequest{
+				code: frame.CloseRestart, reason: "the relay is restarting; connect again", closeReason: ClosedDrain,
 			})
 		}
-		if told == len(all) {
+		if closed == len(all) {
 			return
 		}
 		select {
@@ -45,7 +46,7 @@ func (h *Hub) drainClients(ctx context.Context, gone <-chan struct{}) {
 	}
 }
 
-// clientsDue returns the number of clients that should be closed by now.
+// clientsDue returns the number of clients that should have received a close frame.
 func clientsDue(clients int, passed, spread time.Duration) int {
 	if passed >= spread {
 		return clients

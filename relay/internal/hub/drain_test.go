@@ -3,7 +3,6 @@ package hub
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -12,14 +11,12 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
 func TestDrain(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*httptest.Server){
-		"plain": (*httptest.Server).Start,
-		"tls":   (*httptest.Server).StartTLS,
-	} {
+	for name, start := range plainAndTLS {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			testDrain(t, startNodeOver(t, Options{}, nil, start))
@@ -37,7 +34,7 @@ func testDrain(t *testing.T, n *node) {
 	for _, conn := range conns {
 		readers.Go(func() {
 			numbers(t, conn, 1)
-			wantClose(t, conn, CloseRestart, "restarting")
+			wantClose(t, conn, frame.CloseRestart, "restarting")
 		})
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -59,7 +56,7 @@ func testDrain(t *testing.T, n *node) {
 	}
 }
 
-// Hundreds of clients are closed one after the other. Others receive notifications until then, and all get 1012.
+// The close frames for hundreds of clients are spread. Clients that have not received one still get broadcasts.
 func TestDrainIsSpread(t *testing.T) {
 	t.Parallel()
 	const clients = 300
@@ -72,7 +69,7 @@ func TestDrainIsSpread(t *testing.T) {
 			for {
 				_, _, err := conn.ReadMessage()
 				if err != nil {
-					if !websocket.IsCloseError(err, CloseRestart) {
+					if !websocket.IsCloseError(err, frame.CloseRestart) {
 						t.Errorf("the connection ended with %v", err)
 					}
 					told <- last
@@ -104,7 +101,7 @@ func TestDrainIsSpread(t *testing.T) {
 	}
 }
 
-// A drain ends at once when all clients leave by themselves.
+// A drain ends when all clients have left, without waiting for its pace.
 func TestDrainEndsEarly(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{DrainPace: time.Hour}, nil)
@@ -144,7 +141,7 @@ func TestDrainDue(t *testing.T) {
 	}
 }
 
-func TestDrainCutsOffThoseWhoHang(t *testing.T) {
+func TestDrain_DisconnectsHangingClients(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{QueueBytes: 64 << 20}, nil)
 	n.dial(t, "hub=h")
@@ -157,7 +154,7 @@ func TestDrainCutsOffThoseWhoHang(t *testing.T) {
 	n.wantEnding(t, ClosedDrain)
 }
 
-// fillMessages messages of 200 kB exceed the buffers of a socket that is not read.
+// fillMessages of 200 kB exceed the buffers of a socket that is not read.
 const fillMessages = 80
 
 // fillSocket broadcasts more to hub h than the sockets' buffers take.
@@ -187,9 +184,9 @@ func TestCloseWhileBusy(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					n.Broadcast([]relay.Notification{
-						sized("h", "", "job.created", 1, 5000), event("h", "a", "job.created", 2),
-					})
+					n.Broadcast(
+						[]relay.Notification{sized("h", "", "job.created", 1, 5000), event("h", "a", "job.created", 2)},
+					)
 				}
 			}
 		})

@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The expiry of a key takes effect at its time, even if it was changed, and long before the next ping.
+// A key expires at its latest time, without waiting for the next ping.
 func TestExpiry(t *testing.T) {
 	t.Parallel()
 	for name, tt := range map[string]struct {
@@ -58,8 +58,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// Frames that wait for a client when its key expires are not sent.
-func TestExpiryWhileMuchWaits(t *testing.T) {
+// Queued frames are not sent after the key has expired.
+func TestExpiry_DropsQueuedFrames(t *testing.T) {
 	t.Parallel()
 	for form, events := range map[string]bool{"websocket": false, "events": true} {
 		t.Run(form, func(t *testing.T) {
@@ -75,8 +75,11 @@ func TestExpiryWhileMuchWaits(t *testing.T) {
 				time.Sleep(6 * time.Second)
 				got := <-hearEnd(far, began)
 				if len(got.heard) > 2*blockingWriteBytes || !bytes.Contains(got.heard, []byte("the key has expired")) {
-					t.Errorf("%d bytes came behind the end, the last of them %q", len(got.heard),
-						got.heard[max(0, len(got.heard)-100):])
+					t.Errorf(
+						"%d bytes came behind the end, the last of them %q",
+						len(got.heard),
+						got.heard[max(0, len(got.heard)-100):],
+					)
 				}
 				_ = far.Close()
 				synctest.Wait()
@@ -89,14 +92,14 @@ func everything(string, string) bool { return true }
 
 // expire sets the key's time, 0 for never.
 func (r *ruling) expire(began time.Time, after time.Duration) {
-	s := KeyStatus{}
+	s := Authorization{}
 	if after != 0 {
 		s.Expires = began.Add(after)
 	}
 	r.Store(&s)
 }
 
-// goodbye is everything that a client receives until its stream ends.
+// goodbye returns everything that a client receives until the relay ends its stream.
 type goodbye struct {
 	heard []byte
 	after time.Duration

@@ -6,85 +6,51 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
 )
 
-// feed is an order of broadcasts on this node: the order of one partition, which hub pipelines follow, or the node's
-// merge of all partitions, which account pipelines follow. With one partition both are the same feed.
+// feed is an order in which this node broadcasts: the order of one partition, which hub pipelines follow, or the
+// node's merge of all partitions, which account pipelines follow. With one partition both are the same feed.
 //
-// Its lock is held while a notification is sent to all clients of the feed. So under the lock all clients have received
-// everything up to the feed's position, and a client with this position can be added.
+// Its lock is held while an entry is sent to all clients of the feed. Under the lock, all of them have everything up
+// to the position of the feed, so a client that has seen as much can join.
 type feed struct {
 	partitions     int // of the log
 	firstPartition int // the partition of the first position
-	maxBytes       int // bytes that may be kept
-	deflater       *compressionBudget
+	maxBytes       int // of entries
+	deflater       *frame.Deflater
 
 	mu sync.Mutex
-	// positions contains the position of the last broadcast of each partition. The history is complete after keptFrom.
+	// positions are the positions of the last broadcasts. All entries after keptFrom are in entries. Both have one
+	// element per partition.
 	positions, keptFrom []streamid.Position
-	// entries is the recent history in the feed's order. It starts at head, and that entry has the number base.
+	// entries is the recent history, from index head on. The first entry has the sequence number baseSeq.
 	entries []*feedEntry
 	head    int
 	baseSeq uint64
 	size    int
-	// endSeq is end for readers without mu.
+	// endSeq is nextSeq, for readers without mu.
 	endSeq atomic.Uint64
-	// seqs contains the numbers of the kept entries of each partition.
+	// seqs are the sequence numbers of the entries of each partition.
 	seqs [][]uint64
-	// resets counts discontinuities of a partition's positions.
+	// resets counts the calls of resetPartition.
 	resets    int
-	advanced  chan struct{} // closed by the next broadcast; nil if no goroutine waits
+	advanced  chan struct{} // closed by the next broadcast; nil without waiters
 	cursorBuf []byte
 }
 
-// feedEntry is one notification in a line.
+// feedEntry is one notification in a feed.
 type feedEntry struct {
 	notification   *relay.Notification
-	partitionIndex int // its partition, counted from the line's first
-	// before is the position before the entry, after the position after it.
+	partitionIndex int // index of its partition in the feed
+	// before and after are the positions around the entry.
 	before, after streamid.Position
-	frames        [formatCount][]byte // built on demand
-	// savedBytes is by how much the compressed frames are shorter, without and with a cursor.
-	savedBytes [formatCursor + 1]int32
-	size       int // what it takes, while a line keeps it
+	frames        frame.Set
+	size          int // memory, while it is in entries
 }
 
-// entryOverhead is the approximate memory of an entry besides its notification and frames.
-const entryOverhead = 384
-
-// makeFrame builds a frame that all clients of a format share, and returns its memory. Formats with cursors need
-// cursor.
-func (e *feedEntry) makeFrame(as frameFormat, cursor []byte, d *compressionBudget, live bool) (took int) {
-	if as&formatDeflated == 0 {
-		e.frames[as] = newFrame(e.notification.Data, as, cursor)
-		return len(e.frames[as])
-	}
-	plain, saved := as&^formatDeflated, 0
-	e.frames[as] = buildFrame(func(parts ...[]byte) (frame []byte) {
-		frame, saved = d.compressFrame(live, parts)
-		return frame
-	}, e.notification.Data, as, cursor)
-	e.savedBytes[plain] = int32(saved)
-	if e.frames[as] != nil {
-		return len(e.frames[as])
-	}
-	if e.frames[plain] == nil {
-		e.frames[plain] = newFrame(e.notification.Data, plain, cursor)
-		took = len(e.frames[plain])
-	}
-	e.frames[as] = e.frames[plain]
-	return took
-}
-
-// savedFor is by how much a frame is shorter for being compressed.
-func (e *feedEntry) savedFor(as frameFormat) int {
-	if as&formatDeflated == 0 {
-		return 0
-	}
-	return int(e.savedBytes[as&^formatDeflated])
-}
-
-func newFeed(partitions, first, count, most int, d *compressionBudget) *feed {
+func newFeed(partitions, first, count, most int, d *frame.Deflater) *feed {
 	return &feed{
 		partitions: partitions, firstPartition: first, maxBytes: most, deflater: d,
 		positions: make([]streamid.Position, count), keptFrom: make([]streamid.Position, count),
@@ -92,7 +58,7 @@ func newFeed(partitions, first, count, most int, d *compressionBudget) *feed {
 	}
 }
 
-// appendBatch moves the line on by notifications of one partition. The caller holds mu.
+// appendBatch appends notifications of one partition. The caller holds mu.
 func (l *feed) appendBatch(partition int, list []relay.Notification) []feedEntry {
 	batch := make([]feedEntry, len(list))
 	at := &l.positions[partition-l.firstPartition]
@@ -104,7 +70,7 @@ func (l *feed) appendBatch(partition int, list []relay.Notification) []feedEntry
 		}
 		l.seqs[e.partitionIndex] = append(l.seqs[e.partitionIndex], l.nextSeq())
 		l.entries = append(l.entries, e)
-		e.size = len(e.notification.Data) + entryOverhead
+		e.size = len(e.notification.Data) + history.EntryOverhead
 		l.size += e.size
 	}
 	l.endSeq.Store(l.nextSeq())
@@ -116,7 +82,7 @@ func (l *feed) appendBatch(partition int, list []relay.Notification) []feedEntry
 	return batch
 }
 
-// evictOldest removes the oldest entries until the limit is met.
+// evictOldest removes the oldest entries while there are more than maxBytes.
 func (l *feed) evictOldest() {
 	for l.size > l.maxBytes && l.head < len(l.entries) {
 		e := l.entries[l.head]
@@ -134,8 +100,8 @@ func (l *feed) evictOldest() {
 	}
 }
 
-// resetPartition continues a partition at another position. It discards the history, so replays read the log. The
-// caller holds mu.
+// resetPartition sets the position of a partition after a gap. It removes all entries, so replays read the log
+// itself. The caller holds mu.
 func (l *feed) resetPartition(partition int, at streamid.Position) {
 	l.baseSeq += uint64(len(l.entries) - l.head)
 	l.entries, l.head, l.size = nil, 0, 0
@@ -149,7 +115,7 @@ func (l *feed) resetPartition(partition int, at streamid.Position) {
 	}
 }
 
-// advancedChan returns what the next broadcast closes. The caller holds mu.
+// advancedChan returns a channel that the next broadcast closes. The caller holds mu.
 func (l *feed) advancedChan() <-chan struct{} {
 	if l.advanced == nil {
 		l.advanced = make(chan struct{})
@@ -157,29 +123,30 @@ func (l *feed) advancedChan() <-chan struct{} {
 	return l.advanced
 }
 
-// formatCursor is the text of positions, valid until the next call. The caller holds mu.
+// formatCursor returns the cursor of positions, which is valid until the next call. The caller holds mu.
 func (l *feed) formatCursor(at []streamid.Position) []byte {
 	l.cursorBuf = streamid.Append(l.cursorBuf[:0], l.partitions, l.firstPartition, at)
 	return l.cursorBuf
 }
 
-// frameFor returns an entry's frame in one format, for all clients at these positions. The caller holds mu.
-func (l *feed) frameFor(e *feedEntry, as frameFormat, at []streamid.Position, live bool) []byte {
-	if e.frames[as] == nil {
+// frameFor returns the frame of an entry for all clients that have seen the log up to the given positions. The caller
+// holds mu.
+func (l *feed) frameFor(e *feedEntry, as frame.Encoding, at []streamid.Position, live bool) []byte {
+	if e.frames.Get(as) == nil {
 		var text []byte
-		if as&(formatCursor|formatSSE) != 0 {
+		if as&(frame.WithCursor|frame.SSE) != 0 {
 			text = l.formatCursor(at)
 		}
-		took := e.makeFrame(as, text, l.deflater, live)
-		if e.size > 0 { // the next broadcast evicts others for it
+		took := e.frames.Make(e.notification.Data, as, text, l.deflater, live)
+		if e.size > 0 { // the next broadcast evicts others
 			e.size += took
 			l.size += took
 		}
 	}
-	return e.frames[as]
+	return e.frames.Get(as)
 }
 
-// nextSeq is the number of the next entry. The caller holds mu.
+// nextSeq returns the sequence number of the next entry. The caller holds mu.
 func (l *feed) nextSeq() uint64 { return l.baseSeq + uint64(len(l.entries)-l.head) }
 
 func (l *feed) entryAt(number uint64) *feedEntry { return l.entries[l.head+int(number-l.baseSeq)] }

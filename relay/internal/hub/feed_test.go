@@ -4,10 +4,11 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// The history stays within its limit in all formats, and the limit covers all partitions.
-func TestHistoryStaysWithinItsBound(t *testing.T) {
+// The history of all partitions stays within its limit, in all encodings.
+func TestFeed_LimitsHistory(t *testing.T) {
 	t.Parallel()
 	const most, partitions, size = 4 << 20, 4, 10_000
 	h := New(Options{
@@ -19,7 +20,7 @@ func TestHistoryStaysWithinItsBound(t *testing.T) {
 		for _, l := range []*feed{h.feeds[p], h.mergedFeed} {
 			l.mu.Lock()
 			if l.nextSeq() > l.baseSeq {
-				for as := range formatCount {
+				for as := range frame.EncodingCount {
 					l.frameFor(l.entryAt(l.nextSeq()-1), as, l.positions, true)
 				}
 			}
@@ -32,20 +33,20 @@ func TestHistoryStaysWithinItsBound(t *testing.T) {
 		for _, e := range l.entries[l.head:] {
 			took += len(e.notification.Data)
 			seen := map[*byte]bool{}
-			for _, frame := range e.frames {
-				if len(frame) > 0 && !seen[&frame[0]] {
-					seen[&frame[0]] = true
-					took += len(frame)
+			for as := range frame.EncodingCount {
+				if made := e.frames.Get(as); len(made) > 0 && !seen[&made[0]] {
+					seen[&made[0]] = true
+					took += len(made)
 				}
 			}
 		}
-		const last = int(formatCount) * 2 * size // follows the last check of the limit
+		const last = int(frame.EncodingCount) * 2 * size // made after the last eviction
 		if took > l.maxBytes+last || took < l.maxBytes/2 {
 			t.Errorf("%d bytes are kept, the bound is %d", took, l.maxBytes)
 		}
 		all += took
 	}
-	if all > 2*most+(partitions+1)*int(formatCount)*2*size {
+	if all > 2*most+(partitions+1)*int(frame.EncodingCount)*2*size {
 		t.Errorf("%d bytes are kept in all, want two times %d", all, most)
 	}
 }

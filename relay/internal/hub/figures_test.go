@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// figures records an Observer's calls about replays and resyncs.
+// figures counts replays and resyncs for an Observer.
 type figures struct {
 	mu       sync.Mutex
 	replays  map[string]int
@@ -20,8 +20,10 @@ type figures struct {
 
 func newFigures() *figures {
 	return &figures{
-		replays: make(map[string]int), replayed: make(map[ReplaySource]int), resynced: make(map[ResyncCause]int),
-		deflate: make(map[string]int),
+		replays:  make(map[string]int),
+		replayed: make(map[ReplaySource]int),
+		resynced: make(map[ResyncCause]int),
+		deflate:  make(map[string]int),
 	}
 }
 

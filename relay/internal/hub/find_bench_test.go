@@ -8,8 +8,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// joinSilent adds a client that accepts nothing, so only the search is measured.
-func joinSilent(tb testing.TB, h *Hub, s *Subscription, topics ...string) *client {
+// joinSilent adds a client to the index that accepts nothing, so a broadcast costs only the search.
+func joinSilent(tb testing.TB, h *Hub, s *Subscription, topics ...string) *connection {
 	tb.Helper()
 	var err error
 	if s.Topics, err = relay.ParsePatterns(topics); err != nil {
@@ -18,12 +18,12 @@ func joinSilent(tb testing.TB, h *Hub, s *Subscription, topics ...string) *clien
 	if s.Allows == nil {
 		s.Allows = func(string, string) bool { return true }
 	}
-	c := &client{hub: h, feed: h.feedFor(s), allows: s.Allows, state: stateDead, fd: -1}
-	h.index.addClient(c, s)
+	c := &connection{hub: h, feed: h.feedFor(s), allows: s.Allows, state: stateDead, fd: -1}
+	h.index.Add(c, s)
 	return c
 }
 
-// otherTopics returns the i-th of more than 4,000 different lists of topics that do not match benchEvent.
+// otherTopics returns one of more than 4,000 different topic lists. None contains the topic of benchEvent.
 func otherTopics(i int) []string {
 	var names []string
 	for _, t := range relay.Topics() {
@@ -41,8 +41,8 @@ func otherTopics(i int) []string {
 	return nil
 }
 
-// BenchmarkFind measures the cost of a notification besides writes: with one matching client, alone and among others,
-// and with 500 clients of a hub.
+// BenchmarkFind measures the cost of a notification without writes: for one matching client, alone and among others,
+// and for the 500 of a hub.
 func BenchmarkFind(b *testing.B) {
 	one := func(b *testing.B, h *Hub) {
 		joinSilent(b, h, &Subscription{Hub: "h", Account: "*", VisibilityKey: "all"})
@@ -105,7 +105,7 @@ func BenchmarkFind(b *testing.B) {
 	}
 }
 
-// BenchmarkComeAndGo measures joining and leaving of a client with its own topics among many others.
+// BenchmarkComeAndGo measures adding and removing a client with different topics among many clients.
 func BenchmarkComeAndGo(b *testing.B) {
 	h := New(Options{})
 	for i := range 1000 {
@@ -119,16 +119,20 @@ func BenchmarkComeAndGo(b *testing.B) {
 		b.Fatal(err)
 	}
 	s := Subscription{
-		Hub: "h", Account: "*", VisibilityKey: "all", Topics: topics, Allows: func(string, string) bool { return true },
+		Hub:           "h",
+		Account:       "*",
+		VisibilityKey: "all",
+		Topics:        topics,
+		Allows:        func(string, string) bool { return true },
 	}
-	c := &client{hub: h, feed: h.feedFor(&s), allows: s.Allows, state: stateDead, fd: -1}
+	c := &connection{hub: h, feed: h.feedFor(&s), allows: s.Allows, state: stateDead, fd: -1}
 	for b.Loop() {
-		h.index.addClient(c, &s)
-		h.index.removeClient(c)
+		h.index.Add(c, &s)
+		h.index.Remove(c)
 	}
 }
 
-// BenchmarkNewTopic measures the first notification of a topic, which queries all groups.
+// BenchmarkNewTopic measures the first notification of a topic, which is matched with all patterns.
 func BenchmarkNewTopic(b *testing.B) {
 	h := New(Options{})
 	for i := range 1000 {

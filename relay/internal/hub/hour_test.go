@@ -13,6 +13,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 // pipes is a ResponseWriter whose connection has no buffer.
@@ -25,11 +27,14 @@ func (p pipes) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return p.near, bufio.NewReadWriter(bufio.NewReader(p.near), bufio.NewWriter(p.near)), nil
 }
 
-// endless is a log with an entry after every position.
+// endless is a log with entries after every position.
 type endless struct{}
 
 func (endless) ReadFrom(
-	_ context.Context, _ int, after streamid.Position, count int,
+	_ context.Context,
+	_ int,
+	after streamid.Position,
+	count int,
 ) (streamid.Position, bool, []relay.Notification, error) {
 	at := after
 	var list []relay.Notification
@@ -42,9 +47,8 @@ func (endless) ReadFrom(
 	return after, false, list, nil
 }
 
-// A client that reads nothing or too little for an hour costs at most its queue limit. If it does not answer, it is
-// closed in time and its slot is free.
-func TestAnHourWithoutReading(t *testing.T) {
+// A client that reads nothing for an hour, or too little, costs at most its write queue, and is closed in time.
+func TestSlowClient_OneHour(t *testing.T) {
 	t.Parallel()
 	const quick, slow = 16 << 10, 4 << 10 // bytes a second
 	behind := string(streamid.Append(nil, 1, 0, []streamid.Position{{MS: 1, Seq: 1}}))
@@ -52,30 +56,22 @@ func TestAnHourWithoutReading(t *testing.T) {
 		s       Subscription
 		events  bool
 		traffic int // bytes a second
-		reads   int // bytes per second after the answer
+		reads   int // bytes per second, after the response
 		within  time.Duration
 		ending  CloseReason
-		said    []byte // the end of what it has read
+		said    []byte // at the end of what it reads, if it reads
 	}{
 		"a quiet hub":                {within: time.Minute, ending: ClosedSlowConsumer}, // not even a ping fits in
 		"a quiet hub's event stream": {events: true, within: time.Minute, ending: ClosedSlowConsumer},
 		"traffic":                    {traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer},
-		"traffic of an event stream": {
-			events: true, traffic: 2 << 10, within: 15 * time.Second,
-			ending: ClosedSlowConsumer,
-		},
-		"a flood": {traffic: 4 << 20, within: 10 * time.Second, ending: ClosedSlowConsumer},
-		"a replay": {
-			s: Subscription{After: behind}, traffic: 2 << 10, within: 15 * time.Second,
-			ending: ClosedSlowConsumer,
-		},
+		"traffic of an event stream": {events: true, traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer},
+		"a flood":                    {traffic: 4 << 20, within: 10 * time.Second, ending: ClosedSlowConsumer},
+		"a replay":                   {s: Subscription{After: behind}, traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer},
 		"slower than the traffic": {
-			traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer,
-			said: closeFrame(CloseSlowConsumer, "too slow")[2:],
+			traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer, said: frame.NewClose(frame.CloseSlowConsumer, "too slow")[2:],
 		},
 		"slower than the traffic of an event stream": {
-			events: true, traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer,
-			said: []byte(`{"code":1013,`),
+			events: true, traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer, said: []byte(`{"code":1013,`),
 		},
 		"a slow replay":         {s: Subscription{After: behind}, traffic: 3 * slow, reads: slow},
 		"slow, but fast enough": {traffic: slow / 2, reads: slow},
@@ -85,9 +81,9 @@ func TestAnHourWithoutReading(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				observer := newCounter()
-				h := New(Options{
-					History: endless{}, HistoryBytes: 64 << 10, Observer: observer, Limits: Limits{Node: 1},
-				})
+				h := New(
+					Options{History: endless{}, HistoryBytes: 64 << 10, Observer: observer, Limits: Limits{Node: 1}},
+				)
 				h.Start(0, streamid.Position{MS: 1, Seq: 1000000000})
 				ctx, stop := context.WithCancel(t.Context())
 				go func() { _ = h.Run(ctx) }()
@@ -101,13 +97,22 @@ func TestAnHourWithoutReading(t *testing.T) {
 					t.Errorf("%d bytes were queued for it", most)
 				}
 				if gone.after > tt.within || gone.ending != tt.ending {
-					t.Errorf("it ended with %q after %s, want %q within %s", gone.ending, gone.after, tt.ending,
-						tt.within)
+					t.Errorf(
+						"it ended with %q after %s, want %q within %s",
+						gone.ending,
+						gone.after,
+						tt.ending,
+						tt.within,
+					)
 				}
 				synctest.Wait()
 				if tt.ending != "" && (h.Clients() != 0 || h.limits.taken != 0 || h.index.size() != 0) {
-					t.Errorf("%d clients stay, of %d places, and %d entries of the index", h.Clients(), h.limits.taken,
-						h.index.size())
+					t.Errorf(
+						"%d clients stay, of %d places, and %d entries of the index",
+						h.Clients(),
+						h.limits.taken,
+						h.index.size(),
+					)
 				}
 				_ = far.Close()
 				if text := <-heard; !bytes.Contains(text[max(0, len(text)-200):], tt.said) {
@@ -126,10 +131,9 @@ func serveOverPipe(t *testing.T, h *Hub, s Subscription, events bool) net.Conn {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	serve := h.ServeEvents
 	if !events {
-		serve = h.Serve
+		serve = h.ServeWebSocket
 		for name, value := range map[string]string{
-			"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
-			"Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+			"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
 		} {
 			r.Header.Set(name, value)
 		}
@@ -140,8 +144,8 @@ func serveOverPipe(t *testing.T, h *Hub, s Subscription, events bool) net.Conn {
 	return far
 }
 
-// readSlowly reads the answer, and then the given number of bytes per second, until the connection ends. It answers
-// pings if it reads at all.
+// readSlowly reads the answer, and then so many bytes a second, until the connection ends. It answers pings, where it
+// reads at all.
 func readSlowly(conn net.Conn, pace int, events bool) []byte {
 	var text []byte
 	one := make([]byte, 1)
@@ -163,7 +167,7 @@ func readSlowly(conn net.Conn, pace int, events bool) []byte {
 			got, err := conn.Read(space[n:])
 			text = append(text, space[n:n+got]...)
 			n += got
-			if isWriteTimeout(err) {
+			if transport.IsTimeout(err) {
 				break
 			}
 			if err != nil {
@@ -173,7 +177,7 @@ func readSlowly(conn net.Conn, pace int, events bool) []byte {
 	}
 }
 
-// end is how a client's connection ended.
+// end describes how a connection ended.
 type end struct {
 	ending CloseReason
 	after  time.Duration
@@ -189,7 +193,7 @@ func hour(h *Hub, traffic int, ended chan CloseReason) (most int, gone end) {
 			n.Cursor = streamid.Position{MS: 2, Seq: uint64(number)}.String()
 			h.Broadcast(Batch{Notifications: []relay.Notification{n}})
 			number++
-			for _, c := range h.allClients() {
+			for _, c := range h.allConnections() {
 				c.mu.Lock()
 				most = max(most, c.queue.size)
 				c.mu.Unlock()

@@ -11,116 +11,112 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gorilla/websocket"
-
 	"github.com/hubrelay/hubrelay/internal/streamid"
-	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
-// Options are the settings of a [Hub]. Zero values take the defaults.
+// Options are the settings of a [Hub]. Zero values use the defaults in parentheses.
 type Options struct {
-	// QueueBytes is the maximum number of bytes that wait for one client. Beyond it the client is closed as too slow (1
-	// MiB). An empty queue always accepts one burst of a Broadcast (up to 128 KiB, or one larger notification).
+	// QueueBytes is the maximum size of a client's write queue (1 MiB). A larger queue closes the client as a slow
+	// consumer. An empty queue always accepts one burst of a Broadcast: up to 128 KiB, or one larger notification.
 	QueueBytes int
 	// PingInterval is the time between two pings to a client (25 s).
 	PingInterval time.Duration
-	// PongTimeout is the maximum silence of a client after a ping (50 s). It is checked once per PingInterval.
+	// PongTimeout is the maximum time without data after a ping (50 s). It is checked once per PingInterval.
 	PongTimeout time.Duration
-	// WriteTimeout is the maximum time for which a socket may accept nothing while frames are queued (10 s).
+	// WriteTimeout is the maximum time that a socket may accept nothing while frames are queued (10 s).
 	WriteTimeout time.Duration
-	// CloseTimeout is the maximum time for a client to accept a close frame and to answer it (5 s).
+	// CloseTimeout is the maximum time until a client accepts a close frame and replies to it (5 s).
 	CloseTimeout time.Duration
-	// DrainPace is the time between two closed clients of a drain (5 ms), so the next node receives them one after the
-	// other. It is shorter if Close has little time.
+	// DrainPace is the time between two close frames while the hub drains (5 ms), to spread reconnects. It is shorter
+	// if Close has less time.
 	DrainPace time.Duration
-	// Limits bound how many clients there may be; the zero value bounds nothing.
+	// Limits are the maximum numbers of clients. The zero value sets no limits.
 	Limits Limits
-	// Partitions is the number of partitions of the log (1). Partition returns the partition of a hub. It may be nil if
-	// there is one.
+	// Partitions is the number of partitions of the log (1). Partition returns the partition of a hub, and may be nil
+	// if there is only one.
 	Partitions int
 	Partition  func(hub string) int
-	// HistoryBytes limits the memory of recent broadcasts for clients with a cursor (16 MiB). It covers all partitions
-	// and formats, with at least 1 MiB per partition. Account pipelines over several partitions use as much again, and
-	// chunks from History half of it.
+	// CoalesceDelay combines the batches of this time into one write per client. 0 broadcasts every batch at once.
+	CoalesceDelay time.Duration
+	// HistoryBytes limits the memory for recent broadcasts of all partitions, which serve replays (16 MiB). Each
+	// partition gets at least 1 MiB of it. Account pipelines over several partitions use the same amount again, and
+	// segments read from History half of it. Frames count in every encoding.
 	HistoryBytes int
-	// History is the log, for entries that are not in memory. nil has none.
-	History History
-	// Compression is for websockets; the zero value compresses nothing.
+	// History is the log for older entries. Without it, replays get only recent broadcasts.
+	History history.Log
+	// Compression is for websockets. The zero value disables it.
 	Compression Compression
-	// Log receives what happens to clients; nil discards.
+	// Log receives client events. Nil discards them.
 	Log *slog.Logger
-	// Observer counts; nil counts nothing.
+	// Observer receives counts. Nil discards them.
 	Observer Observer
 }
 
-// Observer counts what the hub does, for metrics. Its methods are called concurrently, often, and from the path of a
-// broadcast: they must not block.
+// Compression is the configuration of permessage-deflate.
+type Compression = frame.Compression
+
+// Observer counts what the hub does, for metrics. Its methods are called concurrently and often, also during a
+// broadcast. They must not block.
 type Observer interface {
 	// Connected is called once for each upgraded client. compressed reports whether it accepts compressed messages.
 	Connected(compressed bool)
 	// Disconnected is called once for each Connected.
 	Disconnected(why CloseReason, compressed bool)
-	// Rejected is called for each client that found a limit reached, before it was connected.
+	// Rejected is called for each client that exceeds a limit.
 	Rejected(Limit)
-	// Queued counts frames given to clients, whether written at once or queued.
+	// Queued counts frames for clients, whether written at once or queued.
 	Queued(frames, bytes int)
-	// Compressed counts compressed frames and the saved bytes.
+	// Compressed counts the compressed frames among them, and the bytes saved.
 	Compressed(frames, saved int)
-	// CompressionTime is called for each notification that was compressed, once for all clients, with the duration.
+	// CompressionTime is called once for each compressed notification.
 	CompressionTime(took time.Duration)
-	// CompressionSkipped is called for each that was not since the time for it was used up.
+	// CompressionSkipped is called for each notification sent plain because the time budget was used up.
 	CompressionSkipped()
-	// ReplayStarted is called for each client with a cursor, and ReplayEnded once when it has caught up or left.
+	// ReplayStarted is called for each client with a cursor. ReplayEnded is called once for each; caughtUp is false
+	// if the client left first.
 	ReplayStarted()
 	ReplayEnded(caughtUp bool)
-	// Replayed counts notifications given to clients that come back.
+	// Replayed counts notifications sent by replays.
 	Replayed(from ReplaySource, frames int)
 	// Resynced counts clients that received a resync.
 	Resynced(cause ResyncCause, clients int)
 }
 
-// ReplaySource is the source of a replayed notification.
+// ReplaySource is the origin of a replayed notification.
 type ReplaySource string
 
-// The sources of replays.
+// The sources of a replay.
 const (
-	FromMemory ReplaySource = "memory" // the recent history that this node keeps
-	FromLog    ReplaySource = "log"    // what was read of the log, for this client or another
+	FromMemory ReplaySource = "memory" // the recent broadcasts of this node
+	FromLog    ReplaySource = "log"    // the log
 )
 
-// ResyncCause is the reason of a resync.
+// ResyncCause is the reason for a resync.
 type ResyncCause string
 
 // The causes of a resync.
 const (
-	ResyncCursor ResyncCause = "cursor" // what followed its cursor is not in the log
-	ResyncLog    ResyncCause = "log"    // the log has lost something before this node read it
-	ResyncSource ResyncCause = "source" // something of an upstream is missing in the log
+	ResyncCursor ResyncCause = "cursor" // entries after its cursor are no longer in the log
+	ResyncLog    ResyncCause = "log"    // the log lost entries before this node read them
+	ResyncSource ResyncCause = "source" // a source reported lost entries
 )
 
-// CloseReason is the reason of a closed connection.
+// CloseReason is the reason why a connection ended.
 type CloseReason string
 
-// The endings of a connection.
+// The reasons why a connection ends.
 const (
 	ClosedByClient      CloseReason = "client"   // it closed, or its connection broke
-	ClosedProtocolError CloseReason = "protocol" // it broke RFC 6455, sent too much, or too large a message
+	ClosedProtocolError CloseReason = "protocol" // it violated RFC 6455 or sent too much
 	ClosedSlowConsumer  CloseReason = "slow"     // it read too slowly
-	ClosedPingTimeout   CloseReason = "silent"   // it answered no ping
+	ClosedPingTimeout   CloseReason = "silent"   // it did not reply to a ping
 	ClosedKeyInvalid    CloseReason = "expired"  // its key expired or changed
 	ClosedKeyRemoved    CloseReason = "removed"  // its key was removed
 	ClosedDrain         CloseReason = "drain"    // the hub was closed
 )
-
-// History reads the log. Its method is called concurrently, a bounded number of times at once; it may block, but not
-// for ever.
-type History interface {
-	// ReadFrom returns up to count notifications of a partition after a position, in order and each with its cursor. If
-	// lost is true, some entries after the position are missing, and list starts after from. Otherwise from is the same
-	// position with the hash of its entry.
-	ReadFrom(ctx context.Context, partition int, after streamid.Position, count int) (from streamid.Position, lost bool,
-		list []relay.Notification, err error)
-}
 
 type noObserver struct{}
 
@@ -136,40 +132,41 @@ func (noObserver) ReplayEnded(bool)               {}
 func (noObserver) Replayed(ReplaySource, int)     {}
 func (noObserver) Resynced(ResyncCause, int)      {}
 
-// Hub holds the clients of one node. All its methods may be called concurrently.
+// Hub holds the clients of one node. All methods may be called concurrently.
 type Hub struct {
 	opts            Options
 	startedAt       time.Time
-	upgrader        websocket.Upgrader
+	upgrader        *transport.Upgrader
 	index           *subscriptionIndex
 	wheel           *pingWheel
 	limits          *connectionLimiter
-	fanouts         sync.Pool // *fanout
+	broadcasts      sync.Pool // *fanout
 	buffers         sync.Pool // *buffer
 	blockingBuffers sync.Pool // *record
-	// feeds are the orders of the partitions, and merged is that of all together.
+	// feeds are the feeds of the partitions. mergedFeed contains all partitions.
 	feeds      []*feed
 	mergedFeed *feed
-	history    *historyCache
-	deflater   *compressionBudget // nil if compression is disabled
-	// replaySlots limit the number and the work of concurrent replays, so they do not delay broadcasts.
+	coalescers []*coalescer // one per partition
+	history    *history.Cache
+	deflater   *frame.Deflater // nil if compression is disabled
+	// replaySlots limit concurrent replays and their share of processor time, so they do not delay broadcasts.
 	replaySlots chan *replaySlot
-	// ctx ends when the hub is closed.
+	// ctx is canceled when the hub is closed.
 	ctx  context.Context
 	stop context.CancelFunc
 
 	mu            sync.Mutex
 	closed        bool
-	clients       map[*client]struct{}
-	nextClientSeq uint64 // how many have been added
-	// running counts the clients and their writing goroutines.
+	connections   map[*connection]struct{}
+	nextClientSeq uint64 // of the newest client
+	// running counts clients and their writer goroutines.
 	running sync.WaitGroup
 }
 
-// minHistoryBytes is the minimum history of each partition, if the total limit allows it.
+// minHistoryBytes is the minimum history per partition, unless HistoryBytes is smaller.
 const minHistoryBytes = 1 << 20
 
-// New returns a hub without clients. It starts nothing: call [Hub.Run] for the pings.
+// New returns a hub without clients. It starts nothing: call [Hub.Run] to send pings.
 func New(o Options) *Hub {
 	o.QueueBytes = cmp.Or(max(o.QueueBytes, 0), 1<<20)
 	o.PingInterval = cmp.Or(max(o.PingInterval, 0), 25*time.Second)
@@ -188,28 +185,29 @@ func New(o Options) *Hub {
 		o.Partition = func(string) int { return 0 }
 	}
 	o.HistoryBytes = cmp.Or(max(o.HistoryBytes, 0), 16<<20)
-	read := o.HistoryBytes / 2
+	segmentBytes := o.HistoryBytes / 2
 	if o.Compression.Enabled {
-		read -= read / 3 // it is there once more
+		segmentBytes -= segmentBytes / 3 // segments also hold compressed frames
 	}
 	h := &Hub{
 		opts:            o,
 		startedAt:       time.Now(),
-		upgrader:        newUpgrader(),
+		upgrader:        transport.NewUpgrader(),
 		index:           newIndex(),
 		wheel:           newPingWheel(o.PingInterval),
 		limits:          newPlaces(o.Limits),
-		fanouts:         sync.Pool{New: func() any { return newFanout() }},
+		broadcasts:      sync.Pool{New: func() any { return newBroadcast() }},
 		buffers:         sync.Pool{New: func() any { return new(writeBuffer) }},
 		blockingBuffers: sync.Pool{New: func() any { return new(blockingBuffer) }},
-		clients:         make(map[*client]struct{}),
-		history:         newHistory(o.History, read),
-		deflater:        newDeflater(o.Compression, o.Observer),
+		connections:     make(map[*connection]struct{}),
+		history:         history.New(o.History, segmentBytes),
+		deflater:        frame.NewDeflater(o.Compression, o.Observer),
 		replaySlots:     newReplaySlots(max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	each := min(max(o.HistoryBytes/o.Partitions, minHistoryBytes), o.HistoryBytes)
 	for p := range o.Partitions {
+		h.coalescers = append(h.coalescers, newCoalescer(o.CoalesceDelay, h.broadcastNow))
 		h.feeds = append(h.feeds, newFeed(o.Partitions, p, 1, each, h.deflater))
 	}
 	h.mergedFeed = h.feeds[0]
@@ -219,7 +217,8 @@ func New(o Options) *Hub {
 	return h
 }
 
-// Start says at which position the broadcasts of a partition begin. It is called before anybody broadcasts or connects.
+// Start sets the position at which the broadcasts of a partition start. Call it before the first broadcast and
+// client.
 func (h *Hub) Start(partition int, at streamid.Position) {
 	for _, l := range []*feed{h.feeds[partition], h.mergedFeed} {
 		l.mu.Lock()
@@ -228,7 +227,7 @@ func (h *Hub) Start(partition int, at streamid.Position) {
 	}
 }
 
-// feedFor is the order that a subscription follows.
+// feedFor returns the feed of a subscription.
 func (h *Hub) feedFor(s *Subscription) *feed {
 	if s.Hub == "" {
 		return h.mergedFeed
@@ -236,11 +235,11 @@ func (h *Hub) feedFor(s *Subscription) *feed {
 	return h.feeds[h.opts.Partition(s.Hub)]
 }
 
-// Run sends the pings, and closes clients that do not answer, until ctx ends. It returns nil.
+// Run sends pings, and closes clients that do not reply, until ctx ends. It returns nil.
 func (h *Hub) Run(ctx context.Context) error {
 	ticker := time.NewTicker(h.wheel.interval)
 	defer ticker.Stop()
-	var due []*client
+	var due []*connection
 	for {
 		select {
 		case <-ctx.Done():
@@ -255,27 +254,28 @@ func (h *Hub) Run(ctx context.Context) error {
 	}
 }
 
-// Clients returns how many clients are connected, those included that are being upgraded or closed.
+// Clients returns the number of clients, including clients that are being upgraded or closed.
 func (h *Hub) Clients() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.clients)
+	return len(h.connections)
 }
 
-// Close drains the hub. It accepts no more clients, and sends each client its queued frames and then a close frame with
-// 1012, in random order over up to half of the time of ctx. It returns when all have left. When ctx ends first, the
-// remaining ones are cut off, and the error contains their number. Close may be called twice, and before Run.
+// Close drains the hub. It stops accepting clients, sends each client its queued frames and a close frame with code
+// 1012, in random order over up to half of the time until the deadline of ctx, and waits until all have left. When
+// ctx ends first, Close disconnects the rest and returns an error with their number. It may be called twice, and
+// before Run.
 func (h *Hub) Close(ctx context.Context) error {
 	h.mu.Lock()
 	h.closed = true
 	h.mu.Unlock()
-	defer h.stop() // last, because replays continue until their clients are closed
+	defer h.stop() // replays continue until their clients receive the close frame
 	gone := make(chan struct{})
 	go func() {
 		h.running.Wait()
 		close(gone)
 	}()
-	h.drainClients(ctx, gone)
+	h.drain(ctx, gone)
 	select {
 	case <-gone:
 		return nil
@@ -284,62 +284,62 @@ func (h *Hub) Close(ctx context.Context) error {
 	h.stop()
 	left := h.abortAll()
 	select {
-	case <-gone: // at once, but for a client that the caller's Admit still holds
+	case <-gone: // immediately, unless a client is still in Admit
 	case <-time.After(abortGrace):
 	}
 	if left == 0 {
 		return nil
 	}
-	return fmt.Errorf("close the hub: %d clients did not take their last frames in time", left)
+	return fmt.Errorf("close the hub: disconnected %d clients before they received all frames", left)
 }
 
 const abortGrace = time.Second
 
-// abortAll cuts off every client and returns how many that were.
+// abortAll disconnects all clients and returns their number.
 func (h *Hub) abortAll() int {
-	all := h.allClients()
+	all := h.allConnections()
 	for _, c := range all {
 		c.closeNow()
 	}
 	return len(all)
 }
 
-func (h *Hub) allClients() []*client {
+func (h *Hub) allConnections() []*connection {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.AppendSeq(make([]*client, 0, len(h.clients)), maps.Keys(h.clients))
+	return slices.AppendSeq(make([]*connection, 0, len(h.connections)), maps.Keys(h.connections))
 }
 
-// add adds a client, unless the hub is closed. Every added client is removed once. A client with a cursor receives no
-// broadcasts until its replay joins them.
-func (h *Hub) add(c *client, s *Subscription) bool {
+// add adds a client unless the hub is closed. remove must be called once for each. A client with a cursor receives no
+// broadcasts until its replay is done.
+func (h *Hub) add(c *connection, s *Subscription) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.closed {
 		return false
 	}
-	h.clients[c] = struct{}{}
+	h.connections[c] = struct{}{}
 	h.nextClientSeq++
 	c.seq = h.nextClientSeq
 	h.running.Add(1)
 	if c.replay == nil {
-		h.index.addClient(c, s)
+		h.index.Add(c, s)
 	}
 	return true
 }
 
 // remove removes a client whose goroutines have ended.
-func (h *Hub) remove(c *client) {
+func (h *Hub) remove(c *connection) {
 	h.unsubscribe(c)
 	h.mu.Lock()
-	delete(h.clients, c)
+	delete(h.connections, c)
 	h.mu.Unlock()
-	c.slot.Release()
+	c.lease.Release()
 	h.running.Done()
 }
 
 // unsubscribe stops broadcasts and pings to a client. It may be called twice.
-func (h *Hub) unsubscribe(c *client) {
-	h.index.removeClient(c)
+func (h *Hub) unsubscribe(c *connection) {
+	h.index.Remove(c)
 	h.wheel.remove(c)
 }

@@ -42,8 +42,10 @@ type counter struct {
 
 func newCounter() *counter {
 	return &counter{
-		connected: make(chan struct{}, 1000), ended: make(chan CloseReason, 1000), away: make(chan Limit, 1000),
-		figures: newFigures(),
+		connected: make(chan struct{}, 1000),
+		ended:     make(chan CloseReason, 1000),
+		away:      make(chan Limit, 1000),
+		figures:   newFigures(),
 	}
 }
 
@@ -62,7 +64,7 @@ func (c *counter) wantEnding(t *testing.T, want CloseReason) {
 	}
 }
 
-// node is a hub behind a real HTTP server. Query parameters hub, account and topics define the subscription.
+// node is a hub with a real HTTP server. Query parameters hub, account and topics choose the subscription.
 type node struct {
 	*Hub
 	*counter
@@ -112,8 +114,12 @@ func (n *node) serve(w http.ResponseWriter, r *http.Request) {
 	}
 	hub, own := q.Get("hub"), q.Get("account")
 	s := Subscription{
-		Hub: hub, Account: own, Key: q.Get("key"), Topics: patterns, Cursor: q.Get("cursor") == "true",
-		After: q.Get("after"),
+		Hub:     hub,
+		Account: own,
+		Key:     q.Get("key"),
+		Topics:  patterns,
+		Cursor:  q.Get("cursor") == "true",
+		After:   q.Get("after"),
 	}
 	s.Allows = func(h, account string) bool {
 		return (hub == "" || hub == h) && h != "foreign" && (account == "" || own == "*" || own == account)
@@ -121,7 +127,7 @@ func (n *node) serve(w http.ResponseWriter, r *http.Request) {
 	if n.edit != nil {
 		n.edit(&s)
 	}
-	serve := n.Serve
+	serve := n.ServeWebSocket
 	if r.Header.Get("Accept") == "text/event-stream" {
 		serve = n.ServeEvents
 	}
@@ -207,13 +213,13 @@ func wantClose(t testing.TB, conn *websocket.Conn, code int, reason string) {
 	}
 }
 
-func TestBroadcastReachesThoseWhoWantIt(t *testing.T) {
+func TestBroadcast_MatchesSubscriptions(t *testing.T) {
 	t.Parallel()
 	testBroadcast(t, startNode(t, Options{}, nil))
 }
 
-// Clients with the same visibility share one query.
-func TestBroadcastBySight(t *testing.T) {
+// Allows is called once for all clients with the same VisibilityKey.
+func TestBroadcast_SharesVisibility(t *testing.T) {
 	t.Parallel()
 	testBroadcast(t, startNode(t, Options{}, func(s *Subscription) { s.VisibilityKey = "of " + s.Account }))
 }
@@ -262,8 +268,7 @@ func testBroadcast(t *testing.T, n *node) {
 		} else {
 			n.Broadcast(list)
 		}
-		// one more for each client, so excess notifications are noticed
-		for _, hub := range []string{"h1", "h2", "h3", "nobody"} {
+		for _, hub := range []string{"h1", "h2", "h3", "nobody"} { // a last one for each, to detect extra messages
 			n.Broadcast([]relay.Notification{event(hub, "", "stack.container.job.error", 99)})
 		}
 		for i, test := range tests {
@@ -280,12 +285,9 @@ func testBroadcast(t *testing.T, n *node) {
 	}
 }
 
-func TestFramesArriveWhole(t *testing.T) {
+func TestBroadcast_SendsCompleteFrames(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*httptest.Server){
-		"plain": (*httptest.Server).Start,
-		"tls":   (*httptest.Server).StartTLS,
-	} {
+	for name, start := range plainAndTLS {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			n := startNodeOver(t, Options{QueueBytes: 32 << 20}, nil, start)
@@ -310,7 +312,7 @@ func TestFramesArriveWhole(t *testing.T) {
 }
 
 // Two partitions broadcast at once, clients come and go, pings run: each client sees each hub in order.
-func TestOrderHoldsPerHub(t *testing.T) {
+func TestBroadcast_KeepsOrderPerHub(t *testing.T) {
 	t.Parallel()
 	const messages = 2000
 	n := startNode(t, Options{PingInterval: 20 * time.Millisecond, QueueBytes: 64 << 20}, nil)
@@ -382,7 +384,7 @@ func checkOrder(t *testing.T, conn *websocket.Conn, expected int) {
 	}
 }
 
-func TestSubscribedBeforeTheAnswer(t *testing.T) {
+func TestUpgrade_SubscribesBeforeResponse(t *testing.T) {
 	t.Parallel()
 	var n *node
 	admitted := 0
@@ -401,4 +403,9 @@ func TestSubscribedBeforeTheAnswer(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
+}
+
+// plainAndTLS are the ways to start a server, with and without TLS.
+var plainAndTLS = map[string]func(*httptest.Server){
+	"plain": (*httptest.Server).Start, "tls": (*httptest.Server).StartTLS,
 }

@@ -37,7 +37,10 @@ type relayed struct {
 
 // ReadFrom counts.
 func (r *relayed) ReadFrom(
-	ctx context.Context, partition int, after streamid.Position, count int,
+	ctx context.Context,
+	partition int,
+	after streamid.Position,
+	count int,
 ) (streamid.Position, bool, []relay.Notification, error) {
 	r.reads.Add(1)
 	return r.log.ReadFrom(ctx, partition, after, count)
@@ -49,7 +52,11 @@ func startRelayed(t testing.TB, redis *redistest.Server, partitions int, o Optio
 }
 
 func startRelayedOver(
-	t testing.TB, redis *redistest.Server, partitions int, o Options, start func(*httptest.Server),
+	t testing.TB,
+	redis *redistest.Server,
+	partitions int,
+	o Options,
+	start func(*httptest.Server),
 ) *relayed {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
@@ -60,7 +67,10 @@ func startRelayedOver(
 	b := &testLog{c, eventlog.New(c, c.Keys())}
 	r := &relayed{log: b}
 	o.Partitions, o.Partition, o.History = partitions, b.Keys().Partition, r
-	o.PingInterval = cmp.Or(o.PingInterval, time.Hour) // pings contain cursors, which the tests do not expect
+	o.PingInterval = cmp.Or(
+		o.PingInterval,
+		time.Hour,
+	) // on a busy machine a place came with one, between what was expected
 	r.node = startNodeOver(t, o, nil, start)
 	var tails sync.WaitGroup
 	for p := range partitions {
@@ -71,9 +81,9 @@ func startRelayedOver(
 		r.Start(p, from)
 		tails.Go(func() {
 			_ = follow(ctx, func(batch eventlog.Batch) {
-				r.Hub.Broadcast(Batch{
-					Partition: p, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last,
-				})
+				r.Hub.Broadcast(
+					Batch{Partition: p, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last},
+				)
 			})
 		})
 	}
@@ -99,7 +109,7 @@ func (r *relayed) publish(t testing.TB, hub string, first, count, padding int) {
 	}
 }
 
-// message is the part of a message that the tests check.
+// message holds the fields that the tests check.
 type message struct {
 	N      int
 	Hub    string
@@ -174,7 +184,7 @@ func (r *relayed) joined(t testing.TB) {
 		defer r.mu.Unlock()
 		r.index.mu.Lock()
 		defer r.index.mu.Unlock()
-		for c := range r.clients {
+		for c := range r.connections {
 			if c.group == nil {
 				return false
 			}

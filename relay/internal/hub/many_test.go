@@ -13,9 +13,10 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// footprint is the number of goroutines and descriptors of a process.
+// footprint counts the goroutines and descriptors of the process.
 type footprint struct{ goroutines, files int }
 
 func takeFootprint(t *testing.T) footprint {
@@ -27,9 +28,9 @@ func takeFootprint(t *testing.T) footprint {
 	return footprint{runtime.NumGoroutine(), len(files)}
 }
 
-// A thousand clients connect and leave in every possible way, and leak no goroutine or descriptor. It is not parallel,
-// because other tests would affect the numbers.
-func TestThousandClientsLeaveNothing(t *testing.T) {
+// A thousand clients connect and leave in all ways, and leave no goroutine and no descriptor. Not parallel: other
+// tests would change the counts.
+func TestHub_LeaksNothing(t *testing.T) {
 	const rounds, each = 10, 100
 	n := startNode(t, Options{QueueBytes: 64 << 10, CloseTimeout: 100 * time.Millisecond}, nil)
 	comeAndGo(t, n, 10)
@@ -45,7 +46,8 @@ func TestThousandClientsLeaveNothing(t *testing.T) {
 	})
 }
 
-// comeAndGo connects clients, lets each leave in its own way, and waits until the hub has removed all.
+// comeAndGo connects clients, disconnects each in another way once all are connected, and waits until the hub has
+// none.
 func comeAndGo(t *testing.T, n *node, clients int) {
 	t.Helper()
 	var all []*websocket.Conn
@@ -59,8 +61,11 @@ func comeAndGo(t *testing.T, n *node, clients int) {
 			defer func() { _ = tcp.Close() }()
 			switch i % 4 {
 			case 0: // in order
-				_ = conn.WriteControl(websocket.CloseMessage,
-					websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""), time.Now().Add(patience))
+				_ = conn.WriteControl(
+					websocket.CloseMessage,
+					websocket.FormatCloseMessage(websocket.CloseNormalClosure, ""),
+					time.Now().Add(patience),
+				)
 				_, _, _ = conn.ReadMessage()
 			case 1: // by a reset
 				_ = tcp.SetLinger(0)
@@ -87,14 +92,14 @@ func comeAndGo(t *testing.T, n *node, clients int) {
 	}
 }
 
-// taken returns the number of used connection slots.
+// taken is how many places are.
 func (n *node) taken() int {
 	n.limits.mu.Lock()
 	defer n.limits.mu.Unlock()
 	return n.limits.taken
 }
 
-// flood broadcasts to a hub until all its clients are gone.
+// flood broadcasts to a hub until nobody is left in it.
 func (n *node) flood(hub string) {
 	for {
 		if len(n.index.members(hub)) == 0 {
@@ -105,7 +110,7 @@ func (n *node) flood(hub string) {
 }
 
 // What waits for a client that reads nothing stays within its bound, and goes when the client is sent away.
-func TestQueueStaysWithinItsBound(t *testing.T) {
+func TestWriteQueue_StaysWithinLimit(t *testing.T) {
 	t.Parallel()
 	const bound, size = 256 << 10, 10_000
 	n := startNode(t, Options{QueueBytes: bound, CloseTimeout: patience}, nil)
@@ -114,8 +119,8 @@ func TestQueueStaysWithinItsBound(t *testing.T) {
 	for {
 		n.Broadcast([]relay.Notification{sized("h", "", "job.created", 0, size)})
 		n.mu.Lock()
-		var c *client
-		for one := range n.clients {
+		var c *connection
+		for one := range n.connections {
 			c = one
 		}
 		n.mu.Unlock()
@@ -130,6 +135,6 @@ func TestQueueStaysWithinItsBound(t *testing.T) {
 	if most > bound || most < bound-2*size {
 		t.Errorf("%d bytes waited, the bound is %d", most, bound)
 	}
-	wantClose(t, conn, CloseSlowConsumer, "slow")
+	wantClose(t, conn, frame.CloseSlowConsumer, "slow")
 	n.wantEnding(t, ClosedSlowConsumer)
 }

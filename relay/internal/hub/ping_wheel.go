@@ -6,13 +6,13 @@ import (
 	"time"
 )
 
-// pingWheel determines which clients are due for a ping. Each client is in one random slot, which spreads pings over
-// the interval. Each tick processes the next slot.
+// pingWheel selects the clients that are due for a ping. Each client is in one random slot, which spreads the pings
+// over the interval.
 type pingWheel struct {
 	interval time.Duration
 
 	mu      sync.Mutex
-	slots   [][]*client
+	slots   [][]*connection
 	current int
 }
 
@@ -23,10 +23,10 @@ const (
 
 func newPingWheel(interval time.Duration) *pingWheel {
 	slots := int(min(max(interval/minWheelTick, 1), maxWheelSlots))
-	return &pingWheel{interval: max(interval/time.Duration(slots), 1), slots: make([][]*client, slots)}
+	return &pingWheel{interval: max(interval/time.Duration(slots), 1), slots: make([][]*connection, slots)}
 }
 
-func (w *pingWheel) add(c *client) {
+func (w *pingWheel) add(c *connection) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c.wheelSlot = rand.IntN(len(w.slots))
@@ -34,8 +34,8 @@ func (w *pingWheel) add(c *client) {
 	w.slots[c.wheelSlot] = append(w.slots[c.wheelSlot], c)
 }
 
-// remove removes c. It does nothing if c is not in the wheel.
-func (w *pingWheel) remove(c *client) {
+// remove removes c if it is in the wheel.
+func (w *pingWheel) remove(c *connection) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	slot := w.slots[c.wheelSlot]
@@ -48,8 +48,8 @@ func (w *pingWheel) remove(c *client) {
 	w.slots[c.wheelSlot] = slot[:len(slot)-1]
 }
 
-// advance moves on by one slot and appends its clients to due.
-func (w *pingWheel) advance(due []*client) []*client {
+// advance moves to the next slot and appends its clients to due.
+func (w *pingWheel) advance(due []*connection) []*connection {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.current = (w.current + 1) % len(w.slots)

@@ -13,22 +13,25 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// asked is a History that finds no position and counts its calls.
+// asked is a log that contains no position and counts its reads.
 type asked struct {
 	counts []int
 	then   func() // called with each question
 }
 
 func (a *asked) ReadFrom(
-	_ context.Context, _ int, after streamid.Position, count int,
+	_ context.Context,
+	_ int,
+	after streamid.Position,
+	count int,
 ) (streamid.Position, bool, []relay.Notification, error) {
 	a.counts = append(a.counts, count)
 	a.then()
 	return after, true, nil, nil
 }
 
-// Clients can forge cursors, so a check must be cheap, and must stop when the client has left.
-func TestMadeUpCursorsCostLittle(t *testing.T) {
+// Clients can invent cursors, so verifying one is cheap and stops when the client has left.
+func TestVerify_IsCheapForInventedCursors(t *testing.T) {
 	t.Parallel()
 	const partitions = 8
 	for name, tt := range map[string]struct {
@@ -46,7 +49,7 @@ func TestMadeUpCursorsCostLittle(t *testing.T) {
 			h.Broadcast(Batch{Partition: p, Notifications: []relay.Notification{{Cursor: "105-0"}}})
 			at[p].MS = 102
 		}
-		c := &client{hub: h, feed: h.mergedFeed, fd: -1, writing: true}
+		c := &connection{hub: h, feed: h.mergedFeed, fd: -1, writing: true}
 		r, problem := h.newReplay(c, &Subscription{After: string(streamid.Append(nil, partitions, 0, at))})
 		if problem != nil {
 			t.Fatal(problem)
@@ -61,9 +64,8 @@ func TestMadeUpCursorsCostLittle(t *testing.T) {
 	}
 }
 
-// A client whose cursor refers to another notification than the log has there, as after a failover, receives a resync
-// and the notification that it has not seen, whether the node has it in memory or reads the log.
-func TestAnotherEntryAtTheCursor(t *testing.T) {
+// After a failover the log may have another entry at the cursor of a client. The client gets a resync.
+func TestVerify_DetectsReusedID(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
 	kept, read := startRelayed(t, redis, 1, Options{}), startRelayed(t, redis, 1, Options{HistoryBytes: 1})
@@ -86,9 +88,9 @@ func TestAnotherEntryAtTheCursor(t *testing.T) {
 	}
 }
 
-// A client without missed entries returns without a read from the log, also on a restarted node and with a cursor
-// without a hash. Cursors of clients never appear in the cursors of others.
-func TestNothingIsReadForWhoHasSeenAll(t *testing.T) {
+// A client that has seen everything reconnects without a read of the log, also to a restarted node and with a cursor
+// without a hash. Its cursor does not affect the cursors of others.
+func TestReplay_ReadsNothingIfCurrent(t *testing.T) {
 	t.Parallel()
 	const partitions = 2
 	redis := redistest.Start(t)

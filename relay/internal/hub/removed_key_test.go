@@ -13,7 +13,7 @@ import (
 // The log distinguishes a removed key from an expired one.
 func TestRecheckKeys_LogsRemovedKey(t *testing.T) {
 	t.Parallel()
-	for want, status := range map[string]KeyStatus{
+	for want, status := range map[string]Authorization{
 		"=removed ": {Refused: relay.NewError(relay.CodeAuthInvalid, "the key was removed")},
 		"=expired ": {Refused: relay.NewError(relay.CodeAuthExpired, "the key has expired")},
 	} {

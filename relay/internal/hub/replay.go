@@ -7,51 +7,53 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
 )
 
 const (
-	// replayChunkBytes is the approximate size of a chunk. The replay waits until it is written.
+	// replayChunkBytes is the approximate size of a chunk. The replay waits until its client has received a chunk.
 	replayChunkBytes = 64 << 10
-	// replayChunkEntries bounds what a replay looks at in one go, wanted or not.
+	// replayChunkEntries is the maximum number of entries that a chunk considers, including skipped ones.
 	replayChunkEntries = 4096
 
-	// replayChunkCompressions limits the compressed messages per chunk. A long message counts once per started KiB.
-	// Broadcasts wait for the feed during that time.
+	// replayChunkCompressions is the maximum number of compressions per chunk, where a message counts once per
+	// started KiB, because broadcasts wait for the feed during that time.
 	replayChunkCompressions = 64
 
 	replayRetryMin = 100 * time.Millisecond
 	replayRetryMax = 2 * time.Second
 )
 
-// replay brings one client from its cursor to the broadcasts: from the log, then from the feed's history. At the end it
-// joins the index under the feed's lock. It waits for the socket after each chunk, so the queue of the client stays
-// small, however slowly it reads.
+// replay sends one client the entries after its cursor: first from the log, then from the history of its feed. When
+// no entry is left, it adds the client to the index under the lock of the feed. It waits for the client's socket
+// after each chunk, so the write queue stays small even for a slow client.
 type replay struct {
 	hub          *Hub
-	client       *client
+	client       *connection
 	subscription *Subscription
-	topics       map[string]bool // whether the client wants them
+	topics       map[string]bool // cached results of wantsTopic
 	feed         *feed
-	wake         chan struct{} // the client may be idle, or leaving
+	wake         chan struct{} // signals that the client may be idle or leaving
 
-	positions      []streamid.Position // up to where the client has been given everything
+	positions      []streamid.Position // the client has received everything up to these
 	located        bool                // position is valid
-	position       feedPosition
-	verifiedResets int // the line's breaks when the positions were proved to be in the log
+	position       resumePoint
+	verifiedResets int // resets of the feed when the positions were verified
 
 	frames [][]byte // the chunk
 	size   int
-	// The number of compressed frames, the saved bytes, and the number of frames built for this chunk (see
-	// replayChunkCompressions).
+	// Compressed frames, bytes saved, and compressions for this chunk (see replayChunkCompressions).
 	compressed, saved, newlyCompressed int
-	resyncs                            int // how many of its frames are one that the log holds
+	resyncs                            int // number of resyncs among the frames
 
 	from      ReplaySource
 	retryWait time.Duration
 }
 
-// newReplay decodes the subscription's cursor. A cursor for another number of partitions has nothing to replay.
-func (h *Hub) newReplay(c *client, s *Subscription) (*replay, *relay.Error) {
+// newReplay parses the cursor of a subscription. It returns nil for a cursor of a log with another number of
+// partitions, which cannot be replayed.
+func (h *Hub) newReplay(c *connection, s *Subscription) (*replay, *relay.Error) {
 	read, err := streamid.Parse(s.After, h.opts.Partitions)
 	switch {
 	case errors.Is(err, streamid.ErrOtherLog):
@@ -67,10 +69,8 @@ func (h *Hub) newReplay(c *client, s *Subscription) (*replay, *relay.Error) {
 		case ok:
 			r.positions[slot] = at
 		case s.Hub == "":
-			return nil, cursorError(
-				"the cursor is of a hub's pipeline and cannot resume the one of an account over several partitions: " +
-					"begin without it",
-			)
+			return nil, cursorError("the cursor is of a hub's pipeline and cannot resume the one of an account " +
+				"over several partitions: begin without it")
 		default:
 			return nil, cursorError("the cursor is of another hub, in another partition: begin without it")
 		}
@@ -79,11 +79,11 @@ func (h *Hub) newReplay(c *client, s *Subscription) (*replay, *relay.Error) {
 }
 
 func cursorError(problem string) *relay.Error {
-	return relay.NewError(relay.CodeInvalidArgument,
-		"the cursor in after or Last-Event-ID cannot be used: "+problem).WithExtra("parameter", "after")
+	detail := "the cursor in after or Last-Event-ID cannot be used: " + problem
+	return relay.NewError(relay.CodeInvalidArgument, detail).WithExtra("parameter", "after")
 }
 
-// wakeUp makes the replay look at its client again. A nil replay does nothing.
+// wakeUp makes the replay check its client again. It does nothing on a nil replay.
 func (r *replay) wakeUp() {
 	if r == nil {
 		return
@@ -94,7 +94,7 @@ func (r *replay) wakeUp() {
 	}
 }
 
-// run ends when the client has joined the broadcasts or leaves.
+// run sends chunks until the client has joined the broadcasts or leaves.
 func (r *replay) run() {
 	defer r.hub.running.Done()
 	r.hub.opts.Observer.ReplayStarted()
@@ -102,11 +102,11 @@ func (r *replay) run() {
 	for !caughtUp && r.waitIdle() {
 		caughtUp = r.sendChunk()
 	}
-	r.topics = nil // the client keeps its replay
+	r.topics = nil // the connection keeps a reference to the replay
 	r.hub.opts.Observer.ReplayEnded(caughtUp)
 }
 
-// waitIdle waits until the client is idle, and reports false when it leaves.
+// waitIdle waits until the client is idle. It returns false when the client leaves.
 func (r *replay) waitIdle() bool {
 	for {
 		idle, stays := r.client.isIdle()
@@ -117,7 +117,7 @@ func (r *replay) waitIdle() bool {
 	}
 }
 
-// sendChunk does one chunk and reports whether the client has joined.
+// sendChunk sends one chunk and reports whether the client has joined the broadcasts.
 func (r *replay) sendChunk() (joined bool) {
 	l := r.feed
 	r.startChunk(FromLog)
@@ -164,14 +164,14 @@ func (r *replay) sendChunk() (joined bool) {
 	return joined
 }
 
-// joinBroadcast sends the last chunk and adds the client to the broadcasts. The caller holds the feed's lock.
+// joinBroadcast sends the last chunk and adds the client to the index. The caller holds the lock of the feed.
 func (r *replay) joinBroadcast() {
 	r.flushChunk()
 	c := r.client
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.state == stateLive { // otherwise it would never be removed
-		r.hub.index.addClient(c, r.subscription)
+	if c.state == stateLive { // otherwise no one removes it again
+		r.hub.index.Add(c, r.subscription)
 	}
 }
 
@@ -189,7 +189,7 @@ func (r *replay) flushChunk() {
 	r.frames = nil
 }
 
-// startChunk begins a chunk.
+// startChunk starts a chunk.
 func (r *replay) startChunk(from ReplaySource) {
 	r.frames, r.from = nil, from
 	r.size, r.compressed, r.saved, r.newlyCompressed, r.resyncs = 0, 0, 0, 0, 0
@@ -205,25 +205,25 @@ func (r *replay) add(frame []byte) {
 	r.size += len(frame)
 }
 
-// addShared adds the shared frame of an entry, and builds it on demand.
-func (r *replay) addShared(e *feedEntry, produce func(as frameFormat)) {
+// addShared adds a frame that other clients also receive. If it does not exist, produce makes it.
+func (r *replay) addShared(n *relay.Notification, frames *frame.Set, produce func(as frame.Encoding)) {
 	as := r.client.format
-	if e.frames[as] == nil {
+	if frames.Get(as) == nil {
 		produce(as)
-		if as&formatDeflated != 0 {
-			r.newlyCompressed += (len(e.notification.Data) + 1<<10 - 1) >> 10
+		if as&frame.Deflated != 0 {
+			r.newlyCompressed += (len(n.Data) + 1<<10 - 1) >> 10
 		}
 	}
-	r.add(e.frames[as])
-	if saved := e.savedFor(as); saved > 0 {
+	r.add(frames.Get(as))
+	if saved := frames.Saved(as); saved > 0 {
 		r.compressed++
 		r.saved += saved
 	}
 }
 
-// chunkFromFeed takes a chunk from the feed's history. It returns true if nothing is left. The caller holds the feed's
-// lock. The frames are the feed's once the client's positions match the feed's. Before that, for example after another
-// node with another merge of partitions, the client gets its own frames.
+// chunkFromFeed fills a chunk from the history of the feed and reports whether no entry is left. The caller holds the
+// lock of the feed. The client receives shared frames once it has seen exactly the entries before next. Until then,
+// for example after another node with another merge of the partitions, it receives its own frames.
 func (r *replay) chunkFromFeed() (end bool) {
 	l, end := r.feed, false
 	r.from = FromMemory
@@ -242,25 +242,25 @@ func (r *replay) chunkFromFeed() (end bool) {
 			continue
 		}
 		*at = e.after
-		if r.matches(e.notification) {
+		if r.matchesSubscription(e.notification) {
 			r.addFeedEntry(e)
 		}
 	}
 	return end
 }
 
-// addFeedEntry adds an entry in the client's format. Frames for only one client are not compressed.
+// addFeedEntry adds an entry of the feed. It does not compress frames that only this client receives.
 func (r *replay) addFeedEntry(e *feedEntry) {
 	r.countResync(e.notification)
 	if r.position.partitionsAhead > 0 {
-		r.add(newFrame(e.notification.Data, r.client.format, r.feed.formatCursor(r.positions)))
+		r.add(frame.New(e.notification.Data, r.client.format, r.feed.formatCursor(r.positions)))
 		return
 	}
-	r.addShared(e, func(as frameFormat) { r.feed.frameFor(e, as, r.positions, false) })
+	r.addShared(e.notification, &e.frames, func(as frame.Encoding) { r.feed.frameFor(e, as, r.positions, false) })
 }
 
-// verifyPositions checks positions in the log that were not found in the history, and sends a resync if entries were
-// lost. It returns false if the log did not answer or the client has left.
+// verifyPositions checks the unverified positions against the log and sends a resync if entries were lost. It returns
+// false if the log could not be read or the client leaves.
 func (r *replay) verifyPositions() bool {
 	lost := false
 	for _, d := range r.position.unverified {
@@ -281,19 +281,19 @@ func (r *replay) verifyPositions() bool {
 	return true
 }
 
-// readPosition reads one position from the log. If it was lost, it returns the start of the following entries. If these
-// must be read anyway, it reads them now, shared with other replays.
+// readPosition returns one position as stored in the log, or the start of the next entries if it was lost. If these
+// entries are needed later, it reads a segment that other replays can share.
 func (r *replay) readPosition(d unverifiedPosition) (at streamid.Position, lost bool, err error) {
 	if d.hasTail {
-		return r.hub.history.verify(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
+		return r.hub.history.Verify(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
 	}
-	_, at, lost, err = r.hub.history.readFrom(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
+	_, at, lost, err = r.hub.history.ReadFrom(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
 	return at, lost, err
 }
 
-// chunkFromLog takes a chunk of one partition from the log, up to the start of the history.
+// chunkFromLog fills a chunk of one partition from the log, up to the start of the feed's history.
 func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
-	s, at, lost, err := r.hub.history.readFrom(r.hub.ctx, r.feed.firstPartition+slot, r.positions[slot])
+	s, at, lost, err := r.hub.history.ReadFrom(r.hub.ctx, r.feed.firstPartition+slot, r.positions[slot])
 	if err != nil {
 		r.waitAfterError(err)
 		return
@@ -302,50 +302,54 @@ func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
 	t := r.hub.acquireReplaySlot()
 	defer r.hub.releaseReplaySlot(t)
 	r.retryWait = 0
-	if lost { // it was trimmed while the client read
+	if lost { // trimmed during the replay
 		r.sendResync()
 		return
 	}
-	list, _ := s.entriesAfter(at)
-	if len(list) == 0 || list[0].after.Compare(floor) > 0 {
+	list, _ := s.EntriesAfter(at)
+	if len(list) == 0 || list[0].After.Compare(floor) > 0 {
 		r.positions[slot] = floor
 		return
 	}
 	for i := range list {
 		e := &list[i]
-		if r.chunkFull() || e.after.Compare(floor) > 0 {
+		if r.chunkFull() || e.After.Compare(floor) > 0 {
 			break
 		}
-		r.positions[slot] = e.after
-		if r.matches(e.notification) {
+		r.positions[slot] = e.After
+		if r.matchesSubscription(e.Notification) {
 			r.addLogEntry(s, e)
 		}
 	}
 	r.flushChunk()
 }
 
-// addLogEntry adds an entry of the log as the client gets it. With one position all clients have the same cursor there.
-func (r *replay) addLogEntry(s *logChunk, e *feedEntry) {
-	r.countResync(e.notification)
+// addLogEntry adds an entry of the log. With one partition the cursor is the same for all clients, so they share the
+// frame.
+func (r *replay) addLogEntry(s *history.Segment, e *history.Entry) {
+	r.countResync(e.Notification)
 	text := func() []byte { return streamid.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions) }
 	if len(r.positions) > 1 {
-		r.add(newFrame(e.notification.Data, r.client.format, text()))
+		r.add(frame.New(e.Notification.Data, r.client.format, text()))
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r.addShared(e, func(as frameFormat) { e.makeFrame(as, text(), r.hub.deflater, false) })
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	r.addShared(e.Notification, &e.Frames, func(as frame.Encoding) {
+		e.Frames.Make(e.Notification.Data, as, text(), r.hub.deflater, false)
+	})
 }
 
-// countResync counts resyncs that the log holds.
+// countResync counts the resyncs stored in the log.
 func (r *replay) countResync(n *relay.Notification) {
 	if n.Topic == relay.TopicResync {
 		r.resyncs++
 	}
 }
 
-// matches reports whether the client wants a notification, as the index and broadcasts decide it.
-func (r *replay) matches(n *relay.Notification) bool {
+// matchesSubscription reports whether the client receives a notification, with the rules of the index and of
+// broadcasts.
+func (r *replay) matchesSubscription(n *relay.Notification) bool {
 	s := r.subscription
 	switch {
 	case isGlobalResync(n):
@@ -360,7 +364,7 @@ func (r *replay) matches(n *relay.Notification) bool {
 	return r.wantsTopic(n.Topic) && s.Allows(n.Hub, n.Account)
 }
 
-// wantsTopic evaluates the patterns once per topic, because there may be many, and the feed may be locked.
+// wantsTopic matches the patterns once per topic, because there may be many and the feed is locked.
 func (r *replay) wantsTopic(topic string) bool {
 	if topic == relay.TopicResync {
 		return true
@@ -376,12 +380,12 @@ func (r *replay) wantsTopic(topic string) bool {
 	return wanted
 }
 
-// sendResync reports lost entries, with the cursor at which the stream continues.
+// sendResync sends a resync with the cursor from which the stream continues.
 func (r *replay) sendResync() {
 	text := streamid.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions)
 	r.startChunk(r.from)
-	r.add(newFrame(relay.ResyncMessage(r.subscription.Hub, r.subscription.Account, lostBehindCursor), r.client.format,
-		text))
+	message := relay.ResyncMessage(r.subscription.Hub, r.subscription.Account, lostBehindCursor)
+	r.add(frame.New(message, r.client.format, text))
 	if r.client.enqueueReplay(r.frames) {
 		r.hub.opts.Observer.Queued(len(r.frames), r.size)
 		r.hub.opts.Observer.Resynced(ResyncCursor, 1)
@@ -389,11 +393,11 @@ func (r *replay) sendResync() {
 	r.startChunk(r.from)
 }
 
-// waitAfterError waits after the log could not be read.
+// waitAfterError waits after a failed read of the log, with backoff.
 func (r *replay) waitAfterError(err error) {
 	r.retryWait = min(max(2*r.retryWait, replayRetryMin), replayRetryMax)
-	r.hub.opts.Log.Debug("log could not be read for a replay", "key", r.client.key,
-		"error", err)
+	r.hub.opts.Log.Debug("log read for a replay failed",
+		"key_name", r.client.key, "error", err, "retry_in", r.retryWait.String())
 	timer := time.NewTimer(r.retryWait)
 	defer timer.Stop()
 	select {

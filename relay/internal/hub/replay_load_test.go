@@ -11,15 +11,18 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// A client that returns and does not read has little queued, however old its cursor is, and receives everything once it
-// reads. Live traffic of others continues.
+// A replay to a client that does not read queues little, and sends everything once the client reads. Other clients
+// receive live notifications.
 func TestSlowResumer(t *testing.T) {
 	t.Parallel()
 	const count, padding = 1000, 16_000
 	for _, most := range []int{1, 64 << 20} {
-		r := startRelayed(t, redistest.Start(t), 1, Options{
-			QueueBytes: 128 << 10, HistoryBytes: most, WriteTimeout: patience,
-		})
+		r := startRelayed(
+			t,
+			redistest.Start(t),
+			1,
+			Options{QueueBytes: 128 << 10, HistoryBytes: most, WriteTimeout: patience},
+		)
 		first := r.dial(t, "hub=h&account=a&cursor=true")
 		r.publish(t, "h", 0, 1, 0)
 		from := next(t, first).Cursor
@@ -29,11 +32,11 @@ func TestSlowResumer(t *testing.T) {
 		}
 		r.settled(t)
 		slow, other := r.dial(t, "hub=h&account=a&after="+from), r.dial(t, "hub=other&account=a")
-		var c *client
+		var c *connection
 		testkit.WaitFor(t, "the replay to be stuck", func() bool {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			for c = range r.clients {
+			for c = range r.connections {
 				if c.replay != nil {
 					break
 				}
@@ -62,7 +65,7 @@ func TestSlowResumer(t *testing.T) {
 	}
 }
 
-// Two hundred clients that return at once to different positions of a log without history in memory share reads.
+// Two hundred replays at different positions of a log that is not in memory share reads.
 func TestManyResumersShareReads(t *testing.T) {
 	t.Parallel()
 	const clients, count, most = 200, 600, 40

@@ -3,9 +3,9 @@ package hub
 import "time"
 
 const (
-	// A slot rests for replayPause after replayBurst of work, for all replays that used it. Otherwise a thousand
-	// returning clients would keep the processors busy without a break. The scheduler polls the network, and thus the
-	// next broadcast, only in breaks and every ten milliseconds.
+	// A slot pauses for replayPause after each replayBurst of work, over all its holders. Otherwise a thousand replays
+	// would keep the processors busy without a break, and the Go scheduler polls the network, where the next broadcast
+	// arrives, only when idle and every ten milliseconds.
 	replayBurst = time.Millisecond
 	replayPause = time.Millisecond
 )
@@ -13,18 +13,18 @@ const (
 // replaySlot is the right to work on a replay.
 type replaySlot struct {
 	startedAt time.Time
-	worked    time.Duration // since the last rest
+	worked    time.Duration // since the last pause
 }
 
 func newReplaySlots(n int) chan *replaySlot {
-	turns := make(chan *replaySlot, n)
+	slots := make(chan *replaySlot, n)
 	for range n {
-		turns <- &replaySlot{}
+		slots <- &replaySlot{}
 	}
-	return turns
+	return slots
 }
 
-// acquireReplaySlot waits for a turn, which must be ended.
+// acquireReplaySlot waits for a slot, which must be released.
 func (h *Hub) acquireReplaySlot() *replaySlot {
 	t := <-h.replaySlots
 	t.startedAt = time.Now()

@@ -22,8 +22,16 @@ import (
 func TestMessagesCarryCursors(t *testing.T) {
 	t.Parallel()
 	r := startRelayed(t, redistest.Start(t), 1, Options{})
-	plain, with, account := r.dial(t, "hub=h&account=a"), r.dial(t, "hub=h&account=a&cursor=true"), r.dial(t,
-		"account=a&cursor=true")
+	plain, with, account := r.dial(
+		t,
+		"hub=h&account=a",
+	), r.dial(
+		t,
+		"hub=h&account=a&cursor=true",
+	), r.dial(
+		t,
+		"account=a&cursor=true",
+	)
 	r.publish(t, "h", 1, 3, 70)
 	for i := range 3 {
 		a, b, c := next(t, plain), next(t, with), next(t, account)
@@ -36,8 +44,7 @@ func TestMessagesCarryCursors(t *testing.T) {
 	}
 }
 
-// A client that starts now first receives the current cursor. With it, it receives everything that follows, also on
-// another node.
+// A client that starts now first receives the current cursor, and resumes from it without loss.
 func TestBeginNow(t *testing.T) {
 	t.Parallel()
 	for _, partitions := range []int{1, 2} {
@@ -47,12 +54,11 @@ func TestBeginNow(t *testing.T) {
 			r, other := startRelayed(t, redis, partitions, Options{}), startRelayed(t, redis, partitions, Options{})
 			hub := hubsInEach(r)[partitions-1]
 			for round, pipeline := range []string{
-				"account=a&hub=" + hub, "account=a",
-				"account=a&topics=image.*,job.*&hub=" + hub,
+				"account=a&hub=" + hub, "account=a", "account=a&topics=image.*,job.*&hub=" + hub,
 			} {
 				stop := make(chan struct{})
 				var traffic sync.WaitGroup
-				traffic.Go(func() { // traffic before and after that moment
+				traffic.Go(func() { // publish while the client starts, to get a cursor between entries
 					for i := 1; ; i++ {
 						select {
 						case <-stop:
@@ -97,14 +103,12 @@ func withoutCursor(text string) string {
 	return before
 }
 
-// From every position of a batch, all following entries arrive once, from the history or the log.
+// A replay from any position of a batch sends everything after it once, from memory or from the log.
 func TestResumeFromEveryPosition(t *testing.T) {
 	t.Parallel()
 	const count = 40
 	redis := redistest.Start(t)
-	for name, o := range map[string]Options{
-		"kept": {}, "read": {HistoryBytes: 1}, "partly kept": {HistoryBytes: 10_000},
-	} {
+	for name, o := range map[string]Options{"kept": {}, "read": {HistoryBytes: 1}, "partly kept": {HistoryBytes: 10_000}} {
 		t.Run(name, func(t *testing.T) {
 			r := startRelayed(t, redis, 1, o)
 			hub := "h " + name
@@ -160,8 +164,7 @@ func TestResumeKeepsTopicsAndGrants(t *testing.T) {
 				expect(t, conn, n, n)
 			}
 			r.joined(t)
-			// for all clients, so excess notifications are noticed
-			r.Hub.Broadcast(Batch{Notifications: []relay.Notification{
+			r.Hub.Broadcast(Batch{Notifications: []relay.Notification{ // for all, to detect extra messages
 				event("h1", "", "stack.container.job.error", 99), event("h2", "", "container.job.error", 99),
 			}})
 			if strings.Contains(query, "foreign") || strings.Contains(query, "topics=job") {
@@ -221,10 +224,7 @@ func TestResumeWhilePublishing(t *testing.T) {
 			r := nodes[0]
 			hubs := hubsInEach(r)
 			var done sync.WaitGroup
-			for i, query := range []string{
-				"account=*", "account=a", "account=a", "hub=" + hubs[0] + "&account=a",
-				"hub=" + hubs[len(hubs)-1] + "&account=a",
-			} {
+			for i, query := range []string{"account=*", "account=a", "account=a", "hub=" + hubs[0] + "&account=a", "hub=" + hubs[len(hubs)-1] + "&account=a"} {
 				want := map[string]int{}
 				for _, hub := range hubs {
 					if !strings.Contains(query, "hub=") || strings.Contains(query, "hub="+hub+"&") {
@@ -262,7 +262,12 @@ func hubsInEach(r *relayed) []string {
 // followAndReconnect reads until it has so many of each hub, in order, and comes back to any node after a random number
 // each time.
 func followAndReconnect(
-	t *testing.T, nodes []*relayed, conn *websocket.Conn, query string, want map[string]int, seed uint64,
+	t *testing.T,
+	nodes []*relayed,
+	conn *websocket.Conn,
+	query string,
+	want map[string]int,
+	seed uint64,
 ) {
 	random := rand.New(rand.NewPCG(seed, 6))
 	got, after, left := map[string]int{}, "", random.IntN(60)
@@ -296,7 +301,7 @@ func followAndReconnect(
 // The step from replay to broadcasts, again and again while broadcasts run.
 func TestSplice(t *testing.T) {
 	t.Parallel()
-	const ahead = 5000 // much less than the history, so no client receives a resync
+	const ahead = 5000 // much less than the history, so no client gets a resync
 	n := startNode(t, Options{QueueBytes: 64 << 20}, nil)
 	ended := make(chan struct{})
 	var broadcasts, clients sync.WaitGroup

@@ -3,24 +3,25 @@ package hub
 import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// Why a client gets a resync.
+// The texts of resync messages.
 const (
-	lostBehindCursor = "some entries after the cursor are no longer in the log; the remaining entries follow"
-	lostLog          = "the cursor belongs to a log with another number of partitions; the stream continues with new " +
-		"notifications"
+	lostBehindCursor = "some of what followed the cursor is no longer in the log; what still is comes next"
+	lostLog          = "the cursor is of a log with another number of partitions; " +
+		"the stream goes on with what comes now"
 	lostLive = "the log has lost notifications before this node read them"
 )
 
-// resyncAll sends a resync to the clients that a gap in a partition affects, and moves the feeds to its end.
-func (h *Hub) resyncAll(f *fanout, b Batch) {
+// resyncAll sends a resync to all clients that a gap affects, and moves the feeds to the end of the gap.
+func (h *Hub) resyncAll(f *broadcast, b Batch) {
 	at, _ := streamid.ParsePosition(b.End)
 	if len(b.Notifications) > 0 {
 		first, _ := streamid.ParsePosition(b.Notifications[0].Cursor)
 		at = first.Predecessor()
 	}
-	h.history.invalidate(b.Partition)
+	h.history.Invalidate(b.Partition)
 	own := h.feeds[b.Partition]
 	if own == h.mergedFeed {
 		f.resyncFeed(h, own, b.Partition, at, allFeeds)
@@ -30,11 +31,11 @@ func (h *Hub) resyncAll(f *fanout, b Batch) {
 	f.resyncFeed(h, h.mergedFeed, b.Partition, at, accountFeeds)
 }
 
-func (f *fanout) resyncFeed(h *Hub, l *feed, partition int, at streamid.Position, who feedScope) {
+func (f *broadcast) resyncFeed(h *Hub, l *feed, partition int, at streamid.Position, who feedScope) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.resetPartition(partition, at)
-	told := 0
+	clients := 0
 	h.index.mu.Lock()
 	f.addAllMatches(h, partition, who)
 	f.snapshotRecipients()
@@ -42,13 +43,13 @@ func (f *fanout) resyncFeed(h *Hub, l *feed, partition int, at streamid.Position
 	for _, j := range f.jobs {
 		hub, account := j.group.pipelineName()
 		f.groupBurst.reset()
-		f.groupBurst.push(newFrame(relay.ResyncMessage(hub, account, lostLive), j.group.format,
-			l.formatCursor(l.positions)))
+		message := relay.ResyncMessage(hub, account, lostLive)
+		f.groupBurst.push(frame.New(message, j.group.format, l.formatCursor(l.positions)))
 		for _, c := range j.clients {
-			f.sendBurst(c, &f.groupBurst)
+			f.writeTo(c, &f.groupBurst)
 		}
-		told += len(j.clients)
+		clients += len(j.clients)
 	}
-	h.opts.Observer.Resynced(ResyncLog, told)
+	h.opts.Observer.Resynced(ResyncLog, clients)
 	f.reset(h)
 }

@@ -24,8 +24,9 @@ func expectResync(t *testing.T, conn *websocket.Conn, hub, account string) strin
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf(
-		`"context":{"hub_id":%q,"account_id":%q,"environments":[],"dns_zones":[],"clusters":[],"containers":[]},`+
-			`"flags":null`, hub, account,
+		`"context":{"hub_id":%q,"account_id":%q,"environments":[],"dns_zones":[],"clusters":[],"containers":[]},"flags":null`,
+		hub,
+		account,
 	)
 	if m.Topic != "hubrelay.resync" || len(m.Object.ID) != 24 || m.Object.State != "gap" || m.Object.Error == "" ||
 		!strings.Contains(m.text, want) {
@@ -50,7 +51,7 @@ func TestTrimmedCursor(t *testing.T) {
 			if err := r.log.Commands().XTrimMaxLen(t.Context(), key, 3).Err(); err != nil {
 				t.Fatal(err)
 			}
-			// Another node has no history. The remaining entries arrive after the resync, and again for its cursor.
+			// Another node has no history. The remaining entries follow the resync, and again for its cursor.
 			r = startRelayed(t, redis, partitions, Options{})
 			for query, from := range map[string]string{
 				"account=a&hub=" + hub + "&after=": ofHub[2].Cursor, "account=a&after=": ofAccount[2].Cursor,
@@ -77,8 +78,7 @@ func TestTrimmedCursor(t *testing.T) {
 	}
 }
 
-// A cursor for another number of partitions gets a resync and continues from now, at once and when it returns. An
-// EventSource would never reconnect after an error.
+// A cursor of a log with another number of partitions gets a resync at once and continues from now.
 func TestCursorOfAnotherLog(t *testing.T) {
 	t.Parallel()
 	for partitions, others := range map[int][]string{
@@ -98,8 +98,13 @@ func TestCursorOfAnotherLog(t *testing.T) {
 				events := r.listen(t, "account=a&hub="+hub+"&after="+after)
 				if e, err := events.next(); err != nil || !strings.Contains(e.data, `"topic":"hubrelay.resync"`) ||
 					events.lastID != ofHub {
-					t.Errorf("an event stream begins with %s at %q, a websocket at %q: %v", e.data, events.lastID,
-						ofHub, err)
+					t.Errorf(
+						"an event stream begins with %s at %q, a websocket at %q: %v",
+						e.data,
+						events.lastID,
+						ofHub,
+						err,
+					)
 				}
 				n++
 				r.publish(t, hub, n, 1, 0)
@@ -123,8 +128,8 @@ func ofLog(partitions, first, positions int) string {
 	return string(streamid.Append(nil, partitions, first, at))
 }
 
-// A gap is reported to all affected clients, with and without cursors, and also during a replay.
-func TestFlushWhileConnected(t *testing.T) {
+// A gap sends a resync to all affected clients, with and without cursors, also during a replay.
+func TestGap_ResyncsConnectedClients(t *testing.T) {
 	t.Parallel()
 	for _, partitions := range []int{1, 2} {
 		t.Run(fmt.Sprintf("%d partitions", partitions), func(t *testing.T) {
@@ -158,8 +163,8 @@ func TestFlushWhileConnected(t *testing.T) {
 	}
 }
 
-// A gap of an upstream is reported at its place in the log to all affected clients, connected or returning, whatever
-// their topics, for one hub or for all.
+// A resync of a source is sent at its position in the log to all affected clients, live and in replays, for any
+// topics.
 func TestResyncOfTheLog(t *testing.T) {
 	t.Parallel()
 	for _, partitions := range []int{1, 2} {
@@ -181,11 +186,12 @@ func TestResyncOfTheLog(t *testing.T) {
 					t.Fatal(err)
 				}
 				gap := relay.Notification{
-					ID: "gap", Topic: relay.TopicResync, Hub: hub,
-					Data: relay.ResyncEntry(hub, "gone", []string{"far"}),
+					ID:    "gap",
+					Topic: relay.TopicResync,
+					Hub:   hub,
+					Data:  relay.ResyncEntry(hub, "gone", []string{"far"}),
 				}
-				if err := s.Store(t.Context(),
-					sourcestore.Batch{Notifications: []relay.Notification{gap}}); err != nil {
+				if err := s.Store(t.Context(), sourcestore.Batch{Notifications: []relay.Notification{gap}}); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -193,7 +199,8 @@ func TestResyncOfTheLog(t *testing.T) {
 				t.Helper()
 				m := next(t, conn)
 				if want := fmt.Sprintf(`"hub_id":%q,"account_id":""`, hub); m.Topic != "hubrelay.resync" ||
-					m.Object.Error != "gone" || !strings.Contains(m.text, want) {
+					m.Object.Error != "gone" ||
+					!strings.Contains(m.text, want) {
 					t.Fatalf("got %.300s, want a resync with %s", m.text, want)
 				}
 			}
@@ -227,8 +234,13 @@ func TestResyncOfTheLog(t *testing.T) {
 					t.Errorf("an account's pipeline came back to %v", came)
 				}
 			}
-			r.wantFigures(t, fmt.Sprintf("map[ended true:2 started:2] map[memory:5] map[source:%d]",
-				map[int]int{1: 14, 2: 13}[partitions]))
+			r.wantFigures(
+				t,
+				fmt.Sprintf(
+					"map[ended true:2 started:2] map[memory:5] map[source:%d]",
+					map[int]int{1: 14, 2: 13}[partitions],
+				),
+			)
 		})
 	}
 }

@@ -16,10 +16,11 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
 // A client that never reads is closed as too slow; the others get everything, and at once.
-func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
+func TestSlowClient_IsClosedWithoutDelayingOthers(t *testing.T) {
 	t.Parallel()
 	const messages = 3000
 	n := startNode(t, Options{QueueBytes: 256 << 10, CloseTimeout: patience}, nil)
@@ -31,7 +32,7 @@ func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
 			t.Fatalf("the quick client got %d, want %d", got[0], i)
 		}
 		n.mu.Lock()
-		for c := range n.clients {
+		for c := range n.connections {
 			c.mu.Lock()
 			closed = closed || c.state == stateClosing
 			c.mu.Unlock()
@@ -44,8 +45,8 @@ func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
 	if !closed {
 		t.Fatal("the slow client was not closed")
 	}
-	// The bytes in the socket still arrive in order, followed by the reason.
-	wantClose(t, slow, CloseSlowConsumer, "slow")
+	// The data in the socket buffers still arrives in order, then the reason.
+	wantClose(t, slow, frame.CloseSlowConsumer, "slow")
 	n.wantEnding(t, ClosedSlowConsumer)
 	n.Broadcast([]relay.Notification{event("h", "", "job.created", messages)})
 	if got := numbers(t, quick, 1); got[0] != messages {
@@ -56,10 +57,7 @@ func TestSlowClientIsClosedAndDelaysNobody(t *testing.T) {
 // A client whose socket accepts nothing is given up after the write timeout, though its queue is not full.
 func TestWriteTimeout(t *testing.T) {
 	t.Parallel()
-	for name, start := range map[string]func(*httptest.Server){
-		"plain": (*httptest.Server).Start,
-		"tls":   (*httptest.Server).StartTLS,
-	} {
+	for name, start := range plainAndTLS {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond, CloseTimeout: 30 * time.Millisecond}
@@ -74,11 +72,15 @@ func TestWriteTimeout(t *testing.T) {
 	}
 }
 
-// A client over TLS that hangs holds at most one write buffer.
-func TestBlockedWritesHoldLittle(t *testing.T) {
+// A TLS client that hangs holds at most the buffer of one write.
+func TestBlockedWrite_HoldsOneBuffer(t *testing.T) {
 	t.Parallel()
-	n := startNodeOver(t, Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond}, nil,
-		(*httptest.Server).StartTLS)
+	n := startNodeOver(
+		t,
+		Options{QueueBytes: 64 << 20, WriteTimeout: 30 * time.Millisecond},
+		nil,
+		(*httptest.Server).StartTLS,
+	)
 	n.buffers.New = func() any {
 		t.Errorf("a buffer of %d bytes was taken", writeBufferBytes)
 		return new(writeBuffer)
@@ -107,7 +109,7 @@ func TestCatchingUp(t *testing.T) {
 	}
 }
 
-// A client that answers pings stays, and one that does not is closed with a reason.
+// A client that replies to pings stays, and another one is closed with a reason.
 func TestPingAndPong(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -126,7 +128,7 @@ func TestPingAndPong(t *testing.T) {
 		}()
 		_ = silent.SetReadDeadline(began.Add(time.Minute))
 		_, last := hearPings(silent, "")
-		if closeCode(last) != ClosePolicy || !bytes.Contains(last, []byte("ping")) {
+		if closeCode(last) != frame.ClosePolicy || !bytes.Contains(last, []byte("ping")) {
 			t.Errorf("the silent client was told %q", last)
 		}
 		if after := time.Since(began); after < pongTimeout || after > pongTimeout+2*pingInterval {
@@ -156,7 +158,7 @@ func hearPings(conn net.Conn, pong string) (pings int, last []byte) {
 		if _, err := io.ReadFull(in, head); err != nil {
 			return pings, nil
 		}
-		if !bytes.Equal(head, newPing()) {
+		if !bytes.Equal(head, frame.NewPing()) {
 			rest := make([]byte, head[1])
 			_, _ = io.ReadFull(in, rest)
 			return pings, append(head, rest...)
@@ -168,10 +170,10 @@ func hearPings(conn net.Conn, pong string) (pings int, last []byte) {
 }
 
 // A clock that is set must not make clients silent, or let those stay who are.
-func TestPongsAreTimedByNoClockThatIsSet(t *testing.T) {
+func TestPongTimeout_UsesMonotonicClock(t *testing.T) {
 	t.Parallel()
 	h := New(Options{})
-	c := &client{hub: h, fd: -1, writing: true}
+	c := &connection{hub: h, fd: -1, writing: true}
 	c.sendPing(time.Now())
 	if at := time.Duration(c.pingSentAt.Load()); at <= 0 || at > time.Since(h.startedAt) {
 		t.Errorf("the ping was sent %s after the hub began", at)
@@ -197,11 +199,11 @@ func TestPingOfTheClientIsAnswered(t *testing.T) {
 	}
 }
 
-// A client in the middle of a chunk gets pongs in addition to it, and is closed only if it sends too many pings.
-func TestPongsBehindAChunk(t *testing.T) {
+// During a chunk a client may send pings. It is closed only if it sends too many.
+func TestPongsDuringChunk(t *testing.T) {
 	t.Parallel()
 	h := New(Options{QueueBytes: 64 << 10, CloseTimeout: time.Hour})
-	c := &client{hub: h, fd: -1, writing: true} // the writer is stuck
+	c := &connection{hub: h, fd: -1, writing: true} // the writer is stuck
 	c.enqueueReplay([][]byte{make([]byte, replayChunkBytes), make([]byte, 256<<10)})
 	pong := append([]byte{finPong, maxControlPayload}, make([]byte, maxControlPayload)...)
 	for range maxClientBytes / len(pong) {
@@ -267,7 +269,7 @@ func TestMessagesAreIgnored(t *testing.T) {
 func TestFloodIsClosed(t *testing.T) {
 	t.Parallel()
 	const mask = "\x00\x00\x00\x00"
-	for name, frame := range map[string]string{
+	for name, sent := range map[string]string{
 		"messages":        "\x81\x81" + mask + "x",
 		"pings":           "\x89\x80" + mask,
 		"pongs":           "\x8a\x80" + mask,
@@ -281,7 +283,7 @@ func TestFloodIsClosed(t *testing.T) {
 				_, _ = io.WriteString(conn.NetConn(), "\x01\x80"+mask)
 			}
 			go func() { // until the connection is cut
-				flood := strings.Repeat(frame, 100)
+				flood := strings.Repeat(sent, 100)
 				for {
 					if _, err := io.WriteString(conn.NetConn(), flood); err != nil {
 						return
@@ -289,7 +291,7 @@ func TestFloodIsClosed(t *testing.T) {
 				}
 			}()
 			conn.SetPongHandler(func(string) error { return nil })
-			wantClose(t, conn, ClosePolicy, "one way")
+			wantClose(t, conn, frame.ClosePolicy, "one way")
 			_ = conn.Close()
 			n.wantEnding(t, ClosedProtocolError)
 		})

@@ -8,12 +8,12 @@ import (
 	"testing"
 )
 
-// The descriptor of a closed socket is reused by the next one. A client that was cut off never writes to it. The test
-// is not parallel, because another test could take the descriptor.
-func TestNothingIsWrittenToWhoeverHasTheNumberNext(t *testing.T) {
-	for name, closeIt := range map[string]func(*client){
-		"aborted": (*client).closeNow,
-		"dead": func(c *client) {
+// The file descriptor of a closed socket is reused. A closed connection never writes to the new socket. Not parallel:
+// another test could take the descriptor.
+func TestClosedConnection_DoesNotWriteToReusedDescriptor(t *testing.T) {
+	for name, closeIt := range map[string]func(*connection){
+		"aborted": (*connection).closeNow,
+		"dead": func(c *connection) {
 			c.mu.Lock()
 			c.writing = true
 			c.releaseWriter(net.ErrClosed)
@@ -34,17 +34,17 @@ func TestNothingIsWrittenToWhoeverHasTheNumberNext(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &client{hub: New(Options{}), fd: -1}
-			c.slot, _ = c.hub.Reserve(nil, "h", "k")
+			c := &connection{hub: New(Options{}), fd: -1}
+			c.lease, _ = c.hub.Reserve(nil, "h", "k")
 			if err := c.setConn(conn); err != nil || c.fd < 0 {
 				t.Fatalf("%v: the socket has the number %d", err, c.fd)
 			}
 			closeIt(c)
 			stranger := take(t, c.fd)
 
-			b := &burst{}
+			b := &frameBatch{}
 			b.push([]byte("not yours"))
-			c.send(b)
+			c.write(b)
 			c.mu.Lock()
 			n, err := c.tryWrite([]byte("nor this"))
 			c.mu.Unlock()

@@ -16,6 +16,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 // events is one event stream, as a browser reads it.
@@ -55,7 +57,7 @@ func (e *events) close() {
 	_ = e.answer.Body.Close()
 }
 
-// next returns the next event, and io.EOF at the end.
+// next returns the next event, or io.EOF after the last.
 func (e *events) next() (oneEvent, error) {
 	one, some := oneEvent{}, false
 	for e.lines.Scan() {
@@ -150,12 +152,15 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s, want %s", all.answer.Proto, want)
 		}
 		pretty := relay.Notification{
-			Hub: "h", Account: "a", Topic: "job.created", Data: []byte("{\"n\":2,\n\"x\":[\r\n1]}"),
+			Hub:     "h",
+			Account: "a",
+			Topic:   "job.created",
+			Data:    []byte("{\"n\":2,\n\"x\":[\r\n1]}"),
 		}
 		large := sized("h", "a", "job.created", 3, 200_000)
-		n.Broadcast([]relay.Notification{
-			event("h", "a", "job.created", 1), event("h", "a", "stack.created", 9), pretty, large,
-		})
+		n.Broadcast(
+			[]relay.Notification{event("h", "a", "job.created", 1), event("h", "a", "stack.created", 9), pretty, large},
+		)
 		n.Broadcast([]relay.Notification{event("g", "a", "job.created", 4)})
 		some.expect(1, 4)
 		all.expect(1, 1)
@@ -184,7 +189,7 @@ func TestEventsCarryTheCursorOnDemand(t *testing.T) {
 	}
 }
 
-// A stream that is cut off at any time continues after its last ID, even if it had no event.
+// A stream that breaks at any time resumes after its last id, also without any event.
 func TestEventsResume(t *testing.T) {
 	t.Parallel()
 	for name, start := range starts {
@@ -222,7 +227,7 @@ func TestEventsAreDrained(t *testing.T) {
 		n.Broadcast([]relay.Notification{event("h", "", "job.created", 1)})
 		done := make(chan error, 1)
 		go func() { done <- n.Close(t.Context()) }()
-		e.expectClose(CloseRestart, "restart")
+		e.expectClose(frame.CloseRestart, "restart")
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
@@ -230,14 +235,16 @@ func TestEventsAreDrained(t *testing.T) {
 	})
 }
 
-// A stream that is not read is closed as too slow, with the reason after the frame in progress.
+// A stream that is not read is closed as slow, with a close event after the frames in flight.
 func TestSlowEvents(t *testing.T) {
-	overEach(t, Options{QueueBytes: 256 << 10, CloseTimeout: patience, WriteTimeout: patience},
+	overEach(
+		t,
+		Options{QueueBytes: 256 << 10, CloseTimeout: patience, WriteTimeout: patience},
 		func(t *testing.T, n *node) {
 			e := n.listen(t, "hub=h")
 			testkit.WaitFor(t, "the queue to overflow", func() bool {
 				n.Broadcast([]relay.Notification{sized("h", "", "job.created", 1, 100_000)})
-				for _, c := range n.allClients() {
+				for _, c := range n.allConnections() {
 					c.mu.Lock()
 					left := c.state == stateClosing
 					c.mu.Unlock()
@@ -247,9 +254,10 @@ func TestSlowEvents(t *testing.T) {
 				}
 				return false
 			})
-			e.expectClose(CloseSlowConsumer, "slow")
+			e.expectClose(frame.CloseSlowConsumer, "slow")
 			n.wantEnding(t, ClosedSlowConsumer)
-		})
+		},
+	)
 }
 
 // Where a write waits too long the client was slow, also where the server ends the stream by itself.
@@ -262,16 +270,16 @@ func TestEventsWriteTimeout(t *testing.T) {
 	})
 }
 
-// A write that succeeds just at its deadline leaves a stream that the server has ended.
-func TestStreamStaysOverdue(t *testing.T) {
-	s := newStream(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
+// A write that ends just after its deadline does not revive a stream that the server has ended.
+func TestHTTP2Conn_StaysPastDeadline(t *testing.T) {
+	s := transport.NewHTTP2Conn(httptest.NewRecorder(), httptest.NewRequest(http.MethodGet, "/", http.NoBody))
 	_ = s.SetWriteDeadline(time.Now().Add(time.Hour)) // a recorder has none itself
-	if s.deadlinePassed() {
+	if s.DeadlinePassed() {
 		t.Error("overdue an hour before its time")
 	}
 	_ = s.SetWriteDeadline(time.Now().Add(-time.Nanosecond))
 	_ = s.SetWriteDeadline(time.Now().Add(time.Hour))
-	if !s.deadlinePassed() {
+	if !s.DeadlinePassed() {
 		t.Error("a later deadline has made an ended stream good")
 	}
 }
@@ -284,11 +292,11 @@ func TestEventsOfAKeyThatExpires(t *testing.T) {
 			ended := make(chan struct{})
 			n := startNodeOver(t, Options{PingInterval: time.Hour}, func(s *Subscription) {
 				at := time.Now().Add(50 * time.Millisecond)
-				s.CheckKey = func() KeyStatus { return KeyStatus{Expires: at} }
+				s.CheckKey = func() Authorization { return Authorization{Expires: at} }
 				s.OnGone = func() { close(ended) }
 			}, start)
 			t.Cleanup(n.server.CloseClientConnections)
-			n.listen(t, "hub=h").expectClose(ClosePolicy, "expired")
+			n.listen(t, "hub=h").expectClose(frame.ClosePolicy, "expired")
 			n.wantEnding(t, ClosedKeyInvalid)
 			select {
 			case <-ended:

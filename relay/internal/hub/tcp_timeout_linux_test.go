@@ -11,9 +11,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// An event stream whose client accepts nothing is closed, even if the data fits the system's buffers and no write
+// An event stream whose client reads nothing is closed although all data fits into kernel buffers and no write ever
 // blocks.
-func TestEventsThatNobodyTakes(t *testing.T) {
+func TestSSE_UnreadStreamIsClosed(t *testing.T) {
 	t.Parallel()
 	const pongTimeout = 300 * time.Millisecond
 	n := startNodeOver(t, Options{PongTimeout: pongTimeout, WriteTimeout: patience}, nil, (*httptest.Server).Start)
@@ -29,10 +29,10 @@ func TestEventsThatNobodyTakes(t *testing.T) {
 	if _, err := fmt.Fprint(conn, "GET /?hub=h HTTP/1.1\r\nHost: h\r\nAccept: text/event-stream\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := conn.Read(make([]byte, 1)); err != nil { // the answer is being written
+	if _, err := conn.Read(make([]byte, 1)); err != nil { // the response has started
 		t.Fatal(err)
 	}
-	c := n.allClients()[0]
+	c := n.allConnections()[0]
 	testkit.WaitFor(t, "the answer is written", func() bool { idle, _ := c.isIdle(); return idle })
 	began := time.Now()
 	for i := range 3 {
@@ -42,7 +42,7 @@ func TestEventsThatNobodyTakes(t *testing.T) {
 		t.Fatal("what was written waits")
 	}
 	n.wantEnding(t, ClosedByClient)
-	if after := time.Since(began); after < pongTimeout/2 { // the system rounds to ticks
+	if after := time.Since(began); after < pongTimeout/2 { // the kernel counts in ticks
 		t.Errorf("it was ended after %s", after)
 	}
 }

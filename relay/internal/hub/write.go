@@ -3,23 +3,28 @@ package hub
 import (
 	"net"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
-// writeBufferBytes is the maximum size of one write, large enough to amortize the system call.
+// writeBufferBytes is the maximum size of one write. It makes the cost of the system call small. A maximal TLS record
+// is 16 KiB.
 const writeBufferBytes = 64 << 10
 
-// writeBuffer is where what is queued is put together for a write.
+// writeBuffer joins queued frames for one write.
 type writeBuffer [writeBufferBytes]byte
 
-// blockingWriteBytes is the maximum size of one write that may block. Such a write reports no progress, so the socket
-// must accept all of it within the write timeout. It is one maximal TLS record.
+// blockingWriteBytes is the maximum size of a write that may block. Such a write does not report progress, so all of
+// it must be accepted within the write timeout. It is one maximal TLS record, because smaller writes cost more.
 const blockingWriteBytes = 16 << 10
 
-// blockingBuffer is a buffer that is held while such a write blocks.
+// blockingBuffer is in use while such a write blocks.
 type blockingBuffer [blockingWriteBytes]byte
 
-// startWriter starts the writer goroutine, unless there is an owner or the 101 is not written yet. The caller holds mu.
-func (c *client) startWriter() {
+// startWriter starts a writer goroutine, unless the connection has an owner or the response is not written yet. The
+// caller holds mu.
+func (c *connection) startWriter() {
 	if c.writing || c.handshakePending {
 		return
 	}
@@ -27,15 +32,15 @@ func (c *client) startWriter() {
 	c.spawnWriter()
 }
 
-// spawnWriter starts the owner's goroutine. The caller holds mu, so the client has not finished.
-func (c *client) spawnWriter() {
+// spawnWriter starts the goroutine of the owner. The caller holds mu, so cleanup has not run.
+func (c *connection) spawnWriter() {
 	c.hub.running.Add(1)
 	go c.runWriter()
 }
 
-// finishWrite is called by an owner that may not block, after his write: he retires, or a goroutine takes over what is
-// left. The caller holds mu, which is released.
-func (c *client) finishWrite(err error) {
+// finishWrite is called by an owner that must not block, after its write. It ends the ownership or passes it to a
+// goroutine that writes the rest. The caller holds mu, which is released.
+func (c *connection) finishWrite(err error) {
 	if err == nil && c.hasPending() {
 		c.spawnWriter()
 		c.mu.Unlock()
@@ -45,12 +50,12 @@ func (c *client) finishWrite(err error) {
 }
 
 // releaseWriter ends the ownership. The caller holds mu, which is released.
-func (c *client) releaseWriter(err error) {
+func (c *connection) releaseWriter(err error) {
 	c.writing = false
 	if err != nil {
 		if c.state == stateLive {
 			c.closeReason = ClosedByClient
-			if isWriteTimeout(err) {
+			if transport.IsTimeout(err) {
 				c.closeReason = ClosedSlowConsumer
 			}
 		}
@@ -71,12 +76,12 @@ func (c *client) releaseWriter(err error) {
 		return
 	}
 	if state == stateDead {
-		closeWithoutFlush(c.conn)
+		transport.CloseWithoutFlush(c.conn)
 		c.hub.unsubscribe(c)
 	} else if done {
 		_ = c.conn.Close()
-	} else if c.format&formatSSE != 0 {
-		halfClose(c.conn) // nothing else tells that this is the end
+	} else if c.format&frame.SSE != 0 {
+		transport.CloseWrite(c.conn) // the only way to end the stream
 	}
 	if done {
 		c.cleanup()
@@ -84,19 +89,19 @@ func (c *client) releaseWriter(err error) {
 }
 
 // hasPending reports whether there is something to write. The caller holds mu.
-func (c *client) hasPending() bool { return c.closeFrame != nil || !c.queue.empty() }
+func (c *connection) hasPending() bool { return c.closeFrame != nil || !c.queue.isEmpty() }
 
-// copyPending copies what is to be written next to p. Only the owner may call it.
-func (c *client) copyPending(p []byte) int {
+// copyPending copies the next bytes to write to p. Only the owner may call it.
+func (c *connection) copyPending(p []byte) int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.queueCloseFrame()
 	return c.queue.peekInto(p)
 }
 
-// queueCloseFrame inserts the close frame. Only the owner may call it, with mu held and no write in progress, because
-// it removes frames.
-func (c *client) queueCloseFrame() {
+// queueCloseFrame queues the close frame. Only the owner may call it, with mu and between writes, because it may
+// discard queued frames.
+func (c *connection) queueCloseFrame() {
 	if c.closeFrame == nil {
 		return
 	}
@@ -107,8 +112,8 @@ func (c *client) queueCloseFrame() {
 	c.closeFrame = nil
 }
 
-// tryFlush is the owner's one attempt to write what is queued without blocking.
-func (c *client) tryFlush() {
+// tryFlush writes queued frames once, without blocking. Only the owner may call it.
+func (c *connection) tryFlush() {
 	if c.fd < 0 {
 		c.mu.Lock()
 		c.finishWrite(nil)
@@ -123,17 +128,17 @@ func (c *client) tryFlush() {
 	c.finishWrite(err)
 }
 
-// tryWrite writes as much as the socket accepts at once, possibly nothing. The caller holds mu. Closing the socket also
-// requires mu, so p cannot reach another socket with the same descriptor.
-func (c *client) tryWrite(p []byte) (int, error) {
+// tryWrite writes what the socket accepts at once, which may be nothing. The caller holds mu. The socket is closed
+// only after state or aborted was set under mu, so p cannot reach another socket that reuses the file descriptor.
+func (c *connection) tryWrite(p []byte) (int, error) {
 	if c.state == stateDead || c.aborted {
 		return 0, net.ErrClosed
 	}
-	return writeNow(c.fd, p)
+	return transport.WriteNow(c.fd, p)
 }
 
-// runWriter owns the socket until the queue is empty or the connection broken.
-func (c *client) runWriter() {
+// runWriter owns the socket until the queue is empty or the connection fails.
+func (c *connection) runWriter() {
 	defer c.hub.running.Done()
 	step := c.writeBlocking
 	if c.raw != nil {
@@ -142,8 +147,8 @@ func (c *client) runWriter() {
 	for {
 		_ = c.conn.SetWriteDeadline(time.Now().Add(c.hub.opts.WriteTimeout))
 		err := step()
-		if isWriteTimeout(err) && c.raw != nil && c.closeSlowConsumer() {
-			continue // once more, for the close frame
+		if transport.IsTimeout(err) && c.raw != nil && c.closeSlowConsumer() {
+			continue // again, for the close frame
 		}
 		if err == nil {
 			c.mu.Lock()
@@ -152,7 +157,7 @@ func (c *client) runWriter() {
 			if more {
 				continue
 			}
-			// A deadline that stays would end an idle stream of HTTP/2.
+			// A remaining deadline would end an idle HTTP/2 stream.
 			_ = c.conn.SetWriteDeadline(time.Time{})
 		}
 		c.mu.Lock()
@@ -165,14 +170,14 @@ func (c *client) runWriter() {
 	}
 }
 
-// writeWhenReady waits until the socket takes something and writes once. It holds no buffer while it waits, so a
-// client that hangs costs its queue only.
-func (c *client) writeWhenReady() error {
+// writeWhenReady waits until the socket accepts data and writes once. It holds no buffer while it waits, so a client
+// that hangs costs only its queue.
+func (c *connection) writeWhenReady() error {
 	var failed error
 	err := c.raw.Write(func(fd uintptr) bool {
 		b, _ := c.hub.buffers.Get().(*writeBuffer)
 		defer c.hub.buffers.Put(b)
-		n, err := writeNow(int(fd), b[:c.copyPending(b[:])])
+		n, err := transport.WriteNow(int(fd), b[:c.copyPending(b[:])])
 		if n == 0 && err == nil {
 			return false
 		}
@@ -188,8 +193,8 @@ func (c *client) writeWhenReady() error {
 	return err
 }
 
-// writeBlocking writes once to a connection that we cannot write to directly.
-func (c *client) writeBlocking() error {
+// writeBlocking writes once to a connection that has no raw socket.
+func (c *connection) writeBlocking() error {
 	b, _ := c.hub.blockingBuffers.Get().(*blockingBuffer)
 	defer c.hub.blockingBuffers.Put(b)
 	n, err := c.conn.Write(b[:c.copyPending(b[:])])

@@ -1,22 +1,22 @@
 package hub
 
-// writeQueue contains the unsent frames of one client. The first may be partly written. The zero value is empty, and an
-// empty queue uses no memory.
+// writeQueue holds the unsent frames of one client. The first may be partly written. The zero value is empty, and an
+// empty queue holds no memory.
 type writeQueue struct {
 	frames       [][]byte
 	written      int  // bytes of the first frame
-	size         int  // bytes that are left
-	protectFirst bool // the first frame is not to be cut
+	size         int  // unwritten bytes
+	protectFirst bool // dropUnwritten keeps the first frame
 }
 
-func (q *writeQueue) empty() bool { return len(q.frames) == 0 }
+func (q *writeQueue) isEmpty() bool { return len(q.frames) == 0 }
 
 func (q *writeQueue) push(frame []byte) {
 	q.frames = append(q.frames, frame)
 	q.size += len(frame)
 }
 
-// putBack puts frames back at the front. Their first n bytes are written.
+// putBack inserts frames before all others. The first n bytes of them have been written.
 func (q *writeQueue) putBack(frames [][]byte, n int) {
 	for len(frames) > 0 && n >= len(frames[0]) {
 		n -= len(frames[0])
@@ -33,14 +33,14 @@ func (q *writeQueue) putBack(frames [][]byte, n int) {
 	q.size -= n
 }
 
-// pushHandshake puts the answer to the handshake at the front and protects it from removal, because a client cannot
-// interpret another first frame.
+// pushHandshake inserts the response to the handshake before all frames and protects it from dropUnwritten. Without
+// it a client could not interpret a close frame.
 func (q *writeQueue) pushHandshake(answer []byte) {
 	q.putBack([][]byte{answer}, 0)
 	q.protectFirst = true
 }
 
-// peekInto copies as much as fits to p and returns how much that is. It removes nothing: see advance.
+// peekInto copies as much as fits into p and returns the number of bytes. It removes nothing: see advance.
 func (q *writeQueue) peekInto(p []byte) int {
 	n, skip := 0, q.written
 	for _, frame := range q.frames {
@@ -65,12 +65,12 @@ func (q *writeQueue) advance(n int) {
 	}
 	q.frames, q.written = q.frames[done:], n
 	q.protectFirst = q.protectFirst && done == 0
-	if q.empty() {
+	if q.isEmpty() {
 		q.clear()
 	}
 }
 
-// dropUnwritten removes every frame without written bytes, except the answer to the handshake.
+// dropUnwritten removes all frames that are completely unwritten, except the response to the handshake.
 func (q *writeQueue) dropUnwritten() {
 	if q.written == 0 && !q.protectFirst {
 		q.clear()

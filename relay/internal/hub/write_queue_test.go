@@ -54,15 +54,15 @@ func FuzzQueue(f *testing.F) {
 				q.dropUnwritten()
 				model = model[:rest]
 			}
-			if q.size != len(model) || q.empty() != (len(model) == 0) {
-				t.Fatalf("size %d, empty %v, want %d", q.size, q.empty(), len(model))
+			if q.size != len(model) || q.isEmpty() != (len(model) == 0) {
+				t.Fatalf("size %d, empty %v, want %d", q.size, q.isEmpty(), len(model))
 			}
 		}
 	})
 }
 
-// Whatever is cut, the answer to the handshake comes whole and first.
-func TestCutLeavesTheAnswer(t *testing.T) {
+// dropUnwritten keeps the response to the handshake complete and first.
+func TestDropUnwritten_KeepsHandshake(t *testing.T) {
 	t.Parallel()
 	for written := range len("answer") + 2 {
 		var q writeQueue

@@ -44,7 +44,7 @@ type Publisher interface {
 // method returns an error, it has written nothing. Both methods are called concurrently, and may return while the
 // hijacked connection is still open.
 type Streams interface {
-	Serve(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
+	ServeWebSocket(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
 	ServeEvents(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
 }
 

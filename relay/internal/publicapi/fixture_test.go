@@ -239,7 +239,7 @@ type recordingStreams struct {
 }
 
 // Serve responds with 101 and closes the connection.
-func (s *recordingStreams) Serve(w http.ResponseWriter, r *http.Request, sub hub.Subscription) *relay.Error {
+func (s *recordingStreams) ServeWebSocket(w http.ResponseWriter, r *http.Request, sub hub.Subscription) *relay.Error {
 	if s.err != nil {
 		return s.err
 	}

@@ -43,11 +43,11 @@ func TestKeyStatus(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	streams["hub, websocket"] = f.streams.got[len(f.streams.got)-1]
-	valid, changed, later := hub.KeyStatus{}, hub.KeyStatus{ScopeChanged: true}, time.Now().Add(time.Hour)
+	valid, changed, later := hub.Authorization{}, hub.Authorization{ScopeChanged: true}, time.Now().Add(time.Hour)
 	for _, tt := range []struct {
 		name         string
 		change       func(*auth.Key)
-		hub, account hub.KeyStatus
+		hub, account hub.Authorization
 	}{
 		{"nothing", func(*auth.Key) {}, valid, valid},
 		{"capabilities", func(k *auth.Key) { k.Capabilities = nil }, valid, valid},
@@ -57,8 +57,8 @@ func TestKeyStatus(t *testing.T) {
 		{"no account", func(k *auth.Key) { k.AccountID = "" }, changed, changed},
 		{
 			"an expiry", func(k *auth.Key) { k.Expires = later },
-			hub.KeyStatus{Expires: later},
-			hub.KeyStatus{Expires: later},
+			hub.Authorization{Expires: later},
+			hub.Authorization{Expires: later},
 		},
 		{"every account", func(k *auth.Key) { k.AccountID = auth.Wildcard }, changed, changed},
 	} {
@@ -103,7 +103,7 @@ func TestKeyStatus_KeyWithFewHubs(t *testing.T) {
 		if got := pipeline.CheckKey(); (got.Refused != nil) != tt.refused || got.ScopeChanged {
 			t.Errorf("%q: hub pipeline: got %+v", tt.hubs, got)
 		}
-		if got := account.CheckKey(); got != (hub.KeyStatus{ScopeChanged: !tt.accountValid}) {
+		if got := account.CheckKey(); got != (hub.Authorization{ScopeChanged: !tt.accountValid}) {
 			t.Errorf("%q: account pipeline: got %+v", tt.hubs, got)
 		}
 	}
@@ -123,7 +123,7 @@ func TestToken_RestrictedKey(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	for _, s := range f.streams.got[1:] {
-		if s.Allows("h2", "acme") || !s.Allows("h1", "acme") || s.CheckKey() != (hub.KeyStatus{}) {
+		if s.Allows("h2", "acme") || !s.Allows("h1", "acme") || s.CheckKey() != (hub.Authorization{}) {
 			t.Errorf("the stream allows what the key allowed before: %+v", s)
 		}
 	}

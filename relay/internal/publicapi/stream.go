@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 // maxPatterns is the maximum number of patterns of one client. Each pattern costs memory, and time for each new topic.
@@ -34,7 +35,7 @@ func (s *streamRequest) isStream() bool { return s.upgrade || s.events || len(s.
 
 func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 	s := &streamRequest{
-		upgrade: hub.IsUpgrade(r),
+		upgrade: transport.IsUpgrade(r),
 		events:  strings.Contains(strings.ToLower(r.Header.Get("Accept")), "text/event-stream"),
 	}
 	if r.URL.RawQuery != "" {
@@ -150,7 +151,7 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 	s := hub.Subscription{
 		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, VisibilityKey: grant.VisibilityKey(),
 		Hubs: grant.Hubs, Topics: topics, Cursor: cursors, After: req.after, Key: grant.KeyName,
-		CheckKey: func() hub.KeyStatus { return a.keyStatus(&grant) },
+		CheckKey: func() hub.Authorization { return a.keyStatus(&grant) },
 	}
 	if req.wantsSSE() {
 		if token != "" {
@@ -164,16 +165,16 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 		}
 		return nil
 	}
-	return a.opt.Streamer.Serve(httpserver.UnwrapHijack(w), r, s)
+	return a.opt.Streamer.ServeWebSocket(httpserver.UnwrapHijack(w), r, s)
 }
 
 // keyStatus compares the current grant of the key with the grant of the open stream.
-func (a *API) keyStatus(opened *auth.Grant) hub.KeyStatus {
+func (a *API) keyStatus(opened *auth.Grant) hub.Authorization {
 	current, refused := a.opt.Keyring.CurrentGrant(*opened)
 	if refused != nil {
-		return hub.KeyStatus{Refused: refused}
+		return hub.Authorization{Refused: refused}
 	}
-	return hub.KeyStatus{ScopeChanged: !current.SameVisibility(opened), Expires: current.Expires}
+	return hub.Authorization{ScopeChanged: !current.SameVisibility(opened), Expires: current.Expires}
 }
 
 // authorizeStream returns the grant of the token. An event stream may also present an API key. The token is then empty.
@@ -192,7 +193,7 @@ func (a *API) authorizeStream(
 		return auth.Grant{}, "", refused
 	}
 	if !req.wantsSSE() {
-		if refused := hub.CheckHandshake(w, r); refused != nil {
+		if refused := transport.CheckHandshake(w, r); refused != nil {
 			return auth.Grant{}, "", refused
 		}
 	}

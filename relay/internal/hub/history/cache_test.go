@@ -1,0 +1,79 @@
+package history
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const patience = 30 * time.Second
+
+// heldLog is a log whose reads wait until the test supplies their result.
+type heldLog chan chan found
+
+type found struct {
+	lost bool
+	list []relay.Notification
+}
+
+func (l heldLog) ReadFrom(_ context.Context, _ int, after streamid.Position, _ int) (
+	streamid.Position, bool, []relay.Notification, error,
+) {
+	read := make(chan found)
+	l <- read
+	f := <-read
+	return after, f.lost, f.list, nil
+}
+
+func (l heldLog) next(t *testing.T) chan<- found {
+	t.Helper()
+	select {
+	case read := <-l:
+		return read
+	case <-time.After(patience):
+		t.Fatal("the log was not read")
+		return nil
+	}
+}
+
+// A read that started before an invalidation serves neither the callers during the read nor the callers after it.
+func TestInvalidate_DetachesReadsInFlight(t *testing.T) {
+	t.Parallel()
+	log := make(heldLog, 1)
+	h := New(log, 1<<20)
+	ask := func(partition int) <-chan bool {
+		lost := make(chan bool, 1)
+		go func() {
+			_, _, gone, err := h.ReadFrom(t.Context(), partition, streamid.Position{MS: 1})
+			if err != nil {
+				t.Error(err)
+			}
+			lost <- gone
+		}()
+		return lost
+	}
+	old := found{list: []relay.Notification{{Cursor: "2-0", Data: []byte("{}")}}}
+	before := ask(0)
+	readBefore := log.next(t)
+	other := ask(1)
+	readOther := log.next(t)
+	h.Invalidate(0)
+	during := ask(0)
+	log.next(t) <- found{lost: true}
+	readBefore <- old
+	readOther <- old
+	if <-before || <-other || !<-during {
+		t.Error("a caller got another result than its read")
+	}
+	after := ask(0)
+	log.next(t) <- found{lost: true}
+	if !<-after {
+		t.Error("a read from before the invalidation was used")
+	}
+	if <-ask(1) { // without a read
+		t.Error("a segment of another partition was removed")
+	}
+}
