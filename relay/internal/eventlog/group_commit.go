@@ -48,7 +48,7 @@ func (c *groupCommit) commitEntry(ctx context.Context, e entry) error {
 	if c.inFlight < maxConcurrentCommits {
 		c.inFlight++
 		c.mu.Unlock()
-		c.write(context.WithoutCancel(ctx), []entry{e})
+		c.flush(context.WithoutCancel(ctx), []entry{e})
 		c.mu.Lock()
 		if len(c.waiting) > 0 {
 			go c.writeLoop(context.WithoutCancel(ctx))
@@ -88,18 +88,14 @@ func (c *groupCommit) writeLoop(ctx context.Context) {
 			c.waiting = nil
 		}
 		c.mu.Unlock()
-		c.write(ctx, batch)
+		c.flush(ctx, batch)
 	}
-}
-
-func (c *groupCommit) write(ctx context.Context, batch []entry) {
-	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
-	defer cancel()
-	c.flush(ctx, batch)
 }
 
 // flushBatch writes independent notifications together and sends each caller its own result.
 func (l *Log) flushBatch(ctx context.Context, batch []entry) {
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
 	if l.conn.MinReplicas() == 0 {
 		for i, err := range writeSingles(ctx, l.conn.Commands(), batch) {
 			batch[i].done <- err
