@@ -179,7 +179,7 @@ func TestDriverDoesNotStop(t *testing.T) {
 	deaf, other := r.begin(ctx, "deaf", "job-1"), r.begin(t.Context(), "slow", "job-2")
 	cancel()
 	for _, ended := range []<-chan error{deaf, other} {
-		says(t, <-ended, true, "did not stop a canceled migration within 300ms", "hang_timeout")
+		says(t, <-ended, true, "did not stop a migration within 300ms", "hang_timeout")
 	}
 	r.until("it was noticed", func() bool { return r.count(EventHung) == 1 })
 }

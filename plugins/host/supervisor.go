@@ -218,7 +218,7 @@ func (h *supervisor) supervise(ctx context.Context) {
 			continue
 		}
 		wait := jitter(backoff(failures, h.o.Backoff, h.o.MaxBackoff))
-		h.o.Log.Error("plugin is not running and will be restarted", "error", err, "in",
+		h.o.Log.Error("plugin is not running and will be restarted", "error", err, "retry_in",
 			wait.Round(time.Millisecond).String())
 		h.set(Status{State: StateFailed, Reason: err, Next: time.Now().Add(wait)}, nil)
 		if !relay.Sleep(ctx, wait) {

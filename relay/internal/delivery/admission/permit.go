@@ -20,10 +20,13 @@ func (p *Permit) IsComplete() bool { return p.hasSlot }
 // HasToken reports whether the rate allows the attempt.
 func (p *Permit) HasToken() bool { return p.hasToken }
 
-// Enter reports whether the attempt of a complete permit may start now. It checks the breaker and the cooldown again,
-// because a reservation may be older than they are.
+// Enter reports whether the attempt of a complete permit may start now. It checks the state, the breaker and the
+// cooldown again, because they may have changed since the capacity was reserved.
 func (p *Permit) Enter() bool {
-	if !p.isEntered && p.a.bucket.cooldown.remaining() == 0 {
+	if p.isEntered {
+		return true
+	}
+	if off, _ := p.a.state.Off(); !off && p.a.bucket.cooldown.remaining() == 0 {
 		p.isProbe, p.isEntered = p.a.breaker.tryEnter()
 	}
 	return p.isEntered
