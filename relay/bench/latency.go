@@ -81,8 +81,8 @@ func measureReturn(ctx context.Context, r *rig) ([]row, error) {
 	fmt.Fprintf(os.Stderr, "1,000 clients returned in %.2f s; p99 of the others: %.2f ms before, %.2f ms during it\n",
 		took, quiet, busy)
 	return []row{
-		newRow("1,000 clients back, each behind 1,000 messages", median(took), "s", "the bar", 3).atMost(3),
-		newRow("p99 of 500 others meanwhile, 20 messages/s", median(busy), "ms",
+		newRow("1,000 clients resume, each after 1,000 messages", median(took), "s", "the bar", 3).atMost(3),
+		newRow("p99 of 500 other clients during that, 20 messages/s", median(busy), "ms",
 			"before", median(quiet)).ratioAtMost(2),
 	}, nil
 }

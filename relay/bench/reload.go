@@ -81,7 +81,7 @@ func measureReload(ctx context.Context, r *rig) ([]row, error) {
 		newRow("reload of 200 sinks, one of them changed", took, "ms from SIGHUP to applied",
 			"config check", check).atMost(200),
 		// Reading 200 sinks occupies one core for a part of the round.
-		newRow("p99 of another sink meanwhile", during, "ms from published to received",
+		newRow("p99 of another sink during that", during, "ms from published to received",
 			"without it", without).ratioAtMost(2),
 	}, nil
 }
