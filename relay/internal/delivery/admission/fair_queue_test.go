@@ -1,7 +1,7 @@
 package admission
 
 import (
-	"math/rand"
+	"math/rand/v2"
 	"testing"
 	"time"
 )
@@ -34,14 +34,14 @@ func (m *queueModel) release(n int) {
 // Random operations never lose or create a unit, and never reserve more than allowed.
 func TestFairQueue_KeepsUnits(t *testing.T) {
 	t.Parallel()
-	seed := time.Now().UnixNano()
+	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewSource(seed))
+	rng := rand.New(rand.NewPCG(seed, 0))
 	for range 300 {
-		units := 1 + rng.Intn(8)
+		units := 1 + rng.IntN(8)
 		m := queueModel{maxReserved: (units + 1) / 2, free: units}
 		for step := range 400 {
-			switch rng.Intn(7) {
+			switch rng.IntN(7) {
 			case 0: // a fresh delivery
 				if m.free > 0 && len(m.q.tickets) == 0 {
 					m.free--
@@ -51,9 +51,9 @@ func TestFairQueue_KeepsUnits(t *testing.T) {
 				m.granted = append(m.granted, m.q.addTicket())
 			case 1: // a fresh delivery is canceled, before its unit or at the same time
 				if len(m.granted) > 0 {
-					i := rng.Intn(len(m.granted))
+					i := rng.IntN(len(m.granted))
 					ticket := m.granted[i]
-					if rng.Intn(2) == 0 && m.fresh > 0 { // a unit is granted first
+					if rng.IntN(2) == 0 && m.fresh > 0 { // a unit is granted first
 						m.fresh--
 						spare, _ := m.q.grantUnits(1, m.maxReserved)
 						m.free += spare
@@ -69,7 +69,7 @@ func TestFairQueue_KeepsUnits(t *testing.T) {
 					m.q.wanted = units
 				}
 			case 3: // retries are claimed
-				n := m.q.takeReserved(1 + rng.Intn(units))
+				n := m.q.takeReserved(1 + rng.IntN(units))
 				m.retries += n
 			case 4: // no retry is due any more
 				m.release(m.q.clearReserved())
@@ -100,18 +100,18 @@ func TestFairQueue_KeepsUnits(t *testing.T) {
 // While both classes want units, they alternate, however many units are released at once.
 func TestFairQueue_Alternates(t *testing.T) {
 	t.Parallel()
-	seed := time.Now().UnixNano()
+	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	rng := rand.New(rand.NewSource(seed))
+	rng := rand.New(rand.NewPCG(seed, 0))
 	const total = 1000
-	retryFirst := rng.Intn(2) == 0
+	retryFirst := rng.IntN(2) == 0
 	q := fairQueue{wanted: total, retryNext: retryFirst}
 	for range total {
 		q.addTicket()
 	}
 	granted := 0
 	for granted < total {
-		n := min(1+rng.Intn(4), total-granted)
+		n := min(1+rng.IntN(4), total-granted)
 		q.grantUnits(n, total)
 		granted += n
 		want := granted / 2
