@@ -104,6 +104,14 @@ func (k Space) InPartition(name string, partition int) string {
 	return k.prefix + name + ":{" + k.tags[partition] + "}"
 }
 
+// InPartitionSlot returns a name that is in the slot of a partition in a cluster, and the plain name without one.
+func (k Space) InPartitionSlot(name string, partition int) string {
+	if k.cluster {
+		return k.InPartition(name, partition)
+	}
+	return k.Global(name)
+}
+
 // OfSink returns a name of a sink. In a cluster, all names of a sink share a slot.
 func (k Space) OfSink(name, sink string) string {
 	if k.cluster {
@@ -136,62 +144,3 @@ func (k Space) Slot(name string) int {
 
 // Token returns the key of the grant of a token with the given hash.
 func (k Space) Token(hash string) string { return k.Global("token:" + hash) }
-
-// Servers returns the hash of all servers of the inventory by ID, as JSON with cluster and settings. It shares a slot
-// with all keys of the inventory that belong to no hub.
-func (k Space) Servers() string { return k.InGroup("inventory", ":servers") }
-
-// InventoryVersion returns the counter of imports that changed the inventory.
-func (k Space) InventoryVersion() string { return k.InGroup("inventory", ":version") }
-
-// InventoryImports returns the hash with the number of started imports and the state of the last one.
-func (k Space) InventoryImports() string { return k.InGroup("inventory", ":imports") }
-
-// InventorySeed returns the key of the checksum of the inventory file that a daemon last imported at its start.
-func (k Space) InventorySeed() string { return k.InGroup("inventory", ":seed") }
-
-// Containers returns the hash of the containers of a partition by ID, as JSON with hub, account, environment and
-// stateful.
-func (k Space) Containers(partition int) string {
-	return k.InPartition("inventory:containers", partition)
-}
-
-// Instances returns the hash of the servers of the inventory by <container>/<instance>.
-func (k Space) Instances(partition int) string {
-	return k.InPartition("inventory:instances", partition)
-}
-
-// LastImport returns the key of the number of the last import into a partition.
-func (k Space) LastImport(partition int) string {
-	return k.InPartition("inventory:imported", partition)
-}
-
-// MigratedTo returns the hash of the servers to which jobs moved <container>/<instance>. It overrides Instances.
-func (k Space) MigratedTo(partition int) string { return k.InPartition("moved", partition) }
-
-// ActiveMigrations returns the hash of the running jobs by <container>/<instance>.
-func (k Space) ActiveMigrations(partition int) string { return k.InPartition("migrating", partition) }
-
-// Job returns the hash of a migration job, in the slot of its hub's partition.
-func (k Space) Job(id string, partition int) string {
-	if k.cluster {
-		return k.InPartition("job:"+id, partition)
-	}
-	return k.Global("job:" + id)
-}
-
-// Jobs returns the stream of a partition's unfinished jobs. Its only consumer group is that of the workers.
-func (k Space) Jobs(partition int) string { return k.InPartition("jobs", partition) }
-
-// InstanceJobs returns the list of the jobs of an instance, newest first.
-func (k Space) InstanceJobs(partition int, instance string) string {
-	return k.InPartition("jobs", partition) + ":" + instance
-}
-
-// MigrationLeases returns the hash of the last fencing token of each migrated instance.
-func (k Space) MigrationLeases(partition int) string {
-	return k.InPartition("migrating:leases", partition)
-}
-
-// ServerSlots returns the hash of the jobs that hold server slots or wait for them.
-func (k Space) ServerSlots() string { return k.Global("turns") }

@@ -19,7 +19,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
-	"github.com/hubrelay/hubrelay/relay/internal/migration"
 	"github.com/hubrelay/hubrelay/relay/internal/publicapi"
 )
 
@@ -36,8 +35,6 @@ type Options struct {
 	Sinks []relay.SinkKind
 	// Driver describes the migration driver. It is nil if migrations are not supported.
 	Driver *relay.DriverKind
-	// Inventory is the content of migration.inventory_file, or nil.
-	Inventory *migration.File
 	// Reload provides changed configurations while the daemon runs. It may be nil.
 	Reload *ReloadSource
 	// Ready is called once, when everything has started. It may be nil.
@@ -61,7 +58,7 @@ type Daemon struct {
 	ready        readyCheck
 	reloadStatus reloadStatus
 
-	driver      relay.Driver // nil if none is configured
+	modules     modules
 	sinks       sinkRegistry
 	delivery    *deliveryService // nil until it has started, like the following fields
 	notices     *notice.Publisher
@@ -69,14 +66,12 @@ type Daemon struct {
 
 	store      atomic.Pointer[store.Store] // nil until Redis is connected
 	operations atomic.Pointer[sinkAdmin]
-	worker     atomic.Pointer[migration.Worker]
-	inventory  atomic.Pointer[migration.Inventory] // nil until it is filled, and without a driver
 	sources    atomic.Pointer[sourceManager]
 	clients    atomic.Pointer[hub.Hub]
 }
 
-// New creates a daemon from a valid configuration. It opens the sinks and the driver but starts nothing. cfg must
-// not be modified afterwards.
+// New creates a daemon from a valid configuration. It reads the inventory file, and opens the sinks and the driver, but
+// starts nothing. cfg must not be modified afterwards. Invalid values in files are returned as [yamldoc.Problems].
 func New(cfg *config.Config, s Options) (*Daemon, error) {
 	a := &Daemon{cfg: cfg, options: s, log: s.Log, metrics: adminserver.NewMetrics(s.Version)}
 	a.reloadStatus.setMetric = a.metrics.Reloaded
@@ -92,7 +87,7 @@ func New(cfg *config.Config, s Options) (*Daemon, error) {
 			return nil, err
 		}
 	}
-	if a.driver, err = openDriver(cfg, s, a.metrics); err != nil {
+	if a.modules, err = newModules(cfg, s, a.metrics); err != nil {
 		return nil, err
 	}
 	sinks, err := a.openSinks(cfg.Sinks)
@@ -153,9 +148,6 @@ func (a *Daemon) start(ctx context.Context, p *components) error {
 	if err != nil {
 		return err
 	}
-	if err := a.openInventory(ctx, s); err != nil {
-		return err
-	}
 	node, err := joinNode(ctx, p, s.leases)
 	if err != nil {
 		return err
@@ -179,16 +171,16 @@ func (a *Daemon) start(ctx context.Context, p *components) error {
 	if err != nil {
 		return err
 	}
-	public, err := a.startPublic(ctx, p, s, clients, a.startMigrations(ctx, p, s, node), instance)
+	if err := a.startModules(ctx, p, s, node); err != nil {
+		return err
+	}
+	public, err := a.startPublic(ctx, p, s, clients, instance)
 	if err != nil {
 		return err
 	}
 	a.startSources(ctx, p, s, instance, node.Name)
 	if a.options.Reload != nil {
 		p.startComponent(ctx, "configuration", func(ctx context.Context) error { return a.watchConfig(ctx, clients) })
-		if a.options.Reload.inventoryWatcher != nil && a.inventory.Load() != nil {
-			p.startComponent(ctx, "inventory file", a.watchInventoryFile)
-		}
 	}
 	if a.options.Ready != nil {
 		a.options.Ready(Addresses{Public: public, Health: health, Admin: admin})
@@ -238,8 +230,7 @@ func (a *Daemon) serveClients(ctx context.Context, clients *hub.Hub) error {
 }
 
 func (a *Daemon) startPublic(
-	ctx context.Context, p *components, s *stores, clients *hub.Hub, migrations publicapi.Migrations,
-	instance string,
+	ctx context.Context, p *components, s *stores, clients *hub.Hub, instance string,
 ) (net.Addr, error) {
 	cfg := a.cfg.Server
 	tokens := auth.NewTokenStore(s.conn.Commands(), s.keys.Token, a.cfg.Auth.TokenTTL)
@@ -248,7 +239,7 @@ func (a *Daemon) startPublic(
 		Tokens:         tokens,
 		Publisher:      ingest.NewPublisher(a.newDecoder(), meteredLog{s.log, a.metrics}),
 		Streamer:       clients,
-		Migrations:     migrations,
+		Routes:         a.modules.publicRoutes(),
 		Catalog:        a.catalog,
 		Instance:       instance,
 		PublicURL:      cfg.PublicURL,

@@ -1,12 +1,8 @@
 package daemon
 
 import (
-	"fmt"
-
-	"github.com/hubrelay/hubrelay/internal/yamldoc"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
-	"github.com/hubrelay/hubrelay/relay/internal/migration"
 )
 
 // Config is a valid configuration; see [LoadConfig].
@@ -20,9 +16,6 @@ type Kinds = config.Kinds
 
 // AdminEndpoint is the address of the admin API of a running daemon.
 type AdminEndpoint = config.AdminEndpoint
-
-// Inventory is the content of a valid inventory file.
-type Inventory = migration.File
 
 // LoadConfig reads a configuration file and the environment variables that begin with HUBRELAY_. Invalid values
 // are returned as [yamldoc.Problems].
@@ -38,26 +31,6 @@ func LoadAdminEndpoint(path string, environ []string) (AdminEndpoint, error) {
 
 // ConfigSchema returns the JSON Schema of the configuration.
 func ConfigSchema(kinds Kinds) ([]byte, error) { return config.JSONSchema(kinds) }
-
-// LoadInventory reads an inventory file. It returns nil if the path is empty. Invalid values are returned as
-// [yamldoc.Problems].
-func LoadInventory(path string) (*Inventory, error) {
-	if path == "" {
-		return nil, nil
-	}
-	return migration.ReadFile(path)
-}
-
-// ReadImport reads and checks a file for an import into the inventory. Invalid values are returned as
-// [yamldoc.Problems].
-func ReadImport(path string) ([]byte, error) {
-	data, err := yamldoc.ReadBounded(path, migration.MaxFile)
-	if err != nil {
-		return nil, fmt.Errorf("%s cannot be read: %s", path, yamldoc.OpenErrorReason(err))
-	}
-	_, err = migration.ParseImport(path, data)
-	return data, err
-}
 
 // DeadLetterReasons returns the words with which the reason of a dead letter may start.
 func DeadLetterReasons() []string {

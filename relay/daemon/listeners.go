@@ -32,7 +32,7 @@ func (a *Daemon) startAdmin(ctx context.Context, p *components, health net.Addr)
 	cfg := a.cfg.Admin
 	handler := adminserver.Options{
 		Listen: cfg.Listen, Authenticator: adminserver.SocketPeer{}, Log: a.log,
-		Sinks: a.adminSinks, Sources: a.adminSources, Connections: a.adminConnections, Inventory: a.adminInventory(),
+		Sinks: a.adminSinks, Sources: a.adminSources, Connections: a.adminConnections, Routes: a.modules.adminRoutes(),
 	}
 	listener := httpserver.Options{
 		Name: "admin", Addr: cfg.Listen, CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, Log: a.log,

@@ -8,15 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
-
-// configPollInterval is the time between checks of the configuration file. A changeSet is applied after two equal
-// checks, so the streams of a removed key are closed within a second. Trials of plugins ([preflightTime]) and
-// templates ([config.Load]) in the same file may delay it.
-const configPollInterval = 400 * time.Millisecond
 
 // registerRetry is the delay before the registration of new sinks is tried again after an error of Redis.
 const registerRetry = time.Second
@@ -28,24 +24,14 @@ type ReloadSource struct {
 	// SetLogLevel applies log.level.
 	SetLogLevel func(string)
 
-	watcher          *config.FileWatcher
-	load             func() (*Config, error)
-	inventoryWatcher *config.FileWatcher // nil without an inventory file
-	inventoryFile    string
+	watcher *filewatch.Watcher
+	load    func() (*Config, error)
 }
 
 // NewReloadSource watches a configuration file. load reads the file. Call NewReloadSource before the first read of
-// the file, so no changeSet is missed. The daemon logs each of the [yamldoc.Problems] that load returns.
+// the file, so no change is missed. The daemon logs each of the [yamldoc.Problems] that load returns.
 func NewReloadSource(file string, load func() (*Config, error)) *ReloadSource {
-	return &ReloadSource{watcher: config.NewFileWatcher(file), load: load}
-}
-
-// WatchInventory also watches an inventory file. Call it before the first read of that file. An empty path does
-// nothing.
-func (r *ReloadSource) WatchInventory(file string) {
-	if file != "" {
-		r.inventoryWatcher, r.inventoryFile = config.NewFileWatcher(file), file
-	}
+	return &ReloadSource{watcher: filewatch.New(file), load: load}
 }
 
 // reloadStatus tracks whether the latest file is applied. If an older file is applied late, it must not hide that
@@ -78,26 +64,16 @@ func (l *reloadStatus) markApplied() {
 	}
 }
 
-// watchConfig applies changes of the configuration until ctx ends. Keys, log level and sources changeSet immediately.
+// watchConfig applies changes of the configuration until ctx ends. Keys, log level and sources change immediately.
 // [deliveryService.applyChanges] applies the sinks, because running attempts may delay that. An invalid
 // configuration changes nothing.
 func (a *Daemon) watchConfig(ctx context.Context, clients *hub.Hub) error {
-	tick := time.NewTicker(configPollInterval)
-	defer tick.Stop()
-	f := &configWatcher{
-		watch: a.options.Reload.watcher, log: a.log, reload: func() error { return a.reloadConfig(ctx, clients) },
-		onRejected: a.logRejected, onFailing: a.reloadStatus.markRejected,
+	f := filewatch.Reloader{
+		Watch: a.options.Reload.watcher, Log: a.log, Requested: a.options.Reload.Requested,
+		Reload:     func() error { return a.reloadConfig(ctx, clients) },
+		OnRejected: a.logRejected, OnFailing: a.reloadStatus.markRejected,
 	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-a.options.Reload.Requested:
-			f.reloadNow()
-		case <-tick.C:
-			f.checkFile()
-		}
-	}
+	return f.Run(ctx)
 }
 
 // reloadConfig reads the configuration, applies everything except the sinks, and passes it to applyChanges.

@@ -2,11 +2,13 @@ package adminserver
 
 import (
 	"crypto/sha256"
+	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
 
 // newWithTokens returns a handler for a TCP listener with one token per role. The name of a token is its role.
@@ -46,8 +48,11 @@ func TestAdmin_RequiresToken(t *testing.T) {
 
 func TestAdmin_ChecksRoles(t *testing.T) {
 	a := newWithTokens(Options{
-		Sinks:     func() Sinks { return &fakeSinks{} },
-		Inventory: func() Inventory { return &fakeInventory{} },
+		Sinks: func() Sinks { return &fakeSinks{} },
+		Routes: []module.AdminRoute{{
+			Pattern: "/api/inventory", Methods: []string{"GET", "PUT"}, Role: adminapi.RoleAdmin, MaxBody: 1 << 10,
+			Handle: func(*http.Request, []byte) (any, error) { return "ok", nil },
+		}},
 	})
 	for _, c := range []struct {
 		method, path, body      string

@@ -11,6 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
+	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
 
 // Options are the options of [New].
@@ -27,9 +28,8 @@ type Options struct {
 	Sources func() Sources
 	// Connections implements /api/connections. It returns nil while the daemon is starting.
 	Connections func() Connections
-	// Inventory implements /api/inventory. It returns nil while the daemon is starting. The function is nil if
-	// migrations are disabled.
-	Inventory func() Inventory
+	// Routes are the routes of modules.
+	Routes []module.AdminRoute
 }
 
 // Admin serves /api/ and /debug/pprof/ to operators. It may be used concurrently.
@@ -48,8 +48,11 @@ func New(o Options) *Admin {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	a := &Admin{opt: o, hosts: newHostCheck(o.Listen), mux: http.NewServeMux()}
-	a.mux.HandleFunc("/",
-		indexPage("hubrelay admin\n\n/api/sinks\n/api/sources\n/api/connections\n/api/inventory\n/debug/pprof/\n"))
+	index := "hubrelay admin\n\n/api/sinks\n/api/sources\n/api/connections\n"
+	for _, m := range o.Routes {
+		index += m.Pattern + "\n"
+	}
+	a.mux.HandleFunc("/", indexPage(index+"/debug/pprof/\n"))
 	if o.Sinks != nil {
 		a.mux.Handle("/api/", newAPIHandler(o).mux)
 	}

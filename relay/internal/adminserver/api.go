@@ -16,6 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
+	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
 
 // maxRequest is the maximum size of a request body.
@@ -23,10 +24,9 @@ const maxRequest = 1 << 20
 
 // apiHandler handles /api/.
 type apiHandler struct {
-	sinks     func() Sinks
-	inventory func() Inventory // nil if migrations are disabled
-	log       *slog.Logger
-	mux       *http.ServeMux
+	sinks func() Sinks
+	log   *slog.Logger
+	mux   *http.ServeMux
 }
 
 // dataHandler returns the content of "data" and the status.
@@ -36,10 +36,7 @@ type dataHandler func(r *http.Request) (status int, data any, err error)
 type sinkHandler func(s Sinks, r *http.Request) (status int, data any, err error)
 
 func newAPIHandler(opt Options) *apiHandler {
-	o := &apiHandler{
-		sinks: opt.Sinks, inventory: opt.Inventory,
-		log: opt.Log, mux: http.NewServeMux(),
-	}
+	o := &apiHandler{sinks: opt.Sinks, log: opt.Log, mux: http.NewServeMux()}
 	o.mux.HandleFunc("/", notFound)
 	o.get("/api/sinks", listSinks)
 	o.get("/api/sinks/{name}", showSink)
@@ -53,10 +50,24 @@ func newAPIHandler(opt Options) *apiHandler {
 	o.get("/api/sinks/{name}/deadletters/{id}", showDeadLetter)
 	o.post("/api/sinks/{name}/deadletters/replay", replayDeadLetters)
 	o.post("/api/sinks/{name}/deadletters/drop", dropDeadLetters)
-	o.handleInventory("/api/inventory")
 	o.handleSources("/api/sources", opt.Sources)
 	o.handleConnections("/api/connections", opt.Connections)
+	for _, m := range opt.Routes {
+		o.handle(m.Pattern, int64(m.MaxBody), m.Role, moduleHandler(m), m.Methods...)
+	}
 	return o
+}
+
+// moduleHandler reads the body of a request and calls the module.
+func moduleHandler(m module.AdminRoute) dataHandler {
+	return func(r *http.Request) (int, any, error) {
+		body, err := readBody(r, m.MaxBody)
+		if err != nil {
+			return 0, nil, err
+		}
+		data, err := m.Handle(r, body)
+		return http.StatusOK, data, err
+	}
 }
 
 func notFound(w http.ResponseWriter, r *http.Request) {
@@ -172,21 +183,24 @@ func tooLarge(maxBody int) error {
 	return relay.NewError(relay.CodeTooLarge, "the body exceeds "+strconv.Itoa(maxBody)+" bytes")
 }
 
-func bodyIncomplete() error {
-	return relay.NewError(relay.CodeInvalidSyntax, "the body could not be read to its end")
-}
-
-// decodeBody decodes the body into request. An empty body is allowed.
-func decodeBody(r *http.Request, request any) error {
+// readBody reads the body of a request, which [apiHandler.serve] has limited to maxBody bytes.
+func readBody(r *http.Request, maxBody int) ([]byte, error) {
 	body, err := io.ReadAll(r.Body)
 	var large *http.MaxBytesError
 	switch {
 	case errors.As(err, &large):
-		return tooLarge(maxRequest)
+		return nil, tooLarge(maxBody)
 	case err != nil:
-		return bodyIncomplete()
-	case len(bytes.TrimSpace(body)) == 0:
-		return nil
+		return nil, relay.NewError(relay.CodeInvalidSyntax, "the body could not be read to its end")
+	}
+	return body, nil
+}
+
+// decodeBody decodes the body into request. An empty body is allowed.
+func decodeBody(r *http.Request, request any) error {
+	body, err := readBody(r, maxRequest)
+	if err != nil || len(bytes.TrimSpace(body)) == 0 {
+		return err
 	}
 	dec := json.NewDecoder(bytes.NewReader(body))
 	dec.DisallowUnknownFields()

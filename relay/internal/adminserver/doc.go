@@ -2,7 +2,7 @@
 // [Admin] serves the API of the hubrelay commands and profiles, on a unix socket or with tokens, and checks the
 // role of every caller.
 //
-// Only this package uses Prometheus: other packages declare small interfaces, and [Metrics] implements them. The
-// interfaces [Sinks], [Sources], [Connections] and [Inventory] are implemented by the daemon. Decisions about
-// notifications or deliveries do not belong here.
+// Other packages count in small interfaces of their own, and [Metrics] implements most of them. The daemon implements
+// [Sinks], [Sources] and [Connections]. Modules add their routes. Decisions about notifications or deliveries do not
+// belong here.
 package adminserver

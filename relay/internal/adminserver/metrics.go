@@ -54,7 +54,6 @@ type Metrics struct {
 	conditionFailures *prometheus.CounterVec
 	configReloaded    prometheus.Gauge
 	configReloadedAt  prometheus.Gauge
-	jobs              jobMetrics
 	sources           sourceMetrics
 }
 
@@ -142,7 +141,6 @@ func NewMetrics(version string) *Metrics {
 	m.stream = newStreamMetrics(m.registry)
 	m.replays = newReplayMetrics(m.registry)
 	m.compression = newCompressionMetrics(m.registry)
-	m.jobs = newJobMetrics(m.registry)
 	m.sources = newSourceMetrics(m.registry)
 	return m
 }
@@ -164,6 +162,9 @@ func gauge(name, help string) prometheus.Gauge {
 func gauges(name, help string, labels ...string) *prometheus.GaugeVec {
 	return prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: namespace, Name: name, Help: help}, labels)
 }
+
+// Registry returns the registry for the metrics of modules.
+func (m *Metrics) Registry() prometheus.Registerer { return m.registry }
 
 // Handler serves the text formats of Prometheus and OpenMetrics.
 func (m *Metrics) Handler() http.Handler {

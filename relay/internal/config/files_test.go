@@ -18,7 +18,6 @@ import (
 	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
-	"github.com/hubrelay/hubrelay/relay/internal/migration"
 	"github.com/hubrelay/hubrelay/sinks/email"
 	"github.com/hubrelay/hubrelay/sinks/exec"
 	"github.com/hubrelay/hubrelay/sinks/file"
@@ -63,10 +62,7 @@ func TestShippedFiles_Load(t *testing.T) {
 	}
 	for _, file := range files {
 		if strings.HasPrefix(filepath.Base(file), "inventory") {
-			if _, err := migration.ReadFile(file); err != nil {
-				t.Error(err)
-			}
-			continue
+			continue // relay/internal/migration reads it
 		}
 		cfg, err := config.Load(file, shippedEnviron(), shippedKinds())
 		if err != nil {

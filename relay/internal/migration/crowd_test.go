@@ -83,7 +83,7 @@ func TestClaimAbandoned_AfterManyActiveJobs(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	store, ctx := newJobStore(b), t.Context()
-	key := b.Keys().Jobs(1)
+	key := keys{b.Keys()}.jobs(1)
 	if err := store.createGroup(ctx, []int{0, 1, 2}); err != nil {
 		t.Fatal(err)
 	}

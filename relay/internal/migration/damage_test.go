@@ -14,13 +14,13 @@ func TestWorker_HandlesDamagedJobs(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
-	keys, p := b.Keys(), b.Keys().Partition(hubA)
+	space, p := b.Keys(), b.Keys().Partition(hubA)
 	progress, order := s.migrate(0, "s2"), s.migrate(1, "s2")
 	for id, fields := range map[string][]any{
 		progress: {"steps", "[", stepField + "copy", "{", "queued", "x", "attempts", "1e9", "started", "-"},
 		order:    {"order", "{"},
 	} {
-		if err := b.Commands().HSet(t.Context(), keys.Job(id, p), fields...).Err(); err != nil {
+		if err := b.Commands().HSet(t.Context(), keys{space}.job(id, p), fields...).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -97,7 +97,7 @@ func (v *Inventory) runImport(ctx context.Context, f *File, seed bool) (Changes,
 	if err != nil {
 		return Changes{}, err
 	}
-	keys := []string{v.keys.InventoryImports(), v.keys.InventorySeed()}
+	keys := []string{v.keys.inventoryImports(), v.keys.inventorySeed()}
 	i.number, err = beginScript.Run(ctx, v.client, keys, i.digest, boolArg(seed)).Int64()
 	if err != nil {
 		return Changes{}, redisconn.WrapError("start the import of an inventory", err)
@@ -108,7 +108,7 @@ func (v *Inventory) runImport(ctx context.Context, f *File, seed bool) (Changes,
 	changes, err := i.run(ctx, seed)
 	if seed && errors.Is(err, ErrImportSuperseded) {
 		// Another node with the same file completes the import.
-		last, e := v.client.HGet(ctx, v.keys.InventoryImports(), "digest").Result()
+		last, e := v.client.HGet(ctx, v.keys.inventoryImports(), "digest").Result()
 		if e == nil && last == i.digest {
 			return changes, nil
 		}
@@ -175,7 +175,7 @@ func (i *importRun) run(ctx context.Context, seed bool) (Changes, error) {
 		return Changes{}, err
 	}
 	if changes.Servers = servers; changes.Any() {
-		keys := []string{i.keys.InventoryImports(), i.keys.Servers()}
+		keys := []string{i.keys.inventoryImports(), i.keys.servers()}
 		if err := i.runGlobalScript(ctx, serversScript, keys, append([]any{i.number}, i.servers...)); err != nil {
 			return Changes{}, err
 		}
@@ -188,7 +188,7 @@ func (i *importRun) run(ctx context.Context, seed bool) (Changes, error) {
 	if seed {
 		stored = i.digest
 	}
-	keys := []string{i.keys.InventoryImports(), i.keys.Servers(), i.keys.InventoryVersion(), i.keys.InventorySeed()}
+	keys := []string{i.keys.inventoryImports(), i.keys.servers(), i.keys.inventoryVersion(), i.keys.inventorySeed()}
 	return changes, i.runGlobalScript(ctx, finishScript, keys, append([]any{i.number, stored}, i.serverIDs...))
 }
 
@@ -236,7 +236,7 @@ func (i *importRun) checkRemovedServers(ctx context.Context, snapshot *inventory
 		name, _, _ := strings.Cut(field, "/")
 		if c, ok := snapshot.containers[name]; ok {
 			busy = append(busy, field)
-			orders = append(orders, [2]string{i.keys.Job(id, i.keys.Partition(c.Hub)), "order"})
+			orders = append(orders, [2]string{i.keys.job(id, i.keys.Partition(c.Hub)), "order"})
 		}
 	}
 	if len(orders) == 0 {
@@ -280,8 +280,8 @@ func (i *importRun) applyPartitions(ctx context.Context, apply bool) (Changes, e
 	var busy []string
 	for p := range i.keys.Partitions() {
 		keys := []string{
-			i.keys.Containers(p), i.keys.Instances(p), i.keys.MigratedTo(p), i.keys.ActiveMigrations(p),
-			i.keys.LastImport(p),
+			i.keys.containers(p), i.keys.instances(p), i.keys.migratedTo(p), i.keys.activeMigrations(p),
+			i.keys.lastImport(p),
 		}
 		args := append([]any{i.number, boolArg(apply), len(i.serverIDs)}, i.serverIDs...)
 		args = append(append(args, len(i.containers[p])/2), i.containers[p]...)

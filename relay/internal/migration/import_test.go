@@ -116,7 +116,7 @@ func TestImport_KeepsDestinationOfRunningJob(t *testing.T) {
 	v := newInventory(t)
 	v.importFile(sample())
 	p := v.keys.Partition("h1")
-	v.must(v.client.HSet(t.Context(), v.keys.Job("job", p), "order", `{"id":"job","destination":"s2"}`).Err())
+	v.must(v.client.HSet(t.Context(), v.keys.job("job", p), "order", `{"id":"job","destination":"s2"}`).Err())
 	v.setMigrating("h1", "c1/i1", "job")
 	f := sample()
 	f.Servers = []relay.Server{f.Servers[0], f.Servers[2]}
@@ -198,8 +198,8 @@ func TestImport_CompletesInterruptedOne(t *testing.T) {
 	i, err := v.newImport(f)
 	v.must(err)
 	i.number = 2
-	v.must(v.client.HSet(t.Context(), v.keys.InventoryImports(), "begun", 2).Err())
-	keys := []string{v.keys.InventoryImports(), v.keys.Servers()}
+	v.must(v.client.HSet(t.Context(), v.keys.inventoryImports(), "begun", 2).Err())
+	keys := []string{v.keys.inventoryImports(), v.keys.servers()}
 	v.must(i.runGlobalScript(t.Context(), serversScript, keys, append([]any{i.number}, i.servers...)))
 	if _, err := i.applyPartitions(t.Context(), true); err != nil {
 		t.Fatal(err)
@@ -243,7 +243,7 @@ func TestImport_Superseded(t *testing.T) {
 	slow, err := v.newImport(&File{})
 	v.must(err)
 	slow.number = 1
-	v.must(v.client.HSet(t.Context(), v.keys.InventoryImports(), "begun", 1).Err())
+	v.must(v.client.HSet(t.Context(), v.keys.inventoryImports(), "begun", 1).Err())
 	v.importFile(sample())
 	if _, err := slow.run(t.Context(), false); !errors.Is(err, ErrImportSuperseded) {
 		t.Error(err)
@@ -253,7 +253,7 @@ func TestImport_Superseded(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	keys := []string{v.keys.InventoryImports(), v.keys.Servers(), v.keys.InventoryVersion(), v.keys.InventorySeed()}
+	keys := []string{v.keys.inventoryImports(), v.keys.servers(), v.keys.inventoryVersion(), v.keys.inventorySeed()}
 	for _, s := range []string{serversSource, finishSource} {
 		n, err := v.client.Eval(t.Context(), s, keys, slow.number, "").Int()
 		if err != nil || n != 0 {

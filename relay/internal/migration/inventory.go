@@ -31,13 +31,13 @@ var (
 // Redis stores the IDs and clusters of the servers. [Inventory.SetFile] provides the settings.
 type Inventory struct {
 	client   redis.UniversalClient
-	keys     keyspace.Space
+	keys     keys
 	operator atomic.Pointer[operatorFile]
 }
 
 // NewInventory returns the inventory in client. The client must not retry commands (MaxRetries -1).
-func NewInventory(client redis.UniversalClient, keys keyspace.Space) *Inventory {
-	v := &Inventory{client: client, keys: keys}
+func NewInventory(client redis.UniversalClient, space keyspace.Space) *Inventory {
+	v := &Inventory{client: client, keys: keys{space}}
 	v.operator.Store(&operatorFile{})
 	return v
 }
@@ -121,9 +121,9 @@ func (v *Inventory) Find(ctx context.Context, hub, container, instance, destinat
 	p, field := v.keys.Partition(hub), InstanceField(container, instance)
 	// Read moved first: an import that clears it updates instances in the same script.
 	values, err := v.readFields(ctx, [][2]string{
-		{v.keys.MigratedTo(p), field}, {v.keys.Instances(p), field}, {
-			v.keys.Containers(p), container,
-		}, {v.keys.Servers(), destination},
+		{v.keys.migratedTo(p), field}, {v.keys.instances(p), field}, {
+			v.keys.containers(p), container,
+		}, {v.keys.servers(), destination},
 	})
 	if err != nil {
 		return InstanceLookup{}, err
@@ -152,7 +152,7 @@ func (v *Inventory) Find(ctx context.Context, hub, container, instance, destinat
 		f.Source = f.Destination
 		return f, nil
 	}
-	values, err = v.readFields(ctx, [][2]string{{v.keys.Servers(), f.Source.ID}})
+	values, err = v.readFields(ctx, [][2]string{{v.keys.servers(), f.Source.ID}})
 	if err != nil || values[0] == "" {
 		return f, err
 	}
@@ -189,7 +189,7 @@ func (v *Inventory) Version(ctx context.Context) (int64, error) {
 
 // importCount returns the number of imports that changed something.
 func (v *Inventory) importCount(ctx context.Context) (int64, error) {
-	n, err := v.client.Get(ctx, v.keys.InventoryVersion()).Int64()
+	n, err := v.client.Get(ctx, v.keys.inventoryVersion()).Int64()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, redisconn.WrapError("read the version of the inventory", err)
 	}

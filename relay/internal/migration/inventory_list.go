@@ -108,12 +108,12 @@ func (v *Inventory) readSnapshot(ctx context.Context) (*inventorySnapshot, error
 		return nil, err
 	}
 	_, err = v.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		servers = pipe.HGetAll(ctx, v.keys.Servers())
+		servers = pipe.HGetAll(ctx, v.keys.servers())
 		for p := range n {
-			migrating[p] = pipe.HGetAll(ctx, v.keys.ActiveMigrations(p))
-			moved[p] = pipe.HGetAll(ctx, v.keys.MigratedTo(p)) // before instances, as in Find
-			instances[p] = pipe.HGetAll(ctx, v.keys.Instances(p))
-			containers[p] = pipe.HGetAll(ctx, v.keys.Containers(p))
+			migrating[p] = pipe.HGetAll(ctx, v.keys.activeMigrations(p))
+			moved[p] = pipe.HGetAll(ctx, v.keys.migratedTo(p)) // before instances, as in Find
+			instances[p] = pipe.HGetAll(ctx, v.keys.instances(p))
+			containers[p] = pipe.HGetAll(ctx, v.keys.containers(p))
 		}
 		return nil
 	})

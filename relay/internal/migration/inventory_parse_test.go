@@ -325,3 +325,16 @@ func FuzzParseFile(f *testing.F) {
 		}
 	})
 }
+
+func TestReadFile_ShippedInventories(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../../configs/inventory*.yaml")
+	if err != nil || len(files) < 2 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		if _, err := ReadFile(file); err != nil {
+			t.Error(err)
+		}
+	}
+}

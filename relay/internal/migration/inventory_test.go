@@ -43,13 +43,13 @@ func (v *testInventory) importFile(f *File) Changes {
 // recordMove records a move like a completed job.
 func (v *testInventory) recordMove(hub, field, server string) {
 	v.t.Helper()
-	v.must(v.client.HSet(v.t.Context(), v.keys.MigratedTo(v.keys.Partition(hub)), field, server).Err())
+	v.must(v.client.HSet(v.t.Context(), v.keys.migratedTo(v.keys.Partition(hub)), field, server).Err())
 }
 
 // setMigrating records a running job like its start. An empty job removes it.
 func (v *testInventory) setMigrating(hub, field, job string) {
 	v.t.Helper()
-	key := v.keys.ActiveMigrations(v.keys.Partition(hub))
+	key := v.keys.activeMigrations(v.keys.Partition(hub))
 	if job == "" {
 		v.must(v.client.HDel(v.t.Context(), key, field).Err())
 		return

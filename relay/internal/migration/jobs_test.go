@@ -66,11 +66,11 @@ func TestWorker_RunsJobAndPublishesEvents(t *testing.T) {
 			back := s.migrate(0, "s1")
 			s.awaitEnd(back)
 			if s.serverOf(0) != "s1" ||
-				b.Commands().HLen(t.Context(), b.Keys().MigratedTo(b.Keys().Partition(hubA))).Val() != 0 {
+				b.Commands().HLen(t.Context(), keys{b.Keys()}.migratedTo(b.Keys().Partition(hubA))).Val() != 0 {
 				t.Errorf("got instance on %s, want the server of the file", s.serverOf(0))
 			}
 			compare(t, "the list before", list, []relay.TaskDescriptor{{Action: "migrate", JobID: id}})
-			if n := b.Commands().XLen(t.Context(), b.Keys().Jobs(b.Keys().Partition(hubA))).Val(); n != 0 {
+			if n := b.Commands().XLen(t.Context(), keys{b.Keys()}.jobs(b.Keys().Partition(hubA))).Val(); n != 0 {
 				t.Errorf("got %d entries in the stream of jobs, want 0", n)
 			}
 		})
@@ -284,7 +284,7 @@ func TestWorker_LimitsMigrationsPerServer(t *testing.T) {
 	for _, stop := range stops { // slots are released after the end of their jobs
 		stop()
 	}
-	if n := b.Commands().HLen(t.Context(), b.Keys().ServerSlots()).Val(); n != 0 {
+	if n := b.Commands().HLen(t.Context(), keys{b.Keys()}.serverSlots()).Val(); n != 0 {
 		t.Errorf("got %d server slots, want 0", n)
 	}
 }

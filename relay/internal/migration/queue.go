@@ -23,7 +23,7 @@ func (s *jobStore) partitionsBySlot() [][]int {
 	var groups [][]int
 	groupIndex := make(map[int]int)
 	for p := range s.keys.Partitions() {
-		slot := s.keys.Slot(s.keys.Jobs(p))
+		slot := s.keys.Slot(s.keys.jobs(p))
 		i, ok := groupIndex[slot]
 		if !ok {
 			i = len(groups)
@@ -37,7 +37,7 @@ func (s *jobStore) partitionsBySlot() [][]int {
 // createGroup creates the consumer group of the workers. The group is missing only in an empty Redis.
 func (s *jobStore) createGroup(ctx context.Context, partitions []int) error {
 	for _, p := range partitions {
-		err := s.client.XGroupCreateMkStream(ctx, s.keys.Jobs(p), workers, "0").Err()
+		err := s.client.XGroupCreateMkStream(ctx, s.keys.jobs(p), workers, "0").Err()
 		if err != nil && !strings.Contains(err.Error(), "BUSYGROUP") {
 			return fmt.Errorf("create the consumer group of the jobs: %w", err)
 		}
@@ -52,7 +52,7 @@ func (s *jobStore) readNew(
 	streams := make([]string, 2*len(partitions))
 	partitionOf := make(map[string]int, len(partitions))
 	for i, p := range partitions {
-		key := s.keys.Jobs(p)
+		key := s.keys.jobs(p)
 		streams[i], streams[len(partitions)+i], partitionOf[key] = key, ">", p
 	}
 	reply, err := s.readers.XReadGroup(ctx, &redis.XReadGroupArgs{
@@ -77,7 +77,7 @@ func (s *jobStore) claimAbandoned(
 ) ([]queuedJob, error) {
 	args := func(p int, start string) *redis.XAutoClaimArgs {
 		return &redis.XAutoClaimArgs{
-			Stream: s.keys.Jobs(p), Group: workers, Consumer: worker, MinIdle: idle, Start: start, Count: limit,
+			Stream: s.keys.jobs(p), Group: workers, Consumer: worker, MinIdle: idle, Start: start, Count: limit,
 		}
 	}
 	claims := make([]*redis.XAutoClaimCmd, s.keys.Partitions())

@@ -75,7 +75,7 @@ func TestImport_MayOmitServers(t *testing.T) {
 func TestServers_IgnoreSettingsInRedis(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
-	if err := s.inv.client.HSet(t.Context(), s.inv.keys.Servers(),
+	if err := s.inv.client.HSet(t.Context(), s.inv.keys.servers(),
 		"s1", `{"cluster":"one","settings":{"path":"/attacker"}}`, "s9", `{"cluster":"one",`+
 			`"settings":{"path":"/attacker"}}`).Err(); err != nil {
 		t.Fatal(err)

@@ -9,22 +9,13 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/module"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// Caller identifies the sender of a request.
-type Caller struct {
-	// KeyName is the name of the API key. Idempotency keys belong to it.
-	KeyName string
-	// Hub is the hub of the request, which the key may access.
-	Hub string
-	// Sees reports whether the caller may see what belongs to an account.
-	Sees func(account string) bool
-}
-
 // Request is a request to migrate an instance.
 type Request struct {
-	Caller
+	module.Caller
 	Container string
 	Instance  string
 	// ContentType and IdempotencyKey are the headers of the request. They are empty if missing.
@@ -46,7 +37,7 @@ func NewService(c *redisconn.Conn, inventory *Inventory, newID func() string) *S
 }
 
 func newJobStore(c *redisconn.Conn) *jobStore {
-	return &jobStore{client: c.Commands(), readers: c.Readers(), keys: c.Keys()}
+	return &jobStore{client: c.Commands(), readers: c.Readers(), keys: keys{c.Keys()}}
 }
 
 // maxTries is the maximum number of attempts if the instance moves during a request.
@@ -124,7 +115,7 @@ func (s *Service) newJobSpec(ctx context.Context, r Request, in migrateRequest) 
 
 // findInstance finds an instance. What the caller may not see counts as missing.
 func (s *Service) findInstance(
-	ctx context.Context, c Caller, container, instance, destination string,
+	ctx context.Context, c module.Caller, container, instance, destination string,
 ) (InstanceLookup, error) {
 	found, err := s.inventory.Find(ctx, c.Hub, container, instance, destination)
 	switch {
@@ -145,7 +136,9 @@ func (s *Service) creationEvents(o *jobSpec) []relay.Notification {
 }
 
 // Jobs returns the migrations of an instance, the newest first.
-func (s *Service) Jobs(ctx context.Context, c Caller, container, instance string) ([]relay.TaskDescriptor, error) {
+func (s *Service) Jobs(
+	ctx context.Context, c module.Caller, container, instance string,
+) ([]relay.TaskDescriptor, error) {
 	if _, err := s.findInstance(ctx, c, container, instance, ""); err != nil {
 		return nil, err
 	}
@@ -161,7 +154,7 @@ func (s *Service) Jobs(ctx context.Context, c Caller, container, instance string
 }
 
 // Job returns a job.
-func (s *Service) Job(ctx context.Context, c Caller, id string) (relay.Job, error) {
+func (s *Service) Job(ctx context.Context, c module.Caller, id string) (relay.Job, error) {
 	notFound := relay.NewError(relay.CodeNoJob,
 		"the hub has no job "+strconv.Quote(relay.Truncate(id, 60))+", or it ended too long ago")
 	if !isID(id) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
 
 func TestParseMigrateRequest(t *testing.T) {
@@ -168,7 +169,7 @@ func TestService_RejectsRequests(t *testing.T) {
 			t.Errorf("job %.30s: %v", other, err)
 		}
 	}
-	stranger := Caller{Hub: "hub-b", Sees: func(string) bool { return true }}
+	stranger := module.Caller{Hub: "hub-b", Sees: func(string) bool { return true }}
 	if _, err := s.svc.Job(t.Context(), stranger, id); !errors.As(err, &refused) || refused.Code != relay.CodeNoJob {
 		t.Errorf("job of another hub: got %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/module"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -145,7 +146,7 @@ func (s *site) work(b *redisconn.Conn, name string, d relay.Driver, change func(
 
 func (s *site) request(n int, destination string) Request {
 	return Request{
-		Caller:    Caller{KeyName: "k", Hub: hubA, Sees: func(a string) bool { return a == "" || a == "acc" }},
+		Caller:    module.Caller{KeyName: "k", Hub: hubA, Sees: func(a string) bool { return a == "" || a == "acc" }},
 		Container: fmt.Sprint("c", n), Instance: fmt.Sprint("i", n), ContentType: "application/json",
 		Body: []byte(
 			`{"action":"migrate","value":{"destination_server_id":"` + destination +

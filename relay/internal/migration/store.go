@@ -11,7 +11,6 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
@@ -61,7 +60,7 @@ var (
 type jobStore struct {
 	client  redis.UniversalClient
 	readers redis.UniversalClient
-	keys    keyspace.Space
+	keys    keys
 }
 
 // newJobRequest is a new job.
@@ -82,12 +81,12 @@ func (s *jobStore) createJob(ctx context.Context, c newJobRequest) (string, erro
 	o := &c.order
 	p := s.keys.Partition(o.Hub)
 	keys := []string{
-		s.keys.Job(o.ID, p), eventlog.Key(s.keys, p), s.keys.Jobs(p), s.keys.InstanceJobs(p,
-			InstanceField(o.Container, o.Instance)), s.keys.ActiveMigrations(p),
-		s.keys.MigratedTo(p), s.keys.Instances(p),
+		s.keys.job(o.ID, p), eventlog.Key(s.keys.Space, p), s.keys.jobs(p), s.keys.instanceJobs(p,
+			InstanceField(o.Container, o.Instance)), s.keys.activeMigrations(p),
+		s.keys.migratedTo(p), s.keys.instances(p),
 	}
 	if c.key != "" {
-		keys = append(keys, eventlog.IdempotencyKey(s.keys, p, c.key))
+		keys = append(keys, eventlog.IdempotencyKey(s.keys.Space, p, c.key))
 	}
 	args := []any{
 		InstanceField(
@@ -125,7 +124,7 @@ func appendEvents(args []any, events []relay.Notification) []any {
 
 // jobForKey returns the job of an earlier request with this idempotency key, or "".
 func (s *jobStore) jobForKey(ctx context.Context, hub, key, digest string) (string, error) {
-	text, err := s.client.Get(ctx, eventlog.IdempotencyKey(s.keys, s.keys.Partition(hub), key)).Result()
+	text, err := s.client.Get(ctx, eventlog.IdempotencyKey(s.keys.Space, s.keys.Partition(hub), key)).Result()
 	if errors.Is(err, redis.Nil) {
 		return "", nil
 	}
@@ -140,7 +139,7 @@ func (s *jobStore) jobForKey(ctx context.Context, hub, key, digest string) (stri
 
 // loadJob returns a job of a hub, or nil if it does not exist.
 func (s *jobStore) loadJob(ctx context.Context, hub, id string) (*job, error) {
-	fields, err := s.client.HGetAll(ctx, s.keys.Job(id, s.keys.Partition(hub))).Result()
+	fields, err := s.client.HGetAll(ctx, s.keys.job(id, s.keys.Partition(hub))).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read a job: %w", err)
 	}
@@ -156,7 +155,7 @@ func (s *jobStore) loadJob(ctx context.Context, hub, id string) (*job, error) {
 
 // jobsOfInstance returns the IDs of an instance's jobs, the newest first.
 func (s *jobStore) jobsOfInstance(ctx context.Context, hub, container, instance string) ([]string, error) {
-	ids, err := s.client.LRange(ctx, s.keys.InstanceJobs(s.keys.Partition(hub), InstanceField(container, instance)), 0,
+	ids, err := s.client.LRange(ctx, s.keys.instanceJobs(s.keys.Partition(hub), InstanceField(container, instance)), 0,
 		-1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read the jobs of an instance: %w", err)
@@ -166,7 +165,7 @@ func (s *jobStore) jobsOfInstance(ctx context.Context, hub, container, instance 
 
 // claimJob claims a job for a worker. It returns nil if there is nothing left to do.
 func (s *jobStore) claimJob(ctx context.Context, partition int, entry, id, worker string) (*job, error) {
-	keys := []string{s.keys.Job(id, partition), s.keys.MigrationLeases(partition), s.keys.Jobs(partition)}
+	keys := []string{s.keys.job(id, partition), s.keys.migrationLeases(partition), s.keys.jobs(partition)}
 	reply, err := claimScript.Run(ctx, s.client, keys, worker, entry).Slice()
 	if err != nil {
 		return nil, fmt.Errorf("claim a job: %w", err)
@@ -202,7 +201,7 @@ func (s *jobStore) recoverDamaged(
 	ctx context.Context, partition int, id string, fields map[string]string,
 ) (*job, error) {
 	container, instance, _ := strings.Cut(fields["field"], "/")
-	value, err := s.client.HGet(ctx, s.keys.Containers(partition), container).Result()
+	value, err := s.client.HGet(ctx, s.keys.containers(partition), container).Result()
 	if err != nil {
 		return nil, fmt.Errorf("%w, and its container %q is not in the inventory: %w", errDamaged,
 			relay.Truncate(container, 60), err)
@@ -240,8 +239,8 @@ type jobUpdate struct {
 func (s *jobStore) applyUpdate(ctx context.Context, j *job, mark string, u jobUpdate) error {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{
-		s.keys.Job(j.ID, p), eventlog.Key(s.keys, p), s.keys.Jobs(p), s.keys.ActiveMigrations(p), s.keys.MigratedTo(p),
-		s.keys.Instances(p),
+		s.keys.job(j.ID, p), eventlog.Key(s.keys.Space, p), s.keys.jobs(p), s.keys.activeMigrations(p), s.keys.migratedTo(p),
+		s.keys.instances(p),
 	}
 	ttl := ""
 	if u.isFinal {
@@ -257,14 +256,14 @@ func (s *jobStore) applyUpdate(ctx context.Context, j *job, mark string, u jobUp
 // heartbeat marks a job as active. If idle is positive, the job instead looks abandoned for that time.
 func (s *jobStore) heartbeat(ctx context.Context, j *job, worker string, idle time.Duration) error {
 	p := s.keys.Partition(j.Hub)
-	keys := []string{s.keys.Job(j.ID, p), s.keys.Jobs(p)}
+	keys := []string{s.keys.job(j.ID, p), s.keys.jobs(p)}
 	return checkLease(heartbeatScript.Run(ctx, s.client, keys, j.lease, worker, idle.Milliseconds()), "renew a job")
 }
 
 // requeue moves a job to the end of the queue.
 func (s *jobStore) requeue(ctx context.Context, j *job) error {
 	p := s.keys.Partition(j.Hub)
-	keys := []string{s.keys.Job(j.ID, p), s.keys.Jobs(p)}
+	keys := []string{s.keys.job(j.ID, p), s.keys.jobs(p)}
 	return checkLease(requeueScript.Run(ctx, s.client, keys, j.lease, j.ID), "requeue a job")
 }
 
@@ -284,7 +283,7 @@ func checkLease(cmd *redis.Cmd, operation string) error {
 // acquireServerSlot requests the server slots of a job, or renews them for ttl. It reports whether the job may
 // run.
 func (s *jobStore) acquireServerSlot(ctx context.Context, j *job, maxPerServer int, ttl time.Duration) (bool, error) {
-	n, err := slotScript.Run(ctx, s.client, []string{s.keys.ServerSlots()},
+	n, err := slotScript.Run(ctx, s.client, []string{s.keys.serverSlots()},
 		j.ID, j.Source, j.Destination, maxPerServer, ttl.Milliseconds(), j.Queued.UnixMilli()).Int()
 	if err != nil {
 		return false, fmt.Errorf("acquire server slots: %w", err)
@@ -294,7 +293,7 @@ func (s *jobStore) acquireServerSlot(ctx context.Context, j *job, maxPerServer i
 
 // releaseServerSlot releases the server slots of a job.
 func (s *jobStore) releaseServerSlot(ctx context.Context, id string) error {
-	if err := s.client.HDel(ctx, s.keys.ServerSlots(), id).Err(); err != nil {
+	if err := s.client.HDel(ctx, s.keys.serverSlots(), id).Err(); err != nil {
 		return fmt.Errorf("release server slots: %w", err)
 	}
 	return nil

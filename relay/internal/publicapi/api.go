@@ -19,6 +19,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
 
 // DefaultMaxBody is the default of Options.MaxBody: 1 MiB.
@@ -53,15 +54,15 @@ type Observer interface {
 	Refused(code relay.Code)
 }
 
-// Options are the dependencies and settings of an [API]. All fields except Migrations, Instance, PublicURL,
+// Options are the dependencies and settings of an [API]. All fields except Routes, Instance, PublicURL,
 // AllowedOrigins, MaxBody, Log and Observer are required.
 type Options struct {
 	Keyring   *auth.Keyring
 	Tokens    Tokens
 	Publisher Publisher
 	Streamer  Streams
-	// Migrations is nil if this relay has no migration driver.
-	Migrations Migrations
+	// Routes are the routes of modules.
+	Routes []module.PublicRoute
 	// Catalog contains the topics against which the parameter topics is checked.
 	Catalog *relay.Catalog
 	// Instance identifies this relay to relays that copy its notifications. They use it to detect cycles.
@@ -141,9 +142,8 @@ func New(o Options) (*API, error) {
 		pathOpenAPI:  newRoute(withoutParams(serveDocument(openAPI)), "GET", "HEAD"),
 		pathAsyncAPI: newRoute(withoutParams(serveDocument(asyncAPI)), "GET", "HEAD"),
 	}
-	a.paramRoutes = []route{
-		newRoute(a.listTasks, "GET", "HEAD").handle(a.startMigration, "POST").forPattern(pathTasks),
-		newRoute(a.showJob, "GET", "HEAD").forPattern(pathJob),
+	for _, m := range o.Routes {
+		a.addModuleRoute(m)
 	}
 	return a, nil
 }
@@ -157,11 +157,6 @@ func (rt route) handle(h handler, methods ...string) route {
 		rt.methods[m] = h
 		rt.allow += m + ", "
 	}
-	return rt
-}
-
-func (rt route) forPattern(pattern string) route {
-	rt.pattern = pattern
 	return rt
 }
 
@@ -243,30 +238,6 @@ func (a *API) logUnavailable(r *http.Request, err error) {
 		return // the error is caused by the end of the request
 	}
 	a.unavailableLog.Do(func() { a.opt.Log.Warn("requests are answered with 503", "error", err) })
-}
-
-// authenticate returns the key of the Authorization header.
-func (a *API) authenticate(r *http.Request) (*auth.Key, *relay.Error) {
-	values := r.Header["Authorization"]
-	if len(values) > 1 {
-		return nil, relay.NewError(relay.CodeAuthInvalid, "the header Authorization is there more than once")
-	}
-	if len(values) == 0 {
-		return a.opt.Keyring.Authenticate("")
-	}
-	return a.opt.Keyring.Authenticate(values[0])
-}
-
-// hubID returns the value of X-Hub-Id. ok reports whether the header is present.
-func hubID(r *http.Request) (id string, ok bool, err *relay.Error) {
-	switch values := r.Header["X-Hub-Id"]; len(values) {
-	case 0:
-		return "", false, nil
-	case 1:
-		return values[0], true, auth.CheckHubID(values[0])
-	default:
-		return "", false, relay.NewError(relay.CodeInvalidArgument, "the header X-Hub-Id is there more than once")
-	}
 }
 
 func parsePublicURL(s string) (*url.URL, error) {

@@ -39,7 +39,7 @@ func TestOpenAPI_MatchesRoutes(t *testing.T) {
 	if doc.OpenAPI != "3.1.0" {
 		t.Errorf("openapi: %q", doc.OpenAPI)
 	}
-	a, err := New(Options{})
+	a, err := New(Options{Routes: new(fakeJobs).routes()})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ const (
 type requestBuffer struct{ buf []byte }
 
 func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
-	key, id, refused := a.authorizeWrite(r, auth.CapabilityPublish, "the hub to publish in")
+	key, id, refused := a.authorize(r, auth.CapabilityPublish, "the hub to publish in")
 	if refused != nil {
 		return refused
 	}

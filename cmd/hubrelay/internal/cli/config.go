@@ -24,12 +24,6 @@ func loadConfig(std term.Streams, build Build, file string) (*daemon.Config, err
 	return cfg, printProblems(std, err)
 }
 
-// loadInventory reads an inventory file and prints its problems. It returns nil if file is empty.
-func loadInventory(std term.Streams, file string) (*daemon.Inventory, error) {
-	inventory, err := daemon.LoadInventory(file)
-	return inventory, printProblems(std, err)
-}
-
 // printProblems prints the problems of a file, one per line, and returns ErrReported. It returns any other error
 // unchanged.
 func printProblems(std term.Streams, err error) error {
@@ -64,17 +58,16 @@ causes a warning, because the daemon would start without it.`,
 					return err
 				}
 			}
-			inventory, err := loadInventory(std, cfg.Migration.InventoryFile)
-			if err != nil {
-				return err
+			counts := term.Pluralize(len(cfg.Auth.Keys), "key") + ", " + term.Pluralize(len(cfg.Sinks), "sink")
+			if file := cfg.Migration.InventoryFile; file != "" {
+				servers, containers, err := daemon.CheckInventory(file)
+				if err != nil {
+					return printProblems(std, err)
+				}
+				counts += ", " + term.Pluralize(servers, "server") + ", " + term.Pluralize(containers, "container")
 			}
 			for _, w := range cfg.Warnings {
 				_, _ = fmt.Fprintf(std.Err, "warning: %s\n", term.Sanitize(w.String()))
-			}
-			counts := term.Pluralize(len(cfg.Auth.Keys), "key") + ", " + term.Pluralize(len(cfg.Sinks), "sink")
-			if inventory != nil {
-				counts += ", " + term.Pluralize(len(inventory.Servers), "server") + ", " +
-					term.Pluralize(len(inventory.Containers), "container")
 			}
 			_, err = fmt.Fprintf(std.Out, "%s is valid: %s\n", file, counts)
 			return err

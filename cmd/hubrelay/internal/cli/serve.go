@@ -47,33 +47,27 @@ Without redis.url it runs an embedded redis-server in redis.data_dir.`,
 			if err != nil {
 				return err
 			}
-			reload.WatchInventory(cfg.Migration.InventoryFile)
-			inventory, err := loadInventory(std, cfg.Migration.InventoryFile)
-			if err != nil {
-				return err
-			}
 			level := new(slog.LevelVar)
 			setLevel(level, cfg.Log.Level)
 			log := newLogger(std, cfg.Log.Format, level)
-			for _, w := range cfg.Warnings {
-				log.Warn("configuration has a problem", "warning", w.String())
-			}
 			reload.Requested, reload.SetLogLevel = reloadSignals(cmd.Context()), func(name string) {
 				setLevel(level, name)
 			}
 			relayed, err := daemon.New(cfg, daemon.Options{
 				Version: build.Version, Log: log, Sinks: build.Kinds.Sinks, Driver: build.Kinds.Driver,
-				Inventory: inventory, Reload: reload,
+				Reload: reload,
 				Ready: func(a daemon.Addresses) {
 					log.Info("serving",
-						"public_addr", a.Public.String(), "health_addr", a.Health.String(), "admin_addr",
-						a.Admin.String(),
-						"redis_addr", cfg.Redis.Address(), "sinks", len(cfg.Sinks), "keys", len(cfg.Auth.Keys),
+						"public_addr", a.Public.String(), "health_addr", a.Health.String(),
+						"admin_addr", a.Admin.String(), "redis_addr", cfg.Redis.Address(), "sinks", len(cfg.Sinks), "keys", len(cfg.Auth.Keys),
 						"version", build.Version)
 				},
 			})
 			if err != nil {
-				return err
+				return printProblems(std, err)
+			}
+			for _, w := range cfg.Warnings {
+				log.Warn("configuration has a problem", "warning", w.String())
 			}
 			return relayed.Run(cmd.Context())
 		},

@@ -73,13 +73,9 @@ func Run(ctx context.Context, std term.Streams, o Options) error {
 	if err != nil {
 		return err
 	}
-	inventory, err := daemon.LoadInventory(cfg.Migration.InventoryFile)
-	if err != nil {
-		return err
-	}
 	ready := make(chan daemon.Addresses, 1)
 	relayed, err := daemon.New(cfg, daemon.Options{
-		Version: o.Version, Log: log, Sinks: o.Kinds.Sinks, Driver: o.Kinds.Driver, Inventory: inventory,
+		Version: o.Version, Log: log, Sinks: o.Kinds.Sinks, Driver: o.Kinds.Driver,
 		Ready: func(a daemon.Addresses) { ready <- a },
 	})
 	if err != nil {

@@ -1,49 +1,65 @@
 package publicapi
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"testing"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/migration"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
 
-// fakeMigrations records its requests. It has only the instance c/i and the job j.
-type fakeMigrations struct{ got []migration.Request }
-
-func (a *fakeMigrations) Migrate(_ context.Context, r migration.Request) (relay.TaskDescriptor, error) {
-	r.Body = append([]byte(nil), r.Body...)
-	a.got = append(a.got, r)
-	return relay.TaskDescriptor{Action: "migrate", JobID: "j"}, a.known(r.Container, r.Instance)
+// fakeJobs is a module with the routes of migrations. It has only the instance c/i.
+type fakeJobs struct {
+	notReady *relay.Error
+	got      []module.PublicRequest
 }
 
-func (a *fakeMigrations) known(container, instance string) error {
-	if container != "c" || instance != "i" {
-		return relay.NewError(relay.CodeNoInstance, container+" "+instance)
+const testTasksPattern = "/v1/containers/{container_id}/instances/{instance_id}/tasks"
+
+func (f *fakeJobs) routes() []module.PublicRoute {
+	checkReady := func() *relay.Error { return f.notReady }
+	return []module.PublicRoute{
+		{
+			Pattern: testTasksPattern, Method: "GET", Status: 200, HubPurpose: "the hub to look in", CheckReady: checkReady,
+			Handle: func(_ context.Context, r module.PublicRequest) (any, error) {
+				return []relay.TaskDescriptor{}, f.record(r)
+			},
+		},
+		{
+			Pattern: testTasksPattern, Method: "POST", Capability: auth.CapabilityMigrate, Status: 202,
+			HubPurpose: "the hub of the instance", CheckReady: checkReady,
+			Handle: func(_ context.Context, r module.PublicRequest) (any, error) {
+				return relay.TaskDescriptor{Action: "migrate", JobID: "j"}, f.record(r)
+			},
+		},
+		{
+			Pattern: "/v1/jobs/{job_id}", Method: "GET", Status: 200, HubPurpose: "the hub to look in",
+			CheckReady: checkReady,
+			Handle: func(_ context.Context, r module.PublicRequest) (any, error) {
+				return relay.Job{ID: r.Params[0], Tasks: []relay.JobTask{}}, nil
+			},
+		},
+	}
+}
+
+func (f *fakeJobs) record(r module.PublicRequest) error {
+	r.Body = bytes.Clone(r.Body)
+	f.got = append(f.got, r)
+	if r.Params[0] != "c" || r.Params[1] != "i" {
+		return relay.NewError(relay.CodeNoInstance, strings.Join(r.Params, " "))
 	}
 	return nil
 }
 
-func (a *fakeMigrations) Jobs(
-	_ context.Context,
-	c migration.Caller,
-	container, instance string,
-) ([]relay.TaskDescriptor, error) {
-	a.got = append(a.got, migration.Request{Caller: c})
-	return []relay.TaskDescriptor{}, a.known(container, instance)
-}
-
-func (a *fakeMigrations) Job(_ context.Context, c migration.Caller, id string) (relay.Job, error) {
-	a.got = append(a.got, migration.Request{Caller: c})
-	return relay.Job{ID: id, Tasks: []relay.JobTask{}}, nil
-}
-
-func TestMigrations(t *testing.T) {
+func TestAPI_ModuleRoutes(t *testing.T) {
 	t.Parallel()
-	stub := &fakeMigrations{}
-	f := newFixture(t, func(o *Options) { o.Migrations = stub }, nil)
-	none := newFixture(t, nil, nil)
+	jobs := &fakeJobs{}
+	f := newFixture(t, func(o *Options) { o.Routes = jobs.routes() }, nil)
+	disabled := &fakeJobs{notReady: relay.NewError(relay.CodeNotEnabled, "no driver")}
+	none := newFixture(t, func(o *Options) { o.Routes = disabled.routes() }, nil)
 	const tasks = "/v1/containers/c/instances/i/tasks"
 	hub := []string{"X-Hub-Id", "h1"}
 	for _, tt := range []struct {
@@ -96,11 +112,13 @@ func TestMigrations(t *testing.T) {
 			t.Errorf("%s without a driver: %d %s", tt.name, a.status, a.body)
 		}
 	}
-	first := stub.got[0]
-	if first.KeyName != "one" || first.Hub != "h1" || string(first.Body) != "{}" || !first.Sees("acme") ||
-		!first.Sees("") ||
-		first.Sees("other") {
-		t.Errorf("the service was fakeMigrations %+v", first)
+	first := jobs.got[0]
+	if c := first.Caller; c.KeyName != "one" || c.Hub != "h1" || string(first.Body) != "{}" || !c.Sees("acme") ||
+		!c.Sees("") || c.Sees("other") {
+		t.Errorf("the module got %+v", first)
+	}
+	if len(disabled.got) != 0 {
+		t.Errorf("the disabled module got %+v", disabled.got)
 	}
 	if a := f.do("OPTIONS", tasks, ""); a.status != 204 || a.header.Get("Allow") != "GET, HEAD, POST, OPTIONS" {
 		t.Errorf("OPTIONS: %d %v", a.status, a.header)

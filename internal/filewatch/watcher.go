@@ -1,4 +1,4 @@
-package config
+package filewatch
 
 import (
 	"bytes"
@@ -7,9 +7,9 @@ import (
 	"os"
 )
 
-// FileWatcher detects changes of a file by its content. It works for editors that write in place or rename, and
+// Watcher detects changes of a file by its content. It works for editors that write in place or rename, and
 // for symbolic links such as the links of a Kubernetes ConfigMap. It may not be used concurrently.
-type FileWatcher struct {
+type Watcher struct {
 	path      string
 	info      os.FileInfo       // at the last check
 	reported  [sha256.Size]byte // last reported content
@@ -17,10 +17,10 @@ type FileWatcher struct {
 	missing   error             // error of the last check
 }
 
-// NewFileWatcher starts with the current content of the file. Without a path it never reports a change. The same
+// New starts with the current content of the file. Without a path it never reports a change. The same
 // holds for a path that is not a regular file, such as a pipe; the loader reports that.
-func NewFileWatcher(path string) *FileWatcher {
-	w := &FileWatcher{path: path}
+func New(path string) *Watcher {
+	w := &Watcher{path: path}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		w.path = ""
 	}
@@ -29,7 +29,7 @@ func NewFileWatcher(path string) *FileWatcher {
 }
 
 // MarkReported treats the current content as reported.
-func (w *FileWatcher) MarkReported() {
+func (w *Watcher) MarkReported() {
 	if w.path == "" {
 		return
 	}
@@ -41,7 +41,7 @@ func (w *FileWatcher) MarkReported() {
 // Changed reports whether the content differs from the last reported content and was the same in two successive
 // checks, so a file that is being written is not read halfway. A file that is missing or unreadable has not
 // changed.
-func (w *FileWatcher) Changed() bool {
+func (w *Watcher) Changed() bool {
 	if w.path == "" {
 		return false
 	}
@@ -68,18 +68,18 @@ func (w *FileWatcher) Changed() bool {
 }
 
 // Missing returns the error of the last check, or nil.
-func (w *FileWatcher) Missing() error { return w.missing }
+func (w *Watcher) Missing() error { return w.missing }
 
 // IsStable reports whether the last check found the reported content, so the file is not being written.
-func (w *FileWatcher) IsStable() bool { return w.missing == nil && w.candidate == nil }
+func (w *Watcher) IsStable() bool { return w.missing == nil && w.candidate == nil }
 
 // isUnchanged reports whether info has the identity, time and size of the last check.
-func (w *FileWatcher) isUnchanged(info os.FileInfo) bool {
+func (w *Watcher) isUnchanged(info os.FileInfo) bool {
 	return w.info != nil && os.SameFile(info, w.info) && info.ModTime().Equal(w.info.ModTime()) &&
 		info.Size() == w.info.Size()
 }
 
-func (w *FileWatcher) stat() (info os.FileInfo, ok bool) {
+func (w *Watcher) stat() (info os.FileInfo, ok bool) {
 	info, err := os.Stat(w.path)
 	if err == nil && !info.Mode().IsRegular() { // Reading a pipe may never end.
 		err = fmt.Errorf("%s is not a regular file", w.path)
@@ -88,7 +88,7 @@ func (w *FileWatcher) stat() (info os.FileInfo, ok bool) {
 	return info, err == nil
 }
 
-func (w *FileWatcher) checkFile() (sum [sha256.Size]byte, ok bool) {
+func (w *Watcher) checkFile() (sum [sha256.Size]byte, ok bool) {
 	info, ok := w.stat()
 	if !ok {
 		return sum, false

@@ -1,42 +1,68 @@
-package adminserver
+package migration
 
 import (
 	"context"
 	"errors"
-	"io"
 	"net/http"
 	"strconv"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/migration"
+	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
-
-// Inventory lists and imports the inventory. Its methods may be called concurrently and honor ctx.
-type Inventory interface {
-	List(ctx context.Context) (migration.Listing, error)
-	Import(ctx context.Context, f *migration.File) (migration.Changes, error)
-	// DriverError returns the reason why the driver of this node cannot work, or nil.
-	DriverError() error
-}
 
 // maxProblems is the maximum number of listed errors in an inventory.
 const maxProblems = 100
 
-// onInventory adapts an operation on the inventory. It returns an error if migrations are disabled.
-func (o *apiHandler) onInventory(op func(v Inventory, r *http.Request) (int, any, error)) dataHandler {
-	return func(r *http.Request) (int, any, error) {
-		if o.inventory == nil {
-			return 0, nil, relay.NewError(relay.CodeNotEnabled,
+// adminInventory lists and imports the inventory for the admin API.
+type adminInventory interface {
+	List(ctx context.Context) (Listing, error)
+	Import(ctx context.Context, f *File) (Changes, error)
+	// DriverError returns the reason why the driver of this node cannot work, or nil.
+	DriverError() error
+}
+
+// nodeInventory is the inventory with the error of this node's driver.
+type nodeInventory struct {
+	*Inventory
+	worker *Worker
+}
+
+var _ adminInventory = nodeInventory{}
+
+func (n nodeInventory) DriverError() error { return n.worker.DriverError() }
+
+// AdminRoutes returns the listing and the import of the inventory, at one address.
+func (m *Module) AdminRoutes() []module.AdminRoute {
+	return adminRoutes(func() (adminInventory, error) {
+		if m.driver == nil {
+			return nil, relay.NewError(relay.CodeNotEnabled,
 				"migrations are disabled, so there is no inventory: configure migration.driver and restart the daemon")
 		}
-		v := o.inventory()
-		if v == nil {
-			return 0, nil, errStarting()
+		if rejected := m.checkReady(); rejected != nil {
+			return nil, rejected
 		}
-		return op(v, r)
-	}
+		return nodeInventory{m.inventory.Load(), m.worker.Load()}, nil
+	})
+}
+
+// adminRoutes returns the routes of an inventory. get returns an error while there is none.
+func adminRoutes(get func() (adminInventory, error)) []module.AdminRoute {
+	return []module.AdminRoute{{
+		Pattern: "/api/inventory", Role: adminapi.RoleAdmin, MaxBody: MaxFile,
+		Methods: []string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost},
+		Handle: func(r *http.Request, body []byte) (any, error) {
+			v, err := get()
+			if err != nil {
+				return nil, err
+			}
+			if r.Method == http.MethodGet || r.Method == http.MethodHead {
+				return listInventory(r.Context(), v)
+			}
+			return importInventory(r.Context(), v, body)
+		},
+	}}
 }
 
 type serverView struct {
@@ -63,9 +89,9 @@ type instanceView struct {
 	Job string `json:"job_id,omitempty"`
 }
 
-// showInventory returns the inventory without the settings of the servers, which may contain secrets.
-func showInventory(v Inventory, r *http.Request) (int, any, error) {
-	list, err := v.List(r.Context())
+// listInventory returns the inventory without the settings of the servers, which may contain secrets.
+func listInventory(ctx context.Context, v adminInventory) (any, error) {
+	list, err := v.List(ctx)
 	servers := make([]serverView, 0, len(list.Servers))
 	for _, s := range list.Servers {
 		servers = append(servers, serverView{s.ID, s.Cluster, append([]string{}, s.Instances...)})
@@ -76,9 +102,7 @@ func showInventory(v Inventory, r *http.Request) (int, any, error) {
 			c.ID, c.Hub, c.Account, c.Environment, c.Stateful, make([]instanceView, 0, len(c.Instances)),
 		}
 		for _, i := range c.Instances {
-			view.Instances = append(view.Instances, instanceView{
-				ID: i.ID, Server: i.Server, MovedFrom: i.MovedFrom, Job: i.Job,
-			})
+			view.Instances = append(view.Instances, instanceView(i))
 		}
 		containers = append(containers, view)
 	}
@@ -86,7 +110,7 @@ func showInventory(v Inventory, r *http.Request) (int, any, error) {
 	if err := v.DriverError(); err != nil {
 		driverError = err.Error()
 	}
-	return http.StatusOK, struct {
+	return struct {
 		Version    int64           `json:"version"`
 		Servers    []serverView    `json:"servers"`
 		Containers []containerView `json:"containers"`
@@ -102,33 +126,25 @@ type changeView struct {
 }
 
 // importInventory imports the body as the complete inventory. The format is YAML or JSON.
-func importInventory(v Inventory, r *http.Request) (int, any, error) {
-	body, err := io.ReadAll(r.Body)
-	var large *http.MaxBytesError
-	switch {
-	case errors.As(err, &large):
-		return 0, nil, tooLarge(migration.MaxFile)
-	case err != nil:
-		return 0, nil, bodyIncomplete()
-	}
-	file, err := migration.ParseImport("inventory", body)
+func importInventory(ctx context.Context, v adminInventory, body []byte) (any, error) {
+	file, err := ParseImport("inventory", body)
 	if err != nil {
-		return 0, nil, validationError(err)
+		return nil, validationError(err)
 	}
-	c, err := v.Import(r.Context(), file)
-	var rejected *migration.RejectedError
-	var servers *migration.ServersError
+	c, err := v.Import(ctx, file)
+	var rejected *RejectedError
+	var servers *ServersError
 	switch {
 	case errors.As(err, &servers):
-		return 0, nil, relay.NewError(relay.CodeInvalidArgument,
+		return nil, relay.NewError(relay.CodeInvalidArgument,
 			servers.Error()).WithPointer("/clusters").WithExtra("server", servers.Server)
 	case errors.As(err, &rejected):
-		return 0, nil, relay.NewError(relay.CodeInvalidState,
+		return nil, relay.NewError(relay.CodeInvalidState,
 			rejected.Reason).WithExtra("instances", rejected.Instances)
-	case errors.Is(err, migration.ErrImportSuperseded):
-		return 0, nil, relay.NewError(relay.CodeInvalidState, err.Error())
+	case errors.Is(err, ErrImportSuperseded):
+		return nil, relay.NewError(relay.CodeInvalidState, err.Error())
 	}
-	return http.StatusOK, struct {
+	return struct {
 		Changed    bool       `json:"changed"`
 		Servers    changeView `json:"servers"`
 		Containers changeView `json:"containers"`
@@ -152,15 +168,4 @@ func validationError(err error) error {
 		lines[i] = problems[i].String()
 	}
 	return relay.NewError(relay.CodeInvalidArgument, detail).WithExtra("problems", lines)
-}
-
-// handleInventory handles the listing and the import at one address.
-func (o *apiHandler) handleInventory(pattern string) {
-	show, change := o.onInventory(showInventory), o.onInventory(importInventory)
-	o.handle(pattern, migration.MaxFile, adminapi.RoleAdmin, func(r *http.Request) (int, any, error) {
-		if r.Method == http.MethodGet || r.Method == http.MethodHead {
-			return show(r)
-		}
-		return change(r)
-	}, http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost)
 }

@@ -1,4 +1,4 @@
-package daemon
+package filewatch
 
 import (
 	"errors"
@@ -9,12 +9,10 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-// TestConfigWatcher rejects a configuration, fixes it elsewhere, removes it and restores it.
-func TestConfigWatcher(t *testing.T) {
+// A Reloader retries a rejected file, and waits before it logs a missing one.
+func TestReloader_RejectedAndMissingFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	put := func(text string) {
@@ -29,15 +27,15 @@ func TestConfigWatcher(t *testing.T) {
 		var problem error
 		var takes time.Duration
 		attempts, logged, failing := 0, 0, 0
-		f := &configWatcher{
-			watch: config.NewFileWatcher(file), log: slog.New(slog.NewTextHandler(&log, nil)),
-			reload:     func() error { attempts++; time.Sleep(takes); return problem },
-			onRejected: func(error) { logged++ }, onFailing: func() { failing++ },
+		f := &Reloader{
+			Watch: New(file), Log: slog.New(slog.NewTextHandler(&log, nil)),
+			Reload:     func() error { attempts++; time.Sleep(takes); return problem },
+			OnRejected: func(error) { logged++ }, OnFailing: func() { failing++ },
 		}
 		run := func(step string, span time.Duration, wantAttempts, wantTold int) {
 			t.Helper()
 			attempts, logged = 0, 0
-			for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(configPollInterval) {
+			for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(pollInterval) {
 				f.checkFile()
 			}
 			if attempts != wantAttempts || logged != wantTold {

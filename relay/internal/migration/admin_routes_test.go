@@ -1,4 +1,4 @@
-package adminserver
+package migration
 
 import (
 	"context"
@@ -8,39 +8,46 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/migration"
+	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 )
 
 // fakeInventory returns err and records imports.
 type fakeInventory struct {
 	err  error
-	file *migration.File
+	file *File
 }
 
-func (f *fakeInventory) List(context.Context) (migration.Listing, error) {
-	return migration.Listing{
+func (f *fakeInventory) List(context.Context) (Listing, error) {
+	return Listing{
 		Version: 7, Servers: []relay.Server{
 			{ID: "s1", Cluster: "p", Settings: []byte(`{"key":"s3cret"}`), Instances: []string{"i1"}},
 			{ID: "s2", Cluster: "p"},
 		},
-		Containers: []migration.ListedContainer{
+		Containers: []ListedContainer{
 			{
-				Container: migration.Container{ID: "c", Hub: "h"},
-				Instances: []migration.ListedInstance{{ID: "i1", Server: "s1", MovedFrom: "s2", Job: "j"}},
+				Container: Container{ID: "c", Hub: "h"},
+				Instances: []ListedInstance{{ID: "i1", Server: "s1", MovedFrom: "s2", Job: "j"}},
 			},
-			{Container: migration.Container{ID: "d", Hub: "h", Account: "a", Environment: "e", Stateful: true}},
+			{Container: Container{ID: "d", Hub: "h", Account: "a", Environment: "e", Stateful: true}},
 		},
 	}, f.err
 }
 
-func (f *fakeInventory) Import(_ context.Context, file *migration.File) (migration.Changes, error) {
+func (f *fakeInventory) Import(_ context.Context, file *File) (Changes, error) {
 	f.file = file
-	return migration.Changes{Servers: migration.ChangeCount{Added: 1}, MovesCleared: 2}, f.err
+	return Changes{Servers: ChangeCount{Added: 1}, MovesCleared: 2}, f.err
 }
 
 func (f *fakeInventory) DriverError() error { return errors.New("no program ./driver") }
 
-func TestAPI_Inventory(t *testing.T) {
+// newAdmin returns an admin API with the routes of an inventory. Callers have all permissions.
+func newAdmin(get func() (adminInventory, error)) *adminserver.Admin {
+	return adminserver.New(adminserver.Options{
+		Authenticator: adminserver.SocketPeer{}, Sinks: func() adminserver.Sinks { return nil }, Routes: adminRoutes(get),
+	})
+}
+
+func TestAdminRoutes_Inventory(t *testing.T) {
 	const good = "clusters: {p: {servers: {s: {}}}}"
 	for _, c := range []struct {
 		method, body string
@@ -73,17 +80,17 @@ func TestAPI_Inventory(t *testing.T) {
 			`"problems":["inventory:1:16: clusters.p.server: unknown key; did you mean ` +
 				`\"servers\"?","inventory:2:1: x: unknown key`,
 		},
-		{"PUT", "#" + strings.Repeat("x", migration.MaxFile), nil, 413, `"code":"413.too-large"`},
-		{"PUT", "#" + strings.Repeat("x", maxRequest) + "\n" + good, nil, 200, `"changed":true`},
+		{"PUT", "#" + strings.Repeat("x", MaxFile), nil, 413, `"code":"413.too-large"`},
+		{"PUT", "#" + strings.Repeat("x", 1<<20) + "\n" + good, nil, 200, `"changed":true`},
 		{
-			"PUT", good, &migration.RejectedError{Reason: "wait for the job", Instances: []string{"c/i"}}, 409,
+			"PUT", good, &RejectedError{Reason: "wait for the job", Instances: []string{"c/i"}}, 409,
 			`"detail":"wait for the job","extra":{"instances":["c/i"]}`,
 		},
-		{"PUT", good, migration.ErrImportSuperseded, 409, "a later import"},
+		{"PUT", good, ErrImportSuperseded, 409, "a later import"},
 		{"PUT", good, errors.New("redis is away"), 503, "redis is away"},
 	} {
 		v := &fakeInventory{err: c.err}
-		a := newOpen(Options{Sinks: func() Sinks { return nil }, Inventory: func() Inventory { return v }})
+		a := newAdmin(func() (adminInventory, error) { return v, nil })
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, httptest.NewRequest(c.method, "http://127.0.0.1/api/inventory", strings.NewReader(c.body)))
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.contains) ||
@@ -96,21 +103,25 @@ func TestAPI_Inventory(t *testing.T) {
 	}
 }
 
-func TestAPI_InventoryUnavailable(t *testing.T) {
-	sinks := func() Sinks { return &fakeSinks{} }
-	if w := get(newOpen(Options{Sinks: sinks}), "GET", "/api/inventory", ""); w.Code != 503 ||
-		!strings.Contains(w.Body.String(), `"code":"503.not-enabled"`) {
+func TestAdminRoutes_InventoryUnavailable(t *testing.T) {
+	get := func(m *Module) *httptest.ResponseRecorder {
+		admin := adminserver.New(adminserver.Options{
+			Authenticator: adminserver.SocketPeer{}, Sinks: func() adminserver.Sinks { return nil }, Routes: m.AdminRoutes(),
+		})
+		w := httptest.NewRecorder()
+		admin.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1/api/inventory", nil))
+		return w
+	}
+	if w := get(&Module{}); w.Code != 503 || !strings.Contains(w.Body.String(), `"code":"503.not-enabled"`) {
 		t.Errorf("no driver: got %d %s", w.Code, w.Body)
 	}
-	starting := newOpen(Options{Sinks: sinks, Inventory: func() Inventory { return nil }})
-	if w := get(starting, "GET", "/api/inventory", ""); w.Code != 503 ||
-		!strings.Contains(w.Body.String(), "starting") {
+	if w := get(&Module{driver: &fakeDriver{}}); w.Code != 503 || !strings.Contains(w.Body.String(), "starting") {
 		t.Errorf("starting: got %d %s", w.Code, w.Body)
 	}
 	r := httptest.NewRequest("PUT", "http://127.0.0.1/api/inventory", strings.NewReader("clusters: {}"))
 	r.Header.Set("Sec-Fetch-Site", "cross-site")
 	v, w := &fakeInventory{}, httptest.NewRecorder()
-	newOpen(Options{Sinks: sinks, Inventory: func() Inventory { return v }}).ServeHTTP(w, r)
+	newAdmin(func() (adminInventory, error) { return v, nil }).ServeHTTP(w, r)
 	if w.Code != 403 || v.file != nil {
 		t.Errorf("from another site: got %d", w.Code)
 	}

@@ -1,4 +1,4 @@
-package config_test
+package filewatch_test
 
 import (
 	"errors"
@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 )
 
 func writeFile(t *testing.T, file, text string) {
@@ -19,11 +19,11 @@ func writeFile(t *testing.T, file, text string) {
 }
 
 // A change is reported once, after two checks with the same content.
-func TestFileWatcher_ReportsStableChangesOnce(t *testing.T) {
+func TestWatcher_ReportsStableChangesOnce(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.yaml")
 	writeFile(t, file, "one")
-	w := config.NewFileWatcher(file)
+	w := filewatch.New(file)
 	checkChanged := func(want ...bool) {
 		t.Helper()
 		for i, one := range want {
@@ -61,9 +61,9 @@ func TestFileWatcher_ReportsStableChangesOnce(t *testing.T) {
 	checkChanged(false, false)
 }
 
-// TestFileWatcher_FollowsLinks changes the links of a Kubernetes ConfigMap: each update links ..data to another
+// TestWatcher_FollowsLinks changes the links of a Kubernetes ConfigMap: each update links ..data to another
 // directory.
-func TestFileWatcher_FollowsLinks(t *testing.T) {
+func TestWatcher_FollowsLinks(t *testing.T) {
 	dir := t.TempDir()
 	for _, version := range []string{"1", "2"} {
 		if err := os.Mkdir(filepath.Join(dir, version), 0o700); err != nil {
@@ -83,7 +83,7 @@ func TestFileWatcher_FollowsLinks(t *testing.T) {
 	}
 	link("1", "..data")
 	link(filepath.Join("..data", "hubrelay.yaml"), "hubrelay.yaml")
-	w := config.NewFileWatcher(filepath.Join(dir, "hubrelay.yaml"))
+	w := filewatch.New(filepath.Join(dir, "hubrelay.yaml"))
 	if w.Changed() {
 		t.Error("got a change before any")
 	}
@@ -91,16 +91,16 @@ func TestFileWatcher_FollowsLinks(t *testing.T) {
 	if first, second := w.Changed(), w.Changed(); first || !second {
 		t.Errorf("after the link changed: got %v, %v, want false, true", first, second)
 	}
-	if config.NewFileWatcher("").Changed() {
+	if filewatch.New("").Changed() {
 		t.Error("got a change without a path")
 	}
 }
 
 // Missing and IsStable describe a removed file and a file that is being written.
-func TestFileWatcher_MissingAndIsStable(t *testing.T) {
+func TestWatcher_MissingAndIsStable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	writeFile(t, file, "one")
-	w := config.NewFileWatcher(file)
+	w := filewatch.New(file)
 	for i, step := range []struct {
 		do              func()
 		missing, stable bool
@@ -121,17 +121,17 @@ func TestFileWatcher_MissingAndIsStable(t *testing.T) {
 }
 
 // A file that is not regular is never read, because a pipe may never end.
-func TestFileWatcher_IgnoresPipes(t *testing.T) {
+func TestWatcher_IgnoresPipes(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	if err := syscall.Mkfifo(file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if w := config.NewFileWatcher(file); w.Changed() || w.Missing() != nil {
+	if w := filewatch.New(file); w.Changed() || w.Missing() != nil {
 		t.Errorf("pipe at creation: got %v", w.Missing())
 	}
 	_ = os.Remove(file)
 	writeFile(t, file, "one")
-	w := config.NewFileWatcher(file)
+	w := filewatch.New(file)
 	if err := errors.Join(os.Remove(file), syscall.Mkfifo(file, 0o600)); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,90 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/hubrelay/hubrelay/internal/yamldoc"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
+	"github.com/hubrelay/hubrelay/relay/internal/migration"
+	"github.com/hubrelay/hubrelay/relay/internal/module"
+)
+
+// newModules returns the modules. Only this file knows them by name.
+func newModules(c *config.Config, s Options, metrics *adminserver.Metrics) (modules, error) {
+	o := migration.ModuleOptions{
+		InventoryFile: c.Migration.InventoryFile, Reload: s.Reload != nil,
+		ServerConcurrency: c.Migration.ServerConcurrency, ExpireAfter: c.Migration.ExpireAfter,
+		StallTimeout: c.Migration.StallTimeout, Registry: metrics.Registry(), Log: s.Log,
+	}
+	if c.Migration.Driver.IsSet {
+		o.OpenDriver = func(countEvent func(event string)) (relay.Driver, error) {
+			if s.Driver == nil {
+				return nil, errors.New("this program does not support drivers")
+			}
+			return s.Driver.Open(relay.DriverSettings{
+				Relay: c.Redis.Identity(), Dir: c.Dir(), Log: s.Log.With("component", "driver"), CountEvent: countEvent,
+			}, c.Migration.Driver.Settings)
+		}
+	}
+	migrations, err := migration.NewModule(o)
+	if err != nil {
+		return nil, err
+	}
+	return modules{migrations}, nil
+}
+
+// CheckInventory reads an inventory file and returns the numbers of its servers and containers. Invalid values are
+// returned as [yamldoc.Problems].
+func CheckInventory(path string) (servers, containers int, err error) {
+	f, err := migration.ReadFile(path)
+	if err != nil {
+		return 0, 0, err
+	}
+	return len(f.Servers), len(f.Containers), nil
+}
+
+// ReadImport reads and checks a file for an import into the inventory. Invalid values are returned as
+// [yamldoc.Problems].
+func ReadImport(path string) ([]byte, error) {
+	data, err := yamldoc.ReadBounded(path, migration.MaxFile)
+	if err != nil {
+		return nil, fmt.Errorf("%s cannot be read: %s", path, yamldoc.OpenErrorReason(err))
+	}
+	_, err = migration.ParseImport(path, data)
+	return data, err
+}
+
+type modules []module.Module
+
+func (list modules) adminRoutes() (routes []module.AdminRoute) {
+	for _, m := range list {
+		routes = append(routes, m.AdminRoutes()...)
+	}
+	return routes
+}
+
+func (list modules) publicRoutes() (routes []module.PublicRoute) {
+	for _, m := range list {
+		routes = append(routes, m.PublicRoutes()...)
+	}
+	return routes
+}
+
+// startModules starts the modules in their order.
+func (a *Daemon) startModules(ctx context.Context, p *components, s *stores, node *lease.Node) error {
+	for _, m := range a.modules {
+		err := m.Start(ctx, module.Env{
+			Redis: s.conn, Node: node.Name, NewID: a.newDecoder().NewID,
+			Go: func(name string, run func(context.Context) error) { p.startComponent(ctx, name, run) },
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,157 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/hubrelay/hubrelay/internal/filewatch"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/module"
+)
+
+// ModuleOptions are the options of a [Module]. Registry and Log are required.
+type ModuleOptions struct {
+	// OpenDriver creates the driver. It is nil if none is configured; then all requests get 503.not-enabled. countEvent
+	// counts an event of the driver's process.
+	OpenDriver func(countEvent func(event string)) (relay.Driver, error)
+	// InventoryFile is imported at the start and, if Reload is set, after each change. It may be empty.
+	InventoryFile string
+	Reload        bool
+	// ServerConcurrency, ExpireAfter and StallTimeout are those of [WorkerOptions].
+	ServerConcurrency         int
+	ExpireAfter, StallTimeout time.Duration
+	Registry                  prometheus.Registerer
+	Log                       *slog.Logger
+}
+
+// Module connects migrations to the daemon.
+type Module struct {
+	o       ModuleOptions
+	log     *slog.Logger
+	metrics *metrics
+	driver  relay.Driver // nil if none is configured
+	file    *File        // content of the inventory file at the start, or nil
+	watch   *filewatch.Watcher
+
+	service   atomic.Pointer[Service] // nil until Start, like the following fields
+	inventory atomic.Pointer[Inventory]
+	worker    atomic.Pointer[Worker]
+}
+
+var _ module.Module = (*Module)(nil)
+
+// NewModule reads the inventory file and creates the driver. Invalid values in the file are returned as
+// [yamldoc.Problems].
+func NewModule(o ModuleOptions) (*Module, error) {
+	m := &Module{o: o, log: o.Log.With("component", "migration"), metrics: newMetrics(o.Registry)}
+	var err error
+	if o.InventoryFile != "" {
+		m.watch = filewatch.New(o.InventoryFile) // before the first read, so no change is missed
+		if m.file, err = ReadFile(o.InventoryFile); err != nil {
+			return nil, err
+		}
+	}
+	if o.OpenDriver == nil {
+		return m, nil
+	}
+	if m.driver, err = o.OpenDriver(m.metrics.countDriverEvent); err != nil {
+		return nil, fmt.Errorf("migration.driver: %w", err)
+	}
+	return m, nil
+}
+
+// Start imports the inventory file and starts the worker. If running migrations forbid the import, the inventory stays
+// unchanged and the next start tries again.
+func (m *Module) Start(ctx context.Context, e module.Env) error {
+	if m.driver == nil {
+		m.log.Debug("migrations are disabled because migration.driver is not configured")
+		return nil
+	}
+	inventory := NewInventory(e.Redis.Commands(), e.Redis.Keys())
+	if err := m.openInventory(ctx, inventory); err != nil {
+		return err
+	}
+	worker := NewWorker(WorkerOptions{
+		Redis: e.Redis, Inventory: inventory, Driver: m.driver, Name: e.Node,
+		ServerConcurrency: m.o.ServerConcurrency, ExpireAfter: m.o.ExpireAfter, StallTimeout: m.o.StallTimeout,
+		NewID: e.NewID, Observer: m.metrics, Log: m.log,
+	})
+	m.worker.Store(worker)
+	m.inventory.Store(inventory)
+	m.service.Store(NewService(e.Redis, inventory, e.NewID))
+	e.Go("migrations", func(ctx context.Context) error { return errors.Join(worker.Run(ctx), m.driver.Close()) })
+	if m.o.Reload && m.watch != nil {
+		e.Go("inventory file", m.watchFile)
+	}
+	return nil
+}
+
+func (m *Module) openInventory(ctx context.Context, v *Inventory) error {
+	if m.file == nil {
+		return nil
+	}
+	v.SetFile(m.file)
+	err := m.seedInventory(ctx, v, m.file)
+	var rejected *RejectedError
+	if errors.As(err, &rejected) || errors.Is(err, ErrImportSuperseded) {
+		m.log.Warn("inventory file was not imported", "path", m.o.InventoryFile, "reason", err)
+		return nil
+	}
+	return err
+}
+
+func (m *Module) seedInventory(ctx context.Context, v *Inventory, file *File) error {
+	changes, err := v.Seed(ctx, file)
+	if err != nil {
+		return fmt.Errorf("import %s: %w", m.o.InventoryFile, err)
+	}
+	if changes.Any() {
+		m.log.Info("inventory file was imported", "path", m.o.InventoryFile,
+			"server_count", len(file.Servers), "container_count", len(file.Containers))
+	}
+	return nil
+}
+
+// watchFile imports the inventory file after each change until ctx ends. An invalid file changes nothing. A file that
+// running migrations forbid changes nothing either, and is tried again.
+func (m *Module) watchFile(ctx context.Context) error {
+	f := filewatch.Reloader{
+		Watch: m.watch, Log: m.log,
+		Reload: func() error { return m.reloadFile(ctx) },
+		OnRejected: func(err error) {
+			m.log.Error("inventory file was not imported", "path", m.o.InventoryFile, "error", err)
+		},
+	}
+	return f.Run(ctx)
+}
+
+func (m *Module) reloadFile(ctx context.Context) error {
+	file, err := ReadFile(m.o.InventoryFile)
+	if err != nil {
+		return err
+	}
+	v := m.inventory.Load()
+	if err := m.seedInventory(ctx, v, file); err != nil {
+		return err
+	}
+	v.SetFile(file)
+	return nil
+}
+
+// checkReady rejects requests if migrations are disabled or have not started.
+func (m *Module) checkReady() *relay.Error {
+	switch {
+	case m.driver == nil:
+		return relay.NewError(relay.CodeNotEnabled,
+			"this relay has no driver for migrations: its operator names one in migration.driver")
+	case m.service.Load() == nil:
+		return relay.NewError(relay.CodeNotReady, "the daemon is starting")
+	}
+	return nil
+}

@@ -1,0 +1,60 @@
+package publicapi
+
+import (
+	"net/http"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
+)
+
+// authenticate returns the key of the Authorization header.
+func (a *API) authenticate(r *http.Request) (*auth.Key, *relay.Error) {
+	values := r.Header["Authorization"]
+	if len(values) > 1 {
+		return nil, relay.NewError(relay.CodeAuthInvalid, "the header Authorization is there more than once")
+	}
+	if len(values) == 0 {
+		return a.opt.Keyring.Authenticate("")
+	}
+	return a.opt.Keyring.Authenticate(values[0])
+}
+
+// hubID returns the value of X-Hub-Id. ok reports whether the header is present.
+func hubID(r *http.Request) (id string, ok bool, err *relay.Error) {
+	switch values := r.Header["X-Hub-Id"]; len(values) {
+	case 0:
+		return "", false, nil
+	case 1:
+		return values[0], true, auth.CheckHubID(values[0])
+	default:
+		return "", false, relay.NewError(relay.CodeInvalidArgument, "the header X-Hub-Id is there more than once")
+	}
+}
+
+// authorize returns the key and the hub of the request. The key must have the capability, unless that is empty, and
+// must be able to read the hub. hubPurpose describes the hub in an error.
+func (a *API) authorize(r *http.Request, capability, hubPurpose string) (*auth.Key, string, *relay.Error) {
+	key, refused := a.authenticate(r)
+	if refused != nil {
+		return nil, "", refused
+	}
+	if capability != "" {
+		if refused := key.RequireCapability(capability); refused != nil {
+			return nil, "", refused
+		}
+	}
+	hub, refused := requireHub(r, key, hubPurpose)
+	return key, hub, refused
+}
+
+// requireHub returns the value of X-Hub-Id. The header is required, and the key must be able to read the hub.
+func requireHub(r *http.Request, key *auth.Key, hubPurpose string) (string, *relay.Error) {
+	id, given, refused := hubID(r)
+	if refused != nil {
+		return "", refused
+	}
+	if !given {
+		return "", relay.NewError(relay.CodeMissingArgument, "the header X-Hub-Id is missing: it names "+hubPurpose)
+	}
+	return id, key.RequireHub(id)
+}
