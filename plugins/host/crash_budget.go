@@ -31,15 +31,3 @@ func (b *crashBudget) recordCrash(now time.Time) bool {
 
 // leaveOneCrash allows one more crash, so an operator can try a fixed plugin and soon sees whether it works.
 func (b *crashBudget) leaveOneCrash(now time.Time) { b.score, b.at = float64(b.maxCrashes)-1, now }
-
-// backoff is the time to wait after so many failures in a row, the first being 1.
-func backoff(failures int, first, most time.Duration) time.Duration {
-	d := first
-	for range failures - 1 {
-		if d >= most {
-			break
-		}
-		d *= 2
-	}
-	return min(d, most)
-}

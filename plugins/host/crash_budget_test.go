@@ -35,17 +35,3 @@ func TestBudget(t *testing.T) {
 		t.Error("one crash must be left after a revival, and no more")
 	}
 }
-
-func TestBackoff(t *testing.T) {
-	t.Parallel()
-	for failures, want := range map[int]time.Duration{1: 100, 2: 200, 3: 400, 9: 25_600, 10: 30_000, 1000: 30_000} {
-		if got := backoff(failures, 100, 30_000); got != want {
-			t.Errorf("after %d failures %d, want %d", failures, got, want)
-		}
-	}
-	for range 1000 {
-		if d := jitter(time.Second); d < time.Second/2 || d > 3*time.Second/2 {
-			t.Fatalf("a second became %s", d)
-		}
-	}
-}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 )
 
@@ -112,6 +111,3 @@ func (o *Options) setDefaults() error {
 	}
 	return nil
 }
-
-// jitter spreads d over half to one and a half of it.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }

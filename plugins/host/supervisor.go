@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/backoff"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -193,16 +194,15 @@ func (h *supervisor) set(s Status, current *pluginSession) {
 // supervise keeps the plugin running until ctx ends.
 func (h *supervisor) supervise(ctx context.Context) {
 	defer h.set(Status{State: StateClosed}, nil)
-	failures := 0
+	pause := backoff.Backoff{Min: h.o.Backoff, Max: h.o.MaxBackoff}
 	for {
 		took, err := h.runOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if took > h.o.MaxBackoff {
-			failures = 0 // it ran for a while
+			pause.Reset() // it ran for a while
 		}
-		failures++
 		var ended *sessionError
 		crashed := errors.As(err, &ended)
 		if crashed {
@@ -214,10 +214,10 @@ func (h *supervisor) supervise(ctx context.Context) {
 			if !h.waitForRestart(ctx, err) {
 				return
 			}
-			failures = 0
+			pause.Reset()
 			continue
 		}
-		wait := jitter(backoff(failures, h.o.Backoff, h.o.MaxBackoff))
+		wait := pause.Next()
 		h.o.Log.Error("plugin is not running and will be restarted", "error", err, "in",
 			wait.Round(time.Millisecond).String())
 		h.set(Status{State: StateFailed, Reason: err, Next: time.Now().Add(wait)}, nil)
