@@ -21,7 +21,6 @@ const (
 	keptAnswer = httpclient.MaxResponseBody
 	// drainedAnswer is the maximum additional part that is read to reuse the connection. A longer answer closes it.
 	drainedAnswer = 64 << 10
-	longestWait   = httpclient.MaxRetryAfter
 	// shortestHidden keeps a header like "1" from blotting out every 1.
 	shortestHidden = 4
 )
@@ -45,7 +44,7 @@ func Kind() relay.SinkKind {
 
 func defaultConfig() *Config {
 	return &Config{
-		Format: formatNotification, OAuth2: OAuth2{AuthStyle: "auto"},
+		Format:      formatNotification,
 		Compression: Compression{MinSize: defaultMinSize},
 	}
 }
