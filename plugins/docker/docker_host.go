@@ -131,7 +131,7 @@ func (h *dockerHost) arrivingName(job string) string {
 	return h.workName(kindArriving) + "." + jobTag(job)
 }
 
-// restoreInfo is what is needed to restore a source. It is part of the name, because both must change atomically.
+// restoreInfo contains the data to restore a source. It is part of the name, because both must change atomically.
 type restoreInfo struct {
 	job        string // see jobTag
 	arrivalID  string // the first digits of the id of the container at the destination

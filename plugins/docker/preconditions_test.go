@@ -16,8 +16,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Missing requirements at the destination are found while the instance runs, and nothing is left behind there.
-func TestRefused(t *testing.T) {
+// Missing requirements at the destination are found while the instance runs, and nothing is left there.
+func TestMigrate_RejectsMissingRequirements(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change  func(*client.ContainerCreateOptions)

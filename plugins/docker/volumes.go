@@ -169,7 +169,7 @@ const places = "/hubrelay"
 
 func mountPath(i int) string { return places + "/" + strconv.Itoa(i) }
 
-// copyNote is what the copy step stores for a repetition. It is valid only for the same two containers.
+// copyNote is stored by the copy step for a repetition. It is valid only for the same two containers.
 type copyNote struct {
 	Arrival string            `json:"arrival"`
 	Digests map[string]string `json:"digests"`

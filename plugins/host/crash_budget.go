@@ -15,7 +15,7 @@ type crashBudget struct {
 	at         time.Time
 }
 
-func (b *crashBudget) decay(now time.Time) {
+func (b *crashBudget) decayScore(now time.Time) {
 	if !b.at.IsZero() {
 		b.score *= math.Exp2(-now.Sub(b.at).Minutes() / crashHalfLife.Minutes())
 	}
@@ -24,7 +24,7 @@ func (b *crashBudget) decay(now time.Time) {
 
 // recordCrash counts one crash and reports whether the plugin may be started again.
 func (b *crashBudget) recordCrash(now time.Time) bool {
-	b.decay(now)
+	b.decayScore(now)
 	b.score++
 	return b.score <= float64(b.maxCrashes)
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestBudget(t *testing.T) {
+func TestCrashBudget(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
 	for name, c := range map[string]struct {

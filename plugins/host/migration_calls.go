@@ -43,7 +43,7 @@ type migrationCalls struct {
 type migrationCall struct {
 	name          *driverv1.CancelRequest
 	ctx           context.Context // of its stream
-	cancelled     time.Time       // zero until the driver is told to stop
+	cancelled     time.Time       // zero until the host cancels it
 	warnedInvalid bool            // it was logged that a report was of no use
 }
 

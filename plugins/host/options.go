@@ -29,8 +29,8 @@ type Options struct {
 	Command []string
 	// Dir is the working directory; the daemon's where empty.
 	Dir string
-	// Env is the complete environment of the plugin as NAME=value, apart from go-plugin's variables. It contains
-	// nothing of the daemon's environment.
+	// Env is the complete environment of the plugin as NAME=value, apart from go-plugin's variables. The daemon's
+	// environment is not inherited.
 	Env []string
 	// SHA256 is the expected hash of the program as hexadecimal digits. Empty disables the check.
 	SHA256 string

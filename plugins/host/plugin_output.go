@@ -41,7 +41,8 @@ type pluginOutput struct {
 }
 
 func newOutput(log *slog.Logger, observe func(Event)) *pluginOutput {
-	return &pluginOutput{log: log, observe: observe, now: time.Now, limiter: rate.NewLimiter(linesPerSecond, linesAtOnce)}
+	limiter := rate.NewLimiter(linesPerSecond, linesAtOnce)
+	return &pluginOutput{log: log, observe: observe, now: time.Now, limiter: limiter}
 }
 
 // copyLines logs lines until r ends. The size of r's buffer bounds a line.
@@ -72,7 +73,7 @@ func (o *pluginOutput) Write(text []byte) (int, error) {
 }
 
 func (o *pluginOutput) logLine(text []byte, stream string, cut bool) {
-	dropped, ok := o.allow()
+	dropped, ok := o.allowLine()
 	if cut || !ok {
 		o.observe(EventOutputCut)
 	}
@@ -98,7 +99,7 @@ func (o *pluginOutput) logLine(text []byte, stream string, cut bool) {
 	log.Info("plugin wrote a line", "stream", stream, "line", shown, "cut", cut)
 }
 
-func (o *pluginOutput) allow() (dropped int, ok bool) {
+func (o *pluginOutput) allowLine() (dropped int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.limiter.AllowN(o.now(), 1) {

@@ -88,7 +88,7 @@ func (h *supervisor) Start() {
 	h.status = Status{State: StateStarting}
 	go func() {
 		defer close(h.done)
-		h.supervise(ctx)
+		h.keepRunning(ctx)
 	}()
 }
 
@@ -191,8 +191,8 @@ func (h *supervisor) set(s Status, current *pluginSession) {
 	h.changed = make(chan struct{})
 }
 
-// supervise keeps the plugin running until ctx ends.
-func (h *supervisor) supervise(ctx context.Context) {
+// keepRunning keeps the plugin running until ctx ends.
+func (h *supervisor) keepRunning(ctx context.Context) {
 	defer h.set(Status{State: StateClosed}, nil)
 	pause := backoff.Backoff{Min: h.o.Backoff, Max: h.o.MaxBackoff}
 	for {
@@ -235,13 +235,13 @@ func (h *supervisor) runOnce(ctx context.Context) (time.Duration, error) {
 		if ctx.Err() == nil { // publish the reason first, because the cleanup takes time
 			h.set(Status{State: StateFailed, Reason: err, Next: time.Now()}, nil)
 		}
-		s.kill()
+		s.killProcess()
 		return 0, err
 	}
 	began := time.Now()
 	h.o.Observe(EventStarted)
 	h.set(Status{State: StateRunning, PID: int(s.process.pid.Load())}, s)
-	err = s.watch(ctx)
+	err = s.watchProcess(ctx)
 	// New calls must not get a plugin that is ending. Waiting calls get the reason below.
 	if err != nil {
 		h.set(Status{State: StateFailed, Reason: err, Next: time.Now()}, nil)

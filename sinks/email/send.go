@@ -56,7 +56,7 @@ func (s *Sink) send(ctx context.Context, message []byte) error {
 }
 
 func (s *Sink) smtpSession(ctx context.Context, message []byte, at *smtpStep) (err error) {
-	address := net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.port()))
+	address := net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.serverPort()))
 	raw, err := s.dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (s *Sink) smtpSession(ctx context.Context, message []byte, at *smtpStep) (e
 	if err != nil {
 		return err
 	}
-	if err := s.authenticate(c, at); err != nil {
+	if err := s.logIn(c, at); err != nil {
 		return err
 	}
 	*at = smtpStep{"name the sender to", true}
@@ -106,8 +106,8 @@ func (s *Sink) smtpSession(ctx context.Context, message []byte, at *smtpStep) (e
 	return nil
 }
 
-// authenticate logs in with the configured method.
-func (s *Sink) authenticate(c *smtp.Client, at *smtpStep) error {
+// logIn logs in with the configured method.
+func (s *Sink) logIn(c *smtp.Client, at *smtpStep) error {
 	*at = smtpStep{name: "greet"}
 	name, err := os.Hostname()
 	if err != nil || name == "" || strings.ContainsAny(name, " \r\n") {

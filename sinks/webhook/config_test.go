@@ -144,7 +144,7 @@ func TestUnsignedRequestsAreMentioned(t *testing.T) {
 		{Config{URL: "https://example.com/", Secrets: []string{secretA}}, 0},
 		{Config{URL: "https://example.com/", SecretFiles: []string{"testdata/secret"}}, 0},
 	} {
-		got := c.config.warnings()
+		got := c.config.listWarnings()
 		if len(got) != c.want || len(got) == 1 && got[0].Field != "secrets" {
 			t.Errorf("%+v warns %v", c.config, got)
 		}

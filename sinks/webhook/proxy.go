@@ -127,7 +127,7 @@ func (p *proxyDialer) dialThrough(ctx context.Context, target netip.AddrPort) (n
 	}
 	// Reads and writes below know no ctx: its end is their deadline.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	ready, err := p.handshake(ctx, conn, target)
+	ready, err := p.runHandshake(ctx, conn, target)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -141,7 +141,7 @@ func (p *proxyDialer) dialThrough(ctx context.Context, target netip.AddrPort) (n
 	return ready, nil
 }
 
-func (p *proxyDialer) handshake(ctx context.Context, conn net.Conn, target netip.AddrPort) (net.Conn, error) {
+func (p *proxyDialer) runHandshake(ctx context.Context, conn net.Conn, target netip.AddrPort) (net.Conn, error) {
 	if p.url.Scheme == "socks5" {
 		return conn, p.connectSOCKS(ctx, conn, target)
 	}

@@ -117,7 +117,7 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 		return nil, err
 	}
 	if c.OAuth2.isSet() {
-		round := func() http.RoundTripper { return sink.transports.transport().Transport }
+		round := func() http.RoundTripper { return sink.transports.currentTransport().Transport }
 		if sink.tokens, err = newTokenSource(&c.OAuth2, g, s.Log, round); err != nil {
 			return nil, err
 		}

@@ -356,7 +356,7 @@ func TestSecretFileIsReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	count := func() int { return len(s.signers()) }
+	count := func() int { return len(s.allSigners()) }
 	if count() != 2 {
 		t.Fatalf("%d secrets, want 2", count())
 	}

@@ -168,9 +168,9 @@ func (t *transportCache) readFiles() [3]*pemFile {
 	return p
 }
 
-// transport makes a new transport when a file has changed: idle connections of the old one are closed. A
+// currentTransport makes a new transport when a file has changed: idle connections of the old one are closed. A
 // certificate whose key has not come yet is not usable, and the old pair stays.
-func (t *transportCache) transport() *httpclient.Transport {
+func (t *transportCache) currentTransport() *httpclient.Transport {
 	g := t.cached.Load()
 	contents := t.readFiles()
 	if contents == g.files {
