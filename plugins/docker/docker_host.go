@@ -290,15 +290,11 @@ func (h *dockerHost) remove(ctx context.Context, name string, anonymous bool) er
 // waitRemoved waits for a removal that another process has begun, such as a killed driver. After too long it returns
 // why.
 func (h *dockerHost) waitRemoved(ctx context.Context, name string, why error) error {
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
 	for {
 		if _, err := h.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{}); errdefs.IsNotFound(err) {
 			return nil
 		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
+		if !relay.Sleep(ctx, 50*time.Millisecond) {
 			return why
 		}
 	}

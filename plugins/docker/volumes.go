@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -299,10 +300,8 @@ func (v *migration) volumeSizes(ctx context.Context, names []string) (total int6
 		return 0
 	}
 	for _, item := range usage.Volumes.Items {
-		for _, name := range names {
-			if item.Name == name && item.UsageData != nil {
-				total += max(item.UsageData.Size, 0)
-			}
+		if item.UsageData != nil && slices.Contains(names, item.Name) {
+			total += max(item.UsageData.Size, 0)
 		}
 	}
 	return total

@@ -132,14 +132,11 @@ func (s *pluginSession) waitServing(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		pause := time.NewTimer(20 * time.Millisecond)
 		select {
-		case <-pause.C:
+		case <-time.After(20 * time.Millisecond):
 		case <-s.process.exited:
-			pause.Stop()
 			return err
 		case <-ctx.Done():
-			pause.Stop()
 			return err
 		}
 	}

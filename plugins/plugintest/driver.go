@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
+	"golang.org/x/sync/errgroup"
 )
 
 // driver is a driver that is being checked.
@@ -94,19 +94,11 @@ func (d *driver) failsMigration(ctx context.Context, job string) error {
 }
 
 func (d *driver) answersConcurrentMigrations(ctx context.Context) error {
-	const n = 20
-	errs := make([]error, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { errs[i] = d.failsMigration(ctx, fmt.Sprint("many-", i)) })
+	var calls errgroup.Group
+	for i := range 20 {
+		calls.Go(func() error { return d.failsMigration(ctx, fmt.Sprint("many-", i)) })
 	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return calls.Wait()
 }
 
 func (d *driver) cancelsUnknown(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/textproto"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -85,7 +86,7 @@ func (s *Sink) smtpSession(ctx context.Context, message []byte, at *smtpStep) (e
 	if err := c.Mail(s.composer.from.Address); err != nil {
 		return err
 	}
-	for _, to := range append(append(s.composer.to[:0:0], s.composer.to...), s.composer.cc...) {
+	for _, to := range slices.Concat(s.composer.to, s.composer.cc) {
 		*at = smtpStep{"name the receiver " + to.Address + " to", true}
 		if err := c.Rcpt(to.Address); err != nil {
 			return err

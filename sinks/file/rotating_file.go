@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/DeRuina/timberjack"
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 const (
@@ -154,9 +155,7 @@ func (l *rotatingFile) lockFile(ctx context.Context) error {
 		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
 			return describeError(l.path, fmt.Errorf("lock the file: %w", err))
 		}
-		select {
-		case <-time.After(lockEvery):
-		case <-ctx.Done():
+		if !relay.Sleep(ctx, lockEvery) {
 			return timeoutError(ctx, l.path+" is locked by another process")
 		}
 	}

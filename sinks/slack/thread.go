@@ -106,10 +106,8 @@ func (a *appSink) lockThread(ctx context.Context, key string) (string, relay.Sta
 			}
 			return value, held, err
 		}
-		select {
-		case <-ctx.Done():
+		if !relay.Sleep(ctx, lockRetryInterval) {
 			return "", nil, fmt.Errorf("wait for another message of the same thread: %w", context.Cause(ctx))
-		case <-time.After(lockRetryInterval):
 		}
 	}
 }
