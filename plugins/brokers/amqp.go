@@ -34,18 +34,13 @@ type amqpConnection struct {
 	conn     *amqp.Connection
 	channel  *amqp.Channel
 	exchange string
+	// returns receives a returned message before its confirmation. Its capacity is the maximum number of messages
+	// without confirmation, so the library never waits to send to it.
+	returns chan amqp.Return
 
-	mu            sync.Mutex
-	waiting       map[uint64]published
-	earlyConfirms map[uint64]bool   // confirmations that arrived before publish registered the tag
-	returned      map[string]string // by message ID, the reason
-	blocked       string            // the reason why the server blocks publishers, or ""
-}
-
-// published is a message without confirmation.
-type published struct {
-	id   string
-	done chan error
+	mu       sync.Mutex
+	returned map[string]string // by message ID, the reason
+	blocked  string            // the reason why the server blocks publishers, or ""
 }
 
 func openAMQP(s *Sink) opener {
@@ -93,7 +88,7 @@ func (s *Sink) dialAMQP(ctx context.Context, host string) (brokerConn, error) {
 	}
 	c := &amqpConnection{
 		cancelableLifetime: newLifetime(), conn: conn, exchange: s.exchangeName(),
-		waiting: map[uint64]published{}, earlyConfirms: map[uint64]bool{}, returned: map[string]string{},
+		returns: make(chan amqp.Return, maxPublishing), returned: map[string]string{},
 	}
 	if err := c.openChannel(); err != nil {
 		return nil, errors.Join(err, conn.Close())
@@ -115,84 +110,33 @@ func (c *amqpConnection) openChannel() (err error) {
 	if err := c.channel.Confirm(false); err != nil {
 		return err
 	}
-	events := amqpEvents{
-		// These two have no buffer, so a return is handled before the confirmation that follows it.
-		returns:  c.channel.NotifyReturn(make(chan amqp.Return)),
-		confirms: c.channel.NotifyPublish(make(chan amqp.Confirmation)),
-		blocked:  c.conn.NotifyBlocked(make(chan amqp.Blocking, 1)),
-		closed:   c.channel.NotifyClose(make(chan *amqp.Error, 1)),
-	}
-	go c.handleEvents(events)
+	c.channel.NotifyReturn(c.returns)
+	go c.watchBlocked(c.conn.NotifyBlocked(make(chan amqp.Blocking, 1)))
+	go c.watchClose(c.channel.NotifyClose(make(chan *amqp.Error, 1)))
 	context.AfterFunc(c.lifetime(), func() { _ = c.Close() })
 	return nil
 }
 
-// amqpEvents are the notifications of the library, which closes the channels when the AMQP channel is closed.
-type amqpEvents struct {
-	returns  <-chan amqp.Return
-	confirms <-chan amqp.Confirmation
-	blocked  <-chan amqp.Blocking
-	closed   <-chan *amqp.Error
-}
-
-// handleEvents receives events until the AMQP channel is closed. It never stops earlier, because the library holds
-// locks that publishing needs until an event is received.
-func (c *amqpConnection) handleEvents(e amqpEvents) {
-	for e.returns != nil || e.confirms != nil {
-		select {
-		case r, ok := <-e.returns:
-			if !ok {
-				e.returns = nil
-				continue
-			}
-			c.mu.Lock()
-			c.returned[r.MessageId] = r.ReplyText
-			c.mu.Unlock()
-		case confirm, ok := <-e.confirms:
-			if !ok {
-				e.confirms = nil
-				continue
-			}
-			c.handleConfirm(confirm.DeliveryTag, confirm.Ack)
-		case b, ok := <-e.blocked:
-			if !ok {
-				e.blocked = nil
-				continue
-			}
-			c.mu.Lock()
-			if c.blocked = ""; b.Active {
-				c.blocked = b.Reason + "."
-			}
-			c.mu.Unlock()
-		case err := <-e.closed:
-			c.failAll(err)
-			e.closed = nil
+// watchBlocked stores whether the server blocks publishers. The library closes the channel with the connection.
+func (c *amqpConnection) watchBlocked(events <-chan amqp.Blocking) {
+	for b := range events {
+		c.mu.Lock()
+		if c.blocked = ""; b.Active {
+			c.blocked = b.Reason + "."
 		}
-	}
-	if e.closed != nil { // the library closes it with the others
-		c.failAll(<-e.closed)
+		c.mu.Unlock()
 	}
 }
 
-// failAll ends the lifetime of the connection, and with it all pending messages.
-func (c *amqpConnection) failAll(err *amqp.Error) {
+// watchClose ends the lifetime of the connection when the AMQP channel is closed. The library then fails all messages
+// without confirmation.
+func (c *amqpConnection) watchClose(closed <-chan *amqp.Error) {
+	err := <-closed
 	if err == nil { // a nil *amqp.Error is not a nil error
 		c.kill(nil)
 		return
 	}
 	c.kill(err)
-}
-
-func (c *amqpConnection) handleConfirm(tag uint64, ack bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	p, ok := c.waiting[tag]
-	if !ok {
-		c.earlyConfirms[tag] = ack
-		return
-	}
-	delete(c.waiting, tag)
-	p.done <- c.confirmError(p.id, ack)
 }
 
 var errQueueRejects = errors.New(
@@ -203,17 +147,17 @@ type unroutableError struct{ reason string }
 
 func (e *unroutableError) Error() string { return "no queue is bound for it (" + e.reason + ")" }
 
-// confirmError returns the result of a confirmed message. The caller holds the lock.
-func (c *amqpConnection) confirmError(id string, ack bool) error {
-	reason, unroutable := c.returned[id]
-	delete(c.returned, id)
-	switch {
-	case unroutable:
-		return &unroutableError{reason}
-	case !ack:
-		return errQueueRejects
+// takeReturn reports whether a confirmed message was returned, and the reason.
+func (c *amqpConnection) takeReturn(id string) (reason string, returned bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for len(c.returns) > 0 {
+		r := <-c.returns
+		c.returned[r.MessageId] = r.ReplyText
 	}
-	return nil
+	reason, returned = c.returned[id]
+	delete(c.returned, id)
+	return reason, returned
 }
 
 // Publish waits for the confirmation of each message.
@@ -226,13 +170,11 @@ func (c *amqpConnection) Publish(key string, messages ...*message.Message) error
 	return nil
 }
 
+// publish ignores the context of the message. Sink.publish limits the number of messages without confirmation.
 func (c *amqpConnection) publish(key string, m *message.Message) error {
 	c.mu.Lock()
-	blocked, unconfirmed := c.blocked, len(c.waiting)
+	blocked := c.blocked
 	c.mu.Unlock()
-	if unconfirmed >= maxPublishing {
-		return fmt.Errorf("the broker has not confirmed the last %d messages", unconfirmed)
-	}
 	if blocked != "" {
 		return fmt.Errorf("the broker blocks publishers, %s It lacks memory or disk space", blocked)
 	}
@@ -243,33 +185,17 @@ func (c *amqpConnection) publish(key string, m *message.Message) error {
 	if err != nil {
 		return err
 	}
-	done := make(chan error, 1)
-	c.mu.Lock()
-	tag := confirmation.DeliveryTag
-	ack, early := c.earlyConfirms[tag]
+	acked := confirmation.Wait()
+	reason, unroutable := c.takeReturn(m.UUID)
 	switch {
-	case early:
-		delete(c.earlyConfirms, tag)
-		done <- c.confirmError(m.UUID, ack)
-	default:
-		c.waiting[tag] = published{m.UUID, done}
-	}
-	c.mu.Unlock()
-	select {
-	case err := <-done:
-		return err
-	case <-m.Context().Done(): // handleConfirm removes the tag later
-	case <-c.lifetime().Done():
-	}
-	select {
-	case err := <-done: // select chose at random
-		return err
-	default:
-	}
-	if c.lifetime().Err() != nil {
+	case unroutable:
+		return &unroutableError{reason}
+	case acked:
+		return nil
+	case c.channel.IsClosed():
 		return c.lossError(m.Context())
 	}
-	return m.Context().Err()
+	return errQueueRejects
 }
 
 func newPublishing(m *message.Message) amqp.Publishing {

@@ -10,17 +10,13 @@ import (
 
 func TestAMQPConnection_CauseOfClosedChannel(t *testing.T) {
 	t.Parallel()
-	for range 50 {
-		c := &amqpConnection{cancelableLifetime: newLifetime()}
-		returns, confirms, closed := make(chan amqp.Return), make(chan amqp.Confirmation), make(chan *amqp.Error, 1)
-		closed <- &amqp.Error{Code: amqp.NotFound, Reason: "no exchange"}
-		close(closed)
-		close(returns)
-		close(confirms)
-		c.handleEvents(amqpEvents{returns: returns, confirms: confirms, closed: closed})
-		var brokerErr *amqp.Error
-		if cause := context.Cause(c.lifetime()); !errors.As(cause, &brokerErr) || brokerErr.Code != amqp.NotFound {
-			t.Fatalf("got cause %v, want code %d", cause, amqp.NotFound)
-		}
+	c := &amqpConnection{cancelableLifetime: newLifetime()}
+	closed := make(chan *amqp.Error, 1)
+	closed <- &amqp.Error{Code: amqp.NotFound, Reason: "no exchange"}
+	close(closed)
+	c.watchClose(closed)
+	var brokerErr *amqp.Error
+	if cause := context.Cause(c.lifetime()); !errors.As(cause, &brokerErr) || brokerErr.Code != amqp.NotFound {
+		t.Fatalf("got cause %v, want code %d", cause, amqp.NotFound)
 	}
 }

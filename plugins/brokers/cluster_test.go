@@ -11,8 +11,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// TestRedisCluster publishes to streams on all masters of a cluster, while a slot moves and after a master was killed.
-func TestRedisCluster(t *testing.T) {
+// TestSink_RedisCluster publishes to streams on all masters of a cluster, while a slot moves and after a master was
+// killed.
+func TestSink_RedisCluster(t *testing.T) {
 	t.Parallel()
 	masters, replicas, _ := redistest.StartCluster(t)
 	servers := masters

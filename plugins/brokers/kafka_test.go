@@ -83,8 +83,8 @@ func TestKafka(t *testing.T) {
 	runSuite(t, r)
 }
 
-// TestKafkaOutage lets all brokers of the cluster close connections instead of responding, for a while.
-func TestKafkaOutage(t *testing.T) {
+// TestSink_KafkaOutage lets all brokers of the cluster close connections instead of responding, for a while.
+func TestSink_KafkaOutage(t *testing.T) {
 	t.Parallel()
 	r, cluster := newKafkaRig(t)
 	r.read = newKafkaReader(t, cluster.ListenAddrs(), nil)
@@ -93,8 +93,8 @@ func TestKafkaOutage(t *testing.T) {
 	r.testOutage(t)
 }
 
-// TestKafkaHang lets all brokers accept produce requests without responding, for a while.
-func TestKafkaHang(t *testing.T) {
+// TestSink_KafkaHang lets all brokers accept produce requests without responding, for a while.
+func TestSink_KafkaHang(t *testing.T) {
 	t.Parallel()
 	r, cluster := newKafkaRig(t)
 	var mu sync.Mutex

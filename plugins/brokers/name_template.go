@@ -2,6 +2,7 @@ package brokers
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -65,10 +66,8 @@ func parseName(setting, text string, r nameRule) (nameTemplate, error) {
 }
 
 func checkPlaceholder(setting, word string) error {
-	for _, p := range placeholders() {
-		if p == word {
-			return nil
-		}
+	if slices.Contains(placeholders(), word) {
+		return nil
 	}
 	hint := "the placeholders are {" + strings.Join(placeholders(), "}, {") + "}"
 	if nearest := relay.ClosestName(word, placeholders()); nearest != "" {

@@ -22,7 +22,7 @@ func (r *rig) read(path string) string {
 	return string(data)
 }
 
-func TestKeeperStartsAgain(t *testing.T) {
+func TestAgent_RestartsCommand(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "/bin/sh", "-c", `echo run >> volumes/data/runs; echo "I fail"; exit 3`)
 	r.configure()
@@ -33,7 +33,7 @@ func TestKeeperStartsAgain(t *testing.T) {
 	}
 }
 
-func TestKeeperOutlivesItsDriver(t *testing.T) {
+func TestAgent_ContinuesWithoutDriver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "/bin/sh", "-c", ticker)
 	// A driver in another process is killed at "start", before it has started the agent.
@@ -55,7 +55,7 @@ func TestKeeperOutlivesItsDriver(t *testing.T) {
 	}
 }
 
-func TestKilledKeeperTakesItsCommandAlong(t *testing.T) {
+func TestAgent_CommandEndsWithKilledAgent(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "/bin/sh", "-c", `echo $$ >> volumes/data/pids; exec sleep 1000`)
 	r.configure()
@@ -73,7 +73,7 @@ func TestKilledKeeperTakesItsCommandAlong(t *testing.T) {
 }
 
 // Nothing of the daemon's reaches a command: no file, no variable.
-func TestCommandSeesItsOwnOnly(t *testing.T) {
+func TestAgent_CommandInheritsNothing(t *testing.T) {
 	t.Setenv("HUBRELAY_SECRET", "a secret")
 	r := newRig(t, "/bin/sh", "-c",
 		`env > volumes/data/env; ls /proc/$$/fd > volumes/data/fds; pwd > volumes/data/pwd; sleep 1000`)
@@ -98,7 +98,7 @@ func TestCommandSeesItsOwnOnly(t *testing.T) {
 }
 
 // an agent that cannot write its state, as on a full disk, keeps the command running.
-func TestKeeperWithoutItsState(t *testing.T) {
+func TestAgent_RunsWithoutStateFile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "/bin/sh", "-c", ticker)
 	must(t, os.Mkdir(filepath.Join(r.a, "i", fileAgentState), 0o700))
@@ -106,7 +106,7 @@ func TestKeeperWithoutItsState(t *testing.T) {
 	r.running(r.a)
 }
 
-func TestStubbornProcessesAreStopped(t *testing.T) {
+func TestAgent_KillsProcessesThatIgnoreSIGTERM(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "/bin/sh", "-c",
 		`trap '' TERM; echo $$ > volumes/data/pid; (while :; do date +%s%N > volumes/data/now; sleep 0.05; done) & `+
@@ -124,7 +124,7 @@ func TestStubbornProcessesAreStopped(t *testing.T) {
 	r.nothingLeft(r.a)
 }
 
-func TestStartFails(t *testing.T) {
+func TestMigrate_FailedStartRestoresSource(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		command []string
@@ -159,7 +159,7 @@ func TestStartFails(t *testing.T) {
 	}
 }
 
-func TestSourceVanishes(t *testing.T) {
+func TestMigrate_SourceDirectoryDisappears(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "/bin/sh", "-c", ticker)
 	want := r.contents(r.a)
@@ -183,7 +183,7 @@ func TestSourceVanishes(t *testing.T) {
 	r.settled(r.d.Migrate(t.Context(), r.m, r.report), false, want)
 }
 
-func TestOutputIsBounded(t *testing.T) {
+func TestAgentOutput_LimitsFileSize(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
 	o, err := openOutput(path, 1000)
@@ -201,7 +201,7 @@ func TestOutputIsBounded(t *testing.T) {
 }
 
 // The last output of a command is written, even to a slow disk.
-func TestLastWordsAreWritten(t *testing.T) {
+func TestAgentOutput_CloseWritesBufferedOutput(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "log")
 	o, err := openOutput(path, maxOutput)
@@ -227,7 +227,7 @@ func TestLastWordsAreWritten(t *testing.T) {
 }
 
 // Who was held up until there is no time left asks once more.
-func TestPollAsksBehindTheEnd(t *testing.T) {
+func TestPollUntil_AsksAgainAtDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		for range 100 { // late and due values are read in random order
@@ -247,7 +247,7 @@ func TestPollAsksBehindTheEnd(t *testing.T) {
 	})
 }
 
-func TestSettings(t *testing.T) {
+func TestServerPath(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	must(t, os.MkdirAll(filepath.Join(folder, "a/inner"), 0o755), os.Symlink("a", filepath.Join(folder, "link")),
@@ -299,7 +299,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-func TestDescribe(t *testing.T) {
+func TestDriver_Describe(t *testing.T) {
 	t.Parallel()
 	d, err := newDriver().Describe(t.Context())
 	if err != nil || d.Name != Name || len(d.Steps) != 7 {

@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// AgentCommand is the argument before those of [RunAgent]. It identifies agents among all processes.
+// AgentCommand is the argument before the arguments of [RunAgent]. It identifies agents among all processes.
 const AgentCommand = "agent"
 
 // anyRelay replaces the ID of a relay that has none.

@@ -29,7 +29,7 @@ func (r *rig) agents() []Agent {
 	return slices.DeleteFunc(list, func(a Agent) bool { return !strings.HasPrefix(a.Path, filepath.Dir(r.a)) })
 }
 
-func TestAgentEndsWithItsInstance(t *testing.T) {
+func TestDriver_StopsAgentOfRemovedInstance(t *testing.T) {
 	t.Parallel()
 	for name, after := range map[string]func(r *rig) []relay.Server{
 		"the instance is removed": func(r *rig) []relay.Server {
@@ -68,7 +68,7 @@ func TestAgentEndsWithItsInstance(t *testing.T) {
 }
 
 // An import may say that the instance is at another server, where a copy of it is.
-func TestAgentEndsAtFormerServer(t *testing.T) {
+func TestDriver_StopsAgentAtFormerServer(t *testing.T) {
 	t.Parallel()
 	r := newRelayRig(t, "relay-"+t.Name())
 	if err := os.CopyFS(filepath.Join(r.b, "i"), os.DirFS(filepath.Join(r.a, "i"))); err != nil {
@@ -79,7 +79,7 @@ func TestAgentEndsAtFormerServer(t *testing.T) {
 }
 
 // During a migration the instance has no home at its server by the inventory, and runs at the destination.
-func TestAgentAtDestinationStays(t *testing.T) {
+func TestDriver_KeepsAgentAtDestination(t *testing.T) {
 	t.Parallel()
 	r := newRelayRig(t, "relay-"+t.Name())
 	r.configure(server("a", r.a), server("b", r.b, "i"))
@@ -87,7 +87,7 @@ func TestAgentAtDestinationStays(t *testing.T) {
 }
 
 // A server that cannot be used does not keep agents of removed instances running elsewhere.
-func TestAgentEndsBesideBadServer(t *testing.T) {
+func TestDriver_StopsAgentIfAnotherServerIsInvalid(t *testing.T) {
 	t.Parallel()
 	r := newRelayRig(t, "relay-"+t.Name())
 	if err := r.d.Configure(t.Context(), []relay.Server{
@@ -100,7 +100,7 @@ func TestAgentEndsBesideBadServer(t *testing.T) {
 	}
 }
 
-func TestAgentsOfOthersStay(t *testing.T) {
+func TestDriver_KeepsAgentsOfOtherRelays(t *testing.T) {
 	t.Parallel()
 	r := newRelayRig(t, "relay-"+t.Name())
 	for _, other := range []string{anyRelay, "another"} {
@@ -113,7 +113,7 @@ func TestAgentsOfOthersStay(t *testing.T) {
 	}
 }
 
-func TestAgentsAreListedAndStopped(t *testing.T) {
+func TestAgents_ListAndStop(t *testing.T) {
 	t.Parallel()
 	r := newRelayRig(t, "relay-"+t.Name())
 	list := r.agents()

@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestMigrate(t *testing.T) {
+func TestMigrate_MovesInstance(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "/bin/sh", "-c", ticker)
 	r.configure()
@@ -58,7 +58,7 @@ func TestMigrate(t *testing.T) {
 	r.workEmpty(r.a)
 }
 
-func TestMigrateWithoutVolumes(t *testing.T) {
+func TestMigrate_WithoutCopyVolumes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "/bin/sh", "-c", ticker)
 	r.configure()
@@ -80,7 +80,7 @@ func TestMigrateWithoutVolumes(t *testing.T) {
 }
 
 // The entry named volumes may be a file, or a symbolic link to any path.
-func TestVolumesIsNoFolder(t *testing.T) {
+func TestMigrate_VolumesIsNotADirectory(t *testing.T) {
 	t.Parallel()
 	for name, put := range map[string]func(path string) error{
 		"a file": func(path string) error { return os.WriteFile(path, []byte("x"), 0o600) },

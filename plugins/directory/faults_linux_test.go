@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestDestinationFull(t *testing.T) {
+func TestMigrate_FailsIfDestinationIsFull(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
@@ -31,7 +31,7 @@ func TestDestinationFull(t *testing.T) {
 	r.failed(err, want, "server b has no room left", "copy volumes/data/", "no space left on device")
 }
 
-func TestInstanceIsAMount(t *testing.T) {
+func TestMigrate_RejectsMountedInstance(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
@@ -64,7 +64,7 @@ func shared(t *testing.T, r *rig, path string) (file string) {
 }
 
 // A mount inside an instance does not belong to it, and is not emptied with the source.
-func TestMountInsideInstance(t *testing.T) {
+func TestMigrate_RejectsMountInsideInstance(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")
@@ -86,7 +86,7 @@ func TestMountInsideInstance(t *testing.T) {
 }
 
 // One that was mounted while the instance was copied keeps the source from being removed.
-func TestMountedMeanwhile(t *testing.T) {
+func TestMigrate_KeepsSourceMountedDuringCopy(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
 		t.Skip("mounting needs root")

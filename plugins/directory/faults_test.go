@@ -75,7 +75,7 @@ func (r *rig) killAfter(d time.Duration) {
 
 func (r *rig) contents(path string) string { return listing(r.t, filepath.Join(path, "i")) }
 
-func TestKilledAndGoesOn(t *testing.T) {
+func TestMigrate_ContinuesAfterKill(t *testing.T) {
 	t.Parallel()
 	for _, p := range points {
 		t.Run(p.name, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestKilledAndGoesOn(t *testing.T) {
 	}
 }
 
-func TestKilledAndUndone(t *testing.T) {
+func TestMigrate_UndoAfterKill(t *testing.T) {
 	t.Parallel()
 	for _, p := range points {
 		t.Run(p.name, func(t *testing.T) {
@@ -149,7 +149,7 @@ func (r *rig) settled(err error, forward bool, want string) {
 }
 
 // After a kill at any point, the next process continues or undoes the migration.
-func TestKilledAnytime(t *testing.T) {
+func TestMigrate_ContinuesAfterKillsAtRandomTimes(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(6) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -172,7 +172,7 @@ func TestKilledAnytime(t *testing.T) {
 }
 
 // An undo can be killed too.
-func TestUndoingIsKilled(t *testing.T) {
+func TestMigrate_UndoContinuesAfterKill(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"back", "stopped again", "taken back", "restored"} {
 		t.Run(point, func(t *testing.T) {
@@ -190,7 +190,7 @@ func TestUndoingIsKilled(t *testing.T) {
 }
 
 // A process that is stopped at a point, and continues after another one took over, changes nothing.
-func TestOvertaken(t *testing.T) {
+func TestMigrate_SupersededProcessChangesNothing(t *testing.T) {
 	t.Parallel()
 	for _, undo := range []bool{false, true} {
 		for _, p := range points[1:] {
@@ -261,7 +261,7 @@ func (r *rig) failed(err error, want string, says ...string) {
 	r.settled(err, false, want)
 }
 
-func TestFailures(t *testing.T) {
+func TestMigrate_FailureRestoresSource(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		prepare func(r *rig)
@@ -362,7 +362,7 @@ func TestFailures(t *testing.T) {
 }
 
 // An instance that one job may have put in its place at a server is not taken elsewhere by another.
-func TestAnotherJob(t *testing.T) {
+func TestMigrate_RejectsInstanceOfAnotherJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	want := r.contents(r.a)

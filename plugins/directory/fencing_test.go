@@ -13,7 +13,7 @@ import (
 )
 
 // Whatever an overtaken process tries at the source or the destination fails, and changes nothing.
-func TestOvertakenPlace(t *testing.T) {
+func TestInstanceDir_SupersededLeaseChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, try := range map[string]func(late instanceDir, v *migration) error{
 		"claim":   func(late instanceDir, _ *migration) error { return late.claim() },
@@ -60,7 +60,7 @@ func TestOvertakenPlace(t *testing.T) {
 }
 
 // The rename alone is the fence, also where the process was stopped just before it.
-func TestRenameIsTheFence(t *testing.T) {
+func TestInstanceDir_RenameFailsAfterClaim(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	late := instanceDir{path: r.a, instance: "i", lease: 7}
@@ -75,7 +75,7 @@ func TestRenameIsTheFence(t *testing.T) {
 }
 
 // Of all that claim a place at once, the highest has it in the end, and there is one entry.
-func TestClaimsAtOnce(t *testing.T) {
+func TestInstanceDir_HighestConcurrentClaimWins(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	var wg sync.WaitGroup

@@ -11,7 +11,7 @@ import (
 )
 
 // A job is lost in the middle, with the end of Redis' data: the next one of the instance, to wherever, takes it up.
-func TestJobIsLost(t *testing.T) {
+func TestMigrate_ContinuesAfterLostJob(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"stopped", "copy", "verify", "switch", "marked"} {
 		for _, undo := range []bool{false, true} {

@@ -10,7 +10,7 @@ import (
 )
 
 // Who may write where commands come from may run commands as our user.
-func TestOwners(t *testing.T) {
+func TestCheckOwner(t *testing.T) {
 	t.Parallel()
 	const marker = "/bin/touch"
 	for name, change := range map[string]func(home string) (path string, err error){

@@ -11,7 +11,7 @@ import (
 )
 
 // A zombie does not keep its group alive.
-func TestZombiesDoNotRun(t *testing.T) {
+func TestGroupAlive_IgnoresZombies(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		argv []string
@@ -38,7 +38,7 @@ func TestZombiesDoNotRun(t *testing.T) {
 
 // If an agent is delayed until its command has ended, the command does not count as started, even if it ran long enough
 // by the clock.
-func TestDeadCommandIsNotSteady(t *testing.T) {
+func TestAgent_EndedCommandIsNotStable(t *testing.T) {
 	r := newRig(t, "/bin/sh", "-c", `echo $$ > volumes/data/pid; exit 3`)
 	t.Chdir(filepath.Join(r.a, "i"))
 	out, err := openOutput(fileOutput, maxOutput)
@@ -63,7 +63,7 @@ func TestDeadCommandIsNotSteady(t *testing.T) {
 	}
 }
 
-func TestEnded(t *testing.T) {
+func TestHasExited(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("sleep", "1000")
 	must(t, cmd.Start())

@@ -65,7 +65,7 @@ func traits(t *testing.T, root string) []string {
 	return lines
 }
 
-func TestCopyKeepsEverything(t *testing.T) {
+func TestTreeCopy_KeepsMetadata(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	in := func(name string) string { return filepath.Join(r.a, "i/volumes/data", name) }
@@ -142,7 +142,7 @@ func TestCopyKeepsEverything(t *testing.T) {
 	}
 }
 
-func TestDeviceIsRefused(t *testing.T) {
+func TestTreeCopy_RejectsDevice(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	if err := unix.Mknod(filepath.Join(r.a, "i/volumes/data/null"), unix.S_IFCHR|0o600, 1<<8|3); err != nil {
@@ -158,7 +158,7 @@ func TestDeviceIsRefused(t *testing.T) {
 	}
 }
 
-func TestFileThatGrows(t *testing.T) {
+func TestTreeCopy_RejectsGrowingFile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	v, err := r.d.newMove(r.m, r.report)
@@ -180,7 +180,7 @@ func TestFileThatGrows(t *testing.T) {
 }
 
 // Complete files are not copied again, unless the file has changed or the copy is damaged.
-func TestResume(t *testing.T) {
+func TestTreeCopy_ReusesCompletedFiles(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	for i := range 20 {
@@ -222,7 +222,7 @@ func TestResume(t *testing.T) {
 }
 
 // A copy of an earlier stop is worth nothing once the instance has run again.
-func TestCopyOfAnEarlierStop(t *testing.T) {
+func TestTreeCopy_DiscardsCopyOfEarlierStop(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -250,7 +250,7 @@ func TestCopyOfAnEarlierStop(t *testing.T) {
 	}
 }
 
-func TestRecords(t *testing.T) {
+func TestManifestRecord_RoundTrip(t *testing.T) {
 	t.Parallel()
 	want := manifestRecord{
 		kind: 'f', fileStamp: fileStamp{ino: 1 << 63, size: 5, mtime: -7, ctime: 8}, sum: 0xdeadbeef,

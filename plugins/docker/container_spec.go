@@ -59,7 +59,7 @@ func sameStorage(a, b volume.Volume) bool {
 	return (a.Driver != "local" || len(a.Options) > 0) && a.Driver == b.Driver && maps.Equal(a.Options, b.Options)
 }
 
-// containerSpec is what is needed to create a container again.
+// containerSpec contains the options to create a container again.
 type containerSpec struct {
 	create client.ContainerCreateOptions
 	// extraNetworks are the networks that it joins after it was made: Docker before 25 takes one when it makes it.

@@ -21,7 +21,7 @@ import (
 )
 
 // The copy is damaged before its verification.
-func TestDamagedCopy(t *testing.T) {
+func TestMigrate_DetectsDamagedCopy(t *testing.T) {
 	t.Parallel()
 	for name, damage := range map[string]func(folder string) error{
 		"contents": func(folder string) error {
@@ -55,7 +55,7 @@ func TestDamagedCopy(t *testing.T) {
 	}
 }
 
-func TestDestinationFull(t *testing.T) {
+func TestMigrate_FailsIfDestinationIsFull(t *testing.T) {
 	t.Parallel()
 	if hostA == nil {
 		t.Skipf("%s is not set: make test-docker", dockerVariable)
@@ -85,7 +85,7 @@ func TestDestinationFull(t *testing.T) {
 }
 
 // A container that takes the instance's name at the destination during the migration is not touched.
-func TestNameIsTakenMeanwhile(t *testing.T) {
+func TestMigrate_KeepsContainerThatTakesTheName(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	want := r.listing(r.a)
@@ -110,7 +110,7 @@ func TestNameIsTakenMeanwhile(t *testing.T) {
 }
 
 // Drivers are killed at any time, one after the other, until one is left alone.
-func TestKilledAtAnyTime(t *testing.T) {
+func TestMigrate_ContinuesAfterKillsAtRandomTimes(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {

@@ -131,7 +131,7 @@ func (h *dockerHost) arrivingName(job string) string {
 	return h.workName(kindArriving) + "." + jobTag(job)
 }
 
-// restoreInfo is what is needed to restore a source. It is part of the name, because both must change atomically.
+// restoreInfo contains the data to restore a source. It is part of the name, because both must change atomically.
 type restoreInfo struct {
 	job        string // see jobTag
 	arrivalID  string // the first digits of the id of the container at the destination
@@ -290,15 +290,11 @@ func (h *dockerHost) remove(ctx context.Context, name string, anonymous bool) er
 // waitRemoved waits for a removal that another process has begun, such as a killed driver. After too long it returns
 // why.
 func (h *dockerHost) waitRemoved(ctx context.Context, name string, why error) error {
-	again := time.NewTicker(50 * time.Millisecond)
-	defer again.Stop()
 	for {
 		if _, err := h.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{}); errdefs.IsNotFound(err) {
 			return nil
 		}
-		select {
-		case <-again.C:
-		case <-ctx.Done():
+		if !relay.Sleep(ctx, 50*time.Millisecond) {
 			return why
 		}
 	}

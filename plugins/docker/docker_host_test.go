@@ -17,7 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestNames(t *testing.T) {
+func TestDockerHost_ClassifyNames(t *testing.T) {
 	t.Parallel()
 	h := &dockerHost{instance: "web.1", lease: 12}
 	for _, want := range []restoreInfo{
@@ -66,7 +66,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-func TestOneLine(t *testing.T) {
+func TestSingleLine(t *testing.T) {
 	t.Parallel()
 	err := singleLine(relay.Indeterminate(fmt.Errorf("first\n  second: %w", io.ErrUnexpectedEOF)))
 	if err.Error() != "first second: unexpected EOF" || !relay.IsIndeterminate(err) ||
@@ -96,7 +96,7 @@ func sumUp(r io.Reader) (string, error) {
 	return digest, errors.Join(err, read)
 }
 
-func TestDigest(t *testing.T) {
+func TestDigestOf_ComparesEntries(t *testing.T) {
 	t.Parallel()
 	plain := tar.Header{Name: "0/file", Mode: 0o644, Uid: 1, Gid: 2}
 	seen := map[string]string{}
@@ -126,7 +126,7 @@ func TestDigest(t *testing.T) {
 }
 
 // Docker ends its answer as if all were well when it cannot read on.
-func TestDigestOfHalf(t *testing.T) {
+func TestDigestOf_RejectsTruncatedStream(t *testing.T) {
 	t.Parallel()
 	archive := archiveOf(t, tar.Header{Name: "0/file", Mode: 0o644}, "contents")
 	for _, n := range []int{0, 100, 512, 515, 1024, 1536} {
@@ -139,7 +139,7 @@ func TestDigestOfHalf(t *testing.T) {
 	}
 }
 
-func TestPublisher(t *testing.T) {
+func TestPortOwner(t *testing.T) {
 	t.Parallel()
 	list := []container.Summary{{Names: []string{"/web"}, Ports: []container.PortSummary{
 		{PrivatePort: 80, PublicPort: 8080, Type: "tcp", IP: netip.MustParseAddr("0.0.0.0")},
@@ -170,7 +170,7 @@ func TestPublisher(t *testing.T) {
 	}
 }
 
-func TestRefusedAddress(t *testing.T) {
+func TestAddressProblem(t *testing.T) {
 	t.Parallel()
 	n := network.Inspect{
 		Network: network.Network{
@@ -209,7 +209,7 @@ func TestReadLoaded(t *testing.T) {
 	}
 }
 
-func TestExplain(t *testing.T) {
+func TestDescribeError(t *testing.T) {
 	t.Parallel()
 	v := &migration{source: &dockerHost{server: "a"}, destination: &dockerHost{server: "b"}}
 	for text, prefix := range map[string]string{

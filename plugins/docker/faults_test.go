@@ -53,7 +53,7 @@ var points = []struct {
 // underWay are points in the middle of a stream.
 var underWay = []string{"copy under way", "verify under way"}
 
-func TestKilledAndGoesOn(t *testing.T) {
+func TestMigrate_ContinuesAfterKill(t *testing.T) {
 	t.Parallel()
 	names := underWay
 	for _, p := range points {
@@ -73,7 +73,7 @@ func TestKilledAndGoesOn(t *testing.T) {
 	}
 }
 
-func TestKilledAndUndone(t *testing.T) {
+func TestMigrate_UndoAfterKill(t *testing.T) {
 	t.Parallel()
 	for _, p := range points {
 		t.Run(p.name, func(t *testing.T) {
@@ -88,7 +88,7 @@ func TestKilledAndUndone(t *testing.T) {
 }
 
 // An undo can be killed too.
-func TestUndoingIsKilled(t *testing.T) {
+func TestMigrate_UndoContinuesAfterKill(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"back", "discarded", "leashed", "restarted"} {
 		t.Run(point, func(t *testing.T) {
@@ -104,7 +104,7 @@ func TestUndoingIsKilled(t *testing.T) {
 }
 
 // What an earlier call has copied is not copied again, unless it was for another container.
-func TestCopyIsNotRepeated(t *testing.T) {
+func TestMigrate_ReusesCompletedCopy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	want := r.listing(r.a)
@@ -137,7 +137,7 @@ func TestCopyIsNotRepeated(t *testing.T) {
 }
 
 // A process that is stopped at a point, and continues after another one took over, changes nothing.
-func TestOvertaken(t *testing.T) {
+func TestMigrate_SupersededProcessChangesNothing(t *testing.T) {
 	t.Parallel()
 	for _, undo := range []bool{false, true} {
 		for _, p := range points[1:] {
@@ -189,7 +189,7 @@ func testOvertaken(t *testing.T, point string, undo, forward bool) {
 }
 
 // A process that stands still in the middle of a copy keeps its successor waiting, not its successor's successor.
-func TestFrozenInMidCopy(t *testing.T) {
+func TestMigrate_SuspendedProcessDelaysOnlyItsSuccessor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	want := r.listing(r.a)
@@ -223,7 +223,7 @@ func TestFrozenInMidCopy(t *testing.T) {
 	r.alone(r.b, want)
 }
 
-func TestUnhealthy(t *testing.T) {
+func TestMigrate_RollsBackUnhealthyInstance(t *testing.T) {
 	t.Parallel()
 	check := func(o *client.ContainerCreateOptions) {
 		o.Config.Healthcheck = &container.HealthConfig{
@@ -280,7 +280,7 @@ func TestUnhealthy(t *testing.T) {
 }
 
 // A host dies on the way.
-func TestHostDies(t *testing.T) {
+func TestMigrate_HostFails(t *testing.T) {
 	t.Parallel()
 	if hostA == nil {
 		t.Skipf("%s is not set: make test-docker", dockerVariable)

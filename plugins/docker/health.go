@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/moby/moby/api/types/container"
 )
 
@@ -46,10 +47,8 @@ func (v *migration) waitHealthy(ctx context.Context, name string) error {
 			return fmt.Errorf("the instance was not healthy on server %s within %s (health_timeout)%s",
 				v.destination.server, time.Duration(v.config.HealthTimeout), lastCheck(s.Health))
 		}
-		select {
-		case <-ctx.Done():
+		if !relay.Sleep(ctx, 200*time.Millisecond) {
 			return ctx.Err()
-		case <-time.After(200 * time.Millisecond):
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (a *answers) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // An answer describes the time of its request, however late the driver reads it.
-func TestHealthOfBefore(t *testing.T) {
+func TestWaitHealthy_UsesTimeOfRequest(t *testing.T) {
 	t.Parallel()
 	const starting = `{"Running":true,"Health":{"Status":"starting"}}`
 	for name, c := range map[string]struct {

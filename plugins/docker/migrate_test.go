@@ -22,7 +22,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestMove(t *testing.T) {
+func TestMigrate_MovesInstanceAndVolumes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	want, before := r.listing(r.a), r.inspect(r.a)
@@ -69,7 +69,7 @@ func TestMove(t *testing.T) {
 	r.alone(r.a, want)
 }
 
-func TestMoveWithoutCopying(t *testing.T) {
+func TestMigrate_WithoutCopyVolumes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.m.CopyVolumes = false
@@ -96,13 +96,13 @@ func TestMoveWithoutCopying(t *testing.T) {
 	// Kept data is not overwritten, and does not count as empty.
 	r.m.Source, r.m.Destination, r.m.Lease, r.m.JobID = r.m.Destination, r.m.Source, 2, "back-"+r.m.JobID
 	err := r.migrate()
-	if err == nil || !strings.Contains(err.Error(), "has a volume "+r.volume+" already") {
+	if err == nil || !strings.Contains(err.Error(), "already has a volume "+r.volume) {
 		t.Errorf("error %v", err)
 	}
 	r.running(r.b)
 }
 
-func TestVolumesAreKeptWhereConfigured(t *testing.T) {
+func TestMigrate_KeepsSourceVolumesIfConfigured(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.d.config.KeepSourceVolumes = true
@@ -117,7 +117,7 @@ func TestVolumesAreKeptWhereConfigured(t *testing.T) {
 }
 
 // Anonymous, read-only, and nested volumes.
-func TestMoveOddVolumes(t *testing.T) {
+func TestMigrate_AnonymousReadOnlyAndNestedVolumes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *client.ContainerCreateOptions) {
 		o.HostConfig.Binds = []string{
@@ -161,7 +161,7 @@ func TestMoveOddVolumes(t *testing.T) {
 }
 
 // Docker rejects a host name together with the host's namespace, although it shows one.
-func TestHostNamespaces(t *testing.T) {
+func TestMigrate_HostNamespaces(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *client.ContainerCreateOptions) {
 		o.HostConfig.NetworkMode, o.HostConfig.UTSMode = "host", "host"
@@ -176,7 +176,7 @@ func TestHostNamespaces(t *testing.T) {
 	}
 }
 
-func TestStoppedStaysStopped(t *testing.T) {
+func TestMigrate_LeavesStoppedInstanceStopped(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	if _, err := r.a.api.ContainerStop(t.Context(), r.instance, client.ContainerStopOptions{}); err != nil {
@@ -198,7 +198,7 @@ func TestStoppedStaysStopped(t *testing.T) {
 	}
 }
 
-func TestImage(t *testing.T) {
+func TestMigrate_CopiesImage(t *testing.T) {
 	t.Parallel()
 	if hostA == nil {
 		t.Skipf("%s is not set: make test-docker", dockerVariable)
@@ -232,7 +232,7 @@ func TestImage(t *testing.T) {
 }
 
 // The source is reached by a program ssh that does what the real one would on that host, the destination by TLS.
-func TestSSHAndTLS(t *testing.T) {
+func TestMigrate_OverSSHAndTLS(t *testing.T) {
 	r := newRig(t, nil)
 	folder := t.TempDir()
 	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >> %s/calls\nexec env %s=ssh %s=%s %s\n", folder, roleVariable,
@@ -260,7 +260,7 @@ func TestSSHAndTLS(t *testing.T) {
 }
 
 // A large volume takes no more memory than a small one.
-func TestMemory(t *testing.T) {
+func TestMigrate_MemoryDoesNotGrowWithVolume(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	const size = 512 << 20
@@ -284,7 +284,7 @@ func TestMemory(t *testing.T) {
 }
 
 // The instance is in two networks, and its address in one of them means nothing at the destination.
-func TestNetworks(t *testing.T) {
+func TestMigrate_KeepsNetworks(t *testing.T) {
 	t.Parallel()
 	if hostA == nil {
 		t.Skipf("%s is not set: make test-docker", dockerVariable)

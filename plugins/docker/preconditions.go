@@ -27,7 +27,7 @@ func (v *migration) checkPreconditions(ctx context.Context, f hostState) error {
 	case f.src.inPlace == nil:
 		return fmt.Errorf("there is no container %s on server %s", v.Instance, v.source.server)
 	case f.dst.inPlace != nil:
-		return fmt.Errorf("server %s has a container %s already; remove or rename it", v.destination.server, v.Instance)
+		return fmt.Errorf("server %s already has a container %s; remove or rename it", v.destination.server, v.Instance)
 	}
 	c, err := v.source.inspectContainer(ctx, v.Instance)
 	if err != nil {
@@ -90,7 +90,7 @@ func (v *migration) checkNetworks(ctx context.Context, c container.InspectRespon
 	for name := range networksOf(c) {
 		_, err := v.destination.client.NetworkInspect(ctx, name, client.NetworkInspectOptions{})
 		if errdefs.IsNotFound(err) {
-			return fmt.Errorf("server %s has no network %s, which the instance is in; make it there",
+			return fmt.Errorf("server %s has no network %s, which the instance uses; create it there",
 				v.destination.server, name)
 		}
 		if err != nil {
@@ -139,7 +139,7 @@ func portOwner(list []container.Summary, port network.Port, b network.PortBindin
 func (v *migration) checkVolumes(ctx context.Context, c container.InspectResponse) error {
 	for _, name := range volumeNames(c) {
 		if strings.HasPrefix(name, claimPrefix) { // moving it would take a claim away
-			return fmt.Errorf("volume %s is the driver's own; give the instance another one", name)
+			return fmt.Errorf("volume %s belongs to the driver; give the instance another one", name)
 		}
 		r, err := v.source.client.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
 		if err != nil {
@@ -173,7 +173,7 @@ func (v *migration) checkAlone(ctx context.Context, volume string) error {
 	}
 	for _, c := range list.Items {
 		if !slices.Contains(c.Names, "/"+v.Instance) {
-			return fmt.Errorf("volume %s is in use by container %s too; stop that first", volume,
+			return fmt.Errorf("volume %s is also used by container %s; stop that container first", volume,
 				strings.TrimPrefix(strings.Join(c.Names, ""), "/"))
 		}
 	}
@@ -219,7 +219,7 @@ func (v *migration) probeBindMounts(ctx context.Context, c container.InspectResp
 		m := mount.Mount{Type: mount.TypeBind, Source: path, Target: "/hubrelay", ReadOnly: true}
 		err := v.destination.createContainer(ctx, kindCarrier, v.image, []mount.Mount{m})
 		if err != nil && strings.Contains(err.Error(), "bind source path does not exist") {
-			return fmt.Errorf("server %s has no %s, which the instance mounts or uses as a device; make it there",
+			return fmt.Errorf("server %s has no %s, which the instance mounts or uses as a device; create it there",
 				v.destination.server, path)
 		}
 		if err == nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Missing requirements at the destination are found while the instance runs, and nothing is left behind there.
-func TestRefused(t *testing.T) {
+// Missing requirements at the destination are found while the instance runs, and nothing is left there.
+func TestMigrate_RejectsMissingRequirements(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change  func(*client.ContainerCreateOptions)
@@ -39,11 +39,11 @@ func TestRefused(t *testing.T) {
 		},
 		"a container has the name": {
 			prepare: func(r *rig) { r.other(r.b, func(o *client.ContainerCreateOptions) { o.Name = r.instance }) },
-			says:    []string{"server b has a container", "remove or rename it"},
+			says:    []string{"server b already has a container", "remove or rename it"},
 		},
 		"a volume has the name": {
 			prepare: func(r *rig) { r.createVolume(r.b, client.VolumeCreateOptions{Name: r.volume}) },
-			says:    []string{"server b has a volume", "docker volume rm"},
+			says:    []string{"server b already has a volume", "docker volume rm"},
 		},
 		"a volume is in use by another": {
 			prepare: func(r *rig) {
@@ -51,7 +51,7 @@ func TestRefused(t *testing.T) {
 					o.HostConfig.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: r.volume, Target: "/data"}}
 				})
 			},
-			says: []string{"is in use by container", "-other too"},
+			says: []string{"is also used by container", "-other; stop"},
 		},
 		"a volume is somewhere else": {
 			change: func(o *client.ContainerCreateOptions) {
@@ -64,7 +64,7 @@ func TestRefused(t *testing.T) {
 					},
 				})
 			},
-			says: []string{"-tmp has a driver or options of its own"},
+			says: []string{"-tmp has its own driver or options"},
 		},
 		"a volume is a claim": {
 			change: func(o *client.ContainerCreateOptions) {
@@ -72,7 +72,7 @@ func TestRefused(t *testing.T) {
 					Type: mount.TypeVolume, Source: "hubrelay.lease." + o.Name + "-other.7", Target: "/claim",
 				})
 			},
-			says: []string{"hubrelay.lease.", "is the driver's own"},
+			says: []string{"hubrelay.lease.", "belongs to the driver"},
 		},
 		"--rm": {
 			change: func(o *client.ContainerCreateOptions) {

@@ -25,7 +25,7 @@ func (r *removing) RoundTrip(request *http.Request) (*http.Response, error) {
 }
 
 // A container that a killed driver had begun to remove counts as removed once it is gone.
-func TestRemovalOfSomebodyElse(t *testing.T) {
+func TestDockerHost_RemoveWaitsForConcurrentRemoval(t *testing.T) {
 	t.Parallel()
 	for left, want := range map[int]string{3: "<nil>", 1 << 30: "already in progress"} {
 		synctest.Test(t, func(t *testing.T) {

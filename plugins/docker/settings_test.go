@@ -15,7 +15,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestConfigure(t *testing.T) {
+func TestDriver_ConfigureChecksSettings(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	if err := makeCertificates(folder); err != nil {
@@ -72,7 +72,7 @@ func TestConfigure(t *testing.T) {
 	}
 }
 
-func TestConfigureComparesServers(t *testing.T) {
+func TestDriver_ConfigureRejectsEqualHosts(t *testing.T) {
 	t.Parallel()
 	config := DefaultConfig()
 	d := New(&config)
@@ -88,7 +88,7 @@ func TestConfigureComparesServers(t *testing.T) {
 	}
 }
 
-func TestConfig(t *testing.T) {
+func TestConfig_Validate(t *testing.T) {
 	t.Parallel()
 	if err := DefaultConfig().Validate(); err != nil {
 		t.Error(err)
@@ -116,7 +116,7 @@ func server(id, host string) relay.Server {
 }
 
 // Docker would pack what is copied for a client that takes gzip, at a twentieth of the speed.
-func TestNothingIsPacked(t *testing.T) {
+func TestSettings_OpenRequestsUncompressedFiles(t *testing.T) {
 	t.Parallel()
 	asked := make(chan string, 1)
 	docker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

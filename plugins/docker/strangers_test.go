@@ -37,7 +37,7 @@ func (r *rig) untouched(file string) {
 
 // A volume that an earlier migration of any instance brought to the destination is not removed with the objects of this
 // one.
-func TestVolumeOfFormerJobStays(t *testing.T) {
+func TestRollBack_KeepsVolumesOfOtherJobs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.m.CopyVolumes, r.m.Stateful = false, false
@@ -62,7 +62,7 @@ func TestVolumeOfFormerJobStays(t *testing.T) {
 }
 
 // A volume that appears at the destination after the check is not written to.
-func TestVolumeIsMadeMeanwhile(t *testing.T) {
+func TestMigrate_KeepsVolumeCreatedAfterCheck(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	var file string
@@ -78,7 +78,7 @@ func TestVolumeIsMadeMeanwhile(t *testing.T) {
 }
 
 // keep_source_volumes is meant for volumes that Docker has named, too.
-func TestUnnamedVolumesAreKept(t *testing.T) {
+func TestMigrate_KeepsAnonymousSourceVolumesIfConfigured(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *client.ContainerCreateOptions) {
 		o.HostConfig.Mounts = append(o.HostConfig.Mounts, mount.Mount{Type: mount.TypeVolume, Target: "/unnamed"})
@@ -99,7 +99,7 @@ func TestUnnamedVolumesAreKept(t *testing.T) {
 }
 
 // Leftovers of another job at the destination are removed with their volumes, so the next attempt can use the names.
-func TestLeftoverOfAnotherJob(t *testing.T) {
+func TestMigrate_RemovesLeftoversOfOtherJobs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	want := r.listing(r.a)
@@ -113,7 +113,7 @@ func TestLeftoverOfAnotherJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.m.JobID, r.m.Lease = "next-"+r.m.JobID, 2
-	r.failed(r.migrate(), want, "has a volume "+r.volume+" already")
+	r.failed(r.migrate(), want, "already has a volume "+r.volume)
 	r.m.Lease = 3
 	if err := r.migrate(); err != nil {
 		t.Fatal(err)
@@ -122,7 +122,7 @@ func TestLeftoverOfAnotherJob(t *testing.T) {
 }
 
 // Who uses a volume at the destination that is to be removed again does not keep the instance from coming back.
-func TestVolumeIsUsedMeanwhile(t *testing.T) {
+func TestRollBack_RestoresSourceIfVolumeIsInUse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"slices"
 	"strconv"
 	"time"
 
@@ -169,7 +170,7 @@ const places = "/hubrelay"
 
 func mountPath(i int) string { return places + "/" + strconv.Itoa(i) }
 
-// copyNote is what the copy step stores for a repetition. It is valid only for the same two containers.
+// copyNote is stored by the copy step for a repetition. It is valid only for the same two containers.
 type copyNote struct {
 	Arrival string            `json:"arrival"`
 	Digests map[string]string `json:"digests"`
@@ -299,10 +300,8 @@ func (v *migration) volumeSizes(ctx context.Context, names []string) (total int6
 		return 0
 	}
 	for _, item := range usage.Volumes.Items {
-		for _, name := range names {
-			if item.Name == name && item.UsageData != nil {
-				total += max(item.UsageData.Size, 0)
-			}
+		if item.UsageData != nil && slices.Contains(names, item.Name) {
+			total += max(item.UsageData.Size, 0)
 		}
 	}
 	return total

@@ -67,14 +67,14 @@ func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
 	if err := c.Validate(); err != nil {
 		return relay.NewReport(err)
 	}
-	warnings := c.warnings()
+	warnings := c.listWarnings()
 	switch {
 	case !env.Probe:
 		return relay.NewReport(nil, warnings...)
 	case len(warnings) > 0: // known from the check without Probe
 		return relay.Report{}
 	}
-	warnings, err := c.probe(ctx, env.Name)
+	warnings, err := c.probePlugin(ctx, env.Name)
 	return relay.NewReport(err, warnings...)
 }
 
@@ -140,8 +140,8 @@ func (c *Config) checkCommand() error {
 	}
 }
 
-// warnings reports a program that does not exist yet, or that does not match its pin.
-func (c *Config) warnings() []relay.FieldError {
+// listWarnings reports a program that does not exist yet, or that does not match its pin.
+func (c *Config) listWarnings() []relay.FieldError {
 	program, _, err := Resolve(c.fullCommand())
 	if err == nil {
 		err = CheckPins(program, c.SHA256, c.pinnedFiles())
@@ -152,8 +152,8 @@ func (c *Config) warnings() []relay.FieldError {
 	return nil
 }
 
-// probe starts the plugin, lets it check its configuration, and ends it. A warning reports what prevented the check.
-func (c *Config) probe(ctx context.Context, name string) ([]relay.FieldError, error) {
+// probePlugin starts the plugin, lets it check its configuration, and ends it. A warning reports why it did not check.
+func (c *Config) probePlugin(ctx context.Context, name string) ([]relay.FieldError, error) {
 	o, err := c.Options(name)
 	if err != nil {
 		return nil, err
@@ -191,7 +191,7 @@ func checkSHA256(text string) error {
 	return nil
 }
 
-// Options returns the options to start the plugin. The caller adds those that the operator does not control.
+// Options returns the options to start the plugin. The caller adds the options that the operator cannot set.
 func (c *Config) Options(name string) (Options, error) {
 	var config []byte
 	if len(c.Config) > 0 {

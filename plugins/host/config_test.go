@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestConfigValidate(t *testing.T) {
+func TestConfig_Validate(t *testing.T) {
 	sum := strings.Repeat("0a", 32)
 	for name, c := range map[string]struct {
 		change func(*Config)
@@ -59,7 +59,7 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
-func TestConfigValidateReportsAll(t *testing.T) {
+func TestConfig_ValidateReportsAllProblems(t *testing.T) {
 	c := NewConfig()
 	c.SHA256, c.MaxCrashes = "abc", 0
 	err := c.Validate()
@@ -71,7 +71,7 @@ func TestConfigValidateReportsAll(t *testing.T) {
 }
 
 // Paths of the configuration begin at its file, wherever the daemon was started.
-func TestConfigResolvesPaths(t *testing.T) {
+func TestConfig_ResolvesPaths(t *testing.T) {
 	folder := t.TempDir()
 	c := NewConfig()
 	c = c.WithDir(folder)
@@ -86,21 +86,22 @@ func TestConfigResolvesPaths(t *testing.T) {
 		}
 	}
 	c.Command = []string{"./watcher"}
-	if w := c.warnings(); len(w) != 1 || w[0].Field != "command" || !strings.Contains(w[0].Problem, "does not exist") {
+	w := c.listWarnings()
+	if len(w) != 1 || w[0].Field != "command" || !strings.Contains(w[0].Problem, "does not exist") {
 		t.Errorf("warnings %+v", w)
 	}
 	if err := os.WriteFile(filepath.Join(folder, "watcher"), nil, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if w := c.warnings(); w != nil {
+	if w := c.listWarnings(); w != nil {
 		t.Errorf("warnings %+v", w)
 	}
 	c.SHA256 = strings.Repeat("0", 64)
-	if w := c.warnings(); len(w) != 1 || !strings.Contains(w[0].Problem, "sha256 pins 000") {
+	if w := c.listWarnings(); len(w) != 1 || !strings.Contains(w[0].Problem, "sha256 pins 000") {
 		t.Errorf("another program than the pinned one: warnings %+v", w)
 	}
 	c.SHA256, c.Files = "", map[string]string{"watcher": strings.Repeat("0", 64)}
-	if w := c.warnings(); len(w) != 1 || !strings.Contains(w[0].Problem, "files pins 000") {
+	if w := c.listWarnings(); len(w) != 1 || !strings.Contains(w[0].Problem, "files pins 000") {
 		t.Errorf("another file than the pinned one: warnings %+v", w)
 	}
 	c = c.WithDir(".")
@@ -127,7 +128,7 @@ func TestResolveEnv(t *testing.T) {
 }
 
 // The daemon enables a disabled sink when the fingerprint of its settings changes.
-func TestConfigFingerprintIncludesConfig(t *testing.T) {
+func TestConfig_FingerprintIncludesConfig(t *testing.T) {
 	a, b := NewConfig(), NewConfig()
 	a.Config, b.Config = map[string]any{"x": 1}, map[string]any{"x": 2}
 	textA, errA := json.Marshal(a)

@@ -15,7 +15,7 @@ type crashBudget struct {
 	at         time.Time
 }
 
-func (b *crashBudget) decay(now time.Time) {
+func (b *crashBudget) decayScore(now time.Time) {
 	if !b.at.IsZero() {
 		b.score *= math.Exp2(-now.Sub(b.at).Minutes() / crashHalfLife.Minutes())
 	}
@@ -24,22 +24,10 @@ func (b *crashBudget) decay(now time.Time) {
 
 // recordCrash counts one crash and reports whether the plugin may be started again.
 func (b *crashBudget) recordCrash(now time.Time) bool {
-	b.decay(now)
+	b.decayScore(now)
 	b.score++
 	return b.score <= float64(b.maxCrashes)
 }
 
 // leaveOneCrash allows one more crash, so an operator can try a fixed plugin and soon sees whether it works.
 func (b *crashBudget) leaveOneCrash(now time.Time) { b.score, b.at = float64(b.maxCrashes)-1, now }
-
-// backoff is the time to wait after so many failures in a row, the first being 1.
-func backoff(failures int, first, most time.Duration) time.Duration {
-	d := first
-	for range failures - 1 {
-		if d >= most {
-			break
-		}
-		d *= 2
-	}
-	return min(d, most)
-}

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-func TestBudget(t *testing.T) {
+func TestCrashBudget(t *testing.T) {
 	t.Parallel()
 	start := time.Unix(1_800_000_000, 0)
 	for name, c := range map[string]struct {
@@ -33,19 +33,5 @@ func TestBudget(t *testing.T) {
 	b.leaveOneCrash(start)
 	if !b.recordCrash(start) || b.recordCrash(start) {
 		t.Error("one crash must be left after a revival, and no more")
-	}
-}
-
-func TestBackoff(t *testing.T) {
-	t.Parallel()
-	for failures, want := range map[int]time.Duration{1: 100, 2: 200, 3: 400, 9: 25_600, 10: 30_000, 1000: 30_000} {
-		if got := backoff(failures, 100, 30_000); got != want {
-			t.Errorf("after %d failures %d, want %d", failures, got, want)
-		}
-	}
-	for range 1000 {
-		if d := jitter(time.Second); d < time.Second/2 || d > 3*time.Second/2 {
-			t.Fatalf("a second became %s", d)
-		}
 	}
 }

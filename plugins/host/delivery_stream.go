@@ -88,8 +88,8 @@ func (s *deliveryStream) run() {
 	<-sent
 }
 
-// deliver makes one attempt. It returns when the plugin has answered, ctx has ended or the stream was failed.
-func (s *deliveryStream) deliver(ctx context.Context, d relay.Delivery) error {
+// deliverAttempt makes one attempt. It returns when the plugin has answered, ctx has ended or the stream was failed.
+func (s *deliveryStream) deliverAttempt(ctx context.Context, d relay.Delivery) error {
 	c := &deliveryCall{answer: make(chan error, 1)}
 	var timeout time.Duration
 	if at, ok := ctx.Deadline(); ok {
@@ -105,20 +105,20 @@ func (s *deliveryStream) deliver(ctx context.Context, d relay.Delivery) error {
 	}
 	c.message = wire.FromDelivery(d, timeout)
 	c.key = attemptKey{d.ID, c.message.GetAttempt()}
-	if err := s.enqueue(c); err != nil {
+	if err := s.enqueueCall(c); err != nil {
 		return err
 	}
 	select {
 	case err := <-c.answer:
 		return err
 	case <-ctx.Done():
-		return s.abandon(c, ctx.Err())
+		return s.abandonCall(c, ctx.Err())
 	}
 }
 
 var errStillRunning = errors.New("the plugin has not answered an earlier call for the same attempt yet")
 
-func (s *deliveryStream) enqueue(c *deliveryCall) error {
+func (s *deliveryStream) enqueueCall(c *deliveryCall) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.failErr != nil {
@@ -133,8 +133,8 @@ func (s *deliveryStream) enqueue(c *deliveryCall) error {
 	return nil
 }
 
-// abandon stops waiting for an answer, unless there is one.
-func (s *deliveryStream) abandon(c *deliveryCall, cause error) error {
+// abandonCall stops waiting for an answer, unless there is one.
+func (s *deliveryStream) abandonCall(c *deliveryCall, cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {

@@ -61,7 +61,7 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 	return err
 }
 
-// Migrate moves an instance; see [relay.Driver]. When ctx ends, the driver is told to stop. If it does not stop within
+// Migrate moves an instance; see [relay.Driver]. When ctx ends, the host sends Cancel. If it does not stop within
 // HangTimeout, it is killed.
 func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
 	err := d.callWithRetry(ctx, func(l *migrationCalls) error { return l.runMigration(ctx, m, report) })
@@ -142,9 +142,9 @@ func (i *serverList) get() *[]*driverv1.Server {
 // driverKind makes a plugin a driver.
 type driverKind struct{ inventory *serverList }
 
-func (driverKind) name() string { return wire.KindDriver }
+func (driverKind) kindName() string { return wire.KindDriver }
 
-func (driverKind) service() string { return driverv1.Driver_ServiceDesc.ServiceName }
+func (driverKind) serviceName() string { return driverv1.Driver_ServiceDesc.ServiceName }
 
 // start requests the description of the driver. The servers follow later, so the driver can receive other ones if these
 // make it fail.

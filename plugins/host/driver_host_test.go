@@ -28,7 +28,7 @@ func says(t *testing.T, err error, unsettled bool, texts ...string) {
 	}
 }
 
-func TestMigrate(t *testing.T) {
+func TestDriver_Migrate(t *testing.T) {
 	t.Parallel()
 	r := newDriverRig(t, "driver", nil)
 	described, err := r.Describe(t.Context())
@@ -63,7 +63,7 @@ func TestMigrate(t *testing.T) {
 	says(t, r.migrate("move", "job-2"), true, "the plugin was ended")
 }
 
-func TestResultsOfMigrations(t *testing.T) {
+func TestDriver_MigrateResults(t *testing.T) {
 	t.Parallel()
 	r := configured(t, nil)
 	fail := r.migrate("fail", "job-1")
@@ -87,7 +87,7 @@ func TestResultsOfMigrations(t *testing.T) {
 }
 
 // The end of the context stops its migration and no other.
-func TestStopMigration(t *testing.T) {
+func TestDriver_ContextEndsOnlyItsMigration(t *testing.T) {
 	t.Parallel()
 	r := configured(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -118,7 +118,7 @@ func TestStopMigration(t *testing.T) {
 }
 
 // The end of the host stops migrations in a state from which they can continue.
-func TestCloseStopsMigrations(t *testing.T) {
+func TestDriver_CloseStopsMigrations(t *testing.T) {
 	t.Parallel()
 	r := configured(t, nil)
 	ended := r.begin(t.Context(), "slow", "job-1")
@@ -133,7 +133,7 @@ func TestCloseStopsMigrations(t *testing.T) {
 }
 
 // A driver that dies leaves its migrations unsettled. The next process is configured as before and continues.
-func TestDriverDies(t *testing.T) {
+func TestDriver_RestartsAfterCrash(t *testing.T) {
 	t.Parallel()
 	r := configured(t, nil)
 	if err := r.configure("a", "b", "c"); err != nil {
@@ -161,7 +161,7 @@ func TestDriverDies(t *testing.T) {
 }
 
 // A driver that stands still is killed.
-func TestDriverStandsStill(t *testing.T) {
+func TestDriver_KillsHungProcess(t *testing.T) {
 	t.Parallel()
 	r := configured(t, func(o *Options) { o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, time.Second })
 	ended := r.begin(t.Context(), "slow", "job-1")
@@ -171,7 +171,7 @@ func TestDriverStandsStill(t *testing.T) {
 }
 
 // The same is true for a driver that does not stop a migration, and for its other migrations.
-func TestDriverDoesNotStop(t *testing.T) {
+func TestDriver_KillsProcessThatIgnoresCancel(t *testing.T) {
 	t.Parallel()
 	r := configured(t, func(o *Options) { o.HangTimeout = 300 * time.Millisecond })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -184,7 +184,7 @@ func TestDriverDoesNotStop(t *testing.T) {
 	r.until("it was noticed", func() bool { return r.count(EventHung) == 1 })
 }
 
-func TestDriverCannotStart(t *testing.T) {
+func TestDriver_StartFails(t *testing.T) {
 	for name, c := range map[string]struct {
 		mode   string
 		change func(*Options)
@@ -220,7 +220,7 @@ func TestDriverCannotStart(t *testing.T) {
 }
 
 // Rejected servers do not replace the accepted ones.
-func TestRefusedServers(t *testing.T) {
+func TestDriver_RejectedServersReplaceNothing(t *testing.T) {
 	t.Parallel()
 	r := newDriverRig(t, "driver", nil)
 	wants(t, r.configure("a", "bad"), relay.OutcomeRetry,
@@ -237,7 +237,7 @@ func TestRefusedServers(t *testing.T) {
 }
 
 // A driver that dies because of its servers, or rejects them after a restart, still receives other servers.
-func TestServersThatHarm(t *testing.T) {
+func TestDriver_ReplacesServersThatCrashIt(t *testing.T) {
 	t.Parallel()
 	r := configured(t, nil)
 	wants(t, r.configure("deadly"), relay.OutcomeRetry, "the plugin exited with status 5")
@@ -264,7 +264,7 @@ func TestServersThatHarm(t *testing.T) {
 	}
 }
 
-func TestRefusedConfig(t *testing.T) {
+func TestDriver_RejectedConfig(t *testing.T) {
 	t.Parallel()
 	r := newDriverRig(t, "driver", func(o *Options) { o.Config = []byte(`{"reprot":1}`) })
 	if err := r.configure("a"); err == nil ||
@@ -274,7 +274,7 @@ func TestRefusedConfig(t *testing.T) {
 }
 
 // Reports that make no sense are left out, and do no harm.
-func TestNonsense(t *testing.T) {
+func TestDriver_DropsInvalidProgress(t *testing.T) {
 	t.Parallel()
 	r := configured(t, nil)
 	var got []string
@@ -299,7 +299,7 @@ func TestNonsense(t *testing.T) {
 }
 
 // A process that the driver started in its own session survives the driver. Any other does not.
-func TestChildren(t *testing.T) {
+func TestDriver_ChildProcesses(t *testing.T) {
 	t.Parallel()
 	r := configured(t, nil)
 	if err := r.migrate("children", "job-1"); err != nil {
@@ -337,7 +337,7 @@ func (h heldUp) Done() <-chan struct{} {
 }
 
 // Why a plugin has died is said however late we look.
-func TestDeadBehindAStall(t *testing.T) {
+func TestDriver_ReportsExitAfterStall(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newMigrations(nil, relay.DriverDescription{}, nil, nil)

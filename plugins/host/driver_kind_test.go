@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestDriverKindOpen(t *testing.T) {
+func TestDriverKind_Open(t *testing.T) {
 	kind := DriverKind("directory")
 	c, ok := kind.Config().(*Config)
 	if !ok || c.IsSet() {

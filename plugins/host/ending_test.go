@@ -25,7 +25,7 @@ func dying(after time.Duration) *pluginSession {
 }
 
 // A start whose connection has ended is a crash, though the process is seen to end most of a second later.
-func TestExitBehindTheConnection(t *testing.T) {
+func TestPluginSession_StartErrorWaitsForExit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		err := dying(exitTimeout-1).startError(t.Context(), errors.New("connection refused"))
@@ -38,7 +38,7 @@ func TestExitBehindTheConnection(t *testing.T) {
 }
 
 // Once the exit status of a process is known, it is the reason of the broken stream, also for late callers.
-func TestExitBehindTheStream(t *testing.T) {
+func TestPluginSession_LinkErrorPrefersExit(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := dying(2 * exitTimeout)

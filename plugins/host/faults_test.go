@@ -20,7 +20,7 @@ import (
 
 // A plugin that cannot be started fails each delivery at once with a clear error, is tried again, and runs once it is
 // fixed.
-func TestCannotStart(t *testing.T) {
+func TestHost_RetriesFailedStart(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
 	plain := filepath.Join(folder, "plain")
@@ -89,7 +89,7 @@ func TestCannotStart(t *testing.T) {
 }
 
 // After the operator replaces the program, no manual restart is needed.
-func TestMended(t *testing.T) {
+func TestHost_StartsReplacedProgram(t *testing.T) {
 	t.Parallel()
 	name := filepath.Join(t.TempDir(), "plugin")
 	r := newRig(t, "", func(o *Options) { o.Command = []string{name, "sdk"} })
@@ -101,7 +101,7 @@ func TestMended(t *testing.T) {
 	r.mustDeliver("b")
 }
 
-func TestPinned(t *testing.T) {
+func TestHost_ChecksPins(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile(os.Args[0])
 	if err != nil {
@@ -127,7 +127,7 @@ func TestPinned(t *testing.T) {
 }
 
 // Attempts in flight fail when the plugin dies, and can be retried with the same ID as the next attempt.
-func TestExit(t *testing.T) {
+func TestHost_RestartsAfterCrash(t *testing.T) {
 	t.Parallel()
 	for topic, want := range map[string]string{
 		"die":   "the plugin exited with status 4",
@@ -152,7 +152,7 @@ func TestExit(t *testing.T) {
 }
 
 // A plugin that crashes repeatedly is given up. Resuming the sink starts it again.
-func TestCrashLoop(t *testing.T) {
+func TestHost_GivesUpAfterCrashes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "exit", func(o *Options) { o.MaxCrashes = 3 })
 	wants(t, r.deliver("a", 1, "ok", time.Minute), relay.OutcomeGone, "crashed too often",
@@ -177,7 +177,7 @@ func TestCrashLoop(t *testing.T) {
 }
 
 // A handler that panics has failed one attempt.
-func TestPanic(t *testing.T) {
+func TestHost_PanicFailsOneAttempt(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sdk", nil)
 	err := r.deliver("a", 1, "panic", time.Minute)
@@ -194,7 +194,7 @@ func TestPanic(t *testing.T) {
 }
 
 // Acks settle what they name, once, whatever else comes.
-func TestStrangeAcks(t *testing.T) {
+func TestHost_IgnoresUnknownAcks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "strange", nil)
 	for i := range 3 {
@@ -206,7 +206,7 @@ func TestStrangeAcks(t *testing.T) {
 	}
 }
 
-func TestFlood(t *testing.T) {
+func TestHost_LimitsOutput(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sdk", nil)
 	if err := r.deliver("a", 1, "flood", time.Minute); err != nil {
@@ -220,7 +220,7 @@ func TestFlood(t *testing.T) {
 }
 
 // A plugin that answers nothing is killed some time after its attempts should have ended.
-func TestDeafHandler(t *testing.T) {
+func TestHost_KillsHungPlugin(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sdk", func(o *Options) { o.HangTimeout = 3 * time.Second })
 	r.mustDeliver("a")
@@ -235,7 +235,7 @@ func TestDeafHandler(t *testing.T) {
 }
 
 // A process that stands still does not answer its health check, and Kill of go-plugin would wait for it for ever.
-func TestStopped(t *testing.T) {
+func TestHost_KillsSuspendedProcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sdk", func(o *Options) { o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, 2*time.Second })
 	r.mustDeliver("a")
@@ -251,7 +251,7 @@ func TestStopped(t *testing.T) {
 }
 
 // The end of the daemon does not wait for a plugin that stands still.
-func TestCloseStopped(t *testing.T) {
+func TestHost_CloseKillsSuspendedProcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sdk", nil)
 	r.mustDeliver("a")
@@ -265,7 +265,7 @@ func TestCloseStopped(t *testing.T) {
 	}
 }
 
-func TestMemoryLimit(t *testing.T) {
+func TestHost_LimitsMemory(t *testing.T) {
 	t.Parallel()
 	if runtime.GOOS != "linux" {
 		t.Skip("this system has no prlimit")
@@ -278,7 +278,7 @@ func TestMemoryLimit(t *testing.T) {
 }
 
 // Nothing of the daemon's environment reaches the plugin, but what it is given.
-func TestEnvironment(t *testing.T) {
+func TestHost_PassesOnlyConfiguredEnvironment(t *testing.T) {
 	t.Setenv("DAEMON_SECRET", "s3cret")
 	r := newRig(t, "environment", func(o *Options) { o.MaxCrashes, o.Env = 1, []string{"GIVEN=yes"} })
 	wants(t, r.deliver("a", 1, "ok", time.Minute), relay.OutcomeGone)
@@ -289,7 +289,7 @@ func TestEnvironment(t *testing.T) {
 }
 
 // After a kill -9 of the daemon no plugin is left, and the next start removes its socket.
-func TestNoOrphan(t *testing.T) {
+func TestHost_PluginEndsWithKilledDaemon(t *testing.T) {
 	t.Parallel()
 	root := shortFolder(t)
 	parent := newRig(t, "parent", func(o *Options) {

@@ -65,8 +65,8 @@ func startError(program string, err error) error {
 // connect runs the handshake and the first calls, until the plugin can be used.
 func (s *pluginSession) connect(ctx context.Context) error {
 	s.client = goplugin.NewClient(&goplugin.ClientConfig{
-		HandshakeConfig:  handshakeConfig(s.kind.name()),
-		Plugins:          goplugin.PluginSet{s.kind.name(): connection{}},
+		HandshakeConfig:  handshakeConfig(s.kind.kindName()),
+		Plugins:          goplugin.PluginSet{s.kind.kindName(): connection{}},
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		AutoMTLS:         !s.o.PlainSocket,
 		SkipHostEnv:      true,
@@ -109,7 +109,7 @@ func (s *pluginSession) dial(ctx context.Context) error {
 			done <- err
 			return
 		}
-		raw, err := protocol.Dispense(s.kind.name())
+		raw, err := protocol.Dispense(s.kind.kindName())
 		if err == nil {
 			s.conn, _ = raw.(*grpc.ClientConn)
 		}
@@ -132,14 +132,11 @@ func (s *pluginSession) waitServing(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		pause := time.NewTimer(20 * time.Millisecond)
 		select {
-		case <-pause.C:
+		case <-time.After(20 * time.Millisecond):
 		case <-s.process.exited:
-			pause.Stop()
 			return err
 		case <-ctx.Done():
-			pause.Stop()
 			return err
 		}
 	}
@@ -156,7 +153,7 @@ func (s *pluginSession) beginError(err error) error {
 		return &rejectedError{rejectsConfigText, text}
 	case answer.Code() == codes.Unimplemented:
 		return &answeredError{
-			fmt.Errorf("the plugin does not serve %s: it is a plugin for something else", s.kind.service()),
+			fmt.Errorf("the plugin does not serve %s: it is a plugin for something else", s.kind.serviceName()),
 		}
 	}
 	return fmt.Errorf("the plugin cannot start: %s", text)
@@ -230,8 +227,8 @@ func isHandshake(parts []string) bool {
 	return err == nil
 }
 
-// kill ends a process that did not get ready, or is of no more use.
-func (s *pluginSession) kill() {
+// killProcess ends a process that did not get ready, or is of no more use.
+func (s *pluginSession) killProcess() {
 	if s == nil {
 		return
 	}

@@ -27,7 +27,7 @@ func (h *hesitant) Write(text []byte) (int, error) {
 }
 
 // The reason of an exit is found even if the daemon reads it long after the exit.
-func TestLastWordsOfThePast(t *testing.T) {
+func TestPluginProcess_LogsOutputReadAfterExit(t *testing.T) {
 	t.Parallel()
 	for name, stream := range map[string]string{"standard error": ">&2", "standard output": ""} {
 		t.Run(name, func(t *testing.T) {

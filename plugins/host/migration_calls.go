@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/hubrelay/hubrelay/internal/backoff"
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 	driverv1 "github.com/hubrelay/hubrelay/plugins/proto/driver/v1"
 	"github.com/hubrelay/hubrelay/relay"
@@ -42,7 +43,7 @@ type migrationCalls struct {
 type migrationCall struct {
 	name          *driverv1.CancelRequest
 	ctx           context.Context // of its stream
-	cancelled     time.Time       // zero until the driver is told to stop
+	cancelled     time.Time       // zero until the host cancels it
 	warnedInvalid bool            // it was logged that a report was of no use
 }
 
@@ -103,7 +104,8 @@ func (l *migrationCalls) configureDriver(ctx context.Context) error {
 
 // pushServers tells a driver that was started again of the servers that the one before knew, until it takes them.
 func (l *migrationCalls) pushServers() {
-	for failures := 1; ; failures++ {
+	pause := backoff.Backoff{Min: l.o.Backoff, Max: l.o.MaxBackoff}
+	for {
 		ctx, cancel := context.WithTimeout(l.ctx, l.o.StartupTimeout)
 		err := l.configureDriver(ctx)
 		cancel()
@@ -111,7 +113,7 @@ func (l *migrationCalls) pushServers() {
 			return
 		}
 		l.o.Log.Error("driver rejected its servers", "error", err)
-		if !relay.Sleep(l.ctx, jitter(backoff(failures, l.o.Backoff, l.o.MaxBackoff))) {
+		if !pause.Sleep(l.ctx) {
 			return
 		}
 	}

@@ -84,7 +84,7 @@ func (o *odd) Migrate(r *driverv1.MigrateRequest, stream grpc.ServerStreamingSer
 }
 
 // Any answer without a result leaves the migration unsettled, and never counts as success.
-func TestOddDriver(t *testing.T) {
+func TestDriver_AnswerWithoutResultIsIndeterminate(t *testing.T) {
 	t.Parallel()
 	r := newDriverRig(t, "odd", nil)
 	if err := r.configure("a", "b"); err != nil {

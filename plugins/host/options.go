@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
-	"math/rand/v2"
 	"time"
 )
 
@@ -30,8 +29,8 @@ type Options struct {
 	Command []string
 	// Dir is the working directory; the daemon's where empty.
 	Dir string
-	// Env is the complete environment of the plugin as NAME=value, apart from go-plugin's variables. It contains
-	// nothing of the daemon's environment.
+	// Env is the complete environment of the plugin as NAME=value, apart from go-plugin's variables. The daemon's
+	// environment is not inherited.
 	Env []string
 	// SHA256 is the expected hash of the program as hexadecimal digits. Empty disables the check.
 	SHA256 string
@@ -112,6 +111,3 @@ func (o *Options) setDefaults() error {
 	}
 	return nil
 }
-
-// jitter spreads d over half to one and a half of it.
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }

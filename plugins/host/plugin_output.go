@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -32,15 +34,15 @@ type pluginOutput struct {
 	now     func() time.Time
 
 	mu       sync.Mutex
-	tokens   float64
-	at       time.Time
+	limiter  *rate.Limiter
 	dropped  int
 	lastLine string // the line that tells most about an end
 	isPanic  bool   // last line reports a panic
 }
 
 func newOutput(log *slog.Logger, observe func(Event)) *pluginOutput {
-	return &pluginOutput{log: log, observe: observe, now: time.Now, tokens: linesAtOnce}
+	limiter := rate.NewLimiter(linesPerSecond, linesAtOnce)
+	return &pluginOutput{log: log, observe: observe, now: time.Now, limiter: limiter}
 }
 
 // copyLines logs lines until r ends. The size of r's buffer bounds a line.
@@ -71,7 +73,7 @@ func (o *pluginOutput) Write(text []byte) (int, error) {
 }
 
 func (o *pluginOutput) logLine(text []byte, stream string, cut bool) {
-	dropped, ok := o.allow()
+	dropped, ok := o.allowLine()
 	if cut || !ok {
 		o.observe(EventOutputCut)
 	}
@@ -97,19 +99,13 @@ func (o *pluginOutput) logLine(text []byte, stream string, cut bool) {
 	log.Info("plugin wrote a line", "stream", stream, "line", shown, "cut", cut)
 }
 
-func (o *pluginOutput) allow() (dropped int, ok bool) {
-	now := o.now()
+func (o *pluginOutput) allowLine() (dropped int, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.at.IsZero() {
-		o.tokens = min(linesAtOnce, o.tokens+now.Sub(o.at).Seconds()*linesPerSecond)
-	}
-	o.at = now
-	if o.tokens < 1 {
+	if !o.limiter.AllowN(o.now(), 1) {
 		o.dropped++
 		return 0, false
 	}
-	o.tokens--
 	dropped, o.dropped = o.dropped, 0
 	return dropped, true
 }

@@ -23,7 +23,7 @@ func newTestOutput(log *bytes.Buffer, cut *int) *pluginOutput {
 	return o
 }
 
-func TestOutputLines(t *testing.T) {
+func TestPluginOutput_Lines(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 3*maxLine)
 	for name, c := range map[string]struct{ in, want string }{
@@ -66,7 +66,7 @@ func TestOutputLines(t *testing.T) {
 	}
 }
 
-func TestOutputIsBounded(t *testing.T) {
+func TestPluginOutput_LimitsLines(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	var cut int
@@ -85,7 +85,7 @@ func TestOutputIsBounded(t *testing.T) {
 	}
 }
 
-func TestLastWords(t *testing.T) {
+func TestPluginOutput_TakeLastLine(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
 	var cut int

@@ -74,7 +74,7 @@ func (p *pluginProcess) Start(context.Context) error {
 		p.cmd.Stdin, p.cmd.Stdout, p.cmd.Stderr = in, out, failed
 		p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 		KillWithParent(p.cmd.SysProcAttr)
-		err = p.launch()
+		err = p.launchProcess()
 	}
 	for _, f := range theirs {
 		_ = f.Close()
@@ -86,7 +86,7 @@ func (p *pluginProcess) Start(context.Context) error {
 	return nil
 }
 
-func (p *pluginProcess) launch() error {
+func (p *pluginProcess) launchProcess() error {
 	started := make(chan error, 1)
 	exited := make(chan *os.ProcessState, 1)
 	go func() {

@@ -79,7 +79,7 @@ func runQuery(ctx context.Context, o Options, k pluginKind, rpc func(context.Con
 	began := time.Now()
 	s, err := startSession(ctx, &o, q, newOutput(o.Log, o.Observe))
 	late := ctx.Err() != nil // before the plugin is ended, which takes a while
-	s.kill()
+	s.killProcess()
 	var ended *sessionError
 	switch {
 	case err == nil:

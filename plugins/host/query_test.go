@@ -76,7 +76,7 @@ func TestValidate(t *testing.T) {
 }
 
 // A question ends with its context, whatever the plugin does.
-func TestValidateInTime(t *testing.T) {
+func TestValidate_EndsWithContext(t *testing.T) {
 	t.Parallel()
 	_, o := newWatch(t, "silent", nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
@@ -102,7 +102,7 @@ func (c untilCleared) Err() error {
 }
 
 // An answer in time counts even if the time ends during the cleanup.
-func TestAnswerAndThenTheEnd(t *testing.T) {
+func TestQuery_AnswerCountsIfContextEndsDuringCleanup(t *testing.T) {
 	t.Parallel()
 	_, o := newWatch(t, "exit", nil)
 	ctx := untilCleared{t.Context(), o.SocketRoot}
@@ -144,7 +144,7 @@ func TestExplain(t *testing.T) {
 }
 
 // The reason of a rejection is visible at once, and stays visible during restarts.
-func TestRefusalShowsAtOnce(t *testing.T) {
+func TestHost_StatusShowsRejection(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sdk", func(o *Options) { o.Config = json.RawMessage(`{"reprot":1}`) })
 	r.Start()

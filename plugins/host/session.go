@@ -42,9 +42,9 @@ type pluginSession struct {
 
 // pluginKind contains the differences between the kinds of plugins.
 type pluginKind interface {
-	// name returns the name of the kind in the handshake, and service the full name of its gRPC service.
-	name() string
-	service() string
+	// kindName returns the name of the kind in the handshake, and service the full name of its gRPC service.
+	kindName() string
+	serviceName() string
 	// start makes a plugin that has started ready for use, and returns its own version.
 	start(ctx context.Context, o *Options, conn *grpc.ClientConn) (callSet, string, error)
 	// crashAdvice returns what to do after too many crashes, and the consequence until then.
@@ -71,8 +71,8 @@ type sessionError struct {
 
 func (e *sessionError) Error() string { return e.text }
 
-// watch watches over the plugin until it ends, which is an error, or ctx ends.
-func (s *pluginSession) watch(ctx context.Context) error {
+// watchProcess watches over the plugin until it ends, which is an error, or ctx ends.
+func (s *pluginSession) watchProcess(ctx context.Context) error {
 	unhealthy := make(chan error, 1)
 	watching, stop := context.WithCancel(ctx)
 	defer stop()

@@ -41,7 +41,7 @@ func (h *Host) Deliver(ctx context.Context, d relay.Delivery) error {
 	if !ok {
 		return fmt.Errorf("the plugin takes no deliveries, but has a %T", s.calls)
 	}
-	return stream.deliver(ctx, d)
+	return stream.deliverAttempt(ctx, d)
 }
 
 // Answered reports whether the result of Deliver or Migrate is the plugin's own answer. Otherwise the host reports that
@@ -54,9 +54,9 @@ func Answered(err error) bool {
 // sinkKind makes a plugin a sink.
 type sinkKind struct{}
 
-func (sinkKind) name() string { return wire.KindSink }
+func (sinkKind) kindName() string { return wire.KindSink }
 
-func (sinkKind) service() string { return sinkv1.Sink_ServiceDesc.ServiceName }
+func (sinkKind) serviceName() string { return sinkv1.Sink_ServiceDesc.ServiceName }
 
 // start opens the stream of deliveries, and returns when the plugin has given its first credit.
 func (sinkKind) start(ctx context.Context, o *Options, conn *grpc.ClientConn) (callSet, string, error) {

@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestDeliver(t *testing.T) {
+func TestHost_Deliver(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sdk", nil)
 	if s := r.Status(); s.State != StateIdle {
@@ -51,7 +51,7 @@ func TestDeliver(t *testing.T) {
 	}
 }
 
-func TestClose(t *testing.T) {
+func TestHost_Close(t *testing.T) {
 	t.Parallel()
 	unused := newRig(t, "sdk", nil)
 	for range 2 {
@@ -70,7 +70,7 @@ func TestClose(t *testing.T) {
 }
 
 // Thousands are on their way at once, and each gets its own answer.
-func TestManyAtOnce(t *testing.T) {
+func TestHost_DeliversConcurrently(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sdk", func(o *Options) { o.Config = nil })
 	r.mustDeliver("first")
@@ -90,7 +90,7 @@ func TestManyAtOnce(t *testing.T) {
 }
 
 // An attempt ends at its time limit. The late answer settles nothing, and the next attempt is independent.
-func TestAttemptEndsInTime(t *testing.T) {
+func TestHost_IgnoresLateAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sdk", nil)
 	r.mustDeliver("first")
@@ -112,7 +112,7 @@ func TestAttemptEndsInTime(t *testing.T) {
 	r.until("the handler has ended", func() bool { return r.count(EventLateAck) == 2 })
 }
 
-func TestLog(t *testing.T) {
+func TestHost_LogsPluginOutput(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sdk", nil)
 	if err := r.deliver("a", 1, "log", time.Minute); err != nil {

@@ -35,19 +35,15 @@ func newSocketDir(root string) (*socketDir, error) {
 		return nil, err
 	}
 	removeStaleDirs(parent)
-	for {
-		path, err := os.MkdirTemp(parent, "") // 0700
-		if err != nil {
-			return nil, fmt.Errorf("create a directory for the plugin's socket: %w", err)
-		}
-		lock, err := tryLock(path)
-		if err == nil {
-			return &socketDir{path: path, lock: lock}, nil
-		}
-		if err = errors.Join(err, os.RemoveAll(path)); !errors.Is(err, errRemovedConcurrently) {
-			return nil, fmt.Errorf("lock %s: %w", path, err)
-		}
+	path, err := os.MkdirTemp(parent, "") // 0700
+	if err != nil {
+		return nil, fmt.Errorf("create a directory for the plugin's socket: %w", err)
 	}
+	lock, err := lockDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("lock %s: %w", path, errors.Join(err, os.RemoveAll(path)))
+	}
+	return &socketDir{path: path, lock: lock}, nil
 }
 
 // ensurePrivateDir creates the directory, or checks that only this user has access, because another user may have
@@ -77,7 +73,7 @@ func removeStaleDirs(parent string) {
 	}
 	for _, e := range entries {
 		path := filepath.Join(parent, e.Name())
-		// One without a lock file is just being made, or was left between two steps; it is empty.
+		// A directory without a lock file is being made, or was left between two steps and has no socket.
 		lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR, 0)
 		if err != nil {
 			continue
@@ -89,36 +85,20 @@ func removeStaleDirs(parent string) {
 	}
 }
 
-// errRemovedConcurrently means that another process found the directory before it was locked, and removes it.
-var errRemovedConcurrently = errors.New("the directory was removed by another process")
-
-func tryLock(path string) (*os.File, error) {
-	name := filepath.Join(path, lockName)
-	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR, 0o600)
+// lockDir locks the lock file of a new directory before the file gets its name, so removeStaleDirs of another process
+// never finds it without a lock.
+func lockDir(path string) (*os.File, error) {
+	f, err := os.CreateTemp(path, "new-")
 	if err != nil {
 		return nil, err
 	}
-	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) || err == nil && !stillExists(f, name) {
-		err = errRemovedConcurrently
+	if err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err == nil {
+		err = os.Rename(f.Name(), filepath.Join(path, lockName))
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
 	return f, nil
-}
-
-// stillExists reports whether f is still the file with that name.
-func stillExists(f *os.File, name string) bool {
-	held, err := f.Stat()
-	if err != nil {
-		return false
-	}
-	there, err := os.Stat(name)
-	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist)
-	}
-	return os.SameFile(held, there)
 }
 
 func (s *socketDir) remove() {

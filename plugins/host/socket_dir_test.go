@@ -7,7 +7,7 @@ import (
 )
 
 // Plugins that start at once, of one daemon or several, do not sweep each other's folders away.
-func TestSocketFoldersOfManyStarts(t *testing.T) {
+func TestNewSocketDir_ConcurrentStarts(t *testing.T) {
 	t.Parallel()
 	root, err := os.MkdirTemp("/tmp", "")
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/backoff"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -87,7 +88,7 @@ func (h *supervisor) Start() {
 	h.status = Status{State: StateStarting}
 	go func() {
 		defer close(h.done)
-		h.supervise(ctx)
+		h.keepRunning(ctx)
 	}()
 }
 
@@ -190,19 +191,18 @@ func (h *supervisor) set(s Status, current *pluginSession) {
 	h.changed = make(chan struct{})
 }
 
-// supervise keeps the plugin running until ctx ends.
-func (h *supervisor) supervise(ctx context.Context) {
+// keepRunning keeps the plugin running until ctx ends.
+func (h *supervisor) keepRunning(ctx context.Context) {
 	defer h.set(Status{State: StateClosed}, nil)
-	failures := 0
+	pause := backoff.Backoff{Min: h.o.Backoff, Max: h.o.MaxBackoff}
 	for {
 		took, err := h.runOnce(ctx)
 		if ctx.Err() != nil {
 			return
 		}
 		if took > h.o.MaxBackoff {
-			failures = 0 // it ran for a while
+			pause.Reset() // it ran for a while
 		}
-		failures++
 		var ended *sessionError
 		crashed := errors.As(err, &ended)
 		if crashed {
@@ -214,10 +214,10 @@ func (h *supervisor) supervise(ctx context.Context) {
 			if !h.waitForRestart(ctx, err) {
 				return
 			}
-			failures = 0
+			pause.Reset()
 			continue
 		}
-		wait := jitter(backoff(failures, h.o.Backoff, h.o.MaxBackoff))
+		wait := pause.Next()
 		h.o.Log.Error("plugin is not running and will be restarted", "error", err, "retry_in",
 			wait.Round(time.Millisecond).String())
 		h.set(Status{State: StateFailed, Reason: err, Next: time.Now().Add(wait)}, nil)
@@ -235,13 +235,13 @@ func (h *supervisor) runOnce(ctx context.Context) (time.Duration, error) {
 		if ctx.Err() == nil { // publish the reason first, because the cleanup takes time
 			h.set(Status{State: StateFailed, Reason: err, Next: time.Now()}, nil)
 		}
-		s.kill()
+		s.killProcess()
 		return 0, err
 	}
 	began := time.Now()
 	h.o.Observe(EventStarted)
 	h.set(Status{State: StateRunning, PID: int(s.process.pid.Load())}, s)
-	err = s.watch(ctx)
+	err = s.watchProcess(ctx)
 	// New calls must not get a plugin that is ending. Waiting calls get the reason below.
 	if err != nil {
 		h.set(Status{State: StateFailed, Reason: err, Next: time.Now()}, nil)

@@ -3,6 +3,7 @@ package notify
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"slices"
@@ -98,11 +99,7 @@ func parseURL(text string) (*url.URL, service, error) {
 	if ok {
 		return u, s, nil
 	}
-	names := make([]string, 0, len(knownServices()))
-	for name := range knownServices() {
-		names = append(names, name)
-	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(knownServices()))
 	scheme := relay.Truncate(u.Scheme, 20)
 	switch near := relay.ClosestName(scheme, names); {
 	case betterSink(scheme) != "":

@@ -90,7 +90,7 @@ func Check(ctx context.Context, p Plugin, report func(Result)) bool {
 	}
 	for _, c := range append(k.checks,
 		check{"still runs, as the same process", k.isRunning},
-		check{"ends within 3 s after a shutdown request", k.stops},
+		check{"ends within 3 s after a shutdown request", k.stopsInTime},
 		check{
 			"ends when the daemon is killed (end of its standard input)",
 			func(ctx context.Context) error { return dieWithoutDaemon(ctx, p) },
@@ -130,7 +130,7 @@ func (p *Plugin) findKind(ctx context.Context) (err error) {
 	case host.KindSink, host.KindDriver:
 		return nil
 	case "":
-		o := newRun(*p).options(p.Config)
+		o := newRun(*p).hostOptions(p.Config)
 		o.Log = nil // it is started again, and says it then
 		p.Kind, err = host.KindOf(ctx, o)
 		return err
@@ -140,7 +140,7 @@ func (p *Plugin) findKind(ctx context.Context) (err error) {
 
 func newRun(p Plugin) *checkRun { return &checkRun{p: p, events: map[host.Event]int{}} }
 
-func (r *checkRun) options(config json.RawMessage) host.Options {
+func (r *checkRun) hostOptions(config json.RawMessage) host.Options {
 	return host.Options{
 		Name: "check", Command: r.p.Command, Env: r.p.Env, Config: config, PlainSocket: r.p.PlainSocket,
 		StartupTimeout: r.p.StartupTimeout, MaxCrashes: 1, Log: r.p.Log,
@@ -152,14 +152,14 @@ func (r *checkRun) options(config json.RawMessage) host.Options {
 	}
 }
 
-func (r *checkRun) count(e host.Event) int {
+func (r *checkRun) countEvents(e host.Event) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.events[e]
 }
 
-// timeout returns the maximum time of an answer.
-func (r *checkRun) timeout() time.Duration {
+// answerTimeout returns the maximum time of an answer.
+func (r *checkRun) answerTimeout() time.Duration {
 	if r.host.Status().State != host.StateRunning {
 		return r.p.Timeout + r.p.StartupTimeout
 	}
@@ -170,17 +170,17 @@ func (r *checkRun) isRunning(context.Context) error {
 	if s := r.host.Status(); s.State != host.StateRunning {
 		return fmt.Errorf("it is %s: %w", s.State, s.Reason)
 	}
-	if n := r.count(host.EventStarted); n != 1 {
+	if n := r.countEvents(host.EventStarted); n != 1 {
 		return fmt.Errorf("it had to be started %d times", n)
 	}
 	return nil
 }
 
-func (r *checkRun) stops(context.Context) error {
+func (r *checkRun) stopsInTime(context.Context) error {
 	if err := r.host.Close(); err != nil {
 		return err
 	}
-	if r.count(host.EventKilled) > 0 {
+	if r.countEvents(host.EventKilled) > 0 {
 		return errors.New(
 			"it had to be killed: end when the standard input ends, or at /plugin.GRPCController/Shutdown",
 		)

@@ -170,7 +170,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-func TestCheckOfNoProgram(t *testing.T) {
+func TestCheck_MissingProgram(t *testing.T) {
 	t.Parallel()
 	var results []plugintest.Result
 	good := plugintest.Check(context.Background(), plugintest.Plugin{

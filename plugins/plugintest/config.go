@@ -74,8 +74,8 @@ func (p *Plugin) checkOptional(ctx context.Context, say func(name string, advice
 	if p.Kind == host.KindDriver {
 		return
 	}
-	for _, d := range []relay.Delivery{sample("1", 100), digest(3)} {
-		_, err := host.Explain(ctx, newRun(*p).options(p.Config), d)
+	for _, d := range []relay.Delivery{sampleDelivery("1", 100), sampleDigest(3)} {
+		_, err := host.Explain(ctx, newRun(*p).hostOptions(p.Config), d)
 		if errors.Is(err, host.ErrUnsupported) {
 			return // it need not
 		}
@@ -91,7 +91,7 @@ func (p *Plugin) checkOptional(ctx context.Context, say func(name string, advice
 }
 
 func (p *Plugin) validate(ctx context.Context, config json.RawMessage) ([]relay.FieldError, error) {
-	return host.Validate(ctx, p.Kind, newRun(*p).options(config))
+	return host.Validate(ctx, p.Kind, newRun(*p).hostOptions(config))
 }
 
 func (p *Plugin) reportsMistake(ctx context.Context) error {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 
 	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
+	"golang.org/x/sync/errgroup"
 )
 
 // driver is a driver that is being checked.
@@ -18,7 +18,7 @@ type driver struct {
 
 func openDriver(p Plugin) (*checked, error) {
 	r := newRun(p)
-	d, err := host.NewDriver(r.options(p.Config))
+	d, err := host.NewDriver(r.hostOptions(p.Config))
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +27,7 @@ func openDriver(p Plugin) (*checked, error) {
 	return &checked{
 		checkRun: r,
 		first: check{
-			"starts, is healthy, describes itself, and takes its configuration without any servers", c.starts,
+			"starts, is healthy, describes itself, and takes its configuration without any servers", c.startsAndConfigures,
 		},
 		checks: []check{
 			{
@@ -38,14 +38,14 @@ func openDriver(p Plugin) (*checked, error) {
 				"fails a migration between such servers with a reason",
 				func(ctx context.Context) error { return c.failsMigration(ctx, "1") },
 			},
-			{"answers 20 such migrations at once", c.concurrent},
+			{"answers 20 such migrations at once", c.answersConcurrentMigrations},
 			{"accepts the cancellation of an ended migration, and of an unknown one", c.cancelsUnknown},
 		},
 	}, nil
 }
 
-func (d *driver) starts(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, d.timeout())
+func (d *driver) startsAndConfigures(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, d.answerTimeout())
 	defer cancel()
 	if _, err := d.Describe(ctx); err != nil {
 		return err
@@ -59,7 +59,7 @@ func unknownServer(id string) relay.Server {
 }
 
 func (d *driver) rejectsUnknownServers(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, d.timeout())
+	ctx, cancel := context.WithTimeout(ctx, d.answerTimeout())
 	defer cancel()
 	err := d.Configure(ctx, []relay.Server{unknownServer("server-1"), unknownServer("server-2")})
 	if err == nil || host.IsRejected(err) {
@@ -70,7 +70,7 @@ func (d *driver) rejectsUnknownServers(ctx context.Context) error {
 
 // failsMigration wants the driver's own word that nothing was moved.
 func (d *driver) failsMigration(ctx context.Context, job string) error {
-	timeout := d.timeout()
+	timeout := d.answerTimeout()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	err := d.Migrate(ctx, relay.Migration{
@@ -93,24 +93,16 @@ func (d *driver) failsMigration(ctx context.Context, job string) error {
 	return nil
 }
 
-func (d *driver) concurrent(ctx context.Context) error {
-	const n = 20
-	errs := make([]error, n)
-	var wg sync.WaitGroup
-	for i := range n {
-		wg.Go(func() { errs[i] = d.failsMigration(ctx, fmt.Sprint("many-", i)) })
+func (d *driver) answersConcurrentMigrations(ctx context.Context) error {
+	var calls errgroup.Group
+	for i := range 20 {
+		calls.Go(func() error { return d.failsMigration(ctx, fmt.Sprint("many-", i)) })
 	}
-	wg.Wait()
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return calls.Wait()
 }
 
 func (d *driver) cancelsUnknown(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, d.timeout())
+	ctx, cancel := context.WithTimeout(ctx, d.answerTimeout())
 	defer cancel()
 	if err := d.Cancel(ctx, "check-1", 1); err != nil {
 		return err

@@ -14,8 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// sample returns a delivery of one notification of about so many bytes.
-func sample(id string, size int) relay.Delivery {
+// sampleDelivery returns a delivery of one notification of about so many bytes.
+func sampleDelivery(id string, size int) relay.Delivery {
 	const topic = "container.instance.state.changed"
 	data := fmt.Sprintf(`{"topic":%q,"object":{"id":"instance-1","state":"running","error":""},"context":{`+
 		`"hub_id":"hub1","account_id":"acc1",`+
@@ -26,14 +26,14 @@ func sample(id string, size int) relay.Delivery {
 	}}}
 }
 
-func digest(n int) relay.Delivery {
+func sampleDigest(n int) relay.Delivery {
 	at := time.Date(2026, 11, 20, 23, 59, 58, 0, time.UTC)
 	d := relay.Delivery{ID: "digest", Digest: &relay.Digest{
 		Count: 2 * n, First: at, Last: at.Add(time.Minute),
 		Shared: map[string]string{"hub": "hub1"}, Topics: map[string]int{"container.instance.state.changed": 2 * n},
 	}}
 	for i := range n {
-		d.Notifications = append(d.Notifications, sample(fmt.Sprintf("digest-%d", i), 100).Notifications...)
+		d.Notifications = append(d.Notifications, sampleDelivery(fmt.Sprintf("digest-%d", i), 100).Notifications...)
 	}
 	return d
 }

@@ -18,7 +18,7 @@ type sink struct {
 
 func openSink(p Plugin) (*checked, error) {
 	r := &sink{checkRun: newRun(p)}
-	h, err := host.New(r.options(p.Config))
+	h, err := host.New(r.hostOptions(p.Config))
 	if err != nil {
 		return nil, err
 	}
@@ -27,26 +27,26 @@ func openSink(p Plugin) (*checked, error) {
 		checkRun: r.checkRun,
 		first: check{
 			"starts, is healthy, takes its configuration and answers",
-			func(ctx context.Context) error { return r.respondsTo(ctx, sample("1", 100), 1) },
+			func(ctx context.Context) error { return r.respondsTo(ctx, sampleDelivery("1", 100), 1) },
 		},
 		checks: []check{
 			{
 				"answers the next attempt of the same delivery",
-				func(ctx context.Context) error { return r.respondsTo(ctx, sample("1", 100), 2) },
+				func(ctx context.Context) error { return r.respondsTo(ctx, sampleDelivery("1", 100), 2) },
 			},
 			{
 				"answers a notification of 256 KiB",
-				func(ctx context.Context) error { return r.respondsTo(ctx, sample("2", 256<<10-1000), 1) },
+				func(ctx context.Context) error { return r.respondsTo(ctx, sampleDelivery("2", 256<<10-1000), 1) },
 			},
-			{"answers a digest of 100", func(ctx context.Context) error { return r.respondsTo(ctx, digest(100), 1) }},
-			{"answers 1,000 at once, each exactly once", r.concurrent},
+			{"answers a digest of 100", func(ctx context.Context) error { return r.respondsTo(ctx, sampleDigest(100), 1) }},
+			{"answers 1,000 at once, each exactly once", r.answersConcurrentDeliveries},
 		},
 	}, nil
 }
 
 // respondsTo wants any answer of the plugin's own.
 func (r *sink) respondsTo(ctx context.Context, d relay.Delivery, attempt int) error {
-	timeout := r.timeout()
+	timeout := r.answerTimeout()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	d.Attempt = attempt
@@ -60,13 +60,13 @@ func (r *sink) respondsTo(ctx context.Context, d relay.Delivery, attempt int) er
 	return err
 }
 
-func (r *sink) concurrent(ctx context.Context) error {
+func (r *sink) answersConcurrentDeliveries(ctx context.Context) error {
 	const n = 1000
-	before := r.count(host.EventUnknownAck)
+	before := r.countEvents(host.EventUnknownAck)
 	errs := make([]error, n)
 	var wg sync.WaitGroup
 	for i := range n {
-		wg.Go(func() { errs[i] = r.respondsTo(ctx, sample(fmt.Sprintf("many-%d", i), 100), 1) })
+		wg.Go(func() { errs[i] = r.respondsTo(ctx, sampleDelivery(fmt.Sprintf("many-%d", i), 100), 1) })
 	}
 	wg.Wait()
 	failed := 0
@@ -77,7 +77,7 @@ func (r *sink) concurrent(ctx context.Context) error {
 			first = err
 		}
 	}
-	switch strange := r.count(host.EventUnknownAck) - before; {
+	switch strange := r.countEvents(host.EventUnknownAck) - before; {
 	case failed > 0:
 		return fmt.Errorf("%d of %d got no answer: %w; does each ack return a credit?", failed, n, first)
 	case strange > 0:

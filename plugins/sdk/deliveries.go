@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Deliver handles what comes until the daemon closes its side.
+// Deliver handles deliveries until the daemon closes its side of the stream.
 func (s *sinkServer) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, sinkv1.DeliverResponse]) error {
 	if !s.started.Load() {
 		return status.Error(codes.FailedPrecondition, "the plugin is not configured")
@@ -35,7 +35,7 @@ func (s *sinkServer) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverReque
 		r, err := stream.Recv()
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
-				cancel() // nobody waits for the answers
+				cancel() // the daemon does not receive the answers
 			}
 			w.handlers.Wait()
 			w.close()
@@ -55,11 +55,11 @@ type attemptKey struct {
 	attempt uint32
 }
 
-// deliveryWork is what one stream has in hand.
+// deliveryWork contains the deliveries of one stream that are in progress.
 type deliveryWork struct {
 	server   *sinkServer
 	handlers sync.WaitGroup
-	wake     chan struct{} // holds one where there is something to send
+	wake     chan struct{} // holds a value if there is something to send
 
 	mu      sync.Mutex
 	running map[attemptKey]context.CancelFunc

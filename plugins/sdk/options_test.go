@@ -28,7 +28,7 @@ func (s *settings) Validate() error {
 	return nil
 }
 
-func TestDecode(t *testing.T) {
+func TestOptions_Decode(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"report":"x","names":["a"],"limits":{"most":3},"labels":{"a":"b"}}`: "",
 		`{"report":"x"} `:                    "",
@@ -83,7 +83,7 @@ func TestJSONKeys(t *testing.T) {
 
 type still struct{ relay.Driver }
 
-func TestMistakesOfTheAuthor(t *testing.T) {
+func TestServe_RejectsInvalidOptions(t *testing.T) {
 	handler := func(context.Context, relay.Notification) error { return nil }
 	for name, c := range map[string]struct {
 		err  error

@@ -27,7 +27,7 @@ func (s slow) Send(m *driverv1.MigrateResponse) error {
 }
 
 // Whoever reports never waits: of each step the latest is kept, and all of those are sent before the end.
-func TestReports(t *testing.T) {
+func TestProgressQueue_KeepsLatestOfEachStep(t *testing.T) {
 	var log bytes.Buffer
 	r := newProgressQueue(slog.New(slog.NewTextHandler(&log, nil)))
 	daemon := slow{takes: make(chan *driverv1.Progress)}

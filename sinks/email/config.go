@@ -85,7 +85,7 @@ func (c *Config) validate() error {
 		bad("ca_file", err.Error())
 	}
 	errs = append(errs, c.checkLogin())
-	errs = append(errs, c.checkAddresses(), c.templates().Check())
+	errs = append(errs, c.checkAddresses(), c.templateSources().Check())
 	return errors.Join(errs...)
 }
 
@@ -182,7 +182,7 @@ func (c *Config) rootCAs() (*x509.CertPool, error) {
 	return pool, nil
 }
 
-func (c *Config) port() int {
+func (c *Config) serverPort() int {
 	switch {
 	case c.Port != 0:
 		return c.Port

@@ -34,7 +34,7 @@ func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
 		return nil, fmt.Errorf("sender %w", err)
 	}
 	m := &composer{sink: s.Name, from: from, userAgent: s.UserAgent, summaries: message.NewBuilder()}
-	if m.templates, err = c.templates().Open(s); err != nil {
+	if m.templates, err = c.templateSources().Open(s); err != nil {
 		return nil, err
 	}
 	for _, list := range []struct {
@@ -52,16 +52,16 @@ func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
 	return m, nil
 }
 
-// compose returns d as a mail at the given time. Its Message-ID is the same in every attempt, so receivers recognize a
-// repeat. Mails about one container or job form a thread. Its errors are marked by their outcome.
-func (m *composer) compose(ctx context.Context, d relay.Delivery, now time.Time) ([]byte, error) {
+// composeMessage returns d as a mail at the given time. Its Message-ID is the same in every attempt, so receivers
+// recognize a repeat. Mails about one container or job form a thread. Its errors are marked by their outcome.
+func (m *composer) composeMessage(ctx context.Context, d relay.Delivery, now time.Time) ([]byte, error) {
 	if d.Digest == nil && len(d.Notifications) != 1 || len(d.Notifications) == 0 {
 		return nil, relay.Permanent(
 			fmt.Errorf("a mail is one notification or a digest, and delivery %s holds %d and is no digest", d.ID,
 				len(d.Notifications)),
 		)
 	}
-	c, err := m.render(ctx, d)
+	c, err := m.renderContent(ctx, d)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/textproto"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -56,7 +57,7 @@ func (s *Sink) send(ctx context.Context, message []byte) error {
 }
 
 func (s *Sink) smtpSession(ctx context.Context, message []byte, at *smtpStep) (err error) {
-	address := net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.port()))
+	address := net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.serverPort()))
 	raw, err := s.dialer.DialContext(ctx, "tcp", address)
 	if err != nil {
 		return err
@@ -78,14 +79,14 @@ func (s *Sink) smtpSession(ctx context.Context, message []byte, at *smtpStep) (e
 	if err != nil {
 		return err
 	}
-	if err := s.authenticate(c, at); err != nil {
+	if err := s.logIn(c, at); err != nil {
 		return err
 	}
 	*at = smtpStep{"name the sender to", true}
 	if err := c.Mail(s.composer.from.Address); err != nil {
 		return err
 	}
-	for _, to := range append(append(s.composer.to[:0:0], s.composer.to...), s.composer.cc...) {
+	for _, to := range slices.Concat(s.composer.to, s.composer.cc) {
 		*at = smtpStep{"name the receiver " + to.Address + " to", true}
 		if err := c.Rcpt(to.Address); err != nil {
 			return err
@@ -106,8 +107,8 @@ func (s *Sink) smtpSession(ctx context.Context, message []byte, at *smtpStep) (e
 	return nil
 }
 
-// authenticate logs in with the configured method.
-func (s *Sink) authenticate(c *smtp.Client, at *smtpStep) error {
+// logIn logs in with the configured method.
+func (s *Sink) logIn(c *smtp.Client, at *smtpStep) error {
 	*at = smtpStep{name: "greet"}
 	name, err := os.Hostname()
 	if err != nil || name == "" || strings.ContainsAny(name, " \r\n") {

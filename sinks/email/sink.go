@@ -70,7 +70,7 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 
 // Deliver sends d as one message.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	message, err := s.composer.compose(ctx, d, s.now())
+	message, err := s.composer.composeMessage(ctx, d, s.now())
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 
 // Preview shows the message, with the time of now.
 func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, error) {
-	message, err := s.composer.compose(ctx, d, s.now())
+	message, err := s.composer.composeMessage(ctx, d, s.now())
 	if err != nil {
 		return relay.Preview{}, err
 	}
@@ -95,7 +95,7 @@ func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, er
 		return relay.Preview{}, errors.New("the mail has no body")
 	}
 	e := relay.Preview{
-		Method: "mail", Target: "smtp://" + net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.port())),
+		Method: "mail", Target: "smtp://" + net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.serverPort())),
 		Payload: body,
 	}
 	parsed, err := mail.ReadMessage(bytes.NewReader(message))
@@ -113,7 +113,7 @@ func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, er
 
 // RateKey identifies the server and user, because mail servers count by these.
 func (s *Sink) RateKey() string {
-	return digestOf(net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.port())) + " " + s.config.Username)
+	return digestOf(net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.serverPort())) + " " + s.config.Username)
 }
 
 // Close has nothing to close: every connection belongs to a Deliver.

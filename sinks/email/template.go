@@ -20,7 +20,7 @@ const (
 // maxSubject bounds a subject, in bytes before it is encoded.
 const maxSubject = 200
 
-func (c *Config) templates() tmpl.Sources {
+func (c *Config) templateSources() tmpl.Sources {
 	// Invisible characters are removed before HTML is escaped. Afterwards, a special space that becomes an ordinary one
 	// could end an attribute value.
 	plain := tmpl.Options{Clean: message.StripInvisible}
@@ -35,14 +35,14 @@ func (c *Config) templates() tmpl.Sources {
 
 // validateSamples renders samples of the sink's mails.
 func (c *Config) validateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
-	return c.templates().ValidateSamples(ctx, sink, samples)
+	return c.templateSources().ValidateSamples(ctx, sink, samples)
 }
 
 // content is the text of a mail. html is empty for a plain text mail.
 type content struct{ subject, text, html string }
 
-// render returns the output of the templates for d, and the default text for missing templates and empty output.
-func (m *composer) render(ctx context.Context, d relay.Delivery) (content, error) {
+// renderContent returns the output of the templates for d, and the default text for missing templates and empty output.
+func (m *composer) renderContent(ctx context.Context, d relay.Delivery) (content, error) {
 	made, err := m.templates.Render(ctx, d)
 	if err != nil {
 		return content{}, err

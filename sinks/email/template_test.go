@@ -163,7 +163,7 @@ func composed(t *testing.T, c Config, d relay.Delivery) (content, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return m.render(t.Context(), d)
+	return m.renderContent(t.Context(), d)
 }
 
 func TestTemplatesAreChecked(t *testing.T) {

@@ -49,7 +49,7 @@ func (c *Config) Check(_ context.Context, env relay.CheckEnv) relay.Report {
 	if err := c.validate(); err != nil {
 		return relay.NewReport(err)
 	}
-	return relay.NewReport(nil, c.warnings()...)
+	return relay.NewReport(nil, c.listWarnings()...)
 }
 
 // validate reports every bad value as a [relay.FieldError], joined. It does not look at the file.
@@ -74,8 +74,8 @@ func (c *Config) validate() error {
 	return errors.Join(errs...)
 }
 
-// warnings reports a file that cannot be written now. The daemon starts anyway, and attempts fail until it can.
-func (c *Config) warnings() []relay.FieldError {
+// listWarnings reports a file that cannot be written now. The daemon starts anyway, and attempts fail until it can.
+func (c *Config) listWarnings() []relay.FieldError {
 	var list []relay.FieldError
 	if err := c.tryOpen(); err != nil {
 		list = append(list, relay.FieldError{Field: "path", Problem: "cannot be written now: " + err.Error()})

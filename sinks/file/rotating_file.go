@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/DeRuina/timberjack"
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 const (
@@ -48,11 +49,11 @@ func newRotatingFile(path string) *rotatingFile {
 	return l
 }
 
-func (l *rotatingFile) settings() settings { return *l.desired.Load() }
-func (l *rotatingFile) set(s settings)     { l.desired.Store(&s) }
+func (l *rotatingFile) currentSettings() settings { return *l.desired.Load() }
+func (l *rotatingFile) set(s settings)            { l.desired.Store(&s) }
 
-// rotate renames the file and handles older renamed files in the background. Only one process rotates at a time.
-func (l *rotatingFile) rotate(s settings) error {
+// rotateFile renames the file and handles older renamed files in the background. Only one process rotates at a time.
+func (l *rotatingFile) rotateFile(s settings) error {
 	if l.rotator != nil && s != l.rotatorSettings {
 		if err := l.rotator.Close(); err != nil {
 			return err
@@ -86,13 +87,13 @@ func (l *rotatingFile) write(ctx context.Context, line []byte) error {
 	if l.closed {
 		return fmt.Errorf("write %s: %w", l.path, os.ErrClosed)
 	}
-	want := l.settings()
+	want := l.currentSettings()
 	size, err := l.lock(ctx, want, int64(len(line)))
 	if err != nil {
 		l.closeFile()
 		return err
 	}
-	if err = l.append(line, size, want.fsync); err != nil {
+	if err = l.appendLine(line, size, want.fsync); err != nil {
 		l.closeFile() // and with it the lock
 		return describeError(l.path, err)
 	}
@@ -107,7 +108,7 @@ func (l *rotatingFile) lock(ctx context.Context, want settings, room int64) (int
 				return 0, describeError(l.path, err)
 			}
 		}
-		if err := l.flock(ctx); err != nil {
+		if err := l.lockFile(ctx); err != nil {
 			return 0, err
 		}
 		here, err := l.file.Stat()
@@ -124,7 +125,7 @@ func (l *rotatingFile) lock(ctx context.Context, want settings, room int64) (int
 		case want.maxSize == 0, here.Size() == 0, here.Size()+room <= want.maxSize:
 			return here.Size(), nil
 		}
-		err = l.rotate(want)
+		err = l.rotateFile(want)
 		l.closeFile()
 		if err != nil {
 			return 0, describeError(l.path, fmt.Errorf("begin a new file: %w", err))
@@ -144,29 +145,27 @@ func (l *rotatingFile) open() error {
 	return err
 }
 
-// flock waits until no other process, and no other sink, writes.
-func (l *rotatingFile) flock(ctx context.Context) error {
+// lockFile waits until no other process, and no other sink, writes.
+func (l *rotatingFile) lockFile(ctx context.Context) error {
 	for {
-		err := control(l.file, func(fd int) error { return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) })
+		err := controlFD(l.file, func(fd int) error { return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) })
 		switch {
 		case err == nil:
 			return nil
 		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
 			return describeError(l.path, fmt.Errorf("lock the file: %w", err))
 		}
-		select {
-		case <-time.After(lockEvery):
-		case <-ctx.Done():
+		if !relay.Sleep(ctx, lockEvery) {
 			return timeoutError(ctx, l.path+" is locked by another process")
 		}
 	}
 }
 
 func unlock(f *os.File) error {
-	return control(f, func(fd int) error { return syscall.Flock(fd, syscall.LOCK_UN) })
+	return controlFD(f, func(fd int) error { return syscall.Flock(fd, syscall.LOCK_UN) })
 }
 
-func control(f *os.File, do func(fd int) error) error {
+func controlFD(f *os.File, do func(fd int) error) error {
 	raw, err := f.SyscallConn()
 	if err != nil {
 		return err
@@ -176,9 +175,9 @@ func control(f *os.File, do func(fd int) error) error {
 	return errors.Join(err, failed)
 }
 
-// append writes the line at the end of a file of the given size. An incomplete line from a crash or another program is
-// ended first.
-func (l *rotatingFile) append(line []byte, size int64, fsync bool) error {
+// appendLine writes the line at the end of a file of the given size. It first ends an incomplete line from a crash or
+// another program.
+func (l *rotatingFile) appendLine(line []byte, size int64, fsync bool) error {
 	if size > 0 {
 		var last [1]byte
 		if _, err := l.file.ReadAt(last[:], size-1); err != nil && !errors.Is(err, io.EOF) {

@@ -62,7 +62,7 @@ func (s *Sink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, erro
 
 // Close closes the file unless another sink writes to it, and waits for running compressions. It may be called twice.
 func (s *Sink) Close() (err error) {
-	s.once.Do(func() { err = s.files.release(s.log) })
+	s.once.Do(func() { err = s.files.releaseFile(s.log) })
 	return err
 }
 
@@ -80,7 +80,7 @@ func (f *fileRegistry) open(c *Config, out *slog.Logger) *rotatingFile {
 	case l == nil:
 		l = newRotatingFile(c.absPath())
 		f.byPath[l.path] = l
-	case l.settings() != c.rotationSettings():
+	case l.currentSettings() != c.rotationSettings():
 		out.Warn("another sink writes to this file with other settings, which are replaced", "path",
 			l.path)
 	}
@@ -89,7 +89,7 @@ func (f *fileRegistry) open(c *Config, out *slog.Logger) *rotatingFile {
 	return l
 }
 
-func (f *fileRegistry) release(l *rotatingFile) error {
+func (f *fileRegistry) releaseFile(l *rotatingFile) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if l.refs--; l.refs > 0 {

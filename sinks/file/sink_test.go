@@ -257,7 +257,7 @@ func TestUnwritable(t *testing.T) {
 	} {
 		s := openTest(t, &Config{Path: path, MaxSize: minMaxSize})
 		refused(t, s.Deliver(t.Context(), sinktest.Sample("a")), word)
-		if w := (&Config{Path: path}).warnings(); len(w) != 1 || w[0].Field != "path" {
+		if w := (&Config{Path: path}).listWarnings(); len(w) != 1 || w[0].Field != "path" {
 			t.Errorf("%s: %v", path, w)
 		}
 	}
@@ -293,7 +293,7 @@ func TestConfig(t *testing.T) {
 		}
 	}
 	idle := Config{Path: filepath.Join(t.TempDir(), "x"), Compress: true}
-	if w := idle.warnings(); len(w) != 1 || w[0].Field != "max_size" {
+	if w := idle.listWarnings(); len(w) != 1 || w[0].Field != "max_size" {
 		t.Error(w)
 	}
 	c := (&Config{Path: "x"}).withDir("/etc/hubrelay")

@@ -93,7 +93,7 @@ func (s *stdoutWriter) writeNow(line []byte) error {
 	if s.file == nil {
 		// Go exits if descriptor 1 itself is a broken pipe, so use a copy.
 		var fd int
-		err := control(s.original, func(of int) (err error) {
+		err := controlFD(s.original, func(of int) (err error) {
 			fd, err = dupFD(of)
 			return err
 		})

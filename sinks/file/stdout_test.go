@@ -64,7 +64,7 @@ func (p *pipe) shut() {
 func (p *pipe) fill(t *testing.T) {
 	t.Helper()
 	full := []byte(strings.Repeat("x", 1<<16))
-	if err := control(p.w, func(fd int) error {
+	if err := controlFD(p.w, func(fd int) error {
 		if err := syscall.SetNonblock(fd, true); err != nil {
 			return err
 		}

@@ -79,8 +79,8 @@ func (a *appSink) deliverMessage(ctx context.Context, d relay.Delivery, m *slack
 	return nil
 }
 
-// explain shows the first message of a thread, or the only one; what follows in a thread differs in its ts.
-func (a *appSink) explain(d relay.Delivery, m *slackgo.WebhookMessage) (relay.Preview, error) {
+// previewRequest shows the first message of a thread, or the only one; what follows in a thread differs in its ts.
+func (a *appSink) previewRequest(d relay.Delivery, m *slackgo.WebhookMessage) (relay.Preview, error) {
 	body, err := json.Marshal(newOutgoing(a.routes.channelFor(d), m))
 	if err != nil {
 		return relay.Preview{}, fmt.Errorf("render delivery %s: %w", d.ID, err)

@@ -32,11 +32,11 @@ func (r *renderer) renderBatch(d relay.Delivery, events []event) *slackgo.Webhoo
 	if t.count > most {
 		most-- // the line about the rest
 	}
-	left := maxTotal - maxHeader - utf16Len(summary) - utf16Len(t.footer(d.ID, 0)) - maxRest
+	left := maxTotal - maxHeader - utf16Len(summary) - utf16Len(t.footerText(d.ID, 0)) - maxRest
 	shown, lines := t.selectLines(events, order, most, left)
-	bars := attachments(events, lines, shown)
+	bars := buildAttachments(events, lines, shown)
 	if rest := t.omittedText(events, shown); rest != "" {
-		bars = append(bars, attachment(quiet, "and more", contextLine(rest)))
+		bars = append(bars, newAttachment(quiet, "and more", contextLine(rest)))
 	}
 	text := header
 	if len(order) > 0 {
@@ -44,7 +44,8 @@ func (r *renderer) renderBatch(d relay.Delivery, events []event) *slackgo.Webhoo
 			text += ", among them: " + first // the details are of one, not of all
 		}
 	}
-	return newMessage(text, header, []slackgo.Block{section(summary), contextLine(t.footer(d.ID, len(shown)))}, bars)
+	top := []slackgo.Block{newSection(summary), contextLine(t.footerText(d.ID, len(shown)))}
+	return newMessage(text, header, top, bars)
 }
 
 // phoneText returns the text for phones after the header, from the first listed notification.
@@ -100,18 +101,18 @@ func (t *batchSummary) selectLines(events []event, order []int, most, left int) 
 	return shown, lines
 }
 
-// attachments groups consecutive lines of one severity under one bar.
-func attachments(events []event, lines []string, shown []int) []slackgo.Attachment {
+// buildAttachments groups consecutive lines of one severity under one bar.
+func buildAttachments(events []event, lines []string, shown []int) []slackgo.Attachment {
 	var out []slackgo.Attachment
 	var previous severity
 	for n, i := range shown {
 		e := &events[i]
 		if n == 0 || e.severity != previous {
-			out = append(out, attachment(e.severity, e.headline()))
+			out = append(out, newAttachment(e.severity, e.headlineText()))
 			previous = e.severity
 		}
 		blocks := &out[len(out)-1].Blocks
-		blocks.BlockSet = append(blocks.BlockSet, section(lines[n]))
+		blocks.BlockSet = append(blocks.BlockSet, newSection(lines[n]))
 	}
 	return out
 }
@@ -122,26 +123,26 @@ func (t *batchSummary) lineFor(e *event) string {
 	var what, ids []string
 	switch {
 	case e.Topic != t.oneTopic() || e.Topic == "":
-		what = append(what, "*"+escapeAndTruncate(e.meaningText(), maxLineText)+"* "+code(orDefault(e.Topic, "none"),
-			maxLineText))
+		topic := formatCode(orDefault(e.Topic, "none"), maxLineText)
+		what = append(what, "*"+escapeAndTruncate(e.meaningText(), maxLineText)+"* "+topic)
 	case e.deadLetterCount() > 0: // the header has the sum
 		what = append(what, "*"+escapeAndTruncate(e.meaningText(), maxLineText)+"*")
 	}
 	if text := stateChange(e, maxLineText); text != "" {
 		what = append(what, text)
 	}
-	if text := code(e.Object.Error, maxLineError); text != "" {
+	if text := formatCode(e.Object.Error, maxLineError); text != "" {
 		what = append(what, "*Error* "+text)
 	}
-	for _, f := range identifiers(e) {
+	for _, f := range listIdentifiers(e) {
 		if t.isShared(f) {
 			continue
 		}
-		if text := codes(f.values, maxLineItems, maxLineList); text != "" {
-			ids = append(ids, f.title()+" "+text)
+		if text := formatCodes(f.values, maxLineItems, maxLineList); text != "" {
+			ids = append(ids, f.titleText()+" "+text)
 		}
 	}
-	text := strings.Join(append(ids, "Notification "+code(orDefault(e.id, "none"), maxLineText)), " · ")
+	text := strings.Join(append(ids, "Notification "+formatCode(orDefault(e.id, "none"), maxLineText)), " · ")
 	if len(what) > 0 {
 		text = strings.Join(what, " · ") + "\n" + text
 	}

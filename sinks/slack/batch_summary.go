@@ -192,7 +192,7 @@ func (t *batchSummary) oneTopic() string {
 // summaryText returns the common values and the counts by topic.
 func (t *batchSummary) summaryText() string {
 	var common, lines []string
-	add := func(name, value string) { common = append(common, name+" "+code(value, maxLineText)) }
+	add := func(name, value string) { common = append(common, name+" "+formatCode(value, maxLineText)) }
 	one := t.oneTopic()
 	if one != "" {
 		add("topic", one)
@@ -218,7 +218,7 @@ func (t *batchSummary) topicLines() []string {
 	var lines []string
 	rest, others := t.count, len(t.topics)
 	for _, c := range t.topics[:min(len(t.topics), maxTopics)] {
-		line := fmt.Sprintf("%d × %s", c.count, code(orDefault(c.topic, "none"), maxLineText))
+		line := fmt.Sprintf("%d × %s", c.count, formatCode(orDefault(c.topic, "none"), maxLineText))
 		if c.topic == relay.TopicDeadLetterCreated && t.deadLetters > c.count {
 			line += " · " + t.deadLetterText()
 		}
@@ -235,8 +235,8 @@ func (t *batchSummary) topicLines() []string {
 	return lines
 }
 
-// footer returns the time range, the number of listed notifications, and the delivery ID.
-func (t *batchSummary) footer(id string, shown int) string {
+// footerText returns the time range, the number of listed notifications, and the delivery ID.
+func (t *batchSummary) footerText(id string, shown int) string {
 	var parts []string
 	if at := t.timeRange(); at != "" {
 		parts = append(parts, at)
@@ -244,7 +244,7 @@ func (t *batchSummary) footer(id string, shown int) string {
 	if shown < t.count {
 		parts = append(parts, fmt.Sprintf("%d of %d listed", shown, t.count))
 	}
-	return strings.Join(append(parts, "Delivery "+code(orDefault(id, "none"), maxLineText)), " · ")
+	return strings.Join(append(parts, "Delivery "+formatCode(orDefault(id, "none"), maxLineText)), " · ")
 }
 
 func (t *batchSummary) timeRange() string {
@@ -297,7 +297,7 @@ func (t *batchSummary) omittedText(events []event, shown []int) string {
 		if len(parts) == maxMore {
 			break
 		}
-		parts = append(parts, fmt.Sprintf("%d × %s", n, code(orDefault(c.topic, "none"), maxLineText)))
+		parts = append(parts, fmt.Sprintf("%d × %s", n, formatCode(orDefault(c.topic, "none"), maxLineText)))
 		left -= n
 	}
 	if left > 0 && len(parts) > 0 {

@@ -55,7 +55,7 @@ func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
 // validate reports every bad value as a [relay.FieldError], joined. It reads the file, and asks no DNS.
 func (c *Config) validate() error {
 	g, err := netguard.New(c.AllowCIDRs)
-	return errors.Join(err, c.checkAddress(g), c.checkApp(g), c.templates().Check())
+	return errors.Join(err, c.checkAddress(g), c.checkApp(g), c.templateSources().Check())
 }
 
 // checkAddress reports what is wrong with url and url_file.

@@ -74,8 +74,8 @@ func (r *renderer) newEvent(n relay.Notification) event {
 	return e
 }
 
-// headline returns the meaning, followed by the new state, or by the information that it is a test.
-func (e *event) headline() string {
+// headlineText returns the meaning, followed by the new state, or by the information that it is a test.
+func (e *event) headlineText() string {
 	if e.sample {
 		return "Test: " + e.outcomeText()
 	}
@@ -84,7 +84,7 @@ func (e *event) headline() string {
 
 func (e *event) outcomeText() string {
 	if e.operational != nil {
-		return e.operational.headline(e)
+		return e.operational.headlineText(e)
 	}
 	switch state := cleanLine(e.Object.State); {
 	case state == "":

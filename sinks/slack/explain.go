@@ -18,7 +18,7 @@ func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, er
 		return relay.Preview{}, err
 	}
 	if s.app != nil {
-		return s.app.explain(d, m)
+		return s.app.previewRequest(d, m)
 	}
 	body, err := json.Marshal(m)
 	if err != nil {

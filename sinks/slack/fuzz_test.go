@@ -64,7 +64,7 @@ func FuzzFit(f *testing.F) {
 		if utf8.ValidString(s) {
 			checkText(t, got)
 		}
-		if utf16Len(escape(s)) <= limit && got != escape(s) {
+		if utf16Len(escapeMarkup(s)) <= limit && got != escapeMarkup(s) {
 			t.Errorf("%q was cut although it fits", s)
 		}
 	})

@@ -23,7 +23,7 @@ func TestHiddenCharacters(t *testing.T) {
 		strings.Repeat("\u05d0", 30):            "\u2068`" + strings.Repeat("\u05d0", 15) + ellipsis + "`\u2069",
 		"a`<!channel>`" + "\xff" + "\x00\x1b[0": "`aˋ&lt;!channel…`",
 	} {
-		if got := code(in, 20); got != want {
+		if got := formatCode(in, 20); got != want {
 			t.Errorf("code(%q) = %q, want %q", in, got, want)
 		}
 	}

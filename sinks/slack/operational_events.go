@@ -55,8 +55,8 @@ func (e *event) meaningText() string {
 	return e.meaning
 }
 
-// headline names the sink, which says more than the state.
-func (o *operational) headline(e *event) string {
+// headlineText names the sink, which says more than the state.
+func (o *operational) headlineText(e *event) string {
 	text := e.meaningText()
 	if sink := cleanLine(o.Sink); sink != "" {
 		text += ": " + sink
@@ -64,8 +64,8 @@ func (o *operational) headline(e *event) string {
 	return text
 }
 
-// identifiers returns the identifiers of the sink instead of those of the object.
-func (o *operational) identifiers(e *event) []identifier {
+// listIdentifiers returns the identifiers of the sink instead of the identifiers of the object.
+func (o *operational) listIdentifiers(e *event) []identifier {
 	what := "Sink"
 	if e.Topic == relay.TopicSourceGap {
 		what = "Source"

@@ -81,47 +81,50 @@ func newMessage(alert, header string, top []slackgo.Block, bars []slackgo.Attach
 	}
 }
 
-// attachment is a run of blocks with a colour. The fallback keeps Slack from telling phones that there is no preview.
-func attachment(s severity, fallback string, blocks ...slackgo.Block) slackgo.Attachment {
+// newAttachment returns blocks with a colored bar. Without a fallback, Slack tells phones that there is no preview.
+func newAttachment(s severity, fallback string, blocks ...slackgo.Block) slackgo.Attachment {
 	return slackgo.Attachment{
 		Color: severityColor(s), Fallback: escapeAndTruncate(fallback, maxAlert),
 		Blocks: slackgo.Blocks{BlockSet: blocks},
 	}
 }
 
-func section(text string) slackgo.Block { return slackgo.NewSectionBlock(markdown(text), nil, nil) }
+func newSection(text string) slackgo.Block {
+	return slackgo.NewSectionBlock(newMarkdown(text), nil, nil)
+}
 
-func contextLine(text string) slackgo.Block { return slackgo.NewContextBlock("", markdown(text)) }
+func contextLine(text string) slackgo.Block { return slackgo.NewContextBlock("", newMarkdown(text)) }
 
 // renderEvent also shows a delivery ID that differs from the notification's, because dead letters are found by it.
 func renderEvent(delivery string, e *event) *slackgo.WebhookMessage {
-	blocks := []slackgo.Block{section("*Topic* " + code(orDefault(e.Topic, "none"), maxShort) + stateLine(e, maxShort))}
+	topic := formatCode(orDefault(e.Topic, "none"), maxShort)
+	blocks := []slackgo.Block{newSection("*Topic* " + topic + stateLine(e, maxShort))}
 	if text := cleanLines(e.Object.Error); text != "" {
-		blocks = append(blocks, section("*Error*\n"+codeBlock(text, maxSection-len("*Error*\n"))))
+		blocks = append(blocks, newSection("*Error*\n"+codeBlock(text, maxSection-len("*Error*\n"))))
 	}
 	if fields := identifierFields(e); len(fields) > 0 {
 		blocks = append(blocks, slackgo.NewSectionBlock(nil, fields, nil))
 	}
-	foot := "Notification " + code(orDefault(e.id, "none"), maxShort)
+	foot := "Notification " + formatCode(orDefault(e.id, "none"), maxShort)
 	if !e.at.IsZero() {
 		foot += " · " + formatTime(e.at)
 	}
 	if delivery != e.id && cleanLine(delivery) != "" {
-		foot += " · Delivery " + code(delivery, maxShort)
+		foot += " · Delivery " + formatCode(delivery, maxShort)
 	}
 	blocks = append(blocks, contextLine(foot))
 	var top []slackgo.Block
 	if e.sample {
 		top = []slackgo.Block{contextLine("A sample sent by `hubrelay sinks test`; nothing happened")}
 	}
-	return newMessage(phoneAlert(e), e.headline(), top, []slackgo.Attachment{
-		attachment(e.severity, e.headline(), blocks...),
+	return newMessage(phoneAlert(e), e.headlineText(), top, []slackgo.Attachment{
+		newAttachment(e.severity, e.headlineText(), blocks...),
 	})
 }
 
 // phoneAlert says on a phone what a glance needs, the error before the identifiers.
 func phoneAlert(e *event) string {
-	return strings.Join(append([]string{e.headline()}, alertDetails(e)...), " · ")
+	return strings.Join(append([]string{e.headlineText()}, alertDetails(e)...), " · ")
 }
 
 func alertDetails(e *event) []string {
@@ -159,7 +162,7 @@ func stateLine(e *event, limit int) string {
 }
 
 func stateChange(e *event, limit int) string {
-	state, before := code(e.Object.State, limit), code(previousState(e.data), limit)
+	state, before := formatCode(e.Object.State, limit), formatCode(previousState(e.data), limit)
 	switch {
 	case state == "" && before == "":
 		return ""
@@ -174,9 +177,9 @@ func stateChange(e *event, limit int) string {
 // identifierFields are the identifiers that people search for, at most seven.
 func identifierFields(e *event) []*slackgo.TextBlockObject {
 	var out []*slackgo.TextBlockObject
-	for _, f := range identifiers(e) {
-		if text := codes(f.values, maxIDs, maxDetail); text != "" {
-			out = append(out, markdown("*"+f.title()+"*\n"+text))
+	for _, f := range listIdentifiers(e) {
+		if text := formatCodes(f.values, maxIDs, maxDetail); text != "" {
+			out = append(out, newMarkdown("*"+f.titleText()+"*\n"+text))
 		}
 	}
 	return out
@@ -187,7 +190,7 @@ type identifier struct {
 	values    []string
 }
 
-func (i identifier) title() string {
+func (i identifier) titleText() string {
 	if len(i.values) == 1 {
 		return i.one
 	}
@@ -202,11 +205,11 @@ func singleIdentifier(name, value string) identifier {
 	return identifier{name, name, []string{value}}
 }
 
-// identifiers returns the identifiers of a notification. An object that is the only container, or similar, is listed
+// listIdentifiers returns the identifiers of a notification. An object that is the only container, or similar, appears
 // once.
-func identifiers(e *event) []identifier {
+func listIdentifiers(e *event) []identifier {
 	if e.operational != nil {
-		return append(e.operational.identifiers(e), contextIdentifiers(e)...)
+		return append(e.operational.listIdentifiers(e), contextIdentifiers(e)...)
 	}
 	around := contextIdentifiers(e)
 	for _, f := range around {
@@ -228,13 +231,13 @@ func contextIdentifiers(e *event) []identifier {
 	}
 }
 
-// codes lists values in at most limit units, the first of at most most, and counts what does not fit.
-func codes(values []string, most, limit int) string {
+// formatCodes lists values in at most limit units, the first of at most most, and counts what does not fit.
+func formatCodes(values []string, most, limit int) string {
 	const room = len(" and 1000000 more")
 	var out strings.Builder
 	shown, empty, used := 0, 0, 0
 	for _, v := range values {
-		text := code(v, limit-room)
+		text := formatCode(v, limit-room)
 		if text == "" {
 			empty++
 			continue

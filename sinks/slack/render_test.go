@@ -376,7 +376,7 @@ func TestClean(t *testing.T) {
 	if got := codeBlock("a ``` b", 100); strings.Count(got, "`") != 6 {
 		t.Errorf("codeBlock gave %q", got)
 	}
-	if got := codes([]string{"a", "", "b", "c"}, 2, 100); got != "`a`, `b` and 1 more" {
+	if got := formatCodes([]string{"a", "", "b", "c"}, 2, 100); got != "`a`, `b` and 1 more" {
 		t.Errorf("codes gave %q", got)
 	}
 }

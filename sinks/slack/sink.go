@@ -57,7 +57,7 @@ func open(s relay.SinkSettings, c *Config, now func() time.Time) (*Sink, error) 
 		return nil, err
 	}
 	sink := &Sink{renderer: newRenderer(), now: now}
-	if sink.templates, err = c.templates().Open(s); err != nil {
+	if sink.templates, err = c.templateSources().Open(s); err != nil {
 		return nil, err
 	}
 	if c.isApp() {

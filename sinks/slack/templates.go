@@ -20,7 +20,7 @@ const (
 	linkKey   = "link_template"
 )
 
-func (c *Config) templates() tmpl.Sources {
+func (c *Config) templateSources() tmpl.Sources {
 	// Text of producers is escaped before a template sees it. Otherwise it could mention the whole channel.
 	escaped := tmpl.Options{Clean: sanitizeForTemplate}
 	return tmpl.Sources{
@@ -35,7 +35,7 @@ func (c *Config) templates() tmpl.Sources {
 
 // validateSamples renders samples of the sink's messages.
 func (c *Config) validateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
-	return c.templates().ValidateSamples(ctx, sink, samples)
+	return c.templateSources().ValidateSamples(ctx, sink, samples)
 }
 
 func checkMessageText(text []byte) error {
@@ -96,7 +96,7 @@ func (s *Sink) buildMessage(ctx context.Context, d relay.Delivery) (*slackgo.Web
 	// Only below blocks that are ours.
 	if n := len(m.Attachments); made[linkKey] != "" && n > 0 {
 		last := &m.Attachments[n-1].Blocks
-		last.BlockSet = append(last.BlockSet, contextLine("<"+escape(made[linkKey])+"|Open>"))
+		last.BlockSet = append(last.BlockSet, contextLine("<"+escapeMarkup(made[linkKey])+"|Open>"))
 	}
 	return m, nil
 }

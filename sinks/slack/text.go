@@ -38,7 +38,7 @@ func escapeAndTruncate(text string, limit int) string {
 	used, end := 0, 0 // end is the last position with room for the mark
 	for len(text) > 0 {
 		n := graphemeLen(text)
-		piece := escape(text[:n])
+		piece := escapeMarkup(text[:n])
 		text = text[n:]
 		if used += utf16Len(piece); used > limit {
 			return out.String()[:end] + ellipsis
@@ -51,8 +51,8 @@ func escapeAndTruncate(text string, limit int) string {
 	return out.String()
 }
 
-// escape follows https://docs.slack.dev/messaging/formatting-message-text#escaping.
-func escape(s string) string {
+// escapeMarkup follows https://docs.slack.dev/messaging/formatting-message-text#escaping.
+func escapeMarkup(s string) string {
 	if !strings.ContainsAny(s, "&<>") {
 		return s
 	}
@@ -61,7 +61,7 @@ func escape(s string) string {
 
 // sanitizeForTemplate prepares a text for templates: it escapes it and removes direction controls and invisible
 // characters.
-func sanitizeForTemplate(s string) string { return escape(strings.Map(keepVisible, s)) }
+func sanitizeForTemplate(s string) string { return escapeMarkup(strings.Map(keepVisible, s)) }
 
 // graphemeLen returns the length in bytes of the first character as people see it: a letter with its accents, a flag, a
 // family. It is approximate, and errs towards keeping together.
@@ -117,8 +117,8 @@ func keepVisible(r rune) rune {
 // replaceBackticks replaces backticks, which would end code, by their likes.
 func replaceBackticks(s string) string { return strings.ReplaceAll(s, "`", "ˋ") }
 
-// code renders a value literally, in at most limit units; nothing for nothing.
-func code(value string, limit int) string {
+// formatCode renders a value literally, in at most limit units; nothing for nothing.
+func formatCode(value string, limit int) string {
 	switch value = cleanLine(value); {
 	case value == "":
 		return ""
@@ -142,7 +142,7 @@ func codeBlock(lines string, limit int) string {
 	return fence + "\n" + escapeAndTruncate(replaceBackticks(cleanLines(lines)), limit-2*len(fence)-2) + "\n" + fence
 }
 
-// markdown is a text that holds markup of ours; verbatim keeps Slack from finding links and names in it.
-func markdown(text string) *slackgo.TextBlockObject {
+// newMarkdown is a text that holds markup of ours; verbatim keeps Slack from finding links and names in it.
+func newMarkdown(text string) *slackgo.TextBlockObject {
 	return slackgo.NewTextBlockObject(slackgo.MarkdownType, text, false, true)
 }

@@ -78,7 +78,7 @@ func (a *appSink) postInThread(
 		return err
 	}
 	if err == nil {
-		t.update(d)
+		t.updateAfter(d)
 	}
 	ttl := a.ttl
 	if t.Ended {
@@ -106,10 +106,8 @@ func (a *appSink) lockThread(ctx context.Context, key string) (string, relay.Sta
 			}
 			return value, held, err
 		}
-		select {
-		case <-ctx.Done():
+		if !relay.Sleep(ctx, lockRetryInterval) {
 			return "", nil, fmt.Errorf("wait for another message of the same thread: %w", context.Cause(ctx))
-		case <-time.After(lockRetryInterval):
 		}
 	}
 }
@@ -179,8 +177,8 @@ func (a *appSink) replyInThread(
 
 // openingLine returns the text of a thread's first message as one line.
 func openingLine(e event) string {
-	text := escapeAndTruncate(e.headline(), maxFirst)
-	if problem := code(e.Object.Error, maxFirst); problem != "" {
+	text := escapeAndTruncate(e.headlineText(), maxFirst)
+	if problem := formatCode(e.Object.Error, maxFirst); problem != "" {
 		text += " " + problem
 	}
 	if !e.at.IsZero() {
@@ -189,8 +187,8 @@ func openingLine(e event) string {
 	return text
 }
 
-// update stores the state after d, unless a later one is known.
-func (t *threadState) update(d relay.Delivery) {
+// updateAfter stores the state after d, unless a later one is known.
+func (t *threadState) updateAfter(d relay.Delivery) {
 	if logPosition(d) == t.LastPosition {
 		t.HasProblem, t.Ended = t.stateAfter(d.Notifications[0])
 	}

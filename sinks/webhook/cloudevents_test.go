@@ -278,9 +278,6 @@ func TestFormatMistakes(t *testing.T) {
 				Params: map[string]string{"grant_type": "x"},
 			},
 		}, "oauth2.params holds grant_type"},
-		"another style": {Config{
-			OAuth2: OAuth2{TokenURL: "https://a.example/", ClientID: "a", ClientSecret: "b", AuthStyle: "basic"},
-		}, "oauth2.auth_style is not known"},
 	} {
 		c.c.URL = "https://example.com/"
 		if err := c.c.validate(); err == nil || !strings.Contains(err.Error(), c.want) {

@@ -45,8 +45,8 @@ func newCompressor(c Compression, now func() time.Time) *compressor {
 	return &compressor{Compression: c, now: now}
 }
 
-// compress returns the compressed body. It returns false if the body is sent unchanged.
-func (c *compressor) compress(body []byte) ([]byte, bool, error) {
+// compressBody returns the compressed body. It returns false if the body is sent unchanged.
+func (c *compressor) compressBody(body []byte) ([]byte, bool, error) {
 	if !c.Enabled || int64(len(body)) < int64(c.MinSize) || c.now().UnixNano() < c.plainUntil.Load() {
 		return body, false, nil
 	}
@@ -66,8 +66,8 @@ func (c *compressor) compress(body []byte) ([]byte, bool, error) {
 	return out.Bytes(), true, nil
 }
 
-// disable records that the receiver answered 415 to a compressed body. It reports whether this is new.
-func (c *compressor) disable() bool {
+// pauseCompression records that the receiver answered 415 to a compressed body. It reports whether this is new.
+func (c *compressor) pauseCompression() bool {
 	now := c.now()
 	return c.plainUntil.Swap(now.Add(plainDuration).UnixNano()) < now.UnixNano()
 }

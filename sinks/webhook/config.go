@@ -62,7 +62,7 @@ func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
 	if env.Samples != nil {
 		err = errors.Join(err, c.validateSamples(ctx, env.Name, env.Samples()))
 	}
-	return relay.NewReport(err, c.warnings()...)
+	return relay.NewReport(err, c.listWarnings()...)
 }
 
 // validate reports every bad value as a [relay.FieldError], joined. It reads the files, and asks no DNS.
@@ -134,8 +134,8 @@ func (c *Config) checkBatch() error {
 	return nil
 }
 
-// warnings reports that requests are not signed if there is no secret.
-func (c *Config) warnings() []relay.FieldError {
+// listWarnings reports that requests are not signed if there is no secret.
+func (c *Config) listWarnings() []relay.FieldError {
 	if len(c.Secrets)+len(c.SecretFiles) > 0 {
 		return nil
 	}

@@ -144,7 +144,7 @@ func TestUnsignedRequestsAreMentioned(t *testing.T) {
 		{Config{URL: "https://example.com/", Secrets: []string{secretA}}, 0},
 		{Config{URL: "https://example.com/", SecretFiles: []string{"testdata/secret"}}, 0},
 	} {
-		got := c.config.warnings()
+		got := c.config.listWarnings()
 		if len(got) != c.want || len(got) == 1 && got[0].Field != "secrets" {
 			t.Errorf("%+v warns %v", c.config, got)
 		}
@@ -171,7 +171,7 @@ func FuzzRetryAfter(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, s string) {
 		d, _ := httpclient.RetryAfter(http.Header{"Retry-After": {s}}, testTime)
-		if d < 0 || d > longestWait {
+		if d < 0 || d > httpclient.MaxRetryAfter {
 			t.Errorf("retryAfter(%q) = %s", s, d)
 		}
 	})

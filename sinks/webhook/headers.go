@@ -3,6 +3,7 @@ package webhook
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -14,14 +15,9 @@ import (
 // parseHeaders returns the operator's headers by their canonical names. No problem contains a value, because it may be
 // a secret.
 func (c *Config) parseHeaders() (http.Header, error) {
-	names := make([]string, 0, len(c.Headers))
-	for name := range c.Headers {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	h := make(http.Header, len(names))
+	h := make(http.Header, len(c.Headers))
 	var errs []error
-	for _, name := range names {
+	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		if !httpclient.IsToken(name) {
 			errs = append(errs, &relay.FieldError{
 				Field: "headers", Problem: fmt.Sprintf("holds %q, which cannot be the name of a header",

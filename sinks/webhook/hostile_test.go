@@ -178,7 +178,7 @@ func TestDeadHTTP2ConnectionIsLeft(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = s.Close() }()
-	tr := s.transports.transport()
+	tr := s.transports.currentTransport()
 	tr.HTTP2.SendPingTimeout, tr.HTTP2.PingTimeout = time.Second, time.Second
 	if err := deliverWithin(t, s, 5*time.Second); err != nil {
 		t.Fatal(err)

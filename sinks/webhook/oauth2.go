@@ -51,23 +51,10 @@ type OAuth2 struct {
 	ClientSecretFile string            `koanf:"client_secret_file" doc:"File with the client_secret."`
 	Scopes           []string          `koanf:"scopes" doc:"Requested scopes."`
 	Params           map[string]string `koanf:"params" secret:"true" doc:"More parameters of a token request."`
-	AuthStyle        string            `koanf:"auth_style" enum:"auto,header,body" doc:"Place of ID and secret."`
 }
 
 func (o *OAuth2) isSet() bool {
 	return o.TokenURL+o.ClientID+o.ClientSecret+o.ClientSecretFile != "" || len(o.Scopes)+len(o.Params) > 0
-}
-
-func (o *OAuth2) authStyle() (oauth2.AuthStyle, bool) {
-	switch o.AuthStyle {
-	case "", "auto":
-		return oauth2.AuthStyleAutoDetect, true
-	case "header":
-		return oauth2.AuthStyleInHeader, true
-	case "body":
-		return oauth2.AuthStyleInParams, true
-	}
-	return 0, false
 }
 
 // validate reports problems. g may be nil if allow_cidrs is invalid.
@@ -101,9 +88,6 @@ func (o *OAuth2) validate(g *netguard.Guard) error {
 		case "grant_type", "client_id", "client_secret", "scope":
 			bad("params", fmt.Sprintf("holds %s, which follows from the other settings", name))
 		}
-	}
-	if _, ok := o.authStyle(); !ok {
-		bad("auth_style", "is not known: choose auto, header or body")
 	}
 	return errors.Join(errs...)
 }
@@ -292,7 +276,6 @@ func (t *tokenSource) oauthLocked() *clientcredentials.Config {
 	if t.oauth != nil && t.clientSecret == secret {
 		return t.oauth
 	}
-	style, _ := t.config.authStyle()
 	params := make(url.Values, len(t.config.Params))
 	for name, value := range t.config.Params {
 		params.Set(name, value)
@@ -300,7 +283,7 @@ func (t *tokenSource) oauthLocked() *clientcredentials.Config {
 	t.clientSecret = secret
 	t.oauth = &clientcredentials.Config{
 		ClientID: t.config.ClientID, ClientSecret: secret, TokenURL: t.target.URL().String(), Scopes: t.config.Scopes,
-		EndpointParams: params, AuthStyle: style,
+		EndpointParams: params,
 	}
 	return t.oauth
 }
@@ -312,14 +295,14 @@ func (t *tokenSource) httpClient() *http.Client {
 	}
 }
 
-// singleRequestTransport allows one request per fetch. The library would otherwise repeat a failed request at once with
-// the credentials in another place.
+// singleRequestTransport repeats no request to an endpoint that is busy or down. The library repeats failed requests at
+// once with the credentials in another place, until it knows the place.
 type singleRequestTransport struct {
 	http.RoundTripper
 	response *http.Response // its answer
 }
 
-// RoundTrip gives the answer once more, without what it said.
+// RoundTrip returns a former answer again, without its body.
 func (p *singleRequestTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if p.response != nil {
 		return &http.Response{
@@ -327,7 +310,7 @@ func (p *singleRequestTransport) RoundTrip(req *http.Request) (*http.Response, e
 		}, nil
 	}
 	resp, err := p.RoundTripper.RoundTrip(req)
-	if err == nil && isBusy(resp.StatusCode) {
+	if err == nil && (isBusy(resp.StatusCode) || resp.StatusCode >= http.StatusInternalServerError) {
 		p.response = resp
 	}
 	return resp, err

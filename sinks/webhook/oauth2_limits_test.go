@@ -142,7 +142,7 @@ func TestTokenEndpointIsDown(t *testing.T) {
 		asked.Add(1)
 		w.WriteHeader(http.StatusInternalServerError)
 	})
-	s, _ := oauthSink(t, e, func(o *OAuth2) { o.AuthStyle = "header" })
+	s, _ := oauthSink(t, e, nil)
 	start := time.Now()
 	var ahead atomic.Int64
 	s.tokens.now = func() time.Time { return start.Add(time.Duration(ahead.Load())) }

@@ -63,7 +63,7 @@ func (e *tokenEndpoint) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (e *tokenEndpoint) config() OAuth2 {
-	return OAuth2{TokenURL: e.URL + "/token", ClientID: "client", ClientSecret: "s3cretclient", AuthStyle: "auto"}
+	return OAuth2{TokenURL: e.URL + "/token", ClientID: "client", ClientSecret: "s3cretclient"}
 }
 
 // api takes a request only with a token that is not refused.
@@ -139,7 +139,7 @@ func TestTokensEnd(t *testing.T) {
 	t.Parallel()
 	e := newEndpoint(t, nil)
 	e.expires = 100
-	s, a := oauthSink(t, e, func(o *OAuth2) { o.AuthStyle = "body" })
+	s, a := oauthSink(t, e, nil)
 	start := time.Now()
 	var ahead atomic.Int64
 	s.tokens.now = func() time.Time { return start.Add(time.Duration(ahead.Load())) }
@@ -179,7 +179,7 @@ func TestTokenCannotBeReplaced(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"access_token":"token-1","token_type":"Bearer","expires_in":100}`))
 	})
-	s, a := oauthSink(t, e, func(o *OAuth2) { o.AuthStyle = "body" })
+	s, a := oauthSink(t, e, nil)
 	start := time.Now()
 	var ahead atomic.Int64
 	s.tokens.now = func() time.Time { return start.Add(time.Duration(ahead.Load())) }

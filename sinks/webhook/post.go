@@ -89,13 +89,13 @@ func (s *Sink) buildRequest(
 	now := s.now().Unix()
 	values := append(make([]string, 0, len(deliveryHeaders)+len(more)), d.ID, strconv.FormatInt(now, 10), "", "", "",
 		"")
-	if keys := s.signers.signers(); len(keys) > 0 {
-		values[2] = sign(keys, d.ID, now, payload)
+	if keys := s.signers.allSigners(); len(keys) > 0 {
+		values[2] = signatureHeader(keys, d.ID, now, payload)
 	}
 	if len(d.Notifications) == 1 && d.Digest == nil {
 		s.setTraceHeaders(values[4:6], d.Notifications[0])
 	}
-	sent, compressed, err := s.compressor.compress(payload)
+	sent, compressed, err := s.compressor.compressBody(payload)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -147,7 +147,7 @@ func (s *Sink) postOnce(ctx context.Context, token string, d relay.Delivery) (ag
 	if err != nil {
 		return nil, err
 	}
-	resp, err := s.transports.transport().Post(ctx, p)
+	resp, err := s.transports.currentTransport().Post(ctx, p)
 	if err != nil {
 		return nil, s.networkError(ctx, h, err)
 	}
@@ -167,7 +167,7 @@ func (s *Sink) postOnce(ctx context.Context, token string, d relay.Delivery) (ag
 		// Its body is the bare connection, and reading that would not end with ctx.
 		return nil, fmt.Errorf("post to %s: %w", h.endpoint.Host(), &relay.ResponseError{Status: resp.StatusCode})
 	case resp.StatusCode == http.StatusUnsupportedMediaType && p.Values[3] != "":
-		if s.compressor.disable() {
+		if s.compressor.pauseCompression() {
 			s.log.Warn("the receiver takes no compressed body (415); for an hour bodies are sent as they are", "host",
 				h.endpoint.Host())
 		}

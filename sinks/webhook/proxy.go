@@ -16,6 +16,8 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/net/proxy"
+
 	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -125,7 +127,7 @@ func (p *proxyDialer) dialThrough(ctx context.Context, target netip.AddrPort) (n
 	}
 	// Reads and writes below know no ctx: its end is their deadline.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
-	ready, err := p.handshake(ctx, conn, target)
+	ready, err := p.runHandshake(ctx, conn, target)
 	if !stop() && err == nil {
 		err = context.Cause(ctx)
 	}
@@ -139,9 +141,9 @@ func (p *proxyDialer) dialThrough(ctx context.Context, target netip.AddrPort) (n
 	return ready, nil
 }
 
-func (p *proxyDialer) handshake(ctx context.Context, conn net.Conn, target netip.AddrPort) (net.Conn, error) {
+func (p *proxyDialer) runHandshake(ctx context.Context, conn net.Conn, target netip.AddrPort) (net.Conn, error) {
 	if p.url.Scheme == "socks5" {
-		return conn, p.dialSOCKS(conn, target)
+		return conn, p.connectSOCKS(ctx, conn, target)
 	}
 	if p.url.Scheme == "https" {
 		secure := tls.Client(conn, &tls.Config{
@@ -181,80 +183,23 @@ func (p *proxyDialer) connect(conn net.Conn, target netip.AddrPort) error {
 	return nil
 }
 
-// dialSOCKS asks a SOCKS5 proxy (RFC 1928, and RFC 1929 for user and password).
-func (p *proxyDialer) dialSOCKS(conn net.Conn, target netip.AddrPort) error {
-	const none, byPassword = 0, 2
-	methods := []byte{5, 1, none}
-	if p.url.User != nil {
-		methods = []byte{5, 2, none, byPassword}
+// connectSOCKS asks a SOCKS5 proxy.
+func (p *proxyDialer) connectSOCKS(ctx context.Context, conn net.Conn, target netip.AddrPort) error {
+	var auth *proxy.Auth
+	if user := p.url.User; user != nil {
+		password, _ := user.Password()
+		auth = &proxy.Auth{User: user.Username(), Password: password}
 	}
-	if _, err := conn.Write(methods); err != nil {
+	dialer, err := proxy.SOCKS5("tcp", p.url.Host, auth, nil)
+	if err != nil {
 		return err
 	}
-	var chosen [2]byte
-	if _, err := io.ReadFull(conn, chosen[:]); err != nil || chosen[0] != 5 {
-		return errors.New("it does not speak SOCKS5")
+	socks, ok := dialer.(interface {
+		DialWithConn(ctx context.Context, conn net.Conn, network, address string) (net.Addr, error)
+	})
+	if !ok {
+		return fmt.Errorf("a %T cannot use an open connection", dialer)
 	}
-	switch {
-	case chosen[1] == byPassword && p.url.User != nil:
-		if err := p.socksLogin(conn); err != nil {
-			return err
-		}
-	case chosen[1] != none:
-		return errors.New("it wants to know who we are in a way we do not have: give user and password in its URL")
-	}
-	request := []byte{5, 1, 0, 1}
-	if target.Addr().Is6() {
-		request[3] = 4
-	}
-	request = append(request, target.Addr().AsSlice()...)
-	request = append(request, byte(target.Port()>>8), byte(target.Port()))
-	if _, err := conn.Write(request); err != nil {
-		return err
-	}
-	return socksReply(conn)
-}
-
-func (p *proxyDialer) socksLogin(conn net.Conn) error {
-	password, _ := p.url.User.Password()
-	name := p.url.User.Username()
-	login := append([]byte{1, byte(len(name))}, name...)
-	login = append(append(login, byte(len(password))), password...)
-	if _, err := conn.Write(login); err != nil {
-		return err
-	}
-	var verdict [2]byte
-	if _, err := io.ReadFull(conn, verdict[:]); err != nil || verdict[1] != 0 {
-		return errors.New("it refused user and password")
-	}
-	return nil
-}
-
-func socksReply(conn io.Reader) error {
-	var head [4]byte
-	if _, err := io.ReadFull(conn, head[:]); err != nil || head[0] != 5 {
-		return errors.New("it did not answer by SOCKS5")
-	}
-	if head[1] != 0 {
-		return fmt.Errorf("it refused with SOCKS5's code %d", head[1])
-	}
-	size := 0
-	switch head[3] {
-	case 1:
-		size = 4
-	case 4:
-		size = 16
-	case 3:
-		var n [1]byte
-		if _, err := io.ReadFull(conn, n[:]); err != nil {
-			return errors.New("its answer broke off")
-		}
-		size = int(n[0])
-	default:
-		return errors.New("it did not answer by SOCKS5")
-	}
-	if _, err := io.CopyN(io.Discard, conn, int64(size)+2); err != nil {
-		return errors.New("its answer broke off")
-	}
-	return nil
+	_, err = socks.DialWithConn(ctx, conn, "tcp", target.String())
+	return err
 }

@@ -189,7 +189,7 @@ func TestGuardBeforeProxy(t *testing.T) {
 				t.Fatal(err)
 			}
 			through, _ := (&Config{Proxy: scheme + "://" + p.address}).parsedProxy()
-			s.transports.transport().DialContext = (&proxyDialer{
+			s.transports.currentTransport().DialContext = (&proxyDialer{
 				url: through, guard: mustGuard(t), resolver: inwards{},
 			}).DialContext
 			to, err := (&Config{}).parseEndpoint("http://"+host+"/", mustGuard(t, "0.0.0.0/0", "::/0"))

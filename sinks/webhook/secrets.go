@@ -33,8 +33,8 @@ func newSecrets(c *Config, log *slog.Logger, now func() time.Time) (*secrets, er
 	return s, nil
 }
 
-// signers returns all keys. The caller must not change them.
-func (s *secrets) signers() []signer {
+// allSigners returns all keys. The caller must not change them.
+func (s *secrets) allSigners() []signer {
 	if len(s.files) == 0 {
 		return s.fixed
 	}

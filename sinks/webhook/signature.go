@@ -160,8 +160,8 @@ func parseSigners(text []byte) ([]signer, error) {
 	return list, nil
 }
 
-// sign returns the value of webhook-signature: one signature for each key, separated by spaces.
-func sign(keys []signer, id string, timestamp int64, body []byte) string {
+// signatureHeader returns the value of webhook-signature: one signature for each key, separated by spaces.
+func signatureHeader(keys []signer, id string, timestamp int64, body []byte) string {
 	prefix := make([]byte, 0, len(id)+24)
 	prefix = append(append(prefix, id...), '.')
 	prefix = append(strconv.AppendInt(prefix, timestamp, 10), '.')

@@ -145,7 +145,7 @@ func TestSignatureVector(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := sign([]signer{newSigningKey(key)}, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330,
+	got := signatureHeader([]signer{newSigningKey(key)}, "msg_p5jXN8AQM9LWM0D4loKWxJek", 1614265330,
 		[]byte(`{"test": 2432232314}`))
 	if want := "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="; got != want {
 		t.Errorf("signature %s, want %s", got, want)
@@ -157,6 +157,6 @@ func BenchmarkSign(b *testing.B) {
 	body := sinktest.Sample("0123456789abcdef01234567").Notifications[0].Data
 	b.ReportAllocs()
 	for b.Loop() {
-		sign([]signer{newSigningKey(key)}, "0123456789abcdef01234567", 1614265330, body)
+		signatureHeader([]signer{newSigningKey(key)}, "0123456789abcdef01234567", 1614265330, body)
 	}
 }

@@ -21,7 +21,6 @@ const (
 	keptAnswer = httpclient.MaxResponseBody
 	// drainedAnswer is the maximum additional part that is read to reuse the connection. A longer answer closes it.
 	drainedAnswer = 64 << 10
-	longestWait   = httpclient.MaxRetryAfter
 	// shortestHidden keeps a header like "1" from blotting out every 1.
 	shortestHidden = 4
 )
@@ -45,7 +44,7 @@ func Kind() relay.SinkKind {
 
 func defaultConfig() *Config {
 	return &Config{
-		Format: formatNotification, OAuth2: OAuth2{AuthStyle: "auto"},
+		Format:      formatNotification,
 		Compression: Compression{MinSize: defaultMinSize},
 	}
 }
@@ -118,7 +117,7 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 		return nil, err
 	}
 	if c.OAuth2.isSet() {
-		round := func() http.RoundTripper { return sink.transports.transport().Transport }
+		round := func() http.RoundTripper { return sink.transports.currentTransport().Transport }
 		if sink.tokens, err = newTokenSource(&c.OAuth2, g, s.Log, round); err != nil {
 			return nil, err
 		}

@@ -24,6 +24,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
@@ -228,7 +229,7 @@ func TestAnswers(t *testing.T) {
 		{500, "", relay.OutcomeRetry, 0, 0},
 		{503, time.Now().Add(time.Hour).UTC().Format(http.TimeFormat), relay.OutcomeRetry, 59 * time.Minute, time.Hour},
 		{503, "soon", relay.OutcomeRetry, 0, 0},
-		{503, "99999999999999999", relay.OutcomeRetry, longestWait, longestWait},
+		{503, "99999999999999999", relay.OutcomeRetry, httpclient.MaxRetryAfter, httpclient.MaxRetryAfter},
 		{503, "-5", relay.OutcomeRetry, 0, 0},
 		{503, "Mon, 02 Jan 2006 15:04:05 GMT", relay.OutcomeRetry, 0, 0},
 	} {
@@ -355,7 +356,7 @@ func TestSecretFileIsReadAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	count := func() int { return len(s.signers()) }
+	count := func() int { return len(s.allSigners()) }
 	if count() != 2 {
 		t.Fatalf("%d secrets, want 2", count())
 	}

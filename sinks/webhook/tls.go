@@ -111,9 +111,6 @@ func (t *TLS) tlsConfig(base *tls.Config, p [3]*pemFile) (*tls.Config, error) {
 	return c, nil
 }
 
-// maxOldTransports bounds how many former transports are remembered; the connections of older ones have long run out.
-const maxOldTransports = 8
-
 // transportCache gives the transport that fits the present content of the files. Safe for concurrent use.
 type transportCache struct {
 	newTransport func(*tls.Config, [3]*pemFile) (*httpclient.Transport, error)
@@ -121,9 +118,8 @@ type transportCache struct {
 	files        [3]*httpclient.WatchedFile[*pemFile]
 	log          *slog.Logger
 
-	cached   atomic.Pointer[cachedTransport]
-	mu       sync.Mutex
-	previous []*httpclient.Transport // the last few, whose connections may not have ended
+	cached atomic.Pointer[cachedTransport]
+	mu     sync.Mutex // held while a transport is replaced
 }
 
 // cachedTransport is a transport and the contents it was made for. Contents that make none keep the transport before.
@@ -172,9 +168,9 @@ func (t *transportCache) readFiles() [3]*pemFile {
 	return p
 }
 
-// transport makes a new transport when a file has changed: connections of the old one end once they are idle. A
+// currentTransport makes a new transport when a file has changed: idle connections of the old one are closed. A
 // certificate whose key has not come yet is not usable, and the old pair stays.
-func (t *transportCache) transport() *httpclient.Transport {
+func (t *transportCache) currentTransport() *httpclient.Transport {
 	g := t.cached.Load()
 	contents := t.readFiles()
 	if contents == g.files {
@@ -194,21 +190,11 @@ func (t *transportCache) transport() *httpclient.Transport {
 	}
 	t.cached.Store(&cachedTransport{next, contents})
 	g.CloseIdleConnections()
-	if t.previous = append(t.previous, g.Transport); len(t.previous) > maxOldTransports {
-		t.previous = t.previous[1:]
-	}
 	return next
 }
 
-// close ends the connections that are idle.
-func (t *transportCache) close() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, old := range t.previous {
-		old.CloseIdleConnections()
-	}
-	t.cached.Load().CloseIdleConnections()
-}
+// close ends the idle connections of the current transport. Those of former transports end after their idle timeout.
+func (t *transportCache) close() { t.cached.Load().CloseIdleConnections() }
 
 // proxyRoots returns the authorities for the certificate of a proxy: those of the system and of ca_file.
 func proxyRoots(ca *pemFile) *x509.CertPool {

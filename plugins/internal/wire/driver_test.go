@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-func TestNoFieldOfADriverIsForgotten(t *testing.T) {
+func TestDriver_ConvertsAllFields(t *testing.T) {
 	var next int
 	var m relay.Migration
 	fill(t, reflect.ValueOf(&m).Elem(), &next)
@@ -41,14 +41,14 @@ func TestNoFieldOfADriverIsForgotten(t *testing.T) {
 }
 
 // A report without a time has none on the other side either.
-func TestProgressWithoutTime(t *testing.T) {
+func TestProgress_WithoutTime(t *testing.T) {
 	if got := ToProgress(over(t, FromProgress(relay.Progress{Step: "copy"}),
 		&driverv1.Progress{})); !got.Time.IsZero() {
 		t.Errorf("no time came back as %s", got.Time)
 	}
 }
 
-func TestResults(t *testing.T) {
+func TestResult_RoundTrip(t *testing.T) {
 	running := t.Context()
 	stopped, stop := context.WithCancel(running)
 	stop()
@@ -86,7 +86,7 @@ func TestResults(t *testing.T) {
 }
 
 // A plugin may send anything.
-func TestResultOfStrangers(t *testing.T) {
+func TestToResult_AcceptsAnyInput(t *testing.T) {
 	for _, m := range []*driverv1.Result{nil, {}, {Outcome: 99, Error: "x"}} {
 		if err := ToResult(m); !relay.IsIndeterminate(err) {
 			t.Errorf("%v is %v", m, err)
@@ -99,7 +99,7 @@ func TestResultOfStrangers(t *testing.T) {
 	}
 }
 
-func TestDescriptions(t *testing.T) {
+func TestToDescription(t *testing.T) {
 	step := func(id, caption string) relay.MigrationStep { return relay.MigrationStep{ID: id, Caption: caption} }
 	for name, c := range map[string]struct {
 		d    relay.DriverDescription

@@ -13,7 +13,7 @@ import (
 )
 
 // A Note is the daemon's own, and one explanation holds no second list.
-func TestNoFieldOfAnExplanationIsForgotten(t *testing.T) {
+func TestExplanation_ConvertsAllFields(t *testing.T) {
 	var one relay.Preview
 	var next int
 	for i := range reflect.TypeFor[relay.Preview]().NumField() {
@@ -34,7 +34,7 @@ func TestNoFieldOfAnExplanationIsForgotten(t *testing.T) {
 	}
 }
 
-func TestProblems(t *testing.T) {
+func TestProblems_RoundTrip(t *testing.T) {
 	err := errors.Join(&relay.FieldError{Field: "tls.ca_file", Problem: "is no file"},
 		fmt.Errorf("look: %w", errors.New("a\xffb")),
 		errors.Join(&relay.FieldError{Field: "a", Problem: "b"}))
@@ -57,7 +57,7 @@ func TestProblems(t *testing.T) {
 }
 
 // A plugin may send anything.
-func TestProblemsOfStrangers(t *testing.T) {
+func TestToProblems_AcceptsAnyInput(t *testing.T) {
 	list := []*sinkv1.Problem{nil, {Key: strings.Repeat("é", maxText), Text: strings.Repeat("é", maxText)}}
 	for range maxProblems {
 		list = append(list, &sinkv1.Problem{})

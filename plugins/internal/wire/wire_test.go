@@ -74,7 +74,7 @@ func over[M proto.Message](t *testing.T, m, into M) M {
 }
 
 // A field that is added to the vocabulary and forgotten here, or in the protocol, fails this test.
-func TestNoFieldIsForgotten(t *testing.T) {
+func TestDelivery_ConvertsAllFields(t *testing.T) {
 	var d relay.Delivery
 	var next int
 	fill(t, reflect.ValueOf(&d).Elem(), &next)
@@ -86,7 +86,7 @@ func TestNoFieldIsForgotten(t *testing.T) {
 	}
 }
 
-func TestDeliveryOfOne(t *testing.T) {
+func TestDelivery_SingleNotification(t *testing.T) {
 	want := relay.Delivery{ID: "a", Attempt: 3, Notifications: []relay.Notification{{ID: "a", Data: []byte("{}")}}}
 	got, timeout := ToDelivery(over(t, FromDelivery(want, 0), &sinkv1.Delivery{}))
 	if !reflect.DeepEqual(got, want) || timeout != 0 {
@@ -100,7 +100,7 @@ func TestDeliveryOfOne(t *testing.T) {
 	}
 }
 
-func TestOutcomes(t *testing.T) {
+func TestOutcome_RoundTrip(t *testing.T) {
 	cause := errors.New("oh no")
 	answer := &relay.ResponseError{Status: 503, Body: "later"}
 	for name, c := range map[string]struct {
@@ -139,7 +139,7 @@ func TestOutcomes(t *testing.T) {
 }
 
 // A plugin may send anything.
-func TestOutcomeOfStrangers(t *testing.T) {
+func TestToOutcome_AcceptsAnyInput(t *testing.T) {
 	for _, m := range []*sinkv1.Ack{
 		{}, {Outcome: 99}, {Outcome: sinkv1.Outcome_OUTCOME_RETRY_AFTER, RetryAfterMs: -5},
 	} {
