@@ -67,7 +67,7 @@ func TestSlowClient_OneHour(t *testing.T) {
 		"traffic of an event stream": {
 			events: true, traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer,
 		},
-		"a flood":                    {traffic: 4 << 20, within: 10 * time.Second, ending: ClosedSlowConsumer},
+		"a flood": {traffic: 4 << 20, within: 10 * time.Second, ending: ClosedSlowConsumer},
 		"a replay": {
 			s: Subscription{After: behind}, traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer,
 		},
