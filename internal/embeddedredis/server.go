@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/backoff"
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // ErrNoBinary is returned by Start on a machine without redis-server.
@@ -132,6 +133,9 @@ func (s *Server) adoptOrLaunch(ctx context.Context) error {
 // Run restarts the server whenever it dies. It returns nil when ctx ends or Close is called, and does not stop the
 // server.
 func (s *Server) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ctx, cancel)()
 	retry := backoff.Backoff{Min: restartMin, Max: restartMax}
 	for {
 		s.mu.Lock()
@@ -139,8 +143,6 @@ func (s *Server) Run(ctx context.Context) error {
 		s.mu.Unlock()
 		select {
 		case <-ctx.Done():
-			return nil
-		case <-s.ctx.Done():
 			return nil
 		case <-p.exited:
 		}
@@ -160,8 +162,7 @@ func (s *Server) Run(ctx context.Context) error {
 // restartServer repeats with a growing delay until a server runs. It returns false if ctx ended or Close was called.
 func (s *Server) restartServer(ctx context.Context, retry *backoff.Backoff) bool {
 	for {
-		wait := retry.Next()
-		if !s.sleepFor(ctx, wait) {
+		if !relay.Sleep(ctx, retry.Next()) {
 			return false
 		}
 		err := s.adoptOrLaunch(ctx)
@@ -176,19 +177,6 @@ func (s *Server) restartServer(ctx context.Context, retry *backoff.Backoff) bool
 			return false
 		}
 		s.log.Error("starting the embedded redis-server failed", "error", err)
-	}
-}
-
-func (s *Server) sleepFor(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	case <-s.ctx.Done():
-		return false
 	}
 }
 

@@ -49,8 +49,13 @@ type executor struct {
 }
 
 // executorFactory creates executors of a parsed template.
-type executorFactory interface {
-	newExecutor(r *rendering) (*executor, error)
+type executorFactory func(*rendering) (*executor, error)
+
+// goTemplate is the common part of text/template and html/template.
+type goTemplate[T any] interface {
+	Clone() (T, error)
+	Funcs(functions template.FuncMap) T
+	Execute(w io.Writer, data any) error
 }
 
 // Parse parses a template. Its errors are a [*TemplateError].
@@ -91,8 +96,7 @@ func (t *Template) parse(everyNode bool) (executorFactory, error) {
 		for _, each := range root.Templates() {
 			trees = append(trees, each.Tree)
 		}
-		addLimits(definedTrees(trees), everyNode)
-		return parsedHTML{root.Funcs((&rendering{}).internalFunctions())}, nil
+		return newExecutorFactory(root, trees, everyNode), nil
 	}
 	root, err := template.New(rootName).Funcs(functions).Parse(t.source)
 	if err != nil {
@@ -102,33 +106,21 @@ func (t *Template) parse(everyNode bool) (executorFactory, error) {
 	for _, each := range root.Templates() {
 		trees = append(trees, each.Tree)
 	}
-	addLimits(definedTrees(trees), everyNode)
-	return parsedText{root.Funcs((&rendering{}).internalFunctions())}, nil
+	return newExecutorFactory(root, trees, everyNode), nil
 }
 
-// definedTrees removes the trees of templates that are used but not defined.
-func definedTrees(trees []*parse.Tree) []*parse.Tree {
-	return slices.DeleteFunc(trees, func(t *parse.Tree) bool { return t == nil || t.Root == nil })
-}
-
-type parsedText struct{ root *template.Template }
-
-func (p parsedText) newExecutor(r *rendering) (*executor, error) {
-	clone, err := p.root.Clone()
-	if err != nil {
-		return nil, err
+// newExecutorFactory adds the limits to the trees of a parsed template.
+func newExecutorFactory[T goTemplate[T]](root T, trees []*parse.Tree, everyNode bool) executorFactory {
+	isUndefined := func(t *parse.Tree) bool { return t == nil || t.Root == nil } // used, but not defined
+	addLimits(slices.DeleteFunc(trees, isUndefined), everyNode)
+	root.Funcs((&rendering{}).internalFunctions())
+	return func(r *rendering) (*executor, error) {
+		clone, err := root.Clone()
+		if err != nil {
+			return nil, err
+		}
+		return &executor{r, clone.Funcs(r.templateFunctions()).Funcs(r.internalFunctions())}, nil
 	}
-	return &executor{r, clone.Funcs(r.templateFunctions()).Funcs(r.internalFunctions())}, nil
-}
-
-type parsedHTML struct{ root *htmltemplate.Template }
-
-func (p parsedHTML) newExecutor(r *rendering) (*executor, error) {
-	clone, err := p.root.Clone()
-	if err != nil {
-		return nil, err
-	}
-	return &executor{r, clone.Funcs(r.templateFunctions()).Funcs(r.internalFunctions())}, nil
 }
 
 // checkEscaping renders once, because html/template reports errors of escaping only then.
@@ -148,7 +140,7 @@ func (t *Template) checkEscaping() error {
 }
 
 func (t *Template) newExecutor(p executorFactory) (*executor, error) {
-	return p.newExecutor(&rendering{now: t.options.Now, cache: t.cache, limits: t.limits, clean: t.options.Clean})
+	return p(&rendering{now: t.options.Now, cache: t.cache, limits: t.limits, clean: t.options.Clean})
 }
 
 // Render renders d. Only one rendering at a time may use d. An error that would occur in every attempt is marked with

@@ -3,6 +3,7 @@ package migration
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 
@@ -140,9 +141,7 @@ func (v *Inventory) readSnapshot(ctx context.Context) (*inventorySnapshot, error
 func mergeMaps(parts []*redis.MapStringStringCmd) map[string]string {
 	all := map[string]string{}
 	for _, part := range parts {
-		for k, v := range part.Val() {
-			all[k] = v
-		}
+		maps.Copy(all, part.Val())
 	}
 	return all
 }
