@@ -57,6 +57,14 @@ func (q *Limiter) Take(ctx context.Context, name string, a Amount) (retryIn time
 	return 0, nil
 }
 
+// giveBack returns tokens of a request that another limit has rejected. They can be spent until the lease ends.
+func (q *Limiter) giveBack(name string, a Amount) {
+	b := q.bucket(name)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.available = b.available.plus(q.limit.masked(a))
+}
+
 func (q *Limiter) bucket(name string) *bucket {
 	q.mu.Lock()
 	defer q.mu.Unlock()
