@@ -25,6 +25,8 @@ type converter struct {
 	types     map[string]string // types of the sinks, by name
 	upstreams map[string]string // types of the sources, by name
 	count     int
+	// inlineSecret is the path of a secret that is written in the file, or "".
+	inlineSecret string
 }
 
 // convert returns the value for the schema n. The second result is false if there is no valid value.
@@ -315,6 +317,9 @@ func (c *converter) expandText(f *field, v *yamldoc.Value, path string) (any, bo
 		expanded, ok := c.expandVars(v, path)
 		if !ok {
 			return nil, false
+		}
+		if f.secrecy == secret && text != "" && text == expanded && c.inlineSecret == "" && v.At.Line > 0 {
+			c.inlineSecret = path
 		}
 		text = expanded
 	case f.file && text != "":

@@ -46,6 +46,7 @@ func (l *loader) validate(c *Config) {
 	l.warnSkippedSamples()
 	l.checkSources(c.Sources, catalog)
 	l.checkMigration(&c.Migration)
+	l.warnSecurity(c)
 }
 
 // checkRange reports a number below minValue or above maxValue.
