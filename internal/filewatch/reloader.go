@@ -9,8 +9,8 @@ import (
 const (
 	// pollInterval is the time between checks. A change is loaded after two equal checks, so within a second.
 	pollInterval = 400 * time.Millisecond
-	// minRejectedRetry is the minimum delay before a rejected file is tried again. The error may be in another file that
-	// it names.
+	// minRejectedRetry is the minimum delay before a rejected file is tried again. The error may be in another file
+	// that it names.
 	minRejectedRetry = 2 * time.Second
 	// maxRetryShare limits the share of time spent on such attempts to one twentieth.
 	maxRetryShare = 20

@@ -33,24 +33,24 @@
 // the same name; hubrelay-hub tells them apart. A digest has the topic hubrelay.digest, and a hub if all its
 // notifications share it.
 //
-//	kafka     topic (hubrelay). key: hub (default), container or none. Records with the same key go to one partition, in
-//	          order. Without exactly one container, the key is the hub. sasl: plain (default), scram-sha-256,
+//	kafka     topic (hubrelay). key: hub (default), container or none. Records with the same key go to one partition,
+//	          in order. Without exactly one container, the key is the hub. sasl: plain (default), scram-sha-256,
 //	          scram-sha-512. compression: none, gzip, snappy, lz4, zstd. max_message_bytes (1000000), like
-//	          message.max.bytes of the brokers. The producer is idempotent, and all in-sync replicas acknowledge. Needs
-//	          Kafka 2.1 or later.
+//	          message.max.bytes of the brokers. The producer is idempotent, and all in-sync replicas acknowledge.
+//	          Needs Kafka 2.1 or later.
 //	nats      subject (hubrelay.{topic}), which a stream must have. token_file or creds_file instead of user.
 //	          Nats-Msg-Id is the ID, so a stream ignores repeats within its duplicate window.
 //	amqp      exchange (amq.topic; "" is the default exchange, whose routing keys are queues), routing_key
 //	          (hubrelay.{topic}), vhost (/). Messages are persistent, mandatory and confirmed: an unroutable message
 //	          is a failure.
-//	mqtt      topic (hubrelay/{hub}/{topic_path}). client_id: without it, the broker assigns one. Two nodes of the relay
-//	          with the same client_id would end each other's connections. Quality of service 1, not retained.
-//	redis     stream (notifications), with the fields of the relay's own log: id, topic, hub, account, data. maxlen: the
-//	          approximate number of entries to keep (0: all). db, cluster, sentinel_master. Do not choose a name that
+//	mqtt      topic (hubrelay/{hub}/{topic_path}). client_id: without it, the broker assigns one. Two nodes of the
+//	          relay with the same client_id would end each other's connections. Quality of service 1, not retained.
+//	redis     stream (notifications), with the fields of the relay's own log: id, topic, hub, account, data. maxlen:
+//	          the approximate number of entries to keep (0: all). db, cluster, sentinel_master. Do not choose a name that
 //	          begins with the prefix of the relay.
 //	postgres  database, table (notifications; schema.table), created unless create_table is false. It is the table of
-//	          Watermill, which its subscribers read, with payload and metadata as JSON, and a unique index on uuid, the
-//	          ID. A repeat adds no row. With several addresses, the one that accepts writes is used.
+//	          Watermill, which its subscribers read, with payload and metadata as JSON, and a unique index on uuid,
+//	          the ID. A repeat adds no row. With several addresses, the one that accepts writes is used.
 //
 // # Delivery
 //

@@ -30,7 +30,8 @@ type settings struct {
 	} `json:"tls"`
 }
 
-const settingsForm = "its settings must be {host: unix:///…, tcp://… or ssh://…, tls: {ca_file, cert_file, key_file}}"
+const settingsForm = "its settings must be {host: unix:///…, tcp://… or ssh://…, " +
+	"tls: {ca_file, cert_file, key_file}}"
 
 // readSettings reads and checks the settings of a server. Its errors name the server.
 func readSettings(s relay.Server) (settings, error) {

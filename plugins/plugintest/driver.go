@@ -27,7 +27,8 @@ func openDriver(p Plugin) (*checked, error) {
 	return &checked{
 		checkRun: r,
 		first: check{
-			"starts, is healthy, describes itself, and takes its configuration without any servers", c.startsAndConfigures,
+			"starts, is healthy, describes itself, and takes its configuration without any servers",
+			c.startsAndConfigures,
 		},
 		checks: []check{
 			{

@@ -38,7 +38,9 @@ func openSink(p Plugin) (*checked, error) {
 				"answers a notification of 256 KiB",
 				func(ctx context.Context) error { return r.respondsTo(ctx, sampleDelivery("2", 256<<10-1000), 1) },
 			},
-			{"answers a digest of 100", func(ctx context.Context) error { return r.respondsTo(ctx, sampleDigest(100), 1) }},
+			{"answers a digest of 100", func(ctx context.Context) error {
+				return r.respondsTo(ctx, sampleDigest(100), 1)
+			}},
 			{"answers 1,000 at once, each exactly once", r.answersConcurrentDeliveries},
 		},
 	}, nil

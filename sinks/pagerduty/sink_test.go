@@ -142,7 +142,8 @@ func TestConformance(t *testing.T) {
 
 func note(topic, object, containers string) relay.Delivery {
 	data := fmt.Sprintf(
-		`{"topic":%q,"object":%s,"context":{"hub_id":"h","clusters":["production"],"containers":%s},"flags":null}`, topic, object, containers,
+		`{"topic":%q,"object":%s,"context":{"hub_id":"h","clusters":["production"],"containers":%s},"flags":null}`,
+		topic, object, containers,
 	)
 	return relay.Delivery{ID: "d", Attempt: 1, Notifications: []relay.Notification{{
 		ID: "65f0c2a00000000000000001", Topic: topic, Hub: "h", Cursor: "1-0", Data: []byte(data),

@@ -113,7 +113,8 @@ func TestAppErrors(t *testing.T) {
 			t.Errorf("%d %.80s: %s, %v", c.status, c.body, outcome, err)
 		}
 		if named := strings.HasPrefix(err.Error(),
-			"chat.postMessage to C0GENERAL at 127.0.0.1:"); strings.Contains(c.body, `"ok":false,"error":`) && !named && outcome != relay.OutcomeRetry {
+			"chat.postMessage to C0GENERAL at 127.0.0.1:"); strings.Contains(c.body, `"ok":false,"error":`) &&
+			!named && outcome != relay.OutcomeRetry {
 			t.Errorf("it does not say which channel: %v", err)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 // Slack's limits hold for whatever producers send.
 func FuzzMessage(f *testing.F) {
 	f.Add("container.error", "id", "running", "starting", hostile, "hub", "c1", uint16(1))
-	f.Add("acme.<b>", "&&&", "🇩🇪🇫🇷", "\u202e", strings.Repeat("👩\u200d👧", 900), strings.Repeat("<", 700),
+	f.Add("acme.<b>", "&&&", "🇩🇪🇫🇷", "\u202e", strings.Repeat("👩\u200d👧", 900),
+		strings.Repeat("<", 700),
 		strings.Repeat("`", 3000), uint16(60))
 	f.Add("", "", "", "", "\xff\xfe", "\u0301", "\n\n", uint16(300))
 	f.Fuzz(func(t *testing.T, topic, id, state, before, problem, hub, container string, n uint16) {

@@ -384,7 +384,8 @@ func TestClean(t *testing.T) {
 func TestPreviousState(t *testing.T) {
 	t.Parallel()
 	for object, want := range map[string]string{
-		`{"previous_state":"a"}`: "a", `{"old_state":"b"}`: "b", `{"state_before":"c"}`: "c", `{"previous_state":1}`: "",
+		`{"previous_state":"a"}`: "a", `{"old_state":"b"}`: "b", `{"state_before":"c"}`: "c",
+		`{"previous_state":1}`:    "",
 		`{"previous_state":null}`: "", `{}`: "", `{"Previous_State":"a"}`: "",
 	} {
 		if got := previousState([]byte(`{"object":` + object + `}`)); got != want {

@@ -186,7 +186,8 @@ func happened(n int, topic, id, state, problem string) relay.Delivery {
 	}
 	data := fmt.Sprintf(`{"topic":%q,"object":{"id":%s,"state":%s,"error":%s},"context":{"hub_id":"h1",`+
 		`"account_id":"","environments":[],`+
-		`"dns_zones":[],"clusters":[],"containers":%s},"flags":null}`, topic, quoted(id), quoted(state), quoted(problem), containers)
+		`"dns_zones":[],"clusters":[],"containers":%s},"flags":null}`,
+		topic, quoted(id), quoted(state), quoted(problem), containers)
 	note := relay.Notification{
 		ID: fmt.Sprintf("%08x%016x", 0x6922f000+n, n), Topic: topic, Hub: "h1", Data: []byte(data),
 		Cursor: fmt.Sprintf("%d-0", 1763897344000+n*1000),

@@ -80,8 +80,8 @@ func parseSigner(s string) (signer, error) {
 	}
 	if strings.HasPrefix(s, publicPrefix) {
 		return nil, errors.New(
-			"is a public key (whpk_…), which only verifies: give the private key that belongs to it (whsk_…), and " +
-				"the public one to the receiver",
+			"is a public key (whpk_…), which only verifies: give the private key that belongs to it (whsk_…), " +
+				"and the public one to the receiver",
 		)
 	}
 	secret, err := parseSecret(s)

@@ -28,7 +28,13 @@ type Batch struct {
 //
 // Clients do not receive the relay's own notifications ("hubrelay.…"), except [relay.TopicResync]. That goes to all
 // clients of its hub regardless of their topics, and without a hub to all clients.
-func (h *Hub) Broadcast(b Batch) { h.coalescers[b.Partition].add(b) }
+func (h *Hub) Broadcast(b Batch) {
+	if h.opts.CoalesceDelay > 0 {
+		h.coalescers[b.Partition].add(b)
+		return
+	}
+	h.broadcastNow(b)
+}
 
 // Flush broadcasts what [Hub.Broadcast] has delayed for a partition. Call it after the last Broadcast.
 func (h *Hub) Flush(partition int) { h.coalescers[partition].flushNow() }
@@ -186,7 +192,7 @@ func (f *broadcast) reset(h *Hub) {
 	f.queuedFrames, f.queuedBytes, f.compressed, f.saved, f.resyncedClients = 0, 0, 0, 0, 0
 }
 
-// toGroup sends a job to its group.
+// toGroup sends a job to its group. Clients with the same visibility share one burst.
 func (f *broadcast) toGroup(j *groupJob) {
 	f.groupBurst.reset()
 	same := j.group.visibility != ""
@@ -196,7 +202,9 @@ func (f *broadcast) toGroup(j *groupJob) {
 		}
 	}
 	if same {
-		f.writeAll(j.clients)
+		if len(f.groupBurst.frames) > 0 {
+			f.addStats(&f.groupBurst, writeParallel(j.clients, &f.groupBurst))
+		}
 		return
 	}
 	for _, c := range j.clients {
@@ -218,13 +226,6 @@ func (f *broadcast) writeFiltered(c *connection, j *groupJob) {
 func (f *broadcast) writeTo(c *connection, b *frameBatch) {
 	if len(b.frames) > 0 && c.write(b) {
 		f.addStats(b, 1)
-	}
-}
-
-// writeAll sends the burst of the group to clients whose grants cover it.
-func (f *broadcast) writeAll(clients []*connection) {
-	if len(f.groupBurst.frames) > 0 {
-		f.addStats(&f.groupBurst, writeParallel(clients, &f.groupBurst))
 	}
 }
 

@@ -22,18 +22,13 @@ type coalescer struct {
 	timer     *time.Timer // runs while something is pending
 }
 
-// newcoalescer returns a coalescer that emits at most once per delay, except for bursts. With a delay of zero it
-// emits every batch at once.
+// newCoalescer returns a coalescer that emits at most once per delay, except for bursts.
 func newCoalescer(wait time.Duration, emit func(Batch)) *coalescer {
 	return &coalescer{wait: wait, emit: emit}
 }
 
 // add takes a batch, which must not be changed afterwards.
 func (g *coalescer) add(b Batch) {
-	if g.wait <= 0 {
-		g.emit(b)
-		return
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if b.Gap {

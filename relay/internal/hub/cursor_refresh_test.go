@@ -59,7 +59,8 @@ func TestPing_RefreshesStaleCursor(t *testing.T) {
 			}
 		})
 	}
-	for seen := map[string]int{}; seen["hub=quiet&cursor=true"] < 5 || seen["account=q&cursor=true"] < 5 || seen["hub=quiet&account=a"] < 5; {
+	seen := map[string]int{}
+	for seen["hub=quiet&cursor=true"] < 5 || seen["account=q&cursor=true"] < 5 || seen["hub=quiet&account=a"] < 5 {
 		select {
 		case query := <-pings:
 			seen[query]++

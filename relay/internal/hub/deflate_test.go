@@ -128,7 +128,7 @@ func testSame(t *testing.T, r *relayed) {
 	r.settled(t)
 	wantSame(t, "come back", r.pair(t, "account=a&hub="+hub+"&after="+from), count)
 	if r.deflated("frames") == 0 || r.deflated("saved") <= 0 || r.deflated("not made") != 0 {
-		t.Errorf("the figures are %v", r.figures.deflate)
+		t.Errorf("the counts are %v", r.counts.deflate)
 	}
 }
 
@@ -203,7 +203,7 @@ func TestCompression_OncePerEncoding(t *testing.T) {
 	n.Broadcast([]relay.Notification{one})
 	if first, payload := readFrame(t, from); first != finText || !bytes.Equal(payload, one.Data) ||
 		n.deflated("made") != 0 {
-		t.Fatalf("%x, %v", first, n.figures.deflate)
+		t.Fatalf("%x, %v", first, n.counts.deflate)
 	}
 	var all []*bufio.Reader
 	for range clients {
@@ -237,7 +237,7 @@ func TestCompression_OncePerEncoding(t *testing.T) {
 	}
 	got := fmt.Sprint(n.deflated("made"), n.deflated("frames"), n.deflated("saved"), n.deflated("not made"))
 	if want := fmt.Sprint(messages/2*2, messages/2*2*clients, saved, 0); got != want {
-		t.Errorf("the figures are %s, want %s", got, want)
+		t.Errorf("the counts are %s, want %s", got, want)
 	}
 }
 

@@ -37,7 +37,7 @@ type counter struct {
 	connected chan struct{}
 	ended     chan CloseReason
 	away      chan Limit
-	figures   *figures
+	counts    *observedCounts
 }
 
 func newCounter() *counter {
@@ -45,7 +45,7 @@ func newCounter() *counter {
 		connected: make(chan struct{}, 1000),
 		ended:     make(chan CloseReason, 1000),
 		away:      make(chan Limit, 1000),
-		figures:   newFigures(),
+		counts:    newObservedCounts(),
 	}
 }
 

@@ -108,7 +108,9 @@ func TestResumeFromEveryPosition(t *testing.T) {
 	t.Parallel()
 	const count = 40
 	redis := redistest.Start(t)
-	for name, o := range map[string]Options{"kept": {}, "read": {HistoryBytes: 1}, "partly kept": {HistoryBytes: 10_000}} {
+	for name, o := range map[string]Options{
+		"kept": {}, "read": {HistoryBytes: 1}, "partly kept": {HistoryBytes: 10_000},
+	} {
 		t.Run(name, func(t *testing.T) {
 			r := startRelayed(t, redis, 1, o)
 			hub := "h " + name
@@ -224,7 +226,10 @@ func TestResumeWhilePublishing(t *testing.T) {
 			r := nodes[0]
 			hubs := hubsInEach(r)
 			var done sync.WaitGroup
-			for i, query := range []string{"account=*", "account=a", "account=a", "hub=" + hubs[0] + "&account=a", "hub=" + hubs[len(hubs)-1] + "&account=a"} {
+			for i, query := range []string{
+				"account=*", "account=a", "account=a", "hub=" + hubs[0] + "&account=a",
+				"hub=" + hubs[len(hubs)-1] + "&account=a",
+			} {
 				want := map[string]int{}
 				for _, hub := range hubs {
 					if !strings.Contains(query, "hub=") || strings.Contains(query, "hub="+hub+"&") {

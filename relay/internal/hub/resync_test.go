@@ -24,7 +24,8 @@ func expectResync(t *testing.T, conn *websocket.Conn, hub, account string) strin
 		t.Fatal(err)
 	}
 	want := fmt.Sprintf(
-		`"context":{"hub_id":%q,"account_id":%q,"environments":[],"dns_zones":[],"clusters":[],"containers":[]},"flags":null`,
+		`"context":{"hub_id":%q,"account_id":%q,"environments":[],"dns_zones":[],"clusters":[],"containers":[]},`+
+			`"flags":null`,
 		hub,
 		account,
 	)
@@ -191,7 +192,8 @@ func TestResyncOfTheLog(t *testing.T) {
 					Hub:   hub,
 					Data:  relay.ResyncEntry(hub, "gone", []string{"far"}),
 				}
-				if err := s.Store(t.Context(), sourcestore.Batch{Notifications: []relay.Notification{gap}}); err != nil {
+				b := sourcestore.Batch{Notifications: []relay.Notification{gap}}
+				if err := s.Store(t.Context(), b); err != nil {
 					t.Fatal(err)
 				}
 			}

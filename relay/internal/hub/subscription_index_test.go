@@ -153,7 +153,9 @@ func TestIndex_SkipsOtherGrants(t *testing.T) {
 		want    int64
 	}{
 		"without an account": {
-			10_000, func(i int) Subscription { return openedBy("", "a"+strconv.Itoa(i), []string{"h" + strconv.Itoa(i/2)}) },
+			10_000, func(i int) Subscription {
+				return openedBy("", "a"+strconv.Itoa(i), []string{"h" + strconv.Itoa(i/2)})
+			},
 			event("h7", "", "job.created", 0), 2,
 		},
 		"hubs of an account": {

@@ -3,8 +3,8 @@
 //
 // The [Inventory] combines the operator's file with the moves that jobs have made since. The [Service] turns
 // requests into jobs, and the [Worker] runs them with a [relay.Driver]. All state is in Redis, so nodes are
-// interchangeable. [Module] connects both to the daemon, and relay/daemon/modules.go is the only place that imports this
-// package.
+// interchangeable. [Module] connects both to the daemon, and relay/daemon/modules.go is the only place that imports
+// this package.
 //
 // A job is stored in the partition of its hub. One script stores each change of a job together with the events of
 // this change, so neither exists without the other. Jobs wait in a stream with a consumer group. If the worker of

@@ -32,8 +32,8 @@ func newMetrics(registry prometheus.Registerer) *metrics {
 		}),
 		driverEvents: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "driver_events_total",
-			Help: "Events of the process of the migration driver: started, not_started, exited, hung, killed, gave_up, " +
-				"output_cut.",
+			Help: "Events of the process of the migration driver: started, not_started, exited, hung, killed, " +
+				"gave_up, output_cut.",
 		}, []string{"event"}),
 	}
 	for _, state := range []relay.JobState{relay.JobCompleted, relay.JobError, relay.JobExpired} {

@@ -37,7 +37,10 @@ func startModule(t *testing.T, b *redisconn.Conn, inventory string, driver relay
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := module.Env{Redis: b, Node: "n", NewID: func() string { return "0123456789abcdef01234567" }, Go: func(string, func(context.Context) error) {}}
+	e := module.Env{
+		Redis: b, Node: "n", NewID: func() string { return "0123456789abcdef01234567" },
+		Go: func(string, func(context.Context) error) {},
+	}
 	if err := m.Start(t.Context(), e); err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +80,8 @@ func TestModule_ImportsFileAtStart(t *testing.T) {
 	if len(list(m).Containers[0].Instances) != 2 || log != "" {
 		t.Errorf("the start undid the import: %s", log)
 	}
-	if err := b.Commands().HSet(t.Context(), keys{b.Keys()}.activeMigrations(b.Keys().Partition("h")), "c/i", "job").Err(); err != nil {
+	active := keys{b.Keys()}.activeMigrations(b.Keys().Partition("h"))
+	if err := b.Commands().HSet(t.Context(), active, "c/i", "job").Err(); err != nil {
 		t.Fatal(err)
 	}
 	m, log = startModule(t, b, "clusters: {}", &fakeDriver{})

@@ -16,7 +16,8 @@ func (m *Module) PublicRoutes() []module.PublicRoute {
 	)
 	return []module.PublicRoute{
 		{
-			Pattern: tasks, Method: http.MethodGet, HubPurpose: readHub, Status: http.StatusOK, CheckReady: m.checkReady,
+			Pattern: tasks, Method: http.MethodGet, HubPurpose: readHub, Status: http.StatusOK,
+			CheckReady: m.checkReady,
 			Handle: func(ctx context.Context, r module.PublicRequest) (any, error) {
 				return m.service.Load().Jobs(ctx, r.Caller, r.Params[0], r.Params[1])
 			},

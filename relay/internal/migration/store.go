@@ -239,7 +239,8 @@ type jobUpdate struct {
 func (s *jobStore) applyUpdate(ctx context.Context, j *job, mark string, u jobUpdate) error {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{
-		s.keys.job(j.ID, p), eventlog.Key(s.keys.Space, p), s.keys.jobs(p), s.keys.activeMigrations(p), s.keys.migratedTo(p),
+		s.keys.job(j.ID, p), eventlog.Key(s.keys.Space, p), s.keys.jobs(p), s.keys.activeMigrations(p),
+		s.keys.migratedTo(p),
 		s.keys.instances(p),
 	}
 	ttl := ""

@@ -40,7 +40,8 @@ func TestEventStream(t *testing.T) {
 				t.Fatalf("%d %s", a.status, a.body)
 			}
 			s := f.streams.got[len(f.streams.got)-1]
-			if s.Hub != tt.hub || s.After != tt.after || s.Cursor != tt.cursor || s.CheckKey() != (hub.Authorization{}) {
+			if s.Hub != tt.hub || s.After != tt.after || s.Cursor != tt.cursor ||
+				s.CheckKey() != (hub.Authorization{}) {
 				t.Errorf("%+v", s)
 			}
 			if got := a.header.Get("Access-Control-Allow-Origin"); (got != "") != (tt.name == "a page") {

@@ -23,7 +23,8 @@ func (f *fakeJobs) routes() []module.PublicRoute {
 	checkReady := func() *relay.Error { return f.notReady }
 	return []module.PublicRoute{
 		{
-			Pattern: testTasksPattern, Method: "GET", Status: 200, HubPurpose: "the hub to look in", CheckReady: checkReady,
+			Pattern: testTasksPattern, Method: "GET", Status: 200, HubPurpose: "the hub to look in",
+			CheckReady: checkReady,
 			Handle: func(_ context.Context, r module.PublicRequest) (any, error) {
 				return []relay.TaskDescriptor{}, f.record(r)
 			},

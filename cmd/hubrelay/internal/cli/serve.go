@@ -59,7 +59,8 @@ Without redis.url it runs an embedded redis-server in redis.data_dir.`,
 				Ready: func(a daemon.Addresses) {
 					log.Info("serving",
 						"public_addr", a.Public.String(), "health_addr", a.Health.String(),
-						"admin_addr", a.Admin.String(), "redis_addr", cfg.Redis.Address(), "sinks", len(cfg.Sinks), "keys", len(cfg.Auth.Keys),
+						"admin_addr", a.Admin.String(), "redis_addr", cfg.Redis.Address(),
+						"sinks", len(cfg.Sinks), "keys", len(cfg.Auth.Keys),
 						"version", build.Version)
 				},
 			})

@@ -27,6 +27,6 @@
 //	hubrelay:memory:<sink>:<hash>   HASH of one shared value of a sink and its lock; it expires
 //	hubrelay:sink:<sink>            HASH of a paused or disabled sink: state, reason, since, config
 //	hubrelay:rate:<name>            HASH with tat and rest in microseconds: when the next attempt may start at an even
-//	                                pace, and the end of a cooldown; of one sink or of all that share a rate; it expires
+//	                                pace, and the end of a cooldown; of all sinks that share the rate; it expires
 //	hubrelay:sinkchanges            counter for all sinks: a node that sees a new value checks its sinks at once
 package store

@@ -95,7 +95,8 @@ func TestDeflater_LimitsCPU(t *testing.T) {
 	if done := tries(true, 1); done != 0 {
 		t.Error("a message was compressed without a compressor")
 	}
-	if most := cap(NewDeflater(Compression{Enabled: true, CPU: 2500 * time.Millisecond}, observer).compressors); most != 4 {
+	d = NewDeflater(Compression{Enabled: true, CPU: 2500 * time.Millisecond}, observer)
+	if most := cap(d.compressors); most != 4 {
 		t.Errorf("%d compressors for 2.5 processors", most)
 	}
 }

@@ -198,7 +198,8 @@ func (c *Cache) read(ctx context.Context, key readKey) (readResult, error) {
 	return readResult{segment: s, at: from, lost: lost}, nil
 }
 
-// findSegment returns a segment with entries after a position, and that position as stored in the log. The caller holds mu.
+// findSegment returns a segment with entries after a position, and that position as stored in the log.
+// The caller holds mu.
 func (c *Cache) findSegment(key readKey) (*Segment, streamid.Position) {
 	for i := len(c.segments) - 1; i >= 0; i-- {
 		s := c.segments[i]

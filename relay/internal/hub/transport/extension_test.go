@@ -71,7 +71,8 @@ func TestAcceptDeflate(t *testing.T) {
 // FuzzAcceptDeflate checks that the response is one we support, and only sent if the client offered the extension.
 func FuzzAcceptDeflate(f *testing.F) {
 	for _, seed := range []string{
-		"permessage-deflate; client_max_window_bits", "permessage-deflate; server_max_window_bits=\"1\\5\", x;y=z", ",;=\"\\",
+		"permessage-deflate; client_max_window_bits",
+		"permessage-deflate; server_max_window_bits=\"1\\5\", x;y=z", ",;=\"\\",
 	} {
 		f.Add(seed)
 	}

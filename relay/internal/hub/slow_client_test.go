@@ -64,14 +64,20 @@ func TestSlowClient_OneHour(t *testing.T) {
 		"a quiet hub":                {within: time.Minute, ending: ClosedSlowConsumer}, // not even a ping fits in
 		"a quiet hub's event stream": {events: true, within: time.Minute, ending: ClosedSlowConsumer},
 		"traffic":                    {traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer},
-		"traffic of an event stream": {events: true, traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer},
-		"a flood":                    {traffic: 4 << 20, within: 10 * time.Second, ending: ClosedSlowConsumer},
-		"a replay":                   {s: Subscription{After: behind}, traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer},
+		"traffic of an event stream": {
+			events: true, traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer,
+		},
+		"a flood": {traffic: 4 << 20, within: 10 * time.Second, ending: ClosedSlowConsumer},
+		"a replay": {
+			s: Subscription{After: behind}, traffic: 2 << 10, within: 15 * time.Second, ending: ClosedSlowConsumer,
+		},
 		"slower than the traffic": {
-			traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer, said: frame.NewClose(frame.CloseSlowConsumer, "too slow")[2:],
+			traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer,
+			said: frame.NewClose(frame.CloseSlowConsumer, "too slow")[2:],
 		},
 		"slower than the traffic of an event stream": {
-			events: true, traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer, said: []byte(`{"code":1013,`),
+			events: true, traffic: 3 * slow, reads: slow, within: 5 * time.Minute, ending: ClosedSlowConsumer,
+			said: []byte(`{"code":1013,`),
 		},
 		"a slow replay":         {s: Subscription{After: behind}, traffic: 3 * slow, reads: slow},
 		"slow, but fast enough": {traffic: slow / 2, reads: slow},
@@ -133,7 +139,8 @@ func serveOverPipe(t *testing.T, h *Hub, s Subscription, events bool) net.Conn {
 	if !events {
 		serve = h.ServeWebSocket
 		for name, value := range map[string]string{
-			"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13", "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
+			"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
+			"Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
 		} {
 			r.Header.Set(name, value)
 		}
