@@ -49,7 +49,9 @@ type Config struct {
 
 	file    string
 	origins yamldoc.Origins
-	schema  *node
+	// inlineSecret is the path of a secret that is written in the file, or "".
+	inlineSecret string
+	schema       *node
 }
 
 // Dir returns the directory of the configuration file, for relative paths.

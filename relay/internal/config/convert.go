@@ -318,7 +318,8 @@ func (c *converter) expandText(f *field, v *yamldoc.Value, path string) (any, bo
 		if !ok {
 			return nil, false
 		}
-		if f.secrecy == secret && text != "" && text == expanded && c.inlineSecret == "" && v.At.Line > 0 {
+		isInline := text != "" && text == expanded && v.At.Line > 0
+		if isInline && f.secrecy == secret && c.inlineSecret == "" && namesSecret(f.name) {
 			c.inlineSecret = path
 		}
 		text = expanded
@@ -338,6 +339,12 @@ func (c *converter) expandText(f *field, v *yamldoc.Value, path string) (any, bo
 		return nil, false
 	}
 	return text, true
+}
+
+// namesSecret reports whether a key is a secret and not only an address or an environment that may contain one.
+func namesSecret(key string) bool {
+	return slices.ContainsFunc([]string{"key", "token", "secret", "password"},
+		func(word string) bool { return strings.HasSuffix(key, word) })
 }
 
 // maxQuoted is the maximum number of bytes of a value in a message.

@@ -46,7 +46,6 @@ func (l *loader) validate(c *Config) {
 	l.warnSkippedSamples()
 	l.checkSources(c.Sources, catalog)
 	l.checkMigration(&c.Migration)
-	l.warnSecurity(c)
 }
 
 // checkRange reports a number below minValue or above maxValue.

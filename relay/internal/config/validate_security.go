@@ -5,14 +5,17 @@ import (
 	"net/url"
 	"os"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/internal/yamldoc"
 )
 
 // strongKeyLength is the number of characters below which a key causes a warning. A random key of this length in hex
 // cannot be guessed.
 const strongKeyLength = 20
 
-// warnSecurity warns about settings that work but invite an attack.
-func (l *loader) warnSecurity(c *Config) {
+// SecurityWarnings returns warnings about settings that work but invite an attack. It reads the files of keys and tokens.
+func (c *Config) SecurityWarnings() []Problem {
+	l := securityCheck{&yamldoc.Reporter{File: c.file, Origins: c.origins}}
 	for i, k := range c.Auth.Keys {
 		path := fmt.Sprintf("auth.keys[%d]", i)
 		l.warnWeakCredential(path, k.credential())
@@ -29,11 +32,14 @@ func (l *loader) warnSecurity(c *Config) {
 			"set server.tls, or name the proxy that adds TLS in server.trusted_proxies")
 	}
 	l.warnPlaintextRedis(c.Redis.URL)
-	l.warnReadableFile()
+	l.warnReadableFile(c.inlineSecret)
+	return yamldoc.Sorted(l.Warnings)
 }
 
+type securityCheck struct{ *yamldoc.Reporter }
+
 // warnWeakCredential warns about a credential that can be guessed. Files that cannot be read now are skipped.
-func (l *loader) warnWeakCredential(path string, c credential) {
+func (l securityCheck) warnWeakCredential(path string, c credential) {
 	text, at := c.text, path+"."+c.kind
 	if c.file != "" {
 		at = path + "." + c.kind + "_file"
@@ -69,7 +75,7 @@ func isCommonSecret(s string) bool {
 	return strings.Trim(rest, "-_. 0123456789!") == "" && len(rest) < len(s)/2
 }
 
-func (l *loader) warnPlaintextRedis(address string) {
+func (l securityCheck) warnPlaintextRedis(address string) {
 	u, err := url.Parse(address)
 	if err != nil || u.Scheme != "redis" && !strings.HasPrefix(u.Scheme, "redis+") || u.Host == "" {
 		return
@@ -81,12 +87,12 @@ func (l *loader) warnPlaintextRedis(address string) {
 }
 
 // warnReadableFile warns if every user of the machine can read a file that contains secrets.
-func (l *loader) warnReadableFile() {
-	if l.inlineSecret == "" {
+func (l securityCheck) warnReadableFile(inlineSecret string) {
+	if inlineSecret == "" {
 		return
 	}
 	if info, err := os.Stat(l.File); err == nil && info.Mode().Perm()&0o004 != 0 {
-		l.Warn(l.inlineSecret, "is a secret in a file that every user of this machine can read",
+		l.Warn(inlineSecret, "is a secret in a file that every user of this machine can read",
 			"chmod o-r "+l.File+", or read the secret from the environment or another file")
 	}
 }
