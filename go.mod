@@ -44,6 +44,7 @@ require (
 	github.com/moby/moby/client v0.6.2
 	github.com/nats-io/nats.go v1.55.0
 	github.com/nicholas-fedor/shoutrrr v0.13.2
+	github.com/pires/go-proxyproto v0.15.0
 	github.com/prometheus/common v0.72.0
 	github.com/rabbitmq/amqp091-go v1.16.0
 	github.com/twmb/franz-go v1.22.2

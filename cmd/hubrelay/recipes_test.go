@@ -14,7 +14,7 @@ import (
 func recipeSecrets() []string {
 	const signing = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo="
 	return []string{
-		"PLATFORM_KEY=a-key-of-the-platform", "ACME_KEY=a-key-of-a-customer", "BACKEND_KEY=a-key-of-the-backend",
+		"PLATFORM_KEY=a-key-of-the-platform", "ACME_KEY=the-key-of-a-customer", "BACKEND_KEY=a-key-of-the-backend",
 		"UPSTREAM_KEY=a-key-of-an-upstream", "SCRIPTS_KEY=a-key-of-our-scripts",
 		"ACME_SECRET=" + signing, "GLOBEX_SECRET=" +
 			signing, "GLOBEX_OLD_SECRET=whsec_AAKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8GKYo=",

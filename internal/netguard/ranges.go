@@ -23,7 +23,8 @@ var (
 		addrBlocks("an unspecified address", "0.0.0.0/8"),
 		addrBlocks("a private address", "10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16"),
 		addrBlocks("a carrier's private address", "100.64.0.0/10"),
-		addrBlocks("a link-local or metadata address", "169.254.0.0/16"),
+		// 168.63.129.16 serves DNS and credentials to virtual machines in Azure.
+		addrBlocks("a link-local or metadata address", "169.254.0.0/16", "168.63.129.16/32"),
 		addrBlocks("a multicast address", "224.0.0.0/4"),
 		addrBlocks("a documentation or benchmark address",
 			"192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "198.18.0.0/15"),

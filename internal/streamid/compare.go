@@ -8,6 +8,9 @@ import (
 // Zero is the position before the first entry of every stream.
 const Zero = "0-0"
 
+// Max is the highest ID that Redis allows. A stream with this last ID accepts no more entries.
+const Max = "18446744073709551615-18446744073709551615"
+
 // CompareLua defines the Lua function less(a, b), which reports whether stream ID a is lower than b. Put it before a
 // script that uses it. Both IDs must be complete.
 //

@@ -61,6 +61,9 @@ auth:
   keys:
     - {name: bench, key: %q, account_id: "*", hubs: ["*"],
        capabilities: [notifications-publish, containers-instances-migrate]}
+quotas: # counted, but never reached
+  key: {notifications: 100000000, bytes: 64GiB}
+  account: {notifications: 100000000, bytes: 64GiB}
 %s
 `, listen, health, r.redis.redisURL(), prefix, data, benchKey, more))
 	if err != nil {

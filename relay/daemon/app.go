@@ -11,6 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
@@ -20,6 +21,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/publicapi"
+	"github.com/hubrelay/hubrelay/relay/internal/quota"
 )
 
 // leaseTime is the time after which another node takes over the work of a failed node.
@@ -233,17 +235,22 @@ func (a *Daemon) startPublic(
 	ctx context.Context, p *components, s *stores, clients *hub.Hub, instance string,
 ) (net.Addr, error) {
 	cfg := a.cfg.Server
+	proxies, err := clientaddr.ParseProxies(cfg.TrustedProxies)
+	if err != nil {
+		return nil, fmt.Errorf("server.trusted_proxies: %w", err)
+	}
 	tokens := auth.NewTokenStore(s.conn.Commands(), s.keys.Token, a.cfg.Auth.TokenTTL)
 	handler, err := publicapi.New(publicapi.Options{
 		Keyring:        a.keys.keyring,
 		Tokens:         tokens,
-		Publisher:      ingest.NewPublisher(a.newDecoder(), meteredLog{s.log, a.metrics}),
+		Publisher:      ingest.NewPublisher(a.newDecoder(), meteredLog{s.log, a.metrics}, a.newQuotas(s)),
 		Streamer:       clients,
 		Routes:         a.modules.publicRoutes(),
 		Catalog:        a.catalog,
 		Instance:       instance,
 		PublicURL:      cfg.PublicURL,
 		AllowedOrigins: cfg.AllowedOrigins,
+		TrustedProxies: proxies,
 		MaxBody:        int64(cfg.MaxBody),
 		Log:            a.log.With("component", "api"),
 		Observer:       a.metrics,
@@ -253,7 +260,7 @@ func (a *Daemon) startPublic(
 	}
 	server, err := httpserver.Listen(httpserver.Options{
 		Name: "server", Addr: cfg.Listen, Handler: handler, Log: a.log, Grace: cfg.ShutdownGrace,
-		CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile,
+		CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, TrustedProxies: proxies,
 		PingInterval: a.cfg.Websocket.PingInterval, PongTimeout: a.cfg.Websocket.PongTimeout,
 	})
 	if err != nil {
@@ -273,6 +280,18 @@ func (a *Daemon) startPublic(
 		{"websockets", func(ctx context.Context) error { return a.serveClients(ctx, clients) }},
 	}))
 	return server.Addr(), nil
+}
+
+func (a *Daemon) newQuotas(s *stores) *quota.Quotas {
+	limit := func(q config.Quota) quota.Limit {
+		return quota.Limit{
+			PerSecond: quota.Amount{Notifications: int64(q.Notifications), Bytes: int64(q.Bytes)}, Burst: q.Burst,
+		}
+	}
+	return quota.NewQuotas(quota.Options{
+		Key: limit(a.cfg.Quotas.Key), Account: limit(a.cfg.Quotas.Account), Address: limit(a.cfg.Quotas.IP),
+		Store: quota.NewRedisStore(s.conn.Commands(), s.keys), Observer: a.metrics,
+	})
 }
 
 func (a *Daemon) newDecoder() *ingest.Decoder { return ingest.NewDecoder(a.catalog) }

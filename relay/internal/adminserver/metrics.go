@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/quota"
 )
 
 // Metrics counts events of the daemon in its own registry. All methods may be called concurrently and do not
@@ -20,6 +21,7 @@ type Metrics struct {
 
 	accepted          *prometheus.CounterVec
 	refused           *prometheus.CounterVec
+	quotaExceeded     *prometheus.CounterVec
 	inbox             *prometheus.CounterVec
 	stream            streamMetrics
 	replays           replayMetrics
@@ -67,6 +69,8 @@ func NewMetrics(version string) *Metrics {
 				"the others.",
 			"family",
 		),
+		quotaExceeded: counters("publish_quota_exceeded_total",
+			"Requests to publish that were rejected because a quota was reached, by kind (key, account, ip).", "kind"),
 		refused: counters("requests_refused_total", "Public requests with an error response, by code.",
 			"code"),
 		inbox: counters("inbox_entries_total",
@@ -130,14 +134,17 @@ func NewMetrics(version string) *Metrics {
 	}
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(build, m.accepted, m.refused, m.inbox, m.enqueued, m.dropped, m.missing, m.gaps,
-		m.attempts, m.failures, m.retries, m.parked, m.batched, m.deadLettered, m.deadDropped, m.noticesDropped,
+	m.registry.MustRegister(build, m.accepted, m.refused, m.quotaExceeded, m.inbox, m.enqueued, m.dropped, m.missing,
+		m.gaps, m.attempts, m.failures, m.retries, m.parked, m.batched, m.deadLettered, m.deadDropped, m.noticesDropped,
 		m.retriesLost,
 		m.disabled, m.paused, m.circuitOpen, m.events, m.failed, m.throttled, m.backlog, m.pendingRetries,
 		m.deadLetters, m.oldest, m.lastSuccess, m.inFlight,
 		m.redisUp, m.redisRestart, m.conditionFailures, m.configReloaded, m.configReloadedAt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.Reloaded(true)
+	for _, k := range []quota.Kind{quota.KindKey, quota.KindAccount, quota.KindAddress} {
+		m.quotaExceeded.WithLabelValues(string(k))
+	}
 	m.stream = newStreamMetrics(m.registry)
 	m.replays = newReplayMetrics(m.registry)
 	m.compression = newCompressionMetrics(m.registry)
@@ -179,6 +186,9 @@ func (m *Metrics) Accepted(topic string) {
 
 // Refused counts a public request with an error response.
 func (m *Metrics) Refused(code relay.Code) { m.refused.WithLabelValues(string(code)).Inc() }
+
+// QuotaExceeded counts a request to publish beyond a quota.
+func (m *Metrics) QuotaExceeded(k quota.Kind) { m.quotaExceeded.WithLabelValues(string(k)).Inc() }
 
 // InboxStored counts inbox entries that became notifications.
 func (m *Metrics) InboxStored(n int) { m.inbox.WithLabelValues("stored").Add(float64(n)) }

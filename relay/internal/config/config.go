@@ -38,6 +38,7 @@ type Config struct {
 	Websocket     Websocket         `koanf:"websocket" doc:"Limits for clients of the stream."`
 	Notifications Notifications     `koanf:"notifications" doc:"Accepted topics."`
 	Auth          Auth              `koanf:"auth" doc:"API keys and tokens of clients."`
+	Quotas        Quotas            `koanf:"quotas" doc:"Limits for publishing."`
 	Sinks         map[string]Sink   `koanf:"sinks" doc:"Destinations outside the relay, by name."`
 	Sources       map[string]Source `koanf:"sources" doc:"Upstreams whose events the relay copies, by name."`
 	Migration     Migration         `koanf:"migration" doc:"Migration of container instances between servers."`
@@ -48,7 +49,9 @@ type Config struct {
 
 	file    string
 	origins yamldoc.Origins
-	schema  *node
+	// inlineSecret is the path of a secret that is written in the file, or "".
+	inlineSecret string
+	schema       *node
 }
 
 // Dir returns the directory of the configuration file, for relative paths.
@@ -61,6 +64,7 @@ type Server struct {
 	MaxBody        Size          `koanf:"max_body" doc:"Maximum size of a request body, 1KiB to 64MiB."`
 	TLS            TLS           `koanf:"tls" doc:"Certificate of the listener; without it, plain HTTP."`
 	AllowedOrigins []string      `koanf:"allowed_origins" doc:"Origins of web pages that may open a websocket."`
+	TrustedProxies []string      `koanf:"trusted_proxies" doc:"Proxies whose headers name the address of the client."`
 	ShutdownGrace  time.Duration `koanf:"shutdown_grace" doc:"Time limit for running work after SIGTERM."`
 }
 
@@ -129,6 +133,20 @@ type Compression struct {
 	Enabled bool          `koanf:"enabled" doc:"Compress messages for websocket clients that support it."`
 	MinSize Size          `koanf:"min_size" doc:"Minimum size of a compressed message, 64 to 1MiB."`
 	CPU     time.Duration `koanf:"cpu" doc:"CPU time for compression per second, 1ms to 16s."`
+}
+
+// Quotas limit publishing over HTTP. All nodes share them. A request must fit into all three.
+type Quotas struct {
+	Key     Quota `koanf:"key" doc:"Limit of each API key."`
+	Account Quota `koanf:"account" doc:"Limit of all keys of an account together."`
+	IP      Quota `koanf:"ip" doc:"Limit of each client address."`
+}
+
+// Quota limits notifications and bytes per second.
+type Quota struct {
+	Notifications int           `koanf:"notifications" doc:"Notifications per second; 0: no limit."`
+	Bytes         Size          `koanf:"bytes" doc:"Bytes of request bodies per second; 0: no limit."`
+	Burst         time.Duration `koanf:"burst" doc:"Time whose notifications may be sent at once, 100ms to 1h."`
 }
 
 // Notifications configures the accepted topics.
@@ -265,7 +283,12 @@ func defaultConfig() Config {
 			Queue: 1 << 20, History: 16 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second,
 			Compression: Compression{MinSize: 256, CPU: 100 * time.Millisecond},
 		},
-		Auth:      Auth{TokenTTL: time.Minute},
+		Auth: Auth{TokenTTL: time.Minute},
+		Quotas: Quotas{
+			Key:     Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},
+			Account: Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},
+			IP:      Quota{Burst: 10 * time.Second},
+		},
 		Migration: Migration{ServerConcurrency: 2, ExpireAfter: 24 * time.Hour, StallTimeout: 30 * time.Minute},
 		Log:       Log{Level: "info", Format: "auto"},
 	}

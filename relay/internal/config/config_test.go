@@ -194,6 +194,11 @@ func TestLoad_Defaults(t *testing.T) {
 		Auth: config.Auth{
 			TokenTTL: time.Minute, Keys: []config.Key{{Name: "ops", Key: "0123456789abcdef", Hubs: []string{"*"}}},
 		},
+		Quotas: config.Quotas{
+			Key:     config.Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},
+			Account: config.Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},
+			IP:      config.Quota{Burst: 10 * time.Second},
+		},
 		Sinks: map[string]config.Sink{},
 		Migration: config.Migration{
 			Driver: config.Driver{

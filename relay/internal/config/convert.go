@@ -25,6 +25,8 @@ type converter struct {
 	types     map[string]string // types of the sinks, by name
 	upstreams map[string]string // types of the sources, by name
 	count     int
+	// inlineSecret is the path of a secret that is written in the file, or "".
+	inlineSecret string
 }
 
 // convert returns the value for the schema n. The second result is false if there is no valid value.
@@ -316,6 +318,10 @@ func (c *converter) expandText(f *field, v *yamldoc.Value, path string) (any, bo
 		if !ok {
 			return nil, false
 		}
+		isInline := text != "" && text == expanded && v.At.Line > 0
+		if isInline && f.secrecy == secret && c.inlineSecret == "" && namesSecret(f.name) {
+			c.inlineSecret = path
+		}
 		text = expanded
 	case f.file && text != "":
 		return c.filePath(f, v, path)
@@ -333,6 +339,12 @@ func (c *converter) expandText(f *field, v *yamldoc.Value, path string) (any, bo
 		return nil, false
 	}
 	return text, true
+}
+
+// namesSecret reports whether a key is a secret and not only an address or an environment that may contain one.
+func namesSecret(key string) bool {
+	return slices.ContainsFunc([]string{"key", "token", "secret", "password"},
+		func(word string) bool { return strings.HasSuffix(key, word) })
 }
 
 // maxQuoted is the maximum number of bytes of a value in a message.

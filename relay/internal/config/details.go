@@ -45,6 +45,12 @@ func details() map[string]string {
 		"Notifications.extra_topics": "The command hubrelay topics lists the built-in ones.",
 		"Auth.token_ttl": "A token of an event stream is valid for the same time after the stream " +
 			"has ended.",
+		"Server.trusted_proxies": "Each is an address or a network such as 10.0.0.0/8. The headers are Forwarded, " +
+			"X-Forwarded-For and the PROXY protocol.",
+		"Quotas.account": "The limit does not apply to keys without an account or for all accounts.",
+		"Quotas.ip":      "Loopback and trusted proxies have no limit. An IPv6 /64 counts as one address.",
+		"Quota.bytes":    "Rejected requests count too.",
+		"Quota.burst":    "A larger request is accepted after a pause, and delays the next one.",
 		"Key.key_sha256": "With the digest, the key itself is stored nowhere.",
 		"Key.account_id": "* sees everything in its hubs. If empty, the key sees only events " +
 			"without an account.",

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
 
 // validate checks the meaning of each value. The conversion has already checked the form.
@@ -31,6 +32,9 @@ func (l *loader) validate(c *Config) {
 	catalog := l.buildCatalog(c.Notifications.ExtraTopics)
 	checkRange(l, "auth.token_ttl", c.Auth.TokenTTL, time.Second, time.Hour)
 	l.checkKeys(c.Auth.Keys)
+	l.checkQuota("quotas.key", c.Quotas.Key)
+	l.checkQuota("quotas.account", c.Quotas.Account)
+	l.checkQuota("quotas.ip", c.Quotas.IP)
 	names := make([]string, 0, len(c.Sinks))
 	for name := range c.Sinks {
 		names = append(names, name)
@@ -81,7 +85,20 @@ func (l *loader) checkServer(s *Server) {
 			l.Warn(path, "pages over plain http can be modified in transit", "use https")
 		}
 	}
+	for i, proxy := range s.TrustedProxies {
+		if _, err := clientaddr.ParseProxies([]string{proxy}); err != nil {
+			l.Error(fmt.Sprintf("server.trusted_proxies[%d]", i),
+				fmt.Sprintf("%q is not a network", relay.Truncate(proxy, maxQuoted)),
+				"write an address such as 10.0.0.1, or a network such as 10.0.0.0/8")
+		}
+	}
 	l.checkTLS("server.tls", &s.TLS)
+}
+
+func (l *loader) checkQuota(path string, q Quota) {
+	checkRange(l, path+".notifications", q.Notifications, 0, 1<<30)
+	checkRange(l, path+".bytes", q.Bytes, 0, 1<<40)
+	checkRange(l, path+".burst", q.Burst, 100*time.Millisecond, time.Hour)
 }
 
 func checkPublicURL(s string) string {

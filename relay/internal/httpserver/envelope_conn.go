@@ -79,10 +79,10 @@ func parseNetHTTPError(b []byte) *relay.Error {
 	}
 }
 
-// rawHijacker removes the envelopeConn from hijacked connections.
+// rawHijacker removes the wrappers of this package from hijacked connections.
 type rawHijacker struct{ http.ResponseWriter }
 
-// UnwrapHijack returns w with a Hijack method that returns the *net.TCPConn or *tls.Conn without the envelopeConn.
+// UnwrapHijack returns w with a Hijack method that returns the *net.TCPConn or *tls.Conn.
 func UnwrapHijack(w http.ResponseWriter) http.ResponseWriter { return rawHijacker{w} }
 
 // Unwrap returns the inner writer, for http.ResponseController.
@@ -91,8 +91,5 @@ func (h rawHijacker) Unwrap() http.ResponseWriter { return h.ResponseWriter }
 // Hijack implements http.Hijacker.
 func (h rawHijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(h.ResponseWriter).Hijack()
-	if plain, ok := conn.(*envelopeConn); ok {
-		conn = plain.Conn
-	}
-	return conn, rw, err
+	return rawConn(conn), rw, err
 }

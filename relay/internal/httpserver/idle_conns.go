@@ -53,10 +53,7 @@ func hasUnreadData(conn net.Conn) bool {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
-	if plain, ok := conn.(*envelopeConn); ok {
-		conn = plain.Conn
-	}
-	socket, ok := conn.(syscall.Conn)
+	socket, ok := rawConn(conn).(syscall.Conn)
 	if !ok {
 		return false
 	}

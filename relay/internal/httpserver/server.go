@@ -10,6 +10,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
 
 // Options are the settings of a listener. Zero durations and sizes mean the defaults in parentheses. Limits cannot be
@@ -23,6 +25,9 @@ type Options struct {
 	Listener net.Listener
 	// Handler handles the requests. A panic is answered with 500.unknown.
 	Handler http.Handler
+	// TrustedProxies are the peers that may send a header of the PROXY protocol with the address of the client. It then
+	// is the RemoteAddr of requests.
+	TrustedProxies clientaddr.Proxies
 	// CertFile and KeyFile turn on TLS with HTTP/2. Both or neither must be set.
 	CertFile, KeyFile string
 	// ReadHeaderTimeout limits the time from the first byte of a request to the end of its header, and the TLS
@@ -100,6 +105,9 @@ func Listen(o Options) (*Server, error) {
 		if l, err = net.Listen("tcp", o.Addr); err != nil {
 			return nil, fmt.Errorf("cannot listen, choose another %s.listen: %w", o.Name, err)
 		}
+	}
+	if len(o.TrustedProxies) > 0 {
+		l = newProxyListener(l, o)
 	}
 	if s.http.TLSConfig == nil {
 		l = &envelopeListener{l}

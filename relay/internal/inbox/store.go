@@ -3,9 +3,8 @@ package inbox
 import (
 	"context"
 	_ "embed" // the scripts
-	"errors"
 	"fmt"
-	"time"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,8 +20,11 @@ var (
 	appendSource string
 	//go:embed scripts/quarantine.lua
 	quarantineSource string
+	//go:embed scripts/reset.lua
+	resetSource string
 
 	appendScript     = redis.NewScript(streamid.CompareLua + appendSource)
+	resetScript      = redis.NewScript(resetSource)
 	quarantineScript = redis.NewScript(streamid.CompareLua + quarantineSource)
 )
 
@@ -36,6 +38,8 @@ type Entry struct {
 	Data []byte
 	// Key is the idempotency key of the producer. It may be empty.
 	Key string
+	// Omitted is the number of bytes beyond [MaxEntry], which were not read.
+	Omitted int64
 }
 
 // Notification is a valid inbox entry.
@@ -69,6 +73,8 @@ type Result struct {
 type Store struct {
 	conn *redisconn.Conn
 	keys keyspace.Space
+
+	reader reader
 }
 
 // NewStore returns the inbox.
@@ -76,43 +82,6 @@ func NewStore(c *redisconn.Conn, keys keyspace.Space) *Store { return &Store{con
 
 // Keys returns the names of the keys.
 func (s *Store) Keys() keyspace.Space { return s.keys }
-
-// Read returns up to count entries after an ID. "" is the beginning. If the inbox has no such entry, it waits for up
-// to block, which is at most [redisconn.MaxBlock]; 0 does not wait.
-func (s *Store) Read(ctx context.Context, after string, count int, block time.Duration) ([]Entry, error) {
-	const operation = "read the inbox"
-	if after == "" {
-		after = streamid.Zero
-	}
-	args := []any{"XREAD", "COUNT", count}
-	if block > 0 {
-		args = append(args, "BLOCK", max(1, min(block, redisconn.MaxBlock).Milliseconds()))
-	}
-	args = append(args, "STREAMS", Key(s.keys), after)
-	cmd := redis.NewSliceCmd(ctx, args...)
-	cmd.SetFirstKeyPos(int8(len(args) - 2))
-	_ = s.conn.Readers().Process(ctx, cmd)
-	reply, err := cmd.Result()
-	if errors.Is(err, redis.Nil) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, redisconn.WrapError(operation, err)
-	}
-	raw, err := parseSingleStream(reply)
-	if err != nil {
-		return nil, redisconn.WrapError(operation, err)
-	}
-	entries := make([]Entry, len(raw))
-	for i, e := range raw {
-		entries[i].ID = e.id
-		entries[i].Key, _ = e.fieldValue("key")
-		if data, ok := e.fieldValue("data"); ok {
-			entries[i].Data = []byte(data)
-		}
-	}
-	return entries, nil
-}
 
 // Append appends valid inbox entries of one partition to its log, in the order of their IDs, all or none. It may be
 // repeated, and a second reader does no harm, provided that every reader processes the entries of a partition in order
@@ -212,10 +181,16 @@ func (s *Store) runMove(
 	return r, position, nil
 }
 
-// Delete removes entries from the inbox. All of them must be stored or quarantined.
+// Delete removes entries from the inbox. All of them must be stored or quarantined. After the entry with the highest
+// possible ID it removes the empty inbox too, because Redis would accept no further entry.
 func (s *Store) Delete(ctx context.Context, ids []string) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return redisconn.WrapError("remove inbox entries", s.conn.Commands().XDel(ctx, Key(s.keys), ids...).Err())
+	err := s.conn.Commands().XDel(ctx, Key(s.keys), ids...).Err()
+	if err == nil && slices.Contains(ids, streamid.Max) {
+		s.conn.Logger().WarnContext(ctx, "inbox had an entry with the highest ID and starts again")
+		err = resetScript.Run(ctx, s.conn.Commands(), []string{Key(s.keys)}).Err()
+	}
+	return redisconn.WrapError("remove inbox entries", err)
 }

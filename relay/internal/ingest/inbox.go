@@ -155,7 +155,7 @@ func (in *InboxReader) classify(entries []inbox.Entry) (
 
 // validateEntry validates one entry. A process with write access to Redis may write for all hubs and accounts.
 func (in *InboxReader) validateEntry(e inbox.Entry) (n relay.Notification, reason string) {
-	if e.Data == nil {
+	if e.Data == nil && e.Omitted == 0 {
 		return n, `the entry has no field "data"; write it with XADD … '*' data '{"topic":…}'`
 	}
 	if e.Key != "" {
@@ -164,9 +164,9 @@ func (in *InboxReader) validateEntry(e inbox.Entry) (n relay.Notification, reaso
 		}
 	}
 	// Do not scan data that is far too large.
-	if len(e.Data) > 4*MaxNotification {
+	if size := int64(len(e.Data)) + e.Omitted; size > 4*MaxNotification {
 		return n, fmt.Sprintf("%s: a notification has at most %d bytes, this one has %d", relay.CodeTooLarge,
-			MaxNotification, len(e.Data))
+			MaxNotification, size)
 	}
 	n, err := in.opt.Decoder.Decode(e.Data, Defaults{AnyAccount: true})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 )
@@ -299,4 +300,34 @@ func BenchmarkInbox(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.N)*inboxCount/b.Elapsed().Seconds(), "entries/s")
+}
+
+// Redis accepts no entry after the highest ID, so the reader starts the inbox again.
+func TestInbox_ContinuesAfterHighestID(t *testing.T) {
+	t.Parallel()
+	b := openStores(t, redistest.Start(t), 1)
+	for _, data := range []string{inboxItem("h", 1), "not json"} {
+		if err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{
+			Stream: inbox.Key(b.Keys()), ID: streamid.Max, Values: []any{"data", data},
+		}).Err(); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{
+			Stream: inbox.Key(b.Keys()), Values: []any{"data", "{}"},
+		}).Err(); err == nil {
+			t.Fatal("Redis accepted an entry after the highest ID")
+		}
+		stop := runInbox(t, b.inbox, b.leases.Lease("inbox", time.Second), &counts{})
+		testkit.WaitFor(t, "the inbox is empty", func() bool { return inboxLen(b) == 0 })
+		testkit.WaitFor(t, "the inbox accepts entries", func() bool {
+			return b.Commands().XAdd(t.Context(), &redis.XAddArgs{
+				Stream: inbox.Key(b.Keys()), Values: []any{"data", inboxItem("h", 2)},
+			}).Err() == nil
+		})
+		testkit.WaitFor(t, "the inbox is empty again", func() bool { return inboxLen(b) == 0 })
+		stop()
+	}
+	if n := len(logOf(t, b)); n != 3 {
+		t.Errorf("got %d notifications, want 3", n)
+	}
 }

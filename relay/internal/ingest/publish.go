@@ -6,9 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net/netip"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/quota"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -31,6 +33,8 @@ type Publication struct {
 	// Account is the default account of notifications. AnyAccount allows every account.
 	Account    string
 	AnyAccount bool
+	// Address is the address of the client, or invalid. It has its own quota.
+	Address netip.Addr
 	// ContentType and IdempotencyKey are headers of the request. They are empty if missing.
 	ContentType    string
 	IdempotencyKey string
@@ -40,19 +44,27 @@ type Publication struct {
 	Body []byte
 }
 
+// Quotas limits what a client publishes. Take returns a [*quota.ExceededError] if a limit is reached. Any other error
+// means that the limits are unknown. It may be called concurrently.
+type Quotas interface {
+	Take(ctx context.Context, c quota.Client, a quota.Amount) error
+}
+
 // Publisher validates and stores publications. It may be used concurrently.
 type Publisher struct {
 	decoder *Decoder
 	log     Log
+	quotas  Quotas
 }
 
-// NewPublisher returns a publisher that stores what decoder accepts in log.
-func NewPublisher(decoder *Decoder, log Log) *Publisher {
-	return &Publisher{decoder: decoder, log: log}
+// NewPublisher returns a publisher that stores what decoder accepts in log, within quotas. Nil quotas are no limit.
+func NewPublisher(decoder *Decoder, log Log, quotas Quotas) *Publisher {
+	return &Publisher{decoder: decoder, log: log, quotas: quotas}
 }
 
 // Publish stores all notifications of p or none, and returns their IDs in order. An error that the sender can fix
-// is or wraps a *[relay.Error]. After 503.not-ready either all or none were stored.
+// is or wraps a *[relay.Error]. After 503.not-ready either all or none were stored. Beyond a quota the error is a
+// [*quota.ExceededError], and nothing was stored.
 func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, error) {
 	if p.Hub == "" {
 		return nil, relay.NewError(relay.CodeMissingArgument,
@@ -61,11 +73,18 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if problem := checkIdempotencyKey(p.IdempotencyKey); p.IdempotencyKey != "" && problem != "" {
 		return nil, relay.NewError(relay.CodeInvalidArgument, "the header Idempotency-Key "+problem)
 	}
+	// The bytes count before they are decoded, because that is what invalid requests cost.
+	if err := pub.takeQuota(ctx, p, quota.Amount{Bytes: int64(len(p.Body))}); err != nil {
+		return nil, err
+	}
 	ns, rejected := pub.decoder.DecodeBody(p.ContentType, p.Body, Defaults{
 		Hub: p.Hub, Account: p.Account, AnyAccount: p.AnyAccount, Trace: p.Trace,
 	})
 	if rejected != nil {
 		return nil, rejected
+	}
+	if err := pub.takeQuota(ctx, p, quota.Amount{Notifications: int64(len(ns))}); err != nil {
+		return nil, err
 	}
 	a := eventlog.AppendRequest{Hub: p.Hub, Notifications: ns}
 	if p.IdempotencyKey != "" {
@@ -77,6 +96,18 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 		return nil, clientError(err, p.IdempotencyKey != "")
 	}
 	return ids, nil
+}
+
+func (pub *Publisher) takeQuota(ctx context.Context, p Publication, a quota.Amount) error {
+	if pub.quotas == nil {
+		return nil
+	}
+	err := pub.quotas.Take(ctx, quota.Client{Key: p.KeyName, Account: p.Account, Address: p.Address}, a)
+	if errors.Is(err, redisconn.ErrUnavailable) {
+		return fmt.Errorf("%w (%w)",
+			relay.NewError(relay.CodeNotReady, "Redis does not respond, and nothing was stored"), err)
+	}
+	return err
 }
 
 // clientError converts an error of the log for the client, with advice. It keeps the cause for the log.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
@@ -55,7 +56,7 @@ type Observer interface {
 }
 
 // Options are the dependencies and settings of an [API]. All fields except Routes, Instance, PublicURL,
-// AllowedOrigins, MaxBody, Log and Observer are required.
+// AllowedOrigins, TrustedProxies, MaxBody, Log and Observer are required.
 type Options struct {
 	Keyring   *auth.Keyring
 	Tokens    Tokens
@@ -72,6 +73,8 @@ type Options struct {
 	PublicURL string
 	// AllowedOrigins are the origins of other hosts whose pages may connect: `https://host[:port]` or "*".
 	AllowedOrigins []string
+	// TrustedProxies are the proxies whose headers name the address of a client.
+	TrustedProxies clientaddr.Proxies
 	// MaxBody is the maximum size of a request body in bytes. Zero means [DefaultMaxBody].
 	MaxBody  int64
 	Log      *slog.Logger

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	"net/netip"
 	"os"
 	"strconv"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/quota"
 )
 
 const (
@@ -46,7 +48,8 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	defer done()
 	p := ingest.Publication{
 		KeyName: key.Name, Hub: id, ContentType: r.Header.Get("Content-Type"), IdempotencyKey: repeatKey, Body: b.buf,
-		Trace: relay.ParseTrace(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ",")),
+		Address: a.publisherAddress(r),
+		Trace:   relay.ParseTrace(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ",")),
 	}
 	if key.AccountID == auth.Wildcard {
 		p.AnyAccount = true
@@ -54,12 +57,33 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 		p.Account = key.AccountID
 	}
 	ids, err := a.opt.Publisher.Publish(r.Context(), p)
-	if err != nil {
+	var exceeded *quota.ExceededError
+	switch {
+	case errors.As(err, &exceeded):
+		return quotaError(w, exceeded)
+	case err != nil:
 		return a.publicError(r, err)
 	}
 	b.buf = appendIDs(b.buf[:0], ids)
 	httpserver.WriteJSON(w, http.StatusAccepted, b.buf)
 	return nil
+}
+
+// publisherAddress returns the address whose quota a request uses. Trusted proxies have none.
+func (a *API) publisherAddress(r *http.Request) netip.Addr {
+	client := a.opt.TrustedProxies.Client(r)
+	if a.opt.TrustedProxies.Contains(client) {
+		return netip.Addr{}
+	}
+	return client
+}
+
+func quotaError(w http.ResponseWriter, e *quota.ExceededError) *relay.Error {
+	seconds := int64((e.RetryIn + time.Second - 1) / time.Second)
+	w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
+	detail := "this " + string(e.Kind) + " publishes more than its quota; nothing was stored, try again in " +
+		strconv.FormatInt(seconds, 10) + " s"
+	return relay.NewError(relay.CodeRateLimiting, detail).WithExtra("per", string(e.Kind))
 }
 
 // appendIDs appends the response. IDs are hexadecimal and need no escaping.

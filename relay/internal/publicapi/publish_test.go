@@ -6,14 +6,17 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/quota"
 )
 
 func TestPublish(t *testing.T) {
@@ -56,6 +59,7 @@ func TestPublish(t *testing.T) {
 				a.header.Get("Content-Type") != "application/json; charset=utf-8" {
 				t.Errorf("%d %s %v", a.status, a.body, a.header)
 			}
+			tt.want.Address = netip.MustParseAddr("127.0.0.1")
 			if !reflect.DeepEqual(f.pub.got, []ingest.Publication{tt.want}) || f.pub.body != `{"topic":"x"}` {
 				t.Errorf("published %+v %q", f.pub.got, f.pub.body)
 			}
@@ -237,4 +241,31 @@ func BenchmarkPublishOverSockets(b *testing.B) {
 			}
 		}
 	})
+}
+
+// Beyond a quota the client learns when to try again. Headers that name an address count only if a trusted proxy sent
+// them, and a trusted proxy itself has no quota.
+func TestPublish_Quota(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *Options) {
+		o.TrustedProxies = clientaddr.Proxies{netip.MustParsePrefix("127.0.0.1/32")}
+	}, nil)
+	publish := func(headers ...string) answer {
+		return f.do("POST", pathNotifications, "{}", append(headers, "Authorization", "Bearer one", "X-Hub-Id", "h1")...)
+	}
+	f.pub.err = &quota.ExceededError{Kind: quota.KindKey, RetryIn: 1200 * time.Millisecond}
+	a := publish()
+	if code, _, _ := a.envelope(t); a.status != 429 || code != "429.rate-limiting" ||
+		a.header.Get("Retry-After") != "2" || !strings.Contains(string(a.body), "key publishes more than its quota") {
+		t.Errorf("got %d %s, Retry-After %q", a.status, a.body, a.header.Get("Retry-After"))
+	}
+	f.pub.err, f.pub.got = nil, nil
+	publish("X-Forwarded-For", "203.0.113.9, 198.51.100.7")
+	publish()
+	if got := f.pub.got[0].Address; got != netip.MustParseAddr("198.51.100.7") {
+		t.Errorf("behind a proxy: got the address %s", got)
+	}
+	if got := f.pub.got[1].Address; got.IsValid() {
+		t.Errorf("the proxy itself: got the address %s", got)
+	}
 }

@@ -6,7 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -207,5 +210,28 @@ func TestTrim_LongLog(t *testing.T) {
 	}
 	if n := len(readLog(t, b, 0)); n < 500 || n > 700 {
 		t.Errorf("got %d entries, want 500 to 700", n)
+	}
+}
+
+// An entry of somebody else with thousands of fields must not stop the dispatcher, because that would stop all sinks.
+func TestEnqueue_EntryWithManyFields(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	mustAppend(t, b, notifications("h", 1, 1)...)
+	fields := []any{"id", "hostile", "topic", "x", "hub", "h", "account", "", "data", "{}"}
+	for i := range 10_000 {
+		fields = append(fields, fmt.Sprint("f", i), "x")
+	}
+	if err := b.Commands().XAdd(t.Context(), &redis.XAddArgs{
+		Stream: eventlog.Key(b.Keys(), 0), Values: fields,
+	}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, b, notifications("h", 2, 2)...)
+	if r := enqueueAll(t, b, "", "0-0", 0, "sink"); !r.Committed {
+		t.Errorf("got %+v", r)
+	}
+	if got := readQueue(t, b, "sink"); len(got) != 3 || got[1] != "hostile" {
+		t.Errorf("got %v", got)
 	}
 }

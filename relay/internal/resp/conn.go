@@ -20,6 +20,7 @@ type Conn struct {
 	writeBuf []byte // the command
 	scratch  []byte // the entry being read
 	clientID int64
+	maxEntry int // bytes of a body, or 0 without a limit
 
 	readTimeout time.Duration // how long the server may be silent, in addition to the time that a read may block
 }
@@ -224,6 +225,10 @@ func (c *Conn) ReadEntries(maxBytes int) (entries []Entry, truncated bool, err e
 	return entries, false, nil
 }
 
+// LimitEntries limits the bodies of entries to so many bytes, plus the lengths of their fields. The rest is read and
+// discarded, so memory is bounded however large an entry is.
+func (c *Conn) LimitEntries(maxBytes int) { c.maxEntry = maxBytes }
+
 func (c *Conn) readEntry() (e Entry, err error) {
 	if err = c.expectArray(2); err != nil {
 		return e, err
@@ -238,9 +243,11 @@ func (c *Conn) readEntry() (e Entry, err error) {
 	}
 	c.scratch = c.scratch[:0]
 	for range fields {
-		if c.scratch, err = c.readField(c.scratch); err != nil {
+		var omitted int64
+		if c.scratch, omitted, err = c.readField(c.scratch); err != nil {
 			return e, err
 		}
+		e.Omitted += omitted
 	}
 	e.Body = bytes.Clone(c.scratch)
 	return e, nil
@@ -316,13 +323,40 @@ func (c *Conn) readBulk(b []byte) ([]byte, error) {
 	return c.readBody(b, n)
 }
 
-// readField appends the length of a string and the string to b.
-func (c *Conn) readField(b []byte) ([]byte, error) {
+// readField appends the length of a string and the string to b. If b then exceeds the limit, it omits the end of the
+// string, and all of it if b exceeded the limit before.
+func (c *Conn) readField(b []byte) (_ []byte, omitted int64, err error) {
 	n, err := c.readBulkLen()
 	if err != nil {
-		return b, err
+		return b, 0, err
 	}
-	return c.readBody(binary.AppendUvarint(b, uint64(n)), n)
+	if c.maxEntry > 0 && int64(len(b))+n > int64(c.maxEntry) {
+		kept := max(0, int64(c.maxEntry-len(b)))
+		omitted = n - kept
+		if kept == 0 {
+			return b, omitted, c.discard(n + 2)
+		}
+		b = binary.AppendUvarint(b, uint64(kept))
+		for kept > 0 {
+			piece, err := c.reader.Peek(int(min(kept, int64(c.reader.Size()))))
+			if err != nil {
+				return b, omitted, err
+			}
+			b = append(b, piece...)
+			kept -= int64(len(piece))
+			if err := c.discard(int64(len(piece))); err != nil {
+				return b, omitted, err
+			}
+		}
+		return b, omitted, c.discard(omitted + 2)
+	}
+	b, err = c.readBody(binary.AppendUvarint(b, uint64(n)), n)
+	return b, 0, err
+}
+
+func (c *Conn) discard(n int64) error {
+	_, err := c.reader.Discard(int(n))
+	return err
 }
 
 func (c *Conn) readBulkLen() (int64, error) {

@@ -13,6 +13,8 @@ type Entry struct {
 	// Body contains fields and values in turn, each after its length as a uvarint; see [EachField]. It is nil if a
 	// pending ID has no entry.
 	Body []byte
+	// Omitted is the number of bytes that are not in Body because of [Conn.LimitEntries].
+	Omitted int64
 }
 
 // ToMap returns the fields as go-redis does. It is slow.

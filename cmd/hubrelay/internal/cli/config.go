@@ -46,7 +46,8 @@ func newConfigCheck(std term.Streams, build Build) *cobra.Command {
 		Long: `Reads the file and the environment as serve would, with every file that they name, and prints each
 problem with its line. It starts each plugin with its env, asks it to check its config, and stops it; --no-plugins
 skips this. It delivers nothing, and only plugins can open connections. A plugin that cannot be started or asked
-causes a warning, because the daemon would start without it.`,
+causes a warning, because the daemon would start without it. Settings that invite an attack, such as a key that can be
+guessed, cause warnings too.`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(std, build, file)
@@ -66,7 +67,7 @@ causes a warning, because the daemon would start without it.`,
 				}
 				counts += ", " + term.Pluralize(servers, "server") + ", " + term.Pluralize(containers, "container")
 			}
-			for _, w := range cfg.Warnings {
+			for _, w := range append(cfg.Warnings, cfg.SecurityWarnings()...) {
 				_, _ = fmt.Fprintf(std.Err, "warning: %s\n", term.Sanitize(w.String()))
 			}
 			_, err = fmt.Fprintf(std.Out, "%s is valid: %s\n", file, counts)

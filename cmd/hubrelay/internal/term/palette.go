@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"unicode"
 
 	"golang.org/x/term"
 )
@@ -90,10 +91,11 @@ func (p Palette) Topic(name string) string {
 	}
 }
 
-// Sanitize replaces control characters, so text from the network cannot control the terminal.
+// Sanitize replaces control characters, also those that change the direction of text, so text from the network cannot
+// control the terminal.
 func Sanitize(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 {
+		if r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || unicode.Is(unicode.Bidi_Control, r) {
 			return '\uFFFD'
 		}
 		return r

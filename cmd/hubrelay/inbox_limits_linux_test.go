@@ -1,0 +1,73 @@
+package main_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+)
+
+// peakMemory returns the maximum resident memory of a process, in bytes.
+func peakMemory(t *testing.T, pid int) int64 {
+	t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(status)
+	if m == nil {
+		t.Fatalf("no VmHWM in %s", status)
+	}
+	kib, _ := strconv.ParseInt(string(m[1]), 10, 64)
+	return kib << 10
+}
+
+// A producer that fills the inbox with huge entries cannot exhaust the memory of the relay. The entries go to the
+// quarantine, and later entries are accepted.
+func TestInbox_HugeEntriesDoNotFillMemory(t *testing.T) {
+	t.Parallel()
+	const (
+		entries = 40
+		size    = 16 << 20
+		most    = 64 << 20
+	)
+	server := redistest.Start(t)
+	config := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL())}
+	idle := serve(t, config)
+	base := peakMemory(t, idle.Cmd.Process.Pid)
+	idle.Stop(t)
+
+	store := redisAt(t, server.Socket)
+	data := bytes.Repeat([]byte("x"), size)
+	for range entries {
+		if err := store.XAdd(t.Context(), &redis.XAddArgs{
+			Stream: "hubrelay:inbox", Values: []any{"data", data},
+		}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := serve(t, config)
+	testkit.Eventually(t, "all huge entries to be in the quarantine", func() error {
+		if n := store.XLen(t.Context(), "hubrelay:quarantine").Val(); n != entries {
+			return fmt.Errorf("%d are", n)
+		}
+		return nil
+	})
+	if got := peakMemory(t, d.Cmd.Process.Pid); got-base > most {
+		t.Errorf("the relay used %d MiB more than when it is idle, want at most %d MiB", (got-base)>>20, most>>20)
+	}
+	socket := d.connect(t, opsKey, "hub-1", "")
+	if err := store.XAdd(t.Context(), &redis.XAddArgs{
+		Stream: "hubrelay:inbox", Values: []any{"data", `{"topic":"container.created","context":{"hub_id":"hub-1"}}`},
+	}).Err(); err != nil {
+		t.Fatal(err)
+	}
+	socket.wait(t, 1)
+}

@@ -1,0 +1,97 @@
+// Package clientaddr finds the address of a client behind trusted proxies.
+package clientaddr
+
+import (
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// Proxies are the networks of the proxies whose headers are believed. Nil trusts nobody.
+type Proxies []netip.Prefix
+
+// ParseProxies parses networks such as 10.0.0.0/8, and single addresses.
+func ParseProxies(list []string) (Proxies, error) {
+	var p Proxies
+	for _, s := range list {
+		addr, err := netip.ParseAddr(s)
+		if err == nil {
+			p = append(p, netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen()))
+			continue
+		}
+		network, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, fmt.Errorf("%q is neither an address nor a network", s)
+		}
+		p = append(p, network.Masked())
+	}
+	return p, nil
+}
+
+// Contains reports whether an address belongs to a trusted proxy.
+func (p Proxies) Contains(addr netip.Addr) bool {
+	return slices.ContainsFunc(p, func(network netip.Prefix) bool { return network.Contains(addr.Unmap()) })
+}
+
+// Client returns the address of the client that sent r. If the connection comes from a trusted proxy, it is the last
+// address in Forwarded (RFC 7239) or X-Forwarded-For that is not a trusted proxy. Entries before that one were written by
+// the client and are ignored. A proxy that names nobody is itself the client. The result is invalid if r has no address,
+// such as over a unix socket.
+func (p Proxies) Client(r *http.Request) netip.Addr {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Addr{}
+	}
+	client := peer.Addr().Unmap()
+	if len(p) == 0 || !p.Contains(client) {
+		return client
+	}
+	for _, hop := range slices.Backward(hops(r.Header)) {
+		addr, ok := parseHop(hop)
+		if !ok {
+			return client // everything before it was written by whoever sent this
+		}
+		if client = addr; !p.Contains(addr) {
+			return client
+		}
+	}
+	return client
+}
+
+// hops returns the addresses in the header, the nearest proxy last. Forwarded wins over X-Forwarded-For.
+func hops(h http.Header) []string {
+	if values := h["Forwarded"]; len(values) > 0 {
+		var list []string
+		for _, element := range splitList(values) {
+			list = append(list, forwardedFor(element))
+		}
+		return list
+	}
+	return splitList(h["X-Forwarded-For"])
+}
+
+func splitList(values []string) []string {
+	return strings.Split(strings.Join(values, ","), ",")
+}
+
+// forwardedFor returns the value of the parameter for in an element of Forwarded, or "".
+func forwardedFor(element string) string {
+	for pair := range strings.SplitSeq(element, ";") {
+		if name, value, _ := strings.Cut(strings.TrimSpace(pair), "="); strings.EqualFold(name, "for") {
+			return strings.Trim(value, `"`)
+		}
+	}
+	return ""
+}
+
+// parseHop parses an address with an optional port. IPv6 addresses with a port are in brackets.
+func parseHop(s string) (netip.Addr, bool) {
+	s = strings.TrimSpace(s)
+	if withPort, err := netip.ParseAddrPort(s); err == nil {
+		return withPort.Addr().Unmap(), true
+	}
+	addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
+	return addr.Unmap(), err == nil
+}

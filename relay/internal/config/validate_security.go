@@ -1,0 +1,98 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/internal/yamldoc"
+)
+
+// strongKeyLength is the number of characters below which a key causes a warning. A random key of this length in hex
+// cannot be guessed.
+const strongKeyLength = 20
+
+// SecurityWarnings returns warnings about settings that work but invite an attack. It reads the files of keys and tokens.
+func (c *Config) SecurityWarnings() []Problem {
+	l := securityCheck{&yamldoc.Reporter{File: c.file, Origins: c.origins}}
+	for i, k := range c.Auth.Keys {
+		path := fmt.Sprintf("auth.keys[%d]", i)
+		l.warnWeakCredential(path, k.credential())
+		if k.AccountID == "" && len(k.Hubs) > 0 && len(k.Capabilities) == 0 {
+			l.Warn(path+".account_id", fmt.Sprintf("is missing, so the key %q sees only notifications without an account",
+				k.Name), `name its account, or write "*" for everything in its hubs`)
+		}
+	}
+	for i, t := range c.Admin.Tokens {
+		l.warnWeakCredential(fmt.Sprintf("admin.tokens[%d]", i), t.credential())
+	}
+	if !isLoopback(c.Server.Listen) && !c.Server.TLS.Enabled() && len(c.Server.TrustedProxies) == 0 {
+		l.Warn("server.listen", "accepts keys from other machines without TLS",
+			"set server.tls, or name the proxy that adds TLS in server.trusted_proxies")
+	}
+	l.warnPlaintextRedis(c.Redis.URL)
+	l.warnReadableFile(c.inlineSecret)
+	return yamldoc.Sorted(l.Warnings)
+}
+
+type securityCheck struct{ *yamldoc.Reporter }
+
+// warnWeakCredential warns about a credential that can be guessed. Files that cannot be read now are skipped.
+func (l securityCheck) warnWeakCredential(path string, c credential) {
+	text, at := c.text, path+"."+c.kind
+	if c.file != "" {
+		at = path + "." + c.kind + "_file"
+		var err error
+		if text, err = readSecret(c.file); err != nil {
+			return
+		}
+	}
+	switch {
+	case text == "":
+	case isCommonSecret(text):
+		l.Warn(at, "is easy to guess", "make a random one with hubrelay keys new")
+	case len(text) < strongKeyLength:
+		l.Warn(at, fmt.Sprintf("has fewer than %d characters", strongKeyLength), "make a random one with hubrelay keys new")
+	}
+}
+
+// isCommonSecret reports whether a secret consists of words and series that are tried first, or of one repeated
+// character.
+func isCommonSecret(s string) bool {
+	rest := strings.ToLower(s)
+	if strings.Count(rest, rest[:1]) == len(rest) {
+		return true
+	}
+	for _, word := range []string{
+		"changeme", "change-me", "password", "passwort", "secret", "hubrelay", "example", "default", "letmein", "qwerty",
+		"admin", "token", "test", "demo", "key", "api", "my", "the", "your",
+		"0123456789abcdef", "1234567890", "0123456789", "123456789", "12345678", "1234567", "123456", "12345", "1234", "123",
+		"abcdef", "abc",
+	} {
+		rest = strings.ReplaceAll(rest, word, "")
+	}
+	return strings.Trim(rest, "-_. 0123456789!") == "" && len(rest) < len(s)/2
+}
+
+func (l securityCheck) warnPlaintextRedis(address string) {
+	u, err := url.Parse(address)
+	if err != nil || u.Scheme != "redis" && !strings.HasPrefix(u.Scheme, "redis+") || u.Host == "" {
+		return
+	}
+	if host := u.Hostname(); !isLoopback(host + ":0") {
+		l.Warn("redis.url", "sends its password and all notifications unencrypted to another machine",
+			"use rediss://, or a network that nobody else can read")
+	}
+}
+
+// warnReadableFile warns if every user of the machine can read a file that contains secrets.
+func (l securityCheck) warnReadableFile(inlineSecret string) {
+	if inlineSecret == "" {
+		return
+	}
+	if info, err := os.Stat(l.File); err == nil && info.Mode().Perm()&0o004 != 0 {
+		l.Warn(inlineSecret, "is a secret in a file that every user of this machine can read",
+			"chmod o-r "+l.File+", or read the secret from the environment or another file")
+	}
+}

@@ -1,0 +1,9 @@
+// Package quota limits how many notifications and bytes a key, an account and an address may publish per second. All
+// nodes share one token bucket per key, account and address in Redis.
+//
+// A node leases tokens for a tenth of a second at once and spends them without Redis, so most requests need no round
+// trip. Leased tokens are taken from the bucket first, so all nodes together never exceed a limit. A node returns no
+// tokens: what it does not spend within a second is lost.
+//
+// Publications through the inbox have no quota, because whoever may write to Redis needs no API.
+package quota

@@ -1,0 +1,147 @@
+package quota
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// leaseTime is how long leased tokens may be spent.
+	leaseTime = time.Second
+	// maxBuckets is the number of buckets above which unused ones are removed. Clients can create one per address.
+	maxBuckets = 10_000
+)
+
+// Limiter applies one limit to many buckets, such as all keys. It may be used concurrently.
+type Limiter struct {
+	limit Limit
+	store Store
+	now   func() time.Time
+
+	mu      sync.Mutex
+	buckets map[string]*bucket
+}
+
+// NewLimiter returns a limiter with its tokens in store.
+func NewLimiter(l Limit, s Store) *Limiter {
+	return &Limiter{limit: l, store: s, now: time.Now, buckets: make(map[string]*bucket)}
+}
+
+// Take takes tokens from the bucket with this name. If they are not available, it takes none and returns the time until
+// they are. An error means that the store did not respond or that ctx has ended.
+func (q *Limiter) Take(ctx context.Context, name string, a Amount) (retryIn time.Duration, err error) {
+	a = q.limit.masked(a)
+	if a == (Amount{}) {
+		return 0, nil
+	}
+	b := q.bucket(name)
+	if b.spend(a, q.now()) {
+		return 0, nil
+	}
+	// One request leases for all that wait.
+	select {
+	case b.leasing <- struct{}{}:
+		defer func() { <-b.leasing }()
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
+	for !b.spend(a, q.now()) {
+		need, want := b.missing(a, q.limit.leaseSize(), q.now())
+		lease, err := q.store.Lease(ctx, name, q.limit, need, want)
+		if err != nil || lease.RetryIn > 0 {
+			return lease.RetryIn, err
+		}
+		b.add(lease.Granted, q.now())
+	}
+	return 0, nil
+}
+
+// giveBack returns tokens of a request that another limit has rejected. They can be spent until the lease ends.
+func (q *Limiter) giveBack(name string, a Amount) {
+	b := q.bucket(name)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.available = b.available.plus(q.limit.masked(a))
+}
+
+func (q *Limiter) bucket(name string) *bucket {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	b := q.buckets[name]
+	if b == nil {
+		if len(q.buckets) >= maxBuckets {
+			q.removeUnused()
+		}
+		b = &bucket{leasing: make(chan struct{}, 1)}
+		q.buckets[name] = b
+	}
+	return b
+}
+
+// removeUnused removes buckets whose lease has ended. If all are in use, it removes all: their tokens are lost, and the
+// next requests lease again.
+func (q *Limiter) removeUnused() {
+	now := q.now()
+	for name, b := range q.buckets {
+		if b.isExpired(now) {
+			delete(q.buckets, name)
+		}
+	}
+	if len(q.buckets) >= maxBuckets {
+		clear(q.buckets)
+	}
+}
+
+// bucket contains the leased tokens of this node.
+type bucket struct {
+	leasing chan struct{} // held by the request that leases
+
+	mu        sync.Mutex
+	available Amount
+	expiresAt time.Time
+}
+
+// spend takes tokens of the lease, all or none.
+func (b *bucket) spend(a Amount, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !now.Before(b.expiresAt) || a.Notifications > b.available.Notifications || a.Bytes > b.available.Bytes {
+		return false
+	}
+	b.available = b.available.minus(a)
+	return true
+}
+
+// missing returns the tokens that a request of a needs in addition to the available ones, and how many to ask for, so
+// that a lease of this size is available afterwards.
+func (b *bucket) missing(a, size Amount, now time.Time) (need, want Amount) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	available := b.available
+	if !now.Before(b.expiresAt) {
+		available = Amount{}
+	}
+	need = Amount{max(0, a.Notifications-available.Notifications), max(0, a.Bytes-available.Bytes)}
+	want = Amount{
+		max(need.Notifications, size.Notifications-available.Notifications),
+		max(need.Bytes, size.Bytes-available.Bytes),
+	}
+	return need, want
+}
+
+// add adds the tokens of a new lease.
+func (b *bucket) add(a Amount, now time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if now.Before(b.expiresAt) {
+		a = a.plus(b.available)
+	}
+	b.available, b.expiresAt = a, now.Add(leaseTime)
+}
+
+func (b *bucket) isExpired(now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return !now.Before(b.expiresAt)
+}

@@ -1,0 +1,124 @@
+package quota
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Kind is what a limit belongs to.
+type Kind string
+
+// The kinds of limits.
+const (
+	KindKey     Kind = "key"
+	KindAccount Kind = "account"
+	KindAddress Kind = "ip"
+)
+
+// Client is who publishes. An empty Account and an invalid Address have no limit.
+type Client struct {
+	Key, Account string
+	Address      netip.Addr
+}
+
+// ExceededError reports that a limit is reached.
+type ExceededError struct {
+	Kind Kind
+	// RetryIn is the time until the same request would be accepted.
+	RetryIn time.Duration
+}
+
+// Error implements error.
+func (e *ExceededError) Error() string {
+	return fmt.Sprintf("the %s publishes more than its quota; try again in %s", e.Kind, e.RetryIn)
+}
+
+// Observer counts rejected publications. Its method is called concurrently and must not block.
+type Observer interface{ QuotaExceeded(k Kind) }
+
+// Options are the options of [NewQuotas]. Limits that are not set do not apply.
+type Options struct {
+	Key, Account, Address Limit
+	Store                 Store
+	Observer              Observer
+}
+
+// Quotas applies the limits of keys, accounts and addresses. It may be used concurrently.
+type Quotas struct {
+	limiters []kindLimiter
+	observer Observer
+}
+
+type kindLimiter struct {
+	kind Kind
+	name func(Client) string // "" if the client has no bucket of this kind
+	*Limiter
+}
+
+// NewQuotas returns the limits that are set.
+func NewQuotas(o Options) *Quotas {
+	q := &Quotas{observer: o.Observer}
+	for _, k := range []struct {
+		kind  Kind
+		limit Limit
+		name  func(Client) string
+	}{
+		{KindKey, o.Key, func(c Client) string { return c.Key }},
+		{KindAccount, o.Account, func(c Client) string { return c.Account }},
+		{KindAddress, o.Address, addressName},
+	} {
+		if k.limit.IsSet() {
+			q.limiters = append(q.limiters, kindLimiter{k.kind, k.name, NewLimiter(k.limit, o.Store)})
+		}
+	}
+	return q
+}
+
+// addressName returns the name of an address. All addresses of an IPv6 /64 are one client, because a host usually has
+// all of them. Loopback is the operator's own machine and has no limit.
+func addressName(c Client) string {
+	addr := c.Address.Unmap()
+	switch {
+	case !addr.IsValid() || addr.IsLoopback():
+		return ""
+	case addr.Is6():
+		prefix, err := addr.WithZone("").Prefix(64)
+		if err != nil {
+			return ""
+		}
+		return prefix.String()
+	}
+	return addr.String()
+}
+
+// Take takes tokens from all limits of a client. If one is reached, it takes none and returns an [*ExceededError]. Any
+// other error means that the store did not respond or that ctx has ended.
+func (q *Quotas) Take(ctx context.Context, c Client, a Amount) error {
+	for i, l := range q.limiters {
+		name := l.name(c)
+		if name == "" {
+			continue
+		}
+		retryIn, err := l.Take(ctx, bucketName(l.kind, name), a)
+		if err == nil && retryIn == 0 {
+			continue
+		}
+		for _, earlier := range q.limiters[:i] {
+			if name := earlier.name(c); name != "" {
+				earlier.giveBack(bucketName(earlier.kind, name), a)
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if q.observer != nil {
+			q.observer.QuotaExceeded(l.kind)
+		}
+		return &ExceededError{l.kind, retryIn}
+	}
+	return nil
+}
+
+func bucketName(k Kind, name string) string { return string(k) + ":" + name }
