@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/sinks/webhook"
 )
 
-// Kinds returns every kind of sink. A new kind is one directory and one line here. The sink type stdout writes to
+// Kinds returns every kind of sink. CONTRIBUTING.md lists the steps to add one. The sink type stdout writes to
 // stdout, and builtins names the plugins that the program itself contains.
 func Kinds(stdout *os.File, builtins ...string) []relay.SinkKind {
 	return []relay.SinkKind{

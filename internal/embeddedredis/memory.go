@@ -14,7 +14,9 @@ import (
 // MemoryServer is a Redis in this process. Its methods may be called concurrently.
 type MemoryServer struct {
 	redis *miniredis.Miniredis
-	once  sync.Once
+
+	mu     sync.Mutex
+	closed bool
 }
 
 // Memory starts a Redis without persistence. It does not listen, so other users of the machine cannot connect. Use
@@ -41,17 +43,26 @@ func (s *MemoryServer) Dialer(ctx context.Context, _, _ string) (net.Conn, error
 	if err != nil {
 		return nil, fmt.Errorf("connect to the in-memory redis: %w", err)
 	}
-	server := s.redis.Server()
-	if server == nil {
+	// A client may still dial in the background when it is closed.
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
 		_, _ = client.Close(), remote.Close()
 		return nil, net.ErrClosed
 	}
-	server.ServeConn(newBufferedConn(remote))
+	s.redis.Server().ServeConn(newBufferedConn(remote))
 	return client, nil
 }
 
 // Close stops the server and closes all connections. It may be called twice.
-func (s *MemoryServer) Close() { s.once.Do(s.redis.Close) }
+func (s *MemoryServer) Close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.closed = true
+		s.redis.Close()
+	}
+}
 
 func socketPair() (net.Conn, net.Conn, error) {
 	syscall.ForkLock.RLock()

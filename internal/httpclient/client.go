@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// MaxResponseBody is the maximum size of a stored response body, in bytes. relay.AnswerError shows the same limit.
+	// MaxResponseBody is the maximum size of a stored response body, in bytes. [relay.ResponseError] shows the same limit.
 	MaxResponseBody = 1 << 10
 	// maxDrainedBody is the maximum number of further bytes that are read to make the connection reusable. The
 	// connection of a longer response is closed.

@@ -59,7 +59,26 @@ func Resolve(command []string) (path string, args []string, err error) {
 	return program, args, nil
 }
 
-// CheckPins compares the program and the files with the operator's pins. It is called before every start.
+// openProgram compares the program and the files with the operator's pins before a start. It returns the content to run,
+// or nil if the program must be run by name: without a pin, and for a part of the running binary.
+func (o *Options) openProgram(program string) (*os.File, error) {
+	isBuiltin := strings.HasPrefix(o.Command[0], Builtin)
+	if o.SHA256 == "" || isBuiltin {
+		return nil, CheckPins(program, o.SHA256, o.Files)
+	}
+	if err := CheckPins("", "", o.Files); err != nil {
+		return nil, err
+	}
+	return openPinned(program, o.SHA256)
+}
+
+// runContent makes a command run an open file. The plugin sees its own name as its first argument.
+func runContent(cmd *exec.Cmd, content *os.File) {
+	const firstExtraFile = 3 // after the standard streams
+	cmd.Path, cmd.ExtraFiles = fmt.Sprintf("/proc/self/fd/%d", firstExtraFile), []*os.File{content}
+}
+
+// CheckPins compares the program and the files with the operator's pins.
 func CheckPins(program, sum string, files map[string]string) error {
 	if sum != "" {
 		if err := checkPin(program, sum, "sha256"); err != nil {
@@ -74,18 +93,23 @@ func CheckPins(program, sum string, files map[string]string) error {
 	return nil
 }
 
-func checkPin(name, want, key string) (err error) {
-	pinned, err := hex.DecodeString(want)
-	if err != nil || len(pinned) != sha256.Size {
-		return fmt.Errorf("%s of %s is not 64 hexadecimal digits", key, name)
-	}
+func checkPin(name, want, key string) error {
 	f, err := os.Open(name)
 	if err != nil {
 		return fmt.Errorf("read %s to compare it with %s: %w", name, key, err)
 	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+	defer func() { _ = f.Close() }()
+	return comparePin(name, f, want, key)
+}
+
+// comparePin compares the content of a file with its pin.
+func comparePin(name string, content io.Reader, want, key string) error {
+	pinned, err := hex.DecodeString(want)
+	if err != nil || len(pinned) != sha256.Size {
+		return fmt.Errorf("%s of %s is not 64 hexadecimal digits", key, name)
+	}
 	hash := sha256.New()
-	if _, err := io.Copy(hash, f); err != nil {
+	if _, err := io.Copy(hash, content); err != nil {
 		return fmt.Errorf("read %s to compare it with %s: %w", name, key, err)
 	}
 	if got := hash.Sum(nil); subtle.ConstantTimeCompare(got, pinned) != 1 {

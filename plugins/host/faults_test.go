@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -124,6 +125,55 @@ func TestHost_ChecksPins(t *testing.T) {
 	wants(t, r.deliver("b", 1, "die", time.Minute), relay.OutcomeRetry, "exited with status 4")
 	r.until("the pin is broken", func() bool { return r.count(EventNotStarted) > 0 })
 	wants(t, r.deliver("c", 1, "ok", time.Minute), relay.OutcomeRetry, "script has the SHA-256")
+}
+
+// Replacing or overwriting a program between its check and its start has no effect.
+func TestOpenProgram_RunsWhatItChecked(t *testing.T) {
+	t.Parallel()
+	for name, replace := range map[string]func(t *testing.T, program string, hostile []byte){
+		"overwritten": func(t *testing.T, program string, hostile []byte) {
+			if err := os.WriteFile(program, hostile, 0o700); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"replaced": func(t *testing.T, program string, hostile []byte) {
+			if err := os.WriteFile(program+".new", hostile, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.Rename(program+".new", program); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			content := map[string][]byte{}
+			for _, program := range []string{"/bin/echo", "/bin/false"} {
+				text, err := os.ReadFile(program)
+				if err != nil {
+					t.Fatal(err)
+				}
+				content[program] = text
+			}
+			program := filepath.Join(t.TempDir(), "plugin")
+			if err := os.WriteFile(program, content["/bin/echo"], 0o700); err != nil {
+				t.Fatal(err)
+			}
+			sum := sha256.Sum256(content["/bin/echo"])
+			o := &Options{Command: []string{program}, SHA256: hex.EncodeToString(sum[:])}
+			checked, err := o.openProgram(program)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() { _ = checked.Close() }()
+			replace(t, program, content["/bin/false"])
+			cmd := exec.Command(program, "the checked program")
+			runContent(cmd, checked)
+			if out, err := cmd.Output(); err != nil || string(out) != "the checked program\n" {
+				t.Errorf("got %q, %v", out, err)
+			}
+		})
+	}
 }
 
 // Attempts in flight fail when the plugin dies, and can be retried with the same ID as the next attempt.

@@ -31,8 +31,12 @@ func startSession(ctx context.Context, o *Options, k pluginKind, out *pluginOutp
 	if err != nil {
 		return nil, err
 	}
-	if err := CheckPins(program, o.SHA256, o.Files); err != nil {
+	content, err := o.openProgram(program)
+	if err != nil {
 		return nil, err
+	}
+	if content != nil {
+		defer func() { _ = content.Close() }()
 	}
 	folder, err := newSocketDir(o.SocketRoot)
 	if err != nil {
@@ -45,6 +49,9 @@ func startSession(ctx context.Context, o *Options, k pluginKind, out *pluginOutp
 		exited: make(chan struct{}),
 	}
 	s.process.cmd.Dir = o.Dir
+	if content != nil {
+		runContent(s.process.cmd, content)
+	}
 	if err := s.connect(ctx); err != nil {
 		if s.process.pid.Load() == 0 {
 			folder.remove()

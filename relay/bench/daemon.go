@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
@@ -75,6 +76,7 @@ quotas: # counted, but never reached
 	}
 	d.cmd = exec.CommandContext(ctx, r.daemon, "serve", "-c", file)
 	d.cmd.Stdout, d.cmd.Stderr = &d.log, &d.log
+	d.cmd.Env = append(os.Environ(), r.env...)
 	d.started = time.Now()
 	if err := d.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start the daemon: %w", err)

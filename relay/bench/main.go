@@ -46,6 +46,7 @@ var measurements = []measurement{
 	{"idle", measureIdle},
 	{"subscriber", measureSubscriber},
 	{"publish", measurePublish},
+	{"quotas", measureQuotas},
 	{"source", measureSource},
 	{"fanout", measureFanout},
 	{"latency", measureLatency},
@@ -121,6 +122,7 @@ type rig struct {
 	daemon string
 	dir    string
 	redis  *redisServer
+	env    []string // of daemons, in addition to the environment
 }
 
 func newRig(ctx context.Context, daemon string) (*rig, error) {

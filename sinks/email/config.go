@@ -46,7 +46,7 @@ type Config struct {
 	TextTemplateFile    string `koanf:"text_template_file" doc:"File with the text_template."`
 	HTMLTemplate        string `koanf:"html_template" doc:"HTML as a Go template, with escaping."`
 	HTMLTemplateFile    string `koanf:"html_template_file" doc:"File with the html_template."`
-	// AllowCIDRs name the addresses that may be dialled although they are not public.
+	// AllowCIDRs name the addresses that may be dialed although they are not public.
 	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Non-public addresses that may be dialed."`
 }
 
@@ -72,7 +72,7 @@ func (c *Config) validate() error {
 		bad("host", "is not the name of a host: write the name alone, the port in port")
 	case g != nil:
 		if err := g.CheckHost(c.Host); err != nil {
-			bad("host", "cannot be dialled: "+err.Error())
+			bad("host", "cannot be dialed: "+err.Error())
 		}
 	}
 	if c.Port < 0 || c.Port > 65535 {

@@ -301,7 +301,7 @@ func TestSlowServers(t *testing.T) {
 	}
 }
 
-// A server that offers no TLS gets nothing, and no name is dialled that leads inwards.
+// A server that offers no TLS gets nothing, and no name is dialed that leads inwards.
 func TestSafety(t *testing.T) {
 	t.Parallel()
 	s := &script{}
@@ -314,10 +314,10 @@ func TestSafety(t *testing.T) {
 	if len(s.mails) > 0 {
 		t.Error("the mail was sent unencrypted")
 	}
-	// The name may be dialled at one of its addresses, and the server is at the other.
+	// The name may be dialed at one of its addresses, and the server is at the other.
 	c.TLS, c.Host, c.AllowCIDRs = tlsNone, "localhost", []string{"::1"}
 	if err := openTest(t, c).Deliver(t.Context(), sinktest.Sample("a")); err == nil || len(s.mails) > 0 {
-		t.Errorf("an address that is not allowed was dialled: %v", err)
+		t.Errorf("an address that is not allowed was dialed: %v", err)
 	}
 	c.AllowCIDRs = []string{"127.0.0.0/8"}
 	if err := openTest(t, c).Deliver(t.Context(), sinktest.Sample("a")); err != nil {
@@ -343,7 +343,7 @@ func TestConfig(t *testing.T) {
 		{func(c *Config) { c.Username, c.Password = "u", "s3cret" }, ""},
 		{func(c *Config) { c.Host = "" }, "host is missing"},
 		{func(c *Config) { c.Host = "smtp.example.com:25" }, "the port in port"},
-		{func(c *Config) { c.Host = "127.0.0.1" }, "host cannot be dialled: 127.0.0.1"},
+		{func(c *Config) { c.Host = "127.0.0.1" }, "host cannot be dialed: 127.0.0.1"},
 		{func(c *Config) { c.Port = 70000 }, "port is 70000"},
 		{func(c *Config) { c.TLS = "ssl" }, "choose starttls, tls or none"},
 		{func(c *Config) { c.TLS, c.Username, c.Password = tlsNone, "u", "s3cret" }, "sent unencrypted"},

@@ -37,7 +37,7 @@ type Config struct {
 	LinkTemplateFile      string `koanf:"link_template_file" doc:"File with the link_template."`
 	// URL is where events are posted.
 	URL string `koanf:"url" doc:"Where events are posted; in Europe https://events.eu.pagerduty.com/v2/enqueue."`
-	// AllowCIDRs name the addresses that may be dialled although they are not public.
+	// AllowCIDRs name the addresses that may be dialed although they are not public.
 	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Non-public addresses that may be dialed."`
 }
 

@@ -29,11 +29,11 @@ const key = "0123456789abcdefs3cretABCDEF4567"
 // double simulates PagerDuty by the documentation of the Events API v2 (required fields, allowed values, limits,
 // answers) and checks requests by it, because PagerDuty itself cannot be reached here.
 type double struct {
-	t         *testing.T
-	behaviour sinktest.Behavior
-	mu        sync.Mutex
-	events    []event
-	done      chan struct{}
+	t        *testing.T
+	behavior sinktest.Behavior
+	mu       sync.Mutex
+	events   []event
+	done     chan struct{}
 }
 
 func (p *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -69,7 +69,7 @@ func (p *double) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	p.events = append(p.events, e)
 	p.mu.Unlock()
-	switch p.behaviour {
+	switch p.behavior {
 	case sinktest.Fail:
 		w.WriteHeader(http.StatusInternalServerError)
 	case sinktest.Throttle:
@@ -100,7 +100,7 @@ func openConfig(t *testing.T, b sinktest.Behavior, c Config) (*Sink, *double) {
 
 func openLogged(t *testing.T, b sinktest.Behavior, c Config, log *slog.Logger) (*Sink, *double) {
 	t.Helper()
-	p := &double{t: t, behaviour: b, done: make(chan struct{})}
+	p := &double{t: t, behavior: b, done: make(chan struct{})}
 	srv := httptest.NewServer(p)
 	t.Cleanup(func() { close(p.done); srv.Close() })
 	url := srv.URL + "/v2/enqueue"
@@ -278,7 +278,7 @@ func TestConfig(t *testing.T) {
 			"routing_key_file cannot be read",
 		},
 		{Config{URL: endpoint, RoutingKey: key, Severity: "bad"}, "severity is not known"},
-		{Config{URL: "http://127.0.0.1/", RoutingKey: key, Severity: "info"}, "url cannot be dialled"},
+		{Config{URL: "http://127.0.0.1/", RoutingKey: key, Severity: "info"}, "url cannot be dialed"},
 		{Config{URL: endpoint, RoutingKey: key, Severity: "info", AllowCIDRs: []string{"x"}}, "allow_cidrs.0"},
 	} {
 		err := c.config.validate()

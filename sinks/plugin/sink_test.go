@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // serve behaves as its configuration says.
 func serve() error {
 	var c struct {
-		Behaviour sinktest.Behavior `json:"behaviour"`
+		Behaviour sinktest.Behavior `json:"behavior"`
 		Report    string            `json:"report"`
 		Secret    string            `json:"secret"`
 	}
@@ -97,7 +97,7 @@ func openFor(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 	}
 	c.Env = []string{"GORACE=atexit_sleep_ms=0", "PASSWORD=s3cret"}
 	c.StartupTimeout = time.Minute
-	c.Config = map[string]any{"behaviour": int(b), "report": report, "secret": "s3cret"}
+	c.Config = map[string]any{"behavior": int(b), "report": report, "secret": "s3cret"}
 	sink, err := open(relay.SinkSettings{Name: "watcher", Log: slog.New(slog.DiscardHandler)}, c)
 	if err != nil {
 		t.Fatal(err)

@@ -74,11 +74,11 @@ func explainDelivery(t *testing.T, h Harness, sink relay.Sink, d relay.Delivery,
 	e, err := x.Preview(t.Context(), d)
 	checkSecrets(t, h, err)
 	if (err == nil) != (delivered == nil) || err == nil && len(e.Payload) == 0 {
-		t.Errorf("Explain showed %d bytes (%v), and Deliver ended with %v", len(e.Payload), err, delivered)
+		t.Errorf("Preview showed %d bytes (%v), and Deliver ended with %v", len(e.Payload), err, delivered)
 	}
 	for _, secret := range h.Secrets {
 		if bytes.Contains(e.Payload, []byte(secret)) || strings.Contains(fmt.Sprint(e.Target, e.Headers), secret) {
-			t.Errorf("Explain shows the secret %q", secret)
+			t.Errorf("Preview shows the secret %q", secret)
 		}
 	}
 }

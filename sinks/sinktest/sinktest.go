@@ -34,13 +34,14 @@ const (
 )
 
 func (b Behavior) String() string {
-	return [...]string{"accept", "fail", "throttle", "reject", "leave", "hang", "absent"}[b]
+	return [...]string{"accept", "fail", "throttle", "reject", "gone", "hang", "unreachable"}[b]
 }
 
 // Harness connects the suite with the test of a sink.
 type Harness struct {
-	// Open returns a new sink and a function that lists the ids of the deliveries that have arrived, in any order. The
-	// destination behaves as told until the test ends; the suite closes the sink.
+	// Open returns a new sink and a function that lists the IDs of the deliveries that have arrived, in any order, so the
+	// sink must send [relay.Delivery.ID] or something that identifies it. The destination behaves as told until the test
+	// ends; the suite closes the sink.
 	Open func(t *testing.T, b Behavior) (sink relay.Sink, arrived func() []string)
 	// RetryAfter is the time that a throttling destination names.
 	RetryAfter time.Duration
@@ -51,17 +52,17 @@ type Harness struct {
 	SplitsBatches bool
 	// Secrets are texts of the sink's configuration that no error may show.
 	Secrets []string
-	// Skip contains the reasons why destinations of this kind never show a behavior. Accept, Hang and Absent cannot be
-	// skipped.
+	// Skip contains the reasons why destinations of this kind never show a behavior. Accept, Hang and Unreachable cannot
+	// be skipped.
 	Skip map[Behavior]string
 }
 
 // Run checks everything that [relay.Sink] promises.
 func Run(t *testing.T, h Harness) {
 	for _, c := range []struct {
-		behaviour Behavior
-		outcome   relay.Outcome
-		after     time.Duration
+		behavior Behavior
+		outcome  relay.Outcome
+		after    time.Duration
 	}{
 		{Accept, relay.OutcomeDelivered, 0},
 		{Fail, relay.OutcomeRetry, 0},
@@ -70,11 +71,11 @@ func Run(t *testing.T, h Harness) {
 		{Gone, relay.OutcomeGone, 0},
 		{Unreachable, relay.OutcomeRetry, 0},
 	} {
-		t.Run(c.behaviour.String(), func(t *testing.T) {
-			if why, ok := h.Skip[c.behaviour]; ok && c.behaviour != Accept && c.behaviour != Unreachable {
+		t.Run(c.behavior.String(), func(t *testing.T) {
+			if why, ok := h.Skip[c.behavior]; ok && c.behavior != Accept && c.behavior != Unreachable {
 				t.Skip(why)
 			}
-			testOutcome(t, h, c.behaviour, c.outcome, c.after)
+			testOutcome(t, h, c.behavior, c.outcome, c.after)
 		})
 	}
 	t.Run("hang", func(t *testing.T) { testHang(t, h) })

@@ -39,7 +39,7 @@ type Config struct {
 	BlocksTemplateFile string `koanf:"blocks_template_file" doc:"File with the blocks_template."`
 	LinkTemplate       string `koanf:"link_template" doc:"URL of a message about one notification."`
 	LinkTemplateFile   string `koanf:"link_template_file" doc:"File with the link_template."`
-	// AllowCIDRs name the addresses that may be dialled although they are not public.
+	// AllowCIDRs name the addresses that may be dialed although they are not public.
 	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Non-public addresses that may be dialed."`
 }
 

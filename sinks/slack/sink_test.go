@@ -55,10 +55,10 @@ func openTest(t testing.TB, c *Config) *Sink {
 
 // far answers as Slack does in each of the suite's cases.
 type far struct {
-	behaviour sinktest.Behavior
-	mu        sync.Mutex
-	ids       []string
-	done      chan struct{}
+	behavior sinktest.Behavior
+	mu       sync.Mutex
+	ids      []string
+	done     chan struct{}
 }
 
 func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +75,7 @@ func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	f.ids = append(f.ids, id[1])
 	f.mu.Unlock()
-	switch f.behaviour {
+	switch f.behavior {
 	case sinktest.Fail:
 		http.Error(w, "rollup_error", http.StatusInternalServerError)
 	case sinktest.Throttle:
@@ -101,7 +101,7 @@ func TestConformance(t *testing.T) {
 		RetryAfter: 30 * time.Second,
 		Secrets:    []string{"s3cret", hookPath},
 		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
-			f := &far{behaviour: b, done: make(chan struct{})}
+			f := &far{behavior: b, done: make(chan struct{})}
 			srv := httptest.NewServer(f)
 			t.Cleanup(func() { close(f.done); srv.Close() })
 			if b == sinktest.Unreachable {

@@ -182,7 +182,7 @@ func TestEventConformance(t *testing.T) {
 				Secrets: []string{secretA, "s3cretclient"}, Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink,
 					func() []string,
 				) {
-					f := &far{behaviour: b, done: make(chan struct{})}
+					f := &far{behavior: b, done: make(chan struct{})}
 					srv := httptest.NewServer(f)
 					t.Cleanup(func() { close(f.done); srv.Close() })
 					if b == sinktest.Unreachable {
@@ -260,7 +260,7 @@ func TestFormatMistakes(t *testing.T) {
 		"no token url": {Config{OAuth2: OAuth2{ClientID: "a", ClientSecret: "b"}}, "oauth2.token_url is missing"},
 		"not public": {Config{
 			OAuth2: OAuth2{TokenURL: "http://10.0.0.1/", ClientID: "a", ClientSecret: "b"},
-		}, "oauth2.token_url cannot be dialled"},
+		}, "oauth2.token_url cannot be dialed"},
 		"no client": {
 			Config{OAuth2: OAuth2{TokenURL: "https://a.example/", ClientSecret: "b"}},
 			"oauth2.client_id is missing",

@@ -46,7 +46,7 @@ type Config struct {
 	TLS TLS `koanf:"tls" doc:"Client certificate and authorities for an https url."`
 	// Proxy receives the address of the target, after it was checked. Proxies in the environment are ignored.
 	Proxy string `koanf:"proxy" secret:"url" doc:"Proxy: http://, https:// or socks5://. The environment is ignored."`
-	// AllowCIDRs name the addresses that may be dialled although they are not public.
+	// AllowCIDRs name the addresses that may be dialed although they are not public.
 	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Non-public addresses that may be dialed."`
 }
 

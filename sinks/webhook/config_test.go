@@ -180,5 +180,5 @@ func FuzzRetryAfter(f *testing.F) {
 func ExampleConfig_Check() {
 	c := &Config{URL: "http://169.254.169.254/latest/meta-data"}
 	fmt.Println(c.Check(context.Background(), relay.CheckEnv{}).Errors[0])
-	// Output: url cannot be dialled: 169.254.169.254 is a link-local or metadata address and refused; add it to allow_cidrs if it is meant
+	// Output: url cannot be dialed: 169.254.169.254 is a link-local or metadata address and refused; add it to allow_cidrs if it is meant
 }

@@ -49,7 +49,7 @@ func (c *Config) parseEndpoint(text string, g *netguard.Guard) (*endpoint, error
 	return e, nil
 }
 
-// urlSetting is where requests go. A guard of nil does not know what may be dialled, and lets every address through.
+// urlSetting is where requests go. A guard of nil does not know what may be dialed, and lets every address through.
 func (c *Config) urlSetting(g *netguard.Guard) httpclient.Setting[*endpoint] {
 	return httpclient.Setting[*endpoint]{
 		Key: "url", Text: c.URL, File: c.URLFile,

@@ -34,7 +34,7 @@ func TestConformanceOfSettings(t *testing.T) {
 }
 
 func openAll(t *testing.T, b sinktest.Behavior, scheme string) (relay.Sink, func() []string) {
-	f := &far{behaviour: b, done: make(chan struct{})}
+	f := &far{behavior: b, done: make(chan struct{})}
 	srv := httptest.NewServer(f)
 	t.Cleanup(func() { close(f.done); srv.Close() })
 	name := filepath.Join(t.TempDir(), "url")

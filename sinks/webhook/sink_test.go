@@ -62,10 +62,10 @@ func openTest(t testing.TB, c *Config) *Sink {
 
 // far answers as the suite wishes.
 type far struct {
-	behaviour sinktest.Behavior
-	mu        sync.Mutex
-	ids       []string
-	done      chan struct{}
+	behavior sinktest.Behavior
+	mu       sync.Mutex
+	ids      []string
+	done     chan struct{}
 }
 
 func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -73,7 +73,7 @@ func (f *far) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	f.ids = append(f.ids, r.Header.Get("Webhook-Id"))
 	f.mu.Unlock()
-	switch f.behaviour {
+	switch f.behavior {
 	case sinktest.Fail:
 		w.WriteHeader(http.StatusInternalServerError)
 	case sinktest.Throttle:
@@ -98,7 +98,7 @@ func TestConformance(t *testing.T) {
 		Batches:    true,
 		Secrets:    []string{"s3cretpath", "s3crettoken", "s3cretuser", "s3cretpass", secretA},
 		Open: func(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
-			f := &far{behaviour: b, done: make(chan struct{})}
+			f := &far{behavior: b, done: make(chan struct{})}
 			srv := httptest.NewServer(f)
 			t.Cleanup(func() { close(f.done); srv.Close() })
 			host := srv.Listener.Addr().String()

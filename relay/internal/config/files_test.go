@@ -18,12 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
-	"github.com/hubrelay/hubrelay/sinks/email"
-	"github.com/hubrelay/hubrelay/sinks/exec"
-	"github.com/hubrelay/hubrelay/sinks/file"
-	"github.com/hubrelay/hubrelay/sinks/pagerduty"
-	"github.com/hubrelay/hubrelay/sinks/plugin"
-	"github.com/hubrelay/hubrelay/sinks/slack"
+	"github.com/hubrelay/hubrelay/sinks"
 	"github.com/hubrelay/hubrelay/sinks/webhook"
 )
 
@@ -31,10 +26,7 @@ const configs = "../../../configs/"
 
 func shippedKinds() config.Kinds {
 	return config.Kinds{
-		Sinks: []relay.SinkKind{
-			webhook.Kind(), slack.Kind(), file.Kind(), file.Stdout(os.Stdout), exec.Kind(), email.Kind(),
-			pagerduty.Kind(), plugin.Kind("print"),
-		},
+		Sinks:  sinks.Kinds(os.Stdout, "print"),
 		Driver: host.DriverKind("directory"),
 	}
 }
@@ -86,6 +78,11 @@ func TestReference_StatesDefaults(t *testing.T) {
 	all := commented().ReplaceAllString(string(text), "$1$2")
 	if all == string(text) {
 		t.Fatal("found no commented setting")
+	}
+	for _, kind := range shippedKinds().Sinks {
+		if !strings.Contains(all, "type: "+kind.Type) {
+			t.Errorf("the file has no sink of type %s", kind.Type)
+		}
 	}
 	off, err := config.Load(configs+"hubrelay.yaml", shippedEnviron(), shippedKinds())
 	if err != nil {

@@ -105,7 +105,8 @@ func (pub *Publisher) takeQuota(ctx context.Context, p Publication, a quota.Amou
 	err := pub.quotas.Take(ctx, quota.Client{Key: p.KeyName, Account: p.Account, Address: p.Address}, a)
 	if errors.Is(err, redisconn.ErrUnavailable) {
 		return fmt.Errorf("%w (%w)",
-			relay.NewError(relay.CodeNotReady, "Redis does not respond, and nothing was stored"), err)
+			relay.NewError(relay.CodeNotReady, "Redis does not respond, and nothing was stored; repeat the request. "+
+				"Send an Idempotency-Key to make repeats safe"), err)
 	}
 	return err
 }
