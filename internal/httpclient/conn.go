@@ -41,7 +41,7 @@ type http1Conn struct {
 	// rawWrite is nil if bytes must not be written directly to the socket: with TLS or an unknown type of connection.
 	rawWrite     syscall.RawConn
 	writeFunc    func(fd uintptr) bool
-	pendingWrite socketWrite
+	currentWrite socketWrite
 }
 
 func newConn(u *url.URL, raw, used net.Conn) *http1Conn {

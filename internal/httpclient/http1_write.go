@@ -109,12 +109,12 @@ func (c *http1Conn) writeFinished(timeout time.Duration) bool {
 // tryWrite writes as many bytes as the socket accepts without blocking. That is usually all of them, so most long
 // bodies need no goroutine.
 func (c *http1Conn) tryWrite(o *pendingWrite) error {
-	c.pendingWrite = socketWrite{text: o.head}
+	c.currentWrite = socketWrite{text: o.head}
 	if err := c.rawWrite.Write(c.writeFunc); err != nil {
 		return err
 	}
-	o.head, c.bytesSent = o.head[c.pendingWrite.n:], c.pendingWrite.n
-	return c.pendingWrite.err
+	o.head, c.bytesSent = o.head[c.currentWrite.n:], c.currentWrite.n
+	return c.currentWrite.err
 }
 
 // socketWrite is a non-blocking write to a socket.
@@ -127,16 +127,16 @@ type socketWrite struct {
 // writeSocket always returns true, because the caller must not wait until the socket is writable again.
 func (c *http1Conn) writeSocket(fd uintptr) bool {
 	for {
-		n, err := syscall.Write(int(fd), c.pendingWrite.text)
+		n, err := syscall.Write(int(fd), c.currentWrite.text)
 		switch {
 		case err == nil:
-			c.pendingWrite = socketWrite{n: n}
+			c.currentWrite = socketWrite{n: n}
 		case errors.Is(err, syscall.EINTR):
 			continue
 		case errors.Is(err, syscall.EAGAIN):
-			c.pendingWrite = socketWrite{}
+			c.currentWrite = socketWrite{}
 		default:
-			c.pendingWrite = socketWrite{err: os.NewSyscallError("write", err)}
+			c.currentWrite = socketWrite{err: os.NewSyscallError("write", err)}
 		}
 		return true
 	}

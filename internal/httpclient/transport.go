@@ -91,7 +91,8 @@ func (t *Transport) Post(ctx context.Context, p *Request) (*http.Response, error
 	return t.roundTripOn(ctx, c, p)
 }
 
-// canHandle reports whether Transport can send p without net/http.
+// canHandle reports whether Transport can send p without net/http. Over TLS it can once net/http has found that the
+// host speaks HTTP/1.1.
 func (t *Transport) canHandle(p *Request) bool {
 	u := p.Head.url
 	isHTTP1 := u.Scheme == "http"

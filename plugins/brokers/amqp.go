@@ -1,6 +1,7 @@
 package brokers
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,10 +65,7 @@ func (s *Sink) dialAMQP(ctx context.Context, host string) (brokerConn, error) {
 	}
 	uri := amqp.URI{
 		Scheme: "amqp", Host: name, Port: port,
-		Username: s.config.User, Password: password, Vhost: s.config.VHost,
-	}
-	if uri.Vhost == "" {
-		uri.Vhost = "/"
+		Username: s.config.User, Password: password, Vhost: s.vhost(),
 	}
 	if uri.Username == "" {
 		uri.Username, uri.Password = "guest", "guest" // the default of AMQP
@@ -234,6 +232,8 @@ func (c *amqpConnection) Close() error {
 	return err
 }
 
+func (s *Sink) vhost() string { return cmp.Or(s.config.VHost, "/") }
+
 func classifyAMQP(s *Sink, routingKey string, err error) error {
 	exchange := strconv.Quote(s.exchangeName())
 	var unroutable *unroutableError
@@ -254,7 +254,7 @@ func classifyAMQP(s *Sink, routingKey string, err error) error {
 		return fmt.Errorf("amqp: the broker rejects %s with this password: correct user or password", s.userName())
 	case errors.Is(err, amqp.ErrVhost), brokerErr.Code == amqp.NotAllowed:
 		return fmt.Errorf("amqp: there is no vhost %q for %s: create it, allow it, or change vhost",
-			s.config.VHost, s.userName())
+			s.vhost(), s.userName())
 	case brokerErr.Code == amqp.NotFound:
 		return fmt.Errorf("amqp: there is no exchange %s: declare it, or change exchange", exchange)
 	case brokerErr.Code == amqp.AccessRefused:

@@ -22,7 +22,7 @@ const AgentCommand = "agent"
 // anyRelay replaces the ID of a relay that has none.
 const anyRelay = "none"
 
-// agentArgs is the number of arguments that Keep takes.
+// agentArgs is the number of arguments that RunAgent needs.
 const agentArgs = 5
 
 // Agent is a process on this machine that keeps the command of an instance running.

@@ -29,7 +29,7 @@
 // # Agents
 //
 // An agent is a process that keeps the command of one instance running. It restarts the command after it ended, after
-// 0.2 to 45 s. It stops it with SIGTERM and, ten seconds later, SIGKILL to its process group. Processes outside of that
+// 0.1 to 45 s. It stops it with SIGTERM and, ten seconds later, SIGKILL to its process group. Processes outside of that
 // group are not stopped; a migration fails if they continue to write. Agents continue without the driver and the
 // daemon, and are found by their lock on .keeper.lock. If there is none, the driver starts one when it is configured.
 // Killing an agent kills its command (Linux). The driver stops the agents of its relay whose instance or server is no

@@ -81,7 +81,7 @@ func copyFIFO(t *treeCopy, p *dirPair, name, path string, st *unix.Stat_t) error
 	return finishAt(int(p.dst.Fd()), name, path, st)
 }
 
-// finishAt is finish for entries that cannot be opened.
+// finishAt sets owner and time of an entry that cannot be opened.
 func finishAt(folder int, name, path string, st *unix.Stat_t) error {
 	err := unix.Fchownat(folder, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// requestTimeout limits every request that is not a stream. Docker does nothing with a container while files are copied
+// requestTimeout limits requests that change or inspect a container. Docker does nothing with a container while files are copied
 // from or to it, so a request may have to wait until the connection of an outdated process has ended.
 const requestTimeout = 2 * time.Minute
 

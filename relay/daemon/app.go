@@ -244,7 +244,7 @@ func (a *Daemon) startPublic(
 		Keyring:        a.keys.keyring,
 		Tokens:         tokens,
 		Publisher:      ingest.NewPublisher(a.newDecoder(), meteredLog{s.log, a.metrics}, a.newQuotas(s)),
-		Streamer:       clients,
+		Streams:        clients,
 		Routes:         a.modules.publicRoutes(),
 		Catalog:        a.catalog,
 		Instance:       instance,

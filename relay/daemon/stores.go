@@ -32,7 +32,7 @@ func newStores(c *redisconn.Conn) *stores {
 	}
 }
 
-// replayLog combines the log with the queues for [store.Store.Replay].
+// replayLog combines the log with the queues for package replay.
 type replayLog struct {
 	*eventlog.Log
 	*queue.Store

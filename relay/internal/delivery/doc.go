@@ -13,7 +13,7 @@
 //   - The retry queue is bounded: while as many deliveries are scheduled as [Options] allow, fresh ones stay in their
 //     queue, which has its own limit. Nothing scheduled is dropped. Of too many dead letters, the oldest are dropped.
 //   - A sink with a rate starts no attempt, fresh or retried, that the rate does not allow on all nodes together.
-//     Additional requests ([relay.ExtraRequestCounter]) delay later attempts. A destination that responds with 429, or
+//     Additional requests ([relay.SinkSettings.CountRequests]) delay later attempts. A destination that responds with 429, or
 //     with 503 and a time, gets nothing from the whole sink for that time, at most an hour. Without a time, that is a
 //     second, which doubles up to a minute.
 //   - An ordered sink keeps the order of the log among the deliveries of a hub or container. One node, the leader

@@ -23,7 +23,8 @@ var (
 	errUnsettled = errors.New("the outcome was not stored")
 )
 
-// Handler processes an item. On nil, the item is settled. On an error, its origin delivers it again.
+// Handler processes an item. On nil, its outcome is stored, or it was released for another attempt. On an error, its
+// origin delivers it again.
 type Handler interface {
 	Handle(ctx context.Context, it *Item) error
 }
@@ -48,8 +49,8 @@ type Item struct {
 // them, and they can still become a part of a digest or batch.
 func (it *Item) isReplayed() bool { return it.Claim != nil && it.Record.IsSingleUnattempted() }
 
-// Origin stores the outcome of an item where the item came from. An Origin has no state of an item, so one serves all
-// items of a sink.
+// Origin stores the outcome of an item where the item came from. An ordered sink has one Origin per item, which also
+// blocks the key. Otherwise one serves all items of a sink.
 type Origin interface {
 	// Complete discards a delivered item.
 	Complete(ctx context.Context, it *Item) error

@@ -85,8 +85,8 @@ func (o *queueOrigin) DeadLetter(ctx context.Context, it *Item, reason string) e
 // Release implements [Origin].
 func (o *queueOrigin) Release(context.Context, *Item, time.Duration) error { return nil }
 
-// claimOrigin is the origin of scheduled deliveries. If their claim was lost, it stores nothing, because another node
-// has claimed them.
+// claimOrigin is the origin of scheduled deliveries. If their claim was lost, another node has claimed them. Then only
+// a success is stored.
 type claimOrigin struct{ *outcomes }
 
 // Complete implements [Origin].

@@ -27,7 +27,8 @@ const (
 )
 
 // Pipeline delivers to one sink. Fresh deliveries come from [Pipeline.Handle], and due retries from [Pipeline.Retry].
-// Both pass the same chain of stages, see build. A Pipeline may be used concurrently and starts no goroutine.
+// Both pass the same chain of stages, see build. A Pipeline may be used concurrently.
+// It starts goroutines only for attempts.
 type Pipeline struct {
 	opts        Options
 	state       *sinkState

@@ -48,6 +48,8 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 		if wait, more := s.nextDelay(it, retryAfter); more {
 			return s.scheduleRetry(ctx, it, wait, err)
 		}
+	case relay.OutcomePermanent:
+		// Another attempt would fail too.
 	}
 	return s.storeDeadLetter(ctx, it, outcome, err)
 }

@@ -108,7 +108,7 @@ type Dispatcher struct {
 	backlogs        []int64
 	fromStart       map[string]bool
 	position        string // stored position
-	matchedTo       string // no sink matches an entry after position and up to here
+	unmatchedTo     string // no sink matches an entry after position and up to here
 	unmatched       int    // number of these entries
 	generation      int64
 	joinedAt        []string       // by sink: the position after which its entries begin, "" if it is not active
@@ -270,7 +270,7 @@ func (d *Dispatcher) loadState(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.position, d.matchedTo, d.unmatched, d.generation = s.Position, s.Position, 0, s.Generation
+	d.position, d.unmatchedTo, d.unmatched, d.generation = s.Position, s.Position, 0, s.Generation
 	d.joinedAt, d.catchingUpSinks, d.allJoined = make([]string, len(d.sinks)), make(map[int]string), true
 	for i, name := range d.sinks {
 		if position, ok := s.Active[name]; ok {

@@ -15,10 +15,10 @@ func (d *Dispatcher) dispatchLive(ctx context.Context, b eventlog.Batch) (again 
 	if b.Gap {
 		return true, nil // the log may have lost entries, and the stored position may be older
 	}
-	if streamid.Compare(b.Last, d.matchedTo) <= 0 {
+	if streamid.Compare(b.Last, d.unmatchedTo) <= 0 {
 		return false, nil
 	}
-	if b.Prev != d.matchedTo {
+	if b.Prev != d.unmatchedTo {
 		return d.catchUp(ctx)
 	}
 	list, last := b.Notifications, b.Last
@@ -44,7 +44,7 @@ func (d *Dispatcher) dispatchLive(ctx context.Context, b eventlog.Batch) (again 
 // catchUp dispatches from the log until its end.
 func (d *Dispatcher) catchUp(ctx context.Context) (again bool, err error) {
 	for {
-		list, err := d.opts.Log.Range(ctx, d.opts.Partition, d.matchedTo, rangeCount)
+		list, err := d.opts.Log.Range(ctx, d.opts.Partition, d.unmatchedTo, rangeCount)
 		if err != nil || len(list) == 0 {
 			return false, err
 		}
@@ -77,7 +77,7 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 		r.To, r.EntriesCovered = list[n-1].Cursor, d.unmatched+n
 		list = list[n:]
 		if len(r.Matches) == 0 && d.allJoined && r.EntriesCovered < positionSaveEntries {
-			d.matchedTo, d.unmatched = r.To, r.EntriesCovered
+			d.unmatchedTo, d.unmatched = r.To, r.EntriesCovered
 			continue
 		}
 		result, err := d.opts.Queues.Enqueue(ctx, r)
@@ -103,12 +103,12 @@ func (d *Dispatcher) savePosition(ctx context.Context) (again bool, err error) {
 		return false, nil
 	}
 	r := d.newRequest(d.position)
-	r.To, r.EntriesCovered = d.matchedTo, d.unmatched
+	r.To, r.EntriesCovered = d.unmatchedTo, d.unmatched
 	result, err := d.opts.Queues.Enqueue(ctx, r)
 	if err != nil || !result.Committed {
 		return true, err
 	}
-	d.setPosition(d.matchedTo)
+	d.setPosition(d.unmatchedTo)
 	return false, nil
 }
 
@@ -124,7 +124,7 @@ func (d *Dispatcher) filterJoined(found []int, from int, cursor string) []int {
 }
 
 func (d *Dispatcher) setPosition(to string) {
-	d.position, d.matchedTo, d.unmatched = to, to, 0
+	d.position, d.unmatchedTo, d.unmatched = to, to, 0
 	if d.allJoined || len(d.catchingUpSinks) > 0 {
 		return
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// maxIdempotencyKey is the maximum length of an idempotency key, in bytes.
-const maxIdempotencyKey = 255
+// MaxIdempotencyKey is the maximum length of an idempotency key, in ASCII characters.
+const MaxIdempotencyKey = 255
 
 // Log stores notifications. Append stores all or nothing and returns their IDs. For a repeated request it returns
 // the IDs of the first. Its error wraps [eventlog.ErrKeyReused] or [redisconn.ErrUnavailable] if the caller can
@@ -140,8 +140,8 @@ func clientError(err error, keyed bool) error {
 
 // checkIdempotencyKey returns the problem of an idempotency key, or "".
 func checkIdempotencyKey(key string) string {
-	if key == "" || len(key) > maxIdempotencyKey {
-		return fmt.Sprintf("must have 1 to %d characters", maxIdempotencyKey)
+	if key == "" || len(key) > MaxIdempotencyKey {
+		return fmt.Sprintf("must have 1 to %d characters", MaxIdempotencyKey)
 	}
 	for i := range len(key) {
 		if key[i] <= ' ' || key[i] > '~' {

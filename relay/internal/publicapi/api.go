@@ -61,7 +61,7 @@ type Options struct {
 	Keyring   *auth.Keyring
 	Tokens    Tokens
 	Publisher Publisher
-	Streamer  Streams
+	Streams   Streams
 	// Routes are the routes of modules.
 	Routes []module.PublicRoute
 	// Catalog contains the topics against which the parameter topics is checked.

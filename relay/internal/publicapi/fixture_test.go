@@ -65,7 +65,7 @@ func newFixture(t *testing.T, change func(*Options), changeServer func(*httpserv
 		t.Fatal(err)
 	}
 	o := Options{
-		Keyring: f.ring, Catalog: catalog, Publisher: f.pub, Streamer: f.streams, Observer: f.refused,
+		Keyring: f.ring, Catalog: catalog, Publisher: f.pub, Streams: f.streams, Observer: f.refused,
 		Tokens: auth.NewTokenStore(store, func(h string) string { return "t:" + h }, time.Minute),
 		Log:    slog.New(slog.NewTextHandler(f.log, nil)),
 	}

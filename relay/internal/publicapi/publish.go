@@ -18,8 +18,6 @@ import (
 )
 
 const (
-	// maxIdempotencyKey is the maximum length of the header Idempotency-Key, in bytes.
-	maxIdempotencyKey = 255
 	// firstRead is the initial buffer size for a body of unknown length, in bytes.
 	firstRead = 4 << 10
 	// maxDrain is the maximum number of bytes of a rejected body that are read beyond MaxBody. A client that sends its
@@ -106,9 +104,9 @@ func idempotencyKey(r *http.Request) (string, *relay.Error) {
 		return "", nil
 	}
 	key := values[0]
-	if len(values) > 1 || key == "" || len(key) > maxIdempotencyKey {
+	if len(values) > 1 || key == "" || len(key) > ingest.MaxIdempotencyKey {
 		return "", relay.NewError(relay.CodeInvalidArgument,
-			"the header Idempotency-Key must be there once, with 1 to "+strconv.Itoa(maxIdempotencyKey)+" bytes")
+			"the header Idempotency-Key must be there once, with 1 to "+strconv.Itoa(ingest.MaxIdempotencyKey)+" characters")
 	}
 	return key, nil
 }

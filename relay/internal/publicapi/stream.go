@@ -157,7 +157,7 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 		if token != "" {
 			a.keepTokenAlive(r, token, &s)
 		}
-		return a.opt.Streamer.ServeEvents(httpserver.UnwrapHijack(w), r, s)
+		return a.opt.Streams.ServeEvents(httpserver.UnwrapHijack(w), r, s)
 	}
 	s.Admit = func(ctx context.Context) *relay.Error {
 		if _, err := a.opt.Tokens.Consume(ctx, token); err != nil {
@@ -165,7 +165,7 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 		}
 		return nil
 	}
-	return a.opt.Streamer.ServeWebSocket(httpserver.UnwrapHijack(w), r, s)
+	return a.opt.Streams.ServeWebSocket(httpserver.UnwrapHijack(w), r, s)
 }
 
 // keyStatus compares the current grant of the key with the grant of the open stream.

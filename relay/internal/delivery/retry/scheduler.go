@@ -34,7 +34,7 @@ type Sink interface {
 	Poll(due, withState bool) store.PollRequest
 	// Apply processes the result of the last Poll. After an error, the sink is polled again soon.
 	Apply(ctx context.Context, r store.PollResult) error
-	// Retry attempts a claim that Apply has accepted. It returns when the claim is settled or released.
+	// Retry attempts a claim of the result that was passed to Apply. It returns when the claim is settled or released.
 	Retry(ctx context.Context, c store.Claim)
 	// OnChange is called when an operator may have changed something about any sink. It must not block.
 	OnChange()

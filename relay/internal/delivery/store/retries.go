@@ -15,13 +15,13 @@ var (
 	retryQueueSource string
 	//go:embed scripts/retry_schedule.lua
 	scheduleSource string
-	//go:embed scripts/replay_schedule.lua
+	//go:embed scripts/schedule_all.lua
 	scheduleAllSource string
 	//go:embed scripts/reschedule.lua
 	rescheduleSource string
 	//go:embed scripts/complete.lua
 	completeSource string
-	//go:embed scripts/retry_now.lua
+	//go:embed scripts/make_due.lua
 	makeDueSource string
 
 	scheduleScript    = redis.NewScript(retryQueueSource + scheduleSource)

@@ -57,7 +57,7 @@ func newAcker(s *Subscriber) *acker {
 	}
 }
 
-// ack removes the entry from its stream soon.
+// ackEntry removes the entry from its stream soon.
 func (a *acker) ackEntry(e *queueEntry) {
 	a.mu.Lock()
 	a.pending.acks = append(a.pending.acks, e)
