@@ -3,6 +3,7 @@ package main_test
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strings"
@@ -113,6 +114,48 @@ func TestEventsOverALostToken(t *testing.T) {
 		return nil
 	})
 	d.curlEvents(t, "?token="+token)
+}
+
+// TestEvents_OneStreamPerToken opens event streams with copies of a token at two nodes. Only the last one stays, until
+// the token is revoked.
+func TestEvents_OneStreamPerToken(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	c := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL())}
+	nodes := []*daemon{serve(t, c), serve(t, c)}
+	token := nodes[0].Token(t, opsKey, "hub-1")
+	hasEnded := func(out *testkit.Output, reason string) {
+		t.Helper()
+		want := `event: close` + "\n" + `data: {"code":1008,"reason":"` + reason + `"}` + "\n\n"
+		testkit.Eventually(t, "the end of a stream", func() error {
+			if !strings.HasSuffix(out.String(), want) {
+				return errors.New(out.String())
+			}
+			return nil
+		})
+	}
+	var last *testkit.Output
+	for i := range 5 {
+		next := nodes[i%2].curlEvents(t, "?token="+token)
+		if last != nil {
+			hasEnded(last, "another stream was opened with this token")
+		}
+		last = next
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+nodes[1].Public+notificationsPath, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("X-Service-Token", token)
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusNoContent {
+		t.Errorf("got status %d for the revocation, want %d", res.StatusCode, http.StatusNoContent)
+	}
+	hasEnded(last, "the token was revoked or used for a websocket")
 }
 
 // TestEventsAtAStop checks that a stream ends with an event that contains the reason, over HTTP/2 too.

@@ -144,3 +144,6 @@ func (k Space) Slot(name string) int {
 
 // Token returns the key of the grant of a token with the given hash.
 func (k Space) Token(hash string) string { return k.Global("token:" + hash) }
+
+// TokenChanges is the Pub/Sub channel for tokens that have another stream, or none.
+func (k Space) TokenChanges() string { return k.Global("tokenchanges") }

@@ -239,7 +239,10 @@ func (a *Daemon) startPublic(
 	if err != nil {
 		return nil, fmt.Errorf("server.trusted_proxies: %w", err)
 	}
-	tokens := auth.NewTokenStore(s.conn.Commands(), s.keys.Token, a.cfg.Auth.TokenTTL)
+	tokens := auth.NewTokenStore(auth.TokenOptions{
+		Client: s.conn.Commands(), Key: s.keys.Token, Changes: s.keys.TokenChanges(),
+		TTL: a.cfg.Auth.TokenTTL, StreamTTL: a.cfg.Auth.StreamTTL,
+	})
 	handler, err := publicapi.New(publicapi.Options{
 		Keyring:        a.keys.keyring,
 		Tokens:         tokens,

@@ -58,7 +58,7 @@ func newStreamMetrics(registry *prometheus.Registry) streamMetrics {
 	s.limit.Set(math.Inf(1))
 	for v, labels := range map[*prometheus.CounterVec][]string{ // shown at zero
 		s.rejected: {"node", "hub", "key"},
-		s.closes:   {"client", "protocol", "slow", "silent", "expired", "removed", "drain"},
+		s.closes:   {"client", "protocol", "slow", "silent", "expired", "removed", "token", "drain"},
 	} {
 		for _, label := range labels {
 			v.WithLabelValues(label)

@@ -5,31 +5,74 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 )
 
+// HoldState says whether a stream may still use its token.
+type HoldState int32
+
+// The states of a [Hold]. Only HoldActive changes.
+const (
+	HoldActive HoldState = iota
+	// HoldReplaced: another stream was opened with the token.
+	HoldReplaced
+	// HoldRevoked: the token was revoked, or opened a websocket.
+	HoldRevoked
+	// HoldExpired: the token reached its maximum age.
+	HoldExpired
+)
+
+// Hold keeps the token of one event stream alive. All methods may be called concurrently.
+type Hold struct {
+	store      *TokenStore
+	key        string // in Redis
+	value      string // the value in Redis while the token belongs to this stream
+	generation uint64
+	deadline   time.Time
+	onEnd      func()
+	state      atomic.Int32
+
+	// released and expiresAt are guarded by heldTokens.mu. expiresAt is set when the stream ends.
+	released  bool
+	expiresAt time.Time
+	// lastSeen is the last time at which Redis had the token. Only [TokenStore.Run] uses it.
+	lastSeen time.Time
+}
+
+// State returns the state of the token.
+func (h *Hold) State() HoldState {
+	if s := HoldState(h.state.Load()); s != HoldActive || h.store.now().Before(h.deadline) {
+		return s
+	}
+	return HoldExpired
+}
+
+// Deadline returns the time when the token reaches its maximum age.
+func (h *Hold) Deadline() time.Time { return h.deadline }
+
+// end ends the use of the token. It calls onEnd unless the token was already lost.
+func (h *Hold) end(s HoldState) {
+	if h.state.CompareAndSwap(int32(HoldActive), int32(s)) {
+		h.onEnd()
+	}
+}
+
+// Release ends the hold when its stream has ended. Call it once. The token lives for the TTL of the store, so that the
+// client can reconnect.
+func (h *Hold) Release() { h.store.holds.release(h, h.store.now().Add(h.store.opts.TTL)) }
+
 // heldTokens are the tokens whose streams are open on this node.
 type heldTokens struct {
 	mu       sync.Mutex
-	byKey    map[string]*heldToken // by Redis key
-	released []*heldToken          // tokens whose last stream has ended, and whose TTL must be reset once more
+	byKey    map[string]*Hold // by Redis key
+	released []*Hold          // tokens whose streams have ended, and whose TTL must be reset once more
 	wake     chan struct{}
-}
-
-// heldToken is one token that is kept alive.
-type heldToken struct {
-	key   string // in Redis
-	value string // the value in Redis
-	// openStreams and expiresAt are guarded by heldTokens.mu. expiresAt is set when the last stream ends.
-	openStreams int
-	expiresAt   time.Time
-	// lastSeen is the last time at which Redis had the token. consumed reports that a websocket consumed it afterwards.
-	// Only [TokenStore.Run] uses both.
-	lastSeen time.Time
-	consumed bool
 }
 
 const (
@@ -40,39 +83,95 @@ const (
 	consumedTTL = 24 * time.Hour
 )
 
-// KeepAlive returns the grant of a token without consuming it, for a stream whose client may reconnect with the same
-// token. While [TokenStore.Run] runs, the token lives as long as the stream is open, and for the TTL of the store after
-// its end, even if Redis lost the token. A killed node renews nothing. A token therefore never outlives its stream by
-// more than the TTL, or twice the TTL if Redis was unavailable at the end. The caller must call release once when the
-// stream has ended.
-func (t *TokenStore) KeepAlive(ctx context.Context, token string) (g Grant, release func(), err error) {
-	g, text, err := t.loadGrant(token, func(key string) (string, error) {
-		return keepAliveScript.Run(ctx, t.client, []string{key}, t.ttl.Milliseconds()).Text()
+// KeepAlive makes the stream of the caller the only one of a token. It does not consume the token, because the client of
+// an event stream reconnects with the same one. A stream that used the token before, on any node, is ended.
+//
+// While [TokenStore.Run] runs, the token lives as long as the stream is open, and for the TTL of the store after its end,
+// even if Redis lost the token. No stream may use it longer than the StreamTTL after its first stream was opened. A killed
+// node renews nothing, so a token never outlives its stream by more than the TTL, or twice the TTL if Redis was
+// unavailable at the end.
+//
+// onEnd is called at most once, when the state of the hold has changed. It must not block. The caller must call
+// [Hold.Release] when the stream has ended.
+func (t *TokenStore) KeepAlive(ctx context.Context, token string, onEnd func()) (*Hold, error) {
+	now := t.now()
+	_, text, err := t.loadGrant(token, func(key string) (string, error) {
+		return keepAliveScript.Run(ctx, t.opts.Client, []string{key}, now.UnixMilli(), t.opts.TTL.Milliseconds(),
+			now.Add(t.opts.StreamTTL).UnixMilli()).Text()
 	})
 	if err != nil {
-		return Grant{}, nil, err
+		return nil, err
 	}
-	key := t.redisKey(CleanToken(token))
-	t.holds.mu.Lock()
-	defer t.holds.mu.Unlock()
-	h := t.holds.byKey[key]
-	if h == nil {
-		h = &heldToken{key: key, value: text, lastSeen: t.now()}
-		t.holds.byKey[key] = h
+	h := &Hold{store: t, key: t.redisKey(CleanToken(token)), value: text, onEnd: onEnd, lastSeen: now}
+	h.generation, h.deadline, _ = parseHeld(text)
+	t.holds.add(h)
+	if h.generation > 1 {
+		t.announce(ctx, h.key, strconv.FormatUint(h.generation, 10))
 	}
-	h.openStreams++
-	return g, func() { t.holds.release(h, t.now().Add(t.ttl)) }, nil
+	return h, nil
 }
 
-func (h *heldTokens) release(token *heldToken, expiresAt time.Time) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if token.openStreams--; token.openStreams > 0 {
+// parseHeld parses the value of a token that is kept alive.
+func parseHeld(text string) (generation uint64, deadline time.Time, ok bool) {
+	fields := strings.SplitN(text, " ", 4) // the first is empty
+	if len(fields) < 4 || fields[0] != "" {
+		return 0, time.Time{}, false
+	}
+	generation, err := strconv.ParseUint(fields[1], 10, 64)
+	if err != nil {
+		return 0, time.Time{}, false
+	}
+	ms, err := strconv.ParseInt(fields[2], 10, 64)
+	return generation, time.UnixMilli(ms), err == nil
+}
+
+// announce tells all nodes that a token has a new stream, or none with [consumedMarker]. Errors are ignored, because the
+// nodes notice the change at the next renewal.
+func (t *TokenStore) announce(ctx context.Context, key, generation string) {
+	_ = t.opts.Client.Publish(ctx, t.opts.Changes, generation+" "+key).Err()
+}
+
+// handleChange ends the stream of a token that has a later one.
+func (t *TokenStore) handleChange(message string) {
+	generation, key, _ := strings.Cut(message, " ")
+	t.holds.mu.Lock()
+	h := t.holds.byKey[key]
+	t.holds.mu.Unlock()
+	if h == nil {
 		return
 	}
-	delete(h.byKey, token.key)
-	token.expiresAt = expiresAt
-	h.released = append(h.released, token)
+	if generation == consumedMarker {
+		h.end(HoldRevoked)
+	} else if n, err := strconv.ParseUint(generation, 10, 64); err == nil && n > h.generation {
+		h.end(HoldReplaced)
+	}
+}
+
+// add adds the hold of a new stream and ends the earlier one of its token on this node.
+func (h *heldTokens) add(hold *Hold) {
+	h.mu.Lock()
+	former := h.byKey[hold.key]
+	if former != nil && former.generation > hold.generation {
+		former, hold = hold, former
+	}
+	h.byKey[hold.key] = hold
+	h.mu.Unlock()
+	if former != nil {
+		former.end(HoldReplaced)
+	}
+}
+
+func (h *heldTokens) release(hold *Hold, expiresAt time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.byKey[hold.key] == hold {
+		delete(h.byKey, hold.key)
+	}
+	if HoldState(hold.state.Load()) != HoldActive {
+		return
+	}
+	hold.released, hold.expiresAt = true, expiresAt
+	h.released = append(h.released, hold)
 	select {
 	case h.wake <- struct{}{}:
 	default:
@@ -81,8 +180,11 @@ func (h *heldTokens) release(token *heldToken, expiresAt time.Time) {
 
 // Run renews tokens that are kept alive until ctx ends, and returns nil.
 func (t *TokenStore) Run(ctx context.Context) error {
-	ticker := time.NewTicker(t.ttl / 3)
+	ticker := time.NewTicker(t.opts.TTL / 3)
 	defer ticker.Stop()
+	changes := t.opts.Client.Subscribe(ctx, t.opts.Changes)
+	defer func() { _ = changes.Close() }()
+	messages := changes.Channel()
 	for {
 		select {
 		case <-ctx.Done():
@@ -91,6 +193,12 @@ func (t *TokenStore) Run(ctx context.Context) error {
 			defer cancel()
 			t.renewAll(lastCtx, t.holds.dueForRenewal(true))
 			return nil
+		case m, ok := <-messages:
+			if !ok {
+				messages = nil // Close was called
+				continue
+			}
+			t.handleChange(m.Payload)
 		case <-t.holds.wake:
 			t.renewAll(ctx, t.holds.dueForRenewal(false))
 		case <-ticker.C:
@@ -100,7 +208,7 @@ func (t *TokenStore) Run(ctx context.Context) error {
 }
 
 // dueForRenewal returns the tokens whose streams have ended. If all is true, it also returns those with open streams.
-func (h *heldTokens) dueForRenewal(all bool) []*heldToken {
+func (h *heldTokens) dueForRenewal(all bool) []*Hold {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	list := h.released
@@ -113,21 +221,22 @@ func (h *heldTokens) dueForRenewal(all bool) []*heldToken {
 
 // renewAll resets the TTL of tokens, and restores tokens that Redis lost. It logs no errors of Redis, because other
 // components do, and because there is time for another attempt.
-func (t *TokenStore) renewAll(ctx context.Context, list []*heldToken) {
+func (t *TokenStore) renewAll(ctx context.Context, list []*Hold) {
+	list = slices.DeleteFunc(list, func(h *Hold) bool { return h.State() != HoldActive })
 	for batch := range slices.Chunk(list, renewBatch) {
 		replies := make([]*redis.Cmd, len(batch))
-		_, _ = t.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for i, token := range batch {
-				replies[i] = keepAliveScript.Eval(ctx, pipe, []string{token.key}, t.ttl.Milliseconds())
+		_, _ = t.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i, h := range batch {
+				replies[i] = renewScript.Eval(ctx, pipe, []string{h.key}, h.value, h.remainingTTL().Milliseconds())
 			}
 			return nil
 		})
-		var lost, unknown []*heldToken
-		for i, token := range batch {
+		var lost, unknown []*Hold
+		for i, h := range batch {
 			if err := replies[i].Err(); err != nil && !errors.Is(err, redis.Nil) {
-				unknown = append(unknown, token)
-			} else if t.isLost(token, replies[i]) {
-				lost = append(lost, token)
+				unknown = append(unknown, h)
+			} else if h.isLost(replies[i]) {
+				lost = append(lost, h)
 			}
 		}
 		if !t.restoreTokens(ctx, lost) {
@@ -139,38 +248,49 @@ func (t *TokenStore) renewAll(ctx context.Context, list []*heldToken) {
 
 // requeueTokens schedules another renewal of tokens whose streams have ended. It skips tokens that have expired or have
 // a new stream.
-func (h *heldTokens) requeueTokens(list []*heldToken, now time.Time) {
+func (h *heldTokens) requeueTokens(list []*Hold, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, token := range list {
-		if token.openStreams == 0 && h.byKey[token.key] == nil && now.Before(token.expiresAt) {
-			h.released = append(h.released, token)
+	for _, hold := range list {
+		if hold.released && h.byKey[hold.key] == nil && now.Before(hold.expiresAt) {
+			h.released = append(h.released, hold)
 		}
 	}
 }
 
-// isLost reports whether Redis lost a token that was not consumed.
-func (t *TokenStore) isLost(token *heldToken, reply *redis.Cmd) bool {
+// remainingTTL is the TTL of the token in Redis. It is at least 1 ms.
+func (h *Hold) remainingTTL() time.Duration {
+	return max(min(h.store.opts.TTL, h.deadline.Sub(h.store.now())), time.Millisecond)
+}
+
+// isLost reports whether Redis lost the token. It ends the hold if the token no longer belongs to its stream.
+func (h *Hold) isLost(reply *redis.Cmd) bool {
+	now := h.store.now()
 	text, err := reply.Text()
 	switch {
 	case errors.Is(err, redis.Nil):
-		return !token.consumed && t.now().Sub(token.lastSeen) < consumedTTL
+		return now.Sub(h.lastSeen) < consumedTTL
 	case text == consumedMarker:
-		token.consumed = true
+		h.end(HoldRevoked)
+	case text == h.value:
+		h.lastSeen = now
 	default:
-		token.lastSeen = t.now()
+		// An older value expires soon: Redis lost the newest in a failover. The token is then restored.
+		if generation, _, ok := parseHeld(text); ok && generation > h.generation {
+			h.end(HoldReplaced)
+		}
 	}
 	return false
 }
 
 // restoreTokens stores lost tokens again unless their keys exist. It returns false if Redis was unavailable.
-func (t *TokenStore) restoreTokens(ctx context.Context, lost []*heldToken) bool {
+func (t *TokenStore) restoreTokens(ctx context.Context, lost []*Hold) bool {
 	if len(lost) == 0 {
 		return true
 	}
-	_, err := t.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, token := range lost {
-			pipe.SetNX(ctx, token.key, token.value, t.ttl)
+	_, err := t.opts.Client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, h := range lost {
+			pipe.SetNX(ctx, h.key, h.value, h.remainingTTL())
 		}
 		return nil
 	})

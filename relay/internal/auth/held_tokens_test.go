@@ -12,23 +12,39 @@ import (
 )
 
 // newHeldToken issues a token and keeps it alive, as for a stream.
-func newHeldToken(t *testing.T, tokens *TokenStore, g Grant) (token string, release func()) {
+func newHeldToken(t *testing.T, tokens *TokenStore, g Grant) (token string, h *Hold) {
 	t.Helper()
 	token, err := tokens.Issue(t.Context(), g)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, release, err = tokens.KeepAlive(t.Context(), token); err != nil {
+	if h, err = tokens.KeepAlive(t.Context(), token, ignoreEnd); err != nil {
 		t.Fatal(err)
 	}
-	return token, release
+	return token, h
+}
+
+func ignoreEnd() {}
+
+// run runs the store until the returned function is called.
+func run(t *testing.T, tokens *TokenStore) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- tokens.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func TestKeepAlive(t *testing.T) {
 	t.Parallel()
 	const ttl = time.Minute
 	tokens, client, _ := newTestStore(t, ttl)
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx := t.Context()
 	token, err := tokens.Issue(ctx, Grant{KeyName: "ops", Hub: "h"})
 	if err != nil {
 		t.Fatal(err)
@@ -37,36 +53,126 @@ func TestKeepAlive(t *testing.T) {
 	halveTTL := func() { client.PExpire(ctx, key, ttl/2) }
 	isRenewed := func() bool { return client.PTTL(t.Context(), key).Val() > ttl*3/4 }
 	halveTTL()
-	g, release, err := tokens.KeepAlive(ctx, " "+token)
-	if err != nil || g.Hub != "h" || !isRenewed() {
-		t.Fatalf("KeepAlive() = %+v, %v", g, err)
+	hold, err := tokens.KeepAlive(ctx, " "+token, ignoreEnd)
+	if err != nil || !isRenewed() {
+		t.Fatalf("KeepAlive() = %+v, %v", hold, err)
 	}
-	_, releaseSecond, err := tokens.KeepAlive(ctx, token) // the client reconnects before the end was detected
-	if err != nil {
-		t.Fatal(err)
+	if g, err := tokens.Get(ctx, token); err != nil || g.Hub != "h" {
+		t.Fatalf("Get() = %+v, %v", g, err)
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- tokens.Run(ctx) }()
+	stop := run(t, tokens)
 	halveTTL()
-	release()
-	if isRenewed() {
-		t.Error("the token was renewed after the end of one of two streams")
-	}
-	releaseSecond()
-	testkit.WaitFor(t, "renewal at the end of the last stream", isRenewed)
-	if _, _, err := tokens.KeepAlive(ctx, token); err != nil {
+	hold.Release()
+	testkit.WaitFor(t, "renewal at the end of the stream", isRenewed)
+	if _, err := tokens.KeepAlive(ctx, token, ignoreEnd); err != nil {
 		t.Errorf("KeepAlive() within the TTL: got error %v", err)
 	}
 	halveTTL()
-	cancel()
-	if err := <-ended; err != nil || !isRenewed() {
-		t.Errorf("after the stop: got error %v, renewed %v", err, isRenewed())
+	stop()
+	if !isRenewed() {
+		t.Error("the token was not renewed at the stop")
 	}
-	if _, err := tokens.Consume(t.Context(), token); err != nil {
+	if _, err := tokens.Consume(ctx, token); err != nil {
 		t.Error(err)
 	}
-	if _, _, err := tokens.KeepAlive(t.Context(), token); !errors.Is(err, ErrTokenUnknown) {
+	if _, err := tokens.KeepAlive(ctx, token, ignoreEnd); !errors.Is(err, ErrTokenUnknown) {
 		t.Errorf("KeepAlive() of a consumed token: got error %v", err)
+	}
+}
+
+// Copies of a token do not multiply: each new stream ends the one before, also on another node.
+func TestKeepAlive_EndsEarlierStream(t *testing.T) {
+	t.Parallel()
+	first, client, _ := newTestStore(t, time.Minute)
+	second := newNode(client, time.Minute)
+	defer run(t, first)()
+	defer run(t, second)()
+	testkit.WaitFor(t, "subscriptions of both nodes", func() bool {
+		return client.PubSubNumSub(t.Context(), first.opts.Changes).Val()[first.opts.Changes] == 2
+	})
+	token, err := first.Issue(t.Context(), Grant{KeyName: "ops"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var last *Hold
+	ended := make(chan int, 10)
+	for i, node := range []*TokenStore{first, second, second, first} {
+		next, err := node.KeepAlive(t.Context(), token, func() { ended <- i })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if last != nil {
+			if got := <-ended; got != i-1 || last.State() != HoldReplaced {
+				t.Errorf("stream %d ended with state %d, want %d with %d", got, last.State(), i-1, HoldReplaced)
+			}
+			last.Release() // must not renew the token of the next stream
+		}
+		last = next
+	}
+	if last.State() != HoldActive {
+		t.Errorf("the last stream has the state %d", last.State())
+	}
+	if _, err := second.Consume(t.Context(), token); err != nil {
+		t.Error(err)
+	}
+	if got := <-ended; got != 3 || last.State() != HoldRevoked {
+		t.Errorf("stream %d ended with state %d, want 3 with %d", got, last.State(), HoldRevoked)
+	}
+}
+
+// Without Pub/Sub, a node learns of a later stream and of a consumed token when it renews.
+func TestRenewAll_EndsStreams(t *testing.T) {
+	t.Parallel()
+	first, client, _ := newTestStore(t, time.Minute)
+	second := newNode(client, time.Minute)
+	replaced, replacedHold := newHeldToken(t, first, Grant{KeyName: "ops"})
+	consumed, consumedHold := newHeldToken(t, first, Grant{KeyName: "ops"})
+	_, keptHold := newHeldToken(t, first, Grant{KeyName: "ops"})
+	if _, err := second.KeepAlive(t.Context(), replaced, ignoreEnd); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.Consume(t.Context(), consumed); err != nil {
+		t.Fatal(err)
+	}
+	first.renewAll(t.Context(), first.holds.dueForRenewal(true))
+	for h, want := range map[*Hold]HoldState{
+		replacedHold: HoldReplaced, consumedHold: HoldRevoked, keptHold: HoldActive,
+	} {
+		if h.State() != want {
+			t.Errorf("got state %d, want %d", h.State(), want)
+		}
+	}
+}
+
+// A token has a maximum age, however often its stream reconnects.
+func TestKeepAlive_StreamTTL(t *testing.T) {
+	t.Parallel()
+	tokens, client, _ := newTestStore(t, time.Hour)
+	now := time.Now()
+	tokens.now = func() time.Time { return now }
+	token, h := newHeldToken(t, tokens, Grant{KeyName: "ops"})
+	end := h.Deadline()
+	if age := end.Sub(now).Round(time.Second); age != testStreamTTL {
+		t.Errorf("the maximum age is %s, want %s", age, testStreamTTL)
+	}
+	for now = end.Add(-30 * time.Minute); now.Before(end); now = now.Add(10 * time.Minute) {
+		next, err := tokens.KeepAlive(t.Context(), token, ignoreEnd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens.renewAll(t.Context(), tokens.holds.dueForRenewal(true))
+		remaining := client.PTTL(t.Context(), tokens.redisKey(token)).Val()
+		if next.State() != HoldActive || !next.Deadline().Equal(end) || remaining > end.Sub(now) {
+			t.Errorf("%s before the end: state %d, deadline %s, TTL %s, want active, %s and less",
+				end.Sub(now), next.State(), next.Deadline(), remaining, end)
+		}
+		h = next
+	}
+	if h.State() != HoldExpired {
+		t.Errorf("got state %d after the end, want %d", h.State(), HoldExpired)
+	}
+	if _, err := tokens.KeepAlive(t.Context(), token, ignoreEnd); !errors.Is(err, ErrTokenUnknown) {
+		t.Errorf("KeepAlive() after the end: got error %v", err)
 	}
 }
 
@@ -109,7 +215,7 @@ func TestKeepAlive_RestoresLostTokens(t *testing.T) {
 	tokens, client, server := newTestStore(t, ttl)
 	ctx, cancel := context.WithCancel(t.Context())
 	grant := Grant{KeyName: "ops", Hub: "h", Hubs: []string{"h"}}
-	live, release := newHeldToken(t, tokens, grant)
+	live, hold := newHeldToken(t, tokens, grant)
 	consumed, _ := newHeldToken(t, tokens, grant)
 	ended := make(chan error, 1)
 	go func() { ended <- tokens.Run(ctx) }()
@@ -137,9 +243,9 @@ func TestKeepAlive_RestoresLostTokens(t *testing.T) {
 		t.Errorf("got a TTL of %s, want at most %s", remaining, ttl)
 	}
 	client.FlushAll(ctx)
-	release()
+	hold.Release()
 	testkit.WaitFor(t, "the token to be restored after the stream", isRestored)
-	if _, _, err := tokens.KeepAlive(ctx, live); err != nil {
+	if _, err := tokens.KeepAlive(ctx, live, ignoreEnd); err != nil {
 		t.Error(err)
 	}
 	cancel()
@@ -147,7 +253,7 @@ func TestKeepAlive_RestoresLostTokens(t *testing.T) {
 		t.Error(err)
 	}
 	for _, token := range []string{consumed, "x"} {
-		if _, _, err := tokens.KeepAlive(t.Context(), token); !errors.Is(err, ErrTokenUnknown) {
+		if _, err := tokens.KeepAlive(t.Context(), token, ignoreEnd); !errors.Is(err, ErrTokenUnknown) {
 			t.Errorf("KeepAlive(): got error %v, want %v", err, ErrTokenUnknown)
 		}
 		if _, err := tokens.Consume(t.Context(), token); !errors.Is(err, ErrTokenUnknown) {
@@ -187,9 +293,9 @@ func TestRenewAll_StreamEndsDuringOutage(t *testing.T) {
 		tokens, client, server := newTestStore(t, time.Minute)
 		now := time.Now()
 		tokens.now = func() time.Time { return now }
-		token, release := newHeldToken(t, tokens, Grant{KeyName: "ops"})
+		token, hold := newHeldToken(t, tokens, Grant{KeyName: "ops"})
 		server.Kill()
-		release()
+		hold.Release()
 		tokens.renewAll(t.Context(), tokens.holds.dueForRenewal(false))
 		now = now.Add(tt.outage)
 		tokens.renewAll(t.Context(), tokens.holds.dueForRenewal(false))

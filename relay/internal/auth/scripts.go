@@ -6,17 +6,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The value of a token in Redis is its grant as JSON. A token that is kept alive has a space before the JSON.
-// consumedMarker replaces the value if such a token is consumed. The scripts must also run on miniredis with
-// gopher-lua.
+// consumedMarker replaces the value of a token that was consumed while a stream kept it alive. keep_alive.lua describes
+// the other values. The scripts must also run on miniredis with gopher-lua.
 const consumedMarker = "-"
 
 var (
 	//go:embed scripts/keep_alive.lua
 	keepAliveSource string
+	//go:embed scripts/renew.lua
+	renewSource string
 	//go:embed scripts/consume.lua
 	consumeSource string
 
 	keepAliveScript = redis.NewScript(keepAliveSource)
+	renewScript     = redis.NewScript(renewSource)
 	consumeScript   = redis.NewScript(consumeSource)
 )

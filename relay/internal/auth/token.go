@@ -90,26 +90,37 @@ func normalizeHubs(hubs []string) []string {
 
 // TokenStore stores tokens in Redis, as their SHA-256. All methods are safe for concurrent use, also by several nodes.
 type TokenStore struct {
-	client redis.Cmdable
-	keyFor func(hash string) string
-	ttl    time.Duration
-	now    func() time.Time
-	holds  heldTokens
+	opts  TokenOptions
+	now   func() time.Time
+	holds heldTokens
 }
 
-// NewTokenStore returns a store whose tokens live for ttl. keyFor returns the Redis key for the hexadecimal SHA-256 of
-// a token. The client must not retry commands (MaxRetries -1), because a retried Consume would not find the token.
-func NewTokenStore(client redis.Cmdable, keyFor func(hash string) string, ttl time.Duration) *TokenStore {
+// TokenOptions are the settings of a [TokenStore]. All fields are required.
+type TokenOptions struct {
+	// Client must not retry commands (MaxRetries -1), because a retried Consume would not find the token.
+	Client redis.UniversalClient
+	// Key returns the Redis key for the hexadecimal SHA-256 of a token.
+	Key func(hash string) string
+	// Changes is the channel on which the nodes learn that a token has another stream, or none.
+	Changes string
+	// TTL is the lifetime of a token without a stream.
+	TTL time.Duration
+	// StreamTTL is the maximum age of a token that event streams keep alive, from the first stream on.
+	StreamTTL time.Duration
+}
+
+// NewTokenStore returns a store. It does not use Redis yet.
+func NewTokenStore(o TokenOptions) *TokenStore {
 	return &TokenStore{
-		client: client, keyFor: keyFor, ttl: ttl, now: time.Now,
-		holds: heldTokens{byKey: make(map[string]*heldToken), wake: make(chan struct{}, 1)},
+		opts: o, now: time.Now,
+		holds: heldTokens{byKey: make(map[string]*Hold), wake: make(chan struct{}, 1)},
 	}
 }
 
 // Issue stores the grant with a new random token (32 bytes, base64url) and returns the token. The token lives for the
 // TTL of the store, but not longer than the key.
 func (t *TokenStore) Issue(ctx context.Context, g Grant) (string, error) {
-	ttl := t.ttl
+	ttl := t.opts.TTL
 	if !g.Expires.IsZero() {
 		ttl = min(ttl, g.Expires.Sub(t.now()))
 	}
@@ -123,7 +134,7 @@ func (t *TokenStore) Issue(ctx context.Context, g Grant) (string, error) {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never returns an error
 	token := base64.RawURLEncoding.EncodeToString(b[:])
-	if err := t.client.Set(ctx, t.redisKey(token), value, ttl.Truncate(time.Millisecond)).Err(); err != nil {
+	if err := t.opts.Client.Set(ctx, t.redisKey(token), value, ttl.Truncate(time.Millisecond)).Err(); err != nil {
 		return "", fmt.Errorf("store a token: %w: %w", ErrUnavailable, err)
 	}
 	return token, nil
@@ -131,16 +142,19 @@ func (t *TokenStore) Issue(ctx context.Context, g Grant) (string, error) {
 
 // Get returns the grant of a token without consuming it. White space in the token is ignored.
 func (t *TokenStore) Get(ctx context.Context, token string) (Grant, error) {
-	g, _, err := t.loadGrant(token, func(key string) (string, error) { return t.client.Get(ctx, key).Result() })
+	g, _, err := t.loadGrant(token, func(key string) (string, error) { return t.opts.Client.Get(ctx, key).Result() })
 	return g, err
 }
 
-// Consume returns the grant of a token and consumes the token. Of any number of callers, exactly one succeeds. White
-// space in the token is ignored.
+// Consume returns the grant of a token and consumes the token, which also ends its event stream. Of any number of
+// callers, exactly one succeeds. White space in the token is ignored.
 func (t *TokenStore) Consume(ctx context.Context, token string) (Grant, error) {
-	g, _, err := t.loadGrant(token, func(key string) (string, error) {
-		return consumeScript.Run(ctx, t.client, []string{key}, consumedTTL.Milliseconds()).Text()
+	g, text, err := t.loadGrant(token, func(key string) (string, error) {
+		return consumeScript.Run(ctx, t.opts.Client, []string{key}, consumedTTL.Milliseconds()).Text()
 	})
+	if _, _, isHeld := parseHeld(text); err == nil && isHeld {
+		t.announce(ctx, t.redisKey(CleanToken(token)), consumedMarker)
+	}
 	return g, err
 }
 
@@ -157,7 +171,11 @@ func (t *TokenStore) loadGrant(token string, get func(key string) (string, error
 	case err != nil:
 		return Grant{}, "", fmt.Errorf("look up a token: %w: %w", ErrUnavailable, err)
 	}
-	if err := json.Unmarshal([]byte(text), &g); err != nil {
+	grant := text
+	if i := strings.IndexByte(text, '{'); i > 0 { // it is kept alive
+		grant = text[i:]
+	}
+	if err := json.Unmarshal([]byte(grant), &g); err != nil {
 		// The token was consumed while it was kept alive, or another program wrote the key. A new token is needed.
 		return Grant{}, "", fmt.Errorf("%w: its grant cannot be read", ErrTokenUnknown)
 	}
@@ -166,7 +184,7 @@ func (t *TokenStore) loadGrant(token string, get func(key string) (string, error
 
 func (t *TokenStore) redisKey(token string) string {
 	sum := sha256.Sum256([]byte(token))
-	return t.keyFor(hex.EncodeToString(sum[:]))
+	return t.opts.Key(hex.EncodeToString(sum[:]))
 }
 
 // CleanToken removes white space from a presented token. The example in spec.md contains spaces and line breaks.

@@ -23,8 +23,18 @@ func newTestStore(t *testing.T, ttl time.Duration) (*TokenStore, *redis.Client, 
 		Network: "unix", Addr: server.Socket, MaxRetries: -1, DisableIdentity: true, PoolSize: 64,
 	})
 	t.Cleanup(func() { _ = client.Close() })
-	return NewTokenStore(client, func(hash string) string { return "t:token:" + hash }, ttl), client, server
+	return newNode(client, ttl), client, server
 }
+
+// newNode returns the token store of one node.
+func newNode(client redis.UniversalClient, ttl time.Duration) *TokenStore {
+	return NewTokenStore(TokenOptions{
+		Client: client, Key: func(hash string) string { return "t:token:" + hash }, Changes: "t:tokenchanges",
+		TTL: ttl, StreamTTL: testStreamTTL,
+	})
+}
+
+const testStreamTTL = 1000 * time.Hour
 
 func TestTokens(t *testing.T) {
 	t.Parallel()

@@ -156,8 +156,9 @@ type Notifications struct {
 
 // Auth configures credentials of the public API.
 type Auth struct {
-	TokenTTL time.Duration `koanf:"token_ttl" doc:"Lifetime of a stream token, 1s to 1h."`
-	Keys     []Key         `koanf:"keys" doc:"API keys; create one with hubrelay keys new."`
+	TokenTTL  time.Duration `koanf:"token_ttl" doc:"Lifetime of a stream token, 1s to 1h."`
+	StreamTTL time.Duration `koanf:"stream_ttl" doc:"Maximum age of a token that event streams keep alive, 1m to 720h."`
+	Keys      []Key         `koanf:"keys" doc:"API keys; create one with hubrelay keys new."`
 }
 
 // Key is one API key. Exactly one of Key, KeyFile and KeySHA256 is set.
@@ -283,7 +284,7 @@ func defaultConfig() Config {
 			Queue: 1 << 20, History: 16 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second,
 			Compression: Compression{MinSize: 256, CPU: 100 * time.Millisecond},
 		},
-		Auth: Auth{TokenTTL: time.Minute},
+		Auth: Auth{TokenTTL: time.Minute, StreamTTL: 24 * time.Hour},
 		Quotas: Quotas{
 			Key:     Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},
 			Account: Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},

@@ -192,7 +192,7 @@ func TestLoad_Defaults(t *testing.T) {
 			Retention: config.Retention{History: 24 * time.Hour, MaxLen: 1e6},
 		},
 		Auth: config.Auth{
-			TokenTTL: time.Minute, Keys: []config.Key{{Name: "ops", Key: "0123456789abcdef", Hubs: []string{"*"}}},
+			TokenTTL: time.Minute, StreamTTL: 24 * time.Hour, Keys: []config.Key{{Name: "ops", Key: "0123456789abcdef", Hubs: []string{"*"}}},
 		},
 		Quotas: config.Quotas{
 			Key:     config.Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},

@@ -45,6 +45,8 @@ func details() map[string]string {
 		"Notifications.extra_topics": "The command hubrelay topics lists the built-in ones.",
 		"Auth.token_ttl": "A token of an event stream is valid for the same time after the stream " +
 			"has ended.",
+		"Auth.stream_ttl": "The client of an event stream reconnects with its token up to this age. Then the stream ends, " +
+			"and the client needs a new token.",
 		"Server.trusted_proxies": "Each is an address or a network such as 10.0.0.0/8. The headers are Forwarded, " +
 			"X-Forwarded-For and the PROXY protocol.",
 		"Quotas.account": "The limit does not apply to keys without an account or for all accounts.",

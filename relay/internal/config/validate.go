@@ -31,6 +31,7 @@ func (l *loader) validate(c *Config) {
 	l.checkWebsocket(&c.Websocket)
 	catalog := l.buildCatalog(c.Notifications.ExtraTopics)
 	checkRange(l, "auth.token_ttl", c.Auth.TokenTTL, time.Second, time.Hour)
+	checkRange(l, "auth.stream_ttl", c.Auth.StreamTTL, time.Minute, 720*time.Hour)
 	l.checkKeys(c.Auth.Keys)
 	l.checkQuota("quotas.key", c.Quotas.Key)
 	l.checkQuota("quotas.account", c.Quotas.Account)

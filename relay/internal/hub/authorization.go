@@ -7,20 +7,24 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
-// Authorization is the current state of a key for an open stream. The zero value lets the stream continue.
+// Authorization is the current state of the credentials of an open stream. The zero value lets the stream continue.
 type Authorization struct {
+	// TokenEnded is the reason why the stream may no longer use its token, or "". It closes the client with 1008.
+	TokenEnded string
 	// Refused is the reason why the key no longer opens the stream. It closes the client with 1008.
 	Refused *relay.Error
 	// ScopeChanged reports that the key now sees other notifications. It closes the client with 1008, and it
 	// reconnects: the scope of a stream is fixed when it opens.
 	ScopeChanged bool
-	// Expires is the time when the key expires, which closes the client with 1008. Zero means never.
+	// Expires is the time when the credentials expire, which closes the client with 1008. Zero means never.
 	Expires time.Time
 }
 
 // closeReason returns the reason to close the stream, or "".
 func (s Authorization) closeReason() string {
 	switch {
+	case s.TokenEnded != "":
+		return s.TokenEnded
 	case s.isExpired():
 		return "the key has expired"
 	case s.Refused != nil:
@@ -78,7 +82,10 @@ func (c *connection) closeForKey(s Authorization) bool {
 		return false
 	}
 	closeReason := ClosedKeyInvalid
-	if s.Refused != nil && s.Refused.Code == relay.CodeAuthInvalid {
+	switch {
+	case s.TokenEnded != "":
+		closeReason = ClosedTokenEnded
+	case s.Refused != nil && s.Refused.Code == relay.CodeAuthInvalid:
 		closeReason = ClosedKeyRemoved
 	}
 	c.close(closeRequest{code: frame.ClosePolicy, reason: reason, closeReason: closeReason, dropQueued: true})

@@ -32,7 +32,7 @@ func TestLimits(t *testing.T) {
 	t.Parallel()
 	var admitted atomic.Int32
 	n := startNode(t, Options{Limits: Limits{Node: 5, Hub: 2, Key: 3}}, func(s *Subscription) {
-		s.Admit = func(context.Context) *relay.Error { admitted.Add(1); return nil }
+		s.Admit = func(context.Context, func()) *relay.Error { admitted.Add(1); return nil }
 	})
 	first := n.dial(t, "hub=h1&key=a")
 	for i, step := range []struct {
@@ -104,7 +104,7 @@ func TestLimits_Concurrent(t *testing.T) {
 	const limit, rounds, crowd = 7, 6, 40
 	var inside, most atomic.Int32
 	n := startNode(t, Options{Limits: Limits{Hub: limit}}, func(s *Subscription) {
-		s.Admit = func(context.Context) *relay.Error {
+		s.Admit = func(context.Context, func()) *relay.Error {
 			now := inside.Add(1)
 			for m := most.Load(); now > m; m = most.Load() {
 				if most.CompareAndSwap(m, now) {

@@ -44,7 +44,7 @@ func TestHandshake(t *testing.T) {
 	t.Parallel()
 	admitted := make(chan struct{}, 100)
 	n := startNode(t, Options{}, func(s *Subscription) {
-		s.Admit = func(context.Context) *relay.Error {
+		s.Admit = func(context.Context, func()) *relay.Error {
 			admitted <- struct{}{}
 			return nil
 		}
@@ -103,7 +103,7 @@ func TestServeWithoutHijacker(t *testing.T) {
 	}
 	problem := New(Options{}).ServeWebSocket(httptest.NewRecorder(), r, Subscription{
 		Allows: func(string, string) bool { return true },
-		Admit: func(context.Context) *relay.Error {
+		Admit: func(context.Context, func()) *relay.Error {
 			t.Error("admitted")
 			return nil
 		},
@@ -182,7 +182,7 @@ func ExampleHub() {
 func TestRefusedByAdmit(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{}, func(s *Subscription) {
-		s.Admit = func(context.Context) *relay.Error { return relay.NewError(relay.CodeAuthInvalid, "used") }
+		s.Admit = func(context.Context, func()) *relay.Error { return relay.NewError(relay.CodeAuthInvalid, "used") }
 	})
 	_, answer, err := websocket.DefaultDialer.Dial(n.url("hub=h"), nil)
 	if err == nil || answer.StatusCode != http.StatusUnauthorized {

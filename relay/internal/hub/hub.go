@@ -115,6 +115,7 @@ const (
 	ClosedPingTimeout   CloseReason = "silent"   // it did not reply to a ping
 	ClosedKeyInvalid    CloseReason = "expired"  // its key expired or changed
 	ClosedKeyRemoved    CloseReason = "removed"  // its key was removed
+	ClosedTokenEnded    CloseReason = "token"    // its token has another stream, was revoked, or is too old
 	ClosedDrain         CloseReason = "drain"    // the hub was closed
 )
 

@@ -389,7 +389,7 @@ func TestUpgrade_SubscribesBeforeResponse(t *testing.T) {
 	var n *node
 	admitted := 0
 	n = startNode(t, Options{}, func(s *Subscription) {
-		s.Admit = func(context.Context) *relay.Error {
+		s.Admit = func(context.Context, func()) *relay.Error {
 			admitted++
 			n.Broadcast([]relay.Notification{event("h", "", "job.created", 2*admitted)})
 			return nil

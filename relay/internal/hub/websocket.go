@@ -42,8 +42,9 @@ type Subscription struct {
 	// [Hub.RecheckKeys], concurrently. It must neither block nor call the hub. Nil means that it never changes.
 	CheckKey func() Authorization
 	// Admit is called last, when nothing else can reject the upgrade, because it consumes the token. ServeWebSocket
-	// and ServeEvents return its error. Nil admits all.
-	Admit func(context.Context) *relay.Error
+	// and ServeEvents return its error. Nil admits all. recheck makes the hub call CheckKey again. It may be called at
+	// any time, concurrently, and does not block.
+	Admit func(ctx context.Context, recheck func()) *relay.Error
 	// OnGone is called when an admitted client has left. It may be nil.
 	OnGone func()
 }
@@ -129,10 +130,11 @@ func (h *Hub) admitClient(w http.ResponseWriter, r *http.Request, s *Subscriptio
 	}
 	c.closeForKey(authorization) // after the response, if the key has changed
 	if s.Admit != nil {
-		if problem := s.Admit(r.Context()); problem != nil {
+		if problem := s.Admit(r.Context(), func() { c.closeIfKeyInvalid() }); problem != nil {
 			c.readerDone()
 			return nil, nil, problem
 		}
+		c.closeIfKeyInvalid() // the token may expire before the key
 	}
 	c.mu.Lock()
 	c.onGone = s.OnGone

@@ -32,7 +32,7 @@ type Tokens interface {
 	Issue(ctx context.Context, g auth.Grant) (string, error)
 	Get(ctx context.Context, token string) (auth.Grant, error)
 	Consume(ctx context.Context, token string) (auth.Grant, error)
-	KeepAlive(ctx context.Context, token string) (g auth.Grant, release func(), err error)
+	KeepAlive(ctx context.Context, token string, onEnd func()) (*auth.Hold, error)
 }
 
 // Publisher stores all notifications of a publication or none, and returns their IDs in order. A *relay.Error is sent
@@ -141,7 +141,7 @@ func New(o Options) (*API, error) {
 	}
 	a.routes = map[string]route{
 		pathNotifications: newRoute(withoutParams(a.serveNotifications), "GET", "HEAD").
-			handle(withoutParams(a.publish), "POST"),
+			handle(withoutParams(a.publish), "POST").handle(withoutParams(a.revokeToken), "DELETE"),
 		pathOpenAPI:  newRoute(withoutParams(serveDocument(openAPI)), "GET", "HEAD"),
 		pathAsyncAPI: newRoute(withoutParams(serveDocument(asyncAPI)), "GET", "HEAD"),
 	}

@@ -41,7 +41,7 @@ func TestEventStream(t *testing.T) {
 			}
 			s := f.streams.got[len(f.streams.got)-1]
 			if s.Hub != tt.hub || s.After != tt.after || s.Cursor != tt.cursor ||
-				s.CheckKey() != (hub.Authorization{}) {
+				checkKey(&s) != (hub.Authorization{}) {
 				t.Errorf("%+v", s)
 			}
 			if got := a.header.Get("Access-Control-Allow-Origin"); (got != "") != (tt.name == "a page") {

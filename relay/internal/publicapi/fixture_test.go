@@ -45,6 +45,9 @@ type fixture struct {
 	refused *refusals
 }
 
+// testStreamTTL is longer than any other time of these tests.
+const testStreamTTL = 24 * time.Hour
+
 func newFixture(t *testing.T, change func(*Options), changeServer func(*httpserver.Options)) *fixture {
 	t.Helper()
 	f := &fixture{
@@ -66,8 +69,11 @@ func newFixture(t *testing.T, change func(*Options), changeServer func(*httpserv
 	}
 	o := Options{
 		Keyring: f.ring, Catalog: catalog, Publisher: f.pub, Streams: f.streams, Observer: f.refused,
-		Tokens: auth.NewTokenStore(store, func(h string) string { return "t:" + h }, time.Minute),
-		Log:    slog.New(slog.NewTextHandler(f.log, nil)),
+		Tokens: auth.NewTokenStore(auth.TokenOptions{
+			Client: store, Key: func(h string) string { return "t:" + h }, Changes: "changes",
+			TTL: time.Minute, StreamTTL: testStreamTTL,
+		}),
+		Log: slog.New(slog.NewTextHandler(f.log, nil)),
 	}
 	if change != nil {
 		change(&o)
@@ -243,7 +249,7 @@ func (s *recordingStreams) ServeWebSocket(w http.ResponseWriter, r *http.Request
 	if s.err != nil {
 		return s.err
 	}
-	if err := sub.Admit(r.Context()); err != nil {
+	if err := sub.Admit(r.Context(), func() {}); err != nil {
 		return err
 	}
 	s.mu.Lock()
@@ -261,7 +267,7 @@ func (s *recordingStreams) ServeWebSocket(w http.ResponseWriter, r *http.Request
 // ServeEvents responds with one comment.
 func (s *recordingStreams) ServeEvents(w http.ResponseWriter, r *http.Request, sub hub.Subscription) *relay.Error {
 	if sub.Admit != nil {
-		if err := sub.Admit(r.Context()); err != nil {
+		if err := sub.Admit(r.Context(), func() {}); err != nil {
 			return err
 		}
 	}

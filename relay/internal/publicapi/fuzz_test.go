@@ -24,8 +24,8 @@ func (noTokens) Consume(context.Context, string) (auth.Grant, error) {
 	return auth.Grant{}, auth.ErrTokenUnknown
 }
 
-func (noTokens) KeepAlive(context.Context, string) (auth.Grant, func(), error) {
-	return auth.Grant{}, nil, auth.ErrTokenUnknown
+func (noTokens) KeepAlive(context.Context, string, func()) (*auth.Hold, error) {
+	return nil, auth.ErrTokenUnknown
 }
 
 // FuzzRequest checks that every request gets a documented status, and that every error is an envelope.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync/atomic"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
@@ -159,7 +160,7 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 		}
 		return a.opt.Streams.ServeEvents(httpserver.UnwrapHijack(w), r, s)
 	}
-	s.Admit = func(ctx context.Context) *relay.Error {
+	s.Admit = func(ctx context.Context, _ func()) *relay.Error {
 		if _, err := a.opt.Tokens.Consume(ctx, token); err != nil {
 			return a.tokenError(r, err)
 		}
@@ -202,17 +203,36 @@ func (a *API) authorizeStream(
 }
 
 // keepTokenAlive keeps the token of an event stream alive while the stream is open, because the client reconnects with
-// the same token.
+// the same token. The stream ends when it loses the token.
 func (a *API) keepTokenAlive(r *http.Request, token string, s *hub.Subscription) {
-	var release func()
-	s.Admit = func(ctx context.Context) *relay.Error {
-		var err error
-		if _, release, err = a.opt.Tokens.KeepAlive(ctx, token); err != nil {
+	var current atomic.Pointer[auth.Hold]
+	s.Admit = func(ctx context.Context, recheck func()) *relay.Error {
+		hold, err := a.opt.Tokens.KeepAlive(ctx, token, recheck)
+		if err != nil {
 			return a.tokenError(r, err)
 		}
+		current.Store(hold)
 		return nil
 	}
-	s.OnGone = func() { release() }
+	s.OnGone = func() { current.Load().Release() }
+	checkKey := s.CheckKey
+	s.CheckKey = func() hub.Authorization {
+		found := checkKey()
+		if hold := current.Load(); hold != nil {
+			found.TokenEnded = tokenEndReasons[hold.State()]
+			if found.Expires.IsZero() || hold.Deadline().Before(found.Expires) {
+				found.Expires = hold.Deadline()
+			}
+		}
+		return found
+	}
+}
+
+// tokenEndReasons tell a client why its event stream ends.
+var tokenEndReasons = map[auth.HoldState]string{
+	auth.HoldReplaced: "another stream was opened with this token",
+	auth.HoldRevoked:  "the token was revoked or used for a websocket",
+	auth.HoldExpired:  "the token is too old; ask for another",
 }
 
 // checkToken returns the grant of the token without consuming it, and compares it with the other credentials of the

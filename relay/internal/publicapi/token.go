@@ -49,6 +49,23 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request) *relay.Error {
 	return nil
 }
 
+// revokeToken consumes a token, which ends its event stream. Whoever has the token may do so.
+func (a *API) revokeToken(w http.ResponseWriter, r *http.Request) *relay.Error {
+	req, refused := parseStream(r)
+	if refused != nil {
+		return refused
+	}
+	token, refused := req.singleToken()
+	if refused != nil {
+		return refused
+	}
+	if _, err := a.opt.Tokens.Consume(r.Context(), token); err != nil {
+		return a.tokenError(r, err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
 // requestedPipeline returns the key of a request and the hub of the requested pipeline. The hub is empty for the
 // account pipeline.
 func (a *API) requestedPipeline(r *http.Request) (*auth.Key, string, *relay.Error) {

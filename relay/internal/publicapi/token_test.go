@@ -122,7 +122,7 @@ func TestRefusals(t *testing.T) {
 		{"admin path", "GET", "/metrics", "", nil, relay.CodeNoURI},
 		{"profile", "GET", "/debug/pprof/", "", nil, relay.CodeNoURI},
 		{"odd path", "GET", "/%00%ff%22", "", nil, relay.CodeNoURI},
-		{"method", "DELETE", n, "", nil, relay.CodeMethod},
+		{"method", "PUT", n, "", nil, relay.CodeMethod},
 		{"odd method", "FOO", n, "", nil, relay.CodeMethod},
 		{"method of a document", "POST", "/openapi.yaml", "x", nil, relay.CodeMethod},
 	} {
@@ -287,7 +287,7 @@ func TestOptionsAndCORS(t *testing.T) {
 	for _, origin := range []string{"https://evil.example.com", "http://app.example.com", "null", ""} {
 		a := f.do("OPTIONS", pathNotifications, "", "Origin", origin, "Access-Control-Request-Method", "POST")
 		if a.status != 204 || a.header.Get("Access-Control-Allow-Origin") != "" ||
-			a.header.Get("Allow") != "GET, HEAD, POST, OPTIONS" {
+			a.header.Get("Allow") != "GET, HEAD, POST, DELETE, OPTIONS" {
 			t.Errorf("preflight of %q: %d %v", origin, a.status, a.header)
 		}
 	}
@@ -319,5 +319,37 @@ func TestEnvelope_AnyDetail(t *testing.T) {
 	if code, source, _ := a.envelope(t); code != "422.invalid-argument" || source != "/3/context/hub_id" ||
 		!json.Valid(a.body) {
 		t.Errorf("%s", a.body)
+	}
+}
+
+func TestRevokeToken(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil, nil)
+	byQuery, byHeader, consumed := f.token(), f.token(), f.token()
+	if a := f.raw(handshake(pathNotifications + "?token=" + consumed)); a.status != 101 {
+		t.Fatalf("%d %s", a.status, a.body)
+	}
+	for _, tt := range []struct {
+		name, query string
+		headers     []string
+		status      int
+	}{
+		{"no token", "", nil, 401},
+		{"a key is not enough", "", []string{"Authorization", "Bearer ops"}, 401},
+		{"unknown token", "?token=x", nil, 401},
+		{"two tokens", "?token=" + byQuery, []string{"X-Service-Token", byHeader}, 401},
+		{"token of a websocket", "?token=" + consumed, nil, 401},
+		{"in the query", "?token=" + byQuery, nil, 204},
+		{"again", "?token=" + byQuery, nil, 401},
+		{"in the header", "", []string{"X-Service-Token", byHeader}, 204},
+	} {
+		if a := f.do("DELETE", pathNotifications+tt.query, "", tt.headers...); a.status != tt.status {
+			t.Errorf("%s: got status %d, want %d: %s", tt.name, a.status, tt.status, a.body)
+		}
+	}
+	for _, token := range []string{byQuery, byHeader} {
+		if a := f.raw(handshake(pathNotifications + "?token=" + token)); a.status != 401 {
+			t.Errorf("a revoked token: got status %d, want 401", a.status)
+		}
 	}
 }
