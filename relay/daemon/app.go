@@ -265,6 +265,7 @@ func (a *Daemon) startPublic(
 		Name: "server", Addr: cfg.Listen, Handler: handler, Log: a.log, Grace: cfg.ShutdownGrace,
 		CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, TrustedProxies: proxies,
 		PingInterval: a.cfg.Websocket.PingInterval, PongTimeout: a.cfg.Websocket.PongTimeout,
+		ConnLimits: connLimits(cfg, openFiles()), ConnObserver: a.metrics.Listener("server"),
 	})
 	if err != nil {
 		return nil, err

@@ -1,7 +1,11 @@
 package daemon
 
 import (
+	"cmp"
+
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
@@ -50,8 +54,25 @@ func (a *Daemon) clientLimit(requested, files int) int {
 	return limit
 }
 
-// minReservedFiles is the number of files reserved for Redis, sinks and requests.
-const minReservedFiles = 256
+const (
+	// minReservedFiles is the number of files reserved for Redis, sinks and requests.
+	minReservedFiles = 256
+	// maxOperatorConns is the maximum number of connections of the health listener, and of the admin listener.
+	maxOperatorConns = 32
+)
+
+func reservedFiles(files int) int { return min(max(files/10, minReservedFiles), files/2) }
+
+// connLimits returns the limits of the public listener. Its requests may use a quarter of the reserved files. 0 files
+// means that the number is not limited.
+func connLimits(cfg config.Server, files int) httpserver.ConnLimits {
+	total := cfg.MaxConnections
+	if files > 0 {
+		available := files - reservedFiles(files)*3/4
+		total = min(cmp.Or(total, available), available)
+	}
+	return httpserver.ConnLimits{Total: total, PerIP: cmp.Or(cfg.MaxConnectionsPerIP, total/2)}
+}
 
 // maxClients returns the maximum number of clients of a node that may open the given number of files. The result
 // is at most requested. 0 means no limit, for files, requested and the result.
@@ -59,7 +80,7 @@ func maxClients(requested, files int) int {
 	if files == 0 {
 		return requested
 	}
-	available := files - min(max(files/10, minReservedFiles), files/2)
+	available := files - reservedFiles(files)
 	if requested == 0 {
 		return available
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
 
 func TestMaxClients(t *testing.T) {
@@ -27,6 +29,26 @@ func TestMaxClients(t *testing.T) {
 	}
 	if files := openFiles(); files < 0 {
 		t.Errorf("got limit of %d open files", files)
+	}
+}
+
+func TestConnLimits(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		total, perIP, files int
+		want                httpserver.ConnLimits
+	}{
+		{0, 0, 0, httpserver.ConnLimits{}},
+		{50, 0, 0, httpserver.ConnLimits{Total: 50, PerIP: 25}},
+		{0, 0, 1024, httpserver.ConnLimits{Total: 832, PerIP: 416}},
+		{0, 832, 1024, httpserver.ConnLimits{Total: 832, PerIP: 832}},
+		{5000, 10, 1024, httpserver.ConnLimits{Total: 832, PerIP: 10}},
+		{0, 0, 20_000, httpserver.ConnLimits{Total: 18_500, PerIP: 9250}},
+	} {
+		cfg := config.Server{MaxConnections: tt.total, MaxConnectionsPerIP: tt.perIP}
+		if got := connLimits(cfg, tt.files); got != tt.want {
+			t.Errorf("%d and %d connections, %d files: got %+v, want %+v", tt.total, tt.perIP, tt.files, got, tt.want)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ func (a *Daemon) startHealth(ctx context.Context, p *components) (net.Addr, erro
 	})
 	server, err := httpserver.Listen(httpserver.Options{
 		Name: "health", Addr: a.cfg.Health.Listen, Handler: a.health, Log: a.log, Grace: requestGrace,
+		ConnLimits: httpserver.ConnLimits{Total: maxOperatorConns}, ConnObserver: a.metrics.Listener("health"),
 	})
 	if err != nil {
 		return nil, err
@@ -36,7 +37,8 @@ func (a *Daemon) startAdmin(ctx context.Context, p *components, health net.Addr)
 	}
 	listener := httpserver.Options{
 		Name: "admin", Addr: cfg.Listen, CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, Log: a.log,
-		Grace: requestGrace,
+		Grace: requestGrace, ConnLimits: httpserver.ConnLimits{Total: maxOperatorConns},
+		ConnObserver: a.metrics.Listener("admin"),
 	}
 	if a.logins != nil {
 		handler.Authenticator = &a.logins.tokens

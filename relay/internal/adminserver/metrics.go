@@ -23,6 +23,7 @@ type Metrics struct {
 	refused           *prometheus.CounterVec
 	quotaExceeded     *prometheus.CounterVec
 	inbox             *prometheus.CounterVec
+	listeners         listenerMetrics
 	stream            streamMetrics
 	replays           replayMetrics
 	compression       compressionMetrics
@@ -145,6 +146,7 @@ func NewMetrics(version string) *Metrics {
 	for _, k := range []quota.Kind{quota.KindKey, quota.KindAccount, quota.KindAddress} {
 		m.quotaExceeded.WithLabelValues(string(k))
 	}
+	m.listeners = newListenerMetrics(m.registry)
 	m.stream = newStreamMetrics(m.registry)
 	m.replays = newReplayMetrics(m.registry)
 	m.compression = newCompressionMetrics(m.registry)

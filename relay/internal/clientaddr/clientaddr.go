@@ -95,3 +95,15 @@ func parseHop(s string) (netip.Addr, bool) {
 	addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
 	return addr.Unmap(), err == nil
 }
+
+// Group returns the network that counts as one client in limits: the address itself, or its /64 for IPv6, because a host
+// usually has all addresses of one.
+func Group(addr netip.Addr) netip.Prefix {
+	addr = addr.Unmap().WithZone("")
+	bits := addr.BitLen()
+	if addr.Is6() {
+		bits = 64
+	}
+	prefix, _ := addr.Prefix(bits) // fails only for an invalid address, which has no bits
+	return prefix
+}

@@ -59,13 +59,15 @@ func (c *Config) Dir() string { return filepath.Dir(c.file) }
 
 // Server is the public listener.
 type Server struct {
-	Listen         string        `koanf:"listen" doc:"Address host:port to listen on; :8080 means all interfaces."`
-	PublicURL      string        `koanf:"public_url" doc:"URL of the relay for clients outside."`
-	MaxBody        Size          `koanf:"max_body" doc:"Maximum size of a request body, 1KiB to 64MiB."`
-	TLS            TLS           `koanf:"tls" doc:"Certificate of the listener; without it, plain HTTP."`
-	AllowedOrigins []string      `koanf:"allowed_origins" doc:"Origins of web pages that may open a websocket."`
-	TrustedProxies []string      `koanf:"trusted_proxies" doc:"Proxies whose headers name the address of the client."`
-	ShutdownGrace  time.Duration `koanf:"shutdown_grace" doc:"Time limit for running work after SIGTERM."`
+	Listen              string        `koanf:"listen" doc:"Address host:port to listen on; :8080 means all interfaces."`
+	PublicURL           string        `koanf:"public_url" doc:"URL of the relay for clients outside."`
+	MaxBody             Size          `koanf:"max_body" doc:"Maximum size of a request body, 1KiB to 64MiB."`
+	TLS                 TLS           `koanf:"tls" doc:"Certificate of the listener; without it, plain HTTP."`
+	AllowedOrigins      []string      `koanf:"allowed_origins" doc:"Origins of web pages that may open a websocket."`
+	MaxConnections      int           `koanf:"max_connections" doc:"Maximum number of connections, streams among them."`
+	MaxConnectionsPerIP int           `koanf:"max_connections_per_ip" doc:"Maximum number of connections of one client address."`
+	TrustedProxies      []string      `koanf:"trusted_proxies" doc:"Proxies whose headers name the address of the client."`
+	ShutdownGrace       time.Duration `koanf:"shutdown_grace" doc:"Time limit for running work after SIGTERM."`
 }
 
 // TLS names the certificate and its key: both or none. Changed files are reloaded.

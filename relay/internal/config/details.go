@@ -47,6 +47,10 @@ func details() map[string]string {
 			"has ended.",
 		"Auth.stream_ttl": "The client of an event stream reconnects with its token up to this age. Then the stream ends, " +
 			"and the client needs a new token.",
+		"Server.max_connections": "0 derives the limit from the limit of open files, minus a reserve for Redis, sinks and " +
+			"the other listeners. At the limit, the longest idle connection is closed for a new one.",
+		"Server.max_connections_per_ip": "0 means half of max_connections. Loopback and trusted proxies have no limit. An " +
+			"IPv6 /64 counts as one address.",
 		"Server.trusted_proxies": "Each is an address or a network such as 10.0.0.0/8. The headers are Forwarded, " +
 			"X-Forwarded-For and the PROXY protocol.",
 		"Quotas.account": "The limit does not apply to keys without an account or for all accounts.",

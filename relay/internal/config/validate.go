@@ -30,6 +30,8 @@ func (l *loader) validate(c *Config) {
 	l.checkRedis(&c.Redis)
 	l.checkWebsocket(&c.Websocket)
 	catalog := l.buildCatalog(c.Notifications.ExtraTopics)
+	checkRange(l, "server.max_connections", c.Server.MaxConnections, 0, 1<<24)
+	checkRange(l, "server.max_connections_per_ip", c.Server.MaxConnectionsPerIP, 0, 1<<24)
 	checkRange(l, "auth.token_ttl", c.Auth.TokenTTL, time.Second, time.Hour)
 	checkRange(l, "auth.stream_ttl", c.Auth.StreamTTL, time.Minute, 720*time.Hour)
 	l.checkKeys(c.Auth.Keys)

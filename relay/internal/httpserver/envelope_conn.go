@@ -82,7 +82,8 @@ func parseNetHTTPError(b []byte) *relay.Error {
 // rawHijacker removes the wrappers of this package from hijacked connections.
 type rawHijacker struct{ http.ResponseWriter }
 
-// UnwrapHijack returns w with a Hijack method that returns the *net.TCPConn or *tls.Conn.
+// UnwrapHijack returns w with a Hijack method that returns the *tls.Conn, or without TLS a connection that has the
+// method SyscallConn.
 func UnwrapHijack(w http.ResponseWriter) http.ResponseWriter { return rawHijacker{w} }
 
 // Unwrap returns the inner writer, for http.ResponseController.

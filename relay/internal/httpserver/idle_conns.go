@@ -1,7 +1,6 @@
 package httpserver
 
 import (
-	"crypto/tls"
 	"net"
 	"net/http"
 	"sync"
@@ -50,10 +49,7 @@ func (s *newConns) closeAll() {
 
 // hasUnreadData reports whether the socket has data that net/http has not read yet, as on a busy machine.
 func hasUnreadData(conn net.Conn) bool {
-	if secure, ok := conn.(*tls.Conn); ok {
-		conn = secure.NetConn()
-	}
-	socket, ok := rawConn(conn).(syscall.Conn)
+	socket, ok := rawConn(withoutTLS(conn)).(syscall.Conn)
 	if !ok {
 		return false
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
 
-// Options are the settings of a listener. Zero durations and sizes mean the defaults in parentheses. Limits cannot be
-// turned off.
+// Options are the settings of a listener. Zero durations and sizes mean the defaults in parentheses. These limits cannot
+// be turned off.
 type Options struct {
 	// Name identifies the listener in logs and errors: "server", "health", "admin".
 	Name string
@@ -45,6 +45,10 @@ type Options struct {
 	PingInterval, PongTimeout time.Duration
 	// MaxHeaderBytes limits the request line and header (32 KiB).
 	MaxHeaderBytes int
+	// ConnLimits limit the connections. Idle ones are closed first.
+	ConnLimits ConnLimits
+	// ConnObserver counts connections. It may be nil.
+	ConnObserver ConnObserver
 	// Grace is the time that Run waits for requests in flight after its context ended (15 s).
 	Grace time.Duration
 	// Log is the logger of the listener. If it is nil, messages are discarded.
@@ -91,7 +95,11 @@ type Server struct {
 func Listen(o Options) (*Server, error) {
 	o = o.withDefaults()
 	s := &Server{opt: o, http: newHTTPServer(o)}
-	s.http.ConnState = s.newConns.onState
+	limiter := newConnLimiter(o)
+	s.http.ConnState = func(conn net.Conn, state http.ConnState) {
+		limiter.onState(conn, state)
+		s.newConns.onState(conn, state)
+	}
 	if o.CertFile != "" || o.KeyFile != "" {
 		cert, err := LoadCertificate(o.CertFile, o.KeyFile, o.Log)
 		if err != nil {
@@ -106,6 +114,7 @@ func Listen(o Options) (*Server, error) {
 			return nil, fmt.Errorf("cannot listen, choose another %s.listen: %w", o.Name, err)
 		}
 	}
+	l = &limitListener{l, limiter}
 	if len(o.TrustedProxies) > 0 {
 		l = newProxyListener(l, o)
 	}

@@ -247,7 +247,7 @@ func TestHijack_ReturnsRawConnectionWithoutDeadlines(t *testing.T) {
 					return
 				}
 				defer func() { _ = conn.Close() }()
-				if _, ok := conn.(*net.TCPConn); !ok {
+				if _, ok := conn.(*limitedConn); !ok { // which is the socket and its count
 					t.Errorf("hijacked a %T", conn)
 				}
 				b := make([]byte, 1)

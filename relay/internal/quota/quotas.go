@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
 
 // Kind is what a limit belongs to.
@@ -76,21 +78,13 @@ func NewQuotas(o Options) *Quotas {
 	return q
 }
 
-// addressName returns the name of an address. All addresses of an IPv6 /64 are one client, because a host usually has
-// all of them. Loopback is the operator's own machine and has no limit.
+// addressName returns the name of an address. Loopback is the operator's own machine and has no limit.
 func addressName(c Client) string {
 	addr := c.Address.Unmap()
-	switch {
-	case !addr.IsValid() || addr.IsLoopback():
+	if !addr.IsValid() || addr.IsLoopback() {
 		return ""
-	case addr.Is6():
-		prefix, err := addr.WithZone("").Prefix(64)
-		if err != nil {
-			return ""
-		}
-		return prefix.String()
 	}
-	return addr.String()
+	return clientaddr.Group(addr).String()
 }
 
 // Take takes tokens from all limits of a client. If one is reached, it takes none and returns an [*ExceededError]. Any

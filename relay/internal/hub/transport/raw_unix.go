@@ -10,13 +10,8 @@ import (
 // RawConn returns the socket of conn and its file descriptor. It returns nil and -1 if conn does not send bytes
 // unchanged: TLS, or an unknown wrapper.
 func RawConn(conn net.Conn) (syscall.RawConn, int) {
-	var direct syscall.Conn
-	switch c := conn.(type) {
-	case *net.TCPConn:
-		direct = c
-	case *net.UnixConn:
-		direct = c
-	default:
+	direct, ok := conn.(syscall.Conn) // a *tls.Conn is none
+	if !ok {
 		return nil, -1
 	}
 	raw, err := direct.SyscallConn()

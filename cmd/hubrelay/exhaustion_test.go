@@ -1,0 +1,72 @@
+package main_test
+
+import (
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+)
+
+// TestConnections_IdleOnesDoNotExhaustTheRelay opens more connections than the relay has file descriptors. It still
+// answers probes, delivers webhooks, and serves old and new clients.
+func TestConnections_IdleOnesDoNotExhaustTheRelay(t *testing.T) {
+	t.Parallel()
+	const files, attackers = 1024, 1100
+	hooks := receive(t, nil)
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", daemonConfig{
+		redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", ""),
+	}.renderYAML())
+	limited := command(t, filepath.Dir(file), nil, "-c", fmt.Sprintf(`ulimit -n %d; exec "$0" "$@"`, files), binary(t),
+		"serve", "-c", file)
+	limited.Path = "/bin/sh"
+	d := &daemon{testkit.Serve(t, limited)}
+	d.Key = opsKey
+	ws := d.connect(t, opsKey, "hub-1", "")
+
+	// Half of the connections send nothing. The others keep the connection alive after a request.
+	for i := range attackers {
+		openIdle(t, d.Public, i%2 == 0)
+	}
+	for range 100 {
+		openIdle(t, d.Health, false)
+	}
+	if got := d.Metric(t, `hubrelay_connections_evicted_total{listener="server"}`); got < attackers-files {
+		t.Errorf("%v idle connections were closed, want at least %d", got, attackers-files)
+	}
+	if got := d.Metric(t, `hubrelay_connections{listener="server"}`); got > files-128 {
+		t.Errorf("%v connections are open, want at most %d", got, files-128)
+	}
+
+	testkit.Eventually(t, "readiness", d.Ready(http.StatusOK))
+	ids := d.Publish(t, "hub-1", "application/json", plain, nil)
+	testkit.Eventually(t, "the webhook", hooks.receivedAll(ids))
+	ws.wait(t, 1)
+	late := d.connect(t, opsKey, "hub-1", "")
+	d.Publish(t, "hub-1", "application/json", plain, nil)
+	late.wait(t, 1)
+}
+
+// openIdle opens a connection until the test ends. The relay may close it.
+func openIdle(t *testing.T, address string, request bool) {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if !request {
+		return
+	}
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.WriteString(conn, "GET /openapi.yaml HTTP/1.1\r\nHost: relay\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 64)); err != nil {
+		t.Fatal(err)
+	}
+}

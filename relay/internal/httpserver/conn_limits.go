@@ -1,0 +1,280 @@
+package httpserver
+
+import (
+	"container/list"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
+)
+
+// ConnLimits are the maximum numbers of connections of a listener, streams among them. Zero means no limit.
+type ConnLimits struct {
+	// Total limits all connections.
+	Total int
+	// PerIP limits the connections of one client address (see [clientaddr.Group]). Loopback and trusted proxies have
+	// no such limit.
+	PerIP int
+}
+
+// ConnLimit names one of the [ConnLimits].
+type ConnLimit string
+
+// The limits that may reject a connection.
+const (
+	ConnLimitTotal ConnLimit = "total"
+	ConnLimitIP    ConnLimit = "ip"
+)
+
+// ConnObserver counts connections for metrics. Its methods are called concurrently and must not block.
+type ConnObserver interface {
+	// ConnectionOpened and ConnectionClosed are called once for each accepted connection.
+	ConnectionOpened()
+	ConnectionClosed()
+	// ConnectionRejected is called for each connection that exceeds a limit.
+	ConnectionRejected(limit ConnLimit)
+	// ConnectionEvicted is called for each idle connection that was closed to make room for a new one.
+	ConnectionEvicted()
+	// AcceptFailed is called for each failure to accept a connection, such as too many open files.
+	AcceptFailed()
+}
+
+type noConnObserver struct{}
+
+func (noConnObserver) ConnectionOpened()            {}
+func (noConnObserver) ConnectionClosed()            {}
+func (noConnObserver) ConnectionRejected(ConnLimit) {}
+func (noConnObserver) ConnectionEvicted()           {}
+func (noConnObserver) AcceptFailed()                {}
+
+const (
+	// maxEvictionTries bounds the search for an idle connection without unread data.
+	maxEvictionTries = 16
+	limitLogInterval = time.Minute
+)
+
+// connLimiter enforces the limits of a listener. If one is reached, the longest idle connection makes room: one that
+// has sent nothing yet, or that waits for its next request. If none is idle, the new connection is closed.
+type connLimiter struct {
+	limits   ConnLimits
+	proxies  clientaddr.Proxies
+	observer ConnObserver
+	log      *slog.Logger
+
+	rejectLog, evictLog, failLog rate.Sometimes
+
+	mu   sync.Mutex
+	open int
+	ips  map[netip.Prefix]*ipConns // only of addresses with a limit
+	idle list.List                 // of *limitedConn, the longest idle first
+}
+
+// ipConns are the connections of one client address.
+type ipConns struct {
+	open int
+	idle list.List // of *limitedConn, the longest idle first
+}
+
+func newConnLimiter(o Options) *connLimiter {
+	l := &connLimiter{
+		limits: o.ConnLimits, proxies: o.TrustedProxies, observer: o.ConnObserver, log: o.Log,
+		rejectLog: rate.Sometimes{Interval: limitLogInterval}, evictLog: rate.Sometimes{Interval: limitLogInterval},
+		failLog: rate.Sometimes{Interval: limitLogInterval}, ips: make(map[netip.Prefix]*ipConns),
+	}
+	if l.observer == nil {
+		l.observer = noConnObserver{}
+	}
+	return l
+}
+
+// limitListener accepts connections within the limits.
+type limitListener struct {
+	net.Listener
+	limiter *connLimiter
+}
+
+func (l *limitListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			l.limiter.handleError(err)
+			return nil, err
+		}
+		if limited := l.limiter.add(conn); limited != nil {
+			return limited, nil
+		}
+		_ = conn.Close()
+	}
+}
+
+// handleError reports that a connection could not be accepted. net/http tries again after a pause.
+func (l *connLimiter) handleError(err error) {
+	if errors.Is(err, net.ErrClosed) {
+		return
+	}
+	l.observer.AcceptFailed()
+	l.failLog.Do(func() { l.log.Error("connection could not be accepted", "error", err) })
+	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
+		l.mu.Lock()
+		l.evict(&l.idle)
+		l.mu.Unlock()
+	}
+}
+
+// add counts a new connection. It returns nil if a limit is reached and no connection is idle.
+func (l *connLimiter) add(conn net.Conn) *limitedConn {
+	c := &limitedConn{Conn: conn, limiter: l}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if peer, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil && l.limits.PerIP > 0 &&
+		!peer.Addr().Unmap().IsLoopback() && !l.proxies.Contains(peer.Addr()) {
+		c.group = clientaddr.Group(peer.Addr())
+		if ip := l.ips[c.group]; ip != nil && ip.open >= l.limits.PerIP && !l.evict(&ip.idle) {
+			l.reject(ConnLimitIP, peer.Addr())
+			return nil
+		}
+	}
+	if l.limits.Total > 0 && l.open >= l.limits.Total && !l.evict(&l.idle) {
+		l.reject(ConnLimitTotal, netip.Addr{})
+		return nil
+	}
+	l.open++
+	if c.group.IsValid() {
+		ip := l.ips[c.group]
+		if ip == nil {
+			ip = new(ipConns)
+			l.ips[c.group] = ip
+		}
+		ip.open++
+	}
+	l.observer.ConnectionOpened()
+	return c
+}
+
+func (l *connLimiter) reject(limit ConnLimit, peer netip.Addr) {
+	l.observer.ConnectionRejected(limit)
+	l.rejectLog.Do(func() {
+		attrs := []any{"limit", string(limit), "open", l.open}
+		if peer.IsValid() {
+			attrs = append(attrs, "remote", peer)
+		}
+		l.log.Warn("connection rejected, too many are open", attrs...)
+	})
+}
+
+// evict closes the longest idle connection of a list. A connection whose request has arrived, but was not read yet, is
+// not idle. The caller holds l.mu.
+func (l *connLimiter) evict(idle *list.List) bool {
+	tries := 0
+	for e := idle.Front(); e != nil && tries < maxEvictionTries; e = e.Next() {
+		tries++
+		c, ok := e.Value.(*limitedConn)
+		if !ok || hasUnreadData(c.Conn) {
+			continue
+		}
+		l.remove(c)
+		_ = c.Conn.Close() // the goroutine of net/http ends with an error
+		l.observer.ConnectionEvicted()
+		l.evictLog.Do(func() { l.log.Info("idle connections are closed to make room", "open", l.open) })
+		return true
+	}
+	return false
+}
+
+// remove ends the count of a connection. It may be called twice. The caller holds l.mu.
+func (l *connLimiter) remove(c *limitedConn) {
+	if c.removed {
+		return
+	}
+	c.removed = true
+	l.setIdle(c, false)
+	l.open--
+	if ip := l.ips[c.group]; ip != nil {
+		if ip.open--; ip.open == 0 {
+			delete(l.ips, c.group)
+		}
+	}
+	l.observer.ConnectionClosed()
+}
+
+// onState is called for each change of the state of a connection.
+func (l *connLimiter) onState(conn net.Conn, state http.ConnState) {
+	c, ok := rawConn(withoutTLS(conn)).(*limitedConn)
+	if !ok {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.setIdle(c, !c.removed && (state == http.StateNew || state == http.StateIdle))
+}
+
+func (l *connLimiter) setIdle(c *limitedConn, idle bool) {
+	if c.idle != nil {
+		l.idle.Remove(c.idle)
+	}
+	c.idle = nil
+	if idle {
+		c.idle = l.idle.PushBack(c)
+	}
+	ip := l.ips[c.group]
+	if ip == nil {
+		return
+	}
+	if c.idleOfIP != nil {
+		ip.idle.Remove(c.idleOfIP)
+	}
+	c.idleOfIP = nil
+	if idle {
+		c.idleOfIP = ip.idle.PushBack(c)
+	}
+}
+
+// limitedConn is a counted connection. The fields below Conn are guarded by connLimiter.mu.
+type limitedConn struct {
+	net.Conn
+	limiter        *connLimiter
+	group          netip.Prefix // zero without a limit per address
+	idle, idleOfIP *list.Element
+	removed        bool
+}
+
+// Close closes the connection and ends its count.
+func (c *limitedConn) Close() error {
+	err := c.Conn.Close()
+	c.limiter.mu.Lock()
+	defer c.limiter.mu.Unlock()
+	c.limiter.remove(c)
+	return err
+}
+
+// CloseWrite ends the sending direction.
+func (c *limitedConn) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return nil
+}
+
+// SyscallConn returns the socket. Streams write to it directly.
+func (c *limitedConn) SyscallConn() (syscall.RawConn, error) {
+	if socket, ok := c.Conn.(syscall.Conn); ok {
+		return socket.SyscallConn()
+	}
+	return nil, errors.ErrUnsupported
+}
+
+func withoutTLS(conn net.Conn) net.Conn {
+	if secure, ok := conn.(*tls.Conn); ok {
+		return secure.NetConn()
+	}
+	return conn
+}

@@ -1,0 +1,208 @@
+package httpserver
+
+import (
+	"bufio"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
+)
+
+type connCounts struct{ open, rejectedTotal, rejectedIP, evicted, failed atomic.Int64 }
+
+func (c *connCounts) ConnectionOpened()  { c.open.Add(1) }
+func (c *connCounts) ConnectionClosed()  { c.open.Add(-1) }
+func (c *connCounts) ConnectionEvicted() { c.evicted.Add(1) }
+func (c *connCounts) AcceptFailed()      { c.failed.Add(1) }
+func (c *connCounts) ConnectionRejected(l ConnLimit) {
+	if l == ConnLimitIP {
+		c.rejectedIP.Add(1)
+	} else {
+		c.rejectedTotal.Add(1)
+	}
+}
+
+// isClosed reports whether the server has closed a connection.
+func isClosed(t *testing.T, conn net.Conn) bool {
+	t.Helper()
+	_, err := conn.Read(make([]byte, 1))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatal("the connection is still open")
+	}
+	return err != nil
+}
+
+// A connection in use is never closed for a new one. An idle one is, the longest idle first.
+func TestConnLimits_EvictsIdleConnections(t *testing.T) {
+	t.Parallel()
+	var counts connCounts
+	proceed, entered := make(chan struct{}), make(chan struct{})
+	s := run(t, Options{
+		ConnLimits: ConnLimits{Total: 3}, ConnObserver: &counts,
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.URL.Path == "/slow" {
+				entered <- struct{}{}
+				<-proceed
+			}
+			_, _ = io.WriteString(w, "ok")
+		}),
+	})
+	const get = " HTTP/1.1\r\nHost: a\r\n\r\n"
+	answered := func(conn net.Conn) {
+		t.Helper()
+		res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+	}
+	request := func(conn net.Conn, path string) {
+		t.Helper()
+		if _, err := io.WriteString(conn, "GET "+path+get); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept, silent := dial(t, s), dial(t, s)
+	testkit.WaitFor(t, "two connections", func() bool { return counts.open.Load() == 2 })
+	request(kept, "/") // is now idle for a shorter time than silent
+	answered(kept)
+	busy := dial(t, s)
+	request(busy, "/slow")
+	<-entered
+
+	next := []net.Conn{dial(t, s)}
+	request(next[0], "/slow")
+	<-entered
+	if !isClosed(t, silent) {
+		t.Error("the longest idle connection is open")
+	}
+	next = append(next, dial(t, s))
+	request(next[1], "/slow")
+	<-entered
+	if !isClosed(t, kept) {
+		t.Error("the connection that waits for a request is open")
+	}
+	if rejected := dial(t, s); !isClosed(t, rejected) {
+		t.Error("a connection beyond the limit is open")
+	}
+	close(proceed)
+	for _, conn := range append(next, busy) {
+		answered(conn)
+	}
+	if counts.evicted.Load() != 2 || counts.rejectedTotal.Load() != 1 || counts.open.Load() != 3 {
+		t.Errorf("got %d evicted, %d rejected, %d open, want 2, 1, 3", counts.evicted.Load(),
+			counts.rejectedTotal.Load(), counts.open.Load())
+	}
+	_ = busy.Close()
+	testkit.WaitFor(t, "the end of a connection", func() bool { return counts.open.Load() == 2 })
+}
+
+// addrConn is a connection from an address that this machine does not have.
+type addrConn struct {
+	net.Conn
+	remote netip.AddrPort
+}
+
+func (c addrConn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.remote) }
+
+func TestConnLimits_PerIP(t *testing.T) {
+	t.Parallel()
+	var counts connCounts
+	l := newConnLimiter(Options{
+		ConnLimits: ConnLimits{Total: 100, PerIP: 2}, ConnObserver: &counts, Log: slog.New(slog.DiscardHandler),
+		TrustedProxies: clientaddr.Proxies{netip.MustParsePrefix("10.0.0.0/8")},
+	})
+	open := func(address string) *limitedConn {
+		t.Helper()
+		server, client := net.Pipe()
+		t.Cleanup(func() { _ = client.Close() })
+		return l.add(addrConn{server, netip.AddrPortFrom(netip.MustParseAddr(address), 1234)})
+	}
+	for _, tt := range []struct {
+		address string
+		allowed int
+	}{
+		{"192.0.2.1", 2},
+		{"::ffff:192.0.2.1", 0}, // the same client
+		{"2001:db8::1", 2},
+		{"2001:db8::ffff", 0}, // the same /64
+		{"2001:db8:0:1::1", 2},
+		{"127.0.0.1", 5},
+		{"::1", 5},
+		{"10.1.2.3", 5},
+	} {
+		allowed := 0
+		for range 5 {
+			if open(tt.address) != nil {
+				allowed++
+			}
+		}
+		if allowed != tt.allowed {
+			t.Errorf("%s: %d connections were accepted, want %d", tt.address, allowed, tt.allowed)
+		}
+	}
+	first := open("198.51.100.1")
+	second := open("198.51.100.1")
+	l.onState(second, http.StateNew)
+	if third := open("198.51.100.1"); third == nil || !second.removed || first.removed {
+		t.Error("the idle connection of the address did not make room")
+	}
+	_ = first.Close()
+	_ = first.Close() // counts once
+	if open("198.51.100.1") == nil || open("198.51.100.1") != nil {
+		t.Error("a closed connection did not make room for exactly one")
+	}
+	if l.ips[clientaddr.Group(netip.MustParseAddr("198.51.100.1"))].open != 2 {
+		t.Error("the count of the address is wrong")
+	}
+}
+
+type failingListener struct {
+	net.Listener
+	failures []error
+}
+
+func (l *failingListener) Accept() (net.Conn, error) {
+	if len(l.failures) > 0 {
+		err := l.failures[0]
+		l.failures = l.failures[1:]
+		return nil, err
+	}
+	return l.Listener.Accept()
+}
+
+// Without free file descriptors, the listener logs the error once, counts it, and goes on.
+func TestConnLimits_TooManyOpenFiles(t *testing.T) {
+	t.Parallel()
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	failure := &net.OpError{Op: "accept", Net: "tcp", Err: os.NewSyscallError("accept4", syscall.EMFILE)}
+	var log testkit.Buffer
+	var counts connCounts
+	s := run(t, Options{
+		Listener:     &failingListener{inner, []error{failure, failure}},
+		ConnObserver: &counts, Log: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	conn := dial(t, s)
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	if res, err := http.ReadResponse(bufio.NewReader(conn), nil); err != nil || res.StatusCode != 200 {
+		t.Errorf("got %v, %v", res, err)
+	}
+	if counts.failed.Load() != 2 || strings.Count(log.String(), "too many open files") != 1 {
+		t.Errorf("got %d failures, want 2, and one in the log:\n%s", counts.failed.Load(), log.String())
+	}
+}
