@@ -33,6 +33,7 @@ const (
 	CodeUnknown            Code = "500.unknown"
 	CodeNotReady           Code = "503.not-ready"
 	CodeNotEnabled         Code = "503.not-enabled"
+	CodeStorageFull        Code = "503.storage-full"
 )
 
 type codeInfo struct {
@@ -84,6 +85,8 @@ func codeInfoFor(c Code) codeInfo {
 		return codeInfo{http.StatusTooManyRequests, "This is more than is allowed"}
 	case CodeNotEnabled:
 		return codeInfo{http.StatusServiceUnavailable, "This relay is not configured to do this"}
+	case CodeStorageFull:
+		return codeInfo{http.StatusServiceUnavailable, "The storage of the relay is full"}
 	case CodeNotReady:
 		return codeInfo{http.StatusServiceUnavailable, "The relay cannot do this right now"}
 	default:

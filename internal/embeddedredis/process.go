@@ -93,7 +93,8 @@ func (s *Server) buildArgs() []string {
 		"--port", "0", "--unixsocket", s.socket, "--unixsocketperm", "700", "--protected-mode", "yes",
 		"--dir", s.dir, "--pidfile", filepath.Join(s.dir, "redis.pid"), "--daemonize", "no",
 		"--appendonly", "yes", "--appendfsync", "everysec", "--aof-load-truncated", "yes",
-		"--save", "", "--maxmemory-policy", "noeviction", "--loglevel", "notice",
+		"--save", "", "--maxmemory", strconv.FormatInt(s.maxMemory, 10), "--maxmemory-policy", "noeviction",
+		"--loglevel", "notice",
 	}
 }
 
@@ -145,6 +146,9 @@ func (s *Server) adoptRunning(ctx context.Context) (*redisProcess, error) {
 	}
 	if pid <= 1 {
 		return nil, errors.New("read the process ID of the running redis-server: it is missing")
+	}
+	if _, err := call(ctx, s.socket, "CONFIG", "SET", "maxmemory", strconv.FormatInt(s.maxMemory, 10)); err != nil {
+		return nil, fmt.Errorf("set the memory limit of the running redis-server: %w", err)
 	}
 	p := &redisProcess{pid: pid, started: time.Now(), exited: make(chan struct{})}
 	go p.watchSocket(s.socket)

@@ -1,6 +1,7 @@
 package embeddedredis
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ var ErrNoBinary = errors.New(`no redis-server in PATH: install it (Debian, Ubunt
 type Options struct {
 	// DataDir is created with mode 0700 if it does not exist.
 	DataDir string
+	// MaxMemory is the memory limit of the server in bytes. Zero means [DefaultMaxMemory].
+	MaxMemory int64
 	// Log may be nil.
 	Log *slog.Logger
 	// Restarted is called after each restart of the server. It may be nil.
@@ -45,6 +48,7 @@ const (
 type Server struct {
 	log       *slog.Logger
 	restarted func()
+	maxMemory int64
 
 	dir    string // absolute, without symbolic links
 	socket string
@@ -82,7 +86,10 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		o.Log.Warn("other users of this machine can read the data directory with all notifications: run chmod 700",
 			"dir", dir, "mode", info.Mode().Perm().String())
 	}
-	s := &Server{log: o.Log, restarted: o.Restarted, dir: dir, lock: lock, closeDone: make(chan struct{})}
+	s := &Server{
+		log: o.Log, restarted: o.Restarted, maxMemory: cmp.Or(o.MaxMemory, DefaultMaxMemory()), dir: dir, lock: lock,
+		closeDone: make(chan struct{}),
+	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	if s.socket, err = socketPath(dir); err == nil {
 		err = s.adoptOrLaunch(ctx)

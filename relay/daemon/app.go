@@ -246,7 +246,7 @@ func (a *Daemon) startPublic(
 	handler, err := publicapi.New(publicapi.Options{
 		Keyring:        a.keys.keyring,
 		Tokens:         tokens,
-		Publisher:      ingest.NewPublisher(a.newDecoder(), meteredLog{s.log, a.metrics}, a.newQuotas(s)),
+		Publisher:      ingest.NewPublisher(a.newDecoder(), meteredLog{guardedLog{s.log, s}, a.metrics}, a.newQuotas(s)),
 		Streams:        clients,
 		Routes:         a.modules.publicRoutes(),
 		Catalog:        a.catalog,
@@ -274,7 +274,7 @@ func (a *Daemon) startPublic(
 		return pollFiles(ctx, a.log, "API keys", a.keys.reloadFiles, clients.RecheckKeys)
 	})
 	p.startComponent(ctx, "tokens", tokens.Run)
-	a.ready.set(s.conn.Ready)
+	a.ready.set(s.ready)
 	p.startComponent(ctx, "memory release", func(ctx context.Context) error {
 		return releaseMemoryAfterChurn(ctx, clients)
 	})

@@ -28,9 +28,9 @@ func (a *Daemon) startLog(ctx context.Context, p *components, s *stores, clients
 	for partition := range s.keys.Partitions() {
 		d, err := dispatch.NewDispatcher(dispatch.Options{
 			Partition: partition, Partitions: s.keys.Partitions(), Matcher: matcher, Log: s.log, Queues: s.queues,
-			Lease:   s.leases.Lease("dispatch:"+strconv.Itoa(partition), leaseTime),
-			History: a.cfg.Redis.Retention.History, MaxLen: a.cfg.Redis.Retention.MaxLen,
-			Logger: a.log.With("component", "dispatch"), Observer: dispatchObserver{a.metrics, &a.sinks},
+			Lease:     s.leases.Lease("dispatch:"+strconv.Itoa(partition), leaseTime),
+			Retention: a.logRetention(),
+			Logger:    a.log.With("component", "dispatch"), Observer: dispatchObserver{a.metrics, &a.sinks},
 		})
 		if err != nil {
 			return err
@@ -60,11 +60,20 @@ func (a *Daemon) startLog(ctx context.Context, p *components, s *stores, clients
 	}
 	runs = append(runs, task{"lag", func(ctx context.Context) error { return a.updateLag(ctx, s.log, read) }})
 	inbox := ingest.NewInboxReader(ingest.InboxOptions{
-		Decoder: a.newDecoder(), Store: s.inbox, Lease: s.leases.Lease("inbox", leaseTime),
+		Decoder: a.newDecoder(), Store: guardedInbox{s.inbox, s}, Lease: s.leases.Lease("inbox", leaseTime),
 		Log: a.log.With("component", "inbox"), Observer: a.metrics,
 	})
 	p.startComponent(ctx, "log", runTogether(append(runs, task{"inbox", inbox.Run})))
 	return nil
+}
+
+// logRetention returns the retention of one partition.
+func (a *Daemon) logRetention() eventlog.Retention {
+	cfg := a.cfg.Redis
+	return eventlog.Retention{
+		History: cfg.Retention.History, MaxLen: cfg.Retention.MaxLen,
+		MaxBytes: int64(cfg.Retention.MaxBytes) / int64(cfg.Partitions),
+	}
 }
 
 // handleBatch passes new entries of the log to the clients of this node and to the dispatcher.

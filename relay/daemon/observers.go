@@ -10,12 +10,12 @@ import (
 
 // meteredLog counts the stored notifications.
 type meteredLog struct {
-	*eventlog.Log
+	guardedLog
 	metrics *adminserver.Metrics
 }
 
 func (l meteredLog) Append(ctx context.Context, a eventlog.AppendRequest) ([]string, error) {
-	ids, err := l.Log.Append(ctx, a)
+	ids, err := l.guardedLog.Append(ctx, a)
 	if err != nil {
 		return nil, err
 	}

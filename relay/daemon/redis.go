@@ -24,7 +24,7 @@ func (a *Daemon) openStores(ctx context.Context, p *components) (*stores, error)
 	switch cfg.URL {
 	case "":
 		server, err := embeddedredis.Start(ctx, embeddedredis.Options{
-			DataDir: cfg.DataDir, Log: a.log.With("component", "redis-server"), Restarted: a.metrics.RedisRestarted,
+			DataDir: cfg.DataDir, MaxMemory: int64(cfg.MaxMemory), Log: a.log.With("component", "redis-server"), Restarted: a.metrics.RedisRestarted,
 		})
 		if err != nil {
 			return nil, err
@@ -57,7 +57,9 @@ func (a *Daemon) openStores(ctx context.Context, p *components) (*stores, error)
 		c.Close()
 		return nil
 	})
-	return newStores(c), nil
+	s := newStores(c)
+	a.startStorageMonitor(ctx, p, s)
+	return s, nil
 }
 
 // readyCheck is the check of /readyz. It is set when all required components have started.

@@ -17,7 +17,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/source"
-	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
 )
 
 // sourceManager runs the sources of this node. Another node may hold the lease of a source; then the source waits.
@@ -117,7 +116,7 @@ func (s *sourceManager) startSource(ctx context.Context, name string, cfg config
 		Name: name, URL: cfg.URL, Hub: cfg.HubID, Topics: cfg.Topics,
 		Key: cfg.ReadKey, HTTP: func() (*http.Client, error) { return upstreamClient(cfg) },
 		UserAgent: "hubrelay/" + s.app.options.Version, Instance: s.instance, Node: s.node,
-		Decoder: s.app.newDecoder(), Store: sourceStore{s.stores.sources},
+		Decoder: s.app.newDecoder(), Store: guardedSources{s.stores.sources, s.stores},
 		Lease: s.stores.leases.Lease("source:"+name, leaseTime),
 		ReportGap: func(ctx context.Context, id, reason string) error {
 			return s.app.notices.SourceGap(ctx, name, cfg.HubID, id, reason)
@@ -130,15 +129,6 @@ func (s *sourceManager) startSource(ctx context.Context, name string, cfg config
 			s.app.log.Error("source failed and stays stopped until a restart", "source", name, "error", err)
 		}
 	}()
-}
-
-// sourceStore adapts the storage to package source.
-type sourceStore struct{ *sourcestore.Store }
-
-var _ source.Store = sourceStore{}
-
-func (s sourceStore) Open(ctx context.Context, name, hub string) (source.Position, sourcestore.Stats, error) {
-	return s.Store.Open(ctx, name, hub)
 }
 
 // upstreamClient returns an HTTP client that may dial any address. Unlike the addresses of sinks, the address of

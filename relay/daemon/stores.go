@@ -10,6 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
+	"github.com/hubrelay/hubrelay/relay/internal/storage"
 )
 
 // stores are the stores on one Redis connection.
@@ -21,6 +22,7 @@ type stores struct {
 	queues  *queue.Store
 	sources *sourcestore.Store
 	leases  *lease.Manager
+	monitor *storage.Monitor
 }
 
 func newStores(c *redisconn.Conn) *stores {

@@ -54,6 +54,8 @@ type Metrics struct {
 	inFlight          *gaugeFuncs
 	redisUp           prometheus.Gauge
 	redisRestart      prometheus.Counter
+	storageUsed       prometheus.Gauge
+	storageFull       prometheus.Gauge
 	conditionFailures *prometheus.CounterVec
 	configReloaded    prometheus.Gauge
 	configReloadedAt  prometheus.Gauge
@@ -118,8 +120,11 @@ func NewMetrics(version string) *Metrics {
 			"Age of the oldest undelivered notification of a sink, without dead letters; 0 without a backlog.", "sink"),
 		lastSuccess: gauges("sink_last_success_timestamp_seconds",
 			"Time of the last successful attempt on any node; 0 for never.", "sink"),
-		inFlight:     newGaugeFuncs("sink_in_flight", "Running delivery attempts of this node."),
-		redisUp:      gauge("redis_up", "1 while Redis responds, otherwise 0; checked every five seconds."),
+		inFlight: newGaugeFuncs("sink_in_flight", "Running delivery attempts of this node."),
+		redisUp:  gauge("redis_up", "1 while Redis responds, otherwise 0; checked every five seconds."),
+		storageUsed: gauge("storage_used_ratio",
+			"Used share of the memory limit of Redis (the fullest server), 0 without a limit; checked every second."),
+		storageFull:  gauge("storage_full", "1 while publishing is stopped because Redis is almost full, otherwise 0."),
 		redisRestart: counter("embedded_redis_restarts_total", "Restarts of the embedded redis-server."),
 		conditionFailures: counters("sink_when_failures_total",
 			"Notifications that a sink received because its condition failed.", "sink"),
@@ -140,7 +145,7 @@ func NewMetrics(version string) *Metrics {
 		m.retriesLost,
 		m.disabled, m.paused, m.circuitOpen, m.events, m.failed, m.throttled, m.backlog, m.pendingRetries,
 		m.deadLetters, m.oldest, m.lastSuccess, m.inFlight,
-		m.redisUp, m.redisRestart, m.conditionFailures, m.configReloaded, m.configReloadedAt,
+		m.redisUp, m.redisRestart, m.storageUsed, m.storageFull, m.conditionFailures, m.configReloaded, m.configReloadedAt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.Reloaded(true)
 	for _, k := range []quota.Kind{quota.KindKey, quota.KindAccount, quota.KindAddress} {
@@ -188,6 +193,12 @@ func (m *Metrics) Accepted(topic string) {
 
 // Refused counts a public request with an error response.
 func (m *Metrics) Refused(code relay.Code) { m.refused.WithLabelValues(string(code)).Inc() }
+
+// StorageUsed sets the used share of the memory of Redis, and whether publishing is stopped.
+func (m *Metrics) StorageUsed(ratio float64, full bool) {
+	m.storageUsed.Set(ratio)
+	m.storageFull.Set(boolToFloat(full))
+}
 
 // QuotaExceeded counts a request to publish beyond a quota.
 func (m *Metrics) QuotaExceeded(k quota.Kind) { m.quotaExceeded.WithLabelValues(string(k)).Inc() }

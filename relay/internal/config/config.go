@@ -108,13 +108,16 @@ type Redis struct {
 	Prefix      string    `koanf:"prefix" doc:"Prefix of all Redis keys, so relays can share one Redis."`
 	Partitions  int       `koanf:"partitions" doc:"Number of partitions of the log, 1 to 1024."`
 	MinReplicas int       `koanf:"min_replicas" doc:"Minimum number of replicas, 0 to 16."`
+	MaxMemory   Size      `koanf:"max_memory" doc:"Memory limit of the built-in redis-server; 0 or at least 16MiB."`
+	FullAt      int       `koanf:"full_at" doc:"Percentage of the memory limit of Redis at which publishing stops, 50 to 100."`
 	Retention   Retention `koanf:"retention" doc:"How long the log is kept for clients."`
 }
 
-// Retention limits the log. Both limits apply.
+// Retention limits the log. All limits apply.
 type Retention struct {
-	History time.Duration `koanf:"history" doc:"Maximum age of an event in the log."`
-	MaxLen  int64         `koanf:"max_len" doc:"Maximum number of events in a partition."`
+	History  time.Duration `koanf:"history" doc:"Maximum age of an event in the log."`
+	MaxLen   int64         `koanf:"max_len" doc:"Maximum number of events in a partition."`
+	MaxBytes Size          `koanf:"max_bytes" doc:"Maximum memory of the log in Redis, all partitions together; 0: no limit."`
 }
 
 // Websocket limits the cost of the clients of the stream.
@@ -279,7 +282,7 @@ func defaultConfig() Config {
 		Server: Server{Listen: "127.0.0.1:8080", MaxBody: 1 << 20, ShutdownGrace: 15 * time.Second},
 		Health: Health{Listen: "127.0.0.1:9090"},
 		Redis: Redis{
-			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1,
+			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1, FullAt: 90,
 			Retention: Retention{History: 24 * time.Hour, MaxLen: 1_000_000},
 		},
 		Websocket: Websocket{

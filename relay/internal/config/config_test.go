@@ -188,7 +188,7 @@ func TestLoad_Defaults(t *testing.T) {
 		},
 		Health: config.Health{Listen: "127.0.0.1:9090"},
 		Redis: config.Redis{
-			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1,
+			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1, FullAt: 90,
 			Retention: config.Retention{History: 24 * time.Hour, MaxLen: 1e6},
 		},
 		Auth: config.Auth{

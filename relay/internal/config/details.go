@@ -47,6 +47,10 @@ func details() map[string]string {
 			"has ended.",
 		"Auth.stream_ttl": "The client of an event stream reconnects with its token up to this age. Then the stream ends, " +
 			"and the client needs a new token.",
+		"Redis.max_memory": "0 means half of the memory of the machine, or of the memory limit of the container.",
+		"Redis.full_at": "Publishing is then answered 503.storage-full until there is room, and the inbox waits. The rest " +
+			"is for deliveries and retries. The limit of your own Redis is its maxmemory.",
+		"Retention.max_bytes": "The log may be larger for a moment, and keeps what sinks have not received.",
 		"Server.max_connections": "0 derives the limit from the limit of open files, minus a reserve for Redis, sinks and " +
 			"the other listeners. At the limit, the longest idle connection is closed for a new one.",
 		"Server.max_connections_per_ip": "0 means half of max_connections. Loopback and trusted proxies have no limit. An " +

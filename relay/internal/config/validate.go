@@ -197,6 +197,11 @@ func (l *loader) checkRedis(r *Redis) {
 			"set redis.url, or redis.min_replicas to 0")
 	}
 	checkRange(l, "redis.retention.history", r.Retention.History, time.Second, 10*365*24*time.Hour)
+	if r.MaxMemory != 0 {
+		checkRange(l, "redis.max_memory", r.MaxMemory, 16<<20, 1<<50)
+	}
+	checkRange(l, "redis.full_at", r.FullAt, 50, 100)
+	checkRange(l, "redis.retention.max_bytes", r.Retention.MaxBytes, 0, 1<<50)
 	checkRange(l, "redis.retention.max_len", r.Retention.MaxLen, 1, 1<<40)
 }
 

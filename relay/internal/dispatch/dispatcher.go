@@ -48,7 +48,7 @@ var _ Queues = (*queue.Store)(nil)
 type Log interface {
 	Range(ctx context.Context, partition int, after string, count int) ([]relay.Notification, error)
 	HasRangeAfter(ctx context.Context, partition int, after string) (bool, error)
-	Trim(ctx context.Context, partition int, history time.Duration, maxLen int64) error
+	Trim(ctx context.Context, partition int, r eventlog.Retention) error
 }
 
 // Lease is held by one dispatcher of a partition at a time. It only avoids double work.
@@ -82,9 +82,8 @@ type Options struct {
 	Queues     Queues
 	// Lease is the lease "dispatch:<partition>".
 	Lease Lease
-	// History and MaxLen limit the part of the log that has been dispatched. 0 disables a limit.
-	History time.Duration
-	MaxLen  int64
+	// Retention limits the part of the log that has been dispatched.
+	Retention eventlog.Retention
 
 	// Logger and Observer may be nil.
 	Logger   *slog.Logger
@@ -305,7 +304,7 @@ func (d *Dispatcher) runMaintenance(ctx context.Context) error {
 	if _, err := d.savePosition(ctx); err != nil {
 		return err
 	}
-	return d.opts.Log.Trim(ctx, d.opts.Partition, d.opts.History, d.opts.MaxLen)
+	return d.opts.Log.Trim(ctx, d.opts.Partition, d.opts.Retention)
 }
 
 // logDropped logs the number of entries that were dropped since the last call.

@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/storage"
 )
 
 // MaxIdempotencyKey is the maximum length of an idempotency key, in ASCII characters.
@@ -114,6 +115,8 @@ func (pub *Publisher) takeQuota(ctx context.Context, p Publication, a quota.Amou
 // clientError converts an error of the log for the client, with advice. It keeps the cause for the log.
 func clientError(err error, keyed bool) error {
 	switch {
+	case redisconn.IsOutOfMemory(err):
+		return fmt.Errorf("%w (%w)", storage.NewFullError("the storage of the relay is full"), err)
 	case errors.Is(err, eventlog.ErrKeyReused):
 		return relay.NewError(relay.CodeInvalidArgument,
 			"this Idempotency-Key was used for other content within ten minutes; use a new key for each new request")

@@ -45,7 +45,7 @@ func runNode(ctx context.Context, b *testStores, ids func() string) error {
 		if err := dispatchAll(ctx, b, p); err != nil {
 			return err
 		}
-		if err := b.Trim(ctx, p, time.Hour, 1000); err != nil {
+		if err := b.Trim(ctx, p, eventlog.Retention{History: time.Hour, MaxLen: 1000}); err != nil {
 			return err
 		}
 	}

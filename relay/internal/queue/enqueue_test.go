@@ -3,6 +3,7 @@ package queue
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"testing"
 	"time"
 
@@ -150,7 +151,7 @@ func TestTrim_KeepsUndispatchedEntries(t *testing.T) {
 		ctx := t.Context()
 		trim := func(history time.Duration, maxLen int64) int {
 			t.Helper()
-			if err := b.Trim(ctx, 0, history, maxLen); err != nil {
+			if err := b.Trim(ctx, 0, eventlog.Retention{History: history, MaxLen: maxLen}); err != nil {
 				t.Fatal(err)
 			}
 			return len(readLog(t, b, 0))
@@ -205,11 +206,37 @@ func TestTrim_LongLog(t *testing.T) {
 	if err != nil || !r.Committed {
 		t.Fatal(r, err)
 	}
-	if err := b.Trim(t.Context(), 0, time.Hour, 500); err != nil {
+	if err := b.Trim(t.Context(), 0, eventlog.Retention{History: time.Hour, MaxLen: 500}); err != nil {
 		t.Fatal(err)
 	}
 	if n := len(readLog(t, b, 0)); n < 500 || n > 700 {
 		t.Errorf("got %d entries, want 500 to 700", n)
+	}
+}
+
+// The memory of a log follows its limit, whatever the size of the entries is.
+func TestTrim_MaxBytes(t *testing.T) {
+	t.Parallel()
+	const maxBytes = 512 << 10
+	server := redistest.Start(t)
+	for _, size := range []int{500, 4000} {
+		b := open(t, server, redisconn.Options{Prefix: fmt.Sprint("size-", size)})
+		list := notifications("h", 1, 2000)
+		for i := range list {
+			list[i].Data = []byte(`{"pad":"` + strings.Repeat("x", size) + `"}`)
+		}
+		mustAppend(t, b, list...)
+		log := readLog(t, b, 0)
+		if r := enqueueAll(t, b, "", "0-0", 0); !r.Committed {
+			t.Fatal(r)
+		}
+		if err := b.Trim(t.Context(), 0, eventlog.Retention{History: time.Hour, MaxBytes: maxBytes}); err != nil {
+			t.Fatal(err)
+		}
+		used := b.Commands().MemoryUsage(t.Context(), eventlog.Key(b.Keys(), 0), 0).Val()
+		if kept := len(readLog(t, b, 0)); kept == len(log) || used > maxBytes*5/4 || used < maxBytes/4 {
+			t.Errorf("entries of %d bytes: %d of %d kept, %d bytes, want about %d", size, kept, len(log), used, maxBytes)
+		}
 	}
 }
 

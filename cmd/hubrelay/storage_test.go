@@ -1,0 +1,82 @@
+package main_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+)
+
+// TestStorage_StopsPublishingBeforeItIsFull publishes until the built-in Redis is almost full. Deliveries still have
+// room, and free the space for the next notifications.
+func TestStorage_StopsPublishingBeforeItIsFull(t *testing.T) {
+	t.Parallel()
+	proceed := make(chan struct{})
+	hooks := receive(t, func(w http.ResponseWriter, _ hook) {
+		<-proceed
+		w.WriteHeader(http.StatusNoContent)
+	})
+	dir := tempDir(t)
+	file := writeFile(t, dir, "hubrelay.yaml", daemonConfig{
+		redis: `max_memory: 16MiB, retention: {max_bytes: 1MiB}`,
+		sinks: webhookSink("hook", hooks.url+"/", ""),
+	}.renderYAML())
+	d := serveFile(t, file)
+	body := fmt.Sprintf(`{"topic":"job.created","context":{"hub_id":"hub-1"},"pad":%q}`, strings.Repeat("x", 100_000))
+	publish := func() testkit.Reply {
+		return d.Do(t, testkit.Request{
+			Method: "POST", Key: opsKey, Hub: "hub-1", ContentType: "application/json", Body: body,
+		})
+	}
+	accepted := 0
+	var refused testkit.Reply
+	testkit.Eventually(t, "the storage to be full", func() error {
+		if refused = publish(); refused.Status == http.StatusAccepted {
+			accepted++
+			return errors.New("accepted")
+		}
+		return nil
+	})
+	if refused.Status != http.StatusServiceUnavailable || !strings.Contains(refused.Body, "503.storage-full") ||
+		!strings.Contains(refused.Body, "redis.max_memory") {
+		t.Errorf("after %d notifications: %d %s", accepted, refused.Status, refused.Body)
+	}
+	testkit.Eventually(t, "the monitor to see it", func() error {
+		if d.Metric(t, "hubrelay_storage_full") != 1 {
+			return fmt.Errorf("storage_used_ratio is %v", d.Metric(t, "hubrelay_storage_used_ratio"))
+		}
+		return nil
+	})
+	if r, err := d.GetHealth(t.Context(), "/readyz"); err != nil || r.Status != 503 ||
+		!strings.Contains(r.Body, "storage") {
+		t.Errorf("readyz: %+v, %v", r, err)
+	}
+	if n := strings.Count(d.Err.String(), `"msg":"storage is full`); n != 1 {
+		t.Errorf("got %d errors in the log, want 1", n)
+	}
+	// An entry of the inbox waits.
+	store := redisAt(t, filepath.Join(dir, "hubrelay-data", "redis.sock"))
+	if err := store.XAdd(t.Context(), &redis.XAddArgs{
+		Stream: "hubrelay:inbox", Values: []string{"data", `{"topic":"job.created","context":{"hub_id":"hub-1"}}`},
+	}).Err(); err != nil {
+		t.Fatal(err)
+	}
+
+	close(proceed)
+	testkit.Eventually(t, "room again", d.Ready(http.StatusOK))
+	if r := publish(); r.Status != http.StatusAccepted {
+		t.Errorf("after the deliveries: %d %s", r.Status, r.Body)
+	}
+	testkit.Eventually(t, "all deliveries", func() error {
+		if n := hooks.counts(); len(n) < accepted+2 {
+			return fmt.Errorf("%d of %d", len(n), accepted+2)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,107 @@
+package storage
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+const (
+	checkInterval = time.Second
+	logInterval   = time.Minute
+	// resumeMargin is the share of the memory that must become free before publishing continues, so that it does not
+	// stop and start with each entry.
+	resumeMargin = 0.01
+)
+
+// Observer receives the measurements. Its method must not block.
+type Observer interface {
+	// StorageUsed is called once per second. ratio is the used share of the memory of the fullest server, from 0 to 1,
+	// or 0 without a limit.
+	StorageUsed(ratio float64, full bool)
+}
+
+// Options are the settings of a [Monitor]. All fields are required.
+type Options struct {
+	// Read returns the memory of the fullest server.
+	Read func(context.Context) (redisconn.Memory, error)
+	// Limit is the used share of the memory at which publishing stops, from 0 to 1.
+	Limit    float64
+	Log      *slog.Logger
+	Observer Observer
+}
+
+// Monitor measures the memory of Redis once per second. Check may be called concurrently.
+type Monitor struct {
+	opts   Options
+	full   atomic.Pointer[relay.Error] // nil while publishing is possible
+	logged time.Time
+}
+
+// NewMonitor returns a monitor that allows everything until Run has measured.
+func NewMonitor(o Options) *Monitor { return &Monitor{opts: o} }
+
+// Check returns nil, or a *[relay.Error] with the code 503.storage-full while nothing may be stored.
+func (m *Monitor) Check() error {
+	if full := m.full.Load(); full != nil {
+		return full
+	}
+	return nil
+}
+
+// NewFullError returns the error for publishers. state describes how full the storage is.
+func NewFullError(state string) *relay.Error {
+	return relay.NewError(relay.CodeStorageFull, state+", so nothing was stored; repeat the request later. The "+
+		"operator of the relay can make room: raise redis.max_memory (or maxmemory of your Redis), lower redis.retention, "+
+		"or see `hubrelay sinks list` for sinks that do not deliver")
+}
+
+// Run measures until ctx ends, and returns nil. While Redis does not respond, the last result applies.
+func (m *Monitor) Run(ctx context.Context) error {
+	ticker := time.NewTicker(checkInterval)
+	defer ticker.Stop()
+	for {
+		if memory, err := m.opts.Read(ctx); err == nil {
+			m.update(memory)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+func (m *Monitor) update(memory redisconn.Memory) {
+	ratio := 0.0
+	if memory.Max > 0 {
+		ratio = float64(memory.Used) / float64(memory.Max)
+	}
+	limit := m.opts.Limit
+	wasFull := m.full.Load() != nil
+	if wasFull {
+		limit -= resumeMargin
+	}
+	full := ratio >= limit
+	m.opts.Observer.StorageUsed(ratio, full)
+	switch {
+	case full:
+		m.full.Store(NewFullError(fmt.Sprintf("the storage of the relay is full (%.0f %%)", math.Floor(ratio*100))))
+		if !wasFull || time.Since(m.logged) >= logInterval {
+			m.logged = time.Now()
+			m.opts.Log.Error("storage is full, publishing is stopped: raise redis.max_memory (or maxmemory of your "+
+				"Redis), lower redis.retention, or see `hubrelay sinks list` for sinks that do not deliver",
+				"used_bytes", memory.Used, "max_bytes", memory.Max)
+		}
+	case wasFull:
+		m.full.Store(nil)
+		m.opts.Log.Info("storage has room again, publishing continues", "used_bytes", memory.Used,
+			"max_bytes", memory.Max)
+	}
+}

@@ -1,0 +1,85 @@
+package storage
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+type observed struct {
+	ratio float64
+	full  bool
+}
+
+func (o *observed) StorageUsed(ratio float64, full bool) { o.ratio, o.full = ratio, full }
+
+func newTestMonitor(log *bytes.Buffer, read func() (redisconn.Memory, error)) (*Monitor, *observed) {
+	seen := new(observed)
+	return NewMonitor(Options{
+		Limit: 0.9, Observer: seen, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Read: func(context.Context) (redisconn.Memory, error) { return read() },
+	}), seen
+}
+
+func TestMonitor_StopsAndContinues(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	m, seen := newTestMonitor(&log, nil)
+	for _, step := range []struct {
+		name   string
+		memory redisconn.Memory
+		full   bool
+	}{
+		{"no limit", redisconn.Memory{Used: 1000}, false},
+		{"room", redisconn.Memory{Used: 899, Max: 1000}, false},
+		{"full", redisconn.Memory{Used: 900, Max: 1000}, true},
+		{"slightly below", redisconn.Memory{Used: 895, Max: 1000}, true},
+		{"room again", redisconn.Memory{Used: 880, Max: 1000}, false},
+	} {
+		m.update(step.memory)
+		err := m.Check()
+		if (err != nil) != step.full || seen.full != step.full {
+			t.Errorf("%s: Check() = %v, observed %+v, want full %t", step.name, err, *seen, step.full)
+		}
+		var public *relay.Error
+		if err != nil && (!errors.As(err, &public) || public.Code != relay.CodeStorageFull) {
+			t.Errorf("%s: got error %v, want %s", step.name, err, relay.CodeStorageFull)
+		}
+	}
+	if n := strings.Count(log.String(), "level=ERROR"); n != 1 || !strings.Contains(log.String(), "continues") {
+		t.Errorf("got %d errors in the log, want 1, and the end:\n%s", n, log.String())
+	}
+}
+
+// While the storage is full, one error is logged per minute. While Redis does not answer, the last result applies.
+func TestMonitor_Run(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		reads := 0
+		m, _ := newTestMonitor(&log, func() (redisconn.Memory, error) {
+			if reads++; reads%2 == 0 {
+				return redisconn.Memory{}, errors.New("no answer")
+			}
+			return redisconn.Memory{Used: 1000, Max: 1000}, nil
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		if err := m.Run(ctx); err != nil {
+			t.Error(err)
+		}
+		if m.Check() == nil {
+			t.Error("the storage has room")
+		}
+		if n := strings.Count(log.String(), "level=ERROR"); n < 9 || n > 11 {
+			t.Errorf("got %d errors in the log of ten minutes, want about 10", n)
+		}
+	})
+}
