@@ -10,6 +10,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
+	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
@@ -59,6 +60,8 @@ type Daemon struct {
 	logins       *logins // nil if the admin listener is a unix socket
 	ready        readyCheck
 	reloadStatus reloadStatus
+	audit        *audit.Log
+	accepted     *config.Config // the latest accepted one; only reloadConfig uses it
 
 	modules     modules
 	sinks       sinkRegistry
@@ -67,6 +70,7 @@ type Daemon struct {
 	dispatchers []*dispatch.Dispatcher
 
 	store      atomic.Pointer[store.Store] // nil until Redis is connected
+	auditStore atomic.Pointer[audit.Store] // nil until Redis is connected, and if Redis keeps no entries
 	operations atomic.Pointer[sinkAdmin]
 	sources    atomic.Pointer[sourceManager]
 	clients    atomic.Pointer[hub.Hub]
@@ -75,7 +79,7 @@ type Daemon struct {
 // New creates a daemon from a valid configuration. It reads the inventory file, and opens the sinks and the driver, but
 // starts nothing. cfg must not be modified afterwards. Invalid values in files are returned as [yamldoc.Problems].
 func New(cfg *config.Config, s Options) (*Daemon, error) {
-	a := &Daemon{cfg: cfg, options: s, log: s.Log, metrics: adminserver.NewMetrics(s.Version)}
+	a := &Daemon{cfg: cfg, accepted: cfg, options: s, log: s.Log, metrics: adminserver.NewMetrics(s.Version)}
 	a.reloadStatus.setMetric = a.metrics.Reloaded
 	var err error
 	if a.catalog, err = relay.NewCatalog(cfg.Notifications.ExtraTopics); err != nil {
@@ -92,6 +96,9 @@ func New(cfg *config.Config, s Options) (*Daemon, error) {
 	if a.modules, err = newModules(cfg, s, a.metrics); err != nil {
 		return nil, err
 	}
+	a.audit = audit.NewLog(audit.Options{
+		File: cfg.Audit.File, Dropped: a.metrics.AuditDropped, Log: a.log.With("component", "audit"),
+	})
 	sinks, err := a.openSinks(cfg.Sinks)
 	if err != nil {
 		return nil, err
@@ -150,6 +157,7 @@ func (a *Daemon) start(ctx context.Context, p *components) error {
 	if err != nil {
 		return err
 	}
+	a.startAudit(ctx, p, s)
 	node, err := joinNode(ctx, p, s.leases)
 	if err != nil {
 		return err
@@ -257,6 +265,7 @@ func (a *Daemon) startPublic(
 		MaxBody:        int64(cfg.MaxBody),
 		Log:            a.log.With("component", "api"),
 		Observer:       a.metrics,
+		Audit:          a.audit,
 	})
 	if err != nil {
 		return nil, err
@@ -271,7 +280,10 @@ func (a *Daemon) startPublic(
 		return nil, err
 	}
 	p.startComponent(ctx, "API keys", func(ctx context.Context) error {
-		return pollFiles(ctx, a.log, "API keys", a.keys.reloadFiles, clients.RecheckKeys)
+		return pollFiles(ctx, a.log, "API keys", a.keys.reloadFiles, func() {
+			a.recordSecretFiles("API keys")
+			clients.RecheckKeys()
+		})
 	})
 	p.startComponent(ctx, "tokens", tokens.Run)
 	a.ready.set(s.ready)

@@ -34,6 +34,7 @@ func (a *Daemon) startAdmin(ctx context.Context, p *components, health net.Addr)
 	handler := adminserver.Options{
 		Listen: cfg.Listen, Authenticator: adminserver.SocketPeer{}, Log: a.log,
 		Sinks: a.adminSinks, Sources: a.adminSources, Connections: a.adminConnections, Routes: a.modules.adminRoutes(),
+		Audit: a.audit, AuditLog: a.adminAudit,
 	}
 	listener := httpserver.Options{
 		Name: "admin", Addr: cfg.Listen, CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, Log: a.log,
@@ -58,7 +59,7 @@ func (a *Daemon) startAdmin(ctx context.Context, p *components, health net.Addr)
 	p.startComponent(ctx, "admin listener", server.Run)
 	if a.logins != nil {
 		p.startComponent(ctx, "admin tokens", func(ctx context.Context) error {
-			return pollFiles(ctx, a.log, "admin tokens", a.logins.reread, func() {})
+			return pollFiles(ctx, a.log, "admin tokens", a.logins.reread, func() { a.recordSecretFiles("admin tokens") })
 		})
 	}
 	return server.Addr(), nil

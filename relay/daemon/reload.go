@@ -77,8 +77,15 @@ func (a *Daemon) watchConfig(ctx context.Context, clients *hub.Hub) error {
 }
 
 // reloadConfig reads the configuration, applies everything except the sinks, and passes it to applyChanges.
-func (a *Daemon) reloadConfig(ctx context.Context, clients *hub.Hub) error {
-	cfg, err := a.options.Reload.load()
+func (a *Daemon) reloadConfig(ctx context.Context, clients *hub.Hub) (err error) {
+	var cfg *config.Config
+	defer func() {
+		a.recordReload(a.accepted, cfg, err)
+		if err == nil {
+			a.accepted = cfg
+		}
+	}()
+	cfg, err = a.options.Reload.load()
 	if err == nil {
 		err = a.preflight(ctx, cfg)
 	}

@@ -10,6 +10,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/audit"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
@@ -30,13 +32,18 @@ type Options struct {
 	Connections func() Connections
 	// Routes are the routes of modules.
 	Routes []module.AdminRoute
+	// Audit records failed authentications and all changes. Nil discards them.
+	Audit audit.Recorder
+	// AuditLog implements /api/audit. It returns nil while the daemon is starting.
+	AuditLog func() AuditLog
 }
 
 // Admin serves /api/ and /debug/pprof/ to operators. It may be used concurrently.
 type Admin struct {
-	opt   Options
-	hosts hostCheck
-	mux   *http.ServeMux
+	opt      Options
+	hosts    hostCheck
+	mux      *http.ServeMux
+	failures auth.FailureThrottle
 }
 
 // New returns the handler. [httpserver.Listen] serves it.
@@ -47,8 +54,11 @@ func New(o Options) *Admin {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
+	if o.Audit == nil {
+		o.Audit = audit.Discard{}
+	}
 	a := &Admin{opt: o, hosts: newHostCheck(o.Listen), mux: http.NewServeMux()}
-	index := "hubrelay admin\n\n/api/sinks\n/api/sources\n/api/connections\n"
+	index := "hubrelay admin\n\n/api/sinks\n/api/sources\n/api/connections\n/api/audit\n"
 	for _, m := range o.Routes {
 		index += m.Pattern + "\n"
 	}
@@ -72,6 +82,9 @@ func New(o Options) *Admin {
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	caller, rejected := a.admit(r)
 	if rejected != nil {
+		if rejected.Code == relay.CodeAuthInvalid {
+			rejected = a.countAuthFailure(w, r, rejected)
+		}
 		httpserver.WriteError(w, r, rejected)
 		return
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/module"
@@ -26,6 +27,7 @@ const maxRequest = 1 << 20
 type apiHandler struct {
 	sinks func() Sinks
 	log   *slog.Logger
+	audit audit.Recorder
 	mux   *http.ServeMux
 }
 
@@ -36,7 +38,7 @@ type dataHandler func(r *http.Request) (status int, data any, err error)
 type sinkHandler func(s Sinks, r *http.Request) (status int, data any, err error)
 
 func newAPIHandler(opt Options) *apiHandler {
-	o := &apiHandler{sinks: opt.Sinks, log: opt.Log, mux: http.NewServeMux()}
+	o := &apiHandler{sinks: opt.Sinks, log: opt.Log, audit: opt.Audit, mux: http.NewServeMux()}
 	o.mux.HandleFunc("/", notFound)
 	o.get("/api/sinks", listSinks)
 	o.get("/api/sinks/{name}", showSink)
@@ -52,6 +54,7 @@ func newAPIHandler(opt Options) *apiHandler {
 	o.post("/api/sinks/{name}/deadletters/drop", dropDeadLetters)
 	o.handleSources("/api/sources", opt.Sources)
 	o.handleConnections("/api/connections", opt.Connections)
+	o.handleAudit("/api/audit", opt.AuditLog)
 	for _, m := range opt.Routes {
 		o.handle(m.Pattern, int64(m.MaxBody), m.Role, moduleHandler(m), m.Methods...)
 	}
@@ -111,17 +114,21 @@ func (o *apiHandler) handle(pattern string, maxBody int64, change adminapi.Role,
 			required = adminapi.RoleViewer
 		}
 		if rejected := requireRole(r, required); rejected != nil {
+			o.record(r, pattern, string(rejected.Code))
 			httpserver.WriteError(w, r, rejected)
 			return
 		}
-		if required != adminapi.RoleViewer {
-			o.log.Info("admin request", "caller", callerFrom(r).Name, "method", r.Method, "path", r.URL.Path)
+		if required == adminapi.RoleViewer {
+			o.serve(w, r, maxBody, op)
+			return
 		}
-		o.serve(w, r, maxBody, op)
+		o.log.Info("admin request", "caller", callerFrom(r).Name, "method", r.Method, "path", r.URL.Path)
+		o.record(r, pattern, o.serve(w, r, maxBody, op))
 	})
 }
 
-func (o *apiHandler) serve(w http.ResponseWriter, r *http.Request, maxBody int64, op dataHandler) {
+// serve writes the response and returns its outcome for the audit log.
+func (o *apiHandler) serve(w http.ResponseWriter, r *http.Request, maxBody int64, op dataHandler) (outcome string) {
 	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
 	if r.Method == http.MethodPost || r.Method == http.MethodPut {
 		// Replays may take long. They end when the connection is closed.
@@ -131,8 +138,9 @@ func (o *apiHandler) serve(w http.ResponseWriter, r *http.Request, maxBody int64
 	}
 	status, data, err := op(r)
 	if err != nil {
-		httpserver.WriteError(w, r, o.clientError(r, err))
-		return
+		public := o.clientError(r, err)
+		httpserver.WriteError(w, r, public)
+		return string(public.Code)
 	}
 	body := map[string]any{"data": data}
 	if page, ok := data.(pageResponse); ok {
@@ -142,10 +150,12 @@ func (o *apiHandler) serve(w http.ResponseWriter, r *http.Request, maxBody int64
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(body); err != nil {
-		httpserver.WriteError(w, r, httpserver.InternalError(r, o.log, err))
-		return
+		public := httpserver.InternalError(r, o.log, err)
+		httpserver.WriteError(w, r, public)
+		return string(public.Code)
 	}
 	httpserver.WriteJSON(w, status, text.Bytes())
+	return audit.OutcomeOK
 }
 
 // clientError converts the error of an operation for the client. Unknown errors come from Redis.

@@ -22,6 +22,7 @@ type Metrics struct {
 	accepted          *prometheus.CounterVec
 	refused           *prometheus.CounterVec
 	quotaExceeded     *prometheus.CounterVec
+	auditDropped      prometheus.Counter
 	inbox             *prometheus.CounterVec
 	listeners         listenerMetrics
 	stream            streamMetrics
@@ -74,6 +75,8 @@ func NewMetrics(version string) *Metrics {
 		),
 		quotaExceeded: counters("publish_quota_exceeded_total",
 			"Requests to publish that were rejected because a quota was reached, by kind (key, account, ip).", "kind"),
+		auditDropped: counter("audit_dropped_total",
+			"Entries of the audit log that were dropped because too many waited to be written."),
 		refused: counters("requests_refused_total", "Public requests with an error response, by code.",
 			"code"),
 		inbox: counters("inbox_entries_total",
@@ -140,7 +143,7 @@ func NewMetrics(version string) *Metrics {
 	}
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(build, m.accepted, m.refused, m.quotaExceeded, m.inbox, m.enqueued, m.dropped, m.missing,
+	m.registry.MustRegister(build, m.accepted, m.refused, m.quotaExceeded, m.auditDropped, m.inbox, m.enqueued, m.dropped, m.missing,
 		m.gaps, m.attempts, m.failures, m.retries, m.parked, m.batched, m.deadLettered, m.deadDropped, m.noticesDropped,
 		m.retriesLost,
 		m.disabled, m.paused, m.circuitOpen, m.events, m.failed, m.throttled, m.backlog, m.pendingRetries,
@@ -199,6 +202,9 @@ func (m *Metrics) StorageUsed(ratio float64, full bool) {
 	m.storageUsed.Set(ratio)
 	m.storageFull.Set(boolToFloat(full))
 }
+
+// AuditDropped counts a dropped entry of the audit log.
+func (m *Metrics) AuditDropped() { m.auditDropped.Inc() }
 
 // QuotaExceeded counts a request to publish beyond a quota.
 func (m *Metrics) QuotaExceeded(k quota.Kind) { m.quotaExceeded.WithLabelValues(string(k)).Inc() }

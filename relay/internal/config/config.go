@@ -39,6 +39,7 @@ type Config struct {
 	Notifications Notifications     `koanf:"notifications" doc:"Accepted topics."`
 	Auth          Auth              `koanf:"auth" doc:"API keys and tokens of clients."`
 	Quotas        Quotas            `koanf:"quotas" doc:"Limits for publishing."`
+	Audit         Audit             `koanf:"audit" doc:"Record of security-relevant actions."`
 	Sinks         map[string]Sink   `koanf:"sinks" doc:"Destinations outside the relay, by name."`
 	Sources       map[string]Source `koanf:"sources" doc:"Upstreams whose events the relay copies, by name."`
 	Migration     Migration         `koanf:"migration" doc:"Migration of container instances between servers."`
@@ -166,6 +167,12 @@ type Auth struct {
 	Keys      []Key         `koanf:"keys" doc:"API keys; create one with hubrelay keys new."`
 }
 
+// Audit configures the audit log.
+type Audit struct {
+	File   string `koanf:"file" doc:"File for the audit log, or stdout; empty: none."`
+	MaxLen int64  `koanf:"max_len" doc:"Number of entries that are kept in Redis, 0 to 100 million."`
+}
+
 // Key is one API key. Exactly one of Key, KeyFile and KeySHA256 is set.
 type Key struct {
 	Name         string    `koanf:"name" doc:"Name of the key in logs and metrics."`
@@ -289,7 +296,8 @@ func defaultConfig() Config {
 			Queue: 1 << 20, History: 16 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second,
 			Compression: Compression{MinSize: 256, CPU: 100 * time.Millisecond},
 		},
-		Auth: Auth{TokenTTL: time.Minute, StreamTTL: 24 * time.Hour},
+		Audit: Audit{MaxLen: 100_000},
+		Auth:  Auth{TokenTTL: time.Minute, StreamTTL: 24 * time.Hour},
 		Quotas: Quotas{
 			Key:     Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},
 			Account: Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},

@@ -51,6 +51,7 @@ func details() map[string]string {
 		"Redis.full_at": "Publishing is then answered 503.storage-full until there is room, and the inbox waits. The rest " +
 			"is for deliveries and retries. The limit of your own Redis is its maxmemory.",
 		"Retention.max_bytes": "The log may be larger for a moment, and keeps what sinks have not received.",
+		"Audit.file":          "The file is opened for each write, so it can be rotated. It is relative to the working directory.",
 		"Server.max_connections": "0 derives the limit from the limit of open files, minus a reserve for Redis, sinks and " +
 			"the other listeners. At the limit, the longest idle connection is closed for a new one.",
 		"Server.max_connections_per_ip": "0 means half of max_connections. Loopback and trusted proxies have no limit. An " +

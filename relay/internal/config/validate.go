@@ -35,6 +35,7 @@ func (l *loader) validate(c *Config) {
 	checkRange(l, "auth.token_ttl", c.Auth.TokenTTL, time.Second, time.Hour)
 	checkRange(l, "auth.stream_ttl", c.Auth.StreamTTL, time.Minute, 720*time.Hour)
 	l.checkKeys(c.Auth.Keys)
+	checkRange(l, "audit.max_len", c.Audit.MaxLen, 0, 100_000_000)
 	l.checkQuota("quotas.key", c.Quotas.Key)
 	l.checkQuota("quotas.account", c.Quotas.Account)
 	l.checkQuota("quotas.ip", c.Quotas.IP)

@@ -23,7 +23,7 @@ func (m *Module) PublicRoutes() []module.PublicRoute {
 			},
 		},
 		{
-			Pattern: tasks, Method: http.MethodPost, Capability: auth.CapabilityMigrate,
+			Pattern: tasks, Method: http.MethodPost, Capability: auth.CapabilityMigrate, AuditAction: "instance.migrate",
 			HubPurpose: "the hub of the instance", Status: http.StatusAccepted, CheckReady: m.checkReady,
 			Handle: func(ctx context.Context, r module.PublicRequest) (any, error) {
 				return m.service.Load().Migrate(ctx, Request{

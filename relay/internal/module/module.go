@@ -8,6 +8,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -43,6 +44,8 @@ type PublicRoute struct {
 	Method string
 	// Capability is required of the key, in addition to access to the hub in X-Hub-Id. Empty requires none.
 	Capability string
+	// AuditAction is the name of the action in the audit log, or empty if requests are not recorded.
+	AuditAction audit.Action
 	// HubPurpose describes the hub in the error about a missing X-Hub-Id.
 	HubPurpose string
 	// Status is the status of a successful response.

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
@@ -56,7 +57,7 @@ type Observer interface {
 }
 
 // Options are the dependencies and settings of an [API]. All fields except Routes, Instance, PublicURL,
-// AllowedOrigins, TrustedProxies, MaxBody, Log and Observer are required.
+// AllowedOrigins, TrustedProxies, MaxBody, Log, Observer and Audit are required.
 type Options struct {
 	Keyring   *auth.Keyring
 	Tokens    Tokens
@@ -79,6 +80,9 @@ type Options struct {
 	MaxBody  int64
 	Log      *slog.Logger
 	Observer Observer
+	// Audit records failed authentications, revoked tokens, exceeded quotas and the actions of modules. Nil discards
+	// them.
+	Audit audit.Recorder
 }
 
 // API handles public requests. It is safe for concurrent use.
@@ -91,6 +95,9 @@ type API struct {
 	bodies      sync.Pool
 	// drainTime limits the reading of the body of a rejected request.
 	drainTime time.Duration
+
+	failures auth.FailureThrottle
+	exceeded exceededQuotas
 
 	unavailableLog rate.Sometimes // unavailable stores
 	originLog      rate.Sometimes // rejected origins
@@ -126,6 +133,9 @@ func New(o Options) (*API, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Audit == nil {
+		o.Audit = audit.Discard{}
 	}
 	a := &API{
 		opt: o, drainTime: maxDrainTime,
@@ -209,6 +219,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *API) writeError(w http.ResponseWriter, r *http.Request, e *relay.Error) {
+	if e.Code == relay.CodeAuthInvalid || e.Code == relay.CodeAuthExpired {
+		e = a.countAuthFailure(w, r, e)
+	}
 	if a.opt.Observer != nil {
 		a.opt.Observer.Refused(e.Code)
 	}

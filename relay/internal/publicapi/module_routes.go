@@ -31,8 +31,11 @@ func (a *API) addModuleRoute(m module.PublicRoute) {
 
 // moduleHandler authorizes a request before it reads the body and calls the module.
 func (a *API) moduleHandler(m module.PublicRoute) handler {
-	return func(w http.ResponseWriter, r *http.Request, params []string) *relay.Error {
+	return func(w http.ResponseWriter, r *http.Request, params []string) (refused *relay.Error) {
 		key, hub, refused := a.authorize(r, m.Capability, m.HubPurpose)
+		if key != nil && m.AuditAction != "" {
+			defer func() { a.record(r, key.Name, m.AuditAction, strings.Join(params, "/"), refused) }()
+		}
 		if refused != nil {
 			return refused
 		}

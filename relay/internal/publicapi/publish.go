@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
@@ -58,7 +59,11 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	var exceeded *quota.ExceededError
 	switch {
 	case errors.As(err, &exceeded):
-		return quotaError(w, exceeded)
+		refused := quotaError(w, exceeded)
+		if a.exceeded.shouldRecord(key.Name) {
+			a.record(r, key.Name, audit.ActionPublish, string(exceeded.Kind), refused)
+		}
+		return refused
 	case err != nil:
 		return a.publicError(r, err)
 	}
@@ -76,9 +81,15 @@ func (a *API) publisherAddress(r *http.Request) netip.Addr {
 	return client
 }
 
-func quotaError(w http.ResponseWriter, e *quota.ExceededError) *relay.Error {
-	seconds := int64((e.RetryIn + time.Second - 1) / time.Second)
+// setRetryAfter sets the header Retry-After to whole seconds, and returns them.
+func setRetryAfter(w http.ResponseWriter, wait time.Duration) int64 {
+	seconds := int64((wait + time.Second - 1) / time.Second)
 	w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
+	return seconds
+}
+
+func quotaError(w http.ResponseWriter, e *quota.ExceededError) *relay.Error {
+	seconds := setRetryAfter(w, e.RetryIn)
 	detail := "this " + string(e.Kind) + " publishes more than its quota; nothing was stored, try again in " +
 		strconv.FormatInt(seconds, 10) + " s"
 	return relay.NewError(relay.CodeRateLimiting, detail).WithExtra("per", string(e.Kind))

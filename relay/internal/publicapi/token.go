@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
@@ -59,9 +60,11 @@ func (a *API) revokeToken(w http.ResponseWriter, r *http.Request) *relay.Error {
 	if refused != nil {
 		return refused
 	}
-	if _, err := a.opt.Tokens.Consume(r.Context(), token); err != nil {
+	grant, err := a.opt.Tokens.Consume(r.Context(), token)
+	if err != nil {
 		return a.tokenError(r, err)
 	}
+	a.record(r, grant.KeyName, audit.ActionRevokeToken, "", nil)
 	w.WriteHeader(http.StatusNoContent)
 	return nil
 }

@@ -1,0 +1,112 @@
+package main_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+)
+
+// TestAudit does what an attacker and an operator do, and searches the audit log for it.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	hooks := receive(t, nil)
+	dir := tempDir(t)
+	log := filepath.Join(dir, "audit.log")
+	c := daemonConfig{
+		redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", ""),
+		env: []string{"HUBRELAY_AUDIT__FILE=" + log},
+	}
+	file := writeFile(t, dir, "hubrelay.yaml", c.renderYAML())
+	d := serveFile(t, file, c.env...)
+
+	// Guesses are throttled after a burst. A valid key from the same address is not.
+	const guess = "guessed-secret-0123456789"
+	answers := make(map[int]int)
+	var last testkit.Reply
+	for range 150 {
+		last = d.Do(t, testkit.Request{Method: "GET", Key: guess, Hub: "hub-1"})
+		answers[last.Status]++
+	}
+	if answers[401] < 100 || answers[429] < 20 || answers[401]+answers[429] != 150 {
+		t.Errorf("the guesses were answered %v, want about 100 of 401 and 50 of 429", answers)
+	}
+	if last.Header.Get("Retry-After") == "" {
+		t.Errorf("the last guess was answered %d without Retry-After", last.Status)
+	}
+	token := d.Token(t, opsKey, "hub-1")
+	if r := d.Do(t, testkit.Request{Method: "DELETE", Header: map[string]string{"X-Service-Token": token}}); r.Status != 204 {
+		t.Errorf("the revocation was answered %d %s", r.Status, r.Body)
+	}
+	if _, errOut, code := call(t, nil, "", "sinks", "pause", "hook", "--admin", d.Admin); code != 0 {
+		t.Fatalf("pause: %d %s", code, errOut)
+	}
+	c.keys = `    - {name: added, key: another-secret-0123456789, hubs: [hub-1]}`
+	d.reconfigure(t, file, c, 1)
+
+	find := func(args string) (list []map[string]string) {
+		t.Helper()
+		out, errOut, code := call(t, nil, "", append([]string{"audit", "--json", "--admin", d.Admin},
+			strings.Fields(args)...)...)
+		if code != 0 {
+			t.Fatalf("audit %s: %d %s", args, code, errOut)
+		}
+		for line := range strings.Lines(out) {
+			var e map[string]string
+			if err := json.Unmarshal([]byte(line), &e); err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, e)
+		}
+		return list
+	}
+	for args, want := range map[string]map[string]string{
+		"--action authenticate --source 127.0.0.1": {
+			"outcome": "401.auth-invalid", "target": "GET /v1/hubs/current/notifications",
+		},
+		"--action token.revoke": {"actor": "key ops", "source": "127.0.0.1", "outcome": "ok"},
+		"--action sinks":        {"actor": "admin socket", "action": "sinks.pause", "target": "hook", "outcome": "ok"},
+		"--target added":        {"actor": "configuration", "action": "key.add", "outcome": "ok"},
+		"--action config":       {"actor": "configuration", "action": "config.reload", "outcome": "ok"},
+	} {
+		testkit.Eventually(t, "the entry of "+args, func() error {
+			list := find(args)
+			if len(list) == 0 {
+				return errors.New("there is none")
+			}
+			for field, value := range want {
+				if list[0][field] != value {
+					return fmt.Errorf("got %v, want %v", list[0], want)
+				}
+			}
+			return nil
+		})
+	}
+	if n := len(find("--action authenticate --limit 1000")); n < 100 || n > 130 {
+		t.Errorf("%d failures are recorded, want those that were answered 401", n)
+	}
+	text, err := os.ReadFile(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, secret := range []string{guess, token, opsKey, "another-secret"} {
+		if strings.Contains(string(text), secret) {
+			t.Errorf("the audit log contains the secret %s", secret)
+		}
+	}
+	if n := strings.Count(string(text), "\n"); n != len(find("--limit 1000")) {
+		t.Errorf("the file has %d lines, and Redis another number", n)
+	}
+	if out, _, code := call(t, nil, "", "audit", "--limit", "3", "--admin", d.Admin); code != 0 ||
+		!strings.Contains(out, "OUTCOME") || !strings.Contains(out, "config.reload") {
+		t.Errorf("the table: %d\n%s", code, out)
+	}
+	if _, errOut, code := call(t, nil, "", "audit", "--limit", "0", "--admin", d.Admin); code == 0 {
+		t.Errorf("a limit of 0 was accepted: %s", errOut)
+	}
+}

@@ -1,0 +1,113 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+)
+
+// auditEntry is an entry of the audit log in the admin API.
+type auditEntry struct {
+	Time    string `json:"time"`
+	Actor   string `json:"actor"`
+	Source  string `json:"source"`
+	Action  string `json:"action"`
+	Target  string `json:"target"`
+	Outcome string `json:"outcome"`
+}
+
+func newAudit(std term.Streams) *cobra.Command {
+	var f adminFlags
+	filters := make(map[string]*string)
+	var since time.Duration
+	var limit int
+	cmd := &cobra.Command{
+		Use:   "audit",
+		Short: "Search the audit log of a running daemon",
+		Long: `Lists security-relevant actions, the newest first: failed authentications, changed keys and configurations,
+revoked tokens, exceeded quotas, migrations, and all changes with the admin API. Entries of all nodes are listed.
+
+OUTCOME is ok, or the code of the error. An action also selects the actions below it: sinks selects sinks.pause.
+
+` + adminHelp,
+		Example: `  hubrelay audit --since 24h --action authenticate
+  hubrelay audit --actor "admin alice" --json | jq .`,
+		Args: WithUsageErrors(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			query := url.Values{"limit": {strconv.Itoa(limit)}}
+			for name, value := range filters {
+				if *value != "" {
+					query.Set(name, *value)
+				}
+			}
+			if since > 0 {
+				query.Set("since", time.Now().Add(-since).UTC().Format(time.RFC3339))
+			}
+			return listAudit(cmd, std, &f, query)
+		},
+	}
+	flags := cmd.Flags()
+	for name, help := range map[string]string{
+		"action": "only this action and those below it",
+		"actor":  `only actions of this actor, such as "key ops"`,
+		"source": "only actions from this address",
+		"target": "only actions on this target, such as a sink",
+	} {
+		filters[name] = flags.String(name, "", help)
+	}
+	flags.DurationVar(&since, "since", 0, "only the actions of this time, such as 24h; 0 for all")
+	flags.IntVar(&limit, "limit", 100, "maximum number of entries, 1 to 10000")
+	f.register(cmd, std)
+	return cmd
+}
+
+func listAudit(cmd *cobra.Command, std term.Streams, f *adminFlags, query url.Values) error {
+	client, err := f.newClient(std)
+	if err != nil {
+		return err
+	}
+	var answer struct{ Data []json.RawMessage }
+	if err := client.get(cmd.Context(), "/api/audit", query, &answer); err != nil {
+		return err
+	}
+	if f.asJSON {
+		return printRaw(std, answer.Data...)
+	}
+	if len(answer.Data) == 0 {
+		_, err := fmt.Fprintln(std.Out, "no entries")
+		return err
+	}
+	var rows [][]string
+	for _, raw := range answer.Data {
+		var e auditEntry
+		if err := decodeData(raw, &e); err != nil {
+			return err
+		}
+		row := []string{e.Time, e.Outcome, e.Action, e.Actor, e.Source, e.Target}
+		for i := range row {
+			row[i] = orDash(term.Sanitize(row[i]))
+		}
+		rows = append(rows, row)
+	}
+	paint := term.NewPalette(std.Out, std.Env)
+	outcome := func(cell, padded string) string {
+		if cell == "ok" {
+			return paint.Green(padded)
+		}
+		return paint.Yellow(padded)
+	}
+	return term.PrintTableWithin(std.Out, paint, term.Width(std.Out), []term.Column{
+		{Title: "TIME"},
+		{Title: "OUTCOME", Paint: outcome},
+		{Title: "ACTION"},
+		{Title: "ACTOR"},
+		{Title: "SOURCE"},
+		{Title: "TARGET", DropOrder: 1},
+	}, rows)
+}

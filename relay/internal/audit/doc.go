@@ -1,0 +1,5 @@
+// Package audit records security-relevant actions: who did what from where, and whether it was allowed. A [Log] writes
+// them to a file and to a bounded stream in Redis, which [Store] searches.
+//
+// Callers decide what is recorded. Entries never contain secrets or payloads.
+package audit

@@ -1,0 +1,64 @@
+package audit
+
+import "time"
+
+// Entry is one action.
+type Entry struct {
+	Time time.Time `json:"time"`
+	// Actor is who acted: "key NAME", "admin NAME" or "configuration". It is empty if nobody is known.
+	Actor string `json:"actor,omitempty"`
+	// Source is the address of the client. It is empty for a unix socket.
+	Source string `json:"source,omitempty"`
+	Action Action `json:"action"`
+	// Target is what the action was applied to, such as a sink or a path.
+	Target string `json:"target,omitempty"`
+	// Outcome is [OutcomeOK], or the code of an error.
+	Outcome string `json:"outcome"`
+}
+
+// Action names what was done.
+type Action string
+
+// The actions that are recorded outside the admin API. An action of the admin API is named by its path, such as
+// "sinks.pause".
+const (
+	// ActionAuthenticate is a failed authentication.
+	ActionAuthenticate Action = "authenticate"
+	// ActionAdminAuthenticate is a failed authentication at the admin listener.
+	ActionAdminAuthenticate Action = "admin.authenticate"
+	// ActionRevokeToken is the revocation of a stream token.
+	ActionRevokeToken Action = "token.revoke"
+	// ActionPublish is a request to publish that exceeds a quota. Others are not recorded.
+	ActionPublish Action = "publish"
+	// ActionAddKey, ActionChangeKey and ActionRemoveKey are changes of API keys in the configuration.
+	ActionAddKey    Action = "key.add"
+	ActionChangeKey Action = "key.change"
+	ActionRemoveKey Action = "key.remove"
+	// ActionReloadKeys is a change in a key file.
+	ActionReloadKeys Action = "keys.reload"
+	// ActionReloadConfig is a changed configuration.
+	ActionReloadConfig Action = "config.reload"
+)
+
+// OutcomeOK is the outcome of an action that succeeded.
+const OutcomeOK = "ok"
+
+// Recorder records actions. Record does not block. It may be called concurrently.
+type Recorder interface{ Record(e Entry) }
+
+// Discard records nothing.
+type Discard struct{}
+
+// Record implements [Recorder].
+func (Discard) Record(Entry) {}
+
+// Filter selects entries. Empty fields select all.
+type Filter struct {
+	Actor, Source, Target string
+	// Action also selects the actions below it: "sinks" selects "sinks.pause".
+	Action string
+	// Since excludes older entries.
+	Since time.Time
+	// Limit is the maximum number of entries. It is at least 1.
+	Limit int
+}

@@ -1,0 +1,82 @@
+package audit
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+// Store is the stream of entries in Redis. It may be used concurrently.
+type Store struct {
+	client redis.UniversalClient
+	key    string
+	maxLen int64
+}
+
+// field is the field of a stream entry with the JSON.
+const field = "entry"
+
+// pageLen is the number of entries that a search reads at once.
+const pageLen = 1000
+
+// NewStore returns the store of about maxLen entries.
+func NewStore(c *redisconn.Conn, maxLen int64) *Store {
+	return &Store{client: c.Commands(), key: Key(c.Keys()), maxLen: maxLen}
+}
+
+// Key is the stream of audit entries.
+func Key(k keyspace.Space) string { return k.Global("audit") }
+
+// Append stores entries and drops the oldest beyond the maximum.
+func (s *Store) Append(ctx context.Context, lines [][]byte) error {
+	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, line := range lines {
+			pipe.XAdd(ctx, &redis.XAddArgs{
+				Stream: s.key, MaxLen: s.maxLen, Approx: true, Values: []any{field, line},
+			})
+		}
+		return nil
+	})
+	return redisconn.WrapError("store the audit log", err)
+}
+
+// Search returns the newest entries that match, the newest first. It reads at most all stored entries.
+func (s *Store) Search(ctx context.Context, f Filter) ([]Entry, error) {
+	list := []Entry{}
+	for end := "+"; ; {
+		page, err := s.client.XRevRangeN(ctx, s.key, end, "-", pageLen).Result()
+		if err != nil {
+			return nil, redisconn.WrapError("search the audit log", err)
+		}
+		for _, m := range page {
+			text, _ := m.Values[field].(string)
+			var e Entry
+			if json.Unmarshal([]byte(text), &e) != nil {
+				continue // another program wrote it
+			}
+			if e.Time.Before(f.Since) {
+				return list, nil
+			}
+			if f.matches(&e) {
+				if list = append(list, e); len(list) == f.Limit {
+					return list, nil
+				}
+			}
+		}
+		if len(page) < pageLen {
+			return list, nil
+		}
+		end = "(" + page[len(page)-1].ID
+	}
+}
+
+func (f *Filter) matches(e *Entry) bool {
+	return (f.Actor == "" || f.Actor == e.Actor) && (f.Source == "" || f.Source == e.Source) &&
+		(f.Target == "" || f.Target == e.Target) &&
+		(f.Action == "" || f.Action == string(e.Action) || strings.HasPrefix(string(e.Action), f.Action+"."))
+}

@@ -1,0 +1,61 @@
+package publicapi
+
+import (
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/audit"
+)
+
+// exceededInterval is the time between two records of exceeded quotas of one key. Otherwise a key could push all other
+// entries out of the audit log.
+const exceededInterval = 10 * time.Second
+
+// record records an action of a key, or of nobody if keyName is empty. A nil refused means that it succeeded.
+func (a *API) record(r *http.Request, keyName string, action audit.Action, target string, refused *relay.Error) {
+	e := audit.Entry{Action: action, Target: target, Outcome: audit.OutcomeOK}
+	if keyName != "" {
+		e.Actor = "key " + keyName
+	}
+	if client := a.opt.TrustedProxies.Client(r); client.IsValid() {
+		e.Source = client.String()
+	}
+	if refused != nil {
+		e.Outcome = string(refused.Code)
+	}
+	a.opt.Audit.Record(e)
+}
+
+// countAuthFailure records a failed authentication. It returns refused, or 429.rate-limiting if the client has failed too
+// often. Those are not recorded.
+func (a *API) countAuthFailure(w http.ResponseWriter, r *http.Request, refused *relay.Error) *relay.Error {
+	if wait := a.failures.Fail(a.opt.TrustedProxies.Client(r)); wait > 0 {
+		setRetryAfter(w, wait)
+		return relay.NewError(relay.CodeRateLimiting,
+			"too many requests from this address had invalid credentials; correct them, then try again").
+			WithExtra("per", "ip")
+	}
+	a.record(r, "", audit.ActionAuthenticate, r.Method+" "+r.URL.Path, refused)
+	return refused
+}
+
+// exceededQuotas remembers when the exceeded quota of a key was recorded. It may be used concurrently.
+type exceededQuotas struct {
+	mu   sync.Mutex
+	last map[string]time.Time // by the name of the key
+}
+
+func (q *exceededQuotas) shouldRecord(keyName string) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if time.Since(q.last[keyName]) < exceededInterval {
+		return false
+	}
+	if q.last == nil {
+		q.last = make(map[string]time.Time)
+	}
+	q.last[keyName] = time.Now()
+	return true
+}
