@@ -254,7 +254,7 @@ func (a *Daemon) startPublic(
 	handler, err := publicapi.New(publicapi.Options{
 		Keyring:        a.keys.keyring,
 		Tokens:         tokens,
-		Publisher:      ingest.NewPublisher(a.newDecoder(), meteredLog{guardedLog{s.log, s}, a.metrics}, a.newQuotas(s)),
+		Publisher:      a.newPublisher(s),
 		Streams:        clients,
 		Routes:         a.modules.publicRoutes(),
 		Catalog:        a.catalog,
@@ -296,6 +296,13 @@ func (a *Daemon) startPublic(
 		{"websockets", func(ctx context.Context) error { return a.serveClients(ctx, clients) }},
 	}))
 	return server.Addr(), nil
+}
+
+func (a *Daemon) newPublisher(s *stores) *ingest.Publisher {
+	return ingest.NewPublisher(ingest.PublisherOptions{
+		Decoder: a.newDecoder(), Log: s.log, Quotas: a.newQuotas(s), CheckRoom: s.monitor.Check,
+		Accepted: a.metrics.Accepted,
+	})
 }
 
 func (a *Daemon) newQuotas(s *stores) *quota.Quotas {

@@ -1,32 +1,9 @@
 package daemon
 
 import (
-	"context"
-
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
-	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
-
-// meteredLog counts the stored notifications.
-type meteredLog struct {
-	guardedLog
-	metrics *adminserver.Metrics
-}
-
-func (l meteredLog) Append(ctx context.Context, a eventlog.AppendRequest) ([]string, error) {
-	ids, err := l.guardedLog.Append(ctx, a)
-	if err != nil {
-		return nil, err
-	}
-	// A repeated request returns the IDs of the first one and stores nothing.
-	if len(ids) > 0 && ids[0] == a.Notifications[0].ID {
-		for i := range a.Notifications {
-			l.metrics.Accepted(a.Notifications[i].Topic)
-		}
-	}
-	return ids, nil
-}
 
 // hubObserver counts the events of the hub.
 type hubObserver struct{ *adminserver.Metrics }

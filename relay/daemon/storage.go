@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/hubrelay/hubrelay/relay/internal/source"
@@ -36,19 +35,6 @@ func (s *stores) checkRoom() error {
 		return fmt.Errorf("%w: %w", redisconn.ErrUnavailable, err)
 	}
 	return nil
-}
-
-// guardedLog appends to the log while there is room.
-type guardedLog struct {
-	*eventlog.Log
-	stores *stores
-}
-
-func (l guardedLog) Append(ctx context.Context, r eventlog.AppendRequest) ([]string, error) {
-	if err := l.stores.monitor.Check(); err != nil {
-		return nil, err
-	}
-	return l.Log.Append(ctx, r)
 }
 
 // guardedInbox reads the inbox while there is room.

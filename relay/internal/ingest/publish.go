@@ -51,16 +51,32 @@ type Quotas interface {
 	Take(ctx context.Context, c quota.Client, a quota.Amount) error
 }
 
-// Publisher validates and stores publications. It may be used concurrently.
-type Publisher struct {
-	decoder *Decoder
-	log     Log
-	quotas  Quotas
+// PublisherOptions are the dependencies of a [Publisher]. Decoder and Log are required.
+type PublisherOptions struct {
+	Decoder *Decoder
+	Log     Log
+	// Quotas limits what clients publish. Nil sets no limit.
+	Quotas Quotas
+	// CheckRoom returns the error for publishers while the storage is full. It is called concurrently and does not
+	// block. Nil means that there is always room.
+	CheckRoom func() error
+	// Accepted is called with the topic of each stored notification, except for repeats. It is called concurrently and
+	// does not block. It may be nil.
+	Accepted func(topic string)
 }
 
-// NewPublisher returns a publisher that stores what decoder accepts in log, within quotas. Nil quotas are no limit.
-func NewPublisher(decoder *Decoder, log Log, quotas Quotas) *Publisher {
-	return &Publisher{decoder: decoder, log: log, quotas: quotas}
+// Publisher validates and stores publications. It may be used concurrently.
+type Publisher struct{ opts PublisherOptions }
+
+// NewPublisher returns a publisher that stores what the decoder accepts in the log, within the quotas.
+func NewPublisher(o PublisherOptions) *Publisher {
+	if o.CheckRoom == nil {
+		o.CheckRoom = func() error { return nil }
+	}
+	if o.Accepted == nil {
+		o.Accepted = func(string) {}
+	}
+	return &Publisher{opts: o}
 }
 
 // Publish stores all notifications of p or none, and returns their IDs in order. An error that the sender can fix
@@ -74,11 +90,14 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if problem := checkIdempotencyKey(p.IdempotencyKey); p.IdempotencyKey != "" && problem != "" {
 		return nil, relay.NewError(relay.CodeInvalidArgument, "the header Idempotency-Key "+problem)
 	}
+	if err := pub.opts.CheckRoom(); err != nil {
+		return nil, err
+	}
 	// The bytes count before they are decoded, because that is what invalid requests cost.
 	if err := pub.takeQuota(ctx, p, quota.Amount{Bytes: int64(len(p.Body))}); err != nil {
 		return nil, err
 	}
-	ns, rejected := pub.decoder.DecodeBody(p.ContentType, p.Body, Defaults{
+	ns, rejected := pub.opts.Decoder.DecodeBody(p.ContentType, p.Body, Defaults{
 		Hub: p.Hub, Account: p.Account, AnyAccount: p.AnyAccount, Trace: p.Trace,
 	})
 	if rejected != nil {
@@ -92,18 +111,24 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 		a.Key = eventlog.HashScopedKey("http", p.KeyName, p.Hub, p.IdempotencyKey)
 		a.Digest = requestDigest(p)
 	}
-	ids, err := pub.log.Append(ctx, a)
+	ids, err := pub.opts.Log.Append(ctx, a)
 	if err != nil {
 		return nil, clientError(err, p.IdempotencyKey != "")
+	}
+	// A repeated request returns the IDs of the first one and stores nothing.
+	if len(ids) > 0 && ids[0] == ns[0].ID {
+		for i := range ns {
+			pub.opts.Accepted(ns[i].Topic)
+		}
 	}
 	return ids, nil
 }
 
 func (pub *Publisher) takeQuota(ctx context.Context, p Publication, a quota.Amount) error {
-	if pub.quotas == nil {
+	if pub.opts.Quotas == nil {
 		return nil
 	}
-	err := pub.quotas.Take(ctx, quota.Client{Key: p.KeyName, Account: p.Account, Address: p.Address}, a)
+	err := pub.opts.Quotas.Take(ctx, quota.Client{Key: p.KeyName, Account: p.Account, Address: p.Address}, a)
 	if errors.Is(err, redisconn.ErrUnavailable) {
 		return fmt.Errorf("%w (%w)",
 			relay.NewError(relay.CodeNotReady, "Redis does not respond, and nothing was stored; repeat the request. "+

@@ -59,7 +59,7 @@ func publication(key, body string) Publication {
 func TestPublish_StoresAllOrNothing(t *testing.T) {
 	t.Parallel()
 	b := openStores(t, redistest.Start(t), 1)
-	pub := NewPublisher(newDecoder(t), b.log, nil)
+	pub := NewPublisher(PublisherOptions{Decoder: newDecoder(t), Log: b.log})
 	ids, err := pub.Publish(t.Context(), publication("", item(0)+"\n"+item(1)))
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestPublish_StoresAllOrNothing(t *testing.T) {
 func TestPublish_RepeatWithSameKey(t *testing.T) {
 	t.Parallel()
 	b := openStores(t, redistest.Start(t), 1)
-	pub := NewPublisher(newDecoder(t), b.log, nil)
+	pub := NewPublisher(PublisherOptions{Decoder: newDecoder(t), Log: b.log})
 	first, err := pub.Publish(t.Context(), publication("k", item(0)+"\n"+item(1)))
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +117,7 @@ func TestPublish_RedisUnreachable(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t, "--appendfsync", "always")
 	b := openStores(t, s, 1)
-	pub := NewPublisher(newDecoder(t), b.log, nil)
+	pub := NewPublisher(PublisherOptions{Decoder: newDecoder(t), Log: b.log})
 	s.Kill()
 	for key, want := range map[string]string{"": "Send an Idempotency-Key", "k": "same Idempotency-Key"} {
 		_, err := pub.Publish(t.Context(), publication(key, item(0)))
@@ -140,7 +140,7 @@ func TestPublish_RedisUnreachable(t *testing.T) {
 
 func TestPublish_RejectsInvalidRequests(t *testing.T) {
 	t.Parallel()
-	pub := NewPublisher(newDecoder(t), brokenLog{}, nil)
+	pub := NewPublisher(PublisherOptions{Decoder: newDecoder(t), Log: brokenLog{}})
 	for name, tc := range map[string]struct {
 		change func(*Publication)
 		want   relay.Code
@@ -181,7 +181,7 @@ func (brokenLog) Append(context.Context, eventlog.AppendRequest) ([]string, erro
 
 func BenchmarkPublish(b *testing.B) {
 	store := openStores(b, redistest.Start(b, "--appendfsync", "everysec"), 1)
-	pub := NewPublisher(newDecoder(b), store.log, nil)
+	pub := NewPublisher(PublisherOptions{Decoder: newDecoder(b), Log: store.log})
 	p := Publication{
 		KeyName: "ops", Hub: typicalHub, AnyAccount: true, ContentType: "application/x-ndjson",
 		Body: []byte(strings.Repeat(typical+"\n", 100)),
@@ -206,7 +206,7 @@ func (shortLog) Append(context.Context, eventlog.AppendRequest) ([]string, error
 
 func TestPublish_TooFewReplicas(t *testing.T) {
 	t.Parallel()
-	pub := NewPublisher(newDecoder(t), shortLog{}, nil)
+	pub := NewPublisher(PublisherOptions{Decoder: newDecoder(t), Log: shortLog{}})
 	for key, want := range map[string]string{"": "Send an Idempotency-Key", "k": "same Idempotency-Key"} {
 		_, err := pub.Publish(t.Context(), publication(key, item(0)))
 		var refused *relay.Error
