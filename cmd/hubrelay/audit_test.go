@@ -40,7 +40,10 @@ func TestAudit(t *testing.T) {
 		t.Errorf("the last guess was answered %d without Retry-After", last.Status)
 	}
 	token := d.Token(t, opsKey, "hub-1")
-	if r := d.Do(t, testkit.Request{Method: "DELETE", Header: map[string]string{"X-Service-Token": token}}); r.Status != 204 {
+	revocation := testkit.Request{
+		Method: "DELETE", Path: notificationsPath + "/token", Header: map[string]string{"X-Service-Token": token},
+	}
+	if r := d.Do(t, revocation); r.Status != 204 {
 		t.Errorf("the revocation was answered %d %s", r.Status, r.Body)
 	}
 	if _, errOut, code := call(t, nil, "", "sinks", "pause", "hook", "--admin", d.Admin); code != 0 {

@@ -153,7 +153,7 @@ func TestRedisFull(t *testing.T) {
 			break
 		}
 	}
-	wantError(t, refused, "503.not-ready", "", "")
+	wantError(t, refused, "503.storage-full", "", "redis.max_memory")
 	if err := store.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -142,7 +142,8 @@ func TestEvents_OneStreamPerToken(t *testing.T) {
 		}
 		last = next
 	}
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, "http://"+nodes[1].Public+notificationsPath, nil)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete,
+		"http://"+nodes[1].Public+notificationsPath+"/token", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,13 +98,13 @@ func addArgs(key string, n *relay.Notification) []any {
 // commands, and it checks for OOM, READONLY and LOADING before it executes any.
 func (l *Log) appendAll(ctx context.Context, key string, list []relay.Notification) error {
 	return l.conn.WithReplication(ctx, key, func(r redisconn.Runner) error {
-		_, err := r.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+		cmds, err := r.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
 			for i := range list {
 				pipe.Do(ctx, addArgs(key, &list[i])...)
 			}
 			return nil
 		})
-		return err
+		return redisconn.TransactionError(cmds, err)
 	})
 }
 

@@ -121,6 +121,7 @@ type route struct {
 // The paths of the public interface.
 const (
 	pathNotifications = "/v1/hubs/current/notifications"
+	pathToken         = pathNotifications + "/token"
 	pathOpenAPI       = "/openapi.yaml"
 	pathAsyncAPI      = "/asyncapi.yaml"
 )
@@ -151,7 +152,8 @@ func New(o Options) (*API, error) {
 	}
 	a.routes = map[string]route{
 		pathNotifications: newRoute(withoutParams(a.serveNotifications), "GET", "HEAD").
-			handle(withoutParams(a.publish), "POST").handle(withoutParams(a.revokeToken), "DELETE"),
+			handle(withoutParams(a.publish), "POST"),
+		pathToken:    newRoute(withoutParams(a.revokeToken), "DELETE"),
 		pathOpenAPI:  newRoute(withoutParams(serveDocument(openAPI)), "GET", "HEAD"),
 		pathAsyncAPI: newRoute(withoutParams(serveDocument(asyncAPI)), "GET", "HEAD"),
 	}

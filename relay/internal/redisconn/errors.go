@@ -78,6 +78,20 @@ func IsUnavailable(err error) bool {
 	return strings.HasPrefix(err.Error(), "redis: ") // no Sentinel is reachable, or the cluster has no nodes
 }
 
+// TransactionError returns the reply because of which Redis discarded a transaction, such as OOM, instead of EXECABORT.
+// Any other error is returned unchanged.
+func TransactionError(cmds []redis.Cmder, err error) error {
+	if err == nil || !strings.HasPrefix(err.Error(), "EXECABORT") {
+		return err
+	}
+	for _, cmd := range cmds {
+		if cause := cmd.Err(); cause != nil && !strings.HasPrefix(cause.Error(), "EXECABORT") {
+			return cause
+		}
+	}
+	return err
+}
+
 // IsTransient reports whether the same command may succeed later. Unlike [IsUnavailable], it is true for every error
 // that is not a reply of Redis.
 func IsTransient(err error) bool {
