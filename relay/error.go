@@ -34,6 +34,7 @@ const (
 	CodeNotReady           Code = "503.not-ready"
 	CodeNotEnabled         Code = "503.not-enabled"
 	CodeStorageFull        Code = "503.storage-full"
+	CodeAuthUnavailable    Code = "503.auth-unavailable"
 )
 
 type codeInfo struct {
@@ -87,6 +88,8 @@ func codeInfoFor(c Code) codeInfo {
 		return codeInfo{http.StatusServiceUnavailable, "This relay is not configured to do this"}
 	case CodeStorageFull:
 		return codeInfo{http.StatusServiceUnavailable, "The storage of the relay is full"}
+	case CodeAuthUnavailable:
+		return codeInfo{http.StatusServiceUnavailable, "The credentials cannot be checked right now"}
 	case CodeNotReady:
 		return codeInfo{http.StatusServiceUnavailable, "The relay cannot do this right now"}
 	default:

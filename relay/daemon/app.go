@@ -49,19 +49,20 @@ type Addresses struct{ Public, Health, Admin net.Addr }
 
 // Daemon is one relay process.
 type Daemon struct {
-	cfg          *config.Config
-	options      Options
-	log          *slog.Logger
-	catalog      *relay.Catalog
-	keys         *keyLoader
-	metrics      *adminserver.Metrics
-	health       *adminserver.Health
-	admin        *adminserver.Admin
-	logins       *logins // nil if the admin listener is a unix socket
-	ready        readyCheck
-	reloadStatus reloadStatus
-	audit        *audit.Log
-	accepted     *config.Config // the latest accepted one; only reloadConfig uses it
+	cfg            *config.Config
+	options        Options
+	log            *slog.Logger
+	catalog        *relay.Catalog
+	keys           *keyLoader
+	metrics        *adminserver.Metrics
+	health         *adminserver.Health
+	admin          *adminserver.Admin
+	logins         *logins // nil if the admin listener is a unix socket
+	ready          readyCheck
+	reloadStatus   reloadStatus
+	authentication *authentication
+	audit          *audit.Log
+	accepted       *config.Config // the latest accepted one; only reloadConfig uses it
 
 	modules     modules
 	sinks       sinkRegistry
@@ -86,6 +87,9 @@ func New(cfg *config.Config, s Options) (*Daemon, error) {
 		return nil, fmt.Errorf("notifications.extra_topics: %w", err)
 	}
 	if a.keys, err = newKeys(cfg.Auth.Keys); err != nil {
+		return nil, err
+	}
+	if a.authentication, err = a.newAuthentication(&cfg.Auth); err != nil {
 		return nil, err
 	}
 	if cfg.Admin.Listen != "" {
@@ -243,7 +247,7 @@ func (a *Daemon) startPublic(
 	ctx context.Context, p *components, s *stores, clients *hub.Hub, instance string,
 ) (net.Addr, error) {
 	cfg := a.cfg.Server
-	proxies, err := clientaddr.ParseProxies(cfg.TrustedProxies)
+	proxies, err := clientaddr.ParseNetworks(cfg.TrustedProxies)
 	if err != nil {
 		return nil, fmt.Errorf("server.trusted_proxies: %w", err)
 	}
@@ -252,7 +256,7 @@ func (a *Daemon) startPublic(
 		TTL: a.cfg.Auth.TokenTTL, StreamTTL: a.cfg.Auth.StreamTTL,
 	})
 	handler, err := publicapi.New(publicapi.Options{
-		Keyring:        a.keys.keyring,
+		Authenticator:  a.authentication.authenticator,
 		Tokens:         tokens,
 		Publisher:      a.newPublisher(s),
 		Streams:        clients,
@@ -272,7 +276,7 @@ func (a *Daemon) startPublic(
 	}
 	server, err := httpserver.Listen(httpserver.Options{
 		Name: "server", Addr: cfg.Listen, Handler: handler, Log: a.log, Grace: cfg.ShutdownGrace,
-		CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, TrustedProxies: proxies,
+		CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, ClientCAFile: a.cfg.Auth.MTLS.CAFile, TrustedProxies: proxies,
 		PingInterval: a.cfg.Websocket.PingInterval, PongTimeout: a.cfg.Websocket.PongTimeout,
 		ConnLimits: connLimits(cfg, openFiles()), ConnObserver: a.metrics.Listener("server"),
 	})

@@ -9,7 +9,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
@@ -75,16 +77,30 @@ func (k *keyLoader) replaceKeys(configured []config.Key) (changed bool, err erro
 func authKeys(keys []config.Key) ([]auth.Key, error) {
 	list := make([]auth.Key, 0, len(keys))
 	for _, k := range keys {
-		hash, err := k.SHA256()
+		key, err := authKey(k)
 		if err != nil {
 			return nil, fmt.Errorf("auth key %q: %w", k.Name, err)
 		}
-		list = append(list, auth.Key{
-			Name: k.Name, AccountID: k.AccountID, Hash: hash, Hubs: k.Hubs, Capabilities: k.Capabilities,
-			Expires: k.Expires,
-		})
+		list = append(list, key)
 	}
 	return list, nil
+}
+
+func authKey(k config.Key) (key auth.Key, err error) {
+	key = auth.Key{
+		Name: k.Name, AccountID: k.AccountID, Hash: auth.HashOfSAN(k.SAN), SAN: k.SAN, Hubs: k.Hubs,
+		Capabilities: k.Capabilities, Expires: k.Expires,
+	}
+	if k.SAN == "" {
+		if key.Hash, err = k.SHA256(); err != nil {
+			return key, err
+		}
+	}
+	if key.Topics, err = relay.ParsePatterns(k.Topics); err != nil {
+		return key, err
+	}
+	key.Networks, err = clientaddr.ParseNetworks(k.Networks)
+	return key, err
 }
 
 // pollFiles calls reread periodically until ctx ends, and changed after each change. The name describes the

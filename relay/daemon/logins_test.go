@@ -15,6 +15,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/apikey"
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
@@ -41,8 +42,9 @@ func TestPollFiles_AppliesChanges(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			a := auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: k.keyring})
 			return k.reloadFiles, func(secret string) bool {
-				key, refused := k.keyring.Authenticate("Bearer " + secret)
+				key, refused := a.Authenticate(t.Context(), auth.Request{Authorization: []string{"Bearer " + secret}})
 				return refused == nil && key.Hash == apikey.HashOf(secret)
 			}
 		},

@@ -1,6 +1,7 @@
 package auth
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"slices"
@@ -22,6 +23,11 @@ func newTestKeyring(t *testing.T, keys ...Key) *Keyring {
 	}
 	r.now = func() time.Time { return noon }
 	return r
+}
+
+func authenticate(r *Keyring, header string) (*Key, *relay.Error) {
+	a := NewAuthenticator(AuthenticatorOptions{Keys: r})
+	return a.Authenticate(context.Background(), Request{Authorization: []string{header}})
 }
 
 func code(e *relay.Error) relay.Code {
@@ -55,7 +61,7 @@ func TestAuthenticate(t *testing.T) {
 		{"", "", relay.CodeAuthInvalid},
 		{"Bearer " + strings.Repeat("x", 100_000), "", relay.CodeAuthInvalid},
 	} {
-		k, err := r.Authenticate(tt.header)
+		k, err := authenticate(r, tt.header)
 		if code(err) != tt.code || (k != nil && k.Name != tt.name) || (k == nil) != (tt.name == "") {
 			t.Errorf("Authenticate(%.40q) = %v, %v; want %q, %q", tt.header, k, err, tt.name, tt.code)
 		}
@@ -80,7 +86,7 @@ func TestNewKeyring_RejectsAmbiguousKeys(t *testing.T) {
 	if err := r.Replace([]Key{{Name: ""}}); err == nil {
 		t.Error("Replace accepted a key without a name")
 	}
-	if _, err := r.Authenticate("Bearer a"); err != nil {
+	if _, err := authenticate(r, "Bearer a"); err != nil {
 		t.Errorf("after a failed Replace: got error %v, want the old keys", err)
 	}
 }
@@ -254,7 +260,7 @@ func FuzzAuthenticate(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, header string) {
-		k, err := r.Authenticate(header)
+		k, err := authenticate(r, header)
 		if (k == nil) == (err == nil) {
 			t.Errorf("Authenticate(%q) = %v, %v", header, k, err)
 		}

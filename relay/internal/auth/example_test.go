@@ -1,13 +1,15 @@
 package auth_test
 
 import (
+	"context"
 	"fmt"
 
 	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 )
 
-func ExampleKeyring() {
+func ExampleAuthenticator() {
 	ring, err := auth.NewKeyring([]auth.Key{{
 		Name: "ops", AccountID: "acme", Hash: apikey.HashOf("hrk_secret"), Hubs: []string{"hub-1"},
 		Capabilities: []string{auth.CapabilityPublish},
@@ -16,9 +18,13 @@ func ExampleKeyring() {
 		fmt.Println(err)
 		return
 	}
-	key, rejected := ring.Authenticate("Bearer hrk_secret")
+	authenticator := auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: ring})
+	authenticate := func(header string) (*auth.Key, *relay.Error) {
+		return authenticator.Authenticate(context.Background(), auth.Request{Authorization: []string{header}})
+	}
+	key, rejected := authenticate("Bearer hrk_secret")
 	fmt.Println(key.Name, rejected == nil, key.CanReadHub("hub-1"), key.HasCapability(auth.CapabilityMigrate))
-	_, rejected = ring.Authenticate("Bearer guess")
+	_, rejected = authenticate("Bearer guess")
 	fmt.Println(rejected)
 	// Output:
 	// ops true true false

@@ -3,8 +3,10 @@ package auth
 import (
 	"encoding/hex"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -42,6 +44,37 @@ type Key struct {
 	Capabilities []string
 	// Expires is the time at which the key stops working. Zero means never.
 	Expires time.Time
+	// SAN is the subject alternative name of the client certificates that authenticate as this key: a DNS name, an email
+	// address or a URI. Such a key has no secret. Its Hash is [HashOfSAN].
+	SAN string
+	// Topics are the topics that the key may publish. The zero value means all.
+	Topics relay.Patterns
+	// Networks are the networks from which the key may be used. An empty list means all. Tokens of the key are not
+	// restricted.
+	Networks []netip.Prefix
+	// Superseded marks the old secret of a rotated key. It has the name of the new one and an expiry.
+	Superseded bool
+	// LastUsed is the Unix time in seconds at which the key was last used, or 0. Nil means that nobody wants to know.
+	LastUsed *atomic.Int64
+	// External marks the bearer of a credential of another system. It is in no [Keyring], and has an expiry.
+	External bool
+	// VerifiedAt is the time at which the other system was asked. It is zero if the credential itself is the proof.
+	VerifiedAt time.Time
+}
+
+// HashOfSAN returns the Hash of a key with a SAN. No secret has this hash, because headers contain no NUL.
+func HashOfSAN(san string) apikey.Hash { return apikey.HashOf("\x00san\x00" + san) }
+
+func (k *Key) allowsAddress(addr netip.Addr) bool {
+	return len(k.Networks) == 0 || slices.ContainsFunc(k.Networks, func(n netip.Prefix) bool {
+		return n.Contains(addr.Unmap())
+	})
+}
+
+func (k *Key) markUsed(now time.Time) {
+	if k.LastUsed != nil && k.LastUsed.Load() != now.Unix() {
+		k.LastUsed.Store(now.Unix())
+	}
 }
 
 // CanReadHub reports whether the key may read hub.
@@ -87,6 +120,7 @@ func (k *Key) Expired(now time.Time) bool { return !k.Expires.IsZero() && !now.B
 func (k *Key) Grant(hub string) Grant {
 	return Grant{
 		KeyName: k.Name, KeyID: k.id(), Hub: hub, Account: k.AccountID, Hubs: k.Hubs, Expires: k.Expires,
+		External: k.External, VerifiedAt: k.VerifiedAt,
 	}
 }
 

@@ -2,7 +2,9 @@ package auth
 
 import (
 	"crypto/subtle"
+	"crypto/x509"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -37,44 +39,70 @@ func (r *Keyring) Replace(keys []Key) error {
 		if k.Name == "" {
 			return fmt.Errorf("key %d has no name", i+1)
 		}
-		if names[k.Name] {
+		if names[k.Name] && !k.Superseded {
 			return fmt.Errorf("two keys have the name %q", k.Name)
 		}
 		if other, ok := hashes[k.Hash]; ok {
 			return fmt.Errorf("the keys %q and %q have the same secret", other, k.Name)
 		}
-		names[k.Name], hashes[k.Hash] = true, k.Name
+		names[k.Name] = names[k.Name] || !k.Superseded
+		hashes[k.Hash] = k.Name
 	}
 	stored := append([]Key(nil), keys...)
 	r.keys.Store(&stored)
 	return nil
 }
 
-// Authenticate returns the key in the value of an Authorization header: "Bearer", spaces, the key. The error is
-// 401.auth-invalid for a missing or malformed header or an unknown key, and 401.auth-expired for an expired key.
-func (r *Keyring) Authenticate(header string) (*Key, *relay.Error) {
+// bearerCredential returns the credential in the value of an Authorization header (RFC 6750, section 2.1).
+func bearerCredential(header string) (string, *relay.Error) {
 	if header == "" {
-		return nil, relay.NewError(relay.CodeAuthInvalid,
+		return "", relay.NewError(relay.CodeAuthInvalid,
 			"the header Authorization is missing; send Bearer and an API key")
 	}
 	scheme, secret, ok := strings.Cut(header, " ")
 	secret = strings.Trim(secret, " \t")
 	if !ok || secret == "" || !strings.EqualFold(scheme, "Bearer") {
-		return nil, relay.NewError(relay.CodeAuthInvalid,
+		return "", relay.NewError(relay.CodeAuthInvalid,
 			"the header Authorization must be Bearer, a space and an API key")
 	}
-	k := r.findKey(apikey.HashOf(secret))
-	if k == nil {
-		return nil, relay.NewError(relay.CodeAuthInvalid, "the API key is not known here")
-	}
+	return secret, nil
+}
+
+func (r *Keyring) checkExpiry(k *Key) (*Key, *relay.Error) {
 	if k.Expired(r.now()) {
 		return nil, newExpiredError(k)
 	}
 	return k, nil
 }
 
-// findKey compares hash with every key in constant time. The time therefore reveals nothing about similar hashes.
-func (r *Keyring) findKey(hash [32]byte) *Key {
+// findSecret returns the key with the hash of a secret, or nil.
+func (r *Keyring) findSecret(hash apikey.Hash) *Key {
+	if k := r.findHash(hash); k != nil && k.SAN == "" {
+		return k
+	}
+	return nil
+}
+
+// authenticateCertificate returns the key with a SAN of the certificate, which may be nil.
+func (r *Keyring) authenticateCertificate(c *x509.Certificate) (*Key, *relay.Error) {
+	if c == nil {
+		return nil, relay.NewError(relay.CodeAuthInvalid,
+			"the header Authorization is missing; send Bearer and an API key")
+	}
+	names := slices.Concat(c.DNSNames, c.EmailAddresses)
+	for _, u := range c.URIs {
+		names = append(names, u.String())
+	}
+	for _, name := range names {
+		if k := r.findHash(HashOfSAN(name)); k != nil && k.SAN != "" {
+			return r.checkExpiry(k)
+		}
+	}
+	return nil, relay.NewError(relay.CodeAuthInvalid, "no name (SAN) of the client certificate is known here")
+}
+
+// findHash compares hash with every key in constant time. The time therefore reveals nothing about similar hashes.
+func (r *Keyring) findHash(hash apikey.Hash) *Key {
 	keys := *r.keys.Load()
 	found := -1
 	for i := range keys {

@@ -44,6 +44,9 @@ type Grant struct {
 	Hubs []string `json:"hubs,omitempty"`
 	// Expires is the time at which the key expires. Zero means never.
 	Expires time.Time `json:"expires,omitzero"`
+	// External and VerifiedAt are the fields of the key.
+	External   bool      `json:"external,omitempty"`
+	VerifiedAt time.Time `json:"verified_at,omitzero"`
 }
 
 // Allows reports whether the grant includes a notification of hub and account:

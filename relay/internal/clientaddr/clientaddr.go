@@ -12,9 +12,9 @@ import (
 // Proxies are the networks of the proxies whose headers are believed. Nil trusts nobody.
 type Proxies []netip.Prefix
 
-// ParseProxies parses networks such as 10.0.0.0/8, and single addresses.
-func ParseProxies(list []string) (Proxies, error) {
-	var p Proxies
+// ParseNetworks parses networks such as 10.0.0.0/8, and single addresses.
+func ParseNetworks(list []string) ([]netip.Prefix, error) {
+	var p []netip.Prefix
 	for _, s := range list {
 		addr, err := netip.ParseAddr(s)
 		if err == nil {

@@ -165,7 +165,38 @@ type Auth struct {
 	TokenTTL  time.Duration `koanf:"token_ttl" doc:"Lifetime of a stream token, 1s to 1h."`
 	StreamTTL time.Duration `koanf:"stream_ttl" doc:"Maximum age of a token that event streams keep alive, 1m to 720h."`
 	Keys      []Key         `koanf:"keys" doc:"API keys; create one with hubrelay keys new."`
+	JWT       JWT           `koanf:"jwt" doc:"JSON Web Tokens that are accepted like API keys."`
+	Forward   Forward       `koanf:"forward" doc:"Endpoint that verifies other credentials."`
+	MTLS      MTLS          `koanf:"mtls" doc:"Client certificates."`
 }
+
+// Forward configures the endpoint that verifies credentials which are no keys and no JWTs.
+type Forward struct {
+	URL      string        `koanf:"url" doc:"URL that verifies credentials; empty: none."`
+	Timeout  time.Duration `koanf:"timeout" doc:"Time limit of a request to the URL, 100ms to 30s."`
+	CacheTTL time.Duration `koanf:"cache_ttl" doc:"Time for which a decision is used without asking again, 1s to 1h."`
+	StaleTTL time.Duration `koanf:"stale_ttl" doc:"Further time for which it is used while the URL does not answer, 0 to 1h."`
+}
+
+// MTLS configures client certificates on the public listener.
+type MTLS struct {
+	CAFile string `koanf:"ca_file" doc:"PEM file with the CAs of client certificates; empty: none are requested."`
+}
+
+// JWT configures which JSON Web Tokens are accepted. JWKSURL or JWKSFile is set.
+type JWT struct {
+	Issuer            string   `koanf:"issuer" doc:"Required claim iss of the tokens; empty: no tokens are accepted."`
+	Audience          string   `koanf:"audience" doc:"Required claim aud of the tokens."`
+	JWKSURL           string   `koanf:"jwks_url" doc:"URL of the public keys of the issuer."`
+	JWKSFile          string   `koanf:"jwks_file" doc:"File with the public keys of the issuer, read again after a change."`
+	Algorithms        []string `koanf:"algorithms" doc:"Accepted signature algorithms."`
+	AccountClaim      string   `koanf:"account_claim" doc:"Claim with the account of the bearer."`
+	HubsClaim         string   `koanf:"hubs_claim" doc:"Claim with the hubs of the bearer."`
+	CapabilitiesClaim string   `koanf:"capabilities_claim" doc:"Claim with the capabilities of the bearer."`
+}
+
+// Enabled reports whether tokens are accepted.
+func (j *JWT) Enabled() bool { return j.Issuer != "" }
 
 // Audit configures the audit log.
 type Audit struct {
@@ -173,15 +204,18 @@ type Audit struct {
 	MaxLen int64  `koanf:"max_len" doc:"Number of entries that are kept in Redis, 0 to 100 million."`
 }
 
-// Key is one API key. Exactly one of Key, KeyFile and KeySHA256 is set.
+// Key is one API key. Exactly one of Key, KeyFile, KeySHA256 and SAN is set.
 type Key struct {
 	Name         string    `koanf:"name" doc:"Name of the key in logs and metrics."`
 	Key          string    `koanf:"key" secret:"true" doc:"The key, at least 16 characters; may be ${NAME}."`
 	KeyFile      string    `koanf:"key_file" doc:"File with the key, read again after a change."`
 	KeySHA256    string    `koanf:"key_sha256" secret:"true" doc:"SHA-256 of the key, 64 hexadecimal digits."`
+	SAN          string    `koanf:"san" doc:"Name in client certificates that stands for the key."`
 	AccountID    string    `koanf:"account_id" doc:"Account whose events the key sees."`
 	Hubs         []string  `koanf:"hubs" doc:"Hubs that the key may access."`
 	Capabilities []string  `koanf:"capabilities" doc:"Further permissions of the key."`
+	Topics       []string  `koanf:"topics" doc:"Patterns of the topics that the key may publish; empty: all."`
+	Networks     []string  `koanf:"networks" doc:"Networks from which the key may be used; empty: all."`
 	Expires      time.Time `koanf:"expires" doc:"Time at which the key expires."`
 }
 
@@ -297,7 +331,14 @@ func defaultConfig() Config {
 			Compression: Compression{MinSize: 256, CPU: 100 * time.Millisecond},
 		},
 		Audit: Audit{MaxLen: 100_000},
-		Auth:  Auth{TokenTTL: time.Minute, StreamTTL: 24 * time.Hour},
+		Auth: Auth{
+			TokenTTL: time.Minute, StreamTTL: 24 * time.Hour,
+			JWT: JWT{
+				Algorithms:   []string{"RS256", "PS256", "ES256", "EdDSA"},
+				AccountClaim: "account_id", HubsClaim: "hubs", CapabilitiesClaim: "capabilities",
+			},
+			Forward: Forward{Timeout: 2 * time.Second, CacheTTL: time.Minute, StaleTTL: 5 * time.Minute},
+		},
 		Quotas: Quotas{
 			Key:     Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},
 			Account: Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},

@@ -51,7 +51,23 @@ func details() map[string]string {
 		"Redis.full_at": "Publishing is then answered 503.storage-full until there is room, and the inbox waits. The rest " +
 			"is for deliveries and retries. The limit of your own Redis is its maxmemory.",
 		"Retention.max_bytes": "The log may be larger for a moment, and keeps what sinks have not received.",
-		"Audit.file":          "The file is opened for each write, so it can be rotated. It is relative to the working directory.",
+		"Auth.jwt":            "A key of auth.keys has precedence. Streams end when their token expires.",
+		"JWT.jwks_url": "It is fetched when it is needed, every 15 minutes, and for unknown key IDs. While it cannot be " +
+			"fetched, known keys are used for a day. After that, requests get 503.auth-unavailable.",
+		"JWT.algorithms": "All algorithms for public keys of RFC 7518 and EdDSA are possible, and none for shared secrets.",
+		"JWT.account_claim": "The claim is a string; * means all accounts. Without it, the bearer sees only " +
+			"notifications without an account.",
+		"JWT.hubs_claim":         "The claim is a list of strings, or a string with spaces; * means all hubs.",
+		"JWT.capabilities_claim": "The claim is a list of strings, or a string with spaces.",
+		"Auth.forward": `It verifies credentials that are no keys and no JWTs. It gets POST {"credential":"…","hub_id":"…"}, ` +
+			`and answers 200 {"name":"…","account_id":"…","hubs":["…"],"capabilities":["…"],"expires":"RFC 3339"}, or 401. ` +
+			"Streams end at expires, at most after an hour. A notification hub.api_key.state.changed makes all decisions " +
+			"about its hub invalid.",
+		"Forward.stale_ttl": "After that, requests get 503.auth-unavailable.",
+		"MTLS.ca_file":      "Keys with san authenticate with a certificate of these CAs. The file is read at the start.",
+		"Key.san":           "It is a DNS name, an email address or a URI, and replaces the secret. auth.mtls is required.",
+		"Key.networks":      "Such as 10.0.0.0/8. Tokens of the key may be used from everywhere.",
+		"Audit.file":        "The file is opened for each write, so it can be rotated. It is relative to the working directory.",
 		"Server.max_connections": "0 derives the limit from the limit of open files, minus a reserve for Redis, sinks and " +
 			"the other listeners. At the limit, the longest idle connection is closed for a new one.",
 		"Server.max_connections_per_ip": "0 means half of max_connections. Loopback and trusted proxies have no limit. An " +

@@ -137,7 +137,7 @@ func isTemplate(key string) bool {
 }
 
 func isCertificate(key string) bool {
-	return strings.Contains(key, "cert") || strings.HasPrefix(key, "ca_")
+	return strings.Contains(key, "cert") || strings.HasPrefix(key, "ca_") || strings.HasPrefix(key, "jwks_")
 }
 
 // expandVars replaces ${NAME} in a secret from the environment. $${ is an escaped ${.

@@ -34,7 +34,10 @@ func (l *loader) validate(c *Config) {
 	checkRange(l, "server.max_connections_per_ip", c.Server.MaxConnectionsPerIP, 0, 1<<24)
 	checkRange(l, "auth.token_ttl", c.Auth.TokenTTL, time.Second, time.Hour)
 	checkRange(l, "auth.stream_ttl", c.Auth.StreamTTL, time.Minute, 720*time.Hour)
-	l.checkKeys(c.Auth.Keys)
+	l.checkKeys(&c.Auth)
+	l.checkJWT(&c.Auth.JWT)
+	l.checkForward(&c.Auth.Forward)
+	l.checkMTLS(c)
 	checkRange(l, "audit.max_len", c.Audit.MaxLen, 0, 100_000_000)
 	l.checkQuota("quotas.key", c.Quotas.Key)
 	l.checkQuota("quotas.account", c.Quotas.Account)
@@ -90,7 +93,7 @@ func (l *loader) checkServer(s *Server) {
 		}
 	}
 	for i, proxy := range s.TrustedProxies {
-		if _, err := clientaddr.ParseProxies([]string{proxy}); err != nil {
+		if _, err := clientaddr.ParseNetworks([]string{proxy}); err != nil {
 			l.Error(fmt.Sprintf("server.trusted_proxies[%d]", i),
 				fmt.Sprintf("%q is not a network", relay.Truncate(proxy, maxQuoted)),
 				"write an address such as 10.0.0.1, or a network such as 10.0.0.0/8")

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
 
 // knownCapabilities returns the capabilities that a key may have besides reading its hubs.
@@ -18,8 +19,9 @@ func knownCapabilities() []string {
 }
 
 // checkKeys checks each API key. Names and keys must be unique.
-func (l *loader) checkKeys(keys []Key) {
-	if len(keys) == 0 {
+func (l *loader) checkKeys(a *Auth) {
+	keys := a.Keys
+	if len(keys) == 0 && !a.JWT.Enabled() && a.Forward.URL == "" {
 		l.Error("auth.keys", "is empty, so no client could connect", "make a key with hubrelay keys new")
 		return
 	}
@@ -34,6 +36,9 @@ func (l *loader) checkKeys(keys []Key) {
 			names[k.Name] = i
 		}
 		if l.HasErrors(path) {
+			continue
+		}
+		if k.SAN != "" {
 			continue
 		}
 		digest, err := k.SHA256()
@@ -58,9 +63,14 @@ func (l *loader) checkAPIKey(path string, k Key) {
 		l.Error(path+".name", fmt.Sprintf("%q is not a valid key name", relay.Truncate(k.Name, maxQuoted)),
 			"use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
 	}
-	if !broken {
-		l.checkCredential(path, k.credential(), "make a key with hubrelay keys new")
+	switch c := k.credential(); {
+	case broken:
+	case k.SAN == "":
+		l.checkCredential(path, c, "make a key with hubrelay keys new")
+	case c.text+c.file+c.hash != "":
+		l.Error(path+".san", "conflicts with the secret of the key", "use two keys, one with san and one with a secret")
 	}
+	l.checkPublishing(path, k)
 	if len(k.Hubs) == 0 && !broken {
 		l.Error(path+".hubs", "is empty, so the key gives no access", `list its hubs, or write ["*"] for all`)
 	}
@@ -87,6 +97,20 @@ func (l *loader) checkAPIKey(path string, k Key) {
 	}
 	if !k.Expires.IsZero() && time.Now().After(k.Expires) {
 		l.Warn(path+".expires", fmt.Sprintf("the key %q has expired", k.Name), "remove it or extend it")
+	}
+}
+
+func (l *loader) checkPublishing(path string, k Key) {
+	for i, pattern := range k.Topics {
+		if _, err := relay.ParsePatterns([]string{pattern}); err != nil {
+			l.Error(fmt.Sprintf("%s.topics[%d]", path, i), err.Error(), "")
+		}
+	}
+	for i, network := range k.Networks {
+		if _, err := clientaddr.ParseNetworks([]string{network}); err != nil {
+			l.Error(fmt.Sprintf("%s.networks[%d]", path, i),
+				fmt.Sprintf("%q is not a network", relay.Truncate(network, maxQuoted)), "write 192.0.2.0/24 or 192.0.2.7")
+		}
 	}
 }
 

@@ -3,11 +3,13 @@ package httpserver
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"sync"
 	"time"
 
@@ -30,6 +32,9 @@ type Options struct {
 	TrustedProxies clientaddr.Proxies
 	// CertFile and KeyFile turn on TLS with HTTP/2. Both or neither must be set.
 	CertFile, KeyFile string
+	// ClientCAFile contains the CAs of client certificates. A client may present none. If it is empty, no certificates
+	// are requested. It is read once.
+	ClientCAFile string
 	// ReadHeaderTimeout limits the time from the first byte of a request to the end of its header, and the TLS
 	// handshake (10 s).
 	ReadHeaderTimeout time.Duration
@@ -106,6 +111,9 @@ func Listen(o Options) (*Server, error) {
 			return nil, fmt.Errorf("%s: %w", o.Name, err)
 		}
 		s.http.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: cert.GetCertificate}
+		if err := requestClientCertificates(s.http.TLSConfig, o.ClientCAFile); err != nil {
+			return nil, fmt.Errorf("%s: %w", o.Name, err)
+		}
 	}
 	l := o.Listener
 	if l == nil {
@@ -123,6 +131,23 @@ func Listen(o Options) (*Server, error) {
 	}
 	s.listener = l
 	return s, nil
+}
+
+// requestClientCertificates makes a listener request certificates of the CAs in a file, unless its name is empty.
+func requestClientCertificates(c *tls.Config, caFile string) error {
+	if caFile == "" {
+		return nil
+	}
+	text, err := os.ReadFile(caFile)
+	if err != nil {
+		return fmt.Errorf("read the CAs of client certificates: %w", err)
+	}
+	c.ClientCAs = x509.NewCertPool()
+	if !c.ClientCAs.AppendCertsFromPEM(text) {
+		return fmt.Errorf("%s contains no CA certificate in PEM", caFile)
+	}
+	c.ClientAuth = tls.VerifyClientCertIfGiven
+	return nil
 }
 
 func newHTTPServer(o Options) *http.Server {

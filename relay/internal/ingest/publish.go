@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
@@ -34,6 +35,8 @@ type Publication struct {
 	// Account is the default account of notifications. AnyAccount allows every account.
 	Account    string
 	AnyAccount bool
+	// Topics are the topics that may be published. The zero value means all.
+	Topics relay.Patterns
 	// Address is the address of the client, or invalid. It has its own quota.
 	Address netip.Addr
 	// ContentType and IdempotencyKey are headers of the request. They are empty if missing.
@@ -103,6 +106,9 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if rejected != nil {
 		return nil, rejected
 	}
+	if rejected := checkTopics(ns, p.Topics); rejected != nil {
+		return nil, rejected
+	}
 	if err := pub.takeQuota(ctx, p, quota.Amount{Notifications: int64(len(ns))}); err != nil {
 		return nil, err
 	}
@@ -122,6 +128,18 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 		}
 	}
 	return ids, nil
+}
+
+// checkTopics returns 403.permissions if a topic may not be published.
+func checkTopics(ns []relay.Notification, allowed relay.Patterns) *relay.Error {
+	for i := range ns {
+		if !allowed.Match(ns[i].Topic) {
+			return relay.NewError(relay.CodePermissions, "the key may publish only the topics "+
+				relay.Truncate(allowed.String(), 200)+", not "+strconv.Quote(ns[i].Topic)).
+				WithExtra("capability", "notifications-publish")
+		}
+	}
+	return nil
 }
 
 func (pub *Publisher) takeQuota(ctx context.Context, p Publication, a quota.Amount) error {

@@ -59,10 +59,10 @@ type Observer interface {
 // Options are the dependencies and settings of an [API]. All fields except Routes, Instance, PublicURL,
 // AllowedOrigins, TrustedProxies, MaxBody, Log, Observer and Audit are required.
 type Options struct {
-	Keyring   *auth.Keyring
-	Tokens    Tokens
-	Publisher Publisher
-	Streams   Streams
+	Authenticator *auth.Authenticator
+	Tokens        Tokens
+	Publisher     Publisher
+	Streams       Streams
 	// Routes are the routes of modules.
 	Routes []module.PublicRoute
 	// Catalog contains the topics against which the parameter topics is checked.

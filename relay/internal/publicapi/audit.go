@@ -13,6 +13,9 @@ import (
 // entries out of the audit log.
 const exceededInterval = 10 * time.Second
 
+// maxExceeded bounds the memory. Beyond it, all keys start again.
+const maxExceeded = 10_000
+
 // record records an action of a key, or of nobody if keyName is empty. A nil refused means that it succeeded.
 func (a *API) record(r *http.Request, keyName string, action audit.Action, target string, refused *relay.Error) {
 	e := audit.Entry{Action: action, Target: target, Outcome: audit.OutcomeOK}
@@ -53,7 +56,7 @@ func (q *exceededQuotas) shouldRecord(keyName string) bool {
 	if time.Since(q.last[keyName]) < exceededInterval {
 		return false
 	}
-	if q.last == nil {
+	if q.last == nil || len(q.last) >= maxExceeded {
 		q.last = make(map[string]time.Time)
 	}
 	q.last[keyName] = time.Now()

@@ -7,16 +7,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 )
 
-// authenticate returns the key of the Authorization header.
+// authenticate returns the key of the sender.
 func (a *API) authenticate(r *http.Request) (*auth.Key, *relay.Error) {
-	values := r.Header["Authorization"]
-	if len(values) > 1 {
-		return nil, relay.NewError(relay.CodeAuthInvalid, "the header Authorization is there more than once")
+	request := auth.Request{
+		Authorization: r.Header["Authorization"], Hub: r.Header.Get("X-Hub-Id"), Address: a.opt.TrustedProxies.Client(r),
 	}
-	if len(values) == 0 {
-		return a.opt.Keyring.Authenticate("")
+	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
+		request.Certificate = r.TLS.VerifiedChains[0][0]
 	}
-	return a.opt.Keyring.Authenticate(values[0])
+	return a.opt.Authenticator.Authenticate(r.Context(), request)
 }
 
 // hubID returns the value of X-Hub-Id. ok reports whether the header is present.

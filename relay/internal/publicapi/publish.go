@@ -47,8 +47,8 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	defer done()
 	p := ingest.Publication{
 		KeyName: key.Name, Hub: id, ContentType: r.Header.Get("Content-Type"), IdempotencyKey: repeatKey, Body: b.buf,
-		Address: a.publisherAddress(r),
-		Trace:   relay.ParseTrace(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ",")),
+		Address: a.publisherAddress(r), Topics: key.Topics,
+		Trace: relay.ParseTrace(r.Header.Get("Traceparent"), strings.Join(r.Header.Values("Tracestate"), ",")),
 	}
 	if key.AccountID == auth.Wildcard {
 		p.AnyAccount = true

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
@@ -191,7 +192,7 @@ func TestPublish_SlowBody(t *testing.T) {
 
 func BenchmarkPublish(b *testing.B) {
 	ring := keyring(b)
-	a, err := New(Options{Keyring: ring, Publisher: discard{}})
+	a, err := New(Options{Authenticator: auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: ring}), Publisher: discard{}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -212,7 +213,7 @@ func BenchmarkPublish(b *testing.B) {
 
 // BenchmarkPublishOverSockets measures everything except the publisher, with a cheap client.
 func BenchmarkPublishOverSockets(b *testing.B) {
-	a, err := New(Options{Keyring: keyring(b), Publisher: discard{}})
+	a, err := New(Options{Authenticator: auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: keyring(b)}), Publisher: discard{}})
 	if err != nil {
 		b.Fatal(err)
 	}

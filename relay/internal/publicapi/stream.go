@@ -171,7 +171,7 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 
 // keyStatus compares the current grant of the key with the grant of the open stream.
 func (a *API) keyStatus(opened *auth.Grant) hub.Authorization {
-	current, refused := a.opt.Keyring.CurrentGrant(*opened)
+	current, refused := a.opt.Authenticator.CurrentGrant(*opened)
 	if refused != nil {
 		return hub.Authorization{Refused: refused}
 	}
@@ -182,7 +182,7 @@ func (a *API) keyStatus(opened *auth.Grant) hub.Authorization {
 func (a *API) authorizeStream(
 	w http.ResponseWriter, r *http.Request, req *streamRequest,
 ) (auth.Grant, string, *relay.Error) {
-	if req.wantsSSE() && len(req.tokens) == 0 && len(r.Header["Authorization"]) > 0 {
+	if req.wantsSSE() && len(req.tokens) == 0 && hasCredentials(r) {
 		key, hub, refused := a.requestedPipeline(r)
 		if refused != nil {
 			return auth.Grant{}, "", refused
@@ -200,6 +200,11 @@ func (a *API) authorizeStream(
 	}
 	grant, refused := a.checkToken(r, token)
 	return grant, token, refused
+}
+
+// hasCredentials reports whether a request identifies a key.
+func hasCredentials(r *http.Request) bool {
+	return len(r.Header["Authorization"]) > 0 || r.TLS != nil && len(r.TLS.VerifiedChains) > 0
 }
 
 // keepTokenAlive keeps the token of an event stream alive while the stream is open, because the client reconnects with
@@ -253,7 +258,7 @@ func (a *API) checkToken(r *http.Request, token string) (auth.Grant, *relay.Erro
 	if err != nil {
 		return auth.Grant{}, a.tokenError(r, err)
 	}
-	if grant, refused = a.opt.Keyring.CurrentGrant(grant); refused != nil {
+	if grant, refused = a.opt.Authenticator.CurrentGrant(grant); refused != nil {
 		return auth.Grant{}, refused
 	}
 	if given && id != grant.Hub {

@@ -1,0 +1,70 @@
+package daemon
+
+import (
+	"fmt"
+
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/auth/forward"
+	"github.com/hubrelay/hubrelay/relay/internal/auth/jwt"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/hub"
+)
+
+// topicKeyChanged is the topic of notifications that an API key of a hub has changed, from spec.md.
+const topicKeyChanged = "hub.api_key.state.changed"
+
+// authentication identifies the senders of public requests.
+type authentication struct {
+	authenticator *auth.Authenticator
+	forward       *forward.Verifier // nil without auth.forward
+}
+
+func (a *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
+	result := &authentication{}
+	opts := auth.AuthenticatorOptions{Keys: a.keys.keyring}
+	if cfg.JWT.Enabled() {
+		var issuerKeys jwt.KeySource = jwt.NewRemoteKeys(cfg.JWT.JWKSURL)
+		if cfg.JWT.JWKSFile != "" {
+			var err error
+			if issuerKeys, err = jwt.NewFileKeys(cfg.JWT.JWKSFile); err != nil {
+				return nil, fmt.Errorf("auth.jwt.jwks_file: %w", err)
+			}
+		}
+		opts.JWT = jwt.NewVerifier(jwt.Options{
+			Issuer: cfg.JWT.Issuer, Audience: cfg.JWT.Audience, Algorithms: cfg.JWT.Algorithms, Keys: issuerKeys,
+			AccountClaim: cfg.JWT.AccountClaim, HubsClaim: cfg.JWT.HubsClaim,
+			CapabilitiesClaim: cfg.JWT.CapabilitiesClaim, Log: a.log.With("component", "jwt"),
+		})
+	}
+	if cfg.Forward.URL != "" {
+		result.forward = forward.NewVerifier(forward.Options{
+			URL: cfg.Forward.URL, Timeout: cfg.Forward.Timeout, CacheTTL: cfg.Forward.CacheTTL,
+			StaleTTL: cfg.Forward.StaleTTL, Log: a.log.With("component", "forward auth"),
+		})
+		opts.Forward = result.forward
+	}
+	result.authenticator = auth.NewAuthenticator(opts)
+	return result, nil
+}
+
+// observe ends the use of decisions of auth.forward after notifications that keys of their hubs have changed. Lost
+// notifications could be such.
+func (a *authentication) observe(batch eventlog.Batch, clients *hub.Hub) {
+	if a.forward == nil {
+		return
+	}
+	if batch.Gap {
+		a.forward.MarkChanged("")
+	}
+	changed := batch.Gap
+	for i := range batch.Notifications {
+		if n := &batch.Notifications[i]; n.Topic == topicKeyChanged {
+			a.forward.MarkChanged(n.Hub)
+			changed = true
+		}
+	}
+	if changed {
+		clients.RecheckKeys()
+	}
+}

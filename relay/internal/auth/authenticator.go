@@ -1,0 +1,116 @@
+package auth
+
+import (
+	"context"
+	"crypto/x509"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// Verifier verifies credentials of another system. It is called concurrently.
+type Verifier interface {
+	// Verify returns a key with External set. hub is the requested hub, or empty. The error is 401.auth-invalid,
+	// 401.auth-expired, or 503.auth-unavailable if the other system cannot be asked.
+	Verify(ctx context.Context, credential, hub string) (*Key, *relay.Error)
+}
+
+// ForwardVerifier verifies credentials by asking another system. It is called concurrently.
+type ForwardVerifier interface {
+	Verifier
+	// ChangedSince reports whether a credential for the hubs may have changed since it was verified at t.
+	ChangedSince(t time.Time, hubs []string) bool
+}
+
+// Request is what the sender of a request presents.
+type Request struct {
+	// Authorization are the values of the header Authorization.
+	Authorization []string
+	// Hub is the header X-Hub-Id, or empty.
+	Hub string
+	// Certificate is the verified client certificate, or nil.
+	Certificate *x509.Certificate
+	// Address is the address of the client. See [Key.Networks].
+	Address netip.Addr
+}
+
+// AuthenticatorOptions are the ways to authenticate. Keys is required.
+type AuthenticatorOptions struct {
+	Keys *Keyring
+	// JWT verifies credentials with two dots. Nil treats them like others.
+	JWT Verifier
+	// Forward verifies all other credentials that are no keys. Nil rejects them.
+	Forward ForwardVerifier
+}
+
+// Authenticator identifies the senders of requests. The order is: a key in Authorization, then a JWT, then the forward
+// verifier, and without Authorization the client certificate. It may be used concurrently.
+type Authenticator struct{ opts AuthenticatorOptions }
+
+// NewAuthenticator returns an authenticator.
+func NewAuthenticator(o AuthenticatorOptions) *Authenticator { return &Authenticator{o} }
+
+// Authenticate returns the key of the sender. The error is 401.auth-invalid for missing, malformed or unknown
+// credentials, or for an address that the key does not allow; 401.auth-expired for expired ones; and
+// 503.auth-unavailable if another system must be asked and does not answer.
+func (a *Authenticator) Authenticate(ctx context.Context, r Request) (*Key, *relay.Error) {
+	key, refused := a.findKey(ctx, r)
+	if refused != nil {
+		return nil, refused
+	}
+	if !key.allowsAddress(r.Address) {
+		return nil, relay.NewError(relay.CodeAuthInvalid, "the API key must not be used from this address")
+	}
+	key.markUsed(a.opts.Keys.now())
+	return key, nil
+}
+
+func (a *Authenticator) findKey(ctx context.Context, r Request) (*Key, *relay.Error) {
+	if len(r.Authorization) > 1 {
+		return nil, relay.NewError(relay.CodeAuthInvalid, "the header Authorization is there more than once")
+	}
+	if len(r.Authorization) == 0 {
+		return a.opts.Keys.authenticateCertificate(r.Certificate)
+	}
+	credential, refused := bearerCredential(r.Authorization[0])
+	if refused != nil {
+		return nil, refused
+	}
+	if k := a.opts.Keys.findSecret(apikey.HashOf(credential)); k != nil {
+		return a.opts.Keys.checkExpiry(k)
+	}
+	switch {
+	case a.opts.JWT != nil && strings.Count(credential, ".") == 2:
+		return a.opts.JWT.Verify(ctx, credential, r.Hub)
+	case a.opts.Forward != nil:
+		return a.opts.Forward.Verify(ctx, credential, r.Hub)
+	default:
+		return nil, relay.NewError(relay.CodeAuthInvalid, "the API key is not known here")
+	}
+}
+
+// CurrentGrant returns the current grant of the key of g for the same pipeline. See [Keyring.CurrentGrant]. The grant of
+// an external credential ends when it expires, when the other system reports a change, and when its kind is no longer
+// accepted.
+func (a *Authenticator) CurrentGrant(g Grant) (Grant, *relay.Error) {
+	if !g.External {
+		return a.opts.Keys.CurrentGrant(g)
+	}
+	if !a.opts.Keys.now().Before(g.Expires) {
+		return Grant{}, relay.NewError(relay.CodeAuthExpired, "the credential of "+g.KeyName+" expired at "+
+			g.Expires.UTC().Format(time.RFC3339))
+	}
+	isForwarded := !g.VerifiedAt.IsZero()
+	switch {
+	case isForwarded && a.opts.Forward == nil, !isForwarded && a.opts.JWT == nil:
+		return Grant{}, relay.NewError(relay.CodeAuthInvalid, "credentials such as that of "+g.KeyName+
+			" are no longer accepted")
+	case isForwarded && a.opts.Forward.ChangedSince(g.VerifiedAt, g.Hubs):
+		return Grant{}, relay.NewError(relay.CodeAuthInvalid, "the credential of "+g.KeyName+
+			" has changed; authenticate again")
+	}
+	return g, nil
+}

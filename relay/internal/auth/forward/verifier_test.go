@@ -1,0 +1,251 @@
+package forward
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
+)
+
+// endpoint knows the credential "good" for hub-1.
+type endpoint struct {
+	*httptest.Server
+	requests atomic.Int32
+	status   atomic.Int32  // overrides the answer
+	body     atomic.Value  // overrides the body
+	wait     chan struct{} // nil does not wait
+}
+
+func newEndpoint(t *testing.T) *endpoint {
+	t.Helper()
+	e := &endpoint{}
+	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		e.requests.Add(1)
+		if e.wait != nil {
+			<-e.wait
+		}
+		if status := e.status.Load(); status != 0 {
+			w.WriteHeader(int(status))
+			return
+		}
+		var question struct {
+			Credential string `json:"credential"`
+			Hub        string `json:"hub_id"`
+		}
+		if err := json.NewDecoder(r.Body).Decode(&question); err != nil || r.Method != http.MethodPost ||
+			question.Credential != "good" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		body, _ := e.body.Load().(string)
+		if body == "" {
+			body = `{"name":"alice","account_id":"acme","hubs":["hub-1"],"capabilities":["notifications-publish"]}`
+		}
+		_, _ = w.Write([]byte(body))
+	}))
+	t.Cleanup(e.Close)
+	return e
+}
+
+// newTestVerifier returns a verifier whose clock is *now.
+func newTestVerifier(url string, now *time.Time) *Verifier {
+	v := NewVerifier(Options{
+		URL: url, Timeout: 5 * time.Second, CacheTTL: time.Minute, StaleTTL: 5 * time.Minute,
+		Log: slog.New(slog.DiscardHandler),
+	})
+	v.now = func() time.Time { return *now }
+	return v
+}
+
+func verify(v *Verifier, credential string) (*auth.Key, relay.Code) {
+	key, refused := v.Verify(context.Background(), credential, "hub-1")
+	if refused != nil {
+		return nil, refused.Code
+	}
+	return key, ""
+}
+
+func TestVerifier_CachesDecisions(t *testing.T) {
+	t.Parallel()
+	e, now := newEndpoint(t), time.Now()
+	v := newTestVerifier(e.URL, &now)
+	check := func(step, credential string, want relay.Code, requests int32) {
+		t.Helper()
+		key, code := verify(v, credential)
+		if code != want || e.requests.Load() != requests {
+			t.Errorf("%s: got code %q after %d requests, want %q after %d", step, code, e.requests.Load(), want, requests)
+		}
+		if key != nil && (key.Name != "forward:alice" || key.AccountID != "acme" || !key.CanReadHub("hub-1") ||
+			key.CanReadHub("hub-2") || !key.HasCapability(auth.CapabilityPublish)) {
+			t.Errorf("%s: got key %+v", step, key)
+		}
+	}
+	check("first", "good", "", 1)
+	check("again", "good", "", 1)
+	check("unknown credential", "bad", relay.CodeAuthInvalid, 2)
+	now = now.Add(time.Minute)
+	check("after cache_ttl", "good", "", 3)
+	e.status.Store(http.StatusInternalServerError)
+	check("outage, cached", "good", "", 3)
+	now = now.Add(time.Minute)
+	check("outage, stale", "good", "", 4)
+	check("outage, not cached", "bad", relay.CodeAuthUnavailable, 5)
+	now = now.Add(5 * time.Minute)
+	check("outage, too old", "good", relay.CodeAuthUnavailable, 6)
+	e.status.Store(0)
+	check("after the outage", "good", "", 7)
+	e.status.Store(http.StatusUnauthorized)
+	now = now.Add(time.Minute)
+	check("revoked", "good", relay.CodeAuthInvalid, 8)
+	e.status.Store(http.StatusInternalServerError)
+	check("revoked, then outage", "good", relay.CodeAuthUnavailable, 9)
+}
+
+// No answer but a complete 200 gives access.
+func TestVerifier_RejectsAnswers(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		status int32
+		body   string
+		code   relay.Code
+	}{
+		"403":               {http.StatusForbidden, "", relay.CodeAuthInvalid},
+		"404":               {http.StatusNotFound, "", relay.CodeAuthInvalid},
+		"204":               {http.StatusNoContent, "", relay.CodeAuthUnavailable},
+		"302":               {http.StatusFound, "", relay.CodeAuthUnavailable},
+		"429":               {http.StatusTooManyRequests, "", relay.CodeAuthUnavailable},
+		"no JSON":           {0, "<html>", relay.CodeAuthUnavailable},
+		"no name":           {0, `{"hubs":["*"]}`, relay.CodeAuthUnavailable},
+		"name for terminal": {0, `{"name":"a\u001b[2J","hubs":["*"]}`, relay.CodeAuthUnavailable},
+		"expired":           {0, `{"name":"a","hubs":["*"],"expires":"2020-01-01T00:00:00Z"}`, relay.CodeAuthExpired},
+		"endless":           {0, `{"name":"` + strings.Repeat("a", maxAnswer) + `"}`, relay.CodeAuthUnavailable},
+	} {
+		e, now := newEndpoint(t), time.Now()
+		e.status.Store(tt.status)
+		e.body.Store(tt.body)
+		if key, code := verify(newTestVerifier(e.URL, &now), "good"); code != tt.code {
+			t.Errorf("%s: got key %+v, code %q, want %s", name, key, code, tt.code)
+		}
+	}
+	e, now := newEndpoint(t), time.Now()
+	e.Close()
+	if _, code := verify(newTestVerifier(e.URL, &now), "good"); code != relay.CodeAuthUnavailable {
+		t.Errorf("closed endpoint: got code %q, want %s", code, relay.CodeAuthUnavailable)
+	}
+}
+
+func TestVerifier_Expiry(t *testing.T) {
+	t.Parallel()
+	e, now := newEndpoint(t), time.Now()
+	v := newTestVerifier(e.URL, &now)
+	e.body.Store(`{"name":"a","hubs":["*"],"expires":"` + now.Add(10*time.Second).UTC().Format(time.RFC3339) + `"}`)
+	if _, code := verify(v, "good"); code != "" {
+		t.Fatal(code)
+	}
+	e.status.Store(http.StatusInternalServerError)
+	now = now.Add(10 * time.Second)
+	if _, code := verify(v, "good"); code != relay.CodeAuthUnavailable {
+		t.Errorf("after expires: got code %q, want %s", code, relay.CodeAuthUnavailable)
+	}
+}
+
+// A changed key makes decisions and grants of its hub invalid, those of other hubs not.
+func TestVerifier_MarkChanged(t *testing.T) {
+	t.Parallel()
+	e, now := newEndpoint(t), time.Now()
+	v := newTestVerifier(e.URL, &now)
+	keys, err := auth.NewKeyring(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: keys, Forward: v})
+	key, _ := verify(v, "good")
+	grant := key.Grant("hub-1")
+	now = now.Add(time.Second)
+	v.MarkChanged("hub-2")
+	if _, refused := a.CurrentGrant(grant); refused != nil {
+		t.Errorf("another hub: %v", refused)
+	}
+	if _, code := verify(v, "good"); code != "" || e.requests.Load() != 1 {
+		t.Errorf("another hub: got code %q after %d requests, want a cached decision", code, e.requests.Load())
+	}
+	v.MarkChanged("hub-1")
+	if _, refused := a.CurrentGrant(grant); refused == nil || refused.Code != relay.CodeAuthInvalid {
+		t.Errorf("changed: got error %v, want %s", refused, relay.CodeAuthInvalid)
+	}
+	e.status.Store(http.StatusInternalServerError)
+	if _, code := verify(v, "good"); code != relay.CodeAuthUnavailable {
+		t.Errorf("changed, outage: got code %q, want %s", code, relay.CodeAuthUnavailable)
+	}
+	e.status.Store(0)
+	now = now.Add(time.Second)
+	key, code := verify(v, "good")
+	if code != "" {
+		t.Fatal(code)
+	}
+	if _, refused := a.CurrentGrant(key.Grant("hub-1")); refused != nil {
+		t.Errorf("verified again: %v", refused)
+	}
+	now = now.Add(time.Second)
+	for i := range maxChangedHubs + 1 {
+		v.MarkChanged("other-" + string(rune(i)))
+	}
+	if _, refused := a.CurrentGrant(key.Grant("hub-1")); refused == nil {
+		t.Error("too many changes to remember must make all grants invalid")
+	}
+}
+
+// A change during a request makes its answer invalid.
+func TestVerifier_ChangeDuringRequest(t *testing.T) {
+	t.Parallel()
+	e, now := newEndpoint(t), time.Now()
+	e.wait = make(chan struct{})
+	v := newTestVerifier(e.URL, &now)
+	result := make(chan relay.Code)
+	go func() {
+		_, code := verify(v, "good")
+		result <- code
+	}()
+	for e.requests.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	v.MarkChanged("hub-1")
+	close(e.wait)
+	if code := <-result; code != relay.CodeAuthUnavailable {
+		t.Errorf("got code %q, want %s", code, relay.CodeAuthUnavailable)
+	}
+}
+
+func TestVerifier_SharesRequests(t *testing.T) {
+	t.Parallel()
+	e, now := newEndpoint(t), time.Now()
+	e.wait = make(chan struct{})
+	v := newTestVerifier(e.URL, &now)
+	var callers sync.WaitGroup
+	var waiting atomic.Int32
+	for range 50 {
+		callers.Go(func() {
+			waiting.Add(1)
+			if _, code := verify(v, "good"); code != "" {
+				t.Errorf("got code %q", code)
+			}
+		})
+	}
+	for waiting.Load() < 50 || e.requests.Load() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	close(e.wait)
+	callers.Wait()
+	if n := e.requests.Load(); n > 5 {
+		t.Errorf("50 callers made %d requests, want about one", n)
+	}
+}

@@ -1,0 +1,214 @@
+package jwt
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"golang.org/x/sync/singleflight"
+)
+
+const (
+	// refreshInterval is the age at which keys are fetched again.
+	refreshInterval = 15 * time.Minute
+	// maxKeyAge is the age up to which keys are used if they cannot be fetched.
+	maxKeyAge = 24 * time.Hour
+	// minFetchInterval is the time between two fetches. Otherwise tokens with unknown key IDs would load the issuer.
+	minFetchInterval = 10 * time.Second
+	// fileCheckInterval is the time between two checks of a file.
+	fileCheckInterval = time.Second
+
+	fetchTimeout = 5 * time.Second
+	maxKeySet    = 1 << 20
+)
+
+// ErrUnavailable means that the keys of the issuer are unknown now.
+var ErrUnavailable = errors.New("the keys of the issuer are not available")
+
+// KeySource returns the public keys of an issuer with an ID, or all keys if the ID is empty. It returns no keys if the ID
+// is unknown. Its error wraps [ErrUnavailable]. It is called concurrently.
+type KeySource interface {
+	Find(ctx context.Context, keyID string) ([]jose.JSONWebKey, error)
+}
+
+// RemoteKeys are the keys at a URL. They are fetched when they are needed, again after a while, and when a token has an
+// unknown key ID, so an issuer can rotate its keys. If a fetch fails, keys that were fetched within a day stay valid.
+type RemoteKeys struct {
+	url    string
+	client *http.Client
+	now    func() time.Time
+	single singleflight.Group
+
+	mu        sync.Mutex
+	set       *jose.JSONWebKeySet // nil before the first fetch
+	fetchedAt time.Time
+	triedAt   time.Time
+	err       error // of the last fetch
+}
+
+// NewRemoteKeys returns the keys at a URL. It fetches nothing yet.
+func NewRemoteKeys(url string) *RemoteKeys {
+	refuseRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // perhaps to http
+	return &RemoteKeys{
+		url: url, client: &http.Client{Timeout: fetchTimeout, CheckRedirect: refuseRedirect}, now: time.Now,
+	}
+}
+
+// Find implements [KeySource].
+func (k *RemoteKeys) Find(ctx context.Context, keyID string) ([]jose.JSONWebKey, error) {
+	keys, age, err := k.cached(keyID)
+	if len(keys) > 0 && age < refreshInterval {
+		return keys, nil
+	}
+	if !k.mayFetch() {
+		return keys, err
+	}
+	fetched := k.single.DoChan("", func() (any, error) { return nil, k.fetch() })
+	if len(keys) > 0 {
+		return keys, nil // refreshed in the background
+	}
+	select {
+	case <-fetched:
+		keys, _, err = k.cached(keyID)
+		return keys, err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+	}
+}
+
+// cached returns the usable keys with an ID. The error is set if there are none because the issuer could not be reached.
+func (k *RemoteKeys) cached(keyID string) ([]jose.JSONWebKey, time.Duration, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	age := k.now().Sub(k.fetchedAt)
+	if k.set != nil && age < maxKeyAge {
+		if keys := findKeys(k.set, keyID); len(keys) > 0 {
+			return keys, age, nil
+		}
+	}
+	if k.set == nil || k.err != nil || age >= maxKeyAge {
+		err := k.err
+		if err == nil {
+			err = errors.New("they were not fetched yet")
+		}
+		return nil, age, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return nil, age, nil
+}
+
+func (k *RemoteKeys) mayFetch() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.triedAt.IsZero() || k.now().Sub(k.triedAt) >= minFetchInterval
+}
+
+func (k *RemoteKeys) fetch() error {
+	set, err := k.download()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.triedAt, k.err = k.now(), err
+	if err == nil {
+		k.set, k.fetchedAt = set, k.triedAt
+	}
+	return err
+}
+
+func (k *RemoteKeys) download() (*jose.JSONWebKeySet, error) {
+	res, err := k.client.Get(k.url)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	if res.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answered %s", k.url, res.Status)
+	}
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxKeySet))
+	if err != nil {
+		return nil, err
+	}
+	return parseKeySet(text)
+}
+
+// FileKeys are the keys in a file, which is read again after a change. While the file is missing or invalid, the former
+// keys stay valid.
+type FileKeys struct {
+	name string
+	now  func() time.Time
+
+	mu      sync.Mutex
+	set     *jose.JSONWebKeySet
+	info    fs.FileInfo // of the file that was read last
+	checked time.Time
+}
+
+// NewFileKeys reads the keys from a file.
+func NewFileKeys(name string) (*FileKeys, error) {
+	k := &FileKeys{name: name, now: time.Now}
+	if err := k.reload(); err != nil {
+		return nil, fmt.Errorf("read the keys of the issuer: %w", err)
+	}
+	return k, nil
+}
+
+// Find implements [KeySource].
+func (k *FileKeys) Find(_ context.Context, keyID string) ([]jose.JSONWebKey, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.now().Sub(k.checked) >= fileCheckInterval {
+		_ = k.reload() // the former keys stay valid
+	}
+	return findKeys(k.set, keyID), nil
+}
+
+func (k *FileKeys) reload() error {
+	k.checked = k.now()
+	info, err := os.Stat(k.name)
+	if err != nil {
+		return err
+	}
+	if k.info != nil && os.SameFile(info, k.info) && info.ModTime().Equal(k.info.ModTime()) &&
+		info.Size() == k.info.Size() {
+		return nil
+	}
+	text, err := os.ReadFile(k.name)
+	if err != nil {
+		return err
+	}
+	set, err := parseKeySet(text)
+	if err == nil {
+		k.set, k.info = set, info
+	}
+	return err
+}
+
+// parseKeySet parses a JWKS and keeps the public keys for signatures.
+func parseKeySet(text []byte) (*jose.JSONWebKeySet, error) {
+	var all, usable jose.JSONWebKeySet
+	if err := json.Unmarshal(text, &all); err != nil {
+		return nil, fmt.Errorf("it is not a JWKS: %w", err)
+	}
+	for _, key := range all.Keys {
+		if key.Valid() && key.IsPublic() && (key.Use == "" || key.Use == "sig") {
+			usable.Keys = append(usable.Keys, key)
+		}
+	}
+	if len(usable.Keys) == 0 {
+		return nil, errors.New("the JWKS has no public key for signatures")
+	}
+	return &usable, nil
+}
+
+func findKeys(set *jose.JSONWebKeySet, keyID string) []jose.JSONWebKey {
+	if keyID == "" {
+		return set.Keys
+	}
+	return set.Key(keyID)
+}

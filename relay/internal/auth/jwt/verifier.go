@@ -1,0 +1,198 @@
+package jwt
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+	"unicode"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+	"golang.org/x/time/rate"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
+)
+
+const (
+	// maxToken is the maximum length of a token in bytes.
+	maxToken = 16 << 10
+	// maxSubject is the maximum length of the claim sub in bytes. It becomes a part of the name of the key.
+	maxSubject = 200
+	// leeway is the accepted difference between the clocks of the issuer and of this node.
+	leeway = 30 * time.Second
+	// cacheTime is the maximum time until the signature of a token is verified again, so that a removed key of the issuer
+	// stops its tokens.
+	cacheTime = 5 * time.Minute
+	// maxCached bounds the memory of the cache. Beyond it, the cache starts again.
+	maxCached = 10_000
+
+	logInterval = time.Minute
+)
+
+// Options are the settings of a [Verifier]. All fields are required.
+type Options struct {
+	Issuer, Audience string
+	// Algorithms are the accepted signature algorithms, such as "RS256". All are asymmetric.
+	Algorithms []string
+	Keys       KeySource
+	// AccountClaim, HubsClaim and CapabilitiesClaim are the names of the claims that contain what a bearer may do. The
+	// account is a string. Hubs and capabilities are lists of strings, or strings separated by spaces.
+	AccountClaim, HubsClaim, CapabilitiesClaim string
+	Log                                        *slog.Logger
+}
+
+// Verifier verifies tokens and remembers the valid ones. It may be used concurrently.
+type Verifier struct {
+	opts           Options
+	algorithms     []jose.SignatureAlgorithm
+	now            func() time.Time
+	unavailableLog rate.Sometimes
+
+	mu    sync.Mutex
+	cache map[[sha256.Size]byte]cachedKey // by the hash of the token
+}
+
+type cachedKey struct {
+	key   *auth.Key
+	until time.Time
+}
+
+// NewVerifier returns a verifier of the tokens of one issuer.
+func NewVerifier(o Options) *Verifier {
+	v := &Verifier{
+		opts: o, now: time.Now, unavailableLog: rate.Sometimes{Interval: logInterval},
+		cache: make(map[[sha256.Size]byte]cachedKey),
+	}
+	for _, a := range o.Algorithms {
+		v.algorithms = append(v.algorithms, jose.SignatureAlgorithm(a))
+	}
+	return v
+}
+
+// Verify returns the key that a token stands for. The error is 401.auth-invalid, 401.auth-expired, or
+// 503.auth-unavailable if the keys of the issuer are unknown.
+func (v *Verifier) Verify(ctx context.Context, token, _ string) (*auth.Key, *relay.Error) {
+	hash := sha256.Sum256([]byte(token))
+	now := v.now()
+	v.mu.Lock()
+	cached, ok := v.cache[hash]
+	v.mu.Unlock()
+	if ok && now.Before(cached.until) {
+		return cached.key, nil
+	}
+	key, refused := v.verify(ctx, token, now)
+	if refused != nil {
+		return nil, refused
+	}
+	key.Hash = hash
+	until := now.Add(cacheTime)
+	if key.Expires.Before(until) {
+		until = key.Expires
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if len(v.cache) >= maxCached {
+		clear(v.cache)
+	}
+	v.cache[hash] = cachedKey{key, until}
+	return key, nil
+}
+
+func (v *Verifier) verify(ctx context.Context, token string, now time.Time) (*auth.Key, *relay.Error) {
+	if len(token) > maxToken {
+		return nil, newInvalidError("is too long")
+	}
+	parsed, err := jwt.ParseSigned(token, v.algorithms)
+	if err != nil || len(parsed.Headers) != 1 {
+		return nil, newInvalidError("cannot be read, or its algorithm is not accepted")
+	}
+	keys, err := v.opts.Keys.Find(ctx, parsed.Headers[0].KeyID)
+	if err != nil {
+		v.unavailableLog.Do(func() { v.opts.Log.Error("JWTs cannot be verified", "issuer", v.opts.Issuer, "error", err) })
+		return nil, relay.NewError(relay.CodeAuthUnavailable,
+			"the keys of the issuer of JWTs cannot be fetched; try again later")
+	}
+	var claims jwt.Claims
+	var all map[string]any
+	if !slices.ContainsFunc(keys, func(k jose.JSONWebKey) bool {
+		return (k.Algorithm == "" || k.Algorithm == parsed.Headers[0].Algorithm) &&
+			parsed.Claims(k.Key, &claims, &all) == nil
+	}) {
+		return nil, newInvalidError("is not signed by its issuer")
+	}
+	if refused := v.checkClaims(&claims, now); refused != nil {
+		return nil, refused
+	}
+	return v.newKey(&claims, all)
+}
+
+func (v *Verifier) checkClaims(c *jwt.Claims, now time.Time) *relay.Error {
+	if c.Expiry == nil {
+		return newInvalidError("has no expiry (exp)")
+	}
+	err := c.ValidateWithLeeway(jwt.Expected{
+		Issuer: v.opts.Issuer, AnyAudience: jwt.Audience{v.opts.Audience}, Time: now,
+	}, leeway)
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, jwt.ErrExpired):
+		return relay.NewError(relay.CodeAuthExpired, "the JWT has expired")
+	case errors.Is(err, jwt.ErrInvalidIssuer):
+		return newInvalidError("is of another issuer (iss)")
+	case errors.Is(err, jwt.ErrInvalidAudience):
+		return newInvalidError("is for another audience (aud)")
+	default:
+		return newInvalidError("is not valid yet (nbf, iat)")
+	}
+}
+
+func (v *Verifier) newKey(c *jwt.Claims, all map[string]any) (*auth.Key, *relay.Error) {
+	if c.Subject == "" || len(c.Subject) > maxSubject || strings.ContainsFunc(c.Subject, unicode.IsControl) {
+		return nil, newInvalidError("has no usable subject (sub)")
+	}
+	account, isString := all[v.opts.AccountClaim].(string)
+	if _, given := all[v.opts.AccountClaim]; given && !isString {
+		return nil, newInvalidError("has a claim " + v.opts.AccountClaim + " that is not a string")
+	}
+	hubs, hubsOK := readList(all[v.opts.HubsClaim])
+	capabilities, capabilitiesOK := readList(all[v.opts.CapabilitiesClaim])
+	if !hubsOK || !capabilitiesOK {
+		return nil, newInvalidError("has a list of hubs or capabilities that is neither a list nor a string")
+	}
+	return &auth.Key{
+		Name: "jwt:" + c.Subject, AccountID: account, Hubs: hubs, Capabilities: capabilities,
+		Expires: c.Expiry.Time().Add(leeway), External: true,
+	}, nil
+}
+
+// readList reads a list of strings, or strings separated by spaces. A missing claim is an empty list.
+func readList(value any) (list []string, ok bool) {
+	switch value := value.(type) {
+	case nil:
+		return nil, true
+	case string:
+		return strings.Fields(value), true
+	case []any:
+		for _, item := range value {
+			text, ok := item.(string)
+			if !ok {
+				return nil, false
+			}
+			list = append(list, text)
+		}
+		return list, true
+	default:
+		return nil, false
+	}
+}
+
+func newInvalidError(problem string) *relay.Error {
+	return relay.NewError(relay.CodeAuthInvalid, "the JWT "+problem)
+}

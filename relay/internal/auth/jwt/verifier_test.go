@@ -1,0 +1,331 @@
+package jwt
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/jwt"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
+)
+
+const (
+	testIssuer   = "https://issuer.example.com"
+	testAudience = "hubrelay"
+)
+
+// issuer signs tokens and serves its keys.
+type issuer struct {
+	*httptest.Server
+	keys    atomic.Pointer[jose.JSONWebKeySet]
+	fetches atomic.Int32
+	down    atomic.Bool
+}
+
+func newIssuer(t *testing.T) *issuer {
+	t.Helper()
+	i := &issuer{}
+	i.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		i.fetches.Add(1)
+		if i.down.Load() {
+			w.WriteHeader(http.StatusBadGateway)
+			return
+		}
+		_ = json.NewEncoder(w).Encode(i.keys.Load())
+	}))
+	t.Cleanup(i.Close)
+	return i
+}
+
+func newKey(t testing.TB, id string) jose.JSONWebKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return jose.JSONWebKey{Key: key, KeyID: id, Algorithm: "ES256", Use: "sig"}
+}
+
+// publish replaces the keys of the issuer.
+func (i *issuer) publish(list ...jose.JSONWebKey) {
+	set := &jose.JSONWebKeySet{}
+	for _, k := range list {
+		set.Keys = append(set.Keys, k.Public())
+	}
+	i.keys.Store(set)
+}
+
+func validClaims() map[string]any {
+	return map[string]any{
+		"iss": testIssuer, "aud": testAudience, "sub": "alice", "exp": time.Now().Add(time.Hour).Unix(),
+		"account_id": "acme", "hubs": []string{"hub-1"}, "capabilities": "notifications-publish",
+	}
+}
+
+func sign(t testing.TB, key any, algorithm jose.SignatureAlgorithm, claims map[string]any) string {
+	t.Helper()
+	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: algorithm, Key: key}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	token, err := jwt.Signed(signer).Claims(claims).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return token
+}
+
+func newTestVerifier(keys KeySource) *Verifier {
+	return NewVerifier(Options{
+		Issuer: testIssuer, Audience: testAudience, Algorithms: []string{"ES256", "RS256"}, Keys: keys,
+		AccountClaim: "account_id", HubsClaim: "hubs", CapabilitiesClaim: "capabilities",
+		Log: slog.New(slog.DiscardHandler),
+	})
+}
+
+func verify(v *Verifier, token string) (*auth.Key, relay.Code) {
+	key, refused := v.Verify(context.Background(), token, "")
+	if refused != nil {
+		return nil, refused.Code
+	}
+	return key, ""
+}
+
+func TestVerifier_Claims(t *testing.T) {
+	t.Parallel()
+	i, key := newIssuer(t), newKey(t, "1")
+	i.publish(key)
+	v := newTestVerifier(NewRemoteKeys(i.URL))
+	for _, tt := range []struct {
+		name   string
+		change func(claims map[string]any)
+		code   relay.Code
+	}{
+		{"valid", func(map[string]any) {}, ""},
+		{"several audiences", func(c map[string]any) { c["aud"] = []string{"other", testAudience} }, ""},
+		{"expired within the leeway", func(c map[string]any) { c["exp"] = time.Now().Add(-10 * time.Second).Unix() }, ""},
+		{"expired", func(c map[string]any) { c["exp"] = time.Now().Add(-time.Minute).Unix() }, relay.CodeAuthExpired},
+		{"without expiry", func(c map[string]any) { delete(c, "exp") }, relay.CodeAuthInvalid},
+		{"not valid yet", func(c map[string]any) { c["nbf"] = time.Now().Add(time.Hour).Unix() }, relay.CodeAuthInvalid},
+		{"another issuer", func(c map[string]any) { c["iss"] = testIssuer + "/" }, relay.CodeAuthInvalid},
+		{"without issuer", func(c map[string]any) { delete(c, "iss") }, relay.CodeAuthInvalid},
+		{"another audience", func(c map[string]any) { c["aud"] = "other" }, relay.CodeAuthInvalid},
+		{"without audience", func(c map[string]any) { delete(c, "aud") }, relay.CodeAuthInvalid},
+		{"without subject", func(c map[string]any) { delete(c, "sub") }, relay.CodeAuthInvalid},
+		{"subject for a terminal", func(c map[string]any) { c["sub"] = "a\x1b[2J" }, relay.CodeAuthInvalid},
+		{"account is a number", func(c map[string]any) { c["account_id"] = 7 }, relay.CodeAuthInvalid},
+		{"hubs is a number", func(c map[string]any) { c["hubs"] = 7 }, relay.CodeAuthInvalid},
+		{"a hub is a number", func(c map[string]any) { c["hubs"] = []any{7} }, relay.CodeAuthInvalid},
+	} {
+		claims := validClaims()
+		tt.change(claims)
+		got, code := verify(v, sign(t, key, jose.ES256, claims))
+		if code != tt.code {
+			t.Errorf("%s: got code %q, want %q", tt.name, code, tt.code)
+		}
+		if got != nil && (got.Name != "jwt:alice" || got.AccountID != "acme" || !got.CanReadHub("hub-1") ||
+			got.CanReadHub("hub-2") || !got.HasCapability(auth.CapabilityPublish) || !got.External || got.Expires.IsZero()) {
+			t.Errorf("%s: got key %+v", tt.name, got)
+		}
+	}
+	claims := validClaims()
+	for _, name := range []string{"account_id", "hubs", "capabilities"} {
+		delete(claims, name)
+	}
+	got, code := verify(v, sign(t, key, jose.ES256, claims))
+	if code != "" || got.AccountID != "" || got.CanReadHub("hub-1") || got.HasCapability(auth.CapabilityPublish) {
+		t.Errorf("without claims: got key %+v, code %q, want a key without access", got, code)
+	}
+}
+
+// Attackers try to choose the algorithm, or to sign with a key that the issuer has not published.
+func TestVerifier_Forgeries(t *testing.T) {
+	t.Parallel()
+	i, key := newIssuer(t), newKey(t, "1")
+	i.publish(key)
+	v := newTestVerifier(NewRemoteKeys(i.URL))
+	encode := func(v any) string {
+		text, _ := json.Marshal(v)
+		return base64.RawURLEncoding.EncodeToString(text)
+	}
+	unsigned := encode(map[string]string{"alg": "none", "kid": "1"}) + "." + encode(validClaims()) + "."
+	public, err := key.Public().MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	valid := sign(t, key, jose.ES256, validClaims())
+	other := newKey(t, "1")
+	unnamed := newKey(t, "")
+	embedded, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: other}, &jose.SignerOptions{EmbedJWK: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	withKey, err := jwt.Signed(embedded).Claims(validClaims()).Serialize()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, token := range map[string]string{
+		"without signature":                 unsigned,
+		"public key as shared secret":       sign(t, jose.JSONWebKey{Key: public, KeyID: "1"}, jose.HS256, validClaims()),
+		"another key with this ID":          sign(t, other, jose.ES256, validClaims()),
+		"another key without ID":            sign(t, unnamed, jose.ES256, validClaims()),
+		"key in the token":                  withKey,
+		"changed signature":                 valid[:len(valid)-4] + "AAAA",
+		"changed claims":                    valid[:40] + "A" + valid[41:],
+		"not a token":                       "a.b.c",
+		"longer than the limit":             valid + string(make([]byte, maxToken)),
+		"algorithm that is not in the list": sign(t, newP384(t), jose.ES384, validClaims()),
+	} {
+		if got, code := verify(v, token); code != relay.CodeAuthInvalid {
+			t.Errorf("%s: got key %+v, code %q, want %s", name, got, code, relay.CodeAuthInvalid)
+		}
+	}
+}
+
+func newP384(t *testing.T) crypto.Signer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P384(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func TestRemoteKeys_Rotation(t *testing.T) {
+	t.Parallel()
+	i, first, second := newIssuer(t), newKey(t, "1"), newKey(t, "2")
+	i.publish(first)
+	keys := NewRemoteKeys(i.URL)
+	now := time.Now()
+	keys.now = func() time.Time { return now }
+	v := newTestVerifier(keys)
+	v.now = keys.now
+	check := func(name string, key jose.JSONWebKey, want relay.Code, fetches int32) {
+		t.Helper()
+		claims := validClaims()
+		claims["exp"] = now.Add(48 * time.Hour).Unix()
+		claims["jti"] = name // so that no cached decision is used
+		if _, code := verify(v, sign(t, key, jose.ES256, claims)); code != want {
+			t.Errorf("%s: got code %q, want %q", name, code, want)
+		}
+		if n := i.fetches.Load(); n != fetches {
+			t.Errorf("%s: got %d fetches, want %d", name, n, fetches)
+		}
+	}
+	check("first", first, "", 1)
+	check("first again", first, "", 1)
+	check("unknown key soon", second, relay.CodeAuthInvalid, 1)
+	now = now.Add(minFetchInterval)
+	check("unknown key later", second, relay.CodeAuthInvalid, 2)
+	i.publish(second)
+	now = now.Add(minFetchInterval)
+	check("new key", second, "", 3)
+	check("withdrawn key", first, relay.CodeAuthInvalid, 3)
+	i.down.Store(true)
+	now = now.Add(minFetchInterval)
+	check("unknown key during an outage", first, relay.CodeAuthUnavailable, 4)
+	check("known key during an outage", second, "", 4)
+	now = now.Add(maxKeyAge)
+	check("known key after a long outage", second, relay.CodeAuthUnavailable, 5)
+	i.down.Store(false)
+	now = now.Add(minFetchInterval)
+	check("after the outage", second, "", 6)
+}
+
+func TestRemoteKeys_NeverReached(t *testing.T) {
+	t.Parallel()
+	i, key := newIssuer(t), newKey(t, "1")
+	redirect := httptest.NewServer(http.RedirectHandler(i.URL, http.StatusFound))
+	t.Cleanup(redirect.Close)
+	html := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("<html>"))
+	}))
+	t.Cleanup(html.Close)
+	i.publish(key)
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	for name, url := range map[string]string{"closed": closed.URL, "redirect": redirect.URL, "no JWKS": html.URL} {
+		if _, code := verify(newTestVerifier(NewRemoteKeys(url)), sign(t, key, jose.ES256, validClaims())); code !=
+			relay.CodeAuthUnavailable {
+			t.Errorf("%s: got code %q, want %s", name, code, relay.CodeAuthUnavailable)
+		}
+	}
+}
+
+func TestFileKeys_Rotation(t *testing.T) {
+	t.Parallel()
+	i, first, second := newIssuer(t), newKey(t, "1"), newKey(t, "2")
+	name := filepath.Join(t.TempDir(), "jwks.json")
+	write := func(text []byte) {
+		t.Helper()
+		if err := os.WriteFile(name+"~", text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Rename(name+"~", name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	publish := func(key jose.JSONWebKey) {
+		t.Helper()
+		i.publish(key)
+		text, err := json.Marshal(i.keys.Load())
+		if err != nil {
+			t.Fatal(err)
+		}
+		write(text)
+	}
+	publish(first)
+	keys, err := NewFileKeys(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	keys.now = func() time.Time { return now }
+	v := newTestVerifier(keys)
+	check := func(step string, key jose.JSONWebKey, want relay.Code) {
+		t.Helper()
+		now = now.Add(fileCheckInterval)
+		claims := validClaims()
+		claims["jti"] = step
+		if _, code := verify(v, sign(t, key, jose.ES256, claims)); code != want {
+			t.Errorf("%s: got code %q, want %q", step, code, want)
+		}
+	}
+	check("first", first, "")
+	publish(second)
+	check("new key", second, "")
+	check("removed key", first, relay.CodeAuthInvalid)
+	write([]byte("{"))
+	check("invalid file", second, "")
+	if _, err := NewFileKeys(name); err == nil {
+		t.Error("an invalid file was accepted at the start")
+	}
+}
+
+func BenchmarkVerify_Cached(b *testing.B) {
+	key := newKey(b, "1")
+	keys := &FileKeys{now: time.Now, checked: time.Now().Add(time.Hour)}
+	keys.set = &jose.JSONWebKeySet{Keys: []jose.JSONWebKey{key.Public()}}
+	v := newTestVerifier(keys)
+	token := sign(b, key, jose.ES256, validClaims())
+	for b.Loop() {
+		if _, code := verify(v, token); code != "" {
+			b.Fatal(code)
+		}
+	}
+}
