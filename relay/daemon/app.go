@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/auth/keystore"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
@@ -71,7 +72,8 @@ type Daemon struct {
 	dispatchers []*dispatch.Dispatcher
 
 	store      atomic.Pointer[store.Store] // nil until Redis is connected
-	auditStore atomic.Pointer[audit.Store] // nil until Redis is connected, and if Redis keeps no entries
+	auditStore atomic.Pointer[audit.Store]
+	keyStore   atomic.Pointer[keystore.Store] // nil until Redis is connected, and if Redis keeps no entries
 	operations atomic.Pointer[sinkAdmin]
 	sources    atomic.Pointer[sourceManager]
 	clients    atomic.Pointer[hub.Hub]
@@ -186,6 +188,9 @@ func (a *Daemon) start(ctx context.Context, p *components) error {
 		return err
 	}
 	if err := a.startModules(ctx, p, s, node); err != nil {
+		return err
+	}
+	if err := a.startStoredKeys(ctx, p, s, clients); err != nil {
 		return err
 	}
 	public, err := a.startPublic(ctx, p, s, clients, instance)

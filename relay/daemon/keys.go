@@ -7,8 +7,10 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/apikey"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
@@ -19,13 +21,15 @@ import (
 // second.
 const keyPollInterval = 500 * time.Millisecond
 
-// keyLoader updates the keyring from the configuration and the key files. It may be used concurrently.
+// keyLoader updates the keyring from the configuration, the key files and the stored keys. It may be used concurrently.
 type keyLoader struct {
 	keyring *auth.Keyring
 
 	mu         sync.Mutex
 	configured []config.Key
+	stored     []auth.Key
 	loaded     []auth.Key
+	lastUsed   map[string]*atomic.Int64 // by the name of the key
 }
 
 func newKeys(configured []config.Key) (*keyLoader, error) {
@@ -33,7 +37,7 @@ func newKeys(configured []config.Key) (*keyLoader, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &keyLoader{keyring: ring}
+	k := &keyLoader{keyring: ring, lastUsed: make(map[string]*atomic.Int64)}
 	return k, k.setConfig(configured)
 }
 
@@ -59,10 +63,63 @@ func (k *keyLoader) reloadFiles() (changed bool, err error) {
 	return k.replaceKeys(k.configured)
 }
 
+// setStored replaces the stored keys and reports whether a key has changed.
+func (k *keyLoader) setStored(stored []auth.Key) (changed bool, err error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.stored = stored
+	return k.replaceKeys(k.configured)
+}
+
+// isConfigured reports whether the configuration has a key of this name.
+func (k *keyLoader) isConfigured(name string) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return slices.ContainsFunc(k.configured, func(c config.Key) bool { return c.Name == name })
+}
+
+// configuredKeys returns the keys of the configuration.
+func (k *keyLoader) configuredKeys() []config.Key {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.configured
+}
+
+// usesSince returns when the keys were last used, in Unix seconds by name, for those that were used at t or later.
+func (k *keyLoader) usesSince(t int64) map[string]int64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	uses := make(map[string]int64)
+	for name, last := range k.lastUsed {
+		if used := last.Load(); used >= t {
+			uses[name] = used
+		}
+	}
+	return uses
+}
+
+// replaceKeys merges the keys. A configured key has precedence over a stored one with its name or secret.
 func (k *keyLoader) replaceKeys(configured []config.Key) (changed bool, err error) {
 	list, err := authKeys(configured)
 	if err != nil {
 		return false, err
+	}
+	names, hashes := make(map[string]bool), make(map[apikey.Hash]bool)
+	for i := range list {
+		names[list[i].Name], hashes[list[i].Hash] = true, true
+	}
+	for _, s := range k.stored {
+		if !names[s.Name] && !hashes[s.Hash] {
+			hashes[s.Hash] = true
+			list = append(list, s)
+		}
+	}
+	for i := range list {
+		name := list[i].Name
+		if k.lastUsed[name] == nil {
+			k.lastUsed[name] = new(atomic.Int64)
+		}
+		list[i].LastUsed = k.lastUsed[name]
 	}
 	if reflect.DeepEqual(list, k.loaded) {
 		return false, nil

@@ -34,6 +34,8 @@ type Options struct {
 	Routes []module.AdminRoute
 	// Audit records failed authentications and all changes. Nil discards them.
 	Audit audit.Recorder
+	// Keys implements /api/keys. It returns nil while the daemon is starting.
+	Keys func() Keys
 	// AuditLog implements /api/audit. It returns nil while the daemon is starting.
 	AuditLog func() AuditLog
 }
@@ -58,7 +60,7 @@ func New(o Options) *Admin {
 		o.Audit = audit.Discard{}
 	}
 	a := &Admin{opt: o, hosts: newHostCheck(o.Listen), mux: http.NewServeMux()}
-	index := "hubrelay admin\n\n/api/sinks\n/api/sources\n/api/connections\n/api/audit\n"
+	index := "hubrelay admin\n\n/api/sinks\n/api/sources\n/api/connections\n/api/audit\n/api/keys\n"
 	for _, m := range o.Routes {
 		index += m.Pattern + "\n"
 	}

@@ -55,6 +55,7 @@ func newAPIHandler(opt Options) *apiHandler {
 	o.handleSources("/api/sources", opt.Sources)
 	o.handleConnections("/api/connections", opt.Connections)
 	o.handleAudit("/api/audit", opt.AuditLog)
+	o.handleKeys("/api/keys", opt.Keys)
 	for _, m := range opt.Routes {
 		o.handle(m.Pattern, int64(m.MaxBody), m.Role, moduleHandler(m), m.Methods...)
 	}

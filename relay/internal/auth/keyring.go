@@ -1,7 +1,6 @@
 package auth
 
 import (
-	"crypto/subtle"
 	"crypto/x509"
 	"fmt"
 	"slices"
@@ -13,11 +12,21 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Keyring holds the configured keys. All methods are safe for concurrent use.
+// Keyring holds the known keys. All methods are safe for concurrent use.
 type Keyring struct {
-	keys atomic.Pointer[[]Key]
+	keys atomic.Pointer[keySet]
 	now  func() time.Time
 }
+
+// keySet is immutable. Secrets are looked up by their hash: the time of a lookup depends on hashes, which reveal nothing
+// about similar secrets.
+type keySet struct {
+	byHash  map[apikey.Hash]*Key
+	byGrant map[grantKey]*Key
+}
+
+// grantKey identifies the key of a [Grant].
+type grantKey struct{ name, id string }
 
 // NewKeyring returns a Keyring with the keys. It returns an error if a key has no name, if two keys have the same name,
 // or if two keys have the same secret, because a request would not identify one of them.
@@ -33,7 +42,8 @@ func NewKeyring(keys []Key) (*Keyring, error) {
 // change. Tokens of removed keys stop working.
 func (r *Keyring) Replace(keys []Key) error {
 	names := make(map[string]bool, len(keys))
-	hashes := make(map[[32]byte]string, len(keys))
+	set := &keySet{byHash: make(map[apikey.Hash]*Key, len(keys)), byGrant: make(map[grantKey]*Key, len(keys))}
+	keys = slices.Clone(keys)
 	for i := range keys {
 		k := &keys[i]
 		if k.Name == "" {
@@ -42,14 +52,14 @@ func (r *Keyring) Replace(keys []Key) error {
 		if names[k.Name] && !k.Superseded {
 			return fmt.Errorf("two keys have the name %q", k.Name)
 		}
-		if other, ok := hashes[k.Hash]; ok {
-			return fmt.Errorf("the keys %q and %q have the same secret", other, k.Name)
+		if other := set.byHash[k.Hash]; other != nil {
+			return fmt.Errorf("the keys %q and %q have the same secret", other.Name, k.Name)
 		}
 		names[k.Name] = names[k.Name] || !k.Superseded
-		hashes[k.Hash] = k.Name
+		set.byHash[k.Hash] = k
+		set.byGrant[grantKey{k.Name, k.id()}] = k
 	}
-	stored := append([]Key(nil), keys...)
-	r.keys.Store(&stored)
+	r.keys.Store(set)
 	return nil
 }
 
@@ -77,7 +87,7 @@ func (r *Keyring) checkExpiry(k *Key) (*Key, *relay.Error) {
 
 // findSecret returns the key with the hash of a secret, or nil.
 func (r *Keyring) findSecret(hash apikey.Hash) *Key {
-	if k := r.findHash(hash); k != nil && k.SAN == "" {
+	if k := r.keys.Load().byHash[hash]; k != nil && k.SAN == "" {
 		return k
 	}
 	return nil
@@ -94,45 +104,28 @@ func (r *Keyring) authenticateCertificate(c *x509.Certificate) (*Key, *relay.Err
 		names = append(names, u.String())
 	}
 	for _, name := range names {
-		if k := r.findHash(HashOfSAN(name)); k != nil && k.SAN != "" {
+		if k := r.keys.Load().byHash[HashOfSAN(name)]; k != nil && k.SAN != "" {
 			return r.checkExpiry(k)
 		}
 	}
 	return nil, relay.NewError(relay.CodeAuthInvalid, "no name (SAN) of the client certificate is known here")
 }
 
-// findHash compares hash with every key in constant time. The time therefore reveals nothing about similar hashes.
-func (r *Keyring) findHash(hash apikey.Hash) *Key {
-	keys := *r.keys.Load()
-	found := -1
-	for i := range keys {
-		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(keys[i].Hash[:], hash[:]), i, found)
-	}
-	if found < 0 {
-		return nil
-	}
-	return &keys[found]
-}
-
 // CurrentGrant returns the current grant of the key of g for the same pipeline. An operator may have restricted the key
 // since g was issued. The error is 401.auth-invalid if the key was removed or has another secret, 401.auth-expired if
 // it has expired, and 403.wrong-hub if it may no longer read the hub of g.
 func (r *Keyring) CurrentGrant(g Grant) (Grant, *relay.Error) {
-	keys := *r.keys.Load()
-	for i := range keys {
-		k := &keys[i]
-		if k.Name != g.KeyName || k.id() != g.KeyID {
-			continue
-		}
-		if k.Expired(r.now()) {
-			return Grant{}, newExpiredError(k)
-		}
-		if g.Hub != "" && !k.CanReadHub(g.Hub) {
-			return Grant{}, k.RequireHub(g.Hub)
-		}
+	k := r.keys.Load().byGrant[grantKey{g.KeyName, g.KeyID}]
+	switch {
+	case k == nil:
+		return Grant{}, relay.NewError(relay.CodeAuthInvalid, "the API key that asked for this token no longer exists")
+	case k.Expired(r.now()):
+		return Grant{}, newExpiredError(k)
+	case g.Hub != "" && !k.CanReadHub(g.Hub):
+		return Grant{}, k.RequireHub(g.Hub)
+	default:
 		return k.Grant(g.Hub), nil
 	}
-	return Grant{}, relay.NewError(relay.CodeAuthInvalid, "the API key that asked for this token no longer exists")
 }
 
 func newExpiredError(k *Key) *relay.Error {

@@ -54,21 +54,37 @@ func (l *loader) checkKeys(a *Auth) {
 	}
 }
 
+// CheckKey checks everything but the secret of a key, in the same way as for a key of the configuration.
+func CheckKey(k Key) error {
+	l := &loader{converter: &converter{Reporter: &yamldoc.Reporter{}}}
+	l.checkKeyFields("key", k, false)
+	if len(l.Problems) == 0 {
+		return nil
+	}
+	return yamldoc.Problems(l.Problems)
+}
+
 func (l *loader) checkAPIKey(path string, k Key) {
 	broken := l.HasErrors(path) // After an error in the form, a key would seem to be missing.
-	switch {
-	case k.Name == "" && !broken:
-		l.Error(path+".name", "is missing", "name the key for logs and metrics")
-	case k.Name != "" && !credentialName.MatchString(k.Name):
-		l.Error(path+".name", fmt.Sprintf("%q is not a valid key name", relay.Truncate(k.Name, maxQuoted)),
-			"use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
-	}
 	switch c := k.credential(); {
 	case broken:
 	case k.SAN == "":
 		l.checkCredential(path, c, "make a key with hubrelay keys new")
 	case c.text+c.file+c.hash != "":
 		l.Error(path+".san", "conflicts with the secret of the key", "use two keys, one with san and one with a secret")
+	}
+	l.checkKeyFields(path, k, broken)
+}
+
+// checkKeyFields checks everything but the secret of a key. broken reports whether fields may be missing because of
+// another error.
+func (l *loader) checkKeyFields(path string, k Key, broken bool) {
+	switch {
+	case k.Name == "" && !broken:
+		l.Error(path+".name", "is missing", "name the key for logs and metrics")
+	case k.Name != "" && !credentialName.MatchString(k.Name):
+		l.Error(path+".name", fmt.Sprintf("%q is not a valid key name", relay.Truncate(k.Name, maxQuoted)),
+			"use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
 	}
 	l.checkPublishing(path, k)
 	if len(k.Hubs) == 0 && !broken {

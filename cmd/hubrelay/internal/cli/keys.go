@@ -19,7 +19,8 @@ import (
 )
 
 func newKeys(std term.Streams) *cobra.Command {
-	return commandGroup("keys", "Create API keys and webhook secrets", newKeysNew(std))
+	return commandGroup("keys", "Create and revoke API keys, and create webhook secrets", newKeysNew(std),
+		newKeysCreate(std), newKeysList(std), newKeysRotate(std), newKeysRevoke(std))
 }
 
 func newKeysNew(std term.Streams) *cobra.Command {
@@ -30,9 +31,9 @@ func newKeysNew(std term.Streams) *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "new",
-		Short: "Create an API key, an admin token or a webhook secret",
+		Short: "Create an API key, an admin token or a webhook secret for the configuration",
 		Long: `Creates an API key from 256 random bits and prints it once, with the lines for the configuration. These
-contain only its SHA-256.
+contain only its SHA-256. A key of a running daemon is created with "keys create".
 
 With --admin it creates a token for the admin listener instead. With --webhook it creates a secret that signs
 webhooks. With --webhook --ed25519 it creates a key pair: the private key signs and is a secret for the configuration;
