@@ -7,6 +7,7 @@ replace github.com/hubrelay/hubrelay => ../..
 require (
 	github.com/ThreeDotsLabs/watermill v1.5.1
 	github.com/ThreeDotsLabs/watermill-redisstream v1.4.5
+	github.com/go-jose/go-jose/v4 v4.1.9
 	github.com/hubrelay/hubrelay v0.0.0-00010101000000-000000000000
 	github.com/redis/go-redis/v9 v9.23.0
 	golang.org/x/sync v0.24.0

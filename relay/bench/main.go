@@ -47,6 +47,7 @@ var measurements = []measurement{
 	{"subscriber", measureSubscriber},
 	{"publish", measurePublish},
 	{"quotas", measureQuotas},
+	{"identity", measureIdentity},
 	{"source", measureSource},
 	{"fanout", measureFanout},
 	{"latency", measureLatency},

@@ -58,13 +58,13 @@ func measurePublish(ctx context.Context, r *rig) ([]row, error) {
 }
 
 func newPublishRequest(contentType string, body []byte) []byte {
-	return newRequest(path, contentType, body)
+	return newRequest(path, benchKey, contentType, body)
 }
 
-func newRequest(path, contentType string, body []byte) []byte {
+func newRequest(path, credential, contentType string, body []byte) []byte {
 	head := fmt.Sprintf("POST %s HTTP/1.1\r\nHost: bench\r\nAuthorization: Bearer %s\r\n"+
 		"X-Hub-Id: %s\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n",
-		path, benchKey, benchHub, contentType, len(body))
+		path, credential, benchHub, contentType, len(body))
 	return append([]byte(head), body...)
 }
 

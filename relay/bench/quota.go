@@ -13,7 +13,7 @@ func measureQuotas(ctx context.Context, r *rig) ([]row, error) {
 		cost := map[*rig]float64{}
 		for _, each := range alternate(i, r, &unlimited) {
 			var err error
-			if cost[each], err = each.costOfPublish(ctx); err != nil {
+			if cost[each], err = each.costOfPublish(ctx, benchKey); err != nil {
 				return nil, err
 			}
 		}
@@ -25,10 +25,10 @@ func measureQuotas(ctx context.Context, r *rig) ([]row, error) {
 	}, nil
 }
 
-// costOfPublish returns the CPU time of a request with one notification, in microseconds.
-func (r *rig) costOfPublish(ctx context.Context) (cost float64, err error) {
+// costOfPublish returns the CPU time of a request with one notification and a credential, in microseconds.
+func (r *rig) costOfPublish(ctx context.Context, credential string) (cost float64, err error) {
 	err = r.runWithDaemon(ctx, "", func(d *daemon) error {
-		request := newPublishRequest("application/json", []byte(event))
+		request := newRequest(path, credential, "application/json", []byte(event))
 		var requests int64
 		cpu, err := measureCPU(d.cmd.Process.Pid, func() error {
 			requests, _, err = runForAWhile(ctx, singleConns, func() (func() error, func(), error) {
