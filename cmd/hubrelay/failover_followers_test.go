@@ -26,16 +26,28 @@ type receivedMessage struct {
 	at      streamid.Cursor
 }
 
+// failoverCursors are the cursors of the nodes, whose key useCursorKey has stored.
+var failoverCursors = streamid.NewCursors(streamid.CursorKey{})
+
+// useCursorKey stores the key of cursors before the first node does.
+func useCursorKey(t *testing.T, keys keyspace.Space, store redis.Cmdable) {
+	t.Helper()
+	var key streamid.CursorKey
+	if err := store.Set(t.Context(), keys.Global("cursorkey"), key[:], 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // positions records the notifications of a follower with their positions in the log.
 type positions struct {
 	from            streamid.Cursor
 	receivedMessage []receivedMessage
 }
 
-func (b *positions) begin(text string) { b.from, _ = streamid.Parse(text, failoverPartitions) }
+func (b *positions) begin(text string) { b.from, _ = failoverCursors.Parse(text, failoverPartitions) }
 
 func (b *positions) take(m message, text string) error {
-	at, err := streamid.Parse(text, failoverPartitions)
+	at, err := failoverCursors.Parse(text, failoverPartitions)
 	switch {
 	case err != nil:
 		return err

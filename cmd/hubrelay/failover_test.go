@@ -41,7 +41,7 @@ type failover struct {
 }
 
 // newFailover starts the nodes. section is added to their configuration.
-func newFailover(t *testing.T, redis, section string) *failover {
+func newFailover(t *testing.T, store redis.Cmdable, redisConfig, section string) *failover {
 	t.Helper()
 	f := &failover{t: t, gate: newGate()}
 	t.Cleanup(f.gate.open)
@@ -57,8 +57,9 @@ func newFailover(t *testing.T, redis, section string) *failover {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
+	useCursorKey(t, f.keys, store)
 	text := withMigrationCapability(daemonConfig{
-		redis: fmt.Sprintf("%s, partitions: %d", redis, failoverPartitions), auth: fmt.Sprintf("token_ttl: %s",
+		redis: fmt.Sprintf("%s, partitions: %d", redisConfig, failoverPartitions), auth: fmt.Sprintf("token_ttl: %s",
 			failoverTTL),
 		sinks: webhookSink("hook", f.hooks.url+"/", ", timeout: 5s"), keys: section,
 	}.renderYAML())
@@ -204,9 +205,9 @@ func TestLongClusterFailover(t *testing.T) {
 	t.Parallel()
 	masters, replicas, url := redistest.StartCluster(t)
 	site := newSite(t)
-	f := newFailover(t, fmt.Sprintf("url: %q, min_replicas: 1", url), site.section())
-	site.nodes = []*daemon{f.nodes[0].Load(), f.nodes[1].Load()}
 	store := inCluster(t, append(masters, replicas...)...)
+	f := newFailover(t, store, fmt.Sprintf("url: %q, min_replicas: 1", url), site.section())
+	site.nodes = []*daemon{f.nodes[0].Load(), f.nodes[1].Load()}
 	renewed := f.holdTokens(store)
 	struck := f.keys.Partition("hub-1")
 	job := site.migrate(0, "b")
@@ -242,7 +243,7 @@ func TestLongSentinelFailover(t *testing.T) {
 	t.Parallel()
 	port := redistest.FreePort(t)
 	primary, replica := redistest.StartPair(t, port)
-	f := newFailover(t, fmt.Sprintf("url: %q", redistest.StartSentinels(t, port)), "")
+	f := newFailover(t, primary.Client(), fmt.Sprintf("url: %q", redistest.StartSentinels(t, port)), "")
 	f.goesOn("at first")
 	f.finish([]*redis.Client{primary.Client()})
 	for p := range failoverPartitions {

@@ -1,20 +1,32 @@
 package streamid
 
 import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
+	"hash"
 	"hash/crc32"
 	"math"
+	"sync"
 )
 
-// The first byte of a cursor: the version of the format, and the kind of content.
+// A cursor is the version, the synthetic IV, the encrypted content, and a checksum.
 const (
-	formatOne = 0x20 // the position of one partition
-	formatAll = 0x21 // the positions of all
-	// Older cursors, whose positions have no hash, are also accepted.
-	formatOneNoHash = 0x10
-	formatAllNoHash = 0x11
+	cursorVersion = 0x30
+	ivLen         = 12
+	checksumLen   = 2
+)
+
+// The first byte of the content.
+const (
+	contentOne = iota // the position of one partition
+	contentAll        // the positions of all
 )
 
 // Now is accepted in place of a cursor. The stream then begins with a cursor for the current end of the log. No real
@@ -27,8 +39,8 @@ const maxPartitions = 1 << 16
 // ErrMalformed is returned for text that is not a cursor.
 var ErrMalformed = errors.New("this is no cursor of this relay: use one exactly as a message carried it")
 
-// ErrOtherLog is returned for a cursor of a log with another number of partitions.
-var ErrOtherLog = errors.New("the cursor is of a log with another number of partitions")
+// ErrOtherLog is returned for a cursor of another log, or of one with another number of partitions.
+var ErrOtherLog = errors.New("the cursor is of another log")
 
 // Cursor is a decoded cursor. It is immutable.
 type Cursor struct {
@@ -36,16 +48,63 @@ type Cursor struct {
 	list  []Position
 }
 
+// CursorKey is the secret with which a relay encrypts cursors.
+type CursorKey [32]byte
+
+// Cursors encodes and decodes cursors. A cursor reveals nothing but its length, because a position in a partition also
+// tells when other tenants published. The same position always has the same cursor. Cursors may be used concurrently.
+type Cursors struct {
+	block   cipher.Block
+	scratch sync.Pool // of *cursorScratch
+}
+
+// cursorScratch is reused, because its parts would be allocated for each cursor.
+type cursorScratch struct {
+	buf             []byte
+	mac             hash.Hash
+	sum             [sha256.Size]byte
+	counter, stream [aes.BlockSize]byte
+}
+
+// NewCursors returns the cursors of a relay.
+func NewCursors(key CursorKey) *Cursors {
+	derive := func(use string) []byte {
+		derived, err := hkdf.Key(sha256.New, key[:], nil, use, sha256.Size)
+		if err != nil {
+			panic(err) // the length is valid
+		}
+		return derived
+	}
+	block, err := aes.NewCipher(derive("hubrelay cursor encryption"))
+	if err != nil {
+		panic(err) // the length is valid
+	}
+	macKey := derive("hubrelay cursor authentication")
+	return &Cursors{block: block, scratch: sync.Pool{
+		New: func() any { return &cursorScratch{mac: hmac.New(sha256.New, macKey)} },
+	}}
+}
+
 // Append appends the text of a cursor to text. list contains the position of partition first, or the positions of all
 // partitions. The text is safe in URLs and headers.
-func Append(text []byte, partitions, first int, list []Position) []byte {
-	var space [128]byte
-	b := space[:0]
+func (c *Cursors) Append(text []byte, partitions, first int, list []Position) []byte {
+	scratch, _ := c.scratch.Get().(*cursorScratch)
+	defer c.scratch.Put(scratch)
+	b := append(scratch.buf[:0], cursorVersion)
+	b = append(b, make([]byte, ivLen)...)
+	b = appendContent(b, partitions, first, list)
+	c.seal(scratch, b[1:])
+	b = binary.BigEndian.AppendUint16(b, checksum(b))
+	scratch.buf = b
+	return base64.RawURLEncoding.AppendEncode(text, b)
+}
+
+func appendContent(b []byte, partitions, first int, list []Position) []byte {
 	if len(list) == partitions {
-		b = append(b, formatAll)
+		b = append(b, contentAll)
 		b = binary.AppendUvarint(b, uint64(partitions))
 	} else {
-		b = append(b, formatOne)
+		b = append(b, contentOne)
 		b = binary.AppendUvarint(b, uint64(partitions))
 		b = binary.AppendUvarint(b, uint64(first))
 	}
@@ -64,30 +123,78 @@ func Append(text []byte, partitions, first int, list []Position) []byte {
 		b = binary.AppendUvarint(b, p.Seq)
 		b = binary.BigEndian.AppendUint16(b, p.IDHash)
 	}
-	b = binary.BigEndian.AppendUint16(b, checksum(b))
-	return base64.RawURLEncoding.AppendEncode(text, b)
+	return b
 }
 
-// checksum detects truncated and damaged cursors.
+// seal encrypts the content after the IV in place. Like RFC 5297, it uses a MAC of the content as the IV, here
+// HMAC-SHA256. So no state is necessary, and a changed cursor is detected.
+func (c *Cursors) seal(scratch *cursorScratch, b []byte) {
+	copy(b, scratch.sumOf(b[ivLen:]))
+	c.applyKeyStream(scratch, b[:ivLen], b[ivLen:])
+}
+
+// open decrypts the content in place. It returns nil if the content was not sealed with this key.
+func (c *Cursors) open(b []byte) []byte {
+	scratch, _ := c.scratch.Get().(*cursorScratch)
+	defer c.scratch.Put(scratch)
+	c.applyKeyStream(scratch, b[:ivLen], b[ivLen:])
+	if !hmac.Equal(scratch.sumOf(b[ivLen:]), b[:ivLen]) {
+		return nil
+	}
+	return b[ivLen:]
+}
+
+// sumOf returns the first ivLen bytes of the MAC.
+func (s *cursorScratch) sumOf(content []byte) []byte {
+	s.mac.Reset()
+	s.mac.Write(content)
+	return s.mac.Sum(s.sum[:0])[:ivLen]
+}
+
+// applyKeyStream encrypts or decrypts in counter mode. crypto/cipher would allocate for each cursor.
+func (c *Cursors) applyKeyStream(s *cursorScratch, iv, content []byte) {
+	copy(s.counter[:], iv)
+	for i := uint32(0); len(content) > 0; i++ {
+		binary.BigEndian.PutUint32(s.counter[ivLen:], i)
+		c.block.Encrypt(s.stream[:], s.counter[:])
+		content = content[subtle.XORBytes(content, content, s.stream[:]):]
+	}
+}
+
+// checksum distinguishes damaged cursors from those of other logs.
 func checksum(b []byte) uint16 { return uint16(crc32.ChecksumIEEE(b)) }
 
 // Parse decodes a cursor for a log with this number of partitions. The error is [ErrMalformed] or [ErrOtherLog].
-func Parse(text string, partitions int) (Cursor, error) {
+func (c *Cursors) Parse(text string, partitions int) (Cursor, error) {
 	b, err := base64.RawURLEncoding.Strict().DecodeString(text)
-	if err != nil || len(b) < 3 {
+	if err != nil || len(b) < checksumLen+1 {
 		return Cursor{}, ErrMalformed
 	}
-	end := len(b) - 2
+	end := len(b) - checksumLen
 	if binary.BigEndian.Uint16(b[end:]) != checksum(b[:end]) {
 		return Cursor{}, ErrMalformed
 	}
-	r := reader{b: b[1:end], hasHashes: b[0] == formatOne || b[0] == formatAll}
+	if b[0] != cursorVersion || end < 1+ivLen {
+		return Cursor{}, ErrOtherLog
+	}
+	content := c.open(b[1:end])
+	if content == nil {
+		return Cursor{}, ErrOtherLog
+	}
+	return parseContent(content, partitions)
+}
+
+func parseContent(b []byte, partitions int) (Cursor, error) {
+	if len(b) == 0 {
+		return Cursor{}, ErrMalformed
+	}
+	r := reader{b: b[1:]}
 	count, known := r.readNumber(), true
 	c, n := Cursor{}, count
 	switch b[0] {
-	case formatOne, formatOneNoHash:
+	case contentOne:
 		c.first, n = int(min(r.readNumber(), maxPartitions)), 1
-	case formatAll, formatAllNoHash:
+	case contentAll:
 	default:
 		known = false
 	}
@@ -117,9 +224,8 @@ func (c Cursor) At(partition int) (Position, bool) {
 
 // reader decodes numbers until one is invalid.
 type reader struct {
-	b         []byte
-	hasHashes bool
-	bad       bool
+	b   []byte
+	bad bool
 }
 
 func (r *reader) readNumber() uint64 {
@@ -143,10 +249,7 @@ func (r *reader) readPosition(base uint64) Position {
 	}
 	p := Position{MS: base - (age - 1), Seq: r.readNumber()}
 	r.bad = r.bad || p.MS == math.MaxUint64 // Redis never uses it
-	if !r.hasHashes || r.bad {
-		return p
-	}
-	if r.bad = len(r.b) < 2; !r.bad {
+	if r.bad = r.bad || len(r.b) < 2; !r.bad {
 		p.IDHash, r.b = binary.BigEndian.Uint16(r.b), r.b[2:]
 	}
 	return p

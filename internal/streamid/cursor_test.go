@@ -8,8 +8,11 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 )
+
+var testCursors = NewCursors(CursorKey{})
 
 func TestCursor_RoundTrip(t *testing.T) {
 	now := uint64(1_795_000_000_000)
@@ -23,20 +26,20 @@ func TestCursor_RoundTrip(t *testing.T) {
 		positions         []Position
 		maxLen            int
 	}{
-		{"the only partition", 1, 0, []Position{{now, 0, 1}}, 19},
-		{"one of many", 1024, 1023, []Position{{now, 7, 65535}}, 23},
-		{"the beginning", 1, 0, []Position{{}}, 8},
-		{"before the first of a millisecond", 2, 1, []Position{{MS: now - 1, Seq: math.MaxUint64}}, 34},
-		{"two", 2, 0, []Position{{now, 3, 256}, {now - 5000, 0, 255}}, 30},
-		{"many that saw nothing", 16, 0, append(make([]Position, 15), Position{now, 1, 1}), 43},
+		{"the only partition", 1, 0, []Position{{now, 0, 1}}, 36},
+		{"one of many", 1024, 1023, []Position{{now, 7, 65535}}, 40},
+		{"the beginning", 1, 0, []Position{{}}, 26},
+		{"before the first of a millisecond", 2, 1, []Position{{MS: now - 1, Seq: math.MaxUint64}}, 50},
+		{"two", 2, 0, []Position{{now, 3, 256}, {now - 5000, 0, 255}}, 46},
+		{"many that saw nothing", 16, 0, append(make([]Position, 15), Position{now, 1, 1}), 59},
 		{"many", 300, 0, many, 3400},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			text := string(Append(nil, tt.partitions, tt.first, tt.positions))
+			text := string(testCursors.Append(nil, tt.partitions, tt.first, tt.positions))
 			if len(text) > tt.maxLen || strings.ContainsAny(text, "+/= &?#\n") {
 				t.Errorf("got %d characters, want at most %d without special ones: %s", len(text), tt.maxLen, text)
 			}
-			c, err := Parse(text, tt.partitions)
+			c, err := testCursors.Parse(text, tt.partitions)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -51,34 +54,82 @@ func TestCursor_RoundTrip(t *testing.T) {
 	}
 }
 
-// Clients may still have cursors of the older formats.
-func TestParse_AcceptsFormatsWithoutHash(t *testing.T) {
-	encode := func(b ...byte) string {
-		return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(b, checksum(b)))
-	}
-	for text, want := range map[string][]Position{
-		encode(formatOneNoHash, 3, 0, 9, 1, 4):          {{MS: 9, Seq: 4}},
-		encode(formatAllNoHash, 3, 9, 1, 4, 0, 3, 0x80): nil, // truncated
-		encode(formatAllNoHash, 3, 9, 1, 4, 0, 3, 5):    {{MS: 9, Seq: 4}, {}, {MS: 7, Seq: 5}},
-	} {
-		c, err := Parse(text, 3)
-		if (err != nil) != (want == nil) || !slices.Equal(c.list, want) {
-			t.Errorf("Parse(%s): got %v, %v, want %v", text, c, err, want)
+// A cursor reveals nothing, and belongs to one relay.
+func TestCursors_Encrypt(t *testing.T) {
+	other := NewCursors(CursorKey{1})
+	seen := make(map[string]bool)
+	for i := range uint64(100) {
+		list := []Position{{1_795_000_000_000 + i, 0, 1}}
+		text := string(testCursors.Append(nil, 1, 0, list))
+		if again := string(testCursors.Append(nil, 1, 0, list)); again != text {
+			t.Fatalf("got cursors %s and %s of one position", text, again)
+		}
+		if c, err := other.Parse(text, 1); !errors.Is(err, ErrOtherLog) {
+			t.Errorf("the cursor of another relay: got %v, %v, want ErrOtherLog", c, err)
+		}
+		raw, err := base64.RawURLEncoding.DecodeString(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if start := string(raw[1:5]); seen[start] {
+			t.Errorf("consecutive positions have similar cursors: %s", text)
+		} else {
+			seen[start] = true
+		}
+		// A client that corrects the checksum can still not choose a position.
+		for k := 1; k < len(raw)-checksumLen; k++ {
+			forged := slices.Clone(raw[:len(raw)-checksumLen])
+			forged[k] ^= 1
+			forged = binary.BigEndian.AppendUint16(forged, checksum(forged))
+			c, err := testCursors.Parse(base64.RawURLEncoding.EncodeToString(forged), 1)
+			if !errors.Is(err, ErrOtherLog) {
+				t.Fatalf("byte %d changed: got %v, %v, want ErrOtherLog", k, c, err)
+			}
 		}
 	}
 }
 
+// Clients may still have cursors of builds that did not encrypt them. Their streams start now, with a resync.
+func TestParse_OldFormats(t *testing.T) {
+	for _, text := range []string{"IQGAvNnynjQBBAAFoDQ"} {
+		if c, err := testCursors.Parse(text, 1); !errors.Is(err, ErrOtherLog) {
+			t.Errorf("Parse(%s): got %v, %v, want ErrOtherLog", text, c, err)
+		}
+	}
+}
+
+func TestCursors_ConcurrentUse(t *testing.T) {
+	var users sync.WaitGroup
+	for i := range uint64(8) {
+		users.Go(func() {
+			for k := range uint64(1000) {
+				at := Position{i, k, 1}
+				c, err := testCursors.Parse(string(testCursors.Append(nil, 1, 0, []Position{at})), 1)
+				if got, _ := c.At(0); err != nil || got != at {
+					t.Errorf("got %v, %v, want %v", got, err, at)
+				}
+			}
+		})
+	}
+	users.Wait()
+}
+
 func TestParse_RejectsInvalidCursors(t *testing.T) {
-	short := []byte{formatAll, 2, 1, 1, 1} // the second position is missing
-	cut := base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(short, checksum(short)))
-	good := string(Append(nil, 2, 0, []Position{{1_795_000_000_000, 1, 10}, {1_795_000_000_000, 2, 20}}))
+	sealed := func(content ...byte) string {
+		b := append(append([]byte{cursorVersion}, make([]byte, ivLen)...), content...)
+		scratch, _ := testCursors.scratch.Get().(*cursorScratch)
+		testCursors.seal(scratch, b[1:])
+		return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(b, checksum(b)))
+	}
+	cut := sealed(contentAll, 2, 1, 1, 1) // the second position is missing
+	good := string(testCursors.Append(nil, 2, 0, []Position{{1_795_000_000_000, 1, 10}, {1_795_000_000_000, 2, 20}}))
 	for _, text := range []string{
-		"", "x", "0-0", "1795000000000-1", good[1:], good[:len(good)-1], good + "A", good + "=", " " + good,
-		strings.Repeat("A", 40), "EAEA", "EQEA", "IAEA", "IQEA", string(Append(nil, 2, 2, []Position{{1, 1, 1}})),
-		string(Append(nil, maxPartitions+1, 0, []Position{{1, 1, 1}})), cut,
+		sealed(), sealed(9), "", "x", "0-0", "1795000000000-1", good[1:], good[:len(good)-1], good + "A", good + "=", " " + good,
+		strings.Repeat("A", 40), "EAEA", "EQEA", "IAEA", "IQEA", string(testCursors.Append(nil, 2, 2, []Position{{1, 1, 1}})),
+		string(testCursors.Append(nil, maxPartitions+1, 0, []Position{{1, 1, 1}})), cut,
 	} {
 		for _, partitions := range []int{2, 3} {
-			if c, err := Parse(text, partitions); !errors.Is(err, ErrMalformed) {
+			if c, err := testCursors.Parse(text, partitions); !errors.Is(err, ErrMalformed) {
 				t.Errorf("Parse(%q): got %v, %v, want ErrMalformed", text, c, err)
 			}
 		}
@@ -86,14 +137,14 @@ func TestParse_RejectsInvalidCursors(t *testing.T) {
 	for i := range good { // one character wrong
 		for _, other := range "AZ9_" {
 			if text := good[:i] + string(other) + good[i+1:]; text != good {
-				if _, err := Parse(text, 2); err == nil {
+				if _, err := testCursors.Parse(text, 2); err == nil {
 					t.Errorf("Parse(%q): got no error, differs from %q", text, good)
 				}
 			}
 		}
 	}
 	for _, partitions := range []int{1, 4} {
-		if _, err := Parse(good, partitions); !errors.Is(err, ErrOtherLog) {
+		if _, err := testCursors.Parse(good, partitions); !errors.Is(err, ErrOtherLog) {
 			t.Errorf("cursor of 2 partitions for %d partitions: got %v, want ErrOtherLog", partitions, err)
 		}
 	}
@@ -128,15 +179,15 @@ func TestPosition_ParseAndPredecessor(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	f.Add("", 1)
-	f.Add(string(Append(nil, 1, 0, []Position{{1_795_000_000_000, 1, 1}})), 1)
-	f.Add(string(Append(nil, 3, 1, []Position{{5, math.MaxUint64, 0}})), 3)
-	f.Add(string(Append(nil, 3, 0, []Position{{}, {5, 6, 7}, {7, 0, 0}})), 3)
+	f.Add(string(testCursors.Append(nil, 1, 0, []Position{{1_795_000_000_000, 1, 1}})), 1)
+	f.Add(string(testCursors.Append(nil, 3, 1, []Position{{5, math.MaxUint64, 0}})), 3)
+	f.Add(string(testCursors.Append(nil, 3, 0, []Position{{}, {5, 6, 7}, {7, 0, 0}})), 3)
 	f.Fuzz(func(t *testing.T, text string, partitions int) {
-		c, err := Parse(text, partitions)
+		c, err := testCursors.Parse(text, partitions)
 		if err != nil {
 			return
 		}
-		again, err := Parse(string(Append(nil, partitions, c.first, c.list)), partitions)
+		again, err := testCursors.Parse(string(testCursors.Append(nil, partitions, c.first, c.list)), partitions)
 		if err != nil || fmt.Sprint(again) != fmt.Sprint(c) {
 			t.Errorf("round trip: got %v, %v, want %v", again, err, c)
 		}
@@ -144,9 +195,19 @@ func FuzzParse(f *testing.F) {
 }
 
 func Example() {
-	text := Append(nil, 1, 0, []Position{{1_795_000_000_000, 4, 5}})
-	c, err := Parse(string(text), 1)
+	cursors := NewCursors(CursorKey{})
+	text := cursors.Append(nil, 1, 0, []Position{{1_795_000_000_000, 4, 5}})
+	c, err := cursors.Parse(string(text), 1)
 	at, _ := c.At(0)
 	fmt.Println(string(text), at, err)
-	// Output: IQGAvNnynjQBBAAFoDQ 1795000000000-4 <nil>
+	// Output: MFagBb5bkMjdFChbBA8LBFd7_GIAOvs7sCUZ 1795000000000-4 <nil>
+}
+
+func BenchmarkAppend(b *testing.B) {
+	var text []byte
+	list := []Position{{1_795_000_000_000, 4, 5}}
+	b.ReportAllocs()
+	for b.Loop() {
+		text = testCursors.Append(text[:0], 1, 0, list)
+	}
 }

@@ -168,7 +168,11 @@ func (a *Daemon) start(ctx context.Context, p *components) error {
 	if err != nil {
 		return err
 	}
-	clients := hub.New(a.hubOptions(s))
+	cursorKey, err := s.conn.CursorKey(ctx)
+	if err != nil {
+		return err
+	}
+	clients := hub.New(a.hubOptions(s, cursorKey))
 	a.clients.Store(clients)
 	a.metrics.SetQueueFunc(clients.QueueStats)
 	store := store.New(s.conn.Commands(), s.keys)

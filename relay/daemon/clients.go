@@ -3,6 +3,7 @@ package daemon
 import (
 	"cmp"
 
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
@@ -10,7 +11,7 @@ import (
 )
 
 // hubOptions returns the options of the hub.
-func (a *Daemon) hubOptions(s *stores) hub.Options {
+func (a *Daemon) hubOptions(s *stores, cursorKey streamid.CursorKey) hub.Options {
 	cfg := a.cfg.Websocket
 	node := a.clientLimit(cfg.MaxConnections, openFiles())
 	return hub.Options{
@@ -20,8 +21,9 @@ func (a *Daemon) hubOptions(s *stores) hub.Options {
 			Enabled: cfg.Compression.Enabled, MinSize: int(cfg.Compression.MinSize), CPU: cfg.Compression.CPU,
 		},
 		Partitions: s.keys.Partitions(), Partition: s.keys.Partition, History: s.log,
-		Limits: hub.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
-		Log:    a.log.With("component", "hub"), Observer: hubObserver{a.metrics},
+		CursorKey: cursorKey,
+		Limits:    hub.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
+		Log:       a.log.With("component", "hub"), Observer: hubObserver{a.metrics},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/relay/internal/auth/keystore"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
@@ -62,6 +63,9 @@ func TestRedisKeys_MatchArchitecture(t *testing.T) {
 		"partitions":               redisconn.PartitionsKey(k),
 		"probe":                    redisconn.ProbeKey(k),
 		"instance":                 redisconn.InstanceKey(k),
+		"cursorkey":                redisconn.CursorKeyKey(k),
+		"apikeys":                  keystore.KeysKey(k),
+		"apikeyuse":                keystore.UseKey(k),
 	} {
 		want := "hubrelay:" + strings.ReplaceAll(documented, "{p}", "{0}")
 		if key != want {

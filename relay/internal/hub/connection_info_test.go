@@ -144,7 +144,7 @@ func TestConnections_ReplayingState(t *testing.T) {
 	n := startNode(t, Options{History: log}, nil)
 	t.Cleanup(func() { close(log.leave) })
 	n.Start(0, streamid.Position{MS: 9})
-	n.dial(t, "account=a&topics=job.*&after="+string(streamid.Append(nil, 1, 0, []streamid.Position{{MS: 5}})))
+	n.dial(t, "account=a&topics=job.*&after="+string(testCursors.Append(nil, 1, 0, []streamid.Position{{MS: 5}})))
 	<-log.asked
 	list := connections(t, n, Selection{})
 	if len(list) != 1 || list[0].State != ConnectionReplaying || list[0].Account != "a" || list[0].Topics != "job.*" {

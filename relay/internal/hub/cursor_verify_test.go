@@ -50,7 +50,7 @@ func TestVerify_IsCheapForInventedCursors(t *testing.T) {
 			at[p].MS = 102
 		}
 		c := &connection{hub: h, feed: h.mergedFeed, fd: -1, writing: true}
-		r, problem := h.newReplay(c, &Subscription{After: string(streamid.Append(nil, partitions, 0, at))})
+		r, problem := h.newReplay(c, &Subscription{After: string(testCursors.Append(nil, partitions, 0, at))})
 		if problem != nil {
 			t.Fatal(problem)
 		}
@@ -71,7 +71,7 @@ func TestVerify_DetectsReusedID(t *testing.T) {
 	kept, read := startRelayed(t, redis, 1, Options{}), startRelayed(t, redis, 1, Options{HistoryBytes: 1})
 	first := kept.dial(t, "account=a&hub=h&cursor=true")
 	kept.publish(t, "h", 1, 3, 0)
-	seen, err := streamid.Parse(expect(t, first, 1, 3)[1].Cursor, 1)
+	seen, err := testCursors.Parse(expect(t, first, 1, 3)[1].Cursor, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestVerify_DetectsReusedID(t *testing.T) {
 	fresh := startRelayed(t, redis, 1, Options{}) // starts after all of it
 	for name, node := range map[string]*relayed{"kept": kept, "read": read, "fresh": fresh} {
 		node.settled(t)
-		conn := node.dial(t, "account=a&hub=h&after="+string(streamid.Append(nil, 1, 0, []streamid.Position{at})))
+		conn := node.dial(t, "account=a&hub=h&after="+string(testCursors.Append(nil, 1, 0, []streamid.Position{at})))
 		if m := next(t, conn); m.Topic != relay.TopicResync {
 			t.Errorf("%s: it begins with %s", name, m.text)
 		}
@@ -102,7 +102,7 @@ func TestReplay_ReadsNothingIfCurrent(t *testing.T) {
 		before.publish(t, hub, 1, 1, 0)
 		last = expect(t, conn, 1, 1)[0].Cursor
 	}
-	seen, err := streamid.Parse(last, partitions)
+	seen, err := testCursors.Parse(last, partitions)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestReplay_ReadsNothingIfCurrent(t *testing.T) {
 	}
 	node := startRelayed(t, redis, partitions, Options{})
 	var back []*websocket.Conn
-	for _, after := range []string{string(streamid.Append(nil, partitions, 0, unproved)), last} {
+	for _, after := range []string{string(testCursors.Append(nil, partitions, 0, unproved)), last} {
 		back = append(back, node.dial(t, "account=a&after="+after))
 		node.joined(t)
 	}
@@ -122,7 +122,7 @@ func TestReplay_ReadsNothingIfCurrent(t *testing.T) {
 	}
 	node.publish(t, hubs[0], 2, 1, 0)
 	for _, conn := range back {
-		at, err := streamid.Parse(expect(t, conn, 2, 2)[0].Cursor, partitions)
+		at, err := testCursors.Parse(expect(t, conn, 2, 2)[0].Cursor, partitions)
 		other, _ := at.At(1)
 		if want, _ := seen.At(1); err != nil || other != want {
 			t.Errorf("the cursor says %+v of the other partition, not %+v: %v", other, want, err)

@@ -287,7 +287,7 @@ func TestReplay_LimitsCompressions(t *testing.T) {
 		c := &connection{hub: h, format: frame.WithCursor | frame.Deflated, feed: h.feeds[0]}
 		r, problem := h.newReplay(c, &Subscription{
 			Hub: "h", Allows: func(string, string) bool { return true },
-			After: string(streamid.Append(nil, 1, 0, []streamid.Position{{MS: 1}})),
+			After: string(testCursors.Append(nil, 1, 0, []streamid.Position{{MS: 1}})),
 		})
 		if problem != nil {
 			t.Fatal(problem)

@@ -20,6 +20,7 @@ type feed struct {
 	firstPartition int // the partition of the first position
 	maxBytes       int // of entries
 	deflater       *frame.Deflater
+	cursors        *streamid.Cursors
 
 	mu sync.Mutex
 	// positions are the positions of the last broadcasts. All entries after keptFrom are in entries. Both have one
@@ -50,9 +51,9 @@ type feedEntry struct {
 	size          int // memory, while it is in entries
 }
 
-func newFeed(partitions, first, count, most int, d *frame.Deflater) *feed {
+func newFeed(partitions, first, count, most int, d *frame.Deflater, cursors *streamid.Cursors) *feed {
 	return &feed{
-		partitions: partitions, firstPartition: first, maxBytes: most, deflater: d,
+		partitions: partitions, firstPartition: first, maxBytes: most, deflater: d, cursors: cursors,
 		positions: make([]streamid.Position, count), keptFrom: make([]streamid.Position, count),
 		seqs: make([][]uint64, count),
 	}
@@ -125,7 +126,7 @@ func (l *feed) advancedChan() <-chan struct{} {
 
 // formatCursor returns the cursor of positions, which is valid until the next call. The caller holds mu.
 func (l *feed) formatCursor(at []streamid.Position) []byte {
-	l.cursorBuf = streamid.Append(l.cursorBuf[:0], l.partitions, l.firstPartition, at)
+	l.cursorBuf = l.cursors.Append(l.cursorBuf[:0], l.partitions, l.firstPartition, at)
 	return l.cursorBuf
 }
 

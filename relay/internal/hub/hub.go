@@ -39,6 +39,8 @@ type Options struct {
 	// if there is only one.
 	Partitions int
 	Partition  func(hub string) int
+	// CursorKey encrypts cursors. It must be the same on all nodes and after restarts.
+	CursorKey streamid.CursorKey
 	// CoalesceDelay combines the batches of this time into one write per client. 0 broadcasts every batch at once.
 	CoalesceDelay time.Duration
 	// HistoryBytes limits the memory for recent broadcasts of all partitions, which serve replays (16 MiB). Each
@@ -150,6 +152,7 @@ type Hub struct {
 	coalescers []*coalescer // one per partition
 	history    *history.Cache
 	deflater   *frame.Deflater // nil if compression is disabled
+	cursors    *streamid.Cursors
 	// replaySlots limit concurrent replays and their share of processor time, so they do not delay broadcasts.
 	replaySlots chan *replaySlot
 	// ctx is canceled when the hub is closed.
@@ -203,17 +206,18 @@ func New(o Options) *Hub {
 		connections:     make(map[*connection]struct{}),
 		history:         history.New(o.History, segmentBytes),
 		deflater:        frame.NewDeflater(o.Compression, o.Observer),
+		cursors:         streamid.NewCursors(o.CursorKey),
 		replaySlots:     newReplaySlots(max(1, runtime.GOMAXPROCS(0)/2)),
 	}
 	h.ctx, h.stop = context.WithCancel(context.Background())
 	each := min(max(o.HistoryBytes/o.Partitions, minHistoryBytes), o.HistoryBytes)
 	for p := range o.Partitions {
 		h.coalescers = append(h.coalescers, newCoalescer(o.CoalesceDelay, h.broadcastNow))
-		h.feeds = append(h.feeds, newFeed(o.Partitions, p, 1, each, h.deflater))
+		h.feeds = append(h.feeds, newFeed(o.Partitions, p, 1, each, h.deflater, h.cursors))
 	}
 	h.mergedFeed = h.feeds[0]
 	if o.Partitions > 1 {
-		h.mergedFeed = newFeed(o.Partitions, 0, o.Partitions, o.HistoryBytes, h.deflater)
+		h.mergedFeed = newFeed(o.Partitions, 0, o.Partitions, o.HistoryBytes, h.deflater, h.cursors)
 	}
 	return h
 }

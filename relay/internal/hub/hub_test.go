@@ -18,6 +18,7 @@ import (
 	"github.com/gorilla/websocket"
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -72,6 +73,9 @@ type node struct {
 	// edit changes the subscription of requests to come.
 	edit func(*Subscription)
 }
+
+// testCursors are the cursors of a hub without a CursorKey.
+var testCursors = streamid.NewCursors(streamid.CursorKey{})
 
 func startNode(t testing.TB, o Options, edit func(*Subscription)) *node {
 	return startNodeOver(t, o, edit, (*httptest.Server).Start)

@@ -54,7 +54,7 @@ type replay struct {
 // newReplay parses the cursor of a subscription. It returns nil for a cursor of a log with another number of
 // partitions, which cannot be replayed.
 func (h *Hub) newReplay(c *connection, s *Subscription) (*replay, *relay.Error) {
-	read, err := streamid.Parse(s.After, h.opts.Partitions)
+	read, err := h.cursors.Parse(s.After, h.opts.Partitions)
 	switch {
 	case errors.Is(err, streamid.ErrOtherLog):
 		return nil, nil
@@ -328,7 +328,9 @@ func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
 // frame.
 func (r *replay) addLogEntry(s *history.Segment, e *history.Entry) {
 	r.countResync(e.Notification)
-	text := func() []byte { return streamid.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions) }
+	text := func() []byte {
+		return r.hub.cursors.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions)
+	}
 	if len(r.positions) > 1 {
 		r.add(frame.New(e.Notification.Data, r.client.format, text()))
 		return
@@ -382,7 +384,7 @@ func (r *replay) wantsTopic(topic string) bool {
 
 // sendResync sends a resync with the cursor from which the stream continues.
 func (r *replay) sendResync() {
-	text := streamid.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions)
+	text := r.hub.cursors.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions)
 	r.startChunk(r.from)
 	message := relay.ResyncMessage(r.subscription.Hub, r.subscription.Account, lostBehindCursor)
 	r.add(frame.New(message, r.client.format, text))

@@ -184,7 +184,7 @@ func TestCursorsThatCannotBeUsed(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, Options{Partitions: 2, Partition: func(hub string) int { return len(hub) % 2 }}, nil)
 	one := func(partitions, partition int) string {
-		return string(streamid.Append(nil, partitions, partition, []streamid.Position{{MS: 1_795_000_000_000}}))
+		return string(testCursors.Append(nil, partitions, partition, []streamid.Position{{MS: 1_795_000_000_000}}))
 	}
 	for _, tt := range []struct{ query, want string }{
 		{"account=a&after=0-0", "no cursor"},

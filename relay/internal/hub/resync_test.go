@@ -126,7 +126,7 @@ func ofLog(partitions, first, positions int) string {
 	for i := range at {
 		at[i].MS = 1_795_000_000_000
 	}
-	return string(streamid.Append(nil, partitions, first, at))
+	return string(testCursors.Append(nil, partitions, first, at))
 }
 
 // A gap sends a resync to all affected clients, with and without cursors, also during a replay.

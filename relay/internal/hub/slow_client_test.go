@@ -51,7 +51,7 @@ func (endless) ReadFrom(
 func TestSlowClient_OneHour(t *testing.T) {
 	t.Parallel()
 	const quick, slow = 16 << 10, 4 << 10 // bytes a second
-	behind := string(streamid.Append(nil, 1, 0, []streamid.Position{{MS: 1, Seq: 1}}))
+	behind := string(testCursors.Append(nil, 1, 0, []streamid.Position{{MS: 1, Seq: 1}}))
 	for name, tt := range map[string]struct {
 		s       Subscription
 		events  bool

@@ -19,6 +19,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/backoff"
 	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/internal/streamid"
 )
 
 // Options configure a [Conn].
@@ -296,13 +297,30 @@ func (c *Conn) Ready(ctx context.Context) error {
 
 // Instance returns the ID of this relay: 16 hexadecimal digits, the same on all nodes and after restarts.
 func (c *Conn) Instance(ctx context.Context) (string, error) {
-	key := InstanceKey(c.keys)
-	err := c.client.Do(ctx, "SET", key, randomHex(), "NX").Err()
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return "", WrapError("store the ID of the relay", err)
-	}
-	id, err := c.client.Get(ctx, key).Result()
+	id, err := c.getOrStore(ctx, InstanceKey(c.keys), randomHex())
 	return id, WrapError("read the ID of the relay", err)
+}
+
+// CursorKey returns the secret that encrypts cursors, the same on all nodes and after restarts.
+func (c *Conn) CursorKey(ctx context.Context) (key streamid.CursorKey, err error) {
+	_, _ = rand.Read(key[:]) // documented never to fail
+	text, err := c.getOrStore(ctx, CursorKeyKey(c.keys), string(key[:]))
+	if err != nil {
+		return key, WrapError("read the key of cursors", err)
+	}
+	if copy(key[:], text) != len(key) {
+		return key, fmt.Errorf("read the key of cursors: %w", ErrUnexpectedReply)
+	}
+	return key, nil
+}
+
+// getOrStore returns a value that never changes. The first caller stores it.
+func (c *Conn) getOrStore(ctx context.Context, key, value string) (string, error) {
+	err := c.client.Do(ctx, "SET", key, value, "NX").Err()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return "", err
+	}
+	return c.client.Get(ctx, key).Result()
 }
 
 func randomHex() string {

@@ -51,15 +51,15 @@ type Store struct {
 // NewStore returns the store of a Redis.
 func NewStore(c *redisconn.Conn) *Store {
 	return &Store{
-		client: c.Commands(), keys: keysKey(c.Keys()), use: useKey(c.Keys()), now: time.Now,
+		client: c.Commands(), keys: KeysKey(c.Keys()), use: UseKey(c.Keys()), now: time.Now,
 	}
 }
 
-// keysKey is the hash of keys by name.
-func keysKey(k keyspace.Space) string { return k.Global("apikeys") }
+// KeysKey is the hash of keys by name.
+func KeysKey(k keyspace.Space) string { return k.Global("apikeys") }
 
-// useKey is the hash of the times of last use by name, in Unix seconds.
-func useKey(k keyspace.Space) string { return k.Global("apikeyuse") }
+// UseKey is the hash of the times of last use by name, in Unix seconds.
+func UseKey(k keyspace.Space) string { return k.Global("apikeyuse") }
 
 // Version returns a number that changes with each change of a key.
 func (s *Store) Version(ctx context.Context) (string, error) {
