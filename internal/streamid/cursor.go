@@ -3,7 +3,6 @@ package streamid
 import (
 	"crypto/aes"
 	"crypto/cipher"
-	"crypto/hkdf"
 	"crypto/hmac"
 	"crypto/sha256"
 	"crypto/subtle"
@@ -69,16 +68,11 @@ type cursorScratch struct {
 // NewCursors returns the cursors of a relay.
 func NewCursors(key CursorKey) *Cursors {
 	derive := func(use string) []byte {
-		derived, err := hkdf.Key(sha256.New, key[:], nil, use, sha256.Size)
-		if err != nil {
-			panic(err) // the length is valid
-		}
-		return derived
+		mac := hmac.New(sha256.New, key[:])
+		mac.Write([]byte(use))
+		return mac.Sum(nil)
 	}
-	block, err := aes.NewCipher(derive("hubrelay cursor encryption"))
-	if err != nil {
-		panic(err) // the length is valid
-	}
+	block, _ := aes.NewCipher(derive("hubrelay cursor encryption")) // fails only for another length
 	macKey := derive("hubrelay cursor authentication")
 	return &Cursors{block: block, scratch: sync.Pool{
 		New: func() any { return &cursorScratch{mac: hmac.New(sha256.New, macKey)} },

@@ -200,7 +200,7 @@ func Example() {
 	c, err := cursors.Parse(string(text), 1)
 	at, _ := c.At(0)
 	fmt.Println(string(text), at, err)
-	// Output: MFagBb5bkMjdFChbBA8LBFd7_GIAOvs7sCUZ 1795000000000-4 <nil>
+	// Output: MH66lQbglS_tTpFoUJ0ORRhnEYu7-5IARFOC 1795000000000-4 <nil>
 }
 
 func BenchmarkAppend(b *testing.B) {

@@ -235,6 +235,7 @@ type Sink struct {
 	Retry        Retry         `koanf:"retry" doc:"Schedule of retries."`
 	DisableAfter time.Duration `koanf:"disable_after" doc:"Time without a successful attempt until a sink is disabled."`
 	Backlog      int64         `koanf:"backlog" doc:"Maximum number of queued events."`
+	BacklogBytes Size          `koanf:"backlog_bytes" doc:"Maximum memory of queued events in Redis, 0 (no limit) to 1TiB."`
 	Ordering     string        `koanf:"ordering" enum:"none,hub,container" doc:"Order of deliveries."`
 	Rate         relay.Rate    `koanf:"rate" doc:"Maximum rate of attempts."`
 	Burst        int           `koanf:"burst" doc:"Maximum number of attempts at once after a pause."`

@@ -40,6 +40,7 @@ const (
 type Queues interface {
 	RegisterSinks(ctx context.Context, partition int, fromStart map[string]bool) (queue.DispatchState, error)
 	Enqueue(ctx context.Context, r queue.EnqueueRequest) (queue.EnqueueResult, error)
+	LenForBytes(ctx context.Context, sink string, partition int, maxBytes int64) (int64, error)
 }
 
 var _ Queues = (*queue.Store)(nil)
@@ -104,7 +105,7 @@ type Dispatcher struct {
 
 	matcher         *Matcher
 	sinks           []string
-	backlogs        []int64
+	backlogs        []int64 // by sink: maximum number of entries, the smaller one of Backlog and BacklogBytes
 	fromStart       map[string]bool
 	position        string // stored position
 	unmatchedTo     string // no sink matches an entry after position and up to here
@@ -218,6 +219,9 @@ func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 	if err := d.loadState(ctx); err != nil {
 		return err
 	}
+	if err := d.limitBytes(ctx); err != nil {
+		return err
+	}
 	if again, err := d.catchUp(ctx); again || err != nil {
 		return err
 	}
@@ -305,6 +309,25 @@ func (d *Dispatcher) runMaintenance(ctx context.Context) error {
 		return err
 	}
 	return d.opts.Log.Trim(ctx, d.opts.Partition, d.opts.Retention)
+}
+
+// limitBytes converts the BacklogBytes of each sink to a number of entries.
+func (d *Dispatcher) limitBytes(ctx context.Context) error {
+	for i, s := range d.matcher.Sinks() {
+		if s.BacklogBytes == 0 {
+			continue
+		}
+		n, err := d.opts.Queues.LenForBytes(ctx, s.Name, d.opts.Partition,
+			partitionShare(s.BacklogBytes, d.opts.Partitions))
+		if err != nil {
+			return err
+		}
+		d.backlogs[i] = partitionShare(s.Backlog, d.opts.Partitions)
+		if n > 0 && (d.backlogs[i] == 0 || n < d.backlogs[i]) {
+			d.backlogs[i] = n
+		}
+	}
+	return nil
 }
 
 // logDropped logs the number of entries that were dropped since the last call.

@@ -162,6 +162,29 @@ func TestDispatcher_LimitsBacklog(t *testing.T) {
 	}
 }
 
+func TestDispatcher_LimitsBacklogBytes(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	const limit = 64 << 10
+	small := Sink{Name: "small", FromStart: true, Backlog: 5000}
+	large := Sink{Name: "large", FromStart: true, BacklogBytes: 1 << 30}
+	stop := e.run(e.options(small, large), true)
+	e.publish("x", "h1", 3000)
+	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("small") == 3000 && e.queueLength("large") == 3000 })
+	stop()
+	small.BacklogBytes = limit
+	e.run(e.options(small, large), true)
+	e.publish("y", "h1", 1)
+	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("large") == 3001 })
+	used, err := e.b.Commands().MemoryUsage(t.Context(), queue.Key(e.b.Keys(), "small", 0), 0).Result()
+	if err != nil || used > limit*3/2 {
+		t.Errorf("the queue uses %d bytes (%v), want about %d", used, err, limit)
+	}
+	if got := e.readQueue("small"); len(got) < 100 || got[len(got)-1] != "h1-y-0" {
+		t.Errorf("got %d entries, want the newest ones", len(got))
+	}
+}
+
 func TestDispatcher_ContinuesAfterOutage(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)

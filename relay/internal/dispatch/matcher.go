@@ -16,6 +16,8 @@ type Sink struct {
 	FromStart bool
 	// Backlog is the maximum number of queued entries of all partitions; 0 is no limit.
 	Backlog int64
+	// BacklogBytes is the maximum memory of these entries in Redis; 0 is no limit. It may be exceeded for some seconds.
+	BacklogBytes int64
 }
 
 // maxTopics limits the memory of the index. A catalog is much smaller, but other programs may write any topic.

@@ -2,10 +2,7 @@ package eventlog
 
 import (
 	"context"
-	"errors"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
@@ -17,18 +14,14 @@ type Retention struct {
 	MaxBytes int64         // maximum memory in Redis
 }
 
-// memorySamples is the number of nodes of a stream that Redis measures. It limits the time of the command to about a
-// millisecond. A log of more entries (about a hundred per node) is estimated from its oldest ones.
-const memorySamples = 10_000
-
 // Trim removes the entries of a partition's log that exceed its retention, but only entries that the dispatcher has
 // processed. Redis removes whole nodes of the stream, so about a hundred entries more may remain.
 func (l *Log) Trim(ctx context.Context, partition int, r Retention) error {
 	maxLen := r.MaxLen
 	if r.MaxBytes > 0 {
-		n, err := l.lenForBytes(ctx, partition, r.MaxBytes)
+		n, err := redisconn.StreamLenForBytes(ctx, l.conn.Commands(), Key(l.keys, partition), r.MaxBytes)
 		if err != nil {
-			return redisconn.WrapError("measure the log", err)
+			return err
 		}
 		if n > 0 && (maxLen == 0 || n < maxLen) {
 			maxLen = n
@@ -42,20 +35,6 @@ func (l *Log) Trim(ctx context.Context, partition int, r Retention) error {
 			return redisconn.WrapError("trim the log", err)
 		}
 	}
-}
-
-// lenForBytes returns the number of entries that need at most maxBytes, or 0 if all of them do.
-func (l *Log) lenForBytes(ctx context.Context, partition int, maxBytes int64) (int64, error) {
-	key := Key(l.keys, partition)
-	used, err := l.conn.Commands().MemoryUsage(ctx, key, memorySamples).Result()
-	if errors.Is(err, redis.Nil) || err == nil && used <= maxBytes {
-		return 0, nil
-	}
-	if err != nil {
-		return 0, err
-	}
-	n, err := l.conn.Commands().XLen(ctx, key).Result()
-	return max(int64(float64(n)*float64(maxBytes)/float64(used)), 1), err
 }
 
 func (l *Log) runTrim(

@@ -98,3 +98,9 @@ func (s *Store) ClaimPending(ctx context.Context, sink, group, consumer string) 
 	}
 	return nil
 }
+
+// LenForBytes returns the number of entries of a sink's queue in a partition that need at most maxBytes of memory, or 0
+// if all of them do.
+func (s *Store) LenForBytes(ctx context.Context, sink string, partition int, maxBytes int64) (int64, error) {
+	return redisconn.StreamLenForBytes(ctx, s.conn.Commands(), Key(s.keys, sink, partition), maxBytes)
+}

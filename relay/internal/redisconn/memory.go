@@ -2,6 +2,7 @@ package redisconn
 
 import (
 	"context"
+	"errors"
 	"strconv"
 	"strings"
 	"sync"
@@ -52,3 +53,21 @@ func readMemory(ctx context.Context, client redis.Cmdable) (Memory, error) {
 
 // IsOutOfMemory reports whether Redis rejected a write because it has reached its memory limit. It stored nothing.
 func IsOutOfMemory(err error) bool { return err != nil && strings.Contains(err.Error(), "OOM ") }
+
+// memorySamples is the number of nodes of a stream that Redis measures. It limits the time of the command to about a
+// millisecond. A stream of more entries (about a hundred per node) is estimated from its oldest ones.
+const memorySamples = 10_000
+
+// StreamLenForBytes returns the number of entries of a stream that need at most maxBytes of memory, or 0 if all of them
+// do.
+func StreamLenForBytes(ctx context.Context, client redis.Cmdable, key string, maxBytes int64) (int64, error) {
+	used, err := client.MemoryUsage(ctx, key, memorySamples).Result()
+	if errors.Is(err, redis.Nil) || err == nil && used <= maxBytes {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, WrapError("measure a stream", err)
+	}
+	n, err := client.XLen(ctx, key).Result()
+	return max(int64(float64(n)*float64(maxBytes)/float64(used)), 1), WrapError("measure a stream", err)
+}
