@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -22,6 +23,8 @@ func TestStorage_StopsPublishingBeforeItIsFull(t *testing.T) {
 		<-proceed
 		w.WriteHeader(http.StatusNoContent)
 	})
+	release := sync.OnceFunc(func() { close(proceed) })
+	t.Cleanup(release) // before the receiver waits for its handlers
 	dir := tempDir(t)
 	file := writeFile(t, dir, "hubrelay.yaml", daemonConfig{
 		redis: `max_memory: 16MiB, retention: {max_bytes: 1MiB}`,
@@ -47,18 +50,20 @@ func TestStorage_StopsPublishingBeforeItIsFull(t *testing.T) {
 		!strings.Contains(refused.Body, "redis.max_memory") {
 		t.Errorf("after %d notifications: %d %s", accepted, refused.Status, refused.Body)
 	}
-	testkit.Eventually(t, "the monitor to see it", func() error {
-		if d.Metric(t, "hubrelay_storage_full") != 1 {
-			return fmt.Errorf("storage_used_ratio is %v", d.Metric(t, "hubrelay_storage_used_ratio"))
+	// Trimming the log may make room again.
+	testkit.Eventually(t, "the monitor to report it", func() error {
+		full := d.Metric(t, "hubrelay_storage_full") == 1
+		if r, err := d.GetHealth(t.Context(), "/readyz"); err != nil || r.Status != 503 || !full ||
+			!strings.Contains(r.Body, "storage") {
+			if publish().Status == http.StatusAccepted {
+				accepted++
+			}
+			return fmt.Errorf("full is %t; readyz: %+v, %w", full, r, err)
 		}
 		return nil
 	})
-	if r, err := d.GetHealth(t.Context(), "/readyz"); err != nil || r.Status != 503 ||
-		!strings.Contains(r.Body, "storage") {
-		t.Errorf("readyz: %+v, %v", r, err)
-	}
-	if n := strings.Count(d.Err.String(), `"msg":"storage is full`); n != 1 {
-		t.Errorf("got %d errors in the log, want 1", n)
+	if n := strings.Count(d.Err.String(), `"msg":"storage is full`); n == 0 {
+		t.Error("no error is in the log")
 	}
 	// An entry of the inbox waits.
 	store := redisAt(t, filepath.Join(dir, "hubrelay-data", "redis.sock"))
@@ -68,7 +73,7 @@ func TestStorage_StopsPublishingBeforeItIsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	close(proceed)
+	release()
 	testkit.Eventually(t, "room again", d.Ready(http.StatusOK))
 	if r := publish(); r.Status != http.StatusAccepted {
 		t.Errorf("after the deliveries: %d %s", r.Status, r.Body)

@@ -49,6 +49,15 @@ func (a *Daemon) adminSinks() adminserver.Sinks {
 }
 
 func (o *sinkAdmin) List(ctx context.Context) ([]adminserver.Sink, error) {
+	names, err := o.sinkNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return o.describeSinks(ctx, names)
+}
+
+// sinkNames returns the sorted names of the sinks that are configured or known in Redis.
+func (o *sinkAdmin) sinkNames(ctx context.Context) ([]string, error) {
 	names, err := o.stores.queues.KnownSinks(ctx)
 	if err != nil {
 		return nil, err
@@ -57,7 +66,7 @@ func (o *sinkAdmin) List(ctx context.Context) ([]adminserver.Sink, error) {
 		names = append(names, s.name)
 	}
 	slices.Sort(names)
-	return o.describeSinks(ctx, slices.Compact(names))
+	return slices.Compact(names), nil
 }
 
 func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]adminserver.Sink, error) {

@@ -34,7 +34,7 @@ func (a *Daemon) startAdmin(ctx context.Context, p *components, health net.Addr)
 	handler := adminserver.Options{
 		Listen: cfg.Listen, Authenticator: adminserver.SocketPeer{}, Log: a.log,
 		Sinks: a.adminSinks, Sources: a.adminSources, Connections: a.adminConnections, Routes: a.modules.adminRoutes(),
-		Audit: a.audit, AuditLog: a.adminAudit, Keys: a.openKeys,
+		Audit: a.audit, AuditLog: a.adminAudit, Keys: a.openKeys, Accounts: a.openAccounts,
 	}
 	listener := httpserver.Options{
 		Name: "admin", Addr: cfg.Listen, CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, Log: a.log,

@@ -34,6 +34,8 @@ type Options struct {
 	Routes []module.AdminRoute
 	// Audit records failed authentications and all changes. Nil discards them.
 	Audit audit.Recorder
+	// Accounts implements /api/accounts. It returns nil while the daemon is starting.
+	Accounts func() Accounts
 	// Keys implements /api/keys. It returns nil while the daemon is starting.
 	Keys func() Keys
 	// AuditLog implements /api/audit. It returns nil while the daemon is starting.

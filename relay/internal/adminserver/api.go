@@ -56,6 +56,7 @@ func newAPIHandler(opt Options) *apiHandler {
 	o.handleConnections("/api/connections", opt.Connections)
 	o.handleAudit("/api/audit", opt.AuditLog)
 	o.handleKeys("/api/keys", opt.Keys)
+	o.handleAccounts("/api/accounts", opt.Accounts)
 	for _, m := range opt.Routes {
 		o.handle(m.Pattern, int64(m.MaxBody), m.Role, moduleHandler(m), m.Methods...)
 	}

@@ -1,0 +1,104 @@
+package store
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed scripts/replace.lua
+var replaceRecordSource string
+
+var replaceRecordScript = redis.NewScript(retryQueueSource + replaceRecordSource)
+
+// EraseAccount removes the notifications of an account from the scheduled deliveries of a sink, and returns the number of
+// changed deliveries. A delivery without other notifications is removed.
+func (s *Retries) EraseAccount(ctx context.Context, sink, account string) (changed int, err error) {
+	for cursor := uint64(0); ; {
+		start := time.Now()
+		page, next, err := s.client.HScan(ctx, RecordsKey(s.keys, sink), cursor, "", scanPage).Result()
+		if err != nil {
+			return changed, fmt.Errorf("read the scheduled deliveries: %w", err)
+		}
+		for i := 0; i+1 < len(page); i += 2 {
+			replaced, err := s.eraseFromRecord(ctx, sink, page[i], page[i+1], account)
+			if err != nil {
+				return changed, err
+			}
+			if replaced {
+				changed++
+			}
+		}
+		if cursor = next; cursor == 0 {
+			return changed, s.signalChange(ctx) // the next delivery of an ordered sink may be due
+		}
+		if err := Yield(ctx, time.Since(start)); err != nil {
+			return changed, err
+		}
+	}
+}
+
+func (s *Retries) eraseFromRecord(ctx context.Context, sink, id, text, account string) (bool, error) {
+	r, err := DecodeRecord(text)
+	if err != nil {
+		return false, nil // nobody can read whose it is
+	}
+	before := len(r.Notifications)
+	r.Notifications = slices.DeleteFunc(r.Notifications, func(n Notification) bool { return n.Account == account })
+	if len(r.Notifications) == before {
+		return false, nil
+	}
+	replacement := ""
+	if len(r.Notifications) > 0 {
+		if replacement, err = r.Encode(); err != nil {
+			return false, err
+		}
+	}
+	n, err := replaceRecordScript.Run(ctx, s.client, s.retryKeys(sink), id, text, replacement).Int()
+	if err != nil {
+		return false, fmt.Errorf("change a scheduled delivery: %w", err)
+	}
+	return n == 1, nil
+}
+
+// EraseAccount drops the dead letters of a sink that contain only notifications of an account. shared is the number of
+// those that also contain others, which stay.
+func (s *DeadLetters) EraseAccount(ctx context.Context, sink, account string) (dropped, shared int, err error) {
+	for after := ""; ; {
+		page, err := s.List(ctx, sink, Selection{After: after, Limit: scanPage})
+		if err != nil {
+			return dropped, shared, err
+		}
+		var ids []string
+		for i := range page.Letters {
+			letter, err := s.Get(ctx, sink, page.Letters[i].ID)
+			if err != nil {
+				continue // it was dropped or replayed in the meantime
+			}
+			of := 0
+			for k := range letter.Notifications {
+				if letter.Notifications[k].Account == account {
+					of++
+				}
+			}
+			switch {
+			case of == 0:
+			case of == len(letter.Notifications):
+				ids = append(ids, letter.ID)
+			default:
+				shared++
+			}
+		}
+		result, err := s.Drop(ctx, sink, ids)
+		if dropped += result.Done; err != nil {
+			return dropped, shared, err
+		}
+		if after = page.Next; after == "" {
+			return dropped, shared, nil
+		}
+	}
+}
