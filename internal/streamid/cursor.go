@@ -51,7 +51,7 @@ type Cursor struct {
 type CursorKey [32]byte
 
 // Cursors encodes and decodes cursors. A cursor reveals nothing but its length, because a position in a partition also
-// tells when other tenants published. The same position always has the same cursor. Cursors may be used concurrently.
+// shows when other tenants published. The same position always has the same cursor. Cursors may be used concurrently.
 type Cursors struct {
 	block   cipher.Block
 	scratch sync.Pool // of *cursorScratch
@@ -87,7 +87,7 @@ func (c *Cursors) Append(text []byte, partitions, first int, list []Position) []
 	b := append(scratch.buf[:0], cursorVersion)
 	b = append(b, make([]byte, ivLen)...)
 	b = appendContent(b, partitions, first, list)
-	c.seal(scratch, b[1:])
+	c.sealContent(scratch, b[1:])
 	b = binary.BigEndian.AppendUint16(b, checksum(b))
 	scratch.buf = b
 	return base64.RawURLEncoding.AppendEncode(text, b)
@@ -120,15 +120,15 @@ func appendContent(b []byte, partitions, first int, list []Position) []byte {
 	return b
 }
 
-// seal encrypts the content after the IV in place. Like RFC 5297, it uses a MAC of the content as the IV, here
+// sealContent encrypts the content after the IV in place. Like RFC 5297, it uses a MAC of the content as the IV, here
 // HMAC-SHA256. So no state is necessary, and a changed cursor is detected.
-func (c *Cursors) seal(scratch *cursorScratch, b []byte) {
+func (c *Cursors) sealContent(scratch *cursorScratch, b []byte) {
 	copy(b, scratch.sumOf(b[ivLen:]))
 	c.applyKeyStream(scratch, b[:ivLen], b[ivLen:])
 }
 
-// open decrypts the content in place. It returns nil if the content was not sealed with this key.
-func (c *Cursors) open(b []byte) []byte {
+// openContent decrypts the content in place. It returns nil if the content was not sealed with this key.
+func (c *Cursors) openContent(b []byte) []byte {
 	scratch, _ := c.scratch.Get().(*cursorScratch)
 	defer c.scratch.Put(scratch)
 	c.applyKeyStream(scratch, b[:ivLen], b[ivLen:])
@@ -155,7 +155,7 @@ func (c *Cursors) applyKeyStream(s *cursorScratch, iv, content []byte) {
 	}
 }
 
-// checksum distinguishes damaged cursors from those of other logs.
+// checksum distinguishes damaged cursors from cursors of other logs.
 func checksum(b []byte) uint16 { return uint16(crc32.ChecksumIEEE(b)) }
 
 // Parse decodes a cursor for a log with this number of partitions. The error is [ErrMalformed] or [ErrOtherLog].
@@ -171,7 +171,7 @@ func (c *Cursors) Parse(text string, partitions int) (Cursor, error) {
 	if b[0] != cursorVersion || end < 1+ivLen {
 		return Cursor{}, ErrOtherLog
 	}
-	content := c.open(b[1:end])
+	content := c.openContent(b[1:end])
 	if content == nil {
 		return Cursor{}, ErrOtherLog
 	}

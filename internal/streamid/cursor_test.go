@@ -118,7 +118,7 @@ func TestParse_RejectsInvalidCursors(t *testing.T) {
 	sealed := func(content ...byte) string {
 		b := append(append([]byte{cursorVersion}, make([]byte, ivLen)...), content...)
 		scratch, _ := testCursors.scratch.Get().(*cursorScratch)
-		testCursors.seal(scratch, b[1:])
+		testCursors.sealContent(scratch, b[1:])
 		return base64.RawURLEncoding.EncodeToString(binary.BigEndian.AppendUint16(b, checksum(b)))
 	}
 	cut := sealed(contentAll, 2, 1, 1, 1) // the second position is missing

@@ -48,9 +48,9 @@ func (a *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
 	return result, nil
 }
 
-// observe ends the use of decisions of auth.forward after notifications that keys of their hubs have changed. Lost
-// notifications could be such.
-func (a *authentication) observe(batch eventlog.Batch, clients *hub.Hub) {
+// observeKeyChanges invalidates decisions of auth.forward after notifications that keys of their hubs have changed, and
+// after a loss of notifications.
+func (a *authentication) observeKeyChanges(batch eventlog.Batch, clients *hub.Hub) {
 	if a.forward == nil {
 		return
 	}

@@ -85,7 +85,7 @@ func (k *keyLoader) configuredKeys() []config.Key {
 	return k.configured
 }
 
-// usesSince returns when the keys were last used, in Unix seconds by name, for those that were used at t or later.
+// usesSince returns the last use of each key that was used at t or later, in Unix seconds by name.
 func (k *keyLoader) usesSince(t int64) map[string]int64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()

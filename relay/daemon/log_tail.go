@@ -86,7 +86,7 @@ func (a *Daemon) handleBatch(batch eventlog.Batch, clients *hub.Hub, d *dispatch
 	clients.Broadcast(hub.Batch{
 		Partition: batch.Partition, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last,
 	})
-	a.authentication.observe(batch, clients)
+	a.authentication.observeKeyChanges(batch, clients)
 	if len(batch.Notifications) > 0 {
 		a.metrics.Delayed(sinceStored(batch.Notifications[0].Cursor, time.Now()))
 	}

@@ -14,7 +14,7 @@ import (
 // Verifier verifies credentials of another system. It is called concurrently.
 type Verifier interface {
 	// Verify returns a key with External set. hub is the requested hub, or empty. The error is 401.auth-invalid,
-	// 401.auth-expired, or 503.auth-unavailable if the other system cannot be asked.
+	// 401.auth-expired, or 503.auth-unavailable if the other system is unreachable.
 	Verify(ctx context.Context, credential, hub string) (*Key, *relay.Error)
 }
 
@@ -25,7 +25,7 @@ type ForwardVerifier interface {
 	ChangedSince(t time.Time, hubs []string) bool
 }
 
-// Request is what the sender of a request presents.
+// Request contains the credentials of a request.
 type Request struct {
 	// Authorization are the values of the header Authorization.
 	Authorization []string
@@ -55,7 +55,7 @@ func NewAuthenticator(o AuthenticatorOptions) *Authenticator { return &Authentic
 
 // Authenticate returns the key of the sender. The error is 401.auth-invalid for missing, malformed or unknown
 // credentials, or for an address that the key does not allow; 401.auth-expired for expired ones; and
-// 503.auth-unavailable if another system must be asked and does not answer.
+// 503.auth-unavailable if another system decides and is unreachable.
 func (a *Authenticator) Authenticate(ctx context.Context, r Request) (*Key, *relay.Error) {
 	key, refused := a.findKey(ctx, r)
 	if refused != nil {

@@ -38,7 +38,7 @@ type bearer struct {
 type method struct {
 	name  string
 	issue func(t *testing.T, b bearer) auth.Request
-	// forged is a request with a credential that nobody issued.
+	// forged is a request with a credential that was never issued.
 	forged auth.Request
 }
 

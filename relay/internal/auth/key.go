@@ -54,11 +54,11 @@ type Key struct {
 	Networks []netip.Prefix
 	// Superseded marks the old secret of a rotated key. It has the name of the new one and an expiry.
 	Superseded bool
-	// LastUsed is the Unix time in seconds at which the key was last used, or 0. Nil means that nobody wants to know.
+	// LastUsed is the Unix time in seconds at which the key was last used, or 0. Nil is not updated.
 	LastUsed *atomic.Int64
 	// External marks the bearer of a credential of another system. It is in no [Keyring], and has an expiry.
 	External bool
-	// VerifiedAt is the time at which the other system was asked. It is zero if the credential itself is the proof.
+	// VerifiedAt is the time at which the other system decided. It is zero if the credential itself is the proof.
 	VerifiedAt time.Time
 }
 

@@ -210,7 +210,7 @@ type Key struct {
 	Key          string    `koanf:"key" secret:"true" doc:"The key, at least 16 characters; may be ${NAME}."`
 	KeyFile      string    `koanf:"key_file" doc:"File with the key, read again after a change."`
 	KeySHA256    string    `koanf:"key_sha256" secret:"true" doc:"SHA-256 of the key, 64 hexadecimal digits."`
-	SAN          string    `koanf:"san" doc:"Name in client certificates that stands for the key."`
+	SAN          string    `koanf:"san" doc:"Name in the client certificates of the key."`
 	AccountID    string    `koanf:"account_id" doc:"Account whose events the key sees."`
 	Hubs         []string  `koanf:"hubs" doc:"Hubs that the key may access."`
 	Capabilities []string  `koanf:"capabilities" doc:"Further permissions of the key."`

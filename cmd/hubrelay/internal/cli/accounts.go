@@ -22,7 +22,7 @@ func newAccountsErase(std term.Streams) *cobra.Command {
 		Use:   "erase ACCOUNT",
 		Short: "Delete the notifications of an account from a running daemon",
 		Long: `Deletes the notifications of an account: from the log, the queues and scheduled retries of all sinks, and
-the dead letters. Revoke its keys first, so that nothing new arrives. Nothing can be restored.
+the dead letters. Revoke its keys first. Otherwise new notifications may arrive. Nothing can be restored.
 
 What is being delivered, or gathered for a batch or digest, is not deleted: repeat the command after that. Nodes keep
 recent notifications in memory until newer ones replace them or they are restarted.

@@ -37,7 +37,7 @@ func keyPath(name, verb string) string { return "/api/keys/" + url.PathEscape(na
 
 func newKeysCreate(std term.Streams) *cobra.Command {
 	var f adminFlags
-	// The fields are those of the admin API.
+	// The admin API defines the fields.
 	var spec struct {
 		AccountID    string     `json:"account_id"`
 		Hubs         []string   `json:"hubs"`
@@ -176,8 +176,7 @@ func newKeysList(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the API keys of a running daemon",
-		Long: `Lists the API keys: those of the configuration, and those that were created at run time. Secrets are not
-stored, so they are not listed. LAST USED is accurate to about a minute.
+		Long: `Lists the API keys of the configuration and the keys that were created at run time, without their secrets. LAST USED is accurate to about a minute.
 
 ` + adminHelp,
 		Args: WithUsageErrors(cobra.NoArgs),

@@ -31,7 +31,7 @@ const (
 	maxLifetime = time.Hour
 	// maxCached bounds the memory of the cache. Beyond it, the cache starts again.
 	maxCached = 10_000
-	// maxRequests is the maximum number of requests at once, so that guessing does not overload the endpoint.
+	// maxRequests is the maximum number of requests at once, which protects the endpoint from guessing.
 	maxRequests = 64
 
 	logInterval = time.Minute
@@ -89,8 +89,8 @@ func (v *Verifier) ChangedSince(t time.Time, hubs []string) bool {
 	return v.changes.changedSince(t, hubs)
 }
 
-// Verify returns the key that a credential stands for at a hub. The error is 401.auth-invalid, 401.auth-expired, or
-// 503.auth-unavailable if the endpoint must be asked and does not answer.
+// Verify returns the key of a credential for a hub. The error is 401.auth-invalid, 401.auth-expired, or
+// 503.auth-unavailable if there is no valid decision and the endpoint does not answer.
 func (v *Verifier) Verify(ctx context.Context, credential, hub string) (*auth.Key, *relay.Error) {
 	if len(credential) > maxCredential {
 		return nil, relay.NewError(relay.CodeAuthInvalid, "the credential is too long")
@@ -106,7 +106,7 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string) (*auth.Ke
 	if cached != nil && now.Sub(cached.VerifiedAt) < v.opts.CacheTTL {
 		return cached, nil
 	}
-	key, err := v.askOnce(ctx, id, credential, hub)
+	key, err := v.requestDecisionOnce(ctx, id, credential, hub)
 	var refused *relay.Error
 	switch {
 	case err == nil:
@@ -124,10 +124,10 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string) (*auth.Ke
 		"try again later")
 }
 
-// askOnce shares one request among concurrent callers, and remembers its answer. The request does not end with ctx.
-func (v *Verifier) askOnce(ctx context.Context, id apikey.Hash, credential, hub string) (*auth.Key, error) {
+// requestDecisionOnce shares one request among concurrent callers, and remembers its answer. The request does not end with ctx.
+func (v *Verifier) requestDecisionOnce(ctx context.Context, id apikey.Hash, credential, hub string) (*auth.Key, error) {
 	done := v.inFlight.DoChan(string(id[:]), func() (any, error) {
-		key, err := v.ask(context.WithoutCancel(ctx), credential, hub)
+		key, err := v.requestDecision(context.WithoutCancel(ctx), credential, hub)
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		switch {
@@ -163,7 +163,7 @@ type answer struct {
 	Expires      time.Time `json:"expires"`
 }
 
-func (v *Verifier) ask(ctx context.Context, credential, hub string) (*auth.Key, error) {
+func (v *Verifier) requestDecision(ctx context.Context, credential, hub string) (*auth.Key, error) {
 	started := v.now() // a change during the request must make the answer invalid
 	body, err := json.Marshal(map[string]string{"credential": credential, "hub_id": hub})
 	if err != nil {

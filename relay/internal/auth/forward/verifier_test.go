@@ -158,7 +158,7 @@ func TestVerifier_Expiry(t *testing.T) {
 	}
 }
 
-// A changed key makes decisions and grants of its hub invalid, those of other hubs not.
+// A changed key invalidates decisions and grants of its hub only.
 func TestVerifier_MarkChanged(t *testing.T) {
 	t.Parallel()
 	e, now := newEndpoint(t), time.Now()

@@ -64,28 +64,28 @@ func NewRemoteKeys(url string) *RemoteKeys {
 
 // Find implements [KeySource].
 func (k *RemoteKeys) Find(ctx context.Context, keyID string) ([]jose.JSONWebKey, error) {
-	keys, age, err := k.cached(keyID)
+	keys, age, err := k.findCached(keyID)
 	if len(keys) > 0 && age < refreshInterval {
 		return keys, nil
 	}
 	if !k.mayFetch() {
 		return keys, err
 	}
-	fetched := k.single.DoChan("", func() (any, error) { return nil, k.fetch() })
+	fetched := k.single.DoChan("", func() (any, error) { return nil, k.fetchKeys() })
 	if len(keys) > 0 {
 		return keys, nil // refreshed in the background
 	}
 	select {
 	case <-fetched:
-		keys, _, err = k.cached(keyID)
+		keys, _, err = k.findCached(keyID)
 		return keys, err
 	case <-ctx.Done():
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
 	}
 }
 
-// cached returns the usable keys with an ID. The error is set if there are none because the issuer could not be reached.
-func (k *RemoteKeys) cached(keyID string) ([]jose.JSONWebKey, time.Duration, error) {
+// findCached returns the valid keys with an ID. It returns an error if there are none and the issuer was unreachable.
+func (k *RemoteKeys) findCached(keyID string) ([]jose.JSONWebKey, time.Duration, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	age := k.now().Sub(k.fetchedAt)
@@ -110,8 +110,8 @@ func (k *RemoteKeys) mayFetch() bool {
 	return k.triedAt.IsZero() || k.now().Sub(k.triedAt) >= minFetchInterval
 }
 
-func (k *RemoteKeys) fetch() error {
-	set, err := k.download()
+func (k *RemoteKeys) fetchKeys() error {
+	set, err := k.downloadKeys()
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.triedAt, k.err = k.now(), err
@@ -121,7 +121,7 @@ func (k *RemoteKeys) fetch() error {
 	return err
 }
 
-func (k *RemoteKeys) download() (*jose.JSONWebKeySet, error) {
+func (k *RemoteKeys) downloadKeys() (*jose.JSONWebKeySet, error) {
 	res, err := k.client.Get(k.url)
 	if err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ type FileKeys struct {
 // NewFileKeys reads the keys from a file.
 func NewFileKeys(name string) (*FileKeys, error) {
 	k := &FileKeys{name: name, now: time.Now}
-	if err := k.reload(); err != nil {
+	if err := k.reloadFile(); err != nil {
 		return nil, fmt.Errorf("read the keys of the issuer: %w", err)
 	}
 	return k, nil
@@ -163,12 +163,12 @@ func (k *FileKeys) Find(_ context.Context, keyID string) ([]jose.JSONWebKey, err
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.now().Sub(k.checked) >= fileCheckInterval {
-		_ = k.reload() // the former keys stay valid
+		_ = k.reloadFile() // the former keys stay valid
 	}
 	return findKeys(k.set, keyID), nil
 }
 
-func (k *FileKeys) reload() error {
+func (k *FileKeys) reloadFile() error {
 	k.checked = k.now()
 	info, err := os.Stat(k.name)
 	if err != nil {

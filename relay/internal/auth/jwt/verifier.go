@@ -26,8 +26,8 @@ const (
 	maxSubject = 200
 	// leeway is the accepted difference between the clocks of the issuer and of this node.
 	leeway = 30 * time.Second
-	// cacheTime is the maximum time until the signature of a token is verified again, so that a removed key of the issuer
-	// stops its tokens.
+	// cacheTime is the maximum time until the signature of a token is verified again, which ends the tokens of a
+	// removed key.
 	cacheTime = 5 * time.Minute
 	// maxCached bounds the memory of the cache. Beyond it, the cache starts again.
 	maxCached = 10_000
@@ -75,7 +75,7 @@ func NewVerifier(o Options) *Verifier {
 	return v
 }
 
-// Verify returns the key that a token stands for. The error is 401.auth-invalid, 401.auth-expired, or
+// Verify returns the key of a token. The error is 401.auth-invalid, 401.auth-expired, or
 // 503.auth-unavailable if the keys of the issuer are unknown.
 func (v *Verifier) Verify(ctx context.Context, token, _ string) (*auth.Key, *relay.Error) {
 	hash := sha256.Sum256([]byte(token))
@@ -86,7 +86,7 @@ func (v *Verifier) Verify(ctx context.Context, token, _ string) (*auth.Key, *rel
 	if ok && now.Before(cached.until) {
 		return cached.key, nil
 	}
-	key, refused := v.verify(ctx, token, now)
+	key, refused := v.verifyToken(ctx, token, now)
 	if refused != nil {
 		return nil, refused
 	}
@@ -104,7 +104,7 @@ func (v *Verifier) Verify(ctx context.Context, token, _ string) (*auth.Key, *rel
 	return key, nil
 }
 
-func (v *Verifier) verify(ctx context.Context, token string, now time.Time) (*auth.Key, *relay.Error) {
+func (v *Verifier) verifyToken(ctx context.Context, token string, now time.Time) (*auth.Key, *relay.Error) {
 	if len(token) > maxToken {
 		return nil, newInvalidError("is too long")
 	}

@@ -32,7 +32,7 @@ var (
 	ErrNotFound = errors.New("there is no key with this name")
 	// ErrTooMany means that there are [MaxKeys] keys.
 	ErrTooMany = errors.New("there are too many keys")
-	// ErrConflict means that somebody else changed the key at the same time.
+	// ErrConflict means that another request changed the key at the same time.
 	ErrConflict = errors.New("the key was changed at the same time")
 )
 
@@ -131,7 +131,7 @@ func (s *Store) Create(ctx context.Context, name string, spec Spec) (secret stri
 		Key:    Key{Name: name, Spec: spec, CreatedAt: s.now().UTC().Truncate(time.Second)},
 		SHA256: apikey.FormatHash(apikey.HashOf(secret)),
 	}
-	switch err = s.replace(ctx, name, "", &created); {
+	switch err = s.replaceKey(ctx, name, "", &created); {
 	case errors.Is(err, ErrConflict):
 		return "", ErrExists
 	case err != nil:
@@ -157,7 +157,7 @@ func (s *Store) Rotate(ctx context.Context, name string, overlap time.Duration) 
 		}
 	}
 	r.SHA256, r.RotatedAt = apikey.FormatHash(apikey.HashOf(secret)), now.Truncate(time.Second)
-	if err := s.replace(ctx, name, text, r); err != nil {
+	if err := s.replaceKey(ctx, name, text, r); err != nil {
 		return "", Key{}, err
 	}
 	return secret, r.Key, nil
@@ -169,7 +169,7 @@ func (s *Store) Revoke(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.replace(ctx, name, text, nil); err != nil {
+	if err := s.replaceKey(ctx, name, text, nil); err != nil {
 		return err
 	}
 	return redisconn.WrapError("remove the last use of an API key", s.client.HDel(ctx, s.use, name).Err())
@@ -190,8 +190,8 @@ func (s *Store) get(ctx context.Context, name string) (text string, r *record, e
 	return text, r, nil
 }
 
-// replace stores r, or removes the key if r is nil. before is the JSON that was read.
-func (s *Store) replace(ctx context.Context, name, before string, r *record) error {
+// replaceKey stores r, or removes the key if r is nil. before is the JSON that was read.
+func (s *Store) replaceKey(ctx context.Context, name, before string, r *record) error {
 	after := []byte{}
 	if r != nil {
 		var err error
