@@ -72,8 +72,8 @@ type Daemon struct {
 	dispatchers []*dispatch.Dispatcher
 
 	store      atomic.Pointer[store.Store] // nil until Redis is connected
-	auditStore atomic.Pointer[audit.Store]
-	keyStore   atomic.Pointer[keystore.Store] // nil until Redis is connected, and if Redis keeps no entries
+	auditStore atomic.Pointer[audit.Store] // nil until Redis is connected, and if Redis keeps no entries
+	keyStore   atomic.Pointer[keystore.Store]
 	operations atomic.Pointer[sinkAdmin]
 	sources    atomic.Pointer[sourceManager]
 	clients    atomic.Pointer[hub.Hub]
@@ -285,8 +285,9 @@ func (a *Daemon) startPublic(
 	}
 	server, err := httpserver.Listen(httpserver.Options{
 		Name: "server", Addr: cfg.Listen, Handler: handler, Log: a.log, Grace: cfg.ShutdownGrace,
-		CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, ClientCAFile: a.cfg.Auth.MTLS.CAFile, TrustedProxies: proxies,
-		PingInterval: a.cfg.Websocket.PingInterval, PongTimeout: a.cfg.Websocket.PongTimeout,
+		CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, ClientCAFile: a.cfg.Auth.MTLS.CAFile,
+		TrustedProxies: proxies,
+		PingInterval:   a.cfg.Websocket.PingInterval, PongTimeout: a.cfg.Websocket.PongTimeout,
 		ConnLimits: connLimits(cfg, openFiles()), ConnObserver: a.metrics.Listener("server"),
 	})
 	if err != nil {
