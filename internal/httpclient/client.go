@@ -94,13 +94,19 @@ func (t *Target) ReadResponse(body io.Reader, otherSecrets ...string) (text stri
 	return text, truncated
 }
 
+// WithoutURL returns the cause of an error of http.Client, which does not contain the URL.
+func WithoutURL(err error) error {
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		return wrapped.Err
+	}
+	return err
+}
+
 // RedactError converts an error of RoundTrip to one that contains the host and no other part of the URL. ctx is the
 // context of the request.
 func (t *Target) RedactError(ctx context.Context, err error) error {
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
-		err = wrapped.Err
-	}
+	err = WithoutURL(err)
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		// The error comes from this machine and contains nothing that the server sent. If it shares words with the URL,
 		// that is a coincidence.

@@ -187,7 +187,7 @@ type MTLS struct {
 type JWT struct {
 	Issuer            string   `koanf:"issuer" doc:"Required claim iss of the tokens; empty: no tokens are accepted."`
 	Audience          string   `koanf:"audience" doc:"Required claim aud of the tokens."`
-	JWKSURL           string   `koanf:"jwks_url" doc:"URL of the public keys of the issuer."`
+	JWKSURL           string   `koanf:"jwks_url" secret:"url" doc:"URL of the public keys of the issuer."`
 	JWKSFile          string   `koanf:"jwks_file" doc:"File with the public keys of the issuer, read again after a change."`
 	Algorithms        []string `koanf:"algorithms" doc:"Accepted signature algorithms."`
 	AccountClaim      string   `koanf:"account_claim" doc:"Claim with the account of the bearer."`

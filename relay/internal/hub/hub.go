@@ -154,7 +154,7 @@ type Hub struct {
 	deflater   *frame.Deflater // nil if compression is disabled
 	cursors    *streamid.Cursors
 	// replaySlots limit concurrent replays and their share of processor time, so they do not delay broadcasts.
-	replaySlots chan *replaySlot
+	replaySlots *replaySlots
 	// ctx is canceled when the hub is closed.
 	ctx  context.Context
 	stop context.CancelFunc

@@ -121,7 +121,7 @@ func (r *replay) waitIdle() bool {
 func (r *replay) sendChunk() (joined bool) {
 	l := r.feed
 	r.startChunk(FromLog)
-	t := r.hub.acquireReplaySlot()
+	t := r.hub.replaySlots.acquire(r.client.key)
 	l.mu.Lock()
 	if !r.located || r.position.next < l.baseSeq || r.verifiedResets != l.resets {
 		r.position, r.located = l.locate(r.positions), true
@@ -133,7 +133,7 @@ func (r *replay) sendChunk() (joined bool) {
 			floor = l.keptFrom[missing]
 		}
 		l.mu.Unlock()
-		r.hub.releaseReplaySlot(t)
+		r.hub.replaySlots.release(t)
 		r.located = false
 		if r.verifiedResets == breaks {
 			r.chunkFromLog(missing, floor)
@@ -154,7 +154,7 @@ func (r *replay) sendChunk() (joined bool) {
 	if !joined {
 		r.flushChunk()
 	}
-	r.hub.releaseReplaySlot(t)
+	r.hub.replaySlots.release(t)
 	if moved != nil {
 		select {
 		case <-moved:
@@ -299,8 +299,8 @@ func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
 		return
 	}
 	r.positions[slot] = at
-	t := r.hub.acquireReplaySlot()
-	defer r.hub.releaseReplaySlot(t)
+	t := r.hub.replaySlots.acquire(r.client.key)
+	defer r.hub.replaySlots.release(t)
 	r.retryWait = 0
 	if lost { // trimmed during the replay
 		r.sendResync()

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 )
@@ -29,8 +30,10 @@ const (
 	maxName       = 200
 	// maxLifetime is the time after which tokens and streams end if the answer has no expiry or a later one.
 	maxLifetime = time.Hour
-	// maxCached bounds the memory of the cache. Beyond it, the cache starts again.
-	maxCached = 10_000
+	// maxCredentials and maxHubs bound the memory of the cache. Beyond them, the cache or the decisions about one
+	// credential start again. So nobody can remove the decisions about other credentials.
+	maxCredentials = 10_000
+	maxHubs        = 100
 	// maxRequests is the maximum number of requests at once, which protects the endpoint from guessing.
 	maxRequests = 64
 
@@ -62,7 +65,7 @@ type Verifier struct {
 	inFlight       singleflight.Group
 
 	mu    sync.Mutex
-	cache map[apikey.Hash]*auth.Key // by the hash of hub and credential
+	cache map[apikey.Hash]map[string]*auth.Key // by the hash of the credential, then by hub
 }
 
 var _ auth.ForwardVerifier = (*Verifier)(nil)
@@ -76,7 +79,7 @@ func NewVerifier(o Options) *Verifier {
 	}
 	return &Verifier{
 		opts: o, client: client, now: time.Now,
-		unavailableLog: rate.Sometimes{Interval: logInterval}, cache: make(map[apikey.Hash]*auth.Key),
+		unavailableLog: rate.Sometimes{Interval: logInterval}, cache: make(map[apikey.Hash]map[string]*auth.Key),
 	}
 }
 
@@ -95,10 +98,10 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string) (*auth.Ke
 	if len(credential) > maxCredential {
 		return nil, relay.NewError(relay.CodeAuthInvalid, "the credential is too long")
 	}
-	id := apikey.HashOf(hub + "\x00" + credential)
+	id := apikey.HashOf(credential)
 	now := v.now()
 	v.mu.Lock()
-	cached := v.cache[id]
+	cached := v.cache[id][hub]
 	v.mu.Unlock()
 	if cached != nil && (!now.Before(cached.Expires) || v.changes.changedSince(cached.VerifiedAt, cached.Hubs)) {
 		cached = nil
@@ -116,7 +119,7 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string) (*auth.Ke
 	case errors.As(err, &refused):
 		return nil, refused
 	}
-	v.unavailableLog.Do(func() { v.opts.Log.Error("credentials cannot be verified", "url", v.opts.URL, "error", err) })
+	v.unavailableLog.Do(func() { v.opts.Log.Error("credentials cannot be verified", "error", err) })
 	if cached != nil && now.Sub(cached.VerifiedAt) < v.opts.CacheTTL+v.opts.StaleTTL {
 		return cached, nil
 	}
@@ -126,20 +129,12 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string) (*auth.Ke
 
 // requestDecisionOnce shares one request among concurrent callers, and remembers its answer. The request does not end with ctx.
 func (v *Verifier) requestDecisionOnce(ctx context.Context, id apikey.Hash, credential, hub string) (*auth.Key, error) {
-	done := v.inFlight.DoChan(string(id[:]), func() (any, error) {
+	done := v.inFlight.DoChan(string(id[:])+hub, func() (any, error) {
 		key, err := v.requestDecision(context.WithoutCancel(ctx), credential, hub)
-		v.mu.Lock()
-		defer v.mu.Unlock()
-		switch {
-		case err == nil:
-			if len(v.cache) >= maxCached {
-				clear(v.cache)
-			}
-			key.Hash = id
-			v.cache[id] = key
-		case errors.Is(err, errRefused):
-			delete(v.cache, id)
+		if err == nil {
+			key.Hash = apikey.HashOf(hub + "\x00" + credential)
 		}
+		v.remember(id, hub, key, err)
 		return key, err
 	})
 	select {
@@ -151,6 +146,28 @@ func (v *Verifier) requestDecisionOnce(ctx context.Context, id apikey.Hash, cred
 		return key, r.Err
 	case <-ctx.Done():
 		return nil, ctx.Err()
+	}
+}
+
+// remember stores a decision, and forgets the former one if the credential was refused.
+func (v *Verifier) remember(id apikey.Hash, hub string, key *auth.Key, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	byHub := v.cache[id]
+	switch {
+	case errors.Is(err, errRefused):
+		delete(byHub, hub)
+	case err != nil:
+	case byHub == nil:
+		if len(v.cache) >= maxCredentials {
+			clear(v.cache)
+		}
+		v.cache[id] = map[string]*auth.Key{hub: key}
+	default:
+		if len(byHub) >= maxHubs {
+			clear(byHub)
+		}
+		byHub[hub] = key
 	}
 }
 
@@ -176,7 +193,7 @@ func (v *Verifier) requestDecision(ctx context.Context, credential, hub string) 
 	req.Header.Set("Content-Type", "application/json")
 	res, err := v.client.Do(req)
 	if err != nil {
-		return nil, err
+		return nil, httpclient.WithoutURL(err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	switch res.StatusCode {

@@ -1,8 +1,10 @@
 package forward
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -12,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/apikey"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 )
@@ -247,5 +250,45 @@ func TestVerifier_SharesRequests(t *testing.T) {
 	callers.Wait()
 	if n := e.requests.Load(); n > 5 {
 		t.Errorf("50 callers made %d requests, want about one", n)
+	}
+}
+
+// A holder of one credential cannot push the decisions about others out of the cache.
+func TestVerifier_OneCredentialForManyHubs(t *testing.T) {
+	t.Parallel()
+	e, now := newEndpoint(t), time.Now()
+	e.body.Store(`{"name":"a","hubs":["*"]}`)
+	v := newTestVerifier(e.URL, &now)
+	if _, refused := v.Verify(t.Context(), "good", "hub-0"); refused != nil {
+		t.Fatal(refused)
+	}
+	victim := apikey.HashOf("victim")
+	v.remember(victim, "hub-1", &auth.Key{VerifiedAt: now, Expires: now.Add(time.Hour)}, nil)
+	for i := range 3 * maxHubs {
+		if _, refused := v.Verify(t.Context(), "good", fmt.Sprint("hub-", i)); refused != nil {
+			t.Fatal(refused)
+		}
+	}
+	if n := len(v.cache[apikey.HashOf("good")]); n > maxHubs {
+		t.Errorf("%d decisions about one credential are remembered, want at most %d", n, maxHubs)
+	}
+	if v.cache[victim]["hub-1"] == nil {
+		t.Error("the decision about the other credential is forgotten")
+	}
+}
+
+// The URL may contain a password.
+func TestVerifier_LogsNoURL(t *testing.T) {
+	t.Parallel()
+	e, now := newEndpoint(t), time.Now()
+	e.Close()
+	var log bytes.Buffer
+	v := newTestVerifier(strings.Replace(e.URL, "http://", "http://u:hunter@", 1)+"/?key=hunter", &now)
+	v.opts.Log = slog.New(slog.NewTextHandler(&log, nil))
+	if _, code := verify(v, "good"); code != relay.CodeAuthUnavailable {
+		t.Fatalf("got code %q", code)
+	}
+	if text := log.String(); strings.Contains(text, "hunter") || !strings.Contains(text, "connection refused") {
+		t.Errorf("the log is %s", text)
 	}
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/hubrelay/hubrelay/internal/httpclient"
 )
 
 const (
@@ -124,11 +126,11 @@ func (k *RemoteKeys) fetchKeys() error {
 func (k *RemoteKeys) downloadKeys() (*jose.JSONWebKeySet, error) {
 	res, err := k.client.Get(k.url)
 	if err != nil {
-		return nil, err
+		return nil, httpclient.WithoutURL(err)
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answered %s", k.url, res.Status)
+		return nil, fmt.Errorf("the URL of the JWKS answered %s", res.Status)
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxKeySet))
 	if err != nil {
