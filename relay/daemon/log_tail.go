@@ -113,7 +113,7 @@ func newMatcher(sinks []*openSink) *dispatch.Matcher {
 	for _, s := range sinks {
 		list = append(list, dispatch.Sink{
 			Name: s.name, Filter: s.filter, FromStart: fromStart(s.cfg), Backlog: s.cfg.Backlog,
-			BacklogBytes: int64(s.cfg.BacklogBytes),
+			BacklogBytes: int64(s.cfg.BacklogBytes), AccountShare: s.cfg.AccountShare,
 		})
 	}
 	return dispatch.NewMatcher(list)

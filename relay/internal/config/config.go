@@ -235,6 +235,7 @@ type Sink struct {
 	Retry        Retry         `koanf:"retry" doc:"Schedule of retries."`
 	DisableAfter time.Duration `koanf:"disable_after" doc:"Time without a successful attempt until a sink is disabled."`
 	Backlog      int64         `koanf:"backlog" doc:"Maximum number of queued events."`
+	AccountShare int           `koanf:"account_share" doc:"Maximum share of the queue for one account in percent, 1 to 100."`
 	BacklogBytes Size          `koanf:"backlog_bytes" doc:"Maximum memory of queued events in Redis, 0 (no limit) to 1TiB."`
 	Ordering     string        `koanf:"ordering" enum:"none,hub,container" doc:"Order of deliveries."`
 	Rate         relay.Rate    `koanf:"rate" doc:"Maximum rate of attempts."`
@@ -353,7 +354,7 @@ func defaultConfig() Config {
 // defaultSink returns the defaults, with the retry schedule of Standard Webhooks 1.0.
 func defaultSink() Sink {
 	return Sink{
-		From: "end", Timeout: 15 * time.Second, Concurrency: 16, Backlog: 1_000_000, Ordering: "none",
+		From: "end", Timeout: 15 * time.Second, Concurrency: 16, Backlog: 1_000_000, AccountShare: 50, Ordering: "none",
 		DisableAfter: 120 * time.Hour, Digest: Digest{Max: 20}, Batch: Batch{Max: 100},
 		Retry: Retry{
 			Schedule: []time.Duration{

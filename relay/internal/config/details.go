@@ -95,6 +95,8 @@ func details() map[string]string {
 		"Sink.disable_after": "A disabled sink keeps its backlog. 0 means never.",
 		"Sink.backlog": "If a queue is full, its oldest events are dropped and counted. The same " +
 			"limit applies to scheduled retries, after which fresh deliveries wait, and to dead letters.",
+		"Sink.account_share": "It applies if the queue has events of several accounts, to its number of events. The newest " +
+			"events of an account with more are dropped and counted. 100 sets no limit.",
 		"Sink.backlog_bytes": "It applies to the queue, in addition to backlog. It is checked every 5 seconds.",
 		"Sink.ordering":      "Deliveries are in order for each hub or container, or not at all.",
 		"Sink.rate": "All nodes share it. The form is 10/s, 90/m or 1000/h. If empty, there " +

@@ -287,6 +287,7 @@ func (l *loader) checkSink(path string, s Sink, catalog *relay.Catalog) Sink {
 	checkRange(l, path+".timeout", s.Timeout, time.Millisecond, time.Hour)
 	checkRange(l, path+".concurrency", s.Concurrency, 1, 1024)
 	checkRange(l, path+".backlog", s.Backlog, 1, 1<<40)
+	checkRange(l, path+".account_share", s.AccountShare, 1, 100)
 	checkRange(l, path+".backlog_bytes", s.BacklogBytes, 0, 1<<40)
 	checkRange(l, path+".retry.max_age", s.Retry.MaxAge, time.Second, 10*365*24*time.Hour)
 	if s.DisableAfter != 0 {

@@ -40,6 +40,7 @@ const (
 type Queues interface {
 	RegisterSinks(ctx context.Context, partition int, fromStart map[string]bool) (queue.DispatchState, error)
 	Enqueue(ctx context.Context, r queue.EnqueueRequest) (queue.EnqueueResult, error)
+	CountAccounts(ctx context.Context, sink string, partition int) (map[string]int64, error)
 	LenForBytes(ctx context.Context, sink string, partition int, maxBytes int64) (int64, error)
 }
 
@@ -105,7 +106,9 @@ type Dispatcher struct {
 
 	matcher         *Matcher
 	sinks           []string
-	backlogs        []int64 // by sink: maximum number of entries, the smaller one of Backlog and BacklogBytes
+	backlogs        []int64        // by sink: maximum number of entries, the smaller one of Backlog and BacklogBytes
+	shares          []accountShare // by sink
+	mustCount       bool           // one of them must be counted
 	fromStart       map[string]bool
 	position        string // stored position
 	unmatchedTo     string // no sink matches an entry after position and up to here
@@ -148,11 +151,13 @@ func (d *Dispatcher) Reload(m *Matcher) {
 
 func (d *Dispatcher) useMatcher(m *Matcher) {
 	list := m.Sinks()
-	d.matcher, d.sinks, d.backlogs, d.fromStart = m, nil, nil, make(map[string]bool, len(list))
+	d.matcher, d.sinks, d.backlogs, d.shares = m, nil, nil, nil
+	d.fromStart = make(map[string]bool, len(list))
 	d.dropped, d.copied = make([]int64, len(list)), make([]int, len(list))
 	for _, s := range list {
 		d.sinks = append(d.sinks, s.Name)
 		d.backlogs = append(d.backlogs, partitionShare(s.Backlog, d.opts.Partitions))
+		d.shares = append(d.shares, newAccountShare(shareLimit(d.backlogs[len(d.backlogs)-1], s.AccountShare)))
 		d.fromStart[s.Name] = s.FromStart
 	}
 }
@@ -220,6 +225,9 @@ func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 		return err
 	}
 	if err := d.limitBytes(ctx); err != nil {
+		return err
+	}
+	if err := d.countAccounts(ctx); err != nil {
 		return err
 	}
 	if again, err := d.catchUp(ctx); again || err != nil {
@@ -332,6 +340,7 @@ func (d *Dispatcher) limitBytes(ctx context.Context) error {
 
 // logDropped logs the number of entries that were dropped since the last call.
 func (d *Dispatcher) logDropped() {
+	d.logExceeded()
 	for i, n := range d.dropped {
 		if n > 0 {
 			d.opts.Logger.Error("the backlog of a sink was full, its oldest notifications were dropped",

@@ -70,6 +70,7 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 			if !d.allJoined {
 				d.scratch = d.filterJoined(d.scratch, before, list[n].Cursor)
 			}
+			d.scratch = d.admitMatches(&list[n], d.scratch, before)
 			if found := d.scratch[before:]; len(found) > 0 {
 				r.Matches = append(r.Matches, queue.SinkMatch{ID: list[n].Cursor, Sinks: found})
 			}
@@ -86,6 +87,11 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 		}
 		d.recordResult(r, result)
 		d.setPosition(r.To)
+		if d.mustCount {
+			if err := d.countAccounts(ctx); err != nil {
+				return true, err
+			}
+		}
 	}
 	return false, nil
 }

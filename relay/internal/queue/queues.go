@@ -104,3 +104,28 @@ func (s *Store) ClaimPending(ctx context.Context, sink, group, consumer string) 
 func (s *Store) LenForBytes(ctx context.Context, sink string, partition int, maxBytes int64) (int64, error) {
 	return redisconn.StreamLenForBytes(ctx, s.conn.Commands(), Key(s.keys, sink, partition), maxBytes)
 }
+
+// countPage is the number of entries that one script counts, so that other commands run in between.
+const countPage = 500
+
+// CountAccounts returns the number of entries of each account in a sink's queue in a partition.
+func (s *Store) CountAccounts(ctx context.Context, sink string, partition int) (map[string]int64, error) {
+	counts := make(map[string]int64)
+	key := Key(s.keys, sink, partition)
+	for next := "-"; next != ""; {
+		reply, err := countAccountsScript.Run(ctx, s.conn.Commands(), []string{key}, next, countPage).Slice()
+		if err == nil && len(reply)%2 == 0 {
+			err = redisconn.ErrUnexpectedReply
+		}
+		if err != nil {
+			return nil, redisconn.WrapError("count the accounts in a queue", err)
+		}
+		next, _ = reply[0].(string)
+		for i := 1; i < len(reply); i += 2 {
+			account, _ := reply[i].(string)
+			n, _ := reply[i+1].(int64)
+			counts[account] += n
+		}
+	}
+	return counts, nil
+}

@@ -19,10 +19,14 @@ var (
 	queuedSource string
 	//go:embed scripts/queue_stats.lua
 	statsSource string
+	//go:embed scripts/count_accounts.lua
+	countAccountsSource string
 
 	enqueueScript  = redis.NewScript(streamid.CompareLua + enqueueSource)
 	registerScript = redis.NewScript(streamid.CompareLua + registerSource)
 	queuedScript   = redis.NewScript(queuedSource)
+
+	countAccountsScript = redis.NewScript(countAccountsSource)
 )
 
 // Store contains the queues of all sinks. It may be used concurrently.

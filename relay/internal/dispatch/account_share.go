@@ -1,0 +1,129 @@
+package dispatch
+
+import (
+	"context"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// minCountInterval is the minimum time between two counts of the accounts in a queue.
+	minCountInterval = time.Second
+	// countShare is the maximum share of the time for counting, as a divisor, because a count reads the whole queue.
+	countShare = 20
+)
+
+// accountShare limits the entries of one account in the queue of a sink, so that no account can push those of others
+// out. An account that uses the queue alone has no limit, and neither have notifications without an account.
+type accountShare struct {
+	// limit is the maximum number of entries of an account. 0 is no limit.
+	limit int64
+	// counts are upper bounds of the entries of each account, because entries leave the queue without notice. Once one
+	// reaches the limit, the queue is counted.
+	counts map[string]int64
+	total  int64
+	// exceeded are the accounts that had reached the limit when the queue was counted.
+	exceeded map[string]bool
+	// mustCount is set if an upper bound is no longer precise enough.
+	mustCount bool
+	nextCount time.Time
+	// dropped is the number of entries that are not yet logged.
+	dropped int64
+}
+
+func newAccountShare(limit int64) accountShare {
+	return accountShare{limit: limit, counts: make(map[string]int64), mustCount: true}
+}
+
+// admit counts an entry of an account. It returns false if the account has reached the limit.
+func (s *accountShare) admit(account string) bool {
+	if s.limit == 0 {
+		return true
+	}
+	if s.exceeded[account] {
+		return false
+	}
+	s.counts[account]++
+	s.total++
+	s.mustCount = s.mustCount || s.counts[account] > s.limit || s.total > 4*s.limit
+	return true
+}
+
+// update replaces the upper bounds by the counted entries.
+func (s *accountShare) update(counts map[string]int64) {
+	s.counts, s.mustCount, s.total, s.exceeded = counts, false, 0, nil
+	for account, n := range counts {
+		s.total += n
+		if account == "" || n < s.limit || len(counts) == 1 {
+			continue
+		}
+		if s.exceeded == nil {
+			s.exceeded = make(map[string]bool)
+		}
+		s.exceeded[account] = true
+	}
+}
+
+// shareLimit returns the maximum number of entries of an account for a backlog and a share in percent.
+func shareLimit(backlog int64, percent int) int64 {
+	if percent <= 0 || percent >= 100 || backlog == 0 {
+		return 0
+	}
+	return max(backlog*int64(percent)/100, 1)
+}
+
+// admitMatches removes the sinks from found, from an index on, in whose queue the account has reached its share.
+func (d *Dispatcher) admitMatches(n *relay.Notification, found []int, from int) []int {
+	kept := found[:from]
+	for _, i := range found[from:] {
+		if d.shares[i].admit(n.Account) {
+			d.mustCount = d.mustCount || d.shares[i].mustCount
+			kept = append(kept, i)
+			continue
+		}
+		d.shares[i].dropped++
+		d.opts.Observer.Dropped(d.sinks[i], 1)
+	}
+	return kept
+}
+
+// countAccounts counts the queues whose upper bounds are no longer precise enough, and those of exceeded accounts.
+func (d *Dispatcher) countAccounts(ctx context.Context) error {
+	d.mustCount = false
+	for i := range d.shares {
+		s := &d.shares[i]
+		if s.limit == 0 || !s.mustCount && len(s.exceeded) == 0 {
+			continue
+		}
+		start := time.Now()
+		if start.Before(s.nextCount) {
+			d.mustCount = true
+			continue
+		}
+		counts, err := d.opts.Queues.CountAccounts(ctx, d.sinks[i], d.opts.Partition)
+		if err != nil {
+			return err
+		}
+		s.update(counts)
+		s.nextCount = time.Now().Add(max(minCountInterval, countShare*time.Since(start)))
+	}
+	return nil
+}
+
+// logExceeded logs the entries that were dropped because of an account's share.
+func (d *Dispatcher) logExceeded() {
+	for i := range d.shares {
+		s := &d.shares[i]
+		if s.dropped == 0 {
+			continue
+		}
+		var accounts []string
+		for account := range s.exceeded {
+			accounts = append(accounts, account)
+		}
+		d.opts.Logger.Error("accounts use their share of the backlog of a sink, their new notifications are dropped",
+			"sink", d.sinks[i], "partition", d.opts.Partition, "accounts", accounts, "dropped", s.dropped, "limit", s.limit)
+		s.dropped = 0
+	}
+}

@@ -1,0 +1,102 @@
+package dispatch
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+)
+
+func TestAccountShare(t *testing.T) {
+	t.Parallel()
+	s := newAccountShare(10)
+	s.update(make(map[string]int64))
+	for range 10 {
+		if !s.admit("a") {
+			t.Fatal("an entry within the limit was rejected")
+		}
+	}
+	if s.mustCount {
+		t.Error("the queue must be counted before the limit is reached")
+	}
+	if s.admit("a"); !s.mustCount {
+		t.Error("the queue is not counted at the limit")
+	}
+	for name, tt := range map[string]struct {
+		counts   map[string]int64
+		exceeded bool
+	}{
+		"others left":            {map[string]int64{"a": 11, "b": 1}, true},
+		"at the limit":           {map[string]int64{"a": 10, "b": 1}, true},
+		"below the limit":        {map[string]int64{"a": 9, "b": 1}, false},
+		"others without account": {map[string]int64{"a": 1, "": 100}, false},
+		"alone":                  {map[string]int64{"a": 100}, false},
+	} {
+		s.update(tt.counts)
+		if s.admit("a") == tt.exceeded {
+			t.Errorf("%s: admitted is %t", name, !tt.exceeded)
+		}
+		if !s.admit("b") {
+			t.Errorf("%s: another account was rejected", name)
+		}
+	}
+	unlimited := newAccountShare(0)
+	for range 100 {
+		if !unlimited.admit("a") {
+			t.Fatal("an entry was rejected without a limit")
+		}
+	}
+}
+
+// An account that publishes more than the backlog cannot push the entries of another one out.
+func TestDispatcher_AccountShare(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	c := &counts{enqueued: map[string]int64{}, dropped: map[string]int64{}}
+	publish := func(account string, from, n int) {
+		t.Helper()
+		var list []relay.Notification
+		for i := range n {
+			list = append(list, relay.Notification{
+				ID: fmt.Sprintf("%s-%d", account, from+i), Topic: "x", Hub: "h", Account: account, Data: []byte("{}"),
+			})
+		}
+		if _, err := e.log.Append(context.Background(), eventlog.AppendRequest{Hub: "h", Notifications: list}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	o := e.options(Sink{Name: "s", FromStart: true, Backlog: 100, AccountShare: 50}, Sink{Name: "all", FromStart: true})
+	o.Observer = c
+	run := func() (stop func()) { return e.run(o, true) }
+	stop := run()
+	publish("victim", 0, 20)
+	publish("flood", 0, 60)
+	testkit.WaitFor(t, "the first entries", func() bool { return e.queueLength("all") == 80 })
+	stop() // the next dispatcher counts the queue at its start
+	run()
+	for i := range 20 {
+		publish("flood", 60+100*i, 100)
+	}
+	publish("victim", 20, 20)
+	testkit.WaitFor(t, "all entries", func() bool { return e.queueLength("all") == 80+2000+20 })
+	victim, flood := 0, 0
+	for _, id := range e.readQueue("s") {
+		if strings.HasPrefix(id, "victim") {
+			victim++
+		} else {
+			flood++
+		}
+	}
+	if victim != 40 || flood < 50 || flood > 60 {
+		t.Errorf("the queue has %d entries of the victim and %d of the flood, want 40 and 50 to 60", victim, flood)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.dropped["s"] != 2000 || c.dropped["all"] != 0 {
+		t.Errorf("dropped %v, want 2000 of the flood", c.dropped)
+	}
+}
