@@ -31,9 +31,9 @@ const (
 type agentState struct {
 	Lease int64 `json:"lease"`
 	PID   int   `json:"pid,omitempty"`
-	// Stable is set once the command has run for a while in this folder, and stays.
+	// Stable is set after the command has run for the stable time in this directory. It is never cleared.
 	Stable bool `json:"steady"`
-	// Failure is why the command did not start. It is empty while that is unknown.
+	// Failure is the reason why the command did not start, or empty.
 	Failure string `json:"failure,omitempty"`
 }
 
@@ -49,7 +49,7 @@ func readState(home string) (agentState, error) {
 	return s, err
 }
 
-// agent runs the command of one instance. Its working directory is the instance's folder, wherever that is moved.
+// agent runs the command of one instance. Its working directory is the instance's directory, even after a rename.
 type agent struct {
 	instanceDir
 	steady time.Duration
@@ -61,15 +61,17 @@ type agent struct {
 
 // RunAgent is the main function of an agent, a process that keeps the command of one instance running. The arguments
 // are those that the driver appends to Options.AgentCommand: the server's path, the instance, the lease, the time that
-// a command must run to count as started, and the relay's ID. It returns when it is told to end or ctx ends, and at
-// once if another agent works in the directory or the lease is outdated. It changes the working directory of the
-// process.
-func RunAgent(ctx context.Context, args []string) error { return keep(ctx, args, stopGrace) }
+// a command must run to count as started, and the relay's ID. RunAgent returns when a migration stops the instance or
+// ctx ends. It returns immediately if another agent has the lock of the directory or the lease is outdated. It changes
+// the working directory of the process.
+func RunAgent(ctx context.Context, args []string) error {
+	return runAgentWithGrace(ctx, args, stopGrace)
+}
 
-func keep(ctx context.Context, args []string, grace time.Duration) error {
+func runAgentWithGrace(ctx context.Context, args []string, grace time.Duration) error {
 	if len(args) != agentArgs {
 		return errors.New(
-			"only the driver of migrations starts agents; their arguments are PATH INSTANCE LEASE STEADY RELAY",
+			"an agent requires the arguments PATH INSTANCE LEASE STEADY RELAY; only the migration driver starts agents",
 		)
 	}
 	lease, err := strconv.ParseInt(args[2], 10, 64)
@@ -83,8 +85,8 @@ func keep(ctx context.Context, args []string, grace time.Duration) error {
 	if err != nil {
 		return err
 	}
-	k := &agent{instanceDir: instanceDir{path: args[0], instance: args[1], lease: lease}, steady: steady, grace: grace}
-	if err := os.Chdir(k.instancePath()); err != nil {
+	a := &agent{instanceDir: instanceDir{path: args[0], instance: args[1], lease: lease}, steady: steady, grace: grace}
+	if err := os.Chdir(a.instancePath()); err != nil {
 		return err
 	}
 	lock, taken, err := takeLock(fileLock)
@@ -92,33 +94,33 @@ func keep(ctx context.Context, args []string, grace time.Duration) error {
 		return err
 	}
 	defer func() { _ = lock.Close() }()
-	// The lock is held. A process that moves the directory from now on stops this agent first, and earlier claims are
-	// visible.
-	if n, err := k.currentLease(); err != nil || n != lease || k.shouldStop() {
-		return cmp.Or(err, fmt.Errorf("the instance %s is being migrated, or was", k.instance))
+	// This process has the lock. A process that moves the directory from now on stops this agent first, and earlier
+	// claims are visible.
+	if n, err := a.currentLease(); err != nil || n != lease || a.shouldStop() {
+		return cmp.Or(err, fmt.Errorf("instance %s is being migrated, or lease %d is outdated", a.instance, lease))
 	}
-	if k.output, err = openOutput(fileOutput, maxOutput); err != nil {
+	if a.output, err = openOutput(fileOutput, maxOutput); err != nil {
 		return err
 	}
-	defer func() { _ = k.output.Close() }()
-	return k.supervise(ctx)
+	defer func() { _ = a.output.Close() }()
+	return a.supervise(ctx)
 }
 
-// shouldStop reports whether the current lease wants the command stopped, or the directory has moved.
-func (k *agent) shouldStop() bool {
+// shouldStop reports whether the current lease requests a stop of the command, or the directory was moved.
+func (a *agent) shouldStop() bool {
 	here, err := os.Stat(".")
 	if err != nil {
 		return true
 	}
-	home, err := os.Lstat(k.instancePath())
+	home, err := os.Lstat(a.instancePath())
 	if err != nil || !os.SameFile(here, home) {
 		return !errors.Is(err, syscall.EIO) && !errors.Is(err, syscall.ESTALE)
 	}
-	n, err := k.currentLease()
+	n, err := a.currentLease()
 	if err != nil || n == 0 {
 		return false
 	}
-	now := k.instanceDir
+	now := a.instanceDir
 	now.lease = n
 	for _, name := range []string{fileStop, dirInstance} {
 		if there, _ := exists(now.workFile(name)); there {
@@ -128,38 +130,38 @@ func (k *agent) shouldStop() bool {
 	return false
 }
 
-// supervise starts the command again and again.
-func (k *agent) supervise(ctx context.Context) error {
-	// The command dies with the thread that started it.
+// supervise runs the command and restarts it when it ends, until the agent must stop.
+func (a *agent) supervise(ctx context.Context) error {
+	// On Linux, the kernel kills the command when the thread that started it ends.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	former, _ := readState(".")
-	k.state = agentState{Lease: k.lease, Stable: former.Stable}
+	a.state = agentState{Lease: a.lease, Stable: former.Stable}
 	pause := minRestartPause
 	for {
-		k.publishState()
+		a.publishState()
 		began := time.Now()
-		mustEnd, how := k.runCommand(ctx)
+		mustEnd, how := a.runCommand(ctx)
 		if mustEnd {
 			return nil
 		}
 		if time.Since(began) > time.Minute {
 			pause = minRestartPause
 		}
-		k.output.writeNote("the command %s; it is started again", how)
-		if !k.state.Stable {
-			k.state.Failure = how
+		a.output.writeNote("the command %s; restarting it", how)
+		if !a.state.Stable {
+			a.state.Failure = how
 		}
 		wait := time.NewTimer(pause/2 + rand.N(pause))
-		if k.waitOrStop(ctx, wait.C) {
+		if a.waitOrStop(ctx, wait.C) {
 			return nil
 		}
 		pause = min(2*pause, maxRestartPause)
 	}
 }
 
-// waitOrStop waits for a value from c. It returns true if the agent must end instead.
-func (k *agent) waitOrStop(ctx context.Context, c <-chan time.Time) bool {
+// waitOrStop waits for a value from c. It returns true if the agent must end before that.
+func (a *agent) waitOrStop(ctx context.Context, c <-chan time.Time) bool {
 	look := time.NewTicker(stopPollInterval)
 	defer look.Stop()
 	for {
@@ -169,27 +171,27 @@ func (k *agent) waitOrStop(ctx context.Context, c <-chan time.Time) bool {
 		case <-ctx.Done():
 			return true
 		case <-look.C:
-			if k.shouldStop() {
+			if a.shouldStop() {
 				return true
 			}
 		}
 	}
 }
 
-// runCommand runs the command until it ends, and returns how it ended, or until the agent must end.
-func (k *agent) runCommand(ctx context.Context) (mustEnd bool, how string) {
-	cmd, err := k.start()
+// runCommand runs the command until it ends or the agent must end. In the first case it returns how the command ended.
+func (a *agent) runCommand(ctx context.Context) (mustEnd bool, how string) {
+	cmd, err := a.start()
 	if err != nil {
-		return false, "could not be started: " + err.Error()
+		return false, "did not start: " + err.Error()
 	}
-	k.state.PID = cmd.Process.Pid
-	k.publishState()
+	a.state.PID = cmd.Process.Pid
+	a.publishState()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_ = cmd.Wait() // how it ended shows in its state
+		_ = cmd.Wait() // ProcessState contains the result
 	}()
-	steady := time.NewTimer(k.steady)
+	steady := time.NewTimer(a.steady)
 	defer steady.Stop()
 	look := time.NewTicker(stopPollInterval)
 	defer look.Stop()
@@ -199,25 +201,25 @@ func (k *agent) runCommand(ctx context.Context) (mustEnd bool, how string) {
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 			return false, "ended with " + cmd.ProcessState.String()
 		case <-steady.C:
-			// After a delay the command may have ended long ago, before done reports it.
+			// If this process was delayed, the command may have ended although done is not closed yet.
 			if !hasExited(cmd.Process.Pid, done) {
-				k.state.Stable, k.state.Failure = true, ""
-				k.publishState()
+				a.state.Stable, a.state.Failure = true, ""
+				a.publishState()
 			}
 		case <-ctx.Done():
-			k.stopCommand(cmd, done)
+			a.stopCommand(cmd, done)
 			return true, ""
 		case <-look.C:
-			if k.shouldStop() {
-				k.stopCommand(cmd, done)
+			if a.shouldStop() {
+				a.stopCommand(cmd, done)
 				return true, ""
 			}
 		}
 	}
 }
 
-func (k *agent) start() (*exec.Cmd, error) {
-	if err := checkOwnerAt(k.path); err != nil {
+func (a *agent) start() (*exec.Cmd, error) {
+	if err := checkOwnerAt(a.path); err != nil {
 		return nil, err
 	}
 	c, err := readInstance(".")
@@ -225,25 +227,25 @@ func (k *agent) start() (*exec.Cmd, error) {
 		return nil, err
 	}
 	if len(c.Command) == 0 {
-		return nil, fmt.Errorf("there is no command in %s", fileInstance)
+		return nil, fmt.Errorf("%s contains no command", fileInstance)
 	}
 	cmd := exec.Command(c.Command[0], c.Command[1:]...)
-	// A name such as ./program means a program next to instance.json.
+	// A relative path such as ./program is relative to the directory of instance.json.
 	if cmd.Dir, err = os.Getwd(); err != nil {
 		return nil, err
 	}
-	cmd.Env = c.commandEnv(k.instance)
-	cmd.Stdout, cmd.Stderr = k.output.pipe, k.output.pipe
+	cmd.Env = c.commandEnv(a.instance)
+	cmd.Stdout, cmd.Stderr = a.output.pipe, a.output.pipe
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	killWithAgent(cmd.SysProcAttr)
 	return cmd, cmd.Start()
 }
 
-// stopCommand stops the command and all of its process group.
-func (k *agent) stopCommand(cmd *exec.Cmd, done <-chan struct{}) {
+// stopCommand stops all processes in the process group of the command.
+func (a *agent) stopCommand(cmd *exec.Cmd, done <-chan struct{}) {
 	group := -cmd.Process.Pid
 	_ = syscall.Kill(group, syscall.SIGTERM)
-	grace := time.NewTimer(k.grace)
+	grace := time.NewTimer(a.grace)
 	defer grace.Stop()
 	look := time.NewTicker(stopPollInterval / 4)
 	defer look.Stop()
@@ -253,9 +255,9 @@ func (k *agent) stopCommand(cmd *exec.Cmd, done <-chan struct{}) {
 			select {
 			case <-done:
 				if !groupAlive(cmd.Process.Pid) {
-					_ = syscall.Kill(group, syscall.SIGKILL) // what was born while we looked
+					_ = syscall.Kill(group, syscall.SIGKILL) // processes forked during the check
 					return
-				} // else children of the command are still at work
+				} // otherwise children of the command are still running
 			default:
 			}
 		case <-grace.C:
@@ -266,15 +268,15 @@ func (k *agent) stopCommand(cmd *exec.Cmd, done <-chan struct{}) {
 	}
 }
 
-// publishState writes the state file. If the disk is full, the command runs anyway.
-func (k *agent) publishState() {
-	if err := k.writeState(); err != nil {
-		k.output.writeNote("its state cannot be written: %v", err)
+// publishState writes the state file. It only logs an error, so the command runs even if the disk is full.
+func (a *agent) publishState() {
+	if err := a.writeState(); err != nil {
+		a.output.writeNote("write the state file: %v", err)
 	}
 }
 
-func (k *agent) writeState() error {
-	data, err := json.Marshal(k.state)
+func (a *agent) writeState() error {
+	data, err := json.Marshal(a.state)
 	if err != nil {
 		return err
 	}

@@ -15,13 +15,14 @@ import (
 const (
 	// agentPollInterval is the interval at which the driver checks the progress of an agent.
 	agentPollInterval = 25 * time.Millisecond
-	// agentStopTimeout bounds how long an agent may take to stop its command: the grace, and a busy machine.
+	// agentStopTimeout is the maximum time an agent needs to stop its command: the grace period, plus a margin for a
+	// busy machine.
 	agentStopTimeout = stopGrace + 20*time.Second
-	// agentStartTimeout bounds how long an agent may take to start a command, on a busy machine.
+	// agentStartTimeout is the maximum time an agent needs to start a command on a busy machine.
 	agentStartTimeout = 20 * time.Second
 )
 
-// agentManager starts and stops agents. They run in their own sessions and are found by their locks.
+// agentManager starts and stops agents. Each agent runs in its own session and is found by its lock.
 type agentManager struct {
 	command []string
 	// relay is the ID of the relay that the agents belong to.
@@ -34,42 +35,42 @@ type agentManager struct {
 }
 
 // startAgent starts an agent and does not wait for it.
-func (ks *agentManager) startAgent(p instanceDir) (int, error) {
-	if len(ks.command) == 0 {
-		return 0, errors.New("this driver has no program to keep commands running")
+func (m *agentManager) startAgent(p instanceDir) (int, error) {
+	if len(m.command) == 0 {
+		return 0, errors.New("the driver has no agent command, so it can only move instances without a command")
 	}
-	args := append(ks.command[1:len(ks.command):len(ks.command)], p.path, p.instance, strconv.FormatInt(p.lease, 10),
-		ks.steady.String(), ks.relay)
-	cmd := exec.Command(ks.command[0], args...)
+	args := append(m.command[1:len(m.command):len(m.command)], p.path, p.instance, strconv.FormatInt(p.lease, 10),
+		m.steady.String(), m.relay)
+	cmd := exec.Command(m.command[0], args...)
 	cmd.Env = inheritedEnv()
 	cmd.Dir = "/"
 	closeOnExec()
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	ks.mu.Lock()
-	defer ks.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
 	pid := cmd.Process.Pid
-	ks.pids[pid] = struct{}{}
+	m.pids[pid] = struct{}{}
 	return pid, cmd.Process.Release()
 }
 
-// isAlive reports whether an agent of this driver is running. It also collects ended ones.
-func (ks *agentManager) isAlive(pid int) bool {
-	ks.mu.Lock()
-	defer ks.mu.Unlock()
-	for pid := range ks.pids {
+// isAlive reports whether an agent of this driver is running. It also reaps agents that have ended.
+func (m *agentManager) isAlive(pid int) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for pid := range m.pids {
 		var status syscall.WaitStatus
 		if n, err := syscall.Wait4(pid, &status, syscall.WNOHANG, nil); n == pid || errors.Is(err, syscall.ECHILD) {
-			delete(ks.pids, pid)
+			delete(m.pids, pid)
 		}
 	}
-	_, ok := ks.pids[pid]
+	_, ok := m.pids[pid]
 	return ok
 }
 
-// pollUntil asks until there is an answer, an error, or no time left.
+// pollUntil calls ask until it returns true or an error, or the time is up. It calls ask a last time at the deadline.
 func pollUntil(ctx context.Context, within time.Duration, ask func() (bool, error)) (bool, error) {
 	late := time.NewTimer(within)
 	defer late.Stop()
@@ -83,14 +84,15 @@ func pollUntil(ctx context.Context, within time.Duration, ask func() (bool, erro
 		case <-ctx.Done():
 			return false, ctx.Err()
 		case <-late.C:
-			return ask() // what has happened while we were held up counts
+			return ask() // this process may have been delayed since the last call
 		case <-tick.C:
 		}
 	}
 }
 
-// stopAgent ends the agent of a place, wherever it runs. None starts there until the mark is removed.
-func (ks *agentManager) stopAgent(ctx context.Context, p instanceDir) error {
+// stopAgent stops the agent of an instance directory, on any machine. No agent starts there until the marker is
+// removed.
+func (m *agentManager) stopAgent(ctx context.Context, p instanceDir) error {
 	if err := p.createMarker(fileStop); err != nil {
 		return err
 	}
@@ -98,17 +100,17 @@ func (ks *agentManager) stopAgent(ctx context.Context, p instanceDir) error {
 		running, err := AgentRunning(p.instancePath())
 		return !running, err
 	})
-	ks.isAlive(0)
+	m.isAlive(0)
 	if err == nil && !stopped {
-		err = fmt.Errorf("the agent of instance %s on server %s does not stop; find the process that holds %s/%s",
+		err = fmt.Errorf("the agent of instance %s on server %s did not stop; stop the process that has locked %s/%s",
 			p.instance, p.server, p.instancePath(), fileLock)
 	}
 	return p.supersededOr(err)
 }
 
-// ensureStarted makes sure that an agent works in a directory whose instance has a command. If steady is set, it waits
-// until the command has run for some time.
-func (ks *agentManager) ensureStarted(ctx context.Context, p instanceDir, steady bool) error {
+// ensureStarted makes sure that an agent is running if the instance has a command. If stable is set, it waits until the
+// command has run for the stable time.
+func (m *agentManager) ensureStarted(ctx context.Context, p instanceDir, steady bool) error {
 	c, err := readInstance(p.instancePath())
 	if err != nil || len(c.Command) == 0 {
 		return p.supersededError(err)
@@ -119,13 +121,13 @@ func (ks *agentManager) ensureStarted(ctx context.Context, p instanceDir, steady
 	}
 	pid := 0
 	if !running {
-		if pid, err = ks.startAgent(p); err != nil {
+		if pid, err = m.startAgent(p); err != nil {
 			return fmt.Errorf("start the agent: %w", err)
 		}
 	}
-	started, err := pollUntil(ctx, ks.steady+agentStartTimeout, func() (bool, error) {
-		// Check this first: everything that the agent did before its end is then visible to the other checks.
-		alive := pid == 0 || ks.isAlive(pid)
+	started, err := pollUntil(ctx, m.steady+agentStartTimeout, func() (bool, error) {
+		// Check this first, so the other checks see everything that the agent did before it ended.
+		alive := pid == 0 || m.isAlive(pid)
 		running, err := AgentRunning(p.instancePath())
 		if err != nil || running && !steady {
 			return running, err
@@ -135,21 +137,21 @@ func (ks *agentManager) ensureStarted(ctx context.Context, p instanceDir, steady
 		case err != nil:
 			return false, err
 		case !running && alive:
-			return false, nil // it has not come so far
+			return false, nil // it has not taken the lock yet
 		case !running:
-			return false, errors.New("its agent ended at once")
+			return false, errors.New("its agent exited immediately")
 		case state.Failure != "" && (pid == 0 || state.Lease == p.lease):
 			return false, fmt.Errorf("its command %s", state.Failure)
 		}
 		return state.Stable && (pid == 0 || state.Lease == p.lease), nil
 	})
 	if err == nil && !started {
-		err = fmt.Errorf("its command was not running within %v", ks.steady+agentStartTimeout)
+		err = fmt.Errorf("its command was not running after %v", m.steady+agentStartTimeout)
 	}
 	return p.supersededOr(err)
 }
 
-// supersededOr returns ErrSuperseded if a higher lease has the place, and err otherwise.
+// supersededOr returns ErrSuperseded if a higher lease has claimed the instance, and err otherwise.
 func (p instanceDir) supersededOr(err error) error {
 	if e := p.checkLease(); e != nil && p.lease > 0 {
 		return e
@@ -157,8 +159,8 @@ func (p instanceDir) supersededOr(err error) error {
 	return err
 }
 
-// resumeInstance starts the agent of an instance at its place, unless a migration is working on it.
-func (ks *agentManager) resumeInstance(p instanceDir) error {
+// resumeInstance starts the agent of an instance, unless a migration of the instance is in progress.
+func (m *agentManager) resumeInstance(p instanceDir) error {
 	c, err := readInstance(p.instancePath())
 	if err != nil || len(c.Command) == 0 {
 		return err
@@ -174,9 +176,9 @@ func (ks *agentManager) resumeInstance(p instanceDir) error {
 	if running, err := AgentRunning(p.instancePath()); running || err != nil {
 		return err
 	}
-	_, err = ks.startAgent(p)
+	_, err = m.startAgent(p)
 	if errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("%w; is the program still there?", err)
+		return fmt.Errorf("%w; check that the agent program still exists", err)
 	}
 	return err
 }

@@ -15,13 +15,13 @@ import (
 
 const (
 	fileOutput = "output.log"
-	// maxOutput bounds output.log, in bytes; what was before it is kept once, as output.log.1.
+	// maxOutput is the maximum size of output.log in bytes. The previous file is kept as output.log.1.
 	maxOutput = 4 << 20
 )
 
-// agentOutput writes what a command prints into a file of bounded length.
+// agentOutput writes the output of a command to a file of limited size.
 type agentOutput struct {
-	// pipe is the end that the command writes to.
+	// pipe is the end of the pipe to which the command writes.
 	pipe *os.File
 
 	path     string
@@ -34,12 +34,12 @@ type agentOutput struct {
 	size int64
 }
 
-func openOutput(path string, most int64) (*agentOutput, error) {
+func openOutput(path string, maxBytes int64) (*agentOutput, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	o := &agentOutput{pipe: w, path: path, maxBytes: most, read: r, done: make(chan struct{})}
+	o := &agentOutput{pipe: w, path: path, maxBytes: maxBytes, read: r, done: make(chan struct{})}
 	if err := o.open(); err != nil {
 		return nil, cmp.Or(err, r.Close(), w.Close())
 	}
@@ -73,7 +73,7 @@ func (o *agentOutput) copyLoop() {
 	}
 }
 
-// write never fails: a full disk costs the output, not the instance.
+// write drops output that cannot be written, because a full disk must not stop the instance.
 func (o *agentOutput) write(p []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -92,14 +92,14 @@ func (o *agentOutput) write(p []byte) {
 	o.size += int64(n)
 }
 
-// writeNote adds a line of the agent's own.
+// writeNote adds a message of the agent to the output.
 func (o *agentOutput) writeNote(format string, args ...any) {
 	o.write(fmt.Appendf(nil, "hubrelay agent, %s: %s\n", time.Now().UTC().Format(time.RFC3339),
 		fmt.Sprintf(format, args...)))
 }
 
-// Close ends the output. Data in the pipe is still written, even to a slow disk. Output of remaining processes is lost
-// after a second.
+// Close writes the data that is still in the pipe, even to a slow disk, and closes the file. It drops the output of
+// remaining processes after one second.
 func (o *agentOutput) Close() error {
 	err := o.pipe.Close()
 	if e := o.read.SetReadDeadline(time.Now().Add(time.Second)); e != nil {

@@ -42,7 +42,7 @@ func TestAgent_ContinuesWithoutDriver(t *testing.T) {
 	r.running(r.b)
 	state, err := readState(filepath.Join(r.b, "i"))
 	must(t, err)
-	// The next one finds it, and starts no second one.
+	// The next driver finds the agent and does not start a second one.
 	r.configure(server("a", r.a), server("b", r.b, "i"))
 	must(t, r.d.Migrate(t.Context(), r.m, r.report))
 	r.configure(server("a", r.a), server("b", r.b, "i"))
@@ -66,13 +66,13 @@ func TestAgent_CommandEndsWithKilledAgent(t *testing.T) {
 	}
 	first, err := strconv.Atoi(pids()[0])
 	must(t, err)
-	r.until("it is gone", func() bool { return errors.Is(syscall.Kill(first, 0), syscall.ESRCH) })
-	r.until("its agent is gone", func() bool { running, _ := AgentRunning(filepath.Join(r.a, "i")); return !running })
+	r.until("the command has ended", func() bool { return errors.Is(syscall.Kill(first, 0), syscall.ESRCH) })
+	r.until("its agent has ended", func() bool { running, _ := AgentRunning(filepath.Join(r.a, "i")); return !running })
 	r.configure()
 	r.until("it runs again", func() bool { return len(pids()) == 2 })
 }
 
-// Nothing of the daemon's reaches a command: no file, no variable.
+// A command inherits no open files and no private variables from the daemon.
 func TestAgent_CommandInheritsNothing(t *testing.T) {
 	t.Setenv("HUBRELAY_SECRET", "a secret")
 	r := newRig(t, "/bin/sh", "-c",
@@ -83,21 +83,21 @@ func TestAgent_CommandInheritsNothing(t *testing.T) {
 	r.configure()
 	r.until("it runs", func() bool { return r.read("i/volumes/data/pwd") != "" })
 	env := r.read("i/volumes/data/env")
-	if strings.Contains(env, "secret") || !strings.Contains(env, "COLOUR=green\n") ||
+	if strings.Contains(env, "secret") || !strings.Contains(env, "COLOR=green\n") ||
 		!strings.Contains(env, "HUBRELAY_INSTANCE=i\n") {
 		t.Error(env)
 	}
 	for _, fd := range strings.Fields(r.read("i/volumes/data/fds")) {
-		if n, err := strconv.Atoi(fd); err != nil || n > 2 && n != 255 && n != 10 { // the shell's own
-			t.Errorf("file %s is open", fd)
+		if n, err := strconv.Atoi(fd); err != nil || n > 2 && n != 255 && n != 10 { // opened by the shell
+			t.Errorf("the command inherited file descriptor %s", fd)
 		}
 	}
-	if got := strings.TrimSpace(r.read("i/volumes/data/pwd")); got != filepath.Join(r.a, "i") {
-		t.Errorf("it works in %s", got)
+	if got, want := strings.TrimSpace(r.read("i/volumes/data/pwd")), filepath.Join(r.a, "i"); got != want {
+		t.Errorf("got working directory %s, want %s", got, want)
 	}
 }
 
-// an agent that cannot write its state, as on a full disk, keeps the command running.
+// An agent that cannot write its state, such as on a full disk, keeps the command running.
 func TestAgent_RunsWithoutStateFile(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "/bin/sh", "-c", ticker)
@@ -111,14 +111,14 @@ func TestAgent_KillsProcessesThatIgnoreSIGTERM(t *testing.T) {
 	r := newRig(t, "/bin/sh", "-c",
 		`trap '' TERM; echo $$ > volumes/data/pid; (while :; do date +%s%N > volumes/data/now; sleep 0.05; done) & `+
 			`while :; do sleep 1; done`)
-	// The command always ignores SIGTERM.
+	// The command ignores SIGTERM, so a short grace period is enough.
 	r.d.agents.command = slices.Insert(slices.Clone(r.d.agents.command), 1, graceVariable+"=1s")
 	r.configure()
 	r.running(r.a)
 	pid, err := strconv.Atoi(strings.TrimSpace(r.read("i/volumes/data/pid")))
 	must(t, err)
 	must(t, r.d.Migrate(t.Context(), r.m, r.report))
-	r.until("its group is gone or is that of another process now",
+	r.until("its process group has ended",
 		func() bool { return errors.Is(syscall.Kill(-pid, 0), syscall.ESRCH) })
 	r.running(r.b)
 	r.nothingLeft(r.a)
@@ -128,7 +128,7 @@ func TestMigrate_FailedStartRestoresSource(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		command []string
-		says    string
+		wantErr string
 	}{
 		"the command ends": {[]string{
 			"/bin/sh", "-c",
@@ -140,7 +140,7 @@ func TestMigrate_FailedStartRestoresSource(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, c.command...)
-			r.d.agents.steady = 10 * time.Second // no stall lets what is about to end count as started
+			r.d.agents.steady = 10 * time.Second // even on a slow machine, a failing command never counts as started
 			r.write("i/volumes/other/file", filepath.Join(r.a, "i"))
 			if name == "the program is gone" {
 				must(t, os.WriteFile(filepath.Join(r.a, "i/volumes/data/run"), []byte("#!/bin/sh\n"+ticker), 0o755),
@@ -149,11 +149,11 @@ func TestMigrate_FailedStartRestoresSource(t *testing.T) {
 			r.configure()
 			r.running(r.a)
 			want := r.contents(r.a)
-			r.failed(r.d.Migrate(t.Context(), r.m, r.report), want, "does not start on server b", c.says)
+			r.failed(r.d.Migrate(t.Context(), r.m, r.report), want, "did not start on server b", c.wantErr)
 			log := r.read("i/output.log")
-			_, there, _ := strings.Cut(log, "the output on server b:\n") // lines of the agent may precede the command's
+			_, there, _ := strings.Cut(log, "the output on server b:\n") // may start with lines of the agent
 			if name == "the command ends" && !strings.Contains(there, "I do not like it here\n") {
-				t.Errorf("output.log holds %q", log)
+				t.Errorf("got output.log %q, want the output of the command on server b", log)
 			}
 		})
 	}
@@ -210,27 +210,27 @@ func TestAgentOutput_CloseWritesBufferedOutput(t *testing.T) {
 	must(t, err)
 	o.mu.Lock() // acts as a hanging disk
 	const line, lines = "no database\n", 5_000
-	for range lines { // lines after the first one stay in the pipe, which is large enough
+	for range lines { // all lines after the first fit into the pipe
 		_, err := o.pipe.WriteString(line)
 		must(t, err)
 	}
 	closed := make(chan error)
 	go func() { closed <- o.Close() }()
-	testkit.WaitFor(t, "Close no longer waits for more", func() bool {
+	testkit.WaitFor(t, "Close to stop reading", func() bool {
 		return conn.Read(func(uintptr) bool { return true }) != nil
 	})
 	o.mu.Unlock()
 	must(t, <-closed)
 	if text, err := os.ReadFile(path); string(text) != strings.Repeat(line, lines) || err != nil {
-		t.Errorf("%d of %d bytes were written, %v", len(text), lines*len(line), err)
+		t.Errorf("got %d bytes and error %v, want %d bytes", len(text), err, lines*len(line))
 	}
 }
 
-// Who was held up until there is no time left asks once more.
-func TestPollUntil_AsksAgainAtDeadline(t *testing.T) {
+// A caller that was delayed past the deadline checks the condition once more.
+func TestPollUntil_ChecksAgainAtDeadline(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		for range 100 { // late and due values are read in random order
+		for range 100 { // select reads the two timers in random order
 			stalled := false
 			ok, err := pollUntil(t.Context(), time.Second, func() (bool, error) {
 				if stalled {
@@ -249,36 +249,36 @@ func TestPollUntil_AsksAgainAtDeadline(t *testing.T) {
 
 func TestServerPath(t *testing.T) {
 	t.Parallel()
-	folder := t.TempDir()
-	must(t, os.MkdirAll(filepath.Join(folder, "a/inner"), 0o755), os.Symlink("a", filepath.Join(folder, "link")),
-		os.WriteFile(filepath.Join(folder, "file"), nil, 0o644))
+	dir := t.TempDir()
+	must(t, os.MkdirAll(filepath.Join(dir, "a/inner"), 0o755), os.Symlink("a", filepath.Join(dir, "link")),
+		os.WriteFile(filepath.Join(dir, "file"), nil, 0o644))
 	for name, c := range map[string]struct {
 		settings []string
 		instance string
-		says     string
+		wantErr  string
 	}{
-		"none":        {settings: []string{``}, says: "settings must be"},
-		"unknown key": {settings: []string{`{"path":"/srv","paht":1}`}, says: "paht"},
-		"no path":     {settings: []string{`{}`}, says: "path is missing"},
-		"relative":    {settings: []string{`{"path":"srv"}`}, says: "must begin with /"},
-		"twice": {settings: []string{
-			fmt.Sprintf(`{"path":"%s/a"}`, folder),
-			fmt.Sprintf(`{"path":"%s/a/"}`, folder),
-		}, says: "the path of server s0"},
-		"by a link": {settings: []string{
-			fmt.Sprintf(`{"path":"%s/a"}`, folder),
-			fmt.Sprintf(`{"path":"%s/link"}`, folder),
-		}, says: "the path of server s0"},
-		"inside": {settings: []string{
-			fmt.Sprintf(`{"path":"%s/a"}`, folder),
-			fmt.Sprintf(`{"path":"%s/a/inner"}`, folder),
-		}, says: "contains the other"},
-		"missing": {settings: []string{fmt.Sprintf(`{"path":"%s/b"}`, folder)}, says: "does not exist"},
-		"a file":  {settings: []string{fmt.Sprintf(`{"path":"%s/file"}`, folder)}, says: "not a directory"},
-		"outside": {settings: []string{fmt.Sprintf(`{"path":"%s/a"}`, folder)}, instance: "../a", says: `"../a"`},
+		"empty":       {settings: []string{``}, wantErr: "settings must be"},
+		"unknown key": {settings: []string{`{"path":"/srv","paht":1}`}, wantErr: "paht"},
+		"no path":     {settings: []string{`{}`}, wantErr: "path is missing"},
+		"relative":    {settings: []string{`{"path":"srv"}`}, wantErr: "must start with /"},
+		"same path": {settings: []string{
+			fmt.Sprintf(`{"path":"%s/a"}`, dir),
+			fmt.Sprintf(`{"path":"%s/a/"}`, dir),
+		}, wantErr: "the path of server s0"},
+		"symbolic link": {settings: []string{
+			fmt.Sprintf(`{"path":"%s/a"}`, dir),
+			fmt.Sprintf(`{"path":"%s/link"}`, dir),
+		}, wantErr: "the path of server s0"},
+		"nested": {settings: []string{
+			fmt.Sprintf(`{"path":"%s/a"}`, dir),
+			fmt.Sprintf(`{"path":"%s/a/inner"}`, dir),
+		}, wantErr: "contains the other"},
+		"missing": {settings: []string{fmt.Sprintf(`{"path":"%s/b"}`, dir)}, wantErr: "does not exist"},
+		"a file":  {settings: []string{fmt.Sprintf(`{"path":"%s/file"}`, dir)}, wantErr: "not a directory"},
+		"outside": {settings: []string{fmt.Sprintf(`{"path":"%s/a"}`, dir)}, instance: "../a", wantErr: `"../a"`},
 		"hidden": {
-			settings: []string{fmt.Sprintf(`{"path":"%s/a"}`, folder)}, instance: ".hubrelay",
-			says: "begins with a dot",
+			settings: []string{fmt.Sprintf(`{"path":"%s/a"}`, dir)}, instance: ".hubrelay",
+			wantErr: "starts with a dot",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -291,9 +291,9 @@ func TestServerPath(t *testing.T) {
 				servers[0].Instances = []string{c.instance}
 			}
 			err := newDriver().Configure(t.Context(), servers)
-			if err == nil || !strings.Contains(err.Error(), c.says) ||
+			if err == nil || !strings.Contains(err.Error(), c.wantErr) ||
 				!strings.Contains(err.Error(), fmt.Sprintf("server s%d", len(servers)-1)) {
-				t.Errorf("%v does not say %q", err, c.says)
+				t.Errorf("got error %v, want it to name the server and contain %q", err, c.wantErr)
 			}
 		})
 	}

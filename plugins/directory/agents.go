@@ -19,10 +19,10 @@ import (
 // AgentCommand is the argument before the arguments of [RunAgent]. It identifies agents among all processes.
 const AgentCommand = "agent"
 
-// anyRelay replaces the ID of a relay that has none.
+// anyRelay is used for a relay without an ID.
 const anyRelay = "none"
 
-// agentArgs is the number of arguments that RunAgent needs.
+// agentArgs is the number of arguments of RunAgent.
 const agentArgs = 5
 
 // Agent is a process on this machine that keeps the command of an instance running.
@@ -45,7 +45,7 @@ func Agents() ([]Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list agent processes: %w", err)
 	}
-	if os.Geteuid() != 0 { // another user could pretend to have agents
+	if os.Geteuid() != 0 { // another user could start a process with the arguments of an agent
 		list = slices.DeleteFunc(list, func(a Agent) bool { return a.uid != os.Geteuid() })
 	}
 	slices.SortFunc(list, func(a, b Agent) int {
@@ -63,14 +63,14 @@ func parseAgent(args []string) (Agent, bool) {
 	return Agent{Path: args[at+1], Instance: args[at+2], Relay: args[at+5]}, true
 }
 
-// Stop tells the agent to end its command and itself, and returns when it has ended. The command is killed after 10 s.
+// Stop stops the agent and its command, and waits until the agent has ended. The agent kills the command after 10 s.
 func (a Agent) Stop(ctx context.Context) error {
 	if err := a.sendTerm(); err != nil {
 		return err
 	}
 	ended, err := pollUntil(ctx, agentStopTimeout, func() (bool, error) { return !a.isRunning(), nil })
 	if err == nil && !ended {
-		err = errors.New("it does not end")
+		err = errors.New("it did not end in time")
 	}
 	if err != nil {
 		return fmt.Errorf("stop agent %d of instance %s: %w", a.PID, a.Instance, err)
@@ -78,7 +78,8 @@ func (a Agent) Stop(ctx context.Context) error {
 	return nil
 }
 
-// sendTerm sends SIGTERM. The process is looked up before it is checked, so its PID cannot be reused in between.
+// sendTerm sends SIGTERM. It looks up the process before it checks the arguments, so the PID cannot be reused in
+// between.
 func (a Agent) sendTerm() error {
 	process, err := os.FindProcess(a.PID)
 	if err != nil {
@@ -94,14 +95,14 @@ func (a Agent) sendTerm() error {
 	return nil
 }
 
-// isRunning reports whether the process still is this agent.
+// isRunning reports whether the process with this PID is still this agent.
 func (a Agent) isRunning() bool {
 	now, ok := agentAt(a.PID)
 	return ok && now.Path == a.Path && now.Instance == a.Instance && now.Relay == a.Relay
 }
 
-// isWanted reports whether the agent works in the home of its instance in the inventory, which is empty for an unknown
-// instance. During a migration that home does not exist, and the agent at the destination is wanted too.
+// isWanted reports whether the agent runs in home, the instance's directory according to the inventory. home is empty
+// for an unknown instance. During a migration home does not exist, and the agent on the destination is wanted too.
 func (a Agent) isWanted(home string) bool {
 	if home == "" {
 		return false
@@ -113,18 +114,18 @@ func (a Agent) isWanted(home string) bool {
 	return err == nil && !there
 }
 
-// stopUnnamed stops the agents of this relay whose instance has left the inventory or is on another server. It only
-// logs an agent that does not end, because other instances must not be affected.
-func (ks *agentManager) stopUnnamed(ctx context.Context, servers []relay.Server, paths map[string]string) {
-	if ks.relay == anyRelay {
-		return // they may belong to anybody
+// stopUnwanted stops the agents of this relay whose instance is no longer in the inventory or is on another server. It
+// only logs an agent that does not stop, because other instances must not be affected.
+func (m *agentManager) stopUnwanted(ctx context.Context, servers []relay.Server, paths map[string]string) {
+	if m.relay == anyRelay {
+		return // agents without a relay ID may belong to another relay
 	}
 	agents, err := Agents()
 	if err != nil {
-		slog.Default().Warn("agent processes not listed", "error", err)
+		slog.Default().Warn("could not list agent processes", "error", err)
 		return
 	}
-	homes := make(map[string]string) // of instances, by the inventory
+	homes := make(map[string]string) // instance directories according to the inventory
 	isServer := make(map[string]bool)
 	for _, s := range servers {
 		isServer[paths[s.ID]] = true
@@ -134,24 +135,24 @@ func (ks *agentManager) stopUnnamed(ctx context.Context, servers []relay.Server,
 	}
 	stopping := []Agent{}
 	for _, a := range agents {
-		if a.Relay != ks.relay || a.uid != os.Geteuid() || isServer[filepath.Clean(a.Path)] &&
+		if a.Relay != m.relay || a.uid != os.Geteuid() || isServer[filepath.Clean(a.Path)] &&
 			a.isWanted(homes[a.Instance]) {
 			continue
 		}
-		slog.Default().Info("agent stopped, the inventory does not name its instance", "pid", a.PID, "instance",
+		slog.Default().Info("stopping agent of an instance that is not in the inventory", "pid", a.PID, "instance",
 			a.Instance, "path", a.Path)
 		if err := a.sendTerm(); err != nil {
-			slog.Default().Warn("agent not stopped", "error", err)
+			slog.Default().Warn("could not stop agent", "error", err)
 			continue
 		}
 		stopping = append(stopping, a)
 	}
 	_, _ = pollUntil(ctx, agentStopTimeout, func() (bool, error) {
 		stopping = slices.DeleteFunc(stopping, func(a Agent) bool { return !a.isRunning() })
-		ks.isAlive(0)
+		m.isAlive(0)
 		return len(stopping) == 0, nil
 	})
 	for _, a := range stopping {
-		slog.Default().Warn("agent does not end", "pid", a.PID, "instance", a.Instance)
+		slog.Default().Warn("agent did not stop", "pid", a.PID, "instance", a.Instance)
 	}
 }

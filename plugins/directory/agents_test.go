@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// newRelayRig is a rig whose driver belongs to a relay, with the instance running on server a.
+// newRelayRig returns a rig whose driver belongs to a relay. The instance is running on server a.
 func newRelayRig(t *testing.T, relayID string) *rig {
 	t.Helper()
 	r := newRig(t, "/bin/sh", "-c", ticker)
@@ -38,7 +38,7 @@ func TestDriver_StopsAgentOfRemovedInstance(t *testing.T) {
 			}
 		},
 		"its server is removed": func(r *rig) []relay.Server { return []relay.Server{server("b", r.b)} },
-		"its server is removed, and it stays": func(r *rig) []relay.Server {
+		"its server is removed, and it is on another": func(r *rig) []relay.Server {
 			return []relay.Server{
 				server("b", r.b, "i"),
 			}
@@ -59,7 +59,7 @@ func TestDriver_StopsAgentOfRemovedInstance(t *testing.T) {
 			}
 			if text, err := os.ReadFile(filepath.Join(r.a, "i/volumes/data/log")); err != nil ||
 				!strings.Contains(string(text), "stopped") {
-				t.Errorf("the command got no SIGTERM: %q, %v", text, err)
+				t.Errorf("the command received no SIGTERM: %q, %v", text, err)
 			}
 			r.configure()
 			r.running(r.a)
@@ -67,7 +67,7 @@ func TestDriver_StopsAgentOfRemovedInstance(t *testing.T) {
 	}
 }
 
-// An import may say that the instance is at another server, where a copy of it is.
+// An import may place the instance on another server that has a copy of it.
 func TestDriver_StopsAgentAtFormerServer(t *testing.T) {
 	t.Parallel()
 	r := newRelayRig(t, "relay-"+t.Name())
@@ -78,7 +78,7 @@ func TestDriver_StopsAgentAtFormerServer(t *testing.T) {
 	r.running(r.b)
 }
 
-// During a migration the instance has no home at its server by the inventory, and runs at the destination.
+// During a migration the directory of the instance does not exist on its server, and its agent runs on the destination.
 func TestDriver_KeepsAgentAtDestination(t *testing.T) {
 	t.Parallel()
 	r := newRelayRig(t, "relay-"+t.Name())
@@ -131,9 +131,9 @@ func TestAgents_ListAndStop(t *testing.T) {
 		t.Error(err)
 	}
 	if list := r.agents(); len(list) != 0 {
-		t.Errorf("got %+v after Stop", list)
+		t.Errorf("got agents %+v after Stop, want none", list)
 	}
 	if err := list[0].Stop(t.Context()); err != nil {
-		t.Errorf("stopping twice: %v", err)
+		t.Errorf("second Stop: %v", err)
 	}
 }

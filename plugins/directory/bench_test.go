@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// BenchmarkCopy copies volumes in turns with `cp -r`, and reports its throughput relative to cp: the copy with
-// checksums alone, and with verification.
+// BenchmarkCopy alternates with `cp -r`, and reports its throughput relative to cp: for the copy with checksums, and
+// for the copy with verification.
 func BenchmarkCopy(b *testing.B) {
 	for _, c := range []struct {
 		name        string
@@ -75,13 +75,13 @@ func BenchmarkCopy(b *testing.B) {
 	}
 }
 
-// fill writes files of random bytes, a hundred in a folder.
-func fill(tb testing.TB, folder string, files, size int) {
+// fill writes files of random bytes, one hundred per directory.
+func fill(tb testing.TB, dir string, files, size int) {
 	tb.Helper()
 	data := make([]byte, size)
 	_, _ = rand.Read(data)
 	for i := range files {
-		path := filepath.Join(folder, fmt.Sprint(i/100), fmt.Sprint(i))
+		path := filepath.Join(dir, fmt.Sprint(i/100), fmt.Sprint(i))
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			tb.Fatal(err)
 		}

@@ -26,27 +26,27 @@ const (
 	stepClean  = "clean"
 )
 
-// Options are the settings from the program that contains the driver.
+// Options are the settings that the program passes to the driver.
 type Options struct {
 	// AgentCommand starts an agent: a program and its first arguments, such as /usr/bin/hubrelay agent. The driver
-	// appends the arguments of [RunAgent]. Without it, only instances without a command can be moved.
+	// appends the arguments of [RunAgent]. If it is empty, the driver can only move instances without a command.
 	AgentCommand []string
-	// Relay identifies the relay. The driver stops only agents of this relay that its inventory does not contain.
+	// Relay identifies the relay. The driver stops only agents of this relay whose instance is not in the inventory.
 	Relay string
 	// StableAfter is the time that a command must run on the destination before the source is removed. Zero means one
 	// second.
 	StableAfter time.Duration
 }
 
-// Driver moves instances between folders. See the package's comment.
+// Driver moves instances between directories. See the package documentation.
 type Driver struct {
 	agents   agentManager
-	stepHook func(point string) // for tests: called between any two steps
+	stepHook func(point string) // called between steps, for tests
 }
 
 var _ relay.Driver = (*Driver)(nil)
 
-// New makes a driver.
+// New returns a driver.
 func New(o Options) *Driver {
 	return &Driver{
 		agents: agentManager{
@@ -57,7 +57,7 @@ func New(o Options) *Driver {
 	}
 }
 
-// Describe tells the steps.
+// Describe returns the name, the version and the steps of the driver.
 func (d *Driver) Describe(context.Context) (relay.DriverDescription, error) {
 	version := ""
 	if info, ok := debug.ReadBuildInfo(); ok {
@@ -74,8 +74,8 @@ func (d *Driver) Describe(context.Context) (relay.DriverDescription, error) {
 	}}, nil
 }
 
-// Configure checks the servers, stops the agents of instances that they do not contain, and starts missing agents. It
-// waits at most 30 s until stopped agents have ended.
+// Configure checks the servers, stops the agents of instances that are not on them, and starts missing agents. It waits
+// up to 30 s for stopped agents to end.
 func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 	paths := make(map[string]string, len(servers))
 	for _, s := range servers {
@@ -85,7 +85,7 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 		}
 		paths[s.ID] = path
 	}
-	d.agents.stopUnnamed(ctx, servers, paths) // even if a server cannot be used
+	d.agents.stopUnwanted(ctx, servers, paths) // even if a server is invalid
 	if err := checkServers(servers, paths); err != nil {
 		return err
 	}
@@ -96,15 +96,15 @@ func (d *Driver) Configure(ctx context.Context, servers []relay.Server) error {
 			}
 			p := instanceDir{server: s.ID, path: paths[s.ID], instance: instance}
 			if err := d.agents.resumeInstance(p); err != nil {
-				slog.Default().Warn("instance could not be started; see its instance.json and output.log",
-					"server", s.ID, "instance", instance, "directory", filepath.Clean(p.instancePath()), "error", err)
+				slog.Default().Warn("could not start instance", "server", s.ID, "instance", instance,
+					"directory", filepath.Clean(p.instancePath()), "error", err)
 			}
 		}
 	}
 	return nil
 }
 
-// Close has nothing to release: instances and their agents run on.
+// Close reaps agents that have ended. Instances and their agents continue to run.
 func (d *Driver) Close() error {
 	d.agents.isAlive(0)
 	return nil
@@ -126,7 +126,7 @@ func (d *Driver) newMove(m relay.Migration, report func(relay.Progress)) (*migra
 		}
 	}
 	if m.Lease <= 0 {
-		return nil, fmt.Errorf("lease %d is not above zero", m.Lease)
+		return nil, fmt.Errorf("lease %d is not positive", m.Lease)
 	}
 	from, err := serverPath(m.Source)
 	if err != nil {
@@ -138,8 +138,7 @@ func (d *Driver) newMove(m relay.Migration, report func(relay.Progress)) (*migra
 	}
 	if isWithin(from, to) || isWithin(to, from) {
 		return nil, fmt.Errorf("directories of servers %s and %s must not contain each other: %s, %s", m.Source.ID,
-			m.Destination.ID, from,
-			to)
+			m.Destination.ID, from, to)
 	}
 	v := &migration{
 		Migration: m, driver: d, report: report,

@@ -34,9 +34,9 @@ func TestMigrate_MovesInstance(t *testing.T) {
 		}
 	}
 	if got := strings.Join(steps, " "); got != "claim stop copy verify switch start clean" {
-		t.Errorf("steps %s", got)
+		t.Errorf("got steps %s", got)
 	}
-	// Call it again without the knowledge that it has ended.
+	// A repeated call for the completed migration succeeds.
 	r.m.Lease = 2
 	if err := r.d.Migrate(t.Context(), r.m, r.report); err != nil {
 		t.Error(err)
@@ -46,7 +46,7 @@ func TestMigrate_MovesInstance(t *testing.T) {
 		t.Error(err)
 	}
 	r.running(r.b)
-	// And back.
+	// Move the instance back.
 	r.m = relay.Migration{
 		JobID: "back", Lease: 4, Instance: "i", CopyVolumes: true, Source: r.m.Destination, Destination: r.m.Source,
 	}
@@ -72,10 +72,10 @@ func TestMigrate_WithoutCopyVolumes(t *testing.T) {
 	r.nothingLeft(r.a)
 	if got := listing(t, filepath.Join(r.b, "i",
 		dirVolumes)); got != ". d---------\ndata d---------\nother d---------" {
-		t.Errorf("the volumes hold\n%s", got)
+		t.Errorf("got volumes\n%s\nwant them empty", got)
 	}
-	if got := listing(t, filepath.Join(r.a, keptFolder, "i/job-1", dirVolumes)); got != want {
-		t.Errorf("kept is\n%s\nwant\n%s", got, want)
+	if got := listing(t, filepath.Join(r.a, dirKept, "i/job-1", dirVolumes)); got != want {
+		t.Errorf("got kept volumes\n%s\nwant\n%s", got, want)
 	}
 }
 
@@ -96,11 +96,11 @@ func TestMigrate_VolumesIsNotADirectory(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			if there, err := exists(filepath.Join(r.b, "i/volumes")); !there || err != nil {
-				t.Errorf("%s: it is not on the destination: %v", name, err)
+				t.Errorf("%s: volumes is not on the destination: %v", name, err)
 			}
 			r.nothingLeft(r.a)
-			if there, _ := exists(filepath.Join(r.a, keptFolder)); there {
-				t.Errorf("%s: kept although there is nothing to keep", name)
+			if there, _ := exists(filepath.Join(r.a, dirKept)); there {
+				t.Errorf("%s: the source was kept without a reason", name)
 			}
 		}
 	}

@@ -16,7 +16,7 @@
 //
 //	volumes/<name>/…   its data, moved with copy_volumes
 //	instance.json      {"command": ["./run", "--fast"], "env": {"PORT": "8000"}}, if the instance has a command
-//	output.log         the output of the command: 4 MiB, and as much again in output.log.1
+//	output.log         the output of the command: up to 4 MiB, and the previous 4 MiB in output.log.1
 //	.keeper.*          files of the agent, never moved
 //	…                  other files are always moved
 //
@@ -28,44 +28,46 @@
 //
 // # Agents
 //
-// An agent is a process that keeps the command of one instance running. It restarts the command after it ended, after
-// 0.1 to 45 s. It stops it with SIGTERM and, ten seconds later, SIGKILL to its process group. Processes outside of that
-// group are not stopped; a migration fails if they continue to write. Agents continue without the driver and the
-// daemon, and are found by their lock on .keeper.lock. If there is none, the driver starts one when it is configured.
-// Killing an agent kills its command (Linux). The driver stops the agents of its relay whose instance or server is no
-// longer in the inventory. `hubrelay inventory agents` lists and stops them by hand. Their command line is `hubrelay
-// agent PATH INSTANCE LEASE STEADY RELAY`. Under systemd a restart of the daemon ends them too, unless the unit
-// contains KillMode=process.
+// An agent is a process that keeps the command of one instance running. When the command ends, the agent restarts it
+// after 0.1 to 45 s. To stop the command, the agent sends SIGTERM to its process group and, ten seconds later, SIGKILL.
+// It does not stop processes outside of that group; a migration fails if they continue to write. Agents keep running
+// without the driver and the daemon. The driver finds them by their lock on .keeper.lock, and starts missing agents
+// when it is configured. Killing an agent kills its command (Linux). The driver stops the agents of its relay whose
+// instance or server is no longer in the inventory. `hubrelay inventory agents` lists and stops agents manually. Their
+// command line is `hubrelay agent PATH INSTANCE LEASE STEADY RELAY`. Under systemd a restart of the daemon ends them
+// too, unless the unit contains KillMode=process.
 //
 // # A migration
 //
-// The source stops, and its directory is renamed to <path>/.hubrelay/<instance>/<lease>/instance. Everything is copied,
-// written to the disk, read again, and compared with the checksums (xxHash64) of the source, which must not have
-// changed. This detects errors of the driver and other writers, and errors of a disk if the system reads from it; data
-// in the page cache is read from there. Then the copy is renamed to its place, the command starts, and after it has run
-// for a second the source is removed. Modes, owners, times, symbolic links (never followed), hard links within the
-// instance, holes, extended attributes and FIFOs are kept. Sockets are skipped, and a device makes the migration fail.
-// Keeping owners requires root. A path below an instance may have up to 3,900 bytes. An instance that contains a mount
-// is not moved (Linux), because the mounted data would be removed with the source.
+// The driver stops the source and renames its directory to <path>/.hubrelay/<instance>/<lease>/instance. It copies all
+// files, flushes them to the disk, reads them again, and compares them with the checksums (xxHash64) of the source. The
+// source must not have changed. This detects errors of the driver and changes by other writers. It detects disk errors
+// only if the system reads from the disk and not from the page cache. Then the driver renames the copy to
+// <path>/<instance> and starts the command. It removes the source after the command has run for one second.
 //
-// Without copy_volumes the instance starts with empty volumes of the same names, and the source's directory is kept as
-// <path>/.hubrelay-kept/<instance>/<job>-<lease>, with its volumes. Only an operator removes it.
+// The copy preserves modes, owners, times, symbolic links (never followed), hard links within the instance, holes,
+// extended attributes and FIFOs. It skips sockets, and the migration fails if the instance contains a device.
+// Preserving owners requires root. A path below an instance can have up to 3,900 bytes. The driver does not move an
+// instance that contains a mount (Linux), because the mounted data would be removed with the source.
 //
-// After a failure before the command has run on the destination, the source runs again and the destination is cleaned.
-// The error of the job names the next step. An interrupted call continues from the state on the disks: complete files
-// are not copied again. An instance whose command has run on the destination is not moved back, because its new data is
-// not on the source.
+// Without copy_volumes the instance starts with empty volumes of the same names. The driver keeps the source's
+// directory as <path>/.hubrelay-kept/<instance>/<job>-<lease>, with its volumes. Only an operator removes it.
+//
+// If the migration fails before the command has run on the destination, the driver starts the source again and cleans
+// the destination. The error of the job names the next step. An interrupted call continues from the state on the disks,
+// and does not copy complete files again. An instance whose command has run on the destination is not moved back,
+// because its new data is not on the source.
 //
 // # Two nodes at once
 //
-// Each server has one directory .hubrelay/<instance>/<lease> for every instance that was ever migrated from or to it,
-// the work directory of the highest lease. Do not remove it. A higher lease claims it by renaming it. Each irreversible
-// step is a rename from or into the work directory by its path, so it fails for an outdated process. Each lease copies
-// into directories that it created itself, and adopts files by renaming them, so a late process never writes into the
-// directories of its successor. An agent stops only if the work directory of the current lease says so.
+// Each server has one directory .hubrelay/<instance>/<lease> for every instance that was ever migrated from or to it.
+// This is the work directory of the highest lease. Do not remove it. A higher lease claims it by renaming it. Each
+// irreversible step is a rename from or into the work directory by its path, so it fails for an outdated process. Each
+// lease copies into directories that it created itself, and adopts files by renaming them. So an outdated process never
+// writes into the directories of its successor. An agent obeys only the work directory of the current lease.
 //
 // An NFS client may cache a path that another client has renamed. The driver lists the directory before each rename,
-// which refreshes the cache. Mount with lookupcache=none to be sure. Locks must work (no nolock, no local_lock).
+// which refreshes the cache. Mount with lookupcache=none to be sure. Locks must work (do not use nolock or local_lock).
 //
 // This package must not import the daemon, Redis or other drivers.
 package directory

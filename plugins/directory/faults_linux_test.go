@@ -17,7 +17,7 @@ func TestMigrate_FailsIfDestinationIsFull(t *testing.T) {
 	if err := syscall.Mount("tmpfs", r.b, "tmpfs", 0, "size=8m,mode=0755"); err != nil {
 		t.Skip("mount: ", err)
 	}
-	t.Cleanup(func() { // detached, since a process that another test is starting has our files open for a moment
+	t.Cleanup(func() { // detached, because a process that another test starts briefly has our files open
 		if err := syscall.Unmount(r.b, syscall.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
@@ -27,8 +27,8 @@ func TestMigrate_FailsIfDestinationIsFull(t *testing.T) {
 	r.running(r.a)
 	want := r.contents(r.a)
 	err := r.d.Migrate(t.Context(), r.m, r.report)
-	// The files are copied in no fixed order, so a small one may be the first that finds no space.
-	r.failed(err, want, "server b has no room left", "copy volumes/data/", "no space left on device")
+	// The driver copies the files in random order, so a small file may be the first without space.
+	r.failed(err, want, "server b has not enough disk space", "copy volumes/data/", "no space left on device")
 }
 
 func TestMigrate_RejectsMountedInstance(t *testing.T) {
@@ -50,8 +50,8 @@ func TestMigrate_RejectsMountedInstance(t *testing.T) {
 	r.nothingLeft(r.b)
 }
 
-// shared is a folder of the operator's that is mounted at path, below server a's.
-func shared(t *testing.T, r *rig, path string) (file string) {
+// mountShared mounts a directory of the operator at path below the directory of server a, and returns a file in it.
+func mountShared(t *testing.T, r *rig, path string) (file string) {
 	t.Helper()
 	file = filepath.Join(t.TempDir(), "file")
 	must(t, os.WriteFile(file, []byte("precious"), 0o600))
@@ -63,7 +63,7 @@ func shared(t *testing.T, r *rig, path string) (file string) {
 	return file
 }
 
-// A mount inside an instance does not belong to it, and is not emptied with the source.
+// A mount inside an instance does not belong to it, and must not be emptied with the source.
 func TestMigrate_RejectsMountInsideInstance(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -72,20 +72,20 @@ func TestMigrate_RejectsMountInsideInstance(t *testing.T) {
 	r := newRig(t, "/bin/sh", "-c", ticker)
 	r.configure()
 	r.running(r.a)
-	file := shared(t, r, "i/volumes/data/of all")
-	t.Cleanup(func() { must(t, syscall.Unmount(filepath.Join(r.a, "i/volumes/data/of all"), 0)) })
+	file := mountShared(t, r, "i/volumes/data/shared files")
+	t.Cleanup(func() { must(t, syscall.Unmount(filepath.Join(r.a, "i/volumes/data/shared files"), 0)) })
 	err := r.d.Migrate(t.Context(), r.m, r.report)
-	if err == nil || !strings.Contains(err.Error(), "of all on server a is a mount point") {
+	if err == nil || !strings.Contains(err.Error(), "shared files on server a is a mount point") {
 		t.Error(err)
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != "precious" {
-		t.Errorf("the mounted folder holds %q, %v", text, err)
+		t.Errorf("got %q and error %v from the mounted directory, want its file unchanged", text, err)
 	}
 	r.running(r.a)
 	r.nothingLeft(r.b)
 }
 
-// One that was mounted while the instance was copied keeps the source from being removed.
+// If a directory was mounted during the copy, the source is kept.
 func TestMigrate_KeepsSourceMountedDuringCopy(t *testing.T) {
 	t.Parallel()
 	if os.Geteuid() != 0 {
@@ -96,7 +96,7 @@ func TestMigrate_KeepsSourceMountedDuringCopy(t *testing.T) {
 	var file string
 	r.d.stepHook = func(p string) {
 		if p == stepClean {
-			file = shared(t, r, ".hubrelay/i/1/instance/late")
+			file = mountShared(t, r, ".hubrelay/i/1/instance/late")
 		}
 	}
 	if err := r.d.Migrate(t.Context(), r.m, r.report); err != nil {
@@ -110,6 +110,6 @@ func TestMigrate_KeepsSourceMountedDuringCopy(t *testing.T) {
 		must(t, syscall.Unmount(path, syscall.MNT_DETACH))
 	}
 	if text, err := os.ReadFile(file); err != nil || string(text) != "precious" {
-		t.Errorf("the mounted folder holds %q, %v", text, err)
+		t.Errorf("got %q and error %v from the mounted directory, want its file unchanged", text, err)
 	}
 }

@@ -18,10 +18,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// points are all places between two steps on the way to the destination, and whether it is reached from there on.
+// points are the step hooks of a successful migration.
 var points = []struct {
 	name    string
-	forward bool // what was begun is completed, even if it should be undone
+	forward bool // from this point on, an undo completes the migration
 }{
 	{"claim", false},
 	{"stop", false},
@@ -33,19 +33,19 @@ var points = []struct {
 	{"switch", false},
 	{"marked", false},
 	{"start", false},
-	{"clean", true}, // the command has run at the destination
+	{"clean", true}, // the command has run on the destination
 	{"given up", true},
 }
 
-// killAt runs the migration in a process that is killed at a point.
+// killAt runs the migration in a process that kills itself at the given point.
 func (r *rig) killAt(point string) {
 	r.t.Helper()
-	data, err := json.Marshal(order{Migration: r.m, DieAt: point})
+	data, err := json.Marshal(driverTask{Migration: r.m, DieAt: point})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"=driver", atOnce)
+	cmd.Env = append(os.Environ(), roleVariable+"=driver", noExitDelay)
 	cmd.Stdin = bytes.NewReader(data)
 	out, err := cmd.CombinedOutput()
 	var exit *exec.ExitError
@@ -58,17 +58,17 @@ func (r *rig) killAt(point string) {
 	r.m.Lease++
 }
 
-// killAfter does so after a time, if it is not over by then.
+// killAfter runs the migration in a process and kills it after the given time.
 func (r *rig) killAfter(d time.Duration) {
 	r.t.Helper()
-	data, err := json.Marshal(order{Migration: r.m})
+	data, err := json.Marshal(driverTask{Migration: r.m})
 	must(r.t, err)
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), roleVariable+"=driver", atOnce)
+	cmd.Env = append(os.Environ(), roleVariable+"=driver", noExitDelay)
 	cmd.Stdin = bytes.NewReader(data)
 	must(r.t, cmd.Start())
 	kill := time.AfterFunc(d, func() { _ = cmd.Process.Kill() })
-	_ = cmd.Wait() // it may have ended in any way
+	_ = cmd.Wait() // the migration may have completed before
 	kill.Stop()
 	r.m.Lease++
 }
@@ -85,8 +85,8 @@ func TestMigrate_ContinuesAfterKill(t *testing.T) {
 			r.running(r.a)
 			want := r.contents(r.a)
 			r.killAt(p.name)
-			r.halfWritten()
-			// The daemon comes up again, and other nodes with it: they leave alone what is being migrated.
+			r.writePartialNotes()
+			// A restarted driver does not start an instance that is being migrated.
 			r.configure(server("a", r.a, "i"), server("b", r.b))
 			if err := r.d.Migrate(t.Context(), r.m, r.report); err != nil {
 				t.Fatal(err)
@@ -111,26 +111,27 @@ func TestMigrate_UndoAfterKill(t *testing.T) {
 			r.running(r.a)
 			want := r.contents(r.a)
 			r.killAt(p.name)
-			r.halfWritten()
+			r.writePartialNotes()
 			r.m.Undo = true
 			r.settled(r.d.Migrate(t.Context(), r.m, r.report), p.forward, want)
 		})
 	}
 }
 
-// halfWritten leaves in each work folder what a process leaves that is killed while it writes the job's note.
-func (r *rig) halfWritten() {
+// writePartialNotes creates in each work directory the file of a process that was killed while it wrote the job's note.
+func (r *rig) writePartialNotes() {
 	r.t.Helper()
 	for _, server := range []string{r.a, r.b} {
-		folders, err := filepath.Glob(filepath.Join(server, fenceFolder, "i", "*"))
+		workDirs, err := filepath.Glob(filepath.Join(server, dirFence, "i", "*"))
 		must(r.t, err)
-		for _, folder := range folders {
-			must(r.t, os.WriteFile(filepath.Join(folder, fileJob+".123"), []byte("{"), 0o600))
+		for _, dir := range workDirs {
+			must(r.t, os.WriteFile(filepath.Join(dir, fileJob+".123"), []byte("{"), 0o600))
 		}
 	}
 }
 
-// settled checks how an undone migration has ended.
+// settled checks the result of a migration: the instance runs on the destination if forward is set, and on the source
+// otherwise.
 func (r *rig) settled(err error, forward bool, want string) {
 	r.t.Helper()
 	from, to := r.b, r.a
@@ -138,7 +139,7 @@ func (r *rig) settled(err error, forward bool, want string) {
 		from, to = r.a, r.b
 	}
 	if (err == nil) != forward || relay.IsIndeterminate(err) || errors.Is(err, relay.ErrSuperseded) {
-		r.t.Errorf("error %v", err)
+		r.t.Errorf("got error %v", err)
 	}
 	r.running(to)
 	if got := r.contents(to); got != want {
@@ -171,10 +172,10 @@ func TestMigrate_ContinuesAfterKillsAtRandomTimes(t *testing.T) {
 	}
 }
 
-// An undo can be killed too.
+// The next process also continues an undo that was killed.
 func TestMigrate_UndoContinuesAfterKill(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"back", "stopped again", "taken back", "restored"} {
+	for _, point := range []string{"back", "stopped again", "copy removed", "restored"} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, "/bin/sh", "-c", ticker)
@@ -189,7 +190,7 @@ func TestMigrate_UndoContinuesAfterKill(t *testing.T) {
 	}
 }
 
-// A process that is stopped at a point, and continues after another one took over, changes nothing.
+// A process that is suspended at any point, and resumes after another process took over, changes nothing.
 func TestMigrate_SupersededProcessChangesNothing(t *testing.T) {
 	t.Parallel()
 	for _, undo := range []bool{false, true} {
@@ -200,13 +201,13 @@ func TestMigrate_SupersededProcessChangesNothing(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				testOvertaken(t, p.name, undo, p.forward || !undo)
+				testSuperseded(t, p.name, undo, p.forward || !undo)
 			})
 		}
 	}
 }
 
-func testOvertaken(t *testing.T, point string, undo, forward bool) {
+func testSuperseded(t *testing.T, point string, undo, forward bool) {
 	r := newRig(t, "/bin/sh", "-c", ticker)
 	r.configure()
 	r.running(r.a)
@@ -228,10 +229,10 @@ func testOvertaken(t *testing.T, point string, undo, forward bool) {
 	before := listing(t, r.a) + listing(t, r.b)
 	close(wake)
 	if err := <-result; !errors.Is(err, relay.ErrSuperseded) {
-		t.Errorf("the overtaken one returned %v", err)
+		t.Errorf("the superseded process returned %v, want ErrSuperseded", err)
 	}
 	if after := listing(t, r.a) + listing(t, r.b); after != before {
-		t.Errorf("the overtaken one has changed\n%s\nto\n%s", before, after)
+		t.Errorf("the superseded process changed\n%s\nto\n%s", before, after)
 	}
 	if forward {
 		r.running(r.b)
@@ -245,18 +246,18 @@ func testOvertaken(t *testing.T, point string, undo, forward bool) {
 }
 
 // failed checks that the instance runs on the source again, and that the error contains the texts.
-func (r *rig) failed(err error, want string, says ...string) {
+func (r *rig) failed(err error, want string, texts ...string) {
 	r.t.Helper()
 	if err == nil {
-		r.t.Fatal("no error")
+		r.t.Fatal("got no error")
 	}
-	for _, text := range says {
+	for _, text := range texts {
 		if !strings.Contains(err.Error(), text) {
-			r.t.Errorf("%q does not say %q", err, text)
+			r.t.Errorf("got error %q, want it to contain %q", err, text)
 		}
 	}
 	if strings.Contains(err.Error(), "\n") {
-		r.t.Errorf("%q has more than one line", err)
+		r.t.Errorf("error %q has more than one line", err)
 	}
 	r.settled(err, false, want)
 }
@@ -266,14 +267,13 @@ func TestMigrate_FailureRestoresSource(t *testing.T) {
 	for name, c := range map[string]struct {
 		prepare func(r *rig)
 		point   string
-		do      func(r *rig) // at that point
-		says    []string
-		want    func(r *rig) // what becomes of the contents
+		do      func(r *rig) // called at that point
+		texts   []string
 	}{
 		"a file changes after it was copied": {
 			point: "verify",
 			do: func(r *rig) {
-				f, err := os.OpenFile(filepath.Join(r.a, fenceFolder, "i/1/instance/volumes/data/file"), os.O_WRONLY, 0)
+				f, err := os.OpenFile(filepath.Join(r.a, dirFence, "i/1/instance/volumes/data/file"), os.O_WRONLY, 0)
 				if err != nil {
 					r.t.Fatal(err)
 				}
@@ -282,26 +282,26 @@ func TestMigrate_FailureRestoresSource(t *testing.T) {
 					r.t.Error(err)
 				}
 			},
-			says: []string{"volumes/data/file ", "changed"},
+			texts: []string{"volumes/data/file ", "changed"},
 		},
-		"a file comes": {
+		"a file is added": {
 			point: "verify",
 			do:    func(r *rig) { r.write("../a/.hubrelay/i/1/instance/volumes/data/more", "more") },
-			says:  []string{"volumes/data ", "changed"},
+			texts: []string{"volumes/data ", "changed"},
 		},
-		"a file vanishes": {
+		"a file is removed": {
 			point: "verify",
 			do: func(r *rig) {
-				if err := os.Remove(filepath.Join(r.a, fenceFolder, "i/1/instance/notes.txt")); err != nil {
+				if err := os.Remove(filepath.Join(r.a, dirFence, "i/1/instance/notes.txt")); err != nil {
 					r.t.Error(err)
 				}
 			},
-			says: []string{"notes.txt ", "changed"},
+			texts: []string{"notes.txt ", "changed"},
 		},
 		"the copy is damaged": {
 			point: "verify",
 			do: func(r *rig) {
-				found, err := filepath.Glob(filepath.Join(r.b, fenceFolder, "i/1/incoming-*/tree/volumes/data/file"))
+				found, err := filepath.Glob(filepath.Join(r.b, dirFence, "i/1/incoming-*/tree/volumes/data/file"))
 				if err != nil || len(found) != 1 {
 					r.t.Error(found, err)
 					return
@@ -310,18 +310,18 @@ func TestMigrate_FailureRestoresSource(t *testing.T) {
 					r.t.Error(err)
 				}
 			},
-			says: []string{"volumes/data/file ", "server b", "disk"},
+			texts: []string{"volumes/data/file ", "server b", "disk"},
 		},
-		"the destination vanishes": {
+		"the destination disappears": {
 			point: "file",
 			do: func(r *rig) {
 				if err := os.Rename(r.b, r.b+"-away"); err != nil {
 					r.t.Error(err)
 				}
 			},
-			says: []string{"server b"},
+			texts: []string{"server b"},
 		},
-		"something is in its place": {
+		"the path on the destination is taken": {
 			prepare: func(r *rig) {
 				if err := os.MkdirAll(filepath.Join(r.b, "j/volumes"), 0o755); err != nil {
 					r.t.Fatal(err)
@@ -333,7 +333,7 @@ func TestMigrate_FailureRestoresSource(t *testing.T) {
 					r.t.Error(err)
 				}
 			},
-			says: []string{"server b", "/b/i", "move it away"},
+			texts: []string{"server b", "/b/i", "move it away"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -351,17 +351,17 @@ func TestMigrate_FailureRestoresSource(t *testing.T) {
 				}
 			}
 			err := r.d.Migrate(t.Context(), r.m, r.report)
-			if name == "something is in its place" {
+			if name == "the path on the destination is taken" {
 				if err := os.Rename(filepath.Join(r.b, "i"), filepath.Join(r.b, "j")); err != nil {
-					t.Fatal("it was taken away: ", err)
+					t.Fatal("the other directory was removed: ", err)
 				}
 			}
-			r.failed(err, r.contents(r.a), c.says...)
+			r.failed(err, r.contents(r.a), c.texts...)
 		})
 	}
 }
 
-// An instance that one job may have put in its place at a server is not taken elsewhere by another.
+// A job does not move an instance that another job may have moved to a different server.
 func TestMigrate_RejectsInstanceOfAnotherJob(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -14,30 +14,31 @@ import (
 )
 
 const (
-	// fenceFolder holds, at each server, a folder for every instance that was ever migrated from or to it.
-	fenceFolder = ".hubrelay"
-	// keptFolder holds, at each server, what was left there on purpose.
-	keptFolder = ".hubrelay-kept"
-	// temporary is the name prefix of unfinished entries. No instance has such a name.
-	temporary = ".new-"
+	// dirFence is a directory on each server. It contains a directory for every instance that was ever migrated from or
+	// to the server.
+	dirFence = ".hubrelay"
+	// dirKept is a directory on each server. It contains the sources that the driver keeps after a migration.
+	dirKept = ".hubrelay-kept"
+	// tempPrefix is the name prefix of unfinished entries. No instance has a name with this prefix.
+	tempPrefix = ".new-"
 )
 
 // Entries of a work directory.
 const (
-	fileStop     = "stop"     // the agent has to end, and none may start
+	fileStop     = "stop"     // the agent must end, and no other may start
 	fileJob      = "job.json" // see jobNote
-	fileSwitched = "switched" // at the source: the instance may be in its place on the destination
-	dirInstance  = "instance" // at the source: the stopped instance
+	fileSwitched = "switched" // on the source: the instance may have been renamed to its path on the destination
+	dirInstance  = "instance" // on the source: the stopped instance
 	dirIncoming  = "incoming-"
-	dirReady     = "ready" // at the destination: the whole instance, verified
+	dirReady     = "ready" // on the destination: the complete and verified copy
 	dirTrash     = "trash-"
 )
 
-// instanceDir is an instance at a server, as one lease sees it.
+// instanceDir is the directory of an instance on a server, with the lease of the process that uses it.
 //
-// Its work folder is named after the lease, and a higher lease claims the place by renaming that folder. So everything
-// that names the work folder by its path fails from then on, with ErrNotExist: a rename from or into it is the
-// compare-and-set that fences an overtaken process out.
+// The work directory is named after the lease. A higher lease claims the instance by renaming the work directory. From
+// then on, every operation of the lower lease on a path in its work directory fails with ErrNotExist. Therefore a
+// rename from or into the work directory is a compare-and-set that fences an outdated process.
 type instanceDir struct {
 	server   string
 	path     string
@@ -46,13 +47,13 @@ type instanceDir struct {
 }
 
 func (p instanceDir) instancePath() string { return filepath.Join(p.path, p.instance) }
-func (p instanceDir) fencePath() string    { return filepath.Join(p.path, fenceFolder, p.instance) }
+func (p instanceDir) fencePath() string    { return filepath.Join(p.path, dirFence, p.instance) }
 func (p instanceDir) workPath() string {
 	return filepath.Join(p.fencePath(), strconv.FormatInt(p.lease, 10))
 }
 func (p instanceDir) workFile(name string) string { return filepath.Join(p.workPath(), name) }
 
-// currentLease reads which lease holds the place; 0 if there never was one.
+// currentLease returns the lease that has claimed the instance, or 0 if there was none yet.
 func (p instanceDir) currentLease() (int64, error) {
 	for range 10 {
 		entries, err := os.ReadDir(p.fencePath())
@@ -71,12 +72,11 @@ func (p instanceDir) currentLease() (int64, error) {
 			return 0, nil
 		}
 	}
-	return 0, fmt.Errorf("%s contains no directory named by a lease; remove it if no migration of %s is running",
-		p.fencePath(),
-		p.instance)
+	return 0, fmt.Errorf("%s contains no directory named after a lease; remove it if no migration of %s is running",
+		p.fencePath(), p.instance)
 }
 
-// claim makes the place that of the lease, for as long as no higher one comes.
+// claim claims the instance for the lease, until a higher lease claims it.
 func (p instanceDir) claim() error {
 	for {
 		n, err := p.currentLease()
@@ -96,7 +96,7 @@ func (p instanceDir) claim() error {
 		}
 		switch {
 		case err == nil:
-			return syncFolder(p.fencePath())
+			return syncDir(p.fencePath())
 		case errors.Is(err, fs.ErrNotExist) && n > 0: // claimed by another process
 		case errors.Is(err, fs.ErrExist) || errors.Is(err, syscall.ENOTEMPTY):
 		default:
@@ -105,27 +105,27 @@ func (p instanceDir) claim() error {
 	}
 }
 
-// claimFirst puts the folders there in one step.
+// claimFirst creates the fence directory and the work directory in one atomic step.
 func (p instanceDir) claimFirst() error {
 	parent := filepath.Dir(p.fencePath())
 	if err := os.Mkdir(parent, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	made, err := os.MkdirTemp(parent, temporary)
+	temp, err := os.MkdirTemp(parent, tempPrefix)
 	if err != nil {
 		return err
 	}
-	err = os.Mkdir(filepath.Join(made, strconv.FormatInt(p.lease, 10)), 0o700)
+	err = os.Mkdir(filepath.Join(temp, strconv.FormatInt(p.lease, 10)), 0o700)
 	if err == nil {
-		err = os.Rename(made, p.fencePath())
+		err = os.Rename(temp, p.fencePath())
 	}
 	if err != nil {
-		return cmp.Or(err, os.RemoveAll(made))
+		return cmp.Or(err, os.RemoveAll(temp))
 	}
-	return syncFolder(parent)
+	return syncDir(parent)
 }
 
-// supersededError returns ErrSuperseded if err was caused by a higher lease.
+// supersededError returns ErrSuperseded if a higher lease caused err, and err otherwise.
 func (p instanceDir) supersededError(err error) error {
 	if err == nil || !errors.Is(err, fs.ErrNotExist) {
 		return err
@@ -136,13 +136,14 @@ func (p instanceDir) supersededError(err error) error {
 	return err
 }
 
-// checkLease is called before a step whose paths are outside of the work directory.
+// checkLease returns ErrSuperseded if a higher lease has claimed the instance. It is called before a step whose paths
+// are outside of the work directory.
 func (p instanceDir) checkLease() error {
 	_, err := os.Lstat(p.workPath())
 	return p.supersededError(err)
 }
 
-// rename moves a folder from or into the work folder, and makes that durable.
+// rename moves a directory from or into the work directory, and syncs both parent directories.
 func (p instanceDir) rename(from, to string) error {
 	// Listing the fence first refreshes the cache of a network file system.
 	if n, err := p.currentLease(); err == nil && n > p.lease {
@@ -151,24 +152,24 @@ func (p instanceDir) rename(from, to string) error {
 	if err := os.Rename(from, to); err != nil {
 		return p.supersededError(err)
 	}
-	for _, folder := range []string{filepath.Dir(to), filepath.Dir(from)} {
-		if err := syncFolder(folder); err != nil {
+	for _, dir := range []string{filepath.Dir(to), filepath.Dir(from)} {
+		if err := syncDir(dir); err != nil {
 			return p.supersededError(err)
 		}
 	}
 	return nil
 }
 
-// createMarker makes an empty file in the work folder.
+// createMarker creates an empty file in the work directory.
 func (p instanceDir) createMarker(name string) error {
 	f, err := os.OpenFile(p.workFile(name), os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return p.supersededError(err)
 	}
-	return cmp.Or(f.Close(), p.supersededError(syncFolder(p.workPath())))
+	return cmp.Or(f.Close(), p.supersededError(syncDir(p.workPath())))
 }
 
-// removeMarker removes a file from the work folder; it need not be there.
+// removeMarker removes a file from the work directory if it exists.
 func (p instanceDir) removeMarker(name string) error {
 	err := os.Remove(p.workFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -177,11 +178,11 @@ func (p instanceDir) removeMarker(name string) error {
 	return err
 }
 
-// discardTries bounds how often a folder is removed that another process still fills.
-const discardTries = 100
+// maxRemoveAttempts is the maximum number of attempts to remove a directory while another process creates files in it.
+const maxRemoveAttempts = 100
 
 // removeTree removes a directory of any size. It first renames it to a unique name, so an outdated process cannot
-// remove data of its successor. What cannot be removed stays in the work directory until the next claim.
+// remove data of its successor. Files that cannot be removed stay in the work directory until the next claim.
 func (p instanceDir) removeTree(path string) error {
 	trash, err := os.MkdirTemp(p.workPath(), dirTrash)
 	if err != nil {
@@ -193,8 +194,8 @@ func (p instanceDir) removeTree(path string) error {
 	if err := p.checkLease(); err != nil {
 		return err
 	}
-	// An overtaken process that still copies into it finds no folder to do so soon.
-	for range discardTries {
+	// An outdated process may still copy into the directory. It soon fails, because its directories are gone.
+	for range maxRemoveAttempts {
 		if err := os.RemoveAll(trash); !errors.Is(err, syscall.ENOTEMPTY) {
 			break
 		}
@@ -202,14 +203,14 @@ func (p instanceDir) removeTree(path string) error {
 	return nil
 }
 
-// discardMatching discards the chosen entries of the work directory.
-func (p instanceDir) discardMatching(chosen func(name string) bool) error {
+// discardMatching removes the entries of the work directory whose names match.
+func (p instanceDir) discardMatching(matches func(name string) bool) error {
 	entries, err := os.ReadDir(p.workPath())
 	if err != nil {
 		return p.supersededError(err)
 	}
 	for _, e := range entries {
-		if !chosen(e.Name()) {
+		if !matches(e.Name()) {
 			continue
 		}
 		if err := p.removeTree(p.workFile(e.Name())); err != nil {
@@ -228,20 +229,20 @@ func exists(path string) (bool, error) {
 	return err == nil, err
 }
 
-// syncFolder makes what was renamed in a folder survive a power cut.
-func syncFolder(path string) error {
+// syncDir flushes the entries of a directory to the disk, so renames survive a power failure.
+func syncDir(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
 	}
 	err = f.Sync()
-	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) { // there is no such thing on this file system
+	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.ENOTSUP) { // not supported by the file system
 		err = nil
 	}
 	return cmp.Or(err, f.Close())
 }
 
-// replaceFile writes a file in one step: it has its old contents or the new ones, after a power cut too.
+// replaceFile replaces a file atomically. After a power failure it has either its old or its new contents.
 func replaceFile(path string, data []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*")
 	if err != nil {
@@ -255,5 +256,5 @@ func replaceFile(path string, data []byte) error {
 	if err != nil {
 		return cmp.Or(err, os.Remove(f.Name()))
 	}
-	return syncFolder(filepath.Dir(path))
+	return syncDir(filepath.Dir(path))
 }

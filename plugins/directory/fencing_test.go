@@ -12,28 +12,28 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Whatever an overtaken process tries at the source or the destination fails, and changes nothing.
+// Every operation of a superseded process fails and changes nothing.
 func TestInstanceDir_SupersededLeaseChangesNothing(t *testing.T) {
 	t.Parallel()
 	for name, try := range map[string]func(late instanceDir, v *migration) error{
-		"claim":   func(late instanceDir, _ *migration) error { return late.claim() },
-		"mark":    func(late instanceDir, _ *migration) error { return late.createMarker(fileStop) },
-		"unmark":  func(late instanceDir, _ *migration) error { return late.removeMarker(fileSwitched) },
-		"discard": func(late instanceDir, _ *migration) error { return late.removeTree(late.instancePath()) },
-		"sweep":   func(late instanceDir, _ *migration) error { return late.discardMatching(isLeftover) },
-		"note":    func(late instanceDir, _ *migration) error { return jobNote{Job: "late"}.write(late) },
-		"stop": func(late instanceDir, v *migration) error {
+		"claim":             func(late instanceDir, _ *migration) error { return late.claim() },
+		"create marker":     func(late instanceDir, _ *migration) error { return late.createMarker(fileStop) },
+		"remove marker":     func(late instanceDir, _ *migration) error { return late.removeMarker(fileSwitched) },
+		"remove tree":       func(late instanceDir, _ *migration) error { return late.removeTree(late.instancePath()) },
+		"discard leftovers": func(late instanceDir, _ *migration) error { return late.discardMatching(isLeftover) },
+		"write note":        func(late instanceDir, _ *migration) error { return jobNote{Job: "late"}.write(late) },
+		"stop agent": func(late instanceDir, v *migration) error {
 			return v.driver.agents.stopAgent(context.Background(), late)
 		},
-		"in": func(late instanceDir, _ *migration) error {
+		"rename into work directory": func(late instanceDir, _ *migration) error {
 			return late.rename(late.instancePath(), late.workFile(dirInstance))
 		},
-		"out": func(late instanceDir, _ *migration) error {
+		"rename from work directory": func(late instanceDir, _ *migration) error {
 			return late.rename(late.workFile(dirReady), late.instancePath())
 		},
-		"tree":   func(_ instanceDir, v *migration) error { _, err := newTree(v); return err },
-		"source": func(_ instanceDir, v *migration) error { return v.removeSource() },
-		"agent": func(late instanceDir, v *migration) error {
+		"start copy":    func(_ instanceDir, v *migration) error { _, err := newTree(v); return err },
+		"remove source": func(_ instanceDir, v *migration) error { return v.removeSource() },
+		"start agent": func(late instanceDir, v *migration) error {
 			_, err := v.driver.agents.startAgent(late)
 			return errors.Join(err, v.driver.agents.ensureStarted(context.Background(), late, true))
 		},
@@ -49,17 +49,17 @@ func TestInstanceDir_SupersededLeaseChangesNothing(t *testing.T) {
 			must(t, now.claim(), now.createMarker(fileSwitched), os.Mkdir(now.workFile(dirReady), 0o700))
 			before := listing(t, r.a)
 			if err := try(v.source, v); !errors.Is(err, relay.ErrSuperseded) {
-				t.Errorf("it returned %v", err)
+				t.Errorf("got error %v, want ErrSuperseded", err)
 			}
-			r.until("no agent is left", func() bool { r.d.agents.isAlive(0); return len(r.d.agents.pids) == 0 })
+			r.until("all agents have ended", func() bool { r.d.agents.isAlive(0); return len(r.d.agents.pids) == 0 })
 			if after := listing(t, r.a); after != before {
-				t.Errorf("got\n%s\nwas\n%s", after, before)
+				t.Errorf("got\n%s\nwant\n%s", after, before)
 			}
 		})
 	}
 }
 
-// The rename alone is the fence, also where the process was stopped just before it.
+// The rename fails even if the process was suspended just before it, after its last check.
 func TestInstanceDir_RenameFailsAfterClaim(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -74,7 +74,7 @@ func TestInstanceDir_RenameFailsAfterClaim(t *testing.T) {
 	}
 }
 
-// Of all that claim a place at once, the highest has it in the end, and there is one entry.
+// After concurrent claims, the fence directory contains only the highest lease.
 func TestInstanceDir_HighestConcurrentClaimWins(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -92,11 +92,11 @@ func TestInstanceDir_HighestConcurrentClaimWins(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	entries, err := os.ReadDir(filepath.Join(r.a, fenceFolder, "i"))
+	entries, err := os.ReadDir(filepath.Join(r.a, dirFence, "i"))
 	if err != nil || len(entries) != 1 || entries[0].Name() != strconv.Itoa(40) {
 		t.Error(entries, err)
 	}
-	if all, err := os.ReadDir(filepath.Join(r.a, fenceFolder)); err != nil || len(all) != 1 {
-		t.Error("left over: ", all, err)
+	if all, err := os.ReadDir(filepath.Join(r.a, dirFence)); err != nil || len(all) != 1 {
+		t.Error("unexpected entries: ", all, err)
 	}
 }

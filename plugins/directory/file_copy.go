@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// blockSize is the size of a read. Checksums cover blocks, so it is part of the manifest's format.
+	// blockSize is the size of a read. It is part of the manifest format, because checksums are computed over blocks.
 	blockSize = 1 << 20
-	// pipelineMinSize is the size of a file from which reading and writing overlap.
+	// pipelineMinSize is the minimum size of a file for which reading and writing overlap.
 	pipelineMinSize = 4 * blockSize
 )
 
@@ -36,7 +36,7 @@ func newCopier(t *treeCopy) *fileCopier {
 	return c
 }
 
-// copyFile copies a file, or takes over what an earlier lease has made of it.
+// copyFile copies a file, or adopts the copy of an earlier lease.
 func (c *fileCopier) copyFile(ctx context.Context, f fileTask) error {
 	src, err := openAt(int(f.dir.src.Fd()), f.name, unix.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -52,14 +52,14 @@ func (c *fileCopier) copyOpen(ctx context.Context, f fileTask, src *os.File) err
 		return sourceChanged(f.path, err)
 	}
 	if before.Mode&unix.S_IFMT != unix.S_IFREG {
-		return sourceChanged(f.path, errors.New("it is no longer a file"))
+		return sourceChanged(f.path, errors.New("it is no longer a regular file"))
 	}
 	r := manifestRecord{kind: 'f', fileStamp: stampOf(&before), path: f.path}
-	taken, err := c.reuseEarlier(ctx, f, &r)
+	reused, err := c.reuseEarlier(ctx, f, &r)
 	if err != nil {
 		return err
 	}
-	if taken {
+	if reused {
 		return c.t.manifest.add(r)
 	}
 	dst, err := openAt(int(f.dir.dst.Fd()), f.name, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
@@ -87,7 +87,8 @@ func (c *fileCopier) copyOpen(ctx context.Context, f fileTask, src *os.File) err
 	return err
 }
 
-// reuseEarlier moves a file that an earlier lease has completed into our folder, if it is still what it was.
+// reuseEarlier adopts a file that an earlier lease has copied completely, if neither the source nor the copy has
+// changed.
 func (c *fileCopier) reuseEarlier(ctx context.Context, f fileTask, r *manifestRecord) (bool, error) {
 	for _, old := range c.t.earlierCopies {
 		known, ok := old.records[f.path]
@@ -112,19 +113,19 @@ func (c *fileCopier) reuseEarlier(ctx context.Context, f fileTask, r *manifestRe
 	return false, nil
 }
 
-// chunk is a block on its way from reading to writing.
+// chunk is a block that was read and is to be written.
 type chunk struct {
 	data []byte
 	at   int64
 }
 
-// copyContents copies what is in a file of st.Size bytes and returns its checksum. Holes stay holes.
+// copyContents copies the contents of a file of st.Size bytes and returns their checksum. It preserves holes.
 func (c *fileCopier) copyContents(ctx context.Context, src, dst *os.File, st *unix.Stat_t) (uint64, error) {
 	sparse := st.Blocks*512 < st.Size
 	var counted int64
 	write := func(k chunk) error {
 		n := int64(len(k.data))
-		if k.at+n > st.Size { // the file may grow without end
+		if k.at+n > st.Size { // the file might grow forever
 			return errFileGrew
 		}
 		counted += n
@@ -145,13 +146,13 @@ func (c *fileCopier) copyContents(ctx context.Context, src, dst *os.File, st *un
 	if err == nil && sparse {
 		err = dst.Truncate(st.Size)
 	}
-	c.t.bytes.Add(st.Size - counted) // holes are as good as copied
+	c.t.bytes.Add(st.Size - counted) // count holes as copied
 	return sum, err
 }
 
-var errFileGrew = errors.New("it grows")
+var errFileGrew = errors.New("it grew")
 
-// copyOverlapped writes one block while the next is read.
+// copyOverlapped copies a file and writes each block while it reads the next.
 func (c *fileCopier) copyOverlapped(
 	ctx context.Context, src *os.File, sparse bool, write func(chunk) error,
 ) (uint64, error) {
@@ -183,7 +184,7 @@ func (c *fileCopier) copyOverlapped(
 			return nil
 		}
 	}, func(k chunk) error {
-		full <- k // there is room for every buffer
+		full <- k // never blocks: the channel has room for every buffer
 		return nil
 	})
 	close(full)
@@ -193,8 +194,8 @@ func (c *fileCopier) copyOverlapped(
 	return sum, err
 }
 
-// readBlocks reads a file block by block. Its checksum covers each block with a byte that is not zero, and the position
-// of the block. So holes count as zeros on every file system.
+// readBlocks reads a file block by block. The checksum covers each block that contains a non-zero byte, and the
+// position of the block. So holes count as zeros on every file system.
 func (c *fileCopier) readBlocks(
 	ctx context.Context, src *os.File, sparse bool, buffer func() []byte, each func(chunk) error,
 ) (sum uint64, size int64, err error) {
@@ -235,23 +236,23 @@ func (c *fileCopier) readBlocks(
 	}
 }
 
-// nextBlock skips a hole.
+// nextBlock returns the position of the next block that contains data, at or after the given position.
 func nextBlock(src *os.File, at int64) (int64, error) {
 	data, err := unix.Seek(int(src.Fd()), at, unix.SEEK_DATA)
 	switch {
-	case errors.Is(err, unix.ENXIO): // nothing but a hole to the end
+	case errors.Is(err, unix.ENXIO): // only a hole up to the end
 		info, err := src.Stat()
 		if err != nil {
 			return at, err
 		}
 		return max(at, info.Size()), nil
 	case err != nil:
-		return at, nil // this file system knows no holes
+		return at, nil // the file system does not support holes
 	}
 	return max(at, data/blockSize*blockSize), nil
 }
 
-// checksum makes the checksum of a file.
+// checksum computes the checksum of a file.
 func (c *fileCopier) checksum(ctx context.Context, path string, each func(n int)) (sum uint64, size int64, err error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {

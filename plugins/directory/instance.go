@@ -50,12 +50,13 @@ func readInstance(home string) (instanceFile, error) {
 		return c, fmt.Errorf(`%s must be {"command": [PROGRAM, …], "env": {NAME: VALUE}}: %w`, path, err)
 	}
 	if len(c.Command) > 0 && c.Command[0] == "" {
-		return c, fmt.Errorf("%s: command begins with an empty word", path)
+		return c, fmt.Errorf("%s: the first word of command is empty", path)
 	}
 	return c, nil
 }
 
-// readSmall reads a file from a folder in which the instance may have put anything. The checks see the open file.
+// readSmall reads a small file safely from a directory in which the instance may create any kind of file. The checks
+// apply to the open file.
 func readSmall(path string, checks ...func(string, fs.FileInfo) error) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -71,7 +72,7 @@ func readSmall(path string, checks ...func(string, fs.FileInfo) error) ([]byte, 
 	switch {
 	case err != nil:
 	case !info.Mode().IsRegular():
-		err = fmt.Errorf("%s is not a file", path)
+		err = fmt.Errorf("%s is not a regular file", path)
 	case info.Size() > maxSmallFile:
 		err = fmt.Errorf("%s is longer than %d bytes", path, maxSmallFile)
 	default:
@@ -80,7 +81,8 @@ func readSmall(path string, checks ...func(string, fs.FileInfo) error) ([]byte, 
 	return data, cmp.Or(err, f.Close())
 }
 
-// commandEnv is all that an instance's command gets to see: what any program needs of ours, and its own.
+// commandEnv returns the complete environment of an instance's command: the inherited variables, those of
+// instance.json, and HUBRELAY_INSTANCE.
 func (c instanceFile) commandEnv(instance string) []string {
 	env := inheritedEnv()
 	for name, value := range c.Env {
@@ -90,7 +92,7 @@ func (c instanceFile) commandEnv(instance string) []string {
 	return append(env, "HUBRELAY_INSTANCE="+instance)
 }
 
-// inheritedEnv are the variables that name the surroundings and hold no secret.
+// inheritedEnv returns the variables of this process that every program needs. They contain no secrets.
 func inheritedEnv() []string {
 	var env []string
 	for _, name := range []string{"PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LC_ALL", "TZ", "TMPDIR"} {

@@ -11,17 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The agent's own files in the instance's folder, which do not move with the instance.
+// Files of the agent in the instance's directory. A migration does not copy them.
 const (
 	agentFilePrefix = ".keeper."
 	fileLock        = agentFilePrefix + "lock"
 	fileAgentState  = agentFilePrefix + "json"
 )
 
-// Unlike flock, a record lock can be queried without taking it, is not inherited by children, and works over NFS.
+// wholeFile returns a record lock on a whole file. Unlike with flock, a process can query it without taking it,
+// children do not inherit it, and it works over NFS.
 func wholeFile() *unix.Flock_t { return &unix.Flock_t{Type: unix.F_WRLCK, Whence: io.SeekStart} }
 
-// takeLock takes the agent's lock, or says that another has it. The lock is gone when the file is closed.
+// takeLock tries to take the agent's lock. taken is false if another process has it. Closing the file releases the
+// lock.
 func takeLock(path string) (f *os.File, taken bool, err error) {
 	f, err = os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
@@ -37,7 +39,7 @@ func takeLock(path string) (f *os.File, taken bool, err error) {
 	return nil, false, cmp.Or(err, f.Close())
 }
 
-// AgentRunning reports whether an agent works in the directory of an instance, even if the directory was moved.
+// AgentRunning reports whether an agent is running in the directory of an instance, even if the directory was renamed.
 func AgentRunning(home string) (bool, error) {
 	f, err := os.OpenFile(filepath.Join(home, fileLock), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {

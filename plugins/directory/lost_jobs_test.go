@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// A job is lost in the middle, with the end of Redis' data: the next one of the instance, to wherever, takes it up.
+// If Redis loses a job during its migration, the next job of the instance adopts it, even for another destination.
 func TestMigrate_ContinuesAfterLostJob(t *testing.T) {
 	t.Parallel()
 	for _, point := range []string{"stopped", "copy", "verify", "switch", "marked"} {
@@ -25,13 +25,13 @@ func TestMigrate_ContinuesAfterLostJob(t *testing.T) {
 			m.JobID, m.Destination, m.Undo = "next", server("c", c), undo
 			err := r.d.Migrate(t.Context(), m, r.report)
 			switch {
-			case point == "marked": // it may be in its place there, for all that we know
+			case point == "marked": // the instance may already be on the first destination
 				if !relay.IsIndeterminate(err) || !strings.Contains(err.Error(), r.b) {
 					t.Errorf("%s: %v", point, err)
 				}
-				must(t, os.Remove(filepath.Join(r.a, fenceFolder, "i/2", fileSwitched)))
+				must(t, os.Remove(filepath.Join(r.a, dirFence, "i/2", fileSwitched)))
 				if err := r.d.Migrate(t.Context(), m, r.report); undo == (err == nil) {
-					t.Errorf("%s, after what the error says: %v", point, err)
+					t.Errorf("%s, after following the advice in the error: %v", point, err)
 				}
 			case undo == (err == nil) || relay.IsIndeterminate(err) || errors.Is(err, relay.ErrSuperseded):
 				t.Errorf("%s: %v", point, err)

@@ -23,14 +23,14 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The test binary runs itself as an agent, and as a driver that can be killed.
+// roleVariable selects the role of the test binary, which runs itself as an agent and as a driver that can be killed.
 const roleVariable = "HUBRELAY_TEST_ROLE"
 
 func TestMain(m *testing.M) {
 	var err error
 	switch {
 	case len(os.Args) > 1 && os.Args[1] == AgentCommand:
-		ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM) // as the program does
+		ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM) // like command hubrelay
 		defer cancel()
 		err = runAgent(ctx, os.Args[2:])
 	case os.Getenv(roleVariable) == "driver":
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// graceVariable shortens the grace of an agent.
+// graceVariable sets a shorter grace period of an agent.
 const graceVariable = "HUBRELAY_TEST_GRACE"
 
 func runAgent(ctx context.Context, args []string) error {
@@ -58,41 +58,42 @@ func runAgent(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	return keep(ctx, args, grace)
+	return runAgentWithGrace(ctx, args, grace)
 }
 
-// order is the task of a driver in another process.
-type order struct {
+// driverTask is the task of a driver in another process.
+type driverTask struct {
 	Migration relay.Migration
 	DieAt     string
 }
 
-// runDriver carries out an order, and kills itself at the given point.
+// runDriver reads a task, runs its migration, and kills itself at the given point.
 func runDriver() error {
-	var o order
-	if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
+	var task driverTask
+	if err := json.NewDecoder(os.Stdin).Decode(&task); err != nil {
 		return err
 	}
 	d := newDriver()
 	d.stepHook = func(point string) {
-		if point == o.DieAt {
+		if point == task.DieAt {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 			select {}
 		}
 	}
-	return d.Migrate(context.Background(), o.Migration, func(relay.Progress) {})
+	return d.Migrate(context.Background(), task.Migration, func(relay.Progress) {})
 }
 
-// The race detector would let every process sleep for a second before it ends.
-const atOnce = "GORACE=atexit_sleep_ms=0"
+// noExitDelay disables the sleep of one second that the race detector adds before a process exits.
+const noExitDelay = "GORACE=atexit_sleep_ms=0"
 
 func newDriver() *Driver {
 	return New(Options{
-		AgentCommand: []string{"/usr/bin/env", atOnce, os.Args[0], AgentCommand}, StableAfter: 200 * time.Millisecond,
+		AgentCommand: []string{"/usr/bin/env", noExitDelay, os.Args[0], AgentCommand},
+		StableAfter:  200 * time.Millisecond,
 	})
 }
 
-// rig is two servers and an instance i on the first, a.
+// rig consists of the servers a and b, and the instance i on a.
 type rig struct {
 	t    testing.TB
 	a, b string
@@ -103,29 +104,29 @@ type rig struct {
 	reports []relay.Progress
 }
 
-// ticker writes a line into a volume now and then.
+// ticker is a shell script that repeatedly writes the time to a volume.
 const ticker = `trap 'echo stopped >> volumes/data/log; exit 0' TERM
-echo "started $HUBRELAY_INSTANCE $COLOUR" >> volumes/data/log
+echo "started $HUBRELAY_INSTANCE $COLOR" >> volumes/data/log
 while :; do date +%s%N > volumes/data/now; sleep 0.05; done`
 
 func newRig(t testing.TB, command ...string) *rig {
 	t.Helper()
 	root := t.TempDir()
 	r := &rig{t: t, a: filepath.Join(root, "a"), b: filepath.Join(root, "b"), d: newDriver()}
-	for _, folder := range []string{
+	for _, dir := range []string{
 		r.a, r.b, filepath.Join(r.a, "i/volumes/data/deep/empty"),
 		filepath.Join(r.a, "i/volumes/other"),
 	} {
-		if err := os.MkdirAll(folder, 0o755); err != nil {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
 	r.write("i/volumes/data/file", "contents")
 	r.write("i/volumes/data/deep/file", strings.Repeat("deep", 1000))
 	r.write("i/volumes/other/file", "other")
-	r.write("i/notes.txt", "beside")
+	r.write("i/notes.txt", "notes")
 	if len(command) > 0 {
-		data, err := json.Marshal(instanceFile{Command: command, Env: map[string]string{"COLOUR": "green"}})
+		data, err := json.Marshal(instanceFile{Command: command, Env: map[string]string{"COLOR": "green"}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -152,7 +153,7 @@ func (r *rig) write(path, contents string) {
 	}
 }
 
-// stopAll ends the agents of the test, wherever the instance is.
+// stopAll stops the agents of the test, wherever the instance is.
 func (r *rig) stopAll() {
 	homes, _ := filepath.Glob(filepath.Join(filepath.Dir(r.a), "*", "*"))
 	for _, home := range homes {
@@ -198,20 +199,20 @@ func (r *rig) configure(servers ...relay.Server) {
 	}
 }
 
-// running waits until a server's instance runs, and is the only one that does.
+// running waits until the instance runs on a server, and checks that it does not run on the other.
 func (r *rig) running(path string) {
 	r.t.Helper()
-	r.until("an agent works in "+path,
+	r.until("an agent is running in "+path,
 		func() bool { ok, err := AgentRunning(filepath.Join(path, "i")); return ok && err == nil })
 	other := r.a
 	if path == r.a {
 		other = r.b
 	}
 	if ok, _ := AgentRunning(filepath.Join(other, "i")); ok {
-		r.t.Errorf("an agent works in %s too", other)
+		r.t.Errorf("an agent is also running in %s", other)
 	}
 	before, _ := os.ReadFile(filepath.Join(path, "i/volumes/data/now"))
-	r.until("the command works in "+path, func() bool {
+	r.until("the command is running in "+path, func() bool {
 		now, _ := os.ReadFile(filepath.Join(path, "i/volumes/data/now"))
 		return len(now) > 0 && string(now) != string(before)
 	})
@@ -259,15 +260,15 @@ func (r *rig) nothingLeft(path string) {
 
 func (r *rig) workEmpty(path string) {
 	r.t.Helper()
-	leases, err := os.ReadDir(filepath.Join(path, fenceFolder, "i"))
+	leases, err := os.ReadDir(filepath.Join(path, dirFence, "i"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) || len(leases) > 1 {
-		r.t.Errorf("%v %v", leases, err)
+		r.t.Errorf("got leases %v and error %v, want at most one lease", leases, err)
 	}
 	for _, l := range leases {
-		left, _ := os.ReadDir(filepath.Join(path, fenceFolder, "i", l.Name()))
+		left, _ := os.ReadDir(filepath.Join(path, dirFence, "i", l.Name()))
 		for _, e := range left {
 			if e.Name() != fileJob && e.Name() != fileStop {
-				r.t.Errorf("%s/%s: %s is left in the work folder", path, l.Name(), e.Name())
+				r.t.Errorf("%s/%s: %s is left in the work directory", path, l.Name(), e.Name())
 			}
 		}
 	}

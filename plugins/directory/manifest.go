@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fileStamp detects changes of a file: equal stamps mean equal contents.
+// fileStamp detects changes to a file: equal stamps mean equal contents.
 type fileStamp struct {
 	ino          uint64
 	size         int64
@@ -33,7 +33,7 @@ func stampOf(st *unix.Stat_t) fileStamp {
 
 // manifestRecord describes the copy of one path of the instance.
 type manifestRecord struct {
-	kind byte // f: a file, complete at the destination; d: a folder, all of whose entries are
+	kind byte // f: a file, complete on the destination; d: a directory with only complete entries
 	fileStamp
 	sum  uint64
 	path string
@@ -41,7 +41,7 @@ type manifestRecord struct {
 
 func (r manifestRecord) encode() []byte {
 	b := fmt.Appendf(nil, "%c %d %d %d %d %016x ", r.kind, r.ino, r.size, r.mtime, r.ctime, r.sum)
-	return append(strconv.AppendQuote(b, r.path), '\n') // a name may hold any byte
+	return append(strconv.AppendQuote(b, r.path), '\n') // a name may contain any byte
 }
 
 func parseRecord(line []byte) (manifestRecord, error) {
@@ -77,7 +77,7 @@ func newManifest(path string) (*manifest, error) {
 	return &manifest{file: f, w: bufio.NewWriterSize(f, 64<<10)}, nil
 }
 
-// add is called when what r names is complete. A crash costs what was added within the last moments.
+// add adds a record of a complete path. A crash may lose the records since the last flush.
 func (m *manifest) add(r manifestRecord) error {
 	line := r.encode()
 	m.mu.Lock()
@@ -98,7 +98,7 @@ func (m *manifest) Close() error {
 	return cmp.Or(m.w.Flush(), m.file.Close())
 }
 
-// readManifest calls each for every record, and stops at a torn one, which is the last.
+// readManifest calls each for every record, and stops at a truncated one, which is the last.
 func readManifest(path string, each func(manifestRecord) error) error {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -10,9 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// copyMetadata copies everything except the contents to an open file or directory, which is called name in folder. The
-// order matters: a new owner clears capabilities and set-user-id bits, and a read-only file accepts no attributes.
-func copyMetadata(src, dst *os.File, folder int, name, path string, st *unix.Stat_t) error {
+// copyMetadata copies owner, attributes, mode and time to an open file or directory with this name in dirFD. The order
+// matters: a new owner clears capabilities and set-user-ID bits, and a read-only file accepts no attributes.
+func copyMetadata(src, dst *os.File, dirFD int, name, path string, st *unix.Stat_t) error {
 	fd := int(dst.Fd())
 	var now unix.Stat_t
 	if err := unix.Fstat(fd, &now); err != nil {
@@ -26,15 +26,15 @@ func copyMetadata(src, dst *os.File, folder int, name, path string, st *unix.Sta
 	if err := copyAttributes(src, dst, path); err != nil {
 		return err
 	}
-	//nolint:unconvert // it has 16 bits on other systems
+	//nolint:unconvert // st.Mode has 16 bits on other systems
 	if err := unix.Fchmod(fd, uint32(st.Mode)&0o7777); err != nil {
 		return writeError(path, err)
 	}
-	return setTime(folder, name, path, st)
+	return setTime(dirFD, name, path, st)
 }
 
-func setTime(folder int, name, path string, st *unix.Stat_t) error {
-	if err := unix.UtimesNanoAt(folder, name, []unix.Timespec{st.Mtim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
+func setTime(dirFD int, name, path string, st *unix.Stat_t) error {
+	if err := unix.UtimesNanoAt(dirFD, name, []unix.Timespec{st.Mtim, st.Mtim}, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return writeError(path, err)
 	}
 	return nil
@@ -42,7 +42,7 @@ func setTime(folder int, name, path string, st *unix.Stat_t) error {
 
 func ownershipError(path string, st *unix.Stat_t, err error) error {
 	return fmt.Errorf(
-		"%s belongs to user %d and group %d, which only root can preserve; "+
+		"%s belongs to user %d and group %d, but only root can preserve the owner; "+
 			"run hubrelay as root, or change the owner: %w",
 		path, st.Uid, st.Gid, err,
 	)
@@ -60,43 +60,43 @@ func copySymlink(p *dirPair, name, path string, st *unix.Stat_t) error {
 	return finishAt(dst, name, path, st)
 }
 
-func readLinkAt(folder int, name string) (string, error) {
-	b := make([]byte, 4097) // a target is shorter
-	n, err := unix.Readlinkat(folder, name, b)
+func readLinkAt(dirFD int, name string) (string, error) {
+	b := make([]byte, 4097) // longer than any target
+	n, err := unix.Readlinkat(dirFD, name, b)
 	if err != nil {
 		return "", err
 	}
 	return string(b[:n]), nil
 }
 
-// copyFIFO makes one of the same name. What was in it is lost, as it is with every end of the processes that use it.
+// copyFIFO creates a FIFO of the same name. Unread data is lost, as it is when the processes that use the FIFO end.
 func copyFIFO(t *treeCopy, p *dirPair, name, path string, st *unix.Stat_t) error {
 	if err := unix.Mkfifo(filepath.Join(t.root, path), 0o600); err != nil {
 		return writeError(path, t.v.destination.supersededError(err))
 	}
-	//nolint:unconvert // it has 16 bits on other systems
+	//nolint:unconvert // st.Mode has 16 bits on other systems
 	if err := unix.Fchmodat(int(p.dst.Fd()), name, uint32(st.Mode)&0o7777, 0); err != nil {
 		return writeError(path, err)
 	}
 	return finishAt(int(p.dst.Fd()), name, path, st)
 }
 
-// finishAt sets owner and time of an entry that cannot be opened.
-func finishAt(folder int, name, path string, st *unix.Stat_t) error {
-	err := unix.Fchownat(folder, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW)
+// finishAt sets the owner and the time of an entry that cannot be opened.
+func finishAt(dirFD int, name, path string, st *unix.Stat_t) error {
+	err := unix.Fchownat(dirFD, name, int(st.Uid), int(st.Gid), unix.AT_SYMLINK_NOFOLLOW)
 	if err != nil {
 		return ownershipError(path, st, err)
 	}
-	return setTime(folder, name, path, st)
+	return setTime(dirFD, name, path, st)
 }
 
-// copyAttributes copies extended attributes, access control lists and capabilities among them.
+// copyAttributes copies extended attributes, including access control lists and capabilities.
 func copyAttributes(src, dst *os.File, path string) error {
 	var few [512]byte
 	names := few[:]
 	n, err := unix.Flistxattr(int(src.Fd()), names)
 	if errors.Is(err, unix.ERANGE) {
-		names = make([]byte, 64<<10) // the most that Linux lists
+		names = make([]byte, 64<<10) // the maximum size of a list on Linux
 		n, err = unix.Flistxattr(int(src.Fd()), names)
 	}
 	if errors.Is(err, unix.ENOTSUP) || n == 0 && err == nil {
@@ -108,7 +108,7 @@ func copyAttributes(src, dst *os.File, path string) error {
 	value := make([]byte, 64<<10)
 	for name := range bytes.SplitSeq(bytes.TrimSuffix(names[:n], []byte{0}), []byte{0}) {
 		attr := string(name)
-		if attr == "security.selinux" { // the destination labels by its own rules
+		if attr == "security.selinux" { // the destination assigns its own labels
 			continue
 		}
 		n, err := unix.Fgetxattr(int(src.Fd()), attr, value)
@@ -117,7 +117,7 @@ func copyAttributes(src, dst *os.File, path string) error {
 		}
 		if err := unix.Fsetxattr(int(dst.Fd()), attr, value[:n], 0); err != nil {
 			return fmt.Errorf(
-				"%s has the extended attribute %s, which the destination does not take; remove it, or choose "+
+				"%s has the extended attribute %s, which the destination does not accept; remove it, or choose "+
 					"another server: %w", path, attr, err,
 			)
 		}

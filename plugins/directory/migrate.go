@@ -24,15 +24,15 @@ type migration struct {
 	report              func(relay.Progress)
 	source, destination instanceDir
 	note                jobNote
-	tree                *treeCopy // what the copy step has made
+	tree                *treeCopy // created by the copy step
 }
 
 // jobNote is stored in both work directories and identifies their contents.
 type jobNote struct {
 	Job string `json:"job"`
-	// Destination is the folder of the server to which the instance is on its way.
+	// Destination is the directory of the destination server.
 	Destination string `json:"destination"`
-	// Stop is new for each stop of the instance. Copies of an earlier stop are useless.
+	// Stop identifies one stop of the instance. Copies from an earlier stop are useless.
 	Stop string `json:"stop"`
 }
 
@@ -58,19 +58,20 @@ func (n jobNote) write(p instanceDir) error {
 
 // diskState is the state of a migration on the disks.
 type diskState struct {
-	atSource               bool // the instance is in its place at the source
-	stoppedAtSource        bool // it is stopped, in the work folder
-	switched               bool // the destination may have it in its place
-	ready                  bool // a verified copy waits in the work folder
-	atDestination          bool // something is in the instance's place at the destination
-	destinationUnreachable bool // the destination does not answer
+	atSource               bool // the instance is at its path on the source
+	stoppedAtSource        bool // the stopped instance is in the work directory of the source
+	switched               bool // the copy may have been renamed to its path on the destination
+	ready                  bool // a verified copy is in the work directory of the destination
+	atDestination          bool // the path of the instance exists on the destination
+	destinationUnreachable bool // the destination's directory cannot be read
 }
 
-// isMoved reports whether the instance is in place at the destination.
+// isMoved reports whether the instance is at its path on the destination.
 func (f diskState) isMoved() bool {
 	return f.atDestination && !f.atSource && !f.ready && (f.switched || !f.stoppedAtSource)
 }
 
+// inspect reads the state of the migration from the disks.
 func (v *migration) inspect() (diskState, error) {
 	var f diskState
 	if err := v.source.checkLease(); err != nil {
@@ -110,13 +111,13 @@ func (v *migration) runMigration(ctx context.Context) error {
 	}
 	if err := v.destination.claim(); err != nil {
 		return v.rollBack(ctx,
-			fmt.Errorf("server %s cannot be used; is its directory mounted and writable? %w",
+			fmt.Errorf("server %s cannot be used; check that its directory is mounted and writable: %w",
 				v.destination.server, err))
 	}
 	v.reportStep(stepClaim)
 	if v.Undo {
 		return v.rollBack(ctx,
-			fmt.Errorf("the migration was called off; the instance is on server %s as before", v.source.server))
+			fmt.Errorf("the migration was undone; the instance is on server %s as before", v.source.server))
 	}
 	if err := v.runSteps(ctx); err != nil {
 		return v.rollBack(ctx, v.describeError(err))
@@ -129,8 +130,8 @@ func (v *migration) claimSource() error {
 	_, err := os.Stat(v.source.path)
 	n, e := v.source.currentLease()
 	err = cmp.Or(err, e)
-	never := err == nil && n == 0 // as far as one can see, nothing was ever begun here
-	if never {
+	unclaimed := err == nil && n == 0 // the directory shows no trace of a migration
+	if unclaimed {
 		_, err = os.Lstat(v.source.instancePath())
 	}
 	if err == nil {
@@ -139,9 +140,9 @@ func (v *migration) claimSource() error {
 	if err == nil || errors.Is(err, relay.ErrSuperseded) {
 		return err
 	}
-	err = fmt.Errorf("the instance %s was not found on server %s; is its directory mounted? %w", v.Instance,
-		v.source.server, err)
-	if never && !v.Undo && len(v.Done) == 0 {
+	err = fmt.Errorf("instance %s was not found on server %s; check that the server's directory is mounted: %w",
+		v.Instance, v.source.server, err)
+	if unclaimed && !v.Undo && len(v.Done) == 0 {
 		return err
 	}
 	return relay.Indeterminate(err)
@@ -180,11 +181,11 @@ func (v *migration) runSteps(ctx context.Context) error {
 
 func (v *migration) reportStep(step string) { v.report(relay.Progress{Step: step, Completed: true}) }
 
-// stop stops the instance and takes it out of its place.
+// stop stops the instance and renames its directory into the work directory.
 func (v *migration) stop(ctx context.Context, f diskState) error {
 	switch {
 	case f.atSource && f.stoppedAtSource:
-		return fmt.Errorf("server %s has the instance twice, as %s and as %s; remove the one that is wrong",
+		return fmt.Errorf("server %s contains the instance twice, as %s and as %s; remove the wrong one",
 			v.source.server, v.source.instancePath(), v.source.workFile(dirInstance))
 	case f.atDestination && !f.isMoved():
 		return fmt.Errorf("server %s has something in the place of the instance, %s; move it away",
@@ -194,7 +195,7 @@ func (v *migration) stop(ctx context.Context, f diskState) error {
 	case f.isMoved():
 		return nil
 	case !f.atSource:
-		return fmt.Errorf("the instance has disappeared: there is no %s on server %s", v.source.instancePath(),
+		return fmt.Errorf("the instance has disappeared: %s does not exist on server %s", v.source.instancePath(),
 			v.source.server)
 	}
 	if err := v.checkOwners(); err != nil {
@@ -207,7 +208,7 @@ func (v *migration) stop(ctx context.Context, f diskState) error {
 	if !info.IsDir() {
 		return fmt.Errorf("%s on server %s is not a directory", v.source.instancePath(), v.source.server)
 	}
-	// A mount would be emptied with the instance's directory.
+	// Removing the instance's directory would also remove the files in a mount.
 	if mount, err := mountBelow(v.source.instancePath()); mount != "" || err != nil {
 		return cmp.Or(
 			err, fmt.Errorf(
@@ -238,7 +239,7 @@ func (v *migration) stop(ctx context.Context, f diskState) error {
 	return err
 }
 
-// checkOwners finds out before the instance is stopped that it could not be started again.
+// checkOwners checks, before the instance is stopped, that the owners of its files allow a restart.
 func (v *migration) checkOwners() error {
 	for _, p := range []instanceDir{v.source, v.destination} {
 		if err := checkOwnerAt(p.path); err != nil {
@@ -249,8 +250,8 @@ func (v *migration) checkOwners() error {
 	return err
 }
 
-// adoptStopped adopts a stopped instance. If a job that was lost with a part of Redis stopped it for another migration,
-// this job owns it now: the lost job cannot reach the source's work directory.
+// adoptStopped adopts a stopped instance. Another job may have stopped it and then been lost with data in Redis. This
+// job owns the instance now, because the lost job can no longer use the source's work directory.
 func (v *migration) adoptStopped(f diskState) error {
 	if err := v.checkJob(f); err != nil {
 		return err
@@ -262,7 +263,7 @@ func (v *migration) adoptStopped(f diskState) error {
 	return v.note.write(v.source)
 }
 
-// checkJob rejects an instance that another job may have put in place somewhere else.
+// checkJob reads the note, and rejects an instance that another job may have moved to another server.
 func (v *migration) checkJob(f diskState) (err error) {
 	if v.note, err = readNote(v.source); err != nil {
 		return err
@@ -287,7 +288,7 @@ func (v *migration) copy(ctx context.Context, f diskState) error {
 	}
 	if leaving, err := exists(v.destination.workFile(dirInstance)); leaving || err != nil {
 		return cmp.Or(
-			err, fmt.Errorf("another job has begun to move the instance away from server %s and is not over: %s",
+			err, fmt.Errorf("another job has started to move the instance away from server %s and has not finished: %s",
 				v.destination.server, v.destination.workFile(dirInstance)),
 		)
 	}
@@ -313,7 +314,7 @@ func isLeftover(name string) bool {
 		strings.HasPrefix(name, fileJob+".")
 }
 
-// verifyCopy compares the copy with the checksums of the source, and both with the current files.
+// verifyCopy verifies the copy and marks it as ready by renaming it.
 func (v *migration) verifyCopy(ctx context.Context, f diskState) error {
 	if f.isMoved() || f.ready {
 		return nil
@@ -353,18 +354,19 @@ func (v *migration) start(ctx context.Context, f diskState) error {
 	switch {
 	case err == nil || errors.Is(err, relay.ErrSuperseded) || ctx.Err() != nil:
 		return err
-	case !f.stoppedAtSource: // without a way back, the agent continues to try
-		slog.Default().Warn("moved instance does not start", "instance", v.Instance, "server",
+	case !f.stoppedAtSource: // the migration cannot be undone, and the agent continues to restart the command
+		slog.Default().Warn("moved instance did not start", "instance", v.Instance, "server",
 			v.destination.server, "error", err)
 		return nil
 	}
 	return fmt.Errorf(
-		"the instance does not start on server %s: %w; see the end of its output.log",
+		"the instance did not start on server %s: %w; see the end of its output.log",
 		v.destination.server, err,
 	)
 }
 
-// cleanSource gives the source up. Its first rename is the point of no return.
+// cleanSource removes or keeps the source, and cleans the work directories. After its first rename, the migration
+// cannot be undone.
 func (v *migration) cleanSource(_ context.Context, f diskState) error {
 	if f.stoppedAtSource {
 		if err := v.removeSource(); err != nil {
@@ -390,26 +392,26 @@ func (v *migration) removeSource() error {
 	if err != nil {
 		return err
 	}
-	mount, err := mountBelow(v.source.workFile(dirInstance)) // since it was stopped
+	mount, err := mountBelow(v.source.workFile(dirInstance)) // mounted after the stop
 	if err != nil {
 		return v.source.supersededError(err)
 	}
 	if !keep && mount == "" {
 		return v.source.removeTree(v.source.workFile(dirInstance))
 	}
-	folder := filepath.Join(v.source.path, keptFolder, v.Instance)
-	if err := os.MkdirAll(folder, 0o700); err != nil {
+	dir := filepath.Join(v.source.path, dirKept, v.Instance)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	if err := syncFolder(filepath.Dir(folder)); err != nil {
+	if err := syncDir(filepath.Dir(dir)); err != nil {
 		return err
 	}
 	return v.source.rename(v.source.workFile(dirInstance),
-		filepath.Join(folder, fmt.Sprintf("%s-%d", v.JobID, v.Lease)))
+		filepath.Join(dir, fmt.Sprintf("%s-%d", v.JobID, v.Lease)))
 }
 
-// sourceHasExtraVolumes reports whether the source has volumes that the destination did not get. An entry named volumes
-// that is not a directory was copied.
+// sourceHasExtraVolumes reports whether the source has volumes that were not copied. An entry named volumes that is not
+// a directory is always copied.
 func (v *migration) sourceHasExtraVolumes() (bool, error) {
 	if v.CopyVolumes {
 		return false, nil
@@ -426,14 +428,15 @@ func (v *migration) sourceHasExtraVolumes() (bool, error) {
 	return len(volumes) > 0, v.source.supersededError(err)
 }
 
-// describeError makes a sentence for people of an error that says too little.
+// describeError adds the server and advice for the operator to an error about disk space or a missing directory.
 func (v *migration) describeError(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
-		return fmt.Errorf("server %s has no room left for the instance, make some or choose another server: %w",
-			v.destination.server, err)
+		return fmt.Errorf("server %s has not enough disk space for the instance; free some space or choose another "+
+			"server: %w", v.destination.server, err)
 	}
 	if e := v.destination.checkLease(); e != nil {
-		return fmt.Errorf("the directory of server %s has disappeared; is it mounted? %w", v.destination.server, e)
+		return fmt.Errorf("the directory of server %s has disappeared; check that it is mounted: %w",
+			v.destination.server, e)
 	}
 	return err
 }

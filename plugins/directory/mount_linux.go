@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// mountBelow names something that is mounted below a folder, or nothing.
-func mountBelow(folder string) (string, error) {
-	folder, err := filepath.EvalSymlinks(folder)
+// mountBelow returns a mount point below a directory, or an empty string.
+func mountBelow(dir string) (string, error) {
+	dir, err := filepath.EvalSymlinks(dir)
 	if err != nil {
 		return "", err
 	}
@@ -25,7 +25,7 @@ func mountBelow(folder string) (string, error) {
 	}
 	for line := range bytes.Lines(mounts) {
 		if fields := bytes.Fields(line); len(fields) > 4 {
-			if path := mountPath(string(fields[4])); strings.HasPrefix(path, folder+"/") {
+			if path := mountPath(string(fields[4])); strings.HasPrefix(path, dir+"/") {
 				return path, nil
 			}
 		}
@@ -33,7 +33,7 @@ func mountBelow(folder string) (string, error) {
 	return "", nil
 }
 
-// mountPath reads a path as the kernel writes it: white space and backslashes by three octal digits.
+// mountPath decodes a path from mountinfo. The kernel encodes white space and backslashes as three octal digits.
 func mountPath(s string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

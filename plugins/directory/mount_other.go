@@ -2,5 +2,5 @@
 
 package directory
 
-// mountBelow does not know what is mounted on this system.
+// mountBelow finds no mount points on this system.
 func mountBelow(string) (string, error) { return "", nil }

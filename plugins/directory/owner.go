@@ -15,16 +15,16 @@ func checkOwner(path string, info fs.FileInfo) error {
 		return fmt.Errorf("the owner of %s is unknown", path)
 	}
 	if uid := int(stat.Uid); uid != 0 && uid != os.Geteuid() {
-		return fmt.Errorf("%s belongs to user %d; it must belong to user %d, which runs hubrelay, or to root: chown it",
+		return fmt.Errorf("%s belongs to user %d; change its owner to user %d, which runs hubrelay, or to root",
 			path, uid, os.Geteuid())
 	}
 	if mode := info.Mode().Perm(); mode&0o022 != 0 {
-		return fmt.Errorf("%s has mode %04o, so others may change what runs here: chmod go-w it", path, mode)
+		return fmt.Errorf("%s has mode %04o, so other users can write to it; run chmod go-w on it", path, mode)
 	}
 	return nil
 }
 
-// checkOwnerAt is checkOwner for a path. It follows symbolic links.
+// checkOwnerAt calls checkOwner for the file or directory at a path. It follows symbolic links.
 func checkOwnerAt(path string) error {
 	info, err := os.Stat(path)
 	if err != nil {

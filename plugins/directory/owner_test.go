@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Who may write where commands come from may run commands as our user.
+// A user who can write to instance.json or its directories could run commands as the user of the driver.
 func TestCheckOwner(t *testing.T) {
 	t.Parallel()
 	const marker = "/bin/touch"
@@ -41,7 +41,7 @@ func TestCheckOwner(t *testing.T) {
 			r := newRig(t, marker, "volumes/ran")
 			path, err := change(filepath.Join(r.a, "i"))
 			if err != nil {
-				t.Skip(err) // only root gives files away
+				t.Skip(err) // only root can change the owner
 			}
 			server := relay.Server{ID: "a", Settings: []byte(`{"path":"` + r.a + `"}`), Instances: []string{"i"}}
 			err = r.d.Configure(t.Context(), []relay.Server{server})

@@ -12,10 +12,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killWithAgent kills the command when its agent is killed: what runs has an agent, by which it can be stopped.
+// killWithAgent makes the kernel kill the command when its agent is killed, because only an agent can stop a command.
 func killWithAgent(attr *syscall.SysProcAttr) { attr.Pdeathsig = syscall.SIGKILL }
 
-// closeOnExec sees to it that a program we start gets no file of ours, those included that we were started with.
+// closeOnExec prevents started programs from inheriting open files, including those that this process inherited.
 func closeOnExec() { _ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLOEXEC) }
 
 // hasExited reports whether a child has ended. It queries the kernel, and leaves the exit status to the goroutine that
@@ -23,7 +23,7 @@ func closeOnExec() { _ = unix.CloseRange(3, math.MaxUint32, unix.CLOSE_RANGE_CLO
 func hasExited(pid int, _ <-chan struct{}) bool {
 	var end unix.Siginfo
 	err := unix.Waitid(unix.P_PID, pid, &end, unix.WEXITED|unix.WNOHANG|unix.WNOWAIT, nil)
-	return end.Signo != 0 || errors.Is(err, unix.ECHILD) // not a child any longer: its status was read
+	return end.Signo != 0 || errors.Is(err, unix.ECHILD) // no longer a child: its status was read
 }
 
 // groupAlive reports whether a process of the group is running. Zombies do not count: orphans wait for process 1, which
@@ -48,9 +48,9 @@ func groupAlive(group int) bool {
 		}
 		stat, err := os.ReadFile("/proc/" + name + "/stat")
 		if err != nil {
-			continue // it is gone
+			continue // the process has ended
 		}
-		// Behind the program's name, which may hold anything: its state, its parent and its group.
+		// After the program's name, which may contain any character, follow state, parent and group.
 		fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 		if len(fields) < 3 || string(fields[2]) != strconv.Itoa(group) {
 			continue
@@ -85,7 +85,7 @@ func listAgents() ([]Agent, error) {
 	return list, nil
 }
 
-// agentAt returns the agent with a PID. A zombie has no arguments, so it is no agent.
+// agentAt returns the agent with a PID. A zombie has no arguments, so it does not count as an agent.
 func agentAt(pid int) (Agent, bool) {
 	dir := "/proc/" + strconv.Itoa(pid)
 	line, err := os.ReadFile(dir + "/cmdline")
@@ -104,7 +104,8 @@ func agentAt(pid int) (Agent, bool) {
 	return a, isInOurNamespace(dir)
 }
 
-// isInOurNamespace reports whether a process is not in another container, where its paths mean other directories.
+// isInOurNamespace reports whether a process is in the PID namespace of this process. In another container its paths
+// refer to other directories.
 func isInOurNamespace(dir string) bool {
 	own, err1 := os.Readlink("/proc/self/ns/pid")
 	other, err2 := os.Readlink(dir + "/ns/pid")

@@ -17,9 +17,9 @@ func TestGroupAlive_IgnoresZombies(t *testing.T) {
 		argv []string
 		runs bool
 	}{
-		"ended":   {[]string{"true"}, false},
-		"works":   {[]string{"sleep", "1000"}, true},
-		"a child": {[]string{"sh", "-c", "(sleep 1000) & kill -KILL $$"}, true},
+		"ended command":   {[]string{"true"}, false},
+		"running command": {[]string{"sleep", "1000"}, true},
+		"running child":   {[]string{"sh", "-c", "(sleep 1000) & kill -KILL $$"}, true},
 	} {
 		cmd := exec.Command(c.argv[0], c.argv[1:]...)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -29,7 +29,7 @@ func TestGroupAlive_IgnoresZombies(t *testing.T) {
 		group := cmd.Process.Pid
 		(&rig{t: t}).until(name, func() bool { return groupAlive(group) == c.runs })
 		if err := syscall.Kill(-group, 0); err != nil {
-			t.Errorf("%s: %v, so that this proves nothing", name, err)
+			t.Errorf("%s: the group has no process, so the test proves nothing: %v", name, err)
 		}
 		_ = syscall.Kill(-group, syscall.SIGKILL)
 		_ = cmd.Wait()
@@ -50,7 +50,7 @@ func TestAgent_EndedCommandIsNotStable(t *testing.T) {
 	go func() {
 		defer out.mu.Unlock()
 		var pid int
-		r.until("the command tells its id", func() bool {
+		r.until("the command has written its PID", func() bool {
 			pid, _ = strconv.Atoi(strings.TrimSpace(r.read("i/volumes/data/pid")))
 			return pid > 0
 		})
@@ -59,7 +59,7 @@ func TestAgent_EndedCommandIsNotStable(t *testing.T) {
 	k := &agent{instanceDir: instanceDir{path: r.a, instance: "i"}, steady: 1, output: out}
 	mustEnd, how := k.runCommand(t.Context())
 	if mustEnd || how != "ended with exit status 3" || k.state.Stable {
-		t.Errorf("%v, the command %s, and counts as started: %v", mustEnd, how, k.state.Stable)
+		t.Errorf("got %v, %q, stable %v, want an unstable command with exit status 3", mustEnd, how, k.state.Stable)
 	}
 }
 
@@ -68,12 +68,12 @@ func TestHasExited(t *testing.T) {
 	cmd := exec.Command("sleep", "1000")
 	must(t, cmd.Start())
 	if hasExited(cmd.Process.Pid, nil) {
-		t.Error("it runs")
+		t.Error("hasExited returned true for a running process")
 	}
 	must(t, cmd.Process.Kill())
-	(&rig{t: t}).until("its end is seen", func() bool { return hasExited(cmd.Process.Pid, nil) })
+	(&rig{t: t}).until("hasExited returns true", func() bool { return hasExited(cmd.Process.Pid, nil) })
 	_ = cmd.Wait()
 	if cmd.ProcessState.String() != "signal: killed" || !hasExited(cmd.Process.Pid, nil) {
-		t.Errorf("behind Wait: %v", cmd.ProcessState)
+		t.Errorf("after Wait: got state %v, want signal: killed", cmd.ProcessState)
 	}
 }

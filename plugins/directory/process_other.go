@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// killWithAgent can do nothing here: a command outlives an agent that is killed.
+// killWithAgent does nothing on this system: a command outlives an agent that is killed.
 func killWithAgent(*syscall.SysProcAttr) {}
 
-// closeOnExec has nothing to do for the files that Go has opened, which are all of them here.
+// closeOnExec does nothing on this system, because Go already sets close-on-exec for the files that it opens.
 func closeOnExec() {}
 
-// hasExited reports whether a child has ended. Only the goroutine that closes done knows, and gets a moment to report
-// it.
+// hasExited reports whether a child has ended. It waits briefly for done, because only the goroutine that closes done
+// can detect the end.
 func hasExited(_ int, done <-chan struct{}) bool {
 	select {
 	case <-done:
@@ -29,10 +29,10 @@ func hasExited(_ int, done <-chan struct{}) bool {
 	}
 }
 
-// groupAlive reports whether there are processes of the group, zombies included.
+// groupAlive reports whether the group has processes, including zombies.
 func groupAlive(group int) bool { return syscall.Kill(-group, 0) == nil }
 
-// listAgents lists the agents among the processes that ps shows.
+// listAgents lists the agents among the processes in the output of ps.
 func listAgents() ([]Agent, error) { return runPS("-ax") }
 
 func agentAt(pid int) (Agent, bool) {

@@ -13,8 +13,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// rollBack moves the instance back to the source and returns cause. If the destination already counts, it completes the
-// migration and returns nil.
+// rollBack moves the instance back to the source and returns cause. If the instance already runs on the destination, it
+// completes the migration and returns nil.
 func (v *migration) rollBack(ctx context.Context, cause error) error {
 	switch {
 	case errors.Is(cause, relay.ErrSuperseded), errors.Is(v.source.checkLease(), relay.ErrSuperseded),
@@ -33,7 +33,7 @@ func (v *migration) rollBack(ctx context.Context, cause error) error {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return relay.Indeterminate(fmt.Errorf("%w; and the instance is not back on server %s: %w", cause,
+		return relay.Indeterminate(fmt.Errorf("%w; restoring the instance on server %s failed: %w", cause,
 			v.source.server, err))
 	case completed:
 		return nil
@@ -48,9 +48,9 @@ func (v *migration) restoreSource(ctx context.Context) (completed bool, err erro
 	}
 	switch {
 	case f.atSource && f.stoppedAtSource:
-		return false, fmt.Errorf("%s and %s are both there; remove the one that is wrong", v.source.instancePath(),
+		return false, fmt.Errorf("both %s and %s exist; remove the wrong one", v.source.instancePath(),
 			v.source.workFile(dirInstance))
-	case f.atSource: // it was never taken away, or is back
+	case f.atSource: // it was never renamed, or is already restored
 		if err := v.sweepDestination(f); err != nil {
 			return false, err
 		}
@@ -58,21 +58,22 @@ func (v *migration) restoreSource(ctx context.Context) (completed bool, err erro
 	case !f.stoppedAtSource && f.isMoved():
 		return true, v.complete(ctx, f)
 	case !f.stoppedAtSource:
-		return false, fmt.Errorf("it is in none of its places, %s, %s and %s", v.source.instancePath(),
+		return false, fmt.Errorf("it was not found at %s, %s or %s", v.source.instancePath(),
 			v.source.workFile(dirInstance), v.destination.instancePath())
 	}
 	if err := v.checkJob(f); err != nil {
 		return false, err
 	}
 	if f.switched && f.destinationUnreachable {
-		return false, fmt.Errorf("it may run on server %s, whose directory has disappeared", v.destination.server)
+		return false, fmt.Errorf("it may be running on server %s, whose directory has disappeared",
+			v.destination.server)
 	}
 	if f.isMoved() {
 		state, err := readState(v.destination.instancePath())
 		if err != nil {
 			return false, err
 		}
-		if state.Stable { // it has run there: what it wrote since is not at the source
+		if state.Stable { // it has run there, and its new data is not on the source
 			return true, v.complete(ctx, f)
 		}
 		if err := v.driver.agents.stopAgent(ctx, v.destination); err != nil {
@@ -84,7 +85,7 @@ func (v *migration) restoreSource(ctx context.Context) (completed bool, err erro
 			return false, err
 		}
 	}
-	v.driver.stepHook("taken back")
+	v.driver.stepHook("copy removed")
 	if err := v.sweepDestination(f); err != nil {
 		return false, err
 	}
@@ -95,8 +96,8 @@ func (v *migration) restoreSource(ctx context.Context) (completed bool, err erro
 	return false, v.restartSource(ctx)
 }
 
-// keepOutput appends the end of the command's output at the destination to the output at the source, because only the
-// command knows why it did not run.
+// keepOutput appends the end of the command's output on the destination to the output on the source, because it may
+// contain the reason why the command failed.
 func (v *migration) keepOutput() {
 	flags := unix.O_NOFOLLOW | unix.O_NONBLOCK
 	from, err := os.OpenFile(filepath.Join(v.destination.instancePath(), fileOutput), os.O_RDONLY|flags, 0)
@@ -118,7 +119,7 @@ func (v *migration) keepOutput() {
 	if err != nil || !before.Mode().IsRegular() {
 		return
 	}
-	// The output was copied too, so it starts with the output of the source.
+	// The migration also copied the output, so it starts with the output of the source.
 	if _, err := from.Seek(max(min(before.Size(), printed.Size()), printed.Size()-keptOutput),
 		io.SeekStart); err != nil {
 		return
@@ -131,7 +132,7 @@ func (v *migration) keepOutput() {
 // keptOutput is the maximum number of appended bytes.
 const keptOutput = 8 << 10
 
-// sweepDestination removes everything from the destination, if it answers and had no other error.
+// sweepDestination removes the leftovers of the migration from the destination, if it is reachable.
 func (v *migration) sweepDestination(f diskState) error {
 	if f.destinationUnreachable {
 		return nil
@@ -142,7 +143,7 @@ func (v *migration) sweepDestination(f diskState) error {
 	return nil
 }
 
-// restartSource lets the instance run at the source again.
+// restartSource cleans the work directory of the source and starts the instance there again.
 func (v *migration) restartSource(ctx context.Context) error {
 	for _, name := range []string{fileSwitched, fileJob} {
 		if err := v.source.removeMarker(name); err != nil {
@@ -152,11 +153,11 @@ func (v *migration) restartSource(ctx context.Context) error {
 	if err := v.source.discardMatching(isLeftover); errors.Is(err, relay.ErrSuperseded) { // such as an incomplete note
 		return err
 	}
-	asked, err := exists(v.source.workFile(fileStop))
+	stopRequested, err := exists(v.source.workFile(fileStop))
 	if err != nil {
 		return err
 	}
-	if asked { // an agent may have seen it or not
+	if stopRequested { // the agent may or may not have read it
 		if err := v.driver.agents.stopAgent(ctx, v.source); err != nil {
 			return err
 		}
@@ -165,7 +166,7 @@ func (v *migration) restartSource(ctx context.Context) error {
 		}
 	}
 	if err := v.driver.agents.ensureStarted(ctx, v.source, false); err != nil {
-		return fmt.Errorf("start it in %s: %w", filepath.Clean(v.source.instancePath()), err)
+		return fmt.Errorf("start the instance in %s: %w", filepath.Clean(v.source.instancePath()), err)
 	}
 	return nil
 }

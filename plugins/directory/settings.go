@@ -17,7 +17,7 @@ type settings struct {
 	Path string `json:"path"`
 }
 
-// serverPath reads the settings of a server.
+// serverPath returns the path in the settings of a server.
 func serverPath(s relay.Server) (string, error) {
 	var c settings
 	d := json.NewDecoder(bytes.NewReader(s.Settings))
@@ -30,28 +30,28 @@ func serverPath(s relay.Server) (string, error) {
 	case c.Path == "":
 		return "", fmt.Errorf("server %s: path is missing; set it to the directory of the instances", s.ID)
 	case !filepath.IsAbs(c.Path):
-		return "", fmt.Errorf("server %s: path %q must begin with /", s.ID, c.Path)
+		return "", fmt.Errorf("server %s: path %q must start with /", s.ID, c.Path)
 	}
 	return filepath.Clean(c.Path), nil
 }
 
-// checkElement refuses an id that is anything but the name of one folder.
+// checkElement rejects an ID that cannot be the name of a directory.
 func checkElement(what, id string) error {
 	switch {
 	case id == "" || len(id) > 128 || strings.ContainsAny(id, "/\\\x00") || !filepath.IsLocal(id):
 		return fmt.Errorf("%s %.80q cannot be the name of a directory", what, id)
 	case strings.HasPrefix(id, "."):
-		return fmt.Errorf("%s %.80q begins with a dot, which is reserved for directories of the driver", what, id)
+		return fmt.Errorf("%s %.80q starts with a dot, which is reserved for directories of the driver", what, id)
 	}
 	return nil
 }
 
-// checkServers checks that every server has its own directory in which the driver can work.
+// checkServers checks that every server has its own, usable directory.
 func checkServers(servers []relay.Server, paths map[string]string) error {
 	seen := make(map[string]os.FileInfo, len(servers))
 	for _, s := range servers {
 		path := paths[s.ID]
-		info, err := checkFolder(path)
+		info, err := checkServerDir(path)
 		if err != nil {
 			return fmt.Errorf("server %s: %w", s.ID, err)
 		}
@@ -77,7 +77,7 @@ func isWithin(path, other string) bool {
 	return strings.HasPrefix(path+"/", strings.TrimSuffix(other, "/")+"/")
 }
 
-func checkFolder(path string) (os.FileInfo, error) {
+func checkServerDir(path string) (os.FileInfo, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -90,12 +90,12 @@ func checkFolder(path string) (os.FileInfo, error) {
 	if err := checkOwner(path, info); err != nil {
 		return nil, fmt.Errorf("path %w", err)
 	}
-	if err := os.Mkdir(filepath.Join(path, fenceFolder), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return nil, fmt.Errorf("path %s cannot be written to: %w", path, err)
+	if err := os.Mkdir(filepath.Join(path, dirFence), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("path %s is not writable: %w", path, err)
 	}
-	probe, err := os.MkdirTemp(filepath.Join(path, fenceFolder), temporary)
+	probe, err := os.MkdirTemp(filepath.Join(path, dirFence), tempPrefix)
 	if err != nil {
-		return nil, fmt.Errorf("path %s cannot be written to: %w", path, err)
+		return nil, fmt.Errorf("path %s is not writable: %w", path, err)
 	}
 	return info, os.Remove(probe)
 }

@@ -8,5 +8,5 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// syncAll schedules all writes to the disks, because this system offers no more.
+// syncAll schedules all writes to the disks, because this system cannot wait for them.
 func syncAll(*os.File) error { return unix.Sync() }

@@ -24,35 +24,35 @@ import (
 const (
 	// reportEvery is the interval of progress reports.
 	reportEvery = 250 * time.Millisecond
-	// maxQueuedFiles limits the number of files between the walk and the copy. Each may keep two directories open.
+	// maxQueuedFiles is the maximum number of files that wait to be copied. Each can keep two directories open.
 	maxQueuedFiles = 256
 )
 
 // treeCopy copies an instance into a new directory of the destination's work directory.
 //
-// Every lease copies into directories that it created itself, so an outdated process with open files never writes into
-// the directories of its successor. Files that an earlier lease has completed are adopted by renaming them.
+// Each lease copies into directories that it created itself, so an outdated process with open files never writes into
+// the directories of its successor. A lease adopts the complete files of an earlier lease by renaming them.
 type treeCopy struct {
 	v             *migration
 	source        string // the stopped instance
 	root          string // the copy
-	manifestPath  string // where the manifest is
+	manifestPath  string
 	volumes       bool
 	earlierCopies []earlierTree
 	manifest      *manifest
 	total         atomic.Int64
 	bytes         atomic.Int64
-	folders       []folderMeta
+	dirs          []dirMeta
 	links         []hardLink
 	firstLinks    map[inode]string
 }
 
 type inode struct{ dev, ino uint64 }
 
-// hardLink is one more name of a file.
+// hardLink is an additional name of a file.
 type hardLink struct{ name, target string }
 
-type folderMeta struct {
+type dirMeta struct {
 	path string
 	st   unix.Stat_t
 }
@@ -79,21 +79,22 @@ func newTree(v *migration) (*treeCopy, error) {
 		}
 		t.earlierCopies = append(t.earlierCopies, old)
 	}
-	folder, err := os.MkdirTemp(v.destination.workPath(), dirIncoming)
+	dir, err := os.MkdirTemp(v.destination.workPath(), dirIncoming)
 	if err != nil {
 		return nil, v.destination.supersededError(err)
 	}
-	t.root, t.manifestPath = filepath.Join(folder, "tree"), filepath.Join(folder, "manifest")
+	t.root, t.manifestPath = filepath.Join(dir, "tree"), filepath.Join(dir, "manifest")
 	if err := os.Mkdir(t.root, 0o700); err != nil {
 		return nil, v.destination.supersededError(err)
 	}
 	return t, nil
 }
 
-// openEarlier reads the complete files, and removes incomplete ones to free their space.
-func openEarlier(folder string) (earlierTree, error) {
-	old := earlierTree{root: filepath.Join(folder, "tree"), records: map[string]manifestRecord{}}
-	err := readManifest(filepath.Join(folder, "manifest"), func(r manifestRecord) error {
+// openEarlier reads the list of complete files of an earlier copy, and removes its incomplete files to free their
+// space.
+func openEarlier(dir string) (earlierTree, error) {
+	old := earlierTree{root: filepath.Join(dir, "tree"), records: map[string]manifestRecord{}}
+	err := readManifest(filepath.Join(dir, "manifest"), func(r manifestRecord) error {
 		if r.kind == 'f' {
 			old.records[r.path] = r
 		}
@@ -121,7 +122,7 @@ func openEarlier(folder string) (earlierTree, error) {
 	return old, err
 }
 
-// dirPair is a folder at both ends, open until the last file of it is copied.
+// dirPair is a directory that is open on the source and the destination until its last file is copied.
 type dirPair struct {
 	src, dst *os.File
 	users    atomic.Int32
@@ -148,7 +149,7 @@ func (t *treeCopy) copy(ctx context.Context) error {
 	return cmp.Or(err, t.manifest.Close())
 }
 
-// withProgress tells about progress while do works.
+// withProgress reports progress while do is running.
 func (t *treeCopy) withProgress(step string, do func() error) error {
 	t.bytes.Store(0)
 	var wg sync.WaitGroup
@@ -195,7 +196,7 @@ func (t *treeCopy) copyAll(ctx context.Context) error {
 				}
 				f.dir.release()
 				if err != nil {
-					for f := range files { // none of them stays open
+					for f := range files { // close their directories
 						f.dir.release()
 					}
 					return err
@@ -212,10 +213,10 @@ func (t *treeCopy) copyAll(ctx context.Context) error {
 			return t.v.destination.supersededError(err)
 		}
 	}
-	return t.finishFolders()
+	return t.finishDirs()
 }
 
-// openPair opens a folder at both ends, without following a symbolic link.
+// openPair opens a directory on the source and the destination, without following a symbolic link.
 func openPair(in *dirPair, src, dst string) (*dirPair, error) {
 	from, to := unix.AT_FDCWD, unix.AT_FDCWD
 	if in != nil {
@@ -234,9 +235,9 @@ func openPair(in *dirPair, src, dst string) (*dirPair, error) {
 	return p, nil
 }
 
-func openAt(folder int, name string, flags int, mode uint32) (*os.File, error) {
+func openAt(dirFD int, name string, flags int, mode uint32) (*os.File, error) {
 	for {
-		fd, err := unix.Openat(folder, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
+		fd, err := unix.Openat(dirFD, name, flags|unix.O_NOFOLLOW|unix.O_CLOEXEC, mode)
 		if err == nil {
 			return os.NewFile(uintptr(fd), name), nil
 		}
@@ -246,14 +247,14 @@ func openAt(folder int, name string, flags int, mode uint32) (*os.File, error) {
 	}
 }
 
-// copyDir walks one directory of the source. It creates entries that are not files, and queues files.
+// copyDir walks one directory of the source. It queues files, and creates all other entries itself.
 func (t *treeCopy) copyDir(ctx context.Context, p *dirPair, path string, files chan<- fileTask) error {
 	defer p.release()
 	var st unix.Stat_t
 	if err := unix.Fstat(int(p.src.Fd()), &st); err != nil {
 		return err
 	}
-	// An empty volume has the same name and no content.
+	// Without copy_volumes, create the volume without its contents.
 	empty := !t.volumes && filepath.Dir(path) == dirVolumes
 	for !empty {
 		names, err := p.src.Readdirnames(1024)
@@ -275,9 +276,9 @@ func (t *treeCopy) copyDir(ctx context.Context, p *dirPair, path string, files c
 			}
 		}
 	}
-	t.folders = append(t.folders, folderMeta{path: path, st: st})
+	t.dirs = append(t.dirs, dirMeta{path: path, st: st})
 	if empty || path == "" {
-		return nil // the topmost folder is where agents work
+		return nil // agents change the top directory
 	}
 	return t.manifest.add(manifestRecord{kind: 'd', fileStamp: stampOf(&st), path: path})
 }
@@ -287,7 +288,7 @@ func (t *treeCopy) copyEntry(ctx context.Context, p *dirPair, name, path string,
 	if err := unix.Fstatat(int(p.src.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		return sourceChanged(path, err)
 	}
-	switch uint32(st.Mode) & unix.S_IFMT { //nolint:unconvert // it has 16 bits on other systems
+	switch uint32(st.Mode) & unix.S_IFMT { //nolint:unconvert // st.Mode has 16 bits on other systems
 	case unix.S_IFDIR:
 		if err := unix.Mkdirat(int(p.dst.Fd()), name, 0o700); err != nil {
 			return writeError(path, err)
@@ -299,7 +300,7 @@ func (t *treeCopy) copyEntry(ctx context.Context, p *dirPair, name, path string,
 		return t.copyDir(ctx, child, path, files)
 	case unix.S_IFREG:
 		if st.Nlink > 1 {
-			id := inode{uint64(st.Dev), st.Ino} //nolint:unconvert // it has 32 bits on other systems
+			id := inode{uint64(st.Dev), st.Ino} //nolint:unconvert // st.Dev has 32 bits on other systems
 			if target, ok := t.firstLinks[id]; ok {
 				t.links = append(t.links, hardLink{name: path, target: target})
 				return nil
@@ -320,15 +321,14 @@ func (t *treeCopy) copyEntry(ctx context.Context, p *dirPair, name, path string,
 	case unix.S_IFIFO:
 		return copyFIFO(t, p, name, path, &st)
 	case unix.S_IFSOCK:
-		return nil // worth nothing without the process that listens
+		return nil // useless without the process that listens on it
 	}
-	return fmt.Errorf("%s is a device, which cannot be moved; remove it, or make it where the instance starts", path)
+	return fmt.Errorf("%s is a device, which cannot be moved; remove it, or let the command create it at startup", path)
 }
 
-// finishFolders sets attributes, modes and times of directories, inner ones first, after everything was copied into
-// them.
-func (t *treeCopy) finishFolders() error {
-	for _, f := range t.folders {
+// finishDirs sets the attributes, modes and times of directories, inner ones first, after all entries were copied.
+func (t *treeCopy) finishDirs() error {
+	for _, f := range t.dirs {
 		path := filepath.Join(t.root, f.path)
 		p, err := openPair(nil, filepath.Join(t.source, f.path), path)
 		if err != nil {
@@ -340,18 +340,18 @@ func (t *treeCopy) finishFolders() error {
 			return err
 		}
 	}
-	t.folders = nil
+	t.dirs = nil
 	return nil
 }
 
-// sourceChanged says that something is not what it was when it was copied; err may be nil.
+// sourceChanged returns the error for a path that changed on the source or cannot be read there. err may be nil.
 func sourceChanged(path string, err error) error {
 	if err == nil {
-		err = errors.New("its size or its time is another now")
+		err = errors.New("its size or its time differs")
 	}
 	return fmt.Errorf(
-		"%s cannot be read, or changed while it was copied although the instance is stopped; end what uses the "+
-			"instance's directory and migrate again: %w", path, err,
+		"%s is unreadable or changed during the copy, although the instance is stopped; stop all processes that "+
+			"use the instance's directory and migrate again: %w", path, err,
 	)
 }
 

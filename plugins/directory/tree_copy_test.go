@@ -26,7 +26,7 @@ func must(t testing.TB, errs ...error) {
 	}
 }
 
-// traits returns the properties that must be equal at both ends.
+// traits returns the properties that must be equal on the source and the destination.
 func traits(t *testing.T, root string) []string {
 	t.Helper()
 	var lines []string
@@ -40,7 +40,7 @@ func traits(t *testing.T, root string) []string {
 		}
 		rel, _ := filepath.Rel(root, path)
 		line := fmt.Sprintf("%q %o %d:%d links %d", rel, st.Mode, st.Uid, st.Gid, st.Nlink)
-		if rel != "." { // it is renamed from place to place
+		if rel != "." { // renames change the time of the top directory
 			line += fmt.Sprint(" ", st.Mtim.Nano())
 		}
 		if !d.IsDir() {
@@ -51,7 +51,7 @@ func traits(t *testing.T, root string) []string {
 			line += " -> " + target
 		}
 		value := make([]byte, 100)
-		if n, err := unix.Lgetxattr(path, "user.colour", value); err == nil {
+		if n, err := unix.Lgetxattr(path, "user.color", value); err == nil {
 			line += " " + string(value[:n])
 		}
 		if n, err := unix.Lgetxattr(path, "security.capability", value); err == nil {
@@ -93,8 +93,8 @@ func TestTreeCopy_KeepsMetadata(t *testing.T) {
 		capability := []byte("\x01\x00\x00\x02\x00\x04\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00")
 		_ = unix.Setxattr(in("empty"), "security.capability", capability, 0) // if the system supports it
 	}
-	_ = unix.Setxattr(in("file"), "user.colour", []byte("green"), 0) // if the system supports it
-	_ = unix.Setxattr(in("deep"), "user.colour", []byte("blue"), 0)
+	_ = unix.Setxattr(in("file"), "user.color", []byte("green"), 0) // if the system supports it
+	_ = unix.Setxattr(in("deep"), "user.color", []byte("blue"), 0)
 	sparse, err := os.Create(in("sparse"))
 	must(t, err)
 	_, err = sparse.WriteAt([]byte("in the middle"), 10*blockSize+12345)
@@ -117,12 +117,12 @@ func TestTreeCopy_KeepsMetadata(t *testing.T) {
 	}
 	moved := filepath.Join(r.b, "i/volumes/data")
 	if copied, err := os.ReadFile(filepath.Join(moved, "blocks")); err != nil || string(copied) != string(data) {
-		t.Error("blocks is another file", err)
+		t.Error("the copy of blocks differs from the source", err)
 	}
 	var st unix.Stat_t
 	must(t, unix.Stat(filepath.Join(moved, "sparse"), &st))
 	if st.Blocks*512 > 2*blockSize {
-		t.Errorf("the hole was filled: %d bytes on the disk", st.Blocks*512)
+		t.Errorf("the copy has no hole: %d bytes on the disk", st.Blocks*512)
 	}
 	counted := 0
 	for _, p := range r.reports {
@@ -131,14 +131,14 @@ func TestTreeCopy_KeepsMetadata(t *testing.T) {
 		}
 	}
 	if counted < 2 {
-		t.Errorf("copying and verifying never came to their ends: %+v", r.reports)
+		t.Errorf("copy and verification did not both report all bytes: %+v", r.reports)
 	}
 	middle := make([]byte, 13)
 	f, err := os.Open(filepath.Join(moved, "sparse"))
 	must(t, err)
 	_, err = f.ReadAt(middle, 10*blockSize+12345)
 	if must(t, err, f.Close()); string(middle) != "in the middle" {
-		t.Errorf("sparse holds %q", middle)
+		t.Errorf("got %q in the middle of sparse", middle)
 	}
 }
 
@@ -154,7 +154,7 @@ func TestTreeCopy_RejectsDevice(t *testing.T) {
 	}
 	r.nothingLeft(r.b)
 	if ok, _ := exists(filepath.Join(r.a, "i/volumes/data/null")); !ok {
-		t.Error("the source is not back")
+		t.Error("the source was not restored")
 	}
 }
 
@@ -196,12 +196,12 @@ func TestTreeCopy_ReusesCompletedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if ok, _ := exists(filepath.Join(r.a, "i")); ok {
-		t.Error("a call that is stopped brings nothing back")
+		t.Error("a canceled call must not restore the source")
 	}
 	r.m.Lease = 2
-	stopped := filepath.Join(r.a, fenceFolder, "i/1/instance/volumes/data")
+	stopped := filepath.Join(r.a, dirFence, "i/1/instance/volumes/data")
 	must(t, os.WriteFile(filepath.Join(stopped, "03"), []byte("changed"), 0o644))
-	copies, err := filepath.Glob(filepath.Join(r.b, fenceFolder, "i/1/incoming-*/tree/volumes/data/05"))
+	copies, err := filepath.Glob(filepath.Join(r.b, dirFence, "i/1/incoming-*/tree/volumes/data/05"))
 	must(t, err, os.WriteFile(copies[0], []byte("damage"), 0o644))
 	want := listing(t, filepath.Dir(filepath.Dir(stopped)))
 	var copied atomic.Int32
@@ -212,7 +212,7 @@ func TestTreeCopy_ReusesCompletedFiles(t *testing.T) {
 	}
 	must(t, r.d.Migrate(t.Context(), r.m, r.report))
 	if copied.Load() != 2 {
-		t.Errorf("%d files were copied again", copied.Load())
+		t.Errorf("got %d files copied again, want 2", copied.Load())
 	}
 	if got := r.contents(r.b); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -221,7 +221,7 @@ func TestTreeCopy_ReusesCompletedFiles(t *testing.T) {
 	r.workEmpty(r.b)
 }
 
-// A copy of an earlier stop is worth nothing once the instance has run again.
+// A copy from an earlier stop is useless after the instance has run again.
 func TestTreeCopy_DiscardsCopyOfEarlierStop(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -265,7 +265,7 @@ func TestManifestRecord_RoundTrip(t *testing.T) {
 	n := 0
 	must(t, readManifest(path, func(manifestRecord) error { n++; return nil }))
 	if n != 1 {
-		t.Errorf("%d records, and one is torn", n)
+		t.Errorf("got %d records, want 1 before the truncated one", n)
 	}
 }
 

@@ -72,8 +72,8 @@ func (c *fileCopier) compareFile(ctx context.Context, r manifestRecord) error {
 	case err != nil:
 		return fmt.Errorf("read the copy of %s: %w", r.path, err)
 	case sum != r.sum || size != r.size:
-		return fmt.Errorf("the copy of %s on server %s is not what was written; check its disk before migrating again",
-			r.path, c.t.v.destination.server)
+		return fmt.Errorf("the copy of %s on server %s differs from the written data; check the disk before migrating "+
+			"again", r.path, c.t.v.destination.server)
 	}
 	return nil
 }
