@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// makeCertificates writes ca.pem, and cert.pem with key.pem for both ends of a connection on loopback.
-func makeCertificates(folder string) error {
+// writeCertificates writes ca.pem, cert.pem and key.pem. Client and server use the same certificate, for loopback.
+func writeCertificates(dir string) error {
 	template := func(serial int64) *x509.Certificate {
 		return &x509.Certificate{
 			SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: "hubrelay test"},
@@ -49,7 +49,7 @@ func makeCertificates(folder string) error {
 		return err
 	}
 	write := func(name, kind string, der []byte) error {
-		return os.WriteFile(filepath.Join(folder, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
+		return os.WriteFile(filepath.Join(dir, name), pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 	}
 	return errors.Join(write("ca.pem", "CERTIFICATE", caDER), write("cert.pem", "CERTIFICATE", leafDER),
 		write("key.pem", "EC PRIVATE KEY", keyDER))

@@ -15,7 +15,7 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// networksOf are the networks that a container is in, by name.
+// networksOf returns the networks of a container by name.
 func networksOf(c container.InspectResponse) map[string]*network.EndpointSettings {
 	if c.NetworkSettings == nil {
 		return nil
@@ -23,7 +23,7 @@ func networksOf(c container.InspectResponse) map[string]*network.EndpointSetting
 	return c.NetworkSettings.Networks
 }
 
-// volumeMounts are the mounts of a container that are volumes.
+// volumeMounts returns the mounts of a container that are volumes.
 func volumeMounts(c container.InspectResponse) []container.MountPoint {
 	var list []container.MountPoint
 	for _, m := range c.Mounts {
@@ -34,7 +34,7 @@ func volumeMounts(c container.InspectResponse) []container.MountPoint {
 	return list
 }
 
-// volumeNames are the volumes of a container, each once.
+// volumeNames returns the sorted names of a container's volumes, without duplicates.
 func volumeNames(c container.InspectResponse) []string {
 	var names []string
 	for _, m := range volumeMounts(c) {
@@ -44,7 +44,7 @@ func volumeNames(c container.InspectResponse) []string {
 	return slices.Compact(names)
 }
 
-// isAnonymous reports whether a mount is a volume that Docker named.
+// isAnonymous reports whether a mount is a volume whose name Docker chose.
 func isAnonymous(c container.InspectResponse, m container.MountPoint) bool {
 	for _, b := range c.HostConfig.Binds {
 		if strings.HasPrefix(b, m.Name+":") {
@@ -62,16 +62,18 @@ func sameStorage(a, b volume.Volume) bool {
 // containerSpec contains the options to create a container again.
 type containerSpec struct {
 	create client.ContainerCreateOptions
-	// extraNetworks are the networks that it joins after it was made: Docker before 25 takes one when it makes it.
+	// extraNetworks are the networks that the container joins after its creation. Docker before 25 accepts only one
+	// network at creation.
 	extraNetworks map[string]*network.EndpointSettings
 }
 
+// containerSpec returns the options to create container c on the destination.
 func (v *migration) containerSpec(ctx context.Context, c container.InspectResponse) (containerSpec, error) {
 	config, host := *c.Config, *c.HostConfig
 	config.Image = v.image
-	if chosen, err := v.defaultHostname(ctx, c); err != nil {
+	if name, err := v.defaultHostname(ctx, c); err != nil {
 		return containerSpec{}, err
-	} else if config.Hostname == chosen {
+	} else if config.Hostname == name {
 		config.Hostname = ""
 	}
 	host.ContainerIDFile = ""
@@ -85,7 +87,7 @@ func (v *migration) containerSpec(ctx context.Context, c container.InspectRespon
 	}
 	first := string(host.NetworkMode)
 	for name, e := range networksOf(c) {
-		if e.NetworkID == first { // an id means nothing elsewhere
+		if e.NetworkID == first { // the ID of a network differs on every host
 			first, host.NetworkMode = name, container.NetworkMode(name)
 		}
 	}
@@ -93,7 +95,7 @@ func (v *migration) containerSpec(ctx context.Context, c container.InspectRespon
 		byDefault := first == "" || first == network.NetworkDefault || first == network.NetworkBridge
 		if name == network.NetworkHost ||
 			name == network.NetworkNone || name == network.NetworkBridge && byDefault {
-			continue // joined by the mode alone
+			continue // the network mode is enough to join it
 		}
 		settings, err := v.endpointSettings(ctx, c, name, e)
 		switch {
@@ -113,7 +115,7 @@ func (v *migration) containerSpec(ctx context.Context, c container.InspectRespon
 	return r, nil
 }
 
-// defaultHostname returns the host name that Docker assigns if the operator set none.
+// defaultHostname returns the host name that Docker assigns if the operator does not set one.
 func (v *migration) defaultHostname(ctx context.Context, c container.InspectResponse) (string, error) {
 	if !c.HostConfig.NetworkMode.IsHost() {
 		return shortID(c.ID), nil
@@ -122,8 +124,8 @@ func (v *migration) defaultHostname(ctx context.Context, c container.InspectResp
 	return info.Info.Name, v.withServer(v.source, err)
 }
 
-// withoutCopyUp names every volume in a container's configuration, and keeps Docker from filling empty ones from the
-// image, because their contents are copied from the source.
+// withoutCopyUp adds the name of every volume to a container's configuration. It also prevents Docker from filling
+// empty volumes from the image, because the driver copies their contents from the source.
 func withoutCopyUp(c container.InspectResponse, host *container.HostConfig) {
 	host.Binds, host.Mounts = slices.Clone(host.Binds), slices.Clone(host.Mounts)
 	for _, v := range volumeMounts(c) {
@@ -162,7 +164,7 @@ func withoutCopyUp(c container.InspectResponse, host *container.HostConfig) {
 	}
 }
 
-// endpointSettings returns the operator's settings of a container in a network.
+// endpointSettings returns the settings of a container in a network, without the values that Docker assigned.
 func (v *migration) endpointSettings(
 	ctx context.Context, c container.InspectResponse, name string, e *network.EndpointSettings,
 ) (*network.EndpointSettings, error) {
@@ -186,23 +188,23 @@ func (v *migration) endpointSettings(
 			continue
 		}
 		if why := addressProblem(*address, there.Network); why != "" {
-			v.log.Warn("the instance gets another address", "server", v.destination.server, "network", name, "address",
-				address.String(), "reason", why)
+			v.log.Warn("fixed address not available on the destination", "server", v.destination.server, "network",
+				name, "address", address.String(), "reason", why)
 			*address = netip.Addr{}
 		}
 	}
 	return s, nil
 }
 
-// addressProblem returns why a network cannot assign an address.
+// addressProblem returns the reason why a network cannot assign an address, or an empty string.
 func addressProblem(a netip.Addr, n network.Inspect) string {
 	if !slices.ContainsFunc(n.IPAM.Config,
 		func(c network.IPAMConfig) bool { return c.Subnet.IsValid() && c.Subnet.Contains(a) }) {
-		return "it is not in the network's subnets there"
+		return "it is outside of the network's subnets"
 	}
 	for _, c := range n.Containers {
 		if c.IPv4Address.Addr() == a || c.IPv6Address.Addr() == a {
-			return fmt.Sprintf("container %s has it", c.Name)
+			return fmt.Sprintf("container %s uses it", c.Name)
 		}
 	}
 	return ""

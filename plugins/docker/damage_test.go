@@ -20,12 +20,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The copy is damaged before its verification.
+// Damage to the copy before the verification makes the migration fail.
 func TestMigrate_DetectsDamagedCopy(t *testing.T) {
 	t.Parallel()
-	for name, damage := range map[string]func(folder string) error{
-		"contents": func(folder string) error {
-			f, err := os.OpenFile(filepath.Join(folder, "large"), os.O_WRONLY, 0)
+	for name, damage := range map[string]func(dir string) error{
+		"contents": func(dir string) error {
+			f, err := os.OpenFile(filepath.Join(dir, "large"), os.O_WRONLY, 0)
 			if err != nil {
 				return err
 			}
@@ -33,16 +33,16 @@ func TestMigrate_DetectsDamagedCopy(t *testing.T) {
 			_, err = f.WriteAt([]byte("x"), 100_000)
 			return err
 		},
-		"mode":    func(folder string) error { return os.Chmod(folder, 0o777) },
-		"owner":   func(folder string) error { return os.Lchown(filepath.Join(folder, "deep/link"), 7, 7) },
-		"missing": func(folder string) error { return os.Remove(filepath.Join(folder, "deep/empty")) },
-		"more":    func(folder string) error { return os.WriteFile(filepath.Join(folder, "more"), nil, 0o600) },
+		"mode":         func(dir string) error { return os.Chmod(dir, 0o777) },
+		"owner":        func(dir string) error { return os.Lchown(filepath.Join(dir, "deep/link"), 7, 7) },
+		"missing file": func(dir string) error { return os.Remove(filepath.Join(dir, "deep/empty")) },
+		"extra file":   func(dir string) error { return os.WriteFile(filepath.Join(dir, "more"), nil, 0o600) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, nil)
 			want := r.listing(r.a)
-			r.d.between = func(p string) {
+			r.d.stepHook = func(p string) {
 				if p != stepVerify {
 					return
 				}
@@ -50,7 +50,7 @@ func TestMigrate_DetectsDamagedCopy(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			r.failed(r.migrate(), want, "volume "+r.volume+" is not on server b as it was read on server a")
+			r.failed(r.migrate(), want, "volume "+r.volume+" on server b differs from the data read on server a")
 		})
 	}
 }
@@ -61,19 +61,19 @@ func TestMigrate_FailsIfDestinationIsFull(t *testing.T) {
 		t.Skipf("%s is not set: make test-docker", dockerVariable)
 	}
 	runtime.LockOSThread() // see daemon.start
-	small := filepath.Join(filepath.Dir(hostA.folder), "f")
+	small := filepath.Join(filepath.Dir(hostA.dir), "f")
 	if err := os.Mkdir(small, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Mount("tmpfs", small, "tmpfs", 0, "size=48m"); err != nil {
 		t.Fatal(err)
 	}
-	full, err := startDaemon(filepath.Dir(hostA.folder), "f")
+	full, err := startDaemon(filepath.Dir(hostA.dir), "f")
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := full.stop(syscall.SIGTERM); err != nil { // which unmounts the folder too
+		if err := full.stop(syscall.SIGTERM); err != nil { // also unmounts the directory
 			t.Error(err)
 		}
 	})
@@ -81,22 +81,22 @@ func TestMigrate_FailsIfDestinationIsFull(t *testing.T) {
 	if err := os.Truncate(filepath.Join(r.a.volume(r.volume), "large"), 100<<20); err != nil {
 		t.Fatal(err)
 	}
-	r.failed(r.migrate(), r.listing(r.a), "server b has no room left", "no space left on device")
+	r.failed(r.migrate(), r.listing(r.a), "server b has not enough disk space", "no space left on device")
 }
 
-// A container that takes the instance's name at the destination during the migration is not touched.
+// A container that takes the instance's name on the destination during the migration is not touched.
 func TestMigrate_KeepsContainerThatTakesTheName(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	want := r.listing(r.a)
 	var once atomic.Bool
-	r.d.between = func(p string) {
+	r.d.stepHook = func(p string) {
 		if p == stepSwitch && once.CompareAndSwap(false, true) {
 			r.other(r.b, func(o *client.ContainerCreateOptions) { o.Name = r.instance })
 		}
 	}
 	err := r.migrate()
-	if err == nil || !strings.Contains(err.Error(), "server b has another container") {
+	if err == nil || !strings.Contains(err.Error(), "server b now has another container") {
 		t.Errorf("error %v", err)
 	}
 	if left := r.left(r.b); len(left) != 1 || !strings.HasSuffix(left[0], "running") {
@@ -109,7 +109,7 @@ func TestMigrate_KeepsContainerThatTakesTheName(t *testing.T) {
 	r.alone(r.a, want)
 }
 
-// Drivers are killed at any time, one after the other, until one is left alone.
+// Several drivers are killed at random times, and the last one completes or undoes the migration.
 func TestMigrate_ContinuesAfterKillsAtRandomTimes(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(8) {
@@ -128,7 +128,7 @@ func TestMigrate_ContinuesAfterKillsAtRandomTimes(t *testing.T) {
 				err := driver.Wait()
 				end.Stop()
 				if !isKilled(err) {
-					break // it has already ended, and another call would be a new job
+					break // the migration has ended, and another call would be a new job
 				}
 				r.m.Lease++
 			}

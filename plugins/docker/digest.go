@@ -14,8 +14,8 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// digestReader passes on a tar stream and computes a digest of every entry: name, kind, owner, mode, time, target,
-// attributes and contents.
+// digestReader reads a tar stream and computes a digest over the name, type, owner, mode, time, link target, attributes
+// and contents of every entry.
 type digestReader struct {
 	io.Reader
 	pipe   *io.PipeWriter
@@ -27,7 +27,7 @@ type digestResult struct {
 	err    error
 }
 
-func newSummer(r io.Reader) *digestReader {
+func newDigestReader(r io.Reader) *digestReader {
 	in, out := io.Pipe()
 	s := &digestReader{Reader: io.TeeReader(r, out), pipe: out, result: make(chan digestResult, 1)}
 	go func() {
@@ -38,9 +38,9 @@ func newSummer(r io.Reader) *digestReader {
 	return s
 }
 
-// finish returns the digest once nothing more is read, or because of why reading ended.
-func (s *digestReader) finish(why error) (string, error) {
-	_ = s.pipe.CloseWithError(why) // it never fails
+// finish returns the digest. It is called after the last read, with the error that ended reading, or nil.
+func (s *digestReader) finish(readErr error) (string, error) {
+	_ = s.pipe.CloseWithError(readErr) // always returns nil
 	r := <-s.result
 	return r.digest, r.err
 }
@@ -65,7 +65,7 @@ func digestOf(r io.Reader) (string, error) {
 		return "", err
 	}
 	if !tail.endsWithEOF() {
-		return "", errors.New("the files ended before their end") // Docker ends a failed answer like this
+		return "", errors.New("the archive is truncated") // Docker truncates the response if it fails
 	}
 	return strconv.FormatUint(sum.Sum64(), 16), nil
 }
@@ -80,7 +80,7 @@ func addHeader(sum *xxhash.Digest, h *tar.Header) {
 	}
 }
 
-// tailReader reports whether the stream ends as a tar archive does, with two blocks of zeros.
+// tailReader detects whether the stream ends like a tar archive, with two blocks of zeros.
 type tailReader struct {
 	io.Reader
 	zeros int

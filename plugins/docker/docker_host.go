@@ -19,11 +19,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// requestTimeout limits requests that change or inspect a container. Docker does nothing with a container while files are copied
-// from or to it, so a request may have to wait until the connection of an outdated process has ended.
+// requestTimeout limits requests that change or inspect a container. Docker blocks other requests for a container while
+// files are copied from or to it, so a request may have to wait until the connection of an outdated process has ended.
 const requestTimeout = 2 * time.Minute
 
-// dockerHost is a Docker host as one lease of an instance sees it.
+// dockerHost is a Docker host with an instance and the lease of the process that uses it.
 type dockerHost struct {
 	server   string
 	instance string
@@ -46,20 +46,20 @@ func openHost(s relay.Server, instance string, lease int64) (*dockerHost, error)
 // claimPrefix begins the names of the volumes by which leases claim instances.
 const claimPrefix = "hubrelay.lease."
 
-// Labels of the volumes that the driver makes.
+// Labels of the volumes that the driver creates.
 const (
-	labelClaim = "hubrelay.claim" // the instance
+	labelClaim = "hubrelay.claim" // the value is the instance
 	labelLease = "hubrelay.lease"
 	labelJob   = "hubrelay.job"
 )
 
-// claimVolume is the name of the volume that says that a lease has claimed the instance.
+// claimVolume returns the name of the volume that records the claim of a lease.
 func (h *dockerHost) claimVolume(lease int64) string {
 	return fmt.Sprintf("%s%s.%d", claimPrefix, h.instance, lease)
 }
 
-// claim claims the host for the lease until a higher one arrives. Claims are only added, and the highest counts, so two
-// processes cannot remove each other's claim.
+// claim claims the host for the lease, until a higher lease claims it. It adds its claim before it removes lower ones,
+// so two processes cannot remove each other's claim.
 func (h *dockerHost) claim(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -75,7 +75,7 @@ func (h *dockerHost) claim(ctx context.Context) error {
 	}
 	highest := max(slices.Max(append(leases, 0)), h.lease)
 	for _, n := range leases {
-		if n < highest { // what cannot be removed now does no harm
+		if n < highest { // a claim that cannot be removed does no harm
 			_, _ = h.client.VolumeRemove(ctx, h.claimVolume(n), client.VolumeRemoveOptions{})
 		}
 	}
@@ -112,21 +112,21 @@ func (h *dockerHost) checkLease(ctx context.Context) error {
 	return err
 }
 
-// Kinds of containers in transit: the part of the name after the instance.
+// Kinds of containers in transit. The kind follows the instance in the name.
 const (
-	kindLeaving  = "leaving"  // at the source: stopped, or about to be; the destination has not been started
-	kindLeft     = "left"     // at the source: stopped; the destination may run
-	kindArriving = "arriving" // at the destination: what the instance will be
-	kindCarrier  = "carrier"  // at both: never started, has the volumes for copying
+	kindLeaving  = "leaving"  // on the source: stopped or about to be stopped; the new container has not been started
+	kindLeft     = "left"     // on the source: stopped; the new container may be running
+	kindArriving = "arriving" // on the destination: the new container
+	kindCarrier  = "carrier"  // on both: mounts the volumes for copying, and is never started
 )
 
-// workName returns the name of a container in transit. It carries the lease. A higher lease adopts the container by
+// workName returns the name of a container in transit. It contains the lease. A higher lease adopts the container by
 // renaming it, so requests of an outdated process fail.
 func (h *dockerHost) workName(kind string) string {
 	return fmt.Sprintf("%s.%s-%d", h.instance, kind, h.lease)
 }
 
-// arrivingName is the name of the container at the destination, which says whose volumes go with it.
+// arrivingName returns the name of the new container. It contains the job, which owns the volumes of the container.
 func (h *dockerHost) arrivingName(job string) string {
 	return h.workName(kindArriving) + "." + jobTag(job)
 }
@@ -134,7 +134,7 @@ func (h *dockerHost) arrivingName(job string) string {
 // restoreInfo contains the data to restore a source. It is part of the name, because both must change atomically.
 type restoreInfo struct {
 	job        string // see jobTag
-	arrivalID  string // the first digits of the id of the container at the destination
+	arrivalID  string // the first digits of the ID of the new container
 	wasRunning bool
 	policy     container.RestartPolicy
 }
@@ -154,18 +154,18 @@ func jobTag(job string) string { return fmt.Sprintf("%x", sha256.Sum256([]byte(j
 
 func shortID(id string) string { return id[:min(12, len(id))] }
 
-// containerRef is a container as a list shows it.
+// containerRef is a container of the instance, parsed from its name.
 type containerRef struct {
 	id, name, kind string
 	lease          int64
-	ticket         restoreInfo
+	restore        restoreInfo
 	suffix         string
 }
 
 var workForm = regexp.MustCompile(`^(leaving|left|arriving|carrier)-([0-9]{1,19})` +
 	`(\.([0-9a-f]{8})(?:\.([0-9a-f]{12})\.(up|down)\.(no|always|unless-stopped|on-failure)(?:-([0-9]{1,9}))?)?)?$`)
 
-// classify returns the role of a container with this name for the instance. ok is false if it has none.
+// classify parses the name of a container. ok is false if the container does not belong to the instance.
 func (h *dockerHost) classify(id, name string) (containerRef, bool) {
 	b := containerRef{id: id, name: name}
 	if name == h.instance {
@@ -185,14 +185,14 @@ func (h *dockerHost) classify(id, name string) (containerRef, bool) {
 	if b.lease, err = strconv.ParseInt(m[2], 10, 64); err != nil {
 		return b, false
 	}
-	count, _ := strconv.Atoi(m[8]) // the form leaves digits or nothing
-	b.ticket = restoreInfo{job: m[4], arrivalID: m[5], wasRunning: m[6] == "up", policy: container.RestartPolicy{
+	count, _ := strconv.Atoi(m[8]) // matches digits or an empty string
+	b.restore = restoreInfo{job: m[4], arrivalID: m[5], wasRunning: m[6] == "up", policy: container.RestartPolicy{
 		Name: container.RestartPolicyMode(m[7]), MaximumRetryCount: count,
 	}}
 	return b, true
 }
 
-// containerSet contains the containers of the instance on a host, or nil.
+// containerSet contains the containers of the instance on a host. A field is nil if there is no such container.
 type containerSet struct{ inPlace, leaving, arriving, carrier *containerRef }
 
 func (b *containerSet) ofKind(kind string) **containerRef {
@@ -207,7 +207,7 @@ func (b *containerSet) ofKind(kind string) **containerRef {
 	return &b.leaving
 }
 
-// listContainers finds the containers of the instance, and takes over what lower leases have left.
+// listContainers returns the containers of the instance, and adopts the containers of lower leases.
 func (h *dockerHost) listContainers(ctx context.Context) (containerSet, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -217,14 +217,14 @@ func (h *dockerHost) listContainers(ctx context.Context) (containerSet, error) {
 			return containerSet{}, err
 		}
 		var found containerSet
-		if found, err = h.takeOver(ctx); err == nil || !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
+		if found, err = h.adoptContainers(ctx); err == nil || !errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
 			return found, err
 		}
 	}
 	return containerSet{}, err
 }
 
-func (h *dockerHost) takeOver(ctx context.Context) (containerSet, error) {
+func (h *dockerHost) adoptContainers(ctx context.Context) (containerSet, error) {
 	var found containerSet
 	list, err := h.client.ContainerList(ctx, client.ContainerListOptions{
 		All: true, Filters: client.Filters{}.Add("name", h.instance),
@@ -234,7 +234,7 @@ func (h *dockerHost) takeOver(ctx context.Context) (containerSet, error) {
 	}
 	var all []containerRef
 	for _, c := range list.Items {
-		for _, name := range c.Names { // links give a container more names
+		for _, name := range c.Names { // a container with links has several names
 			if b, ok := h.classify(c.ID, strings.TrimPrefix(name, "/")); ok {
 				all = append(all, b)
 			}
@@ -247,9 +247,9 @@ func (h *dockerHost) takeOver(ctx context.Context) (containerSet, error) {
 		case b.lease > h.lease:
 			return found, relay.ErrSuperseded
 		case *at != nil && *at == found.leaving:
-			return found, fmt.Errorf("server %s has the instance twice, as %s and as %s; remove the one that is wrong",
+			return found, fmt.Errorf("server %s contains the instance twice, as %s and as %s; remove the wrong one",
 				h.server, found.leaving.name, b.name)
-		case *at != nil: // made by an overtaken process that did not know it yet
+		case *at != nil: // created by a superseded process
 			if err := h.remove(ctx, b.name, true); err != nil {
 				return found, err
 			}
@@ -273,7 +273,7 @@ func (h *dockerHost) renameContainer(ctx context.Context, from, to string) error
 	return err
 }
 
-// remove removes a container if it exists, and optionally its anonymous volumes.
+// remove removes a container if it exists. It also removes its anonymous volumes if anonymous is set.
 func (h *dockerHost) remove(ctx context.Context, name string, anonymous bool) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -287,15 +287,15 @@ func (h *dockerHost) remove(ctx context.Context, name string, anonymous bool) er
 	return err
 }
 
-// waitRemoved waits for a removal that another process has begun, such as a killed driver. After too long it returns
-// why.
-func (h *dockerHost) waitRemoved(ctx context.Context, name string, why error) error {
+// waitRemoved waits for a removal that another process has started, such as a killed driver. It returns timeoutErr if
+// ctx ends first.
+func (h *dockerHost) waitRemoved(ctx context.Context, name string, timeoutErr error) error {
 	for {
 		if _, err := h.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{}); errdefs.IsNotFound(err) {
 			return nil
 		}
 		if !relay.Sleep(ctx, 50*time.Millisecond) {
-			return why
+			return timeoutErr
 		}
 	}
 }
@@ -305,12 +305,12 @@ func (h *dockerHost) inspectContainer(ctx context.Context, name string) (contain
 	defer cancel()
 	r, err := h.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{})
 	if err == nil && (r.Container.State == nil || r.Container.Config == nil || r.Container.HostConfig == nil) {
-		err = fmt.Errorf("server %s says too little of container %s", h.server, name)
+		err = fmt.Errorf("server %s returned incomplete data for container %s", h.server, name)
 	}
 	return r.Container, err
 }
 
-// singleLine makes a sentence of an error; its kind stays.
+// singleLine removes line breaks from the text of an error. The new error wraps err, and is indeterminate if err is.
 func singleLine(err error) error {
 	if err == nil || !strings.ContainsAny(err.Error(), "\r\n") {
 		return err
@@ -330,7 +330,7 @@ type lineError struct {
 func (e lineError) Error() string { return e.text }
 func (e lineError) Unwrap() error { return e.err }
 
-// isStopped reports whether the end of ctx caused an error, not the error of a request.
+// isStopped reports whether the end of ctx caused an error.
 func isStopped(ctx context.Context, err error) bool {
 	return ctx.Err() != nil && !errors.Is(err, relay.ErrSuperseded)
 }

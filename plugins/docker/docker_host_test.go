@@ -32,8 +32,8 @@ func TestDockerHost_ClassifyNames(t *testing.T) {
 		}},
 	} {
 		b, ok := h.classify("id", h.workName(kindLeft)+"."+want.String())
-		if !ok || b.kind != kindLeft || b.lease != 12 || b.ticket != want || b.suffix != "."+want.String() {
-			t.Errorf("%+v was read as %+v", want, b)
+		if !ok || b.kind != kindLeft || b.lease != 12 || b.restore != want || b.suffix != "."+want.String() {
+			t.Errorf("%+v was parsed as %+v", want, b)
 		}
 	}
 	for name, kind := range map[string]string{
@@ -41,7 +41,7 @@ func TestDockerHost_ClassifyNames(t *testing.T) {
 		h.arrivingName("job"): kindArriving, "web.1.carrier-99": kindCarrier,
 	} {
 		if b, ok := h.classify("id", name); !ok || b.kind != kind {
-			t.Errorf("%s was read as %+v, %t", name, b, ok)
+			t.Errorf("%s was parsed as %+v, %t", name, b, ok)
 		}
 	}
 	for _, name := range []string{
@@ -51,12 +51,12 @@ func TestDockerHost_ClassifyNames(t *testing.T) {
 		"web.1.carrier-12345678901234567890", "web-1.arriving-3",
 	} {
 		if b, ok := h.classify("id", name); ok {
-			t.Errorf("%s was read as %+v", name, b)
+			t.Errorf("%s was parsed as %+v", name, b)
 		}
 	}
 	for _, id := range []string{"", "x", "a b", "a/b", "../x", "-a", ".a", "web.arriving-1", "web.leaving-1.x", "ü1"} {
 		if checkInstance(id) == nil {
-			t.Errorf("%q is taken for the name of an instance", id)
+			t.Errorf("checkInstance accepted %q", id)
 		}
 	}
 	for _, id := range []string{"web", "web.1", "Web_1-x", "leaving-1"} {
@@ -75,7 +75,7 @@ func TestSingleLine(t *testing.T) {
 	}
 }
 
-// archiveOf is a tar archive with one file of these contents.
+// archiveOf returns a tar archive of one file with these contents.
 func archiveOf(t *testing.T, h tar.Header, contents string) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -89,8 +89,8 @@ func archiveOf(t *testing.T, h tar.Header, contents string) []byte {
 
 func second(_ int, err error) error { return err }
 
-func sumUp(r io.Reader) (string, error) {
-	s := newSummer(r)
+func computeDigest(r io.Reader) (string, error) {
+	s := newDigestReader(r)
 	_, err := io.Copy(io.Discard, s)
 	digest, read := s.finish(err)
 	return digest, errors.Join(err, read)
@@ -111,30 +111,30 @@ func TestDigestOf_ComparesEntries(t *testing.T) {
 			PAXRecords: map[string]string{"SCHILY.xattr.security.capability": "x"},
 		}, "contents"),
 	} {
-		digest, err := sumUp(iotest.OneByteReader(bytes.NewReader(archive)))
+		digest, err := computeDigest(iotest.OneByteReader(bytes.NewReader(archive)))
 		if err != nil {
 			t.Error(name, err)
 		}
-		if again, err := sumUp(bytes.NewReader(archive)); again != digest || err != nil {
-			t.Errorf("%s: %s and %s, %v", name, digest, again, err)
+		if again, err := computeDigest(bytes.NewReader(archive)); again != digest || err != nil {
+			t.Errorf("%s: got digests %s and %s, error %v", name, digest, again, err)
 		}
 		if other, ok := seen[digest]; ok {
-			t.Errorf("%s and %s are the same", name, other)
+			t.Errorf("%s and %s have the same digest", name, other)
 		}
 		seen[digest] = name
 	}
 }
 
-// Docker ends its answer as if all were well when it cannot read on.
+// If Docker cannot read the files, it ends its response early without an error.
 func TestDigestOf_RejectsTruncatedStream(t *testing.T) {
 	t.Parallel()
 	archive := archiveOf(t, tar.Header{Name: "0/file", Mode: 0o644}, "contents")
 	for _, n := range []int{0, 100, 512, 515, 1024, 1536} {
-		if digest, err := sumUp(bytes.NewReader(archive[:n])); err == nil {
-			t.Errorf("%d bytes of it have the digest %s", n, digest)
+		if digest, err := computeDigest(bytes.NewReader(archive[:n])); err == nil {
+			t.Errorf("got digest %s for the first %d bytes, want an error", digest, n)
 		}
 	}
-	if _, err := sumUp(iotest.ErrReader(io.ErrUnexpectedEOF)); !errors.Is(err, io.ErrUnexpectedEOF) {
+	if _, err := computeDigest(iotest.ErrReader(io.ErrUnexpectedEOF)); !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -165,7 +165,7 @@ func TestPortOwner(t *testing.T) {
 			b.HostIP = netip.MustParseAddr(c.address)
 		}
 		if got := portOwner(list, network.MustParsePort(c.port), b); (got == "web") != c.taken {
-			t.Errorf("%+v: %q", c, got)
+			t.Errorf("%+v: got %q", c, got)
 		}
 	}
 }
@@ -180,31 +180,31 @@ func TestAddressProblem(t *testing.T) {
 	n.Containers = map[string]network.EndpointResource{
 		"x": {Name: "web", IPv4Address: netip.MustParsePrefix("10.0.0.7/24")},
 	}
-	for address, says := range map[string]string{
-		"10.0.0.5": "", "10.0.0.7": "container web has it",
+	for address, want := range map[string]string{
+		"10.0.0.5": "", "10.0.0.7": "container web uses it",
 		"10.0.1.5": "subnets",
 	} {
-		if got := addressProblem(netip.MustParseAddr(address), n); (got == "") != (says == "") ||
-			!strings.Contains(got, says) {
-			t.Errorf("%s: %q", address, got)
+		if got := addressProblem(netip.MustParseAddr(address), n); (got == "") != (want == "") ||
+			!strings.Contains(got, want) {
+			t.Errorf("%s: got %q, want %q", address, got, want)
 		}
 	}
 }
 
 func TestReadLoaded(t *testing.T) {
 	t.Parallel()
-	for said, want := range map[string]string{
+	for output, want := range map[string]string{
 		"": "sha256:1",
 		`{"stream":"Loading layer"}{"stream":"Loaded image ID: sha256:2\n"}`: "sha256:2",
 		`{"stream":"Loaded image: shop:1\n"}`:                                "shop:1",
 	} {
-		if got, err := readLoaded(strings.NewReader(said), "sha256:1"); err != nil || got != want {
-			t.Errorf("%s: %q, %v", said, got, err)
+		if got, err := readLoaded(strings.NewReader(output), "sha256:1"); err != nil || got != want {
+			t.Errorf("%s: got %q and error %v, want %q", output, got, err, want)
 		}
 	}
-	for _, said := range []string{`{"error":"no space left on device"}`, `{"stream":`} {
-		if _, err := readLoaded(strings.NewReader(said), "sha256:1"); err == nil {
-			t.Errorf("%s is no error", said)
+	for _, output := range []string{`{"error":"no space left on device"}`, `{"stream":`} {
+		if _, err := readLoaded(strings.NewReader(output), "sha256:1"); err == nil {
+			t.Errorf("%s: got no error", output)
 		}
 	}
 }
@@ -213,12 +213,12 @@ func TestDescribeError(t *testing.T) {
 	t.Parallel()
 	v := &migration{source: &dockerHost{server: "a"}, destination: &dockerHost{server: "b"}}
 	for text, prefix := range map[string]string{
-		"server b: write /x: no space left on device": "server b has no room left",
+		"server b: write /x: no space left on device": "server b has not enough disk space",
 		"server a: write /x: no space left on device": "server a: write",
 		"other": "other",
 	} {
 		if got := v.describeError(errors.New(text)).Error(); !strings.HasPrefix(got, prefix) {
-			t.Errorf("%s is explained by %s", text, got)
+			t.Errorf("%s: got %q, want prefix %q", text, got, prefix)
 		}
 	}
 }

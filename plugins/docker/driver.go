@@ -31,11 +31,11 @@ const (
 
 // Config is the configuration of the driver.
 type Config struct {
-	// HealthTimeout bounds how long an instance may take to become healthy at the destination.
+	// HealthTimeout is the maximum time an instance needs to become healthy on the destination.
 	HealthTimeout Duration `json:"health_timeout"`
-	// Settle is for how long an instance without a health check must run there to be taken for healthy.
+	// Settle is the time that an instance without a health check must run there to count as healthy.
 	Settle Duration `json:"settle"`
-	// KeepSourceVolumes leaves the volumes at the source after their contents were moved.
+	// KeepSourceVolumes keeps the volumes on the source after they were copied.
 	KeepSourceVolumes bool `json:"keep_source_volumes"`
 }
 
@@ -44,18 +44,18 @@ func DefaultConfig() Config {
 	return Config{HealthTimeout: Duration(2 * time.Minute), Settle: Duration(3 * time.Second)}
 }
 
-// Validate refuses times that make no sense.
+// Validate checks that the times are in range.
 func (c Config) Validate() error {
 	for _, d := range []struct {
 		key   string
 		value Duration
 	}{{"health_timeout", c.HealthTimeout}, {"settle", c.Settle}} {
 		if d.value <= 0 || d.value > Duration(24*time.Hour) {
-			return fmt.Errorf("%s must be above zero and at most 24h", d.key)
+			return fmt.Errorf("%s must be positive and at most 24h", d.key)
 		}
 	}
 	if c.Settle > c.HealthTimeout {
-		return errors.New("settle must not be above health_timeout")
+		return errors.New("settle must not exceed health_timeout")
 	}
 	return nil
 }
@@ -63,35 +63,35 @@ func (c Config) Validate() error {
 // Duration is a time.Duration that is written as "90s" or "2m".
 type Duration time.Duration
 
-// UnmarshalJSON reads it.
+// UnmarshalJSON parses a JSON string such as "90s".
 func (d *Duration) UnmarshalJSON(data []byte) error {
 	var s string
 	if err := json.Unmarshal(data, &s); err != nil {
-		return fmt.Errorf("%s is not a time such as \"90s\"", data)
+		return fmt.Errorf("%s is not a duration such as \"90s\"", data)
 	}
 	v, err := time.ParseDuration(s)
 	*d = Duration(v)
 	return err
 }
 
-// Driver moves instances between Docker hosts. See the package's comment.
+// Driver moves instances between Docker hosts. See the package documentation.
 type Driver struct {
-	config  *Config
-	between func(point string) // for tests: called between any two steps
+	config   *Config
+	stepHook func(point string) // called between steps, for tests
 }
 
 var _ relay.Driver = (*Driver)(nil)
 
-// New makes a driver. The configuration is read when a migration begins.
+// New returns a driver. It reads the configuration at the start of each migration.
 func New(config *Config) *Driver {
-	return &Driver{config: config, between: func(string) {}}
+	return &Driver{config: config, stepHook: func(string) {}}
 }
 
-// Describe tells the steps.
+// Describe returns the name and the steps of the driver.
 func (d *Driver) Describe(context.Context) (relay.DriverDescription, error) {
 	return relay.DriverDescription{Name: Name, Steps: []relay.MigrationStep{
 		{ID: stepClaim, Caption: "Claim both servers"},
-		{ID: stepCheck, Caption: "Check what the destination has"},
+		{ID: stepCheck, Caption: "Check the destination"},
 		{ID: stepImage, Caption: "Copy the image"},
 		{ID: stepPrepare, Caption: "Create on the destination"},
 		{ID: stepStop, Caption: "Stop on the source"},
@@ -103,8 +103,8 @@ func (d *Driver) Describe(context.Context) (relay.DriverDescription, error) {
 	}}, nil
 }
 
-// Configure checks the servers' settings. It does not contact the hosts, because an unreachable host only affects its
-// own migrations.
+// Configure checks the settings of the servers. It does not connect to the hosts, because an unreachable host must only
+// affect its own migrations.
 func (d *Driver) Configure(_ context.Context, servers []relay.Server) error {
 	hosts := make(map[string]string, len(servers))
 	for _, s := range servers {
@@ -113,7 +113,7 @@ func (d *Driver) Configure(_ context.Context, servers []relay.Server) error {
 			return err
 		}
 		if other, ok := hosts[c.Host]; ok {
-			return fmt.Errorf("server %s: host %q is that of server %s already", s.ID, c.Host, other)
+			return fmt.Errorf("server %s: host %q is already used by server %s", s.ID, c.Host, other)
 		}
 		hosts[c.Host] = s.ID
 		for _, instance := range s.Instances {
@@ -125,22 +125,22 @@ func (d *Driver) Configure(_ context.Context, servers []relay.Server) error {
 	return nil
 }
 
-// Close has nothing to release.
+// Close does nothing, because the driver holds no resources.
 func (d *Driver) Close() error { return nil }
 
-// Migrate moves an instance, as relay.Driver says.
+// Migrate moves an instance; see relay.Driver.
 func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(relay.Progress)) (err error) {
 	if err := checkInstance(m.Instance); err != nil {
 		return err
 	}
 	if m.Lease <= 0 {
-		return fmt.Errorf("lease %d is not above zero", m.Lease)
+		return fmt.Errorf("lease %d is not positive", m.Lease)
 	}
 	r := &reporter{report: report}
 	defer r.stop()
 	v := &migration{
 		Migration: m, config: *d.config, driver: d, report: r.add,
-		log: slog.Default().With("instance", m.Instance, "job", m.JobID), // the daemon's log
+		log: slog.Default().With("instance", m.Instance, "job", m.JobID), // writes to the daemon's log
 	}
 	for _, side := range []struct {
 		server relay.Server
@@ -150,13 +150,13 @@ func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(rel
 		if err != nil {
 			return err
 		}
-		defer func() { _ = h.client.Close() }() // there is nothing left to be written
+		defer func() { _ = h.client.Close() }() // the connections have no pending writes
 		*side.to = h
 	}
 	return singleLine(v.runMigration(ctx))
 }
 
-// reporter forwards reports until the migration ends, even if a stream is still read.
+// reporter forwards reports until the migration ends. It drops reports of streams that are still being read after that.
 type reporter struct {
 	mu     sync.Mutex
 	report func(relay.Progress)

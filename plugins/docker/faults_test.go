@@ -23,10 +23,10 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// points are all places between two steps on the way to the destination, and whether it is reached from there on.
+// points are the step hooks of a successful migration.
 var points = []struct {
 	name    string
-	forward bool // what was begun is completed, even if it should be undone
+	forward bool // from this point on, an undo completes the migration
 }{
 	{"claim", false},
 	{"check", false},
@@ -35,27 +35,27 @@ var points = []struct {
 	{"create", false},
 	{"volumes created", false},
 	{"stop", false},
-	{"take away", false},
-	{"taken away", false},
-	{"unleashed", false},
+	{"rename source", false},
+	{"source renamed", false},
+	{"restart policy cleared", false},
 	{"stopped", false},
 	{"copy", false},
 	{"copy volume", false},
 	{"verify", false},
 	{"start", false},
 	{"left", false},
-	{"started", true}, // the instance has run at the destination
+	{"started", true}, // the instance has run on the destination
 	{"switch", true},
 	{"clean", true},
 	{"removed", true},
 }
 
-// underWay are points in the middle of a stream.
-var underWay = []string{"copy under way", "verify under way"}
+// midStreamPoints are points in the middle of a stream.
+var midStreamPoints = []string{"copy in progress", "verify in progress"}
 
 func TestMigrate_ContinuesAfterKill(t *testing.T) {
 	t.Parallel()
-	names := underWay
+	names := midStreamPoints
 	for _, p := range points {
 		names = append(names, p.name)
 	}
@@ -87,10 +87,10 @@ func TestMigrate_UndoAfterKill(t *testing.T) {
 	}
 }
 
-// An undo can be killed too.
+// The next process also continues an undo that was killed.
 func TestMigrate_UndoContinuesAfterKill(t *testing.T) {
 	t.Parallel()
-	for _, point := range []string{"back", "discarded", "leashed", "restarted"} {
+	for _, point := range []string{"back", "discarded", "restart policy restored", "restarted"} {
 		t.Run(point, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, nil)
@@ -103,14 +103,14 @@ func TestMigrate_UndoContinuesAfterKill(t *testing.T) {
 	}
 }
 
-// What an earlier call has copied is not copied again, unless it was for another container.
+// A later call does not copy the volumes again if the new container is the same.
 func TestMigrate_ReusesCompletedCopy(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	want := r.listing(r.a)
 	stop := errors.New("stop here")
 	ctx, cancel := context.WithCancelCause(t.Context())
-	r.d.between = func(p string) {
+	r.d.stepHook = func(p string) {
 		if p == "verify" {
 			cancel(stop)
 		}
@@ -123,7 +123,7 @@ func TestMigrate_ReusesCompletedCopy(t *testing.T) {
 			r.m.Done = append(r.m.Done, p)
 		}
 	}
-	r.d.between, r.reports = func(string) {}, nil
+	r.d.stepHook, r.reports = func(string) {}, nil
 	r.m.Lease++
 	if err := r.migrate(); err != nil {
 		t.Fatal(err)
@@ -131,12 +131,12 @@ func TestMigrate_ReusesCompletedCopy(t *testing.T) {
 	r.alone(r.b, want)
 	for _, p := range r.reports {
 		if p.Step == stepCopy && p.Bytes > 0 {
-			t.Fatal("it was copied again")
+			t.Fatal("the volume was copied again")
 		}
 	}
 }
 
-// A process that is stopped at a point, and continues after another one took over, changes nothing.
+// A process that is suspended at any point, and resumes after another process took over, changes nothing.
 func TestMigrate_SupersededProcessChangesNothing(t *testing.T) {
 	t.Parallel()
 	for _, undo := range []bool{false, true} {
@@ -147,19 +147,19 @@ func TestMigrate_SupersededProcessChangesNothing(t *testing.T) {
 			}
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				testOvertaken(t, p.name, undo, p.forward || !undo)
+				testSuperseded(t, p.name, undo, p.forward || !undo)
 			})
 		}
 	}
 }
 
-func testOvertaken(t *testing.T, point string, undo, forward bool) {
+func testSuperseded(t *testing.T, point string, undo, forward bool) {
 	r := newRig(t, nil)
 	want := r.listing(r.a)
 	config := testConfig()
 	late, reached, wake := New(&config), make(chan struct{}), make(chan struct{})
 	var once atomic.Bool
-	late.between = func(p string) {
+	late.stepHook = func(p string) {
 		if p == point && once.CompareAndSwap(false, true) {
 			close(reached)
 			<-wake
@@ -174,12 +174,12 @@ func testOvertaken(t *testing.T, point string, undo, forward bool) {
 	before := [][]string{r.left(r.a), r.left(r.b)}
 	close(wake)
 	if err := <-result; !errors.Is(err, relay.ErrSuperseded) {
-		t.Errorf("the overtaken one returned %v", err)
+		t.Errorf("the superseded process returned %v, want ErrSuperseded", err)
 	}
 	after := [][]string{r.left(r.a), r.left(r.b)}
 	if strings.Join(after[0], "\n") != strings.Join(before[0], "\n") ||
 		strings.Join(after[1], "\n") != strings.Join(before[1], "\n") {
-		t.Errorf("the overtaken one has changed\n%q\nto\n%q", before, after)
+		t.Errorf("the superseded process changed\n%q\nto\n%q", before, after)
 	}
 	if forward {
 		r.alone(r.b, want)
@@ -188,23 +188,23 @@ func testOvertaken(t *testing.T, point string, undo, forward bool) {
 	}
 }
 
-// A process that stands still in the middle of a copy keeps its successor waiting, not its successor's successor.
+// A process that is suspended in the middle of a copy delays its successor until it is killed.
 func TestMigrate_SuspendedProcessDelaysOnlyItsSuccessor(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	want := r.listing(r.a)
-	frozen := r.process("copy under way", true)
+	frozen := r.process("copy in progress", true)
 	if err := frozen.Start(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "it stands still", func() bool {
+	testkit.WaitFor(t, "the process to stop", func() bool {
 		status, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(frozen.Process.Pid), "stat"))
 		return bytes.Contains(status, []byte(") T "))
 	})
 	r.m.Lease = 2
 	result := make(chan error, 1)
 	claimed := make(chan struct{})
-	r.d.between = func(p string) {
+	r.d.stepHook = func(p string) {
 		if p == stepCheck {
 			close(claimed)
 		}
@@ -227,17 +227,17 @@ func TestMigrate_RollsBackUnhealthyInstance(t *testing.T) {
 	t.Parallel()
 	check := func(o *client.ContainerCreateOptions) {
 		o.Config.Healthcheck = &container.HealthConfig{
-			Test: []string{"CMD", "/app", "blessed"}, Interval: 200 * time.Millisecond, Retries: 2,
+			Test: []string{"CMD", "/app", "check"}, Interval: 200 * time.Millisecond, Retries: 2,
 		}
 	}
-	t.Run("at the destination", func(t *testing.T) {
+	t.Run("unhealthy on the destination", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, check)
 		want := r.listing(r.a)
-		r.m.CopyVolumes = false // the volume at the destination is empty
-		r.failed(r.migrate(), want, "unhealthy on server b", "not blessed")
+		r.m.CopyVolumes = false // the volume on the destination is empty
+		r.failed(r.migrate(), want, "unhealthy on server b", "no marker")
 	})
-	t.Run("too late", func(t *testing.T) {
+	t.Run("timeout", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, func(o *client.ContainerCreateOptions) {
 			check(o)
@@ -246,9 +246,9 @@ func TestMigrate_RollsBackUnhealthyInstance(t *testing.T) {
 		r.d.config.HealthTimeout = Duration(10 * time.Second)
 		want := r.listing(r.a)
 		r.m.CopyVolumes = false
-		r.failed(r.migrate(), want, "not healthy on server b within 10s (health_timeout)", "not blessed")
+		r.failed(r.migrate(), want, "not healthy on server b within 10s (health_timeout)", "no marker")
 	})
-	t.Run("nowhere", func(t *testing.T) {
+	t.Run("healthy", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, check)
 		want := r.listing(r.a)
@@ -257,79 +257,79 @@ func TestMigrate_RollsBackUnhealthyInstance(t *testing.T) {
 		}
 		r.alone(r.b, want)
 	})
-	t.Run("its command ends", func(t *testing.T) {
+	t.Run("command ends repeatedly", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t, func(o *client.ContainerCreateOptions) { o.Config.Cmd = []string{"/app", "fail"} })
 		want := r.listing(r.a)
-		r.d.config.Settle = Duration(time.Minute) // it ends again before
+		r.d.config.Settle = Duration(time.Minute) // the command ends again before that
 		r.m.CopyVolumes = false
-		r.failed(r.migrate(), want, "does not stay up on server b", "status 7")
+		r.failed(r.migrate(), want, "did not stay up on server b", "status 7")
 	})
-	t.Run("its command ends once", func(t *testing.T) {
+	t.Run("command ends once", func(t *testing.T) {
 		t.Parallel()
-		r := newRig(t, func(o *client.ContainerCreateOptions) { o.Config.Cmd = []string{"/app", "stumble"} })
+		r := newRig(t, func(o *client.ContainerCreateOptions) { o.Config.Cmd = []string{"/app", "fail-once"} })
 		want := r.listing(r.a)
 		r.d.config.Settle = Duration(3 * time.Second)
 		r.m.CopyVolumes = false
 		err := r.migrate()
-		r.failed(err, want, "does not stay up on server b: its command has ended")
+		r.failed(err, want, "did not stay up on server b: its command ended")
 		if strings.Contains(err.Error(), "status 0") {
-			t.Errorf("%q names a status that nothing has ended with", err)
+			t.Errorf("error %q contains a wrong exit status", err)
 		}
 	})
 }
 
-// A host dies on the way.
+// A host fails during the migration.
 func TestMigrate_HostFails(t *testing.T) {
 	t.Parallel()
 	if hostA == nil {
 		t.Skipf("%s is not set: make test-docker", dockerVariable)
 	}
-	for name, c := range map[string]death{
-		"source in mid-copy": {
-			folder: "c", source: true, point: "copying", unsettled: true,
-			says: "server a",
+	for name, c := range map[string]hostFailure{
+		"source during the copy": {
+			dir: "c", source: true, point: "copying", indeterminate: true,
+			wantErr: "server a",
 		},
-		"destination in mid-copy": {folder: "d", point: "copying", says: "server b"},
+		"destination during the copy": {dir: "d", point: "copying", wantErr: "server b"},
 		"destination when it may run the instance": {
-			folder: "e", point: "started", unsettled: true,
-			says: "may run on server b", forward: true,
+			dir: "e", point: "started", indeterminate: true,
+			wantErr: "may be running on server b", forward: true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			runtime.LockOSThread()                                          // see daemon.start
-			dying, err := startDaemon(filepath.Dir(hostA.folder), c.folder) // a short name: a socket's path is limited
+			runtime.LockOSThread() // see daemon.start
+			failing, err := startDaemon(filepath.Dir(hostA.dir), c.dir)
 			if err != nil {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() {
-				if err := dying.stop(syscall.SIGTERM); err != nil {
+				if err := failing.stop(syscall.SIGTERM); err != nil {
 					t.Error(err)
 				}
 			})
-			if err := dying.load(imageName, `CMD ["/app","serve"]`); err != nil {
+			if err := failing.load(imageName, `CMD ["/app","serve"]`); err != nil {
 				t.Fatal(err)
 			}
-			testHostDies(t, dying, c)
+			testHostFails(t, failing, c)
 		})
 	}
 }
 
-// death is which host dies when, and how the migration ends then.
-type death struct {
-	folder    string
-	source    bool
-	point     string
-	unsettled bool
-	says      string
-	forward   bool // the host has started the instance when it was up again
+// hostFailure defines when which host fails, and the expected result of the migration.
+type hostFailure struct {
+	dir           string // directory of the failing host, short because the length of socket paths is limited
+	source        bool   // the source fails, not the destination
+	point         string
+	indeterminate bool
+	wantErr       string
+	forward       bool // the undo completes the migration, because the instance runs on the restarted host
 }
 
-func testHostDies(t *testing.T, dying *daemon, c death) {
-	a, b := hostA, dying
+func testHostFails(t *testing.T, failing *daemon, c hostFailure) {
+	a, b := hostA, failing
 	if c.source {
-		a, b = dying, hostB
+		a, b = failing, hostB
 	}
 	r := newRigOn(t, a, b, nil)
 	want := r.listing(r.a)
@@ -338,28 +338,28 @@ func testHostDies(t *testing.T, dying *daemon, c death) {
 		if point != c.point || !once.CompareAndSwap(false, true) {
 			return
 		}
-		if err := dying.stop(syscall.SIGKILL); err != nil {
+		if err := failing.stop(syscall.SIGKILL); err != nil {
 			t.Error(err)
 		}
 	}
-	r.d.between = reached
+	r.d.stepHook = reached
 	err := r.d.Migrate(t.Context(), r.m, func(p relay.Progress) {
 		if p.Step == stepCopy && p.Bytes > 0 {
 			reached("copying")
 		}
 	})
-	if err == nil || relay.IsIndeterminate(err) != c.unsettled || !strings.Contains(err.Error(), c.says) {
-		t.Errorf("error %v", err)
+	if err == nil || relay.IsIndeterminate(err) != c.indeterminate || !strings.Contains(err.Error(), c.wantErr) {
+		t.Errorf("got error %v, want it to contain %q", err, c.wantErr)
 	}
-	if err := dying.start(); err != nil {
+	if err := failing.start(); err != nil {
 		t.Fatal(err)
 	}
-	// Nothing may have brought the source up again while the destination may run.
-	if left := strings.Join(r.left(r.a), "\n"); c.unsettled &&
+	// The source must stay stopped while the instance may be running on the destination.
+	if left := strings.Join(r.left(r.a), "\n"); c.indeterminate &&
 		(!strings.Contains(left, ".le") || strings.Contains(left, "running")) {
 		t.Errorf("the source has %q", left)
 	}
-	if !c.unsettled {
+	if !c.indeterminate {
 		r.running(r.a)
 	}
 	r.m.Lease, r.m.Undo = 2, true

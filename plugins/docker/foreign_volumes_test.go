@@ -16,34 +16,34 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// stranger creates a volume on host b with the name of the instance's volume and a foreign file.
-func (r *rig) stranger(labels map[string]string) (file string) {
+// createForeignVolume creates a volume on host b with the name of the instance's volume, and a file in it.
+func (r *rig) createForeignVolume(labels map[string]string) (file string) {
 	r.t.Helper()
 	r.createVolume(r.b, client.VolumeCreateOptions{Name: r.volume, Labels: labels})
-	file = filepath.Join(r.b.volume(r.volume), "blessed")
+	file = filepath.Join(r.b.volume(r.volume), "marker")
 	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
 		r.t.Fatal(err)
 	}
 	return file
 }
 
+// untouched checks that the file in the foreign volume is unchanged, and that the instance runs on host a.
 func (r *rig) untouched(file string) {
 	r.t.Helper()
 	if text, err := os.ReadFile(file); err != nil || string(text) != "precious" {
-		r.t.Errorf("the volume of another holds %q, %v", text, err)
+		r.t.Errorf("got %q and error %v from the foreign volume, want its file unchanged", text, err)
 	}
 	r.running(r.a)
 }
 
-// A volume that an earlier migration of any instance brought to the destination is not removed with the objects of this
-// one.
+// An undo does not remove a volume that an earlier job created on the destination.
 func TestRollBack_KeepsVolumesOfOtherJobs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	r.m.CopyVolumes, r.m.Stateful = false, false
-	file := r.stranger(map[string]string{labelJob: "former", labelLease: "1"})
+	file := r.createForeignVolume(map[string]string{labelJob: "former", labelLease: "1"})
 	ctx, cancel := context.WithCancel(t.Context())
-	r.d.between = func(p string) {
+	r.d.stepHook = func(p string) {
 		if p == "left" {
 			cancel()
 		}
@@ -61,14 +61,14 @@ func TestRollBack_KeepsVolumesOfOtherJobs(t *testing.T) {
 	r.untouched(file)
 }
 
-// A volume that appears at the destination after the check is not written to.
+// The driver does not write to a volume that is created on the destination after the check.
 func TestMigrate_KeepsVolumeCreatedAfterCheck(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	var file string
-	r.d.between = func(p string) {
+	r.d.stepHook = func(p string) {
 		if p == "create" {
-			file = r.stranger(nil)
+			file = r.createForeignVolume(nil)
 		}
 	}
 	if err := r.migrate(); err == nil || !strings.Contains(err.Error(), "has a volume "+r.volume) {
@@ -77,7 +77,7 @@ func TestMigrate_KeepsVolumeCreatedAfterCheck(t *testing.T) {
 	r.untouched(file)
 }
 
-// keep_source_volumes is meant for volumes that Docker has named, too.
+// keep_source_volumes also applies to anonymous volumes.
 func TestMigrate_KeepsAnonymousSourceVolumesIfConfigured(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *client.ContainerCreateOptions) {
@@ -98,13 +98,14 @@ func TestMigrate_KeepsAnonymousSourceVolumesIfConfigured(t *testing.T) {
 	}
 }
 
-// Leftovers of another job at the destination are removed with their volumes, so the next attempt can use the names.
+// The driver removes leftovers of another job from the destination with their volumes, so the next attempt can use the
+// names.
 func TestMigrate_RemovesLeftoversOfOtherJobs(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	want := r.listing(r.a)
 	ctx, cancel := context.WithCancel(t.Context())
-	r.d.between = func(p string) {
+	r.d.stepHook = func(p string) {
 		if p == stepStop {
 			cancel()
 		}
@@ -121,12 +122,12 @@ func TestMigrate_RemovesLeftoversOfOtherJobs(t *testing.T) {
 	r.alone(r.b, want)
 }
 
-// Who uses a volume at the destination that is to be removed again does not keep the instance from coming back.
+// An undo restores the instance even if a container uses a volume that must be removed from the destination.
 func TestRollBack_RestoresSourceIfVolumeIsInUse(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	r.d.between = func(p string) {
+	r.d.stepHook = func(p string) {
 		if p == stepStart {
 			r.other(r.b, func(o *client.ContainerCreateOptions) {
 				o.HostConfig.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: r.volume, Target: "/data"}}

@@ -14,34 +14,34 @@ import (
 // instance has run for some time.
 func (v *migration) waitHealthy(ctx context.Context, name string) error {
 	deadline := time.Now().Add(time.Duration(v.config.HealthTimeout))
-	var runs time.Time // since when it was seen to run
+	var runningSince time.Time
 	for {
-		asked := time.Now() // a late answer describes the time of the request
+		asked := time.Now() // a late response describes the state at the time of the request
 		c, err := v.destination.inspectContainer(ctx, name)
 		if err != nil {
 			return v.withServer(v.destination, err)
 		}
 		s := c.State
 		checked := s.Health != nil && s.Health.Status != container.NoHealthcheck
-		if runs.IsZero() {
-			runs = time.Now()
+		if runningSince.IsZero() {
+			runningSince = time.Now()
 		}
 		switch {
 		case !s.Running || s.Restarting:
-			return fmt.Errorf("the instance does not stay up on server %s: its command has ended with status %d%s",
+			return fmt.Errorf("the instance did not stay up on server %s: its command ended with status %d%s",
 				v.destination.server, s.ExitCode, quoteOutput(s.Error))
-		case c.RestartCount > 0: // with which status is unknown until it ends again
-			if asked.Sub(runs) >= time.Duration(v.config.Settle) || asked.After(deadline) {
+		case c.RestartCount > 0: // the exit status is unknown until the command ends again
+			if asked.Sub(runningSince) >= time.Duration(v.config.Settle) || asked.After(deadline) {
 				return fmt.Errorf(
-					"the instance does not stay up on server %s: its command has ended, and was started again by "+
-						"the restart policy (restarts: %d)", v.destination.server, c.RestartCount,
+					"the instance did not stay up on server %s: its command ended, and the restart policy restarted "+
+						"it (restarts: %d)", v.destination.server, c.RestartCount,
 				)
 			}
 		case checked && s.Health.Status == container.Healthy:
 			return nil
 		case checked && s.Health.Status == container.Unhealthy:
 			return fmt.Errorf("the instance is unhealthy on server %s%s", v.destination.server, lastCheck(s.Health))
-		case !checked && asked.Sub(runs) >= time.Duration(v.config.Settle):
+		case !checked && asked.Sub(runningSince) >= time.Duration(v.config.Settle):
 			return nil
 		case asked.After(deadline):
 			return fmt.Errorf("the instance was not healthy on server %s within %s (health_timeout)%s",
@@ -53,7 +53,7 @@ func (v *migration) waitHealthy(ctx context.Context, name string) error {
 	}
 }
 
-// isHealthy reports whether the instance is already healthy at the destination.
+// isHealthy reports whether the instance is healthy on the destination. With a health check it does not wait.
 func (v *migration) isHealthy(ctx context.Context, name string) bool {
 	c, err := v.destination.inspectContainer(ctx, name)
 	if err != nil || !c.State.Running {
@@ -73,7 +73,8 @@ func lastCheck(h *container.Health) string {
 	return quoteOutput(h.Log[len(h.Log)-1].Output)
 }
 
-// quoteOutput appends what a program has said, in one short line.
+// quoteOutput quotes the output of a program in one short line with a leading colon. It returns an empty string if
+// there is no output.
 func quoteOutput(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if text == "" {

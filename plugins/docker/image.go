@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// copyImage gives the destination the image of the instance. It stays there, whatever becomes of the migration.
+// copyImage copies the image of the instance to the destination if it is missing there. A rollback does not remove it.
 func (v *migration) copyImage(ctx context.Context, f hostState) error {
 	if f.src.inPlace == nil {
 		return nil
@@ -31,14 +31,14 @@ func (v *migration) copyImage(ctx context.Context, f hostState) error {
 		id, err = v.sendImage(ctx, id)
 	}
 	if err != nil {
-		return fmt.Errorf("the image %s cannot be had on server %s: %w", c.Config.Image, v.destination.server, err)
+		return fmt.Errorf("copy image %s to server %s: %w", c.Config.Image, v.destination.server, err)
 	}
 	v.image, err = v.nameImage(ctx, id, c.Config.Image)
 	return v.withServer(v.destination, err)
 }
 
-// nameImage returns the name of the image at the destination: its own name if that is free or already refers to this
-// image.
+// nameImage tags the image with its name on the destination, and returns the name. If the name is not free there, it
+// returns the ID.
 func (v *migration) nameImage(ctx context.Context, id, name string) (string, error) {
 	if strings.HasPrefix(name, "sha256:") || strings.Contains(name, "@") {
 		return id, nil
@@ -57,7 +57,7 @@ func (v *migration) nameImage(ctx context.Context, id, name string) (string, err
 	return name, nil
 }
 
-// sendImage saves the image at the source and loads it at the destination, and returns its id there.
+// sendImage saves the image on the source, loads it on the destination, and returns its ID there.
 func (v *migration) sendImage(ctx context.Context, id string) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -75,7 +75,7 @@ func (v *migration) sendImage(ctx context.Context, id string) (string, error) {
 		id, err = readLoaded(loaded, id)
 		err = errors.Join(err, loaded.Close())
 	}
-	_ = saved.Close() // what matters has been read
+	_ = saved.Close() // all data has been read
 	if failed := counted.readError(); failed != nil {
 		return "", v.withServer(v.source, failed)
 	}
@@ -103,7 +103,7 @@ func readLoaded(r io.Reader, id string) (string, error) {
 		case line.Error != "":
 			return id, errors.New(line.Error)
 		}
-		for _, prefix := range []string{"Loaded image ID: ", "Loaded image: "} { // the latter is followed by a name
+		for _, prefix := range []string{"Loaded image ID: ", "Loaded image: "} { // the second precedes a name
 			if loaded, ok := strings.CutPrefix(line.Stream, prefix); ok {
 				id = strings.TrimSpace(loaded)
 			}
@@ -111,8 +111,8 @@ func readLoaded(r io.Reader, id string) (string, error) {
 	}
 }
 
-// progressReader reports the number of bytes read, and remembers a read error. HTTP may continue to read after the
-// answer.
+// progressReader reports the number of bytes read, and stores a read error. The mutex is needed because the HTTP client
+// may continue to read after the response.
 type progressReader struct {
 	reader       io.Reader
 	step         string

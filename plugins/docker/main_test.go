@@ -28,16 +28,17 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Tests that need Docker run if this variable is set, as `make test-docker` does. They start two dockerd.
+// dockerVariable enables the tests that need Docker. `make test-docker` sets it. The tests start two dockerd.
 const dockerVariable = "HUBRELAY_TEST_DOCKER"
 
-// The test binary also runs as a driver that can be killed, and as the remote command of ssh.
+// roleVariable selects the role of the test binary, which also runs as a driver that can be killed, and as the remote
+// command of ssh.
 const roleVariable, socketVariable = "HUBRELAY_TEST_ROLE", "HUBRELAY_TEST_SOCKET"
 
-// The two Docker hosts of all tests, nil without the variable.
+// hostA and hostB are the Docker hosts of all tests. They are nil if dockerVariable is not set.
 var hostA, hostB *daemon
 
-// archive is the file from which the tests' images are imported.
+// archive is the tar archive from which the tests import images.
 var archive string
 
 func TestMain(m *testing.M) {
@@ -70,22 +71,22 @@ func runTests(m *testing.M) (code int, err error) {
 	return 0, goleak.Find()
 }
 
-// withHosts starts the two hosts for as long as run takes.
+// withHosts starts the two hosts, calls run, and stops them.
 func withHosts(run func() int) (code int, err error) {
 	runtime.LockOSThread() // see daemon.start
-	folder, err := os.MkdirTemp("", "hubrelay-docker")
+	dir, err := os.MkdirTemp("", "hubrelay-docker")
 	if err != nil {
 		return 0, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	if err := makeCertificates(folder); err != nil {
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if err := writeCertificates(dir); err != nil {
 		return 0, err
 	}
-	if archive, err = buildImage(folder); err != nil {
+	if archive, err = buildImage(dir); err != nil {
 		return 0, err
 	}
 	for name, at := range map[string]**daemon{"a": &hostA, "b": &hostB} {
-		d, err := startDaemon(folder, name)
+		d, err := startDaemon(dir, name)
 		if err != nil {
 			return 0, err
 		}
@@ -98,16 +99,16 @@ func withHosts(run func() int) (code int, err error) {
 	return run(), nil
 }
 
-// daemon is a dockerd of the tests.
+// daemon is a dockerd process of the tests.
 type daemon struct {
-	folder  string
+	dir     string
 	socket  string
 	tcp     string
 	process *exec.Cmd
 	api     *client.Client
 }
 
-func startDaemon(folder, name string) (*daemon, error) {
+func startDaemon(dir, name string) (*daemon, error) {
 	if os.Geteuid() != 0 {
 		return nil, fmt.Errorf("%s is set, but dockerd needs root; run `sudo make test-docker`", dockerVariable)
 	}
@@ -115,9 +116,9 @@ func startDaemon(folder, name string) (*daemon, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &daemon{folder: filepath.Join(folder, name), tcp: l.Addr().String()}
-	d.socket = filepath.Join(d.folder, "docker.sock")
-	if err := errors.Join(l.Close(), os.MkdirAll(d.folder, 0o700)); err != nil {
+	d := &daemon{dir: filepath.Join(dir, name), tcp: l.Addr().String()}
+	d.socket = filepath.Join(d.dir, "docker.sock")
+	if err := errors.Join(l.Close(), os.MkdirAll(d.dir, 0o700)); err != nil {
 		return nil, err
 	}
 	if d.api, err = client.New(client.WithHost("unix://" + d.socket)); err != nil {
@@ -126,30 +127,31 @@ func startDaemon(folder, name string) (*daemon, error) {
 	return d, d.start()
 }
 
-// start wants the thread to live as long as dockerd, which ends with it: so it ends with tests that are killed.
+// start starts dockerd. The kernel stops dockerd when the calling thread ends, so it also ends with a killed test.
+// Therefore the caller must lock its thread.
 func (d *daemon) start() error {
-	file := func(name string) string { return filepath.Join(filepath.Dir(d.folder), name) }
-	d.process = exec.Command("dockerd", "--data-root", filepath.Join(d.folder, "data"), "--exec-root",
-		filepath.Join(d.folder, "exec"),
-		"--pidfile", filepath.Join(d.folder, "pid"), "-H", "unix://"+d.socket, "-H", "tcp://"+d.tcp,
+	file := func(name string) string { return filepath.Join(filepath.Dir(d.dir), name) }
+	d.process = exec.Command("dockerd", "--data-root", filepath.Join(d.dir, "data"), "--exec-root",
+		filepath.Join(d.dir, "exec"),
+		"--pidfile", filepath.Join(d.dir, "pid"), "-H", "unix://"+d.socket, "-H", "tcp://"+d.tcp,
 		"--tlsverify", "--tlscacert", file("ca.pem"), "--tlscert", file("cert.pem"), "--tlskey", file("key.pem"),
 		"--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs")
 	d.process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
-	log, err := os.OpenFile(filepath.Join(d.folder, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(filepath.Join(d.dir, "log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	d.process.Stdout, d.process.Stderr = log, log
 	if err := errors.Join(d.process.Start(), log.Close()); err != nil {
-		return fmt.Errorf("dockerd cannot be started: %w; it is in Debian's package docker.io", err)
+		return fmt.Errorf("start dockerd: %w; install Debian's package docker.io", err)
 	}
 	err = testkit.Poll(func() error {
 		_, err := d.api.Ping(context.Background(), client.PingOptions{})
 		return err
 	})
 	if err != nil {
-		text, _ := os.ReadFile(filepath.Join(d.folder, "log"))
-		return errors.Join(fmt.Errorf("dockerd does not come up: %w: %s", err, text[max(0, len(text)-2000):]),
+		text, _ := os.ReadFile(filepath.Join(d.dir, "log"))
+		return errors.Join(fmt.Errorf("wait for dockerd: %w: %s", err, text[max(0, len(text)-2000):]),
 			d.stop(syscall.SIGKILL))
 	}
 	return nil
@@ -161,12 +163,12 @@ func (d *daemon) stop(signal syscall.Signal) error {
 		_ = d.api.Close()
 	}
 	_ = d.process.Process.Signal(signal)
-	_ = d.process.Wait() // the status is that of the signal
-	for _, pid := range processesOf(d.folder) {
+	_ = d.process.Wait() // reports the signal
+	for _, pid := range processesOf(d.dir) {
 		_ = syscall.Kill(pid, syscall.SIGKILL)
 	}
 	// The next dockerd would wait for this process, which stays a zombie if no process reaps orphans.
-	if err := os.Remove(filepath.Join(d.folder, "exec/containerd/containerd.pid")); err != nil &&
+	if err := os.Remove(filepath.Join(d.dir, "exec/containerd/containerd.pid")); err != nil &&
 		!errors.Is(err, os.ErrNotExist) {
 		return err
 	}
@@ -175,15 +177,16 @@ func (d *daemon) stop(signal syscall.Signal) error {
 		return err
 	}
 	lines := strings.Split(string(mounts), "\n")
-	for i := len(lines) - 1; i >= 0; i-- { // what was mounted last is unmounted first
-		if fields := strings.Fields(lines[i]); len(fields) > 1 && strings.HasPrefix(fields[1], d.folder) {
+	for i := len(lines) - 1; i >= 0; i-- { // unmount in reverse order
+		if fields := strings.Fields(lines[i]); len(fields) > 1 && strings.HasPrefix(fields[1], d.dir) {
 			_ = syscall.Unmount(fields[1], syscall.MNT_DETACH)
 		}
 	}
 	return nil
 }
 
-// clear removes the containers and the networks, whose bridges and ranges of addresses would stay with the machine.
+// clear removes all containers and networks. Otherwise the bridges and address ranges of the networks would remain on
+// the machine.
 func (d *daemon) clear() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -192,7 +195,7 @@ func (d *daemon) clear() error {
 		return err
 	}
 	for _, c := range containers.Items {
-		// removed, or about to be
+		// The container may already be removed, or its removal may be in progress.
 		if _, err := d.api.ContainerRemove(ctx, c.ID, client.ContainerRemoveOptions{Force: true}); err != nil &&
 			!errdefs.IsNotFound(err) && !errdefs.IsConflict(err) {
 			return err
@@ -204,14 +207,14 @@ func (d *daemon) clear() error {
 
 // processesOf lists containerd and the shims with a directory in their arguments, and the processes in containers below
 // them.
-func processesOf(folder string) []int {
+func processesOf(dir string) []int {
 	var pids []int
 	files, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, f := range files {
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(f)))
 		line, err := os.ReadFile(f)
 		program, _, _ := strings.Cut(string(line), "\x00")
-		if err != nil || !strings.Contains(string(line), folder) ||
+		if err != nil || !strings.Contains(string(line), dir) ||
 			!strings.HasPrefix(filepath.Base(program), "containerd") {
 			continue
 		}
@@ -226,9 +229,9 @@ func processesOf(folder string) []int {
 	return pids
 }
 
-// buildImage writes the archive from which an image of the tests' app is imported.
-func buildImage(folder string) (string, error) {
-	app, archive := filepath.Join(folder, "app"), filepath.Join(folder, "app.tar")
+// buildImage builds testdata/app and writes an archive from which its image can be imported.
+func buildImage(dir string) (string, error) {
+	app, archive := filepath.Join(dir, "app"), filepath.Join(dir, "app.tar")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", app, "./testdata/app")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
@@ -245,7 +248,7 @@ func buildImage(folder string) (string, error) {
 	w := tar.NewWriter(f)
 	for _, h := range []tar.Header{
 		{Name: "data/", Typeflag: tar.TypeDir, Mode: 0o755},
-		{Name: "data/seed", Typeflag: tar.TypeReg, Mode: 0o644}, // what Docker puts into new volumes
+		{Name: "data/seed", Typeflag: tar.TypeReg, Mode: 0o644}, // Docker copies it to new volumes
 		{Name: "app", Typeflag: tar.TypeReg, Mode: 0o755, Size: int64(len(data))},
 	} {
 		err = errors.Join(err, w.WriteHeader(&h))
@@ -269,40 +272,40 @@ func (d *daemon) load(name string, changes ...string) error {
 		_, err = io.Copy(io.Discard, r)
 		err = errors.Join(err, r.Close())
 	}
-	_ = f.Close() // the client may have done that
+	_ = f.Close() // the client may have closed it
 	return err
 }
 
-// order is the task of a driver in another process.
-type order struct {
+// driverTask is the task of a driver in another process.
+type driverTask struct {
 	Migration relay.Migration
-	At        string // the point at which it sends itself Signal
-	Freeze    bool   // SIGSTOP instead of SIGKILL
+	At        string // the point at which the process sends itself a signal
+	Freeze    bool   // send SIGSTOP instead of SIGKILL
 	Config    Config
 }
 
-// runDriver obeys an order, and says at the end how much memory it has taken.
+// runDriver reads a task, runs its migration, and prints /proc/self/status, which contains the peak memory.
 func runDriver() error {
-	var o order
-	if err := json.NewDecoder(os.Stdin).Decode(&o); err != nil {
+	var task driverTask
+	if err := json.NewDecoder(os.Stdin).Decode(&task); err != nil {
 		return err
 	}
 	reached := func(point string) {
-		if point != o.At {
+		if point != task.At {
 			return
 		}
-		if o.Freeze {
+		if task.Freeze {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 			return
 		}
 		_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 		select {}
 	}
-	d := New(&o.Config)
-	d.between = reached
-	err := d.Migrate(context.Background(), o.Migration, func(p relay.Progress) {
+	d := New(&task.Config)
+	d.stepHook = reached
+	err := d.Migrate(context.Background(), task.Migration, func(p relay.Progress) {
 		if p.Bytes > 0 {
-			reached(p.Step + " under way")
+			reached(p.Step + " in progress")
 		}
 	})
 	status, _ := os.ReadFile("/proc/self/status")
@@ -310,7 +313,7 @@ func runDriver() error {
 	return err
 }
 
-// dialStdio is docker system dial-stdio.
+// dialStdio implements docker system dial-stdio.
 func dialStdio() error {
 	c, err := net.Dial("unix", os.Getenv(socketVariable))
 	if err != nil {
@@ -326,5 +329,5 @@ func dialStdio() error {
 	return err
 }
 
-// MarshalJSON writes what UnmarshalJSON reads.
+// MarshalJSON returns a JSON string that UnmarshalJSON can parse.
 func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }

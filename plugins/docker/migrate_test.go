@@ -58,10 +58,10 @@ func TestMigrate_MovesInstanceAndVolumes(t *testing.T) {
 		t.Error(diff)
 	}
 	if bytes < 3_200_000 {
-		t.Errorf("%d bytes were reported", bytes)
+		t.Errorf("got %d reported bytes, want at least 3200000", bytes)
 	}
 
-	// Move it back. The claims of the first migration do not interfere.
+	// Move the instance back. The claims of the first migration do not interfere.
 	r.m.Source, r.m.Destination, r.m.Lease, r.m.JobID = r.m.Destination, r.m.Source, 2, "back-"+r.m.JobID
 	if err := r.migrate(); err != nil {
 		t.Fatal(err)
@@ -87,13 +87,13 @@ func TestMigrate_WithoutCopyVolumes(t *testing.T) {
 		t.Error(diff)
 	}
 	if files, err := os.ReadDir(r.b.volume(r.volume)); err != nil || len(files) != 2 || files[1].Name() != "seed" {
-		t.Errorf("the new volume has %v, %v", files, err)
+		t.Errorf("got files %v and error %v in the new volume", files, err)
 	}
-	if left := r.left(r.a); len(left) != 1 || !strings.Contains(r.listing(r.a), "blessed") {
+	if left := r.left(r.a); len(left) != 1 || !strings.Contains(r.listing(r.a), "marker") {
 		t.Errorf("the source has %q", left)
 	}
 
-	// Kept data is not overwritten, and does not count as empty.
+	// A migration back does not overwrite the kept volume.
 	r.m.Source, r.m.Destination, r.m.Lease, r.m.JobID = r.m.Destination, r.m.Source, 2, "back-"+r.m.JobID
 	err := r.migrate()
 	if err == nil || !strings.Contains(err.Error(), "already has a volume "+r.volume) {
@@ -116,7 +116,6 @@ func TestMigrate_KeepsSourceVolumesIfConfigured(t *testing.T) {
 	}
 }
 
-// Anonymous, read-only, and nested volumes.
 func TestMigrate_AnonymousReadOnlyAndNestedVolumes(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *client.ContainerCreateOptions) {
@@ -149,10 +148,10 @@ func TestMigrate_AnonymousReadOnlyAndNestedVolumes(t *testing.T) {
 	}
 	for _, name := range files {
 		if data, err := os.ReadFile(filepath.Join(r.b.volume(name), "file")); err != nil || string(data) != name {
-			t.Errorf("volume %s has %q, %v", name, data, err)
+			t.Errorf("got %q and error %v from volume %s", data, err, name)
 		}
 		if _, err := os.Stat(r.a.volume(name)); err == nil {
-			t.Errorf("volume %s is still at the source", name)
+			t.Errorf("volume %s is still on the source", name)
 		}
 	}
 	if left := r.left(r.a); len(left) != 0 {
@@ -160,7 +159,7 @@ func TestMigrate_AnonymousReadOnlyAndNestedVolumes(t *testing.T) {
 	}
 }
 
-// Docker rejects a host name together with the host's namespace, although it shows one.
+// Docker reports a host name for a container in the host's namespace, but rejects it in a new configuration.
 func TestMigrate_HostNamespaces(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, func(o *client.ContainerCreateOptions) {
@@ -188,7 +187,7 @@ func TestMigrate_LeavesStoppedInstanceStopped(t *testing.T) {
 	}
 	if c := r.inspect(r.b); c.State.Status != container.StateCreated ||
 		c.HostConfig.RestartPolicy.Name != container.RestartPolicyAlways {
-		t.Errorf("it is %s, with the policy %q", c.State.Status, c.HostConfig.RestartPolicy.Name)
+		t.Errorf("got state %s and restart policy %q", c.State.Status, c.HostConfig.RestartPolicy.Name)
 	}
 	if got := r.listing(r.b); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
@@ -209,7 +208,7 @@ func TestMigrate_CopiesImage(t *testing.T) {
 	}
 	r := newRig(t, func(o *client.ContainerCreateOptions) { o.Config.Image = name })
 	r.m.CopyVolumes, r.m.Stateful = false, false
-	for i, bytes := range []bool{true, false, false} { // there, back, and there again
+	for i, wantCopied := range []bool{true, false, false} { // to b, back, and to b again
 		r.reports = nil
 		if err := r.migrate(); err != nil {
 			t.Fatal(err)
@@ -218,8 +217,8 @@ func TestMigrate_CopiesImage(t *testing.T) {
 		for _, p := range r.reports {
 			copied = copied || p.Step == stepImage && p.Bytes > 0
 		}
-		if copied != bytes {
-			t.Errorf("migration %d: the image was copied: %t", i, copied)
+		if copied != wantCopied {
+			t.Errorf("migration %d: got image copied %t, want %t", i, copied, wantCopied)
 		}
 		if _, err := hostB.api.ImageInspect(t.Context(), name); err != nil {
 			t.Error(err)
@@ -227,21 +226,21 @@ func TestMigrate_CopiesImage(t *testing.T) {
 		r.m.Source, r.m.Destination, r.m.Lease, r.m.JobID = r.m.Destination, r.m.Source, r.m.Lease+1, r.m.JobID+"x"
 	}
 	if got := r.inspect(hostB).Config.Image; got != name {
-		t.Errorf("the image is called %s", got)
+		t.Errorf("got image %s, want %s", got, name)
 	}
 }
 
-// The source is reached by a program ssh that does what the real one would on that host, the destination by TLS.
+// The driver connects to the source with a fake ssh program, and to the destination with TLS.
 func TestMigrate_OverSSHAndTLS(t *testing.T) {
 	r := newRig(t, nil)
-	folder := t.TempDir()
-	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >> %s/calls\nexec env %s=ssh %s=%s %s\n", folder, roleVariable,
+	dir := t.TempDir()
+	script := fmt.Sprintf("#!/bin/sh\necho \"$@\" >> %s/calls\nexec env %s=ssh %s=%s %s\n", dir, roleVariable,
 		socketVariable, r.a.socket, os.Args[0])
-	if err := os.WriteFile(filepath.Join(folder, "ssh"), []byte(script), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "ssh"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("PATH", folder+":"+os.Getenv("PATH"))
-	file := func(name string) string { return filepath.Join(filepath.Dir(r.b.folder), name) }
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	file := func(name string) string { return filepath.Join(filepath.Dir(r.b.dir), name) }
 	r.m.Source = server("a", "ssh://ops@host-a")
 	r.m.Destination.Settings = fmt.Appendf(nil, `{"host":"tcp://%s","tls":{"ca_file":%q,"cert_file":%q,"key_file":%q}}`,
 		r.b.tcp, file("ca.pem"), file("cert.pem"), file("key.pem"))
@@ -253,13 +252,13 @@ func TestMigrate_OverSSHAndTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.alone(r.b, want)
-	if calls, err := os.ReadFile(filepath.Join(folder, "calls")); err != nil ||
+	if calls, err := os.ReadFile(filepath.Join(dir, "calls")); err != nil ||
 		!strings.Contains(string(calls), "-- host-a docker system dial-stdio") {
-		t.Errorf("ssh was called with %q, %v", calls, err)
+		t.Errorf("got ssh calls %q and error %v", calls, err)
 	}
 }
 
-// A large volume takes no more memory than a small one.
+// The driver needs no more memory for a large volume than for a small one.
 func TestMigrate_MemoryDoesNotGrowWithVolume(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, nil)
@@ -274,23 +273,23 @@ func TestMigrate_MemoryDoesNotGrowWithVolume(t *testing.T) {
 			peak, _ = strconv.Atoi(strings.Fields(value)[0])
 		}
 	}
-	t.Logf("the driver has used %d KiB for a volume of %d KiB", peak, size>>10)
+	t.Logf("the driver used %d KiB for a volume of %d KiB", peak, size>>10)
 	if peak == 0 || peak > 200<<10 {
-		t.Errorf("the driver has used %d KiB", peak)
+		t.Errorf("the driver used %d KiB, want at most %d", peak, 200<<10)
 	}
 	if info, err := os.Stat(filepath.Join(r.b.volume(r.volume), "large")); err != nil || info.Size() != size {
-		t.Errorf("%v, %v", info, err)
+		t.Errorf("got file %v and error %v, want %d bytes", info, err, size)
 	}
 }
 
-// The instance is in two networks, and its address in one of them means nothing at the destination.
+// The instance keeps its two networks, but not its fixed address, which is outside of the subnet on the destination.
 func TestMigrate_KeepsNetworks(t *testing.T) {
 	t.Parallel()
 	if hostA == nil {
 		t.Skipf("%s is not set: make test-docker", dockerVariable)
 	}
-	sharedNetwork(t, "net-first", 10)
-	sharedNetwork(t, "net-second", 20)
+	createNetworks(t, "net-first", 10)
+	createNetworks(t, "net-second", 20)
 	r := newRig(t, func(o *client.ContainerCreateOptions) {
 		o.HostConfig.NetworkMode = "net-first"
 		o.NetworkingConfig = &network.NetworkingConfig{EndpointsConfig: map[string]*network.EndpointSettings{
@@ -313,17 +312,17 @@ func TestMigrate_KeepsNetworks(t *testing.T) {
 	for name, alias := range map[string]string{"net-first": "database", "net-second": "db2"} {
 		e := c.NetworkSettings.Networks[name]
 		if e == nil || !slices.Contains(e.Aliases, alias) || len(e.Aliases) > 2 || !e.IPAddress.IsValid() {
-			t.Errorf("in network %s it is %+v", name, e)
+			t.Errorf("network %s: got %+v", name, e)
 		}
 	}
 	if c.Config.Hostname != shortID(c.ID) {
-		t.Errorf("its host name is %s", c.Config.Hostname)
+		t.Errorf("got host name %s, want %s", c.Config.Hostname, shortID(c.ID))
 	}
 	r.removeAll() // before the networks
 }
 
-// sharedNetwork creates a network on both hosts, with different subnets.
-func sharedNetwork(t *testing.T, name string, n int) {
+// createNetworks creates a network with this name on both hosts, with different subnets.
+func createNetworks(t *testing.T, name string, n int) {
 	t.Helper()
 	for i, d := range []*daemon{hostA, hostB} {
 		_, err := d.api.NetworkCreate(context.Background(), name,

@@ -22,19 +22,19 @@ type migration struct {
 	log                 *slog.Logger
 	report              func(relay.Progress)
 	source, destination *dockerHost
-	image               string            // of the container at the destination
-	size                int64             // of the data to copy, if known
-	digests             map[string]string // of the contents of volumes
-	arrivalID           string            // the container at the destination that has them
+	image               string            // image of the new container
+	size                int64             // size of the data to copy, or 0 if unknown
+	digests             map[string]string // digests of the copied volumes by name
+	arrivalID           string            // ID of the new container that has these volumes
 }
 
 // hostState is the state of a migration on the hosts.
 type hostState struct {
 	src, dst       containerSet
-	destinationErr error // why the destination does not answer
+	destinationErr error // the reason why the destination does not respond
 }
 
-// isMoved reports whether the instance is in place at the destination.
+// isMoved reports whether the container on the destination has the name of the instance and is the new one.
 func (f hostState) isMoved() bool {
 	switch {
 	case f.dst.inPlace == nil || f.src.inPlace != nil:
@@ -42,16 +42,16 @@ func (f hostState) isMoved() bool {
 	case f.src.leaving == nil:
 		return true
 	}
-	return strings.HasPrefix(f.dst.inPlace.id, f.src.leaving.ticket.arrivalID)
+	return strings.HasPrefix(f.dst.inPlace.id, f.src.leaving.restore.arrivalID)
 }
 
-// hasArrived reports whether the new container, for which the source was stopped, is still waiting at the destination.
+// hasArrived reports whether the destination still has the new container for which the source was stopped.
 func (f hostState) hasArrived() bool {
 	return f.src.leaving != nil && f.dst.arriving != nil &&
-		strings.HasPrefix(f.dst.arriving.id, f.src.leaving.ticket.arrivalID)
+		strings.HasPrefix(f.dst.arriving.id, f.src.leaving.restore.arrivalID)
 }
 
-// inspect asks both hosts. A destination that does not answer is no error.
+// inspect reads the state of the migration from both hosts. It is not an error if the destination does not respond.
 func (v *migration) inspect(ctx context.Context) (f hostState, err error) {
 	if f.src, err = v.source.listContainers(ctx); err != nil {
 		return f, v.withServer(v.source, err)
@@ -72,7 +72,7 @@ func (v *migration) withServer(h *dockerHost, err error) error {
 }
 
 func (v *migration) runMigration(ctx context.Context) error {
-	v.driver.between(stepClaim)
+	v.driver.stepHook(stepClaim)
 	if err := v.source.claim(ctx); err != nil {
 		return v.sourceUnreachable(ctx, err)
 	}
@@ -82,7 +82,7 @@ func (v *migration) runMigration(ctx context.Context) error {
 	v.reportStep(stepClaim)
 	if v.Undo {
 		return v.rollBack(ctx,
-			fmt.Errorf("the migration was called off; the instance is on server %s as before", v.source.server))
+			fmt.Errorf("the migration was undone; the instance is on server %s as before", v.source.server))
 	}
 	if err := v.runSteps(ctx); err != nil {
 		return v.rollBack(ctx, v.describeError(err))
@@ -90,7 +90,7 @@ func (v *migration) runMigration(ctx context.Context) error {
 	return nil
 }
 
-// sourceUnreachable decides about a migration whose source does not answer.
+// sourceUnreachable returns the error of a migration whose source does not respond.
 func (v *migration) sourceUnreachable(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(err, relay.ErrSuperseded):
@@ -98,7 +98,7 @@ func (v *migration) sourceUnreachable(ctx context.Context, err error) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	}
-	err = fmt.Errorf("server %s, where the instance is, cannot be used: %w", v.source.server, err)
+	err = fmt.Errorf("source server %s cannot be used: %w", v.source.server, err)
 	if v.Undo || len(v.Done) > 0 {
 		return relay.Indeterminate(err)
 	}
@@ -120,7 +120,7 @@ func (v *migration) runSteps(ctx context.Context) error {
 		{stepSwitch, v.switchOver},
 		{stepClean, v.cleanSource},
 	} {
-		v.driver.between(step.id)
+		v.driver.stepHook(step.id)
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -147,7 +147,8 @@ func (v *migration) reportStep(step string) {
 	v.report(p)
 }
 
-// checkLeases is called just before a request that names no container of this lease.
+// checkLeases returns ErrSuperseded if there is a higher lease on either host. It is called just before a request that
+// does not address a container by a name with the lease.
 func (v *migration) checkLeases(ctx context.Context) error {
 	for _, h := range []*dockerHost{v.source, v.destination} {
 		if err := h.checkLease(ctx); err != nil {
@@ -157,7 +158,7 @@ func (v *migration) checkLeases(ctx context.Context) error {
 	return nil
 }
 
-// stop takes the instance out of its place, then stops it.
+// stop renames the container of the instance and stops it.
 func (v *migration) stop(ctx context.Context, f hostState) error {
 	if f.isMoved() {
 		return nil
@@ -173,31 +174,31 @@ func (v *migration) stop(ctx context.Context, f hostState) error {
 	}
 	switch {
 	case f.src.leaving == nil:
-		return fmt.Errorf("the container %s on server %s does not exist any longer", v.Instance, v.source.server)
+		return fmt.Errorf("container %s on server %s no longer exists", v.Instance, v.source.server)
 	case f.src.leaving.kind == kindLeft:
 		return nil
 	}
-	v.driver.between("taken away")
+	v.driver.stepHook("source renamed")
 	name := f.src.leaving.name
-	// Neither Docker nor a restart of it may start the container again.
+	// Docker must not start the container again, even after a restart of Docker.
 	no := container.RestartPolicy{Name: container.RestartPolicyDisabled}
 	if _, err := v.source.client.ContainerUpdate(ctx, name,
 		client.ContainerUpdateOptions{RestartPolicy: &no}); err != nil {
 		return v.withServer(v.source, err)
 	}
-	v.driver.between("unleashed")
+	v.driver.stepHook("restart policy cleared")
 	if _, err := v.source.client.ContainerStop(ctx, name, client.ContainerStopOptions{}); err != nil {
 		return v.withServer(v.source, err)
 	}
-	v.driver.between("stopped")
+	v.driver.stepHook("stopped")
 	return nil
 }
 
-// renameSource renames the source. An outdated process cannot be prevented from doing so, so it checks again and
-// reverts the name. Nothing else has happened to the instance then.
+// renameSource renames the container on the source. It cannot prevent an outdated process from doing so. Therefore it
+// checks the leases again after the rename, and reverts it. At that time nothing else has changed.
 func (v *migration) renameSource(ctx context.Context, f hostState) error {
 	if f.dst.arriving == nil {
-		return fmt.Errorf("the container that was made on server %s has vanished", v.destination.server)
+		return fmt.Errorf("the container created on server %s has disappeared", v.destination.server)
 	}
 	c, err := v.source.inspectContainer(ctx, f.src.inPlace.name)
 	if err != nil {
@@ -211,7 +212,7 @@ func (v *migration) renameSource(ctx context.Context, f hostState) error {
 	if err := v.checkLeases(ctx); err != nil {
 		return err
 	}
-	v.driver.between("take away")
+	v.driver.stepHook("rename source")
 	if err := v.source.renameContainer(ctx, v.Instance, away); err != nil {
 		return v.withServer(v.source, err)
 	}
@@ -228,14 +229,14 @@ func ignoreNotFound(err error) error {
 	return err
 }
 
-// start starts the instance at the destination. It first records that in the source's name, in case the destination
-// does not answer afterwards.
+// start starts the instance on the destination. It first records the start in the name of the source, in case the
+// destination does not respond afterwards.
 func (v *migration) start(ctx context.Context, f hostState) error {
 	if f.isMoved() {
 		return nil
 	}
 	if !f.hasArrived() {
-		return fmt.Errorf("the container that was made on server %s has vanished", v.destination.server)
+		return fmt.Errorf("the container created on server %s has disappeared", v.destination.server)
 	}
 	for _, side := range []struct {
 		h *dockerHost
@@ -247,7 +248,7 @@ func (v *migration) start(ctx context.Context, f hostState) error {
 			}
 		}
 	}
-	if !f.src.leaving.ticket.wasRunning {
+	if !f.src.leaving.restore.wasRunning {
 		return nil
 	}
 	if f.src.leaving.kind == kindLeaving {
@@ -256,26 +257,26 @@ func (v *migration) start(ctx context.Context, f hostState) error {
 			return v.withServer(v.source, err)
 		}
 	}
-	v.driver.between("left")
+	v.driver.stepHook("left")
 	if _, err := v.destination.client.ContainerStart(ctx, f.dst.arriving.name,
 		client.ContainerStartOptions{}); err != nil {
-		return fmt.Errorf("the instance does not start on server %s: %w", v.destination.server, err)
+		return fmt.Errorf("the instance did not start on server %s: %w", v.destination.server, err)
 	}
-	v.driver.between("started")
+	v.driver.stepHook("started")
 	return v.waitHealthy(ctx, f.dst.arriving.name)
 }
 
-// switchOver gives the container at the destination its name, which is the point of no return.
+// switchOver renames the new container to the name of the instance. After that, the migration cannot be undone.
 func (v *migration) switchOver(ctx context.Context, f hostState) error {
 	if f.isMoved() {
 		return nil
 	}
 	if !f.hasArrived() {
-		return fmt.Errorf("the container that was made on server %s has vanished", v.destination.server)
+		return fmt.Errorf("the container created on server %s has disappeared", v.destination.server)
 	}
 	err := v.destination.renameContainer(ctx, f.dst.arriving.name, v.Instance)
 	if errdefs.IsConflict(err) {
-		return fmt.Errorf("server %s has another container %s now; remove or rename it", v.destination.server,
+		return fmt.Errorf("server %s now has another container %s; remove or rename it", v.destination.server,
 			v.Instance)
 	}
 	return v.withServer(v.destination, err)
@@ -284,7 +285,7 @@ func (v *migration) switchOver(ctx context.Context, f hostState) error {
 // cleanSource removes the instance from the source.
 func (v *migration) cleanSource(ctx context.Context, f hostState) error {
 	if !f.isMoved() {
-		return fmt.Errorf("container %s on server %s is not the one that was moved", v.Instance, v.destination.server)
+		return fmt.Errorf("container %s on server %s is not the migrated one", v.Instance, v.destination.server)
 	}
 	kept := v.Stateful && !v.CopyVolumes || v.config.KeepSourceVolumes
 	for _, b := range []*containerRef{f.src.carrier, f.src.leaving} {
@@ -294,7 +295,7 @@ func (v *migration) cleanSource(ctx context.Context, f hostState) error {
 		if err := v.source.remove(ctx, b.name, b == f.src.carrier || !kept); err != nil {
 			return v.withServer(v.source, err)
 		}
-		v.driver.between("removed")
+		v.driver.stepHook("removed")
 	}
 	if f.dst.carrier != nil {
 		if err := v.destination.remove(ctx, f.dst.carrier.name, true); err != nil {
@@ -307,7 +308,7 @@ func (v *migration) cleanSource(ctx context.Context, f hostState) error {
 	return v.dropSourceVolumes(ctx, f.dst.inPlace)
 }
 
-// dropSourceVolumes removes the volumes whose contents were moved. One that cannot be removed is no failure.
+// dropSourceVolumes removes the copied volumes from the source. It only logs a volume that cannot be removed.
 func (v *migration) dropSourceVolumes(ctx context.Context, home *containerRef) error {
 	c, err := v.destination.inspectContainer(ctx, home.name)
 	if err != nil {
@@ -325,22 +326,22 @@ func (v *migration) dropSourceVolumes(ctx context.Context, home *containerRef) e
 			return err
 		}
 		if _, err := v.source.client.VolumeRemove(ctx, name, client.VolumeRemoveOptions{}); ignoreNotFound(err) != nil {
-			v.log.Warn("a volume was moved and cannot be removed from the source", "server", v.source.server, "volume",
-				name, "error", err)
+			v.log.Warn("could not remove moved volume from the source", "server", v.source.server, "volume", name,
+				"error", err)
 		}
 	}
 	return nil
 }
 
-// describeError makes a sentence for people of an error that says too little.
+// describeError adds the server and advice for the operator to an error about disk space.
 func (v *migration) describeError(err error) error {
 	text := err.Error()
 	if strings.HasPrefix(text, "server "+v.source.server+": ") {
 		return err
 	}
 	if strings.Contains(text, "no space left on device") || strings.Contains(text, "disk quota exceeded") {
-		return fmt.Errorf("server %s has no room left for the instance, make some or choose another server: %w",
-			v.destination.server, err)
+		return fmt.Errorf("server %s has not enough disk space for the instance; free some space or choose another "+
+			"server: %w", v.destination.server, err)
 	}
 	return err
 }

@@ -16,11 +16,12 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// checkPreconditions finds what the destination cannot give, while the instance still runs.
+// checkPreconditions checks that the destination meets the requirements of the instance, while the instance still runs.
+// It also checks that the instance can be moved.
 func (v *migration) checkPreconditions(ctx context.Context, f hostState) error {
 	switch {
 	case f.dst.leaving != nil:
-		return fmt.Errorf("a migration of the instance away from server %s is not over, see container %s there",
+		return fmt.Errorf("a migration of the instance away from server %s has not finished; see container %s there",
 			v.destination.server, f.dst.leaving.name)
 	case f.src.leaving != nil || f.isMoved():
 		return nil
@@ -57,7 +58,7 @@ func checkMovable(c container.InspectResponse) error {
 	case c.Config.Labels["com.docker.swarm.service.id"] != "":
 		return errors.New("it belongs to a service of a swarm, which selects its host")
 	case len(h.VolumesFrom) > 0:
-		return fmt.Errorf("it takes volumes from another container, %s", h.VolumesFrom[0])
+		return fmt.Errorf("it uses the volumes of another container, %s", h.VolumesFrom[0])
 	case len(h.Links) > 0:
 		return fmt.Errorf("it is linked to another container by %s; use a network instead", h.Links[0])
 	}
@@ -80,7 +81,7 @@ func (v *migration) checkPlatform(ctx context.Context, _ container.InspectRespon
 		return v.withServer(v.destination, err)
 	}
 	if from.Os != to.Os || from.Arch != to.Arch {
-		return fmt.Errorf("server %s runs %s on %s, server %s has %s on %s", v.source.server, from.Os, from.Arch,
+		return fmt.Errorf("server %s runs %s on %s, but server %s runs %s on %s", v.source.server, from.Os, from.Arch,
 			v.destination.server, to.Os, to.Arch)
 	}
 	return nil
@@ -100,7 +101,7 @@ func (v *migration) checkNetworks(ctx context.Context, c container.InspectRespon
 	return nil
 }
 
-// checkPorts knows the ports of containers alone. One that another program has is found when the instance starts.
+// checkPorts checks only the ports of containers. A conflict with another program is detected when the instance starts.
 func (v *migration) checkPorts(ctx context.Context, c container.InspectResponse) error {
 	if len(c.HostConfig.PortBindings) == 0 {
 		return nil
@@ -112,7 +113,7 @@ func (v *migration) checkPorts(ctx context.Context, c container.InspectResponse)
 	for port, bindings := range c.HostConfig.PortBindings {
 		for _, b := range bindings {
 			if other := portOwner(list.Items, port, b); other != "" {
-				return fmt.Errorf("port %s/%s is taken on server %s by container %s", b.HostPort, port.Proto(),
+				return fmt.Errorf("port %s/%s on server %s is used by container %s", b.HostPort, port.Proto(),
 					v.destination.server, other)
 			}
 		}
@@ -120,7 +121,7 @@ func (v *migration) checkPorts(ctx context.Context, c container.InspectResponse)
 	return nil
 }
 
-// portOwner names the container that has a host's port.
+// portOwner returns the name of the container that uses a port of the host, or an empty string.
 func portOwner(list []container.Summary, port network.Port, b network.PortBinding) string {
 	for _, c := range list {
 		for _, p := range c.Ports {
@@ -138,7 +139,7 @@ func portOwner(list []container.Summary, port network.Port, b network.PortBindin
 
 func (v *migration) checkVolumes(ctx context.Context, c container.InspectResponse) error {
 	for _, name := range volumeNames(c) {
-		if strings.HasPrefix(name, claimPrefix) { // moving it would take a claim away
+		if strings.HasPrefix(name, claimPrefix) { // moving it would remove a claim
 			return fmt.Errorf("volume %s belongs to the driver; give the instance another one", name)
 		}
 		r, err := v.source.client.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
@@ -148,11 +149,11 @@ func (v *migration) checkVolumes(ctx context.Context, c container.InspectRespons
 		if v.CopyVolumes {
 			if r.Volume.Driver != "local" || len(r.Volume.Options) > 0 {
 				return fmt.Errorf(
-					"volume %s has its own driver or options, so the place of its contents is unknown; "+
+					"volume %s has its own driver or options, so the location of its contents is unknown; "+
 						"move the instance without copy_volumes, or give it a plain volume", name,
 				)
 			}
-			if err := v.checkAlone(ctx, name); err != nil {
+			if err := v.checkUnshared(ctx, name); err != nil {
 				return err
 			}
 		}
@@ -163,8 +164,8 @@ func (v *migration) checkVolumes(ctx context.Context, c container.InspectRespons
 	return nil
 }
 
-// checkAlone rejects a volume that another container may be writing to.
-func (v *migration) checkAlone(ctx context.Context, volume string) error {
+// checkUnshared rejects a volume that another running container uses.
+func (v *migration) checkUnshared(ctx context.Context, volume string) error {
 	list, err := v.source.client.ContainerList(ctx, client.ContainerListOptions{
 		Filters: client.Filters{}.Add("volume", volume),
 	})
@@ -180,7 +181,7 @@ func (v *migration) checkAlone(ctx context.Context, volume string) error {
 	return nil
 }
 
-// checkFree refuses a destination that has a volume of this name, unless its contents do not matter.
+// checkFree rejects a destination that already has a volume of this name, unless the instance may use it.
 func (v *migration) checkFree(ctx context.Context, r client.VolumeInspectResult) error {
 	there, err := v.destination.client.VolumeInspect(ctx, r.Volume.Name, client.VolumeInspectOptions{})
 	switch {

@@ -16,44 +16,44 @@ import (
 	"github.com/moby/moby/client"
 )
 
-// Missing requirements at the destination are found while the instance runs, and nothing is left there.
+// The driver detects missing requirements on the destination while the instance runs, and leaves nothing there.
 func TestMigrate_RejectsMissingRequirements(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change  func(*client.ContainerCreateOptions)
 		prepare func(r *rig)
-		says    []string
+		texts   []string
 	}{
-		"no such network": {
-			change: func(o *client.ContainerCreateOptions) { o.HostConfig.NetworkMode = "refused-only-a" },
-			says:   []string{"server b has no network refused-only-a"},
+		"missing network": {
+			change: func(o *client.ContainerCreateOptions) { o.HostConfig.NetworkMode = "only-on-a" },
+			texts:  []string{"server b has no network only-on-a"},
 		},
-		"no such path": {
+		"missing path": {
 			change: func(o *client.ContainerCreateOptions) {
 				o.HostConfig.Mounts = append(o.HostConfig.Mounts, mount.Mount{
-					Type: mount.TypeBind, Source: hostA.folder + "/bound", Target: "/bound",
+					Type: mount.TypeBind, Source: hostA.dir + "/bound", Target: "/bound",
 				})
 			},
-			prepare: func(r *rig) { r.rename(hostA.folder+"/bound", hostA.folder+"/gone") },
-			says:    []string{"server b has no ", "/bound, which the instance mounts"},
+			prepare: func(r *rig) { r.rename(hostA.dir+"/bound", hostA.dir+"/gone") },
+			texts:   []string{"server b has no ", "/bound, which the instance mounts"},
 		},
-		"a container has the name": {
+		"container name in use": {
 			prepare: func(r *rig) { r.other(r.b, func(o *client.ContainerCreateOptions) { o.Name = r.instance }) },
-			says:    []string{"server b already has a container", "remove or rename it"},
+			texts:   []string{"server b already has a container", "remove or rename it"},
 		},
-		"a volume has the name": {
+		"volume name in use": {
 			prepare: func(r *rig) { r.createVolume(r.b, client.VolumeCreateOptions{Name: r.volume}) },
-			says:    []string{"server b already has a volume", "docker volume rm"},
+			texts:   []string{"server b already has a volume", "docker volume rm"},
 		},
-		"a volume is in use by another": {
+		"volume used by another container": {
 			prepare: func(r *rig) {
 				r.other(r.a, func(o *client.ContainerCreateOptions) {
 					o.HostConfig.Mounts = []mount.Mount{{Type: mount.TypeVolume, Source: r.volume, Target: "/data"}}
 				})
 			},
-			says: []string{"is also used by container", "-other; stop"},
+			texts: []string{"is also used by container", "-other; stop"},
 		},
-		"a volume is somewhere else": {
+		"volume with options": {
 			change: func(o *client.ContainerCreateOptions) {
 				o.HostConfig.Mounts = append(o.HostConfig.Mounts, mount.Mount{
 					Type: mount.TypeVolume, Source: o.Name + "-tmp", Target: "/tmp",
@@ -64,25 +64,25 @@ func TestMigrate_RejectsMissingRequirements(t *testing.T) {
 					},
 				})
 			},
-			says: []string{"-tmp has its own driver or options"},
+			texts: []string{"-tmp has its own driver or options"},
 		},
-		"a volume is a claim": {
+		"volume is a claim": {
 			change: func(o *client.ContainerCreateOptions) {
 				o.HostConfig.Mounts = append(o.HostConfig.Mounts, mount.Mount{
 					Type: mount.TypeVolume, Source: "hubrelay.lease." + o.Name + "-other.7", Target: "/claim",
 				})
 			},
-			says: []string{"hubrelay.lease.", "belongs to the driver"},
+			texts: []string{"hubrelay.lease.", "belongs to the driver"},
 		},
 		"--rm": {
 			change: func(o *client.ContainerCreateOptions) {
 				o.HostConfig.AutoRemove, o.HostConfig.RestartPolicy = true, container.RestartPolicy{}
 			},
-			says: []string{"--rm"},
+			texts: []string{"--rm"},
 		},
-		"a namespace of another": {
-			change: func(o *client.ContainerCreateOptions) { o.HostConfig.PidMode = "container:" + refusedPeer },
-			says:   []string{"shares a namespace with another container"},
+		"namespace of another container": {
+			change: func(o *client.ContainerCreateOptions) { o.HostConfig.PidMode = "container:" + peerContainer },
+			texts:  []string{"shares a namespace with another container"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestMigrate_RejectsMissingRequirements(t *testing.T) {
 			if hostA == nil {
 				t.Skipf("%s is not set: make test-docker", dockerVariable)
 			}
-			refusedWorld(t)
+			prepareHostA(t)
 			r := newRig(t, c.change)
 			if c.prepare != nil {
 				c.prepare(r)
@@ -98,20 +98,20 @@ func TestMigrate_RejectsMissingRequirements(t *testing.T) {
 			want, before, there := r.listing(r.a), r.inspect(r.a), r.left(r.b)
 			err := r.migrate()
 			if err == nil {
-				t.Fatal("no error")
+				t.Fatal("got no error")
 			}
-			for _, text := range c.says {
+			for _, text := range c.texts {
 				if !strings.Contains(err.Error(), text) {
-					t.Errorf("%q does not say %q", err, text)
+					t.Errorf("got error %q, want it to contain %q", err, text)
 				}
 			}
 			after := r.inspect(r.a)
 			if after.ID != before.ID || after.State.StartedAt != before.State.StartedAt || !after.State.Running ||
 				r.listing(r.a) != want {
-				t.Errorf("the instance was touched: %+v", after.State)
+				t.Errorf("the instance has changed: %+v", after.State)
 			}
 			if now := r.left(r.b); strings.Join(now, "\n") != strings.Join(there, "\n") {
-				t.Errorf("the destination had %q and has %q", there, now)
+				t.Errorf("got %q on the destination, want %q", now, there)
 			}
 		})
 	}
@@ -131,12 +131,12 @@ func (r *rig) createVolume(d *daemon, o client.VolumeCreateOptions) {
 	}
 }
 
-// other starts another container besides the instance.
+// other starts another container.
 func (r *rig) other(d *daemon, change func(*client.ContainerCreateOptions)) {
 	r.t.Helper()
 	ctx := r.t.Context()
 	if d == hostB {
-		r.lend(d)
+		r.copyImage(d)
 	}
 	o := client.ContainerCreateOptions{
 		Name: r.instance + "-other", Config: &container.Config{Image: imageName},
@@ -151,8 +151,8 @@ func (r *rig) other(d *daemon, change func(*client.ContainerCreateOptions)) {
 	}
 }
 
-// lend gives a host the image.
-func (r *rig) lend(d *daemon) {
+// copyImage copies the image from host a to another host.
+func (r *rig) copyImage(d *daemon) {
 	r.t.Helper()
 	saved, err := hostA.api.ImageSave(r.t.Context(), []string{imageName})
 	if err != nil {
@@ -168,27 +168,27 @@ func (r *rig) lend(d *daemon) {
 	}
 }
 
-// refusedPeer is a container that others are bound to, in a network that only host a has.
-const refusedPeer = "refused-peer"
+// peerContainer is a container on host a whose namespace another container shares.
+const peerContainer = "peer"
 
-var makeRefusedWorld sync.Once
+var prepareHostAOnce sync.Once
 
-// refusedWorld makes what only host a has.
-func refusedWorld(t *testing.T) {
+// prepareHostA creates a network, a directory and a container that exist only on host a.
+func prepareHostA(t *testing.T) {
 	t.Helper()
-	makeRefusedWorld.Do(func() {
+	prepareHostAOnce.Do(func() {
 		ctx := context.Background()
-		_, err := hostA.api.NetworkCreate(ctx, "refused-only-a", client.NetworkCreateOptions{Driver: "bridge"})
-		err = errors.Join(err, os.MkdirAll(hostA.folder+"/bound", 0o700))
+		_, err := hostA.api.NetworkCreate(ctx, "only-on-a", client.NetworkCreateOptions{Driver: "bridge"})
+		err = errors.Join(err, os.MkdirAll(hostA.dir+"/bound", 0o700))
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, err = hostA.api.ContainerCreate(ctx, client.ContainerCreateOptions{
-			Name: refusedPeer, Config: &container.Config{Image: imageName},
+			Name: peerContainer, Config: &container.Config{Image: imageName},
 			HostConfig: &container.HostConfig{NetworkMode: "none"},
 		})
 		if err == nil {
-			_, err = hostA.api.ContainerStart(ctx, refusedPeer, client.ContainerStartOptions{})
+			_, err = hostA.api.ContainerStart(ctx, peerContainer, client.ContainerStartOptions{})
 		}
 		if err != nil {
 			t.Fatal(err)

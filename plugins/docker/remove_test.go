@@ -8,10 +8,11 @@ import (
 	"testing/synctest"
 )
 
-// removing simulates a Docker host without sockets that is still removing a container for another process.
-type removing struct{ left int }
+// pendingRemoval simulates a Docker host that is removing a container for another process. left is the number of
+// requests until the container is gone.
+type pendingRemoval struct{ left int }
 
-func (r *removing) RoundTrip(request *http.Request) (*http.Response, error) {
+func (r *pendingRemoval) RoundTrip(request *http.Request) (*http.Response, error) {
 	status, text := http.StatusOK, `{}`
 	switch {
 	case request.Method == http.MethodDelete:
@@ -21,17 +22,17 @@ func (r *removing) RoundTrip(request *http.Request) (*http.Response, error) {
 	default:
 		r.left--
 	}
-	return said(request, status, text), nil
+	return newResponse(request, status, text), nil
 }
 
-// A container that a killed driver had begun to remove counts as removed once it is gone.
+// remove waits for a removal that another driver has started, and succeeds when the container is gone.
 func TestDockerHost_RemoveWaitsForConcurrentRemoval(t *testing.T) {
 	t.Parallel()
 	for left, want := range map[int]string{3: "<nil>", 1 << 30: "already in progress"} {
 		synctest.Test(t, func(t *testing.T) {
-			if got := fmt.Sprint(standIn(t, &removing{left}).remove(t.Context(), "i", true)); !strings.Contains(got,
-				want) {
-				t.Errorf("%s, want %s", got, want)
+			h := newFakeHost(t, &pendingRemoval{left})
+			if got := fmt.Sprint(h.remove(t.Context(), "i", true)); !strings.Contains(got, want) {
+				t.Errorf("got %s, want %s", got, want)
 			}
 		})
 	}

@@ -29,7 +29,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// rig is an instance on host a that has a volume, and the order to move it to host b.
+// rig consists of two hosts, an instance with a volume on host a, and the request to move it to host b.
 type rig struct {
 	t        testing.TB
 	a, b     *daemon
@@ -44,7 +44,7 @@ type rig struct {
 
 var unwanted = regexp.MustCompile(`[^a-zA-Z0-9]+`)
 
-// newRig starts the instance, unless change says otherwise.
+// newRig returns a rig with a running instance. change may change the options of its container.
 func newRig(t testing.TB, change func(*client.ContainerCreateOptions)) *rig {
 	t.Helper()
 	if hostA == nil {
@@ -55,7 +55,7 @@ func newRig(t testing.TB, change func(*client.ContainerCreateOptions)) *rig {
 
 func newRigOn(t testing.TB, a, b *daemon, change func(*client.ContainerCreateOptions)) *rig {
 	t.Helper()
-	// no name contains another one
+	// No name contains another one, because Docker filters by substring.
 	r := &rig{t: t, a: a, b: b, instance: strings.ToLower(unwanted.ReplaceAllString(t.Name(), "-")) + "-x"}
 	r.volume = r.instance + "-data"
 	r.m = relay.Migration{
@@ -81,7 +81,7 @@ func (r *rig) run(change func(*client.ContainerCreateOptions)) {
 	o := client.ContainerCreateOptions{
 		Name: r.instance,
 		Config: &container.Config{
-			Image: imageName, Env: []string{"COLOUR=green"}, Labels: map[string]string{"team": "blue"},
+			Image: imageName, Env: []string{"COLOR=green"}, Labels: map[string]string{"team": "blue"},
 		},
 		HostConfig: &container.HostConfig{
 			NetworkMode: "none", RestartPolicy: container.RestartPolicy{Name: container.RestartPolicyAlways},
@@ -102,18 +102,18 @@ func (r *rig) run(change func(*client.ContainerCreateOptions)) {
 }
 
 func (d *daemon) volume(name string) string {
-	return filepath.Join(d.folder, "data/volumes", name, "_data")
+	return filepath.Join(d.dir, "data/volumes", name, "_data")
 }
 
-// fill writes files of all sorts into the volume.
+// fill writes files of all types to the volume.
 func (r *rig) fill(d *daemon) {
 	r.t.Helper()
 	root := d.volume(r.volume)
 	at := func(name string) string { return filepath.Join(root, name) }
 	err := errors.Join(
-		os.Remove(at("seed")), // which must not come again
+		os.Remove(at("seed")), // Docker must not copy it from the image again
 		os.Chmod(root, 0o751),
-		os.WriteFile(at("blessed"), []byte("yes"), 0o640),
+		os.WriteFile(at("marker"), []byte("yes"), 0o640),
 		os.WriteFile(at("large"), bytes.Repeat([]byte("0123456789abcdef"), 200_000), 0o600),
 		os.MkdirAll(at("deep/empty"), 0o700),
 		os.WriteFile(at("deep/tool"), []byte("#!"), 0o755),
@@ -124,7 +124,7 @@ func (r *rig) fill(d *daemon) {
 		os.Link(at("large"), at("hard")),
 		syscall.Mkfifo(at("fifo"), 0o600),
 		os.WriteFile(at("spaces and ü\nnewline"), nil, 0o600),
-		os.Chtimes(at("blessed"), time.Unix(1_000_000_000, 0), time.Unix(1_000_000_000, 0)),
+		os.Chtimes(at("marker"), time.Unix(1_000_000_000, 0), time.Unix(1_000_000_000, 0)),
 	)
 	if err != nil {
 		r.t.Fatal(err)
@@ -176,28 +176,29 @@ func (r *rig) report(p relay.Progress) {
 
 func (r *rig) migrate() error { return r.d.Migrate(r.t.Context(), r.m, r.report) }
 
-// killAt runs the migration in a process that is killed at a point.
+// killAt runs the migration in a process that kills itself at the given point.
 func (r *rig) killAt(point string) {
 	r.t.Helper()
 	r.inProcess(point, false)
 	r.m.Lease++
 }
 
-// inProcess runs the migration in another process, which succeeds or is killed at a point.
-func (r *rig) inProcess(point string, well bool) string {
+// inProcess runs the migration in another process. The process must complete if complete is set, and kill itself at the
+// point otherwise.
+func (r *rig) inProcess(point string, complete bool) string {
 	r.t.Helper()
 	cmd := r.process(point, false)
 	out, err := cmd.CombinedOutput()
-	if killed := isKilled(err); well != (err == nil) || killed == well {
+	if killed := isKilled(err); complete != (err == nil) || killed == complete {
 		r.t.Fatalf("at %s: %v %s", point, err, out)
 	}
 	return string(out)
 }
 
-// process is a driver that is killed, or stands still, at a point.
+// process returns the command of a driver that kills itself at the given point, or suspends itself if freeze is set.
 func (r *rig) process(point string, freeze bool) *exec.Cmd {
 	r.t.Helper()
-	data, err := json.Marshal(order{Migration: r.m, At: point, Freeze: freeze, Config: testConfig()})
+	data, err := json.Marshal(driverTask{Migration: r.m, At: point, Freeze: freeze, Config: testConfig()})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -225,20 +226,21 @@ func (r *rig) inspect(d *daemon) container.InspectResponse {
 	return c.Container
 }
 
-// running checks that the instance runs and writes on a host, and that the other host has only the claim.
+// running checks that the instance runs on a host with its restart policy, and writes to its volume.
 func (r *rig) running(d *daemon) {
 	r.t.Helper()
 	if c := r.inspect(d); !c.State.Running || c.HostConfig.RestartPolicy.Name != container.RestartPolicyAlways {
-		r.t.Errorf("the instance is %s, with the policy %q", c.State.Status, c.HostConfig.RestartPolicy.Name)
+		r.t.Errorf("got state %s and restart policy %q, want a running instance", c.State.Status,
+			c.HostConfig.RestartPolicy.Name)
 	}
 	before, _ := os.ReadFile(filepath.Join(d.volume(r.volume), "now"))
-	testkit.WaitFor(r.t, "the app writes", func() bool {
+	testkit.WaitFor(r.t, "the app to write", func() bool {
 		now, _ := os.ReadFile(filepath.Join(d.volume(r.volume), "now"))
 		return len(now) > 0 && string(now) != string(before)
 	})
 }
 
-// left returns what a host has of the instance besides claims: containers by name and state, and volumes.
+// left returns the containers of the instance on a host, with name and state, and its volumes except claims.
 func (r *rig) left(d *daemon) []string {
 	r.t.Helper()
 	ctx := context.Background()
@@ -266,7 +268,7 @@ func (r *rig) left(d *daemon) []string {
 	return list
 }
 
-// alone checks that the instance is on one host, running, and that nothing else is left.
+// alone checks that the instance runs on one host, and that nothing else of it is left on either host.
 func (r *rig) alone(at *daemon, want string) {
 	r.t.Helper()
 	other := r.a
@@ -278,14 +280,15 @@ func (r *rig) alone(at *daemon, want string) {
 		r.t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	if l := r.left(other); len(l) != 0 {
-		r.t.Errorf("the other host has %q", l)
+		r.t.Errorf("got %q on the other host, want nothing", l)
 	}
 	if l := r.left(at); len(l) != 2 {
-		r.t.Errorf("the host has %q", l)
+		r.t.Errorf("got %q on the host, want a container and a volume", l)
 	}
 }
 
-// settled checks how a migration that was to be undone has ended.
+// settled checks the result of a migration: the instance runs on the destination if forward is set, and on the source
+// otherwise.
 func (r *rig) settled(err error, forward bool, want string) {
 	r.t.Helper()
 	at := r.a
@@ -298,19 +301,19 @@ func (r *rig) settled(err error, forward bool, want string) {
 	r.alone(at, want)
 }
 
-// failed checks that the instance runs at the source as before, and that the error contains the texts.
-func (r *rig) failed(err error, want string, says ...string) {
+// failed checks that the instance runs on the source again, and that the error contains the texts.
+func (r *rig) failed(err error, want string, texts ...string) {
 	r.t.Helper()
 	if err == nil {
-		r.t.Fatal("no error")
+		r.t.Fatal("got no error")
 	}
-	for _, text := range says {
+	for _, text := range texts {
 		if !strings.Contains(err.Error(), text) {
-			r.t.Errorf("%q does not say %q", err, text)
+			r.t.Errorf("got error %q, want it to contain %q", err, text)
 		}
 	}
 	if strings.Contains(err.Error(), "\n") {
-		r.t.Errorf("%q has more than one line", err)
+		r.t.Errorf("error %q has more than one line", err)
 	}
 	r.settled(err, false, want)
 }

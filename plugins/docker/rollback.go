@@ -12,8 +12,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// rollBack moves the instance back to the source and returns cause. If the destination already counts, it completes the
-// migration and returns nil.
+// rollBack moves the instance back to the source and returns cause. If the instance already runs on the destination, it
+// completes the migration and returns nil.
 func (v *migration) rollBack(ctx context.Context, cause error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
@@ -24,7 +24,7 @@ func (v *migration) rollBack(ctx context.Context, cause error) error {
 	if relay.IsIndeterminate(cause) {
 		return cause
 	}
-	v.driver.between("back")
+	v.driver.stepHook("back")
 	completed, err := v.restoreSource(ctx)
 	switch {
 	case errors.Is(err, relay.ErrSuperseded):
@@ -32,7 +32,7 @@ func (v *migration) rollBack(ctx context.Context, cause error) error {
 	case err != nil && ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return relay.Indeterminate(fmt.Errorf("%w; and the instance is not back on server %s: %w", cause,
+		return relay.Indeterminate(fmt.Errorf("%w; restoring the instance on server %s failed: %w", cause,
 			v.source.server, err))
 	case completed:
 		return nil
@@ -47,24 +47,23 @@ func (v *migration) restoreSource(ctx context.Context) (completed bool, err erro
 	}
 	switch away := f.src.leaving; {
 	case f.src.inPlace != nil && away != nil:
-		return false, fmt.Errorf("it is there twice, as %s and as %s; remove the one that is wrong", v.Instance,
-			away.name)
-	case f.src.inPlace != nil: // it was never taken away, or is back
+		return false, fmt.Errorf("it exists twice, as %s and as %s; remove the wrong one", v.Instance, away.name)
+	case f.src.inPlace != nil: // it was never renamed, or is already restored
 		return false, v.discardDestination(ctx, f)
 	case f.destinationErr == nil && f.isMoved():
 		return true, v.complete(ctx, f)
-	case away == nil && len(v.Done) == 0 && !v.Undo: // there never was one
+	case away == nil && len(v.Done) == 0 && !v.Undo: // the container never existed
 		return false, v.discardDestination(ctx, f)
 	case away == nil:
 		return false, errors.Join(fmt.Errorf("there is no container %s on either server", v.Instance), f.destinationErr)
-	case away.ticket.job != jobTag(v.JobID):
-		return false, fmt.Errorf("another job has begun to move it and is not over, see container %s on server %s",
-			away.name, v.source.server)
+	case away.restore.job != jobTag(v.JobID):
+		return false, fmt.Errorf("another job has started to move it and has not finished; see container %s on "+
+			"server %s", away.name, v.source.server)
 	case away.kind == kindLeft && f.destinationErr != nil:
-		return false, fmt.Errorf("it may run on server %s, which does not answer: %w", v.destination.server,
+		return false, fmt.Errorf("it may be running on server %s, which does not respond: %w", v.destination.server,
 			f.destinationErr)
 	case away.kind == kindLeft && f.hasArrived() && v.isHealthy(ctx, f.dst.arriving.name):
-		// New data is not at the source. If the name is not available, going back is the only way.
+		// The new data is not on the source. The instance is moved back only if its name is not available.
 		if err := v.switchOver(ctx, f); err == nil {
 			return v.restoreSource(ctx)
 		}
@@ -72,11 +71,11 @@ func (v *migration) restoreSource(ctx context.Context) (completed bool, err erro
 	if err := v.discardDestination(ctx, f); err != nil {
 		return false, err
 	}
-	v.driver.between("discarded")
+	v.driver.stepHook("discarded")
 	return false, v.restoreContainer(ctx, f.src.leaving)
 }
 
-// discardDestination removes everything from the destination, if it answers.
+// discardDestination removes the objects of the migration from the destination, if the destination responds.
 func (v *migration) discardDestination(ctx context.Context, f hostState) error {
 	if f.src.carrier != nil {
 		if err := v.source.remove(ctx, f.src.carrier.name, true); err != nil {
@@ -84,22 +83,22 @@ func (v *migration) discardDestination(ctx context.Context, f hostState) error {
 		}
 	}
 	if f.destinationErr != nil {
-		v.log.Warn("what was begun at the destination stays there until the next migration to it, since it does not "+
-			"answer",
-			"server", v.destination.server, "error", f.destinationErr)
+		// The next migration to the destination removes the objects.
+		v.log.Warn("could not remove unfinished containers and volumes from the destination", "server",
+			v.destination.server, "error", f.destinationErr)
 		return nil
 	}
 	err := v.removeUnfinished(ctx, f.dst)
-	if errors.Is(err, errVolumeInUse) { // no reason for the instance not to run at the source
-		v.log.Warn("a volume that was made for the instance stays at the destination", "server", v.destination.server,
+	if errors.Is(err, errVolumeInUse) { // the instance can run on the source anyway
+		v.log.Warn("could not remove volume of the instance from the destination", "server", v.destination.server,
 			"error", err)
 		return nil
 	}
 	return v.withServer(v.destination, err)
 }
 
-// removeUnfinished removes the objects of an unfinished migration at the destination. errVolumeInUse means that only
-// volumes are left.
+// removeUnfinished removes the objects of an unfinished migration from the destination. It returns errVolumeInUse if
+// only volumes remain.
 func (v *migration) removeUnfinished(ctx context.Context, b containerSet) (used error) {
 	var orphans []string
 	if b.arriving != nil {
@@ -109,18 +108,18 @@ func (v *migration) removeUnfinished(ctx context.Context, b containerSet) (used 
 		}
 		orphans = volumeNames(c)
 	}
-	for _, box := range []*containerRef{b.carrier, b.arriving} {
-		if box == nil {
+	for _, ref := range []*containerRef{b.carrier, b.arriving} {
+		if ref == nil {
 			continue
 		}
-		if err := v.destination.remove(ctx, box.name, true); err != nil {
+		if err := v.destination.remove(ctx, ref.name, true); err != nil {
 			return err
 		}
 	}
-	for _, name := range orphans { // of another job, perhaps, that could not remove them
+	for _, name := range orphans { // another job may have created them
 		r, err := v.destination.client.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
-		if err != nil || jobTag(r.Volume.Labels[labelJob]) != b.arriving.ticket.job {
-			continue // it was there before
+		if err != nil || jobTag(r.Volume.Labels[labelJob]) != b.arriving.restore.job {
+			continue // the job of the container did not create it
 		}
 		if err := v.checkLeases(ctx); err != nil {
 			return err
@@ -135,7 +134,7 @@ func (v *migration) removeUnfinished(ctx context.Context, b containerSet) (used 
 	return cmp.Or(v.dropArrivingVolumes(ctx, labelJob+"="+v.JobID), used)
 }
 
-// dropArrivingVolumes removes the volumes with a label that this job has made at the destination.
+// dropArrivingVolumes removes the volumes with a label that this job created on the destination.
 func (v *migration) dropArrivingVolumes(ctx context.Context, label string) (used error) {
 	filters := client.Filters{}.Add("label", labelJob+"="+v.JobID, label)
 	list, err := v.destination.client.VolumeList(ctx, client.VolumeListOptions{Filters: filters})
@@ -164,22 +163,22 @@ func (v *migration) dropArrivingVolume(ctx context.Context, name string) error {
 	return ignoreNotFound(err)
 }
 
-// restoreContainer starts the instance at the source again. It sets the name last, so a container in place is fully
-// restored.
+// restoreContainer starts the instance on the source again. It restores the name last, so a container with that name is
+// fully restored.
 func (v *migration) restoreContainer(ctx context.Context, away *containerRef) error {
-	policy := away.ticket.policy
+	policy := away.restore.policy
 	if _, err := v.source.client.ContainerUpdate(ctx, away.name, client.ContainerUpdateOptions{
 		RestartPolicy: &policy,
 	}); err != nil {
 		return err
 	}
-	v.driver.between("leashed")
-	if away.ticket.wasRunning {
+	v.driver.stepHook("restart policy restored")
+	if away.restore.wasRunning {
 		if _, err := v.source.client.ContainerStart(ctx, away.name, client.ContainerStartOptions{}); err != nil {
 			return fmt.Errorf("start %s: %w", away.name, err)
 		}
 	}
-	v.driver.between("restarted")
+	v.driver.stepHook("restarted")
 	return v.source.renameContainer(ctx, away.name, v.Instance)
 }
 

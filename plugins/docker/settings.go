@@ -21,7 +21,7 @@ import (
 
 // settings are the settings of a server in the inventory.
 type settings struct {
-	// Host is unix:///path, tcp://host:port or ssh://user@host; empty is Docker's own default.
+	// Host is unix:///path, tcp://host:port or ssh://user@host. If it is empty, Docker's default is used.
 	Host string `json:"host"`
 	TLS  *struct {
 		CAFile   string `json:"ca_file"`
@@ -59,10 +59,10 @@ func (c settings) validate() error {
 		return fmt.Errorf("host %q: %w", c.Host, errors.Unwrap(err)) // a *url.Error repeats the address
 	}
 	if _, set := u.User.Password(); set {
-		return errors.New("host must hold no password; use ssh's keys or tls")
+		return errors.New("host must not contain a password; use SSH keys or tls")
 	}
 	if c.TLS != nil && u.Scheme != "tcp" {
-		return fmt.Errorf("tls is for a host that begins with tcp://, not for %s", c.Host)
+		return fmt.Errorf("tls requires a host that starts with tcp://, not %s", c.Host)
 	}
 	switch u.Scheme {
 	case "unix":
@@ -77,10 +77,10 @@ func (c settings) validate() error {
 			return fmt.Errorf("host %q: %w", c.Host, err)
 		}
 		if strings.HasPrefix(u.Hostname(), "-") || strings.HasPrefix(u.User.Username(), "-") {
-			return fmt.Errorf("host %q: no name begins with a dash", c.Host)
+			return fmt.Errorf("host %q: user and host names must not start with a dash", c.Host)
 		}
 	default:
-		return fmt.Errorf("host %q must begin with unix://, tcp:// or ssh://", c.Host)
+		return fmt.Errorf("host %q must start with unix://, tcp:// or ssh://", c.Host)
 	}
 	return nil
 }
@@ -91,9 +91,8 @@ func (c settings) checkTCP(u *url.URL) error {
 	}
 	if c.TLS == nil {
 		if ip := net.ParseIP(u.Hostname()); ip == nil || !ip.IsLoopback() {
-			return fmt.Errorf("host %q needs tls, because access to a Docker port without it is root access to that "+
-				"host",
-				c.Host)
+			return fmt.Errorf("host %q needs tls, because access to an unprotected Docker port is root access to the "+
+				"host", c.Host)
 		}
 		return nil
 	}
@@ -113,10 +112,10 @@ func (c settings) checkTCP(u *url.URL) error {
 	return nil
 }
 
-// open makes a client, which connects when it is used.
+// open returns a client. The client connects with its first request.
 func (c settings) open() (*client.Client, error) {
-	// Docker compresses copied files for clients that accept gzip, as Go's client does by default. That is twenty times
-	// slower.
+	// Docker compresses copied files if the client accepts gzip, as Go's HTTP client does by default. That is twenty
+	// times slower.
 	opts := []client.Opt{client.WithHTTPHeaders(map[string]string{"Accept-Encoding": "identity"})}
 	switch {
 	case strings.HasPrefix(c.Host, "ssh://"):
@@ -144,10 +143,10 @@ func checkInstance(id string) error {
 	switch {
 	case !instanceName.MatchString(id):
 		return fmt.Errorf(
-			"instance %.80q cannot be the name of a container: two or more letters, digits, '_', '.' and '-'", id,
+			"instance %.80q cannot be the name of a container; use two or more letters, digits, '_', '.' and '-'", id,
 		)
 	case workName.MatchString(id):
-		return fmt.Errorf("instance %.80q has a name that the driver uses for containers in transit", id)
+		return fmt.Errorf("instance %.80q has a name that is reserved for containers in transit", id)
 	}
 	return nil
 }

@@ -17,16 +17,16 @@ import (
 
 func TestDriver_ConfigureChecksSettings(t *testing.T) {
 	t.Parallel()
-	folder := t.TempDir()
-	if err := makeCertificates(folder); err != nil {
+	dir := t.TempDir()
+	if err := writeCertificates(dir); err != nil {
 		t.Fatal(err)
 	}
-	tls := strings.NewReplacer("ca.pem", filepath.Join(folder, "ca.pem"), "cert.pem", filepath.Join(folder, "cert.pem"),
-		"key.pem", filepath.Join(folder, "key.pem"), "none.pem", filepath.Join(folder, "none.pem"))
-	if err := os.WriteFile(filepath.Join(folder, "none"), nil, 0o600); err != nil {
+	tls := strings.NewReplacer("ca.pem", filepath.Join(dir, "ca.pem"), "cert.pem", filepath.Join(dir, "cert.pem"),
+		"key.pem", filepath.Join(dir, "key.pem"), "none.pem", filepath.Join(dir, "none.pem"))
+	if err := os.WriteFile(filepath.Join(dir, "none"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, c := range []struct{ settings, says string }{
+	for _, c := range []struct{ settings, wantErr string }{
 		{`{}`, ""},
 		{`{"host":""}`, ""},
 		{`{"host":"unix:///run/docker.sock"}`, ""},
@@ -39,9 +39,9 @@ func TestDriver_ConfigureChecksSettings(t *testing.T) {
 		{`{} {}`, "nothing else"},
 		{`{"hots":""}`, `unknown field "hots"`},
 		{`{"host":5}`, "its settings must be"},
-		{`{"host":"/run/docker.sock"}`, "must begin with unix://"},
+		{`{"host":"/run/docker.sock"}`, "must start with unix://"},
 		{`{"host":"unix://run/docker.sock"}`, "three slashes"},
-		{`{"host":"http://host-b"}`, "must begin with unix://"},
+		{`{"host":"http://host-b"}`, "must start with unix://"},
 		{`{"host":"tcp://host-b:2375"}`, "needs tls"},
 		{`{"host":"tcp://host-b","tls":{}}`, "tcp://HOST:PORT"},
 		{`{"host":"tcp://host-b:2376","tls":{"ca_file":"ca.pem"}}`, "tls.cert_file is missing"},
@@ -53,8 +53,8 @@ func TestDriver_ConfigureChecksSettings(t *testing.T) {
 			`{"host":"tcp://host-b:2376","tls":{"ca_file":"ca.pem","cert_file":"key.pem","key_file":"cert.pem"}}`,
 			"tls.cert_file and tls.key_file",
 		},
-		{`{"host":"unix:///run/docker.sock","tls":{}}`, "tls is for a host"},
-		{`{"host":"ssh://ops:secret@host-b"}`, "no password"},
+		{`{"host":"unix:///run/docker.sock","tls":{}}`, "tls requires a host"},
+		{`{"host":"ssh://ops:secret@host-b"}`, "not contain a password"},
 		{`{"host":"ssh://-oProxyCommand=x"}`, "dash"},
 		{`{"host":"tcp://host b"}`, "host"},
 	} {
@@ -62,12 +62,12 @@ func TestDriver_ConfigureChecksSettings(t *testing.T) {
 		config := DefaultConfig()
 		err := New(&config).Configure(t.Context(), []relay.Server{server})
 		switch {
-		case c.says == "" && err != nil:
-			t.Errorf("%s: %v", c.settings, err)
-		case c.says == "":
-		case err == nil || !strings.Contains(err.Error(), "server b7: ") || !strings.Contains(err.Error(), c.says) ||
-			strings.Contains(err.Error(), "secret"):
-			t.Errorf("%s: error %v", c.settings, err)
+		case c.wantErr == "" && err != nil:
+			t.Errorf("%s: got error %v", c.settings, err)
+		case c.wantErr == "":
+		case err == nil || !strings.Contains(err.Error(), "server b7: ") ||
+			!strings.Contains(err.Error(), c.wantErr) || strings.Contains(err.Error(), "secret"):
+			t.Errorf("%s: got error %v, want it to contain %q", c.settings, err, c.wantErr)
 		}
 	}
 }
@@ -77,7 +77,7 @@ func TestDriver_ConfigureRejectsEqualHosts(t *testing.T) {
 	config := DefaultConfig()
 	d := New(&config)
 	err := d.Configure(t.Context(), []relay.Server{server("a", ""), server("b", "unix:///var/run/docker.sock")})
-	if err == nil || !strings.Contains(err.Error(), "that of server a already") {
+	if err == nil || !strings.Contains(err.Error(), "already used by server a") {
 		t.Errorf("error %v", err)
 	}
 	bad := server("a", "")
@@ -97,7 +97,7 @@ func TestConfig_Validate(t *testing.T) {
 		{}, {HealthTimeout: 1}, {HealthTimeout: 1, Settle: 2}, {HealthTimeout: 1 << 62, Settle: 1},
 	} {
 		if c.Validate() == nil {
-			t.Errorf("%+v is taken", c)
+			t.Errorf("Validate accepted %+v", c)
 		}
 	}
 	var d Duration
@@ -106,7 +106,7 @@ func TestConfig_Validate(t *testing.T) {
 	}
 	for _, bad := range []string{`5`, `"5"`, `"x"`} {
 		if d.UnmarshalJSON([]byte(bad)) == nil {
-			t.Errorf("%s is taken", bad)
+			t.Errorf("UnmarshalJSON accepted %s", bad)
 		}
 	}
 }
@@ -115,15 +115,15 @@ func server(id, host string) relay.Server {
 	return relay.Server{ID: id, Cluster: "production", Settings: fmt.Appendf(nil, `{"host":%q}`, host)}
 }
 
-// Docker would pack what is copied for a client that takes gzip, at a twentieth of the speed.
+// The client must not accept gzip, because Docker's compression makes copies twenty times slower.
 func TestSettings_OpenRequestsUncompressedFiles(t *testing.T) {
 	t.Parallel()
-	asked := make(chan string, 1)
+	encodings := make(chan string, 1)
 	docker := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Api-Version", "1.41")
 		if strings.HasSuffix(r.URL.Path, "/archive") {
 			w.Header().Set("X-Docker-Container-Path-Stat", "e30=")
-			asked <- r.Header.Get("Accept-Encoding")
+			encodings <- r.Header.Get("Accept-Encoding")
 		}
 	}))
 	t.Cleanup(docker.Close)
@@ -138,7 +138,7 @@ func TestSettings_OpenRequestsUncompressedFiles(t *testing.T) {
 	if err := errors.Join(from.Content.Close(), h.client.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-asked; got != "identity" {
-		t.Errorf("the driver takes %q", got)
+	if got := <-encodings; got != "identity" {
+		t.Errorf("got Accept-Encoding %q, want identity", got)
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// prepareDestination creates the volumes and the container at the destination. It reuses nothing of an earlier attempt
-// while the source is in its place.
+// prepareDestination creates the volumes and the container on the destination. While the source has its name, it
+// removes the objects of earlier attempts and does not reuse them.
 func (v *migration) prepareDestination(ctx context.Context, f hostState) error {
 	if f.src.inPlace == nil {
 		return nil
@@ -30,7 +30,7 @@ func (v *migration) prepareDestination(ctx context.Context, f hostState) error {
 	if err := v.checkLeases(ctx); err != nil {
 		return err
 	}
-	v.driver.between("create")
+	v.driver.stepHook("create")
 	c, err := v.source.inspectContainer(ctx, v.Instance)
 	if err == nil && v.CopyVolumes {
 		v.size = v.volumeSizes(ctx, volumeNames(c))
@@ -41,14 +41,14 @@ func (v *migration) prepareDestination(ctx context.Context, f hostState) error {
 	if err == nil {
 		err = v.createVolumes(ctx, c)
 	}
-	v.driver.between("volumes created")
+	v.driver.stepHook("volumes created")
 	if err == nil {
-		err = v.checkLeases(ctx) // new volumes would be created for missing ones, without an owner
+		err = v.checkLeases(ctx) // Docker would create missing volumes, without the label of the job
 	}
 	if err == nil {
 		err = v.createArriving(ctx, c)
 	}
-	// An outdated process removes what it created. Docker keeps objects in use.
+	// An outdated process removes the objects that it created. Docker keeps objects in use.
 	if superseded := v.checkLeases(ctx); errors.Is(superseded, relay.ErrSuperseded) {
 		for _, name := range []string{v.destination.arrivingName(v.JobID), v.destination.workName(kindCarrier)} {
 			_ = v.destination.remove(ctx, name, true)
@@ -62,7 +62,7 @@ func (v *migration) prepareDestination(ctx context.Context, f hostState) error {
 func (v *migration) createVolumes(ctx context.Context, c container.InspectResponse) error {
 	for _, m := range volumeMounts(c) {
 		if !v.CopyVolumes && isAnonymous(c, m) {
-			continue // Docker makes a new one
+			continue // Docker creates a new one
 		}
 		at, err := v.source.client.VolumeInspect(ctx, m.Name, client.VolumeInspectOptions{})
 		if err != nil {
@@ -73,17 +73,17 @@ func (v *migration) createVolumes(ctx context.Context, c container.InspectRespon
 			labels = map[string]string{}
 		}
 		labels[labelJob], labels[labelLease] = v.JobID, strconv.FormatInt(v.Lease, 10)
-		made, err := v.destination.client.VolumeCreate(ctx, client.VolumeCreateOptions{
+		created, err := v.destination.client.VolumeCreate(ctx, client.VolumeCreateOptions{
 			Name: m.Name, Driver: at.Volume.Driver, DriverOpts: at.Volume.Options, Labels: labels,
 		})
 		if err != nil {
-			return fmt.Errorf("the volume %s cannot be made on server %s: %w", m.Name, v.destination.server, err)
+			return fmt.Errorf("create volume %s on server %s: %w", m.Name, v.destination.server, err)
 		}
 		// Docker reports no error if another client created a volume after the check.
-		if !v.canUseVolume(at.Volume, made.Volume) {
+		if !v.canUseVolume(at.Volume, created.Volume) {
 			return fmt.Errorf(
-				"server %s has a volume %s now; if its data is not needed, remove it there (docker "+
-					"volume rm)", v.destination.server, m.Name,
+				"server %s now has a volume %s; if its data is not needed, remove it there (docker volume rm)",
+				v.destination.server, m.Name,
 			)
 		}
 	}
@@ -96,19 +96,19 @@ func (v *migration) createArriving(ctx context.Context, c container.InspectRespo
 		return err
 	}
 	if _, err := v.destination.client.ContainerCreate(ctx, r.create); err != nil {
-		return fmt.Errorf("the container cannot be made on server %s: %w", v.destination.server, err)
+		return fmt.Errorf("create the container on server %s: %w", v.destination.server, err)
 	}
 	for name, settings := range r.extraNetworks {
 		if _, err := v.destination.client.NetworkConnect(ctx, name, client.NetworkConnectOptions{
 			Container: r.create.Name, EndpointConfig: settings,
 		}); err != nil {
-			return fmt.Errorf("the container cannot join network %s on server %s: %w", name, v.destination.server, err)
+			return fmt.Errorf("connect the container to network %s on server %s: %w", name, v.destination.server, err)
 		}
 	}
 	return nil
 }
 
-// createContainer makes a container that is never started.
+// createContainer creates a container that is never started.
 func (h *dockerHost) createContainer(ctx context.Context, kind, image string, mounts []mount.Mount) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -123,8 +123,8 @@ func (h *dockerHost) createContainer(ctx context.Context, kind, image string, mo
 	return err
 }
 
-// createCarriers creates a container on each side that mounts only the volumes, at its own paths, because the paths of
-// the instance may be read-only or nested.
+// createCarriers creates a carrier on each host and returns the names of the volumes. A carrier mounts only the
+// volumes, and at other paths than the instance, because the paths of the instance may be read-only or nested.
 func (v *migration) createCarriers(ctx context.Context, f hostState) ([]string, error) {
 	c, err := v.source.inspectContainer(ctx, f.src.leaving.name)
 	if err != nil {
@@ -137,11 +137,11 @@ func (v *migration) createCarriers(ctx context.Context, f hostState) ([]string, 
 	names := volumeNames(c)
 	for _, side := range []struct {
 		h        *dockerHost
-		box      *containerRef
+		carrier  *containerRef
 		image    string
 		readOnly bool
 	}{{v.source, f.src.carrier, c.Image, true}, {v.destination, f.dst.carrier, arriving.Image, false}} {
-		if side.box != nil {
+		if side.carrier != nil {
 			continue
 		}
 		var mounts []mount.Mount
@@ -164,13 +164,13 @@ func (v *migration) createCarriers(ctx context.Context, f hostState) ([]string, 
 	return names, nil
 }
 
-// places contains the volumes in a carrier. Files are written to it and not to the volume's own directory, because
-// Docker does not change the owner and mode of the directory that it writes to.
-const places = "/hubrelay"
+// carrierRoot is the directory in a carrier that contains the volumes. The driver extracts archives into this directory
+// and not into the directory of the volume, because Docker does not change the owner and mode of the target directory.
+const carrierRoot = "/hubrelay"
 
-func mountPath(i int) string { return places + "/" + strconv.Itoa(i) }
+func mountPath(i int) string { return carrierRoot + "/" + strconv.Itoa(i) }
 
-// copyNote is stored by the copy step for a repetition. It is valid only for the same two containers.
+// copyNote is the note of the copy step. A later call uses it to skip the copy if the new container is the same.
 type copyNote struct {
 	Arrival string            `json:"arrival"`
 	Digests map[string]string `json:"digests"`
@@ -187,7 +187,7 @@ func (v *migration) copyNote() []byte {
 	return data
 }
 
-// reusableDigests finds what an earlier call has copied.
+// reusableDigests returns the digests of the volumes that an earlier call copied to the same new container, or nil.
 func (v *migration) reusableDigests(arrival string) map[string]string {
 	for _, p := range v.Done {
 		var n copyNote
@@ -198,6 +198,7 @@ func (v *migration) reusableDigests(arrival string) map[string]string {
 	return nil
 }
 
+// nothingToCopy reports whether the volumes are not copied, or no longer, because the new container may be running.
 func (v *migration) nothingToCopy(f hostState) bool {
 	return !v.CopyVolumes || f.isMoved() || f.src.leaving != nil && f.src.leaving.kind == kindLeft
 }
@@ -207,22 +208,22 @@ func (v *migration) copyVolumes(ctx context.Context, f hostState) error {
 		return nil
 	}
 	if !f.hasArrived() {
-		return fmt.Errorf("the container that was made on server %s has vanished", v.destination.server)
+		return fmt.Errorf("the container created on server %s has disappeared", v.destination.server)
 	}
 	names, err := v.createCarriers(ctx, f)
 	if err != nil {
 		return err
 	}
-	v.arrivalID = f.src.leaving.ticket.arrivalID
+	v.arrivalID = f.src.leaving.restore.arrivalID
 	if v.digests = v.reusableDigests(v.arrivalID); v.digests != nil {
 		return nil
 	}
 	v.digests = map[string]string{}
 	progress := &progressReader{step: stepCopy, total: v.size, report: v.report}
 	for i, name := range names {
-		v.driver.between("copy volume")
+		v.driver.stepHook("copy volume")
 		if v.digests[name], err = v.copyVolume(ctx, i, progress); err != nil {
-			return fmt.Errorf("volume %s could not be copied: %w", name, err)
+			return fmt.Errorf("copy volume %s: %w", name, err)
 		}
 	}
 	return nil
@@ -238,16 +239,16 @@ func (v *migration) copyVolume(ctx context.Context, i int, progress *progressRea
 	if err != nil {
 		return "", v.withServer(v.source, err)
 	}
-	defer func() { _ = from.Content.Close() }() // what matters has been read
+	defer func() { _ = from.Content.Close() }() // all data has been read
 	progress.reader = from.Content
-	sum := newSummer(progress)
+	sum := newDigestReader(progress)
 	_, err = v.destination.client.CopyToContainer(ctx, v.destination.workName(kindCarrier),
 		client.CopyToContainerOptions{
-			DestinationPath: places, Content: sum, AllowOverwriteDirWithFile: true,
+			DestinationPath: carrierRoot, Content: sum, AllowOverwriteDirWithFile: true,
 		})
 	digest, read := sum.finish(err)
 	switch failed := progress.readError(); {
-	case failed != nil: // this is why the destination failed
+	case failed != nil: // the cause of the error of the destination
 		return "", v.withServer(v.source, failed)
 	case read != nil && !errors.Is(read, err):
 		return "", v.withServer(v.source, read)
@@ -255,13 +256,13 @@ func (v *migration) copyVolume(ctx context.Context, i int, progress *progressRea
 	return digest, v.withServer(v.destination, err)
 }
 
-// verifyCopy reads back what the destination has.
+// verifyCopy reads the volumes back from the destination and compares their digests.
 func (v *migration) verifyCopy(ctx context.Context, f hostState) error {
 	if v.nothingToCopy(f) || len(v.digests) == 0 {
 		return nil
 	}
 	if f.dst.carrier == nil {
-		return fmt.Errorf("the container %s on server %s has vanished", v.destination.workName(kindCarrier),
+		return fmt.Errorf("container %s on server %s has disappeared", v.destination.workName(kindCarrier),
 			v.destination.server)
 	}
 	names, err := v.createCarriers(ctx, f)
@@ -276,22 +277,22 @@ func (v *migration) verifyCopy(ctx context.Context, f hostState) error {
 			return v.withServer(v.destination, err)
 		}
 		progress.reader = from.Content
-		sum := newSummer(progress)
+		sum := newDigestReader(progress)
 		_, err = io.Copy(io.Discard, sum)
 		digest, read := sum.finish(err)
-		_ = from.Content.Close() // what matters has been read
+		_ = from.Content.Close() // all data has been read
 		if err := errors.Join(err, read); err != nil {
 			return v.withServer(v.destination, err)
 		}
 		if digest != v.digests[name] {
-			return fmt.Errorf("volume %s is not on server %s as it was read on server %s; look at the disk there", name,
-				v.destination.server, v.source.server)
+			return fmt.Errorf("the copy of volume %s on server %s differs from the data read on server %s; check the "+
+				"disk of server %s", name, v.destination.server, v.source.server, v.destination.server)
 		}
 	}
 	return nil
 }
 
-// volumeSizes asks how much there is to copy, if Docker can tell that soon.
+// volumeSizes returns the total size of the volumes, or 0 if Docker does not return it within 5 s.
 func (v *migration) volumeSizes(ctx context.Context, names []string) (total int64) {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()

@@ -1,4 +1,4 @@
-// Command app is the instance of the tests: it writes into its volume until it is told to end.
+// Command app is the instance of the tests. It writes to its volume until it receives SIGTERM.
 package main
 
 import (
@@ -11,20 +11,20 @@ import (
 
 func main() {
 	switch os.Args[1] {
-	case "blessed": // a health check that looks into the volume
-		if _, err := os.Stat("/data/blessed"); err != nil {
-			println("not blessed")
+	case "check": // a health check that requires the file marker in the volume
+		if _, err := os.Stat("/data/marker"); err != nil {
+			println("no marker")
 			os.Exit(1)
 		}
-	case "fail":
-		if _, err := os.Stat("/data/blessed"); err != nil {
+	case "fail": // fails without the marker
+		if _, err := os.Stat("/data/marker"); err != nil {
 			os.Exit(7)
 		}
 		serve()
-	case "stumble": // fails the first time
-		_, blessed := os.Stat("/data/blessed")
+	case "fail-once": // fails the first time without the marker
+		_, noMarker := os.Stat("/data/marker")
 		_, again := os.Stat("/data/again")
-		if blessed != nil && again != nil {
+		if noMarker != nil && again != nil {
 			_ = os.WriteFile("/data/again", nil, 0o600)
 			os.Exit(7)
 		}
