@@ -38,7 +38,7 @@ func (m *Module) AdminRoutes() []module.AdminRoute {
 	return adminRoutes(func() (adminInventory, error) {
 		if m.driver == nil {
 			return nil, relay.NewError(relay.CodeNotEnabled,
-				"migrations are disabled, so there is no inventory: configure migration.driver and restart the daemon")
+				"migrations are disabled, so there is no inventory; configure migration.driver and restart the daemon")
 		}
 		if rejected := m.checkReady(); rejected != nil {
 			return nil, rejected
@@ -47,7 +47,7 @@ func (m *Module) AdminRoutes() []module.AdminRoute {
 	})
 }
 
-// adminRoutes returns the routes of an inventory. get returns an error while there is none.
+// adminRoutes returns the routes of an inventory. get returns an error if there is no inventory.
 func adminRoutes(get func() (adminInventory, error)) []module.AdminRoute {
 	return []module.AdminRoute{{
 		Pattern: "/api/inventory", Role: adminapi.RoleAdmin, MaxBody: MaxFile,

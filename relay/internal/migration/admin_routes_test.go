@@ -63,7 +63,7 @@ func TestAdminRoutes_Inventory(t *testing.T) {
 			`{"id":"d","hub_id":"h","account_id":"a","environment_id":"e","stateful":true,"instances":[]}],` +
 			`"driver_error":"no program ./driver"}}`},
 		{"HEAD", "", nil, 200, ""},
-		{"GET", "", errors.New("redis is away"), 503, `"code":"503.not-ready"`},
+		{"GET", "", errors.New("redis is unreachable"), 503, `"code":"503.not-ready"`},
 		{"DELETE", "", nil, 405, "GET, HEAD, PUT, POST"},
 		{
 			"PUT", good, nil, 200,
@@ -88,7 +88,7 @@ func TestAdminRoutes_Inventory(t *testing.T) {
 			`"detail":"wait for the job","extra":{"instances":["c/i"]}`,
 		},
 		{"PUT", good, ErrImportSuperseded, 409, "a later import"},
-		{"PUT", good, errors.New("redis is away"), 503, "redis is away"},
+		{"PUT", good, errors.New("redis is unreachable"), 503, "redis is unreachable"},
 	} {
 		v := &fakeInventory{err: c.err}
 		a := newAdmin(func() (adminInventory, error) { return v, nil })
@@ -96,7 +96,7 @@ func TestAdminRoutes_Inventory(t *testing.T) {
 		a.ServeHTTP(w, httptest.NewRequest(c.method, "http://127.0.0.1/api/inventory", strings.NewReader(c.body)))
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.contains) ||
 			strings.Contains(w.Body.String(), "s3cret") {
-			t.Errorf("%s %.40s: %d %.700s", c.method, c.body, w.Code, w.Body)
+			t.Errorf("%s %.40s: got %d %.700s", c.method, c.body, w.Code, w.Body)
 		}
 		if imported := v.file != nil; imported != (w.Code == 200 && len(c.body) > 0 || c.err != nil && c.body != "") {
 			t.Errorf("%s %.40s: got import %+v", c.method, c.body, v.file)
@@ -125,6 +125,6 @@ func TestAdminRoutes_InventoryUnavailable(t *testing.T) {
 	v, w := &fakeInventory{}, httptest.NewRecorder()
 	newAdmin(func() (adminInventory, error) { return v, nil }).ServeHTTP(w, r)
 	if w.Code != 403 || v.file != nil {
-		t.Errorf("from another site: got %d", w.Code)
+		t.Errorf("cross-site request: got %d", w.Code)
 	}
 }

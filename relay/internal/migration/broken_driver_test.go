@@ -36,22 +36,22 @@ func TestWorker_WithoutDriverLeavesJobs(t *testing.T) {
 	}
 }
 
-// A node whose driver calls never have a known outcome does not keep the job.
+// A node releases a job if the outcome of its driver calls is always unknown.
 func TestWorker_ReleasesJobAfterFailures(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
 	broken := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error {
-		return relay.Indeterminate(errors.New("the program of the driver is gone"))
+		return relay.Indeterminate(errors.New("the program of the driver is missing"))
 	}}
 	s.work(b, "w1", broken, nil)
 	id := s.migrate(0, "s2")
-	s.await(id, "to be undone", func(j *job) bool { return j.undo })
+	s.await(id, "undo requested", func(j *job) bool { return j.undo })
 	s.work(b, "w2", &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error {
 		return errors.New("undone")
 	}}, nil)
 	if j := s.awaitEnd(id); j.State != relay.JobError ||
-		j.Error != "the program of the driver is gone; the instance is back on s1" {
+		j.Error != "the program of the driver is missing; the instance is back on s1" {
 		t.Errorf("got state %s, error %s", j.State, j.Error)
 	}
 }
@@ -83,7 +83,7 @@ func TestWorker_RollsBackLostJob(t *testing.T) {
 			return relay.Indeterminate(errors.New("not yet"))
 		}
 		back <- m
-		return errors.New("it is back")
+		return errors.New("undone")
 	}}, nil)
 	id := s.migrate(0, "s2")
 	j := s.await(id, "running", func(j *job) bool { return j.State == relay.JobRunning })

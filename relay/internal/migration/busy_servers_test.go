@@ -99,7 +99,7 @@ func TestClaimAbandoned_AfterManyActiveJobs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compare(t, "what was left alone", list, []queuedJob{{1, last, "49"}})
+	compare(t, "claimed jobs", list, []queuedJob{{1, last, "49"}})
 }
 
 // Jobs that were queued in the same millisecond must not fill all slots of a worker.

@@ -6,8 +6,8 @@
 // interchangeable. [Module] connects both to the daemon, and relay/daemon/modules.go is the only place that imports
 // this package.
 //
-// A job is stored in the partition of its hub. One script stores each change of a job together with the events of
-// this change, so neither exists without the other. Jobs wait in a stream with a consumer group. If the worker of
-// a job stops sending heartbeats, another worker claims the job with a higher lease. Every write of a worker
-// includes its lease and changes nothing if a higher one exists. The driver does the same on the servers.
+// A job is stored in the partition of its hub. One script stores each change of a job together with the events of this
+// change, so both are stored or neither. Jobs wait in a stream with a consumer group. If the worker of a job stops
+// sending heartbeats, another worker claims the job with a higher lease. Every write of a worker includes its lease and
+// changes nothing if a higher lease exists. The driver does the same on the servers.
 package migration

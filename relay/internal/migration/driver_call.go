@@ -34,7 +34,7 @@ func (h *jobRunner) callDriver(ctx context.Context) error {
 		select {
 		case err := <-done:
 			if ctx.Err() == nil {
-				_ = h.saveProgress(ctx, buffer) // if this fails, the final state is stored anyway
+				_ = h.saveProgress(ctx, buffer) // the final state is stored even if this fails
 			}
 			if errors.Is(context.Cause(driverCtx), errDriverStalled) &&
 				(errors.Is(err, context.Canceled) || relay.IsIndeterminate(err)) {
@@ -50,7 +50,8 @@ func (h *jobRunner) callDriver(ctx context.Context) error {
 			cancel(err)
 			driverErr := <-done
 			h.log.Info("driver call was stopped", "reason", err, "driver_error", driverErr)
-			// The migration was completed before the stop. finishJob checks that this worker still holds the job.
+			// Without an error, the migration was completed before the stop. finishJob checks that this worker still
+			// holds the job.
 			if driverErr == nil {
 				return nil
 			}
@@ -66,7 +67,7 @@ func (h *jobRunner) saveProgress(ctx context.Context, r *progressBuffer) error {
 	for _, p := range r.drain() {
 		text, err := encodeProgress(p)
 		if err != nil {
-			h.log.Error("progress of a migration cannot be stored", "error", err)
+			h.log.Error("could not encode migration progress", "error", err)
 			continue
 		}
 		h.job.Progress[p.Step] = p
@@ -84,7 +85,7 @@ func (h *jobRunner) saveProgress(ctx context.Context, r *progressBuffer) error {
 	return h.writeUpdate(ctx, u)
 }
 
-// progressBuffer contains reports of the driver that are not stored yet.
+// progressBuffer collects reports of the driver until they are stored.
 type progressBuffer struct {
 	flushNow   chan struct{} // signals that a step has started or completed
 	onProgress func()        // called for each report with new content
@@ -95,7 +96,7 @@ type progressBuffer struct {
 	pending  map[string]relay.Progress
 }
 
-// reportedProgress is the state of a step as reported, to detect duplicates and urgent reports.
+// reportedProgress is the reported state of a step. It is used to detect duplicate and urgent reports.
 type reportedProgress struct {
 	started, completed bool // in any report
 	last               relay.Progress
@@ -147,7 +148,7 @@ func (r *progressBuffer) add(p relay.Progress) {
 	}
 }
 
-// drain returns the latest report of each step and clears the buffer. The order is the order of arrival.
+// drain returns the latest report of each step, in order of arrival, and clears the buffer.
 func (r *progressBuffer) drain() []relay.Progress {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -30,7 +30,7 @@ type event struct {
 	Flags   json.RawMessage `json:"flags"`
 }
 
-// eventObject is the subject of an event. Members that spec.md does not define follow the others.
+// eventObject is the subject of an event. The members that spec.md does not define come last.
 type eventObject struct {
 	ID       string `json:"id"`
 	State    string `json:"state"`

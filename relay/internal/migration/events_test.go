@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// asyncapi.yaml documents all members of events.
+// asyncapi.yaml must document all members of events.
 func TestEvents_MatchAsyncAPI(t *testing.T) {
 	t.Parallel()
 	type object struct{ Properties map[string]any }
@@ -36,18 +36,18 @@ func TestEvents_MatchAsyncAPI(t *testing.T) {
 	}
 	schemas := doc.Components.Schemas
 	for _, c := range []struct {
-		of         any
+		value      any
 		documented object
 	}{{eventObject{}, schemas.Notification.Properties.Object}, {relay.JobTask{}, schemas.JobTask}} {
 		var members []string
-		for i, of := 0, reflect.TypeOf(c.of); i < of.NumField(); i++ {
-			name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+		for i, kind := 0, reflect.TypeOf(c.value); i < kind.NumField(); i++ {
+			name, _, _ := strings.Cut(kind.Field(i).Tag.Get("json"), ",")
 			members = append(members, name)
 		}
 		slices.Sort(members)
 		documented := slices.Sorted(maps.Keys(c.documented.Properties))
 		if !slices.Equal(members, documented) {
-			t.Errorf("%T has members %v, asyncapi.yaml has %v", c.of, members, documented)
+			t.Errorf("%T has members %v, asyncapi.yaml has %v", c.value, members, documented)
 		}
 	}
 }

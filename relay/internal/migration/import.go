@@ -17,8 +17,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// ErrImportSuperseded is returned if another import with different content started later. That one wins.
-var ErrImportSuperseded = errors.New("a later import has replaced this one: check with hubrelay inventory list, " +
+// ErrImportSuperseded is returned if another import started later. The later import wins.
+var ErrImportSuperseded = errors.New("a later import has replaced this one; check with hubrelay inventory list, " +
 	"and import again if required")
 
 // RejectedError reports that a valid inventory cannot be imported at present.
@@ -69,10 +69,10 @@ var (
 	finishScript  = redis.NewScript(finishSource)
 )
 
-// Import replaces the inventory with the content of the file. Objects that are not in the file are removed. An
-// instance that a job has moved stays on its server until the file names that server or the server is removed. An
-// import with servers that differ from the operator's file returns a [ServersError]. An import from [ParseImport]
-// may omit the servers.
+// Import replaces the inventory with the content of the file. It removes objects that are not in the file. An instance
+// that a job has moved stays on its server until the file names that server or the server is removed. An import with
+// servers that differ from the operator's file returns a [ServersError]. An import from [ParseImport] may omit the
+// servers.
 //
 // Import returns a [RejectedError] if it would remove or move an instance of a container with a running job, or
 // remove the destination of a running job. Of concurrent imports, the one that started last wins, and the others
@@ -85,7 +85,7 @@ func (v *Inventory) Import(ctx context.Context, f *File) (Changes, error) {
 	return v.runImport(ctx, f, false)
 }
 
-// Seed imports the operator's file, including the servers. If the same file was seeded last, it does nothing and
+// Seed imports the operator's file, including the servers. If the last seed had the same content, it does nothing and
 // therefore does not undo later imports. Several nodes may seed the same file concurrently. Seed does not call
 // [Inventory.SetFile].
 func (v *Inventory) Seed(ctx context.Context, f *File) (Changes, error) {
@@ -160,7 +160,8 @@ func (v *Inventory) newImport(f *File) (*importRun, error) {
 }
 
 // run first checks whether the import is possible, so normally it is applied completely or not at all. A job that
-// starts after the check may still prevent a part of it. Importing again completes it then.
+// starts after the check can still prevent a part of the import. In that case, another import of the same content
+// completes it.
 func (i *importRun) run(ctx context.Context, seed bool) (Changes, error) {
 	snapshot, err := i.readSnapshot(ctx)
 	if err != nil {
@@ -207,8 +208,8 @@ func (i *importRun) serverChanges(snapshot *inventorySnapshot) ChangeCount {
 	return c
 }
 
-// checkHubChanges rejects a container with a new hub if only Redis knows the server of one of its instances. The
-// hub determines the partition that stores this.
+// checkHubChanges rejects a container with a new hub if only Redis contains the current server of one of its instances.
+// The hub determines the partition that stores the server.
 func (i *importRun) checkHubChanges(snapshot *inventorySnapshot) error {
 	for _, c := range i.file.Containers {
 		old, ok := snapshot.containers[c.ID]
@@ -219,9 +220,8 @@ func (i *importRun) checkHubChanges(snapshot *inventorySnapshot) error {
 			field := InstanceField(c.ID, instance.ID)
 			if moved := snapshot.moved[field]; moved != "" && moved != instance.Server && i.hasServer(moved) {
 				return &RejectedError{Instances: []string{field}, Reason: fmt.Sprintf(
-					"the file changes the hub of container %s, and a job has moved its instance %s to %s: name "+
-						"that server "+
-						"in the file", c.ID, instance.ID, moved)}
+					"the file changes the hub of container %s, but a job has moved its instance %s to %s; change its "+
+						"server_id in the file to that server", c.ID, instance.ID, moved)}
 			}
 		}
 	}
@@ -250,7 +250,7 @@ func (i *importRun) checkRemovedServers(ctx context.Context, snapshot *inventory
 		var o jobSpec
 		if json.Unmarshal([]byte(text), &o) == nil && !i.hasServer(o.Destination) {
 			return &RejectedError{Instances: busy[n : n+1], Reason: fmt.Sprintf(
-				"the file removes server %s, but a job is moving %s to it: keep the server until the job has ended",
+				"the file removes server %s, but a job is moving %s to it; keep the server until the job has ended",
 				o.Destination, busy[n])}
 		}
 	}
@@ -297,14 +297,14 @@ func (i *importRun) applyPartitions(ctx context.Context, apply bool) (Changes, e
 		slices.Sort(busy)
 		return Changes{}, &RejectedError{Instances: busy, Reason: "the file removes or moves instances of " +
 			"containers with running jobs (" +
-			joinLimited(busy) + "): import it again when the jobs have ended"}
+			joinLimited(busy) + "); import it again when the jobs have ended"}
 	}
 	return sum, nil
 }
 
 var errReply = errors.New("unexpected response of Redis")
 
-// add adds the response of a partition's script. It appends to busy the instances that prevent the import.
+// add adds the response of a partition's script. It appends the instances that prevent the import to busy.
 func (c *Changes) add(reply []any, busy []string) ([]string, error) {
 	const counts = 8
 	n := make([]int, 0, counts)
@@ -332,7 +332,7 @@ func (c *ChangeCount) add(n []int) {
 	c.Added, c.Changed, c.Removed = c.Added+n[0], c.Changed+n[1], c.Removed+n[2]
 }
 
-// joinLimited joins the first few names.
+// joinLimited joins the first five names and adds the number of further names.
 func joinLimited(names []string) string {
 	const limit = 5
 	if len(names) <= limit {

@@ -16,7 +16,7 @@ func TestImport_CountsChanges(t *testing.T) {
 		Servers: ChangeCount{Added: 3}, Containers: ChangeCount{Added: 4}, Instances: ChangeCount{Added: 4},
 	}
 	if c := v.importFile(sample()); c != first || v.version() != 1 {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v", c)
 	}
 	if c := v.importFile(sample()); c.Any() || v.version() != 1 {
 		t.Errorf("second import: got %+v", c)
@@ -32,14 +32,14 @@ func TestImport_CountsChanges(t *testing.T) {
 		Instances: ChangeCount{Added: 1, Changed: 2, Removed: 1},
 	}
 	if c := v.importFile(f); c != want || v.version() != 2 {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v", c)
 	}
 	if got := v.listServers(); got != "c1/i1@s2 c1/i3@s4 c2/j1@s1 c4/k1@s4" {
 		t.Error(got)
 	}
 	if c := v.importFile(&File{}); c.Servers.Removed != 3 || c.Containers.Removed != 4 || v.listServers() != "" ||
 		v.version() != 3 {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v", c)
 	}
 }
 
@@ -51,17 +51,17 @@ func TestImport_KeepsMoves(t *testing.T) {
 	v.recordMove("h2", "c2/j1", "s3")
 	v.recordMove("h9", "c9/x", "s1")
 	if c := v.importFile(sample()); c != (Changes{MovesCleared: 1}) { // the move of c9, an unknown instance
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v", c)
 	}
 	if got := v.listServers(); got != "c1/i1@s2(s1) c1/i2@s2 c2/j1@s3(s1) c4/k1@s3" {
 		t.Error(got)
 	}
 	f := sample()
 	f.Servers = f.Servers[:2]                  // the server of j1 is removed
-	f.Containers[3].Instances[0].Server = "s1" // k1 was there too
+	f.Containers[3].Instances[0].Server = "s1" // k1 was on the same server
 	f.Containers[0].Instances[0].Server = "s2" // the file agrees with the job
 	if c := v.importFile(f); c.MovesCleared != 2 || c.Instances.Changed != 2 {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v", c)
 	}
 	if got := v.listServers(); got != "c1/i1@s2 c1/i2@s2 c2/j1@s1 c4/k1@s1" {
 		t.Error(got)
@@ -79,11 +79,11 @@ func TestImport_RejectedByRunningJob(t *testing.T) {
 		"instance removed":       func(f *File) { f.Containers[0].Instances = f.Containers[0].Instances[1:] },
 		"other instance removed": func(f *File) { f.Containers[0].Instances = f.Containers[0].Instances[:1] },
 		"instance moved":         func(f *File) { f.Containers[0].Instances[0].Server = "s3" },
-		"server of a moved is gone": func(f *File) {
+		"server of a moved instance removed": func(f *File) {
 			f.Servers = f.Servers[1:]
 			f.Containers[0].Instances[0].Server = "s2"
 		},
-		"hub": func(f *File) { f.Containers[0].Hub = "h4" },
+		"hub changed": func(f *File) { f.Containers[0].Hub = "h4" },
 	} {
 		f := sample()
 		f.Containers[3].Instances[0].Server = "s2" // allowed changes must not be applied either
@@ -93,15 +93,15 @@ func TestImport_RejectedByRunningJob(t *testing.T) {
 		var rejected *RejectedError
 		if !errors.As(err, &rejected) ||
 			!strings.Contains(err.Error(), "c1/i1") && !strings.Contains(err.Error(), "hub of container c1") {
-			t.Errorf("%s: %v", name, err)
+			t.Errorf("%s: got error %v, want a RejectedError", name, err)
 		}
 		if got := v.listServers(); got != "c1/i1@s1 c1/i2@s1(s2) c2/j1@s1 c4/k1@s3" || v.version() != 1 {
-			t.Errorf("%s: %s", name, got)
+			t.Errorf("%s: got %s, want no change", name, got)
 		}
 	}
 	f := sample()
 	f.Containers[0].Account, f.Containers[1].Instances[0].Server = "other", "s3"
-	f.Containers[0].Instances[1].Server = "s3" // the current server, to which a job moved it
+	f.Containers[0].Instances[1].Server = "s3" // has no effect, because a job moved the instance to s1
 	f.Containers[0].Instances = append(f.Containers[0].Instances, FileInstance{"i3", "s1"})
 	v.importFile(f)
 	if got := v.listServers(); got != "c1/i1@s1 c1/i2@s1(s3) c1/i3@s1 c2/j1@s3 c4/k1@s3" {
@@ -130,7 +130,7 @@ func TestImport_KeepsDestinationOfRunningJob(t *testing.T) {
 	}
 	f.Servers = sample().Servers[:2]
 	f.Containers = append(sample().Containers[:3], container("c4", "h4", "k1@s1"))
-	v.importFile(f) // other servers may be removed
+	v.importFile(f) // it is possible to remove other servers
 	if got := v.listServers(); got != "c1/i1@s1 c1/i2@s2 c2/j1@s1 c4/k1@s1" {
 		t.Error(got)
 	}
@@ -153,7 +153,7 @@ func TestImport_RejectsNewHubOfMovedInstance(t *testing.T) {
 	f.Containers[0].Instances[0].Server = "s2"
 	v.importFile(f)
 	if got := v.find("h2", "c1", "i1", "s1"); got.Source.ID != "s2" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v", got)
 	}
 	if _, err := v.Find(t.Context(), "h1", "c1", "i1", "s1"); !errors.Is(err, ErrNoContainer) {
 		t.Error(err)
@@ -187,8 +187,8 @@ func TestSeed(t *testing.T) {
 	}
 }
 
-// The next import completes an interrupted one and increases the version, even if it finds nothing to change.
-func TestImport_CompletesInterruptedOne(t *testing.T) {
+// The next import completes an interrupted import and increases the version, even if it finds nothing to change.
+func TestImport_CompletesInterruptedImport(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
 	v.importFile(sample())
@@ -205,10 +205,10 @@ func TestImport_CompletesInterruptedOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	if v.version() != 1 {
-		t.Error("the import was not interrupted")
+		t.Error("the interrupted import already changed the version")
 	}
 	if c := v.importFile(f); c.Any() || v.version() != 2 {
-		t.Errorf("%+v, version %d", c, v.version())
+		t.Errorf("got changes %+v, version %d", c, v.version())
 	}
 	if v.importFile(f); v.version() != 2 {
 		t.Error("the version changed again")
@@ -232,7 +232,7 @@ func TestImport_JobStartsAfterCheck(t *testing.T) {
 		t.Error(err)
 	}
 	if got := v.find("h1", "c1", "i2", ""); got.Source.ID != "s2" {
-		t.Errorf("%+v", got)
+		t.Errorf("got %+v", got)
 	}
 }
 

@@ -45,8 +45,8 @@ func NewInventory(client redis.UniversalClient, space keyspace.Space) *Inventory
 // InstanceField returns the hash field of an instance in Redis. IDs contain no slash.
 func InstanceField(container, instance string) string { return container + "/" + instance }
 
-// isValidID reports whether id is valid for a container, an instance or a server. Directories and Docker
-// containers are named after it.
+// isValidID reports whether id is valid for a container, an instance or a server. Drivers use such IDs as names of
+// directories and Docker containers.
 func isValidID(id string) bool {
 	for i := range len(id) {
 		switch c := id[i]; {
@@ -119,7 +119,7 @@ func (v *Inventory) Find(ctx context.Context, hub, container, instance, destinat
 		return InstanceLookup{}, ErrNoContainer
 	}
 	p, field := v.keys.Partition(hub), InstanceField(container, instance)
-	// Read moved first: an import that clears it updates instances in the same script.
+	// Read migratedTo before instances, because an import clears the first and updates the second in the same script.
 	values, err := v.readFields(ctx, [][2]string{
 		{v.keys.migratedTo(p), field}, {v.keys.instances(p), field}, {
 			v.keys.containers(p), container,
@@ -160,8 +160,7 @@ func (v *Inventory) Find(ctx context.Context, hub, container, instance, destinat
 	return f, err
 }
 
-// readFields reads one field of each hash in one round trip. A request is a key and a field. Missing values are
-// empty.
+// readFields reads hash fields in one round trip. Each request consists of a key and a field. Missing values are empty.
 func (v *Inventory) readFields(ctx context.Context, requests [][2]string) ([]string, error) {
 	commands := make([]*redis.StringCmd, len(requests))
 	_, _ = v.client.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error

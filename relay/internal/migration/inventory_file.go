@@ -15,7 +15,7 @@ type File struct {
 	Servers    []relay.Server
 	Containers []FileContainer
 
-	// keepServers is set for an import without servers.
+	// keepServers is set for an import that omits the servers.
 	keepServers bool
 }
 
@@ -25,7 +25,7 @@ type FileContainer struct {
 	Instances []FileInstance
 }
 
-// FileInstance is an instance and the server it is on if no job has moved it.
+// FileInstance is an instance and its server, unless a job has moved it.
 type FileInstance struct {
 	ID     string
 	Server string

@@ -50,8 +50,8 @@ func (v *Inventory) Servers(ctx context.Context) ([]relay.Server, error) {
 	return slices.DeleteFunc(l.Servers, func(s relay.Server) bool { return s.Settings == nil }), err
 }
 
-// List returns the complete inventory. It may see a running import half done. The version changes when the import
-// ends.
+// List returns the complete inventory. During an import the result may be inconsistent. The version changes when the
+// import ends.
 func (v *Inventory) List(ctx context.Context) (Listing, error) {
 	s, err := v.readSnapshot(ctx)
 	if err != nil {
@@ -104,7 +104,7 @@ func (v *Inventory) readSnapshot(ctx context.Context) (*inventorySnapshot, error
 	moved, instances := make([]*redis.MapStringStringCmd, n), make([]*redis.MapStringStringCmd, n)
 	containers, migrating := make([]*redis.MapStringStringCmd, n), make([]*redis.MapStringStringCmd, n)
 	var err error
-	// Read the version first: a reader of old content will then read again.
+	// Read the version first, so a caller with old content sees a newer version later and reads again.
 	if s.version, err = v.importCount(ctx); err != nil {
 		return nil, err
 	}

@@ -17,19 +17,19 @@ import (
 // MaxFile is the maximum size of an inventory, in bytes.
 const MaxFile = yamldoc.MaxSize
 
-// ReadFile reads an inventory file. All errors in it are returned at once as [yamldoc.Problems].
+// ReadFile reads an inventory file. It returns all errors in the file together as [yamldoc.Problems].
 func ReadFile(path string) (*File, error) {
 	p := newParser(path)
 	return p.parseInventory(p.Read(path, "name a YAML file, such as a copy of configs/inventory.yaml"))
 }
 
-// ParseFile is like [ReadFile], but parses data. Errors call the file name.
+// ParseFile is like [ReadFile], but parses data. Errors contain name as the name of the file.
 func ParseFile(name string, data []byte) (*File, error) {
 	p := newParser(name)
 	return p.parseInventory(p.Parse(data, yamldoc.Position{Line: 1, Column: 1}))
 }
 
-// ParseImport is like [ParseFile] for an import, which may omit the clusters to keep the servers unchanged.
+// ParseImport is like [ParseFile], but the data may omit the clusters to keep the servers unchanged.
 func ParseImport(name string, data []byte) (*File, error) {
 	p := newParser(name)
 	p.optionalServers = true
@@ -42,7 +42,7 @@ type inventoryParser struct {
 	file            *File
 	count           int
 	optionalServers bool
-	// By ID: the first occurrence.
+	// servers and instances contain the first occurrence of each ID.
 	servers   map[string]firstSeen
 	instances map[string]firstSeen
 }
@@ -111,8 +111,8 @@ func (p *inventoryParser) freeMap(v *yamldoc.Value, path string) []yamldoc.Entry
 	return v.Entries
 }
 
-// knownMembers returns the members of a map with known keys, without null values. The second result is false if v
-// is not a map.
+// knownMembers returns the members of a map that may only have the given keys. It omits null values. The second result
+// is false if v is not a map.
 func (p *inventoryParser) knownMembers(v *yamldoc.Value, path string, keys []string) (map[string]*yamldoc.Value, bool) {
 	if !p.countValue(v, path) {
 		return nil, false
@@ -154,7 +154,7 @@ func (p *inventoryParser) parseServer(e yamldoc.Entry, cluster, path string) {
 	}
 	if first, isDuplicate := p.servers[e.Key]; isDuplicate {
 		p.ErrorAt(e.At, path, "is also in cluster "+first.container,
-			fmt.Sprintf("the other is in line %d; a server is in one cluster", first.line))
+			fmt.Sprintf("the other is in line %d; a server belongs to one cluster", first.line))
 		return
 	}
 	p.servers[e.Key] = firstSeen{container: cluster, line: e.At.Line}
@@ -206,7 +206,7 @@ func (p *inventoryParser) parseContainer(e yamldoc.Entry, path string) {
 		Account: p.textMember(members, "account_id", path), Environment: p.textMember(members, "environment_id", path),
 	}}
 	if _, found := members["hub_id"]; !found {
-		p.ErrorAt(e.At, path, "has no hub_id", "name the hub that receives the events of the container")
+		p.ErrorAt(e.At, path, "has no hub_id", "set it to the hub that receives the events of the container")
 	}
 	if v := members["stateful"]; v != nil && p.countValue(v, path) {
 		if v.Shape != yamldoc.Bool {
@@ -241,7 +241,7 @@ func (p *inventoryParser) parseInstance(e yamldoc.Entry, container, path string)
 	}
 	v, ok := members["server_id"]
 	if !ok {
-		p.ErrorAt(e.At, path, "has no server_id", "name the server that the instance is on")
+		p.ErrorAt(e.At, path, "has no server_id", "set it to the server of the instance")
 		return "", false
 	}
 	server := p.textMember(members, "server_id", path)
@@ -259,7 +259,7 @@ func (p *inventoryParser) parseInstance(e yamldoc.Entry, container, path string)
 // maxHinted is the maximum number of errors with a suggestion for a server.
 const maxHinted = 20
 
-// textMember returns a string of a container or an instance. It is empty if missing.
+// textMember returns a string member of a container or an instance, or "" if it is missing.
 func (p *inventoryParser) textMember(members map[string]*yamldoc.Value, key, path string) string {
 	v := members[key]
 	if v == nil || !p.countValue(v, path) {
@@ -287,7 +287,7 @@ func (p *inventoryParser) checkID(e yamldoc.Entry, path, noun string) bool {
 	return false
 }
 
-// checkName returns the problem of a name from another system, or "".
+// checkName returns the problem of a name that another system defines, or "".
 func checkName(s string) string {
 	switch {
 	case s == "":

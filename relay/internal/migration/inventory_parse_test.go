@@ -52,16 +52,16 @@ func TestParseFile(t *testing.T) {
 		},
 	}
 	if !reflect.DeepEqual(f, want) {
-		t.Errorf("%+v", f)
+		t.Errorf("got %+v", f)
 	}
 	json := `{"clusters": {"p": {"servers": {"s": {"path": "/a"}}}}, "containers": {"c": {"hub_id": "h", ` +
 		`"instances": {"i": {"server_id": "s"}}}}}`
 	f, err = ParseFile("x.json", []byte(json))
 	if err != nil || len(f.Servers) != 1 || f.Containers[0].Instances[0] != (FileInstance{"i", "s"}) {
-		t.Errorf("%+v, %v", f, err)
+		t.Errorf("got %+v and error %v", f, err)
 	}
 	if f, err := ParseFile("x", []byte("clusters: {}")); err != nil || !reflect.DeepEqual(f, &File{}) {
-		t.Errorf("%+v, %v", f, err)
+		t.Errorf("got %+v and error %v", f, err)
 	}
 }
 
@@ -99,23 +99,23 @@ func TestParseFile_Errors(t *testing.T) {
 	long := strings.Repeat("x", 257)
 	for name, c := range map[string]struct {
 		text string
-		want []string // texts after the file name
+		want []string // expected errors, after the file name
 	}{
 		"empty":     {"", []string{":1:1: the file is empty; write clusters: {} for an empty inventory"}},
-		"comment":   {"# no\n", []string{":1:1: the file is empty; write clusters: {} for an empty inventory"}},
+		"comment":   {"# comment\n", []string{":1:1: the file is empty; write clusters: {} for an empty inventory"}},
 		"empty map": {"{}", []string{":1:1: the file is empty; write clusters: {} for an empty inventory"}},
-		"no map": {
+		"not a map": {
 			"[a]", []string{":1:1: must be a map, not a list; the keys here are clusters, containers"},
 		},
-		"no YAML":  {"a: b: c", []string{":1:"}},
-		"no UTF-8": {"clusters: \xff", []string{":1:11: is not UTF-8 text; save the file as UTF-8"}},
+		"invalid YAML":  {"a: b: c", []string{":1:"}},
+		"invalid UTF-8": {"clusters: \xff", []string{":1:11: is not UTF-8 text; save the file as UTF-8"}},
 		"two documents": {
 			clusters + "---\na: b", []string{":3:1: a second YAML document starts here; keep one document in the file"},
 		},
 		"unknown key": {
 			clusters + "container: {}", []string{`:2:1: container: unknown key; did you mean "containers"?`},
 		},
-		"strange key": {
+		"unknown key without suggestion": {
 			clusters + "x: {}", []string{`:2:1: x: unknown key; the keys here are clusters, containers`},
 		},
 		"clusters list": {"clusters: [a]", []string{":1:11: clusters: must be a map, not a list"}},
@@ -142,8 +142,7 @@ func TestParseFile_Errors(t *testing.T) {
 			"clusters: {p: {servers: {a/b: {}}}}",
 			[]string{
 				":1:26: clusters.p.servers.a/b: is not a valid ID for a server; start with a letter or a digit, " +
-					"then up " +
-					"to 127 of A-Z, a-z, 0-9, ., _ and -",
+					"then up to 127 of A-Z, a-z, 0-9, ., _ and -",
 			},
 		},
 		"server dot":     {"clusters: {p: {servers: {..: {}}}}", []string{"is not a valid ID for a server"}},
@@ -156,7 +155,8 @@ func TestParseFile_Errors(t *testing.T) {
 		"server twice": {
 			"clusters:\n  p: {servers: {a: {}}}\n  q: {servers: {a: {}}}",
 			[]string{
-				":3:17: clusters.q.servers.a: is also in cluster p; the other is in line 2; a server is in one cluster",
+				":3:17: clusters.q.servers.a: is also in cluster p; the other is in line 2; a server belongs to one " +
+					"cluster",
 			},
 		},
 		"server repeated": {
@@ -173,12 +173,12 @@ func TestParseFile_Errors(t *testing.T) {
 					"environment_id, stateful, instances",
 			},
 		},
-		"no hub": {
+		"missing hub": {
 			"containers: {c: {account_id: a}}",
-			[]string{":1:14: containers.c: has no hub_id; name the hub that receives the events of the container"},
+			[]string{":1:14: containers.c: has no hub_id; set it to the hub that receives the events of the container"},
 		},
-		"nothing in it": {"containers:\n  c:\n", []string{":2:3: containers.c: has no hub_id"}},
-		"hub empty":     {"containers: {c: {hub_id: \"\"}}", []string{":1:26: containers.c.hub_id: is empty"}},
+		"empty container": {"containers:\n  c:\n", []string{":2:3: containers.c: has no hub_id"}},
+		"hub empty":       {"containers: {c: {hub_id: \"\"}}", []string{":1:26: containers.c.hub_id: is empty"}},
 		"hub list": {
 			"containers: {c: {hub_id: [h]}}", []string{":1:26: containers.c.hub_id: must be a string, not a list"},
 		},
@@ -216,18 +216,18 @@ func TestParseFile_Errors(t *testing.T) {
 			clusters + "containers: {c: {hub_id: h, instances: {i: server-1}}}",
 			[]string{":2:44: containers.c.instances.i: must be a map, not a string; the keys here are server_id"},
 		},
-		"no server": {
+		"missing server": {
 			clusters + "containers: {c: {hub_id: h, instances: {i: {}}}}",
-			[]string{":2:41: containers.c.instances.i: has no server_id; name the server that the instance is on"},
+			[]string{":2:41: containers.c.instances.i: has no server_id; set it to the server of the instance"},
 		},
-		"server unknown": {
+		"unknown server": {
 			clusters + "containers: {c: {hub_id: h, instances: {i: {server_id: servr-2}}}}",
 			[]string{
 				`:2:56: containers.c.instances.i.server_id: there is no server "servr-2" in clusters; did you ` +
 					`mean "server-2"?`,
 			},
 		},
-		"server far": {
+		"unknown server without suggestion": {
 			clusters + "containers: {c: {hub_id: h, instances: {i: {server_id: zzz}}}}",
 			[]string{`there is no server "zzz" in clusters`},
 		},
@@ -249,11 +249,11 @@ func TestParseFile_Errors(t *testing.T) {
 			[]string{"has no server_id", "containers.c.instances.i.server: unknown key; the keys here are server_id"},
 		},
 		"tag": {"clusters: {p: !x {}}", []string{"tags such as !x are not supported"}},
-		"everything": {
+		"several errors": {
 			"clusters: {p: {servers: {'': }}}\ncontainers: {c: {hub: h, instances: {i: {server_id: s}}}}\nx: y",
 			[]string{":1:26: ", ":2:14: ", ":2:18: ", ":2:53: ", ":3:1: "},
 		},
-		"settings of tags": {
+		"tag in settings": {
 			"clusters: {p: {servers: {a: {b: !x c}}}}", []string{"tags such as !x are not supported"},
 		},
 	} {
@@ -261,7 +261,7 @@ func TestParseFile_Errors(t *testing.T) {
 			f, err := ParseFile("inv.yaml", []byte(c.text))
 			var problems yamldoc.Problems
 			if f != nil || !errors.As(err, &problems) {
-				t.Fatalf("%+v, %v", f, err)
+				t.Fatalf("got %+v and error %v", f, err)
 			}
 			if len(problems) != len(c.want) {
 				t.Fatalf("got %d problems:\n%v", len(problems), err)
@@ -317,7 +317,7 @@ func FuzzParseFile(f *testing.F) {
 		}
 		for _, c := range file.Containers {
 			if !isValidID(c.ID) || c.Hub == "" {
-				t.Errorf("%+v", c)
+				t.Errorf("got %+v", c)
 			}
 		}
 		if _, err := file.contentHash(); err != nil {

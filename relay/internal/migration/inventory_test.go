@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// testInventory is an Inventory with helpers that act like jobs.
+// testInventory is an Inventory with test helpers, such as helpers that simulate jobs.
 type testInventory struct {
 	*Inventory
 	t *testing.T
@@ -31,7 +31,7 @@ func (v *testInventory) must(err error) {
 	}
 }
 
-// importFile sets the servers of f as the operator's and imports f.
+// importFile sets f as the operator's file and imports it.
 func (v *testInventory) importFile(f *File) Changes {
 	v.t.Helper()
 	v.SetFile(f)
@@ -46,7 +46,7 @@ func (v *testInventory) recordMove(hub, field, server string) {
 	v.must(v.client.HSet(v.t.Context(), v.keys.migratedTo(v.keys.Partition(hub)), field, server).Err())
 }
 
-// setMigrating records a running job like its start. An empty job removes it.
+// setMigrating records a running job of an instance. An empty job removes the record.
 func (v *testInventory) setMigrating(hub, field, job string) {
 	v.t.Helper()
 	key := v.keys.activeMigrations(v.keys.Partition(hub))
@@ -64,7 +64,8 @@ func (v *testInventory) version() int64 {
 	return n
 }
 
-// listServers returns the instances as container/instance@server. For moved ones the server of the file follows.
+// listServers returns the instances as container/instance@server. For a moved instance, the server in the file follows
+// in parentheses.
 func (v *testInventory) listServers() string {
 	v.t.Helper()
 	l, err := v.List(v.t.Context())
@@ -93,7 +94,7 @@ func server(id, cluster, settings string) relay.Server {
 	return relay.Server{ID: id, Cluster: cluster, Settings: []byte(settings)}
 }
 
-// container returns a container. Its instances are given as id@server.
+// container returns a container. Each of its instances has the form id@server.
 func container(id, hub string, instances ...string) FileContainer {
 	c := FileContainer{Container: Container{ID: id, Hub: hub, Account: "acc", Stateful: true}}
 	for _, one := range instances {
@@ -124,14 +125,14 @@ func TestInventory_Find(t *testing.T) {
 		Source:    server("s1", "p", `{"path":"/a"}`), Destination: server("s2", "p", `{}`),
 	}
 	if !reflect.DeepEqual(f, want) {
-		t.Errorf("%+v", f)
+		t.Errorf("got %+v", f)
 	}
 	if f := v.find("h1", "c1", "i1", "s1"); f.Source.ID != "s1" || !reflect.DeepEqual(f.Source, f.Destination) {
 		t.Errorf("same server: got %+v", f)
 	}
 	for _, absent := range []string{"s9", "", strings.Repeat("x", 10_000)} {
 		if f := v.find("h1", "c1", "i1", absent); f.Destination.ID != "" || f.Source.Cluster != "p" {
-			t.Errorf("%+v", f)
+			t.Errorf("got %+v", f)
 		}
 	}
 	v.recordMove("h1", "c1/i1", "s2")
@@ -148,8 +149,7 @@ func TestInventory_FindMissing(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
 	f := sample()
-	// A hub in the same partition as h1.
-	other := ""
+	other := "" // a hub in the same partition as h1
 	for i := 'a'; other == ""; i++ {
 		if v.keys.Partition(string(i)) == v.keys.Partition("h1") {
 			other = string(i)
@@ -160,25 +160,25 @@ func TestInventory_FindMissing(t *testing.T) {
 		hub, container, instance string
 		want                     error
 	}{
-		"no container":          {"h1", "c9", "i1", ErrNoContainer},
-		"of another hub":        {"h2", "c1", "i1", ErrNoContainer},
-		"in the same partition": {other, "c1", "i1", ErrNoContainer},
-		"no hub":                {"", "c1", "i1", ErrNoContainer},
-		"no instance":           {"h1", "c1", "i9", ErrNoInstance},
-		"of another container":  {"h1", "c1", "j1", ErrNoInstance},
-		"of none":               {"h3", "c3", "i1", ErrNoInstance},
-		"slash":                 {"h1", "c1/i1", "", ErrNoContainer},
-		"slash and instance":    {"h1", "c1", "i1/x", ErrNoInstance},
-		"empty":                 {"h1", "", "", ErrNoContainer},
-		"control":               {"h1", "c1", "i1\x00", ErrNoInstance},
-		"long":                  {"h1", strings.Repeat("c", 10_000), "i1", ErrNoContainer},
+		"no container":                      {"h1", "c9", "i1", ErrNoContainer},
+		"another hub":                       {"h2", "c1", "i1", ErrNoContainer},
+		"another hub in the same partition": {other, "c1", "i1", ErrNoContainer},
+		"no hub":                            {"", "c1", "i1", ErrNoContainer},
+		"no instance":                       {"h1", "c1", "i9", ErrNoInstance},
+		"instance of another container":     {"h1", "c1", "j1", ErrNoInstance},
+		"container without instances":       {"h3", "c3", "i1", ErrNoInstance},
+		"slash":                             {"h1", "c1/i1", "", ErrNoContainer},
+		"slash and instance":                {"h1", "c1", "i1/x", ErrNoInstance},
+		"empty":                             {"h1", "", "", ErrNoContainer},
+		"control character":                 {"h1", "c1", "i1\x00", ErrNoInstance},
+		"long":                              {"h1", strings.Repeat("c", 10_000), "i1", ErrNoContainer},
 	} {
 		got, err := v.Find(t.Context(), c.hub, c.container, c.instance, "s1")
 		if errors.Is(c.want, ErrNoInstance) && got.Container.ID == c.container && got.Container.Hub == c.hub {
 			got.Container = Container{} // the container exists
 		}
 		if !errors.Is(err, c.want) || !reflect.DeepEqual(got, InstanceLookup{}) {
-			t.Errorf("%s: %+v, %v", name, got, err)
+			t.Errorf("%s: got %+v and error %v, want error %v", name, got, err, c.want)
 		}
 	}
 }
@@ -197,7 +197,7 @@ func TestInventory_ServersAndList(t *testing.T) {
 	s1, s2, s3 := server("s1", "p", `{"path":"/a"}`), server("s2", "p", `{}`), server("s3", "q", `{}`)
 	s1.Instances, s2.Instances, s3.Instances = []string{"i1"}, []string{"i2", "j1"}, []string{"k1"}
 	if want := []relay.Server{s1, s2, s3}; !reflect.DeepEqual(servers, want) {
-		t.Errorf("%+v", servers)
+		t.Errorf("got %+v", servers)
 	}
 	l, err := v.List(t.Context())
 	v.must(err)
@@ -211,7 +211,7 @@ func TestInventory_ServersAndList(t *testing.T) {
 		{sample().Containers[3].Container, []ListedInstance{{ID: "k1", Server: "s3"}}},
 	}
 	if l.Version != 1 || !reflect.DeepEqual(l.Servers, servers) || !reflect.DeepEqual(l.Containers, want) {
-		t.Errorf("%+v", l)
+		t.Errorf("got %+v", l)
 	}
 }
 
@@ -230,31 +230,31 @@ func TestInventory_RedisUnreachable(t *testing.T) {
 	}
 }
 
-// Each operation once in a cluster, which rejects operations across slots.
+// All operations work in a cluster, which rejects commands and scripts across slots.
 func TestInventory_Cluster(t *testing.T) {
 	t.Parallel()
 	b := newClusterRedis(t)
 	v := &testInventory{Inventory: NewInventory(b.Commands(), b.Keys()), t: t, b: b}
 	if c, err := v.Seed(t.Context(), sample()); err != nil || c.Instances.Added != 4 {
-		t.Fatalf("%+v, %v", c, err)
+		t.Fatalf("got %+v and error %v", c, err)
 	}
 	v.recordMove("h1", "c1/i1", "s2")
 	if f := v.find("h1", "c1", "i1", "s1"); f.Source.ID != "s2" || f.Destination.ID != "s1" {
-		t.Errorf("%+v", f)
+		t.Errorf("got %+v", f)
 	}
 	f := sample()
 	f.Servers, f.Containers = f.Servers[:2], f.Containers[:3]
 	if c := v.importFile(f); c != (Changes{
 		Servers: ChangeCount{Removed: 1}, Containers: ChangeCount{Removed: 1}, Instances: ChangeCount{Removed: 1},
 	}) {
-		t.Errorf("%+v", c)
+		t.Errorf("got %+v", c)
 	}
 	if got := v.listServers(); got != "c1/i1@s2(s1) c1/i2@s2 c2/j1@s1" || v.version() != 2 {
 		t.Error(got)
 	}
 }
 
-// Nodes that start at the same time import the same file. Any of them may do the work.
+// Nodes that start at the same time can import the same file concurrently.
 func TestSeed_Concurrent(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)

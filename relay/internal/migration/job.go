@@ -43,7 +43,7 @@ type job struct {
 	jobSpec
 	State   relay.JobState
 	Changed time.Time
-	// Error is the reason of a failed job, or the last problem of a running one.
+	// Error is the cause of a failed job, or the last problem of a running one.
 	Error string
 
 	Queued    time.Time
@@ -59,10 +59,10 @@ type job struct {
 	attempts  int
 	undo      bool
 	isDamaged bool // the spec cannot be read
-	// sourceSettings and destinationSettings are from the inventory file of this node when it started to work on the
-	// job.
+	// sourceSettings and destinationSettings are copied from the inventory file of this node when it starts to work on
+	// the job.
 	sourceSettings, destinationSettings []byte
-	// queuedLocal is the time of the request by the clock of this node. Only claimed jobs have it.
+	// queuedLocal is the time of the request on the clock of this node. It is set only for claimed jobs.
 	queuedLocal time.Time
 }
 
@@ -75,7 +75,7 @@ func (j *job) setQueuedLocal(redis, local time.Time) {
 	}
 }
 
-// Caption returns a description of the job in one line.
+// Caption returns a one-line description of the job.
 func (j *job) Caption() string {
 	return fmt.Sprintf("Migrate instance %s of container %s from %s to %s", j.Instance, j.Container, j.Source,
 		j.Destination)
@@ -84,7 +84,7 @@ func (j *job) Caption() string {
 // stepField is the prefix of the hash fields with the progress of steps.
 const stepField = "step:"
 
-// progressRecord is a relay.Progress in the hash of a job. The name of the field contains the step.
+// progressRecord is the stored form of a relay.Progress. The name of the hash field contains the step.
 type progressRecord struct {
 	Completed bool      `json:"completed,omitempty"`
 	Bytes     int64     `json:"bytes,omitempty"`
@@ -114,7 +114,7 @@ func decodeJob(fields map[string]string) (*job, error) {
 		Progress: make(map[string]relay.Progress),
 	}
 	if err := json.Unmarshal([]byte(fields["order"]), &j.jobSpec); err != nil {
-		return nil, fmt.Errorf("%w: decode its order: %w", errDamaged, err)
+		return nil, fmt.Errorf("%w: decode the field order: %w", errDamaged, err)
 	}
 	intField := func(name string) int64 {
 		n, err := strconv.ParseInt(fields[name], 10, 64)
@@ -162,7 +162,7 @@ func (j *job) toMigration() relay.Migration {
 	}
 }
 
-// reportedSteps returns the progress of earlier calls for the driver.
+// reportedSteps returns the progress that the driver reported in earlier calls.
 func (j *job) reportedSteps() []relay.Progress {
 	list := make([]relay.Progress, 0, len(j.Progress))
 	for _, s := range j.Steps {

@@ -31,7 +31,7 @@ var (
 	errDriverStuck = errors.New("run migration: no progress on this node")
 )
 
-// jobRunner runs a job that this worker holds.
+// jobRunner runs a job that the worker has claimed.
 type jobRunner struct {
 	worker   *Worker
 	job      *job
@@ -45,7 +45,7 @@ func newJobRunner(w *Worker, j *job) *jobRunner {
 	return &jobRunner{worker: w, job: j, log: w.o.Log.With("job_id", j.ID, "instance_id", j.Instance)}
 }
 
-// runJob runs the job until it ends, ctx ends or another worker takes it over.
+// runJob runs the job until it ends, ctx ends or another worker takes over.
 func (h *jobRunner) runJob(ctx context.Context) {
 	workCtx, cancel := context.WithCancelCause(ctx)
 	heartbeatDone := make(chan struct{})
@@ -69,19 +69,19 @@ func (h *jobRunner) runJob(ctx context.Context) {
 		h.log.Warn("another worker has taken over the migration")
 		return // the other worker owns the server slots now
 	case errors.Is(err, errHigherLease):
-		// Without heartbeats it is claimed again later, with a higher lease.
-		h.log.Warn("migration is left to another worker", "error", err)
+		// Without heartbeats, a worker claims the job again later, with a higher lease.
+		h.log.Warn("left migration to another worker", "error", err)
 	case errors.Is(err, errRequeued):
 	case errors.Is(err, errNoServer):
 		h.log.Error("migration waits for another node", "source_server", h.job.Source,
 			"destination_server", h.job.Destination, "reason", err)
 		h.handOver(finalCtx)
 	default:
-		h.log.Info("migration is released for another worker", "reason", err)
+		h.log.Info("released migration for another worker", "reason", err)
 		h.handOver(finalCtx)
 	}
 	if err := h.worker.store.releaseServerSlot(finalCtx, h.job.ID); err != nil {
-		h.log.Warn("cannot release server slots before they expire", "error", err)
+		h.log.Warn("could not release server slots", "error", err)
 	}
 }
 
@@ -89,38 +89,39 @@ func (h *jobRunner) runJob(ctx context.Context) {
 func (h *jobRunner) handOver(ctx context.Context) {
 	if err := h.worker.store.heartbeat(ctx, h.job, h.worker.o.Name, handoverIdleTime); err != nil &&
 		!errors.Is(err, errSuperseded) {
-		h.log.Warn("cannot release the migration before its lease expires", "error", err)
+		h.log.Warn("could not release migration", "error", err)
 	}
 }
 
-// rollBackLostJob moves the instance back after Redis has lost the running job. No other process knows of the job,
-// and the instance may be stopped. If a newer job is already running, the driver rejects the call.
+// rollBackLostJob moves the instance back after Redis has lost the running job. Only this process still has the data of
+// the job, and the instance may be stopped. If a newer job is already running, the driver rejects the call.
 func (h *jobRunner) rollBackLostJob(ctx context.Context) {
 	if !h.hasSlot.Load() {
-		h.log.Error("Redis has lost a waiting migration, request it again")
+		h.log.Error("Redis has lost a waiting migration")
 		return
 	}
-	h.log.Error("Redis has lost a running migration, rolling back", "server", h.job.Source)
+	h.log.Error("rolling back a running migration that Redis has lost", "server", h.job.Source)
 	m := h.job.toMigration()
 	m.Undo = true
 	for n := 1; ; n++ {
 		err := h.worker.o.Driver.Migrate(ctx, m, func(relay.Progress) {})
 		switch {
 		case err == nil:
-			h.log.Error("instance could not be rolled back, correct the inventory", "server", h.job.Destination)
+			// The inventory is now wrong. The operator must correct it.
+			h.log.Error("lost migration was completed instead of rolled back", "server", h.job.Destination)
 			return
 		case !relay.IsIndeterminate(err):
 			h.log.Warn("rollback of a lost migration ended", "driver_error", err)
 			return
 		}
-		h.log.Error("rollback failed and will be retried", "error", err)
+		h.log.Error("rollback attempt failed", "error", err)
 		if !relay.Sleep(ctx, h.worker.timings.retryWait(n)) {
 			return
 		}
 	}
 }
 
-// heartbeatLoop sends heartbeats. It stops the work if another worker may hold the job.
+// heartbeatLoop sends heartbeats. It calls cancel if another worker may hold the job.
 func (h *jobRunner) heartbeatLoop(ctx context.Context, cancel context.CancelCauseFunc) {
 	lastSuccess := time.Now()
 	for relay.Sleep(ctx, h.worker.timings.heartbeatInterval) {
@@ -166,7 +167,7 @@ func (h *jobRunner) advanceJob(ctx context.Context) error {
 	return h.driveMigration(ctx)
 }
 
-// failDamagedJob ends a job whose spec is lost.
+// failDamagedJob ends a job whose spec cannot be read.
 func (h *jobRunner) failDamagedJob(ctx context.Context) error {
 	text, err := h.job.encode()
 	if err != nil {
@@ -182,8 +183,8 @@ func (h *jobRunner) failDamagedJob(ctx context.Context) error {
 	)
 }
 
-// waitForServerSlot waits for the server slots and marks the job as running. It ends the job if the wait exceeds
-// ExpireAfter.
+// waitForServerSlot waits for the server slots and marks the job as running. If the wait exceeds ExpireAfter, it ends
+// the job.
 func (h *jobRunner) waitForServerSlot(ctx context.Context) error {
 	h.worker.setQueuedAt(h.job.ID, h.job.Queued)
 	for start := time.Now(); ; {
@@ -224,11 +225,10 @@ func (h *jobRunner) waitForServerSlot(ctx context.Context) error {
 }
 
 // useServers copies the settings of the job's servers from this node's inventory file. It reports whether the file
-// has both. The settings do not change while this node works on the job.
+// defines both servers. The settings do not change while this node works on the job.
 func (h *jobRunner) useServers() bool {
-	h.job.sourceSettings, h.job.destinationSettings = h.worker.serverSettings(h.job.Source), h.worker.serverSettings(
-		h.job.Destination,
-	)
+	h.job.sourceSettings = h.worker.serverSettings(h.job.Source)
+	h.job.destinationSettings = h.worker.serverSettings(h.job.Destination)
 	return h.job.sourceSettings != nil && h.job.destinationSettings != nil
 }
 
@@ -278,10 +278,10 @@ func (h *jobRunner) driveMigration(ctx context.Context) error {
 	}
 }
 
-// recordIndeterminate stores that the outcome is unknown. After maxDriverFailures it switches to undo.
+// recordIndeterminate stores that the outcome is unknown. After maxDriverFailures such outcomes, it requests an undo.
 func (h *jobRunner) recordIndeterminate(ctx context.Context, err error) error {
 	h.job.attempts++
-	h.log.Error("outcome of a driver call is unknown, retrying",
+	h.log.Error("outcome of driver call is unknown",
 		"error", err, "attempt", h.job.attempts, "rolling_back", h.job.undo)
 	if !h.job.undo { // The reason of the rollback is more useful than a failure of the rollback itself.
 		h.job.Error = errorText(err)
@@ -304,8 +304,8 @@ func (h *jobRunner) failJob(ctx context.Context, err error) error {
 	return h.finishJob(ctx, relay.JobError, reason, "", e)
 }
 
-// finishJob stores the end of the job. It retries for finalWriteTimeout even after the end of ctx, because the
-// work of the driver is done.
+// finishJob stores the end of the job. After the end of ctx it continues to retry for finalWriteTimeout, because the
+// driver has completed its work.
 func (h *jobRunner) finishJob(
 	ctx context.Context, state relay.JobState, reason, movedTo string, e *eventBuilder,
 ) error {
@@ -348,7 +348,7 @@ func (h *jobRunner) writeUpdate(ctx context.Context, u jobUpdate) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		h.log.Warn("cannot store a change of a job, retrying", "error", err)
+		h.log.Warn("could not store job update", "error", err)
 		if !relay.Sleep(ctx, wait) {
 			return context.Cause(ctx)
 		}
@@ -359,7 +359,7 @@ func (h *jobRunner) newEvents() *eventBuilder {
 	return &eventBuilder{job: &h.job.jobSpec, newID: h.worker.o.NewID}
 }
 
-// errorText returns the text of an error for people.
+// errorText returns the text of an error as valid UTF-8, truncated to maxError.
 func errorText(err error) string {
 	return relay.Truncate(strings.ToValidUTF8(strings.TrimSpace(err.Error()), "�"), maxError)
 }

@@ -36,7 +36,7 @@ func TestWorker_RunsJobAndPublishesEvents(t *testing.T) {
 			}
 			s.work(b, "w1", d, nil)
 			j := s.awaitEnd(id)
-			compare(t, "what was events", s.events(id), []string{
+			compare(t, "events", s.events(id), []string{
 				"job.created new@s1", "job.state.changed queued@s1", "job.state.changed scheduled@s1",
 				"job.state.changed running@s1",
 				"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2",
@@ -69,7 +69,7 @@ func TestWorker_RunsJobAndPublishesEvents(t *testing.T) {
 				b.Commands().HLen(t.Context(), keys{b.Keys()}.migratedTo(b.Keys().Partition(hubA))).Val() != 0 {
 				t.Errorf("got instance on %s, want the server of the file", s.serverOf(0))
 			}
-			compare(t, "the list before", list, []relay.TaskDescriptor{{Action: "migrate", JobID: id}})
+			compare(t, "jobs of the instance", list, []relay.TaskDescriptor{{Action: "migrate", JobID: id}})
 			if n := b.Commands().XLen(t.Context(), keys{b.Keys()}.jobs(b.Keys().Partition(hubA))).Val(); n != 0 {
 				t.Errorf("got %d entries in the stream of jobs, want 0", n)
 			}
@@ -77,14 +77,14 @@ func TestWorker_RunsJobAndPublishesEvents(t *testing.T) {
 	}
 }
 
-// A job uses the settings of the inventory at its start, not those at the request.
+// A job uses the server settings at its start, not at the request.
 func TestWorker_UsesCurrentServerSettings(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
 	id := s.migrate(0, "s2")
 	f := inventoryOfSite()
 	for i := range f.Servers {
-		f.Servers[i].Settings = []byte(`{"path":"/mended"}`)
+		f.Servers[i].Settings = []byte(`{"path":"/changed"}`)
 	}
 	s.inv.SetFile(f)
 	if _, err := s.inv.Import(t.Context(), f); err != nil {
@@ -94,7 +94,7 @@ func TestWorker_UsesCurrentServerSettings(t *testing.T) {
 	s.work(s.b, "w1", d, nil)
 	s.awaitEnd(id)
 	m := d.called()[0]
-	if string(m.Source.Settings) != `{"path":"/mended"}` || string(m.Destination.Settings) != `{"path":"/mended"}` {
+	if string(m.Source.Settings) != `{"path":"/changed"}` || string(m.Destination.Settings) != `{"path":"/changed"}` {
 		t.Errorf("got settings %s and %s", m.Source.Settings, m.Destination.Settings)
 	}
 }
@@ -105,18 +105,18 @@ func TestWorker_FailedJobKeepsInstance(t *testing.T) {
 	s := newSite(t, b)
 	d := &fakeDriver{migrate: func(_ context.Context, _ relay.Migration, report func(relay.Progress)) error {
 		report(relay.Progress{Step: "copy", Bytes: 1, Total: 2})
-		return errors.New("the disk of s2 is full: make room and ask again")
+		return errors.New("the disk of s2 is full; free some space and try again")
 	}}
 	s.work(b, "w1", d, nil)
 	id := s.migrate(1, "s2")
 	j := s.awaitEnd(id)
-	const cause = "the disk of s2 is full: make room and ask again"
+	const cause = "the disk of s2 is full; free some space and try again"
 	if v := j.toView(); v.State.Current != relay.JobError || v.State.Error.String() != cause ||
 		v.Tasks[0].State.Current != relay.JobError || v.Tasks[0].Error.String() != cause || v.Tasks[0].Progress != 50 {
 		t.Errorf("got view %+v", v)
 	}
 	events := s.events(id)
-	compare(t, "the end of what was events", events[len(events)-3:], []string{
+	compare(t, "last events", events[len(events)-3:], []string{
 		"container.instance.error running@s1 " +
 			cause, "container.instance.state.changed running@s1", "job.state.changed error@s1 " + cause,
 	})
@@ -142,7 +142,7 @@ func TestWorker_RollsBackIndeterminate(t *testing.T) {
 		t.Errorf("got state %s, error %q", j.State, j.Error)
 	}
 	if n := len(d.called()); n != maxDriverFailures+1 {
-		t.Errorf("got %d driver calls", n)
+		t.Errorf("got %d driver calls, want %d", n, maxDriverFailures+1)
 	}
 }
 
@@ -160,12 +160,12 @@ func TestWorker_TakesOverFromFailedWorker(t *testing.T) {
 		<-ctx.Done()
 		close(stopped)
 		<-release
-		return nil // as if it had completed
+		return nil // simulates a completed migration
 	}}
 	lost := open(t, server.URL())
 	stopFirst := s.work(lost, "w1", first, nil)
 	id := s.migrate(3, "s2")
-	s.await(id, "half done", func(j *job) bool { return j.Progress["copy"].Completed })
+	s.await(id, "half completed", func(j *job) bool { return j.Progress["copy"].Completed })
 	second := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
 	s.work(b, "w2", second, nil)
 	lost.Close()
@@ -197,7 +197,7 @@ func TestWorker_HandsOverAtShutdown(t *testing.T) {
 	}}
 	stop := s.work(b, "w1", waits, nil)
 	id := s.migrate(4, "s2")
-	s.await(id, "begun", func(j *job) bool { _, ok := j.Progress["copy"]; return ok })
+	s.await(id, "started", func(j *job) bool { _, ok := j.Progress["copy"]; return ok })
 	stop()
 	s.work(b, "w2",
 		&fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}, nil)
@@ -224,7 +224,7 @@ func TestWorker_StoresSuccessDuringShutdown(t *testing.T) {
 		return nil
 	}}
 	stop := s.work(b, "w1", d, func(o *WorkerOptions) {
-		o.NewID = func() string { // for the event of a step
+		o.NewID = func() string { // called for the event of a step
 			if late.Load() {
 				once.Do(func() { close(storing) })
 			}
@@ -232,17 +232,17 @@ func TestWorker_StoresSuccessDuringShutdown(t *testing.T) {
 		}
 	})
 	id := s.migrate(4, "s2")
-	s.await(id, "begun", func(j *job) bool { _, ok := j.Progress["copy"]; return ok })
+	s.await(id, "started", func(j *job) bool { _, ok := j.Progress["copy"]; return ok })
 	stop()
 	j := s.job(id)
 	if _, stored := j.Progress["start"]; stored {
-		t.Error("the last report was stored, so the test is void")
+		t.Error("the last report was stored, so the test proves nothing")
 	}
 	if j.State != relay.JobCompleted || s.serverOf(4) != "s2" {
-		t.Errorf("%s on %s", j.State, s.serverOf(4))
+		t.Errorf("got state %s on %s, want completed on s2", j.State, s.serverOf(4))
 	}
 	events := s.events(id)
-	compare(t, "the end of what was events", events[len(events)-3:], []string{
+	compare(t, "last events", events[len(events)-3:], []string{
 		"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2",
 		"job.state.changed completed@s2",
 	})
@@ -254,11 +254,11 @@ func TestWorker_LimitsMigrationsPerServer(t *testing.T) {
 	s := newSite(t, b)
 	var running atomic.Int64
 	var mu sync.Mutex
-	var most int64
+	var peak int64
 	d := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error {
 		n := running.Add(1)
 		mu.Lock()
-		most = max(most, n)
+		peak = max(peak, n)
 		mu.Unlock()
 		time.Sleep(15 * time.Millisecond) // duration of a migration
 		running.Add(-1)
@@ -278,10 +278,10 @@ func TestWorker_LimitsMigrationsPerServer(t *testing.T) {
 			t.Errorf("got state %s, error %s", j.State, j.Error)
 		}
 	}
-	if most != 2 {
-		t.Errorf("got %d concurrent migrations, want 2", most)
+	if peak != 2 {
+		t.Errorf("got %d concurrent migrations, want 2", peak)
 	}
-	for _, stop := range stops { // slots are released after the end of their jobs
+	for _, stop := range stops { // a worker releases the slots after the end of a job
 		stop()
 	}
 	if n := b.Commands().HLen(t.Context(), keys{b.Keys()}.serverSlots()).Val(); n != 0 {
@@ -300,5 +300,5 @@ func TestWorker_ExpiresWaitingJob(t *testing.T) {
 		t.Errorf("got state %s, error %q", j.State, j.Error)
 	}
 	events := s.events(id)
-	compare(t, "the end", events[len(events)-1], "job.state.changed expired@s1 "+j.Error)
+	compare(t, "last event", events[len(events)-1], "job.state.changed expired@s1 "+j.Error)
 }

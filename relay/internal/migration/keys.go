@@ -5,8 +5,8 @@ import "github.com/hubrelay/hubrelay/internal/keyspace"
 // keys names the Redis keys of the inventory and of jobs.
 type keys struct{ keyspace.Space }
 
-// servers returns the hash of all servers of the inventory by ID, as JSON with cluster and settings_sha256. It shares a
-// slot with all keys of the inventory that belong to no hub.
+// servers returns the hash of all servers of the inventory by ID, as JSON with cluster and settings_sha256. All
+// inventory keys that do not belong to a hub share one slot.
 func (k keys) servers() string { return k.InGroup("inventory", ":servers") }
 
 // inventoryVersion returns the counter of imports that changed the inventory.
@@ -15,7 +15,7 @@ func (k keys) inventoryVersion() string { return k.InGroup("inventory", ":versio
 // inventoryImports returns the hash with the number of started imports and the state of the last one.
 func (k keys) inventoryImports() string { return k.InGroup("inventory", ":imports") }
 
-// inventorySeed returns the key of the checksum of the inventory file that a daemon last imported at its start.
+// inventorySeed returns the key of the checksum of the inventory file that a daemon imported last.
 func (k keys) inventorySeed() string { return k.InGroup("inventory", ":seed") }
 
 // containers returns the hash of the containers of a partition by ID, as JSON with hub, account, environment and
@@ -43,7 +43,7 @@ func (k keys) activeMigrations(partition int) string { return k.InPartition("mig
 // job returns the hash of a migration job, in the slot of its hub's partition.
 func (k keys) job(id string, partition int) string { return k.InPartitionSlot("job:"+id, partition) }
 
-// jobs returns the stream of a partition's unfinished jobs. Its only consumer group is that of the workers.
+// jobs returns the stream of a partition's unfinished jobs. Its only consumer group is workers.
 func (k keys) jobs(partition int) string { return k.InPartition("jobs", partition) }
 
 // instanceJobs returns the list of the jobs of an instance, newest first.
@@ -56,5 +56,5 @@ func (k keys) migrationLeases(partition int) string {
 	return k.InPartition("migrating:leases", partition)
 }
 
-// serverSlots returns the hash of the jobs that hold server slots or wait for them.
+// serverSlots returns the hash of the jobs that hold or wait for server slots.
 func (k keys) serverSlots() string { return k.Global("turns") }

@@ -8,7 +8,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 )
 
-// Operators read these names, and a change would lose data.
+// Key names are documented for operators, and a change would lose data.
 func TestKeys_MatchArchitecture(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../../ARCHITECTURE.md")

@@ -12,18 +12,18 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testkit.RunParallel(8) // the tests mostly wait
+	testkit.RunParallel(8) // the tests spend most of their time waiting
 	goleak.VerifyTestMain(m)
 }
 
-// newRedis opens a store with several partitions on its own Redis.
+// newRedis connects to a new Redis and uses several partitions.
 func newRedis(t *testing.T) *redisconn.Conn {
 	t.Helper()
 	return open(t, redistest.Start(t).URL())
 }
 
-// newClusterRedis opens a store on a Redis Cluster with one node. Even such a cluster rejects commands and
-// scripts across slots.
+// newClusterRedis connects to a new Redis Cluster with one node. Even such a cluster rejects commands and scripts
+// across slots.
 func newClusterRedis(t *testing.T) *redisconn.Conn {
 	t.Helper()
 	port, bus := redistest.FreePort(t), redistest.FreePort(t)

@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// The in-process Redis of `memory:` runs all scripts: one job runs, one fails, one waits for its slots, and an
+// The in-process Redis of `memory:` supports all scripts: one job completes, one fails, one waits for its slots, and an
 // import changes the inventory.
 func TestWorker_InProcessRedis(t *testing.T) {
 	t.Parallel()
@@ -33,24 +33,24 @@ func TestWorker_InProcessRedis(t *testing.T) {
 	}}
 	stop := s.work(b, "w1", stuck, func(o *WorkerOptions) { o.ServerConcurrency = 1 })
 	first := s.migrate(0, "s2")
-	s.await(first, "begun", func(j *job) bool { return len(j.Progress) == 1 })
+	s.await(first, "started", func(j *job) bool { return len(j.Progress) == 1 })
 	second := s.migrate(1, "s2")
 	s.await(second, "scheduled", func(j *job) bool { return j.State == relay.JobScheduled })
 	stop()
 	d := &fakeDriver{migrate: func(_ context.Context, m relay.Migration, _ func(relay.Progress)) error {
 		if m.Instance == "i1" {
-			return errors.New("no room")
+			return errors.New("no space")
 		}
 		return nil
 	}}
 	s.work(b, "w2", d, nil)
 	if j := s.awaitEnd(first); j.State != relay.JobCompleted || s.serverOf(0) != "s2" {
-		t.Errorf("%s %s on %s", j.State, j.Error, s.serverOf(0))
+		t.Errorf("got state %s, error %s on %s", j.State, j.Error, s.serverOf(0))
 	}
-	if j := s.awaitEnd(second); j.State != relay.JobError || j.Error != "no room" || time.Since(j.Queued) > time.Hour {
-		t.Errorf("%s %s", j.State, j.Error)
+	if j := s.awaitEnd(second); j.State != relay.JobError || j.Error != "no space" || time.Since(j.Queued) > time.Hour {
+		t.Errorf("got state %s, error %s", j.State, j.Error)
 	}
-	compare(t, "what was events", s.events(first), []string{
+	compare(t, "events", s.events(first), []string{
 		"job.created new@s1", "job.state.changed queued@s1", "job.state.changed scheduled@s1",
 		"job.state.changed running@s1",
 		"container.instance.state.changed migrating@s1", "container.instance.state.changed running@s2",
@@ -61,6 +61,6 @@ func TestWorker_InProcessRedis(t *testing.T) {
 	one, err := s.svc.Migrate(t.Context(), r)
 	two, again := s.svc.Migrate(t.Context(), r)
 	if err != nil || again != nil || one != two {
-		t.Errorf("%v %v, then %v %v", one, err, two, again)
+		t.Errorf("got %v, %v and then %v, %v; want the same job", one, err, two, again)
 	}
 }

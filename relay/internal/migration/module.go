@@ -17,13 +17,13 @@ import (
 
 // ModuleOptions are the options of a [Module]. Registry and Log are required.
 type ModuleOptions struct {
-	// OpenDriver creates the driver. It is nil if none is configured; then all requests get 503.not-enabled. countEvent
-	// counts an event of the driver's process.
+	// OpenDriver creates the driver. It is nil if no driver is configured. In that case all requests get
+	// 503.not-enabled. countEvent counts an event of the driver's process.
 	OpenDriver func(countEvent func(event string)) (relay.Driver, error)
 	// InventoryFile is imported at the start and, if Reload is set, after each change. It may be empty.
 	InventoryFile string
 	Reload        bool
-	// ServerConcurrency, ExpireAfter and StallTimeout are those of [WorkerOptions].
+	// ServerConcurrency, ExpireAfter and StallTimeout are passed to [WorkerOptions].
 	ServerConcurrency         int
 	ExpireAfter, StallTimeout time.Duration
 	Registry                  prometheus.Registerer
@@ -35,7 +35,7 @@ type Module struct {
 	o       ModuleOptions
 	log     *slog.Logger
 	metrics *metrics
-	driver  relay.Driver // nil if none is configured
+	driver  relay.Driver // nil if no driver is configured
 	file    *File        // content of the inventory file at the start, or nil
 	watch   *filewatch.Watcher
 
@@ -46,8 +46,7 @@ type Module struct {
 
 var _ module.Module = (*Module)(nil)
 
-// NewModule reads the inventory file and creates the driver. Invalid values in the file are returned as
-// [yamldoc.Problems].
+// NewModule reads the inventory file and creates the driver. For an invalid file it returns [yamldoc.Problems].
 func NewModule(o ModuleOptions) (*Module, error) {
 	m := &Module{o: o, log: o.Log.With("component", "migration"), metrics: newMetrics(o.Registry)}
 	var err error
@@ -66,7 +65,7 @@ func NewModule(o ModuleOptions) (*Module, error) {
 	return m, nil
 }
 
-// Start imports the inventory file and starts the worker. If running migrations forbid the import, the inventory stays
+// Start imports the inventory file and starts the worker. If running migrations prevent the import, the inventory stays
 // unchanged and the next start tries again.
 func (m *Module) Start(ctx context.Context, e module.Env) error {
 	if m.driver == nil {
@@ -118,8 +117,8 @@ func (m *Module) seedInventory(ctx context.Context, v *Inventory, file *File) er
 	return nil
 }
 
-// watchFile imports the inventory file after each change until ctx ends. An invalid file changes nothing. A file that
-// running migrations forbid changes nothing either, and is tried again.
+// watchFile imports the inventory file after each change until ctx ends. An invalid file changes nothing. If running
+// migrations prevent the import, the import changes nothing and is tried again.
 func (m *Module) watchFile(ctx context.Context) error {
 	f := filewatch.Reloader{
 		Watch: m.watch, Log: m.log,
@@ -149,7 +148,7 @@ func (m *Module) checkReady() *relay.Error {
 	switch {
 	case m.driver == nil:
 		return relay.NewError(relay.CodeNotEnabled,
-			"this relay has no driver for migrations: its operator names one in migration.driver")
+			"migrations are disabled on this relay; its operator must configure migration.driver")
 	case m.service.Load() == nil:
 		return relay.NewError(relay.CodeNotReady, "the daemon is starting")
 	}

@@ -19,7 +19,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// startModule starts a module that has an inventory file and a driver, but runs no background work.
+// startModule starts a module with an inventory file and a driver, but without background work. It also returns the
+// log.
 func startModule(t *testing.T, b *redisconn.Conn, inventory string, driver relay.Driver) (*Module, string) {
 	t.Helper()
 	var log bytes.Buffer
@@ -47,8 +48,7 @@ func startModule(t *testing.T, b *redisconn.Conn, inventory string, driver relay
 	return m, log.String()
 }
 
-// A start imports a new inventory file. It does not undo later imports, and a running job does not prevent the
-// start.
+// Start imports a new inventory file. It does not undo later imports, and a running job does not prevent the start.
 func TestModule_ImportsFileAtStart(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
@@ -78,7 +78,7 @@ func TestModule_ImportsFileAtStart(t *testing.T) {
 	}
 	m, log = startModule(t, b, file("a: , b: "), &fakeDriver{})
 	if len(list(m).Containers[0].Instances) != 2 || log != "" {
-		t.Errorf("the start undid the import: %s", log)
+		t.Errorf("Start undid the import: %s", log)
 	}
 	active := keys{b.Keys()}.activeMigrations(b.Keys().Partition("h"))
 	if err := b.Commands().HSet(t.Context(), active, "c/i", "job").Err(); err != nil {
@@ -89,7 +89,7 @@ func TestModule_ImportsFileAtStart(t *testing.T) {
 		t.Errorf("got %d servers: %s", len(list(m).Servers), log)
 	}
 	if m, _ := startModule(t, b, "", &fakeDriver{}); len(list(m).Servers) != 2 {
-		t.Error("a start without a file changed the inventory")
+		t.Error("Start without a file changed the inventory")
 	}
 	if m, _ := startModule(t, b, file("a: "), nil); m.inventory.Load() != nil || m.service.Load() != nil {
 		t.Error("got an inventory without a driver")

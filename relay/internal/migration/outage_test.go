@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Redis is killed repeatedly while jobs run. Each job is completed once, and its events are complete and in order.
+// If Redis is killed repeatedly while jobs run, each job completes once, and its events are complete and in order.
 func TestWorker_SurvivesRedisCrashes(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, "--appendfsync", "always")
@@ -26,7 +26,7 @@ func TestWorker_SurvivesRedisCrashes(t *testing.T) {
 			report(relay.Progress{Step: step, Completed: true})
 		}
 		if m.Instance == "i3" {
-			return errors.New("no room")
+			return errors.New("no space")
 		}
 		return nil
 	}}
@@ -40,7 +40,7 @@ func TestWorker_SurvivesRedisCrashes(t *testing.T) {
 	const seed = 5
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range 8 {
-		relay.Sleep(t.Context(), time.Duration(random.IntN(60))*time.Millisecond) // a random moment
+		relay.Sleep(t.Context(), time.Duration(random.IntN(60))*time.Millisecond) // restart at a random time
 		server.Restart()
 	}
 	for i, id := range ids {
@@ -52,9 +52,9 @@ func TestWorker_SurvivesRedisCrashes(t *testing.T) {
 			"job.state.changed completed@s2",
 		}
 		if i == 3 {
-			want = append(want[:5], "container.instance.error running@s1 no room",
-				"container.instance.state.changed running@s1", "job.state.changed error@s1 no room")
+			want = append(want[:5], "container.instance.error running@s1 no space",
+				"container.instance.state.changed running@s1", "job.state.changed error@s1 no space")
 		}
-		compare(t, "what was events of "+id+", which is "+string(j.State), s.events(id), want)
+		compare(t, "events of job "+id+" with state "+string(j.State), s.events(id), want)
 	}
 }

@@ -18,7 +18,7 @@ type queuedJob struct {
 	job       string
 }
 
-// partitionsBySlot groups the partitions that one read may include.
+// partitionsBySlot groups the partitions whose job streams can be read with one command.
 func (s *jobStore) partitionsBySlot() [][]int {
 	var groups [][]int
 	groupIndex := make(map[int]int)
@@ -45,7 +45,8 @@ func (s *jobStore) createGroup(ctx context.Context, partitions []int) error {
 	return nil
 }
 
-// readNew waits for new jobs of the partitions, which share a slot, and assigns some to the worker.
+// readNew waits for new jobs of the partitions, which share a slot, and assigns at most one per partition to the
+// worker.
 func (s *jobStore) readNew(
 	ctx context.Context, partitions []int, worker string, block time.Duration,
 ) ([]queuedJob, error) {
@@ -71,7 +72,8 @@ func (s *jobStore) readNew(
 	return list, nil
 }
 
-// claimAbandoned assigns up to limit jobs to the worker whose own worker sent no heartbeat for idle.
+// claimAbandoned assigns abandoned jobs to the worker, which are jobs without a heartbeat for idle. limit is the
+// maximum number per request.
 func (s *jobStore) claimAbandoned(
 	ctx context.Context, worker string, idle time.Duration, limit int64,
 ) ([]queuedJob, error) {
@@ -89,7 +91,7 @@ func (s *jobStore) claimAbandoned(
 	})
 	var list []queuedJob
 	for p, claim := range claims {
-		messages, next, e := claim.Result() // err already has the first error
+		messages, next, e := claim.Result() // err already contains the first error
 		list = append(list, toQueuedJobs(p, messages)...)
 		// Redis examines ten entries per entry to claim. Entries of running jobs may use up this number.
 		for e == nil && next != "0-0" && int64(len(list)) < limit {
@@ -106,7 +108,7 @@ func (s *jobStore) claimAbandoned(
 func toQueuedJobs(partition int, messages []redis.XMessage) []queuedJob {
 	list := make([]queuedJob, 0, len(messages))
 	for _, m := range messages {
-		id, _ := m.Values["job"].(string) // an entry without an ID is handled like a missing job
+		id, _ := m.Values["job"].(string) // an entry without an ID counts as a missing job
 		list = append(list, queuedJob{partition, m.ID, id})
 	}
 	return list

@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Otherwise an import could make the driver run any command.
+// An import cannot change servers. Otherwise it could make the driver run any command.
 func TestImport_CannotChangeServers(t *testing.T) {
 	t.Parallel()
 	v := newInventory(t)
@@ -37,7 +37,7 @@ func TestImport_CannotChangeServers(t *testing.T) {
 		}
 	}
 	if got := string(v.find("h1", "c1", "i1", "s2").Source.Settings); got != `{"path":"/a"}` {
-		t.Errorf("got settings %s, want those of the operator's file", got)
+		t.Errorf("got settings %s, want the settings of the operator's file", got)
 	}
 }
 
@@ -70,8 +70,8 @@ func TestImport_MayOmitServers(t *testing.T) {
 	}
 }
 
-// Servers that another process writes to Redis do not reach the driver. Producers of notifications may have write
-// access.
+// The driver does not receive servers that another process writes to Redis. Producers of notifications can have write
+// access to Redis.
 func TestServers_IgnoreSettingsInRedis(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
@@ -106,15 +106,15 @@ func TestWorker_LeavesJobWithUnknownServer(t *testing.T) {
 	f.Servers = f.Servers[:1]
 	s.work(s.b, "lacking", lacking, func(o *WorkerOptions) { o.Inventory = newInventoryWith(s.b, f) })
 	id := s.migrate(0, "s2")
-	s.await(id, "taken up", func(j *job) bool { return j.State == relay.JobScheduled })
+	s.await(id, "scheduled", func(j *job) bool { return j.State == relay.JobScheduled })
 	s.work(s.b, "complete", complete, nil)
 	if j := s.awaitEnd(id); j.State != relay.JobCompleted || len(lacking.called()) != 0 || len(complete.called()) != 1 {
-		t.Errorf("got %s with %d and %d calls, want completed with 0 and 1", j.State, len(lacking.called()),
+		t.Errorf("got state %s with %d and %d calls, want completed with 0 and 1", j.State, len(lacking.called()),
 			len(complete.called()))
 	}
 }
 
-// A driver that is configured without servers stops all instances.
+// If Redis loses the inventory, Servers imports the file again, because a driver without servers stops all instances.
 func TestServers_ReimportLostInventory(t *testing.T) {
 	v := newInventory(t)
 	v.importFile(sample())

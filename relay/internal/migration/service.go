@@ -40,7 +40,7 @@ func newJobStore(c *redisconn.Conn) *jobStore {
 	return &jobStore{client: c.Commands(), readers: c.Readers(), keys: keys{c.Keys()}}
 }
 
-// maxTries is the maximum number of attempts if the instance moves during a request.
+// maxTries is the maximum number of attempts to create a job while the instance moves.
 const maxTries = 3
 
 // Migrate validates a request and stores its job. It returns a *relay.Error for an invalid request. If it returns
@@ -65,21 +65,22 @@ func (s *Service) Migrate(ctx context.Context, r Request) (relay.TaskDescriptor,
 			return relay.TaskDescriptor{}, err
 		}
 		id, err := s.store.createJob(ctx, newJobRequest{
-			order: o, events: s.creationEvents(&o), key: key, digest: digest,
+			spec: o, events: s.creationEvents(&o), key: key, digest: digest,
 		})
 		switch {
 		case err == nil:
 			return relay.TaskDescriptor{Action: actionMigrate, JobID: id}, nil
 		case errors.Is(err, errMigrating):
 			return relay.TaskDescriptor{}, relay.NewError(relay.CodeInvalidState,
-				"the instance is already being migrated by job "+id+"; wait until that has ended").WithExtra(
+				"the instance is already being migrated by job "+id+"; wait until that job has ended").WithExtra(
 				"job_id", id,
 			)
 		case !errors.Is(err, errInstanceMoved):
 			return relay.TaskDescriptor{}, s.clientError(err)
 		}
 	}
-	return relay.TaskDescriptor{}, relay.NewError(relay.CodeNotReady, "the instance is moved repeatedly; try again")
+	return relay.TaskDescriptor{}, relay.NewError(relay.CodeNotReady,
+		"the instance moved repeatedly during the request; try again")
 }
 
 // newJobSpec validates a request against the inventory.
@@ -102,8 +103,7 @@ func (s *Service) newJobSpec(ctx context.Context, r Request, in migrateRequest) 
 			" of the instance was removed from the inventory; add it again")
 	case found.Destination.Cluster != found.Source.Cluster:
 		return jobSpec{}, relay.NewError(relay.CodeNotCompatible, "the server "+name+" is not in the cluster of "+
-			"the instance, "+
-			strconv.Quote(found.Source.Cluster)).WithPointer(pointer)
+			"the instance, "+strconv.Quote(found.Source.Cluster)).WithPointer(pointer)
 	}
 	c := found.Container
 	return jobSpec{
@@ -113,7 +113,7 @@ func (s *Service) newJobSpec(ctx context.Context, r Request, in migrateRequest) 
 	}, nil
 }
 
-// findInstance finds an instance. What the caller may not see counts as missing.
+// findInstance finds an instance. A container that the caller is not allowed to see counts as missing.
 func (s *Service) findInstance(
 	ctx context.Context, c module.Caller, container, instance, destination string,
 ) (InstanceLookup, error) {
@@ -153,11 +153,11 @@ func (s *Service) Jobs(
 	return list, nil
 }
 
-// Job returns a job.
+// Job returns the state of a job of the caller's hub.
 func (s *Service) Job(ctx context.Context, c module.Caller, id string) (relay.Job, error) {
 	notFound := relay.NewError(relay.CodeNoJob,
 		"the hub has no job "+strconv.Quote(relay.Truncate(id, 60))+", or it ended too long ago")
-	if !isID(id) {
+	if !isJobID(id) {
 		return relay.Job{}, notFound
 	}
 	j, err := s.store.loadJob(ctx, c.Hub, id)
@@ -170,12 +170,12 @@ func (s *Service) Job(ctx context.Context, c module.Caller, id string) (relay.Jo
 	return j.toView(), nil
 }
 
-// isID reports whether id has the form of a job ID.
-func isID(id string) bool {
+// isJobID reports whether id has the form of a job ID.
+func isJobID(id string) bool {
 	return len(id) == 24 && strings.Trim(id, "0123456789abcdef") == ""
 }
 
-// clientError converts an error for the client, with advice. It keeps the cause for the log.
+// clientError converts an error to a *relay.Error with advice for the client. It keeps the cause for the log.
 func (s *Service) clientError(err error) error {
 	var apiError *relay.Error
 	switch {

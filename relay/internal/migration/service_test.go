@@ -98,7 +98,7 @@ func TestParseMigrateRequest(t *testing.T) {
 		"", "text/plain", "application/x-ndjson", "application/json; charset=latin1", "application/json;;",
 	} {
 		if _, err := parseMigrateRequest(kind, []byte(`{}`)); err == nil || err.Code != relay.CodeInvalidContentType {
-			t.Errorf("content type %q: %v", kind, err)
+			t.Errorf("content type %q: got error %v", kind, err)
 		}
 	}
 }
@@ -122,25 +122,25 @@ func TestService_RejectsRequests(t *testing.T) {
 		to     string
 		want   string
 	}{
-		"unknown container":    {func(r *Request) { r.Container = "c99" }, "s2", "404.container"},
-		"container of another": {func(r *Request) { r.Container, r.Instance = "x", "y" }, "s2", "404.container"},
-		"account of another": {
+		"unknown container":        {func(r *Request) { r.Container = "c99" }, "s2", "404.container"},
+		"container of another hub": {func(r *Request) { r.Container, r.Instance = "x", "y" }, "s2", "404.container"},
+		"account of another key": {
 			func(r *Request) { r.Sees = func(string) bool { return false } }, "s2", "404.container",
 		},
-		"its account, no such instance": {
+		"account of another key, unknown instance": {
 			func(r *Request) { r.Instance, r.Sees = "i99", func(string) bool { return false } }, "s2", "404.container",
 		},
 		"a slash": {func(r *Request) { r.Container = "c0/i0" }, "s2", "404.container"},
 		"dots":    {func(r *Request) { r.Instance = ".." }, "s2", "404.instance"},
 		"unicode": {func(r *Request) { r.Instance = "ｉ0" }, "s2", "404.instance"},
-		"10 kB": {
+		"container of 10 kB": {
 			func(r *Request) { r.Container = strings.Repeat("c", 10<<10) }, "s2", "404.container",
 		},
-		"instance of another":    {func(r *Request) { r.Instance = "i1" }, "s2", "404.instance"},
-		"unknown server":         {nil, "s99", "422.invalid-argument at /value/destination_server_id"},
-		"server of another hub?": {nil, "t1", "422.not-compatible at /value/destination_server_id"},
-		"the present server":     {nil, "s1", "409.invalid-state at /value/destination_server_id"},
-		"10 kB of server": {
+		"instance of another container": {func(r *Request) { r.Instance = "i1" }, "s2", "404.instance"},
+		"unknown server":                {nil, "s99", "422.invalid-argument at /value/destination_server_id"},
+		"server of another cluster":     {nil, "t1", "422.not-compatible at /value/destination_server_id"},
+		"current server":                {nil, "s1", "409.invalid-state at /value/destination_server_id"},
+		"server of 10 kB": {
 			nil, strings.Repeat("s", 10<<10), "422.invalid-argument at /value/destination_server_id",
 		},
 	} {
@@ -151,7 +151,7 @@ func TestService_RejectsRequests(t *testing.T) {
 		_, err := s.svc.Migrate(t.Context(), r)
 		var refused *relay.Error
 		if !errors.As(err, &refused) || !strings.HasPrefix(err.Error(), c.want) {
-			t.Errorf("%s: %v, want %s", name, err, c.want)
+			t.Errorf("%s: got error %v, want %s", name, err, c.want)
 		}
 		if err != nil && len(err.Error()) > 400 {
 			t.Errorf("%s: got an error of %d bytes", name, len(err.Error()))
@@ -169,14 +169,14 @@ func TestService_RejectsRequests(t *testing.T) {
 			t.Errorf("job %.30s: %v", other, err)
 		}
 	}
-	stranger := module.Caller{Hub: "hub-b", Sees: func(string) bool { return true }}
-	if _, err := s.svc.Job(t.Context(), stranger, id); !errors.As(err, &refused) || refused.Code != relay.CodeNoJob {
+	otherHub := module.Caller{Hub: "hub-b", Sees: func(string) bool { return true }}
+	if _, err := s.svc.Job(t.Context(), otherHub, id); !errors.As(err, &refused) || refused.Code != relay.CodeNoJob {
 		t.Errorf("job of another hub: got %v", err)
 	}
 }
 
-// Of many concurrent requests for an instance, one creates a job. Repeats with its idempotency key return the same
-// job.
+// Only one of many concurrent requests for an instance creates a job. Repeated requests with its idempotency key return
+// the same job.
 func TestService_ConcurrentRequests(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
@@ -204,8 +204,8 @@ func TestService_ConcurrentRequests(t *testing.T) {
 		t.Errorf("got %d jobs, %d rejections", len(ids), rejections)
 	}
 	for id, n := range ids {
-		if told := s.events(id); len(told) != 2 {
-			t.Errorf("job %s, returned %d times, has events %v", id, n, told)
+		if events := s.events(id); len(events) != 2 {
+			t.Errorf("job %s, returned %d times: got events %v, want 2", id, n, events)
 		}
 	}
 	r := s.request(1, "s2")

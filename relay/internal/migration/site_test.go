@@ -19,7 +19,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// fakeDriver is a driver whose behavior a test defines.
+// fakeDriver is a driver with a Migrate function that the test defines. It records its calls.
 type fakeDriver struct {
 	migrate func(ctx context.Context, m relay.Migration, report func(relay.Progress)) error
 
@@ -58,8 +58,8 @@ func (d *fakeDriver) called() []relay.Migration {
 
 const hubA = "hub-a"
 
-// site is a Redis with an inventory. Cluster one has the servers s1 to s4, cluster two has t1. Each container c0
-// to c9 of hub-a has one instance on s1.
+// site is a Redis with an inventory. Cluster one has the servers s1 to s4, and cluster two has t1. Each of the
+// containers c0 to c9 of hub-a has one instance on s1.
 type site struct {
 	t   *testing.T
 	b   *redisconn.Conn
@@ -107,7 +107,7 @@ func inventoryOfSite() *File {
 
 func (s *site) newID() string { return fmt.Sprintf("%024x", s.ids.Add(1)) }
 
-// work runs a worker until the returned function is called or the test ends.
+// work starts a worker, which runs until the returned function is called or the test ends.
 func (s *site) work(b *redisconn.Conn, name string, d relay.Driver, change func(*WorkerOptions)) (stop func()) {
 	s.t.Helper()
 	o := WorkerOptions{
@@ -136,7 +136,7 @@ func (s *site) work(b *redisconn.Conn, name string, d relay.Driver, change func(
 		once.Do(func() {
 			cancel()
 			if err := <-done; err != nil {
-				s.t.Errorf("the worker %s: %v", name, err)
+				s.t.Errorf("worker %s: got error %v", name, err)
 			}
 		})
 	}
@@ -187,10 +187,10 @@ func (s *site) await(id string, name string, ok func(*job) bool) (j *job) {
 
 func (s *site) awaitEnd(id string) *job {
 	s.t.Helper()
-	return s.await(id, "over", func(j *job) bool { return j.State.IsFinal() })
+	return s.await(id, "final", func(j *job) bool { return j.State.IsFinal() })
 }
 
-// events returns the topics and states of the events of a job in the log of hub-a, except for events of steps.
+// events returns the topics and states of the events of a job in the log of hub-a. It omits events about steps.
 func (s *site) events(id string) (list []string) {
 	s.t.Helper()
 	all, err := eventlog.New(s.b, s.b.Keys()).Range(s.t.Context(), s.b.Keys().Partition(hubA), "0-0", 10000)
@@ -218,6 +218,7 @@ func (s *site) events(id string) (list []string) {
 	return list
 }
 
+// serverOf returns the current server of the instance with number n.
 func (s *site) serverOf(n int) string {
 	s.t.Helper()
 	f, err := s.inv.Find(s.t.Context(), hubA, fmt.Sprint("c", n), fmt.Sprint("i", n), "")

@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// A driver without progress, even if it repeats old reports, is stopped each time and finally called with Undo.
+// The worker stops a driver without progress each time, even if it repeats old reports, and finally calls it with Undo.
 func TestWorker_StopsStalledDriver(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
@@ -36,15 +36,15 @@ func TestWorker_StopsStalledDriver(t *testing.T) {
 		t.Errorf("got state %s, error %q", j.State, j.Error)
 	}
 	if n := len(d.called()); n != maxDriverFailures+1 {
-		t.Errorf("got %d driver calls", n)
+		t.Errorf("got %d driver calls, want %d", n, maxDriverFailures+1)
 	}
 }
 
-// A slow driver with progress is not stopped.
+// The worker does not stop a slow driver with progress.
 func TestWorker_KeepsSlowDriver(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
-	s.lease = time.Minute // Only a stall may end a call, not a late heartbeat on a busy machine.
+	s.lease = time.Minute // A late heartbeat on a busy machine must not end a call.
 	const stall, steps = 5 * time.Second, 24
 	d := &fakeDriver{migrate: func(ctx context.Context, _ relay.Migration, report func(relay.Progress)) error {
 		again := time.NewTicker(stall / 20)

@@ -63,22 +63,22 @@ type jobStore struct {
 	keys    keys
 }
 
-// newJobRequest is a new job.
+// newJobRequest is a new job with its events and its idempotency key.
 type newJobRequest struct {
-	order  jobSpec
+	spec   jobSpec
 	events []relay.Notification
 	// key is a hash of the idempotency key and its owner, or empty. digest is a hash of the request.
 	key, digest string
 }
 
-// createJob stores a job and returns its ID. For a repeated request it returns the ID of the first. If the
-// instance is already being migrated, it returns errMigrating and the ID of that job.
+// createJob stores a job and returns its ID. For a repeated request it returns the ID of the first job. If the instance
+// is already being migrated, it returns errMigrating and the ID of the running job.
 func (s *jobStore) createJob(ctx context.Context, c newJobRequest) (string, error) {
-	text, err := c.order.encode()
+	text, err := c.spec.encode()
 	if err != nil {
 		return "", err
 	}
-	o := &c.order
+	o := &c.spec
 	p := s.keys.Partition(o.Hub)
 	keys := []string{
 		s.keys.job(o.ID, p), eventlog.Key(s.keys.Space, p), s.keys.jobs(p), s.keys.instanceJobs(p,
@@ -163,7 +163,7 @@ func (s *jobStore) jobsOfInstance(ctx context.Context, hub, container, instance 
 	return ids, nil
 }
 
-// claimJob claims a job for a worker. It returns nil if there is nothing left to do.
+// claimJob claims a job for a worker. It returns nil if the job has ended or is missing, or if another worker has it.
 func (s *jobStore) claimJob(ctx context.Context, partition int, entry, id, worker string) (*job, error) {
 	keys := []string{s.keys.job(id, partition), s.keys.migrationLeases(partition), s.keys.jobs(partition)}
 	reply, err := claimScript.Run(ctx, s.client, keys, worker, entry).Slice()
@@ -196,7 +196,7 @@ func (s *jobStore) claimJob(ctx context.Context, partition int, entry, id, worke
 	return j, nil
 }
 
-// recoverDamaged restores a job with an unreadable spec as far as required to end it.
+// recoverDamaged restores the part of a job with an unreadable spec that is required to end it.
 func (s *jobStore) recoverDamaged(
 	ctx context.Context, partition int, id string, fields map[string]string,
 ) (*job, error) {
@@ -254,7 +254,8 @@ func (s *jobStore) applyUpdate(ctx context.Context, j *job, mark string, u jobUp
 	return checkLease(updateScript.Run(ctx, s.client, keys, appendEvents(args, u.events)...), "update a job")
 }
 
-// heartbeat marks a job as active. If idle is positive, the job instead looks abandoned for that time.
+// heartbeat marks a job as active. If idle is positive, the job instead looks abandoned, as if idle had passed since
+// the last heartbeat.
 func (s *jobStore) heartbeat(ctx context.Context, j *job, worker string, idle time.Duration) error {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{s.keys.job(j.ID, p), s.keys.jobs(p)}
@@ -281,8 +282,7 @@ func checkLease(cmd *redis.Cmd, operation string) error {
 	return nil
 }
 
-// acquireServerSlot requests the server slots of a job, or renews them for ttl. It reports whether the job may
-// run.
+// acquireServerSlot requests the server slots of a job, or renews them for ttl. It reports whether the job has them.
 func (s *jobStore) acquireServerSlot(ctx context.Context, j *job, maxPerServer int, ttl time.Duration) (bool, error) {
 	n, err := slotScript.Run(ctx, s.client, []string{s.keys.serverSlots()},
 		j.ID, j.Source, j.Destination, maxPerServer, ttl.Milliseconds(), j.Queued.UnixMilli()).Int()

@@ -18,7 +18,7 @@ func (j *job) toView() relay.Job {
 	return v
 }
 
-// currentStep returns the index of the step that runs or has failed, or -1.
+// currentStep returns the index of the step that is running or has failed, or -1.
 func (j *job) currentStep() int {
 	if j.State != relay.JobRunning && j.State != relay.JobError {
 		return -1
@@ -40,7 +40,7 @@ func (j *job) taskView(s relay.MigrationStep, current bool) relay.JobTask {
 		t.State.Current, t.State.Changed, t.Progress = relay.JobRunning, timePtr(p.Time), progressPercent(p)
 	}
 	switch {
-	case p.Completed, j.State == relay.JobCompleted: // A driver may stop before it reports the last step.
+	case p.Completed, j.State == relay.JobCompleted: // The report of the last step may be missing.
 		t.State.Current, t.Progress = relay.JobCompleted, 100
 	case started && j.State.IsFinal():
 		t.State.Current = relay.JobError
@@ -51,7 +51,7 @@ func (j *job) taskView(s relay.MigrationStep, current bool) relay.JobTask {
 	return t
 }
 
-// progressPercent returns the progress of a step. Only a completed step has 100.
+// progressPercent returns the progress of a step in percent. It returns 100 only for a completed step.
 func progressPercent(p relay.Progress) int {
 	switch {
 	case p.Completed:

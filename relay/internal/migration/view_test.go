@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
 
-// After the end of a job, none of its steps is running.
+// A job that has ended has no running steps.
 func TestToView_EndedJobHasNoRunningStep(t *testing.T) {
 	t.Parallel()
 	for state, want := range map[relay.JobState][3]relay.JobState{
@@ -44,10 +44,10 @@ func TestProgress_RepeatsAreNotStored(t *testing.T) {
 	b := newRedis(t)
 	s := newSite(t, b)
 	s.work(b, "w1", &fakeDriver{migrate: func(_ context.Context, _ relay.Migration, report func(relay.Progress)) error {
-		for began := time.Now(); time.Since(began) < 200*time.Millisecond; {
+		for start := time.Now(); time.Since(start) < 200*time.Millisecond; {
 			report(relay.Progress{Step: "copy", Completed: true})
 		}
-		return errors.New("enough")
+		return errors.New("failed")
 	}}, nil)
 	id := s.migrate(0, "s2")
 	s.awaitEnd(id)
@@ -56,7 +56,7 @@ func TestProgress_RepeatsAreNotStored(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(all) - len(s.events(id)); n > 30 { // at most one per 20 ms
-		t.Errorf("got %d events of one step", n)
+		t.Errorf("got %d events of one step, want at most 30", n)
 	}
 }
 

@@ -22,9 +22,10 @@ type workerTimings struct {
 	heartbeatInterval time.Duration
 	// slotPollInterval is the time between requests for server slots.
 	slotPollInterval time.Duration
-	// progressInterval is the time between updates of a running step. Its start and its end are stored immediately.
+	// progressInterval is the time between updates of a running step. The start and the end of a step are stored
+	// immediately.
 	progressInterval time.Duration
-	// Delays between driver calls with an unknown outcome.
+	// minRetryWait and maxRetryWait limit the delay before a driver call with an unknown outcome is repeated.
 	minRetryWait, maxRetryWait time.Duration
 }
 
@@ -76,9 +77,9 @@ type WorkerOptions struct {
 
 // Observer collects metrics. Its methods are called concurrently and must not block.
 type Observer interface {
-	// JobEnded is called for each ended job with the time since the request.
+	// JobEnded is called at the end of each job with the time since the request.
 	JobEnded(state relay.JobState, duration time.Duration)
-	// JobsHeld is called with the current number of jobs of this worker.
+	// JobsHeld is called after each change of the number of jobs that this worker holds.
 	JobsHeld(n int)
 }
 
@@ -102,10 +103,10 @@ type Worker struct {
 	steps       []relay.MigrationStep
 	servers     map[string]relay.Server // as configured in the driver
 	driverReady chan struct{}           // closed after the first successful Configure
-	driverErr   error                   // why the driver cannot work or uses old servers
+	driverErr   error                   // the reason why the driver cannot work or uses old servers
 }
 
-// NewWorker returns a worker. Run starts it.
+// NewWorker returns a worker. [Worker.Run] starts it.
 func NewWorker(o WorkerOptions) *Worker {
 	if o.Observer == nil {
 		o.Observer = noopObserver{}
@@ -120,8 +121,8 @@ func NewWorker(o WorkerOptions) *Worker {
 	}
 }
 
-// Run works until ctx ends. Then it stops the driver at the next point from which another worker can continue,
-// hands over all jobs and returns nil. Run can be called once.
+// Run runs jobs until ctx ends. Then it stops the driver at the next point from which another worker can continue,
+// hands over all jobs and returns nil. Run must be called only once.
 func (w *Worker) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return w.followInventory(ctx) })
@@ -153,11 +154,11 @@ func (w *Worker) followInventory(ctx context.Context) error {
 			wait, logged = w.timings.heartbeatInterval, ""
 		case ctx.Err() == nil:
 			if err.Error() != logged {
-				w.o.Log.Error("migration driver is not ready, jobs are waiting", "error", err)
+				w.o.Log.Error("migration driver is not ready", "error", err)
 				logged = err.Error()
 			}
 			if wait = min(2*wait, w.timings.maxRetryWait); errors.Is(err, redisconn.ErrUnavailable) {
-				wait = w.timings.heartbeatInterval // only errors of the driver need longer delays
+				wait = w.timings.heartbeatInterval // longer delays are only useful for errors of the driver
 			}
 		}
 		w.mu.Lock()
@@ -230,7 +231,7 @@ func (w *Worker) readNewJobs(ctx context.Context, partitions []int) error {
 		if err == nil {
 			continue
 		}
-		w.o.Log.Warn("cannot read jobs, retrying", "error", err)
+		w.o.Log.Warn("could not read jobs", "error", err)
 		if !relay.Sleep(ctx, w.timings.heartbeatInterval) {
 			return ctx.Err()
 		}
@@ -241,11 +242,11 @@ func (w *Worker) readNewJobs(ctx context.Context, partitions []int) error {
 // claimAbandoned claims the jobs of failed workers and starts them.
 func (w *Worker) claimAbandoned(ctx context.Context) error {
 	for w.waitForDriver(ctx) && relay.Sleep(ctx, w.timings.heartbeatInterval) {
-		// If all slots are in use, one job waits before new ones.
+		// If all slots are in use, claim one job anyway, so it gets a slot before new jobs.
 		free := max(1, int64(cap(w.heldSlots)-len(w.heldSlots)))
 		list, err := w.store.claimAbandoned(ctx, w.o.Name, w.timings.heartbeatTimeout, free)
 		if err != nil && !isGroupMissing(err) && ctx.Err() == nil {
-			w.o.Log.Warn("cannot claim abandoned jobs", "error", err)
+			w.o.Log.Warn("could not claim abandoned jobs", "error", err)
 		}
 		for _, queued := range list {
 			w.startJob(ctx, queued)
@@ -254,10 +255,10 @@ func (w *Worker) claimAbandoned(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// startJob runs a job that is assigned to this worker when a slot is free.
+// startJob waits for a free slot and then runs a job that is assigned to this worker.
 func (w *Worker) startJob(ctx context.Context, queued queuedJob) {
 	if !w.markHeld(queued.job) {
-		return // it is in progress, and its next heartbeat shows that
+		return // the job is already in progress, and its next heartbeat marks it as active
 	}
 	select {
 	case w.heldSlots <- struct{}{}:
@@ -272,7 +273,7 @@ func (w *Worker) startJob(ctx context.Context, queued queuedJob) {
 		}()
 		j, err := w.store.claimJob(ctx, queued.partition, queued.entry, queued.job, w.o.Name)
 		if err != nil && ctx.Err() == nil {
-			w.o.Log.Warn("cannot claim a job, retrying", "job_id", queued.job, "error", err)
+			w.o.Log.Warn("could not claim job", "job_id", queued.job, "error", err)
 		}
 		if err == nil && j != nil {
 			newJobRunner(w, j).runJob(ctx)
@@ -299,8 +300,8 @@ func (w *Worker) unmarkHeld(job string) {
 	w.o.Observer.JobsHeld(len(w.held))
 }
 
-// waitForDriver waits until the driver is ready, because other nodes should take the jobs until then. It gives up
-// after ExpireAfter, because a worker must end expired jobs.
+// waitForDriver waits until the driver is ready, so other nodes can take the jobs until then. It stops waiting after
+// ExpireAfter, because a worker must end expired jobs. It returns false if ctx has ended.
 func (w *Worker) waitForDriver(ctx context.Context) bool {
 	timeout := time.NewTimer(w.o.ExpireAfter)
 	defer timeout.Stop()
@@ -312,7 +313,7 @@ func (w *Worker) waitForDriver(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// setQueuedAt sets the queue time of a held job, or zero if it runs.
+// setQueuedAt sets the queue time of a held job. The zero time means that the job is running.
 func (w *Worker) setQueuedAt(job string, at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -345,8 +346,8 @@ func (w *Worker) driverSteps(ctx context.Context) ([]relay.MigrationStep, error)
 	return w.steps, nil
 }
 
-// serverSettings returns the settings with which the driver was configured for a server, or nil if it does not
-// know the server.
+// serverSettings returns the settings of a server in the driver's configuration, or nil if the configuration does not
+// contain the server.
 func (w *Worker) serverSettings(server string) []byte {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,10 +1,10 @@
--- Claim a job with a new lease. The lease is higher than all earlier ones, including those of other jobs of the
--- instance. It is at least the current time in milliseconds, so it exceeds what a driver has stored even after
--- this Redis has lost its data.
+-- Claim a job with a new lease. The lease is higher than all earlier leases of the instance, including those of other
+-- jobs. It is at least the current time in milliseconds, so it exceeds all leases that a driver has stored, even after
+-- Redis has lost its data.
 -- KEYS: job, leases, jobs.
 -- ARGV: worker, entry of the job.
--- Returns the lease, the time and the fields of the job; nothing if the job has ended or is missing, or if another
--- worker has the entry.
+-- Returns the lease, the time and the fields of the job. Returns an empty list if the job has ended or is missing, or
+-- if another worker has the entry.
 local state = redis.call('HGET', KEYS[1], 'state')
 if not state or state == 'completed' or state == 'error' or state == 'expired' then
   redis.call('XACK', KEYS[3], 'workers', ARGV[2])

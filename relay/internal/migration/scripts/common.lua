@@ -1,5 +1,5 @@
--- Prefix of the job scripts. A full Redis rejects the first write of a script but no later one, so each script is
--- applied completely or not at all.
+-- Prefix of the job scripts. If its memory is full, Redis rejects the first write of a script but no later one. So each
+-- script is applied completely or not at all.
 
 local function now()
   local t = redis.call('TIME')

@@ -1,10 +1,9 @@
 -- Store a new job with its events, unless the instance is being moved or has moved since the lookup.
--- KEYS: job, log, jobs, jobs of the instance, migrating, moved, instances, optional: result of the idempotency
--- key.
--- ARGV: field of the instance, its server at the lookup, job ID, order, digest of the request, milliseconds to
--- store the idempotency key, milliseconds to store the jobs of the instance, their maximum number, then id, topic,
+-- KEYS: job, log, jobs, jobs of the instance, migrating, moved, instances, optional: result of the idempotency key.
+-- ARGV: field of the instance, its server at the lookup, job ID, spec of the job, digest of the request, milliseconds
+-- to store the idempotency key, milliseconds to store the jobs of the instance, their maximum number, then id, topic,
 -- hub, account and data of each event.
--- Returns the outcome and the ID of the job concerned.
+-- Returns the outcome, and the ID of the new, earlier or running job.
 local known = KEYS[8] and redis.call('GET', KEYS[8])
 if known then
   local cut = string.find(known, '\n', 1, true)

@@ -1,10 +1,10 @@
 -- Replace the containers of a partition with an import, or only count the changes.
 -- KEYS: containers, instances, moved, migrating, imported.
--- ARGV: number of the import, 1 to apply or 0 to count, number of servers and their IDs, number of containers with
--- ID and value of each, then <container>/<instance> and server of each instance.
--- Returns 0 if the import is superseded. Otherwise 1, the numbers of added, changed and removed containers, the
--- same for instances, the number of cleared moves, and the migrating instances that prevent the import. If there
--- are any of these, nothing is changed.
+-- ARGV: number of the import, 1 to apply or 0 to count, number of servers and their IDs, number of containers with ID
+-- and value of each, then <container>/<instance> and server of each instance.
+-- Returns 0 if the import is superseded. Otherwise returns 1, the numbers of added, changed and removed containers, the
+-- same for instances, the number of cleared moves, and the migrating instances that prevent the import. If there are
+-- such instances, the script changes nothing.
 local containers, instances, moved, migrating, imported = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local number, apply = tonumber(ARGV[1]), ARGV[2] == '1'
 if tonumber(redis.call('GET', imported) or '0') > number then

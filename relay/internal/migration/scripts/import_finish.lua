@@ -1,5 +1,5 @@
--- Finish an import: remove the servers that it does not contain. Increase the version if this import, or an
--- earlier interrupted one, has changed anything.
+-- Finish an import: remove the servers that it does not contain. Increase the version if this import or an earlier
+-- interrupted one has changed anything.
 -- KEYS: imports, servers, version, seed.
 -- ARGV: number of the import, digest to store as the seed or '', then the IDs of the remaining servers.
 -- Returns 0 if the import is superseded.

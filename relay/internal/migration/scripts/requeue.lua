@@ -1,4 +1,4 @@
--- Move a job of the caller to the end of the queue. Its lease remains until another worker claims it.
+-- Move a job of the caller to the end of the queue. The lease remains until another worker claims the job.
 -- KEYS: job, jobs.
 -- ARGV: lease, job ID.
 -- Returns 1; 0 if the lease is superseded, -1 if the job is missing.

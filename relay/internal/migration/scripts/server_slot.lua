@@ -1,5 +1,5 @@
--- Request the slots of a job at its two servers, or renew them. At each server the job that was queued first is
--- served first.
+-- Request the slots of a job on its two servers, or renew them. Each server gives its slots to the jobs that were
+-- queued first.
 -- KEYS: slots, a hash of "source destination since expires running" by job, separated by line feeds.
 -- ARGV: job, source, destination, maximum per server, milliseconds until the entry expires, queue time of the job.
 -- Returns 1 if the job may run.

@@ -1,7 +1,8 @@
 -- Update a job of the caller and append the events of the change. An update with the same mark is applied once.
 -- KEYS: job, log, jobs, migrating, moved, instances.
--- ARGV: lease, mark, milliseconds to store an ended job ('' if it continues), the new server of the instance (''
--- if it has not moved), number of fields and values, these, then id, topic, hub, account and data of each event.
+-- ARGV: lease, mark, milliseconds to store an ended job ('' if it continues), the new server of the instance ('' if it
+-- has not moved), number of fields and values, the fields and values, then id, topic, hub, account and data of each
+-- event.
 -- Returns 1; 0 if the lease is superseded, -1 if the job is missing.
 local job = KEYS[1]
 local lease = redis.call('HGET', job, 'lease')
