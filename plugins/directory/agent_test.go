@@ -171,12 +171,12 @@ func TestMigrate_SourceDirectoryDisappears(t *testing.T) {
 	err := r.d.Migrate(t.Context(), r.m, r.report)
 	if !relay.IsIndeterminate(err) || !strings.Contains(err.Error(), "server a") ||
 		strings.Contains(err.Error(), "\n") {
-		t.Errorf("%v", err)
+		t.Errorf("got error %v", err)
 	}
 	r.d.stepHook = func(string) {}
 	r.m.Lease, r.m.Undo = 2, true
 	if err := r.d.Migrate(t.Context(), r.m, r.report); !relay.IsIndeterminate(err) {
-		t.Errorf("%v", err)
+		t.Errorf("got error %v", err)
 	}
 	must(t, os.Rename(r.a+"-away", r.a))
 	r.m.Lease = 3
@@ -241,7 +241,7 @@ func TestPollUntil_ChecksAgainAtDeadline(t *testing.T) {
 				return false, nil
 			})
 			if !ok || err != nil {
-				t.Fatalf("%v, %v", ok, err)
+				t.Fatalf("got %v and error %v", ok, err)
 			}
 		}
 	})
@@ -303,6 +303,6 @@ func TestDriver_Describe(t *testing.T) {
 	t.Parallel()
 	d, err := newDriver().Describe(t.Context())
 	if err != nil || d.Name != Name || len(d.Steps) != 7 {
-		t.Errorf("%+v %v", d, err)
+		t.Errorf("got %+v, error %v", d, err)
 	}
 }

@@ -25,7 +25,7 @@ func TestMigrate_MovesInstance(t *testing.T) {
 	r.nothingLeft(r.a)
 	log, err := os.ReadFile(filepath.Join(r.b, "i/volumes/data/log"))
 	if err != nil || string(log) != "started i green\nstopped\nstarted i green\n" {
-		t.Errorf("%q %v", log, err)
+		t.Errorf("got %q, error %v", log, err)
 	}
 	var steps []string
 	for _, p := range r.reports {
@@ -93,7 +93,7 @@ func TestMigrate_VolumesIsNotADirectory(t *testing.T) {
 			must(t, os.RemoveAll(volumes), put(volumes))
 			r.m.CopyVolumes = all
 			if err := r.d.Migrate(t.Context(), r.m, r.report); err != nil {
-				t.Errorf("%s: %v", name, err)
+				t.Errorf("%s: got error %v", name, err)
 			}
 			if there, err := exists(filepath.Join(r.b, "i/volumes")); !there || err != nil {
 				t.Errorf("%s: volumes is not on the destination: %v", name, err)

@@ -27,14 +27,14 @@ func TestMigrate_ContinuesAfterLostJob(t *testing.T) {
 			switch {
 			case point == "marked": // the instance may already be on the first destination
 				if !relay.IsIndeterminate(err) || !strings.Contains(err.Error(), r.b) {
-					t.Errorf("%s: %v", point, err)
+					t.Errorf("%s: got error %v", point, err)
 				}
 				must(t, os.Remove(filepath.Join(r.a, dirFence, "i/2", fileSwitched)))
 				if err := r.d.Migrate(t.Context(), m, r.report); undo == (err == nil) {
 					t.Errorf("%s, after following the advice in the error: %v", point, err)
 				}
 			case undo == (err == nil) || relay.IsIndeterminate(err) || errors.Is(err, relay.ErrSuperseded):
-				t.Errorf("%s: %v", point, err)
+				t.Errorf("%s: got error %v", point, err)
 			}
 			if r.b = c; undo {
 				r.running(r.a)

@@ -258,7 +258,7 @@ func TestManifestRecord_RoundTrip(t *testing.T) {
 	}
 	got, err := parseRecord(want.encode())
 	if err != nil || got != want {
-		t.Errorf("%+v %v", got, err)
+		t.Errorf("got %+v, error %v", got, err)
 	}
 	path := filepath.Join(t.TempDir(), "manifest")
 	must(t, os.WriteFile(path, append(want.encode(), want.encode()[:20]...), 0o600))

@@ -97,7 +97,7 @@ func TestMigrate_KeepsContainerThatTakesTheName(t *testing.T) {
 	}
 	err := r.migrate()
 	if err == nil || !strings.Contains(err.Error(), "server b now has another container") {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v", err)
 	}
 	if left := r.left(r.b); len(left) != 1 || !strings.HasSuffix(left[0], "running") {
 		t.Errorf("the destination has %q", left)
@@ -134,7 +134,7 @@ func TestMigrate_ContinuesAfterKillsAtRandomTimes(t *testing.T) {
 			}
 			err := r.migrate()
 			if errors.Is(err, relay.ErrSuperseded) || relay.IsIndeterminate(err) || err != nil && !r.m.Undo {
-				t.Errorf("error %v", err)
+				t.Errorf("got error %v", err)
 			}
 			r.settled(err, err == nil, want)
 		})

@@ -71,7 +71,7 @@ func TestSingleLine(t *testing.T) {
 	err := singleLine(relay.Indeterminate(fmt.Errorf("first\n  second: %w", io.ErrUnexpectedEOF)))
 	if err.Error() != "first second: unexpected EOF" || !relay.IsIndeterminate(err) ||
 		!errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("%q", err)
+		t.Errorf("got error %q", err)
 	}
 }
 
@@ -135,7 +135,7 @@ func TestDigestOf_RejectsTruncatedStream(t *testing.T) {
 		}
 	}
 	if _, err := computeDigest(iotest.ErrReader(io.ErrUnexpectedEOF)); !errors.Is(err, io.ErrUnexpectedEOF) {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v", err)
 	}
 }
 

@@ -53,7 +53,7 @@ func TestRollBack_KeepsVolumesOfOtherJobs(t *testing.T) {
 	}
 	r.m.Undo, r.m.Lease = true, 2
 	if err := r.migrate(); err == nil || relay.IsIndeterminate(err) {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v", err)
 	}
 	if left := r.left(r.b); len(left) != 1 {
 		t.Errorf("the destination has %q", left)
@@ -72,7 +72,7 @@ func TestMigrate_KeepsVolumeCreatedAfterCheck(t *testing.T) {
 		}
 	}
 	if err := r.migrate(); err == nil || !strings.Contains(err.Error(), "has a volume "+r.volume) {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v", err)
 	}
 	r.untouched(file)
 }
@@ -140,7 +140,7 @@ func TestRollBack_RestoresSourceIfVolumeIsInUse(t *testing.T) {
 	}
 	r.m.Undo, r.m.Lease = true, 2
 	if err := r.migrate(); err == nil || relay.IsIndeterminate(err) {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v", err)
 	}
 	r.running(r.a)
 	if left := r.left(r.b); len(left) != 2 {

@@ -97,7 +97,7 @@ func TestMigrate_WithoutCopyVolumes(t *testing.T) {
 	r.m.Source, r.m.Destination, r.m.Lease, r.m.JobID = r.m.Destination, r.m.Source, 2, "back-"+r.m.JobID
 	err := r.migrate()
 	if err == nil || !strings.Contains(err.Error(), "already has a volume "+r.volume) {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v", err)
 	}
 	r.running(r.b)
 }
@@ -171,7 +171,7 @@ func TestMigrate_HostNamespaces(t *testing.T) {
 	}
 	r.alone(r.b, want)
 	if c := r.inspect(r.b); !c.HostConfig.NetworkMode.IsHost() || !c.HostConfig.UTSMode.IsHost() {
-		t.Errorf("%+v", c.HostConfig)
+		t.Errorf("got %+v", c.HostConfig)
 	}
 }
 

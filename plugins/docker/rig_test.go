@@ -296,7 +296,7 @@ func (r *rig) settled(err error, forward bool, want string) {
 		at = r.b
 	}
 	if (err == nil) != forward || relay.IsIndeterminate(err) || errors.Is(err, relay.ErrSuperseded) {
-		r.t.Errorf("error %v", err)
+		r.t.Errorf("got error %v", err)
 	}
 	r.alone(at, want)
 }

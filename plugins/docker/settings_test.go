@@ -78,13 +78,13 @@ func TestDriver_ConfigureRejectsEqualHosts(t *testing.T) {
 	d := New(&config)
 	err := d.Configure(t.Context(), []relay.Server{server("a", ""), server("b", "unix:///var/run/docker.sock")})
 	if err == nil || !strings.Contains(err.Error(), "already used by server a") {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v", err)
 	}
 	bad := server("a", "")
 	bad.Instances = []string{"good", "no good"}
 	if err := d.Configure(t.Context(), []relay.Server{bad}); err == nil ||
 		!strings.Contains(err.Error(), `server a: instance "no good"`) {
-		t.Errorf("error %v", err)
+		t.Errorf("got error %v", err)
 	}
 }
 
