@@ -22,14 +22,14 @@ const maxPathBytes = 100
 // location is a place for the socket.
 type location struct {
 	dir, name string
-	private   bool // the directory is ours alone
+	private   bool // no other user may access dir
 }
 
 func (l location) path() string { return filepath.Join(l.dir, l.name) }
 
-// listLocations lists the places for the socket in the order of preference: the data directory, then a private
-// directory under $XDG_RUNTIME_DIR, /run and the temporary directory. There the name contains the port of the health
-// listener, so relays of the same user do not meet.
+// listLocations returns the locations for the socket in order of preference: the data directory, then a private
+// directory under $XDG_RUNTIME_DIR, /run and the temporary directory. Names in private directories contain the port of
+// the health listener, so relays of the same user do not conflict.
 func listLocations(dataDir, healthListen string) []location {
 	list := []location{{dir: dataDir, name: FileName}}
 	name := "admin-" + portOf(healthListen) + ".sock"
@@ -61,12 +61,12 @@ type Target struct {
 	Configured bool
 }
 
-// Find returns the path of the socket of a running relay. The error lists the places it tried. It skips a socket of
-// another user, who could pretend to be the relay. If several relays share DataDir, it prefers the one with this health
-// listener.
+// Find returns the path of the socket of a running relay. The error lists the locations that it tried. Find skips
+// sockets of other users, because they could impersonate the relay. If several relays share DataDir, Find prefers the
+// one with this health listener.
 func Find(t Target) (string, error) {
 	var tried []error
-	other := "" // a relay with another health listener, which may be set by a variable that we do not have
+	other := "" // a relay with another health listener, which an environment variable of the daemon may have set
 	for _, l := range listLocations(t.DataDir, t.HealthListen) {
 		path, err := filepath.Abs(l.path())
 		if err == nil {
@@ -91,7 +91,7 @@ func Find(t Target) (string, error) {
 	return "", errors.Join(tried...)
 }
 
-// hasLock reports whether the lock of a socket names the port of our health listener.
+// hasLock reports whether the lock file of a socket contains the port of our health listener.
 func (t Target) hasLock(path string) bool {
 	text, err := os.ReadFile(path + lockSuffix)
 	return err == nil && string(text) == portOf(t.HealthListen)
@@ -131,9 +131,9 @@ func isTrusted(info fs.FileInfo) bool {
 	return ok && (stat.Uid == 0 || int(stat.Uid) == os.Geteuid())
 }
 
-// Listen opens the socket in the first place that can be used. The daemon must know the real port of healthListen by
-// then. It replaces the socket of a relay that was killed, and skips a place that a running relay uses. If no place can
-// be used, the socket goes to a new temporary directory, where commands find it by its path only.
+// Listen opens the socket at the first usable location. healthListen must contain the actual port of the listener.
+// Listen replaces the socket of a relay that was killed, and skips a location that a running relay uses. If no location
+// is usable, it creates the socket in a new temporary directory, where commands find it only by its path.
 func Listen(dataDir, healthListen string, log *slog.Logger) (net.Listener, error) {
 	var tried []error
 	locations := listLocations(dataDir, healthListen)
@@ -156,8 +156,8 @@ func Listen(dataDir, healthListen string, log *slog.Logger) (net.Listener, error
 		errors.Join(append(tried, err)...))
 }
 
-// openAt opens the socket at a place. The lock file names the port of the health listener, by which commands tell
-// relays apart.
+// openAt opens the socket at a location. The lock file contains the port of the health listener, by which commands
+// distinguish relays.
 func openAt(l location, port string, log *slog.Logger) (net.Listener, error) {
 	path, err := filepath.Abs(l.path())
 	if err != nil {
@@ -193,10 +193,10 @@ func openAt(l location, port string, log *slog.Logger) (net.Listener, error) {
 	return &peerListener{Listener: listener, lock: lock, log: log}, nil
 }
 
-// lockSuffix follows the path of a socket in the name of its lock file.
+// lockSuffix is appended to the path of a socket to get the path of its lock file.
 const lockSuffix = ".lock"
 
-// checkPrivate refuses a directory that another user prepared or may enter.
+// checkPrivate rejects a directory that belongs to another user or that other users may access.
 func checkPrivate(dir string) error {
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -204,12 +204,12 @@ func checkPrivate(dir string) error {
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || !ok || int(stat.Uid) != os.Geteuid() || info.Mode().Perm()&0o077 != 0 {
-		return fmt.Errorf("%s is not a directory that only we may enter (mode 0700)", dir)
+		return fmt.Errorf("%s is not a directory of this user with mode 0700", dir)
 	}
 	return nil
 }
 
-// lockFile takes the lock that a relay holds as long as it listens. The kernel releases it when the process ends.
+// lockFile takes the lock that a relay holds while it listens. The kernel releases the lock when the process ends.
 func lockFile(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {

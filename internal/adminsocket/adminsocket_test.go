@@ -28,7 +28,7 @@ func listen(t *testing.T, dataDir string, log io.Writer) net.Listener {
 	return l
 }
 
-// shortDir is a directory whose path leaves room for the name of a socket.
+// shortDir creates a directory whose path is short enough for a socket in it.
 func shortDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "as")
@@ -67,7 +67,7 @@ func TestListenInDataDirectory(t *testing.T) {
 	}
 	_ = l.Close()
 	if _, err := os.Lstat(path); err == nil {
-		t.Error("the socket is still there after Close")
+		t.Error("the socket still exists after Close")
 	}
 }
 
@@ -85,7 +85,7 @@ func TestListenReplacesAbandonedSocket(t *testing.T) {
 	}
 }
 
-func TestListenElsewhere(t *testing.T) {
+func TestListenUsesNextLocation(t *testing.T) {
 	inUse := shortDir(t)
 	listen(t, inUse, io.Discard)
 	file := filepath.Join(shortDir(t), "file")
@@ -118,8 +118,8 @@ func TestListenElsewhere(t *testing.T) {
 	}
 }
 
-// Somebody else may prepare the private directory, to serve commands that look for the daemon.
-func TestListenRefusesForeignDirectory(t *testing.T) {
+// Another user may create the private directory first, to impersonate the daemon.
+func TestListenRejectsForeignDirectory(t *testing.T) {
 	runtime := shortDir(t)
 	t.Setenv("XDG_RUNTIME_DIR", runtime)
 	own := filepath.Join(runtime, "hubrelay-"+strconv.Itoa(os.Geteuid()))
@@ -185,12 +185,12 @@ func TestFindSkipsForeignSockets(t *testing.T) {
 		t.Errorf("root does not find the socket of the data directory's owner: %v", err)
 	}
 	if path, err := Find(Target{DataDir: dir, HealthListen: health}); err == nil {
-		t.Errorf("found %s of another user in a directory that nobody named", path)
+		t.Errorf("found %s of another user in a directory that was not configured", path)
 	}
 }
 
-// The kernel's word counts, not the mode of the file: that may be wrong.
-func TestOtherUsersAreRefused(t *testing.T) {
+// The daemon checks the user that the kernel reports, because the mode of the file may be wrong.
+func TestListenRejectsOtherUsers(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
 	}
@@ -229,5 +229,5 @@ func TestOtherUsersAreRefused(t *testing.T) {
 	if got := connect(65534); got != "b''" {
 		t.Errorf("another user got %s", got)
 	}
-	testkit.WaitFor(t, "the refusal in the log", func() bool { return strings.Contains(log.String(), "uid=65534") })
+	testkit.WaitFor(t, "the rejection in the log", func() bool { return strings.Contains(log.String(), "uid=65534") })
 }

@@ -6,5 +6,5 @@ import "errors"
 
 // readPeerUID always fails, because the system call is unknown. Every connection is therefore rejected.
 func readPeerUID(int) (uid int, err error) {
-	return -1, errors.New("this system does not tell the user of a connection; use admin.tokens")
+	return -1, errors.New("this system does not report the user of a connection; use admin.tokens")
 }
