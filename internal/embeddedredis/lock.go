@@ -65,8 +65,8 @@ func socketPath(dir string) (string, error) {
 		}
 		errs = append(errs, err)
 	}
-	return "", fmt.Errorf("the path of data directory %s is too long for a unix socket, and no other works: %w",
-		dir, errors.Join(errs...))
+	return "", fmt.Errorf("the path of the data directory %s is too long for a unix socket, "+
+		"choose a shorter redis.data_dir: %w", dir, errors.Join(errs...))
 }
 
 // ensurePrivateDir creates a directory that only this user can enter, and rejects a directory of another user.

@@ -2,8 +2,8 @@ package embeddedredis
 
 import "github.com/KimMachineGun/automemlimit/memlimit"
 
-// DefaultMaxMemory returns half of the memory of the machine, or of the memory limit of its cgroup, in bytes. It returns
-// 0, which is no limit, if neither is known.
+// DefaultMaxMemory returns half of the memory of the machine, or of the memory limit of its cgroup, in bytes. If
+// neither is known, it returns 0, which means no limit.
 func DefaultMaxMemory() int64 {
 	machine, err := memlimit.FromSystem()
 	if err != nil {

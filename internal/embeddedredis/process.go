@@ -20,7 +20,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/procpipe"
 )
 
-// outputTimeout is the time to read the output of a server that has ended.
+// outputTimeout limits the time to read the remaining output of a server that has ended.
 const outputTimeout = 100 * time.Millisecond
 
 // redisProcess is one run of redis-server.
@@ -106,7 +106,7 @@ func (s *Server) awaitReady(ctx context.Context, p *redisProcess) error {
 	for {
 		select {
 		case <-p.exited:
-			return fmt.Errorf("redis-server cannot work in %s: %s", s.dir, p.lastLines.String())
+			return fmt.Errorf("redis-server failed to start in %s: %s", s.dir, p.lastLines.String())
 		case <-ctx.Done():
 			return fmt.Errorf("redis-server did not answer on %s: %w", s.socket, ctx.Err())
 		case <-tick.C:
@@ -117,7 +117,7 @@ func (s *Server) awaitReady(ctx context.Context, p *redisProcess) error {
 	}
 }
 
-// adoptRunning returns the running server of the directory, or nil.
+// adoptRunning returns the running server of the directory. If there is none, it returns nil.
 func (s *Server) adoptRunning(ctx context.Context) (*redisProcess, error) {
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
@@ -184,7 +184,7 @@ func (s *Server) stopOrphan() error {
 	if err != nil || pid <= 1 || !s.ownsProcess(pid) {
 		return nil
 	}
-	s.log.Warn("stopping the redis-server of an earlier run, which has lost its socket", "pid", pid)
+	s.log.Warn("stopping the redis-server of an earlier run because its socket is missing", "pid", pid)
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
 		_ = syscall.Kill(pid, sig)
 		for deadline := time.Now().Add(termTimeout); time.Now().Before(deadline); {
@@ -224,7 +224,7 @@ func (p *redisProcess) copyLog(out io.Reader, log *slog.Logger) {
 }
 
 // parseLogLine parses "pid:role date time level text". Redis uses the level "#" for warnings, but also for messages
-// at start and end, and for hints about kernel settings, which docs/sizing.md covers.
+// at startup and shutdown, and for hints about kernel settings, which docs/sizing.md covers.
 func parseLogLine(line string) (text string, level slog.Level) {
 	head, rest, ok := strings.Cut(line, " # ")
 	if ok && isLogHead(head) {

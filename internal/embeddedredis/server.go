@@ -40,7 +40,7 @@ const (
 	termTimeout    = 3 * time.Second  // after SIGTERM
 	restartMin     = 100 * time.Millisecond
 	restartMax     = 5 * time.Second
-	stableAfter    = 10 * time.Second // a server that ran for so long is restarted without delay
+	stableAfter    = 10 * time.Second // after this run time, the restart delay is restartMin again
 	maxSocketBytes = 100              // a socket address has at most 107 bytes on Linux and 103 on macOS
 )
 
@@ -60,14 +60,14 @@ type Server struct {
 	proc   *redisProcess
 	closed bool
 
-	ctx       context.Context // ends when Close begins
+	ctx       context.Context // ends when Close is called
 	stop      context.CancelFunc
 	closeDone chan struct{} // closed when Close has finished
 }
 
 // Start locks the data directory and returns when its server answers, even if the server is still loading. It adopts
-// a server that a killed process left running. It fails with [ErrNoBinary], if another process has locked the
-// directory, and if redis-server cannot work there.
+// a server that a killed process left running. It fails if redis-server is not installed ([ErrNoBinary]) or does not
+// start, or if another process has locked the directory.
 //
 // [Server.Run] restarts the server if it dies. [Server.Close] stops it.
 func Start(ctx context.Context, o Options) (*Server, error) {

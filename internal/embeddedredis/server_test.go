@@ -240,7 +240,7 @@ func TestStart_RejectsUnusableDirectories(t *testing.T) {
 				t.Fatal(err)
 			}
 			return dir
-		}, []string{"redis-server cannot work in", "manifest"}},
+		}, []string{"redis-server failed to start in", "manifest"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := c.prepare(t)
