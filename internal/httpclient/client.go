@@ -16,7 +16,8 @@ import (
 )
 
 const (
-	// MaxResponseBody is the maximum size of a stored response body, in bytes. [relay.ResponseError] shows the same limit.
+	// MaxResponseBody is the maximum size of a stored response body, in bytes. [relay.ResponseError] has the same
+	// limit.
 	MaxResponseBody = 1 << 10
 	// maxDrainedBody is the maximum number of further bytes that are read to make the connection reusable. The
 	// connection of a longer response is closed.
@@ -125,7 +126,7 @@ func (t *Target) RedactError(ctx context.Context, err error) error {
 		return fmt.Errorf("post to %s: %w", t.Host(), &describedError{"closed the connection without an answer", err})
 	}
 	if text := err.Error(); t.Redact(text) != text {
-		return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat the url)", t.Host())
+		return fmt.Errorf("post to %s: the connection failed (details omitted because they contain the url)", t.Host())
 	}
 	return fmt.Errorf("post to %s: %w", t.Host(), err)
 }

@@ -48,7 +48,7 @@ func TestParseTarget(t *testing.T) {
 		"http://u:s3cret@example.com:8080/s3cret": "",
 		"s3cret":                          "must begin",
 		"ftp://example.com/s3cret":        "must begin",
-		"https:///s3cret":                 "names no host",
+		"https:///s3cret":                 "has no host",
 		"https://exa mple.com/s3cret":     "is not a URL",
 		"https://example.com/s3cret#":     "fragment",
 		"https://example.com:0/s3cret":    "port",
@@ -56,7 +56,7 @@ func TestParseTarget(t *testing.T) {
 		"https://127.0.0.1/s3cret":        "allow_cidrs",
 		"https://[::ffff:a01:203]/s3cret": "allow_cidrs",
 		// A space would end the request line.
-		"https://example.com/x?s3cret b":       "holds a blank",
+		"https://example.com/x?s3cret b":       "contains a space",
 		"https://example.com/s3cret\thttps://": "is not a URL",
 		"https://example.com/s3cret\nhttps://": "more than one line",
 	} {
@@ -179,7 +179,7 @@ func TestWatchedFile_BecomesPipe(t *testing.T) {
 	}
 	for range 3 {
 		now = now.Add(checkInterval)
-		if got := f.Current(); got != "one" || strings.Count(log.String(), "names no regular file") != 1 {
+		if got := f.Current(); got != "one" || strings.Count(log.String(), "does not name a regular file") != 1 {
 			t.Errorf("Current() = %q, want \"one\" and one log message; log:\n%s", got, log.String())
 		}
 	}

@@ -71,7 +71,7 @@ func newConn(u *url.URL, raw, used net.Conn) *http1Conn {
 // Read reads from the connection and limits the size of a header. The buffered reader calls it.
 func (c *http1Conn) Read(p []byte) (int, error) {
 	if c.headerBytesLeft <= 0 {
-		return 0, fmt.Errorf("the header of the answer is longer than %d bytes", maxResponseHeader)
+		return 0, fmt.Errorf("the response header is longer than %d bytes", maxResponseHeader)
 	}
 	n, err := c.Conn.Read(p[:min(len(p), c.headerBytesLeft)])
 	c.headerBytesLeft -= n
@@ -86,13 +86,13 @@ func (c *http1Conn) stillIdle() bool {
 	return c.rawPeek != nil && c.rawPeek.Read(c.peekFunc) == nil && c.isIdle && c.buffersEmpty()
 }
 
-// buffersEmpty reports whether no layer above the socket holds received data. TLS reads ahead and returns one record at
-// a time.
+// buffersEmpty reports whether no layer above the socket has buffered received data. TLS reads ahead and returns one
+// record at a time.
 func (c *http1Conn) buffersEmpty() bool {
 	if _, bare := c.Conn.(syscall.Conn); bare {
 		return true
 	}
-	// After its deadline a socket is not read. Only data that TLS already holds is returned.
+	// After its deadline a socket is not read. Read returns only data that TLS has buffered.
 	if c.SetReadDeadline(time.Unix(1, 0)) != nil {
 		return false
 	}
@@ -124,7 +124,7 @@ func (t *Transport) roundTripOn(ctx context.Context, c *http1Conn, p *Request) (
 	keep := !resp.Close && resp.StatusCode >= 200
 	switch {
 	case resp.StatusCode == http.StatusSwitchingProtocols:
-		// What follows is not HTTP and cannot be parsed here.
+		// The rest of the connection is not HTTP and cannot be parsed here.
 		resp.Body = http.NoBody
 		t.release(c, stop, false)
 	case resp.Body == http.NoBody:
@@ -162,7 +162,7 @@ func (c *http1Conn) roundTrip(ctx context.Context, p *Request) (*http.Response, 
 		select {
 		case writeErr := <-c.writeDone:
 			if writeErr != nil {
-				err = writeErr // it is the reason for the missing response
+				err = writeErr // the reason for the missing response
 			}
 		default:
 			c.interrupt()
@@ -182,7 +182,7 @@ func (c *http1Conn) readResponse() (*http.Response, error) {
 	for {
 		resp, err := http.ReadResponse(c.r, &postRequest)
 		if err != nil {
-			return nil, fmt.Errorf("read the answer: %w", err)
+			return nil, fmt.Errorf("read the response: %w", err)
 		}
 		if resp.StatusCode/100 != 1 || resp.StatusCode == http.StatusSwitchingProtocols {
 			c.headerBytesLeft = math.MaxInt

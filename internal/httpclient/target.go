@@ -32,15 +32,15 @@ func ParseTarget(text string, g *netguard.Guard) (*Target, error) {
 	u, err := url.Parse(text)
 	switch {
 	case strings.ContainsAny(text, "\r\n"):
-		return nil, errors.New("has more than one line: give one address")
+		return nil, errors.New("has more than one line: set a single URL")
 	case err != nil:
 		return nil, errors.New("is not a URL")
 	case strings.Contains(text, " "):
-		return nil, errors.New("holds a blank: give one address, and write %20 where a blank belongs to it")
+		return nil, errors.New("contains a space: set a single URL, and write %20 for a space in it")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return nil, errors.New("must begin with https:// or http://")
 	case u.Hostname() == "":
-		return nil, errors.New("names no host")
+		return nil, errors.New("has no host")
 	case strings.Contains(text, "#"):
 		return nil, errors.New("must not have a fragment (#…): it would never be sent")
 	}

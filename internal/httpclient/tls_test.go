@@ -109,7 +109,7 @@ func (c *corkedConn) flush() {
 	c.buf, c.corked = nil, false
 }
 
-// An unsolicited second response may arrive together with the first, in a separate TLS record. TLS then holds the
+// An unsolicited second response may arrive together with the first, in a separate TLS record. TLS then buffers the
 // record, and neither the buffered reader nor the socket shows it. It must not become the response to the next request.
 func TestPost_UnsolicitedTLSRecord(t *testing.T) {
 	t.Parallel()

@@ -54,7 +54,7 @@ func readFile(name string) (os.FileInfo, []byte, error) {
 		return nil, nil, fmt.Errorf("cannot be read: %w", err)
 	}
 	if !info.IsDir() && !info.Mode().IsRegular() {
-		return nil, nil, errors.New("names no regular file")
+		return nil, nil, errors.New("does not name a regular file")
 	}
 	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	if err != nil {
@@ -82,7 +82,8 @@ func WatchFile[T any](
 	return f, nil
 }
 
-// read returns no FileInfo for an unreadable file, because such a file can change without a change of its FileInfo.
+// read reads and parses the file. For an unreadable file it returns no FileInfo, because such a file can become
+// readable without a change of its FileInfo.
 func (f *WatchedFile[T]) read() (os.FileInfo, T, error) {
 	info, data, err := readFile(f.name)
 	if err != nil {
