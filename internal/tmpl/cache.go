@@ -83,7 +83,7 @@ func compilePattern(pattern string) (compiled, error) {
 func (r *rendering) compiledPattern(pattern, text string) (compiled, error) {
 	re, err := r.cache.compiledPattern(pattern)
 	if err == nil {
-		err = r.charge(len(text) * (32 + 4*re.size)) // makes one unit of work cost about the same time as elsewhere
+		err = r.charge(len(text) * (32 + 4*re.size)) // a unit of work then takes about as long as in other functions
 	}
 	return re, err
 }
@@ -107,7 +107,7 @@ func (r *rendering) replaceAll(pattern, replacement, text string) (string, error
 		matches := 0
 		re.ReplaceAllStringFunc(text, func(string) string { matches++; return "" })
 		if upperBound := matches*len(replacement) + len(text)*groups; upperBound > MaxOutput || upperBound < 0 {
-			return "", limitError(fmt.Sprintf("may make a text of more than %d MiB", MaxOutput>>20))
+			return "", limitError(fmt.Sprintf("may produce more than %d MiB of text", MaxOutput>>20))
 		}
 	}
 	return r.chargeResult(re.ReplaceAllString(text, replacement))

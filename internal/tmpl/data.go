@@ -15,8 +15,8 @@ import (
 
 // Data is the data of a template: one notification, or the summary of a digest or batch. For a digest or batch, ID is
 // the ID of the delivery, Topic is hubrelay.digest, Severity is the highest severity, Time is the time of the latest
-// notification, Hub is the hub that all share, and Object and the rest of Context are empty. Only one rendering at a
-// time may use it. It embeds no struct, because embedding makes the lookup of every field slower.
+// notification, Hub is the hub that all notifications share, and Object and the rest of Context are empty. Only one
+// rendering at a time may use it. It embeds no struct, because embedding makes the lookup of every field slower.
 type Data struct {
 	ID      string
 	Topic   string
@@ -38,7 +38,8 @@ type Data struct {
 	Sink string
 	// Digest is nil unless the delivery is a digest or a batch.
 	Digest *Digest
-	// Notifications are the listed notifications: one, or the first of a digest. Their own Notifications are empty.
+	// Notifications are the listed notifications: one, or the first ones of a digest. Their own Notifications are
+	// empty.
 	Notifications []*Data
 
 	sanitize func(string) string
@@ -53,7 +54,7 @@ type Digest struct {
 	// Count is the number of notifications. More is the number of notifications that are not listed.
 	Count, More int
 	First, Last time.Time
-	// By has the values that all notifications share: topic, hub or cluster.
+	// By contains the values that all notifications share: topic, hub or cluster.
 	By map[string]string
 	// Topics is the number of notifications by topic.
 	Topics map[string]int
@@ -62,7 +63,7 @@ type Digest struct {
 // NewData returns the template data of d. clean is [Options.Clean] of the template.
 func NewData(d relay.Delivery, sink string, clean func(string) string) (*Data, error) {
 	if len(d.Notifications) == 0 {
-		return nil, fmt.Errorf("delivery %s holds no notification", d.ID)
+		return nil, fmt.Errorf("delivery %s has no notifications", d.ID)
 	}
 	highest := relay.SeverityQuiet
 	list, items := make([]*Data, len(d.Notifications)), make([]Data, 1+len(d.Notifications))

@@ -92,7 +92,7 @@ func translateError(text string) (problem, hint string) {
 	if found := regexp.MustCompile(`^function "(.*)" not defined$`).FindStringSubmatch(text); found != nil {
 		if slices.Contains(unsafeFunctions(), found[1]) {
 			return found[1] + " is not available in HTML, because all values of notifications are escaped",
-				"write markup and the start of an address into the template itself"
+				"write the markup and the start of a URL in the template itself"
 		}
 		names := append(functionNames(), libraryNames()...)
 		return fmt.Sprintf("there is no function %q", found[1]),
@@ -102,7 +102,7 @@ func translateError(text string) (problem, hint string) {
 	if found := fieldPattern.FindStringSubmatch(text); found != nil {
 		names := fieldNames(found[2])
 		if len(names) == 0 {
-			return "there is no " + found[1] + " in this", "check the value before it"
+			return "there is no ." + found[1] + " here", "check the value before it"
 		}
 		return "there is no ." + found[1] + " here",
 			suggestName(found[1], names, "there are ."+strings.Join(names, ", ."))

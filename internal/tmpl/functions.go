@@ -53,7 +53,7 @@ func (r *rendering) internalFunctions() template.FuncMap {
 	return template.FuncMap{
 		stepName: r.checkStep, enterName: r.enterTemplate, leaveName: r.leaveTemplate,
 		formatName: r.formatTime, appendFormatName: func(...any) (string, error) {
-			return "", errors.New("is not available in a template: write times by Format or date")
+			return "", errors.New("is not available in a template: format times with Format or date")
 		},
 	}
 }
@@ -128,14 +128,14 @@ func (r *rendering) join(separator string, list any) (string, error) {
 		}
 	case nil:
 	default:
-		return "", fmt.Errorf("wants a list of texts, not %T", list)
+		return "", fmt.Errorf("requires a list of strings, got %T", list)
 	}
 	length := len(separator) * max(0, len(texts)-1)
 	for _, t := range texts {
 		length += len(t)
 	}
 	if length > MaxOutput {
-		return "", limitError(fmt.Sprintf("makes a text of more than %d MiB", MaxOutput>>20))
+		return "", limitError(fmt.Sprintf("produces more than %d MiB of text", MaxOutput>>20))
 	}
 	return r.chargeResult(strings.Join(texts, separator))
 }
@@ -159,7 +159,7 @@ func (r *rendering) timeFunctions() template.FuncMap {
 		"tz": func(name string, t time.Time) (time.Time, error) {
 			zone, err := r.cache.loadZone(name)
 			if err != nil {
-				return time.Time{}, fmt.Errorf("%w: write a name such as Europe/Paris", err)
+				return time.Time{}, fmt.Errorf("%w: use a name such as Europe/Paris", err)
 			}
 			return t.In(zone), r.charge(1 << 10)
 		},
@@ -194,7 +194,7 @@ func (r *rendering) formatDate(layout string, t time.Time) (string, error) {
 func (r *rendering) formatTime(v any, layout string) (string, error) {
 	t, ok := v.(time.Time)
 	if !ok {
-		return "", fmt.Errorf("wants a time, not %T", v)
+		return "", fmt.Errorf("requires a time, got %T", v)
 	}
 	return r.formatDate(layout, t)
 }

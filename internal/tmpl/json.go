@@ -51,7 +51,7 @@ func CheckJSON(text []byte) error {
 	offset := int(min(max(syntax.Offset-1, 0), int64(len(text))))
 	line := 1 + bytes.Count(text[:offset], []byte("\n"))
 	excerpt := strings.ToValidUTF8(string(text[max(0, offset-20):min(len(text), offset+20)]), "")
-	problem := fmt.Sprintf("what it renders is not JSON: %s, in line %d of it, near %q", syntax, line, excerpt)
+	problem := fmt.Sprintf("what it renders is not JSON: %s, in line %d of the output, near %q", syntax, line, excerpt)
 	m.Text = relay.Truncate(problem, maxShownError)
 	return m
 }

@@ -115,7 +115,7 @@ func (r *rendering) checkStep() (string, error) {
 func (r *rendering) enterTemplate() (string, error) {
 	if r.depth++; r.depth > maxDepth {
 		return "", limitError(fmt.Sprintf(
-			"templates call each other more than %d deep: does one call itself without an end?", maxDepth))
+			"templates call each other more than %d levels deep: does one call itself forever?", maxDepth))
 	}
 	return r.checkStep()
 }
@@ -152,7 +152,7 @@ func (r *rendering) charge(n int) error {
 // chargeResult charges for a text that a function returns.
 func (r *rendering) chargeResult(text string) (string, error) {
 	if len(text) > MaxOutput {
-		return "", limitError(fmt.Sprintf("makes a text of more than %d MiB", MaxOutput>>20))
+		return "", limitError(fmt.Sprintf("produces more than %d MiB of text", MaxOutput>>20))
 	}
 	return text, r.charge(len(text))
 }
@@ -163,7 +163,7 @@ func (r *rendering) chargeInputs(values ...any) error {
 	total := 0
 	for _, v := range values {
 		if total += estimateAny(v, 4*MaxOutput-total, 0); total > 4*MaxOutput {
-			return limitError("is given more than it may read")
+			return limitError(fmt.Sprintf("reads more than %d MiB of values", 4*MaxOutput>>20))
 		}
 	}
 	return r.charge(total)

@@ -233,7 +233,7 @@ func TestRender_ContextEnds(t *testing.T) {
 	}
 }
 
-// If the samples take too long, that is no error of the template: a busy machine must not reject its configuration.
+// If the samples take too long, the template is still valid: a busy machine must not reject its configuration.
 func TestValidateSamples_Slow(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -67,7 +67,7 @@ func (r *rendering) formatValues(format string, values ...any) (string, error) {
 			elements = max(elements, countElements(reflect.ValueOf(v), MaxOutput, true))
 		}
 		if width *= elements; width > MaxOutput {
-			return "", limitError("has widths that make a text of more than 1 MiB")
+			return "", limitError("has widths that produce more than 1 MiB of text")
 		}
 	}
 	if err := r.charge(len(format) + width); err != nil {
@@ -117,7 +117,7 @@ func totalWidth(format string) (int, error) {
 			switch c := format[i]; {
 			case c >= '0' && c <= '9':
 				if number = number*10 + int(c-'0'); number > MaxOutput {
-					return 0, limitError("has a width that makes a text of more than 1 MiB")
+					return 0, limitError("has a width that produces more than 1 MiB of text")
 				}
 			case c == '*':
 				return 0, errors.New("cannot use a width from an argument: write the number in place of the *")
@@ -128,7 +128,7 @@ func totalWidth(format string) (int, error) {
 			}
 		}
 		if total += number; total > MaxOutput {
-			return 0, limitError("has widths that make a text of more than 1 MiB")
+			return 0, limitError("has widths that produce more than 1 MiB of text")
 		}
 	}
 	return total, nil
@@ -141,7 +141,7 @@ func (r *rendering) newList(values ...any) ([]any, error) {
 	return values, r.chargeInputs(values...)
 }
 
-// appendValues returns a new list and does not change list.
+// appendValues returns a new list with values added. It does not change list.
 func (r *rendering) appendValues(list []any, values ...any) ([]any, error) {
 	out := append(append(make([]any, 0, len(list)+len(values)), list...), values...)
 	return out, r.chargeInputs(out)
@@ -149,13 +149,13 @@ func (r *rendering) appendValues(list []any, values ...any) ([]any, error) {
 
 func (r *rendering) newDict(values ...any) (map[string]any, error) {
 	if len(values)%2 != 0 {
-		return nil, errors.New("wants a value after every name: an even number of arguments")
+		return nil, errors.New("requires a value after every name: pass an even number of arguments")
 	}
 	out := make(map[string]any, len(values)/2)
 	for i := 0; i < len(values); i += 2 {
 		name, ok := values[i].(string)
 		if !ok {
-			return nil, fmt.Errorf("wants texts as names, and argument %d is a %T", i+1, values[i])
+			return nil, fmt.Errorf("requires strings as names, but argument %d is a %T", i+1, values[i])
 		}
 		out[name] = values[i+1]
 	}
