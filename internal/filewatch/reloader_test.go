@@ -32,23 +32,23 @@ func TestReloader_RejectedAndMissingFile(t *testing.T) {
 			Reload:     func() error { attempts++; time.Sleep(takes); return problem },
 			OnRejected: func(error) { logged++ }, OnFailing: func() { failing++ },
 		}
-		run := func(step string, span time.Duration, wantAttempts, wantTold int) {
+		run := func(step string, span time.Duration, wantAttempts, wantLogged int) {
 			t.Helper()
 			attempts, logged = 0, 0
 			for end := time.Now().Add(span); time.Now().Before(end); time.Sleep(pollInterval) {
 				f.checkFile()
 			}
-			if attempts != wantAttempts || logged != wantTold {
+			if attempts != wantAttempts || logged != wantLogged {
 				t.Errorf("%s: got %d attempts and %d log records, want %d and %d", step, attempts, logged, wantAttempts,
-					wantTold)
+					wantLogged)
 			}
 		}
-		run("good", 20*time.Second, 0, 0)
+		run("valid", 20*time.Second, 0, 0)
 		problem = errors.New("bearer_file is missing")
 		put("other")
-		run("refused", 20*time.Second, 10, 1)
+		run("rejected", 20*time.Second, 10, 1)
 		problem = errors.New("bearer_file is empty")
-		run("something else is wrong", 20*time.Second, 10, 1)
+		run("different error", 20*time.Second, 10, 1)
 		takes = time.Second
 		run("slow attempts", 42*time.Second, 2, 0)
 		takes = 0
@@ -58,35 +58,35 @@ func TestReloader_RejectedAndMissingFile(t *testing.T) {
 		put("half writ")
 		f.checkFile()
 		if attempts != 3 || logged != 1 {
-			t.Errorf("a file was read while it was written: %d attempts, %d log records", attempts, logged)
+			t.Errorf("while the file is written: got %d attempts and %d log records, want 3 and 1", attempts, logged)
 		}
-		run("the same is wrong with another file", time.Second, 1, 1)
+		run("same error after a change", time.Second, 1, 1)
 		problem = nil
-		run("mended elsewhere", 20*time.Second, 1, 0)
+		run("fixed without a change", 20*time.Second, 1, 0)
 		if failing == 0 || log.Len() > 0 {
-			t.Errorf("%d, %s", failing, log.String())
+			t.Errorf("got %d failures and log %q, want failures and an empty log", failing, log.String())
 		}
 		failing = 0
 		if err := os.Rename(file, file+".away"); err != nil {
 			t.Fatal(err)
 		}
-		run("away for a moment", missingFileGrace-time.Second, 0, 0)
+		run("missing briefly", missingFileGrace-time.Second, 0, 0)
 		if failing > 0 || log.Len() > 0 {
-			t.Errorf("logged too early: %d, %s", failing, log.String())
+			t.Errorf("missing briefly: got %d failures and log %q, want none", failing, log.String())
 		}
-		run("away", time.Minute, 0, 0)
+		run("missing", time.Minute, 0, 0)
 		if n := strings.Count(log.String(), "not readable"); n != 1 || failing == 0 {
-			t.Errorf("logged the missing file %d times, %d", n, failing)
+			t.Errorf("missing: got %d log records and %d failures, want 1 record and failures", n, failing)
 		}
 		log.Reset()
 		f.reloadNow()
-		run("asked for while it is away", time.Minute, 0, 0)
+		run("reload requested while missing", time.Minute, 0, 0)
 		if n := strings.Count(log.String(), "not readable"); n != 1 {
-			t.Errorf("logged %d times after a request", n)
+			t.Errorf("reload requested while missing: got %d log records, want 1", n)
 		}
 		if err := os.Rename(file+".away", file); err != nil {
 			t.Fatal(err)
 		}
-		run("back", 20*time.Second, 1, 0)
+		run("restored", 20*time.Second, 1, 0)
 	})
 }

@@ -8,7 +8,7 @@ import (
 )
 
 // Watcher detects changes of a file by its content. It works for editors that write in place or rename, and
-// for symbolic links such as the links of a Kubernetes ConfigMap. It may not be used concurrently.
+// for symbolic links such as the links of a Kubernetes ConfigMap. It must not be used concurrently.
 type Watcher struct {
 	path      string
 	info      os.FileInfo       // at the last check
@@ -17,8 +17,8 @@ type Watcher struct {
 	missing   error             // error of the last check
 }
 
-// New starts with the current content of the file. Without a path it never reports a change. The same
-// holds for a path that is not a regular file, such as a pipe; the loader reports that.
+// New returns a Watcher that starts with the current content of the file. Without a path it never reports a
+// change. The same applies to a path that is not a regular file, such as a pipe. The loader reports such a path.
 func New(path string) *Watcher {
 	w := &Watcher{path: path}
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
@@ -39,8 +39,7 @@ func (w *Watcher) MarkReported() {
 }
 
 // Changed reports whether the content differs from the last reported content and was the same in two successive
-// checks, so a file that is being written is not read halfway. A file that is missing or unreadable has not
-// changed.
+// checks, so a partially written file is not reported. A file that is missing or unreadable has not changed.
 func (w *Watcher) Changed() bool {
 	if w.path == "" {
 		return false

@@ -85,7 +85,7 @@ func TestWatcher_FollowsLinks(t *testing.T) {
 	link(filepath.Join("..data", "hubrelay.yaml"), "hubrelay.yaml")
 	w := filewatch.New(filepath.Join(dir, "hubrelay.yaml"))
 	if w.Changed() {
-		t.Error("got a change before any")
+		t.Error("got a change before the first one")
 	}
 	link("2", "..data")
 	if first, second := w.Changed(), w.Changed(); first || !second {
