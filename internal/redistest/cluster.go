@@ -66,8 +66,8 @@ func StartCluster(tb testing.TB, args ...string) (masters, replicas []Member, ur
 	return all[:3], all[3:], "redis+cluster://127.0.0.1:" + all[0].Port + ",127.0.0.1:" + all[1].Port
 }
 
-// StartClusterNode starts a cluster of one server and returns its redis.url. Even alone, a server of a cluster rejects
-// commands over several slots.
+// StartClusterNode starts a cluster of one server and returns its redis.url. Even a single server in cluster mode
+// rejects commands that span several slots.
 func StartClusterNode(tb testing.TB) (url string) {
 	tb.Helper()
 	port, bus := FreePort(tb), FreePort(tb)
@@ -129,7 +129,7 @@ func (m *Member) TakeOver() {
 }
 
 // FreePort returns a free TCP port outside the ephemeral range. The system never assigns such a port itself, so a
-// server can be restarted on it. No other FreePort, in any process, returns the same port until the test ends.
+// server can be restarted on it. No other call of FreePort, in any process, returns the same port until the test ends.
 func FreePort(tb testing.TB) string {
 	tb.Helper()
 	const lowest, tries = 10000, 1000
@@ -144,7 +144,7 @@ func FreePort(tb testing.TB) string {
 			continue
 		}
 		_ = l.Close()
-		claim, err := net.ListenPacket("udp", "127.0.0.1:"+port) // reserves the port, Redis uses only TCP
+		claim, err := net.ListenPacket("udp", "127.0.0.1:"+port) // reserves the port; Redis uses only TCP
 		if err != nil {
 			continue
 		}

@@ -1,4 +1,4 @@
 // Package redistest starts real redis-server processes for tests, each with its own directory and unix socket.
 //
-// It knows nothing about the keys of hubrelay. Only tests may import it.
+// It does not depend on the keys of hubrelay. Only tests may import it.
 package redistest

@@ -39,8 +39,8 @@ func StartSentinels(tb testing.TB, primary string) string {
 	for _, addr := range addrs {
 		s := redis.NewSentinelClient(&redis.Options{Addr: addr, Protocol: 2, DisableIdentity: true})
 		tb.Cleanup(func() { _ = s.Close() })
-		// A Sentinel whose timer was late does nothing during its tilt period, 30 s by default. It cannot be changed
-		// before 7.0.
+		// A Sentinel whose timer was late does nothing during its tilt period, 30 s by default. Before Redis 7.0, the
+		// period cannot be changed.
 		_ = s.Process(tb.Context(), redis.NewStatusCmd(tb.Context(), "SENTINEL", "DEBUG", "tilt-period", "2000"))
 		testkit.WaitFor(tb, "the Sentinels to know each other and the replica", func() bool {
 			m, err := s.Master(tb.Context(), "main").Result()

@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// Build builds the programs of main packages into a directory. It builds them with the race detector if the test has
-// it.
+// Build builds the programs of main packages into a directory. It enables the race detector if the test uses it.
 func Build(dir string, packages ...string) error {
 	args := []string{"build", "-o", dir + string(filepath.Separator)}
 	if underRace() {
@@ -38,7 +37,7 @@ func underRace() bool {
 	return false
 }
 
-// Programs builds programs when a test first needs them, and each only once. The zero value is ready for use.
+// Programs builds each program once, when a test first needs it. The zero value is ready for use.
 type Programs struct {
 	mu    sync.Mutex
 	dir   string
@@ -64,13 +63,13 @@ func (p *Programs) Main(m *testing.M) int {
 // Path returns the path of the program of a main package, which is a directory such as "../hubrelay".
 func (p *Programs) Path(t testing.TB, pkg string) string {
 	t.Helper()
-	folder, err := filepath.Abs(pkg)
+	dir, err := filepath.Abs(pkg)
 	if err = errors.Join(err, p.build(pkg)); err != nil {
 		t.Fatal(err)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return filepath.Join(p.dir, filepath.Base(folder))
+	return filepath.Join(p.dir, filepath.Base(dir))
 }
 
 func (p *Programs) build(pkg string) (err error) {

@@ -19,7 +19,7 @@ type Daemon struct {
 }
 
 // Serve starts a daemon and waits until it serves, which it may do before it is ready. When the test ends, the daemon
-// must end with status 0 after SIGTERM. The command is the whole one, with the arguments of serve.
+// must end with status 0 after SIGTERM. c is the complete command, including serve and its arguments.
 func Serve(t testing.TB, c Command) *Daemon {
 	t.Helper()
 	d := &Daemon{Process: Start(t, c)}
@@ -32,7 +32,7 @@ func Serve(t testing.TB, c Command) *Daemon {
 	return d
 }
 
-// Await waits until the daemon serves. It fails the test if the daemon ends before.
+// Await waits until the daemon serves. It fails the test if the daemon ends first.
 func (d *Daemon) Await(t testing.TB) {
 	t.Helper()
 	Eventually(t, "the daemon to serve", func() error {
@@ -45,7 +45,7 @@ func (d *Daemon) Await(t testing.TB) {
 	})
 }
 
-// Do sends a request to the public listener, and fails the test if there is no answer.
+// Do sends a request to the public listener. It fails the test if there is no response.
 func (d *Daemon) Do(t testing.TB, r Request) Reply {
 	t.Helper()
 	reply, err := d.Try(t.Context(), r)
@@ -60,7 +60,7 @@ func (d *Daemon) Try(ctx context.Context, r Request) (Reply, error) {
 	return r.send(ctx, http.DefaultClient, d.Public)
 }
 
-// Publish publishes with d.Key, demands that the daemon accepts that, and returns the IDs.
+// Publish publishes notifications with d.Key and returns their IDs. It fails the test if the daemon rejects them.
 func (d *Daemon) Publish(t testing.TB, hub, contentType, body string, header map[string]string) []string {
 	t.Helper()
 	r := d.Do(t, Request{Method: "POST", Key: d.Key, Hub: hub, ContentType: contentType, Body: body, Header: header})

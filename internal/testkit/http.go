@@ -10,20 +10,20 @@ import (
 // NotificationsPath is the path of the notifications of a hub.
 const NotificationsPath = "/v1/hubs/current/notifications"
 
-// Request is an HTTP request to a daemon. Empty fields are left out.
+// Request is an HTTP request to a daemon. Empty fields are omitted.
 type Request struct {
 	Method, Path, Key, Hub, ContentType, Body string // the default of Path is NotificationsPath
 	Header                                    map[string]string
 }
 
-// Reply is the answer to a request.
+// Reply is the response to a request.
 type Reply struct {
 	Status int
 	Header http.Header
 	Body   string
 }
 
-// send sends the request to an address and reads the whole answer.
+// send sends the request to an address and reads the complete response.
 func (r Request) send(ctx context.Context, client *http.Client, address string) (Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
@@ -53,7 +53,7 @@ func (r Request) send(ctx context.Context, client *http.Client, address string) 
 	return ReadReply(res)
 }
 
-// ReadReply reads the whole answer to a request, and closes its body.
+// ReadReply reads the complete response to a request, and closes its body.
 func ReadReply(res *http.Response) (Reply, error) {
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)

@@ -13,12 +13,12 @@ import (
 	"testing"
 )
 
-// This file holds all that knows how to reach the health and admin listeners.
+// This file contains all helpers that connect to the health and admin listeners.
 
 // HealthConfig is the line of a configuration that lets the daemon choose the port of its health listener.
 const HealthConfig = `health: {listen: "127.0.0.1:0"}`
 
-// Serving returns nil after the daemon has logged its addresses, and stores them.
+// Serving stores the addresses that the daemon has logged. It returns an error if the daemon has not logged them yet.
 func (d *Daemon) Serving() error {
 	for line := range strings.Lines(d.Err.String()) {
 		var record struct {
@@ -77,7 +77,7 @@ func (d *Daemon) Metric(t testing.TB, name string) float64 {
 	return value
 }
 
-// FindMetric returns the value of a metric, which is named with its labels, and whether there is one.
+// FindMetric returns the value of a metric and whether the metric exists. name includes the labels.
 func (d *Daemon) FindMetric(t testing.TB, name string) (value float64, ok bool) {
 	t.Helper()
 	for line := range strings.Lines(d.Metrics(t)) {

@@ -16,7 +16,7 @@ import (
 
 const (
 	endTimeout   = 20 * time.Second // between SIGTERM and SIGKILL at the end of a test
-	drainTimeout = 5 * time.Second  // for output that children of a process hold open after its end
+	drainTimeout = 5 * time.Second  // for pipes that children of a process keep open after its end
 	tailBytes    = 6000             // of the output in a failure message
 )
 
@@ -28,7 +28,7 @@ type Command struct {
 	Env  []string // added to an environment without HUBRELAY_* variables
 	// OneOutput captures standard error together with standard output.
 	OneOutput bool
-	// Group starts a process group, and kills what is left of the group when the process has ended.
+	// Group starts a process group, and kills the rest of the group when the process has ended.
 	Group bool
 }
 
@@ -93,8 +93,8 @@ func start(c Command) (*Process, error) {
 	return p, nil
 }
 
-// newEnviron returns the environment without HUBRELAY_* variables. A program that is built with -race sleeps for a
-// second at its end unless GORACE says otherwise.
+// newEnviron returns the environment without HUBRELAY_* variables. It sets GORACE because a program that is built with
+// -race sleeps for a second at exit by default.
 func newEnviron() []string {
 	env := []string{"GORACE=atexit_sleep_ms=0"}
 	for _, v := range os.Environ() {
@@ -126,8 +126,8 @@ func (p *Process) connect(oneOutput bool) (err error) {
 	return nil
 }
 
-// openPipe returns a pipe to an output. It is no writer that exec.Cmd copies to, so Wait returns as soon as the process
-// has ended, although children of it may hold the pipe open.
+// openPipe returns a pipe to an output. Because the pipe is a file, exec.Cmd does not copy the output itself. Wait
+// therefore returns as soon as the process has ended, even if its children keep the pipe open.
 func (p *Process) openPipe(o *Output) (*os.File, error) {
 	r, w, err := os.Pipe()
 	if err != nil {
@@ -158,7 +158,7 @@ func (p *Process) Kill() {
 	<-p.done
 }
 
-// End sends SIGTERM and waits for the end. It kills a process that does not end soon.
+// End sends SIGTERM and waits for the process to end. It kills the process after endTimeout.
 func (p *Process) End() {
 	p.Signal(syscall.SIGTERM)
 	select {
@@ -197,7 +197,8 @@ func (p *Process) Stop(t testing.TB) {
 	}
 }
 
-// Line waits for a line of Out that fits, and returns it without its end. It fails the test if the process ends before.
+// Line waits for a line of Out for which fits returns true, and returns it without its line break. It fails the test if
+// the process ends first.
 func (p *Process) Line(t testing.TB, what string, fits func(line string) bool) (found string) {
 	t.Helper()
 	Eventually(t, what, func() error {
@@ -222,8 +223,7 @@ func (p *Process) Line(t testing.TB, what string, fits func(line string) bool) (
 	return found
 }
 
-// Run runs a program to its end with a text as its standard input. It returns what the program printed and its exit
-// status.
+// Run runs a program until it ends, with stdin as its standard input. It returns its output and its exit status.
 func Run(t testing.TB, c Command, stdin string) (out, errOut string, status int) {
 	t.Helper()
 	p := Start(t, c)

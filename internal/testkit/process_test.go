@@ -39,7 +39,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestProcessEnds(t *testing.T) {
+func TestProcess_StopAndKill(t *testing.T) {
 	ready := `echo ready; while :; do sleep 0.01; done`
 	isReady := func(line string) bool { return line == "ready" }
 
@@ -65,13 +65,13 @@ func TestGroupEndsWithItsProcess(t *testing.T) {
 	if err != nil || status != 0 {
 		t.Fatalf("got %q, %d", out, status)
 	}
-	testkit.WaitFor(t, "the child has ended", func() bool {
+	testkit.WaitFor(t, "the child to end", func() bool {
 		stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 		return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH) || err == nil && strings.Contains(string(stat), ") Z ")
 	})
 }
 
-// The test runs itself once more, as under nohup and as in the background of a shell.
+// The test runs itself again with ignored signals, as under nohup or in the background of a shell.
 func TestProgramsDoNotInheritIgnoredSignals(t *testing.T) {
 	const again = "TESTKIT_SIGNALS_ARE_IGNORED"
 	if os.Getenv(again) == "" {

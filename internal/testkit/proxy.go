@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// proxyBuffer is the approximate number of bytes that a Proxy holds for a client that does not read. It is small to let
-// the server detect a slow client soon.
+// proxyBuffer is the approximate number of bytes that a Proxy buffers for a client that does not read. It is small so
+// the server detects a slow client soon.
 const proxyBuffer = 64 << 10
 
 // Proxy forwards TCP connections to a server, and cuts or stalls them. Its methods may be called concurrently.
@@ -25,7 +25,7 @@ type Proxy struct {
 	closed bool
 }
 
-// StartProxy starts a proxy that runs until the test ends. It calls target for each new connection, to get the address
+// StartProxy starts a proxy that runs until the test ends. For each new connection, it calls target to get the address
 // of the server as host:port.
 func StartProxy(t testing.TB, target func() string) *Proxy {
 	t.Helper()
@@ -87,7 +87,7 @@ func (p *Proxy) activeLinks() []*link {
 	return list
 }
 
-// forward serves one connection until an end of it closes, or until it is cut.
+// forward serves one connection until either end closes it, or until it is cut.
 func (p *Proxy) forward(client net.Conn) {
 	defer func() { _ = client.Close() }()
 	server, err := (&net.Dialer{Control: limitSegments}).Dial("tcp", p.target())
@@ -108,7 +108,7 @@ func (p *Proxy) forward(client net.Conn) {
 	wg.Wait()
 }
 
-// add reports false if the test has ended.
+// add registers a link. It returns false if the test has ended.
 func (p *Proxy) add(l *link) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -122,7 +122,7 @@ func (p *Proxy) remove(l *link) {
 	delete(p.links, l)
 }
 
-// link is a client's connection and the one to the server.
+// link is the connection of a client and its connection to the server.
 type link struct {
 	client, server net.Conn
 	stalled        atomic.Bool
@@ -130,7 +130,8 @@ type link struct {
 	done           chan struct{}
 }
 
-// copy forwards bytes until an end closes. It does not use io.Copy: splice, which io.Copy calls, holds a megabyte.
+// copy forwards bytes until either end closes. It does not use io.Copy, because io.Copy calls splice, which buffers a
+// megabyte.
 func (l *link) copy(to, from net.Conn) {
 	buffer := make([]byte, 32<<10)
 	for {

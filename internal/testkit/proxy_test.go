@@ -109,7 +109,7 @@ func TestProxyClosesWithEitherEnd(t *testing.T) {
 	}
 }
 
-func TestProxyAsksForTheTargetOfEachConnection(t *testing.T) {
+func TestProxyResolvesTargetForEachConnection(t *testing.T) {
 	targets := []string{echoServer(t), "127.0.0.1:1"}
 	next := make(chan string, len(targets))
 	for _, target := range targets {
