@@ -25,21 +25,21 @@ const (
 // The first byte of the content.
 const (
 	contentOne = iota // the position of one partition
-	contentAll        // the positions of all
+	contentAll        // the positions of all partitions
 )
 
-// Now is accepted in place of a cursor. The stream then begins with a cursor for the current end of the log. No real
-// cursor is as short.
+// Now is accepted in place of a cursor. The stream then begins with a cursor for the current end of the log. Every real
+// cursor is longer.
 const Now = "now"
 
 // maxPartitions is the maximum number of partitions in a cursor.
 const maxPartitions = 1 << 16
 
 // ErrMalformed is returned for text that is not a cursor.
-var ErrMalformed = errors.New("this is no cursor of this relay: use one exactly as a message carried it")
+var ErrMalformed = errors.New("this is no cursor of this relay: use a cursor exactly as it was received in a message")
 
-// ErrOtherLog is returned for a cursor of another log, or of one with another number of partitions.
-var ErrOtherLog = errors.New("the cursor is of another log")
+// ErrOtherLog is returned for a cursor of another log, or of a log with another number of partitions.
+var ErrOtherLog = errors.New("the cursor belongs to another log")
 
 // Cursor is a decoded cursor. It is immutable.
 type Cursor struct {
@@ -50,14 +50,14 @@ type Cursor struct {
 // CursorKey is the secret with which a relay encrypts cursors.
 type CursorKey [32]byte
 
-// Cursors encodes and decodes cursors. A cursor reveals nothing but its length, because a position in a partition also
-// shows when other tenants published. The same position always has the same cursor. Cursors may be used concurrently.
+// Cursors encodes and decodes cursors. A cursor reveals only its length. An unencrypted position would also show when
+// other tenants published. The same position always has the same cursor. Cursors may be used concurrently.
 type Cursors struct {
 	block   cipher.Block
 	scratch sync.Pool // of *cursorScratch
 }
 
-// cursorScratch is reused, because its parts would be allocated for each cursor.
+// cursorScratch is reused to avoid allocations for each cursor.
 type cursorScratch struct {
 	buf             []byte
 	mac             hash.Hash
@@ -72,7 +72,7 @@ func NewCursors(key CursorKey) *Cursors {
 		mac.Write([]byte(use))
 		return mac.Sum(nil)
 	}
-	block, _ := aes.NewCipher(derive("hubrelay cursor encryption")) // fails only for another length
+	block, _ := aes.NewCipher(derive("hubrelay cursor encryption")) // fails only for a key of another length
 	macKey := derive("hubrelay cursor authentication")
 	return &Cursors{block: block, scratch: sync.Pool{
 		New: func() any { return &cursorScratch{mac: hmac.New(sha256.New, macKey)} },
@@ -121,7 +121,7 @@ func appendContent(b []byte, partitions, first int, list []Position) []byte {
 }
 
 // sealContent encrypts the content after the IV in place. Like RFC 5297, it uses a MAC of the content as the IV, here
-// HMAC-SHA256. So no state is necessary, and a changed cursor is detected.
+// HMAC-SHA256. This requires no state and detects modified cursors.
 func (c *Cursors) sealContent(scratch *cursorScratch, b []byte) {
 	copy(b, scratch.sumOf(b[ivLen:]))
 	c.applyKeyStream(scratch, b[:ivLen], b[ivLen:])
@@ -208,7 +208,7 @@ func parseContent(b []byte, partitions int) (Cursor, error) {
 	return c, nil
 }
 
-// At returns the position of a partition, or false if the cursor has none.
+// At returns the position of a partition. It returns false if the cursor has no position for it.
 func (c Cursor) At(partition int) (Position, bool) {
 	if partition < c.first || partition-c.first >= len(c.list) {
 		return Position{}, false

@@ -31,7 +31,7 @@ func TestCursor_RoundTrip(t *testing.T) {
 		{"the beginning", 1, 0, []Position{{}}, 26},
 		{"before the first of a millisecond", 2, 1, []Position{{MS: now - 1, Seq: math.MaxUint64}}, 50},
 		{"two", 2, 0, []Position{{now, 3, 256}, {now - 5000, 0, 255}}, 46},
-		{"many that saw nothing", 16, 0, append(make([]Position, 15), Position{now, 1, 1}), 59},
+		{"many at the beginning", 16, 0, append(make([]Position, 15), Position{now, 1, 1}), 59},
 		{"many", 300, 0, many, 3400},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -76,7 +76,7 @@ func TestCursors_Encrypt(t *testing.T) {
 		} else {
 			seen[start] = true
 		}
-		// A client that corrects the checksum can still not choose a position.
+		// A client that corrects the checksum still cannot choose a position.
 		for k := 1; k < len(raw)-checksumLen; k++ {
 			forged := slices.Clone(raw[:len(raw)-checksumLen])
 			forged[k] ^= 1

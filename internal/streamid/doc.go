@@ -2,5 +2,5 @@
 // clients resume from.
 //
 // A cursor contains the position of one partition, for the pipeline of a hub, or of all partitions, for the pipeline of
-// an account. It states where to begin, and the API key decides what the client may see.
+// an account. The cursor determines where the stream starts. The API key determines what the client may see.
 package streamid
