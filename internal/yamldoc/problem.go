@@ -134,7 +134,7 @@ func (r *Reporter) HasErrors(path string) bool {
 	})
 }
 
-// DidYouMean returns a hint with the name that most likely was meant by word, or "".
+// DidYouMean returns a hint with the name that is closest to word, or "" if none is close.
 func DidYouMean(word string, names []string) string {
 	if n := relay.ClosestName(word, names); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)

@@ -10,7 +10,7 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// firstToken returns the token at which n starts for a reader. The token of a block map itself is its first colon.
+// firstToken returns the token at which a reader sees n start. The token of a block map itself is its first colon.
 func firstToken(n ast.Node) *token.Token {
 	switch m := n.(type) {
 	case *ast.MappingValueNode:

@@ -15,8 +15,8 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// Limits of a document, far above any real one. The time of the parser is quadratic in the number of keys of a
-// map, so the number of tokens is limited before. 4,000 sinks with 15 keys each fit.
+// Limits of a document, far above the size of any real document. The parser takes quadratic time in the number of
+// keys of a map, so the number of tokens is checked before parsing. 4,000 sinks with 15 keys each fit.
 const (
 	MaxSize   = 10 << 20 // in bytes
 	maxTokens = 200_000
@@ -70,8 +70,8 @@ func (v *Value) Entry(key string) (Entry, bool) {
 	return Entry{}, false
 }
 
-// Read reads and parses a file. If it fails, it reports the error and returns nil. hint is used if the file cannot
-// be read.
+// Read reads and parses a file. If it fails, it reports the error and returns nil. hint is the advice for a file that
+// cannot be read.
 func (r *Reporter) Read(path, hint string) *Value {
 	data, err := ReadBounded(path, MaxSize)
 	if err != nil {
@@ -183,7 +183,7 @@ func (p *yamlParser) parseSyntax(text string) (file *ast.File) {
 // the level of the lexer also increases with each comment that is less indented than the previous line.
 func deepestToken(tokens token.Tokens) *token.Token {
 	flow, run, line, current := 0, 0, 0, 0
-	var indents []int // of the open lines
+	var indents []int // of the enclosing lines
 	for _, t := range tokens {
 		if t.Type != token.CommentType && t.Position.Line != current {
 			current = t.Position.Line
