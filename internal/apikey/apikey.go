@@ -24,7 +24,7 @@ func NewAdminToken() string { return newSecret(adminTokenPrefix) }
 
 func newSecret(prefix string) string {
 	var b [32]byte
-	_, _ = rand.Read(b[:]) // never fails: crypto/rand ends the program instead
+	_, _ = rand.Read(b[:]) // never returns an error: crypto/rand crashes the program instead
 	return prefix + base64.RawURLEncoding.EncodeToString(b[:])
 }
 

@@ -8,14 +8,14 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// jitter is the largest part by which a delay is lengthened or shortened, so nodes do not retry in step.
+// jitter is the divisor that limits jitter to one fifth of a delay. Jitter prevents nodes from retrying in step.
 const jitter = 5
 
 // Backoff doubles a delay from Min to Max. It must not be used concurrently.
 type Backoff struct {
 	Min, Max time.Duration
 
-	delay time.Duration // the last one, without jitter
+	delay time.Duration // the last delay, without jitter
 }
 
 // Next returns the next delay, with up to a fifth of jitter in both directions.

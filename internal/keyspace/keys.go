@@ -26,7 +26,7 @@ type Space struct {
 // cluster, names that scripts use together share a hash tag.
 func New(prefix string, partitions int, cluster bool) (Space, error) {
 	if prefix == "" {
-		return Space{}, fmt.Errorf("redis.prefix is empty: give it a name such as %q", "hubrelay")
+		return Space{}, fmt.Errorf("redis.prefix is empty: set it to a name such as %q", "hubrelay")
 	}
 	for _, c := range prefix {
 		if c == '{' || c == '}' || c <= ' ' || c == 0x7f {
@@ -120,7 +120,7 @@ func (k Space) OfSink(name, sink string) string {
 	return k.prefix + name + ":" + sink
 }
 
-// Global returns a name that needs no slot in common with others.
+// Global returns a name that does not need to share a slot with other names.
 func (k Space) Global(name string) string { return k.prefix + name }
 
 // InGroup returns the name of a group, or a name within it. In a cluster, all names of a group share a slot.
@@ -145,5 +145,5 @@ func (k Space) Slot(name string) int {
 // Token returns the key of the grant of a token with the given hash.
 func (k Space) Token(hash string) string { return k.Global("token:" + hash) }
 
-// TokenChanges is the Pub/Sub channel for tokens that have another stream, or none.
+// TokenChanges returns the Pub/Sub channel that announces that a token has a new stream, or no stream anymore.
 func (k Space) TokenChanges() string { return k.Global("tokenchanges") }

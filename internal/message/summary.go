@@ -23,7 +23,7 @@ const maxValue = 4 << 10
 type Summary struct {
 	// Subject is one line.
 	Subject string
-	// Shared has the number of notifications by topic, and the first and last time of a digest.
+	// Shared contains the number of notifications by topic, and the first and last time of a digest.
 	Shared []Row
 	Items  []Entry
 	// Omitted is the number of notifications that are not listed.

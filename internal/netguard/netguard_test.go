@@ -95,10 +95,10 @@ func TestControl_ChecksAddressAfterDNS(t *testing.T) {
 		t.Fatalf("dial = %v, want a refusal", err)
 	}
 	if err := g.Control("unix", "/run/docker.sock", nil); err == nil {
-		t.Error("a unix socket passed")
+		t.Error("Control() accepted a unix socket")
 	}
 	if err := g.Control("tcp4", "nonsense", nil); err == nil {
-		t.Error("nonsense passed")
+		t.Error("Control() accepted an invalid address")
 	}
 	open, _ := New([]string{"127.0.0.0/8", "::1"})
 	d.Control = open.Control
