@@ -190,7 +190,7 @@ func TestFindSkipsForeignSockets(t *testing.T) {
 }
 
 // The daemon checks the user that the kernel reports, because the mode of the file may be wrong.
-func TestListenRejectsOtherUsers(t *testing.T) {
+func TestOtherUsersAreRefused(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
 	}
