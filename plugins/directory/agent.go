@@ -52,7 +52,7 @@ func readState(home string) (agentState, error) {
 // agent runs the command of one instance. Its working directory is the instance's directory, even after a rename.
 type agent struct {
 	instanceDir
-	steady time.Duration
+	stableAfter time.Duration
 	// grace is the time between SIGTERM and SIGKILL.
 	grace  time.Duration
 	state  agentState
@@ -81,11 +81,13 @@ func runAgentWithGrace(ctx context.Context, args []string, grace time.Duration) 
 	if err := checkElement("instance", args[1]); err != nil {
 		return err
 	}
-	steady, err := time.ParseDuration(args[3])
+	stableAfter, err := time.ParseDuration(args[3])
 	if err != nil {
 		return err
 	}
-	a := &agent{instanceDir: instanceDir{path: args[0], instance: args[1], lease: lease}, steady: steady, grace: grace}
+	a := &agent{
+		instanceDir: instanceDir{path: args[0], instance: args[1], lease: lease}, stableAfter: stableAfter, grace: grace,
+	}
 	if err := os.Chdir(a.instancePath()); err != nil {
 		return err
 	}
@@ -191,8 +193,8 @@ func (a *agent) runCommand(ctx context.Context) (mustEnd bool, how string) {
 		defer close(done)
 		_ = cmd.Wait() // ProcessState contains the result
 	}()
-	steady := time.NewTimer(a.steady)
-	defer steady.Stop()
+	stable := time.NewTimer(a.stableAfter)
+	defer stable.Stop()
 	look := time.NewTicker(stopPollInterval)
 	defer look.Stop()
 	for {
@@ -200,7 +202,7 @@ func (a *agent) runCommand(ctx context.Context) (mustEnd bool, how string) {
 		case <-done:
 			_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 			return false, "ended with " + cmd.ProcessState.String()
-		case <-steady.C:
+		case <-stable.C:
 			// If this process was delayed, the command may have ended although done is not closed yet.
 			if !hasExited(cmd.Process.Pid, done) {
 				a.state.Stable, a.state.Failure = true, ""

@@ -27,8 +27,8 @@ type agentManager struct {
 	command []string
 	// relay is the ID of the relay that the agents belong to.
 	relay string
-	// steady is the time that a command must run to count as started.
-	steady time.Duration
+	// stableAfter is the time that a command must run to count as started.
+	stableAfter time.Duration
 
 	mu   sync.Mutex
 	pids map[int]struct{}
@@ -40,7 +40,7 @@ func (m *agentManager) startAgent(p instanceDir) (int, error) {
 		return 0, errors.New("the driver has no agent command, so it can only move instances without a command")
 	}
 	args := append(m.command[1:len(m.command):len(m.command)], p.path, p.instance, strconv.FormatInt(p.lease, 10),
-		m.steady.String(), m.relay)
+		m.stableAfter.String(), m.relay)
 	cmd := exec.Command(m.command[0], args...)
 	cmd.Env = inheritedEnv()
 	cmd.Dir = "/"
@@ -110,7 +110,7 @@ func (m *agentManager) stopAgent(ctx context.Context, p instanceDir) error {
 
 // ensureStarted makes sure that an agent is running if the instance has a command. If stable is set, it waits until the
 // command has run for the stable time.
-func (m *agentManager) ensureStarted(ctx context.Context, p instanceDir, steady bool) error {
+func (m *agentManager) ensureStarted(ctx context.Context, p instanceDir, stable bool) error {
 	c, err := readInstance(p.instancePath())
 	if err != nil || len(c.Command) == 0 {
 		return p.supersededError(err)
@@ -125,11 +125,11 @@ func (m *agentManager) ensureStarted(ctx context.Context, p instanceDir, steady 
 			return fmt.Errorf("start the agent: %w", err)
 		}
 	}
-	started, err := pollUntil(ctx, m.steady+agentStartTimeout, func() (bool, error) {
+	started, err := pollUntil(ctx, m.stableAfter+agentStartTimeout, func() (bool, error) {
 		// Check this first, so the other checks see everything that the agent did before it ended.
 		alive := pid == 0 || m.isAlive(pid)
 		running, err := AgentRunning(p.instancePath())
-		if err != nil || running && !steady {
+		if err != nil || running && !stable {
 			return running, err
 		}
 		state, err := readState(p.instancePath())
@@ -146,7 +146,7 @@ func (m *agentManager) ensureStarted(ctx context.Context, p instanceDir, steady 
 		return state.Stable && (pid == 0 || state.Lease == p.lease), nil
 	})
 	if err == nil && !started {
-		err = fmt.Errorf("its command was not running after %v", m.steady+agentStartTimeout)
+		err = fmt.Errorf("its command was not running after %v", m.stableAfter+agentStartTimeout)
 	}
 	return p.supersededOr(err)
 }

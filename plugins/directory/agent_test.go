@@ -140,7 +140,8 @@ func TestMigrate_FailedStartRestoresSource(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, c.command...)
-			r.d.agents.steady = 10 * time.Second // even on a slow machine, a failing command never counts as started
+			// Even on a slow machine, a failing command never counts as started.
+			r.d.agents.stableAfter = 10 * time.Second
 			r.write("i/volumes/other/file", filepath.Join(r.a, "i"))
 			if name == "the program is gone" {
 				must(t, os.WriteFile(filepath.Join(r.a, "i/volumes/data/run"), []byte("#!/bin/sh\n"+ticker), 0o755),

@@ -50,7 +50,7 @@ var _ relay.Driver = (*Driver)(nil)
 func New(o Options) *Driver {
 	return &Driver{
 		agents: agentManager{
-			command: o.AgentCommand, relay: cmp.Or(o.Relay, anyRelay), steady: cmp.Or(o.StableAfter, time.Second),
+			command: o.AgentCommand, relay: cmp.Or(o.Relay, anyRelay), stableAfter: cmp.Or(o.StableAfter, time.Second),
 			pids: map[int]struct{}{},
 		},
 		stepHook: func(string) {},

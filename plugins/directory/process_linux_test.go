@@ -56,10 +56,10 @@ func TestAgent_EndedCommandIsNotStable(t *testing.T) {
 		})
 		r.until("the command has ended", func() bool { return pid > 0 && !groupAlive(pid) })
 	}()
-	k := &agent{instanceDir: instanceDir{path: r.a, instance: "i"}, steady: 1, output: out}
-	mustEnd, how := k.runCommand(t.Context())
-	if mustEnd || how != "ended with exit status 3" || k.state.Stable {
-		t.Errorf("got %v, %q, stable %v, want an unstable command with exit status 3", mustEnd, how, k.state.Stable)
+	a := &agent{instanceDir: instanceDir{path: r.a, instance: "i"}, stableAfter: 1, output: out}
+	mustEnd, how := a.runCommand(t.Context())
+	if mustEnd || how != "ended with exit status 3" || a.state.Stable {
+		t.Errorf("got %v, %q, stable %v, want an unstable command with exit status 3", mustEnd, how, a.state.Stable)
 	}
 }
 

@@ -43,7 +43,7 @@ func openHost(s relay.Server, instance string, lease int64) (*dockerHost, error)
 	return &dockerHost{server: s.ID, instance: instance, lease: lease, client: api}, nil
 }
 
-// claimPrefix begins the names of the volumes by which leases claim instances.
+// claimPrefix is the name prefix of the volumes with which leases claim instances.
 const claimPrefix = "hubrelay.lease."
 
 // Labels of the volumes that the driver creates.
@@ -131,7 +131,8 @@ func (h *dockerHost) arrivingName(job string) string {
 	return h.workName(kindArriving) + "." + jobTag(job)
 }
 
-// restoreInfo contains the data to restore a source. It is part of the name, because both must change atomically.
+// restoreInfo contains the data to restore a source. It is part of the container's name, so it changes atomically with
+// the name.
 type restoreInfo struct {
 	job        string // see jobTag
 	arrivalID  string // the first digits of the ID of the new container

@@ -125,7 +125,7 @@ func (d *Driver) Configure(_ context.Context, servers []relay.Server) error {
 	return nil
 }
 
-// Close does nothing, because the driver holds no resources.
+// Close does nothing, because the driver has no resources to release.
 func (d *Driver) Close() error { return nil }
 
 // Migrate moves an instance; see relay.Driver.

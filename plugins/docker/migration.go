@@ -194,8 +194,9 @@ func (v *migration) stop(ctx context.Context, f hostState) error {
 	return nil
 }
 
-// renameSource renames the container on the source. It cannot prevent an outdated process from doing so. Therefore it
-// checks the leases again after the rename, and reverts it. At that time nothing else has changed.
+// renameSource renames the container on the source. An outdated process may do that too, because the current name
+// contains no lease. Therefore renameSource checks the leases again after the rename, and reverts the rename if the
+// process is outdated. At that time nothing else has changed.
 func (v *migration) renameSource(ctx context.Context, f hostState) error {
 	if f.dst.arriving == nil {
 		return fmt.Errorf("the container created on server %s has disappeared", v.destination.server)

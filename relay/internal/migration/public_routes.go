@@ -24,7 +24,8 @@ func (m *Module) PublicRoutes() []module.PublicRoute {
 		},
 		{
 			Pattern: tasks, Method: http.MethodPost, Capability: auth.CapabilityMigrate,
-			AuditAction: "instance.migrate", HubPurpose: "the hub of the instance", Status: http.StatusAccepted, CheckReady: m.checkReady,
+			AuditAction: "instance.migrate", HubPurpose: "the hub of the instance", Status: http.StatusAccepted,
+			CheckReady: m.checkReady,
 			Handle: func(ctx context.Context, r module.PublicRequest) (any, error) {
 				return m.service.Load().Migrate(ctx, Request{
 					Caller: r.Caller, Container: r.Params[0], Instance: r.Params[1],
