@@ -39,7 +39,7 @@ func (s Setting[T]) read() (T, error) {
 	fileKey := s.Key + "_file"
 	switch {
 	case s.Text != "" && s.File != "":
-		return none, &relay.FieldError{Field: fileKey, Problem: "is given beside " + s.Key + ": give one of the two"}
+		return none, &relay.FieldError{Field: fileKey, Problem: "conflicts with " + s.Key + ": set only one of them"}
 	case s.File == "":
 		value, err := s.Parse([]byte(s.Text))
 		if err != nil {

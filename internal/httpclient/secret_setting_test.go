@@ -43,7 +43,7 @@ func TestSetting(t *testing.T) {
 		{"", "", "", "", ""},
 		{" a ", "", "", "a", ""},
 		{"", name, "a\n", "a", ""},
-		{"a", name, "a", "", "token_file is given beside token: give one of the two"},
+		{"a", name, "a", "", "token_file conflicts with token: set only one of them"},
 		{"s3cretbad", "", "", "", "token is not good"},
 		{"", name, "s3cretbad", "", "token_file names a file whose content is not good"},
 		{"", name, " \n", "", "token_file names a file whose content is empty"},

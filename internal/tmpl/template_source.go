@@ -41,7 +41,7 @@ func (s Source) read() (*Template, error) {
 	case !s.IsSet():
 		return nil, nil
 	case s.Text != "" && s.File != "":
-		problem := "is given beside " + s.Key + ": give one of the two"
+		problem := "conflicts with " + s.Key + ": set only one of them"
 		return nil, &relay.FieldError{Field: s.Key + "_file", Problem: problem}
 	case s.File != "":
 		var err error

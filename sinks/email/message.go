@@ -18,7 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// composer makes messages.
+// composer builds mails.
 type composer struct {
 	sink      string
 	from      *mail.Address
@@ -52,13 +52,13 @@ func newComposer(s relay.SinkSettings, c *Config) (*composer, error) {
 	return m, nil
 }
 
-// composeMessage returns d as a mail at the given time. Its Message-ID is the same in every attempt, so receivers
-// recognize a repeat. Mails about one container or job form a thread. Its errors are marked by their outcome.
+// composeMessage returns d as a mail with the given time. Its Message-ID is the same in every attempt, so recipients
+// recognize a repeat. Mails about one container or job form a thread. Errors are marked with their outcome.
 func (m *composer) composeMessage(ctx context.Context, d relay.Delivery, now time.Time) ([]byte, error) {
 	if d.Digest == nil && len(d.Notifications) != 1 || len(d.Notifications) == 0 {
 		return nil, relay.Permanent(
-			fmt.Errorf("a mail is one notification or a digest, and delivery %s holds %d and is no digest", d.ID,
-				len(d.Notifications)),
+			fmt.Errorf("delivery %s has %d notifications and is not a digest, which a mail does not support",
+				d.ID, len(d.Notifications)),
 		)
 	}
 	c, err := m.renderContent(ctx, d)
@@ -94,7 +94,7 @@ func (m *composer) composeMessage(ctx context.Context, d relay.Delivery, now tim
 	return out.Bytes(), nil
 }
 
-// messageID names the sink, too: two may write to one mailbox, which would show one of the messages.
+// messageID contains the name of the sink. Otherwise a mailbox that two sinks write to would show one mail only.
 func (m *composer) messageID(id string) string {
 	_, domain, _ := strings.Cut(m.from.Address, "@")
 	if strings.ContainsFunc(id,

@@ -208,15 +208,15 @@ func TestRealServerRefuses(t *testing.T) {
 		"no login": {func(c *Config) { c.Username, c.Password = "", "" }, relay.OutcomeRetry, "answered 530"},
 		"no receiver": {
 			func(c *Config) { c.To = []string{"nobody@example.com"} }, relay.OutcomePermanent,
-			"name the receiver nobody@example.com to localhost: answered 550",
+			"send the recipient nobody@example.com to localhost: answered 550",
 		},
-		"unknown CA":   {func(c *Config) { c.CAFile = "" }, relay.OutcomeRetry, "begin TLS with localhost: "},
+		"unknown CA":   {func(c *Config) { c.CAFile = "" }, relay.OutcomeRetry, "start TLS with localhost: "},
 		"another name": {func(c *Config) { c.Host = "127.0.0.2" }, relay.OutcomeRetry, "connect"},
 		"in clear": {
 			func(c *Config) { c.TLS, c.Username, c.Password = tlsNone, "", "" }, relay.OutcomeRetry,
 			"answered 530",
 		},
-		"tls at once": {func(c *Config) { c.TLS = tlsImplicit }, relay.OutcomeRetry, "begin TLS with localhost: "},
+		"tls at once": {func(c *Config) { c.TLS = tlsImplicit }, relay.OutcomeRetry, "start TLS with localhost: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			changed := *c

@@ -21,8 +21,8 @@ import (
 // maxServerReply is the maximum number of bytes from a server in one attempt. A line has no separate limit.
 const maxServerReply = 256 << 10
 
-// errTooMuch says that a server says no end of it.
-var errTooMuch = errors.New("it says more than 256 KiB, as no mail server does")
+// errTooMuch reports a reply longer than maxServerReply.
+var errTooMuch = errors.New("the server sent more than 256 KiB, which no mail server does")
 
 // boundedConn is a connection with a limit on the bytes read, which ends with a context.
 type boundedConn struct {
@@ -42,11 +42,11 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 // smtpStep is the step in which a server failed.
 type smtpStep struct {
 	name string
-	// isMessageReply says that an answer speaks of this very message.
+	// isMessageReply reports whether a reply in this step is about the message.
 	isMessageReply bool
 }
 
-// send hands message over in one connection. It returns nil once the server has taken it.
+// send sends message over one connection. It returns nil once the server has accepted it.
 func (s *Sink) send(ctx context.Context, message []byte) error {
 	at := smtpStep{name: "connect to"}
 	err := s.smtpSession(ctx, message, &at)
@@ -67,14 +67,14 @@ func (s *Sink) smtpSession(ctx context.Context, message []byte, at *smtpStep) (e
 	defer stop()
 	var conn net.Conn = &boundedConn{Conn: raw, left: maxServerReply}
 	if s.config.TLS == tlsImplicit {
-		*at = smtpStep{name: "begin TLS with"}
+		*at = smtpStep{name: "start TLS with"}
 		secure := tls.Client(conn, s.tls)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			return err
 		}
 		conn = secure
 	}
-	*at = smtpStep{name: "wait for the greeting of"}
+	*at = smtpStep{name: "read the greeting of"}
 	c, err := smtp.NewClient(conn, s.config.Host)
 	if err != nil {
 		return err
@@ -82,17 +82,17 @@ func (s *Sink) smtpSession(ctx context.Context, message []byte, at *smtpStep) (e
 	if err := s.logIn(c, at); err != nil {
 		return err
 	}
-	*at = smtpStep{"name the sender to", true}
+	*at = smtpStep{"send the sender to", true}
 	if err := c.Mail(s.composer.from.Address); err != nil {
 		return err
 	}
 	for _, to := range slices.Concat(s.composer.to, s.composer.cc) {
-		*at = smtpStep{"name the receiver " + to.Address + " to", true}
+		*at = smtpStep{"send the recipient " + to.Address + " to", true}
 		if err := c.Rcpt(to.Address); err != nil {
 			return err
 		}
 	}
-	*at = smtpStep{"hand the message to", true}
+	*at = smtpStep{"send the message to", true}
 	w, err := c.Data()
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (s *Sink) smtpSession(ctx context.Context, message []byte, at *smtpStep) (e
 	if err := w.Close(); err != nil {
 		return err
 	}
-	_ = c.Quit() // it has the message, whatever comes now
+	_ = c.Quit() // the server has accepted the message, so an error changes nothing
 	return nil
 }
 
@@ -118,11 +118,11 @@ func (s *Sink) logIn(c *smtp.Client, at *smtpStep) error {
 		return err
 	}
 	if s.config.TLS == tlsStart {
-		*at = smtpStep{name: "begin TLS with"}
+		*at = smtpStep{name: "start TLS with"}
 		if ok, _ := c.Extension("STARTTLS"); !ok {
 			return errors.New(
-				"it does not offer STARTTLS, and nothing is sent in clear: use another port or server, or set tls " +
-					"to tls, or to none if the connection is safe",
+				"the server does not offer STARTTLS, and mail is not sent unencrypted: use another port, or set tls " +
+					"to tls, or to none if the network is safe",
 			)
 		}
 		if err := c.StartTLS(s.tls); err != nil {
@@ -140,12 +140,12 @@ func (s *Sink) logIn(c *smtp.Client, at *smtpStep) error {
 	return c.Auth(smtp.PlainAuth("", s.config.Username, password, s.config.Host, false))
 }
 
-// explainError describes a failure and marks its outcome. A server's answer decides if it is about the message.
+// explainError describes a failure and marks its outcome, which the reply decides if it is about the message.
 func (s *Sink) explainError(ctx context.Context, at smtpStep, err error) error {
 	host := s.config.Host
 	var said *textproto.Error
 	switch {
-	case errors.As(err, &said): // also where ctx has ended since
+	case errors.As(err, &said): // even if ctx has ended since
 		answer := fmt.Errorf("%s %s: %w", at.name, host, &relay.ResponseError{
 			Status: said.Code, Body: s.redactPassword(said.Msg),
 		})
@@ -154,11 +154,11 @@ func (s *Sink) explainError(ctx context.Context, at smtpStep, err error) error {
 		}
 		return answer
 	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		return fmt.Errorf("%s %s: no answer in time: %w", at.name, host, context.Cause(ctx))
+		return fmt.Errorf("%s %s: no reply in time: %w", at.name, host, context.Cause(ctx))
 	case ctx.Err() != nil:
 		return fmt.Errorf("%s %s: %w", at.name, host, context.Cause(ctx))
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("%s %s: it closed the connection without an answer", at.name, host)
+		return fmt.Errorf("%s %s: the server closed the connection without a reply", at.name, host)
 	}
 	text := s.redactPassword(err.Error())
 	if text != err.Error() {
@@ -167,8 +167,8 @@ func (s *Sink) explainError(ctx context.Context, at smtpStep, err error) error {
 	return fmt.Errorf("%s %s: %w", at.name, host, err)
 }
 
-// isPermanentCode reports whether an answer means that this message will never be accepted. These 5xx are not about the
-// message: a full mailbox (552), a wrong order of commands (503), a missing login or TLS (530, 538).
+// isPermanentCode reports whether a reply means that this message will never be accepted. These 5xx are not about the
+// message: mailbox full (552), bad sequence of commands (503), login or TLS required (530, 538).
 func isPermanentCode(code int) bool {
 	switch code {
 	case 503, 530, 535, 538, 552:

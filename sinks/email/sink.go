@@ -23,19 +23,19 @@ var (
 	_ relay.Config      = (*Config)(nil)
 )
 
-// Kind is the mail's entry in the list of kinds of sinks.
+// Kind describes the sink type email.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:   "email",
 		Config: func() relay.Config { return &Config{TLS: tlsStart, Auth: "plain"} },
-		// Servers treat clients with higher rates as spammers.
+		// Servers treat faster clients as spammers.
 		Rate:           relay.Rate{Count: 30, Per: time.Minute},
 		DigestOverRate: true,
 		Open:           relay.OpenAs("email sink", open),
 	}
 }
 
-// Sink sends through one server. Deliver may be called concurrently. Each call has its own connection.
+// Sink sends mail through one server. Deliver may be called concurrently. Each call uses its own connection.
 type Sink struct {
 	config   *Config
 	composer *composer
@@ -68,14 +68,14 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 	return sink, err
 }
 
-// Deliver sends d as one message.
+// Deliver sends d as one mail.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	message, err := s.composer.composeMessage(ctx, d, s.now())
 	if err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
-		return fmt.Errorf("send by %s: %w", s.config.Host, context.Cause(ctx))
+		return fmt.Errorf("send mail through %s: %w", s.config.Host, context.Cause(ctx))
 	}
 	if err := s.send(ctx, message); err != nil {
 		return err
@@ -84,7 +84,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return nil
 }
 
-// Preview shows the message, with the time of now.
+// Preview returns the mail as it would be sent now.
 func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, error) {
 	message, err := s.composer.composeMessage(ctx, d, s.now())
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, er
 	}
 	parsed, err := mail.ReadMessage(bytes.NewReader(message))
 	if err != nil {
-		return relay.Preview{}, fmt.Errorf("read the mail's header: %w", err)
+		return relay.Preview{}, fmt.Errorf("read the header of the mail: %w", err)
 	}
 	for line := range strings.SplitSeq(string(head), "\r\n") {
 		name, _, isHeader := strings.Cut(line, ":")
@@ -111,10 +111,10 @@ func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, er
 	return e, nil
 }
 
-// RateKey identifies the server and user, because mail servers count by these.
+// RateKey identifies server and user, because mail servers limit the rate by both.
 func (s *Sink) RateKey() string {
 	return digestOf(net.JoinHostPort(s.config.Host, strconv.Itoa(s.config.serverPort())) + " " + s.config.Username)
 }
 
-// Close has nothing to close: every connection belongs to a Deliver.
+// Close does nothing: each call of Deliver closes its connection.
 func (s *Sink) Close() error { return nil }

@@ -195,22 +195,22 @@ func TestAnswers(t *testing.T) {
 		"no service": {
 			map[string]string{"greeting": "554 no service here"},
 			relay.OutcomeRetry,
-			"wait for the greeting of 127.0.0.1: answered 554",
+			"read the greeting of 127.0.0.1: answered 554",
 		},
 		"no greeting": {
 			map[string]string{"greeting": ""},
 			relay.OutcomeRetry,
-			"closed the connection without an answer",
+			"closed the connection without a reply",
 		},
 		"garbage": {
 			map[string]string{"greeting": "HTTP/1.1 400 Bad Request"},
 			relay.OutcomeRetry,
-			"wait for the greeting",
+			"read the greeting",
 		},
 		"no sender": {
 			map[string]string{"MAIL": "550 who are you"},
 			relay.OutcomePermanent,
-			"name the sender to 127.0.0.1: answered 550",
+			"send the sender to 127.0.0.1: answered 550",
 		},
 		"a login is needed": {map[string]string{"MAIL": "530 log in"}, relay.OutcomeRetry, "answered 530"},
 		"greylisted":        {map[string]string{"RCPT": "450 try again"}, relay.OutcomeRetry, "answered 450"},
@@ -222,7 +222,7 @@ func TestAnswers(t *testing.T) {
 		"hangs up in DATA": {
 			map[string]string{"end": ""},
 			relay.OutcomeRetry,
-			"hand the message to 127.0.0.1: it closed the connection without an answer",
+			"send the message to 127.0.0.1: the server closed the connection without a reply",
 		},
 		"refused at the end": {
 			map[string]string{"end": "550-no\r\n550 never"},
@@ -263,7 +263,7 @@ func TestAnswerAtTheLastMoment(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 0)
 	defer cancel()
 	for code, want := range map[int]relay.Outcome{550: relay.OutcomePermanent, 450: relay.OutcomeRetry} {
-		err := s.explainError(ctx, smtpStep{"name the sender to", true}, &textproto.Error{Code: code, Msg: "no"})
+		err := s.explainError(ctx, smtpStep{"send the sender to", true}, &textproto.Error{Code: code, Msg: "no"})
 		var answer *relay.ResponseError
 		if outcome, _ := relay.Classify(err); outcome != want || !errors.As(err, &answer) || answer.Status != code {
 			t.Errorf("%s: %v", outcome, err)
@@ -294,7 +294,7 @@ func TestSlowServers(t *testing.T) {
 			defer cancel()
 			err := sink.Deliver(ctx, sinktest.Sample("a"))
 			if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry ||
-				!errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no answer in time") {
+				!errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "no reply in time") {
 				t.Errorf("%s: %v", outcome, err)
 			}
 		})
@@ -343,23 +343,23 @@ func TestConfig(t *testing.T) {
 		{func(c *Config) { c.Username, c.Password = "u", "s3cret" }, ""},
 		{func(c *Config) { c.Host = "" }, "host is missing"},
 		{func(c *Config) { c.Host = "smtp.example.com:25" }, "the port in port"},
-		{func(c *Config) { c.Host = "127.0.0.1" }, "host cannot be dialed: 127.0.0.1"},
+		{func(c *Config) { c.Host = "127.0.0.1" }, "host must not be dialed: 127.0.0.1"},
 		{func(c *Config) { c.Port = 70000 }, "port is 70000"},
 		{func(c *Config) { c.TLS = "ssl" }, "choose starttls, tls or none"},
 		{func(c *Config) { c.TLS, c.Username, c.Password = tlsNone, "u", "s3cret" }, "sent unencrypted"},
-		{func(c *Config) { c.CAFile = "testdata/server.py" }, "holds no certificate"},
+		{func(c *Config) { c.CAFile = "testdata/server.py" }, "without a PEM certificate"},
 		{func(c *Config) { c.Username = "u" }, "password is missing"},
 		{func(c *Config) { c.Password = "s3cret" }, "username is missing"},
-		{func(c *Config) { c.Username, c.Password = "u", "s3cret\r\nX" }, "password holds a line break"},
+		{func(c *Config) { c.Username, c.Password = "u", "s3cret\r\nX" }, "password contains a line break"},
 		{func(c *Config) { c.Username, c.PasswordFile = "u", "testdata/missing" }, "password_file cannot be read"},
-		{func(c *Config) { c.Username, c.Password, c.PasswordFile = "u", "s3cret", "x" }, "beside password"},
+		{func(c *Config) { c.Username, c.Password, c.PasswordFile = "u", "s3cret", "x" }, "conflicts with password"},
 		{func(c *Config) { c.Auth = "cram" }, "choose plain or login"},
 		{func(c *Config) { c.Sender = "" }, "sender is missing"},
 		{func(c *Config) { c.Sender = "a@example.com\r\nBcc: x@example.com" }, "sender is not an address"},
 		{func(c *Config) { c.To = nil }, "to is empty"},
 		{
 			func(c *Config) { c.To = []string{"x@example.com", "ü@example.com"} },
-			"to.1 has an address of other than ASCII",
+			"to.1 has an address with non-ASCII characters",
 		},
 		{func(c *Config) { c.Cc = []string{"x"} }, "cc.0 is not an address"},
 		{func(c *Config) { c.AllowCIDRs = []string{"x"} }, "allow_cidrs.0"},

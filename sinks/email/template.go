@@ -10,18 +10,18 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The settings that templates have.
+// The settings that are templates.
 const (
 	subjectKey = "subject_template"
 	textKey    = "text_template"
 	htmlKey    = "html_template"
 )
 
-// maxSubject bounds a subject, in bytes before it is encoded.
+// maxSubject is the maximum size of a subject in bytes, before it is encoded.
 const maxSubject = 200
 
 func (c *Config) templateSources() tmpl.Sources {
-	// Invisible characters are removed before HTML is escaped. Afterwards, a special space that becomes an ordinary one
+	// Invisible characters are removed before HTML is escaped. Later, a special space that becomes an ordinary one
 	// could end an attribute value.
 	plain := tmpl.Options{Clean: message.StripInvisible}
 	return tmpl.Sources{
@@ -33,7 +33,7 @@ func (c *Config) templateSources() tmpl.Sources {
 	}
 }
 
-// validateSamples renders samples of the sink's mails.
+// validateSamples renders sample mails of the sink.
 func (c *Config) validateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
 	return c.templateSources().ValidateSamples(ctx, sink, samples)
 }
@@ -41,7 +41,7 @@ func (c *Config) validateSamples(ctx context.Context, sink string, samples []rel
 // content is the text of a mail. html is empty for a plain text mail.
 type content struct{ subject, text, html string }
 
-// renderContent returns the output of the templates for d, and the default text for missing templates and empty output.
+// renderContent renders the templates for d. It uses the default text for missing templates and empty output.
 func (m *composer) renderContent(ctx context.Context, d relay.Delivery) (content, error) {
 	made, err := m.templates.Render(ctx, d)
 	if err != nil {

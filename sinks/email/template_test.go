@@ -175,7 +175,7 @@ func TestTemplatesAreChecked(t *testing.T) {
 		{func(c *Config) { c.SubjectTemplate = "{{ .Topic }" }, "subject_template line 1: "},
 		{
 			func(c *Config) { c.SubjectTemplate, c.SubjectTemplateFile = "x", "y" },
-			"subject_template_file is given beside subject_template",
+			"subject_template_file conflicts with subject_template",
 		},
 		{func(c *Config) { c.TextTemplateFile = "testdata/missing" }, "text_template_file cannot be read"},
 		{func(c *Config) { c.HTMLTemplate = "<a href='{{ .Topic }}>" }, "html_template "},

@@ -18,21 +18,21 @@ const envPrefix = "HUBRELAY_"
 
 // Config is the configuration of one command.
 type Config struct {
-	// Command is the program and its arguments, which are always the same. A path such as ./x or bin/x begins at the
-	// configuration file, a name without a slash is looked up in the daemon's PATH.
+	// Command is the program and its fixed arguments. A path such as ./x or bin/x is relative to the directory of the
+	// configuration file. A name without a slash is looked up in the PATH of the daemon.
 	Command []string `koanf:"command" doc:"Program and arguments: ./x, or x in PATH; no shell."`
-	// Env is the environment of the command besides PATH and the description of the delivery.
+	// Env is the environment of the command in addition to PATH and the variables that describe the delivery.
 	Env []string `koanf:"env" secret:"true" doc:"Environment: NAME copies a variable, NAME=value sets one."`
-	// Dir is the working directory, a relative one below the configuration file's.
-	Dir string `koanf:"dir" doc:"The working directory; empty for the folder of the configuration file."`
+	// Dir is the working directory, relative to the directory of the configuration file.
+	Dir string `koanf:"dir" doc:"Working directory; empty for the directory of the configuration file."`
 
-	folder string
+	baseDir string
 }
 
-// withDir returns a copy whose paths are relative to dir.
+// withDir returns a copy with paths relative to dir.
 func (c *Config) withDir(dir string) *Config {
 	resolved := *c
-	resolved.folder = dir
+	resolved.baseDir = dir
 	return &resolved
 }
 
@@ -45,8 +45,8 @@ func (c *Config) Check(_ context.Context, env relay.CheckEnv) relay.Report {
 	return relay.NewReport(nil, c.warnings()...)
 }
 
-// validate reports every bad value as a [relay.FieldError], joined. It does not look at the program: a daemon starts
-// without.
+// validate joins a [relay.FieldError] for each invalid value. It does not check the program, because the daemon also
+// starts without it.
 func (c *Config) validate() error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
@@ -58,17 +58,17 @@ func (c *Config) validate() error {
 	}
 	for i, arg := range c.Command {
 		if strings.ContainsRune(arg, 0) {
-			bad("command."+strconv.Itoa(i), "holds a NUL byte, which no program can be given")
+			bad("command."+strconv.Itoa(i), "contains a NUL byte, which an argument cannot contain")
 		}
 	}
 	for i, entry := range c.Env {
 		name, _, _ := strings.Cut(entry, "=")
 		switch {
 		case name == "" || strings.ContainsRune(entry, 0):
-			bad("env."+strconv.Itoa(i), "has no name: write NAME, or NAME=value")
+			bad("env."+strconv.Itoa(i), "has no name: write NAME or NAME=value")
 		case strings.HasPrefix(name, envPrefix):
 			bad("env."+strconv.Itoa(i),
-				"has a name that begins with "+envPrefix+", like the variables that describe the delivery: choose "+
+				"has a name that starts with "+envPrefix+", like the variables that describe the delivery: choose "+
 					"another")
 		}
 	}
@@ -79,10 +79,10 @@ func (c *Config) validate() error {
 func (c *Config) warnings() []relay.FieldError {
 	var list []relay.FieldError
 	if _, _, err := c.resolveProgram(); err != nil {
-		list = append(list, relay.FieldError{Field: "command", Problem: "cannot be started now: " + err.Error()})
+		list = append(list, relay.FieldError{Field: "command", Problem: "cannot be started at present: " + err.Error()})
 	}
 	if err := checkDir(c.workDir()); err != nil {
-		list = append(list, relay.FieldError{Field: "dir", Problem: "cannot be used now: " + err.Error()})
+		list = append(list, relay.FieldError{Field: "dir", Problem: "cannot be used at present: " + err.Error()})
 	}
 	return list
 }
@@ -91,25 +91,25 @@ func (c *Config) warnings() []relay.FieldError {
 func (c *Config) resolveProgram() (string, []string, error) {
 	command := append([]string(nil), c.Command...)
 	if strings.ContainsRune(command[0], filepath.Separator) {
-		command[0] = relay.ResolvePath(c.folder, command[0]) // not below dir, where the process would look
+		command[0] = relay.ResolvePath(c.baseDir, command[0]) // exec would resolve it relative to Dir
 	}
 	return host.Resolve(command)
 }
 
-func (c *Config) workDir() string { return relay.ResolvePath(c.folder, c.Dir) }
+func (c *Config) workDir() string { return relay.ResolvePath(c.baseDir, c.Dir) }
 
 func checkDir(dir string) error {
 	info, err := os.Stat(dir)
 	switch {
 	case err != nil:
-		return fmt.Errorf("the working directory %s cannot be entered: %w", dir, err)
+		return fmt.Errorf("open the working directory %s: %w", dir, err)
 	case !info.IsDir():
 		return fmt.Errorf("the working directory %s is not a directory", dir)
 	}
 	return nil
 }
 
-// commandEnv returns the constant environment of the command, and the values that no error may contain.
+// commandEnv returns the constant part of the environment, and the values that errors must not contain.
 func (c *Config) commandEnv() (list, hidden []string) {
 	if path, ok := os.LookupEnv("PATH"); ok {
 		list = append(list, "PATH="+path)

@@ -9,11 +9,11 @@ import (
 const (
 	keptAnswer = 1 << 10
 	redacted   = "(redacted)"
-	// shortestHidden keeps a value like "1" from blotting out every 1.
+	// shortestHidden is the minimum length of a value to redact. Otherwise the value "1" would redact every 1.
 	shortestHidden = 4
 )
 
-// outputHead takes all that a command says and keeps the beginning.
+// outputHead discards the output of a command except the beginning.
 type outputHead struct {
 	secrets []string
 
@@ -22,7 +22,7 @@ type outputHead struct {
 	data []byte
 }
 
-// newOutputHead keeps more output than it shows, to recognize a secret at the end of the shown part.
+// newOutputHead keeps more output than String returns, to recognize a secret at the end of that part.
 func newOutputHead(hidden []string) *outputHead {
 	room := keptAnswer
 	for _, h := range hidden {
@@ -59,7 +59,7 @@ func (t *outputHead) String() string {
 	return text
 }
 
-// redactTail takes the beginning of a secret off the end of a text that was cut there.
+// redactTail removes the beginning of a secret from the end of a truncated text.
 func (t *outputHead) redactTail(text string) string {
 	for _, h := range t.secrets {
 		for n := len(h) - 1; n >= shortestHidden; n-- {

@@ -17,12 +17,12 @@ import (
 const (
 	// endTime is the time between SIGTERM and SIGKILL, and the maximum wait for output that another process holds open.
 	endTime = time.Second
-	// killTimeout is the maximum time until a killed process has ended. A process that waits for a broken disk never
+	// killTimeout is the maximum wait for the end of a killed process. A process that waits for a broken disk never
 	// ends.
 	killTimeout = endTime + 10*time.Second
 )
 
-// command is one command.
+// command is one run of a command.
 type command struct {
 	program string
 	args    []string
@@ -32,11 +32,11 @@ type command struct {
 	output  *outputHead
 }
 
-// execute returns how the command ended by itself.
+// execute runs the command. It fails if the command did not end by itself.
 func (r *command) execute(ctx context.Context) (*os.ProcessState, error) {
 	done := make(chan exitResult, 1)
 	go func() {
-		// The command dies with the thread that has started it.
+		// The command is killed when the thread that started it ends.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		done <- r.runToEnd(ctx)
@@ -48,7 +48,7 @@ func (r *command) execute(ctx context.Context) (*os.ProcessState, error) {
 		select {
 		case end = <-done:
 		case <-time.After(killTimeout):
-			return nil, timeoutError(ctx, r.program, "cannot be killed")
+			return nil, timeoutError(ctx, r.program, "could not be killed")
 		}
 	}
 	return r.classify(ctx, end)
@@ -62,7 +62,7 @@ func (r *command) classify(ctx context.Context, end exitResult) (*os.ProcessStat
 	case end.state == nil:
 		return nil, fmt.Errorf("start %s: %w", r.program, startError(end.err))
 	case end.signalled && !end.state.Success() && end.state.ExitCode() != dataError:
-		return nil, timeoutError(ctx, r.program, "was ended")
+		return nil, timeoutError(ctx, r.program, "was terminated")
 	}
 	return end.state, nil
 }
@@ -71,10 +71,10 @@ func (r *command) classify(ctx context.Context, end exitResult) (*os.ProcessStat
 type exitResult struct {
 	state     *os.ProcessState
 	err       error
-	signalled bool // to end, perhaps when it just had
+	signalled bool // SIGTERM was sent, possibly after the end
 }
 
-// runToEnd starts the command and returns when it has ended and its output was read.
+// runToEnd starts the command, and returns when it has ended and its output was read.
 func (r *command) runToEnd(ctx context.Context) exitResult {
 	told := false
 	cmd := exec.CommandContext(ctx, r.program, r.args...)
@@ -99,15 +99,16 @@ func (r *command) runToEnd(ctx context.Context) exitResult {
 	return exitResult{cmd.ProcessState, err, told}
 }
 
-// startError describes a kernel error about a program.
+// startError describes an error of the kernel about a program.
 func startError(err error) error {
 	switch {
 	case errors.Is(err, syscall.ENOEXEC):
-		return fmt.Errorf("it is no program for this machine; a script begins with a line such as #!/bin/sh: %w", err)
+		return fmt.Errorf(
+			"it is not a program for this machine, or a script without a first line such as #!/bin/sh: %w", err)
 	case errors.Is(err, syscall.ENOENT):
-		return fmt.Errorf("what its first line names as its interpreter does not exist: %w", err)
+		return fmt.Errorf("the interpreter in its first line does not exist: %w", err)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("the daemon's user may not run it: %w", err)
+		return fmt.Errorf("the user of the daemon is not allowed to run it: %w", err)
 	}
 	return err
 }

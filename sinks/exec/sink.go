@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// dataError is EX_DATAERR of sysexits.h: what the command was given is wrong, and will not become better.
+// dataError is EX_DATAERR of sysexits.h: the input is invalid, so another attempt would fail too.
 const dataError = 65
 
 var (
@@ -20,7 +20,7 @@ var (
 	_ relay.Config    = (*Config)(nil)
 )
 
-// Kind is the command's entry in the list of kinds of sinks.
+// Kind describes the sink type exec.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:    "exec",
@@ -40,7 +40,7 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 	return sink, nil
 }
 
-// Sink runs one command. Deliver may be called concurrently: so many commands run then.
+// Sink runs a command for each delivery. Deliver may be called concurrently; then several commands run.
 type Sink struct {
 	name        string
 	config      *Config
@@ -76,8 +76,8 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	}
 	text := fmt.Sprintf("%s ended with status %d", program, status)
 	if w, ok := state.Sys().(syscall.WaitStatus); ok && w.Signaled() {
-		status = 128 + int(w.Signal()) // as shells count
-		text = fmt.Sprintf("%s was ended by signal %d (%s)", program, int(w.Signal()), w.Signal())
+		status = 128 + int(w.Signal()) // like a shell
+		text = fmt.Sprintf("%s was terminated by signal %d (%s)", program, int(w.Signal()), w.Signal())
 	}
 	err = &statusError{text, &relay.ResponseError{Status: status, Body: r.output.String()}}
 	if status == dataError {
@@ -86,7 +86,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return err
 }
 
-// statusError is an answer in the words of commands.
+// statusError describes a response as the exit status of a command.
 type statusError struct {
 	text   string
 	answer *relay.ResponseError
@@ -129,15 +129,15 @@ func sharedValue(a, b string) string {
 	return a
 }
 
-// longestValue keeps an environment well below what systems allow.
+// longestValue is the maximum size of a value in bytes, far below the limits of operating systems.
 const longestValue = 4 << 10
 
-// envVar leaves out what no environment can hold.
+// envVar removes NUL bytes, which an environment cannot contain, and truncates long values.
 func envVar(name, value string) string {
 	return envPrefix + name + "=" + relay.Truncate(strings.ReplaceAll(value, "\x00", ""), longestValue)
 }
 
-// Preview shows the command, its environment as headers, without the values that the operator gave, and its input.
+// Preview returns the command, its input, and its environment as headers, without the configured values.
 func (s *Sink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
 	payload, err := d.Payload()
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *Sink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, erro
 	return e, nil
 }
 
-// Close does nothing: every command belongs to a Deliver.
+// Close does nothing: each call of Deliver waits for its command.
 func (s *Sink) Close() error { return nil }
 
 // timeoutError describes a command that did not end by itself.

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 
 var sinkSettings = relay.SinkSettings{Name: "test", Log: slog.New(slog.DiscardHandler)}
 
-// script writes a program into a new folder.
+// script writes a program into a new directory.
 func script(t testing.TB, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "run.sh")
@@ -277,7 +277,7 @@ func TestTimeLimit(t *testing.T) {
 			err := s.Deliver(ctx, sinktest.SampleDigest("d", 900, 900))
 			if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry || !errors.Is(err,
 				context.DeadlineExceeded) ||
-				!strings.Contains(err.Error(), program+" did not end in time and was ended") {
+				!strings.Contains(err.Error(), program+" did not end in time and was terminated") {
 				t.Errorf("%s: %v", outcome, err)
 			}
 			gone(t, pid)
@@ -330,8 +330,8 @@ func TestEndsBeforeItIsTold(t *testing.T) {
 	}
 	for _, c := range []struct{ program, want string }{
 		{script(t, `exit 3`), "ended with status 3"},
-		{script(t, `kill -KILL $$`), "was ended by signal 9"},
-		{garbage, "no program for this machine"},
+		{script(t, `kill -KILL $$`), "was terminated by signal 9"},
+		{garbage, "not a program for this machine"},
 	} {
 		err := openTest(t, &Config{Command: []string{c.program}}).Deliver(over{t.Context()}, sinktest.Sample("a"))
 		if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry ||
@@ -360,11 +360,11 @@ func TestCannotStart(t *testing.T) {
 		{Config{Command: []string{"./missing"}}, dir + "/missing does not exist", "command"},
 		{Config{Command: []string{dir}}, "is a directory", "command"},
 		{Config{Command: []string{file("plain", "x", 0o600)}}, "chmod +x", "command"},
-		{Config{Command: []string{file("garbage", "x", 0o700)}}, "no program for this machine", ""},
-		{Config{Command: []string{file("odd", "#!/no/such/shell\n", 0o700)}}, "interpreter does not exist", ""},
+		{Config{Command: []string{file("garbage", "x", 0o700)}}, "not a program for this machine", ""},
+		{Config{Command: []string{file("odd", "#!/no/such/shell\n", 0o700)}}, "the interpreter in its first line does not exist", ""},
 		{
 			Config{Command: []string{"sh"}, Dir: "missing"},
-			"the working directory " + dir + "/missing cannot be entered", "dir",
+			"open the working directory " + dir + "/missing", "dir",
 		},
 		{Config{Command: []string{"sh"}, Dir: "plain"}, "is not a directory", "dir"},
 	} {
@@ -389,11 +389,11 @@ func TestConfig(t *testing.T) {
 		{Config{}, "command is missing"},
 		{Config{Command: []string{""}}, "command is missing"},
 		{Config{Command: []string{"builtin:print"}}, "type plugin"},
-		{Config{Command: []string{"x", "a\x00"}}, "command.1 holds a NUL"},
+		{Config{Command: []string{"x", "a\x00"}}, "command.1 contains a NUL"},
 		{Config{Command: []string{"x"}, Env: []string{"=s3cret"}}, "env.0 has no name"},
 		{
 			Config{Command: []string{"x"}, Env: []string{"A", "HUBRELAY_ID=s3cret"}},
-			"env.1 has a name that begins with HUBRELAY_",
+			"env.1 has a name that starts with HUBRELAY_",
 		},
 	} {
 		err := c.config.validate()

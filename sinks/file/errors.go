@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// describeError puts into words what an operator can do about an error of the file.
+// describeError adds a remedy to a common error of the file system.
 func describeError(path string, err error) error {
 	var known *fileError
 	if errors.As(err, &known) {
@@ -19,20 +19,20 @@ func describeError(path string, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		hint = fmt.Sprintf("the folder %s does not exist: make it, and let the daemon's user write there",
+		hint = fmt.Sprintf("the directory %s does not exist: create it, and let the user of the daemon write to it",
 			filepath.Dir(path))
 	case errors.Is(err, fs.ErrPermission):
-		hint = fmt.Sprintf("the daemon's user may not write %s: give it the right to, and to make files in its folder",
-			path)
+		hint = fmt.Sprintf(
+			"the user of the daemon is not allowed to write to %s, or to create files in its directory: grant it", path)
 	case errors.Is(err, syscall.EROFS):
 		hint = fmt.Sprintf("the file system of %s is read-only", path)
 	case errors.Is(err, syscall.ENOSPC):
-		hint = fmt.Sprintf("the disk of %s is full: make room", path)
+		hint = fmt.Sprintf("the disk of %s is full: free some space", path)
 	case errors.Is(err, syscall.EDQUOT):
-		hint = fmt.Sprintf("the quota for %s is used up: make room", path)
+		hint = fmt.Sprintf("the disk quota for %s is exhausted: free some space", path)
 	case errors.Is(err, syscall.EFBIG):
 		hint = fmt.Sprintf(
-			"%s may not become larger: raise the limit on the size of files, or choose a smaller max_size", path,
+			"%s has the maximum size of a file: raise the limit (ulimit -f), or choose a smaller max_size", path,
 		)
 	default:
 		return fmt.Errorf("write %s: %w", path, err)
@@ -40,7 +40,7 @@ func describeError(path string, err error) error {
 	return &fileError{hint, err}
 }
 
-// fileError adds a description for people to an error.
+// fileError replaces the text of an error by a description for operators.
 type fileError struct {
 	text string
 	err  error
@@ -49,7 +49,7 @@ type fileError struct {
 func (e *fileError) Error() string { return e.text }
 func (e *fileError) Unwrap() error { return e.err }
 
-// checkRegular refuses what is no file: a folder would be renamed as a whole, and a pipe holds up who opens it.
+// checkRegular rejects directories, which rotation would rename, and pipes, which block when they are opened.
 func checkRegular(path string, info os.FileInfo) error {
 	switch {
 	case info.Mode().IsRegular():
@@ -57,10 +57,10 @@ func checkRegular(path string, info os.FileInfo) error {
 	case info.IsDir():
 		return &fileError{text: path + " is a directory: name a file in it"}
 	}
-	return &fileError{text: path + " is no regular file: name another"}
+	return &fileError{text: path + " is not a regular file: name another"}
 }
 
-// timeoutError describes an attempt that ended while it waited.
+// timeoutError describes an attempt that timed out while waiting.
 func timeoutError(ctx context.Context, waited string) error {
 	return fmt.Errorf("%s: %w", waited, context.Cause(ctx))
 }

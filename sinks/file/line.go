@@ -23,7 +23,7 @@ func encodeLines(d relay.Delivery) ([]byte, error) {
 	return append(out, '\n'), err
 }
 
-// oneLine appends data to out without line breaks.
+// oneLine appends data to out, without line breaks.
 func oneLine(out []byte, id string, data []byte) ([]byte, error) {
 	if !bytes.ContainsAny(data, "\r\n") {
 		return append(out, data...), nil

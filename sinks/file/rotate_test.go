@@ -188,7 +188,7 @@ func TestNoRoom(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	full := "retry " + path +
-		" may not become larger: raise the limit on the size of files, or choose a smaller max_size\n"
+		" has the maximum size of a file: raise the limit (ulimit -f), or choose a smaller max_size\n"
 	want := strings.Repeat("delivered <nil>\n", 3) + strings.Repeat(full, 2) + "delivered <nil>\n"
 	if string(out) != want {
 		t.Errorf("got\n%swant\n%s", out, want)

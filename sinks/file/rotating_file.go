@@ -21,22 +21,22 @@ const (
 	lockEvery = 5 * time.Millisecond
 )
 
-// rotatingFile is a file of lines. Each line is one write to the end of the file, under a file lock against other
-// hubrelay writers. So lines stay complete, and no line is written to a renamed file. timberjack handles names, ages
-// and compression of renamed files.
+// rotatingFile is a file of lines. Each line is appended with one write, under a file lock that excludes other hubrelay
+// writers, so lines stay complete and none is written to a renamed file. timberjack handles names, ages and compression
+// of renamed files.
 type rotatingFile struct {
 	path    string
-	refs    int // sinks, counted by files
+	refs    int // number of sinks; guarded by fileRegistry.mu
 	desired atomic.Pointer[settings]
 
 	writeSem        chan struct{}      // holds a token while no write is running
 	rotator         *timberjack.Logger // writes nothing; nil before the first rotation
-	rotatorSettings settings           // what the rotator was made with
+	rotatorSettings settings           // of the rotator
 	file            *os.File           // nil before the first line, and after an error
 	closed          bool
 }
 
-// settings are how lines are written.
+// settings configure writing and rotation.
 type settings struct {
 	maxSize         int64
 	days, backups   int
@@ -73,7 +73,7 @@ func (l *rotatingFile) rotateFile(s settings) error {
 	return l.rotator.RotateWithReason("size")
 }
 
-// write appends a line with its end.
+// write appends a line, which ends with a line break.
 func (l *rotatingFile) write(ctx context.Context, line []byte) error {
 	if ctx.Err() != nil {
 		return timeoutError(ctx, "write "+l.path)
@@ -94,13 +94,13 @@ func (l *rotatingFile) write(ctx context.Context, line []byte) error {
 		return err
 	}
 	if err = l.appendLine(line, size, want.fsync); err != nil {
-		l.closeFile() // and with it the lock
+		l.closeFile() // releases the lock, too
 		return describeError(l.path, err)
 	}
 	return unlock(l.file)
 }
 
-// lock returns with the file open, locked, at the path, and with room for so many bytes; and its size.
+// lock opens and locks the file at the path, rotates it unless it has room for that many bytes, and returns its size.
 func (l *rotatingFile) lock(ctx context.Context, want settings, room int64) (int64, error) {
 	for {
 		if l.file == nil {
@@ -118,7 +118,7 @@ func (l *rotatingFile) lock(ctx context.Context, want settings, room int64) (int
 		there, err := os.Stat(l.path)
 		switch {
 		case errors.Is(err, fs.ErrNotExist), err == nil && !os.SameFile(here, there):
-			l.closeFile() // renamed, by us or by a logrotate
+			l.closeFile() // it was renamed, by us or by logrotate
 			continue
 		case err != nil:
 			return 0, describeError(l.path, err)
@@ -128,13 +128,13 @@ func (l *rotatingFile) lock(ctx context.Context, want settings, room int64) (int
 		err = l.rotateFile(want)
 		l.closeFile()
 		if err != nil {
-			return 0, describeError(l.path, fmt.Errorf("begin a new file: %w", err))
+			return 0, describeError(l.path, fmt.Errorf("create a new file: %w", err))
 		}
 	}
 }
 
 func (l *rotatingFile) open() error {
-	// One that is no file is not even opened: that may block, or do something.
+	// Opening something other than a file may block or have side effects.
 	if info, err := os.Stat(l.path); err == nil {
 		if err := checkRegular(l.path, info); err != nil {
 			return err
@@ -145,7 +145,7 @@ func (l *rotatingFile) open() error {
 	return err
 }
 
-// lockFile waits until no other process, and no other sink, writes.
+// lockFile waits until no other process or sink writes to the file.
 func (l *rotatingFile) lockFile(ctx context.Context) error {
 	for {
 		err := controlFD(l.file, func(fd int) error { return syscall.Flock(fd, syscall.LOCK_EX|syscall.LOCK_NB) })
@@ -206,7 +206,7 @@ func (l *rotatingFile) truncateTail(size, n int64) error {
 	return l.file.Truncate(size)
 }
 
-// closeFile closes the file, which the next line opens again.
+// closeFile closes the file. The next line opens it again.
 func (l *rotatingFile) closeFile() {
 	if l.file != nil {
 		_ = l.file.Close()

@@ -17,7 +17,7 @@ var (
 	_ relay.Config    = (*StdoutConfig)(nil)
 )
 
-// Kind is the file's entry in the list of kinds of sinks. Its sinks share the files that they write to.
+// Kind describes the sink type file. Sinks with the same path share the file.
 func Kind() relay.SinkKind {
 	shared := &fileRegistry{byPath: map[string]*rotatingFile{}}
 	return relay.SinkKind{
@@ -42,7 +42,7 @@ type Sink struct {
 	once  sync.Once
 }
 
-// Deliver appends d as one line, a batch as a line for each of its notifications, in one write.
+// Deliver appends d with one write: as one line, or for a batch as one line per notification.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	text, err := encodeLines(d)
 	if err != nil {
@@ -51,7 +51,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return s.log.write(ctx, text)
 }
 
-// Preview shows the line.
+// Preview returns the line.
 func (s *Sink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
 	text, err := encodeLines(d)
 	if err != nil {
@@ -81,7 +81,7 @@ func (f *fileRegistry) open(c *Config, out *slog.Logger) *rotatingFile {
 		l = newRotatingFile(c.absPath())
 		f.byPath[l.path] = l
 	case l.currentSettings() != c.rotationSettings():
-		out.Warn("another sink writes to this file with other settings, which are replaced", "path",
+		out.Warn("another sink writes to this file, its settings are replaced", "path",
 			l.path)
 	}
 	l.refs++

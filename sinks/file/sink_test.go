@@ -241,18 +241,18 @@ func TestCutLine(t *testing.T) {
 
 func TestUnwritable(t *testing.T) {
 	t.Parallel()
-	folder := t.TempDir()
-	fifo := filepath.Join(folder, "fifo")
+	dir := t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	inner := filepath.Join(folder, "inner")
+	inner := filepath.Join(dir, "inner")
 	if err := os.Mkdir(inner, 0o700); err != nil {
 		t.Fatal(err)
 	}
 	for path, word := range map[string]string{
-		fifo: "no regular file", inner: "is a directory", "/dev/full": "no regular file",
-		filepath.Join(folder, "none", "x"): "the folder " + folder + "/none does not exist: make it",
+		fifo: "not a regular file", inner: "is a directory", "/dev/full": "not a regular file",
+		filepath.Join(dir, "none", "x"): "the directory " + dir + "/none does not exist: create it",
 		filepath.Join(fifo, "x"):           "not a directory",
 	} {
 		s := openTest(t, &Config{Path: path, MaxSize: minMaxSize})
@@ -262,7 +262,7 @@ func TestUnwritable(t *testing.T) {
 		}
 	}
 	if _, err := os.Stat(inner); err != nil {
-		t.Error("the folder was renamed")
+		t.Error("the directory was renamed")
 	}
 	if os.Getuid() == 0 {
 		return // may write anywhere
@@ -282,7 +282,7 @@ func TestConfig(t *testing.T) {
 	}{
 		{Config{Path: "x"}, ""},
 		{Config{}, "path is missing"},
-		{Config{Path: "x/"}, "path names a folder"},
+		{Config{Path: "x/"}, "path names a directory"},
 		{Config{Path: "x", MaxSize: 1}, "max_size is too small"},
 		{Config{Path: "x", MaxAge: 36e11}, "max_age is 1h0m0s: choose whole days"},
 		{Config{Path: "x", MaxBackups: -1}, "max_backups is -1"},

@@ -10,8 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Stdout is the entry of the daemon's standard output in the list of kinds of sinks. All sinks of the kind share out,
-// whose descriptor stays the caller's.
+// Stdout describes the sink type stdout. All its sinks share out, which they do not close.
 func Stdout(out *os.File) relay.SinkKind {
 	shared := &stdoutWriter{original: out, writeSem: make(chan struct{}, 1)}
 	shared.writeSem <- struct{}{}
@@ -25,18 +24,18 @@ func Stdout(out *os.File) relay.SinkKind {
 	}
 }
 
-// StdoutConfig is empty: there is one standard output.
+// StdoutConfig is empty, because there is only one standard output.
 type StdoutConfig struct{}
 
 // Check implements [relay.Config].
 func (*StdoutConfig) Check(context.Context, relay.CheckEnv) relay.Report { return relay.Report{} }
 
-// StdoutSink writes to the daemon's standard output. Deliver may be called concurrently.
+// StdoutSink writes to the standard output of the daemon. Deliver may be called concurrently.
 type StdoutSink struct {
 	stream *stdoutWriter
 }
 
-// Deliver writes d as one line. If no process reads the output, it returns when ctx ends, and the line is written
+// Deliver writes d as one line. If no process reads the output, Deliver returns when ctx ends, and the line is written
 // later.
 func (s *StdoutSink) Deliver(ctx context.Context, d relay.Delivery) error {
 	text, err := encodeLines(d)
@@ -46,7 +45,7 @@ func (s *StdoutSink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return s.stream.write(ctx, text)
 }
 
-// Preview shows the line.
+// Preview returns the line.
 func (*StdoutSink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
 	text, err := encodeLines(d)
 	if err != nil {
@@ -55,11 +54,11 @@ func (*StdoutSink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, 
 	return relay.Preview{Method: "write to", Target: "standard output", Payload: text}, nil
 }
 
-// Close does nothing: others write there, too.
+// Close does nothing, because others also write to the standard output.
 func (*StdoutSink) Close() error { return nil }
 
-// stdoutWriter writes to a descriptor without changing its mode, whatever it is: a pipe, a terminal, a socket, a file.
-// A deadline would make it non-blocking for other processes.
+// stdoutWriter writes to a descriptor of any kind without changing its mode. A write deadline would require the
+// non-blocking mode, also for other processes that share the descriptor.
 type stdoutWriter struct {
 	original *os.File
 	writeSem chan struct{} // holds a token while no write is running
@@ -83,7 +82,7 @@ func (s *stdoutWriter) write(ctx context.Context, line []byte) error {
 		defer func() { s.writeSem <- struct{}{} }()
 		done <- s.writeNow(line)
 	}()
-	if err, there := relay.Await(ctx, done); there { // else a line that is written would be written again
+	if err, there := relay.Await(ctx, done); there { // otherwise a written line would be repeated
 		return err
 	}
 	return timeoutError(ctx, "no process reads the standard output")
@@ -91,7 +90,7 @@ func (s *stdoutWriter) write(ctx context.Context, line []byte) error {
 
 func (s *stdoutWriter) writeNow(line []byte) error {
 	if s.file == nil {
-		// Go exits if descriptor 1 itself is a broken pipe, so use a copy.
+		// A Go program exits if descriptor 1 is a broken pipe, but not if a copy of it is.
 		var fd int
 		err := controlFD(s.original, func(of int) (err error) {
 			fd, err = dupFD(of)
@@ -114,10 +113,10 @@ func (s *stdoutWriter) writeNow(line []byte) error {
 		return nil
 	case errors.Is(err, syscall.EPIPE):
 		return fmt.Errorf(
-			"the reader of the standard output has closed it: restart the daemon with its output connected: %w", err,
+			"the reader of the standard output has closed it: restart the daemon with a connected output: %w", err,
 		)
 	case errors.Is(err, syscall.ENOSPC):
-		return fmt.Errorf("the disk that the standard output is written to is full: make room: %w", err)
+		return fmt.Errorf("the disk of the standard output is full: free some space: %w", err)
 	}
 	return fmt.Errorf("write to standard output: %w", err)
 }

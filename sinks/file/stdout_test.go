@@ -211,7 +211,7 @@ func TestFullStdout(t *testing.T) {
 	if !ok {
 		t.Fatal("another sink")
 	}
-	refused(t, s.Deliver(t.Context(), sinktest.Sample("a")), "is full: make room")
+	refused(t, s.Deliver(t.Context(), sinktest.Sample("a")), "is full: free some space")
 	_ = sink.stream.file.Close()
 }
 

@@ -37,8 +37,8 @@ type Config struct {
 	LinkTemplateFile      string `koanf:"link_template_file" doc:"File with the link_template."`
 	// URL is where events are posted.
 	URL string `koanf:"url" doc:"Where events are posted; in Europe https://events.eu.pagerduty.com/v2/enqueue."`
-	// AllowCIDRs name the addresses that may be dialed although they are not public.
-	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Non-public addresses that may be dialed."`
+	// AllowCIDRs are networks that may be dialed although they are not public.
+	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Networks that may be dialed although they are not public."`
 }
 
 // Check implements [relay.Config].
@@ -50,7 +50,7 @@ func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
 	return relay.NewReport(err)
 }
 
-// validate reports every bad value as a [relay.FieldError], joined. It reads the file, and asks no DNS.
+// validate joins a [relay.FieldError] for each invalid value. It reads the file, but does not query DNS.
 func (c *Config) validate() error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
@@ -69,7 +69,7 @@ func (c *Config) validate() error {
 	}
 	errs = append(errs, c.keySetting().Check())
 	if !isSeverity(c.Severity) {
-		bad("severity", "is not known: choose critical, error, warning or info")
+		bad("severity", "is unknown: choose critical, error, warning or info")
 	}
 	return errors.Join(append(errs, c.templates().Check())...)
 }

@@ -2,6 +2,6 @@
 // (https://developer.pagerduty.com/docs/events-api-v2-overview). A problem triggers an alert, and a recovery resolves
 // it.
 //
-// It makes one attempt and classifies the answer. Retries, rates, digests and dead letters belong to
+// It makes one attempt and classifies the response. Retries, rates, digests and dead letters belong to
 // relay/internal/delivery. It imports no other sink.
 package pagerduty

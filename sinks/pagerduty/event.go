@@ -16,7 +16,7 @@ import (
 
 // The limits are PagerDuty's: https://developer.pagerduty.com/docs/send-alert-event.
 const (
-	maxField   = 1024      // characters; of the summary that is said, of the others it is ours
+	maxField   = 1024      // characters; a limit of PagerDuty for the summary, and ours for the other fields
 	maxDetails = 256 << 10 // half of the maximum size of an event
 )
 
@@ -46,7 +46,7 @@ type payload struct {
 	Details   json.RawMessage `json:"custom_details,omitempty"`
 }
 
-// buildEvent returns the event for d without its key, or nil if d affects no alert. Its errors are marked by their
+// buildEvent returns the event for d without its key, or nil if d affects no alert. Errors are marked with their
 // outcome.
 func (s *Sink) buildEvent(ctx context.Context, d relay.Delivery) (*event, error) {
 	e, err := newEvent(d, s.severity)
@@ -59,7 +59,7 @@ func (s *Sink) buildEvent(ctx context.Context, d relay.Delivery) (*event, error)
 	return e, err
 }
 
-// encode writes JSON without escapes that HTML would need, by which details could grow beyond what an event may have.
+// encode returns JSON without HTML escapes, which could make the details exceed their maximum size.
 func (e *event) encode(indent string) ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)
@@ -75,8 +75,8 @@ func (e *event) encode(indent string) ([]byte, error) {
 func newEvent(d relay.Delivery, severity string) (*event, error) {
 	if d.Digest != nil || len(d.Notifications) != 1 {
 		return nil, fmt.Errorf(
-			"delivery %s is a digest or holds several notifications, and an alert of PagerDuty is about one thing: "+
-				"take digest out of the sink's settings", d.ID,
+			"delivery %s is a digest or has several notifications, but an alert of PagerDuty is about one: "+
+				"remove digest from the settings of the sink", d.ID,
 		)
 	}
 	n := d.Notifications[0]
@@ -146,7 +146,7 @@ func newPayload(n relay.Notification, e relay.Envelope, severity string) *payloa
 	return p
 }
 
-// truncate cuts a text at so many characters.
+// truncate limits a text to n characters.
 func truncate(text string, most int) string {
 	if runes := []rune(text); len(runes) > most {
 		return string(runes[:most-1]) + "…"
@@ -185,7 +185,7 @@ func dedupKey(n relay.Notification, e relay.Envelope) string {
 	return key
 }
 
-// topicSubject is a topic without what happened.
+// topicSubject returns the topic without its last words, which say what happened.
 func topicSubject(topic string) string {
 	for _, end := range []string{".state.changed", ".error", ".created", ".new", ".changed"} {
 		if s, ok := strings.CutSuffix(topic, end); ok {
@@ -195,7 +195,7 @@ func topicSubject(topic string) string {
 	return topic
 }
 
-// hashKey hides a key.
+// hashKey returns a hash that does not reveal the key.
 func hashKey(key string) string {
 	sum := sha256.Sum256([]byte("hubrelay " + key))
 	return hex.EncodeToString(sum[:12])

@@ -22,7 +22,7 @@ var (
 	_ relay.Config      = (*Config)(nil)
 )
 
-// Kind is PagerDuty's entry in the list of kinds of sinks.
+// Kind describes the sink type pagerduty.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:   "pagerduty",
@@ -69,7 +69,7 @@ func open(s relay.SinkSettings, c *Config) (*Sink, error) {
 	return sink, nil
 }
 
-// Deliver posts d as one event. What is neither bad nor good is delivered by being left out.
+// Deliver posts d as one event. It sends nothing for a notification that is neither a problem nor a recovery.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	e, err := s.buildEvent(ctx, d)
 	switch {
@@ -94,7 +94,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return s.classifyResponse(answer, e.RoutingKey)
 }
 
-// classifyResponse returns the outcome of an answer other than 202, by "Response codes & retry logic" in PagerDuty's
+// classifyResponse returns the outcome of a response other than 202, by "Response codes & retry logic" in PagerDuty's
 // documentation: 400 is an invalid event, 429 too many requests, and 5xx a fault of PagerDuty.
 func (s *Sink) classifyResponse(answer *httpclient.Response, key string) error {
 	said := &relay.ResponseError{Status: answer.Status, Body: strings.ReplaceAll(answer.Body, key, "(redacted)")}
@@ -108,7 +108,7 @@ func (s *Sink) classifyResponse(answer *httpclient.Response, key string) error {
 	return err
 }
 
-// Preview shows the event, without the key.
+// Preview returns the event without the key.
 func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, error) {
 	e, err := s.buildEvent(ctx, d)
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, er
 	}
 	if e == nil {
 		return relay.Preview{
-			Method: "nothing", Target: "is sent: this is neither bad nor the end of something bad",
+			Method: "nothing", Target: "is sent: this is neither a problem nor a recovery",
 			Payload: []byte("{}"),
 		}, nil
 	}
@@ -136,7 +136,7 @@ func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, er
 	return out, nil
 }
 
-// RateKey identifies the integration key, because PagerDuty counts by it.
+// RateKey identifies the integration key, because PagerDuty limits its rate.
 func (s *Sink) RateKey() string { return s.target.Hash() + "/" + hashKey(s.key()) }
 
 // Close closes idle connections. It may be called twice.

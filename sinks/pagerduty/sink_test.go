@@ -272,13 +272,13 @@ func TestConfig(t *testing.T) {
 			Config{URL: endpoint, RoutingKey: strings.Repeat("s3cret-!", 4), Severity: "info"},
 			"letters and digits alone",
 		},
-		{Config{URL: endpoint, RoutingKey: key, RoutingKeyFile: "x", Severity: "info"}, "beside routing_key"},
+		{Config{URL: endpoint, RoutingKey: key, RoutingKeyFile: "x", Severity: "info"}, "conflicts with routing_key"},
 		{
 			Config{URL: endpoint, RoutingKeyFile: "testdata/missing", Severity: "info"},
 			"routing_key_file cannot be read",
 		},
-		{Config{URL: endpoint, RoutingKey: key, Severity: "bad"}, "severity is not known"},
-		{Config{URL: "http://127.0.0.1/", RoutingKey: key, Severity: "info"}, "url cannot be dialed"},
+		{Config{URL: endpoint, RoutingKey: key, Severity: "bad"}, "severity is unknown"},
+		{Config{URL: "http://127.0.0.1/", RoutingKey: key, Severity: "info"}, "url must not be dialed"},
 		{Config{URL: endpoint, RoutingKey: key, Severity: "info", AllowCIDRs: []string{"x"}}, "allow_cidrs.0"},
 	} {
 		err := c.config.validate()

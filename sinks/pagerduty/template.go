@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The settings that templates have.
+// The settings that are templates.
 const (
 	summaryKey   = "summary_template"
 	detailsKey   = "custom_details_template"
@@ -26,7 +26,7 @@ const (
 )
 
 func (c *Config) templates() tmpl.Sources {
-	// Invisible characters do not belong in an address. Lines are cleaned after rendering.
+	// A URL must not contain invisible characters. Other results are cleaned after rendering.
 	visible := tmpl.Options{Clean: message.StripInvisible}
 	all := tmpl.Sources{
 		{Key: summaryKey, Text: c.SummaryTemplate, File: c.SummaryTemplateFile},
@@ -44,18 +44,17 @@ func (c *Config) templates() tmpl.Sources {
 		},
 	}
 	for i := range all {
-		all[i].Single = true // a digest is refused
+		all[i].Single = true // digests are rejected
 	}
 	return all
 }
 
-// validateSamples renders samples of the sink's alerts.
+// validateSamples renders sample alerts of the sink.
 func (c *Config) validateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
 	return c.templates().ValidateSamples(ctx, sink, c.alertSamples(samples))
 }
 
-// alertSamples returns the samples that trigger an alert. Samples with a state get a bad one, because others are not
-// rendered.
+// alertSamples returns the samples that trigger an alert. It changes their state, if any, to one that is a problem.
 func (c *Config) alertSamples(samples []relay.Delivery) []relay.Delivery {
 	var all []relay.Delivery
 	for _, d := range samples {
@@ -84,7 +83,7 @@ func failedSample(d relay.Delivery) relay.Delivery {
 		return d
 	}
 	object["state"] = "failed"
-	n.Data, _ = json.Marshal(data) // what was JSON is JSON again
+	n.Data, _ = json.Marshal(data) // decoded JSON can be encoded
 	d.Notifications = []relay.Notification{n}
 	return d
 }
@@ -109,14 +108,14 @@ func checkDetails(text []byte) error {
 func checkSeverity(text []byte) error {
 	if severity := strings.TrimSpace(string(text)); severity != "" && !isSeverity(severity) {
 		return fmt.Errorf(
-			"renders %q, which PagerDuty does not know: render critical, error, warning or info, or nothing to use "+
+			"renders %q, which is not a severity: render critical, error, warning, info, or nothing to use "+
 				"severity", relay.Truncate(severity, 60),
 		)
 	}
 	return nil
 }
 
-// applyTemplates puts what templates make of d into an alert.
+// applyTemplates replaces fields of an alert by the rendered templates.
 func (s *Sink) applyTemplates(ctx context.Context, e *event, d relay.Delivery) error {
 	made, err := s.templates.Render(ctx, d)
 	if err != nil {

@@ -183,7 +183,7 @@ func TestOptionalTemplateFails(t *testing.T) {
 	}
 	said := strings.ReplaceAll(log.String(), `\"`, `"`)
 	for _, want := range []string{
-		`template=severity_template error="severity_template renders "x", which PagerDuty does not know`, "template=component_template error=\"component_template: line 1",
+		`template=severity_template error="severity_template renders "x", which is not a severity`, "template=component_template error=\"component_template: line 1",
 		"template=group_template error=\"group_template: line 1, column 4: ",
 		"template=class_template error=\"class_template: line 1, column 4: ",
 		`template=link_template error="link_template makes "https://portal.example.com/a b", which is no address`,
@@ -261,7 +261,7 @@ func TestTemplatesAreChecked(t *testing.T) {
 	}{
 		{own(), ""},
 		{Config{SummaryTemplate: "{{ .Topic }"}, "summary_template line 1: "},
-		{Config{ClassTemplate: "a", ClassTemplateFile: "b"}, "class_template_file is given beside class_template"},
+		{Config{ClassTemplate: "a", ClassTemplateFile: "b"}, "class_template_file conflicts with class_template"},
 		{
 			Config{DetailsTemplateFile: file}, "custom_details_template_file " + file +
 				", line 2, column 18: at .Object.Eror: there is no .Eror here",
@@ -272,8 +272,8 @@ func TestTemplatesAreChecked(t *testing.T) {
 				"container.error)",
 		},
 		{
-			Config{SeverityTemplate: "{{ .Severity }}"}, `severity_template renders "bad", which PagerDuty does not ` +
-				`know: render critical, error, warning or info, or nothing to use severity (with a sample of ` +
+			Config{SeverityTemplate: "{{ .Severity }}"}, `severity_template renders "bad", which is not a ` +
+				`severity: render critical, error, warning, info, or nothing to use severity (with a sample of ` +
 				`container.error)`,
 		},
 		{Config{LinkTemplate: "{{ .Hub }}"}, "link_template makes "},

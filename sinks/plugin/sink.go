@@ -16,7 +16,7 @@ var (
 	_ relay.Previewer = (*Sink)(nil)
 )
 
-// Kind is the plugin's entry in the list of kinds of sinks. The daemon comes with the plugins that builtins names.
+// Kind describes the sink type plugin. builtins are the names of the plugins that the daemon contains.
 func Kind(builtins ...string) relay.SinkKind {
 	return relay.SinkKind{
 		Type:    "plugin",
@@ -27,7 +27,7 @@ func Kind(builtins ...string) relay.SinkKind {
 	}
 }
 
-// Sink is one plugin. Deliver may be called concurrently.
+// Sink delivers to one plugin. Deliver may be called concurrently.
 type Sink struct {
 	host    *host.Host
 	options host.Options
@@ -53,14 +53,13 @@ func open(s relay.SinkSettings, c *host.Config) (*Sink, error) {
 	return &Sink{host: host, options: o, command: append(slices.Clone(c.Command), c.Args...)}, nil
 }
 
-// Start starts the plugin in the background. A plugin that cannot be started is tried again, and does not affect other
-// sinks.
+// Start starts the plugin in the background, and again if that fails. Other sinks do not wait for it.
 func (s *Sink) Start() { s.host.Start() }
 
 // Deliver makes one attempt.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error { return s.host.Deliver(ctx, d) }
 
-// Preview starts the plugin, shows what it would send, and ends it. If the plugin cannot answer, Explain shows its
+// Preview starts the plugin, returns what it would send, and stops it. If the plugin cannot tell, Preview returns its
 // input.
 func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, error) {
 	given, err := s.pluginInput(d)
@@ -81,7 +80,7 @@ func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, er
 	return given, nil
 }
 
-// pluginInput shows the input of the plugin: the notifications, one line per notification of a batch, and a digest as
+// pluginInput returns the input of the plugin: the notifications, one line per notification of a batch, and a digest as
 // [relay.Delivery.Payload] encodes it. Arguments are not shown, because they may contain secrets.
 func (s *Sink) pluginInput(d relay.Delivery) (relay.Preview, error) {
 	var payload []byte
@@ -107,8 +106,8 @@ func (s *Sink) pluginInput(d relay.Delivery) (relay.Preview, error) {
 	}, nil
 }
 
-// Health returns why the plugin does not run.
+// Health returns why the plugin is not running, or nil.
 func (s *Sink) Health() error { return s.host.Status().Reason }
 
-// Close ends the plugin. It may be called twice.
+// Close stops the plugin. It may be called twice.
 func (s *Sink) Close() error { return s.host.Close() }

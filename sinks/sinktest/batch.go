@@ -18,7 +18,7 @@ func SampleBatch(id string, n int) relay.Delivery {
 	return d
 }
 
-// testBatch wants a batch delivered as one.
+// testBatch checks that a batch is delivered as one.
 func testBatch(t *testing.T, h Harness) {
 	const id = "fedcba9876543210fedcba98"
 	for _, n := range []int{1, 3} {
@@ -47,7 +47,7 @@ func testBatch(t *testing.T, h Harness) {
 		sink, arrived := h.Open(t, Accept)
 		defer closeSink(t, sink)
 		d := SampleBatch(id, 2)
-		d.Notifications[1].Data = []byte("no JSON")
+		d.Notifications[1].Data = []byte("not JSON")
 		err := sink.Deliver(context.Background(), d)
 		if h.SplitsBatches && err == nil {
 			return

@@ -25,7 +25,7 @@ func SampleDigest(id string, count, listed int) relay.Delivery {
 	return d
 }
 
-// testDigest wants a digest delivered as one, or refused as something that this kind of sink never sends.
+// testDigest checks that a digest is delivered as one, or rejected by a kind of sink that sends none.
 func testDigest(t *testing.T, h Harness) {
 	const id = "fedcba9876543210fedcba98"
 	bare := SampleDigest(id, 5, 3)
@@ -56,7 +56,7 @@ func testDigest(t *testing.T, h Harness) {
 					t.Errorf("arrived %v, want one attempt of %s", ids, c.d.ID)
 				}
 			case outcome != relay.OutcomePermanent || len(ids) > 0 || !strings.Contains(err.Error(), "digest"):
-				t.Errorf("outcome %s (%v) after %d attempts, want none, and %s with an error that speaks of a digest",
+				t.Errorf("outcome %s (%v) after %d attempts, want none, and %s with an error about a digest",
 					outcome, err, len(ids), relay.OutcomePermanent)
 			}
 			explainDelivery(t, h, sink, c.d, err)
@@ -74,16 +74,16 @@ func explainDelivery(t *testing.T, h Harness, sink relay.Sink, d relay.Delivery,
 	e, err := x.Preview(t.Context(), d)
 	checkSecrets(t, h, err)
 	if (err == nil) != (delivered == nil) || err == nil && len(e.Payload) == 0 {
-		t.Errorf("Preview showed %d bytes (%v), and Deliver ended with %v", len(e.Payload), err, delivered)
+		t.Errorf("Preview returned %d bytes (%v), and Deliver %v", len(e.Payload), err, delivered)
 	}
 	for _, secret := range h.Secrets {
 		if bytes.Contains(e.Payload, []byte(secret)) || strings.Contains(fmt.Sprint(e.Target, e.Headers), secret) {
-			t.Errorf("Preview shows the secret %q", secret)
+			t.Errorf("Preview contains the secret %q", secret)
 		}
 	}
 }
 
-// snapshot encodes a whole delivery, with sorted maps.
+// snapshot encodes a complete delivery, with sorted maps.
 func snapshot(d relay.Delivery) string {
 	return fmt.Sprintf("%s %d %v %v", d.ID, d.Attempt, *d.Digest, d.Notifications)
 }

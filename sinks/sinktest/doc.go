@@ -1,5 +1,5 @@
-// Package sinktest is the suite that every sink passes: what relay.Sink promises, checked against a destination that
-// behaves as told.
+// Package sinktest is the conformance suite of sinks. It checks the contract of relay.Sink with a destination that has
+// one of several behaviors.
 //
-// It knows no sink and no protocol, and nothing but tests may import it.
+// It knows neither sinks nor protocols. Only tests may import it.
 package sinktest

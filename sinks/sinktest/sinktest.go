@@ -17,19 +17,19 @@ type Behavior int
 
 // The behaviors that the suite uses.
 const (
-	// Accept takes everything at once.
+	// Accept accepts everything immediately.
 	Accept Behavior = iota
-	// Fail refuses for now: a later attempt may succeed.
+	// Fail rejects a delivery temporarily: a later attempt may succeed.
 	Fail
-	// Throttle refuses for now and names a time.
+	// Throttle rejects a delivery temporarily and requests a delay.
 	Throttle
-	// Reject refuses this very delivery for good.
+	// Reject rejects a delivery permanently.
 	Reject
-	// Gone wants nothing more, ever.
+	// Gone rejects all deliveries permanently.
 	Gone
-	// Hang takes the request and never answers.
+	// Hang accepts the request and never responds.
 	Hang
-	// Unreachable is not there at all.
+	// Unreachable does not accept connections.
 	Unreachable
 )
 
@@ -39,21 +39,21 @@ func (b Behavior) String() string {
 
 // Harness connects the suite with the test of a sink.
 type Harness struct {
-	// Open returns a new sink and a function that lists the IDs of the deliveries that have arrived, in any order, so the
-	// sink must send [relay.Delivery.ID] or something that identifies it. The destination behaves as told until the test
-	// ends; the suite closes the sink.
+	// Open returns a new sink, and a function that returns the IDs of received deliveries in any order. The sink must
+	// send [relay.Delivery.ID] or something that identifies it. The destination has the behavior until the test ends.
+	// The suite closes the sink.
 	Open func(t *testing.T, b Behavior) (sink relay.Sink, arrived func() []string)
-	// RetryAfter is the time that a throttling destination names.
+	// RetryAfter is the delay that a throttling destination requests.
 	RetryAfter time.Duration
-	// Batches says that the sink's kind takes batches.
+	// Batches reports whether this kind of sink supports batches.
 	Batches bool
 	// SplitsBatches means that the sink delivers the notifications of a batch separately, so one with invalid JSON does
 	// not affect others.
 	SplitsBatches bool
-	// Secrets are texts of the sink's configuration that no error may show.
+	// Secrets are texts of the configuration that errors must not contain.
 	Secrets []string
-	// Skip contains the reasons why destinations of this kind never show a behavior. Accept, Hang and Unreachable cannot
-	// be skipped.
+	// Skip contains the reasons why destinations of this kind never have a behavior. Accept, Hang and Unreachable
+	// cannot be skipped.
 	Skip map[Behavior]string
 }
 
@@ -84,14 +84,14 @@ func Run(t *testing.T, h Harness) {
 	t.Run("digest", func(t *testing.T) { testDigest(t, h) })
 	t.Run("batch", func(t *testing.T) {
 		if !h.Batches {
-			t.Skip("the kind takes no batches")
+			t.Skip("this kind of sink does not support batches")
 		}
 		testBatch(t, h)
 	})
 	t.Run("close", func(t *testing.T) { testClose(t, h) })
 }
 
-// Sample returns a delivery of one notification with the given id.
+// Sample returns a delivery of one notification with the given ID.
 func Sample(id string) relay.Delivery {
 	data := fmt.Sprintf(`{"topic":"container.created","object":{"id":%q,"state":"","error":""},`+
 		`"context":{"hub_id":"hub1",`+
@@ -213,7 +213,7 @@ func checkSecrets(t *testing.T, h Harness, err error) {
 	for _, text := range []string{err.Error(), fmt.Sprintf("%+v", err)} {
 		for _, secret := range h.Secrets {
 			if strings.Contains(text, secret) {
-				t.Errorf("error %q shows the secret %q", text, secret)
+				t.Errorf("error %q contains the secret %q", text, secret)
 			}
 		}
 	}

@@ -21,10 +21,10 @@ const (
 	methodUpdate = "chat.update"
 )
 
-// maxAnswer bounds what is read of an answer, which repeats the message.
+// maxAnswer is the maximum size of a response in bytes. A response repeats the message.
 const maxAnswer = 1 << 20
 
-// apiAnswer is the answer of every method. Channel and TS identify the message.
+// apiAnswer is the response of every method. Channel and TS identify the message.
 type apiAnswer struct {
 	OK       bool   `json:"ok"`
 	Error    string `json:"error"`
@@ -37,12 +37,12 @@ type apiAnswer struct {
 	} `json:"response_metadata"`
 }
 
-// errThreadGone means that the first message of a thread does not exist any longer, or cannot be changed.
+// errThreadGone reports that the first message of a thread no longer exists, or cannot be changed.
 var errThreadGone = errors.New("the thread's first message is gone")
 
 func (a *appSink) methodURL(method string) *url.URL { return a.api.URL().JoinPath(method) }
 
-// callMethod calls a method once. Its errors are marked by their outcome and contain no token.
+// callMethod calls a method once. Its errors are marked with their outcome and do not contain the token.
 func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*apiAnswer, error) {
 	body, err := json.Marshal(m)
 	if err != nil {
@@ -80,32 +80,32 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 		return nil, fmt.Errorf("%s at %s: %w", method, a.api.Host(), said)
 	case bad || !answer.OK && answer.Error == "":
 		return nil, fmt.Errorf(
-			"%s at %s: %w, but it is not an answer of Slack: check api_url and proxies", method, a.api.Host(), said,
+			"%s at %s: %w, but the response is not one of Slack: check api_url and proxies", method, a.api.Host(), said,
 		)
 	case !answer.OK:
 		return nil, a.classifyError(method, m.Channel, &answer, said)
 	case answer.TS == "" || answer.Channel == "":
-		return nil, fmt.Errorf("%s at %s: %w without a message's ts", method, a.api.Host(), said)
+		return nil, fmt.Errorf("%s at %s: %w without the ts of a message", method, a.api.Host(), said)
 	}
 	return &answer, nil
 }
 
-// responseExcerpt is the beginning of an answer, for dead letters.
+// responseExcerpt returns the beginning of a response, for dead letters.
 func responseExcerpt(text []byte, token string) string {
 	return relay.Truncate(strings.ReplaceAll(strings.ToValidUTF8(string(text), ""), token, "(redacted)"),
 		httpclient.MaxResponseBody)
 }
 
-// redactError leaves out an error that repeats the token.
+// redactError replaces an error that contains the token.
 func (a *appSink) redactError(err error, token string) error {
 	if strings.Contains(err.Error(), token) {
-		return fmt.Errorf("call %s: the connection failed (details left out, since they repeat the token)",
+		return fmt.Errorf("call %s: the connection failed (details omitted, because they contain the token)",
 			a.api.Host())
 	}
 	return err
 }
 
-// classifyError returns the outcome of an answer with ok: false.
+// classifyError returns the outcome of a response with ok: false.
 func (a *appSink) classifyError(method, channel string, answer *apiAnswer, said error) error {
 	known := appMeaning(answer)
 	err := fmt.Errorf("%s to %s at %s: %w: %s", method, channel, a.api.Host(), said, relay.Truncate(answer.Error, 80))
@@ -128,7 +128,7 @@ func (a *appSink) classifyError(method, channel string, answer *apiAnswer, said 
 
 type slackError struct {
 	errorMeaning
-	threadGone bool // the message on which the thread hangs
+	threadGone bool // the first message of the thread is gone
 }
 
 // appMeaning classifies the errors of chat.postMessage and chat.update in Slack's reference. Errors of the token
@@ -147,34 +147,34 @@ func appMeaning(answer *apiAnswer) slackError {
 	switch answer.Error {
 	case "not_authed", "invalid_auth", "token_revoked", "token_expired", "account_inactive", "user_is_bot",
 		"not_allowed_token_type":
-		return gone("Slack does not accept the token: give the bot token (xoxb-…) of an app that is installed")
+		return gone("Slack rejects the token: set the bot token (xoxb-…) of an installed app")
 	case "org_login_required", "ekm_access_denied", "team_access_not_granted", "access_denied":
-		return gone("the workspace does not let the app in: an administrator must allow it")
+		return gone("the workspace does not allow the app: an administrator must approve it")
 	case "missing_scope", "no_permission":
 		needed := relay.Truncate(cmp.Or(answer.Needed, "chat:write"), 80)
 		if answer.Provided != "" {
 			needed += " (it has " + relay.Truncate(answer.Provided, 200) + ")"
 		}
 		return gone("the app lacks the scope " + needed +
-			": add it under \"OAuth & Permissions\" of the app's settings, install the app again, and give the " +
-			"token that is shown then")
+			": add it under \"OAuth & Permissions\" in the settings of the app, install the app again, and set the " +
+			"new token")
 	case "channel_not_found":
 		return later(
-			"there is no channel of this name or id, or it is private and the app was not invited: give the id, " +
-				"which stays when a channel is renamed, and invite the app where the channel is private",
+			"there is no channel with this name or ID, or it is private and the app was not invited: set the ID, " +
+				"which does not change when a channel is renamed, and invite the app to a private channel",
 		)
 	case "not_in_channel":
 		return later(
-			"the app is no member of the channel: write /invite and the app's @name there, or, where the channel is " +
-				"public, give the app the scope chat:write.public",
+			"the app is not a member of the channel: type /invite and the @name of the app there, or, for a " +
+				"public channel, add the scope chat:write.public to the app",
 		)
 	case "is_archived":
-		return later("the channel is archived: take it out of the archive, or name another")
+		return later("the channel is archived: unarchive it, or set another")
 	case "restricted_action", "restricted_action_read_only_channel", "restricted_action_non_threadable_channel",
 		"restricted_action_thread_only_channel", "restricted_action_thread_locked":
 		return later(
-			"the workspace does not let the app post like this in the channel: change the channel's settings, or " +
-				"name another",
+			"the workspace does not allow the app to post in the channel: change the settings of the channel, or " +
+				"set another",
 		)
 	case "message_not_found", "thread_not_found", "cant_update_message", "edit_window_closed",
 		"cannot_reply_to_message":
@@ -186,7 +186,7 @@ func appMeaning(answer *apiAnswer) slackError {
 	case "invalid_blocks", "invalid_blocks_format", "invalid_attachments", "invalid_arguments", "invalid_arg_name",
 		"invalid_array_arg",
 		"invalid_json", "json_not_object", "invalid_form_data", "invalid_charset", "block_mismatch":
-		return bad("Slack cannot read this message: correct the templates, if there are any")
+		return bad("Slack cannot parse this message: correct the templates, if there are any")
 	}
 	return slackError{}
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// appSink posts by an app's token, into channels and threads. It may be used concurrently.
+// appSink posts as an app, to channels and threads. It may be used concurrently.
 type appSink struct {
 	transport *httpclient.Transport
 	api       *httpclient.Target
@@ -34,7 +34,7 @@ type appSink struct {
 	countRequests func(n int)
 }
 
-// outgoing is a message as the methods take it.
+// outgoing contains the arguments of a method that sends a message.
 type outgoing struct {
 	Channel     string `json:"channel"`
 	TS          string `json:"ts,omitempty"`
@@ -60,7 +60,7 @@ func newOutgoing(channel string, m *slackgo.WebhookMessage) *outgoing {
 	return out
 }
 
-// rateKey identifies the app and its channel: Slack allows an app about one message per second in each.
+// rateKey identifies the app and its channel. Slack allows about one message per second for each.
 func (a *appSink) rateKey() string {
 	sum := sha256.Sum256([]byte("app " + a.api.Host() + " " + a.token() + " " + a.routes.defaultChannel))
 	return hex.EncodeToString(sum[:12])
@@ -79,7 +79,7 @@ func (a *appSink) deliverMessage(ctx context.Context, d relay.Delivery, m *slack
 	return nil
 }
 
-// previewRequest shows the first message of a thread, or the only one; what follows in a thread differs in its ts.
+// previewRequest returns the first message of a thread. Later ones also have a thread_ts.
 func (a *appSink) previewRequest(d relay.Delivery, m *slackgo.WebhookMessage) (relay.Preview, error) {
 	body, err := json.Marshal(newOutgoing(a.routes.channelFor(d), m))
 	if err != nil {

@@ -67,11 +67,11 @@ func TestAppErrors(t *testing.T) {
 		outcome relay.Outcome
 		want    string
 	}{
-		{200, `{"ok":false,"error":"invalid_auth"}`, relay.OutcomeGone, "give the bot token"},
-		{200, `{"ok":false,"error":"account_inactive"}`, relay.OutcomeGone, "give the bot token"},
+		{200, `{"ok":false,"error":"invalid_auth"}`, relay.OutcomeGone, "set the bot token"},
+		{200, `{"ok":false,"error":"account_inactive"}`, relay.OutcomeGone, "set the bot token"},
 		{
 			200, `{"ok":false,"error":"token_revoked"}`, relay.OutcomeGone,
-			"answered 200: token_revoked: Slack does not accept the token: give the bot token",
+			"answered 200: token_revoked: Slack rejects the token: set the bot token",
 		},
 		{
 			200, `{"ok":false,"error":"missing_scope","needed":"chat:write","provided":"incoming-webhook"}`,
@@ -80,10 +80,10 @@ func TestAppErrors(t *testing.T) {
 		{200, `{"ok":false,"error":"missing_scope"}`, relay.OutcomeGone, "lacks the scope chat:write: add it"},
 		{
 			200, `{"ok":false,"error":"channel_not_found"}`, relay.OutcomeRetry,
-			"answered 200: channel_not_found: there is no channel of this name or id",
+			"answered 200: channel_not_found: there is no channel with this name or ID",
 		},
-		{200, `{"ok":false,"error":"not_in_channel"}`, relay.OutcomeRetry, "write /invite and the app's @name there"},
-		{200, `{"ok":false,"error":"is_archived"}`, relay.OutcomeRetry, "take it out of the archive"},
+		{200, `{"ok":false,"error":"not_in_channel"}`, relay.OutcomeRetry, "type /invite and the @name of the app there"},
+		{200, `{"ok":false,"error":"is_archived"}`, relay.OutcomeRetry, "unarchive it"},
 		{200, `{"ok":false,"error":"msg_too_long"}`, relay.OutcomePermanent, "too long"},
 		{
 			200, `{"ok":false,"error":"invalid_blocks","response_metadata":{"messages":["[ERROR] must be less than ` +
@@ -92,7 +92,7 @@ func TestAppErrors(t *testing.T) {
 		{200, `{"ok":false,"error":"ratelimited"}`, relay.OutcomeRetry, "too many messages"},
 		{200, `{"ok":false,"error":"internal_error"}`, relay.OutcomeRetry, "internal_error"},
 		{200, `{"ok":false}`, relay.OutcomeRetry, "check api_url"},
-		{200, `{"ok":true}`, relay.OutcomeRetry, "without a message's ts"},
+		{200, `{"ok":true}`, relay.OutcomeRetry, "without the ts of a message"},
 		{200, `<html>log in ` + testToken + `</html>`, relay.OutcomeRetry, "check api_url"},
 		{200, strings.Repeat("[", 2<<20), relay.OutcomeRetry, "check api_url"},
 		{500, "<html>", relay.OutcomeRetry, "answered 500"},
@@ -147,24 +147,24 @@ func TestAppSettings(t *testing.T) {
 		config Config
 		want   string
 	}{
-		{Config{Token: testToken}, "channel is missing; the token requires"},
-		{Config{Token: testToken, URL: "https://hooks.slack.com/services/a/b/c"}, "token is set together"},
-		{Config{Token: "s3cret", Channel: "C0123456789"}, "token is no token of Slack"},
-		{Config{Token: testToken, TokenFile: "x", Channel: "C0123456789"}, "token_file is given beside token"},
+		{Config{Token: testToken}, "channel is missing: the token requires"},
+		{Config{Token: testToken, URL: "https://hooks.slack.com/services/a/b/c"}, "token conflicts with"},
+		{Config{Token: "s3cret", Channel: "C0123456789"}, "token is not a token of Slack"},
+		{Config{Token: testToken, TokenFile: "x", Channel: "C0123456789"}, "token_file conflicts with token"},
 		{Config{TokenFile: "testdata/none", Channel: "C0123456789"}, "token_file cannot be read"},
-		{Config{Token: testToken, Channel: "general"}, "channel is no channel"},
+		{Config{Token: testToken, Channel: "general"}, "channel is not a channel"},
 		{
 			Config{Token: testToken, Channel: "#general", Channels: []Route{{Channel: "#x"}}},
-			"channels.0 takes everything",
+			"channels.0 matches everything",
 		},
 		{Config{
 			Token: testToken, Channel: "#general", Channels: []Route{{Topics: []string{"A"}, Channel: "#x"}},
 		}, "channels.0.topics"},
 		{
 			Config{Token: testToken, Channel: "#general", Channels: []Route{{Topics: []string{"a"}}}},
-			"channels.0.channel is no channel",
+			"channels.0.channel is not a channel",
 		},
-		{Config{Token: testToken, Channel: "#general", Thread: "x"}, "thread is not known"},
+		{Config{Token: testToken, Channel: "#general", Thread: "x"}, "thread is unknown"},
 		{Config{Token: testToken, Channel: "#general", ThreadTTL: time.Second}, "thread_ttl is out of range"},
 		{Config{Token: testToken, Channel: "#general", APIURL: "slack.com"}, "api_url must begin with"},
 		{

@@ -14,11 +14,11 @@ import (
 const (
 	maxTopics    = 10  // topics that the summary counts by name
 	maxMore      = 4   // maximum topics in the count of unlisted notifications
-	maxLineText  = 120 // an identifier, a state, a topic
-	maxLineError = 240 // an error
-	maxLineList  = 300 // the identifiers of one kind
-	maxLineItems = 3   // how many of them
-	maxRest      = 700 // the line about the rest
+	maxLineText  = 120 // characters of an identifier, a state or a topic
+	maxLineError = 240 // characters of an error
+	maxLineList  = 300 // characters of all identifiers of one kind
+	maxLineItems = 3   // identifiers of one kind
+	maxRest      = 700 // characters of the line about the rest
 )
 
 // renderBatch renders a digest or a batch: counts, common values and times, then one line per listed notification,
@@ -41,7 +41,7 @@ func (r *renderer) renderBatch(d relay.Delivery, events []event) *slackgo.Webhoo
 	text := header
 	if len(order) > 0 {
 		if first := t.phoneText(&events[order[0]]); first != "" {
-			text += ", among them: " + first // the details are of one, not of all
+			text += ", among them: " + first // only one notification has these details
 		}
 	}
 	top := []slackgo.Block{newSection(summary), contextLine(t.footerText(d.ID, len(shown)))}
@@ -84,8 +84,8 @@ func problemsFirst(events []event) []int {
 	return order
 }
 
-// selectLines returns the elements of order whose lines fit, and the lines: at most most lines with at most left units
-// in total.
+// selectLines returns the elements of order whose lines fit, and their lines: at most most lines, which have at most
+// left units in total.
 func (t *batchSummary) selectLines(events []event, order []int, most, left int) (shown []int, lines []string) {
 	const shortest = 40 // minimum length of a line; limits the number of rendered lines
 	for _, i := range order {
@@ -125,7 +125,7 @@ func (t *batchSummary) lineFor(e *event) string {
 	case e.Topic != t.oneTopic() || e.Topic == "":
 		topic := formatCode(orDefault(e.Topic, "none"), maxLineText)
 		what = append(what, "*"+escapeAndTruncate(e.meaningText(), maxLineText)+"* "+topic)
-	case e.deadLetterCount() > 0: // the header has the sum
+	case e.deadLetterCount() > 0: // the header contains the sum
 		what = append(what, "*"+escapeAndTruncate(e.meaningText(), maxLineText)+"*")
 	}
 	if text := stateChange(e, maxLineText); text != "" {
@@ -158,7 +158,7 @@ func (t *batchSummary) isShared(f identifier) bool {
 	case "Hub":
 		return f.values[0] == t.shared["hub"]
 	case "Cluster":
-		// Several are one text, in their order, with each of them once.
+		// A shared list of values is one sorted text without duplicates.
 		by := t.shared["cluster"]
 		return by != "" && strings.Join(slices.Compact(slices.Sorted(slices.Values(f.values))), ", ") == by
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// batchSummary summarizes all notifications of a batch, the unlisted ones included.
+// batchSummary summarizes all notifications of a batch, including the unlisted ones.
 type batchSummary struct {
 	count int
 	// topics starts with topics of problems, followed by the most frequent ones.
@@ -33,7 +33,7 @@ type topicCount struct {
 	count int
 }
 
-// newBatchSummary takes the numbers from d's digest, and from the events what that leaves open.
+// newBatchSummary takes the numbers from the digest of d, and missing ones from the events.
 func newBatchSummary(d relay.Delivery, events []event) *batchSummary {
 	t := &batchSummary{count: len(events)}
 	listed := map[string]int{}
@@ -68,7 +68,7 @@ func (t *batchSummary) countTopics(counts map[string]int) {
 	})
 }
 
-// countProblems counts problems. Of unlisted notifications only the topic is known, which may not be enough.
+// countProblems counts problems. An unlisted notification counts only if its topic is sufficient to know.
 func (t *batchSummary) countProblems(events []event, listed map[string]int) {
 	told := 0
 	for _, c := range t.topics {
@@ -88,7 +88,7 @@ func (t *batchSummary) countProblems(events []event, listed map[string]int) {
 	t.problems = min(t.problems, t.count)
 }
 
-// countDeaths takes a notice that is not listed for one dead letter, which is the least.
+// countDeaths counts dead letters. An unlisted notice counts as one, the minimum.
 func (t *batchSummary) countDeaths(events []event, listed int) {
 	sinks := map[string]bool{}
 	for i := range events {
@@ -125,7 +125,7 @@ func (t *batchSummary) deadLetterText() string {
 // isTroubleTopic reports whether every notification of a topic is a problem.
 func isTroubleTopic(topic string) bool { return relay.SeverityOf(topic, relay.Object{}) == bad }
 
-// fillTimes fills the times that no digest told.
+// fillTimes sets the times that the digest does not contain.
 func (t *batchSummary) fillTimes(events []event) {
 	if t.first.IsZero() || t.last.IsZero() {
 		t.first, t.last = time.Time{}, time.Time{}
@@ -148,7 +148,7 @@ func (t *batchSummary) fillTimes(events []event) {
 	t.first, t.last = t.first.UTC(), t.last.UTC()
 }
 
-// headerText says the worst first.
+// headerText returns the header, with the most severe facts first.
 func (t *batchSummary) headerText(r *renderer) string {
 	all := fmt.Sprintf("%d notifications", t.count)
 	switch one := t.oneTopic(); {
@@ -178,7 +178,7 @@ func (t *batchSummary) headerText(r *renderer) string {
 	return strings.ToUpper(text[:1]) + text[1:]
 }
 
-// oneTopic is the topic that all share, or empty.
+// oneTopic returns the topic that all notifications share, or an empty string.
 func (t *batchSummary) oneTopic() string {
 	if topic := t.shared["topic"]; topic != "" {
 		return topic

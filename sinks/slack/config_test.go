@@ -34,7 +34,7 @@ func TestValidate(t *testing.T) {
 		{Config{URL: "https://chat.example.com/hooks/s3cret"}, "", ""},
 		{Config{URL: "http://10.0.0.1:8080/hooks/s3cret", AllowCIDRs: []string{"10.0.0.0/8"}}, "", ""},
 		{Config{}, "url", "is missing"},
-		{Config{URL: good, URLFile: file(good)}, "url_file", "one of the two"},
+		{Config{URL: good, URLFile: file(good)}, "url_file", "only one of them"},
 		{Config{URL: "s3cret"}, "url", "https://"},
 		{Config{URL: "https://s3cret:s3cret@chat.example.com/x"}, "url", "user or password"},
 		{Config{URL: "https://exa mple.com/s3cret"}, "url", "is not a URL"},
@@ -88,5 +88,5 @@ func FuzzParseTarget(f *testing.F) {
 func ExampleConfig_Check() {
 	c := &Config{URL: "https://hooks.slack.com/triggers/T0/1/abc"}
 	fmt.Println(c.Check(context.Background(), relay.CheckEnv{}).Errors[0])
-	// Output: url is not an incoming webhook of Slack: those begin with https://hooks.slack.com/services/
+	// Output: url is not an incoming webhook of Slack: its URL starts with https://hooks.slack.com/services/
 }

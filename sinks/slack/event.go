@@ -7,7 +7,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// severity decides the colour.
+// severity determines the color.
 type severity = relay.Severity
 
 const (
@@ -31,23 +31,23 @@ func severityColor(s severity) string {
 	}
 }
 
-// event is a notification as it is shown.
+// event is a notification in the form for messages.
 type event struct {
 	relay.Envelope
 	id string
-	// meaning says in plain words what happened, without a full stop.
+	// meaning is a phrase that says what happened.
 	meaning string
 	data    []byte
 	// at is the time at which the relay stored the notification, or zero if unknown.
 	at       time.Time
 	severity severity
-	// operational is nil but for the relay's own notifications.
+	// operational is nil except for the relay's own notifications.
 	operational *operational
-	// sample says that nothing happened: a sink is tested.
+	// sample marks a notification that only tests a sink.
 	sample bool
 }
 
-// newEvent never fails: what cannot be read of a notification is left out.
+// newEvent never fails. It omits unreadable parts of a notification.
 func (r *renderer) newEvent(n relay.Notification) event {
 	e := event{id: n.ID, at: n.StoredAt(), data: n.Data}
 	if envelope, err := n.Envelope(); err == nil {
@@ -64,7 +64,7 @@ func (r *renderer) newEvent(n relay.Notification) event {
 	}
 	e.meaning = r.topicMeaning(e.Topic)
 	if e.Topic == topicHealth && cleanLine(e.Object.State) != "" {
-		e.meaning = "An instance's health check" // its meaning leaves open what the state tells
+		e.meaning = "An instance's health check" // the state contains the result
 	}
 	e.operational = operationalOf(&e)
 	e.severity = relay.SeverityOf(e.Topic, e.Object)
@@ -96,13 +96,13 @@ func (e *event) outcomeText() string {
 	}
 }
 
-// topicHealth is a topic whose meaning already contains both states.
+// topicHealth is a topic whose description already contains both states.
 const topicHealth = "container.instance.health.status.changed"
 
 // previousState returns the member of the object with the previous state. The specification does not define it, but
 // unknown members are kept.
 func previousState(data []byte) string {
-	var members, object map[string]json.RawMessage // maps, because structs do not tell Object from object
+	var members, object map[string]json.RawMessage // maps, because struct fields ignore case
 	if json.Unmarshal(data, &members) != nil || json.Unmarshal(members["object"], &object) != nil {
 		return ""
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Preview returns the request that Deliver would send. The path of the address is hidden, since it is the credential.
+// Preview returns the request that Deliver would send. It hides the path of the URL, which is the credential.
 func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, error) {
 	m, err := s.buildMessage(ctx, d)
 	if err != nil {

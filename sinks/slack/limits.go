@@ -12,14 +12,14 @@ import (
 // not be shown.
 const (
 	maxText    = 40_000 // of a message
-	maxEdited  = 4_000  // of a message that is updated, in bytes
-	maxField   = 2000   // of a section's field, or a part of a context
+	maxEdited  = 4_000  // of an updated message, in bytes
+	maxField   = 2000   // of a field of a section, or an element of a context
 	maxFields  = 10
-	maxPhrases = 10 // the parts of a context
+	maxPhrases = 10 // elements of a context
 )
 
-// limitBlocks cuts the texts of blocks to Slack's limits, each and in total, and disables the search for names in them,
-// because text of a producer may look like one.
+// limitBlocks truncates the texts of blocks to Slack's limits, each and in total. It disables the detection of names
+// and links in them, because the text of a producer may look like one.
 func limitBlocks(blocks *slackgo.Blocks) {
 	left := maxTotal
 	cut := func(o *slackgo.TextBlockObject, most int) {
@@ -54,8 +54,8 @@ func limitBlocks(blocks *slackgo.Blocks) {
 
 const fence = "```"
 
-// truncateMarkdown cuts mrkdwn to limit, measured by size, and appends a mark. It never cuts a character, an escape or
-// a link, and closes open code. limit is at least 1.
+// truncateMarkdown truncates mrkdwn to limit, measured by size, and appends an ellipsis. It never splits a character,
+// an escape or a link, and closes open code. limit is at least 1.
 func truncateMarkdown(text string, limit int, size func(string) int) string {
 	if size(text) <= limit {
 		return text
@@ -66,12 +66,12 @@ func truncateMarkdown(text string, limit int, size func(string) int) string {
 	}
 	end := ellipsis + "\n" + fence
 	if head = truncatePrefix(text, limit-size(end), size); strings.Count(head, fence)%2 == 0 {
-		return head + ellipsis // the fence itself is cut off
+		return head + ellipsis // without the fence
 	}
 	return head + end
 }
 
-// truncatePrefix is as much of a text as is not more than limit by size.
+// truncatePrefix returns the longest prefix of a text that size measures as at most limit.
 func truncatePrefix(text string, limit int, size func(string) int) string {
 	end := 0
 	for end < len(text) {

@@ -16,7 +16,7 @@ type operational struct {
 	Count int    `json:"count"`
 }
 
-// operationalOf is nil for a notification that is not the relay's own.
+// operationalOf returns nil for a notification of another producer.
 func operationalOf(e *event) *operational {
 	if !strings.HasPrefix(e.Topic, relay.OperationalPrefix) {
 		return nil
@@ -55,7 +55,7 @@ func (e *event) meaningText() string {
 	return e.meaning
 }
 
-// headlineText names the sink, which says more than the state.
+// headlineText returns the meaning with the sink instead of the state.
 func (o *operational) headlineText(e *event) string {
 	text := e.meaningText()
 	if sink := cleanLine(o.Sink); sink != "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Slack's limits, from its reference of Block Kit. A message that breaks one is refused as a whole.
+// Slack's limits, from its reference of Block Kit. Slack rejects a message that exceeds one.
 const (
 	maxBlocks  = 50
 	maxHeader  = 150
@@ -21,15 +21,15 @@ const (
 	maxTotal = 12_000
 )
 
-// Our own bounds, for messages that are worth reading; together they keep one notification below maxTotal.
+// Our own limits keep messages readable, and one notification below maxTotal.
 const (
-	maxAlert  = 400  // the text of a phone's notification
+	maxAlert  = 400  // of the text for phones
 	maxDetail = 1000 // of a field, of which Slack allows ten with 2,000
-	maxShort  = 300  // a topic, a state
-	maxIDs    = 20   // the identifiers in one field
+	maxShort  = 300  // of a topic or a state
+	maxIDs    = 20   // identifiers in one field
 )
 
-// renderer turns deliveries into messages. It is immutable.
+// renderer converts deliveries to messages. It is immutable.
 type renderer struct {
 	meanings map[string]string
 }
@@ -42,7 +42,7 @@ func newRenderer() *renderer {
 	return r
 }
 
-// topicMeaning says in words what a topic says.
+// topicMeaning returns the description of a topic.
 func (r *renderer) topicMeaning(topic string) string {
 	text := r.meanings[topic]
 	if text == "" {
@@ -51,7 +51,7 @@ func (r *renderer) topicMeaning(topic string) string {
 	return orDefault(text, "A notification without a topic")
 }
 
-// renderDelivery renders one notification, or a digest; a digest of one reads like the one.
+// renderDelivery renders one notification or a digest. A digest of one looks like its notification.
 func (r *renderer) renderDelivery(d relay.Delivery) *slackgo.WebhookMessage {
 	events := make([]event, len(d.Notifications))
 	for i, n := range d.Notifications {
@@ -59,7 +59,7 @@ func (r *renderer) renderDelivery(d relay.Delivery) *slackgo.WebhookMessage {
 	}
 	more := d.Digest != nil && d.Digest.Count > len(events)
 	switch {
-	case len(events) == 0 && !more: // no caller makes one
+	case len(events) == 0 && !more: // no caller passes one
 		return newMessage("Nothing happened", "Nothing happened", nil, nil)
 	case len(events) == 1 && !more:
 		return renderEvent(d.ID, &events[0])
@@ -95,7 +95,7 @@ func newSection(text string) slackgo.Block {
 
 func contextLine(text string) slackgo.Block { return slackgo.NewContextBlock("", newMarkdown(text)) }
 
-// renderEvent also shows a delivery ID that differs from the notification's, because dead letters are found by it.
+// renderEvent also shows a delivery ID that differs from the ID of the notification, because dead letters have it.
 func renderEvent(delivery string, e *event) *slackgo.WebhookMessage {
 	topic := formatCode(orDefault(e.Topic, "none"), maxShort)
 	blocks := []slackgo.Block{newSection("*Topic* " + topic + stateLine(e, maxShort))}
@@ -122,7 +122,7 @@ func renderEvent(delivery string, e *event) *slackgo.WebhookMessage {
 	})
 }
 
-// phoneAlert says on a phone what a glance needs, the error before the identifiers.
+// phoneAlert returns the text for phones, with the error before the identifiers.
 func phoneAlert(e *event) string {
 	return strings.Join(append([]string{e.headlineText()}, alertDetails(e)...), " · ")
 }
@@ -141,7 +141,7 @@ func alertDetails(e *event) []string {
 	return parts
 }
 
-// truncateText cuts a text that is escaped later.
+// truncateText truncates a text that is escaped later.
 func truncateText(text string, limit int) string {
 	used := 0
 	for i := 0; i < len(text); {
@@ -174,7 +174,7 @@ func stateChange(e *event, limit int) string {
 	return "*State* " + before + " → " + state
 }
 
-// identifierFields are the identifiers that people search for, at most seven.
+// identifierFields returns the identifiers that people search for, at most seven.
 func identifierFields(e *event) []*slackgo.TextBlockObject {
 	var out []*slackgo.TextBlockObject
 	for _, f := range listIdentifiers(e) {
@@ -197,7 +197,7 @@ func (i identifier) titleText() string {
 	return i.many
 }
 
-// singleIdentifier is an identifier of one value, which may be empty.
+// singleIdentifier returns an identifier with one value, which may be empty.
 func singleIdentifier(name, value string) identifier {
 	if cleanLine(value) == "" {
 		return identifier{}
@@ -231,7 +231,7 @@ func contextIdentifiers(e *event) []identifier {
 	}
 }
 
-// formatCodes lists values in at most limit units, the first of at most most, and counts what does not fit.
+// formatCodes lists at most most values in at most limit units, and counts the others.
 func formatCodes(values []string, most, limit int) string {
 	const room = len(" and 1000000 more")
 	var out strings.Builder

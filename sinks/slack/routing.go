@@ -25,7 +25,7 @@ const (
 	threadNone      = "none"
 )
 
-// Route sends what passes both lists to a channel.
+// Route selects the channel of notifications that match both lists.
 type Route struct {
 	Topics  []string `koanf:"topics" doc:"Patterns of topics; empty for all."`
 	Hubs    []string `koanf:"hubs" doc:"Hubs; empty for all."`
@@ -34,48 +34,48 @@ type Route struct {
 
 func (c *Config) isApp() bool { return c.Token != "" || c.TokenFile != "" }
 
-// checkApp reports what is wrong with the settings of an app.
+// checkApp returns the problems of the settings of an app.
 func (c *Config) checkApp(g *netguard.Guard) error {
 	var errs []error
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
 	if !c.isApp() {
 		if c.Channel != "" {
 			bad(
-				"channel", "has no effect with an incoming webhook, which belongs to one channel: set an app's token, "+
-					"or leave it out",
+				"channel", "has no effect with an incoming webhook, which belongs to one channel: set the token of "+
+					"an app, or remove it",
 			)
 		}
 		if len(c.Channels) > 0 {
 			bad(
-				"channels", "has no effect with an incoming webhook, which belongs to one channel: set an app's "+
-					"token, or leave it out",
+				"channels", "has no effect with an incoming webhook, which belongs to one channel: set the token of "+
+					"an app, or remove it",
 			)
 		}
 		return errors.Join(errs...)
 	}
 	errs = append(errs, c.tokenSetting().Check())
 	if c.Channel == "" {
-		bad("channel", "is missing; the token requires a channel, by its ID (C0123456789) or as #name")
+		bad("channel", "is missing: the token requires a channel, as ID (C0123456789) or #name")
 	} else if !isChannel(c.Channel) {
-		bad("channel", "is no channel: write its id (C0123456789, at the end of its details in Slack) or #name")
+		bad("channel", "is not a channel: set its ID (C0123456789, at the end of its details in Slack) or #name")
 	}
 	for i, r := range c.Channels {
 		at := "channels." + strconv.Itoa(i)
 		if !isChannel(r.Channel) {
-			bad(at+".channel", "is no channel: write its id (C0123456789) or #name")
+			bad(at+".channel", "is not a channel: set its ID (C0123456789) or #name")
 		}
 		if _, err := relay.ParsePatterns(r.Topics); err != nil {
 			bad(at+".topics", err.Error())
 		}
 		if len(r.Topics)+len(r.Hubs) == 0 {
-			bad(at, "takes everything: name topics or hubs, or make it the channel of the sink")
+			bad(at, "matches everything: set topics or hubs, or use it as the channel of the sink")
 		}
 	}
 	if !slices.Contains([]string{"", threadAll, threadContainer, threadJob, threadNone}, c.Thread) {
-		bad("thread", "is not known: choose all, container, job or none")
+		bad("thread", "is unknown: choose all, container, job or none")
 	}
 	if c.ThreadTTL != 0 && (c.ThreadTTL < time.Minute || c.ThreadTTL > 30*24*time.Hour) {
-		bad("thread_ttl", "is out of range: choose something from 1m to 720h")
+		bad("thread_ttl", "is out of range: choose 1m to 720h")
 	}
 	if g != nil {
 		if _, err := parseAPI(c.APIURL, g); err != nil {
@@ -89,21 +89,21 @@ func (c *Config) tokenSetting() httpclient.Setting[string] {
 	return httpclient.Setting[string]{Key: "token", Text: c.Token, File: c.TokenFile, Parse: parseToken}
 }
 
-// parseToken checks a bot token. Its errors do not repeat it.
+// parseToken checks a bot token. Its errors do not contain it.
 func parseToken(text []byte) (string, error) {
 	token := strings.TrimSpace(string(text))
 	switch {
 	case token == "":
-		return "", errors.New("holds no token")
+		return "", errors.New("contains no token")
 	case !strings.HasPrefix(token, "xox") || len(token) < 10:
 		return "", errors.New(
-			"is no token of Slack: an app's bot token begins with xoxb- and has at least ten characters (\"OAuth & " +
-				"Permissions\" of the app's settings)",
+			"is not a token of Slack: the bot token of an app starts with xoxb- and has at least ten characters " +
+				"(\"OAuth & Permissions\" in the settings of the app)",
 		)
 	}
 	for _, c := range []byte(token) {
 		if c <= ' ' || c >= 0x7f {
-			return "", errors.New("holds white space or other characters that a token cannot have")
+			return "", errors.New("contains white space or other characters that a token cannot contain")
 		}
 	}
 	return token, nil
@@ -113,7 +113,7 @@ func isChannel(s string) bool {
 	return regexp.MustCompile(`^(#[^\s,#@]{1,80}|[CGD][A-Z0-9]{5,})$`).MatchString(s)
 }
 
-// parseAPI returns the address below which the methods lie.
+// parseAPI returns the base URL of the methods.
 func parseAPI(text string, g *netguard.Guard) (*httpclient.Target, error) {
 	if text == "" {
 		text = defaultAPI
@@ -123,12 +123,12 @@ func parseAPI(text string, g *netguard.Guard) (*httpclient.Target, error) {
 		return nil, err
 	}
 	if u := t.URL(); u.User != nil || u.RawQuery != "" {
-		return nil, errors.New("must hold no user, password or query: write https://host/path")
+		return nil, errors.New("must not contain a user, password or query: use https://host/path")
 	}
 	return t, nil
 }
 
-// routeTable are the rules of an app.
+// routeTable contains the routes of an app.
 type routeTable struct {
 	rules          []rule
 	defaultChannel string
@@ -152,7 +152,7 @@ func (c *Config) buildRoutes() (*routeTable, error) {
 }
 
 // channelFor returns the channel of a delivery. For a digest it is the common channel of all listed notifications,
-// otherwise the sink's channel.
+// otherwise the channel of the sink.
 func (r *routeTable) channelFor(d relay.Delivery) string {
 	channel := ""
 	for _, n := range d.Notifications {

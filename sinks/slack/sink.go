@@ -22,14 +22,14 @@ var (
 	_ relay.Config      = (*Config)(nil)
 )
 
-// Kind is Slack's entry in the list of kinds of sinks.
+// Kind describes the sink type slack.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type: "slack",
 		Config: func() relay.Config {
 			return &Config{APIURL: defaultAPI, Thread: threadAll, ThreadTTL: defaultTTL}
 		},
-		// "Rate limits" in Slack's documentation: one message a second and webhook, short bursts aside.
+		// "Rate limits" in Slack's documentation: one message per second and webhook, apart from short bursts.
 		Rate:           relay.Rate{Count: 1, Per: time.Second},
 		DigestOverRate: true,
 		Open: relay.OpenAs("slack sink",
@@ -100,7 +100,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return s.classifyResponse(target, answer)
 }
 
-// classifyResponse returns the outcome of an answer other than 200 "ok".
+// classifyResponse returns the outcome of a response other than 200 "ok".
 func (s *Sink) classifyResponse(target *httpclient.Target, answer *httpclient.Response) error {
 	cause := &relay.ResponseError{Status: answer.Status, Body: answer.Body}
 	if answer.Status == http.StatusOK {
@@ -134,16 +134,16 @@ type errorMeaning struct {
 	problem string
 }
 
-// meaningOf reads the body of an error, which Slack makes a single word. See "Handling errors" in Slack's page on
-// incoming webhooks, and its change log of 17 May 2016.
+// meaningOf parses the body of an error, which is a single word. See "Handling errors" in Slack's page on incoming
+// webhooks, and its change log of 17 May 2016.
 func meaningOf(body string) errorMeaning {
 	gone := func(problem string) errorMeaning { return errorMeaning{relay.OutcomeGone, problem} }
 	bad := func(problem string) errorMeaning { return errorMeaning{relay.OutcomePermanent, problem} }
 	switch strings.TrimSpace(body) {
 	case "no_service", "no_service_id", "no_active_hooks":
-		return gone("the incoming webhook is disabled, removed or not valid; make a new one")
+		return gone("the incoming webhook is disabled, removed or invalid; create a new one")
 	case "invalid_token":
-		return gone("the token in the incoming webhook's address is not valid; make a new one")
+		return gone("the token in the URL of the incoming webhook is invalid; create a new one")
 	case "no_team", "team_disabled":
 		return gone("the workspace of the incoming webhook does not exist or is disabled")
 	case "channel_not_found":
@@ -151,11 +151,11 @@ func meaningOf(body string) errorMeaning {
 	case "channel_is_archived":
 		return gone("the channel of the incoming webhook is archived")
 	case "user_not_found":
-		return gone("the user whom the incoming webhook writes to does not exist")
+		return gone("the user of the incoming webhook does not exist")
 	case "action_prohibited", "posting_to_general_channel_denied":
-		return gone("an administrator has forbidden the incoming webhook to post there")
+		return gone("an administrator does not allow the incoming webhook to post there")
 	case "invalid_payload", "invalid_blocks", "invalid_blocks_format", "invalid_attachments":
-		return bad("Slack cannot read this message")
+		return bad("Slack cannot parse this message")
 	case "no_text", "missing_text_or_fallback_or_attachments":
 		return bad("Slack finds no text in this message")
 	case "too_many_attachments", "msg_too_long", "msg_blocks_too_long":

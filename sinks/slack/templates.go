@@ -13,7 +13,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// The settings that templates have.
+// The settings that are templates.
 const (
 	textKey   = "text_template"
 	blocksKey = "blocks_template"
@@ -21,7 +21,7 @@ const (
 )
 
 func (c *Config) templateSources() tmpl.Sources {
-	// Text of producers is escaped before a template sees it. Otherwise it could mention the whole channel.
+	// Text of producers is escaped before templates use it. Otherwise it could mention the whole channel.
 	escaped := tmpl.Options{Clean: sanitizeForTemplate}
 	return tmpl.Sources{
 		{Key: textKey, Text: c.TextTemplate, File: c.TextTemplateFile, Options: escaped, CheckOutput: checkMessageText},
@@ -33,7 +33,7 @@ func (c *Config) templateSources() tmpl.Sources {
 	}
 }
 
-// validateSamples renders samples of the sink's messages.
+// validateSamples renders sample messages of the sink.
 func (c *Config) validateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
 	return c.templateSources().ValidateSamples(ctx, sink, samples)
 }
@@ -41,8 +41,8 @@ func (c *Config) validateSamples(ctx context.Context, sink string, samples []rel
 func checkMessageText(text []byte) error {
 	if strings.TrimSpace(string(text)) == "" {
 		return errors.New(
-			"renders nothing, and Slack takes no message without a text: write one for every topic, or leave the " +
-				"topic out of topics",
+			"renders an empty text, which Slack rejects: render text for every topic, or remove the " +
+				"topic from topics",
 		)
 	}
 	return nil
@@ -60,15 +60,15 @@ func blocksOf(text []byte) (*slackgo.Blocks, error) {
 	var blocks slackgo.Blocks
 	if err := json.Unmarshal(text, &blocks); err != nil {
 		return nil, fmt.Errorf(
-			"does not make blocks: %w; write a JSON array such as [{\"type\": \"section\", \"text\": {\"type\": "+
+			"does not render blocks: %w; render a JSON array such as [{\"type\": \"section\", \"text\": {\"type\": "+
 				"\"mrkdwn\", \"text\": {{ toJson .Meaning }}}}]", err,
 		)
 	}
 	switch n := len(blocks.BlockSet); {
 	case n == 0:
-		return nil, errors.New("makes an empty list of blocks: leave the topic out of topics, or show something")
+		return nil, errors.New("renders an empty list of blocks: remove the topic from topics, or render a block")
 	case n > maxBlocks:
-		return nil, fmt.Errorf("makes %d blocks, and Slack takes %d: bound the loop, such as by {{ if lt $i 40 }}", n,
+		return nil, fmt.Errorf("renders %d blocks, but Slack accepts %d: limit the loop, as with {{ if lt $i 40 }}", n,
 			maxBlocks)
 	}
 	return &blocks, nil
@@ -93,7 +93,7 @@ func (s *Sink) buildMessage(ctx context.Context, d relay.Delivery) (*slackgo.Web
 		limitBlocks(set)
 		m.Blocks, m.Attachments = set, nil
 	}
-	// Only below blocks that are ours.
+	// Only if the blocks are our own.
 	if n := len(m.Attachments); made[linkKey] != "" && n > 0 {
 		last := &m.Attachments[n-1].Blocks
 		last.BlockSet = append(last.BlockSet, contextLine("<"+escapeMarkup(made[linkKey])+"|Open>"))

@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// ellipsis ends a text that was cut.
+	// ellipsis ends a truncated text.
 	ellipsis = "…"
-	// maxCluster is the maximum number of code points in one character, so many accents can be cut.
+	// maxCluster is the maximum number of code points in a character. It allows truncating a long series of accents.
 	maxCluster = 32
-	// maxInput is far more than Slack shows of one text, in bytes. The rest is ignored.
+	// maxInput is the maximum size of a text in bytes, far more than Slack shows. The rest is ignored.
 	maxInput = 32 << 10
 )
 
@@ -63,8 +63,8 @@ func escapeMarkup(s string) string {
 // characters.
 func sanitizeForTemplate(s string) string { return escapeMarkup(strings.Map(keepVisible, s)) }
 
-// graphemeLen returns the length in bytes of the first character as people see it: a letter with its accents, a flag, a
-// family. It is approximate, and errs towards keeping together.
+// graphemeLen returns the length in bytes of the first character as people see it: a letter with its accents, a flag,
+// an emoji of a family. It is approximate: it may be too long, but not too short.
 func graphemeLen(s string) int {
 	first, n := utf8.DecodeRuneInString(s)
 	flags, joined := isFlag(first), false
@@ -95,7 +95,7 @@ func cleanLine(s string) string {
 		" ")
 }
 
-// cleanLines is clean that leaves lines and their indentation.
+// cleanLines is cleanLine for several lines. It keeps line breaks and indentation.
 func cleanLines(s string) string {
 	s = strings.NewReplacer("\r\n", "\n", "\r", "\n", "\u2028", "\n", "\u2029",
 		"\n").Replace(relay.Truncate(s, maxInput))
@@ -114,16 +114,16 @@ func keepVisible(r rune) rune {
 	return r
 }
 
-// replaceBackticks replaces backticks, which would end code, by their likes.
+// replaceBackticks replaces backticks, which would end code, by similar characters.
 func replaceBackticks(s string) string { return strings.ReplaceAll(s, "`", "ˋ") }
 
-// formatCode renders a value literally, in at most limit units; nothing for nothing.
+// formatCode renders a value literally, in at most limit units. It returns an empty string for an empty value.
 func formatCode(value string, limit int) string {
 	switch value = cleanLine(value); {
 	case value == "":
 		return ""
 	case isRTL(value):
-		// Set apart, since "before → after" would else read from the right.
+		// Without isolation, "before → after" would read from right to left.
 		return "\u2068`" + escapeAndTruncate(replaceBackticks(value), limit-4) + "`\u2069"
 	}
 	return "`" + escapeAndTruncate(replaceBackticks(value), limit-2) + "`"
@@ -142,7 +142,7 @@ func codeBlock(lines string, limit int) string {
 	return fence + "\n" + escapeAndTruncate(replaceBackticks(cleanLines(lines)), limit-2*len(fence)-2) + "\n" + fence
 }
 
-// newMarkdown is a text that holds markup of ours; verbatim keeps Slack from finding links and names in it.
+// newMarkdown returns a text with our own markup. With verbatim, Slack detects no links and names in it.
 func newMarkdown(text string) *slackgo.TextBlockObject {
 	return slackgo.NewTextBlockObject(slackgo.MarkdownType, text, false, true)
 }

@@ -24,7 +24,7 @@ const (
 	settleTime = 2 * time.Second
 	// lockRetryInterval is the pause between attempts to lock a thread.
 	lockRetryInterval = 100 * time.Millisecond
-	// endedTTL is the time for which an ended thread is remembered, so a repeat of its last delivery starts no other.
+	// endedTTL is the time for which an ended thread is stored, so a repeat of its last delivery starts no new thread.
 	endedTTL        = time.Minute
 	maxFirst        = 150 // of the texts in the first message
 	maxDeliveredIDs = 16
@@ -32,14 +32,14 @@ const (
 
 // threadState is the stored state of a thread.
 type threadState struct {
-	To           string   `json:"to"`      // the channel as the configuration names it
-	Channel      string   `json:"channel"` // as Slack does, which chat.update wants
+	To           string   `json:"to"`      // the channel in the configuration
+	Channel      string   `json:"channel"` // the channel's ID, which chat.update requires
 	TS           string   `json:"ts"`      // of the first message
-	FirstText    string   `json:"first"`   // what the first message said, as mrkdwn
+	FirstText    string   `json:"first"`   // original text of the first message, as mrkdwn
 	LastPosition [2]int64 `json:"last"`    // log position of the state in the first message
-	DeliveredIDs []string `json:"told"`    // the last deliveries that are in the thread, by which a repeat is known
+	DeliveredIDs []string `json:"told"`    // IDs of the last deliveries in the thread, to detect repeats
 	ReplyCount   int      `json:"news"`    // number of replies
-	HasProblem   bool     `json:"bad"`     // something was wrong
+	HasProblem   bool     `json:"bad"`     // the thread had a problem
 	Ended        bool     `json:"ended"`
 }
 
@@ -65,7 +65,7 @@ func (a *appSink) postInThread(
 		&t) != nil || t.To != channel || t.Ended && !slices.Contains(t.DeliveredIDs, d.ID)
 	if !fresh {
 		if err = a.replyInThread(ctx, &t, d, m); errors.Is(err, errThreadGone) {
-			a.log.Warn("the first message of a thread is gone, so a new thread begins", "error", err)
+			a.log.Warn("first message of a thread is gone, starting a new thread", "error", err)
 			a.countRequests(1)
 			fresh = true
 		}
@@ -84,7 +84,7 @@ func (a *appSink) postInThread(
 	if t.Ended {
 		ttl = endedTTL
 	}
-	text, _ := json.Marshal(&t) // texts and numbers
+	text, _ := json.Marshal(&t) // strings and numbers can be encoded
 	a.saveThread(ctx, func(ctx context.Context) error { return held.Save(ctx, string(text), ttl) })
 	if err == nil {
 		relay.ReportStatus(ctx, http.StatusOK)
@@ -92,7 +92,7 @@ func (a *appSink) postInThread(
 	return err
 }
 
-// lockThread waits until the thread is free, as long as the attempt may take.
+// lockThread waits until the thread is free, at most until the end of the attempt.
 func (a *appSink) lockThread(ctx context.Context, key string) (string, relay.StateLock, error) {
 	hold := 30 * time.Second
 	if until, ok := ctx.Deadline(); ok {
@@ -102,7 +102,7 @@ func (a *appSink) lockThread(ctx context.Context, key string) (string, relay.Sta
 		value, held, err := a.memory.Lock(ctx, key, hold)
 		if !errors.Is(err, relay.ErrLocked) {
 			if err != nil {
-				err = fmt.Errorf("look for the thread: %w", err)
+				err = fmt.Errorf("load the thread: %w", err)
 			}
 			return value, held, err
 		}
@@ -118,7 +118,7 @@ func (a *appSink) saveThread(ctx context.Context, do func(context.Context) error
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTime)
 	defer cancel()
 	if err := do(ctx); err != nil {
-		a.log.Warn("where a thread hangs could not be stored; another may begin", "error", err)
+		a.log.Warn("state of a thread could not be stored, a new thread may start", "error", err)
 	}
 }
 
@@ -162,7 +162,7 @@ func (a *appSink) replyInThread(
 	root := newOutgoing(t.Channel, t.withHistory(m, d.Notifications[0]))
 	root.TS = t.TS
 	root.Text = truncateMarkdown(root.Text, maxEdited, func(s string) int { return len(s) })
-	if root.Blocks == nil { // what is left out would stay as it was
+	if root.Blocks == nil { // Slack keeps the old blocks without this field
 		root.Blocks = []any{}
 	}
 	if root.Attachments == nil {
@@ -175,7 +175,7 @@ func (a *appSink) replyInThread(
 	return nil
 }
 
-// openingLine returns the text of a thread's first message as one line.
+// openingLine returns the text of the first message of a thread as one line.
 func openingLine(e event) string {
 	text := escapeAndTruncate(e.headlineText(), maxFirst)
 	if problem := formatCode(e.Object.Error, maxFirst); problem != "" {
@@ -243,7 +243,7 @@ func (t *threadState) endsResolved(n relay.Notification) bool {
 		!strings.EqualFold(strings.TrimSpace(e.Object.State), "expired")
 }
 
-// logPosition is where in the log a delivery's notification is.
+// logPosition returns the log position of a notification.
 func logPosition(d relay.Delivery) [2]int64 {
 	n := d.Notifications[0]
 	ms, seq, _ := strings.Cut(n.Cursor, "-")

@@ -15,7 +15,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// classifyResponse returns the outcome of an answer other than 2xx.
+// classifyResponse returns the outcome of a response other than 2xx.
 func (s *Sink) classifyResponse(h *requestHead, resp *http.Response) error {
 	kept, _ := h.endpoint.ReadResponse(resp.Body, s.secretsOf(h)...)
 	err := fmt.Errorf("post to %s: %w", h.endpoint.Host(), &relay.ResponseError{Status: resp.StatusCode, Body: kept})
@@ -31,26 +31,26 @@ func (s *Sink) classifyResponse(h *requestHead, resp *http.Response) error {
 	return err
 }
 
-// networkError names the host and nothing else of the URL, and no header.
+// networkError describes an error with the host of the URL only, and without headers.
 func (s *Sink) networkError(ctx context.Context, h *requestHead, err error) error {
 	err = h.endpoint.RedactError(ctx, err)
 	if dial := (*net.OpError)(nil); errors.As(err, &dial) && dial.Op == "dial" {
 		return err
 	}
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, io.EOF) {
-		return err // in words of ours
+		return err // our own text
 	}
 	text := err.Error()
 	if slices.ContainsFunc(s.secretsOf(h),
 		func(part string) bool { return len(part) >= shortestHidden && strings.Contains(text, part) }) {
-		return fmt.Errorf("post to %s: the connection failed (details left out, since they repeat a secret)",
+		return fmt.Errorf("post to %s: the connection failed (details omitted, because they contain a secret)",
 			h.endpoint.Host())
 	}
 	return err
 }
 
-// secretsOf returns the secrets of a request besides the URL's, to redact answers that repeat them. The bearer token
-// may have changed since.
+// secretsOf returns the secrets of a request that are not in its URL, to redact them in the response. The source may
+// have another bearer token by now.
 func (s *Sink) secretsOf(h *requestHead) []string {
 	texts := slices.Clone(s.redacted)
 	if _, basic, ok := strings.Cut(h.endpoint.basic, " "); ok {
@@ -61,13 +61,13 @@ func (s *Sink) secretsOf(h *requestHead) []string {
 	return texts
 }
 
-// hiddenTexts are the values of the operator's headers, and who we are to the proxy.
+// hiddenTexts returns the values of the configured headers and the credentials for the proxy.
 func hiddenTexts(h http.Header, through *url.URL) []string {
 	var texts []string
 	for _, values := range h {
 		texts = append(texts, values...)
 		for _, v := range values {
-			texts = append(texts, strings.Fields(v)...) // "Bearer" and the token alone
+			texts = append(texts, strings.Fields(v)...) // also the token without "Bearer"
 		}
 	}
 	if through != nil && through.User != nil {
@@ -78,7 +78,7 @@ func hiddenTexts(h http.Header, through *url.URL) []string {
 	return filterHideable(texts)
 }
 
-// filterHideable leaves out what would blot out too much.
+// filterHideable removes texts that are too common to be redacted.
 func filterHideable(texts []string) []string {
 	return slices.DeleteFunc(texts,
 		func(t string) bool { return len(t) < shortestHidden || t == "Bearer" || t == "Basic" })

@@ -23,7 +23,7 @@ const (
 // CloudEvents controls the conversion of notifications to CloudEvents 1.0. The subject is the container if a
 // notification concerns exactly one, otherwise the ID of its object.
 type CloudEvents struct {
-	// Source is the start of every event's source. /hubs/ and the hub follow.
+	// Source is the start of the source of each event, before /hubs/ and the hub.
 	Source string `koanf:"source" doc:"Start of the source, such as https://hub.example.com."`
 	// TypePrefix precedes the topic in the type.
 	TypePrefix string `koanf:"type_prefix" doc:"Prefix of the type, such as com.example."`
@@ -32,11 +32,11 @@ type CloudEvents struct {
 func (c *CloudEvents) validate() (field, problem string) {
 	if u, err := url.Parse(c.Source); err != nil || u.RawQuery != "" || u.Fragment != "" ||
 		strings.ContainsFunc(c.Source, notInHeader) {
-		return "source", "is no URI that a path can follow: write https://host, https://host/path or urn:name"
+		return "source", "is not a URI to append a path to: write https://host, https://host/path or urn:name"
 	}
 	if strings.ContainsFunc(c.TypePrefix, notInHeader) {
 		return "type_prefix",
-			"holds white space or characters beyond ASCII: write a reversed name, such as com.example."
+			"contains white space or non-ASCII characters: write a reversed name, such as com.example."
 	}
 	return "", ""
 }
@@ -105,20 +105,20 @@ func (c *CloudEvents) newEvent(id, topic, hub string, at time.Time) event.Event 
 	return e
 }
 
-// setData keeps data byte for byte. What is no JSON object would spoil the event, or the batch.
+// setData sets the unchanged data. Only a JSON object keeps the event, or its batch, valid.
 func setData(e *event.Event, data []byte) error {
 	if trimmed := bytes.TrimSpace(data); len(trimmed) < 2 || trimmed[0] != '{' || trimmed[len(trimmed)-1] != '}' {
-		return fmt.Errorf("the data of event %s is no JSON object", e.ID())
+		return fmt.Errorf("the data of event %s is not a JSON object", e.ID())
 	}
 	e.SetDataContentType(event.ApplicationJSON)
 	e.DataEncoded = data
 	if err := e.Validate(); err != nil {
-		return fmt.Errorf("make a CloudEvent of %s: %w", e.ID(), err)
+		return fmt.Errorf("create the CloudEvent %s: %w", e.ID(), err)
 	}
 	return nil
 }
 
-// toEvent is a delivery as an event, unless it is a batch.
+// toEvent converts a delivery that is not a batch.
 func (c *CloudEvents) toEvent(d relay.Delivery) (event.Event, error) {
 	if d.Digest != nil {
 		return c.digestEvent(d)
@@ -129,7 +129,7 @@ func (c *CloudEvents) toEvent(d relay.Delivery) (event.Event, error) {
 	return c.notificationEvent(d.ID, d.Notifications[0])
 }
 
-// structuredBody is the body of a delivery in the structured content mode, or in the batched.
+// structuredBody returns the body of a delivery in the structured or the batched content mode.
 func (c *CloudEvents) structuredBody(d relay.Delivery) ([]byte, error) {
 	if d.Batch {
 		return d.Join([]byte{'['}, ',', []byte{']'}, func(out []byte, n relay.Notification) ([]byte, error) {
@@ -152,20 +152,20 @@ func appendEvent(out []byte, e *event.Event, err error) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// binaryNames are the headers of the binary content mode that each request has its own values for.
+// binaryNames are the headers of the binary content mode with a value per request.
 var binaryNames = [...]string{
 	"ce-id", "ce-source", "ce-type", "ce-subject", "ce-time", "ce-hubid", "ce-accountid",
 	"ce-traceparent", "ce-tracestate",
 }
 
-// inBatchedMode reports whether a delivery is sent in the batched content mode. The binary mode holds one event, and
-// the configuration does not allow batches with it. A batch that was sealed before the format changed must still be
-// delivered, and only the batched mode can hold it.
+// inBatchedMode reports whether a delivery is sent in the batched content mode. A message in the binary mode is one
+// event, and the configuration does not allow batches with it. But a batch that was sealed before the format changed
+// must be delivered, which requires the batched mode.
 func inBatchedMode(format string, d relay.Delivery) bool {
 	return d.Batch && (format == formatStructured || format == formatBinary && len(d.Notifications) > 1)
 }
 
-// binaryParts is the values of those headers, and the body, of one event.
+// binaryParts returns the values of binaryNames and the body of one event.
 func (c *CloudEvents) binaryParts(d relay.Delivery) (values []string, body []byte, err error) {
 	d.Batch = false
 	e, err := c.toEvent(d)

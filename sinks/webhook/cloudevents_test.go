@@ -237,22 +237,22 @@ func TestFormatMistakes(t *testing.T) {
 		c    Config
 		want string
 	}{
-		"unknown":   {Config{Format: "cloudevents"}, "format is not known"},
+		"unknown":   {Config{Format: "cloudevents"}, "format is unknown"},
 		"no effect": {Config{CloudEvents: CloudEvents{Source: "https://a"}}, "cloudevents has no effect"},
 		"a query": {
 			Config{Format: formatBinary, CloudEvents: CloudEvents{Source: "https://a?b"}},
-			"cloudevents.source is no URI",
+			"cloudevents.source is not a URI",
 		},
 		"a space": {
 			Config{Format: formatBinary, CloudEvents: CloudEvents{TypePrefix: "a b"}},
-			"cloudevents.type_prefix holds",
+			"cloudevents.type_prefix contains",
 		},
 		"a content type": {Config{
 			Format: formatStructured, Headers: map[string]string{"content-type": "a/b"},
-		}, "headers.content-type follows"},
+		}, "headers.content-type is set by"},
 		"an attribute": {
 			Config{Format: formatBinary, Headers: map[string]string{"Ce-Id": "7"}},
-			"headers.Ce-Id follows",
+			"headers.Ce-Id is set by",
 		},
 		"a public key": {Config{Secrets: []string{"whpk_AAAA"}}, "secrets.0 is a public key"},
 		"half a key":   {Config{Secrets: []string{"whsk_AAAA"}}, "secrets.0 has 3 bytes after whsk_"},
@@ -260,7 +260,7 @@ func TestFormatMistakes(t *testing.T) {
 		"no token url": {Config{OAuth2: OAuth2{ClientID: "a", ClientSecret: "b"}}, "oauth2.token_url is missing"},
 		"not public": {Config{
 			OAuth2: OAuth2{TokenURL: "http://10.0.0.1/", ClientID: "a", ClientSecret: "b"},
-		}, "oauth2.token_url cannot be dialed"},
+		}, "oauth2.token_url must not be dialed"},
 		"no client": {
 			Config{OAuth2: OAuth2{TokenURL: "https://a.example/", ClientSecret: "b"}},
 			"oauth2.client_id is missing",
@@ -271,13 +271,13 @@ func TestFormatMistakes(t *testing.T) {
 		},
 		"two tokens": {Config{
 			Bearer: "x", OAuth2: OAuth2{TokenURL: "https://a.example/", ClientID: "a", ClientSecret: "b"},
-		}, "oauth2 is given beside bearer"},
+		}, "oauth2 conflicts with bearer"},
 		"its own": {Config{
 			OAuth2: OAuth2{
 				TokenURL: "https://a.example/", ClientID: "a", ClientSecret: "b",
 				Params: map[string]string{"grant_type": "x"},
 			},
-		}, "oauth2.params holds grant_type"},
+		}, "oauth2.params contains grant_type"},
 	} {
 		c.c.URL = "https://example.com/"
 		if err := c.c.validate(); err == nil || !strings.Contains(err.Error(), c.want) {

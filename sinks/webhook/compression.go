@@ -14,9 +14,9 @@ import (
 // Compression uses gzip. Signatures cover the uncompressed body, because many frameworks decompress a request before
 // the receiver can verify it, and other receivers can decompress first.
 type Compression struct {
-	Enabled bool `koanf:"enabled" doc:"Sends bodies compressed by gzip; signatures are of the body before that."`
-	// MinSize is the least body that is compressed: a shorter one costs more than it saves.
-	MinSize relay.Size `koanf:"min_size" doc:"Bodies below this size are sent as they are, 0 to 1MiB."`
+	Enabled bool `koanf:"enabled" doc:"Compress bodies with gzip. Signatures cover the uncompressed body."`
+	// MinSize is the minimum size of a compressed body. Compressing a shorter one costs more than it saves.
+	MinSize relay.Size `koanf:"min_size" doc:"Minimum size of a compressed body, 0 to 1MiB."`
 }
 
 const (
@@ -28,17 +28,17 @@ const (
 
 func (c *Compression) validate() (field, problem string) {
 	if c.MinSize < 0 || c.MinSize > maxMinSize {
-		return "min_size", "is out of range: choose something from 0 to 1MiB"
+		return "min_size", "is out of range: choose 0 to 1MiB"
 	}
 	return "", ""
 }
 
-// compressor compresses bodies until a receiver says that it does not take that.
+// compressor compresses bodies until the receiver rejects a compressed one.
 type compressor struct {
 	Compression
 	now        func() time.Time
 	idle       sync.Pool    // of *gzip.Writer
-	plainUntil atomic.Int64 // until when nothing is compressed, in unix nanoseconds
+	plainUntil atomic.Int64 // Unix time in nanoseconds before which nothing is compressed
 }
 
 func newCompressor(c Compression, now func() time.Time) *compressor {

@@ -13,41 +13,41 @@ import (
 
 // Config is the configuration of one webhook.
 type Config struct {
-	// URL is where notifications are posted: http or https. Its user, path and query count as secret.
+	// URL is the destination, http or https. Its user, path and query are treated as secret.
 	URL string `koanf:"url" secret:"url" doc:"Destination, https:// or http://. Exactly one of url and url_file."`
-	// URLFile holds the URL; a file that changes is read again within a second or two.
-	URLFile string `koanf:"url_file" doc:"A file that holds the url, read again when it changes."`
+	// URLFile contains the URL. It is read again within two seconds after it changes.
+	URLFile string `koanf:"url_file" doc:"File with the url, read again when it changes."`
 	// Format is the form of the body: "notification" or empty for the notification as clients see it, "standard" for
 	// {"type", "timestamp", "data"} as Standard Webhooks recommends, "template" for the output of Template,
 	// "cloudevents-structured" and "cloudevents-binary" for CloudEvents 1.0.
 	Format string `koanf:"format" enum:"notification,standard,template,cloudevents-structured,cloudevents-binary" doc:"Body."`
-	// Template and TemplateFile give the body of format template, exactly one of them.
+	// Template or TemplateFile is the body for the format template.
 	Template     string `koanf:"template" doc:"Body as a Go template (docs/templates.md)."`
-	TemplateFile string `koanf:"template_file" doc:"A file that holds the template, read again when it changes."`
-	// ContentType is that of the template's body; empty for application/json.
+	TemplateFile string `koanf:"template_file" doc:"File with the template, read again when it changes."`
+	// ContentType is the media type of the template. The default is application/json.
 	ContentType string `koanf:"content_type" doc:"Media type of the template; empty for application/json."`
-	// CloudEvents is for their formats alone.
-	CloudEvents CloudEvents `koanf:"cloudevents" doc:"What CloudEvents are called, where format makes them."`
+	// CloudEvents applies to the formats for CloudEvents.
+	CloudEvents CloudEvents `koanf:"cloudevents" doc:"Attributes of CloudEvents, for their formats."`
 	// Secrets sign every request, each with its own signature, so a receiver can change secrets. A secret is "whsec_"
 	// and 24 to 64 bytes in base64. Without secrets, requests are not signed.
 	Secrets []string `koanf:"secrets" secret:"true" doc:"Secrets (whsec_…, whsk_…) that sign every request."`
-	// SecretFiles hold further secrets, one on a line; a file that changes is read again within a second or two.
+	// SecretFiles contain more secrets, one per line. They are read again within two seconds after a change.
 	SecretFiles []string `koanf:"secret_files" doc:"Files with more secrets, one per line."`
 	// Headers are sent with every request. Each value may be a secret.
 	Headers map[string]string `koanf:"headers" secret:"true" doc:"Additional headers; values are never shown."`
 	// Bearer and BearerFile set the header Authorization. At most one is set, and neither with a user in the URL.
-	Bearer     string `koanf:"bearer" secret:"true" doc:"A token that is sent as Authorization: Bearer …."`
-	BearerFile string `koanf:"bearer_file" doc:"A file that holds the bearer token, read again when it changes."`
-	// OAuth2 gives the bearer token by client credentials.
-	OAuth2 OAuth2 `koanf:"oauth2" doc:"Gets the bearer token by OAuth2 client credentials."`
-	// Compression is of bodies.
-	Compression Compression `koanf:"compression" doc:"Compresses bodies by gzip."`
-	// TLS is for https URLs alone.
+	Bearer     string `koanf:"bearer" secret:"true" doc:"Token for the header Authorization: Bearer …."`
+	BearerFile string `koanf:"bearer_file" doc:"File with the bearer token, read again when it changes."`
+	// OAuth2 gets the bearer token with client credentials.
+	OAuth2 OAuth2 `koanf:"oauth2" doc:"Get the bearer token with OAuth2 client credentials."`
+	// Compression compresses bodies.
+	Compression Compression `koanf:"compression" doc:"Compress bodies with gzip."`
+	// TLS applies to https URLs.
 	TLS TLS `koanf:"tls" doc:"Client certificate and authorities for an https url."`
 	// Proxy receives the address of the target, after it was checked. Proxies in the environment are ignored.
 	Proxy string `koanf:"proxy" secret:"url" doc:"Proxy: http://, https:// or socks5://. The environment is ignored."`
-	// AllowCIDRs name the addresses that may be dialed although they are not public.
-	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Non-public addresses that may be dialed."`
+	// AllowCIDRs are networks that may be dialed although they are not public.
+	AllowCIDRs []string `koanf:"allow_cidrs" doc:"Networks that may be dialed although they are not public."`
 }
 
 // Check implements [relay.Config].
@@ -65,7 +65,7 @@ func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
 	return relay.NewReport(err, c.listWarnings()...)
 }
 
-// validate reports every bad value as a [relay.FieldError], joined. It reads the files, and asks no DNS.
+// validate joins a [relay.FieldError] for each invalid value. It reads files, but does not query DNS.
 func (c *Config) validate() error {
 	g, err := netguard.New(c.AllowCIDRs)
 	errs := []error{err, c.checkEndpoint(g)}
@@ -104,31 +104,31 @@ func (c *Config) checkFormat() error {
 			if lower == "content-type" || strings.HasPrefix(lower, "ce-") {
 				return &relay.FieldError{
 					Field:   "headers." + name,
-					Problem: "follows from the format, which is of CloudEvents, and cannot be set",
+					Problem: "is set by the CloudEvents format and cannot be configured",
 				}
 			}
 		}
 	case f != "" && f != formatNotification && f != formatStandard && f != formatTemplate:
 		return &relay.FieldError{
-			Field: "format", Problem: "is not known: choose notification, standard, template, " +
+			Field: "format", Problem: "is unknown: choose notification, standard, template, " +
 				"cloudevents-structured or cloudevents-binary",
 		}
 	case c.CloudEvents != (CloudEvents{}):
 		return &relay.FieldError{
 			Field: "cloudevents",
-			Problem: "has no effect without a format of CloudEvents: set format: cloudevents-structured, or " +
-				"leave it out",
+			Problem: "has no effect without a CloudEvents format: set format: cloudevents-structured, or " +
+				"remove it",
 		}
 	}
 	return nil
 }
 
-// checkBatch refuses the one format that cannot hold several notifications.
+// checkBatch rejects the only format that does not support several notifications.
 func (c *Config) checkBatch() error {
 	if c.Format == formatBinary {
 		return &relay.FieldError{
-			Field: "format", Problem: "cannot hold a batch, for which CloudEvents have no binary mode: choose " +
-				"cloudevents-structured, or leave batch out",
+			Field: "format", Problem: "does not support batches, which have no binary mode: choose " +
+				"cloudevents-structured, or remove batch",
 		}
 	}
 	return nil
@@ -140,7 +140,7 @@ func (c *Config) listWarnings() []relay.FieldError {
 		return nil
 	}
 	return []relay.FieldError{{
-		Field: "secrets", Problem: "is empty, so requests are not signed and receivers cannot tell who sent them",
+		Field: "secrets", Problem: "is empty, so requests are not signed and receivers cannot verify the sender",
 	}}
 }
 

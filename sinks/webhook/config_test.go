@@ -48,8 +48,8 @@ func TestValidate(t *testing.T) {
 		{Config{URL: good, Secrets: []string{"whsec_c2hvcnQ="}}, "secrets.0", "5 bytes"},
 		{Config{URL: good, SecretFiles: []string{"testdata/missing"}}, "secret_files.0", "cannot be read"},
 		{Config{URL: good, SecretFiles: []string{"testdata/secret", "testdata/bad"}}, "secret_files.1", "line 2"},
-		{Config{URL: good, SecretFiles: []string{empty}}, "secret_files.0", "holds no secret"},
-		{Config{URL: good, URLFile: "testdata/secret"}, "url_file", "beside url"},
+		{Config{URL: good, SecretFiles: []string{empty}}, "secret_files.0", "without a secret"},
+		{Config{URL: good, URLFile: "testdata/secret"}, "url_file", "conflicts with url"},
 		{Config{URLFile: "testdata/missing"}, "url_file", "cannot be read"},
 		{Config{URLFile: "testdata/secret"}, "url_file", "names a file"},
 		{Config{URLFile: empty}, "url_file", "empty"},
@@ -71,12 +71,12 @@ func TestValidate(t *testing.T) {
 			"headers.proxy-authorization",
 			"proxy",
 		},
-		{Config{URL: good, Headers: map[string]string{"Host": "s3cret"}}, "headers.Host", "url"},
+		{Config{URL: good, Headers: map[string]string{"Host": "s3cret"}}, "headers.Host", "from the URL"},
 		{Config{URL: good, Headers: map[string]string{"X-A": "s3cret\r\nX-B: 1"}}, "headers.X-A", "line break"},
-		{Config{URL: good, Headers: map[string]string{"X-A\r\n": "1"}}, "headers", "name of a header"},
+		{Config{URL: good, Headers: map[string]string{"X-A\r\n": "1"}}, "headers", "not a valid header name"},
 		{Config{URL: good, Headers: map[string]string{"X-A": "1", "x-a": "2"}}, "headers.x-a", "twice"},
 		{Config{URL: good, Bearer: "s3cret s3cret"}, "bearer", "white space"},
-		{Config{URL: good, Bearer: "a", BearerFile: "testdata/secret"}, "bearer_file", "beside bearer"},
+		{Config{URL: good, Bearer: "a", BearerFile: "testdata/secret"}, "bearer_file", "conflicts with bearer"},
 		{
 			Config{URL: good, Bearer: "a", Headers: map[string]string{"authorization": "s3cret"}},
 			"bearer",
@@ -87,13 +87,13 @@ func TestValidate(t *testing.T) {
 		{Config{URL: good, TLS: TLS{CertFile: "testdata/secret"}}, "tls.key_file", "cert_file requires it"},
 		{Config{URL: good, TLS: TLS{KeyFile: "testdata/secret"}}, "tls.cert_file", "key_file requires it"},
 		{Config{URL: good, TLS: TLS{CAFile: "testdata/secret"}}, "tls.ca_file", "not PEM"},
-		{Config{URL: good, TLS: TLS{ServerName: "a:1"}}, "tls.server_name", "name of a host"},
+		{Config{URL: good, TLS: TLS{ServerName: "a:1"}}, "tls.server_name", "not a host name"},
 		{Config{URL: "http://example.com", TLS: TLS{ServerName: "a"}}, "url", "https://"},
 		{Config{URL: good, Proxy: "http://u:s3cret@10.0.0.1:3128"}, "", ""},
 		{Config{URL: good, Proxy: "ftp://u:s3cret@proxy"}, "proxy", "socks5://"},
 		{Config{URL: good, Proxy: "socks5h://u:s3cret@proxy"}, "proxy", "socks5://"},
 		{Config{URL: good, Proxy: "http://proxy/s3cret"}, "proxy", "must end after"},
-		{Config{URL: good, Proxy: "http://:s3cret@"}, "proxy", "names no host"},
+		{Config{URL: good, Proxy: "http://:s3cret@"}, "proxy", "has no host"},
 		{Config{URL: good, Proxy: "http://proxy:0"}, "proxy", "port"},
 		{Config{URL: "http://127.0.0.1/", Proxy: "http://10.0.0.1:3128"}, "url", "add it to allow_cidrs"},
 	} {
@@ -180,5 +180,5 @@ func FuzzRetryAfter(f *testing.F) {
 func ExampleConfig_Check() {
 	c := &Config{URL: "http://169.254.169.254/latest/meta-data"}
 	fmt.Println(c.Check(context.Background(), relay.CheckEnv{}).Errors[0])
-	// Output: url cannot be dialed: 169.254.169.254 is a link-local or metadata address and refused; add it to allow_cidrs if it is meant
+	// Output: url must not be dialed: 169.254.169.254 is a link-local or metadata address and refused; add it to allow_cidrs if it is meant
 }

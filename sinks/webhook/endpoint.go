@@ -12,12 +12,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// endpoint is where requests go. It is immutable.
+// endpoint is the destination of requests. It is immutable.
 type endpoint struct {
 	*httpclient.Target
 	// url is the address without user and password.
 	url *url.URL
-	// basic is the header Authorization that follows from those, or empty.
+	// basic is the header Authorization with user and password, or empty.
 	basic string
 }
 
@@ -39,17 +39,17 @@ func (c *Config) parseEndpoint(text string, g *netguard.Guard) (*endpoint, error
 		}
 		if other != "" {
 			return nil, fmt.Errorf(
-				"holds a user, and %s is given too: give one of them, since both make the header Authorization", other,
+				"contains a user, which conflicts with %s: remove one, because both set the header Authorization", other,
 			)
 		}
 	}
 	if e.url.Scheme == "http" && c.TLS != (TLS{}) {
-		return nil, errors.New("begins with http://, so tls has no effect: write https://, or remove tls")
+		return nil, errors.New("starts with http://, so tls has no effect: use https://, or remove tls")
 	}
 	return e, nil
 }
 
-// urlSetting is where requests go. A guard of nil does not know what may be dialed, and lets every address through.
+// urlSetting returns the destination of requests. Without a guard, every address is allowed.
 func (c *Config) urlSetting(g *netguard.Guard) httpclient.Setting[*endpoint] {
 	return httpclient.Setting[*endpoint]{
 		Key: "url", Text: c.URL, File: c.URLFile,
@@ -62,13 +62,13 @@ func (c *Config) urlSetting(g *netguard.Guard) httpclient.Setting[*endpoint] {
 	}
 }
 
-// checkEndpoint reports what is wrong with url and url_file.
+// checkEndpoint returns the problems of url and url_file.
 func (c *Config) checkEndpoint(g *netguard.Guard) error {
 	address := c.urlSetting(g)
 	if !address.IsSet() {
 		return &relay.FieldError{
-			Field: "url", Problem: "is missing: give the address that notifications are posted to, like " +
-				"https://example.com/hook, or a file that holds it as url_file",
+			Field: "url", Problem: "is missing: set the URL to post notifications to, such as " +
+				"https://example.com/hook, here or in url_file",
 		}
 	}
 	return address.Check()

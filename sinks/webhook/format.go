@@ -38,7 +38,7 @@ func encodeBody(format string, d relay.Delivery) ([]byte, error) {
 	return standardBody(n.Topic, n.OccurredAt(), data)
 }
 
-// standardBody is a body as Standard Webhooks recommends.
+// standardBody returns a body in the form that Standard Webhooks recommends.
 func standardBody(kind string, at time.Time, data []byte) ([]byte, error) {
 	return appendStandard(make([]byte, 0, len(data)+len(kind)+80), kind, at, data)
 }

@@ -12,15 +12,15 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// parseHeaders returns the operator's headers by their canonical names. No problem contains a value, because it may be
-// a secret.
+// parseHeaders returns the configured headers by their canonical names. Problems do not contain values, because these
+// may be secrets.
 func (c *Config) parseHeaders() (http.Header, error) {
 	h := make(http.Header, len(c.Headers))
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(c.Headers)) {
 		if !httpclient.IsToken(name) {
 			errs = append(errs, &relay.FieldError{
-				Field: "headers", Problem: fmt.Sprintf("holds %q, which cannot be the name of a header",
+				Field: "headers", Problem: fmt.Sprintf("contains %q, which is not a valid header name",
 					relay.Truncate(name, 60)),
 			})
 			continue
@@ -43,7 +43,7 @@ func headerProblem(canonical, value string, twice bool) string {
 		return reason
 	}
 	if twice {
-		return "is given twice, since case does not matter in the names of headers"
+		return "is set twice, because header names are not case-sensitive"
 	}
 	if err := checkValue(value); err != nil {
 		return err.Error()
@@ -51,17 +51,17 @@ func headerProblem(canonical, value string, twice bool) string {
 	return ""
 }
 
-// reservedReason returns why an operator cannot set a header, or an empty string.
+// reservedReason returns why a header cannot be configured, or an empty string.
 func reservedReason(canonical string) string {
 	switch canonical {
 	case "Connection", "Keep-Alive", "Te", "Trailer", "Transfer-Encoding", "Upgrade":
-		return "belongs to the connection and cannot be set"
+		return "belongs to the connection and cannot be configured"
 	case "Host", "Content-Length", "Content-Encoding", "Expect":
-		return "follows from the url and the body and cannot be set"
+		return "follows from the URL and the body and cannot be configured"
 	}
 	switch {
 	case strings.HasPrefix(canonical, "Proxy-"):
-		return "belongs to the connection and cannot be set; put user and password of a proxy into its URL"
+		return "belongs to the connection and cannot be configured; put user and password of a proxy into its URL"
 	case strings.HasPrefix(canonical, "Webhook-"):
 		return "belongs to Standard Webhooks and is set by the relay"
 	}
@@ -71,24 +71,24 @@ func reservedReason(canonical string) string {
 func checkValue(s string) error {
 	for _, c := range []byte(s) {
 		if c < ' ' && c != '\t' || c == 0x7f {
-			return errors.New("holds a line break or another control character, which no header can carry")
+			return errors.New("contains a line break or another control character, which a header cannot contain")
 		}
 	}
 	if strings.TrimSpace(s) != s {
-		return errors.New("begins or ends with white space")
+		return errors.New("starts or ends with white space")
 	}
 	return nil
 }
 
-// parseBearer checks a bearer token. Its errors do not repeat it.
+// parseBearer checks a bearer token. Its errors do not contain it.
 func parseBearer(text []byte) (string, error) {
 	s := strings.TrimSpace(string(text))
 	if s == "" {
-		return "", errors.New("holds no token")
+		return "", errors.New("contains no token")
 	}
 	for _, c := range []byte(s) {
 		if c <= ' ' || c >= 0x7f {
-			return "", errors.New("holds white space or other characters that a token cannot have")
+			return "", errors.New("contains white space or other characters that a token cannot contain")
 		}
 	}
 	return s, nil
@@ -98,14 +98,14 @@ func (c *Config) bearerSetting() httpclient.Setting[string] {
 	return httpclient.Setting[string]{Key: "bearer", Text: c.Bearer, File: c.BearerFile, Parse: parseBearer}
 }
 
-// checkAuthorization reports what is wrong with headers, bearer and bearer_file.
+// checkAuthorization returns the problems of headers, bearer and bearer_file.
 func (c *Config) checkAuthorization() error {
 	_, headers := c.parseHeaders()
 	_, several := c.authorizationKey()
 	return errors.Join(headers, several, c.bearerSetting().Check())
 }
 
-// authorizationKey says by which key the header Authorization is given, and objects to several.
+// authorizationKey returns the key that sets the header Authorization, and a problem for each additional one.
 func (c *Config) authorizationKey() (string, error) {
 	key := ""
 	for name := range c.Headers {
@@ -121,8 +121,8 @@ func (c *Config) authorizationKey() (string, error) {
 		case !other.given:
 		case key != "":
 			return "", &relay.FieldError{
-				Field: other.key, Problem: "is given beside " + key +
-					": give one of them, since both make the header Authorization",
+				Field: other.key, Problem: "conflicts with " + key +
+					": remove one of them, because both set the header Authorization",
 			}
 		default:
 			key = other.key

@@ -25,7 +25,7 @@ const (
 	refreshMargin = time.Minute
 	// renewRetryInterval is the pause after a failed renewal while the current token is valid.
 	renewRetryInterval = 5 * time.Second
-	// fetchTime bounds a request for a token, which no attempt waits for longer than it may take itself.
+	// fetchTime is the time limit of a request for a token. An attempt waits for it at most until its own time limit.
 	fetchTime = 30 * time.Second
 	// errorRetryInterval is the pause after an error of the endpoint without Retry-After. maxErrorPause limits
 	// Retry-After, and thus the delay of deliveries.
@@ -38,15 +38,15 @@ const (
 	maxRefetchDelay = 10 * time.Minute
 	// minTokenLifetime is the minimum time for which a token is used, even if it expires earlier.
 	minTokenLifetime = time.Second
-	// maxReasonBytes bounds what is shown of a token endpoint's answer.
+	// maxReasonBytes is the maximum part of a token endpoint's response in an error.
 	maxReasonBytes = 200
 )
 
-// OAuth2 gets a bearer token by client credentials (RFC 6749, 4.4).
+// OAuth2 gets a bearer token with client credentials (RFC 6749, section 4.4).
 type OAuth2 struct {
 	// TokenURL is the token endpoint. allow_cidrs, tls and proxy of the webhook apply to it.
 	TokenURL         string            `koanf:"token_url" secret:"url" doc:"Token endpoint, https:// or http://."`
-	ClientID         string            `koanf:"client_id" doc:"Who we are to the token endpoint."`
+	ClientID         string            `koanf:"client_id" doc:"Client ID."`
 	ClientSecret     string            `koanf:"client_secret" secret:"true" doc:"Secret of the client."`
 	ClientSecretFile string            `koanf:"client_secret_file" doc:"File with the client_secret."`
 	Scopes           []string          `koanf:"scopes" doc:"Requested scopes."`
@@ -68,7 +68,7 @@ func (o *OAuth2) validate(g *netguard.Guard) error {
 	}
 	if o.TokenURL == "" {
 		bad(
-			"token_url", "is missing: give the address of the token endpoint, like "+
+			"token_url", "is missing: set the URL of the token endpoint, such as "+
 				"https://login.example.com/oauth2/token",
 		)
 	} else if g != nil {
@@ -77,16 +77,16 @@ func (o *OAuth2) validate(g *netguard.Guard) error {
 		}
 	}
 	if o.ClientID == "" {
-		bad("client_id", "is missing: the token endpoint's operator has given you one")
+		bad("client_id", "is missing: the operator of the token endpoint assigns it")
 	}
 	if !o.secretSetting().IsSet() {
-		bad("client_secret", "is missing: give it, or a file that holds it as client_secret_file")
+		bad("client_secret", "is missing: set it here or in client_secret_file")
 	}
 	errs = append(errs, o.secretSetting().Check())
 	for name := range o.Params {
 		switch name {
 		case "grant_type", "client_id", "client_secret", "scope":
-			bad("params", fmt.Sprintf("holds %s, which follows from the other settings", name))
+			bad("params", fmt.Sprintf("contains %s, which other settings determine", name))
 		}
 	}
 	return errors.Join(errs...)
@@ -108,21 +108,21 @@ type tokenSource struct {
 	transport func() http.RoundTripper
 	now       func() time.Time
 	log       *slog.Logger
-	ctx       context.Context // ends with the sink
+	ctx       context.Context // ends when the sink is closed
 	stop      context.CancelFunc
 	busy      sync.WaitGroup
 
 	mu           sync.Mutex
 	oauth        *clientcredentials.Config // caches how the endpoint expects credentials
-	clientSecret string                    // the client secret that it was made with
+	clientSecret string                    // of oauth
 	token        string                    // empty without a token
-	renewAt      time.Time                 // when it is to be replaced
+	renewAt      time.Time                 // time to replace it
 	expiresAt    time.Time                 // zero if it does not expire
 	inFlight     *tokenFetch
-	lastErr      error         // why the last request for a token failed
+	lastErr      error         // of the last request for a token
 	retryAt      time.Time     // the earliest next request after an error
-	refetchAt    time.Time     // when a refused token may be replaced
-	refetchDelay time.Duration // between the last two of those, 0 once a token was taken
+	refetchAt    time.Time     // the earliest time to replace a rejected token
+	refetchDelay time.Duration // between the last two replacements, or 0 after a token was accepted
 }
 
 // tokenFetch is one request for a token.
@@ -168,7 +168,7 @@ func (t *tokenSource) get(ctx context.Context) (string, error) {
 	if _, there := relay.Await(ctx, f.done); there {
 		return f.text, f.err
 	}
-	return "", fmt.Errorf("get a token from %s: it has not answered: %w", t.target.Host(), context.Cause(ctx))
+	return "", fmt.Errorf("get a token from %s: no response: %w", t.target.Host(), context.Cause(ctx))
 }
 
 // rejectToken records that the receiver rejected a token. It reports whether another one is or will be available.
@@ -183,7 +183,7 @@ func (t *tokenSource) rejectToken(text string) bool {
 		return false
 	}
 	if t.refetchDelay > 0 {
-		t.log.Warn("the receiver answers 401 to a fresh token, too; see what scope, audience or resource it wants",
+		t.log.Warn("receiver rejects new tokens with 401, check scope, audience and resource",
 			"token_endpoint", t.target.Host())
 	}
 	t.token, t.refetchDelay = "", min(max(2*t.refetchDelay, minRefetchDelay), maxRefetchDelay)
@@ -200,9 +200,9 @@ func (t *tokenSource) acceptToken(text string) {
 	}
 }
 
-// close ends a request that is under way. It may be called twice.
+// close cancels a request in progress. It may be called twice.
 func (t *tokenSource) close() {
-	t.mu.Lock() // a fetch that begins has seen the end, or is waited for
+	t.mu.Lock() // Wait must not run before a fetch that starts now
 	t.stop()
 	t.mu.Unlock()
 	t.busy.Wait()
@@ -249,7 +249,7 @@ func (t *tokenSource) keepLocked(token *oauth2.Token) {
 	}
 }
 
-// failLocked records a failure of the endpoint, and its Retry-After, or 0.
+// failLocked records a failure of the endpoint, with its Retry-After or 0.
 func (t *tokenSource) failLocked(err error, wait time.Duration) error {
 	now := t.now()
 	t.lastErr, t.retryAt = err, now.Add(max(wait, errorRetryInterval))
@@ -295,14 +295,14 @@ func (t *tokenSource) httpClient() *http.Client {
 	}
 }
 
-// singleRequestTransport repeats no request to an endpoint that is busy or down. The library repeats failed requests at
-// once with the credentials in another place, until it knows the place.
+// singleRequestTransport sends only one request to an endpoint that is busy or down. The library would repeat a failed
+// request immediately with the credentials in another place, until it knows which place the endpoint accepts.
 type singleRequestTransport struct {
 	http.RoundTripper
-	response *http.Response // its answer
+	response *http.Response // to the first request
 }
 
-// RoundTrip returns a former answer again, without its body.
+// RoundTrip returns the response to the first request again, without its body.
 func (p *singleRequestTransport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if p.response != nil {
 		return &http.Response{
@@ -316,15 +316,15 @@ func (p *singleRequestTransport) RoundTrip(req *http.Request) (*http.Response, e
 	return resp, err
 }
 
-// describeError names the endpoint and its answer. Secrets that the answer repeats are removed.
+// describeError describes the response of the endpoint, without the secrets that it repeats.
 func (t *tokenSource) describeError(ctx context.Context, err error) error {
 	what := fmt.Errorf("get a token from %s", t.target.Host())
 	var refused *oauth2.RetrieveError
 	if !errors.As(err, &refused) {
 		var network *url.Error
 		if !errors.As(err, &network) && ctx.Err() == nil {
-			// It is of an answer that is no token: its words may be the endpoint's.
-			return fmt.Errorf("%w: its answer holds no token that a request can bear", what)
+			// The response is not a token, and the error may contain text of the endpoint.
+			return fmt.Errorf("%w: its response contains no token for a request", what)
 		}
 		err = t.target.RedactError(ctx, err)
 		return fmt.Errorf("%w: %w", what, errors.Unwrap(err))
@@ -347,16 +347,16 @@ func (t *tokenSource) describeError(ctx context.Context, err error) error {
 		err = fmt.Errorf("%w: %s", err, said.Body)
 	}
 	if !isBusy(said.Status) {
-		return errors.New(err.Error()) // no answer of the receiver's
+		return errors.New(err.Error()) // without the type, because it is not a response of the receiver
 	}
-	return err // without tokens nothing goes to the receiver, so the whole sink is to rest
+	return err // the complete sink pauses, because it cannot send without a token
 }
 
 func isBusy(status int) bool {
 	return status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 }
 
-// redactedValues returns the values that no error may contain, besides the token.
+// redactedValues returns the values other than the token that errors must not contain.
 func (t *tokenSource) redactedValues() []string {
 	list := []string{t.secret()}
 	for _, value := range t.config.Params {

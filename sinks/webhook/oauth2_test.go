@@ -223,22 +223,22 @@ func TestTokenEndpointFails(t *testing.T) {
 		"no token": {func(w http.ResponseWriter, _ *http.Request) {
 			_,
 				_ = w.Write([]byte(`{"token":"s3cretclient"}`))
-		}, nil, "no token that a request can bear"},
-		"no JSON": {
+		}, nil, "no token for a request"},
+		"not JSON": {
 			func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(`{"access_token":"s3cret`)) },
-			nil, "no token that a request can bear",
+			nil, "no token for a request",
 		},
 		"a line break": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", "application/json")
 			_, _ = w.Write([]byte(`{"access_token":"a\r\nX: y"}`))
-		}, nil, "no token that a request can bear"},
+		}, nil, "no token for a request"},
 		"50 MiB": {func(w http.ResponseWriter, _ *http.Request) {
 			for range 50 << 10 {
 				if _, err := w.Write(make([]byte, 1<<10)); err != nil {
 					return
 				}
 			}
-		}, nil, "no token that a request can bear"},
+		}, nil, "no token for a request"},
 		"hangs up": {
 			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, nil,
 			"closed the connection",
@@ -276,7 +276,7 @@ func TestHangingTokenEndpoint(t *testing.T) {
 	defer cancel()
 	err := s.Deliver(ctx, sampled)
 	if outcome, _ := relay.Classify(err); outcome != relay.OutcomeRetry ||
-		!strings.Contains(err.Error(), "has not answered") {
+		!strings.Contains(err.Error(), "no response") {
 		t.Errorf("%v", err)
 	}
 	// Close ends the request; goleak would see it.

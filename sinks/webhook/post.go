@@ -12,7 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// addDefaultHeaders adds what the operator did not set.
+// addDefaultHeaders adds the headers that are not configured.
 func addDefaultHeaders(h http.Header, userAgent string, c *Config) {
 	if userAgent == "" {
 		userAgent = "hubrelay"
@@ -42,7 +42,7 @@ var deliveryHeaders = [...]string{
 	"traceparent", "tracestate",
 }
 
-// currentHead returns the heading of a request that is made now for d.
+// currentHead returns the head of a request for d.
 func (s *Sink) currentHead(token string, d relay.Delivery) *requestHead {
 	to := s.endpoint()
 	batch := inBatchedMode(s.format, d)
@@ -105,7 +105,7 @@ func (s *Sink) buildRequest(
 	return &httpclient.Request{Head: h.RequestTemplate, Values: append(values, more...), Body: sent}, payload, nil
 }
 
-// setTraceHeaders sets the trace context of a notification, unless the operator set these headers.
+// setTraceHeaders sets the trace context of a notification, unless these headers are configured.
 func (s *Sink) setTraceHeaders(values []string, n relay.Notification) {
 	if s.operatorHeaders["Traceparent"] || s.operatorHeaders["Tracestate"] {
 		return
@@ -114,7 +114,7 @@ func (s *Sink) setTraceHeaders(values []string, n relay.Notification) {
 	values[0], values[1] = t.Parent, t.State
 }
 
-// bearerToken is the bearer token that requests have now, if any.
+// bearerToken returns the current bearer token, or an empty string.
 func (s *Sink) bearerToken(ctx context.Context) (string, error) {
 	if s.tokens != nil {
 		return s.tokens.get(ctx)
@@ -140,7 +140,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	return err
 }
 
-// postOnce makes one request. Where its answer may be another to another request, again returns the token for that.
+// postOnce makes one request. If another request may succeed, again returns its bearer token.
 func (s *Sink) postOnce(ctx context.Context, token string, d relay.Delivery) (again func() (string, error), err error) {
 	h := s.currentHead(token, d)
 	p, _, err := s.buildRequest(ctx, h, d)
@@ -158,17 +158,17 @@ func (s *Sink) postOnce(ctx context.Context, token string, d relay.Delivery) (ag
 		if s.tokens != nil {
 			s.tokens.acceptToken(token)
 		}
-		// The receiver has taken it; whatever happens to the rest of the answer changes nothing.
+		// The receiver has accepted it. Errors in the rest of the response change nothing.
 		if resp.Body != http.NoBody {
 			_, _ = io.CopyN(io.Discard, resp.Body, keptAnswer+drainedAnswer)
 		}
 		return nil, nil
 	case resp.StatusCode == http.StatusSwitchingProtocols:
-		// Its body is the bare connection, and reading that would not end with ctx.
+		// The body is the connection itself, and ctx does not limit reading it.
 		return nil, fmt.Errorf("post to %s: %w", h.endpoint.Host(), &relay.ResponseError{Status: resp.StatusCode})
 	case resp.StatusCode == http.StatusUnsupportedMediaType && p.Values[3] != "":
 		if s.compressor.pauseCompression() {
-			s.log.Warn("the receiver takes no compressed body (415); for an hour bodies are sent as they are", "host",
+			s.log.Warn("receiver rejects compressed bodies (415), sending uncompressed ones for an hour", "host",
 				h.endpoint.Host())
 		}
 		again = func() (string, error) { return token, nil }

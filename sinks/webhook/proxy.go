@@ -24,14 +24,14 @@ import (
 
 const (
 	dialTimeout = 10 * time.Second
-	// maxProxyAnswer bounds the header of a proxy's answer, in bytes.
+	// maxProxyAnswer is the maximum size of the header of a proxy's response in bytes.
 	maxProxyAnswer = 64 << 10
-	// maxTries is the maximum number of addresses of a target that are tried through a proxy.
+	// maxTries is the maximum number of addresses of a target to try through a proxy.
 	maxTries = 4
 )
 
-// proxyDialer reaches targets through the operator's proxy. The guard checks the target's address after DNS, and the
-// proxy receives that address. A proxy that resolved the name again could be directed to an internal address. The
+// proxyDialer connects to targets through the configured proxy. The guard checks the target's address after DNS, and
+// the proxy receives that address. A proxy that resolved the name again could be directed to an internal address. The
 // address of the proxy is not checked, because only the configuration sets it.
 type proxyDialer struct {
 	url      *url.URL
@@ -50,13 +50,13 @@ func parseProxy(text string) (*url.URL, error) {
 	switch {
 	case u.Scheme == "socks5h":
 		return nil, errors.New(
-			"must begin with socks5://: names are resolved before the proxy is used, because the addresses are " +
+			"must start with socks5://: names are resolved before the proxy is used, because the addresses are " +
 				"judged",
 		)
 	case port == "":
-		return nil, errors.New("must begin with http://, https:// or socks5://")
+		return nil, errors.New("must start with http://, https:// or socks5://")
 	case u.Hostname() == "":
-		return nil, errors.New("names no host")
+		return nil, errors.New("has no host")
 	case u.Path != "" && u.Path != "/", u.RawQuery != "", u.Fragment != "":
 		return nil, errors.New("must end after host and port")
 	}
@@ -84,7 +84,7 @@ func (c *Config) parsedProxy() (*url.URL, error) {
 	return u, nil
 }
 
-// DialContext is a transport's: address is the target's host and port.
+// DialContext connects to a target, given as host and port. It is for [http.Transport].
 func (p *proxyDialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -103,7 +103,7 @@ func (p *proxyDialer) dial(ctx context.Context, address string) (net.Conn, error
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return nil, errors.New("the target's port is no number")
+		return nil, errors.New("the port of the target is not a number")
 	}
 	addrs, err := p.guard.Resolve(ctx, p.resolver, host)
 	if err != nil {
@@ -118,14 +118,14 @@ func (p *proxyDialer) dial(ctx context.Context, address string) (net.Conn, error
 	return nil, fmt.Errorf("proxy %s: %w", p.url.Host, err)
 }
 
-// dialThrough connects to the proxy and has it connect to one address.
+// dialThrough connects to the proxy, and through it to one address.
 func (p *proxyDialer) dialThrough(ctx context.Context, target netip.AddrPort) (net.Conn, error) {
 	dialer := &net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}
 	conn, err := dialer.DialContext(ctx, "tcp", p.url.Host)
 	if err != nil {
 		return nil, err
 	}
-	// Reads and writes below know no ctx: its end is their deadline.
+	// Reads and writes do not take a context, so set a deadline.
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	ready, err := p.runHandshake(ctx, conn, target)
 	if !stop() && err == nil {
@@ -158,7 +158,7 @@ func (p *proxyDialer) runHandshake(ctx context.Context, conn net.Conn, target ne
 	return conn, p.connect(conn, target)
 }
 
-// connect asks an HTTP proxy (RFC 9110, 9.3.6). Nothing of its answer but the status is shown.
+// connect opens a tunnel through an HTTP proxy (RFC 9110, section 9.3.6). Errors contain only the status of the proxy.
 func (p *proxyDialer) connect(conn net.Conn, target netip.AddrPort) error {
 	text := "CONNECT " + target.String() + " HTTP/1.1\r\nHost: " + target.String() + "\r\n"
 	if user := p.url.User; user != nil {
@@ -173,17 +173,17 @@ func (p *proxyDialer) connect(conn net.Conn, target netip.AddrPort) error {
 	resp, err := http.ReadResponse(answer, &http.Request{Method: http.MethodConnect})
 	switch {
 	case err != nil:
-		return errors.New("its answer to CONNECT is not HTTP, or did not come")
+		return errors.New("no HTTP response to CONNECT")
 	case resp.StatusCode/100 != 2:
 		_ = resp.Body.Close()
-		return fmt.Errorf("it answered CONNECT with %d", resp.StatusCode)
+		return fmt.Errorf("response to CONNECT has the status %d", resp.StatusCode)
 	case answer.Buffered() > 0:
-		return errors.New("it sent something ahead of the target")
+		return errors.New("the proxy sent data before the target")
 	}
 	return nil
 }
 
-// connectSOCKS asks a SOCKS5 proxy.
+// connectSOCKS connects through a SOCKS5 proxy.
 func (p *proxyDialer) connectSOCKS(ctx context.Context, conn net.Conn, target netip.AddrPort) error {
 	var auth *proxy.Auth
 	if user := p.url.User; user != nil {

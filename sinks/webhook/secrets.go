@@ -8,7 +8,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/httpclient"
 )
 
-// secrets holds what signs, and follows the files it comes from. Safe for concurrent use.
+// secrets are the signing keys. They follow changes of their files. They may be used concurrently.
 type secrets struct {
 	fixed []signer
 	files []*httpclient.WatchedFile[[]signer]

@@ -13,19 +13,19 @@ import (
 	"sync"
 )
 
-// How Standard Webhooks 1.0 tells its keys apart.
+// The prefixes of keys in Standard Webhooks 1.0.
 const (
 	secretPrefix  = "whsec_"
 	privatePrefix = "whsk_"
 	publicPrefix  = "whpk_"
-	// Limits of a secret by Standard Webhooks: 192 to 512 bits.
+	// The size of a secret in bytes, by Standard Webhooks.
 	minSecret = 24
 	maxSecret = 64
 )
 
 // signer is one secret or private key. It may be used concurrently.
 type signer interface {
-	// version names the scheme in the header: v1, v1a.
+	// version is the name of the scheme in the header: v1 or v1a.
 	version() string
 	// sign appends the signature of prefix and body to sum.
 	sign(sum, prefix, body []byte) []byte
@@ -33,7 +33,7 @@ type signer interface {
 
 // signingKey is one secret with its precomputed HMAC state.
 type signingKey struct {
-	idle sync.Pool // of hash.Hash, in their first state
+	idle sync.Pool // of hash.Hash in their initial state
 }
 
 func newSigningKey(secret []byte) *signingKey {
@@ -47,7 +47,7 @@ func (k *signingKey) version() string { return "v1" }
 func (k *signingKey) sign(sum []byte, prefix, body []byte) []byte {
 	mac, ok := k.idle.Get().(hash.Hash)
 	if !ok {
-		return nil // it holds nothing else
+		return nil // the pool contains nothing else
 	}
 	mac.Write(prefix)
 	mac.Write(body)
@@ -68,7 +68,7 @@ func (k privateKey) sign(sum []byte, prefix, body []byte) []byte {
 	return append(sum, ed25519.Sign(ed25519.PrivateKey(k), message)...)
 }
 
-// parseSigner reads a secret (whsec_…) or a private key (whsk_…). Its errors do not repeat it.
+// parseSigner parses a secret (whsec_…) or a private key (whsk_…). Its errors do not contain the key.
 func parseSigner(s string) (signer, error) {
 	s = strings.TrimSpace(s)
 	if strings.HasPrefix(s, privatePrefix) {
@@ -80,8 +80,8 @@ func parseSigner(s string) (signer, error) {
 	}
 	if strings.HasPrefix(s, publicPrefix) {
 		return nil, errors.New(
-			"is a public key (whpk_…), which only verifies: give the private key that belongs to it (whsk_…), " +
-				"and the public one to the receiver",
+			"is a public key (whpk_…), which cannot sign: set its private key (whsk_…), " +
+				"and give the public one to the receiver",
 		)
 	}
 	secret, err := parseSecret(s)
@@ -91,7 +91,7 @@ func parseSigner(s string) (signer, error) {
 	return newSigningKey(secret), nil
 }
 
-// parseSecret returns the bytes of a secret. Its errors do not repeat it.
+// parseSecret returns the bytes of a secret. Its errors do not contain it.
 func parseSecret(s string) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(strings.TrimSpace(s), secretPrefix)
 	if !ok {
@@ -123,8 +123,8 @@ func parsePrivate(s string) (ed25519.PrivateKey, error) {
 		key := ed25519.NewKeyFromSeed(raw[:ed25519.SeedSize])
 		if !key.Equal(ed25519.PrivateKey(raw)) {
 			return nil, errors.New(
-				"has a private key after whsk_ whose second half is not its public key: copy it again, or make " +
-					"another by hubrelay keys new --webhook --ed25519",
+				"has a private key after whsk_ whose second half is not its public key: copy it again, or create " +
+					"another with hubrelay keys new --webhook --ed25519",
 			)
 		}
 		return key, nil
@@ -141,7 +141,7 @@ func decodeKey(encoded string) ([]byte, error) {
 	return key, err
 }
 
-// parseSigners reads what a secret file holds: one secret or private key on a line.
+// parseSigners parses a file of secrets or private keys, one per line.
 func parseSigners(text []byte) ([]signer, error) {
 	var list []signer
 	for i, line := range strings.Split(string(text), "\n") {
@@ -155,7 +155,7 @@ func parseSigners(text []byte) ([]signer, error) {
 		list = append(list, key)
 	}
 	if len(list) == 0 {
-		return nil, errors.New("names a file that holds no secret")
+		return nil, errors.New("names a file without a secret")
 	}
 	return list, nil
 }

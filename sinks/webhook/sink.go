@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	// keptAnswer is the maximum part of an answer in a dead letter.
+	// keptAnswer is the maximum part of a response in a dead letter in bytes.
 	keptAnswer = httpclient.MaxResponseBody
-	// drainedAnswer is the maximum additional part that is read to reuse the connection. A longer answer closes it.
+	// drainedAnswer is the maximum number of bytes to read in addition, to reuse the connection. A longer response
+	// closes it.
 	drainedAnswer = 64 << 10
 	// shortestHidden keeps a header like "1" from blotting out every 1.
 	shortestHidden = 4
@@ -31,7 +32,7 @@ var (
 	_ relay.Config    = (*Config)(nil)
 )
 
-// Kind is the webhook's entry in the list of kinds of sinks.
+// Kind describes the sink type webhook.
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:    "webhook",
@@ -54,12 +55,12 @@ type Sink struct {
 	endpoint        func() *endpoint
 	bearer          func() string
 	header          http.Header
-	operatorHeaders map[string]bool // the canonical names of headers whose values the operator gave
+	operatorHeaders map[string]bool // canonical names of the configured headers
 	name            string
 	format          string
-	template        func() *tmpl.Template       // nil but for formatTemplate
+	template        func() *tmpl.Template       // nil except for formatTemplate
 	judge           func([]byte) error          // checks rendered bodies; may be nil
-	requestHead     atomic.Pointer[requestHead] // the last one
+	requestHead     atomic.Pointer[requestHead] // of the last request
 	events          *CloudEvents
 	compressor      *compressor
 	tokens          *tokenSource // nil without oauth2
@@ -67,11 +68,11 @@ type Sink struct {
 	signers         *secrets
 	log             *slog.Logger
 	now             func() time.Time
-	// redacted are texts besides the URL and the header Authorization that no error may show.
+	// redacted are texts that errors must not contain, in addition to the URL and the header Authorization.
 	redacted []string
 }
 
-// open dials nothing. base may be nil.
+// open does not connect. base may be nil.
 func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 	g, err := netguard.New(c.AllowCIDRs)
 	if err != nil {
@@ -142,7 +143,7 @@ func transportBuilder(g *netguard.Guard, through *url.URL) func(*tls.Config, *x5
 	}
 }
 
-// Close closes idle connections, and ends a request for a token. It may be called twice.
+// Close closes idle connections, and cancels a request for a token. It may be called twice.
 func (s *Sink) Close() error {
 	if s.tokens != nil {
 		s.tokens.close()

@@ -39,9 +39,9 @@ func (c *Config) checkTemplate() error {
 	given := c.templateSource().IsSet()
 	switch {
 	case c.Format != formatTemplate && c.TemplateFile != "":
-		return wrong("template_file", "has no effect without format: template: set that, or remove it")
+		return wrong("template_file", "has no effect without format: template: set the format, or remove this")
 	case c.Format != formatTemplate && given:
-		return wrong("template", "has no effect without format: template: set that, or remove it")
+		return wrong("template", "has no effect without format: template: set the format, or remove this")
 	case c.Format != formatTemplate && c.ContentType != "":
 		return wrong("content_type", "has no effect without format: template, because other bodies are JSON: remove it")
 	case c.Format != formatTemplate:
@@ -56,14 +56,14 @@ func (c *Config) checkTemplate() error {
 		}
 		for name := range c.Headers {
 			if http.CanonicalHeaderKey(name) == "Content-Type" {
-				return wrong("content_type", "is given beside headers."+name+": give one of the two")
+				return wrong("content_type", "conflicts with headers."+name+": set only one of them")
 			}
 		}
 	}
 	return c.templateSource().Check()
 }
 
-// validateSamples renders samples of the sink's requests.
+// validateSamples renders sample requests of the sink.
 func (c *Config) validateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
 	if c.Format != formatTemplate {
 		return nil

@@ -82,12 +82,12 @@ func TestTemplateSettings(t *testing.T) {
 		{Config{Template: "x"}, "template has no effect without format: template"},
 		{Config{TemplateFile: file}, "template_file has no effect without format: template"},
 		{Config{ContentType: "text/plain"}, "content_type has no effect without format: template"},
-		{Config{Format: "template", Template: "x", TemplateFile: file}, "template_file is given beside template"},
+		{Config{Format: "template", Template: "x", TemplateFile: file}, "template_file conflicts with template"},
 		{Config{Format: "template", Template: "x", ContentType: "text plain"}, "content_type is not a content type"},
 		{Config{
 			Format: "template", Template: "x", ContentType: "text/plain",
 			Headers: map[string]string{"content-type": "a/b"},
-		}, "content_type is given beside headers.content-type"},
+		}, "content_type conflicts with headers.content-type"},
 		{
 			Config{Format: "template", Template: "a\n{{ .Topic | toUper }}"},
 			`template line 2: there is no function "toUper"; did you mean "toUpper"?`,

@@ -18,12 +18,12 @@ import (
 
 // TLS configures the client certificate and the trusted authorities. The files are PEM and read again when they change.
 type TLS struct {
-	// CertFile and KeyFile are the client's certificate chain and private key, both or none.
+	// CertFile and KeyFile are the certificate chain and the private key of the client, both or none.
 	CertFile string `koanf:"cert_file" doc:"Client certificate chain (PEM), with key_file."`
-	KeyFile  string `koanf:"key_file" doc:"The private key of cert_file, PEM, read again when it changes."`
-	// CAFile holds the authorities that may vouch for the receiver, instead of the system's.
+	KeyFile  string `koanf:"key_file" doc:"Private key of cert_file (PEM), read again when it changes."`
+	// CAFile contains the certificate authorities to trust instead of those of the system.
 	CAFile string `koanf:"ca_file" doc:"Trusted authorities (PEM) instead of those of the system."`
-	// ServerName is the name that the receiver's certificate must bear; empty for the host of the URL.
+	// ServerName is the expected name in the certificate of the receiver. The default is the host of the URL.
 	ServerName string `koanf:"server_name" doc:"Expected name in the certificate if it is not the host."`
 }
 
@@ -39,7 +39,7 @@ func (t *TLS) validate() error {
 		bad("key_file", "is missing; cert_file requires it")
 	}
 	if strings.ContainsAny(t.ServerName, " /:@\r\n\t") {
-		bad("server_name", "is not the name of a host")
+		bad("server_name", "is not a host name")
 	}
 	var p [3]*pemFile
 	for i, f := range t.tlsFiles() {
@@ -55,7 +55,7 @@ func (t *TLS) validate() error {
 		}
 	}
 	if len(errs) > 0 {
-		return errors.Join(errs...) // what belongs together is not all there
+		return errors.Join(errs...) // certificate or key is missing
 	}
 	if _, err := t.tlsConfig(nil, p); err != nil {
 		if errors.Is(err, errNoAuthority) {
@@ -73,7 +73,7 @@ func (t *TLS) tlsFiles() [3]keyedFile {
 	return [3]keyedFile{{"cert_file", t.CertFile}, {"key_file", t.KeyFile}, {"ca_file", t.CAFile}}
 }
 
-// pemFile is the content of one of the files; another pointer is another content.
+// pemFile is the content of one of the files. A change replaces the pointer.
 type pemFile struct{ text []byte }
 
 func parsePEM(text []byte) (*pemFile, error) {
@@ -83,7 +83,7 @@ func parsePEM(text []byte) (*pemFile, error) {
 	return &pemFile{text: text}, nil
 }
 
-var errNoAuthority = errors.New("names a file that holds no certificate")
+var errNoAuthority = errors.New("names a file without a certificate")
 
 // tlsConfig adds the contents of cert_file, key_file and ca_file, each nil if not set, to a copy of base. Its errors
 // follow the name of a key and contain no part of the files.
@@ -98,7 +98,7 @@ func (t *TLS) tlsConfig(base *tls.Config, p [3]*pemFile) (*tls.Config, error) {
 	if p[0] != nil && p[1] != nil {
 		pair, err := tls.X509KeyPair(p[0].text, p[1].text)
 		if err != nil {
-			return nil, fmt.Errorf("and key_file are no pair: %s", strings.TrimPrefix(err.Error(), "tls: "))
+			return nil, fmt.Errorf("and key_file do not match: %s", strings.TrimPrefix(err.Error(), "tls: "))
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
@@ -111,7 +111,7 @@ func (t *TLS) tlsConfig(base *tls.Config, p [3]*pemFile) (*tls.Config, error) {
 	return c, nil
 }
 
-// transportCache gives the transport that fits the present content of the files. Safe for concurrent use.
+// transportCache returns the transport for the current content of the files. It may be used concurrently.
 type transportCache struct {
 	newTransport func(*tls.Config, [3]*pemFile) (*httpclient.Transport, error)
 	base         *tls.Config
@@ -119,10 +119,10 @@ type transportCache struct {
 	log          *slog.Logger
 
 	cached atomic.Pointer[cachedTransport]
-	mu     sync.Mutex // held while a transport is replaced
+	mu     sync.Mutex // serializes replacing the transport
 }
 
-// cachedTransport is a transport and the contents it was made for. Contents that make none keep the transport before.
+// cachedTransport is a transport and the content of its files. Invalid content keeps the previous transport.
 type cachedTransport struct {
 	*httpclient.Transport
 	files [3]*pemFile
@@ -168,8 +168,8 @@ func (t *transportCache) readFiles() [3]*pemFile {
 	return p
 }
 
-// currentTransport makes a new transport when a file has changed: idle connections of the old one are closed. A
-// certificate whose key has not come yet is not usable, and the old pair stays.
+// currentTransport creates a new transport when a file has changed, and closes the idle connections of the old one.
+// While a new certificate does not match its key, because one file changed first, the old transport stays.
 func (t *transportCache) currentTransport() *httpclient.Transport {
 	g := t.cached.Load()
 	contents := t.readFiles()
@@ -184,7 +184,7 @@ func (t *transportCache) currentTransport() *httpclient.Transport {
 	}
 	next, err := t.newTransport(t.base, contents)
 	if err != nil {
-		t.log.Error("the files of tls changed and do not fit each other; the last good ones stay in use", "error", err)
+		t.log.Error("changed TLS files do not match, the previous ones stay in use", "error", err)
 		t.cached.Store(&cachedTransport{g.Transport, contents})
 		return g.Transport
 	}
@@ -193,10 +193,11 @@ func (t *transportCache) currentTransport() *httpclient.Transport {
 	return next
 }
 
-// close ends the idle connections of the current transport. Those of former transports end after their idle timeout.
+// close closes the idle connections of the current transport. Connections of previous transports close after their idle
+// timeout.
 func (t *transportCache) close() { t.cached.Load().CloseIdleConnections() }
 
-// proxyRoots returns the authorities for the certificate of a proxy: those of the system and of ca_file.
+// proxyRoots returns the certificate authorities for the certificate of a proxy: those of the system and of ca_file.
 func proxyRoots(ca *pemFile) *x509.CertPool {
 	if ca == nil {
 		return nil
