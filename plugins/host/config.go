@@ -25,18 +25,18 @@ type Config struct {
 	// file. A name without a slash is searched in PATH. builtin:NAME is a plugin that is part of the daemon.
 	Command []string `koanf:"command" doc:"Program and arguments: ./x, x in PATH, or builtin:NAME."`
 	// Args follow the command.
-	Args []string `koanf:"args" doc:"Further arguments."`
-	// Env is the plugin's whole environment.
+	Args []string `koanf:"args" doc:"More arguments."`
+	// Env is the complete environment of the plugin.
 	Env []string `koanf:"env" secret:"true" doc:"Complete environment: NAME copies a variable, NAME=value sets it."`
 	// SHA256 pins the program, and Files pins other files. Both are checked before every start.
 	SHA256 string            `koanf:"sha256" doc:"SHA-256 of the program, checked before every start."`
 	Files  map[string]string `koanf:"files" doc:"SHA-256 of other files by name, such as scripts."`
-	// Config is for the plugin alone. It may hold secrets.
+	// Config is the configuration of the plugin itself. It may contain secrets.
 	Config map[string]any `koanf:"config" secret:"true" doc:"Configuration of the plugin itself; never shown."`
-	// TLS is false for plugins that cannot do it.
-	TLS            bool          `koanf:"tls" doc:"Encrypt the connection to the plugin; false if it cannot."`
+	// TLS must be false for plugins that do not support it.
+	TLS            bool          `koanf:"tls" doc:"Encrypt the connection to the plugin; false if the plugin does not support it."`
 	StartupTimeout time.Duration `koanf:"startup_timeout" doc:"Maximum time of a start, 100ms to 10m."`
-	HangTimeout    time.Duration `koanf:"hang_timeout" doc:"Time without an answer until a kill, 100ms to 1h."`
+	HangTimeout    time.Duration `koanf:"hang_timeout" doc:"Time without a response until the plugin is killed, 100ms to 1h."`
 	MemoryLimit    relay.Size    `koanf:"memory_limit" doc:"Maximum memory, at least 16MiB; Linux only."`
 	MaxCrashes     int           `koanf:"max_crashes" doc:"Crashes that disable the sink, 1 to 1000."`
 
@@ -61,7 +61,7 @@ func (c *Config) WithDir(dir string) *Config {
 }
 
 // Check implements [relay.Config]. A missing program is a warning, because the daemon starts without it. With
-// env.Probe it starts the plugin, lets it check its configuration, and ends it.
+// env.Probe it starts the plugin, lets it check its configuration, and stops it.
 func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
 	c = c.WithDir(env.Dir)
 	if err := c.Validate(); err != nil {
@@ -83,14 +83,14 @@ func (c *Config) IsSet() bool {
 	return len(c.Command)+len(c.Args)+len(c.Env)+len(c.SHA256)+len(c.Files)+len(c.Config) > 0
 }
 
-// Validate reports every bad value as a [relay.FieldError], joined. It does not look at the program: a daemon starts
-// without.
+// Validate joins a [relay.FieldError] for each invalid value. It does not check the program, because the daemon also
+// starts without it.
 func (c *Config) Validate() error {
 	errs := []error{c.checkCommand()}
 	bad := func(field, problem string) { errs = append(errs, &relay.FieldError{Field: field, Problem: problem}) }
 	for i, entry := range c.Env {
 		if name, _, _ := strings.Cut(entry, "="); name == "" || strings.ContainsRune(entry, 0) {
-			bad("env."+strconv.Itoa(i), "has no name: write NAME, or NAME=value")
+			bad("env."+strconv.Itoa(i), "has no name: write NAME or NAME=value")
 		}
 	}
 	if err := checkSHA256(c.SHA256); err != nil && c.SHA256 != "" {
@@ -106,14 +106,14 @@ func (c *Config) Validate() error {
 		is, most time.Duration
 	}{{"startup_timeout", c.StartupTimeout, 10 * time.Minute}, {"hang_timeout", c.HangTimeout, time.Hour}} {
 		if d.is < 100*time.Millisecond || d.is > d.most {
-			bad(d.field, fmt.Sprintf("is %s: choose from 100ms to %s", d.is, d.most))
+			bad(d.field, fmt.Sprintf("is %s: choose 100ms to %s", d.is, d.most))
 		}
 	}
 	if c.MemoryLimit != 0 && c.MemoryLimit < minMemoryLimit {
-		bad("memory_limit", "is too little for any program: give it at least 16MiB, or leave it out")
+		bad("memory_limit", "is too small: choose at least 16MiB, or remove it")
 	}
 	if c.MaxCrashes < 1 || c.MaxCrashes > 1000 {
-		bad("max_crashes", fmt.Sprintf("is %d: choose from 1 to 1000", c.MaxCrashes))
+		bad("max_crashes", fmt.Sprintf("is %d: choose 1 to 1000", c.MaxCrashes))
 	}
 	return errors.Join(errs...)
 }
@@ -123,7 +123,7 @@ const minMemoryLimit = 16 << 20
 func (c *Config) checkCommand() error {
 	if len(c.Command) == 0 || c.Command[0] == "" {
 		return &relay.FieldError{
-			Field: "command", Problem: "is missing: name the plugin's program, such as [./watcher]",
+			Field: "command", Problem: "is missing: name the program of the plugin, such as [./watcher]",
 		}
 	}
 	name, builtin := strings.CutPrefix(c.Command[0], Builtin)
@@ -135,7 +135,7 @@ func (c *Config) checkCommand() error {
 		hint = "did you mean " + Builtin + near + "?"
 	}
 	return &relay.FieldError{
-		Field: "command", Problem: fmt.Sprintf("names %q, which does not come with hubrelay: %s",
+		Field: "command", Problem: fmt.Sprintf("names %q, which is not part of hubrelay: %s",
 			relay.Truncate(c.Command[0], 60), hint),
 	}
 }
@@ -147,12 +147,12 @@ func (c *Config) listWarnings() []relay.FieldError {
 		err = CheckPins(program, c.SHA256, c.pinnedFiles())
 	}
 	if err != nil {
-		return []relay.FieldError{{Field: "command", Problem: "cannot be started now: " + err.Error()}}
+		return []relay.FieldError{{Field: "command", Problem: "cannot be started at present: " + err.Error()}}
 	}
 	return nil
 }
 
-// probePlugin starts the plugin, lets it check its configuration, and ends it. A warning reports why it did not check.
+// probePlugin starts the plugin, lets it check its configuration, and stops it. A warning says why it did not check.
 func (c *Config) probePlugin(ctx context.Context, name string) ([]relay.FieldError, error) {
 	o, err := c.Options(name)
 	if err != nil {
@@ -170,7 +170,7 @@ func (c *Config) probePlugin(ctx context.Context, name string) ([]relay.FieldErr
 		}, nil
 	case err != nil:
 		return []relay.FieldError{
-			{Field: "command", Problem: "cannot check its config: " + err.Error()},
+			{Field: "command", Problem: "cannot check its configuration: " + err.Error()},
 		}, nil
 	}
 	var errs []error
@@ -225,7 +225,7 @@ func ResolveEnv(allowed []string, lookup func(string) (string, bool)) []string {
 	return list
 }
 
-// fullCommand returns the whole command. A relative path of the program is joined with the directory of the
+// fullCommand returns the complete command. A relative path of the program is joined with the directory of the
 // configuration.
 func (c *Config) fullCommand() []string {
 	list := slices.Concat(c.Command, c.Args)
@@ -236,7 +236,7 @@ func (c *Config) fullCommand() []string {
 	return list
 }
 
-// pinnedFiles are the pinned files by their paths.
+// pinnedFiles returns the pins by path.
 func (c *Config) pinnedFiles() map[string]string {
 	files := make(map[string]string, len(c.Files))
 	for name, sum := range c.Files {

@@ -33,15 +33,15 @@ type attemptKey struct {
 	attempt uint32
 }
 
-// deliveryCall is one attempt on its way.
+// deliveryCall is one attempt in progress.
 type deliveryCall struct {
 	key       attemptKey
 	message   *sinkv1.Delivery
 	size      int
-	deadline  time.Time  // zero for none
-	answer    chan error // holds one
+	deadline  time.Time  // zero without one
+	answer    chan error // has room for the result
 	sent      bool
-	abandoned bool // the caller does not wait any longer
+	abandoned bool // the caller no longer waits
 }
 
 // deliveryStream carries the deliveries of one run of a plugin. The credits of the plugin limit the number of
@@ -51,13 +51,13 @@ type deliveryStream struct {
 	cancel   context.CancelFunc // of wire
 	o        *Options
 	now      func() time.Time
-	wake     chan struct{} // holds a value if there may be something to send
+	wake     chan struct{} // contains a value if there may be something to send
 	received chan struct{} // closed when nothing more is received
-	end      chan error    // holds one by then: why
+	end      chan error    // contains the reason by then
 	ready    chan struct{} // closed with the first credit
 
 	mu       sync.Mutex
-	pending  map[attemptKey]*deliveryCall // queued, sent, and left but not yet acknowledged
+	pending  map[attemptKey]*deliveryCall // queued, sent, or abandoned and not yet acknowledged
 	queue    []*deliveryCall
 	cancels  []*sinkv1.Cancellation
 	credits  int
@@ -88,7 +88,7 @@ func (s *deliveryStream) run() {
 	<-sent
 }
 
-// deliverAttempt makes one attempt. It returns when the plugin has answered, ctx has ended or the stream was failed.
+// deliverAttempt makes one attempt. It returns when the plugin has responded, ctx has ended or the stream has failed.
 func (s *deliveryStream) deliverAttempt(ctx context.Context, d relay.Delivery) error {
 	c := &deliveryCall{answer: make(chan error, 1)}
 	var timeout time.Duration
@@ -100,7 +100,7 @@ func (s *deliveryStream) deliverAttempt(ctx context.Context, d relay.Delivery) e
 		c.size += len(n.Data) + len(n.Topic) + len(n.Hub) + len(n.Account) + messageOverhead
 	}
 	if c.size > wire.MaxMessage {
-		return relay.Permanent(fmt.Errorf("the delivery is too large for a plugin: about %d bytes, of %d at most",
+		return relay.Permanent(fmt.Errorf("the delivery is too large for a plugin: about %d bytes, the maximum is %d",
 			c.size, wire.MaxMessage))
 	}
 	c.message = wire.FromDelivery(d, timeout)
@@ -116,7 +116,7 @@ func (s *deliveryStream) deliverAttempt(ctx context.Context, d relay.Delivery) e
 	}
 }
 
-var errStillRunning = errors.New("the plugin has not answered an earlier call for the same attempt yet")
+var errStillRunning = errors.New("the plugin has not yet responded to an earlier call for the same attempt")
 
 func (s *deliveryStream) enqueueCall(c *deliveryCall) error {
 	s.mu.Lock()
@@ -133,7 +133,7 @@ func (s *deliveryStream) enqueueCall(c *deliveryCall) error {
 	return nil
 }
 
-// abandonCall stops waiting for an answer, unless there is one.
+// abandonCall stops waiting for a response, unless there is one.
 func (s *deliveryStream) abandonCall(c *deliveryCall, cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,12 +144,12 @@ func (s *deliveryStream) abandonCall(c *deliveryCall, cause error) error {
 	}
 	c.abandoned = true
 	if !c.sent {
-		delete(s.pending, c.key) // send drops it from the queue
-		return fmt.Errorf("wait for the plugin to take the delivery: %w", cause)
+		delete(s.pending, c.key) // send removes it from the queue
+		return fmt.Errorf("wait for the plugin to accept the delivery: %w", cause)
 	}
 	s.cancels = append(s.cancels, &sinkv1.Cancellation{DeliveryId: c.key.id, Attempt: c.key.attempt})
 	s.wakeUp()
-	return fmt.Errorf("wait for the plugin's answer: %w", cause)
+	return fmt.Errorf("wait for the response of the plugin: %w", cause)
 }
 
 func (s *deliveryStream) wakeUp() {
@@ -164,7 +164,7 @@ func (s *deliveryStream) send() {
 		request, closing := s.next()
 		if request != nil {
 			if s.wire.Send(request) != nil {
-				return // receive learns why
+				return // receive gets the reason
 			}
 			continue
 		}
@@ -181,7 +181,7 @@ func (s *deliveryStream) send() {
 	}
 }
 
-// next returns what may be sent now, nil for nothing.
+// next returns the next message that may be sent, or nil.
 func (s *deliveryStream) next() (request *sinkv1.DeliverRequest, closing bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -227,7 +227,7 @@ func (s *deliveryStream) receive() error {
 }
 
 // applyAcks ends the acknowledged attempts, each exactly once. An acknowledgment settles only the attempt that it
-// names, and only if the plugin has it.
+// names, and only if the plugin has received it.
 func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,7 +259,7 @@ func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) {
 	}
 }
 
-// hangError tells that some attempt should have ended a while ago and nothing has been acknowledged since then.
+// hangError returns an error if an attempt is overdue and nothing has been acknowledged since its time limit.
 func (s *deliveryStream) hangError(now time.Time) error {
 	before := now.Add(-s.o.HangTimeout)
 	s.mu.Lock()
@@ -270,7 +270,7 @@ func (s *deliveryStream) hangError(now time.Time) error {
 	for _, c := range s.pending {
 		if c.sent && !c.deadline.IsZero() && c.deadline.Before(before) {
 			return fmt.Errorf(
-				"the plugin answered nothing for %s after the timeout of an attempt and was killed (hang_timeout)",
+				"the plugin did not respond for %s after the timeout of an attempt and was killed (hang_timeout)",
 				s.o.HangTimeout,
 			)
 		}
@@ -283,12 +283,12 @@ func (s *deliveryStream) done() <-chan error { return s.end }
 // streamError describes the end of the stream.
 func streamError(err error) error {
 	if errors.Is(err, io.EOF) {
-		return errors.New("the plugin ended the stream of deliveries by itself")
+		return errors.New("the plugin closed the stream of deliveries")
 	}
 	return fmt.Errorf("the plugin broke the stream of deliveries: %s", statusText(status.Convert(err)))
 }
 
-// drain lets the plugin answer what it has, and take nothing more.
+// drain lets the plugin finish its deliveries without accepting more.
 func (s *deliveryStream) drain() <-chan struct{} {
 	s.mu.Lock()
 	s.draining = true
@@ -297,7 +297,7 @@ func (s *deliveryStream) drain() <-chan struct{} {
 	return s.received
 }
 
-// failAll ends every attempt with err, and every later one.
+// failAll ends all attempts with err, and all later ones.
 func (s *deliveryStream) failAll(err error) {
 	defer s.cancel()
 	s.mu.Lock()

@@ -12,15 +12,15 @@ import (
 	driverv1 "github.com/hubrelay/hubrelay/plugins/proto/driver/v1"
 )
 
-// The kinds of plugins, as a program finds them in its environment.
+// The kinds of plugins, as programs find them in their environment.
 const (
 	KindSink   = wire.KindSink
 	KindDriver = wire.KindDriver
 )
 
-var errNotDriver = errors.New("the plugin is no driver")
+var errNotDriver = errors.New("the plugin is not a driver")
 
-// KindOf starts a plugin to find out its kind, and ends it. Anything that is not a driver counts as a sink, because
+// KindOf starts a plugin to detect its kind, and stops it. Anything that is not a driver counts as a sink, because
 // running it as a sink shows the error.
 func KindOf(ctx context.Context, o Options) (string, error) {
 	err := runQuery(ctx, o, driverKind{}, func(ctx context.Context, conn *grpc.ClientConn) error {

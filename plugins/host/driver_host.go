@@ -22,12 +22,12 @@ type Driver struct {
 	*supervisor
 	inventory *serverList
 
-	configureMu sync.Mutex // held by one Configure
+	configureMu sync.Mutex // serializes Configure
 }
 
 var _ relay.Driver = (*Driver)(nil)
 
-// NewDriver returns the host of one driver. It starts nothing, and does not look at the program.
+// NewDriver returns the host of one driver. It neither starts nor checks the program.
 func NewDriver(o Options) (*Driver, error) {
 	d := &Driver{inventory: &serverList{}}
 	s, err := newSupervisor(o, driverKind{d.inventory})
@@ -75,7 +75,7 @@ func (d *Driver) Migrate(ctx context.Context, m relay.Migration, report func(rel
 	return relay.Indeterminate(err)
 }
 
-// callWithRetry calls do with the running plugin, and once more if that plugin ended before it received the call.
+// callWithRetry calls do with the running plugin, and again if that plugin ended before it received the call.
 func (d *Driver) callWithRetry(ctx context.Context, do func(*migrationCalls) error) error {
 	for again := true; ; again = false {
 		l, err := d.currentCalls(ctx)
@@ -115,7 +115,7 @@ func (d *Driver) currentCalls(ctx context.Context) (*migrationCalls, error) {
 	}
 	l, ok := s.calls.(*migrationCalls)
 	if !ok {
-		return nil, fmt.Errorf("the plugin moves nothing, but has a %T", s.calls)
+		return nil, fmt.Errorf("the plugin cannot migrate, but has a %T", s.calls)
 	}
 	return l, nil
 }
@@ -139,7 +139,7 @@ func (i *serverList) get() *[]*driverv1.Server {
 	return i.servers
 }
 
-// driverKind makes a plugin a driver.
+// driverKind runs a plugin as a driver.
 type driverKind struct{ inventory *serverList }
 
 func (driverKind) kindName() string { return wire.KindDriver }
@@ -156,7 +156,7 @@ func (k driverKind) start(ctx context.Context, o *Options, conn *grpc.ClientConn
 	}
 	description, err := wire.ToDescription(answer)
 	if err != nil {
-		return nil, "", fmt.Errorf("the driver's description is invalid: %w", err)
+		return nil, "", fmt.Errorf("the description of the driver is invalid: %w", err)
 	}
 	l := newMigrations(service, description, k.inventory, o)
 	go l.pushServers()

@@ -60,7 +60,7 @@ func TestDriver_Migrate(t *testing.T) {
 	if got, want := r.lines(), []string{"configure_a,b", "move_job-1_3_false", "closed"}; !slices.Equal(got, want) {
 		t.Errorf("the driver was asked %v, want %v", got, want)
 	}
-	says(t, r.migrate("move", "job-2"), true, "the plugin was ended")
+	says(t, r.migrate("move", "job-2"), true, "the plugin was stopped")
 }
 
 func TestDriver_MigrateResults(t *testing.T) {
@@ -166,7 +166,7 @@ func TestDriver_KillsHungProcess(t *testing.T) {
 	r := configured(t, func(o *Options) { o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, time.Second })
 	ended := r.begin(t.Context(), "slow", "job-1")
 	r.signal(syscall.SIGSTOP)
-	says(t, <-ended, true, "did not answer 2 health checks in 1s each and was killed")
+	says(t, <-ended, true, "no response to 2 health checks within 1s each, the plugin was killed")
 	r.until("it was noticed", func() bool { return r.count(EventHung) == 1 })
 }
 
@@ -190,7 +190,7 @@ func TestDriver_StartFails(t *testing.T) {
 		change func(*Options)
 		want   string
 	}{
-		"version":     {"version", nil, "speaks version 7 of the protocol and this daemon version 1"},
+		"version":     {"version", nil, "the plugin has version 7 of the protocol and this daemon version 1"},
 		"a sink":      {"sdk", nil, "this program is a plugin of the kind sink, and was started as a driver"},
 		"another one": {"strange", nil, "does not serve hubrelay.plugin.driver.v1.Driver"},
 		"wrong hash":  {"driver", func(o *Options) { o.SHA256 = strings.Repeat("ab", 32) }, "sha256 pins abab"},
@@ -224,7 +224,7 @@ func TestDriver_RejectedServersReplaceNothing(t *testing.T) {
 	t.Parallel()
 	r := newDriverRig(t, "driver", nil)
 	wants(t, r.configure("a", "bad"), relay.OutcomeRetry,
-		"the plugin refuses its configuration: server bad: path is missing:; name a folder")
+		"the plugin rejects its configuration: server bad: path is missing:; name a folder")
 	says(t, r.migrate("move", "job-1"), true, "has not received any servers yet")
 	if err := r.configure("a", "b"); err != nil {
 		t.Fatal(err)

@@ -19,19 +19,19 @@ import (
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 )
 
-// Builtin begins the name of a plugin that is part of the daemon's own binary.
+// Builtin is the prefix of the name of a plugin that is part of the daemon's binary.
 const Builtin = "builtin:"
 
-// BuiltinCommand is the argument that makes the daemon's own binary run a plugin; the plugin's name follows.
+// BuiltinCommand is the argument with which the daemon's binary runs a plugin. The name of the plugin follows.
 const BuiltinCommand = "builtin-plugin"
 
-// Resolve returns the path of a command's program and its arguments, or why it cannot be started now.
+// Resolve returns the path of the program of a command and its arguments, or why it cannot be started at present.
 func Resolve(command []string) (path string, args []string, err error) {
 	program, args := command[0], command[1:]
 	if name, builtin := strings.CutPrefix(program, Builtin); builtin {
 		self, err := os.Executable()
 		if err != nil {
-			return "", nil, fmt.Errorf("find the daemon's own binary: %w", err)
+			return "", nil, fmt.Errorf("find the binary of the daemon: %w", err)
 		}
 		return self, append([]string{BuiltinCommand, name}, args...), nil
 	}
@@ -52,14 +52,14 @@ func Resolve(command []string) (path string, args []string, err error) {
 	case err != nil:
 		return "", nil, fmt.Errorf("the command %s cannot be checked: %w", program, err)
 	case info.IsDir():
-		return "", nil, fmt.Errorf("the command %s is a directory: name the program in it", program)
+		return "", nil, fmt.Errorf("the command %s is a directory: name a program in it", program)
 	case info.Mode()&0o111 == 0:
 		return "", nil, fmt.Errorf("the command %s is not executable: chmod +x it", program)
 	}
 	return program, args, nil
 }
 
-// openProgram compares the program and the files with the operator's pins before a start. It returns the content to run,
+// openProgram compares the program and the files with their pins before a start. It returns the content to run,
 // or nil if the program must be run by name: without a pin, and for a part of the running binary.
 func (o *Options) openProgram(program string) (*os.File, error) {
 	isBuiltin := strings.HasPrefix(o.Command[0], Builtin)
@@ -78,7 +78,7 @@ func runContent(cmd *exec.Cmd, content *os.File) {
 	cmd.Path, cmd.ExtraFiles = fmt.Sprintf("/proc/self/fd/%d", firstExtraFile), []*os.File{content}
 }
 
-// CheckPins compares the program and the files with the operator's pins.
+// CheckPins compares the program and the files with their pins.
 func CheckPins(program, sum string, files map[string]string) error {
 	if sum != "" {
 		if err := checkPin(program, sum, "sha256"); err != nil {
@@ -113,7 +113,7 @@ func comparePin(name string, content io.Reader, want, key string) error {
 		return fmt.Errorf("read %s to compare it with %s: %w", name, key, err)
 	}
 	if got := hash.Sum(nil); subtle.ConstantTimeCompare(got, pinned) != 1 {
-		return fmt.Errorf("%s has the SHA-256 %x, but %s pins %s: if the change is meant, pin the new one", name, got,
+		return fmt.Errorf("%s has the SHA-256 %x, but %s pins %s: if the change is wanted, pin the new one", name, got,
 			key, want)
 	}
 	return nil

@@ -61,19 +61,19 @@ func TestHost_RetriesFailedStart(t *testing.T) {
 			},
 			[]string{"to compare it with files"},
 		},
-		"version":   {"version", nil, []string{"speaks version 7 of the protocol and this daemon version 1"}},
+		"version":   {"version", nil, []string{"the plugin has version 7 of the protocol and this daemon version 1"}},
 		"garbage":   {"garbage", nil, []string{`wrote "Hello, I am a plugin!"`, "handshake"}},
 		"silence":   {"silent", soon, []string{"did not write its handshake within 300ms (startup_timeout)"}},
 		"elsewhere": {"elsewhere", nil, []string{"listens on unix /run/docker.sock"}},
 		"unknown key": {
 			"sdk", func(o *Options) { o.Config = json.RawMessage(`{"reprot":1}`) },
-			[]string{"refuses its configuration", `reprot is an unknown key; did you mean report?`},
+			[]string{"rejects its configuration", `reprot is an unknown key; did you mean report?`},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, c.mode, c.change)
 			wants(t, r.deliver("a", 1, "ok", 20*time.Second), relay.OutcomeRetry,
-				append(c.want, "the plugin does not run, next start")...)
+				append(c.want, "the plugin is not running, next start")...)
 			if s := r.Status(); s.State != StateFailed && s.State != StateStarting {
 				t.Errorf("%+v", s)
 			}
@@ -275,7 +275,7 @@ func TestHost_KillsHungPlugin(t *testing.T) {
 	r := newRig(t, "sdk", func(o *Options) { o.HangTimeout = 3 * time.Second })
 	r.mustDeliver("a")
 	wants(t, r.deliver("b", 1, "deaf", 100*time.Millisecond), relay.OutcomeRetry)
-	wants(t, r.deliver("b", 1, "deaf", 100*time.Millisecond), relay.OutcomeRetry, "has not answered an earlier call")
+	wants(t, r.deliver("b", 1, "deaf", 100*time.Millisecond), relay.OutcomeRetry, "has not yet responded to an earlier call")
 	r.until("it was killed", func() bool { return r.count(EventHung) == 1 })
 	r.until("it runs again", func() bool { return r.count(EventStarted) == 2 })
 	r.mustDeliver("c")
@@ -293,7 +293,7 @@ func TestHost_KillsSuspendedProcess(t *testing.T) {
 	go func() { answer <- r.deliver("b", 1, "hang", time.Minute) }()
 	r.until("b has arrived", func() bool { return len(r.lines()) == 2 })
 	r.signal(syscall.SIGSTOP)
-	wants(t, <-answer, relay.OutcomeRetry, "did not answer 2 health checks in 2s each and was killed")
+	wants(t, <-answer, relay.OutcomeRetry, "no response to 2 health checks within 2s each, the plugin was killed")
 	r.mustDeliver("c")
 	if r.count(EventHung) != 1 {
 		t.Errorf("events %v", r.events)

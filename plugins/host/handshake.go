@@ -43,7 +43,7 @@ func startSession(ctx context.Context, o *Options, k pluginKind, out *pluginOutp
 		return nil, err
 	}
 	s := &pluginSession{o: o, kind: k, folder: folder, output: out}
-	out.takeLastLine() // of the run before
+	out.takeLastLine() // of the previous run
 	s.process = &pluginProcess{
 		cmd: exec.Command(program, args...), memoryLimit: o.MemoryLimit, folder: folder.path, output: out,
 		exited: make(chan struct{}),
@@ -96,7 +96,7 @@ func (s *pluginSession) connect(ctx context.Context) error {
 		return err
 	}
 	if err := s.waitServing(ctx); err != nil {
-		return fmt.Errorf("the plugin's health check failed: %w", err)
+		return fmt.Errorf("the health check of the plugin failed: %w", err)
 	}
 	l, version, err := s.kind.start(ctx, s.o, s.conn)
 	if err != nil {
@@ -107,7 +107,7 @@ func (s *pluginSession) connect(ctx context.Context) error {
 	return nil
 }
 
-// dial runs go-plugin's part, which does not know ctx.
+// dial runs the handshake of go-plugin, which does not take a context.
 func (s *pluginSession) dial(ctx context.Context) error {
 	done := make(chan error, 1)
 	go func() {
@@ -131,7 +131,7 @@ func (s *pluginSession) dial(ctx context.Context) error {
 	}
 }
 
-// waitServing asks until the plugin is healthy: some say that they listen before they do.
+// waitServing polls until the plugin is healthy, because some plugins report their address before they serve.
 func (s *pluginSession) waitServing(ctx context.Context) error {
 	health := grpc_health_v1.NewHealthClient(s.conn)
 	for {
@@ -149,7 +149,7 @@ func (s *pluginSession) waitServing(ctx context.Context) error {
 	}
 }
 
-// beginError translates the plugin's answer to the first calls. Other errors are returned unchanged.
+// beginError describes the response of the plugin to the first calls. Other errors are returned unchanged.
 func (s *pluginSession) beginError(err error) error {
 	answer, ok := status.FromError(err)
 	text := statusText(answer)
@@ -166,7 +166,7 @@ func (s *pluginSession) beginError(err error) error {
 	return fmt.Errorf("the plugin cannot start: %s", text)
 }
 
-// answeredError is the answer of a plugin that does not end by it.
+// answeredError is an error that the plugin returned while it continues to run.
 type answeredError struct{ error }
 
 // statusText returns the message of a status in one line.
@@ -175,10 +175,10 @@ func statusText(answer *status.Status) string {
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
 }
 
-// rejectedError is the plugin's own rejection of its input.
+// rejectedError reports that the plugin rejected its input.
 type rejectedError struct{ what, text string }
 
-const rejectsConfigText = "the plugin refuses its configuration"
+const rejectsConfigText = "the plugin rejects its configuration"
 
 func (e *rejectedError) Error() string { return e.what + ": " + e.text }
 
@@ -198,17 +198,17 @@ func (s *pluginSession) startError(ctx context.Context, err error) error {
 	parts := strings.Split(line, "|")
 	switch {
 	case said && !isHandshake(parts):
-		return fmt.Errorf("the plugin wrote %q to its standard output where the handshake must be "+
+		return fmt.Errorf("the plugin wrote %q to its standard output instead of the handshake "+
 			"(1|1|unix|…|grpc): print nothing before it",
 			relay.Truncate(strings.ToValidUTF8(line, "�"), 80))
 	case said && parts[1] != strconv.Itoa(wire.Version):
-		return fmt.Errorf("the plugin speaks version %s of the protocol and this daemon version %d: build it with "+
+		return fmt.Errorf("the plugin has version %s of the protocol and this daemon version %d: build it with "+
 			"the SDK of this version",
 			relay.Truncate(parts[1], 20), wire.Version)
 	}
 	late := ctx.Err() != nil
 	if !late {
-		// An exit shows at the connection first.
+		// The connection ends before the exit is visible.
 		s.waitAtMost(s.process.exited, exitTimeout)
 	}
 	ended, byUs := s.process.exitInfo()
@@ -234,7 +234,7 @@ func isHandshake(parts []string) bool {
 	return err == nil
 }
 
-// killProcess ends a process that did not get ready, or is of no more use.
+// killProcess kills a process that did not become ready or is no longer needed.
 func (s *pluginSession) killProcess() {
 	if s == nil {
 		return
@@ -253,7 +253,7 @@ func isOutOfMemory(line string) bool {
 	return false
 }
 
-// connection makes go-plugin hand out the plain connection.
+// connection makes go-plugin return the gRPC connection.
 type connection struct {
 	goplugin.NetRPCUnsupportedPlugin
 }

@@ -92,9 +92,9 @@ func TestDriver_AnswerWithoutResultIsIndeterminate(t *testing.T) {
 	}
 	for container, want := range map[string]string{
 		"mute":    "the driver ended a migration without a result",
-		"status":  "the driver ended a call with an error: no space; left",
-		"empty":   "outcome 0, which is not known",
-		"new":     "outcome 77, which is not known",
+		"status":  "the driver returned an error: no space; left",
+		"empty":   "unknown outcome 0",
+		"new":     "unknown outcome 77",
 		"stopped": "the migration was stopped", // without a request to stop
 	} {
 		says(t, r.migrate(container, "job-1"), true, want)

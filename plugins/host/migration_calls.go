@@ -27,24 +27,24 @@ type migrationCalls struct {
 	steps        map[string]bool
 	o            *Options
 	inventory    *serverList
-	ctx          context.Context // until fail
+	ctx          context.Context // ends with failAll
 	stop         context.CancelFunc
-	configureSem chan struct{} // held by one who configures
+	configureSem chan struct{} // serializes configuring
 
 	mu                sync.Mutex
-	configuredServers *[]*driverv1.Server // what it is configured with
+	configuredServers *[]*driverv1.Server // the current servers of the driver
 	running           map[*migrationCall]struct{}
-	idle              chan struct{} // closed when it drains and nothing runs
+	idle              chan struct{} // closed when draining has finished
 	draining          bool
 	failErr           error // the reason why migrations fail
 }
 
-// migrationCall is one call on its way.
+// migrationCall is one call in progress.
 type migrationCall struct {
 	name          *driverv1.CancelRequest
 	ctx           context.Context // of its stream
-	cancelled     time.Time       // zero until the host cancels it
-	warnedInvalid bool            // it was logged that a report was of no use
+	cancelled     time.Time       // time of the cancellation, or zero
+	warnedInvalid bool            // an invalid report was logged
 }
 
 func newMigrations(
@@ -69,7 +69,7 @@ func (e *notDeliveredError) Unwrap() error { return e.error }
 
 var errNoServers = errors.New("the driver has not received any servers yet")
 
-// configureDriver tells the driver of the latest servers, unless it knows them.
+// configureDriver sends the latest servers to the driver, unless it has them.
 func (l *migrationCalls) configureDriver(ctx context.Context) error {
 	select {
 	case l.configureSem <- struct{}{}:
@@ -102,7 +102,7 @@ func (l *migrationCalls) configureDriver(ctx context.Context) error {
 	return nil
 }
 
-// pushServers tells a driver that was started again of the servers that the one before knew, until it takes them.
+// pushServers sends the servers of the previous run to a restarted driver, until it accepts them.
 func (l *migrationCalls) pushServers() {
 	pause := backoff.Backoff{Min: l.o.Backoff, Max: l.o.MaxBackoff}
 	for {
@@ -119,7 +119,7 @@ func (l *migrationCalls) pushServers() {
 	}
 }
 
-// requireServers makes sure that the driver knows some servers; a migration brings its own two with it.
+// requireServers waits until the driver has any list of servers. A migration contains its own two servers.
 func (l *migrationCalls) requireServers(ctx context.Context) error {
 	l.mu.Lock()
 	told := l.configuredServers != nil
@@ -213,7 +213,7 @@ func (l *migrationCalls) checkIdle() {
 	}
 }
 
-// forwardProgress passes a report on that makes sense.
+// forwardProgress forwards valid reports.
 func (l *migrationCalls) forwardProgress(r *migrationCall, p *driverv1.Progress, report func(relay.Progress)) {
 	if !l.steps[p.GetStep()] || len(p.GetNote()) > wire.MaxNote || p.GetBytes() < 0 || p.GetTotal() < 0 {
 		if !r.warnedInvalid {
@@ -230,7 +230,7 @@ func (l *migrationCalls) forwardProgress(r *migrationCall, p *driverv1.Progress,
 	report(progress)
 }
 
-// callError returns the reason why a call failed. If the plugin is about to be found dead, that is the reason.
+// callError returns the reason why a call failed. The end of the plugin, if it is about to be detected, has precedence.
 func (l *migrationCalls) callError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("the driver ended a migration without a result")
@@ -249,10 +249,10 @@ func (l *migrationCalls) callError(err error) error {
 			return l.failErr
 		}
 	}
-	return fmt.Errorf("the driver ended a call with an error: %s", statusText(answer))
+	return fmt.Errorf("the driver returned an error: %s", statusText(answer))
 }
 
-// cancelUntilDone tells the driver to stop a migration, until it has ended.
+// cancelUntilDone requests the end of a migration repeatedly, until it has ended.
 func (l *migrationCalls) cancelUntilDone(r *migrationCall) {
 	l.mu.Lock()
 	told := !r.cancelled.IsZero()
@@ -266,7 +266,7 @@ func (l *migrationCalls) cancelUntilDone(r *migrationCall) {
 	again := time.NewTicker(cancelRetryInterval)
 	defer again.Stop()
 	for {
-		_, _ = l.service.Cancel(r.ctx, r.name) // health checks or hangError find a driver that misses this
+		_, _ = l.service.Cancel(r.ctx, r.name) // health checks or hangError detect a driver that ignores this
 		select {
 		case <-again.C:
 		case <-r.ctx.Done():
@@ -275,7 +275,7 @@ func (l *migrationCalls) cancelUntilDone(r *migrationCall) {
 	}
 }
 
-// done is nil: calls come and go, and the connection belongs to the process.
+// done returns nil, because the connection belongs to the process.
 func (l *migrationCalls) done() <-chan error { return nil }
 
 // hangError reports a migration that did not stop in time.
@@ -293,7 +293,7 @@ func (l *migrationCalls) hangError(now time.Time) error {
 	return nil
 }
 
-// drain stops what runs.
+// drain stops running migrations.
 func (l *migrationCalls) drain() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -305,7 +305,7 @@ func (l *migrationCalls) drain() <-chan struct{} {
 	return l.idle
 }
 
-// failAll ends every migration with err, and every later one.
+// failAll ends all migrations with err, and all later ones.
 func (l *migrationCalls) failAll(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// What [Options] leave out.
+// The defaults of [Options].
 const (
 	DefaultStartupTimeout = 10 * time.Second
 	DefaultMaxCrashes     = 10
@@ -18,29 +18,29 @@ const (
 	DefaultMaxBackoff     = 30 * time.Second
 )
 
-// RelayVariable is the variable in which a driver finds the ID of its relay.
+// RelayVariable is the environment variable with the ID of the relay, for drivers.
 const RelayVariable = "HUBRELAY_RELAY_ID"
 
 // Options describe one plugin.
 type Options struct {
-	// Name is the sink's name, or a driver's for the log.
+	// Name is the name of the sink, or the name of a driver in the log.
 	Name string
-	// Command is the program and its arguments. A program without a slash is looked up in the daemon's PATH.
+	// Command is the program and its arguments. A program without a slash is looked up in the PATH of the daemon.
 	Command []string
-	// Dir is the working directory; the daemon's where empty.
+	// Dir is the working directory. The default is the working directory of the daemon.
 	Dir string
 	// Env is the complete environment of the plugin as NAME=value, apart from go-plugin's variables. The daemon's
 	// environment is not inherited.
 	Env []string
 	// SHA256 is the expected hash of the program as hexadecimal digits. Empty disables the check.
 	SHA256 string
-	// Files must hash to these, by name; so a script can be pinned, whose program is its interpreter.
+	// Files contains the expected hashes of other files by name, for example of a script that an interpreter runs.
 	Files map[string]string
 	// Config is the configuration of the plugin, a JSON object. Empty means {}.
 	Config json.RawMessage
-	// PlainSocket is for plugins that cannot do TLS: the socket, in a folder only we can enter, is then all protection.
+	// PlainSocket is for plugins that do not support TLS. Only the private directory of the socket protects it then.
 	PlainSocket bool
-	// StartupTimeout bounds the time from the start until the plugin is ready.
+	// StartupTimeout is the maximum time from the start until the plugin is ready.
 	StartupTimeout time.Duration
 	// HangTimeout is the time after the end of an attempt within which the plugin must answer any attempt. Otherwise it
 	// is killed. For a driver it is the time within which a migration must stop.
@@ -56,13 +56,13 @@ type Options struct {
 	Log     *slog.Logger
 	Observe func(Event)
 
-	// For tests: what is zero is as above.
+	// Tests set the following fields. Zero values mean the constants.
 	HealthInterval, HealthTimeout time.Duration
 	Backoff, MaxBackoff           time.Duration
-	SocketRoot                    string // where socket folders are made
+	SocketRoot                    string // parent of the socket directories
 }
 
-// Event is something that happens to a plugin, as metrics name it.
+// Event is an event of a plugin, for metrics.
 type Event string
 
 // The events of a plugin.
@@ -73,9 +73,9 @@ const (
 	EventHung       Event = "hung"        // it was killed because it did not answer
 	EventKilled     Event = "killed"      // it did not end when requested
 	EventGaveUp     Event = "gave_up"     // it crashed too often
-	EventUnknownAck Event = "unknown_ack" // it acknowledged what it did not have
-	EventLateAck    Event = "late_ack"    // it acknowledged what is no longer waited for
-	EventOutputCut  Event = "output_cut"  // a line of its output was left out or cut
+	EventUnknownAck Event = "unknown_ack" // it acknowledged an attempt that it did not have
+	EventLateAck    Event = "late_ack"    // it acknowledged an abandoned attempt
+	EventOutputCut  Event = "output_cut"  // a line of its output was omitted or truncated
 )
 
 func (o *Options) setDefaults() error {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openPinned copies a program to memory that nobody can change, and compares the copy with its pin. Running the copy
+// openPinned copies a program to sealed memory, and compares the copy with its pin. Running the copy
 // leaves no time in which the file could be replaced after the comparison. It returns nil for a script, because its
 // interpreter needs the name of the file: a script is compared and then run by name.
 func openPinned(program, sum string) (_ *os.File, err error) {

@@ -20,9 +20,9 @@ import (
 )
 
 const (
-	// maxLine bounds a line of a plugin's output, in bytes; the rest of a longer one is left out.
+	// maxLine is the maximum length of a line of output in bytes. Longer lines are truncated.
 	maxLine = 8 << 10
-	// linesPerSecond and linesAtOnce bound how many lines of one plugin are logged; the others are counted.
+	// linesPerSecond and linesAtOnce limit the rate of logged lines of one plugin. The others are counted.
 	linesPerSecond = 50
 	linesAtOnce    = 500
 )
@@ -36,7 +36,7 @@ type pluginOutput struct {
 	mu       sync.Mutex
 	limiter  *rate.Limiter
 	dropped  int
-	lastLine string // the line that tells most about an end
+	lastLine string // the most useful line to explain an exit
 	isPanic  bool   // last line reports a panic
 }
 
@@ -45,7 +45,7 @@ func newOutput(log *slog.Logger, observe func(Event)) *pluginOutput {
 	return &pluginOutput{log: log, observe: observe, now: time.Now, limiter: limiter}
 }
 
-// copyLines logs lines until r ends. The size of r's buffer bounds a line.
+// copyLines logs lines until r ends. The buffer size of r limits a line.
 func (o *pluginOutput) copyLines(r *bufio.Reader, stream string) {
 	for {
 		line, err := r.ReadSlice('\n')

@@ -22,7 +22,7 @@ import (
 )
 
 const (
-	// maxHandshake bounds the first line of a plugin's standard output.
+	// maxHandshake is the maximum length of the first line of standard output in bytes.
 	maxHandshake = 8 << 10
 	// outputGrace is the time to read the output of a process that has ended, while children hold it open.
 	outputGrace = 100 * time.Millisecond
@@ -34,22 +34,22 @@ const (
 type pluginProcess struct {
 	cmd         *exec.Cmd
 	memoryLimit int64
-	folder      string // where its socket must be
+	folder      string // directory of its socket
 	output      *pluginOutput
 
-	stdin          *os.File // our end: closing it asks the plugin to end
+	stdin          *os.File // our end; closing it requests the end of the plugin
 	stdout, stderr *os.File
 	handshake      *io.PipeReader // the first line of the standard output
-	exited         chan struct{}  // closed when the process is no more and its output was read
-	killed         atomic.Bool    // perhaps before the start
+	exited         chan struct{}  // closed when the process has ended and its output was read
+	killed         atomic.Bool    // possibly before the start
 	pid            atomic.Int64   // zero until it was started
 
 	mu            sync.Mutex
 	firstLine     string
-	firstLineDone bool // firstLine is whole
+	firstLineDone bool // firstLine is complete
 	rejectErr     error
 	exitText      string
-	killedByUs    bool // we have ended it
+	killedByUs    bool // the host has killed it
 }
 
 // Start starts the process. It is called once.
@@ -118,7 +118,7 @@ func (p *pluginProcess) launchProcess() error {
 	go func() {
 		defer close(p.exited)
 		state := <-exited
-		p.killGroup() // kills child processes that are left
+		p.killGroup() // kills remaining child processes
 		last := time.Now().Add(outputGrace)
 		_ = p.stdout.SetReadDeadline(last)
 		_ = p.stderr.SetReadDeadline(last)
@@ -134,7 +134,7 @@ func (p *pluginProcess) launchProcess() error {
 
 func describeExit(state *os.ProcessState) (text string, killed bool) {
 	if state == nil {
-		return "in a way that is not known", false
+		return "for an unknown reason", false
 	}
 	if status, ok := state.Sys().(syscall.WaitStatus); ok && status.Signaled() {
 		return fmt.Sprintf("by signal %d (%s)", int(status.Signal()), status.Signal()),
@@ -143,7 +143,7 @@ func describeExit(state *os.ProcessState) (text string, killed bool) {
 	return "with status " + strconv.Itoa(state.ExitCode()), false
 }
 
-// followStdout gives go-plugin the first line alone: everything after it is output like any other.
+// followStdout passes the first line to go-plugin. Everything after it is normal output.
 func (p *pluginProcess) followStdout(handshake *io.PipeWriter) {
 	defer func() { _ = handshake.Close() }()
 	r := bufio.NewReaderSize(procpipe.NewReader(p.stdout), maxHandshake)
@@ -171,7 +171,7 @@ func (p *pluginProcess) exitInfo() (how string, byUs bool) {
 	return p.exitText, p.killedByUs
 }
 
-// rejectError is why we did not connect to where the plugin listens.
+// rejectError returns why the host did not connect to the address of the plugin, or nil.
 func (p *pluginProcess) rejectError() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -207,33 +207,33 @@ func (p *pluginProcess) Wait(context.Context) error {
 	return nil
 }
 
-// Stdout gives the handshake.
+// Stdout returns the handshake.
 func (p *pluginProcess) Stdout() io.ReadCloser { return p.handshake }
 
-// Stderr gives nothing: it is read here.
+// Stderr returns an empty reader, because the host reads it itself.
 func (p *pluginProcess) Stderr() io.ReadCloser { return io.NopCloser(strings.NewReader("")) }
 
-// Name is the program's path.
+// Name returns the path of the program.
 func (p *pluginProcess) Name() string { return p.cmd.Path }
 
-// ID is the process id.
+// ID returns the process ID.
 func (p *pluginProcess) ID() string { return strconv.FormatInt(p.pid.Load(), 10) }
 
-// Diagnose adds nothing: our own errors say more.
+// Diagnose returns nothing, because the errors of the host are more precise.
 func (p *pluginProcess) Diagnose(context.Context) string { return "" }
 
-// HostToPlugin leaves an address as it is.
+// HostToPlugin returns an address unchanged.
 func (p *pluginProcess) HostToPlugin(network, address string) (string, string, error) {
 	return network, address, nil
 }
 
-// PluginToHost lets the plugin name a socket in its own folder only: we connect to it.
+// PluginToHost accepts only a socket in the directory of the plugin, because the host connects to it.
 func (p *pluginProcess) PluginToHost(network, address string) (string, string, error) {
 	inside := strings.HasPrefix(filepath.Clean(address), p.folder+string(filepath.Separator))
 	if network != "unix" || !inside {
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		p.rejectErr = fmt.Errorf("the plugin listens on %s %s: it must make a unix socket in the folder that "+
+		p.rejectErr = fmt.Errorf("the plugin listens on %s %s: it must create a unix socket in the directory that "+
 			"PLUGIN_UNIX_SOCKET_DIR names",
 			relay.Truncate(network, 20), relay.Truncate(address, 100))
 		return "", "", p.rejectErr

@@ -7,7 +7,7 @@ import (
 	"syscall"
 )
 
-// KillWithParent can do nothing here: the end of the standard input has to suffice.
+// KillWithParent does nothing on this system. The end of the standard input has to suffice.
 func KillWithParent(*syscall.SysProcAttr) {}
 
 func limitMemory(_ int, limit int64) error {

@@ -17,11 +17,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// ErrUnsupported says that a plugin does not know the question, which is optional in the protocol.
+// ErrUnsupported reports that a plugin does not implement an optional call.
 var ErrUnsupported = errors.New("the plugin does not implement this call")
 
-// Validate starts a plugin to check its configuration, and ends it. It returns the problems of the configuration. The
-// error is [ErrUnsupported], or the reason why the plugin did not answer before ctx ended.
+// Validate starts a plugin to check its configuration, and stops it. It returns the problems of the configuration. The
+// error is [ErrUnsupported], or the reason why the plugin did not respond before ctx ended.
 func Validate(ctx context.Context, kind string, o Options) ([]relay.FieldError, error) {
 	if kind == KindDriver {
 		return validate(ctx, o, driverKind{},
@@ -54,8 +54,8 @@ func validate[P wire.Problem](
 	return wire.ToProblems(problems), nil
 }
 
-// Explain starts a sink plugin to show what it would send for a delivery, and ends it. The error is [ErrUnsupported],
-// the plugin's own statement that it cannot send the delivery ([IsRejected]), or the reason why it did not answer.
+// Explain starts a sink plugin, returns what it would send for a delivery, and stops it. The error is [ErrUnsupported],
+// the rejection of the delivery by the plugin ([IsRejected]), or the reason why it did not respond.
 func Explain(ctx context.Context, o Options, d relay.Delivery) (relay.Preview, error) {
 	var answer *sinkv1.ExplainResponse
 	err := runQuery(ctx, o, sinkKind{}, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
@@ -70,7 +70,7 @@ func Explain(ctx context.Context, o Options, d relay.Delivery) (relay.Preview, e
 	return wire.ToExplanation(answer), nil
 }
 
-// runQuery starts a plugin for one question, and ends it.
+// runQuery starts a plugin for one call, and stops it.
 func runQuery(ctx context.Context, o Options, k pluginKind, rpc func(context.Context, *grpc.ClientConn) error) error {
 	if err := o.setDefaults(); err != nil {
 		return err
@@ -78,14 +78,14 @@ func runQuery(ctx context.Context, o Options, k pluginKind, rpc func(context.Con
 	q := &query{pluginKind: k, rpc: rpc}
 	began := time.Now()
 	s, err := startSession(ctx, &o, q, newOutput(o.Log, o.Observe))
-	late := ctx.Err() != nil // before the plugin is ended, which takes a while
+	late := ctx.Err() != nil // before stopping the plugin, which takes a while
 	s.killProcess()
 	var ended *sessionError
 	switch {
 	case err == nil:
 		return q.answer
 	case late && !errors.As(err, &ended):
-		return fmt.Errorf("the plugin gave no answer within %s", time.Since(began).Round(100*time.Millisecond))
+		return fmt.Errorf("the plugin did not respond within %s", time.Since(began).Round(100*time.Millisecond))
 	}
 	return err
 }
@@ -97,14 +97,14 @@ type query struct {
 	answer error
 }
 
-// start asks. A refusal is an answer, too.
+// start makes the call. A rejection is a result, too.
 func (q *query) start(ctx context.Context, _ *Options, conn *grpc.ClientConn) (callSet, string, error) {
 	err := q.rpc(ctx, conn)
 	switch answer := status.Convert(err); {
 	case answer.Code() == codes.Unimplemented && !strings.Contains(answer.Message(), "unknown service"):
 		q.answer = ErrUnsupported
 	case answer.Code() == codes.InvalidArgument:
-		q.answer = &rejectedError{"the plugin could send nothing", statusText(answer)}
+		q.answer = &rejectedError{"the plugin cannot send the delivery", statusText(answer)}
 	default:
 		return nil, "", err
 	}

@@ -81,7 +81,7 @@ func TestValidate_EndsWithContext(t *testing.T) {
 	_, o := newWatch(t, "silent", nil)
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
-	if _, err := Validate(ctx, KindSink, o); err == nil || !strings.Contains(err.Error(), "gave no answer within") {
+	if _, err := Validate(ctx, KindSink, o); err == nil || !strings.Contains(err.Error(), "did not respond within") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -129,7 +129,7 @@ func TestExplain(t *testing.T) {
 		t.Errorf("got %q (%v), not %q", got, err, want)
 	}
 	if _, err := Explain(t.Context(), o, one("8", 1, "reject")); !IsRejected(err) ||
-		err.Error() != "the plugin could send nothing: never this" {
+		err.Error() != "the plugin cannot send the delivery: never this" {
 		t.Errorf("what it could not send: %v", err)
 	}
 	o.Config = json.RawMessage(`{"reprot":1}`)

@@ -55,9 +55,9 @@ type pluginKind interface {
 type callSet interface {
 	// done receives one error when the plugin ends the link by itself. It is nil if the kind has no link.
 	done() <-chan error
-	// hangError returns the reason why the plugin counts as hung, or nil.
+	// hangError returns the reason why the plugin is considered hung, or nil.
 	hangError(now time.Time) error
-	// drain lets the plugin finish what it has and take nothing more. What it returns is closed when that is done.
+	// drain lets the plugin finish its work without accepting more. The returned channel is closed at the end.
 	drain() <-chan struct{}
 	// failAll ends what is left with err, and everything later.
 	failAll(err error)
@@ -71,7 +71,7 @@ type sessionError struct {
 
 func (e *sessionError) Error() string { return e.text }
 
-// watchProcess watches over the plugin until it ends, which is an error, or ctx ends.
+// watchProcess monitors the plugin until it ends, which is an error, or ctx ends.
 func (s *pluginSession) watchProcess(ctx context.Context) error {
 	unhealthy := make(chan error, 1)
 	watching, stop := context.WithCancel(ctx)
@@ -89,7 +89,7 @@ func (s *pluginSession) watchProcess(ctx context.Context) error {
 			return s.linkError(err)
 		case err := <-unhealthy:
 			return &sessionError{
-				EventHung, fmt.Sprintf("the plugin did not answer %d health checks in %s each and was killed: %v",
+				EventHung, fmt.Sprintf("no response to %d health checks within %s each, the plugin was killed: %v",
 					maxFailedHealthChecks, s.o.HealthTimeout, err),
 			}
 		case now := <-hang.C:
@@ -126,7 +126,7 @@ func (s *pluginSession) lastOutput() string {
 	return ": " + last
 }
 
-// checkHealth reports when the plugin's health check fails a few times in a row.
+// checkHealth returns an error when the health check of the plugin fails several times in a row.
 func (s *pluginSession) checkHealth(ctx context.Context, unhealthy chan<- error) {
 	health := grpc_health_v1.NewHealthClient(s.conn)
 	tick := time.NewTicker(s.o.HealthInterval)
@@ -163,7 +163,7 @@ func checkServing(ctx context.Context, health grpc_health_v1.HealthClient, timeo
 }
 
 // stop ends the process. A graceful stop lets the plugin finish its calls, then requests its end, then kills it. Calls
-// without an answer fail with cause.
+// without a response fail with cause.
 func (s *pluginSession) stop(cause error, graceful bool) {
 	if graceful {
 		s.waitAtMost(s.calls.drain(), drainTime)
@@ -173,7 +173,7 @@ func (s *pluginSession) stop(cause error, graceful bool) {
 		stop()
 		if how, _ := s.process.exitInfo(); how == "" {
 			s.o.Observe(EventKilled)
-			s.o.Log.Warn("plugin did not end in time and is killed", "after", shutdownTimeout)
+			s.o.Log.Warn("plugin did not end in time, killing it", "after", shutdownTimeout)
 		}
 	}
 	_ = s.process.Kill(context.Background())
@@ -192,7 +192,7 @@ func (s *pluginSession) waitAtMost(what <-chan struct{}, most time.Duration) {
 	}
 }
 
-// requestShutdown tells the plugin to end in the two ways that plugins know.
+// requestShutdown requests the end of the plugin in both ways that plugins support.
 func (s *pluginSession) requestShutdown(ctx context.Context) {
 	_ = s.process.stdin.Close()
 	_ = s.conn.Invoke(ctx, "/plugin.GRPCController/Shutdown", &emptypb.Empty{}, &emptypb.Empty{})

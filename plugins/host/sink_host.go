@@ -14,10 +14,10 @@ import (
 
 // Host runs one sink plugin. It starts the process with the first delivery or by Start, and restarts it after a crash,
 // until Close. Its methods may be called concurrently. A delivery is tried once. Deliveries in flight fail when the
-// plugin dies, and may be tried again.
+// plugin ends, and may be tried again.
 type Host struct{ *supervisor }
 
-// New returns the host of one sink. It starts nothing, and does not look at the program.
+// New returns the host of one sink. It neither starts nor checks the program.
 func New(o Options) (*Host, error) {
 	s, err := newSupervisor(o, sinkKind{})
 	if err != nil {
@@ -39,19 +39,18 @@ func (h *Host) Deliver(ctx context.Context, d relay.Delivery) error {
 	}
 	stream, ok := s.calls.(*deliveryStream)
 	if !ok {
-		return fmt.Errorf("the plugin takes no deliveries, but has a %T", s.calls)
+		return fmt.Errorf("the plugin does not support deliveries, but has a %T", s.calls)
 	}
 	return stream.deliverAttempt(ctx, d)
 }
 
-// Answered reports whether the result of Deliver or Migrate is the plugin's own answer. Otherwise the host reports that
-// there was none.
+// Answered reports whether the result of Deliver or Migrate comes from the plugin. Otherwise there was no response.
 func Answered(err error) bool {
 	var said *wire.Error
 	return err == nil || errors.As(err, &said)
 }
 
-// sinkKind makes a plugin a sink.
+// sinkKind runs a plugin as a sink.
 type sinkKind struct{}
 
 func (sinkKind) kindName() string { return wire.KindSink }

@@ -94,7 +94,7 @@ func TestHost_IgnoresLateAnswer(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sdk", nil)
 	r.mustDeliver("first")
-	wants(t, r.deliver("a", 1, "slow", 100*time.Millisecond), relay.OutcomeRetry, "wait for the plugin's answer")
+	wants(t, r.deliver("a", 1, "slow", 100*time.Millisecond), relay.OutcomeRetry, "wait for the response of the plugin")
 	r.until("a late answer", func() bool { return r.count(EventLateAck) == 1 })
 	if err := r.deliver("a", 2, "ok", time.Minute); err != nil {
 		t.Error(err)

@@ -13,10 +13,10 @@ import (
 // lockName is the file in a socket directory that its owner has locked.
 const lockName = "lock"
 
-// maxRoot keeps the path of a socket below 104 bytes, the lowest limit of the systems. go-plugin adds two names.
+// maxRoot keeps the path of a socket below 104 bytes, the lowest limit of all systems. go-plugin adds two names.
 const maxRoot = 32
 
-// socketDir is a folder that only we can enter, for the sockets of one plugin.
+// socketDir is a private directory for the sockets of one plugin.
 type socketDir struct {
 	path string
 	lock *os.File
@@ -37,7 +37,7 @@ func newSocketDir(root string) (*socketDir, error) {
 	removeStaleDirs(parent)
 	path, err := os.MkdirTemp(parent, "") // 0700
 	if err != nil {
-		return nil, fmt.Errorf("create a directory for the plugin's socket: %w", err)
+		return nil, fmt.Errorf("create a directory for the socket of the plugin: %w", err)
 	}
 	lock, err := lockDir(path)
 	if err != nil {
@@ -52,11 +52,11 @@ func ensurePrivateDir(path string) error {
 	if err := os.Mkdir(path, 0o700); err == nil {
 		return nil
 	} else if !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("create a directory for the plugins' sockets: %w", err)
+		return fmt.Errorf("create a directory for sockets of plugins: %w", err)
 	}
 	info, err := os.Lstat(path)
 	if err != nil {
-		return fmt.Errorf("check the directory of the plugins' sockets: %w", err)
+		return fmt.Errorf("check the directory for sockets of plugins: %w", err)
 	}
 	owner, ok := info.Sys().(*syscall.Stat_t)
 	if !info.IsDir() || info.Mode().Perm() != 0o700 || !ok || int(owner.Uid) != os.Getuid() {
@@ -73,7 +73,7 @@ func removeStaleDirs(parent string) {
 	}
 	for _, e := range entries {
 		path := filepath.Join(parent, e.Name())
-		// A directory without a lock file is being made, or was left between two steps and has no socket.
+		// A directory without a lock file is being created, or was left by an interrupted creation and has no socket.
 		lock, err := os.OpenFile(filepath.Join(path, lockName), os.O_RDWR, 0)
 		if err != nil {
 			continue

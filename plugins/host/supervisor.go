@@ -19,7 +19,7 @@ const (
 	StateIdle     State = "idle"     // not needed yet
 	StateStarting State = "starting" // callers wait for it
 	StateRunning  State = "running"
-	StateFailed   State = "failed" // it is started again after a while
+	StateFailed   State = "failed" // it will be restarted
 	StateGaveUp   State = "gave_up"
 	StateClosed   State = "closed"
 )
@@ -31,7 +31,7 @@ type Status struct {
 	Reason error
 	// Next is the time of the next start after a failure.
 	Next time.Time
-	// PID is the process id of a running plugin.
+	// PID is the process ID of a running plugin.
 	PID int
 }
 
@@ -45,7 +45,7 @@ func (s Status) restartsSoon(now time.Time) bool {
 // restart it.
 const retryAfterGiveUp = 5 * time.Second
 
-var errClosed = errors.New("the plugin was ended")
+var errClosed = errors.New("the plugin was stopped")
 
 // supervisor runs one plugin. It starts the process on demand and restarts it after a crash, until Close.
 type supervisor struct {
@@ -60,7 +60,7 @@ type supervisor struct {
 	gaveUp  time.Time
 	current *pluginSession
 	changed chan struct{} // closed and replaced when the state changes
-	restart chan struct{} // holds one when a plugin that was given up shall be started
+	restart chan struct{} // contains a value if a given-up plugin must be started
 	stop    context.CancelFunc
 	done    chan struct{} // closed when everything has ended
 }
@@ -76,7 +76,7 @@ func newSupervisor(o Options, k pluginKind) (*supervisor, error) {
 	}, nil
 }
 
-// Start starts the plugin in the background, if it was not. So does whatever needs it.
+// Start starts the plugin in the background unless it runs. Calls that need the plugin start it too.
 func (h *supervisor) Start() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -137,21 +137,22 @@ func (h *supervisor) currentSession(ctx context.Context) (*pluginSession, error)
 	}
 }
 
-// notRunningError says that the plugin does not run for now.
+// notRunningError reports that the plugin is temporarily not running.
 type notRunningError struct{ Status }
 
 func (e *notRunningError) Error() string {
-	return fmt.Sprintf("the plugin does not run, next start %s: %v", e.Next.UTC().Format(time.TimeOnly), e.Reason)
+	return fmt.Sprintf("the plugin is not running, next start %s: %v", e.Next.UTC().Format(time.TimeOnly), e.Reason)
 }
 
 func (e *notRunningError) Unwrap() error { return e.Reason }
 
-// gaveUpError says that the plugin has crashed too often.
+// gaveUpError reports that the plugin has crashed too often.
 type gaveUpError struct{ error }
 
 func (e *gaveUpError) Unwrap() error { return e.error }
 
-// UnavailableCause returns why the plugin does not run, without what a daemon does about it; any other error as it is.
+// UnavailableCause returns why the plugin is not running, without the reaction of the daemon. It returns other errors
+// unchanged.
 func UnavailableCause(err error) error {
 	var away *notRunningError
 	var gaveUp *gaveUpError
@@ -164,7 +165,7 @@ func UnavailableCause(err error) error {
 	return err
 }
 
-// Close ends the plugin: it may finish its calls, is requested to end, and is killed after some seconds. It may be
+// Close stops the plugin: it may finish its calls, is requested to end, and is killed after some seconds. It may be
 // called twice.
 func (h *supervisor) Close() error {
 	h.mu.Lock()
@@ -260,7 +261,7 @@ func (h *supervisor) waitForRestart(ctx context.Context, err error) bool {
 	err = fmt.Errorf("the plugin crashed too often and is no longer started: %s: %w", remedy, err)
 	h.o.Log.Error("plugin crashed too often", "consequence", note, "error", err)
 	select {
-	case <-h.restart: // of an earlier time
+	case <-h.restart: // from an earlier request
 	default:
 	}
 	h.set(Status{State: StateGaveUp, Reason: err}, nil)

@@ -14,7 +14,7 @@ import (
 
 // Plugin is the program to check.
 type Plugin struct {
-	// Kind is host.KindSink or host.KindDriver. If empty, the program is started once more to detect it.
+	// Kind is host.KindSink or host.KindDriver. If it is empty, the program is started an additional time to detect it.
 	Kind string
 	// Command is the program and its arguments.
 	Command []string
@@ -22,11 +22,11 @@ type Plugin struct {
 	Env []string
 	// Config is the configuration, a JSON object. Empty means {}.
 	Config json.RawMessage
-	// PlainSocket is for plugins that cannot do TLS.
+	// PlainSocket is for plugins that do not support TLS.
 	PlainSocket bool
-	// StartupTimeout bounds the start, Timeout each answer; 10 s where zero.
+	// StartupTimeout limits the start, and Timeout each response. The default is 10 s.
 	StartupTimeout, Timeout time.Duration
-	// Log gets what the plugin prints; it may be nil.
+	// Log receives the output of the plugin. It may be nil.
 	Log *slog.Logger
 }
 
@@ -36,7 +36,7 @@ type Result struct {
 	Name string
 	// Err is the reason of a failure, or nil.
 	Err error
-	// Advice is true if a failure breaks no rule, but is a trap for operators.
+	// Advice is true if a failure violates no rule, but is a trap for operators.
 	Advice bool
 }
 
@@ -98,15 +98,15 @@ func Check(ctx context.Context, p Plugin, report func(Result)) bool {
 	) {
 		say(c.name, false, c.do(ctx))
 	}
-	say("refuses an unknown key in its configuration", true, rejectsUnknownKey(ctx, p, open))
+	say("rejects an unknown key in its configuration", true, rejectsUnknownKey(ctx, p, open))
 	p.checkOptional(ctx, say)
 	return good
 }
 
-// checked is a plugin and the requirements of its kind.
+// checked is a plugin with the requirements of its kind.
 type checked struct {
 	*checkRun
-	first  check // without which the others mean nothing
+	first  check // the others require it
 	checks []check
 }
 
@@ -118,7 +118,7 @@ func (p *Plugin) setDefaults() {
 	}
 }
 
-// KindOf finds out what kind of plugin it is; what is no driver is taken for a sink.
+// KindOf detects the kind of the plugin. A plugin that is not a driver is treated as a sink.
 func KindOf(ctx context.Context, p Plugin) (string, error) {
 	p.setDefaults()
 	err := p.findKind(ctx)
@@ -131,11 +131,11 @@ func (p *Plugin) findKind(ctx context.Context) (err error) {
 		return nil
 	case "":
 		o := newRun(*p).hostOptions(p.Config)
-		o.Log = nil // it is started again, and says it then
+		o.Log = nil // it is started again, and logs then
 		p.Kind, err = host.KindOf(ctx, o)
 		return err
 	}
-	return fmt.Errorf("there is no kind of plugins %q: choose %s or %s", p.Kind, host.KindSink, host.KindDriver)
+	return fmt.Errorf("unknown kind of plugin %q: choose %s or %s", p.Kind, host.KindSink, host.KindDriver)
 }
 
 func newRun(p Plugin) *checkRun { return &checkRun{p: p, events: map[host.Event]int{}} }
@@ -158,7 +158,7 @@ func (r *checkRun) countEvents(e host.Event) int {
 	return r.events[e]
 }
 
-// answerTimeout returns the maximum time of an answer.
+// answerTimeout returns the maximum time of a response.
 func (r *checkRun) answerTimeout() time.Duration {
 	if r.host.Status().State != host.StateRunning {
 		return r.p.Timeout + r.p.StartupTimeout

@@ -137,14 +137,14 @@ func TestCheck(t *testing.T) {
 	for mode, want := range map[string]struct{ failed, advice string }{
 		"good":    {},
 		"fails":   {}, // which is an answer
-		"lax":     {"", "refuses an unknown key"},
+		"lax":     {"", "rejects an unknown key"},
 		"dies":    {"the plugin exited with status 1", ""},
 		"stays":   {"it had to be killed", ""},
 		"forgets": {"no ack for the delivery \"2\" and the attempt 1", ""},
 
 		"driver good":      {},
 		"driver picky":     {}, // refuses the servers
-		"driver lax":       {"", "refuses an unknown key"},
+		"driver lax":       {"", "rejects an unknown key"},
 		"driver moves":     {"it reports that it moved an instance that does not exist", ""},
 		"driver unsettled": {"it reports an unsettled migration", ""},
 		"driver dies":      {"the plugin exited with status 1", ""},
@@ -183,7 +183,7 @@ func TestCheck_MissingProgram(t *testing.T) {
 	good = plugintest.Check(context.Background(), plugintest.Plugin{
 		Command: []string{"x"}, Kind: "source",
 	}, func(r plugintest.Result) { results = append(results, r) })
-	if good || len(results) != 1 || !strings.Contains(results[0].Err.Error(), `no kind of plugins "source"`) {
+	if good || len(results) != 1 || !strings.Contains(results[0].Err.Error(), `unknown kind of plugin "source"`) {
 		t.Errorf("%v, %v", good, results)
 	}
 }

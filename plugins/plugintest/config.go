@@ -13,7 +13,7 @@ import (
 
 const unknownKey = "a_key_that_hubrelay_made_up"
 
-// configWithUnknownKey returns the plugin's configuration with a key that does not exist.
+// configWithUnknownKey returns the configuration of the plugin with a key that does not exist.
 func (p *Plugin) configWithUnknownKey() (json.RawMessage, error) {
 	var config map[string]any
 	if len(p.Config) > 0 {
@@ -42,9 +42,9 @@ func rejectsUnknownKey(ctx context.Context, p Plugin, open func(Plugin) (*checke
 	switch err = k.first.do(ctx); {
 	case err == nil:
 		return errors.New("it starts with the key " + unknownKey +
-			": reject unknown keys with INVALID_ARGUMENT, so users find typing errors")
-	case !strings.Contains(err.Error(), "refuses its configuration"):
-		return fmt.Errorf("it fails, but does not answer INVALID_ARGUMENT: %w", err)
+			": reject unknown keys with INVALID_ARGUMENT, so users find typos")
+	case !strings.Contains(err.Error(), "rejects its configuration"):
+		return fmt.Errorf("it fails, but does not return INVALID_ARGUMENT: %w", err)
 	}
 	return nil
 }
@@ -77,10 +77,10 @@ func (p *Plugin) checkOptional(ctx context.Context, say func(name string, advice
 	for _, d := range []relay.Delivery{sampleDelivery("1", 100), sampleDigest(3)} {
 		_, err := host.Explain(ctx, newRun(*p).hostOptions(p.Config), d)
 		if errors.Is(err, host.ErrUnsupported) {
-			return // it need not
+			return // this call is optional
 		}
 		if host.IsRejected(err) {
-			err = nil // which is an answer
+			err = nil // a rejection is a response, too
 		}
 		what := "a notification"
 		if d.Digest != nil {

@@ -27,12 +27,12 @@ func openDriver(p Plugin) (*checked, error) {
 	return &checked{
 		checkRun: r,
 		first: check{
-			"starts, is healthy, describes itself, and takes its configuration without any servers",
+			"starts, is healthy, describes itself, and accepts its configuration without any servers",
 			c.startsAndConfigures,
 		},
 		checks: []check{
 			{
-				"takes servers whose settings it cannot know, or refuses them with INVALID_ARGUMENT",
+				"accepts servers with unknown settings, or rejects them with INVALID_ARGUMENT",
 				c.rejectsUnknownServers,
 			},
 			{
@@ -54,7 +54,7 @@ func (d *driver) startsAndConfigures(ctx context.Context) error {
 	return d.Configure(ctx, nil)
 }
 
-// unknownServer is a server that no driver can know.
+// unknownServer returns a server that no driver knows.
 func unknownServer(id string) relay.Server {
 	return relay.Server{ID: id, Cluster: "check", Settings: []byte(`{"a_key_that_hubrelay_made_up":true}`)}
 }
@@ -69,7 +69,7 @@ func (d *driver) rejectsUnknownServers(ctx context.Context) error {
 	return fmt.Errorf("it neither accepts nor rejects them: %w", err)
 }
 
-// failsMigration wants the driver's own word that nothing was moved.
+// failsMigration checks that the driver reports that it moved nothing.
 func (d *driver) failsMigration(ctx context.Context, job string) error {
 	timeout := d.answerTimeout()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -84,7 +84,7 @@ func (d *driver) failsMigration(ctx context.Context, job string) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("no result within %s", timeout)
 	case !host.Answered(err):
-		return fmt.Errorf("it gave no result: %w", err)
+		return fmt.Errorf("it returned no result: %w", err)
 	case relay.IsIndeterminate(err):
 		return fmt.Errorf(
 			"it reports an unsettled migration, which is repeated forever; nothing was changed, so report a "+

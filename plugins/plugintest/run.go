@@ -12,7 +12,7 @@ type T interface {
 	Logf(format string, args ...any)
 }
 
-// Run makes a test of the checks.
+// Run runs the checks as a test.
 func Run(t T, p Plugin) {
 	t.Helper()
 	Check(context.Background(), p, func(r Result) {
@@ -30,7 +30,7 @@ func Run(t T, p Plugin) {
 // M is the part of *testing.M that Main needs.
 type M interface{ Run() int }
 
-// pluginArgument has a test binary run as the plugin.
+// pluginArgument makes a test binary run as the plugin.
 const pluginArgument = "plugin"
 
 // Main runs the tests. In a process that [Self] started, it runs the plugin's main instead. TestMain exits with its
@@ -43,5 +43,5 @@ func Main(m M, main func()) int {
 	return m.Run()
 }
 
-// Self is the command that runs the test binary as the plugin, where its TestMain calls [Main].
+// Self returns the command that runs the test binary as the plugin, if its TestMain calls [Main].
 func Self() []string { return []string{os.Args[0], pluginArgument} }

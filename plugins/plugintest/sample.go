@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// sampleDelivery returns a delivery of one notification of about so many bytes.
+// sampleDelivery returns a delivery of one notification of about size bytes.
 func sampleDelivery(id string, size int) relay.Delivery {
 	const topic = "container.instance.state.changed"
 	data := fmt.Sprintf(`{"topic":%q,"object":{"id":"instance-1","state":"running","error":""},"context":{`+
@@ -38,7 +38,7 @@ func sampleDigest(n int) relay.Delivery {
 	return d
 }
 
-// dieWithoutDaemon starts the program as a daemon does, and is gone.
+// dieWithoutDaemon starts the program as a daemon would, and closes its standard input.
 func dieWithoutDaemon(ctx context.Context, p Plugin) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.StartupTimeout+orphanTime)
 	defer cancel()
@@ -68,7 +68,7 @@ func dieWithoutDaemon(ctx context.Context, p Plugin) (err error) {
 	_, said := bufio.NewReader(out).ReadString('\n')
 	closed := in.Close()
 	defer time.AfterFunc(orphanTime, cancel).Stop()
-	_ = cmd.Wait() // how it ends is its own business
+	_ = cmd.Wait() // the exit status does not matter
 	switch {
 	case said != nil:
 		return fmt.Errorf("it did not write its handshake: %w", said)

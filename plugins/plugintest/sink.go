@@ -26,7 +26,7 @@ func openSink(p Plugin) (*checked, error) {
 	return &checked{
 		checkRun: r.checkRun,
 		first: check{
-			"starts, is healthy, takes its configuration and answers",
+			"starts, is healthy, accepts its configuration and responds",
 			func(ctx context.Context) error { return r.respondsTo(ctx, sampleDelivery("1", 100), 1) },
 		},
 		checks: []check{
@@ -46,7 +46,7 @@ func openSink(p Plugin) (*checked, error) {
 	}, nil
 }
 
-// respondsTo wants any answer of the plugin's own.
+// respondsTo checks that the plugin responds, with any result.
 func (r *sink) respondsTo(ctx context.Context, d relay.Delivery, attempt int) error {
 	timeout := r.answerTimeout()
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -81,7 +81,7 @@ func (r *sink) answersConcurrentDeliveries(ctx context.Context) error {
 	}
 	switch strange := r.countEvents(host.EventUnknownAck) - before; {
 	case failed > 0:
-		return fmt.Errorf("%d of %d got no answer: %w; does each ack return a credit?", failed, n, first)
+		return fmt.Errorf("%d of %d got no response: %w; does each ack return a credit?", failed, n, first)
 	case strange > 0:
 		return fmt.Errorf("%d acks named a delivery and attempt that the plugin did not have", strange)
 	}

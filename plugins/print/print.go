@@ -17,11 +17,11 @@ const Name = "print"
 
 // Config is the configuration of the plugin.
 type Config struct {
-	// Data shows the notification itself too.
+	// Data also prints the notification itself.
 	Data bool `json:"data"`
 }
 
-// Serve runs the plugin until the daemon has no more.
+// Serve runs the plugin until the daemon closes the connection.
 func Serve() error {
 	var c Config
 	return sdk.ServeSink(func(ctx context.Context, n relay.Notification) error {

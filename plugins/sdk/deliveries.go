@@ -35,7 +35,7 @@ func (s *sinkServer) Deliver(stream grpc.BidiStreamingServer[sinkv1.DeliverReque
 		r, err := stream.Recv()
 		if err != nil {
 			if !errors.Is(err, io.EOF) {
-				cancel() // the daemon does not receive the answers
+				cancel() // the daemon does not receive the results
 			}
 			w.handlers.Wait()
 			w.close()
@@ -59,7 +59,7 @@ type attemptKey struct {
 type deliveryWork struct {
 	server   *sinkServer
 	handlers sync.WaitGroup
-	wake     chan struct{} // holds a value if there is something to send
+	wake     chan struct{} // contains a value if there is something to send
 
 	mu      sync.Mutex
 	running map[attemptKey]context.CancelFunc
@@ -97,7 +97,7 @@ func (w *deliveryWork) wakeUp() {
 	}
 }
 
-// runHandler makes a panic the failure of this attempt.
+// runHandler calls the handler. A panic is a failure of the attempt.
 func (w *deliveryWork) runHandler(ctx context.Context, d relay.Delivery) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -122,10 +122,10 @@ func (w *deliveryWork) close() {
 	w.wakeUp()
 }
 
-// maxAcks bounds one message.
+// maxAcks is the maximum number of acknowledgments in one message.
 const maxAcks = 1024
 
-// send gives the first credits, then sends what has been acknowledged, and gives a credit for each.
+// send grants the first credits, then sends acknowledgments, each with a new credit.
 func (w *deliveryWork) send(
 	stream grpc.BidiStreamingServer[sinkv1.DeliverRequest, sinkv1.DeliverResponse], credits int,
 ) error {
@@ -151,7 +151,7 @@ func (w *deliveryWork) send(
 		}
 		select {
 		case <-w.wake:
-			runtime.Gosched() // what can answer now goes into the same message
+			runtime.Gosched() // lets more acknowledgments join the same message
 		case <-stream.Context().Done():
 			return context.Cause(stream.Context())
 		}

@@ -1,5 +1,5 @@
-// Package wire turns the relay's plain structs into the protocol's messages and back, for the two adapters: the host in
-// plugins, and plugins/sdk.
+// Package wire converts between the relay's structs and the messages of the protocol, for both sides: plugins/host and
+// plugins/sdk.
 //
-// Nothing else of the project knows protobuf, and nothing that runs comes in here.
+// Only these packages use protobuf. This one starts no goroutines and makes no calls.
 package wire

@@ -14,7 +14,7 @@ import (
 // MaxNote is the maximum length of the note in a progress report, in bytes.
 const MaxNote = 64 << 10
 
-// FromDescription turns d into its message.
+// FromDescription converts d to its message.
 func FromDescription(d relay.DriverDescription) *driverv1.DescribeResponse {
 	m := &driverv1.DescribeResponse{Name: d.Name, Version: d.Version}
 	for _, s := range d.Steps {
@@ -44,14 +44,14 @@ var (
 
 func checkDescription(d relay.DriverDescription) error {
 	if !driverName.MatchString(d.Name) {
-		return fmt.Errorf("its name is %q, and must be up to 32 lower-case letters, digits and hyphens",
+		return fmt.Errorf("its name %q must be up to 32 lower-case letters, digits and hyphens",
 			relay.Truncate(d.Name, 60))
 	}
 	if d.Version != truncate(d.Version) || len(d.Version) > maxCaption {
 		return fmt.Errorf("its version is not a string of at most %d bytes", maxCaption)
 	}
 	if len(d.Steps) == 0 || len(d.Steps) > maxSteps {
-		return fmt.Errorf("it has %d steps, and must have from 1 to %d", len(d.Steps), maxSteps)
+		return fmt.Errorf("it has %d steps, but must have 1 to %d", len(d.Steps), maxSteps)
 	}
 	seen := map[string]bool{}
 	for _, s := range d.Steps {
@@ -70,7 +70,7 @@ func checkDescription(d relay.DriverDescription) error {
 	return nil
 }
 
-// FromServers turns a list of servers into its messages.
+// FromServers converts a list of servers to messages.
 func FromServers(list []relay.Server) []*driverv1.Server {
 	servers := make([]*driverv1.Server, 0, len(list))
 	for i := range list {
@@ -79,7 +79,7 @@ func FromServers(list []relay.Server) []*driverv1.Server {
 	return servers
 }
 
-// ToServers is the opposite of FromServers.
+// ToServers is the inverse of FromServers.
 func ToServers(list []*driverv1.Server) []relay.Server {
 	servers := make([]relay.Server, 0, len(list))
 	for _, m := range list {
@@ -96,7 +96,7 @@ func toServer(m *driverv1.Server) relay.Server {
 	return relay.Server{ID: m.GetId(), Cluster: m.GetCluster(), Settings: m.GetSettings(), Instances: m.GetInstances()}
 }
 
-// FromMigration turns m into its message.
+// FromMigration converts m to its message.
 func FromMigration(m relay.Migration) *driverv1.MigrateRequest {
 	r := &driverv1.MigrateRequest{
 		JobId: m.JobID, Lease: m.Lease, Container: m.Container, Instance: m.Instance,
@@ -110,7 +110,7 @@ func FromMigration(m relay.Migration) *driverv1.MigrateRequest {
 	return r
 }
 
-// ToMigration is the opposite of FromMigration.
+// ToMigration is the inverse of FromMigration.
 func ToMigration(r *driverv1.MigrateRequest) relay.Migration {
 	m := relay.Migration{
 		JobID: r.GetJobId(), Lease: r.GetLease(), Container: r.GetContainer(), Instance: r.GetInstance(),
@@ -124,14 +124,14 @@ func ToMigration(r *driverv1.MigrateRequest) relay.Migration {
 	return m
 }
 
-// FromProgress turns p into its message.
+// FromProgress converts p to its message.
 func FromProgress(p relay.Progress) *driverv1.Progress {
 	return &driverv1.Progress{
 		Step: p.Step, Completed: p.Completed, Bytes: p.Bytes, Total: p.Total, Note: p.Note, TimeNs: fromTime(p.Time),
 	}
 }
 
-// ToProgress is the opposite of FromProgress.
+// ToProgress is the inverse of FromProgress.
 func ToProgress(m *driverv1.Progress) relay.Progress {
 	return relay.Progress{
 		Step: m.GetStep(), Completed: m.GetCompleted(), Bytes: m.GetBytes(), Total: m.GetTotal(), Note: m.GetNote(),
@@ -142,7 +142,7 @@ func ToProgress(m *driverv1.Progress) relay.Progress {
 // ErrCancelled is the result of a migration that was stopped.
 var ErrCancelled = errors.New("the migration was stopped")
 
-// FromResult turns what a driver's Migrate returned into its message. Ctx is the one that Migrate had.
+// FromResult converts the result of Migrate to its message. ctx is the context of Migrate.
 func FromResult(ctx context.Context, err error) *driverv1.Result {
 	switch {
 	case err == nil:
@@ -172,6 +172,6 @@ func ToResult(m *driverv1.Result) error {
 	case driverv1.Outcome_OUTCOME_CANCELLED:
 		return ErrCancelled
 	}
-	return relay.Indeterminate(fmt.Errorf("the driver's result has the outcome %d, which is not known: %w",
+	return relay.Indeterminate(fmt.Errorf("the result of the driver has the unknown outcome %d: %w",
 		m.GetOutcome(), failed))
 }

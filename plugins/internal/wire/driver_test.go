@@ -108,7 +108,7 @@ func TestToDescription(t *testing.T) {
 		"good": {relay.DriverDescription{
 			Name: "ssh-2", Steps: []relay.MigrationStep{step("stop", "Stop"), step("copy", "Copy")},
 		}, ""},
-		"no name": {relay.DriverDescription{Steps: []relay.MigrationStep{step("stop", "Stop")}}, `its name is ""`},
+		"no name": {relay.DriverDescription{Steps: []relay.MigrationStep{step("stop", "Stop")}}, `its name ""`},
 		"version": {relay.DriverDescription{
 			Name: "x", Version: "\xff", Steps: []relay.MigrationStep{step("stop", "Stop")},
 		}, "its version"},

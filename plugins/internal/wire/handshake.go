@@ -2,20 +2,20 @@ package wire
 
 import "math"
 
-// What both sides of the handshake agree on.
+// The constants of both sides of the handshake.
 const (
-	// CookieName is the environment variable by which a program knows that it runs as a plugin; its value is the kind.
+	// CookieName is the environment variable that tells a program to run as a plugin. Its value is the kind.
 	CookieName = "HUBRELAY_PLUGIN"
-	// KindSink is the kind of sink plugins, KindDriver the kind of drivers that move instances.
+	// KindSink is the kind of sinks, KindDriver the kind of migration drivers.
 	KindSink   = "sink"
 	KindDriver = "driver"
-	// Version is the version of the protocol that this code speaks.
+	// Version is the version of the protocol.
 	Version = 1
-	// MaxMessage is the longest message that either side takes, in bytes.
+	// MaxMessage is the maximum size of a message in bytes, for both sides.
 	MaxMessage = 64 << 20
 	// Window is the maximum number of unread bytes on a stream.
 	Window = 1 << 20
-	// MaxCredits bounds how many deliveries a plugin may have at once.
+	// MaxCredits is the maximum number of deliveries that a plugin may have at once.
 	MaxCredits = math.MaxUint16
 )
 

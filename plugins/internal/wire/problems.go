@@ -12,13 +12,13 @@ import (
 // maxProblems is the maximum number of problems that a plugin may report about its configuration.
 const maxProblems = 100
 
-// Problem is that of either protocol.
+// Problem is a problem in either protocol.
 type Problem interface {
 	GetKey() string
 	GetText() string
 }
 
-// FromProblems converts the result of a sink's Validate. A [relay.FieldError] names its key.
+// FromProblems converts the result of Validate of a sink. A [relay.FieldError] names its key.
 func FromProblems(err error) []*sinkv1.Problem {
 	var list []*sinkv1.Problem
 	for _, p := range flattenErrors(err) {
@@ -36,7 +36,7 @@ func FromDriverProblems(err error) []*driverv1.Problem {
 	return list
 }
 
-// flattenErrors lists what is joined.
+// flattenErrors lists the errors of a joined error.
 func flattenErrors(err error) []relay.FieldError {
 	var several interface{ Unwrap() []error }
 	var field *relay.FieldError
@@ -55,7 +55,7 @@ func flattenErrors(err error) []relay.FieldError {
 	return []relay.FieldError{{Problem: truncate(err.Error())}}
 }
 
-// ToProblems is the opposite of both. The texts may be anything: they are cut to maxText and made valid.
+// ToProblems is the inverse of both. The texts are untrusted: it truncates them to maxText and makes them valid UTF-8.
 func ToProblems[P Problem](list []P) []relay.FieldError {
 	var out []relay.FieldError
 	for _, p := range list[:min(len(list), maxProblems)] {
@@ -68,7 +68,7 @@ func ToProblems[P Problem](list []P) []relay.FieldError {
 	return out
 }
 
-// FromExplanation turns what a sink would send into its message.
+// FromExplanation converts what a sink would send to its message.
 func FromExplanation(e relay.Preview) *sinkv1.ExplainResponse {
 	m := &sinkv1.ExplainResponse{}
 	for _, one := range slices.Concat([]relay.Preview{e}, e.Followups) {
@@ -83,7 +83,7 @@ func FromExplanation(e relay.Preview) *sinkv1.ExplainResponse {
 	return m
 }
 
-// ToExplanation is the opposite of FromExplanation.
+// ToExplanation is the inverse of FromExplanation.
 func ToExplanation(m *sinkv1.ExplainResponse) relay.Preview {
 	var list []relay.Preview
 	for _, one := range m.GetExplanations() {

@@ -10,9 +10,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// FromDelivery turns d into its message. The notifications' data is shared, not copied. Timeout is zero for none.
+// FromDelivery converts d to its message. The data of notifications is shared, not copied. timeout is 0 for none.
 func FromDelivery(d relay.Delivery, timeout time.Duration) *sinkv1.Delivery {
-	// Nearly all deliveries are of one: those take one allocation.
+	// Almost all deliveries have one notification. These need one allocation.
 	single := &struct {
 		delivery sinkv1.Delivery
 		first    sinkv1.Notification
@@ -38,7 +38,7 @@ func FromDelivery(d relay.Delivery, timeout time.Duration) *sinkv1.Delivery {
 	return m
 }
 
-// ToDelivery is the opposite of FromDelivery.
+// ToDelivery is the inverse of FromDelivery.
 func ToDelivery(m *sinkv1.Delivery) (d relay.Delivery, timeout time.Duration) {
 	d = relay.Delivery{
 		ID: m.GetId(), Attempt: int(m.GetAttempt()), Digest: toDigest(m.GetDigest()), Batch: m.GetBatch(),
@@ -93,7 +93,7 @@ func toTime(ns int64) time.Time {
 	return time.Unix(0, ns).UTC()
 }
 
-// FromOutcome turns what a handler returned for an attempt into its ack.
+// FromOutcome converts the result of an attempt to its acknowledgment.
 func FromOutcome(id string, attempt int, err error) *sinkv1.Ack {
 	m := &sinkv1.Ack{DeliveryId: id, Attempt: uint32(max(0, attempt)), Outcome: sinkv1.Outcome_OUTCOME_OK}
 	if err == nil {
@@ -117,8 +117,8 @@ func FromOutcome(id string, attempt int, err error) *sinkv1.Ack {
 	return m
 }
 
-// ToOutcome returns the error of an acknowledgment, or nil for success. The text is untrusted: it is cut to maxText and
-// made valid UTF-8.
+// ToOutcome returns the error of an acknowledgment, or nil for success. The text is untrusted: it is truncated to
+// maxText and made valid UTF-8.
 func ToOutcome(m *sinkv1.Ack) error {
 	if m.GetOutcome() == sinkv1.Outcome_OUTCOME_OK {
 		return nil
@@ -138,7 +138,7 @@ func ToOutcome(m *sinkv1.Ack) error {
 	case sinkv1.Outcome_OUTCOME_GONE:
 		return relay.Gone(failed)
 	}
-	return fmt.Errorf("the plugin's ack has the outcome %d, which is not known: %w", m.GetOutcome(), failed)
+	return fmt.Errorf("the acknowledgment has the unknown outcome %d: %w", m.GetOutcome(), failed)
 }
 
 func pluginError(text string, answer *relay.ResponseError) *Error {
@@ -156,7 +156,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.text }
 
-// Unwrap returns the destination's answer, if there is one.
+// Unwrap returns the response of the destination, if there is one.
 func (e *Error) Unwrap() error {
 	if e.answer == nil {
 		return nil
@@ -164,7 +164,7 @@ func (e *Error) Unwrap() error {
 	return e.answer
 }
 
-// toValidUTF8 is s as a message can carry it.
+// toValidUTF8 returns s without invalid UTF-8, which a message cannot contain.
 func toValidUTF8(s string) string { return strings.ToValidUTF8(s, "�") }
 
 // maxText is the maximum length of a plugin's error text, in bytes.
