@@ -87,7 +87,7 @@ func (c *Catalog) Names() []string { return slices.Clone(c.names) }
 func (c *Catalog) DescribeUnknown(topic string) (text, nearest string) {
 	text = fmt.Sprintf("there is no topic %q", Truncate(topic, 80))
 	if strings.HasPrefix(topic, OperationalPrefix) {
-		return text + fmt.Sprintf(" to publish: topics that begin with %q are reserved for the relay",
+		return text + fmt.Sprintf(" to publish: topics that start with %q are reserved for the relay",
 			OperationalPrefix), ""
 	}
 	nearest = c.Suggest(topic)

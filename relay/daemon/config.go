@@ -17,7 +17,7 @@ type Kinds = config.Kinds
 // AdminEndpoint is the address of the admin API of a running daemon.
 type AdminEndpoint = config.AdminEndpoint
 
-// LoadConfig reads a configuration file and the environment variables that begin with HUBRELAY_. Invalid values
+// LoadConfig reads a configuration file and the environment variables that start with HUBRELAY_. Invalid values
 // are returned as [yamldoc.Problems].
 func LoadConfig(path string, environ []string, kinds Kinds) (*Config, error) {
 	return config.Load(path, environ, kinds)

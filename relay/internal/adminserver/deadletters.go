@@ -168,7 +168,7 @@ func changeDeadLetters(
 			"limit is negative").WithPointer("/limit")
 	case request.All && request.IDs != nil:
 		return store.ChangeResult{}, relay.NewError(relay.CodeInvalidArgument,
-			"give either ids or all").WithPointer("/ids")
+			"set either ids or all").WithPointer("/ids")
 	case request.All:
 		sel, err := request.toSelection(time.Now())
 		if err != nil {

@@ -5,7 +5,7 @@ import "time"
 // Entry is one action.
 type Entry struct {
 	Time time.Time `json:"time"`
-	// Actor is who acted: "key NAME", "admin NAME" or "configuration". It is empty if nobody is known.
+	// Actor is "key NAME", "admin NAME" or "configuration". It is empty if the actor is unknown.
 	Actor string `json:"actor,omitempty"`
 	// Source is the address of the client. It is empty for a unix socket.
 	Source string `json:"source,omitempty"`

@@ -42,7 +42,7 @@ type AuthenticatorOptions struct {
 	Keys *Keyring
 	// JWT verifies credentials with two dots. Nil treats them like others.
 	JWT Verifier
-	// Forward verifies all other credentials that are no keys. Nil rejects them.
+	// Forward verifies all other credentials. Nil rejects them.
 	Forward ForwardVerifier
 }
 

@@ -14,7 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// HoldState says whether a stream may still use its token.
+// HoldState reports whether a stream may still use its token.
 type HoldState int32
 
 // The states of a [Hold]. Only HoldActive changes.
@@ -71,7 +71,7 @@ func (h *Hold) Release() { h.store.holds.release(h, h.store.now().Add(h.store.op
 type heldTokens struct {
 	mu       sync.Mutex
 	byKey    map[string]*Hold // by Redis key
-	released []*Hold          // tokens whose streams have ended, and whose TTL must be reset once more
+	released []*Hold          // tokens of ended streams, whose TTL must be reset a last time
 	wake     chan struct{}
 }
 

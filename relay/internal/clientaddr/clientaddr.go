@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Proxies are the networks of the proxies whose headers are believed. Nil trusts nobody.
+// Proxies are the networks of trusted proxies. Nil trusts none.
 type Proxies []netip.Prefix
 
 // ParseNetworks parses networks such as 10.0.0.0/8, and single addresses.
@@ -37,8 +37,8 @@ func (p Proxies) Contains(addr netip.Addr) bool {
 
 // Client returns the address of the client that sent r. If the connection comes from a trusted proxy, it is the last
 // address in Forwarded (RFC 7239) or X-Forwarded-For that is not a trusted proxy. Entries before that one were written by
-// the client and are ignored. A proxy that names nobody is itself the client. The result is invalid if r has no address,
-// such as over a unix socket.
+// the client and are ignored. A proxy that names no client is itself the client. The result is invalid if r has no
+// address, such as over a unix socket.
 func (p Proxies) Client(r *http.Request) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -51,7 +51,7 @@ func (p Proxies) Client(r *http.Request) netip.Addr {
 	for _, hop := range slices.Backward(hops(r.Header)) {
 		addr, ok := parseHop(hop)
 		if !ok {
-			return client // everything before it was written by whoever sent this
+			return client // this client may have made up everything before it
 		}
 		if client = addr; !p.Contains(addr) {
 			return client

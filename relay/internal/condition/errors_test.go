@@ -30,9 +30,9 @@ func TestCompile_Errors(t *testing.T) {
 		},
 		{"topic ==\n  objct", `line 2, column 3 of the expression: there is no "objct"; did you mean "object"?`},
 		{`"ä" != topic and objct`, `column 18 of the expression: there is no "objct"`},
-		{`topic`, `gives text instead of true or false; compare it`},
-		{`context.clusters`, `gives a list of texts instead of true or false`},
-		{`object`, `gives object instead of true or false`},
+		{`topic`, `results in text instead of true or false; compare it`},
+		{`context.clusters`, `results in a list of texts instead of true or false`},
+		{`object`, `results in object instead of true or false`},
 		{
 			`topic == 3`,
 			`column 7 of the expression: invalid operation: == (mismatched types text and number); compare text ` +

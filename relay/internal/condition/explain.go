@@ -31,7 +31,7 @@ func translateError(text string, err error) *Error {
 	} else if m := unexpectedTokenPattern().FindStringSubmatch(message); m != nil {
 		e.Text, e.Hint = unexpectedToken(m[1])
 	} else if kind, ok := strings.CutPrefix(message, "expected bool, but got "); ok {
-		e.Text, e.Hint = "gives "+replaceTypeNames(kind)+" instead of true or false", `compare it with `+
+		e.Text, e.Hint = "results in "+replaceTypeNames(kind)+" instead of true or false", `compare it with `+
 			`something, such as object.state == "error"`
 	} else {
 		e.Text, e.Hint = replaceTypeNames(message), typeHint(message)

@@ -34,7 +34,7 @@ func TestAdmin_Errors(t *testing.T) {
 		"admin: {listen: ':9091', tokens: [{name: ci, role: root, token: 0123456789}]}": "admin.tokens[0].role: " +
 			"\"root\" is not a valid value; choose one of viewer, operator, admin",
 		"admin: {listen: ':9091', tokens: [{name: ci, role: admin}]}": "admin.tokens[0]: " +
-			"has no token; give one of token, token_file and token_sha256",
+			"has no token; set one of token, token_file and token_sha256",
 		"admin: {listen: ':9091', tokens: [{name: ci, role: admin, token: short}]}": "admin.tokens[0].token: " +
 			"has 5 characters",
 		"admin: {listen: ':9091', tokens: [{name: ci, role: admin, token_sha256: beef}]}": "admin.tokens[0]." +

@@ -170,7 +170,7 @@ type Auth struct {
 	MTLS      MTLS          `koanf:"mtls" doc:"Client certificates."`
 }
 
-// Forward configures the endpoint that verifies credentials which are no keys and no JWTs.
+// Forward configures the endpoint that verifies credentials other than keys and JWTs.
 type Forward struct {
 	URL      string        `koanf:"url" doc:"URL that verifies credentials; empty: none."`
 	Timeout  time.Duration `koanf:"timeout" doc:"Time limit of a request to the URL, 100ms to 30s."`

@@ -36,7 +36,7 @@ func details() map[string]string {
 		"Websocket.compression": "The extension is permessage-deflate, RFC 7692.",
 		"Websocket.history": "The memory holds the newest events of all partitions, so replays need " +
 			"not read Redis. Segments that replays read from Redis use up to half as much again, and account " +
-			"pipelines over several partitions use the same amount once more.",
+			"pipelines over several partitions use the same amount again.",
 		"Websocket.ping_interval":    "Keep it below the idle timeout of proxies.",
 		"Websocket.pong_timeout":     "The check runs with each ping.",
 		"Websocket.max_connections":  "0 derives the limit from the limit of open files, minus a reserve.",
@@ -59,7 +59,7 @@ func details() map[string]string {
 			"notifications without an account.",
 		"JWT.hubs_claim":         "The claim is a list of strings, or a string with spaces; * means all hubs.",
 		"JWT.capabilities_claim": "The claim is a list of strings, or a string with spaces.",
-		"Auth.forward": `It verifies credentials that are no keys and no JWTs. It gets POST {"credential":"…","hub_id":"…"}, ` +
+		"Auth.forward": `It verifies credentials other than keys and JWTs. It gets POST {"credential":"…","hub_id":"…"}, ` +
 			`and answers 200 {"name":"…","account_id":"…","hubs":["…"],"capabilities":["…"],"expires":"RFC 3339"}, or 401. ` +
 			"Streams end at expires, at most after an hour. A notification hub.api_key.state.changed makes all decisions " +
 			"about its hub invalid.",

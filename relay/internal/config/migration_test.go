@@ -42,7 +42,7 @@ func TestLoad_Migration(t *testing.T) {
 	}
 	// A missing program is only a warning.
 	if len(cfg.Warnings) != 1 || !strings.Contains(cfg.Warnings[0].String(),
-		":3:21: migration.driver.command: cannot be started now: the command "+filepath.Join(filepath.Dir(path),
+		":3:21: migration.driver.command: cannot be started at present: the command "+filepath.Join(filepath.Dir(path),
 			"driver")+" does not exist") {
 		t.Errorf("warnings %v", cfg.Warnings)
 	}
@@ -67,10 +67,10 @@ func TestLoad_MigrationErrors(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"unknown key": {"{drivr: {}}", `migration.drivr: unknown key; did you mean "driver"?`},
 		"driver key":  {"{driver: {comand: [x]}}", `migration.driver.comand: unknown key; did you mean "command"?`},
-		"no command":  {"{driver: {args: [x]}}", "migration.driver.command: is missing: name the plugin's program"},
+		"no command":  {"{driver: {args: [x]}}", "migration.driver.command: is missing: name the program of the plugin"},
 		"builtin": {
 			"{driver: {command: ['builtin:directry']}}",
-			"migration.driver.command: names \"builtin:directry\", which does not come with hubrelay: did you " +
+			"migration.driver.command: names \"builtin:directry\", which is not part of hubrelay: did you " +
 				"mean builtin:directory?",
 		},
 		"all at once": {

@@ -158,10 +158,10 @@ func (l *loader) checkTLS(path string, t *TLS) {
 	case l.HasErrors(path), t.CertFile == "" && t.KeyFile == "":
 		return
 	case t.CertFile == "":
-		l.Error(path+".cert_file", "is required with key_file", "give both for TLS, or none for plain HTTP")
+		l.Error(path+".cert_file", "is required with key_file", "set both for TLS, or none for plain HTTP")
 		return
 	case t.KeyFile == "":
-		l.Error(path+".key_file", "is required with cert_file", "give both for TLS, or none for plain HTTP")
+		l.Error(path+".key_file", "is required with cert_file", "set both for TLS, or none for plain HTTP")
 		return
 	}
 	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
@@ -178,7 +178,7 @@ func (l *loader) checkRedis(r *Redis) {
 	switch {
 	case r.URLFile == "" || l.HasErrors("redis"):
 	case r.URL != "":
-		l.Error("redis.url_file", "conflicts with redis.url", "give one of them")
+		l.Error("redis.url_file", "conflicts with redis.url", "set only one of them")
 	default:
 		r.URL, _ = readSecret(r.URLFile) // filePath has already read it.
 	}

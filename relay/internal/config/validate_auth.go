@@ -32,10 +32,10 @@ func (l *loader) checkJWT(j *JWT) {
 	case j.JWKSURL == "" && j.JWKSFile == "":
 		l.Error("auth.jwt.jwks_url", "is missing", "set it to the URL of the issuer's JWKS, or set jwks_file")
 	case j.JWKSURL != "" && j.JWKSFile != "":
-		l.Error("auth.jwt.jwks_file", "conflicts with jwks_url", "give one of them")
+		l.Error("auth.jwt.jwks_file", "conflicts with jwks_url", "set only one of them")
 	case j.JWKSURL != "" && !isSecureURL(j.JWKSURL):
 		l.Error("auth.jwt.jwks_url", fmt.Sprintf("%q is not an https URL", relay.Truncate(j.JWKSURL, maxQuoted)),
-			"use https: whoever can change the answer could issue tokens")
+			"use https: an attacker who can change the response could issue tokens")
 	}
 	if len(j.Algorithms) == 0 {
 		l.Error("auth.jwt.algorithms", "is empty", "name at least one, such as RS256")

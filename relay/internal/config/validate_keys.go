@@ -141,9 +141,9 @@ func (l *loader) checkCredential(path string, c credential, hint string) {
 	names := fmt.Sprintf("%[1]s, %[1]s_file and %[1]s_sha256", c.kind)
 	switch {
 	case given == 0:
-		l.Error(path, "has no "+c.kind, "give one of "+names+"; "+hint)
+		l.Error(path, "has no "+c.kind, "set one of "+names+"; "+hint)
 	case given > 1:
-		l.Error(path, "has more than one of "+names, "give exactly one")
+		l.Error(path, "has more than one of "+names, "set exactly one")
 	case c.text != "":
 		if err := checkKey(c.text); err != nil {
 			l.Error(path+"."+c.kind, err.Error(), hint)

@@ -82,7 +82,7 @@ func (l securityCheck) warnPlaintextRedis(address string) {
 	}
 	if host := u.Hostname(); !isLoopback(host + ":0") {
 		l.Warn("redis.url", "sends its password and all notifications unencrypted to another machine",
-			"use rediss://, or a network that nobody else can read")
+			"use rediss://, or a network that others cannot read")
 	}
 }
 

@@ -27,16 +27,16 @@ func (l *loader) checkSource(path string, s Source, catalog *relay.Catalog) {
 		l.Error(path+".type", "is missing", "write type: hub")
 	}
 	if s.URL == "" && !broken {
-		l.Error(path+".url", "is missing", "give the address of the upstream, such as https://platform.example")
+		l.Error(path+".url", "is missing", "set the URL of the upstream, such as https://platform.example")
 	} else if s.URL != "" {
 		l.checkUpstream(path+".url", s.URL)
 	}
 	switch {
 	case broken:
 	case s.Key == "" && s.KeyFile == "":
-		l.Error(path, "has no key", "give one of key and key_file, with an API key of the upstream")
+		l.Error(path, "has no key", "set key or key_file, with an API key of the upstream")
 	case s.Key != "" && s.KeyFile != "":
-		l.Error(path, "has both key and key_file", "give exactly one")
+		l.Error(path, "has both key and key_file", "set exactly one")
 	default:
 		if key, err := s.ReadKey(); err != nil {
 			l.Error(path+".key_file", strings.TrimPrefix(err.Error(), "key_file: "),

@@ -70,9 +70,9 @@ func (h *Hub) newReplay(c *connection, s *Subscription) (*replay, *relay.Error) 
 			r.positions[slot] = at
 		case s.Hub == "":
 			return nil, cursorError("the cursor is of a hub's pipeline and cannot resume the one of an account " +
-				"over several partitions: begin without it")
+				"over several partitions: start without it")
 		default:
-			return nil, cursorError("the cursor is of another hub, in another partition: begin without it")
+			return nil, cursorError("the cursor is of another hub, in another partition: start without it")
 		}
 	}
 	return r, nil
@@ -386,7 +386,7 @@ func (r *replay) wantsTopic(topic string) bool {
 func (r *replay) sendResync() {
 	text := r.hub.cursors.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions)
 	r.startChunk(r.from)
-	message := relay.ResyncMessage(r.subscription.Hub, r.subscription.Account, lostBehindCursor)
+	message := relay.ResyncMessage(r.subscription.Hub, r.subscription.Account, lostAfterCursor)
 	r.add(frame.New(message, r.client.format, text))
 	if r.client.enqueueReplay(r.frames) {
 		r.hub.opts.Observer.Queued(len(r.frames), r.size)

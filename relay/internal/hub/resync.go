@@ -8,9 +8,9 @@ import (
 
 // The texts of resync messages.
 const (
-	lostBehindCursor = "some of what followed the cursor is no longer in the log; what still is comes next"
+	lostAfterCursor = "some entries after the cursor are no longer in the log; the remaining ones follow"
 	lostLog          = "the cursor is of a log with another number of partitions; " +
-		"the stream goes on with what comes now"
+		"the stream continues with new notifications"
 	lostLive = "the log has lost notifications before this node read them"
 )
 

@@ -16,7 +16,7 @@ const exceededInterval = 10 * time.Second
 // maxExceeded bounds the memory. Beyond it, all keys start again.
 const maxExceeded = 10_000
 
-// record records an action of a key, or of nobody if keyName is empty. A nil refused means that it succeeded.
+// record records an action of a key, or of an unknown actor if keyName is empty. A nil refused means success.
 func (a *API) record(r *http.Request, keyName string, action audit.Action, target string, refused *relay.Error) {
 	e := audit.Entry{Action: action, Target: target, Outcome: audit.OutcomeOK}
 	if keyName != "" {

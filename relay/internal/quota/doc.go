@@ -5,5 +5,5 @@
 // trip. Leased tokens are taken from the bucket first, so all nodes together never exceed a limit. A node returns no
 // tokens: what it does not spend within a second is lost.
 //
-// Publications through the inbox have no quota, because whoever may write to Redis needs no API.
+// Publications through the inbox have no quota, because a client that can write to Redis does not need the API.
 package quota

@@ -58,8 +58,8 @@ func (m *Monitor) Check() error {
 // NewFullError returns the error for publishers. state describes how full the storage is.
 func NewFullError(state string) *relay.Error {
 	return relay.NewError(relay.CodeStorageFull, state+", so nothing was stored; repeat the request later. The "+
-		"operator of the relay can make room: raise redis.max_memory (or maxmemory of your Redis), lower redis.retention, "+
-		"or see `hubrelay sinks list` for sinks that do not deliver")
+		"operator of the relay can free space: raise redis.max_memory (or maxmemory of your Redis), lower "+
+		"redis.retention, or see `hubrelay sinks list` for sinks that do not deliver")
 }
 
 // Run measures until ctx ends, and returns nil. While Redis does not respond, the last result applies.

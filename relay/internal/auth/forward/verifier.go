@@ -31,7 +31,7 @@ const (
 	// maxLifetime is the time after which tokens and streams end if the answer has no expiry or a later one.
 	maxLifetime = time.Hour
 	// maxCredentials and maxHubs bound the memory of the cache. Beyond them, the cache or the decisions about one
-	// credential start again. So nobody can remove the decisions about other credentials.
+	// credential start again. So a client cannot remove the decisions about other credentials.
 	maxCredentials = 10_000
 	maxHubs        = 100
 	// maxRequests is the maximum number of requests at once, which protects the endpoint from guessing.
@@ -40,7 +40,7 @@ const (
 	logInterval = time.Minute
 )
 
-// errRefused means that the endpoint does not know a credential.
+// errRefused reports that the endpoint rejected a credential.
 var errRefused = errors.New("refused")
 
 // Options are the settings of a [Verifier]. All fields are required.

@@ -58,7 +58,8 @@ type RemoteKeys struct {
 
 // NewRemoteKeys returns the keys at a URL. It fetches nothing yet.
 func NewRemoteKeys(url string) *RemoteKeys {
-	refuseRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse } // perhaps to http
+	// A redirect may lead to plain http.
+	refuseRedirect := func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 	return &RemoteKeys{
 		url: url, client: &http.Client{Timeout: fetchTimeout, CheckRedirect: refuseRedirect}, now: time.Now,
 	}

@@ -28,7 +28,7 @@ const versionField = ""
 var (
 	// ErrExists means that there already is a key with this name.
 	ErrExists = errors.New("there already is a key with this name")
-	// ErrNotFound means that there is no key with this name.
+	// ErrNotFound reports that there is no key with this name.
 	ErrNotFound = errors.New("there is no key with this name")
 	// ErrTooMany means that there are [MaxKeys] keys.
 	ErrTooMany = errors.New("there are too many keys")

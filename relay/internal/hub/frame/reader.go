@@ -105,7 +105,7 @@ func (in *Reader) validateHeader() (problem string) {
 		}
 	case opcodeText, opcodeBinary:
 		if in.inMessage {
-			return "a message begins inside another"
+			return "a message starts inside another"
 		}
 		in.inMessage, in.messageBytes = !final, 0
 	case opcodeContinuation:
