@@ -56,7 +56,7 @@ func TestInventory(t *testing.T) {
 		!shop.Stateful || len(shop.Instances) != 2 || shop.Instances[1].Server != "server-2" {
 		t.Errorf("%q became %+v", lines, shop)
 	}
-	o.run("inventory import "+file, "nothing was changed: the inventory is equal already")
+	o.run("inventory import "+file, "nothing was changed: the inventory is already up to date")
 	other := writeFile(t, dir, "other.json",
 		`{"containers": {"shop": {"hub_id": "hub-1", "instances": {"shop-1": {"server_id": "server-2"}}}}}`)
 	o.run("inventory import --json "+other, `"containers":{"added":0,"changed":1,"removed":1}`, `"changed":true`)
@@ -74,7 +74,7 @@ func TestInventory(t *testing.T) {
 	testkit.Eventually(t, "the empty inventory", func() error {
 		out, _, _ := call(t, o.env, "", "inventory", "list")
 		return errors.Join(hasAll(out,
-			"the inventory is empty: name servers in migration.inventory_file of the daemon")...)
+			"the inventory is empty: define servers in migration.inventory_file of the daemon")...)
 	})
 	for _, tc := range []struct{ args, part string }{
 		{dir + "/nothing.yaml", "nothing.yaml cannot be read: no such file or directory"},

@@ -331,7 +331,7 @@ func TestMigrate(t *testing.T) {
 		}
 	}
 	if _, errOut, code := call(t, env[:2], "", "jobs", "list", "web", "web-1"); code != 1 ||
-		!strings.Contains(errOut, "HUBRELAY_HUB or --hub gives it") {
+		!strings.Contains(errOut, "set HUBRELAY_HUB or --hub") {
 		t.Errorf("jobs list without a hub ended with %d: %s", code, errOut)
 	}
 	// An operator reads the error of the job.

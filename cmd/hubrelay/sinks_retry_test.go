@@ -49,10 +49,10 @@ func TestSinksRetry(t *testing.T) {
 	o.run("sinks resume billing", "billing is active")
 
 	mended.Store(true)
-	o.run("sinks retry billing", "billing tries 5 deliveries now")
+	o.run("sinks retry billing", "billing retries 5 deliveries now")
 	testkit.Eventually(t, "all to be delivered", hooks.acceptedAll("/billing", ids))
-	beside := operator{t, []string{"HUBRELAY_ADMIN=" + other.Admin}}
-	beside.run("sinks retry ordered --json", `"due":1`) // the others follow
+	second := operator{t, []string{"HUBRELAY_ADMIN=" + other.Admin}}
+	second.run("sinks retry ordered --json", `"due":1`) // the others follow
 	testkit.Eventually(t, "all to be delivered in order", hooks.acceptedAll("/ordered", ids))
 	var order []string
 	for _, h := range hooks.of("/ordered")[1:] {

@@ -22,17 +22,17 @@ func newAccountsErase(std term.Streams) *cobra.Command {
 		Use:   "erase ACCOUNT",
 		Short: "Delete the notifications of an account from a running daemon",
 		Long: `Deletes the notifications of an account: from the log, the queues and scheduled retries of all sinks, and
-the dead letters. Revoke its keys first. Otherwise new notifications may arrive. Nothing can be restored.
+the dead letters. This cannot be undone. Revoke the keys of the account first. Otherwise new notifications may arrive.
 
-What is being delivered, or gathered for a batch or digest, is not deleted: repeat the command after that. Nodes keep
-recent notifications in memory until newer ones replace them or they are restarted.
+Deliveries in progress, and notifications collected for a batch or digest, are not deleted. Run the command again after
+they were delivered. Nodes keep recent notifications in memory until newer ones replace them or the nodes are restarted.
 
 ` + adminHelp,
 		Example: "  hubrelay accounts erase acme --yes",
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !confirmed {
-				return NewUsageError(cmd, errors.New("nothing can be restored: confirm with --yes"))
+				return NewUsageError(cmd, errors.New("the deletion cannot be undone: confirm with --yes"))
 			}
 			client, err := f.newClient(std)
 			if err != nil {
@@ -57,7 +57,8 @@ recent notifications in memory until newer ones replace them or they are restart
 			text := fmt.Sprintf("deleted %d entries of the log, %d queued and %d scheduled deliveries, %d dead letters",
 				r.Log, r.Queued, r.Scheduled, r.DeadLetters)
 			if r.Shared > 0 {
-				text += fmt.Sprintf("; %d dead letters stay, because they also contain notifications of other accounts", r.Shared)
+				text += fmt.Sprintf("; %d dead letters were kept, because they also contain notifications of other "+
+					"accounts", r.Shared)
 			}
 			_, err = fmt.Fprintln(std.Out, text)
 			return err

@@ -59,7 +59,7 @@ func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
 		}
 		if u, err := url.Parse(f.address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return NewUsageError(cmd, fmt.Errorf("%q is neither the path of a socket nor a URL such as "+
-				"https://127.0.0.1:9091: set HUBRELAY_ADMIN or give --admin", f.address))
+				"https://127.0.0.1:9091: set HUBRELAY_ADMIN or use --admin", f.address))
 		}
 		return nil
 	}
@@ -85,8 +85,8 @@ func (f *adminFlags) newClient(std term.Streams) (*adminClient, error) {
 	return newAdminClient(address, std.Getenv("HUBRELAY_ADMIN_TOKEN")), nil
 }
 
-// findDaemon returns the URL or the socket path of a daemon with endpoint e. If configured is false, e has defaults
-// only.
+// findDaemon returns the URL or the socket path of a daemon with endpoint e. If configured is false, e contains only
+// defaults.
 func findDaemon(e daemon.AdminEndpoint, configured bool) (string, error) {
 	switch {
 	case e.Listen != "" && e.TLS:
@@ -99,18 +99,18 @@ func findDaemon(e daemon.AdminEndpoint, configured bool) (string, error) {
 		Configured: configured,
 	})
 	if err != nil {
-		return "", fmt.Errorf("no daemon found: start it, or name its admin listener with --admin, -c FILE or "+
+		return "", fmt.Errorf("no daemon found: start it, or set its admin listener with --admin, -c FILE or "+
 			"HUBRELAY_ADMIN; tried %s",
 			strings.ReplaceAll(err.Error(), "\n", ", "))
 	}
 	return path, nil
 }
 
-// newAdminClient returns a client for a URL or for the path of a socket. It sends the token to a URL only.
+// newAdminClient returns a client for a URL or for the path of a socket. It sends the token only to a URL.
 func newAdminClient(address, token string) *adminClient {
 	c := &adminClient{name: strings.TrimRight(address, "/"), token: token, http: &http.Client{
 		Timeout: adminTimeout,
-		// The admin listener never redirects, so another program answered.
+		// The admin listener never redirects, so a redirect comes from another program.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}}
 	c.base = c.name
@@ -193,7 +193,7 @@ func (c *adminClient) post(ctx context.Context, path string, body, answer any) e
 func (c *adminClient) doRequest(ctx context.Context, method, path, kind string, body []byte, answer any) error {
 	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
 	if err != nil {
-		return fmt.Errorf("make request: %w", err)
+		return fmt.Errorf("create request: %w", err)
 	}
 	req.Header.Set("Accept", "application/json")
 	if body != nil {
@@ -219,9 +219,8 @@ func (c *adminClient) doRequest(ctx context.Context, method, path, kind string, 
 		failed.Error.Code != relay.CodeNoURI {
 		return failed.Error // the public listener responds with 404.uri to paths of the admin API
 	}
-	return fmt.Errorf("%s answered %d and is not the admin listener of a hubrelay that knows this command: check "+
-		"--admin, -c FILE or HUBRELAY_ADMIN",
-		c.name, res.StatusCode)
+	return fmt.Errorf("%s returned status %d, so it is not an admin listener that supports this command: check "+
+		"--admin, -c FILE or HUBRELAY_ADMIN", c.name, res.StatusCode)
 }
 
 func (c *adminClient) connectionError(ctx context.Context, err error) error {
@@ -232,9 +231,9 @@ func (c *adminClient) connectionError(ctx context.Context, err error) error {
 	if errors.As(err, &wrapped) {
 		err = wrapped.Err
 	}
-	return fmt.Errorf("no daemon responds at %s (%w): start it, or name its admin listener with --admin or -c FILE",
+	return fmt.Errorf("no daemon responds at %s (%w): start it, or set its admin listener with --admin or -c FILE",
 		c.name, err)
 }
 
 // errInterrupted is returned if the user interrupts a request. The daemon may have processed it.
-var errInterrupted = errors.New("interrupted before the daemon answered")
+var errInterrupted = errors.New("interrupted before the daemon responded")

@@ -30,8 +30,8 @@ func newAudit(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Search the audit log of a running daemon",
-		Long: `Lists security-relevant actions, the newest first: failed authentications, changed keys and configurations,
-revoked tokens, exceeded quotas, migrations, and all changes with the admin API. Entries of all nodes are listed.
+		Long: `Lists security-relevant actions of all nodes, newest first: failed authentications, changed keys and
+configurations, revoked tokens, exceeded quotas, migrations, and all changes made with the admin API.
 
 OUTCOME is ok, or the code of the error. An action also selects the actions below it: sinks selects sinks.pause.
 
@@ -54,14 +54,14 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 	}
 	flags := cmd.Flags()
 	for name, help := range map[string]string{
-		"action": "only this action and those below it",
+		"action": "only this action and the actions below it",
 		"actor":  `only actions of this actor, such as "key ops"`,
 		"source": "only actions from this address",
 		"target": "only actions on this target, such as a sink",
 	} {
 		filters[name] = flags.String(name, "", help)
 	}
-	flags.DurationVar(&since, "since", 0, "only the actions of this time, such as 24h; 0 for all")
+	flags.DurationVar(&since, "since", 0, "only actions since a duration ago, such as 24h; 0 for all")
 	flags.IntVar(&limit, "limit", 100, "maximum number of entries, 1 to 10000")
 	f.register(cmd, std)
 	return cmd

@@ -37,13 +37,13 @@ func Commands(std term.Streams, build Build) []*cobra.Command {
 func WithUsageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if err := check(cmd, args); err != nil {
-			return NewUsageError(cmd, fmt.Errorf("%w: write %s", err, cmd.UseLine()))
+			return NewUsageError(cmd, fmt.Errorf("%w: usage: %s", err, cmd.UseLine()))
 		}
 		return nil
 	}
 }
 
-// exactNamedArgs accepts n arguments that are not empty. An empty one comes from a shell, for example from `jobs show
+// exactNamedArgs accepts n arguments that are not empty. A shell can pass an empty argument, for example for `jobs show
 // "$(…)"` if the inner command prints nothing.
 func exactNamedArgs(n int) cobra.PositionalArgs {
 	return WithUsageErrors(func(cmd *cobra.Command, args []string) error {
@@ -64,7 +64,7 @@ func commandGroup(use, short string, children ...*cobra.Command) *cobra.Command 
 	return cmd
 }
 
-// RejectUnknownCommand rejects arguments of a command that only contains other commands, and suggests the nearest
+// RejectUnknownCommand rejects arguments of a command that only contains other commands, and suggests the closest
 // command.
 func RejectUnknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -73,7 +73,7 @@ func RejectUnknownCommand(cmd *cobra.Command, args []string) error {
 	hint := ""
 	cmd.SuggestionsMinimumDistance = 2
 	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = fmt.Sprintf(", the nearest is %q", near[0])
+		hint = fmt.Sprintf(" (did you mean %q?)", near[0])
 	}
 	return NewUsageError(cmd, fmt.Errorf("unknown command %q%s", args[0], hint))
 }

@@ -37,12 +37,12 @@ func newConnectionsList(std term.Streams) *cobra.Command {
 	var hub, key string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List connected clients, the oldest connection first",
-		Long: `Lists the clients that are connected to a running daemon, the oldest connection first.
+		Short: "List connected clients, oldest connection first",
+		Long: `Lists the clients that are connected to a running daemon, oldest connection first.
 
 STATE is live; replaying, while a client receives missed events; or closing, when its TOPICS are unknown. SINCE is the
-age of the connection, QUEUED the number of bytes that wait to be sent. HUB is the hub whose events the client
-receives; "account …" is the pipeline of an account, * of all accounts.`,
+age of the connection, QUEUED the number of unsent bytes. HUB is the hub whose events the client receives; "account …"
+is the pipeline of an account, "account *" of all accounts.`,
 		Example: `  hubrelay connections list --hub 5f0c8a7e9d3b2a1c4e6f8a90
   hubrelay connections list --json | jq 'select(.queued_bytes > 0)'`,
 		Args: WithUsageErrors(cobra.NoArgs),

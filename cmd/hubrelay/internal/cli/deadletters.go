@@ -92,7 +92,7 @@ func newDeadletters(std term.Streams) *cobra.Command {
 				"requires --yes otherwise.",
 		}),
 	)
-	cmd.Long = `A dead letter is a delivery that the receiver rejected permanently or whose retries were used up. Its id
+	cmd.Long = `A dead letter is a delivery that the receiver rejected permanently or that has no retries left. Its id
 is the id of the delivery. It is kept until it is replayed or dropped.
 
 ` + adminHelp
@@ -104,10 +104,10 @@ func newLettersList(std term.Streams) *cobra.Command {
 	var filter deadLetterFilter
 	cmd := &cobra.Command{
 		Use:   "list SINK",
-		Short: "List the dead letters of a sink, the oldest first",
-		Long: `Lists the dead letters of a sink, the oldest first. AGE is the time since the last attempt, TRIES the
-number of attempts; 'deadletters show' prints everything about one. On a terminal, long values are truncated and
-columns omitted.`,
+		Short: "List the dead letters of a sink, oldest first",
+		Long: `Lists the dead letters of a sink, oldest first. AGE is the time since the last attempt, TRIES the number
+of attempts. 'deadletters show' prints all details of one. On a terminal, long values are truncated and columns are
+omitted.`,
 		Example: `  hubrelay deadletters list billing
   hubrelay deadletters list billing --topic '*.error' --since 2h --json`,
 		Args: exactNamedArgs(1),
@@ -292,9 +292,9 @@ func showLetter(std term.Streams, sink string, raw json.RawMessage) error {
 		line("topics", topicsText(d.Topics))
 	}
 	if l.Batch {
-		line("batch", fmt.Sprintf("of %d; the topic is from the first", len(l.Notifications)))
+		line("batch", fmt.Sprintf("of %d; the topic is the topic of the first", len(l.Notifications)))
 	}
-	line("died", fmt.Sprintf("%s (%s ago)", l.Time, term.FormatAgo(l.Time)))
+	line("failed", fmt.Sprintf("%s (%s ago)", l.Time, term.FormatAgo(l.Time)))
 	line("reason", l.Reason)
 	fmt.Fprintf(&b, "\n%s\n", p.Bold(fmt.Sprintf("attempts: %d", len(l.Attempts))))
 	for i, a := range l.Attempts {
@@ -311,7 +311,7 @@ func showLetter(std term.Streams, sink string, raw json.RawMessage) error {
 	for i, n := range l.Notifications {
 		var pretty bytes.Buffer
 		if err := json.Indent(&pretty, n, "", "  "); err != nil {
-			return fmt.Errorf("read the daemon's answer: %w", err)
+			return fmt.Errorf("decode response: %w", err)
 		}
 		title := "notification"
 		if len(l.Notifications) > 1 {

@@ -15,7 +15,7 @@ import (
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 )
 
-// changeBatch is the number of dead letters per request. Progress and interrupts need several requests.
+// changeBatch is the number of dead letters per request. Several small requests allow progress output and interrupts.
 const changeBatch = 500
 
 // deadLetterAction describes a command that changes dead letters.
@@ -35,20 +35,20 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   c.verb + " SINK [ID... | --all]",
 		Short: c.short,
-		Long:  c.long + "\n\nGive ids, or --all. The flags --topic, --hub and --since limit --all.",
+		Long:  c.long + "\n\nSpecify ids or --all. The flags --topic, --hub and --since limit --all.",
 		Example: fmt.Sprintf(`  hubrelay deadletters %[1]s billing 019aa0c2f4e17b3c00000001
   hubrelay deadletters %[1]s billing --all --topic 'container.*' --since 24h`, c.verb),
 		Args: WithUsageErrors(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case f.all && len(args) > 1:
-				return NewUsageError(cmd, errors.New("give either ids or --all, not both"))
+				return NewUsageError(cmd, errors.New("specify either ids or --all, not both"))
 			case !f.all && len(args) == 1:
-				return NewUsageError(cmd, errors.New("nothing selected: give ids, or --all"))
+				return NewUsageError(cmd, errors.New("nothing selected: specify ids or --all"))
 			case !f.all && f.filter.isSet():
 				return NewUsageError(cmd, errors.New("--topic, --hub and --since require --all"))
 			case f.all && c.confirm && !f.yes && (!isTerminalInput(std.In) || !term.IsTerminal(std.Err)):
-				return NewUsageError(cmd, fmt.Errorf("cannot ask for confirmation here: give --yes to %s all", c.verb))
+				return NewUsageError(cmd, fmt.Errorf("confirmation requires a terminal: use --yes to %s all", c.verb))
 			}
 			query, err := f.filter.queryParams(cmd)
 			if err != nil {
@@ -70,8 +70,8 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 	return cmd
 }
 
-// changeLetters lists the selected ids first. So it changes exactly the dead letters that the user confirmed, and no
-// delivery that fails again during that time.
+// changeLetters lists the selected ids first. It therefore changes exactly the dead letters that the user confirmed,
+// and no delivery that fails again during that time.
 func changeLetters(ctx context.Context, std term.Streams, client *adminClient, f *changeFlags, c deadLetterAction,
 	args []string, query url.Values,
 ) error {
@@ -108,8 +108,7 @@ func changeLetters(ctx context.Context, std term.Streams, client *adminClient, f
 	}
 	if missing := len(ids) - done; err == nil && missing > 0 && !f.all {
 		return fmt.Errorf("%d of %d ids are not dead letters of %s or cannot be %s: 'hubrelay deadletters list' "+
-			"shows those there are",
-			missing, len(ids), term.Sanitize(sink), c.pastTense)
+			"shows all dead letters", missing, len(ids), term.Sanitize(sink), c.pastTense)
 	}
 	return err
 }

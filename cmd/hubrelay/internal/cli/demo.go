@@ -16,8 +16,9 @@ func newDemo(std term.Streams, build Build) *cobra.Command {
 		Use:   "demo",
 		Short: "Run a relay with sample events, a client and a webhook receiver",
 		Long: `Starts a relay on this machine with a temporary key, a webhook receiver, a websocket client and a steady
-stream of sample events, and prints each event on its way. From time to time it moves an instance between servers,
-which are local directories. It removes everything when it ends. If it was killed, the next demo cleans up.`,
+stream of sample events, and prints each event when it is published and received. It regularly moves an instance
+between servers, which are local directories. It removes everything when it ends. If it was killed, the next demo cleans
+up.`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Interval < time.Millisecond {

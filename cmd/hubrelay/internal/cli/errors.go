@@ -17,15 +17,16 @@ func ErrorHint(err error) string {
 	var answer *client.Error
 	switch {
 	case isConnectionError(err):
-		return "; is a relay running there? HUBRELAY_URL or --url names another"
+		return "; is a relay running there? Set HUBRELAY_URL or --url to use another one"
 	case !errors.As(err, &answer):
 		return ""
 	case answer.Code == relay.CodeMissingArgument && strings.Contains(answer.Detail, "X-Hub-Id"):
-		return "; HUBRELAY_HUB or --hub gives it"
+		return "; set HUBRELAY_HUB or --hub"
 	case answer.Code == relay.CodeAuthInvalid:
-		return "; HUBRELAY_KEY or --key gives another"
+		return "; set HUBRELAY_KEY or --key to a valid key"
 	case answer.Code == relay.CodeNoURI:
-		return "; HUBRELAY_URL or --url names the relay's public address, which is server.listen and not admin.listen"
+		return "; set HUBRELAY_URL or --url to the public address of the relay, which is server.listen and not " +
+			"admin.listen"
 	default:
 		return ""
 	}
@@ -38,10 +39,10 @@ func isConnectionError(err error) bool {
 	return errors.As(err, &request) && errors.As(err, &network) && network.Op == "dial"
 }
 
-// ErrReported is returned by commands that have already printed what is wrong to standard error.
+// ErrReported is returned by commands that have already printed their errors to standard error.
 var ErrReported = errors.New("reported")
 
-// UsageError is a wrong command line.
+// UsageError is an error in the command line.
 type UsageError struct {
 	Err     error
 	Command string

@@ -10,7 +10,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// relayFlags select the relay of a client command. The environment gives their defaults.
+// relayFlags select the relay of a client command. Environment variables set their defaults.
 type relayFlags struct{ url, key, hub string }
 
 func (r *relayFlags) register(cmd *cobra.Command, std term.Streams) {
@@ -22,11 +22,11 @@ func (r *relayFlags) register(cmd *cobra.Command, std term.Streams) {
 		firstNonEmpty(&r.key, std.Getenv("HUBRELAY_KEY"))
 		firstNonEmpty(&r.hub, std.Getenv("HUBRELAY_HUB"))
 		if r.key == "" {
-			return NewUsageError(cmd, fmt.Errorf("an API key is needed: set HUBRELAY_KEY or give --key"))
+			return NewUsageError(cmd, fmt.Errorf("an API key is required: set HUBRELAY_KEY or use --key"))
 		}
 		if u, err := url.Parse(r.url); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
 			return NewUsageError(cmd, fmt.Errorf("%q is not an address such as http://127.0.0.1:8080: set "+
-				"HUBRELAY_URL or give --url", r.url))
+				"HUBRELAY_URL or use --url", r.url))
 		}
 		return nil
 	}

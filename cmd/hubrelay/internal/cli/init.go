@@ -24,13 +24,13 @@ func newInit(std term.Streams, build Build) *cobra.Command {
 		Use:   "init",
 		Short: "Write a first configuration from answers or flags",
 		Long: `Writes a commented configuration with a new API key. It checks the configuration as serve would, and
-stores only the SHA-256 of the key. In a terminal it asks for everything that no flag gives. Otherwise, and with
---yes, it uses the defaults.
+stores only the SHA-256 of the key. In a terminal it asks for all settings that no flag sets. Without a terminal, and
+with --yes, it uses the defaults.
 
 --sink adds a destination: its type, then its settings from configs/hubrelay.yaml, separated by commas. Write a nested
-setting with a dot, as in batch.max=5. Repeat a setting to make a list. A webhook without secrets gets one. Write
-secrets as ${NAME}, which serve reads from its environment, or name a file (url_file=…), because other users of this
-machine can see flags.`,
+setting with a dot, as in batch.max=5. Repeat a setting to create a list. For a webhook without secrets, a secret is
+generated. Write secrets as ${NAME}, which serve reads from its environment, or use a file (url_file=…), because other
+users of this machine can see flags.`,
 		Example: `  hubrelay init
   hubrelay init --yes --sink 'webhook,url=https://example.com/hook,topics=billing.*,topics=!*.updated'
   hubrelay init --yes --sink 'webhook,url=https://example.com/hook,batch.max=50,retry.schedule=5s,retry.schedule=5m'
@@ -45,8 +45,8 @@ machine can see flags.`,
 		"empty for an embedded redis-server")
 	flags.StringArrayVar(&f.sinks, "sink", nil, "a destination: TYPE,KEY=VALUE,…; may be repeated")
 	flags.BoolVar(&f.force, "force", false, "overwrite an existing file")
-	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask")
-	flags.BoolVar(&f.asJSON, "json", false, "do not ask, and print a JSON line")
+	flags.BoolVarP(&f.yes, "yes", "y", false, "do not ask questions")
+	flags.BoolVar(&f.asJSON, "json", false, "do not ask questions, and print a JSON line")
 	return cmd
 }
 

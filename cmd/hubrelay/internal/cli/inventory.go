@@ -30,7 +30,7 @@ type changeInfo struct {
 	Added, Changed, Removed int
 }
 
-// summaryText returns the changes, such as "servers 2 added, 1 removed", or "" if there are none.
+// summaryText returns the changes, such as "servers 2 added, 1 removed". Without changes it returns "".
 func (c changeInfo) summaryText(kind string) string {
 	var parts []string
 	for _, p := range []struct {
@@ -51,10 +51,10 @@ func newInventoryImport(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Replace the inventory by a file",
-		Long: `Replaces the containers and instances of all nodes by those in a file, and removes all others. The file
-is YAML or JSON; see configs/inventory.yaml. Only migration.inventory_file of the daemon defines servers, so clusters
-in the file must be equal to it, or absent.
+		Short: "Replace the inventory with a file",
+		Long: `Replaces the containers and instances of all nodes with the ones in a file, and removes all others. The
+file is YAML or JSON; see configs/inventory.yaml. Only migration.inventory_file of the daemon defines servers, so
+clusters in the file must be equal to it, or absent.
 
 An instance that was migrated stays on its server until the file names this server or the server is removed. During a
 migration, an import is rejected if it removes or moves an instance of the same container.`,
@@ -93,7 +93,7 @@ func importInventory(ctx context.Context, std term.Streams, f *adminFlags, file 
 		return err
 	}
 	if !done.Changed {
-		_, err := fmt.Fprintln(std.Out, "nothing was changed: the inventory is equal already")
+		_, err := fmt.Fprintln(std.Out, "nothing was changed: the inventory is already up to date")
 		return err
 	}
 	var parts []string
@@ -106,7 +106,7 @@ func importInventory(ctx context.Context, std term.Streams, f *adminFlags, file 
 		}
 	}
 	if done.Forgotten > 0 {
-		parts = append(parts, term.Pluralize(done.Forgotten, "move")+" forgotten")
+		parts = append(parts, term.Pluralize(done.Forgotten, "recorded move")+" deleted")
 	}
 	_, err = fmt.Fprintln(std.Out, "imported: "+strings.Join(parts, "; "))
 	return err
@@ -177,7 +177,7 @@ func listInventory(ctx context.Context, std term.Streams, f *adminFlags) error {
 	}
 	if len(answer.Data.Servers) == 0 {
 		_, err := fmt.Fprintln(std.Out,
-			"the inventory is empty: name servers in migration.inventory_file of the daemon")
+			"the inventory is empty: define servers in migration.inventory_file of the daemon")
 		return err
 	}
 	return answer.Data.printTables(std)
@@ -257,7 +257,7 @@ func (i *instanceInfo) noteText() string {
 	case i.Job != "":
 		return "migrating (job " + i.Job + ")"
 	case i.MovedFrom != "":
-		return "moved; in the file on " + i.MovedFrom
+		return "moved; on " + i.MovedFrom + " in the file"
 	}
 	return ""
 }

@@ -61,7 +61,7 @@ func printAgents(std term.Streams, agents []directory.Agent, asJSON bool) error 
 		return nil
 	}
 	if len(agents) == 0 {
-		_, err := fmt.Fprintln(std.Out, "no agents run on this machine")
+		_, err := fmt.Fprintln(std.Out, "no agents are running on this machine")
 		return err
 	}
 	rows := make([][]string, 0, len(agents))
@@ -84,11 +84,11 @@ func newAgentsStop(std term.Streams) *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop INSTANCE|PID…",
 		Short: "Stop the agents of instances, with their commands",
-		Long: `Stops agents on this machine and waits until they have ended. A command gets SIGTERM, and SIGKILL after
-10 seconds.
+		Long: `Stops agents on this machine and waits until they have ended. A command receives SIGTERM, and SIGKILL
+after 10 seconds.
 
-If the inventory names an instance, the daemon starts it again when it starts or its inventory changes. Remove the
-instance from the inventory to stop it permanently.`,
+If an instance is in the inventory, the daemon starts it again when the daemon starts or the inventory changes. Remove
+the instance from the inventory to stop it permanently.`,
 		Example: `  hubrelay inventory agents stop shop-1
   hubrelay inventory agents stop 4711`,
 		Args: WithUsageErrors(cobra.MinimumNArgs(1)),
@@ -115,7 +115,7 @@ instance from the inventory to stop it permanently.`,
 	}
 }
 
-// chooseAgents finds the agents by instance or PID. All names must be known, so a mistake stops nothing.
+// chooseAgents finds the agents by instance or PID. All names must be known, so a typo stops no agents.
 func chooseAgents(agents []directory.Agent, names []string) ([]directory.Agent, error) {
 	var chosen []directory.Agent
 	for _, name := range names {
@@ -126,13 +126,13 @@ func chooseAgents(agents []directory.Agent, names []string) ([]directory.Agent, 
 		}
 		switch len(found) {
 		case 0:
-			return nil, fmt.Errorf("no agent of %q runs on this machine: 'hubrelay inventory agents list' shows "+
+			return nil, fmt.Errorf("no agent of %q is running on this machine: 'hubrelay inventory agents list' shows "+
 				"all agents", name)
 		case 1:
 			chosen = append(chosen, found[0])
 		default:
 			return nil, errors.New("several agents have the instance " + strconv.Quote(name) +
-				": give a PID of 'hubrelay inventory agents list'")
+				": use a PID from 'hubrelay inventory agents list'")
 		}
 	}
 	return chosen, nil

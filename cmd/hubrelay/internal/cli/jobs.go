@@ -14,8 +14,7 @@ import (
 
 func newJobs(std term.Streams) *cobra.Command {
 	cmd := commandGroup("jobs", "Show migration jobs", newJobsShow(std), newJobsList(std))
-	cmd.Long = "A job runs a migration. It is kept for 30 days after its end. Any key of its hub can read " +
-		"it."
+	cmd.Long = "A job runs a migration. It is kept for 30 days after its end. Any key of its hub can read it."
 	return cmd
 }
 
@@ -94,7 +93,7 @@ func printJob(std term.Streams, j relay.Job, asJSON bool) error {
 		return t.Local().Format(time.DateTime)
 	}
 	part("job", j.ID)
-	part("what", j.Caption)
+	part("caption", j.Caption)
 	part("hub", j.HubID)
 	part("state", string(j.State.Current))
 	part("error", j.State.Error.String())

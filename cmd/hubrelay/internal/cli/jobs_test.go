@@ -17,14 +17,14 @@ import (
 // A proxy without websockets that sometimes responds with 429 does not end the wait for a job.
 func TestFollowJob_PollsWithoutPipeline(t *testing.T) {
 	t.Parallel()
-	var looks atomic.Int64
+	var requests atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if !strings.HasPrefix(r.URL.Path, "/v1/jobs/") {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
-		switch looks.Add(1) {
+		switch requests.Add(1) {
 		case 1:
 			_, _ = fmt.Fprint(w, `{"data":{"id":"j","state":{"current":"running"}}}`)
 		case 2:
@@ -40,8 +40,8 @@ func TestFollowJob_PollsWithoutPipeline(t *testing.T) {
 	}
 }
 
-// A key that may not look at the job ends it at once.
-func TestJobThatMayNotBeSeen(t *testing.T) {
+// followJob does not repeat a request that the relay rejects, such as one with an invalid key.
+func TestFollowJob_ReturnsRejection(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(
 		http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
@@ -52,8 +52,8 @@ func TestJobThatMayNotBeSeen(t *testing.T) {
 	}
 }
 
-// The pipeline can send a step that a request has returned already. It must not be shown twice.
-func TestOlderStep(t *testing.T) {
+// The pipeline can send a step that a request has already returned. It must not be shown twice.
+func TestIsOlder(t *testing.T) {
 	t.Parallel()
 	first := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
 	step := func(state relay.JobState, after time.Duration, progress int) (s relay.JobTask) {
@@ -66,14 +66,14 @@ func TestOlderStep(t *testing.T) {
 		t, known relay.JobTask
 		want     bool
 	}{
-		{"nothing was known", step(relay.JobRunning, 0, 0), relay.JobTask{}, false},
+		{"no known state", step(relay.JobRunning, 0, 0), relay.JobTask{}, false},
 		{"no updates", relay.JobTask{}, step(relay.JobRunning, 0, 0), true},
-		{"begun, while it is done", step(relay.JobRunning, 0, 0), step(relay.JobCompleted, time.Second, 100), true},
-		{"done, while it has begun", step(relay.JobCompleted, time.Second, 100), step(relay.JobRunning, 0, 0), false},
-		{"begun and done at once", step(relay.JobRunning, 0, 0), step(relay.JobCompleted, 0, 100), true},
-		{"done and begun at once", step(relay.JobCompleted, 0, 100), step(relay.JobRunning, 0, 0), false},
-		{"less far", step(relay.JobRunning, 0, 40), step(relay.JobRunning, 0, 60), true},
-		{"farther", step(relay.JobRunning, 0, 60), step(relay.JobRunning, 0, 40), false},
+		{"running, known as completed", step(relay.JobRunning, 0, 0), step(relay.JobCompleted, time.Second, 100), true},
+		{"completed, known as running", step(relay.JobCompleted, time.Second, 100), step(relay.JobRunning, 0, 0), false},
+		{"running, known as completed at the same time", step(relay.JobRunning, 0, 0), step(relay.JobCompleted, 0, 100), true},
+		{"completed, known as running at the same time", step(relay.JobCompleted, 0, 100), step(relay.JobRunning, 0, 0), false},
+		{"less progress", step(relay.JobRunning, 0, 40), step(relay.JobRunning, 0, 60), true},
+		{"more progress", step(relay.JobRunning, 0, 60), step(relay.JobRunning, 0, 40), false},
 		{"restarted by another node", step(relay.JobRunning, time.Minute, 0), step(relay.JobRunning, 0, 60), false},
 	} {
 		if got := isOlder(c.t, c.known); got != c.want {
@@ -82,7 +82,7 @@ func TestOlderStep(t *testing.T) {
 	}
 }
 
-func TestErrorIsShortened(t *testing.T) {
+func TestFormatNotification_TruncatesError(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ü", 5000)
 	n := relay.Notification{

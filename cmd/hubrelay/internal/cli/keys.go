@@ -32,8 +32,8 @@ func newKeysNew(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "new",
 		Short: "Create an API key, an admin token or a webhook secret for the configuration",
-		Long: `Creates an API key from 256 random bits and prints it once, with the lines for the configuration. These
-contain only its SHA-256. A key of a running daemon is created with "keys create".
+		Long: `Creates an API key from 256 random bits and prints it once, with the lines for the configuration. They
+contain only its SHA-256. To create a key in a running daemon, use "keys create".
 
 With --admin it creates a token for the admin listener instead. With --webhook it creates a secret that signs
 webhooks. With --webhook --ed25519 it creates a key pair: the private key signs and is a secret for the configuration;
@@ -42,15 +42,15 @@ the public key is for the receiver and only verifies.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case admin && (webhook || ed):
-				return NewUsageError(cmd, errors.New("--admin creates a token for the admin listener: give it without "+
+				return NewUsageError(cmd, errors.New("--admin creates a token for the admin listener: use it without "+
 					"--webhook"))
 			case !admin && cmd.Flags().Changed("role"):
-				return NewUsageError(cmd, errors.New("--role is for admin tokens: give --admin too"))
+				return NewUsageError(cmd, errors.New("--role is for admin tokens: use --admin too"))
 			case !slices.Contains(adminRoles(), role):
 				return NewUsageError(cmd, fmt.Errorf("unknown role %q: choose one of %s", role,
 					strings.Join(adminRoles(), ", ")))
 			case ed && !webhook:
-				return NewUsageError(cmd, errors.New("--ed25519 creates keys that sign webhooks: give --webhook too"))
+				return NewUsageError(cmd, errors.New("--ed25519 creates keys that sign webhooks: use --webhook too"))
 			case webhook && cmd.Flags().Changed("name"):
 				return NewUsageError(cmd, errors.New("--name is for API keys: webhook secrets have no name"))
 			}
@@ -84,7 +84,7 @@ func printKey(std term.Streams, name string, asJSON bool) error {
 	}
 	_, err := fmt.Fprintf(std.Out, `%s
 
-For the configuration. The key is shown only now:
+Add the hash to the configuration. The key is not shown again:
 
 auth:
   keys:
@@ -112,7 +112,7 @@ func printAdminToken(std term.Streams, name, role string, asJSON bool) error {
 	}
 	_, err := fmt.Fprintf(std.Out, `%s
 
-For the configuration. The token is shown only now. Commands read it from HUBRELAY_ADMIN_TOKEN:
+Add the hash to the configuration. The token is not shown again. Commands read it from HUBRELAY_ADMIN_TOKEN:
 
 admin:
   listen: 127.0.0.1:9091

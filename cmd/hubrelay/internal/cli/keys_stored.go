@@ -69,7 +69,7 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringVar(&spec.AccountID, "account", "", `account whose notifications the key sees; "*" for all`)
 	flags.StringArrayVar(&spec.Hubs, "hub", nil, `hub that the key may access, repeatable; "*" for all`)
-	flags.StringArrayVar(&spec.Capabilities, "capability", nil, "further permission, repeatable: "+
+	flags.StringArrayVar(&spec.Capabilities, "capability", nil, "additional permission, repeatable: "+
 		"notifications-publish, containers-instances-migrate")
 	flags.StringArrayVar(&spec.Topics, "topic", nil, "pattern of the topics that the key may publish, repeatable "+
 		"(default all)")
@@ -90,7 +90,8 @@ func parseExpiry(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("--expires %q is neither a duration such as 720h nor a date such as 2027-01-31", text)
+	return time.Time{}, fmt.Errorf("--expires %q is neither a duration such as 720h nor a date such as 2027-01-31",
+		text)
 }
 
 func newKeysRotate(std term.Streams) *cobra.Command {
@@ -98,8 +99,9 @@ func newKeysRotate(std term.Streams) *cobra.Command {
 	var overlap time.Duration
 	cmd := &cobra.Command{
 		Use:   "rotate NAME",
-		Short: "Give an API key of a running daemon a new secret",
-		Long: `Gives a key a new secret and prints it. The old secret stays valid for --overlap. Then its streams end.
+		Short: "Replace the secret of an API key of a running daemon",
+		Long: `Creates a new secret for a key and prints it. The old secret stays valid for --overlap. Then its streams
+end.
 
 ` + adminHelp,
 		Example: "  hubrelay keys rotate ci --overlap 24h",
@@ -133,7 +135,7 @@ func createKey(cmd *cobra.Command, std term.Streams, f *adminFlags, name, verb s
 	if _, err := fmt.Fprintln(std.Out, term.Sanitize(k.Key)); err != nil {
 		return err
 	}
-	note := "The key is shown only now."
+	note := "The key is not shown again."
 	if k.PreviousExpires != nil {
 		note += " The old one is valid until " + formatTime(k.PreviousExpires) + "."
 	}
@@ -176,7 +178,8 @@ func newKeysList(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the API keys of a running daemon",
-		Long: `Lists the API keys of the configuration and the keys that were created at run time, without their secrets. LAST USED is accurate to about a minute.
+		Long: `Lists the API keys of the configuration and the keys that were created at run time, without their
+secrets. LAST USED is accurate to about a minute.
 
 ` + adminHelp,
 		Args: WithUsageErrors(cobra.NoArgs),

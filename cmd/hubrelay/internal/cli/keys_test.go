@@ -37,7 +37,7 @@ func TestPrintAdminToken(t *testing.T) {
 	if got := cfg.Admin.Tokens[0]; !strings.HasPrefix(token, "hra_") || got.Name != "oncall" ||
 		got.Role != "operator" ||
 		got.TokenSHA256 != hex.EncodeToString(sum[:]) {
-		t.Errorf("the token %s became %+v", token, got)
+		t.Errorf("token %s: got %+v, want the printed name, role and hash", token, got)
 	}
 	out.Reset()
 	var printed struct{ Name, Role, Token string }
@@ -52,7 +52,7 @@ func TestKeysNew_RejectsInvalidFlags(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		"new --admin --webhook":   "without --webhook",
-		"new --role viewer":       "give --admin too",
+		"new --role viewer":       "use --admin too",
 		"new --admin --role root": "choose one of viewer, operator, admin",
 	} {
 		var out, errOut bytes.Buffer

@@ -27,8 +27,9 @@ func newListen(std term.Streams) *cobra.Command {
 		Use:   "listen [PATTERN...]",
 		Short: "Print notifications of a hub as they arrive",
 		Long: `Opens the websocket stream and prints each notification as it arrives, until interrupted. It reconnects
-after a lost connection and continues after the last notification. A notification hubrelay.resync means that some are
-lost. Patterns select topics, like --topics. Without a hub it prints every hub that the key can read.`,
+after a lost connection and continues after the last notification. The notification hubrelay.resync means that
+notifications were lost. Patterns select topics, like --topics. Without a hub it prints the notifications of all hubs
+that the key can read.`,
 		Example: `  hubrelay listen --hub 5f0c
   hubrelay listen 'container.*' '!*.error' --json | jq .object`,
 		RunE: func(cmd *cobra.Command, args []string) error {

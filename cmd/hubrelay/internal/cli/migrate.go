@@ -41,7 +41,7 @@ with 1 unless the instance has moved. An interrupt does not stop the job; see 'h
 		Args: exactNamedArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if m.Destination == "" {
-				return NewUsageError(cmd, errors.New("a destination is needed: give the id of a server with --to"))
+				return NewUsageError(cmd, errors.New("a destination is required: set the id of a server with --to"))
 			}
 			m.Container, m.Instance = args[0], args[1]
 			id, err := r.newClient().Migrate(cmd.Context(), m)
@@ -59,7 +59,8 @@ with 1 unless the instance has moved. An interrupt does not stop the job; see 'h
 	flags.StringVar(&m.Destination, "to", "", "id of the server to move the instance to")
 	flags.BoolVar(&m.CopyVolumes, "copy-volumes", false,
 		"copy the volumes too; otherwise the new volumes are empty and the old ones are kept")
-	flags.StringVar(&m.IdempotencyKey, "idempotency-key", "", "make it safe to repeat this call within 10 minutes")
+	flags.StringVar(&m.IdempotencyKey, "idempotency-key", "",
+		"text that makes it safe to repeat this call within 10 minutes")
 	flags.BoolVar(&wait, "wait", false, "show the progress until the job ends")
 	flags.BoolVar(&asJSON, "json", false, "print JSON lines")
 	return cmd
@@ -180,7 +181,7 @@ func isOlder(t, known relay.JobTask) bool {
 	return t.Progress < known.Progress
 }
 
-// isRejected reports whether err is a response that a repetition would not change.
+// isRejected reports whether err is a response that a retry would not change.
 func isRejected(err error) bool {
 	var answer *client.Error
 	return errors.As(err, &answer) && answer.Status/100 == 4 &&

@@ -34,9 +34,9 @@ func newPluginsCheck(std term.Streams) *cobra.Command {
 		Use:   "check [flags] COMMAND [ARGUMENT...]",
 		Short: "Check a plugin",
 		Long: `Starts a program as the daemon would, and checks that it implements the plugin protocol: startup,
-responses and shutdown. The program may be written in any language. The check finds out if it is a sink or a migration
-driver. A sink receives samples, so give it a configuration for a test destination. A driver is asked for migrations
-between servers that do not exist.
+responses and shutdown. The program may be written in any language. The check detects whether it is a sink or a
+migration driver. A sink receives samples, so use a configuration for a test destination. A driver receives requests
+for migrations between servers that do not exist.
 
 All arguments after the command belong to the program, even those that look like flags.`,
 		Example: `  hubrelay plugins check --config '{"report":"/tmp/report.jsonl"}' ./watcher
@@ -46,8 +46,8 @@ All arguments after the command belong to the program, even those that look like
 	}
 	flags := cmd.Flags()
 	flags.SetInterspersed(false)
-	flags.StringVar(&o.kind, "kind", "", "kind of the plugin, sink or driver; by default another start of the "+
-		"plugin finds out")
+	flags.StringVar(&o.kind, "kind", "", "kind of the plugin, sink or driver; by default, the plugin is started once "+
+		"more to detect it")
 	flags.StringVar(&o.config, "config", "{}", "configuration of the plugin, a JSON object")
 	flags.StringArrayVar(&o.env, "env", nil, "NAME=value for the environment of the plugin, which is empty "+
 		"otherwise; may be repeated")
@@ -64,7 +64,7 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std term.Streams, command []strin
 		return NewUsageError(cmd, fmt.Errorf("--config is not a JSON object: %w", err))
 	}
 	if o.kind != "" && o.kind != host.KindSink && o.kind != host.KindDriver {
-		return NewUsageError(cmd, fmt.Errorf("--kind %s is not known: choose %s or %s", o.kind, host.KindSink,
+		return NewUsageError(cmd, fmt.Errorf("unknown --kind %s: choose %s or %s", o.kind, host.KindSink,
 			host.KindDriver))
 	}
 	log := slog.DiscardHandler

@@ -18,7 +18,7 @@ func newPluginsNew(std term.Streams, build Build) *cobra.Command {
 		Short: "Create a new plugin with a test",
 		Long: `Writes a working plugin to the directory NAME: a sink that logs each notification, its test, a
 configuration to try it with, and a README. A plugin in Go requires the Go module of this version of hubrelay. If this
-version is not a release, name a directory with its source with --replace.`,
+version is not a release, use --replace with a directory that contains its source.`,
 		Example: `  hubrelay plugins new instance-watch --lang go
   hubrelay plugins new instance-watch --lang go --replace ~/src/hubrelay
   hubrelay plugins new instance-watch --lang python`,
@@ -36,7 +36,7 @@ version is not a release, name a directory with its source with --replace.`,
 
 func runPluginsNew(cmd *cobra.Command, std term.Streams, p *setup.Plugin) error {
 	if p.Language == "" {
-		return NewUsageError(cmd, fmt.Errorf("--lang is needed: %s", strings.Join(setup.PluginLanguages(), " or ")))
+		return NewUsageError(cmd, fmt.Errorf("--lang is required: %s", strings.Join(setup.PluginLanguages(), " or ")))
 	}
 	if err := p.Validate(); errors.Is(err, setup.ErrNoRelease) {
 		return NewUsageError(cmd, fmt.Errorf("%w (--replace DIR, for example the clone that this program was built "+

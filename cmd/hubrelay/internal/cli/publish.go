@@ -39,7 +39,7 @@ lines are sent as they arrive. Without FILE, --topic and the other flags describ
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 1 && cmd.Flags().Changed("topic"):
-				return NewUsageError(cmd, errors.New("give either a file or --topic, not both"))
+				return NewUsageError(cmd, errors.New("use either a file or --topic, not both"))
 			case len(args) == 1:
 				if err := f.checkFileFlags(cmd, args[0]); err != nil {
 					return NewUsageError(cmd, err)
@@ -47,7 +47,7 @@ lines are sent as they arrive. Without FILE, --topic and the other flags describ
 				return publishFile(cmd.Context(), std, &f, args[0])
 			case f.single.Topic == "":
 				return NewUsageError(cmd,
-					errors.New("nothing to publish: give a file, - for standard input, or --topic"))
+					errors.New("nothing to publish: use a file, - for standard input, or --topic"))
 			}
 			f.single.Context.HubID = f.hub
 			body, err := json.Marshal(f.single)
@@ -61,7 +61,7 @@ lines are sent as they arrive. Without FILE, --topic and the other flags describ
 	flags := cmd.Flags()
 	flags.StringVar(&f.single.Topic, "topic", "", "topic of a single notification ('hubrelay topics' lists them)")
 	flags.StringVar(&f.single.Context.AccountID, "account", "",
-		"account id (default: that of the key; only a key with account_id \"*\" may name another)")
+		"account id (default: the account of the key; only a key with account_id \"*\" can set another one)")
 	flags.StringVar(&f.single.Object.ID, "object", "",
 		"object.id (default: the id of the notification)")
 	flags.StringVar(&f.single.Object.State, "state", "", "object.state")
@@ -71,7 +71,7 @@ lines are sent as they arrive. Without FILE, --topic and the other flags describ
 	flags.StringSliceVar(&f.single.Context.Containers, "container", nil, "container id, may be repeated")
 	flags.StringSliceVar(&f.single.Context.DNSZones, "dns-zone", nil, "DNS zone id, may be repeated")
 	flags.StringVar(&f.idempotent, "idempotency-key", "",
-		"make it safe to repeat this call within 10 minutes (not for -)")
+		"text that makes it safe to repeat this call within 10 minutes (not for -)")
 	flags.BoolVar(&f.asJSON, "json", false, "print JSON lines")
 	return cmd
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
-// A batch is sent when it is full or no line has arrived for publishLinger. So a file is sent in large requests, and
-// the output of a running program without delay.
+// A batch is sent when it is full or no line has arrived for publishLinger. A file is therefore sent in large requests,
+// and the output of a running program without delay.
 const (
 	publishBatch  = 500
 	publishBytes  = 768 << 10

@@ -20,7 +20,7 @@ func configFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVarP(file, "config", "c", "", "configuration file")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if *file == "" {
-			return NewUsageError(cmd, errors.New("a configuration is needed: give -c FILE"))
+			return NewUsageError(cmd, errors.New("a configuration file is required: use -c FILE"))
 		}
 		return nil
 	}
@@ -31,7 +31,7 @@ func newServe(std term.Streams, build Build) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve -c FILE",
 		Short: "Run the relay",
-		Long: `Runs the relay until SIGTERM or an interrupt, then finishes work in progress within
+		Long: `Runs the relay until SIGTERM or an interrupt. It then finishes work in progress within
 server.shutdown_grace.
 
 Without redis.url it runs an embedded redis-server in redis.data_dir.`,

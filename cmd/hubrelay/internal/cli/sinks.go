@@ -48,8 +48,7 @@ func newSinks(std term.Streams, build Build) *cobra.Command {
 		newSinksList(std), newSinksTest(std), newSinksExplain(std, build),
 		newSinksSwitch(std, "pause", "Stop deliveries to a sink and keep its backlog",
 			"Stops deliveries to the sink on all nodes within about a second. The backlog is kept up to its limit, "+
-				"also "+
-				"over restarts."),
+				"even after restarts."),
 		newSinksSwitch(std, "resume", "Resume a paused or disabled sink",
 			`Continues with the backlog of a sink that was paused, or that the relay disabled because its receiver
 requested it or failed for days. If the sink is down, the next probe of its destination may start immediately; 'sinks
@@ -70,16 +69,16 @@ func newSinksList(std term.Streams) *cobra.Command {
 		Long: `Lists the sinks of a running daemon.
 
 STATE is down if the destination has failed many times in a row and this node makes single attempts as probes. It is
-resting while the destination has asked for a pause.
+resting during a pause that the destination requested.
 
-WAITING is the number of deliveries without an attempt, including those collected for a digest. RETRYING counts those
-that wait for another attempt or for an earlier delivery, or were replayed. DEAD counts dead letters. NOW is the
-number of attempts in progress on this node. OLDEST is the age of the oldest delivery that is neither delivered nor
-dead, LAST OK the time since the last success. SENT and FAILED count attempts on all nodes since the sink exists,
-including replays. They are approximate, because a node that is killed loses the counts of its last second.
+WAITING is the number of deliveries without an attempt, including deliveries collected for a digest. RETRYING counts
+deliveries that wait for another attempt or for an earlier delivery, or were replayed. DEAD counts dead letters. NOW is
+the number of attempts in progress on this node. OLDEST is the age of the oldest delivery that is neither delivered nor
+dead, LAST OK the time since the last success. SENT and FAILED count all attempts on all nodes, including replays. They
+are approximate, because a node that is killed loses the counts of its last second.
 
-Columns are omitted if the table is wider than 100 columns; --json has everything, and failures by reason. Notes after
-the table show problems, and the last failure of a sink that failed last or has scheduled retries.`,
+Columns are omitted if the table is wider than 100 columns; --json has all values, and failures by reason. Notes after
+the table show problems, and the last failure of sinks whose last attempt failed or that have scheduled retries.`,
 		Example: `  hubrelay sinks list
   hubrelay sinks list --json | jq 'select(.dead > 0) | .name'`,
 		Args: WithUsageErrors(cobra.NoArgs),
@@ -192,14 +191,14 @@ func (s *sinkInfo) problemNote() string {
 	case s.isRemoved():
 		return s.Name + ": removed from the configuration; 'hubrelay sinks forget' deletes its data"
 	case s.State == "active" && s.Parked > 0 && len(s.Failed) > 0:
-		return s.Name + ": attempts failed so far: " + s.failureSummary()
+		return s.Name + ": failed attempts: " + s.failureSummary()
 	case s.State == "active" || s.Reason == "":
 		return ""
 	case s.State == "disabled":
 		return s.Name + ": " + s.Reason + "; 'hubrelay sinks resume' enables it"
 	case s.State == "down":
 		return s.Name + ": " + s.Reason + ", next attempt at " + s.DownUntil +
-			"; 'hubrelay sinks resume' makes it now"
+			"; 'hubrelay sinks resume' starts it now"
 	case s.State == "resting":
 		return s.Name + ": " + s.Reason + ", until " + s.RestingUntil
 	}
@@ -304,7 +303,7 @@ func newSinksSwitch(std term.Streams, verb, short, long string) *cobra.Command {
 			if err := decodeData(answer.Data, &s); err != nil {
 				return err
 			}
-			_, err = fmt.Fprintln(std.Out, term.Sanitize(fmt.Sprintf("%s is %s, with %d in its backlog and %d parked",
+			_, err = fmt.Fprintln(std.Out, term.Sanitize(fmt.Sprintf("%s is %s (backlog: %d, scheduled retries: %d)",
 				s.Name, s.State, s.Backlog, s.Parked)))
 			return err
 		},
@@ -319,14 +318,14 @@ func newSinksReplay(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay NAME --after CURSOR|TIME",
 		Short: "Deliver events from the log again",
-		Long: `Delivers events again that are after a cursor or a time in the log and match the filter of the sink. Ids
-are unchanged. TIME is RFC 3339 or a duration ago: 2h. redis.retention limits the age of the log.`,
+		Long: `Delivers events of the log again that follow a cursor or a time and match the filter of the sink. Ids are
+unchanged. TIME is RFC 3339 or a duration ago, such as 2h. redis.retention limits the age of the log.`,
 		Example: `  hubrelay sinks replay billing --after 2h
   hubrelay sinks replay billing --after 2026-11-20T08:00:00Z`,
 		Args: exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if after == "" {
-				return NewUsageError(cmd, errors.New("a start is needed: give --after CURSOR or --after TIME"))
+				return NewUsageError(cmd, errors.New("a start is required: use --after CURSOR or --after TIME"))
 			}
 			return replaySink(cmd.Context(), std, &f, args[0], after)
 		},
@@ -361,9 +360,9 @@ func replaySink(ctx context.Context, std term.Streams, f *adminFlags, name, afte
 	if err := decodeData(answer.Data, &result); err != nil {
 		return err
 	}
-	text := fmt.Sprintf("%s gets %s again", name, term.Pluralize(int(result.Replayed), "notification"))
+	text := fmt.Sprintf("%s receives %s again", name, term.Pluralize(int(result.Replayed), "notification"))
 	if result.Waiting > 0 {
-		text += fmt.Sprintf("; %d more are waiting for delivery already", result.Waiting)
+		text += fmt.Sprintf("; %d more are already waiting for delivery", result.Waiting)
 	}
 	if result.Complete != nil && !*result.Complete {
 		text += "; the log may no longer reach back that far (redis.retention)"
@@ -396,9 +395,9 @@ the configuration. Its dead letters are kept unless --dead-letters is given.`,
 			if f.asJSON {
 				return printRaw(std, answer.Data)
 			}
-			text := "was forgotten; its dead letters stay (--dead-letters deletes them too)"
+			text := "was deleted; its dead letters were kept (--dead-letters deletes them too)"
 			if deadLetters {
-				text = "was forgotten, with its dead letters"
+				text = "was deleted with its dead letters"
 			}
 			_, err = fmt.Fprintln(std.Out, term.Sanitize(args[0]), text)
 			return err

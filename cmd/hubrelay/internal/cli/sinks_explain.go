@@ -28,18 +28,18 @@ func newSinksExplain(std term.Streams, build Build) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain -c FILE --event FILE",
 		Short: "Show the sinks that would receive an event, and their requests",
-		Long: `Validates an event as the relay would, and shows for each sink of the configuration if it receives the
-event, by which rule, when, and the request to its receiver. It sends nothing and needs no daemon. If a sink uses
-digests or batches, it shows one that contains only this event.
+		Long: `Validates an event as the relay would, and shows for each sink of the configuration whether it receives
+the event, which rule applies, when it delivers the event, and the request to its receiver. It sends nothing and needs
+no daemon. If a sink uses digests or batches, it shows one that contains only this event.
 
-The id is an example; signatures are valid. Parts of addresses and headers that can be credentials are hidden. A
-plugin is started, asked for its request, and stopped. If it has none, the output shows its input.`,
+The id is an example; signatures are valid. Parts of addresses and headers that can be credentials are hidden. A plugin
+is started to get its request, and stopped. If it provides none, the output shows its input.`,
 		Example: `  hubrelay sinks explain -c hubrelay.yaml --event event.json
   echo '{"topic":"container.error"}' | hubrelay sinks explain -c hubrelay.yaml --event - --hub hub-1`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.event == "" {
-				return NewUsageError(cmd, errors.New("an event is needed: give --event FILE, or --event - for "+
+				return NewUsageError(cmd, errors.New("an event is required: use --event FILE, or --event - for "+
 					"standard input"))
 			}
 			return explainSinks(cmd.Context(), std, build, &f)
@@ -178,7 +178,7 @@ func printExplained(w io.Writer, p term.Palette, e explained) error {
 			another.write(&b, p)
 		}
 	case e.Matched:
-		fmt.Fprintf(&b, "  a sink of this type does not show what it would send\n")
+		fmt.Fprintf(&b, "  sinks of this type cannot show their requests\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -63,10 +63,10 @@ func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string)
 		firstNonEmpty(&result.Error, "the receiver did not accept it")
 		text += ": " + result.Error
 		if line := firstLine(result.Answer); line != "" {
-			text += fmt.Sprintf(" and said %q", line)
+			text += fmt.Sprintf(" with %q", line)
 		}
 		if result.Status >= 300 && result.Status < 400 {
-			text += "; redirects are never followed, use the final address in the sink"
+			text += "; redirects are never followed, so set the final URL in the sink"
 		}
 		return errors.New(term.Sanitize(text + "; fix the receiver or the settings of the sink and test again"))
 	case f.asJSON:

@@ -15,9 +15,10 @@ func newSinksRetry(std term.Streams) *cobra.Command {
 		Use:   "retry NAME",
 		Short: "Retry scheduled deliveries now",
 		Long: `Makes all scheduled retries of a sink due now, for example if the receiver is available again before the
-next attempt. They are made as fast as the rate and the concurrency of the sink allow. Failed ones continue their
-schedule. If the sink has an ordering, the first delivery of each hub or container is retried, and the others follow.
-A pause that the receiver asked for continues. Dead letters are not retried; see 'deadletters replay'.`,
+next attempt. Attempts start as fast as the rate and the concurrency of the sink allow. If an attempt fails, the
+delivery continues its schedule. If the sink has an ordering, the first delivery of each hub or container is retried,
+and the others follow. A pause that the receiver requested still applies. Dead letters are not retried; see
+'deadletters replay'.`,
 		Example: "  hubrelay sinks retry billing",
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,12 +37,12 @@ A pause that the receiver asked for continues. Dead letters are not retried; see
 			if err := decodeData(answer.Data, &result); err != nil {
 				return err
 			}
-			text := fmt.Sprintf("%s tries %d deliveries now", args[0], result.Due)
+			text := fmt.Sprintf("%s retries %d deliveries now", args[0], result.Due)
 			switch result.Due {
 			case 0:
 				text = args[0] + " has no scheduled retries"
 			case 1:
-				text = args[0] + " tries 1 delivery now"
+				text = args[0] + " retries 1 delivery now"
 			}
 			_, err = fmt.Fprintln(std.Out, term.Sanitize(text))
 			return err

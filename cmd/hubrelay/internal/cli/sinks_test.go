@@ -54,7 +54,7 @@ func TestShortReason(t *testing.T) {
 		"answered 400": "answered 400", "permanent": "permanent", "no\x1b[2J": "no\uFFFD[2J",
 	} {
 		if got := shortReason(reason); got != want {
-			t.Errorf("%q became %q, want %q", reason, got, want)
+			t.Errorf("shortReason(%q) = %q, want %q", reason, got, want)
 		}
 	}
 }
@@ -71,12 +71,12 @@ func TestSinkInfo_LastFailure(t *testing.T) {
 		with func(*sinkInfo)
 		want string
 	}{
-		{"nothing was delivered", func(*sinkInfo) {}, want},
-		{"it delivered before", func(s *sinkInfo) { s.LastSuccess = at(4 * time.Hour) }, want},
-		{"it delivered since", func(s *sinkInfo) { s.LastSuccess = at(time.Hour) }, ""},
-		{"it delivered since, but not all", func(s *sinkInfo) { s.LastSuccess, s.Parked = at(time.Hour), 1 }, want},
-		{"it was removed", func(s *sinkInfo) { s.Configured = &removed }, ""},
-		{"an older daemon", func(s *sinkInfo) { s.LastError, s.LastErrorAt = "", "" }, ""},
+		{"no delivery", func(*sinkInfo) {}, want},
+		{"earlier delivery", func(s *sinkInfo) { s.LastSuccess = at(4 * time.Hour) }, want},
+		{"later delivery", func(s *sinkInfo) { s.LastSuccess = at(time.Hour) }, ""},
+		{"later delivery and a scheduled retry", func(s *sinkInfo) { s.LastSuccess, s.Parked = at(time.Hour), 1 }, want},
+		{"removed", func(s *sinkInfo) { s.Configured = &removed }, ""},
+		{"older daemon", func(s *sinkInfo) { s.LastError, s.LastErrorAt = "", "" }, ""},
 	} {
 		s := failed
 		c.with(&s)
@@ -85,7 +85,7 @@ func TestSinkInfo_LastFailure(t *testing.T) {
 		}
 	}
 	if got := term.TruncateToWidth(want, 20); got != "billing: failed 3h …" || term.TruncateToWidth(want, 0) != want {
-		t.Errorf("cut to %q", got)
+		t.Errorf("TruncateToWidth(%q, 20) = %q", want, got)
 	}
 }
 
@@ -99,7 +99,7 @@ func TestSinkInfo_NoteLines(t *testing.T) {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
 	if s = (sinkInfo{Name: "billing", State: "active"}); len(s.noteLines()) != 0 {
-		t.Errorf("%q of a sink that is as it should be", s.noteLines())
+		t.Errorf("active sink: got notes %q, want none", s.noteLines())
 	}
 }
 
@@ -113,7 +113,7 @@ func TestParseSince(t *testing.T) {
 	} {
 		got, err := parseSince(text, now)
 		if (err == nil) != (want != "") || err == nil && got.UTC().Format(time.RFC3339) != want {
-			t.Errorf("%q is %s, %v, want %q", text, got, err, want)
+			t.Errorf("parseSince(%q) = %s, %v, want %q", text, got, err, want)
 		}
 	}
 }

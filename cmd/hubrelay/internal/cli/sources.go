@@ -46,12 +46,12 @@ func newSourcesList(std term.Streams) *cobra.Command {
 		Long: `Lists the sources of a running daemon.
 
 STATE is connected; connecting; waiting for the next attempt, if the upstream is not available; refused, if an
-operator must fix something; or unread, if no node reads it. SINCE is the age of this state, NODE the node that reads
-the source.
+operator must fix a problem; or unread, if no node reads the source. SINCE is the age of this state, NODE the node that
+reads the source.
 
 LAST is the time since a notification was stored. TAKEN counts stored notifications, BAD quarantined ones, and GAPS
-possible losses, on all nodes since the source was configured. RESUMES shows if the upstream sends cursors. Without
-cursors, notifications sent while no node is connected are lost.`,
+possible losses, on all nodes since the source was configured. RESUMES shows whether the upstream sends cursors.
+Without cursors, notifications sent while no node is connected are lost.`,
 		Example: `  hubrelay sources list
   hubrelay sources list --json | jq 'select(.state != "connected")'`,
 		Args: WithUsageErrors(cobra.NoArgs),
@@ -125,7 +125,7 @@ func (s *sourceInfo) noteLines() (list []string) {
 		list = append(list, term.Sanitize(note))
 	}
 	if s.Quarantined > 0 {
-		list = append(list, term.Sanitize(s.Name+": what was refused is in the quarantine with its reason: "+
+		list = append(list, term.Sanitize(s.Name+": rejected notifications are in the quarantine with the reason: "+
 			"redis-cli XREVRANGE hubrelay:quarantine + - COUNT 10"))
 	}
 	return list

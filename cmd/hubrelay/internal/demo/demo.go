@@ -102,7 +102,7 @@ func Run(ctx context.Context, std term.Streams, o Options) error {
 	cancel()
 	others.Wait()
 	d.endServers(log)
-	d.printLinef("%s", d.paint.Dim("demo ended, its data is removed"))
+	d.printLinef("%s", d.paint.Dim("demo ended, its data was removed"))
 	return err
 }
 
@@ -203,12 +203,12 @@ func (d *demo) produceLoop(ctx context.Context) {
 		case <-tick.C:
 		}
 		if err := d.publish(ctx, samples.nextEvent()); err != nil && ctx.Err() == nil {
-			d.printLinef("%s %s %v", d.formatNow(), d.paint.Red("refused    ▶"), err)
+			d.printLinef("%s %s %v", d.formatNow(), d.paint.Red("rejected   ▶"), err)
 		}
 	}
 }
 
-// publish prints an event before it sends it, so before it arrives anywhere.
+// publish prints an event before sending it, so this line precedes the lines of its receivers.
 func (d *demo) publish(ctx context.Context, one Event) error {
 	body, err := json.Marshal(one)
 	if err != nil {
@@ -234,7 +234,7 @@ func (d *demo) listen(ctx context.Context) {
 	}
 }
 
-// isNews reports whether an event is worth a line. The end of a step is not if its start was printed last.
+// isNews reports whether to print an event. It returns false for the end of a step whose start was printed last.
 func (d *demo) isNews(n relay.Notification) bool {
 	job := term.ParseJobEvent(n)
 	if job == nil || job.Object.Task == nil {

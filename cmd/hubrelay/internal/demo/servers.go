@@ -114,7 +114,8 @@ func (d *demo) cleanUp(ctx context.Context, log *slog.Logger) error {
 	return os.RemoveAll(data)
 }
 
-// endServers stops and removes the instances. Without the directory of its instance, an agent stops and none starts.
+// endServers stops and removes the instances. If the directory of its instance is missing, an agent stops, and no new
+// agent starts.
 func (d *demo) endServers(log *slog.Logger) {
 	ended, err := os.MkdirTemp(d.dir, "ended-")
 	if err == nil {
@@ -165,7 +166,7 @@ func (d *demo) migrateLoop(ctx context.Context) {
 			Destination: to, CopyVolumes: true,
 		})
 		if err != nil && ctx.Err() == nil {
-			d.printLinef("%s %s %v", d.formatNow(), d.paint.Red("refused    ▶"), err)
+			d.printLinef("%s %s %v", d.formatNow(), d.paint.Red("rejected   ▶"), err)
 		}
 		timer.Reset(moveInterval)
 	}

@@ -49,7 +49,7 @@ type sinkDraft struct {
 	name            string
 	kind            relay.SinkKind
 	settings        []setting
-	generatedSecret string // empty if the user gave secrets
+	generatedSecret string // empty if the user set secrets
 }
 
 // newSink returns a sink without settings. It fails if the type is unknown.
@@ -144,7 +144,7 @@ func (s *Config) sinkViews() []sinkView {
 	return list
 }
 
-// checkResult contains the problems of the configuration, without lines, because there is no file yet.
+// checkResult contains the problems of the configuration, without line numbers, because there is no file yet.
 type checkResult struct {
 	problems yamldoc.Problems
 	warnings []yamldoc.Problem

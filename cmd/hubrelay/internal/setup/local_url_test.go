@@ -11,7 +11,7 @@ func TestLocalURL(t *testing.T) {
 		"[::]:1": "http://[::1]:1", "[::1]:1": "http://[::1]:1", "relay.internal:9090": "http://relay.internal:9090",
 	} {
 		if got := LocalURL("http", listen); got != want {
-			t.Errorf("%s is reached at %s, want %s", listen, got, want)
+			t.Errorf("LocalURL(%q) = %s, want %s", listen, got, want)
 		}
 	}
 }

@@ -38,7 +38,7 @@ type Plugin struct {
 func PluginLanguages() []string { return []string{"go", "python"} }
 
 // ErrNoRelease is returned if the module of this version cannot be downloaded.
-var ErrNoRelease = errors.New("this version is not a release, so its module cannot be downloaded: name a directory " +
+var ErrNoRelease = errors.New("this version is not a release, so its module cannot be downloaded: use a directory " +
 	"with its source")
 
 // Validate checks everything that can be checked before files are written.
@@ -73,8 +73,8 @@ func (p *Plugin) Validate() error {
 	return nil
 }
 
-// isRelease reports whether the module is available in version v. A version from git describe between two releases is
-// not.
+// isRelease reports whether the module is available in version v. It returns false for a version from git describe
+// between two releases.
 func isRelease(v string) bool {
 	return regexp.MustCompile(`^v\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?$`).MatchString(v) &&
 		!regexp.MustCompile(`-\d+-g[0-9a-f]+$|-dirty$`).MatchString(v)

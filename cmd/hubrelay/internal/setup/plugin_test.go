@@ -40,7 +40,7 @@ func TestPlugin_Validate(t *testing.T) {
 			Plugin{Name: "a", Language: "go", Replace: filepath.Join(root, "relay", "bench")},
 			"is not the module file of github.com/hubrelay/hubrelay",
 		},
-		"source, snake":     {Plugin{Name: "a", Language: "python", Replace: root}, "does not use the source"},
+		"python, source":    {Plugin{Name: "a", Language: "python", Replace: root}, "does not use the source"},
 		"no language":       {Plugin{Name: "a", Language: "cobol"}, `no skeleton in "cobol": choose go or python`},
 		"no name":           {Plugin{Language: "python"}, `"" is not a plugin name`},
 		"upper case":        {Plugin{Name: "Watch", Language: "python"}, `"Watch" is not a plugin name`},

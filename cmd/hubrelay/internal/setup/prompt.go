@@ -32,14 +32,14 @@ type prompt struct {
 	required                bool   // without an answer the sink is removed
 }
 
-// promptsOf returns no summary for a type that needs more than a few answers.
+// promptsOf returns the prompts of a sink type. The summary is empty for a type that needs more than a few answers.
 func promptsOf(kind string) sinkPrompts {
 	return map[string]sinkPrompts{
 		"webhook": {"Signed HTTP POST requests to your service, retried for days", []prompt{
-			{key: "url", text: "Its address, https://…", required: true},
+			{key: "url", text: "Its URL, https://…", required: true},
 		}},
 		"slack": {"Messages to a Slack channel through an incoming webhook", []prompt{
-			{key: "url", text: "The webhook's address, https://hooks.slack.com/services/…", required: true},
+			{key: "url", text: "The webhook URL, https://hooks.slack.com/services/…", required: true},
 		}},
 		"email": {"Mail through your SMTP server", []prompt{
 			{key: "host", text: "The SMTP server", required: true},
@@ -63,8 +63,8 @@ func promptsOf(kind string) sinkPrompts {
 	}[kind]
 }
 
-// prompter asks in a terminal for the settings that no flag gave. It checks each answer as serve would, and repeats
-// the question if the answer is invalid.
+// prompter asks in a terminal for the settings that no flag set. It checks each answer as serve would, and repeats the
+// question if the answer is invalid.
 type prompter struct {
 	in       *bufio.Reader
 	terminal *os.File
@@ -74,9 +74,9 @@ type prompter struct {
 }
 
 // errNoAnswer is returned at the end of the input.
-var errNoAnswer = errors.New("the input has ended and nothing was written: give --yes or flags if there is no terminal")
+var errNoAnswer = errors.New("the input ended and nothing was written: use --yes or flags if there is no terminal")
 
-// Ask asks in a terminal for the settings that no flag gave.
+// Ask asks in a terminal for the settings that no flag set.
 func (s *Config) Ask(ctx context.Context, std term.Streams, terminal *os.File, given func(flag string) bool) error {
 	a := &prompter{in: bufio.NewReader(terminal), terminal: terminal, streams: std, setup: s, given: given}
 	return a.askAll(ctx)
@@ -113,7 +113,7 @@ func (a *prompter) askAll(ctx context.Context) error {
 
 // askKind asks for the type of another sink. It returns nil if there is no answer.
 func (a *prompter) askKind(ctx context.Context) (*sinkDraft, error) {
-	a.writef("\nWhere should events go, besides the stream that clients open?\n")
+	a.writef("\nWhere should events be delivered, in addition to the stream for clients?\n")
 	var types []string
 	for _, k := range a.setup.Kinds.Sinks {
 		if p := promptsOf(k.Type); p.summary != "" {
@@ -122,7 +122,7 @@ func (a *prompter) askKind(ctx context.Context) (*sinkDraft, error) {
 		}
 	}
 	for {
-		answer, err := a.askLine(ctx, prompt{text: "Number or name, empty for nowhere else"})
+		answer, err := a.askLine(ctx, prompt{text: "Number or name, empty to finish"})
 		if err != nil || answer == "" {
 			return nil, err
 		}
@@ -134,7 +134,7 @@ func (a *prompter) askKind(ctx context.Context) (*sinkDraft, error) {
 			return sink, nil
 		}
 		if err == nil {
-			err = fmt.Errorf("a sink of type %s takes more than a few answers: configs/hubrelay.yaml has an example",
+			err = fmt.Errorf("a sink of type %s needs more settings than can be asked here: see configs/hubrelay.yaml",
 				answer)
 		}
 		a.writef("  %v\n", err)
@@ -157,7 +157,7 @@ func (a *prompter) askSink(ctx context.Context, sink *sinkDraft) error {
 		err := a.askUntilValid(ctx, q, path+q.key, func(answer string) { sink.setAnswer(q.key, answer) })
 		if errors.Is(err, errSkipped) {
 			a.setup.removeLast()
-			a.writef("  without an answer this destination is skipped\n")
+			a.writef("  this destination was skipped, because the answer is empty\n")
 			return nil
 		} else if err != nil {
 			return err
@@ -194,9 +194,8 @@ func (a *prompter) askUntilValid(ctx context.Context, p prompt, path string, set
 		case answer == "" && p.required:
 			return errSkipped
 		case p.key == "command" && strings.ContainsAny(answer, `"'\\`):
-			a.writef("  no shell is used, so quotes would be part of a word: omit them, or write the list into the " +
-				"file " +
-				"later\n")
+			a.writef("  no shell is used, so quotes would be part of a word: omit them, or add the arguments to the " +
+				"file later\n")
 			continue
 		}
 		set(answer)
@@ -222,7 +221,7 @@ func (a *prompter) askUntilValid(ctx context.Context, p prompt, path string, set
 		for _, problem := range v.warnings {
 			if at(problem) {
 				problem.Path = ""
-				a.writef("  it is taken, but: %s\n", problem)
+				a.writef("  accepted with a warning: %s\n", problem)
 			}
 		}
 		return nil
@@ -246,8 +245,8 @@ func (a *prompter) offerToAllow(ctx context.Context, address string) error {
 	if err != nil || bad != nil || nothing.Check(addr) == nil {
 		return nil
 	}
-	answer, err := a.askLine(ctx, prompt{text: "  " + host + " is not a public address, which is refused unless it " +
-		"is meant. Is it? y or n", defaultValue: "n"})
+	answer, err := a.askLine(ctx, prompt{text: "  " + host + " is not a public address, so the sink would reject it. " +
+		"Allow it? y or n", defaultValue: "n"})
 	if err == nil && strings.HasPrefix(strings.ToLower(answer), "y") {
 		sink.set("allow_cidrs", netip.PrefixFrom(addr, addr.BitLen()).String())
 	}
@@ -261,11 +260,11 @@ func (a *prompter) askLine(ctx context.Context, p prompt) (string, error) {
 		text += " [" + p.defaultValue + "]"
 	}
 	if p.secret {
-		// Hide before the question, because a fast answer would be visible. Not in the goroutine: it can outlive this
-		// function and leave the terminal without echo.
+		// Hide the input before the question, because a fast answer would be visible. Do not do this in the goroutine,
+		// which can outlive this function and leave the terminal without echo.
 		restore, err := term.HideInput(int(a.terminal.Fd()))
 		if err != nil {
-			return "", fmt.Errorf("hide what is typed: %w", err)
+			return "", fmt.Errorf("hide the typed text: %w", err)
 		}
 		defer restore()
 	}

@@ -19,7 +19,7 @@ const DefaultListen = "127.0.0.1:8080"
 type existsError struct{ file string }
 
 func (e *existsError) Error() string {
-	return e.file + " exists already: name another file with -c, or overwrite it with --force"
+	return e.file + " already exists: choose another file with -c, or overwrite it with --force"
 }
 
 // HideValues returns a --sink flag without its values, because any of them can be a secret.
@@ -83,7 +83,7 @@ func (s *Config) PrintNextSteps(std term.Streams) error {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	line("%s is written and valid: 1 key, %s.\n", p.Bold(s.File), term.Pluralize(len(s.sinks), "sink"))
-	line("Its API key is shown only now; the file contains the SHA-256:\n\n  export HUBRELAY_KEY=%s\n", s.Key)
+	line("Its API key is not shown again; the file contains only the SHA-256:\n\n  export HUBRELAY_KEY=%s\n", s.Key)
 	for _, sink := range s.sinks {
 		if secret := sink.generatedSecret; secret != "" {
 			line("The receiver of %q verifies signatures with this secret. It is in the file too:\n\n  %s\n",

@@ -27,7 +27,7 @@ func ParseJobEvent(n relay.Notification) *JobEvent {
 	return &e
 }
 
-// StepText returns the progress of the step in the event, or "" if it has none.
+// StepText returns the progress of the step in the event. It returns "" if the event has no step.
 func (e *JobEvent) StepText() string {
 	t := e.Object.Task
 	switch {

@@ -13,7 +13,7 @@ import (
 // Palette colors words if the output is a terminal. The zero value leaves them plain.
 type Palette struct{ on bool }
 
-// NewPalette returns a palette for w. Without a terminal, and if env sets NO_COLOR (no-color.org), words are plain.
+// NewPalette returns a palette for w. Words are plain without a terminal, or if env sets NO_COLOR (no-color.org).
 func NewPalette(w io.Writer, env []string) Palette {
 	if !IsTerminal(w) {
 		return Palette{}
@@ -91,8 +91,8 @@ func (p Palette) Topic(name string) string {
 	}
 }
 
-// Sanitize replaces control characters, also those that change the direction of text, so text from the network cannot
-// control the terminal.
+// Sanitize replaces control characters, including characters that change the direction of text, so text from the
+// network cannot control the terminal.
 func Sanitize(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < 0x20 || r >= 0x7f && r < 0xa0 || r == 0x2028 || r == 0x2029 || unicode.Is(unicode.Bidi_Control, r) {

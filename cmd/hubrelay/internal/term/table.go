@@ -17,10 +17,11 @@ const TableWidth = 100
 // Column describes a column of a table.
 type Column struct {
 	Title string
-	// MaxWidth limits the width; longer values are truncated. 0 is unlimited, except for the last column.
+	// MaxWidth limits the width; longer values are truncated. 0 means no limit, except for the last column.
 	MaxWidth int
 	Right    bool
-	// DropOrder is positive if the column may be omitted in a table that is too wide. The highest is omitted first.
+	// DropOrder is positive if the column may be omitted in a table that is too wide. The column with the highest
+	// DropOrder is omitted first.
 	DropOrder int
 	// Paint colors a cell. It may be nil.
 	Paint func(cell, padded string) string
@@ -28,7 +29,7 @@ type Column struct {
 	MinWidth int
 }
 
-// minLastWidth is the default of MinWidth.
+// lastWidth is the default of MinWidth.
 const lastWidth = 12
 
 // PrintTable prints rows with a title line. Columns are as wide as their values. If the table is too wide, columns

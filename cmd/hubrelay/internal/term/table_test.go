@@ -58,7 +58,7 @@ func TestPrintTable_OmitsColumns(t *testing.T) {
 		}
 		head, _, _ := strings.Cut(out.String(), "\n")
 		if got := strings.Join(strings.Fields(head), "  "); got != c.want || row[3] == "" {
-			t.Errorf("%d and %d wide: %s, want %s", len(c.name), len(c.note), got, c.want)
+			t.Errorf("widths %d and %d: got %s, want %s", len(c.name), len(c.note), got, c.want)
 		}
 	}
 }
@@ -91,7 +91,7 @@ func TestPrintTableWithin(t *testing.T) {
 		}
 	}
 	if columns[1].MaxWidth != 4 {
-		t.Error("the columns that were given have changed")
+		t.Error("PrintTableWithin() changed its argument")
 	}
 }
 
@@ -102,7 +102,7 @@ func TestFormat(t *testing.T) {
 		123_456_789: "123M",
 	} {
 		if got := FormatCount(n); got != want {
-			t.Errorf("count(%d) is %q, want %q", n, got, want)
+			t.Errorf("FormatCount(%d) = %q, want %q", n, got, want)
 		}
 	}
 	for d, want := range map[time.Duration]string{
@@ -110,10 +110,10 @@ func TestFormat(t *testing.T) {
 		47 * time.Hour: "47h", 72 * time.Hour: "3d",
 	} {
 		if got := FormatAge(d); got != want {
-			t.Errorf("age(%s) is %q, want %q", d, got, want)
+			t.Errorf("FormatAge(%s) = %q, want %q", d, got, want)
 		}
 	}
 	if got := FormatAgo("never"); got != "-" {
-		t.Errorf("ago of no time is %q", got)
+		t.Errorf("FormatAgo(%q) = %q, want %q", "never", got, "-")
 	}
 }

@@ -15,7 +15,7 @@ func Pluralize(n int, thing string) string {
 	return strconv.Itoa(n) + " " + thing
 }
 
-// ProgramName returns the name for printed commands, which work in the current directory.
+// ProgramName returns the program name for printed commands, so they work in the current directory.
 func ProgramName() string {
 	if strings.ContainsRune(os.Args[0], filepath.Separator) {
 		return os.Args[0]
