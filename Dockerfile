@@ -15,7 +15,7 @@ COPY relay ./relay
 COPY sinks ./sinks
 COPY plugins ./plugins
 ARG VERSION=devel
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/hubrelay ./cmd/hubrelay-docker ./cmd/hubrelay-brokers ./cmd/hubrelay-notify
+RUN CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/hubrelay ./cmd/hubrelay-docker ./cmd/hubrelay-brokers ./cmd/hubrelay-notify
 
 FROM debian:bookworm-slim
 # ca-certificates: for https webhooks. openssh-client: for hosts of hubrelay-docker with ssh://.

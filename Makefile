@@ -27,8 +27,9 @@ each = for module in $(MODULES); do (cd $$module && echo "-- $$module: $(1)" && 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s%s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
+# grpcnotrace leaves out the request traces of grpc, which nothing shows.
 build: ## build ./hubrelay, a static binary, and its plugins ./hubrelay-docker, ./hubrelay-brokers and ./hubrelay-notify
-	CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o . ./cmd/hubrelay ./cmd/hubrelay-docker ./cmd/hubrelay-brokers ./cmd/hubrelay-notify
+	CGO_ENABLED=0 go build -tags grpcnotrace -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o . ./cmd/hubrelay ./cmd/hubrelay-docker ./cmd/hubrelay-brokers ./cmd/hubrelay-notify
 
 run: build ## build and run the demo: sample events, a websocket client and a webhook
 	./hubrelay demo

@@ -39,13 +39,13 @@ func (w *churnDetector) settled(clients int) bool {
 	return ended
 }
 
-// releaseMemoryAfterChurn returns memory to the system after each wave of connects or disconnects. Tokens and
-// upgrades leave twice as much garbage as a client uses, and a node with idle clients would not collect it for
-// minutes.
+// releaseMemoryAfterChurn returns memory to the system after the start, and after each wave of connects or disconnects.
+// Tokens and upgrades leave twice as much garbage as a client uses, and a node with idle clients would not collect it
+// for minutes.
 func releaseMemoryAfterChurn(ctx context.Context, clients *hub.Hub) error {
 	tick := time.NewTicker(churnInterval)
 	defer tick.Stop()
-	var w churnDetector
+	w := churnDetector{churned: churnThreshold} // the start leaves garbage, too
 	for {
 		select {
 		case <-ctx.Done():

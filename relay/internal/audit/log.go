@@ -49,7 +49,7 @@ type Options struct {
 // Log writes entries in the background.
 type Log struct {
 	opts    Options
-	queue   chan Entry
+	queue   chan *Entry
 	dropped atomic.Int64
 	dropLog rate.Sometimes
 	now     func() time.Time
@@ -60,7 +60,7 @@ var _ Recorder = (*Log)(nil)
 // NewLog returns a log. Entries wait until Run is called, up to a limit.
 func NewLog(o Options) *Log {
 	return &Log{
-		opts: o, queue: make(chan Entry, queueLen), dropLog: rate.Sometimes{Interval: dropLogInterval}, now: time.Now,
+		opts: o, queue: make(chan *Entry, queueLen), dropLog: rate.Sometimes{Interval: dropLogInterval}, now: time.Now,
 	}
 }
 
@@ -72,7 +72,7 @@ func (l *Log) Record(e Entry) {
 		*field = relay.Truncate(*field, maxField)
 	}
 	select {
-	case l.queue <- e:
+	case l.queue <- &e:
 	default:
 		n := l.dropped.Add(1)
 		if l.opts.Dropped != nil {
@@ -105,7 +105,7 @@ func (l *Log) Run(ctx context.Context, store Appender) error {
 }
 
 // collect returns first and the entries that wait, as lines of JSON.
-func (l *Log) collect(first Entry) [][]byte {
+func (l *Log) collect(first *Entry) [][]byte {
 	var lines [][]byte
 	for e := first; ; {
 		line, err := json.Marshal(e)

@@ -60,6 +60,8 @@ type Key struct {
 	External bool
 	// VerifiedAt is the time at which the other system decided. It is zero if the credential itself is the proof.
 	VerifiedAt time.Time
+
+	grantID string // set in a Keyring, so the grants of thousands of streams share it
 }
 
 // HashOfSAN returns the Hash of a key with a SAN. No secret has this hash, because headers contain no NUL.
@@ -126,7 +128,12 @@ func (k *Key) Grant(hub string) Grant {
 
 // id distinguishes a key from a later key with the same name. Half of the hash is sufficient, and useless for guessing
 // the secret.
-func (k *Key) id() string { return hex.EncodeToString(k.Hash[:len(k.Hash)/2]) }
+func (k *Key) id() string {
+	if k.grantID != "" {
+		return k.grantID
+	}
+	return hex.EncodeToString(k.Hash[:len(k.Hash)/2])
+}
 
 // CheckHubID returns nil for a valid hub ID in X-Hub-Id: 1 to [MaxHubID] bytes of UTF-8 without control characters.
 // Otherwise it returns 422.missing-argument for an empty ID or 422.invalid-argument.

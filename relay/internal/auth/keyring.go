@@ -57,7 +57,8 @@ func (r *Keyring) Replace(keys []Key) error {
 		}
 		names[k.Name] = names[k.Name] || !k.Superseded
 		set.byHash[k.Hash] = k
-		set.byGrant[grantKey{k.Name, k.id()}] = k
+		k.grantID = k.id()
+		set.byGrant[grantKey{k.Name, k.grantID}] = k
 	}
 	r.keys.Store(set)
 	return nil

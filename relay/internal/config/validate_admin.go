@@ -64,7 +64,7 @@ func (l *loader) checkAdminToken(path string, t AdminToken) {
 	switch {
 	case t.Name == "":
 		l.Error(path+".name", "is missing", "name the token for the logs")
-	case !credentialName.MatchString(t.Name):
+	case !isCredentialName(t.Name):
 		l.Error(path+".name", fmt.Sprintf("%q is not a valid token name", relay.Truncate(t.Name, maxQuoted)),
 			"use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
 	}

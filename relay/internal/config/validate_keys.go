@@ -3,7 +3,6 @@ package config
 import (
 	"encoding/hex"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -82,7 +81,7 @@ func (l *loader) checkKeyFields(path string, k Key, broken bool) {
 	switch {
 	case k.Name == "" && !broken:
 		l.Error(path+".name", "is missing", "name the key for logs and metrics")
-	case k.Name != "" && !credentialName.MatchString(k.Name):
+	case k.Name != "" && !isCredentialName(k.Name):
 		l.Error(path+".name", fmt.Sprintf("%q is not a valid key name", relay.Truncate(k.Name, maxQuoted)),
 			"use 1 to 63 of A-Z, a-z, 0-9, ., _ and -")
 	}
@@ -156,5 +155,9 @@ func (l *loader) checkCredential(path string, c credential, hint string) {
 	}
 }
 
-// credentialName matches the names of keys and tokens.
-var credentialName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
+// isCredentialName reports whether the name of a key or token has 1 to 63 letters, digits, ".", "_" and "-", and starts
+// with a letter or digit.
+func isCredentialName(name string) bool {
+	const alphanumeric = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+	return len(name) <= 63 && strings.Trim(name, alphanumeric+"._-") == "" && strings.IndexAny(name, alphanumeric) == 0
+}

@@ -80,8 +80,9 @@ type connLimiter struct {
 
 // ipConns are the connections of one client address.
 type ipConns struct {
-	open int
-	idle list.List // of *limitedConn, the longest idle first
+	group netip.Prefix // key of connLimiter.ips
+	open  int
+	idle  list.List // of *limitedConn, the longest idle first
 }
 
 func newConnLimiter(o Options) *connLimiter {
@@ -137,8 +138,11 @@ func (l *connLimiter) add(conn net.Conn) *limitedConn {
 	defer l.mu.Unlock()
 	if peer, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil && l.limits.PerIP > 0 &&
 		!peer.Addr().Unmap().IsLoopback() && !l.proxies.Contains(peer.Addr()) {
-		c.group = clientaddr.Group(peer.Addr())
-		if ip := l.ips[c.group]; ip != nil && ip.open >= l.limits.PerIP && !l.evict(&ip.idle) {
+		group := clientaddr.Group(peer.Addr())
+		if c.ip = l.ips[group]; c.ip == nil {
+			c.ip = &ipConns{group: group}
+		}
+		if c.ip.open >= l.limits.PerIP && !l.evict(&c.ip.idle) {
 			l.reject(ConnLimitIP, peer.Addr())
 			return nil
 		}
@@ -148,13 +152,9 @@ func (l *connLimiter) add(conn net.Conn) *limitedConn {
 		return nil
 	}
 	l.open++
-	if c.group.IsValid() {
-		ip := l.ips[c.group]
-		if ip == nil {
-			ip = new(ipConns)
-			l.ips[c.group] = ip
-		}
-		ip.open++
+	if c.ip != nil {
+		c.ip.open++
+		l.ips[c.ip.group] = c.ip // again, if the last one of the address made room
 	}
 	l.observer.ConnectionOpened()
 	return c
@@ -198,9 +198,9 @@ func (l *connLimiter) remove(c *limitedConn) {
 	c.removed = true
 	l.setIdle(c, false)
 	l.open--
-	if ip := l.ips[c.group]; ip != nil {
-		if ip.open--; ip.open == 0 {
-			delete(l.ips, c.group)
+	if c.ip != nil {
+		if c.ip.open--; c.ip.open == 0 {
+			delete(l.ips, c.ip.group)
 		}
 	}
 	l.observer.ConnectionClosed()
@@ -225,16 +225,15 @@ func (l *connLimiter) setIdle(c *limitedConn, idle bool) {
 	if idle {
 		c.idle = l.idle.PushBack(c)
 	}
-	ip := l.ips[c.group]
-	if ip == nil {
+	if c.ip == nil {
 		return
 	}
 	if c.idleOfIP != nil {
-		ip.idle.Remove(c.idleOfIP)
+		c.ip.idle.Remove(c.idleOfIP)
 	}
 	c.idleOfIP = nil
 	if idle {
-		c.idleOfIP = ip.idle.PushBack(c)
+		c.idleOfIP = c.ip.idle.PushBack(c)
 	}
 }
 
@@ -242,7 +241,7 @@ func (l *connLimiter) setIdle(c *limitedConn, idle bool) {
 type limitedConn struct {
 	net.Conn
 	limiter        *connLimiter
-	group          netip.Prefix // zero without a limit per address
+	ip             *ipConns // nil without a limit per address
 	idle, idleOfIP *list.Element
 	removed        bool
 }

@@ -62,6 +62,8 @@ const (
 	dialTimeout  = 2 * time.Second
 	replyTimeout = 5 * time.Second
 	poolSize     = 64
+	// readerWriteBuffer is sufficient for the commands of a blocking read, in bytes. The default is 32 KiB.
+	readerWriteBuffer = 4 << 10
 )
 
 // RetryMin and RetryMax bound the delay between two attempts to reach Redis.
@@ -142,6 +144,7 @@ func newConn(o Options) (*Conn, error) {
 	c.client = withSlotReload(redis.NewUniversalClient(clientOptions(*address)))
 	readers := clientOptions(*address)
 	readers.PoolSize += o.Partitions
+	readers.WriteBufferSize = readerWriteBuffer
 	readers.OnConnect = func(context.Context, *redis.Conn) error {
 		c.readerConnects.Add(1)
 		return nil
