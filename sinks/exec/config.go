@@ -26,6 +26,9 @@ type Config struct {
 	// Dir is the working directory, a relative one below the configuration file's.
 	Dir string `koanf:"dir" doc:"The working directory; empty for the folder of the configuration file."`
 
+	// Metadata adds the members "id" and "time" to each notification.
+	Metadata bool `koanf:"metadata" doc:"Add the members id and time to each notification."`
+
 	folder string
 }
 

@@ -18,28 +18,32 @@ func Stdout(out *os.File) relay.SinkKind {
 	return relay.SinkKind{
 		Type:    "stdout",
 		Batches: true,
-		Config:  func() relay.Config { return &StdoutConfig{} },
-		Open: relay.OpenAs("stdout sink", func(relay.SinkSettings, *StdoutConfig) (*StdoutSink, error) {
-			return &StdoutSink{stream: shared}, nil
+		Config:  func() relay.Config { return &StdoutConfig{Metadata: true} },
+		Open: relay.OpenAs("stdout sink", func(_ relay.SinkSettings, c *StdoutConfig) (*StdoutSink, error) {
+			return &StdoutSink{stream: shared, metadata: c.Metadata}, nil
 		}),
 	}
 }
 
-// StdoutConfig is empty: there is one standard output.
-type StdoutConfig struct{}
+// StdoutConfig is the configuration of the standard output.
+type StdoutConfig struct {
+	// Metadata adds the members "id" and "time" to each notification.
+	Metadata bool `koanf:"metadata" doc:"Add the members id and time to each notification."`
+}
 
 // Check implements [relay.Config].
 func (*StdoutConfig) Check(context.Context, relay.CheckEnv) relay.Report { return relay.Report{} }
 
 // StdoutSink writes to the daemon's standard output. Deliver may be called concurrently.
 type StdoutSink struct {
-	stream *stdoutWriter
+	stream   *stdoutWriter
+	metadata bool
 }
 
 // Deliver writes d as one line. If no process reads the output, it returns when ctx ends, and the line is written
 // later.
 func (s *StdoutSink) Deliver(ctx context.Context, d relay.Delivery) error {
-	text, err := encodeLines(d)
+	text, err := encodeLines(d, s.metadata)
 	if err != nil {
 		return relay.Permanent(err)
 	}
@@ -47,8 +51,8 @@ func (s *StdoutSink) Deliver(ctx context.Context, d relay.Delivery) error {
 }
 
 // Preview shows the line.
-func (*StdoutSink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
-	text, err := encodeLines(d)
+func (s *StdoutSink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
+	text, err := encodeLines(d, s.metadata)
 	if err != nil {
 		return relay.Preview{}, err
 	}
