@@ -27,7 +27,8 @@ const NEVER = new AbortController().signal;
  * @typedef {{ id: string, state: string, error: string, [member: string]: unknown }} About
  * @typedef {{ hub_id: string, account_id: string, environments: string[], dns_zones: string[], clusters: string[],
  *   containers: string[], [member: string]: unknown }} Context
- * @typedef {{ topic: string, object: About, context: Context, flags: null, cursor?: string }} Notification
+ * @typedef {{ topic: string, object: About, context: Context, flags: null, id?: string, time?: string,
+ *   cursor?: string }} Notification
  *   The topic hubrelay.resync means that notifications were lost: read the current state.
  * @typedef {{ topic: string, object?: Partial<About>, context?: Partial<Context> }} NewNotification
  * @typedef {"new" | "queued" | "scheduled" | "running" | "completed" | "error" | "expired"} JobState
@@ -241,6 +242,7 @@ export class Hubrelay {
   async #stream(topics, cursor, signal) {
     const address = new URL(await bounded(signal, REQUEST_TIMEOUT, this.#address));
     address.searchParams.set("cursor", "true");
+    address.searchParams.set("metadata", "true");
     address.searchParams.set("after", cursor || "now");
     if (topics.length > 0) address.searchParams.set("topics", topics.join(","));
     return address;

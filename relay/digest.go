@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -29,6 +30,21 @@ func (d Delivery) Payload() ([]byte, error) {
 			d.ID, len(d.Notifications))
 	}
 	return d.Notifications[0].Data, nil
+}
+
+// WithMetadata returns a copy of d. The data of its notifications ends with the members "id" and "time", see
+// [Notification.AppendMetadata].
+func (d Delivery) WithMetadata() Delivery {
+	list := make([]Notification, len(d.Notifications))
+	for i, n := range d.Notifications {
+		if n.isJSONObject() {
+			end := bytes.LastIndexByte(n.Data, '}')
+			n.Data = append(n.AppendMetadata(append(make([]byte, 0, len(n.Data)+70), n.Data[:end]...)), '}')
+		}
+		list[i] = n
+	}
+	d.Notifications = list
+	return d
 }
 
 // DigestJSON returns a digest as {"digest": …, "notifications": […]} with the unchanged data of the listed

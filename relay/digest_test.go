@@ -57,3 +57,22 @@ func TestDelivery_Payload(t *testing.T) {
 		}
 	}
 }
+
+func TestDelivery_WithMetadata(t *testing.T) {
+	t.Parallel()
+	const id = "6b050022000000df2e27fe14"
+	d := Delivery{ID: id, Notifications: []Notification{
+		{ID: id, Topic: "x", Data: []byte("{\"topic\":\"x\"}")},
+		{Topic: "y", Data: []byte(`{"topic":"y"}`)},
+	}}
+	got := d.WithMetadata()
+	want := []string{`{"topic":"x","id":"` + id + `","time":"2026-11-24T03:10:26Z"}`, `{"topic":"y"}`}
+	for i, n := range got.Notifications {
+		if string(n.Data) != want[i] {
+			t.Errorf("got %s, want %s", n.Data, want[i])
+		}
+	}
+	if string(d.Notifications[0].Data) != `{"topic":"x"}` {
+		t.Errorf("the original was changed: %s", d.Notifications[0].Data)
+	}
+}

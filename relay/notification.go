@@ -55,6 +55,19 @@ func (n Notification) OccurredAt() time.Time {
 	return time.Unix(0, 0).UTC()
 }
 
+// AppendMetadata appends the members "id" and "time" to the members of a JSON object: the ID, and [Notification.StoredAt]
+// as RFC 3339. It appends nothing if the ID is empty.
+func (n Notification) AppendMetadata(out []byte) []byte {
+	if n.ID == "" {
+		return out
+	}
+	out = append(append(append(out, `,"id":"`...), n.ID...), '"') // hexadecimal digits need no escaping
+	if at := n.StoredAt(); !at.IsZero() {
+		out = append(at.AppendFormat(append(out, `,"time":"`...), time.RFC3339), '"')
+	}
+	return out
+}
+
 // isPlausibleTime rejects numbers that are probably not times.
 func isPlausibleTime(t time.Time) bool { return t.Year() >= 2020 && t.Year() < 2100 }
 

@@ -50,7 +50,21 @@ func (l *listener) decode(kind int, data []byte, size int64) (relay.Notification
 	case kind != websocket.TextMessage:
 		return relay.Notification{}, errors.New("the message is binary, not text")
 	}
-	return decodeNotification(data)
+	n, err := decodeNotification(data)
+	if err == nil && l.options.Metadata {
+		n.ID = decodeID(data)
+	}
+	return n, err
+}
+
+// decodeID returns the member "id", or an empty string if it is missing or not a string.
+func decodeID(data []byte) string {
+	var message map[string]json.RawMessage
+	var id string
+	if err := json.Unmarshal(data, &message); err != nil || json.Unmarshal(message["id"], &id) != nil {
+		return ""
+	}
+	return id
 }
 
 func (l *listener) skipMessage(data []byte, reason error) {

@@ -42,6 +42,9 @@ type ListenOptions struct {
 	// After is the cursor of the last notification that the caller has processed. The stream starts after it. If it is
 	// empty, the stream starts now.
 	After string
+	// Metadata requests the members "id" and "time" in the data of each notification, and sets its ID. Servers that do
+	// not support it send neither.
+	Metadata bool
 	// MaxMessage is the maximum size of a decompressed message in bytes. The default is 1 MiB. A larger message closes
 	// the connection unless OnSkipped is set.
 	MaxMessage int64
@@ -263,6 +266,9 @@ func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 	query.Set("token", token)
 	query.Set("cursor", "true")
 	query.Set("after", cmp.Or(l.cursor, cursorNow))
+	if l.options.Metadata {
+		query.Set("metadata", "true")
+	}
 	if len(l.options.Topics) > 0 {
 		query.Set("topics", strings.Join(l.options.Topics, ","))
 	}

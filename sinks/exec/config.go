@@ -26,6 +26,9 @@ type Config struct {
 	// Dir is the working directory, relative to the directory of the configuration file.
 	Dir string `koanf:"dir" doc:"Working directory; empty for the directory of the configuration file."`
 
+	// Metadata adds the members "id" and "time" to each notification.
+	Metadata bool `koanf:"metadata" doc:"Add the members id and time to each notification."`
+
 	baseDir string
 }
 

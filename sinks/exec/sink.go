@@ -24,7 +24,7 @@ var (
 func Kind() relay.SinkKind {
 	return relay.SinkKind{
 		Type:    "exec",
-		Config:  func() relay.Config { return &Config{} },
+		Config:  func() relay.Config { return &Config{Metadata: true} },
 		Batches: true,
 		Open:    relay.OpenAs("exec sink", open),
 	}
@@ -50,7 +50,7 @@ type Sink struct {
 // Deliver runs the command once. When ctx ends, the command and its child processes receive SIGTERM, and SIGKILL a
 // second later.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	payload, err := d.Payload()
+	payload, err := s.payload(d)
 	if err != nil {
 		return relay.Permanent(err)
 	}
@@ -137,9 +137,17 @@ func envVar(name, value string) string {
 	return envPrefix + name + "=" + relay.Truncate(strings.ReplaceAll(value, "\x00", ""), longestValue)
 }
 
+// payload returns the input of the command without a final newline.
+func (s *Sink) payload(d relay.Delivery) ([]byte, error) {
+	if s.config.Metadata {
+		d = d.WithMetadata()
+	}
+	return d.Payload()
+}
+
 // Preview returns the command, its input, and its environment as headers, without the configured values.
 func (s *Sink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
-	payload, err := d.Payload()
+	payload, err := s.payload(d)
 	if err != nil {
 		return relay.Preview{}, err
 	}

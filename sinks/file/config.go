@@ -30,11 +30,13 @@ type Config struct {
 	Compress bool `koanf:"compress" doc:"Compress renamed files with gzip."`
 	// Fsync waits until each line is on the disk.
 	Fsync bool `koanf:"fsync" doc:"Wait until each line is on the disk."`
+	// Metadata adds the members "id" and "time" to each notification.
+	Metadata bool `koanf:"metadata" doc:"Add the members id and time to each notification."`
 
 	baseDir string
 }
 
-func defaultConfig() *Config { return &Config{MaxSize: 100 << 20, MaxBackups: 10} }
+func defaultConfig() *Config { return &Config{MaxSize: 100 << 20, MaxBackups: 10, Metadata: true} }
 
 // withDir returns a copy with paths relative to dir.
 func (c *Config) withDir(dir string) *Config {

@@ -10,7 +10,10 @@ import (
 
 // encodeLines encodes d as one line, or as one line per notification of a batch. It joins notifications that a producer
 // published over several lines.
-func encodeLines(d relay.Delivery) ([]byte, error) {
+func encodeLines(d relay.Delivery, withMetadata bool) ([]byte, error) {
+	if withMetadata {
+		d = d.WithMetadata()
+	}
 	if d.Batch {
 		return d.Join(nil, '\n', []byte{'\n'},
 			func(out []byte, n relay.Notification) ([]byte, error) { return oneLine(out, n.ID, n.Data) })

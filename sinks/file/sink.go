@@ -29,7 +29,7 @@ func Kind() relay.SinkKind {
 			if err := c.validate(); err != nil {
 				return nil, err
 			}
-			return &Sink{files: shared, log: shared.open(c, s.Log)}, nil
+			return &Sink{files: shared, log: shared.open(c, s.Log), metadata: c.Metadata}, nil
 		}),
 	}
 }
@@ -37,14 +37,15 @@ func Kind() relay.SinkKind {
 // Sink appends to one file, which is opened by the first delivery. Deliver may be called concurrently. Several sinks
 // may write to one file, and so may several daemons on one machine if only one of them rotates it.
 type Sink struct {
-	files *fileRegistry
-	log   *rotatingFile
-	once  sync.Once
+	files    *fileRegistry
+	log      *rotatingFile
+	metadata bool
+	once     sync.Once
 }
 
 // Deliver appends d with one write: as one line, or for a batch as one line per notification.
 func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
-	text, err := encodeLines(d)
+	text, err := encodeLines(d, s.metadata)
 	if err != nil {
 		return relay.Permanent(err)
 	}
@@ -53,7 +54,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 
 // Preview returns the line.
 func (s *Sink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
-	text, err := encodeLines(d)
+	text, err := encodeLines(d, s.metadata)
 	if err != nil {
 		return relay.Preview{}, err
 	}

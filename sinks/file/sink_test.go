@@ -206,6 +206,12 @@ func TestLines(t *testing.T) {
 	if err != nil || info.Mode() != mode&^umask() {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
+	s = openTest(t, &Config{Path: path, Metadata: true})
+	d.Notifications[0].ID = "6b050022000000df2e27fe14"
+	const line = `{"topic":"x","n":1.0,"text":"<a\nb>","id":"6b050022000000df2e27fe14","time":"2026-11-24T03:10:26Z"}` + "\n"
+	if err := s.Deliver(t.Context(), d); err != nil || !strings.HasSuffix(read(t, path), line) {
+		t.Errorf("got %s, want the end %s", read(t, path), line)
+	}
 	d.Notifications[0].Data = []byte("{\n")
 	if outcome, _ := relay.Classify(s.Deliver(t.Context(), d)); outcome != relay.OutcomePermanent {
 		t.Errorf("what is not JSON: %s", outcome)

@@ -17,37 +17,41 @@ func Stdout(out *os.File) relay.SinkKind {
 	return relay.SinkKind{
 		Type:    "stdout",
 		Batches: true,
-		Config:  func() relay.Config { return &StdoutConfig{} },
-		Open: relay.OpenAs("stdout sink", func(relay.SinkSettings, *StdoutConfig) (*StdoutSink, error) {
-			return &StdoutSink{stream: shared}, nil
+		Config:  func() relay.Config { return &StdoutConfig{Metadata: true} },
+		Open: relay.OpenAs("stdout sink", func(_ relay.SinkSettings, c *StdoutConfig) (*StdoutSink, error) {
+			return &StdoutSink{stream: shared, metadata: c.Metadata}, nil
 		}),
 	}
 }
 
-// StdoutConfig is empty, because there is only one standard output.
-type StdoutConfig struct{}
+// StdoutConfig is the configuration of the standard output.
+type StdoutConfig struct {
+	// Metadata adds the members "id" and "time" to each notification.
+	Metadata bool `koanf:"metadata" doc:"Add the members id and time to each notification."`
+}
 
 // Check implements [relay.Config].
 func (*StdoutConfig) Check(context.Context, relay.CheckEnv) relay.Report { return relay.Report{} }
 
 // StdoutSink writes to the standard output of the daemon. Deliver may be called concurrently.
 type StdoutSink struct {
-	stream *stdoutWriter
+	stream   *stdoutWriter
+	metadata bool
 }
 
 // Deliver writes d as one line. If no process reads the output, Deliver returns when ctx ends, and the line is written
 // later.
 func (s *StdoutSink) Deliver(ctx context.Context, d relay.Delivery) error {
-	text, err := encodeLines(d)
+	text, err := encodeLines(d, s.metadata)
 	if err != nil {
 		return relay.Permanent(err)
 	}
 	return s.stream.write(ctx, text)
 }
 
-// Preview returns the line.
-func (*StdoutSink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
-	text, err := encodeLines(d)
+// Preview shows the line.
+func (s *StdoutSink) Preview(_ context.Context, d relay.Delivery) (relay.Preview, error) {
+	text, err := encodeLines(d, s.metadata)
 	if err != nil {
 		return relay.Preview{}, err
 	}

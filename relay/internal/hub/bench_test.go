@@ -192,7 +192,7 @@ func paced(b *testing.B, c *crowd, frame int, send func()) {
 // Run it with -benchtime=1000x; the bar is 1.3 times the loop.
 func BenchmarkFanOut(b *testing.B) {
 	n := benchEvent()
-	frame := frame.New(n.Data, 0, nil)
+	frame := frame.New(&n, 0, nil)
 	b.Run("loop", func(b *testing.B) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
@@ -230,7 +230,7 @@ func BenchmarkFanOut(b *testing.B) {
 func BenchmarkBurst(b *testing.B) {
 	const messages = 5000
 	n := benchEvent()
-	frame := int64(len(frame.New(n.Data, 0, nil)))
+	frame := int64(len(frame.New(&n, 0, nil)))
 	h, c := benchHub(b, benchCount)
 	list := make([]relay.Notification, 256)
 	for i := range list {

@@ -138,7 +138,7 @@ func (l *feed) frameFor(e *feedEntry, as frame.Encoding, at []streamid.Position,
 		if as&(frame.WithCursor|frame.SSE) != 0 {
 			text = l.formatCursor(at)
 		}
-		took := e.frames.Make(e.notification.Data, as, text, l.deflater, live)
+		took := e.frames.Make(e.notification, as, text, l.deflater, live)
 		if e.size > 0 { // the next broadcast evicts others
 			e.size += took
 			l.size += took

@@ -41,7 +41,7 @@ func TestParallelWrite_KeepsOrder(t *testing.T) {
 
 	list := n.index.members("h")
 	b := &frameBatch{}
-	b.push(frame.New([]byte("{}"), 0, nil))
+	b.push(frame.New(&relay.Notification{Data: []byte("{}")}, 0, nil))
 	if took := writeParallel(list, b); took != clients {
 		t.Errorf("%d of %d clients took it", took, clients)
 	}
@@ -60,7 +60,7 @@ func TestParallelWrite_DoesNotWaitForLateGoroutines(t *testing.T) {
 	for i := range list {
 		list[i] = &connection{hub: h, fd: -1, handshakePending: true}
 	}
-	b.push(frame.New([]byte("{}"), 0, nil))
+	b.push(frame.New(&relay.Notification{Data: []byte("{}")}, 0, nil))
 	w := newParallelWrite(list, b)
 	w.run()
 	if took := w.wait(); took != clients {

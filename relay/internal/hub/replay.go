@@ -253,7 +253,7 @@ func (r *replay) chunkFromFeed() (end bool) {
 func (r *replay) addFeedEntry(e *feedEntry) {
 	r.countResync(e.notification)
 	if r.position.partitionsAhead > 0 {
-		r.add(frame.New(e.notification.Data, r.client.format, r.feed.formatCursor(r.positions)))
+		r.add(frame.New(e.notification, r.client.format, r.feed.formatCursor(r.positions)))
 		return
 	}
 	r.addShared(e.notification, &e.frames, func(as frame.Encoding) { r.feed.frameFor(e, as, r.positions, false) })
@@ -332,13 +332,13 @@ func (r *replay) addLogEntry(s *history.Segment, e *history.Entry) {
 		return r.hub.cursors.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions)
 	}
 	if len(r.positions) > 1 {
-		r.add(frame.New(e.Notification.Data, r.client.format, text()))
+		r.add(frame.New(e.Notification, r.client.format, text()))
 		return
 	}
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	r.addShared(e.Notification, &e.Frames, func(as frame.Encoding) {
-		e.Frames.Make(e.Notification.Data, as, text(), r.hub.deflater, false)
+		e.Frames.Make(e.Notification, as, text(), r.hub.deflater, false)
 	})
 }
 
@@ -387,7 +387,7 @@ func (r *replay) sendResync() {
 	text := r.hub.cursors.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions)
 	r.startChunk(r.from)
 	message := relay.ResyncMessage(r.subscription.Hub, r.subscription.Account, lostAfterCursor)
-	r.add(frame.New(message, r.client.format, text))
+	r.add(frame.New(&relay.Notification{Data: message}, r.client.format, text))
 	if r.client.enqueueReplay(r.frames) {
 		r.hub.opts.Observer.Queued(len(r.frames), r.size)
 		r.hub.opts.Observer.Resynced(ResyncCursor, 1)

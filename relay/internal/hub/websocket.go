@@ -33,6 +33,8 @@ type Subscription struct {
 	Topics relay.Patterns
 	// Cursor requests a member "cursor" in each message.
 	Cursor bool
+	// Metadata requests the members "id" and "time" in each notification.
+	Metadata bool
 	// After is the cursor to resume after. It implies Cursor. If it is empty, the client receives new notifications
 	// only. With [streamid.Now] a websocket receives the current cursor first, as event streams always do.
 	After string
@@ -110,6 +112,9 @@ func (h *Hub) admitClient(w http.ResponseWriter, r *http.Request, s *Subscriptio
 	if s.Cursor || s.After != "" && as&frame.SSE == 0 { // an event has an id instead
 		c.format |= frame.WithCursor
 	}
+	if s.Metadata {
+		c.format |= frame.WithMetadata
+	}
 	if s.hasCursor() {
 		if c.replay, problem = h.newReplay(c, s); problem != nil {
 			return nil, nil, problem
@@ -160,7 +165,7 @@ func (h *Hub) addWithCursor(c *connection, s *Subscription) (begin []byte, added
 	if first != nil {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		c.queue.push(frame.New(first, c.format, c.currentCursor()))
+		c.queue.push(frame.New(&relay.Notification{Data: first}, c.format, c.currentCursor()))
 		c.pingsSinceMessage = 0
 	}
 	if c.format&frame.SSE != 0 {

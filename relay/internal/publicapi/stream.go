@@ -27,6 +27,8 @@ type streamRequest struct {
 	topics  []string
 	cursor  string // the parameter that requests a cursor in each message
 	after   string // the cursor after which to resume
+
+	metadata string // the parameter that requests ID and time in each message
 }
 
 // wantsSSE reports whether an event stream is requested. A request for a websocket has precedence.
@@ -45,7 +47,7 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 			return nil, relay.NewError(relay.CodeInvalidSyntax, "the query string cannot be read")
 		}
 		s.tokens = query["token"]
-		s.cursor, s.after = query.Get("cursor"), query.Get("after")
+		s.cursor, s.after, s.metadata = query.Get("cursor"), query.Get("after"), query.Get("metadata")
 		for _, list := range query["topics"] {
 			if list = strings.TrimSpace(list); list != "" {
 				s.topics = append(s.topics, strings.Split(list, ",")...)
@@ -124,6 +126,19 @@ func (s *streamRequest) wantsCursors() (bool, *relay.Error) {
 	}
 }
 
+// wantsMetadata reports whether messages contain the ID and the time of the notification.
+func (s *streamRequest) wantsMetadata() (bool, *relay.Error) {
+	switch s.metadata {
+	case "", "false":
+		return false, nil
+	case "true":
+		return true, nil
+	default:
+		return false, relay.NewError(relay.CodeInvalidArgument,
+			"the parameter metadata is true or false").WithExtra("parameter", "metadata")
+	}
+}
+
 // openStream opens a stream. It checks in this order: upgrade, presence of a token, handshake, credentials, origin,
 // arguments. The hub consumes the token last.
 func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequest) *relay.Error {
@@ -149,9 +164,13 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 	if refused != nil {
 		return refused
 	}
+	metadata, refused := req.wantsMetadata()
+	if refused != nil {
+		return refused
+	}
 	s := hub.Subscription{
 		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, VisibilityKey: grant.VisibilityKey(),
-		Hubs: grant.Hubs, Topics: topics, Cursor: cursors, After: req.after, Key: grant.KeyName,
+		Hubs: grant.Hubs, Topics: topics, Cursor: cursors, Metadata: metadata, After: req.after, Key: grant.KeyName,
 		CheckKey: func() hub.Authorization { return a.keyStatus(&grant) },
 	}
 	if req.wantsSSE() {

@@ -122,6 +122,20 @@ func TestCursorParameters(t *testing.T) {
 	}
 }
 
+func TestMetadataParameter(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil, nil)
+	for query, want := range map[string]bool{"": false, "&metadata=": false, "&metadata=false": false, "&metadata=true": true} {
+		if a := f.raw(handshake(pathNotifications + "?token=" + f.token() + query)); a.status != 101 {
+			t.Errorf("%s: %d %s", query, a.status, a.body)
+			continue
+		}
+		if got := f.streams.got[len(f.streams.got)-1]; got.Metadata != want {
+			t.Errorf("%s: got %t, want %t", query, got.Metadata, want)
+		}
+	}
+}
+
 func TestUpgradeRefusals(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
@@ -152,6 +166,7 @@ func TestUpgradeRefusals(t *testing.T) {
 		{"pattern", ok + "&topics=container.*,,job.*", nil, relay.CodeInvalidArgument},
 		{"many patterns", ok + "&topics=" + strings.Repeat("*,", 200) + "*", nil, relay.CodeInvalidArgument},
 		{"cursors, perhaps", ok + "&cursor=1", nil, relay.CodeInvalidArgument},
+		{"metadata, perhaps", ok + "&metadata=1", nil, relay.CodeInvalidArgument},
 		{"resume without cursors", ok + "&after=x&cursor=false", nil, relay.CodeInvalidArgument},
 		{"no connection", ok, []string{"Connection: keep-alive"}, relay.CodeInvalidSyntax},
 		{"no version", ok, []string{"Sec-WebSocket-Version:"}, relay.CodeInvalidSyntax},

@@ -90,7 +90,7 @@ func TestFormatNotification_TruncatesError(t *testing.T) {
 		Data: []byte(`{"topic":"container.error","object":{"id":"x","error":"` + long +
 			`"},"context":{"hub_id":"h"}}`),
 	}
-	got := formatNotification(term.Palette{}, time.Now(), n)
+	got := formatNotification(term.Palette{}, n)
 	if len(got) > 400 || !strings.Contains(got, "error=üü") ||
 		!strings.HasSuffix(got, " id=x hub=h") {
 		t.Errorf("%d bytes: %s", len(got), got)

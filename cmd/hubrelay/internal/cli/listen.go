@@ -35,8 +35,7 @@ that the key can read.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			log := slog.New(newRepeatLimiter(term.NewLogHandler(std.Err, slog.LevelInfo, std.Env)))
 			return listen(cmd.Context(), std, r.newClient(), log, client.ListenOptions{
-				Topics: append(topics, args...),
-				After:  after,
+				Topics: append(topics, args...), After: after, Metadata: true,
 			}, asJSON)
 		},
 	}
@@ -44,7 +43,7 @@ that the key can read.`,
 	cmd.Flags().StringSliceVar(&topics, "topics", nil,
 		`topic patterns, such as 'container.*' or '!*.error'; may be repeated`)
 	cmd.Flags().StringVar(&after, "after", "", "start after this cursor; --json prints the cursor of each notification")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print each notification as a JSON line, unchanged")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print each notification as a JSON line, with id, time and cursor")
 	return cmd
 }
 
@@ -64,7 +63,7 @@ func listen(ctx context.Context, std term.Streams, c *client.Client, log *slog.L
 		if asJSON {
 			_, _ = out.Write(append(n.Data, '\n'))
 		} else {
-			_, _ = fmt.Fprintln(out, formatNotification(paint, time.Now(), n))
+			_, _ = fmt.Fprintln(out, formatNotification(paint, n))
 		}
 		if err := out.Flush(); err != nil {
 			return err
@@ -77,8 +76,12 @@ func listen(ctx context.Context, std term.Streams, c *client.Client, log *slog.L
 const maxErrorBytes = 200
 
 // formatNotification returns a notification as one line for people.
-func formatNotification(paint term.Palette, at time.Time, n relay.Notification) string {
+func formatNotification(paint term.Palette, n relay.Notification) string {
 	var b strings.Builder
+	at := n.StoredAt().Local()
+	if at.IsZero() {
+		at = time.Now()
+	}
 	b.WriteString(paint.Dim(at.Format("15:04:05")) + " ")
 	b.WriteString(paint.Topic(fmt.Sprintf("%-40s", term.Sanitize(n.Topic))))
 	e, err := n.Envelope()
@@ -111,5 +114,6 @@ func formatNotification(paint term.Palette, at time.Time, n relay.Notification) 
 	part("environments", strings.Join(e.Context.Environments, ","))
 	part("clusters", strings.Join(e.Context.Clusters, ","))
 	part("dns_zones", strings.Join(e.Context.DNSZones, ","))
+	part("event", n.ID)
 	return b.String()
 }

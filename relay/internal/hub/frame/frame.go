@@ -3,6 +3,8 @@ package frame
 import (
 	"encoding/binary"
 	"unicode/utf8"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // The opcodes of RFC 6455, and the first bytes of the frames that a server sends, with the FIN bit.
@@ -47,35 +49,43 @@ const maxControlPayload = 125
 // Encoding is the form in which a client receives notifications. Clients with the same encoding share frames.
 type Encoding uint8
 
-// The bits of an Encoding. The zero value is a websocket text frame without a cursor.
+// The bits of an Encoding. The zero value is a websocket text frame with nothing added.
 const (
-	WithCursor Encoding = 1 << iota // each message has a member "cursor"
-	SSE                             // an event of an SSE stream, whose id is the cursor
-	Deflated                        // the client accepts compressed messages; never combined with SSE
+	WithCursor   Encoding = 1 << iota // each message has a member "cursor"
+	WithMetadata                      // each message has the members "id" and "time"
+	SSE                               // an event of an SSE stream, whose id is the cursor
+	Deflated                          // the client accepts compressed messages; never combined with SSE
 
 	EncodingCount = SSE | Deflated // greater than every valid encoding
 )
 
 // New returns a notification in an encoding, uncompressed. The cursor is the position after the notification; only
-// WithCursor and SSE use it.
-func New(data []byte, as Encoding, cursor []byte) []byte {
+// WithCursor and SSE use it. A message without an ID gets no metadata.
+func New(n *relay.Notification, as Encoding, cursor []byte) []byte {
 	encode := newText
 	if as&SSE != 0 {
 		encode = func(parts ...[]byte) []byte { return newEvent(cursor, parts...) }
 	}
-	return encodeWith(encode, data, as, cursor)
+	return encodeWith(encode, n, as, cursor)
 }
 
-// encodeWith builds the frame of a notification. With WithCursor it adds a member "cursor".
-func encodeWith(encode func(parts ...[]byte) []byte, data []byte, as Encoding, cursor []byte) []byte {
-	if end := len(data) - 1; as&WithCursor != 0 && end > 0 && data[end] == '}' {
-		return encode(data[:end], cursorPrefix, cursor, cursorSuffix)
+// encodeWith builds the frame of a notification, with the members that the encoding adds. They come last, so parsers
+// prefer them to members of the same name.
+func encodeWith(encode func(parts ...[]byte) []byte, n *relay.Notification, as Encoding, cursor []byte) []byte {
+	end := len(n.Data) - 1
+	if as&(WithCursor|WithMetadata) == 0 || end <= 0 || n.Data[end] != '}' {
+		return encode(n.Data)
 	}
-	return encode(data)
+	var buf [256]byte
+	added := buf[:0]
+	if as&WithMetadata != 0 {
+		added = n.AppendMetadata(added)
+	}
+	if as&WithCursor != 0 { // letters, digits, - and _ need no escaping
+		added = append(append(append(added, `,"cursor":"`...), cursor...), '"')
+	}
+	return encode(n.Data[:end], append(added, '}'))
 }
-
-// A cursor contains only letters, digits, - and _, so it needs no escaping.
-var cursorPrefix, cursorSuffix = []byte(`,"cursor":"`), []byte(`"}`)
 
 // newText returns a payload, given in parts, as one final text frame.
 func newText(parts ...[]byte) []byte {
