@@ -259,7 +259,7 @@ func TestUnwritable(t *testing.T) {
 	for path, word := range map[string]string{
 		fifo: "not a regular file", inner: "is a directory", "/dev/full": "not a regular file",
 		filepath.Join(dir, "none", "x"): "the directory " + dir + "/none does not exist: create it",
-		filepath.Join(fifo, "x"):           "not a directory",
+		filepath.Join(fifo, "x"):        "not a directory",
 	} {
 		s := openTest(t, &Config{Path: path, MaxSize: minMaxSize})
 		refused(t, s.Deliver(t.Context(), sinktest.Sample("a")), word)
