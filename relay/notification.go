@@ -55,8 +55,8 @@ func (n Notification) OccurredAt() time.Time {
 	return time.Unix(0, 0).UTC()
 }
 
-// AppendMetadata appends the members "id" and "time" to the members of a JSON object: the ID, and [Notification.StoredAt]
-// as RFC 3339. It appends nothing if the ID is empty.
+// AppendMetadata appends the members "id" and "time" to the members of a JSON object: the ID, and
+// [Notification.StoredAt] as RFC 3339. It appends nothing if the ID is empty.
 func (n Notification) AppendMetadata(out []byte) []byte {
 	if n.ID == "" {
 		return out

@@ -13,9 +13,9 @@ import (
 // [SharedLimit] and [Previewer]. Package sinks/sinktest checks an implementation.
 type Sink interface {
 	// Deliver makes one attempt and never waits to retry: the caller owns the schedule, concurrency, dead letters and
-	// metrics. It may repeat a request at once with another token or encoding. It returns nil once the destination has accepted d. A plain error is retried; [Permanent],
-	// [RetryAfter] and [Gone] mark other outcomes. The deadline of ctx limits the attempt. Deliver may be called
-	// concurrently and must not change d. No error may contain a secret.
+	// metrics. It may repeat a request at once with another token or encoding. It returns nil once the destination has
+	// accepted d. A plain error is retried; [Permanent], [RetryAfter] and [Gone] mark other outcomes. The deadline of
+	// ctx limits the attempt. Deliver may be called concurrently and must not change d. No error may contain a secret.
 	Deliver(ctx context.Context, d Delivery) error
 	// Close releases resources. It may be called twice, and only after every Deliver has returned.
 	Close() error

@@ -28,7 +28,8 @@ func TestAccountsErase(t *testing.T) {
 	}
 	d := serve(t, daemonConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),
-		sinks: sink("queue", "") + sink("retry", ", retry: {schedule: [1h]}") + sink("dead", ", retry: {schedule: []}") +
+		sinks: sink("queue", "") + sink("retry", ", retry: {schedule: [1h]}") +
+			sink("dead", ", retry: {schedule: []}") +
 			sink("batch", ", retry: {schedule: [1h]}, batch: {max: 4, wait: 1s}"),
 	})
 	command := func(wantCode int, args ...string) string {
@@ -42,7 +43,8 @@ func TestAccountsErase(t *testing.T) {
 	command(0, "sinks", "pause", "queue")
 	var body strings.Builder
 	for _, account := range []string{"acme", "other", "acme", "other"} {
-		fmt.Fprintf(&body, `{"topic":"job.created","context":{"account_id":%q},"mark":"data-of-%s"}`+"\n", account, account)
+		fmt.Fprintf(&body, `{"topic":"job.created","context":{"account_id":%q},"mark":"data-of-%s"}`+"\n", account,
+			account)
 	}
 	d.Publish(t, "hub-1", "application/x-ndjson", body.String(), nil)
 	testkit.Eventually(t, "all deliveries to be where they belong", func() error {

@@ -51,13 +51,17 @@ func TestIdentity_JWT(t *testing.T) {
 	})
 	sign := func(keyID string, hubs string, expires time.Time) string {
 		t.Helper()
-		signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: jose.JSONWebKey{Key: key, KeyID: keyID}},
+		signer, err := jose.NewSigner(jose.SigningKey{
+			Algorithm: jose.ES256,
+			Key:       jose.JSONWebKey{Key: key, KeyID: keyID},
+		},
 			nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		token, err := jwt.Signed(signer).Claims(map[string]any{
-			"iss": "issuer", "aud": "hubrelay", "sub": "alice", "exp": expires.Unix(), "account_id": "acme", "hubs": hubs,
+			"iss": "issuer", "aud": "hubrelay", "sub": "alice", "exp": expires.Unix(), "account_id": "acme",
+			"hubs":         hubs,
 			"capabilities": []string{"notifications-publish"},
 		}).Serialize()
 		if err != nil {
@@ -198,7 +202,10 @@ func TestIdentity_MTLS(t *testing.T) {
 		status      int
 	}{
 		{"known name", ca.issue(t, &worker).certificate, http.StatusAccepted},
-		{"other name", ca.issue(t, &x509.Certificate{DNSNames: []string{"worker"}}).certificate, http.StatusUnauthorized},
+		{
+			"other name", ca.issue(t, &x509.Certificate{DNSNames: []string{"worker"}}).certificate,
+			http.StatusUnauthorized,
+		},
 		{"no certificate", nil, http.StatusUnauthorized},
 		{"other CA", strangerCA.issue(t, &worker).certificate, 0},
 	} {
@@ -224,7 +231,8 @@ type testCA struct {
 func newTestCA(t *testing.T) *testCA {
 	t.Helper()
 	ca := &testCA{certificate: &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour), IsCA: true,
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA:                  true,
 		BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}}
 	issued := ca.issue(t, ca.certificate)

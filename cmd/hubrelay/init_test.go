@@ -144,7 +144,8 @@ func TestInit_KeepsExistingFile(t *testing.T) {
 	writeFile(t, dir, "hubrelay.yaml", "mine")
 	_, errOut, code := callIn(t, dir, nil, "", "init")
 	if text, _ := os.ReadFile(filepath.Join(dir, "hubrelay.yaml")); code != 1 || string(text) != "mine" ||
-		errOut != "hubrelay: hubrelay.yaml already exists: choose another file with -c, or overwrite it with --force\n" {
+		errOut != "hubrelay: hubrelay.yaml already exists: choose another file with -c, or overwrite it with "+
+			"--force\n" {
 		t.Errorf("%d %s, and the file holds %s", code, errOut, text)
 	}
 	if _, errOut, code := callIn(t, dir, nil, "", "init", "--force"); code != 0 {

@@ -28,7 +28,8 @@ func TestQuota_HostileKeyCannotExceedIt(t *testing.T) {
 		keys: fmt.Sprintf("    - {name: victim, key: %s, account_id: other, hubs: [hub-2], "+
 			"capabilities: [notifications-publish]}\n", victim),
 		env: []string{
-			fmt.Sprintf("HUBRELAY_QUOTAS__KEY__NOTIFICATIONS=%d", rate), fmt.Sprintf("HUBRELAY_QUOTAS__KEY__BURST=%ds", burst),
+			fmt.Sprintf("HUBRELAY_QUOTAS__KEY__NOTIFICATIONS=%d", rate),
+			fmt.Sprintf("HUBRELAY_QUOTAS__KEY__BURST=%ds", burst),
 		},
 	}
 	nodes := []*daemon{serve(t, config), serve(t, config)}

@@ -196,7 +196,11 @@ func TestSteeringCommands(t *testing.T) {
 			"POST /api/sinks/billing/replay map[after:1732153000123-0]",
 		},
 		{"sinks replay billing", 2, []string{"--after"}, ""},
-		{"sinks forget left", 0, []string{"was deleted", "kept"}, "POST /api/sinks/left/forget map[dead_letters:false]"},
+		{
+			"sinks forget left", 0,
+			[]string{"was deleted", "kept"},
+			"POST /api/sinks/left/forget map[dead_letters:false]",
+		},
 		{
 			"sinks forget left --dead-letters", 0,
 			[]string{"was deleted with its dead letters"},

@@ -124,8 +124,10 @@ func TestParse_RejectsInvalidCursors(t *testing.T) {
 	cut := sealed(contentAll, 2, 1, 1, 1) // the second position is missing
 	good := string(testCursors.Append(nil, 2, 0, []Position{{1_795_000_000_000, 1, 10}, {1_795_000_000_000, 2, 20}}))
 	for _, text := range []string{
-		sealed(), sealed(9), "", "x", "0-0", "1795000000000-1", good[1:], good[:len(good)-1], good + "A", good + "=", " " + good,
-		strings.Repeat("A", 40), "EAEA", "EQEA", "IAEA", "IQEA", string(testCursors.Append(nil, 2, 2, []Position{{1, 1, 1}})),
+		sealed(), sealed(9), "", "x", "0-0", "1795000000000-1", good[1:], good[:len(good)-1], good + "A", good + "=",
+		" " + good,
+		strings.Repeat("A", 40), "EAEA", "EQEA", "IAEA", "IQEA",
+		string(testCursors.Append(nil, 2, 2, []Position{{1, 1, 1}})),
 		string(testCursors.Append(nil, maxPartitions+1, 0, []Position{{1, 1, 1}})), cut,
 	} {
 		for _, partitions := range []int{2, 3} {

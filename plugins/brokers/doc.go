@@ -46,8 +46,8 @@
 //	mqtt      topic (hubrelay/{hub}/{topic_path}). client_id: without it, the broker assigns one. Two nodes of the
 //	          relay with the same client_id would end each other's connections. Quality of service 1, not retained.
 //	redis     stream (notifications), with the fields of the relay's own log: id, topic, hub, account, data. maxlen:
-//	          the approximate number of entries to keep (0: all). db, cluster, sentinel_master. Do not choose a name that
-//	          begins with the prefix of the relay.
+//	          the approximate number of entries to keep (0: all). db, cluster, sentinel_master. Do not choose a name
+//	          that starts with the prefix of the relay.
 //	postgres  database, table (notifications; schema.table), created unless create_table is false. It is the table of
 //	          Watermill, which its subscribers read, with payload and metadata as JSON, and a unique index on uuid,
 //	          the ID. A repeat adds no row. With several addresses, the one that accepts writes is used.

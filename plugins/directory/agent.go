@@ -86,7 +86,8 @@ func runAgentWithGrace(ctx context.Context, args []string, grace time.Duration) 
 		return err
 	}
 	a := &agent{
-		instanceDir: instanceDir{path: args[0], instance: args[1], lease: lease}, stableAfter: stableAfter, grace: grace,
+		instanceDir: instanceDir{path: args[0], instance: args[1], lease: lease}, stableAfter: stableAfter,
+		grace: grace,
 	}
 	if err := os.Chdir(a.instancePath()); err != nil {
 		return err

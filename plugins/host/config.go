@@ -34,9 +34,9 @@ type Config struct {
 	// Config is the configuration of the plugin itself. It may contain secrets.
 	Config map[string]any `koanf:"config" secret:"true" doc:"Configuration of the plugin itself; never shown."`
 	// TLS must be false for plugins that do not support it.
-	TLS            bool          `koanf:"tls" doc:"Encrypt the connection to the plugin; false if the plugin does not support it."`
+	TLS            bool          `koanf:"tls" doc:"Encrypt the connection; false if the plugin does not support it."`
 	StartupTimeout time.Duration `koanf:"startup_timeout" doc:"Maximum time of a start, 100ms to 10m."`
-	HangTimeout    time.Duration `koanf:"hang_timeout" doc:"Time without a response until the plugin is killed, 100ms to 1h."`
+	HangTimeout    time.Duration `koanf:"hang_timeout" doc:"Time without a response until a kill, 100ms to 1h."`
 	MemoryLimit    relay.Size    `koanf:"memory_limit" doc:"Maximum memory, at least 16MiB; Linux only."`
 	MaxCrashes     int           `koanf:"max_crashes" doc:"Crashes that disable the sink, 1 to 1000."`
 

@@ -275,7 +275,8 @@ func TestHost_KillsHungPlugin(t *testing.T) {
 	r := newRig(t, "sdk", func(o *Options) { o.HangTimeout = 3 * time.Second })
 	r.mustDeliver("a")
 	wants(t, r.deliver("b", 1, "deaf", 100*time.Millisecond), relay.OutcomeRetry)
-	wants(t, r.deliver("b", 1, "deaf", 100*time.Millisecond), relay.OutcomeRetry, "has not yet responded to an earlier call")
+	wants(t, r.deliver("b", 1, "deaf", 100*time.Millisecond), relay.OutcomeRetry,
+		"has not yet responded to an earlier call")
 	r.until("it was killed", func() bool { return r.count(EventHung) == 1 })
 	r.until("it runs again", func() bool { return r.count(EventStarted) == 2 })
 	r.mustDeliver("c")

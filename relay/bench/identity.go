@@ -36,7 +36,8 @@ func measureIdentity(ctx context.Context, r *rig) ([]row, error) {
 	defer endpoint.Close()
 	all := *r
 	all.env = []string{
-		"HUBRELAY_AUTH__JWT__ISSUER=bench", "HUBRELAY_AUTH__JWT__AUDIENCE=bench", "HUBRELAY_AUTH__JWT__JWKS_FILE=" + file,
+		"HUBRELAY_AUTH__JWT__ISSUER=bench", "HUBRELAY_AUTH__JWT__AUDIENCE=bench",
+		"HUBRELAY_AUTH__JWT__JWKS_FILE=" + file,
 		"HUBRELAY_AUTH__FORWARD__URL=" + endpoint.URL,
 	}
 	var byJWT, byForward, bases []float64
@@ -55,7 +56,8 @@ func measureIdentity(ctx context.Context, r *rig) ([]row, error) {
 	const base = "publishing one with a configured key"
 	return []row{
 		newRow("JWT, CPU added to a publish request", max(0, median(byJWT)), "us CPU", base, median(bases)).atMost(5),
-		newRow("auth.forward, CPU added to a publish request", max(0, median(byForward)), "us CPU", base, median(bases)).
+		newRow("auth.forward, CPU added to a publish request", max(0, median(byForward)), "us CPU", base,
+			median(bases)).
 			atMost(5),
 	}, nil
 }
@@ -66,7 +68,10 @@ func signToken() (token string, jwks []byte, err error) {
 	if err != nil {
 		return "", nil, err
 	}
-	if jwks, err = json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "1"}}}); err != nil {
+	if jwks, err = json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{
+		Key:   key.Public(),
+		KeyID: "1",
+	}}}); err != nil {
 		return "", nil, err
 	}
 	signer, err := jose.NewSigner(

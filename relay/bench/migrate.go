@@ -94,7 +94,8 @@ func (r *rig) writeInventory() (string, error) {
 
 func migrateRequest(n int) []byte {
 	body := `{"action":"migrate","value":{"destination_server_id":"b","stateful":{"copy_volumes":true}}}`
-	return newRequest(fmt.Sprintf("/v1/containers/c%d/instances/i%d/tasks", n/100, n), benchKey, "application/json", []byte(body))
+	return newRequest(fmt.Sprintf("/v1/containers/c%d/instances/i%d/tasks", n/100, n), benchKey, "application/json",
+		[]byte(body))
 }
 
 // postAll sends n requests over a few connections as fast as possible, and returns their rate and the 99th percentile

@@ -20,7 +20,8 @@ func measureQuotas(ctx context.Context, r *rig) ([]row, error) {
 		added, bases = append(added, cost[r]-cost[&unlimited]), append(bases, cost[&unlimited])
 	}
 	return []row{
-		newRow("quotas, CPU added to a publish request", max(0, median(added)), "us CPU", "publishing one, without quotas",
+		newRow("quotas, CPU added to a publish request", max(0, median(added)), "us CPU",
+			"publishing one, without quotas",
 			median(bases)).atMost(3),
 	}, nil
 }

@@ -61,7 +61,10 @@ func (a *Daemon) recordReload(before, after *config.Config, err error) {
 		audit.ActionAddKey: keys.Added, audit.ActionChangeKey: keys.Changed, audit.ActionRemoveKey: keys.Removed,
 	} {
 		for _, name := range names {
-			a.audit.Record(audit.Entry{Actor: configurationActor, Action: action, Target: name, Outcome: audit.OutcomeOK})
+			a.audit.Record(audit.Entry{
+				Actor: configurationActor, Action: action, Target: name,
+				Outcome: audit.OutcomeOK,
+			})
 		}
 	}
 }

@@ -59,7 +59,8 @@ func (a *Daemon) startAdmin(ctx context.Context, p *components, health net.Addr)
 	p.startComponent(ctx, "admin listener", server.Run)
 	if a.logins != nil {
 		p.startComponent(ctx, "admin tokens", func(ctx context.Context) error {
-			return pollFiles(ctx, a.log, "admin tokens", a.logins.reread, func() { a.recordSecretFiles("admin tokens") })
+			return pollFiles(ctx, a.log, "admin tokens", a.logins.reread,
+				func() { a.recordSecretFiles("admin tokens") })
 		})
 	}
 	return server.Addr(), nil

@@ -24,7 +24,8 @@ func (a *Daemon) openStores(ctx context.Context, p *components) (*stores, error)
 	switch cfg.URL {
 	case "":
 		server, err := embeddedredis.Start(ctx, embeddedredis.Options{
-			DataDir: cfg.DataDir, MaxMemory: int64(cfg.MaxMemory), Log: a.log.With("component", "redis-server"), Restarted: a.metrics.RedisRestarted,
+			DataDir: cfg.DataDir, MaxMemory: int64(cfg.MaxMemory), Log: a.log.With("component", "redis-server"),
+			Restarted: a.metrics.RedisRestarted,
 		})
 		if err != nil {
 			return nil, err

@@ -55,8 +55,8 @@ func (k *storedKeys) load(ctx context.Context) error {
 	return nil
 }
 
-// run polls, because the streams of a revoked key must be closed within a second. While Redis does not answer, the known
-// keys stay valid.
+// run polls, because the streams of a revoked key must be closed within a second. While Redis does not answer, the
+// known keys stay valid.
 func (k *storedKeys) run(ctx context.Context) error {
 	poll, use := time.NewTicker(keyPollInterval), time.NewTicker(useInterval)
 	defer poll.Stop()
@@ -126,8 +126,9 @@ func (k adminKeys) List(ctx context.Context) ([]adminserver.Key, error) {
 		list = append(list, adminserver.Key{
 			Source: adminserver.KeySourceConfiguration,
 			Key: keystore.Key{Name: c.Name, Spec: keystore.Spec{
-				AccountID: c.AccountID, Hubs: c.Hubs, Capabilities: c.Capabilities, Topics: c.Topics, Networks: c.Networks,
-				Expires: c.Expires,
+				AccountID: c.AccountID, Hubs: c.Hubs, Capabilities: c.Capabilities, Topics: c.Topics,
+				Networks: c.Networks,
+				Expires:  c.Expires,
 			}},
 		})
 	}

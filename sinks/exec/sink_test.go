@@ -361,7 +361,10 @@ func TestCannotStart(t *testing.T) {
 		{Config{Command: []string{dir}}, "is a directory", "command"},
 		{Config{Command: []string{file("plain", "x", 0o600)}}, "chmod +x", "command"},
 		{Config{Command: []string{file("garbage", "x", 0o700)}}, "not a program for this machine", ""},
-		{Config{Command: []string{file("odd", "#!/no/such/shell\n", 0o700)}}, "the interpreter in its first line does not exist", ""},
+		{
+			Config{Command: []string{file("odd", "#!/no/such/shell\n", 0o700)}},
+			"the interpreter in its first line does not exist", "",
+		},
 		{
 			Config{Command: []string{"sh"}, Dir: "missing"},
 			"open the working directory " + dir + "/missing", "dir",

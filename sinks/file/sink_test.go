@@ -208,7 +208,8 @@ func TestLines(t *testing.T) {
 	}
 	s = openTest(t, &Config{Path: path, Metadata: true})
 	d.Notifications[0].ID = "6b050022000000df2e27fe14"
-	const line = `{"topic":"x","n":1.0,"text":"<a\nb>","id":"6b050022000000df2e27fe14","time":"2026-11-24T03:10:26Z"}` + "\n"
+	const line = `{"topic":"x","n":1.0,"text":"<a\nb>",` +
+		`"id":"6b050022000000df2e27fe14","time":"2026-11-24T03:10:26Z"}` + "\n"
 	if err := s.Deliver(t.Context(), d); err != nil || !strings.HasSuffix(read(t, path), line) {
 		t.Errorf("got %s, want the end %s", read(t, path), line)
 	}

@@ -183,7 +183,8 @@ func TestOptionalTemplateFails(t *testing.T) {
 	}
 	said := strings.ReplaceAll(log.String(), `\"`, `"`)
 	for _, want := range []string{
-		`template=severity_template error="severity_template renders "x", which is not a severity`, "template=component_template error=\"component_template: line 1",
+		`template=severity_template error="severity_template renders "x", which is not a severity`,
+		"template=component_template error=\"component_template: line 1",
 		"template=group_template error=\"group_template: line 1, column 4: ",
 		"template=class_template error=\"class_template: line 1, column 4: ",
 		`template=link_template error="link_template makes "https://portal.example.com/a b", which is no address`,

@@ -82,7 +82,10 @@ func TestAppErrors(t *testing.T) {
 			200, `{"ok":false,"error":"channel_not_found"}`, relay.OutcomeRetry,
 			"answered 200: channel_not_found: there is no channel with this name or ID",
 		},
-		{200, `{"ok":false,"error":"not_in_channel"}`, relay.OutcomeRetry, "type /invite and the @name of the app there"},
+		{
+			200, `{"ok":false,"error":"not_in_channel"}`, relay.OutcomeRetry,
+			"type /invite and the @name of the app there",
+		},
 		{200, `{"ok":false,"error":"is_archived"}`, relay.OutcomeRetry, "unarchive it"},
 		{200, `{"ok":false,"error":"msg_too_long"}`, relay.OutcomePermanent, "too long"},
 		{

@@ -29,7 +29,7 @@ type Config struct {
 	// Channels are rules for other channels. The first match applies.
 	Channels []Route `koanf:"channels" doc:"Rules for other channels; the first match applies."`
 	// Thread selects the objects with a thread: containers, jobs, all of both, or none.
-	Thread string `koanf:"thread" enum:"all,container,job,none" doc:"Objects with a thread: all, container, job or none."`
+	Thread string `koanf:"thread" enum:"all,container,job,none" doc:"Objects with a thread."`
 	// ThreadTTL is the time after which a thread without new messages ends.
 	ThreadTTL time.Duration `koanf:"thread_ttl" doc:"Time after which a thread without new messages ends, 1m to 720h."`
 	// The templates are rendered by internal/tmpl. Each is inline or in a file.

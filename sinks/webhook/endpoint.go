@@ -39,7 +39,7 @@ func (c *Config) parseEndpoint(text string, g *netguard.Guard) (*endpoint, error
 		}
 		if other != "" {
 			return nil, fmt.Errorf(
-				"contains a user, which conflicts with %s: remove one, because both set the header Authorization", other,
+				"contains a user and conflicts with %s: remove one, because both set the header Authorization", other,
 			)
 		}
 	}

@@ -42,7 +42,8 @@ func (o *apiHandler) handleAudit(pattern string, log func() AuditLog) {
 		}
 		if since := query.Get("since"); since != "" {
 			if f.Since, err = time.Parse(time.RFC3339, since); err != nil {
-				return 0, nil, relay.NewError(relay.CodeInvalidArgument, "since is not a time such as 2026-11-21T04:00:00Z")
+				return 0, nil, relay.NewError(relay.CodeInvalidArgument,
+					"since is not a time such as 2026-11-21T04:00:00Z")
 			}
 		}
 		list, err := l.Search(r.Context(), f)
@@ -64,8 +65,8 @@ func (o *apiHandler) record(r *http.Request, pattern, outcome string) {
 	})
 }
 
-// actionOf names an action by its path without parameters, such as "sinks.pause". A method that is part of the meaning is
-// appended.
+// actionOf names an action by its path without parameters, such as "sinks.pause". A method that is part of the meaning
+// is appended.
 func actionOf(method, pattern string) audit.Action {
 	var parts []string
 	for part := range strings.SplitSeq(strings.TrimPrefix(pattern, "/api/"), "/") {

@@ -143,12 +143,14 @@ func NewMetrics(version string) *Metrics {
 	}
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(build, m.accepted, m.refused, m.quotaExceeded, m.auditDropped, m.inbox, m.enqueued, m.dropped, m.missing,
+	m.registry.MustRegister(build, m.accepted, m.refused, m.quotaExceeded, m.auditDropped, m.inbox, m.enqueued,
+		m.dropped, m.missing,
 		m.gaps, m.attempts, m.failures, m.retries, m.parked, m.batched, m.deadLettered, m.deadDropped, m.noticesDropped,
 		m.retriesLost,
 		m.disabled, m.paused, m.circuitOpen, m.events, m.failed, m.throttled, m.backlog, m.pendingRetries,
 		m.deadLetters, m.oldest, m.lastSuccess, m.inFlight,
-		m.redisUp, m.redisRestart, m.storageUsed, m.storageFull, m.conditionFailures, m.configReloaded, m.configReloadedAt,
+		m.redisUp, m.redisRestart, m.storageUsed, m.storageFull, m.conditionFailures, m.configReloaded,
+		m.configReloadedAt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.Reloaded(true)
 	for _, k := range []quota.Kind{quota.KindKey, quota.KindAccount, quota.KindAddress} {

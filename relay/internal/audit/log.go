@@ -64,8 +64,8 @@ func NewLog(o Options) *Log {
 	}
 }
 
-// Record implements [Recorder]. It sets the time and shortens long fields. If too many entries wait, it drops e, because
-// an attacker must not be able to stop the relay with entries.
+// Record implements [Recorder]. It sets the time and shortens long fields. If too many entries wait, it drops e,
+// because an attacker must not be able to stop the relay with entries.
 func (l *Log) Record(e Entry) {
 	e.Time = l.now().UTC().Truncate(time.Millisecond)
 	for _, field := range []*string{&e.Actor, &e.Source, &e.Target} {
@@ -82,8 +82,8 @@ func (l *Log) Record(e Entry) {
 	}
 }
 
-// Run writes entries to the file and to store until ctx ends, and then those that wait. It returns nil. While Redis does
-// not respond, entries wait for it, but are in the file. A nil store stores nothing.
+// Run writes entries to the file and to store until ctx ends, and then those that wait. It returns nil. While Redis
+// does not respond, entries wait for it, but are in the file. A nil store stores nothing.
 func (l *Log) Run(ctx context.Context, store Appender) error {
 	for {
 		select {

@@ -82,8 +82,9 @@ func newMethods(t *testing.T) (*auth.Authenticator, []method) {
 		}, withCertificate("guess")},
 		{"jwt", func(t *testing.T, b bearer) auth.Request {
 			token, err := josejwt.Signed(signer).Claims(map[string]any{
-				"iss": "issuer", "aud": "hubrelay", "sub": rand.Text(), "exp": b.expires.Unix(), "account_id": b.account,
-				"hubs": b.hubs, "capabilities": b.capabilities,
+				"iss": "issuer", "aud": "hubrelay", "sub": rand.Text(), "exp": b.expires.Unix(),
+				"account_id": b.account,
+				"hubs":       b.hubs, "capabilities": b.capabilities,
 			}).Serialize()
 			if err != nil {
 				t.Fatal(err)
@@ -169,7 +170,8 @@ func TestMethods(t *testing.T) {
 				t.Fatal(refused)
 			}
 			if key.AccountID != "acme" || !key.CanReadHub("hub-1") || key.CanReadHub("hub-2") ||
-				!key.HasCapability(auth.CapabilityPublish) || key.HasCapability(auth.CapabilityMigrate) || key.Name == "" {
+				!key.HasCapability(auth.CapabilityPublish) || key.HasCapability(auth.CapabilityMigrate) ||
+				key.Name == "" {
 				t.Errorf("got key %+v", key)
 			}
 			grant := key.Grant("hub-1")
@@ -186,7 +188,8 @@ func TestMethods(t *testing.T) {
 
 			powerless := m.issue(t, bearer{expires: time.Now().Add(time.Minute)})
 			key, refused = a.Authenticate(t.Context(), powerless)
-			if refused != nil || key.CanReadHub("hub-1") || key.HasCapability(auth.CapabilityPublish) || key.AccountID != "" {
+			if refused != nil || key.CanReadHub("hub-1") || key.HasCapability(auth.CapabilityPublish) ||
+				key.AccountID != "" {
 				t.Errorf("a credential without rights: got %+v, %v", key, refused)
 			}
 

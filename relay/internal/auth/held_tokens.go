@@ -83,13 +83,13 @@ const (
 	consumedTTL = 24 * time.Hour
 )
 
-// KeepAlive makes the stream of the caller the only one of a token. It does not consume the token, because the client of
-// an event stream reconnects with the same one. A stream that used the token before, on any node, is ended.
+// KeepAlive makes the stream of the caller the only one of a token. It does not consume the token, because the client
+// of an event stream reconnects with the same one. A stream that used the token before, on any node, is ended.
 //
-// While [TokenStore.Run] runs, the token lives as long as the stream is open, and for the TTL of the store after its end,
-// even if Redis lost the token. No stream may use it longer than the StreamTTL after its first stream was opened. A killed
-// node renews nothing, so a token never outlives its stream by more than the TTL, or twice the TTL if Redis was
-// unavailable at the end.
+// While [TokenStore.Run] runs, the token lives as long as the stream is open, and for the TTL of the store after its
+// end, even if Redis lost the token. No stream may use it longer than the StreamTTL after its first stream was opened.
+// A killed node renews nothing, so a token never outlives its stream by more than the TTL, or twice the TTL if Redis
+// was unavailable at the end.
 //
 // onEnd is called at most once, when the state of the hold has changed. It must not block. The caller must call
 // [Hold.Release] when the stream has ended.
@@ -125,8 +125,8 @@ func parseHeld(text string) (generation uint64, deadline time.Time, ok bool) {
 	return generation, time.UnixMilli(ms), err == nil
 }
 
-// announce tells all nodes that a token has a new stream, or none with [consumedMarker]. Errors are ignored, because the
-// nodes notice the change at the next renewal.
+// announce tells all nodes that a token has a new stream, or none with [consumedMarker]. Errors are ignored, because
+// the nodes notice the change at the next renewal.
 func (t *TokenStore) announce(ctx context.Context, key, generation string) {
 	_ = t.opts.Client.Publish(ctx, t.opts.Changes, generation+" "+key).Err()
 }

@@ -44,8 +44,8 @@ type Key struct {
 	Capabilities []string
 	// Expires is the time at which the key stops working. Zero means never.
 	Expires time.Time
-	// SAN is the subject alternative name of the client certificates that authenticate as this key: a DNS name, an email
-	// address or a URI. Such a key has no secret. Its Hash is [HashOfSAN].
+	// SAN is the subject alternative name of the client certificates that authenticate as this key: a DNS name, an
+	// email address or a URI. Such a key has no secret. Its Hash is [HashOfSAN].
 	SAN string
 	// Topics are the topics that the key may publish. The zero value means all.
 	Topics relay.Patterns

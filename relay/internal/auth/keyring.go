@@ -18,8 +18,8 @@ type Keyring struct {
 	now  func() time.Time
 }
 
-// keySet is immutable. Secrets are looked up by their hash: the time of a lookup depends on hashes, which reveal nothing
-// about similar secrets.
+// keySet is immutable. Secrets are looked up by their hash: the time of a lookup depends on hashes, which reveal
+// nothing about similar secrets.
 type keySet struct {
 	byHash  map[apikey.Hash]*Key
 	byGrant map[grantKey]*Key

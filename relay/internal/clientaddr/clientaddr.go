@@ -36,8 +36,8 @@ func (p Proxies) Contains(addr netip.Addr) bool {
 }
 
 // Client returns the address of the client that sent r. If the connection comes from a trusted proxy, it is the last
-// address in Forwarded (RFC 7239) or X-Forwarded-For that is not a trusted proxy. Entries before that one were written by
-// the client and are ignored. A proxy that names no client is itself the client. The result is invalid if r has no
+// address in Forwarded (RFC 7239) or X-Forwarded-For that is not a trusted proxy. Entries before that one were written
+// by the client and are ignored. A proxy that names no client is itself the client. The result is invalid if r has no
 // address, such as over a unix socket.
 func (p Proxies) Client(r *http.Request) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -96,8 +96,8 @@ func parseHop(s string) (netip.Addr, bool) {
 	return addr.Unmap(), err == nil
 }
 
-// Group returns the network that counts as one client in limits: the address itself, or its /64 for IPv6, because a host
-// usually has all addresses of one.
+// Group returns the network that counts as one client in limits: the address itself, or its /64 for IPv6, because a
+// host usually has all addresses of one.
 func Group(addr netip.Addr) netip.Prefix {
 	addr = addr.Unmap().WithZone("")
 	bits := addr.BitLen()

@@ -20,7 +20,11 @@ func TestProxies_Client(t *testing.T) {
 			trusted, "192.0.2.1:5000", http.Header{"X-Forwarded-For": {"198.51.100.7"}}, "192.0.2.1",
 		},
 		"nobody is trusted": {nil, "10.0.0.1:5000", http.Header{"X-Forwarded-For": {"198.51.100.7"}}, "10.0.0.1"},
-		"a proxy":           {trusted, "10.0.0.1:5000", http.Header{"X-Forwarded-For": {"198.51.100.7"}}, "198.51.100.7"},
+		"a proxy": {
+			trusted, "10.0.0.1:5000",
+			http.Header{"X-Forwarded-For": {"198.51.100.7"}},
+			"198.51.100.7",
+		},
 		"a forged entry before the one of the proxy": {
 			trusted, "10.0.0.1:5000", http.Header{"X-Forwarded-For": {"203.0.113.9, 198.51.100.7"}}, "198.51.100.7",
 		},
@@ -31,7 +35,11 @@ func TestProxies_Client(t *testing.T) {
 			trusted, "10.0.0.1:5000", http.Header{"X-Forwarded-For": {"198.51.100.7, 10.0.0.2"}}, "198.51.100.7",
 		},
 		"a request of the proxy itself": {trusted, "10.0.0.1:5000", nil, "10.0.0.1"},
-		"garbage":                       {trusted, "10.0.0.1:5000", http.Header{"X-Forwarded-For": {"1.2.3.4, x"}}, "10.0.0.1"},
+		"garbage": {
+			trusted, "10.0.0.1:5000",
+			http.Header{"X-Forwarded-For": {"1.2.3.4, x"}},
+			"10.0.0.1",
+		},
 		"Forwarded": {
 			trusted, "[fd00::1]:5000", http.Header{
 				"Forwarded":       {`for="[2001:db8::17]:4711";proto=https, For=10.0.0.2;by=10.0.0.1`},
@@ -41,7 +49,11 @@ func TestProxies_Client(t *testing.T) {
 		"Forwarded without an address": {
 			trusted, "10.0.0.1:5000", http.Header{"Forwarded": {"for=_hidden"}}, "10.0.0.1",
 		},
-		"IPv4 in IPv6":  {trusted, "[::ffff:10.0.0.1]:5000", http.Header{"X-Forwarded-For": {"198.51.100.7:80"}}, "198.51.100.7"},
+		"IPv4 in IPv6": {
+			trusted, "[::ffff:10.0.0.1]:5000",
+			http.Header{"X-Forwarded-For": {"198.51.100.7:80"}},
+			"198.51.100.7",
+		},
 		"a unix socket": {trusted, "@", http.Header{"X-Forwarded-For": {"198.51.100.7"}}, "invalid IP"},
 	} {
 		got := c.proxies.Client(&http.Request{RemoteAddr: c.remote, Header: c.header})

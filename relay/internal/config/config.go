@@ -66,8 +66,8 @@ type Server struct {
 	TLS                 TLS           `koanf:"tls" doc:"Certificate of the listener; without it, plain HTTP."`
 	AllowedOrigins      []string      `koanf:"allowed_origins" doc:"Origins of web pages that may open a websocket."`
 	MaxConnections      int           `koanf:"max_connections" doc:"Maximum number of connections, streams among them."`
-	MaxConnectionsPerIP int           `koanf:"max_connections_per_ip" doc:"Maximum number of connections of one client address."`
-	TrustedProxies      []string      `koanf:"trusted_proxies" doc:"Proxies whose headers name the address of the client."`
+	MaxConnectionsPerIP int           `koanf:"max_connections_per_ip" doc:"Maximum connections per client address."`
+	TrustedProxies      []string      `koanf:"trusted_proxies" doc:"Proxies whose headers are trusted."`
 	ShutdownGrace       time.Duration `koanf:"shutdown_grace" doc:"Time limit for running work after SIGTERM."`
 }
 
@@ -110,7 +110,7 @@ type Redis struct {
 	Partitions  int       `koanf:"partitions" doc:"Number of partitions of the log, 1 to 1024."`
 	MinReplicas int       `koanf:"min_replicas" doc:"Minimum number of replicas, 0 to 16."`
 	MaxMemory   Size      `koanf:"max_memory" doc:"Memory limit of the built-in redis-server; 0 or at least 16MiB."`
-	FullAt      int       `koanf:"full_at" doc:"Percentage of the memory limit of Redis at which publishing stops, 50 to 100."`
+	FullAt      int       `koanf:"full_at" doc:"Used memory at which publishing stops, in percent, 50 to 100."`
 	Retention   Retention `koanf:"retention" doc:"How long the log is kept for clients."`
 }
 
@@ -118,7 +118,7 @@ type Redis struct {
 type Retention struct {
 	History  time.Duration `koanf:"history" doc:"Maximum age of an event in the log."`
 	MaxLen   int64         `koanf:"max_len" doc:"Maximum number of events in a partition."`
-	MaxBytes Size          `koanf:"max_bytes" doc:"Maximum memory of the log in Redis, all partitions together; 0: no limit."`
+	MaxBytes Size          `koanf:"max_bytes" doc:"Maximum memory of the log in Redis, in total; 0: no limit."`
 }
 
 // Websocket limits the cost of the clients of the stream.
@@ -175,7 +175,7 @@ type Forward struct {
 	URL      string        `koanf:"url" doc:"URL that verifies credentials; empty: none."`
 	Timeout  time.Duration `koanf:"timeout" doc:"Time limit of a request to the URL, 100ms to 30s."`
 	CacheTTL time.Duration `koanf:"cache_ttl" doc:"Time for which a decision is used without asking again, 1s to 1h."`
-	StaleTTL time.Duration `koanf:"stale_ttl" doc:"Further time for which it is used while the URL does not answer, 0 to 1h."`
+	StaleTTL time.Duration `koanf:"stale_ttl" doc:"Additional time while the URL does not respond, 0 to 1h."`
 }
 
 // MTLS configures client certificates on the public listener.
@@ -188,7 +188,7 @@ type JWT struct {
 	Issuer            string   `koanf:"issuer" doc:"Required claim iss of the tokens; empty: no tokens are accepted."`
 	Audience          string   `koanf:"audience" doc:"Required claim aud of the tokens."`
 	JWKSURL           string   `koanf:"jwks_url" secret:"url" doc:"URL of the public keys of the issuer."`
-	JWKSFile          string   `koanf:"jwks_file" doc:"File with the public keys of the issuer, read again after a change."`
+	JWKSFile          string   `koanf:"jwks_file" doc:"File with the keys of the issuer, read again when it changes."`
 	Algorithms        []string `koanf:"algorithms" doc:"Accepted signature algorithms."`
 	AccountClaim      string   `koanf:"account_claim" doc:"Claim with the account of the bearer."`
 	HubsClaim         string   `koanf:"hubs_claim" doc:"Claim with the hubs of the bearer."`
@@ -235,8 +235,8 @@ type Sink struct {
 	Retry        Retry         `koanf:"retry" doc:"Schedule of retries."`
 	DisableAfter time.Duration `koanf:"disable_after" doc:"Time without a successful attempt until a sink is disabled."`
 	Backlog      int64         `koanf:"backlog" doc:"Maximum number of queued events."`
-	AccountShare int           `koanf:"account_share" doc:"Maximum share of the queue for one account in percent, 1 to 100."`
-	BacklogBytes Size          `koanf:"backlog_bytes" doc:"Maximum memory of queued events in Redis, 0 (no limit) to 1TiB."`
+	AccountShare int           `koanf:"account_share" doc:"Maximum share of an account in percent, 1 to 100."`
+	BacklogBytes Size          `koanf:"backlog_bytes" doc:"Maximum memory of the queue in Redis, 0 (no limit) to 1TiB."`
 	Ordering     string        `koanf:"ordering" enum:"none,hub,container" doc:"Order of deliveries."`
 	Rate         relay.Rate    `koanf:"rate" doc:"Maximum rate of attempts."`
 	Burst        int           `koanf:"burst" doc:"Maximum number of attempts at once after a pause."`

@@ -193,7 +193,8 @@ func TestLoad_Defaults(t *testing.T) {
 		},
 		Audit: config.Audit{MaxLen: 100_000},
 		Auth: config.Auth{
-			TokenTTL: time.Minute, StreamTTL: 24 * time.Hour, Keys: []config.Key{{Name: "ops", Key: "0123456789abcdef", Hubs: []string{"*"}}},
+			TokenTTL: time.Minute, StreamTTL: 24 * time.Hour,
+			Keys: []config.Key{{Name: "ops", Key: "0123456789abcdef", Hubs: []string{"*"}}},
 			JWT: config.JWT{
 				Algorithms: []string{"RS256", "PS256", "ES256", "EdDSA"}, AccountClaim: "account_id", HubsClaim: "hubs",
 				CapabilitiesClaim: "capabilities",

@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// jwtAlgorithms are the signature algorithms of RFC 7518 and RFC 8037 with a public key. With a shared secret, everybody
-// who can verify tokens could issue them.
+// jwtAlgorithms are the signature algorithms of RFC 7518 and RFC 8037 with a public key. With a shared secret,
+// everybody who can verify tokens could issue them.
 var jwtAlgorithms = []string{
 	"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 }
@@ -20,7 +20,8 @@ var jwtAlgorithms = []string{
 func (l *loader) checkJWT(j *JWT) {
 	if !j.Enabled() {
 		if j.Audience != "" || j.JWKSURL != "" || j.JWKSFile != "" {
-			l.Error("auth.jwt.issuer", "is missing, so no token would be accepted", "set it to the claim iss of the tokens")
+			l.Error("auth.jwt.issuer", "is missing, so no token would be accepted",
+				"set it to the claim iss of the tokens")
 		}
 		return
 	}

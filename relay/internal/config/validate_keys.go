@@ -124,7 +124,8 @@ func (l *loader) checkPublishing(path string, k Key) {
 	for i, network := range k.Networks {
 		if _, err := clientaddr.ParseNetworks([]string{network}); err != nil {
 			l.Error(fmt.Sprintf("%s.networks[%d]", path, i),
-				fmt.Sprintf("%q is not a network", relay.Truncate(network, maxQuoted)), "write 192.0.2.0/24 or 192.0.2.7")
+				fmt.Sprintf("%q is not a network", relay.Truncate(network,
+					maxQuoted)), "write 192.0.2.0/24 or 192.0.2.7")
 		}
 	}
 }

@@ -13,15 +13,16 @@ import (
 // cannot be guessed.
 const strongKeyLength = 20
 
-// SecurityWarnings returns warnings about settings that work but invite an attack. It reads the files of keys and tokens.
+// SecurityWarnings returns warnings about settings that work but invite an attack. It reads the files of keys and
+// tokens.
 func (c *Config) SecurityWarnings() []Problem {
 	l := securityCheck{&yamldoc.Reporter{File: c.file, Origins: c.origins}}
 	for i, k := range c.Auth.Keys {
 		path := fmt.Sprintf("auth.keys[%d]", i)
 		l.warnWeakCredential(path, k.credential())
 		if k.AccountID == "" && len(k.Hubs) > 0 && len(k.Capabilities) == 0 {
-			l.Warn(path+".account_id", fmt.Sprintf("is missing, so the key %q sees only notifications without an account",
-				k.Name), `name its account, or write "*" for everything in its hubs`)
+			l.Warn(path+".account_id", fmt.Sprintf("is missing, so the key %q sees only notifications "+
+				"without an account", k.Name), `name its account, or write "*" for everything in its hubs`)
 		}
 	}
 	for i, t := range c.Admin.Tokens {
@@ -53,7 +54,8 @@ func (l securityCheck) warnWeakCredential(path string, c credential) {
 	case isCommonSecret(text):
 		l.Warn(at, "is easy to guess", "make a random one with hubrelay keys new")
 	case len(text) < strongKeyLength:
-		l.Warn(at, fmt.Sprintf("has fewer than %d characters", strongKeyLength), "make a random one with hubrelay keys new")
+		l.Warn(at, fmt.Sprintf("has fewer than %d characters", strongKeyLength),
+			"make a random one with hubrelay keys new")
 	}
 }
 
@@ -65,9 +67,11 @@ func isCommonSecret(s string) bool {
 		return true
 	}
 	for _, word := range []string{
-		"changeme", "change-me", "password", "passwort", "secret", "hubrelay", "example", "default", "letmein", "qwerty",
+		"changeme", "change-me", "password", "passwort", "secret", "hubrelay", "example", "default", "letmein",
+		"qwerty",
 		"admin", "token", "test", "demo", "key", "api", "my", "the", "your",
-		"0123456789abcdef", "1234567890", "0123456789", "123456789", "12345678", "1234567", "123456", "12345", "1234", "123",
+		"0123456789abcdef", "1234567890", "0123456789", "123456789", "12345678", "1234567", "123456", "12345", "1234",
+		"123",
 		"abcdef", "abc",
 	} {
 		rest = strings.ReplaceAll(rest, word, "")

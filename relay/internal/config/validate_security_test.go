@@ -36,7 +36,8 @@ func TestConfig_SecurityWarnings(t *testing.T) {
 		},
 		{
 			"an admin token", fromVariable + "admin: {listen: '127.0.0.1:9091', tokens: " +
-				"[{name: a, role: viewer, token: password-password}]}\n", 0o600, "admin.tokens[0].token: is easy to guess",
+				"[{name: a, role: viewer, token: password-password}]}\n", 0o600,
+			"admin.tokens[0].token: is easy to guess",
 		},
 		{
 			"no account", "auth: {keys: [{name: a, key: " + strong + ", hubs: [h]}]}\n", 0o600,

@@ -13,9 +13,9 @@
 //   - The retry queue is bounded: while as many deliveries are scheduled as [Options] allow, fresh ones stay in their
 //     queue, which has its own limit. Nothing scheduled is dropped. Of too many dead letters, the oldest are dropped.
 //   - A sink with a rate starts no attempt, fresh or retried, that the rate does not allow on all nodes together.
-//     Additional requests ([relay.SinkSettings.CountRequests]) delay later attempts. A destination that responds with 429, or
-//     with 503 and a time, gets nothing from the whole sink for that time, at most an hour. Without a time, that is a
-//     second, which doubles up to a minute.
+//     Additional requests ([relay.SinkSettings.CountRequests]) delay later attempts. If a destination responds with
+//     429, or with 503 and a time, the sink sends nothing for that time, at most an hour. Without a time, the pause is
+//     a second and doubles up to a minute.
 //   - An ordered sink keeps the order of the log among the deliveries of a hub or container. One node, the leader
 //     ([Pipeline.RunAsLeader]), makes all attempts. A delivery that follows a scheduled one with its key is scheduled
 //     too. It is never due before it is the first with that key, and becomes due when the one before it has left.

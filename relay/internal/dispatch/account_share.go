@@ -123,7 +123,8 @@ func (d *Dispatcher) logExceeded() {
 			accounts = append(accounts, account)
 		}
 		d.opts.Logger.Error("accounts use their share of the backlog of a sink, their new notifications are dropped",
-			"sink", d.sinks[i], "partition", d.opts.Partition, "accounts", accounts, "dropped", s.dropped, "limit", s.limit)
+			"sink", d.sinks[i], "partition", d.opts.Partition, "accounts", accounts,
+			"dropped", s.dropped, "limit", s.limit)
 		s.dropped = 0
 	}
 }

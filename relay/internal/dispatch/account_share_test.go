@@ -65,7 +65,8 @@ func TestDispatcher_AccountShare(t *testing.T) {
 				ID: fmt.Sprintf("%s-%d", account, from+i), Topic: "x", Hub: "h", Account: account, Data: []byte("{}"),
 			})
 		}
-		if _, err := e.log.Append(context.Background(), eventlog.AppendRequest{Hub: "h", Notifications: list}); err != nil {
+		if _, err := e.log.Append(context.Background(),
+			eventlog.AppendRequest{Hub: "h", Notifications: list}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -170,7 +170,10 @@ func TestDispatcher_LimitsBacklogBytes(t *testing.T) {
 	large := Sink{Name: "large", FromStart: true, BacklogBytes: 1 << 30}
 	stop := e.run(e.options(small, large), true)
 	e.publish("x", "h1", 3000)
-	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("small") == 3000 && e.queueLength("large") == 3000 })
+	testkit.WaitFor(t, "enqueued", func() bool {
+		return e.queueLength("small") == 3000 &&
+			e.queueLength("large") == 3000
+	})
 	stop()
 	small.BacklogBytes = limit
 	e.run(e.options(small, large), true)

@@ -16,8 +16,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
 
-// Options are the settings of a listener. Zero durations and sizes mean the defaults in parentheses. These limits cannot
-// be turned off.
+// Options are the settings of a listener. Zero durations and sizes mean the defaults in parentheses. These limits
+// cannot be turned off.
 type Options struct {
 	// Name identifies the listener in logs and errors: "server", "health", "admin".
 	Name string

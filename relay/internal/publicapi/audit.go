@@ -31,8 +31,8 @@ func (a *API) record(r *http.Request, keyName string, action audit.Action, targe
 	a.opt.Audit.Record(e)
 }
 
-// countAuthFailure records a failed authentication. It returns refused, or 429.rate-limiting if the client has failed too
-// often. Those are not recorded.
+// countAuthFailure records a failed authentication. It returns refused, or 429.rate-limiting if the client has failed
+// too often. Those are not recorded.
 func (a *API) countAuthFailure(w http.ResponseWriter, r *http.Request, refused *relay.Error) *relay.Error {
 	if wait := a.failures.Fail(a.opt.TrustedProxies.Client(r)); wait > 0 {
 		setRetryAfter(w, wait)

@@ -10,7 +10,8 @@ import (
 // authenticate returns the key of the sender.
 func (a *API) authenticate(r *http.Request) (*auth.Key, *relay.Error) {
 	request := auth.Request{
-		Authorization: r.Header["Authorization"], Hub: r.Header.Get("X-Hub-Id"), Address: a.opt.TrustedProxies.Client(r),
+		Authorization: r.Header["Authorization"], Hub: r.Header.Get("X-Hub-Id"),
+		Address: a.opt.TrustedProxies.Client(r),
 	}
 	if r.TLS != nil && len(r.TLS.VerifiedChains) > 0 {
 		request.Certificate = r.TLS.VerifiedChains[0][0]

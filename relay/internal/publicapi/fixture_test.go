@@ -68,7 +68,8 @@ func newFixture(t *testing.T, change func(*Options), changeServer func(*httpserv
 		t.Fatal(err)
 	}
 	o := Options{
-		Authenticator: auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: f.ring}), Catalog: catalog, Publisher: f.pub, Streams: f.streams, Observer: f.refused,
+		Authenticator: auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: f.ring}), Catalog: catalog,
+		Publisher: f.pub, Streams: f.streams, Observer: f.refused,
 		Tokens: auth.NewTokenStore(auth.TokenOptions{
 			Client: store, Key: func(h string) string { return "t:" + h }, Changes: "changes",
 			TTL: time.Minute, StreamTTL: testStreamTTL,

@@ -48,7 +48,8 @@ func FuzzRequest(f *testing.F) {
 		f.Fatal(err)
 	}
 	a, err := New(Options{
-		Authenticator: auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: keyring(f)}), Tokens: noTokens{}, Publisher: discard{}, Catalog: catalog, AllowedOrigins: []string{"https://a.test"},
+		Authenticator: auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: keyring(f)}), Tokens: noTokens{},
+		Publisher: discard{}, Catalog: catalog, AllowedOrigins: []string{"https://a.test"},
 	})
 	if err != nil {
 		f.Fatal(err)

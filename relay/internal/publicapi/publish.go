@@ -117,7 +117,8 @@ func idempotencyKey(r *http.Request) (string, *relay.Error) {
 	key := values[0]
 	if len(values) > 1 || key == "" || len(key) > ingest.MaxIdempotencyKey {
 		return "", relay.NewError(relay.CodeInvalidArgument,
-			"the header Idempotency-Key must be there once, with 1 to "+strconv.Itoa(ingest.MaxIdempotencyKey)+" characters")
+			"the header Idempotency-Key must be set once, with 1 to "+strconv.Itoa(ingest.MaxIdempotencyKey)+
+				" characters")
 	}
 	return key, nil
 }

@@ -192,7 +192,10 @@ func TestPublish_SlowBody(t *testing.T) {
 
 func BenchmarkPublish(b *testing.B) {
 	ring := keyring(b)
-	a, err := New(Options{Authenticator: auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: ring}), Publisher: discard{}})
+	a, err := New(Options{
+		Authenticator: auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: ring}),
+		Publisher:     discard{},
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -213,7 +216,10 @@ func BenchmarkPublish(b *testing.B) {
 
 // BenchmarkPublishOverSockets measures everything except the publisher, with a cheap client.
 func BenchmarkPublishOverSockets(b *testing.B) {
-	a, err := New(Options{Authenticator: auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: keyring(b)}), Publisher: discard{}})
+	a, err := New(Options{
+		Authenticator: auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: keyring(b)}),
+		Publisher:     discard{},
+	})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -252,7 +258,8 @@ func TestPublish_Quota(t *testing.T) {
 		o.TrustedProxies = clientaddr.Proxies{netip.MustParsePrefix("127.0.0.1/32")}
 	}, nil)
 	publish := func(headers ...string) answer {
-		return f.do("POST", pathNotifications, "{}", append(headers, "Authorization", "Bearer one", "X-Hub-Id", "h1")...)
+		return f.do("POST", pathNotifications, "{}", append(headers, "Authorization", "Bearer one", "X-Hub-Id",
+			"h1")...)
 	}
 	f.pub.err = &quota.ExceededError{Kind: quota.KindKey, RetryIn: 1200 * time.Millisecond}
 	a := publish()

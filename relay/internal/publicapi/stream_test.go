@@ -125,7 +125,10 @@ func TestCursorParameters(t *testing.T) {
 func TestMetadataParameter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
-	for query, want := range map[string]bool{"": false, "&metadata=": false, "&metadata=false": false, "&metadata=true": true} {
+	for query, want := range map[string]bool{
+		"": false, "&metadata=": false, "&metadata=false": false,
+		"&metadata=true": true,
+	} {
 		if a := f.raw(handshake(pathNotifications + "?token=" + f.token() + query)); a.status != 101 {
 			t.Errorf("%s: %d %s", query, a.status, a.body)
 			continue

@@ -235,7 +235,8 @@ func TestTrim_MaxBytes(t *testing.T) {
 		}
 		used := b.Commands().MemoryUsage(t.Context(), eventlog.Key(b.Keys(), 0), 0).Val()
 		if kept := len(readLog(t, b, 0)); kept == len(log) || used > maxBytes*5/4 || used < maxBytes/4 {
-			t.Errorf("entries of %d bytes: %d of %d kept, %d bytes, want about %d", size, kept, len(log), used, maxBytes)
+			t.Errorf("entries of %d bytes: %d of %d kept, %d bytes, want about %d", size, kept, len(log), used,
+				maxBytes)
 		}
 	}
 }

@@ -17,8 +17,8 @@ func (a Amount) minus(b Amount) Amount {
 type Limit struct {
 	// PerSecond is the rate. A zero field is no limit.
 	PerSecond Amount
-	// Burst is the time whose tokens may be spent at once after a pause. A single request may be larger than that: it is
-	// accepted when the bucket is full, and the next request waits until its tokens are refilled.
+	// Burst is the time whose tokens may be spent at once after a pause. A single request may be larger than that: it
+	// is accepted when the bucket is full, and the next request waits until its tokens are refilled.
 	Burst time.Duration
 }
 

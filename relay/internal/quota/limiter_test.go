@@ -188,7 +188,8 @@ func TestRedisStore(t *testing.T) {
 		}
 		return got
 	}
-	if got := lease("a", limit, Amount{Notifications: 2}, Amount{Notifications: 4}); got != (Lease{Granted: Amount{4, 0}}) {
+	if got := lease("a", limit, Amount{Notifications: 2},
+		Amount{Notifications: 4}); got != (Lease{Granted: Amount{4, 0}}) {
 		t.Errorf("a full bucket: got %+v", got)
 	}
 	if got := lease("a", limit, Amount{Notifications: 6}, Amount{Notifications: 6}); got.Granted.Notifications != 6 {

@@ -31,7 +31,8 @@ func (c *Conn) Memory(ctx context.Context) (Memory, error) {
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		if m.Max > 0 && (fullest.Max == 0 || float64(m.Used)/float64(m.Max) > float64(fullest.Used)/float64(fullest.Max)) {
+		if m.Max > 0 && (fullest.Max == 0 ||
+			float64(m.Used)/float64(m.Max) > float64(fullest.Used)/float64(fullest.Max)) {
 			fullest = m
 		}
 		return nil

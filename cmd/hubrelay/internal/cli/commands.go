@@ -27,7 +27,8 @@ func Commands(std term.Streams, build Build) []*cobra.Command {
 		newInit(std, build), newServe(std, build), newDemo(std, build),
 		newPublish(std), newListen(std),
 		newMigrate(std), newJobs(std),
-		newSinks(std, build), newSources(std), newConnections(std), newAudit(std), newAccounts(std), newDeadletters(std),
+		newSinks(std, build), newSources(std), newConnections(std), newAudit(std), newAccounts(std),
+		newDeadletters(std),
 		newInventory(std),
 		newConfig(std, build), newKeys(std), newTopics(std), newPlugins(std, build), newVersion(std, build),
 	}

@@ -69,9 +69,18 @@ func TestIsOlder(t *testing.T) {
 		{"no known state", step(relay.JobRunning, 0, 0), relay.JobTask{}, false},
 		{"no updates", relay.JobTask{}, step(relay.JobRunning, 0, 0), true},
 		{"running, known as completed", step(relay.JobRunning, 0, 0), step(relay.JobCompleted, time.Second, 100), true},
-		{"completed, known as running", step(relay.JobCompleted, time.Second, 100), step(relay.JobRunning, 0, 0), false},
-		{"running, known as completed at the same time", step(relay.JobRunning, 0, 0), step(relay.JobCompleted, 0, 100), true},
-		{"completed, known as running at the same time", step(relay.JobCompleted, 0, 100), step(relay.JobRunning, 0, 0), false},
+		{
+			"completed, known as running", step(relay.JobCompleted, time.Second, 100), step(relay.JobRunning, 0, 0),
+			false,
+		},
+		{
+			"running, known as completed at the same time", step(relay.JobRunning, 0, 0),
+			step(relay.JobCompleted, 0, 100), true,
+		},
+		{
+			"completed, known as running at the same time", step(relay.JobCompleted, 0, 100),
+			step(relay.JobRunning, 0, 0), false,
+		},
 		{"less progress", step(relay.JobRunning, 0, 40), step(relay.JobRunning, 0, 60), true},
 		{"more progress", step(relay.JobRunning, 0, 60), step(relay.JobRunning, 0, 40), false},
 		{"restarted by another node", step(relay.JobRunning, time.Minute, 0), step(relay.JobRunning, 0, 60), false},

@@ -127,7 +127,8 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string) (*auth.Ke
 		"try again later")
 }
 
-// requestDecisionOnce shares one request among concurrent callers, and remembers its answer. The request does not end with ctx.
+// requestDecisionOnce shares one request among concurrent callers, and remembers its answer. The request does not end
+// with ctx.
 func (v *Verifier) requestDecisionOnce(ctx context.Context, id apikey.Hash, credential, hub string) (*auth.Key, error) {
 	done := v.inFlight.DoChan(string(id[:])+hub, func() (any, error) {
 		key, err := v.requestDecision(context.WithoutCancel(ctx), credential, hub)

@@ -85,7 +85,8 @@ func TestVerifier_CachesDecisions(t *testing.T) {
 		t.Helper()
 		key, code := verify(v, credential)
 		if code != want || e.requests.Load() != requests {
-			t.Errorf("%s: got code %q after %d requests, want %q after %d", step, code, e.requests.Load(), want, requests)
+			t.Errorf("%s: got code %q after %d requests, want %q after %d", step, code, e.requests.Load(), want,
+				requests)
 		}
 		if key != nil && (key.Name != "forward:alice" || key.AccountID != "acme" || !key.CanReadHub("hub-1") ||
 			key.CanReadHub("hub-2") || !key.HasCapability(auth.CapabilityPublish)) {

@@ -35,8 +35,8 @@ const (
 // ErrUnavailable means that the keys of the issuer are unknown now.
 var ErrUnavailable = errors.New("the keys of the issuer are not available")
 
-// KeySource returns the public keys of an issuer with an ID, or all keys if the ID is empty. It returns no keys if the ID
-// is unknown. Its error wraps [ErrUnavailable]. It is called concurrently.
+// KeySource returns the public keys of an issuer with an ID, or all keys if the ID is empty. It returns no keys if the
+// ID is unknown. Its error wraps [ErrUnavailable]. It is called concurrently.
 type KeySource interface {
 	Find(ctx context.Context, keyID string) ([]jose.JSONWebKey, error)
 }

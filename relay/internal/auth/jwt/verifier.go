@@ -114,7 +114,10 @@ func (v *Verifier) verifyToken(ctx context.Context, token string, now time.Time)
 	}
 	keys, err := v.opts.Keys.Find(ctx, parsed.Headers[0].KeyID)
 	if err != nil {
-		v.unavailableLog.Do(func() { v.opts.Log.Error("JWTs cannot be verified", "issuer", v.opts.Issuer, "error", err) })
+		v.unavailableLog.Do(func() {
+			v.opts.Log.Error("JWTs cannot be verified", "issuer", v.opts.Issuer, "error",
+				err)
+		})
 		return nil, relay.NewError(relay.CodeAuthUnavailable,
 			"the keys of the issuer of JWTs cannot be fetched; try again later")
 	}

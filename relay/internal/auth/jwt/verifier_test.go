@@ -121,7 +121,10 @@ func TestVerifier_Claims(t *testing.T) {
 		{"expired within the leeway", func(c map[string]any) { c["exp"] = time.Now().Add(-10 * time.Second).Unix() }, ""},
 		{"expired", func(c map[string]any) { c["exp"] = time.Now().Add(-time.Minute).Unix() }, relay.CodeAuthExpired},
 		{"without expiry", func(c map[string]any) { delete(c, "exp") }, relay.CodeAuthInvalid},
-		{"not valid yet", func(c map[string]any) { c["nbf"] = time.Now().Add(time.Hour).Unix() }, relay.CodeAuthInvalid},
+		{
+			"not valid yet", func(c map[string]any) { c["nbf"] = time.Now().Add(time.Hour).Unix() },
+			relay.CodeAuthInvalid,
+		},
 		{"another issuer", func(c map[string]any) { c["iss"] = testIssuer + "/" }, relay.CodeAuthInvalid},
 		{"without issuer", func(c map[string]any) { delete(c, "iss") }, relay.CodeAuthInvalid},
 		{"another audience", func(c map[string]any) { c["aud"] = "other" }, relay.CodeAuthInvalid},
@@ -139,7 +142,8 @@ func TestVerifier_Claims(t *testing.T) {
 			t.Errorf("%s: got code %q, want %q", tt.name, code, tt.code)
 		}
 		if got != nil && (got.Name != "jwt:alice" || got.AccountID != "acme" || !got.CanReadHub("hub-1") ||
-			got.CanReadHub("hub-2") || !got.HasCapability(auth.CapabilityPublish) || !got.External || got.Expires.IsZero()) {
+			got.CanReadHub("hub-2") || !got.HasCapability(auth.CapabilityPublish) || !got.External ||
+			got.Expires.IsZero()) {
 			t.Errorf("%s: got key %+v", tt.name, got)
 		}
 	}
@@ -171,7 +175,8 @@ func TestVerifier_Forgeries(t *testing.T) {
 	valid := sign(t, key, jose.ES256, validClaims())
 	other := newKey(t, "1")
 	unnamed := newKey(t, "")
-	embedded, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: other}, &jose.SignerOptions{EmbedJWK: true})
+	embedded, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: other},
+		&jose.SignerOptions{EmbedJWK: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +185,9 @@ func TestVerifier_Forgeries(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, token := range map[string]string{
-		"without signature":                 unsigned,
-		"public key as shared secret":       sign(t, jose.JSONWebKey{Key: public, KeyID: "1"}, jose.HS256, validClaims()),
+		"without signature": unsigned,
+		"public key as shared secret": sign(t, jose.JSONWebKey{Key: public, KeyID: "1"}, jose.HS256,
+			validClaims()),
 		"another key with this ID":          sign(t, other, jose.ES256, validClaims()),
 		"another key without ID":            sign(t, unnamed, jose.ES256, validClaims()),
 		"key in the token":                  withKey,

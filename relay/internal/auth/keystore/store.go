@@ -140,9 +140,11 @@ func (s *Store) Create(ctx context.Context, name string, spec Spec) (secret stri
 	return secret, nil
 }
 
-// Rotate gives a key a new secret and returns it. The old secret stays valid for overlap, at most until the key expires.
-// An even older one ends now. The error may be [ErrNotFound] or [ErrConflict].
-func (s *Store) Rotate(ctx context.Context, name string, overlap time.Duration) (secret string, rotated Key, err error) {
+// Rotate gives a key a new secret and returns it. The old secret stays valid for overlap, at most until the key
+// expires. An even older one ends now. The error may be [ErrNotFound] or [ErrConflict].
+func (s *Store) Rotate(ctx context.Context, name string, overlap time.Duration) (secret string, rotated Key,
+	err error,
+) {
 	text, r, err := s.get(ctx, name)
 	if err != nil {
 		return "", Key{}, err

@@ -86,7 +86,8 @@ func TestStore(t *testing.T) {
 	if k, _ := find(t, s, third); k.Name != "" {
 		t.Errorf("a secret is valid without an overlap: %+v", k)
 	}
-	if list, err := s.List(ctx); err != nil || len(list) != 1 || list[0].Name != "ci" || !list[0].RotatedAt.Equal(noon) {
+	if list, err := s.List(ctx); err != nil || len(list) != 1 || list[0].Name != "ci" ||
+		!list[0].RotatedAt.Equal(noon) {
 		t.Errorf("List() = %+v, %v", list, err)
 	}
 

@@ -15,8 +15,8 @@ var replaceRecordSource string
 
 var replaceRecordScript = redis.NewScript(retryQueueSource + replaceRecordSource)
 
-// EraseAccount removes the notifications of an account from the scheduled deliveries of a sink, and returns the number of
-// changed deliveries. A delivery without other notifications is removed.
+// EraseAccount removes the notifications of an account from the scheduled deliveries of a sink, and returns the number
+// of changed deliveries. A delivery without other notifications is removed.
 func (s *Retries) EraseAccount(ctx context.Context, sink, account string) (changed int, err error) {
 	for cursor := uint64(0); ; {
 		start := time.Now()
