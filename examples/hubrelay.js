@@ -50,6 +50,7 @@ const NEVER = new AbortController().signal;
  * @typedef {object} ListenOptions
  * @property {string[]} [topics] Topic patterns; empty for every topic.
  * @property {string} [after] The cursor of the last notification, to start after it.
+ * @property {boolean} [metadata] Adds the id and the time of acceptance to each notification.
  * @property {AbortSignal} [signal] Ends the loop, without an error.
  * @property {() => void} [onopen] Called for each connection. Notifications accepted later arrive.
  * @property {(error: Error, pause: number) => void} [onclose] Called after a connection or an attempt has ended,
@@ -163,7 +164,7 @@ export class Hubrelay {
    * @returns {AsyncGenerator<Notification, void, undefined>}
    */
   async *listen(options = {}) {
-    const { topics = [], after = "", signal = NEVER, onopen, onclose } = options;
+    const { topics = [], after = "", metadata = false, signal = NEVER, onopen, onclose } = options;
     const { leastPause = 500, mostPause = 30_000, silence = 0 } = options;
     if (!this.#WebSocket) throw new TypeError("no WebSocket: use Node 22, or the package ws as the setting WebSocket");
     let cursor = after; // of the last notification, or of the start of the stream
@@ -177,7 +178,9 @@ export class Hubrelay {
       let calling = false; // in onopen, whose errors are for the caller
       let connection;
       try {
-        connection = await this.#connect(tokens, silence, signal, () => this.#stream(topics, cursor, signal));
+        connection = await this.#connect(tokens, silence, signal, () => {
+          return this.#stream(topics, cursor, metadata, signal);
+        });
         connected = true;
         tokens.refusals = 0;
         since = performance.now();
@@ -238,11 +241,11 @@ export class Hubrelay {
     return connection;
   }
 
-  /** @param {string[]} topics @param {string} cursor @param {AbortSignal} signal */
-  async #stream(topics, cursor, signal) {
+  /** @param {string[]} topics @param {string} cursor @param {boolean} metadata @param {AbortSignal} signal */
+  async #stream(topics, cursor, metadata, signal) {
     const address = new URL(await bounded(signal, REQUEST_TIMEOUT, this.#address));
     address.searchParams.set("cursor", "true");
-    address.searchParams.set("metadata", "true");
+    if (metadata) address.searchParams.set("metadata", "true");
     address.searchParams.set("after", cursor || "now");
     if (topics.length > 0) address.searchParams.set("topics", topics.join(","));
     return address;

@@ -239,7 +239,7 @@ func TestUnknownTopic_HasOneErrorText(t *testing.T) {
 		"container.craeted": `; the nearest topic is container.created`,
 		"nothing.like.it":   `; "hubrelay topics" lists all`,
 		"hubrelay.sink.disabled": `there is no topic "hubrelay.sink.disabled" to publish: ` +
-			`topics that begin with "hubrelay." are reserved for the relay`,
+			`topics that start with "hubrelay." are reserved for the relay`,
 	} {
 		note := fmt.Sprintf(`{"topic":%q}`, topic)
 		said := map[string]string{}

@@ -53,27 +53,27 @@ func TestConfigCheckAsksPlugins(t *testing.T) {
 		},
 		"hangs": {
 			sinks: "  stuck: {type: plugin, command: [./hangs], startup_timeout: 300ms}\n",
-			want: []string{"warning: ", "sinks.stuck.command: cannot check its config: the " +
+			want: []string{"warning: ", "sinks.stuck.command: cannot check its configuration: the " +
 				"plugin did not write its handshake within 300ms (startup_timeout)", "is valid"},
 		},
 		"ends": {
 			sinks: "  ended: {type: plugin, command: [./ends]}\n",
-			want: []string{"sinks.ended.command: cannot check its config: the plugin exited " +
+			want: []string{"sinks.ended.command: cannot check its configuration: the plugin exited " +
 				"with status 3 before it was ready: no database"},
 		},
 		"draws": {
 			sinks: "  drawn: {type: plugin, command: [./draws]}\n",
-			want: []string{"sinks.drawn.command: cannot check its config: the plugin exited " +
+			want: []string{"sinks.drawn.command: cannot check its configuration: the plugin exited " +
 				"with status 3 before it was ready: \uFFFD[2Jall is good"},
 		},
 		"missing": {
 			sinks: "  later: {type: plugin, command: [./later]}\n", want: []string{
-				"sinks.later.command: cannot be started now", "later does not exist",
+				"sinks.later.command: cannot be started at present", "later does not exist",
 			},
 		},
 		"another pin": {
 			sinks: "  pinned: {type: plugin, command: [./ends], sha256: " + strings.Repeat("ab", 32) + "}\n",
-			want:  []string{"sinks.pinned.command: cannot be started now", "sha256 pins abab"},
+			want:  []string{"sinks.pinned.command: cannot be started at present", "sha256 pins abab"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 	}
 	file := writeFile(t, tempDir(t), "hubrelay.yaml", with("{dta: true}").renderYAML())
 	d := serveFile(t, file)
-	const fault = "refuses its configuration: config: dta is an unknown key"
+	const fault = "rejects its configuration: config: dta is an unknown key"
 	list := func() string {
 		out, _, _ := call(t, nil, "", "sinks", "list", "--admin", d.Admin)
 		return out
@@ -175,7 +175,7 @@ func TestReloadAsksPlugins(t *testing.T) {
 	more.sinks += "  stuck: {type: plugin, command: [./hangs]}\n"
 	d.reconfigure(t, file, more, taken+1)
 	testkit.Eventually(t, "the warning", d.Err.Contains("sinks.stuck.command: cannot check its "+
-		"config: the plugin gave no answer within "))
+		"configuration: the plugin did not respond within "))
 	show()
 }
 
@@ -197,7 +197,7 @@ func (d *daemon) rejects(t *testing.T, file string, s daemonConfig, taken int, m
 	})
 	if !refused {
 		testkit.Eventually(t, "why a mistake was taken over",
-			d.Err.Contains("sinks.shown.command: cannot check its config: "))
+			d.Err.Contains("sinks.shown.command: cannot check its configuration: "))
 	}
 	return refused
 }

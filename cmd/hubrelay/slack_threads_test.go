@@ -116,7 +116,7 @@ func TestSlackTokenRevoked(t *testing.T) {
 		})
 	}
 	d.Publish(t, "hub-1", "application/json", round(0), nil)
-	disabled("token_revoked", "give the bot token")
+	disabled("token_revoked", "set the bot token")
 
 	slack.mu.Lock()
 	slack.refuse = func(w http.ResponseWriter, _ *http.Request) bool {
@@ -183,7 +183,7 @@ func TestSlackThreadKilled(t *testing.T) {
 				d = serve(t, s)
 			case "Redis":
 				testkit.Eventually(t, "a word about the thread",
-					d.Err.Contains("where a thread hangs could not be stored"))
+					d.Err.Contains("state of a thread could not be stored"))
 				server.Restart()
 			}
 			testkit.Eventually(t, "readyz to say yes", d.Ready(http.StatusOK))
