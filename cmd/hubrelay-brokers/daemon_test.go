@@ -53,7 +53,7 @@ func TestDaemon_BrokerOutage(t *testing.T) {
 redis: {data_dir: data}
 auth: {keys: [{name: ops, key: %s, account_id: "*", hubs: ["*"], capabilities: [notifications-publish]}]}
 sinks:
-  written: {type: file, path: %s}
+  written: {type: file, path: %s, metadata: false}
   events:
     type: plugin
     command: [./hubrelay-brokers]

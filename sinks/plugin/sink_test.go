@@ -183,7 +183,7 @@ func TestExplainByThePlugin(t *testing.T) {
 			t.Errorf("got %+v", got)
 		}
 		if _, err := sink.Preview(t.Context(), sinktest.Sample("2")); explains &&
-			(err == nil || !strings.Contains(err.Error(), "could send nothing: never this")) {
+			(err == nil || !strings.Contains(err.Error(), "cannot send the delivery: never this")) {
 			t.Errorf("what cannot be sent: %v", err)
 		}
 	}
