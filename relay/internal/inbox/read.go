@@ -15,7 +15,7 @@ const (
 	// of 512 MiB.
 	MaxEntry = 1<<20 + 64<<10
 	// maxReply is the number of bytes after which a reply is abandoned and the rest is requested again.
-	maxReply = 8 << 20
+	maxReply = 4 << 20
 )
 
 // reader is the connection that reads the inbox.
@@ -25,7 +25,7 @@ type reader struct {
 	count int        // number of entries to request next
 }
 
-// Read returns up to count entries after an ID, and at most about 9 MiB. "" is the beginning. If the inbox has no such
+// Read returns up to count entries after an ID, and at most about 5 MiB. "" is the beginning. If the inbox has no such
 // entry, it waits for up to block, which is at most [redisconn.MaxBlock] and at least a millisecond. Concurrent calls
 // wait for each other.
 func (s *Store) Read(ctx context.Context, after string, count int, block time.Duration) ([]Entry, error) {
