@@ -5,23 +5,37 @@ SHELL := bash
 
 # Tools are pinned here and built once into .bin/, with their version in the file name.
 GOLANGCI_LINT_VERSION := v2.15.0
+GOTESTSUM_VERSION     := v1.13.0
 GOVULNCHECK_VERSION   := v1.8.0
 PROTOC_GO_VERSION     := v1.36.12
 PROTOC_GRPC_VERSION   := v1.6.2
 
 BIN           := $(CURDIR)/.bin
 GOLANGCI_LINT := $(BIN)/golangci-lint-$(GOLANGCI_LINT_VERSION)
+GOTESTSUM     := $(BIN)/gotestsum-$(GOTESTSUM_VERSION)
 GOVULNCHECK   := $(BIN)/govulncheck-$(GOVULNCHECK_VERSION)
 PROTOC_GO     := $(BIN)/protoc-gen-go-$(PROTOC_GO_VERSION)
 PROTOC_GRPC   := $(BIN)/protoc-gen-go-grpc-$(PROTOC_GRPC_VERSION)
 MODULES       := . relay/bench
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 BENCH_FLAGS   ?=
+PACKAGES      ?= ./...
+COUNT         ?= 20
 
 # $(call each,COMMAND) runs COMMAND in the directory of every module and stops at the first failure.
 each = for module in $(MODULES); do (cd $$module && echo "-- $$module: $(1)" && $(1)) || exit 1; done
 
-.PHONY: help build run test test-long test-docker test-brokers check bench fmt generate clean
+# $(call test,NAME,COMMAND) runs the tests of every module, or COMMAND, and then lists the slowest ones.
+# GORACE avoids a sleep of one second at the end of each test binary. `make check` runs vet.
+define test
+rm -f $(BIN)/test-$(1)-*.json
+status=0; for module in $(or $(3),$(MODULES)); do \
+	(cd $$module && GORACE=atexit_sleep_ms=0 $(GOTESTSUM) --format-hide-empty-pkg --hide-summary=skipped \
+		--jsonfile-timing-events $(BIN)/test-$(1)-$${module//[.\/]/-}.json -- -race -vet=off $(2)) || status=1; \
+done; bash .ci/slowest $(GOTESTSUM) $(BIN)/test-$(1)-*.json; exit $$status
+endef
+
+.PHONY: help build run requirements test test-long test-docker test-brokers stress check bench fmt generate clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -34,23 +48,28 @@ build: ## build ./hubrelay, a static binary, and its plugins ./hubrelay-docker, 
 run: build ## build and run the demo: sample events, a websocket client and a webhook
 	./hubrelay demo
 
-# TestLong… tests kill processes, fail over clusters, or drive slow browsers. `make check` runs vet. GORACE avoids a sleep of
-# one second at the end of each test binary.
-GO_TEST := GORACE=atexit_sleep_ms=0 go test -race -vet=off
-test: examples/node_modules/.package-lock.json ## install requirements and run all tests except the long ones, with -race
-	@$(call each,$(GO_TEST) -skip '^TestLong' -timeout 10m ./...)
+requirements: $(GOLANGCI_LINT) $(GOVULNCHECK) examples/node_modules/.package-lock.json $(GOTESTSUM) ## install what all checks and tests need
+	@bash .ci/need nats-server rabbitmq mosquitto postgresql
+	@if bash .ci/can-docker >/dev/null; then bash .ci/need docker; fi
 
-test-long: examples/node_modules/.package-lock.json ## run the long tests with -race
-	@$(call each,$(GO_TEST) -run '^TestLong' -timeout 15m ./...)
+# TestLong… tests kill processes, fail over clusters, or drive slow browsers.
+test: preflight examples/node_modules/.package-lock.json $(GOTESTSUM) ## install requirements and run all tests except the long ones, with -race
+	@$(call test,all,-skip '^TestLong' -timeout 10m ./...)
 
-test-docker: ## install Docker and migrate containers between two temporary dockerd (Linux, root)
+test-long: preflight examples/node_modules/.package-lock.json $(GOTESTSUM) ## run the long tests with -race
+	@$(call test,long,-run '^TestLong' -timeout 15m ./...)
+
+test-docker: preflight $(GOTESTSUM) ## install Docker and migrate containers between two temporary dockerd (Linux, root)
 	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || { echo "dockerd needs Linux and root: run this as root, in a virtual machine or a privileged container" >&2; exit 1; }
 	@bash .ci/need c-compiler docker
-	HUBRELAY_TEST_DOCKER=1 go test -race -count=1 -parallel 8 -timeout 5m ./plugins/docker
+	@export HUBRELAY_TEST_DOCKER=1; $(call test,docker,-count=1 -parallel 8 -timeout 5m ./plugins/docker,.)
 
-test-brokers: ## install NATS, RabbitMQ, Mosquitto and PostgreSQL, and publish to them and to Kafka in the test process
+test-brokers: preflight $(GOTESTSUM) ## install NATS, RabbitMQ, Mosquitto and PostgreSQL, and publish to them and to Kafka in the test process
 	@bash .ci/need c-compiler redis-server redis-cli nats-server rabbitmq mosquitto postgresql
-	HUBRELAY_TEST_BROKERS=1 go test -race -count=1 -timeout 5m ./plugins/brokers ./cmd/hubrelay-brokers
+	@export HUBRELAY_TEST_BROKERS=1; $(call test,brokers,-count=1 -timeout 5m ./plugins/brokers ./cmd/hubrelay-brokers,.)
+
+stress: preflight examples/node_modules/.package-lock.json ## run the tests of PACKAGES COUNT times beside two busy loops
+	@bash .ci/stress $(COUNT) $(PACKAGES)
 
 check: $(GOLANGCI_LINT) $(GOVULNCHECK) ## check format, lint, vet, module files and known vulnerabilities
 	@$(call each,$(GOLANGCI_LINT) fmt --diff)
@@ -85,6 +104,11 @@ $(GOLANGCI_LINT):
 	GOBIN=$(BIN) GOFLAGS= go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 	@mv $(BIN)/golangci-lint $@
 
+$(GOTESTSUM):
+	@mkdir -p $(BIN)
+	GOBIN=$(BIN) GOFLAGS= go install gotest.tools/gotestsum@$(GOTESTSUM_VERSION)
+	@mv $(BIN)/gotestsum $@
+
 $(GOVULNCHECK):
 	@mkdir -p $(BIN)
 	GOBIN=$(BIN) GOFLAGS= go install golang.org/x/vuln/cmd/govulncheck@$(GOVULNCHECK_VERSION)
@@ -99,6 +123,11 @@ $(PROTOC_GRPC):
 	@mkdir -p $(BIN)
 	GOBIN=$(BIN) GOFLAGS= go install google.golang.org/grpc/cmd/protoc-gen-go-grpc@$(PROTOC_GRPC_VERSION)
 	@mv $(BIN)/protoc-gen-go-grpc $@
+
+# A test run needs about 5 GiB. On a full disk, tests fail with misleading errors.
+.PHONY: preflight
+preflight:
+	@bash .ci/preflight 5
 
 # Packages of the system, which include npm, then the npm packages of the examples.
 .PHONY: test-packages
