@@ -58,7 +58,10 @@ func startBrowser(t *testing.T) *browser {
 	b := &browser{url: "http://127.0.0.1:" + port + "/session"}
 	var session struct{ SessionID string }
 	b.decode(t, b.call(t, "", map[string]any{
-		"capabilities": map[string]any{"alwaysMatch": map[string]any{"goog:chromeOptions": options}},
+		"capabilities": map[string]any{"alwaysMatch": map[string]any{
+			"goog:chromeOptions": options,
+			"timeouts":           map[string]any{"script": patience.Milliseconds()},
+		}},
 	}), &session)
 	b.url += "/" + session.SessionID
 	// The driver ends its browser when the session is deleted, not when it is killed.

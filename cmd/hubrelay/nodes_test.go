@@ -27,7 +27,7 @@ func TestLongTwoNodes(t *testing.T) {
 		gate.pass()
 		w.WriteHeader(http.StatusNoContent)
 	})
-	text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")}
+	text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", ", timeout: 40s")}
 	nodes := []*daemon{serve(t, text), serve(t, text)}
 	sockets := []*socket{nodes[0].connect(t, opsKey, "hub-1", ""), nodes[1].connect(t, opsKey, "hub-1", "")}
 

@@ -27,7 +27,7 @@ func TestReloadFromBatchesToBinaryEvents(t *testing.T) {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	sink := func(more string) string {
-		return strings.Replace(webhookSink("hook", hooks.url+"/", more), "100ms, 200ms,", "1s, 1s,", 1)
+		return strings.Replace(webhookSink("hook", hooks.url+"/", more), "100ms, 200ms,", strings.Repeat("1s, ", 30), 1)
 	}
 	s := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sink(", batch: {max: 10, wait: 50ms}")}
 	dir := tempDir(t)

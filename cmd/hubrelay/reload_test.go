@@ -59,8 +59,9 @@ func TestReload(t *testing.T) {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	})
+	const slow = ", timeout: 2m" // the test holds its requests
 	before := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL())}
-	before.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/old", "") +
+	before.sinks = webhookSink("slow", hooks.url+"/slow", slow) + webhookSink("moves", hooks.url+"/old", "") +
 		webhookSink("goes", hooks.url+"/goes", "")
 	file := writeFile(t, tempDir(t), "hubrelay.yaml", before.renderYAML())
 	d := serveFile(t, file)
@@ -75,7 +76,7 @@ func TestReload(t *testing.T) {
 	})
 
 	after := before
-	after.sinks = webhookSink("slow", hooks.url+"/slow", "") + webhookSink("moves", hooks.url+"/new",
+	after.sinks = webhookSink("slow", hooks.url+"/slow", slow) + webhookSink("moves", hooks.url+"/new",
 		`, topics: ["*"]`) + webhookSink("comes", hooks.url+"/comes", "")
 	d.reconfigure(t, file, after, 1)
 	second := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)

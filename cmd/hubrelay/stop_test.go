@@ -33,7 +33,7 @@ func TestStop(t *testing.T) {
 	t.Cleanup(release)
 	text := daemonConfig{
 		redis: fmt.Sprintf("data_dir: %q", filepath.Join(dir, "data")),
-		sinks: webhookSink("hook", hooks.url+"/", ", concurrency: 2"),
+		sinks: webhookSink("hook", hooks.url+"/", ", concurrency: 2, timeout: 2m"),
 	}
 	file := writeFile(t, dir, "hubrelay.yaml", text.renderYAML())
 	d := serveFile(t, file, longGrace)

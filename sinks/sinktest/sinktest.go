@@ -138,7 +138,7 @@ func testHang(t *testing.T, h Harness) {
 	if got, _ := relay.Classify(err); got != relay.OutcomeRetry {
 		t.Errorf("outcome %s, want %s", got, relay.OutcomeRetry)
 	}
-	if took := time.Since(start); took > 30*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("Deliver took %s with a deadline of 50ms", took)
 	}
 }

@@ -28,7 +28,7 @@ func deliverWithin(t *testing.T, s *Sink, deadline time.Duration) error {
 	select {
 	case err := <-done:
 		return err
-	case <-time.After(deadline + 5*time.Second):
+	case <-time.After(deadline + testkit.Patience):
 		t.Fatal("the attempt does not end")
 		return nil
 	}
@@ -151,7 +151,7 @@ func TestDialErrorsAreShown(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	s := openTest(t, &Config{URL: "http://hooks.invalid/hooks"})
-	if err := deliverWithin(t, s, 5*time.Second); err == nil || !strings.Contains(err.Error(), "lookup") {
+	if err := deliverWithin(t, s, time.Minute); err == nil || !strings.Contains(err.Error(), "lookup") {
 		t.Errorf("got %v", err)
 	}
 	echo := openTest(t, &Config{URL: rawServer(t, "HTTP/1.1 s3cretpath\r\n\r\n") + "/s3cretpath"})
