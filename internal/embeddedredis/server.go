@@ -222,7 +222,7 @@ func (p *redisProcess) stopProcess(ctx context.Context, s *Server) {
 	default:
 	}
 	if _, err := call(ctx, s.socket, "SHUTDOWN"); err == nil || isEOF(err) {
-		if p.waitExited(ctx.Done()) {
+		if p.waitExited(ctx) {
 			return
 		}
 	}
@@ -232,7 +232,7 @@ func (p *redisProcess) stopProcess(ctx context.Context, s *Server) {
 		_ = syscall.Kill(p.pid, sig)
 		// Continue after ctx has ended, because a running server would keep the directory locked.
 		limit, cancel := context.WithTimeout(context.WithoutCancel(ctx), termTimeout)
-		ended := p.waitExited(limit.Done())
+		ended := p.waitExited(limit)
 		cancel()
 		if ended {
 			return
@@ -240,14 +240,10 @@ func (p *redisProcess) stopProcess(ctx context.Context, s *Server) {
 	}
 }
 
-// waitExited reports whether the process ended before giveUp was closed.
-func (p *redisProcess) waitExited(giveUp <-chan struct{}) bool {
-	select {
-	case <-p.exited:
-		return true
-	case <-giveUp:
-		return false
-	}
+// waitExited waits until the process has ended. It returns false if ctx ends first.
+func (p *redisProcess) waitExited(ctx context.Context) bool {
+	_, late := relay.Await(ctx, p.exited)
+	return late == nil
 }
 
 // prepareDir creates the directory if it does not exist, and returns its absolute path.

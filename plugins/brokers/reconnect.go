@@ -101,7 +101,7 @@ func (r *reconnector) connection(ctx context.Context) (brokerConn, error) {
 	}
 	last := r.lastErr
 	r.mu.Unlock()
-	if _, dialed := relay.Await(ctx, d.done); dialed {
+	if _, late := relay.Await(ctx, d.done); late == nil {
 		return d.c, d.err
 	}
 	if last == nil {
@@ -167,10 +167,7 @@ func (r *reconnector) close(ctx context.Context) {
 		r.dials.Wait()
 		close(ended)
 	}()
-	select {
-	case <-ended:
-	case <-ctx.Done():
-	}
+	_, _ = relay.Await(ctx, ended)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.current != nil {

@@ -169,8 +169,8 @@ func (s *Sink) publish(ctx context.Context, c brokerConn, name string, m *messag
 		defer func() { <-s.slots }()
 		done <- c.Publish(name, m)
 	}()
-	err, returned := relay.Await(ctx, done)
-	if !returned || ctx.Err() != nil && isContextError(err) {
+	err, late := relay.Await(ctx, done)
+	if late != nil || ctx.Err() != nil && isContextError(err) {
 		return errNoAck
 	}
 	return err

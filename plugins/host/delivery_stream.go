@@ -108,12 +108,11 @@ func (s *deliveryStream) deliverAttempt(ctx context.Context, d relay.Delivery) e
 	if err := s.enqueueCall(c); err != nil {
 		return err
 	}
-	select {
-	case err := <-c.answer:
-		return err
-	case <-ctx.Done():
-		return s.abandonCall(c, ctx.Err())
+	err, late := relay.Await(ctx, c.answer)
+	if late != nil {
+		return s.abandonCall(c, late)
 	}
+	return err
 }
 
 var errStillRunning = errors.New("the plugin has not yet responded to an earlier call for the same attempt")

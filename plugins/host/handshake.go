@@ -122,13 +122,12 @@ func (s *pluginSession) dial(ctx context.Context) error {
 		}
 		done <- err
 	}()
-	select {
-	case err := <-done:
-		return err
-	case <-ctx.Done():
+	err, late := relay.Await(ctx, done)
+	if late != nil {
 		_ = s.process.Kill(context.Background())
-		return errors.Join(ctx.Err(), <-done)
+		return errors.Join(late, <-done)
 	}
+	return err
 }
 
 // waitServing polls until the plugin is healthy, because some plugins report their address before they serve.

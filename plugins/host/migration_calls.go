@@ -237,13 +237,9 @@ func (l *migrationCalls) callError(err error) error {
 	}
 	answer := status.Convert(err)
 	if code := answer.Code(); code == codes.Unavailable || code == codes.Canceled {
-		last := time.NewTimer(2 * exitTimeout)
-		defer last.Stop()
-		select {
-		case <-l.ctx.Done():
-		case <-last.C:
-		}
-		if l.ctx.Err() != nil { // a stall may have made both ready
+		limit, cancel := context.WithTimeout(context.Background(), 2*exitTimeout)
+		defer cancel()
+		if _, late := relay.Await(limit, l.ctx.Done()); late == nil {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return l.failErr

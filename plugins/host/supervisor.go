@@ -102,8 +102,8 @@ func (h *supervisor) Status() Status {
 // currentSession returns the running plugin. It waits for one that is starting or will restart shortly, and fails at
 // once if the plugin could not be started. A [gaveUpError] means that it has crashed too often.
 func (h *supervisor) currentSession(ctx context.Context) (*pluginSession, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, fmt.Errorf("wait for the plugin: %w", err)
+	if ctx.Err() != nil {
+		return nil, fmt.Errorf("wait for the plugin: %w", context.Cause(ctx))
 	}
 	h.Start()
 	for {
@@ -129,10 +129,8 @@ func (h *supervisor) currentSession(ctx context.Context) (*pluginSession, error)
 			default:
 			}
 		}
-		select {
-		case <-changed:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for the plugin to start: %w", ctx.Err())
+		if _, late := relay.Await(ctx, changed); late != nil {
+			return nil, fmt.Errorf("wait for the plugin to start: %w", late)
 		}
 	}
 }

@@ -190,8 +190,5 @@ func (s *driverServer) wait(ctx context.Context) {
 		defer close(idle)
 		s.calls.Wait()
 	}()
-	select {
-	case <-idle:
-	case <-ctx.Done():
-	}
+	_, _ = relay.Await(ctx, idle)
 }

@@ -131,8 +131,5 @@ func (s *sinkServer) wait(ctx context.Context) {
 	if !s.opened.Load() {
 		return
 	}
-	select {
-	case <-s.handled:
-	case <-ctx.Done():
-	}
+	_, _ = relay.Await(ctx, s.handled)
 }

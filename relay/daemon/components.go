@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 var errStopped = errors.New("stopped unexpectedly")
@@ -104,14 +106,12 @@ func (p *components) stop(grace time.Duration) {
 	for i := len(p.running) - 1; i >= 0; i-- {
 		c := p.running[i]
 		c.cancel()
-		timer := time.NewTimer(time.Until(deadline))
-		select {
-		case <-c.done:
-		case <-timer.C:
+		ctx, cancel := context.WithDeadline(context.Background(), deadline)
+		if _, late := relay.Await(ctx, c.done); late != nil {
 			p.log.Warn("component did not stop in time", "component", c.name, "grace", grace.String())
 			deadline = time.Now().Add(stopMargin)
 		}
-		timer.Stop()
+		cancel()
 	}
 	p.running = nil
 }

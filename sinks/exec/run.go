@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/plugins/host"
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 const (
@@ -41,13 +42,11 @@ func (r *command) execute(ctx context.Context) (*os.ProcessState, error) {
 		defer runtime.UnlockOSThread()
 		done <- r.runToEnd(ctx)
 	}()
-	var end exitResult
-	select {
-	case end = <-done:
-	case <-ctx.Done():
-		select {
-		case end = <-done:
-		case <-time.After(killTimeout):
+	end, late := relay.Await(ctx, done)
+	if late != nil {
+		killed, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
+		defer cancel()
+		if end, late = relay.Await(killed, done); late != nil {
 			return nil, timeoutError(ctx, r.program, "could not be killed")
 		}
 	}

@@ -86,10 +86,11 @@ func (s *stdoutWriter) write(ctx context.Context, line []byte) error {
 		defer func() { s.writeSem <- struct{}{} }()
 		done <- s.writeNow(line)
 	}()
-	if err, there := relay.Await(ctx, done); there { // otherwise a written line would be repeated
-		return err
+	err, late := relay.Await(ctx, done)
+	if late != nil {
+		return timeoutError(ctx, "no process reads the standard output")
 	}
-	return timeoutError(ctx, "no process reads the standard output")
+	return err
 }
 
 func (s *stdoutWriter) writeNow(line []byte) error {

@@ -76,7 +76,7 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	case err != nil:
 		return err
 	case e == nil:
-		return ctx.Err()
+		return context.Cause(ctx)
 	}
 	e.RoutingKey = s.key()
 	body, err := e.encode("")

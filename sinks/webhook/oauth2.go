@@ -165,10 +165,10 @@ func (t *tokenSource) get(ctx context.Context) (string, error) {
 	}
 	f := t.fetchLocked()
 	t.mu.Unlock()
-	if _, there := relay.Await(ctx, f.done); there {
-		return f.text, f.err
+	if _, late := relay.Await(ctx, f.done); late != nil {
+		return "", fmt.Errorf("get a token from %s: no response: %w", t.target.Host(), late)
 	}
-	return "", fmt.Errorf("get a token from %s: no response: %w", t.target.Host(), context.Cause(ctx))
+	return f.text, f.err
 }
 
 // rejectToken records that the receiver rejected a token. It reports whether another one is or will be available.

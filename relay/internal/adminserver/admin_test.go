@@ -130,19 +130,6 @@ func TestHealth_ReadyHasTimeout(t *testing.T) {
 	}
 }
 
-// A result that is available at the deadline counts. A select chooses at random, so the test repeats.
-func TestHealth_ReadyAtDeadline(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 0)
-	defer cancel()
-	for range 30 {
-		answer := make(chan error, 1)
-		answer <- nil
-		if err := NewHealth(HealthOptions{}).await(ctx, answer); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
 func TestAdmin_ProfileExceedsWriteTimeout(t *testing.T) {
 	s, err := httpserver.Listen(httpserver.Options{
 		Addr: "127.0.0.1:0", Handler: newOpen(Options{}), WriteTimeout: 100 * time.Millisecond,

@@ -1,6 +1,7 @@
 package adminserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -83,18 +84,16 @@ func (h *Health) check(ctx context.Context) error {
 	if h.opt.Ready == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, h.opt.ReadyTimeout)
+	ctx, cancel := context.WithTimeoutCause(ctx, h.opt.ReadyTimeout,
+		errors.New("the readiness check did not finish within "+h.opt.ReadyTimeout.String()))
 	defer cancel()
 	result := make(chan error, 1) // buffered, so a Ready that ignores ctx does not leak the goroutine
 	go func() { result <- h.opt.Ready(ctx) }()
-	return h.await(ctx, result)
-}
-
-func (h *Health) await(ctx context.Context, result <-chan error) error {
-	if err, ok := relay.Await(ctx, result); ok {
-		return err
+	err, late := relay.Await(ctx, result)
+	if late == nil && err != nil && errors.Is(err, ctx.Err()) {
+		late = context.Cause(ctx)
 	}
-	return errors.New("the readiness check did not finish within " + h.opt.ReadyTimeout.String())
+	return cmp.Or(late, err)
 }
 
 func writeStatus(w http.ResponseWriter, code int, state, reason string) {

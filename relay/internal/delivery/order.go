@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
@@ -90,10 +91,8 @@ func (s *orderStage) handleFresh(ctx context.Context, it *Item, key string) erro
 		}
 		s.unblockKey(key, version)
 		if inFlight != nil {
-			select {
-			case <-inFlight:
-			case <-ctx.Done():
-				return ctx.Err()
+			if _, err := relay.Await(ctx, inFlight); err != nil {
+				return err
 			}
 		}
 	}
@@ -176,9 +175,7 @@ func (s *orderStage) lockKeyForClaim(ctx context.Context, key string) bool {
 		if !isInFlight {
 			return true
 		}
-		select {
-		case <-other:
-		case <-ctx.Done():
+		if _, late := relay.Await(ctx, other); late != nil {
 			return false
 		}
 	}

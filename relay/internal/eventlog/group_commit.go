@@ -60,16 +60,16 @@ func (c *groupCommit) commitEntry(ctx context.Context, e entry) error {
 	}
 	c.waiting = append(c.waiting, e)
 	c.mu.Unlock()
-	select {
-	case err := <-e.done:
+	err, late := relay.Await(ctx, e.done)
+	if late == nil {
 		return err
-	case <-ctx.Done():
 	}
 	// The caller reports a failure, so an entry that is not in flight must not be stored later.
 	c.mu.Lock()
 	c.waiting = slices.DeleteFunc(c.waiting, func(w entry) bool { return w.done == e.done })
 	c.mu.Unlock()
-	return ctx.Err()
+	err, late = relay.Await(ctx, e.done) // it may have been stored before it was removed
+	return cmp.Or(late, err)
 }
 
 // writeLoop writes until no entry is waiting.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
@@ -281,10 +282,8 @@ func (h *Hub) Close(ctx context.Context) error {
 		close(gone)
 	}()
 	h.drain(ctx, gone)
-	select {
-	case <-gone:
+	if _, late := relay.Await(ctx, gone); late == nil {
 		return nil
-	case <-ctx.Done():
 	}
 	h.stop()
 	left := h.abortAll()

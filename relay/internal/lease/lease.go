@@ -3,6 +3,7 @@ package lease
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/backoff"
@@ -143,17 +144,16 @@ func (l *Lease) renewWithin(ctx context.Context, value string, limit time.Durati
 		held, err := l.tryHold(ctx, value, false)
 		results <- result{held, err}
 	}()
-	t := time.NewTimer(limit)
-	defer t.Stop()
-	select {
-	case r := <-results:
-		return r.held, r.err
-	case <-ctx.Done():
-		return false, ctx.Err()
-	case <-t.C:
-		return false, context.DeadlineExceeded
+	limited, cancel := context.WithTimeoutCause(ctx, limit, errNoRenewal)
+	defer cancel()
+	r, err := relay.Await(limited, results)
+	if err != nil {
+		return false, err
 	}
+	return r.held, r.err
 }
+
+var errNoRenewal = fmt.Errorf("redis did not renew the lease in time: %w", context.DeadlineExceeded)
 
 // tryAcquire takes the lease if it is free, and renews it if this process holds it.
 func (l *Lease) tryAcquire(ctx context.Context, value string) (bool, error) {

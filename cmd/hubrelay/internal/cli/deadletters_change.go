@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // changeBatch is the number of dead letters per request. Several small requests allow progress output and interrupts.
@@ -182,14 +183,13 @@ func confirmChange(ctx context.Context, std term.Streams, question string) error
 		line, _ := bufio.NewReader(std.In).ReadString('\n')
 		answers <- strings.ToLower(strings.TrimSpace(line))
 	}()
-	select {
-	case <-ctx.Done():
+	answer, interrupted := relay.Await(ctx, answers)
+	switch {
+	case interrupted != nil:
 		_, _ = fmt.Fprintln(std.Err)
 		return errors.New("interrupted: nothing was changed")
-	case answer := <-answers:
-		if answer == "y" || answer == "yes" {
-			return nil
-		}
-		return errors.New("nothing was changed: answer y to confirm")
+	case answer == "y" || answer == "yes":
+		return nil
 	}
+	return errors.New("nothing was changed: answer y to confirm")
 }

@@ -138,16 +138,15 @@ func (v *Verifier) requestDecisionOnce(ctx context.Context, id apikey.Hash, cred
 		v.remember(id, hub, key, err)
 		return key, err
 	})
-	select {
-	case r := <-done:
-		key, _ := r.Val.(*auth.Key)
-		if r.Err == nil && v.changes.changedSince(key.VerifiedAt, key.Hubs) {
-			return nil, errors.New("the credentials of the hub changed during the request")
-		}
-		return key, r.Err
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	r, err := relay.Await(ctx, done)
+	if err != nil {
+		return nil, err
 	}
+	key, _ := r.Val.(*auth.Key)
+	if r.Err == nil && v.changes.changedSince(key.VerifiedAt, key.Hubs) {
+		return nil, errors.New("the credentials of the hub changed during the request")
+	}
+	return key, r.Err
 }
 
 // remember stores a decision, and forgets the former one if the credential was refused.

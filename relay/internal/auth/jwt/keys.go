@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/singleflight"
 
 	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 const (
@@ -78,13 +79,11 @@ func (k *RemoteKeys) Find(ctx context.Context, keyID string) ([]jose.JSONWebKey,
 	if len(keys) > 0 {
 		return keys, nil // refreshed in the background
 	}
-	select {
-	case <-fetched:
-		keys, _, err = k.findCached(keyID)
-		return keys, err
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+	if _, err := relay.Await(ctx, fetched); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
+	keys, _, err = k.findCached(keyID)
+	return keys, err
 }
 
 // findCached returns the valid keys with an ID. It returns an error if there are none and the issuer was unreachable.
