@@ -3,12 +3,12 @@ package examples
 import (
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 	"github.com/hubrelay/hubrelay/sinks/webhook"
@@ -87,7 +87,7 @@ func TestCloudEventsSDKReadsOurs(t *testing.T) {
 				received <- map[string]any{"body": string(body), "headers": headers, "key": eventPublic}
 			}))
 			defer srv.Close()
-			sink, err := webhook.Kind().Open(relay.SinkSettings{Name: "a", Log: slog.New(slog.DiscardHandler)},
+			sink, err := webhook.Kind().Open(relay.SinkSettings{Name: "a", Log: testkit.Log(t)},
 				&webhook.Config{
 					URL: srv.URL, Format: c.format, Secrets: []string{eventPrivate}, AllowCIDRs: []string{"127.0.0.1"},
 					CloudEvents: webhook.CloudEvents{Source: "https://hub.example.com", TypePrefix: "com.example."},

@@ -3,12 +3,12 @@ package examples
 import (
 	"encoding/json"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
 	"github.com/hubrelay/hubrelay/sinks/webhook"
@@ -42,7 +42,7 @@ func TestLibrariesVerifyOurSignatures(t *testing.T) {
 				received <- map[string]any{"body": string(body), "headers": headers, "secrets": secrets}
 			}))
 			defer srv.Close()
-			sink, err := webhook.Kind().Open(relay.SinkSettings{Name: "a", Log: slog.New(slog.DiscardHandler)},
+			sink, err := webhook.Kind().Open(relay.SinkSettings{Name: "a", Log: testkit.Log(t)},
 				&webhook.Config{URL: srv.URL, Format: format, Secrets: secrets, AllowCIDRs: []string{"127.0.0.1"}})
 			if err != nil {
 				t.Fatal(err)

@@ -148,7 +148,7 @@ func TestFindPrefersOwnHealthListener(t *testing.T) {
 	t.Setenv("XDG_RUNTIME_DIR", shortDir(t))
 	dir := shortDir(t)
 	first := listen(t, dir, io.Discard)
-	second, err := Listen(dir, "127.0.0.1:9999", slog.New(slog.DiscardHandler))
+	second, err := Listen(dir, "127.0.0.1:9999", testkit.Log(t))
 	if err != nil {
 		t.Fatal(err)
 	}

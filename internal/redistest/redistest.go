@@ -13,6 +13,9 @@ import (
 	"time"
 )
 
+// logTail is the number of bytes of the log of Redis that a failed test prints.
+const logTail = 4 << 10
+
 const startTimeout = time.Minute // long, because a busy disk stalls the append-only file
 
 // Server is a redis-server process. Only the goroutine of the test may call its methods.
@@ -54,6 +57,10 @@ func Start(tb testing.TB, args ...string) *Server {
 	}
 	s.Restart()
 	tb.Cleanup(func() {
+		if tb.Failed() {
+			text, _ := os.ReadFile(logFile.Name())
+			tb.Logf("redis-server printed:\n%s", text[max(0, len(text)-logTail):])
+		}
 		s.Kill()
 		_ = logFile.Close()
 	})

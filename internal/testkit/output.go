@@ -5,6 +5,9 @@ import (
 	"strings"
 )
 
+// tailBytes is the part of an output that a failure message contains.
+const tailBytes = 16 << 10
+
 // Output is the output of a process.
 type Output struct{ Buffer }
 

@@ -17,7 +17,6 @@ import (
 const (
 	endTimeout   = 20 * time.Second // between SIGTERM and SIGKILL at the end of a test
 	drainTimeout = 5 * time.Second  // for pipes that children of a process keep open after its end
-	tailBytes    = 6000             // of the output in a failure message
 )
 
 // Command is a program to start.

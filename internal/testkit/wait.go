@@ -3,6 +3,7 @@ package testkit
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 )
@@ -25,15 +26,20 @@ func Eventually(t testing.TB, what string, probe func() error) {
 	}
 }
 
-// WaitFor is Eventually with a condition instead of a probe.
+// WaitFor is Eventually with a condition instead of a probe. If it fails, it prints the goroutines of the process.
 func WaitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	Eventually(t, what, func() error {
+	err := Poll(func() error {
 		if !ok() {
 			return errNotYet
 		}
 		return nil
 	})
+	if err != nil {
+		stacks := make([]byte, 4*tailBytes)
+		stacks = stacks[:runtime.Stack(stacks, true)]
+		t.Fatalf("waiting for %q: %v\n%s", what, err, stacks)
+	}
 }
 
 var errNotYet = errors.New("the condition is still false")

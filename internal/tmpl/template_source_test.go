@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/samples"
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -67,7 +68,7 @@ func TestSourceOpen_FileChangedAfterCheck(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "body.tmpl")
 	writeFile(t, file, `{{ if eq .Topic "container.error" }}{{ .Topic }}{{ else }}{}{{ end }}`)
-	settings := relay.SinkSettings{Name: "hook", Log: slog.New(slog.DiscardHandler)}
+	settings := relay.SinkSettings{Name: "hook", Log: testkit.Log(t)}
 	s := Source{Key: "template", File: file, CheckOutput: CheckJSON}
 	if _, err := s.Open(settings); err != nil {
 		t.Errorf("without samples: got error %v", err)
@@ -92,7 +93,7 @@ func TestSourceOpen_SlowFile(t *testing.T) {
 			return time.Now()
 		}}}
 		current, err := source.Open(relay.SinkSettings{
-			Name: "hook", Log: slog.New(slog.DiscardHandler),
+			Name: "hook", Log: testkit.Log(t),
 			Samples: func() []relay.Delivery {
 				return samples.Deliveries([]string{"job.created", "job.updated", "container.error"})
 			},

@@ -3,13 +3,14 @@ package brokers
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/ThreeDotsLabs/watermill/message"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // fakeConn is a connection that accepts all messages.
@@ -30,7 +31,7 @@ func TestReconnector_DialsOnceAtATimeWithPauses(t *testing.T) {
 				return nil, errors.New("refused")
 			}
 			return &fakeConn{newLifetime()}, nil
-		}, slog.New(slog.DiscardHandler))
+		}, testkit.Log(t))
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() {
@@ -80,7 +81,7 @@ func TestReconnector_WaitEndsWithAttempt(t *testing.T) {
 		r := newReconnector(func(ctx context.Context) (brokerConn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
-		}, slog.New(slog.DiscardHandler))
+		}, testkit.Log(t))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		startedAt := time.Now()
@@ -98,7 +99,7 @@ func TestReconnector_RejectsConnectionAfterDialTimeout(t *testing.T) {
 		r := newReconnector(func(ctx context.Context) (brokerConn, error) {
 			<-ctx.Done() // libraries close their connection now
 			return late, nil
-		}, slog.New(slog.DiscardHandler))
+		}, testkit.Log(t))
 		if _, err := r.connection(t.Context()); err == nil || err.Error() != "no connection within 5s" {
 			t.Errorf("got %v", err)
 		}
@@ -114,7 +115,7 @@ func TestReconnector_DialEndsWithAttempt(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 50 {
-		r := newReconnector(nil, slog.New(slog.DiscardHandler))
+		r := newReconnector(nil, testkit.Log(t))
 		r.dial = &dialResult{done: make(chan struct{}), err: errors.New("refused")}
 		close(r.dial.done)
 		if _, err := r.connection(ctx); err == nil || err.Error() != "refused" {

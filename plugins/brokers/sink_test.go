@@ -3,12 +3,13 @@ package brokers
 import (
 	"context"
 	"io"
-	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/ThreeDotsLabs/watermill/message"
 	"github.com/eclipse/paho.golang/packets"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // rejectingConn ends directly after it rejected a message, like Mosquitto when a rule forbids a topic.
@@ -29,7 +30,7 @@ func TestSink_RejectionBeforeConnectionLoss(t *testing.T) {
 			t.Fatal(err)
 		}
 		open := func(context.Context) (brokerConn, error) { return &rejectingConn{newLifetime()}, nil }
-		s.broker = newReconnector(open, slog.New(slog.DiscardHandler))
+		s.broker = newReconnector(open, testkit.Log(t))
 		err := s.Deliver(t.Context(), newDelivery(1))
 		if err == nil || !strings.Contains(err.Error(), "is not authorized") {
 			t.Fatalf("got %v, want the rejection", err)

@@ -1,11 +1,11 @@
 package host
 
 import (
-	"log/slog"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -15,7 +15,7 @@ func TestDriverKind_Open(t *testing.T) {
 	if !ok || c.IsSet() {
 		t.Fatalf("%T is given", kind.Config())
 	}
-	set := relay.DriverSettings{Log: slog.New(slog.DiscardHandler)}
+	set := relay.DriverSettings{Log: testkit.Log(t)}
 	if _, err := kind.Open(set, c); err == nil || !strings.Contains(err.Error(), "command is missing") {
 		t.Error(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -88,7 +87,7 @@ func startDaemon(t *testing.T, s *fakeSink, redis, sinks string) *runningDaemon 
 	cfg.Redis.URL = redis
 	ready := make(chan Addresses, 1)
 	a, err := New(cfg, Options{
-		Version: "v0", Log: slog.New(slog.DiscardHandler), Sinks: []relay.SinkKind{kind},
+		Version: "v0", Log: testkit.Log(t), Sinks: []relay.SinkKind{kind},
 		Ready: func(at Addresses) { ready <- at },
 	})
 	if err != nil {

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/client"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
@@ -179,7 +180,7 @@ func TestDaemon_RunFails(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	sink := &memorySink{}
 	a, err := New(loadConfig(t, sink.kind(), taken.Addr().String(), `one: {type: memory}`), Options{
-		Log: slog.New(slog.DiscardHandler), Sinks: []relay.SinkKind{sink.kind()},
+		Log: testkit.Log(t), Sinks: []relay.SinkKind{sink.kind()},
 		Ready: func(Addresses) { t.Error("Ready was called") },
 	})
 	if err != nil {
@@ -196,7 +197,7 @@ func TestDaemon_RunFails(t *testing.T) {
 func TestNew_ClosesSinksOnError(t *testing.T) {
 	t.Parallel()
 	sink := &memorySink{}
-	settings := Options{Log: slog.New(slog.DiscardHandler), Sinks: []relay.SinkKind{sink.kind()}}
+	settings := Options{Log: testkit.Log(t), Sinks: []relay.SinkKind{sink.kind()}}
 	_, err := New(
 		loadConfig(t, sink.kind(), "127.0.0.1:0",
 			`a: {type: memory}, b: {type: memory, broken: true}, c: {type: memory}`),

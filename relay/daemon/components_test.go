@@ -3,17 +3,18 @@ package daemon
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"reflect"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 func TestComponents_StopInReverse(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newComponents(slog.New(slog.DiscardHandler))
+		p := newComponents(testkit.Log(t))
 		var stopped []string
 		for _, name := range []string{"redis", "dispatch", "http"} {
 			p.startComponent(t.Context(), name, func(ctx context.Context) error {
@@ -32,7 +33,7 @@ func TestComponents_StopInReverse(t *testing.T) {
 func TestComponents_OneFailureStopsAll(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newComponents(slog.New(slog.DiscardHandler))
+		p := newComponents(testkit.Log(t))
 		broken := errors.New("broken")
 		p.startComponent(t.Context(), "well", func(ctx context.Context) error { <-ctx.Done(); return nil })
 		p.startComponent(t.Context(), "ill", func(context.Context) error { return broken })
@@ -46,7 +47,7 @@ func TestComponents_OneFailureStopsAll(t *testing.T) {
 func TestComponents_IgnoreEndOfContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newComponents(slog.New(slog.DiscardHandler))
+		p := newComponents(testkit.Log(t))
 		ctx, cancel := context.WithCancel(t.Context())
 		alive := false
 		p.startComponent(ctx, "one", func(inner context.Context) error {
@@ -70,7 +71,7 @@ func TestComponents_IgnoreEndOfContext(t *testing.T) {
 func TestComponents_AbandonHangingComponent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newComponents(slog.New(slog.DiscardHandler))
+		p := newComponents(testkit.Log(t))
 		release := make(chan struct{})
 		p.startComponent(t.Context(), "hangs", func(context.Context) error { <-release; return nil })
 		begin := time.Now()
@@ -87,7 +88,7 @@ func TestComponents_AbandonHangingComponent(t *testing.T) {
 func TestComponents_StopThoseBeforeHangingComponent(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := newComponents(slog.New(slog.DiscardHandler))
+		p := newComponents(testkit.Log(t))
 		var stopped []string
 		for _, name := range []string{"redis", "backbone"} {
 			p.startComponent(t.Context(), name, func(ctx context.Context) error {
@@ -115,7 +116,7 @@ func TestRunTogether_StopsConcurrently(t *testing.T) {
 			time.Sleep(time.Second)
 			return ctx.Err()
 		}
-		p := newComponents(slog.New(slog.DiscardHandler))
+		p := newComponents(testkit.Log(t))
 		p.startComponent(t.Context(), "log", runTogether([]task{{"one", slow}, {"two", slow}, {"three", slow}}))
 		begin := time.Now()
 		p.stop(time.Minute)

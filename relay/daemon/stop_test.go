@@ -2,11 +2,11 @@ package daemon
 
 import (
 	"context"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
@@ -20,7 +20,7 @@ func TestStop_ReadyzFailsBeforeComponentsStop(t *testing.T) {
 		a.health.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "http://127.0.0.1/readyz", http.NoBody))
 		return w.Code
 	}
-	p := newComponents(slog.New(slog.DiscardHandler))
+	p := newComponents(testkit.Log(t))
 	var then int
 	p.startComponent(t.Context(), "listener", func(ctx context.Context) error {
 		<-ctx.Done()

@@ -7,7 +7,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -125,7 +124,7 @@ func openWebhook(t testing.TB, url string) relay.Sink {
 		URL: url, Secrets: []string{"whsec_" + base64.StdEncoding.EncodeToString(webhookKey)},
 		AllowCIDRs: []string{"127.0.0.0/8", "::1"},
 	}
-	sink, err := webhook.Kind().Open(relay.SinkSettings{Name: "hook", Log: slog.New(slog.DiscardHandler)}, c)
+	sink, err := webhook.Kind().Open(relay.SinkSettings{Name: "hook", Log: testkit.Log(t)}, c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log/slog"
 	"net"
 	"net/textproto"
 	"regexp"
@@ -29,7 +28,7 @@ func TestMain(m *testing.M) {
 func openTest(t testing.TB, c *Config) relay.Sink {
 	t.Helper()
 	s, err := Kind().Open(relay.SinkSettings{
-		Name: "test", Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/test",
+		Name: "test", Log: testkit.Log(t), UserAgent: "hubrelay/test",
 	}, c)
 	if err != nil {
 		t.Fatal(err)

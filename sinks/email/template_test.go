@@ -3,7 +3,6 @@ package email
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/samples"
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/internal/tmpl"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/sinks/sinktest"
@@ -159,7 +159,7 @@ func TestHiddenInHTML(t *testing.T) {
 func composed(t *testing.T, c Config, d relay.Delivery) (content, error) {
 	t.Helper()
 	c.Sender, c.To = "a@example.com", []string{"b@example.com"}
-	m, err := newComposer(relay.SinkSettings{Name: "mail", Log: slog.New(slog.DiscardHandler)}, &c)
+	m, err := newComposer(relay.SinkSettings{Name: "mail", Log: testkit.Log(t)}, &c)
 	if err != nil {
 		t.Fatal(err)
 	}

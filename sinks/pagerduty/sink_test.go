@@ -95,7 +95,7 @@ func openTest(t *testing.T, b sinktest.Behavior) (*Sink, *double) {
 // openConfig opens a sink of a double, with the templates of c.
 func openConfig(t *testing.T, b sinktest.Behavior, c Config) (*Sink, *double) {
 	t.Helper()
-	return openLogged(t, b, c, slog.New(slog.DiscardHandler))
+	return openLogged(t, b, c, testkit.Log(t))
 }
 
 func openLogged(t *testing.T, b sinktest.Behavior, c Config, log *slog.Logger) (*Sink, *double) {

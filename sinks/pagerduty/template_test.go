@@ -242,7 +242,7 @@ func TestRehearsesAlertsAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	sink, err := open(relay.SinkSettings{
-		Name: "oncall", Log: slog.New(slog.DiscardHandler), Samples: func() []relay.Delivery { return list },
+		Name: "oncall", Log: testkit.Log(t), Samples: func() []relay.Delivery { return list },
 	}, &c)
 	if err != nil {
 		t.Fatal(err)

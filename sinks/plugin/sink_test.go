@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -98,7 +97,7 @@ func openFor(t *testing.T, b sinktest.Behavior) (relay.Sink, func() []string) {
 	c.Env = []string{"GORACE=atexit_sleep_ms=0", "PASSWORD=s3cret"}
 	c.StartupTimeout = time.Minute
 	c.Config = map[string]any{"behavior": int(b), "report": report, "secret": "s3cret"}
-	sink, err := open(relay.SinkSettings{Name: "watcher", Log: slog.New(slog.DiscardHandler)}, c)
+	sink, err := open(relay.SinkSettings{Name: "watcher", Log: testkit.Log(t)}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +135,7 @@ func TestExplain(t *testing.T) {
 	c := host.NewConfig()
 	c.Command, c.Args = []string{"./watcher"}, []string{"--key", "s3cret"}
 	c.Config = map[string]any{"password": "s3cret"}
-	sink, err := open(relay.SinkSettings{Name: "watcher", Log: slog.New(slog.DiscardHandler)}, c)
+	sink, err := open(relay.SinkSettings{Name: "watcher", Log: testkit.Log(t)}, c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +168,7 @@ func TestExplainByThePlugin(t *testing.T) {
 		if explains {
 			c.Env = append(c.Env, "EXPLAINS=1")
 		}
-		sink, err := open(relay.SinkSettings{Name: "watcher", Log: slog.New(slog.DiscardHandler)}, c)
+		sink, err := open(relay.SinkSettings{Name: "watcher", Log: testkit.Log(t)}, c)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -43,7 +44,7 @@ func TestLog_WritesFileAndStore(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
 	synctest.Test(t, func(t *testing.T) {
 		store := &memoryStore{failures: 3}
-		l := NewLog(Options{File: file, Log: slog.New(slog.DiscardHandler)})
+		l := NewLog(Options{File: file, Log: testkit.Log(t)})
 		l.Record(Entry{
 			Action: ActionAuthenticate, Outcome: "401.auth-invalid", Source: "192.0.2.1",
 			Target: "GET /" + strings.Repeat("x", 10_000),
@@ -93,7 +94,7 @@ func TestLog_DropsBeyondQueue(t *testing.T) {
 func TestStore_Search(t *testing.T) {
 	t.Parallel()
 	conn, err := redisconn.Open(t.Context(), redisconn.Options{
-		URL: redistest.Start(t).URL(), Prefix: "t", Partitions: 1, Log: slog.New(slog.DiscardHandler),
+		URL: redistest.Start(t).URL(), Prefix: "t", Partitions: 1, Log: testkit.Log(t),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"encoding/json"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -20,6 +19,7 @@ import (
 	josejwt "github.com/go-jose/go-jose/v4/jwt"
 
 	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/forward"
@@ -124,7 +124,7 @@ func newJWT(t *testing.T) (jose.Signer, *jwt.Verifier) {
 	}
 	return signer, jwt.NewVerifier(jwt.Options{
 		Issuer: "issuer", Audience: "hubrelay", Algorithms: []string{"ES256"}, Keys: keys, AccountClaim: "account_id",
-		HubsClaim: "hubs", CapabilitiesClaim: "capabilities", Log: slog.New(slog.DiscardHandler),
+		HubsClaim: "hubs", CapabilitiesClaim: "capabilities", Log: testkit.Log(t),
 	})
 }
 
@@ -146,7 +146,7 @@ func newForward(t *testing.T) (*forward.Verifier, map[string]bearer) {
 	t.Cleanup(s.Close)
 	return forward.NewVerifier(forward.Options{
 		URL: s.URL, Timeout: 5 * time.Second, CacheTTL: time.Minute, StaleTTL: time.Minute,
-		Log: slog.New(slog.DiscardHandler),
+		Log: testkit.Log(t),
 	}), known
 }
 

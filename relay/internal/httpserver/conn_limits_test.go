@@ -119,7 +119,7 @@ func TestConnLimits_PerIP(t *testing.T) {
 	t.Parallel()
 	var counts connCounts
 	l := newConnLimiter(Options{
-		ConnLimits: ConnLimits{Total: 100, PerIP: 2}, ConnObserver: &counts, Log: slog.New(slog.DiscardHandler),
+		ConnLimits: ConnLimits{Total: 100, PerIP: 2}, ConnObserver: &counts, Log: testkit.Log(t),
 		TrustedProxies: clientaddr.Proxies{netip.MustParsePrefix("10.0.0.0/8")},
 	})
 	open := func(address string) *limitedConn {

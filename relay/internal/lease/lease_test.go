@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -108,7 +107,7 @@ func newFakeLease(t *testing.T, ttl time.Duration, client *fakeRedis) *Lease {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Manager{client: client, keys: keys, log: slog.New(slog.DiscardHandler)}
+	m := &Manager{client: client, keys: keys, log: testkit.Log(t)}
 	return m.Lease("work", ttl)
 }
 
