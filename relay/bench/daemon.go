@@ -65,6 +65,7 @@ auth:
 quotas: # counted, but never reached
   key: {notifications: 100000000, bytes: 64GiB}
   account: {notifications: 100000000, bytes: 64GiB}
+  requests: {per_second: 100000000}
 %s
 `, listen, health, r.redis.redisURL(), prefix, data, benchKey, more))
 	if err != nil {

@@ -268,6 +268,8 @@ func (a *Daemon) startPublic(
 		Authenticator:  a.authentication.authenticator,
 		Tokens:         tokens,
 		Publisher:      a.newPublisher(s),
+		Quotas:         a.newRequestQuotas(s),
+		CheckStorage:   s.monitor.Check,
 		Streams:        clients,
 		Routes:         a.modules.publicRoutes(),
 		Catalog:        a.catalog,
@@ -322,12 +324,22 @@ func (a *Daemon) newPublisher(s *stores) *ingest.Publisher {
 func (a *Daemon) newQuotas(s *stores) *quota.Quotas {
 	limit := func(q config.Quota) quota.Limit {
 		return quota.Limit{
-			PerSecond: quota.Amount{Notifications: int64(q.Notifications), Bytes: int64(q.Bytes)}, Burst: q.Burst,
+			PerSecond: quota.Amount{Count: int64(q.Notifications), Bytes: int64(q.Bytes)}, Burst: q.Burst,
 		}
 	}
 	return quota.NewQuotas(quota.Options{
 		Key: limit(a.cfg.Quotas.Key), Account: limit(a.cfg.Quotas.Account), Address: limit(a.cfg.Quotas.IP),
-		Store: quota.NewRedisStore(s.conn.Commands(), s.keys), Observer: a.metrics,
+		Store: quota.NewRedisStore(s.conn.Commands(), s.keys), Rejected: a.metrics.PublishQuotaExceeded,
+	})
+}
+
+func (a *Daemon) newRequestQuotas(s *stores) *quota.Quotas {
+	limit := quota.Limit{
+		PerSecond: quota.Amount{Count: int64(a.cfg.Quotas.Requests.PerSecond)}, Burst: a.cfg.Quotas.Requests.Burst,
+	}
+	return quota.NewQuotas(quota.Options{
+		Name: "requests", Key: limit, Account: limit,
+		Store: quota.NewRedisStore(s.conn.Commands(), s.keys), Rejected: a.metrics.RequestQuotaExceeded,
 	})
 }
 

@@ -19,48 +19,49 @@ import (
 type Metrics struct {
 	registry *prometheus.Registry
 
-	accepted          *prometheus.CounterVec
-	refused           *prometheus.CounterVec
-	quotaExceeded     *prometheus.CounterVec
-	auditDropped      prometheus.Counter
-	inbox             *prometheus.CounterVec
-	listeners         listenerMetrics
-	stream            streamMetrics
-	replays           replayMetrics
-	compression       compressionMetrics
-	enqueued          *prometheus.CounterVec
-	dropped           *prometheus.CounterVec
-	missing           prometheus.Counter
-	gaps              prometheus.Counter
-	attempts          *prometheus.HistogramVec
-	failures          *prometheus.CounterVec
-	retries           *prometheus.CounterVec
-	parked            *prometheus.CounterVec
-	deadLettered      *prometheus.CounterVec
-	batched           *prometheus.CounterVec
-	deadDropped       *prometheus.CounterVec
-	noticesDropped    *prometheus.CounterVec
-	retriesLost       *prometheus.CounterVec
-	disabled          *prometheus.GaugeVec
-	paused            *prometheus.GaugeVec
-	circuitOpen       *prometheus.GaugeVec
-	events            *prometheus.CounterVec
-	failed            *gaugeFuncs
-	throttled         *prometheus.GaugeVec
-	backlog           *prometheus.GaugeVec
-	pendingRetries    *prometheus.GaugeVec
-	deadLetters       *prometheus.GaugeVec
-	oldest            *prometheus.GaugeVec
-	lastSuccess       *prometheus.GaugeVec
-	inFlight          *gaugeFuncs
-	redisUp           prometheus.Gauge
-	redisRestart      prometheus.Counter
-	storageUsed       prometheus.Gauge
-	storageFull       prometheus.Gauge
-	conditionFailures *prometheus.CounterVec
-	configReloaded    prometheus.Gauge
-	configReloadedAt  prometheus.Gauge
-	sources           sourceMetrics
+	accepted             *prometheus.CounterVec
+	refused              *prometheus.CounterVec
+	quotaExceeded        *prometheus.CounterVec
+	requestQuotaExceeded *prometheus.CounterVec
+	auditDropped         prometheus.Counter
+	inbox                *prometheus.CounterVec
+	listeners            listenerMetrics
+	stream               streamMetrics
+	replays              replayMetrics
+	compression          compressionMetrics
+	enqueued             *prometheus.CounterVec
+	dropped              *prometheus.CounterVec
+	missing              prometheus.Counter
+	gaps                 prometheus.Counter
+	attempts             *prometheus.HistogramVec
+	failures             *prometheus.CounterVec
+	retries              *prometheus.CounterVec
+	parked               *prometheus.CounterVec
+	deadLettered         *prometheus.CounterVec
+	batched              *prometheus.CounterVec
+	deadDropped          *prometheus.CounterVec
+	noticesDropped       *prometheus.CounterVec
+	retriesLost          *prometheus.CounterVec
+	disabled             *prometheus.GaugeVec
+	paused               *prometheus.GaugeVec
+	circuitOpen          *prometheus.GaugeVec
+	events               *prometheus.CounterVec
+	failed               *gaugeFuncs
+	throttled            *prometheus.GaugeVec
+	backlog              *prometheus.GaugeVec
+	pendingRetries       *prometheus.GaugeVec
+	deadLetters          *prometheus.GaugeVec
+	oldest               *prometheus.GaugeVec
+	lastSuccess          *prometheus.GaugeVec
+	inFlight             *gaugeFuncs
+	redisUp              prometheus.Gauge
+	redisRestart         prometheus.Counter
+	storageUsed          prometheus.Gauge
+	storageFull          prometheus.Gauge
+	conditionFailures    *prometheus.CounterVec
+	configReloaded       prometheus.Gauge
+	configReloadedAt     prometheus.Gauge
+	sources              sourceMetrics
 }
 
 // NewMetrics returns metrics with the value zero. version is the version of the daemon.
@@ -75,6 +76,8 @@ func NewMetrics(version string) *Metrics {
 		),
 		quotaExceeded: counters("publish_quota_exceeded_total",
 			"Requests to publish that were rejected because a quota was reached, by kind (key, account, ip).", "kind"),
+		requestQuotaExceeded: counters("request_quota_exceeded_total",
+			"Other requests that were rejected because a quota was reached, by kind (key, account).", "kind"),
 		auditDropped: counter("audit_dropped_total",
 			"Entries of the audit log that were dropped because too many waited to be written."),
 		refused: counters("requests_refused_total", "Public requests with an error response, by code.",
@@ -143,7 +146,7 @@ func NewMetrics(version string) *Metrics {
 	}
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(build, m.accepted, m.refused, m.quotaExceeded, m.auditDropped, m.inbox, m.enqueued,
+	m.registry.MustRegister(build, m.accepted, m.refused, m.quotaExceeded, m.requestQuotaExceeded, m.auditDropped, m.inbox, m.enqueued,
 		m.dropped, m.missing,
 		m.gaps, m.attempts, m.failures, m.retries, m.parked, m.batched, m.deadLettered, m.deadDropped, m.noticesDropped,
 		m.retriesLost,
@@ -155,6 +158,9 @@ func NewMetrics(version string) *Metrics {
 	m.Reloaded(true)
 	for _, k := range []quota.Kind{quota.KindKey, quota.KindAccount, quota.KindAddress} {
 		m.quotaExceeded.WithLabelValues(string(k))
+	}
+	for _, k := range []quota.Kind{quota.KindKey, quota.KindAccount} {
+		m.requestQuotaExceeded.WithLabelValues(string(k))
 	}
 	m.listeners = newListenerMetrics(m.registry)
 	m.stream = newStreamMetrics(m.registry)
@@ -208,8 +214,15 @@ func (m *Metrics) StorageUsed(ratio float64, full bool) {
 // AuditDropped counts a dropped entry of the audit log.
 func (m *Metrics) AuditDropped() { m.auditDropped.Inc() }
 
-// QuotaExceeded counts a request to publish beyond a quota.
-func (m *Metrics) QuotaExceeded(k quota.Kind) { m.quotaExceeded.WithLabelValues(string(k)).Inc() }
+// PublishQuotaExceeded counts a request to publish beyond a quota.
+func (m *Metrics) PublishQuotaExceeded(k quota.Kind) {
+	m.quotaExceeded.WithLabelValues(string(k)).Inc()
+}
+
+// RequestQuotaExceeded counts another request beyond a quota.
+func (m *Metrics) RequestQuotaExceeded(k quota.Kind) {
+	m.requestQuotaExceeded.WithLabelValues(string(k)).Inc()
+}
 
 // InboxStored counts inbox entries that became notifications.
 func (m *Metrics) InboxStored(n int) { m.inbox.WithLabelValues("stored").Add(float64(n)) }

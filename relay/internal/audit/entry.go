@@ -30,6 +30,8 @@ const (
 	ActionRevokeToken Action = "token.revoke"
 	// ActionPublish is a request to publish that exceeds a quota. Others are not recorded.
 	ActionPublish Action = "publish"
+	// ActionRequest is another request that exceeds a quota.
+	ActionRequest Action = "request"
 	// ActionAddKey, ActionChangeKey and ActionRemoveKey are changes of API keys in the configuration.
 	ActionAddKey    Action = "key.add"
 	ActionChangeKey Action = "key.change"

@@ -78,10 +78,13 @@ type heldTokens struct {
 const (
 	// renewBatch is the maximum number of tokens that are renewed with one write.
 	renewBatch = 500
-	// consumedTTL is the lifetime of the marker of a consumed token. A node that did not reach Redis for that long
-	// restores no tokens, because it cannot know whether they were consumed.
-	consumedTTL = 24 * time.Hour
+	// consumedTTLs is the lifetime of the marker of a consumed token, as a multiple of the TTL of tokens. A node that
+	// did not reach Redis for that long restores no tokens, because it cannot know whether they were consumed.
+	consumedTTLs = 10
 )
+
+// consumedTTL returns the lifetime of the marker of a consumed token.
+func (t *TokenStore) consumedTTL() time.Duration { return consumedTTLs * t.opts.TTL }
 
 // KeepAlive makes the stream of the caller the only one of a token. It does not consume the token, because the client
 // of an event stream reconnects with the same one. A stream that used the token before, on any node, is ended.
@@ -269,7 +272,7 @@ func (h *Hold) isLost(reply *redis.Cmd) bool {
 	text, err := reply.Text()
 	switch {
 	case errors.Is(err, redis.Nil):
-		return now.Sub(h.lastSeen) < consumedTTL
+		return now.Sub(h.lastSeen) < h.store.consumedTTL()
 	case text == consumedMarker:
 		h.end(HoldRevoked)
 	case text == h.value:

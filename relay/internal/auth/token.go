@@ -153,7 +153,7 @@ func (t *TokenStore) Get(ctx context.Context, token string) (Grant, error) {
 // callers, exactly one succeeds. White space in the token is ignored.
 func (t *TokenStore) Consume(ctx context.Context, token string) (Grant, error) {
 	g, text, err := t.loadGrant(token, func(key string) (string, error) {
-		return consumeScript.Run(ctx, t.opts.Client, []string{key}, consumedTTL.Milliseconds()).Text()
+		return consumeScript.Run(ctx, t.opts.Client, []string{key}, t.consumedTTL().Milliseconds()).Text()
 	})
 	if _, _, isHeld := parseHeld(text); err == nil && isHeld {
 		t.announce(ctx, t.redisKey(CleanToken(token)), consumedMarker)

@@ -141,11 +141,19 @@ type Compression struct {
 	CPU     time.Duration `koanf:"cpu" doc:"CPU time for compression per second, 1ms to 16s."`
 }
 
-// Quotas limit publishing over HTTP. All nodes share them. A request must fit into all three.
+// Quotas limit requests over HTTP. All nodes share them. A publish request must fit into the first three.
 type Quotas struct {
 	Key     Quota `koanf:"key" doc:"Limit of each API key."`
 	Account Quota `koanf:"account" doc:"Limit of all keys of an account together."`
 	IP      Quota `koanf:"ip" doc:"Limit of each client address."`
+
+	Requests RequestQuota `koanf:"requests" doc:"Limit of requests other than publishing."`
+}
+
+// RequestQuota limits the requests of each key and of each account that issue tokens, migrate instances or list tasks.
+type RequestQuota struct {
+	PerSecond int           `koanf:"per_second" doc:"Requests per second of a key, and of an account; 0: no limit."`
+	Burst     time.Duration `koanf:"burst" doc:"Time whose requests may be sent at once, 100ms to 1h."`
 }
 
 // Quota limits notifications and bytes per second.
@@ -342,9 +350,10 @@ func defaultConfig() Config {
 			Forward: Forward{Timeout: 2 * time.Second, CacheTTL: time.Minute, StaleTTL: 5 * time.Minute},
 		},
 		Quotas: Quotas{
-			Key:     Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},
-			Account: Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},
-			IP:      Quota{Burst: 10 * time.Second},
+			Key:      Quota{Notifications: 50_000, Bytes: 32 << 20, Burst: 4 * time.Second},
+			Account:  Quota{Notifications: 50_000, Bytes: 32 << 20, Burst: 4 * time.Second},
+			IP:       Quota{Burst: 4 * time.Second},
+			Requests: RequestQuota{PerSecond: 50, Burst: 10 * time.Second},
 		},
 		Migration: Migration{ServerConcurrency: 2, ExpireAfter: 24 * time.Hour, StallTimeout: 30 * time.Minute},
 		Log:       Log{Level: "info", Format: "auto"},

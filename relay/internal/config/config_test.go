@@ -202,9 +202,10 @@ func TestLoad_Defaults(t *testing.T) {
 			Forward: config.Forward{Timeout: 2 * time.Second, CacheTTL: time.Minute, StaleTTL: 5 * time.Minute},
 		},
 		Quotas: config.Quotas{
-			Key:     config.Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},
-			Account: config.Quota{Notifications: 50_000, Bytes: 128 << 20, Burst: 10 * time.Second},
-			IP:      config.Quota{Burst: 10 * time.Second},
+			Key:      config.Quota{Notifications: 50_000, Bytes: 32 << 20, Burst: 4 * time.Second},
+			Account:  config.Quota{Notifications: 50_000, Bytes: 32 << 20, Burst: 4 * time.Second},
+			IP:       config.Quota{Burst: 4 * time.Second},
+			Requests: config.RequestQuota{PerSecond: 50, Burst: 10 * time.Second},
 		},
 		Sinks: map[string]config.Sink{},
 		Migration: config.Migration{

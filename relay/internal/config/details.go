@@ -73,8 +73,10 @@ func details() map[string]string {
 			"limit. An IPv6 /64 counts as one address.",
 		"Server.trusted_proxies": "Each is an address or a network such as 10.0.0.0/8. The headers are Forwarded, " +
 			"X-Forwarded-For and the PROXY protocol.",
-		"Quotas.account":    "The limit does not apply to keys without an account or for all accounts.",
-		"Quotas.ip":         "Loopback and trusted proxies have no limit. An IPv6 /64 counts as one address.",
+		"Quotas.account": "The limit does not apply to keys without an account or for all accounts.",
+		"Quotas.ip":      "Loopback and trusted proxies have no limit. An IPv6 /64 counts as one address.",
+		"Quotas.requests": "These are requests for tokens and event streams, migrations and lists of tasks. Rejected " +
+			"ones get 429 with Retry-After.",
 		"Quota.bytes":       "Rejected requests count too.",
 		"Quota.burst":       "A larger request is accepted after a pause, and delays the next one.",
 		"Key.key_sha256":    "With the digest, the key itself is stored nowhere.",

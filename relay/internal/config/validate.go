@@ -42,6 +42,8 @@ func (l *loader) validate(c *Config) {
 	l.checkQuota("quotas.key", c.Quotas.Key)
 	l.checkQuota("quotas.account", c.Quotas.Account)
 	l.checkQuota("quotas.ip", c.Quotas.IP)
+	checkRange(l, "quotas.requests.per_second", c.Quotas.Requests.PerSecond, 0, 1<<30)
+	checkRange(l, "quotas.requests.burst", c.Quotas.Requests.Burst, 100*time.Millisecond, time.Hour)
 	names := make([]string, 0, len(c.Sinks))
 	for name := range c.Sinks {
 		names = append(names, name)

@@ -329,7 +329,8 @@ func TestBatch_Rate(t *testing.T) {
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
 	p := e.pipeline(sink, func(o *Options) {
-		o.Batch, o.Rate, o.Burst = Batch{Wait: 10 * time.Millisecond, Max: 50}, perSec(4), 1
+		o.Batch, o.Burst = Batch{Wait: 10 * time.Millisecond, Max: 50}, 1
+		o.Rate = relay.Rate{Count: 1, Per: 3 * time.Second} // time for all to join the second batch
 	})
 	bring(t, p, 0, 1).Wait()
 	bring(t, p, 1, 40).Wait()

@@ -29,7 +29,7 @@ func TestInbox_InMemoryDoesNotPoll(t *testing.T) {
 	t.Parallel()
 	b := newTestStores(conntest.OpenMemory(t))
 	store, c := &countedReads{Store: b.inbox}, &counts{}
-	stop := runInbox(t, store, b.leases.Lease("inbox", time.Second), c)
+	stop := runInbox(t, store, b.leases.Lease("inbox", time.Minute), c)
 	testkit.WaitFor(t, "the inbox waits", func() bool { return store.reads.Load() > 0 })
 	for i := range 3 {
 		add(t, b, "data", inboxItem("h", i))

@@ -109,7 +109,7 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if rejected := checkTopics(ns, p.Topics); rejected != nil {
 		return nil, rejected
 	}
-	if err := pub.takeQuota(ctx, p, quota.Amount{Notifications: int64(len(ns))}); err != nil {
+	if err := pub.takeQuota(ctx, p, quota.Amount{Count: int64(len(ns))}); err != nil {
 		return nil, err
 	}
 	a := eventlog.AppendRequest{Hub: p.Hub, Notifications: ns}

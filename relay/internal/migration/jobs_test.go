@@ -130,6 +130,7 @@ func TestWorker_RollsBackIndeterminate(t *testing.T) {
 	t.Parallel()
 	b := newRedis(t)
 	s := newSite(t, b)
+	s.lease = time.Minute // a late heartbeat would cancel a call
 	d := &fakeDriver{migrate: func(_ context.Context, m relay.Migration, _ func(relay.Progress)) error {
 		if m.Undo {
 			return errors.New("undone")

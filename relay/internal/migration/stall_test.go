@@ -14,6 +14,7 @@ import (
 func TestWorker_StopsStalledDriver(t *testing.T) {
 	t.Parallel()
 	s := newSite(t, newRedis(t))
+	s.lease = time.Minute // a late heartbeat would cancel a call
 	d := &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
 		if m.Undo {
 			return errors.New("undone")

@@ -22,6 +22,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/module"
+	"github.com/hubrelay/hubrelay/relay/internal/quota"
 )
 
 // DefaultMaxBody is the default of Options.MaxBody: 1 MiB.
@@ -51,18 +52,28 @@ type Streams interface {
 	ServeEvents(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
 }
 
+// Quotas limits requests. Take returns a [*quota.ExceededError] if a limit is reached. Any other error means that the
+// limit is unknown. [quota.Quotas] implements it. It is called concurrently.
+type Quotas interface {
+	Take(ctx context.Context, c quota.Client, a quota.Amount) error
+}
+
 // Observer counts rejected requests. Its method is called concurrently and must not block.
 type Observer interface {
 	Refused(code relay.Code)
 }
 
-// Options are the dependencies and settings of an [API]. All fields except Routes, Instance, PublicURL,
+// Options are the dependencies and settings of an [API]. All fields except Quotas, CheckStorage, Routes, Instance, PublicURL,
 // AllowedOrigins, TrustedProxies, MaxBody, Log, Observer and Audit are required.
 type Options struct {
 	Authenticator *auth.Authenticator
 	Tokens        Tokens
 	Publisher     Publisher
 	Streams       Streams
+	// Quotas limits requests that do not publish. Publisher limits the others. Nil sets no limit.
+	Quotas Quotas
+	// CheckStorage returns a *[relay.Error] while nothing may be stored. Nil allows everything.
+	CheckStorage func() error
 	// Routes are the routes of modules.
 	Routes []module.PublicRoute
 	// Catalog contains the topics against which the parameter topics is checked.
@@ -98,6 +109,7 @@ type API struct {
 
 	failures auth.FailureThrottle
 	exceeded exceededQuotas
+	reopened reopenThrottle
 
 	unavailableLog rate.Sometimes // unavailable stores
 	originLog      rate.Sometimes // rejected origins
@@ -137,6 +149,9 @@ func New(o Options) (*API, error) {
 	}
 	if o.Audit == nil {
 		o.Audit = audit.Discard{}
+	}
+	if o.CheckStorage == nil {
+		o.CheckStorage = func() error { return nil }
 	}
 	a := &API{
 		opt: o, drainTime: maxDrainTime,

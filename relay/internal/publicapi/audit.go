@@ -7,6 +7,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
+	"github.com/hubrelay/hubrelay/relay/internal/quota"
 )
 
 // exceededInterval is the time between two records of exceeded quotas of one key. Otherwise a key could push all other
@@ -42,6 +43,15 @@ func (a *API) countAuthFailure(w http.ResponseWriter, r *http.Request, refused *
 	}
 	a.record(r, "", audit.ActionAuthenticate, r.Method+" "+r.URL.Path, refused)
 	return refused
+}
+
+// recordExceeded records that a key has exceeded a quota, at most once per exceededInterval.
+func (a *API) recordExceeded(
+	r *http.Request, keyName string, action audit.Action, e *quota.ExceededError, refused *relay.Error,
+) {
+	if a.exceeded.shouldRecord(keyName) {
+		a.record(r, keyName, action, string(e.Kind), refused)
+	}
 }
 
 // exceededQuotas remembers when the exceeded quota of a key was recorded. It may be used concurrently.

@@ -39,6 +39,9 @@ func (a *API) moduleHandler(m module.PublicRoute) handler {
 		if refused != nil {
 			return refused
 		}
+		if refused := a.takeRequest(w, r, key); refused != nil {
+			return refused
+		}
 		if refused := m.CheckReady(); refused != nil {
 			return refused
 		}

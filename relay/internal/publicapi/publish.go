@@ -59,10 +59,8 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	var exceeded *quota.ExceededError
 	switch {
 	case errors.As(err, &exceeded):
-		refused := quotaError(w, exceeded)
-		if a.exceeded.shouldRecord(key.Name) {
-			a.record(r, key.Name, audit.ActionPublish, string(exceeded.Kind), refused)
-		}
+		refused := newQuotaError(w, exceeded, "publishes more than its quota")
+		a.recordExceeded(r, key.Name, audit.ActionPublish, exceeded, refused)
 		return refused
 	case err != nil:
 		return a.publicError(r, err)
@@ -86,13 +84,6 @@ func setRetryAfter(w http.ResponseWriter, wait time.Duration) int64 {
 	seconds := int64((wait + time.Second - 1) / time.Second)
 	w.Header().Set("Retry-After", strconv.FormatInt(seconds, 10))
 	return seconds
-}
-
-func quotaError(w http.ResponseWriter, e *quota.ExceededError) *relay.Error {
-	seconds := setRetryAfter(w, e.RetryIn)
-	detail := "this " + string(e.Kind) + " publishes more than its quota; nothing was stored, try again in " +
-		strconv.FormatInt(seconds, 10) + " s"
-	return relay.NewError(relay.CodeRateLimiting, detail).WithExtra("per", string(e.Kind))
 }
 
 // appendIDs appends the response. IDs are hexadecimal and need no escaping.

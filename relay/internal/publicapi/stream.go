@@ -203,6 +203,9 @@ func (a *API) authorizeStream(
 ) (auth.Grant, string, *relay.Error) {
 	if req.wantsSSE() && len(req.tokens) == 0 && hasCredentials(r) {
 		key, hub, refused := a.requestedPipeline(r)
+		if refused == nil {
+			refused = a.takeRequest(w, r, key)
+		}
 		if refused != nil {
 			return auth.Grant{}, "", refused
 		}
@@ -218,6 +221,13 @@ func (a *API) authorizeStream(
 		}
 	}
 	grant, refused := a.checkToken(r, token)
+	if refused == nil && req.wantsSSE() {
+		if wait := a.reopened.take(token); wait > 0 {
+			setRetryAfter(w, wait)
+			refused = relay.NewError(relay.CodeRateLimiting,
+				"this token opens event streams too often; wait before you reconnect").WithExtra("per", "token")
+		}
+	}
 	return grant, token, refused
 }
 

@@ -36,6 +36,12 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request) *relay.Error {
 		httpserver.WriteJSON(w, http.StatusOK, nil)
 		return nil
 	}
+	if refused := a.takeRequest(w, r, key); refused != nil {
+		return refused
+	}
+	if err := a.opt.CheckStorage(); err != nil {
+		return a.publicError(r, err)
+	}
 	token, err := a.opt.Tokens.Issue(r.Context(), key.Grant(id))
 	if err != nil {
 		return a.tokenError(r, err)
@@ -50,7 +56,8 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request) *relay.Error {
 	return nil
 }
 
-// revokeToken consumes a token, which ends its event stream. Whoever has the token may do so.
+// revokeToken consumes a token, which ends its event stream. Whoever has the token may do so. The quota of token
+// requests also bounds the revocations, and unknown tokens count as failed authentications.
 func (a *API) revokeToken(w http.ResponseWriter, r *http.Request) *relay.Error {
 	req, refused := parseStream(r)
 	if refused != nil {

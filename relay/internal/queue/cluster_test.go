@@ -4,9 +4,9 @@ import (
 	"context"
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
@@ -16,9 +16,9 @@ import (
 func TestCluster_FromLogToSubscriber(t *testing.T) {
 	t.Parallel()
 	const partitions = 3
-	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
-	defer cancel()
 	o := redisconn.Options{URL: redistest.StartClusterNode(t), Partitions: partitions}
+	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
+	defer cancel()
 	b := newTestStores(conntest.OpenOptions(t, o))
 	sub, err := subscriber.New(subscriber.Config{
 		Commands: b.Commands(), Readers: b.Readers(), Group: "g", Consumer: "c",

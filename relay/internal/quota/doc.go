@@ -1,5 +1,5 @@
-// Package quota limits how many notifications and bytes a key, an account and an address may publish per second. All
-// nodes share one token bucket per key, account and address in Redis.
+// Package quota limits how many notifications and bytes a key, an account and an address may publish per second, and
+// how many other requests a key and an account may send. All nodes share one token bucket per limit in Redis.
 //
 // A node leases tokens for a tenth of a second at once and spends them without Redis, so most requests need no round
 // trip. Leased tokens are taken from the bucket first, so all nodes together never exceed a limit. A node returns no

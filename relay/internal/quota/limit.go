@@ -2,15 +2,15 @@ package quota
 
 import "time"
 
-// Amount is a number of tokens.
-type Amount struct{ Notifications, Bytes int64 }
+// Amount is a number of tokens. Count is the number of notifications or requests, whichever the limit is for.
+type Amount struct{ Count, Bytes int64 }
 
 func (a Amount) plus(b Amount) Amount {
-	return Amount{a.Notifications + b.Notifications, a.Bytes + b.Bytes}
+	return Amount{a.Count + b.Count, a.Bytes + b.Bytes}
 }
 
 func (a Amount) minus(b Amount) Amount {
-	return Amount{a.Notifications - b.Notifications, a.Bytes - b.Bytes}
+	return Amount{a.Count - b.Count, a.Bytes - b.Bytes}
 }
 
 // Limit is the rate of a token bucket.
@@ -23,17 +23,17 @@ type Limit struct {
 }
 
 // IsSet reports whether there is a limit.
-func (l Limit) IsSet() bool { return l.PerSecond.Notifications > 0 || l.PerSecond.Bytes > 0 }
+func (l Limit) IsSet() bool { return l.PerSecond.Count > 0 || l.PerSecond.Bytes > 0 }
 
 // leaseSize returns the tokens of a tenth of a second.
 func (l Limit) leaseSize() Amount {
-	return Amount{l.PerSecond.Notifications / 10, l.PerSecond.Bytes / 10}
+	return Amount{l.PerSecond.Count / 10, l.PerSecond.Bytes / 10}
 }
 
 // masked returns a without the parts that have no limit.
 func (l Limit) masked(a Amount) Amount {
-	if l.PerSecond.Notifications <= 0 {
-		a.Notifications = 0
+	if l.PerSecond.Count <= 0 {
+		a.Count = 0
 	}
 	if l.PerSecond.Bytes <= 0 {
 		a.Bytes = 0

@@ -106,7 +106,7 @@ type bucket struct {
 func (b *bucket) spend(a Amount, now time.Time) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !now.Before(b.expiresAt) || a.Notifications > b.available.Notifications || a.Bytes > b.available.Bytes {
+	if !now.Before(b.expiresAt) || a.Count > b.available.Count || a.Bytes > b.available.Bytes {
 		return false
 	}
 	b.available = b.available.minus(a)
@@ -122,9 +122,9 @@ func (b *bucket) missing(a, size Amount, now time.Time) (need, want Amount) {
 	if !now.Before(b.expiresAt) {
 		available = Amount{}
 	}
-	need = Amount{max(0, a.Notifications-available.Notifications), max(0, a.Bytes-available.Bytes)}
+	need = Amount{max(0, a.Count-available.Count), max(0, a.Bytes-available.Bytes)}
 	want = Amount{
-		max(need.Notifications, size.Notifications-available.Notifications),
+		max(need.Count, size.Count-available.Count),
 		max(need.Bytes, size.Bytes-available.Bytes),
 	}
 	return need, want

@@ -19,7 +19,7 @@ const (
 	KindAddress Kind = "ip"
 )
 
-// Client is who publishes. An empty Account and an invalid Address have no limit.
+// Client identifies the sender of a request. An empty Account and an invalid Address have no limit.
 type Client struct {
 	Key, Account string
 	Address      netip.Addr
@@ -34,23 +34,24 @@ type ExceededError struct {
 
 // Error implements error.
 func (e *ExceededError) Error() string {
-	return fmt.Sprintf("the %s publishes more than its quota; try again in %s", e.Kind, e.RetryIn)
+	return fmt.Sprintf("the %s is over its quota; try again in %s", e.Kind, e.RetryIn)
 }
-
-// Observer counts rejected publications. Its method is called concurrently and must not block.
-type Observer interface{ QuotaExceeded(k Kind) }
 
 // Options are the options of [NewQuotas]. Limits that are not set do not apply.
 type Options struct {
 	Key, Account, Address Limit
 	Store                 Store
-	Observer              Observer
+	// Name separates the buckets from those of other quotas in the same store.
+	Name string
+	// Rejected, if set, counts rejected requests. It is called concurrently and must not block.
+	Rejected func(Kind)
 }
 
 // Quotas applies the limits of keys, accounts and addresses. It may be used concurrently.
 type Quotas struct {
 	limiters []kindLimiter
-	observer Observer
+	prefix   string // of the names of buckets
+	rejected func(Kind)
 }
 
 type kindLimiter struct {
@@ -61,7 +62,10 @@ type kindLimiter struct {
 
 // NewQuotas returns the limits that are set.
 func NewQuotas(o Options) *Quotas {
-	q := &Quotas{observer: o.Observer}
+	q := &Quotas{rejected: o.Rejected}
+	if o.Name != "" {
+		q.prefix = o.Name + ":"
+	}
 	for _, k := range []struct {
 		kind  Kind
 		limit Limit
@@ -95,24 +99,24 @@ func (q *Quotas) Take(ctx context.Context, c Client, a Amount) error {
 		if name == "" {
 			continue
 		}
-		retryIn, err := l.Take(ctx, bucketName(l.kind, name), a)
+		retryIn, err := l.Take(ctx, q.bucketName(l.kind, name), a)
 		if err == nil && retryIn == 0 {
 			continue
 		}
 		for _, earlier := range q.limiters[:i] {
 			if name := earlier.name(c); name != "" {
-				earlier.giveBack(bucketName(earlier.kind, name), a)
+				earlier.giveBack(q.bucketName(earlier.kind, name), a)
 			}
 		}
 		if err != nil {
 			return err
 		}
-		if q.observer != nil {
-			q.observer.QuotaExceeded(l.kind)
+		if q.rejected != nil {
+			q.rejected(l.kind)
 		}
 		return &ExceededError{l.kind, retryIn}
 	}
 	return nil
 }
 
-func bucketName(k Kind, name string) string { return string(k) + ":" + name }
+func (q *Quotas) bucketName(k Kind, name string) string { return q.prefix + string(k) + ":" + name }

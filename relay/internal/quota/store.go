@@ -48,8 +48,8 @@ func NewRedisStore(client redis.UniversalClient, keys keyspace.Space) *RedisStor
 // Lease implements [Store]. It returns an error if Redis does not respond.
 func (s *RedisStore) Lease(ctx context.Context, bucket string, l Limit, need, want Amount) (Lease, error) {
 	reply, err := leaseScript.Run(ctx, s.client, []string{bucketKey(s.keys, bucket)},
-		l.PerSecond.Notifications, l.PerSecond.Bytes, l.Burst.Seconds(),
-		need.Notifications, need.Bytes, want.Notifications, want.Bytes).Int64Slice()
+		l.PerSecond.Count, l.PerSecond.Bytes, l.Burst.Seconds(),
+		need.Count, need.Bytes, want.Count, want.Bytes).Int64Slice()
 	if err == nil && len(reply) != 3 {
 		err = redisconn.ErrUnexpectedReply
 	}

@@ -248,7 +248,16 @@ func TestSource_RedisStopped(t *testing.T) {
 	})
 	r.redis.Signal(19) // SIGSTOP
 	close(away)
-	time.Sleep(3 * time.Second)
+	last, changed := int64(-1), time.Now()
+	testkit.Eventually(t, "the source to stop reading", func() error {
+		if n := sent.Load(); n != last {
+			last, changed = n, time.Now()
+		}
+		if time.Since(changed) < time.Second {
+			return fmt.Errorf("%d messages, the last one %s ago", last, time.Since(changed))
+		}
+		return nil
+	})
 	// the limit of the source plus both socket buffers
 	if n := sent.Load(); n > 20+(8+24)<<20/(200<<10) {
 		t.Errorf("read %d messages while Redis was stopped", n)

@@ -1,0 +1,165 @@
+package publicapi
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/relay/internal/audit"
+	"github.com/hubrelay/hubrelay/relay/internal/quota"
+	"github.com/hubrelay/hubrelay/relay/internal/storage"
+)
+
+// newBudget returns quotas of burst requests per key and account that refill during an hour.
+func newBudget(t *testing.T, burst int64) *quota.Quotas {
+	t.Helper()
+	client := redis.NewClient(&redis.Options{
+		Network: "unix", Addr: redistest.Start(t).Socket, MaxRetries: -1, DisableIdentity: true,
+	})
+	t.Cleanup(func() { _ = client.Close() })
+	limit := quota.Limit{PerSecond: quota.Amount{Count: 1}, Burst: time.Duration(burst) * time.Second}
+	keys, err := keyspace.New("test", 1, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return quota.NewQuotas(quota.Options{
+		Name: "requests", Key: limit, Account: limit, Store: quota.NewRedisStore(client, keys),
+	})
+}
+
+// auditCounter counts the entries of the audit log by action.
+type auditCounter struct {
+	mu     sync.Mutex
+	counts map[audit.Action]int
+}
+
+func (c *auditCounter) Record(e audit.Entry) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counts == nil {
+		c.counts = make(map[audit.Action]int)
+	}
+	c.counts[e.Action]++
+}
+
+func (c *auditCounter) count(a audit.Action) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.counts[a]
+}
+
+// A key that issues tokens without a pause is limited, and a key of another account is not.
+func TestBudget_TokenFlood(t *testing.T) {
+	t.Parallel()
+	const burst = 20
+	records := &auditCounter{}
+	f := newFixture(t, func(o *Options) { o.Quotas, o.Audit = newBudget(t, burst), records }, nil)
+	start := time.Now()
+	issued, rejected := 0, 0
+	for range 10 * burst {
+		a := f.do("GET", pathNotifications, "", "Authorization", "Bearer ops")
+		switch a.status {
+		case http.StatusOK:
+			issued++
+		case http.StatusTooManyRequests:
+			rejected++
+			if code, _, extra := a.envelope(t); code != "429.rate-limiting" || extra["per"] == nil ||
+				a.header.Get("Retry-After") == "" {
+				t.Fatalf("got %s, %v, %v", code, extra, a.header)
+			}
+		default:
+			t.Fatalf("got %d %s", a.status, a.body)
+		}
+	}
+	if most := burst + int(time.Since(start).Seconds()) + 1; issued > most || issued < burst || rejected == 0 {
+		t.Errorf("got %d tokens and %d rejected requests, want at most %d tokens", issued, rejected, most)
+	}
+	// The account of "one" is that of "ops".
+	if a := f.do("GET", pathNotifications, "", "Authorization", "Bearer one", "X-Hub-Id", "h1"); a.status != 429 {
+		t.Errorf("another key of the account: got %d, want 429", a.status)
+	}
+	if a := f.do("GET", pathNotifications, "", "Authorization", "Bearer other"); a.status != 200 {
+		t.Errorf("a key of another account: got %d %s, want 200", a.status, a.body)
+	}
+	if a := f.do("GET", pathNotifications, "", "Authorization", "Bearer ops", "Accept", "text/event-stream"); a.status !=
+		429 {
+		t.Errorf("an event stream with a key: got %d, want 429", a.status)
+	}
+	if got := records.count(audit.ActionRequest); got != 2 { // one of each key
+		t.Errorf("got %d audit entries, want 2", got)
+	}
+}
+
+func TestBudget_ModuleRoutes(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *Options) {
+		o.Quotas = newBudget(t, 1)
+		o.Routes = new(fakeJobs).routes()
+	}, nil)
+	var codes []int
+	for range 5 {
+		codes = append(codes, f.do("GET", "/v1/jobs/1", "", "Authorization", "Bearer ops", "X-Hub-Id", "h1").status)
+	}
+	if codes[0] != 200 || codes[len(codes)-1] != 429 {
+		t.Errorf("got %v, want 200 first and 429 at the end", codes)
+	}
+}
+
+// While the storage is full, no tokens are issued, because they are stored too.
+func TestToken_StorageFull(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *Options) {
+		o.CheckStorage = func() error { return storage.NewFullError("the storage is full") }
+	}, nil)
+	a := f.do("GET", pathNotifications, "", "Authorization", "Bearer ops")
+	if code, _, _ := a.envelope(t); code != "503.storage-full" {
+		t.Errorf("got %d %s", a.status, a.body)
+	}
+}
+
+// One token cannot open event streams in a loop, which would notify all nodes each time.
+func TestBudget_ReopenedStreams(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil, nil)
+	token := f.token()
+	open := func(token string) answer {
+		return f.do("GET", pathNotifications+"?token="+token, "", "Accept", "text/event-stream")
+	}
+	for i := range reopenBurst {
+		if a := open(token); a.status != 200 {
+			t.Fatalf("stream %d: got %d %s", i, a.status, a.body)
+		}
+	}
+	var err error
+	for range reopenBurst {
+		if a := open(token); a.status == http.StatusTooManyRequests && a.header.Get("Retry-After") != "" {
+			err = nil
+			break
+		}
+		err = errors.New("never rejected")
+	}
+	if err != nil {
+		t.Error(err)
+	}
+	if a := open(f.token()); a.status != 200 {
+		t.Errorf("another token: got %d %s, want 200", a.status, a.body)
+	}
+}
+
+func TestReopenThrottle_BoundsMemory(t *testing.T) {
+	t.Parallel()
+	var throttle reopenThrottle
+	for i := range 3 * maxReopened {
+		throttle.take(fmt.Sprint(i))
+	}
+	if n := len(throttle.tokens); n > maxReopened {
+		t.Errorf("got %d tokens, want at most %d", n, maxReopened)
+	}
+}
