@@ -256,10 +256,11 @@ func (a *Daemon) startPublic(
 	ctx context.Context, p *components, s *stores, clients *hub.Hub, instance string,
 ) (net.Addr, error) {
 	cfg := a.cfg.Server
-	proxies, err := clientaddr.ParseNetworks(cfg.TrustedProxies)
+	networks, err := clientaddr.ParseNetworks(cfg.TrustedProxies)
 	if err != nil {
 		return nil, fmt.Errorf("server.trusted_proxies: %w", err)
 	}
+	proxies := clientaddr.Proxies{Networks: networks, Header: cfg.TrustedProxiesHeader}
 	tokens := auth.NewTokenStore(auth.TokenOptions{
 		Client: s.conn.Commands(), Key: s.keys.Token, Changes: s.keys.TokenChanges(),
 		TTL: a.cfg.Auth.TokenTTL, StreamTTL: a.cfg.Auth.StreamTTL,

@@ -2,6 +2,7 @@
 package clientaddr
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -9,8 +10,16 @@ import (
 	"strings"
 )
 
-// Proxies are the networks of trusted proxies. Nil trusts none.
-type Proxies []netip.Prefix
+// DefaultHeader is the header in which proxies name the client by default.
+const DefaultHeader = "X-Forwarded-For"
+
+// Proxies are trusted proxies. The zero value trusts none.
+type Proxies struct {
+	Networks []netip.Prefix
+	// Header is the only header of a trusted proxy that names the client: Forwarded (RFC 7239), or a header with a list of
+	// addresses. Proxies pass other headers on as the client wrote them. Empty means [DefaultHeader].
+	Header string
+}
 
 // ParseNetworks parses networks such as 10.0.0.0/8, and single addresses.
 func ParseNetworks(list []string) ([]netip.Prefix, error) {
@@ -32,12 +41,11 @@ func ParseNetworks(list []string) ([]netip.Prefix, error) {
 
 // Contains reports whether an address belongs to a trusted proxy.
 func (p Proxies) Contains(addr netip.Addr) bool {
-	return slices.ContainsFunc(p, func(network netip.Prefix) bool { return network.Contains(addr.Unmap()) })
+	return slices.ContainsFunc(p.Networks, func(network netip.Prefix) bool { return network.Contains(addr.Unmap()) })
 }
 
 // Client returns the address of the client that sent r. If the connection comes from a trusted proxy, it is the last
-// address in Forwarded (RFC 7239) or X-Forwarded-For that is not a trusted proxy. Entries before that one were written
-// by the client and are ignored. A proxy that names no client is itself the client. The result is invalid if r has no
+// address in the header that is not a trusted proxy. Entries before that one were written by the client and are ignored. A proxy that names no client is itself the client. The result is invalid if r has no
 // address, such as over a unix socket.
 func (p Proxies) Client(r *http.Request) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -45,10 +53,10 @@ func (p Proxies) Client(r *http.Request) netip.Addr {
 		return netip.Addr{}
 	}
 	client := peer.Addr().Unmap()
-	if len(p) == 0 || !p.Contains(client) {
+	if !p.Contains(client) {
 		return client
 	}
-	for _, hop := range slices.Backward(hops(r.Header)) {
+	for _, hop := range slices.Backward(p.hops(r.Header)) {
 		addr, ok := parseHop(hop)
 		if !ok {
 			return client // this client may have made up everything before it
@@ -60,20 +68,16 @@ func (p Proxies) Client(r *http.Request) netip.Addr {
 	return client
 }
 
-// hops returns the addresses in the header, the nearest proxy last. Forwarded wins over X-Forwarded-For.
-func hops(h http.Header) []string {
-	if values := h["Forwarded"]; len(values) > 0 {
-		var list []string
-		for _, element := range splitList(values) {
-			list = append(list, forwardedFor(element))
+// hops returns the addresses in the header, the nearest proxy last.
+func (p Proxies) hops(h http.Header) []string {
+	name := http.CanonicalHeaderKey(cmp.Or(p.Header, DefaultHeader))
+	list := strings.Split(strings.Join(h[name], ","), ",")
+	if name == "Forwarded" {
+		for i, element := range list {
+			list[i] = forwardedFor(element)
 		}
-		return list
 	}
-	return splitList(h["X-Forwarded-For"])
-}
-
-func splitList(values []string) []string {
-	return strings.Split(strings.Join(values, ","), ",")
+	return list
 }
 
 // forwardedFor returns the value of the parameter for in an element of Forwarded, or "".

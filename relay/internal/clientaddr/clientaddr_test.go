@@ -8,7 +8,9 @@ import (
 
 func TestProxies_Client(t *testing.T) {
 	t.Parallel()
-	trusted := Proxies{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	networks := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	trusted, rfc7239 := Proxies{Networks: networks}, Proxies{Networks: networks, Header: "forwarded"}
+	realIP := Proxies{Networks: networks, Header: "X-Real-IP"}
 	for name, c := range map[string]struct {
 		proxies Proxies
 		remote  string
@@ -19,7 +21,7 @@ func TestProxies_Client(t *testing.T) {
 		"a client that pretends to be behind a proxy": {
 			trusted, "192.0.2.1:5000", http.Header{"X-Forwarded-For": {"198.51.100.7"}}, "192.0.2.1",
 		},
-		"nobody is trusted": {nil, "10.0.0.1:5000", http.Header{"X-Forwarded-For": {"198.51.100.7"}}, "10.0.0.1"},
+		"nobody is trusted": {Proxies{}, "10.0.0.1:5000", http.Header{"X-Forwarded-For": {"198.51.100.7"}}, "10.0.0.1"},
 		"a proxy": {
 			trusted, "10.0.0.1:5000",
 			http.Header{"X-Forwarded-For": {"198.51.100.7"}},
@@ -41,13 +43,28 @@ func TestProxies_Client(t *testing.T) {
 			"10.0.0.1",
 		},
 		"Forwarded": {
-			trusted, "[fd00::1]:5000", http.Header{
+			rfc7239, "[fd00::1]:5000", http.Header{
 				"Forwarded":       {`for="[2001:db8::17]:4711";proto=https, For=10.0.0.2;by=10.0.0.1`},
 				"X-Forwarded-For": {"203.0.113.9"},
 			}, "2001:db8::17",
 		},
 		"Forwarded without an address": {
-			trusted, "10.0.0.1:5000", http.Header{"Forwarded": {"for=_hidden"}}, "10.0.0.1",
+			rfc7239, "10.0.0.1:5000", http.Header{"Forwarded": {"for=_hidden"}}, "10.0.0.1",
+		},
+		"Forwarded that the proxy did not write": {
+			trusted, "10.0.0.1:5000", http.Header{
+				"Forwarded": {"for=203.0.113.9"}, "X-Real-Ip": {"203.0.113.9"}, "X-Forwarded-For": {"198.51.100.7"},
+			}, "198.51.100.7",
+		},
+		"X-Forwarded-For that the proxy did not write": {
+			rfc7239, "10.0.0.1:5000",
+			http.Header{"Forwarded": {"for=198.51.100.7"}, "X-Forwarded-For": {"203.0.113.9"}},
+			"198.51.100.7",
+		},
+		"a header with one address": {
+			realIP, "10.0.0.1:5000",
+			http.Header{"X-Real-Ip": {"198.51.100.7"}, "X-Forwarded-For": {"203.0.113.9"}},
+			"198.51.100.7",
 		},
 		"IPv4 in IPv6": {
 			trusted, "[::ffff:10.0.0.1]:5000",

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
 
 // Struct tags of a configuration, here and in the Config of a sink kind:
@@ -60,15 +61,16 @@ func (c *Config) Dir() string { return filepath.Dir(c.file) }
 
 // Server is the public listener.
 type Server struct {
-	Listen              string        `koanf:"listen" doc:"Address host:port to listen on; :8080 means all interfaces."`
-	PublicURL           string        `koanf:"public_url" doc:"URL of the relay for clients outside."`
-	MaxBody             Size          `koanf:"max_body" doc:"Maximum size of a request body, 1KiB to 64MiB."`
-	TLS                 TLS           `koanf:"tls" doc:"Certificate of the listener; without it, plain HTTP."`
-	AllowedOrigins      []string      `koanf:"allowed_origins" doc:"Origins of web pages that may open a websocket."`
-	MaxConnections      int           `koanf:"max_connections" doc:"Maximum number of connections, streams among them."`
-	MaxConnectionsPerIP int           `koanf:"max_connections_per_ip" doc:"Maximum connections per client address."`
-	TrustedProxies      []string      `koanf:"trusted_proxies" doc:"Proxies whose headers are trusted."`
-	ShutdownGrace       time.Duration `koanf:"shutdown_grace" doc:"Time limit for running work after SIGTERM."`
+	Listen               string        `koanf:"listen" doc:"Address host:port to listen on; :8080 means all interfaces."`
+	PublicURL            string        `koanf:"public_url" doc:"URL of the relay for clients outside."`
+	MaxBody              Size          `koanf:"max_body" doc:"Maximum size of a request body, 1KiB to 64MiB."`
+	TLS                  TLS           `koanf:"tls" doc:"Certificate of the listener; without it, plain HTTP."`
+	AllowedOrigins       []string      `koanf:"allowed_origins" doc:"Origins of web pages that may open a websocket."`
+	MaxConnections       int           `koanf:"max_connections" doc:"Maximum number of connections, streams among them."`
+	MaxConnectionsPerIP  int           `koanf:"max_connections_per_ip" doc:"Maximum connections per client address."`
+	TrustedProxies       []string      `koanf:"trusted_proxies" doc:"Proxies whose header names the client."`
+	TrustedProxiesHeader string        `koanf:"trusted_proxies_header" doc:"The header in which these proxies name the client."`
+	ShutdownGrace        time.Duration `koanf:"shutdown_grace" doc:"Time limit for running work after SIGTERM."`
 }
 
 // TLS names the certificate and its key: both or none. Changed files are reloaded.
@@ -330,7 +332,10 @@ type Log struct {
 
 func defaultConfig() Config {
 	return Config{
-		Server: Server{Listen: "127.0.0.1:8080", MaxBody: 1 << 20, ShutdownGrace: 15 * time.Second},
+		Server: Server{
+			Listen: "127.0.0.1:8080", MaxBody: 1 << 20, ShutdownGrace: 15 * time.Second,
+			TrustedProxiesHeader: clientaddr.DefaultHeader,
+		},
 		Health: Health{Listen: "127.0.0.1:9090"},
 		Redis: Redis{
 			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1, FullAt: 90,

@@ -71,8 +71,10 @@ func details() map[string]string {
 			"sinks and the other listeners. At the limit, the longest idle connection is closed for a new one.",
 		"Server.max_connections_per_ip": "0 means half of max_connections. Loopback and trusted proxies have no " +
 			"limit. An IPv6 /64 counts as one address.",
-		"Server.trusted_proxies": "Each is an address or a network such as 10.0.0.0/8. The headers are Forwarded, " +
-			"X-Forwarded-For and the PROXY protocol.",
+		"Server.trusted_proxies": "Each is an address or a network such as 10.0.0.0/8. They may also use the " +
+			"PROXY protocol.",
+		"Server.trusted_proxies_header": "It is X-Forwarded-For, Forwarded (RFC 7239), or another header with a list of " +
+			"addresses. Only this header counts, because proxies pass others on as the client wrote them.",
 		"Quotas.account": "The limit does not apply to keys without an account or for all accounts.",
 		"Quotas.ip":      "Loopback and trusted proxies have no limit. An IPv6 /64 counts as one address.",
 		"Quotas.requests": "These are requests for tokens and event streams, migrations and lists of tasks. Rejected " +

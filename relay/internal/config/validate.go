@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpguts"
+
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
@@ -100,6 +102,10 @@ func (l *loader) checkServer(s *Server) {
 				fmt.Sprintf("%q is not a network", relay.Truncate(proxy, maxQuoted)),
 				"write an address such as 10.0.0.1, or a network such as 10.0.0.0/8")
 		}
+	}
+	if !httpguts.ValidHeaderFieldName(s.TrustedProxiesHeader) {
+		l.Error("server.trusted_proxies_header", fmt.Sprintf("%q is not the name of a header",
+			relay.Truncate(s.TrustedProxiesHeader, maxQuoted)), "write X-Forwarded-For, or the header that your proxy sets")
 	}
 	l.checkTLS("server.tls", &s.TLS)
 }

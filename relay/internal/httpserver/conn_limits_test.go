@@ -120,7 +120,7 @@ func TestConnLimits_PerIP(t *testing.T) {
 	var counts connCounts
 	l := newConnLimiter(Options{
 		ConnLimits: ConnLimits{Total: 100, PerIP: 2}, ConnObserver: &counts, Log: testkit.Log(t),
-		TrustedProxies: clientaddr.Proxies{netip.MustParsePrefix("10.0.0.0/8")},
+		TrustedProxies: clientaddr.Proxies{Networks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
 	})
 	open := func(address string) *limitedConn {
 		t.Helper()

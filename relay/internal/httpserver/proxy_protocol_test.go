@@ -15,10 +15,10 @@ func TestProxyProtocol(t *testing.T) {
 	t.Parallel()
 	echo := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RemoteAddr) })
 	trusting := run(t, Options{
-		Handler: echo, TrustedProxies: clientaddr.Proxies{netip.MustParsePrefix("127.0.0.0/8")},
+		Handler: echo, TrustedProxies: clientaddr.Proxies{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}},
 	})
 	others := run(t, Options{
-		Handler: echo, TrustedProxies: clientaddr.Proxies{netip.MustParsePrefix("192.0.2.0/24")},
+		Handler: echo, TrustedProxies: clientaddr.Proxies{Networks: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}},
 	})
 	const request = "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 	const v1 = "PROXY TCP4 198.51.100.7 127.0.0.1 4711 80\r\n"

@@ -123,7 +123,7 @@ func Listen(o Options) (*Server, error) {
 		}
 	}
 	l = &limitListener{l, limiter}
-	if len(o.TrustedProxies) > 0 {
+	if len(o.TrustedProxies.Networks) > 0 {
 		l = newProxyListener(l, o)
 	}
 	if s.http.TLSConfig == nil {

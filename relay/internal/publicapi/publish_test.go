@@ -255,7 +255,7 @@ func BenchmarkPublishOverSockets(b *testing.B) {
 func TestPublish_Quota(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, func(o *Options) {
-		o.TrustedProxies = clientaddr.Proxies{netip.MustParsePrefix("127.0.0.1/32")}
+		o.TrustedProxies = clientaddr.Proxies{Networks: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}}
 	}, nil)
 	publish := func(headers ...string) answer {
 		return f.do("POST", pathNotifications, "{}", append(headers, "Authorization", "Bearer one", "X-Hub-Id",
