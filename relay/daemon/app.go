@@ -267,6 +267,7 @@ func (a *Daemon) startPublic(
 	})
 	handler, err := publicapi.New(publicapi.Options{
 		Authenticator:  a.authentication.authenticator,
+		Failures:       &a.authentication.failures,
 		Tokens:         tokens,
 		Publisher:      a.newPublisher(s),
 		Quotas:         a.newRequestQuotas(s),

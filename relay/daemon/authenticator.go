@@ -18,6 +18,7 @@ const topicKeyChanged = "hub.api_key.state.changed"
 type authentication struct {
 	authenticator *auth.Authenticator
 	forward       *forward.Verifier // nil without auth.forward
+	failures      auth.FailureThrottle
 }
 
 func (a *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
@@ -40,7 +41,8 @@ func (a *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
 	if cfg.Forward.URL != "" {
 		result.forward = forward.NewVerifier(forward.Options{
 			URL: cfg.Forward.URL, Timeout: cfg.Forward.Timeout, CacheTTL: cfg.Forward.CacheTTL,
-			StaleTTL: cfg.Forward.StaleTTL, Log: a.log.With("component", "forward auth"),
+			StaleTTL: cfg.Forward.StaleTTL, Throttled: result.failures.Throttled,
+			Log: a.log.With("component", "forward auth"),
 		})
 		opts.Forward = result.forward
 	}
@@ -48,19 +50,19 @@ func (a *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
 	return result, nil
 }
 
-// observeKeyChanges invalidates decisions of auth.forward after notifications that keys of their hubs have changed, and
-// after a loss of notifications.
+// observeKeyChanges invalidates decisions of auth.forward after notifications that keys of their hub and account have
+// changed, and after a loss of notifications.
 func (a *authentication) observeKeyChanges(batch eventlog.Batch, clients *hub.Hub) {
 	if a.forward == nil {
 		return
 	}
 	if batch.Gap {
-		a.forward.MarkChanged("")
+		a.forward.MarkAllChanged()
 	}
 	changed := batch.Gap
 	for i := range batch.Notifications {
 		if n := &batch.Notifications[i]; n.Topic == topicKeyChanged {
-			a.forward.MarkChanged(n.Hub)
+			a.forward.MarkChanged(n.Account, n.Hub)
 			changed = true
 		}
 	}

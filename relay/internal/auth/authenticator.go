@@ -20,9 +20,11 @@ type Verifier interface {
 
 // ForwardVerifier verifies credentials by asking another system. It is called concurrently.
 type ForwardVerifier interface {
-	Verifier
-	// ChangedSince reports whether a credential for the hubs may have changed since it was verified at t.
-	ChangedSince(t time.Time, hubs []string) bool
+	// Verify is like [Verifier.Verify] for a client at addr. It also returns 429.rate-limiting for an address whose
+	// credentials were rejected too often.
+	Verify(ctx context.Context, credential, hub string, addr netip.Addr) (*Key, *relay.Error)
+	// HasChanged reports whether the credential of a grant may have changed since it was verified.
+	HasChanged(g *Grant) bool
 }
 
 // Request contains the credentials of a request.
@@ -86,7 +88,7 @@ func (a *Authenticator) findKey(ctx context.Context, r Request) (*Key, *relay.Er
 	case a.opts.JWT != nil && strings.Count(credential, ".") == 2:
 		return a.opts.JWT.Verify(ctx, credential, r.Hub)
 	case a.opts.Forward != nil:
-		return a.opts.Forward.Verify(ctx, credential, r.Hub)
+		return a.opts.Forward.Verify(ctx, credential, r.Hub, r.Address)
 	default:
 		return nil, relay.NewError(relay.CodeAuthInvalid, "the API key is not known here")
 	}
@@ -108,7 +110,7 @@ func (a *Authenticator) CurrentGrant(g Grant) (Grant, *relay.Error) {
 	case isForwarded && a.opts.Forward == nil, !isForwarded && a.opts.JWT == nil:
 		return Grant{}, relay.NewError(relay.CodeAuthInvalid, "credentials such as that of "+g.KeyName+
 			" are no longer accepted")
-	case isForwarded && a.opts.Forward.ChangedSince(g.VerifiedAt, g.Hubs):
+	case isForwarded && a.opts.Forward.HasChanged(&g):
 		return Grant{}, relay.NewError(relay.CodeAuthInvalid, "the credential of "+g.KeyName+
 			" has changed; authenticate again")
 	}

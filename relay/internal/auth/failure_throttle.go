@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
 
@@ -25,6 +26,24 @@ const (
 type FailureThrottle struct {
 	mu    sync.Mutex
 	addrs map[netip.Prefix]*rate.Limiter
+}
+
+// NewThrottledError returns 429.rate-limiting for an address that has failed too often.
+func NewThrottledError() *relay.Error {
+	return relay.NewError(relay.CodeRateLimiting,
+		"too many requests from this address had invalid credentials; correct them, then try again").
+		WithExtra("per", "ip")
+}
+
+// Throttled returns the time until the address may fail again, or 0 if it may now. It counts nothing.
+func (t *FailureThrottle) Throttled(addr netip.Addr) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	l := t.addrs[clientaddr.Group(addr)]
+	if l == nil || l.Tokens() >= 1 {
+		return 0
+	}
+	return time.Second / failuresPerSecond
 }
 
 // Fail counts a failed authentication. It returns the time until the address may fail again, or 0 if this failure is

@@ -60,7 +60,7 @@ func details() map[string]string {
 		"Auth.forward": "It verifies credentials other than keys and JWTs. It receives POST " +
 			`{"credential":"…","hub_id":"…"}, and responds with 401 or with 200 and {"name":"…","account_id":"…",` +
 			`"hubs":["…"],"capabilities":["…"],"expires":"RFC 3339"}. Streams end at expires, at most after an ` +
-			"hour. A notification hub.api_key.state.changed makes all decisions about its hub invalid.",
+			"hour. A notification hub.api_key.state.changed makes the decisions about its hub and account invalid.",
 		"Forward.stale_ttl": "After that, requests get 503.auth-unavailable.",
 		"MTLS.ca_file":      "Keys with san authenticate with a certificate of these CAs. The file is read at the start.",
 		"Key.san":           "It is a DNS name, an email address or a URI, and replaces the secret. auth.mtls is required.",

@@ -63,13 +63,15 @@ type Observer interface {
 	Refused(code relay.Code)
 }
 
-// Options are the dependencies and settings of an [API]. All fields except Quotas, CheckStorage, Routes, Instance, PublicURL,
+// Options are the dependencies and settings of an [API]. All fields except Failures, Quotas, CheckStorage, Routes, Instance, PublicURL,
 // AllowedOrigins, TrustedProxies, MaxBody, Log, Observer and Audit are required.
 type Options struct {
 	Authenticator *auth.Authenticator
-	Tokens        Tokens
-	Publisher     Publisher
-	Streams       Streams
+	// Failures counts failed authentications. Nil means a throttle of its own.
+	Failures  *auth.FailureThrottle
+	Tokens    Tokens
+	Publisher Publisher
+	Streams   Streams
 	// Quotas limits requests that do not publish. Publisher limits the others. Nil sets no limit.
 	Quotas Quotas
 	// CheckStorage returns a *[relay.Error] while nothing may be stored. Nil allows everything.
@@ -107,7 +109,6 @@ type API struct {
 	// drainTime limits the reading of the body of a rejected request.
 	drainTime time.Duration
 
-	failures auth.FailureThrottle
 	exceeded exceededQuotas
 	reopened reopenThrottle
 
@@ -146,6 +147,9 @@ func New(o Options) (*API, error) {
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
+	}
+	if o.Failures == nil {
+		o.Failures = new(auth.FailureThrottle)
 	}
 	if o.Audit == nil {
 		o.Audit = audit.Discard{}
@@ -238,6 +242,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (a *API) writeError(w http.ResponseWriter, r *http.Request, e *relay.Error) {
 	if e.Code == relay.CodeAuthInvalid || e.Code == relay.CodeAuthExpired {
 		e = a.countAuthFailure(w, r, e)
+	}
+	if (e.Code == relay.CodeRateLimiting || e.Code == relay.CodeAuthUnavailable) && w.Header().Get("Retry-After") == "" {
+		setRetryAfter(w, time.Second)
 	}
 	if a.opt.Observer != nil {
 		a.opt.Observer.Refused(e.Code)

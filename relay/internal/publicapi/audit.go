@@ -7,6 +7,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
 )
 
@@ -35,11 +36,9 @@ func (a *API) record(r *http.Request, keyName string, action audit.Action, targe
 // countAuthFailure records a failed authentication. It returns refused, or 429.rate-limiting if the client has failed
 // too often. Those are not recorded.
 func (a *API) countAuthFailure(w http.ResponseWriter, r *http.Request, refused *relay.Error) *relay.Error {
-	if wait := a.failures.Fail(a.opt.TrustedProxies.Client(r)); wait > 0 {
+	if wait := a.opt.Failures.Fail(a.opt.TrustedProxies.Client(r)); wait > 0 {
 		setRetryAfter(w, wait)
-		return relay.NewError(relay.CodeRateLimiting,
-			"too many requests from this address had invalid credentials; correct them, then try again").
-			WithExtra("per", "ip")
+		return auth.NewThrottledError()
 	}
 	a.record(r, "", audit.ActionAuthenticate, r.Method+" "+r.URL.Path, refused)
 	return refused

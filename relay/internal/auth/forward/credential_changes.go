@@ -7,44 +7,95 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 )
 
-// maxChangedHubs bounds the memory. Beyond it, the credentials of all hubs count as changed.
-const maxChangedHubs = 10_000
+const (
+	// maxChangedHubs and maxChangedAccounts bound the memory. Beyond them, the credentials for all hubs of the account,
+	// or of all accounts, count as changed. A tenant cannot choose its account, so it cannot invalidate the decisions
+	// about others.
+	maxChangedHubs     = 1_000
+	maxChangedAccounts = 10_000
+)
 
 // credentialChanges remembers when the credentials of hubs changed at the endpoint. It compares the clocks of nodes,
 // so they must be synchronized. The zero value is ready.
 type credentialChanges struct {
-	mu     sync.Mutex
-	byHub  map[string]time.Time
-	all    time.Time // all hubs changed
-	latest time.Time
+	mu       sync.Mutex
+	accounts map[string]*accountChanges
+	all      time.Time // the credentials of all accounts changed
+	latest   time.Time
 }
 
-func (c *credentialChanges) add(hub string, now time.Time) {
+// accountChanges are the changes that notifications of one account reported.
+type accountChanges struct {
+	hubs map[string]time.Time
+	all  time.Time // the credentials for all hubs changed
+}
+
+func (c *credentialChanges) addAll(now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.latest, c.all, c.accounts = now, now, nil
+}
+
+func (c *credentialChanges) add(account, hub string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.latest = now
-	if hub == "" || len(c.byHub) >= maxChangedHubs {
-		c.all, c.byHub = now, nil
+	a := c.accounts[account]
+	switch {
+	case a != nil:
+	case len(c.accounts) >= maxChangedAccounts:
+		c.all, c.accounts = now, nil
+		return
+	default:
+		if c.accounts == nil {
+			c.accounts = make(map[string]*accountChanges)
+		}
+		a = &accountChanges{hubs: make(map[string]time.Time)}
+		c.accounts[account] = a
+	}
+	if len(a.hubs) >= maxChangedHubs {
+		a.all = now
+		clear(a.hubs)
 		return
 	}
-	if c.byHub == nil {
-		c.byHub = make(map[string]time.Time)
-	}
-	c.byHub[hub] = now
+	a.hubs[hub] = now
 }
 
-// changedSince reports whether the credentials of one of the hubs have changed at t or later.
-func (c *credentialChanges) changedSince(t time.Time, hubs []string) bool {
+// changedSince reports whether the credential of a grant may have changed after it was verified. A notification counts
+// for the grants of its account and hub. Without an account it counts for all grants that are bound to its hub.
+func (c *credentialChanges) changedSince(g *auth.Grant) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.latest.Before(t) {
+	if c.latest.Before(g.VerifiedAt) {
 		return false // the common case
 	}
-	if !c.all.Before(t) {
+	if !c.all.Before(g.VerifiedAt) || c.accounts[g.Account].changedSince(g, true) {
 		return true
 	}
+	return g.Account != "" && c.accounts[""].changedSince(g, g.Account == auth.Wildcard)
+}
+
+// changedSince reports whether one of the hubs of a grant changed. wildcard includes grants that are not bound to a hub.
+func (a *accountChanges) changedSince(g *auth.Grant, wildcard bool) bool {
+	if a == nil {
+		return false
+	}
+	if !a.all.Before(g.VerifiedAt) {
+		return true
+	}
+	hubs := g.Hubs
+	if g.Hub != "" {
+		hubs = []string{g.Hub}
+	}
 	for _, hub := range hubs {
-		if changed, ok := c.byHub[hub]; hub == auth.Wildcard || ok && !changed.Before(t) {
+		if hub == auth.Wildcard && wildcard {
+			for _, changed := range a.hubs {
+				if !changed.Before(g.VerifiedAt) {
+					return true
+				}
+			}
+		}
+		if changed, ok := a.hubs[hub]; ok && !changed.Before(g.VerifiedAt) {
 			return true
 		}
 	}

@@ -9,12 +9,12 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/netip"
 	"strings"
 	"sync"
 	"time"
 	"unicode"
 
-	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 
 	"github.com/hubrelay/hubrelay/internal/apikey"
@@ -34,8 +34,8 @@ const (
 	// credential start again. So a client cannot remove the decisions about other credentials.
 	maxCredentials = 10_000
 	maxHubs        = 100
-	// maxRequests is the maximum number of requests at once, which protects the endpoint from guessing.
-	maxRequests = 64
+	// maxAttempts is the number of requests for one credential whose hub changes during each of them.
+	maxAttempts = 3
 
 	logInterval = time.Minute
 )
@@ -52,7 +52,10 @@ type Options struct {
 	CacheTTL time.Duration
 	// StaleTTL is the time for which a decision is used while the endpoint does not answer.
 	StaleTTL time.Duration
-	Log      *slog.Logger
+	// Throttled returns the time for which an address may not use unknown credentials, because too many of its
+	// credentials were rejected. See [auth.FailureThrottle].
+	Throttled func(netip.Addr) time.Duration
+	Log       *slog.Logger
 }
 
 // Verifier asks the endpoint. It may be used concurrently.
@@ -62,7 +65,7 @@ type Verifier struct {
 	now            func() time.Time
 	unavailableLog rate.Sometimes
 	changes        credentialChanges
-	inFlight       singleflight.Group
+	pending        pendingRequests
 
 	mu    sync.Mutex
 	cache map[apikey.Hash]map[string]*auth.Key // by the hash of the credential, then by hub
@@ -74,7 +77,7 @@ var _ auth.ForwardVerifier = (*Verifier)(nil)
 func NewVerifier(o Options) *Verifier {
 	client := &http.Client{
 		Timeout:       o.Timeout,
-		Transport:     &http.Transport{MaxConnsPerHost: maxRequests, MaxIdleConnsPerHost: maxRequests},
+		Transport:     &http.Transport{MaxConnsPerHost: maxConnections, MaxIdleConnsPerHost: maxConnections},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return &Verifier{
@@ -83,18 +86,20 @@ func NewVerifier(o Options) *Verifier {
 	}
 }
 
-// MarkChanged makes all decisions about a hub invalid, and all decisions if hub is empty. Their tokens and streams end
-// with the next check.
-func (v *Verifier) MarkChanged(hub string) { v.changes.add(hub, v.now()) }
+// MarkChanged makes all decisions about a hub for credentials of an account invalid, and for all accounts if account is
+// empty. Their tokens and streams end with the next check.
+func (v *Verifier) MarkChanged(account, hub string) { v.changes.add(account, hub, v.now()) }
 
-// ChangedSince implements [auth.ForwardVerifier].
-func (v *Verifier) ChangedSince(t time.Time, hubs []string) bool {
-	return v.changes.changedSince(t, hubs)
-}
+// MarkAllChanged makes all decisions invalid.
+func (v *Verifier) MarkAllChanged() { v.changes.addAll(v.now()) }
 
-// Verify returns the key of a credential for a hub. The error is 401.auth-invalid, 401.auth-expired, or
-// 503.auth-unavailable if there is no valid decision and the endpoint does not answer.
-func (v *Verifier) Verify(ctx context.Context, credential, hub string) (*auth.Key, *relay.Error) {
+// HasChanged implements [auth.ForwardVerifier].
+func (v *Verifier) HasChanged(g *auth.Grant) bool { return v.changes.changedSince(g) }
+
+// Verify returns the key of a credential that a client at addr sent for a hub. The error is 401.auth-invalid,
+// 401.auth-expired, 429.rate-limiting for a throttled address, or 503.auth-unavailable if there is no valid decision and
+// the endpoint does not respond or too many requests wait for it.
+func (v *Verifier) Verify(ctx context.Context, credential, hub string, addr netip.Addr) (*auth.Key, *relay.Error) {
 	if len(credential) > maxCredential {
 		return nil, relay.NewError(relay.CodeAuthInvalid, "the credential is too long")
 	}
@@ -103,13 +108,16 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string) (*auth.Ke
 	v.mu.Lock()
 	cached := v.cache[id][hub]
 	v.mu.Unlock()
-	if cached != nil && (!now.Before(cached.Expires) || v.changes.changedSince(cached.VerifiedAt, cached.Hubs)) {
+	if cached != nil && (!now.Before(cached.Expires) || v.hasChanged(cached, hub)) {
 		cached = nil
 	}
 	if cached != nil && now.Sub(cached.VerifiedAt) < v.opts.CacheTTL {
 		return cached, nil
 	}
-	key, err := v.requestDecisionOnce(ctx, id, credential, hub)
+	if v.opts.Throttled(addr) > 0 && cached == nil {
+		return nil, auth.NewThrottledError()
+	}
+	key, err := v.requestCurrentDecision(ctx, id, credential, hub, addr)
 	var refused *relay.Error
 	switch {
 	case err == nil:
@@ -119,7 +127,9 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string) (*auth.Ke
 	case errors.As(err, &refused):
 		return nil, refused
 	}
-	v.unavailableLog.Do(func() { v.opts.Log.Error("credentials cannot be verified", "error", err) })
+	if ctx.Err() == nil { // otherwise the client has left
+		v.unavailableLog.Do(func() { v.opts.Log.Error("credentials cannot be verified", "error", err) })
+	}
 	if cached != nil && now.Sub(cached.VerifiedAt) < v.opts.CacheTTL+v.opts.StaleTTL {
 		return cached, nil
 	}
@@ -127,26 +137,36 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string) (*auth.Ke
 		"try again later")
 }
 
-// requestDecisionOnce shares one request among concurrent callers, and remembers its answer. The request does not end
-// with ctx.
-func (v *Verifier) requestDecisionOnce(ctx context.Context, id apikey.Hash, credential, hub string) (*auth.Key, error) {
-	done := v.inFlight.DoChan(string(id[:])+hub, func() (any, error) {
-		key, err := v.requestDecision(context.WithoutCancel(ctx), credential, hub)
+func (v *Verifier) hasChanged(key *auth.Key, hub string) bool {
+	g := key.Grant(hub)
+	return v.changes.changedSince(&g)
+}
+
+// requestCurrentDecision asks again if the credentials of the hub changed during a request.
+func (v *Verifier) requestCurrentDecision(
+	ctx context.Context, id apikey.Hash, credential, hub string, addr netip.Addr,
+) (*auth.Key, error) {
+	for range maxAttempts {
+		key, err := v.requestDecisionOnce(ctx, id, credential, hub, addr)
+		if err != nil || !v.hasChanged(key, hub) {
+			return key, err
+		}
+	}
+	return nil, errors.New("the credentials of the hub changed during each request")
+}
+
+// requestDecisionOnce shares one request among concurrent callers, and remembers its response.
+func (v *Verifier) requestDecisionOnce(
+	ctx context.Context, id apikey.Hash, credential, hub string, addr netip.Addr,
+) (*auth.Key, error) {
+	return v.pending.do(ctx, string(id[:])+hub, addr, func(ctx context.Context) (*auth.Key, error) {
+		key, err := v.requestDecision(ctx, credential, hub)
 		if err == nil {
 			key.Hash = apikey.HashOf(hub + "\x00" + credential)
 		}
 		v.remember(id, hub, key, err)
 		return key, err
 	})
-	r, err := relay.Await(ctx, done)
-	if err != nil {
-		return nil, err
-	}
-	key, _ := r.Val.(*auth.Key)
-	if r.Err == nil && v.changes.changedSince(key.VerifiedAt, key.Hubs) {
-		return nil, errors.New("the credentials of the hub changed during the request")
-	}
-	return key, r.Err
 }
 
 // remember stores a decision, and forgets the former one if the credential was refused.

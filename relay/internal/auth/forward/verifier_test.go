@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -15,8 +16,10 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
 
 // endpoint knows the credential "good" for hub-1.
@@ -63,14 +66,16 @@ func newEndpoint(t *testing.T) *endpoint {
 func newTestVerifier(url string, now *time.Time) *Verifier {
 	v := NewVerifier(Options{
 		URL: url, Timeout: 5 * time.Second, CacheTTL: time.Minute, StaleTTL: 5 * time.Minute,
-		Log: slog.New(slog.DiscardHandler),
+		Throttled: func(netip.Addr) time.Duration { return 0 }, Log: slog.New(slog.DiscardHandler),
 	})
 	v.now = func() time.Time { return *now }
 	return v
 }
 
+var testAddr = netip.MustParseAddr("192.0.2.1")
+
 func verify(v *Verifier, credential string) (*auth.Key, relay.Code) {
-	key, refused := v.Verify(context.Background(), credential, "hub-1")
+	key, refused := v.Verify(context.Background(), credential, "hub-1", testAddr)
 	if refused != nil {
 		return nil, refused.Code
 	}
@@ -175,14 +180,15 @@ func TestVerifier_MarkChanged(t *testing.T) {
 	key, _ := verify(v, "good")
 	grant := key.Grant("hub-1")
 	now = now.Add(time.Second)
-	v.MarkChanged("hub-2")
+	v.MarkChanged("acme", "hub-2")
+	v.MarkChanged("another", "hub-1")
 	if _, refused := a.CurrentGrant(grant); refused != nil {
-		t.Errorf("another hub: %v", refused)
+		t.Errorf("another hub or account: %v", refused)
 	}
 	if _, code := verify(v, "good"); code != "" || e.requests.Load() != 1 {
-		t.Errorf("another hub: got code %q after %d requests, want a cached decision", code, e.requests.Load())
+		t.Errorf("another hub or account: got code %q after %d requests, want a cached decision", code, e.requests.Load())
 	}
-	v.MarkChanged("hub-1")
+	v.MarkChanged("acme", "hub-1")
 	if _, refused := a.CurrentGrant(grant); refused == nil || refused.Code != relay.CodeAuthInvalid {
 		t.Errorf("changed: got error %v, want %s", refused, relay.CodeAuthInvalid)
 	}
@@ -201,31 +207,141 @@ func TestVerifier_MarkChanged(t *testing.T) {
 	}
 	now = now.Add(time.Second)
 	for i := range maxChangedHubs + 1 {
-		v.MarkChanged("other-" + string(rune(i)))
+		v.MarkChanged("acme", "other-"+string(rune(i)))
 	}
 	if _, refused := a.CurrentGrant(key.Grant("hub-1")); refused == nil {
-		t.Error("too many changes to remember must make all grants invalid")
+		t.Error("too many changes to remember must make all grants of the account invalid")
 	}
 }
 
-// A change during a request makes its answer invalid.
+// A tenant cannot invalidate the decisions about others, with whatever notifications it publishes.
+func TestCredentialChanges_OfOthers(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	var c credentialChanges
+	for i := range 3 * maxChangedHubs {
+		c.add("hostile", fmt.Sprint("hub-", i), now)
+	}
+	c.add("", "other-hub", now)
+	for name, g := range map[string]auth.Grant{
+		"the same hub":            {Account: "acme", Hub: "hub-1", Hubs: []string{"hub-1"}},
+		"bound to a hub":          {Account: "acme", Hub: "hub-1", Hubs: []string{"*"}},
+		"all hubs of the account": {Account: "acme", Hubs: []string{"*"}},
+		"the platform":            {Account: "*", Hub: "hub-1", Hubs: []string{"*"}},
+	} {
+		g.VerifiedAt = now.Add(-time.Second)
+		if c.changedSince(&g) {
+			t.Errorf("%s: got changed", name)
+		}
+	}
+	for name, g := range map[string]auth.Grant{
+		"too many hubs":       {Account: "hostile", Hub: "hub-x", Hubs: []string{"*"}},
+		"without an account":  {Account: "acme", Hub: "other-hub", Hubs: []string{"*"}},
+		"several hubs":        {Account: "acme", Hubs: []string{"a", "other-hub"}},
+		"all, of no account":  {Account: "", Hubs: []string{"*"}},
+		"all, of the account": {Account: "hostile", Hubs: []string{"*"}},
+	} {
+		g.VerifiedAt = now.Add(-time.Second)
+		if !c.changedSince(&g) {
+			t.Errorf("%s: got unchanged", name)
+		}
+	}
+}
+
+// A change during a request makes its response invalid, and the endpoint is asked again.
 func TestVerifier_ChangeDuringRequest(t *testing.T) {
+	t.Parallel()
+	for _, changes := range []int{1, maxAttempts} {
+		e, now := newEndpoint(t), time.Now()
+		e.wait = make(chan struct{})
+		v := newTestVerifier(e.URL, &now)
+		v.now = time.Now
+		result := make(chan relay.Code)
+		go func() {
+			_, code := verify(v, "good")
+			result <- code
+		}()
+		for i := range changes {
+			testkit.WaitFor(t, "a request", func() bool { return e.requests.Load() == int32(i+1) })
+			v.MarkChanged("acme", "hub-1")
+			e.wait <- struct{}{}
+		}
+		close(e.wait)
+		want := relay.Code("")
+		if changes == maxAttempts {
+			want = relay.CodeAuthUnavailable
+		}
+		if code := <-result; code != want {
+			t.Errorf("%d changes: got code %q, want %q", changes, code, want)
+		}
+	}
+}
+
+// A throttled address does not reach the endpoint, except with decisions that are remembered.
+func TestVerifier_AsksThrottleFirst(t *testing.T) {
+	t.Parallel()
+	e, now := newEndpoint(t), time.Now()
+	v := newTestVerifier(e.URL, &now)
+	if _, code := verify(v, "good"); code != "" {
+		t.Fatal(code)
+	}
+	v.opts.Throttled = func(netip.Addr) time.Duration { return time.Second }
+	if _, code := verify(v, "bad"); code != relay.CodeRateLimiting || e.requests.Load() != 1 {
+		t.Errorf("got code %q after %d requests, want %s after 1", code, e.requests.Load(), relay.CodeRateLimiting)
+	}
+	if _, code := verify(v, "good"); code != "" {
+		t.Errorf("a remembered decision: got code %q", code)
+	}
+}
+
+// One address cannot use all requests to the endpoint, and all addresses together do not wait without a limit.
+func TestVerifier_LimitsPendingRequests(t *testing.T) {
 	t.Parallel()
 	e, now := newEndpoint(t), time.Now()
 	e.wait = make(chan struct{})
 	v := newTestVerifier(e.URL, &now)
-	result := make(chan relay.Code)
-	go func() {
-		_, code := verify(v, "good")
-		result <- code
-	}()
-	for e.requests.Load() == 0 {
-		time.Sleep(time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var callers sync.WaitGroup
+	flood := func(addr netip.Addr, n int) (rejected int) {
+		var count atomic.Int32
+		for i := range n {
+			callers.Go(func() {
+				_, refused := v.Verify(ctx, fmt.Sprint(addr, i), "hub-1", addr)
+				if ctx.Err() == nil && refused != nil && refused.Code == relay.CodeAuthUnavailable {
+					count.Add(1)
+				}
+			})
+		}
+		testkit.WaitFor(t, "the flood to be rejected or to wait", func() bool {
+			v.pending.mu.Lock()
+			defer v.pending.mu.Unlock()
+			return int(count.Load())+v.pending.byAddress[clientaddr.Group(addr)] == n
+		})
+		return int(count.Load())
 	}
-	v.MarkChanged("hub-1")
+	if got, want := flood(testAddr, 500), 500-maxPendingPerAddress; got != want {
+		t.Errorf("one address: got %d rejected requests, want %d", got, want)
+	}
+	for i := range maxPending / maxPendingPerAddress {
+		flood(netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), maxPendingPerAddress)
+	}
+	v.pending.mu.Lock()
+	if n := len(v.pending.byKey); n != maxPending {
+		t.Errorf("got %d pending requests, want %d", n, maxPending)
+	}
+	v.pending.mu.Unlock()
+	// Requests whose callers have left end, although the endpoint does not respond.
+	cancel()
+	callers.Wait()
+	testkit.WaitFor(t, "all requests to end", func() bool {
+		v.pending.mu.Lock()
+		defer v.pending.mu.Unlock()
+		return len(v.pending.byKey) == 0 && len(v.pending.byAddress) == 0
+	})
 	close(e.wait)
-	if code := <-result; code != relay.CodeAuthUnavailable {
-		t.Errorf("got code %q, want %s", code, relay.CodeAuthUnavailable)
+	if _, code := verify(v, "good"); code != "" {
+		t.Errorf("after the flood: got code %q", code)
 	}
 }
 
@@ -244,9 +360,7 @@ func TestVerifier_SharesRequests(t *testing.T) {
 			}
 		})
 	}
-	for waiting.Load() < 50 || e.requests.Load() == 0 {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.WaitFor(t, "all callers and a request", func() bool { return waiting.Load() == 50 && e.requests.Load() > 0 })
 	close(e.wait)
 	callers.Wait()
 	if n := e.requests.Load(); n > 5 {
@@ -260,13 +374,13 @@ func TestVerifier_OneCredentialForManyHubs(t *testing.T) {
 	e, now := newEndpoint(t), time.Now()
 	e.body.Store(`{"name":"a","hubs":["*"]}`)
 	v := newTestVerifier(e.URL, &now)
-	if _, refused := v.Verify(t.Context(), "good", "hub-0"); refused != nil {
+	if _, refused := v.Verify(t.Context(), "good", "hub-0", testAddr); refused != nil {
 		t.Fatal(refused)
 	}
 	victim := apikey.HashOf("victim")
 	v.remember(victim, "hub-1", &auth.Key{VerifiedAt: now, Expires: now.Add(time.Hour)}, nil)
 	for i := range 3 * maxHubs {
-		if _, refused := v.Verify(t.Context(), "good", fmt.Sprint("hub-", i)); refused != nil {
+		if _, refused := v.Verify(t.Context(), "good", fmt.Sprint("hub-", i), testAddr); refused != nil {
 			t.Fatal(refused)
 		}
 	}
