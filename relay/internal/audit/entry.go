@@ -14,6 +14,9 @@ type Entry struct {
 	Target string `json:"target,omitempty"`
 	// Outcome is [OutcomeOK], or the code of an error.
 	Outcome string `json:"outcome"`
+	// Repeated is the number of equal entries that this entry summarizes. They followed an entry without this number,
+	// in the ten seconds before Time.
+	Repeated int `json:"repeated,omitempty"`
 }
 
 // Action names what was done.

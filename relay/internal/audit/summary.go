@@ -1,0 +1,82 @@
+package audit
+
+import (
+	"strings"
+	"sync"
+	"time"
+)
+
+const (
+	// summaryWindow is the time in which repeated entries become one.
+	summaryWindow = 10 * time.Second
+	// maxSummaries is the maximum number of open windows. Other entries are not summarized.
+	maxSummaries = 1024
+	// summaryTick is the time between two checks for ended windows.
+	summaryTick = time.Second
+)
+
+// keyActor is the start of the actor of an API key.
+const keyActor = "key "
+
+// isSummarized reports whether repeated entries become one. This applies to the actions of API keys, because a tenant
+// can cause them at any rate. Failed authentications have no actor, and are limited per address.
+func isSummarized(e *Entry) bool { return strings.HasPrefix(e.Actor, keyActor) }
+
+// summaries counts repeated entries. The zero value is ready, and may be used concurrently.
+type summaries struct {
+	mu sync.Mutex
+	// windows are the open windows by their entry without its time.
+	windows map[Entry]*window
+}
+
+// window counts the entries that repeat the first one until end.
+type window struct {
+	end      time.Time
+	repeated int
+}
+
+// add writes e if it is the first of a window, and counts it otherwise. write must not block.
+func (s *summaries) add(e Entry, now time.Time, write func(*Entry)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	id := e
+	id.Time = time.Time{}
+	w := s.windows[id]
+	if w != nil && now.Before(w.end) {
+		w.repeated++
+		return
+	}
+	if w != nil {
+		s.endWindow(id, w, now, write)
+	}
+	if len(s.windows) < maxSummaries {
+		if s.windows == nil {
+			s.windows = make(map[Entry]*window)
+		}
+		s.windows[id] = &window{end: now.Add(summaryWindow)}
+	}
+	write(&e)
+}
+
+// end ends all windows, or those whose time has passed. When it returns, their summaries have been written, even if a
+// concurrent call wrote them.
+func (s *summaries) end(now time.Time, all bool, write func(*Entry)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for id, w := range s.windows {
+		if all || !now.Before(w.end) {
+			s.endWindow(id, w, now, write)
+		}
+	}
+}
+
+// endWindow removes a window and writes its summary. The summary has the time at which it is written, because a search
+// relies on the order of the times.
+func (s *summaries) endWindow(id Entry, w *window, now time.Time, write func(*Entry)) {
+	delete(s.windows, id)
+	if w.repeated == 0 {
+		return
+	}
+	id.Time, id.Repeated = entryTime(now), w.repeated
+	write(&id)
+}

@@ -1,0 +1,139 @@
+package audit
+
+import (
+	"encoding/json"
+	"strconv"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
+)
+
+func revocation() Entry {
+	return Entry{Actor: "key ops", Action: ActionRevokeToken, Source: "192.0.2.1", Outcome: OutcomeOK}
+}
+
+func recordTimes(l *Log, n int, e Entry) {
+	for range n {
+		l.Record(e)
+	}
+}
+
+// repeats returns the counts of the stored entries.
+func (s *memoryStore) repeats(t *testing.T) (counts []int) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, line := range s.lines {
+		var e Entry
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		counts = append(counts, e.Repeated)
+	}
+	return counts
+}
+
+func expectRepeats(t *testing.T, s *memoryStore, want ...int) {
+	t.Helper()
+	synctest.Wait()
+	got := s.repeats(t)
+	if len(got) != len(want) {
+		t.Fatalf("got the counts %v, want %v", got, want)
+	}
+	for i := range got {
+		if got[i] != want[i] {
+			t.Fatalf("got the counts %v, want %v", got, want)
+		}
+	}
+}
+
+func TestLog_SummarizesRepeatedEntriesOfKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &memoryStore{}
+		l := NewLog(Options{Log: testkit.Log(t)})
+		stop := runLog(t, l, store)
+		recordTimes(l, 100, revocation())
+		expectRepeats(t, store, 0) // the first is written at once
+		time.Sleep(summaryWindow + 2*summaryTick)
+		expectRepeats(t, store, 0, 99)
+		recordTimes(l, 1, revocation()) // a new window
+		expectRepeats(t, store, 0, 99, 0)
+		time.Sleep(summaryWindow + 2*summaryTick)
+		expectRepeats(t, store, 0, 99, 0)
+		recordTimes(l, 4, revocation())
+		stop() // writes the open summaries
+		expectRepeats(t, store, 0, 99, 0, 0, 3)
+	})
+}
+
+// A window also ends if no goroutine of the log runs.
+func TestLog_EndsWindowWithNextEntry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &memoryStore{}
+		l := NewLog(Options{Log: testkit.Log(t)})
+		recordTimes(l, 3, revocation())
+		time.Sleep(summaryWindow)
+		recordTimes(l, 1, revocation())
+		runLog(t, l, store)()
+		expectRepeats(t, store, 0, 2, 0)
+	})
+}
+
+func TestLog_KeepsDifferentEntries(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		change func(e *Entry)
+		want   int // entries of a revocation and two changed ones, before the window ends
+	}{
+		"same":           {func(*Entry) {}, 1},
+		"source":         {func(e *Entry) { e.Source = "192.0.2.2" }, 2},
+		"outcome":        {func(e *Entry) { e.Outcome = "401.auth-invalid" }, 2},
+		"action":         {func(e *Entry) { e.Action = ActionRequest }, 2},
+		"target":         {func(e *Entry) { e.Target = "instance-1" }, 2},
+		"key":            {func(e *Entry) { e.Actor = "key other" }, 2},
+		"admin":          {func(e *Entry) { e.Actor = "admin ops" }, 3},
+		"configuration":  {func(e *Entry) { e.Actor = "configuration" }, 3},
+		"authentication": {func(e *Entry) { e.Actor, e.Action = "", ActionAuthenticate }, 3},
+	} {
+		l := NewLog(Options{Log: testkit.Log(t)})
+		l.Record(revocation())
+		e := revocation()
+		tt.change(&e)
+		recordTimes(l, 2, e)
+		if got := len(l.store.entries); got != tt.want {
+			t.Errorf("%s: got %d entries, want %d", name, got, tt.want)
+		}
+	}
+}
+
+func TestLog_LimitsSummaries(t *testing.T) {
+	t.Parallel()
+	l := NewLog(Options{Log: testkit.Log(t)})
+	for i := range maxSummaries + 1 {
+		e := revocation()
+		e.Actor = "key " + strconv.Itoa(i)
+		recordTimes(l, 2, e)
+	}
+	if got := len(l.summaries.windows); got != maxSummaries {
+		t.Errorf("got %d windows, want %d", got, maxSummaries)
+	}
+	if got := len(l.store.entries); got != maxSummaries+2 {
+		t.Errorf("got %d entries, want %d", got, maxSummaries+2)
+	}
+}
+
+func TestStore_SearchReturnsSummary(t *testing.T) {
+	t.Parallel()
+	store := newTestStore(t, redistest.Start(t))
+	l := NewLog(Options{Log: testkit.Log(t)})
+	stop := runLog(t, l, store)
+	recordTimes(l, 5, revocation())
+	stop()
+	list, err := store.Search(t.Context(), Filter{Action: "token", Limit: 10})
+	if err != nil || len(list) != 2 || list[0].Repeated != 4 || list[1].Repeated != 0 || list[0].Source != "192.0.2.1" {
+		t.Errorf("got %+v, %v; want a summary of 4 entries after the first one", list, err)
+	}
+}
