@@ -138,7 +138,8 @@ func TestFileWriter_ShowsChangeWhileRunning(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
 	w := newTestWriter(t, file, true)
 	writeEntries(t, w, 2)
-	changed := bytes.ReplaceAll(readFile(t, file), []byte("alice"), []byte("mallo"))
+	// Only the last line has the target 1.
+	changed := bytes.Replace(readFile(t, file), []byte(`"target":"1"`), []byte(`"target":"x"`), 1)
 	if err := os.WriteFile(file, changed, 0o600); err != nil {
 		t.Fatal(err)
 	}
