@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -45,6 +46,9 @@ func Start(tb testing.TB, args ...string) *Server {
 	logFile, err := os.Create(filepath.Join(dir, "redis.log"))
 	if err != nil {
 		tb.Fatal(err)
+	}
+	if slices.Contains(args, "--cluster-enabled") && !slices.Contains(args, "--cluster-port") {
+		args = append(args, "--cluster-port", FreePort(tb)) // the default is 10000 for all servers without a port
 	}
 	s := &Server{
 		Socket: filepath.Join(dir, "redis.sock"),
