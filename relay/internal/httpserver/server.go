@@ -156,15 +156,18 @@ func newHTTPServer(o Options) *http.Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true) // for proxies
 	return &http.Server{
-		Handler:           Recover(o.Handler, o.Log),
+		Handler:           limitResets(Recover(o.Handler, o.Log)),
+		ConnContext:       countResets(o.TrustedProxies),
 		ReadHeaderTimeout: o.ReadHeaderTimeout,
 		ReadTimeout:       o.ReadTimeout,
 		WriteTimeout:      o.WriteTimeout,
 		IdleTimeout:       o.IdleTimeout,
 		MaxHeaderBytes:    o.MaxHeaderBytes,
 		Protocols:         protocols,
-		HTTP2:             &http.HTTP2Config{SendPingTimeout: o.PingInterval, PingTimeout: o.PongTimeout},
-		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // errors of clients
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams: maxStreams, SendPingTimeout: o.PingInterval, PingTimeout: o.PongTimeout,
+		},
+		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // errors of clients
 	}
 }
 
