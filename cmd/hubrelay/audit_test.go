@@ -20,7 +20,7 @@ func TestAudit(t *testing.T) {
 	log := filepath.Join(dir, "audit.log")
 	c := daemonConfig{
 		redis: `url: "memory:"`, sinks: webhookSink("hook", hooks.url+"/", ""),
-		env: []string{"HUBRELAY_AUDIT__FILE=" + log},
+		env: []string{"HUBRELAY_AUDIT__FILE=" + log, "HUBRELAY_AUDIT__HASH_CHAIN=true"},
 	}
 	file := writeFile(t, dir, "hubrelay.yaml", c.renderYAML())
 	d := serveFile(t, file, c.env...)
@@ -93,17 +93,26 @@ func TestAudit(t *testing.T) {
 	if n := len(find("--action authenticate --limit 1000")); n < 100 || n > 130 {
 		t.Errorf("%d failures are recorded, want those that were answered 401", n)
 	}
-	text, err := os.ReadFile(log)
-	if err != nil {
-		t.Fatal(err)
-	}
+	var text []byte
+	testkit.Eventually(t, "the file to have all entries of Redis", func() (err error) {
+		text, err = os.ReadFile(log)
+		if lines, entries := strings.Count(string(text), "\n"), len(find("--limit 1000")); err == nil && lines != entries {
+			err = fmt.Errorf("the file has %d lines, Redis %d entries", lines, entries)
+		}
+		return err
+	})
 	for _, secret := range []string{guess, token, opsKey, "another-secret"} {
 		if strings.Contains(string(text), secret) {
 			t.Errorf("the audit log contains the secret %s", secret)
 		}
 	}
-	if n := strings.Count(string(text), "\n"); n != len(find("--limit 1000")) {
-		t.Errorf("the file has %d lines, and Redis another number", n)
+	if out, errOut, code := call(t, nil, "", "audit", "verify", log); code != 0 || !strings.Contains(out, "intact") ||
+		!strings.Contains(out, "last hash: ") {
+		t.Errorf("verify: got %d\n%s%s", code, out, errOut)
+	}
+	forged := writeFile(t, dir, "forged.log", strings.Replace(string(text), "127.0.0.1", "127.0.0.9", 1))
+	if _, errOut, code := call(t, nil, "", "audit", "verify", forged); code != 1 || !strings.Contains(errOut, "at line 2") {
+		t.Errorf("verify of a changed file: got %d\n%s, want 1 and line 2", code, errOut)
 	}
 	if out, _, code := call(t, nil, "", "audit", "--limit", "3", "--admin", d.Admin); code != 0 ||
 		!strings.Contains(out, "OUTCOME") || !strings.Contains(out, "config.reload") {

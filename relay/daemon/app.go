@@ -103,7 +103,7 @@ func New(cfg *config.Config, s Options) (*Daemon, error) {
 		return nil, err
 	}
 	a.audit = audit.NewLog(audit.Options{
-		File: cfg.Audit.File, Dropped: a.metrics.AuditDropped, Log: a.log.With("component", "audit"),
+		File: cfg.Audit.File, HashChain: cfg.Audit.HashChain, Dropped: a.metrics.AuditDropped, Log: a.log.With("component", "audit"),
 	})
 	sinks, err := a.openSinks(cfg.Sinks)
 	if err != nil {
@@ -151,6 +151,7 @@ func (a *Daemon) stop(p *components) {
 const stopMargin = 5 * time.Second
 
 func (a *Daemon) start(ctx context.Context, p *components) error {
+	p.startComponent(ctx, "audit file", a.audit.RunFile)
 	health, err := a.startHealth(ctx, p)
 	if err != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
-// startAudit starts to write the audit log.
+// startAudit starts to write the audit log to Redis.
 func (a *Daemon) startAudit(ctx context.Context, p *components, s *stores) {
 	var store audit.Appender
 	if n := a.cfg.Audit.MaxLen; n > 0 {
@@ -17,7 +17,7 @@ func (a *Daemon) startAudit(ctx context.Context, p *components, s *stores) {
 		a.auditStore.Store(inRedis)
 		store = inRedis
 	}
-	p.startComponent(ctx, "audit log", func(ctx context.Context) error { return a.audit.Run(ctx, store) })
+	p.startComponent(ctx, "audit log", func(ctx context.Context) error { return a.audit.RunStore(ctx, store) })
 }
 
 // adminAudit returns nil while the daemon is starting.

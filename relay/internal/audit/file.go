@@ -11,10 +11,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-)
 
-// zeroHash is the previous hash of the first line of a new file.
-const zeroHash = "0000000000000000000000000000000000000000000000000000000000000000"
+	"github.com/hubrelay/hubrelay/internal/hashchain"
+)
 
 // chainedEntry is the line of an entry in a file with a hash chain.
 type chainedEntry struct {
@@ -48,7 +47,7 @@ func (w *fileWriter) write(_ context.Context, batch []*Entry) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		previous = hashLine(line)
+		previous = hashchain.Hash(line)
 		hashes[i] = previous
 		text = append(append(text, line...), '\n')
 	}
@@ -107,11 +106,11 @@ func (w *fileWriter) check() error {
 // repair returns the hash of the last line after it has repaired the end of the file.
 func (w *fileWriter) repair() (string, error) {
 	if w.opts.File == Stdout {
-		return zeroHash, nil
+		return hashchain.Zero, nil
 	}
 	info, err := os.Stat(w.opts.File)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (!info.Mode().IsRegular() || info.Size() == 0) {
-		return zeroHash, nil
+		return hashchain.Zero, nil
 	}
 	if err != nil {
 		return "", err
@@ -134,7 +133,7 @@ func (w *fileWriter) repair() (string, error) {
 		tail = end
 	}
 	if tail == 0 {
-		return zeroHash, nil
+		return hashchain.Zero, nil
 	}
 	start, err := lineStart(f, tail-1)
 	if err != nil {
@@ -145,7 +144,7 @@ func (w *fileWriter) repair() (string, error) {
 
 // repairTail completes or removes an incomplete last line, and returns the end of the last complete line.
 func (w *fileWriter) repairTail(f *os.File, tail, size int64) (int64, error) {
-	if w.keepTail && size-tail <= maxLine {
+	if w.keepTail && size-tail <= hashchain.MaxLine {
 		text := make([]byte, size-tail)
 		if _, err := f.ReadAt(text, tail); err != nil {
 			return 0, err
@@ -187,9 +186,4 @@ func hashSection(r io.ReaderAt, start, end int64) (string, error) {
 		return "", err
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-func hashLine(line []byte) string {
-	sum := sha256.Sum256(line)
-	return hex.EncodeToString(sum[:])
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/hashchain"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
@@ -35,9 +36,9 @@ func readFile(t *testing.T, file string) []byte {
 	return text
 }
 
-func verify(t *testing.T, text []byte) Result {
+func verify(t *testing.T, text []byte) hashchain.Result {
 	t.Helper()
-	r, err := Verify(bytes.NewReader(text))
+	r, err := hashchain.Verify(bytes.NewReader(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +59,7 @@ func TestFileWriter_ContinuesChain(t *testing.T) {
 
 	older, newer := readFile(t, file+".1"), readFile(t, file)
 	first, second := verify(t, older), verify(t, newer)
-	if first.Broken != nil || first.Lines != 5 || first.Unprotected != 0 || first.PreviousSHA256 != zeroHash {
+	if first.Broken != nil || first.Lines != 5 || first.Unprotected != 0 || first.PreviousSHA256 != hashchain.Zero {
 		t.Errorf("the old file: got %+v, want 5 intact lines after 64 zeros", first)
 	}
 	if second.Broken != nil || second.Lines != 2 || second.PreviousSHA256 != first.LastSHA256 {
@@ -78,7 +79,7 @@ func TestFileWriter_RepairsLastLine(t *testing.T) {
 	}{
 		"incomplete line":         {true, func(b []byte) []byte { return append(b, `{"time":"20`...) }, 5},
 		"only an incomplete line": {true, func([]byte) []byte { return []byte(`{"time":"20`) }, 2},
-		"long incomplete line":    {true, func(b []byte) []byte { return append(b, strings.Repeat("x", 3*maxLine)...) }, 5},
+		"long incomplete line":    {true, func(b []byte) []byte { return append(b, strings.Repeat("x", 3*hashchain.MaxLine)...) }, 5},
 		"no line break":           {true, func(b []byte) []byte { return b[:len(b)-1] }, 5},
 		"empty file":              {true, func([]byte) []byte { return nil }, 2},
 		"without a chain":         {false, func(b []byte) []byte { return append(b, `{"time":"20`...) }, 5},

@@ -25,7 +25,7 @@ type Options struct {
 	// File receives one line of JSON per entry. It is created with mode 0600, and opened for each write, so that it can
 	// be rotated. [Stdout] is standard output. Empty writes to no file.
 	File string
-	// HashChain adds the SHA-256 hash of the previous line to each line of File, so [Verify] detects changes. The first
+	// HashChain adds the SHA-256 hash of the previous line to each line of File, so `hubrelay audit verify` detects changes. The first
 	// line of a new file has 64 zeros. The first line after a rotation has the hash of the last line of the old file.
 	// Only one process may write to the file.
 	HashChain bool

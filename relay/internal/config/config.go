@@ -210,8 +210,9 @@ func (j *JWT) Enabled() bool { return j.Issuer != "" }
 
 // Audit configures the audit log.
 type Audit struct {
-	File   string `koanf:"file" doc:"File for the audit log, or stdout; empty: none."`
-	MaxLen int64  `koanf:"max_len" doc:"Number of entries that are kept in Redis, 0 to 100 million."`
+	File      string `koanf:"file" doc:"File for the audit log, or stdout; empty: none."`
+	HashChain bool   `koanf:"hash_chain" doc:"Add the SHA-256 of the previous line to each line of the file."`
+	MaxLen    int64  `koanf:"max_len" doc:"Number of entries that are kept in Redis, 0 to 100 million."`
 }
 
 // Key is one API key. Exactly one of Key, KeyFile, KeySHA256 and SAN is set.

@@ -65,6 +65,8 @@ func details() map[string]string {
 		"MTLS.ca_file":      "Keys with san authenticate with a certificate of these CAs. The file is read at the start.",
 		"Key.san":           "It is a DNS name, an email address or a URI, and replaces the secret. auth.mtls is required.",
 		"Key.networks":      "Such as 10.0.0.0/8. Tokens of the key may be used from everywhere.",
+		"Audit.hash_chain": "hubrelay audit verify then detects changed and removed lines. Only one node may write to " +
+			"the file.",
 		"Audit.file": "The file is opened for each write, so it can be rotated. It is relative to the working " +
 			"directory.",
 		"Server.max_connections": "0 derives the limit from the limit of open files, minus a reserve for Redis, " +

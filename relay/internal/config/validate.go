@@ -41,6 +41,9 @@ func (l *loader) validate(c *Config) {
 	l.checkForward(&c.Auth.Forward)
 	l.checkMTLS(c)
 	checkRange(l, "audit.max_len", c.Audit.MaxLen, 0, 100_000_000)
+	if c.Audit.HashChain && (c.Audit.File == "" || c.Audit.File == "stdout") {
+		l.Error("audit.hash_chain", "needs a file", "set audit.file to a file of this node")
+	}
 	l.checkQuota("quotas.key", c.Quotas.Key)
 	l.checkQuota("quotas.account", c.Quotas.Account)
 	l.checkQuota("quotas.ip", c.Quotas.IP)

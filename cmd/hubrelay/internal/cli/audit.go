@@ -20,6 +20,8 @@ type auditEntry struct {
 	Action  string `json:"action"`
 	Target  string `json:"target"`
 	Outcome string `json:"outcome"`
+	// Repeated is the number of further entries that this one summarizes.
+	Repeated int `json:"repeated,omitempty"`
 }
 
 func newAudit(std term.Streams) *cobra.Command {
@@ -64,6 +66,7 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 	flags.DurationVar(&since, "since", 0, "only actions since a duration ago, such as 24h; 0 for all")
 	flags.IntVar(&limit, "limit", 100, "maximum number of entries, 1 to 10000")
 	f.register(cmd, std)
+	cmd.AddCommand(newAuditVerify(std))
 	return cmd
 }
 
@@ -88,6 +91,9 @@ func listAudit(cmd *cobra.Command, std term.Streams, f *adminFlags, query url.Va
 		var e auditEntry
 		if err := decodeData(raw, &e); err != nil {
 			return err
+		}
+		if e.Repeated > 0 {
+			e.Action += fmt.Sprintf(" (%d times more)", e.Repeated)
 		}
 		row := []string{e.Time, e.Outcome, e.Action, e.Actor, e.Source, e.Target}
 		for i := range row {

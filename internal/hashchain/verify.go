@@ -1,4 +1,7 @@
-package audit
+// Package hashchain makes a file of JSON lines tamper-evident: each line contains the SHA-256 hash of the previous one.
+//
+// It must not contain: what the lines record.
+package hashchain
 
 import (
 	"bufio"
@@ -11,8 +14,18 @@ import (
 	"io"
 )
 
-// maxLine is the maximum length of a line that Verify accepts, without its line break.
-const maxLine = 1 << 20
+// Zero is the previous hash of the first line of a new file.
+const Zero = "0000000000000000000000000000000000000000000000000000000000000000"
+
+// Hash returns the hash of a line without its line break, in hexadecimal. The next line contains it as the member
+// previous_sha256.
+func Hash(line []byte) string {
+	sum := sha256.Sum256(line)
+	return hex.EncodeToString(sum[:])
+}
+
+// MaxLine is the maximum length of a line that Verify accepts, without its line break.
+const MaxLine = 1 << 20
 
 // Result is the result of [Verify].
 type Result struct {
@@ -66,7 +79,7 @@ func Verify(r io.Reader) (Result, error) {
 			return v.result, nil
 		}
 		if err != nil {
-			return v.result, fmt.Errorf("read line %d of the audit log: %w", v.result.Lines+1, err)
+			return v.result, fmt.Errorf("read line %d of the chain: %w", v.result.Lines+1, err)
 		}
 		v.add(&l)
 	}
@@ -134,7 +147,7 @@ type verifiedLine struct {
 	reason   Reason
 }
 
-// lineReader reads lines of any length and keeps at most maxLine bytes of them.
+// lineReader reads lines of any length and keeps at most MaxLine bytes of them.
 type lineReader struct {
 	r    *bufio.Reader
 	text []byte
@@ -154,13 +167,13 @@ func (r *lineReader) next() (verifiedLine, error) {
 		}
 		size += len(part)
 		hash.Write(part)
-		if size <= maxLine {
+		if size <= MaxLine {
 			r.text = append(r.text, part...)
 		}
 		switch {
 		case isEnd, errors.Is(err, io.EOF) && size > 0:
 			l := verifiedLine{hash: hex.EncodeToString(hash.Sum(nil)), reason: ReasonTooLong}
-			if size <= maxLine {
+			if size <= MaxLine {
 				l.previous, l.reason = previousHash(r.text)
 			}
 			return l, nil

@@ -1,29 +1,33 @@
-package audit
+package hashchain
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
 )
 
 // chainOf returns n lines of a chain without their line breaks.
-func chainOf(tb testing.TB, n int) []string {
+func chainOf(n int) []string {
 	lines := make([]string, n)
-	previous := zeroHash
+	previous := Zero
 	for i := range lines {
-		e := &Entry{Actor: "admin alice", Action: "sinks.pause", Target: strconv.Itoa(i + 1), Outcome: OutcomeOK}
-		line, err := json.Marshal(chainedEntry{e, previous})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		lines[i], previous = string(line), hashLine(line)
+		lines[i] = fmt.Sprintf(`{"actor":"admin alice","target":"%d","previous_sha256":%q}`, i+1, previous)
+		previous = Hash([]byte(lines[i]))
 	}
 	return lines
+}
+
+func verify(t *testing.T, text []byte) Result {
+	t.Helper()
+	r, err := Verify(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
 }
 
 func joinLines(lines []string) string { return strings.Join(lines, "\n") + "\n" }
@@ -56,10 +60,10 @@ func TestVerify_FirstBrokenLine(t *testing.T) {
 		"changed":             {change(2), 4, ReasonChangedOrRemoved},
 		"removed":             {remove(2, 3), 3, ReasonChangedOrRemoved},
 		"removed before last": {remove(4, 5), 5, ReasonChangedOrRemoved},
-		"hash changed":        {func(l []string) []string { l[2] = forged(zeroHash); return l }, 3, ReasonChanged},
-		"inserted":            {insert(2, func([]string) string { return forged(zeroHash) }), 3, ReasonInserted},
-		"inserted forged":     {insert(2, func(l []string) string { return forged(hashLine([]byte(l[1]))) }), 3, ReasonInserted},
-		"inserted first":      {insert(0, func([]string) string { return forged(zeroHash) }), 1, ReasonInserted},
+		"hash changed":        {func(l []string) []string { l[2] = forged(Zero); return l }, 3, ReasonChanged},
+		"inserted":            {insert(2, func([]string) string { return forged(Zero) }), 3, ReasonInserted},
+		"inserted forged":     {insert(2, func(l []string) string { return forged(Hash([]byte(l[1]))) }), 3, ReasonInserted},
+		"inserted first":      {insert(0, func([]string) string { return forged(Zero) }), 1, ReasonInserted},
 		"inserted no hash":    {insert(2, func([]string) string { return `{"action":"x"}` }), 3, ReasonNoHash},
 		"hash is a number":    {insert(2, func([]string) string { return `{"previous_sha256":1}` }), 3, ReasonNoHash},
 		"hash is null":        {insert(2, func([]string) string { return `{"previous_sha256":null}` }), 3, ReasonNoHash},
@@ -71,12 +75,12 @@ func TestVerify_FirstBrokenLine(t *testing.T) {
 			func(l []string) []string { return slices.Insert(slices.Delete(l, 1, 2), 2, "{") }, 2, ReasonChangedOrRemoved,
 		},
 		"too long": {
-			insert(2, func([]string) string { return `{"a":"` + strings.Repeat("x", maxLine) + `"}` }), 3, ReasonTooLong,
+			insert(2, func([]string) string { return `{"a":"` + strings.Repeat("x", MaxLine) + `"}` }), 3, ReasonTooLong,
 		},
 	} {
-		lines := tt.tamper(chainOf(t, 6))
+		lines := tt.tamper(chainOf(6))
 		got := verify(t, []byte(joinLines(lines)))
-		if got.Lines != int64(len(lines)) || got.LastSHA256 != hashLine([]byte(lines[len(lines)-1])) {
+		if got.Lines != int64(len(lines)) || got.LastSHA256 != Hash([]byte(lines[len(lines)-1])) {
 			t.Errorf("%s: got %+v, want %d lines and the hash of the last one", name, got, len(lines))
 		}
 		if tt.line == 0 {
@@ -93,10 +97,10 @@ func TestVerify_FirstBrokenLine(t *testing.T) {
 
 func TestVerify_LineLength(t *testing.T) {
 	t.Parallel()
-	const rest = `{"a":"","previous_sha256":"` + zeroHash + `"}`
-	for _, size := range []int{1, 64 << 10, maxLine} {
+	const rest = `{"a":"","previous_sha256":"` + Zero + `"}`
+	for _, size := range []int{1, 64 << 10, MaxLine} {
 		line := strings.Replace(rest, `""`, `"`+strings.Repeat("x", max(0, size-len(rest)))+`"`, 1)
-		want := Result{Lines: 1, PreviousSHA256: zeroHash, LastSHA256: hashLine([]byte(line))}
+		want := Result{Lines: 1, PreviousSHA256: Zero, LastSHA256: Hash([]byte(line))}
 		for _, end := range []string{"", "\n"} {
 			if got := verify(t, []byte(line+end)); got != want {
 				t.Errorf("%d bytes: got %+v, want %+v", size, got, want)
@@ -119,21 +123,21 @@ func TestVerify_ReturnsReadError(t *testing.T) {
 // The memory does not depend on the length of a line or of the file.
 func TestLineReader_LimitsMemory(t *testing.T) {
 	t.Parallel()
-	text := []byte(joinLines([]string{strings.Repeat("x", 16*maxLine), "{}"}))
+	text := []byte(joinLines([]string{strings.Repeat("x", 16*MaxLine), "{}"}))
 	r := newLineReader(bytes.NewReader(text))
 	for {
 		if _, err := r.next(); err != nil {
 			break
 		}
 	}
-	if got := cap(r.text); got > 2*maxLine {
-		t.Errorf("got a buffer of %d bytes, want at most %d", got, 2*maxLine)
+	if got := cap(r.text); got > 2*MaxLine {
+		t.Errorf("got a buffer of %d bytes, want at most %d", got, 2*MaxLine)
 	}
 }
 
 // FuzzVerify checks that no text causes an error, and that no line of an intact chain can be removed or repeated.
 func FuzzVerify(f *testing.F) {
-	lines := chainOf(f, 4)
+	lines := chainOf(4)
 	f.Add([]byte(joinLines(lines)))
 	f.Add([]byte(joinLines(lines[1:])))
 	f.Add([]byte(joinLines(slices.Delete(slices.Clone(lines), 1, 2))))
@@ -150,7 +154,7 @@ func FuzzVerify(f *testing.F) {
 		if got.Lines != int64(len(lines)) || got.Unprotected > got.Lines {
 			t.Fatalf("got %+v, want %d lines", got, len(lines))
 		}
-		if len(lines) > 0 && got.LastSHA256 != hashLine([]byte(strings.TrimSuffix(lines[len(lines)-1], "\n"))) {
+		if len(lines) > 0 && got.LastSHA256 != Hash([]byte(strings.TrimSuffix(lines[len(lines)-1], "\n"))) {
 			t.Errorf("got %+v, want the hash of the last line", got)
 		}
 		if got.Broken != nil {

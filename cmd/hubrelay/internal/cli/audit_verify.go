@@ -1,0 +1,93 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/hashchain"
+)
+
+// auditResult is the JSON output of `hubrelay audit verify`.
+type auditResult struct {
+	Lines          int64  `json:"lines"`
+	Unprotected    int64  `json:"unprotected_lines"`
+	BrokenLine     int64  `json:"broken_line,omitempty"`
+	Reason         string `json:"reason,omitempty"`
+	PreviousSHA256 string `json:"previous_sha256"`
+	LastSHA256     string `json:"last_sha256"`
+}
+
+func newAuditVerify(std term.Streams) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "verify FILE...",
+		Short: "Check the hash chain of an audit file",
+		Long: `Checks that nobody changed, inserted or removed lines of an audit file that was written with
+audit.hash_chain. The chain cannot show that its last lines were removed: keep the hash that the command prints at another
+place, and compare it. Name the files of a rotation in their order, the oldest first.
+
+The exit status is 1 if the chain is broken.`,
+		Example: `  hubrelay audit verify /var/log/hubrelay/audit.log
+  hubrelay audit verify audit.log.2 audit.log.1 audit.log --json`,
+		Args: WithUsageErrors(cobra.MinimumNArgs(1)),
+		RunE: func(_ *cobra.Command, files []string) error {
+			result, err := verifyAuditFiles(files)
+			if err != nil {
+				return err
+			}
+			return printAuditResult(std, result, asJSON)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the result as one line of JSON")
+	return cmd
+}
+
+func verifyAuditFiles(names []string) (hashchain.Result, error) {
+	var readers []io.Reader
+	for _, name := range names {
+		file, err := os.Open(name)
+		if err != nil {
+			return hashchain.Result{}, err
+		}
+		defer func() { _ = file.Close() }()
+		readers = append(readers, file)
+	}
+	return hashchain.Verify(io.MultiReader(readers...))
+}
+
+func printAuditResult(std term.Streams, r hashchain.Result, asJSON bool) error {
+	var broken error
+	out := auditResult{
+		Lines: r.Lines, Unprotected: r.Unprotected, PreviousSHA256: r.PreviousSHA256, LastSHA256: r.LastSHA256,
+	}
+	if r.Broken != nil {
+		out.BrokenLine, out.Reason = r.Broken.Line, string(r.Broken.Reason)
+		broken = fmt.Errorf("the chain is broken at line %d: %s", out.BrokenLine, out.Reason)
+	}
+	if asJSON {
+		text, err := json.Marshal(out)
+		if err != nil {
+			return err
+		}
+		return errors.Join(printRaw(std, text), broken)
+	}
+	if broken != nil {
+		return broken
+	}
+	text := fmt.Sprintf("%d lines, the chain is intact\n", out.Lines)
+	if out.Unprotected > 0 {
+		text += fmt.Sprintf("the first %d lines have no hash: they were written before audit.hash_chain was set\n",
+			out.Unprotected)
+	}
+	if out.LastSHA256 != "" {
+		text += "last hash: " + out.LastSHA256 + "\n"
+	}
+	_, err := io.WriteString(std.Out, text)
+	return err
+}
