@@ -17,7 +17,7 @@ func (f *decodeState) topMember(name []byte, start int) bool {
 	case "context":
 		f.contextGiven = f.peek() != 'n'
 		return f.readObject("context", f.contextMember)
-	case "flags", "cursor":
+	case "flags", "cursor", "id", "time": // the relay sets them
 		return f.scanValue()
 	case relayPathMember:
 		if f.relayed {

@@ -63,7 +63,7 @@ func isStricter(detail string) bool {
 func compareUnknown(t *testing.T, before, after []byte) {
 	t.Helper()
 	known := map[string]bool{
-		"topic": true, "object": true, "context": true, "flags": true, "cursor": true,
+		"topic": true, "object": true, "context": true, "flags": true, "cursor": true, "id": true, "time": true,
 		"object.id": true, "object.state": true, "object.error": true, "context.hub_id": true,
 		"context.account_id":   true,
 		"context.environments": true, "context.dns_zones": true, "context.clusters": true, "context.containers": true,

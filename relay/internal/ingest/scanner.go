@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math/bits"
 	"strconv"
+	"unicode/utf16"
 	"unicode/utf8"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -52,6 +53,12 @@ func (s *jsonScanner) spanFrom(start int) byteSpan {
 
 func (s *jsonScanner) syntaxError(detail string) bool {
 	s.err = scanError{code: relay.CodeInvalidSyntax, detail: detail, pos: s.pos}
+	return false
+}
+
+// valueError rejects JSON that receivers with common JSON libraries cannot read.
+func (s *jsonScanner) valueError(detail string, pos int) bool {
+	s.err = scanError{code: relay.CodeInvalidArgument, detail: detail, pos: pos}
 	return false
 }
 
@@ -133,19 +140,35 @@ func (s *jsonScanner) scanLiteral(word string) bool {
 	return true
 }
 
+// maxPlainDigits is a number of digits that fits into a float64 without an exponent.
+const maxPlainDigits = 300
+
+// scanNumber scans a number. It rejects numbers beyond float64, which many receivers cannot read.
 func (s *jsonScanner) scanNumber() bool {
+	start := s.pos
+	hasExponent, ok := s.scanNumberText()
+	if !ok || !hasExponent && s.pos-start <= maxPlainDigits {
+		return ok
+	}
+	if _, err := strconv.ParseFloat(string(s.data[start:s.pos]), 64); err != nil {
+		return s.valueError("the number is too large for a 64-bit float; send it as a string", start)
+	}
+	return true
+}
+
+func (s *jsonScanner) scanNumberText() (hasExponent, ok bool) {
 	if s.peek() == '-' {
 		s.pos++
 	}
 	if s.peek() == '0' {
 		s.pos++
 	} else if !s.scanDigits() {
-		return false
+		return false, false
 	}
 	if s.peek() == '.' {
 		s.pos++
 		if !s.scanDigits() {
-			return false
+			return false, false
 		}
 	}
 	if c := s.peek(); c == 'e' || c == 'E' {
@@ -153,9 +176,9 @@ func (s *jsonScanner) scanNumber() bool {
 		if c := s.peek(); c == '+' || c == '-' {
 			s.pos++
 		}
-		return s.scanDigits()
+		return true, s.scanDigits()
 	}
-	return true
+	return false, true
 }
 
 func (s *jsonScanner) scanDigits() bool {
@@ -196,6 +219,12 @@ func (s *jsonScanner) scanString() (rawString, bool) {
 				s.pos = i
 				return rawString{}, s.syntaxError("a string has an unknown escape")
 			}
+			if n == unicodeEscapeLen {
+				var problem string
+				if n, problem = checkUnicodeEscape(d[i:]); problem != "" {
+					return rawString{}, s.valueError(problem, i)
+				}
+			}
 			i += n
 		case c < ' ':
 			s.pos = i
@@ -225,6 +254,26 @@ func skipPlain(d []byte, i int) int {
 		i++
 	}
 	return i
+}
+
+// unicodeEscapeLen is the length of an escape such as \u00e9.
+const unicodeEscapeLen = 6
+
+// checkUnicodeEscape returns the length of the escape at the start of d, which is twice as long for a pair of
+// surrogates, or what is wrong with it. Receivers cannot store NUL in PostgreSQL, or a surrogate in UTF-8.
+func checkUnicodeEscape(d []byte) (n int, problem string) {
+	const lone = "a string has half of a surrogate pair; send the complete pair or the character itself"
+	r, _ := hex4(d)
+	switch {
+	case r == 0:
+		return 0, "a string has the character NUL; remove it"
+	case !utf16.IsSurrogate(r):
+		return unicodeEscapeLen, ""
+	}
+	if low, ok := hex4(d[unicodeEscapeLen:]); !ok || utf16.DecodeRune(r, low) == utf8.RuneError {
+		return 0, lone
+	}
+	return 2 * unicodeEscapeLen, ""
 }
 
 // escapeLen returns the length of the escape at the start of d, or 0.
