@@ -281,6 +281,8 @@ func (a *Daemon) startPublic(
 		AllowedOrigins: cfg.AllowedOrigins,
 		TrustedProxies: proxies,
 		MaxBody:        int64(cfg.MaxBody),
+		MaxBodyMemory:  int64(cfg.BodyMemory),
+		MinBodyRate:    int64(cfg.BodyMinRate),
 		Log:            a.log.With("component", "api"),
 		Observer:       a.metrics,
 		Audit:          a.audit,

@@ -63,6 +63,8 @@ func (c *Config) Dir() string { return filepath.Dir(c.file) }
 type Server struct {
 	Listen               string        `koanf:"listen" doc:"Address host:port to listen on; :8080 means all interfaces."`
 	PublicURL            string        `koanf:"public_url" doc:"URL of the relay for clients outside."`
+	BodyMemory           Size          `koanf:"body_memory" doc:"Maximum memory for all request bodies together, 1MiB to 64GiB."`
+	BodyMinRate          Size          `koanf:"body_min_rate" doc:"Minimum rate of a request body, in bytes per second, 256B to 1GiB."`
 	MaxBody              Size          `koanf:"max_body" doc:"Maximum size of a request body, 1KiB to 64MiB."`
 	TLS                  TLS           `koanf:"tls" doc:"Certificate of the listener; without it, plain HTTP."`
 	AllowedOrigins       []string      `koanf:"allowed_origins" doc:"Origins of web pages that may open a websocket."`
@@ -334,7 +336,8 @@ type Log struct {
 func defaultConfig() Config {
 	return Config{
 		Server: Server{
-			Listen: "127.0.0.1:8080", MaxBody: 1 << 20, ShutdownGrace: 15 * time.Second,
+			Listen: "127.0.0.1:8080", MaxBody: 1 << 20, BodyMemory: 64 << 20, BodyMinRate: 4 << 10,
+			ShutdownGrace:        15 * time.Second,
 			TrustedProxiesHeader: clientaddr.DefaultHeader,
 		},
 		Health: Health{Listen: "127.0.0.1:9090"},

@@ -79,6 +79,8 @@ func checkRange[T interface {
 func (l *loader) checkServer(s *Server) {
 	l.checkListen("server.listen", s.Listen)
 	checkRange(l, "server.max_body", s.MaxBody, 1<<10, 64<<20)
+	checkRange(l, "server.body_memory", s.BodyMemory, 1<<20, 64<<30)
+	checkRange(l, "server.body_min_rate", s.BodyMinRate, 256, 1<<30)
 	checkRange(l, "server.shutdown_grace", s.ShutdownGrace, time.Millisecond, time.Hour)
 	if s.PublicURL != "" {
 		if problem := checkPublicURL(s.PublicURL); problem != "" {

@@ -1,6 +1,7 @@
 package publicapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,8 +26,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
 )
 
-// DefaultMaxBody is the default of Options.MaxBody: 1 MiB.
-const DefaultMaxBody = 1 << 20
+// The defaults of Options.MaxBody, MaxBodyMemory and MinBodyRate: 1 MiB, 64 MiB, and 4 KiB per second.
+const (
+	DefaultMaxBody       = 1 << 20
+	DefaultMaxBodyMemory = 64 << 20
+	DefaultMinBodyRate   = 4 << 10
+)
 
 // Tokens issues tokens, consumes them for websockets, and keeps them alive for event streams. [auth.TokenStore]
 // implements it. The methods are called concurrently.
@@ -64,7 +69,7 @@ type Observer interface {
 }
 
 // Options are the dependencies and settings of an [API]. All fields except Failures, Quotas, CheckStorage, Routes, Instance, PublicURL,
-// AllowedOrigins, TrustedProxies, MaxBody, Log, Observer and Audit are required.
+// AllowedOrigins, TrustedProxies, MaxBody, MaxBodyMemory, MinBodyRate, Log, Observer and Audit are required.
 type Options struct {
 	Authenticator *auth.Authenticator
 	// Failures counts failed authentications. Nil means a throttle of its own.
@@ -90,9 +95,13 @@ type Options struct {
 	// TrustedProxies are the proxies whose headers name the address of a client.
 	TrustedProxies clientaddr.Proxies
 	// MaxBody is the maximum size of a request body in bytes. Zero means [DefaultMaxBody].
-	MaxBody  int64
-	Log      *slog.Logger
-	Observer Observer
+	MaxBody int64
+	// MaxBodyMemory is the maximum memory for all request bodies together, in bytes. Zero means [DefaultMaxBodyMemory].
+	MaxBodyMemory int64
+	// MinBodyRate is the minimum rate of a request body in bytes per second. Zero means [DefaultMinBodyRate].
+	MinBodyRate int64
+	Log         *slog.Logger
+	Observer    Observer
 	// Audit records failed authentications, revoked tokens, exceeded quotas and the actions of modules. Nil discards
 	// them.
 	Audit audit.Recorder
@@ -106,6 +115,8 @@ type API struct {
 	routes      map[string]route // by path
 	paramRoutes []route          // routes with parameters in the path
 	bodies      sync.Pool
+	budget      *bodyBudget
+	bodyWait    time.Duration
 	// drainTime limits the reading of the body of a rejected request.
 	drainTime time.Duration
 
@@ -142,9 +153,9 @@ const (
 // New checks the options and returns the handler. Serve it with [httpserver.Listen], which sets timeouts and recovers
 // panics.
 func New(o Options) (*API, error) {
-	if o.MaxBody <= 0 {
-		o.MaxBody = DefaultMaxBody
-	}
+	o.MaxBody = cmp.Or(o.MaxBody, DefaultMaxBody)
+	o.MaxBodyMemory = cmp.Or(o.MaxBodyMemory, DefaultMaxBodyMemory)
+	o.MinBodyRate = cmp.Or(o.MinBodyRate, DefaultMinBodyRate)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -158,10 +169,10 @@ func New(o Options) (*API, error) {
 		o.CheckStorage = func() error { return nil }
 	}
 	a := &API{
-		opt: o, drainTime: maxDrainTime,
+		opt: o, drainTime: maxDrainTime, budget: newBodyBudget(o.MaxBodyMemory), bodyWait: bodyWait,
 		unavailableLog: rate.Sometimes{Interval: logInterval}, originLog: rate.Sometimes{Interval: logInterval},
 	}
-	a.bodies.New = func() any { return new(requestBuffer) }
+	a.bodies.New = func() any { return new(requestBody) }
 	var err error
 	if a.publicURL, err = parsePublicURL(o.PublicURL); err != nil {
 		return nil, err

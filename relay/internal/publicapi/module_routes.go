@@ -50,7 +50,7 @@ func (a *API) moduleHandler(m module.PublicRoute) handler {
 			if request.IdempotencyKey, refused = idempotencyKey(r); refused != nil {
 				return refused
 			}
-			b, done, refused := a.readBody(r)
+			b, done, refused := a.readBody(w, r, key.Name)
 			if refused != nil {
 				return refused
 			}

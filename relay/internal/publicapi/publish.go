@@ -2,10 +2,8 @@ package publicapi
 
 import (
 	"errors"
-	"io"
 	"net/http"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -18,19 +16,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
 )
 
-const (
-	// firstRead is the initial buffer size for a body of unknown length, in bytes.
-	firstRead = 4 << 10
-	// maxDrain is the maximum number of bytes of a rejected body that are read beyond MaxBody. A client that sends its
-	// complete body before it reads can then still read the response.
-	maxDrain = 4 << 20
-	// maxDrainTime is the time limit of draining, because the announced body may never arrive.
-	maxDrainTime = 5 * time.Second
-)
-
-// requestBuffer is a reusable buffer for request bodies.
-type requestBuffer struct{ buf []byte }
-
 func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	key, id, refused := a.authorize(r, auth.CapabilityPublish, "the hub to publish in")
 	if refused != nil {
@@ -40,7 +25,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	if refused != nil {
 		return refused
 	}
-	b, done, refused := a.readBody(r)
+	b, done, refused := a.readBody(w, r, key.Name)
 	if refused != nil {
 		return refused
 	}
@@ -112,74 +97,4 @@ func idempotencyKey(r *http.Request) (string, *relay.Error) {
 				" characters")
 	}
 	return key, nil
-}
-
-// readBody reads the complete body of a request. The caller owns the buffer until it calls done.
-func (a *API) readBody(r *http.Request) (b *requestBuffer, done func(), refused *relay.Error) {
-	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
-		return nil, nil, relay.NewError(relay.CodeInvalidContentType,
-			"the body must not be compressed: Content-Encoding is not supported")
-	}
-	b, _ = a.bodies.Get().(*requestBuffer)
-	done = func() { a.bodies.Put(b) }
-	if refused := b.read(r, a.opt.MaxBody); refused != nil {
-		done()
-		return nil, nil, refused
-	}
-	return b, done, nil
-}
-
-// read reads the complete body of r into b.buf. It rejects a body of more than limit bytes.
-func (b *requestBuffer) read(r *http.Request, limit int64) *relay.Error {
-	b.buf = b.buf[:0]
-	if r.ContentLength > limit {
-		return newTooLargeError(limit)
-	}
-	want := int64(firstRead)
-	if r.ContentLength >= 0 {
-		want = r.ContentLength + 1 // one more byte to detect the end
-	}
-	for {
-		if int64(cap(b.buf)) < want {
-			grown := make([]byte, len(b.buf), want)
-			copy(grown, b.buf)
-			b.buf = grown
-		}
-		n, err := r.Body.Read(b.buf[len(b.buf):cap(b.buf)])
-		b.buf = b.buf[:len(b.buf)+n]
-		switch {
-		case int64(len(b.buf)) > limit:
-			return newTooLargeError(limit)
-		case errors.Is(err, io.EOF):
-			return nil
-		case err != nil:
-			return newReadError(err)
-		case len(b.buf) == cap(b.buf):
-			want = min(2*int64(cap(b.buf)), limit+1)
-		}
-	}
-}
-
-func newTooLargeError(limit int64) *relay.Error {
-	return relay.NewError(relay.CodeTooLarge,
-		"the body is larger than "+strconv.FormatInt(limit, 10)+" bytes").WithExtra("max_bytes", limit)
-}
-
-func newReadError(err error) *relay.Error {
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return relay.NewError(relay.CodeInvalidSyntax, "the body did not arrive in time")
-	}
-	return relay.NewError(relay.CodeInvalidSyntax, "the body ended early or is not encoded as its header says")
-}
-
-// drainBody reads a limited part of the body of a rejected request before the response is written. Otherwise net/http
-// closes the connection, and a client that is still sending receives a reset instead of the response.
-func (a *API) drainBody(w http.ResponseWriter, r *http.Request) {
-	if r.ProtoMajor != 1 || r.ContentLength == 0 || r.Header.Get("Expect") != "" ||
-		r.ContentLength > a.opt.MaxBody+maxDrain {
-		return
-	}
-	// If the deadline cannot be set, the timeout of the server applies.
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.drainTime))
-	_, _ = io.CopyN(io.Discard, r.Body, a.opt.MaxBody+maxDrain)
 }

@@ -1,0 +1,211 @@
+package publicapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// firstRead is the initial buffer size for a body, in bytes. A buffer grows by growthFactor when it is full.
+	firstRead    = 4 << 10
+	growthFactor = 4
+	// maxPooledBody is the maximum size of a buffer that is used again.
+	maxPooledBody = 16 << 10
+	// bodyWait is the time that a request waits for the memory of its body.
+	bodyWait = 5 * time.Second
+	// bodyGrace is the time after which a body must have arrived at the minimum rate.
+	bodyGrace = 5 * time.Second
+	// maxDrain is the maximum number of bytes of a rejected body that are read beyond MaxBody. A client that sends its
+	// complete body before it reads can then still read the response.
+	maxDrain = 4 << 20
+	// maxDrainTime is the time limit of draining, because the announced body may never arrive.
+	maxDrainTime = 5 * time.Second
+)
+
+// bodyBudget is the memory for the bodies of all requests. One key gets at most half of it. A request that is alone gets
+// what it needs. It may be used concurrently.
+type bodyBudget struct {
+	max int64
+
+	mu       sync.Mutex
+	used     int64
+	byKey    map[string]int64
+	waiting  int
+	released chan struct{} // closed after a release that others wait for
+}
+
+func newBodyBudget(limit int64) *bodyBudget {
+	return &bodyBudget{max: limit, byKey: make(map[string]int64), released: make(chan struct{})}
+}
+
+// acquire takes memory for a request of a key that has held bytes already. It waits until enough is available or ctx ends.
+func (b *bodyBudget) acquire(ctx context.Context, key string, held, more int64) error {
+	for {
+		released, ok := b.tryAcquire(key, held, more)
+		if ok {
+			return nil
+		}
+		_, err := relay.Await(ctx, released)
+		b.mu.Lock()
+		b.waiting--
+		b.mu.Unlock()
+		if err != nil {
+			return err
+		}
+	}
+}
+
+func (b *bodyBudget) tryAcquire(key string, held, more int64) (released <-chan struct{}, ok bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	ofKey := b.byKey[key]
+	if (b.used+more <= b.max || b.used == held) && (ofKey+more <= b.max/2 || ofKey == held) {
+		b.used += more
+		b.byKey[key] = ofKey + more
+		return nil, true
+	}
+	b.waiting++
+	return b.released, false
+}
+
+func (b *bodyBudget) release(key string, n int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.used -= n
+	if b.byKey[key] -= n; b.byKey[key] == 0 {
+		delete(b.byKey, key)
+	}
+	if b.waiting > 0 {
+		close(b.released)
+		b.released = make(chan struct{})
+	}
+}
+
+// requestBody is the body of a request.
+type requestBody struct {
+	buf  []byte
+	key  string
+	held int64 // taken from the budget
+}
+
+// readBody reads the complete body of a request of a key. The caller owns the buffer until it calls done.
+func (a *API) readBody(w http.ResponseWriter, r *http.Request, key string) (
+	b *requestBody, done func(), refused *relay.Error,
+) {
+	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
+		return nil, nil, relay.NewError(relay.CodeInvalidContentType,
+			"the body must not be compressed: Content-Encoding is not supported")
+	}
+	b, _ = a.bodies.Get().(*requestBody)
+	b.key = key
+	done = func() {
+		a.budget.release(b.key, b.held)
+		b.held = 0
+		if cap(b.buf) <= maxPooledBody {
+			a.bodies.Put(b)
+		}
+	}
+	if refused := a.readBodyInto(w, r, b); refused != nil {
+		done()
+		return nil, nil, refused
+	}
+	return b, done, nil
+}
+
+// readBodyInto reads the complete body of r into b.buf. It rejects a body of more than MaxBody bytes, and one that
+// arrives too slowly.
+func (a *API) readBodyInto(w http.ResponseWriter, r *http.Request, b *requestBody) *relay.Error {
+	limit := a.opt.MaxBody
+	b.buf = b.buf[:0]
+	if r.ContentLength > limit {
+		return newTooLargeError(limit)
+	}
+	if refused := a.growBody(w, r, b, max(cap(b.buf), firstRead)); refused != nil {
+		return refused
+	}
+	start := time.Now()
+	for reads := 0; ; reads++ {
+		if reads == 1 { // most bodies have arrived with the first read
+			defer func() { _ = http.NewResponseController(w).SetReadDeadline(time.Time{}) }()
+		}
+		if reads > 0 {
+			// If the deadline cannot be set, the timeout of the server applies.
+			_ = http.NewResponseController(w).SetReadDeadline(start.Add(a.bodyTime(len(b.buf))))
+		}
+		n, err := r.Body.Read(b.buf[len(b.buf):cap(b.buf)])
+		b.buf = b.buf[:len(b.buf)+n]
+		switch {
+		case int64(len(b.buf)) > limit:
+			return newTooLargeError(limit)
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return newReadError(err)
+		case len(b.buf) == cap(b.buf):
+			want := growthFactor * int64(cap(b.buf))
+			if r.ContentLength >= 0 {
+				want = min(want, r.ContentLength+1) // one more byte to detect the end
+			}
+			if refused := a.growBody(w, r, b, int(min(want, limit+1))); refused != nil {
+				return refused
+			}
+		}
+	}
+}
+
+// bodyTime returns the time within which more than n bytes must have arrived.
+func (a *API) bodyTime(n int) time.Duration {
+	return bodyGrace + time.Duration(int64(n)*int64(time.Second)/a.opt.MinBodyRate)
+}
+
+// growBody gives the buffer a capacity. It returns 503.not-ready with Retry-After if there is no memory for it.
+func (a *API) growBody(w http.ResponseWriter, r *http.Request, b *requestBody, size int) *relay.Error {
+	ctx, cancel := context.WithTimeout(r.Context(), a.bodyWait)
+	defer cancel()
+	more := int64(size) - b.held
+	if err := a.budget.acquire(ctx, b.key, b.held, more); err != nil {
+		setRetryAfter(w, a.bodyWait)
+		return relay.NewError(relay.CodeNotReady,
+			"too many request bodies are in progress, and nothing was stored; repeat the request later")
+	}
+	b.held += more
+	if cap(b.buf) < size {
+		grown := make([]byte, len(b.buf), size)
+		copy(grown, b.buf)
+		b.buf = grown
+	}
+	return nil
+}
+
+func newTooLargeError(limit int64) *relay.Error {
+	return relay.NewError(relay.CodeTooLarge,
+		"the body is larger than "+strconv.FormatInt(limit, 10)+" bytes").WithExtra("max_bytes", limit)
+}
+
+func newReadError(err error) *relay.Error {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return relay.NewError(relay.CodeInvalidSyntax, "the body did not arrive in time, see server.body_min_rate")
+	}
+	return relay.NewError(relay.CodeInvalidSyntax, "the body ended early or is not encoded as its header says")
+}
+
+// drainBody reads a limited part of the body of a rejected request before the response is written. Otherwise net/http
+// closes the connection, and a client that is still sending receives a reset instead of the response.
+func (a *API) drainBody(w http.ResponseWriter, r *http.Request) {
+	if r.ProtoMajor != 1 || r.ContentLength == 0 || r.Header.Get("Expect") != "" ||
+		r.ContentLength > a.opt.MaxBody+maxDrain {
+		return
+	}
+	// If the deadline cannot be set, the timeout of the server applies.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.drainTime))
+	_, _ = io.CopyN(io.Discard, r.Body, a.opt.MaxBody+maxDrain)
+}

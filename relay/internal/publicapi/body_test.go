@@ -1,0 +1,134 @@
+package publicapi
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+)
+
+// unfinishedBody starts a publish request whose body never ends, and returns its connection.
+func unfinishedBody(t *testing.T, f *fixture, key string, announced, sent int) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", f.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	_, err = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer %s\r\nX-Hub-Id: h1\r\n"+
+		"Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", pathNotifications, key, announced,
+		make([]byte, sent))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// Unfinished bodies take memory only for what has arrived, and not more than the budget. A key that uses up its half
+// delays no other key.
+func TestBody_Budget(t *testing.T) {
+	t.Parallel()
+	const (
+		budget = 4 << 20
+		bodies = 100
+		size   = 1 << 20
+	)
+	f := newFixture(t, func(o *Options) { o.MaxBodyMemory = budget }, nil)
+	f.api.bodyWait = 50 * time.Millisecond
+	used := func() int64 {
+		f.api.budget.mu.Lock()
+		defer f.api.budget.mu.Unlock()
+		return f.api.budget.used
+	}
+	for range bodies {
+		unfinishedBody(t, f, "platform", size, 1)
+	}
+	testkit.Eventually(t, "all small parts to be read", func() error {
+		if n := used(); n != bodies*firstRead {
+			return fmt.Errorf("%d bytes", n)
+		}
+		return nil
+	})
+	for range bodies {
+		unfinishedBody(t, f, "ops", size, size-1)
+	}
+	testkit.Eventually(t, "a rejected request", func() error {
+		if n := used(); n > budget {
+			t.Fatalf("got %d bytes in use, want at most %d", n, budget)
+		}
+		a := f.do("POST", pathNotifications, "{}", "Authorization", "Bearer ops", "X-Hub-Id", "h1", "Content-Type",
+			"application/json")
+		if code, _, _ := a.envelope(t); a.status != http.StatusServiceUnavailable || code != "503.not-ready" ||
+			a.header.Get("Retry-After") == "" {
+			return fmt.Errorf("got %d", a.status)
+		}
+		return nil
+	})
+	a := f.do("POST", pathNotifications, "{}", "Authorization", "Bearer one", "X-Hub-Id", "h1", "Content-Type",
+		"application/json")
+	if a.status != http.StatusAccepted {
+		t.Errorf("another key: got %d %s, want 202", a.status, a.body)
+	}
+}
+
+// A body that arrives too slowly is rejected.
+func TestBody_MinRate(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, func(o *Options) { o.MinBodyRate = 1 << 30 }, nil)
+	f.api.drainTime = time.Millisecond
+	conn := unfinishedBody(t, f, "ops", 1<<20, 10)
+	reader := bufio.NewReader(conn)
+	_ = conn.SetReadDeadline(time.Now().Add(testkit.Patience))
+	res, err := http.ReadResponse(reader, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(res.Body)
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusBadRequest {
+		t.Errorf("got %d %s, want 400", res.StatusCode, text)
+	}
+}
+
+func TestBodyBudget(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newBodyBudget(100)
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
+		defer cancel()
+		take := func(key string, held, more int64) error { return b.acquire(ctx, key, held, more) }
+		if err := errors.Join(take("large", 0, 200), take("large", 200, 100)); err != nil {
+			t.Errorf("a request that is alone: %v", err)
+		}
+		b.release("large", 300)
+		if err := errors.Join(take("a", 0, 30), take("a", 0, 20)); err != nil {
+			t.Errorf("within the half of a key: %v", err)
+		}
+		done := make(chan error)
+		go func() { done <- take("a", 20, 10) }()
+		synctest.Wait()
+		if err := take("b", 0, 50); err != nil {
+			t.Errorf("another key: %v", err)
+		}
+		b.release("b", 50)
+		b.release("a", 30)
+		if err := <-done; err != nil {
+			t.Errorf("after a release: %v", err)
+		}
+		if err := take("a", 0, 40); err == nil || err.Error() != "enough" {
+			t.Errorf("got %v, want the end of the context", err)
+		}
+		b.release("a", 30)
+		if b.used != 0 || len(b.byKey) != 0 || b.waiting != 0 {
+			t.Errorf("got %d used of %v, %d waiting, want nothing", b.used, b.byKey, b.waiting)
+		}
+	})
+}
