@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -29,7 +30,7 @@ func (a *Daemon) startLog(ctx context.Context, p *components, s *stores, clients
 		d, err := dispatch.NewDispatcher(dispatch.Options{
 			Partition: partition, Partitions: s.keys.Partitions(), Matcher: matcher, Log: s.log, Queues: s.queues,
 			Lease:     s.leases.Lease("dispatch:"+strconv.Itoa(partition), leaseTime),
-			Retention: a.logRetention(),
+			Retention: func() eventlog.Retention { return a.logRetention(s.monitor.MaxMemory()) },
 			Logger:    a.log.With("component", "dispatch"), Observer: dispatchObserver{a.metrics, &a.sinks},
 		})
 		if err != nil {
@@ -67,12 +68,14 @@ func (a *Daemon) startLog(ctx context.Context, p *components, s *stores, clients
 	return nil
 }
 
-// logRetention returns the retention of one partition.
-func (a *Daemon) logRetention() eventlog.Retention {
+// logRetention returns the retention of one partition. By default the log gets half of the memory of Redis, so one
+// producer cannot fill it until publishing stops for all.
+func (a *Daemon) logRetention(maxMemory int64) eventlog.Retention {
 	cfg := a.cfg.Redis
+	maxBytes := cmp.Or(int64(cfg.Retention.MaxBytes), maxMemory/2)
 	return eventlog.Retention{
 		History: cfg.Retention.History, MaxLen: cfg.Retention.MaxLen,
-		MaxBytes: int64(cfg.Retention.MaxBytes) / int64(cfg.Partitions),
+		MaxBytes: maxBytes / int64(cfg.Partitions),
 	}
 }
 

@@ -122,7 +122,7 @@ type Redis struct {
 type Retention struct {
 	History  time.Duration `koanf:"history" doc:"Maximum age of an event in the log."`
 	MaxLen   int64         `koanf:"max_len" doc:"Maximum number of events in a partition."`
-	MaxBytes Size          `koanf:"max_bytes" doc:"Maximum memory of the log in Redis, in total; 0: no limit."`
+	MaxBytes Size          `koanf:"max_bytes" doc:"Maximum memory of the log in Redis, in total; 0: half of the memory of Redis."`
 }
 
 // Websocket limits the cost of the clients of the stream.

@@ -84,8 +84,9 @@ type Options struct {
 	Queues     Queues
 	// Lease is the lease "dispatch:<partition>".
 	Lease Lease
-	// Retention limits the part of the log that has been dispatched.
-	Retention eventlog.Retention
+	// Retention returns the limits of the part of the log that has been dispatched. It is called once per trim. Nil sets no
+	// limit.
+	Retention func() eventlog.Retention
 
 	// Logger and Observer may be nil.
 	Logger   *slog.Logger
@@ -132,6 +133,9 @@ func NewDispatcher(o Options) (*Dispatcher, error) {
 	}
 	if o.Observer == nil {
 		o.Observer = noopObserver{}
+	}
+	if o.Retention == nil {
+		o.Retention = func() eventlog.Retention { return eventlog.Retention{} }
 	}
 	d := &Dispatcher{
 		opts: o, batches: make(chan eventlog.Batch, offerBuffer), reloaded: make(chan struct{}, 1),
@@ -316,7 +320,7 @@ func (d *Dispatcher) runMaintenance(ctx context.Context) error {
 	if _, err := d.savePosition(ctx); err != nil {
 		return err
 	}
-	return d.opts.Log.Trim(ctx, d.opts.Partition, d.opts.Retention)
+	return d.opts.Log.Trim(ctx, d.opts.Partition, d.opts.Retention())
 }
 
 // limitBytes converts the BacklogBytes of each sink to a number of entries.

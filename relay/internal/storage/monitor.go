@@ -41,6 +41,7 @@ type Options struct {
 type Monitor struct {
 	opts   Options
 	full   atomic.Pointer[relay.Error] // nil while publishing is possible
+	max    atomic.Int64
 	logged time.Time
 }
 
@@ -54,6 +55,9 @@ func (m *Monitor) Check() error {
 	}
 	return nil
 }
+
+// MaxMemory returns the memory limit of the fullest server in bytes, or 0 if it has none or Run has not measured.
+func (m *Monitor) MaxMemory() int64 { return m.max.Load() }
 
 // NewFullError returns the error for publishers. state describes how full the storage is.
 func NewFullError(state string) *relay.Error {
@@ -79,6 +83,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 }
 
 func (m *Monitor) update(memory redisconn.Memory) {
+	m.max.Store(memory.Max)
 	ratio := 0.0
 	if memory.Max > 0 {
 		ratio = float64(memory.Used) / float64(memory.Max)

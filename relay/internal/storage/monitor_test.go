@@ -45,6 +45,9 @@ func TestMonitor_StopsAndContinues(t *testing.T) {
 		{"room again", redisconn.Memory{Used: 880, Max: 1000}, false},
 	} {
 		m.update(step.memory)
+		if got := m.MaxMemory(); got != step.memory.Max {
+			t.Errorf("%s: got a limit of %d, want %d", step.name, got, step.memory.Max)
+		}
 		err := m.Check()
 		if (err != nil) != step.full || seen.full != step.full {
 			t.Errorf("%s: Check() = %v, observed %+v, want full %t", step.name, err, *seen, step.full)
