@@ -220,7 +220,8 @@ func (s *openSink) replayOptions() store.ReplayOptions {
 }
 
 func (s *openSink) batchOptions() delivery.Batch {
-	return delivery.Batch{Wait: s.cfg.Batch.Wait, Max: s.cfg.Batch.Max}
+	b := s.cfg.Batch
+	return delivery.Batch{Wait: b.Wait, Max: b.Max, ByAccount: b.By == "account"}
 }
 
 func (a *Daemon) newPipeline(

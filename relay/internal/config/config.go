@@ -281,6 +281,7 @@ type Digest struct {
 type Batch struct {
 	Wait time.Duration `koanf:"wait" doc:"Maximum time to fill a batch, 10ms to 10m; 0 disables batches."`
 	Max  int           `koanf:"max" doc:"Maximum number of events in a batch, 1 to 1000, up to 4 MiB."`
+	By   string        `koanf:"by" enum:"none,account" doc:"account keeps the events of different accounts in separate batches."`
 }
 
 // Source is an upstream: another relay, or a platform with the same token endpoint and websocket. Exactly one of
@@ -373,7 +374,7 @@ func defaultConfig() Config {
 func defaultSink() Sink {
 	return Sink{
 		From: "end", Timeout: 15 * time.Second, Concurrency: 16, Backlog: 1_000_000, AccountShare: 50, Ordering: "none",
-		DisableAfter: 120 * time.Hour, Digest: Digest{Max: 20}, Batch: Batch{Max: 100},
+		DisableAfter: 120 * time.Hour, Digest: Digest{Max: 20}, Batch: Batch{Max: 100, By: "none"},
 		Retry: Retry{
 			Schedule: []time.Duration{
 				5 * time.Second, 5 * time.Minute, 30 * time.Minute, 2 * time.Hour, 5 * time.Hour,

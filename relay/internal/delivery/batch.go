@@ -29,6 +29,8 @@ type Batch struct {
 	// Max is the maximum number of notifications in a batch, up to 4 MiB of them. A full batch is sealed at once. The
 	// default is 100.
 	Max int
+	// ByAccount keeps the notifications of different accounts apart.
+	ByAccount bool
 }
 
 // HandlerConcurrency returns the number of concurrent calls of [Pipeline.Handle] that keep this number of attempts
@@ -180,6 +182,7 @@ func (s *batchStage) sealBatch(ctx context.Context, it *Item, items []batchItem)
 
 // batch is a batch that is not sealed yet.
 type batch struct {
+	group      string // in batchCollector.open
 	items      []batchItem
 	bytes      int
 	isSealing  bool
@@ -196,24 +199,35 @@ type batchItem struct {
 
 // batchCollector fills the batches of a sink. It may be used concurrently.
 type batchCollector struct {
-	max int
+	max       int
+	byAccount bool
 
 	mu      sync.Mutex
-	open    *batch // or nil
-	waiting int    // notifications in batches that are not sealed
+	open    map[string]*batch // by account, or under "" if all accounts share one
+	waiting int               // notifications in batches that are not sealed
 }
 
 // add adds a notification to the open batch. isLeader is set if it is the first.
 func (c *batchCollector) add(n relay.Notification, leaseEnd string) (b *batch, index int, isLeader bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open != nil && c.open.bytes+len(n.Data) > maxBatchBytes {
-		close(c.open.full)
-		c.open = nil
+	group := ""
+	if c.byAccount {
+		group = n.Account
 	}
-	if b = c.open; b == nil {
-		b = &batch{full: make(chan struct{}), hasClaimed: make(chan struct{}), sealed: make(chan struct{})}
-		c.open, isLeader = b, true
+	b = c.open[group]
+	if b != nil && b.bytes+len(n.Data) > maxBatchBytes {
+		close(b.full)
+		b = nil
+	}
+	if b == nil {
+		b = &batch{
+			group: group, full: make(chan struct{}), hasClaimed: make(chan struct{}), sealed: make(chan struct{}),
+		}
+		if c.open == nil {
+			c.open = make(map[string]*batch)
+		}
+		c.open[group], isLeader = b, true
 	}
 	index = len(b.items)
 	b.items = append(b.items, batchItem{BatchItem: store.BatchItem{Notification: n, LeaseEnd: leaseEnd}})
@@ -228,7 +242,7 @@ func (c *batchCollector) add(n relay.Notification, leaseEnd string) (b *batch, i
 	}
 	if len(b.items) >= c.max {
 		close(b.full)
-		c.open = nil
+		delete(c.open, group)
 	}
 	return b, index, isLeader
 }
@@ -255,8 +269,8 @@ func (c *batchCollector) withdrawItem(b *batch, index int) bool {
 func (c *batchCollector) beginSeal(b *batch) []batchItem {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.open == b {
-		c.open = nil
+	if c.open[b.group] == b {
+		delete(c.open, b.group)
 	}
 	b.isSealing = true
 	c.waiting -= len(b.items)

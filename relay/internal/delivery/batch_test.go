@@ -146,10 +146,10 @@ func TestBatch_MaxBytes(t *testing.T) {
 func TestBatch_RetriedUnchanged(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
-	reject := relay.Permanent(&relay.ResponseError{Status: 422})
-	sink := &fakeSink{answer: answers(errFar, errFar, reject, nil)}
-	other := e.pipeline(sink, nil) // it supports batches, but its configuration has none
-	e.retries(other)
+	sink := &fakeSink{answer: answers(errFar, errFar, errFar, nil)}
+	twice := Schedule{Delays: []time.Duration{time.Millisecond, time.Millisecond}, MaxAge: time.Hour}
+	// It supports batches, but its configuration has none.
+	e.retries(e.pipeline(sink, func(o *Options) { o.Schedule = twice }))
 	p := e.pipeline(sink, batching(time.Hour, 10))
 	bring(t, p, 0, 10).Wait()
 	testkit.WaitFor(t, "it is dead", func() bool { return len(e.deadLetters()) == 1 })
@@ -171,6 +171,74 @@ func TestBatch_RetriedUnchanged(t *testing.T) {
 		if d.ID != got[0].ID || !slices.Equal(brought(t, []relay.Delivery{d}), upTo(10)) || i < 3 && d.Attempt != i+1 {
 			t.Errorf("attempt %d: %s is number %d", i+1, d.ID, d.Attempt)
 		}
+	}
+}
+
+// A rejected batch is split until only the notifications that the destination rejects become dead letters.
+func TestBatch_RejectedNotificationsAreIsolated(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	rejected := []string{event(3, "a.b", "h1").Notifications[0].ID, event(7, "a.b", "h1").Notifications[0].ID}
+	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+		if !d.Batch {
+			t.Errorf("%s is not a batch", d.ID)
+		}
+		for _, n := range d.Notifications {
+			if slices.Contains(rejected, n.ID) {
+				return relay.Permanent(&relay.ResponseError{Status: 422})
+			}
+		}
+		return nil
+	}}
+	p := e.pipeline(sink, batching(time.Hour, 10))
+	e.retries(p)
+	bring(t, p, 0, 10).Wait()
+	testkit.WaitFor(t, "the rejected ones are dead", func() bool { return len(e.deadLetters()) == 2 })
+	e.waitEmptied()
+	var delivered []relay.Delivery
+	for _, d := range sink.deliveries() {
+		if !slices.ContainsFunc(d.Notifications, func(n relay.Notification) bool { return slices.Contains(rejected, n.ID) }) {
+			delivered = append(delivered, d)
+		}
+	}
+	got := brought(t, delivered)
+	slices.Sort(got)
+	if want := []int{0, 1, 2, 4, 5, 6, 8, 9}; !slices.Equal(got, want) {
+		t.Errorf("got %v delivered, want %v", got, want)
+	}
+	if n := len(sink.deliveries()); n > 19 {
+		t.Errorf("got %d attempts for 10 notifications, want at most 19", n)
+	}
+}
+
+// With ByAccount, a batch has the notifications of one account.
+func TestBatch_ByAccount(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, func(o *Options) { o.Batch = Batch{Wait: 50 * time.Millisecond, Max: 100, ByAccount: true} })
+	var wg sync.WaitGroup
+	for i := range 40 {
+		wg.Go(func() {
+			d := event(i, "a.b", "h1")
+			d.Notifications[0].Account = fmt.Sprint("account-", i%4)
+			if err := p.Handle(t.Context(), d); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	total := 0
+	for _, d := range sink.deliveries() {
+		total += len(d.Notifications)
+		for _, n := range d.Notifications {
+			if n.Account != d.Notifications[0].Account {
+				t.Errorf("got %s and %s in one batch", n.Account, d.Notifications[0].Account)
+			}
+		}
+	}
+	if total != 40 {
+		t.Errorf("got %d notifications, want 40", total)
 	}
 }
 

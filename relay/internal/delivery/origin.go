@@ -115,6 +115,28 @@ func (o *claimOrigin) Retry(ctx context.Context, it *Item, after time.Duration) 
 	return o.reschedule(ctx, it, body, after)
 }
 
+// splitBatch replaces a batch by its halves.
+func (o *claimOrigin) splitBatch(ctx context.Context, it *Item) error {
+	var parts []store.Scheduled
+	for _, half := range it.Record.Halves() {
+		body, err := half.Encode()
+		if err != nil {
+			return o.reportUnsettled(it, err)
+		}
+		parts = append(parts, store.Scheduled{ID: store.NewDeliveryID(o.opts.Now()), Body: body})
+	}
+	var held bool
+	err := store.Persist(ctx, func(ctx context.Context) (err error) {
+		held, err = o.retries.Split(ctx, *it.Claim, parts)
+		return err
+	})
+	if err := o.checkSettled(it, held, err); err != nil {
+		return err
+	}
+	o.opts.Wake(0)
+	return nil
+}
+
 // Release implements [Origin].
 func (o *claimOrigin) Release(ctx context.Context, it *Item, after time.Duration) error {
 	return o.reschedule(ctx, it, it.Claim.Body, after)

@@ -97,7 +97,8 @@ func (p *Pipeline) build() Handler {
 	case o.usesBatches():
 		h = &batchStage{
 			next: h, opts: o, admission: p.admission, depth: depth, origin: p.claims, stopping: p.stopping,
-			store: &o.Store.Batches, collector: batchCollector{max: o.Batch.Max},
+			store:     &o.Store.Batches,
+			collector: batchCollector{max: o.Batch.Max, byAccount: o.Batch.ByAccount},
 		}
 	case o.usesDigests():
 		h = &digestStage{next: h, opts: o, admission: p.admission, depth: depth, store: &o.Store.Digests}

@@ -49,7 +49,10 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 			return s.scheduleRetry(ctx, it, wait, err)
 		}
 	case relay.OutcomePermanent:
-		// Another attempt would fail too.
+		// Another attempt would fail too, but perhaps because of one notification of a batch.
+		if batches, ok := it.Origin.(*claimOrigin); ok && it.Delivery.Batch && len(it.Record.Notifications) > 1 {
+			return s.splitBatch(ctx, batches, it, err)
+		}
 	}
 	return s.storeDeadLetter(ctx, it, outcome, err)
 }
@@ -83,6 +86,19 @@ func (s *settleStage) scheduleRetry(ctx context.Context, it *Item, wait time.Dur
 		s.opts.Log.Warn("delivery attempt failed", "delivery_id", it.Delivery.ID,
 			"topic", it.Record.Notifications[0].Topic, "attempt", it.Record.AttemptCount, "error", cause,
 			"next_attempt_at", s.opts.Now().Add(wait).UTC().Round(time.Second), "suppressed_lines", suppressed)
+	}
+	return nil
+}
+
+// splitBatch continues with the halves of a rejected batch, so that only the notifications that cause the rejection become
+// dead letters. Their tenants may not be the only ones in the batch.
+func (s *settleStage) splitBatch(ctx context.Context, o *claimOrigin, it *Item, cause error) error {
+	if err := o.splitBatch(ctx, it); err != nil {
+		return err
+	}
+	if suppressed, ok := s.warnings.Allow(); ok {
+		s.opts.Log.Warn("rejected batch was split", "delivery_id", it.Delivery.ID, "notifications",
+			len(it.Record.Notifications), "error", cause, "suppressed_lines", suppressed)
 	}
 	return nil
 }

@@ -13,6 +13,7 @@ type (
 		Schedule(ctx context.Context, sink string, d store.Scheduled, wait time.Duration, arrivedAt time.Time) (
 			depth int64, err error)
 		Reschedule(ctx context.Context, c store.Claim, body string, wait time.Duration) (bool, error)
+		Split(ctx context.Context, c store.Claim, parts []store.Scheduled) (bool, error)
 		Complete(ctx context.Context, c store.Claim) (nextDue bool, err error)
 	}
 	deadLetterStore interface {

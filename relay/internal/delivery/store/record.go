@@ -107,6 +107,16 @@ func newNotification(n relay.Notification) Notification {
 	}
 }
 
+// Halves returns the records of both halves of a batch of at least two notifications. They have the history of the batch,
+// but their attempts are counted from the start.
+func (r *Record) Halves() [2]*Record {
+	middle := len(r.Notifications) / 2
+	half := func(list []Notification) *Record {
+		return &Record{First: r.First, Attempts: slices.Clone(r.Attempts), Notifications: list, Batch: true}
+	}
+	return [2]*Record{half(r.Notifications[:middle]), half(r.Notifications[middle:])}
+}
+
 // ArrivedAt returns when the oldest notification was stored in the log, or now if that is unknown.
 func (r *Record) ArrivedAt(now time.Time) time.Time {
 	at := now

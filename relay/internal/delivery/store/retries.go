@@ -21,6 +21,8 @@ var (
 	rescheduleSource string
 	//go:embed scripts/complete.lua
 	completeSource string
+	//go:embed scripts/split.lua
+	splitSource string
 	//go:embed scripts/make_due.lua
 	makeDueSource string
 
@@ -28,6 +30,7 @@ var (
 	scheduleAllScript = redis.NewScript(retryQueueSource + scheduleAllSource)
 	rescheduleScript  = redis.NewScript(retryQueueSource + rescheduleSource)
 	completeScript    = redis.NewScript(retryQueueSource + completeSource)
+	splitScript       = redis.NewScript(retryQueueSource + splitSource)
 	makeDueScript     = redis.NewScript(retryQueueSource + makeDueSource)
 )
 
@@ -95,6 +98,20 @@ func (s *Retries) Reschedule(ctx context.Context, c Claim, body string, wait tim
 		c.ID, c.LeaseEnd, wait.Milliseconds(), body).Int()
 	if err != nil {
 		return false, fmt.Errorf("reschedule delivery: %w", err)
+	}
+	return n == 1, nil
+}
+
+// Split replaces a claimed delivery of an unordered sink by parts of it, which are due at once. If the claim was lost, Split
+// changes nothing and returns false.
+func (s *Retries) Split(ctx context.Context, c Claim, parts []Scheduled) (bool, error) {
+	args := []any{c.ID, c.LeaseEnd}
+	for _, p := range parts {
+		args = append(args, p.ID, p.Body)
+	}
+	n, err := splitScript.Run(ctx, s.client, s.retryKeys(c.Sink), args...).Int()
+	if err != nil {
+		return false, fmt.Errorf("split delivery: %w", err)
 	}
 	return n == 1, nil
 }
