@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -254,6 +255,9 @@ func prepareDir(name string) (string, error) {
 	if err := os.MkdirAll(name, 0o700); err != nil {
 		return "", fmt.Errorf("create the data directory: %w", err)
 	}
+	if err := tightenDir(name); err != nil {
+		return "", fmt.Errorf("remove the permissions of other users from the data directory: %w", err)
+	}
 	abs, err := filepath.Abs(name)
 	if err == nil {
 		abs, err = filepath.EvalSymlinks(abs)
@@ -262,4 +266,25 @@ func prepareDir(name string) (string, error) {
 		return "", fmt.Errorf("resolve the data directory: %w", err)
 	}
 	return abs, nil
+}
+
+// appendDir is the directory of the append-only file, by the default of redis-server.
+const appendDir = "appendonlydir"
+
+// tightenDir removes the permissions of other users, who could read the data, from a directory that somebody else created.
+// It changes only a directory that is empty or has data of an earlier start, and not one such as /tmp.
+func tightenDir(name string) error {
+	info, err := os.Stat(name)
+	if err != nil || info.Mode().Perm()&0o077 == 0 {
+		return err
+	}
+	entries, err := os.ReadDir(name)
+	if err != nil {
+		return err
+	}
+	hasData := slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == appendDir })
+	if len(entries) > 0 && !hasData {
+		return nil
+	}
+	return os.Chmod(name, info.Mode().Perm()&0o700)
 }

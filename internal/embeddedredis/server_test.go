@@ -88,6 +88,9 @@ func expect(t *testing.T, c *redis.Client, key, want string) {
 
 func TestServer_KeepsDataAfterRestart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "new", "directory")
+	if err := os.MkdirAll(dir, 0o755); err != nil { // tightened by the start
+		t.Fatal(err)
+	}
 	s := start(t, dir)
 	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
 		t.Errorf("directory: got mode %v, %v, want 0700", info.Mode(), err)

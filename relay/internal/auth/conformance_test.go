@@ -232,6 +232,34 @@ func TestAuthenticate_NameOfCertificateAsSecret(t *testing.T) {
 	}
 }
 
+// A name in a certificate matches only keys with a name of the same kind.
+func TestAuthenticate_KindsOfNames(t *testing.T) {
+	t.Parallel()
+	newKey := func(san string) auth.Key { return auth.Key{Name: "of " + san, SAN: san, Hash: auth.HashOfSAN(san)} }
+	keyring, err := auth.NewKeyring([]auth.Key{newKey("spiffe://a/b"), newKey("client"), newKey("a@example.com")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: keyring})
+	for _, tt := range []struct {
+		certificate x509.Certificate
+		allowed     bool
+	}{
+		{x509.Certificate{DNSNames: []string{"client"}}, true},
+		{x509.Certificate{EmailAddresses: []string{"a@example.com"}}, true},
+		{x509.Certificate{URIs: []*url.URL{{Scheme: "spiffe", Host: "a", Path: "/b"}}}, true},
+		{x509.Certificate{DNSNames: []string{"spiffe://a/b"}}, false},
+		{x509.Certificate{EmailAddresses: []string{"spiffe://a/b"}}, false},
+		{x509.Certificate{DNSNames: []string{"a@example.com"}}, false},
+		{x509.Certificate{URIs: []*url.URL{{Path: "client"}}}, false},
+	} {
+		c := &tt.certificate
+		if _, refused := a.Authenticate(t.Context(), auth.Request{Certificate: c}); (refused == nil) != tt.allowed {
+			t.Errorf("%v %v %v: got error %v, want allowed %t", c.DNSNames, c.EmailAddresses, c.URIs, refused, tt.allowed)
+		}
+	}
+}
+
 func TestAuthenticate_Networks(t *testing.T) {
 	t.Parallel()
 	keyring, err := auth.NewKeyring([]auth.Key{{

@@ -100,16 +100,42 @@ func (r *Keyring) authenticateCertificate(c *x509.Certificate) (*Key, *relay.Err
 		return nil, relay.NewError(relay.CodeAuthInvalid,
 			"the header Authorization is missing; send Bearer and an API key")
 	}
-	names := slices.Concat(c.DNSNames, c.EmailAddresses)
+	var uris []string
 	for _, u := range c.URIs {
-		names = append(names, u.String())
+		uris = append(uris, u.String())
 	}
+	// A name of one kind must not pass for a name of another: a CA that issues any DNS name may restrict URIs.
+	names := slices.Concat(filterSANs(c.DNSNames, sanDNS), filterSANs(c.EmailAddresses, sanEmail), filterSANs(uris, sanURI))
 	for _, name := range names {
 		if k := r.keys.Load().byHash[HashOfSAN(name)]; k != nil && k.SAN != "" {
 			return r.checkExpiry(k)
 		}
 	}
 	return nil, relay.NewError(relay.CodeAuthInvalid, "no name (SAN) of the client certificate is known here")
+}
+
+// sanKind is the kind of a subject alternative name, as its text shows it.
+type sanKind int
+
+const (
+	sanDNS sanKind = iota
+	sanEmail
+	sanURI
+)
+
+func kindOfSAN(name string) sanKind {
+	switch {
+	case strings.Contains(name, ":"):
+		return sanURI
+	case strings.Contains(name, "@"):
+		return sanEmail
+	default:
+		return sanDNS
+	}
+}
+
+func filterSANs(names []string, kind sanKind) []string {
+	return slices.DeleteFunc(slices.Clone(names), func(name string) bool { return kindOfSAN(name) != kind })
 }
 
 // CurrentGrant returns the current grant of the key of g for the same pipeline. An operator may have restricted the key

@@ -139,6 +139,9 @@ func (v *Verifier) checkClaims(c *jwt.Claims, now time.Time) *relay.Error {
 	if c.Expiry == nil {
 		return newInvalidError("has no expiry (exp)")
 	}
+	if year := c.Expiry.Time().Add(leeway).UTC().Year(); year < 0 || year > 9999 { // JSON cannot represent it
+		return newInvalidError("has an expiry (exp) after the year 9999")
+	}
 	err := c.ValidateWithLeeway(jwt.Expected{
 		Issuer: v.opts.Issuer, AnyAudience: jwt.Audience{v.opts.Audience}, Time: now,
 	}, leeway)

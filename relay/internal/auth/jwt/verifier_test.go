@@ -120,6 +120,8 @@ func TestVerifier_Claims(t *testing.T) {
 		{"several audiences", func(c map[string]any) { c["aud"] = []string{"other", testAudience} }, ""},
 		{"expired within the leeway", func(c map[string]any) { c["exp"] = time.Now().Add(-10 * time.Second).Unix() }, ""},
 		{"expired", func(c map[string]any) { c["exp"] = time.Now().Add(-time.Minute).Unix() }, relay.CodeAuthExpired},
+		{"after the year 9999", func(c map[string]any) { c["exp"] = int64(253402300800) }, relay.CodeAuthInvalid},
+		{"at the end of time", func(c map[string]any) { c["exp"] = int64(1) << 62 }, relay.CodeAuthInvalid},
 		{"without expiry", func(c map[string]any) { delete(c, "exp") }, relay.CodeAuthInvalid},
 		{
 			"not valid yet", func(c map[string]any) { c["nbf"] = time.Now().Add(time.Hour).Unix() },
