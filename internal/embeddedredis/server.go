@@ -271,7 +271,7 @@ func prepareDir(name string) (string, error) {
 // appendDir is the directory of the append-only file, by the default of redis-server.
 const appendDir = "appendonlydir"
 
-// tightenDir removes the permissions of other users, who could read the data, from a directory that somebody else created.
+// tightenDir removes the permissions of other users, who could read the data, from an existing directory.
 // It changes only a directory that is empty or has data of an earlier start, and not one such as /tmp.
 func tightenDir(name string) error {
 	info, err := os.Stat(name)

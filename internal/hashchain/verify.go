@@ -50,7 +50,7 @@ type BrokenLine struct {
 	Reason Reason
 }
 
-// Reason is what is wrong with a line.
+// Reason describes the fault of a line.
 type Reason string
 
 // The reasons why a line is broken.
@@ -139,7 +139,7 @@ func (v *verifier) finish() {
 
 func (v *verifier) markBroken(line int64, reason Reason) { v.result.Broken = &BrokenLine{line, reason} }
 
-// verifiedLine is what the verifier knows about a line.
+// verifiedLine is a line without its text.
 type verifiedLine struct {
 	hash string
 	// previous is the hash in the line. It is empty if there is a reason.

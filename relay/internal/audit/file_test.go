@@ -133,7 +133,7 @@ func TestFileWriter_ProtectsOlderLines(t *testing.T) {
 	}
 }
 
-// The writer does not continue from a line that somebody changed, even after a failed write.
+// The writer does not continue from a changed line, even after a failed write.
 func TestFileWriter_ShowsChangeWhileRunning(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "audit.log")

@@ -90,8 +90,8 @@ func (s *settleStage) scheduleRetry(ctx context.Context, it *Item, wait time.Dur
 	return nil
 }
 
-// splitBatch continues with the halves of a rejected batch, so that only the notifications that cause the rejection become
-// dead letters. Their tenants may not be the only ones in the batch.
+// splitBatch continues with the halves of a rejected batch. Only the notifications that cause the rejection become dead
+// letters, because the batch may contain notifications of other tenants.
 func (s *settleStage) splitBatch(ctx context.Context, o *claimOrigin, it *Item, cause error) error {
 	if err := o.splitBatch(ctx, it); err != nil {
 		return err

@@ -72,7 +72,7 @@ type Observer interface {
 // AllowedOrigins, TrustedProxies, MaxBody, MaxBodyMemory, MinBodyRate, Log, Observer and Audit are required.
 type Options struct {
 	Authenticator *auth.Authenticator
-	// Failures counts failed authentications. Nil means a throttle of its own.
+	// Failures counts failed authentications. Nil means a new throttle.
 	Failures  *auth.FailureThrottle
 	Tokens    Tokens
 	Publisher Publisher

@@ -34,7 +34,7 @@ type ExceededError struct {
 
 // Error implements error.
 func (e *ExceededError) Error() string {
-	return fmt.Sprintf("the %s is over its quota; try again in %s", e.Kind, e.RetryIn)
+	return fmt.Sprintf("the %s exceeds its quota; try again in %s", e.Kind, e.RetryIn)
 }
 
 // Options are the options of [NewQuotas]. Limits that are not set do not apply.

@@ -28,7 +28,7 @@ func newAuditVerify(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify FILE...",
 		Short: "Check the hash chain of an audit file",
-		Long: `Checks that nobody changed, inserted or removed lines of an audit file that was written with
+		Long: `Checks whether lines of an audit file were changed, inserted or removed since they were written with
 audit.hash_chain. The chain cannot show that its last lines were removed: keep the hash that the command prints at another
 place, and compare it. Name the files of a rotation in their order, the oldest first.
 

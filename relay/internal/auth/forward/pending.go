@@ -16,8 +16,8 @@ const (
 	maxConnections = 64
 	// maxPending is the maximum number of requests in progress and waiting.
 	maxPending = 4 * maxConnections
-	// maxPendingPerAddress is the part of it that one client address can use (see [clientaddr.Group]), so that guesses
-	// from one address do not delay others.
+	// maxPendingPerAddress is the part of it that one client address can use (see [clientaddr.Group]). Guesses
+	// from one address then do not delay others.
 	maxPendingPerAddress = maxConnections / 2
 )
 
@@ -94,7 +94,7 @@ func (p *pendingRequests) join(
 
 var errNoCaller = errors.New("all callers have left")
 
-// leave cancels the request if nobody else waits for it.
+// leave ends the wait of a caller, and cancels the request after the last one.
 func (p *pendingRequests) leave(id string, r *pendingRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
