@@ -96,7 +96,7 @@ func publish(t *testing.T, d *testkit.Daemon, from, n int) {
 	t.Helper()
 	var b strings.Builder
 	for i := range n {
-		fmt.Fprintf(&b, `{"topic":"container.created","object":{"id":"%d","text":"ü \u0000 12345678901234567890"},`+
+		fmt.Fprintf(&b, `{"topic":"container.created","object":{"id":"%d","text":"ü \u001f 12345678901234567890"},`+
 			`"context":{"hub_id":"h","account_id":"a"}}`+"\n", from+i)
 	}
 	d.Publish(t, "h", "application/x-ndjson", b.String(), nil)
