@@ -14,7 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestBudgets floods the relay with each operation of a client. Meanwhile another tenant publishes, gets tokens and
+// TestBudgets floods the relay with each operation of a client. During each flood another tenant publishes, gets tokens and
 // receives its stream, and the relay stays ready. Afterwards the flood has left a bounded number of keys in Redis and of
 // goroutines. SECURITY.md lists the operations.
 func TestBudgets(t *testing.T) {
@@ -101,9 +101,9 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// floodWith sends the request n times from eight connections, and calls meanwhile after the first responses. It returns the
+// floodWith sends the request n times from eight connections, and calls runDuring after the first responses. It returns the
 // number of responses by status.
-func floodWith(t *testing.T, d *daemon, r testkit.Request, n int, meanwhile func()) map[int]int {
+func floodWith(t *testing.T, d *daemon, r testkit.Request, n int, runDuring func()) map[int]int {
 	t.Helper()
 	const workers = 8
 	var mu sync.Mutex
@@ -126,7 +126,7 @@ func floodWith(t *testing.T, d *daemon, r testkit.Request, n int, meanwhile func
 		})
 	}
 	testkit.WaitFor(t, "the flood", func() bool { return sent.Load() > workers || t.Failed() })
-	meanwhile()
+	runDuring()
 	group.Wait()
 	return statuses
 }

@@ -103,7 +103,8 @@ func New(cfg *config.Config, s Options) (*Daemon, error) {
 		return nil, err
 	}
 	a.audit = audit.NewLog(audit.Options{
-		File: cfg.Audit.File, HashChain: cfg.Audit.HashChain, Dropped: a.metrics.AuditDropped, Log: a.log.With("component", "audit"),
+		File: cfg.Audit.File, HashChain: cfg.Audit.HashChain,
+		Dropped: a.metrics.AuditDropped, Log: a.log.With("component", "audit"),
 	})
 	sinks, err := a.openSinks(cfg.Sinks)
 	if err != nil {
@@ -268,7 +269,7 @@ func (a *Daemon) startPublic(
 	})
 	handler, err := publicapi.New(publicapi.Options{
 		Authenticator:  a.authentication.authenticator,
-		Failures:       &a.authentication.failures,
+		Failures:       a.authentication.failures,
 		Tokens:         tokens,
 		Publisher:      a.newPublisher(s),
 		Quotas:         a.newRequestQuotas(s),

@@ -18,11 +18,11 @@ const topicKeyChanged = "hub.api_key.state.changed"
 type authentication struct {
 	authenticator *auth.Authenticator
 	forward       *forward.Verifier // nil without auth.forward
-	failures      auth.FailureThrottle
+	failures      *auth.FailureThrottle
 }
 
 func (a *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
-	result := &authentication{}
+	result := &authentication{failures: auth.NewFailureThrottle()}
 	opts := auth.AuthenticatorOptions{Keys: a.keys.keyring}
 	if cfg.JWT.Enabled() {
 		var issuerKeys jwt.KeySource = jwt.NewRemoteKeys(cfg.JWT.JWKSURL)
@@ -41,7 +41,7 @@ func (a *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
 	if cfg.Forward.URL != "" {
 		result.forward = forward.NewVerifier(forward.Options{
 			URL: cfg.Forward.URL, Timeout: cfg.Forward.Timeout, CacheTTL: cfg.Forward.CacheTTL,
-			StaleTTL: cfg.Forward.StaleTTL, Throttled: result.failures.Throttled,
+			StaleTTL: cfg.Forward.StaleTTL, IsThrottled: result.failures.IsThrottled,
 			Log: a.log.With("component", "forward auth"),
 		})
 		opts.Forward = result.forward

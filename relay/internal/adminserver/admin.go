@@ -47,7 +47,7 @@ type Admin struct {
 	opt      Options
 	hosts    hostCheck
 	mux      *http.ServeMux
-	failures auth.FailureThrottle
+	failures *auth.FailureThrottle
 }
 
 // New returns the handler. [httpserver.Listen] serves it.
@@ -61,7 +61,9 @@ func New(o Options) *Admin {
 	if o.Audit == nil {
 		o.Audit = audit.Discard{}
 	}
-	a := &Admin{opt: o, hosts: newHostCheck(o.Listen), mux: http.NewServeMux()}
+	a := &Admin{
+		opt: o, hosts: newHostCheck(o.Listen), mux: http.NewServeMux(), failures: auth.NewFailureThrottle(),
+	}
 	index := "hubrelay admin\n\n/api/sinks\n/api/sources\n/api/connections\n/api/audit\n/api/keys\n"
 	for _, m := range o.Routes {
 		index += m.Pattern + "\n"

@@ -49,15 +49,10 @@ func TestLog_WritesFileAndStore(t *testing.T) {
 			Action: ActionAuthenticate, Outcome: "401.auth-invalid", Source: "192.0.2.1",
 			Target: "GET /" + strings.Repeat("x", 10_000),
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error, 1)
-		go func() { done <- l.Run(ctx, store) }()
+		stop := runLog(t, l, store)
 		time.Sleep(time.Minute)
 		l.Record(Entry{Actor: "admin alice", Action: "sinks.pause", Target: "a", Outcome: OutcomeOK})
-		cancel()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
+		stop()
 		text, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

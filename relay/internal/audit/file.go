@@ -36,7 +36,7 @@ type fileWriter struct {
 func newFileWriter(o *Options) *fileWriter { return &fileWriter{opts: o, keepTail: true} }
 
 func (w *fileWriter) write(_ context.Context, batch []*Entry) (int, error) {
-	if err := w.check(); err != nil {
+	if err := w.checkEnd(); err != nil {
 		return 0, err
 	}
 	var text []byte
@@ -51,7 +51,7 @@ func (w *fileWriter) write(_ context.Context, batch []*Entry) (int, error) {
 		hashes[i] = previous
 		text = append(append(text, line...), '\n')
 	}
-	written, err := w.append(text)
+	written, err := w.appendText(text)
 	n := bytes.Count(text[:written], []byte("\n"))
 	if n > 0 {
 		w.previous = hashes[n-1]
@@ -71,7 +71,7 @@ func (w *fileWriter) encode(e *Entry, previous string) ([]byte, error) {
 	return json.Marshal(e)
 }
 
-func (w *fileWriter) append(text []byte) (int, error) {
+func (w *fileWriter) appendText(text []byte) (int, error) {
 	if w.opts.File == Stdout {
 		return os.Stdout.Write(text)
 	}
@@ -86,13 +86,13 @@ func (w *fileWriter) append(text []byte) (int, error) {
 	return n, err
 }
 
-// check reads the hash of the last line when the writer starts. It repairs an incomplete last line, which a crash or a
+// checkEnd reads the hash of the last line when the writer starts. It repairs an incomplete last line, which a crash or a
 // failed write has left.
-func (w *fileWriter) check() error {
+func (w *fileWriter) checkEnd() error {
 	if w.checked {
 		return nil
 	}
-	last, err := w.repair()
+	last, err := w.repairEnd()
 	if err != nil && w.opts.HashChain {
 		return fmt.Errorf("read the end of %s: %w", w.opts.File, err)
 	}
@@ -103,8 +103,8 @@ func (w *fileWriter) check() error {
 	return nil
 }
 
-// repair returns the hash of the last line after it has repaired the end of the file.
-func (w *fileWriter) repair() (string, error) {
+// repairEnd returns the hash of the last line after it has repaired the end of the file.
+func (w *fileWriter) repairEnd() (string, error) {
 	if w.opts.File == Stdout {
 		return hashchain.Zero, nil
 	}

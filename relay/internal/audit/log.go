@@ -3,7 +3,6 @@ package audit
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -25,9 +24,9 @@ type Options struct {
 	// File receives one line of JSON per entry. It is created with mode 0600, and opened for each write, so that it can
 	// be rotated. [Stdout] is standard output. Empty writes to no file.
 	File string
-	// HashChain adds the SHA-256 hash of the previous line to each line of File, so `hubrelay audit verify` detects changes. The first
-	// line of a new file has 64 zeros. The first line after a rotation has the hash of the last line of the old file.
-	// Only one process may write to the file.
+	// HashChain adds the SHA-256 hash of the previous line to each line of File, so `hubrelay audit verify` detects
+	// changes. The first line of a new file has 64 zeros. The first line after a rotation has the hash of the last line of
+	// the old file. Only one process may write to the file.
 	HashChain bool
 	// Dropped is called for each entry that is missing in the file or in Redis because too many waited. It may be nil
 	// and must not block.
@@ -46,7 +45,7 @@ type Log struct {
 
 var _ Recorder = (*Log)(nil)
 
-// NewLog returns a log. Entries wait until Run is called, up to a limit.
+// NewLog returns a log. Entries wait until RunFile and RunStore are called, up to a limit.
 func NewLog(o Options) *Log {
 	l := &Log{opts: o, store: newQueue("redis", o.Log), now: time.Now}
 	if o.File != "" {
@@ -81,16 +80,7 @@ func (l *Log) enqueue(e *Entry) {
 	}
 }
 
-// Run calls RunFile and RunStore. It returns nil when ctx has ended and both have returned.
-func (l *Log) Run(ctx context.Context, store Appender) error {
-	var both sync.WaitGroup
-	both.Go(func() { _ = l.RunFile(ctx) })
-	err := l.RunStore(ctx, store)
-	both.Wait()
-	return err
-}
-
-// RunFile writes entries to the file until ctx ends, and then those that wait. It returns nil. It does not need Redis,
+// RunFile writes entries to the file until ctx ends, and then the waiting ones. It returns nil. It does not need Redis,
 // so it may be called before RunStore.
 func (l *Log) RunFile(ctx context.Context) error {
 	if l.file == nil {
@@ -101,7 +91,7 @@ func (l *Log) RunFile(ctx context.Context) error {
 	return nil
 }
 
-// RunStore writes entries to store until ctx ends, and then those that wait. It returns nil. A nil store stores
+// RunStore writes entries to store until ctx ends, and then the waiting ones. It returns nil. A nil store stores
 // nothing.
 func (l *Log) RunStore(ctx context.Context, store Appender) error {
 	l.run(ctx, l.store, storeWriter{store}.write)

@@ -70,7 +70,7 @@ func (q *queue) fill(batch []*Entry) []*Entry {
 // writeFunc writes entries to a destination and returns the number that was written.
 type writeFunc func(ctx context.Context, batch []*Entry) (int, error)
 
-// run writes the entries of a queue until ctx ends, and then those that wait. It also ends summaries, so each
+// run writes the entries of a queue until ctx ends, and then the waiting ones. It also ends summaries, so each
 // destination gets them while the other one does not respond.
 func (l *Log) run(ctx context.Context, q *queue, write writeFunc) {
 	tick := time.NewTicker(summaryTick)

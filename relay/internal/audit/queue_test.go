@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -49,14 +50,12 @@ func newTestStore(t *testing.T, server *redistest.Server) *Store {
 func runLog(t *testing.T, l *Log, store Appender) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = l.Run(ctx, store)
-	}()
+	var both sync.WaitGroup
+	both.Go(func() { _ = l.RunFile(ctx) })
+	both.Go(func() { _ = l.RunStore(ctx, store) })
 	stop = func() {
 		cancel()
-		<-done
+		both.Wait()
 	}
 	t.Cleanup(stop)
 	return stop

@@ -146,7 +146,7 @@ func newForward(t *testing.T) (*forward.Verifier, map[string]bearer) {
 	t.Cleanup(s.Close)
 	return forward.NewVerifier(forward.Options{
 		URL: s.URL, Timeout: 5 * time.Second, CacheTTL: time.Minute, StaleTTL: time.Minute,
-		Throttled: new(auth.FailureThrottle).Throttled, Log: testkit.Log(t),
+		IsThrottled: auth.NewFailureThrottle().IsThrottled, Log: testkit.Log(t),
 	}), known
 }
 

@@ -2,13 +2,11 @@ package auth
 
 import (
 	"net/netip"
-	"sync"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
+	"github.com/hubrelay/hubrelay/relay/internal/quota"
 )
 
 const (
@@ -21,11 +19,14 @@ const (
 )
 
 // FailureThrottle limits the failed authentications of each client address (see [clientaddr.Group]), so that guessing
-// takes long and fills no log. It does not limit valid credentials. The zero value is ready, and may be used
-// concurrently.
+// takes long and fills no log. It does not limit valid credentials. It may be used concurrently.
 type FailureThrottle struct {
-	mu    sync.Mutex
-	addrs map[netip.Prefix]*rate.Limiter
+	failures *quota.LocalLimiter[netip.Prefix]
+}
+
+// NewFailureThrottle returns a throttle without failures.
+func NewFailureThrottle() *FailureThrottle {
+	return &FailureThrottle{quota.NewLocalLimiter[netip.Prefix](failuresPerSecond, failureBurst, maxFailingAddrs)}
 }
 
 // NewThrottledError returns 429.rate-limiting for an address that has failed too often.
@@ -35,35 +36,13 @@ func NewThrottledError() *relay.Error {
 		WithExtra("per", "ip")
 }
 
-// Throttled returns the time until the address may fail again, or 0 if it may now. It counts nothing.
-func (t *FailureThrottle) Throttled(addr netip.Addr) time.Duration {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	l := t.addrs[clientaddr.Group(addr)]
-	if l == nil || l.Tokens() >= 1 {
-		return 0
-	}
-	return time.Second / failuresPerSecond
+// IsThrottled reports whether the address has failed too often. It counts nothing.
+func (t *FailureThrottle) IsThrottled(addr netip.Addr) bool {
+	return t.failures.IsExhausted(clientaddr.Group(addr))
 }
 
 // Fail counts a failed authentication. It returns the time until the address may fail again, or 0 if this failure is
 // within the limit.
 func (t *FailureThrottle) Fail(addr netip.Addr) time.Duration {
-	group := clientaddr.Group(addr)
-	t.mu.Lock()
-	l := t.addrs[group]
-	if l == nil {
-		if len(t.addrs) >= maxFailingAddrs || t.addrs == nil {
-			t.addrs = make(map[netip.Prefix]*rate.Limiter)
-		}
-		l = rate.NewLimiter(failuresPerSecond, failureBurst)
-		t.addrs[group] = l
-	}
-	t.mu.Unlock()
-	r := l.Reserve()
-	wait := r.Delay()
-	if wait > 0 {
-		r.Cancel()
-	}
-	return wait
+	return t.failures.Take(clientaddr.Group(addr))
 }

@@ -244,6 +244,7 @@ type limitedConn struct {
 	ip             *ipConns // nil without a limit per address
 	idle, idleOfIP *list.Element
 	removed        bool
+	resets         *rate.Limiter // nil before the first reset
 }
 
 // Close closes the connection and ends its count.

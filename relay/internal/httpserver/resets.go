@@ -5,11 +5,8 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"sync"
 
 	"golang.org/x/time/rate"
-
-	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
 
 const (
@@ -22,33 +19,15 @@ const (
 	resetsPerSecond = 20
 )
 
-type resetsKey struct{}
+type connKey struct{}
 
-// connResets counts the requests that the client of a connection has reset.
-type connResets struct {
-	conn    net.Conn
-	once    sync.Once
-	limiter *rate.Limiter // created for the first reset, because most connections have none
-}
-
-// add counts a reset, and closes the connection if there were too many.
-func (c *connResets) add() {
-	c.once.Do(func() { c.limiter = rate.NewLimiter(resetsPerSecond, resetBurst) })
-	if !c.limiter.Allow() {
-		_ = c.conn.Close()
+// withConn is the ConnContext function of the http.Server.
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	c, ok := rawConn(withoutTLS(conn)).(*limitedConn)
+	if !ok {
+		return ctx
 	}
-}
-
-// countResets is the ConnContext function of the http.Server. Trusted proxies have no limit, because they pass on the
-// resets of many clients.
-func countResets(proxies clientaddr.Proxies) func(context.Context, net.Conn) context.Context {
-	return func(ctx context.Context, conn net.Conn) context.Context {
-		peer, err := netip.ParseAddrPort(rawConn(withoutTLS(conn)).RemoteAddr().String())
-		if err == nil && proxies.Contains(peer.Addr()) {
-			return ctx
-		}
-		return context.WithValue(ctx, resetsKey{}, &connResets{conn: conn})
-	}
+	return context.WithValue(ctx, connKey{}, c)
 }
 
 // limitResets closes an HTTP/2 connection whose client resets too many requests, and skips requests that were reset
@@ -60,12 +39,30 @@ func limitResets(next http.Handler) http.Handler {
 			return
 		}
 		defer func() {
-			if resets, ok := r.Context().Value(resetsKey{}).(*connResets); ok && r.Context().Err() != nil {
-				resets.add()
+			if c, ok := r.Context().Value(connKey{}).(*limitedConn); ok && r.Context().Err() != nil {
+				c.countReset()
 			}
 		}()
 		if r.Context().Err() == nil {
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// countReset counts a request that the client has reset, and closes the connection if there were too many. Trusted
+// proxies have no limit, because they pass on the resets of many clients.
+func (c *limitedConn) countReset() {
+	peer, err := netip.ParseAddrPort(c.RemoteAddr().String())
+	if err == nil && c.limiter.proxies.Contains(peer.Addr()) {
+		return
+	}
+	c.limiter.mu.Lock()
+	if c.resets == nil {
+		c.resets = rate.NewLimiter(resetsPerSecond, resetBurst)
+	}
+	tooMany := !c.resets.Allow()
+	c.limiter.mu.Unlock()
+	if tooMany {
+		_ = c.Close()
+	}
 }

@@ -157,7 +157,7 @@ func newHTTPServer(o Options) *http.Server {
 	protocols.SetUnencryptedHTTP2(true) // for proxies
 	return &http.Server{
 		Handler:           limitResets(Recover(o.Handler, o.Log)),
-		ConnContext:       countResets(o.TrustedProxies),
+		ConnContext:       withConn,
 		ReadHeaderTimeout: o.ReadHeaderTimeout,
 		ReadTimeout:       o.ReadTimeout,
 		WriteTimeout:      o.WriteTimeout,

@@ -121,7 +121,7 @@ type API struct {
 	drainTime time.Duration
 
 	exceeded exceededQuotas
-	reopened reopenThrottle
+	reopened *quota.LocalLimiter[string] // by token
 
 	unavailableLog rate.Sometimes // unavailable stores
 	originLog      rate.Sometimes // rejected origins
@@ -160,7 +160,7 @@ func New(o Options) (*API, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Failures == nil {
-		o.Failures = new(auth.FailureThrottle)
+		o.Failures = auth.NewFailureThrottle()
 	}
 	if o.Audit == nil {
 		o.Audit = audit.Discard{}
@@ -170,6 +170,7 @@ func New(o Options) (*API, error) {
 	}
 	a := &API{
 		opt: o, drainTime: maxDrainTime, budget: newBodyBudget(o.MaxBodyMemory), bodyWait: bodyWait,
+		reopened:       quota.NewLocalLimiter[string](reopensPerSecond, reopenBurst, maxReopened),
 		unavailableLog: rate.Sometimes{Interval: logInterval}, originLog: rate.Sometimes{Interval: logInterval},
 	}
 	a.bodies.New = func() any { return new(requestBody) }

@@ -47,10 +47,10 @@ func newBodyBudget(limit int64) *bodyBudget {
 	return &bodyBudget{max: limit, byKey: make(map[string]int64), released: make(chan struct{})}
 }
 
-// acquire takes memory for a request of a key that has held bytes already. It waits until enough is available or ctx ends.
-func (b *bodyBudget) acquire(ctx context.Context, key string, held, more int64) error {
+// acquireBytes takes memory for a request of a key that has held bytes already. It waits until enough is available or ctx ends.
+func (b *bodyBudget) acquireBytes(ctx context.Context, key string, held, more int64) error {
 	for {
-		released, ok := b.tryAcquire(key, held, more)
+		released, ok := b.tryAcquireBytes(key, held, more)
 		if ok {
 			return nil
 		}
@@ -64,7 +64,7 @@ func (b *bodyBudget) acquire(ctx context.Context, key string, held, more int64) 
 	}
 }
 
-func (b *bodyBudget) tryAcquire(key string, held, more int64) (released <-chan struct{}, ok bool) {
+func (b *bodyBudget) tryAcquireBytes(key string, held, more int64) (released <-chan struct{}, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	ofKey := b.byKey[key]
@@ -77,7 +77,7 @@ func (b *bodyBudget) tryAcquire(key string, held, more int64) (released <-chan s
 	return b.released, false
 }
 
-func (b *bodyBudget) release(key string, n int64) {
+func (b *bodyBudget) releaseBytes(key string, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.used -= n
@@ -108,7 +108,7 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, key string) (
 	b, _ = a.bodies.Get().(*requestBody)
 	b.key = key
 	done = func() {
-		a.budget.release(b.key, b.held)
+		a.budget.releaseBytes(b.key, b.held)
 		b.held = 0
 		if cap(b.buf) <= maxPooledBody {
 			a.bodies.Put(b)
@@ -172,7 +172,7 @@ func (a *API) growBody(w http.ResponseWriter, r *http.Request, b *requestBody, s
 	ctx, cancel := context.WithTimeout(r.Context(), a.bodyWait)
 	defer cancel()
 	more := int64(size) - b.held
-	if err := a.budget.acquire(ctx, b.key, b.held, more); err != nil {
+	if err := a.budget.acquireBytes(ctx, b.key, b.held, more); err != nil {
 		setRetryAfter(w, a.bodyWait)
 		return relay.NewError(relay.CodeNotReady,
 			"too many request bodies are in progress, and nothing was stored; repeat the request later")

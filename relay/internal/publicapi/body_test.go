@@ -104,11 +104,11 @@ func TestBodyBudget(t *testing.T) {
 		b := newBodyBudget(100)
 		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errors.New("enough"))
 		defer cancel()
-		take := func(key string, held, more int64) error { return b.acquire(ctx, key, held, more) }
+		take := func(key string, held, more int64) error { return b.acquireBytes(ctx, key, held, more) }
 		if err := errors.Join(take("large", 0, 200), take("large", 200, 100)); err != nil {
 			t.Errorf("a request that is alone: %v", err)
 		}
-		b.release("large", 300)
+		b.releaseBytes("large", 300)
 		if err := errors.Join(take("a", 0, 30), take("a", 0, 20)); err != nil {
 			t.Errorf("within the half of a key: %v", err)
 		}
@@ -118,15 +118,15 @@ func TestBodyBudget(t *testing.T) {
 		if err := take("b", 0, 50); err != nil {
 			t.Errorf("another key: %v", err)
 		}
-		b.release("b", 50)
-		b.release("a", 30)
+		b.releaseBytes("b", 50)
+		b.releaseBytes("a", 30)
 		if err := <-done; err != nil {
 			t.Errorf("after a release: %v", err)
 		}
 		if err := take("a", 0, 40); err == nil || err.Error() != "enough" {
 			t.Errorf("got %v, want the end of the context", err)
 		}
-		b.release("a", 30)
+		b.releaseBytes("a", 30)
 		if b.used != 0 || len(b.byKey) != 0 || b.waiting != 0 {
 			t.Errorf("got %d used of %v, %d waiting, want nothing", b.used, b.byKey, b.waiting)
 		}

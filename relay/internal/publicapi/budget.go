@@ -4,10 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"strconv"
-	"sync"
-	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
@@ -55,29 +51,14 @@ const (
 	maxReopened = 10_000
 )
 
-// reopenThrottle limits how often one token opens event streams, because each time all nodes are notified. The zero
-// value is ready, and may be used concurrently.
-type reopenThrottle struct {
-	mu     sync.Mutex
-	tokens map[string]*rate.Limiter
-}
-
-// take returns the time until the token may open another stream, or 0 if it may now.
-func (t *reopenThrottle) take(token string) time.Duration {
-	t.mu.Lock()
-	l := t.tokens[token]
-	if l == nil {
-		if t.tokens == nil || len(t.tokens) >= maxReopened {
-			t.tokens = make(map[string]*rate.Limiter)
-		}
-		l = rate.NewLimiter(reopensPerSecond, reopenBurst)
-		t.tokens[token] = l
+// takeReopening counts an event stream that is opened with a token, because each time all nodes are notified. It returns
+// 429.rate-limiting for a token that opens too many.
+func (a *API) takeReopening(w http.ResponseWriter, token string) *relay.Error {
+	wait := a.reopened.Take(token)
+	if wait == 0 {
+		return nil
 	}
-	t.mu.Unlock()
-	r := l.Reserve()
-	wait := r.Delay()
-	if wait > 0 {
-		r.Cancel()
-	}
-	return wait
+	setRetryAfter(w, wait)
+	return relay.NewError(relay.CodeRateLimiting,
+		"this token opens event streams too often; wait before you reconnect").WithExtra("per", "token")
 }

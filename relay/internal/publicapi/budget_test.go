@@ -2,7 +2,6 @@ package publicapi
 
 import (
 	"errors"
-	"fmt"
 	"net/http"
 	"sync"
 	"testing"
@@ -150,16 +149,5 @@ func TestBudget_ReopenedStreams(t *testing.T) {
 	}
 	if a := open(f.token()); a.status != 200 {
 		t.Errorf("another token: got %d %s, want 200", a.status, a.body)
-	}
-}
-
-func TestReopenThrottle_BoundsMemory(t *testing.T) {
-	t.Parallel()
-	var throttle reopenThrottle
-	for i := range 3 * maxReopened {
-		throttle.take(fmt.Sprint(i))
-	}
-	if n := len(throttle.tokens); n > maxReopened {
-		t.Errorf("got %d tokens, want at most %d", n, maxReopened)
 	}
 }

@@ -222,11 +222,7 @@ func (a *API) authorizeStream(
 	}
 	grant, refused := a.checkToken(r, token)
 	if refused == nil && req.wantsSSE() {
-		if wait := a.reopened.take(token); wait > 0 {
-			setRetryAfter(w, wait)
-			refused = relay.NewError(relay.CodeRateLimiting,
-				"this token opens event streams too often; wait before you reconnect").WithExtra("per", "token")
-		}
+		refused = a.takeReopening(w, token)
 	}
 	return grant, token, refused
 }

@@ -41,7 +41,7 @@ func (e *ExceededError) Error() string {
 type Options struct {
 	Key, Account, Address Limit
 	Store                 Store
-	// Name separates the buckets from those of other quotas in the same store.
+	// Name separates the buckets from the buckets of other quotas in the same store.
 	Name string
 	// Rejected, if set, counts rejected requests. It is called concurrently and must not block.
 	Rejected func(Kind)

@@ -40,24 +40,24 @@ type pendingRequest struct {
 	cancel  context.CancelCauseFunc
 }
 
-// do calls ask, unless a call for the same id is in progress, and returns its result. It returns the cause of ctx if
+// shareRequest calls ask, unless a call for the same id is in progress, and returns its result. It returns the cause of ctx if
 // that ends first, and errTooMany at the limits.
-func (p *pendingRequests) do(
+func (p *pendingRequests) shareRequest(
 	ctx context.Context, id string, addr netip.Addr, ask func(context.Context) (*auth.Key, error),
 ) (*auth.Key, error) {
-	r := p.join(ctx, id, clientaddr.Group(addr), ask)
+	r := p.joinRequest(ctx, id, clientaddr.Group(addr), ask)
 	if r == nil {
 		return nil, errTooMany
 	}
 	_, err := relay.Await(ctx, r.done)
-	p.leave(id, r)
+	p.leaveRequest(id, r)
 	if err != nil {
 		return nil, err
 	}
 	return r.key, r.err
 }
 
-func (p *pendingRequests) join(
+func (p *pendingRequests) joinRequest(
 	ctx context.Context, id string, group netip.Prefix, ask func(context.Context) (*auth.Key, error),
 ) *pendingRequest {
 	p.mu.Lock()
@@ -94,8 +94,8 @@ func (p *pendingRequests) join(
 
 var errNoCaller = errors.New("all callers have left")
 
-// leave ends the wait of a caller, and cancels the request after the last one.
-func (p *pendingRequests) leave(id string, r *pendingRequest) {
+// leaveRequest ends the wait of a caller, and cancels the request after the last one.
+func (p *pendingRequests) leaveRequest(id string, r *pendingRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r.callers--; r.callers > 0 {

@@ -52,10 +52,9 @@ type Options struct {
 	CacheTTL time.Duration
 	// StaleTTL is the time for which a decision is used while the endpoint does not answer.
 	StaleTTL time.Duration
-	// Throttled returns the time for which an address may not use unknown credentials, because too many of its
-	// credentials were rejected. See [auth.FailureThrottle].
-	Throttled func(netip.Addr) time.Duration
-	Log       *slog.Logger
+	// IsThrottled reports whether too many credentials from an address were rejected. See [auth.FailureThrottle].
+	IsThrottled func(netip.Addr) bool
+	Log         *slog.Logger
 }
 
 // Verifier asks the endpoint. It may be used concurrently.
@@ -114,7 +113,7 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string, addr neti
 	if cached != nil && now.Sub(cached.VerifiedAt) < v.opts.CacheTTL {
 		return cached, nil
 	}
-	if v.opts.Throttled(addr) > 0 && cached == nil {
+	if cached == nil && v.opts.IsThrottled(addr) {
 		return nil, auth.NewThrottledError()
 	}
 	key, err := v.requestCurrentDecision(ctx, id, credential, hub, addr)
@@ -159,7 +158,7 @@ func (v *Verifier) requestCurrentDecision(
 func (v *Verifier) requestDecisionOnce(
 	ctx context.Context, id apikey.Hash, credential, hub string, addr netip.Addr,
 ) (*auth.Key, error) {
-	return v.pending.do(ctx, string(id[:])+hub, addr, func(ctx context.Context) (*auth.Key, error) {
+	return v.pending.shareRequest(ctx, string(id[:])+hub, addr, func(ctx context.Context) (*auth.Key, error) {
 		key, err := v.requestDecision(ctx, credential, hub)
 		if err == nil {
 			key.Hash = apikey.HashOf(hub + "\x00" + credential)

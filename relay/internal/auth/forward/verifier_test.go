@@ -66,7 +66,7 @@ func newEndpoint(t *testing.T) *endpoint {
 func newTestVerifier(url string, now *time.Time) *Verifier {
 	v := NewVerifier(Options{
 		URL: url, Timeout: 5 * time.Second, CacheTTL: time.Minute, StaleTTL: 5 * time.Minute,
-		Throttled: func(netip.Addr) time.Duration { return 0 }, Log: slog.New(slog.DiscardHandler),
+		IsThrottled: func(netip.Addr) bool { return false }, Log: slog.New(slog.DiscardHandler),
 	})
 	v.now = func() time.Time { return *now }
 	return v
@@ -248,7 +248,7 @@ func TestCredentialChanges_OfOthers(t *testing.T) {
 	}
 }
 
-// A change during a request makes its response invalid, and the endpoint is asked again.
+// A change during a request makes its response invalid, and the endpoint receives another request.
 func TestVerifier_ChangeDuringRequest(t *testing.T) {
 	t.Parallel()
 	for _, changes := range []int{1, maxAttempts} {
@@ -285,7 +285,7 @@ func TestVerifier_AsksThrottleFirst(t *testing.T) {
 	if _, code := verify(v, "good"); code != "" {
 		t.Fatal(code)
 	}
-	v.opts.Throttled = func(netip.Addr) time.Duration { return time.Second }
+	v.opts.IsThrottled = func(netip.Addr) bool { return true }
 	if _, code := verify(v, "bad"); code != relay.CodeRateLimiting || e.requests.Load() != 1 {
 		t.Errorf("got code %q after %d requests, want %s after 1", code, e.requests.Load(), relay.CodeRateLimiting)
 	}
