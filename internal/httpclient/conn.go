@@ -13,6 +13,8 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/netdeadline"
 )
 
 // errConnClosed reports that an idle connection was closed before any byte was sent. The request may be sent on
@@ -30,7 +32,6 @@ type http1Conn struct {
 	headerBytesLeft int       // the number of bytes that may still be read of a header
 	bytesSent       int       // bytes written for this request; must not be read before writeDone has a result
 	sawEOF          bool      // the end of the connection was read
-	interrupt       func()    // ends all pending I/O; may be called from any goroutine
 
 	writeDone chan error // result of a write that runs during the read of the response; nil if no write is running
 
@@ -48,7 +49,6 @@ func newConn(u *url.URL, raw, used net.Conn) *http1Conn {
 	c := &http1Conn{scheme: u.Scheme, host: u.Host, raw: raw, Conn: used}
 	c.r = bufio.NewReader(c)
 	c.peekFunc, c.writeFunc = c.peekSocket, c.writeSocket
-	c.interrupt = func() { _ = raw.Close() }
 	for inner := raw; inner != nil; {
 		switch s := inner.(type) {
 		case syscall.Conn:
@@ -111,12 +111,11 @@ func (c *http1Conn) peekSocket(fd uintptr) bool {
 // roundTripOn sends p over c and returns the response. When its body has been read or closed, c becomes idle again. On
 // an error c is closed.
 func (t *Transport) roundTripOn(ctx context.Context, c *http1Conn, p *Request) (*http.Response, error) {
-	stop := context.AfterFunc(ctx, c.interrupt)
+	stop := netdeadline.InterruptAfter(ctx, c.raw)
 	resp, err := c.roundTrip(ctx, p)
 	if err != nil {
-		stop()
-		_ = c.Close()
-		return nil, contextError(ctx, err)
+		c.discard(!stop())
+		return nil, netdeadline.Cause(ctx, err)
 	}
 	if resp.StatusCode/100 == 2 {
 		c.writeFinished(t.drainTime) // after a 2xx the delivery is not repeated, so the server must get the whole body
@@ -139,13 +138,22 @@ func (t *Transport) roundTripOn(ctx context.Context, c *http1Conn, p *Request) (
 // release returns c to the pool after a request, or closes it. After stop has returned true, the context of the request
 // can no longer interrupt c.
 func (t *Transport) release(c *http1Conn, stop func() bool, keep bool) {
-	reusable := stop() && keep && c.writeFinished(finalReadTimeout)
+	interrupted := !stop()
+	reusable := !interrupted && keep && c.writeFinished(finalReadTimeout)
 	// A connection is not reusable after its end or if it delivered more than the response.
 	if !reusable || c.sawEOF || c.r.Buffered() > 0 || c.rawPeek == nil {
-		_ = c.Close()
+		c.discard(interrupted)
 		return
 	}
 	t.idle.put(c, t.IdleConnTimeout)
+}
+
+// discard closes c. TLS announces the end to the server, for which it may wait, but not after an interruption.
+func (c *http1Conn) discard(interrupted bool) {
+	if interrupted {
+		_ = c.raw.Close()
+	}
+	_ = c.Close()
 }
 
 func (c *http1Conn) roundTrip(ctx context.Context, p *Request) (*http.Response, error) {
@@ -165,8 +173,8 @@ func (c *http1Conn) roundTrip(ctx context.Context, p *Request) (*http.Response, 
 				err = writeErr // the reason for the missing response
 			}
 		default:
-			c.interrupt()
-			<-c.writeDone //nolint:errcheck // the error is caused by interrupt
+			_ = c.raw.Close()
+			<-c.writeDone //nolint:errcheck // the error is caused by Close
 		}
 	}
 	if c.bytesSent == 0 && !c.idleSince.IsZero() && ctx.Err() == nil {
@@ -208,7 +216,7 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	case errors.Is(err, io.EOF):
 		b.finish(io.EOF)
 	case err != nil:
-		b.finish(contextError(b.ctx, err))
+		b.finish(netdeadline.Cause(b.ctx, err))
 	}
 	return n, b.readErr
 }

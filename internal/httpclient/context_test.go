@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
@@ -129,4 +130,57 @@ func TestPost_ContextEndsDuringDial(t *testing.T) {
 	if _, err := c.Post(ctx, target, nil, nil); !errors.Is(err, cause) {
 		t.Errorf("got error %v, want %v", err, cause)
 	}
+}
+
+// A response that has arrived at the deadline counts, even if it is read later.
+func TestPost_ResponseArrivesAtDeadline(t *testing.T) {
+	t.Parallel()
+	responded := make(chan struct{})
+	target, _ := startScriptedServer(t, func(_ int, conn net.Conn, in *bufio.Reader) {
+		if readRequest(in) {
+			_, _ = io.WriteString(conn, okResponse)
+			close(responded)
+			_, _ = in.ReadByte()
+		}
+	})
+	c := newTestClient(t)
+	ctx, expire := context.WithCancel(t.Context())
+	dial := c.transport.DialContext
+	c.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		conn, err := dial(ctx, network, address)
+		tcp, ok := conn.(*net.TCPConn)
+		if !ok {
+			return conn, err
+		}
+		return &lateConn{TCPConn: tcp, responded: responded, expire: expire, interrupted: make(chan struct{})}, err
+	}
+	resp, err := c.Post(expiredContext{ctx}, target, nil, []byte("{}"))
+	if err != nil || resp.Status != 200 || resp.Body != "ok" || resp.Truncated {
+		t.Errorf("got %+v, %v", resp, err)
+	}
+}
+
+// lateConn reads a response only after it has arrived and the deadline has interrupted the connection.
+type lateConn struct {
+	*net.TCPConn
+	responded, interrupted chan struct{}
+	expire                 func()
+	once                   sync.Once
+}
+
+func (c *lateConn) Read(p []byte) (int, error) {
+	<-c.responded
+	c.expire()
+	<-c.interrupted
+	return c.TCPConn.Read(p)
+}
+
+func (c *lateConn) SetReadDeadline(at time.Time) error {
+	defer c.once.Do(func() { close(c.interrupted) })
+	return c.TCPConn.SetReadDeadline(at)
+}
+
+func (c *lateConn) Close() error {
+	defer c.once.Do(func() { close(c.interrupted) })
+	return c.TCPConn.Close()
 }

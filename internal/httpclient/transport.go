@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/netdeadline"
 	"github.com/hubrelay/hubrelay/internal/netguard"
 )
 
@@ -86,7 +87,7 @@ func (t *Transport) Post(ctx context.Context, p *Request) (*http.Response, error
 		t.http1Host.Store(nil)
 		return t.postNetHTTP(ctx, p)
 	case err != nil:
-		return nil, contextError(ctx, err)
+		return nil, netdeadline.Cause(ctx, err)
 	}
 	return t.roundTripOn(ctx, c, p)
 }
@@ -166,12 +167,4 @@ func (t *Transport) handshakeTLS(ctx context.Context, raw net.Conn, host string)
 		return nil, errHTTP2
 	}
 	return secure, err
-}
-
-// contextError returns the cause of ctx if it has ended, and err otherwise.
-func contextError(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
-	return err
 }

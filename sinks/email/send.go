@@ -15,6 +15,7 @@ import (
 
 	"github.com/wneessen/go-mail/smtp"
 
+	"github.com/hubrelay/hubrelay/internal/netdeadline"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -63,7 +64,7 @@ func (s *Sink) smtpSession(ctx context.Context, message []byte, at *smtpStep) (e
 		return err
 	}
 	defer func() { _ = raw.Close() }()
-	stop := context.AfterFunc(ctx, func() { _ = raw.Close() })
+	stop := netdeadline.InterruptAfter(ctx, raw)
 	defer stop()
 	var conn net.Conn = &boundedConn{Conn: raw, left: maxServerReply}
 	if s.config.TLS == tlsImplicit {
@@ -143,6 +144,7 @@ func (s *Sink) logIn(c *smtp.Client, at *smtpStep) error {
 // explainError describes a failure and marks its outcome, which the reply decides if it is about the message.
 func (s *Sink) explainError(ctx context.Context, at smtpStep, err error) error {
 	host := s.config.Host
+	cause := netdeadline.Cause(ctx, err)
 	var said *textproto.Error
 	switch {
 	case errors.As(err, &said): // even if ctx has ended since
@@ -153,10 +155,10 @@ func (s *Sink) explainError(ctx context.Context, at smtpStep, err error) error {
 			return relay.Permanent(answer)
 		}
 		return answer
-	case ctx.Err() != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded):
-		return fmt.Errorf("%s %s: no reply in time: %w", at.name, host, context.Cause(ctx))
+	case ctx.Err() != nil && errors.Is(cause, context.DeadlineExceeded):
+		return fmt.Errorf("%s %s: no reply in time: %w", at.name, host, cause)
 	case ctx.Err() != nil:
-		return fmt.Errorf("%s %s: %w", at.name, host, context.Cause(ctx))
+		return fmt.Errorf("%s %s: %w", at.name, host, cause)
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("%s %s: the server closed the connection without a reply", at.name, host)
 	}

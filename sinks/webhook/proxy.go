@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/net/proxy"
 
+	"github.com/hubrelay/hubrelay/internal/netdeadline"
 	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -133,10 +134,7 @@ func (p *proxyDialer) dialThrough(ctx context.Context, target netip.AddrPort) (n
 	}
 	if err != nil {
 		_ = conn.Close()
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
-		return nil, err
+		return nil, netdeadline.Cause(ctx, err)
 	}
 	return ready, nil
 }

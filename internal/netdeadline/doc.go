@@ -1,0 +1,2 @@
+// Package netdeadline ends the I/O of a connection with a context.
+package netdeadline
