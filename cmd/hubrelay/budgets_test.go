@@ -20,10 +20,11 @@ import (
 func TestBudgets(t *testing.T) {
 	t.Parallel()
 	const (
-		flood   = 1000
+		flood   = 1000 // fails if the relay answers fewer than 2 requests per second
 		hostile = "hostile-secret-0123456789"
 		good    = "good-secret-0123456789"
-		perSec  = 20 // quotas.requests of a key, with a burst of one second
+		perSec  = 1   // quotas of a key
+		burst   = 100 // above the requests of the good key
 	)
 	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
@@ -34,8 +35,10 @@ func TestBudgets(t *testing.T) {
 			"    - {name: good, key: %s, account_id: a2, hubs: [hub-2], capabilities: [notifications-publish]}\n",
 			hostile, good),
 		env: []string{
-			fmt.Sprintf("HUBRELAY_QUOTAS__REQUESTS__PER_SECOND=%d", perSec), "HUBRELAY_QUOTAS__REQUESTS__BURST=1s",
-			"HUBRELAY_QUOTAS__KEY__NOTIFICATIONS=200", "HUBRELAY_QUOTAS__KEY__BURST=1s",
+			fmt.Sprintf("HUBRELAY_QUOTAS__REQUESTS__PER_SECOND=%d", perSec),
+			fmt.Sprintf("HUBRELAY_QUOTAS__REQUESTS__BURST=%ds", burst/perSec),
+			fmt.Sprintf("HUBRELAY_QUOTAS__KEY__NOTIFICATIONS=%d", perSec),
+			fmt.Sprintf("HUBRELAY_QUOTAS__KEY__BURST=%ds", burst/perSec),
 		},
 	})
 	tasks := "/v1/containers/c/instances/i/tasks"
@@ -88,7 +91,7 @@ func TestBudgets(t *testing.T) {
 			}
 		}
 		testkit.Eventually(t, op.name+": the relay to be ready", d.Ready(http.StatusOK))
-		most := int64(2*perSec*(time.Since(start).Seconds()+2)) + 20
+		most := int64(2*(burst+perSec*time.Since(start).Seconds())) + 20
 		if grown := store.DBSize(t.Context()).Val() - keysBefore; grown > most {
 			t.Errorf("%s: left %d keys in Redis, want at most %d", op.name, grown, most)
 		}

@@ -139,8 +139,10 @@ func TestRedisFull(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory", "16mb")
 	store := redisAt(t, server.Socket)
 	hooks := receive(t, nil)
-	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
-		"")})
+	d := serve(t, daemonConfig{
+		redis: fmt.Sprintf("url: %q, retention: {max_bytes: 1GiB}", server.URL()), // so that the log is not trimmed
+		sinks: webhookSink("hook", hooks.url+"/", ""),
+	})
 	ws := d.connect(t, opsKey, "hub-1", "")
 	large := fmt.Sprintf(`{"topic":"job.created","context":{"padding":%q}}`+"\n", strings.Repeat("x", 100_000))
 	post := testkit.Request{

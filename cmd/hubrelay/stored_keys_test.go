@@ -32,19 +32,22 @@ func TestKeys(t *testing.T) {
 		}
 		return strings.TrimSpace(out)
 	}
-	publish := func(key, topic string) testkit.Reply {
+	publishTo := func(node *daemon, key, topic string) testkit.Reply {
 		t.Helper()
-		return nodes[1].Do(t, testkit.Request{
+		return node.Do(t, testkit.Request{
 			Method: "POST", Key: key, Hub: "hub-1", ContentType: "application/json",
 			Body: fmt.Sprintf(`{"topic":%q}`, topic),
 		})
 	}
-	// until waits until a key is answered with a status.
+	publish := func(key, topic string) testkit.Reply { return publishTo(nodes[1], key, topic) }
+	// until waits until both nodes answer a key with a status.
 	until := func(key string, status int) {
 		t.Helper()
 		testkit.Eventually(t, "the key to be applied", func() error {
-			if r := publish(key, "job.created"); r.Status != status {
-				return fmt.Errorf("%d %s", r.Status, r.Body)
+			for _, node := range nodes {
+				if r := publishTo(node, key, "job.created"); r.Status != status {
+					return fmt.Errorf("%d %s", r.Status, r.Body)
+				}
 			}
 			return nil
 		})
