@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -40,7 +41,8 @@ func (s *Server) launchServer(ctx context.Context) (*redisProcess, error) {
 	if err := os.Remove(s.socket); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("remove the socket of an earlier server: %w", err)
 	}
-	cmd := exec.Command(binary, s.buildArgs()...)
+	// redis-server creates files that everyone may read, and a child cannot be started with another umask.
+	cmd := exec.Command("/bin/sh", slices.Concat([]string{"-c", `umask 077 && exec "$0" "$@"`, binary}, s.buildArgs())...)
 	cmd.Dir = s.dir
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TZ=" + os.Getenv("TZ"), "LC_ALL=C"}
 	// Ctrl-C in a terminal signals the whole foreground process group, but the server must outlive the shutdown.

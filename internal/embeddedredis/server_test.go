@@ -98,6 +98,15 @@ func TestServer_KeepsDataAfterRestart(t *testing.T) {
 	if err := client(t, s).Set(t.Context(), "k", "v", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
+	files, err := filepath.Glob(filepath.Join(dir, "appendonlydir", "*"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("got files %v, %v, want those of redis-server", files, err)
+	}
+	for _, file := range files {
+		if info, err := os.Stat(file); err != nil || info.Mode().Perm()&0o077 != 0 {
+			t.Errorf("%s: got mode %v, %v, want no access for others", file, info.Mode(), err)
+		}
+	}
 	for range 2 {
 		if err := s.Close(t.Context()); err != nil {
 			t.Fatal(err)

@@ -3,7 +3,7 @@ package auth
 import (
 	_ "embed" // the scripts
 
-	"github.com/redis/go-redis/v9"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // consumedMarker replaces the value of a token that was consumed while a stream kept it alive. keep_alive.lua describes
@@ -18,7 +18,7 @@ var (
 	//go:embed scripts/consume.lua
 	consumeSource string
 
-	keepAliveScript = redis.NewScript(keepAliveSource)
-	renewScript     = redis.NewScript(renewSource)
-	consumeScript   = redis.NewScript(consumeSource)
+	keepAliveScript = redisconn.NewScript(keepAliveSource)
+	renewScript     = redisconn.NewScript(renewSource)
+	consumeScript   = redisconn.NewScript(consumeSource)
 )

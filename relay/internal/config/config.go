@@ -51,9 +51,9 @@ type Config struct {
 
 	file    string
 	origins yamldoc.Origins
-	// inlineSecret is the path of a secret that is written in the file, or "".
-	inlineSecret string
-	schema       *node
+	// inlineSecrets are the paths of secrets that are written in the file.
+	inlineSecrets []string
+	schema        *node
 }
 
 // Dir returns the directory of the configuration file, for relative paths.

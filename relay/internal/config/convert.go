@@ -4,6 +4,7 @@ import (
 	"encoding"
 	"fmt"
 	"math"
+	"net/url"
 	"reflect"
 	"regexp"
 	"slices"
@@ -19,14 +20,13 @@ import (
 // schema.
 type converter struct {
 	*yamldoc.Reporter
-	root      *node
-	dir       string // directory of the configuration file, for relative file names
-	environ   map[string]string
-	types     map[string]string // types of the sinks, by name
-	upstreams map[string]string // types of the sources, by name
-	count     int
-	// inlineSecret is the path of a secret that is written in the file, or "".
-	inlineSecret string
+	root          *node
+	dir           string // directory of the configuration file, for relative file names
+	environ       map[string]string
+	types         map[string]string // types of the sinks, by name
+	upstreams     map[string]string // types of the sources, by name
+	count         int
+	inlineSecrets []string // paths of secrets that are written in the file
 }
 
 // convert returns the value for the schema n. The second result is false if there is no valid value.
@@ -318,9 +318,8 @@ func (c *converter) expandText(f *field, v *yamldoc.Value, path string) (any, bo
 		if !ok {
 			return nil, false
 		}
-		isInline := text != "" && text == expanded && v.At.Line > 0
-		if isInline && f.secrecy == secret && c.inlineSecret == "" && namesSecret(f.name) {
-			c.inlineSecret = path
+		if text != "" && text == expanded && v.At.Line > 0 && f.containsSecret(text, path) {
+			c.inlineSecrets = append(c.inlineSecrets, path)
 		}
 		text = expanded
 	case f.file && text != "":
@@ -341,10 +340,34 @@ func (c *converter) expandText(f *field, v *yamldoc.Value, path string) (any, bo
 	return text, true
 }
 
-// namesSecret reports whether a key is a secret and not only an address or an environment that may contain one.
-func namesSecret(key string) bool {
-	return slices.ContainsFunc([]string{"key", "token", "secret", "password"},
-		func(word string) bool { return strings.HasSuffix(key, word) })
+// containsSecret reports whether text, a value of f at path, is or contains a secret. f is never shown, but it may be a
+// hash, an address, or a map or an environment of which only some values are secret, as their names tell.
+func (f *field) containsSecret(text, path string) bool {
+	name, _, isVariable := strings.Cut(text, "=")
+	switch {
+	case f.secrecy == secretURL:
+		u, err := url.Parse(text)
+		if err != nil || u.User == nil {
+			return false
+		}
+		_, hasPassword := u.User.Password()
+		return hasPassword
+	case strings.HasSuffix(f.name, "_sha256"):
+		return false
+	case f.name == "env":
+		return isVariable && namesSecret(name)
+	case f.node.kind == kindMap || f.node.kind == kindAny:
+		return namesSecret(strings.TrimRight(path, `0123456789[]"`))
+	}
+	return true
+}
+
+func namesSecret(name string) bool {
+	name = strings.ToLower(name)
+	return slices.ContainsFunc(
+		[]string{"key", "token", "secret", "secrets", "password", "authorization", "cookie"},
+		func(word string) bool { return strings.HasSuffix(name, word) },
+	)
 }
 
 // maxQuoted is the maximum number of bytes of a value in a message.

@@ -39,7 +39,7 @@ func Load(path string, environ []string, kinds Kinds) (*Config, error) {
 		return nil, Problems(yamldoc.Sorted(l.Problems))
 	}
 	cfg.Warnings = yamldoc.Sorted(l.Warnings)
-	cfg.file, cfg.origins, cfg.schema, cfg.inlineSecret = path, l.Origins, l.root, l.inlineSecret
+	cfg.file, cfg.origins, cfg.schema, cfg.inlineSecrets = path, l.Origins, l.root, l.inlineSecrets
 	return cfg, nil
 }
 

@@ -33,7 +33,7 @@ func (c *Config) SecurityWarnings() []Problem {
 			"set server.tls, or name the proxy that adds TLS in server.trusted_proxies")
 	}
 	l.warnPlaintextRedis(c.Redis.URL)
-	l.warnReadableFile(c.inlineSecret)
+	l.warnReadableFile(c.inlineSecrets)
 	return yamldoc.Sorted(l.Warnings)
 }
 
@@ -91,12 +91,13 @@ func (l securityCheck) warnPlaintextRedis(address string) {
 }
 
 // warnReadableFile warns if every user of the machine can read a file that contains secrets.
-func (l securityCheck) warnReadableFile(inlineSecret string) {
-	if inlineSecret == "" {
+func (l securityCheck) warnReadableFile(inlineSecrets []string) {
+	info, err := os.Stat(l.File)
+	if err != nil || info.Mode().Perm()&0o004 == 0 {
 		return
 	}
-	if info, err := os.Stat(l.File); err == nil && info.Mode().Perm()&0o004 != 0 {
-		l.Warn(inlineSecret, "is a secret in a file that every user of this machine can read",
+	for _, path := range inlineSecrets {
+		l.Warn(path, "is a secret in a file that every user of this machine can read",
 			"chmod o-r "+l.File+", or read the secret from the environment or another file")
 	}
 }

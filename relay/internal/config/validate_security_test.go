@@ -19,6 +19,7 @@ func TestConfig_SecurityWarnings(t *testing.T) {
 	if err := os.WriteFile(weakFile, []byte("changeme-changeme-changeme\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	const readable = ": is a secret in a file that every user of this machine can read"
 	fromVariable := key(`"${KEY}"`)
 	for _, c := range []struct {
 		name, text string
@@ -60,9 +61,14 @@ func TestConfig_SecurityWarnings(t *testing.T) {
 		{"Redis with TLS", fromVariable + "redis: {url: 'rediss://redis.example:6379'}\n", 0o600, ""},
 		{
 			"a secret that everyone can read", key(strong), 0o644,
-			"auth.keys[0].key: is a secret in a file that every user of this machine can read",
+			"auth.keys[0].key" + readable,
 		},
 		{"a secret from the environment", fromVariable, 0o644, ""},
+		{
+			"secrets of all kinds", fromVariable + "redis: {url: 'rediss://:pass@redis.example:6379'}\n" +
+				"sources: {up: {type: hub, url: 'https://hub.example', hub_id: h, key: " + strong + "}}\n", 0o644,
+			"redis.url" + readable + "\nsources.up.key" + readable,
+		},
 	} {
 		file := filepath.Join(t.TempDir(), "hubrelay.yaml")
 		if err := os.WriteFile(file, []byte(c.text), c.mode); err != nil {

@@ -5,8 +5,6 @@ import (
 	_ "embed"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
@@ -19,7 +17,7 @@ const pageLen = 200
 //go:embed scripts/erase.lua
 var eraseSource string
 
-var eraseScript = redis.NewScript(eraseSource)
+var eraseScript = redisconn.NewScript(eraseSource)
 
 // Options are the stores of a relay. All fields are required.
 type Options struct {

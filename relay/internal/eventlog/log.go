@@ -3,8 +3,6 @@ package eventlog
 import (
 	_ "embed" // the scripts
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
@@ -18,8 +16,8 @@ var (
 	//go:embed scripts/trim.lua
 	trimSource string
 
-	appendScript = redis.NewScript(appendSource)
-	trimScript   = redis.NewScript(streamid.CompareLua + trimSource)
+	appendScript = redisconn.NewScript(appendSource)
+	trimScript   = redisconn.NewScript(streamid.CompareLua + trimSource)
 )
 
 // Log is the log of all partitions. It may be used concurrently.

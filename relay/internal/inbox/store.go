@@ -23,9 +23,9 @@ var (
 	//go:embed scripts/reset.lua
 	resetSource string
 
-	appendScript     = redis.NewScript(streamid.CompareLua + appendSource)
-	resetScript      = redis.NewScript(resetSource)
-	quarantineScript = redis.NewScript(streamid.CompareLua + quarantineSource)
+	appendScript     = redisconn.NewScript(streamid.CompareLua + appendSource)
+	resetScript      = redisconn.NewScript(resetSource)
+	quarantineScript = redisconn.NewScript(streamid.CompareLua + quarantineSource)
 )
 
 // MaxQuarantine is the number of entries that the quarantine keeps, so a producer of invalid entries cannot fill Redis.

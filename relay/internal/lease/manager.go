@@ -18,8 +18,8 @@ var (
 	//go:embed scripts/release.lua
 	releaseSource string
 
-	acquireScript = redis.NewScript(acquireSource)
-	releaseScript = redis.NewScript(releaseSource)
+	acquireScript = redisconn.NewScript(acquireSource)
+	releaseScript = redisconn.NewScript(releaseSource)
 )
 
 // Key is the lock of a lease.

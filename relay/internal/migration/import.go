@@ -63,10 +63,10 @@ var (
 	//go:embed scripts/import_finish.lua
 	finishSource string
 
-	beginScript   = redis.NewScript(beginSource)
-	serversScript = redis.NewScript(serversSource)
-	importScript  = redis.NewScript(importSource)
-	finishScript  = redis.NewScript(finishSource)
+	beginScript   = redisconn.NewScript(beginSource)
+	serversScript = redisconn.NewScript(serversSource)
+	importScript  = redisconn.NewScript(importSource)
+	finishScript  = redisconn.NewScript(finishSource)
 )
 
 // Import replaces the inventory with the content of the file. It removes objects that are not in the file. An instance

@@ -2,12 +2,14 @@ package migration
 
 import (
 	"context"
-	_ "embed" // for the scripts
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	_ "embed" // for the scripts
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 
 	"github.com/redis/go-redis/v9"
 
@@ -40,12 +42,12 @@ var (
 	//go:embed scripts/requeue.lua
 	requeueSource string
 
-	createScript    = redis.NewScript(commonSource + createSource)
-	claimScript     = redis.NewScript(commonSource + claimSource)
-	updateScript    = redis.NewScript(commonSource + updateSource)
-	heartbeatScript = redis.NewScript(heartbeatSource)
-	slotScript      = redis.NewScript(commonSource + slotSource)
-	requeueScript   = redis.NewScript(requeueSource)
+	createScript    = redisconn.NewScript(commonSource + createSource)
+	claimScript     = redisconn.NewScript(commonSource + claimSource)
+	updateScript    = redisconn.NewScript(commonSource + updateSource)
+	heartbeatScript = redisconn.NewScript(heartbeatSource)
+	slotScript      = redisconn.NewScript(commonSource + slotSource)
+	requeueScript   = redisconn.NewScript(requeueSource)
 )
 
 var (

@@ -3,8 +3,6 @@ package queue
 import (
 	_ "embed" // the scripts
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
@@ -22,11 +20,11 @@ var (
 	//go:embed scripts/count_accounts.lua
 	countAccountsSource string
 
-	enqueueScript  = redis.NewScript(streamid.CompareLua + enqueueSource)
-	registerScript = redis.NewScript(streamid.CompareLua + registerSource)
-	queuedScript   = redis.NewScript(queuedSource)
+	enqueueScript  = redisconn.NewScript(streamid.CompareLua + enqueueSource)
+	registerScript = redisconn.NewScript(streamid.CompareLua + registerSource)
+	queuedScript   = redisconn.NewScript(queuedSource)
 
-	countAccountsScript = redis.NewScript(countAccountsSource)
+	countAccountsScript = redisconn.NewScript(countAccountsSource)
 )
 
 // Store contains the queues of all sinks. It may be used concurrently.

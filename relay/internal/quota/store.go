@@ -16,7 +16,7 @@ import (
 //go:embed scripts/lease.lua
 var leaseSource string
 
-var leaseScript = redis.NewScript(leaseSource)
+var leaseScript = redisconn.NewScript(leaseSource)
 
 // Lease is the result of [Store.Lease].
 type Lease struct {

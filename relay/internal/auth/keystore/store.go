@@ -39,7 +39,7 @@ var (
 //go:embed scripts/replace.lua
 var replaceSource string
 
-var replaceScript = redis.NewScript(replaceSource)
+var replaceScript = redisconn.NewScript(replaceSource)
 
 // Store is the keys in Redis. It may be used concurrently.
 type Store struct {

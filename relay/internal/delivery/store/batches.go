@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -19,7 +19,7 @@ var (
 	//go:embed scripts/seal_batch.lua
 	sealBatchSource string
 
-	sealBatchScript = redis.NewScript(retryQueueSource + sealBatchSource)
+	sealBatchScript = redisconn.NewScript(retryQueueSource + sealBatchSource)
 )
 
 // Batches stores batches.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
 )
@@ -30,8 +30,8 @@ var (
 	//go:embed scripts/drop.lua
 	dropDeadLettersSource string
 
-	replayDeadLettersScript = redis.NewScript(retryQueueSource + replayDeadLettersSource)
-	dropDeadLettersScript   = redis.NewScript(dropDeadLettersSource)
+	replayDeadLettersScript = redisconn.NewScript(retryQueueSource + replayDeadLettersSource)
+	dropDeadLettersScript   = redisconn.NewScript(dropDeadLettersSource)
 )
 
 // ReplayOptions are the settings of the sink whose dead letters are replayed.

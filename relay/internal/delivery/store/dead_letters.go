@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -146,8 +146,8 @@ var (
 	//go:embed scripts/deadletter_list.lua
 	listDeadLettersSource string
 
-	addDeadLetterScript   = redis.NewScript(retryQueueSource + addDeadLetterSource)
-	listDeadLettersScript = redis.NewScript(listDeadLettersSource)
+	addDeadLetterScript   = redisconn.NewScript(retryQueueSource + addDeadLetterSource)
+	listDeadLettersScript = redisconn.NewScript(listDeadLettersSource)
 )
 
 // Add stores a dead letter, which replaces an earlier one of the same delivery. A claimed delivery leaves the retry

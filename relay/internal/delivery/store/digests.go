@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -31,7 +33,7 @@ var (
 	//go:embed scripts/digest_seal.lua
 	sealDigestSource string
 
-	addToDigestScript = redis.NewScript(retryQueueSource + addToDigestSource)
+	addToDigestScript = redisconn.NewScript(retryQueueSource + addToDigestSource)
 )
 
 // Digests stores open digests.

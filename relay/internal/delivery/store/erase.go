@@ -7,13 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 //go:embed scripts/replace.lua
 var replaceRecordSource string
 
-var replaceRecordScript = redis.NewScript(retryQueueSource + replaceRecordSource)
+var replaceRecordScript = redisconn.NewScript(retryQueueSource + replaceRecordSource)
 
 // EraseAccount removes the notifications of an account from the scheduled deliveries of a sink, and returns the number
 // of changed deliveries. A delivery without other notifications is removed.

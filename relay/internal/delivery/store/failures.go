@@ -6,14 +6,14 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 var (
 	//go:embed scripts/failure_start.lua
 	recordFailureSource string
 
-	recordFailureScript = redis.NewScript(recordFailureSource)
+	recordFailureScript = redisconn.NewScript(recordFailureSource)
 )
 
 // Failures stores since when each sink has only failed, on all nodes together.

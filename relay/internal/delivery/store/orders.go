@@ -2,13 +2,14 @@ package store
 
 import (
 	"context"
-	"crypto/sha1" //nolint:gosec // it only spreads names, and Redis scripts have it
+	"crypto/fips140"
 	_ "embed"
 	"encoding/hex"
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"crypto/sha1" //nolint:gosec // it only spreads names, and Redis scripts have it
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -50,7 +51,8 @@ func (o Ordering) StoredKey(n relay.Notification) string {
 	if key == "" {
 		return ""
 	}
-	sum := sha1.Sum([]byte(key)) //nolint:gosec // see above
+	var sum [sha1.Size]byte
+	fips140.WithoutEnforcement(func() { sum = sha1.Sum([]byte(key)) }) //nolint:gosec // see above
 	return hex.EncodeToString(sum[:12])
 }
 
@@ -71,8 +73,8 @@ var (
 	//go:embed scripts/blocked_keys.lua
 	blockedKeysSource string
 
-	holdScript        = redis.NewScript(retryQueueSource + holdSource)
-	blockedKeysScript = redis.NewScript(retryQueueSource + blockedKeysSource)
+	holdScript        = redisconn.NewScript(retryQueueSource + holdSource)
+	blockedKeysScript = redisconn.NewScript(retryQueueSource + blockedKeysSource)
 )
 
 // Orders stores the order of the scheduled deliveries of ordered sinks.

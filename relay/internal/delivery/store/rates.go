@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -17,8 +17,8 @@ var (
 	//go:embed scripts/throttle.lua
 	cooldownSource string
 
-	rateScript     = redis.NewScript(rateSource)
-	cooldownScript = redis.NewScript(cooldownSource)
+	rateScript     = redisconn.NewScript(rateSource)
+	cooldownScript = redisconn.NewScript(cooldownSource)
 )
 
 // Rates stores rate limits, which all nodes share.

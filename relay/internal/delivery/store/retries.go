@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -26,12 +28,12 @@ var (
 	//go:embed scripts/make_due.lua
 	makeDueSource string
 
-	scheduleScript    = redis.NewScript(retryQueueSource + scheduleSource)
-	scheduleAllScript = redis.NewScript(retryQueueSource + scheduleAllSource)
-	rescheduleScript  = redis.NewScript(retryQueueSource + rescheduleSource)
-	completeScript    = redis.NewScript(retryQueueSource + completeSource)
-	splitScript       = redis.NewScript(retryQueueSource + splitSource)
-	makeDueScript     = redis.NewScript(retryQueueSource + makeDueSource)
+	scheduleScript    = redisconn.NewScript(retryQueueSource + scheduleSource)
+	scheduleAllScript = redisconn.NewScript(retryQueueSource + scheduleAllSource)
+	rescheduleScript  = redisconn.NewScript(retryQueueSource + rescheduleSource)
+	completeScript    = redisconn.NewScript(retryQueueSource + completeSource)
+	splitScript       = redisconn.NewScript(retryQueueSource + splitSource)
+	makeDueScript     = redisconn.NewScript(retryQueueSource + makeDueSource)
 )
 
 // Retries stores the deliveries of sinks that wait for their next attempt.

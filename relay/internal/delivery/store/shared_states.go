@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -20,8 +20,8 @@ var (
 	//go:embed scripts/state_save.lua
 	saveStateSource string
 
-	lockStateScript = redis.NewScript(lockStateSource)
-	saveStateScript = redis.NewScript(saveStateSource)
+	lockStateScript = redisconn.NewScript(lockStateSource)
+	saveStateScript = redisconn.NewScript(saveStateSource)
 )
 
 // SharedStates stores the values that sinks share between nodes and across restarts.

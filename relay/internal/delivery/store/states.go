@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+
 	"github.com/redis/go-redis/v9"
 )
 
@@ -45,10 +47,10 @@ var (
 	//go:embed scripts/resume.lua
 	resumeSource string
 
-	pauseScript   = redis.NewScript(pauseSource)
-	disableScript = redis.NewScript(disableSource)
-	enableScript  = redis.NewScript(enableSource)
-	resumeScript  = redis.NewScript(resumeSource)
+	pauseScript   = redisconn.NewScript(pauseSource)
+	disableScript = redisconn.NewScript(disableSource)
+	enableScript  = redisconn.NewScript(enableSource)
+	resumeScript  = redisconn.NewScript(resumeSource)
 )
 
 // States stores the states of sinks.

@@ -18,7 +18,7 @@ var (
 	//go:embed scripts/store.lua
 	storeSource string
 
-	storeScript = redis.NewScript(storeSource)
+	storeScript = redisconn.NewScript(storeSource)
 )
 
 // ErrTakenOver means that another process reads the source now. Nothing was stored. Open the source again.
