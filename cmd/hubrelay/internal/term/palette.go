@@ -2,7 +2,6 @@ package term
 
 import (
 	"io"
-	"os"
 	"slices"
 	"strings"
 	"unicode"
@@ -24,15 +23,18 @@ func NewPalette(w io.Writer, env []string) Palette {
 	return Palette{on: !noColor}
 }
 
+// descriptor is a file, or a writer of NewOutput.
+type descriptor interface{ Fd() uintptr }
+
 // IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(descriptor)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
 // Width returns the number of columns of the terminal w, or 0 if w is not a terminal.
 func Width(w io.Writer) int {
-	f, ok := w.(*os.File)
+	f, ok := w.(descriptor)
 	if !ok {
 		return 0
 	}
