@@ -77,6 +77,36 @@ func TestWorker_RunsJobAndPublishesEvents(t *testing.T) {
 	}
 }
 
+// After a container has moved to another account, that account sees only its own jobs.
+func TestJobs_OfFormerAccount(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, newRedis(t))
+	d := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
+	s.work(s.b, "w1", d, nil)
+	former := s.migrate(0, "s2")
+	s.awaitEnd(former)
+	f := inventoryOfSite()
+	f.Containers[0].Account = "other"
+	if _, err := s.inv.Import(t.Context(), f); err != nil {
+		t.Fatal(err)
+	}
+	r := s.request(0, "s3")
+	r.Sees = func(a string) bool { return a == "other" }
+	current, err := s.svc.Migrate(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := s.svc.Jobs(t.Context(), r.Caller, "c0", "i0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	compare(t, "jobs of the current account", list, []relay.TaskDescriptor{{Action: "migrate", JobID: current.JobID}})
+	r.Sees = func(string) bool { return true }
+	if list, err = s.svc.Jobs(t.Context(), r.Caller, "c0", "i0"); err != nil || len(list) != 2 {
+		t.Errorf("a key of all accounts: got %v, %v, want both jobs", list, err)
+	}
+}
+
 // A job uses the server settings at its start, not at the request.
 func TestWorker_UsesCurrentServerSettings(t *testing.T) {
 	t.Parallel()

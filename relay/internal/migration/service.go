@@ -142,13 +142,15 @@ func (s *Service) Jobs(
 	if _, err := s.findInstance(ctx, c, container, instance, ""); err != nil {
 		return nil, err
 	}
-	ids, err := s.store.jobsOfInstance(ctx, c.Hub, container, instance)
+	jobs, err := s.store.jobsOfInstance(ctx, c.Hub, container, instance)
 	if err != nil {
 		return nil, s.clientError(err)
 	}
-	list := make([]relay.TaskDescriptor, len(ids))
-	for i, id := range ids {
-		list[i] = relay.TaskDescriptor{Action: actionMigrate, JobID: id}
+	list := make([]relay.TaskDescriptor, 0, len(jobs))
+	for _, j := range jobs {
+		if c.Sees(j.Account) { // the container may have belonged to another account
+			list = append(list, relay.TaskDescriptor{Action: actionMigrate, JobID: j.ID})
+		}
 	}
 	return list, nil
 }

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -155,14 +156,39 @@ func (s *jobStore) loadJob(ctx context.Context, hub, id string) (*job, error) {
 	return j, nil
 }
 
-// jobsOfInstance returns the IDs of an instance's jobs, the newest first.
-func (s *jobStore) jobsOfInstance(ctx context.Context, hub, container, instance string) ([]string, error) {
-	ids, err := s.client.LRange(ctx, s.keys.instanceJobs(s.keys.Partition(hub), InstanceField(container, instance)), 0,
-		-1).Result()
+// jobsOfInstance returns an instance's stored jobs, the newest first.
+func (s *jobStore) jobsOfInstance(ctx context.Context, hub, container, instance string) ([]jobSpec, error) {
+	p := s.keys.Partition(hub)
+	ids, err := s.client.LRange(ctx, s.keys.instanceJobs(p, InstanceField(container, instance)), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read the jobs of an instance: %w", err)
 	}
-	return ids, nil
+	specs := make([]*redis.StringCmd, len(ids))
+	_, err = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, id := range ids {
+			specs[i] = pipe.HGet(ctx, s.keys.job(id, p), "order")
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("read the jobs of an instance: %w", err)
+	}
+	jobs := make([]jobSpec, 0, len(ids))
+	for _, spec := range specs {
+		var j jobSpec
+		switch text, err := spec.Bytes(); {
+		case errors.Is(err, redis.Nil): // the job has expired
+			continue
+		case err != nil:
+			return nil, fmt.Errorf("read a job of an instance: %w", err)
+		default:
+			if err := json.Unmarshal(text, &j); err != nil {
+				return nil, fmt.Errorf("%w: decode the field order: %w", errDamaged, err)
+			}
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs, nil
 }
 
 // claimJob claims a job for a worker. It returns nil if the job has ended or is missing, or if another worker has it.
