@@ -4,6 +4,7 @@ import (
 	"crypto/aes"
 	"crypto/cipher"
 	"crypto/hmac"
+	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
@@ -20,12 +21,15 @@ const (
 	cursorVersion = 0x30
 	ivLen         = 12
 	checksumLen   = 2
+	nonceLen      = 8
 )
 
 // The first byte of the content.
 const (
 	contentOne = iota // the position of one partition
 	contentAll        // the positions of all partitions
+
+	hasNonce = 0x80 // added to the others: random bytes follow the positions
 )
 
 // Now is accepted in place of a cursor. The stream then begins with a cursor for the current end of the log. Every real
@@ -51,7 +55,7 @@ type Cursor struct {
 type CursorKey [32]byte
 
 // Cursors encodes and decodes cursors. A cursor reveals only its length. An unencrypted position would also show when
-// other tenants published. The same position always has the same cursor. Cursors may be used concurrently.
+// other tenants published. Cursors may be used concurrently.
 type Cursors struct {
 	block   cipher.Block
 	scratch sync.Pool // of *cursorScratch
@@ -80,13 +84,30 @@ func NewCursors(key CursorKey) *Cursors {
 }
 
 // Append appends the text of a cursor to text. list contains the position of partition first, or the positions of all
-// partitions. The text is safe in URLs and headers.
+// partitions. The text is safe in URLs and headers. The same positions always have the same cursor, so Append is only for
+// a client that receives the entry at the positions.
 func (c *Cursors) Append(text []byte, partitions, first int, list []Position) []byte {
+	return c.append(text, partitions, first, list, false)
+}
+
+// AppendUnique is Append with a cursor that differs on each call. A client cannot compare it with an earlier one to find out
+// whether anything was published.
+func (c *Cursors) AppendUnique(text []byte, partitions, first int, list []Position) []byte {
+	return c.append(text, partitions, first, list, true)
+}
+
+func (c *Cursors) append(text []byte, partitions, first int, list []Position, unique bool) []byte {
 	scratch, _ := c.scratch.Get().(*cursorScratch)
 	defer c.scratch.Put(scratch)
 	b := append(scratch.buf[:0], cursorVersion)
 	b = append(b, make([]byte, ivLen)...)
 	b = appendContent(b, partitions, first, list)
+	if unique {
+		b[1+ivLen] |= hasNonce
+		var nonce [nonceLen]byte
+		_, _ = rand.Read(nonce[:]) // never returns an error
+		b = append(b, nonce[:]...)
+	}
 	c.sealContent(scratch, b[1:])
 	b = binary.BigEndian.AppendUint16(b, checksum(b))
 	scratch.buf = b
@@ -182,10 +203,17 @@ func parseContent(b []byte, partitions int) (Cursor, error) {
 	if len(b) == 0 {
 		return Cursor{}, ErrMalformed
 	}
+	kind := b[0] &^ hasNonce
+	if kind != b[0] {
+		if len(b) <= nonceLen {
+			return Cursor{}, ErrMalformed
+		}
+		b = b[:len(b)-nonceLen]
+	}
 	r := reader{b: b[1:]}
 	count, known := r.readNumber(), true
 	c, n := Cursor{}, count
-	switch b[0] {
+	switch kind {
 	case contentOne:
 		c.first, n = int(min(r.readNumber(), maxPartitions)), 1
 	case contentAll:

@@ -54,6 +54,23 @@ func TestCursor_RoundTrip(t *testing.T) {
 	}
 }
 
+// Unique cursors of the same positions differ, and are read as the same.
+func TestCursors_AppendUnique(t *testing.T) {
+	at := []Position{{MS: 1_795_000_000_000, Seq: 1, IDHash: 2}, {MS: 1}}
+	for _, list := range [][]Position{at, at[:1]} {
+		first, second := testCursors.AppendUnique(nil, 2, 0, list), testCursors.AppendUnique(nil, 2, 0, list)
+		if string(first) == string(second) {
+			t.Errorf("got %s twice", first)
+		}
+		for _, text := range [][]byte{first, second, testCursors.Append(nil, 2, 0, list)} {
+			c, err := testCursors.Parse(string(text), 2)
+			if err != nil || !slices.Equal(c.list, list) {
+				t.Errorf("got %v, %v, want %v", c.list, err, list)
+			}
+		}
+	}
+}
+
 // A cursor reveals nothing, and belongs to one relay.
 func TestCursors_Encrypt(t *testing.T) {
 	other := NewCursors(CursorKey{1})

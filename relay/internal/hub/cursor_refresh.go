@@ -45,7 +45,6 @@ func (c *connection) pingWithCursor() bool {
 	c.mu.Lock()
 	c.lastCursorSeq, c.pingsSinceMessage = l.nextSeq(), 1
 	c.mu.Unlock()
-	c.sendControl(append(frame.NewPing(), frame.New(&relay.Notification{Data: message}, c.format,
-		l.formatCursor(l.positions))...))
+	c.sendControl(append(frame.NewPing(), frame.New(&relay.Notification{Data: message}, c.format, l.formatEndCursor())...))
 	return true
 }

@@ -46,8 +46,8 @@ func TestPing_RefreshesStaleCursor(t *testing.T) {
 		if query == "hub=quiet&account=a" {
 			continue
 		}
-		if m := next(t, conn); m.Topic != relay.TopicCursor || m.Cursor != want {
-			t.Fatalf("%s: got %s, want the cursor %s", query, m.text, want)
+		if m := next(t, conn); m.Topic != relay.TopicCursor || !equalPositions(t, 1, m.Cursor, want) {
+			t.Fatalf("%s: got %s, want a cursor like %s", query, m.text, want)
 		}
 	}
 	n.advance("busy", staleCursorEntries+1, 10)

@@ -130,6 +130,13 @@ func (l *feed) formatCursor(at []streamid.Position) []byte {
 	return l.cursorBuf
 }
 
+// formatEndCursor returns a cursor of the end of the feed that differs on each call, because the client does not see
+// every entry. It is valid until the next call. The caller holds mu.
+func (l *feed) formatEndCursor() []byte {
+	l.cursorBuf = l.cursors.AppendUnique(l.cursorBuf[:0], l.partitions, l.firstPartition, l.positions)
+	return l.cursorBuf
+}
+
 // frameFor returns the frame of an entry for all clients that have seen the log up to the given positions. The caller
 // holds mu.
 func (l *feed) frameFor(e *feedEntry, as frame.Encoding, at []streamid.Position, live bool) []byte {

@@ -44,7 +44,7 @@ func (f *broadcast) resyncFeed(h *Hub, l *feed, partition int, at streamid.Posit
 		hub, account := j.group.pipelineName()
 		f.groupBurst.reset()
 		message := relay.ResyncMessage(hub, account, lostLive)
-		f.groupBurst.push(frame.New(&relay.Notification{Data: message}, j.group.format, l.formatCursor(l.positions)))
+		f.groupBurst.push(frame.New(&relay.Notification{Data: message}, j.group.format, l.formatEndCursor()))
 		for _, c := range j.clients {
 			f.writeTo(c, &f.groupBurst)
 		}

@@ -129,5 +129,5 @@ func (c *connection) currentCursor() []byte {
 	if c.hub.index.groupOf(c) == nil {
 		return nil
 	}
-	return c.feed.formatCursor(c.feed.positions)
+	return c.feed.formatEndCursor()
 }
