@@ -27,7 +27,7 @@ func (d *daemon) curlEvents(t *testing.T, query string, headers ...string) *test
 }
 
 var (
-	eventID = regexp.MustCompile(`(?m)^id: (\S+)$`)
+	eventID = regexp.MustCompile(`(?m)^id: (\S+)\ndata: `) // not that of a heartbeat
 	eventOf = regexp.MustCompile(`(?m)^data: .*"object":\{"id":"([^"]*)"`)
 )
 
