@@ -61,7 +61,7 @@ test-long: preflight examples/node_modules/.package-lock.json $(GOTESTSUM) ## ru
 test-docker: preflight $(GOTESTSUM) ## install Docker and migrate containers between two temporary dockerd (Linux, root)
 	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || { echo "dockerd needs Linux and root: run this as root, in a virtual machine or a privileged container" >&2; exit 1; }
 	@bash .ci/need c-compiler docker
-	@export HUBRELAY_TEST_DOCKER=1; $(call test,docker,-count=1 -parallel 8 -timeout 5m ./plugins/docker,.)
+	@export HUBRELAY_TEST_DOCKER=1; $(call test,docker,-count=1 -parallel 8 -timeout 12m ./plugins/docker,.)
 
 test-brokers: preflight $(GOTESTSUM) ## install NATS, RabbitMQ, Mosquitto and PostgreSQL, and publish to them and to Kafka in the test process
 	@bash .ci/need c-compiler redis-server redis-cli nats-server rabbitmq mosquitto postgresql
