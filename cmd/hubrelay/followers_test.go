@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -101,18 +102,21 @@ func (f *follower) start(begin <-chan struct{}) {
 			}
 		}
 		for ctx.Err() == nil {
+			pause := time.Duration(f.random.IntN(100)) * time.Millisecond
 			if err := f.connect(f, ctx); err != nil && ctx.Err() == nil {
 				f.noteEnd(err)
 				var refused *refusedError
 				switch {
 				case !errors.As(err, &refused):
+				case refused.status == http.StatusTooManyRequests && refused.retryAfter > 0:
+					pause += refused.retryAfter
 				case refused.status == http.StatusUnauthorized && f.forgetful:
 					f.kept = ""
 				default:
 					f.fail(err)
 				}
 			}
-			relay.Sleep(ctx, time.Duration(f.random.IntN(100))*time.Millisecond)
+			relay.Sleep(ctx, pause)
 		}
 	}()
 }
@@ -177,17 +181,19 @@ func (f *follower) place() string {
 	return f.cursor
 }
 
-// refusedError is a response that a repetition would not change.
+// refusedError is a 4xx. Repeating the request changes it only if it is a 429, after retryAfter.
 type refusedError struct {
-	status int
-	body   string
+	status     int
+	body       string
+	retryAfter time.Duration
 }
 
 func (e *refusedError) Error() string { return fmt.Sprintf("refused with %d %s", e.status, e.body) }
 
 func refusal(r testkit.Reply) error {
 	if r.Status >= 400 && r.Status < 500 {
-		return &refusedError{r.Status, r.Body}
+		seconds, _ := strconv.Atoi(r.Header.Get("Retry-After"))
+		return &refusedError{r.Status, r.Body, time.Duration(seconds) * time.Second}
 	}
 	return fmt.Errorf("answered %d %s", r.Status, r.Body)
 }

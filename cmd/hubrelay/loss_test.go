@@ -113,7 +113,6 @@ func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses
 		redis: fmt.Sprintf("url: %q, partitions: %d", l.redis.url, 1+l.random.IntN(3)),
 		sinks: webhookSink("hook", l.hooks.url+"/", ", timeout: 5s") +
 			"\nwebsocket: {queue: 64KiB, compression: {enabled: true, min_size: 64}}", // for followers that request it
-		env: []string{"HUBRELAY_QUOTAS__REQUESTS__PER_SECOND=10000"}, // all followers have one key, and reconnect often
 	}
 	for range 3 {
 		l.nodes = append(l.nodes, &atomic.Pointer[daemon]{})

@@ -2,6 +2,7 @@ package migration
 
 import (
 	"context"
+	_ "embed" // for the scripts
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,13 +10,11 @@ import (
 	"strings"
 	"time"
 
-	_ "embed" // for the scripts
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 const (

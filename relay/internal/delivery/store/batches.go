@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // batchDedupSize is the number of notification IDs of sealed batches that Redis keeps per sink. A notification whose

@@ -7,9 +7,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-
 	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // ChangeResult is the result of replaying or dropping dead letters.

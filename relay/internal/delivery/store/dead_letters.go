@@ -10,9 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 var (

@@ -3,15 +3,14 @@ package store
 import (
 	"context"
 	"crypto/fips140"
+	"crypto/sha1" //nolint:gosec // it only spreads names, and Redis scripts have it
 	_ "embed"
 	"encoding/hex"
 	"fmt"
 	"time"
 
-	"crypto/sha1" //nolint:gosec // it only spreads names, and Redis scripts have it
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // Ordering selects the deliveries of a sink that keep the order of the log. Empty means [OrderingNone].

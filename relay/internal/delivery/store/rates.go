@@ -6,9 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 var (

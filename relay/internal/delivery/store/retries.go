@@ -7,9 +7,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 var (
