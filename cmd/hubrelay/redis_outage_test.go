@@ -140,7 +140,7 @@ func TestRedisFull(t *testing.T) {
 	store := redisAt(t, server.Socket)
 	hooks := receive(t, nil)
 	d := serve(t, daemonConfig{
-		redis: fmt.Sprintf("url: %q, retention: {max_bytes: 1GiB}", server.URL()), // so that the log is not trimmed
+		redis: fmt.Sprintf("url: %q, retention: {max_bytes: 1GiB}", server.URL()), // never trimmed
 		sinks: webhookSink("hook", hooks.url+"/", ""),
 	})
 	ws := d.connect(t, opsKey, "hub-1", "")

@@ -114,7 +114,7 @@ func (t *Transport) roundTripOn(ctx context.Context, c *http1Conn, p *Request) (
 	stop := netdeadline.InterruptAfter(ctx, c.raw)
 	resp, err := c.roundTrip(ctx, p)
 	if err != nil {
-		c.discard(!stop())
+		c.closeAfter(!stop())
 		return nil, netdeadline.Cause(ctx, err)
 	}
 	if resp.StatusCode/100 == 2 {
@@ -142,14 +142,14 @@ func (t *Transport) release(c *http1Conn, stop func() bool, keep bool) {
 	reusable := !interrupted && keep && c.writeFinished(finalReadTimeout)
 	// A connection is not reusable after its end or if it delivered more than the response.
 	if !reusable || c.sawEOF || c.r.Buffered() > 0 || c.rawPeek == nil {
-		c.discard(interrupted)
+		c.closeAfter(interrupted)
 		return
 	}
 	t.idle.put(c, t.IdleConnTimeout)
 }
 
-// discard closes c. TLS announces the end to the server, for which it may wait, but not after an interruption.
-func (c *http1Conn) discard(interrupted bool) {
+// closeAfter closes c. TLS writes a close_notify, which may block. After an interruption it is not written.
+func (c *http1Conn) closeAfter(interrupted bool) {
 	if interrupted {
 		_ = c.raw.Close()
 	}

@@ -29,7 +29,7 @@ const (
 	contentOne = iota // the position of one partition
 	contentAll        // the positions of all partitions
 
-	hasNonce = 0x80 // added to the others: random bytes follow the positions
+	hasNonce = 0x80 // a flag: nonceLen random bytes follow the positions
 )
 
 // Now is accepted in place of a cursor. The stream then begins with a cursor for the current end of the log. Every real
@@ -84,29 +84,29 @@ func NewCursors(key CursorKey) *Cursors {
 }
 
 // Append appends the text of a cursor to text. list contains the position of partition first, or the positions of all
-// partitions. The text is safe in URLs and headers. The same positions always have the same cursor, so Append is only for
-// a client that receives the entry at the positions.
+// partitions. The text is safe in URLs and headers. Equal positions have equal cursors. Use Append only for a client that
+// receives the entry at the positions, and AppendUnique otherwise.
 func (c *Cursors) Append(text []byte, partitions, first int, list []Position) []byte {
-	return c.append(text, partitions, first, list, false)
+	return c.appendSealed(text, partitions, first, list, nil)
 }
 
 // AppendUnique is Append with a cursor that differs on each call. A client cannot compare it with an earlier one to find out
 // whether anything was published.
 func (c *Cursors) AppendUnique(text []byte, partitions, first int, list []Position) []byte {
-	return c.append(text, partitions, first, list, true)
+	var nonce [nonceLen]byte
+	_, _ = rand.Read(nonce[:]) // never returns an error
+	return c.appendSealed(text, partitions, first, list, nonce[:])
 }
 
-func (c *Cursors) append(text []byte, partitions, first int, list []Position, unique bool) []byte {
+func (c *Cursors) appendSealed(text []byte, partitions, first int, list []Position, nonce []byte) []byte {
 	scratch, _ := c.scratch.Get().(*cursorScratch)
 	defer c.scratch.Put(scratch)
 	b := append(scratch.buf[:0], cursorVersion)
 	b = append(b, make([]byte, ivLen)...)
 	b = appendContent(b, partitions, first, list)
-	if unique {
+	if len(nonce) > 0 {
 		b[1+ivLen] |= hasNonce
-		var nonce [nonceLen]byte
-		_, _ = rand.Read(nonce[:]) // never returns an error
-		b = append(b, nonce[:]...)
+		b = append(b, nonce...)
 	}
 	c.sealContent(scratch, b[1:])
 	b = binary.BigEndian.AppendUint16(b, checksum(b))

@@ -281,7 +281,7 @@ func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 	}
 	var ws *websocket.Conn
 	var response *http.Response
-	// RFC 6455 requires SHA-1 for Sec-WebSocket-Accept, which protects nothing. GODEBUG=fips140=only would panic. TLS
+	// RFC 6455 requires SHA-1 for Sec-WebSocket-Accept, not for security. GODEBUG=fips140=only would panic. TLS
 	// still negotiates only approved algorithms.
 	fips140.WithoutEnforcement(func() {
 		ws, response, err = l.client.newDialer().DialContext(ctx, address.String(), upgradeHeader) //nolint:bodyclose // closed below

@@ -18,8 +18,8 @@ const (
 	maxFailingAddrs = 10_000
 )
 
-// FailureThrottle limits the failed authentications of each client address (see [clientaddr.Group]), so that guesses
-// cost little and fill no log. It does not limit valid credentials, not even guessed ones. It may be used concurrently.
+// FailureThrottle limits the failed authentications of each client address (see [clientaddr.Group]). This
+// limits the cost and the log entries of guesses. It does not limit valid credentials, even if they were guessed. It may be used concurrently.
 type FailureThrottle struct {
 	failures *quota.LocalLimiter[netip.Prefix]
 }

@@ -340,8 +340,8 @@ func (c *converter) expandText(f *field, v *yamldoc.Value, path string) (any, bo
 	return text, true
 }
 
-// containsSecret reports whether text, a value of f at path, is or contains a secret. f is never shown, but it may be a
-// hash, an address, or a map or an environment of which only some values are secret, as their names tell.
+// containsSecret reports whether text, the value of f at path, contains a secret. Not every field that is never shown does:
+// it may be a hash or an address without a password. In a map and in an environment, the names of the values decide.
 func (f *field) containsSecret(text, path string) bool {
 	name, _, isVariable := strings.Cut(text, "=")
 	switch {

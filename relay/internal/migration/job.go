@@ -106,6 +106,13 @@ func encodeProgress(p relay.Progress) (string, error) {
 // errDamaged reports that the stored job cannot be read.
 var errDamaged = errors.New("the stored job cannot be read")
 
+func decodeJobSpec(text []byte) (spec jobSpec, err error) {
+	if err := json.Unmarshal(text, &spec); err != nil {
+		return jobSpec{}, fmt.Errorf("%w: decode the field order: %w", errDamaged, err)
+	}
+	return spec, nil
+}
+
 // decodeJob decodes the hash of a job. Progress that cannot be read is ignored, because the driver checks the
 // servers itself.
 func decodeJob(fields map[string]string) (*job, error) {
@@ -113,8 +120,9 @@ func decodeJob(fields map[string]string) (*job, error) {
 		State: relay.JobState(fields["state"]), Error: fields["error"], undo: fields["undo"] == "1",
 		Progress: make(map[string]relay.Progress),
 	}
-	if err := json.Unmarshal([]byte(fields["order"]), &j.jobSpec); err != nil {
-		return nil, fmt.Errorf("%w: decode the field order: %w", errDamaged, err)
+	var err error
+	if j.jobSpec, err = decodeJobSpec([]byte(fields["order"])); err != nil {
+		return nil, err
 	}
 	intField := func(name string) int64 {
 		n, err := strconv.ParseInt(fields[name], 10, 64)

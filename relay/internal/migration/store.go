@@ -3,7 +3,6 @@ package migration
 import (
 	"context"
 	_ "embed" // for the scripts
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -163,27 +162,24 @@ func (s *jobStore) jobsOfInstance(ctx context.Context, hub, container, instance 
 		return nil, fmt.Errorf("read the jobs of an instance: %w", err)
 	}
 	specs := make([]*redis.StringCmd, len(ids))
-	_, err = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, _ = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
 		for i, id := range ids {
 			specs[i] = pipe.HGet(ctx, s.keys.job(id, p), "order")
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("read the jobs of an instance: %w", err)
-	}
 	jobs := make([]jobSpec, 0, len(ids))
 	for _, spec := range specs {
-		var j jobSpec
-		switch text, err := spec.Bytes(); {
-		case errors.Is(err, redis.Nil): // the job has expired
-			continue
-		case err != nil:
+		text, err := spec.Bytes()
+		if errors.Is(err, redis.Nil) {
+			continue // the job has expired
+		}
+		if err != nil {
 			return nil, fmt.Errorf("read a job of an instance: %w", err)
-		default:
-			if err := json.Unmarshal(text, &j); err != nil {
-				return nil, fmt.Errorf("%w: decode the field order: %w", errDamaged, err)
-			}
+		}
+		j, err := decodeJobSpec(text)
+		if err != nil {
+			return nil, err
 		}
 		jobs = append(jobs, j)
 	}

@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// NewScript returns a script that is called by its SHA-1. Redis identifies scripts so, which protects nothing. Therefore
-// it is allowed with GODEBUG=fips140=only too, which otherwise panics here.
+// NewScript returns a script that is called by its SHA-1. Redis identifies scripts that way. Because this is not a security
+// function, NewScript also works with GODEBUG=fips140=only, which forbids SHA-1.
 func NewScript(source string) *redis.Script {
 	var script *redis.Script
 	fips140.WithoutEnforcement(func() { script = redis.NewScript(source) })

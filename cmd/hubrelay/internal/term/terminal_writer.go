@@ -5,25 +5,28 @@ import (
 	"io"
 	"os"
 	"sync"
-	"unicode"
 	"unicode/utf8"
 )
 
-// NewOutput returns f, or a writer to f if f is a terminal. The writer escapes characters that control a terminal and that
-// encoding/json and log/slog print as they are: C1 controls, and controls of the direction of text. It writes them as
-// \uXXXX, which JSON reads as the same character.
+// NewOutput returns f, or a writer to f if f is a terminal. encoding/json and log/slog print some characters unescaped that
+// control a terminal: DEL, C1 controls, and controls of text direction. The writer prints their escape sequences of JSON,
+// such as \u009b, so JSON output keeps its meaning.
 func NewOutput(f *os.File) io.Writer {
 	if !IsTerminal(f) {
 		return f
 	}
-	return &terminalWriter{File: f}
+	return &terminalWriter{file: f}
 }
 
+// terminalWriter does not embed the file, because io.WriteString and io.Copy would then bypass Write.
 type terminalWriter struct {
-	*os.File
+	file    *os.File
 	mu      sync.Mutex
 	partial []byte // an incomplete character at the end of the last write
 }
+
+// Fd returns the descriptor of the terminal.
+func (w *terminalWriter) Fd() uintptr { return w.file.Fd() }
 
 // Write may be called concurrently.
 func (w *terminalWriter) Write(p []byte) (int, error) {
@@ -31,7 +34,7 @@ func (w *terminalWriter) Write(p []byte) (int, error) {
 	defer w.mu.Unlock()
 	safe, partial := escapeControls(append(w.partial, p...))
 	w.partial = partial
-	if _, err := w.File.Write(safe); err != nil {
+	if _, err := w.file.Write(safe); err != nil {
 		return 0, err
 	}
 	return len(p), nil
@@ -46,7 +49,7 @@ func escapeControls(text []byte) (safe, partial []byte) {
 			return safe, text
 		case r == utf8.RuneError && size == 1:
 			safe = utf8.AppendRune(safe, utf8.RuneError)
-		case r >= 0x7f && r < 0xa0 || unicode.Is(unicode.Bidi_Control, r):
+		case isControlBeyondC0(r):
 			safe = fmt.Appendf(safe, `\u%04x`, r)
 		default:
 			safe = append(safe, text[:size]...)

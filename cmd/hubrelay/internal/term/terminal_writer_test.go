@@ -3,14 +3,17 @@ package term
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 )
 
 func TestEscapeControls(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
-		"\x1b[31mred\x1b[0m größe 日本\n": "\x1b[31mred\x1b[0m größe 日本\n", // colors of our own
+		"\x1b[31mred\x1b[0m größe 日本\n": "\x1b[31mred\x1b[0m größe 日本\n", // our colors
 		"a\u009b2Jb":                    `a\u009b2Jb`,
 		"\u202eevil\u2066\u200f\x7f":    `\u202eevil\u2066\u200f\u007f`,
 		"\x9b2J":                        "\uFFFD2J",
@@ -42,6 +45,27 @@ func TestEscapeControls_JSON(t *testing.T) {
 	var got string
 	if err := json.Unmarshal(safe, &got); err != nil || got != value {
 		t.Errorf("got %q, %v, want %q", got, err, value)
+	}
+}
+
+// io.WriteString and io.Copy use methods of a file, which would bypass the escapes.
+func TestTerminalWriter_EscapesAllWrites(t *testing.T) {
+	t.Parallel()
+	name := filepath.Join(t.TempDir(), "terminal")
+	f, err := os.Create(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	w := &terminalWriter{file: f}
+	if _, err := io.WriteString(w, "a\u009b"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.Copy(w, strings.NewReader("b\u009b")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(name); err != nil || string(got) != `a\u009bb\u009b` {
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 

@@ -33,7 +33,7 @@ func (u *Upgrader) Upgrade(w http.ResponseWriter, r *http.Request, extensions st
 		header = http.Header{extensionHeader: {extensions}}
 	}
 	hijack := &hijackWriter{ResponseWriter: w}
-	// RFC 6455 requires SHA-1 for Sec-WebSocket-Accept, which protects nothing. GODEBUG=fips140=only would panic.
+	// RFC 6455 requires SHA-1 for Sec-WebSocket-Accept, not for security. GODEBUG=fips140=only would panic.
 	fips140.WithoutEnforcement(func() { _, err = u.upgrader.Upgrade(hijack, minimalHandshake(r), header) })
 	return hijack.conn, hijack.response, err
 }
