@@ -65,7 +65,7 @@ test-docker: preflight $(GOTESTSUM) ## install Docker and migrate containers bet
 
 test-brokers: preflight $(GOTESTSUM) ## install NATS, RabbitMQ, Mosquitto and PostgreSQL, and publish to them and to Kafka in the test process
 	@bash .ci/need c-compiler redis-server redis-cli nats-server rabbitmq mosquitto postgresql
-	@export HUBRELAY_TEST_BROKERS=1; $(call test,brokers,-count=1 -timeout 5m ./plugins/brokers ./cmd/hubrelay-brokers,.)
+	@export HUBRELAY_TEST_BROKERS=1; $(call test,brokers,-count=1 -timeout 10m ./plugins/brokers ./cmd/hubrelay-brokers,.)
 
 stress: preflight examples/node_modules/.package-lock.json ## run the tests of PACKAGES COUNT times beside two busy loops
 	@bash .ci/stress $(COUNT) $(PACKAGES)
