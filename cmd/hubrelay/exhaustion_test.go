@@ -35,8 +35,9 @@ func TestConnections_IdleOnesDoNotExhaustTheRelay(t *testing.T) {
 	for range 100 {
 		openIdle(t, d.Health, false)
 	}
-	if got := d.Metric(t, `hubrelay_connections_evicted_total{listener="server"}`); got < attackers-files {
-		t.Errorf("%v idle connections were closed, want at least %d", got, attackers-files)
+	// Idle connections made room for all new ones. On a slow machine, some ended before at their timeout.
+	if got := d.Metric(t, `hubrelay_connections_rejected_total{limit="total",listener="server"}`); got != 0 {
+		t.Errorf("%v connections were rejected, want none", got)
 	}
 	if got := d.Metric(t, `hubrelay_connections{listener="server"}`); got > files-128 {
 		t.Errorf("%v connections are open, want at most %d", got, files-128)

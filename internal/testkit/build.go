@@ -13,10 +13,11 @@ import (
 
 // Build builds the programs of main packages into a directory. It enables the race detector if the test uses it.
 func Build(dir string, packages ...string) error {
-	args := []string{"build", "-o", dir + string(filepath.Separator)}
-	if underRace() {
-		args = append(args, "-race")
-	}
+	return build(dir, underRace(), packages...)
+}
+
+func build(dir string, race bool, packages ...string) error {
+	args := []string{"build", "-o", dir + string(filepath.Separator), fmt.Sprintf("-race=%t", race)}
 	if out, err := exec.Command("go", append(args, packages...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("build %v: %w\n%s", packages, err, out)
 	}
@@ -58,6 +59,18 @@ func (p *Programs) Main(m *testing.M) int {
 		return max(status, 1)
 	}
 	return status
+}
+
+// BuildWithoutRace returns the path of a program that was built without the race detector, which needs several times the
+// memory. It is for tests that measure memory.
+func BuildWithoutRace(t testing.TB, pkg string) string {
+	t.Helper()
+	dir := t.TempDir()
+	abs, err := filepath.Abs(pkg)
+	if err = errors.Join(err, build(dir, false, pkg)); err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, filepath.Base(abs))
 }
 
 // Path returns the path of the program of a main package, which is a directory such as "../hubrelay".

@@ -19,7 +19,7 @@ func newListenerMetrics(registry *prometheus.Registry) listenerMetrics {
 		open: gauges("connections", "Open connections, streams among them, by listener (server, health, admin).",
 			"listener"),
 		rejected: counters("connections_rejected_total",
-			"Connections that were closed at once because a limit was reached, by listener and limit (total, ip).",
+			"Connections that were closed at once because a limit was reached, by listener and limit (total, ip, resets).",
 			"listener", "limit"),
 		evicted: counters("connections_evicted_total",
 			"Idle connections that were closed to make room for new ones, by listener.", "listener"),
@@ -35,25 +35,23 @@ func (m *Metrics) Listener(name string) httpserver.ConnObserver {
 	l := m.listeners
 	return &listenerObserver{
 		open: l.open.WithLabelValues(name), evicted: l.evicted.WithLabelValues(name),
-		failed: l.failed.WithLabelValues(name), rejectedTotal: l.rejected.WithLabelValues(name, "total"),
-		rejectedIP: l.rejected.WithLabelValues(name, "ip"),
+		failed: l.failed.WithLabelValues(name),
+		rejected: map[httpserver.ConnLimit]prometheus.Counter{
+			httpserver.ConnLimitTotal:  l.rejected.WithLabelValues(name, string(httpserver.ConnLimitTotal)),
+			httpserver.ConnLimitIP:     l.rejected.WithLabelValues(name, string(httpserver.ConnLimitIP)),
+			httpserver.ConnLimitResets: l.rejected.WithLabelValues(name, string(httpserver.ConnLimitResets)),
+		},
 	}
 }
 
 type listenerObserver struct {
-	open                                       prometheus.Gauge
-	evicted, failed, rejectedTotal, rejectedIP prometheus.Counter
+	open            prometheus.Gauge
+	evicted, failed prometheus.Counter
+	rejected        map[httpserver.ConnLimit]prometheus.Counter
 }
 
-func (o *listenerObserver) ConnectionOpened()  { o.open.Inc() }
-func (o *listenerObserver) ConnectionClosed()  { o.open.Dec() }
-func (o *listenerObserver) ConnectionEvicted() { o.evicted.Inc() }
-func (o *listenerObserver) AcceptFailed()      { o.failed.Inc() }
-
-func (o *listenerObserver) ConnectionRejected(l httpserver.ConnLimit) {
-	if l == httpserver.ConnLimitIP {
-		o.rejectedIP.Inc()
-	} else {
-		o.rejectedTotal.Inc()
-	}
-}
+func (o *listenerObserver) ConnectionOpened()                         { o.open.Inc() }
+func (o *listenerObserver) ConnectionClosed()                         { o.open.Dec() }
+func (o *listenerObserver) ConnectionEvicted()                        { o.evicted.Inc() }
+func (o *listenerObserver) AcceptFailed()                             { o.failed.Inc() }
+func (o *listenerObserver) ConnectionRejected(l httpserver.ConnLimit) { o.rejected[l].Inc() }

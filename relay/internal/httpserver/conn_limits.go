@@ -33,6 +33,8 @@ type ConnLimit string
 const (
 	ConnLimitTotal ConnLimit = "total"
 	ConnLimitIP    ConnLimit = "ip"
+	// ConnLimitResets rejects the connections of an address that has reset too many requests.
+	ConnLimitResets ConnLimit = "resets"
 )
 
 // ConnObserver counts connections for metrics. Its methods are called concurrently and must not block.
@@ -70,12 +72,14 @@ type connLimiter struct {
 	observer ConnObserver
 	log      *slog.Logger
 
-	rejectLog, evictLog, failLog rate.Sometimes
+	rejectLog, evictLog, failLog, blockLog rate.Sometimes
 
 	mu   sync.Mutex
 	open int
 	ips  map[netip.Prefix]*ipConns // only of addresses with a limit
 	idle list.List                 // of *limitedConn, the longest idle first
+	// blocked are the addresses that have reset too many requests, with the end of the time without new connections.
+	blocked map[netip.Prefix]time.Time
 }
 
 // ipConns are the connections of one client address.
@@ -89,7 +93,8 @@ func newConnLimiter(o Options) *connLimiter {
 	l := &connLimiter{
 		limits: o.ConnLimits, proxies: o.TrustedProxies, observer: o.ConnObserver, log: o.Log,
 		rejectLog: rate.Sometimes{Interval: limitLogInterval}, evictLog: rate.Sometimes{Interval: limitLogInterval},
-		failLog: rate.Sometimes{Interval: limitLogInterval}, ips: make(map[netip.Prefix]*ipConns),
+		failLog: rate.Sometimes{Interval: limitLogInterval}, blockLog: rate.Sometimes{Interval: limitLogInterval},
+		ips: make(map[netip.Prefix]*ipConns), blocked: make(map[netip.Prefix]time.Time),
 	}
 	if l.observer == nil {
 		l.observer = noConnObserver{}
@@ -136,8 +141,12 @@ func (l *connLimiter) add(conn net.Conn) *limitedConn {
 	c := &limitedConn{Conn: conn, limiter: l}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if peer, err := netip.ParseAddrPort(conn.RemoteAddr().String()); err == nil && l.limits.PerIP > 0 &&
-		!peer.Addr().Unmap().IsLoopback() && !l.proxies.Contains(peer.Addr()) {
+	peer, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err == nil && l.isBlocked(peer.Addr()) {
+		l.reject(ConnLimitResets, peer.Addr())
+		return nil
+	}
+	if err == nil && l.limits.PerIP > 0 && !peer.Addr().Unmap().IsLoopback() && !l.proxies.Contains(peer.Addr()) {
 		group := clientaddr.Group(peer.Addr())
 		if c.ip = l.ips[group]; c.ip == nil {
 			c.ip = &ipConns{group: group}
@@ -162,6 +171,9 @@ func (l *connLimiter) add(conn net.Conn) *limitedConn {
 
 func (l *connLimiter) reject(limit ConnLimit, peer netip.Addr) {
 	l.observer.ConnectionRejected(limit)
+	if limit == ConnLimitResets { // block has logged it
+		return
+	}
 	l.rejectLog.Do(func() {
 		attrs := []any{"limit", string(limit), "open", l.open}
 		if peer.IsValid() {

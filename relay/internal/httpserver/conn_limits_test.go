@@ -18,16 +18,19 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
 
-type connCounts struct{ open, rejectedTotal, rejectedIP, evicted, failed atomic.Int64 }
+type connCounts struct{ open, rejectedTotal, rejectedIP, rejectedResets, evicted, failed atomic.Int64 }
 
 func (c *connCounts) ConnectionOpened()  { c.open.Add(1) }
 func (c *connCounts) ConnectionClosed()  { c.open.Add(-1) }
 func (c *connCounts) ConnectionEvicted() { c.evicted.Add(1) }
 func (c *connCounts) AcceptFailed()      { c.failed.Add(1) }
 func (c *connCounts) ConnectionRejected(l ConnLimit) {
-	if l == ConnLimitIP {
+	switch l {
+	case ConnLimitIP:
 		c.rejectedIP.Add(1)
-	} else {
+	case ConnLimitResets:
+		c.rejectedResets.Add(1)
+	default:
 		c.rejectedTotal.Add(1)
 	}
 }
