@@ -28,12 +28,17 @@ func TestConnections_IdleOnesDoNotExhaustTheRelay(t *testing.T) {
 	d.Key = opsKey
 	ws := d.connect(t, opsKey, "hub-1", "")
 
-	// Half of the connections send nothing. The others keep the connection alive after a request.
+	const (
+		answered     = "GET /openapi.yaml HTTP/1.1\r\nHost: relay\r\n\r\n" // and the connection is kept alive
+		slowHeader   = "GET /openapi.yaml HTTP/1.1\r\nHost: "
+		unreadBody   = "POST " + notificationsPath + " HTTP/1.1\r\nHost: relay\r\nContent-Length: 1000\r\n\r\n{"
+		requestKinds = 4
+	)
 	for i := range attackers {
-		openIdle(t, d.Public, i%2 == 0)
+		openIdle(t, d.Public, []string{answered, slowHeader, unreadBody, ""}[i%requestKinds], i%requestKinds == 0)
 	}
 	for range 100 {
-		openIdle(t, d.Health, false)
+		openIdle(t, d.Health, "", false)
 	}
 	// Idle connections made room for all new ones. On a slow machine, some ended before at their timeout.
 	if got := d.Metric(t, `hubrelay_connections_rejected_total{limit="total",listener="server"}`); got != 0 {
@@ -52,20 +57,20 @@ func TestConnections_IdleOnesDoNotExhaustTheRelay(t *testing.T) {
 	late.wait(t, 1)
 }
 
-// openIdle opens a connection until the test ends. The relay may close it.
-func openIdle(t *testing.T, address string, request bool) {
+// openIdle opens a connection until the test ends, and sends a request or a part of one. The relay may close it.
+func openIdle(t *testing.T, address, request string, complete bool) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	if !request {
-		return
-	}
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-	if _, err := io.WriteString(conn, "GET /openapi.yaml HTTP/1.1\r\nHost: relay\r\n\r\n"); err != nil {
+	_ = conn.SetDeadline(time.Now().Add(patience))
+	if _, err := io.WriteString(conn, request); err != nil {
 		t.Fatal(err)
+	}
+	if !complete {
+		return
 	}
 	if _, err := conn.Read(make([]byte, 64)); err != nil {
 		t.Fatal(err)

@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"container/list"
+	"context"
 	"crypto/tls"
 	"errors"
 	"log/slog"
@@ -64,8 +65,9 @@ const (
 	limitLogInterval = time.Minute
 )
 
-// connLimiter enforces the limits of a listener. If one is reached, the longest idle connection makes room: one that
-// has sent nothing yet, or that waits for its next request. If none is idle, the new connection is closed.
+// connLimiter enforces the limits of a listener. If one is reached, the longest idle connection makes room: one without a
+// request whose handler runs, or whose request is rejected (see [AllowEviction]). If none is idle, the new connection is
+// closed.
 type connLimiter struct {
 	limits   ConnLimits
 	proxies  clientaddr.Proxies
@@ -190,7 +192,7 @@ func (l *connLimiter) evict(idle *list.List) bool {
 	for e := idle.Front(); e != nil && tries < maxEvictionTries; e = e.Next() {
 		tries++
 		c, ok := e.Value.(*limitedConn)
-		if !ok || hasUnreadData(c.Conn) {
+		if !ok || !c.rejected && hasUnreadData(c.Conn) {
 			continue
 		}
 		l.remove(c)
@@ -226,10 +228,26 @@ func (l *connLimiter) onState(conn net.Conn, state http.ConnState) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.setIdle(c, !c.removed && (state == http.StateNew || state == http.StateIdle))
+	// When the first byte of a request arrives, the connection becomes the last to be evicted. Its handler makes it busy, until
+	// net/http reports it as idle.
+	l.setIdle(c, state == http.StateNew || state == http.StateIdle || state == http.StateActive)
 }
 
+// AllowEviction lets the connection of a request make room for another one at any time. ctx is the context of the request.
+// Call it only for HTTP/1 and before the rest of a rejected request is read, which may never arrive.
+func AllowEviction(ctx context.Context) {
+	if c, ok := ctx.Value(connKey{}).(*limitedConn); ok {
+		c.limiter.mu.Lock()
+		defer c.limiter.mu.Unlock()
+		c.limiter.setIdle(c, true)
+		c.rejected = true
+	}
+}
+
+// setIdle moves a connection to the end of the lists of idle connections, or removes it from them. The caller holds l.mu.
 func (l *connLimiter) setIdle(c *limitedConn, idle bool) {
+	idle = idle && !c.removed
+	c.rejected = false
 	if c.idle != nil {
 		l.idle.Remove(c.idle)
 	}
@@ -256,6 +274,8 @@ type limitedConn struct {
 	ip             *ipConns // nil without a limit per address
 	idle, idleOfIP *list.Element
 	removed        bool
+	rejected       bool          // its request was rejected, and the rest of it may never arrive
+	handlers       int           // that run for HTTP/2
 	resets         *rate.Limiter // nil before the first reset
 }
 

@@ -110,6 +110,46 @@ func TestConnLimits_EvictsIdleConnections(t *testing.T) {
 	testkit.WaitFor(t, "the end of a connection", func() bool { return counts.open.Load() == 2 })
 }
 
+// Neither a slow header nor the unread body of a rejected request holds a connection that another client needs.
+func TestConnLimits_EvictsUnfinishedRequests(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct{ name, request string }{
+		{"slow header", "POST / HTTP/1.1\r\nHost: a\r\nX-Slow: "},
+		{"unread body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\nunfinished"},
+	} {
+		var counts connCounts
+		draining := make(chan struct{}, 1)
+		s := run(t, Options{
+			ConnLimits: ConnLimits{Total: 1}, ConnObserver: &counts,
+			Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				AllowEviction(r.Context())
+				draining <- struct{}{}
+				_, _ = io.Copy(io.Discard, r.Body)
+			}),
+		})
+		slow := dial(t, s)
+		if _, err := io.WriteString(slow, tt.request); err != nil {
+			t.Fatal(err)
+		}
+		if strings.HasSuffix(tt.request, "unfinished") {
+			<-draining
+		} else {
+			testkit.WaitFor(t, "the connection", func() bool { return counts.open.Load() == 1 })
+		}
+		testkit.Eventually(t, tt.name+": a new connection is accepted", func() error {
+			res, err := http.Get("http://" + s.Addr().String()) // a header that was not read yet is not evicted
+			if err != nil {
+				return err
+			}
+			return res.Body.Close()
+		})
+		if !isClosed(t, slow) {
+			t.Errorf("%s: the connection is open", tt.name)
+		}
+		http.DefaultClient.CloseIdleConnections()
+	}
+}
+
 // addrConn is a connection from an address that this machine does not have.
 type addrConn struct {
 	net.Conn

@@ -156,7 +156,7 @@ func newHTTPServer(o Options) *http.Server {
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true) // for proxies
 	return &http.Server{
-		Handler:           limitResets(Recover(o.Handler, o.Log)),
+		Handler:           trackRequests(Recover(o.Handler, o.Log)),
 		ConnContext:       withConn,
 		ReadHeaderTimeout: o.ReadHeaderTimeout,
 		ReadTimeout:       o.ReadTimeout,
