@@ -44,7 +44,7 @@ type Digest struct {
 	// First and Last are the times of the earliest and the latest notification.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
-	// Shared contains the values that all have in common, with the keys "topic", "hub" and "cluster". It may be
+	// Shared contains the values that all have in common, with the keys "topic", "hub", "cluster" and "account". It may be
 	// empty.
 	Shared map[string]string `json:"by,omitempty"`
 	// Topics is the number of notifications per topic.

@@ -197,7 +197,7 @@ func (t *batchSummary) summaryText() string {
 	if one != "" {
 		add("topic", one)
 	}
-	for _, name := range []string{"hub", "cluster"} {
+	for _, name := range []string{"hub", "cluster", "account"} {
 		if value := t.shared[name]; cleanLine(value) != "" {
 			add(name, value)
 		}

@@ -274,7 +274,7 @@ type Retry struct {
 type Digest struct {
 	Wait time.Duration `koanf:"wait" doc:"Time to collect events, 100ms to 24h; 0 disables digests."`
 	Max  int           `koanf:"max" doc:"Maximum number of events in a digest, 1 to 1000."`
-	By   []string      `koanf:"by" enum:"topic,hub,cluster" doc:"What the events of a digest share."`
+	By   []string      `koanf:"by" enum:"topic,hub,cluster,account" doc:"What the events of a digest share."`
 }
 
 // Batch groups notifications into deliveries that contain all of them. A zero Wait disables it.

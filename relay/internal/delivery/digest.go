@@ -19,6 +19,7 @@ const (
 	ByTopic   = "topic"
 	ByHub     = "hub"
 	ByCluster = "cluster"
+	ByAccount = "account"
 )
 
 // DefaultDigestMax is the default of [Digest].Max.
@@ -31,7 +32,7 @@ type Digest struct {
 	// Max is the maximum number of notifications that a digest lists, up to 4 MiB of them. The rest is counted. The
 	// default is 20.
 	Max int
-	// By contains ByTopic, ByHub and ByCluster, or some of them. Each combination of their values has its own digest.
+	// By contains ByTopic, ByHub, ByCluster and ByAccount, or some of them. Each combination of their values has its own digest.
 	By []string
 }
 
@@ -154,6 +155,8 @@ func SharedAttributes(n relay.Notification, by []string) map[string]string {
 			value = n.Topic
 		case ByHub:
 			value = n.Hub
+		case ByAccount:
+			value = n.Account
 		case ByCluster:
 			// A notification that cannot be decoded has no cluster.
 			envelope, _ := n.Envelope()

@@ -153,7 +153,7 @@ func TestDigestGroup(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(nil)}
-	p := e.pipeline(sink, gathering(time.Hour, 20, ByTopic, ByHub, ByCluster))
+	p := e.pipeline(sink, gathering(time.Hour, 20, ByTopic, ByHub, ByCluster, ByAccount))
 	events := []relay.Delivery{
 		event(0, "a.b", "h1", "y", "x"),
 		event(1, "a.b", "h1", "x", "y", "x"), // the same clusters
@@ -161,7 +161,9 @@ func TestDigestGroup(t *testing.T) {
 		event(3, "a.b", "h2", "x"),
 		event(4, "a.c", "h1", "x"),
 		event(5, "a.c", "h1"),
+		event(6, "a.c", "h1"),
 	}
+	events[6].Notifications[0].Account = "acme"
 	for _, d := range events {
 		if err := p.Handle(t.Context(), d); err != nil {
 			t.Fatal(err)
@@ -169,15 +171,16 @@ func TestDigestGroup(t *testing.T) {
 	}
 	e.retries(p)
 	e.due()
-	testkit.WaitFor(t, "all delivered", func() bool { return len(sink.deliveries()) == 5 && e.scheduledCount() == 0 })
+	testkit.WaitFor(t, "all delivered", func() bool { return len(sink.deliveries()) == 6 && e.scheduledCount() == 0 })
 	got := map[string]int{}
 	for _, d := range sink.deliveries() {
 		got[fmt.Sprint(d.Digest.Shared)] = d.Digest.Count
 	}
 	want := map[string]int{
-		"map[cluster:x, y hub:h1 topic:a.b]": 2, "map[cluster:x hub:h1 topic:a.b]": 1,
-		"map[cluster:x hub:h2 topic:a.b]": 1,
-		"map[cluster:x hub:h1 topic:a.c]": 1, "map[hub:h1 topic:a.c]": 1,
+		"map[account:a1 cluster:x, y hub:h1 topic:a.b]": 2, "map[account:a1 cluster:x hub:h1 topic:a.b]": 1,
+		"map[account:a1 cluster:x hub:h2 topic:a.b]": 1,
+		"map[account:a1 cluster:x hub:h1 topic:a.c]": 1, "map[account:a1 hub:h1 topic:a.c]": 1,
+		"map[account:acme hub:h1 topic:a.c]": 1,
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
@@ -396,5 +399,43 @@ func TestDigest_SealedByOtherNode(t *testing.T) {
 	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 && len(e.left()) == 0 })
 	if d := sink.deliveries()[0]; d.Digest == nil || d.Digest.Count != 1 {
 		t.Errorf("%+v", d)
+	}
+}
+
+// A rejected digest is split until only the rejected notifications are dead letters. All others are delivered and counted.
+func TestDigest_RejectedNotificationsAreIsolated(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	rejected := event(3, "a.b", "h1").Notifications[0].ID
+	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+		for _, n := range d.Notifications {
+			if n.ID == rejected {
+				return relay.Permanent(&relay.ResponseError{Status: 422})
+			}
+		}
+		return nil
+	}}
+	p := e.pipeline(sink, gathering(time.Hour, 10))
+	for i := range 20 { // the digest lists ten
+		if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.retries(p)
+	e.due()
+	testkit.WaitFor(t, "the rejected one is dead, the others are delivered", func() bool {
+		return len(e.deadLetters()) == 1 && e.scheduledCount() == 0
+	})
+	count := 0
+	for _, d := range sink.deliveries() {
+		if d.Digest.Topics["a.b"] != d.Digest.Count {
+			t.Errorf("got %+v, want the topics of %d notifications", d.Digest, d.Digest.Count)
+		}
+		if !slices.ContainsFunc(d.Notifications, func(n relay.Notification) bool { return n.ID == rejected }) {
+			count += d.Digest.Count
+		}
+	}
+	if count != 19 {
+		t.Errorf("%d notifications are in delivered digests, want 19", count)
 	}
 }

@@ -49,9 +49,9 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 			return s.scheduleRetry(ctx, it, wait, err)
 		}
 	case relay.OutcomePermanent:
-		// Another attempt would fail too, but perhaps because of one notification of a batch.
-		if batches, ok := it.Origin.(*claimOrigin); ok && it.Delivery.Batch && len(it.Record.Notifications) > 1 {
-			return s.splitBatch(ctx, batches, it, err)
+		// Another attempt would fail too, but perhaps because of one notification of a batch or digest.
+		if claims, ok := it.Origin.(*claimOrigin); ok && len(it.Record.Notifications) > 1 {
+			return s.split(ctx, claims, it, err)
 		}
 	}
 	return s.storeDeadLetter(ctx, it, outcome, err)
@@ -90,14 +90,14 @@ func (s *settleStage) scheduleRetry(ctx context.Context, it *Item, wait time.Dur
 	return nil
 }
 
-// splitBatch continues with the halves of a rejected batch. Only the notifications that cause the rejection become dead
-// letters, because the batch may contain notifications of other tenants.
-func (s *settleStage) splitBatch(ctx context.Context, o *claimOrigin, it *Item, cause error) error {
-	if err := o.splitBatch(ctx, it); err != nil {
+// split continues with the halves of a rejected batch or digest. Only the notifications that cause the rejection become dead
+// letters, because the others may belong to other tenants.
+func (s *settleStage) split(ctx context.Context, o *claimOrigin, it *Item, cause error) error {
+	if err := o.split(ctx, it); err != nil {
 		return err
 	}
 	if suppressed, ok := s.warnings.Allow(); ok {
-		s.opts.Log.Warn("rejected batch was split", "delivery_id", it.Delivery.ID, "notifications",
+		s.opts.Log.Warn("rejected delivery was split", "delivery_id", it.Delivery.ID, "notifications",
 			len(it.Record.Notifications), "error", cause, "suppressed_lines", suppressed)
 	}
 	return nil

@@ -882,7 +882,7 @@ type Digest struct {
 	// The time at which the earliest and the latest were stored, in nanoseconds since 1970; zero if unknown.
 	FirstNs int64 `protobuf:"varint,2,opt,name=first_ns,json=firstNs,proto3" json:"first_ns,omitempty"`
 	LastNs  int64 `protobuf:"varint,3,opt,name=last_ns,json=lastNs,proto3" json:"last_ns,omitempty"`
-	// Common values of all notifications: "topic", "hub" or "cluster".
+	// Common values of all notifications: "topic", "hub", "cluster" or "account".
 	By map[string]string `protobuf:"bytes,4,rep,name=by,proto3" json:"by,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// The number of notifications by topic.
 	Topics        map[string]int64 `protobuf:"bytes,5,rep,name=topics,proto3" json:"topics,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"varint,2,opt,name=value"`

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 	"unicode/utf8"
@@ -107,14 +108,29 @@ func newNotification(n relay.Notification) Notification {
 	}
 }
 
-// Halves returns the records of both halves of a batch of at least two notifications. They have the history of the batch,
-// but their attempts are counted from the start.
+// Halves returns the records of both halves of a batch or digest that lists at least two notifications. They have the history
+// of the whole, but their attempts are counted from the start. The second half of a digest counts the notifications that
+// are not listed. Both halves keep the times of the digest.
 func (r *Record) Halves() [2]*Record {
 	middle := len(r.Notifications) / 2
 	half := func(list []Notification) *Record {
-		return &Record{First: r.First, Attempts: slices.Clone(r.Attempts), Notifications: list, Batch: true}
+		return &Record{First: r.First, Attempts: slices.Clone(r.Attempts), Notifications: list, Batch: r.Batch}
 	}
-	return [2]*Record{half(r.Notifications[:middle]), half(r.Notifications[middle:])}
+	halves := [2]*Record{half(r.Notifications[:middle]), half(r.Notifications[middle:])}
+	if r.Digest == nil {
+		return halves
+	}
+	first, second := *r.Digest, *r.Digest
+	first.Count, second.Count = middle, max(r.Digest.Count, len(r.Notifications))-middle
+	first.Topics, second.Topics = make(map[string]int), maps.Clone(r.Digest.Topics)
+	for _, n := range halves[0].Notifications {
+		first.Topics[n.Topic]++
+		if second.Topics[n.Topic]--; second.Topics[n.Topic] <= 0 {
+			delete(second.Topics, n.Topic)
+		}
+	}
+	halves[0].Digest, halves[1].Digest = &first, &second
+	return halves
 }
 
 // ArrivedAt returns when the oldest notification was stored in the log, or now if that is unknown.
