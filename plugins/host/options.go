@@ -9,7 +9,7 @@ import (
 
 // The defaults of [Options].
 const (
-	DefaultStartupTimeout = 10 * time.Second
+	DefaultStartupTimeout = 30 * time.Second
 	DefaultMaxCrashes     = 10
 	DefaultHangTimeout    = 10 * time.Second
 	DefaultHealthInterval = 5 * time.Second
