@@ -2,7 +2,10 @@
 # hubrelay and a redis-server for its embedded default, in one image that runs as an unprivileged user.
 #
 #   docker build --build-arg VERSION=v1.2.3 -t hubrelay .
-#   docker run -p 8080:8080 -v hubrelay-data:/data -v ./hubrelay.yaml:/etc/hubrelay/hubrelay.yaml:ro hubrelay
+#   docker run --name hubrelay -p 8080:8080 -v hubrelay-data:/data hubrelay
+#   docker exec hubrelay hubrelay keys create ops --account '*' --hub '*' --capability notifications-publish
+#
+# The image starts with configs/minimal.yaml. Replace it with -v ./hubrelay.yaml:/etc/hubrelay/hubrelay.yaml:ro.
 
 FROM golang:1.26-bookworm AS build
 WORKDIR /src
@@ -25,7 +28,7 @@ RUN apt-get update \
  && useradd --system --uid 10001 --no-create-home --shell /usr/sbin/nologin hubrelay \
  && install -d -o hubrelay -g hubrelay -m 0700 /data
 COPY --from=build /out/ /usr/local/bin/
-COPY configs/hubrelay.yaml /etc/hubrelay/hubrelay.yaml
+COPY configs/minimal.yaml /etc/hubrelay/hubrelay.yaml
 # The public listener must be reachable from outside the container. The health listener stays on loopback, and the admin
 # listener is a socket in /data: docker exec CONTAINER hubrelay sinks list. HUBRELAY_ and a key, with __ between levels,
 # sets any key.

@@ -131,7 +131,7 @@ preflight:
 # Packages of the system, which include npm, then the npm packages of the examples.
 .PHONY: test-packages
 test-packages:
-	@bash .ci/need c-compiler redis-server redis-cli nginx curl python-websockets python-grpc python-aiosmtpd node browser
+	@bash .ci/need c-compiler redis-server redis-cli nginx systemd curl python-websockets python-grpc python-aiosmtpd node browser
 
 examples/node_modules/.package-lock.json: examples/package-lock.json | test-packages
 	@echo "installing the npm packages of examples/package.json"

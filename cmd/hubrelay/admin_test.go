@@ -266,13 +266,15 @@ func TestAdminSocketIsFound(t *testing.T) {
 	second := serveIn(t, dir, filepath.Join(dir, "hubrelay.yaml"), env...)
 	unwritable := serveFile(t, writeFile(t, tempDir(t), "hubrelay.yaml",
 		daemonConfig{redis: `url: "memory:", data_dir: /dev/null/data`}.renderYAML()), env...)
-	for _, other := range []*daemon{second, unwritable} {
+	for other, dataDir := range map[*daemon]string{
+		second: filepath.Join(dir, "hubrelay-data"), unwritable: "/dev/null/data",
+	} {
 		_, port, _ := strings.Cut(other.Health, ":")
 		want := filepath.Join(runtime, fmt.Sprintf("hubrelay-%d/admin-%s.sock", os.Geteuid(), port))
 		if other.Admin != want {
 			t.Errorf("the socket is %s, want %s", other.Admin, want)
 		}
-		text := strings.Replace(daemonConfig{redis: `url: "memory:", data_dir: /dev/null/data`}.renderYAML(),
+		text := strings.Replace(daemonConfig{redis: `url: "memory:", data_dir: ` + dataDir}.renderYAML(),
 			"health: {listen: \"127.0.0.1:0\"", "health: {listen: \"127.0.0.1:"+port+"\"", 1)
 		if out, errOut, code := call(t, env, "",
 			append(list, "-c", writeFile(t, tempDir(t), "hubrelay.yaml", text))...); code != 0 {

@@ -32,7 +32,7 @@ func (a *Daemon) startHealth(ctx context.Context, p *components) (net.Addr, erro
 func (a *Daemon) startAdmin(ctx context.Context, p *components, health net.Addr) (net.Addr, error) {
 	cfg := a.cfg.Admin
 	handler := adminserver.Options{
-		Listen: cfg.Listen, Authenticator: adminserver.SocketPeer{}, Log: a.log,
+		Listen: cfg.Listen, Relay: a.cfg.Redis.Identity(), Authenticator: adminserver.SocketPeer{}, Log: a.log,
 		Sinks: a.adminSinks, Sources: a.adminSources, Connections: a.adminConnections, Routes: a.modules.adminRoutes(),
 		Audit: a.audit, AuditLog: a.adminAudit, Keys: a.openKeys, Accounts: a.openAccounts,
 	}

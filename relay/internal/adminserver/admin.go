@@ -30,6 +30,8 @@ type Options struct {
 	Sources func() Sources
 	// Connections implements /api/connections. It returns nil while the daemon is starting.
 	Connections func() Connections
+	// Relay is the identity of the relay's data. A request that names another one in [adminapi.RelayHeader] is rejected.
+	Relay string
 	// Routes are the routes of modules.
 	Routes []module.AdminRoute
 	// Audit records failed authentications and all changes. Nil discards them.
@@ -92,6 +94,10 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			rejected = a.countAuthFailure(w, r, rejected)
 		}
 		httpserver.WriteError(w, r, rejected)
+		return
+	}
+	if relayID := r.Header.Get(adminapi.RelayHeader); relayID != "" && relayID != a.opt.Relay {
+		httpserver.WriteError(w, r, relay.NewError(adminapi.CodeWrongRelay, "this relay has another configuration"))
 		return
 	}
 	a.mux.ServeHTTP(w, withCaller(r, caller))

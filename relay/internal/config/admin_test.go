@@ -102,7 +102,10 @@ func TestLoadAdminEndpoint(t *testing.T) {
 	text := "server: {listen: nonsense}\nredis: {data_dir: /var/lib/x}\nhealth: {listen: ':9100'}\n" +
 		"admin: {listen: '127.0.0.1:9091', tokens: [{name: ci, role: admin, token: '${NOT_SET}'}]}\n"
 	got, err := config.LoadAdminEndpoint(writeConfig(t, text), nil)
-	want := config.AdminEndpoint{Listen: "127.0.0.1:9091", DataDir: "/var/lib/x", HealthListen: ":9100"}
+	want := config.AdminEndpoint{
+		Listen: "127.0.0.1:9091", DataDir: "/var/lib/x", HealthListen: ":9100",
+		Relay: config.Redis{DataDir: "/var/lib/x", Prefix: "hubrelay"}.Identity(),
+	}
 	if err != nil || got != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}

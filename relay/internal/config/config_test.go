@@ -176,7 +176,8 @@ func TestLoad_MissingFile(t *testing.T) {
 }
 
 func TestLoad_Defaults(t *testing.T) {
-	got, err := config.Load(writeConfig(t, keys), nil, kinds())
+	file := writeConfig(t, keys)
+	got, err := config.Load(file, nil, kinds())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +189,7 @@ func TestLoad_Defaults(t *testing.T) {
 		},
 		Health: config.Health{Listen: "127.0.0.1:9090"},
 		Redis: config.Redis{
-			DataDir: "./hubrelay-data", Prefix: "hubrelay", Partitions: 1, FullAt: 90,
+			DataDir: filepath.Join(filepath.Dir(file), "hubrelay-data"), Prefix: "hubrelay", Partitions: 1, FullAt: 90,
 			Retention: config.Retention{History: 24 * time.Hour, MaxLen: 1e6},
 		},
 		Audit: config.Audit{MaxLen: 100_000},

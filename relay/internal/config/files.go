@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/embeddedredis"
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 )
 
@@ -88,6 +89,26 @@ func checkHeaderSafe(text string) error {
 		}
 	}
 	return nil
+}
+
+// resolveDataDir makes data_dir relative to the directory of the configuration file, like all names in it. Earlier builds
+// used the working directory: existing data there stays in use.
+func (l *loader) resolveDataDir(r *Redis) {
+	given := r.DataDir
+	if given == "" || filepath.IsAbs(given) || l.Origins["redis.data_dir"].Variable != "" {
+		return
+	}
+	r.DataDir = filepath.Join(l.dir, given)
+	if abs, err := filepath.Abs(r.DataDir); err == nil {
+		r.DataDir = abs
+	}
+	former, err := filepath.Abs(given)
+	if err != nil || r.URL != "" || r.URLFile != "" || embeddedredis.HasData(r.DataDir) || !embeddedredis.HasData(former) {
+		return
+	}
+	l.Warn("redis.data_dir", fmt.Sprintf("is relative to the configuration file, but the data is in %s, which is used", former),
+		fmt.Sprintf("set data_dir to %s, or stop the relay and move that directory to %s", former, r.DataDir))
+	r.DataDir = former
 }
 
 // filePath converts a file name into an absolute path and checks that the file can be read.

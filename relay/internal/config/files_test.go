@@ -92,6 +92,7 @@ func TestReference_StatesDefaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	off.Redis.DataDir, on.Redis.DataDir = filepath.Base(off.Redis.DataDir), filepath.Base(on.Redis.DataDir)
 	if diff := cmp.Diff(off, on, ignoreOrigins()); diff != "" {
 		t.Errorf("a documented default is wrong (-default +documented):\n%s", diff)
 	}

@@ -49,6 +49,8 @@ type AdminEndpoint struct {
 	TLS    bool
 	// DataDir and HealthListen determine the path of the unix socket.
 	DataDir, HealthListen string
+	// Relay is the [Redis.Identity] of the configuration. It is empty without a file, or if only the daemon knows it.
+	Relay string
 }
 
 // LoadAdminEndpoint loads only the settings that a command needs to find the running daemon. It ignores errors in
@@ -64,6 +66,7 @@ func LoadAdminEndpoint(path string, environ []string) (AdminEndpoint, error) {
 		return AdminEndpoint{}, err
 	}
 	unreadableTLS := l.HasErrors("admin.tls")
+	isRedisUnknown := l.HasErrors("redis")
 	needed := []string{"admin", "admin.listen", "health", "health.listen", "redis", "redis.data_dir"}
 	problems := slices.DeleteFunc(l.Problems, func(p yamldoc.Problem) bool {
 		return cfg != nil && !slices.Contains(needed, p.Path)
@@ -71,10 +74,14 @@ func LoadAdminEndpoint(path string, environ []string) (AdminEndpoint, error) {
 	if len(problems) > 0 {
 		return AdminEndpoint{}, Problems(yamldoc.Sorted(problems))
 	}
-	return AdminEndpoint{
-		Listen: cfg.Admin.Listen, TLS: cfg.Admin.TLS.Enabled() ||
-			unreadableTLS, DataDir: cfg.Redis.DataDir, HealthListen: cfg.Health.Listen,
-	}, nil
+	e := AdminEndpoint{
+		Listen: cfg.Admin.Listen, TLS: cfg.Admin.TLS.Enabled() || unreadableTLS,
+		DataDir: cfg.Redis.DataDir, HealthListen: cfg.Health.Listen,
+	}
+	if path != "" && !isRedisUnknown {
+		e.Relay = cfg.Redis.Identity()
+	}
+	return e, nil
 }
 
 func newLoader(path string, environ []string, kinds Kinds) (*loader, error) {
@@ -153,6 +160,9 @@ func (l *loader) load(path string, environ []string) (*Config, error) {
 	migration, _ := raw["migration"].(map[string]any)
 	if err := l.loadDriver(cfg, migration); err != nil {
 		return nil, err
+	}
+	if path != "" {
+		l.resolveDataDir(&cfg.Redis)
 	}
 	l.validate(cfg)
 	return cfg, nil

@@ -196,6 +196,9 @@ func (r Redis) Identity() string {
 		where = a.scheme + "://" + a.hosts + a.path + "?" + query.Get("db")
 	} else if abs, err := filepath.Abs(r.DataDir); err == nil {
 		where = abs
+		if resolved, err := filepath.EvalSymlinks(abs); err == nil {
+			where = resolved
+		}
 	}
 	sum := sha256.Sum256([]byte(where + "\n" + r.Prefix))
 	return hex.EncodeToString(sum[:8])

@@ -20,8 +20,9 @@ func knownCapabilities() []string {
 // checkKeys checks each API key. Names and keys must be unique.
 func (l *loader) checkKeys(a *Auth) {
 	keys := a.Keys
-	if len(keys) == 0 && !a.JWT.Enabled() && a.Forward.URL == "" {
-		l.Error("auth.keys", "is empty, so no client could connect", "make a key with hubrelay keys new")
+	if _, given := l.Origins["auth.keys"]; !given && len(keys) == 0 && !a.JWT.Enabled() && a.Forward.URL == "" {
+		l.Error("auth.keys", "is missing, so no client could connect",
+			"make a key with hubrelay keys new, or write [] to create keys in the running relay")
 		return
 	}
 	names, digests := map[string]int{}, map[[32]byte]int{}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/setup"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/adminsocket"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/daemon"
@@ -72,17 +73,21 @@ func isSocketPath(address string) bool {
 }
 
 func (f *adminFlags) newClient(std term.Streams) (*adminClient, error) {
-	address := f.address
-	if address == "" {
-		endpoint, err := daemon.LoadAdminEndpoint(f.file, std.Env)
-		if err != nil {
-			return nil, printProblems(std, err)
-		}
-		if address, err = findDaemon(endpoint, f.file != ""); err != nil {
-			return nil, err
-		}
+	token := std.Getenv("HUBRELAY_ADMIN_TOKEN")
+	if f.address != "" {
+		return newAdminClient(f.address, token), nil
 	}
-	return newAdminClient(address, std.Getenv("HUBRELAY_ADMIN_TOKEN")), nil
+	endpoint, err := daemon.LoadAdminEndpoint(f.file, std.Env)
+	if err != nil {
+		return nil, printProblems(std, err)
+	}
+	address, err := findDaemon(endpoint, f.file != "")
+	if err != nil {
+		return nil, err
+	}
+	c := newAdminClient(address, token)
+	c.file, c.relay = f.file, endpoint.Relay
+	return c, nil
 }
 
 // findDaemon returns the URL or the socket path of a daemon with endpoint e. If configured is false, e contains only
@@ -134,7 +139,9 @@ type adminClient struct {
 	name  string // URL or path of the socket, for messages
 	base  string // URL of requests
 	token string // empty on a socket
-	http  *http.Client
+	// relay is the identity of the relay in the configuration file. Another relay rejects requests with it.
+	relay, file string
+	http        *http.Client
 }
 
 // apiError is an error of the admin API.
@@ -202,6 +209,9 @@ func (c *adminClient) doRequest(ctx context.Context, method, path, kind string, 
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
 	}
+	if c.relay != "" {
+		req.Header.Set(adminapi.RelayHeader, c.relay)
+	}
 	res, err := c.http.Do(req)
 	if err != nil {
 		return c.connectionError(ctx, err)
@@ -217,6 +227,10 @@ func (c *adminClient) doRequest(ctx context.Context, method, path, kind string, 
 	var failed struct{ Error *apiError }
 	if json.Unmarshal(text, &failed) == nil && failed.Error != nil && failed.Error.Code != "" &&
 		failed.Error.Code != relay.CodeNoURI {
+		if failed.Error.Code == adminapi.CodeWrongRelay {
+			return fmt.Errorf("%s belongs to another relay than %s, and nothing was done: check -c FILE, give the command "+
+				"the same HUBRELAY_REDIS__… variables as the relay, or name the relay with --admin", c.name, c.file)
+		}
 		return failed.Error // the public listener responds with 404.uri to paths of the admin API
 	}
 	return fmt.Errorf("%s returned status %d, so it is not an admin listener that supports this command: check "+
