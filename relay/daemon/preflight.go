@@ -10,7 +10,7 @@ import (
 )
 
 // preflightTime limits the trials during a reload. A removed key remains valid for at most this time.
-const preflightTime = 3 * time.Second
+const preflightTime = 10 * time.Second
 
 // preflight tries the sinks that are new or have changed. Sinks that do not finish in time are applied anyway, as
 // at a start.

@@ -105,6 +105,7 @@ type Dispatcher struct {
 
 	// The following fields belong to dispatchLoop.
 
+	maintainAt      time.Time // of the next round of maintenance
 	matcher         *Matcher
 	sinks           []string
 	backlogs        []int64        // by sink: maximum number of entries, the smaller one of Backlog and BacklogBytes
@@ -198,6 +199,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 func (d *Dispatcher) runAsLeader(ctx context.Context) error {
 	// Accept offers from here on. Earlier entries are read from the log.
 	d.leading.Store(true)
+	d.maintainAt = time.Now().Add(backoff.Jitter(maintainInterval))
 	defer func() {
 		d.leading.Store(false)
 		for len(d.batches) > 0 {
@@ -228,6 +230,11 @@ func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 	if err := d.loadState(ctx); err != nil {
 		return err
 	}
+	if !time.Now().Before(d.maintainAt) { // errors have restarted this loop again and again
+		if err := d.runMaintenance(ctx); err != nil {
+			return err
+		}
+	}
 	if err := d.limitBytes(ctx); err != nil {
 		return err
 	}
@@ -237,7 +244,7 @@ func (d *Dispatcher) dispatchLoop(ctx context.Context) error {
 	if again, err := d.catchUp(ctx); again || err != nil {
 		return err
 	}
-	maintain := time.NewTimer(backoff.Jitter(maintainInterval))
+	maintain := time.NewTimer(time.Until(d.maintainAt))
 	defer maintain.Stop()
 	save := time.NewTimer(positionSaveInterval)
 	save.Stop()
@@ -316,6 +323,7 @@ func (d *Dispatcher) logTrimmedSince(ctx context.Context, sink, position string)
 
 // runMaintenance logs dropped entries, saves the position and trims the log.
 func (d *Dispatcher) runMaintenance(ctx context.Context) error {
+	d.maintainAt = time.Now().Add(backoff.Jitter(maintainInterval))
 	d.logDropped()
 	if _, err := d.savePosition(ctx); err != nil {
 		return err

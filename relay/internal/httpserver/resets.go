@@ -17,6 +17,8 @@ const (
 	// maxStreams is the maximum number of requests at once on an HTTP/2 connection. net/http queues four times as many
 	// whose predecessors were reset and still run.
 	maxStreams = 100
+	// connBuffer and streamBuffer limit the unread bodies of an HTTP/2 connection and of a request on it, in bytes.
+	connBuffer, streamBuffer = 256 << 10, 128 << 10
 	// resetBurst and resetsPerSecond limit how many requests on an HTTP/2 connection its client may reset. A client
 	// that resets each request at once would otherwise get around maxStreams (CVE-2023-44487).
 	resetBurst      = 200

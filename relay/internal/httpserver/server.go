@@ -166,6 +166,7 @@ func newHTTPServer(o Options) *http.Server {
 		Protocols:         protocols,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: maxStreams, SendPingTimeout: o.PingInterval, PingTimeout: o.PongTimeout,
+			MaxReceiveBufferPerConnection: connBuffer, MaxReceiveBufferPerStream: streamBuffer,
 		},
 		ErrorLog: slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug), // errors of clients
 	}

@@ -23,6 +23,9 @@ func (h *Hub) ServeEvents(w http.ResponseWriter, r *http.Request, s Subscription
 		w.Header().Set("Allow", http.MethodGet)
 		return relay.NewError(relay.CodeMethod, "a stream is opened with GET")
 	}
+	if r.ContentLength != 0 { // the server would keep it until the stream ends
+		return relay.NewError(relay.CodeInvalidSyntax, "the request for an event stream has no body; send none")
+	}
 	if r.ProtoMajor == 1 && !transport.CanHijack(w) {
 		return relay.NewError(relay.CodeUnknown, "this connection cannot become a stream")
 	}

@@ -346,3 +346,22 @@ func TestEventsRefused(t *testing.T) {
 		t.Errorf("one too many: %d", got)
 	}
 }
+
+// Over HTTP/2, the server would keep the body in memory until the stream ends.
+func TestServeEvents_RejectsBody(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, Options{}, nil)
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, n.server.URL+"/?hub=h", strings.NewReader("body"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Accept", "text/event-stream")
+	res, err := n.server.Client().Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusBadRequest {
+		t.Errorf("got status %d, want 400", res.StatusCode)
+	}
+}

@@ -11,6 +11,8 @@ import (
 const (
 	// MaxNotification is the maximum size of a notification as it was sent, in bytes.
 	MaxNotification = 256 << 10
+	// MaxBatch is the maximum number of notifications in a request. One script of Redis stores them, and blocks Redis.
+	MaxBatch = 10_000
 	// MaxIdentifier is the maximum length of an identifier in a notification, in bytes.
 	MaxIdentifier = 256
 )
@@ -160,33 +162,47 @@ func (f *decodeState) reset() {
 	f.memberNames, f.scratch, f.out, f.depth, f.err = f.memberNames[:0], f.scratch[:0], f.out[:0], 0, scanError{}
 }
 
+// maxTokenCut is the maximum distance from the end of the data to the position of an error that a cut token causes. The
+// longest is a pair of surrogates.
+const maxTokenCut = 2 * unicodeEscapeLen
+
 // noBatchIndex marks a notification that is not part of a batch.
 const noBatchIndex = -1
 
 // readNotification reads the value at pos.
 func (f *decodeState) readNotification(index int) (relay.Notification, *relay.Error) {
 	f.reset()
-	start := f.pos
-	if c := f.peek(); c != '{' {
-		if !f.scanValue() {
-			if f.err.pos == start { // no JSON value at all
-				f.err.detail = "not JSON: " + f.err.detail
-			}
-			return relay.Notification{}, f.scanError(index)
-		}
-		return relay.Notification{}, withIndex(wrongType("a notification", "an object", c), index)
+	if index == MaxBatch {
+		return relay.Notification{}, relay.NewError(relay.CodeTooLarge, fmt.Sprintf(
+			"a request has at most %d notifications; send the others in another request", MaxBatch)).
+			WithExtra("max_notifications", MaxBatch)
 	}
-	if !f.scanObject(f.topMember) {
-		return relay.Notification{}, f.scanError(index)
-	}
-	limit := MaxNotification
+	start, limit := f.pos, MaxNotification
 	if f.relayed {
 		limit += relayOverhead
 	}
-	if size := f.pos - start; size > limit {
-		err := relay.NewError(relay.CodeTooLarge,
-			fmt.Sprintf("a notification has at most %d bytes, this one has %d", limit, size))
+	// Scanning stops at the limit, because the names of a hostile object need much more memory than their text.
+	all := f.data
+	f.data = all[:min(len(all), start+limit+1)]
+	scanned, c := false, f.peek()
+	if c == '{' {
+		scanned = f.scanObject(f.topMember)
+	} else {
+		scanned = f.scanValue()
+	}
+	isCut := len(f.data) < len(all) && f.err.pos > start+limit-maxTokenCut
+	f.data = all
+	switch {
+	case scanned && f.pos-start > limit, !scanned && isCut:
+		err := relay.NewError(relay.CodeTooLarge, fmt.Sprintf("a notification has at most %d bytes, this one has more", limit))
 		return relay.Notification{}, withIndex(err, index)
+	case !scanned:
+		if c != '{' && f.err.pos == start { // no JSON value at all
+			f.err.detail = "not JSON: " + f.err.detail
+		}
+		return relay.Notification{}, f.scanError(index)
+	case c != '{':
+		return relay.Notification{}, withIndex(wrongType("a notification", "an object", c), index)
 	}
 	if err := f.validate(); err != nil {
 		return relay.Notification{}, withIndex(err, index)

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"strconv"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -68,8 +69,16 @@ type PublisherOptions struct {
 	Accepted func(topic string)
 }
 
+// largeBody is the size of bodies that wait for a processor before they are decoded. Hostile JSON needs 30 times as much
+// memory as its text.
+const largeBody = 32 << 10
+
 // Publisher validates and stores publications. It may be used concurrently.
-type Publisher struct{ opts PublisherOptions }
+type Publisher struct {
+	opts PublisherOptions
+	// decoding has an element for each large body that is being decoded.
+	decoding chan struct{}
+}
 
 // NewPublisher returns a publisher that stores what the decoder accepts in the log, within the quotas.
 func NewPublisher(o PublisherOptions) *Publisher {
@@ -79,7 +88,17 @@ func NewPublisher(o PublisherOptions) *Publisher {
 	if o.Accepted == nil {
 		o.Accepted = func(string) {}
 	}
-	return &Publisher{opts: o}
+	return &Publisher{opts: o, decoding: make(chan struct{}, runtime.GOMAXPROCS(0))}
+}
+
+func (pub *Publisher) decode(p Publication) ([]relay.Notification, *relay.Error) {
+	if len(p.Body) > largeBody {
+		pub.decoding <- struct{}{} // decoding never blocks, so this ends soon
+		defer func() { <-pub.decoding }()
+	}
+	return pub.opts.Decoder.DecodeBody(p.ContentType, p.Body, Defaults{
+		Hub: p.Hub, Account: p.Account, AnyAccount: p.AnyAccount, Trace: p.Trace,
+	})
 }
 
 // Publish stores all notifications of p or none, and returns their IDs in order. An error that the sender can fix
@@ -100,9 +119,7 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if err := pub.takeQuota(ctx, p, quota.Amount{Bytes: int64(len(p.Body))}); err != nil {
 		return nil, err
 	}
-	ns, rejected := pub.opts.Decoder.DecodeBody(p.ContentType, p.Body, Defaults{
-		Hub: p.Hub, Account: p.Account, AnyAccount: p.AnyAccount, Trace: p.Trace,
-	})
+	ns, rejected := pub.decode(p)
 	if rejected != nil {
 		return nil, rejected
 	}

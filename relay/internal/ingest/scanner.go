@@ -3,7 +3,9 @@ package ingest
 import (
 	"bytes"
 	"encoding/binary"
+	"hash/maphash"
 	"math/bits"
+	"slices"
 	"strconv"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -407,37 +409,41 @@ func (s *jsonScanner) popLevel() bool {
 	return true
 }
 
+// nameSeed makes the hashes of names unpredictable.
+var nameSeed = maphash.MakeSeed()
+
 // duplicateNames detects duplicate names. Its cost is linear even for a hostile object.
 type duplicateNames struct {
 	mask uint64
-	seen map[string]struct{}
+	seen map[uint64]struct{} // hashes
 }
 
 // checkDuplicate reports whether name occurred before, and records it.
 func (n *duplicateNames) checkDuplicate(before [][]byte, name []byte) bool {
 	if n.seen != nil {
-		_, found := n.seen[string(name)]
-		n.seen[string(name)] = struct{}{}
-		return found
+		hash := maphash.Bytes(nameSeed, name)
+		_, found := n.seen[hash]
+		n.seen[hash] = struct{}{}
+		return found && containsName(before, name)
 	}
 	bit := uint64(1)
 	if len(name) > 0 {
 		bit <<= (uint(len(name)) + 7*uint(name[0]) + 3*uint(name[len(name)-1])) % 64
 	}
-	if n.mask&bit != 0 {
-		for _, b := range before {
-			if bytes.Equal(b, name) {
-				return true
-			}
-		}
+	if n.mask&bit != 0 && containsName(before, name) {
+		return true
 	}
 	n.mask |= bit
 	if len(before) >= fewMembers {
-		n.seen = make(map[string]struct{}, 4*fewMembers)
+		n.seen = make(map[uint64]struct{}, 4*fewMembers)
 		for _, b := range before {
-			n.seen[string(b)] = struct{}{}
+			n.seen[maphash.Bytes(nameSeed, b)] = struct{}{}
 		}
-		n.seen[string(name)] = struct{}{}
+		n.seen[maphash.Bytes(nameSeed, name)] = struct{}{}
 	}
 	return false
+}
+
+func containsName(names [][]byte, name []byte) bool {
+	return slices.ContainsFunc(names, func(b []byte) bool { return bytes.Equal(b, name) })
 }
