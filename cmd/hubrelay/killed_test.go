@@ -135,14 +135,8 @@ func (k *killed) run(t *testing.T) {
 	publishing.Go(func() { k.publish(ctx, t) })
 	for range k.points {
 		d := k.start(t)
-		select {
-		case <-k.due:
-			d.Kill()
-		case <-d.Done():
-			t.Fatalf("serve ended with %d", d.Cmd.ProcessState.ExitCode())
-		case <-time.After(patience):
-			t.Fatalf("%d requests came, and no more within %s", k.received.Load(), patience)
-		}
+		k.awaitPoint(t, d)
+		d.Kill()
 	}
 	last := k.start(t)
 	var accepted map[string]bool
@@ -166,6 +160,24 @@ func (k *killed) run(t *testing.T) {
 	}
 	last.Stop(t)
 	k.check(t, accepted)
+}
+
+// awaitPoint waits until the next point is reached, as long as requests arrive.
+func (k *killed) awaitPoint(t *testing.T, d *daemon) {
+	t.Helper()
+	for {
+		before := k.received.Load()
+		select {
+		case <-k.due:
+			return
+		case <-d.Done():
+			t.Fatalf("serve ended with %d", d.Cmd.ProcessState.ExitCode())
+		case <-time.After(patience):
+			if k.received.Load() == before {
+				t.Fatalf("%d requests came, and no more within %s", before, patience)
+			}
+		}
+	}
 }
 
 // start does not wait until the daemon is ready, because the test may kill it before.

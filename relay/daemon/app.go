@@ -12,7 +12,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
-	"github.com/hubrelay/hubrelay/relay/internal/auth/keystore"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
@@ -73,7 +72,7 @@ type Daemon struct {
 
 	store      atomic.Pointer[store.Store] // nil until Redis is connected
 	auditStore atomic.Pointer[audit.Store] // nil until Redis is connected, and if Redis keeps no entries
-	keyStore   atomic.Pointer[keystore.Store]
+	storedKeys atomic.Pointer[storedKeys]
 	operations atomic.Pointer[sinkAdmin]
 	sources    atomic.Pointer[sourceManager]
 	clients    atomic.Pointer[hub.Hub]

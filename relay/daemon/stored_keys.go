@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -25,6 +26,8 @@ type storedKeys struct {
 	app     *Daemon
 	store   *keystore.Store
 	clients *hub.Hub
+
+	mu      sync.Mutex
 	version string // of the applied keys
 }
 
@@ -34,12 +37,29 @@ func (a *Daemon) startStoredKeys(ctx context.Context, p *components, s *stores, 
 	if err := k.load(ctx); err != nil {
 		return err
 	}
-	a.keyStore.Store(k.store)
+	a.storedKeys.Store(k)
 	p.startComponent(ctx, "stored API keys", k.run)
 	return nil
 }
 
+// applyChanges loads the keys if they have changed since the last time.
+func (k *storedKeys) applyChanges(ctx context.Context) error {
+	version, err := k.store.Version(ctx)
+	if err != nil {
+		return err
+	}
+	k.mu.Lock()
+	isCurrent := version == k.version
+	k.mu.Unlock()
+	if isCurrent {
+		return nil
+	}
+	return k.load(ctx)
+}
+
 func (k *storedKeys) load(ctx context.Context) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
 	keys, version, err := k.store.Load(ctx)
 	if err != nil {
 		return err
@@ -74,10 +94,7 @@ func (k *storedKeys) run(ctx context.Context) error {
 			continue
 		case <-poll.C:
 		}
-		version, err := k.store.Version(ctx)
-		if err == nil && version != k.version {
-			err = k.load(ctx)
-		}
+		err := k.applyChanges(ctx)
 		switch {
 		case err == nil:
 			logged = ""
@@ -98,17 +115,27 @@ func (k *storedKeys) recordUse(ctx context.Context, since time.Time) error {
 
 // adminKeys implements the keys of the admin API.
 type adminKeys struct {
-	app   *Daemon
-	store *keystore.Store
+	app    *Daemon
+	stored *storedKeys
+	store  *keystore.Store
 }
 
 // openKeys returns nil while the daemon is starting.
 func (a *Daemon) openKeys() adminserver.Keys {
-	store := a.keyStore.Load()
-	if store == nil {
+	stored := a.storedKeys.Load()
+	if stored == nil {
 		return nil
 	}
-	return adminKeys{a, store}
+	return adminKeys{a, stored, stored.store}
+}
+
+// finishChange applies a change to this node before the response. Other nodes follow within a second, and so does this one
+// if Redis does not answer now.
+func (k adminKeys) finishChange(ctx context.Context, name string, err error) error {
+	if err == nil {
+		_ = k.stored.applyChanges(ctx)
+	}
+	return newKeyError(name, err)
 }
 
 // List implements [adminserver.Keys].
@@ -161,7 +188,7 @@ func (k adminKeys) Create(ctx context.Context, name string, spec keystore.Spec) 
 		return "", relay.NewError(relay.CodeInvalidArgument, "expires is in the past")
 	}
 	secret, err := k.store.Create(ctx, name, spec)
-	return secret, newKeyError(name, err)
+	return secret, k.finishChange(ctx, name, err)
 }
 
 // Rotate implements [adminserver.Keys].
@@ -174,7 +201,7 @@ func (k adminKeys) Rotate(ctx context.Context, name string, overlap time.Duratio
 		return "", keystore.Key{}, err
 	}
 	secret, rotated, err := k.store.Rotate(ctx, name, overlap)
-	return secret, rotated, newKeyError(name, err)
+	return secret, rotated, k.finishChange(ctx, name, err)
 }
 
 // Revoke implements [adminserver.Keys].
@@ -182,7 +209,7 @@ func (k adminKeys) Revoke(ctx context.Context, name string) error {
 	if err := k.rejectConfigured(name); err != nil {
 		return err
 	}
-	return newKeyError(name, k.store.Revoke(ctx, name))
+	return k.finishChange(ctx, name, k.store.Revoke(ctx, name))
 }
 
 func (k adminKeys) rejectConfigured(name string) error {

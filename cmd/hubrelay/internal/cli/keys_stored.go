@@ -50,7 +50,7 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Create an API key in a running daemon",
-		Long: `Creates an API key that is valid on all nodes at once, and prints its secret. Redis stores only a hash.
+		Long: `Creates an API key that is valid on all nodes within a second, and prints its secret. Redis stores only a hash.
 
 ` + adminHelp,
 		Example: `  hubrelay keys create ci --account acme --hub hub-1 --capability notifications-publish --expires 720h`,
