@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,7 +45,7 @@ type http2Attacker struct {
 	stream  uint32
 }
 
-func attackHTTP2(address string) (*http2Attacker, error) {
+func attackHTTP2(address string, settings ...http2.Setting) (*http2Attacker, error) {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		return nil, err
@@ -52,16 +53,16 @@ func attackHTTP2(address string) (*http2Attacker, error) {
 	a := &http2Attacker{conn: conn, framer: http2.NewFramer(conn, nil), stream: 1}
 	a.encoder = hpack.NewEncoder(&a.header)
 	if _, err = io.WriteString(conn, http2.ClientPreface); err == nil {
-		err = a.framer.WriteSettings()
+		err = a.framer.WriteSettings(settings...)
 	}
 	go func() { _, _ = io.Copy(io.Discard, conn) }()
 	return a, err
 }
 
 // request starts a GET request and returns its stream.
-func (a *http2Attacker) request(header ...string) (uint32, error) {
+func (a *http2Attacker) request(path string, header ...string) (uint32, error) {
 	a.header.Reset()
-	header = append([]string{":method", http.MethodGet, ":scheme", "http", ":authority", "relay", ":path", notificationsPath}, header...)
+	header = append([]string{":method", http.MethodGet, ":scheme", "http", ":authority", "relay", ":path", path}, header...)
 	for i := 0; i < len(header); i += 2 {
 		if err := a.encoder.WriteField(hpack.HeaderField{Name: header[i], Value: header[i+1]}); err != nil {
 			return 0, err
@@ -105,7 +106,7 @@ func TestLongAttack_RapidReset(t *testing.T) {
 				a, err := attackHTTP2(d.Public)
 				for ; err == nil && time.Now().Before(end); n++ {
 					var id uint32
-					id, err = a.request("x-hub-id", "hub-1", "authorization", fmt.Sprintf("Bearer unknown-%d-%d", c, n))
+					id, err = a.request(notificationsPath, "x-hub-id", "hub-1", "authorization", fmt.Sprintf("Bearer unknown-%d-%d", c, n))
 					if err == nil {
 						err = a.framer.WriteRSTStream(id, http2.ErrCodeCancel)
 					}
@@ -143,6 +144,47 @@ func TestLongAttack_RapidReset(t *testing.T) {
 	group.Wait()
 	grown := peakMemory(t, d.Cmd.Process.Pid) - base
 	t.Logf("%d resets, %d MiB more memory, slowest of %d new users %v", resets.Load(), grown>>20, users, slowest)
+	if grown > most {
+		t.Errorf("the relay used %d MiB more than before, want at most %d MiB", grown>>20, most>>20)
+	}
+}
+
+// TestLongAttack_UnreadResponses sends requests with large headers, which compression makes tiny, on many connections and lets
+// the relay send no byte of a response. The relay bounds its memory, and serves another address.
+func TestLongAttack_UnreadResponses(t *testing.T) {
+	const (
+		connections = 200
+		streams     = 100
+		most        = 160 << 20
+	)
+	d := serveWithoutRace(t, daemonConfig{})
+	base := peakMemory(t, d.Cmd.Process.Pid)
+	cookies := slices.Repeat([]string{"cookie", "c=" + strings.Repeat("x", 3000)}, 10)
+	for range connections {
+		a, err := attackHTTP2(d.Public, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.conn.Close() //nolint:errcheck // the relay may have closed it
+		for range streams {
+			if _, err := a.request("/openapi.yaml", cookies...); err != nil {
+				break
+			}
+		}
+	}
+	elsewhere := &http.Client{Transport: &http.Transport{
+		DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext,
+	}}
+	res, err := elsewhere.Get("http://" + d.Public + "/openapi.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		t.Errorf("another address: got status %d, want 200", res.StatusCode)
+	}
+	grown := peakMemory(t, d.Cmd.Process.Pid) - base
+	t.Logf("%d MiB more memory", grown>>20)
 	if grown > most {
 		t.Errorf("the relay used %d MiB more than before, want at most %d MiB", grown>>20, most>>20)
 	}

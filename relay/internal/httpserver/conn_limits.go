@@ -2,7 +2,6 @@ package httpserver
 
 import (
 	"container/list"
-	"context"
 	"crypto/tls"
 	"errors"
 	"log/slog"
@@ -66,7 +65,7 @@ const (
 )
 
 // connLimiter enforces the limits of a listener. If one is reached, the longest idle connection makes room: one without a
-// request whose handler runs, or whose request is rejected (see [AllowEviction]). If none is idle, the new connection is
+// request whose handler runs, or whose request is rejected (see [EndSoon]). If none is idle, the new connection is
 // closed.
 type connLimiter struct {
 	limits   ConnLimits
@@ -74,7 +73,7 @@ type connLimiter struct {
 	observer ConnObserver
 	log      *slog.Logger
 
-	rejectLog, evictLog, failLog, blockLog rate.Sometimes
+	rejectLog, evictLog, failLog, blockLog, busyLog rate.Sometimes
 
 	mu   sync.Mutex
 	open int
@@ -82,6 +81,9 @@ type connLimiter struct {
 	idle list.List                 // of *limitedConn, the longest idle first
 	// blocked are the addresses that have reset too many requests, with the end of the time without new connections.
 	blocked map[netip.Prefix]time.Time
+	// requests are the HTTP/2 requests in progress without event streams: all, and those of each address.
+	requests        int
+	requestsOfGroup map[netip.Prefix]int
 }
 
 // ipConns are the connections of one client address.
@@ -96,7 +98,9 @@ func newConnLimiter(o Options) *connLimiter {
 		limits: o.ConnLimits, proxies: o.TrustedProxies, observer: o.ConnObserver, log: o.Log,
 		rejectLog: rate.Sometimes{Interval: limitLogInterval}, evictLog: rate.Sometimes{Interval: limitLogInterval},
 		failLog: rate.Sometimes{Interval: limitLogInterval}, blockLog: rate.Sometimes{Interval: limitLogInterval},
-		ips: make(map[netip.Prefix]*ipConns), blocked: make(map[netip.Prefix]time.Time),
+		busyLog: rate.Sometimes{Interval: limitLogInterval},
+		ips:     make(map[netip.Prefix]*ipConns), blocked: make(map[netip.Prefix]time.Time),
+		requestsOfGroup: make(map[netip.Prefix]int),
 	}
 	if l.observer == nil {
 		l.observer = noConnObserver{}
@@ -144,14 +148,16 @@ func (l *connLimiter) add(conn net.Conn) *limitedConn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	peer, err := netip.ParseAddrPort(conn.RemoteAddr().String())
+	if err == nil {
+		c.group, c.isProxy = clientaddr.Group(peer.Addr()), l.proxies.Contains(peer.Addr())
+	}
 	if err == nil && l.isBlocked(peer.Addr()) {
 		l.reject(ConnLimitResets, peer.Addr())
 		return nil
 	}
-	if err == nil && l.limits.PerIP > 0 && !peer.Addr().Unmap().IsLoopback() && !l.proxies.Contains(peer.Addr()) {
-		group := clientaddr.Group(peer.Addr())
-		if c.ip = l.ips[group]; c.ip == nil {
-			c.ip = &ipConns{group: group}
+	if err == nil && l.limits.PerIP > 0 && !peer.Addr().Unmap().IsLoopback() && !c.isProxy {
+		if c.ip = l.ips[c.group]; c.ip == nil {
+			c.ip = &ipConns{group: c.group}
 		}
 		if c.ip.open >= l.limits.PerIP && !l.evict(&c.ip.idle) {
 			l.reject(ConnLimitIP, peer.Addr())
@@ -233,17 +239,6 @@ func (l *connLimiter) onState(conn net.Conn, state http.ConnState) {
 	l.setIdle(c, state == http.StateNew || state == http.StateIdle || state == http.StateActive)
 }
 
-// AllowEviction lets the connection of a request make room for another one at any time. ctx is the context of the request.
-// Call it only for HTTP/1 and before the rest of a rejected request is read, which may never arrive.
-func AllowEviction(ctx context.Context) {
-	if c, ok := ctx.Value(connKey{}).(*limitedConn); ok {
-		c.limiter.mu.Lock()
-		defer c.limiter.mu.Unlock()
-		c.limiter.setIdle(c, true)
-		c.rejected = true
-	}
-}
-
 // setIdle moves a connection to the end of the lists of idle connections, or removes it from them. The caller holds l.mu.
 func (l *connLimiter) setIdle(c *limitedConn, idle bool) {
 	idle = idle && !c.removed
@@ -275,7 +270,10 @@ type limitedConn struct {
 	idle, idleOfIP *list.Element
 	removed        bool
 	rejected       bool          // its request was rejected, and the rest of it may never arrive
+	group          netip.Prefix  // of the peer, or invalid
+	isProxy        bool          // the peer is trusted
 	handlers       int           // that run for HTTP/2
+	ending         int           // handlers whose request called EndSoon
 	resets         *rate.Limiter // nil before the first reset
 }
 

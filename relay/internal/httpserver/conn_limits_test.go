@@ -121,8 +121,8 @@ func TestConnLimits_EvictsUnfinishedRequests(t *testing.T) {
 		draining := make(chan struct{}, 1)
 		s := run(t, Options{
 			ConnLimits: ConnLimits{Total: 1}, ConnObserver: &counts,
-			Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-				AllowEviction(r.Context())
+			Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				EndSoon(w, r)
 				draining <- struct{}{}
 				_, _ = io.Copy(io.Discard, r.Body)
 			}),

@@ -4,11 +4,8 @@ import (
 	"context"
 	"maps"
 	"net"
-	"net/http"
 	"net/netip"
 	"time"
-
-	"golang.org/x/time/rate"
 
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
@@ -39,75 +36,6 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 		return ctx
 	}
 	return context.WithValue(ctx, connKey{}, c)
-}
-
-// trackRequests marks connections as busy, closes an HTTP/2 connection whose client resets too many requests, and skips
-// requests that were reset before they began.
-func trackRequests(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		c, ok := r.Context().Value(connKey{}).(*limitedConn)
-		switch {
-		case !ok:
-			next.ServeHTTP(w, r)
-		case r.ProtoMajor < 2:
-			c.setBusy()
-			next.ServeHTTP(w, r)
-		default:
-			c.beginRequest()
-			defer func() { c.endRequest(r.Context().Err() != nil) }()
-			if r.Context().Err() == nil {
-				next.ServeHTTP(w, r)
-			}
-		}
-	})
-}
-
-func (c *limitedConn) setBusy() {
-	c.limiter.mu.Lock()
-	defer c.limiter.mu.Unlock()
-	c.limiter.setIdle(c, false)
-}
-
-func (c *limitedConn) beginRequest() {
-	c.limiter.mu.Lock()
-	defer c.limiter.mu.Unlock()
-	c.handlers++
-	c.limiter.setIdle(c, false)
-}
-
-// endRequest ends a request of HTTP/2, which the client may have reset. If there were too many resets, it closes the connection
-// and blocks its address for blockTime. Trusted proxies have no limit, because they pass on the resets of many clients.
-func (c *limitedConn) endRequest(reset bool) {
-	if c.countRequest(reset) {
-		_ = c.Close()
-	}
-}
-
-func (c *limitedConn) countRequest(reset bool) (tooMany bool) {
-	l := c.limiter
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	c.handlers--
-	if !reset {
-		return false
-	}
-	if c.handlers == 0 {
-		l.setIdle(c, true) // net/http may have reported it before this handler began
-	}
-	peer, err := netip.ParseAddrPort(c.RemoteAddr().String())
-	if err == nil && l.proxies.Contains(peer.Addr()) {
-		return false
-	}
-	if c.resets == nil {
-		c.resets = rate.NewLimiter(resetsPerSecond, resetBurst)
-	}
-	if c.resets.Allow() {
-		return false
-	}
-	if err == nil {
-		l.block(clientaddr.Group(peer.Addr()))
-	}
-	return true
 }
 
 // block rejects new connections of an address for blockTime. The caller holds l.mu.

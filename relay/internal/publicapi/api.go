@@ -261,6 +261,7 @@ func (a *API) writeError(w http.ResponseWriter, r *http.Request, e *relay.Error)
 	if a.opt.Observer != nil {
 		a.opt.Observer.Refused(e.Code)
 	}
+	httpserver.EndSoon(w, r)
 	a.drainBody(w, r)
 	httpserver.WriteError(w, r, e)
 }

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
 
 const (
@@ -206,7 +205,6 @@ func (a *API) drainBody(w http.ResponseWriter, r *http.Request) {
 		r.ContentLength > a.opt.MaxBody+maxDrain {
 		return
 	}
-	httpserver.AllowEviction(r.Context())
 	// If the deadline cannot be set, the timeout of the server applies.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(a.drainTime))
 	_, _ = io.CopyN(io.Discard, r.Body, a.opt.MaxBody+maxDrain)

@@ -5,6 +5,7 @@ import (
 	"net/http"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
 
 //go:embed openapi.yaml
@@ -14,7 +15,8 @@ var openAPI string
 var asyncAPI string
 
 func serveDocument(text string) func(http.ResponseWriter, *http.Request) *relay.Error {
-	return func(w http.ResponseWriter, _ *http.Request) *relay.Error {
+	return func(w http.ResponseWriter, r *http.Request) *relay.Error {
+		httpserver.EndSoon(w, r)
 		h := w.Header()
 		h.Set("Content-Type", "application/yaml; charset=utf-8")
 		h.Set("X-Content-Type-Options", "nosniff")

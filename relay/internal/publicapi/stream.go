@@ -177,6 +177,7 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 		if token != "" {
 			a.keepTokenAlive(r, token, &s)
 		}
+		httpserver.BeginStream(r)
 		return a.opt.Streams.ServeEvents(httpserver.UnwrapHijack(w), r, s)
 	}
 	s.Admit = func(ctx context.Context, _ func()) *relay.Error {

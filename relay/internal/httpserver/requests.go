@@ -1,0 +1,160 @@
+package httpserver
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+const (
+	// maxRequests and maxGroupRequests limit the HTTP/2 requests in progress without event streams: all, and those of one
+	// address. A client that reads no responses would otherwise keep a goroutine and up to 32 KiB of header for each.
+	// HTTP/1 needs no such limit, because each request holds a connection.
+	maxRequests, maxGroupRequests = 4000, 400
+	// responseTime is the time within which a client must read the response to a request that called EndSoon.
+	responseTime = 10 * time.Second
+)
+
+type requestKey struct{}
+
+// http2Request is an HTTP/2 request in progress. connLimiter.mu guards its fields.
+type http2Request struct {
+	conn            *limitedConn
+	counted, ending bool
+}
+
+// trackRequests marks connections as busy, limits the HTTP/2 requests in progress, closes an HTTP/2 connection whose client
+// resets too many requests, and skips requests that were reset before they began.
+func trackRequests(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		c, ok := r.Context().Value(connKey{}).(*limitedConn)
+		switch {
+		case !ok:
+			next.ServeHTTP(w, r)
+		case r.ProtoMajor < 2:
+			c.limiter.mu.Lock()
+			c.limiter.setIdle(c, false)
+			c.limiter.mu.Unlock()
+			next.ServeHTTP(w, r)
+		default:
+			c.serveHTTP2(next, w, r)
+		}
+	})
+}
+
+func (c *limitedConn) serveHTTP2(next http.Handler, w http.ResponseWriter, r *http.Request) {
+	q := &http2Request{conn: c}
+	isWithinLimits := q.begin()
+	defer func() {
+		if tooManyResets := q.end(r.Context().Err() != nil); tooManyResets {
+			_ = c.Close()
+		}
+	}()
+	switch {
+	case r.Context().Err() != nil: // reset before it began
+	case !isWithinLimits:
+		// Without a body, the response needs no flow control window, so it ends at once.
+		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Content-Length", "0")
+		w.WriteHeader(http.StatusServiceUnavailable)
+	default:
+		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), requestKey{}, q)))
+	}
+}
+
+// begin reports whether the request is within the limits.
+func (q *http2Request) begin() bool {
+	c, l := q.conn, q.conn.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.handlers++
+	l.setIdle(c, false)
+	if l.requests >= maxRequests || !c.isProxy && l.requestsOfGroup[c.group] >= maxGroupRequests {
+		l.busyLog.Do(func() {
+			l.log.Warn("HTTP/2 requests are rejected, too many are in progress; if the client is a proxy, add it to "+
+				"server.trusted_proxies", "requests", l.requests, "remote", c.group)
+		})
+		return false
+	}
+	q.counted = true
+	l.requests++
+	l.requestsOfGroup[c.group]++
+	return true
+}
+
+// end ends a request that the client may have reset. It reports whether the connection must be closed, and then has blocked
+// its address for blockTime. Trusted proxies have no limit of resets, because they pass on the resets of many clients.
+func (q *http2Request) end(reset bool) (tooManyResets bool) {
+	c, l := q.conn, q.conn.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q.leaveLimits()
+	c.handlers--
+	if q.ending {
+		c.ending--
+	}
+	if !reset {
+		return false
+	}
+	if c.handlers == 0 {
+		l.setIdle(c, true) // net/http may have reported it before this handler began
+	}
+	if c.isProxy {
+		return false
+	}
+	if c.resets == nil {
+		c.resets = rate.NewLimiter(resetsPerSecond, resetBurst)
+	}
+	if c.resets.Allow() {
+		return false
+	}
+	if c.group.IsValid() {
+		l.block(c.group)
+	}
+	return true
+}
+
+// leaveLimits ends the count of a request. It may be called twice. The caller holds connLimiter.mu.
+func (q *http2Request) leaveLimits() {
+	if !q.counted {
+		return
+	}
+	q.counted = false
+	l, group := q.conn.limiter, q.conn.group
+	l.requests--
+	if l.requestsOfGroup[group]--; l.requestsOfGroup[group] == 0 {
+		delete(l.requestsOfGroup, group)
+	}
+}
+
+// BeginStream ends the count of an HTTP/2 request that becomes an event stream, which has limits of its own.
+func BeginStream(r *http.Request) {
+	if q, ok := r.Context().Value(requestKey{}).(*http2Request); ok {
+		q.conn.limiter.mu.Lock()
+		defer q.conn.limiter.mu.Unlock()
+		q.leaveLimits()
+	}
+}
+
+// EndSoon is called before the response to a request that anybody may send, such as a rejected one. The client must read the
+// response within ten seconds, and until then its connection may make room for another one, unless it has other requests.
+func EndSoon(w http.ResponseWriter, r *http.Request) {
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(responseTime)) // otherwise WriteTimeout applies
+	c, ok := r.Context().Value(connKey{}).(*limitedConn)
+	if !ok {
+		return
+	}
+	l := c.limiter
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if q, ok := r.Context().Value(requestKey{}).(*http2Request); ok && !q.ending {
+		q.ending = true
+		c.ending++
+	}
+	if c.ending == c.handlers { // both are 0 for HTTP/1
+		l.setIdle(c, true)
+		c.rejected = true
+	}
+}
