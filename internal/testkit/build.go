@@ -13,10 +13,10 @@ import (
 
 // Build builds the programs of main packages into a directory. It enables the race detector if the test uses it.
 func Build(dir string, packages ...string) error {
-	return build(dir, underRace(), packages...)
+	return buildPrograms(dir, underRace(), packages...)
 }
 
-func build(dir string, race bool, packages ...string) error {
+func buildPrograms(dir string, race bool, packages ...string) error {
 	args := []string{"build", "-o", dir + string(filepath.Separator), fmt.Sprintf("-race=%t", race)}
 	if out, err := exec.Command("go", append(args, packages...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("build %v: %w\n%s", packages, err, out)
@@ -67,7 +67,7 @@ func BuildWithoutRace(t testing.TB, pkg string) string {
 	t.Helper()
 	dir := t.TempDir()
 	abs, err := filepath.Abs(pkg)
-	if err = errors.Join(err, build(dir, false, pkg)); err != nil {
+	if err = errors.Join(err, buildPrograms(dir, false, pkg)); err != nil {
 		t.Fatal(err)
 	}
 	return filepath.Join(dir, filepath.Base(abs))

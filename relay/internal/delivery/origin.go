@@ -115,8 +115,8 @@ func (o *claimOrigin) Retry(ctx context.Context, it *Item, after time.Duration) 
 	return o.reschedule(ctx, it, body, after)
 }
 
-// split replaces a batch or digest by its halves.
-func (o *claimOrigin) split(ctx context.Context, it *Item) error {
+// splitDelivery replaces a batch or digest by its halves.
+func (o *claimOrigin) splitDelivery(ctx context.Context, it *Item) error {
 	var parts []store.Scheduled
 	for _, half := range it.Record.Halves() {
 		body, err := half.Encode()

@@ -51,7 +51,7 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 	case relay.OutcomePermanent:
 		// Another attempt would fail too, but perhaps because of one notification of a batch or digest.
 		if claims, ok := it.Origin.(*claimOrigin); ok && len(it.Record.Notifications) > 1 {
-			return s.split(ctx, claims, it, err)
+			return s.splitDelivery(ctx, claims, it, err)
 		}
 	}
 	return s.storeDeadLetter(ctx, it, outcome, err)
@@ -90,10 +90,10 @@ func (s *settleStage) scheduleRetry(ctx context.Context, it *Item, wait time.Dur
 	return nil
 }
 
-// split continues with the halves of a rejected batch or digest. Only the notifications that cause the rejection become dead
+// splitDelivery continues with the halves of a rejected batch or digest. Only the notifications that cause the rejection become dead
 // letters, because the others may belong to other tenants.
-func (s *settleStage) split(ctx context.Context, o *claimOrigin, it *Item, cause error) error {
-	if err := o.split(ctx, it); err != nil {
+func (s *settleStage) splitDelivery(ctx context.Context, o *claimOrigin, it *Item, cause error) error {
+	if err := o.splitDelivery(ctx, it); err != nil {
 		return err
 	}
 	if suppressed, ok := s.warnings.Allow(); ok {

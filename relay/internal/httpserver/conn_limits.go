@@ -81,7 +81,7 @@ type connLimiter struct {
 	idle list.List                 // of *limitedConn, the longest idle first
 	// blocked are the addresses that have reset too many requests, with the end of the time without new connections.
 	blocked map[netip.Prefix]time.Time
-	// requests are the HTTP/2 requests in progress without event streams: all, and those of each address.
+	// requests and requestsOfGroup count the HTTP/2 requests in progress, in total and per address, without event streams.
 	requests        int
 	requestsOfGroup map[netip.Prefix]int
 }
@@ -179,7 +179,7 @@ func (l *connLimiter) add(conn net.Conn) *limitedConn {
 
 func (l *connLimiter) reject(limit ConnLimit, peer netip.Addr) {
 	l.observer.ConnectionRejected(limit)
-	if limit == ConnLimitResets { // block has logged it
+	if limit == ConnLimitResets { // blockAddress has logged it
 		return
 	}
 	l.rejectLog.Do(func() {

@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// maxRequests and maxGroupRequests limit the HTTP/2 requests in progress without event streams: all, and those of one
-	// address. A client that reads no responses would otherwise keep a goroutine and up to 32 KiB of header for each.
+	// maxRequests and maxGroupRequests limit the HTTP/2 requests in progress, in total and per address, without event
+	// streams. A client that reads no responses would otherwise keep a goroutine and up to 32 KiB of header for each.
 	// HTTP/1 needs no such limit, because each request holds a connection.
 	maxRequests, maxGroupRequests = 4000, 400
 	// responseTime is the time within which a client must read the response to a request that called EndSoon.
@@ -46,9 +46,9 @@ func trackRequests(next http.Handler) http.Handler {
 
 func (c *limitedConn) serveHTTP2(next http.Handler, w http.ResponseWriter, r *http.Request) {
 	q := &http2Request{conn: c}
-	isWithinLimits := q.begin()
+	isWithinLimits := q.beginRequest()
 	defer func() {
-		if tooManyResets := q.end(r.Context().Err() != nil); tooManyResets {
+		if tooManyResets := q.endRequest(r.Context().Err() != nil); tooManyResets {
 			_ = c.Close()
 		}
 	}()
@@ -64,8 +64,8 @@ func (c *limitedConn) serveHTTP2(next http.Handler, w http.ResponseWriter, r *ht
 	}
 }
 
-// begin reports whether the request is within the limits.
-func (q *http2Request) begin() bool {
+// beginRequest reports whether the request is within the limits.
+func (q *http2Request) beginRequest() bool {
 	c, l := q.conn, q.conn.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,9 +84,9 @@ func (q *http2Request) begin() bool {
 	return true
 }
 
-// end ends a request that the client may have reset. It reports whether the connection must be closed, and then has blocked
+// endRequest ends a request that the client may have reset. It reports whether the connection must be closed, and then has blocked
 // its address for blockTime. Trusted proxies have no limit of resets, because they pass on the resets of many clients.
-func (q *http2Request) end(reset bool) (tooManyResets bool) {
+func (q *http2Request) endRequest(reset bool) (tooManyResets bool) {
 	c, l := q.conn, q.conn.limiter
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -111,7 +111,7 @@ func (q *http2Request) end(reset bool) (tooManyResets bool) {
 		return false
 	}
 	if c.group.IsValid() {
-		l.block(c.group)
+		l.blockAddress(c.group)
 	}
 	return true
 }
@@ -129,7 +129,7 @@ func (q *http2Request) leaveLimits() {
 	}
 }
 
-// BeginStream ends the count of an HTTP/2 request that becomes an event stream, which has limits of its own.
+// BeginStream ends the count of an HTTP/2 request that becomes an event stream, which has other limits.
 func BeginStream(r *http.Request) {
 	if q, ok := r.Context().Value(requestKey{}).(*http2Request); ok {
 		q.conn.limiter.mu.Lock()

@@ -38,8 +38,8 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// block rejects new connections of an address for blockTime. The caller holds l.mu.
-func (l *connLimiter) block(group netip.Prefix) {
+// blockAddress rejects new connections of an address for blockTime. The caller holds l.mu.
+func (l *connLimiter) blockAddress(group netip.Prefix) {
 	now := time.Now()
 	if len(l.blocked) >= maxBlocked {
 		maps.DeleteFunc(l.blocked, func(_ netip.Prefix, end time.Time) bool { return !now.Before(end) })

@@ -94,7 +94,7 @@ func TestResets_BlockEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newConnLimiter(Options{Log: slog.New(slog.DiscardHandler)})
 		peer := netip.MustParseAddr("2001:db8::1")
-		l.block(clientaddr.Group(peer))
+		l.blockAddress(clientaddr.Group(peer))
 		if neighbor := netip.MustParseAddr("2001:db8::2"); !l.isBlocked(peer) || !l.isBlocked(neighbor) {
 			t.Error("the address and its /64 are not blocked")
 		}
@@ -106,7 +106,7 @@ func TestResets_BlockEnds(t *testing.T) {
 			t.Error("the address is still blocked")
 		}
 		for i := range 2 * maxBlocked {
-			l.block(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32))
+			l.blockAddress(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32))
 		}
 		if len(l.blocked) != maxBlocked || l.isBlocked(peer) {
 			t.Errorf("%d addresses are blocked, want %d without the old one", len(l.blocked), maxBlocked)
