@@ -153,9 +153,9 @@ func TestLongAttack_RapidReset(t *testing.T) {
 // the relay send no byte of a response. The relay bounds its memory, and serves another address.
 func TestLongAttack_UnreadResponses(t *testing.T) {
 	const (
-		connections = 200
+		connections = 400
 		streams     = 100
-		most        = 160 << 20
+		most        = 512 << 20 // without the limit, 1.5 GiB
 	)
 	d := serveWithoutRace(t, daemonConfig{})
 	base := peakMemory(t, d.Cmd.Process.Pid)
