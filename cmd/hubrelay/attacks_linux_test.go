@@ -36,6 +36,12 @@ func serveWithoutRace(t *testing.T, c daemonConfig) *daemon {
 	return d
 }
 
+// newClientElsewhere returns a client with another address than the attacker.
+func newClientElsewhere() *http.Client {
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	return &http.Client{Transport: &http.Transport{DialContext: dialer.DialContext}}
+}
+
 // http2Attacker is an HTTP/2 client that breaks the rules of polite clients.
 type http2Attacker struct {
 	conn    net.Conn
@@ -119,9 +125,7 @@ func TestLongAttack_RapidReset(t *testing.T) {
 		})
 	}
 	testkit.WaitFor(t, "the attack", func() bool { return resets.Load() > 1000 })
-	elsewhere := &http.Client{Transport: &http.Transport{
-		DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext,
-	}}
+	elsewhere := newClientElsewhere()
 	var slowest time.Duration
 	for i := range users {
 		began := time.Now()
@@ -160,9 +164,7 @@ func TestLongAttack_UnreadResponses(t *testing.T) {
 	d := serveWithoutRace(t, daemonConfig{})
 	base := peakMemory(t, d.Cmd.Process.Pid)
 	cookies := slices.Repeat([]string{"cookie", "c=" + strings.Repeat("x", 3000)}, 10)
-	elsewhere := &http.Client{Transport: &http.Transport{
-		DialContext: (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}).DialContext,
-	}}
+	elsewhere := newClientElsewhere()
 	for range connections {
 		a, err := attackHTTP2(d.Public, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 0})
 		if err != nil {
@@ -222,13 +224,11 @@ func TestLongAttack_UnfinishedBodies(t *testing.T) {
 			})
 		}
 	}
-	before := int64(-1)
 	testkit.Eventually(t, "the relay to read no more", func() error {
 		now := sent.Load()
 		time.Sleep(time.Second)
 		if now < 16<<20 || sent.Load() != now {
-			before = now
-			return fmt.Errorf("%d MiB were sent, a second before %d MiB", sent.Load()>>20, before>>20)
+			return fmt.Errorf("%d MiB were sent, a second before %d MiB", sent.Load()>>20, now>>20)
 		}
 		return nil
 	})

@@ -2,13 +2,6 @@ package adminapi
 
 import "slices"
 
-// RelayHeader is the header by which a request names the relay that it is meant for, with the identity of its data. Another
-// relay rejects the request with [CodeWrongRelay].
-const (
-	RelayHeader    = "Hubrelay-Relay"
-	CodeWrongRelay = "421.wrong-relay"
-)
-
 // Role is the set of permissions of a caller. Each role includes the previous ones.
 type Role string
 

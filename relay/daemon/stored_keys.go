@@ -49,17 +49,15 @@ func (k *storedKeys) applyChanges(ctx context.Context) error {
 		return err
 	}
 	k.mu.Lock()
-	isCurrent := version == k.version
-	k.mu.Unlock()
-	if isCurrent {
+	defer k.mu.Unlock()
+	if version == k.version {
 		return nil
 	}
 	return k.load(ctx)
 }
 
+// load applies the keys. The caller holds k.mu, or is alone.
 func (k *storedKeys) load(ctx context.Context) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	keys, version, err := k.store.Load(ctx)
 	if err != nil {
 		return err
@@ -117,7 +115,6 @@ func (k *storedKeys) recordUse(ctx context.Context, since time.Time) error {
 type adminKeys struct {
 	app    *Daemon
 	stored *storedKeys
-	store  *keystore.Store
 }
 
 // openKeys returns nil while the daemon is starting.
@@ -126,7 +123,7 @@ func (a *Daemon) openKeys() adminserver.Keys {
 	if stored == nil {
 		return nil
 	}
-	return adminKeys{a, stored, stored.store}
+	return adminKeys{a, stored}
 }
 
 // finishChange applies a change to this node before the response. Other nodes follow within a second, and so does this one
@@ -140,11 +137,11 @@ func (k adminKeys) finishChange(ctx context.Context, name string, err error) err
 
 // List implements [adminserver.Keys].
 func (k adminKeys) List(ctx context.Context) ([]adminserver.Key, error) {
-	stored, err := k.store.List(ctx)
+	stored, err := k.stored.store.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	lastUsed, err := k.store.LastUsed(ctx)
+	lastUsed, err := k.stored.store.LastUsed(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -187,7 +184,7 @@ func (k adminKeys) Create(ctx context.Context, name string, spec keystore.Spec) 
 	if !spec.Expires.IsZero() && !spec.Expires.After(time.Now()) {
 		return "", relay.NewError(relay.CodeInvalidArgument, "expires is in the past")
 	}
-	secret, err := k.store.Create(ctx, name, spec)
+	secret, err := k.stored.store.Create(ctx, name, spec)
 	return secret, k.finishChange(ctx, name, err)
 }
 
@@ -200,7 +197,7 @@ func (k adminKeys) Rotate(ctx context.Context, name string, overlap time.Duratio
 	if err := k.rejectConfigured(name); err != nil {
 		return "", keystore.Key{}, err
 	}
-	secret, rotated, err := k.store.Rotate(ctx, name, overlap)
+	secret, rotated, err := k.stored.store.Rotate(ctx, name, overlap)
 	return secret, rotated, k.finishChange(ctx, name, err)
 }
 
@@ -209,7 +206,7 @@ func (k adminKeys) Revoke(ctx context.Context, name string) error {
 	if err := k.rejectConfigured(name); err != nil {
 		return err
 	}
-	return k.finishChange(ctx, name, k.store.Revoke(ctx, name))
+	return k.finishChange(ctx, name, k.stored.store.Revoke(ctx, name))
 }
 
 func (k adminKeys) rejectConfigured(name string) error {

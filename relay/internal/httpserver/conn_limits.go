@@ -64,9 +64,9 @@ const (
 	limitLogInterval = time.Minute
 )
 
-// connLimiter enforces the limits of a listener. If one is reached, the longest idle connection makes room: one without a
-// request whose handler runs, or whose request is rejected (see [EndSoon]). If none is idle, the new connection is
-// closed.
+// connLimiter enforces the limits of a listener. If one is reached, the longest idle connection makes room. A
+// connection is idle if it runs no handler, or only handlers of rejected requests (see [EndSoon]). If none is idle, the
+// new connection is closed.
 type connLimiter struct {
 	limits   ConnLimits
 	proxies  clientaddr.Proxies
@@ -151,7 +151,7 @@ func (l *connLimiter) add(conn net.Conn) *limitedConn {
 	if err == nil {
 		c.group, c.isProxy = clientaddr.Group(peer.Addr()), l.proxies.Contains(peer.Addr())
 	}
-	if err == nil && l.isBlocked(peer.Addr()) {
+	if err == nil && l.isBlocked(c.group) {
 		l.reject(ConnLimitResets, peer.Addr())
 		return nil
 	}
@@ -272,7 +272,7 @@ type limitedConn struct {
 	rejected       bool          // its request was rejected, and the rest of it may never arrive
 	group          netip.Prefix  // of the peer, or invalid
 	isProxy        bool          // the peer is trusted
-	handlers       int           // that run for HTTP/2
+	handlers       int           // running, only of HTTP/2 requests
 	ending         int           // handlers whose request called EndSoon
 	resets         *rate.Limiter // nil before the first reset
 }

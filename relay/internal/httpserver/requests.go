@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"context"
+	"net"
 	"net/http"
 	"time"
 
@@ -9,6 +10,11 @@ import (
 )
 
 const (
+	// maxStreams is the maximum number of requests at once on an HTTP/2 connection. net/http queues four times as many
+	// whose predecessors were reset and still run.
+	maxStreams = 100
+	// connBuffer and streamBuffer limit the unread bodies of an HTTP/2 connection and of a request on it, in bytes.
+	connBuffer, streamBuffer = 256 << 10, 128 << 10
 	// maxRequests and maxGroupRequests limit the HTTP/2 requests in progress, in total and per address, without event
 	// streams. A client that reads no responses would otherwise keep a goroutine and up to 32 KiB of header for each.
 	// HTTP/1 needs no such limit, because each request holds a connection.
@@ -16,6 +22,17 @@ const (
 	// responseTime is the time within which a client must read the response to a request that called EndSoon.
 	responseTime = 10 * time.Second
 )
+
+type connKey struct{}
+
+// withConn is the ConnContext function of the http.Server.
+func withConn(ctx context.Context, conn net.Conn) context.Context {
+	c, ok := rawConn(withoutTLS(conn)).(*limitedConn)
+	if !ok {
+		return ctx
+	}
+	return context.WithValue(ctx, connKey{}, c)
+}
 
 type requestKey struct{}
 
@@ -84,8 +101,8 @@ func (q *http2Request) beginRequest() bool {
 	return true
 }
 
-// endRequest ends a request that the client may have reset. It reports whether the connection must be closed, and then has blocked
-// its address for blockTime. Trusted proxies have no limit of resets, because they pass on the resets of many clients.
+// endRequest ends a request that the client may have reset. After too many resets it blocks the address for blockTime, and
+// the caller must close the connection. Trusted proxies have no limit of resets, because they pass on the resets of many clients.
 func (q *http2Request) endRequest(reset bool) (tooManyResets bool) {
 	c, l := q.conn, q.conn.limiter
 	l.mu.Lock()

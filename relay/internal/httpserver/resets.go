@@ -1,21 +1,12 @@
 package httpserver
 
 import (
-	"context"
 	"maps"
-	"net"
 	"net/netip"
 	"time"
-
-	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
 
 const (
-	// maxStreams is the maximum number of requests at once on an HTTP/2 connection. net/http queues four times as many
-	// whose predecessors were reset and still run.
-	maxStreams = 100
-	// connBuffer and streamBuffer limit the unread bodies of an HTTP/2 connection and of a request on it, in bytes.
-	connBuffer, streamBuffer = 256 << 10, 128 << 10
 	// resetBurst and resetsPerSecond limit how many requests on an HTTP/2 connection its client may reset. A client
 	// that resets each request at once would otherwise get around maxStreams (CVE-2023-44487).
 	resetBurst      = 200
@@ -26,17 +17,6 @@ const (
 	// maxBlocked is the maximum number of blocked addresses. More are not blocked.
 	maxBlocked = 4096
 )
-
-type connKey struct{}
-
-// withConn is the ConnContext function of the http.Server.
-func withConn(ctx context.Context, conn net.Conn) context.Context {
-	c, ok := rawConn(withoutTLS(conn)).(*limitedConn)
-	if !ok {
-		return ctx
-	}
-	return context.WithValue(ctx, connKey{}, c)
-}
 
 // blockAddress rejects new connections of an address for blockTime. The caller holds l.mu.
 func (l *connLimiter) blockAddress(group netip.Prefix) {
@@ -55,6 +35,6 @@ func (l *connLimiter) blockAddress(group netip.Prefix) {
 }
 
 // isBlocked reports whether an address has reset too many requests. The caller holds l.mu.
-func (l *connLimiter) isBlocked(peer netip.Addr) bool {
-	return len(l.blocked) > 0 && time.Now().Before(l.blocked[clientaddr.Group(peer)])
+func (l *connLimiter) isBlocked(group netip.Prefix) bool {
+	return len(l.blocked) > 0 && time.Now().Before(l.blocked[group])
 }

@@ -93,22 +93,23 @@ func TestResets_BlockEnds(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		l := newConnLimiter(Options{Log: slog.New(slog.DiscardHandler)})
+		isBlocked := func(peer netip.Addr) bool { return l.isBlocked(clientaddr.Group(peer)) }
 		peer := netip.MustParseAddr("2001:db8::1")
 		l.blockAddress(clientaddr.Group(peer))
-		if neighbor := netip.MustParseAddr("2001:db8::2"); !l.isBlocked(peer) || !l.isBlocked(neighbor) {
+		if neighbor := netip.MustParseAddr("2001:db8::2"); !isBlocked(peer) || !isBlocked(neighbor) {
 			t.Error("the address and its /64 are not blocked")
 		}
-		if l.isBlocked(netip.MustParseAddr("2001:db8:0:1::1")) {
+		if isBlocked(netip.MustParseAddr("2001:db8:0:1::1")) {
 			t.Error("another address is blocked")
 		}
 		time.Sleep(blockTime)
-		if l.isBlocked(peer) {
+		if isBlocked(peer) {
 			t.Error("the address is still blocked")
 		}
 		for i := range 2 * maxBlocked {
 			l.blockAddress(netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}), 32))
 		}
-		if len(l.blocked) != maxBlocked || l.isBlocked(peer) {
+		if len(l.blocked) != maxBlocked || isBlocked(peer) {
 			t.Errorf("%d addresses are blocked, want %d without the old one", len(l.blocked), maxBlocked)
 		}
 	})
