@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/durations"
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -279,10 +280,10 @@ func parseScalar(n *node, v *yamldoc.Value) (any, string) {
 		}
 		return nil, "write digits, without quotes"
 	case kindDuration:
-		if d, err := time.ParseDuration(v.Text); err == nil && (v.Shape == yamldoc.String || d == 0) {
+		if d, err := durations.Parse(v.Text); err == nil && (v.Shape == yamldoc.String || d == 0) {
 			return d, ""
 		}
-		return nil, "write a number with its unit, such as 500ms, 15s, 5m or 96h"
+		return nil, "write a number with its unit, such as 500ms, 15s, 5m, 96h or 2w"
 	case kindSize:
 		if s, err := ParseSize(v.Text); err == nil {
 			return s, ""

@@ -107,7 +107,7 @@ func nodeSchema(n *node) schemaObject {
 		return schemaObject{"type": "number"}
 	case kindDuration:
 		return schemaObject{
-			"type": "string", "pattern": `^([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+$`, "examples": []string{"15s"},
+			"type": "string", "pattern": `^(0|[0-9]+w|([0-9]+w)?[0-9]+d|([0-9]+w)?([0-9]+d)?([0-9]+(\.[0-9]+)?(ns|us|µs|ms|s|m|h))+)$`, "examples": []string{"15s"},
 		}
 	case kindSize:
 		return schemaObject{

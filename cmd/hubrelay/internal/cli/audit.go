@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/durations"
 )
 
 // auditEntry is an entry of the audit log in the admin API.
@@ -63,7 +64,7 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 	} {
 		filters[name] = flags.String(name, "", help)
 	}
-	flags.DurationVar(&since, "since", 0, "only actions since a duration ago, such as 24h; 0 for all")
+	flags.Var((*durations.Value)(&since), "since", "only actions since a duration ago, such as 1d; 0 for all")
 	flags.IntVar(&limit, "limit", 100, "maximum number of entries, 1 to 10000")
 	f.register(cmd, std)
 	cmd.AddCommand(newAuditVerify(std))

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
@@ -72,9 +73,14 @@ func RejectUnknownCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := ""
-	cmd.SuggestionsMinimumDistance = 2
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = fmt.Sprintf(" (did you mean %q?)", near[0])
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if near := relay.ClosestName(args[0], names); near != "" {
+		hint = fmt.Sprintf(" (did you mean %q?)", near)
 	}
 	return NewUsageError(cmd, fmt.Errorf("unknown command %q%s", args[0], hint))
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/durations"
 	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
@@ -68,7 +69,7 @@ func (f *deadLetterFilter) queryParams(cmd *cobra.Command) (url.Values, error) {
 }
 
 func parseSince(text string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(text); err == nil && d >= 0 {
+	if d, err := durations.Parse(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
 	at, err := time.Parse(time.RFC3339, text)

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/durations"
 )
 
 // keyInfo is an API key in the admin API.
@@ -75,14 +76,14 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 		"(default all)")
 	flags.StringArrayVar(&spec.Networks, "network", nil, "network from which the key may be used, repeatable "+
 		"(default all)")
-	flags.StringVar(&expires, "expires", "", "duration such as 720h, or date such as 2027-01-31; default never")
+	flags.StringVar(&expires, "expires", "", "duration such as 30d, or date such as 2027-01-31; default never")
 	f.register(cmd, std)
 	return cmd
 }
 
 // parseExpiry parses a duration from now, a date, or a time of RFC 3339.
 func parseExpiry(text string, now time.Time) (time.Time, error) {
-	if d, err := time.ParseDuration(text); err == nil {
+	if d, err := durations.Parse(text); err == nil {
 		return now.Add(d).UTC().Truncate(time.Second), nil
 	}
 	for _, layout := range []string{time.DateOnly, time.RFC3339} {
@@ -90,13 +91,13 @@ func parseExpiry(text string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("--expires %q is neither a duration such as 720h nor a date such as 2027-01-31",
+	return time.Time{}, fmt.Errorf("--expires %q is neither a duration such as 30d nor a date such as 2027-01-31",
 		text)
 }
 
 func newKeysRotate(std term.Streams) *cobra.Command {
 	var f adminFlags
-	var overlap time.Duration
+	overlap := time.Hour
 	cmd := &cobra.Command{
 		Use:   "rotate NAME",
 		Short: "Replace the secret of an API key of a running daemon",
@@ -110,7 +111,7 @@ end.
 			return createKey(cmd, std, &f, args[0], "rotate", map[string]string{"overlap": overlap.String()})
 		},
 	}
-	cmd.Flags().DurationVar(&overlap, "overlap", time.Hour, "time for which the old secret stays valid, 0s to 720h")
+	cmd.Flags().Var((*durations.Value)(&overlap), "overlap", "time for which the old secret stays valid, 0s to 30d")
 	f.register(cmd, std)
 	return cmd
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/durations"
 )
 
 // sinkInfo is a sink in the admin API.
@@ -336,7 +337,7 @@ unchanged. TIME is RFC 3339 or a duration ago, such as 2h. redis.retention limit
 }
 
 func replaySink(ctx context.Context, std term.Streams, f *adminFlags, name, after string) error {
-	if d, err := time.ParseDuration(after); err == nil && d > 0 {
+	if d, err := durations.Parse(after); err == nil && d > 0 {
 		after = time.Now().Add(-d).UTC().Format(time.RFC3339Nano)
 	}
 	client, err := f.newClient(std)
