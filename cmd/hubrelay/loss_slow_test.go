@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
@@ -52,7 +53,7 @@ func (l *losses) stopReaders() {
 			return nil
 		}
 		if now := time.Now(); now.After(look) {
-			closing := l.isClosing()
+			closing := l.isClosing(flooded, kind)
 			readOn(closing) // earlier data must be read before the close frame
 			look = now.Add(checkInterval)
 			if closing {
@@ -63,13 +64,19 @@ func (l *losses) stopReaders() {
 	})
 }
 
-// isClosing reports whether a node waits for a client to read its close frame.
-func (l *losses) isClosing() bool {
+// isClosing reports whether a node waits for a client of the hub, or of its account, to read its close frame.
+func (l *losses) isClosing(hub, kind string) bool {
 	l.t.Helper()
+	streamType := "websocket"
+	if strings.HasPrefix(kind, "an event stream") {
+		streamType = "sse"
+	}
 	for _, node := range l.nodes {
 		var page struct {
 			Data []struct {
-				Queued int `json:"queued_bytes"`
+				Hub    string `json:"hub_id"`
+				Queued int    `json:"queued_bytes"`
+				Type   string
 				State  string
 			}
 		}
@@ -77,7 +84,7 @@ func (l *losses) isClosing() bool {
 			l.t.Fatal(err)
 		}
 		for _, c := range page.Data {
-			if c.State == "closing" && c.Queued > 0 {
+			if c.State == "closing" && c.Queued > 0 && c.Type == streamType && (c.Hub == hub || c.Hub == "") {
 				return true
 			}
 		}

@@ -7,7 +7,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 )
 
@@ -90,7 +89,7 @@ func (p *Proxy) activeLinks() []*link {
 // forward serves one connection until either end closes it, or until it is cut.
 func (p *Proxy) forward(client net.Conn) {
 	defer func() { _ = client.Close() }()
-	server, err := (&net.Dialer{Control: limitSegments}).Dial("tcp", p.target())
+	server, err := net.Dial("tcp", p.target())
 	if err != nil {
 		return
 	}
@@ -165,14 +164,4 @@ func (l *link) shrinkBuffers() {
 	if server, ok := l.server.(*net.TCPConn); ok {
 		_ = server.SetReadBuffer(proxyBuffer / 2)
 	}
-}
-
-// limitSegments gives a connection the segment size of Ethernet. With the 64 KiB segments of the loopback interface,
-// the socket of the server accepts megabytes of unread data.
-func limitSegments(_, _ string, conn syscall.RawConn) error {
-	var failed error
-	err := conn.Control(func(fd uintptr) {
-		failed = syscall.SetsockoptInt(int(fd), syscall.IPPROTO_TCP, syscall.TCP_MAXSEG, 1460)
-	})
-	return errors.Join(err, failed)
 }

@@ -196,6 +196,7 @@ func (c *connection) setConn(conn net.Conn) error {
 	}
 	c.conn = conn
 	c.raw, c.fd = transport.RawConn(conn)
+	transport.LimitUnsent(conn)
 	if c.format&frame.SSE != 0 { // clients do not reply to a heartbeat
 		transport.SetTCPUserTimeout(conn, c.hub.opts.PongTimeout)
 	}
