@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -47,10 +48,25 @@ func TestAudit(t *testing.T) {
 	if _, errOut, code := call(t, nil, "", "sinks", "pause", "hook", "--admin", d.Admin); code != 0 {
 		t.Fatalf("pause: %d %s", code, errOut)
 	}
+	for range 3 {
+		r := d.Do(t, testkit.Request{Method: "POST", Key: readerKey, Hub: "hub-1", Body: plain})
+		if r.Status != 403 {
+			t.Errorf("a publish of a reader was answered %d %s", r.Status, r.Body)
+		}
+	}
+	if _, errOut, code := call(t, nil, "", "sinks", "replay", "hook", "--after", "1h", "--admin", d.Admin); code != 0 {
+		t.Fatalf("replay: %d %s", code, errOut)
+	}
 	c.keys = `    - {name: added, key: another-secret-0123456789, hubs: [hub-1]}`
+	c.sinks += webhookSink("second", hooks.url+"/", "")
 	d.reconfigure(t, file, c, 1)
 
-	find := func(args string) (list []map[string]string) {
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	admin := fmt.Sprintf("admin user %s (%s)", me.Uid, me.Username)
+	find := func(args string) (list []map[string]any) {
 		t.Helper()
 		out, errOut, code := call(t, nil, "", append([]string{"audit", "--json", "--admin", d.Admin},
 			strings.Fields(args)...)...)
@@ -58,7 +74,7 @@ func TestAudit(t *testing.T) {
 			t.Fatalf("audit %s: %d %s", args, code, errOut)
 		}
 		for line := range strings.Lines(out) {
-			var e map[string]string
+			var e map[string]any
 			if err := json.Unmarshal([]byte(line), &e); err != nil {
 				t.Fatal(err)
 			}
@@ -71,9 +87,13 @@ func TestAudit(t *testing.T) {
 			"outcome": "401.auth-invalid", "target": "GET /v1/hubs/current/notifications",
 		},
 		"--action token.revoke": {"actor": "key ops", "source": "127.0.0.1", "outcome": "ok"},
-		"--action sinks":        {"actor": "admin socket", "action": "sinks.pause", "target": "hook", "outcome": "ok"},
+		"--action sinks.pause":  {"actor": admin, "action": "sinks.pause", "target": "hook", "outcome": "ok"},
+		"--action publish":      {"actor": "key reader", "source": "127.0.0.1", "outcome": "403.permissions"},
 		"--target added":        {"actor": "configuration", "action": "key.add", "outcome": "ok"},
-		"--action config":       {"actor": "configuration", "action": "config.reload", "outcome": "ok"},
+		"--action config": {
+			"actor": "configuration", "action": "config.reload", "outcome": "ok",
+			"detail": "sinks added: second; keys added: added",
+		},
 	} {
 		testkit.Eventually(t, "the entry of "+args, func() error {
 			list := find(args)

@@ -141,6 +141,7 @@ func TestReload_InvalidConfig(t *testing.T) {
 	}
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(2), nil)
 	testkit.Eventually(t, "the sink of before", hooks.acceptedAll("/one", ids))
+	d.checkRejectedShown(t, 5)
 	if text := d.Err.String(); !strings.Contains(text, "hubrelay.yaml:") || strings.Contains(text, webhookSecret) {
 		t.Errorf("logged:\n%s", text)
 	}
@@ -148,7 +149,41 @@ func TestReload_InvalidConfig(t *testing.T) {
 	if d.Metric(t, "hubrelay_config_last_reload_successful") != 1 {
 		t.Error("the figure does not say that all is well again")
 	}
+	if _, errOut, _ := call(t, nil, "", "sinks", "list", "--admin", d.Admin); errOut != "" {
+		t.Errorf("after a valid configuration, sinks list printed %s", errOut)
+	}
 }
+
+// checkRejectedShown checks what commands, the readiness check and the audit log show after n rejected configurations.
+// The last one has a duplicate key.
+func (d *daemon) checkRejectedShown(t *testing.T, n int) {
+	t.Helper()
+	const summary, problem = "the configuration file was rejected at ", "hubrelay.yaml:"
+	for _, args := range [][]string{{"list"}, {"test", "one"}} {
+		_, errOut, code := call(t, nil, "", append(append([]string{"sinks"}, args...), "--admin", d.Admin)...)
+		if code != 0 || !strings.Contains(errOut, "Warning: "+summary) || !strings.Contains(errOut, problem) {
+			t.Errorf("sinks %v: got %d %s, want a warning", args, code, errOut)
+		}
+	}
+	for path, want := range map[string]bool{"/readyz": false, "/readyz?verbose": true} {
+		r, err := d.GetHealth(t.Context(), path)
+		if err != nil || r.Status != 200 || strings.Contains(r.Body, summary) != want || strings.Contains(r.Body, problem) {
+			t.Errorf("%s: got %d %s, %v; want the warning: %t", path, r.Status, r.Body, err, want)
+		}
+	}
+	for range 2 { // the daemon tries again every two seconds
+		out, errOut, code := call(t, nil, "", "audit", "--action", "config.reload", "--json", "--admin", d.Admin)
+		lines := strings.Split(strings.TrimSpace(out), "\n")
+		if code != 0 || len(lines) != n || !strings.Contains(lines[0], `"outcome":"rejected"`) ||
+			!strings.Contains(lines[0], problem) {
+			t.Errorf("audit: got %d\n%s%s; want %d rejected configurations with their problems", code, out, errOut, n)
+		}
+		time.Sleep(filewatchRetry)
+	}
+}
+
+// filewatchRetry is longer than the time between two attempts to load a rejected file.
+const filewatchRetry = 2500 * time.Millisecond
 
 // TestReload_Keys removes a key with an open stream and adds a new one. Changes that need a restart are reported.
 func TestReload_Keys(t *testing.T) {

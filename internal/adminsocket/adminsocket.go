@@ -252,7 +252,7 @@ func (l *peerListener) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		uid, err := peerUID(conn)
+		uid, err := PeerUID(conn)
 		if err == nil && (uid == 0 || uid == os.Geteuid()) {
 			return conn, nil
 		}
@@ -268,8 +268,8 @@ func (l *peerListener) Close() error {
 	return err
 }
 
-// peerUID returns the user of the process at the other end of a unix socket.
-func peerUID(conn net.Conn) (int, error) {
+// PeerUID returns the user of the process at the other end of a unix socket.
+func PeerUID(conn net.Conn) (int, error) {
 	socket, ok := conn.(syscall.Conn)
 	if !ok {
 		return -1, fmt.Errorf("%T is not a socket", conn)

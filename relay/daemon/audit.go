@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
@@ -39,8 +40,12 @@ func (noAuditStore) Search(context.Context, audit.Filter) ([]audit.Entry, error)
 	return nil, relay.NewError(relay.CodeNotEnabled, "audit.max_len is 0, so Redis keeps no entries: see audit.file")
 }
 
-// configurationActor is the actor of changes in files.
-const configurationActor = "configuration"
+const (
+	// configurationActor is the actor of changes in files.
+	configurationActor = "configuration"
+	// relayActor is the actor of decisions of the relay.
+	relayActor = "relay"
+)
 
 // recordSecretFiles records that key files have changed.
 func (a *Daemon) recordSecretFiles(target string) {
@@ -49,14 +54,45 @@ func (a *Daemon) recordSecretFiles(target string) {
 	})
 }
 
-// recordReload records an accepted or rejected configuration, and the changes of its keys.
-func (a *Daemon) recordReload(before, after *config.Config, err error) {
-	if err != nil {
-		a.audit.Record(audit.Entry{Actor: configurationActor, Action: audit.ActionReloadConfig, Outcome: "rejected"})
-		return
+// recordDisabledSink records that the relay has disabled a sink.
+func (a *Daemon) recordDisabledSink(sink, reason string) {
+	a.audit.Record(audit.Entry{
+		Actor: relayActor, Action: audit.ActionDisableSink, Target: sink, Outcome: audit.OutcomeOK, Detail: reason,
+	})
+}
+
+// recordRejected records a rejected configuration.
+func (a *Daemon) recordRejected(err error) {
+	a.audit.Record(audit.Entry{
+		Actor: configurationActor, Action: audit.ActionReloadConfig, Outcome: audit.OutcomeRejected,
+		Detail: describeProblems(err),
+	})
+}
+
+// recordReload records an accepted configuration with its differences, and the changes of its keys.
+func (a *Daemon) recordReload(before, after *config.Config) {
+	keys, sinks := config.DiffKeys(before, after), config.DiffSinks(before, after)
+	var detail []string
+	for _, list := range []struct {
+		title string
+		names []string
+	}{
+		{"sinks added", sinks.Added},
+		{"sinks changed", sinks.Changed},
+		{"sinks removed", sinks.Removed},
+		{"keys added", keys.Added},
+		{"keys changed", keys.Changed},
+		{"keys removed", keys.Removed},
+		{"settings that require a restart", config.RestartRequired(before, after)},
+	} {
+		if len(list.names) > 0 {
+			detail = append(detail, list.title+": "+strings.Join(list.names, ", "))
+		}
 	}
-	a.audit.Record(audit.Entry{Actor: configurationActor, Action: audit.ActionReloadConfig, Outcome: audit.OutcomeOK})
-	keys := config.DiffKeys(before, after)
+	a.audit.Record(audit.Entry{
+		Actor: configurationActor, Action: audit.ActionReloadConfig, Outcome: audit.OutcomeOK,
+		Detail: strings.Join(detail, "; "),
+	})
 	for action, names := range map[audit.Action][]string{
 		audit.ActionAddKey: keys.Added, audit.ActionChangeKey: keys.Changed, audit.ActionRemoveKey: keys.Removed,
 	} {

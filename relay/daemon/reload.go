@@ -5,7 +5,6 @@ import (
 	"errors"
 	"reflect"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/filewatch"
@@ -34,36 +33,6 @@ func NewReloadSource(file string, load func() (*Config, error)) *ReloadSource {
 	return &ReloadSource{watcher: filewatch.New(file), load: load}
 }
 
-// reloadStatus tracks whether the latest file is applied. If an older file is applied late, it must not hide that
-// a newer one was rejected. It may be used concurrently.
-type reloadStatus struct {
-	setMetric func(bool)
-
-	mu         sync.Mutex
-	isRejected bool
-}
-
-func (l *reloadStatus) markRejected() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.isRejected = true
-	l.setMetric(false)
-}
-
-func (l *reloadStatus) markAccepted() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.isRejected = false
-}
-
-func (l *reloadStatus) markApplied() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.isRejected {
-		l.setMetric(true)
-	}
-}
-
 // watchConfig applies changes of the configuration until ctx ends. Keys, log level and sources change immediately.
 // [deliveryService.applyChanges] applies the sinks, because running attempts may delay that. An invalid
 // configuration changes nothing.
@@ -71,21 +40,21 @@ func (a *Daemon) watchConfig(ctx context.Context, clients *hub.Hub) error {
 	f := filewatch.Reloader{
 		Watch: a.options.Reload.watcher, Log: a.log, Requested: a.options.Reload.Requested,
 		Reload:     func() error { return a.reloadConfig(ctx, clients) },
-		OnRejected: a.logRejected, OnFailing: a.reloadStatus.markRejected,
+		OnRejected: a.rejectConfig, OnFailing: a.reloadStatus.markRejected,
 	}
 	return f.Run(ctx)
 }
 
+// rejectConfig reports a rejected configuration.
+func (a *Daemon) rejectConfig(err error) {
+	a.logRejected(err)
+	a.recordRejected(err)
+	a.reloadStatus.setProblem(describeProblems(err))
+}
+
 // reloadConfig reads the configuration, applies everything except the sinks, and passes it to applyChanges.
-func (a *Daemon) reloadConfig(ctx context.Context, clients *hub.Hub) (err error) {
-	var cfg *config.Config
-	defer func() {
-		a.recordReload(a.accepted, cfg, err)
-		if err == nil {
-			a.accepted = cfg
-		}
-	}()
-	cfg, err = a.options.Reload.load()
+func (a *Daemon) reloadConfig(ctx context.Context, clients *hub.Hub) error {
+	cfg, err := a.options.Reload.load()
 	if err == nil {
 		err = a.preflight(ctx, cfg)
 	}
@@ -102,6 +71,8 @@ func (a *Daemon) reloadConfig(ctx context.Context, clients *hub.Hub) (err error)
 	a.options.Reload.SetLogLevel(cfg.Log.Level)
 	a.sources.Load().setDesired(cfg.Sources)
 	a.reloadStatus.markAccepted()
+	a.recordReload(a.accepted, cfg)
+	a.accepted = cfg
 	select {
 	case <-a.delivery.desired: // replaced by the newer one
 	default:
@@ -141,7 +112,7 @@ func (d *deliveryService) applyChanges(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			d.app.metrics.Reloaded(false)
+			d.app.reloadStatus.markNotApplied(err)
 			if !logged {
 				logged = true
 				d.app.logRejected(err)
@@ -218,7 +189,7 @@ func (d *deliveryService) applyConfig(ctx context.Context, cfg *config.Config) e
 	if err := d.applySinkChanges(c); err != nil {
 		a.log.Warn("sinks did not close cleanly", "error", err)
 	}
-	a.reloadStatus.markApplied()
+	a.reloadStatus.markApplied(config.RestartRequired(a.cfg, cfg))
 	d.logApplied(cfg, c, time.Since(start))
 	d.applied = cfg
 	return nil

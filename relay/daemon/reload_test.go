@@ -39,6 +39,7 @@ func TestApplyChanges_LogsOncePerConfiguration(t *testing.T) {
 	defer c.Close()
 	var log bytes.Buffer
 	a := &Daemon{log: slog.New(slog.NewTextHandler(&log, nil)), metrics: adminserver.NewMetrics("1")}
+	a.reloadStatus.setMetric = a.metrics.Reloaded
 	d := &deliveryService{app: a, stores: newStores(c), desired: make(chan *config.Config, 1)}
 	down.Store(true)
 	server.Kill()

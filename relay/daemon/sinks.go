@@ -243,6 +243,7 @@ func (a *Daemon) newPipeline(
 		BatchesUnsupported: !s.kind.Batches, DigestOverRate: s.kind.DigestOverRate,
 		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency, Ordering: s.ordering(),
 		Log: a.log.With("sink", s.name), Observer: a.metrics, Notices: a.notices,
+		OnDisabled: func(reason string) { a.recordDisabledSink(s.name, reason) },
 	})
 }
 

@@ -4,13 +4,18 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"net"
 	"net/http"
+	"os/user"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/adminsocket"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
 
 // Caller is the sender of a request.
@@ -27,9 +32,23 @@ type Authenticator interface {
 // SocketPeer authenticates requests on a unix socket. The listener has checked the user of each connection.
 type SocketPeer struct{}
 
-// Authenticate returns a caller with [adminapi.RoleAdmin].
-func (SocketPeer) Authenticate(*http.Request) (Caller, *relay.Error) {
-	return Caller{Name: "socket", Role: adminapi.RoleAdmin}, nil
+// Authenticate returns a caller with [adminapi.RoleAdmin]. Its name is the user at the other end, such as
+// "user 0 (root)".
+func (SocketPeer) Authenticate(r *http.Request) (Caller, *relay.Error) {
+	return Caller{Name: describePeer(httpserver.RequestConn(r.Context())), Role: adminapi.RoleAdmin}, nil
+}
+
+// describePeer describes the user at the other end of a unix socket.
+func describePeer(conn net.Conn) string {
+	uid, err := adminsocket.PeerUID(conn)
+	if err != nil {
+		return "socket"
+	}
+	text := "user " + strconv.Itoa(uid)
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+		text += " (" + u.Username + ")"
+	}
+	return text
 }
 
 // Token is a credential for the admin listener.

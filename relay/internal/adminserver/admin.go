@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/pprof"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -15,6 +16,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
+
+// maxWarning is the maximum length of a warning in a response, in bytes.
+const maxWarning = 1024
 
 // Options are the options of [New].
 type Options struct {
@@ -40,6 +44,8 @@ type Options struct {
 	Accounts func() Accounts
 	// Keys implements /api/keys. It returns nil while the daemon is starting.
 	Keys func() Keys
+	// ConfigWarning describes how the running configuration differs from the file, or returns "". It may be nil.
+	ConfigWarning func() string
 	// AuditLog implements /api/audit. It returns nil while the daemon is starting.
 	AuditLog func() AuditLog
 }
@@ -99,6 +105,11 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if relayID := r.Header.Get(adminapi.RelayHeader); relayID != "" && relayID != a.opt.Relay {
 		httpserver.WriteError(w, r, relay.NewError(adminapi.CodeWrongRelay, "this relay has another configuration"))
 		return
+	}
+	if a.opt.ConfigWarning != nil {
+		if warning := a.opt.ConfigWarning(); warning != "" {
+			w.Header().Set(adminapi.WarningHeader, url.PathEscape(relay.Truncate(warning, maxWarning)))
+		}
 	}
 	a.mux.ServeHTTP(w, withCaller(r, caller))
 }

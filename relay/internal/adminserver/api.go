@@ -125,6 +125,7 @@ func (o *apiHandler) handle(pattern string, maxBody int64, change adminapi.Role,
 			return
 		}
 		o.log.Info("admin request", "caller", callerFrom(r).Name, "method", r.Method, "path", r.URL.Path)
+		r = withAuditDetail(r)
 		o.record(r, pattern, o.serve(w, r, maxBody, op))
 	})
 }

@@ -61,8 +61,22 @@ func (o *apiHandler) record(r *http.Request, pattern, outcome string) {
 	}
 	o.audit.Record(audit.Entry{
 		Actor: "admin " + callerFrom(r).Name, Source: remoteAddr(r), Action: actionOf(r.Method, pattern),
-		Target: strings.Join(targets, "/"), Outcome: outcome,
+		Target: strings.Join(targets, "/"), Outcome: outcome, Detail: *auditDetail(r),
 	})
+}
+
+type detailKey struct{}
+
+// auditDetail returns where a handler stores the detail of its entry in the audit log.
+func auditDetail(r *http.Request) *string {
+	if detail, ok := r.Context().Value(detailKey{}).(*string); ok {
+		return detail
+	}
+	return new(string)
+}
+
+func withAuditDetail(r *http.Request) *http.Request {
+	return r.WithContext(context.WithValue(r.Context(), detailKey{}, new(string)))
 }
 
 // actionOf names an action by its path without parameters, such as "sinks.pause". A method that is part of the meaning

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -94,7 +95,7 @@ func showDeadLetter(s Sinks, r *http.Request) (int, any, error) {
 }
 
 func replayDeadLetters(s Sinks, r *http.Request) (int, any, error) {
-	result, err := changeDeadLetters(r, s.ReplayDeadLetters, s.ReplaySelectedDeadLetters)
+	result, err := changeDeadLetters(r, "replayed", s.ReplayDeadLetters, s.ReplaySelectedDeadLetters)
 	if errors.Is(err, store.ErrFull) {
 		err = backlogFullError(result.Done,
 			"fix the destination and wait until the backlog shrinks, or increase backlog, then repeat")
@@ -108,7 +109,7 @@ func replayDeadLetters(s Sinks, r *http.Request) (int, any, error) {
 }
 
 func dropDeadLetters(s Sinks, r *http.Request) (int, any, error) {
-	result, err := changeDeadLetters(r, s.DropDeadLetters, s.DropSelectedDeadLetters)
+	result, err := changeDeadLetters(r, "dropped", s.DropDeadLetters, s.DropSelectedDeadLetters)
 	return http.StatusOK, struct {
 		Dropped int    `json:"dropped"`
 		Missing int    `json:"missing"`
@@ -119,12 +120,12 @@ func dropDeadLetters(s Sinks, r *http.Request) (int, any, error) {
 // deadLetterFilter selects dead letters, in a query or a body.
 type deadLetterFilter struct {
 	// Topic is one pattern, or several separated by commas.
-	Topic string `json:"topic"`
-	Hub   string `json:"hub"`
+	Topic string `json:"topic,omitempty"`
+	Hub   string `json:"hub,omitempty"`
 	// Since is a time (RFC 3339) or an age such as 24h.
-	Since string `json:"since"`
-	After string `json:"after"`
-	Limit int    `json:"limit"`
+	Since string `json:"since,omitempty"`
+	After string `json:"after,omitempty"`
+	Limit int    `json:"limit,omitempty"`
 }
 
 func (f *deadLetterFilter) toSelection(now time.Time) (store.Selection, error) {
@@ -149,18 +150,24 @@ func (f *deadLetterFilter) toSelection(now time.Time) (store.Selection, error) {
 	return sel, nil
 }
 
+// changeDeadLetters changes the dead letters that the body selects, and records the selection. participle names the
+// change.
 func changeDeadLetters(
-	r *http.Request, some func(context.Context, string, []string) (store.ChangeResult, error),
+	r *http.Request, participle string, some func(context.Context, string, []string) (store.ChangeResult, error),
 	all func(context.Context, string, store.Selection) (store.ChangeResult, error),
-) (store.ChangeResult, error) {
+) (result store.ChangeResult, err error) {
 	var request struct {
-		IDs []string `json:"ids"`
-		All bool     `json:"all"`
+		IDs []string `json:"ids,omitempty"`
+		All bool     `json:"all,omitempty"`
 		deadLetterFilter
 	}
 	if err := decodeBody(r, &request); err != nil {
 		return store.ChangeResult{}, err
 	}
+	defer func() {
+		selection, _ := json.Marshal(request) // strings and numbers always marshal
+		*auditDetail(r) = fmt.Sprintf("%d %s, %d missing: %s", result.Done, participle, result.Missing, selection)
+	}()
 	name := r.PathValue("name")
 	switch {
 	case request.Limit < 0:

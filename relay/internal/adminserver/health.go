@@ -23,6 +23,8 @@ type HealthOptions struct {
 	Ready func(ctx context.Context) error
 	// ReadyTimeout is the time limit of Ready. Zero means [DefaultReadyTimeout].
 	ReadyTimeout time.Duration
+	// Warning returns what an operator should look at although the daemon is ready, or "". It may be nil.
+	Warning func() string
 	// Listen is health.listen. On a loopback address the Host header is checked; see [Health.ServeHTTP].
 	Listen string
 }
@@ -66,15 +68,21 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-func healthz(w http.ResponseWriter, _ *http.Request) { writeStatus(w, http.StatusOK, "alive", "") }
+func healthz(w http.ResponseWriter, _ *http.Request) {
+	writeStatus(w, http.StatusOK, status{Status: "alive"})
+}
 
 func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
 	if err := h.check(r.Context()); err != nil {
 		w.Header().Set("Retry-After", "1")
-		writeStatus(w, http.StatusServiceUnavailable, "not ready", err.Error())
+		writeStatus(w, http.StatusServiceUnavailable, status{Status: "not ready", Reason: err.Error()})
 		return
 	}
-	writeStatus(w, http.StatusOK, "ready", "")
+	s := status{Status: "ready"}
+	if h.opt.Warning != nil && r.URL.Query().Has("verbose") {
+		s.Warning = h.opt.Warning()
+	}
+	writeStatus(w, http.StatusOK, s)
 }
 
 func (h *Health) check(ctx context.Context) error {
@@ -96,11 +104,17 @@ func (h *Health) check(ctx context.Context) error {
 	return cmp.Or(late, err)
 }
 
-func writeStatus(w http.ResponseWriter, code int, state, reason string) {
-	body, _ := json.Marshal(struct { // strings always marshal
-		Status string `json:"status"`
-		Reason string `json:"reason,omitempty"`
-	}{state, reason})
+// status is a response of /healthz and /readyz.
+type status struct {
+	Status string `json:"status"`
+	// Reason is set if the daemon is not ready.
+	Reason string `json:"reason,omitempty"`
+	// Warning is set if the request has the parameter verbose.
+	Warning string `json:"warning,omitempty"`
+}
+
+func writeStatus(w http.ResponseWriter, code int, s status) {
+	body, _ := json.Marshal(s) // strings always marshal
 	httpserver.WriteJSON(w, code, append(body, '\n'))
 }
 

@@ -158,6 +158,8 @@ func replaySink(s Sinks, r *http.Request) (int, any, error) {
 			"after must be a cursor or a time").WithPointer("/after")
 	}
 	result, err := s.Replay(r.Context(), r.PathValue("name"), request.After)
+	*auditDetail(r) = fmt.Sprintf("after %s; %d replayed, %d waiting, complete: %t", request.After, result.Scheduled,
+		result.Waiting, result.Complete)
 	if errors.Is(err, store.ErrFull) {
 		err = backlogFullError(result.Scheduled, "increase backlog and repeat")
 		if result.Next != "" {

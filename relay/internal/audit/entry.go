@@ -5,7 +5,8 @@ import "time"
 // Entry is one action.
 type Entry struct {
 	Time time.Time `json:"time"`
-	// Actor is "key NAME", "admin NAME" or "configuration". It is empty if the actor is unknown.
+	// Actor is "key NAME", "admin NAME", "configuration" or "relay". On the admin socket, NAME is "user UID (LOGIN)".
+	// Actor is empty if it is unknown.
 	Actor string `json:"actor,omitempty"`
 	// Source is the address of the client. It is empty for a unix socket.
 	Source string `json:"source,omitempty"`
@@ -14,6 +15,8 @@ type Entry struct {
 	Target string `json:"target,omitempty"`
 	// Outcome is [OutcomeOK], or the code of an error.
 	Outcome string `json:"outcome"`
+	// Detail describes the action, such as the text of an error. It contains no secrets.
+	Detail string `json:"detail,omitempty"`
 	// Repeated is the number of equal entries that this entry summarizes. They followed an entry without this number,
 	// in the ten seconds before Time.
 	Repeated int `json:"repeated,omitempty"`
@@ -31,7 +34,7 @@ const (
 	ActionAdminAuthenticate Action = "admin.authenticate"
 	// ActionRevokeToken is the revocation of a stream token.
 	ActionRevokeToken Action = "token.revoke"
-	// ActionPublish is a request to publish that exceeds a quota. Others are not recorded.
+	// ActionPublish is a request to publish that was refused. Others are not recorded.
 	ActionPublish Action = "publish"
 	// ActionRequest is another request that exceeds a quota.
 	ActionRequest Action = "request"
@@ -43,10 +46,15 @@ const (
 	ActionReloadKeys Action = "keys.reload"
 	// ActionReloadConfig is a changed configuration.
 	ActionReloadConfig Action = "config.reload"
+	// ActionDisableSink is a sink that the relay disabled.
+	ActionDisableSink Action = "sinks.disable"
 )
 
 // OutcomeOK is the outcome of an action that succeeded.
 const OutcomeOK = "ok"
+
+// OutcomeRejected is the outcome of a configuration that was not applied.
+const OutcomeRejected = "rejected"
 
 // Recorder records actions. Record does not block. It may be called concurrently.
 type Recorder interface{ Record(e Entry) }

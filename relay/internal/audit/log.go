@@ -8,8 +8,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// maxField is the maximum length of a field in bytes, because some come from clients.
-const maxField = 256
+// The maximum lengths of fields in bytes, because some come from clients.
+const (
+	maxField  = 256
+	maxDetail = 1024
+)
 
 // Stdout is the name of standard output as a file.
 const Stdout = "stdout"
@@ -62,6 +65,7 @@ func (l *Log) Record(e Entry) {
 	for _, field := range []*string{&e.Actor, &e.Source, &e.Target} {
 		*field = relay.Truncate(*field, maxField)
 	}
+	e.Detail = relay.Truncate(e.Detail, maxDetail)
 	if isSummarized(&e) {
 		l.summaries.add(e, now, l.enqueue)
 		return

@@ -25,7 +25,7 @@ func isSummarized(e *Entry) bool { return strings.HasPrefix(e.Actor, keyActor) }
 // summaries counts repeated entries. The zero value is ready, and may be used concurrently.
 type summaries struct {
 	mu sync.Mutex
-	// windows are the open windows by their entry without its time.
+	// windows are the open windows by their entry without its time and detail. A tenant can cause any number of details.
 	windows map[Entry]*window
 }
 
@@ -40,7 +40,7 @@ func (s *summaries) add(e Entry, now time.Time, write func(*Entry)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	id := e
-	id.Time = time.Time{}
+	id.Time, id.Detail = time.Time{}, ""
 	w := s.windows[id]
 	if w != nil && now.Before(w.end) {
 		w.repeated++

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"maps"
 	"reflect"
 	"regexp"
 	"slices"
@@ -29,34 +30,53 @@ func NewWarnings(before, after *Config) []yamldoc.Problem {
 	})
 }
 
-// KeyChanges lists the names of API keys by change. The content of key files is ignored.
-type KeyChanges struct {
+// Changes lists the names of keys or sinks by change. The content of key files and secret files is ignored.
+type Changes struct {
 	Added, Changed, Removed []string
 	Kept                    int
 }
 
 // DiffKeys compares the API keys of two configurations.
-func DiffKeys(before, after *Config) KeyChanges {
-	var c KeyChanges
-	former := make(map[string]Key, len(before.Auth.Keys))
-	for _, k := range before.Auth.Keys {
-		former[k.Name] = k
+func DiffKeys(before, after *Config) Changes {
+	return diffNamed(before.Auth.Keys, after.Auth.Keys, func(k Key) string { return k.Name })
+}
+
+// DiffSinks compares the sinks of two configurations.
+func DiffSinks(before, after *Config) Changes {
+	type named struct {
+		name string
+		Sink
 	}
-	for _, k := range after.Auth.Keys {
-		old, known := former[k.Name]
-		delete(former, k.Name)
+	list := func(c *Config) (sinks []named) {
+		for _, name := range slices.Sorted(maps.Keys(c.Sinks)) {
+			sinks = append(sinks, named{name, c.Sinks[name]})
+		}
+		return sinks
+	}
+	return diffNamed(list(before), list(after), func(s named) string { return s.name })
+}
+
+func diffNamed[T any](before, after []T, name func(T) string) Changes {
+	var c Changes
+	former := make(map[string]T, len(before))
+	for _, item := range before {
+		former[name(item)] = item
+	}
+	for _, item := range after {
+		old, known := former[name(item)]
+		delete(former, name(item))
 		switch {
 		case !known:
-			c.Added = append(c.Added, k.Name)
-		case reflect.DeepEqual(old, k):
+			c.Added = append(c.Added, name(item))
+		case reflect.DeepEqual(old, item):
 			c.Kept++
 		default:
-			c.Changed = append(c.Changed, k.Name)
+			c.Changed = append(c.Changed, name(item))
 		}
 	}
-	for _, k := range before.Auth.Keys {
-		if _, left := former[k.Name]; left {
-			c.Removed = append(c.Removed, k.Name)
+	for _, item := range before {
+		if _, left := former[name(item)]; left {
+			c.Removed = append(c.Removed, name(item))
 		}
 	}
 	return c

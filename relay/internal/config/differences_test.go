@@ -39,7 +39,7 @@ func TestDiffKeys(t *testing.T) {
 	})
 	after := of(config.Key{Name: "comes", Key: "b"}, config.Key{Name: "other", Key: "c", Hubs: []string{"y"}},
 		config.Key{Name: "stays", Key: "a"})
-	want := config.KeyChanges{Added: []string{"comes"}, Changed: []string{"other"}, Removed: []string{"goes"}, Kept: 1}
+	want := config.Changes{Added: []string{"comes"}, Changed: []string{"other"}, Removed: []string{"goes"}, Kept: 1}
 	if got := config.DiffKeys(before, after); !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}

@@ -68,6 +68,8 @@ type Options struct {
 	// is empty, only an operator enables the sink.
 	Fingerprint string
 
+	// OnDisabled is called when the relay has disabled the sink, on one of the nodes. It may be nil and must not block.
+	OnDisabled func(reason string)
 	// Notices informs other sinks about this one. It may be nil.
 	Notices *notice.Publisher
 	// Log, Observer, Now and Random (in [0, 1)) may be nil.

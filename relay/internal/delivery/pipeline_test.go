@@ -146,7 +146,10 @@ func TestPipeline_GoneDisablesSink(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	sink := &fakeSink{answer: answers(relay.Gone(errFar))}
-	p := e.pipeline(sink, func(o *Options) { o.Fingerprint = "v1" })
+	var reported []string
+	p := e.pipeline(sink, func(o *Options) {
+		o.Fingerprint, o.OnDisabled = "v1", func(reason string) { reported = append(reported, reason) }
+	})
 	stop := e.retries(p)
 	off, err := p.WaitEnabled(t.Context())
 	if err != nil {
@@ -163,6 +166,9 @@ func TestPipeline_GoneDisablesSink(t *testing.T) {
 		t.Errorf("%d scheduled or dead", n)
 	}
 	stop()
+	if len(reported) != 1 || !strings.Contains(reported[0], errFar.Error()) {
+		t.Errorf("reported %q, want the error once", reported)
+	}
 	fields, err := e.client.HGetAll(t.Context(), "hubrelay:sink:s").Result()
 	if err != nil || fields["state"] != "disabled" || fields["reason"] == "" || fields["since"] == "" {
 		t.Errorf("state %v, %v", fields, err)

@@ -183,6 +183,9 @@ func (s *sinkState) disable(ctx context.Context, cause error) {
 		o.Log.Warn("disabled state of a sink could not be stored", "error", err)
 	}
 	if isNew {
+		if o.OnDisabled != nil {
+			o.OnDisabled(reason)
+		}
 		s.reportNotice(o.Notices.SinkDisabled(ctx, o.Name, reason))
 	}
 }

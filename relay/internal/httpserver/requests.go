@@ -34,6 +34,14 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
+// RequestConn returns the connection of a request, without TLS. It returns nil for a context of no request.
+func RequestConn(ctx context.Context) net.Conn {
+	if c, ok := ctx.Value(connKey{}).(*limitedConn); ok {
+		return c.Conn
+	}
+	return nil
+}
+
 type requestKey struct{}
 
 // http2Request is an HTTP/2 request in progress. connLimiter.mu guards its fields.

@@ -28,7 +28,7 @@ func (a *API) record(r *http.Request, keyName string, action audit.Action, targe
 		e.Source = client.String()
 	}
 	if refused != nil {
-		e.Outcome = string(refused.Code)
+		e.Outcome, e.Detail = string(refused.Code), refused.Detail
 	}
 	a.opt.Audit.Record(e)
 }
@@ -42,6 +42,14 @@ func (a *API) countAuthFailure(w http.ResponseWriter, r *http.Request, refused *
 	}
 	a.record(r, "", audit.ActionAuthenticate, r.Method+" "+r.URL.Path, refused)
 	return refused
+}
+
+// recordRefusedPublish records a request to publish that a repetition would not change. [API.recordExceeded] records
+// exceeded quotas.
+func (a *API) recordRefusedPublish(r *http.Request, keyName string, refused *relay.Error) {
+	if status := refused.Status(); status < 500 && status != http.StatusTooManyRequests {
+		a.record(r, keyName, audit.ActionPublish, "", refused)
+	}
 }
 
 // recordExceeded records that a key has exceeded a quota, at most once per exceededInterval.

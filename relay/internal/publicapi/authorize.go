@@ -38,13 +38,18 @@ func (a *API) authorize(r *http.Request, capability, hubPurpose string) (*auth.K
 	if refused != nil {
 		return nil, "", refused
 	}
+	hub, refused := a.authorizeKey(r, key, capability, hubPurpose)
+	return key, hub, refused
+}
+
+// authorizeKey is authorize for a key that was authenticated.
+func (a *API) authorizeKey(r *http.Request, key *auth.Key, capability, hubPurpose string) (string, *relay.Error) {
 	if capability != "" {
 		if refused := key.RequireCapability(capability); refused != nil {
-			return nil, "", refused
+			return "", refused
 		}
 	}
-	hub, refused := requireHub(r, key, hubPurpose)
-	return key, hub, refused
+	return requireHub(r, key, hubPurpose)
 }
 
 // requireHub returns the value of X-Hub-Id. The header is required, and the key must be able to read the hub.

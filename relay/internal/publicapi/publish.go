@@ -16,8 +16,17 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
 )
 
-func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
-	key, id, refused := a.authorize(r, auth.CapabilityPublish, "the hub to publish in")
+func (a *API) publish(w http.ResponseWriter, r *http.Request) (refused *relay.Error) {
+	key, refused := a.authenticate(r)
+	if refused != nil {
+		return refused
+	}
+	defer func() {
+		if refused != nil {
+			a.recordRefusedPublish(r, key.Name, refused)
+		}
+	}()
+	id, refused := a.authorizeKey(r, key, auth.CapabilityPublish, "the hub to publish in")
 	if refused != nil {
 		return refused
 	}
@@ -44,7 +53,7 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) *relay.Error {
 	var exceeded *quota.ExceededError
 	switch {
 	case errors.As(err, &exceeded):
-		refused := newQuotaError(w, exceeded, "publishes more than its quota")
+		refused = newQuotaError(w, exceeded, "publishes more than its quota")
 		a.recordExceeded(r, key.Name, audit.ActionPublish, exceeded, refused)
 		return refused
 	case err != nil:

@@ -74,8 +74,11 @@ func isSocketPath(address string) bool {
 
 func (f *adminFlags) newClient(std term.Streams) (*adminClient, error) {
 	token := std.Getenv("HUBRELAY_ADMIN_TOKEN")
+	printWarning := func(text string) { _, _ = fmt.Fprintln(std.Err, "Warning:", term.Sanitize(text)) }
 	if f.address != "" {
-		return newAdminClient(f.address, token), nil
+		c := newAdminClient(f.address, token)
+		c.printWarning = printWarning
+		return c, nil
 	}
 	endpoint, err := daemon.LoadAdminEndpoint(f.file, std.Env)
 	if err != nil {
@@ -86,7 +89,7 @@ func (f *adminFlags) newClient(std term.Streams) (*adminClient, error) {
 		return nil, err
 	}
 	c := newAdminClient(address, token)
-	c.file, c.relay = f.file, endpoint.Relay
+	c.file, c.relay, c.printWarning = f.file, endpoint.Relay, printWarning
 	return c, nil
 }
 
@@ -142,6 +145,9 @@ type adminClient struct {
 	// relay is the identity of the relay in the configuration file. Another relay rejects requests with it.
 	relay, file string
 	http        *http.Client
+	// printWarning prints a warning of the daemon. It may be nil.
+	printWarning func(text string)
+	lastWarning  string
 }
 
 // apiError is an error of the admin API.
@@ -163,8 +169,6 @@ func (e *apiError) Error() string {
 		text = "the daemon has no such sink: 'hubrelay sinks list' shows all sinks"
 	case "404.deadletter":
 		text += ": 'hubrelay deadletters list' shows all dead letters"
-	case relay.CodeAuthInvalid:
-		text = "the daemon requires a token of admin.tokens: set HUBRELAY_ADMIN_TOKEN"
 	}
 	return term.Sanitize(fmt.Sprintf("%s (%s)", text, e.Code))
 }
@@ -221,6 +225,7 @@ func (c *adminClient) doRequest(ctx context.Context, method, path, kind string, 
 	if err != nil {
 		return c.connectionError(ctx, err)
 	}
+	c.showWarning(res.Header.Get(adminapi.WarningHeader))
 	if res.StatusCode >= 200 && res.StatusCode < 300 && json.Unmarshal(text, answer) == nil {
 		return nil
 	}
@@ -231,10 +236,31 @@ func (c *adminClient) doRequest(ctx context.Context, method, path, kind string, 
 			return fmt.Errorf("%s belongs to another relay than %s, and nothing was done: check -c FILE, give the command "+
 				"the same HUBRELAY_REDIS__… variables as the relay, or name the relay with --admin", c.name, c.file)
 		}
+		if failed.Error.Code == relay.CodeAuthInvalid {
+			return c.tokenError()
+		}
 		return failed.Error // the public listener responds with 404.uri to paths of the admin API
 	}
 	return fmt.Errorf("%s returned status %d, so it is not an admin listener that supports this command: check "+
 		"--admin, -c FILE or HUBRELAY_ADMIN", c.name, res.StatusCode)
+}
+
+// showWarning prints a warning of the daemon if it differs from the last one.
+func (c *adminClient) showWarning(escaped string) {
+	text, err := url.PathUnescape(escaped)
+	if err == nil && text != c.lastWarning && c.printWarning != nil {
+		c.printWarning(text)
+		c.lastWarning = text
+	}
+}
+
+// tokenError explains a 401.
+func (c *adminClient) tokenError() error {
+	text := "the token in HUBRELAY_ADMIN_TOKEN is not one of admin.tokens: correct it"
+	if c.token == "" {
+		text = "the daemon requires a token of admin.tokens: set HUBRELAY_ADMIN_TOKEN"
+	}
+	return fmt.Errorf("%s (%s)", text, relay.CodeAuthInvalid)
 }
 
 func (c *adminClient) connectionError(ctx context.Context, err error) error {

@@ -21,9 +21,13 @@ type auditEntry struct {
 	Action  string `json:"action"`
 	Target  string `json:"target"`
 	Outcome string `json:"outcome"`
+	Detail  string `json:"detail"`
 	// Repeated is the number of further entries that this one summarizes.
 	Repeated int `json:"repeated,omitempty"`
 }
+
+// maxDetailWidth is the width of the details in the table. The JSON output has all of them.
+const maxDetailWidth = 60
 
 func newAudit(std term.Streams) *cobra.Command {
 	var f adminFlags
@@ -34,7 +38,8 @@ func newAudit(std term.Streams) *cobra.Command {
 		Use:   "audit",
 		Short: "Search the audit log of a running daemon",
 		Long: `Lists security-relevant actions of all nodes, newest first: failed authentications, changed keys and
-configurations, revoked tokens, exceeded quotas, migrations, and all changes made with the admin API.
+configurations, revoked tokens, refused publishes, exceeded quotas, disabled sinks, migrations, and all changes made with
+the admin API.
 
 OUTCOME is ok, or the code of the error. An action also selects the actions below it: sinks selects sinks.pause.
 
@@ -96,7 +101,7 @@ func listAudit(cmd *cobra.Command, std term.Streams, f *adminFlags, query url.Va
 		if e.Repeated > 0 {
 			e.Action += fmt.Sprintf(" (%d times more)", e.Repeated)
 		}
-		row := []string{e.Time, e.Outcome, e.Action, e.Actor, e.Source, e.Target}
+		row := []string{e.Time, e.Outcome, e.Action, e.Actor, e.Source, e.Target, e.Detail}
 		for i := range row {
 			row[i] = orDash(term.Sanitize(row[i]))
 		}
@@ -115,6 +120,7 @@ func listAudit(cmd *cobra.Command, std term.Streams, f *adminFlags, query url.Va
 		{Title: "ACTION"},
 		{Title: "ACTOR"},
 		{Title: "SOURCE"},
-		{Title: "TARGET", DropOrder: 1},
+		{Title: "TARGET", DropOrder: 2},
+		{Title: "DETAIL", DropOrder: 1, MaxWidth: maxDetailWidth},
 	}, rows)
 }
