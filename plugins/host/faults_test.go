@@ -248,7 +248,7 @@ func TestHost_IgnoresUnknownAcks(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "strange", nil)
 	for i := range 3 {
-		wants(t, r.deliver(strconv.Itoa(i), 1, "ok", 20*time.Second), relay.OutcomePermanent, "the one that counts")
+		wants(t, r.deliver(strconv.Itoa(i), 1, "ok", startPatience), relay.OutcomePermanent, "the one that counts")
 	}
 	r.until("they were counted", func() bool { return r.count(EventUnknownAck) == 12 })
 	if r.Status().State != StateRunning {

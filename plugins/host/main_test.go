@@ -162,6 +162,10 @@ type watch struct {
 	events map[Event]int
 }
 
+// startPatience is the time limit for a plugin to start and for an attempt that waits for it. On a machine that stalls, a
+// start can take more than 30 seconds.
+const startPatience = 2 * time.Minute
+
 // newWatch returns the options of a plugin that is watched.
 func newWatch(t *testing.T, mode string, change func(*Options)) (*watch, Options) {
 	t.Helper()
@@ -170,7 +174,7 @@ func newWatch(t *testing.T, mode string, change func(*Options)) (*watch, Options
 		Name: "watcher", Command: []string{os.Args[0], mode}, SocketRoot: shortFolder(t),
 		Config:         fmt.Appendf(nil, `{"report":%q}`, w.report),
 		Env:            []string{"GORACE=atexit_sleep_ms=0"},
-		StartupTimeout: 30 * time.Second, // machines may be busy
+		StartupTimeout: startPatience,
 		Backoff:        10 * time.Millisecond, MaxBackoff: 20 * time.Millisecond,
 		Log: slog.New(slog.NewJSONHandler(w.log, nil)).With("sink", "watcher"),
 		Observe: func(e Event) {
@@ -236,7 +240,7 @@ func (r *rig) deliver(id string, attempt int, topic string, timeout time.Duratio
 
 func (r *rig) mustDeliver(id string) {
 	r.t.Helper()
-	if err := r.deliver(id, 1, "ok", 20*time.Second); err != nil {
+	if err := r.deliver(id, 1, "ok", startPatience); err != nil {
 		r.t.Fatalf("deliver %s: %v", id, err)
 	}
 }
