@@ -209,7 +209,7 @@ func TestAdminTokens(t *testing.T) {
 		code                 int
 	}{
 		{"", "sinks list", "HUBRELAY_ADMIN_TOKEN", 1},
-		{"wrong-token-0123456789", "sinks list", "HUBRELAY_ADMIN_TOKEN", 1},
+		{"wrong-token-0123456789", "sinks list", "HUBRELAY_ADMIN_TOKEN is not one of admin.tokens", 1},
 		{viewer, "sinks list", "written", 0},
 		{viewer, "sinks pause written", "requires the role operator", 1},
 		{operators, "sinks pause written", "", 0},

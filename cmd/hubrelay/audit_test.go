@@ -108,6 +108,10 @@ func TestAudit(t *testing.T) {
 			return nil
 		})
 	}
+	if list := find("--action sinks.replay"); len(list) != 1 ||
+		!strings.Contains(fmt.Sprint(list[0]["detail"]), "0 replayed, 0 waiting") {
+		t.Errorf("got %v, want one replay with its counts", list)
+	}
 	if n := len(find("--action authenticate --limit 1000")); n != rejected {
 		t.Errorf("%d failures are recorded, want the %d that were answered 401", n, rejected)
 	}

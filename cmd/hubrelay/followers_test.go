@@ -24,15 +24,16 @@ import (
 
 // followerKind makes one connection of a follower and returns why that ended.
 type followerKind struct {
-	name    string
-	connect func(*follower, context.Context) error
+	name       string
+	streamType string // in the list of connections
+	connect    func(*follower, context.Context) error
 }
 
 var followerKinds = []followerKind{
-	{"the Go client", (*follower).listen},
-	{"a websocket", (*follower).socket},
-	{"an event stream", (*follower).eventsByKey},
-	{"an event stream by a token", (*follower).eventsByToken},
+	{"the Go client", "websocket", (*follower).listen},
+	{"a websocket", "websocket", (*follower).socket},
+	{"an event stream", "sse", (*follower).eventsByKey},
+	{"an event stream by a token", "sse", (*follower).eventsByToken},
 }
 
 // ledger records what a follower receives. One goroutine at a time calls its methods.

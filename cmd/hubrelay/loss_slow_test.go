@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
@@ -22,10 +21,10 @@ const (
 // stopReaders stops the followers of one kind and hub from reading until the relay closes one of them with 1013.
 func (l *losses) stopReaders() {
 	l.t.Helper()
-	flooded, kind := lossHubs[l.random.IntN(len(lossHubs))], followerKinds[l.random.IntN(len(followerKinds))].name
+	flooded, kind := lossHubs[l.random.IntN(len(lossHubs))], followerKinds[l.random.IntN(len(followerKinds))]
 	var stopped []*lossFollower
 	for _, f := range l.followers {
-		if f.followerKind.name == kind && (f.hub == flooded || f.hub == "") {
+		if f.followerKind.name == kind.name && (f.hub == flooded || f.hub == "") {
 			stopped = append(stopped, f)
 		}
 	}
@@ -48,12 +47,12 @@ func (l *losses) stopReaders() {
 	}()
 	before := seen()
 	var look time.Time
-	testkit.Eventually(l.t, kind+" of "+flooded+" to be closed with 1013", func() error {
+	testkit.Eventually(l.t, kind.name+" of "+flooded+" to be closed with 1013", func() error {
 		if seen() > before {
 			return nil
 		}
 		if now := time.Now(); now.After(look) {
-			closing := l.isClosing(flooded, kind)
+			closing := l.isClosing(flooded, kind.streamType)
 			readOn(closing) // earlier data must be read before the close frame
 			look = now.Add(checkInterval)
 			if closing {
@@ -64,13 +63,10 @@ func (l *losses) stopReaders() {
 	})
 }
 
-// isClosing reports whether a node waits for a client of the hub, or of its account, to read its close frame.
-func (l *losses) isClosing(hub, kind string) bool {
+// isClosing reports whether a node waits for a client to read its close frame. It considers streams of this type, of the hub
+// or of its account.
+func (l *losses) isClosing(hub, streamType string) bool {
 	l.t.Helper()
-	streamType := "websocket"
-	if strings.HasPrefix(kind, "an event stream") {
-		streamType = "sse"
-	}
 	for _, node := range l.nodes {
 		var page struct {
 			Data []struct {

@@ -17,7 +17,8 @@ const (
 
 var longUnits = regexp.MustCompile(`^(-?)(?:(\d+)w)?(?:(\d+)d)?(.*)$`)
 
-// Parse is time.ParseDuration, but text may start with whole weeks and days: 2w, 1d, 1d12h, -1w.
+// Parse is time.ParseDuration, but text may start with whole weeks and days: 2w, 1d, 1d12h, -1w. A duration that does not
+// fit into a time.Duration (292 years) is an error.
 func Parse(text string) (time.Duration, error) {
 	parts := longUnits.FindStringSubmatch(text)
 	if parts == nil || parts[2] == "" && parts[3] == "" {

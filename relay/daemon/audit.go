@@ -62,32 +62,23 @@ func (a *Daemon) recordDisabledSink(sink, reason string) {
 }
 
 // recordRejected records a rejected configuration.
-func (a *Daemon) recordRejected(err error) {
+func (a *Daemon) recordRejected(problems string) {
 	a.audit.Record(audit.Entry{
 		Actor: configurationActor, Action: audit.ActionReloadConfig, Outcome: audit.OutcomeRejected,
-		Detail: describeProblems(err),
+		Detail: problems,
 	})
 }
 
 // recordReload records an accepted configuration with its differences, and the changes of its keys.
 func (a *Daemon) recordReload(before, after *config.Config) {
-	keys, sinks := config.DiffKeys(before, after), config.DiffSinks(before, after)
-	var detail []string
-	for _, list := range []struct {
-		title string
-		names []string
-	}{
-		{"sinks added", sinks.Added},
-		{"sinks changed", sinks.Changed},
-		{"sinks removed", sinks.Removed},
-		{"keys added", keys.Added},
-		{"keys changed", keys.Changed},
-		{"keys removed", keys.Removed},
-		{"settings that require a restart", config.RestartRequired(before, after)},
-	} {
-		if len(list.names) > 0 {
-			detail = append(detail, list.title+": "+strings.Join(list.names, ", "))
-		}
+	keys := config.DiffKeys(before, after)
+	list := listDifferences(config.DiffSinks(before, after), keys)
+	if names := config.RestartRequired(before, after); len(names) > 0 {
+		list = append(list, difference{"settings that require a restart", names})
+	}
+	detail := make([]string, len(list))
+	for i, d := range list {
+		detail[i] = d.title + ": " + strings.Join(d.names, ", ")
 	}
 	a.audit.Record(audit.Entry{
 		Actor: configurationActor, Action: audit.ActionReloadConfig, Outcome: audit.OutcomeOK,

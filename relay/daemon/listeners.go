@@ -15,8 +15,7 @@ const requestGrace = time.Second
 
 func (a *Daemon) startHealth(ctx context.Context, p *components) (net.Addr, error) {
 	a.health = adminserver.NewHealth(adminserver.HealthOptions{
-		Warning: a.reloadStatus.summary,
-		Metrics: a.metrics, Ready: a.ready.check, Listen: a.cfg.Health.Listen,
+		Metrics: a.metrics, Ready: a.ready.check, Warning: a.reloadStatus.publicWarning, Listen: a.cfg.Health.Listen,
 	})
 	server, err := httpserver.Listen(httpserver.Options{
 		Name: "health", Addr: a.cfg.Health.Listen, Handler: a.health, Log: a.log, Grace: requestGrace,
@@ -33,9 +32,10 @@ func (a *Daemon) startHealth(ctx context.Context, p *components) (net.Addr, erro
 func (a *Daemon) startAdmin(ctx context.Context, p *components, health net.Addr) (net.Addr, error) {
 	cfg := a.cfg.Admin
 	handler := adminserver.Options{
-		Listen: cfg.Listen, Relay: a.cfg.Redis.Identity(), Authenticator: adminserver.SocketPeer{}, Log: a.log,
+		Listen: cfg.Listen, Relay: a.cfg.Redis.Identity(), Authenticator: new(adminserver.SocketPeer), Log: a.log,
 		Sinks: a.adminSinks, Sources: a.adminSources, Connections: a.adminConnections, Routes: a.modules.adminRoutes(),
-		ConfigWarning: a.reloadStatus.warning, Audit: a.audit, AuditLog: a.adminAudit, Keys: a.openKeys, Accounts: a.openAccounts,
+		ConfigWarning: a.reloadStatus.operatorWarning, Audit: a.audit, AuditLog: a.adminAudit, Keys: a.openKeys,
+		Accounts: a.openAccounts,
 	}
 	listener := httpserver.Options{
 		Name: "admin", Addr: cfg.Listen, CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, Log: a.log,

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/filewatch"
@@ -48,8 +49,9 @@ func (a *Daemon) watchConfig(ctx context.Context, clients *hub.Hub) error {
 // rejectConfig reports a rejected configuration.
 func (a *Daemon) rejectConfig(err error) {
 	a.logRejected(err)
-	a.recordRejected(err)
-	a.reloadStatus.setProblem(describeProblems(err))
+	problems := describeProblems(err)
+	a.recordRejected(problems)
+	a.reloadStatus.setProblem(problems)
 }
 
 // reloadConfig reads the configuration, applies everything except the sinks, and passes it to applyChanges.
@@ -189,42 +191,53 @@ func (d *deliveryService) applyConfig(ctx context.Context, cfg *config.Config) e
 	if err := d.applySinkChanges(c); err != nil {
 		a.log.Warn("sinks did not close cleanly", "error", err)
 	}
-	a.reloadStatus.markApplied(config.RestartRequired(a.cfg, cfg))
-	d.logApplied(cfg, c, time.Since(start))
+	restartRequired := config.RestartRequired(a.cfg, cfg)
+	a.reloadStatus.markApplied(restartRequired)
+	d.logApplied(cfg, c, restartRequired, time.Since(start))
 	d.applied = cfg
 	return nil
 }
 
 // logApplied logs the differences between two configurations, and the warnings that are new.
-func (d *deliveryService) logApplied(cfg *config.Config, c *changeSet, elapsed time.Duration) {
+func (d *deliveryService) logApplied(
+	cfg *config.Config, c *changeSet, restartRequired []string, elapsed time.Duration,
+) {
 	log, keys := d.app.log, config.DiffKeys(d.applied, cfg)
+	sinks := config.Changes{Added: sinkNames(c.added), Changed: sinkNames(c.changed), Removed: sinkNames(c.removed)}
 	attrs := []any{"duration", elapsed.Round(time.Millisecond).String()}
-	for _, item := range []struct {
-		key   string
-		names []string
-	}{
-		{"sinks_added", sinkNames(c.added)},
-		{"sinks_changed", sinkNames(c.changed)},
-		{"sinks_removed", sinkNames(c.removed)},
-		{"keys_added", keys.Added},
-		{"keys_changed", keys.Changed},
-		{"keys_removed", keys.Removed},
-	} {
-		if len(item.names) > 0 {
-			attrs = append(attrs, item.key, item.names)
-		}
+	for _, difference := range listDifferences(sinks, keys) {
+		attrs = append(attrs, strings.ReplaceAll(difference.title, " ", "_"), difference.names)
 	}
 	log.Info("configuration was applied", append(attrs, "sinks_kept", len(c.kept), "keys_kept", keys.Kept)...)
 	for _, w := range config.NewWarnings(d.applied, cfg) {
 		log.Warn("configuration has a warning", "warning", w.String())
 	}
-	if changed := config.RestartRequired(d.app.cfg, cfg); len(changed) > 0 {
-		log.Warn("some configuration changes require a restart", "keys", changed)
+	if len(restartRequired) > 0 {
+		log.Warn("some configuration changes require a restart", "keys", restartRequired)
 	}
 	if len(c.removed) > 0 {
 		log.Warn("backlog of removed sinks is kept until 'hubrelay sinks forget'",
 			"sinks", sinkNames(c.removed))
 	}
+}
+
+// difference contains the names of sinks or keys with the same change.
+type difference struct {
+	title string
+	names []string
+}
+
+// listDifferences returns the differences that exist.
+func listDifferences(sinks, keys config.Changes) []difference {
+	list := []difference{
+		{"sinks added", sinks.Added},
+		{"sinks changed", sinks.Changed},
+		{"sinks removed", sinks.Removed},
+		{"keys added", keys.Added},
+		{"keys changed", keys.Changed},
+		{"keys removed", keys.Removed},
+	}
+	return slices.DeleteFunc(list, func(d difference) bool { return len(d.names) == 0 })
 }
 
 func sinkNames(sinks []*openSink) []string {

@@ -62,27 +62,25 @@ func (l *reloadStatus) markApplied(restartRequired []string) {
 	}
 }
 
-// summary describes how the running configuration differs from the file, or returns "". It contains no names and values.
-func (l *reloadStatus) summary() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	text, _ := l.describe()
+// publicWarning is a warning if the running configuration differs from the file, or "". It contains no names and values,
+// because everyone who reaches the health listener can read it.
+func (l *reloadStatus) publicWarning() string {
+	text, _ := l.describeDifference()
 	return text
 }
 
-// warning is summary with details for operators.
-func (l *reloadStatus) warning() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	text, detail := l.describe()
+// operatorWarning is publicWarning with the problems and settings.
+func (l *reloadStatus) operatorWarning() string {
+	text, detail := l.describeDifference()
 	if detail == "" {
 		return text
 	}
 	return text + ": " + detail
 }
 
-// describe returns the summary and its details. The caller holds mu.
-func (l *reloadStatus) describe() (text, detail string) {
+func (l *reloadStatus) describeDifference() (text, detail string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	switch {
 	case l.isRejected:
 		return "the configuration file was rejected at " + l.since.UTC().Format(time.RFC3339) +

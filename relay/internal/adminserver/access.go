@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
@@ -29,26 +30,34 @@ type Authenticator interface {
 	Authenticate(r *http.Request) (Caller, *relay.Error)
 }
 
-// SocketPeer authenticates requests on a unix socket. The listener has checked the user of each connection.
-type SocketPeer struct{}
+// SocketPeer authenticates requests on a unix socket. The listener has checked the user of each connection. It may be used
+// concurrently.
+type SocketPeer struct {
+	names sync.Map // descriptions of users by UID, because a lookup reads a file
+}
 
 // Authenticate returns a caller with [adminapi.RoleAdmin]. Its name is the user at the other end, such as
 // "user 0 (root)".
-func (SocketPeer) Authenticate(r *http.Request) (Caller, *relay.Error) {
-	return Caller{Name: describePeer(httpserver.RequestConn(r.Context())), Role: adminapi.RoleAdmin}, nil
+func (p *SocketPeer) Authenticate(r *http.Request) (Caller, *relay.Error) {
+	return Caller{Name: p.describePeer(httpserver.RequestConn(r.Context())), Role: adminapi.RoleAdmin}, nil
 }
 
-// describePeer describes the user at the other end of a unix socket.
-func describePeer(conn net.Conn) string {
+// describePeer describes the user at the other end of a unix socket. For another connection it returns "socket".
+func (p *SocketPeer) describePeer(conn net.Conn) string {
 	uid, err := adminsocket.PeerUID(conn)
 	if err != nil {
 		return "socket"
 	}
-	text := "user " + strconv.Itoa(uid)
-	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
-		text += " (" + u.Username + ")"
+	known, _ := p.names.Load(uid)
+	if name, ok := known.(string); ok {
+		return name
 	}
-	return text
+	name := "user " + strconv.Itoa(uid)
+	if u, err := user.LookupId(strconv.Itoa(uid)); err == nil {
+		name += " (" + u.Username + ")"
+	}
+	p.names.Store(uid, name)
+	return name
 }
 
 // Token is a credential for the admin listener.

@@ -28,7 +28,7 @@ func get(h http.Handler, method, path, host string) *httptest.ResponseRecorder {
 
 // newOpen returns a handler whose callers have all permissions, as on the unix socket.
 func newOpen(o Options) *Admin {
-	o.Authenticator = SocketPeer{}
+	o.Authenticator = new(SocketPeer)
 	return New(o)
 }
 

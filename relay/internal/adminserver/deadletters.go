@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/durations"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
@@ -138,7 +139,7 @@ func (f *deadLetterFilter) toSelection(now time.Time) (store.Selection, error) {
 	if f.Since == "" {
 		return sel, nil
 	}
-	if age, err := time.ParseDuration(f.Since); err == nil && age >= 0 {
+	if age, err := durations.Parse(f.Since); err == nil && age >= 0 {
 		sel.Since = now.Add(-age)
 		return sel, nil
 	}
@@ -150,10 +151,10 @@ func (f *deadLetterFilter) toSelection(now time.Time) (store.Selection, error) {
 	return sel, nil
 }
 
-// changeDeadLetters changes the dead letters that the body selects, and records the selection. participle names the
-// change.
+// changeDeadLetters changes the dead letters that the body selects, and records the selection. pastTense is the verb of
+// the change.
 func changeDeadLetters(
-	r *http.Request, participle string, some func(context.Context, string, []string) (store.ChangeResult, error),
+	r *http.Request, pastTense string, some func(context.Context, string, []string) (store.ChangeResult, error),
 	all func(context.Context, string, store.Selection) (store.ChangeResult, error),
 ) (result store.ChangeResult, err error) {
 	var request struct {
@@ -166,7 +167,7 @@ func changeDeadLetters(
 	}
 	defer func() {
 		selection, _ := json.Marshal(request) // strings and numbers always marshal
-		*auditDetail(r) = fmt.Sprintf("%d %s, %d missing: %s", result.Done, participle, result.Missing, selection)
+		*auditDetail(r) = fmt.Sprintf("%d %s, %d missing: %s", result.Done, pastTense, result.Missing, selection)
 	}()
 	name := r.PathValue("name")
 	switch {

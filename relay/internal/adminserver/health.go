@@ -23,7 +23,7 @@ type HealthOptions struct {
 	Ready func(ctx context.Context) error
 	// ReadyTimeout is the time limit of Ready. Zero means [DefaultReadyTimeout].
 	ReadyTimeout time.Duration
-	// Warning returns what an operator should look at although the daemon is ready, or "". It may be nil.
+	// Warning returns a warning for /readyz?verbose, or "". It must not contain data of tenants. It may be nil.
 	Warning func() string
 	// Listen is health.listen. On a loopback address the Host header is checked; see [Health.ServeHTTP].
 	Listen string
@@ -44,7 +44,7 @@ func NewHealth(o HealthOptions) *Health {
 	}
 	h := &Health{opt: o, hosts: newHostCheck(o.Listen), mux: http.NewServeMux()}
 	h.mux.HandleFunc("/", indexPage("hubrelay health\n\n/healthz\n/readyz\n/metrics\n"))
-	h.mux.Handle("/healthz", readOnly(http.HandlerFunc(healthz)))
+	h.mux.Handle("/healthz", readOnly(http.HandlerFunc(serveHealthz)))
 	h.mux.Handle("/readyz", readOnly(http.HandlerFunc(h.ready)))
 	if o.Metrics != nil {
 		h.mux.Handle("/metrics", readOnly(o.Metrics.Handler()))
@@ -68,17 +68,17 @@ func (h *Health) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.mux.ServeHTTP(w, r)
 }
 
-func healthz(w http.ResponseWriter, _ *http.Request) {
-	writeStatus(w, http.StatusOK, status{Status: "alive"})
+func serveHealthz(w http.ResponseWriter, _ *http.Request) {
+	writeStatus(w, http.StatusOK, healthStatus{Status: "alive"})
 }
 
 func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
 	if err := h.check(r.Context()); err != nil {
 		w.Header().Set("Retry-After", "1")
-		writeStatus(w, http.StatusServiceUnavailable, status{Status: "not ready", Reason: err.Error()})
+		writeStatus(w, http.StatusServiceUnavailable, healthStatus{Status: "not ready", Reason: err.Error()})
 		return
 	}
-	s := status{Status: "ready"}
+	s := healthStatus{Status: "ready"}
 	if h.opt.Warning != nil && r.URL.Query().Has("verbose") {
 		s.Warning = h.opt.Warning()
 	}
@@ -104,16 +104,16 @@ func (h *Health) check(ctx context.Context) error {
 	return cmp.Or(late, err)
 }
 
-// status is a response of /healthz and /readyz.
-type status struct {
+// healthStatus is a response of /healthz and /readyz.
+type healthStatus struct {
 	Status string `json:"status"`
 	// Reason is set if the daemon is not ready.
 	Reason string `json:"reason,omitempty"`
-	// Warning is set if the request has the parameter verbose.
+	// Warning is only in responses to requests with the parameter verbose.
 	Warning string `json:"warning,omitempty"`
 }
 
-func writeStatus(w http.ResponseWriter, code int, s status) {
+func writeStatus(w http.ResponseWriter, code int, s healthStatus) {
 	body, _ := json.Marshal(s) // strings always marshal
 	httpserver.WriteJSON(w, code, append(body, '\n'))
 }

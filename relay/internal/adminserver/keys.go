@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/durations"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/keystore"
 )
@@ -85,7 +86,7 @@ func rotateKey(k Keys, r *http.Request) (any, error) {
 	var overlap time.Duration
 	if request.Overlap != "" {
 		var err error
-		if overlap, err = time.ParseDuration(request.Overlap); err != nil {
+		if overlap, err = durations.Parse(request.Overlap); err != nil {
 			return nil, relay.NewError(relay.CodeInvalidArgument, "overlap is not a duration such as 24h")
 		}
 	}

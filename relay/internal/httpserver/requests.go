@@ -34,7 +34,8 @@ func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, c)
 }
 
-// RequestConn returns the connection of a request, without TLS. It returns nil for a context of no request.
+// RequestConn returns the connection of a request, below TLS. It returns nil if ctx is not the context of a request that a
+// [Server] received.
 func RequestConn(ctx context.Context) net.Conn {
 	if c, ok := ctx.Value(connKey{}).(*limitedConn); ok {
 		return c.Conn

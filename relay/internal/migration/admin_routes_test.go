@@ -43,7 +43,7 @@ func (f *fakeInventory) DriverError() error { return errors.New("no program ./dr
 // newAdmin returns an admin API with the routes of an inventory. Callers have all permissions.
 func newAdmin(get func() (adminInventory, error)) *adminserver.Admin {
 	return adminserver.New(adminserver.Options{
-		Authenticator: adminserver.SocketPeer{}, Routes: adminRoutes(get),
+		Authenticator: new(adminserver.SocketPeer), Routes: adminRoutes(get),
 		Sinks: func() adminserver.Sinks { return nil },
 	})
 }
@@ -107,7 +107,7 @@ func TestAdminRoutes_Inventory(t *testing.T) {
 func TestAdminRoutes_InventoryUnavailable(t *testing.T) {
 	get := func(m *Module) *httptest.ResponseRecorder {
 		admin := adminserver.New(adminserver.Options{
-			Authenticator: adminserver.SocketPeer{}, Routes: m.AdminRoutes(),
+			Authenticator: new(adminserver.SocketPeer), Routes: m.AdminRoutes(),
 			Sinks: func() adminserver.Sinks { return nil },
 		})
 		w := httptest.NewRecorder()

@@ -74,11 +74,8 @@ func isSocketPath(address string) bool {
 
 func (f *adminFlags) newClient(std term.Streams) (*adminClient, error) {
 	token := std.Getenv("HUBRELAY_ADMIN_TOKEN")
-	printWarning := func(text string) { _, _ = fmt.Fprintln(std.Err, "Warning:", term.Sanitize(text)) }
 	if f.address != "" {
-		c := newAdminClient(f.address, token)
-		c.printWarning = printWarning
-		return c, nil
+		return newAdminClient(std, f.address, token), nil
 	}
 	endpoint, err := daemon.LoadAdminEndpoint(f.file, std.Env)
 	if err != nil {
@@ -88,8 +85,8 @@ func (f *adminFlags) newClient(std term.Streams) (*adminClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newAdminClient(address, token)
-	c.file, c.relay, c.printWarning = f.file, endpoint.Relay, printWarning
+	c := newAdminClient(std, address, token)
+	c.file, c.relay = f.file, endpoint.Relay
 	return c, nil
 }
 
@@ -115,8 +112,8 @@ func findDaemon(e daemon.AdminEndpoint, configured bool) (string, error) {
 }
 
 // newAdminClient returns a client for a URL or for the path of a socket. It sends the token only to a URL.
-func newAdminClient(address, token string) *adminClient {
-	c := &adminClient{name: strings.TrimRight(address, "/"), token: token, http: &http.Client{
+func newAdminClient(std term.Streams, address, token string) *adminClient {
+	c := &adminClient{name: strings.TrimRight(address, "/"), token: token, warnings: std.Err, http: &http.Client{
 		Timeout: adminTimeout,
 		// The admin listener never redirects, so a redirect comes from another program.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -145,9 +142,8 @@ type adminClient struct {
 	// relay is the identity of the relay in the configuration file. Another relay rejects requests with it.
 	relay, file string
 	http        *http.Client
-	// printWarning prints a warning of the daemon. It may be nil.
-	printWarning func(text string)
-	lastWarning  string
+	warnings    io.Writer // receives warnings of the daemon
+	lastWarning string
 }
 
 // apiError is an error of the admin API.
@@ -248,8 +244,8 @@ func (c *adminClient) doRequest(ctx context.Context, method, path, kind string, 
 // showWarning prints a warning of the daemon if it differs from the last one.
 func (c *adminClient) showWarning(escaped string) {
 	text, err := url.PathUnescape(escaped)
-	if err == nil && text != c.lastWarning && c.printWarning != nil {
-		c.printWarning(text)
+	if err == nil && text != "" && text != c.lastWarning {
+		_, _ = fmt.Fprintln(c.warnings, "Warning:", term.Sanitize(text))
 		c.lastWarning = text
 	}
 }
