@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -213,5 +214,23 @@ func TestInit_InterruptedAtPassword(t *testing.T) {
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) != 0 {
 		t.Errorf("%v is there: %v", left, err)
+	}
+}
+
+// On a terminal, 'sinks replay' says what it would send and asks.
+func TestSinksReplay_AsksInTerminal(t *testing.T) {
+	t.Parallel()
+	const dryRun = "POST /api/sinks/billing/replay map[after:2h dry_run:true]"
+	for answer, want := range map[string][]string{
+		"\n":    {dryRun, "GET /api/sinks/billing"},
+		"yes\n": {dryRun, "GET /api/sinks/billing", "POST /api/sinks/billing/replay map[after:2h]"},
+	} {
+		admin := startFakeAdmin(t, adminAnswers())
+		c := startInTerminal(t, t.TempDir(), "sinks", "replay", "billing", "--after", "2h", "--admin", admin.URL)
+		c.answer(t, "Send up to 42 events to the sink billing (webhook) again? [y/N] ", answer)
+		code := c.end(t)
+		if got := admin.requests(); !slices.Equal(got, want) || (code == 0) != (len(want) == 3) {
+			t.Errorf("after the answer %q it ended with %d after asking %q:\n%s", answer, code, got, c.said.String())
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -45,8 +46,11 @@ func (f *fakeAdmin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	if ids, ok := body["ids"].([]any); ok {
 		line += fmt.Sprintf(" %d ids", len(ids))
-	} else if len(body) > 0 {
-		line += fmt.Sprint(" ", body)
+	}
+	rest := maps.Clone(body)
+	delete(rest, "ids")
+	if len(rest) > 0 {
+		line += fmt.Sprint(" ", rest)
 	}
 	f.asked = append(f.asked, line)
 	switch key {
@@ -192,8 +196,14 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks test moved", 1, []string{"302", "redirects are never followed"}, "POST /api/sinks/moved/test"},
 		{
 			"sinks replay billing --after 1732153000123-0", 0,
-			[]string{"42 notifications again", "3 more", "may no longer", "redis.retention"},
+			[]string{"42 events again", "3 more", "may no longer", "redis.retention"},
 			"POST /api/sinks/billing/replay map[after:1732153000123-0]",
+		},
+		{
+			"sinks replay billing --id a,b --until 2026-11-21T04:00:00Z --topic job.*,!job.created --hub h --dry-run", 0,
+			[]string{"would receive up to 42 events"},
+			"POST /api/sinks/billing/replay 2 ids map[dry_run:true hub:h topic:job.*,!job.created " +
+				"until:2026-11-21T04:00:00Z]",
 		},
 		{"sinks replay billing", 2, []string{"--after"}, ""},
 		{

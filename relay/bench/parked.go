@@ -77,7 +77,7 @@ func (r *rig) parkRetries(ctx context.Context, client *redis.Client) error {
 	const sink = "hook"
 	stored := store.New(client, keys)
 	replayer := replay.Replayer{Log: oneEntry{}, Retries: &stored.Retries, States: &stored.States}
-	if _, err := replayer.Replay(ctx, replay.Request{Sink: sink, Partitions: 1, After: "0-0"}); err != nil {
+	if _, err := replayer.Replay(ctx, replay.Request{Sink: sink, Partitions: 1, After: replay.StartAt("0-0")}); err != nil {
 		return err
 	}
 	repeat := redis.NewScript(`

@@ -28,15 +28,17 @@ type sinkAdmin struct {
 	notices  *notice.Publisher
 	decoder  *ingest.Decoder
 	topics   []string
+	cursors  *streamid.Cursors
 }
 
 var _ adminserver.Sinks = (*sinkAdmin)(nil)
 
 // openAdminAPI enables the admin API of the sinks. The pipelines must have started.
-func (a *Daemon) openAdminAPI(s *stores, store *store.Store) {
+func (a *Daemon) openAdminAPI(s *stores, store *store.Store, cursorKey streamid.CursorKey) {
 	a.operations.Store(&sinkAdmin{
 		stores: s, store: store, reporter: a.delivery.reporter,
 		sinks: &a.sinks, notices: a.notices, decoder: a.newDecoder(), topics: a.catalog.Names(),
+		cursors: streamid.NewCursors(cursorKey),
 	})
 }
 
@@ -224,23 +226,50 @@ func (o *sinkAdmin) requireConfigured(ctx context.Context, name string) (*openSi
 	return nil, adminserver.ErrNotConfigured
 }
 
-func (o *sinkAdmin) Replay(ctx context.Context, name, after string) (replay.Result, error) {
+func (o *sinkAdmin) Replay(
+	ctx context.Context, name string, selection adminserver.ReplaySelection,
+) (replay.Result, error) {
 	s, err := o.requireConfigured(ctx, name)
 	if err != nil {
 		return replay.Result{}, err
 	}
-	if t, err := time.Parse(time.RFC3339, after); err == nil {
-		after = replay.PositionAt(t)
-	} else if !streamid.IsValid(after) {
-		return replay.Result{}, adminserver.ErrAfter
+	after, err := o.parseStart(selection.After)
+	if err != nil {
+		return replay.Result{}, err
+	}
+	until := ""
+	if !selection.Until.IsZero() {
+		until = replay.PositionAt(selection.Until)
 	}
 	replayer := replay.Replayer{
 		Log: replayLog{o.stores.log, o.stores.queues}, Retries: &o.store.Retries, States: &o.store.States,
 	}
 	return replayer.Replay(ctx, replay.Request{
 		Sink: name, Filter: s.filter, Ordering: s.ordering(), Partitions: o.stores.keys.Partitions(), After: after,
-		Backlog: s.cfg.Backlog,
+		Until: until, Also: selection.Filter, IDs: selection.IDs, Backlog: s.cfg.Backlog, DryRun: selection.DryRun,
 	})
+}
+
+// parseStart parses a time (RFC 3339), the cursor of a stream, or the ID of an entry of the log. An empty text is the
+// beginning of the log. A cursor of one hub covers only the partition of that hub.
+func (o *sinkAdmin) parseStart(text string) (replay.Start, error) {
+	if text == "" {
+		return replay.StartAt("0-0"), nil
+	}
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return replay.StartAt(replay.PositionAt(t)), nil
+	}
+	if streamid.IsValid(text) {
+		return replay.StartAt(text), nil
+	}
+	cursor, err := o.cursors.Parse(text, o.stores.keys.Partitions())
+	if err != nil {
+		return nil, adminserver.ErrAfter
+	}
+	return func(partition int) (string, bool) {
+		position, ok := cursor.At(partition)
+		return position.String(), ok
+	}, nil
 }
 
 func (o *sinkAdmin) Test(ctx context.Context, name string) (store.Attempt, error) {

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/client"
@@ -294,8 +295,49 @@ func (r *runningDaemon) testReplay(sink *fakeSink) {
 	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"`+later+`"}`); got["replayed"] != 0.0 {
 		t.Errorf("replay after a future time: got %v", got)
 	}
+	r.testReplaySelection(sink)
 	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"yesterday"}`)
+	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"0-0","until":"yesterday"}`)
+	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"0-0","topic":"Job"}`)
 	r.call(422, "POST", "/api/sinks/one/replay", `{}`)
+}
+
+// testReplaySelection replays parts of the five notifications.
+func (r *runningDaemon) testReplaySelection(sink *fakeSink) {
+	t := r.t
+	r.data("POST", "/api/sinks/one/replay", `{"after":"0-0"}`)
+	testkit.WaitFor(t, "all delivered again", func() bool { return sink.count() == 5 })
+	sink.mu.Lock()
+	all := slices.SortedFunc(slices.Values(sink.accepted), func(a, b relay.Notification) int {
+		return streamid.Compare(a.Cursor, b.Cursor)
+	})
+	sink.mu.Unlock()
+	sink.take()
+	position, _ := streamid.ParsePosition(all[2].Cursor)
+	cursor := string(r.app.operations.Load().cursors.Append(nil, 1, 0, []streamid.Position{position}))
+	now := time.Now().Add(time.Hour).Format(time.RFC3339)
+	for body, want := range map[string]int{
+		`{"after":"0-0","dry_run":true}`:                         5,
+		`{"after":"0-0","until":"` + now + `","dry_run":true}`:   5,
+		`{"after":"0-0","until":"2020-01-01T00:00:00Z"}`:         0,
+		`{"after":"0-0","topic":"job.*,!job.created"}`:           1,
+		`{"after":"0-0","topic":"job.created,x"}`:                4,
+		`{"after":"0-0","hub":"another"}`:                        0,
+		`{"after":"0-0","hub":"` + all[0].Hub + `"}`:             5,
+		`{"ids":["` + all[1].ID + `","` + all[3].ID + `","no"]}`: 2,
+		`{"after":"` + all[1].Cursor + `"}`:                      3,
+		`{"after":"` + cursor + `"}`:                             2,
+	} {
+		if got := r.data("POST", "/api/sinks/one/replay", body); got["replayed"] != float64(want) {
+			t.Errorf("replay of %s: got %v, want %d", body, got, want)
+		}
+		if !strings.Contains(body, "dry_run") {
+			testkit.WaitFor(t, "the delivery of "+body, func() bool { return sink.count() == want })
+		}
+		if n := len(sink.take()); strings.Contains(body, "dry_run") && n > 0 {
+			t.Errorf("a dry run delivered %d", n)
+		}
+	}
 }
 
 func (r *runningDaemon) testTest(sink *fakeSink) {

@@ -184,7 +184,7 @@ func (a *Daemon) start(ctx context.Context, p *components) error {
 	if err := a.startLog(ctx, p, s, clients); err != nil {
 		return err
 	}
-	a.openAdminAPI(s, store)
+	a.openAdminAPI(s, store, cursorKey)
 	p.startComponent(ctx, "sink statistics", func(ctx context.Context) error {
 		return a.updateSinkStats(ctx, s.queues, store)
 	})

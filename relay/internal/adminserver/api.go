@@ -181,7 +181,8 @@ func (o *apiHandler) clientError(r *http.Request, err error) *relay.Error {
 		return relay.NewError(relay.CodeInvalidState, "the sink is not configured on this node: forget it, or "+
 			"add it to the configuration")
 	case errors.Is(err, ErrAfter):
-		const detail = "after is neither a cursor such as 1732153000123-0 nor a time such as 2026-11-21T04:00:00Z"
+		const detail = "after is neither the cursor of a stream, an ID such as 1732153000123-0, a time such as " +
+			"2026-11-21T04:00:00Z, nor an age such as 2h"
 		return relay.NewError(relay.CodeInvalidArgument, detail).WithPointer("/after")
 	case errors.Is(err, store.ErrSelection):
 		return relay.NewError(relay.CodeInvalidArgument, err.Error())

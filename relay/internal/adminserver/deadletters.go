@@ -129,26 +129,36 @@ type deadLetterFilter struct {
 	Limit int    `json:"limit,omitempty"`
 }
 
-func (f *deadLetterFilter) toSelection(now time.Time) (store.Selection, error) {
-	sel := store.Selection{Hub: f.Hub, After: f.After, Limit: f.Limit}
-	for topic := range strings.SplitSeq(f.Topic, ",") {
+// splitTopics splits a list of patterns.
+func splitTopics(text string) (topics []string) {
+	for topic := range strings.SplitSeq(text, ",") {
 		if topic = strings.TrimSpace(topic); topic != "" {
-			sel.Topics = append(sel.Topics, topic)
+			topics = append(topics, topic)
 		}
 	}
+	return topics
+}
+
+func (f *deadLetterFilter) toSelection(now time.Time) (store.Selection, error) {
+	sel := store.Selection{Topics: splitTopics(f.Topic), Hub: f.Hub, After: f.After, Limit: f.Limit}
 	if f.Since == "" {
 		return sel, nil
 	}
-	if age, err := durations.Parse(f.Since); err == nil && age >= 0 {
-		sel.Since = now.Add(-age)
-		return sel, nil
-	}
-	var err error
-	if sel.Since, err = time.Parse(time.RFC3339, f.Since); err != nil {
+	var ok bool
+	if sel.Since, ok = parseTime(f.Since, now); !ok {
 		return sel, relay.NewError(relay.CodeInvalidArgument,
-			"since is neither a time such as 2026-11-21T04:00:00Z nor an age such as 24h")
+			"since is neither a time such as 2026-11-21T04:00:00Z nor an age such as 24h").WithPointer("/since")
 	}
 	return sel, nil
+}
+
+// parseTime parses a time (RFC 3339) or an age such as 24h.
+func parseTime(text string, now time.Time) (time.Time, bool) {
+	if age, err := durations.Parse(text); err == nil && age > 0 {
+		return now.Add(-age), true
+	}
+	t, err := time.Parse(time.RFC3339, text)
+	return t, err == nil
 }
 
 // changeDeadLetters changes the dead letters that the body selects, and records the selection. pastTense is the verb of

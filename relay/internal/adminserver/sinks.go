@@ -35,8 +35,8 @@ type Sinks interface {
 	// Retry makes all scheduled retries of an active sink due immediately, and starts a probe if the circuit breaker
 	// is open. It returns the number of retries that were not due before.
 	Retry(ctx context.Context, name string) (int, error)
-	// Replay delivers the notifications after a cursor or a time (RFC 3339) again.
-	Replay(ctx context.Context, name, after string) (replay.Result, error)
+	// Replay delivers selected notifications of the log again.
+	Replay(ctx context.Context, name string, selection ReplaySelection) (replay.Result, error)
 	// Test makes one attempt with a sample that is not stored.
 	Test(ctx context.Context, name string) (store.Attempt, error)
 	// Forget deletes everything about a sink that is not configured. Otherwise it returns ErrConfigured.
@@ -144,36 +144,6 @@ func changeState(r *http.Request, s Sinks, change func(context.Context, string) 
 		return 0, nil, err
 	}
 	return showSink(s, r)
-}
-
-func replaySink(s Sinks, r *http.Request) (int, any, error) {
-	var request struct {
-		After string `json:"after"`
-	}
-	if err := decodeBody(r, &request); err != nil {
-		return 0, nil, err
-	}
-	if request.After == "" {
-		return 0, nil, relay.NewError(relay.CodeMissingArgument,
-			"after must be a cursor or a time").WithPointer("/after")
-	}
-	result, err := s.Replay(r.Context(), r.PathValue("name"), request.After)
-	*auditDetail(r) = fmt.Sprintf("after %s; %d replayed, %d waiting, complete: %t", request.After, result.Scheduled,
-		result.Waiting, result.Complete)
-	if errors.Is(err, store.ErrFull) {
-		err = backlogFullError(result.Scheduled, "increase backlog and repeat")
-		if result.Next != "" {
-			err = backlogFullError(result.Scheduled, "fix the destination and wait until the backlog shrinks, or "+
-				"increase backlog, then continue after "+result.Next)
-		}
-	}
-	return http.StatusAccepted, struct {
-		Replayed int `json:"replayed"`
-		// Waiting is the number of notifications that were skipped because they are still to be delivered.
-		Waiting int `json:"waiting"`
-		// Complete is false if the log no longer contains everything after the position.
-		Complete bool `json:"complete"`
-	}{result.Scheduled, result.Waiting, result.Complete}, err
 }
 
 // backlogFullError reports a replay that was stopped by the backlog limit.

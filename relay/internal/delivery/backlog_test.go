@@ -85,7 +85,7 @@ func TestBacklog_LimitsReplay(t *testing.T) {
 		n.Cursor = fmt.Sprintf("%d-0", i)
 		log.entries = append(log.entries, n)
 	}
-	request := replay.Request{Sink: "s", Partitions: 1, After: "0-0", Backlog: 120}
+	request := replay.Request{Sink: "s", Partitions: 1, After: replay.StartAt("0-0"), Backlog: 120}
 	got, err := e.replay(ctx, log, request)
 	if !errors.Is(err, store.ErrFull) || got.Scheduled != 120 || got.Waiting != 1 || got.Next != "121-0" {
 		t.Fatalf("%+v, %v", got, err)
@@ -95,7 +95,7 @@ func TestBacklog_LimitsReplay(t *testing.T) {
 	if !errors.Is(err, store.ErrFull) || got.Scheduled != 0 || got.Waiting != 121 || got.Next != "121-0" {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	request.After, request.Backlog = got.Next, 0
+	request.After, request.Backlog = replay.StartAt(got.Next), 0
 	if got, err = e.replay(ctx, log, request); err != nil || got.Scheduled != 129 || e.scheduledCount() != 249 {
 		t.Errorf("%+v, %v, %d scheduled", got, err, e.scheduledCount())
 	}

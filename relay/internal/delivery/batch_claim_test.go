@@ -55,7 +55,7 @@ func TestBatch_ScheduledNotificationLowersDepthOnce(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	list := replayLog{event(1, "a.b", "h1").Notifications[0]}
-	if done, err := e.replay(t.Context(), list, replay.Request{Sink: "s", Partitions: 1, After: "0-0"}); err != nil ||
+	if done, err := e.replay(t.Context(), list, replay.Request{Sink: "s", Partitions: 1, After: replay.StartAt("0-0")}); err != nil ||
 		done.Scheduled != 1 {
 		t.Fatal(done, err)
 	}

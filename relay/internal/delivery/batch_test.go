@@ -259,7 +259,7 @@ func TestBatch_NoDuplicatesAfterLostAck(t *testing.T) {
 	for i := range 10 {
 		list = append(list, event(i, "a.b", "h1").Notifications[0])
 	}
-	done, err := e.replay(t.Context(), list, replay.Request{Sink: "s", Partitions: 1, After: "0-0"})
+	done, err := e.replay(t.Context(), list, replay.Request{Sink: "s", Partitions: 1, After: replay.StartAt("0-0")})
 	if err != nil || done.Scheduled != 10 {
 		t.Fatal(done, err)
 	}

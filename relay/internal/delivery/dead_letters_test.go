@@ -346,7 +346,7 @@ func TestReplay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	request := replay.Request{Sink: "s", Partitions: 1, Filter: relay.Filter{Topics: topics}, After: "10-0"}
+	request := replay.Request{Sink: "s", Partitions: 1, Filter: relay.Filter{Topics: topics}, After: replay.StartAt("10-0")}
 	got, err := e.replay(ctx, log, request)
 	if err != nil || got != (replay.Result{Scheduled: 113, Waiting: 2, Complete: true}) {
 		t.Fatalf("%+v, %v", got, err)
@@ -367,11 +367,11 @@ func TestReplay(t *testing.T) {
 	if sink.attempts("") != 113 || sink.attempts("n12") != 1 {
 		t.Errorf("%d attempts", sink.attempts(""))
 	}
-	log.covers, request.After = false, "0-0"
+	log.covers, request.After = false, replay.StartAt("0-0")
 	if got, err = e.replay(ctx, log, request); err != nil || got.Complete {
 		t.Errorf("%+v, %v", got, err)
 	}
-	request.After = "300-0"
+	request.After = replay.StartAt("300-0")
 	if got, err = e.replay(ctx, log, request); err != nil || got.Scheduled != 0 {
 		t.Errorf("%+v, %v", got, err)
 	}

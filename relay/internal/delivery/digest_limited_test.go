@@ -224,7 +224,7 @@ func TestDigest_Replay(t *testing.T) {
 				n.Cursor = fmt.Sprintf("%d-0", i)
 				log.entries = append(log.entries, n)
 			}
-			request := replay.Request{Sink: "s", Partitions: 1, After: "0-0"}
+			request := replay.Request{Sink: "s", Partitions: 1, After: replay.StartAt("0-0")}
 			if got, err := e.replay(t.Context(), log, request); err != nil ||
 				got.Scheduled != 50 {
 				t.Fatalf("%+v, %v", got, err)

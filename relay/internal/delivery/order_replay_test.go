@@ -111,7 +111,7 @@ func TestOrder_ReplayLog(t *testing.T) {
 			Ordering:   store.OrderingHub,
 			Filter:     relay.Filter{Topics: topics},
 			Partitions: 1,
-			After:      "0-0",
+			After:      replay.StartAt("0-0"),
 		},
 	)
 	if err != nil || done.Scheduled != 3*each {

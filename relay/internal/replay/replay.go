@@ -60,11 +60,28 @@ type Request struct {
 	Filter     relay.Filter
 	Ordering   store.Ordering
 	Partitions int
-	// After is a position in the log. The replay starts after it.
-	After string
+	After      Start
+	// Until is a position in the log. The replay ends at it. Empty means the end of the log.
+	Until string
+	// Also is a filter that notifications must match in addition, or nil.
+	Also *relay.Filter
+	// IDs are the notifications to replay. Nil means all.
+	IDs map[string]bool
 	// Backlog is the maximum number of scheduled deliveries. 0 means no limit.
 	Backlog int64
+	// DryRun schedules nothing. The result then also counts notifications with a scheduled retry as scheduled.
+	DryRun bool
 }
+
+func (q *Request) matches(n relay.Notification) bool {
+	return q.Filter.Match(n) && (q.Also == nil || q.Also.Match(n)) && (q.IDs == nil || q.IDs[n.ID])
+}
+
+// Start returns the position after which the replay of a partition starts, or false if it skips the partition.
+type Start func(partition int) (position string, included bool)
+
+// StartAt starts after the same position in all partitions.
+func StartAt(position string) Start { return func(int) (string, bool) { return position, true } }
 
 // Result is the result of a replay.
 type Result struct {
@@ -98,20 +115,33 @@ func (r Replayer) Replay(ctx context.Context, q Request) (Result, error) {
 			return result, fmt.Errorf("replay partition %d of the log: %w", partition, err)
 		}
 	}
+	if q.DryRun {
+		return result, nil
+	}
 	return result, r.States.SignalChange(ctx)
 }
 
 func (r Replayer) replayPartition(ctx context.Context, q Request, partition int, result *Result) error {
+	after, included := q.After(partition)
+	if !included {
+		return nil
+	}
 	end, err := r.Log.FilledTo(ctx, partition, q.Sink)
-	if err != nil || !r.Log.IsAfter(end, q.After) {
+	if err != nil {
 		return err
 	}
-	complete, err := r.Log.HasAllAfter(ctx, partition, q.After)
+	if q.Until != "" && r.Log.IsAfter(end, q.Until) {
+		end = q.Until
+	}
+	if !r.Log.IsAfter(end, after) {
+		return nil
+	}
+	complete, err := r.Log.HasAllAfter(ctx, partition, after)
 	if err != nil {
 		return err
 	}
 	result.Complete = result.Complete && complete
-	for after := q.After; ; {
+	for {
 		start := time.Now()
 		page, err := r.Log.Range(ctx, partition, after, pageSize)
 		if err != nil || len(page) == 0 {
@@ -123,10 +153,10 @@ func (r Replayer) replayPartition(ctx context.Context, q Request, partition int,
 		var matching []relay.Notification
 		for _, n := range page {
 			if r.Log.IsAfter(n.Cursor, end) {
-				more = false // the dispatcher has not queued the rest yet
+				more = false // the dispatcher has not queued the rest yet, or it was not requested
 				break
 			}
-			if q.Filter.Match(n) {
+			if q.matches(n) {
 				matching = append(matching, n)
 			}
 		}
@@ -173,6 +203,11 @@ func (r Replayer) schedulePage(
 		}
 		deliveries = append(deliveries, store.Scheduled{ID: n.ID, Body: body, OrderingKey: q.Ordering.StoredKey(n)})
 		indexes = append(indexes, i)
+	}
+	if q.DryRun {
+		result.Scheduled += len(deliveries)
+		result.Waiting += len(list) - len(deliveries)
+		return len(list), nil
 	}
 	added, seen, err := r.Retries.ScheduleAll(ctx, q.Sink, q.Backlog, deliveries)
 	if err != nil {

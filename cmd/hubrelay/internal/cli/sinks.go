@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
-	"github.com/hubrelay/hubrelay/internal/durations"
 )
 
 // sinkInfo is a sink in the admin API.
@@ -311,65 +309,6 @@ func newSinksSwitch(std term.Streams, verb, short, long string) *cobra.Command {
 	}
 	f.register(cmd, std)
 	return cmd
-}
-
-func newSinksReplay(std term.Streams) *cobra.Command {
-	var f adminFlags
-	var after string
-	cmd := &cobra.Command{
-		Use:   "replay NAME --after CURSOR|TIME",
-		Short: "Deliver events from the log again",
-		Long: `Delivers events of the log again that follow a cursor or a time and match the filter of the sink. Ids are
-unchanged. TIME is RFC 3339 or a duration ago, such as 2h. redis.retention limits the age of the log.`,
-		Example: `  hubrelay sinks replay billing --after 2h
-  hubrelay sinks replay billing --after 2026-11-20T08:00:00Z`,
-		Args: exactNamedArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if after == "" {
-				return NewUsageError(cmd, errors.New("a start is required: use --after CURSOR or --after TIME"))
-			}
-			return replaySink(cmd.Context(), std, &f, args[0], after)
-		},
-	}
-	cmd.Flags().StringVar(&after, "after", "", "cursor, RFC 3339 time, or duration ago (2h)")
-	f.register(cmd, std)
-	return cmd
-}
-
-func replaySink(ctx context.Context, std term.Streams, f *adminFlags, name, after string) error {
-	if d, err := durations.Parse(after); err == nil && d > 0 {
-		after = time.Now().Add(-d).UTC().Format(time.RFC3339Nano)
-	}
-	client, err := f.newClient(std)
-	if err != nil {
-		return err
-	}
-	var answer struct{ Data json.RawMessage }
-	if err := client.post(ctx, sinkPath(name, "replay"), map[string]string{"after": after}, &answer); err != nil {
-		if refused := (*apiError)(nil); errors.As(err, &refused) && refused.Code == "422.invalid-argument" {
-			refused.Detail += ", nor a duration such as 2h"
-		}
-		return err
-	}
-	if f.asJSON {
-		return printRaw(std, answer.Data)
-	}
-	var result struct {
-		Replayed, Waiting int64
-		Complete          *bool
-	}
-	if err := decodeData(answer.Data, &result); err != nil {
-		return err
-	}
-	text := fmt.Sprintf("%s receives %s again", name, term.Pluralize(int(result.Replayed), "notification"))
-	if result.Waiting > 0 {
-		text += fmt.Sprintf("; %d more are already waiting for delivery", result.Waiting)
-	}
-	if result.Complete != nil && !*result.Complete {
-		text += "; the log may no longer reach back that far (redis.retention)"
-	}
-	_, err = fmt.Fprintln(std.Out, term.Sanitize(text))
-	return err
 }
 
 func newSinksForget(std term.Streams) *cobra.Command {
