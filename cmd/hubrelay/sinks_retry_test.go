@@ -67,7 +67,7 @@ func TestSinksRetry(t *testing.T) {
 		}
 		return nil
 	})
-	o.run("sinks retry billing", "billing has no scheduled retries")
+	o.run("sinks retry billing", "billing has no deliveries to retry")
 	if _, errOut, code := call(t, o.env, "", "sinks", "retry", "nobody"); code != 1 ||
 		!strings.Contains(errOut, "sinks list") {
 		t.Errorf("ended with %d: %s", code, errOut)

@@ -143,6 +143,10 @@ func adminAnswers() map[string]string {
 		"GET /api/sinks/billing":         `{"data":` + billing + `}`,
 		"POST /api/sinks/billing/pause":  `{"data":` + billing + `}`,
 		"POST /api/sinks/billing/resume": `{"data":` + strings.Replace(billing, "paused", "active", 1) + `}`,
+		"POST /api/sinks/billing/retry":  `{"data":` + strings.Replace(billing, "paused", "active", 1) + `}`,
+		"POST /api/sinks/far/retry":      `{"data":{"name":"far","state":"down","parked":7,"backlog":1,"gathering":2}}`,
+		"POST /api/sinks/busy/retry": `{"data":{"name":"busy","state":"resting","reason":"it rests",` +
+			`"resting_until":"2026-11-20T08:00:09Z","parked":1}}`,
 		"POST /api/sinks/billing/replay": `{"data":{"replayed":42,"waiting":3,"complete":false}}`,
 		"POST /api/sinks/billing/test":   `{"data":{"outcome":"delivered","status":204,"milliseconds":31}}`,
 		"POST /api/sinks/broken/test": `{"data":{"outcome":"retry","status":500,"milliseconds":12,` +
@@ -206,6 +210,19 @@ func TestSteeringCommands(t *testing.T) {
 				"until:2026-11-21T04:00:00Z]",
 		},
 		{"sinks replay billing", 2, []string{"--after"}, ""},
+		{
+			"sinks retry billing", 0, []string{"retries 1234579 deliveries now; 1234567 had no attempt yet\n"},
+			"POST /api/sinks/billing/retry",
+		},
+		{
+			"sinks retry far", 0,
+			[]string{"far was down and attempts one", "rest of 8 deliveries", "; 2 more are collected for a digest\n"},
+			"POST /api/sinks/far/retry",
+		},
+		{
+			"sinks retry busy", 0, []string{"busy retries 1 delivery at 2026-11-20T08:00:09Z: it rests\n"},
+			"POST /api/sinks/busy/retry",
+		},
 		{
 			"sinks forget left", 0,
 			[]string{"was deleted", "kept"},

@@ -183,23 +183,22 @@ func (o *sinkAdmin) Resume(ctx context.Context, name string) error {
 	return err
 }
 
-func (o *sinkAdmin) Retry(ctx context.Context, name string) (int, error) {
+func (o *sinkAdmin) Retry(ctx context.Context, name string) (adminserver.RetryResult, error) {
+	var result adminserver.RetryResult
 	s, err := o.requireConfigured(ctx, name)
 	if err != nil {
-		return 0, err
+		return result, err
 	}
-	stored, err := o.store.States.Get(ctx, name)
-	switch {
-	case err != nil:
-		return 0, err
-	case stored.State != store.StateActive:
-		return 0, relay.NewError(relay.CodeInvalidState, fmt.Sprintf("sink %s is %s: resume it first with "+
-			"'hubrelay sinks resume %s'",
-			name, stored.State, name))
+	if result.Sink, err = o.Show(ctx, name); err != nil {
+		return result, err
 	}
-	n, err := o.store.Retries.MakeDue(ctx, name)
+	if state := result.State; state == store.StatePaused || state == store.StateDisabled {
+		return result, relay.NewError(relay.CodeInvalidState, fmt.Sprintf("sink %s is %s: resume it first with "+
+			"'hubrelay sinks resume %s'", name, state, name))
+	}
+	result.Due, err = o.store.Retries.MakeDue(ctx, name)
 	s.pipeline.ProbeNow()
-	return n, err
+	return result, err
 }
 
 func (o *sinkAdmin) setState(

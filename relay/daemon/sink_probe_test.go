@@ -51,6 +51,43 @@ func TestSinkAdmin_ProbesDownSinkNow(t *testing.T) {
 	}
 }
 
+// A retry counts what the list counts, also while the breaker is open, and all of it is delivered.
+func TestSinkAdmin_RetriesDownSink(t *testing.T) {
+	t.Parallel()
+	sink := &fakeSink{}
+	sink.setError(errors.New("far away"))
+	r := startDaemon(t, sink, memoryURL, `one: {type: memory, retry: {schedule: [1h]}}`)
+	defer r.stop()
+	for range 10 {
+		r.publish("job.created")
+	}
+	number := func(of map[string]any, key string) int { n, _ := of[key].(float64); return int(n) }
+	testkit.WaitFor(t, "the state down", func() bool {
+		got := r.data("GET", "/api/sinks/one", "")
+		return got["state"] == "down" && number(got, "parked") == 10
+	})
+	for range 3 {
+		r.publish("job.created")
+	}
+	retry := func() map[string]any {
+		got, _ := r.call(202, "POST", "/api/sinks/one/retry", "")["data"].(map[string]any)
+		return got
+	}
+	testkit.WaitFor(t, "all to wait", func() bool {
+		got := r.data("GET", "/api/sinks/one", "")
+		return number(got, "backlog")+number(got, "parked") == 13
+	})
+	got := retry()
+	due, parked := number(got, "due"), number(got, "parked")
+	// A probe in progress is not due.
+	if due < parked-1 || due > parked || number(got, "backlog")+parked != 13 || got["state"] != "down" {
+		t.Errorf("retried %v", got)
+	}
+	sink.setError(nil)
+	retry()
+	testkit.WaitFor(t, "all are delivered", func() bool { return sink.count() == 13 })
+}
+
 // A pause that the destination requested is visible and cannot be shortened.
 func TestSinkAdmin_KeepsThrottling(t *testing.T) {
 	t.Parallel()

@@ -33,8 +33,8 @@ type Sinks interface {
 	// Resume also enables a disabled sink, and starts a probe if the circuit breaker is open.
 	Resume(ctx context.Context, name string) error
 	// Retry makes all scheduled retries of an active sink due immediately, and starts a probe if the circuit breaker
-	// is open. It returns the number of retries that were not due before.
-	Retry(ctx context.Context, name string) (int, error)
+	// is open.
+	Retry(ctx context.Context, name string) (RetryResult, error)
 	// Replay delivers selected notifications of the log again.
 	Replay(ctx context.Context, name string, selection ReplaySelection) (replay.Result, error)
 	// Test makes one attempt with a sample that is not stored.
@@ -104,6 +104,14 @@ type Sink struct {
 	Dropped int64 `json:"dropped"`
 }
 
+// RetryResult is the result of [Sinks.Retry]: the sink immediately before.
+type RetryResult struct {
+	// Due is the number of scheduled deliveries that start as soon as rate, concurrency and destination allow. Deliveries
+	// that wait for an earlier one with their ordering key follow it and are not counted.
+	Due int `json:"due"`
+	Sink
+}
+
 func listSinks(s Sinks, r *http.Request) (int, any, error) {
 	list, err := s.List(r.Context())
 	if list == nil {
@@ -129,11 +137,8 @@ func retrySink(s Sinks, r *http.Request) (int, any, error) {
 	if err := decodeBody(r, &struct{}{}); err != nil {
 		return 0, nil, err
 	}
-	n, err := s.Retry(r.Context(), r.PathValue("name"))
-	return http.StatusAccepted, struct {
-		// Due is the number of retries that start as soon as rate, concurrency and destination allow.
-		Due int `json:"due"`
-	}{n}, err
+	result, err := s.Retry(r.Context(), r.PathValue("name"))
+	return http.StatusAccepted, result, err
 }
 
 func changeState(r *http.Request, s Sinks, change func(context.Context, string) error) (int, any, error) {

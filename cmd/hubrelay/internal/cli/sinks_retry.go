@@ -33,21 +33,40 @@ and the others follow. A pause that the receiver requested still applies. Dead l
 			if f.asJSON {
 				return printRaw(std, answer.Data)
 			}
-			var result struct{ Due int }
-			if err := decodeData(answer.Data, &result); err != nil {
+			var before sinkInfo
+			if err := decodeData(answer.Data, &before); err != nil {
 				return err
 			}
-			text := fmt.Sprintf("%s retries %d deliveries now", args[0], result.Due)
-			switch result.Due {
-			case 0:
-				text = args[0] + " has no scheduled retries"
-			case 1:
-				text = args[0] + " retries 1 delivery now"
-			}
-			_, err = fmt.Fprintln(std.Out, term.Sanitize(text))
+			_, err = fmt.Fprintln(std.Out, term.Sanitize(before.describeRetry()))
 			return err
 		},
 	}
 	f.register(cmd, std)
 	return cmd
+}
+
+// describeRetry says what a retry started. The numbers are those of 'sinks list' immediately before.
+func (s *sinkInfo) describeRetry() string {
+	waiting := s.Parked + s.Backlog
+	count := term.Pluralize(int(waiting), "delivery")
+	text := ""
+	switch {
+	case waiting == 0:
+		text = "has no deliveries to retry"
+	case s.State == "down":
+		text = "was down and attempts one delivery now; after a success, the rest of " + count + " follows"
+	case s.State == "resting":
+		text = "retries " + count + " at " + s.RestingUntil + ": " + s.Reason
+	case s.State == "failed":
+		text = "retries " + count + " as soon as it works: " + s.Reason
+	default:
+		text = "retries " + count + " now"
+	}
+	if s.Backlog > 0 {
+		text += fmt.Sprintf("; %d had no attempt yet", s.Backlog)
+	}
+	if s.Gathering > 0 {
+		text += fmt.Sprintf("; %d more are collected for a digest", s.Gathering)
+	}
+	return s.Name + " " + text
 }

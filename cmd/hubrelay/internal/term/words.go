@@ -9,7 +9,11 @@ import (
 
 // Pluralize returns n and thing, with an s unless n is 1.
 func Pluralize(n int, thing string) string {
-	if n != 1 {
+	switch stem, endsInRY := strings.CutSuffix(thing, "ry"); {
+	case n == 1:
+	case endsInRY:
+		thing = stem + "ries"
+	default:
 		thing += "s"
 	}
 	return strconv.Itoa(n) + " " + thing

@@ -2,10 +2,15 @@
 -- their ordering key.
 -- KEYS: retry, parked, since, line, lined. ARGV: due time to start at as ZRANGEBYSCORE takes it ('': the first),
 -- maximum number of deliveries.
--- Returns the number of deliveries that became due, and the due time to continue at ('': done).
+-- Returns the number of deliveries that became due, and the due time to continue at ('': done). The first call also counts
+-- those that were due before.
 local at = now()
 local max = tonumber(ARGV[2])
 local from = ARGV[1]
+local due = 0
+if from == '' then
+  due = redis.call('ZCOUNT', KEYS[1], '-inf', at)
+end
 if from == '' or tonumber((string.gsub(from, '^%(', ''))) <= at then -- the start of this page may be due by now
   from = string.format('(%.0f', at)
 end
@@ -23,7 +28,7 @@ for _, id in ipairs(waiting) do
   redis.call('ZADD', KEYS[1], string.format('%.0f', at), id)
 end
 if #list < 2 * max then
-  return {#waiting, ''}
+  return {due + #waiting, ''}
 end
 -- Everything with the due time of the last delivery is due now, unless that delivery is claimed. Then all with its time
 -- are claimed.
@@ -31,4 +36,4 @@ from = list[#list]
 if tonumber(from) % 1 ~= 0 then
   from = '(' .. from
 end
-return {#waiting, from}
+return {due + #waiting, from}
