@@ -51,7 +51,7 @@ func TestSinkAdmin_ProbesDownSinkNow(t *testing.T) {
 	}
 }
 
-// A retry counts what the list counts, also while the breaker is open, and all of it is delivered.
+// A retry counts all deliveries of the list, also while the breaker is open, and all of them are delivered.
 func TestSinkAdmin_RetriesDownSink(t *testing.T) {
 	t.Parallel()
 	sink := &fakeSink{}

@@ -22,7 +22,9 @@ type fakeSinks struct {
 func (f *fakeSinks) List(context.Context) ([]Sink, error)       { return nil, f.err }
 func (f *fakeSinks) Show(context.Context, string) (Sink, error) { return Sink{Name: "a"}, f.err }
 func (f *fakeSinks) Pause(context.Context, string) error        { return f.err }
-func (f *fakeSinks) Retry(context.Context, string) (int, error) { return 3, f.err }
+func (f *fakeSinks) Retry(context.Context, string) (RetryResult, error) {
+	return RetryResult{Due: 3, Sink: Sink{Name: "a"}}, f.err
+}
 func (f *fakeSinks) Forget(context.Context, string, bool) error { return f.err }
 func (f *fakeSinks) DropDeadLetters(_ context.Context, _ string, ids []string) (store.ChangeResult, error) {
 	f.ids = ids
@@ -68,7 +70,7 @@ func TestAPI(t *testing.T) {
 			"POST", "/api/sinks/a/pause", `{"x":"` + strings.Repeat("x", maxRequest) + `"}`, nil, 413,
 			`"code":"413.too-large"`,
 		},
-		{"POST", "/api/sinks/a/retry", "", nil, 202, `{"data":{"due":3}}`},
+		{"POST", "/api/sinks/a/retry", "", nil, 202, `{"data":{"due":3,"name":"a"`},
 		{"POST", "/api/sinks/a/retry", `{"x":1}`, nil, 422, `"code":"422.invalid-argument"`},
 		{"POST", "/api/sinks/a/retry", "", ErrNoSink, 404, `"code":"404.sink"`},
 		{"POST", "/api/sinks/a/forget", "", ErrConfigured, 409, `"code":"409.invalid-state"`},

@@ -144,7 +144,7 @@ func TestMakeDue_ManyDeliveries(t *testing.T) {
 		e.client.ZAdd(t.Context(), "hubrelay:retry:s", redis.Z{Score: claims[id], Member: id})
 	}
 	e.makeDue(waiting)
-	e.makeDue(waiting) // also counts those that were due before
+	e.makeDue(waiting) // also counts deliveries that were due before
 	all, err := e.client.ZRangeWithScores(t.Context(), "hubrelay:retry:s", 0, -1).Result()
 	if err != nil || len(all) != n+2*makeDuePage {
 		t.Fatal(len(all), err)

@@ -45,7 +45,7 @@ and the others follow. A pause that the receiver requested still applies. Dead l
 	return cmd
 }
 
-// describeRetry says what a retry started. The numbers are those of 'sinks list' immediately before.
+// describeRetry describes what a retry started, with the numbers of 'sinks list' immediately before.
 func (s *sinkInfo) describeRetry() string {
 	waiting := s.Parked + s.Backlog
 	count := term.Pluralize(int(waiting), "delivery")

@@ -3,7 +3,7 @@
 -- KEYS: retry, parked, since, line, lined. ARGV: due time to start at as ZRANGEBYSCORE takes it ('': the first),
 -- maximum number of deliveries.
 -- Returns the number of deliveries that became due, and the due time to continue at ('': done). The first call also counts
--- those that were due before.
+-- deliveries that were due before.
 local at = now()
 local max = tonumber(ARGV[2])
 local from = ARGV[1]
