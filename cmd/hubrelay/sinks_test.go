@@ -211,7 +211,8 @@ func TestSteeringCommands(t *testing.T) {
 		},
 		{"sinks replay billing", 2, []string{"--after"}, ""},
 		{
-			"sinks retry billing", 0, []string{"retries 1234579 deliveries now; 1234567 had no attempt yet\n"},
+			"sinks retry billing", 0,
+			[]string{"retries 1234579 deliveries now; 1234567 had no attempt yet\n"},
 			"POST /api/sinks/billing/retry",
 		},
 		{
@@ -220,7 +221,8 @@ func TestSteeringCommands(t *testing.T) {
 			"POST /api/sinks/far/retry",
 		},
 		{
-			"sinks retry busy", 0, []string{"busy retries 1 delivery at 2026-11-20T08:00:09Z: it rests\n"},
+			"sinks retry busy", 0,
+			[]string{"busy retries 1 delivery at 2026-11-20T08:00:09Z: it rests\n"},
 			"POST /api/sinks/busy/retry",
 		},
 		{
