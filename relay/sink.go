@@ -23,7 +23,8 @@ type Sink interface {
 
 // Delivery is the unit of work of a sink: one ID, one attempt at a time, one outcome.
 type Delivery struct {
-	// ID is the same in all attempts, replays and restarts. Receivers use it to detect repeats.
+	// ID is the same in all attempts, replays and restarts. Receivers use it to detect repeats. The ID of a batch
+	// depends on its notifications.
 	ID string
 	// Attempt counts from 1.
 	Attempt int

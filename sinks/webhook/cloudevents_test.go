@@ -239,6 +239,10 @@ func TestFormatMistakes(t *testing.T) {
 	}{
 		"unknown":   {Config{Format: "cloudevents"}, "format is unknown"},
 		"no effect": {Config{CloudEvents: CloudEvents{Source: "https://a"}}, "cloudevents has no effect"},
+		"metadata of CloudEvents": {
+			Config{Format: formatStructured, Metadata: metadataAlways},
+			"metadata has no effect on CloudEvents, which have id and time",
+		},
 		"a query": {
 			Config{Format: formatBinary, CloudEvents: CloudEvents{Source: "https://a?b"}},
 			"cloudevents.source is not a URI",

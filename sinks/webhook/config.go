@@ -21,6 +21,9 @@ type Config struct {
 	// {"type", "timestamp", "data"} as Standard Webhooks recommends, "template" for the output of Template,
 	// "cloudevents-structured" and "cloudevents-binary" for CloudEvents 1.0.
 	Format string `koanf:"format" enum:"notification,standard,template,cloudevents-structured,cloudevents-binary" doc:"Body."`
+	// Metadata adds the members "id" and "time" to each notification, in the formats notification and standard: always
+	// ("true"), never ("false"), or only in batches, where webhook-id does not identify a notification ("batches").
+	Metadata string `koanf:"metadata" enum:"batches,true,false" doc:"Add the members id and time to each notification."`
 	// Template or TemplateFile is the body for the format template.
 	Template     string `koanf:"template" doc:"Body as a Go template (docs/templates.md)."`
 	TemplateFile string `koanf:"template_file" doc:"File with the template, read again when it changes."`
@@ -99,6 +102,9 @@ func (c *Config) checkFormat() error {
 		if field, problem := c.CloudEvents.validate(); problem != "" {
 			return &relay.FieldError{Field: "cloudevents." + field, Problem: problem}
 		}
+		if c.Metadata == metadataAlways {
+			return &relay.FieldError{Field: "metadata", Problem: "has no effect on CloudEvents, which have id and time"}
+		}
 		for name := range c.Headers {
 			lower := strings.ToLower(name)
 			if lower == "content-type" || strings.HasPrefix(lower, "ce-") {
@@ -112,6 +118,10 @@ func (c *Config) checkFormat() error {
 		return &relay.FieldError{
 			Field: "format", Problem: "is unknown: choose notification, standard, template, " +
 				"cloudevents-structured or cloudevents-binary",
+		}
+	case c.Metadata == metadataAlways && f == formatTemplate:
+		return &relay.FieldError{
+			Field: "metadata", Problem: "has no effect on a template: write {{ .ID }} and {{ .Time }} into it",
 		}
 	case c.CloudEvents != (CloudEvents{}):
 		return &relay.FieldError{

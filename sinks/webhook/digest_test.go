@@ -45,7 +45,7 @@ func gathered() relay.Delivery {
 func TestDigestGolden(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{formatNotification, formatStandard} {
-		got, err := encodeBody(format, gathered())
+		got, err := encodeBody(format, metadataBatches, gathered())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -63,7 +63,7 @@ func TestDigestGolden(t *testing.T) {
 			t.Errorf("run go test -update and read the difference:\n%s", diff)
 		}
 		for range 20 { // the order of maps is random
-			if again, err := encodeBody(format, gathered()); err != nil || !bytes.Equal(again, got) {
+			if again, err := encodeBody(format, metadataBatches, gathered()); err != nil || !bytes.Equal(again, got) {
 				t.Fatalf("another attempt sends other bytes (%v)", err)
 			}
 		}
@@ -142,7 +142,7 @@ func TestDigestWithoutDetails(t *testing.T) {
 				`"topics":{"container.error":3}}`,
 		},
 	} {
-		got, err := encodeBody(tc.format, tc.d)
+		got, err := encodeBody(tc.format, metadataBatches, tc.d)
 		if err != nil || !strings.Contains(string(got), tc.want) || !json.Valid(got) {
 			t.Errorf("%s, %v: lacks %s", got, err, tc.want)
 		}

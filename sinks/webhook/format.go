@@ -13,8 +13,17 @@ const (
 	formatTemplate     = "template"
 )
 
-// encodeBody returns the body for d. It is the same in every attempt, because receivers compare and verify it.
-func encodeBody(format string, d relay.Delivery) ([]byte, error) {
+// Values of the setting metadata.
+const (
+	metadataBatches = "batches"
+	metadataAlways  = "true"
+)
+
+// encodeBody returns the body for d in a format without a template. metadata is the setting. The body is the same in every attempt, because receivers compare and verify it.
+func encodeBody(format, metadata string, d relay.Delivery) ([]byte, error) {
+	if metadata == metadataAlways || metadata == metadataBatches && d.Batch {
+		d = d.WithMetadata()
+	}
 	if format != formatStandard {
 		return d.Payload()
 	}

@@ -46,6 +46,7 @@ func Kind() relay.SinkKind {
 func defaultConfig() *Config {
 	return &Config{
 		Format:      formatNotification,
+		Metadata:    metadataBatches,
 		Compression: Compression{MinSize: defaultMinSize},
 	}
 }
@@ -58,6 +59,7 @@ type Sink struct {
 	operatorHeaders map[string]bool // canonical names of the configured headers
 	name            string
 	format          string
+	metadata        string
 	template        func() *tmpl.Template       // nil except for formatTemplate
 	judge           func([]byte) error          // checks rendered bodies; may be nil
 	requestHead     atomic.Pointer[requestHead] // of the last request
@@ -79,7 +81,7 @@ func open(s relay.SinkSettings, c *Config, base *tls.Config) (*Sink, error) {
 		return nil, err
 	}
 	sink := &Sink{
-		name: s.Name, format: c.Format, events: &c.CloudEvents, log: s.Log, now: time.Now,
+		name: s.Name, format: c.Format, metadata: c.Metadata, events: &c.CloudEvents, log: s.Log, now: time.Now,
 		compressor: newCompressor(c.Compression, time.Now),
 	}
 	if err := c.checkEndpoint(g); err != nil {

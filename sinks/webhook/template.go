@@ -75,7 +75,7 @@ func (c *Config) validateSamples(ctx context.Context, sink string, samples []rel
 // time.
 func (s *Sink) buildBody(ctx context.Context, d relay.Delivery) ([]byte, error) {
 	if s.template == nil {
-		text, err := encodeBody(s.format, d)
+		text, err := encodeBody(s.format, s.metadata, d)
 		return text, relay.Permanent(err)
 	}
 	data, err := tmpl.NewData(d, s.name, nil)

@@ -81,6 +81,7 @@ func TestTemplateSettings(t *testing.T) {
 		{Config{Format: "template"}, "template is missing; format: template requires"},
 		{Config{Template: "x"}, "template has no effect without format: template"},
 		{Config{TemplateFile: file}, "template_file has no effect without format: template"},
+		{Config{Format: "template", Template: "x", Metadata: metadataAlways}, "metadata has no effect on a template"},
 		{Config{ContentType: "text/plain"}, "content_type has no effect without format: template"},
 		{Config{Format: "template", Template: "x", TemplateFile: file}, "template_file conflicts with template"},
 		{Config{Format: "template", Template: "x", ContentType: "text plain"}, "content_type is not a content type"},

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
+	"strconv"
 )
 
 // JSONSchema returns the JSON Schema (draft 2020-12) of the configuration file, for editors and CI. The result is
@@ -52,6 +54,9 @@ func fieldSchema(f *field) schemaObject {
 	}
 	if items, ok := s["items"].(schemaObject); ok && len(f.enum) > 0 {
 		items["enum"] = f.enum
+	} else if slices.Contains(f.enum, "true") { // YAML reads it as a boolean
+		s["type"], s["enum"] = []string{"string", "boolean"}, booleansIn(f.enum)
+		return s
 	} else if len(f.enum) > 0 {
 		s["enum"] = f.enum
 		return s
@@ -66,6 +71,18 @@ func fieldSchema(f *field) schemaObject {
 		}
 	}
 	return orNull(s)
+}
+
+// booleansIn returns the values with true and false as booleans.
+func booleansIn(values []string) []any {
+	list := make([]any, len(values))
+	for i, value := range values {
+		list[i] = value
+		if b, err := strconv.ParseBool(value); err == nil {
+			list[i] = b
+		}
+	}
+	return list
 }
 
 func defaultJSON(n *node, v reflect.Value) any {

@@ -168,13 +168,14 @@ func (s *batchStage) sealBatch(ctx context.Context, it *Item, items []batchItem)
 	if result.LeaseEnd == "" {
 		return nil
 	}
-	it.Delivery = relay.Delivery{ID: id, Attempt: 1, Batch: true}
+	it.Delivery = relay.Delivery{Attempt: 1, Batch: true}
 	it.Delivery.Notifications = make([]relay.Notification, 0, len(items))
 	for i, item := range items {
 		if !result.Excluded[int64(i)] {
 			it.Delivery.Notifications = append(it.Delivery.Notifications, item.Notification)
 		}
 	}
+	it.Delivery.ID = store.BatchID(it.Delivery.Notifications)
 	it.Claim = &store.Claim{Sink: o.Name, ID: id, LeaseEnd: result.LeaseEnd}
 	o.Observer.Batched(o.Name, len(it.Delivery.Notifications))
 	return nil

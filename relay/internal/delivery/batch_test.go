@@ -174,6 +174,25 @@ func TestBatch_RetriedUnchanged(t *testing.T) {
 	}
 }
 
+// Batches of the same notifications have the same ID, so receivers detect a replay. Others have other IDs.
+func TestBatch_IDOfContent(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, batching(time.Hour, 10))
+	bring(t, p, 0, 10).Wait()
+	bring(t, p, 10, 10).Wait()
+	e.client.Del(t.Context(), emptied...) // otherwise fresh deliveries are duplicates
+	bring(t, p, 0, 10).Wait()
+	var ids []string
+	for _, d := range sink.deliveries() {
+		ids = append(ids, d.ID)
+	}
+	if len(ids) != 3 || ids[0] != ids[2] || ids[0] == ids[1] {
+		t.Errorf("the batches have the IDs %v", ids)
+	}
+}
+
 // A rejected batch is split until only the notifications that the destination rejects become dead letters.
 func TestBatch_RejectedNotificationsAreIsolated(t *testing.T) {
 	t.Parallel()
@@ -317,7 +336,8 @@ func TestBatch_SealRepeated(t *testing.T) {
 	sink := &fakeSink{answer: answers(nil)}
 	e.retries(e.pipeline(sink, batching(time.Hour, 10)))
 	e.waitEmptied()
-	if got := sink.deliveries(); len(got) != 1 || got[0].ID != "batch" || !got[0].Batch {
+	want := store.BatchID([]relay.Notification{items[0].Notification})
+	if got := sink.deliveries(); len(got) != 1 || got[0].ID != want || !got[0].Batch {
 		t.Errorf("%+v", got)
 	}
 }

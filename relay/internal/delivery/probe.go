@@ -28,7 +28,7 @@ func (o *Options) newTestDelivery(n relay.Notification, now time.Time) relay.Del
 	d := relay.Delivery{ID: n.ID, Attempt: 1, Notifications: []relay.Notification{n}}
 	switch {
 	case o.usesBatches():
-		d.ID, d.Batch = store.NewDeliveryID(now), true
+		d.ID, d.Batch = store.BatchID(d.Notifications), true
 	case o.Digest.Wait > 0 && !o.isOrdered():
 		e := o.newDigestEntry(n, o.Digest.Wait)
 		arrived := e.ArrivedAt.UTC()

@@ -156,7 +156,7 @@ func (s *DeadLetters) Add(
 	ctx context.Context, c Claim, maxBacklog int64, e DeadLetterEntry,
 ) (dropped int64, held bool, err error) {
 	keys := s.retryKeys(c.Sink, DeadLettersKey(s.keys, c.Sink), DeadLetterIndexKey(s.keys, c.Sink))
-	args := append([]any{e.id, c.LeaseEnd, maxBacklog}, e.fields...)
+	args := append([]any{c.ID, c.LeaseEnd, maxBacklog, e.id}, e.fields...)
 	dropped, err = addDeadLetterScript.Run(ctx, s.client, keys, args...).Int64()
 	if err != nil {
 		return 0, false, fmt.Errorf("store dead letter: %w", err)

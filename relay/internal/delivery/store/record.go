@@ -1,9 +1,13 @@
 package store
 
 import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"time"
@@ -156,7 +160,19 @@ func (r *Record) IsSingleUnattempted() bool {
 	return r.Digest == nil && len(r.Attempts) == 0 && len(r.Notifications) == 1
 }
 
-// NextDelivery returns the delivery of the next attempt.
+// BatchID returns the ID of a batch, in the format of notification IDs. It depends only on the IDs of its notifications,
+// so a replay that makes the same batch has the same ID, and receivers detect the repeat.
+func BatchID(list []relay.Notification) string {
+	sum := sha256.New()
+	for i := range list {
+		_, _ = io.WriteString(sum, list[i].ID+"\n") // never returns an error
+	}
+	id := sum.Sum(nil)[:12]
+	binary.BigEndian.PutUint32(id, uint32(max(0, list[0].StoredAt().Unix())))
+	return hex.EncodeToString(id)
+}
+
+// NextDelivery returns the delivery of the next attempt. id is that of the record.
 func (r *Record) NextDelivery(id string) relay.Delivery {
 	d := relay.Delivery{
 		ID: id, Attempt: r.AttemptCount + 1, Digest: r.Digest, Batch: r.Batch,
@@ -164,6 +180,9 @@ func (r *Record) NextDelivery(id string) relay.Delivery {
 	}
 	for i := range r.Notifications {
 		d.Notifications[i] = r.Notifications[i].Decode()
+	}
+	if d.Batch {
+		d.ID = BatchID(d.Notifications)
 	}
 	if d.Digest != nil {
 		slices.SortStableFunc(d.Notifications, CompareCursors) // several workers and nodes fill a digest concurrently

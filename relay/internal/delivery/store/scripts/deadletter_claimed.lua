@@ -1,19 +1,19 @@
 -- Store a dead letter, which replaces an earlier one of the same delivery. A claimed delivery leaves the retry queue.
--- KEYS: retry, parked, since, deadletters, index, line, lined. ARGV: ID, end of the claim ('': a fresh delivery),
--- maximum number of dead letters (0: no limit), then names and values of the fields.
+-- KEYS: retry, parked, since, deadletters, index, line, lined. ARGV: ID of the claim, end of the claim ('': a fresh
+-- delivery), maximum number of dead letters (0: no limit), ID of the dead letter, then names and values of the fields.
 -- Returns the number of dropped dead letters, or -1 if the claim was lost and nothing was done.
-local id, max = ARGV[1], tonumber(ARGV[3])
+local max, id = tonumber(ARGV[3]), ARGV[4]
 if ARGV[2] ~= '' then
-  if not holds_claim(id, ARGV[2]) then
+  if not holds_claim(ARGV[1], ARGV[2]) then
     return -1
   end
-  remove(id)
+  remove(ARGV[1])
 end
 local old = redis.call('HGET', KEYS[5], id)
 if old then
   redis.call('XDEL', KEYS[4], old)
 end
-redis.call('HSET', KEYS[5], id, redis.call('XADD', KEYS[4], '*', unpack(ARGV, 4)))
+redis.call('HSET', KEYS[5], id, redis.call('XADD', KEYS[4], '*', unpack(ARGV, 5)))
 local excess = redis.call('XLEN', KEYS[4]) - max
 if max <= 0 or excess <= 0 then
   return 0
