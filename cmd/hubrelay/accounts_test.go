@@ -2,22 +2,25 @@ package main_test
 
 import (
 	"fmt"
+	"io/fs"
 	"net/http"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestAccountsErase deletes one of two accounts from the log, a queue, scheduled retries, a batch and dead letters.
+// TestAccountsErase deletes one of two accounts from the log, a queue, scheduled retries, a batch, an open digest, dead
+// letters and the quarantine. The file of the embedded Redis does not contain it afterward.
 func TestAccountsErase(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	store := redisAt(t, server.Socket)
+	dir := tempDir(t)
+	data := filepath.Join(dir, "redis")
 	hooks := receive(t, func(w http.ResponseWriter, h hook) {
 		status := map[string]int{"/queue": 204, "/retry": 500, "/batch": 500, "/dead": 400}[h.path]
 		w.WriteHeader(status)
@@ -27,8 +30,10 @@ func TestAccountsErase(t *testing.T) {
 			hooks.url+"/"+name, webhookSecret, more)
 	}
 	d := serve(t, daemonConfig{
-		redis: fmt.Sprintf("url: %q", server.URL()),
+		redis: fmt.Sprintf("data_dir: %q", data),
 		sinks: sink("queue", "") + sink("retry", ", retry: {schedule: [1h]}") +
+			fmt.Sprintf("  lines: {type: file, path: %q}\n", filepath.Join(dir, "lines")) +
+			sink("digest", ", retry: {schedule: [1h]}, digest: {wait: 1h}") +
 			sink("dead", ", retry: {schedule: []}") +
 			sink("batch", ", retry: {schedule: [1h]}, batch: {max: 4, wait: 1s}"),
 	})
@@ -46,7 +51,18 @@ func TestAccountsErase(t *testing.T) {
 		fmt.Fprintf(&body, `{"topic":"job.created","context":{"account_id":%q},"mark":"data-of-%s"}`+"\n", account,
 			account)
 	}
+	store := redisAt(t, filepath.Join(data, "redis.sock"))
 	d.Publish(t, "hub-1", "application/x-ndjson", body.String(), nil)
+	for _, data := range []string{
+		`{"context":{"account_id":"acme"},"x":"data-of-acme"}`, `<acme data-of-acme>`,
+		`{"context":{"account_id":"other"},"x":"data-of-other"}`,
+	} {
+		if err := store.XAdd(t.Context(), &redis.XAddArgs{
+			Stream: "hubrelay:inbox", Values: []string{"data", data},
+		}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	testkit.Eventually(t, "all deliveries to be where they belong", func() error {
 		for _, m := range []struct {
 			metric string
@@ -56,6 +72,7 @@ func TestAccountsErase(t *testing.T) {
 			{`hubrelay_sink_parked{sink="retry"}`, 4},
 			{`hubrelay_sink_parked{sink="batch"}`, 1},
 			{`hubrelay_sink_dead_letters{sink="dead"}`, 4},
+			{`hubrelay_inbox_entries_total{outcome="quarantined"}`, 3},
 		} {
 			if got := d.Metric(t, m.metric); got != m.want {
 				return fmt.Errorf("%s is %v", m.metric, got)
@@ -63,20 +80,28 @@ func TestAccountsErase(t *testing.T) {
 		}
 		return nil
 	})
-	if found := keysWith(t, store, "data-of-acme"); len(found) < 5 {
+	if found := keysWith(t, store, "data-of-acme"); len(found) < 7 {
 		t.Fatalf("the data of the account is only in %v", found)
+	}
+	if found := filesWith(t, data, "data-of-acme"); len(found) == 0 {
+		t.Fatal("the data of the account is in no file")
 	}
 	if out := command(2, "accounts", "erase", "acme"); !strings.Contains(out, "--yes") {
 		t.Errorf("without confirmation: %s", out)
 	}
 	out := command(0, "accounts", "erase", "acme", "--yes")
-	if want := "deleted 2 entries of the log, 2 queued and 3 scheduled deliveries, 2 dead letters\n"; out != want {
-		t.Errorf("got %q, want %q", out, want)
+	const want = "deleted 2 entries of the log, 2 queued and 4 scheduled deliveries, 2 dead letters, " +
+		"2 entries of the quarantine\nnot deleted:\n- "
+	if !strings.HasPrefix(out, want) || !strings.Contains(out, "lines (file)") || !strings.Contains(out, "audit log") {
+		t.Errorf("got %q, want %q and what remains", out, want)
+	}
+	if found := filesWith(t, data, "data-of-acme"); len(found) > 0 {
+		t.Errorf("data of the account is still in %v", found)
 	}
 	if found := keysWith(t, store, "data-of-acme"); len(found) > 0 {
 		t.Errorf("data of the account is still in %v", found)
 	}
-	for _, key := range []string{"hubrelay:parked:retry", "hubrelay:parked:batch", "hubrelay:deadletters:dead"} {
+	for _, key := range []string{"hubrelay:parked:retry", "hubrelay:parked:batch", "hubrelay:deadletters:dead", "hubrelay:quarantine"} {
 		if !slices.Contains(keysWith(t, store, "data-of-other"), key) {
 			t.Errorf("data of the other account is missing in %s", key)
 		}
@@ -98,6 +123,25 @@ func TestAccountsErase(t *testing.T) {
 		!strings.Contains(out, "acme") {
 		t.Errorf("the audit log is %s", out)
 	}
+}
+
+// filesWith returns the files below dir that contain text.
+func filesWith(t *testing.T, dir, text string) (found []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return err
+		}
+		content, err := os.ReadFile(path)
+		if strings.Contains(string(content), text) {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
 }
 
 // keysWith returns the sorted keys of Redis whose values contain text.

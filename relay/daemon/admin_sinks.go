@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
@@ -29,6 +30,7 @@ type sinkAdmin struct {
 	decoder  *ingest.Decoder
 	topics   []string
 	cursors  *streamid.Cursors
+	redis    config.Redis
 }
 
 var _ adminserver.Sinks = (*sinkAdmin)(nil)
@@ -38,7 +40,7 @@ func (a *Daemon) openAdminAPI(s *stores, store *store.Store, cursorKey streamid.
 	a.operations.Store(&sinkAdmin{
 		stores: s, store: store, reporter: a.delivery.reporter,
 		sinks: &a.sinks, notices: a.notices, decoder: a.newDecoder(), topics: a.catalog.Names(),
-		cursors: streamid.NewCursors(cursorKey),
+		cursors: streamid.NewCursors(cursorKey), redis: a.cfg.Redis,
 	})
 }
 

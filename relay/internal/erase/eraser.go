@@ -3,10 +3,15 @@ package erase
 import (
 	"context"
 	_ "embed"
+	"fmt"
+	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
@@ -14,12 +19,20 @@ import (
 // pageLen is the number of entries that one script checks, so that other commands run in between.
 const pageLen = 200
 
-//go:embed scripts/erase.lua
-var eraseSource string
+// rewritePoll is the interval between two checks whether the append-only file was rewritten.
+const rewritePoll = 50 * time.Millisecond
 
-var eraseScript = redisconn.NewScript(eraseSource)
+var (
+	//go:embed scripts/erase.lua
+	eraseSource string
+	//go:embed scripts/erase_quarantine.lua
+	eraseQuarantineSource string
 
-// Options are the stores of a relay. All fields are required.
+	eraseScript           = redisconn.NewScript(eraseSource)
+	eraseQuarantineScript = redisconn.NewScript(eraseQuarantineSource)
+)
+
+// Options are the stores of a relay.
 type Options struct {
 	Conn  *redisconn.Conn
 	Store *store.Store
@@ -27,22 +40,29 @@ type Options struct {
 	Group string
 	// Sinks are the names of all sinks.
 	Sinks []string
+	// RewriteFile makes Redis rewrite its append-only file at the end, so the file does not contain the deleted entries
+	// either. Account then waits for the end of the rewrite.
+	RewriteFile bool
 }
 
 // Result counts what was deleted.
 type Result struct {
-	// Log, Queued, Scheduled and DeadLetters are the numbers of deleted entries and deliveries.
+	// Log, Queued, Scheduled, DeadLetters and Quarantine are the numbers of deleted entries and deliveries.
 	Log         int `json:"log"`
 	Queued      int `json:"queued"`
 	Scheduled   int `json:"scheduled"`
 	DeadLetters int `json:"dead_letters"`
+	Quarantine  int `json:"quarantine"`
 	// SharedDeadLetters is the number of dead letters that stay, because they also contain notifications of other
 	// accounts.
 	SharedDeadLetters int `json:"shared_dead_letters"`
+	// Remaining describes data of the account that was not deleted, and how to delete it.
+	Remaining []string `json:"remaining"`
 }
 
-// Account deletes the notifications of an account. It may be repeated after an error. What is being delivered, gathered
-// for a batch or digest, or kept in the memory of nodes is not deleted.
+// Account deletes the notifications of an account. It may be repeated after an error. Deliveries in progress, open
+// batches, and recent notifications in the memory of nodes are not deleted. An open digest that mentions the account is
+// sealed first.
 func Account(ctx context.Context, o Options, account string) (Result, error) {
 	var r Result
 	keys := o.Conn.Keys()
@@ -60,6 +80,9 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 				return r, err
 			}
 		}
+		if err := o.Store.Digests.SealAllOf(ctx, sink, account); err != nil {
+			return r, err
+		}
 		n, err := o.Store.Retries.EraseAccount(ctx, sink, account)
 		if r.Scheduled += n; err != nil {
 			return r, err
@@ -70,14 +93,66 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 			return r, err
 		}
 	}
-	return r, nil
+	n, err := erasePages(ctx, o.Conn, eraseQuarantineScript, inbox.QuarantineKey(keys), account)
+	if r.Quarantine = n; err == nil && o.RewriteFile {
+		err = rewriteFile(ctx, o.Conn.Commands())
+	}
+	return r, err
 }
 
+// rewriteFile makes Redis rewrite its append-only file, and waits until that is done.
+func rewriteFile(ctx context.Context, client redis.UniversalClient) error {
+	const operation = "rewrite the append-only file"
+	wait := func(until func(state string) bool) error {
+		for {
+			state, err := client.Info(ctx, "persistence").Result()
+			if err != nil {
+				return redisconn.WrapError(operation, err)
+			}
+			if until(state) {
+				return nil
+			}
+			select {
+			case <-time.After(rewritePoll):
+			case <-ctx.Done():
+				return fmt.Errorf("%s: %w", operation, ctx.Err())
+			}
+		}
+	}
+	isIdle := func(state string) bool {
+		return strings.Contains(state, "aof_rewrite_in_progress:0") && strings.Contains(state, "aof_rewrite_scheduled:0")
+	}
+	if err := wait(isIdle); err != nil { // a rewrite that began earlier may contain what was deleted since
+		return err
+	}
+	if err := client.BgRewriteAOF(ctx).Err(); err != nil {
+		return redisconn.WrapError(operation, err)
+	}
+	failed := false
+	err := wait(func(state string) bool {
+		failed = !strings.Contains(state, "aof_last_bgrewrite_status:ok")
+		return isIdle(state)
+	})
+	if err == nil && failed {
+		err = fmt.Errorf("%s: it failed: see the log of Redis, and repeat the command", operation)
+	}
+	return err
+}
+
+// eraseStream deletes the entries of an account from a log or a queue.
 func eraseStream(ctx context.Context, conn *redisconn.Conn, key, account, group string) (deleted int, err error) {
+	return erasePages(ctx, conn, eraseScript, key, account, group)
+}
+
+// erasePages runs a script for each page of a stream. Its arguments follow the first ID and the length of the page.
+func erasePages(
+	ctx context.Context, conn *redisconn.Conn, script *redis.Script, key string, args ...any,
+) (deleted int, err error) {
 	const operation = "delete the entries of an account"
 	for next := "-"; next != ""; {
 		start := time.Now()
-		reply, err := eraseScript.Run(ctx, conn.Commands(), []string{key}, next, pageLen, account, group).Slice()
+		all := append([]any{next, pageLen}, args...)
+		reply, err := script.Run(ctx, conn.Commands(), []string{key}, all...).Slice()
 		if err != nil {
 			return deleted, redisconn.WrapError(operation, err)
 		}

@@ -21,11 +21,10 @@ func newAccountsErase(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "erase ACCOUNT",
 		Short: "Delete the notifications of an account from a running daemon",
-		Long: `Deletes the notifications of an account: from the log, the queues and scheduled retries of all sinks, and
-the dead letters. This cannot be undone. Revoke the keys of the account first. Otherwise new notifications may arrive.
-
-Deliveries in progress, and notifications collected for a batch or digest, are not deleted. Run the command again after
-they were delivered. Nodes keep recent notifications in memory until newer ones replace them or the nodes are restarted.
+		Long: `Deletes the events of an account: from the log, the queues, open digests and scheduled retries of all sinks,
+the dead letters, and the quarantine of the inbox. At the end it rewrites the file of the embedded Redis, and waits for
+that. It then prints what it cannot delete. This cannot be undone. Revoke the keys of the account first. Otherwise new
+events may arrive.
 
 ` + adminHelp,
 		Example: "  hubrelay accounts erase acme --yes",
@@ -50,15 +49,23 @@ they were delivered. Nodes keep recent notifications in memory until newer ones 
 				Log, Queued, Scheduled int
 				DeadLetters            int `json:"dead_letters"`
 				Shared                 int `json:"shared_dead_letters"`
+				Quarantine             int
+				Remaining              []string
 			}
 			if err := decodeData(answer.Data, &r); err != nil {
 				return err
 			}
-			text := fmt.Sprintf("deleted %d entries of the log, %d queued and %d scheduled deliveries, %d dead letters",
-				r.Log, r.Queued, r.Scheduled, r.DeadLetters)
+			text := fmt.Sprintf("deleted %d entries of the log, %d queued and %d scheduled deliveries, %d dead letters, "+
+				"%d entries of the quarantine", r.Log, r.Queued, r.Scheduled, r.DeadLetters, r.Quarantine)
 			if r.Shared > 0 {
 				text += fmt.Sprintf("; %d dead letters were kept, because they also contain notifications of other "+
 					"accounts", r.Shared)
+			}
+			for i, remaining := range r.Remaining {
+				if i == 0 {
+					text += "\nnot deleted:"
+				}
+				text += "\n- " + term.Sanitize(remaining)
 			}
 			_, err = fmt.Fprintln(std.Out, text)
 			return err

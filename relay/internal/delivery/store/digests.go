@@ -8,6 +8,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -105,6 +107,31 @@ func (s *Digests) Seal(ctx context.Context, sink string, groups []string) error 
 	})
 	if err != nil {
 		return fmt.Errorf("seal digest: %w", err)
+	}
+	return nil
+}
+
+// SealAllOf makes scheduled deliveries of the open digests that mention an account, due at once.
+func (s *Digests) SealAllOf(ctx context.Context, sink, account string) error {
+	groups, err := s.client.ZRange(ctx, DigestsKey(s.keys, sink), 0, -1).Result()
+	if err != nil {
+		return fmt.Errorf("list open digests: %w", err)
+	}
+	for _, group := range groups {
+		values, err := s.client.HVals(ctx, DigestKey(s.keys, sink, group)).Result()
+		if err != nil {
+			return fmt.Errorf("read an open digest: %w", err)
+		}
+		if !slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, account) }) {
+			continue
+		}
+		due := redis.Z{Member: group} // the score 0 is in the past
+		if err := s.client.ZAddXX(ctx, DigestsKey(s.keys, sink), due).Err(); err != nil {
+			return fmt.Errorf("make a digest due: %w", err)
+		}
+		if err := s.Seal(ctx, sink, []string{group}); err != nil {
+			return err
+		}
 	}
 	return nil
 }
