@@ -71,6 +71,7 @@ func TestAPI(t *testing.T) {
 			`"code":"413.too-large"`,
 		},
 		{"POST", "/api/sinks/a/retry", "", nil, 202, `{"data":{"due":3,"name":"a"`},
+		{"GET", "/api/sinks/a/deadletters?tpic=job.*", "", nil, 422, `did you mean topic?`},
 		{"POST", "/api/sinks/a/retry", `{"x":1}`, nil, 422, `"code":"422.invalid-argument"`},
 		{"POST", "/api/sinks/a/retry", "", ErrNoSink, 404, `"code":"404.sink"`},
 		{"POST", "/api/sinks/a/forget", "", ErrConfigured, 409, `"code":"409.invalid-state"`},

@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
 
 // AuditLog searches the audit log. It may be used concurrently.
@@ -31,7 +32,10 @@ func (o *apiHandler) handleAudit(pattern string, log func() AuditLog) {
 		if l == nil {
 			return 0, nil, errStarting()
 		}
-		query := r.URL.Query()
+		query, refused := httpserver.ParseQuery(r, "actor", "source", "target", "action", "since", "limit")
+		if refused != nil {
+			return 0, nil, refused
+		}
 		f := audit.Filter{
 			Actor: query.Get("actor"), Source: query.Get("source"), Target: query.Get("target"),
 			Action: query.Get("action"),
@@ -41,9 +45,9 @@ func (o *apiHandler) handleAudit(pattern string, log func() AuditLog) {
 			return 0, nil, err
 		}
 		if since := query.Get("since"); since != "" {
-			if f.Since, err = time.Parse(time.RFC3339, since); err != nil {
-				return 0, nil, relay.NewError(relay.CodeInvalidArgument,
-					"since is not a time such as 2026-11-21T04:00:00Z")
+			var ok bool
+			if f.Since, ok = parseTime(since, time.Now()); !ok {
+				return 0, nil, errSince()
 			}
 		}
 		list, err := l.Search(r.Context(), f)

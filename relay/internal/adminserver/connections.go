@@ -10,6 +10,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
@@ -48,7 +49,10 @@ func (o *apiHandler) handleConnections(pattern string, connections func() Connec
 }
 
 func listConnections(c Connections, r *http.Request) (int, any, error) {
-	query := r.URL.Query()
+	query, refused := httpserver.ParseQuery(r, "hub", "key", "after", "limit")
+	if refused != nil {
+		return 0, nil, refused
+	}
 	s := hub.Selection{Hub: query.Get("hub"), Key: query.Get("key"), After: query.Get("after")}
 	var err error
 	if s.Limit, err = pageLimit(query, hub.MaxPage); err != nil {

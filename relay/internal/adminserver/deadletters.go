@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/durations"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
 
 // deadLetterView is an entry in a list of dead letters.
@@ -36,7 +37,10 @@ type pageResponse struct {
 }
 
 func listDeadLetters(s Sinks, r *http.Request) (int, any, error) {
-	query := r.URL.Query()
+	query, refused := httpserver.ParseQuery(r, "topic", "hub", "since", "after", "limit")
+	if refused != nil {
+		return 0, nil, refused
+	}
 	f := deadLetterFilter{
 		Topic: strings.Join(query["topic"],
 			","), Hub: query.Get("hub"), Since: query.Get("since"), After: query.Get("after"),
@@ -146,10 +150,14 @@ func (f *deadLetterFilter) toSelection(now time.Time) (store.Selection, error) {
 	}
 	var ok bool
 	if sel.Since, ok = parseTime(f.Since, now); !ok {
-		return sel, relay.NewError(relay.CodeInvalidArgument,
-			"since is neither a time such as 2026-11-21T04:00:00Z nor an age such as 24h").WithPointer("/since")
+		return sel, errSince()
 	}
 	return sel, nil
+}
+
+func errSince() error {
+	return relay.NewError(relay.CodeInvalidArgument,
+		"since is neither a time such as 2026-11-21T04:00:00Z nor an age such as 24h").WithPointer("/since")
 }
 
 // parseTime parses a time (RFC 3339) or an age such as 24h.

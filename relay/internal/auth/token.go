@@ -44,6 +44,8 @@ type Grant struct {
 	Hubs []string `json:"hubs,omitempty"`
 	// Expires is the time at which the key expires. Zero means never.
 	Expires time.Time `json:"expires,omitzero"`
+	// Stream contains the parameters of the stream that the token opens, as a query. It may be empty.
+	Stream string `json:"stream,omitempty"`
 	// External and VerifiedAt are the fields of the key.
 	External   bool      `json:"external,omitempty"`
 	VerifiedAt time.Time `json:"verified_at,omitzero"`

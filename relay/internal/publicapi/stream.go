@@ -1,6 +1,7 @@
 package publicapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,25 +42,58 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 		upgrade: transport.IsUpgrade(r),
 		events:  strings.Contains(strings.ToLower(r.Header.Get("Accept")), "text/event-stream"),
 	}
-	if r.URL.RawQuery != "" {
-		query, err := url.ParseQuery(r.URL.RawQuery)
-		if err != nil {
-			return nil, relay.NewError(relay.CodeInvalidSyntax, "the query string cannot be read")
-		}
-		s.tokens = query["token"]
-		s.cursor, s.after, s.metadata = query.Get("cursor"), query.Get("after"), query.Get("metadata")
-		for _, list := range query["topics"] {
-			if list = strings.TrimSpace(list); list != "" {
-				s.topics = append(s.topics, strings.Split(list, ",")...)
-			}
-		}
+	query, refused := httpserver.ParseQuery(r, "token", "topics", "cursor", "after", "metadata")
+	if refused != nil {
+		return nil, refused
 	}
+	s.tokens = query["token"]
+	s.setParameters(query)
 	s.tokens = append(s.tokens[:len(s.tokens):len(s.tokens)], r.Header["X-Service-Token"]...)
 	// A browser reconnects with the same URL and sends its position in Last-Event-ID.
 	if id := r.Header.Get("Last-Event-ID"); id != "" && s.wantsSSE() {
 		s.after = id
 	}
 	return s, nil
+}
+
+// setParameters sets the stream parameters that are not set yet.
+func (s *streamRequest) setParameters(query url.Values) {
+	s.cursor = cmp.Or(s.cursor, query.Get("cursor"))
+	s.after = cmp.Or(s.after, query.Get("after"))
+	s.metadata = cmp.Or(s.metadata, query.Get("metadata"))
+	if len(s.topics) > 0 {
+		return
+	}
+	for _, list := range query["topics"] {
+		if list = strings.TrimSpace(list); list != "" {
+			s.topics = append(s.topics, strings.Split(list, ",")...)
+		}
+	}
+}
+
+// encodeParameters returns the stream parameters as a query, or an empty string without any.
+func (s *streamRequest) encodeParameters() string {
+	query := url.Values{}
+	for name, value := range map[string]string{
+		"topics": strings.Join(s.topics, ","), "cursor": s.cursor, "after": s.after, "metadata": s.metadata,
+	} {
+		if value != "" {
+			query.Set(name, value)
+		}
+	}
+	return query.Encode()
+}
+
+// parseOptions parses the stream parameters. after is parsed when the stream opens.
+func (a *API) parseOptions(s *streamRequest) (topics relay.Patterns, cursors, metadata bool, refused *relay.Error) {
+	if topics, refused = a.parsePatterns(s.topics); refused != nil {
+		return topics, false, false, refused
+	}
+	if cursors, refused = s.wantsCursors(); refused != nil {
+		return topics, false, false, refused
+	}
+	metadata, refused = s.wantsMetadata()
+	return topics, cursors, metadata, refused
 }
 
 // upgradeRequired rejects a request for neither a websocket nor an event stream.
@@ -156,15 +190,10 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 		})
 		return refused
 	}
-	topics, refused := a.parsePatterns(req.topics)
-	if refused != nil {
-		return refused
+	if stored, err := url.ParseQuery(grant.Stream); err == nil {
+		req.setParameters(stored)
 	}
-	cursors, refused := req.wantsCursors()
-	if refused != nil {
-		return refused
-	}
-	metadata, refused := req.wantsMetadata()
+	topics, cursors, metadata, refused := a.parseOptions(req)
 	if refused != nil {
 		return refused
 	}
@@ -284,9 +313,11 @@ func (a *API) checkToken(r *http.Request, token string) (auth.Grant, *relay.Erro
 	if err != nil {
 		return auth.Grant{}, a.tokenError(r, err)
 	}
+	parameters := grant.Stream
 	if grant, refused = a.opt.Authenticator.CurrentGrant(grant); refused != nil {
 		return auth.Grant{}, refused
 	}
+	grant.Stream = parameters
 	if given && id != grant.Hub {
 		return auth.Grant{}, relay.NewError(relay.CodeWrongHub,
 			"the token was issued for another pipeline than the header X-Hub-Id names")

@@ -3,6 +3,7 @@ package publicapi
 import (
 	"errors"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -20,17 +21,29 @@ func (a *API) serveNotifications(w http.ResponseWriter, r *http.Request) *relay.
 	if req.isStream() {
 		return a.openStream(w, r, req)
 	}
-	return a.issueToken(w, r)
+	return a.issueToken(w, r, req)
 }
 
 // headerInstance is the response header with Options.Instance.
 const headerInstance = "Hubrelay-Instance"
 
-// issueToken issues a token. HEAD makes the same checks and issues no token.
-func (a *API) issueToken(w http.ResponseWriter, r *http.Request) *relay.Error {
+// maxParameters is the maximum length of the stream parameters that a token keeps, in bytes.
+const maxParameters = 2048
+
+// issueToken issues a token. HEAD makes the same checks and issues no token. The stream parameters of the request apply to
+// the stream that the token opens, unless that request has them.
+func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequest) *relay.Error {
 	key, id, refused := a.requestedPipeline(r)
 	if refused != nil {
 		return refused
+	}
+	if _, _, _, refused := a.parseOptions(req); refused != nil {
+		return refused
+	}
+	grant := key.Grant(id)
+	if grant.Stream = req.encodeParameters(); len(grant.Stream) > maxParameters {
+		return relay.NewError(relay.CodeInvalidArgument, "the stream parameters are longer than "+
+			strconv.Itoa(maxParameters)+" bytes; send them when you open the stream")
 	}
 	if r.Method == http.MethodHead {
 		httpserver.WriteJSON(w, http.StatusOK, nil)
@@ -42,7 +55,7 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request) *relay.Error {
 	if err := a.opt.CheckStorage(); err != nil {
 		return a.publicError(r, err)
 	}
-	token, err := a.opt.Tokens.Issue(r.Context(), key.Grant(id))
+	token, err := a.opt.Tokens.Issue(r.Context(), grant)
 	if err != nil {
 		return a.tokenError(r, err)
 	}

@@ -353,3 +353,52 @@ func TestRevokeToken(t *testing.T) {
 		}
 	}
 }
+
+// Stream parameters of the token request apply to the stream, unless the stream has its own.
+func TestToken_StreamParameters(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, nil, nil)
+	issue := func(query string) string {
+		a := f.do("GET", pathNotifications+query, "", "Authorization", "Bearer ops")
+		var body struct{ Data struct{ Token string } }
+		if err := json.Unmarshal(a.body, &body); a.status != 200 || err != nil {
+			t.Fatalf("%s: %d %s", query, a.status, a.body)
+		}
+		return body.Data.Token
+	}
+	for _, tc := range []struct {
+		token, stream    string
+		after            string
+		cursor, metadata bool
+		topic, other     string // one is selected, the other is not
+	}{
+		{"?topics=job.*&metadata=true&cursor=true", "", "", true, true, "job.created", "container.created"},
+		{"?topics=job.*&after=now", "&topics=container.*", "now", true, false, "container.created", "job.created"},
+		{"?topics=job.*&topics=!job.created&after=a", "&after=b", "b", true, false, "job.updated", "job.created"},
+		{"?metadata=true", "&metadata=false&topics=job.*", "", false, false, "job.created", "container.created"},
+	} {
+		if a := f.raw(handshake(pathNotifications + "?token=" + issue(tc.token) + tc.stream)); a.status != 101 {
+			t.Errorf("%s%s: %d %s", tc.token, tc.stream, a.status, a.body)
+			continue
+		}
+		got := f.streams.got[len(f.streams.got)-1]
+		if got.After != tc.after || got.Cursor != tc.cursor || got.Metadata != tc.metadata ||
+			!got.Topics.Match(tc.topic) || got.Topics.Match(tc.other) {
+			t.Errorf("%s%s opened %+v", tc.token, tc.stream, got)
+		}
+	}
+	for query, problem := range map[string]string{
+		"?topics=Job":     "topics",
+		"?metadata=maybe": "metadata",
+		"?topcs=job.*":    `"topcs"; did you mean topics?`,
+		"?Topics=job.*":   `"Topics"; did you mean topics?`,
+		"?cursors=true":   `"cursors"; did you mean cursor?`,
+		"?after=" + strings.Repeat("x", maxParameters): "longer than",
+	} {
+		a := f.do("GET", pathNotifications+query, "", "Authorization", "Bearer ops")
+		if a.status != 422 || !strings.Contains(strings.ReplaceAll(string(a.body), `\"`, `"`), problem) {
+			t.Errorf("%.40s: %d %s", query, a.status, a.body)
+		}
+	}
+	issue("?utm_source=mail") // it resembles none
+}
