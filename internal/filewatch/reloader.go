@@ -12,8 +12,10 @@ const (
 	// minRejectedRetry is the minimum delay before a rejected file is tried again. The error may be in another file
 	// that it names.
 	minRejectedRetry = 2 * time.Second
-	// maxRetryShare limits the share of time spent on such attempts to one twentieth.
-	maxRetryShare = 20
+	// maxRetryShare limits the share of time spent on such attempts to one twentieth, until the delay is
+	// maxRejectedRetry.
+	maxRetryShare    = 20
+	maxRejectedRetry = 30 * time.Second
 	// missingFileGrace is the time that a file may be missing before this is logged. Editors and deployments may
 	// replace a file in two steps.
 	missingFileGrace = 5 * time.Second
@@ -86,7 +88,7 @@ func (f *Reloader) checkFile() {
 func (f *Reloader) tryReload(always bool) {
 	start := time.Now()
 	err := f.Reload()
-	f.retryAt = time.Now().Add(max(minRejectedRetry, maxRetryShare*time.Since(start)))
+	f.retryAt = time.Now().Add(min(maxRejectedRetry, max(minRejectedRetry, maxRetryShare*time.Since(start))))
 	if err == nil {
 		f.lastError = ""
 		return

@@ -165,9 +165,12 @@ func (pub *Publisher) takeQuota(ctx context.Context, p Publication, a quota.Amou
 	}
 	err := pub.opts.Quotas.Take(ctx, quota.Client{Key: p.KeyName, Account: p.Account, Address: p.Address}, a)
 	if errors.Is(err, redisconn.ErrUnavailable) {
+		advice := "repeat the request. Send an Idempotency-Key to make repeats safe"
+		if p.IdempotencyKey != "" {
+			advice = "repeat the request with the same Idempotency-Key"
+		}
 		return fmt.Errorf("%w (%w)",
-			relay.NewError(relay.CodeNotReady, "Redis does not respond, and nothing was stored; repeat the request. "+
-				"Send an Idempotency-Key to make repeats safe"), err)
+			relay.NewError(relay.CodeNotReady, "Redis does not respond, and nothing was stored; "+advice), err)
 	}
 	return err
 }

@@ -41,7 +41,7 @@ func TestBody_Budget(t *testing.T) {
 		bodies = 100
 		size   = 1 << 20
 	)
-	f := newFixture(t, func(o *Options) { o.MaxBodyMemory = budget }, nil)
+	f := newFixture(t, func(o *Options) { o.MaxBodyMemory, o.MinBodyRate = budget, 1 }, nil) // half of firstRead lasts for minutes
 	f.api.bodyWait = 50 * time.Millisecond
 	used := func() int64 {
 		f.api.budget.mu.Lock()
@@ -49,7 +49,7 @@ func TestBody_Budget(t *testing.T) {
 		return f.api.budget.used
 	}
 	for range bodies {
-		unfinishedBody(t, f, "platform", size, 1)
+		unfinishedBody(t, f, "platform", size, firstRead/2)
 	}
 	testkit.Eventually(t, "all small parts to be read", func() error {
 		if n := used(); n != bodies*firstRead {
