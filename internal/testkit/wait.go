@@ -10,7 +10,7 @@ import (
 
 // Patience is the time that a test waits for something that must happen soon. It is long because machines that run
 // tests are often busy.
-const Patience = 60 * time.Second
+const Patience = 2 * time.Minute
 
 const (
 	minPause = 2 * time.Millisecond
