@@ -21,6 +21,7 @@ const (
 	CodeNoContainer        Code = "404.container"
 	CodeNoInstance         Code = "404.instance"
 	CodeNoJob              Code = "404.job"
+	CodeNoKey              Code = "404.key"
 	CodeMethod             Code = "405.method"
 	CodeInvalidState       Code = "409.invalid-state"
 	CodeTooLarge           Code = "413.too-large"
@@ -66,6 +67,8 @@ func codeInfoFor(c Code) codeInfo {
 		return codeInfo{http.StatusNotFound, "There is no such instance"}
 	case CodeNoJob:
 		return codeInfo{http.StatusNotFound, "There is no such job"}
+	case CodeNoKey:
+		return codeInfo{http.StatusNotFound, "There is no such key"}
 	case CodeInvalidState:
 		return codeInfo{http.StatusConflict, "This is not possible in the present state"}
 	case CodeMethod:

@@ -2,6 +2,7 @@ package inbox
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 	"time"
 
@@ -53,8 +54,22 @@ func (s *Store) Read(ctx context.Context, after string, count int, block time.Du
 			}
 			return true
 		})
+		if entries[i].Data == nil {
+			entries[i].Fields = encodeFields(e.Body)
+		}
 	}
 	return entries, nil
+}
+
+// encodeFields returns the fields of an entry as a JSON object.
+func encodeFields(body []byte) []byte {
+	fields := map[string]string{}
+	resp.EachField(body, func(key, value []byte) bool {
+		fields[string(key)] = string(value)
+		return true
+	})
+	text, _ := json.Marshal(fields) // strings always marshal
+	return text
 }
 
 func (s *Store) readStream(ctx context.Context, after string, count int, block time.Duration) ([]resp.Entry, error) {

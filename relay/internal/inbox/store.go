@@ -36,6 +36,8 @@ type Entry struct {
 	ID string
 	// Data is the JSON of the notification, or nil if the field is missing.
 	Data []byte
+	// Fields is a JSON object of all fields if Data is nil. It shows what a producer sent with a wrong name.
+	Fields []byte
 	// Key is the idempotency key of the producer. It may be empty.
 	Key string
 	// Omitted is the number of bytes beyond [MaxEntry], which were not read.

@@ -136,6 +136,9 @@ func (in *InboxReader) classify(entries []inbox.Entry) (
 		n, reason := in.validateEntry(e)
 		if reason != "" {
 			data := e.Data
+			if data == nil {
+				data = e.Fields
+			}
 			if len(data) > maxQuarantined {
 				data = data[:maxQuarantined]
 				reason += fmt.Sprintf(" (only the first %d bytes are stored)", maxQuarantined)

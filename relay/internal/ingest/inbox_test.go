@@ -129,7 +129,7 @@ func TestInbox_StoresValidAndQuarantinesInvalid(t *testing.T) {
 		data, _ := put[i].Values["data"].(string)
 		wantData := e.data[:min(len(e.data), maxQuarantined)]
 		if e.field != "data" {
-			wantData = ""
+			wantData = fmt.Sprintf(`{%q:%q}`, e.field, e.data) // so the wrong name is visible
 		}
 		if !strings.Contains(reason, e.reason) || data != wantData || put[i].Values["inbox"] != ids[i] {
 			t.Errorf("quarantine holds %.200v, want the reason %q and its data", put[i].Values, e.reason)

@@ -25,7 +25,7 @@ type Spec struct {
 type Key struct {
 	Name string `json:"name"`
 	Spec
-	CreatedAt time.Time `json:"created_at"`
+	CreatedAt time.Time `json:"created_at,omitzero"`
 	// RotatedAt is the time of the last rotation, or zero.
 	RotatedAt time.Time `json:"rotated_at,omitzero"`
 	// PreviousExpires is the time at which the secret before the last rotation expires, or zero.
