@@ -7,7 +7,9 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -57,7 +59,7 @@ var runtimes = map[string]func(t *testing.T, d *daemon, file string, told []byte
 	"browser":            inBrowser,
 }
 
-// TestModule runs a program that uses hubrelay.js in Node and in a page.
+// TestModule runs a program that uses hubrelay.mjs in Node and in a page.
 func TestModule(t *testing.T) {
 	t.Parallel()
 	d := startDaemon(t)
@@ -172,4 +174,35 @@ func inBrowser(t *testing.T, d *daemon, file string, told []byte) []byte {
 	script := `const [told, file, done] = arguments;
 		import("/testdata/" + file).then((module) => module.scenario(told)).then(done, (error) => done(String(error)));`
 	return b.call(t, "/execute/async", map[string]any{"script": script, "args": []any{json.RawMessage(told), file}})
+}
+
+// In a new project of npm, the module works with import and with require.
+func TestModule_NewProject(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	text, err := os.ReadFile("hubrelay.mjs")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const use = `; const client = new Hubrelay({ url: "http://127.0.0.1:9" }); console.log(typeof client.listen)`
+	for name, content := range map[string]string{
+		"package.json": `{"name":"new","version":"1.0.0","type":"commonjs"}`, "hubrelay.mjs": string(text),
+		"import.mjs": `import { Hubrelay } from "./hubrelay.mjs"` + use,
+		"require.js": `const { Hubrelay } = require("./hubrelay.mjs")` + use,
+		"dynamic.js": `import("./hubrelay.mjs").then(({ Hubrelay }) => {` + use + `})`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := []string{"import.mjs", "dynamic.js"}
+	if exec.Command("node", "-e", "process.exit(process.features.require_module ? 0 : 1)").Run() == nil {
+		files = append(files, "require.js")
+	}
+	for _, file := range files {
+		out, err := exec.Command("node", "--no-warnings", filepath.Join(dir, file)).CombinedOutput()
+		if err != nil || string(out) != "function\n" {
+			t.Errorf("%s: %v, %s", file, err, out)
+		}
+	}
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// Serves the page with the client, ../hubrelay.js, and returns a new websocket address for each request. The API key
+// Serves the page with the client, ../hubrelay.mjs, and returns a new websocket address for each request. The API key
 // stays on the server. The page gets only a token that opens one websocket within a minute.
 //
 // Needs Node 18 or later. Reads HUBRELAY_URL, HUBRELAY_KEY, HUBRELAY_HUB, and PORT (8000). The relay must allow the
@@ -16,7 +16,7 @@ const headers = {
 
 const files = {
   "/": { path: "index.html", type: "text/html" },
-  "/hubrelay.js": { path: "../hubrelay.js", type: "text/javascript" },
+  "/hubrelay.mjs": { path: "../hubrelay.mjs", type: "text/javascript" },
 };
 
 // requestStream requests a token from the relay. The Link header of the response is the complete websocket address.

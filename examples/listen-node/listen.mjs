@@ -4,7 +4,7 @@
 // Needs Node 22 or later, or 18 with the package `ws`. Reads HUBRELAY_URL, HUBRELAY_KEY and HUBRELAY_HUB; arguments are
 // topic patterns, such as 'container.*' '!*.error'.
 
-import { Hubrelay } from "../hubrelay.js";
+import { Hubrelay } from "../hubrelay.mjs";
 
 const { HUBRELAY_URL: url = "http://127.0.0.1:8080", HUBRELAY_KEY: key = "", HUBRELAY_HUB: hub = "" } = process.env;
 const WebSocket = globalThis.WebSocket ?? (await import("ws")).default;

@@ -1,6 +1,6 @@
 // Listens when the limit of connections is reached, and returns the error and the pause.
 
-import { Hubrelay } from "../hubrelay.js";
+import { Hubrelay } from "../hubrelay.mjs";
 
 export async function scenario({ url, key, hub, WebSocket }) {
   const abort = new AbortController();

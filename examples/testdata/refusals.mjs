@@ -1,6 +1,6 @@
 // Listens to a server that rejects and disconnects in a different way for each hub, and returns the results.
 
-import { Hubrelay } from "../hubrelay.js";
+import { Hubrelay } from "../hubrelay.mjs";
 
 export async function scenario({ url, key, WebSocket }) {
   // listenTo listens until the first ordinary notification, a number of failures, or a long pause.

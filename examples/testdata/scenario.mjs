@@ -1,6 +1,6 @@
 // Uses all functions of the module, in Node and in a page, and returns the results.
 
-import { Hubrelay, HubrelayError } from "../hubrelay.js";
+import { Hubrelay, HubrelayError } from "../hubrelay.mjs";
 
 const EACH = 50;
 

@@ -4,8 +4,8 @@
 //   for await (const notification of client.listen({ topics: ["container.*"], signal })) {
 //     console.log(notification.topic);
 //   }
-// Node has a built-in WebSocket since version 22. Earlier versions need that of the package ws:
-// new Hubrelay({ …, WebSocket }).
+// In CommonJS, use require("./hubrelay.mjs") (Node 20.19 or later) or await import("./hubrelay.mjs").
+// Node has a built-in WebSocket since version 22. Earlier versions need the package ws: npm install ws.
 // A page must not have a key. It uses `address`, a function that asks your backend; see listen-browser/.
 
 const NOTIFICATIONS = "/v1/hubs/current/notifications";
@@ -64,6 +64,16 @@ const NEVER = new AbortController().signal;
  *   it, a dead connection is noticed when the system gives up sending the message of every 30 s, which can take a
  *   quarter of an hour.
  */
+
+/** @returns {Promise<any>} the class of the package ws, for versions of Node without a WebSocket */
+async function importWebSocket() {
+  const name = "ws"; // a variable, so bundlers for browsers do not look for it
+  try {
+    return (await import(name)).WebSocket;
+  } catch {
+    throw new TypeError("no WebSocket: use Node 22 or later, or npm install ws");
+  }
+}
 
 /** An error response of the relay, with the members of its error envelope. */
 export class HubrelayError extends Error {
@@ -166,7 +176,7 @@ export class Hubrelay {
   async *listen(options = {}) {
     const { topics = [], after = "", metadata = false, signal = NEVER, onopen, onclose } = options;
     const { leastPause = 500, mostPause = 30_000, silence = 0 } = options;
-    if (!this.#WebSocket) throw new TypeError("no WebSocket: use Node 22, or the package ws as the setting WebSocket");
+    this.#WebSocket ??= await importWebSocket();
     let cursor = after; // of the last notification, or of the start of the stream
     let lost = false; // the relay no longer knows its cursor
     let connected = false; // at least once
