@@ -277,7 +277,8 @@ func TestMigrate(t *testing.T) {
 	socket := m.nodes[0].connect(t, opsKey, "hub-1", "")
 	env := []string{"HUBRELAY_URL=http://" + m.nodes[0].Public, "HUBRELAY_KEY=" + opsKey, "HUBRELAY_HUB=hub-1"}
 	out, errOut, code := call(t, env, "", "migrate", "web", "web-1", "--to", "b", "--copy-volumes", "--wait")
-	if code != 0 || !strings.HasSuffix(out, "\ncompleted\n") || !strings.Contains(errOut, "Copy files: done") {
+	if code != 0 || !strings.HasSuffix(out, "\ncompleted\n") || !strings.Contains(errOut, "Copy files: done") ||
+		strings.Contains(errOut, "completed") {
 		t.Errorf("migrate --wait ended with %d:\n%s%s", code, out, errOut)
 	}
 	m.expectOn("b")

@@ -155,7 +155,11 @@ func publishToInbox(t *testing.T, socketPath string, store *redis.Client) {
 	for i, b := range bad {
 		want := b.value
 		if b.field != "data" {
-			want = ""
+			text, err := json.Marshal(map[string]string{b.field: b.value}) // so the wrong name is visible
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = string(text)
 		}
 		if got := refused[i].Values; got["data"] != want || !strings.Contains(fmt.Sprint(got["reason"]), b.reason) {
 			t.Errorf("%q is in the quarantine as %q, want a reason with %q", want, got, b.reason)

@@ -3,6 +3,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
@@ -40,7 +41,7 @@ func (o *sinkAdmin) describeRemaining() []string {
 	}
 	var files []string
 	for _, s := range o.sinks.all() {
-		if s.cfg.Type != "webhook" && s.cfg.Type != "slack" {
+		if slices.Contains([]string{"file", "stdout", "exec", "plugin"}, s.cfg.Type) {
 			files = append(files, fmt.Sprintf("%s (%s)", s.name, s.cfg.Type))
 		}
 	}

@@ -232,7 +232,9 @@ func (p *jobProgress) show(j relay.Job) {
 			j.Tasks[p.finishedSteps].State.Current == relay.JobCompleted; p.finishedSteps++ {
 			p.printLine(taskSummary(j.Tasks[p.finishedSteps])) // also for a step that was never seen running
 		}
-		p.printLine(line)
+		if !j.State.Current.IsFinal() { // the command prints the result
+			p.printLine(line)
+		}
 		return
 	}
 	p.drawn = true
