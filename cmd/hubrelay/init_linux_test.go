@@ -217,7 +217,7 @@ func TestInit_InterruptedAtPassword(t *testing.T) {
 	}
 }
 
-// On a terminal, 'sinks replay' says what it would send and asks.
+// On a terminal, 'sinks replay' shows the number of events and asks for confirmation.
 func TestSinksReplay_AsksInTerminal(t *testing.T) {
 	t.Parallel()
 	const dryRun = "POST /api/sinks/billing/replay map[after:2h dry_run:true]"

@@ -46,7 +46,7 @@ func (o *sinkAdmin) describeRemaining() []string {
 		}
 	}
 	if len(files) > 0 {
-		list = append(list, "what sinks wrote to files, programs and brokers: "+strings.Join(files, ", "))
+		list = append(list, "data that sinks wrote to files, programs and brokers: "+strings.Join(files, ", "))
 	}
 	switch o.redis.URL {
 	case memoryURL:

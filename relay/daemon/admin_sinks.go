@@ -247,7 +247,7 @@ func (o *sinkAdmin) Replay(
 	}
 	return replayer.Replay(ctx, replay.Request{
 		Sink: name, Filter: s.filter, Ordering: s.ordering(), Partitions: o.stores.keys.Partitions(), After: after,
-		Until: until, Also: selection.Filter, IDs: selection.IDs, Backlog: s.cfg.Backlog, DryRun: selection.DryRun,
+		Until: until, Selects: selection.Selects, Backlog: s.cfg.Backlog, DryRun: selection.DryRun,
 	})
 }
 

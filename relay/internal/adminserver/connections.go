@@ -3,8 +3,6 @@ package adminserver
 import (
 	"errors"
 	"net/http"
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -80,17 +78,4 @@ func listConnections(c Connections, r *http.Request) (int, any, error) {
 		}
 	}
 	return http.StatusOK, pageResponse{list, next}, nil
-}
-
-// pageLimit parses the limit of a page. Without a limit it returns 0.
-func pageLimit(query url.Values, maxLimit int) (int, error) {
-	text := query.Get("limit")
-	if text == "" {
-		return 0, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		return 0, relay.NewError(relay.CodeInvalidArgument, "limit is not a number from 1 to "+strconv.Itoa(maxLimit))
-	}
-	return n, nil
 }

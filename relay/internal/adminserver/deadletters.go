@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hubrelay/hubrelay/internal/durations"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
@@ -133,16 +132,6 @@ type deadLetterFilter struct {
 	Limit int    `json:"limit,omitempty"`
 }
 
-// splitTopics splits a list of patterns.
-func splitTopics(text string) (topics []string) {
-	for topic := range strings.SplitSeq(text, ",") {
-		if topic = strings.TrimSpace(topic); topic != "" {
-			topics = append(topics, topic)
-		}
-	}
-	return topics
-}
-
 func (f *deadLetterFilter) toSelection(now time.Time) (store.Selection, error) {
 	sel := store.Selection{Topics: splitTopics(f.Topic), Hub: f.Hub, After: f.After, Limit: f.Limit}
 	if f.Since == "" {
@@ -153,20 +142,6 @@ func (f *deadLetterFilter) toSelection(now time.Time) (store.Selection, error) {
 		return sel, errSince()
 	}
 	return sel, nil
-}
-
-func errSince() error {
-	return relay.NewError(relay.CodeInvalidArgument,
-		"since is neither a time such as 2026-11-21T04:00:00Z nor an age such as 24h").WithPointer("/since")
-}
-
-// parseTime parses a time (RFC 3339) or an age such as 24h.
-func parseTime(text string, now time.Time) (time.Time, bool) {
-	if age, err := durations.Parse(text); err == nil && age > 0 {
-		return now.Add(-age), true
-	}
-	t, err := time.Parse(time.RFC3339, text)
-	return t, err == nil
 }
 
 // changeDeadLetters changes the dead letters that the body selects, and records the selection. pastTense is the verb of

@@ -20,11 +20,9 @@ type ReplaySelection struct {
 	After string
 	// Until excludes notifications that were stored at that time or later. Zero means no limit.
 	Until time.Time
-	// Filter excludes notifications that it does not match. Nil excludes none.
-	Filter *relay.Filter
-	// IDs are the IDs of the notifications. Nil selects all.
-	IDs map[string]bool
-	// DryRun counts and delivers nothing.
+	// Selects reports whether a notification is selected.
+	Selects func(relay.Notification) bool
+	// DryRun only counts the notifications.
 	DryRun bool
 }
 
@@ -57,30 +55,28 @@ func (q *replayRequest) toSelection(now time.Time) (ReplaySelection, error) {
 				"until is neither a time such as 2026-11-21T04:00:00Z nor an age such as 24h", "/until")
 		}
 	}
-	patterns, err := relay.ParsePatterns(splitTopics(q.Topic))
+	topics := splitTopics(q.Topic)
+	patterns, err := relay.ParsePatterns(topics)
 	if err != nil {
 		return reject(relay.CodeInvalidArgument, err.Error(), "/topic")
 	}
-	if q.Topic != "" || q.Hub != "" {
-		s.Filter = &relay.Filter{Topics: patterns}
-	}
-	if q.Hub != "" {
-		s.Filter.Hubs = []string{q.Hub}
-	}
 	if len(q.IDs) > maxReplayIDs {
-		return reject(relay.CodeInvalidArgument, fmt.Sprintf("more than %d ids", maxReplayIDs), "/ids")
+		return reject(relay.CodeInvalidArgument, fmt.Sprintf("at most %d ids are allowed", maxReplayIDs), "/ids")
 	}
-	if len(q.IDs) > 0 {
-		s.IDs = make(map[string]bool, len(q.IDs))
-		for _, id := range q.IDs {
-			s.IDs[id] = true
-		}
+	ids := make(map[string]bool, len(q.IDs))
+	for _, id := range q.IDs {
+		ids[id] = true
+	}
+	s.Selects = func(n relay.Notification) bool {
+		// An empty list of patterns does not match operational topics, but without topics all are selected.
+		return (len(topics) == 0 || patterns.Match(n.Topic)) && (q.Hub == "" || n.Hub == q.Hub) &&
+			(len(ids) == 0 || ids[n.ID])
 	}
 	return s, nil
 }
 
-// describe describes the selection in the audit log.
-func (q *replayRequest) describe() string {
+// describeSelection describes the selection in the audit log.
+func (q *replayRequest) describeSelection() string {
 	var parts []string
 	for _, item := range []struct{ name, value string }{
 		{"after", q.After}, {"until", q.Until}, {"topic", q.Topic}, {"hub", q.Hub}, {"ids", strings.Join(q.IDs, " ")},
@@ -106,7 +102,7 @@ func replaySink(s Sinks, r *http.Request) (int, any, error) {
 	}
 	result, err := s.Replay(r.Context(), r.PathValue("name"), selection)
 	*auditDetail(r) = fmt.Sprintf("%d replayed, %d waiting, complete: %t; %s", result.Scheduled, result.Waiting,
-		result.Complete, request.describe())
+		result.Complete, request.describeSelection())
 	if errors.Is(err, store.ErrFull) {
 		err = backlogFullError(result.Scheduled, "increase backlog and repeat")
 		if result.Next != "" {

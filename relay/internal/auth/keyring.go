@@ -140,7 +140,7 @@ func filterSANs(names []string, kind sanKind) []string {
 
 // CurrentGrant returns the current grant of the key of g for the same pipeline. An operator may have restricted the key
 // since g was issued. The error is 401.auth-invalid if the key was removed or has another secret, 401.auth-expired if
-// it has expired, and 403.wrong-hub if it may no longer read the hub of g.
+// it has expired, and 403.wrong-hub if it may no longer read the hub of g. The stream parameters of g are kept.
 func (r *Keyring) CurrentGrant(g Grant) (Grant, *relay.Error) {
 	k := r.keys.Load().byGrant[grantKey{g.KeyName, g.KeyID}]
 	switch {
@@ -151,7 +151,9 @@ func (r *Keyring) CurrentGrant(g Grant) (Grant, *relay.Error) {
 	case g.Hub != "" && !k.CanReadHub(g.Hub):
 		return Grant{}, k.RequireHub(g.Hub)
 	default:
-		return k.Grant(g.Hub), nil
+		current := k.Grant(g.Hub)
+		current.Stream = g.Stream
+		return current, nil
 	}
 }
 

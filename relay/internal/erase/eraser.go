@@ -3,7 +3,7 @@ package erase
 import (
 	"context"
 	_ "embed"
-	"fmt"
+	"errors"
 	"strings"
 	"time"
 
@@ -23,13 +23,15 @@ const pageLen = 200
 const rewritePoll = 50 * time.Millisecond
 
 var (
+	//go:embed scripts/page.lua
+	pageSource string
 	//go:embed scripts/erase.lua
 	eraseSource string
 	//go:embed scripts/erase_quarantine.lua
 	eraseQuarantineSource string
 
-	eraseScript           = redisconn.NewScript(eraseSource)
-	eraseQuarantineScript = redisconn.NewScript(eraseQuarantineSource)
+	eraseScript           = redisconn.NewScript(pageSource + eraseSource)
+	eraseQuarantineScript = redisconn.NewScript(pageSource + eraseQuarantineSource)
 )
 
 // Options are the stores of a relay.
@@ -67,7 +69,7 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 	var r Result
 	keys := o.Conn.Keys()
 	for partition := range keys.Partitions() {
-		n, err := eraseStream(ctx, o.Conn, eventlog.Key(keys, partition), account, "")
+		n, err := eraseStream(ctx, o.Conn, eraseScript, eventlog.Key(keys, partition), account, "")
 		if r.Log += n; err != nil {
 			return r, err
 		}
@@ -75,12 +77,12 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 	// Deliveries move from queues to retries to dead letters.
 	for _, sink := range o.Sinks {
 		for _, key := range queue.Keys(keys, sink) {
-			n, err := eraseStream(ctx, o.Conn, key, account, o.Group)
+			n, err := eraseStream(ctx, o.Conn, eraseScript, key, account, o.Group)
 			if r.Queued += n; err != nil {
 				return r, err
 			}
 		}
-		if err := o.Store.Digests.SealAllOf(ctx, sink, account); err != nil {
+		if err := o.Store.Digests.SealAccount(ctx, sink, account); err != nil {
 			return r, err
 		}
 		n, err := o.Store.Retries.EraseAccount(ctx, sink, account)
@@ -93,7 +95,7 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 			return r, err
 		}
 	}
-	n, err := erasePages(ctx, o.Conn, eraseQuarantineScript, inbox.QuarantineKey(keys), account)
+	n, err := eraseStream(ctx, o.Conn, eraseQuarantineScript, inbox.QuarantineKey(keys), account, "")
 	if r.Quarantine = n; err == nil && o.RewriteFile {
 		err = rewriteFile(ctx, o.Conn.Commands())
 	}
@@ -103,56 +105,47 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 // rewriteFile makes Redis rewrite its append-only file, and waits until that is done.
 func rewriteFile(ctx context.Context, client redis.UniversalClient) error {
 	const operation = "rewrite the append-only file"
-	wait := func(until func(state string) bool) error {
-		for {
-			state, err := client.Info(ctx, "persistence").Result()
-			if err != nil {
-				return redisconn.WrapError(operation, err)
-			}
-			if until(state) {
-				return nil
-			}
-			select {
-			case <-time.After(rewritePoll):
-			case <-ctx.Done():
-				return fmt.Errorf("%s: %w", operation, ctx.Err())
-			}
+	// A rewrite that is already running may contain what was deleted since.
+	_, err := waitForRewrite(ctx, client)
+	if err == nil {
+		err = client.BgRewriteAOF(ctx).Err()
+	}
+	succeeded := false
+	if err == nil {
+		succeeded, err = waitForRewrite(ctx, client)
+	}
+	if err == nil && !succeeded {
+		return errors.New("redis did not rewrite its append-only file: see its log, and repeat the command")
+	}
+	return redisconn.WrapError(operation, err)
+}
+
+// waitForRewrite waits until Redis does not rewrite its append-only file, and reports whether the last rewrite succeeded.
+func waitForRewrite(ctx context.Context, client redis.UniversalClient) (succeeded bool, err error) {
+	for {
+		state, err := client.Info(ctx, "persistence").Result()
+		if err != nil {
+			return false, err
+		}
+		if strings.Contains(state, "aof_rewrite_in_progress:0") && strings.Contains(state, "aof_rewrite_scheduled:0") {
+			return strings.Contains(state, "aof_last_bgrewrite_status:ok"), nil
+		}
+		select {
+		case <-time.After(rewritePoll):
+		case <-ctx.Done():
+			return false, ctx.Err()
 		}
 	}
-	isIdle := func(state string) bool {
-		return strings.Contains(state, "aof_rewrite_in_progress:0") && strings.Contains(state, "aof_rewrite_scheduled:0")
-	}
-	if err := wait(isIdle); err != nil { // a rewrite that began earlier may contain what was deleted since
-		return err
-	}
-	if err := client.BgRewriteAOF(ctx).Err(); err != nil {
-		return redisconn.WrapError(operation, err)
-	}
-	failed := false
-	err := wait(func(state string) bool {
-		failed = !strings.Contains(state, "aof_last_bgrewrite_status:ok")
-		return isIdle(state)
-	})
-	if err == nil && failed {
-		err = fmt.Errorf("%s: it failed: see the log of Redis, and repeat the command", operation)
-	}
-	return err
 }
 
-// eraseStream deletes the entries of an account from a log or a queue.
-func eraseStream(ctx context.Context, conn *redisconn.Conn, key, account, group string) (deleted int, err error) {
-	return erasePages(ctx, conn, eraseScript, key, account, group)
-}
-
-// erasePages runs a script for each page of a stream. Its arguments follow the first ID and the length of the page.
-func erasePages(
-	ctx context.Context, conn *redisconn.Conn, script *redis.Script, key string, args ...any,
+// eraseStream deletes the entries of an account from a stream, page by page. group is its consumer group, or empty.
+func eraseStream(
+	ctx context.Context, conn *redisconn.Conn, script *redis.Script, key, account, group string,
 ) (deleted int, err error) {
 	const operation = "delete the entries of an account"
 	for next := "-"; next != ""; {
 		start := time.Now()
-		all := append([]any{next, pageLen}, args...)
-		reply, err := script.Run(ctx, conn.Commands(), []string{key}, all...).Slice()
+		reply, err := script.Run(ctx, conn.Commands(), []string{key}, next, pageLen, account, group).Slice()
 		if err != nil {
 			return deleted, redisconn.WrapError(operation, err)
 		}

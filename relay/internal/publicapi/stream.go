@@ -47,7 +47,7 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 		return nil, refused
 	}
 	s.tokens = query["token"]
-	s.setParameters(query)
+	s.addParameters(query)
 	s.tokens = append(s.tokens[:len(s.tokens):len(s.tokens)], r.Header["X-Service-Token"]...)
 	// A browser reconnects with the same URL and sends its position in Last-Event-ID.
 	if id := r.Header.Get("Last-Event-ID"); id != "" && s.wantsSSE() {
@@ -56,8 +56,8 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 	return s, nil
 }
 
-// setParameters sets the stream parameters that are not set yet.
-func (s *streamRequest) setParameters(query url.Values) {
+// addParameters sets the stream parameters that are not set yet.
+func (s *streamRequest) addParameters(query url.Values) {
 	s.cursor = cmp.Or(s.cursor, query.Get("cursor"))
 	s.after = cmp.Or(s.after, query.Get("after"))
 	s.metadata = cmp.Or(s.metadata, query.Get("metadata"))
@@ -84,16 +84,17 @@ func (s *streamRequest) encodeParameters() string {
 	return query.Encode()
 }
 
-// parseOptions parses the stream parameters. after is parsed when the stream opens.
-func (a *API) parseOptions(s *streamRequest) (topics relay.Patterns, cursors, metadata bool, refused *relay.Error) {
-	if topics, refused = a.parsePatterns(s.topics); refused != nil {
-		return topics, false, false, refused
+// parseParameters returns a subscription with the stream parameters. The hub checks After when the stream opens.
+func (a *API) parseParameters(req *streamRequest) (s hub.Subscription, refused *relay.Error) {
+	s.After = req.after
+	if s.Topics, refused = a.parsePatterns(req.topics); refused != nil {
+		return s, refused
 	}
-	if cursors, refused = s.wantsCursors(); refused != nil {
-		return topics, false, false, refused
+	if s.Cursor, refused = req.wantsCursors(); refused != nil {
+		return s, refused
 	}
-	metadata, refused = s.wantsMetadata()
-	return topics, cursors, metadata, refused
+	s.Metadata, refused = req.wantsMetadata()
+	return s, refused
 }
 
 // upgradeRequired rejects a request for neither a websocket nor an event stream.
@@ -191,17 +192,15 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 		return refused
 	}
 	if stored, err := url.ParseQuery(grant.Stream); err == nil {
-		req.setParameters(stored)
+		req.addParameters(stored)
 	}
-	topics, cursors, metadata, refused := a.parseOptions(req)
+	s, refused := a.parseParameters(req)
 	if refused != nil {
 		return refused
 	}
-	s := hub.Subscription{
-		Hub: grant.Hub, Account: grant.Account, Allows: grant.Allows, VisibilityKey: grant.VisibilityKey(),
-		Hubs: grant.Hubs, Topics: topics, Cursor: cursors, Metadata: metadata, After: req.after, Key: grant.KeyName,
-		CheckKey: func() hub.Authorization { return a.keyStatus(&grant) },
-	}
+	s.Hub, s.Account, s.Hubs, s.Key = grant.Hub, grant.Account, grant.Hubs, grant.KeyName
+	s.Allows, s.VisibilityKey = grant.Allows, grant.VisibilityKey()
+	s.CheckKey = func() hub.Authorization { return a.keyStatus(&grant) }
 	if req.wantsSSE() {
 		if token != "" {
 			a.keepTokenAlive(r, token, &s)
@@ -313,11 +312,9 @@ func (a *API) checkToken(r *http.Request, token string) (auth.Grant, *relay.Erro
 	if err != nil {
 		return auth.Grant{}, a.tokenError(r, err)
 	}
-	parameters := grant.Stream
 	if grant, refused = a.opt.Authenticator.CurrentGrant(grant); refused != nil {
 		return auth.Grant{}, refused
 	}
-	grant.Stream = parameters
 	if given && id != grant.Hub {
 		return auth.Grant{}, relay.NewError(relay.CodeWrongHub,
 			"the token was issued for another pipeline than the header X-Hub-Id names")

@@ -37,7 +37,7 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 	if refused != nil {
 		return refused
 	}
-	if _, _, _, refused := a.parseOptions(req); refused != nil {
+	if _, refused := a.parseParameters(req); refused != nil {
 		return refused
 	}
 	grant := key.Grant(id)

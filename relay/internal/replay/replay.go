@@ -63,18 +63,12 @@ type Request struct {
 	After      Start
 	// Until is a position in the log. The replay ends at it. Empty means the end of the log.
 	Until string
-	// Also is a filter that notifications must match in addition, or nil.
-	Also *relay.Filter
-	// IDs are the notifications to replay. Nil means all.
-	IDs map[string]bool
+	// Selects reports whether a notification that matches Filter is replayed. Nil selects all.
+	Selects func(relay.Notification) bool
 	// Backlog is the maximum number of scheduled deliveries. 0 means no limit.
 	Backlog int64
 	// DryRun schedules nothing. The result then also counts notifications with a scheduled retry as scheduled.
 	DryRun bool
-}
-
-func (q *Request) matches(n relay.Notification) bool {
-	return q.Filter.Match(n) && (q.Also == nil || q.Also.Match(n)) && (q.IDs == nil || q.IDs[n.ID])
 }
 
 // Start returns the position after which the replay of a partition starts, or false if it skips the partition.
@@ -156,7 +150,7 @@ func (r Replayer) replayPartition(ctx context.Context, q Request, partition int,
 				more = false // the dispatcher has not queued the rest yet, or it was not requested
 				break
 			}
-			if q.matches(n) {
+			if q.Filter.Match(n) && (q.Selects == nil || q.Selects(n)) {
 				matching = append(matching, n)
 			}
 		}

@@ -20,10 +20,10 @@ func newAccountsErase(std term.Streams) *cobra.Command {
 	var confirmed bool
 	cmd := &cobra.Command{
 		Use:   "erase ACCOUNT",
-		Short: "Delete the notifications of an account from a running daemon",
+		Short: "Delete the events of an account from a running daemon",
 		Long: `Deletes the events of an account: from the log, the queues, open digests and scheduled retries of all sinks,
-the dead letters, and the quarantine of the inbox. At the end it rewrites the file of the embedded Redis, and waits for
-that. It then prints what it cannot delete. This cannot be undone. Revoke the keys of the account first. Otherwise new
+the dead letters, and the quarantine of the inbox. It waits until the embedded Redis has rewritten its file. Then it
+prints what it cannot delete. This cannot be undone. Revoke the keys of the account first. Otherwise new
 events may arrive.
 
 ` + adminHelp,
@@ -58,7 +58,7 @@ events may arrive.
 			text := fmt.Sprintf("deleted %d entries of the log, %d queued and %d scheduled deliveries, %d dead letters, "+
 				"%d entries of the quarantine", r.Log, r.Queued, r.Scheduled, r.DeadLetters, r.Quarantine)
 			if r.Shared > 0 {
-				text += fmt.Sprintf("; %d dead letters were kept, because they also contain notifications of other "+
+				text += fmt.Sprintf("; %d dead letters were kept, because they also contain events of other "+
 					"accounts", r.Shared)
 			}
 			for i, remaining := range r.Remaining {

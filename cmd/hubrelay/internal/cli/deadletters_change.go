@@ -48,7 +48,7 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 				return NewUsageError(cmd, errors.New("nothing selected: specify ids or --all"))
 			case !f.all && f.filter.isSet():
 				return NewUsageError(cmd, errors.New("--topic, --hub and --since require --all"))
-			case f.all && c.confirm && !f.yes && (!isTerminalInput(std.In) || !term.IsTerminal(std.Err)):
+			case f.all && c.confirm && !f.yes && !canConfirm(std):
 				return NewUsageError(cmd, fmt.Errorf("confirmation requires a terminal: use --yes to %s all", c.verb))
 			}
 			query, err := f.filter.queryParams(cmd)
@@ -169,9 +169,10 @@ func changeInBatches(ctx context.Context, std term.Streams, client *adminClient,
 	return done, nil
 }
 
-func isTerminalInput(in io.Reader) bool {
-	w, ok := in.(io.Writer) // os.Stdin is a file, so it implements io.Writer
-	return ok && term.IsTerminal(w)
+// canConfirm reports whether [confirmChange] can ask a person.
+func canConfirm(std term.Streams) bool {
+	in, ok := std.In.(io.Writer) // os.Stdin is a file, so it implements io.Writer
+	return ok && term.IsTerminal(in) && term.IsTerminal(std.Err)
 }
 
 // confirmChange asks on the terminal. Any answer but yes is an error.

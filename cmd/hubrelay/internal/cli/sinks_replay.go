@@ -42,11 +42,11 @@ redis.retention limits the age of the log.
 TIME is RFC 3339 or a duration ago, such as 2h or 1d. CURSOR is the cursor of a stream, or the ID of an entry of the log. The
 cursor of a hub's stream covers all hubs of the same partition, so add --hub.
 
-On a terminal, the command says how many events the sink would receive, and asks. 'deadletters replay' delivers failed
-events again.`,
+On a terminal, the command shows how many events the sink would receive, and asks for confirmation. 'deadletters replay'
+delivers failed events again.`,
 		Example: `  hubrelay sinks replay billing --after 2h --dry-run
   hubrelay sinks replay billing --after 2026-11-20T08:00:00Z --until 2026-11-20T09:00:00Z --topic 'job.*'
-  hubrelay sinks replay billing --id 0190b8f7c1f27e0e8b2d4a5c6d7e8f90`,
+  hubrelay sinks replay billing --id 6b079575000001387d13e119`,
 		Args: exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if request.After == "" && len(request.IDs) == 0 {
@@ -75,7 +75,7 @@ func replaySink(
 	if err != nil {
 		return err
 	}
-	if !request.DryRun && !confirmed && isTerminalInput(std.In) && term.IsTerminal(std.Err) {
+	if !request.DryRun && !confirmed && canConfirm(std) {
 		if err := confirmReplay(ctx, std, client, name, request); err != nil {
 			return err
 		}
@@ -113,7 +113,7 @@ func requestReplay(
 	return answer.Data, result, decodeData(answer.Data, &result)
 }
 
-// confirmReplay counts the events and asks.
+// confirmReplay asks for confirmation with the number of events. Without events there is nothing to confirm.
 func confirmReplay(
 	ctx context.Context, std term.Streams, client *adminClient, name string, request replayRequest,
 ) error {

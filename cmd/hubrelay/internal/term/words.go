@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Pluralize returns n and thing, with an s unless n is 1.
+// Pluralize returns n and thing, which is in the plural unless n is 1: "2 events", "2 deliveries".
 func Pluralize(n int, thing string) string {
 	switch stem, endsInRY := strings.CutSuffix(thing, "ry"); {
 	case n == 1:

@@ -111,8 +111,8 @@ func (s *Digests) Seal(ctx context.Context, sink string, groups []string) error 
 	return nil
 }
 
-// SealAllOf makes scheduled deliveries of the open digests that mention an account, due at once.
-func (s *Digests) SealAllOf(ctx context.Context, sink, account string) error {
+// SealAccount seals the open digests that mention an account, so [Retries.EraseAccount] finds them.
+func (s *Digests) SealAccount(ctx context.Context, sink, account string) error {
 	groups, err := s.client.ZRange(ctx, DigestsKey(s.keys, sink), 0, -1).Result()
 	if err != nil {
 		return fmt.Errorf("list open digests: %w", err)

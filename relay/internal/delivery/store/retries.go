@@ -132,8 +132,8 @@ func (s *Retries) Complete(ctx context.Context, c Claim) (nextDue bool, err erro
 const makeDuePage = 1000
 
 // MakeDue makes all scheduled deliveries of a sink due at once and returns how many are due. Claimed deliveries stay
-// unchanged, as do deliveries that wait for another one with their ordering key. After an error,
-// earlier pages stay done, and a repetition is safe.
+// unchanged, as do deliveries that wait for another one with their ordering key. After an error, earlier pages stay
+// done, and a repetition is safe.
 func (s *Retries) MakeDue(ctx context.Context, sink string) (int, error) {
 	total := 0
 	for from := ""; ; {

@@ -9,7 +9,7 @@ local max = tonumber(ARGV[2])
 local from = ARGV[1]
 local due = 0
 if from == '' then
-  due = redis.call('ZCOUNT', KEYS[1], '-inf', at)
+  due = redis.call('ZCOUNT', KEYS[1], '-inf', string.format('%.0f', at))
 end
 if from == '' or tonumber((string.gsub(from, '^%(', ''))) <= at then -- the start of this page may be due by now
   from = string.format('(%.0f', at)
