@@ -8,7 +8,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Each step is printed, even if several have ended since the last request.
+// Each step is printed, even if several have ended since the last request. The caller prints the end.
 func TestJobProgress_PrintsLines(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
@@ -29,7 +29,7 @@ func TestJobProgress_PrintsLines(t *testing.T) {
 	at(relay.JobRunning, relay.JobRunning)
 	at(relay.JobRunning, relay.JobCompleted, relay.JobCompleted, relay.JobRunning)
 	at(relay.JobCompleted, relay.JobCompleted, relay.JobCompleted, relay.JobCompleted)
-	if got, want := out.String(), "queued\nStop\nStop: done\nCopy: done\nStart\nStart: done\ncompleted\n"; got != want {
+	if got, want := out.String(), "queued\nStop\nStop: done\nCopy: done\nStart\nStart: done\n"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
