@@ -51,7 +51,7 @@ requirements: $(GOLANGCI_LINT) $(GOVULNCHECK) examples/node_modules/.package-loc
 	@bash .ci/need nats-server rabbitmq mosquitto postgresql
 	@if bash .ci/can-docker >/dev/null; then bash .ci/need docker; fi
 
-# TestLong… tests kill processes, fail over clusters, or drive slow browsers.
+# TestLong… tests kill processes, fail over clusters, compile plugins, or drive slow browsers.
 test: preflight examples/node_modules/.package-lock.json $(GOTESTSUM) ## install requirements and run all tests except the long ones, with -race
 	@$(call test,all,-skip '^TestLong' -timeout 10m ./...)
 

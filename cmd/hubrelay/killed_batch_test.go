@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestLongKilledDuringBatches is TestKilledDuringDeliveries for a sink with batches. No notification is lost. All
+// TestLongKilledDuringBatches is TestLongKilledDuringDeliveries for a sink with batches. No notification is lost. All
 // attempts of a batch are equal and in the order of the log. Few notifications are in two batches.
 func TestLongKilledDuringBatches(t *testing.T) {
 	t.Parallel()

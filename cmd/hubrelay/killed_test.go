@@ -40,10 +40,10 @@ var (
 	steady = flow{batch: 1, every: 2 * time.Millisecond, ahead: killedDeliveries}
 )
 
-// TestKilledDuringDeliveries kills the daemon 20 times during 5,000 deliveries, after random numbers of requests, and
+// TestLongKilledDuringDeliveries kills the daemon 20 times during 5,000 deliveries, after random numbers of requests, and
 // starts another one on the same Redis. No accepted notification is lost. Only deliveries in flight, and as many that
 // were being acknowledged in Redis, may repeat: at most twice the concurrency of the sink for each kill. HUBRELAY_TEST_SEED and HUBRELAY_TEST_KILLS select other points and their number.
-func TestKilledDuringDeliveries(t *testing.T) {
+func TestLongKilledDuringDeliveries(t *testing.T) {
 	t.Parallel()
 	run := func(t *testing.T, concurrency int, f flow) {
 		t.Helper()

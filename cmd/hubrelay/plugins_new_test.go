@@ -30,7 +30,7 @@ func checkPlugin(t *testing.T, dir string, args ...string) {
 }
 
 // A new plugin in Go passes its own test and the check, and runs in the daemon, with the commands in its README.
-func TestPluginsNew_Go(t *testing.T) {
+func TestLongPluginsNew_Go(t *testing.T) {
 	t.Parallel()
 	source, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {

@@ -205,7 +205,7 @@ func FuzzTemplate(f *testing.F) {
 		if err != nil {
 			return
 		}
-		tmpl.limits = limits{5_000, 1 << 20}
+		tmpl.limits = limits{1_000, 1 << 20}
 		out, err := tmpl.Render(t.Context(), newData(t, d, nil))
 		if err != nil && strings.Contains(err.Error(), errTime.Error()) {
 			t.Errorf("%q: got error %v, want one before maxTime", source, err)

@@ -81,9 +81,10 @@ type connLimiter struct {
 	idle list.List                 // of *limitedConn, the longest idle first
 	// blocked are the addresses that have reset too many requests, with the end of the time without new connections.
 	blocked map[netip.Prefix]time.Time
-	// requests and requestsOfGroup count the HTTP/2 requests in progress, in total and per address, without event streams.
-	requests        int
-	requestsOfGroup map[netip.Prefix]int
+	// requests counts the HTTP/2 requests in progress, without event streams. groupRequests are those of each address that
+	// is not a trusted proxy.
+	requests      int
+	groupRequests map[netip.Prefix]*groupRequests
 }
 
 // ipConns are the connections of one client address.
@@ -100,7 +101,7 @@ func newConnLimiter(o Options) *connLimiter {
 		failLog: rate.Sometimes{Interval: limitLogInterval}, blockLog: rate.Sometimes{Interval: limitLogInterval},
 		busyLog: rate.Sometimes{Interval: limitLogInterval},
 		ips:     make(map[netip.Prefix]*ipConns), blocked: make(map[netip.Prefix]time.Time),
-		requestsOfGroup: make(map[netip.Prefix]int),
+		groupRequests: make(map[netip.Prefix]*groupRequests),
 	}
 	if l.observer == nil {
 		l.observer = noConnObserver{}
@@ -273,6 +274,7 @@ type limitedConn struct {
 	group          netip.Prefix  // of the peer, or invalid
 	isProxy        bool          // the peer is trusted
 	handlers       int           // running, only of HTTP/2 requests
+	requests       int           // HTTP/2 requests that count toward the limits
 	ending         int           // handlers whose request called EndSoon
 	resets         *rate.Limiter // nil before the first reset
 }

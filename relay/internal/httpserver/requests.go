@@ -17,7 +17,8 @@ const (
 	connBuffer, streamBuffer = 256 << 10, 128 << 10
 	// maxRequests and maxGroupRequests limit the HTTP/2 requests in progress, in total and per address, without event
 	// streams. A client that reads no responses would otherwise keep a goroutine and up to 32 KiB of header for each.
-	// HTTP/1 needs no such limit, because each request holds a connection.
+	// HTTP/1 needs no such limit, because each request holds a connection. At the total limit, the address with the most
+	// requests makes room, so a few addresses cannot lock out the others.
 	maxRequests, maxGroupRequests = 4000, 400
 	// responseTime is the time within which a client must read the response to a request that called EndSoon.
 	responseTime = 10 * time.Second
@@ -97,7 +98,14 @@ func (q *http2Request) beginRequest() bool {
 	defer l.mu.Unlock()
 	c.handlers++
 	l.setIdle(c, false)
-	if l.requests >= maxRequests || !c.isProxy && l.requestsOfGroup[c.group] >= maxGroupRequests {
+	if c.removed {
+		return false
+	}
+	ofGroup := 0
+	if g := l.groupRequests[c.group]; g != nil && !c.isProxy {
+		ofGroup = g.count
+	}
+	if ofGroup >= maxGroupRequests || l.requests >= maxRequests && !l.closeBusiest(ofGroup+1) {
 		l.busyLog.Do(func() {
 			l.log.Warn("HTTP/2 requests are rejected, too many are in progress; if the client is a proxy, add it to "+
 				"server.trusted_proxies", "requests", l.requests, "remote", c.group)
@@ -105,8 +113,64 @@ func (q *http2Request) beginRequest() bool {
 		return false
 	}
 	q.counted = true
-	l.requests++
-	l.requestsOfGroup[c.group]++
+	l.countRequests(c, 1)
+	return true
+}
+
+// groupRequests are the HTTP/2 requests in progress of one client address.
+type groupRequests struct {
+	count int
+	conns map[*limitedConn]struct{} // with at least one of them
+}
+
+// countRequests changes the number of requests of a connection. The caller holds l.mu.
+func (l *connLimiter) countRequests(c *limitedConn, delta int) {
+	l.requests += delta
+	c.requests += delta
+	if c.isProxy {
+		return
+	}
+	g := l.groupRequests[c.group]
+	if g == nil {
+		g = &groupRequests{conns: make(map[*limitedConn]struct{})}
+		l.groupRequests[c.group] = g
+	}
+	g.count += delta
+	g.conns[c] = struct{}{}
+	if c.requests == 0 {
+		delete(g.conns, c)
+	}
+	if g.count == 0 {
+		delete(l.groupRequests, c.group)
+	}
+}
+
+// closeBusiest closes the connection with the most requests of the address with the most requests, if that address has
+// more than count. It reports whether a connection was closed. The caller holds l.mu.
+func (l *connLimiter) closeBusiest(count int) bool {
+	var group *groupRequests
+	for _, g := range l.groupRequests {
+		if g.count > count {
+			group, count = g, g.count
+		}
+	}
+	if group == nil {
+		return false
+	}
+	var busiest *limitedConn
+	for c := range group.conns {
+		if busiest == nil || c.requests > busiest.requests {
+			busiest = c
+		}
+	}
+	l.busyLog.Do(func() {
+		l.log.Warn("connection with the most HTTP/2 requests was closed, too many are in progress",
+			"requests", l.requests, "remote", busiest.group)
+	})
+	l.countRequests(busiest, -busiest.requests)
+	l.remove(busiest)
+	_ = busiest.Conn.Close() // its handlers end with an error
+	l.observer.ConnectionEvicted()
 	return true
 }
 
@@ -148,10 +212,8 @@ func (q *http2Request) leaveLimits() {
 		return
 	}
 	q.counted = false
-	l, group := q.conn.limiter, q.conn.group
-	l.requests--
-	if l.requestsOfGroup[group]--; l.requestsOfGroup[group] == 0 {
-		delete(l.requestsOfGroup, group)
+	if q.conn.requests > 0 { // closeBusiest has not ended the count
+		q.conn.limiter.countRequests(q.conn, -1)
 	}
 }
 

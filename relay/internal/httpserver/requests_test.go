@@ -1,10 +1,15 @@
 package httpserver
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
 	"net/http"
+	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
@@ -34,15 +39,9 @@ func TestRequests_LimitPerAddress(t *testing.T) {
 		_ = res.Body.Close()
 		return res.StatusCode, string(body)
 	}
-	newClient := func() *http.Client {
-		transport := &http.Transport{Protocols: new(http.Protocols)}
-		transport.Protocols.SetUnencryptedHTTP2(true)
-		t.Cleanup(transport.CloseIdleConnections)
-		return &http.Client{Transport: transport}
-	}
 	fill := func(path string, n int) {
 		for range n / maxStreams {
-			client := newClient()
+			client := newHTTP2Client(t, "127.0.0.1")
 			for range maxStreams {
 				running.Go(func() {
 					if status, _ := get(client, path); status != http.StatusOK {
@@ -57,7 +56,7 @@ func TestRequests_LimitPerAddress(t *testing.T) {
 	}
 	fill("/stream", maxStreams)
 	fill("/", maxGroupRequests)
-	client := newClient()
+	client := newHTTP2Client(t, "127.0.0.1")
 	if status, body := get(client, "/"); status != http.StatusServiceUnavailable || body != "" {
 		t.Errorf("got %d %q beyond the limit, want 503 without a body", status, body)
 	}
@@ -66,6 +65,78 @@ func TestRequests_LimitPerAddress(t *testing.T) {
 	testkit.Eventually(t, "room for another request", func() error {
 		if status, _ := get(client, "/"); status != http.StatusOK {
 			return errors.New("rejected")
+		}
+		return nil
+	})
+}
+
+// newHTTP2Client returns a client that connects from an address and has one connection.
+func newHTTP2Client(t *testing.T, address string) *http.Client {
+	t.Helper()
+	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}}
+	transport := &http.Transport{Protocols: new(http.Protocols), DialContext: dialer.DialContext}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport}
+}
+
+// Ten addresses that use all requests do not lock out another one.
+func TestRequests_AddressesShareTotal(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux has the addresses 127.0.0.2 to 127.0.0.12 without configuration")
+	}
+	began := make(chan struct{}, 2*maxRequests)
+	s := run(t, Options{Handler: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		began <- struct{}{}
+		if r.URL.Path == "/slow" {
+			<-r.Context().Done()
+		}
+	})})
+	url := "http://" + s.Addr().String()
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	var closed atomic.Int64
+	for address := range maxRequests / maxGroupRequests {
+		for range maxGroupRequests / maxStreams {
+			client := newHTTP2Client(t, fmt.Sprintf("127.0.0.%d", address+2))
+			for range maxStreams {
+				running.Go(func() {
+					req, err := http.NewRequestWithContext(ctx, http.MethodPut, url+"/slow", nil)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					res, err := client.Do(req)
+					if err == nil {
+						_ = res.Body.Close()
+						t.Errorf("got status %d, want a request that ends with its connection", res.StatusCode)
+					}
+					if ctx.Err() == nil {
+						closed.Add(1)
+					}
+				})
+			}
+		}
+	}
+	for range maxRequests {
+		<-began
+	}
+	for range 2 {
+		res, err := newHTTP2Client(t, "127.0.0.12").Get(url)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = res.Body.Close()
+		if res.StatusCode != http.StatusOK {
+			t.Errorf("got status %d for another address, want 200", res.StatusCode)
+		}
+	}
+	testkit.Eventually(t, "one closed connection", func() error {
+		if n := closed.Load(); n != maxStreams {
+			return fmt.Errorf("%d requests ended, want %d", n, maxStreams)
 		}
 		return nil
 	})
