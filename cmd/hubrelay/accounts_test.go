@@ -89,6 +89,9 @@ func TestAccountsErase(t *testing.T) {
 	if out := command(2, "accounts", "erase", "acme"); !strings.Contains(out, "--yes") {
 		t.Errorf("without confirmation: %s", out)
 	}
+	if out := command(1, "accounts", "erase", "*", "--yes"); !strings.Contains(out, "name one") {
+		t.Errorf("erase of all accounts: got %s", out)
+	}
 	out := command(0, "accounts", "erase", "acme", "--yes")
 	const want = "deleted 2 entries of the log, 2 queued and 4 scheduled deliveries, 2 dead letters, " +
 		"3 entries of the quarantine\nnot deleted:\n- "

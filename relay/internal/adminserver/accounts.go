@@ -5,6 +5,8 @@ import (
 	"net/http"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/erase"
 )
 
@@ -23,7 +25,11 @@ func (o *apiHandler) handleAccounts(pattern string, open func() Accounts) {
 		if a == nil {
 			return 0, nil, errStarting()
 		}
-		result, err := a.Erase(r.Context(), r.PathValue("name"))
+		account := r.PathValue("name")
+		if account == auth.Wildcard {
+			return 0, nil, relay.NewError(relay.CodeInvalidArgument, "all accounts cannot be erased at once; name one")
+		}
+		result, err := a.Erase(r.Context(), account)
 		return http.StatusOK, result, err
 	}, http.MethodPost)
 }

@@ -45,8 +45,9 @@ func (p Proxies) Contains(addr netip.Addr) bool {
 }
 
 // Client returns the address of the client that sent r. If the connection comes from a trusted proxy, it is the last
-// address in the header that is not a trusted proxy. Entries before that one were written by the client and are ignored. A proxy that names no client is itself the client. The result is invalid if r has no
-// address, such as over a unix socket.
+// address in the header that is not a trusted proxy. Entries before that one were written by the client and are ignored. A
+// proxy that sends no header is itself the client. The result is invalid if a trusted proxy names a client without a
+// readable address, or if r has no address, such as over a unix socket. An invalid address belongs to no network.
 func (p Proxies) Client(r *http.Request) netip.Addr {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
@@ -57,11 +58,7 @@ func (p Proxies) Client(r *http.Request) netip.Addr {
 		return client
 	}
 	for _, hop := range slices.Backward(p.hops(r.Header)) {
-		addr, ok := parseHop(hop)
-		if !ok {
-			return client // this client may have made up everything before it
-		}
-		if client = addr; !p.Contains(addr) {
+		if client = parseHop(hop); !p.Contains(client) {
 			return client
 		}
 	}
@@ -71,33 +68,65 @@ func (p Proxies) Client(r *http.Request) netip.Addr {
 // hops returns the addresses in the header, the nearest proxy last.
 func (p Proxies) hops(h http.Header) []string {
 	name := http.CanonicalHeaderKey(cmp.Or(p.Header, DefaultHeader))
-	list := strings.Split(strings.Join(h[name], ","), ",")
-	if name == "Forwarded" {
-		for i, element := range list {
-			list[i] = forwardedFor(element)
+	var list []string
+	for _, line := range h[name] {
+		if name == "Forwarded" {
+			list = append(list, forwardedFor(line)...)
+		} else {
+			list = append(list, strings.Split(line, ",")...)
 		}
 	}
 	return list
 }
 
-// forwardedFor returns the value of the parameter for in an element of Forwarded, or "".
-func forwardedFor(element string) string {
-	for pair := range strings.SplitSeq(element, ";") {
-		if name, value, _ := strings.Cut(strings.TrimSpace(pair), "="); strings.EqualFold(name, "for") {
-			return strings.Trim(value, `"`)
+// forwardedFor returns the value of the parameter for in each element of a Forwarded header (RFC 7239, section 4), or "".
+// Separators in quoted values count as text, because a proxy may quote text of the client, such as its Host header.
+func forwardedFor(line string) []string {
+	var list []string
+	for _, element := range splitUnquoted(line, ',') {
+		value := ""
+		for _, pair := range splitUnquoted(element, ';') {
+			name, v, _ := strings.Cut(strings.TrimSpace(pair), "=")
+			if strings.EqualFold(name, "for") {
+				value = strings.Trim(v, `"`)
+			}
 		}
+		list = append(list, value)
 	}
-	return ""
+	return list
 }
 
-// parseHop parses an address with an optional port. IPv6 addresses with a port are in brackets.
-func parseHop(s string) (netip.Addr, bool) {
+// splitUnquoted splits s at each separator outside of quoted strings. An unterminated quoted string makes the result one
+// empty text, because its end is unknown.
+func splitUnquoted(s string, separator byte) []string {
+	var list []string
+	begin, quoted := 0, false
+	for i := 0; i < len(s); i++ {
+		switch {
+		case quoted && s[i] == '\\':
+			i++
+		case s[i] == '"':
+			quoted = !quoted
+		case s[i] == separator && !quoted:
+			list = append(list, s[begin:i])
+			begin = i + 1
+		}
+	}
+	if quoted {
+		return []string{""}
+	}
+	return append(list, s[begin:])
+}
+
+// parseHop parses an address with an optional port. IPv6 addresses with a port are in brackets. The result is invalid for
+// any other text.
+func parseHop(s string) netip.Addr {
 	s = strings.TrimSpace(s)
 	if withPort, err := netip.ParseAddrPort(s); err == nil {
-		return withPort.Addr().Unmap(), true
+		return withPort.Addr().Unmap()
 	}
-	addr, err := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
-	return addr.Unmap(), err == nil
+	addr, _ := netip.ParseAddr(strings.TrimSuffix(strings.TrimPrefix(s, "["), "]"))
+	return addr.Unmap()
 }
 
 // Group returns the network that counts as one client in limits: the address itself, or its /64 for IPv6, because a

@@ -40,7 +40,7 @@ func TestProxies_Client(t *testing.T) {
 		"garbage": {
 			trusted, "10.0.0.1:5000",
 			http.Header{"X-Forwarded-For": {"1.2.3.4, x"}},
-			"10.0.0.1",
+			"invalid IP",
 		},
 		"Forwarded": {
 			rfc7239, "[fd00::1]:5000", http.Header{
@@ -49,7 +49,25 @@ func TestProxies_Client(t *testing.T) {
 			}, "2001:db8::17",
 		},
 		"Forwarded without an address": {
-			rfc7239, "10.0.0.1:5000", http.Header{"Forwarded": {"for=_hidden"}}, "10.0.0.1",
+			rfc7239, "10.0.0.1:5000", http.Header{"Forwarded": {"for=_hidden"}}, "invalid IP",
+		},
+		"Forwarded with quoted separators": {
+			rfc7239, "10.0.0.1:5000",
+			http.Header{"Forwarded": {`for=198.51.100.7;host="x,for=203.0.113.9;for=203.0.113.9";proto=https`}},
+			"198.51.100.7",
+		},
+		"Forwarded with an escaped quote": {
+			rfc7239, "10.0.0.1:5000",
+			http.Header{"Forwarded": {`for=198.51.100.7;host="x\",for=203.0.113.9,\""`}},
+			"198.51.100.7",
+		},
+		"Forwarded with an unterminated quote": {
+			rfc7239, "10.0.0.1:5000",
+			http.Header{"Forwarded": {`for=198.51.100.7;host="x,for=203.0.113.9`}},
+			"invalid IP",
+		},
+		"Forwarded with an unterminated quote of the client": {
+			rfc7239, "10.0.0.1:5000", http.Header{"Forwarded": {`for="203.0.113.9`, "for=198.51.100.7"}}, "198.51.100.7",
 		},
 		"Forwarded that the proxy did not write": {
 			trusted, "10.0.0.1:5000", http.Header{
