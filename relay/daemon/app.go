@@ -23,6 +23,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/publicapi"
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // leaseTime is the time after which another node takes over the work of a failed node.
@@ -81,6 +82,7 @@ type Daemon struct {
 // New creates a daemon from a valid configuration. It reads the inventory file, and opens the sinks and the driver, but
 // starts nothing. cfg must not be modified afterwards. Invalid values in files are returned as [yamldoc.Problems].
 func New(cfg *config.Config, s Options) (*Daemon, error) {
+	s.Log = slog.New(redisconn.NewOutageHandler(s.Log.Handler()))
 	a := &Daemon{cfg: cfg, accepted: cfg, options: s, log: s.Log, metrics: adminserver.NewMetrics(s.Version)}
 	a.reloadStatus.setMetric = a.metrics.Reloaded
 	var err error

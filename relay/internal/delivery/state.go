@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // stateRetryDelay is the delay after the state of a sink could not be read.
@@ -180,7 +181,8 @@ func (s *sinkState) disable(ctx context.Context, cause error) {
 		return err
 	})
 	if err != nil {
-		o.Log.Warn("disabled state of a sink could not be stored", "error", err)
+		o.Log.Warn("disabled state of a sink could not be stored",
+			"error", redisconn.WrapError("store the state of a sink", err))
 	}
 	if isNew {
 		if o.OnDisabled != nil {
@@ -199,6 +201,7 @@ func (s *sinkState) countDisable(n int) {
 
 func (s *sinkState) reportNotice(err error) {
 	if err != nil {
-		s.opts.Log.Warn("notice about a sink could not be sent to other sinks", "error", err)
+		s.opts.Log.Warn("notice about a sink could not be sent to other sinks",
+			"error", redisconn.WrapError("send a notice", err))
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 const (
@@ -189,7 +190,8 @@ func (r *Reporter) reportPipelines(ctx context.Context, pipelines []*Pipeline, f
 	defer cancel()
 	if err := r.storeStats(ctx, pipelines); err != nil {
 		if ctx.Err() == nil {
-			r.log.Warn("statistics of sinks could not be stored", "error", err)
+			r.log.Warn("statistics of sinks could not be stored",
+				"error", redisconn.WrapError("store statistics", err))
 		}
 		return
 	}

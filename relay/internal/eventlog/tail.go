@@ -131,7 +131,7 @@ func (t *tailReader) run(ctx context.Context, from string, added int64) error {
 			break
 		}
 		t.l.conn.Logger().WarnContext(ctx, "reading the log failed",
-			"partition", t.partition, "position", t.position, "error", err)
+			"partition", t.partition, "position", t.position, "error", redisconn.WrapError(readLogOperation, err))
 		t.connectsSeen = -1
 		if !retry.Sleep(ctx) {
 			break

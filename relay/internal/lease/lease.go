@@ -179,6 +179,7 @@ func (l *Lease) releaseLock(ctx context.Context, value string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	if err := releaseScript.Run(ctx, l.m.client, []string{l.key}, value).Err(); err != nil {
-		l.m.log.WarnContext(ctx, "releasing a lease failed, it expires later", "lease", l.name, "error", err)
+		l.m.log.WarnContext(ctx, "releasing a lease failed, it expires later", "lease", l.name,
+			"error", redisconn.WrapError("release lease "+l.name, err))
 	}
 }

@@ -106,12 +106,13 @@ func Open(ctx context.Context, o Options) (*Conn, error) {
 	}
 }
 
+// logWaiting logs the text of cause, because an [OutageHandler] would summarize the error.
 func (c *Conn) logWaiting(ctx context.Context, cause error) {
 	if c.singleProcess { // the embedded server, which loads its data
-		c.log.WarnContext(ctx, "waiting for redis", "error", cause)
+		c.log.WarnContext(ctx, "waiting for redis", "error", cause.Error())
 		return
 	}
-	c.log.WarnContext(ctx, "waiting for redis at redis.url", "error", cause)
+	c.log.WarnContext(ctx, "waiting for redis at redis.url", "error", cause.Error())
 }
 
 func newConn(o Options) (*Conn, error) {

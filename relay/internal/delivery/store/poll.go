@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 //go:embed scripts/claim.lua
@@ -83,7 +85,7 @@ func (s *Retries) Poll(ctx context.Context, requests []PollRequest) []PollResult
 			r.State, r.IsFailing = decodeSinkState(fields), failing[i].Val() == 1
 		}
 		if e != nil {
-			r.Err = fmt.Errorf("poll due deliveries: %w", e)
+			r.Err = redisconn.WrapError("poll due deliveries", e)
 		}
 	}
 	return results

@@ -1,0 +1,107 @@
+package redisconn
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// outageInterval is the interval between two records of an outage. An outage has ended if no operation has failed for this
+// time. It is longer than the interval at which the relay renews its leases.
+const outageInterval = 10 * time.Second
+
+// OutageHandler summarizes the warnings and errors of all operations that fail because Redis is not available
+// ([ErrUnavailable]): it writes one record at the begin of an outage, one every ten seconds, and one after its end. Other
+// records pass unchanged. It is safe for concurrent use.
+type OutageHandler struct {
+	slog.Handler         // with the attributes and groups of the logger
+	outage       *outage // shared by all handlers that are derived from one
+}
+
+// outage is the state of the current outage.
+type outage struct {
+	handler slog.Handler // without attributes
+
+	mu            sync.Mutex
+	began, latest time.Time // of failures, zero without an outage
+	recorded      time.Time
+	suppressed    int
+	end           *time.Timer
+}
+
+// NewOutageHandler returns an OutageHandler that writes to h.
+func NewOutageHandler(h slog.Handler) *OutageHandler {
+	return &OutageHandler{Handler: h, outage: &outage{handler: h}}
+}
+
+// Handle implements [slog.Handler].
+func (h *OutageHandler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level < slog.LevelWarn {
+		return h.Handler.Handle(ctx, r)
+	}
+	var cause error
+	r.Attrs(func(a slog.Attr) bool {
+		if err, ok := a.Value.Any().(error); ok && errors.Is(err, ErrUnavailable) {
+			cause = err
+		}
+		return cause == nil
+	})
+	if cause == nil {
+		return h.Handler.Handle(ctx, r)
+	}
+	return h.outage.record(ctx, cause)
+}
+
+// WithAttrs implements [slog.Handler].
+func (h *OutageHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &OutageHandler{Handler: h.Handler.WithAttrs(attrs), outage: h.outage}
+}
+
+// WithGroup implements [slog.Handler].
+func (h *OutageHandler) WithGroup(name string) slog.Handler {
+	return &OutageHandler{Handler: h.Handler.WithGroup(name), outage: h.outage}
+}
+
+func (o *outage) record(ctx context.Context, cause error) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	now := time.Now()
+	o.latest = now
+	if o.began.IsZero() {
+		o.began, o.recorded = now, now
+		o.end = time.AfterFunc(outageInterval, o.recordEnd)
+		return o.write(ctx, slog.LevelWarn, "redis is not available", slog.Any("error", cause))
+	}
+	o.end.Reset(outageInterval)
+	o.suppressed++
+	if now.Sub(o.recorded) < outageInterval {
+		return nil
+	}
+	o.recorded = now
+	return o.write(ctx, slog.LevelWarn, "redis is still not available", slog.Any("error", cause),
+		slog.String("duration", now.Sub(o.began).Round(time.Second).String()), slog.Int("suppressed_lines", o.suppressed))
+}
+
+func (o *outage) recordEnd() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.began.IsZero() || time.Since(o.latest) < outageInterval { // a failure during the call
+		return
+	}
+	// Nothing can be done about a record that cannot be written.
+	_ = o.write(context.Background(), slog.LevelInfo, "redis is available again",
+		slog.String("duration", o.latest.Sub(o.began).Round(time.Second).String()),
+		slog.Int("suppressed_lines", o.suppressed))
+	o.began, o.suppressed = time.Time{}, 0
+}
+
+func (o *outage) write(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) error {
+	if !o.handler.Enabled(ctx, level) {
+		return nil
+	}
+	r := slog.NewRecord(time.Now(), level, message, 0)
+	r.AddAttrs(attrs...)
+	return o.handler.Handle(ctx, r)
+}
