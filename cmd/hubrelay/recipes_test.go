@@ -65,3 +65,62 @@ func TestRecipes(t *testing.T) {
 		})
 	}
 }
+
+// Each YAML block of the documents is one file, or a part of one that the text before it completes. Its keys exist.
+func TestDocuments_YAMLBlocks(t *testing.T) {
+	t.Parallel()
+	pages, err := filepath.Glob(filepath.Join("..", "..", "docs", "*.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked := 0
+	for _, page := range append(pages, filepath.Join("..", "..", "README.md")) {
+		if filepath.Base(page) == "recipes.md" { // TestRecipes checks whole configurations
+			continue
+		}
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, at := range yamlBlock.FindAllSubmatchIndex(text, -1) {
+			file, ok := completeBlock(string(text[:at[0]]), string(text[at[2]:at[3]]))
+			if !ok {
+				continue
+			}
+			checked++
+			path := writeFile(t, tempDir(t), "hubrelay.yaml", file)
+			_, errOut, _ := call(t, nil, "", "config", "check", "-c", path)
+			for line := range strings.Lines(errOut) {
+				if strings.Contains(line, "unknown key") || strings.Contains(line, "is not valid YAML") {
+					t.Errorf("%s: %s\n%s", filepath.Base(page), line, file)
+				}
+			}
+		}
+	}
+	if checked < 20 {
+		t.Errorf("got %d blocks, want at least 20", checked)
+	}
+}
+
+var (
+	yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
+	sinkType  = regexp.MustCompile(`\n    type: (\w+)`)
+)
+
+// completeBlock completes a block of a page, whose text before the block is given, to a configuration. It returns false
+// for the files of other programs and for inventories.
+func completeBlock(before, block string) (file string, ok bool) {
+	switch {
+	case strings.HasPrefix(block, "    "): // settings of the latest sink
+		types := sinkType.FindAllStringSubmatch(before, -1)
+		if len(types) == 0 {
+			return "sinks:\n  x:\n" + block, true
+		}
+		return "sinks:\n  x:\n    type: " + types[len(types)-1][1] + "\n" + block, true
+	case strings.HasPrefix(block, "  "):
+		return "sinks:\n" + block, true
+	case strings.HasPrefix(block, "clusters:"), strings.HasPrefix(block, "spec:"):
+		return "", false
+	}
+	return block, true
+}
