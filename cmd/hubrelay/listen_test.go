@@ -3,8 +3,11 @@ package main_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -83,5 +86,67 @@ func TestListen_ResumesWithoutLoss(t *testing.T) {
 	}
 	if again += len(connected); again < 5 {
 		t.Errorf("it connected only %d times more", again)
+	}
+}
+
+// A stream that starts at a time begins with the notifications of that millisecond, in all partitions.
+func TestListen_Since(t *testing.T) {
+	t.Parallel()
+	d := serve(t, daemonConfig{redis: fmt.Sprintf("data_dir: %q, partitions: 4", tempDir(t)+"/data")})
+	publish := func(first int) {
+		t.Helper()
+		for i := range 4 { // hubs in different partitions
+			d.Publish(t, fmt.Sprintf("hub-%d", i), "application/json",
+				fmt.Sprintf(`{"topic":"container.created","object":{"id":"%d"},"context":{}}`, first+i), nil)
+		}
+	}
+	publish(0)
+	time.Sleep(2 * time.Millisecond) // so the clock has advanced, which needs no patience
+	middle := time.Now()
+	publish(4)
+	receive := func(after string, count int) []int {
+		t.Helper()
+		c := &client.Client{URL: "http://" + d.Public, Key: opsKey}
+		var got []int
+		for n, err := range c.Listen(t.Context(), client.ListenOptions{After: after}) {
+			var e struct{ Object struct{ ID string } }
+			if err == nil {
+				err = json.Unmarshal(n.Data, &e)
+			}
+			id, err2 := strconv.Atoi(e.Object.ID)
+			if err = errors.Join(err, err2); err != nil {
+				t.Fatalf("%s: %v", n.Data, err)
+			}
+			if got = append(got, id); len(got) == count {
+				break
+			}
+		}
+		slices.Sort(got)
+		return got
+	}
+	if got := receive(middle.UTC().Format(time.RFC3339Nano), 4); !slices.Equal(got, []int{4, 5, 6, 7}) {
+		t.Errorf("since the middle: got %v", got)
+	}
+	if got := receive("2020-01-01T00:00:00+02:00", 8); !slices.Equal(got, []int{0, 1, 2, 3, 4, 5, 6, 7}) {
+		t.Errorf("since 2020: got %v", got)
+	}
+
+	p := start(t, []string{"HUBRELAY_KEY=" + opsKey}, "listen", "--url", "http://"+d.Public, "--since", "1h", "--json")
+	testkit.Eventually(t, "eight lines of the command", func() error {
+		if n := strings.Count(p.Out.String(), "container.created"); n != 8 {
+			return fmt.Errorf("got %d", n)
+		}
+		return nil
+	})
+	for args, want := range map[string]string{
+		"--since soon":             "neither a duration",
+		"--since 2h --after x":     "after since",
+		"--url http://x --after x": "nor a time",
+	} {
+		args = strings.Replace(args, "http://x", "http://"+d.Public, 1)
+		_, errOut, code := call(t, []string{"HUBRELAY_KEY=" + opsKey}, "", append([]string{"listen"}, strings.Fields(args)...)...)
+		if code == 0 || !strings.Contains(errOut, want) {
+			t.Errorf("listen %s: %d %s, want %s", args, code, errOut, want)
+		}
 	}
 }

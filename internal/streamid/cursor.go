@@ -40,7 +40,8 @@ const Now = "now"
 const maxPartitions = 1 << 16
 
 // ErrMalformed is returned for text that is not a cursor.
-var ErrMalformed = errors.New("this is no cursor of this relay: use a cursor exactly as it was received in a message")
+var ErrMalformed = errors.New("this is neither a cursor of this relay nor a time: use a cursor exactly as it was received in a message, or a time " +
+	"such as 2026-11-26T08:00:00Z")
 
 // ErrOtherLog is returned for a cursor of another log, or of a log with another number of partitions.
 var ErrOtherLog = errors.New("the cursor belongs to another log")

@@ -40,8 +40,8 @@ const (
 type ListenOptions struct {
 	// Topics are topic patterns.
 	Topics []string
-	// After is the cursor of the last notification that the caller has processed. The stream starts after it. If it is
-	// empty, the stream starts now.
+	// After is the cursor of the last notification that the caller has processed. The stream starts after it. It may also be
+	// a time (RFC 3339) from which the stream starts. If it is empty, the stream starts now.
 	After string
 	// Metadata requests the members "id" and "time" in the data of each notification, and sets its ID. Servers that do
 	// not support it send neither.

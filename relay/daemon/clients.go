@@ -21,9 +21,10 @@ func (a *Daemon) hubOptions(s *stores, cursorKey streamid.CursorKey) hub.Options
 			Enabled: cfg.Compression.Enabled, MinSize: int(cfg.Compression.MinSize), CPU: cfg.Compression.CPU,
 		},
 		Partitions: s.keys.Partitions(), Partition: s.keys.Partition, History: s.log,
-		CursorKey: cursorKey,
-		Limits:    hub.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
-		Log:       a.log.With("component", "hub"), Observer: hubObserver{a.metrics},
+		PositionsBefore: s.log.PositionsBefore,
+		CursorKey:       cursorKey,
+		Limits:          hub.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
+		Log:             a.log.With("component", "hub"), Observer: hubObserver{a.metrics},
 	}
 }
 

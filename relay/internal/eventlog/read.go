@@ -6,6 +6,8 @@ import (
 	"errors"
 	"io"
 	"math"
+	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -65,6 +67,33 @@ func (l *Log) ReadFrom(ctx context.Context, partition int, after streamid.Positi
 	default:
 		return positionBefore(entries[0].ID), true, list, nil
 	}
+}
+
+// PositionsBefore returns the position of the last entry before a time, in each of count partitions from first on. It is the
+// beginning of the log if there is no such entry.
+func (l *Log) PositionsBefore(ctx context.Context, first, count int, t time.Time) ([]streamid.Position, error) {
+	positions := make([]streamid.Position, count)
+	if t.UnixMilli() <= 0 {
+		return positions, nil
+	}
+	end := strconv.FormatInt(t.UnixMilli()-1, 10) // the last sequence number of this millisecond
+	commands := make([]*redis.XMessageSliceCmd, count)
+	_, err := l.conn.Commands().Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i := range commands {
+			commands[i] = p.XRevRangeN(ctx, Key(l.keys, first+i), end, "-", 1)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, redisconn.WrapError(readLogOperation, err)
+	}
+	for i, c := range commands {
+		if list := c.Val(); len(list) > 0 {
+			id, _ := list[0].Values[resp.FieldID].(string)
+			positions[i], _ = streamid.ParseEntry(list[0].ID, id)
+		}
+	}
+	return positions, nil
 }
 
 // Range returns up to count notifications after a position in a partition's log. "" is the beginning.

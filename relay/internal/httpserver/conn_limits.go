@@ -81,8 +81,8 @@ type connLimiter struct {
 	idle list.List                 // of *limitedConn, the longest idle first
 	// blocked are the addresses that have reset too many requests, with the end of the time without new connections.
 	blocked map[netip.Prefix]time.Time
-	// requests counts the HTTP/2 requests in progress, without event streams. groupRequests are those of each address that
-	// is not a trusted proxy.
+	// requests counts the HTTP/2 requests in progress, without event streams. groupRequests has the requests of each
+	// address that is not a trusted proxy.
 	requests      int
 	groupRequests map[netip.Prefix]*groupRequests
 }

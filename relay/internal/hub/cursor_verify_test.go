@@ -50,7 +50,7 @@ func TestVerify_IsCheapForInventedCursors(t *testing.T) {
 			at[p].MS = 102
 		}
 		c := &connection{hub: h, feed: h.mergedFeed, fd: -1, writing: true}
-		r, problem := h.newReplay(c, &Subscription{After: string(testCursors.Append(nil, partitions, 0, at))})
+		r, problem := h.newReplay(t.Context(), c, &Subscription{After: string(testCursors.Append(nil, partitions, 0, at))})
 		if problem != nil {
 			t.Fatal(problem)
 		}

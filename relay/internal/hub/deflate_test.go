@@ -285,7 +285,7 @@ func TestReplay_LimitsCompressions(t *testing.T) {
 		}
 		h.Broadcast(Batch{Notifications: list})
 		c := &connection{hub: h, format: frame.WithCursor | frame.Deflated, feed: h.feeds[0]}
-		r, problem := h.newReplay(c, &Subscription{
+		r, problem := h.newReplay(t.Context(), c, &Subscription{
 			Hub: "h", Allows: func(string, string) bool { return true },
 			After: string(testCursors.Append(nil, 1, 0, []streamid.Position{{MS: 1}})),
 		})

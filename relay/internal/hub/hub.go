@@ -50,6 +50,9 @@ type Options struct {
 	HistoryBytes int
 	// History is the log for older entries. Without it, replays get only recent broadcasts.
 	History history.Log
+	// PositionsBefore returns the position of the last entry before a time, in each of count partitions from first on. It
+	// is called concurrently. Without it, a stream cannot start at a time.
+	PositionsBefore func(ctx context.Context, first, count int, t time.Time) ([]streamid.Position, error)
 	// Compression is for websockets. The zero value disables it.
 	Compression Compression
 	// Log receives client events. Nil discards them.

@@ -1,6 +1,7 @@
 package hub
 
 import (
+	"context"
 	"errors"
 	"strings"
 	"time"
@@ -51,9 +52,18 @@ type replay struct {
 	retryWait time.Duration
 }
 
-// newReplay parses the cursor of a subscription. It returns nil for a cursor of a log with another number of
+// newReplay parses the cursor or the time of a subscription. It returns nil for a cursor of a log with another number of
 // partitions, which cannot be replayed.
-func (h *Hub) newReplay(c *connection, s *Subscription) (*replay, *relay.Error) {
+func (h *Hub) newReplay(ctx context.Context, c *connection, s *Subscription) (*replay, *relay.Error) {
+	r := &replay{hub: h, client: c, subscription: s, feed: c.feed, wake: make(chan struct{}, 1), verifiedResets: -1}
+	if t, err := time.Parse(time.RFC3339, s.After); err == nil && h.opts.PositionsBefore != nil {
+		r.positions, err = h.opts.PositionsBefore(ctx, r.feed.firstPartition, len(r.feed.positions), t)
+		if err != nil {
+			h.opts.Log.Warn("stream from a time was rejected", "key_name", c.key, "error", err)
+			return nil, relay.NewError(relay.CodeNotReady, "the log could not be read; connect again")
+		}
+		return r, nil
+	}
 	read, err := h.cursors.Parse(s.After, h.opts.Partitions)
 	switch {
 	case errors.Is(err, streamid.ErrOtherLog):
@@ -61,7 +71,6 @@ func (h *Hub) newReplay(c *connection, s *Subscription) (*replay, *relay.Error) 
 	case err != nil:
 		return nil, cursorError(err.Error())
 	}
-	r := &replay{hub: h, client: c, subscription: s, feed: c.feed, wake: make(chan struct{}, 1), verifiedResets: -1}
 	r.positions = make([]streamid.Position, len(r.feed.positions))
 	for slot := range r.positions {
 		at, ok := read.At(r.feed.firstPartition + slot)

@@ -187,9 +187,9 @@ func TestCursorsThatCannotBeUsed(t *testing.T) {
 		return string(testCursors.Append(nil, partitions, partition, []streamid.Position{{MS: 1_795_000_000_000}}))
 	}
 	for _, tt := range []struct{ query, want string }{
-		{"account=a&after=0-0", "no cursor"},
-		{"account=a&after=1795000000000-0", "no cursor"},
-		{"hub=even&after=" + one(2, 0)[1:], "no cursor"},
+		{"account=a&after=0-0", "neither a cursor"},
+		{"account=a&after=1795000000000-0", "neither a cursor"},
+		{"hub=even&after=" + one(2, 0)[1:], "neither a cursor"},
 		{"account=a&after=" + one(2, 0), "of a hub"},
 		{"hub=odd&after=" + one(2, 0), "another hub"},
 		{"hub=even&after=" + one(2, 1), "another hub"},

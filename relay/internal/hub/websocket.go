@@ -35,7 +35,7 @@ type Subscription struct {
 	Cursor bool
 	// Metadata requests the members "id" and "time" in each notification.
 	Metadata bool
-	// After is the cursor to resume after. It implies Cursor. If it is empty, the client receives new notifications
+	// After is the cursor to resume after, or the time from which to start (RFC 3339). It implies Cursor. If it is empty, the client receives new notifications
 	// only. With [streamid.Now] a websocket receives the current cursor first, as event streams always do.
 	After string
 	// Key is the name of the key that opened the stream, for logs and limits.
@@ -51,7 +51,7 @@ type Subscription struct {
 	OnGone func()
 }
 
-// hasCursor reports whether the client resumes after a cursor.
+// hasCursor reports whether the client resumes after a cursor or from a time.
 func (s *Subscription) hasCursor() bool { return s.After != "" && s.After != streamid.Now }
 
 // ServeWebSocket upgrades the request to a websocket and returns; the client is served until it leaves. It checks the
@@ -116,7 +116,7 @@ func (h *Hub) admitClient(w http.ResponseWriter, r *http.Request, s *Subscriptio
 		c.format |= frame.WithMetadata
 	}
 	if s.hasCursor() {
-		if c.replay, problem = h.newReplay(c, s); problem != nil {
+		if c.replay, problem = h.newReplay(r.Context(), c, s); problem != nil {
 			return nil, nil, problem
 		}
 	}

@@ -51,7 +51,7 @@ func (h *OutageHandler) Handle(ctx context.Context, r slog.Record) error {
 	if cause == nil {
 		return h.Handler.Handle(ctx, r)
 	}
-	return h.outage.record(ctx, cause)
+	return h.outage.recordFailure(ctx, cause)
 }
 
 // WithAttrs implements [slog.Handler].
@@ -64,7 +64,7 @@ func (h *OutageHandler) WithGroup(name string) slog.Handler {
 	return &OutageHandler{Handler: h.Handler.WithGroup(name), outage: h.outage}
 }
 
-func (o *outage) record(ctx context.Context, cause error) error {
+func (o *outage) recordFailure(ctx context.Context, cause error) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now := time.Now()

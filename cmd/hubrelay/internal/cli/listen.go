@@ -21,6 +21,7 @@ func newListen(std term.Streams) *cobra.Command {
 		r      relayFlags
 		topics []string
 		after  string
+		since  string
 		asJSON bool
 	)
 	cmd := &cobra.Command{
@@ -29,10 +30,18 @@ func newListen(std term.Streams) *cobra.Command {
 		Long: `Opens the websocket stream and prints each notification as it arrives, until interrupted. It reconnects
 after a lost connection and continues after the last notification. The notification hubrelay.resync means that
 notifications were lost. Patterns select topics, like --topics. Without a hub it prints the notifications of all hubs
-that the key can read.`,
+that the key can read. With --since it starts with stored notifications.`,
 		Example: `  hubrelay listen --hub 5f0c
+  hubrelay listen --since 2h
   hubrelay listen 'container.*' '!*.error' --json | jq .object`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if since != "" {
+				t, err := parseSince(since, time.Now())
+				if err != nil {
+					return NewUsageError(cmd, err)
+				}
+				after = t.UTC().Format(time.RFC3339Nano)
+			}
 			log := slog.New(newRepeatLimiter(term.NewLogHandler(std.Err, slog.LevelInfo, std.Env)))
 			return listen(cmd.Context(), std, r.newClient(), log, client.ListenOptions{
 				Topics: append(topics, args...), After: after, Metadata: true,
@@ -43,6 +52,8 @@ that the key can read.`,
 	cmd.Flags().StringSliceVar(&topics, "topics", nil,
 		`topic patterns, such as 'container.*' or '!*.error'; may be repeated`)
 	cmd.Flags().StringVar(&after, "after", "", "start after this cursor; --json prints the cursor of each notification")
+	cmd.Flags().StringVar(&since, "since", "", "start with the notifications of this age, or since this time (RFC 3339)")
+	cmd.MarkFlagsMutuallyExclusive("after", "since")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each notification as a JSON line, with id, time and cursor")
 	return cmd
 }
