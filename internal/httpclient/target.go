@@ -34,7 +34,7 @@ func ParseTarget(text string, g *netguard.Guard) (*Target, error) {
 	case strings.ContainsAny(text, "\r\n"):
 		return nil, errors.New("has more than one line: set a single URL")
 	case err != nil:
-		return nil, errors.New("is not a URL")
+		return nil, errors.New("is not a URL: write https://host/path")
 	case strings.Contains(text, " "):
 		return nil, errors.New("contains a space: set a single URL, and write %20 for a space in it")
 	case u.Scheme != "http" && u.Scheme != "https":

@@ -76,6 +76,7 @@ func TestAPI(t *testing.T) {
 		{"POST", "/api/sinks/a/retry", "", ErrNoSink, 404, `"code":"404.sink"`},
 		{"POST", "/api/sinks/a/forget", "", ErrConfigured, 409, `"code":"409.invalid-state"`},
 		{"POST", "/api/sinks/a/replay", "", nil, 422, `"code":"422.missing-argument"`},
+		{"POST", "/api/sinks/a/replay", `{"after":"10s","until":"1d"}`, nil, 422, `"source":"/until"`},
 		{"GET", "/api/sinks/a/deadletters?limit=0", "", nil, 422, "limit"},
 		{"GET", "/api/sinks/a/deadletters?since=soon", "", nil, 422, "since"},
 		{"GET", "/api/sinks/a/deadletters", "", nil, 200, `{"data":[],"next":"5-0"}`},

@@ -45,14 +45,18 @@ func (q *replayRequest) toSelection(now time.Time) (ReplaySelection, error) {
 	if q.After == "" && len(q.IDs) == 0 {
 		return reject(relay.CodeMissingArgument, "after must be a cursor or a time, or ids must name notifications", "/after")
 	}
-	if t, ok := parseTime(q.After, now); ok {
-		s.After = t.UTC().Format(time.RFC3339Nano)
+	start, hasStart := parseTime(q.After, now)
+	if hasStart {
+		s.After = start.UTC().Format(time.RFC3339Nano)
 	}
 	if q.Until != "" {
 		var ok bool
 		if s.Until, ok = parseTime(q.Until, now); !ok {
 			return reject(relay.CodeInvalidArgument,
 				"until is neither a time such as 2026-11-21T04:00:00Z nor an age such as 24h", "/until")
+		}
+		if hasStart && !s.Until.After(start) {
+			return reject(relay.CodeInvalidArgument, "until is not later than after, so nothing is between them", "/until")
 		}
 	}
 	topics := splitTopics(q.Topic)
@@ -85,9 +89,6 @@ func (q *replayRequest) describeSelection() string {
 			parts = append(parts, item.name+" "+item.value)
 		}
 	}
-	if q.DryRun {
-		parts = append(parts, "dry run")
-	}
 	return strings.Join(parts, ", ")
 }
 
@@ -101,7 +102,11 @@ func replaySink(s Sinks, r *http.Request) (int, any, error) {
 		return 0, nil, err
 	}
 	result, err := s.Replay(r.Context(), r.PathValue("name"), selection)
-	*auditDetail(r) = fmt.Sprintf("%d replayed, %d waiting, complete: %t; %s", result.Scheduled, result.Waiting,
+	outcome := "%d replayed"
+	if request.DryRun {
+		outcome = "dry run: %d would be replayed"
+	}
+	*auditDetail(r) = fmt.Sprintf(outcome+", %d waiting, complete: %t; %s", result.Scheduled, result.Waiting,
 		result.Complete, request.describeSelection())
 	if errors.Is(err, store.ErrFull) {
 		err = backlogFullError(result.Scheduled, "increase backlog and repeat")
@@ -117,5 +122,7 @@ func replaySink(s Sinks, r *http.Request) (int, any, error) {
 		Waiting int `json:"waiting"`
 		// Complete is false if the log no longer contains everything after the position.
 		Complete bool `json:"complete"`
-	}{result.Scheduled, result.Waiting, result.Complete}, err
+		// DryRun is true if nothing was replayed.
+		DryRun bool `json:"dry_run"`
+	}{result.Scheduled, result.Waiting, result.Complete, request.DryRun}, err
 }

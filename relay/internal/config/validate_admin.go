@@ -23,8 +23,7 @@ func (l *loader) checkAdmin(c *Config) {
 	switch {
 	case len(a.Tokens) == 0 && !l.HasErrors("admin.tokens"):
 		l.Error("admin.listen", "is a TCP address and requires admin.tokens",
-			"remove admin.listen to use a unix socket, or add a token with hubrelay keys new --admin; /healthz, "+
-				"/readyz and /metrics have moved to health.listen")
+			"remove admin.listen to use a unix socket, or add a token with hubrelay keys new --admin")
 	case (a.Listen == c.Server.Listen || a.Listen == c.Health.Listen) && !isAnyPort(a.Listen):
 		l.Error("admin.listen", "is also the address of another listener", "give each listener its own port")
 	case !isLoopback(a.Listen) && !a.TLS.Enabled():

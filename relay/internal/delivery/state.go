@@ -131,7 +131,7 @@ func (s *sinkState) applyStored(ctx context.Context, state store.SinkState, vers
 			return fmt.Errorf("enable sink after a change of its configuration: %w", err)
 		}
 		state = store.SinkState{State: store.StateActive}
-		o.Log.Info("sink enabled because its configuration changed")
+		o.Log.Info("sink resumed because its configuration changed")
 	}
 	s.set(state.State, state.Reason)
 	return nil
@@ -160,7 +160,7 @@ func (s *sinkState) set(state store.State, reason string) {
 			"reason", reason)
 	case store.StateActive:
 		if before != "" {
-			o.Log.Info("sink enabled")
+			o.Log.Info("sink resumed")
 		}
 	}
 }
@@ -181,8 +181,7 @@ func (s *sinkState) disable(ctx context.Context, cause error) {
 		return err
 	})
 	if err != nil {
-		o.Log.Warn("disabled state of a sink could not be stored",
-			"error", redisconn.WrapError("store the state of a sink", err))
+		o.Log.Warn("disabled state of a sink could not be stored", "error", err)
 	}
 	if isNew {
 		if o.OnDisabled != nil {

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
-	"github.com/hubrelay/hubrelay/internal/durations"
 )
 
 // auditEntry is an entry of the audit log in the admin API.
@@ -32,7 +31,7 @@ const maxDetailWidth = 60
 func newAudit(std term.Streams) *cobra.Command {
 	var f adminFlags
 	filters := make(map[string]*string)
-	var since time.Duration
+	var since string
 	var limit int
 	cmd := &cobra.Command{
 		Use:   "audit",
@@ -54,8 +53,12 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 					query.Set(name, *value)
 				}
 			}
-			if since > 0 {
-				query.Set("since", time.Now().Add(-since).UTC().Format(time.RFC3339))
+			if since != "" {
+				t, err := parseSince(since, time.Now())
+				if err != nil {
+					return NewUsageError(cmd, err)
+				}
+				query.Set("since", t.UTC().Format(time.RFC3339))
 			}
 			return listAudit(cmd, std, &f, query)
 		},
@@ -69,7 +72,7 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 	} {
 		filters[name] = flags.String(name, "", help)
 	}
-	flags.Var((*durations.Value)(&since), "since", "only actions since a duration ago, such as 1d; 0 for all")
+	flags.StringVar(&since, "since", "", "only actions since a duration ago, such as 1d, or since a time (RFC 3339)")
 	flags.IntVar(&limit, "limit", 100, "maximum number of entries, 1 to 10000")
 	f.register(cmd, std)
 	cmd.AddCommand(newAuditVerify(std))

@@ -93,7 +93,7 @@ func replaySink(
 	}
 	text = fmt.Sprintf(text, name, events)
 	if result.Waiting > 0 {
-		text += fmt.Sprintf("; %d more are already waiting for delivery", result.Waiting)
+		text += fmt.Sprintf("; already waiting for delivery: %d", result.Waiting)
 	}
 	if result.Complete != nil && !*result.Complete && request.After != "" {
 		text += "; the log may no longer reach back that far (redis.retention)"

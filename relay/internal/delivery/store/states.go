@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -69,7 +68,7 @@ func decodeSinkState(fields map[string]string) SinkState {
 func (s *States) Get(ctx context.Context, sink string) (SinkState, error) {
 	fields, err := s.client.HGetAll(ctx, StateKey(s.keys, sink)).Result()
 	if err != nil {
-		return SinkState{}, fmt.Errorf("read sink state: %w", err)
+		return SinkState{}, redisconn.WrapError("read sink state", err)
 	}
 	return decodeSinkState(fields), nil
 }
@@ -80,7 +79,7 @@ func (s *States) Pause(ctx context.Context, sink string) error {
 	keys := []string{StateKey(s.keys, sink)}
 	err := pauseScript.Run(ctx, s.client, keys, "paused by an operator", time.Now().UTC().Format(time.RFC3339)).Err()
 	if err != nil {
-		return fmt.Errorf("pause sink: %w", err)
+		return redisconn.WrapError("pause sink", err)
 	}
 	return s.signalChange(ctx)
 }
@@ -90,7 +89,7 @@ func (s *States) Pause(ctx context.Context, sink string) error {
 func (s *States) Resume(ctx context.Context, sink string) (wasDisabled bool, err error) {
 	n, err := resumeScript.Run(ctx, s.client, []string{StateKey(s.keys, sink)}).Int()
 	if err != nil {
-		return false, fmt.Errorf("resume sink: %w", err)
+		return false, redisconn.WrapError("resume sink", err)
 	}
 	// Without this, the next failure would disable the sink again.
 	if err := s.clearFailures(ctx, sink); err != nil {
@@ -117,7 +116,7 @@ func (s *States) Disable(
 	keys := []string{StateKey(s.keys, sink)}
 	n, err := disableScript.Run(ctx, s.client, keys, reason, since.UTC().Format(time.RFC3339), fingerprint).Int()
 	if err != nil {
-		return DisableUnchanged, fmt.Errorf("disable sink: %w", err)
+		return DisableUnchanged, redisconn.WrapError("disable sink", err)
 	}
 	return DisableResult(n), s.signalChange(ctx)
 }
@@ -126,7 +125,7 @@ func (s *States) Disable(
 func (s *States) Enable(ctx context.Context, sink, fingerprint string) (bool, error) {
 	n, err := enableScript.Run(ctx, s.client, []string{StateKey(s.keys, sink)}, fingerprint).Int()
 	if err != nil {
-		return false, fmt.Errorf("enable sink: %w", err)
+		return false, redisconn.WrapError("enable sink", err)
 	}
 	if err := s.clearFailures(ctx, sink); err != nil {
 		return n == 1, err
@@ -141,7 +140,7 @@ func (s *States) SignalChange(ctx context.Context) error { return s.signalChange
 func (s *States) Version(ctx context.Context) (string, error) {
 	v, err := s.client.Get(ctx, ChangesKey(s.keys)).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
-		return "", fmt.Errorf("read version of sinks: %w", err)
+		return "", redisconn.WrapError("read version of sinks", err)
 	}
 	return v, nil
 }
