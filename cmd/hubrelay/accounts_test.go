@@ -22,7 +22,7 @@ func TestAccountsErase(t *testing.T) {
 	dir := tempDir(t)
 	data := filepath.Join(dir, "redis")
 	hooks := receive(t, func(w http.ResponseWriter, h hook) {
-		status := map[string]int{"/queue": 204, "/retry": 500, "/batch": 500, "/dead": 400}[h.path]
+		status := map[string]int{"/queue": 204, "/retry": 500, "/batch": 500, "/digest": 500, "/dead": 400}[h.path]
 		w.WriteHeader(status)
 	})
 	sink := func(name, more string) string {

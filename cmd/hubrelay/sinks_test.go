@@ -200,7 +200,7 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks test moved", 1, []string{"302", "redirects are never followed"}, "POST /api/sinks/moved/test"},
 		{
 			"sinks replay billing --after 1732153000123-0", 0,
-			[]string{"42 events again", "3 more", "may no longer", "redis.retention"},
+			[]string{"42 events again", "already waiting for delivery: 3", "may no longer", "redis.retention"},
 			"POST /api/sinks/billing/replay map[after:1732153000123-0]",
 		},
 		{
