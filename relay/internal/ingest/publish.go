@@ -164,7 +164,10 @@ func (pub *Publisher) takeQuota(ctx context.Context, p Publication, a quota.Amou
 		return nil
 	}
 	err := pub.opts.Quotas.Take(ctx, quota.Client{Key: p.KeyName, Account: p.Account, Address: p.Address}, a)
-	if errors.Is(err, redisconn.ErrUnavailable) {
+	switch {
+	case redisconn.IsOutOfMemory(err):
+		return newFullError(err)
+	case errors.Is(err, redisconn.ErrUnavailable):
 		advice := "repeat the request. Send an Idempotency-Key to make repeats safe"
 		if p.IdempotencyKey != "" {
 			advice = "repeat the request with the same Idempotency-Key"
@@ -175,11 +178,15 @@ func (pub *Publisher) takeQuota(ctx context.Context, p Publication, a quota.Amou
 	return err
 }
 
+func newFullError(cause error) error {
+	return fmt.Errorf("%w (%w)", storage.NewFullError("the storage of the relay is full"), cause)
+}
+
 // clientError converts an error of the log for the client, with advice. It keeps the cause for the log.
 func clientError(err error, keyed bool) error {
 	switch {
 	case redisconn.IsOutOfMemory(err):
-		return fmt.Errorf("%w (%w)", storage.NewFullError("the storage of the relay is full"), err)
+		return newFullError(err)
 	case errors.Is(err, eventlog.ErrKeyReused):
 		return relay.NewError(relay.CodeInvalidArgument,
 			"this Idempotency-Key was used for other content within ten minutes; use a new key for each new request")

@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
+	"github.com/hubrelay/hubrelay/relay/internal/quota"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
 )
@@ -168,6 +169,27 @@ func TestPublish_RejectsInvalidRequests(t *testing.T) {
 	var refused *relay.Error
 	if !errors.Is(err, errBroken) || errors.As(err, &refused) {
 		t.Errorf("an internal error was reported as an error of the sender: %v", err)
+	}
+}
+
+type brokenQuotas struct{ err error }
+
+func (q brokenQuotas) Take(context.Context, quota.Client, quota.Amount) error { return q.err }
+
+// The response names the cause if a quota cannot be checked, because Redis is full or does not respond.
+func TestPublish_QuotaUnavailable(t *testing.T) {
+	t.Parallel()
+	for reply, want := range map[string]relay.Code{
+		"OOM command not allowed when used memory > 'maxmemory'.": relay.CodeStorageFull,
+		"LOADING Redis is loading the dataset in memory":          relay.CodeNotReady,
+	} {
+		err := redisconn.WrapError("lease quota", fmt.Errorf("%w: %s", redisconn.ErrUnavailable, reply))
+		pub := NewPublisher(PublisherOptions{Decoder: newDecoder(t), Log: brokenLog{}, Quotas: brokenQuotas{err}})
+		_, err = pub.Publish(t.Context(), publication("", item(0)))
+		var rejected *relay.Error
+		if !errors.As(err, &rejected) || rejected.Code != want {
+			t.Errorf("%s: got %v, want %s", reply, err, want)
+		}
 	}
 }
 
