@@ -275,12 +275,18 @@ func (r *runningDaemon) testDeadLetters(sink *fakeSink) {
 		t.Errorf("delivered %v of %v", got, ids)
 	}
 	r.waitForDeadLetters(0)
-	testkit.WaitFor(t, "no scheduled retries", func() bool {
-		return r.data("GET", "/api/sinks/one", "")["parked"] == 0.0
-	})
+	r.waitForNoRetries()
 	if got := r.data("GET", "/api/sinks/one", ""); got["delivered"] != 4.0 || got["last_success"] == nil {
 		t.Errorf("recent deliveries are not counted: %v", got)
 	}
+}
+
+// waitForNoRetries waits until all outcomes are stored. A delivery whose outcome is not stored yet is not replayed again.
+func (r *runningDaemon) waitForNoRetries() {
+	r.t.Helper()
+	testkit.WaitFor(r.t, "no scheduled retries", func() bool {
+		return r.data("GET", "/api/sinks/one", "")["parked"] == 0.0
+	})
 }
 
 func (r *runningDaemon) testReplay(sink *fakeSink) {
@@ -290,6 +296,7 @@ func (r *runningDaemon) testReplay(sink *fakeSink) {
 		t.Errorf("replayed: %v", got)
 	}
 	testkit.WaitFor(t, "all delivered again", func() bool { return sink.count() == 5 })
+	r.waitForNoRetries()
 	sink.take()
 	later := time.Now().Add(time.Hour).Format(time.RFC3339)
 	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"`+later+`"}`); got["replayed"] != 0.0 {
@@ -307,6 +314,7 @@ func (r *runningDaemon) testReplaySelection(sink *fakeSink) {
 	t := r.t
 	r.data("POST", "/api/sinks/one/replay", `{"after":"0-0"}`)
 	testkit.WaitFor(t, "all delivered again", func() bool { return sink.count() == 5 })
+	r.waitForNoRetries()
 	sink.mu.Lock()
 	all := slices.SortedFunc(slices.Values(sink.accepted), func(a, b relay.Notification) int {
 		return streamid.Compare(a.Cursor, b.Cursor)
@@ -333,6 +341,7 @@ func (r *runningDaemon) testReplaySelection(sink *fakeSink) {
 		}
 		if !strings.Contains(body, "dry_run") {
 			testkit.WaitFor(t, "the delivery of "+body, func() bool { return sink.count() == want })
+			r.waitForNoRetries()
 		}
 		if n := len(sink.take()); strings.Contains(body, "dry_run") && n > 0 {
 			t.Errorf("a dry run delivered %d", n)
