@@ -95,13 +95,19 @@ func TestListen_Since(t *testing.T) {
 	d := serve(t, daemonConfig{redis: fmt.Sprintf("data_dir: %q, partitions: 4", tempDir(t)+"/data")})
 	publish := func(first int) {
 		t.Helper()
-		for i := range 4 { // hubs in different partitions
+		for i := range 4 { // hubs in several partitions
 			d.Publish(t, fmt.Sprintf("hub-%d", i), "application/json",
 				fmt.Sprintf(`{"topic":"container.created","object":{"id":"%d"},"context":{}}`, first+i), nil)
 		}
 	}
 	publish(0)
-	time.Sleep(2 * time.Millisecond) // so the clock has advanced, which needs no patience
+	published := time.Now().UnixMilli()
+	testkit.Eventually(t, "the next millisecond", func() error {
+		if time.Now().UnixMilli() == published {
+			return errors.New("it has not begun")
+		}
+		return nil
+	})
 	middle := time.Now()
 	publish(4)
 	receive := func(after string, count int) []int {

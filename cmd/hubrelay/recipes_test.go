@@ -104,19 +104,16 @@ func TestDocuments_YAMLBlocks(t *testing.T) {
 
 var (
 	yamlBlock = regexp.MustCompile("(?s)```yaml\n(.*?)```")
-	sinkType  = regexp.MustCompile(`\n    type: (\w+)`)
+	sinkType  = regexp.MustCompile(`(?m)^    type: \w+`)
 )
 
-// completeBlock completes a block of a page, whose text before the block is given, to a configuration. It returns false
-// for the files of other programs and for inventories.
+// completeBlock returns the configuration that a block of a page is a part of. before is the text of the page before the
+// block. It returns false for inventories and for files of other programs.
 func completeBlock(before, block string) (file string, ok bool) {
 	switch {
 	case strings.HasPrefix(block, "    "): // settings of the latest sink
-		types := sinkType.FindAllStringSubmatch(before, -1)
-		if len(types) == 0 {
-			return "sinks:\n  x:\n" + block, true
-		}
-		return "sinks:\n  x:\n    type: " + types[len(types)-1][1] + "\n" + block, true
+		types := sinkType.FindAllString(before, -1)
+		return "sinks:\n  x:\n" + types[len(types)-1] + "\n" + block, true
 	case strings.HasPrefix(block, "  "):
 		return "sinks:\n" + block, true
 	case strings.HasPrefix(block, "clusters:"), strings.HasPrefix(block, "spec:"):

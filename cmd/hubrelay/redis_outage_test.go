@@ -73,12 +73,7 @@ func TestRedisAway(t *testing.T) {
 	if ids, _ := logged(t, redisAt(t, server.Socket)); !slices.Equal(ids, all) {
 		t.Errorf("the log holds %v, want %v and no rejected entries", ids, all)
 	}
-	testkit.Eventually(t, "the end of the outage in the log", func() error {
-		if !strings.Contains(d.Err.String(), `"redis is available again"`) {
-			return errors.New("it is not there")
-		}
-		return nil
-	})
+	testkit.Eventually(t, "the end of the outage in the log", d.Err.Contains("redis is available again"))
 	for line := range strings.Lines(d.Err.String()) {
 		if strings.Contains(line, "redis is not available: ") && !strings.Contains(line, `"msg":"redis is `) {
 			t.Errorf("got a line for a single failure during the outage: %s", line)

@@ -12,7 +12,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // The values that the notifications of a digest can have in common.
@@ -91,7 +90,7 @@ func (s *digestStage) addReplayed(ctx context.Context, it *Item) (done bool, err
 	switch {
 	case err != nil:
 		s.opts.Log.Warn("replayed notification could not be added to a digest",
-			"delivery_id", it.Claim.ID, "error", redisconn.WrapError("add to a digest", err))
+			"delivery_id", it.Claim.ID, "error", err)
 		err = fmt.Errorf("%w: %w", errUnsettled, err)
 	case done:
 		s.depth.removeOne()

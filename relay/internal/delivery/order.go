@@ -10,7 +10,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 const (
@@ -299,8 +298,7 @@ func (s *orderStage) watchBlockedKeys(ctx context.Context) {
 		}
 		start := time.Now()
 		if err := s.refreshBlockedKeys(ctx); err != nil && ctx.Err() == nil {
-			s.opts.Log.Warn("ordering keys of scheduled deliveries could not be read",
-				"error", redisconn.WrapError("read ordering keys", err))
+			s.opts.Log.Warn("ordering keys of scheduled deliveries could not be read", "error", err)
 			timer.Reset(blockedKeysRetryDelay)
 			continue
 		}

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 var (
@@ -190,7 +189,7 @@ func (o *claimOrigin) checkSettled(it *Item, held bool, err error) error {
 
 func (o *claimOrigin) reportUnsettled(it *Item, err error) error {
 	o.opts.Log.Warn("outcome of an attempt could not be stored, the attempt will be repeated",
-		"delivery_id", it.Claim.ID, "error", redisconn.WrapError("store an outcome", err))
+		"delivery_id", it.Claim.ID, "error", err)
 	return fmt.Errorf("%w: %w", errUnsettled, err)
 }
 

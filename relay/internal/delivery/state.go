@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // stateRetryDelay is the delay after the state of a sink could not be read.
@@ -200,7 +199,6 @@ func (s *sinkState) countDisable(n int) {
 
 func (s *sinkState) reportNotice(err error) {
 	if err != nil {
-		s.opts.Log.Warn("notice about a sink could not be sent to other sinks",
-			"error", redisconn.WrapError("send a notice", err))
+		s.opts.Log.Warn("notice about a sink could not be sent to other sinks", "error", err)
 	}
 }

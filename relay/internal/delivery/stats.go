@@ -11,7 +11,6 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 const (
@@ -190,8 +189,7 @@ func (r *Reporter) reportPipelines(ctx context.Context, pipelines []*Pipeline, f
 	defer cancel()
 	if err := r.storeStats(ctx, pipelines); err != nil {
 		if ctx.Err() == nil {
-			r.log.Warn("statistics of sinks could not be stored",
-				"error", redisconn.WrapError("store statistics", err))
+			r.log.Warn("statistics of sinks could not be stored", "error", err)
 		}
 		return
 	}

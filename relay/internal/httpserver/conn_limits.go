@@ -81,10 +81,11 @@ type connLimiter struct {
 	idle list.List                 // of *limitedConn, the longest idle first
 	// blocked are the addresses that have reset too many requests, with the end of the time without new connections.
 	blocked map[netip.Prefix]time.Time
-	// requests counts the HTTP/2 requests in progress, without event streams. groupRequests has the requests of each
-	// address that is not a trusted proxy.
-	requests      int
-	groupRequests map[netip.Prefix]*groupRequests
+	// requests and requestsOfGroup count the HTTP/2 requests in progress, in total and per address, without event streams.
+	// busyConns are the connections with such requests. Trusted proxies count only in total.
+	requests        int
+	requestsOfGroup map[netip.Prefix]int
+	busyConns       map[*limitedConn]struct{}
 }
 
 // ipConns are the connections of one client address.
@@ -101,7 +102,7 @@ func newConnLimiter(o Options) *connLimiter {
 		failLog: rate.Sometimes{Interval: limitLogInterval}, blockLog: rate.Sometimes{Interval: limitLogInterval},
 		busyLog: rate.Sometimes{Interval: limitLogInterval},
 		ips:     make(map[netip.Prefix]*ipConns), blocked: make(map[netip.Prefix]time.Time),
-		groupRequests: make(map[netip.Prefix]*groupRequests),
+		requestsOfGroup: make(map[netip.Prefix]int), busyConns: make(map[*limitedConn]struct{}),
 	}
 	if l.observer == nil {
 		l.observer = noConnObserver{}

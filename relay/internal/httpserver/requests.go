@@ -98,14 +98,11 @@ func (q *http2Request) beginRequest() bool {
 	defer l.mu.Unlock()
 	c.handlers++
 	l.setIdle(c, false)
-	if c.removed {
+	if c.removed { // such as by closeBusiest
 		return false
 	}
-	ofGroup := 0
-	if g := l.groupRequests[c.group]; g != nil && !c.isProxy {
-		ofGroup = g.count
-	}
-	if ofGroup >= maxGroupRequests || l.requests >= maxRequests && !l.closeBusiest(ofGroup+1) {
+	ofGroup := l.requestsOfGroup[c.group]
+	if !c.isProxy && ofGroup >= maxGroupRequests || l.requests >= maxRequests && !l.closeBusiest(ofGroup+1) {
 		l.busyLog.Do(func() {
 			l.log.Warn("HTTP/2 requests are rejected, too many are in progress; if the client is a proxy, add it to "+
 				"server.trusted_proxies", "requests", l.requests, "remote", c.group)
@@ -117,12 +114,6 @@ func (q *http2Request) beginRequest() bool {
 	return true
 }
 
-// groupRequests are the HTTP/2 requests in progress of one client address.
-type groupRequests struct {
-	count int
-	conns map[*limitedConn]struct{} // with at least one of them
-}
-
 // countRequests changes the number of requests of a connection. The caller holds l.mu.
 func (l *connLimiter) countRequests(c *limitedConn, delta int) {
 	l.requests += delta
@@ -130,38 +121,26 @@ func (l *connLimiter) countRequests(c *limitedConn, delta int) {
 	if c.isProxy {
 		return
 	}
-	g := l.groupRequests[c.group]
-	if g == nil {
-		g = &groupRequests{conns: make(map[*limitedConn]struct{})}
-		l.groupRequests[c.group] = g
+	if l.busyConns[c] = struct{}{}; c.requests == 0 {
+		delete(l.busyConns, c)
 	}
-	g.count += delta
-	g.conns[c] = struct{}{}
-	if c.requests == 0 {
-		delete(g.conns, c)
-	}
-	if g.count == 0 {
-		delete(l.groupRequests, c.group)
+	if l.requestsOfGroup[c.group] += delta; l.requestsOfGroup[c.group] == 0 {
+		delete(l.requestsOfGroup, c.group)
 	}
 }
 
 // closeBusiest closes the connection with the most requests of the address with the most requests, if that address has
-// more than count. It reports whether a connection was closed. The caller holds l.mu.
-func (l *connLimiter) closeBusiest(count int) bool {
-	var group *groupRequests
-	for _, g := range l.groupRequests {
-		if g.count > count {
-			group, count = g, g.count
-		}
-	}
-	if group == nil {
-		return false
-	}
+// more than minimum. It reports whether a connection was closed. The caller holds l.mu.
+func (l *connLimiter) closeBusiest(minimum int) bool {
 	var busiest *limitedConn
-	for c := range group.conns {
-		if busiest == nil || c.requests > busiest.requests {
-			busiest = c
+	for c := range l.busyConns {
+		ofGroup := l.requestsOfGroup[c.group]
+		if ofGroup > minimum || busiest != nil && ofGroup == minimum && c.requests > busiest.requests {
+			busiest, minimum = c, ofGroup
 		}
+	}
+	if busiest == nil {
+		return false
 	}
 	l.busyLog.Do(func() {
 		l.log.Warn("connection with the most HTTP/2 requests was closed, too many are in progress",

@@ -124,7 +124,7 @@ func TestRequests_AddressesShareTotal(t *testing.T) {
 	for range maxRequests {
 		<-began
 	}
-	for range 2 {
+	for range 2 { // one closed connection makes room for both
 		res, err := newHTTP2Client(t, "127.0.0.12").Get(url)
 		if err != nil {
 			t.Fatal(err)

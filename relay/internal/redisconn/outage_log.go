@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// outageInterval is the interval between two records of an outage. An outage has ended if no operation has failed for this
-// time. It is longer than the interval at which the relay renews its leases.
+// outageInterval is the time between two records of an outage. An outage has ended if no operation has failed for this
+// time, because the relay renews its leases more often.
 const outageInterval = 10 * time.Second
 
 // OutageHandler summarizes the warnings and errors of all operations that fail because Redis is not available
-// ([ErrUnavailable]): it writes one record at the begin of an outage, one every ten seconds, and one after its end. Other
+// ([ErrUnavailable]). It writes one record when an outage begins, one every ten seconds, and one after its end. Other
 // records pass unchanged. It is safe for concurrent use.
 type OutageHandler struct {
 	slog.Handler         // with the attributes and groups of the logger

@@ -16,7 +16,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
-	"github.com/hubrelay/hubrelay/internal/durations"
 	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
@@ -66,18 +65,6 @@ func (f *deadLetterFilter) queryParams(cmd *cobra.Command) (url.Values, error) {
 		q.Set("since", at.UTC().Format(time.RFC3339Nano))
 	}
 	return q, nil
-}
-
-func parseSince(text string, now time.Time) (time.Time, error) {
-	if d, err := durations.Parse(text); err == nil && d >= 0 {
-		return now.Add(-d), nil
-	}
-	at, err := time.Parse(time.RFC3339, text)
-	if err != nil {
-		return at, fmt.Errorf("--since %q is neither a duration such as 2h nor a time such as 2026-11-20T08:00:00Z",
-			text)
-	}
-	return at, nil
 }
 
 func newDeadletters(std term.Streams) *cobra.Command {

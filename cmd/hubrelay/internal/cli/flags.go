@@ -3,10 +3,12 @@ package cli
 import (
 	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/durations"
 	"github.com/hubrelay/hubrelay/relay/client"
 )
 
@@ -43,4 +45,17 @@ func firstNonEmpty(value *string, choices ...string) {
 			*value = c
 		}
 	}
+}
+
+// parseSince parses the value of --since, an age or a time (RFC 3339).
+func parseSince(text string, now time.Time) (time.Time, error) {
+	if d, err := durations.Parse(text); err == nil && d >= 0 {
+		return now.Add(-d), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return at, fmt.Errorf("--since %q is neither a duration such as 2h nor a time such as 2026-11-20T08:00:00Z",
+			text)
+	}
+	return at, nil
 }

@@ -52,7 +52,7 @@ that the key can read. With --since it starts with stored notifications.`,
 	cmd.Flags().StringSliceVar(&topics, "topics", nil,
 		`topic patterns, such as 'container.*' or '!*.error'; may be repeated`)
 	cmd.Flags().StringVar(&after, "after", "", "start after this cursor; --json prints the cursor of each notification")
-	cmd.Flags().StringVar(&since, "since", "", "start with the notifications of this age, or since this time (RFC 3339)")
+	cmd.Flags().StringVar(&since, "since", "", "start with stored notifications: an age such as 2h, or a time (RFC 3339)")
 	cmd.MarkFlagsMutuallyExclusive("after", "since")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print each notification as a JSON line, with id, time and cursor")
 	return cmd

@@ -10,7 +10,6 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 const (
@@ -80,7 +79,7 @@ func (d *DeadLetters) Flush(ctx context.Context, force bool) {
 	}
 	if err != nil {
 		d.restore(b, count)
-		d.log.Warn("notice about dead letters failed", "error", redisconn.WrapError("send a notice", err))
+		d.log.Warn("notice about dead letters failed", "error", err)
 	}
 }
 

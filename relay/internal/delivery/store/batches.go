@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -57,7 +56,7 @@ func (s *Batches) Seal(
 	}
 	reply, err := sealBatchScript.Run(ctx, s.client, keys, args...).Slice()
 	if err != nil {
-		return SealedBatch{}, fmt.Errorf("seal batch: %w", err)
+		return SealedBatch{}, redisconn.WrapError("seal batch", err)
 	}
 	if len(reply) != 3 {
 		return SealedBatch{}, errReply

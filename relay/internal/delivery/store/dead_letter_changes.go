@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"slices"
 	"time"
 
@@ -86,7 +85,7 @@ func (s *DeadLetters) replayChange(o ReplayOptions) change {
 			err = errReply
 		}
 		if err != nil {
-			return 0, 0, fmt.Errorf("replay dead letters: %w", err)
+			return 0, 0, redisconn.WrapError("replay dead letters", err)
 		}
 		if err = s.signalChange(ctx); err == nil && reply[2] == 1 {
 			err = ErrFull
@@ -101,7 +100,7 @@ func (s *DeadLetters) dropChange(
 	keys := []string{DeadLettersKey(s.keys, sink), DeadLetterIndexKey(s.keys, sink)}
 	done, err = dropDeadLettersScript.Run(ctx, s.client, keys, changeArgs(refs)...).Int()
 	if err != nil {
-		return 0, 0, fmt.Errorf("drop dead letters: %w", err)
+		return 0, 0, redisconn.WrapError("drop dead letters", err)
 	}
 	return done, 0, nil
 }
@@ -156,7 +155,7 @@ func (s *DeadLetters) changeSelected(
 	if f.last == "+" {
 		newest, err := s.client.XRevRangeN(ctx, DeadLettersKey(s.keys, sink), "+", "-", 1).Result()
 		if err != nil {
-			return result, fmt.Errorf("find the newest dead letter: %w", err)
+			return result, redisconn.WrapError("find the newest dead letter", err)
 		}
 		if len(newest) == 0 {
 			return result, nil

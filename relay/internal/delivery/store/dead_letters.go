@@ -159,7 +159,7 @@ func (s *DeadLetters) Add(
 	args := append([]any{c.ID, c.LeaseEnd, maxBacklog, e.id}, e.fields...)
 	dropped, err = addDeadLetterScript.Run(ctx, s.client, keys, args...).Int64()
 	if err != nil {
-		return 0, false, fmt.Errorf("store dead letter: %w", err)
+		return 0, false, redisconn.WrapError("store dead letter", err)
 	}
 	return max(dropped, 0), dropped >= 0, nil
 }
@@ -208,7 +208,7 @@ func (s *DeadLetters) readPage(ctx context.Context, sink, first, last string) ([
 	keys := []string{DeadLettersKey(s.keys, sink)}
 	reply, err := listDeadLettersScript.Run(ctx, s.client, keys, first, last, scanPage).Slice()
 	if err != nil {
-		return nil, fmt.Errorf("list dead letters: %w", err)
+		return nil, redisconn.WrapError("list dead letters", err)
 	}
 	list := make([]DeadLetter, 0, len(reply))
 	for _, one := range reply {
@@ -239,7 +239,7 @@ func (s *DeadLetters) Get(ctx context.Context, sink, id string) (*DeadLetterCont
 	}
 	entries, err := s.client.XRange(ctx, DeadLettersKey(s.keys, sink), at[0], at[0]).Result()
 	if err != nil {
-		return nil, fmt.Errorf("read dead letter: %w", err)
+		return nil, redisconn.WrapError("read dead letter", err)
 	}
 	if len(entries) == 0 {
 		return nil, ErrNoDeadLetter
@@ -286,7 +286,7 @@ func decodeDeadLetter(fields map[string]any) *DeadLetterContent {
 func (s *DeadLetters) entryIDs(ctx context.Context, sink string, ids []string) ([]string, error) {
 	values, err := s.client.HMGet(ctx, DeadLetterIndexKey(s.keys, sink), ids...).Result()
 	if err != nil {
-		return nil, fmt.Errorf("look up dead letters: %w", err)
+		return nil, redisconn.WrapError("look up dead letters", err)
 	}
 	at := make([]string, len(ids))
 	for i, v := range values {

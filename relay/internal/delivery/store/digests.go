@@ -89,7 +89,7 @@ func (s *Digests) Add(ctx context.Context, sink string, e DigestEntry) (AddedToD
 		err = errReply
 	}
 	if err != nil {
-		return AddedToDigest{}, fmt.Errorf("add to digest: %w", err)
+		return AddedToDigest{}, redisconn.WrapError("add to digest", err)
 	}
 	if reply[0] < 0 {
 		return AddedToDigest{Done: reply[0] == claimLost}, nil
@@ -106,7 +106,7 @@ func (s *Digests) Seal(ctx context.Context, sink string, groups []string) error 
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("seal digest: %w", err)
+		return redisconn.WrapError("seal digest", err)
 	}
 	return nil
 }
@@ -115,19 +115,19 @@ func (s *Digests) Seal(ctx context.Context, sink string, groups []string) error 
 func (s *Digests) SealAccount(ctx context.Context, sink, account string) error {
 	groups, err := s.client.ZRange(ctx, DigestsKey(s.keys, sink), 0, -1).Result()
 	if err != nil {
-		return fmt.Errorf("list open digests: %w", err)
+		return redisconn.WrapError("list open digests", err)
 	}
 	for _, group := range groups {
 		values, err := s.client.HVals(ctx, DigestKey(s.keys, sink, group)).Result()
 		if err != nil {
-			return fmt.Errorf("read an open digest: %w", err)
+			return redisconn.WrapError("read an open digest", err)
 		}
 		if !slices.ContainsFunc(values, func(v string) bool { return strings.Contains(v, account) }) {
 			continue
 		}
 		due := redis.Z{Member: group} // the score 0 is in the past
 		if err := s.client.ZAddXX(ctx, DigestsKey(s.keys, sink), due).Err(); err != nil {
-			return fmt.Errorf("make a digest due: %w", err)
+			return redisconn.WrapError("make a digest due", err)
 		}
 		if err := s.Seal(ctx, sink, []string{group}); err != nil {
 			return err

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"slices"
 	"time"
 
@@ -22,7 +21,7 @@ func (s *Retries) EraseAccount(ctx context.Context, sink, account string) (chang
 		start := time.Now()
 		page, next, err := s.client.HScan(ctx, RecordsKey(s.keys, sink), cursor, "", scanPage).Result()
 		if err != nil {
-			return changed, fmt.Errorf("read the scheduled deliveries: %w", err)
+			return changed, redisconn.WrapError("read the scheduled deliveries", err)
 		}
 		for i := 0; i+1 < len(page); i += 2 {
 			replaced, err := s.eraseFromRecord(ctx, sink, page[i], page[i+1], account)
@@ -60,7 +59,7 @@ func (s *Retries) eraseFromRecord(ctx context.Context, sink, id, text, account s
 	}
 	n, err := replaceRecordScript.Run(ctx, s.client, s.retryKeys(sink), id, text, replacement).Int()
 	if err != nil {
-		return false, fmt.Errorf("change a scheduled delivery: %w", err)
+		return false, redisconn.WrapError("change a scheduled delivery", err)
 	}
 	return n == 1, nil
 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	_ "embed"
-	"fmt"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
@@ -23,7 +22,7 @@ type Failures struct{ db }
 func (s *Failures) Record(ctx context.Context, sink string) (time.Duration, error) {
 	ms, err := recordFailureScript.Run(ctx, s.client, []string{FailureStartKey(s.keys, sink)}).Int64()
 	if err != nil {
-		return 0, fmt.Errorf("record failure: %w", err)
+		return 0, redisconn.WrapError("record failure", err)
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }
@@ -33,7 +32,7 @@ func (s *Failures) Clear(ctx context.Context, sink string) error { return s.clea
 
 func (d db) clearFailures(ctx context.Context, sink string) error {
 	if err := d.client.Del(ctx, FailureStartKey(d.keys, sink)).Err(); err != nil {
-		return fmt.Errorf("clear failures: %w", err)
+		return redisconn.WrapError("clear failures", err)
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/sha1" //nolint:gosec // it only spreads names, and Redis scripts have it
 	_ "embed"
 	"encoding/hex"
-	"fmt"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -87,7 +86,7 @@ func (s *Orders) Hold(
 	depth, err = holdScript.Run(ctx, s.client, s.retryKeys(sink),
 		d.ID, arrivedAt.UnixMilli(), d.Body, d.OrderingKey).Int64()
 	if err != nil {
-		return 0, false, fmt.Errorf("hold delivery: %w", err)
+		return 0, false, redisconn.WrapError("hold delivery", err)
 	}
 	return depth, depth >= 0, nil
 }
@@ -98,7 +97,7 @@ func (s *Orders) Keys(ctx context.Context, sink string) ([]string, error) {
 	for after := ""; ; {
 		page, err := blockedKeysScript.Run(ctx, s.client, s.retryKeys(sink), after, blockedKeysPage).StringSlice()
 		if err != nil {
-			return nil, fmt.Errorf("list ordering keys: %w", err)
+			return nil, redisconn.WrapError("list ordering keys", err)
 		}
 		keys = append(keys, page...)
 		if len(page) < blockedKeysPage {

@@ -52,7 +52,7 @@ func (s *Rates) Take(ctx context.Context, name string, l RateLimit, n int) (Gran
 		err = errReply
 	}
 	if err != nil {
-		return Grant{}, fmt.Errorf("take rate tokens: %w", err)
+		return Grant{}, redisconn.WrapError("take rate tokens", err)
 	}
 	return Grant{int(reply[0]), time.Duration(reply[1]) * time.Microsecond, reply[2] == 1}, nil
 }
@@ -67,7 +67,7 @@ func (s *Rates) Return(ctx context.Context, name string, l RateLimit, n int) err
 func (s *Rates) Charge(ctx context.Context, name string, l RateLimit, n int) error {
 	keys := []string{RateKey(s.keys, name)}
 	if err := rateScript.Run(ctx, s.client, keys, n, l.intervalMicros(), l.Burst, "spent").Err(); err != nil {
-		return fmt.Errorf("charge rate tokens: %w", err)
+		return redisconn.WrapError("charge rate tokens", err)
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (s *Rates) Cooldown(ctx context.Context, name string, l RateLimit, wait tim
 	keys := []string{RateKey(s.keys, name)}
 	err := cooldownScript.Run(ctx, s.client, keys, wait.Microseconds(), l.intervalMicros(), l.Burst).Err()
 	if err != nil {
-		return fmt.Errorf("store cooldown: %w", err)
+		return redisconn.WrapError("store cooldown", err)
 	}
 	return nil
 }

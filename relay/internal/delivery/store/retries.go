@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -65,7 +64,7 @@ func (s *Retries) Schedule(
 	depth, err = scheduleScript.Run(ctx, s.client, s.retryKeys(sink),
 		d.ID, wait.Milliseconds(), arrivedAt.UnixMilli(), d.Body, d.OrderingKey).Int64()
 	if err != nil {
-		return 0, fmt.Errorf("schedule retry: %w", err)
+		return 0, redisconn.WrapError("schedule retry", err)
 	}
 	return depth, nil
 }
@@ -88,7 +87,7 @@ func (s *Retries) ScheduleAll(
 		err = errReply
 	}
 	if err != nil {
-		return 0, 0, fmt.Errorf("schedule deliveries: %w", err)
+		return 0, 0, redisconn.WrapError("schedule deliveries", err)
 	}
 	return int(reply[0]), int(reply[1]), nil
 }
@@ -99,7 +98,7 @@ func (s *Retries) Reschedule(ctx context.Context, c Claim, body string, wait tim
 	n, err := rescheduleScript.Run(ctx, s.client, s.retryKeys(c.Sink),
 		c.ID, c.LeaseEnd, wait.Milliseconds(), body).Int()
 	if err != nil {
-		return false, fmt.Errorf("reschedule delivery: %w", err)
+		return false, redisconn.WrapError("reschedule delivery", err)
 	}
 	return n == 1, nil
 }
@@ -113,7 +112,7 @@ func (s *Retries) Split(ctx context.Context, c Claim, parts []Scheduled) (bool, 
 	}
 	n, err := splitScript.Run(ctx, s.client, s.retryKeys(c.Sink), args...).Int()
 	if err != nil {
-		return false, fmt.Errorf("split delivery: %w", err)
+		return false, redisconn.WrapError("split delivery", err)
 	}
 	return n == 1, nil
 }
@@ -123,7 +122,7 @@ func (s *Retries) Split(ctx context.Context, c Claim, parts []Scheduled) (bool, 
 func (s *Retries) Complete(ctx context.Context, c Claim) (nextDue bool, err error) {
 	n, err := completeScript.Run(ctx, s.client, s.retryKeys(c.Sink, FailureStartKey(s.keys, c.Sink)), c.ID).Int()
 	if err != nil {
-		return false, fmt.Errorf("remove delivered delivery: %w", err)
+		return false, redisconn.WrapError("remove delivered delivery", err)
 	}
 	return n == 1, nil
 }
@@ -140,7 +139,7 @@ func (s *Retries) MakeDue(ctx context.Context, sink string) (int, error) {
 		start := time.Now()
 		reply, err := makeDueScript.Run(ctx, s.client, s.retryKeys(sink), from, makeDuePage).Slice()
 		if err != nil {
-			return total, fmt.Errorf("make deliveries due: %w", err)
+			return total, redisconn.WrapError("make deliveries due", err)
 		}
 		if len(reply) != 2 {
 			return total, errReply

@@ -47,7 +47,7 @@ func (s sharedState) Lock(ctx context.Context, name string, hold time.Duration) 
 	reply, err := lockStateScript.Run(ctx, s.client, []string{l.key}, l.mark, hold.Milliseconds()).Slice()
 	switch {
 	case err != nil:
-		return "", nil, fmt.Errorf("lock shared state: %w", err)
+		return "", nil, redisconn.WrapError("lock shared state", err)
 	case len(reply) == 0:
 		return "", nil, relay.ErrLocked
 	}

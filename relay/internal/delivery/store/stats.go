@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 //go:embed scripts/stats_add.lua
@@ -68,7 +70,7 @@ func (s *StatsStore) Add(ctx context.Context, deltas []StatsDelta, failed func(i
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("add statistics of sinks: %w", err)
+		return redisconn.WrapError("add statistics of sinks", err)
 	}
 	return nil
 }
@@ -121,7 +123,7 @@ func (s *StatsStore) Read(ctx context.Context, sinks []string) ([]Stats, error) 
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read statistics of sinks: %w", err)
+		return nil, redisconn.WrapError("read statistics of sinks", err)
 	}
 	list := make([]Stats, n)
 	for i := range list {

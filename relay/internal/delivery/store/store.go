@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"time"
 
@@ -11,6 +10,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // ErrFull reports that a retry queue contains as many deliveries as the backlog of its sink allows.
@@ -59,7 +59,7 @@ func (d db) retryKeys(sink string, own ...string) []string {
 // signalChange makes all nodes check all sinks within about a second.
 func (d db) signalChange(ctx context.Context) error {
 	if err := d.client.Incr(ctx, ChangesKey(d.keys)).Err(); err != nil {
-		return fmt.Errorf("signal a change of sinks: %w", err)
+		return redisconn.WrapError("signal a change of sinks", err)
 	}
 	return nil
 }
@@ -69,7 +69,7 @@ func (s *Store) Forget(ctx context.Context, sink string, deadLetters bool) error
 	d := s.db
 	groups, err := d.client.ZRange(ctx, DigestsKey(d.keys, sink), 0, -1).Result()
 	if err != nil {
-		return fmt.Errorf("delete data of sink: %w", err)
+		return redisconn.WrapError("delete data of sink", err)
 	}
 	keys := d.retryKeys(sink, DigestsKey(d.keys, sink), DigestCountKey(d.keys, sink), BatchedIDsKey(d.keys, sink),
 		BatchLogKey(d.keys, sink), StateKey(d.keys, sink), FailureStartKey(d.keys, sink), StatsKey(d.keys, sink))
@@ -86,7 +86,7 @@ func (s *Store) Forget(ctx context.Context, sink string, deadLetters bool) error
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("delete data of sink: %w", err)
+		return redisconn.WrapError("delete data of sink", err)
 	}
 	return nil
 }

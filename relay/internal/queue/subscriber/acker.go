@@ -160,7 +160,7 @@ func (a *acker) flush(batch *ackBatch) {
 			return
 		}
 		if retry.IsReset() {
-			a.s.cfg.Log.Warn("storing acks failed", "error", redisconn.WrapError("store acks", err), "entries", batch.len())
+			a.s.cfg.Log.Warn("storing acks failed", "error", err, "entries", batch.len())
 		}
 		if a.s.ctx.Err() != nil {
 			if deadline.IsZero() {
@@ -199,7 +199,7 @@ func (a *acker) writeBatch(batch *ackBatch) error {
 	for _, cmd := range cmds {
 		err := cmd.Err()
 		if err != nil && redisconn.IsTransient(err) {
-			return err
+			return redisconn.WrapError("store acks", err)
 		}
 		if err != nil && !redis.HasErrorPrefix(err, "NOGROUP") {
 			a.s.cfg.Log.Error("redis rejected an ack", "error", err, "command", cmd.Name())
