@@ -56,7 +56,7 @@ test: preflight examples/node_modules/.package-lock.json $(GOTESTSUM) ## install
 	@$(call test,all,-skip '^TestLong' -timeout 10m ./...)
 
 test-long: preflight examples/node_modules/.package-lock.json $(GOTESTSUM) ## run the long tests with -race
-	@$(call test,long,-run '^TestLong' -timeout 15m ./...)
+	@$(call test,long,-run '^TestLong' -timeout 12m ./...)
 
 test-docker: preflight $(GOTESTSUM) ## install Docker and migrate containers between two temporary dockerd (Linux, root)
 	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || { echo "dockerd needs Linux and root: run this as root, in a virtual machine or a privileged container" >&2; exit 1; }

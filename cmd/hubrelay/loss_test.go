@@ -96,8 +96,14 @@ func nothingIsLost(t *testing.T, on victim, long time.Duration) {
 	if l.dealt >= l.failureCount() && tooSlow == 0 {
 		t.Error("all failures happened, but no client was closed with 1013")
 	}
-	testkit.Eventually(t, "the node that was not killed to be at rest",
-		func() error { return before.restored(l.measureIdle()) })
+	var now idleResources
+	err := testkit.Poll(func() error {
+		now = l.measureIdle()
+		return before.restored(now)
+	})
+	if err != nil {
+		t.Errorf("the node that was not killed is not at rest: %v\n%s\nbefore:\n%s", err, now.profile, before.profile)
+	}
 }
 
 func newLosses(t *testing.T, seed uint64, on victim, long time.Duration) *losses {
