@@ -32,8 +32,8 @@ func (o operator) run(args string, parts ...string) string {
 
 // sink returns a sink in the output of 'sinks list --json'.
 func (o operator) sink(name string) (s struct {
-	State                 string
-	Backlog, Parked, Dead int
+	State                   string
+	Waiting, Retrying, Dead int
 },
 ) {
 	o.t.Helper()
@@ -81,7 +81,7 @@ func TestSteering(t *testing.T) {
 	o.run("sinks pause steady", "steady is paused")
 	more := d.Publish(t, "hub-1", "application/x-ndjson", lines(3), nil)
 	testkit.Eventually(t, "the backlog of the paused sink", func() error {
-		if s := o.sink("steady"); s.State != "paused" || s.Backlog != 3 {
+		if s := o.sink("steady"); s.State != "paused" || s.Waiting != 3 {
 			return fmt.Errorf("it is %+v", s)
 		}
 		return nil

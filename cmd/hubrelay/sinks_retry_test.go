@@ -35,7 +35,7 @@ func TestSinksRetry(t *testing.T) {
 	ids := d.Publish(t, "hub-1", "application/x-ndjson", lines(5), nil)
 	for _, name := range []string{"billing", "ordered"} {
 		testkit.Eventually(t, "all to wait", func() error {
-			if s := o.sink(name); s.Parked != len(ids) || s.Backlog != 0 {
+			if s := o.sink(name); s.Retrying != len(ids) || s.Waiting != 0 {
 				return fmt.Errorf("%s is %+v", name, s)
 			}
 			return nil
@@ -52,7 +52,7 @@ func TestSinksRetry(t *testing.T) {
 	o.run("sinks retry billing", "billing retries 5 deliveries now")
 	testkit.Eventually(t, "all to be delivered", hooks.acceptedAll("/billing", ids))
 	second := operator{t, []string{"HUBRELAY_ADMIN=" + other.Admin}}
-	second.run("sinks retry ordered --json", `"due":1`) // the others follow
+	second.run("sinks retry ordered --json", `"started":1`) // the others follow
 	testkit.Eventually(t, "all to be delivered in order", hooks.acceptedAll("/ordered", ids))
 	var order []string
 	for _, h := range hooks.of("/ordered")[1:] {
@@ -62,7 +62,7 @@ func TestSinksRetry(t *testing.T) {
 		t.Errorf("delivered in the order %s, want %v", got, ids)
 	}
 	testkit.Eventually(t, "nothing to wait", func() error {
-		if s := o.sink("billing"); s.Parked != 0 {
+		if s := o.sink("billing"); s.Retrying != 0 {
 			return fmt.Errorf("it is %+v", s)
 		}
 		return nil

@@ -58,7 +58,7 @@ func (f *fakeAdmin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		f.page(w, r)
 		return
 	case "POST /api/sinks/billing/deadletters/replay", "POST /api/sinks/billing/deadletters/drop":
-		f.change(w, r.URL.Path, body)
+		f.change(w, body)
 		return
 	}
 	answer, ok := f.answers[key]
@@ -77,7 +77,7 @@ func (f *fakeAdmin) page(w http.ResponseWriter, r *http.Request) {
 	next, data := "", []map[string]any{}
 	for _, id := range f.letters[after:end] {
 		data = append(data, map[string]any{
-			"id": id, "topic": "container.error", "hub": "hub-1", "account": "acme", "time": time.Now().Add(
+			"id": id, "topic": "container.error", "hub_id": "hub-1", "account_id": "acme", "time": time.Now().Add(
 				-3 * time.Hour),
 			"reason": "post to example.com: answered 400\x1b[2J" + strings.Repeat(" and on", 20), "attempts": 2,
 		})
@@ -89,7 +89,7 @@ func (f *fakeAdmin) page(w http.ResponseWriter, r *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]any{"data": data, "next": next})
 }
 
-func (f *fakeAdmin) change(w http.ResponseWriter, path string, body map[string]any) {
+func (f *fakeAdmin) change(w http.ResponseWriter, body map[string]any) {
 	ids, _ := body["ids"].([]any)
 	changed := 0
 	f.letters = slices.DeleteFunc(f.letters, func(id string) bool {
@@ -99,11 +99,7 @@ func (f *fakeAdmin) change(w http.ResponseWriter, path string, body map[string]a
 		}
 		return found
 	})
-	verb := "replayed"
-	if strings.HasSuffix(path, "drop") {
-		verb = "dropped"
-	}
-	_ = json.NewEncoder(w).Encode(map[string]any{"data": map[string]int{verb: changed}})
+	_ = json.NewEncoder(w).Encode(map[string]any{"data": map[string]int{"changed": changed}})
 }
 
 func (f *fakeAdmin) requests() []string {
@@ -125,51 +121,52 @@ func (f *fakeAdmin) hold(n int) {
 
 // adminAnswers are the responses of the fake API for two sinks.
 func adminAnswers() map[string]string {
-	billing := `{"name":"billing","type":"webhook","state":"paused","reason":"paused by an operator",` +
+	ago := func(d time.Duration) string { return time.Now().Add(-d).UTC().Format(time.RFC3339) }
+	billing := `{"name":"billing","type":"webhook","configured":true,"state":"paused","reason":"paused by an operator",` +
 		`"since":"2026-11-20T08:00:00Z",` +
-		`"topics":"billing.*, container.*, environment.*, infrastructure.*","backlog":1234567,"parked":12,"dead":7,` +
-		`"oldest_seconds":7300.5,` +
-		`"in_flight":3,"delivered":98765,"retried":5,"failed":{"timeout":2,"status_5xx":40},` +
-		`"last_success":"` + time.Now().Add(-5*time.Minute).UTC().Format(time.RFC3339) + `"}`
+		`"topics":["billing.*","container.*","environment.*","infrastructure.*"],"waiting":1234567,"retrying":12,"dead":7,` +
+		`"oldest_at":"` + ago(2*time.Hour) + `","in_flight":3,"delivered":98765,"retries":5,` +
+		`"failed_attempts":{"timeout":2,"status_5xx":40},"last_success_at":"` + ago(5*time.Minute) + `"}`
+	active := strings.Replace(billing, "paused", "active", 1)
 	return map[string]string{
 		"GET /api/sinks": `{"data":[` + billing +
-			`,{"name":"left","type":"","configured":false,"state":"active","topics":"","backlog":0,"parked":0,` +
-			`"dead":1}` +
+			`,{"name":"left","type":"","configured":false,"state":"active","topics":[],"dead":1}` +
 			`,{"name":"far","type":"webhook","configured":true,"state":"down","reason":"it failed",` +
-			`"down_until":"2026-11-20T08:00:07Z"}` +
-			`,{"name":"busy","type":"webhook","configured":true,"state":"resting","reason":"it rests",` +
-			`"resting_until":"2026-11-20T08:00:09Z","last_error":"exhausted",` +
-			`"last_error_at":"` + time.Now().Add(-3*time.Hour).UTC().Format(time.RFC3339) + `"}]}`,
+			`"next_attempt_at":"2026-11-20T08:00:07Z"}` +
+			`,{"name":"busy","type":"webhook","configured":true,"state":"throttled","reason":"it is throttled",` +
+			`"next_attempt_at":"2026-11-20T08:00:09Z","last_error":"exhausted",` +
+			`"last_error_at":"` + ago(3*time.Hour) + `"}]}`,
 		"GET /api/sinks/billing":         `{"data":` + billing + `}`,
 		"POST /api/sinks/billing/pause":  `{"data":` + billing + `}`,
-		"POST /api/sinks/billing/resume": `{"data":` + strings.Replace(billing, "paused", "active", 1) + `}`,
-		"POST /api/sinks/billing/retry":  `{"data":` + strings.Replace(billing, "paused", "active", 1) + `}`,
-		"POST /api/sinks/far/retry":      `{"data":{"name":"far","state":"down","parked":7,"backlog":1,"gathering":2}}`,
-		"POST /api/sinks/busy/retry": `{"data":{"name":"busy","state":"resting","reason":"it rests",` +
-			`"resting_until":"2026-11-20T08:00:09Z","parked":1}}`,
-		"POST /api/sinks/billing/replay": `{"data":{"replayed":42,"waiting":3,"complete":false}}`,
-		"POST /api/sinks/billing/test":   `{"data":{"outcome":"delivered","status":204,"milliseconds":31}}`,
-		"POST /api/sinks/broken/test": `{"data":{"outcome":"retry","status":500,"milliseconds":12,` +
+		"POST /api/sinks/billing/resume": `{"data":` + active + `}`,
+		"POST /api/sinks/billing/retry":  `{"data":{"started":12,"sink":` + active + `}}`,
+		"POST /api/sinks/far/retry": `{"data":{"sink":{"name":"far","state":"down","retrying":7,"waiting":3,` +
+			`"waiting_in_digests":2}}}`,
+		"POST /api/sinks/busy/retry": `{"data":{"sink":{"name":"busy","state":"throttled","reason":"it is throttled",` +
+			`"next_attempt_at":"2026-11-20T08:00:09Z","retrying":1}}}`,
+		"POST /api/sinks/billing/replay": `{"data":{"replayed":42,"skipped":3,"complete":false}}`,
+		"POST /api/sinks/billing/test":   `{"data":{"outcome":"delivered","status":204,"duration_ms":31}}`,
+		"POST /api/sinks/broken/test": `{"data":{"outcome":"retry","status":500,"duration_ms":12,` +
 			`"error":"post to example.com: answered 500",` +
-			`"answer":"\n  out of \u001b[2Jorder\nat line 1"}}`,
-		"POST /api/sinks/moved/test": `{"data":{"outcome":"retry","status":302,"milliseconds":1,` +
+			`"response":"\n  out of \u001b[2Jorder\nat line 1"}}`,
+		"POST /api/sinks/moved/test": `{"data":{"outcome":"retry","status":302,"duration_ms":1,` +
 			`"error":"post to example.com: answered 302"}}`,
 		"POST /api/sinks/left/forget":     `{"data":{"forgotten":"left"}}`,
 		"POST /api/sinks/a%2Fb%3Fc/pause": `{"data":` + strings.Replace(billing, "billing", "a/b?c", 1) + `}`,
 		"POST /api/sinks/strange/pause":   `<html>`,
-		"GET /api/sinks/billing/deadletters/one": `{"data":{"id":"one","topic":"container.error","hub":"hub-1",` +
-			`"account":"acme",` +
+		"GET /api/sinks/billing/deadletters/one": `{"data":{"id":"one","topic":"container.error","hub_id":"hub-1",` +
+			`"account_id":"acme",` +
 			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[{"time":"2026-11-20T07:59:59Z",` +
 			`"outcome":"permanent","status":400,` +
-			`"answer":"no such\nhook \u001b[2J","error":"post to example.com: answered 400","ms":31}],` +
-			`"notification":{"topic":"container.error","object":{"id":"x"}}}}`,
-		"GET /api/sinks/billing/deadletters/many": `{"data":{"id":"many","topic":"container.error","hub":"hub-1",` +
-			`"account":"acme",` +
+			`"response":"no such\nhook \u001b[2J","error":"post to example.com: answered 400","duration_ms":31}],` +
+			`"events":[{"topic":"container.error","object":{"id":"x"}}]}}`,
+		"GET /api/sinks/billing/deadletters/many": `{"data":{"id":"many","topic":"container.error","hub_id":"hub-1",` +
+			`"account_id":"acme",` +
 			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[],"digest":{"count":57,` +
 			`"first":"2026-11-20T07:58:03Z",` +
 			`"last":"2026-11-20T07:59:00Z","by":{"hub":"hub-1","cluster":"eu\u001b[2J"},` +
 			`"topics":{"container.created":2,"container.error":43,"acme.x":12}},` +
-			`"notification":{"object":{"id":"x"}},"notifications":[{"object":{"id":"x"}},{"object":{"id":"y"}}]}}`,
+			`"events":[{"object":{"id":"x"}},{"object":{"id":"y"}}]}}`,
 	}
 }
 
@@ -185,10 +182,10 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks list", 0, []string{
 			"RETRYING", "billing", "paused", "1.2M", "12", "2h", "5m", "98765", "42", "by an operator", "removed",
 			"sinks forget",
-			" down ", "it failed, next attempt at 2026-11-20T08:00:07Z", " resting ",
-			"it rests, until 2026-11-20T08:00:09Z\nbusy: failed 3h ago: exhausted\n",
+			" down ", "it failed, next attempt at 2026-11-20T08:00:07Z", " throttled ",
+			"it is throttled, until 2026-11-20T08:00:09Z\nbusy: failed 3h ago: exhausted\n",
 		}, "GET /api/sinks"},
-		{"sinks list --json", 0, []string{`"backlog":1234567`}, "GET /api/sinks"},
+		{"sinks list --json", 0, []string{`"waiting":1234567`}, "GET /api/sinks"},
 		{"sinks pause billing", 0, []string{"billing is paused", "1234567"}, "POST /api/sinks/billing/pause"},
 		{"sinks pause a/b?c", 0, []string{"a/b?c is paused"}, "POST /api/sinks/a%2Fb%3Fc/pause"},
 		{"sinks resume billing", 0, []string{"billing is active"}, "POST /api/sinks/billing/resume"},
@@ -200,13 +197,13 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks test moved", 1, []string{"302", "redirects are never followed"}, "POST /api/sinks/moved/test"},
 		{
 			"sinks replay billing --after 1732153000123-0", 0,
-			[]string{"42 events again", "already waiting for delivery: 3", "may no longer", "redis.retention"},
+			[]string{"42 events again", "still to be delivered for the first time: 3", "may no longer", "redis.retention"},
 			"POST /api/sinks/billing/replay map[after:1732153000123-0]",
 		},
 		{
 			"sinks replay billing --id a,b --until 2026-11-21T04:00:00Z --topic job.*,!job.created --hub h --dry-run", 0,
 			[]string{"would receive up to 42 events"},
-			"POST /api/sinks/billing/replay 2 ids map[dry_run:true hub:h topic:job.*,!job.created " +
+			"POST /api/sinks/billing/replay map[dry_run:true event_ids:[a b] hub_id:h topics:[job.* !job.created] " +
 				"until:2026-11-21T04:00:00Z]",
 		},
 		{"sinks replay billing", 2, []string{"--after"}, ""},
@@ -222,13 +219,13 @@ func TestSteeringCommands(t *testing.T) {
 		},
 		{
 			"sinks retry busy", 0,
-			[]string{"busy retries 1 delivery at 2026-11-20T08:00:09Z: it rests\n"},
+			[]string{"busy retries 1 delivery at 2026-11-20T08:00:09Z: it is throttled\n"},
 			"POST /api/sinks/busy/retry",
 		},
 		{
 			"sinks forget left", 0,
 			[]string{"was deleted", "kept"},
-			"POST /api/sinks/left/forget map[dead_letters:false]",
+			"POST /api/sinks/left/forget",
 		},
 		{
 			"sinks forget left --dead-letters", 0,
@@ -249,8 +246,8 @@ func TestSteeringCommands(t *testing.T) {
 		{"deadletters show billing many", 0, []string{
 			"digest    of 57, the first 2026-11-20T07:58:03Z, the last 2026-11-20T07:59:00Z; lists 2\n",
 			"by        cluster eu", ", hub hub-1\n",
-			"topics    43 × container.error, 12 × acme.x, 2 × container.created\n", "notification 1 of 2\n",
-			"notification 2 of 2\n", `"id": "y"`,
+			"topics    43 × container.error, 12 × acme.x, 2 × container.created\n", "event 1 of 2\n",
+			"event 2 of 2\n", `"id": "y"`,
 		}, "GET /api/sinks/billing/deadletters/many"},
 		{"deadletters show billing two", 1, []string{"404."}, "GET /api/sinks/billing/deadletters/two"},
 		{"deadletters list", 2, []string{"--help"}, ""},
@@ -306,15 +303,15 @@ func TestManyDeadLetters(t *testing.T) {
 		"hub-1", "--since", "2026-11-20T08:00:00Z")
 	asked := admin.requests()
 	if code != 0 || strings.Count(out, "container.error") != 7 || strings.Contains(out, "\x1b") || len(asked) != 3 ||
-		asked[0] != "GET /api/sinks/billing/deadletters?hub=hub-1&limit=500&"+
-			"since=2026-11-20T08%3A00%3A00Z&topic=%2A.error" {
+		asked[0] != "GET /api/sinks/billing/deadletters?hub_id=hub-1&limit=500&"+
+			"since=2026-11-20T08%3A00%3A00Z&topics=%2A.error" {
 		t.Errorf("list ended with %d after %q:\n%s%s", code, asked, out, errOut)
 	}
 	if whole := " answered 400\uFFFD[2J" + strings.Repeat(" and on", 20) + "\n"; strings.Count(out, whole) != 7 {
 		t.Errorf("list cut the reasons, although there is no terminal:\n%s", out)
 	}
 	out, _, _ = call(t, admin.env(), "", "deadletters", "list", "billing", "--json")
-	if strings.Count(out, "\n") != 7 || !strings.HasPrefix(out, `{"account":"acme"`) {
+	if strings.Count(out, "\n") != 7 || !strings.HasPrefix(out, `{"id":"0000`) {
 		t.Errorf("list --json printed\n%s", out)
 	}
 

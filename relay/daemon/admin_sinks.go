@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
@@ -52,7 +52,7 @@ func (a *Daemon) adminSinks() adminserver.Sinks {
 	return nil
 }
 
-func (o *sinkAdmin) List(ctx context.Context) ([]adminserver.Sink, error) {
+func (o *sinkAdmin) List(ctx context.Context) ([]adminapi.Sink, error) {
 	names, err := o.sinkNames(ctx)
 	if err != nil {
 		return nil, err
@@ -73,7 +73,7 @@ func (o *sinkAdmin) sinkNames(ctx context.Context) ([]string, error) {
 	return slices.Compact(names), nil
 }
 
-func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]adminserver.Sink, error) {
+func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]adminapi.Sink, error) {
 	// Flush first, so the counts include recent deliveries. An error is ignored: a full Redis rejects the counts, but
 	// an operator needs the list most in that state. loadSinkStats reports a Redis that is unreachable.
 	_ = o.reporter.FlushStats(ctx)
@@ -81,30 +81,25 @@ func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]admins
 	if err != nil {
 		return nil, err
 	}
-	list := make([]adminserver.Sink, len(names))
+	list, now := make([]adminapi.Sink, len(names)), time.Now().UTC().Truncate(time.Millisecond)
 	for i, name := range names {
 		f := all[i]
-		list[i] = adminserver.Sink{
-			Name: name, State: f.State, Reason: f.Reason, Backlog: f.Queued, Parked: f.Scheduled,
-			Gathering: f.InDigests, DeadLetters: f.DeadLetters,
-			OldestSeconds: f.OldestAge.Seconds(), Delivered: f.Delivered, Retried: f.Retried, Failed: f.Failed,
-			Dropped: f.Dropped, LastError: f.LastError,
+		list[i] = adminapi.Sink{
+			Name: name, State: adminapi.SinkState(f.State), Reason: f.Reason, Topics: []string{},
+			Waiting: f.Queued + f.InDigests, WaitingInDigests: f.InDigests, Retrying: f.Scheduled, Dead: f.DeadLetters,
+			Delivered: f.Delivered, Retries: f.Retried, FailedAttempts: f.Failed, Dropped: f.Dropped,
+			Since: f.Since, LastSuccessAt: f.LastSuccess, LastError: f.LastError, LastErrorAt: f.LastErrorAt,
 		}
-		if !f.Since.IsZero() {
-			list[i].Since = &f.Since
+		if f.OldestAge > 0 {
+			list[i].OldestAt = now.Add(-f.OldestAge)
 		}
-		if !f.LastSuccess.IsZero() {
-			list[i].LastSuccess = &f.LastSuccess
-		}
-		if !f.LastErrorAt.IsZero() {
-			list[i].LastErrorAt = &f.LastErrorAt
-		}
-		if list[i].Failed == nil {
-			list[i].Failed = map[string]int64{}
+		if list[i].FailedAttempts == nil {
+			list[i].FailedAttempts = map[string]int64{}
 		}
 		if s := o.sinks.get(name); s != nil {
 			list[i].InFlight = s.pipeline.InFlight()
-			list[i].Configured, list[i].Type, list[i].Topics = true, s.cfg.Type, strings.Join(s.cfg.Topics, ", ")
+			list[i].Configured, list[i].Type = true, s.cfg.Type
+			list[i].Topics = append(list[i].Topics, s.cfg.Topics...)
 			if f.State == store.StateActive {
 				setHoldState(&list[i], s.sink, s.pipeline)
 			}
@@ -122,30 +117,28 @@ func sinkHealth(s relay.Sink) error {
 }
 
 // setHoldState sets the state and reason of an active sink that does not deliver on this node.
-func setHoldState(s *adminserver.Sink, sink relay.Sink, p *delivery.Pipeline) {
+func setHoldState(s *adminapi.Sink, sink relay.Sink, p *delivery.Pipeline) {
 	h := p.DestinationHold()
 	if !h.ProbeAt.IsZero() {
-		at := h.ProbeAt.UTC().Truncate(time.Millisecond)
-		s.State, s.ProbeAt = adminserver.StateDown, &at
+		s.State, s.NextAttemptAt = adminapi.SinkDown, h.ProbeAt.UTC().Truncate(time.Millisecond)
 		s.Reason = "the destination failed many times in a row, so only one probe runs at a time"
 	}
 	if !h.ThrottledUntil.IsZero() {
-		at := h.ThrottledUntil.UTC().Truncate(time.Millisecond)
-		s.State, s.ThrottledUntil = adminserver.StateThrottled, &at
+		s.State, s.NextAttemptAt = adminapi.SinkThrottled, h.ThrottledUntil.UTC().Truncate(time.Millisecond)
 		s.Reason = "the destination asked for a pause"
 	}
 	if err := sinkHealth(sink); err != nil {
-		s.State, s.Reason = adminserver.StateFailed, err.Error()
+		s.State, s.Reason = adminapi.SinkFailed, err.Error()
 	}
 }
 
-func (o *sinkAdmin) Show(ctx context.Context, name string) (adminserver.Sink, error) {
+func (o *sinkAdmin) Show(ctx context.Context, name string) (adminapi.Sink, error) {
 	if err := o.requireKnown(ctx, name); err != nil {
-		return adminserver.Sink{}, err
+		return adminapi.Sink{}, err
 	}
 	list, err := o.describeSinks(ctx, []string{name})
 	if err != nil {
-		return adminserver.Sink{}, err
+		return adminapi.Sink{}, err
 	}
 	return list[0], nil
 }
@@ -185,8 +178,8 @@ func (o *sinkAdmin) Resume(ctx context.Context, name string) error {
 	return err
 }
 
-func (o *sinkAdmin) Retry(ctx context.Context, name string) (adminserver.RetryResult, error) {
-	var result adminserver.RetryResult
+func (o *sinkAdmin) Retry(ctx context.Context, name string) (adminapi.RetryResult, error) {
+	var result adminapi.RetryResult
 	s, err := o.requireConfigured(ctx, name)
 	if err != nil {
 		return result, err
@@ -194,11 +187,11 @@ func (o *sinkAdmin) Retry(ctx context.Context, name string) (adminserver.RetryRe
 	if result.Sink, err = o.Show(ctx, name); err != nil {
 		return result, err
 	}
-	if state := result.State; state == store.StatePaused || state == store.StateDisabled {
+	if state := result.Sink.State; state == adminapi.SinkPaused || state == adminapi.SinkDisabled {
 		return result, relay.NewError(relay.CodeInvalidState, fmt.Sprintf("sink %s is %s: resume it first with "+
 			"'hubrelay sinks resume %s'", name, state, name))
 	}
-	result.Due, err = o.store.Retries.MakeDue(ctx, name)
+	result.Started, err = o.store.Retries.MakeDue(ctx, name)
 	s.pipeline.ProbeNow()
 	return result, err
 }

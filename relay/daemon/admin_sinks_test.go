@@ -139,11 +139,7 @@ func (r *runningDaemon) call(want int, method, path, body string) map[string]any
 
 func (r *runningDaemon) data(method, path, body string) map[string]any {
 	r.t.Helper()
-	want := http.StatusOK
-	if strings.HasSuffix(path, "one/replay") {
-		want = http.StatusAccepted
-	}
-	data, ok := r.call(want, method, path, body)["data"].(map[string]any)
+	data, ok := r.call(http.StatusOK, method, path, body)["data"].(map[string]any)
 	if !ok {
 		r.t.Fatalf("%s %s: no data", method, path)
 	}
@@ -212,10 +208,10 @@ func (r *runningDaemon) testPause(sink *fakeSink) {
 		t.Errorf("pause: got %v", got)
 	}
 	ids := r.publish("job.created", "image.updated", "job.state.changed")
-	testkit.WaitFor(t, "a backlog", func() bool { return r.data("GET", "/api/sinks/one", "")["backlog"] == 2.0 })
+	testkit.WaitFor(t, "a backlog", func() bool { return r.data("GET", "/api/sinks/one", "")["waiting"] == 2.0 })
 	// Queued notifications are not replayed.
 	if got := r.data("POST", "/api/sinks/one/replay", `{"after":"0-0"}`); got["replayed"] != 0.0 ||
-		got["waiting"] != 2.0 {
+		got["skipped"] != 2.0 {
 		t.Errorf("replay while paused: got %v", got)
 	}
 	if sink.count() != 0 {
@@ -237,7 +233,7 @@ func (r *runningDaemon) testDeadLetters(sink *fakeSink) {
 	sink.rejects("job.created")
 	ids := r.publish("job.created", "job.created", "job.created")
 	r.waitForDeadLetters(3)
-	page := r.call(200, "GET", letters+"?limit=2&topic=job.*&hub=hub-1&since=1h", "")
+	page := r.call(200, "GET", letters+"?limit=2&topics=job.*&hub_id=hub-1&since=1h", "")
 	list, _ := page["data"].([]any)
 	if len(list) != 2 || page["next"] == "" {
 		t.Fatalf("first page: %v", page)
@@ -248,26 +244,26 @@ func (r *runningDaemon) testDeadLetters(sink *fakeSink) {
 	}
 	one := r.data("GET", letters+"/"+ids[0], "")
 	attempts, _ := one["attempts"].([]any)
-	n, _ := one["notification"].(map[string]any)
-	if len(attempts) != 1 || n["topic"] != "job.created" || one["id"] != ids[0] ||
+	events, _ := one["events"].([]any)
+	if len(attempts) != 1 || len(events) != 1 || !strings.Contains(fmt.Sprint(events), "job.created") || one["id"] != ids[0] ||
 		!strings.Contains(fmt.Sprint(attempts), "no, thanks") {
 		t.Errorf("shown: %v", one)
 	}
 	r.call(404, "GET", letters+"/nobody", "")
 
 	sink.rejects("")
-	if got := r.data("POST", letters+"/replay", fmt.Sprintf(`{"ids":[%q,"nobody"]}`, ids[0])); got["replayed"] != 1.0 ||
+	if got := r.data("POST", letters+"/replay", fmt.Sprintf(`{"ids":[%q,"nobody"]}`, ids[0])); got["changed"] != 1.0 ||
 		got["missing"] != 1.0 {
 		t.Errorf("replayed: %v", got)
 	}
 	testkit.WaitFor(t, "the replayed one is delivered", func() bool { return sink.count() == 1 })
-	if got := r.data("POST", letters+"/drop", fmt.Sprintf(`{"ids":[%q]}`, ids[1])); got["dropped"] != 1.0 {
+	if got := r.data("POST", letters+"/drop", fmt.Sprintf(`{"ids":[%q]}`, ids[1])); got["changed"] != 1.0 {
 		t.Errorf("dropped: %v", got)
 	}
-	if got := r.data("POST", letters+"/replay", `{"all":true,"topic":"*.error"}`); got["replayed"] != 0.0 {
+	if got := r.data("POST", letters+"/replay", `{"all":true,"topics":["*.error"]}`); got["changed"] != 0.0 {
 		t.Errorf("replayed by another topic: %v", got)
 	}
-	if got := r.data("POST", letters+"/replay", `{"all":true}`); got["replayed"] != 1.0 {
+	if got := r.data("POST", letters+"/replay", `{"all":true}`); got["changed"] != 1.0 {
 		t.Errorf("replayed all: %v", got)
 	}
 	testkit.WaitFor(t, "the rest is delivered", func() bool { return sink.count() == 2 })
@@ -276,7 +272,7 @@ func (r *runningDaemon) testDeadLetters(sink *fakeSink) {
 	}
 	r.waitForDeadLetters(0)
 	r.waitForNoRetries()
-	if got := r.data("GET", "/api/sinks/one", ""); got["delivered"] != 4.0 || got["last_success"] == nil {
+	if got := r.data("GET", "/api/sinks/one", ""); got["delivered"] != 4.0 || got["last_success_at"] == nil {
 		t.Errorf("recent deliveries are not counted: %v", got)
 	}
 }
@@ -285,7 +281,7 @@ func (r *runningDaemon) testDeadLetters(sink *fakeSink) {
 func (r *runningDaemon) waitForNoRetries() {
 	r.t.Helper()
 	testkit.WaitFor(r.t, "no scheduled retries", func() bool {
-		return r.data("GET", "/api/sinks/one", "")["parked"] == 0.0
+		return r.data("GET", "/api/sinks/one", "")["retrying"] == 0.0
 	})
 }
 
@@ -305,7 +301,7 @@ func (r *runningDaemon) testReplay(sink *fakeSink) {
 	r.testReplaySelection(sink)
 	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"yesterday"}`)
 	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"0-0","until":"yesterday"}`)
-	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"0-0","topic":"Job"}`)
+	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"0-0","topics":["Job"]}`)
 	r.call(422, "POST", "/api/sinks/one/replay", `{}`)
 }
 
@@ -325,16 +321,16 @@ func (r *runningDaemon) testReplaySelection(sink *fakeSink) {
 	cursor := string(r.app.operations.Load().cursors.Append(nil, 1, 0, []streamid.Position{position}))
 	now := time.Now().Add(time.Hour).Format(time.RFC3339)
 	for body, want := range map[string]int{
-		`{"after":"0-0","dry_run":true}`:                         5,
-		`{"after":"0-0","until":"` + now + `","dry_run":true}`:   5,
-		`{"after":"0-0","until":"2020-01-01T00:00:00Z"}`:         0,
-		`{"after":"0-0","topic":"job.*,!job.created"}`:           1,
-		`{"after":"0-0","topic":"job.created,x"}`:                4,
-		`{"after":"0-0","hub":"another"}`:                        0,
-		`{"after":"0-0","hub":"` + all[0].Hub + `"}`:             5,
-		`{"ids":["` + all[1].ID + `","` + all[3].ID + `","no"]}`: 2,
-		`{"after":"` + all[1].Cursor + `"}`:                      3,
-		`{"after":"` + cursor + `"}`:                             2,
+		`{"after":"0-0","dry_run":true}`:                               5,
+		`{"after":"0-0","until":"` + now + `","dry_run":true}`:         5,
+		`{"after":"0-0","until":"2020-01-01T00:00:00Z"}`:               0,
+		`{"after":"0-0","topics":["job.*,!job.created"]}`:              1,
+		`{"after":"0-0","topics":["job.created","x"]}`:                 4,
+		`{"after":"0-0","hub_id":"another"}`:                           0,
+		`{"after":"0-0","hub_id":"` + all[0].Hub + `"}`:                5,
+		`{"event_ids":["` + all[1].ID + `","` + all[3].ID + `","no"]}`: 2,
+		`{"after":"` + all[1].Cursor + `"}`:                            3,
+		`{"after":"` + cursor + `"}`:                                   2,
 	} {
 		if got := r.data("POST", "/api/sinks/one/replay", body); got["replayed"] != float64(want) {
 			t.Errorf("replay of %s: got %v, want %d", body, got, want)
@@ -399,7 +395,7 @@ func TestSinkAdmin_PauseAndForgetSurviveRestarts(t *testing.T) {
 	r.waitForDeadLetters(1)
 	r.data("POST", "/api/sinks/one/pause", "")
 	r.publish("job.state.changed")
-	testkit.WaitFor(t, "a backlog", func() bool { return r.data("GET", "/api/sinks/one", "")["backlog"] == 1.0 })
+	testkit.WaitFor(t, "a backlog", func() bool { return r.data("GET", "/api/sinks/one", "")["waiting"] == 1.0 })
 	r.call(409, "POST", "/api/sinks/one/forget", "")
 	r.call(404, "POST", "/api/sinks/other/pause", "")
 	r.stop()
@@ -413,7 +409,7 @@ func TestSinkAdmin_PauseAndForgetSurviveRestarts(t *testing.T) {
 	r = startDaemon(t, sink, url, `two: {type: memory}`)
 	list, _ := r.call(200, "GET", "/api/sinks", "")["data"].([]any)
 	one, _ := list[0].(map[string]any)
-	if len(list) != 2 || one["name"] != "one" || one["configured"] != false || one["backlog"] != 1.0 ||
+	if len(list) != 2 || one["name"] != "one" || one["configured"] != false || one["waiting"] != 1.0 ||
 		one["dead"] != 1.0 {
 		t.Errorf("listed: %v", list)
 	}
@@ -424,7 +420,7 @@ func TestSinkAdmin_PauseAndForgetSurviveRestarts(t *testing.T) {
 	}
 	r.call(200, "GET", "/api/sinks/one/deadletters", "")
 	r.data("POST", "/api/sinks/one/forget", "")
-	if got := r.data("GET", "/api/sinks/one", ""); got["backlog"] != 0.0 || got["state"] != "active" ||
+	if got := r.data("GET", "/api/sinks/one", ""); got["waiting"] != 0.0 || got["state"] != "active" ||
 		got["dead"] != 1.0 {
 		t.Errorf("after forget without dead letters: got %v", got)
 	}

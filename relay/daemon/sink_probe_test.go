@@ -37,14 +37,14 @@ func TestSinkAdmin_ProbesDownSinkNow(t *testing.T) {
 			sink.setError(nil)
 			r.data("POST", "/api/sinks/one/"+verb, "")
 			got := r.data("GET", "/api/sinks/one", "")
-			until, err := time.Parse(time.RFC3339, fmt.Sprint(got["down_until"]))
+			until, err := time.Parse(time.RFC3339, fmt.Sprint(got["next_attempt_at"]))
 			if err != nil || until.After(time.Now()) || got["state"] != "down" || got["reason"] == nil {
 				t.Errorf("after %s: got %v, %v", verb, got, err)
 			}
 			r.publish("job.created") // the probe
 			testkit.WaitFor(t, "it answers", func() bool {
 				got = r.data("GET", "/api/sinks/one", "")
-				return got["state"] == "active" && got["down_until"] == nil
+				return got["state"] == "active" && got["next_attempt_at"] == nil
 			})
 			r.stop()
 		})
@@ -64,23 +64,24 @@ func TestSinkAdmin_RetriesDownSink(t *testing.T) {
 	number := func(of map[string]any, key string) int { n, _ := of[key].(float64); return int(n) }
 	testkit.WaitFor(t, "the state down", func() bool {
 		got := r.data("GET", "/api/sinks/one", "")
-		return got["state"] == "down" && number(got, "parked") == 10
+		return got["state"] == "down" && number(got, "retrying") == 10
 	})
 	for range 3 {
 		r.publish("job.created")
 	}
 	retry := func() map[string]any {
-		got, _ := r.call(202, "POST", "/api/sinks/one/retry", "")["data"].(map[string]any)
+		got, _ := r.call(200, "POST", "/api/sinks/one/retry", "")["data"].(map[string]any)
 		return got
 	}
 	testkit.WaitFor(t, "all to wait", func() bool {
 		got := r.data("GET", "/api/sinks/one", "")
-		return number(got, "backlog")+number(got, "parked") == 13
+		return number(got, "waiting")+number(got, "retrying") == 13
 	})
 	got := retry()
-	due, parked := number(got, "due"), number(got, "parked")
-	// A probe in progress is not due.
-	if due < parked-1 || due > parked || number(got, "backlog")+parked != 13 || got["state"] != "down" {
+	before, _ := got["sink"].(map[string]any)
+	started, retrying := number(got, "started"), number(before, "retrying")
+	// A probe in progress does not start again.
+	if started < retrying-1 || started > retrying || number(before, "waiting")+retrying != 13 || before["state"] != "down" {
 		t.Errorf("retried %v", got)
 	}
 	sink.setError(nil)
@@ -95,11 +96,11 @@ func TestSinkAdmin_KeepsThrottling(t *testing.T) {
 	sink.setError(relay.RetryAfter(&relay.ResponseError{Status: 429}, time.Hour))
 	r := startDaemon(t, sink, memoryURL, oneSink)
 	r.publish("job.created")
-	testkit.WaitFor(t, "it rests", func() bool { return r.data("GET", "/api/sinks/one", "")["state"] == "resting" })
+	testkit.WaitFor(t, "it rests", func() bool { return r.data("GET", "/api/sinks/one", "")["state"] == "throttled" })
 	r.data("POST", "/api/sinks/one/resume", "")
 	got := r.data("GET", "/api/sinks/one", "")
-	until, err := time.Parse(time.RFC3339, fmt.Sprint(got["resting_until"]))
-	if err != nil || !until.After(time.Now()) || got["state"] != "resting" || got["down_until"] != nil {
+	until, err := time.Parse(time.RFC3339, fmt.Sprint(got["next_attempt_at"]))
+	if err != nil || !until.After(time.Now()) || got["state"] != "throttled" {
 		t.Errorf("resumed: %v, %v", got, err)
 	}
 	r.stop()

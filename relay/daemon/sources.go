@@ -14,6 +14,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/source"
@@ -162,14 +163,14 @@ func (a *Daemon) adminSources() adminserver.Sources {
 }
 
 // List returns the status of each source in the configuration of this node.
-func (s *sourceManager) List(ctx context.Context) ([]adminserver.Source, error) {
+func (s *sourceManager) List(ctx context.Context) ([]adminapi.Source, error) {
 	s.mu.Lock()
 	configured := make(map[string]config.Source, len(s.running))
 	for name, r := range s.running {
 		configured[name] = r.cfg
 	}
 	s.mu.Unlock()
-	list := make([]adminserver.Source, 0, len(configured))
+	list := make([]adminapi.Source, 0, len(configured))
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
 		one, err := s.describeSource(ctx, name, configured[name])
 		if err != nil {
@@ -182,33 +183,34 @@ func (s *sourceManager) List(ctx context.Context) ([]adminserver.Source, error) 
 
 func (s *sourceManager) describeSource(
 	ctx context.Context, name string, cfg config.Source,
-) (adminserver.Source, error) {
+) (adminapi.Source, error) {
 	stats, err := s.stores.sources.Stats(ctx, name, cfg.HubID)
 	if err != nil {
-		return adminserver.Source{}, err
+		return adminapi.Source{}, err
 	}
 	text, err := s.stores.sources.Status(ctx, name)
 	if err != nil {
-		return adminserver.Source{}, err
+		return adminapi.Source{}, err
 	}
-	one := adminserver.Source{
-		Name: name, Type: cfg.Type, URL: cfg.URL, Hub: cfg.HubID, Topics: cfg.Topics, State: adminserver.SourceNotRead,
+	one := adminapi.Source{
+		Name: name, Type: cfg.Type, URL: cfg.URL, HubID: cfg.HubID, Topics: cfg.Topics, State: adminapi.SourceUnread,
 		Reason: "no node reads the source at present; a node with this source in its configuration takes over " +
 			"within seconds",
-		Resumes: stats.Cursor != "", Received: stats.Received, Quarantined: stats.Quarantined, Looped: stats.Looped,
+		Resumes: stats.Cursor != "", Received: stats.Received, Quarantined: stats.Quarantined, Returned: stats.Looped,
 		Gaps: stats.Gaps,
 	}
 	if one.Topics == nil {
 		one.Topics = []string{}
 	}
 	if !stats.LastStoredAt.IsZero() {
-		last := stats.LastStoredAt.UTC()
-		one.LastStoredAt = &last
+		one.LastEventAt = stats.LastStoredAt.UTC()
 	}
 	var status source.Status
 	if text != nil && json.Unmarshal(text, &status) == nil {
-		one.State, one.Reason, one.Node, one.Since, one.Next = status.State, status.Reason, status.Node, &status.Since,
-			status.Next
+		one.State, one.Reason, one.Node, one.Since = status.State, status.Reason, status.Node, status.Since
+		if status.Next != nil {
+			one.NextAttemptAt = *status.Next
+		}
 	}
 	return one, nil
 }

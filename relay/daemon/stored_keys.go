@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/keystore"
@@ -136,7 +137,7 @@ func (k adminKeys) finishChange(ctx context.Context, name string, err error) err
 }
 
 // List implements [adminserver.Keys].
-func (k adminKeys) List(ctx context.Context) ([]adminserver.Key, error) {
+func (k adminKeys) List(ctx context.Context) ([]adminapi.Key, error) {
 	stored, err := k.stored.store.List(ctx)
 	if err != nil {
 		return nil, err
@@ -145,19 +146,24 @@ func (k adminKeys) List(ctx context.Context) ([]adminserver.Key, error) {
 	if err != nil {
 		return nil, err
 	}
-	list := []adminserver.Key{}
+	list := []adminapi.Key{}
 	for _, c := range k.app.keys.configuredKeys() {
-		list = append(list, adminserver.Key{
-			Source: adminserver.KeySourceConfiguration,
-			Key: keystore.Key{Name: c.Name, Spec: keystore.Spec{
+		list = append(list, adminapi.Key{
+			Name: c.Name, Source: adminapi.KeySourceConfiguration, KeySpec: adminapi.KeySpec{
 				AccountID: c.AccountID, Hubs: c.Hubs, Capabilities: c.Capabilities, Topics: c.Topics,
-				Networks: c.Networks,
-				Expires:  c.Expires,
-			}},
+				Networks: c.Networks, ExpiresAt: c.Expires,
+			},
 		})
 	}
 	for i := range stored {
-		list = append(list, adminserver.Key{Source: adminserver.KeySourceStored, Key: stored[i]})
+		s := &stored[i]
+		list = append(list, adminapi.Key{
+			Name: s.Name, Source: adminapi.KeySourceStored, KeySpec: adminapi.KeySpec{
+				AccountID: s.AccountID, Hubs: s.Hubs, Capabilities: s.Capabilities, Topics: s.Topics,
+				Networks: s.Networks, ExpiresAt: s.Expires,
+			},
+			CreatedAt: s.CreatedAt, RotatedAt: s.RotatedAt, PreviousExpiresAt: s.PreviousExpires,
+		})
 	}
 	recent := k.app.keys.usesSince(1) // of this node, which are not stored yet
 	for i := range list {
@@ -165,40 +171,47 @@ func (k adminKeys) List(ctx context.Context) ([]adminserver.Key, error) {
 		if own := time.Unix(recent[list[i].Name], 0).UTC(); own.After(used) && own.Unix() > 0 {
 			used = own
 		}
-		list[i].LastUsed = used
+		list[i].LastUsedAt = used
 	}
 	return list, nil
 }
 
 // Create implements [adminserver.Keys].
-func (k adminKeys) Create(ctx context.Context, name string, spec keystore.Spec) (string, error) {
+func (k adminKeys) Create(ctx context.Context, name string, spec adminapi.KeySpec) (adminapi.CreatedKey, error) {
+	created := adminapi.CreatedKey{Name: name}
 	if k.app.keys.isConfigured(name) {
-		return "", newKeyError(name, keystore.ErrExists)
+		return created, newKeyError(name, keystore.ErrExists)
 	}
 	if err := config.CheckKey(config.Key{
 		Name: name, AccountID: spec.AccountID, Hubs: spec.Hubs, Capabilities: spec.Capabilities, Topics: spec.Topics,
-		Networks: spec.Networks, Expires: spec.Expires,
+		Networks: spec.Networks, Expires: spec.ExpiresAt,
 	}); err != nil {
-		return "", relay.NewError(relay.CodeInvalidArgument, err.Error())
+		return created, relay.NewError(relay.CodeInvalidArgument, err.Error())
 	}
-	if !spec.Expires.IsZero() && !spec.Expires.After(time.Now()) {
-		return "", relay.NewError(relay.CodeInvalidArgument, "expires is in the past")
+	if !spec.ExpiresAt.IsZero() && !spec.ExpiresAt.After(time.Now()) {
+		return created, relay.NewError(relay.CodeInvalidArgument, "expires_at is in the past").WithPointer("/expires_at")
 	}
-	secret, err := k.stored.store.Create(ctx, name, spec)
-	return secret, k.finishChange(ctx, name, err)
+	var err error
+	created.Key, err = k.stored.store.Create(ctx, name, keystore.Spec{
+		AccountID: spec.AccountID, Hubs: spec.Hubs, Capabilities: spec.Capabilities, Topics: spec.Topics,
+		Networks: spec.Networks, Expires: spec.ExpiresAt,
+	})
+	return created, k.finishChange(ctx, name, err)
 }
 
 // Rotate implements [adminserver.Keys].
-func (k adminKeys) Rotate(ctx context.Context, name string, overlap time.Duration) (string, keystore.Key, error) {
+func (k adminKeys) Rotate(ctx context.Context, name string, overlap time.Duration) (adminapi.CreatedKey, error) {
+	created := adminapi.CreatedKey{Name: name}
 	if overlap < 0 || overlap > maxOverlap {
-		return "", keystore.Key{}, relay.NewError(relay.CodeInvalidArgument,
+		return created, relay.NewError(relay.CodeInvalidArgument,
 			fmt.Sprintf("overlap is %s: choose 0s to %s", overlap, maxOverlap))
 	}
 	if err := k.rejectConfigured(name); err != nil {
-		return "", keystore.Key{}, err
+		return created, err
 	}
 	secret, rotated, err := k.stored.store.Rotate(ctx, name, overlap)
-	return secret, rotated, k.finishChange(ctx, name, err)
+	created.Key, created.PreviousExpiresAt = secret, rotated.PreviousExpires
+	return created, k.finishChange(ctx, name, err)
 }
 
 // Revoke implements [adminserver.Keys].

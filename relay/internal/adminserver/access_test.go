@@ -47,12 +47,13 @@ func TestAdmin_RequiresToken(t *testing.T) {
 }
 
 func TestAdmin_ChecksRoles(t *testing.T) {
+	ok := func(*http.Request, []byte) (any, error) { return "ok", nil }
 	a := newWithTokens(Options{
 		Sinks: func() Sinks { return &fakeSinks{} },
-		Routes: []module.AdminRoute{{
-			Pattern: "/api/inventory", Methods: []string{"GET", "PUT"}, Role: adminapi.RoleAdmin, MaxBody: 1 << 10,
-			Handle: func(*http.Request, []byte) (any, error) { return "ok", nil },
-		}},
+		Routes: []module.AdminRoute{
+			{Operation: adminapi.ListInventory().Description, MaxBody: 1 << 10, Handle: ok},
+			{Operation: adminapi.ImportInventory().Description, MaxBody: 1 << 10, Handle: ok},
+		},
 	})
 	for _, c := range []struct {
 		method, path, body      string

@@ -16,20 +16,15 @@ type Accounts interface {
 	Erase(ctx context.Context, account string) (erase.Result, error)
 }
 
-func (o *apiHandler) handleAccounts(pattern string, open func() Accounts) {
-	if open == nil {
-		return
+func eraseAccount(a Accounts, r *http.Request, _ adminapi.Empty) (adminapi.EraseResult, error) {
+	account := r.PathValue("name")
+	if account == auth.Wildcard {
+		return adminapi.EraseResult{}, relay.NewError(relay.CodeInvalidArgument,
+			"all accounts cannot be erased at once; name one")
 	}
-	o.handle(pattern+"/{name}/erase", maxRequest, adminapi.RoleAdmin, func(r *http.Request) (int, any, error) {
-		a := open()
-		if a == nil {
-			return 0, nil, errStarting()
-		}
-		account := r.PathValue("name")
-		if account == auth.Wildcard {
-			return 0, nil, relay.NewError(relay.CodeInvalidArgument, "all accounts cannot be erased at once; name one")
-		}
-		result, err := a.Erase(r.Context(), account)
-		return http.StatusOK, result, err
-	}, http.MethodPost)
+	e, err := a.Erase(r.Context(), account)
+	return adminapi.EraseResult{
+		Log: e.Log, Waiting: e.Queued, Retrying: e.Scheduled, DeadLetters: e.DeadLetters, Quarantine: e.Quarantine,
+		SharedDeadLetters: e.SharedDeadLetters, Remaining: e.Remaining,
+	}, err
 }

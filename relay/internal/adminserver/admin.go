@@ -3,10 +3,13 @@ package adminserver
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/pprof"
 	"net/url"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
@@ -27,8 +30,7 @@ type Options struct {
 	// Authenticator identifies callers. Nil rejects every request.
 	Authenticator Authenticator
 	Log           *slog.Logger
-	// Sinks implements /api/sinks. It returns nil while the daemon is starting. If the function is nil, there is no
-	// /api/.
+	// Sinks implements /api/sinks. It returns nil while the daemon is starting.
 	Sinks func() Sinks
 	// Sources implements /api/sources. It returns nil while the daemon is starting.
 	Sources func() Sources
@@ -72,14 +74,15 @@ func New(o Options) *Admin {
 	a := &Admin{
 		opt: o, hosts: newHostCheck(o.Listen), mux: http.NewServeMux(), failures: auth.NewFailureThrottle(),
 	}
-	index := "hubrelay admin\n\n/api/sinks\n/api/sources\n/api/connections\n/api/audit\n/api/keys\n"
-	for _, m := range o.Routes {
-		index += m.Pattern + "\n"
+	index := "hubrelay admin\n\n"
+	h := newAPIHandler(o)
+	a.mux.Handle("/api/", h.mux())
+	for _, path := range slices.Sorted(maps.Keys(h.routes)) {
+		if !strings.Contains(path, "{") {
+			index += path + "\n"
+		}
 	}
 	a.mux.HandleFunc("/", indexPage(index+"/debug/pprof/\n"))
-	if o.Sinks != nil {
-		a.mux.Handle("/api/", newAPIHandler(o).mux)
-	}
 	for path, handler := range map[string]http.HandlerFunc{
 		"/debug/pprof/":        withoutWriteTimeout(pprof.Index),
 		"/debug/pprof/cmdline": pprof.Cmdline,

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -17,7 +18,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
-	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
 
 // maxRequest is the maximum size of a request body.
@@ -25,54 +25,50 @@ const maxRequest = 1 << 20
 
 // apiHandler handles /api/.
 type apiHandler struct {
-	sinks func() Sinks
-	log   *slog.Logger
-	audit audit.Recorder
-	mux   *http.ServeMux
+	log    *slog.Logger
+	audit  audit.Recorder
+	routes map[string]map[string]http.HandlerFunc // by path and method
 }
-
-// dataHandler returns the content of "data" and the status.
-type dataHandler func(r *http.Request) (status int, data any, err error)
-
-// sinkHandler is a dataHandler that works on the sinks.
-type sinkHandler func(s Sinks, r *http.Request) (status int, data any, err error)
 
 func newAPIHandler(opt Options) *apiHandler {
-	o := &apiHandler{sinks: opt.Sinks, log: opt.Log, audit: opt.Audit, mux: http.NewServeMux()}
-	o.mux.HandleFunc("/", notFound)
-	o.get("/api/sinks", listSinks)
-	o.get("/api/sinks/{name}", showSink)
-	o.post("/api/sinks/{name}/pause", pauseSink)
-	o.post("/api/sinks/{name}/resume", resumeSink)
-	o.post("/api/sinks/{name}/retry", retrySink)
-	o.post("/api/sinks/{name}/replay", replaySink)
-	o.post("/api/sinks/{name}/test", testSink)
-	o.post("/api/sinks/{name}/forget", forgetSink)
-	o.get("/api/sinks/{name}/deadletters", listDeadLetters)
-	o.get("/api/sinks/{name}/deadletters/{id}", showDeadLetter)
-	o.post("/api/sinks/{name}/deadletters/replay", replayDeadLetters)
-	o.post("/api/sinks/{name}/deadletters/drop", dropDeadLetters)
-	o.handleSources("/api/sources", opt.Sources)
-	o.handleConnections("/api/connections", opt.Connections)
-	o.handleAudit("/api/audit", opt.AuditLog)
-	o.handleKeys("/api/keys", opt.Keys)
-	o.handleAccounts("/api/accounts", opt.Accounts)
+	h := &apiHandler{log: opt.Log, audit: opt.Audit, routes: make(map[string]map[string]http.HandlerFunc)}
+	h.handleSinks(opt.Sinks)
+	h.handleDeadLetters(opt.Sinks)
+	handle(h, adminapi.ListSources(), onceStarted(opt.Sources, listSources))
+	handle(h, adminapi.ListConnections(), onceStarted(opt.Connections, listConnections))
+	handle(h, adminapi.ListAudit(), onceStarted(opt.AuditLog, searchAuditLog))
+	h.handleKeys(opt.Keys)
+	handle(h, adminapi.EraseAccount(), onceStarted(opt.Accounts, eraseAccount))
 	for _, m := range opt.Routes {
-		o.handle(m.Pattern, int64(m.MaxBody), m.Role, moduleHandler(m), m.Methods...)
+		h.register(m.Operation, m.MaxBody, func(r *http.Request) (any, error) {
+			body, err := readBody(r, m.MaxBody)
+			if err != nil {
+				return nil, err
+			}
+			data, err := m.Handle(r, body)
+			return adminapi.Envelope[any]{Data: data}, err
+		})
 	}
-	return o
+	return h
 }
 
-// moduleHandler reads the body of a request and calls the module.
-func moduleHandler(m module.AdminRoute) dataHandler {
-	return func(r *http.Request) (int, any, error) {
-		body, err := readBody(r, m.MaxBody)
-		if err != nil {
-			return 0, nil, err
-		}
-		data, err := m.Handle(r, body)
-		return http.StatusOK, data, err
+// mux returns the handler of all operations.
+func (h *apiHandler) mux() *http.ServeMux {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", notFound)
+	for path, methods := range h.routes {
+		allow := strings.Join(slices.Sorted(maps.Keys(methods)), ", ")
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			handler, ok := methods[r.Method]
+			if !ok {
+				w.Header().Set("Allow", allow)
+				httpserver.WriteError(w, r, relay.NewError(relay.CodeMethod, "allowed here: "+allow))
+				return
+			}
+			handler(w, r)
+		})
 	}
+	return mux
 }
 
 func notFound(w http.ResponseWriter, r *http.Request) {
@@ -80,98 +76,103 @@ func notFound(w http.ResponseWriter, r *http.Request) {
 		relay.NewError(relay.CodeNoURI, "there is nothing at "+strconv.Quote(relay.Truncate(r.URL.Path, 200))))
 }
 
-func (o *apiHandler) get(pattern string, op sinkHandler) {
-	o.handle(pattern, maxRequest, adminapi.RoleViewer, o.onSinks(op), http.MethodGet, http.MethodHead)
-}
-
-func (o *apiHandler) post(pattern string, op sinkHandler) {
-	o.handle(pattern, maxRequest, adminapi.RoleOperator, o.onSinks(op), http.MethodPost)
-}
-
-// onSinks adapts a sinkHandler. It returns an error while the daemon is starting.
-func (o *apiHandler) onSinks(op sinkHandler) dataHandler {
-	return func(r *http.Request) (int, any, error) {
-		s := o.sinks()
-		if s == nil {
-			return 0, nil, errStarting()
+// handle registers the handler of an operation.
+func handle[Request, Response any](
+	h *apiHandler, op adminapi.Operation[Request, Response], f func(*http.Request, Request) (Response, error),
+) {
+	h.register(op.Description, maxRequest, func(r *http.Request) (any, error) {
+		request, err := decodeRequest[Request](r)
+		if err != nil {
+			return nil, err
 		}
-		return op(s, r)
-	}
-}
-
-func errStarting() error { return relay.NewError(relay.CodeNotReady, "the daemon is starting") }
-
-// handle registers a handler for requests with a body of up to maxBody bytes. Changes require the given role,
-// reads require [adminapi.RoleViewer].
-func (o *apiHandler) handle(pattern string, maxBody int64, change adminapi.Role, op dataHandler, methods ...string) {
-	o.mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-		if !slices.Contains(methods, r.Method) {
-			allow := strings.Join(methods, ", ")
-			w.Header().Set("Allow", allow)
-			httpserver.WriteError(w, r, relay.NewError(relay.CodeMethod, "allowed here: "+allow))
-			return
+		response, err := f(r, request)
+		if page, ok := any(response).(interface{ Body() any }); ok {
+			return page.Body(), err
 		}
-		required := change
-		if r.Method == http.MethodGet || r.Method == http.MethodHead {
-			required = adminapi.RoleViewer
-		}
-		if rejected := requireRole(r, required); rejected != nil {
-			o.record(r, pattern, string(rejected.Code))
-			httpserver.WriteError(w, r, rejected)
-			return
-		}
-		if required == adminapi.RoleViewer {
-			o.serve(w, r, maxBody, op)
-			return
-		}
-		o.log.Info("admin request", "caller", callerFrom(r).Name, "method", r.Method, "path", r.URL.Path)
-		r = withAuditDetail(r)
-		o.record(r, pattern, o.serve(w, r, maxBody, op))
+		return adminapi.Envelope[Response]{Data: response}, err
 	})
 }
 
+// onceStarted returns a handler that calls f with a component of the daemon. It returns an error while the daemon is
+// starting, when open returns nil.
+func onceStarted[Component, Request, Response any](
+	open func() Component, f func(Component, *http.Request, Request) (Response, error),
+) func(*http.Request, Request) (Response, error) {
+	return func(r *http.Request, request Request) (response Response, err error) {
+		if open != nil {
+			if c := open(); any(c) != nil {
+				return f(c, r, request)
+			}
+		}
+		return response, relay.NewError(relay.CodeNotReady, "the daemon is starting")
+	}
+}
+
+// register registers a handler for requests with a body of up to maxBody bytes. It returns the body of the response.
+func (h *apiHandler) register(op adminapi.Description, maxBody int, f func(*http.Request) (any, error)) {
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		if err := requireRole(r, op.Role); err != nil {
+			h.record(r, op, string(err.Code))
+			httpserver.WriteError(w, r, err)
+			return
+		}
+		if op.Method == http.MethodGet {
+			h.serve(w, r, maxBody, f)
+			return
+		}
+		h.log.Info("admin request", "caller", callerFrom(r).Name, "method", r.Method, "path", r.URL.Path)
+		r = withAuditDetail(r)
+		h.record(r, op, h.serve(w, r, maxBody, f))
+	}
+	methods := h.routes[op.Path]
+	if methods == nil {
+		methods = make(map[string]http.HandlerFunc)
+		h.routes[op.Path] = methods
+	}
+	methods[op.Method] = handler
+	if op.Method == http.MethodGet {
+		methods[http.MethodHead] = handler
+	}
+}
+
 // serve writes the response and returns its outcome for the audit log.
-func (o *apiHandler) serve(w http.ResponseWriter, r *http.Request, maxBody int64, op dataHandler) (outcome string) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+func (h *apiHandler) serve(
+	w http.ResponseWriter, r *http.Request, maxBody int, f func(*http.Request) (any, error),
+) (outcome string) {
+	r.Body = http.MaxBytesReader(w, r.Body, int64(maxBody))
 	if r.Method == http.MethodPost || r.Method == http.MethodPut {
 		// Replays may take long. They end when the connection is closed.
 		control := http.NewResponseController(w)
 		_ = control.SetReadDeadline(time.Now().Add(time.Hour))
 		_ = control.SetWriteDeadline(time.Now().Add(time.Hour))
 	}
-	status, data, err := op(r)
+	body, err := f(r)
 	if err != nil {
-		public := o.clientError(r, err)
+		public := h.clientError(r, err)
 		httpserver.WriteError(w, r, public)
 		return string(public.Code)
-	}
-	body := map[string]any{"data": data}
-	if page, ok := data.(pageResponse); ok {
-		body = map[string]any{"data": page.data, "next": page.next}
 	}
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(body); err != nil {
-		public := httpserver.InternalError(r, o.log, err)
+		public := httpserver.InternalError(r, h.log, err)
 		httpserver.WriteError(w, r, public)
 		return string(public.Code)
 	}
-	httpserver.WriteJSON(w, status, text.Bytes())
+	httpserver.WriteJSON(w, http.StatusOK, text.Bytes())
 	return audit.OutcomeOK
 }
 
 // clientError converts the error of an operation for the client. Unknown errors come from Redis.
-func (o *apiHandler) clientError(r *http.Request, err error) *relay.Error {
+func (h *apiHandler) clientError(r *http.Request, err error) *relay.Error {
 	var known *relay.Error
 	switch {
 	case errors.As(err, &known):
 		return known
 	case errors.Is(err, ErrNoSink):
-		return relay.NewError(relay.CodeNoSink, "there is no sink "+strconv.Quote(relay.Truncate(
-			r.PathValue("name"), 200,
-		))+
-			"; GET /api/sinks lists them")
+		return relay.NewError(relay.CodeNoSink, "there is no sink "+
+			strconv.Quote(relay.Truncate(r.PathValue("name"), 200))+"; GET /api/sinks lists all sinks")
 	case errors.Is(err, store.ErrNoDeadLetter):
 		return relay.NewError(relay.CodeNoDeadLetter, "the sink has no dead letter of the delivery "+
 			strconv.Quote(relay.Truncate(r.PathValue("id"), 200)))
@@ -188,7 +189,7 @@ func (o *apiHandler) clientError(r *http.Request, err error) *relay.Error {
 		return relay.NewError(relay.CodeInvalidArgument, err.Error())
 	}
 	if r.Context().Err() == nil {
-		o.log.Warn("admin request failed", "path", r.URL.Path, "error", err)
+		h.log.Warn("admin request failed", "path", r.URL.Path, "error", err)
 	}
 	return relay.NewError(relay.CodeNotReady, err.Error())
 }
@@ -208,6 +209,23 @@ func readBody(r *http.Request, maxBody int) ([]byte, error) {
 		return nil, relay.NewError(relay.CodeInvalidSyntax, "the body could not be read to its end")
 	}
 	return body, nil
+}
+
+// decodeRequest decodes the query of a GET, or the body of another request.
+func decodeRequest[Request any](r *http.Request) (request Request, err error) {
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return request, decodeBody(r, &request)
+	}
+	query, rejected := httpserver.ParseQuery(r, adminapi.QueryNames[Request]()...)
+	if rejected != nil {
+		return request, rejected
+	}
+	request, err = adminapi.DecodeQuery[Request](query)
+	var number *adminapi.NumberError
+	if errors.As(err, &number) {
+		err = relay.NewError(relay.CodeInvalidArgument, err.Error()).WithExtra("parameter", number.Parameter)
+	}
+	return request, err
 }
 
 // decodeBody decodes the body into request. An empty body is allowed.

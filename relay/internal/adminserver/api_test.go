@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
@@ -19,11 +20,13 @@ type fakeSinks struct {
 	ids []string
 }
 
-func (f *fakeSinks) List(context.Context) ([]Sink, error)       { return nil, f.err }
-func (f *fakeSinks) Show(context.Context, string) (Sink, error) { return Sink{Name: "a"}, f.err }
-func (f *fakeSinks) Pause(context.Context, string) error        { return f.err }
-func (f *fakeSinks) Retry(context.Context, string) (RetryResult, error) {
-	return RetryResult{Due: 3, Sink: Sink{Name: "a"}}, f.err
+func (f *fakeSinks) List(context.Context) ([]adminapi.Sink, error) { return nil, f.err }
+func (f *fakeSinks) Show(context.Context, string) (adminapi.Sink, error) {
+	return adminapi.Sink{Name: "a"}, f.err
+}
+func (f *fakeSinks) Pause(context.Context, string) error { return f.err }
+func (f *fakeSinks) Retry(context.Context, string) (adminapi.RetryResult, error) {
+	return adminapi.RetryResult{Started: 3, Sink: adminapi.Sink{Name: "a"}}, f.err
 }
 func (f *fakeSinks) Forget(context.Context, string, bool) error { return f.err }
 func (f *fakeSinks) DropDeadLetters(_ context.Context, _ string, ids []string) (store.ChangeResult, error) {
@@ -70,8 +73,8 @@ func TestAPI(t *testing.T) {
 			"POST", "/api/sinks/a/pause", `{"x":"` + strings.Repeat("x", maxRequest) + `"}`, nil, 413,
 			`"code":"413.too-large"`,
 		},
-		{"POST", "/api/sinks/a/retry", "", nil, 202, `{"data":{"due":3,"name":"a"`},
-		{"GET", "/api/sinks/a/deadletters?tpic=job.*", "", nil, 422, `did you mean topic?`},
+		{"POST", "/api/sinks/a/retry", "", nil, 200, `{"data":{"started":3,"sink":{"name":"a"`},
+		{"GET", "/api/sinks/a/deadletters?tpics=job.*", "", nil, 422, `did you mean topics?`},
 		{"POST", "/api/sinks/a/retry", `{"x":1}`, nil, 422, `"code":"422.invalid-argument"`},
 		{"POST", "/api/sinks/a/retry", "", ErrNoSink, 404, `"code":"404.sink"`},
 		{"POST", "/api/sinks/a/forget", "", ErrConfigured, 409, `"code":"409.invalid-state"`},
@@ -80,16 +83,16 @@ func TestAPI(t *testing.T) {
 		{"GET", "/api/sinks/a/deadletters?limit=0", "", nil, 422, "limit"},
 		{"GET", "/api/sinks/a/deadletters?since=soon", "", nil, 422, "since"},
 		{"GET", "/api/sinks/a/deadletters", "", nil, 200, `{"data":[],"next":"5-0"}`},
-		{"GET", "/api/sinks/a/deadletters/d", "", nil, 200, `"attempts":[],"notification":null,"raw":"junk"`},
+		{"GET", "/api/sinks/a/deadletters/d", "", nil, 200, `"attempts":[],"events":[],"raw":"junk"`},
 		{"GET", "/api/sinks/a/deadletters/d", "", store.ErrNoDeadLetter, 404, `"code":"404.deadletter"`},
 		{"POST", "/api/sinks/a/deadletters/drop", `{}`, nil, 422, `"source":"/ids"`},
 		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x"],"all":true}`, nil, 422, "either"},
-		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x"],"hub":"h"}`, nil, 422, "filters"},
+		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x"],"hub_id":"h"}`, nil, 422, "filters"},
 		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":"x"}`, nil, 422, "422.invalid-argument"},
-		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x","y"]}`, nil, 200, `{"data":{"dropped":2,"missing":0}}`},
+		{"POST", "/api/sinks/a/deadletters/drop", `{"ids":["x","y"]}`, nil, 200, `{"data":{"changed":2,"missing":0,"unreadable":0}}`},
 		{
 			"POST", "/api/sinks/a/deadletters/drop", `{"all":true,"limit":7}`, nil, 200,
-			`{"data":{"dropped":7,"missing":0,"next":"1-0~2-0"}}`,
+			`{"data":{"changed":7,"missing":0,"unreadable":0,"next":"1-0~2-0"}}`,
 		},
 		{"POST", "/api/sinks/a/deadletters/drop", `{"all":true,"limit":-1}`, nil, 422, "negative"},
 	} {
@@ -112,7 +115,7 @@ func TestAPI_WhileStarting(t *testing.T) {
 func TestAPI_DeadLetterSelection(t *testing.T) {
 	f := &fakeSinks{}
 	a := newOpen(Options{Sinks: func() Sinks { return f }})
-	get(a, "GET", "/api/sinks/a/deadletters?topic=a.*,!b&topic=c&hub=h&since=2026-11-21T04:00:00Z&after=1-2&limit=9",
+	get(a, "GET", "/api/sinks/a/deadletters?topics=a.*,!b&topics=c&hub_id=h&since=2026-11-21T04:00:00Z&after=1-2&limit=9",
 		"")
 	if f.sel.Hub != "h" || strings.Join(f.sel.Topics, " ") != "a.* !b c" || f.sel.After != "1-2" || f.sel.Limit != 9 ||
 		!f.sel.Since.Equal(time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)) {

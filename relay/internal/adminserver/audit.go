@@ -1,7 +1,9 @@
 package adminserver
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"net/http"
 	"net/netip"
@@ -12,7 +14,6 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
-	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
 
 // AuditLog searches the audit log. It may be used concurrently.
@@ -20,51 +21,48 @@ type AuditLog interface {
 	Search(ctx context.Context, f audit.Filter) ([]audit.Entry, error)
 }
 
-// maxAuditEntries is the maximum number of entries in a response.
-const maxAuditEntries = 10_000
+// The numbers of entries in a response.
+const (
+	defaultAuditEntries = 100
+	maxAuditEntries     = 10_000
+)
 
-func (o *apiHandler) handleAudit(pattern string, log func() AuditLog) {
-	if log == nil {
-		return
+func searchAuditLog(
+	l AuditLog, r *http.Request, request adminapi.ListAuditRequest,
+) (list []adminapi.AuditEntry, err error) {
+	if request.Limit > maxAuditEntries {
+		return nil, relay.NewError(relay.CodeInvalidArgument,
+			fmt.Sprintf("limit is not a number from 1 to %d", maxAuditEntries)).WithExtra("parameter", "limit")
 	}
-	o.handle(pattern, maxRequest, adminapi.RoleViewer, func(r *http.Request) (int, any, error) {
-		l := log()
-		if l == nil {
-			return 0, nil, errStarting()
+	f := audit.Filter{
+		Actor: request.Actor, Source: request.Source, Target: request.Target, Action: request.Action,
+		Limit: cmp.Or(request.Limit, defaultAuditEntries),
+	}
+	if request.Since != "" {
+		var ok bool
+		if f.Since, ok = parseTime(request.Since, time.Now()); !ok {
+			return nil, errSince()
 		}
-		query, refused := httpserver.ParseQuery(r, "actor", "source", "target", "action", "since", "limit")
-		if refused != nil {
-			return 0, nil, refused
+	}
+	entries, err := l.Search(r.Context(), f)
+	list = make([]adminapi.AuditEntry, len(entries))
+	for i, e := range entries {
+		list[i] = adminapi.AuditEntry{
+			Time: e.Time, Actor: e.Actor, Source: e.Source, Action: string(e.Action), Target: e.Target, Outcome: e.Outcome,
+			Detail: e.Detail, Repeated: e.Repeated,
 		}
-		f := audit.Filter{
-			Actor: query.Get("actor"), Source: query.Get("source"), Target: query.Get("target"),
-			Action: query.Get("action"),
-		}
-		var err error
-		if f.Limit, err = pageLimit(query, maxAuditEntries); err != nil {
-			return 0, nil, err
-		}
-		if since := query.Get("since"); since != "" {
-			var ok bool
-			if f.Since, ok = parseTime(since, time.Now()); !ok {
-				return 0, nil, errSince()
-			}
-		}
-		list, err := l.Search(r.Context(), f)
-		return http.StatusOK, list, err
-	}, http.MethodGet, http.MethodHead)
+	}
+	return list, err
 }
 
 // record records a request of an operator.
-func (o *apiHandler) record(r *http.Request, pattern, outcome string) {
+func (h *apiHandler) record(r *http.Request, op adminapi.Description, outcome string) {
 	var targets []string
-	for _, name := range []string{"name", "id"} {
-		if value := r.PathValue(name); value != "" {
-			targets = append(targets, value)
-		}
+	for _, name := range op.ParameterNames() {
+		targets = append(targets, r.PathValue(name))
 	}
-	o.audit.Record(audit.Entry{
-		Actor: "admin " + callerFrom(r).Name, Source: remoteAddr(r), Action: actionOf(r.Method, pattern),
+	h.audit.Record(audit.Entry{
+		Actor: "admin " + callerFrom(r).Name, Source: remoteAddr(r), Action: audit.Action(op.Name),
 		Target: strings.Join(targets, "/"), Outcome: outcome, Detail: *auditDetail(r),
 	})
 }
@@ -81,21 +79,6 @@ func auditDetail(r *http.Request) *string {
 
 func withAuditDetail(r *http.Request) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), detailKey{}, new(string)))
-}
-
-// actionOf names an action by its path without parameters, such as "sinks.pause". A method that is part of the meaning
-// is appended.
-func actionOf(method, pattern string) audit.Action {
-	var parts []string
-	for part := range strings.SplitSeq(strings.TrimPrefix(pattern, "/api/"), "/") {
-		if !strings.HasPrefix(part, "{") {
-			parts = append(parts, part)
-		}
-	}
-	if len(parts) == 1 {
-		parts = append(parts, strings.ToLower(method))
-	}
-	return audit.Action(strings.Join(parts, "."))
 }
 
 // remoteAddr returns the address of the client, or "" for a unix socket.

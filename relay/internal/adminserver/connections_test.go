@@ -34,7 +34,7 @@ func TestAPI_Connections(t *testing.T) {
 		t.Errorf("while starting: got %d %s", w.Code, w.Body)
 	}
 	clients = f
-	w := get(a, "GET", "/api/connections?hub=h&key=k&after=41&limit=2", "")
+	w := get(a, "GET", "/api/connections?hub_id=h&key=k&after=41&limit=2", "")
 	if want := (hub.Selection{Hub: "h", Key: "k", After: "41", Limit: 2}); f.asked != want {
 		t.Errorf("got selection %+v", f.asked)
 	}

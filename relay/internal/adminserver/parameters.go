@@ -1,8 +1,6 @@
 package adminserver
 
 import (
-	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -10,22 +8,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// pageLimit parses the limit of a page. Without a limit it returns 0.
-func pageLimit(query url.Values, maxLimit int) (int, error) {
-	text := query.Get("limit")
-	if text == "" {
-		return 0, nil
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil || n < 1 {
-		return 0, relay.NewError(relay.CodeInvalidArgument, "limit is not a number from 1 to "+strconv.Itoa(maxLimit))
-	}
-	return n, nil
-}
-
-// splitTopics splits a list of patterns.
-func splitTopics(text string) (topics []string) {
-	for topic := range strings.SplitSeq(text, ",") {
+// splitTopics splits lists of patterns that are separated by commas.
+func splitTopics(lists []string) (topics []string) {
+	for topic := range strings.SplitSeq(strings.Join(lists, ","), ",") {
 		if topic = strings.TrimSpace(topic); topic != "" {
 			topics = append(topics, topic)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
@@ -26,24 +27,13 @@ type ReplaySelection struct {
 	DryRun bool
 }
 
-// replayRequest is the body of a request to replay. After and Until can also be ages such as 24h.
-type replayRequest struct {
-	After string `json:"after"`
-	Until string `json:"until"`
-	// Topic is one pattern, or several separated by commas.
-	Topic  string   `json:"topic"`
-	Hub    string   `json:"hub"`
-	IDs    []string `json:"ids"`
-	DryRun bool     `json:"dry_run"`
-}
-
-func (q *replayRequest) toSelection(now time.Time) (ReplaySelection, error) {
+func newReplaySelection(q adminapi.ReplayRequest, now time.Time) (ReplaySelection, error) {
 	s := ReplaySelection{After: q.After, DryRun: q.DryRun}
 	reject := func(code relay.Code, detail, pointer string) (ReplaySelection, error) {
 		return s, relay.NewError(code, detail).WithPointer(pointer)
 	}
-	if q.After == "" && len(q.IDs) == 0 {
-		return reject(relay.CodeMissingArgument, "after must be a cursor or a time, or ids must name notifications", "/after")
+	if q.After == "" && len(q.EventIDs) == 0 {
+		return reject(relay.CodeMissingArgument, "after must be a cursor or a time, or event_ids must name events", "/after")
 	}
 	start, hasStart := parseTime(q.After, now)
 	if hasStart {
@@ -59,31 +49,35 @@ func (q *replayRequest) toSelection(now time.Time) (ReplaySelection, error) {
 			return reject(relay.CodeInvalidArgument, "until is not later than after, so nothing is between them", "/until")
 		}
 	}
-	topics := splitTopics(q.Topic)
+	topics := splitTopics(q.Topics)
 	patterns, err := relay.ParsePatterns(topics)
 	if err != nil {
-		return reject(relay.CodeInvalidArgument, err.Error(), "/topic")
+		return reject(relay.CodeInvalidArgument, err.Error(), "/topics")
 	}
-	if len(q.IDs) > maxReplayIDs {
-		return reject(relay.CodeInvalidArgument, fmt.Sprintf("at most %d ids are allowed", maxReplayIDs), "/ids")
+	if len(q.EventIDs) > maxReplayIDs {
+		return reject(relay.CodeInvalidArgument, fmt.Sprintf("at most %d event_ids are allowed", maxReplayIDs), "/event_ids")
 	}
-	ids := make(map[string]bool, len(q.IDs))
-	for _, id := range q.IDs {
+	ids := make(map[string]bool, len(q.EventIDs))
+	for _, id := range q.EventIDs {
 		ids[id] = true
 	}
 	s.Selects = func(n relay.Notification) bool {
 		// An empty list of patterns does not match operational topics, but without topics all are selected.
-		return (len(topics) == 0 || patterns.Match(n.Topic)) && (q.Hub == "" || n.Hub == q.Hub) &&
+		return (len(topics) == 0 || patterns.Match(n.Topic)) && (q.HubID == "" || n.Hub == q.HubID) &&
 			(len(ids) == 0 || ids[n.ID])
 	}
 	return s, nil
 }
 
 // describeSelection describes the selection in the audit log.
-func (q *replayRequest) describeSelection() string {
+func describeReplay(q adminapi.ReplayRequest) string {
 	var parts []string
 	for _, item := range []struct{ name, value string }{
-		{"after", q.After}, {"until", q.Until}, {"topic", q.Topic}, {"hub", q.Hub}, {"ids", strings.Join(q.IDs, " ")},
+		{"after", q.After},
+		{"until", q.Until},
+		{"topics", strings.Join(q.Topics, ",")},
+		{"hub", q.HubID},
+		{"events", strings.Join(q.EventIDs, " ")},
 	} {
 		if item.value != "" {
 			parts = append(parts, item.name+" "+item.value)
@@ -92,22 +86,18 @@ func (q *replayRequest) describeSelection() string {
 	return strings.Join(parts, ", ")
 }
 
-func replaySink(s Sinks, r *http.Request) (int, any, error) {
-	var request replayRequest
-	if err := decodeBody(r, &request); err != nil {
-		return 0, nil, err
-	}
-	selection, err := request.toSelection(time.Now())
+func replaySink(s Sinks, r *http.Request, request adminapi.ReplayRequest) (adminapi.ReplayResult, error) {
+	selection, err := newReplaySelection(request, time.Now())
 	if err != nil {
-		return 0, nil, err
+		return adminapi.ReplayResult{}, err
 	}
 	result, err := s.Replay(r.Context(), r.PathValue("name"), selection)
 	outcome := "%d replayed"
 	if request.DryRun {
 		outcome = "dry run: %d would be replayed"
 	}
-	*auditDetail(r) = fmt.Sprintf(outcome+", %d waiting, complete: %t; %s", result.Scheduled, result.Waiting,
-		result.Complete, request.describeSelection())
+	*auditDetail(r) = fmt.Sprintf(outcome+", %d skipped, complete: %t; %s", result.Scheduled, result.Waiting,
+		result.Complete, describeReplay(request))
 	if errors.Is(err, store.ErrFull) {
 		err = backlogFullError(result.Scheduled, "increase backlog and repeat")
 		if result.Next != "" {
@@ -115,14 +105,7 @@ func replaySink(s Sinks, r *http.Request) (int, any, error) {
 				"increase backlog, then continue after "+result.Next)
 		}
 	}
-	return http.StatusAccepted, struct {
-		// Replayed is the number of deliveries that were scheduled, or with dry_run the maximum number that would be.
-		Replayed int `json:"replayed"`
-		// Waiting is the number of notifications that were skipped because they are still to be delivered.
-		Waiting int `json:"waiting"`
-		// Complete is false if the log no longer contains everything after the position.
-		Complete bool `json:"complete"`
-		// DryRun is true if nothing was replayed.
-		DryRun bool `json:"dry_run"`
-	}{result.Scheduled, result.Waiting, result.Complete, request.DryRun}, err
+	return adminapi.ReplayResult{
+		Replayed: result.Scheduled, Skipped: result.Waiting, Complete: result.Complete, DryRun: request.DryRun,
+	}, err
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -13,16 +14,16 @@ func TestReplayRequest_Selects(t *testing.T) {
 	job := relay.Notification{ID: "j", Topic: "job.created", Hub: "h"}
 	other := relay.Notification{ID: "x", Topic: "job.created", Hub: "other"}
 	for name, tc := range map[string]struct {
-		request replayRequest
+		request adminapi.ReplayRequest
 		want    [3]bool // operational, job, other
 	}{
-		"all":     {replayRequest{After: "0-0"}, [3]bool{true, true, true}},
-		"a hub":   {replayRequest{After: "0-0", Hub: "h"}, [3]bool{true, true, false}},
-		"a topic": {replayRequest{After: "0-0", Topic: "job.*"}, [3]bool{false, true, true}},
-		"IDs":     {replayRequest{IDs: []string{"o", "x"}}, [3]bool{true, false, true}},
-		"both":    {replayRequest{IDs: []string{"o", "x"}, Topic: "job.*"}, [3]bool{false, false, true}},
+		"all":     {adminapi.ReplayRequest{After: "0-0"}, [3]bool{true, true, true}},
+		"a hub":   {adminapi.ReplayRequest{After: "0-0", HubID: "h"}, [3]bool{true, true, false}},
+		"a topic": {adminapi.ReplayRequest{After: "0-0", Topics: []string{"job.*"}}, [3]bool{false, true, true}},
+		"IDs":     {adminapi.ReplayRequest{EventIDs: []string{"o", "x"}}, [3]bool{true, false, true}},
+		"both":    {adminapi.ReplayRequest{EventIDs: []string{"o", "x"}, Topics: []string{"job.*"}}, [3]bool{false, false, true}},
 	} {
-		selection, err := tc.request.toSelection(time.Now())
+		selection, err := newReplaySelection(tc.request, time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}

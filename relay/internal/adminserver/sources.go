@@ -3,7 +3,6 @@ package adminserver
 import (
 	"context"
 	"net/http"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -15,50 +14,11 @@ import (
 // unreachable.
 type Sources interface {
 	// List returns the configured sources sorted by name.
-	List(ctx context.Context) ([]Source, error)
+	List(ctx context.Context) ([]adminapi.Source, error)
 }
 
-// SourceNotRead is the state of a source that no node reads at present. Package source defines the other states.
-const SourceNotRead = "unread"
-
-// Source is the status of an upstream, reported by the node that reads it. The counts are totals of all nodes
-// since the source was first configured.
-type Source struct {
-	Name   string   `json:"name"`
-	Type   string   `json:"type"`
-	URL    string   `json:"url"`
-	Hub    string   `json:"hub_id,omitempty"`
-	Topics []string `json:"topics"`
-	// State is connecting, connected, waiting, refused or unread.
-	State  string     `json:"state"`
-	Reason string     `json:"reason,omitempty"`
-	Node   string     `json:"node,omitempty"`
-	Since  *time.Time `json:"since,omitempty"`
-	// Next is the time of the next attempt to connect.
-	Next *time.Time `json:"next_attempt,omitempty"`
-	// Resumes reports whether the upstream provides cursors, so no notifications are lost while the source is not
-	// read.
-	Resumes      bool       `json:"resumes"`
-	LastStoredAt *time.Time `json:"last_notification,omitempty"`
-	Received     int64      `json:"received"`
-	Quarantined  int64      `json:"quarantined"`
-	// Looped counts discarded notifications of this relay that returned through a loop.
-	Looped int64 `json:"returned"`
-	Gaps   int64 `json:"gaps"`
-}
-
-func (o *apiHandler) handleSources(pattern string, sources func() Sources) {
-	if sources == nil {
-		return
-	}
-	o.handle(pattern, maxRequest, adminapi.RoleViewer, func(r *http.Request) (int, any, error) {
-		s := sources()
-		if s == nil {
-			return 0, nil, errStarting()
-		}
-		list, err := s.List(r.Context())
-		return http.StatusOK, list, err
-	}, http.MethodGet, http.MethodHead)
+func listSources(s Sources, r *http.Request, _ adminapi.Empty) ([]adminapi.Source, error) {
+	return s.List(r.Context())
 }
 
 // sourceMetrics are metrics of the upstreams.

@@ -50,16 +50,16 @@ type Options struct {
 // Result counts what was deleted.
 type Result struct {
 	// Log, Queued, Scheduled, DeadLetters and Quarantine are the numbers of deleted entries and deliveries.
-	Log         int `json:"log"`
-	Queued      int `json:"queued"`
-	Scheduled   int `json:"scheduled"`
-	DeadLetters int `json:"dead_letters"`
-	Quarantine  int `json:"quarantine"`
+	Log         int
+	Queued      int
+	Scheduled   int
+	DeadLetters int
+	Quarantine  int
 	// SharedDeadLetters is the number of dead letters that stay, because they also contain notifications of other
 	// accounts.
-	SharedDeadLetters int `json:"shared_dead_letters"`
+	SharedDeadLetters int
 	// Remaining describes data of the account that was not deleted, and how to delete it.
-	Remaining []string `json:"remaining"`
+	Remaining []string
 }
 
 // Account deletes the notifications of an account. It may be repeated after an error. Deliveries in progress, open

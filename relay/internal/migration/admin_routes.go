@@ -49,80 +49,57 @@ func (m *Module) AdminRoutes() []module.AdminRoute {
 
 // adminRoutes returns the routes of an inventory. get returns an error if there is no inventory.
 func adminRoutes(get func() (adminInventory, error)) []module.AdminRoute {
-	return []module.AdminRoute{{
-		Pattern: "/api/inventory", Role: adminapi.RoleAdmin, MaxBody: MaxFile,
-		Methods: []string{http.MethodGet, http.MethodHead, http.MethodPut, http.MethodPost},
-		Handle: func(r *http.Request, body []byte) (any, error) {
-			v, err := get()
-			if err != nil {
-				return nil, err
-			}
-			if r.Method == http.MethodGet || r.Method == http.MethodHead {
+	return []module.AdminRoute{
+		{
+			Operation: adminapi.ListInventory().Description,
+			Handle: func(r *http.Request, _ []byte) (any, error) {
+				v, err := get()
+				if err != nil {
+					return nil, err
+				}
 				return listInventory(r.Context(), v)
-			}
-			return importInventory(r.Context(), v, body)
+			},
 		},
-	}}
-}
-
-type serverView struct {
-	ID        string   `json:"id"`
-	Cluster   string   `json:"cluster"`
-	Instances []string `json:"instances"`
-}
-
-type containerView struct {
-	ID          string         `json:"id"`
-	Hub         string         `json:"hub_id"`
-	Account     string         `json:"account_id,omitempty"`
-	Environment string         `json:"environment_id,omitempty"`
-	Stateful    bool           `json:"stateful"`
-	Instances   []instanceView `json:"instances"`
-}
-
-type instanceView struct {
-	ID     string `json:"id"`
-	Server string `json:"server_id"`
-	// MovedFrom is the server in the file, if a job has moved the instance to another one.
-	MovedFrom string `json:"moved_from,omitempty"`
-	// Job is the job that is moving the instance.
-	Job string `json:"job_id,omitempty"`
+		{
+			Operation: adminapi.ImportInventory().Description, MaxBody: MaxFile,
+			Handle: func(r *http.Request, body []byte) (any, error) {
+				v, err := get()
+				if err != nil {
+					return nil, err
+				}
+				return importInventory(r.Context(), v, body)
+			},
+		},
+	}
 }
 
 // listInventory returns the inventory without the settings of the servers, which may contain secrets.
-func listInventory(ctx context.Context, v adminInventory) (any, error) {
+func listInventory(ctx context.Context, v adminInventory) (adminapi.Inventory, error) {
 	list, err := v.List(ctx)
-	servers := make([]serverView, 0, len(list.Servers))
-	for _, s := range list.Servers {
-		servers = append(servers, serverView{s.ID, s.Cluster, append([]string{}, s.Instances...)})
+	inventory := adminapi.Inventory{
+		Version: list.Version, Servers: []adminapi.Server{}, Containers: []adminapi.Container{},
 	}
-	containers := make([]containerView, 0, len(list.Containers))
+	for _, s := range list.Servers {
+		inventory.Servers = append(inventory.Servers, adminapi.Server{
+			ID: s.ID, Cluster: s.Cluster, Instances: append([]string{}, s.Instances...),
+		})
+	}
 	for _, c := range list.Containers {
-		view := containerView{
-			c.ID, c.Hub, c.Account, c.Environment, c.Stateful, make([]instanceView, 0, len(c.Instances)),
+		one := adminapi.Container{
+			ID: c.ID, HubID: c.Hub, AccountID: c.Account, EnvironmentID: c.Environment, Stateful: c.Stateful,
+			Instances: []adminapi.Instance{},
 		}
 		for _, i := range c.Instances {
-			view.Instances = append(view.Instances, instanceView(i))
+			one.Instances = append(one.Instances, adminapi.Instance{
+				ID: i.ID, ServerID: i.Server, MovedFrom: i.MovedFrom, JobID: i.Job,
+			})
 		}
-		containers = append(containers, view)
+		inventory.Containers = append(inventory.Containers, one)
 	}
-	driverError := ""
 	if err := v.DriverError(); err != nil {
-		driverError = err.Error()
+		inventory.DriverError = err.Error()
 	}
-	return struct {
-		Version    int64           `json:"version"`
-		Servers    []serverView    `json:"servers"`
-		Containers []containerView `json:"containers"`
-		// DriverError is the reason why the driver of this node cannot work. Jobs wait until it can.
-		DriverError string `json:"driver_error,omitempty"`
-	}{list.Version, servers, containers, driverError}, err
-}
-
-type changeView struct {
-	Added   int `json:"added"`
-	Changed int `json:"changed"`
-	Removed int `json:"removed"`
+	return inventory, err
 }
 
 // importInventory imports the body as the complete inventory. The format is YAML or JSON.
@@ -144,13 +121,10 @@ func importInventory(ctx context.Context, v adminInventory, body []byte) (any, e
 	case errors.Is(err, ErrImportSuperseded):
 		return nil, relay.NewError(relay.CodeInvalidState, err.Error())
 	}
-	return struct {
-		Changed    bool       `json:"changed"`
-		Servers    changeView `json:"servers"`
-		Containers changeView `json:"containers"`
-		Instances  changeView `json:"instances"`
-		Forgotten  int        `json:"moves_forgotten"`
-	}{c.Any(), changeView(c.Servers), changeView(c.Containers), changeView(c.Instances), c.MovesCleared}, err
+	return adminapi.InventoryChanges{
+		Changed: c.Any(), Servers: adminapi.ChangeCount(c.Servers), Containers: adminapi.ChangeCount(c.Containers),
+		Instances: adminapi.ChangeCount(c.Instances), MovesCleared: c.MovesCleared,
+	}, err
 }
 
 // validationError returns the errors in an inventory: the first one as text, all of them in a list.

@@ -44,7 +44,6 @@ func (f *fakeInventory) DriverError() error { return errors.New("no program ./dr
 func newAdmin(get func() (adminInventory, error)) *adminserver.Admin {
 	return adminserver.New(adminserver.Options{
 		Authenticator: new(adminserver.SocketPeer), Routes: adminRoutes(get),
-		Sinks: func() adminserver.Sinks { return nil },
 	})
 }
 
@@ -64,13 +63,13 @@ func TestAdminRoutes_Inventory(t *testing.T) {
 			`"driver_error":"no program ./driver"}}`},
 		{"HEAD", "", nil, 200, ""},
 		{"GET", "", errors.New("redis is unreachable"), 503, `"code":"503.not-ready"`},
-		{"DELETE", "", nil, 405, "GET, HEAD, PUT, POST"},
+		{"DELETE", "", nil, 405, "GET, HEAD, PUT"},
 		{
 			"PUT", good, nil, 200,
 			`{"data":{"changed":true,"servers":{"added":1,"changed":0,"removed":0},"containers":{"added":0,` +
-				`"changed":0,"removed":0},"instances":{"added":0,"changed":0,"removed":0},"moves_forgotten":2}}`,
+				`"changed":0,"removed":0},"instances":{"added":0,"changed":0,"removed":0},"moves_cleared":2}}`,
 		},
-		{"POST", `{"clusters":{}}`, nil, 200, `"changed":true`},
+		{"PUT", `{"clusters":{}}`, nil, 200, `"changed":true`},
 		{"PUT", "", nil, 422, "inventory:1:1: the file is empty"},
 		{
 			"PUT", "clusters: {p: {server: {}}}\nx: y", nil, 422,
@@ -108,7 +107,6 @@ func TestAdminRoutes_InventoryUnavailable(t *testing.T) {
 	get := func(m *Module) *httptest.ResponseRecorder {
 		admin := adminserver.New(adminserver.Options{
 			Authenticator: new(adminserver.SocketPeer), Routes: m.AdminRoutes(),
-			Sinks: func() adminserver.Sinks { return nil },
 		})
 		w := httptest.NewRecorder()
 		admin.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1/api/inventory", nil))

@@ -79,10 +79,7 @@ type Caller struct {
 
 // AdminRoute is a route of the admin API.
 type AdminRoute struct {
-	Pattern string
-	// Methods are the allowed methods. Methods other than GET and HEAD require Role.
-	Methods []string
-	Role    adminapi.Role
+	Operation adminapi.Description
 	// MaxBody is the maximum size of the body in bytes.
 	MaxBody int
 	// Handle returns the value of "data" in a response with status 200. A *relay.Error is sent to the client. The text

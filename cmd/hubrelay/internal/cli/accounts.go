@@ -1,14 +1,13 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
 
 func newAccounts(std term.Streams) *cobra.Command {
@@ -33,45 +32,28 @@ events may arrive.
 			if !confirmed {
 				return NewUsageError(cmd, errors.New("the deletion cannot be undone: confirm with --yes"))
 			}
-			client, err := f.newClient(std)
-			if err != nil {
-				return err
-			}
-			var answer struct{ Data json.RawMessage }
-			path := "/api/accounts/" + url.PathEscape(args[0]) + "/erase"
-			if err := client.post(cmd.Context(), path, nil, &answer); err != nil {
-				return err
-			}
-			if f.asJSON {
-				return printRaw(std, answer.Data)
-			}
-			var r struct {
-				Log, Queued, Scheduled int
-				DeadLetters            int `json:"dead_letters"`
-				Shared                 int `json:"shared_dead_letters"`
-				Quarantine             int
-				Remaining              []string
-			}
-			if err := decodeData(answer.Data, &r); err != nil {
-				return err
-			}
-			text := fmt.Sprintf("deleted %d entries of the log, %d queued and %d scheduled deliveries, %d dead letters, "+
-				"%d entries of the quarantine", r.Log, r.Queued, r.Scheduled, r.DeadLetters, r.Quarantine)
-			if r.Shared > 0 {
-				text += fmt.Sprintf("; %d dead letters were kept, because they also contain events of other "+
-					"accounts", r.Shared)
-			}
-			for i, remaining := range r.Remaining {
-				if i == 0 {
-					text += "\nnot deleted:"
-				}
-				text += "\n- " + term.Sanitize(remaining)
-			}
-			_, err = fmt.Fprintln(std.Out, text)
-			return err
+			return run(cmd.Context(), std, &f, adminapi.EraseAccount(), adminapi.Empty{},
+				func(r adminapi.EraseResult) error { return printErased(std, r) }, args[0])
 		},
 	}
 	cmd.Flags().BoolVar(&confirmed, "yes", false, "confirm the deletion")
 	f.register(cmd, std)
 	return cmd
+}
+
+func printErased(std term.Streams, r adminapi.EraseResult) error {
+	text := fmt.Sprintf("deleted %d entries of the log, %d waiting and %d retrying deliveries, %d dead letters, "+
+		"%d entries of the quarantine", r.Log, r.Waiting, r.Retrying, r.DeadLetters, r.Quarantine)
+	if r.SharedDeadLetters > 0 {
+		text += fmt.Sprintf("; %d dead letters were kept, because they also contain events of other accounts",
+			r.SharedDeadLetters)
+	}
+	for i, remaining := range r.Remaining {
+		if i == 0 {
+			text += "\nnot deleted:"
+		}
+		text += "\n- " + term.Sanitize(remaining)
+	}
+	_, err := fmt.Fprintln(std.Out, text)
+	return err
 }

@@ -1,34 +1,24 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
-	"net/http"
 	"net/url"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/setup"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/adminclient"
 	"github.com/hubrelay/hubrelay/internal/adminsocket"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/daemon"
-)
-
-const (
-	// adminTimeout limits one request to a running daemon. A test attempt or a replay from the log can take minutes.
-	adminTimeout = 10 * time.Minute
-	// maxResponse limits the size of a response. A page of dead letters is far smaller.
-	maxResponse = 64 << 20
 )
 
 // adminHelp explains how commands find the running daemon.
@@ -51,7 +41,7 @@ func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
 		if f.file == "" { // -c has priority over the environment
 			firstNonEmpty(&f.address, std.Getenv("HUBRELAY_ADMIN"))
 		}
-		if f.address == "" || isSocketPath(f.address) {
+		if f.address == "" || adminclient.IsSocketPath(f.address) {
 			return nil
 		}
 		if host, port, err := net.SplitHostPort(f.address); err == nil && !strings.Contains(host, "/") &&
@@ -66,16 +56,11 @@ func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
 	}
 }
 
-// isSocketPath reports whether an address is the path of a unix socket: it has no scheme, and contains a slash or
-// ends with .sock.
-func isSocketPath(address string) bool {
-	return !strings.Contains(address, "://") && (strings.Contains(address, "/") || strings.HasSuffix(address, ".sock"))
-}
-
-func (f *adminFlags) newClient(std term.Streams) (*adminClient, error) {
+// connect returns a client of the running daemon.
+func (f *adminFlags) connect(std term.Streams) (*adminConn, error) {
 	token := std.Getenv("HUBRELAY_ADMIN_TOKEN")
 	if f.address != "" {
-		return newAdminClient(std, f.address, token), nil
+		return newAdminConn(std, f.address, adminclient.Options{Token: token}), nil
 	}
 	endpoint, err := daemon.LoadAdminEndpoint(f.file, std.Env)
 	if err != nil {
@@ -85,8 +70,8 @@ func (f *adminFlags) newClient(std term.Streams) (*adminClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := newAdminClient(std, address, token)
-	c.file, c.relay = f.file, endpoint.Relay
+	c := newAdminConn(std, address, adminclient.Options{Token: token, Relay: endpoint.Relay})
+	c.file = f.file
 	return c, nil
 }
 
@@ -111,22 +96,23 @@ func findDaemon(e daemon.AdminEndpoint, configured bool) (string, error) {
 	return path, nil
 }
 
-// newAdminClient returns a client for a URL or for the path of a socket. It sends the token only to a URL.
-func newAdminClient(std term.Streams, address, token string) *adminClient {
-	c := &adminClient{name: strings.TrimRight(address, "/"), token: token, warnings: std.Err, http: &http.Client{
-		Timeout: adminTimeout,
-		// The admin listener never redirects, so a redirect comes from another program.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}}
-	c.base = c.name
-	if isSocketPath(address) {
-		c.base, c.token = "http://localhost", ""
-		c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			var d net.Dialer
-			return d.DialContext(ctx, "unix", address)
-		}}
+// adminConn is a client of a running daemon whose errors say what an operator can do.
+type adminConn struct {
+	*adminclient.Client
+	address, file string
+	hasToken      bool
+}
+
+// newAdminConn returns a client for a URL or for the path of a socket.
+func newAdminConn(std term.Streams, address string, o adminclient.Options) *adminConn {
+	last := ""
+	o.ShowWarning = func(text string) {
+		if text != last {
+			last = text
+			_, _ = fmt.Fprintln(std.Err, "Warning:", term.Sanitize(text))
+		}
 	}
-	return c
+	return &adminConn{Client: adminclient.New(address, o), address: address, hasToken: o.Token != ""}
 }
 
 func isNumber(port string) bool {
@@ -134,142 +120,103 @@ func isNumber(port string) bool {
 	return err == nil
 }
 
-// adminClient calls the admin API of a running daemon.
-type adminClient struct {
-	name  string // URL or path of the socket, for messages
-	base  string // URL of requests
-	token string // empty on a socket
-	// relay is the identity of the relay in the configuration file. Another relay rejects requests with it.
-	relay, file string
-	http        *http.Client
-	warnings    io.Writer // receives warnings of the daemon
-	lastWarning string
-}
-
-// apiError is an error of the admin API.
-type apiError struct {
-	Code   relay.Code `json:"code"`
-	Title  string     `json:"title"`
-	Detail string     `json:"detail"`
-	Extra  struct {
-		// Replayed is the number of dead letters that were replayed before the error.
-		Replayed int `json:"replayed"`
-	} `json:"extra"`
-}
-
-func (e *apiError) Error() string {
-	text := e.Detail
-	firstNonEmpty(&text, e.Title)
-	switch e.Code {
-	case "404.sink":
-		text = "the daemon has no such sink: 'hubrelay sinks list' shows all sinks"
-	case "404.deadletter":
-		text += ": 'hubrelay deadletters list' shows all dead letters"
-	}
-	return term.Sanitize(fmt.Sprintf("%s (%s)", text, e.Code))
-}
-
-// sinkPath returns the path of a sink, or of a resource below it.
-func sinkPath(sink string, below ...string) string {
-	path := "/api/sinks/" + url.PathEscape(sink)
-	for _, part := range below {
-		path += "/" + url.PathEscape(part)
-	}
-	return path
-}
-
-func (c *adminClient) get(ctx context.Context, path string, query url.Values, answer any) error {
-	if len(query) > 0 {
-		path += "?" + query.Encode()
-	}
-	return c.doRequest(ctx, http.MethodGet, path, "", nil, answer)
-}
-
-func (c *adminClient) post(ctx context.Context, path string, body, answer any) error {
-	text := []byte("{}")
-	if body != nil {
-		var err error
-		if text, err = json.Marshal(body); err != nil {
-			return fmt.Errorf("encode request: %w", err)
-		}
-	}
-	return c.doRequest(ctx, http.MethodPost, path, "application/json", text, answer)
-}
-
-// doRequest sends a request with the given content type and decodes the response into answer.
-func (c *adminClient) doRequest(ctx context.Context, method, path, kind string, body []byte, answer any) error {
-	req, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(body))
-	if err != nil {
-		return fmt.Errorf("create request: %w", err)
-	}
-	req.Header.Set("Accept", "application/json")
-	if body != nil {
-		req.Header.Set("Content-Type", kind)
-	}
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
-	}
-	if c.relay != "" {
-		req.Header.Set(adminapi.RelayHeader, c.relay)
-	}
-	res, err := c.http.Do(req)
-	if err != nil {
-		return c.connectionError(ctx, err)
-	}
-	defer func() { _ = res.Body.Close() }()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxResponse))
-	if err != nil {
-		return c.connectionError(ctx, err)
-	}
-	c.showWarning(res.Header.Get(adminapi.WarningHeader))
-	if res.StatusCode >= 200 && res.StatusCode < 300 && json.Unmarshal(text, answer) == nil {
-		return nil
-	}
-	var failed struct{ Error *apiError }
-	if json.Unmarshal(text, &failed) == nil && failed.Error != nil && failed.Error.Code != "" &&
-		failed.Error.Code != relay.CodeNoURI {
-		if failed.Error.Code == adminapi.CodeWrongRelay {
-			return fmt.Errorf("%s belongs to another relay than %s, and nothing was done: check -c FILE, give the command "+
-				"the same HUBRELAY_REDIS__… variables as the relay, or name the relay with --admin", c.name, c.file)
-		}
-		if failed.Error.Code == relay.CodeAuthInvalid {
-			return c.tokenError()
-		}
-		return failed.Error // the public listener responds with 404.uri to paths of the admin API
-	}
-	return fmt.Errorf("%s returned status %d, so it is not an admin listener that supports this command: check "+
-		"--admin, -c FILE or HUBRELAY_ADMIN", c.name, res.StatusCode)
-}
-
-// showWarning prints a warning of the daemon if it differs from the last one.
-func (c *adminClient) showWarning(escaped string) {
-	text, err := url.PathUnescape(escaped)
-	if err == nil && text != "" && text != c.lastWarning {
-		_, _ = fmt.Fprintln(c.warnings, "Warning:", term.Sanitize(text))
-		c.lastWarning = text
-	}
-}
-
-// tokenError explains a 401.
-func (c *adminClient) tokenError() error {
-	text := "the token in HUBRELAY_ADMIN_TOKEN is not one of admin.tokens: correct it"
-	if c.token == "" {
-		text = "the daemon requires a token of admin.tokens: set HUBRELAY_ADMIN_TOKEN"
-	}
-	return fmt.Errorf("%s (%s)", text, relay.CodeAuthInvalid)
-}
-
-func (c *adminClient) connectionError(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return errInterrupted
-	}
-	var wrapped *url.Error
-	if errors.As(err, &wrapped) {
-		err = wrapped.Err
-	}
-	return fmt.Errorf("no daemon responds at %s (%w): start it, or set its admin listener with --admin or -c FILE",
-		c.name, err)
-}
-
 // errInterrupted is returned if the user interrupts a request. The daemon may have processed it.
 var errInterrupted = errors.New("interrupted before the daemon responded")
+
+// call calls an operation of the running daemon.
+func call[Request, Response any](
+	ctx context.Context, c *adminConn, op adminapi.Operation[Request, Response], request Request, params ...string,
+) (Response, error) {
+	response, err := adminclient.Call(ctx, c.Client, op, request, params...)
+	return response, c.explain(err)
+}
+
+// run calls an operation and prints its response as JSON with --json, and otherwise with show.
+func run[Request, Response any](
+	ctx context.Context, std term.Streams, f *adminFlags, op adminapi.Operation[Request, Response], request Request,
+	show func(Response) error, params ...string,
+) error {
+	c, err := f.connect(std)
+	if err != nil {
+		return err
+	}
+	response, err := call(ctx, c, op, request, params...)
+	switch {
+	case err != nil:
+		return err
+	case f.asJSON:
+		return printJSON(std, response)
+	}
+	return show(response)
+}
+
+// runList is run for a list. --json prints a line for each entry.
+func runList[Request, Entry any](
+	ctx context.Context, std term.Streams, f *adminFlags, op adminapi.Operation[Request, []Entry], request Request,
+	show func([]Entry) error,
+) error {
+	c, err := f.connect(std)
+	if err != nil {
+		return err
+	}
+	list, err := call(ctx, c, op, request)
+	switch {
+	case err != nil:
+		return err
+	case f.asJSON:
+		return printJSON(std, list...)
+	}
+	return show(list)
+}
+
+// forEachPage calls visit with each page of a list. page sets the page in a request.
+func forEachPage[Request, Entry any](
+	ctx context.Context, c *adminConn, op adminapi.Operation[Request, adminapi.Page[Entry]],
+	page func(adminapi.PageRequest) Request, visit func([]Entry) error, params ...string,
+) error {
+	return c.explain(adminclient.ForEachPage(ctx, c.Client, op, page, visit, params...))
+}
+
+// explain adds to an error what an operator can do.
+func (c *adminConn) explain(err error) error {
+	var failed *adminclient.Error
+	var away *adminclient.ConnectionError
+	switch {
+	case errors.Is(err, context.Canceled):
+		return errInterrupted
+	case errors.As(err, &away):
+		return fmt.Errorf("no daemon responds at %s (%w): start it, or set its admin listener with --admin or -c FILE",
+			away.Address, away.Err)
+	case !errors.As(err, &failed):
+		return err
+	}
+	switch failed.Code {
+	case adminapi.CodeWrongRelay:
+		return fmt.Errorf("%s belongs to another relay than %s, and nothing was done: check -c FILE, give the command "+
+			"the same HUBRELAY_REDIS__… variables as the relay, or name the relay with --admin", c.address, c.file)
+	case relay.CodeAuthInvalid:
+		text := "the token in HUBRELAY_ADMIN_TOKEN is not one of admin.tokens: correct it"
+		if !c.hasToken || adminclient.IsSocketPath(c.address) {
+			text = "the daemon requires a token of admin.tokens: set HUBRELAY_ADMIN_TOKEN"
+		}
+		return fmt.Errorf("%s (%s)", text, relay.CodeAuthInvalid)
+	case relay.CodeNoSink:
+		failed.Detail = "the daemon has no such sink: 'hubrelay sinks list' shows all sinks"
+	case relay.CodeNoDeadLetter:
+		failed.Detail += ": 'hubrelay deadletters list' shows all dead letters"
+	}
+	failed.Detail, failed.Title = term.Sanitize(failed.Detail), term.Sanitize(failed.Title)
+	return failed
+}
+
+// printJSON prints each value on one line.
+func printJSON[T any](std term.Streams, values ...T) error {
+	encoder := json.NewEncoder(std.Out)
+	encoder.SetEscapeHTML(false)
+	for _, v := range values {
+		if err := encoder.Encode(v); err != nil {
+			return err
+		}
+	}
+	return nil
+}

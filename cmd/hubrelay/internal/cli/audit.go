@@ -1,38 +1,22 @@
 package cli
 
 import (
-	"encoding/json"
+	"errors"
 	"fmt"
-	"net/url"
-	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
-
-// auditEntry is an entry of the audit log in the admin API.
-type auditEntry struct {
-	Time    string `json:"time"`
-	Actor   string `json:"actor"`
-	Source  string `json:"source"`
-	Action  string `json:"action"`
-	Target  string `json:"target"`
-	Outcome string `json:"outcome"`
-	Detail  string `json:"detail"`
-	// Repeated is the number of further entries that this one summarizes.
-	Repeated int `json:"repeated,omitempty"`
-}
 
 // maxDetailWidth is the width of the details in the table. The JSON output has all of them.
 const maxDetailWidth = 60
 
 func newAudit(std term.Streams) *cobra.Command {
 	var f adminFlags
-	filters := make(map[string]*string)
-	var since string
-	var limit int
+	var request adminapi.ListAuditRequest
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Search the audit log of a running daemon",
@@ -47,64 +31,43 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
   hubrelay audit --actor "admin alice" --json | jq .`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			query := url.Values{"limit": {strconv.Itoa(limit)}}
-			for name, value := range filters {
-				if *value != "" {
-					query.Set(name, *value)
-				}
+			if request.Limit < 1 {
+				return NewUsageError(cmd, errors.New("--limit is not a number from 1 to 10000"))
 			}
-			if since != "" {
-				t, err := parseSince(since, time.Now())
+			if request.Since != "" {
+				t, err := parseSince(request.Since, time.Now())
 				if err != nil {
 					return NewUsageError(cmd, err)
 				}
-				query.Set("since", t.UTC().Format(time.RFC3339))
+				request.Since = t.UTC().Format(time.RFC3339)
 			}
-			return listAudit(cmd, std, &f, query)
+			return runList(cmd.Context(), std, &f, adminapi.ListAudit(), request,
+				func(list []adminapi.AuditEntry) error { return printAudit(std, list) })
 		},
 	}
 	flags := cmd.Flags()
-	for name, help := range map[string]string{
-		"action": "only this action and the actions below it",
-		"actor":  `only actions of this actor, such as "key ops"`,
-		"source": "only actions from this address",
-		"target": "only actions on this target, such as a sink",
-	} {
-		filters[name] = flags.String(name, "", help)
-	}
-	flags.StringVar(&since, "since", "", "only actions since a duration ago, such as 1d, or since a time (RFC 3339)")
-	flags.IntVar(&limit, "limit", 100, "maximum number of entries, 1 to 10000")
+	flags.StringVar(&request.Action, "action", "", "only this action and the actions below it")
+	flags.StringVar(&request.Actor, "actor", "", `only actions of this actor, such as "key ops"`)
+	flags.StringVar(&request.Source, "source", "", "only actions from this address")
+	flags.StringVar(&request.Target, "target", "", "only actions on this target, such as a sink")
+	flags.StringVar(&request.Since, "since", "", "only actions since a duration ago, such as 1d, or since a time (RFC 3339)")
+	flags.IntVar(&request.Limit, "limit", 100, "maximum number of entries, 1 to 10000")
 	f.register(cmd, std)
 	cmd.AddCommand(newAuditVerify(std))
 	return cmd
 }
 
-func listAudit(cmd *cobra.Command, std term.Streams, f *adminFlags, query url.Values) error {
-	client, err := f.newClient(std)
-	if err != nil {
-		return err
-	}
-	var answer struct{ Data []json.RawMessage }
-	if err := client.get(cmd.Context(), "/api/audit", query, &answer); err != nil {
-		return err
-	}
-	if f.asJSON {
-		return printRaw(std, answer.Data...)
-	}
-	if len(answer.Data) == 0 {
+func printAudit(std term.Streams, list []adminapi.AuditEntry) error {
+	if len(list) == 0 {
 		_, err := fmt.Fprintln(std.Out, "no entries")
 		return err
 	}
 	var rows [][]string
-	for _, raw := range answer.Data {
-		var e auditEntry
-		if err := decodeData(raw, &e); err != nil {
-			return err
-		}
+	for _, e := range list {
 		if e.Repeated > 0 {
 			e.Action += fmt.Sprintf(" (%d times more)", e.Repeated)
 		}
-		row := []string{e.Time, e.Outcome, e.Action, e.Actor, e.Source, e.Target, e.Detail}
+		row := []string{formatTime(e.Time), e.Outcome, e.Action, e.Actor, e.Source, e.Target, e.Detail}
 		for i := range row {
 			row[i] = orDash(term.Sanitize(row[i]))
 		}

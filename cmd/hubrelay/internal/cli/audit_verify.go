@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -71,11 +70,7 @@ func printAuditResult(std term.Streams, r hashchain.Result, asJSON bool) error {
 		broken = fmt.Errorf("the chain is broken at line %d: %s", out.BrokenLine, out.Reason)
 	}
 	if asJSON {
-		text, err := json.Marshal(out)
-		if err != nil {
-			return err
-		}
-		return errors.Join(printRaw(std, text), broken)
+		return errors.Join(printJSON(std, out), broken)
 	}
 	if broken != nil {
 		return broken

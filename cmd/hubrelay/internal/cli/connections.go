@@ -1,28 +1,15 @@
 package cli
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
-
-// connectionInfo is a client of the stream in the admin API.
-type connectionInfo struct {
-	Hub     string   `json:"hub_id"`
-	Account string   `json:"account_id"`
-	Key     string   `json:"key"`
-	Remote  string   `json:"remote"`
-	Type    string   `json:"type"`
-	Since   string   `json:"since"`
-	Topics  []string `json:"topics"`
-	Queued  int64    `json:"queued_bytes"`
-	State   string   `json:"state"`
-}
 
 func newConnections(std term.Streams) *cobra.Command {
 	cmd := commandGroup("connections", "Show the clients of a running daemon", newConnectionsList(std))
@@ -34,7 +21,7 @@ func newConnections(std term.Streams) *cobra.Command {
 
 func newConnectionsList(std term.Streams) *cobra.Command {
 	var f adminFlags
-	var hub, key string
+	var request adminapi.ListConnectionsRequest
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List connected clients, oldest connection first",
@@ -42,54 +29,46 @@ func newConnectionsList(std term.Streams) *cobra.Command {
 
 STATE is live; replaying, while a client receives missed events; or closing, when its TOPICS are unknown. SINCE is the
 age of the connection, QUEUED the number of unsent bytes. HUB is the hub whose events the client receives; "account …"
-is the pipeline of an account, "account *" of all accounts.`,
+is the stream of an account, "account *" of all accounts.`,
 		Example: `  hubrelay connections list --hub 5f0c8a7e9d3b2a1c4e6f8a90
   hubrelay connections list --json | jq 'select(.queued_bytes > 0)'`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			query := url.Values{}
-			for name, value := range map[string]string{"hub": hub, "key": key} {
-				if value != "" {
-					query.Set(name, value)
-				}
-			}
-			return listConnections(cmd, std, &f, query)
+			return listConnections(cmd.Context(), std, &f, request)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&hub, "hub", "", "only connections to the pipeline of this hub")
-	flags.StringVar(&key, "key", "", "only connections of the API key with this name")
+	flags.StringVar(&request.HubID, "hub", "", "only connections to the stream of this hub")
+	flags.StringVar(&request.Key, "key", "", "only connections of the API key with this name")
 	f.register(cmd, std)
 	return cmd
 }
 
-func listConnections(cmd *cobra.Command, std term.Streams, f *adminFlags, query url.Values) error {
-	client, err := f.newClient(std)
+func listConnections(
+	ctx context.Context, std term.Streams, f *adminFlags, request adminapi.ListConnectionsRequest,
+) error {
+	c, err := f.connect(std)
 	if err != nil {
 		return err
 	}
 	found := false
-	err = forEachPage(cmd.Context(), client, "/api/connections", query, func(page []json.RawMessage) error {
+	err = forEachPage(ctx, c, adminapi.ListConnections(), func(p adminapi.PageRequest) adminapi.ListConnectionsRequest {
+		request.PageRequest = p
+		return request
+	}, func(page []adminapi.Connection) error {
 		found = found || len(page) > 0
-		if f.asJSON {
-			return printRaw(std, page...)
+		if f.asJSON || len(page) == 0 {
+			return printJSON(std, page...)
 		}
-		var rows [][]string
-		for _, raw := range page {
-			var c connectionInfo
-			if err := decodeData(raw, &c); err != nil {
-				return err
-			}
-			rows = append(rows, c.tableRow())
-		}
-		if len(rows) == 0 {
-			return nil
+		rows := make([][]string, len(page))
+		for i := range page {
+			rows[i] = connectionRow(&page[i])
 		}
 		return printConnections(std, rows)
 	})
 	if err == nil && !found && !f.asJSON {
 		message := "no clients"
-		if len(query) > 0 {
+		if request.HubID != "" || request.Key != "" {
 			message += " match"
 		}
 		_, err = fmt.Fprintln(std.Out, message)
@@ -97,14 +76,14 @@ func listConnections(cmd *cobra.Command, std term.Streams, f *adminFlags, query 
 	return err
 }
 
-func (c *connectionInfo) tableRow() []string {
-	hub := c.Hub
+func connectionRow(c *adminapi.Connection) []string {
+	hub := c.HubID
 	if hub == "" {
-		hub = strings.TrimSpace("account " + c.Account)
+		hub = strings.TrimSpace("account " + c.AccountID)
 	}
 	return []string{
-		term.Sanitize(c.Remote), term.Sanitize(c.Type), term.Sanitize(c.State), term.FormatAgo(
-			c.Since), term.FormatCount(c.Queued), term.Sanitize(c.Key), term.Sanitize(hub),
+		term.Sanitize(c.Remote), term.Sanitize(c.Type), term.Sanitize(c.State), term.FormatAgo(c.Since),
+		term.FormatCount(int64(c.QueuedBytes)), term.Sanitize(c.Key), term.Sanitize(hub),
 		orDash(strings.Join(c.Topics, ", ")),
 	}
 }

@@ -7,12 +7,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/url"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/adminclient"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -21,14 +22,15 @@ const changeBatch = 500
 
 // deadLetterAction describes a command that changes dead letters.
 type deadLetterAction struct {
+	operation                    adminapi.Operation[adminapi.ChangeDeadLettersRequest, adminapi.ChangeDeadLettersResult]
 	verb, pastTense, short, long string
 	confirm                      bool // ask before --all
 }
 
 type changeFlags struct {
 	adminFlags
-	filter   deadLetterFilter
-	all, yes bool
+	selection deadLetterFlags
+	all, yes  bool
 }
 
 func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
@@ -46,23 +48,19 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 				return NewUsageError(cmd, errors.New("specify either ids or --all, not both"))
 			case !f.all && len(args) == 1:
 				return NewUsageError(cmd, errors.New("nothing selected: specify ids or --all"))
-			case !f.all && f.filter.isSet():
+			case !f.all && f.selection.isSet():
 				return NewUsageError(cmd, errors.New("--topic, --hub and --since require --all"))
 			case f.all && c.confirm && !f.yes && !canConfirm(std):
 				return NewUsageError(cmd, fmt.Errorf("confirmation requires a terminal: use --yes to %s all", c.verb))
 			}
-			query, err := f.filter.queryParams(cmd)
+			filter, err := f.selection.filter(cmd)
 			if err != nil {
 				return err
 			}
-			client, err := f.newClient(std)
-			if err != nil {
-				return err
-			}
-			return changeLetters(cmd.Context(), std, client, &f, c, args, query)
+			return changeLetters(cmd.Context(), std, &f, c, args, filter)
 		},
 	}
-	f.filter.register(cmd)
+	f.selection.register(cmd)
 	f.register(cmd, std)
 	cmd.Flags().BoolVar(&f.all, "all", false, "all dead letters of the sink that match the filters")
 	if c.confirm {
@@ -73,13 +71,17 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 
 // changeLetters lists the selected ids first. It therefore changes exactly the dead letters that the user confirmed,
 // and no delivery that fails again during that time.
-func changeLetters(ctx context.Context, std term.Streams, client *adminClient, f *changeFlags, c deadLetterAction,
-	args []string, query url.Values,
+func changeLetters(
+	ctx context.Context, std term.Streams, f *changeFlags, c deadLetterAction, args []string,
+	filter adminapi.DeadLetterFilter,
 ) error {
+	conn, err := f.connect(std)
+	if err != nil {
+		return err
+	}
 	sink, ids := args[0], args[1:]
 	if f.all {
-		var err error
-		if ids, err = letterIDs(ctx, std, client, sink, query); err != nil {
+		if ids, err = letterIDs(ctx, std, conn, sink, filter); err != nil {
 			return err
 		}
 		if c.confirm && !f.yes && len(ids) > 0 {
@@ -89,7 +91,7 @@ func changeLetters(ctx context.Context, std term.Streams, client *adminClient, f
 			}
 		}
 	}
-	done, err := changeInBatches(ctx, std, client, sinkPath(sink, "deadletters", c.verb), c.pastTense, ids)
+	done, err := changeInBatches(ctx, std, conn, c, sink, ids)
 	if err != nil {
 		if done > 0 {
 			err = fmt.Errorf("%w; %d of %d were %s before that; run the command again for the rest", err, done,
@@ -114,22 +116,17 @@ func changeLetters(ctx context.Context, std term.Streams, client *adminClient, f
 	return err
 }
 
-func letterIDs(ctx context.Context, std term.Streams, client *adminClient, sink string, query url.Values) ([]string,
-	error,
-) {
-	var ids []string
-	var info struct{ Data sinkInfo }
-	if err := client.get(ctx, sinkPath(sink), nil, &info); err != nil {
+func letterIDs(
+	ctx context.Context, std term.Streams, c *adminConn, sink string, filter adminapi.DeadLetterFilter,
+) (ids []string, err error) {
+	info, err := call(ctx, c, adminapi.ShowSink(), adminapi.Empty{}, sink)
+	if err != nil {
 		return nil, err
 	}
-	p := term.NewProgress(std.Err, "listed", int(info.Data.Dead))
+	p := term.NewProgress(std.Err, "listed", int(info.Dead))
 	defer p.Clear()
-	err := forEachPage(ctx, client, sinkPath(sink, "deadletters"), query, func(page []json.RawMessage) error {
-		for _, raw := range page {
-			var l deadLetterInfo
-			if err := decodeData(raw, &l); err != nil {
-				return err
-			}
+	err = forEachDeadLetter(ctx, c, sink, filter, func(page []adminapi.DeadLetter) error {
+		for _, l := range page {
 			ids = append(ids, l.ID)
 		}
 		p.Update(len(ids))
@@ -139,30 +136,25 @@ func letterIDs(ctx context.Context, std term.Streams, client *adminClient, sink 
 }
 
 // changeInBatches posts the ids in several requests and returns the number of changed dead letters.
-func changeInBatches(ctx context.Context, std term.Streams, client *adminClient, path, verb string, ids []string) (
-	done int,
-	err error,
-) {
-	p := term.NewProgress(std.Err, verb, len(ids))
+func changeInBatches(
+	ctx context.Context, std term.Streams, conn *adminConn, c deadLetterAction, sink string, ids []string,
+) (done int, err error) {
+	p := term.NewProgress(std.Err, c.pastTense, len(ids))
 	defer p.Clear()
 	for sent := 0; sent < len(ids); {
 		if ctx.Err() != nil {
 			return done, errors.New("interrupted")
 		}
 		part := ids[sent:min(sent+changeBatch, len(ids))]
-		var answer struct{ Data map[string]any }
-		if err := client.post(ctx, path, map[string]any{"ids": part}, &answer); err != nil {
-			var refused *apiError
-			if errors.As(err, &refused) {
-				done += refused.Extra.Replayed
+		result, err := call(ctx, conn, c.operation, adminapi.ChangeDeadLettersRequest{IDs: part}, sink)
+		if err != nil {
+			var failed *adminclient.Error
+			if errors.As(err, &failed) {
+				done += failed.Extra.Replayed
 			}
 			return done, err
 		}
-		changed, ok := answer.Data[verb].(float64)
-		if !ok {
-			return done, errors.New("the response has no number of changes: does the daemon have another version?")
-		}
-		done += int(changed)
+		done += result.Changed
 		sent += len(part)
 		p.Update(sent)
 	}

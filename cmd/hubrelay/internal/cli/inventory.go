@@ -4,16 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay/daemon"
 )
-
-const inventoryPath = "/api/inventory"
 
 func newInventory(std term.Streams) *cobra.Command {
 	cmd := commandGroup("inventory", "Show and change servers and container instances",
@@ -25,13 +23,8 @@ between these servers. The daemon must have a driver in migration.driver of its 
 	return cmd
 }
 
-// changeInfo counts the changes of an import to servers, containers or instances.
-type changeInfo struct {
-	Added, Changed, Removed int
-}
-
-// summaryText returns the changes, such as "servers 2 added, 1 removed". Without changes it returns "".
-func (c changeInfo) summaryText(kind string) string {
+// summarizeChanges returns the changes, such as "servers 2 added, 1 removed". Without changes it returns "".
+func summarizeChanges(c adminapi.ChangeCount, kind string) string {
 	var parts []string
 	for _, p := range []struct {
 		n    int
@@ -73,72 +66,29 @@ func importInventory(ctx context.Context, std term.Streams, f *adminFlags, file 
 	if err != nil {
 		return printProblems(std, err)
 	}
-	client, err := f.newClient(std)
-	if err != nil {
-		return err
-	}
-	var answer struct{ Data json.RawMessage }
-	if err := client.doRequest(ctx, http.MethodPut, inventoryPath, "application/yaml", data, &answer); err != nil {
-		return err
-	}
-	if f.asJSON {
-		return printRaw(std, answer.Data)
-	}
-	var done struct {
-		Changed                        bool
-		Servers, Containers, Instances changeInfo
-		Forgotten                      int `json:"moves_forgotten"`
-	}
-	if err := decodeData(answer.Data, &done); err != nil {
-		return err
-	}
+	return run(ctx, std, f, adminapi.ImportInventory(), adminapi.InventoryFile(data),
+		func(done adminapi.InventoryChanges) error { return printImport(std, done) })
+}
+
+func printImport(std term.Streams, done adminapi.InventoryChanges) error {
 	if !done.Changed {
 		_, err := fmt.Fprintln(std.Out, "nothing was changed: the inventory is already up to date")
 		return err
 	}
 	var parts []string
 	for _, words := range []string{
-		done.Servers.summaryText("servers"), done.Containers.summaryText("containers"),
-		done.Instances.summaryText("instances"),
+		summarizeChanges(done.Servers, "servers"), summarizeChanges(done.Containers, "containers"),
+		summarizeChanges(done.Instances, "instances"),
 	} {
 		if words != "" {
 			parts = append(parts, words)
 		}
 	}
-	if done.Forgotten > 0 {
-		parts = append(parts, term.Pluralize(done.Forgotten, "recorded move")+" deleted")
+	if done.MovesCleared > 0 {
+		parts = append(parts, term.Pluralize(done.MovesCleared, "recorded move")+" deleted")
 	}
-	_, err = fmt.Fprintln(std.Out, "imported: "+strings.Join(parts, "; "))
+	_, err := fmt.Fprintln(std.Out, "imported: "+strings.Join(parts, "; "))
 	return err
-}
-
-// inventoryInfo is the inventory in the admin API.
-type inventoryInfo struct {
-	Servers     []serverInfo
-	Containers  []containerInfo
-	DriverError string `json:"driver_error"`
-}
-
-type serverInfo struct {
-	ID        string   `json:"id"`
-	Cluster   string   `json:"cluster"`
-	Instances []string `json:"instances"`
-}
-
-type containerInfo struct {
-	ID          string         `json:"id"`
-	Hub         string         `json:"hub_id"`
-	Account     string         `json:"account_id,omitempty"`
-	Environment string         `json:"environment_id,omitempty"`
-	Stateful    bool           `json:"stateful"`
-	Instances   []instanceInfo `json:"instances"`
-}
-
-type instanceInfo struct {
-	ID        string `json:"id"`
-	Server    string `json:"server_id"`
-	MovedFrom string `json:"moved_from,omitempty"`
-	Job       string `json:"job_id,omitempty"`
 }
 
 func newInventoryList(std term.Streams) *cobra.Command {
@@ -160,36 +110,36 @@ a migration moved an instance, its note shows the server in the inventory file.
 }
 
 func listInventory(ctx context.Context, std term.Streams, f *adminFlags) error {
-	client, err := f.newClient(std)
+	c, err := f.connect(std)
 	if err != nil {
 		return err
 	}
-	var answer struct{ Data inventoryInfo }
-	if err := client.get(ctx, inventoryPath, nil, &answer); err != nil {
+	inventory, err := call(ctx, c, adminapi.ListInventory(), adminapi.Empty{})
+	if err != nil {
 		return err
 	}
-	if driverError := answer.Data.DriverError; driverError != "" {
+	if inventory.DriverError != "" {
 		_, _ = fmt.Fprintln(std.Err, "the driver is not ready, and migrations wait for it: "+
-			term.Sanitize(driverError))
+			term.Sanitize(inventory.DriverError))
 	}
 	if f.asJSON {
-		return answer.Data.printJSON(std)
+		return printInventoryJSON(std, &inventory)
 	}
-	if len(answer.Data.Servers) == 0 {
+	if len(inventory.Servers) == 0 {
 		_, err := fmt.Fprintln(std.Out,
 			"the inventory is empty: define servers in migration.inventory_file of the daemon")
 		return err
 	}
-	return answer.Data.printTables(std)
+	return printInventory(std, &inventory)
 }
 
-func (i *inventoryInfo) printJSON(std term.Streams) error {
+func printInventoryJSON(std term.Streams, i *adminapi.Inventory) error {
 	enc := json.NewEncoder(std.Out)
 	enc.SetEscapeHTML(false)
 	for _, s := range i.Servers {
 		if err := enc.Encode(struct {
 			Kind string `json:"kind"`
-			serverInfo
+			adminapi.Server
 		}{"server", s}); err != nil {
 			return err
 		}
@@ -197,7 +147,7 @@ func (i *inventoryInfo) printJSON(std term.Streams) error {
 	for _, c := range i.Containers {
 		if err := enc.Encode(struct {
 			Kind string `json:"kind"`
-			containerInfo
+			adminapi.Container
 		}{"container", c}); err != nil {
 			return err
 		}
@@ -205,7 +155,7 @@ func (i *inventoryInfo) printJSON(std term.Streams) error {
 	return nil
 }
 
-func (i *inventoryInfo) printTables(std term.Streams) error {
+func printInventory(std term.Streams, i *adminapi.Inventory) error {
 	paint := term.NewPalette(std.Out, std.Env)
 	clusters := map[string]string{} // by server
 	var servers, instances [][]string
@@ -219,12 +169,12 @@ func (i *inventoryInfo) printTables(std term.Streams) error {
 	for _, c := range i.Containers {
 		rows := c.Instances
 		if len(rows) == 0 {
-			rows = []instanceInfo{{}}
+			rows = []adminapi.Instance{{}}
 		}
 		for _, one := range rows {
 			instances = append(instances, []string{
-				term.Sanitize(c.ID), orDash(one.ID), orDash(one.Server), orDash(clusters[one.Server]), term.Sanitize(
-					c.Hub), orDash(one.noteText()),
+				term.Sanitize(c.ID), orDash(one.ID), orDash(one.ServerID), orDash(clusters[one.ServerID]), term.Sanitize(
+					c.HubID), orDash(describeMove(one)),
 			})
 		}
 	}
@@ -251,11 +201,11 @@ func (i *inventoryInfo) printTables(std term.Streams) error {
 	}, instances)
 }
 
-// noteText describes a migration of the instance.
-func (i *instanceInfo) noteText() string {
+// describeMove describes a migration of the instance.
+func describeMove(i adminapi.Instance) string {
 	switch {
-	case i.Job != "":
-		return "migrating (job " + i.Job + ")"
+	case i.JobID != "":
+		return "migrating (job " + i.JobID + ")"
 	case i.MovedFrom != "":
 		return "moved; on " + i.MovedFrom + " in the file"
 	}

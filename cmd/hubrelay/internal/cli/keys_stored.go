@@ -1,52 +1,20 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/durations"
 )
 
-// keyInfo is an API key in the admin API.
-type keyInfo struct {
-	Name            string     `json:"name"`
-	Source          string     `json:"source"`
-	AccountID       string     `json:"account_id"`
-	Hubs            []string   `json:"hubs"`
-	Capabilities    []string   `json:"capabilities"`
-	Topics          []string   `json:"topics"`
-	Networks        []string   `json:"networks"`
-	Expires         *time.Time `json:"expires"`
-	PreviousExpires *time.Time `json:"previous_expires"`
-	LastUsed        *time.Time `json:"last_used_at"`
-}
-
-// createdKey is the response to a request that created a secret.
-type createdKey struct {
-	Name            string     `json:"name"`
-	Key             string     `json:"key"`
-	PreviousExpires *time.Time `json:"previous_expires"`
-}
-
-func keyPath(name, verb string) string { return "/api/keys/" + url.PathEscape(name) + "/" + verb }
-
 func newKeysCreate(std term.Streams) *cobra.Command {
 	var f adminFlags
-	// The admin API defines the fields.
-	var spec struct {
-		AccountID    string     `json:"account_id"`
-		Hubs         []string   `json:"hubs"`
-		Capabilities []string   `json:"capabilities"`
-		Topics       []string   `json:"topics"`
-		Networks     []string   `json:"networks"`
-		Expires      *time.Time `json:"expires,omitempty"`
-	}
+	var spec adminapi.KeySpec
 	var expires string
 	cmd := &cobra.Command{
 		Use:   "create NAME",
@@ -62,9 +30,9 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 				if err != nil {
 					return NewUsageError(cmd, err)
 				}
-				spec.Expires = &at
+				spec.ExpiresAt = at
 			}
-			return createKey(cmd, std, &f, args[0], "create", &spec)
+			return run(cmd.Context(), std, &f, adminapi.CreateKey(), spec, printCreatedKey(std), args[0])
 		},
 	}
 	flags := cmd.Flags()
@@ -108,7 +76,8 @@ end.
 		Example: "  hubrelay keys rotate ci --overlap 24h",
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return createKey(cmd, std, &f, args[0], "rotate", map[string]string{"overlap": overlap.String()})
+			request := adminapi.RotateKeyRequest{Overlap: overlap.String()}
+			return run(cmd.Context(), std, &f, adminapi.RotateKey(), request, printCreatedKey(std), args[0])
 		},
 	}
 	cmd.Flags().Var((*durations.Value)(&overlap), "overlap", "time for which the old secret stays valid, 0s to 30d")
@@ -116,32 +85,19 @@ end.
 	return cmd
 }
 
-// createKey sends a request that creates a secret, and prints the secret.
-func createKey(cmd *cobra.Command, std term.Streams, f *adminFlags, name, verb string, request any) error {
-	client, err := f.newClient(std)
-	if err != nil {
+// printCreatedKey prints a new secret on standard output, and a note on standard error.
+func printCreatedKey(std term.Streams) func(adminapi.CreatedKey) error {
+	return func(k adminapi.CreatedKey) error {
+		if _, err := fmt.Fprintln(std.Out, term.Sanitize(k.Key)); err != nil {
+			return err
+		}
+		note := "The key is not shown again."
+		if !k.PreviousExpiresAt.IsZero() {
+			note += " The old one is valid until " + formatTime(k.PreviousExpiresAt) + "."
+		}
+		_, err := fmt.Fprintln(std.Err, note)
 		return err
 	}
-	var answer struct{ Data json.RawMessage }
-	if err := client.post(cmd.Context(), keyPath(name, verb), request, &answer); err != nil {
-		return err
-	}
-	if f.asJSON {
-		return printRaw(std, answer.Data)
-	}
-	var k createdKey
-	if err := decodeData(answer.Data, &k); err != nil {
-		return err
-	}
-	if _, err := fmt.Fprintln(std.Out, term.Sanitize(k.Key)); err != nil {
-		return err
-	}
-	note := "The key is not shown again."
-	if k.PreviousExpires != nil {
-		note += " The old one is valid until " + formatTime(k.PreviousExpires) + "."
-	}
-	_, err = fmt.Fprintln(std.Err, note)
-	return err
 }
 
 func newKeysRevoke(std term.Streams) *cobra.Command {
@@ -155,19 +111,10 @@ func newKeysRevoke(std term.Streams) *cobra.Command {
 		Example: "  hubrelay keys revoke ci",
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := f.newClient(std)
-			if err != nil {
+			return run(cmd.Context(), std, &f, adminapi.RevokeKey(), adminapi.Empty{}, func(adminapi.RevokedKey) error {
+				_, err := fmt.Fprintln(std.Out, term.Sanitize(args[0]+" is revoked"))
 				return err
-			}
-			var answer struct{ Data json.RawMessage }
-			if err := client.post(cmd.Context(), keyPath(args[0], "revoke"), nil, &answer); err != nil {
-				return err
-			}
-			if f.asJSON {
-				return printRaw(std, answer.Data)
-			}
-			_, err = fmt.Fprintln(std.Out, term.Sanitize(args[0]+" is revoked"))
-			return err
+			}, args[0])
 		},
 	}
 	f.register(cmd, std)
@@ -185,37 +132,24 @@ secrets. LAST USED is accurate to about a minute.
 ` + adminHelp,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			client, err := f.newClient(std)
-			if err != nil {
-				return err
-			}
-			var answer struct{ Data []json.RawMessage }
-			if err := client.get(cmd.Context(), "/api/keys", nil, &answer); err != nil {
-				return err
-			}
-			if f.asJSON {
-				return printRaw(std, answer.Data...)
-			}
-			return printKeys(std, answer.Data)
+			return runList(cmd.Context(), std, &f, adminapi.ListKeys(), adminapi.Empty{},
+				func(list []adminapi.Key) error { return printKeys(std, list) })
 		},
 	}
 	f.register(cmd, std)
 	return cmd
 }
 
-func printKeys(std term.Streams, list []json.RawMessage) error {
+func printKeys(std term.Streams, list []adminapi.Key) error {
 	if len(list) == 0 {
 		_, err := fmt.Fprintln(std.Out, "no keys")
 		return err
 	}
 	var rows [][]string
-	for _, raw := range list {
-		var k keyInfo
-		if err := decodeData(raw, &k); err != nil {
-			return err
-		}
+	for i := range list {
+		k := &list[i]
 		row := []string{
-			k.Name, k.Source, k.AccountID, strings.Join(k.Hubs, ","), formatTime(k.Expires), formatTime(k.LastUsed),
+			k.Name, k.Source, k.AccountID, strings.Join(k.Hubs, ","), formatTime(k.ExpiresAt), formatTime(k.LastUsedAt),
 			strings.Join(k.Capabilities, ","), strings.Join(k.Topics, ","), strings.Join(k.Networks, ","),
 		}
 		for i := range row {
@@ -236,8 +170,9 @@ func printKeys(std term.Streams, list []json.RawMessage) error {
 	}, rows)
 }
 
-func formatTime(t *time.Time) string {
-	if t == nil || t.IsZero() {
+// formatTime formats a time as RFC 3339, or returns "" if it is zero.
+func formatTime(t time.Time) string {
+	if t.IsZero() {
 		return ""
 	}
 	return t.UTC().Format(time.RFC3339)

@@ -1,8 +1,8 @@
 package cli
 
 import (
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -30,42 +31,31 @@ receiver does not accept the sample.`,
 }
 
 func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string) error {
-	client, err := f.newClient(std)
+	c, err := f.connect(std)
 	if err != nil {
 		return err
 	}
-	var answer struct{ Data json.RawMessage }
-	if err := client.post(ctx, sinkPath(name, "test"), nil, &answer); err != nil {
-		return err
-	}
-	var result struct {
-		Outcome      string
-		Status       int
-		Milliseconds float64
-		Error        string
-		Answer       string
-	}
-	if err := decodeData(answer.Data, &result); err != nil {
+	attempt, err := call(ctx, c, adminapi.TestSink(), adminapi.Empty{}, name)
+	if err != nil {
 		return err
 	}
 	if f.asJSON {
-		if err := printRaw(std, answer.Data); err != nil {
+		if err := printJSON(std, attempt); err != nil {
 			return err
 		}
 	}
-	text := fmt.Sprintf("%s: %s", name, result.Outcome)
-	if result.Status != 0 {
-		text += fmt.Sprintf(", status %d", result.Status)
+	text := fmt.Sprintf("%s: %s", name, attempt.Outcome)
+	if attempt.Status != 0 {
+		text += fmt.Sprintf(", status %d", attempt.Status)
 	}
-	text += fmt.Sprintf(", %.0f ms", result.Milliseconds)
+	text += fmt.Sprintf(", %.0f ms", attempt.DurationMS)
 	switch {
-	case result.Outcome != "delivered":
-		firstNonEmpty(&result.Error, "the receiver did not accept it")
-		text += ": " + result.Error
-		if line := firstLine(result.Answer); line != "" {
+	case attempt.Outcome != relay.OutcomeDelivered.String():
+		text += ": " + cmp.Or(attempt.Error, "the receiver did not accept it")
+		if line := firstLine(attempt.Response); line != "" {
 			text += fmt.Sprintf(" with %q", line)
 		}
-		if result.Status >= 300 && result.Status < 400 {
+		if attempt.Status >= 300 && attempt.Status < 400 {
 			text += "; redirects are never followed, so set the final URL in the sink"
 		}
 		return errors.New(term.Sanitize(text + "; fix the receiver or the settings of the sink and test again"))

@@ -2,37 +2,19 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
-
-// replayRequest is a request of the admin API.
-type replayRequest struct {
-	After  string   `json:"after,omitempty"`
-	Until  string   `json:"until,omitempty"`
-	Topic  string   `json:"topic,omitempty"`
-	Hub    string   `json:"hub,omitempty"`
-	IDs    []string `json:"ids,omitempty"`
-	DryRun bool     `json:"dry_run,omitempty"`
-}
-
-// replayResult is a response of the admin API.
-type replayResult struct {
-	Replayed, Waiting int64
-	Complete          *bool
-}
 
 func newSinksReplay(std term.Streams) *cobra.Command {
 	var f adminFlags
-	var request replayRequest
+	var request adminapi.ReplayRequest
 	var confirmed bool
-	var topics []string
 	cmd := &cobra.Command{
 		Use:   "replay NAME {--after CURSOR|TIME | --id ID…}",
 		Short: "Deliver events from the log again",
@@ -49,19 +31,18 @@ delivers failed events again.`,
   hubrelay sinks replay billing --id 6b079575000001387d13e119`,
 		Args: exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if request.After == "" && len(request.IDs) == 0 {
+			if request.After == "" && len(request.EventIDs) == 0 {
 				return NewUsageError(cmd, errors.New("a selection is required: use --after CURSOR, --after TIME or --id ID"))
 			}
-			request.Topic = strings.Join(topics, ",")
 			return replaySink(cmd.Context(), std, &f, args[0], request, confirmed)
 		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&request.After, "after", "", "cursor, RFC 3339 time, or duration ago (2h, 1d)")
 	flags.StringVar(&request.Until, "until", "", "only events stored before this time or duration ago")
-	flags.StringSliceVar(&topics, "topic", nil, "only events with these topics, such as 'job.*'")
-	flags.StringVar(&request.Hub, "hub", "", "only events of this hub")
-	flags.StringSliceVar(&request.IDs, "id", nil, "only events with these IDs, at most 1000")
+	flags.StringSliceVar(&request.Topics, "topic", nil, "only events with these topics, such as 'job.*'")
+	flags.StringVar(&request.HubID, "hub", "", "only events of this hub")
+	flags.StringSliceVar(&request.EventIDs, "id", nil, "only events with these IDs, at most 1000")
 	flags.BoolVar(&request.DryRun, "dry-run", false, "only count the events")
 	flags.BoolVarP(&confirmed, "yes", "y", false, "do not ask for confirmation")
 	f.register(cmd, std)
@@ -69,63 +50,52 @@ delivers failed events again.`,
 }
 
 func replaySink(
-	ctx context.Context, std term.Streams, f *adminFlags, name string, request replayRequest, confirmed bool,
+	ctx context.Context, std term.Streams, f *adminFlags, name string, request adminapi.ReplayRequest, confirmed bool,
 ) error {
-	client, err := f.newClient(std)
+	c, err := f.connect(std)
 	if err != nil {
 		return err
 	}
 	if !request.DryRun && !confirmed && canConfirm(std) {
-		if err := confirmReplay(ctx, std, client, name, request); err != nil {
+		if err := confirmReplay(ctx, std, c, name, request); err != nil {
 			return err
 		}
 	}
-	raw, result, err := requestReplay(ctx, client, name, request)
-	if err != nil {
+	result, err := call(ctx, c, adminapi.ReplaySink(), request, name)
+	switch {
+	case err != nil:
 		return err
+	case f.asJSON:
+		return printJSON(std, result)
 	}
-	if f.asJSON {
-		return printRaw(std, raw)
-	}
-	events, text := term.Pluralize(int(result.Replayed), "event"), "%s receives %s again"
+	events, text := term.Pluralize(result.Replayed, "event"), "%s receives %s again"
 	if request.DryRun {
 		text = "%s would receive up to %s again"
 	}
 	text = fmt.Sprintf(text, name, events)
-	if result.Waiting > 0 {
-		text += fmt.Sprintf("; already waiting for delivery: %d", result.Waiting)
+	if result.Skipped > 0 {
+		text += fmt.Sprintf("; still to be delivered for the first time: %d", result.Skipped)
 	}
-	if result.Complete != nil && !*result.Complete && request.After != "" {
+	if !result.Complete && request.After != "" {
 		text += "; the log may no longer reach back that far (redis.retention)"
 	}
 	_, err = fmt.Fprintln(std.Out, term.Sanitize(text))
 	return err
 }
 
-func requestReplay(
-	ctx context.Context, client *adminClient, name string, request replayRequest,
-) (json.RawMessage, replayResult, error) {
-	var answer struct{ Data json.RawMessage }
-	var result replayResult
-	if err := client.post(ctx, sinkPath(name, "replay"), request, &answer); err != nil {
-		return nil, result, err
-	}
-	return answer.Data, result, decodeData(answer.Data, &result)
-}
-
 // confirmReplay asks for confirmation with the number of events. Without events there is nothing to confirm.
 func confirmReplay(
-	ctx context.Context, std term.Streams, client *adminClient, name string, request replayRequest,
+	ctx context.Context, std term.Streams, c *adminConn, name string, request adminapi.ReplayRequest,
 ) error {
 	request.DryRun = true
-	_, result, err := requestReplay(ctx, client, name, request)
+	result, err := call(ctx, c, adminapi.ReplaySink(), request, name)
 	if err != nil || result.Replayed == 0 {
 		return err
 	}
-	var info struct{ Data sinkInfo }
-	if err := client.get(ctx, sinkPath(name), nil, &info); err != nil {
+	sink, err := call(ctx, c, adminapi.ShowSink(), adminapi.Empty{}, name)
+	if err != nil {
 		return err
 	}
 	return confirmChange(ctx, std, fmt.Sprintf("send up to %s to the sink %s (%s) again?",
-		term.Pluralize(int(result.Replayed), "event"), name, info.Data.Type))
+		term.Pluralize(result.Replayed, "event"), name, sink.Type))
 }

@@ -1,12 +1,12 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
 
 func newSinksRetry(std term.Streams) *cobra.Command {
@@ -22,51 +22,38 @@ and the others follow. A pause that the receiver requested still applies. Dead l
 		Example: "  hubrelay sinks retry billing",
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			client, err := f.newClient(std)
-			if err != nil {
+			return run(cmd.Context(), std, &f, adminapi.RetrySink(), adminapi.Empty{}, func(r adminapi.RetryResult) error {
+				_, err := fmt.Fprintln(std.Out, term.Sanitize(describeRetry(&r.Sink)))
 				return err
-			}
-			var answer struct{ Data json.RawMessage }
-			if err := client.post(cmd.Context(), sinkPath(args[0], "retry"), nil, &answer); err != nil {
-				return err
-			}
-			if f.asJSON {
-				return printRaw(std, answer.Data)
-			}
-			var before sinkInfo
-			if err := decodeData(answer.Data, &before); err != nil {
-				return err
-			}
-			_, err = fmt.Fprintln(std.Out, term.Sanitize(before.describeRetry()))
-			return err
+			}, args[0])
 		},
 	}
 	f.register(cmd, std)
 	return cmd
 }
 
-// describeRetry describes what a retry started, with the numbers of 'sinks list' immediately before.
-func (s *sinkInfo) describeRetry() string {
-	waiting := s.Parked + s.Backlog
-	count := term.Pluralize(int(waiting), "delivery")
+// describeRetry describes what a retry started, with the state of the sink immediately before.
+func describeRetry(s *adminapi.Sink) string {
+	queued := s.Waiting - s.WaitingInDigests
+	count := term.Pluralize(int(s.Retrying+queued), "delivery")
 	text := ""
 	switch {
-	case waiting == 0:
+	case s.Retrying+queued == 0:
 		text = "has no deliveries to retry"
-	case s.State == "down":
+	case s.State == adminapi.SinkDown:
 		text = "was down and attempts one delivery now; after a success, the rest of " + count + " follows"
-	case s.State == "resting":
-		text = "retries " + count + " at " + s.RestingUntil + ": " + s.Reason
-	case s.State == "failed":
+	case s.State == adminapi.SinkThrottled:
+		text = "retries " + count + " at " + formatTime(s.NextAttemptAt) + ": " + s.Reason
+	case s.State == adminapi.SinkFailed:
 		text = "retries " + count + " as soon as it works: " + s.Reason
 	default:
 		text = "retries " + count + " now"
 	}
-	if s.Backlog > 0 {
-		text += fmt.Sprintf("; %d had no attempt yet", s.Backlog)
+	if queued > 0 {
+		text += fmt.Sprintf("; %d had no attempt yet", queued)
 	}
-	if s.Gathering > 0 {
-		text += fmt.Sprintf("; %d more are collected for a digest", s.Gathering)
+	if s.WaitingInDigests > 0 {
+		text += fmt.Sprintf("; %d more are collected for a digest", s.WaitingInDigests)
 	}
 	return s.Name + " " + text
 }

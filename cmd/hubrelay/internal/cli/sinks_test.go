@@ -8,24 +8,23 @@ import (
 	"unicode/utf8"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
 
 func TestSinksTable(t *testing.T) {
 	t.Parallel()
-	one, five := int64(1), int64(123456789)
-	old := 90000.0
+	const large = 123456789
 	var rows [][]string
-	for _, s := range []sinkInfo{
+	for _, s := range []adminapi.Sink{
 		{
-			Name: "a-sink-of-twenty-characters", Type: "webhook", State: "disabled", Backlog: five, Parked: five,
-			Dead:     five,
-			InFlight: &one, Delivered: &five, OldestSeconds: &old, LastSuccess: "2020-01-01T00:00:00Z",
-			Topics: "*.error",
-			Failed: map[string]int64{"dns": 7, "tls": 123456},
+			Name: "a-sink-of-twenty-characters", Type: "webhook", Configured: true, State: adminapi.SinkThrottled,
+			Waiting: large, Retrying: large, Dead: large, InFlight: 1, Delivered: large,
+			OldestAt: time.Now().Add(-25 * time.Hour), LastSuccessAt: time.Now().AddDate(-5, 0, 0),
+			Topics: []string{"*.error"}, FailedAttempts: map[string]int64{"dns": 7, "tls": 123456},
 		},
-		{Name: "alerts", Type: "slack", State: "active", InFlight: &one, Delivered: &one},
+		{Name: "alerts", Type: "slack", Configured: true, State: adminapi.SinkActive, InFlight: 1, Delivered: 1},
 	} {
-		rows = append(rows, s.tableRow())
+		rows = append(rows, sinkRow(&s))
 	}
 	var out bytes.Buffer
 	if err := printSinks(term.Streams{Out: &out}, rows); err != nil {
@@ -37,7 +36,7 @@ func TestSinksTable(t *testing.T) {
 		}
 	}
 	for _, want := range []string{
-		"NAME", "STATE", "WAITING", "RETRYING", "DEAD", "NOW", "OLDEST", "LAST OK", "SENT",
+		"NAME", "STATE", "WAITING", "RETRYING", "DEAD", "NOW", "OLDEST", "LAST OK", "DELIVERED",
 		"FAILED", "25h", "123k",
 	} {
 		if !strings.Contains(out.String(), want) {
@@ -60,27 +59,31 @@ func TestShortReason(t *testing.T) {
 }
 
 // The last failure is shown while it may be relevant.
-func TestSinkInfo_LastFailure(t *testing.T) {
+func TestLastSinkFailure(t *testing.T) {
 	t.Parallel()
-	at := func(ago time.Duration) string { return time.Now().Add(-ago).UTC().Format(time.RFC3339Nano) }
-	removed := false
-	failed := sinkInfo{Name: "billing", LastError: "post to example.com: answered 500", LastErrorAt: at(3 * time.Hour)}
+	at := func(ago time.Duration) time.Time { return time.Now().Add(-ago) }
+	failed := adminapi.Sink{
+		Name: "billing", Configured: true, LastError: "post to example.com: answered 500", LastErrorAt: at(3 * time.Hour),
+	}
 	const want = "billing: failed 3h ago: answered 500"
 	for _, c := range []struct {
 		name string
-		with func(*sinkInfo)
+		with func(*adminapi.Sink)
 		want string
 	}{
-		{"no delivery", func(*sinkInfo) {}, want},
-		{"earlier delivery", func(s *sinkInfo) { s.LastSuccess = at(4 * time.Hour) }, want},
-		{"later delivery", func(s *sinkInfo) { s.LastSuccess = at(time.Hour) }, ""},
-		{"later delivery and a scheduled retry", func(s *sinkInfo) { s.LastSuccess, s.Parked = at(time.Hour), 1 }, want},
-		{"removed", func(s *sinkInfo) { s.Configured = &removed }, ""},
-		{"older daemon", func(s *sinkInfo) { s.LastError, s.LastErrorAt = "", "" }, ""},
+		{"no delivery", func(*adminapi.Sink) {}, want},
+		{"earlier delivery", func(s *adminapi.Sink) { s.LastSuccessAt = at(4 * time.Hour) }, want},
+		{"later delivery", func(s *adminapi.Sink) { s.LastSuccessAt = at(time.Hour) }, ""},
+		{
+			"later delivery and a scheduled retry",
+			func(s *adminapi.Sink) { s.LastSuccessAt, s.Retrying = at(time.Hour), 1 }, want,
+		},
+		{"removed", func(s *adminapi.Sink) { s.Configured = false }, ""},
+		{"no failure", func(s *adminapi.Sink) { s.LastError, s.LastErrorAt = "", time.Time{} }, ""},
 	} {
 		s := failed
 		c.with(&s)
-		if got := s.lastFailure(); got != c.want {
+		if got := lastSinkFailure(&s); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
@@ -89,17 +92,20 @@ func TestSinkInfo_LastFailure(t *testing.T) {
 	}
 }
 
-func TestSinkInfo_NoteLines(t *testing.T) {
+func TestSinkNotes(t *testing.T) {
 	t.Parallel()
-	s := sinkInfo{Name: "billing", State: "disabled", Reason: "answered 410", Dropped: 50}
-	got := strings.Join(s.noteLines(), "\n")
+	s := adminapi.Sink{
+		Name: "billing", Configured: true, State: adminapi.SinkDisabled, Reason: "answered 410", Dropped: 50,
+	}
+	got := strings.Join(sinkNotes(&s), "\n")
 	want := "billing: answered 410; 'hubrelay sinks resume' enables it\n" +
 		"billing: 50 dropped so far because the backlog was full; fix the receiver or raise backlog"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}
-	if s = (sinkInfo{Name: "billing", State: "active"}); len(s.noteLines()) != 0 {
-		t.Errorf("active sink: got notes %q, want none", s.noteLines())
+	s = adminapi.Sink{Name: "billing", Configured: true, State: adminapi.SinkActive}
+	if notes := sinkNotes(&s); len(notes) != 0 {
+		t.Errorf("active sink: got notes %q, want none", notes)
 	}
 }
 

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,25 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
-
-// sourceInfo is a source in the admin API.
-type sourceInfo struct {
-	Name        string   `json:"name"`
-	URL         string   `json:"url"`
-	Hub         string   `json:"hub_id"`
-	Topics      []string `json:"topics"`
-	State       string   `json:"state"`
-	Reason      string   `json:"reason"`
-	Node        string   `json:"node"`
-	Since       string   `json:"since"`
-	Next        string   `json:"next_attempt"`
-	Resumes     bool     `json:"resumes"`
-	Last        string   `json:"last_notification"`
-	Received    int64    `json:"received"`
-	Quarantined int64    `json:"quarantined"`
-	Gaps        int64    `json:"gaps"`
-}
 
 func newSources(std term.Streams) *cobra.Command {
 	cmd := commandGroup("sources", "Show the sources of a running daemon", newSourcesList(std))
@@ -55,72 +36,57 @@ Without cursors, notifications sent while no node is connected are lost.`,
 		Example: `  hubrelay sources list
   hubrelay sources list --json | jq 'select(.state != "connected")'`,
 		Args: WithUsageErrors(cobra.NoArgs),
-		RunE: func(cmd *cobra.Command, _ []string) error { return listSources(cmd.Context(), std, &f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return runList(cmd.Context(), std, &f, adminapi.ListSources(), adminapi.Empty{},
+				func(list []adminapi.Source) error { return printSourceList(std, list) })
+		},
 	}
 	f.register(cmd, std)
 	return cmd
 }
 
-func listSources(ctx context.Context, std term.Streams, f *adminFlags) error {
-	client, err := f.newClient(std)
-	if err != nil {
-		return err
-	}
-	var answer struct{ Data []json.RawMessage }
-	if err := client.get(ctx, "/api/sources", nil, &answer); err != nil {
-		return err
-	}
-	if f.asJSON {
-		return printRaw(std, answer.Data...)
-	}
-	if len(answer.Data) == 0 {
+func printSourceList(std term.Streams, list []adminapi.Source) error {
+	if len(list) == 0 {
 		_, err := fmt.Fprintln(std.Out, "no sources: add some to sources: in the configuration of the daemon")
 		return err
 	}
 	var rows [][]string
 	var notes []string
-	for _, raw := range answer.Data {
-		var s sourceInfo
-		if err := decodeData(raw, &s); err != nil {
-			return err
-		}
-		rows = append(rows, s.tableRow())
-		notes = append(notes, s.noteLines()...)
+	for i := range list {
+		rows = append(rows, sourceRow(&list[i]))
+		notes = append(notes, sourceNotes(&list[i])...)
 	}
 	if err := printSources(std, rows); err != nil || len(notes) == 0 {
 		return err
 	}
-	_, err = fmt.Fprint(std.Out, "\n", strings.Join(notes, "\n"), "\n")
+	_, err := fmt.Fprint(std.Out, "\n", strings.Join(notes, "\n"), "\n")
 	return err
 }
 
-func (s *sourceInfo) tableRow() []string {
-	resumes := "no"
+func sourceRow(s *adminapi.Source) []string {
+	resumes, hub, topics := "no", "account", "*"
 	if s.Resumes {
 		resumes = "yes"
 	}
-	hub := orDash(s.Hub)
-	if s.Hub == "" {
-		hub = "account"
+	if s.HubID != "" {
+		hub = term.Sanitize(s.HubID)
 	}
-	topics := "*"
 	if len(s.Topics) > 0 {
 		topics = term.Sanitize(strings.Join(s.Topics, ", "))
 	}
 	return []string{
-		term.Sanitize(s.Name), term.Sanitize(s.State), term.FormatAgo(s.Since), orDash(s.Node), hub, term.FormatAgo(
-			s.Last),
-		term.FormatCount(s.Received), term.FormatCount(s.Quarantined), term.FormatCount(s.Gaps), resumes, term.Sanitize(
-			s.URL), topics,
+		term.Sanitize(s.Name), term.Sanitize(s.State), term.FormatAgo(s.Since), orDash(s.Node), hub,
+		term.FormatAgo(s.LastEventAt), term.FormatCount(s.Received), term.FormatCount(s.Quarantined),
+		term.FormatCount(s.Gaps), resumes, term.Sanitize(s.URL), topics,
 	}
 }
 
-// noteLines returns problems that do not fit into the table.
-func (s *sourceInfo) noteLines() (list []string) {
+// sourceNotes returns problems that do not fit into the table.
+func sourceNotes(s *adminapi.Source) (list []string) {
 	if s.Reason != "" {
 		note := s.Name + ": " + s.Reason
-		if s.Next != "" {
-			note += "; the next attempt is at " + s.Next
+		if !s.NextAttemptAt.IsZero() {
+			note += "; the next attempt is at " + formatTime(s.NextAttemptAt)
 		}
 		list = append(list, term.Sanitize(note))
 	}

@@ -176,10 +176,9 @@ func FormatAge(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
 }
 
-// FormatAgo formats the time since an RFC 3339 time, or returns "-" if text is not one.
-func FormatAgo(text string) string {
-	at, err := time.Parse(time.RFC3339Nano, text)
-	if err != nil || at.IsZero() {
+// FormatAgo formats the time since at, or returns "-" if at is zero.
+func FormatAgo(at time.Time) string {
+	if at.IsZero() {
 		return "-"
 	}
 	return FormatAge(time.Since(at))

@@ -113,7 +113,7 @@ func TestFormat(t *testing.T) {
 			t.Errorf("FormatAge(%s) = %q, want %q", d, got, want)
 		}
 	}
-	if got := FormatAgo("never"); got != "-" {
-		t.Errorf("FormatAgo(%q) = %q, want %q", "never", got, "-")
+	if got := FormatAgo(time.Time{}); got != "-" {
+		t.Errorf("got %q for the zero time, want -", got)
 	}
 }

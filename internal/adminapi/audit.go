@@ -1,0 +1,38 @@
+package adminapi
+
+import "time"
+
+// AuditEntry is an entry of the audit log.
+type AuditEntry struct {
+	Time time.Time `json:"time"`
+	// Actor is the user, token or key, such as "admin alice" or "key ops".
+	Actor string `json:"actor,omitempty"`
+	// Source is the address of the client. It is omitted for a unix socket.
+	Source string `json:"source,omitempty"`
+	// Action is the name of an operation, or of another action.
+	Action string `json:"action"`
+	Target string `json:"target,omitempty"`
+	// Outcome is ok, or the code of the error.
+	Outcome string `json:"outcome"`
+	Detail  string `json:"detail,omitempty"`
+	// Repeated is the number of further entries that this one summarizes.
+	Repeated int `json:"repeated,omitempty"`
+}
+
+// ListAuditRequest selects entries of the audit log.
+type ListAuditRequest struct {
+	Actor  string `json:"actor,omitempty"`
+	Source string `json:"source,omitempty"`
+	Target string `json:"target,omitempty"`
+	// Action also selects the actions below it: sinks selects sinks.pause.
+	Action string `json:"action,omitempty"`
+	// Since is a time or an age such as 24h.
+	Since string `json:"since,omitempty"`
+	// Limit is the maximum number of entries, up to 10,000. 0 means the default.
+	Limit int `json:"limit,omitempty"`
+}
+
+// ListAudit lists entries of the audit log of all nodes, the newest first.
+func ListAudit() Operation[ListAuditRequest, []AuditEntry] {
+	return read[ListAuditRequest, []AuditEntry]("audit.list", "/api/audit", "Search the audit log, the newest entry first")
+}

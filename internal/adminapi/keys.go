@@ -1,0 +1,78 @@
+package adminapi
+
+import "time"
+
+// The sources of keys.
+const (
+	KeySourceConfiguration = "configuration"
+	KeySourceStored        = "stored" // created by [CreateKey]
+)
+
+// KeySpec is what a key permits.
+type KeySpec struct {
+	// AccountID is the account whose events the key sees, or "*".
+	AccountID string `json:"account_id"`
+	// Hubs are the hubs that the key may access, or "*".
+	Hubs         []string `json:"hubs"`
+	Capabilities []string `json:"capabilities,omitempty"`
+	// Topics are patterns of the topics that the key may publish. Empty means all.
+	Topics []string `json:"topics,omitempty"`
+	// Networks are the networks from which the key may be used. Empty means all.
+	Networks []string `json:"networks,omitempty"`
+	// ExpiresAt is omitted if the key does not expire.
+	ExpiresAt time.Time `json:"expires_at,omitzero"`
+}
+
+// Key is an API key without its secret.
+type Key struct {
+	Name string `json:"name"`
+	// Source is configuration or stored.
+	Source string `json:"source"`
+	KeySpec
+	CreatedAt time.Time `json:"created_at,omitzero"`
+	RotatedAt time.Time `json:"rotated_at,omitzero"`
+	// PreviousExpiresAt is the time until which the secret before the last rotation is valid.
+	PreviousExpiresAt time.Time `json:"previous_expires_at,omitzero"`
+	// LastUsedAt is accurate to about a minute. It is omitted for a key that was never used.
+	LastUsedAt time.Time `json:"last_used_at,omitzero"`
+}
+
+// CreatedKey contains a new secret, which is shown only once.
+type CreatedKey struct {
+	Name string `json:"name"`
+	Key  string `json:"key"`
+	// PreviousExpiresAt is the time until which the secret before a rotation is valid.
+	PreviousExpiresAt time.Time `json:"previous_expires_at,omitzero"`
+}
+
+// RotateKeyRequest is the request of [RotateKey].
+type RotateKeyRequest struct {
+	// Overlap is the time for which the old secret stays valid, such as 24h. Empty means that it ends immediately.
+	Overlap string `json:"overlap,omitempty"`
+}
+
+// RevokedKey is the result of [RevokeKey].
+type RevokedKey struct {
+	Name string `json:"name"`
+}
+
+// ListKeys lists the keys of the configuration, then the stored ones.
+func ListKeys() Operation[Empty, []Key] {
+	return read[Empty, []Key]("keys.list", "/api/keys", "List the API keys without their secrets")
+}
+
+// CreateKey stores a key. It is valid on all nodes within a second.
+func CreateKey() Operation[KeySpec, CreatedKey] {
+	return administer[KeySpec, CreatedKey]("keys.create", "/api/keys/{name}/create", "Create an API key")
+}
+
+// RotateKey gives a stored key a new secret.
+func RotateKey() Operation[RotateKeyRequest, CreatedKey] {
+	return administer[RotateKeyRequest, CreatedKey]("keys.rotate", "/api/keys/{name}/rotate",
+		"Replace the secret of a stored API key")
+}
+
+// RevokeKey removes a stored key. Within a second, its tokens and streams end on all nodes.
+func RevokeKey() Operation[Empty, RevokedKey] {
+	return administer[Empty, RevokedKey]("keys.revoke", "/api/keys/{name}/revoke", "Remove a stored API key")
+}

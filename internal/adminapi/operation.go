@@ -1,0 +1,123 @@
+package adminapi
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"reflect"
+	"strings"
+)
+
+// Operation is one operation of the admin API with the types of its request and of the data in its response.
+//
+// The request of a GET is encoded in the query, and the request of another method in the body as JSON. Members of
+// requests have the same names in both.
+type Operation[Request, Response any] struct {
+	Description
+}
+
+// Description describes an operation without its types.
+type Description struct {
+	// Name identifies the operation, in the audit log too: "sinks.pause".
+	Name string
+	// Method is GET, which also allows HEAD, POST or PUT.
+	Method string
+	// Path contains parameters in braces: "/api/sinks/{name}/pause".
+	Path string
+	// Role is the role that a caller needs.
+	Role Role
+	// Summary is a sentence for documentation, without a period.
+	Summary string
+}
+
+// Empty is the request of an operation without parameters, and the response of one without data.
+type Empty struct{}
+
+// Envelope is the body of a successful response.
+type Envelope[T any] struct {
+	Data T `json:"data"`
+}
+
+// Page is a part of a list, and the whole body of its response.
+type Page[T any] struct {
+	Data []T `json:"data"`
+	// Next is the value of after for the next page. It is empty on the last page.
+	Next string `json:"next"`
+}
+
+// Body returns the page itself, because it is not nested in an [Envelope].
+func (p Page[T]) Body() any {
+	if p.Data == nil {
+		p.Data = []T{}
+	}
+	return p
+}
+
+// PageRequest selects a page of a list.
+type PageRequest struct {
+	// After is the value of next in the previous page. Empty means the first page.
+	After string `json:"after,omitempty"`
+	// Limit is the maximum number of entries. 0 means the default.
+	Limit int `json:"limit,omitempty"`
+}
+
+// describe returns the operation with the given properties. GET operations require [RoleViewer] unless stated otherwise.
+func describe[Request, Response any](name, method, path string, role Role, summary string) Operation[Request, Response] {
+	return Operation[Request, Response]{Description{name, method, path, role, summary}}
+}
+
+// read returns an operation that changes nothing.
+func read[Request, Response any](name, path, summary string) Operation[Request, Response] {
+	return describe[Request, Response](name, http.MethodGet, path, RoleViewer, summary)
+}
+
+// control returns an operation of operators.
+func control[Request, Response any](name, path, summary string) Operation[Request, Response] {
+	return describe[Request, Response](name, http.MethodPost, path, RoleOperator, summary)
+}
+
+// administer returns an operation of administrators.
+func administer[Request, Response any](name, path, summary string) Operation[Request, Response] {
+	return describe[Request, Response](name, http.MethodPost, path, RoleAdmin, summary)
+}
+
+// URL returns the path with the given values for its parameters, in their order. Their number must be the same.
+func (d Description) URL(params ...string) (string, error) {
+	if names := d.ParameterNames(); len(names) != len(params) {
+		return "", fmt.Errorf("%s has %d parameters, got %d", d.Path, len(names), len(params))
+	}
+	var b strings.Builder
+	rest := d.Path
+	for _, value := range params {
+		before, after, _ := strings.Cut(rest, "{")
+		b.WriteString(before + url.PathEscape(value))
+		_, rest, _ = strings.Cut(after, "}")
+	}
+	return b.String() + rest, nil
+}
+
+// ParameterNames returns the names of the parameters in the path.
+func (d Description) ParameterNames() (names []string) {
+	for part := range strings.SplitSeq(d.Path, "/") {
+		if name, ok := strings.CutPrefix(part, "{"); ok {
+			names = append(names, strings.TrimSuffix(name, "}"))
+		}
+	}
+	return names
+}
+
+// queryField is a member of a request in a query.
+type queryField struct {
+	name  string
+	index []int
+}
+
+// queryFields returns the members of a request by their JSON names. They are strings, lists of strings, or numbers.
+func queryFields(request reflect.Type) (fields []queryField) {
+	for _, f := range reflect.VisibleFields(request) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && !f.Anonymous {
+			fields = append(fields, queryField{name, f.Index})
+		}
+	}
+	return fields
+}

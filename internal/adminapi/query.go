@@ -1,0 +1,60 @@
+package adminapi
+
+import (
+	"fmt"
+	"net/url"
+	"reflect"
+	"strconv"
+)
+
+// QueryNames returns the names of the query parameters of a request.
+func QueryNames[Request any]() (names []string) {
+	for _, f := range queryFields(reflect.TypeFor[Request]()) {
+		names = append(names, f.name)
+	}
+	return names
+}
+
+// EncodeQuery returns the members of a request that are not zero as query parameters.
+func EncodeQuery[Request any](request Request) url.Values {
+	query, v := url.Values{}, reflect.ValueOf(request)
+	for _, f := range queryFields(v.Type()) {
+		switch member := v.FieldByIndex(f.index); {
+		case member.IsZero():
+		case member.Kind() == reflect.Slice:
+			for i := range member.Len() {
+				query.Add(f.name, member.Index(i).String())
+			}
+		default:
+			query.Set(f.name, fmt.Sprint(member.Interface()))
+		}
+	}
+	return query
+}
+
+// NumberError is an error of [DecodeQuery]. The parameter must be a positive number.
+type NumberError struct{ Parameter string }
+
+func (e *NumberError) Error() string { return e.Parameter + " is not a positive number" }
+
+// DecodeQuery returns the request with the values of a query. The error is a [*NumberError].
+func DecodeQuery[Request any](query url.Values) (request Request, err error) {
+	v := reflect.ValueOf(&request).Elem()
+	for _, f := range queryFields(v.Type()) {
+		member, text := v.FieldByIndex(f.index), query.Get(f.name)
+		switch {
+		case text == "":
+		case member.Kind() == reflect.Slice:
+			member.Set(reflect.ValueOf(query[f.name]))
+		case member.CanInt():
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 {
+				return request, &NumberError{f.name}
+			}
+			member.SetInt(int64(n))
+		default:
+			member.SetString(text)
+		}
+	}
+	return request, nil
+}

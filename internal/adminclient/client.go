@@ -1,0 +1,232 @@
+// Package adminclient calls the admin API of a running daemon. Commands use it.
+package adminclient
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+const (
+	// timeout limits one request. A test attempt or a replay from the log can take minutes.
+	timeout = 10 * time.Minute
+	// maxResponse limits the size of a response in bytes. A page of dead letters is far smaller.
+	maxResponse = 64 << 20
+)
+
+// Client calls the admin API of one daemon. It may be used concurrently.
+type Client struct {
+	address string // URL or path of the socket, for messages
+	base    string // URL of requests
+	opt     Options
+	http    *http.Client
+}
+
+// Options are the options of [New].
+type Options struct {
+	// Token is a token of admin.tokens. It is not sent to a unix socket.
+	Token string
+	// Relay is the identity of the relay that requests are meant for. Another relay rejects them. Empty means any relay.
+	Relay string
+	// ShowWarning receives the warning of each response that has one. Nil discards them.
+	ShowWarning func(text string)
+}
+
+// New returns a client for a URL, or for the path of a unix socket.
+func New(address string, o Options) *Client {
+	c := &Client{address: strings.TrimRight(address, "/"), opt: o, http: &http.Client{
+		Timeout: timeout,
+		// The admin listener never redirects, so a redirect comes from another program.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+	c.base = c.address
+	if IsSocketPath(address) {
+		c.base, c.opt.Token = "http://localhost", ""
+		c.http.Transport = &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var d net.Dialer
+			return d.DialContext(ctx, "unix", address)
+		}}
+	}
+	return c
+}
+
+// IsSocketPath reports whether an address is the path of a unix socket: it has no scheme, and contains a slash or
+// ends with .sock.
+func IsSocketPath(address string) bool {
+	return !strings.Contains(address, "://") && (strings.Contains(address, "/") || strings.HasSuffix(address, ".sock"))
+}
+
+// Error is an error response of the admin API.
+type Error struct {
+	Code   relay.Code `json:"code"`
+	Title  string     `json:"title"`
+	Detail string     `json:"detail"`
+	Extra  struct {
+		// Replayed is the number of dead letters or events that were replayed before the error.
+		Replayed int `json:"replayed"`
+	} `json:"extra"`
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s (%s)", cmp.Or(e.Detail, e.Title), e.Code) }
+
+// ConnectionError means that no daemon responded at the address.
+type ConnectionError struct {
+	Address string
+	Err     error
+}
+
+func (e *ConnectionError) Error() string { return fmt.Sprintf("connect to %s: %v", e.Address, e.Err) }
+func (e *ConnectionError) Unwrap() error { return e.Err }
+
+// ResponseError means that a response is not one of the admin API, or not one of this version.
+type ResponseError struct {
+	Address string
+	Status  int
+	// Err is the reason why the body of a successful response could not be decoded, or nil.
+	Err error
+}
+
+func (e *ResponseError) Error() string {
+	if e.Err != nil {
+		return fmt.Sprintf("decode response: %v; does the daemon have another version?", e.Err)
+	}
+	return fmt.Sprintf("%s returned status %d, so it is not an admin listener that supports this command: check "+
+		"--admin, -c FILE or HUBRELAY_ADMIN", e.Address, e.Status)
+}
+
+func (e *ResponseError) Unwrap() error { return e.Err }
+
+// Call calls an operation. params are the values of the parameters in its path. The error is an [*Error], a
+// [*ConnectionError], a [*ResponseError], or ctx.Err().
+func Call[Request, Response any](
+	ctx context.Context, c *Client, op adminapi.Operation[Request, Response], request Request, params ...string,
+) (response Response, err error) {
+	r, err := newRequest(ctx, c, op, request, params)
+	if err != nil {
+		return response, err
+	}
+	body, err := c.send(r)
+	if err != nil {
+		return response, err
+	}
+	if _, ok := any(response).(interface{ Body() any }); ok {
+		err = json.Unmarshal(body, &response)
+	} else {
+		var envelope adminapi.Envelope[Response]
+		err = json.Unmarshal(body, &envelope)
+		response = envelope.Data
+	}
+	if err != nil {
+		err = &ResponseError{c.address, http.StatusOK, err}
+	}
+	return response, err
+}
+
+// pageSize is the number of entries per request of [ForEachPage].
+const pageSize = 500
+
+// ForEachPage calls visit with each page of a list. page sets the page in a request.
+func ForEachPage[Request, Entry any](
+	ctx context.Context, c *Client, op adminapi.Operation[Request, adminapi.Page[Entry]],
+	page func(adminapi.PageRequest) Request, visit func([]Entry) error, params ...string,
+) error {
+	for after := ""; ; {
+		list, err := Call(ctx, c, op, page(adminapi.PageRequest{After: after, Limit: pageSize}), params...)
+		if err != nil {
+			return err
+		}
+		if err := visit(list.Data); err != nil {
+			return err
+		}
+		if list.Next == "" || list.Next == after {
+			return nil
+		}
+		after = list.Next
+	}
+}
+
+func newRequest[Request, Response any](
+	ctx context.Context, c *Client, op adminapi.Operation[Request, Response], request Request, params []string,
+) (*http.Request, error) {
+	path, err := op.URL(params...)
+	if err != nil {
+		return nil, err
+	}
+	address, kind, body := c.base+path, "", []byte(nil)
+	if file, ok := any(request).(adminapi.InventoryFile); ok {
+		kind, body = "application/yaml", file
+	} else if op.Method == http.MethodGet {
+		if query := adminapi.EncodeQuery(request); len(query) > 0 {
+			address += "?" + query.Encode()
+		}
+	} else {
+		if body, err = json.Marshal(request); err != nil {
+			return nil, fmt.Errorf("encode request: %w", err)
+		}
+		kind = "application/json"
+	}
+	r, err := http.NewRequestWithContext(ctx, op.Method, address, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("create request: %w", err)
+	}
+	for name, value := range map[string]string{"Content-Type": kind, adminapi.RelayHeader: c.opt.Relay} {
+		if value != "" {
+			r.Header.Set(name, value)
+		}
+	}
+	r.Header.Set("Accept", "application/json")
+	if c.opt.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+c.opt.Token)
+	}
+	return r, nil
+}
+
+// send sends a request and returns the body of a successful response.
+func (c *Client) send(r *http.Request) ([]byte, error) {
+	response, err := c.http.Do(r)
+	if err != nil {
+		return nil, c.connectionError(r.Context(), err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxResponse))
+	if err != nil {
+		return nil, c.connectionError(r.Context(), err)
+	}
+	if text, err := url.PathUnescape(response.Header.Get(adminapi.WarningHeader)); err == nil && text != "" &&
+		c.opt.ShowWarning != nil {
+		c.opt.ShowWarning(text)
+	}
+	if response.StatusCode >= 200 && response.StatusCode < 300 && json.Valid(body) {
+		return body, nil
+	}
+	var failed struct{ Error *Error }
+	// The public listener responds with 404.uri to paths of the admin API.
+	if json.Unmarshal(body, &failed) == nil && failed.Error != nil && failed.Error.Code != "" &&
+		failed.Error.Code != relay.CodeNoURI {
+		return nil, failed.Error
+	}
+	return nil, &ResponseError{Address: c.address, Status: response.StatusCode}
+}
+
+func (c *Client) connectionError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	var wrapped *url.Error
+	if errors.As(err, &wrapped) {
+		err = wrapped.Err
+	}
+	return &ConnectionError{c.address, err}
+}
