@@ -1,11 +1,14 @@
 package adminapi
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
 	"net/url"
 	"reflect"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
 )
 
 // Operation is one operation of the admin API with the types of its request and of the data in its response.
@@ -60,6 +63,24 @@ type PageRequest struct {
 	// Limit is the maximum number of entries. 0 means the default.
 	Limit int `json:"limit,omitempty"`
 }
+
+// Error is the member error of a response that is not successful.
+type Error struct {
+	// Status is the HTTP status.
+	Status int `json:"status"`
+	// Code identifies the kind of error, such as 404.sink.
+	Code relay.Code `json:"code"`
+	// Title describes the code.
+	Title string `json:"title"`
+	// Detail describes this error, and what to do.
+	Detail string `json:"detail,omitempty"`
+	// Source is a JSON pointer (RFC 6901) into the request, with the prefix /value.
+	Source string `json:"source,omitempty"`
+	// Extra contains more facts for programs, by name.
+	Extra map[string]any `json:"extra,omitempty"`
+}
+
+func (e *Error) Error() string { return fmt.Sprintf("%s (%s)", cmp.Or(e.Detail, e.Title), e.Code) }
 
 // describe returns the operation with the given properties. GET operations require [RoleViewer] unless stated otherwise.
 func describe[Request, Response any](name, method, path string, role Role, summary string) Operation[Request, Response] {

@@ -18,6 +18,11 @@ const (
 	SinkFailed SinkState = "failed"
 )
 
+// SinkStates returns all states of a sink.
+func SinkStates() []SinkState {
+	return []SinkState{SinkActive, SinkPaused, SinkDisabled, SinkDown, SinkThrottled, SinkFailed}
+}
+
 // Sink is the state of a sink with its stats. Counts are totals of all nodes unless stated otherwise.
 type Sink struct {
 	Name string `json:"name"`

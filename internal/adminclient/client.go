@@ -3,7 +3,6 @@ package adminclient
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -68,19 +67,6 @@ func IsSocketPath(address string) bool {
 	return !strings.Contains(address, "://") && (strings.Contains(address, "/") || strings.HasSuffix(address, ".sock"))
 }
 
-// Error is an error response of the admin API.
-type Error struct {
-	Code   relay.Code `json:"code"`
-	Title  string     `json:"title"`
-	Detail string     `json:"detail"`
-	Extra  struct {
-		// Replayed is the number of dead letters or events that were replayed before the error.
-		Replayed int `json:"replayed"`
-	} `json:"extra"`
-}
-
-func (e *Error) Error() string { return fmt.Sprintf("%s (%s)", cmp.Or(e.Detail, e.Title), e.Code) }
-
 // ConnectionError means that no daemon responded at the address.
 type ConnectionError struct {
 	Address string
@@ -108,8 +94,8 @@ func (e *ResponseError) Error() string {
 
 func (e *ResponseError) Unwrap() error { return e.Err }
 
-// Call calls an operation. params are the values of the parameters in its path. The error is an [*Error], a
-// [*ConnectionError], a [*ResponseError], or ctx.Err().
+// Call calls an operation. params are the values of the parameters in its path. The error is an [*adminapi.Error],
+// a [*ConnectionError], a [*ResponseError], or ctx.Err().
 func Call[Request, Response any](
 	ctx context.Context, c *Client, op adminapi.Operation[Request, Response], request Request, params ...string,
 ) (response Response, err error) {
@@ -211,7 +197,7 @@ func (c *Client) send(r *http.Request) ([]byte, error) {
 	if response.StatusCode >= 200 && response.StatusCode < 300 && json.Valid(body) {
 		return body, nil
 	}
-	var failed struct{ Error *Error }
+	var failed struct{ Error *adminapi.Error }
 	// The public listener responds with 404.uri to paths of the admin API.
 	if json.Unmarshal(body, &failed) == nil && failed.Error != nil && failed.Error.Code != "" &&
 		failed.Error.Code != relay.CodeNoURI {

@@ -85,6 +85,46 @@ func TestAdmin_ChecksRoles(t *testing.T) {
 	}
 }
 
+// TestAdmin_ChecksRoleOfEachOperation calls all operations with all roles.
+func TestAdmin_ChecksRoleOfEachOperation(t *testing.T) {
+	ok := func(*http.Request, []byte) (any, error) { return "ok", nil }
+	a := newWithTokens(Options{Routes: []module.AdminRoute{
+		{Operation: adminapi.ListInventory().Description, Handle: ok},
+		{Operation: adminapi.ImportInventory().Description, Handle: ok},
+	}})
+	for _, op := range adminapi.Operations() {
+		d := op.Describe()
+		params := make([]string, len(d.ParameterNames()))
+		for i := range params {
+			params[i] = "a"
+		}
+		path, err := d.URL(params...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, role := range adminapi.Roles() {
+			r := httptest.NewRequest(d.Method, "http://127.0.0.1"+path, nil)
+			r.Header.Set("Authorization", "Bearer secret-of-"+string(role))
+			w := httptest.NewRecorder()
+			a.ServeHTTP(w, r)
+			// Components that are nil respond with 503, which shows that the operation exists and the role is sufficient.
+			if allowed := w.Code == 503 || w.Code == 200; allowed != role.Allows(d.Role) || !allowed && w.Code != 403 {
+				t.Errorf("%s as %s: got %d %s, but the operation requires %s", d.Name, role, w.Code, w.Body, d.Role)
+			}
+		}
+	}
+}
+
+func TestAdmin_ServesOpenAPI(t *testing.T) {
+	w := get(newOpen(Options{}), "GET", "/api/openapi.yaml", "")
+	if w.Code != 200 || w.Body.String() != adminapi.OpenAPI() {
+		t.Errorf("got %d and %d bytes, want the description", w.Code, w.Body.Len())
+	}
+	if w := get(newOpen(Options{}), "POST", "/api/openapi.yaml", ""); w.Code != 405 {
+		t.Errorf("POST: got %d, want 405", w.Code)
+	}
+}
+
 func TestTokens_RejectReplacedToken(t *testing.T) {
 	tokens := new(Tokens)
 	a := New(Options{Authenticator: tokens})

@@ -39,6 +39,7 @@ func newAPIHandler(opt Options) *apiHandler {
 	handle(h, adminapi.ListAudit(), onceStarted(opt.AuditLog, searchAuditLog))
 	h.handleKeys(opt.Keys)
 	handle(h, adminapi.EraseAccount(), onceStarted(opt.Accounts, eraseAccount))
+	h.routes["/api/openapi.yaml"] = map[string]http.HandlerFunc{http.MethodGet: serveOpenAPI, http.MethodHead: serveOpenAPI}
 	for _, m := range opt.Routes {
 		h.register(m.Operation, m.MaxBody, func(r *http.Request) (any, error) {
 			body, err := readBody(r, m.MaxBody)
@@ -69,6 +70,13 @@ func (h *apiHandler) mux() *http.ServeMux {
 		})
 	}
 	return mux
+}
+
+// serveOpenAPI sends the description of all operations. Callers of all roles may read it.
+func serveOpenAPI(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "application/yaml; charset=utf-8")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	_, _ = io.WriteString(w, adminapi.OpenAPI()) // fails only if the client has disconnected
 }
 
 func notFound(w http.ResponseWriter, r *http.Request) {

@@ -179,7 +179,7 @@ func forEachPage[Request, Entry any](
 
 // explain adds to an error what an operator can do.
 func (c *adminConn) explain(err error) error {
-	var failed *adminclient.Error
+	var failed *adminapi.Error
 	var away *adminclient.ConnectionError
 	switch {
 	case errors.Is(err, context.Canceled):

@@ -13,7 +13,6 @@ import (
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/adminapi"
-	"github.com/hubrelay/hubrelay/internal/adminclient"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -148,9 +147,10 @@ func changeInBatches(
 		part := ids[sent:min(sent+changeBatch, len(ids))]
 		result, err := call(ctx, conn, c.operation, adminapi.ChangeDeadLettersRequest{IDs: part}, sink)
 		if err != nil {
-			var failed *adminclient.Error
+			var failed *adminapi.Error
 			if errors.As(err, &failed) {
-				done += failed.Extra.Replayed
+				replayed, _ := failed.Extra["replayed"].(float64) // before the error
+				done += int(replayed)
 			}
 			return done, err
 		}
