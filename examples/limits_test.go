@@ -70,7 +70,7 @@ func TestLongLimits(t *testing.T) {
 
 func (want *turnedAway) check(t *testing.T, d *daemon, limit string, times float64, ask func() turnedAway) {
 	t.Helper()
-	figure := fmt.Sprintf("hubrelay_stream_turned_away_total{limit=%q}", limit)
+	figure := fmt.Sprintf("hubrelay_stream_clients_rejected_total{limit=%q}", limit)
 	before := d.figure(t, figure)
 	got := ask()
 	if got.Status != want.Status || got.Code != want.Code || got.Message == "" {

@@ -68,10 +68,10 @@ func TestAccountsErase(t *testing.T) {
 			metric string
 			want   float64
 		}{
-			{`hubrelay_sink_backlog{sink="queue"}`, 4},
-			{`hubrelay_sink_parked{sink="retry"}`, 4},
-			{`hubrelay_sink_parked{sink="batch"}`, 1},
-			{`hubrelay_sink_dead_letters{sink="dead"}`, 4},
+			{`hubrelay_sink_waiting{sink="queue"}`, 4},
+			{`hubrelay_sink_retrying{sink="retry"}`, 4},
+			{`hubrelay_sink_retrying{sink="batch"}`, 1},
+			{`hubrelay_sink_dead{sink="dead"}`, 4},
 			{`hubrelay_inbox_entries_total{outcome="quarantined"}`, 4},
 		} {
 			if got := d.Metric(t, m.metric); got != m.want {

@@ -57,8 +57,8 @@ func TestFilters(t *testing.T) {
 	for path, places := range wanted {
 		exactly(path, places)
 	}
-	if text := d.Metrics(t); !strings.Contains(text, `hubrelay_sink_when_failures_total{sink="fails"} 1`) ||
-		!strings.Contains(text, `hubrelay_sink_when_failures_total{sink="when"} 0`) {
+	if text := d.Metrics(t); !strings.Contains(text, `hubrelay_sink_condition_failures_total{sink="fails"} 1`) ||
+		!strings.Contains(text, `hubrelay_sink_condition_failures_total{sink="when"} 0`) {
 		t.Error("the failure of the expression is not counted")
 	}
 	if log := d.Err.String(); strings.Count(log, "condition failed") != 1 ||

@@ -50,8 +50,8 @@ func TestLimitsOfClients(t *testing.T) {
 		return nil
 	})
 	for line, want := range map[string]float64{
-		"hubrelay_stream_clients":                         3,
-		`hubrelay_stream_turned_away_total{limit="node"}`: 1,
+		"hubrelay_stream_clients":                              3,
+		`hubrelay_stream_clients_rejected_total{limit="node"}`: 1,
 	} {
 		if got := d.Metric(t, line); got != want {
 			t.Errorf("%s is %v, want %v", line, got, want)
@@ -96,7 +96,7 @@ func TestLimitsOfHubsAndKeys(t *testing.T) {
 
 	_ = last.conn.Close()
 	for of, n := range map[string]float64{"key": 2, "hub": 2, "node": 1} {
-		if got := d.Metric(t, `hubrelay_stream_turned_away_total{limit="`+of+`"}`); got != n {
+		if got := d.Metric(t, `hubrelay_stream_clients_rejected_total{limit="`+of+`"}`); got != n {
 			t.Errorf("%v were turned away by the limit of the %s, want %v", got, of, n)
 		}
 	}

@@ -55,9 +55,9 @@ func TestPluginSinks(t *testing.T) {
 	testkit.Eventually(t, "its figures", func() error {
 		text := d.Metrics(t)
 		for _, part := range []string{
-			`hubrelay_sink_failed{sink="later"} 1`, `hubrelay_sink_failed{sink="shown"} 0`,
-			`hubrelay_sink_events_total{event="started",sink="shown"} 1`,
-			`hubrelay_sink_events_total{event="not_started",sink="later"}`,
+			`hubrelay_sink_state{sink="later",state="failed"} 1`, `hubrelay_sink_state{sink="shown",state="failed"} 0`,
+			`hubrelay_sink_plugin_events_total{event="started",sink="shown"} 1`,
+			`hubrelay_sink_plugin_events_total{event="not_started",sink="later"}`,
 		} {
 			if !strings.Contains(text, part) {
 				return fmt.Errorf("%s is not there", part)

@@ -135,7 +135,7 @@ func TestTemplateFileBecomesInvalid(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(d.Metrics(t)) {
-		if strings.HasPrefix(line, "hubrelay_dead_letters_total{") && !strings.HasSuffix(line, " 0\n") {
+		if strings.HasPrefix(line, "hubrelay_sink_dead_letters_total{") && !strings.HasSuffix(line, " 0\n") {
 			t.Errorf("there are dead letters: %s", line)
 		}
 	}

@@ -135,7 +135,7 @@ func wantDisabled(t *testing.T, d *daemon, store *redis.Client, hooks *receiver,
 		return err
 	})
 	testkit.Eventually(t, "the metric", func() error {
-		if d.Metric(t, `hubrelay_sink_disabled{sink="gone"}`) != 1 {
+		if d.Metric(t, `hubrelay_sink_state{sink="gone",state="disabled"}`) != 1 {
 			return errors.New("not yet")
 		}
 		return nil

@@ -100,8 +100,9 @@ func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]admina
 			list[i].InFlight = s.pipeline.InFlight()
 			list[i].Configured, list[i].Type = true, s.cfg.Type
 			list[i].Topics = append(list[i].Topics, s.cfg.Topics...)
-			if f.State == store.StateActive {
-				setHoldState(&list[i], s.sink, s.pipeline)
+			if local := s.state(f.State); f.State == store.StateActive && local.State != adminapi.SinkActive {
+				list[i].State, list[i].Reason = local.State, local.Reason
+				list[i].NextAttemptAt = local.NextAttemptAt.UTC().Truncate(time.Millisecond)
 			}
 		}
 	}
@@ -116,20 +117,33 @@ func sinkHealth(s relay.Sink) error {
 	return nil
 }
 
-// setHoldState sets the state and reason of an active sink that does not deliver on this node.
-func setHoldState(s *adminapi.Sink, sink relay.Sink, p *delivery.Pipeline) {
-	h := p.DestinationHold()
-	if !h.ProbeAt.IsZero() {
-		s.State, s.NextAttemptAt = adminapi.SinkDown, h.ProbeAt.UTC().Truncate(time.Millisecond)
-		s.Reason = "the destination failed many times in a row, so only one probe runs at a time"
+// localState is the state of a sink on this node.
+type localState struct {
+	State adminapi.SinkState
+	// Reason and NextAttemptAt are set if an active sink does not deliver on this node.
+	Reason        string
+	NextAttemptAt time.Time
+}
+
+// state returns the state of a sink with the given state in Redis.
+func (s *openSink) state(stored store.State) localState {
+	switch stored {
+	case store.StatePaused, store.StateDisabled:
+		return localState{State: adminapi.SinkState(stored)}
 	}
-	if !h.ThrottledUntil.IsZero() {
-		s.State, s.NextAttemptAt = adminapi.SinkThrottled, h.ThrottledUntil.UTC().Truncate(time.Millisecond)
-		s.Reason = "the destination asked for a pause"
+	if err := sinkHealth(s.sink); err != nil {
+		return localState{State: adminapi.SinkFailed, Reason: err.Error()}
 	}
-	if err := sinkHealth(sink); err != nil {
-		s.State, s.Reason = adminapi.SinkFailed, err.Error()
+	h := s.pipeline.DestinationHold()
+	switch {
+	case !h.ThrottledUntil.IsZero():
+		return localState{adminapi.SinkThrottled, "the destination asked for a pause", h.ThrottledUntil}
+	case !h.ProbeAt.IsZero():
+		return localState{
+			adminapi.SinkDown, "the destination failed many times in a row, so only one probe runs at a time", h.ProbeAt,
+		}
 	}
+	return localState{State: adminapi.SinkActive}
 }
 
 func (o *sinkAdmin) Show(ctx context.Context, name string) (adminapi.Sink, error) {

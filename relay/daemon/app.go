@@ -112,7 +112,7 @@ func New(cfg *config.Config, s Options) (*Daemon, error) {
 		return nil, err
 	}
 	for _, s := range sinks {
-		a.metrics.InitSink(s.name)
+		a.metrics.InitSink(s.name, s.cfg.Batch.Wait > 0)
 	}
 	warnRateConflicts(a.log, sinks, nil)
 	a.sinks.add(sinks...)
@@ -336,7 +336,7 @@ func (a *Daemon) newQuotas(s *stores) *quota.Quotas {
 	}
 	return quota.NewQuotas(quota.Options{
 		Key: limit(a.cfg.Quotas.Key), Account: limit(a.cfg.Quotas.Account), Address: limit(a.cfg.Quotas.IP),
-		Store: quota.NewRedisStore(s.conn.Commands(), s.keys), Rejected: a.metrics.PublishQuotaExceeded,
+		Store: quota.NewRedisStore(s.conn.Commands(), s.keys), Rejected: a.metrics.QuotaExceeded("publish"),
 	})
 }
 
@@ -346,7 +346,7 @@ func (a *Daemon) newRequestQuotas(s *stores) *quota.Quotas {
 	}
 	return quota.NewQuotas(quota.Options{
 		Name: "requests", Key: limit, Account: limit,
-		Store: quota.NewRedisStore(s.conn.Commands(), s.keys), Rejected: a.metrics.RequestQuotaExceeded,
+		Store: quota.NewRedisStore(s.conn.Commands(), s.keys), Rejected: a.metrics.QuotaExceeded("request"),
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
@@ -73,7 +74,7 @@ func (a *Daemon) startDelivery(
 	d.reporter = delivery.NewReporter(&store.Stats, log)
 	a.notices = notice.NewPublisher(notice.Options{
 		Retries: &store.Retries, States: &store.States, NewID: a.newDecoder().NewID,
-		Dropped: a.metrics.NoticeDropped, Log: log,
+		Dropped: func(sink string) { a.metrics.Dropped(sink, 1) }, Log: log,
 	})
 	for _, s := range a.sinks.all() {
 		if err := d.newSinkPipeline(s); err != nil {
@@ -130,7 +131,7 @@ func (d *deliveryService) newSinkPipeline(s *openSink) error {
 	}
 	s.pipeline, s.retries = pipeline, retries
 	d.app.metrics.SetInFlightFunc(s.name, pipeline.InFlight)
-	d.app.metrics.SetUnhealthyFunc(s.name, func() bool { return sinkHealth(s.sink) != nil })
+	d.app.metrics.SetStateFunc(s.name, func() adminapi.SinkState { return s.state(pipeline.State()).State })
 	d.reporter.Add(pipeline)
 	retries.Attach(pipeline)
 	return nil

@@ -82,7 +82,7 @@ func TestMonitorCondition_CountsFailures(t *testing.T) {
 	}
 	page := httptest.NewRecorder()
 	metrics.Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	if want := `hubrelay_sink_when_failures_total{sink="picky"} 3`; !strings.Contains(page.Body.String(), want) {
+	if want := `hubrelay_sink_condition_failures_total{sink="picky"} 3`; !strings.Contains(page.Body.String(), want) {
 		t.Errorf("no %s in\n%s", want, page.Body)
 	}
 	if strings.Count(out.String(), "\n") != 1 || !strings.Contains(out.String(), "sink=picky") {

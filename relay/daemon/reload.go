@@ -181,7 +181,7 @@ func (d *deliveryService) applyConfig(ctx context.Context, cfg *config.Config) e
 	slices.SortFunc(all, byName)
 	warnRateConflicts(a.log, all, c.kept)
 	for _, s := range c.added {
-		a.metrics.InitSink(s.name)
+		a.metrics.InitSink(s.name, s.cfg.Batch.Wait > 0)
 	}
 	matcher := newMatcher(all)
 	for _, item := range a.dispatchers {

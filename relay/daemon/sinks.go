@@ -110,7 +110,7 @@ func (a *Daemon) openSinks(configured map[string]config.Sink) (opened []*openSin
 		result := &openSink{name: name, cfg: cfg, kind: s.Sinks[i], filter: filter}
 		result.sink, err = s.Sinks[i].Open(relay.SinkSettings{
 			Name: name, Dir: a.cfg.Dir(), Log: s.Log.With("sink", name), UserAgent: "hubrelay/" + s.Version,
-			CountEvent:    func(event string) { metrics.SinkEvent(name, event) },
+			CountEvent:    func(event string) { metrics.PluginEvent(name, event) },
 			CountRequests: func(n int) { result.extraRequests.Add(int64(n)) },
 			State:         lazyStateStore{a, name},
 			Samples: func() []relay.Delivery {

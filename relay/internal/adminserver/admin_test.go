@@ -12,6 +12,9 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
@@ -162,22 +165,15 @@ func TestAdmin_ProfileExceedsWriteTimeout(t *testing.T) {
 // All time series of a configured sink exist before the first event, because rate() ignores the first value.
 func TestMetrics_InitSink(t *testing.T) {
 	m := NewMetrics("v1.2.3")
-	m.InitSink("billing")
+	m.InitSink("billing", true)
 	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
 	for _, want := range []string{
-		`enqueued_total{`, `queue_dropped_total{`, `deliveries_parked_total{`, `delivery_retries_total{`,
-		`deliveries_lost_total{`, `operational_dropped_total{`,
-		`dead_letters_total{reason="permanent",`, `dead_letters_total{reason="exhausted",`,
-		`dead_letters_total{reason="unreadable",`,
-		`dead_letters_dropped_total{`, `delivery_failures_total{reason="dns",`,
-		`delivery_failures_total{reason="other",`,
-		`delivery_attempt_seconds_count{outcome="delivered",`, `delivery_attempt_seconds_count{outcome="retry",`,
-		`delivery_attempt_seconds_count{outcome="permanent",`, `delivery_attempt_seconds_count{outcome="gone",`,
-		`sink_disabled{`, `sink_paused{`, `sink_breaker_open{`, `sink_held{`, `sink_backlog{`, `sink_parked{`,
-		`sink_dead_letters{`,
-		`sink_oldest_undelivered_seconds{`, `sink_last_success_timestamp_seconds{`, `sink_in_flight{`,
+		`enqueued_total{`, `dropped_total{`, `retries_total{`, `dead_letters_total{`, `batched_events_total{`,
+		`attempts_total{result="delivered",`, `attempts_total{result="dns",`, `attempts_total{result="other",`,
+		`attempt_duration_seconds_count{`, `waiting{`, `retrying{`, `dead{`, `oldest_age_seconds{`,
+		`last_success_timestamp_seconds{`, `in_flight{`,
 	} {
-		if !strings.Contains(text, "hubrelay_"+want+`sink="billing"} 0`+"\n") {
+		if !strings.Contains(text, "hubrelay_sink_"+want+`sink="billing"} 0`+"\n") {
 			t.Errorf("missing: %s", want)
 		}
 	}
@@ -187,7 +183,7 @@ func TestMetrics(t *testing.T) {
 	m := NewMetrics("v1.2.3")
 	m.Accepted("container.instance.error")
 	m.Accepted("container.created")
-	m.Refused(relay.CodeTooLarge)
+	m.RequestRejected(relay.CodeTooLarge)
 	m.InboxStored(5)
 	m.InboxRepeated(1)
 	m.InboxQuarantined(2)
@@ -199,12 +195,11 @@ func TestMetrics(t *testing.T) {
 	m.TrimmedBeforeEnqueue(0, 6)
 	m.Gap()
 	m.Dropped("billing", 4)
-	m.Attempted("billing", 2, relay.OutcomeGone, 20*time.Millisecond)
-	m.Failed("billing", "tls")
-	m.RetryScheduled("billing")
+	m.InitSink("billing", false)
+	m.Attempted("billing", 2, "tls", 20*time.Millisecond)
 	m.DeadLettered("billing", "permanent")
 	m.RetryLost("billing")
-	m.Disabled("billing", true)
+	m.SetStateFunc("billing", func() adminapi.SinkState { return adminapi.SinkDisabled })
 	m.Backlog("billing", 12, 3, 1)
 	m.Oldest("billing", 90*time.Second)
 	m.LastSuccess("billing", time.Unix(1732153000, 5e8))
@@ -213,31 +208,32 @@ func TestMetrics(t *testing.T) {
 	m.RedisRestarted()
 	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
 	for _, want := range []string{
-		`hubrelay_notifications_accepted_total{family="container"} 2`,
-		`hubrelay_requests_refused_total{code="413.too-large"} 1`,
+		`hubrelay_events_accepted_total{family="container"} 2`,
+		`hubrelay_requests_rejected_total{code="413.too-large"} 1`,
 		`hubrelay_inbox_entries_total{outcome="stored"} 5`,
 		`hubrelay_inbox_entries_total{outcome="repeated"} 1`,
 		`hubrelay_inbox_entries_total{outcome="quarantined"} 2`,
 		`hubrelay_stream_clients 1`,
-		`hubrelay_stream_endings_total{reason="slow"} 1`,
-		`hubrelay_stream_endings_total{reason="silent"} 0`,
+		`hubrelay_stream_clients_closed_total{reason="slow"} 1`,
+		`hubrelay_stream_clients_closed_total{reason="silent"} 0`,
 		`hubrelay_stream_frames_total 7`,
 		`hubrelay_stream_bytes_total 700`,
-		`hubrelay_enqueued_total{sink="billing"} 3`,
-		`hubrelay_log_missing_total 6`,
-		`hubrelay_delivery_retries_total{sink="billing"} 1`,
-		`hubrelay_deliveries_lost_total{sink="billing"} 1`,
-		`hubrelay_sink_disabled{sink="billing"} 1`,
+		`hubrelay_sink_enqueued_total{sink="billing"} 3`,
+		`hubrelay_log_events_missed_total 6`,
+		`hubrelay_sink_retries_total{sink="billing"} 1`,
+		`hubrelay_retries_lost_total 1`,
+		`hubrelay_sink_state{sink="billing",state="disabled"} 1`,
+		`hubrelay_sink_state{sink="billing",state="active"} 0`,
 		`hubrelay_log_gaps_total 1`,
-		`hubrelay_queue_dropped_total{sink="billing"} 4`,
-		`hubrelay_delivery_attempt_seconds_bucket{outcome="gone",sink="billing",le="0.025"} 1`,
-		`hubrelay_deliveries_parked_total{sink="billing"} 1`,
-		`hubrelay_delivery_failures_total{reason="tls",sink="billing"} 1`,
-		`hubrelay_dead_letters_total{reason="permanent",sink="billing"} 1`,
-		`hubrelay_sink_backlog{sink="billing"} 12`,
-		`hubrelay_sink_parked{sink="billing"} 3`,
-		`hubrelay_sink_dead_letters{sink="billing"} 1`,
-		`hubrelay_sink_oldest_undelivered_seconds{sink="billing"} 90`,
+		`hubrelay_sink_dropped_total{sink="billing"} 4`,
+		`hubrelay_sink_attempt_duration_seconds_bucket{sink="billing",le="0.025"} 1`,
+		`hubrelay_sink_attempts_total{result="tls",sink="billing"} 1`,
+		`hubrelay_sink_attempts_total{result="delivered",sink="billing"} 0`,
+		`hubrelay_sink_dead_letters_total{sink="billing"} 1`,
+		`hubrelay_sink_waiting{sink="billing"} 12`,
+		`hubrelay_sink_retrying{sink="billing"} 3`,
+		`hubrelay_sink_dead{sink="billing"} 1`,
+		`hubrelay_sink_oldest_age_seconds{sink="billing"} 90`,
 		`hubrelay_sink_last_success_timestamp_seconds{sink="billing"} 1.7321530005e+09`,
 		`hubrelay_sink_in_flight{sink="billing"} 5`,
 		`hubrelay_redis_up 1`,
@@ -247,6 +243,20 @@ func TestMetrics(t *testing.T) {
 		if !strings.Contains(text, want+"\n") {
 			t.Errorf("missing: %s", want)
 		}
+	}
+	if n := strings.Count(text, `sink="billing"`); n > 40 {
+		t.Errorf("a sink has %d series, want at most 40", n)
+	}
+	problems, err := testutil.GatherAndLint(m.registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems { // the rules of `promtool check metrics`
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	m.RemoveSink("billing")
+	if text := get(m.Handler(), "GET", "/metrics", "").Body.String(); strings.Contains(text, "billing") {
+		t.Error("a removed sink has series")
 	}
 	for line := range strings.Lines(text) {
 		if name, ok := strings.CutPrefix(line, "# TYPE "); ok &&

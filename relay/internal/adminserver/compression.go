@@ -23,11 +23,11 @@ func newCompressionMetrics(r *prometheus.Registry) compressionMetrics {
 		savedBytes: counter("stream_compression_saved_bytes_total",
 			"Bytes saved by compression; stream_bytes_total counts the compressed bytes."),
 		compressed: counter("stream_compressions_total",
-			"Compressed notifications, counted once for all clients with the same format."),
+			"Compressed events, counted once for all clients with the same format."),
 		seconds: counter("stream_compression_seconds_total",
 			"CPU time of compression, limited by websocket.compression.cpu."),
 		skipped: counter("stream_compressions_skipped_total",
-			"Notifications sent uncompressed because the CPU limit was reached or all compressors were busy."),
+			"Events sent uncompressed because the CPU limit was reached or all compressors were busy."),
 	}
 	r.MustRegister(c.clients, c.frames, c.savedBytes, c.compressed, c.seconds, c.skipped)
 	return c

@@ -69,7 +69,7 @@ func TestMetrics_Stream(t *testing.T) {
 	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
 	for _, want := range []string{
 		"hubrelay_stream_queued_clients 3", "hubrelay_stream_queued_bytes 4096", "hubrelay_stream_replays 1",
-		`hubrelay_stream_delay_seconds_bucket{le="0.001"} 1`, `hubrelay_stream_delay_seconds_bucket{le="0.05"} 2`,
+		`hubrelay_stream_delay_seconds_bucket{le="0.001"} 1`, `hubrelay_stream_delay_seconds_bucket{le="0.1"} 2`,
 		`hubrelay_stream_lag_seconds{partition="0"} 1.5`,
 	} {
 		if !strings.Contains(text, want+"\n") {

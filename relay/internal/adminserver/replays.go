@@ -13,16 +13,16 @@ type replayMetrics struct {
 
 const (
 	endedCaughtUp     = "caught_up"
-	endedDisconnected = "gone"
+	endedDisconnected = "disconnected"
 )
 
 func newReplayMetrics(registry *prometheus.Registry) replayMetrics {
 	r := replayMetrics{
-		running: gauge("stream_replays", "Running replays."),
+		running: gauge("stream_replays", "Clients that receive events that they missed."),
 		started: counter("stream_replays_started_total", "Clients that resumed with a cursor."),
-		ended: counters("stream_replays_ended_total", "Ended replays: caught up, or the client disconnected.",
+		ended: counters("stream_replays_ended_total", "Ended replays, by reason: the client caught up or disconnected.",
 			"reason"),
-		replayed: counters("stream_replayed_total", "Replayed notifications, from this node's memory or from the log.",
+		replayed: counters("stream_replayed_total", "Events that were replayed to clients, from this node's memory or from the log.",
 			"from"),
 		resyncs: counters(
 			"stream_resyncs_total",

@@ -40,11 +40,11 @@ func newSourceMetrics(registry *prometheus.Registry) sourceMetrics {
 				"because of a loop).",
 			"source", "outcome",
 		),
-		gaps: counters("source_gaps_total", "Possible gaps in the notifications of an upstream.", "source"),
+		gaps: counters("source_gaps_total", "Possible gaps in the events of an upstream.", "source"),
 		failures: counters("source_failures_total",
 			"Closed connections and failed attempts to connect to an upstream.", "source"),
-		last: gauges("source_last_notification_timestamp_seconds",
-			"Time of the last notification of the upstream that this node stored; 0 for never.", "source"),
+		last: gauges("source_last_event_timestamp_seconds",
+			"Time of the last event of the upstream that this node stored; 0 for never.", "source"),
 	}
 	registry.MustRegister(s.connected, s.messages, s.gaps, s.failures, s.last)
 	return s

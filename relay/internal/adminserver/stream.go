@@ -24,18 +24,19 @@ type streamMetrics struct {
 
 func newStreamMetrics(registry *prometheus.Registry) streamMetrics {
 	s := streamMetrics{
-		clients: gauge("stream_clients", "Connected clients of the stream."),
+		clients: gauge("stream_clients", "Clients that are connected to the stream."),
 		limit: gauge(
 			"stream_clients_limit",
 			"Maximum number of clients of this node, from websocket.max_connections or the limit of open files; "+
 				"+Inf without a limit.",
 		),
-		closes: counters("stream_endings_total", "Closed streams, by reason (slow: the client read too slowly).",
+		closes: counters("stream_clients_closed_total",
+			"Clients of the stream whose connection ended, by reason (slow: the client read too slowly).",
 			"reason"),
-		rejected: counters("stream_turned_away_total",
+		rejected: counters("stream_clients_rejected_total",
 			"Rejected clients, by the limit that was reached: node, hub or key.", "limit"),
 		frames:     counter("stream_frames_total", "Frames sent to clients of the stream."),
-		frameBytes: counter("stream_bytes_total", "Bytes of these frames."),
+		frameBytes: counter("stream_bytes_total", "Bytes of the frames that were sent to clients of the stream."),
 		waiting: &queueGauges{
 			clients: prometheus.NewDesc(namespace+"_stream_queued_clients", "Clients with unsent data.", nil, nil),
 			bytes: prometheus.NewDesc(namespace+"_stream_queued_bytes",
@@ -43,13 +44,13 @@ func newStreamMetrics(registry *prometheus.Registry) streamMetrics {
 		},
 		delay: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "stream_delay_seconds",
-			Help: "Time from storing a notification (clock of Redis) until it is in the sockets or queues of " +
+			Help: "Time from storing an event (clock of Redis) until it is in the sockets or write queues of " +
 				"the clients, of the oldest in each read. websocket.gather adds to it.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 15, 60},
+			Buckets: []float64{.001, .005, .025, .1, .5, 1, 5, 60},
 		}),
 		lag: gauges(
 			"stream_lag_seconds",
-			"Age of the oldest notification in the log that this node has not sent to its clients, or 0 if there "+
+			"Age of the oldest event in the log that this node has not sent to its clients, or 0 if there "+
 				"is none. Updated every five seconds while Redis is reachable.",
 			"partition",
 		),

@@ -53,11 +53,11 @@ func (s *attemptStage) Handle(ctx context.Context, it *Item) error {
 	endedAt := o.Now()
 	it.Duration = endedAt.Sub(it.StartedAt)
 	if countsAttempt(ctx, err) {
-		outcome, _ := relay.Classify(err)
-		o.Observer.Attempted(o.Name, it.Delivery.Attempt, outcome, it.Duration)
+		failure := ""
 		if err != nil {
-			o.Observer.Failed(o.Name, attempt.FailureReason(err))
+			failure = attempt.FailureReason(err)
 		}
+		o.Observer.Attempted(o.Name, it.Delivery.Attempt, failure, it.Duration)
 		s.stats.recordAttempt(it.Delivery.Attempt, attemptFailure{err, endedAt})
 	}
 	if o.TakeExtraRequests != nil {

@@ -25,9 +25,8 @@ func TestBreaker_FreshDeliveriesWait(t *testing.T) {
 		}
 		return errFar
 	}}
-	obs := &counting{}
 	p := e.pipeline(sink, func(o *Options) {
-		o.Concurrency, o.Observer, o.probeDelay = 2, obs, 20*time.Millisecond
+		o.Concurrency, o.probeDelay = 2, 20*time.Millisecond
 		o.Schedule = Schedule{Delays: []time.Duration{50 * time.Millisecond}, MaxAttempts: 100}
 	})
 	e.retries(p)
@@ -36,7 +35,7 @@ func TestBreaker_FreshDeliveriesWait(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	testkit.WaitFor(t, "open", func() bool { return obs.get("broken true") == 1 })
+	testkit.WaitFor(t, "open", func() bool { return !p.DestinationHold().ProbeAt.IsZero() })
 	before := sink.attempts("")
 	var wg sync.WaitGroup
 	for i := range 20 {
@@ -53,8 +52,8 @@ func TestBreaker_FreshDeliveriesWait(t *testing.T) {
 	up.Store(true)
 	wg.Wait()
 	testkit.WaitFor(t, "all delivered", func() bool { return e.scheduledCount() == 0 })
-	if obs.get("broken true") != 1 || obs.get("broken false") != 2 || len(e.deadLetters()) != 0 {
-		t.Errorf("observed %v, dead %v", obs.n, e.deadLetters())
+	if hold := p.DestinationHold(); !hold.ProbeAt.IsZero() || len(e.deadLetters()) != 0 {
+		t.Errorf("got %+v, dead %v, want a closed circuit breaker and no dead letters", hold, e.deadLetters())
 	}
 }
 

@@ -155,7 +155,6 @@ func (o *Options) forAdmission(p *Pipeline) admission.Options {
 
 func (p *Pipeline) reportOutage(isOpen bool, cause error) {
 	o := &p.opts
-	o.Observer.CircuitChanged(o.Name, isOpen)
 	if isOpen {
 		o.Log.Warn("destination of the sink fails, its deliveries wait and one probe at a time is sent",
 			"failure_count", admission.FailureThreshold, "error", cause)
@@ -166,7 +165,6 @@ func (p *Pipeline) reportOutage(isOpen bool, cause error) {
 
 func (p *Pipeline) reportCooldown(isActive bool) {
 	o := &p.opts
-	o.Observer.Throttled(o.Name, isActive)
 	if isActive {
 		until := o.Now().Add(p.admission.Cooldown())
 		o.Log.Warn("destination of the sink asked for a pause", "throttled_until", until.UTC().Round(time.Second))

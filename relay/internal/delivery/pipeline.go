@@ -63,8 +63,6 @@ func New(o Options) (*Pipeline, error) {
 	p.state = newSinkState(&p.opts)
 	p.deadLetters = notice.NewDeadLetters(o.Notices, o.Name, o.Now, o.Log)
 	p.admission = admission.New(p.stopping, p.opts.forAdmission(p))
-	p.opts.Observer.CircuitChanged(o.Name, false)
-	p.opts.Observer.Throttled(o.Name, false)
 	p.runner = attempt.NewRunner(attempt.Options{
 		Sink: o.Sink, Timeout: o.Timeout, MaxAbandoned: o.Concurrency,
 		OnPanic: func(value any, stack []byte) {

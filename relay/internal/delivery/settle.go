@@ -80,7 +80,6 @@ func (s *settleStage) scheduleRetry(ctx context.Context, it *Item, wait time.Dur
 	if err := it.Origin.Retry(ctx, it, wait); err != nil {
 		return err
 	}
-	s.opts.Observer.RetryScheduled(s.opts.Name)
 	s.opts.Wake(wait)
 	if suppressed, ok := s.warnings.Allow(); ok {
 		s.opts.Log.Warn("delivery attempt failed", "delivery_id", it.Delivery.ID,

@@ -56,6 +56,13 @@ func (s *sinkState) isActive() bool {
 	return s.current == store.StateActive
 }
 
+// State returns the state of the sink as this node knows it. It is empty before it was read.
+func (p *Pipeline) State() store.State {
+	p.state.mu.Lock()
+	defer p.state.mu.Unlock()
+	return p.state.current
+}
+
 // WaitEnabled returns when the sink is active, or with the error of ctx. The channel is closed when the sink is paused
 // or disabled.
 func (p *Pipeline) WaitEnabled(ctx context.Context) (<-chan struct{}, error) {
@@ -149,8 +156,6 @@ func (s *sinkState) set(state store.State, reason string) {
 		return
 	}
 	o := s.opts
-	o.Observer.Disabled(o.Name, state == store.StateDisabled)
-	o.Observer.Paused(o.Name, state == store.StatePaused)
 	switch state {
 	case store.StatePaused:
 		o.Log.Info("sink paused, it keeps its backlog until it is resumed")

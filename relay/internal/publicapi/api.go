@@ -65,7 +65,7 @@ type Quotas interface {
 
 // Observer counts rejected requests. Its method is called concurrently and must not block.
 type Observer interface {
-	Refused(code relay.Code)
+	RequestRejected(code relay.Code)
 }
 
 // Options are the dependencies and settings of an [API]. All fields except Failures, Quotas, CheckStorage, Routes, Instance, PublicURL,
@@ -259,7 +259,7 @@ func (a *API) writeError(w http.ResponseWriter, r *http.Request, e *relay.Error)
 		setRetryAfter(w, time.Second)
 	}
 	if a.opt.Observer != nil {
-		a.opt.Observer.Refused(e.Code)
+		a.opt.Observer.RequestRejected(e.Code)
 	}
 	httpserver.EndSoon(w, r)
 	a.drainBody(w, r)

@@ -288,7 +288,7 @@ type refusals struct {
 	codes []relay.Code
 }
 
-func (r *refusals) Refused(c relay.Code) {
+func (r *refusals) RequestRejected(c relay.Code) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.codes = append(r.codes, c)

@@ -26,7 +26,7 @@ const (
 	Failed4xx        = "status_4xx"
 	Failed429        = "status_429"
 	Failed5xx        = "status_5xx"
-	FailedAnswer     = "answer" // any other response that is not a success
+	FailedResponse   = "response" // any other response that is not a success
 	FailedPanic      = "panic"
 	FailedOther      = "other"
 )
@@ -35,7 +35,7 @@ const (
 func FailureReasons() []string {
 	return []string{
 		FailedTimeout, FailedDNS, FailedConnection, FailedTLS, FailedBlocked, Failed3xx, Failed4xx, Failed429,
-		Failed5xx, FailedAnswer, FailedPanic, FailedOther,
+		Failed5xx, FailedResponse, FailedPanic, FailedOther,
 	}
 }
 
@@ -74,7 +74,7 @@ func statusReason(status int) string {
 	case status >= 500 && status < 600:
 		return Failed5xx
 	}
-	return FailedAnswer
+	return FailedResponse
 }
 
 func isTimeout(err error) bool {

@@ -33,9 +33,9 @@ func TestFailureReason(t *testing.T) {
 		{relay.Permanent(status(404)), Failed4xx},
 		{relay.Gone(status(410)), Failed4xx},
 		{status(503), Failed5xx},
-		{status(200), FailedAnswer},
-		{status(0), FailedAnswer},
-		{status(101), FailedAnswer},
+		{status(200), FailedResponse},
+		{status(0), FailedResponse},
+		{status(101), FailedResponse},
 		{fmt.Errorf("%w (%T)", errPanicked, 1), FailedPanic},
 		{
 			&net.OpError{Op: "dial", Err: &netguard.BlockedError{Address: "10.0.0.1", Kind: "a private address"}},
