@@ -1,19 +1,28 @@
+// Command hubrelay relays the events of an infrastructure platform. Producers publish them over HTTP or through
+// Redis; websocket clients and sinks receive them.
+//
+// This package has the root command, the exit codes and the list of builtin plugins. The commands are in
+// internal/cli. The daemon is in relay/daemon.
 package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
 
-	"github.com/spf13/cobra"
-
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/cli"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/plugins/host"
+	"github.com/hubrelay/hubrelay/relay/daemon"
+	"github.com/hubrelay/hubrelay/sinks"
+	"github.com/spf13/cobra"
 )
 
 func main() {
@@ -101,4 +110,41 @@ Run it:    hubrelay serve -c hubrelay.yaml`,
 	root.AddCommand(cli.Commands(std, build)...)
 	root.AddCommand(newBuiltinPlugin(), newAgent())
 	return root
+}
+
+// newBuild describes this program.
+func newBuild() cli.Build {
+	builtins := slices.Sorted(maps.Keys(builtinPlugins()))
+	return cli.Build{
+		Version: buildVersion(), ModuleVersion: moduleVersion(),
+		Kinds: daemon.Kinds{Sinks: sinks.Kinds(os.Stdout, builtins...), Driver: host.DriverKind(builtins...)},
+	}
+}
+
+// version is set by the linker (-X main.version=v1.2.3).
+var version string
+
+// buildVersion returns the version of the release, or the version that Go recorded.
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "devel"
+	}
+	return info.Main.Version
+}
+
+// moduleVersion returns the version of the module that can be downloaded. A build from a checkout that is not a
+// release returns "devel".
+func moduleVersion() string {
+	if info, ok := debug.ReadBuildInfo(); ok && version == "" {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" {
+				return "devel"
+			}
+		}
+	}
+	return buildVersion()
 }

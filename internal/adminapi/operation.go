@@ -2,6 +2,7 @@ package adminapi
 
 import (
 	"cmp"
+	_ "embed"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -142,3 +143,37 @@ func queryFields(request reflect.Type) (fields []queryField) {
 	}
 	return fields
 }
+
+// AnyOperation is an operation with any types.
+type AnyOperation interface {
+	// Describe returns the description.
+	Describe() Description
+	// Types returns the types of the request and of the response.
+	Types() (request, response reflect.Type)
+}
+
+// Describe returns the description.
+func (d Description) Describe() Description { return d }
+
+// Types returns the types of the request and of the response.
+func (Operation[Request, Response]) Types() (request, response reflect.Type) {
+	return reflect.TypeFor[Request](), reflect.TypeFor[Response]()
+}
+
+// Operations returns all operations.
+func Operations() []AnyOperation {
+	return []AnyOperation{
+		ListSinks(), ShowSink(), PauseSink(), ResumeSink(), RetrySink(), ReplaySink(), TestSink(), ForgetSink(),
+		ListDeadLetters(), ShowDeadLetter(), ReplayDeadLetters(), DropDeadLetters(),
+		ListSources(), ListConnections(), ListAudit(),
+		ListKeys(), CreateKey(), RotateKey(), RevokeKey(), EraseAccount(),
+		ListInventory(), ImportInventory(),
+	}
+}
+
+//go:embed openapi.yaml
+var openAPI string
+
+// OpenAPI returns the description of all operations in OpenAPI 3.1, as YAML. `go test ./internal/adminapi -update`
+// generates it from the types of this package.
+func OpenAPI() string { return openAPI }

@@ -1,3 +1,8 @@
+// Package embeddedredis provides a Redis for operators who do not run their own. [Start] runs a redis-server with a
+// unix socket in the data directory. [Memory] runs a Redis in this process, which loses its data when the process ends.
+//
+// The package does not depend on the keys and streams of the relay. It does not use a Redis client library, because it
+// needs only a few commands.
 package embeddedredis
 
 import (
@@ -18,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/KimMachineGun/automemlimit/memlimit"
 	"github.com/hubrelay/hubrelay/internal/procpipe"
 )
 
@@ -280,4 +286,17 @@ func (l *lineRing) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(l.last, "; ")
+}
+
+// DefaultMaxMemory returns half of the memory of the machine, or of the memory limit of its cgroup, in bytes. If
+// neither is known, it returns 0, which means no limit.
+func DefaultMaxMemory() int64 {
+	machine, err := memlimit.FromSystem()
+	if err != nil {
+		machine = 0
+	}
+	if limit, err := memlimit.FromCgroup(); err == nil && limit > 0 && (machine == 0 || limit < machine) {
+		machine = limit
+	}
+	return int64(machine / 2)
 }

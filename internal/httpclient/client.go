@@ -1,3 +1,9 @@
+// Package httpclient is the HTTP client shared by all sinks, because sinks never import each other. It has a guarded
+// transport that follows no redirects and uses no proxy. It limits the length of responses, removes the secret parts of
+// a URL from errors, and reads settings from the configuration or from files that are reloaded when they change.
+//
+// Nothing that belongs to one sink goes in here: no payloads and no interpretation of status codes. Retries, schedules
+// and rate limits belong to relay/internal/delivery.
 package httpclient
 
 import (
@@ -10,7 +16,9 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/hubrelay/hubrelay/internal/netguard"
 )
@@ -139,3 +147,26 @@ type describedError struct {
 
 func (e *describedError) Error() string { return e.text }
 func (e *describedError) Unwrap() error { return e.err }
+
+// MaxRetryAfter is the maximum result of [RetryAfter]. relay/internal/delivery has a lower limit.
+const MaxRetryAfter = 365 * 24 * time.Hour
+
+// RetryAfter parses the Retry-After header: seconds or an HTTP date (RFC 9110, section 10.2.3). The result is between 0
+// and [MaxRetryAfter]. It returns false if the header is missing or invalid.
+func RetryAfter(h http.Header, now time.Time) (time.Duration, bool) {
+	value := strings.TrimSpace(h.Get("Retry-After"))
+	if value == "" {
+		return 0, false
+	}
+	if seconds, err := strconv.ParseUint(value, 10, 63); err == nil {
+		if seconds > uint64(MaxRetryAfter/time.Second) {
+			return MaxRetryAfter, true
+		}
+		return time.Duration(seconds) * time.Second, true
+	}
+	at, err := http.ParseTime(value)
+	if err != nil {
+		return 0, false
+	}
+	return min(max(at.Sub(now), 0), MaxRetryAfter), true
+}

@@ -1,9 +1,15 @@
+// Package yamldoc reads YAML that people write. Every value has a position, and all errors are reported at once
+// with file, line, problem and advice.
+//
+// The callers interpret the values. Only this package uses the YAML library. It starts no goroutines.
 package yamldoc
 
 import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
+	"os"
 	"regexp"
 	"strings"
 	"unicode/utf8"
@@ -255,4 +261,27 @@ func missingQuoteHint(line string) string {
 		return quoteWhole
 	}
 	return ""
+}
+
+// ReadBounded reads a file of at most limit bytes. limit is a whole number of MiB.
+func ReadBounded(path string, limit int64) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	err = errors.Join(err, f.Close())
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("it is larger than %dMiB", limit>>20)
+	}
+	return data, err
+}
+
+// OpenErrorReason returns the reason of an error of os.Open, without the file name.
+func OpenErrorReason(err error) string {
+	var pe *os.PathError
+	if errors.As(err, &pe) {
+		return pe.Err.Error()
+	}
+	return err.Error()
 }

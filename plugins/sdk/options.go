@@ -7,12 +7,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"maps"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -211,4 +213,17 @@ func jsonKeys(t reflect.Type) []string {
 	walk(t)
 	slices.Sort(keys)
 	return slices.Compact(keys)
+}
+
+// newLogHandler writes records in the format that the daemon parses. It writes all levels, and the daemon filters.
+func newLogHandler(w io.Writer) slog.Handler {
+	return slog.NewJSONHandler(w, &slog.HandlerOptions{
+		Level: slog.LevelDebug,
+		ReplaceAttr: func(groups []string, a slog.Attr) slog.Attr {
+			if len(groups) == 0 && a.Key == slog.MessageKey {
+				a.Key = wire.LogMessage
+			}
+			return a
+		},
+	})
 }

@@ -1,3 +1,9 @@
+// Package slack posts notifications to Slack as messages for people, with an incoming webhook
+// (https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks) or as an app with threads.
+//
+// It makes one attempt and classifies the response. Retries, rates, digests and dead letters belong to
+// relay/internal/delivery. It imports no other sink. It uses only the message types of slack-go: requests go through
+// internal/httpclient, which guards the network and keeps the URL secret.
 package slack
 
 import (
@@ -5,7 +11,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -180,4 +189,27 @@ func (s *Sink) Close() error {
 	}
 	s.client.Close()
 	return nil
+}
+
+// Preview returns the request that Deliver would send. It hides the path of the URL, which is the credential.
+func (s *Sink) Preview(ctx context.Context, d relay.Delivery) (relay.Preview, error) {
+	m, err := s.buildMessage(ctx, d)
+	if err != nil {
+		return relay.Preview{}, err
+	}
+	if s.app != nil {
+		return s.app.previewRequest(d, m)
+	}
+	body, err := json.Marshal(m)
+	if err != nil {
+		return relay.Preview{}, fmt.Errorf("render delivery %s: %w", d.ID, err)
+	}
+	target := s.target()
+	e := relay.Preview{Method: "POST", Target: target.URL().Scheme + "://" + target.Host() + "/…", Payload: body}
+	e.Headers = append(e.Headers, relay.Header{Name: "Host", Value: target.Host()})
+	for _, name := range slices.Sorted(maps.Keys(s.header)) {
+		e.Headers = append(e.Headers, relay.Header{Name: name, Value: s.header.Get(name)})
+	}
+	e.Headers = append(e.Headers, relay.Header{Name: "Content-Length", Value: strconv.Itoa(len(body))})
+	return e, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	_ "embed" // the scripts
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/redis/go-redis/v9"
 )
 
@@ -204,3 +206,20 @@ func CleanToken(token string) string {
 		return r
 	}, token)
 }
+
+// consumedMarker replaces the value of a token that was consumed while a stream kept it alive. keep_alive.lua describes
+// the other values. The scripts must also run on miniredis with gopher-lua.
+const consumedMarker = "-"
+
+var (
+	//go:embed scripts/keep_alive.lua
+	keepAliveSource string
+	//go:embed scripts/renew.lua
+	renewSource string
+	//go:embed scripts/consume.lua
+	consumeSource string
+
+	keepAliveScript = redisconn.NewScript(keepAliveSource)
+	renewScript     = redisconn.NewScript(renewSource)
+	consumeScript   = redisconn.NewScript(consumeSource)
+)

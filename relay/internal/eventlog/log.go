@@ -1,3 +1,7 @@
+// Package eventlog stores accepted notifications in the log, a stream in Redis for each partition. It appends, reads,
+// follows and trims the log.
+//
+// The positions of its readers belong to the readers. The queues of the sinks are in package queue.
 package eventlog
 
 import (
@@ -63,4 +67,18 @@ func toNotification(e resp.Entry) relay.Notification {
 		return true
 	})
 	return n
+}
+
+// Key is the stream of a partition's notifications, with the fields id, topic, hub, account and data.
+func Key(k keyspace.Space, partition int) string { return k.InPartition("log", partition) }
+
+// DispatchPositionKey is the hash of the position up to which a partition's log has been dispatched. Package queue
+// writes it, and [Log.Trim] keeps what follows.
+func DispatchPositionKey(k keyspace.Space, partition int) string {
+	return k.InPartition("dispatched", partition)
+}
+
+// IdempotencyKey is the record of one idempotency key, which is given as a hash.
+func IdempotencyKey(k keyspace.Space, partition int, hash string) string {
+	return k.InPartition("idempotency", partition) + ":" + hash
 }

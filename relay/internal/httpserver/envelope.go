@@ -7,8 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
+	"net/url"
 	"runtime/debug"
+	"slices"
+	"strconv"
 
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -101,4 +105,27 @@ func InternalError(r *http.Request, log *slog.Logger, err error) *relay.Error {
 	id := hex.EncodeToString(b[:])
 	log.Error("a request failed inside the relay", "id", id, "method", r.Method, "path", r.URL.Path, "error", err)
 	return relay.NewError(relay.CodeUnknown, "the relay's log has the cause under the id "+id).WithExtra("id", id)
+}
+
+// ParseQuery returns the query parameters of a request. It rejects an unknown parameter whose name resembles a known one,
+// because a misspelled filter would select too much. Other unknown parameters are ignored, as is usual in HTTP.
+func ParseQuery(r *http.Request, known ...string) (url.Values, *relay.Error) {
+	if r.URL.RawQuery == "" {
+		return nil, nil
+	}
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, relay.NewError(relay.CodeInvalidSyntax, "the query string cannot be read")
+	}
+	for _, name := range slices.Sorted(maps.Keys(query)) {
+		if slices.Contains(known, name) {
+			continue
+		}
+		if nearest := relay.ClosestName(name, known); nearest != "" {
+			quoted := strconv.Quote(relay.Truncate(name, 60))
+			return nil, relay.NewError(relay.CodeInvalidArgument, "there is no parameter "+quoted+"; did you mean "+nearest+"?").
+				WithExtra("parameter", relay.Truncate(name, 60)).WithExtra("nearest", nearest)
+		}
+	}
+	return query, nil
 }

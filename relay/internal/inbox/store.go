@@ -1,3 +1,7 @@
+// Package inbox stores the inbox, the stream that any producer may write to, and the quarantine for entries that were
+// rejected.
+//
+// Validation does not belong here; see package ingest.
 package inbox
 
 import (
@@ -6,13 +10,12 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/redis/go-redis/v9"
 )
 
 var (
@@ -196,3 +199,17 @@ func (s *Store) Delete(ctx context.Context, ids []string) error {
 	}
 	return redisconn.WrapError("remove inbox entries", err)
 }
+
+// Key is the stream that producers write to, with the fields data and, optionally, key.
+func Key(k keyspace.Space) string { return k.Global("inbox") }
+
+// PositionKey stores the ID of the last inbox entry that was appended to a partition's log.
+func PositionKey(k keyspace.Space, partition int) string {
+	return k.InPartition("inbox:position", partition)
+}
+
+// QuarantineKey is the stream of rejected entries, with the fields data and reason.
+func QuarantineKey(k keyspace.Space) string { return k.InGroup("quarantine", "") }
+
+// QuarantinePositionKey stores the ID of the last inbox entry that was moved to the quarantine.
+func QuarantinePositionKey(k keyspace.Space) string { return k.InGroup("quarantine", ":position") }

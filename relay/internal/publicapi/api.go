@@ -1,8 +1,15 @@
+// Package publicapi implements the public HTTP API: tokens, the upgrade to a stream, publishing, the routes of
+// modules, and the OpenAPI and AsyncAPI documents.
+//
+// It authorizes requests and defines the order of the checks. Every rejection is a [relay.Error] in the error envelope.
+// The format of notifications belongs to relay/internal/ingest, and open streams belong to relay/internal/hub. This
+// package uses both through small interfaces.
 package publicapi
 
 import (
 	"cmp"
 	"context"
+	_ "embed" // for the documents below
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,8 +20,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
@@ -24,6 +29,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/module"
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
+	"golang.org/x/time/rate"
 )
 
 // The defaults of Options.MaxBody, MaxBodyMemory and MinBodyRate: 1 MiB, 64 MiB, and 4 KiB per second.
@@ -307,4 +313,21 @@ func parsePublicURL(s string) (*url.URL, error) {
 	}
 	u.Path = strings.TrimRight(u.Path, "/")
 	return u, nil
+}
+
+//go:embed openapi.yaml
+var openAPI string
+
+//go:embed asyncapi.yaml
+var asyncAPI string
+
+func serveDocument(text string) func(http.ResponseWriter, *http.Request) *relay.Error {
+	return func(w http.ResponseWriter, r *http.Request) *relay.Error {
+		httpserver.EndSoon(w, r)
+		h := w.Header()
+		h.Set("Content-Type", "application/yaml; charset=utf-8")
+		h.Set("X-Content-Type-Options", "nosniff")
+		_, _ = w.Write([]byte(text)) // fails only if the client has disconnected
+		return nil
+	}
 }

@@ -1,7 +1,13 @@
+// Package redisconn connects to Redis, be it one server, Sentinel or a cluster. It classifies errors, waits for
+// replicas and checks the server. The stores of the relay (packages eventlog, inbox, queue, lease and others) share
+// one [Conn].
+//
+// Keys and scripts of the stores do not belong here.
 package redisconn
 
 import (
 	"context"
+	"crypto/fips140"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -13,13 +19,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/logging"
-	"github.com/redis/go-redis/v9/maintnotifications"
-
 	"github.com/hubrelay/hubrelay/internal/backoff"
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
+	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 // Options configure a [Conn].
@@ -331,4 +336,24 @@ func randomHex() string {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // documented never to fail
 	return hex.EncodeToString(b[:])
+}
+
+// PartitionsKey stores the number of partitions that the data was written with.
+func PartitionsKey(k keyspace.Space) string { return k.Global("partitions") }
+
+// ProbeKey is the stream of readiness probes.
+func ProbeKey(k keyspace.Space) string { return k.Global("probe") }
+
+// CursorKeyKey stores the secret that encrypts cursors.
+func CursorKeyKey(k keyspace.Space) string { return k.Global("cursorkey") }
+
+// InstanceKey stores the ID of this relay.
+func InstanceKey(k keyspace.Space) string { return k.Global("instance") }
+
+// NewScript returns a script that is called by its SHA-1. Redis identifies scripts that way. Because this is not a security
+// function, NewScript also works with GODEBUG=fips140=only, which forbids SHA-1.
+func NewScript(source string) *redis.Script {
+	var script *redis.Script
+	fips140.WithoutEnforcement(func() { script = redis.NewScript(source) })
+	return script
 }

@@ -1,15 +1,19 @@
+// Package cli contains the commands of hubrelay: flags, requests to a daemon, and output.
+//
+// [Commands] returns all of them. The daemon is in relay/daemon. Tables and colors belong to package term.
 package cli
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
-
-	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/daemon"
+	"github.com/spf13/cobra"
 )
 
 // Build describes the program.
@@ -83,4 +87,24 @@ func RejectUnknownCommand(cmd *cobra.Command, args []string) error {
 		hint = fmt.Sprintf(" (did you mean %q?)", near)
 	}
 	return NewUsageError(cmd, fmt.Errorf("unknown command %q%s", args[0], hint))
+}
+
+func newVersion(std term.Streams, build Build) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use: "version", Short: "Print the version", Args: WithUsageErrors(cobra.NoArgs),
+		RunE: func(*cobra.Command, []string) error {
+			if asJSON {
+				return json.NewEncoder(std.Out).Encode(map[string]string{
+					"version": build.Version,
+					"go":      runtime.Version(),
+				})
+			}
+			_, err := fmt.Fprintf(std.Out, "hubrelay %s (%s, %s/%s)\n", build.Version, runtime.Version(), runtime.GOOS,
+				runtime.GOARCH)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON line")
+	return cmd
 }

@@ -1,10 +1,20 @@
+// Package setup writes the files that a user starts with: a configuration, for `hubrelay init`, and the skeleton of a
+// plugin, for `hubrelay plugins new`.
+//
+// The templates of plugins are in templates/LANGUAGE. A file with the suffix .tmpl is rendered, any other file is
+// copied. The Python code that protoc generates is the same as in examples/plugin-python. Flags do not belong here,
+// they are in package cli.
 package setup
 
 import (
+	"crypto/rand"
+	"encoding/base64"
 	"encoding/csv"
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/netip"
 	"path/filepath"
 	"strings"
 
@@ -110,4 +120,27 @@ func (s *Config) PrintNextSteps(std term.Streams) error {
 	}
 	_, err := io.WriteString(std.Out, b.String())
 	return err
+}
+
+// LocalURL returns the URL of a listener for clients on this machine.
+func LocalURL(scheme, listen string) string {
+	host, port, err := net.SplitHostPort(listen)
+	if err != nil {
+		return scheme + "://" + listen
+	}
+	addr, err := netip.ParseAddr(host)
+	switch {
+	case host == "", err == nil && addr.IsUnspecified() && addr.Is4():
+		host = "127.0.0.1"
+	case err == nil && addr.IsUnspecified():
+		host = "::1"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}
+
+// NewWebhookSecret returns a secret from 256 random bits in the format of Standard Webhooks 1.0.
+func NewWebhookSecret() string {
+	random := make([]byte, 32)
+	_, _ = rand.Read(random) // never returns an error
+	return "whsec_" + base64.StdEncoding.EncodeToString(random)
 }

@@ -1,3 +1,8 @@
+// Package term reads from and prints to terminals: tables, colors, progress bars, log lines, and passwords that are
+// not echoed.
+//
+// Text is plain if the output is not a terminal. Text from the network must pass through [Sanitize] before it is
+// printed. This package does not depend on the commands and makes no requests.
 package term
 
 import (
@@ -5,7 +10,10 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -182,4 +190,24 @@ func FormatAgo(at time.Time) string {
 		return "-"
 	}
 	return FormatAge(time.Since(at))
+}
+
+// Pluralize returns n and thing, which is in the plural unless n is 1: "2 events", "2 deliveries".
+func Pluralize(n int, thing string) string {
+	switch stem, endsInRY := strings.CutSuffix(thing, "ry"); {
+	case n == 1:
+	case endsInRY:
+		thing = stem + "ries"
+	default:
+		thing += "s"
+	}
+	return strconv.Itoa(n) + " " + thing
+}
+
+// ProgramName returns the program name for printed commands, so they work in the current directory.
+func ProgramName() string {
+	if strings.ContainsRune(os.Args[0], filepath.Separator) {
+		return os.Args[0]
+	}
+	return "hubrelay"
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"sync"
 	"unicode/utf8"
 )
@@ -57,4 +58,21 @@ func escapeControls(text []byte) (safe, partial []byte) {
 		text = text[size:]
 	}
 	return safe, nil
+}
+
+// Streams are the standard streams and the environment of a command.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Env      []string
+}
+
+// Getenv returns the value of an environment variable, or "" if it is not set.
+func (s Streams) Getenv(name string) string {
+	for _, v := range s.Env {
+		if value, ok := strings.CutPrefix(v, name+"="); ok {
+			return value
+		}
+	}
+	return ""
 }

@@ -1,3 +1,10 @@
+// Package admission decides when an attempt of a sink may start.
+//
+// Fresh deliveries and retries share the circuit breaker, the rate limit, the cooldown that a destination has asked
+// for, and the concurrency limit. Fresh deliveries wait in order. Retries are claimed only for capacity that is
+// reserved, so a claim never waits. If both want capacity, they get it in turns.
+//
+// The package knows neither deliveries nor their outcomes.
 package admission
 
 import (
@@ -192,3 +199,19 @@ func (a *Admission) Waiting() int {
 
 // Close returns reserved tokens to Redis. Call it after stopping has ended.
 func (a *Admission) Close() { a.bucket.close() }
+
+// waitFor waits for a time, until changed is closed, or until stop is closed, which it reports. It returns the error of
+// ctx if that ends first.
+func waitFor(ctx context.Context, wait time.Duration, changed, stop <-chan struct{}) (stopped bool, err error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-changed:
+	case <-stop:
+		return true, nil
+	case <-ctx.Done():
+		return false, ctx.Err()
+	}
+	return false, nil
+}

@@ -1,3 +1,6 @@
+// Package sourcestore stores what a source read from its upstream, together with the source's position, exactly once.
+//
+// Reading the upstream belongs to package source.
 package sourcestore
 
 import (
@@ -7,11 +10,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/redis/go-redis/v9"
 )
 
 var (
@@ -143,3 +145,21 @@ func (s *Store) Status(ctx context.Context, name string) ([]byte, error) {
 	}
 	return status, redisconn.WrapError("read the status of a source", err)
 }
+
+// PositionKey is the hash of a source's position and statistics, in the slot of a partition.
+func PositionKey(k keyspace.Space, name string, partition int) string {
+	return k.InPartition("source:"+name, partition)
+}
+
+// StepKey is the hash of the last journal step in a partition whose slot differs from the position's.
+func StepKey(k keyspace.Space, name string, partition int) string {
+	return k.InPartition("source:taken:"+name, partition)
+}
+
+// QuarantineStepKey is the hash of the last journal step in the quarantine.
+func QuarantineStepKey(k keyspace.Space, name string) string {
+	return k.InGroup("quarantine", ":source:"+name)
+}
+
+// StatusKey stores the status that the node which reads a source reports.
+func StatusKey(k keyspace.Space, name string) string { return k.Global("source:status:" + name) }

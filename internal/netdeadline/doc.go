@@ -1,2 +1,0 @@
-// Package netdeadline ends the I/O of a connection with a context.
-package netdeadline
