@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/internal/suggest"
 )
 
 // OperationalPrefix is the prefix of the relay's own topics. Sinks receive them only through a pattern with this
@@ -104,7 +106,7 @@ func topicSuggestion(name string) string {
 
 // Suggest returns the topic that most likely was meant by topic, or "" if none is close. The cost is bounded for
 // every input.
-func (c *Catalog) Suggest(topic string) string { return ClosestName(topic, c.names) }
+func (c *Catalog) Suggest(topic string) string { return suggest.ClosestName(topic, c.names) }
 
 // Truncate shortens s to at most limit bytes for a message. It appends "…" if it cuts, and keeps characters
 // intact.

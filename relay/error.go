@@ -159,22 +159,3 @@ func JSONPointer(tokens ...string) string {
 	}
 	return b.String()
 }
-
-// JSONTypeName returns the type of a JSON value that starts with c, for an error text: "an object", "null" and so
-// on.
-func JSONTypeName(c byte) string {
-	switch c {
-	case '{':
-		return "an object"
-	case '[':
-		return "an array"
-	case '"':
-		return "a string"
-	case 't', 'f':
-		return "a boolean"
-	case 'n':
-		return "null"
-	default:
-		return "a number"
-	}
-}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/internal/suggest"
 )
 
 // PatternError reports an invalid topic pattern of a list.
@@ -144,7 +146,7 @@ func (c *Catalog) CheckPatterns(list []string) error {
 		}
 		bad := &PatternError{
 			Index: i, Pattern: text, Problem: "matches no topic",
-			Nearest: closest(body, append(operational, c.names...), patternDistance),
+			Nearest: suggest.Closest(body, append(operational, c.names...), patternDistance),
 		}
 		if bad.Nearest == "" {
 			bad.Problem += topicSuggestion("")
@@ -210,4 +212,33 @@ func (p *pattern) match(topic string) bool {
 		topic = topic[i+len(m):]
 	}
 	return true
+}
+
+// patternDistance returns the number of edits after which pattern matches name. A "*" matches any run of bytes
+// without cost.
+func patternDistance(pattern, name []byte) int {
+	prev := make([]int, len(name)+1)
+	row := make([]int, len(name)+1)
+	for j := range prev {
+		prev[j] = j
+	}
+	for _, c := range pattern {
+		if c == '*' {
+			copy(row, prev)
+			for j := 1; j <= len(name); j++ {
+				row[j] = min(row[j], row[j-1])
+			}
+		} else {
+			row[0] = prev[0] + 1
+			for j := 1; j <= len(name); j++ {
+				cost := 1
+				if c == name[j-1] {
+					cost = 0
+				}
+				row[j] = min(prev[j]+1, row[j-1]+1, prev[j-1]+cost)
+			}
+		}
+		prev, row = row, prev
+	}
+	return prev[len(name)]
 }

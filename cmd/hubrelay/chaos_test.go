@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay"
 )
 
 // retryingProducer publishes batches one at a time. It sends a batch to any node with an Idempotency-Key until one
@@ -49,7 +49,7 @@ func startRetryingProducer(t *testing.T, hub, name string, nodes []*atomic.Point
 				t.Errorf("batch %d of %s: %v", i, name, err)
 				return
 			}
-			relay.Sleep(ctx, pause)
+			await.Duration(ctx, pause)
 		}
 	})
 	t.Cleanup(p.end)

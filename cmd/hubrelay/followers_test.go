@@ -17,6 +17,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/client"
@@ -117,7 +118,7 @@ func (f *follower) start(begin <-chan struct{}) {
 					f.fail(err)
 				}
 			}
-			relay.Sleep(ctx, pause)
+			await.Duration(ctx, pause)
 		}
 	}()
 }
@@ -214,7 +215,7 @@ func (f *follower) isSlow() bool { return f.random.IntN(4) == 0 && !f.brisk }
 // connection. A connection that waited is kept until it ends.
 func (f *follower) linger(ctx context.Context, slow bool, left int) int {
 	if slow {
-		relay.Sleep(ctx, time.Duration(f.random.IntN(4))*time.Millisecond)
+		await.Duration(ctx, time.Duration(f.random.IntN(4))*time.Millisecond)
 	}
 	if f.barrier.pass(ctx) {
 		return math.MaxInt

@@ -15,8 +15,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay"
 )
 
 // The durations of the tests. `HUBRELAY_TEST_SEED=7 go test ./cmd/hubrelay -run NothingIsLost -loss 60s -loss-cluster
@@ -200,7 +200,7 @@ func (l *losses) publish() {
 					l.t.Errorf("publish to %s: %v", hub, err)
 					return
 				}
-				relay.Sleep(ctx, time.Duration(random.IntN(40))*time.Millisecond)
+				await.Duration(ctx, time.Duration(random.IntN(40))*time.Millisecond)
 			}
 		})
 	}

@@ -8,7 +8,7 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/internal/await"
 )
 
 // jitter is the divisor that limits jitter to one fifth of a delay. Jitter prevents nodes from retrying in step.
@@ -34,7 +34,7 @@ func (b *Backoff) Reset() { b.delay = 0 }
 func (b *Backoff) IsReset() bool { return b.delay == 0 }
 
 // Sleep waits for the next delay. It returns false if ctx ended first.
-func (b *Backoff) Sleep(ctx context.Context) bool { return relay.Sleep(ctx, b.Next()) }
+func (b *Backoff) Sleep(ctx context.Context) bool { return await.Duration(ctx, b.Next()) }
 
 // Jitter lengthens or shortens d by up to a fifth.
 func Jitter(d time.Duration) time.Duration {

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/backoff"
-	"github.com/hubrelay/hubrelay/relay"
 )
 
 // ErrNoBinary is returned by Start on a machine without redis-server.
@@ -170,7 +170,7 @@ func (s *Server) Run(ctx context.Context) error {
 // restartServer repeats with a growing delay until a server runs. It returns false if ctx ended or Close was called.
 func (s *Server) restartServer(ctx context.Context, retry *backoff.Backoff) bool {
 	for {
-		if !relay.Sleep(ctx, retry.Next()) {
+		if !await.Duration(ctx, retry.Next()) {
 			return false
 		}
 		err := s.adoptOrLaunch(ctx)
@@ -243,7 +243,7 @@ func (p *redisProcess) stopProcess(ctx context.Context, s *Server) {
 
 // waitExited waits until the process has ended. It returns false if ctx ends first.
 func (p *redisProcess) waitExited(ctx context.Context) bool {
-	_, late := relay.Await(ctx, p.exited)
+	_, late := await.Value(ctx, p.exited)
 	return late == nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -122,7 +123,7 @@ func translateError(text string) (problem, hint string) {
 
 // suggestName returns a hint with the closest of names, or fallback if none is close.
 func suggestName(name string, names []string, fallback string) string {
-	if n := relay.ClosestName(name, names); n != "" {
+	if n := suggest.ClosestName(name, names); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)
 	}
 	return fallback

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/internal/suggest"
 )
 
 // Problem is one error or warning about a document.
@@ -136,7 +136,7 @@ func (r *Reporter) HasErrors(path string) bool {
 
 // DidYouMean returns a hint with the name that is closest to word, or "" if none is close.
 func DidYouMean(word string, names []string) string {
-	if n := relay.ClosestName(word, names); n != "" {
+	if n := suggest.ClosestName(word, names); n != "" {
 		return fmt.Sprintf("did you mean %q?", n)
 	}
 	return ""

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -130,7 +131,7 @@ func fieldError(key, format string, args ...any) error {
 
 func (c *Config) unknownBroker() error {
 	list := strings.Join(brokerNames(), ", ")
-	switch nearest := relay.ClosestName(c.Broker, brokerNames()); {
+	switch nearest := suggest.ClosestName(c.Broker, brokerNames()); {
 	case c.Broker == "":
 		return fieldError("broker", "is missing: choose one of %s", list)
 	case nearest != "":

@@ -20,6 +20,7 @@ import (
 	"github.com/twmb/franz-go/pkg/sasl/plain"
 	"github.com/twmb/franz-go/pkg/sasl/scram"
 
+	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -65,7 +66,7 @@ func (c *Config) checkKafka() error {
 			return
 		}
 		hint := "choose one of " + strings.Join(list, ", ")
-		if nearest := relay.ClosestName(value, list); nearest != "" {
+		if nearest := suggest.ClosestName(value, list); nearest != "" {
 			hint = "did you mean " + nearest + "?"
 		}
 		errs = append(errs, fieldError(key, "%q is not known: %s", relay.Truncate(value, 40), hint))

@@ -7,6 +7,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -70,7 +71,7 @@ func checkPlaceholder(setting, word string) error {
 		return nil
 	}
 	hint := "the placeholders are {" + strings.Join(placeholders(), "}, {") + "}"
-	if nearest := relay.ClosestName(word, placeholders()); nearest != "" {
+	if nearest := suggest.ClosestName(word, placeholders()); nearest != "" {
 		hint = "did you mean {" + nearest + "}?"
 	}
 	return fieldError(setting, "has the placeholder {%s}, which is not known; %s", relay.Truncate(word, 40), hint)

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
-	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/internal/await"
 )
 
 const (
@@ -101,7 +101,7 @@ func (r *reconnector) connection(ctx context.Context) (brokerConn, error) {
 	}
 	last := r.lastErr
 	r.mu.Unlock()
-	if _, late := relay.Await(ctx, d.done); late == nil {
+	if _, late := await.Value(ctx, d.done); late == nil {
 		return d.c, d.err
 	}
 	if last == nil {
@@ -167,7 +167,7 @@ func (r *reconnector) close(ctx context.Context) {
 		r.dials.Wait()
 		close(ended)
 	}()
-	_, _ = relay.Await(ctx, ended)
+	_, _ = await.Value(ctx, ended)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.current != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ThreeDotsLabs/watermill/message"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -169,7 +170,7 @@ func (s *Sink) publish(ctx context.Context, c brokerConn, name string, m *messag
 		defer func() { <-s.slots }()
 		done <- c.Publish(name, m)
 	}()
-	err, late := relay.Await(ctx, done)
+	err, late := await.Value(ctx, done)
 	if late != nil || ctx.Err() != nil && isContextError(err) {
 		return errNoAck
 	}

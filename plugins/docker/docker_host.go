@@ -16,6 +16,7 @@ import (
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -295,7 +296,7 @@ func (h *dockerHost) waitRemoved(ctx context.Context, name string, timeoutErr er
 		if _, err := h.client.ContainerInspect(ctx, name, client.ContainerInspectOptions{}); errdefs.IsNotFound(err) {
 			return nil
 		}
-		if !relay.Sleep(ctx, 50*time.Millisecond) {
+		if !await.Duration(ctx, 50*time.Millisecond) {
 			return timeoutErr
 		}
 	}

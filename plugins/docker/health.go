@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/moby/moby/api/types/container"
 )
 
@@ -47,7 +47,7 @@ func (v *migration) waitHealthy(ctx context.Context, name string) error {
 			return fmt.Errorf("the instance was not healthy on server %s within %s (health_timeout)%s",
 				v.destination.server, time.Duration(v.config.HealthTimeout), lastCheck(s.Health))
 		}
-		if !relay.Sleep(ctx, 200*time.Millisecond) {
+		if !await.Duration(ctx, 200*time.Millisecond) {
 			return ctx.Err()
 		}
 	}

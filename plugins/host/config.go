@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -131,7 +132,7 @@ func (c *Config) checkCommand() error {
 		return nil
 	}
 	hint := "there are " + strings.Join(c.builtins, ", ")
-	if near := relay.ClosestName(name, c.builtins); near != "" {
+	if near := suggest.ClosestName(name, c.builtins); near != "" {
 		hint = "did you mean " + Builtin + near + "?"
 	}
 	return &relay.FieldError{

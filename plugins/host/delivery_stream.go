@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 	sinkv1 "github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
 	"github.com/hubrelay/hubrelay/relay"
@@ -108,7 +109,7 @@ func (s *deliveryStream) deliverAttempt(ctx context.Context, d relay.Delivery) e
 	if err := s.enqueueCall(c); err != nil {
 		return err
 	}
-	err, late := relay.Await(ctx, c.answer)
+	err, late := await.Value(ctx, c.answer)
 	if late != nil {
 		return s.abandonCall(c, late)
 	}

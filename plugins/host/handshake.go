@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -122,7 +123,7 @@ func (s *pluginSession) dial(ctx context.Context) error {
 		}
 		done <- err
 	}()
-	err, late := relay.Await(ctx, done)
+	err, late := await.Value(ctx, done)
 	if late != nil {
 		_ = s.process.Kill(context.Background())
 		return errors.Join(late, <-done)

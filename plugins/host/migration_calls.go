@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/backoff"
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 	driverv1 "github.com/hubrelay/hubrelay/plugins/proto/driver/v1"
@@ -239,7 +240,7 @@ func (l *migrationCalls) callError(err error) error {
 	if code := answer.Code(); code == codes.Unavailable || code == codes.Canceled {
 		limit, cancel := context.WithTimeout(context.Background(), 2*exitTimeout)
 		defer cancel()
-		if _, late := relay.Await(limit, l.ctx.Done()); late == nil {
+		if _, late := await.Value(limit, l.ctx.Done()); late == nil {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			return l.failErr

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/backoff"
-	"github.com/hubrelay/hubrelay/relay"
 )
 
 // State is the state of a plugin.
@@ -130,7 +130,7 @@ func (h *supervisor) currentSession(ctx context.Context) (*pluginSession, error)
 			default:
 			}
 		}
-		if _, late := relay.Await(ctx, changed); late != nil {
+		if _, late := await.Value(ctx, changed); late != nil {
 			return nil, fmt.Errorf("wait for the plugin to start: %w", late)
 		}
 	}
@@ -221,7 +221,7 @@ func (h *supervisor) keepRunning(ctx context.Context) {
 		h.o.Log.Error("plugin is not running and will be restarted", "error", err, "retry_in",
 			wait.Round(time.Millisecond).String())
 		h.set(Status{State: StateFailed, Reason: err, Next: time.Now().Add(wait)}, nil)
-		if !relay.Sleep(ctx, wait) {
+		if !await.Duration(ctx, wait) {
 			return
 		}
 		h.set(Status{State: StateStarting, Reason: err}, nil)

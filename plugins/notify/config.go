@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/hubrelay/hubrelay/internal/netguard"
+	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -101,7 +102,7 @@ func parseURL(text string) (*url.URL, service, error) {
 	}
 	names := slices.Sorted(maps.Keys(knownServices()))
 	scheme := relay.Truncate(u.Scheme, 20)
-	switch near := relay.ClosestName(scheme, names); {
+	switch near := suggest.ClosestName(scheme, names); {
 	case betterSink(scheme) != "":
 		return nil, s, fmt.Errorf("has the service %s, which is not supported here: use %s", scheme, betterSink(scheme))
 	case near != "":

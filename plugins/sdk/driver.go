@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 	"github.com/hubrelay/hubrelay/plugins/proto/driver/v1"
 	"github.com/hubrelay/hubrelay/relay"
@@ -190,5 +191,5 @@ func (s *driverServer) wait(ctx context.Context) {
 		defer close(idle)
 		s.calls.Wait()
 	}()
-	_, _ = relay.Await(ctx, idle)
+	_, _ = await.Value(ctx, idle)
 }

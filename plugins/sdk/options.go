@@ -14,6 +14,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -130,7 +131,7 @@ func configError(err error, text []byte, into any) error {
 	}
 	keys := jsonKeys(reflect.TypeOf(into).Elem())
 	hint := "this plugin takes no configuration"
-	if nearest := relay.ClosestName(key, keys); nearest != "" {
+	if nearest := suggest.ClosestName(key, keys); nearest != "" {
 		hint = "did you mean " + nearest + "?"
 	} else if len(keys) > 0 {
 		hint = "the keys are " + strings.Join(keys, ", ")

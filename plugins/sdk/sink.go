@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/plugins/internal/wire"
 	"github.com/hubrelay/hubrelay/plugins/proto/sink/v1"
 	"github.com/hubrelay/hubrelay/relay"
@@ -131,5 +132,5 @@ func (s *sinkServer) wait(ctx context.Context) {
 	if !s.opened.Load() {
 		return
 	}
-	_, _ = relay.Await(ctx, s.handled)
+	_, _ = await.Value(ctx, s.handled)
 }

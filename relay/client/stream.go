@@ -16,6 +16,7 @@ import (
 
 	"github.com/gorilla/websocket"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -382,7 +383,7 @@ func (l *listener) waitRetry(ctx context.Context, err error) {
 	if l.options.OnDisconnected != nil {
 		l.options.OnDisconnected(err, delay)
 	}
-	relay.Sleep(ctx, delay)
+	await.Duration(ctx, delay)
 }
 
 // retryDelay doubles minDelay with each failure up to maxDelay. It returns between half of that delay and the whole, as

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/internal/await"
 )
 
 var errStopped = errors.New("stopped unexpectedly")
@@ -107,7 +107,7 @@ func (p *components) stop(grace time.Duration) {
 		c := p.running[i]
 		c.cancel()
 		ctx, cancel := context.WithDeadline(context.Background(), deadline)
-		if _, late := relay.Await(ctx, c.done); late != nil {
+		if _, late := await.Value(ctx, c.done); late != nil {
 			p.log.Warn("component did not stop in time", "component", c.name, "grace", grace.String())
 			deadline = time.Now().Add(stopMargin)
 		}

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/plugins/host"
-	"github.com/hubrelay/hubrelay/relay"
 )
 
 const (
@@ -42,11 +42,11 @@ func (r *command) execute(ctx context.Context) (*os.ProcessState, error) {
 		defer runtime.UnlockOSThread()
 		done <- r.runToEnd(ctx)
 	}()
-	end, late := relay.Await(ctx, done)
+	end, late := await.Value(ctx, done)
 	if late != nil {
 		killed, cancel := context.WithTimeout(context.WithoutCancel(ctx), killTimeout)
 		defer cancel()
-		if end, late = relay.Await(killed, done); late != nil {
+		if end, late = await.Value(killed, done); late != nil {
 			return nil, timeoutError(ctx, r.program, "could not be killed")
 		}
 	}

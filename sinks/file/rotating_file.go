@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/DeRuina/timberjack"
-	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/internal/await"
 )
 
 const (
@@ -155,7 +155,7 @@ func (l *rotatingFile) lockFile(ctx context.Context) error {
 		case !errors.Is(err, syscall.EWOULDBLOCK) && !errors.Is(err, syscall.EINTR):
 			return describeError(l.path, fmt.Errorf("lock the file: %w", err))
 		}
-		if !relay.Sleep(ctx, lockEvery) {
+		if !await.Duration(ctx, lockEvery) {
 			return timeoutError(ctx, l.path+" is locked by another process")
 		}
 	}

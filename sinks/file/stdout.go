@@ -7,6 +7,7 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -86,7 +87,7 @@ func (s *stdoutWriter) write(ctx context.Context, line []byte) error {
 		defer func() { s.writeSem <- struct{}{} }()
 		done <- s.writeNow(line)
 	}()
-	err, late := relay.Await(ctx, done)
+	err, late := await.Value(ctx, done)
 	if late != nil {
 		return timeoutError(ctx, "no process reads the standard output")
 	}

@@ -13,6 +13,7 @@ import (
 
 	slackgo "github.com/slack-go/slack"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/message"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -106,7 +107,7 @@ func (a *appSink) lockThread(ctx context.Context, key string) (string, relay.Sta
 			}
 			return value, held, err
 		}
-		if !relay.Sleep(ctx, lockRetryInterval) {
+		if !await.Duration(ctx, lockRetryInterval) {
 			return "", nil, fmt.Errorf("wait for another message of the same thread: %w", context.Cause(ctx))
 		}
 	}

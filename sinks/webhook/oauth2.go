@@ -14,6 +14,7 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
@@ -165,7 +166,7 @@ func (t *tokenSource) get(ctx context.Context) (string, error) {
 	}
 	f := t.fetchLocked()
 	t.mu.Unlock()
-	if _, late := relay.Await(ctx, f.done); late != nil {
+	if _, late := await.Value(ctx, f.done); late != nil {
 		return "", fmt.Errorf("get a token from %s: no response: %w", t.target.Host(), late)
 	}
 	return f.text, f.err

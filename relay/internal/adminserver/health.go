@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
@@ -97,7 +98,7 @@ func (h *Health) check(ctx context.Context) error {
 	defer cancel()
 	result := make(chan error, 1) // buffered, so a Ready that ignores ctx does not leak the goroutine
 	go func() { result <- h.opt.Ready(ctx) }()
-	err, late := relay.Await(ctx, result)
+	err, late := await.Value(ctx, result)
 	if late == nil && err != nil && errors.Is(err, ctx.Err()) {
 		late = context.Cause(ctx)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay"
 )
 
 // newHeldToken issues a token and keeps it alive, as for a stream.
@@ -195,7 +195,7 @@ func TestKeepAlive_RenewsUntilRunStops(t *testing.T) {
 			renewals++
 		}
 		last = remaining
-		relay.Sleep(ctx, 10*time.Millisecond)
+		await.Duration(ctx, 10*time.Millisecond)
 	}
 	cancel()
 	if err := <-ended; err != nil {

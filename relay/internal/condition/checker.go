@@ -9,7 +9,7 @@ import (
 	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/file"
 
-	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/internal/suggest"
 )
 
 // chargeName cannot be written in an expression.
@@ -101,7 +101,7 @@ func (g *checker) rejectNode(n ast.Node, text, hint string) {
 }
 
 func functionHint(name string) string {
-	if near := relay.ClosestName(name, allowedFunctions()); near != "" {
+	if near := suggest.ClosestName(name, allowedFunctions()); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
 	}
 	return "the functions are " + strings.Join(allowedFunctions(), ", ")

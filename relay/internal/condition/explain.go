@@ -9,6 +9,7 @@ import (
 
 	"github.com/expr-lang/expr/file"
 
+	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -107,7 +108,7 @@ func unknownName(name string, call bool) (text, hint string) {
 	case slices.Contains(contextFields(), name):
 		return text, fmt.Sprintf("did you mean context.%s?", name)
 	}
-	if near := relay.ClosestName(name, append(rootNames(), allowedFunctions()...)); near != "" {
+	if near := suggest.ClosestName(name, append(rootNames(), allowedFunctions()...)); near != "" {
 		return text, fmt.Sprintf("did you mean %q?", near)
 	}
 	return text, "the names are " + strings.Join(rootNames(), ", ") + "; text goes in quotes"
@@ -125,7 +126,7 @@ func unknownField(owner, field string) (text, hint string) {
 		return fmt.Sprintf("%s has no %q", replaceTypeNames(owner), field), ""
 	}
 	text = fmt.Sprintf("%s has no %q", owner, field)
-	if near := relay.ClosestName(field, fields); near != "" {
+	if near := suggest.ClosestName(field, fields); near != "" {
 		return text, fmt.Sprintf("did you mean %q?", near)
 	}
 	return text, fmt.Sprintf("%s has %s", owner, strings.Join(fields, ", "))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/durations"
+	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -115,7 +116,7 @@ func (c *converter) reportUnknown(n *node, e yamldoc.Entry, path string) {
 // listKeys returns a hint with the valid keys of n, or with the nearest ones if the type of the sink is unknown.
 func listKeys(key string, n *node) string {
 	if n.anyType {
-		return "the nearest keys are " + strings.Join(relay.ClosestNames(key, n.names(), 3), ", ")
+		return "the nearest keys are " + strings.Join(suggest.ClosestNames(key, n.names(), 3), ", ")
 	}
 	return "the keys here are " + strings.Join(n.names(), ", ")
 }

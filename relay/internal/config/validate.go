@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
@@ -256,7 +257,7 @@ func checkRedisURL(s string) string {
 	case !ok:
 		return "is not a URL"
 	case !slices.Contains(schemes, a.scheme):
-		if near := relay.ClosestName(a.scheme, schemes); near != "" {
+		if near := suggest.ClosestName(a.scheme, schemes); near != "" {
 			return fmt.Sprintf("has the unknown scheme %q (did you mean %q?)", relay.Truncate(a.scheme, maxQuoted),
 				near)
 		}

@@ -11,6 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 const (
@@ -153,7 +154,7 @@ func (s *batchStage) sealBatch(ctx context.Context, it *Item, items []batchItem)
 	var full error
 	err := store.Persist(ctx, func(ctx context.Context) (err error) {
 		result, err = s.store.Seal(ctx, o.Name, id, stored, o.claimDuration(), oldest)
-		if store.IsOutOfMemory(err) {
+		if redisconn.IsOutOfMemory(err) {
 			full, err = errRedisFull, nil
 		}
 		return err

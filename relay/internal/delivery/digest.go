@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // The values that the notifications of a digest can have in common.
@@ -122,7 +123,7 @@ func (s *digestStage) add(ctx context.Context, e store.DigestEntry) (done bool, 
 	err = store.Persist(ctx, func(ctx context.Context) error {
 		var err error
 		added, err = s.store.Add(ctx, s.opts.Name, e)
-		if store.IsOutOfMemory(err) {
+		if redisconn.IsOutOfMemory(err) {
 			return nil
 		}
 		return err

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
@@ -91,7 +91,7 @@ func (s *orderStage) handleFresh(ctx context.Context, it *Item, key string) erro
 		}
 		s.unblockKey(key, version)
 		if inFlight != nil {
-			if _, err := relay.Await(ctx, inFlight); err != nil {
+			if _, err := await.Value(ctx, inFlight); err != nil {
 				return err
 			}
 		}
@@ -175,7 +175,7 @@ func (s *orderStage) lockKeyForClaim(ctx context.Context, key string) bool {
 		if !isInFlight {
 			return true
 		}
-		if _, late := relay.Await(ctx, other); late != nil {
+		if _, late := await.Value(ctx, other); late != nil {
 			return false
 		}
 	}

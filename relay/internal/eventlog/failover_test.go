@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -54,7 +54,7 @@ func startTraffic(ctx context.Context, t *testing.T, b, reads *testLog) (tr *tra
 
 // publish appends one notification after the other. It repeats each with the same key until it is accepted.
 func (tr *traffic) publish(ctx context.Context, hub string) {
-	for i := 1; relay.Sleep(ctx, 2*time.Millisecond); i++ {
+	for i := 1; await.Duration(ctx, 2*time.Millisecond); i++ {
 		list := notifications(hub, i, i)
 		a := AppendRequest{Hub: hub, Key: hub + strconv.Itoa(i), Digest: "d", Notifications: list}
 		for {
@@ -64,7 +64,7 @@ func (tr *traffic) publish(ctx context.Context, hub string) {
 			if _, err := b.Append(context.WithoutCancel(ctx), a); err == nil {
 				break
 			}
-			if !relay.Sleep(tr.t.Context(), 20*time.Millisecond) {
+			if !await.Duration(tr.t.Context(), 20*time.Millisecond) {
 				return
 			}
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
@@ -60,7 +61,7 @@ func (c *groupCommit) commitEntry(ctx context.Context, e entry) error {
 	}
 	c.waiting = append(c.waiting, e)
 	c.mu.Unlock()
-	err, late := relay.Await(ctx, e.done)
+	err, late := await.Value(ctx, e.done)
 	if late == nil {
 		return err
 	}
@@ -68,7 +69,7 @@ func (c *groupCommit) commitEntry(ctx context.Context, e entry) error {
 	c.mu.Lock()
 	c.waiting = slices.DeleteFunc(c.waiting, func(w entry) bool { return w.done == e.done })
 	c.mu.Unlock()
-	err, late = relay.Await(ctx, e.done) // it may have been stored before it was removed
+	err, late = await.Value(ctx, e.done) // it may have been stored before it was removed
 	return cmp.Or(late, err)
 }
 

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -121,7 +122,7 @@ func ParseQuery(r *http.Request, known ...string) (url.Values, *relay.Error) {
 		if slices.Contains(known, name) {
 			continue
 		}
-		if nearest := relay.ClosestName(name, known); nearest != "" {
+		if nearest := suggest.ClosestName(name, known); nearest != "" {
 			quoted := strconv.Quote(relay.Truncate(name, 60))
 			return nil, relay.NewError(relay.CodeInvalidArgument, "there is no parameter "+quoted+"; did you mean "+nearest+"?").
 				WithExtra("parameter", relay.Truncate(name, 60)).WithExtra("nearest", nearest)

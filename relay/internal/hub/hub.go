@@ -33,8 +33,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/streamid"
-	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
@@ -307,7 +307,7 @@ func (h *Hub) Close(ctx context.Context) error {
 		close(gone)
 	}()
 	h.drain(ctx, gone)
-	if _, late := relay.Await(ctx, gone); late == nil {
+	if _, late := await.Value(ctx, gone); late == nil {
 		return nil
 	}
 	h.stop()

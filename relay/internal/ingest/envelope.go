@@ -5,6 +5,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/hubrelay/hubrelay/internal/jsontype"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -176,7 +177,7 @@ func (f *decodeState) readList(index int, pointer string) bool {
 			if !f.scanValue() {
 				return false
 			}
-			f.wrongElement(pointer, i, "must be a string, not "+relay.JSONTypeName(c))
+			f.wrongElement(pointer, i, "must be a string, not "+jsontype.Name(c))
 			return true
 		}
 		t, ok := f.scanString()

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/hubrelay/hubrelay/internal/jsontype"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -40,7 +41,7 @@ func withIndex(err *relay.Error, index int) *relay.Error {
 
 // wrongType returns an error about a value that starts with c.
 func wrongType(name, want string, c byte) *relay.Error {
-	return relay.NewError(relay.CodeInvalidArgument, name+" must be "+want+", not "+relay.JSONTypeName(c))
+	return relay.NewError(relay.CodeInvalidArgument, name+" must be "+want+", not "+jsontype.Name(c))
 }
 
 func (d *Decoder) unknownTopic(topic string) *relay.Error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 
+	"github.com/hubrelay/hubrelay/internal/jsontype"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -18,7 +19,7 @@ func (f *decodeState) readVia() bool {
 	ok := f.scanArray(func(i int) bool {
 		f.hops = i + 1
 		if c := f.peek(); c != '"' {
-			f.wrongElement(pointer, i, "must be a string, not "+relay.JSONTypeName(c))
+			f.wrongElement(pointer, i, "must be a string, not "+jsontype.Name(c))
 			return f.scanValue()
 		}
 		t, ok := f.scanString()

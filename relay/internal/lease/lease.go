@@ -10,8 +10,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/backoff"
-	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -70,7 +70,7 @@ func (l *Lease) RunHeld(ctx context.Context, fn func(work, held context.Context)
 		if err != nil {
 			wait = retry.Next()
 		}
-		relay.Sleep(ctx, wait)
+		await.Duration(ctx, wait)
 	}
 	return ctx.Err()
 }
@@ -103,7 +103,7 @@ func (l *Lease) runWithLease(
 func (l *Lease) renewLoop(ctx context.Context, value string, renewedAt time.Time, cancel context.CancelCauseFunc) {
 	usable := l.ttl - l.ttl/10 // the rest is for the work to stop
 	for wait := l.renewInterval(nil); ; {
-		if !relay.Sleep(ctx, min(wait, max(time.Until(renewedAt.Add(usable)), 0))) {
+		if !await.Duration(ctx, min(wait, max(time.Until(renewedAt.Add(usable)), 0))) {
 			return
 		}
 		left := time.Until(renewedAt.Add(usable))
@@ -150,7 +150,7 @@ func (l *Lease) renewWithin(ctx context.Context, value string, limit time.Durati
 	}()
 	limited, cancel := context.WithTimeoutCause(ctx, limit, errNoRenewal)
 	defer cancel()
-	r, err := relay.Await(limited, results)
+	r, err := await.Value(limited, results)
 	if err != nil {
 		return false, err
 	}

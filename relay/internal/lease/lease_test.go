@@ -12,10 +12,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -32,7 +32,7 @@ func TestRun_OneHolderAtATime(t *testing.T) {
 				if n := holders.Add(1); n != 1 {
 					t.Errorf("got %d holders, want 1", n)
 				}
-				relay.Sleep(ctx, 100*time.Millisecond)
+				await.Duration(ctx, 100*time.Millisecond)
 				holders.Add(-1)
 				turns.Add(1)
 				return nil
@@ -72,7 +72,7 @@ func TestRun_RenewsLease(t *testing.T) {
 		const ttl, long = time.Second, time.Hour
 		ctx, cancel := context.WithCancel(t.Context())
 		_ = newFakeLease(t, ttl, &fakeRedis{times: math.MaxInt}).Run(ctx, func(ctx context.Context) error {
-			if !relay.Sleep(ctx, long) {
+			if !await.Duration(ctx, long) {
 				t.Errorf("work ended by %v", context.Cause(ctx))
 			}
 			cancel()
@@ -133,7 +133,7 @@ func (f *fakeRedis) EvalSha(ctx context.Context, _ string, _ []string, _ ...any)
 	case fails:
 		answer.SetErr(errors.New("connection refused"))
 	case hangs:
-		relay.Sleep(ctx, time.Hour)
+		await.Duration(ctx, time.Hour)
 	}
 	answer.SetVal(int64(1))
 	return answer

@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/backoff"
-	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -66,7 +66,7 @@ func (m *Manager) keepNode(ctx context.Context, l *Lease, value string, number i
 	n := &Node{Number: number, Name: fmt.Sprintf("node-%d", number), Lost: lost, stop: stop, done: done}
 	go func() {
 		defer close(done)
-		for wait := l.renewInterval(nil); relay.Sleep(ctx, wait); {
+		for wait := l.renewInterval(nil); await.Duration(ctx, wait); {
 			held, err := l.tryAcquire(ctx, value)
 			wait = l.renewInterval(err)
 			if err != nil && ctx.Err() == nil {

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -115,7 +116,7 @@ func (h *jobRunner) rollBackLostJob(ctx context.Context) {
 			return
 		}
 		h.log.Error("rollback attempt failed", "error", err)
-		if !relay.Sleep(ctx, h.worker.timings.retryWait(n)) {
+		if !await.Duration(ctx, h.worker.timings.retryWait(n)) {
 			return
 		}
 	}
@@ -124,7 +125,7 @@ func (h *jobRunner) rollBackLostJob(ctx context.Context) {
 // heartbeatLoop sends heartbeats. It calls cancel if another worker may hold the job.
 func (h *jobRunner) heartbeatLoop(ctx context.Context, cancel context.CancelCauseFunc) {
 	lastSuccess := time.Now()
-	for relay.Sleep(ctx, h.worker.timings.heartbeatInterval) {
+	for await.Duration(ctx, h.worker.timings.heartbeatInterval) {
 		start := time.Now()
 		err := h.worker.store.heartbeat(ctx, h.job, h.worker.o.Name, 0)
 		if err == nil {
@@ -218,7 +219,7 @@ func (h *jobRunner) waitForServerSlot(ctx context.Context) error {
 				}
 			}
 		}
-		if !relay.Sleep(ctx, h.worker.timings.slotPollInterval) {
+		if !await.Duration(ctx, h.worker.timings.slotPollInterval) {
 			return context.Cause(ctx)
 		}
 	}
@@ -269,7 +270,7 @@ func (h *jobRunner) driveMigration(ctx context.Context) error {
 		if err := h.recordIndeterminate(ctx, err); err != nil {
 			return err
 		}
-		if !relay.Sleep(ctx, h.worker.timings.retryWait(h.job.attempts)) {
+		if !await.Duration(ctx, h.worker.timings.retryWait(h.job.attempts)) {
 			return context.Cause(ctx)
 		}
 		if h.job.attempts > maxDriverFailures {
@@ -349,7 +350,7 @@ func (h *jobRunner) writeUpdate(ctx context.Context, u jobUpdate) error {
 			return context.Cause(ctx)
 		}
 		h.log.Warn("could not store job update", "error", err)
-		if !relay.Sleep(ctx, wait) {
+		if !await.Duration(ctx, wait) {
 			return context.Cause(ctx)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -20,7 +21,7 @@ func TestWorker_SurvivesRedisCrashes(t *testing.T) {
 	d := &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {
 		for _, step := range []string{"copy", "start"} {
 			report(relay.Progress{Step: step})
-			if !relay.Sleep(ctx, 10*time.Millisecond) { // duration of a step
+			if !await.Duration(ctx, 10*time.Millisecond) { // duration of a step
 				return ctx.Err()
 			}
 			report(relay.Progress{Step: step, Completed: true})
@@ -40,7 +41,7 @@ func TestWorker_SurvivesRedisCrashes(t *testing.T) {
 	const seed = 5
 	random := rand.New(rand.NewPCG(seed, 0))
 	for range 8 {
-		relay.Sleep(t.Context(), time.Duration(random.IntN(60))*time.Millisecond) // restart at a random time
+		await.Duration(t.Context(), time.Duration(random.IntN(60))*time.Millisecond) // restart at a random time
 		server.Restart()
 	}
 	for i, id := range ids {

@@ -11,6 +11,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/jsontype"
+	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -145,7 +147,7 @@ func decodeObject(text []byte, pointer string, known ...string) (map[string]json
 	for name := range members {
 		if !slices.Contains(known, name) {
 			hint := "the members are " + strings.Join(known, " and ")
-			if near := relay.ClosestName(name, known); near != "" {
+			if near := suggest.ClosestName(name, known); near != "" {
 				hint = "did you mean " + near + "?"
 			}
 			return nil, relay.NewError(relay.CodeInvalidArgument,
@@ -186,7 +188,7 @@ func wrongType(pointer, want string, text []byte) *relay.Error {
 		name = pointer[strings.LastIndexByte(pointer, '/')+1:]
 	}
 	return relay.NewError(relay.CodeInvalidArgument,
-		name+" must be "+want+", not "+relay.JSONTypeName(bytes.TrimSpace(text)[0])).WithPointer(pointer)
+		name+" must be "+want+", not "+jsontype.Name(bytes.TrimSpace(text)[0])).WithPointer(pointer)
 }
 
 // duplicateMember returns the pointer of the first duplicate member in valid JSON, or "".

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
@@ -164,7 +165,7 @@ func (w *Worker) followInventory(ctx context.Context) error {
 		w.mu.Lock()
 		w.driverErr = err
 		w.mu.Unlock()
-		if !relay.Sleep(ctx, wait) {
+		if !await.Duration(ctx, wait) {
 			return ctx.Err()
 		}
 	}
@@ -232,7 +233,7 @@ func (w *Worker) readNewJobs(ctx context.Context, partitions []int) error {
 			continue
 		}
 		w.o.Log.Warn("could not read jobs", "error", err)
-		if !relay.Sleep(ctx, w.timings.heartbeatInterval) {
+		if !await.Duration(ctx, w.timings.heartbeatInterval) {
 			return ctx.Err()
 		}
 		err = w.store.createGroup(ctx, partitions)
@@ -241,7 +242,7 @@ func (w *Worker) readNewJobs(ctx context.Context, partitions []int) error {
 
 // claimAbandoned claims the jobs of failed workers and starts them.
 func (w *Worker) claimAbandoned(ctx context.Context) error {
-	for w.waitForDriver(ctx) && relay.Sleep(ctx, w.timings.heartbeatInterval) {
+	for w.waitForDriver(ctx) && await.Duration(ctx, w.timings.heartbeatInterval) {
 		// If all slots are in use, claim one job anyway, so it gets a slot before new jobs.
 		free := max(1, int64(cap(w.heldSlots)-len(w.heldSlots)))
 		list, err := w.store.claimAbandoned(ctx, w.o.Name, w.timings.heartbeatTimeout, free)

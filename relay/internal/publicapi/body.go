@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -54,7 +55,7 @@ func (b *bodyBudget) acquireBytes(ctx context.Context, key string, held, more in
 		if ok {
 			return nil
 		}
-		_, err := relay.Await(ctx, released)
+		_, err := await.Value(ctx, released)
 		b.mu.Lock()
 		b.waiting--
 		b.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/client"
 )
@@ -69,7 +70,7 @@ func (t *session) readLoop(ctx context.Context) error {
 func (t *session) waitForKey(ctx context.Context, delay time.Duration, usedKey string) {
 	deadline := time.Now().Add(delay)
 	for ctx.Err() == nil && time.Now().Before(deadline) {
-		relay.Sleep(ctx, min(keyPollInterval, time.Until(deadline)))
+		await.Duration(ctx, min(keyPollInterval, time.Until(deadline)))
 		if newKey, err := t.opt.Key(); err == nil && newKey != usedKey {
 			return
 		}

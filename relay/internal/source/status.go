@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -93,7 +94,7 @@ func (t *session) publishStatus(ctx context.Context) error {
 		writeCtx, cancel := context.WithTimeout(ctx, storeTimeout)
 		_ = t.opt.Store.SetStatus(writeCtx, t.opt.Name, text, statusTTL)
 		cancel()
-		relay.Sleep(ctx, 100*time.Millisecond) // At most ten updates per second, if the connection changes often.
+		await.Duration(ctx, 100*time.Millisecond) // At most ten updates per second, if the connection changes often.
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

@@ -11,7 +11,7 @@ import (
 	"slices"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
-	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay/daemon"
 	"github.com/spf13/cobra"
 )
@@ -83,7 +83,7 @@ func RejectUnknownCommand(cmd *cobra.Command, args []string) error {
 			names = append(names, c.Name())
 		}
 	}
-	if near := relay.ClosestName(args[0], names); near != "" {
+	if near := suggest.ClosestName(args[0], names); near != "" {
 		hint = fmt.Sprintf(" (did you mean %q?)", near)
 	}
 	return NewUsageError(cmd, fmt.Errorf("unknown command %q%s", args[0], hint))

@@ -13,7 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/adminapi"
-	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/internal/await"
 )
 
 // changeBatch is the number of dead letters per request. Several small requests allow progress output and interrupts.
@@ -176,7 +176,7 @@ func confirmChange(ctx context.Context, std term.Streams, question string) error
 		line, _ := bufio.NewReader(std.In).ReadString('\n')
 		answers <- strings.ToLower(strings.TrimSpace(line))
 	}()
-	answer, interrupted := relay.Await(ctx, answers)
+	answer, interrupted := await.Value(ctx, answers)
 	switch {
 	case interrupted != nil:
 		_, _ = fmt.Fprintln(std.Err)

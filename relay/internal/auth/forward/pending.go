@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"sync"
 
-	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 )
@@ -49,7 +49,7 @@ func (p *pendingRequests) shareRequest(
 	if r == nil {
 		return nil, errTooMany
 	}
-	_, err := relay.Await(ctx, r.done)
+	_, err := await.Value(ctx, r.done)
 	p.leaveRequest(id, r)
 	if err != nil {
 		return nil, err

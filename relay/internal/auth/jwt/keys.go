@@ -15,8 +15,8 @@ import (
 	"github.com/go-jose/go-jose/v4"
 	"golang.org/x/sync/singleflight"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/httpclient"
-	"github.com/hubrelay/hubrelay/relay"
 )
 
 const (
@@ -79,7 +79,7 @@ func (k *RemoteKeys) Find(ctx context.Context, keyID string) ([]jose.JSONWebKey,
 	if len(keys) > 0 {
 		return keys, nil // refreshed in the background
 	}
-	if _, err := relay.Await(ctx, fetched); err != nil {
+	if _, err := await.Value(ctx, fetched); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	keys, _, err = k.findCached(keyID)

@@ -3,12 +3,11 @@ package store
 import (
 	"context"
 	"errors"
-	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/backoff"
 	"github.com/hubrelay/hubrelay/internal/keyspace"
-	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/redis/go-redis/v9"
 )
@@ -93,15 +92,10 @@ func (s *Store) Forget(ctx context.Context, sink string, deadLetters bool) error
 
 // Yield pauses for the time that an operation kept Redis busy, at most a second, so other clients get half of its time.
 func Yield(ctx context.Context, busy time.Duration) error {
-	if !relay.Sleep(ctx, min(busy, time.Second)) {
+	if !await.Duration(ctx, min(busy, time.Second)) {
 		return ctx.Err()
 	}
 	return nil
-}
-
-// IsOutOfMemory reports whether Redis rejected a write because it is full.
-func IsOutOfMemory(err error) bool {
-	return err != nil && strings.Contains(err.Error(), "OOM command not allowed")
 }
 
 const (

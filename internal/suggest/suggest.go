@@ -1,4 +1,5 @@
-package relay
+// Package suggest finds the name that a person probably meant.
+package suggest
 
 import (
 	"cmp"
@@ -6,10 +7,13 @@ import (
 	"strings"
 )
 
+// maxName is the maximum length of a word in bytes.
+const maxName = 256
+
 // ClosestName returns the name that most likely was meant by word, or "" if none is close. Case is ignored, and at
 // most a third of the word may differ. Words longer than 256 bytes have no suggestion.
 func ClosestName(word string, names []string) string {
-	return closest(word, names, func(a, b []byte) int {
+	return Closest(word, names, func(a, b []byte) int {
 		// The distance is at least the difference in length, so most names need no comparison.
 		if difference := max(len(a), len(b)) - min(len(a), len(b)); difference > max(1, len(a)/3) {
 			return difference
@@ -20,7 +24,7 @@ func ClosestName(word string, names []string) string {
 
 // ClosestNames returns up to limit names, sorted by their edit distance to word.
 func ClosestNames(word string, names []string, limit int) []string {
-	folded := []byte(strings.ToLower(Truncate(word, maxName)))
+	folded := []byte(strings.ToLower(word[:min(len(word), maxName)]))
 	sorted := slices.Clone(names)
 	slices.SortStableFunc(sorted, func(a, b string) int {
 		return cmp.Compare(editDistance(folded, []byte(a)), editDistance(folded, []byte(b)))
@@ -28,9 +32,8 @@ func ClosestNames(word string, names []string, limit int) []string {
 	return sorted[:min(limit, len(sorted))]
 }
 
-// closest returns the name with the smallest distance to word. The distance function decides whether "*" is a
-// wildcard.
-func closest(word string, names []string, distance func(a, b []byte) int) string {
+// Closest returns the name with the smallest distance to word. distance may be expensive.
+func Closest(word string, names []string, distance func(a, b []byte) int) string {
 	if len(word) > maxName {
 		return ""
 	}
@@ -69,33 +72,4 @@ func editDistance(a, b []byte) int {
 		before, prev, row = prev, row, before
 	}
 	return prev[len(b)]
-}
-
-// patternDistance returns the number of edits after which pattern matches name. A "*" matches any run of bytes
-// without cost.
-func patternDistance(pattern, name []byte) int {
-	prev := make([]int, len(name)+1)
-	row := make([]int, len(name)+1)
-	for j := range prev {
-		prev[j] = j
-	}
-	for _, c := range pattern {
-		if c == '*' {
-			copy(row, prev)
-			for j := 1; j <= len(name); j++ {
-				row[j] = min(row[j], row[j-1])
-			}
-		} else {
-			row[0] = prev[0] + 1
-			for j := 1; j <= len(name); j++ {
-				cost := 1
-				if c == name[j-1] {
-					cost = 0
-				}
-				row[j] = min(prev[j]+1, row[j-1]+1, prev[j-1]+cost)
-			}
-		}
-		prev, row = row, prev
-	}
-	return prev[len(name)]
 }
