@@ -9,6 +9,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/storage"
 )
 
 // takeRequest takes one request from the quotas of a key and its account.
@@ -29,6 +31,8 @@ func (a *API) takeRequest(w http.ResponseWriter, r *http.Request, key *auth.Key)
 		refused := newQuotaError(w, exceeded, "sends more requests than its quota")
 		a.recordExceeded(r, key.Name, audit.ActionRequest, exceeded, refused)
 		return refused
+	case redisconn.IsOutOfMemory(err):
+		return storage.NewFullError("the storage of the relay is full")
 	default:
 		a.logUnavailable(r, err)
 		return relay.NewError(relay.CodeNotReady, "the relay cannot reach its store right now; try again in a moment")

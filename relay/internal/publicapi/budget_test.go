@@ -1,8 +1,10 @@
 package publicapi
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -115,6 +117,26 @@ func TestBudget_ModuleRoutes(t *testing.T) {
 	codes := f.repeatUntil429("/v1/jobs/1", "Authorization", "Bearer ops", "X-Hub-Id", "h1")
 	if codes[0] != 200 || codes[len(codes)-1] != 429 {
 		t.Errorf("got %v, want 200 first and 429 at the end", codes)
+	}
+}
+
+// failingQuotas cannot count requests.
+type failingQuotas struct{ err error }
+
+func (f failingQuotas) Take(context.Context, quota.Client, quota.Amount) error { return f.err }
+
+// A full Redis rejects the count of a request before the token is stored.
+func TestToken_QuotaUnavailable(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"OOM command not allowed when used memory > 'maxmemory'.": `"code":"503.storage-full"`,
+		"connection refused": `"code":"503.not-ready"`,
+	} {
+		f := newFixture(t, func(o *Options) { o.Quotas = failingQuotas{errors.New(text)} }, nil)
+		if a := f.do("GET", pathNotifications, "", "Authorization", "Bearer ops"); a.status != 503 ||
+			!strings.Contains(string(a.body), want) {
+			t.Errorf("%s: got %d %s, want %s", text, a.status, a.body, want)
+		}
 	}
 }
 
