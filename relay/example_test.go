@@ -62,7 +62,7 @@ func ExampleError() {
 }
 
 func ExampleClassify() {
-	err := relay.RetryAfter(errors.New("answered 429"), 2*time.Second)
+	err := relay.RetryAfter(errors.New("status 429"), 2*time.Second)
 	fmt.Println(relay.Classify(err))
 	// Output: retry 2s
 }

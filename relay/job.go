@@ -77,7 +77,7 @@ func (f *JobFailure) String() string {
 }
 
 // TaskDescriptor is the short form of a job: the response to its request, and an entry in the list of an
-// instance's jobs (spec.md, "Task descriptor").
+// instance's jobs (docs/specification.md, "Task descriptor").
 type TaskDescriptor struct {
 	Action string `json:"action"`
 	JobID  string `json:"job_id"`

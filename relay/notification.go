@@ -76,7 +76,7 @@ func (n Notification) AppendMetadata(out []byte) []byte {
 // isPlausibleTime rejects numbers that are probably not times.
 func isPlausibleTime(t time.Time) bool { return t.Year() >= 2020 && t.Year() < 2100 }
 
-// Envelope is the decoded form of a notification's Data. Members that spec.md does not define are in Data only.
+// Envelope is the decoded form of a notification's Data. Members that docs/specification.md does not define are in Data only.
 type Envelope struct {
 	Topic   string  `json:"topic"`
 	Object  Object  `json:"object"`

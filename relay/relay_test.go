@@ -82,7 +82,7 @@ func TestClassify(t *testing.T) {
 	if !errors.Is(Permanent(plain), plain) || Permanent(plain).Error() != "refused" {
 		t.Error("Permanent hides the wrapped error")
 	}
-	if got := (&ResponseError{Status: 502}).Error(); got != "answered 502" {
+	if got := (&ResponseError{Status: 502}).Error(); got != "status 502" {
 		t.Errorf("got %q", got)
 	}
 	if got := (&FieldError{Field: "retry.schedule", Problem: "is empty"}).Error(); got != "retry.schedule is empty" {

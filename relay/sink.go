@@ -282,7 +282,7 @@ type ResponseError struct {
 	Body string
 }
 
-func (e *ResponseError) Error() string { return fmt.Sprintf("answered %d", e.Status) }
+func (e *ResponseError) Error() string { return fmt.Sprintf("status %d", e.Status) }
 
 type statusKey struct{}
 

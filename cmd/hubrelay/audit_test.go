@@ -29,7 +29,7 @@ func TestAudit(t *testing.T) {
 	// Guesses are throttled after a burst. A valid key from the same address is not.
 	const guess = "guessed-secret-0123456789"
 	var last testkit.Reply
-	rejected := 0 // guesses that were answered 401
+	rejected := 0 // guesses that were status 401
 	for ; rejected < 1000; rejected++ {
 		if last = d.Do(t, testkit.Request{Method: "GET", Key: guess, Hub: "hub-1"}); last.Status != 401 {
 			break
@@ -113,7 +113,7 @@ func TestAudit(t *testing.T) {
 		t.Errorf("got %v, want one replay with its counts", list)
 	}
 	if n := len(find("--action authenticate --limit 1000")); n != rejected {
-		t.Errorf("%d failures are recorded, want the %d that were answered 401", n, rejected)
+		t.Errorf("%d failures are recorded, want the %d that were status 401", n, rejected)
 	}
 	var text []byte
 	testkit.Eventually(t, "the file to have all entries of Redis", func() (err error) {

@@ -64,7 +64,7 @@ type killed struct {
 	flow
 	file, data string
 	points     []int           // request counts at which the daemon is killed
-	refused    map[string]bool // object.ids whose first request is answered 503
+	refused    map[string]bool // object.ids whose first request is status 503
 
 	hooks    *receiver
 	received atomic.Int64

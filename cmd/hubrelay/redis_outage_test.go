@@ -55,7 +55,7 @@ func TestRedisAway(t *testing.T) {
 	select {
 	case <-pongs:
 	case <-time.After(patience):
-		t.Fatal("the websocket does not answer while Redis is away")
+		t.Fatal("the websocket does not respond while Redis is away")
 	}
 
 	server.Restart()

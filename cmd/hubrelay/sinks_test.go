@@ -79,7 +79,7 @@ func (f *fakeAdmin) page(w http.ResponseWriter, r *http.Request) {
 		data = append(data, map[string]any{
 			"id": id, "topic": "container.error", "hub_id": "hub-1", "account_id": "acme", "time": time.Now().Add(
 				-3 * time.Hour),
-			"reason": "post to example.com: answered 400\x1b[2J" + strings.Repeat(" and on", 20), "attempts": 2,
+			"reason": "post to example.com: status 400\x1b[2J" + strings.Repeat(" and on", 20), "attempts": 2,
 		})
 		next = id
 	}
@@ -147,22 +147,22 @@ func adminAnswers() map[string]string {
 		"POST /api/sinks/billing/replay": `{"data":{"replayed":42,"skipped":3,"complete":false}}`,
 		"POST /api/sinks/billing/test":   `{"data":{"outcome":"delivered","status":204,"duration_ms":31}}`,
 		"POST /api/sinks/broken/test": `{"data":{"outcome":"retry","status":500,"duration_ms":12,` +
-			`"error":"post to example.com: answered 500",` +
+			`"error":"post to example.com: status 500",` +
 			`"response":"\n  out of \u001b[2Jorder\nat line 1"}}`,
 		"POST /api/sinks/moved/test": `{"data":{"outcome":"retry","status":302,"duration_ms":1,` +
-			`"error":"post to example.com: answered 302"}}`,
+			`"error":"post to example.com: status 302"}}`,
 		"POST /api/sinks/left/forget":     `{"data":{"forgotten":"left"}}`,
 		"POST /api/sinks/a%2Fb%3Fc/pause": `{"data":` + strings.Replace(billing, "billing", "a/b?c", 1) + `}`,
 		"POST /api/sinks/strange/pause":   `<html>`,
 		"GET /api/sinks/billing/deadletters/one": `{"data":{"id":"one","topic":"container.error","hub_id":"hub-1",` +
 			`"account_id":"acme",` +
-			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[{"time":"2026-11-20T07:59:59Z",` +
+			`"time":"2026-11-20T08:00:00Z","reason":"status 400","attempts":[{"time":"2026-11-20T07:59:59Z",` +
 			`"outcome":"permanent","status":400,` +
-			`"response":"no such\nhook \u001b[2J","error":"post to example.com: answered 400","duration_ms":31}],` +
+			`"response":"no such\nhook \u001b[2J","error":"post to example.com: status 400","duration_ms":31}],` +
 			`"events":[{"topic":"container.error","object":{"id":"x"}}]}}`,
 		"GET /api/sinks/billing/deadletters/many": `{"data":{"id":"many","topic":"container.error","hub_id":"hub-1",` +
 			`"account_id":"acme",` +
-			`"time":"2026-11-20T08:00:00Z","reason":"answered 400","attempts":[],"digest":{"count":57,` +
+			`"time":"2026-11-20T08:00:00Z","reason":"status 400","attempts":[],"digest":{"count":57,` +
 			`"first":"2026-11-20T07:58:03Z",` +
 			`"last":"2026-11-20T07:59:00Z","by":{"hub":"hub-1","cluster":"eu\u001b[2J"},` +
 			`"topics":{"container.created":2,"container.error":43,"acme.x":12}},` +
@@ -307,7 +307,7 @@ func TestManyDeadLetters(t *testing.T) {
 			"since=2026-11-20T08%3A00%3A00Z&topics=%2A.error" {
 		t.Errorf("list ended with %d after %q:\n%s%s", code, asked, out, errOut)
 	}
-	if whole := " answered 400\uFFFD[2J" + strings.Repeat(" and on", 20) + "\n"; strings.Count(out, whole) != 7 {
+	if whole := " status 400\uFFFD[2J" + strings.Repeat(" and on", 20) + "\n"; strings.Count(out, whole) != 7 {
 		t.Errorf("list cut the reasons, although there is no terminal:\n%s", out)
 	}
 	out, _, _ = call(t, admin.env(), "", "deadletters", "list", "billing", "--json")

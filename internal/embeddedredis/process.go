@@ -38,7 +38,7 @@ type redisProcess struct {
 	lastLines lineRing
 }
 
-// launchServer starts redis-server and waits until it answers.
+// launchServer starts redis-server and waits until it responds.
 func (s *Server) launchServer(ctx context.Context) (*redisProcess, error) {
 	binary, err := FindBinary()
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *Server) awaitReady(ctx context.Context, p *redisProcess) error {
 		case <-p.exited:
 			return fmt.Errorf("redis-server failed to start in %s: %s", s.dir, p.lastLines.String())
 		case <-ctx.Done():
-			return fmt.Errorf("redis-server did not answer on %s: %w", s.socket, ctx.Err())
+			return fmt.Errorf("redis-server did not respond on %s: %w", s.socket, ctx.Err())
 		case <-tick.C:
 		}
 		if reply, err := call(ctx, s.socket, "PING"); err == nil || strings.HasPrefix(reply, "LOADING") {

@@ -124,14 +124,14 @@ func (t *Target) RedactError(ctx context.Context, err error) error {
 	switch {
 	// The texts that replace these errors are defined here and contain no secrets.
 	case errors.Is(err, context.DeadlineExceeded):
-		described := &describedError{"no answer in time", err}
+		described := &describedError{"no response in time", err}
 		cause := context.Cause(ctx)
 		if errors.Is(cause, context.DeadlineExceeded) && cause.Error() != context.DeadlineExceeded.Error() {
 			described.text = cause.Error()
 		}
 		return fmt.Errorf("post to %s: %w", t.Host(), described)
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("post to %s: %w", t.Host(), &describedError{"closed the connection without an answer", err})
+		return fmt.Errorf("post to %s: %w", t.Host(), &describedError{"closed the connection without a response", err})
 	}
 	if text := err.Error(); t.Redact(text) != text {
 		return fmt.Errorf("post to %s: the connection failed (details omitted because they contain the url)", t.Host())

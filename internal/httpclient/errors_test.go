@@ -32,9 +32,9 @@ func TestClientPost_CommonErrors(t *testing.T) {
 		is    error
 		want  string
 	}{
-		{"/answer", nil, context.DeadlineExceeded, "no answer in time"},
+		{"/answer", nil, context.DeadlineExceeded, "no response in time"},
 		{"/answer", timeoutCause, context.DeadlineExceeded, timeoutCause.Error()},
-		{"/connection", nil, io.EOF, "closed the connection without an answer"},
+		{"/connection", nil, io.EOF, "closed the connection without a response"},
 	} {
 		target, err := ParseTarget(server.URL+c.path, localGuard(t))
 		if err != nil {

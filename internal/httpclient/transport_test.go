@@ -125,7 +125,7 @@ var responseTests = map[string]responseTest{
 		text:   "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n" + strings.Repeat("x", 1_000_000),
 		status: 200, body: strings.Repeat("x", MaxResponseBody), cut: true,
 	},
-	"no response":    {closes: true, problem: "closed the connection without an answer"},
+	"no response":    {closes: true, problem: "closed the connection without a response"},
 	"partial header": {text: "HTTP/1.1 200 OK\r\nX: y\r\n", closes: true, problem: "unexpected EOF"},
 	"invalid status": {
 		text:   "HTTP/1.1 099 Odd\r\nContent-Length: 38\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",

@@ -136,7 +136,7 @@ func (s *Server) awaitReady(done <-chan struct{}) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("redis-server did not answer within %s on %s", startTimeout, s.Socket)
+	return fmt.Errorf("redis-server did not respond within %s on %s", startTimeout, s.Socket)
 }
 
 func (s *Server) answersPing() bool {

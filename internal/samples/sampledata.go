@@ -110,14 +110,14 @@ func (s *sample) fillOperational() {
 	switch s.Topic {
 	case relay.TopicSinkDisabled:
 		s.Object["id"], s.Object["state"] = "billing", "disabled"
-		s.Object["error"] = "post to hooks.example.com: answered 410"
+		s.Object["error"] = "post to hooks.example.com: status 410"
 	case relay.TopicSinkRecovered:
 		s.Object["id"], s.Object["state"] = "billing", "active"
 	case relay.TopicSourceGap:
 		s.Object["id"], s.Object["state"] = "platform", "gap"
 		s.Object["error"] = "the upstream no longer has what followed the last notification"
 	case relay.TopicDeadLetterCreated:
-		s.Object["state"], s.Object["error"] = "permanent", "post to hooks.example.com: answered 400"
+		s.Object["state"], s.Object["error"] = "permanent", "post to hooks.example.com: status 400"
 		s.Object["sink"], s.Object["topic"] = "billing", "billing.credit.error"
 		s.Object["attempts"], s.Object["count"] = 1, 1
 	}

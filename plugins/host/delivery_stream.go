@@ -40,7 +40,7 @@ type deliveryCall struct {
 	message   *sinkv1.Delivery
 	size      int
 	deadline  time.Time  // zero without one
-	answer    chan error // has room for the result
+	response  chan error // has room for the result
 	sent      bool
 	abandoned bool // the caller no longer waits
 }
@@ -91,7 +91,7 @@ func (s *deliveryStream) run() {
 
 // deliverAttempt makes one attempt. It returns when the plugin has responded, ctx has ended or the stream has failed.
 func (s *deliveryStream) deliverAttempt(ctx context.Context, d relay.Delivery) error {
-	c := &deliveryCall{answer: make(chan error, 1)}
+	c := &deliveryCall{response: make(chan error, 1)}
 	var timeout time.Duration
 	if at, ok := ctx.Deadline(); ok {
 		c.deadline, timeout = at, at.Sub(s.now())
@@ -109,7 +109,7 @@ func (s *deliveryStream) deliverAttempt(ctx context.Context, d relay.Delivery) e
 	if err := s.enqueueCall(c); err != nil {
 		return err
 	}
-	err, late := await.Value(ctx, c.answer)
+	err, late := await.Value(ctx, c.response)
 	if late != nil {
 		return s.abandonCall(c, late)
 	}
@@ -138,7 +138,7 @@ func (s *deliveryStream) abandonCall(c *deliveryCall, cause error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
-	case err := <-c.answer:
+	case err := <-c.response:
 		return err
 	default:
 	}
@@ -244,7 +244,7 @@ func (s *deliveryStream) applyAcks(r *sinkv1.DeliverResponse) {
 		case c.abandoned:
 			s.o.Observe(EventLateAck)
 		default:
-			c.answer <- wire.ToOutcome(ack)
+			c.response <- wire.ToOutcome(ack)
 		}
 		delete(s.pending, key)
 	}
@@ -308,7 +308,7 @@ func (s *deliveryStream) failAll(err error) {
 	s.failErr = err
 	for _, c := range s.pending {
 		if !c.abandoned {
-			c.answer <- err
+			c.response <- err
 		}
 	}
 	clear(s.pending)

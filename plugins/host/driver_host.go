@@ -16,7 +16,7 @@ import (
 // Driver runs one driver plugin and implements [relay.Driver]. It starts the process on demand or by Start, and
 // restarts it after a crash, until Close. Its methods may be called concurrently.
 //
-// If the plugin did not answer (a crash, a hang, or a failed start), the error is marked by [relay.Indeterminate]: the
+// If the plugin did not respond (a crash, a hang, or a failed start), the error is marked by [relay.Indeterminate]: the
 // progress is unknown, and Migrate must be called again.
 type Driver struct {
 	*supervisor
@@ -150,11 +150,11 @@ func (driverKind) serviceName() string { return driverv1.Driver_ServiceDesc.Serv
 // make it fail.
 func (k driverKind) start(ctx context.Context, o *Options, conn *grpc.ClientConn) (callSet, string, error) {
 	service := driverv1.NewDriverClient(conn)
-	answer, err := service.Describe(ctx, &driverv1.DescribeRequest{})
+	response, err := service.Describe(ctx, &driverv1.DescribeRequest{})
 	if err != nil {
 		return nil, "", err
 	}
-	description, err := wire.ToDescription(answer)
+	description, err := wire.ToDescription(response)
 	if err != nil {
 		return nil, "", fmt.Errorf("the description of the driver is invalid: %w", err)
 	}

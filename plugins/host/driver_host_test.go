@@ -69,7 +69,7 @@ func TestDriver_MigrateResults(t *testing.T) {
 	fail := r.migrate("fail", "job-1")
 	says(t, fail, false, "no space left on b")
 	unsettled := r.migrate("unsettled", "job-2")
-	says(t, unsettled, true, "a does not answer")
+	says(t, unsettled, true, "a does not respond")
 	if !Answered(fail) || !Answered(unsettled) {
 		t.Error("these are the driver's own answers")
 	}

@@ -74,7 +74,7 @@ func (a *actor) Migrate(ctx context.Context, m relay.Migration, report func(rela
 	case "fail":
 		return errors.New("no space left on b")
 	case "unsettled":
-		return relay.Indeterminate(errors.New("a does not answer"))
+		return relay.Indeterminate(errors.New("a does not respond"))
 	case "superseded":
 		return fmt.Errorf("at b: %w", relay.ErrSuperseded)
 	case "panic":

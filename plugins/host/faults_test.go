@@ -285,7 +285,7 @@ func TestHost_KillsHungPlugin(t *testing.T) {
 	}
 }
 
-// A process that stands still does not answer its health check, and Kill of go-plugin would wait for it for ever.
+// A process that stands still does not respond to its health check, and Kill of go-plugin would wait for it for ever.
 func TestHost_KillsSuspendedProcess(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "sdk", func(o *Options) { o.HealthInterval, o.HealthTimeout = 50*time.Millisecond, 2*time.Second })

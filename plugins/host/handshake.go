@@ -151,14 +151,14 @@ func (s *pluginSession) waitServing(ctx context.Context) error {
 
 // beginError describes the response of the plugin to the first calls. Other errors are returned unchanged.
 func (s *pluginSession) beginError(err error) error {
-	answer, ok := status.FromError(err)
-	text := statusText(answer)
+	response, ok := status.FromError(err)
+	text := statusText(response)
 	switch {
 	case !ok:
 		return err
-	case answer.Code() == codes.InvalidArgument:
+	case response.Code() == codes.InvalidArgument:
 		return &rejectedError{rejectsConfigText, text}
-	case answer.Code() == codes.Unimplemented:
+	case response.Code() == codes.Unimplemented:
 		return &answeredError{
 			fmt.Errorf("the plugin does not serve %s: it is a plugin for something else", s.kind.serviceName()),
 		}
@@ -170,8 +170,8 @@ func (s *pluginSession) beginError(err error) error {
 type answeredError struct{ error }
 
 // statusText returns the message of a status in one line.
-func statusText(answer *status.Status) string {
-	text := strings.ToValidUTF8(relay.Truncate(answer.Message(), 1<<10), "�")
+func statusText(response *status.Status) string {
+	text := strings.ToValidUTF8(relay.Truncate(response.Message(), 1<<10), "�")
 	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "; ")
 }
 

@@ -91,9 +91,9 @@ func (l *migrationCalls) configureDriver(ctx context.Context) error {
 		return nil
 	}
 	_, err := l.service.Configure(ctx, &driverv1.ConfigureRequest{Config: l.o.Config, Servers: *servers})
-	switch answer := status.Convert(err); {
-	case answer.Code() == codes.InvalidArgument:
-		return &rejectedError{rejectsConfigText, statusText(answer)}
+	switch response := status.Convert(err); {
+	case response.Code() == codes.InvalidArgument:
+		return &rejectedError{rejectsConfigText, statusText(response)}
 	case err != nil:
 		return l.callError(err)
 	}
@@ -158,15 +158,15 @@ func (l *migrationCalls) runMigration(ctx context.Context, m relay.Migration, re
 	}
 	defer context.AfterFunc(ctx, func() { l.cancelUntilDone(r) })()
 	for {
-		answer, err := stream.Recv()
+		response, err := stream.Recv()
 		if err != nil {
 			return relay.Indeterminate(l.callError(err))
 		}
-		if p := answer.GetProgress(); p != nil {
+		if p := response.GetProgress(); p != nil {
 			l.forwardProgress(r, p, report)
 			continue
 		}
-		err = wire.ToResult(answer.GetResult())
+		err = wire.ToResult(response.GetResult())
 		switch {
 		case !errors.Is(err, wire.ErrCancelled):
 			return err
@@ -236,8 +236,8 @@ func (l *migrationCalls) callError(err error) error {
 	if errors.Is(err, io.EOF) {
 		return errors.New("the driver ended a migration without a result")
 	}
-	answer := status.Convert(err)
-	if code := answer.Code(); code == codes.Unavailable || code == codes.Canceled {
+	response := status.Convert(err)
+	if code := response.Code(); code == codes.Unavailable || code == codes.Canceled {
 		limit, cancel := context.WithTimeout(context.Background(), 2*exitTimeout)
 		defer cancel()
 		if _, late := await.Value(limit, l.ctx.Done()); late == nil {
@@ -246,7 +246,7 @@ func (l *migrationCalls) callError(err error) error {
 			return l.failErr
 		}
 	}
-	return fmt.Errorf("the driver returned an error: %s", statusText(answer))
+	return fmt.Errorf("the driver returned an error: %s", statusText(response))
 }
 
 // cancelUntilDone requests the end of a migration repeatedly, until it has ended.

@@ -42,7 +42,7 @@ type Options struct {
 	PlainSocket bool
 	// StartupTimeout is the maximum time from the start until the plugin is ready.
 	StartupTimeout time.Duration
-	// HangTimeout is the time after the end of an attempt within which the plugin must answer any attempt. Otherwise it
+	// HangTimeout is the time after the end of an attempt within which the plugin must respond to any attempt. Otherwise it
 	// is killed. For a driver it is the time within which a migration must stop.
 	HangTimeout time.Duration
 	// MemoryLimit limits the memory that the process may allocate, in bytes, if the system supports it. Zero means no
@@ -70,7 +70,7 @@ const (
 	EventStarted    Event = "started"
 	EventNotStarted Event = "not_started" // a start failed
 	EventExited     Event = "exited"      // it ended by itself
-	EventHung       Event = "hung"        // it was killed because it did not answer
+	EventHung       Event = "hung"        // it was killed because it did not respond
 	EventKilled     Event = "killed"      // it did not end when requested
 	EventGaveUp     Event = "gave_up"     // it crashed too often
 	EventUnknownAck Event = "unknown_ack" // it acknowledged an attempt that it did not have

@@ -26,13 +26,13 @@ func Validate(ctx context.Context, kind string, o Options) ([]relay.FieldError, 
 	if kind == KindDriver {
 		return validate(ctx, o, driverKind{},
 			func(ctx context.Context, conn *grpc.ClientConn) ([]*driverv1.Problem, error) {
-				answer, err := driverv1.NewDriverClient(conn).Validate(ctx, &driverv1.ValidateRequest{Config: o.Config})
-				return answer.GetProblems(), err
+				response, err := driverv1.NewDriverClient(conn).Validate(ctx, &driverv1.ValidateRequest{Config: o.Config})
+				return response.GetProblems(), err
 			})
 	}
 	return validate(ctx, o, sinkKind{}, func(ctx context.Context, conn *grpc.ClientConn) ([]*sinkv1.Problem, error) {
-		answer, err := sinkv1.NewSinkClient(conn).Validate(ctx, &sinkv1.ValidateRequest{Name: o.Name, Config: o.Config})
-		return answer.GetProblems(), err
+		response, err := sinkv1.NewSinkClient(conn).Validate(ctx, &sinkv1.ValidateRequest{Name: o.Name, Config: o.Config})
+		return response.GetProblems(), err
 	})
 }
 
@@ -57,9 +57,9 @@ func validate[P wire.Problem](
 // Explain starts a sink plugin, returns what it would send for a delivery, and stops it. The error is [ErrUnsupported],
 // the rejection of the delivery by the plugin ([IsRejected]), or the reason why it did not respond.
 func Explain(ctx context.Context, o Options, d relay.Delivery) (relay.Preview, error) {
-	var answer *sinkv1.ExplainResponse
+	var response *sinkv1.ExplainResponse
 	err := runQuery(ctx, o, sinkKind{}, func(ctx context.Context, conn *grpc.ClientConn) (err error) {
-		answer, err = sinkv1.NewSinkClient(conn).Explain(ctx, &sinkv1.ExplainRequest{
+		response, err = sinkv1.NewSinkClient(conn).Explain(ctx, &sinkv1.ExplainRequest{
 			Name: o.Name, Config: o.Config, Delivery: wire.FromDelivery(d, 0),
 		})
 		return err
@@ -67,7 +67,7 @@ func Explain(ctx context.Context, o Options, d relay.Delivery) (relay.Preview, e
 	if err != nil {
 		return relay.Preview{}, err
 	}
-	return wire.ToExplanation(answer), nil
+	return wire.ToExplanation(response), nil
 }
 
 // runQuery starts a plugin for one call, and stops it.
@@ -83,7 +83,7 @@ func runQuery(ctx context.Context, o Options, k pluginKind, rpc func(context.Con
 	var ended *sessionError
 	switch {
 	case err == nil:
-		return q.answer
+		return q.response
 	case late && !errors.As(err, &ended):
 		return fmt.Errorf("the plugin did not respond within %s", time.Since(began).Round(100*time.Millisecond))
 	}
@@ -93,18 +93,18 @@ func runQuery(ctx context.Context, o Options, k pluginKind, rpc func(context.Con
 // query is a call to a plugin that is not configured.
 type query struct {
 	pluginKind
-	rpc    func(context.Context, *grpc.ClientConn) error
-	answer error
+	rpc      func(context.Context, *grpc.ClientConn) error
+	response error
 }
 
 // start makes the call. A rejection is a result, too.
 func (q *query) start(ctx context.Context, _ *Options, conn *grpc.ClientConn) (callSet, string, error) {
 	err := q.rpc(ctx, conn)
-	switch answer := status.Convert(err); {
-	case answer.Code() == codes.Unimplemented && !strings.Contains(answer.Message(), "unknown service"):
-		q.answer = ErrUnsupported
-	case answer.Code() == codes.InvalidArgument:
-		q.answer = &rejectedError{"the plugin cannot send the delivery", statusText(answer)}
+	switch response := status.Convert(err); {
+	case response.Code() == codes.Unimplemented && !strings.Contains(response.Message(), "unknown service"):
+		q.response = ErrUnsupported
+	case response.Code() == codes.InvalidArgument:
+		q.response = &rejectedError{"the plugin cannot send the delivery", statusText(response)}
 	default:
 		return nil, "", err
 	}

@@ -152,12 +152,12 @@ func (s *pluginSession) checkHealth(ctx context.Context, unhealthy chan<- error)
 func checkServing(ctx context.Context, health grpc_health_v1.HealthClient, timeout time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	answer, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: goplugin.GRPCServiceName})
+	response, err := health.Check(ctx, &grpc_health_v1.HealthCheckRequest{Service: goplugin.GRPCServiceName})
 	if err != nil {
 		return errors.New(status.Convert(err).Message())
 	}
-	if answer.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-		return fmt.Errorf("its status is %s", answer.GetStatus())
+	if response.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("its status is %s", response.GetStatus())
 	}
 	return nil
 }

@@ -65,7 +65,7 @@ func (sinkKind) serviceName() string { return sinkv1.Sink_ServiceDesc.ServiceNam
 // start opens the stream of deliveries, and returns when the plugin has given its first credit.
 func (sinkKind) start(ctx context.Context, o *Options, conn *grpc.ClientConn) (callSet, string, error) {
 	service := sinkv1.NewSinkClient(conn)
-	answer, err := service.Configure(ctx, &sinkv1.ConfigureRequest{Name: o.Name, Config: o.Config})
+	response, err := service.Configure(ctx, &sinkv1.ConfigureRequest{Name: o.Name, Config: o.Config})
 	if err != nil {
 		return nil, "", err
 	}
@@ -79,7 +79,7 @@ func (sinkKind) start(ctx context.Context, o *Options, conn *grpc.ClientConn) (c
 	go s.run()
 	select {
 	case <-s.ready:
-		return s, answer.GetVersion(), nil
+		return s, response.GetVersion(), nil
 	case err = <-s.end:
 	case <-ctx.Done():
 		err = errors.New("the plugin granted no credit for deliveries")

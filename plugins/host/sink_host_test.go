@@ -95,7 +95,7 @@ func TestHost_IgnoresLateAnswer(t *testing.T) {
 	r := newRig(t, "sdk", nil)
 	r.mustDeliver("first")
 	r.deliverUntilSent("a", "slow")
-	r.until("a late answer", func() bool { return r.count(EventLateAck) == 1 })
+	r.until("a late response", func() bool { return r.count(EventLateAck) == 1 })
 	if err := r.deliver("a", 2, "ok", time.Minute); err != nil {
 		t.Error(err)
 	}

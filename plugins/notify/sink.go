@@ -219,7 +219,7 @@ func (to destination) classifyAttempt(a *attempt, err error) error {
 	}
 	switch {
 	case a.status != 0: // even if the time has ended since
-		failed := newError("answered %d: %s", a.status, relay.Truncate(message.SingleLine(string(a.body)), 200))
+		failed := newError("status %d: %s", a.status, relay.Truncate(message.SingleLine(string(a.body)), 200))
 		switch a.status {
 		case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 			return relay.Permanent(failed)
@@ -228,7 +228,7 @@ func (to destination) classifyAttempt(a *attempt, err error) error {
 		}
 		return failed
 	case a.ctx.Err() != nil && (err != nil || !a.requested), errors.Is(a.err, context.DeadlineExceeded):
-		return newError("did not answer in time")
+		return newError("did not respond in time")
 	case a.err != nil:
 		return newError("cannot be reached: %v", a.err)
 	case err != nil && !a.requested:

@@ -331,7 +331,7 @@ func TestDestination_ClassifyResponseAtDeadline(t *testing.T) {
 			errors.New("no"))
 		outcome, after := relay.Classify(err)
 		if outcome != want || (after == time.Minute) != (want == relay.OutcomeRetry) ||
-			!strings.Contains(err.Error(), fmt.Sprint("answered ", status)) {
+			!strings.Contains(err.Error(), fmt.Sprint("status ", status)) {
 			t.Errorf("%d: got %s after %s: %v", status, outcome, after, err)
 		}
 	}
@@ -351,7 +351,7 @@ func TestSink_RetrySkipsDelivered(t *testing.T) {
 		URLFiles: []string{writeFile(t, "telegram://12345:"+secret+"@telegram?chats=667\n")},
 	})
 	err := s.Deliver(t.Context(), newDelivery())
-	if err == nil || !strings.Contains(err.Error(), "gotify (urls.1) answered 502") {
+	if err == nil || !strings.Contains(err.Error(), "gotify (urls.1) status 502") {
 		t.Fatalf("got %v", err)
 	}
 	if len(d.requests) != 3 {
@@ -377,7 +377,7 @@ func TestSink_HangingAndForbiddenAddresses(t *testing.T) {
 	defer close(release)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if err := s.Deliver(ctx, newDelivery()); err == nil || strings.Count(err.Error(), "did not answer in time") != 3 {
+	if err := s.Deliver(ctx, newDelivery()); err == nil || strings.Count(err.Error(), "did not respond in time") != 3 {
 		t.Errorf("three hanging services: got %v", err)
 	}
 

@@ -19,13 +19,13 @@
 // delivery a dead letter, and relay.Gone disables the sink, which keeps its backlog. The text of an error is logged and
 // stored, so it must not contain a secret. If a handler panics, the attempt fails and the plugin continues.
 //
-// A delivery may arrive again with the same ID, after a crash or a late answer.
+// A delivery may arrive again with the same ID, after a crash or a late response.
 //
 // # Concurrency of a sink
 //
 // The handler is called concurrently, up to the sink's `concurrency` (default 16) and up to [Concurrency].
 // Concurrency(1) serializes all calls. The setting `ordering` of the sink keeps the order of a container or hub. The
-// handler's context ends with the attempt (the sink's `timeout`), or when the daemon does not need the answer. If a
+// handler's context ends with the attempt (the sink's `timeout`), or when the daemon does not need the response. If a
 // handler continues for some seconds after that, the plugin counts as hung and is restarted.
 //
 // # Drivers

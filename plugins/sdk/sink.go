@@ -89,7 +89,7 @@ func (s *sinkServer) Configure(ctx context.Context, r *sinkv1.ConfigureRequest) 
 }
 
 var errAlreadyConfigured = status.Error(codes.FailedPrecondition,
-	"the process is configured already, and answers no question")
+	"the process is configured already, and responds to no other request")
 
 // Validate returns the problems of a configuration.
 func (s *sinkServer) Validate(ctx context.Context, r *sinkv1.ValidateRequest) (*sinkv1.ValidateResponse, error) {

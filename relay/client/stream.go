@@ -246,7 +246,7 @@ func (l *listener) deliver(n relay.Notification) bool {
 	return isCursor || l.yield(n, nil)
 }
 
-// connect gets a token and opens the websocket as described in spec.md.
+// connect gets a token and opens the websocket as described in docs/specification.md.
 func (l *listener) connect(ctx context.Context) (*websocket.Conn, error) {
 	l.gotToken = false
 	token, header, err := l.client.fetchToken(ctx)

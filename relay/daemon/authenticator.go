@@ -11,7 +11,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
-// topicKeyChanged is the topic of notifications that an API key of a hub has changed, from spec.md.
+// topicKeyChanged is the topic of notifications that an API key of a hub has changed, from docs/specification.md.
 const topicKeyChanged = "hub.api_key.state.changed"
 
 // authentication identifies the senders of public requests.

@@ -74,7 +74,7 @@ func (k *storedKeys) load(ctx context.Context) error {
 	return nil
 }
 
-// run polls, because the streams of a revoked key must be closed within a second. While Redis does not answer, the
+// run polls, because the streams of a revoked key must be closed within a second. While Redis does not respond, the
 // known keys stay valid.
 func (k *storedKeys) run(ctx context.Context) error {
 	poll, use := time.NewTicker(keyPollInterval), time.NewTicker(useInterval)
@@ -128,7 +128,7 @@ func (a *Daemon) openKeys() adminserver.Keys {
 }
 
 // finishChange applies a change to this node before the response. Other nodes follow within a second, and so does this one
-// if Redis does not answer now.
+// if Redis does not respond now.
 func (k adminKeys) finishChange(ctx context.Context, name string, err error) error {
 	if err == nil {
 		_ = k.stored.applyChanges(ctx)

@@ -203,18 +203,18 @@ func TestRealServerRefuses(t *testing.T) {
 		"login": {func(c *Config) { c.Auth = "login" }, relay.OutcomeDelivered, ""},
 		"wrong password": {
 			func(c *Config) { c.Password = "s3cret wrong" }, relay.OutcomeRetry,
-			"log in to localhost: answered 535",
+			"log in to localhost: status 535",
 		},
-		"no login": {func(c *Config) { c.Username, c.Password = "", "" }, relay.OutcomeRetry, "answered 530"},
+		"no login": {func(c *Config) { c.Username, c.Password = "", "" }, relay.OutcomeRetry, "status 530"},
 		"no receiver": {
 			func(c *Config) { c.To = []string{"nobody@example.com"} }, relay.OutcomePermanent,
-			"send the recipient nobody@example.com to localhost: answered 550",
+			"send the recipient nobody@example.com to localhost: status 550",
 		},
 		"unknown CA":   {func(c *Config) { c.CAFile = "" }, relay.OutcomeRetry, "start TLS with localhost: "},
 		"another name": {func(c *Config) { c.Host = "127.0.0.2" }, relay.OutcomeRetry, "connect"},
 		"in clear": {
 			func(c *Config) { c.TLS, c.Username, c.Password = tlsNone, "", "" }, relay.OutcomeRetry,
-			"answered 530",
+			"status 530",
 		},
 		"tls at once": {func(c *Config) { c.TLS = tlsImplicit }, relay.OutcomeRetry, "start TLS with localhost: "},
 	} {

@@ -148,13 +148,13 @@ func (s *Sink) explainError(ctx context.Context, at smtpStep, err error) error {
 	var said *textproto.Error
 	switch {
 	case errors.As(err, &said): // even if ctx has ended since
-		answer := fmt.Errorf("%s %s: %w", at.name, host, &relay.ResponseError{
+		response := fmt.Errorf("%s %s: %w", at.name, host, &relay.ResponseError{
 			Status: said.Code, Body: s.redactPassword(said.Msg),
 		})
 		if at.isMessageReply && isPermanentCode(said.Code) {
-			return relay.Permanent(answer)
+			return relay.Permanent(response)
 		}
-		return answer
+		return response
 	case ctx.Err() != nil && errors.Is(cause, context.DeadlineExceeded):
 		return fmt.Errorf("%s %s: no reply in time: %w", at.name, host, cause)
 	case ctx.Err() != nil:

@@ -190,11 +190,11 @@ func TestAnswers(t *testing.T) {
 			relay.OutcomeDelivered, "",
 		},
 		"no EHLO": {map[string]string{"EHLO": "502 what"}, relay.OutcomeDelivered, ""},
-		"busy":    {map[string]string{"greeting": "421 busy"}, relay.OutcomeRetry, "answered 421"},
+		"busy":    {map[string]string{"greeting": "421 busy"}, relay.OutcomeRetry, "status 421"},
 		"no service": {
 			map[string]string{"greeting": "554 no service here"},
 			relay.OutcomeRetry,
-			"read the greeting of 127.0.0.1: answered 554",
+			"read the greeting of 127.0.0.1: status 554",
 		},
 		"no greeting": {
 			map[string]string{"greeting": ""},
@@ -209,15 +209,15 @@ func TestAnswers(t *testing.T) {
 		"no sender": {
 			map[string]string{"MAIL": "550 who are you"},
 			relay.OutcomePermanent,
-			"send the sender to 127.0.0.1: answered 550",
+			"send the sender to 127.0.0.1: status 550",
 		},
-		"a login is needed": {map[string]string{"MAIL": "530 log in"}, relay.OutcomeRetry, "answered 530"},
-		"greylisted":        {map[string]string{"RCPT": "450 try again"}, relay.OutcomeRetry, "answered 450"},
-		"full for now":      {map[string]string{"RCPT": "452 full"}, relay.OutcomeRetry, "answered 452"},
-		"full":              {map[string]string{"RCPT": "552 full"}, relay.OutcomeRetry, "answered 552"},
-		"closing":           {map[string]string{"RCPT": "421 closing"}, relay.OutcomeRetry, "answered 421"},
-		"not wanted":        {map[string]string{"DATA": "554 no"}, relay.OutcomePermanent, "answered 554"},
-		"wrong order":       {map[string]string{"DATA": "503 no"}, relay.OutcomeRetry, "answered 503"},
+		"a login is needed": {map[string]string{"MAIL": "530 log in"}, relay.OutcomeRetry, "status 530"},
+		"greylisted":        {map[string]string{"RCPT": "450 try again"}, relay.OutcomeRetry, "status 450"},
+		"full for now":      {map[string]string{"RCPT": "452 full"}, relay.OutcomeRetry, "status 452"},
+		"full":              {map[string]string{"RCPT": "552 full"}, relay.OutcomeRetry, "status 552"},
+		"closing":           {map[string]string{"RCPT": "421 closing"}, relay.OutcomeRetry, "status 421"},
+		"not wanted":        {map[string]string{"DATA": "554 no"}, relay.OutcomePermanent, "status 554"},
+		"wrong order":       {map[string]string{"DATA": "503 no"}, relay.OutcomeRetry, "status 503"},
 		"hangs up in DATA": {
 			map[string]string{"end": ""},
 			relay.OutcomeRetry,
@@ -226,7 +226,7 @@ func TestAnswers(t *testing.T) {
 		"refused at the end": {
 			map[string]string{"end": "550-no\r\n550 never"},
 			relay.OutcomePermanent,
-			"answered 550",
+			"status 550",
 		},
 		"odd code": {map[string]string{"end": "999 what"}, relay.OutcomeRetry, "999"},
 		"floods": {
@@ -250,7 +250,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A server's answer counts even if the time ends while it is read.
+// A server's response counts even if the time ends while it is read.
 func TestAnswerAtTheLastMoment(t *testing.T) {
 	t.Parallel()
 	s, ok := openTest(t, &Config{

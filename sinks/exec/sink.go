@@ -94,12 +94,12 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 
 // statusError describes a response as the exit status of a command.
 type statusError struct {
-	text   string
-	answer *relay.ResponseError
+	text     string
+	response *relay.ResponseError
 }
 
 func (e *statusError) Error() string { return e.text }
-func (e *statusError) Unwrap() error { return e.answer }
+func (e *statusError) Unwrap() error { return e.response }
 
 // deliveryEnv returns the variables that describe the delivery. A digest has its own topic, and the hub and account
 // that all notifications share. A batch has the shared values of all three.

@@ -89,26 +89,26 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 	if err != nil {
 		return relay.Permanent(err)
 	}
-	answer, err := s.client.Post(ctx, s.target, s.header, body)
+	response, err := s.client.Post(ctx, s.target, s.header, body)
 	if err != nil {
 		return err
 	}
-	if answer.Status == http.StatusAccepted {
-		relay.ReportStatus(ctx, answer.Status)
+	if response.Status == http.StatusAccepted {
+		relay.ReportStatus(ctx, response.Status)
 		return nil
 	}
-	return s.classifyResponse(answer, e.RoutingKey)
+	return s.classifyResponse(response, e.RoutingKey)
 }
 
 // classifyResponse returns the outcome of a response other than 202, by "Response codes & retry logic" in PagerDuty's
 // documentation: 400 is an invalid event, 429 too many requests, and 5xx a fault of PagerDuty.
-func (s *Sink) classifyResponse(answer *httpclient.Response, key string) error {
-	said := &relay.ResponseError{Status: answer.Status, Body: strings.ReplaceAll(answer.Body, key, "(redacted)")}
+func (s *Sink) classifyResponse(response *httpclient.Response, key string) error {
+	said := &relay.ResponseError{Status: response.Status, Body: strings.ReplaceAll(response.Body, key, "(redacted)")}
 	err := fmt.Errorf("post to %s: %w", s.target.Host(), said)
-	if answer.Status == http.StatusBadRequest {
+	if response.Status == http.StatusBadRequest {
 		return relay.Permanent(err)
 	}
-	if wait, ok := httpclient.RetryAfter(answer.Header, s.now()); ok {
+	if wait, ok := httpclient.RetryAfter(response.Header, s.now()); ok {
 		return relay.RetryAfter(err, wait)
 	}
 	return err

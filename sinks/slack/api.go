@@ -24,8 +24,8 @@ const (
 // maxAnswer is the maximum size of a response in bytes. A response repeats the message.
 const maxAnswer = 1 << 20
 
-// apiAnswer is the response of every method. Channel and TS identify the message.
-type apiAnswer struct {
+// apiResponse is the response of every method. Channel and TS identify the message.
+type apiResponse struct {
 	OK       bool   `json:"ok"`
 	Error    string `json:"error"`
 	Needed   string `json:"needed"`
@@ -43,7 +43,7 @@ var errThreadGone = errors.New("the thread's first message is gone")
 func (a *appSink) methodURL(method string) *url.URL { return a.api.URL().JoinPath(method) }
 
 // callMethod calls a method once. Its errors are marked with their outcome and do not contain the token.
-func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*apiAnswer, error) {
+func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*apiResponse, error) {
 	body, err := json.Marshal(m)
 	if err != nil {
 		return nil, relay.Permanent(fmt.Errorf("write a message: %w", err))
@@ -66,11 +66,11 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 		return nil, a.redactError(a.api.RedactError(ctx, err), token)
 	}
 	said := &relay.ResponseError{Status: resp.StatusCode, Body: responseExcerpt(text, token)}
-	var answer apiAnswer
-	bad := json.Unmarshal(text, &answer) != nil
+	var response apiResponse
+	bad := json.Unmarshal(text, &response) != nil
 	switch {
-	case resp.StatusCode == http.StatusTooManyRequests || answer.Error == "ratelimited" ||
-		answer.Error == "rate_limited":
+	case resp.StatusCode == http.StatusTooManyRequests || response.Error == "ratelimited" ||
+		response.Error == "rate_limited":
 		err := fmt.Errorf("%s at %s: %w: too many messages for Slack", method, a.api.Host(), said)
 		if wait, ok := httpclient.RetryAfter(resp.Header, a.now()); ok {
 			return nil, relay.RetryAfter(err, wait)
@@ -78,16 +78,16 @@ func (a *appSink) callMethod(ctx context.Context, method string, m *outgoing) (*
 		return nil, err
 	case resp.StatusCode != http.StatusOK:
 		return nil, fmt.Errorf("%s at %s: %w", method, a.api.Host(), said)
-	case bad || !answer.OK && answer.Error == "":
+	case bad || !response.OK && response.Error == "":
 		return nil, fmt.Errorf(
 			"%s at %s: %w, but the response is not one of Slack: check api_url and proxies", method, a.api.Host(), said,
 		)
-	case !answer.OK:
-		return nil, a.classifyError(method, m.Channel, &answer, said)
-	case answer.TS == "" || answer.Channel == "":
+	case !response.OK:
+		return nil, a.classifyError(method, m.Channel, &response, said)
+	case response.TS == "" || response.Channel == "":
 		return nil, fmt.Errorf("%s at %s: %w without the ts of a message", method, a.api.Host(), said)
 	}
-	return &answer, nil
+	return &response, nil
 }
 
 // responseExcerpt returns the beginning of a response, for dead letters.
@@ -106,13 +106,13 @@ func (a *appSink) redactError(err error, token string) error {
 }
 
 // classifyError returns the outcome of a response with ok: false.
-func (a *appSink) classifyError(method, channel string, answer *apiAnswer, said error) error {
-	known := appMeaning(answer)
-	err := fmt.Errorf("%s to %s at %s: %w: %s", method, channel, a.api.Host(), said, relay.Truncate(answer.Error, 80))
+func (a *appSink) classifyError(method, channel string, response *apiResponse, said error) error {
+	known := appMeaning(response)
+	err := fmt.Errorf("%s to %s at %s: %w: %s", method, channel, a.api.Host(), said, relay.Truncate(response.Error, 80))
 	if known.problem != "" {
 		err = fmt.Errorf("%w: %s", err, known.problem)
 	}
-	if list := answer.Metadata.Messages; len(list) > 0 {
+	if list := response.Metadata.Messages; len(list) > 0 {
 		err = fmt.Errorf("%w (%s)", err, relay.Truncate(strings.Join(list, "; "), 300))
 	}
 	switch {
@@ -134,7 +134,7 @@ type slackError struct {
 // appMeaning classifies the errors of chat.postMessage and chat.update in Slack's reference. Errors of the token
 // disable the sink. Errors of a channel are retried, because an operator can fix them in Slack, and other channels
 // work. Errors of the message are permanent. All others may be temporary.
-func appMeaning(answer *apiAnswer) slackError {
+func appMeaning(response *apiResponse) slackError {
 	gone := func(problem string) slackError {
 		return slackError{errorMeaning: errorMeaning{relay.OutcomeGone, problem}}
 	}
@@ -144,16 +144,16 @@ func appMeaning(answer *apiAnswer) slackError {
 	later := func(problem string) slackError {
 		return slackError{errorMeaning: errorMeaning{relay.OutcomeRetry, problem}}
 	}
-	switch answer.Error {
+	switch response.Error {
 	case "not_authed", "invalid_auth", "token_revoked", "token_expired", "account_inactive", "user_is_bot",
 		"not_allowed_token_type":
 		return gone("Slack rejects the token: set the bot token (xoxb-…) of an installed app")
 	case "org_login_required", "ekm_access_denied", "team_access_not_granted", "access_denied":
 		return gone("the workspace does not allow the app: an administrator must approve it")
 	case "missing_scope", "no_permission":
-		needed := relay.Truncate(cmp.Or(answer.Needed, "chat:write"), 80)
-		if answer.Provided != "" {
-			needed += " (it has " + relay.Truncate(answer.Provided, 200) + ")"
+		needed := relay.Truncate(cmp.Or(response.Needed, "chat:write"), 80)
+		if response.Provided != "" {
+			needed += " (it has " + relay.Truncate(response.Provided, 200) + ")"
 		}
 		return gone("the app lacks the scope " + needed +
 			": add it under \"OAuth & Permissions\" in the settings of the app, install the app again, and set the " +

@@ -71,7 +71,7 @@ func TestAppErrors(t *testing.T) {
 		{200, `{"ok":false,"error":"account_inactive"}`, relay.OutcomeGone, "set the bot token"},
 		{
 			200, `{"ok":false,"error":"token_revoked"}`, relay.OutcomeGone,
-			"answered 200: token_revoked: Slack rejects the token: set the bot token",
+			"status 200: token_revoked: Slack rejects the token: set the bot token",
 		},
 		{
 			200, `{"ok":false,"error":"missing_scope","needed":"chat:write","provided":"incoming-webhook"}`,
@@ -80,7 +80,7 @@ func TestAppErrors(t *testing.T) {
 		{200, `{"ok":false,"error":"missing_scope"}`, relay.OutcomeGone, "lacks the scope chat:write: add it"},
 		{
 			200, `{"ok":false,"error":"channel_not_found"}`, relay.OutcomeRetry,
-			"answered 200: channel_not_found: there is no channel with this name or ID",
+			"status 200: channel_not_found: there is no channel with this name or ID",
 		},
 		{
 			200, `{"ok":false,"error":"not_in_channel"}`, relay.OutcomeRetry,
@@ -98,8 +98,8 @@ func TestAppErrors(t *testing.T) {
 		{200, `{"ok":true}`, relay.OutcomeRetry, "without the ts of a message"},
 		{200, `<html>log in ` + testToken + `</html>`, relay.OutcomeRetry, "check api_url"},
 		{200, strings.Repeat("[", 2<<20), relay.OutcomeRetry, "check api_url"},
-		{500, "<html>", relay.OutcomeRetry, "answered 500"},
-		{302, "", relay.OutcomeRetry, "answered 302"},
+		{500, "<html>", relay.OutcomeRetry, "status 500"},
+		{302, "", relay.OutcomeRetry, "status 302"},
 	} {
 		w, url := newWorkspace(t)
 		w.answer = func(_ string, r http.ResponseWriter) bool {

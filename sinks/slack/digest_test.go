@@ -41,7 +41,7 @@ func gather(
 // dead returns a notice about count dead letters of the sink billing with a reason.
 func dead(reason string, count int) relay.Notification {
 	return note(fmt.Sprintf("6b00c62b0000000000000%03x", count), relay.TopicDeadLetterCreated,
-		fmt.Sprintf(`{"id":"6b00c6200000000000000%03x","state":%q,"error":"post to hooks.example.com: answered 400",`+
+		fmt.Sprintf(`{"id":"6b00c6200000000000000%03x","state":%q,"error":"post to hooks.example.com: status 400",`+
 			`"sink":"billing","topic":"billing.credit.error","attempts":1,"count":%d}`, count, reason, count),
 		`{"hub_id":"hub1","account_id":"","environments":[],"dns_zones":[],"clusters":[],"containers":[]}`)
 }
@@ -156,7 +156,7 @@ func TestDeathsAreAddedUp(t *testing.T) {
 	t.Parallel()
 	other := dead("permanent", 4)
 	other.Data = []byte(strings.ReplaceAll(string(other.Data), "billing", "audit"))
-	disabled := note("n9", relay.TopicSinkDisabled, `{"id":"gone","state":"disabled","error":"answered 410"}`,
+	disabled := note("n9", relay.TopicSinkDisabled, `{"id":"gone","state":"disabled","error":"status 410"}`,
 		emptyContext)
 	batch := relay.Delivery{ID: "d1", Notifications: []relay.Notification{dead("permanent", 11), dead("expired", 12)}}
 	mixed := deaths(2, dead("permanent", 11), dead("expired", 11))
@@ -192,7 +192,7 @@ func TestDeathsAreAddedUp(t *testing.T) {
 			"2 problems of 2 topics", "1 × `hubrelay.deadletter.created`\n",
 		}},
 		"two disabled": {relay.Delivery{ID: "d1", Notifications: []relay.Notification{disabled, disabled}}, []string{
-			"2 × A sink was disabled and keeps its backlog, among them: gone · answered 410",
+			"2 × A sink was disabled and keeps its backlog, among them: gone · status 410",
 		}},
 	} {
 		m := newRenderer().renderDelivery(c.d)

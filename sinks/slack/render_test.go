@@ -89,7 +89,7 @@ func goldens() map[string]relay.Delivery {
 			Data: []byte(
 				`{"topic":"hubrelay.sink.disabled","object":{"id":"billing","state":"disabled","error":"post to ` +
 					`hooks.example.com: ` +
-					`answered 410"},"context":{"hub_id":"","account_id":"","environments":[],"dns_zones":[],` +
+					`status 410"},"context":{"hub_id":"","account_id":"","environments":[],"dns_zones":[],` +
 					`"clusters":[],` +
 					`"containers":[]},"flags":null}`),
 		}),
@@ -97,10 +97,10 @@ func goldens() map[string]relay.Delivery {
 			`{"id":"billing","state":"active","error":""}`, emptyContext)),
 		"sample": one(sampleOf("container.error", `{"state":"","error":""}`)),
 		"sample_dead": one(sampleOf(relay.TopicDeadLetterCreated,
-			`{"id":"000000000000000000000000","state":"permanent","error":"answered 400",`+
+			`{"id":"000000000000000000000000","state":"permanent","error":"status 400",`+
 				`"sink":"sample","topic":"container.created","attempts":1,"count":1}`)),
 		"dead_letter": one(note("0123456789abcdef01234567", relay.TopicDeadLetterCreated,
-			`{"id":"765432100123456789abcdef","state":"permanent","error":"post to hooks.example.com: answered 400",`+
+			`{"id":"765432100123456789abcdef","state":"permanent","error":"post to hooks.example.com: status 400",`+
 				`"sink":"billing","topic":"billing.credit.error","attempts":1,"count":38}`, emptyContext)),
 		"hostile": one(note("0123456789abcdef01234567", "container.error",
 			`{"id":`+quoted(hostile)+`,"state":`+quoted(hostile)+`,"error":`+nasty+`}`,

@@ -98,31 +98,31 @@ func (s *Sink) Deliver(ctx context.Context, d relay.Delivery) error {
 		return relay.Permanent(fmt.Errorf("render delivery %s: %w", d.ID, err))
 	}
 	target := s.target()
-	answer, err := s.client.Post(ctx, target, s.header, body)
+	response, err := s.client.Post(ctx, target, s.header, body)
 	if err != nil {
 		return err
 	}
-	if answer.Status == http.StatusOK && !answer.Truncated && strings.TrimSpace(answer.Body) == "ok" {
-		relay.ReportStatus(ctx, answer.Status)
+	if response.Status == http.StatusOK && !response.Truncated && strings.TrimSpace(response.Body) == "ok" {
+		relay.ReportStatus(ctx, response.Status)
 		return nil
 	}
-	return s.classifyResponse(target, answer)
+	return s.classifyResponse(target, response)
 }
 
 // classifyResponse returns the outcome of a response other than 200 "ok".
-func (s *Sink) classifyResponse(target *httpclient.Target, answer *httpclient.Response) error {
-	cause := &relay.ResponseError{Status: answer.Status, Body: answer.Body}
-	if answer.Status == http.StatusOK {
+func (s *Sink) classifyResponse(target *httpclient.Target, response *httpclient.Response) error {
+	cause := &relay.ResponseError{Status: response.Status, Body: response.Body}
+	if response.Status == http.StatusOK {
 		return fmt.Errorf("post to %s: %w, but not with ok", target.Host(), cause)
 	}
-	known := meaningOf(answer.Body)
+	known := meaningOf(response.Body)
 	err := fmt.Errorf("post to %s: %w", target.Host(), cause)
 	if known.problem != "" {
 		err = fmt.Errorf("post to %s: %w: %s", target.Host(), cause, known.problem)
 	}
-	if answer.Status < 400 || answer.Status >= 500 ||
-		answer.Status == http.StatusRequestTimeout || answer.Status == http.StatusTooManyRequests {
-		if wait, ok := httpclient.RetryAfter(answer.Header, s.now()); ok {
+	if response.Status < 400 || response.Status >= 500 ||
+		response.Status == http.StatusRequestTimeout || response.Status == http.StatusTooManyRequests {
+		if wait, ok := httpclient.RetryAfter(response.Header, s.now()); ok {
 			return relay.RetryAfter(err, wait)
 		}
 		return err
@@ -131,7 +131,7 @@ func (s *Sink) classifyResponse(target *httpclient.Target, answer *httpclient.Re
 	case known.outcome == relay.OutcomePermanent:
 		return relay.Permanent(err)
 	case known.outcome == relay.OutcomeGone,
-		answer.Status == http.StatusNotFound, answer.Status == http.StatusGone:
+		response.Status == http.StatusNotFound, response.Status == http.StatusGone:
 		return relay.Gone(err)
 	}
 	return relay.Permanent(err)

@@ -127,12 +127,12 @@ func (a *appSink) saveThread(ctx context.Context, do func(context.Context) error
 func (a *appSink) startThread(
 	ctx context.Context, d relay.Delivery, m *slackgo.WebhookMessage, channel string,
 ) (threadState, error) {
-	answer, err := a.callMethod(ctx, methodPost, newOutgoing(channel, m))
+	response, err := a.callMethod(ctx, methodPost, newOutgoing(channel, m))
 	if err != nil {
 		return threadState{}, err
 	}
 	return threadState{
-		To: channel, Channel: answer.Channel, TS: answer.TS,
+		To: channel, Channel: response.Channel, TS: response.TS,
 		FirstText: openingLine(a.renderer.newEvent(d.Notifications[0])), LastPosition: logPosition(d),
 		DeliveredIDs: []string{d.ID},
 	}, nil

@@ -53,7 +53,7 @@ func stories() map[string]struct {
 		"job": {Config{}, []relay.Delivery{
 			happened(1, "job.created", "j1", "new", ""),
 			happened(2, "job.state.changed", "j1", "running", ""),
-			happened(3, "job.state.changed", "j1", "error", "the server does not answer"),
+			happened(3, "job.state.changed", "j1", "error", "the server does not respond"),
 		}},
 		"alone":   {Config{}, []relay.Delivery{happened(1, "dns.zone.created", "", "", "")}},
 		"digest":  {Config{}, digest},

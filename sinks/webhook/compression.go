@@ -66,7 +66,7 @@ func (c *compressor) compressBody(body []byte) ([]byte, bool, error) {
 	return out.Bytes(), true, nil
 }
 
-// pauseCompression records that the receiver answered 415 to a compressed body. It reports whether this is new.
+// pauseCompression records that the receiver responded with 415 to a compressed body. It reports whether this is new.
 func (c *compressor) pauseCompression() bool {
 	now := c.now()
 	return c.plainUntil.Swap(now.Add(plainDuration).UnixNano()) < now.UnixNano()

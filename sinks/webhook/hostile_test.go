@@ -101,7 +101,7 @@ func TestNoAnswer(t *testing.T) {
 	err := deliverWithin(t, openTest(t, &Config{
 		URL: rawServer(t, ""), Headers: map[string]string{"X-Key": "answer"},
 	}), time.Second)
-	if err == nil || !strings.HasSuffix(err.Error(), ": no answer in time") ||
+	if err == nil || !strings.HasSuffix(err.Error(), ": no response in time") ||
 		!errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}

@@ -147,7 +147,7 @@ func TestTokenEndpointIsDown(t *testing.T) {
 	var ahead atomic.Int64
 	s.tokens.now = func() time.Time { return start.Add(time.Duration(ahead.Load())) }
 	for i, want := range []int64{1, 1, 2} {
-		if err := s.Deliver(t.Context(), sampled); err == nil || !strings.Contains(err.Error(), "it answered 500") ||
+		if err := s.Deliver(t.Context(), sampled); err == nil || !strings.Contains(err.Error(), "it status 500") ||
 			asked.Load() != want {
 			t.Errorf("attempt %d: asked %d times: %v", i, asked.Load(), err)
 		}
@@ -195,7 +195,7 @@ func TestTokenAtTheLastMoment(t *testing.T) {
 	s, _ := oauthSink(t, e, func(o *OAuth2) { o.ClientSecret = "another" })
 	for range 20 {
 		if text, err := s.tokens.get(lastMoment{t.Context(), s.tokens}); err == nil ||
-			!strings.Contains(err.Error(), "answered 401") {
+			!strings.Contains(err.Error(), "status 401") {
 			t.Fatalf("%q, %v", text, err)
 		}
 		s.tokens.mu.Lock()

@@ -210,16 +210,16 @@ func TestTokenEndpointFails(t *testing.T) {
 	}{
 		"refuses": {
 			nil, func(o *OAuth2) { o.ClientSecret = "another-s3cret" },
-			"it answered 401: invalid_client ((redacted) is not the secret)",
+			"it status 401: invalid_client ((redacted) is not the secret)",
 		},
 		"breaks down": {func(w http.ResponseWriter, _ *http.Request) {
 			w.WriteHeader(503)
 			_, _ = w.Write([]byte("s3cretclient"))
-		}, nil, "it answered 503"},
+		}, nil, "it status 503"},
 		"redirects": {func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "http://10.0.0.1/")
 			w.WriteHeader(307)
-		}, nil, "it answered 307"},
+		}, nil, "it status 307"},
 		"no token": {func(w http.ResponseWriter, _ *http.Request) {
 			_,
 				_ = w.Write([]byte(`{"token":"s3cretclient"}`))

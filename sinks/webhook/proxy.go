@@ -25,8 +25,8 @@ import (
 
 const (
 	dialTimeout = 10 * time.Second
-	// maxProxyAnswer is the maximum size of the header of a proxy's response in bytes.
-	maxProxyAnswer = 64 << 10
+	// maxProxyResponse is the maximum size of the header of a proxy's response in bytes.
+	maxProxyResponse = 64 << 10
 	// maxTries is the maximum number of addresses of a target to try through a proxy.
 	maxTries = 4
 )
@@ -167,15 +167,15 @@ func (p *proxyDialer) connect(conn net.Conn, target netip.AddrPort) error {
 	if _, err := io.WriteString(conn, text+"\r\n"); err != nil {
 		return err
 	}
-	answer := bufio.NewReader(io.LimitReader(conn, maxProxyAnswer))
-	resp, err := http.ReadResponse(answer, &http.Request{Method: http.MethodConnect})
+	response := bufio.NewReader(io.LimitReader(conn, maxProxyResponse))
+	resp, err := http.ReadResponse(response, &http.Request{Method: http.MethodConnect})
 	switch {
 	case err != nil:
 		return errors.New("no HTTP response to CONNECT")
 	case resp.StatusCode/100 != 2:
 		_ = resp.Body.Close()
 		return fmt.Errorf("response to CONNECT has the status %d", resp.StatusCode)
-	case answer.Buffered() > 0:
+	case response.Buffered() > 0:
 		return errors.New("the proxy sent data before the target")
 	}
 	return nil

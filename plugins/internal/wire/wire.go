@@ -115,9 +115,9 @@ func FromOutcome(id string, attempt int, err error) *sinkv1.Ack {
 	default:
 		m.Outcome = sinkv1.Outcome_OUTCOME_RETRY
 	}
-	var answer *relay.ResponseError
-	if errors.As(err, &answer) {
-		m.Answer = &sinkv1.Answer{Status: int32(answer.Status), Body: truncate(answer.Body)}
+	var response *relay.ResponseError
+	if errors.As(err, &response) {
+		m.Answer = &sinkv1.Answer{Status: int32(response.Status), Body: truncate(response.Body)}
 	}
 	return m
 }
@@ -128,11 +128,11 @@ func ToOutcome(m *sinkv1.Ack) error {
 	if m.GetOutcome() == sinkv1.Outcome_OUTCOME_OK {
 		return nil
 	}
-	var answer *relay.ResponseError
+	var response *relay.ResponseError
 	if a := m.GetAnswer(); a != nil {
-		answer = &relay.ResponseError{Status: int(a.GetStatus()), Body: truncate(a.GetBody())}
+		response = &relay.ResponseError{Status: int(a.GetStatus()), Body: truncate(a.GetBody())}
 	}
-	failed := pluginError(m.GetError(), answer)
+	failed := pluginError(m.GetError(), response)
 	switch m.GetOutcome() {
 	case sinkv1.Outcome_OUTCOME_RETRY:
 		return failed
@@ -146,27 +146,27 @@ func ToOutcome(m *sinkv1.Ack) error {
 	return fmt.Errorf("the acknowledgment has the unknown outcome %d: %w", m.GetOutcome(), failed)
 }
 
-func pluginError(text string, answer *relay.ResponseError) *Error {
+func pluginError(text string, response *relay.ResponseError) *Error {
 	if text = truncate(text); text == "" {
 		text = "the plugin gave no reason"
 	}
-	return &Error{text: text, answer: answer}
+	return &Error{text: text, response: response}
 }
 
 // Error is a failed attempt or migration, as the plugin reported it.
 type Error struct {
-	text   string
-	answer *relay.ResponseError
+	text     string
+	response *relay.ResponseError
 }
 
 func (e *Error) Error() string { return e.text }
 
 // Unwrap returns the response of the destination, if there is one.
 func (e *Error) Unwrap() error {
-	if e.answer == nil {
+	if e.response == nil {
 		return nil
 	}
-	return e.answer
+	return e.response
 }
 
 // toValidUTF8 returns s without invalid UTF-8, which a message cannot contain.

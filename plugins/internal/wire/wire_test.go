@@ -113,7 +113,7 @@ func TestOutcome_RoundTrip(t *testing.T) {
 		"at once":     {relay.RetryAfter(cause, 0), "oh no"},
 		"permanent":   {fmt.Errorf("post: %w", relay.Permanent(cause)), "post: oh no"},
 		"gone":        {relay.Gone(cause), "oh no"},
-		"answer":      {relay.Permanent(fmt.Errorf("post: %w", answer)), "post: answered 503"},
+		"answer":      {relay.Permanent(fmt.Errorf("post: %w", answer)), "post: status 503"},
 		"no text":     {errors.New(""), "the plugin gave no reason"},
 		"broken text": {errors.New("a\xffb"), "a�b"},
 	} {

@@ -105,10 +105,10 @@ func TestHealth_Ready(t *testing.T) {
 	if w := get(h, "GET", "/readyz", ""); w.Code != 200 {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
-	err = errors.New("redis does not answer")
+	err = errors.New("redis does not respond")
 	w := get(h, "GET", "/readyz", "")
 	var body struct{ Status, Reason string }
-	if e := json.Unmarshal(w.Body.Bytes(), &body); e != nil || w.Code != 503 || body.Reason != "redis does not answer" {
+	if e := json.Unmarshal(w.Body.Bytes(), &body); e != nil || w.Code != 503 || body.Reason != "redis does not respond" {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 	err = nil

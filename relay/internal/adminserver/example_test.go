@@ -12,10 +12,10 @@ import (
 func ExampleHealth() {
 	h := adminserver.NewHealth(adminserver.HealthOptions{
 		Metrics: adminserver.NewMetrics("v1.0.0"), Listen: "127.0.0.1:9090",
-		Ready: func(context.Context) error { return errors.New("redis does not answer") },
+		Ready: func(context.Context) error { return errors.New("redis does not respond") },
 	})
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1:9090/readyz", nil))
 	fmt.Print(w.Code, " ", w.Body)
-	// Output: 503 {"status":"not ready","reason":"redis does not answer"}
+	// Output: 503 {"status":"not ready","reason":"redis does not respond"}
 }

@@ -19,7 +19,7 @@ import (
 const (
 	// CapabilityPublish lets a key publish notifications.
 	CapabilityPublish = "notifications-publish"
-	// CapabilityMigrate lets a key migrate instances. The name is defined in spec.md.
+	// CapabilityMigrate lets a key migrate instances. The name is defined in docs/specification.md.
 	CapabilityMigrate = "containers-instances-migrate"
 )
 

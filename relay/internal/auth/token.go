@@ -194,7 +194,7 @@ func (t *TokenStore) redisKey(token string) string {
 	return t.opts.Key(hex.EncodeToString(sum[:]))
 }
 
-// CleanToken removes white space from a presented token. The example in spec.md contains spaces and line breaks.
+// CleanToken removes white space from a presented token. The example in docs/specification.md contains spaces and line breaks.
 func CleanToken(token string) string {
 	if strings.IndexFunc(token, unicode.IsSpace) < 0 {
 		return token

@@ -96,7 +96,7 @@ func TestNotices_DisabledAndRecovered(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	disabled := `{"topic":"hubrelay.sink.disabled","object":{"id":"s","state":"disabled","error":"answered 410"},` +
+	disabled := `{"topic":"hubrelay.sink.disabled","object":{"id":"s","state":"disabled","error":"status 410"},` +
 		`"context":{"hub_id":"","account_id":"","environments":[],"dns_zones":[],"clusters":[],"containers":[]},` +
 		`"flags":null}`
 	for sink, want := range map[string][]string{"watch": {disabled}, "few": {disabled}, "all": nil, "s": nil} {
@@ -239,7 +239,7 @@ func TestDeadLetterNotices_Coalesced(t *testing.T) {
 		t.Errorf("sent %v at the end", got)
 	}
 	first := e.noticesFor("watch")[0]
-	want := `{"topic":"hubrelay.deadletter.created","object":{"id":"d1","state":"permanent","error":"answered 400",` +
+	want := `{"topic":"hubrelay.deadletter.created","object":{"id":"d1","state":"permanent","error":"status 400",` +
 		`"sink":"s","topic":"container.error","attempts":1,"count":1},"context":{"hub_id":"h1","account_id":"a1",` +
 		`"environments":[],"dns_zones":[],"clusters":[],"containers":[]},"flags":null}`
 	if diff := cmp.Diff(want, first); diff != "" {

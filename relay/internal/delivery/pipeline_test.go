@@ -27,8 +27,8 @@ func TestPipeline_Handle(t *testing.T) {
 	}{
 		{"delivered", answers(nil), []time.Duration{time.Hour}, nil, 0, ""},
 		{"retry", answers(errFar), []time.Duration{time.Hour}, nil, 1, ""},
-		{"no retry configured", answers(errFar), nil, nil, 0, "exhausted: answered 500"},
-		{"permanent", answers(relay.Permanent(errFar)), []time.Duration{time.Hour}, nil, 0, "permanent: answered 500"},
+		{"no retry configured", answers(errFar), nil, nil, 0, "exhausted: status 500"},
+		{"permanent", answers(relay.Permanent(errFar)), []time.Duration{time.Hour}, nil, 0, "permanent: status 500"},
 		{
 			"panic", func(context.Context, relay.Delivery) error { panic("s3cret") },
 			[]time.Duration{time.Hour},

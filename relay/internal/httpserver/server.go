@@ -29,7 +29,7 @@ type Options struct {
 	Addr string
 	// Listener is used instead of Addr if it is set. The server closes it.
 	Listener net.Listener
-	// Handler handles the requests. A panic is answered with 500.unknown.
+	// Handler handles the requests. A panic gets the response 500.unknown.
 	Handler http.Handler
 	// TrustedProxies are the peers that may send a header of the PROXY protocol with the address of the client. It then
 	// is the RemoteAddr of requests.

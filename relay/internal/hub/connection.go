@@ -199,7 +199,7 @@ func (c *connection) sendPing(now time.Time) {
 	at := int64(now.Sub(c.hub.startedAt))
 	if first := c.pingSentAt.Load(); first != 0 && at-first >= int64(c.hub.opts.PongTimeout) {
 		c.close(closeRequest{
-			code: frame.ClosePolicy, reason: "no answer to a ping", closeReason: ClosedPingTimeout, dropQueued: true,
+			code: frame.ClosePolicy, reason: "no reply to a ping", closeReason: ClosedPingTimeout, dropQueued: true,
 		})
 		return
 	}
@@ -306,7 +306,7 @@ func (c *connection) countReceived(n int) {
 	c.pingSentAt.Store(0)
 	if c.bytesSincePing.Add(int32(n)) > maxClientBytes {
 		c.close(closeRequest{
-			code: frame.ClosePolicy, reason: "you send too much; this stream is one way",
+			code: frame.ClosePolicy, reason: "the client sent too many messages; the server does not read them",
 			closeReason: ClosedProtocolError, dropQueued: true,
 		})
 	}

@@ -52,7 +52,7 @@ const (
 )
 
 // ErrBadPageToken rejects a Selection whose After is not the end of a page.
-var ErrBadPageToken = errors.New("after is not the next of an earlier answer")
+var ErrBadPageToken = errors.New("after is not the value of next in an earlier response")
 
 // Connections returns a page of the clients that match s, oldest first, and the After of the next page, which is
 // empty on the last one. It holds the lock of the hub only to copy the list of clients, which does not delay

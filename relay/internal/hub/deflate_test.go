@@ -75,7 +75,7 @@ func speak(t *testing.T, n *node, query string) *bufio.Reader {
 			1,
 		),
 	)
-	if answer.Header.Get(extensionHeader) != deflateAnswer {
+	if answer.Header.Get(extensionHeader) != deflateResponse {
 		t.Fatalf("the answer is %v", answer.Header)
 	}
 	return in

@@ -10,7 +10,7 @@ import (
 
 const (
 	extensionHeader = "Sec-WebSocket-Extensions"
-	deflateAnswer   = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
+	deflateResponse = "permessage-deflate; server_no_context_takeover; client_no_context_takeover"
 )
 
 // The response has an extension header only if both sides want compression.
@@ -28,7 +28,7 @@ func TestCompressionIsNegotiated(t *testing.T) {
 		sent string
 		want []string
 	}{
-		{on, offering, []string{deflateAnswer + "; server_max_window_bits=15"}},
+		{on, offering, []string{deflateResponse + "; server_max_window_bits=15"}},
 		{on, handshake, nil},
 		{on, strings.Replace(offering, "=15", "=12", 1), nil},
 		{off, offering, nil},

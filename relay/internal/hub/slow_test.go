@@ -291,7 +291,7 @@ func TestFloodIsClosed(t *testing.T) {
 				}
 			}()
 			conn.SetPongHandler(func(string) error { return nil })
-			wantClose(t, conn, frame.ClosePolicy, "one way")
+			wantClose(t, conn, frame.ClosePolicy, "too many messages")
 			_ = conn.Close()
 			n.wantEnding(t, ClosedProtocolError)
 		})

@@ -62,12 +62,12 @@ func (h *Hub) serveHijacked(w http.ResponseWriter, c *connection, begin []byte) 
 	}
 	header := w.Header()
 	header.Set("Connection", "close")
-	var answer bytes.Buffer
-	answer.WriteString("HTTP/1.1 200 OK\r\n")
-	_ = header.Write(&answer)
-	answer.WriteString("\r\n")
-	answer.Write(begin)
-	c.beginStream(answer.Bytes())
+	var response bytes.Buffer
+	response.WriteString("HTTP/1.1 200 OK\r\n")
+	_ = header.Write(&response)
+	response.WriteString("\r\n")
+	response.Write(begin)
+	c.beginStream(response.Bytes())
 	h.start(c)
 	go c.waitForClose()
 }

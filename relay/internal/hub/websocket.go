@@ -204,11 +204,11 @@ func (c *connection) setConn(conn net.Conn) error {
 }
 
 // beginStream writes the response to the request, then everything that was queued before it.
-func (c *connection) beginStream(answer []byte) {
+func (c *connection) beginStream(response []byte) {
 	c.hub.opts.Observer.Connected(c.format&frame.Deflated != 0)
 	c.mu.Lock()
 	c.queueCloseFrame()
-	c.queue.pushHandshake(answer)
+	c.queue.pushHandshake(response)
 	c.handshakePending, c.writing = false, true
 	c.mu.Unlock()
 	c.tryFlush()

@@ -35,8 +35,8 @@ func (q *writeQueue) putBack(frames [][]byte, n int) {
 
 // pushHandshake inserts the response to the handshake before all frames and protects it from dropUnwritten. Without
 // it a client could not interpret a close frame.
-func (q *writeQueue) pushHandshake(answer []byte) {
-	q.putBack([][]byte{answer}, 0)
+func (q *writeQueue) pushHandshake(response []byte) {
+	q.putBack([][]byte{response}, 0)
 	q.protectFirst = true
 }
 

@@ -8,7 +8,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// Topics of events about jobs and instances, from spec.md.
+// Topics of events about jobs and instances, from docs/specification.md.
 const (
 	topicJobCreated   = "job.created"
 	topicJobChanged   = "job.state.changed"
@@ -30,7 +30,7 @@ type event struct {
 	Flags   json.RawMessage `json:"flags"`
 }
 
-// eventObject is the subject of an event. The members that spec.md does not define come last.
+// eventObject is the subject of an event. The members that docs/specification.md does not define come last.
 type eventObject struct {
 	ID       string `json:"id"`
 	State    string `json:"state"`

@@ -16,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// actionMigrate is the only supported action (spec.md, "Migrate an instance").
+// actionMigrate is the only supported action (docs/specification.md, "Migrate an instance").
 const actionMigrate = "migrate"
 
 // maxServerID is the maximum length of a server ID in a request, in bytes.
@@ -33,7 +33,7 @@ type migrateRequest struct {
 }
 
 // parseMigrateRequest decodes the body of a request. It rejects unknown members, except in value.stateful, whose
-// members spec.md leaves open.
+// members docs/specification.md leaves open.
 func parseMigrateRequest(contentType string, body []byte) (migrateRequest, *relay.Error) {
 	var in migrateRequest
 	if rejected := checkContentType(contentType); rejected != nil {

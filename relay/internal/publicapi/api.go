@@ -296,7 +296,7 @@ func (a *API) logUnavailable(r *http.Request, err error) {
 	if r.Context().Err() != nil {
 		return // the error is caused by the end of the request
 	}
-	a.unavailableLog.Do(func() { a.opt.Log.Warn("requests are answered with 503", "error", err) })
+	a.unavailableLog.Do(func() { a.opt.Log.Warn("requests get 503", "error", err) })
 }
 
 func parsePublicURL(s string) (*url.URL, error) {

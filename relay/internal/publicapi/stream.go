@@ -153,7 +153,7 @@ func (s *streamRequest) wantsCursors() (bool, *relay.Error) {
 		}
 		return false, relay.NewError(
 			relay.CodeInvalidArgument,
-			"the parameter after brings a cursor with each message; leave cursor=false out",
+			"with the parameter after, each message has a cursor: remove cursor=false",
 		).WithExtra("parameter", "cursor")
 	default:
 		return false, relay.NewError(relay.CodeInvalidArgument,
@@ -317,7 +317,7 @@ func (a *API) checkToken(r *http.Request, token string) (auth.Grant, *relay.Erro
 	}
 	if given && id != grant.Hub {
 		return auth.Grant{}, relay.NewError(relay.CodeWrongHub,
-			"the token was issued for another pipeline than the header X-Hub-Id names")
+			"the token was issued for another stream than the one of the header X-Hub-Id")
 	}
 	if key == nil {
 		return grant, nil

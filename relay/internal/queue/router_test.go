@@ -142,7 +142,7 @@ func (r *routerTest) enqueue(n int) {
 	}
 }
 
-// queueLength returns -1 if Redis does not answer.
+// queueLength returns -1 if Redis does not respond.
 func (r *routerTest) queueLength() int64 {
 	n, err := r.Commands().XLen(context.Background(), Key(r.Keys(), "a", 0)).Result()
 	if err != nil {

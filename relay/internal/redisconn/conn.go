@@ -80,7 +80,7 @@ const (
 // waitLogInterval is the time between two log messages while Open waits.
 const waitLogInterval = 10 * time.Second
 
-// Open connects to Redis, checks its version and the stored number of partitions, and returns when Redis answers. While
+// Open connects to Redis, checks its version and the stored number of partitions, and returns when Redis responds. While
 // Redis is unreachable or loads its data, Open waits until ctx ends. A problem that waiting cannot solve is an error at
 // once: an invalid address, rejected credentials, an old version, another number of partitions.
 func Open(ctx context.Context, o Options) (*Conn, error) {

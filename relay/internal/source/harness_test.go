@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 
 const patience = 30 * time.Second
 
-// upstream is a fake platform that implements spec.md without cursors. Tests extend it.
+// upstream is a fake platform that implements docs/specification.md without cursors. Tests extend it.
 type upstream struct {
 	*httptest.Server
 	// reject handles a request for a token if it returns true.

@@ -62,7 +62,7 @@ func TestMonitor_StopsAndContinues(t *testing.T) {
 	}
 }
 
-// While the storage is full, one error is logged per minute. While Redis does not answer, the last result applies.
+// While the storage is full, one error is logged per minute. While Redis does not respond, the last result applies.
 func TestMonitor_Run(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

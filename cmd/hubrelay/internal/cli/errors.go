@@ -14,17 +14,17 @@ import (
 
 // ErrorHint returns a hint for an error that another flag or environment variable of a client command can fix, or "".
 func ErrorHint(err error) string {
-	var answer *client.Error
+	var response *client.Error
 	switch {
 	case isConnectionError(err):
 		return "; is a relay running there? Set HUBRELAY_URL or --url to use another one"
-	case !errors.As(err, &answer):
+	case !errors.As(err, &response):
 		return ""
-	case answer.Code == relay.CodeMissingArgument && strings.Contains(answer.Detail, "X-Hub-Id"):
+	case response.Code == relay.CodeMissingArgument && strings.Contains(response.Detail, "X-Hub-Id"):
 		return "; set HUBRELAY_HUB or --hub"
-	case answer.Code == relay.CodeAuthInvalid:
+	case response.Code == relay.CodeAuthInvalid:
 		return "; set HUBRELAY_KEY or --key to a valid key"
-	case answer.Code == relay.CodeNoURI:
+	case response.Code == relay.CodeNoURI:
 		return "; set HUBRELAY_URL or --url to the public address of the relay, which is server.listen and not " +
 			"admin.listen"
 	default:

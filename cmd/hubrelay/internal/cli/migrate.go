@@ -183,9 +183,9 @@ func isOlder(t, known relay.JobTask) bool {
 
 // isRejected reports whether err is a response that a retry would not change.
 func isRejected(err error) bool {
-	var answer *client.Error
-	return errors.As(err, &answer) && answer.Status/100 == 4 &&
-		answer.Status != http.StatusRequestTimeout && answer.Status != http.StatusTooManyRequests
+	var response *client.Error
+	return errors.As(err, &response) && response.Status/100 == 4 &&
+		response.Status != http.StatusRequestTimeout && response.Status != http.StatusTooManyRequests
 }
 
 // watchJob reads the pipeline until ctx ends or the relay rejects the stream. The caller gets the reason when it

@@ -198,11 +198,11 @@ func (b *publishBatchBuffer) flush(ctx context.Context) error {
 
 // withLine adds to err the line of the input that the relay rejected, and the first line that was not published.
 func (b *publishBatchBuffer) withLine(err error) error {
-	var answer *client.Error
-	if !errors.As(err, &answer) {
+	var response *client.Error
+	if !errors.As(err, &response) {
 		return err
 	}
-	index, ok := answer.Extra["index"].(float64)
+	index, ok := response.Extra["index"].(float64)
 	if !ok || index < 0 || int(index) >= len(b.numbers) {
 		return err
 	}

@@ -49,8 +49,8 @@ func TestShortReason(t *testing.T) {
 	t.Parallel()
 	for reason, want := range map[string]string{
 		"permanent: render the template: line 3: there is no field": "template: line 3: there is no field",
-		"exhausted: post to example.com: answered 500":              "answered 500",
-		"answered 400": "answered 400", "permanent": "permanent", "no\x1b[2J": "no\uFFFD[2J",
+		"exhausted: post to example.com: status 500":                "status 500",
+		"status 400": "status 400", "permanent": "permanent", "no\x1b[2J": "no\uFFFD[2J",
 	} {
 		if got := shortReason(reason); got != want {
 			t.Errorf("shortReason(%q) = %q, want %q", reason, got, want)
@@ -63,9 +63,9 @@ func TestLastSinkFailure(t *testing.T) {
 	t.Parallel()
 	at := func(ago time.Duration) time.Time { return time.Now().Add(-ago) }
 	failed := adminapi.Sink{
-		Name: "billing", Configured: true, LastError: "post to example.com: answered 500", LastErrorAt: at(3 * time.Hour),
+		Name: "billing", Configured: true, LastError: "post to example.com: status 500", LastErrorAt: at(3 * time.Hour),
 	}
-	const want = "billing: failed 3h ago: answered 500"
+	const want = "billing: failed 3h ago: status 500"
 	for _, c := range []struct {
 		name string
 		with func(*adminapi.Sink)
@@ -95,10 +95,10 @@ func TestLastSinkFailure(t *testing.T) {
 func TestSinkNotes(t *testing.T) {
 	t.Parallel()
 	s := adminapi.Sink{
-		Name: "billing", Configured: true, State: adminapi.SinkDisabled, Reason: "answered 410", Dropped: 50,
+		Name: "billing", Configured: true, State: adminapi.SinkDisabled, Reason: "status 410", Dropped: 50,
 	}
 	got := strings.Join(sinkNotes(&s), "\n")
-	want := "billing: answered 410; 'hubrelay sinks resume' enables it\n" +
+	want := "billing: status 410; 'hubrelay sinks resume' enables it\n" +
 		"billing: 50 dropped so far because the backlog was full; fix the receiver or raise backlog"
 	if got != want {
 		t.Errorf("got  %s\nwant %s", got, want)

@@ -7,7 +7,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// JobEvent contains the members of notifications about jobs and their instances that spec.md does not define.
+// JobEvent contains the members of notifications about jobs and their instances that docs/specification.md does not define.
 type JobEvent struct {
 	Object struct {
 		JobID       string         `json:"job_id"`

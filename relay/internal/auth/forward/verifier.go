@@ -1,5 +1,5 @@
 // Package forward authenticates with credentials that an HTTP endpoint of the operator verifies. A [Verifier] remembers
-// the decisions for a while, also while the endpoint does not answer.
+// the decisions for a while, also while the endpoint does not respond.
 package forward
 
 import (
@@ -30,7 +30,7 @@ const (
 	maxCredential = 16 << 10
 	maxAnswer     = 64 << 10
 	maxName       = 200
-	// maxLifetime is the time after which tokens and streams end if the answer has no expiry or a later one.
+	// maxLifetime is the time after which tokens and streams end if the response has no expiry or a later one.
 	maxLifetime = time.Hour
 	// maxCredentials and maxHubs bound the memory of the cache. Beyond them, the cache or the decisions about one
 	// credential start again. So a client cannot remove the decisions about other credentials.
@@ -52,7 +52,7 @@ type Options struct {
 	Timeout time.Duration
 	// CacheTTL is the time for which a decision is used without asking again.
 	CacheTTL time.Duration
-	// StaleTTL is the time for which a decision is used while the endpoint does not answer.
+	// StaleTTL is the time for which a decision is used while the endpoint does not respond.
 	StaleTTL time.Duration
 	// IsThrottled reports whether too many credentials from an address were rejected. See [auth.FailureThrottle].
 	IsThrottled func(netip.Addr) bool
@@ -134,7 +134,7 @@ func (v *Verifier) Verify(ctx context.Context, credential, hub string, addr neti
 	if cached != nil && now.Sub(cached.VerifiedAt) < v.opts.CacheTTL+v.opts.StaleTTL {
 		return cached, nil
 	}
-	return nil, relay.NewError(relay.CodeAuthUnavailable, "the endpoint that verifies credentials does not answer; "+
+	return nil, relay.NewError(relay.CodeAuthUnavailable, "the endpoint that verifies credentials does not respond; "+
 		"try again later")
 }
 
@@ -192,8 +192,8 @@ func (v *Verifier) remember(id apikey.Hash, hub string, key *auth.Key, err error
 	}
 }
 
-// answer is the answer of the endpoint.
-type answer struct {
+// response is the response of the endpoint.
+type response struct {
 	Name         string    `json:"name"`
 	AccountID    string    `json:"account_id"`
 	Hubs         []string  `json:"hubs"`
@@ -202,7 +202,7 @@ type answer struct {
 }
 
 func (v *Verifier) requestDecision(ctx context.Context, credential, hub string) (*auth.Key, error) {
-	started := v.now() // a change during the request must make the answer invalid
+	started := v.now() // a change during the request must make the response invalid
 	body, err := json.Marshal(map[string]string{"credential": credential, "hub_id": hub})
 	if err != nil {
 		return nil, err
@@ -222,18 +222,18 @@ func (v *Verifier) requestDecision(ctx context.Context, credential, hub string) 
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound:
 		return nil, errRefused
 	default:
-		return nil, fmt.Errorf("the endpoint answered %s", res.Status)
+		return nil, fmt.Errorf("the endpoint responded with %s", res.Status)
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
 	if err != nil {
 		return nil, err
 	}
-	var a answer
+	var a response
 	if err := json.Unmarshal(text, &a); err != nil {
-		return nil, fmt.Errorf("the answer is not valid: %w", err)
+		return nil, fmt.Errorf("the response is not valid: %w", err)
 	}
 	if a.Name == "" || len(a.Name) > maxName || strings.ContainsFunc(a.Name, unicode.IsControl) {
-		return nil, errors.New("the answer has no usable name")
+		return nil, errors.New("the response has no usable name")
 	}
 	latest := started.Add(maxLifetime)
 	if a.Expires.IsZero() || a.Expires.After(latest) {

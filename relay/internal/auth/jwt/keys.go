@@ -130,7 +130,7 @@ func (k *RemoteKeys) downloadKeys() (*jose.JSONWebKeySet, error) {
 	}
 	defer func() { _ = res.Body.Close() }()
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the URL of the JWKS answered %s", res.Status)
+		return nil, fmt.Errorf("the URL of the JWKS responded with %s", res.Status)
 	}
 	text, err := io.ReadAll(io.LimitReader(res.Body, maxKeySet))
 	if err != nil {

@@ -27,7 +27,7 @@ var (
 // timeoutError is a context.DeadlineExceeded with a text for operators.
 type timeoutError time.Duration
 
-func (e timeoutError) Error() string { return "no answer within " + time.Duration(e).String() }
+func (e timeoutError) Error() string { return "no response within " + time.Duration(e).String() }
 func (e timeoutError) Unwrap() error { return context.DeadlineExceeded }
 
 // Options configure a [Runner].

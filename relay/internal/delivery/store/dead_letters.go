@@ -118,7 +118,7 @@ func (sel *Selection) compile() (selectionFilter, error) {
 	}
 	after, last, bounded := strings.Cut(sel.After, "~")
 	if !isEntryID(after) || bounded && !isEntryID(last) {
-		return f, fmt.Errorf("%w: after is not the next of an earlier answer", ErrSelection)
+		return f, fmt.Errorf("%w: after is not the value of next in an earlier response", ErrSelection)
 	}
 	f.after = "(" + after
 	if bounded {

@@ -31,7 +31,7 @@ type Attempt struct {
 	// Status is the status code of the destination, or 0 if it did not respond.
 	Status int `json:"status,omitempty"`
 	// Response is the start of the destination's response, at most 1 KiB.
-	Response string `json:"answer,omitempty"`
+	Response string `json:"response,omitempty"`
 	// Error is at most 512 bytes and contains no secrets.
 	Error string `json:"error,omitempty"`
 	// Milliseconds is the duration of the attempt.

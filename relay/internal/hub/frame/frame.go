@@ -30,7 +30,7 @@ const (
 
 // The close codes of RFC 6455 and the IANA registry that the hub sends.
 const (
-	ClosePolicy       = 1008 // the key is no longer valid, or the client sends too much or does not answer pings
+	ClosePolicy       = 1008 // the key is no longer valid, or the client sends too much or does not respond to pings
 	CloseRestart      = 1012 // the node drains; connect again
 	CloseSlowConsumer = 1013 // the client reads too slowly; connect again later
 )

@@ -8,8 +8,8 @@ import (
 // The extension permessage-deflate (RFC 7692). Messages are compressed independently in both directions, so no side
 // stores earlier messages.
 const (
-	deflateName   = "permessage-deflate"
-	deflateAnswer = deflateName + "; server_no_context_takeover; client_no_context_takeover"
+	deflateName     = "permessage-deflate"
+	deflateResponse = deflateName + "; server_no_context_takeover; client_no_context_takeover"
 	// deflateWindow is the window size of compress/flate in bits. It supports no other.
 	deflateWindow = "15"
 )
@@ -38,8 +38,8 @@ func AcceptDeflate(header http.Header) string {
 		return ""
 	}
 	for _, o := range offers {
-		if answer := o.acceptDeflate(); answer != "" {
-			return answer
+		if response := o.acceptDeflate(); response != "" {
+			return response
 		}
 	}
 	return ""
@@ -51,7 +51,7 @@ func (o *extensionOffer) acceptDeflate() string {
 	if o.name != deflateName {
 		return ""
 	}
-	answer, seen := deflateAnswer, make(map[string]bool, len(o.params))
+	response, seen := deflateResponse, make(map[string]bool, len(o.params))
 	for _, p := range o.params {
 		if seen[p.name] {
 			return ""
@@ -70,12 +70,12 @@ func (o *extensionOffer) acceptDeflate() string {
 			if !p.valued || p.value != deflateWindow {
 				return ""
 			}
-			answer += "; server_max_window_bits=" + deflateWindow
+			response += "; server_max_window_bits=" + deflateWindow
 		default:
 			return ""
 		}
 	}
-	return answer
+	return response
 }
 
 // isWindow reports whether text is a number from 8 to 15 without leading zeros.

@@ -8,7 +8,7 @@ import (
 
 func TestAcceptDeflate(t *testing.T) {
 	t.Parallel()
-	const yes, window = deflateAnswer, deflateAnswer + "; server_max_window_bits=15"
+	const yes, window = deflateResponse, deflateResponse + "; server_max_window_bits=15"
 	tests := map[string]string{
 		"":                   "",
 		"permessage-deflate": yes,
@@ -81,7 +81,7 @@ func FuzzAcceptDeflate(f *testing.F) {
 		if got == "" {
 			return
 		}
-		if got != deflateAnswer && got != deflateAnswer+"; server_max_window_bits=15" {
+		if got != deflateResponse && got != deflateResponse+"; server_max_window_bits=15" {
 			t.Errorf("%q got %q", header, got)
 		}
 		if !strings.Contains(header, deflateName) {

@@ -145,7 +145,7 @@ func (a *acker) run() {
 	}
 }
 
-// flush repeats a write until Redis has answered, or for flushTimeout after Close.
+// flush repeats a write until Redis has replied, or for flushTimeout after Close.
 func (a *acker) flush(batch *ackBatch) {
 	if batch.len() == 0 {
 		return

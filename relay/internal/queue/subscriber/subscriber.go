@@ -266,7 +266,7 @@ func (s *Subscriber) releaseCommand(stream string, ids []*string) []any {
 }
 
 // releaseUnread releases entries that Redis assigned to this consumer in its last reads, but that are not in memory. If
-// Redis does not answer, another node claims them after ClaimIdle.
+// Redis does not respond, another node claims them after ClaimIdle.
 func (s *Subscriber) releaseUnread() {
 	ctx, cancel := context.WithTimeout(context.Background(), flushTimeout)
 	defer cancel()
