@@ -31,7 +31,7 @@ func TestSourcesInACircle(t *testing.T) {
 		if len(a) != 2 || a[1].State != "connected" || b[0].State != "connected" {
 			return fmt.Errorf("%+v, %+v", a, b)
 		}
-		if a[0].State != "refused" || !strings.Contains(a[0].Reason, "this relay itself") {
+		if a[0].State != "rejected" || !strings.Contains(a[0].Reason, "this relay itself") {
 			return fmt.Errorf("%+v", a)
 		}
 		return nil

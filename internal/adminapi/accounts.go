@@ -15,6 +15,6 @@ type EraseResult struct {
 
 // EraseAccount deletes the events of an account.
 func EraseAccount() Operation[Empty, EraseResult] {
-	return administer[Empty, EraseResult]("accounts.erase", "/api/accounts/{name}/erase",
+	return adminOperation[Empty, EraseResult]("accounts.erase", "/api/accounts/{name}/erase",
 		"Delete the events of an account")
 }

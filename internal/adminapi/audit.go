@@ -34,5 +34,5 @@ type ListAuditRequest struct {
 
 // ListAudit lists entries of the audit log of all nodes, the newest first.
 func ListAudit() Operation[ListAuditRequest, []AuditEntry] {
-	return read[ListAuditRequest, []AuditEntry]("audit.list", "/api/audit", "Search the audit log, the newest entry first")
+	return viewerOperation[ListAuditRequest, []AuditEntry]("audit.list", "/api/audit", "Search the audit log, the newest entry first")
 }

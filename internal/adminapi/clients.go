@@ -29,6 +29,6 @@ type ListConnectionsRequest struct {
 
 // ListConnections lists the clients of this node, the oldest connection first.
 func ListConnections() Operation[ListConnectionsRequest, Page[Connection]] {
-	return read[ListConnectionsRequest, Page[Connection]]("connections.list", "/api/connections",
+	return viewerOperation[ListConnectionsRequest, Page[Connection]]("connections.list", "/api/connections",
 		"List the clients of this node, the oldest connection first")
 }

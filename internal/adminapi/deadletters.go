@@ -73,24 +73,24 @@ type ChangeDeadLettersResult struct {
 
 // ListDeadLetters lists the dead letters of a sink, the oldest first.
 func ListDeadLetters() Operation[ListDeadLettersRequest, Page[DeadLetter]] {
-	return read[ListDeadLettersRequest, Page[DeadLetter]]("deadletters.list", "/api/sinks/{name}/deadletters",
+	return viewerOperation[ListDeadLettersRequest, Page[DeadLetter]]("deadletters.list", "/api/sinks/{name}/deadletters",
 		"List the dead letters of a sink, the oldest first")
 }
 
 // ShowDeadLetter shows a dead letter with its events and attempts.
 func ShowDeadLetter() Operation[Empty, DeadLetterDetails] {
-	return read[Empty, DeadLetterDetails]("deadletters.show", "/api/sinks/{name}/deadletters/{id}",
+	return viewerOperation[Empty, DeadLetterDetails]("deadletters.show", "/api/sinks/{name}/deadletters/{id}",
 		"Show a dead letter with its events and attempts")
 }
 
 // ReplayDeadLetters delivers dead letters again.
 func ReplayDeadLetters() Operation[ChangeDeadLettersRequest, ChangeDeadLettersResult] {
-	return control[ChangeDeadLettersRequest, ChangeDeadLettersResult]("deadletters.replay",
+	return operatorOperation[ChangeDeadLettersRequest, ChangeDeadLettersResult]("deadletters.replay",
 		"/api/sinks/{name}/deadletters/replay", "Deliver dead letters again")
 }
 
 // DropDeadLetters removes dead letters.
 func DropDeadLetters() Operation[ChangeDeadLettersRequest, ChangeDeadLettersResult] {
-	return control[ChangeDeadLettersRequest, ChangeDeadLettersResult]("deadletters.drop",
+	return operatorOperation[ChangeDeadLettersRequest, ChangeDeadLettersResult]("deadletters.drop",
 		"/api/sinks/{name}/deadletters/drop", "Remove dead letters")
 }

@@ -61,11 +61,11 @@ type InventoryFile []byte
 
 // ListInventory lists the servers and containers.
 func ListInventory() Operation[Empty, Inventory] {
-	return read[Empty, Inventory]("inventory.list", "/api/inventory", "List the servers and containers")
+	return viewerOperation[Empty, Inventory]("inventory.list", "/api/inventory", "List the servers and containers")
 }
 
 // ImportInventory replaces the containers and instances of all nodes with the ones in a file.
 func ImportInventory() Operation[InventoryFile, InventoryChanges] {
-	return describe[InventoryFile, InventoryChanges]("inventory.import", http.MethodPut, "/api/inventory", RoleAdmin,
+	return newOperation[InventoryFile, InventoryChanges]("inventory.import", http.MethodPut, "/api/inventory", RoleAdmin,
 		"Replace the containers and instances")
 }

@@ -58,21 +58,21 @@ type RevokedKey struct {
 
 // ListKeys lists the keys of the configuration, then the stored ones.
 func ListKeys() Operation[Empty, []Key] {
-	return read[Empty, []Key]("keys.list", "/api/keys", "List the API keys without their secrets")
+	return viewerOperation[Empty, []Key]("keys.list", "/api/keys", "List the API keys without their secrets")
 }
 
 // CreateKey stores a key. It is valid on all nodes within a second.
 func CreateKey() Operation[KeySpec, CreatedKey] {
-	return administer[KeySpec, CreatedKey]("keys.create", "/api/keys/{name}/create", "Create an API key")
+	return adminOperation[KeySpec, CreatedKey]("keys.create", "/api/keys/{name}/create", "Create an API key")
 }
 
 // RotateKey gives a stored key a new secret.
 func RotateKey() Operation[RotateKeyRequest, CreatedKey] {
-	return administer[RotateKeyRequest, CreatedKey]("keys.rotate", "/api/keys/{name}/rotate",
+	return adminOperation[RotateKeyRequest, CreatedKey]("keys.rotate", "/api/keys/{name}/rotate",
 		"Replace the secret of a stored API key")
 }
 
 // RevokeKey removes a stored key. Within a second, its tokens and streams end on all nodes.
 func RevokeKey() Operation[Empty, RevokedKey] {
-	return administer[Empty, RevokedKey]("keys.revoke", "/api/keys/{name}/revoke", "Remove a stored API key")
+	return adminOperation[Empty, RevokedKey]("keys.revoke", "/api/keys/{name}/revoke", "Remove a stored API key")
 }

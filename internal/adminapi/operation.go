@@ -34,7 +34,7 @@ type Description struct {
 	Summary string
 }
 
-// Empty is the request of an operation without parameters, and the response of one without data.
+// Empty is the request of an operation without parameters.
 type Empty struct{}
 
 // Envelope is the body of a successful response.
@@ -83,24 +83,23 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s (%s)", cmp.Or(e.Detail, e.Title), e.Code) }
 
-// describe returns the operation with the given properties. GET operations require [RoleViewer] unless stated otherwise.
-func describe[Request, Response any](name, method, path string, role Role, summary string) Operation[Request, Response] {
+func newOperation[Request, Response any](name, method, path string, role Role, summary string) Operation[Request, Response] {
 	return Operation[Request, Response]{Description{name, method, path, role, summary}}
 }
 
-// read returns an operation that changes nothing.
-func read[Request, Response any](name, path, summary string) Operation[Request, Response] {
-	return describe[Request, Response](name, http.MethodGet, path, RoleViewer, summary)
+// viewerOperation returns an operation that changes nothing.
+func viewerOperation[Request, Response any](name, path, summary string) Operation[Request, Response] {
+	return newOperation[Request, Response](name, http.MethodGet, path, RoleViewer, summary)
 }
 
-// control returns an operation of operators.
-func control[Request, Response any](name, path, summary string) Operation[Request, Response] {
-	return describe[Request, Response](name, http.MethodPost, path, RoleOperator, summary)
+// operatorOperation returns an operation of operators.
+func operatorOperation[Request, Response any](name, path, summary string) Operation[Request, Response] {
+	return newOperation[Request, Response](name, http.MethodPost, path, RoleOperator, summary)
 }
 
-// administer returns an operation of administrators.
-func administer[Request, Response any](name, path, summary string) Operation[Request, Response] {
-	return describe[Request, Response](name, http.MethodPost, path, RoleAdmin, summary)
+// adminOperation returns an operation of administrators.
+func adminOperation[Request, Response any](name, path, summary string) Operation[Request, Response] {
+	return newOperation[Request, Response](name, http.MethodPost, path, RoleAdmin, summary)
 }
 
 // URL returns the path with the given values for its parameters, in their order. Their number must be the same.

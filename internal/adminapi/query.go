@@ -43,9 +43,9 @@ func DecodeQuery[Request any](query url.Values) (request Request, err error) {
 	for _, f := range queryFields(v.Type()) {
 		member, text := v.FieldByIndex(f.index), query.Get(f.name)
 		switch {
-		case text == "":
 		case member.Kind() == reflect.Slice:
 			member.Set(reflect.ValueOf(query[f.name]))
+		case text == "":
 		case member.CanInt():
 			n, err := strconv.Atoi(text)
 			if err != nil || n < 1 {

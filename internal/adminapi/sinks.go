@@ -128,42 +128,42 @@ type ForgetResult struct {
 
 // ListSinks lists the configured sinks, and removed ones that were not forgotten, sorted by name.
 func ListSinks() Operation[Empty, []Sink] {
-	return read[Empty, []Sink]("sinks.list", "/api/sinks", "List all sinks with their state and stats")
+	return viewerOperation[Empty, []Sink]("sinks.list", "/api/sinks", "List all sinks with their state and stats")
 }
 
 // ShowSink shows one sink.
 func ShowSink() Operation[Empty, Sink] {
-	return read[Empty, Sink]("sinks.show", "/api/sinks/{name}", "Show a sink with its state and stats")
+	return viewerOperation[Empty, Sink]("sinks.show", "/api/sinks/{name}", "Show a sink with its state and stats")
 }
 
 // PauseSink stops deliveries to a sink on all nodes within about a second. The backlog is kept.
 func PauseSink() Operation[Empty, Sink] {
-	return control[Empty, Sink]("sinks.pause", "/api/sinks/{name}/pause", "Stop deliveries and keep the backlog")
+	return operatorOperation[Empty, Sink]("sinks.pause", "/api/sinks/{name}/pause", "Stop deliveries and keep the backlog")
 }
 
 // ResumeSink continues a paused or disabled sink, and starts a probe if it is down.
 func ResumeSink() Operation[Empty, Sink] {
-	return control[Empty, Sink]("sinks.resume", "/api/sinks/{name}/resume", "Resume a paused or disabled sink")
+	return operatorOperation[Empty, Sink]("sinks.resume", "/api/sinks/{name}/resume", "Resume a paused or disabled sink")
 }
 
 // RetrySink makes all scheduled retries due, and starts a probe if the sink is down.
 func RetrySink() Operation[Empty, RetryResult] {
-	return control[Empty, RetryResult]("sinks.retry", "/api/sinks/{name}/retry", "Make scheduled retries now")
+	return operatorOperation[Empty, RetryResult]("sinks.retry", "/api/sinks/{name}/retry", "Make scheduled retries now")
 }
 
 // ReplaySink delivers events of the log again.
 func ReplaySink() Operation[ReplayRequest, ReplayResult] {
-	return control[ReplayRequest, ReplayResult]("sinks.replay", "/api/sinks/{name}/replay",
+	return operatorOperation[ReplayRequest, ReplayResult]("sinks.replay", "/api/sinks/{name}/replay",
 		"Deliver events of the log again")
 }
 
 // TestSink makes one attempt with a sample that is not stored.
 func TestSink() Operation[Empty, Attempt] {
-	return control[Empty, Attempt]("sinks.test", "/api/sinks/{name}/test", "Send a sample to the destination")
+	return operatorOperation[Empty, Attempt]("sinks.test", "/api/sinks/{name}/test", "Send a sample to the destination")
 }
 
 // ForgetSink deletes the data of a sink that was removed from the configuration.
 func ForgetSink() Operation[ForgetRequest, ForgetResult] {
-	return control[ForgetRequest, ForgetResult]("sinks.forget", "/api/sinks/{name}/forget",
+	return operatorOperation[ForgetRequest, ForgetResult]("sinks.forget", "/api/sinks/{name}/forget",
 		"Delete the data of a removed sink")
 }

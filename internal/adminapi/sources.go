@@ -13,7 +13,7 @@ type Source struct {
 	URL    string   `json:"url"`
 	HubID  string   `json:"hub_id,omitempty"`
 	Topics []string `json:"topics"`
-	// State is connecting, connected, waiting, refused or unread.
+	// State is connecting, connected, retrying, rejected (an operator must fix a problem) or unread.
 	State  string    `json:"state"`
 	Reason string    `json:"reason,omitempty"`
 	Node   string    `json:"node,omitempty"`
@@ -32,5 +32,5 @@ type Source struct {
 
 // ListSources lists the configured sources sorted by name.
 func ListSources() Operation[Empty, []Source] {
-	return read[Empty, []Source]("sources.list", "/api/sources", "List all sources with their state and stats")
+	return viewerOperation[Empty, []Source]("sources.list", "/api/sources", "List all sources with their state and stats")
 }

@@ -161,7 +161,11 @@ func (l *listener) streamOnce(ctx context.Context) error {
 		<-ended
 		_ = ws.Close()
 	}()
-	l.client.logger().Info("connected to the notification stream", "hub", l.client.Hub)
+	log := l.client.logger()
+	if l.client.Hub != "" {
+		log = log.With("hub_id", l.client.Hub)
+	}
+	log.Info("connected to the notification stream")
 	if l.options.OnConnected != nil {
 		l.options.OnConnected()
 	}

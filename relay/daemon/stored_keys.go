@@ -150,7 +150,7 @@ func (k adminKeys) List(ctx context.Context) ([]adminapi.Key, error) {
 	for _, c := range k.app.keys.configuredKeys() {
 		list = append(list, adminapi.Key{
 			Name: c.Name, Source: adminapi.KeySourceConfiguration, KeySpec: adminapi.KeySpec{
-				AccountID: c.AccountID, Hubs: c.Hubs, Capabilities: c.Capabilities, Topics: c.Topics,
+				AccountID: c.AccountID, Hubs: append([]string{}, c.Hubs...), Capabilities: c.Capabilities, Topics: c.Topics,
 				Networks: c.Networks, ExpiresAt: c.Expires,
 			},
 		})
@@ -159,7 +159,7 @@ func (k adminKeys) List(ctx context.Context) ([]adminapi.Key, error) {
 		s := &stored[i]
 		list = append(list, adminapi.Key{
 			Name: s.Name, Source: adminapi.KeySourceStored, KeySpec: adminapi.KeySpec{
-				AccountID: s.AccountID, Hubs: s.Hubs, Capabilities: s.Capabilities, Topics: s.Topics,
+				AccountID: s.AccountID, Hubs: append([]string{}, s.Hubs...), Capabilities: s.Capabilities, Topics: s.Topics,
 				Networks: s.Networks, ExpiresAt: s.Expires,
 			},
 			CreatedAt: s.CreatedAt, RotatedAt: s.RotatedAt, PreviousExpiresAt: s.PreviousExpires,

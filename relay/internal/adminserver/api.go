@@ -35,11 +35,11 @@ func newAPIHandler(opt Options) *apiHandler {
 	h := &apiHandler{log: opt.Log, audit: opt.Audit, routes: make(map[string]map[string]http.HandlerFunc)}
 	h.handleSinks(opt.Sinks)
 	h.handleDeadLetters(opt.Sinks)
-	handle(h, adminapi.ListSources(), onceStarted(opt.Sources, listSources))
-	handle(h, adminapi.ListConnections(), onceStarted(opt.Connections, listConnections))
-	handle(h, adminapi.ListAudit(), onceStarted(opt.AuditLog, searchAuditLog))
+	handleOperation(h, adminapi.ListSources(), onceStarted(opt.Sources, listSources))
+	handleOperation(h, adminapi.ListConnections(), onceStarted(opt.Connections, listConnections))
+	handleOperation(h, adminapi.ListAudit(), onceStarted(opt.AuditLog, searchAuditLog))
 	h.handleKeys(opt.Keys)
-	handle(h, adminapi.EraseAccount(), onceStarted(opt.Accounts, eraseAccount))
+	handleOperation(h, adminapi.EraseAccount(), onceStarted(opt.Accounts, eraseAccount))
 	h.routes["/api/openapi.yaml"] = map[string]http.HandlerFunc{http.MethodGet: serveOpenAPI, http.MethodHead: serveOpenAPI}
 	for _, m := range opt.Routes {
 		h.register(m.Operation, m.MaxBody, func(r *http.Request) (any, error) {
@@ -85,8 +85,8 @@ func notFound(w http.ResponseWriter, r *http.Request) {
 		relay.NewError(relay.CodeNoURI, "there is nothing at "+strconv.Quote(relay.Truncate(r.URL.Path, 200))))
 }
 
-// handle registers the handler of an operation.
-func handle[Request, Response any](
+// handleOperation registers the handler of an operation.
+func handleOperation[Request, Response any](
 	h *apiHandler, op adminapi.Operation[Request, Response], f func(*http.Request, Request) (Response, error),
 ) {
 	h.register(op.Description, maxRequest, func(r *http.Request) (any, error) {
@@ -129,9 +129,11 @@ func (h *apiHandler) register(op adminapi.Description, maxBody int, f func(*http
 			h.serve(w, r, maxBody, f)
 			return
 		}
-		h.log.Info("admin request", "caller", callerFrom(r).Name, "method", r.Method, "path", r.URL.Path)
 		r = withAuditDetail(r)
-		h.record(r, op, h.serve(w, r, maxBody, f))
+		outcome := h.serve(w, r, maxBody, f)
+		h.log.Info("admin request", "caller", callerFrom(r).Name, "operation", op.Name, "path", r.URL.Path,
+			"outcome", outcome)
+		h.record(r, op, outcome)
 	}
 	methods := h.routes[op.Path]
 	if methods == nil {

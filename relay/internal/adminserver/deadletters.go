@@ -14,10 +14,10 @@ import (
 )
 
 func (h *apiHandler) handleDeadLetters(open func() Sinks) {
-	handle(h, adminapi.ListDeadLetters(), onceStarted(open, listDeadLetters))
-	handle(h, adminapi.ShowDeadLetter(), onceStarted(open, showDeadLetter))
-	handle(h, adminapi.ReplayDeadLetters(), onceStarted(open, replayDeadLetters))
-	handle(h, adminapi.DropDeadLetters(), onceStarted(open, dropDeadLetters))
+	handleOperation(h, adminapi.ListDeadLetters(), onceStarted(open, listDeadLetters))
+	handleOperation(h, adminapi.ShowDeadLetter(), onceStarted(open, showDeadLetter))
+	handleOperation(h, adminapi.ReplayDeadLetters(), onceStarted(open, replayDeadLetters))
+	handleOperation(h, adminapi.DropDeadLetters(), onceStarted(open, dropDeadLetters))
 }
 
 func newDeadLetter(l store.DeadLetter) adminapi.DeadLetter {

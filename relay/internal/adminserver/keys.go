@@ -23,10 +23,10 @@ type Keys interface {
 }
 
 func (h *apiHandler) handleKeys(open func() Keys) {
-	handle(h, adminapi.ListKeys(), onceStarted(open, listKeys))
-	handle(h, adminapi.CreateKey(), onceStarted(open, createKey))
-	handle(h, adminapi.RotateKey(), onceStarted(open, rotateKey))
-	handle(h, adminapi.RevokeKey(), onceStarted(open, revokeKey))
+	handleOperation(h, adminapi.ListKeys(), onceStarted(open, listKeys))
+	handleOperation(h, adminapi.CreateKey(), onceStarted(open, createKey))
+	handleOperation(h, adminapi.RotateKey(), onceStarted(open, rotateKey))
+	handleOperation(h, adminapi.RevokeKey(), onceStarted(open, revokeKey))
 }
 
 func listKeys(k Keys, r *http.Request, _ adminapi.Empty) ([]adminapi.Key, error) {

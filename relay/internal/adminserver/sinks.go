@@ -51,14 +51,14 @@ type Sinks interface {
 }
 
 func (h *apiHandler) handleSinks(open func() Sinks) {
-	handle(h, adminapi.ListSinks(), onceStarted(open, listSinks))
-	handle(h, adminapi.ShowSink(), onceStarted(open, showSink))
-	handle(h, adminapi.PauseSink(), onceStarted(open, pauseSink))
-	handle(h, adminapi.ResumeSink(), onceStarted(open, resumeSink))
-	handle(h, adminapi.RetrySink(), onceStarted(open, retrySink))
-	handle(h, adminapi.ReplaySink(), onceStarted(open, replaySink))
-	handle(h, adminapi.TestSink(), onceStarted(open, testSink))
-	handle(h, adminapi.ForgetSink(), onceStarted(open, forgetSink))
+	handleOperation(h, adminapi.ListSinks(), onceStarted(open, listSinks))
+	handleOperation(h, adminapi.ShowSink(), onceStarted(open, showSink))
+	handleOperation(h, adminapi.PauseSink(), onceStarted(open, pauseSink))
+	handleOperation(h, adminapi.ResumeSink(), onceStarted(open, resumeSink))
+	handleOperation(h, adminapi.RetrySink(), onceStarted(open, retrySink))
+	handleOperation(h, adminapi.ReplaySink(), onceStarted(open, replaySink))
+	handleOperation(h, adminapi.TestSink(), onceStarted(open, testSink))
+	handleOperation(h, adminapi.ForgetSink(), onceStarted(open, forgetSink))
 }
 
 func listSinks(s Sinks, r *http.Request, _ adminapi.Empty) ([]adminapi.Sink, error) {

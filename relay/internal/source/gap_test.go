@@ -133,7 +133,7 @@ func TestSource_GapSurvivesCrash(t *testing.T) {
 		return refused.Load()
 	}
 	r.start()
-	r.status(`"waiting"`)
+	r.status(`"retrying"`)
 	r.stop()
 	if f := r.figures(); f.Gaps != 0 || f.Cursor != "c1" {
 		t.Errorf("before the next connection: got %+v", f)

@@ -60,7 +60,7 @@ func (t *session) readLoop(ctx context.Context) error {
 			t.opt.Log.ErrorContext(ctx, "upstream rejects the connection", "error", shortError(err))
 		}
 		t.opt.Observer.SourceFailed(t.opt.Name)
-		t.status.setDisconnected(stateRefused, err, delay)
+		t.status.setDisconnected(stateRejected, err, delay)
 		t.waitForKey(ctx, delay, usedKey)
 	}
 	return ctx.Err()
@@ -111,7 +111,7 @@ func (t *session) listen(ctx context.Context, key string) error {
 			if t.logThrottle.allow("away", err) {
 				t.opt.Log.WarnContext(ctx, "not connected to the upstream, retrying", "error", shortError(err))
 			}
-			t.status.setDisconnected(stateWaiting, err, pause)
+			t.status.setDisconnected(stateRetrying, err, pause)
 		},
 	}) {
 		if callbackErr != nil {

@@ -153,7 +153,7 @@ func TestSource_UpstreamRejects(t *testing.T) {
 			return "", errors.New("key_file cannot be read")
 		}
 	})
-	r.status(`"refused"`)
+	r.status(`"rejected"`)
 	r.status("401.auth-invalid: the key is wrong")
 	key.Store(nil)
 	r.status("401.auth-invalid")
@@ -198,7 +198,7 @@ func TestSource_ReconnectsAfterFailures(t *testing.T) {
 	r := newReader(t, u.URL, func(o *source.Options) {
 		o.MinPause, o.MaxPause = 10*time.Millisecond, 100*time.Millisecond
 	})
-	r.status(`"waiting"`)
+	r.status(`"retrying"`)
 	r.expectLog("~ ~ ~ 1")
 	if elapsed := time.Since(began); elapsed < 2*time.Second {
 		t.Errorf("got a delay of %s, want at least 2s", elapsed)

@@ -15,8 +15,8 @@ import (
 const (
 	stateConnecting = "connecting"
 	stateConnected  = "connected"
-	stateWaiting    = "waiting" // for the next attempt
-	stateRefused    = "refused" // the upstream rejects the connection or is not a relay; an operator must fix this
+	stateRetrying   = "retrying" // the next attempt is scheduled
+	stateRejected   = "rejected" // the upstream rejects the connection or is not a relay; an operator must fix this
 )
 
 const (

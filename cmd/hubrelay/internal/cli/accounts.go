@@ -32,7 +32,7 @@ events may arrive.
 			if !confirmed {
 				return NewUsageError(cmd, errors.New("the deletion cannot be undone: confirm with --yes"))
 			}
-			return run(cmd.Context(), std, &f, adminapi.EraseAccount(), adminapi.Empty{},
+			return callAndPrint(cmd.Context(), std, &f, adminapi.EraseAccount(), adminapi.Empty{},
 				func(r adminapi.EraseResult) error { return printErased(std, r) }, args[0])
 		},
 	}

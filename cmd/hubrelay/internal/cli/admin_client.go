@@ -96,7 +96,7 @@ func findDaemon(e daemon.AdminEndpoint, configured bool) (string, error) {
 	return path, nil
 }
 
-// adminConn is a client of a running daemon whose errors say what an operator can do.
+// adminConn is a client of a running daemon.
 type adminConn struct {
 	*adminclient.Client
 	address, file string
@@ -123,16 +123,16 @@ func isNumber(port string) bool {
 // errInterrupted is returned if the user interrupts a request. The daemon may have processed it.
 var errInterrupted = errors.New("interrupted before the daemon responded")
 
-// call calls an operation of the running daemon.
-func call[Request, Response any](
+// callDaemon calls an operation of the running daemon.
+func callDaemon[Request, Response any](
 	ctx context.Context, c *adminConn, op adminapi.Operation[Request, Response], request Request, params ...string,
 ) (Response, error) {
 	response, err := adminclient.Call(ctx, c.Client, op, request, params...)
-	return response, c.explain(err)
+	return response, c.explainError(err)
 }
 
-// run calls an operation and prints its response as JSON with --json, and otherwise with show.
-func run[Request, Response any](
+// callAndPrint calls an operation and prints its response as JSON with --json, and otherwise with show.
+func callAndPrint[Request, Response any](
 	ctx context.Context, std term.Streams, f *adminFlags, op adminapi.Operation[Request, Response], request Request,
 	show func(Response) error, params ...string,
 ) error {
@@ -140,7 +140,7 @@ func run[Request, Response any](
 	if err != nil {
 		return err
 	}
-	response, err := call(ctx, c, op, request, params...)
+	response, err := callDaemon(ctx, c, op, request, params...)
 	switch {
 	case err != nil:
 		return err
@@ -150,8 +150,8 @@ func run[Request, Response any](
 	return show(response)
 }
 
-// runList is run for a list. --json prints a line for each entry.
-func runList[Request, Entry any](
+// callAndPrintList is callAndPrint for a list. --json prints a line for each entry.
+func callAndPrintList[Request, Entry any](
 	ctx context.Context, std term.Streams, f *adminFlags, op adminapi.Operation[Request, []Entry], request Request,
 	show func([]Entry) error,
 ) error {
@@ -159,7 +159,7 @@ func runList[Request, Entry any](
 	if err != nil {
 		return err
 	}
-	list, err := call(ctx, c, op, request)
+	list, err := callDaemon(ctx, c, op, request)
 	switch {
 	case err != nil:
 		return err
@@ -174,11 +174,11 @@ func forEachPage[Request, Entry any](
 	ctx context.Context, c *adminConn, op adminapi.Operation[Request, adminapi.Page[Entry]],
 	page func(adminapi.PageRequest) Request, visit func([]Entry) error, params ...string,
 ) error {
-	return c.explain(adminclient.ForEachPage(ctx, c.Client, op, page, visit, params...))
+	return c.explainError(adminclient.ForEachPage(ctx, c.Client, op, page, visit, params...))
 }
 
-// explain adds to an error what an operator can do.
-func (c *adminConn) explain(err error) error {
+// explainError adds to an error what an operator can do.
+func (c *adminConn) explainError(err error) error {
 	var failed *adminapi.Error
 	var away *adminclient.ConnectionError
 	switch {
@@ -201,7 +201,8 @@ func (c *adminConn) explain(err error) error {
 		}
 		return fmt.Errorf("%s (%s)", text, relay.CodeAuthInvalid)
 	case relay.CodeNoSink:
-		failed.Detail = "the daemon has no such sink: 'hubrelay sinks list' shows all sinks"
+		noSink, _, _ := strings.Cut(failed.Detail, ";") // without the advice for programs
+		failed.Detail = noSink + ": 'hubrelay sinks list' shows all sinks"
 	case relay.CodeNoDeadLetter:
 		failed.Detail += ": 'hubrelay deadletters list' shows all dead letters"
 	}

@@ -41,7 +41,7 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 				}
 				request.Since = t.UTC().Format(time.RFC3339)
 			}
-			return runList(cmd.Context(), std, &f, adminapi.ListAudit(), request,
+			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListAudit(), request,
 				func(list []adminapi.AuditEntry) error { return printAudit(std, list) })
 		},
 	}

@@ -170,7 +170,7 @@ func newLettersShow(std term.Streams) *cobra.Command {
 		Example: "  hubrelay deadletters show billing 019aa0c2f4e17b3c00000001",
 		Args:    exactNamedArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return run(cmd.Context(), std, &f, adminapi.ShowDeadLetter(), adminapi.Empty{},
+			return callAndPrint(cmd.Context(), std, &f, adminapi.ShowDeadLetter(), adminapi.Empty{},
 				func(l adminapi.DeadLetterDetails) error { return showLetter(std, args[0], l) }, args...)
 		},
 	}

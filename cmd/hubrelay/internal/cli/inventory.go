@@ -66,7 +66,7 @@ func importInventory(ctx context.Context, std term.Streams, f *adminFlags, file 
 	if err != nil {
 		return printProblems(std, err)
 	}
-	return run(ctx, std, f, adminapi.ImportInventory(), adminapi.InventoryFile(data),
+	return callAndPrint(ctx, std, f, adminapi.ImportInventory(), adminapi.InventoryFile(data),
 		func(done adminapi.InventoryChanges) error { return printImport(std, done) })
 }
 
@@ -114,7 +114,7 @@ func listInventory(ctx context.Context, std term.Streams, f *adminFlags) error {
 	if err != nil {
 		return err
 	}
-	inventory, err := call(ctx, c, adminapi.ListInventory(), adminapi.Empty{})
+	inventory, err := callDaemon(ctx, c, adminapi.ListInventory(), adminapi.Empty{})
 	if err != nil {
 		return err
 	}

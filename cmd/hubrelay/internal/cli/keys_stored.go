@@ -32,7 +32,7 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 				}
 				spec.ExpiresAt = at
 			}
-			return run(cmd.Context(), std, &f, adminapi.CreateKey(), spec, printCreatedKey(std), args[0])
+			return callAndPrint(cmd.Context(), std, &f, adminapi.CreateKey(), spec, printCreatedKey(std), args[0])
 		},
 	}
 	flags := cmd.Flags()
@@ -77,7 +77,7 @@ end.
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := adminapi.RotateKeyRequest{Overlap: overlap.String()}
-			return run(cmd.Context(), std, &f, adminapi.RotateKey(), request, printCreatedKey(std), args[0])
+			return callAndPrint(cmd.Context(), std, &f, adminapi.RotateKey(), request, printCreatedKey(std), args[0])
 		},
 	}
 	cmd.Flags().Var((*durations.Value)(&overlap), "overlap", "time for which the old secret stays valid, 0s to 30d")
@@ -111,7 +111,7 @@ func newKeysRevoke(std term.Streams) *cobra.Command {
 		Example: "  hubrelay keys revoke ci",
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return run(cmd.Context(), std, &f, adminapi.RevokeKey(), adminapi.Empty{}, func(adminapi.RevokedKey) error {
+			return callAndPrint(cmd.Context(), std, &f, adminapi.RevokeKey(), adminapi.Empty{}, func(adminapi.RevokedKey) error {
 				_, err := fmt.Fprintln(std.Out, term.Sanitize(args[0]+" is revoked"))
 				return err
 			}, args[0])
@@ -132,7 +132,7 @@ secrets. LAST USED is accurate to about a minute.
 ` + adminHelp,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runList(cmd.Context(), std, &f, adminapi.ListKeys(), adminapi.Empty{},
+			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListKeys(), adminapi.Empty{},
 				func(list []adminapi.Key) error { return printKeys(std, list) })
 		},
 	}

@@ -53,7 +53,7 @@ the table show problems, and the last failure of sinks whose last attempt failed
   hubrelay sinks list --json | jq 'select(.dead > 0) | .name'`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runList(cmd.Context(), std, &f, adminapi.ListSinks(), adminapi.Empty{},
+			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListSinks(), adminapi.Empty{},
 				func(list []adminapi.Sink) error { return printSinkList(std, list) })
 		},
 	}
@@ -209,7 +209,7 @@ func newSinksSwitch(
 		Example: "  hubrelay sinks " + verb + " billing",
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return run(cmd.Context(), std, &f, op, adminapi.Empty{}, func(s adminapi.Sink) error {
+			return callAndPrint(cmd.Context(), std, &f, op, adminapi.Empty{}, func(s adminapi.Sink) error {
 				_, err := fmt.Fprintln(std.Out, term.Sanitize(fmt.Sprintf("%s is %s (waiting: %d, retrying: %d)",
 					s.Name, s.State, s.Waiting, s.Retrying)))
 				return err
@@ -232,7 +232,7 @@ the configuration. Its dead letters are kept unless --dead-letters is given.`,
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := adminapi.ForgetRequest{DeadLetters: deadLetters}
-			return run(cmd.Context(), std, &f, adminapi.ForgetSink(), request, func(adminapi.ForgetResult) error {
+			return callAndPrint(cmd.Context(), std, &f, adminapi.ForgetSink(), request, func(adminapi.ForgetResult) error {
 				text := "was deleted; its dead letters were kept (--dead-letters deletes them too)"
 				if deadLetters {
 					text = "was deleted with its dead letters"

@@ -35,7 +35,7 @@ func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string)
 	if err != nil {
 		return err
 	}
-	attempt, err := call(ctx, c, adminapi.TestSink(), adminapi.Empty{}, name)
+	attempt, err := callDaemon(ctx, c, adminapi.TestSink(), adminapi.Empty{}, name)
 	if err != nil {
 		return err
 	}

@@ -61,7 +61,7 @@ func replaySink(
 			return err
 		}
 	}
-	result, err := call(ctx, c, adminapi.ReplaySink(), request, name)
+	result, err := callDaemon(ctx, c, adminapi.ReplaySink(), request, name)
 	switch {
 	case err != nil:
 		return err
@@ -76,6 +76,9 @@ func replaySink(
 	if result.Skipped > 0 {
 		text += fmt.Sprintf("; still to be delivered for the first time: %d", result.Skipped)
 	}
+	if result.Replayed == 0 && result.Skipped == 0 {
+		text += "; all options and the filter of the sink must match an event"
+	}
 	if !result.Complete && request.After != "" {
 		text += "; the log may no longer reach back that far (redis.retention)"
 	}
@@ -88,11 +91,11 @@ func confirmReplay(
 	ctx context.Context, std term.Streams, c *adminConn, name string, request adminapi.ReplayRequest,
 ) error {
 	request.DryRun = true
-	result, err := call(ctx, c, adminapi.ReplaySink(), request, name)
+	result, err := callDaemon(ctx, c, adminapi.ReplaySink(), request, name)
 	if err != nil || result.Replayed == 0 {
 		return err
 	}
-	sink, err := call(ctx, c, adminapi.ShowSink(), adminapi.Empty{}, name)
+	sink, err := callDaemon(ctx, c, adminapi.ShowSink(), adminapi.Empty{}, name)
 	if err != nil {
 		return err
 	}

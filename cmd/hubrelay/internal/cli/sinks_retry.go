@@ -22,7 +22,7 @@ and the others follow. A pause that the receiver requested still applies. Dead l
 		Example: "  hubrelay sinks retry billing",
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return run(cmd.Context(), std, &f, adminapi.RetrySink(), adminapi.Empty{}, func(r adminapi.RetryResult) error {
+			return callAndPrint(cmd.Context(), std, &f, adminapi.RetrySink(), adminapi.Empty{}, func(r adminapi.RetryResult) error {
 				_, err := fmt.Fprintln(std.Out, term.Sanitize(describeRetry(&r.Sink)))
 				return err
 			}, args[0])

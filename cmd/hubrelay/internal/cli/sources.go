@@ -13,7 +13,7 @@ import (
 
 func newSources(std term.Streams) *cobra.Command {
 	cmd := commandGroup("sources", "Show the sources of a running daemon", newSourcesList(std))
-	cmd.Long = `Shows the upstream relays that a running daemon copies notifications from.
+	cmd.Long = `Shows the upstream relays that a running daemon copies events from.
 
 ` + adminHelp
 	return cmd
@@ -26,18 +26,18 @@ func newSourcesList(std term.Streams) *cobra.Command {
 		Short: "List sources with their state and statistics",
 		Long: `Lists the sources of a running daemon.
 
-STATE is connected; connecting; waiting for the next attempt, if the upstream is not available; refused, if an
-operator must fix a problem; or unread, if no node reads the source. SINCE is the age of this state, NODE the node that
+STATE is connected; connecting; retrying, if the upstream is not available; rejected, if an operator must
+fix a problem; or unread, if no node reads the source. SINCE is the age of this state, NODE the node that
 reads the source.
 
-LAST is the time since a notification was stored. TAKEN counts stored notifications, BAD quarantined ones, and GAPS
-possible losses, on all nodes since the source was configured. RESUMES shows whether the upstream sends cursors.
-Without cursors, notifications sent while no node is connected are lost.`,
+LAST is the time since an event was stored. RECEIVED counts stored events, QUARANTINED the rejected ones, and
+GAPS possible losses, on all nodes since the source was configured. RESUMES shows whether the upstream sends cursors.
+Without cursors, events sent while no node is connected are lost.`,
 		Example: `  hubrelay sources list
   hubrelay sources list --json | jq 'select(.state != "connected")'`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return runList(cmd.Context(), std, &f, adminapi.ListSources(), adminapi.Empty{},
+			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListSources(), adminapi.Empty{},
 				func(list []adminapi.Source) error { return printSourceList(std, list) })
 		},
 	}
@@ -103,7 +103,7 @@ func printSources(std term.Streams, rows [][]string) error {
 		switch cell {
 		case "connected":
 			return paint.Green(padded)
-		case "connecting", "waiting", "unread":
+		case "connecting", "retrying", adminapi.SourceUnread:
 			return paint.Yellow(padded)
 		}
 		return paint.Red(padded)
@@ -115,8 +115,8 @@ func printSources(std term.Streams, rows [][]string) error {
 		{Title: "NODE", MaxWidth: 10, DropOrder: 2},
 		{Title: "HUB", MaxWidth: 24},
 		{Title: "LAST", Right: true},
-		{Title: "TAKEN", Right: true},
-		{Title: "BAD", Right: true},
+		{Title: "RECEIVED", Right: true},
+		{Title: "QUARANTINED", Right: true, DropOrder: 5},
 		{Title: "GAPS", Right: true},
 		{Title: "RESUMES", DropOrder: 1},
 		{Title: "URL", DropOrder: 3},
