@@ -8,7 +8,7 @@ const (
 	KeySourceStored        = "stored" // created by [CreateKey]
 )
 
-// KeySpec is what a key permits.
+// KeySpec describes the permissions of a key.
 type KeySpec struct {
 	// AccountID is the account whose events the key sees, or "*".
 	AccountID string `json:"account_id"`

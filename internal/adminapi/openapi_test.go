@@ -15,6 +15,7 @@ import (
 	"github.com/invopop/jsonschema"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/envelope"
 )
 
 var update = flag.Bool("update", false, "generate openapi.yaml and docs/admin-api.md")
@@ -128,7 +129,7 @@ func openAPI(t *testing.T) string {
 	failure := map[string]any{
 		"type": "object", "required": []string{"error", "data"},
 		"properties": map[string]any{
-			"error": s.schemaOf(reflect.TypeFor[adminapi.Error]()), "data": map[string]string{"type": "null"},
+			"error": s.schemaOf(reflect.TypeFor[envelope.Error]()), "data": map[string]string{"type": "null"},
 		},
 	}
 	doc.Components = map[string]any{
@@ -169,7 +170,7 @@ func newSchemas(t *testing.T) *schemas {
 		}
 		return states
 	}}
-	for _, dir := range []string{"internal/adminapi", "relay"} {
+	for _, dir := range []string{"internal/adminapi", "internal/envelope", "relay"} {
 		if err := r.AddGoComments("github.com/hubrelay/hubrelay/"+dir, "../../"+dir); err != nil {
 			t.Fatal(err)
 		}
@@ -226,7 +227,7 @@ func (s *schemas) describe(op adminapi.AnyOperation, tag string) *operation {
 // envelope returns the schema of the body of a response.
 func (s *schemas) envelope(response reflect.Type) any {
 	properties := map[string]any{}
-	if _, isPage := response.MethodByName("Body"); isPage {
+	if response.Implements(reflect.TypeFor[adminapi.WholeBody]()) {
 		list, _ := response.FieldByName("Data")
 		properties["data"] = s.schemaOf(list.Type)
 		properties["next"] = map[string]string{

@@ -1,15 +1,12 @@
 package adminapi
 
 import (
-	"cmp"
 	_ "embed"
 	"fmt"
 	"net/http"
 	"net/url"
 	"reflect"
 	"strings"
-
-	"github.com/hubrelay/hubrelay/relay"
 )
 
 // Operation is one operation of the admin API with the types of its request and of the data in its response.
@@ -49,7 +46,13 @@ type Page[T any] struct {
 	Next string `json:"next"`
 }
 
-// Body returns the page itself, because it is not nested in an [Envelope].
+// WholeBody is implemented by responses that are not nested in an [Envelope].
+type WholeBody interface {
+	// Body returns the body of the HTTP response.
+	Body() any
+}
+
+// Body returns the page itself, with an empty list instead of null.
 func (p Page[T]) Body() any {
 	if p.Data == nil {
 		p.Data = []T{}
@@ -64,24 +67,6 @@ type PageRequest struct {
 	// Limit is the maximum number of entries. 0 means the default.
 	Limit int `json:"limit,omitempty"`
 }
-
-// Error is the member error of a response that is not successful.
-type Error struct {
-	// Status is the HTTP status.
-	Status int `json:"status"`
-	// Code identifies the kind of error, such as 404.sink.
-	Code relay.Code `json:"code"`
-	// Title describes the code.
-	Title string `json:"title"`
-	// Detail describes this error, and what to do.
-	Detail string `json:"detail,omitempty"`
-	// Source is a JSON pointer (RFC 6901) into the request, with the prefix /value.
-	Source string `json:"source,omitempty"`
-	// Extra contains more facts for programs, by name.
-	Extra map[string]any `json:"extra,omitempty"`
-}
-
-func (e *Error) Error() string { return fmt.Sprintf("%s (%s)", cmp.Or(e.Detail, e.Title), e.Code) }
 
 func newOperation[Request, Response any](name, method, path string, role Role, summary string) Operation[Request, Response] {
 	return Operation[Request, Response]{Description{name, method, path, role, summary}}
@@ -125,22 +110,6 @@ func (d Description) ParameterNames() (names []string) {
 		}
 	}
 	return names
-}
-
-// queryField is a member of a request in a query.
-type queryField struct {
-	name  string
-	index []int
-}
-
-// queryFields returns the members of a request by their JSON names. They are strings, lists of strings, or numbers.
-func queryFields(request reflect.Type) (fields []queryField) {
-	for _, f := range reflect.VisibleFields(request) {
-		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && !f.Anonymous {
-			fields = append(fields, queryField{name, f.Index})
-		}
-	}
-	return fields
 }
 
 // AnyOperation is an operation with any types.

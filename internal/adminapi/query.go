@@ -5,7 +5,24 @@ import (
 	"net/url"
 	"reflect"
 	"strconv"
+	"strings"
 )
+
+// queryField is a member of a request in a query.
+type queryField struct {
+	name  string
+	index []int
+}
+
+// queryFields returns the members of a request by their JSON names. They are strings, lists of strings, or numbers.
+func queryFields(request reflect.Type) (fields []queryField) {
+	for _, f := range reflect.VisibleFields(request) {
+		if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" && !f.Anonymous {
+			fields = append(fields, queryField{name, f.Index})
+		}
+	}
+	return fields
+}
 
 // QueryNames returns the names of the query parameters of a request.
 func QueryNames[Request any]() (names []string) {

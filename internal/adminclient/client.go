@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/envelope"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -94,7 +95,7 @@ func (e *ResponseError) Error() string {
 
 func (e *ResponseError) Unwrap() error { return e.Err }
 
-// Call calls an operation. params are the values of the parameters in its path. The error is an [*adminapi.Error],
+// Call calls an operation. params are the values of the parameters in its path. The error is an [*envelope.Error],
 // a [*ConnectionError], a [*ResponseError], or ctx.Err().
 func Call[Request, Response any](
 	ctx context.Context, c *Client, op adminapi.Operation[Request, Response], request Request, params ...string,
@@ -107,7 +108,7 @@ func Call[Request, Response any](
 	if err != nil {
 		return response, err
 	}
-	if _, ok := any(response).(interface{ Body() any }); ok {
+	if _, ok := any(response).(adminapi.WholeBody); ok {
 		err = json.Unmarshal(body, &response)
 	} else {
 		var envelope adminapi.Envelope[Response]
@@ -150,24 +151,25 @@ func newRequest[Request, Response any](
 	if err != nil {
 		return nil, err
 	}
-	address, kind, body := c.base+path, "", []byte(nil)
-	if file, ok := any(request).(adminapi.InventoryFile); ok {
-		kind, body = "application/yaml", file
-	} else if op.Method == http.MethodGet {
-		if query := adminapi.EncodeQuery(request); len(query) > 0 {
-			address += "?" + query.Encode()
-		}
-	} else {
+	query, contentType, body := "", "", []byte(nil)
+	file, isFile := any(request).(adminapi.InventoryFile)
+	switch {
+	case op.Method == http.MethodGet:
+		query = adminapi.EncodeQuery(request).Encode()
+	case isFile:
+		contentType, body = "application/yaml", file
+	default:
+		contentType = "application/json"
 		if body, err = json.Marshal(request); err != nil {
 			return nil, fmt.Errorf("encode request: %w", err)
 		}
-		kind = "application/json"
 	}
-	r, err := http.NewRequestWithContext(ctx, op.Method, address, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, op.Method, c.base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("create request: %w", err)
 	}
-	for name, value := range map[string]string{"Content-Type": kind, adminapi.RelayHeader: c.opt.Relay} {
+	r.URL.RawQuery = query
+	for name, value := range map[string]string{"Content-Type": contentType, adminapi.RelayHeader: c.opt.Relay} {
 		if value != "" {
 			r.Header.Set(name, value)
 		}
@@ -197,7 +199,7 @@ func (c *Client) send(r *http.Request) ([]byte, error) {
 	if response.StatusCode >= 200 && response.StatusCode < 300 && json.Valid(body) {
 		return body, nil
 	}
-	var failed struct{ Error *adminapi.Error }
+	var failed struct{ Error *envelope.Error }
 	// The public listener responds with 404.uri to paths of the admin API.
 	if json.Unmarshal(body, &failed) == nil && failed.Error != nil && failed.Error.Code != "" &&
 		failed.Error.Code != relay.CodeNoURI {

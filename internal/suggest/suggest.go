@@ -32,7 +32,7 @@ func ClosestNames(word string, names []string, limit int) []string {
 	return sorted[:min(limit, len(sorted))]
 }
 
-// Closest returns the name with the smallest distance to word. distance may be expensive.
+// Closest returns the name with the smallest distance to word. It returns "" if none is close.
 func Closest(word string, names []string, distance func(a, b []byte) int) string {
 	if len(word) > maxName {
 		return ""

@@ -5,7 +5,7 @@
 // sockets, starts and stops everything that it needs, and takes some minutes, or more on a busy machine. While it
 // measures scheduled retries, its Redis uses 1 GiB.
 //
-// Load generators share the machine with what they load, so they use as little CPU time as possible: requests are
+// Load generators share the machine with the daemon, so they need little CPU time: requests are
 // prebuilt bytes on persistent connections, and clients drain their sockets periodically instead of for each message.
 package main
 

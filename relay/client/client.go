@@ -19,6 +19,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/envelope"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -202,21 +203,15 @@ func (c *Client) logger() *slog.Logger {
 
 // parseError converts an error response, with or without an error envelope.
 func parseError(response *http.Response, text []byte) *Error {
-	var envelope struct {
-		Error struct {
-			Code                  relay.Code
-			Title, Detail, Source string
-			Extra                 map[string]any
-		}
-	}
+	var body struct{ Error envelope.Error }
 	result := &Error{Status: response.StatusCode}
 	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
 		result.RetryAfter = time.Duration(min(seconds, 24*60*60)) * time.Second
 	}
-	if json.Unmarshal(text, &envelope) != nil {
+	if json.Unmarshal(text, &body) != nil {
 		return result
 	}
-	e := envelope.Error
+	e := body.Error
 	result.Code, result.Source, result.Extra = relay.Code(truncateText(string(e.Code))), truncateText(e.Source), e.Extra
 	result.Title, result.Detail = truncateText(e.Title), truncateText(e.Detail)
 	return result

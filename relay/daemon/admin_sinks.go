@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -100,10 +101,9 @@ func (o *sinkAdmin) describeSinks(ctx context.Context, names []string) ([]admina
 			list[i].InFlight = s.pipeline.InFlight()
 			list[i].Configured, list[i].Type = true, s.cfg.Type
 			list[i].Topics = append(list[i].Topics, s.cfg.Topics...)
-			if local := s.state(f.State); f.State == store.StateActive && local.State != adminapi.SinkActive {
-				list[i].State, list[i].Reason = local.State, local.Reason
-				list[i].NextAttemptAt = local.NextAttemptAt.UTC().Truncate(time.Millisecond)
-			}
+			here := s.stateOnNode(f.State)
+			list[i].State, list[i].Reason = here.state, cmp.Or(here.reason, f.Reason)
+			list[i].NextAttemptAt = here.nextAttemptAt.UTC().Truncate(time.Millisecond)
 		}
 	}
 	return list, nil
@@ -117,33 +117,32 @@ func sinkHealth(s relay.Sink) error {
 	return nil
 }
 
-// localState is the state of a sink on this node.
-type localState struct {
-	State adminapi.SinkState
-	// Reason and NextAttemptAt are set if an active sink does not deliver on this node.
-	Reason        string
-	NextAttemptAt time.Time
+// nodeState is the state of a sink on this node.
+type nodeState struct {
+	state adminapi.SinkState
+	// reason and nextAttemptAt are set if this node does not deliver to an active sink.
+	reason        string
+	nextAttemptAt time.Time
 }
 
-// state returns the state of a sink with the given state in Redis.
-func (s *openSink) state(stored store.State) localState {
-	switch stored {
-	case store.StatePaused, store.StateDisabled:
-		return localState{State: adminapi.SinkState(stored)}
+// stateOnNode returns the state of a sink on this node. stored is its state in Redis.
+func (s *openSink) stateOnNode(stored store.State) nodeState {
+	if stored.IsOff() {
+		return nodeState{state: adminapi.SinkState(stored)}
 	}
 	if err := sinkHealth(s.sink); err != nil {
-		return localState{State: adminapi.SinkFailed, Reason: err.Error()}
+		return nodeState{state: adminapi.SinkFailed, reason: err.Error()}
 	}
 	h := s.pipeline.DestinationHold()
 	switch {
 	case !h.ThrottledUntil.IsZero():
-		return localState{adminapi.SinkThrottled, "the destination asked for a pause", h.ThrottledUntil}
+		return nodeState{adminapi.SinkThrottled, "the destination asked for a pause", h.ThrottledUntil}
 	case !h.ProbeAt.IsZero():
-		return localState{
+		return nodeState{
 			adminapi.SinkDown, "the destination failed many times in a row, so only one probe runs at a time", h.ProbeAt,
 		}
 	}
-	return localState{State: adminapi.SinkActive}
+	return nodeState{state: adminapi.SinkActive}
 }
 
 func (o *sinkAdmin) Show(ctx context.Context, name string) (adminapi.Sink, error) {

@@ -117,7 +117,7 @@ func New(cfg *config.Config, s Options) (*Daemon, error) {
 		return nil, err
 	}
 	for _, s := range sinks {
-		a.metrics.InitSink(s.name, s.cfg.Batch.Wait > 0)
+		initMetrics(a.metrics, s)
 	}
 	warnRateConflicts(a.log, sinks, nil)
 	a.sinks.add(sinks...)
@@ -341,7 +341,7 @@ func (a *Daemon) newQuotas(s *stores) *quota.Quotas {
 	}
 	return quota.NewQuotas(quota.Options{
 		Key: limit(a.cfg.Quotas.Key), Account: limit(a.cfg.Quotas.Account), Address: limit(a.cfg.Quotas.IP),
-		Store: quota.NewRedisStore(s.conn.Commands(), s.keys), Rejected: a.metrics.QuotaExceeded("publish"),
+		Store: quota.NewRedisStore(s.conn.Commands(), s.keys), Rejected: a.metrics.QuotaExceeded("publish", quota.KindKey, quota.KindAccount, quota.KindAddress),
 	})
 }
 
@@ -351,7 +351,7 @@ func (a *Daemon) newRequestQuotas(s *stores) *quota.Quotas {
 	}
 	return quota.NewQuotas(quota.Options{
 		Name: "requests", Key: limit, Account: limit,
-		Store: quota.NewRedisStore(s.conn.Commands(), s.keys), Rejected: a.metrics.QuotaExceeded("request"),
+		Store: quota.NewRedisStore(s.conn.Commands(), s.keys), Rejected: a.metrics.QuotaExceeded("request", quota.KindKey, quota.KindAccount),
 	})
 }
 

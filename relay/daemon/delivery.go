@@ -131,7 +131,7 @@ func (d *deliveryService) newSinkPipeline(s *openSink) error {
 	}
 	s.pipeline, s.retries = pipeline, retries
 	d.app.metrics.SetInFlightFunc(s.name, pipeline.InFlight)
-	d.app.metrics.SetStateFunc(s.name, func() adminapi.SinkState { return s.state(pipeline.State()).State })
+	d.app.metrics.SetStateFunc(s.name, func() adminapi.SinkState { return s.stateOnNode(pipeline.State()).state })
 	d.reporter.Add(pipeline)
 	retries.Attach(pipeline)
 	return nil

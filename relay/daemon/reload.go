@@ -58,7 +58,7 @@ func (a *Daemon) rejectConfig(err error) {
 func (a *Daemon) reloadConfig(ctx context.Context, clients *hub.Hub) error {
 	cfg, err := a.options.Reload.load()
 	if err == nil {
-		err = a.preflight(ctx, cfg)
+		err = a.tryChangedSinks(ctx, cfg)
 	}
 	if err == nil {
 		err = a.keys.setConfig(cfg.Auth.Keys)
@@ -181,7 +181,7 @@ func (d *deliveryService) applyConfig(ctx context.Context, cfg *config.Config) e
 	slices.SortFunc(all, byName)
 	warnRateConflicts(a.log, all, c.kept)
 	for _, s := range c.added {
-		a.metrics.InitSink(s.name, s.cfg.Batch.Wait > 0)
+		initMetrics(a.metrics, s)
 	}
 	matcher := newMatcher(all)
 	for _, item := range a.dispatchers {
@@ -289,9 +289,9 @@ func (d *deliveryService) replaceSink(s *openSink) error {
 // preflightTime limits the trials during a reload. A removed key remains valid for at most this time.
 const preflightTime = 10 * time.Second
 
-// preflight tries the sinks that are new or have changed. Sinks that do not finish in time are applied anyway, as
+// tryChangedSinks tries the sinks that are new or have changed. Sinks that do not finish in time are applied anyway, as
 // at a start.
-func (a *Daemon) preflight(ctx context.Context, cfg *config.Config) error {
+func (a *Daemon) tryChangedSinks(ctx context.Context, cfg *config.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, preflightTime)
 	defer cancel()
 	warnings, err := cfg.Preflight(ctx, func(path string) bool {

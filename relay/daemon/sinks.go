@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
@@ -127,6 +128,14 @@ func (a *Daemon) openSinks(configured map[string]config.Sink) (opened []*openSin
 		opened = append(opened, result)
 	}
 	return opened, nil
+}
+
+// initMetrics creates the time series of a sink.
+func initMetrics(m *adminserver.Metrics, s *openSink) {
+	m.InitSink(s.name)
+	if s.cfg.Batch.Wait > 0 {
+		m.Batched(s.name, 0)
+	}
 }
 
 // lazyStateStore is the state store of a sink. It exists before Redis is connected.

@@ -148,13 +148,13 @@ func (s *Sink) explainError(ctx context.Context, at smtpStep, err error) error {
 	var said *textproto.Error
 	switch {
 	case errors.As(err, &said): // even if ctx has ended since
-		response := fmt.Errorf("%s %s: %w", at.name, host, &relay.ResponseError{
+		rejected := fmt.Errorf("%s %s: %w", at.name, host, &relay.ResponseError{
 			Status: said.Code, Body: s.redactPassword(said.Msg),
 		})
 		if at.isMessageReply && isPermanentCode(said.Code) {
-			return relay.Permanent(response)
+			return relay.Permanent(rejected)
 		}
-		return response
+		return rejected
 	case ctx.Err() != nil && errors.Is(cause, context.DeadlineExceeded):
 		return fmt.Errorf("%s %s: no reply in time: %w", at.name, host, cause)
 	case ctx.Err() != nil:

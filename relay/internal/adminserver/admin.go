@@ -2,7 +2,7 @@
 // [Admin] serves the API of the hubrelay commands and profiles, on a unix socket or with tokens, and checks the
 // role of every caller.
 //
-// Other packages count in small interfaces of their own, and [Metrics] implements most of them. The daemon implements
+// Other packages declare small interfaces for their counters, and [Metrics] implements most of them. The daemon implements
 // [Sinks], [Sources] and [Connections]. Modules add their routes. Decisions about notifications or deliveries do not
 // belong here.
 package adminserver
@@ -83,7 +83,7 @@ func New(o Options) *Admin {
 	}
 	index := "hubrelay admin\n\n"
 	h := newAPIHandler(o)
-	a.mux.Handle("/api/", h.mux())
+	a.mux.Handle("/api/", h.newMux())
 	for _, path := range slices.Sorted(maps.Keys(h.routes)) {
 		if !strings.Contains(path, "{") {
 			index += path + "\n"

@@ -165,7 +165,8 @@ func TestAdmin_ProfileExceedsWriteTimeout(t *testing.T) {
 // All time series of a configured sink exist before the first event, because rate() ignores the first value.
 func TestMetrics_InitSink(t *testing.T) {
 	m := NewMetrics("v1.2.3")
-	m.InitSink("billing", true)
+	m.InitSink("billing")
+	m.Batched("billing", 0)
 	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
 	for _, want := range []string{
 		`enqueued_total{`, `dropped_total{`, `retries_total{`, `dead_letters_total{`, `batched_events_total{`,
@@ -195,7 +196,7 @@ func TestMetrics(t *testing.T) {
 	m.TrimmedBeforeEnqueue(0, 6)
 	m.Gap()
 	m.Dropped("billing", 4)
-	m.InitSink("billing", false)
+	m.InitSink("billing")
 	m.Attempted("billing", 2, "tls", 20*time.Millisecond)
 	m.DeadLettered("billing", "permanent")
 	m.RetryLost("billing")

@@ -42,7 +42,7 @@ func newAPIHandler(opt Options) *apiHandler {
 	handleOperation(h, adminapi.EraseAccount(), onceStarted(opt.Accounts, eraseAccount))
 	h.routes["/api/openapi.yaml"] = map[string]http.HandlerFunc{http.MethodGet: serveOpenAPI, http.MethodHead: serveOpenAPI}
 	for _, m := range opt.Routes {
-		h.register(m.Operation, m.MaxBody, func(r *http.Request) (any, error) {
+		h.registerHandler(m.Operation, m.MaxBody, func(r *http.Request) (any, error) {
 			body, err := readBody(r, m.MaxBody)
 			if err != nil {
 				return nil, err
@@ -54,8 +54,8 @@ func newAPIHandler(opt Options) *apiHandler {
 	return h
 }
 
-// mux returns the handler of all operations.
-func (h *apiHandler) mux() *http.ServeMux {
+// newMux returns the handler of all operations.
+func (h *apiHandler) newMux() *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", notFound)
 	for path, methods := range h.routes {
@@ -89,13 +89,13 @@ func notFound(w http.ResponseWriter, r *http.Request) {
 func handleOperation[Request, Response any](
 	h *apiHandler, op adminapi.Operation[Request, Response], f func(*http.Request, Request) (Response, error),
 ) {
-	h.register(op.Description, maxRequest, func(r *http.Request) (any, error) {
+	h.registerHandler(op.Description, maxRequest, func(r *http.Request) (any, error) {
 		request, err := decodeRequest[Request](r)
 		if err != nil {
 			return nil, err
 		}
 		response, err := f(r, request)
-		if page, ok := any(response).(interface{ Body() any }); ok {
+		if page, ok := any(response).(adminapi.WholeBody); ok {
 			return page.Body(), err
 		}
 		return adminapi.Envelope[Response]{Data: response}, err
@@ -117,11 +117,11 @@ func onceStarted[Component, Request, Response any](
 	}
 }
 
-// register registers a handler for requests with a body of up to maxBody bytes. It returns the body of the response.
-func (h *apiHandler) register(op adminapi.Description, maxBody int, f func(*http.Request) (any, error)) {
+// registerHandler registers a handler for requests with a body of up to maxBody bytes. It returns the body of the response.
+func (h *apiHandler) registerHandler(op adminapi.Description, maxBody int, f func(*http.Request) (any, error)) {
 	handler := func(w http.ResponseWriter, r *http.Request) {
 		if err := requireRole(r, op.Role); err != nil {
-			h.record(r, op, string(err.Code))
+			h.recordRequest(r, op, string(err.Code))
 			httpserver.WriteError(w, r, err)
 			return
 		}
@@ -133,7 +133,7 @@ func (h *apiHandler) register(op adminapi.Description, maxBody int, f func(*http
 		outcome := h.serve(w, r, maxBody, f)
 		h.log.Info("admin request", "caller", callerFrom(r).Name, "operation", op.Name, "path", r.URL.Path,
 			"outcome", outcome)
-		h.record(r, op, outcome)
+		h.recordRequest(r, op, outcome)
 	}
 	methods := h.routes[op.Path]
 	if methods == nil {

@@ -55,8 +55,8 @@ func searchAuditLog(
 	return list, err
 }
 
-// record records a request of an operator.
-func (h *apiHandler) record(r *http.Request, op adminapi.Description, outcome string) {
+// recordRequest records a request of an operator.
+func (h *apiHandler) recordRequest(r *http.Request, op adminapi.Description, outcome string) {
 	var targets []string
 	for _, name := range op.ParameterNames() {
 		targets = append(targets, r.PathValue(name))

@@ -88,17 +88,26 @@ func newSelection(f adminapi.DeadLetterFilter, p adminapi.PageRequest, now time.
 	return sel, nil
 }
 
-// changeDeadLetters changes the selected dead letters and records the selection. pastTense is the verb of the change.
+// changeDeadLetters changes the selected dead letters with one of two functions, and records the selection. pastTense is
+// the verb of the change.
 func changeDeadLetters(
 	r *http.Request, pastTense string, request adminapi.ChangeDeadLettersRequest,
-	some func(context.Context, string, []string) (store.ChangeResult, error),
-	all func(context.Context, string, store.Selection) (store.ChangeResult, error),
-) (result adminapi.ChangeDeadLettersResult, err error) {
-	change, err := selectDeadLetters(r.PathValue("name"), request, some, all)
-	if err != nil {
-		return result, err
+	changeIDs func(ctx context.Context, sink string, ids []string) (store.ChangeResult, error),
+	changeAll func(ctx context.Context, sink string, sel store.Selection) (store.ChangeResult, error),
+) (adminapi.ChangeDeadLettersResult, error) {
+	if err := checkSelection(&request); err != nil {
+		return adminapi.ChangeDeadLettersResult{}, err
 	}
-	done, err := change(r.Context())
+	sel, err := newSelection(request.DeadLetterFilter, request.PageRequest, time.Now())
+	if err != nil {
+		return adminapi.ChangeDeadLettersResult{}, err
+	}
+	var done store.ChangeResult
+	if sink := r.PathValue("name"); request.All {
+		done, err = changeAll(r.Context(), sink, sel)
+	} else {
+		done, err = changeIDs(r.Context(), sink, request.IDs)
+	}
 	selection, _ := json.Marshal(request) // strings and numbers always marshal
 	*auditDetail(r) = fmt.Sprintf("%d %s, %d missing: %s", done.Done, pastTense, done.Missing, selection)
 	return adminapi.ChangeDeadLettersResult{
@@ -106,26 +115,22 @@ func changeDeadLetters(
 	}, err
 }
 
-// selectDeadLetters returns the change of the dead letters of a sink that the request selects.
-func selectDeadLetters(
-	sink string, request adminapi.ChangeDeadLettersRequest,
-	some func(context.Context, string, []string) (store.ChangeResult, error),
-	all func(context.Context, string, store.Selection) (store.ChangeResult, error),
-) (func(context.Context) (store.ChangeResult, error), error) {
-	hasFilter := len(request.Topics) > 0 || request.HubID != "" || request.Since != "" || request.PageRequest != adminapi.PageRequest{}
+// checkSelection returns an error unless the request selects dead letters either by IDs or by all and a filter.
+func checkSelection(request *adminapi.ChangeDeadLettersRequest) error {
+	hasFilter := len(request.Topics) > 0 || request.HubID != "" || request.Since != "" ||
+		request.PageRequest != adminapi.PageRequest{}
 	switch {
 	case request.Limit < 0:
-		return nil, relay.NewError(relay.CodeInvalidArgument, "limit is negative").WithPointer("/limit")
+		return relay.NewError(relay.CodeInvalidArgument, "limit is negative").WithPointer("/limit")
 	case request.All && request.IDs != nil:
-		return nil, relay.NewError(relay.CodeInvalidArgument, "set either ids or all").WithPointer("/ids")
+		return relay.NewError(relay.CodeInvalidArgument, "set either ids or all").WithPointer("/ids")
 	case request.All:
-		sel, err := newSelection(request.DeadLetterFilter, request.PageRequest, time.Now())
-		return func(ctx context.Context) (store.ChangeResult, error) { return all(ctx, sink, sel) }, err
+		return nil
 	case len(request.IDs) == 0:
-		return nil, relay.NewError(relay.CodeMissingArgument,
+		return relay.NewError(relay.CodeMissingArgument,
 			`name the dead letters in ids, or set "all": true`).WithPointer("/ids")
 	case hasFilter:
-		return nil, relay.NewError(relay.CodeInvalidArgument, "filters require all instead of ids")
+		return relay.NewError(relay.CodeInvalidArgument, "filters require all instead of ids")
 	}
-	return func(ctx context.Context) (store.ChangeResult, error) { return some(ctx, sink, request.IDs) }, nil
+	return nil
 }

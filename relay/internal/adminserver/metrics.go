@@ -129,12 +129,9 @@ func (m *Metrics) StorageUsed(ratio float64, full bool) {
 // AuditDropped counts a dropped entry of the audit log.
 func (m *Metrics) AuditDropped() { m.auditDropped.Inc() }
 
-// QuotaExceeded returns a function that counts requests beyond a quota. operation is publish or request.
-func (m *Metrics) QuotaExceeded(operation string) func(quota.Kind) {
-	kinds := []quota.Kind{quota.KindKey, quota.KindAccount}
-	if operation == "publish" {
-		kinds = append(kinds, quota.KindAddress)
-	}
+// QuotaExceeded returns a function that counts requests beyond a quota. kinds are the kinds of quotas that limit the
+// operation.
+func (m *Metrics) QuotaExceeded(operation string, kinds ...quota.Kind) func(quota.Kind) {
 	for _, k := range kinds { // shown at zero
 		m.quotaExceeded.WithLabelValues(operation, string(k))
 	}

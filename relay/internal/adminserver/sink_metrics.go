@@ -64,7 +64,7 @@ func newSinkMetrics(registry *prometheus.Registry) sinkMetrics {
 				"late_ack, output_cut.", "sink", "event"),
 	}
 	registry.MustRegister(s.evaluated)
-	for _, v := range s.vectors() {
+	for _, v := range s.listVectors() {
 		registry.MustRegister(v)
 	}
 	return s
@@ -76,7 +76,7 @@ type sinkVector interface {
 	DeletePartialMatch(labels prometheus.Labels) int
 }
 
-func (s *sinkMetrics) vectors() []sinkVector {
+func (s *sinkMetrics) listVectors() []sinkVector {
 	return []sinkVector{
 		s.waiting, s.retrying, s.dead, s.oldest, s.lastSuccess, s.enqueued, s.attempts, s.duration, s.retries, s.dropped,
 		s.deadLetters, s.batched, s.conditions, s.plugins,
@@ -87,8 +87,8 @@ func (s *sinkMetrics) vectors() []sinkVector {
 const resultDelivered = "delivered"
 
 // InitSink creates the time series of a sink with the value zero. A series that starts with its first event hides
-// this event from rate().
-func (m *Metrics) InitSink(sink string, batches bool) {
+// this event from rate(). Call Batched and ConditionFailed with 0 for a sink with batches or a condition.
+func (m *Metrics) InitSink(sink string) {
 	s := &m.sinks
 	for _, result := range append([]string{resultDelivered}, attempt.FailureReasons()...) {
 		s.attempts.WithLabelValues(sink, result)
@@ -96,9 +96,6 @@ func (m *Metrics) InitSink(sink string, batches bool) {
 	s.duration.WithLabelValues(sink)
 	for _, v := range []*prometheus.CounterVec{s.enqueued, s.retries, s.dropped, s.deadLetters} {
 		v.WithLabelValues(sink)
-	}
-	if batches {
-		s.batched.WithLabelValues(sink)
 	}
 	m.Backlog(sink, 0, 0, 0)
 	m.Oldest(sink, 0)
@@ -109,7 +106,7 @@ func (m *Metrics) InitSink(sink string, batches bool) {
 
 // RemoveSink removes all time series of a sink that was removed from the configuration.
 func (m *Metrics) RemoveSink(sink string) {
-	for _, v := range m.sinks.vectors() {
+	for _, v := range m.sinks.listVectors() {
 		v.DeletePartialMatch(prometheus.Labels{"sink": sink})
 	}
 	m.sinks.evaluated.remove(sink)
@@ -120,13 +117,10 @@ func (m *Metrics) Enqueued(sink string, n int) {
 	m.sinks.enqueued.WithLabelValues(sink).Add(float64(n))
 }
 
-// Dropped counts events that were dropped because the backlog was full.
+// Dropped counts events and dead letters that were dropped because the backlog was full.
 func (m *Metrics) Dropped(sink string, n int64) {
 	m.sinks.dropped.WithLabelValues(sink).Add(float64(n))
 }
-
-// DeadLettersDropped counts dead letters that were dropped because the backlog was full.
-func (m *Metrics) DeadLettersDropped(sink string, n int64) { m.Dropped(sink, n) }
 
 // Attempted counts one attempt with its duration. attempt counts from 1. failure is the reason of a failure, or empty.
 func (m *Metrics) Attempted(sink string, attempt int, failure string, duration time.Duration) {

@@ -63,7 +63,7 @@ func (t *depthTracker) reportDropped(n int64) {
 	if n == 0 {
 		return
 	}
-	t.opts.Observer.DeadLettersDropped(t.opts.Name, n)
+	t.opts.Observer.Dropped(t.opts.Name, n)
 	t.stats.addDropped(n)
 	t.dropped.Add(n)
 	if _, ok := t.droppedLog.Allow(); ok {

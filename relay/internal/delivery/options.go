@@ -185,8 +185,8 @@ type Observer interface {
 	Attempted(sink string, attempt int, failure string, duration time.Duration)
 	// DeadLettered is called with one of the Reason constants.
 	DeadLettered(sink, reason string)
-	// DeadLettersDropped is called when the oldest n dead letters were dropped because there were too many.
-	DeadLettersDropped(sink string, n int64)
+	// Dropped is called when the oldest n dead letters were dropped because there were too many.
+	Dropped(sink string, n int64)
 	// Batched is called when n notifications were sealed as one delivery.
 	Batched(sink string, n int)
 	// RetryLost is called for a scheduled delivery whose record is missing in Redis.
@@ -197,7 +197,7 @@ type noopObserver struct{}
 
 func (noopObserver) Attempted(string, int, string, time.Duration) {}
 func (noopObserver) DeadLettered(string, string)                  {}
-func (noopObserver) DeadLettersDropped(string, int64)             {}
+func (noopObserver) Dropped(string, int64)                        {}
 func (noopObserver) Batched(string, int)                          {}
 func (noopObserver) RetryLost(string)                             {}
 

@@ -345,7 +345,7 @@ func (c *counting) Batched(_ string, n int) {
 	}
 }
 
-func (c *counting) DeadLettersDropped(_ string, n int64) {
+func (c *counting) Dropped(_ string, n int64) {
 	for range n {
 		c.add("dropped")
 	}

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/hubrelay/hubrelay/internal/envelope"
 	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -21,23 +22,12 @@ import (
 // retryAfter is the Retry-After of a 503 in seconds. Most outages are short.
 const retryAfter = "1"
 
-type envelope struct {
-	Error envelopeError `json:"error"`
-	Data  *struct{}     `json:"data"` // always null
-}
-
-type envelopeError struct {
-	Status int            `json:"status"`
-	Code   relay.Code     `json:"code"`
-	Title  string         `json:"title"`
-	Detail string         `json:"detail"`
-	Source string         `json:"source,omitempty"`
-	Extra  map[string]any `json:"extra,omitempty"`
-}
-
 // Envelope returns the JSON of the error envelope of the public API, with a final newline.
 func Envelope(e *relay.Error) []byte {
-	body := envelope{Error: envelopeError{
+	body := struct {
+		Error envelope.Error `json:"error"`
+		Data  *struct{}      `json:"data"` // always null
+	}{Error: envelope.Error{
 		Status: e.Status(), Code: e.Code, Title: e.Title(), Detail: e.Detail, Source: e.Source, Extra: e.Extra,
 	}}
 	var b bytes.Buffer

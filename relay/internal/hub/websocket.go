@@ -36,7 +36,8 @@ type Subscription struct {
 	// Metadata requests the members "id" and "time" in each notification.
 	Metadata bool
 	// After is the cursor to resume after, or the time from which to start (RFC 3339). It implies Cursor. If it is empty,
-	// the client receives new notifications only. With [streamid.Now] a websocket receives the current cursor first, as event streams always do.
+	// the client receives new notifications only. With [streamid.Now] a websocket receives the current cursor first, as
+	// event streams always do.
 	After string
 	// Key is the name of the key that opened the stream, for logs and limits.
 	Key string

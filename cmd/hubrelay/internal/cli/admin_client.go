@@ -17,6 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/adminclient"
 	"github.com/hubrelay/hubrelay/internal/adminsocket"
+	"github.com/hubrelay/hubrelay/internal/envelope"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/daemon"
 )
@@ -131,16 +132,24 @@ func callDaemon[Request, Response any](
 	return response, c.explainError(err)
 }
 
+// connectAndCall calls an operation of the running daemon that the flags select.
+func connectAndCall[Request, Response any](
+	ctx context.Context, std term.Streams, f *adminFlags, op adminapi.Operation[Request, Response], request Request,
+	params ...string,
+) (response Response, err error) {
+	c, err := f.connect(std)
+	if err != nil {
+		return response, err
+	}
+	return callDaemon(ctx, c, op, request, params...)
+}
+
 // callAndPrint calls an operation and prints its response as JSON with --json, and otherwise with show.
 func callAndPrint[Request, Response any](
 	ctx context.Context, std term.Streams, f *adminFlags, op adminapi.Operation[Request, Response], request Request,
 	show func(Response) error, params ...string,
 ) error {
-	c, err := f.connect(std)
-	if err != nil {
-		return err
-	}
-	response, err := callDaemon(ctx, c, op, request, params...)
+	response, err := connectAndCall(ctx, std, f, op, request, params...)
 	switch {
 	case err != nil:
 		return err
@@ -155,11 +164,7 @@ func callAndPrintList[Request, Entry any](
 	ctx context.Context, std term.Streams, f *adminFlags, op adminapi.Operation[Request, []Entry], request Request,
 	show func([]Entry) error,
 ) error {
-	c, err := f.connect(std)
-	if err != nil {
-		return err
-	}
-	list, err := callDaemon(ctx, c, op, request)
+	list, err := connectAndCall(ctx, std, f, op, request)
 	switch {
 	case err != nil:
 		return err
@@ -179,7 +184,7 @@ func forEachPage[Request, Entry any](
 
 // explainError adds to an error what an operator can do.
 func (c *adminConn) explainError(err error) error {
-	var failed *adminapi.Error
+	var failed *envelope.Error
 	var away *adminclient.ConnectionError
 	switch {
 	case errors.Is(err, context.Canceled):

@@ -30,8 +30,8 @@ func (f *deadLetterFlags) register(cmd *cobra.Command) {
 
 func (f *deadLetterFlags) isSet() bool { return len(f.Topics) > 0 || f.HubID != "" || f.Since != "" }
 
-// filter returns the filter with a time in since.
-func (f *deadLetterFlags) filter(cmd *cobra.Command) (adminapi.DeadLetterFilter, error) {
+// toFilter returns the filter. An age in Since becomes a time, so it does not change between requests.
+func (f *deadLetterFlags) toFilter(cmd *cobra.Command) (adminapi.DeadLetterFilter, error) {
 	filter := adminapi.DeadLetterFilter(*f)
 	if f.Since != "" {
 		at, err := parseSince(f.Since, time.Now())
@@ -76,7 +76,7 @@ omitted.`,
   hubrelay deadletters list billing --topic '*.error' --since 2h --json`,
 		Args: exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			filter, err := selection.filter(cmd)
+			filter, err := selection.toFilter(cmd)
 			if err != nil {
 				return err
 			}

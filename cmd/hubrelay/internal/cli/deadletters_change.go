@@ -14,6 +14,7 @@ import (
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/await"
+	"github.com/hubrelay/hubrelay/internal/envelope"
 )
 
 // changeBatch is the number of dead letters per request. Several small requests allow progress output and interrupts.
@@ -52,7 +53,7 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 			case f.all && c.confirm && !f.yes && !canConfirm(std):
 				return NewUsageError(cmd, fmt.Errorf("confirmation requires a terminal: use --yes to %s all", c.verb))
 			}
-			filter, err := f.selection.filter(cmd)
+			filter, err := f.selection.toFilter(cmd)
 			if err != nil {
 				return err
 			}
@@ -147,7 +148,7 @@ func changeInBatches(
 		part := ids[sent:min(sent+changeBatch, len(ids))]
 		result, err := callDaemon(ctx, conn, c.operation, adminapi.ChangeDeadLettersRequest{IDs: part}, sink)
 		if err != nil {
-			var failed *adminapi.Error
+			var failed *envelope.Error
 			if errors.As(err, &failed) {
 				replayed, _ := failed.Extra["replayed"].(float64) // before the error
 				done += int(replayed)

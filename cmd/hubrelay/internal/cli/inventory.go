@@ -110,11 +110,7 @@ a migration moved an instance, its note shows the server in the inventory file.
 }
 
 func listInventory(ctx context.Context, std term.Streams, f *adminFlags) error {
-	c, err := f.connect(std)
-	if err != nil {
-		return err
-	}
-	inventory, err := callDaemon(ctx, c, adminapi.ListInventory(), adminapi.Empty{})
+	inventory, err := connectAndCall(ctx, std, f, adminapi.ListInventory(), adminapi.Empty{})
 	if err != nil {
 		return err
 	}

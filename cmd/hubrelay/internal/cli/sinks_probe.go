@@ -31,11 +31,7 @@ receiver does not accept the sample.`,
 }
 
 func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string) error {
-	c, err := f.connect(std)
-	if err != nil {
-		return err
-	}
-	attempt, err := callDaemon(ctx, c, adminapi.TestSink(), adminapi.Empty{}, name)
+	attempt, err := connectAndCall(ctx, std, f, adminapi.TestSink(), adminapi.Empty{}, name)
 	if err != nil {
 		return err
 	}

@@ -192,7 +192,7 @@ func (v *Verifier) remember(id apikey.Hash, hub string, key *auth.Key, err error
 	}
 }
 
-// response is the response of the endpoint.
+// response is the body of a response of the endpoint.
 type response struct {
 	Name         string    `json:"name"`
 	AccountID    string    `json:"account_id"`
