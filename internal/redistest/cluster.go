@@ -42,6 +42,8 @@ func StartCluster(tb testing.TB, args ...string) (masters, replicas []Member, ur
 		}, args...)...)
 		m.Admin = m.Client()
 		m.ID = fmt.Sprint(do(tb, m, "CLUSTER", "MYID"))
+		// Without distinct epochs, a replica that takes over can have the epoch of its master, and the others ignore it.
+		do(tb, m, "CLUSTER", "SET-CONFIG-EPOCH", 1+i)
 	}
 	for i := range 3 {
 		do(tb, &all[i], "CLUSTER", "ADDSLOTSRANGE", i*slots/3, (i+1)*slots/3-1)
