@@ -14,8 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/pipeline"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
@@ -25,7 +25,7 @@ import (
 type sinkAdmin struct {
 	stores   *stores
 	store    *store.Store
-	reporter *delivery.Reporter
+	reporter *pipeline.Reporter
 	sinks    *sinkRegistry
 	notices  *notice.Publisher
 	decoder  *ingest.Decoder

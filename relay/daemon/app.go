@@ -26,6 +26,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 	"github.com/hubrelay/hubrelay/relay/internal/publicapi"
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
@@ -60,7 +61,7 @@ type Daemon struct {
 	log            *slog.Logger
 	catalog        *relay.Catalog
 	keys           *keyLoader
-	metrics        *adminserver.Metrics
+	metrics        *metrics.Metrics
 	health         *adminserver.Health
 	admin          *adminserver.Admin
 	logins         *logins // nil if the admin listener is a unix socket
@@ -88,7 +89,7 @@ type Daemon struct {
 // starts nothing. cfg must not be modified afterwards. Invalid values in files are returned as [yamldoc.Problems].
 func New(cfg *config.Config, s Options) (*Daemon, error) {
 	s.Log = slog.New(redisconn.NewOutageHandler(s.Log.Handler()))
-	a := &Daemon{cfg: cfg, accepted: cfg, options: s, log: s.Log, metrics: adminserver.NewMetrics(s.Version)}
+	a := &Daemon{cfg: cfg, accepted: cfg, options: s, log: s.Log, metrics: metrics.New(s.Version)}
 	a.reloadStatus.setMetric = a.metrics.Reloaded
 	var err error
 	if a.catalog, err = relay.NewCatalog(cfg.Notifications.ExtraTopics); err != nil {

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
 
 func TestMaxClients(t *testing.T) {
@@ -73,7 +73,7 @@ func TestClientLimit_IsLogged(t *testing.T) {
 		{0, 0, `level=INFO msg="number of clients is unlimited"`, "+Inf"},
 	} {
 		var log bytes.Buffer
-		a := &Daemon{log: slog.New(slog.NewTextHandler(&log, nil)), metrics: adminserver.NewMetrics("test")}
+		a := &Daemon{log: slog.New(slog.NewTextHandler(&log, nil)), metrics: metrics.New("test")}
 		a.clientLimit(tt.wanted, tt.files)
 		if !strings.Contains(log.String(), tt.log) || strings.Count(log.String(), "\n") != 1 {
 			t.Errorf("%d clients, %d files: got log %s", tt.wanted, tt.files, &log)

@@ -2,7 +2,7 @@ package daemon
 
 import (
 	"github.com/hubrelay/hubrelay/relay/internal/config"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/pipeline"
 )
 
 // Config is a valid configuration; see [LoadConfig].
@@ -34,5 +34,5 @@ func ConfigSchema(kinds Kinds) ([]byte, error) { return config.JSONSchema(kinds)
 
 // DeadLetterReasons returns the words with which the reason of a dead letter may start.
 func DeadLetterReasons() []string {
-	return []string{delivery.ReasonPermanent, delivery.ReasonExhausted}
+	return []string{pipeline.ReasonPermanent, pipeline.ReasonExhausted}
 }

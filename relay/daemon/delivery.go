@@ -9,8 +9,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/pipeline"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
@@ -29,7 +29,7 @@ type deliveryService struct {
 	store      *store.Store
 	subscriber *subscriber.Subscriber
 	scheduler  *retry.Scheduler
-	reporter   *delivery.Reporter
+	reporter   *pipeline.Reporter
 
 	desired chan *config.Config // holds the latest configuration that is not applied yet
 	applied *config.Config      // last applied configuration; used by applyChanges only
@@ -71,7 +71,7 @@ func (a *Daemon) startDelivery(
 	d.scheduler = retry.NewScheduler(retry.Options{
 		Retries: &store.Retries, States: &store.States, Grace: grace, Log: log,
 	})
-	d.reporter = delivery.NewReporter(&store.Stats, log)
+	d.reporter = pipeline.NewReporter(&store.Stats, log)
 	a.notices = notice.NewPublisher(notice.Options{
 		Retries: &store.Retries, States: &store.States, NewID: a.newDecoder().NewID,
 		Dropped: func(sink string) { a.metrics.Dropped(sink, 1) }, Log: log,

@@ -11,7 +11,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/pipeline"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 )
@@ -136,7 +136,7 @@ func deliveryFor(cfg config.Sink, n relay.Notification) relay.Delivery {
 		return d
 	}
 	d.Digest = &relay.Digest{Count: 1, First: n.StoredAt(), Last: n.StoredAt(), Topics: map[string]int{n.Topic: 1}}
-	if common := delivery.SharedAttributes(n, cfg.Digest.By); len(common) > 0 {
+	if common := pipeline.SharedAttributes(n, cfg.Digest.By); len(common) > 0 {
 		d.Digest.Shared = common
 	}
 	return d

@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/condition"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
 
 // newFilter returns the filter of a configured sink.
@@ -33,14 +33,14 @@ const failureLogInterval = time.Minute
 
 // monitorCondition wraps the condition of a sink, if it has one, to count and log its failures. The results do not
 // change.
-func monitorCondition(s *openSink, metrics *adminserver.Metrics, log *slog.Logger) {
+func monitorCondition(s *openSink, m *metrics.Metrics, log *slog.Logger) {
 	if s.filter.When == nil {
 		return
 	}
-	metrics.ConditionFailed(s.name, 0)
+	m.ConditionFailed(s.name, 0)
 	w := &monitoredCondition{
 		condition: s.filter.When, count: func() {
-			metrics.ConditionFailed(s.name, 1)
+			m.ConditionFailed(s.name, 1)
 		}, now: time.Now, log: log.With("sink", s.name),
 	}
 	s.filter.When = w.evaluate

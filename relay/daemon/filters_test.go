@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
 
 func TestNewFilter(t *testing.T) {
@@ -59,7 +59,7 @@ func TestNewFilter(t *testing.T) {
 func TestMonitorCondition_CountsFailures(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	metrics := adminserver.NewMetrics("test")
+	counts := metrics.New("test")
 	fails := func(e *relay.Envelope) (bool, error) {
 		if e.Topic == "job.error" {
 			return false, errors.New("no answer")
@@ -68,7 +68,7 @@ func TestMonitorCondition_CountsFailures(t *testing.T) {
 	}
 	sinks := []*openSink{{name: "plain"}, {name: "picky", filter: relay.Filter{When: fails}}}
 	for _, s := range sinks {
-		monitorCondition(s, metrics, slog.New(slog.NewTextHandler(&out, nil)))
+		monitorCondition(s, counts, slog.New(slog.NewTextHandler(&out, nil)))
 	}
 	if sinks[0].filter.NeedsEnvelope() {
 		t.Error("a sink without a condition received one")
@@ -81,7 +81,7 @@ func TestMonitorCondition_CountsFailures(t *testing.T) {
 		}
 	}
 	page := httptest.NewRecorder()
-	metrics.Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	counts.Handler().ServeHTTP(page, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if want := `hubrelay_sink_condition_failures_total{sink="picky"} 3`; !strings.Contains(page.Body.String(), want) {
 		t.Errorf("no %s in\n%s", want, page.Body)
 	}

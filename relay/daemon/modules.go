@@ -7,19 +7,19 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 	"github.com/hubrelay/hubrelay/relay/internal/migration"
 	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
 
 // newModules returns the modules. Only this file knows them by name.
-func newModules(c *config.Config, s Options, metrics *adminserver.Metrics) (modules, error) {
+func newModules(c *config.Config, s Options, m *metrics.Metrics) (modules, error) {
 	o := migration.ModuleOptions{
 		InventoryFile: c.Migration.InventoryFile, Reload: s.Reload != nil,
 		ServerConcurrency: c.Migration.ServerConcurrency, ExpireAfter: c.Migration.ExpireAfter,
-		StallTimeout: c.Migration.StallTimeout, Registry: metrics.Registry(), Log: s.Log,
+		StallTimeout: c.Migration.StallTimeout, Registry: m.Registry(), Log: s.Log,
 	}
 	if c.Migration.Driver.IsSet {
 		o.OpenDriver = func(countEvent func(event string)) (relay.Driver, error) {
@@ -62,15 +62,15 @@ func ReadImport(path string) ([]byte, error) {
 type modules []module.Module
 
 func (list modules) adminRoutes() (routes []module.AdminRoute) {
-	for _, m := range list {
-		routes = append(routes, m.AdminRoutes()...)
+	for _, one := range list {
+		routes = append(routes, one.AdminRoutes()...)
 	}
 	return routes
 }
 
 func (list modules) publicRoutes() (routes []module.PublicRoute) {
-	for _, m := range list {
-		routes = append(routes, m.PublicRoutes()...)
+	for _, one := range list {
+		routes = append(routes, one.PublicRoutes()...)
 	}
 	return routes
 }

@@ -1,12 +1,12 @@
 package daemon
 
 import (
-	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
 
 // hubObserver counts the events of the hub.
-type hubObserver struct{ *adminserver.Metrics }
+type hubObserver struct{ *metrics.Metrics }
 
 // Connected counts a new connection.
 func (o hubObserver) Connected(compressed bool) {
@@ -31,7 +31,7 @@ func (o hubObserver) Resynced(cause hub.ResyncCause, n int) { o.Metrics.Resynced
 
 // dispatchObserver counts the events of dispatchers.
 type dispatchObserver struct {
-	*adminserver.Metrics
+	*metrics.Metrics
 	sinks *sinkRegistry
 }
 

@@ -13,8 +13,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -38,7 +38,7 @@ func TestApplyChanges_LogsOncePerConfiguration(t *testing.T) {
 	}
 	defer c.Close()
 	var log bytes.Buffer
-	a := &Daemon{log: slog.New(slog.NewTextHandler(&log, nil)), metrics: adminserver.NewMetrics("1")}
+	a := &Daemon{log: slog.New(slog.NewTextHandler(&log, nil)), metrics: metrics.New("1")}
 	a.reloadStatus.setMetric = a.metrics.Reloaded
 	d := &deliveryService{app: a, stores: newStores(c), desired: make(chan *config.Config, 1)}
 	down.Store(true)

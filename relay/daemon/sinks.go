@@ -16,11 +16,11 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/pipeline"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
 
 // openSink is an opened sink of the configuration.
@@ -33,7 +33,7 @@ type openSink struct {
 	// extraRequests are requests besides one per attempt that were not counted yet.
 	extraRequests atomic.Int64
 
-	pipeline *delivery.Pipeline // nil until newSinkPipeline
+	pipeline *pipeline.Pipeline // nil until newSinkPipeline
 	retries  *retry.Handle      // nil until newSinkPipeline
 	stop     context.CancelFunc // stops the consumer of its queue; nil until startSink
 	done     chan struct{}      // closed when the consumer has stopped
@@ -89,7 +89,7 @@ const openTimeout = 5 * time.Second
 
 // openSinks opens the sinks in the order of their names. If one fails, the others are closed.
 func (a *Daemon) openSinks(configured map[string]config.Sink) (opened []*openSink, err error) {
-	s, metrics, start := a.options, a.metrics, time.Now()
+	s, start := a.options, time.Now()
 	var open atomic.Bool
 	defer func() {
 		open.Store(true)
@@ -111,7 +111,7 @@ func (a *Daemon) openSinks(configured map[string]config.Sink) (opened []*openSin
 		result := &openSink{name: name, cfg: cfg, kind: s.Sinks[i], filter: filter}
 		result.sink, err = s.Sinks[i].Open(relay.SinkSettings{
 			Name: name, Dir: a.cfg.Dir(), Log: s.Log.With("sink", name), UserAgent: "hubrelay/" + s.Version,
-			CountEvent:    func(event string) { metrics.PluginEvent(name, event) },
+			CountEvent:    func(event string) { a.metrics.PluginEvent(name, event) },
 			CountRequests: func(n int) { result.extraRequests.Add(int64(n)) },
 			State:         lazyStateStore{a, name},
 			Samples: func() []relay.Delivery {
@@ -124,14 +124,14 @@ func (a *Daemon) openSinks(configured map[string]config.Sink) (opened []*openSin
 		if err != nil {
 			return opened, fmt.Errorf("sink %s: %w", name, err)
 		}
-		monitorCondition(result, metrics, s.Log)
+		monitorCondition(result, a.metrics, s.Log)
 		opened = append(opened, result)
 	}
 	return opened, nil
 }
 
 // initMetrics creates the time series of a sink.
-func initMetrics(m *adminserver.Metrics, s *openSink) {
+func initMetrics(m *metrics.Metrics, s *openSink) {
 	m.InitSink(s.name)
 	if s.cfg.Batch.Wait > 0 {
 		m.Batched(s.name, 0)
@@ -228,26 +228,26 @@ func (s *openSink) replayOptions() store.ReplayOptions {
 	return store.ReplayOptions{Ordering: s.ordering(), MaxBacklog: s.cfg.Backlog}
 }
 
-func (s *openSink) batchOptions() delivery.Batch {
+func (s *openSink) batchOptions() pipeline.Batch {
 	b := s.cfg.Batch
-	return delivery.Batch{Wait: b.Wait, Max: b.Max, ByAccount: b.By == "account"}
+	return pipeline.Batch{Wait: b.Wait, Max: b.Max, ByAccount: b.By == "account"}
 }
 
 func (a *Daemon) newPipeline(
 	s *openSink, store *store.Store, wake func(time.Duration),
-) (*delivery.Pipeline, error) {
+) (*pipeline.Pipeline, error) {
 	fingerprint, err := s.fingerprint()
 	if err != nil {
 		return nil, err
 	}
-	return delivery.New(delivery.Options{
+	return pipeline.New(pipeline.Options{
 		Name: s.name, Sink: s.sink, Store: store, Wake: wake, Fingerprint: fingerprint,
 		TakeExtraRequests: func() int { return int(s.extraRequests.Swap(0)) },
-		Schedule: delivery.Schedule{
+		Schedule: pipeline.Schedule{
 			Delays: s.cfg.Retry.Schedule, MaxAge: s.cfg.Retry.MaxAge, MaxAttempts: s.cfg.Retry.MaxAttempts,
 		},
 		DisableAfter: s.cfg.DisableAfter, Backlog: s.cfg.Backlog, Rate: s.cfg.Rate, Burst: s.cfg.Burst,
-		Digest:             delivery.Digest{Wait: s.cfg.Digest.Wait, Max: s.cfg.Digest.Max, By: s.cfg.Digest.By},
+		Digest:             pipeline.Digest{Wait: s.cfg.Digest.Wait, Max: s.cfg.Digest.Max, By: s.cfg.Digest.By},
 		Batch:              s.batchOptions(),
 		BatchesUnsupported: !s.kind.Batches, DigestOverRate: s.kind.DigestOverRate,
 		Timeout: s.cfg.Timeout, Concurrency: s.cfg.Concurrency, Ordering: s.ordering(),

@@ -18,7 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/pipeline"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
@@ -148,14 +148,14 @@ func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 		Retries: &store.Retries, States: &store.States, Grace: 5 * time.Second,
 	})
 	retries := scheduler.Register("hook")
-	pipeline, err := delivery.New(delivery.Options{
+	handler, err := pipeline.New(pipeline.Options{
 		Name: "hook", Wake: retries.Wake, Sink: sink, Store: store, Timeout: 5 * time.Second,
-		Schedule: delivery.Schedule{Delays: []time.Duration{30 * time.Millisecond, 30 * time.Millisecond}},
+		Schedule: pipeline.Schedule{Delays: []time.Duration{30 * time.Millisecond, 30 * time.Millisecond}},
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	retries.Attach(pipeline)
+	retries.Attach(handler)
 	dispatcher, err := dispatch.NewDispatcher(dispatch.Options{
 		Partitions: 1, Log: b.log, Queues: b.queues, Lease: b.leases.Lease("dispatch:0", time.Second),
 		Matcher: dispatch.NewMatcher([]dispatch.Sink{{Name: "hook", FromStart: true}}),
@@ -167,13 +167,13 @@ func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 		Commands: b.conn.Commands(), Readers: b.conn.Readers(), Group: "hubrelay",
 		Consumer:    fmt.Sprint("node-", number),
 		Streams:     func(sink string) []string { return queue.Keys(b.keys, sink) },
-		MaxInFlight: func(string) int { return delivery.DefaultConcurrency }, HandlerGrace: 5 * time.Second,
+		MaxInFlight: func(string) int { return pipeline.DefaultConcurrency }, HandlerGrace: 5 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	router, err := queue.NewRouter(queue.RouterOptions{
-		Handler: pipeline, Subscriber: reader, CloseTimeout: 5 * time.Second,
+		Handler: handler, Subscriber: reader, CloseTimeout: 5 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -196,7 +196,7 @@ func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 		}
 		closing, done := context.WithTimeout(context.Background(), 5*time.Second)
 		defer done()
-		if err := pipeline.Close(closing); err != nil {
+		if err := handler.Close(closing); err != nil {
 			t.Error(err)
 		}
 		b.conn.Close()

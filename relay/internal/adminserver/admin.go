@@ -2,9 +2,8 @@
 // [Admin] serves the API of the hubrelay commands and profiles, on a unix socket or with tokens, and checks the
 // role of every caller.
 //
-// Other packages declare small interfaces for their counters, and [Metrics] implements most of them. The daemon implements
-// [Sinks], [Sources] and [Connections]. Modules add their routes. Decisions about notifications or deliveries do not
-// belong here.
+// The daemon implements [Sinks], [Sources] and [Connections]. Modules add their routes. Decisions about notifications or
+// deliveries do not belong here.
 package adminserver
 
 import (

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
 
 // fakeConnections returns one page and records the selection.
@@ -58,7 +59,7 @@ func TestAPI_Connections(t *testing.T) {
 
 // TestMetrics_Stream checks gauges that are evaluated at each scrape and gauges that are set.
 func TestMetrics_Stream(t *testing.T) {
-	m := NewMetrics("v0")
+	m := metrics.New("v0")
 	m.SetQueueFunc(func() (clients, bytes int) { return 3, 4096 })
 	m.ReplayStarted()
 	m.ReplayStarted()

@@ -7,11 +7,12 @@ import (
 	"net/http/httptest"
 
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
 
 func ExampleHealth() {
 	h := adminserver.NewHealth(adminserver.HealthOptions{
-		Metrics: adminserver.NewMetrics("v1.0.0"), Listen: "127.0.0.1:9090",
+		Metrics: metrics.New("v1.0.0"), Listen: "127.0.0.1:9090",
 		Ready: func(context.Context) error { return errors.New("redis does not respond") },
 	})
 	w := httptest.NewRecorder()

@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
 
 // DefaultReadyTimeout is the default time limit of the readiness check.
@@ -19,7 +20,7 @@ const DefaultReadyTimeout = 2 * time.Second
 
 // HealthOptions are the options of [NewHealth].
 type HealthOptions struct {
-	Metrics *Metrics
+	Metrics *metrics.Metrics
 	// Ready returns nil if the daemon is ready. It must honor ctx. Nil means always ready.
 	Ready func(ctx context.Context) error
 	// ReadyTimeout is the time limit of Ready. Zero means [DefaultReadyTimeout].

@@ -21,7 +21,7 @@ var (
 )
 
 // Sinks controls the sinks. Its methods may be called concurrently and honor ctx. An error is one of the errors
-// above, an error of package delivery, a *relay.Error, or means that Redis is unreachable.
+// above, an error of package store, a *relay.Error, or means that Redis is unreachable.
 type Sinks interface {
 	// List returns all sinks sorted by name: configured ones, and removed ones that were not forgotten.
 	List(ctx context.Context) ([]adminapi.Sink, error)

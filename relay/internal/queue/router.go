@@ -2,7 +2,7 @@
 // copies matched log entries into the queues and stores the positions of sinks. A [Router] runs Watermill for one
 // sink: it turns the messages of a queue into deliveries.
 //
-// Matching belongs to package dispatch, attempts and retries belong to package delivery. Reading the streams belongs
+// Matching belongs to package dispatch, attempts and retries belong to package pipeline. Reading the streams belongs
 // to package subscriber.
 package queue
 
@@ -116,7 +116,7 @@ func (r *Router) runOnce(ctx context.Context, disabled <-chan struct{}) error {
 	if err != nil {
 		return fmt.Errorf("create a Watermill router: %w", err)
 	}
-	// No middleware is needed: the router turns a panic into a nack, and package delivery does the rest.
+	// No middleware is needed: the router turns a panic into a nack, and package pipeline does the rest.
 	router.AddConsumerHandler(name, name, fixedSubscriber{messages}, func(m *message.Message) error {
 		return r.consumeMessage(m, disabled)
 	})

@@ -1,0 +1,67 @@
+package pipeline
+
+import (
+	"context"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
+)
+
+// admitStage waits until an attempt may start, and ends the permit after the attempt.
+type admitStage struct {
+	next      Handler
+	admission *admission.Admission
+}
+
+func (s *admitStage) Handle(ctx context.Context, it *Item) error {
+	switch {
+	case !it.Permit.IsComplete():
+		if err := s.admission.Acquire(ctx, &it.Permit); err != nil {
+			return err
+		}
+	case !it.Permit.Enter():
+		return errNotAdmitted
+	}
+	err := s.next.Handle(ctx, it)
+	it.Permit.Done(ctx, countsAttempt(ctx, err), err)
+	return err
+}
+
+// countsAttempt reports whether the outcome of an attempt says something about the destination. One that this node has
+// aborted does not.
+func countsAttempt(ctx context.Context, err error) bool {
+	if err == nil {
+		return true
+	}
+	outcome, _ := relay.Classify(err)
+	return outcome != relay.OutcomeRetry || ctx.Err() == nil
+}
+
+// attemptStage makes one attempt.
+type attemptStage struct {
+	opts      *Options
+	runner    *attempt.Runner
+	stats     *statsBuffer
+	admission *admission.Admission
+}
+
+func (s *attemptStage) Handle(ctx context.Context, it *Item) error {
+	o := s.opts
+	it.StartedAt = o.Now()
+	err := s.runner.Run(ctx, o.formatForSink(it.Delivery))
+	endedAt := o.Now()
+	it.Duration = endedAt.Sub(it.StartedAt)
+	if countsAttempt(ctx, err) {
+		failure := ""
+		if err != nil {
+			failure = attempt.FailureReason(err)
+		}
+		o.Observer.Attempted(o.Name, it.Delivery.Attempt, failure, it.Duration)
+		s.stats.recordAttempt(it.Delivery.Attempt, attemptFailure{err, endedAt})
+	}
+	if o.TakeExtraRequests != nil {
+		s.admission.Charge(ctx, o.TakeExtraRequests())
+	}
+	return err
+}

@@ -1,0 +1,116 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
+)
+
+// While the destination fails, fresh deliveries wait without an attempt or a slot. All are delivered later.
+func TestBreaker_FreshDeliveriesWait(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	var up atomic.Bool
+	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error {
+		if up.Load() {
+			return nil
+		}
+		return errFar
+	}}
+	p := e.pipeline(sink, func(o *Options) {
+		o.Concurrency, o.probeDelay = 2, 20*time.Millisecond
+		o.Schedule = Schedule{Delays: []time.Duration{50 * time.Millisecond}, MaxAttempts: 100}
+	})
+	e.retries(p)
+	for i := range admission.FailureThreshold - 1 {
+		if err := p.Handle(t.Context(), delivery(fmt.Sprint("a", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	testkit.WaitFor(t, "open", func() bool { return !p.DestinationHold().ProbeAt.IsZero() })
+	before := sink.attempts("")
+	var wg sync.WaitGroup
+	for i := range 20 {
+		wg.Go(func() {
+			if err := p.Handle(t.Context(), delivery(fmt.Sprint("b", i))); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	testkit.WaitFor(t, "some probes", func() bool { return sink.attempts("") >= before+3 })
+	if n := sink.attempts(""); n > before+6 {
+		t.Errorf("%d attempts while it was open", n-before)
+	}
+	up.Store(true)
+	wg.Wait()
+	testkit.WaitFor(t, "all delivered", func() bool { return e.scheduledCount() == 0 })
+	if hold := p.DestinationHold(); !hold.ProbeAt.IsZero() || len(e.deadLetters()) != 0 {
+		t.Errorf("got %+v, dead %v, want a closed circuit breaker and no dead letters", hold, e.deadLetters())
+	}
+}
+
+// Retries alone detect that the destination responds again, and use up no attempts while it fails.
+func TestBreaker_ProbesWithRetries(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	const n = 40
+	e.scheduleDue(n)
+	var down atomic.Int64
+	sink := &fakeSink{answer: func(context.Context, relay.Delivery) error {
+		if down.Add(1) <= admission.FailureThreshold+4 {
+			return errFar
+		}
+		return nil
+	}}
+	p := e.pipeline(sink, func(o *Options) { o.Concurrency, o.probeDelay = 2, 5*time.Millisecond })
+	e.retries(p)
+	testkit.WaitFor(t, "all delivered", func() bool { return e.scheduledCount() == 0 })
+	if got := sink.attempts(""); got != n+admission.FailureThreshold+4 || len(e.deadLetters()) != 0 {
+		t.Errorf("%d attempts, dead %v", got, e.deadLetters())
+	}
+}
+
+// A delivery that waits for the destination delays neither a stop nor a change of the state.
+func TestBreaker_WaitEnds(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		end  func(e *env, p *Pipeline, stop func())
+		want error
+	}{
+		{"stop", func(_ *env, _ *Pipeline, stop func()) { stop() }, context.Canceled},
+		{"pause", func(e *env, _ *Pipeline, _ func()) {
+			if err := e.store.States.Pause(context.Background(), "s"); err != nil {
+				e.t.Error(err)
+			}
+		}, ErrDisabled},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := newEnv(t)
+			sink := &fakeSink{answer: answers(errFar)}
+			p := e.pipeline(sink, func(o *Options) {
+				o.Schedule, o.probeDelay = Schedule{Delays: []time.Duration{time.Hour}}, time.Hour
+			})
+			stop := e.retries(p)
+			for i := range admission.FailureThreshold {
+				if err := p.Handle(t.Context(), delivery(fmt.Sprint("a", i))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			done := make(chan error, 1)
+			go func() { done <- p.Handle(t.Context(), delivery("held")) }()
+			c.end(e, p, stop)
+			if err := <-done; !errors.Is(err, c.want) || sink.attempts("held") != 0 {
+				t.Errorf("Handle = %v after %d attempts, want %v after none", err, sink.attempts("held"), c.want)
+			}
+		})
+	}
+}

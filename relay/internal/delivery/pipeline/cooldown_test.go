@@ -1,0 +1,74 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// A destination that responds with 429 gets nothing from the whole sink until the time that it named.
+func TestCooldown_WholeSink(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []relay.Rate{{}, perSec(1000)} {
+		t.Run(rate.String(), func(t *testing.T) {
+			e := newEnv(t)
+			const rest = 400 * time.Millisecond
+			var refused, first atomic.Int64
+			sink := &fakeSink{answer: func(context.Context, relay.Delivery) error {
+				now := time.Now().UnixNano()
+				if refused.CompareAndSwap(0, now) {
+					return relay.RetryAfter(&relay.ResponseError{Status: 429}, rest)
+				}
+				first.CompareAndSwap(0, now)
+				return nil
+			}}
+			p := e.pipeline(sink, func(o *Options) { o.Rate = rate })
+			e.retries(p)
+			if err := p.Handle(t.Context(), delivery("d0")); err != nil {
+				t.Fatal(err)
+			}
+			if e.scheduleDue(5); p.DestinationHold().ThrottledUntil.IsZero() {
+				t.Error("the sink is not throttled")
+			}
+			handle(t, p, "f", 20).Wait()
+			testkit.WaitFor(
+				t,
+				"all delivered",
+				func() bool { return e.scheduledCount() == 0 && sink.attempts("") == 1+1+5+20 },
+			)
+			if wait := time.Duration(first.Load() - refused.Load()); wait < rest {
+				t.Errorf("the next attempt came after %s, want %s at least", wait, rest)
+			}
+			testkit.WaitFor(t, "the cooldown has ended", func() bool { return p.DestinationHold().ThrottledUntil.IsZero() })
+		})
+	}
+}
+
+// Other nodes follow through Redis if the sink has a rate.
+func TestCooldown_AllNodes(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	limited := func(o *Options) { o.Rate = perSec(100) }
+	one := e.pipeline(
+		&fakeSink{answer: answers(relay.RetryAfter(&relay.ResponseError{Status: 503}, time.Minute))},
+		limited,
+	)
+	if err := one.Handle(t.Context(), delivery("d1")); err != nil {
+		t.Fatal(err)
+	}
+	sink := &fakeSink{answer: answers(nil)}
+	other := e.pipeline(sink, limited)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- other.Handle(ctx, delivery("d2")) }()
+	testkit.WaitFor(t, "the node knows the cooldown", func() bool { return !other.DestinationHold().ThrottledUntil.IsZero() })
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) || sink.attempts("") != 0 {
+		t.Errorf("Handle = %v after %d attempts", err, sink.attempts(""))
+	}
+}

@@ -1,0 +1,73 @@
+package pipeline
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/hubrelay/hubrelay/internal/logsample"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
+)
+
+// depthTracker knows how many deliveries of a sink are scheduled on all nodes together. Fresh deliveries are not
+// attempted while there are as many as the backlog allows: if they failed, the retry queue would have no place for
+// them, and they can wait in their own queue as well. Deliveries in progress may exceed the limit.
+type depthTracker struct {
+	opts      *Options
+	admission *admission.Admission
+	stats     *statsBuffer
+	fullLog   *logsample.Limiter
+
+	droppedLog *logsample.Limiter
+	dropped    atomic.Int64 // dead letters that are not logged yet
+
+	mu    sync.Mutex
+	depth int64
+}
+
+func newDepthTracker(o *Options, a *admission.Admission, stats *statsBuffer) *depthTracker {
+	return &depthTracker{
+		opts: o, admission: a, stats: stats,
+		fullLog: logsample.New(1, warnInterval, o.Now), droppedLog: logsample.New(1, warnInterval, o.Now),
+	}
+}
+
+// set takes over the number of scheduled deliveries from Redis. It reports whether the retry queue became full.
+func (t *depthTracker) set(depth int64) (becameFull bool) {
+	t.mu.Lock()
+	isFull := t.opts.Backlog > 0 && depth >= t.opts.Backlog
+	becameFull = isFull && t.depth < t.opts.Backlog
+	t.depth = depth
+	t.admission.SetDepth(depth)
+	t.mu.Unlock()
+	if !becameFull {
+		return false
+	}
+	if _, ok := t.fullLog.Allow(); ok {
+		t.opts.Log.Error("retry queue of the sink is full, fresh deliveries wait in its queue, which drops the oldest "+
+			"when it is full too; fix the destination, raise backlog, or remove the sink",
+			"scheduled_retries", depth, "backlog", t.opts.Backlog)
+	}
+	return true
+}
+
+// removeOne counts a removed delivery, until the next set.
+func (t *depthTracker) removeOne() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.depth = max(0, t.depth-1)
+	t.admission.SetDepth(t.depth)
+}
+
+// reportDropped reports dead letters that were dropped because there were too many.
+func (t *depthTracker) reportDropped(n int64) {
+	if n == 0 {
+		return
+	}
+	t.opts.Observer.Dropped(t.opts.Name, n)
+	t.stats.addDropped(n)
+	t.dropped.Add(n)
+	if _, ok := t.droppedLog.Allow(); ok {
+		t.opts.Log.Error("oldest dead letters of the sink were dropped because there are as many as backlog allows; "+
+			"replay or drop dead letters, or raise backlog", "dropped", t.dropped.Swap(0), "backlog", t.opts.Backlog)
+	}
+}

@@ -1,0 +1,441 @@
+package pipeline
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+)
+
+// event returns the i-th notification of a minute. Its ID contains the second.
+func event(i int, topic, hub string, clusters ...string) relay.Delivery {
+	id := fmt.Sprintf("%08x%016x", 1_760_000_000+i, i)
+	list, _ := json.Marshal(clusters)
+	return relay.Delivery{ID: id, Attempt: 1, Notifications: []relay.Notification{{
+		ID: id, Topic: topic, Hub: hub, Account: "a1", Cursor: fmt.Sprintf("%d-1", i+5),
+		Data: fmt.Appendf(
+			nil,
+			`{"topic" : %q,"object":{},"n":12345678901234567890,"s":"<€&>\u2028/",`+
+				`"context":{"hub_id":%q,"clusters":%s}}`,
+			topic,
+			hub,
+			list,
+		),
+	}}}
+}
+
+func at(i int) time.Time { return time.Unix(int64(1_760_000_000+i), 0).UTC() }
+
+func gathering(wait time.Duration, most int, by ...string) func(*Options) {
+	return func(o *Options) { o.Digest = Digest{Wait: wait, Max: most, By: by} }
+}
+
+func (f *fakeSink) deliveries() []relay.Delivery {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.got)
+}
+
+// due makes every open digest of "s" due.
+func (e *env) due() {
+	e.t.Helper()
+	ctx := context.Background()
+	groups, err := e.client.ZRange(ctx, "hubrelay:digests:s", 0, -1).Result()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	for _, g := range groups {
+		e.client.ZIncrBy(ctx, "hubrelay:digests:s", -1e12, g)
+	}
+	if err := e.store.States.SignalChange(ctx); err != nil {
+		e.t.Fatal(err)
+	}
+}
+
+func (e *env) digestedCount() int64 {
+	f, err := e.store.Stats.Read(context.Background(), []string{"s"})
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return f[0].InDigests
+}
+
+// left returns the keys in Redis, without the permanent ones.
+func (e *env) left() []string {
+	keys, err := e.client.Keys(context.Background(), "hubrelay:*").Result()
+	if err != nil {
+		e.t.Fatal(err)
+	}
+	return slices.DeleteFunc(
+		keys,
+		func(k string) bool { return k == "hubrelay:sinkchanges" || k == "hubrelay:figures:s" },
+	)
+}
+
+// Two nodes fill one digest, which lists as many notifications as configured and counts the rest.
+func TestDigest_TwoNodes(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	a, b := &fakeSink{answer: answers(nil)}, &fakeSink{answer: answers(nil)}
+	nodes := []*Pipeline{e.pipeline(a, gathering(time.Hour, 20)), e.pipeline(b, gathering(time.Hour, 20))}
+	for i := range 57 {
+		topic := "container.error"
+		if i%3 == 0 {
+			topic = "billing.failed"
+		}
+		// The earliest one arrives neither first nor last.
+		if err := nodes[i%2].Handle(t.Context(), event((i+30)%57, topic, "h1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := e.digestedCount(); n != 57 || a.attempts("")+b.attempts("") != 0 {
+		t.Fatalf("%d in digests, %d attempts", n, a.attempts("")+b.attempts(""))
+	}
+	for _, p := range nodes {
+		e.retries(p)
+	}
+	e.due()
+	testkit.WaitFor(t, "delivered", func() bool { return a.attempts("")+b.attempts("") > 0 && e.scheduledCount() == 0 })
+	got := append(a.deliveries(), b.deliveries()...)
+	if len(got) != 1 {
+		t.Fatalf("%d deliveries", len(got))
+	}
+	d := got[0]
+	want := &relay.Digest{
+		Count: 57, First: at(0), Last: at(56), Topics: map[string]int{"container.error": 38, "billing.failed": 19},
+	}
+	if !reflect.DeepEqual(d.Digest, want) || len(d.Notifications) != 20 || len(d.ID) != 24 || d.Attempt != 1 {
+		t.Errorf("%+v with %d notifications, want %+v", d.Digest, len(d.Notifications), want)
+	}
+	for i, n := range d.Notifications {
+		topic := "container.error"
+		if i%3 == 0 {
+			topic = "billing.failed"
+		}
+		if !reflect.DeepEqual(n, event(i+30, topic, "h1").Notifications[0]) {
+			t.Errorf("notification %d: %+v", i, n)
+		}
+	}
+	if keys := e.left(); len(keys) != 0 {
+		t.Errorf("left in Redis: %v", keys)
+	}
+}
+
+// Concurrently added notifications are listed in the order of the log.
+func TestDigest_ListsInOrder(t *testing.T) {
+	t.Parallel()
+	r := &store.Record{Digest: &relay.Digest{Count: 5}}
+	for _, cursor := range []string{"5-10", "12-0", "5-2", "", "5-2"} {
+		r.Notifications = append(
+			r.Notifications,
+			store.Notification{ID: fmt.Sprint(len(r.Notifications)), Cursor: cursor},
+		)
+	}
+	got := ""
+	for _, n := range r.NextDelivery("d").Notifications {
+		got += n.ID
+	}
+	if got != "32401" {
+		t.Errorf("listed as %s", got)
+	}
+}
+
+func TestDigestGroup(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, gathering(time.Hour, 20, ByTopic, ByHub, ByCluster, ByAccount))
+	events := []relay.Delivery{
+		event(0, "a.b", "h1", "y", "x"),
+		event(1, "a.b", "h1", "x", "y", "x"), // the same clusters
+		event(2, "a.b", "h1", "x"),
+		event(3, "a.b", "h2", "x"),
+		event(4, "a.c", "h1", "x"),
+		event(5, "a.c", "h1"),
+		event(6, "a.c", "h1"),
+	}
+	events[6].Notifications[0].Account = "acme"
+	for _, d := range events {
+		if err := p.Handle(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.retries(p)
+	e.due()
+	testkit.WaitFor(t, "all delivered", func() bool { return len(sink.deliveries()) == 6 && e.scheduledCount() == 0 })
+	got := map[string]int{}
+	for _, d := range sink.deliveries() {
+		got[fmt.Sprint(d.Digest.Shared)] = d.Digest.Count
+	}
+	want := map[string]int{
+		"map[account:a1 cluster:x, y hub:h1 topic:a.b]": 2, "map[account:a1 cluster:x hub:h1 topic:a.b]": 1,
+		"map[account:a1 cluster:x hub:h2 topic:a.b]": 1,
+		"map[account:a1 cluster:x hub:h1 topic:a.c]": 1, "map[account:a1 hub:h1 topic:a.c]": 1,
+		"map[account:acme hub:h1 topic:a.c]": 1,
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// After a kill before the ack, the queue delivers a notification again. The digest counts it once.
+func TestDigest_CountsOnce(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	p := e.pipeline(&fakeSink{answer: answers(nil)}, gathering(time.Hour, 2))
+	other := e.pipeline(&fakeSink{answer: answers(nil)}, gathering(time.Hour, 2))
+	for _, node := range []*Pipeline{p, other, p} {
+		for i := range 5 {
+			if err := node.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if n := e.digestedCount(); n != 5 {
+		t.Errorf("%d in digests, want 5", n)
+	}
+}
+
+// A digest remembers a limited number of IDs, which are the last ones.
+func TestDigest_RemembersLastIDs(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	ctx := t.Context()
+	put := func(i int) {
+		t.Helper()
+		n := event(i, "a.b", "h1").Notifications[0]
+		entry := store.DigestEntry{Notification: n, Group: "k", MaxListed: 1, Wait: time.Hour, ArrivedAt: n.StoredAt()}
+		if added, err := e.store.Digests.Add(ctx, "s", entry); err != nil || !added.Done {
+			t.Fatal(added, err)
+		}
+	}
+	for i := range digestDedupSize + 10 {
+		put(i)
+	}
+	for i := digestDedupSize; i < digestDedupSize+10; i++ {
+		put(i)
+	}
+	put(11)
+	if n := e.digestedCount(); n != digestDedupSize+10 {
+		t.Errorf("%d counted", n)
+	}
+	put(0) // no longer remembered
+	if n := e.digestedCount(); n != digestDedupSize+11 {
+		t.Errorf("%d counted", n)
+	}
+	if n := e.client.HLen(ctx, "hubrelay:digest:s:k").Val(); n > 2*digestDedupSize+20 {
+		t.Errorf("%d fields", n)
+	}
+}
+
+func TestDigest_MaxBytes(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, gathering(time.Hour, 1000))
+	big := strings.Repeat("x", 250<<10)
+	for i := range 20 {
+		d := event(i, "a.b", "h1")
+		d.Notifications[0].Data = fmt.Appendf(nil, `{"context":{},"s":%q}`, big)
+		if err := p.Handle(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.retries(p)
+	e.due()
+	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
+	if d := sink.deliveries()[0]; d.Digest.Count != 20 || len(d.Notifications) < 10 || len(d.Notifications) > 16 {
+		t.Errorf("%d of %d listed", len(d.Notifications), d.Digest.Count)
+	}
+}
+
+// An open digest with a longer wait is sealed earlier after the next notification.
+func TestDigest_ShorterWait(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	if err := e.pipeline(sink, gathering(time.Hour, 20)).Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
+		t.Fatal(err)
+	}
+	p := e.pipeline(sink, gathering(100*time.Millisecond, 20))
+	e.retries(p)
+	if err := p.Handle(t.Context(), event(1, "a.b", "h1")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
+	if d := sink.deliveries()[0]; d.Digest == nil || d.Digest.Count != 2 {
+		t.Errorf("%+v", d.Digest)
+	}
+}
+
+// The number of open digests is limited by the backlog. Further notifications are delivered alone.
+func TestDigest_LimitedByBacklog(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(nil)}
+	p := e.pipeline(sink, func(o *Options) { gathering(time.Hour, 20, ByHub)(o); o.Backlog = 2 })
+	for i := range 6 {
+		if err := p.Handle(t.Context(), event(i, "a.b", fmt.Sprint("h", i%3))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := e.digestedCount(); n != 4 || sink.attempts("") != 2 {
+		t.Errorf("%d in digests, %d sent alone", n, sink.attempts(""))
+	}
+}
+
+// A sealed digest is the same in every attempt, as a dead letter, and after its replay.
+func TestDigest_SealedIsUnchanged(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(errFar, errFar, errFar, errFar, nil)}
+	p := e.pipeline(sink, func(o *Options) {
+		gathering(time.Hour, 2, ByHub)(o)
+		o.Schedule.MaxAttempts = 4
+	})
+	for i := range 3 {
+		if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.retries(p)
+	e.due()
+	testkit.WaitFor(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
+	first := sink.deliveries()[0]
+	c, err := e.store.DeadLetters.Get(t.Context(), "s", first.ID)
+	if err != nil || !reflect.DeepEqual(c.Digest, first.Digest) || !sameContent(c.Notifications, first.Notifications) {
+		t.Errorf("%+v, %v", c, err)
+	}
+	// Later notifications belong to another digest.
+	if err := p.Handle(t.Context(), event(7, "a.b", "h1")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.replayDeadLetters(store.ReplayOptions{}, first.ID); err != nil ||
+		got.Done != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts("") == 5 && e.scheduledCount() == 0 })
+	for i, d := range sink.deliveries() {
+		if d.ID != first.ID || !reflect.DeepEqual(d.Digest, first.Digest) ||
+			!sameContent(d.Notifications, first.Notifications) {
+			t.Errorf("attempt %d: %+v", i+1, d)
+		}
+	}
+	if first.Digest.Count != 3 || len(first.Notifications) != 2 || first.Digest.Shared["hub"] != "h1" {
+		t.Errorf("%+v", first.Digest)
+	}
+}
+
+func sameContent(a, b []relay.Notification) bool {
+	return slices.EqualFunc(a, b, func(x, y relay.Notification) bool { return reflect.DeepEqual(x, y) })
+}
+
+// A single notification is delivered as a digest too, also as a dead letter.
+func TestDigest_OneNotification(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	sink := &fakeSink{answer: answers(relay.Permanent(errFar), nil)}
+	p := e.pipeline(sink, gathering(time.Millisecond, 20))
+	e.retries(p)
+	if err := p.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
+		t.Fatal(err)
+	}
+	testkit.WaitFor(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
+	id := sink.deliveries()[0].ID
+	if got, err := e.replayDeadLetters(store.ReplayOptions{}, id); err != nil ||
+		got.Done != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts(id) == 2 })
+	for _, d := range sink.deliveries() {
+		if d.Digest == nil || d.Digest.Count != 1 || !d.Digest.First.Equal(at(0)) || len(d.Notifications) != 1 {
+			t.Errorf("%+v", d.Digest)
+		}
+	}
+}
+
+func TestForget_Digests(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	p := e.pipeline(&fakeSink{answer: answers(nil)}, gathering(time.Hour, 20, ByHub))
+	for i := range 4 {
+		if err := p.Handle(t.Context(), event(i, "a.b", fmt.Sprint("h", i))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if known, err := e.store.Stats.HasData(t.Context(), "s"); err != nil || !known {
+		t.Errorf("not remembered, %v", err)
+	}
+	if err := e.store.Forget(t.Context(), "s", false); err != nil {
+		t.Fatal(err)
+	}
+	if keys := e.left(); len(keys) != 0 {
+		t.Errorf("left in Redis: %v", keys)
+	}
+	if known, err := e.store.Stats.HasData(t.Context(), "s"); err != nil || known {
+		t.Errorf("remembered, %v", err)
+	}
+}
+
+// The digest of a killed node is sealed by another node.
+func TestDigest_SealedByOtherNode(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	gone := e.pipeline(&fakeSink{answer: answers(nil)}, gathering(10*time.Millisecond, 20))
+	if err := gone.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
+		t.Fatal(err)
+	}
+	sink := &fakeSink{answer: answers(nil)}
+	e.retries(e.pipeline(sink, nil)) // it has no digests
+	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 && len(e.left()) == 0 })
+	if d := sink.deliveries()[0]; d.Digest == nil || d.Digest.Count != 1 {
+		t.Errorf("%+v", d)
+	}
+}
+
+// A rejected digest is split until only the rejected notifications are dead letters. All others are delivered and counted.
+func TestDigest_RejectedNotificationsAreIsolated(t *testing.T) {
+	t.Parallel()
+	e := newEnv(t)
+	rejected := event(3, "a.b", "h1").Notifications[0].ID
+	sink := &fakeSink{answer: func(_ context.Context, d relay.Delivery) error {
+		for _, n := range d.Notifications {
+			if n.ID == rejected {
+				return relay.Permanent(&relay.ResponseError{Status: 422})
+			}
+		}
+		return nil
+	}}
+	p := e.pipeline(sink, gathering(time.Hour, 10))
+	for i := range 20 { // the digest lists ten
+		if err := p.Handle(t.Context(), event(i, "a.b", "h1")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e.retries(p)
+	e.due()
+	testkit.WaitFor(t, "the rejected one is dead, the others are delivered", func() bool {
+		return len(e.deadLetters()) == 1 && e.scheduledCount() == 0
+	})
+	count := 0
+	for _, d := range sink.deliveries() {
+		if d.Digest.Topics["a.b"] != d.Digest.Count {
+			t.Errorf("got %+v, want the topics of %d notifications", d.Digest, d.Digest.Count)
+		}
+		if !slices.ContainsFunc(d.Notifications, func(n relay.Notification) bool { return n.ID == rejected }) {
+			count += d.Digest.Count
+		}
+	}
+	if count != 19 {
+		t.Errorf("%d notifications are in delivered digests, want 19", count)
+	}
+}

@@ -1,0 +1,77 @@
+package pipeline
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+)
+
+// digestRetryDelay is the delay after due digests could not be sealed.
+const digestRetryDelay = time.Second
+
+// pollState describes the last Poll for Apply.
+type pollState struct {
+	request      store.PollRequest
+	reservation  admission.Reservation
+	stateVersion int
+}
+
+// Poll implements [retry.Sink]. It reserves capacity for as many retries as could start now.
+func (p *Pipeline) Poll(due, withState bool) store.PollRequest {
+	wanted := 0
+	if due && p.state.isActive() && p.isLeader() {
+		wanted = p.opts.Concurrency
+	}
+	r := p.admission.Reserve(wanted)
+	q := store.PollRequest{Sink: p.opts.Name, MaxClaims: r.Len(), Lease: p.opts.claimDuration(), WithState: withState}
+	p.polling = pollState{request: q, reservation: r, stateVersion: p.state.readVersion()}
+	return q
+}
+
+// Apply implements [retry.Sink]. If more deliveries are due than were claimed, the admission wakes the scheduler when
+// another retry may start.
+func (p *Pipeline) Apply(ctx context.Context, r store.PollResult) error {
+	o, polling := &p.opts, p.polling
+	if r.Err != nil {
+		polling.reservation.Close(0, false)
+		return r.Err
+	}
+	p.claims.depth.set(r.Depth)
+	var err error
+	if polling.request.WithState {
+		p.failures.noteStored(r.IsFailing)
+		err = p.state.applyStored(ctx, r.State, polling.stateVersion)
+	}
+	for _, id := range r.LostIDs {
+		o.Observer.RetryLost(o.Name)
+		o.Log.Error("scheduled delivery has lost its record in Redis and was removed", "delivery_id", id)
+	}
+	next := r.NextDue
+	// The sink may have been paused since the poll.
+	if off, _ := p.state.Off(); !off && len(r.DueDigests) > 0 {
+		if sealErr := o.Store.Digests.Seal(ctx, o.Name, r.DueDigests); sealErr != nil {
+			err, next = errors.Join(err, sealErr), digestRetryDelay
+		}
+	}
+	if !p.state.isActive() || !p.isLeader() {
+		polling.reservation.Close(len(r.Claims), false)
+		return err
+	}
+	polling.reservation.Close(len(r.Claims), next == 0)
+	if next > 0 {
+		o.Wake(next)
+	}
+	return err
+}
+
+// OnChange implements [retry.Sink].
+func (p *Pipeline) OnChange() {
+	if p.orders != nil {
+		p.orders.refreshSoon()
+	}
+}
+
+func (p *Pipeline) isLeader() bool { return p.orders == nil || p.orders.isLeader() }

@@ -1,0 +1,63 @@
+package pipeline
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+)
+
+// SendTest makes one attempt with a notification that is not stored. A sink with digests gets it as a digest. The
+// attempt needs no permit, changes no statistics and no state, and works while the sink is paused or disabled.
+func (p *Pipeline) SendTest(ctx context.Context, n relay.Notification) store.Attempt {
+	var status atomic.Int64 // may be set after the attempt was abandoned
+	ctx = relay.WithStatusCallback(ctx, func(s int) { status.Store(int64(s)) })
+	start := p.opts.Now()
+	err := p.runner.Run(ctx, p.opts.newTestDelivery(n, start))
+	a := store.NewAttempt(start, p.opts.Now().Sub(start), err)
+	if err == nil {
+		a.Status = int(status.Load())
+	}
+	return a
+}
+
+// newTestDelivery returns the delivery of n as the sink would get it.
+func (o *Options) newTestDelivery(n relay.Notification, now time.Time) relay.Delivery {
+	d := relay.Delivery{ID: n.ID, Attempt: 1, Notifications: []relay.Notification{n}}
+	switch {
+	case o.usesBatches():
+		d.ID, d.Batch = store.BatchID(d.Notifications), true
+	case o.Digest.Wait > 0 && !o.isOrdered():
+		e := o.newDigestEntry(n, o.Digest.Wait)
+		arrived := e.ArrivedAt.UTC()
+		d.ID = store.NewDeliveryID(now)
+		d.Digest = &relay.Digest{Count: 1, First: arrived, Last: arrived, Topics: map[string]int{n.Topic: 1}}
+		if len(e.Shared) > 0 {
+			d.Digest.Shared = e.Shared
+		}
+	}
+	return d
+}
+
+// DestinationHold describes why this node does not attempt deliveries of a sink. The zero value means that it does.
+type DestinationHold struct {
+	// ProbeAt is the earliest time of the next probe of a failing destination. It may be in the past.
+	ProbeAt time.Time
+	// ThrottledUntil is the end of a pause that the destination asked for.
+	ThrottledUntil time.Time
+}
+
+// DestinationHold returns why this node does not attempt deliveries.
+func (p *Pipeline) DestinationHold() (h DestinationHold) {
+	if wait := p.admission.Cooldown(); wait > 0 {
+		h.ThrottledUntil = p.opts.Now().Add(wait)
+	}
+	h.ProbeAt = p.admission.ProbeAt()
+	return h
+}
+
+// ProbeNow allows the next probe of a failing destination to start at once. A pause that the destination asked for
+// stays.
+func (p *Pipeline) ProbeNow() { p.admission.ProbeNow() }

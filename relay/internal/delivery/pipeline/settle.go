@@ -1,0 +1,121 @@
+package pipeline
+
+import (
+	"context"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/logsample"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+)
+
+// settleStage decides what follows from an attempt, and stores it at the origin of the item. The permit has ended by
+// then, so a slow write occupies no slot.
+type settleStage struct {
+	next        Handler
+	opts        *Options
+	state       *sinkState
+	failures    *failureTracker
+	deadLetters *notice.DeadLetters
+	warnings    *logsample.Limiter
+}
+
+func (s *settleStage) Handle(ctx context.Context, it *Item) error {
+	err := s.next.Handle(ctx, it)
+	if it.StartedAt.IsZero() {
+		return err // there was no attempt
+	}
+	outcome, retryAfter := relay.Classify(err)
+	if outcome == relay.OutcomeRetry && ctx.Err() != nil {
+		return ctx.Err() // this node stops; the sink has not failed
+	}
+	if outcome != relay.OutcomeDelivered {
+		s.addAttempt(it, err)
+	}
+	switch outcome {
+	case relay.OutcomeDelivered:
+		s.failures.recordSuccess(ctx)
+		return it.Origin.Complete(ctx, it)
+	case relay.OutcomeGone:
+		s.state.disable(ctx, err)
+		return ErrDisabled
+	case relay.OutcomeRetry:
+		if tooLong := s.failures.recordFailure(ctx, err); tooLong != nil {
+			s.state.disable(ctx, tooLong)
+			return ErrDisabled
+		}
+		if wait, more := s.nextDelay(it, retryAfter); more {
+			return s.scheduleRetry(ctx, it, wait, err)
+		}
+	case relay.OutcomePermanent:
+		// Another attempt would fail too, but perhaps because of one notification of a batch or digest.
+		if claims, ok := it.Origin.(*claimOrigin); ok && len(it.Record.Notifications) > 1 {
+			return s.splitDelivery(ctx, claims, it, err)
+		}
+	}
+	return s.storeDeadLetter(ctx, it, outcome, err)
+}
+
+// addAttempt appends the attempt to the history, which starts with the first failure.
+func (s *settleStage) addAttempt(it *Item, err error) {
+	if it.Record == nil {
+		it.Record = store.NewRecord(it.Delivery, it.StartedAt)
+	}
+	if it.Record.First.IsZero() { // it was replayed
+		it.Record.First = it.StartedAt.UTC().Round(time.Millisecond)
+	}
+	it.Record.AddAttempt(store.NewAttempt(it.StartedAt, it.Duration, err))
+}
+
+func (s *settleStage) nextDelay(it *Item, retryAfter time.Duration) (time.Duration, bool) {
+	age := time.Duration(0)
+	if it.Claim != nil {
+		age = s.opts.Now().Sub(it.Record.First)
+	}
+	return s.opts.Schedule.Next(it.Record.AttemptCount, age, retryAfter, s.opts.Random())
+}
+
+func (s *settleStage) scheduleRetry(ctx context.Context, it *Item, wait time.Duration, cause error) error {
+	if err := it.Origin.Retry(ctx, it, wait); err != nil {
+		return err
+	}
+	s.opts.Wake(wait)
+	if suppressed, ok := s.warnings.Allow(); ok {
+		s.opts.Log.Warn("delivery attempt failed", "delivery_id", it.Delivery.ID,
+			"topic", it.Record.Notifications[0].Topic, "attempt", it.Record.AttemptCount, "error", cause,
+			"next_attempt_at", s.opts.Now().Add(wait).UTC().Round(time.Second), "suppressed_lines", suppressed)
+	}
+	return nil
+}
+
+// splitDelivery continues with the halves of a rejected batch or digest. Only the notifications that cause the rejection become dead
+// letters, because the others may belong to other tenants.
+func (s *settleStage) splitDelivery(ctx context.Context, o *claimOrigin, it *Item, cause error) error {
+	if err := o.splitDelivery(ctx, it); err != nil {
+		return err
+	}
+	if suppressed, ok := s.warnings.Allow(); ok {
+		s.opts.Log.Warn("rejected delivery was split", "delivery_id", it.Delivery.ID, "notifications",
+			len(it.Record.Notifications), "error", cause, "suppressed_lines", suppressed)
+	}
+	return nil
+}
+
+func (s *settleStage) storeDeadLetter(ctx context.Context, it *Item, outcome relay.Outcome, cause error) error {
+	reason := ReasonExhausted
+	if outcome == relay.OutcomePermanent {
+		reason = ReasonPermanent
+	}
+	if err := it.Origin.DeadLetter(ctx, it, reason+": "+cause.Error()); err != nil {
+		return err
+	}
+	s.opts.Observer.DeadLettered(s.opts.Name, reason)
+	if suppressed, ok := s.warnings.Allow(); ok {
+		s.opts.Log.Warn("delivery became a dead letter", "delivery_id", it.Delivery.ID,
+			"topic", it.Record.Notifications[0].Topic, "attempt", it.Record.AttemptCount, "reason", reason,
+			"error", cause, "suppressed_lines", suppressed)
+	}
+	s.deadLetters.Add(ctx, it.Delivery.ID, reason, it.Record, cause)
+	return nil
+}
