@@ -2,53 +2,45 @@ package daemon
 
 import (
 	"context"
-	"fmt"
-	"slices"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/erase"
 )
 
-// openAccounts returns nil while the daemon is starting.
-func (a *Daemon) openAccounts() adminserver.Accounts {
-	if o := a.operations.Load(); o != nil {
-		return o
-	}
-	return nil
+// accounts implements [adminserver.Accounts].
+type accounts struct {
+	redisURL   string
+	stores     *stores
+	deliveries *delivery.Service
 }
 
 // Erase implements [adminserver.Accounts].
-func (o *sinkAdmin) Erase(ctx context.Context, account string) (erase.Result, error) {
-	sinks, err := o.sinkNames(ctx)
+func (a accounts) Erase(ctx context.Context, account string) (erase.Result, error) {
+	sinks, err := a.deliveries.SinkNames(ctx)
 	if err != nil {
 		return erase.Result{}, err
 	}
 	result, err := erase.Account(ctx, erase.Options{
-		Conn: o.stores.conn, Store: o.store, Group: consumerGroup, Sinks: sinks, RewriteFile: o.redis.URL == "",
+		Conn: a.stores.conn, Store: a.stores.deliveries, Group: delivery.ConsumerGroup, Sinks: sinks,
+		RewriteFile: a.redisURL == "",
 	}, account)
-	result.Remaining = o.describeRemaining()
+	result.Remaining = a.describeRemaining()
 	return result, err
 }
 
 // describeRemaining describes data of an erased account that the relay does not delete.
-func (o *sinkAdmin) describeRemaining() []string {
+func (a accounts) describeRemaining() []string {
 	list := []string{
 		"deliveries in progress and open batches: repeat the command after they have ended",
 		"recent events in the memory of nodes: newer events replace them, and a restart deletes them",
 		"its migrations, and its containers in the inventory",
 		"entries of the audit log that name the account",
 	}
-	var files []string
-	for _, s := range o.sinks.all() {
-		if slices.Contains([]string{"file", "stdout", "exec", "plugin"}, s.cfg.Type) {
-			files = append(files, fmt.Sprintf("%s (%s)", s.name, s.cfg.Type))
-		}
-	}
-	if len(files) > 0 {
+	if files := a.deliveries.SinksOfTypes("file", "stdout", "exec", "plugin"); len(files) > 0 {
 		list = append(list, "data that sinks wrote to files, programs and brokers: "+strings.Join(files, ", "))
 	}
-	switch o.redis.URL {
+	switch a.redisURL {
 	case memoryURL:
 	case "":
 		list = append(list, "backups of the data directory")

@@ -5,39 +5,35 @@ import (
 	"strings"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// startAudit starts to write the audit log to Redis.
-func (a *Daemon) startAudit(ctx context.Context, p *components, s *stores) {
-	var store audit.Appender
-	if n := a.cfg.Audit.MaxLen; n > 0 {
-		inRedis := audit.NewStore(s.conn, n)
-		a.auditStore.Store(inRedis)
-		store = inRedis
+// auditStore is the audit log in Redis. Its store is nil if Redis keeps no entries.
+type auditStore struct{ store *audit.Store }
+
+func newAuditStore(c *redisconn.Conn, maxLen int64) auditStore {
+	if maxLen == 0 {
+		return auditStore{}
 	}
-	p.startComponent(ctx, "audit log", func(ctx context.Context) error { return a.audit.RunStore(ctx, store) })
+	return auditStore{audit.NewStore(c, maxLen)}
 }
 
-// adminAudit returns nil while the daemon is starting.
-func (a *Daemon) adminAudit() adminserver.AuditLog {
-	switch store := a.auditStore.Load(); {
-	case store != nil:
-		return store
-	case a.cfg.Audit.MaxLen == 0:
-		return noAuditStore{}
-	default:
+// appender returns nil if Redis keeps no entries.
+func (s auditStore) appender() audit.Appender {
+	if s.store == nil {
 		return nil
 	}
+	return s.store
 }
 
-// noAuditStore rejects searches if Redis keeps no entries.
-type noAuditStore struct{}
-
-func (noAuditStore) Search(context.Context, audit.Filter) ([]audit.Entry, error) {
-	return nil, relay.NewError(relay.CodeNotEnabled, "audit.max_len is 0, so Redis keeps no entries: see audit.file")
+// Search implements [adminserver.AuditLog].
+func (s auditStore) Search(ctx context.Context, f audit.Filter) ([]audit.Entry, error) {
+	if s.store == nil {
+		return nil, relay.NewError(relay.CodeNotEnabled, "audit.max_len is 0, so Redis keeps no entries: see audit.file")
+	}
+	return s.store.Search(ctx, f)
 }
 
 const (
@@ -48,29 +44,29 @@ const (
 )
 
 // recordSecretFiles records that key files have changed.
-func (a *Daemon) recordSecretFiles(target string) {
-	a.audit.Record(audit.Entry{
+func (d *Daemon) recordSecretFiles(target string) {
+	d.audit.Record(audit.Entry{
 		Actor: configurationActor, Action: audit.ActionReloadKeys, Target: target, Outcome: audit.OutcomeOK,
 	})
 }
 
 // recordDisabledSink records that the relay has disabled a sink.
-func (a *Daemon) recordDisabledSink(sink, reason string) {
-	a.audit.Record(audit.Entry{
+func (d *Daemon) recordDisabledSink(sink, reason string) {
+	d.audit.Record(audit.Entry{
 		Actor: relayActor, Action: audit.ActionDisableSink, Target: sink, Outcome: audit.OutcomeOK, Detail: reason,
 	})
 }
 
 // recordRejected records a rejected configuration.
-func (a *Daemon) recordRejected(problems string) {
-	a.audit.Record(audit.Entry{
+func (d *Daemon) recordRejected(problems string) {
+	d.audit.Record(audit.Entry{
 		Actor: configurationActor, Action: audit.ActionReloadConfig, Outcome: audit.OutcomeRejected,
 		Detail: problems,
 	})
 }
 
 // recordReload records an accepted configuration with its differences, and the changes of its keys.
-func (a *Daemon) recordReload(before, after *config.Config) {
+func (d *Daemon) recordReload(before, after *config.Config) {
 	keys := config.DiffKeys(before, after)
 	list := listDifferences(config.DiffSinks(before, after), keys)
 	if names := config.RestartRequired(before, after); len(names) > 0 {
@@ -80,7 +76,7 @@ func (a *Daemon) recordReload(before, after *config.Config) {
 	for i, d := range list {
 		detail[i] = d.title + ": " + strings.Join(d.names, ", ")
 	}
-	a.audit.Record(audit.Entry{
+	d.audit.Record(audit.Entry{
 		Actor: configurationActor, Action: audit.ActionReloadConfig, Outcome: audit.OutcomeOK,
 		Detail: strings.Join(detail, "; "),
 	})
@@ -88,7 +84,7 @@ func (a *Daemon) recordReload(before, after *config.Config) {
 		audit.ActionAddKey: keys.Added, audit.ActionChangeKey: keys.Changed, audit.ActionRemoveKey: keys.Removed,
 	} {
 		for _, name := range names {
-			a.audit.Record(audit.Entry{
+			d.audit.Record(audit.Entry{
 				Actor: configurationActor, Action: action, Target: name,
 				Outcome: audit.OutcomeOK,
 			})

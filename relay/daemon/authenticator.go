@@ -21,9 +21,9 @@ type authentication struct {
 	failures      *auth.FailureThrottle
 }
 
-func (a *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
+func (d *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
 	result := &authentication{failures: auth.NewFailureThrottle()}
-	opts := auth.AuthenticatorOptions{Keys: a.keys.keyring}
+	opts := auth.AuthenticatorOptions{Keys: d.keys.keyring}
 	if cfg.JWT.Enabled() {
 		var issuerKeys jwt.KeySource = jwt.NewRemoteKeys(cfg.JWT.JWKSURL)
 		if cfg.JWT.JWKSFile != "" {
@@ -35,14 +35,14 @@ func (a *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
 		opts.JWT = jwt.NewVerifier(jwt.Options{
 			Issuer: cfg.JWT.Issuer, Audience: cfg.JWT.Audience, Algorithms: cfg.JWT.Algorithms, Keys: issuerKeys,
 			AccountClaim: cfg.JWT.AccountClaim, HubsClaim: cfg.JWT.HubsClaim,
-			CapabilitiesClaim: cfg.JWT.CapabilitiesClaim, Log: a.log.With("component", "jwt"),
+			CapabilitiesClaim: cfg.JWT.CapabilitiesClaim, Log: d.log.With("component", "jwt"),
 		})
 	}
 	if cfg.Forward.URL != "" {
 		result.forward = forward.NewVerifier(forward.Options{
 			URL: cfg.Forward.URL, Timeout: cfg.Forward.Timeout, CacheTTL: cfg.Forward.CacheTTL,
 			StaleTTL: cfg.Forward.StaleTTL, IsThrottled: result.failures.IsThrottled,
-			Log: a.log.With("component", "forward auth"),
+			Log: d.log.With("component", "forward auth"),
 		})
 		opts.Forward = result.forward
 	}

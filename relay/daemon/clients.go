@@ -4,16 +4,16 @@ import (
 	"cmp"
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
-	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
 
 // hubOptions returns the options of the hub.
-func (a *Daemon) hubOptions(s *stores, cursorKey streamid.CursorKey) hub.Options {
-	cfg := a.cfg.Websocket
-	node := a.clientLimit(cfg.MaxConnections, openFiles())
+func (d *Daemon) hubOptions(s *stores, cursorKey streamid.CursorKey) hub.Options {
+	cfg := d.cfg.Websocket
+	node := d.clientLimit(cfg.MaxConnections, openFiles())
 	return hub.Options{
 		QueueBytes: int(cfg.Queue), HistoryBytes: int(cfg.History), PingInterval: cfg.PingInterval,
 		PongTimeout: cfg.PongTimeout, CoalesceDelay: cfg.Gather,
@@ -24,31 +24,47 @@ func (a *Daemon) hubOptions(s *stores, cursorKey streamid.CursorKey) hub.Options
 		PositionsBefore: s.log.PositionsBefore,
 		CursorKey:       cursorKey,
 		Limits:          hub.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
-		Log:             a.log.With("component", "hub"), Observer: hubObserver{a.metrics},
+		Log:             d.log.With("component", "hub"), Observer: hubObserver{d.metrics},
 	}
 }
 
-// adminConnections returns nil while the daemon is starting.
-func (a *Daemon) adminConnections() adminserver.Connections {
-	if clients := a.clients.Load(); clients != nil {
-		return clients
+// hubObserver counts the events of the hub.
+type hubObserver struct{ *metrics.Metrics }
+
+// Connected counts a new connection.
+func (o hubObserver) Connected(compressed bool) {
+	o.Metrics.Connected()
+	if compressed {
+		o.CompressionClients(1)
 	}
-	return nil
 }
+
+// Disconnected counts a closed connection.
+func (o hubObserver) Disconnected(e hub.CloseReason, compressed bool) {
+	o.Metrics.Disconnected(string(e))
+	if compressed {
+		o.CompressionClients(-1)
+	}
+}
+
+func (o hubObserver) Rejected(l hub.Limit) { o.Metrics.Rejected(string(l)) }
+
+func (o hubObserver) Replayed(from hub.ReplaySource, n int) { o.Metrics.Replayed(string(from), n) }
+func (o hubObserver) Resynced(cause hub.ResyncCause, n int) { o.Metrics.Resynced(string(cause), n) }
 
 // clientLimit returns the maximum number of clients of this node (0 is no limit) and logs the source of the limit.
 // Without the log record, a low limit of open files would be visible only as rejected clients.
-func (a *Daemon) clientLimit(requested, files int) int {
+func (d *Daemon) clientLimit(requested, files int) int {
 	limit := maxClients(requested, files)
-	a.metrics.ClientsLimit(limit)
+	d.metrics.ClientsLimit(limit)
 	limitedBy := "websocket.max_connections"
 	if limit != requested {
 		limitedBy = "open files (ulimit -n, LimitNOFILE=)"
 	}
-	log := a.log.With("clients", limit, "limited_by", limitedBy, "open_files", files, "max_connections", requested)
+	log := d.log.With("clients", limit, "limited_by", limitedBy, "open_files", files, "max_connections", requested)
 	switch {
 	case limit == 0:
-		a.log.Info("number of clients is unlimited", "open_files", "unlimited", "max_connections", requested)
+		d.log.Info("number of clients is unlimited", "open_files", "unlimited", "max_connections", requested)
 	case limit < requested:
 		log.Warn("limit of open files is too low for websocket.max_connections")
 	default:

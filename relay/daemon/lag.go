@@ -9,18 +9,21 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
 
+// lagInterval is the time between two comparisons with the log.
+const lagInterval = 5 * time.Second
+
 // readPositions are the positions up to which this node has read the partitions of the log.
 type readPositions []atomic.Pointer[string]
 
 // updateLag updates the lag of this node's readers until ctx ends. It compares the positions with the log, because
 // the time of the last read does not reveal a stuck reader or an idle log.
-func (a *Daemon) updateLag(ctx context.Context, log *eventlog.Log, read readPositions) error {
-	tick := time.NewTicker(sinkStatsInterval)
+func (d *Daemon) updateLag(ctx context.Context, log *eventlog.Log, read readPositions) error {
+	tick := time.NewTicker(lagInterval)
 	defer tick.Stop()
 	for {
 		for partition := range read {
-			if d, known := readLag(ctx, log, read, partition); known {
-				a.metrics.Lag(partition, d)
+			if age, known := readLag(ctx, log, read, partition); known {
+				d.metrics.Lag(partition, age)
 			}
 		}
 		select {

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
+
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
@@ -24,10 +26,11 @@ func TestSinceStored(t *testing.T) {
 // TestReadLag uses a log that was read completely, partly and not at all.
 func TestReadLag(t *testing.T) {
 	t.Parallel()
-	r := startDaemon(t, &fakeSink{}, "memory:", "")
+	server := redistest.Start(t)
+	r := startDaemon(t, &fakeSink{}, server.URL(), "")
 	r.publish("container.created")
 	r.publish("container.created")
-	b := r.app.operations.Load().stores.log
+	b := openRedis(t, server).log
 	list, err := b.Range(t.Context(), 0, "", 10)
 	if err != nil || len(list) != 2 {
 		t.Fatalf("got %d entries: %v", len(list), err)

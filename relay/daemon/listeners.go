@@ -8,60 +8,65 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminsocket"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
+	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
 )
 
 // requestGrace is the time for running requests of the health and admin listeners at shutdown.
 const requestGrace = time.Second
 
-func (a *Daemon) startHealth(ctx context.Context, p *components) (net.Addr, error) {
-	a.health = adminserver.NewHealth(adminserver.HealthOptions{
-		Metrics: a.metrics, Ready: a.ready.check, Warning: a.reloadStatus.publicWarning, Listen: a.cfg.Health.Listen,
+func (d *Daemon) newHealth() *adminserver.Health {
+	return adminserver.NewHealth(adminserver.HealthOptions{
+		Metrics: d.metrics, Warning: d.reloadStatus.publicWarning, Listen: d.cfg.Health.Listen,
 	})
+}
+
+func (d *Daemon) startHealthListener(
+	ctx context.Context, group *lifecycle.Group, health *adminserver.Health,
+) (net.Addr, error) {
 	server, err := httpserver.Listen(httpserver.Options{
-		Name: "health", Addr: a.cfg.Health.Listen, Handler: a.health, Log: a.log, Grace: requestGrace,
-		ConnLimits: httpserver.ConnLimits{Total: maxOperatorConns}, ConnObserver: a.metrics.Listener("health"),
+		Name: "health", Addr: d.cfg.Health.Listen, Handler: health, Log: d.log, Grace: requestGrace,
+		ConnLimits: httpserver.ConnLimits{Total: maxOperatorConns}, ConnObserver: d.metrics.Listener("health"),
 	})
 	if err != nil {
 		return nil, err
 	}
-	p.startComponent(ctx, "health listener", server.Run)
+	group.Start(ctx, "health listener", server.Run)
 	return server.Addr(), nil
 }
 
-// startAdmin listens on admin.listen with tokens, or on a unix socket without tokens.
-func (a *Daemon) startAdmin(ctx context.Context, p *components, health net.Addr) (net.Addr, error) {
-	cfg := a.cfg.Admin
-	handler := adminserver.Options{
-		Listen: cfg.Listen, Relay: a.cfg.Redis.Identity(), Authenticator: new(adminserver.SocketPeer), Log: a.log,
-		Sinks: a.adminSinks, Sources: a.adminSources, Connections: a.adminConnections, Routes: a.modules.adminRoutes(),
-		ConfigWarning: a.reloadStatus.operatorWarning, Audit: a.audit, AuditLog: a.adminAudit, Keys: a.openKeys,
-		Accounts: a.openAccounts,
-	}
+// startAdminListener listens on admin.listen with tokens, or on a unix socket without tokens. o has the components that
+// the admin API controls.
+func (d *Daemon) startAdminListener(
+	ctx context.Context, group *lifecycle.Group, health net.Addr, o adminserver.Options,
+) (net.Addr, error) {
+	cfg := d.cfg.Admin
+	o.Listen, o.Relay, o.Log, o.Audit = cfg.Listen, d.cfg.Redis.Identity(), d.log, d.audit
+	o.Authenticator, o.Routes = new(adminserver.SocketPeer), d.modules.adminRoutes()
+	o.ConfigWarning = d.reloadStatus.operatorWarning
 	listener := httpserver.Options{
-		Name: "admin", Addr: cfg.Listen, CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, Log: a.log,
+		Name: "admin", Addr: cfg.Listen, CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, Log: d.log,
 		Grace: requestGrace, ConnLimits: httpserver.ConnLimits{Total: maxOperatorConns},
-		ConnObserver: a.metrics.Listener("admin"),
+		ConnObserver: d.metrics.Listener("admin"),
 	}
-	if a.logins != nil {
-		handler.Authenticator = &a.logins.tokens
+	if d.logins != nil {
+		o.Authenticator = &d.logins.tokens
 	} else {
-		socket, err := adminsocket.Listen(a.cfg.Redis.DataDir, health.String(), a.log)
+		socket, err := adminsocket.Listen(d.cfg.Redis.DataDir, health.String(), d.log)
 		if err != nil {
 			return nil, err
 		}
 		listener.Listener, listener.CertFile, listener.KeyFile = socket, "", ""
 	}
-	a.admin = adminserver.New(handler)
-	listener.Handler = a.admin
+	listener.Handler = adminserver.New(o)
 	server, err := httpserver.Listen(listener)
 	if err != nil {
 		return nil, err
 	}
-	p.startComponent(ctx, "admin listener", server.Run)
-	if a.logins != nil {
-		p.startComponent(ctx, "admin tokens", func(ctx context.Context) error {
-			return pollFiles(ctx, a.log, "admin tokens", a.logins.reread,
-				func() { a.recordSecretFiles("admin tokens") })
+	group.Start(ctx, "admin listener", server.Run)
+	if d.logins != nil {
+		group.Start(ctx, "admin tokens", func(ctx context.Context) error {
+			return pollFiles(ctx, d.log, "admin tokens", d.logins.reread,
+				func() { d.recordSecretFiles("admin tokens") })
 		})
 	}
 	return server.Addr(), nil

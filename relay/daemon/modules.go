@@ -9,6 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
+	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
 	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 	"github.com/hubrelay/hubrelay/relay/internal/migration"
 	"github.com/hubrelay/hubrelay/relay/internal/module"
@@ -76,11 +77,11 @@ func (list modules) publicRoutes() (routes []module.PublicRoute) {
 }
 
 // startModules starts the modules in their order.
-func (a *Daemon) startModules(ctx context.Context, p *components, s *stores, node *lease.Node) error {
-	for _, m := range a.modules {
+func (d *Daemon) startModules(ctx context.Context, group *lifecycle.Group, s *stores, node *lease.Node) error {
+	for _, m := range d.modules {
 		err := m.Start(ctx, module.Env{
-			Redis: s.conn, Node: node.Name, NewID: a.newDecoder().NewID,
-			Go: func(name string, run func(context.Context) error) { p.startComponent(ctx, name, run) },
+			Redis: s.conn, Node: node.Name, NewID: d.newDecoder().NewID,
+			Go: func(name string, run func(context.Context) error) { group.Start(ctx, name, run) },
 		})
 		if err != nil {
 			return err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"sync/atomic"
@@ -33,10 +34,10 @@ func BenchmarkOrdering(b *testing.B) {
 	for _, ordering := range []string{"none", "hub", "container"} {
 		b.Run(ordering, func(b *testing.B) {
 			sink := &countingSink{}
-			o := startBenchDaemon(b, sink, "ordering: "+ordering)
-			if err := o.Pause(b.Context(), "one"); err != nil {
-				b.Fatal(err)
-			}
+			server := redistest.Start(b)
+			admin := startBenchDaemon(b, server.URL(), sink, "ordering: "+ordering)
+			s := openRedis(b, server)
+			callAdmin(b, admin, "POST", "/api/sinks/one/pause", "")
 			const hubs = 1000
 			for from := 0; from < b.N; from += hubs {
 				for i := range min(hubs, b.N-from) {
@@ -49,7 +50,7 @@ func BenchmarkOrdering(b *testing.B) {
 							`","account_id":"","environments":[],"dns_zones":[],"clusters":["one"],"containers":["` +
 							hub + `"]}}`),
 					}
-					if _, err := o.stores.log.Append(b.Context(), eventlog.AppendRequest{
+					if _, err := s.log.Append(b.Context(), eventlog.AppendRequest{
 						Hub: hub, Notifications: []relay.Notification{n},
 					}); err != nil {
 						b.Fatal(err)
@@ -57,13 +58,11 @@ func BenchmarkOrdering(b *testing.B) {
 				}
 			}
 			testkit.WaitFor(b, "all are queued", func() bool {
-				n, err := o.stores.queues.Stats(b.Context(), []string{"one"})
+				n, err := s.queues.Stats(b.Context(), []string{"one"})
 				return err == nil && n[0].Length == int64(b.N)
 			})
 			b.ResetTimer()
-			if err := o.Resume(b.Context(), "one"); err != nil {
-				b.Fatal(err)
-			}
+			callAdmin(b, admin, "POST", "/api/sinks/one/resume", "")
 			testkit.WaitFor(b, "all are delivered", func() bool { return sink.n.Load() >= int64(b.N) })
 			b.StopTimer()
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "deliveries/s")
@@ -71,8 +70,8 @@ func BenchmarkOrdering(b *testing.B) {
 	}
 }
 
-// startBenchDaemon runs a daemon with one sink on its own Redis until the benchmark ends.
-func startBenchDaemon(b *testing.B, sink relay.Sink, settings string) *sinkAdmin {
+// startBenchDaemon runs a daemon with one sink until the benchmark ends, and returns the address of its admin API.
+func startBenchDaemon(b *testing.B, redis string, sink relay.Sink, settings string) (admin net.Addr) {
 	b.Helper()
 	kind := relay.SinkKind{
 		Type: "memory", Config: func() relay.Config { return &noConfig{} },
@@ -84,7 +83,7 @@ health: {listen: "127.0.0.1:0"}
 redis: {url: %q}
 auth: {keys: [{name: ops, key: %s, hubs: ["*"]}]}
 sinks: {one: {type: memory, %s}}
-`, redistest.Start(b).URL(), testKey, settings)
+`, redis, testKey, settings)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		b.Fatal(err)
 	}
@@ -92,9 +91,9 @@ sinks: {one: {type: memory, %s}}
 	if err != nil {
 		b.Fatal(err)
 	}
-	ready := make(chan struct{})
+	ready := make(chan Addresses, 1)
 	a, err := New(cfg, Options{
-		Log: slog.New(slog.DiscardHandler), Sinks: []relay.SinkKind{kind}, Ready: func(Addresses) { close(ready) },
+		Log: slog.New(slog.DiscardHandler), Sinks: []relay.SinkKind{kind}, Ready: func(at Addresses) { ready <- at },
 	})
 	if err != nil {
 		b.Fatal(err)
@@ -108,6 +107,5 @@ sinks: {one: {type: memory, %s}}
 			b.Error(err)
 		}
 	})
-	<-ready
-	return a.operations.Load()
+	return (<-ready).Admin
 }

@@ -11,15 +11,19 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
+
 	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
-	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // While Redis is unreachable, each configuration is logged once, although the errors of the attempts differ.
-func TestApplyChanges_LogsOncePerConfiguration(t *testing.T) {
+func TestApplySinks_LogsOncePerConfiguration(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	var down atomic.Bool
@@ -38,18 +42,28 @@ func TestApplyChanges_LogsOncePerConfiguration(t *testing.T) {
 	}
 	defer c.Close()
 	var log bytes.Buffer
-	a := &Daemon{log: slog.New(slog.NewTextHandler(&log, nil)), metrics: metrics.New("1")}
-	a.reloadStatus.setMetric = a.metrics.Reloaded
-	d := &deliveryService{app: a, stores: newStores(c), desired: make(chan *config.Config, 1)}
+	d := newTestDaemon(slog.NewTextHandler(&log, nil))
+	d.sinks, err = delivery.OpenSinks(nil, delivery.SinkOptions{Metrics: d.metrics, Logger: d.log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := d.newStores(c)
+	deliveries, err := d.newDeliveries(s, &lease.Node{Name: "1"}, notice.NewPublisher(notice.Options{
+		Retries: &s.deliveries.Retries, States: &s.deliveries.States,
+	}), streamid.CursorKey{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &reloader{Daemon: d, deliveries: deliveries, applied: d.cfg, desired: make(chan *config.Config, 1)}
 	down.Store(true)
 	server.Kill()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error)
-	go func() { ended <- d.applyChanges(ctx) }()
+	go func() { ended <- r.applySinks(ctx) }()
 	for range 2 {
 		before := dials.Load()
-		d.desired <- &config.Config{Sinks: map[string]config.Sink{"new": {}}}
+		r.desired <- &config.Config{Sinks: map[string]config.Sink{"new": {}}}
 		testkit.WaitFor(t, "two more attempts", func() bool { return dials.Load() >= before+3 })
 	}
 	cancel()

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net/http"
 	"os"
@@ -14,18 +15,27 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
+	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
+
 	"github.com/hubrelay/hubrelay/internal/adminapi"
-	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/source"
 )
 
 // sourceManager runs the sources of this node. Another node may hold the lease of a source; then the source waits.
 type sourceManager struct {
-	app      *Daemon
 	stores   *stores
+	notices  *notice.Publisher
+	decoder  *ingest.Decoder
+	metrics  *metrics.Metrics
+	log      *slog.Logger
+	version  string
 	instance string
 	node     string
+	group    *lifecycle.Group
 	desired  chan map[string]config.Source // holds the latest configuration that is not applied yet
 
 	mu      sync.Mutex
@@ -33,20 +43,19 @@ type sourceManager struct {
 }
 
 type runningSource struct {
-	cfg  config.Source
-	stop context.CancelFunc
-	done chan struct{}
+	cfg       config.Source
+	component *lifecycle.Component
 }
 
-// startSources starts the source manager.
-func (a *Daemon) startSources(ctx context.Context, p *components, st *stores, instance, node string) {
+// newSources creates the sources and starts nothing.
+func (d *Daemon) newSources(st *stores, notices *notice.Publisher, instance, node string) *sourceManager {
 	s := &sourceManager{
-		app: a, stores: st, instance: instance, node: node,
+		stores: st, notices: notices, decoder: d.newDecoder(), metrics: d.metrics, log: d.log,
+		version: d.options.Version, instance: instance, node: node, group: lifecycle.NewGroup(d.log),
 		desired: make(chan map[string]config.Source, 1), running: make(map[string]*runningSource),
 	}
-	a.sources.Store(s)
-	s.setDesired(a.cfg.Sources)
-	p.startComponent(ctx, "sources", s.run)
+	s.setDesired(d.cfg.Sources)
+	return s
 }
 
 // setDesired passes a new configuration to run. It must not be called concurrently.
@@ -79,19 +88,19 @@ func (s *sourceManager) apply(ctx context.Context, configured map[string]config.
 	var stopped []string
 	for name, r := range s.running {
 		if c, stays := configured[name]; !stays || !reflect.DeepEqual(c, r.cfg) {
-			r.stop()
+			r.component.Cancel()
 			stopped = append(stopped, name)
 		}
 	}
 	var removed, changed, added []string
 	for _, name := range stopped {
-		<-s.running[name].done
+		_ = s.running[name].component.Stop(context.WithoutCancel(ctx)) // fails only if the context ends
 		delete(s.running, name)
 		if _, stays := configured[name]; stays {
 			changed = append(changed, name)
 			continue
 		}
-		s.app.metrics.RemoveSource(name)
+		s.metrics.RemoveSource(name)
 		removed = append(removed, name)
 	}
 	for _, name := range slices.Sorted(maps.Keys(configured)) {
@@ -104,32 +113,31 @@ func (s *sourceManager) apply(ctx context.Context, configured map[string]config.
 		}
 	}
 	if len(added)+len(changed)+len(removed) > 0 && ctx.Err() == nil && configured != nil {
-		s.app.log.Info("sources changed", "added", added, "changed", changed, "removed", removed)
+		s.log.Info("sources changed", "added", added, "changed", changed, "removed", removed)
 	}
 }
 
 func (s *sourceManager) startSource(ctx context.Context, name string, cfg config.Source) {
-	ctx, stop := context.WithCancel(ctx)
-	r := &runningSource{cfg: cfg, stop: stop, done: make(chan struct{})}
-	s.running[name] = r
-	s.app.metrics.InitSource(name)
+	s.metrics.InitSource(name)
 	one := source.New(source.Options{
 		Name: name, URL: cfg.URL, Hub: cfg.HubID, Topics: cfg.Topics,
 		Key: cfg.ReadKey, HTTP: func() (*http.Client, error) { return upstreamClient(cfg) },
-		UserAgent: "hubrelay/" + s.app.options.Version, Instance: s.instance, Node: s.node,
-		Decoder: s.app.newDecoder(), Store: guardedSources{s.stores.sources, s.stores},
+		UserAgent: "hubrelay/" + s.version, Instance: s.instance, Node: s.node,
+		Decoder: s.decoder, Store: guardedSources{s.stores.sources, s.stores},
 		Lease: s.stores.leases.Lease("source:"+name, leaseTime),
 		ReportGap: func(ctx context.Context, id, reason string) error {
-			return s.app.notices.SourceGap(ctx, name, cfg.HubID, id, reason)
+			return s.notices.SourceGap(ctx, name, cfg.HubID, id, reason)
 		},
-		Observer: s.app.metrics, Log: s.app.log.With("source", name),
+		Observer: s.metrics, Log: s.log.With("source", name),
 	})
-	go func() {
-		defer close(r.done)
-		if err := (task{"source " + name, one.Run}).untilDone(ctx)(); err != nil && ctx.Err() == nil {
-			s.app.log.Error("source failed and stays stopped until a restart", "source", name, "error", err)
+	s.running[name] = &runningSource{cfg, s.group.Start(ctx, "source "+name, func(ctx context.Context) error {
+		err := one.Run(ctx)
+		if ctx.Err() == nil {
+			s.log.Error("source failed and stays stopped until a restart", "source", name, "error", err)
+			<-ctx.Done()
 		}
-	}()
+		return nil
+	})}
 }
 
 // upstreamClient returns an HTTP client that may dial any address. Unlike the addresses of sinks, the address of
@@ -152,14 +160,6 @@ func upstreamClient(cfg config.Source) (*http.Client, error) {
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
 	return &http.Client{Transport: transport}, nil
-}
-
-// adminSources returns nil while the daemon is starting.
-func (a *Daemon) adminSources() adminserver.Sources {
-	if s := a.sources.Load(); s != nil {
-		return s
-	}
-	return nil
 }
 
 // List returns the status of each source in the configuration of this node.

@@ -4,15 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/keystore"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
 )
 
 const (
@@ -24,23 +25,25 @@ const (
 
 // storedKeys applies the keys in Redis to this node.
 type storedKeys struct {
-	app     *Daemon
+	keys    *keyLoader
 	store   *keystore.Store
 	clients *hub.Hub
+	log     *slog.Logger
 
 	mu      sync.Mutex
 	version string // of the applied keys
 }
 
 // startStoredKeys loads the keys, and follows their changes until ctx ends.
-func (a *Daemon) startStoredKeys(ctx context.Context, p *components, s *stores, clients *hub.Hub) error {
-	k := &storedKeys{app: a, store: keystore.NewStore(s.conn), clients: clients}
+func (d *Daemon) startStoredKeys(
+	ctx context.Context, group *lifecycle.Group, s *stores, clients *hub.Hub,
+) (*storedKeys, error) {
+	k := &storedKeys{keys: d.keys, store: keystore.NewStore(s.conn), clients: clients, log: d.log}
 	if err := k.load(ctx); err != nil {
-		return err
+		return nil, err
 	}
-	a.storedKeys.Store(k)
-	p.startComponent(ctx, "stored API keys", k.run)
-	return nil
+	group.Start(ctx, "stored API keys", k.run)
+	return k, nil
 }
 
 // applyChanges loads the keys if they have changed since the last time.
@@ -63,7 +66,7 @@ func (k *storedKeys) load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	changed, err := k.app.keys.setStored(keys)
+	changed, err := k.keys.setStored(keys)
 	if err != nil {
 		return err
 	}
@@ -99,32 +102,23 @@ func (k *storedKeys) run(ctx context.Context) error {
 			logged = ""
 		case ctx.Err() == nil && logged != err.Error():
 			logged = err.Error()
-			k.app.log.Error("stored API keys were not read, the previous ones stay in use", "error", err)
+			k.log.Error("stored API keys were not read, the previous ones stay in use", "error", err)
 		}
 	}
 }
 
 func (k *storedKeys) recordUse(ctx context.Context, since time.Time) error {
-	uses := k.app.keys.usesSince(since.Unix())
+	uses := k.keys.usesSince(since.Unix())
 	if len(uses) == 0 {
 		return nil
 	}
 	return k.store.RecordUse(ctx, uses)
 }
 
-// adminKeys implements the keys of the admin API.
+// adminKeys implements [adminserver.Keys].
 type adminKeys struct {
-	app    *Daemon
+	keys   *keyLoader
 	stored *storedKeys
-}
-
-// openKeys returns nil while the daemon is starting.
-func (a *Daemon) openKeys() adminserver.Keys {
-	stored := a.storedKeys.Load()
-	if stored == nil {
-		return nil
-	}
-	return adminKeys{a, stored}
 }
 
 // finishChange applies a change to this node before the response. Other nodes follow within a second, and so does this one
@@ -147,7 +141,7 @@ func (k adminKeys) List(ctx context.Context) ([]adminapi.Key, error) {
 		return nil, err
 	}
 	list := []adminapi.Key{}
-	for _, c := range k.app.keys.configuredKeys() {
+	for _, c := range k.keys.configuredKeys() {
 		list = append(list, adminapi.Key{
 			Name: c.Name, Source: adminapi.KeySourceConfiguration, KeySpec: adminapi.KeySpec{
 				AccountID: c.AccountID, Hubs: append([]string{}, c.Hubs...), Capabilities: c.Capabilities, Topics: c.Topics,
@@ -165,7 +159,7 @@ func (k adminKeys) List(ctx context.Context) ([]adminapi.Key, error) {
 			CreatedAt: s.CreatedAt, RotatedAt: s.RotatedAt, PreviousExpiresAt: s.PreviousExpires,
 		})
 	}
-	recent := k.app.keys.usesSince(1) // of this node, which are not stored yet
+	recent := k.keys.usesSince(1) // of this node, which are not stored yet
 	for i := range list {
 		used := lastUsed[list[i].Name]
 		if own := time.Unix(recent[list[i].Name], 0).UTC(); own.After(used) && own.Unix() > 0 {
@@ -179,7 +173,7 @@ func (k adminKeys) List(ctx context.Context) ([]adminapi.Key, error) {
 // Create implements [adminserver.Keys].
 func (k adminKeys) Create(ctx context.Context, name string, spec adminapi.KeySpec) (adminapi.CreatedKey, error) {
 	created := adminapi.CreatedKey{Name: name}
-	if k.app.keys.isConfigured(name) {
+	if k.keys.isConfigured(name) {
 		return created, newKeyError(name, keystore.ErrExists)
 	}
 	if err := config.CheckKey(config.Key{
@@ -223,7 +217,7 @@ func (k adminKeys) Revoke(ctx context.Context, name string) error {
 }
 
 func (k adminKeys) rejectConfigured(name string) error {
-	if k.app.keys.isConfigured(name) {
+	if k.keys.isConfigured(name) {
 		return relay.NewError(relay.CodeInvalidState, "the key "+name+" is in the configuration: change it there")
 	}
 	return nil

@@ -1,46 +1,104 @@
 package daemon
 
 import (
+	"context"
+	"fmt"
+	"time"
+
 	"github.com/hubrelay/hubrelay/internal/keyspace"
-	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-	"github.com/hubrelay/hubrelay/relay/internal/replay"
+	"github.com/hubrelay/hubrelay/relay/internal/source"
 	"github.com/hubrelay/hubrelay/relay/internal/source/sourcestore"
 	"github.com/hubrelay/hubrelay/relay/internal/storage"
 )
 
 // stores are the stores on one Redis connection.
 type stores struct {
-	conn    *redisconn.Conn
-	keys    keyspace.Space
-	log     *eventlog.Log
-	inbox   *inbox.Store
-	queues  *queue.Store
-	sources *sourcestore.Store
-	leases  *lease.Manager
-	monitor *storage.Monitor
+	conn       *redisconn.Conn
+	keys       keyspace.Space
+	log        *eventlog.Log
+	inbox      *inbox.Store
+	queues     *queue.Store
+	deliveries *store.Store
+	sources    *sourcestore.Store
+	leases     *lease.Manager
+	audit      auditStore
+	monitor    *storage.Monitor
 }
 
-func newStores(c *redisconn.Conn) *stores {
+func (d *Daemon) newStores(c *redisconn.Conn) *stores {
 	keys := c.Keys()
 	return &stores{
 		conn: c, keys: keys, log: eventlog.New(c, keys), inbox: inbox.NewStore(c, keys),
-		queues:  queue.NewStore(c, keys),
-		sources: sourcestore.New(c, keys), leases: lease.NewManager(c, keys),
+		queues: queue.NewStore(c, keys), deliveries: store.New(c.Commands(), keys),
+		sources: sourcestore.New(c, keys), leases: lease.NewManager(c, keys), audit: newAuditStore(c, d.cfg.Audit.MaxLen),
+		monitor: storage.NewMonitor(storage.Options{
+			Read: c.Memory, Limit: float64(d.cfg.Redis.FullAt) / 100, Log: d.log.With("component", "storage"),
+			Observer: d.metrics,
+		}),
 	}
 }
 
-// replayLog combines the log with the queues for package replay.
-type replayLog struct {
-	*eventlog.Log
-	*queue.Store
+// checkReady is the readiness check.
+func (s *stores) checkReady(ctx context.Context) error {
+	if err := s.monitor.Check(); err != nil {
+		return err
+	}
+	return s.conn.Ready(ctx)
 }
 
-var _ replay.Log = replayLog{}
+// checkRoom returns a temporary error while the storage is full, so that the inbox and the sources wait.
+func (s *stores) checkRoom() error {
+	if err := s.monitor.Check(); err != nil {
+		return fmt.Errorf("%w: %w", redisconn.ErrUnavailable, err)
+	}
+	return nil
+}
 
-// IsAfter reports whether a cursor is after a position.
-func (replayLog) IsAfter(cursor, position string) bool { return streamid.Compare(cursor, position) > 0 }
+// guardedInbox reads the inbox while there is room.
+type guardedInbox struct {
+	*inbox.Store
+	stores *stores
+}
+
+func (i guardedInbox) Read(
+	ctx context.Context, after string, count int, block time.Duration,
+) ([]inbox.Entry, error) {
+	if err := i.stores.checkRoom(); err != nil {
+		return nil, err
+	}
+	return i.Store.Read(ctx, after, count, block)
+}
+
+// guardedSources stores notifications of sources while there is room.
+type guardedSources struct {
+	*sourcestore.Store
+	stores *stores
+}
+
+var _ source.Store = guardedSources{}
+
+func (s guardedSources) Open(ctx context.Context, name, hub string) (source.Position, sourcestore.Stats, error) {
+	p, stats, err := s.Store.Open(ctx, name, hub)
+	if err != nil {
+		return nil, stats, err
+	}
+	return guardedPosition{p, s.stores}, stats, nil
+}
+
+type guardedPosition struct {
+	*sourcestore.Position
+	stores *stores
+}
+
+func (p guardedPosition) Store(ctx context.Context, b sourcestore.Batch) error {
+	if err := p.stores.checkRoom(); err != nil {
+		return err
+	}
+	return p.Position.Store(ctx, b)
+}

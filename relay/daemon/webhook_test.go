@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -92,7 +93,8 @@ func openWith(t testing.TB, o redisconn.Options) *stores {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newStores(c)
+	t.Cleanup(c.Close)
+	return newTestDaemon(slog.DiscardHandler).newStores(c)
 }
 
 func publish(t testing.TB, b *stores, from, n int) {

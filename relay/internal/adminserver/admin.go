@@ -36,26 +36,26 @@ type Options struct {
 	// Authenticator identifies callers. Nil rejects every request.
 	Authenticator Authenticator
 	Log           *slog.Logger
-	// Sinks implements /api/sinks. It returns nil while the daemon is starting.
-	Sinks func() Sinks
-	// Sources implements /api/sources. It returns nil while the daemon is starting.
-	Sources func() Sources
-	// Connections implements /api/connections. It returns nil while the daemon is starting.
-	Connections func() Connections
+	// Sinks implements /api/sinks.
+	Sinks Sinks
+	// Sources implements /api/sources.
+	Sources Sources
+	// Connections implements /api/connections.
+	Connections Connections
 	// Relay is the identity of the relay's data. A request that names another one in [adminapi.RelayHeader] is rejected.
 	Relay string
 	// Routes are the routes of modules.
 	Routes []module.AdminRoute
 	// Audit records failed authentications and all changes. Nil discards them.
 	Audit audit.Recorder
-	// Accounts implements /api/accounts. It returns nil while the daemon is starting.
-	Accounts func() Accounts
-	// Keys implements /api/keys. It returns nil while the daemon is starting.
-	Keys func() Keys
+	// Accounts implements /api/accounts.
+	Accounts Accounts
+	// Keys implements /api/keys.
+	Keys Keys
 	// ConfigWarning describes how the running configuration differs from the file, or returns "". It may be nil.
 	ConfigWarning func() string
-	// AuditLog implements /api/audit. It returns nil while the daemon is starting.
-	AuditLog func() AuditLog
+	// AuditLog implements /api/audit.
+	AuditLog AuditLog
 }
 
 // Admin serves /api/ and /debug/pprof/ to operators. It may be used concurrently.

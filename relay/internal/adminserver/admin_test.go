@@ -34,6 +34,7 @@ func newOpen(o Options) *Admin {
 
 func TestHandlers_Pages(t *testing.T) {
 	health := NewHealth(HealthOptions{Metrics: metrics.New("v0"), Listen: "127.0.0.1:9090"})
+	health.SetReady(func(context.Context) error { return nil })
 	admin := newOpen(Options{})
 	for _, tt := range []struct {
 		handler      http.Handler
@@ -98,7 +99,11 @@ func TestHealth_ChecksHostOnLoopback(t *testing.T) {
 
 func TestHealth_Ready(t *testing.T) {
 	var err error
-	h := NewHealth(HealthOptions{Ready: func(context.Context) error { return err }})
+	h := NewHealth(HealthOptions{})
+	if w := get(h, "GET", "/readyz", ""); w.Code != 503 || !strings.Contains(w.Body.String(), "starting") {
+		t.Errorf("starting: got %d %s", w.Code, w.Body)
+	}
+	h.SetReady(func(context.Context) error { return err })
 	if w := get(h, "GET", "/readyz", ""); w.Code != 200 {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
@@ -120,9 +125,8 @@ func TestHealth_Ready(t *testing.T) {
 
 func TestHealth_ReadyHasTimeout(t *testing.T) {
 	leave := make(chan struct{})
-	h := NewHealth(
-		HealthOptions{ReadyTimeout: 10 * time.Millisecond, Ready: func(context.Context) error { <-leave; return nil }},
-	)
+	h := NewHealth(HealthOptions{ReadyTimeout: 10 * time.Millisecond})
+	h.SetReady(func(context.Context) error { <-leave; return nil })
 	w := get(h, "GET", "/readyz", "")
 	close(leave)
 	if w.Code != 503 || !strings.Contains(w.Body.String(), "10ms") {

@@ -35,11 +35,11 @@ func newAPIHandler(opt Options) *apiHandler {
 	h := &apiHandler{log: opt.Log, audit: opt.Audit, routes: make(map[string]map[string]http.HandlerFunc)}
 	h.handleSinks(opt.Sinks)
 	h.handleDeadLetters(opt.Sinks)
-	handleOperation(h, adminapi.ListSources(), onceStarted(opt.Sources, listSources))
-	handleOperation(h, adminapi.ListConnections(), onceStarted(opt.Connections, listConnections))
-	handleOperation(h, adminapi.ListAudit(), onceStarted(opt.AuditLog, searchAuditLog))
+	handleOperation(h, adminapi.ListSources(), withComponent(opt.Sources, listSources))
+	handleOperation(h, adminapi.ListConnections(), withComponent(opt.Connections, listConnections))
+	handleOperation(h, adminapi.ListAudit(), withComponent(opt.AuditLog, searchAuditLog))
 	h.handleKeys(opt.Keys)
-	handleOperation(h, adminapi.EraseAccount(), onceStarted(opt.Accounts, eraseAccount))
+	handleOperation(h, adminapi.EraseAccount(), withComponent(opt.Accounts, eraseAccount))
 	h.routes["/api/openapi.yaml"] = map[string]http.HandlerFunc{http.MethodGet: serveOpenAPI, http.MethodHead: serveOpenAPI}
 	for _, m := range opt.Routes {
 		h.registerHandler(m.Operation, m.MaxBody, func(r *http.Request) (any, error) {
@@ -102,19 +102,11 @@ func handleOperation[Request, Response any](
 	})
 }
 
-// onceStarted returns a handler that calls f with a component of the daemon. It returns an error while the daemon is
-// starting, when open returns nil.
-func onceStarted[Component, Request, Response any](
-	open func() Component, f func(Component, *http.Request, Request) (Response, error),
+// withComponent returns a handler that calls f with a component of the daemon.
+func withComponent[Component, Request, Response any](
+	c Component, f func(Component, *http.Request, Request) (Response, error),
 ) func(*http.Request, Request) (Response, error) {
-	return func(r *http.Request, request Request) (response Response, err error) {
-		if open != nil {
-			if c := open(); any(c) != nil {
-				return f(c, r, request)
-			}
-		}
-		return response, relay.NewError(relay.CodeNotReady, "the daemon is starting")
-	}
+	return func(r *http.Request, request Request) (Response, error) { return f(c, r, request) }
 }
 
 // registerHandler registers a handler for requests with a body of up to maxBody bytes. It returns the body of the response.
@@ -181,21 +173,9 @@ func (h *apiHandler) clientError(r *http.Request, err error) *relay.Error {
 	switch {
 	case errors.As(err, &known):
 		return known
-	case errors.Is(err, ErrNoSink):
-		return relay.NewError(relay.CodeNoSink, "there is no sink "+
-			strconv.Quote(relay.Truncate(r.PathValue("name"), 200))+"; GET /api/sinks lists all sinks")
 	case errors.Is(err, store.ErrNoDeadLetter):
 		return relay.NewError(relay.CodeNoDeadLetter, "the sink has no dead letter of the delivery "+
 			strconv.Quote(relay.Truncate(r.PathValue("id"), 200)))
-	case errors.Is(err, ErrConfigured):
-		return relay.NewError(relay.CodeInvalidState, "the sink is configured; remove it from the configuration first")
-	case errors.Is(err, ErrNotConfigured):
-		return relay.NewError(relay.CodeInvalidState, "the sink is not configured on this node: forget it, or "+
-			"add it to the configuration")
-	case errors.Is(err, ErrAfter):
-		const detail = "after is neither the cursor of a stream, an ID such as 1732153000123-0, a time such as " +
-			"2026-11-21T04:00:00Z, nor an age such as 2h"
-		return relay.NewError(relay.CodeInvalidArgument, detail).WithPointer("/after")
 	case errors.Is(err, store.ErrSelection):
 		return relay.NewError(relay.CodeInvalidArgument, err.Error())
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
@@ -20,15 +21,15 @@ type fakeSinks struct {
 	ids []string
 }
 
-func (f *fakeSinks) List(context.Context) ([]adminapi.Sink, error) { return nil, f.err }
-func (f *fakeSinks) Show(context.Context, string) (adminapi.Sink, error) {
+func (f *fakeSinks) ListSinks(context.Context) ([]adminapi.Sink, error) { return nil, f.err }
+func (f *fakeSinks) ShowSink(context.Context, string) (adminapi.Sink, error) {
 	return adminapi.Sink{Name: "a"}, f.err
 }
-func (f *fakeSinks) Pause(context.Context, string) error { return f.err }
-func (f *fakeSinks) Retry(context.Context, string) (adminapi.RetryResult, error) {
+func (f *fakeSinks) PauseSink(context.Context, string) error { return f.err }
+func (f *fakeSinks) RetrySink(context.Context, string) (adminapi.RetryResult, error) {
 	return adminapi.RetryResult{Started: 3, Sink: adminapi.Sink{Name: "a"}}, f.err
 }
-func (f *fakeSinks) Forget(context.Context, string, bool) error { return f.err }
+func (f *fakeSinks) ForgetSink(context.Context, string, bool) error { return f.err }
 func (f *fakeSinks) DropDeadLetters(_ context.Context, _ string, ids []string) (store.ChangeResult, error) {
 	f.ids = ids
 	return store.ChangeResult{Done: len(ids)}, f.err
@@ -41,12 +42,12 @@ func (f *fakeSinks) DropSelectedDeadLetters(
 	return store.ChangeResult{Done: 7, Next: "1-0~2-0"}, f.err
 }
 
-func (f *fakeSinks) DeadLetters(_ context.Context, _ string, sel store.Selection) (store.Page, error) {
+func (f *fakeSinks) ListDeadLetters(_ context.Context, _ string, sel store.Selection) (store.Page, error) {
 	f.sel = sel
 	return store.Page{Next: "5-0"}, f.err
 }
 
-func (f *fakeSinks) DeadLetter(context.Context, string, string) (*store.DeadLetterContent, error) {
+func (f *fakeSinks) ShowDeadLetter(context.Context, string, string) (*store.DeadLetterContent, error) {
 	return &store.DeadLetterContent{DeadLetter: store.DeadLetter{ID: "d"}, Raw: "junk"}, f.err
 }
 
@@ -60,7 +61,7 @@ func TestAPI(t *testing.T) {
 		{"GET", "/api/sinks", "", nil, 200, `{"data":[]}`},
 		{"HEAD", "/api/sinks", "", nil, 200, ""},
 		{"GET", "/api/sinks/a", "", nil, 200, `"name":"a"`},
-		{"GET", "/api/sinks/a", "", ErrNoSink, 404, `"code":"404.sink"`},
+		{"GET", "/api/sinks/a", "", relay.NewError(relay.CodeNoSink, "x"), 404, `"code":"404.sink"`},
 		{"GET", "/api/sinks/a", "", errors.New("redis is away"), 503, "redis is away"},
 		{"GET", "/api/nothing", "", nil, 404, `"code":"404.uri"`},
 		{"GET", "/api/sinks/a/pause", "", nil, 405, `"code":"405.method"`},
@@ -76,8 +77,7 @@ func TestAPI(t *testing.T) {
 		{"POST", "/api/sinks/a/retry", "", nil, 200, `{"data":{"started":3,"sink":{"name":"a"`},
 		{"GET", "/api/sinks/a/deadletters?tpics=job.*", "", nil, 422, `did you mean topics?`},
 		{"POST", "/api/sinks/a/retry", `{"x":1}`, nil, 422, `"code":"422.invalid-argument"`},
-		{"POST", "/api/sinks/a/retry", "", ErrNoSink, 404, `"code":"404.sink"`},
-		{"POST", "/api/sinks/a/forget", "", ErrConfigured, 409, `"code":"409.invalid-state"`},
+		{"POST", "/api/sinks/a/retry", "", relay.NewError(relay.CodeNoSink, "x"), 404, `"code":"404.sink"`},
 		{"POST", "/api/sinks/a/replay", "", nil, 422, `"code":"422.missing-argument"`},
 		{"POST", "/api/sinks/a/replay", `{"after":"10s","until":"1d"}`, nil, 422, `"source":"/until"`},
 		{"GET", "/api/sinks/a/deadletters?limit=0", "", nil, 422, "limit"},
@@ -96,7 +96,7 @@ func TestAPI(t *testing.T) {
 		},
 		{"POST", "/api/sinks/a/deadletters/drop", `{"all":true,"limit":-1}`, nil, 422, "negative"},
 	} {
-		a := newOpen(Options{Sinks: func() Sinks { return &fakeSinks{err: c.err} }})
+		a := newOpen(Options{Sinks: &fakeSinks{err: c.err}})
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, httptest.NewRequest(c.method, "http://127.0.0.1"+c.path, strings.NewReader(c.body)))
 		if w.Code != c.status || !strings.Contains(w.Body.String(), c.contains) {
@@ -105,16 +105,9 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-func TestAPI_WhileStarting(t *testing.T) {
-	w := get(newOpen(Options{Sinks: func() Sinks { return nil }}), "GET", "/api/sinks", "")
-	if w.Code != 503 || !strings.Contains(w.Body.String(), "starting") || w.Header().Get("Retry-After") == "" {
-		t.Errorf("got %d %s", w.Code, w.Body)
-	}
-}
-
 func TestAPI_DeadLetterSelection(t *testing.T) {
 	f := &fakeSinks{}
-	a := newOpen(Options{Sinks: func() Sinks { return f }})
+	a := newOpen(Options{Sinks: f})
 	get(a, "GET", "/api/sinks/a/deadletters?topics=a.*,!b&topics=c&hub_id=h&since=2026-11-21T04:00:00Z&after=1-2&limit=9",
 		"")
 	if f.sel.Hub != "h" || strings.Join(f.sel.Topics, " ") != "a.* !b c" || f.sel.After != "1-2" || f.sel.Limit != 9 ||

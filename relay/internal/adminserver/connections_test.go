@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
-	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
 
 // fakeConnections returns one page and records the selection.
@@ -29,12 +28,7 @@ func (f *fakeConnections) Connections(s hub.Selection) ([]hub.ConnectionInfo, st
 
 func TestAPI_Connections(t *testing.T) {
 	f := &fakeConnections{}
-	var clients Connections
-	a := newOpen(Options{Sinks: func() Sinks { return nil }, Connections: func() Connections { return clients }})
-	if w := get(a, "GET", "/api/connections", ""); w.Code != 503 {
-		t.Errorf("while starting: got %d %s", w.Code, w.Body)
-	}
-	clients = f
+	a := newOpen(Options{Connections: f})
 	w := get(a, "GET", "/api/connections?hub_id=h&key=k&after=41&limit=2", "")
 	if want := (hub.Selection{Hub: "h", Key: "k", After: "41", Limit: 2}); f.asked != want {
 		t.Errorf("got selection %+v", f.asked)
@@ -54,27 +48,5 @@ func TestAPI_Connections(t *testing.T) {
 	}
 	if w := get(a, "POST", "/api/connections", ""); w.Code != 405 {
 		t.Errorf("POST: got %d %s", w.Code, w.Body)
-	}
-}
-
-// TestMetrics_Stream checks gauges that are evaluated at each scrape and gauges that are set.
-func TestMetrics_Stream(t *testing.T) {
-	m := metrics.New("v0")
-	m.SetQueueFunc(func() (clients, bytes int) { return 3, 4096 })
-	m.ReplayStarted()
-	m.ReplayStarted()
-	m.ReplayEnded(true)
-	m.Delayed(30 * time.Millisecond)
-	m.Delayed(-time.Second) // the clock of Redis is ahead
-	m.Lag(0, 1500*time.Millisecond)
-	text := get(m.Handler(), "GET", "/metrics", "").Body.String()
-	for _, want := range []string{
-		"hubrelay_stream_queued_clients 3", "hubrelay_stream_queued_bytes 4096", "hubrelay_stream_replays 1",
-		`hubrelay_stream_delay_seconds_bucket{le="0.001"} 1`, `hubrelay_stream_delay_seconds_bucket{le="0.1"} 2`,
-		`hubrelay_stream_lag_seconds{partition="0"} 1.5`,
-	} {
-		if !strings.Contains(text, want+"\n") {
-			t.Errorf("missing: %s", want)
-		}
 	}
 }

@@ -13,11 +13,11 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
-func (h *apiHandler) handleDeadLetters(open func() Sinks) {
-	handleOperation(h, adminapi.ListDeadLetters(), onceStarted(open, listDeadLetters))
-	handleOperation(h, adminapi.ShowDeadLetter(), onceStarted(open, showDeadLetter))
-	handleOperation(h, adminapi.ReplayDeadLetters(), onceStarted(open, replayDeadLetters))
-	handleOperation(h, adminapi.DropDeadLetters(), onceStarted(open, dropDeadLetters))
+func (h *apiHandler) handleDeadLetters(s Sinks) {
+	handleOperation(h, adminapi.ListDeadLetters(), withComponent(s, listDeadLetters))
+	handleOperation(h, adminapi.ShowDeadLetter(), withComponent(s, showDeadLetter))
+	handleOperation(h, adminapi.ReplayDeadLetters(), withComponent(s, replayDeadLetters))
+	handleOperation(h, adminapi.DropDeadLetters(), withComponent(s, dropDeadLetters))
 }
 
 func newDeadLetter(l store.DeadLetter) adminapi.DeadLetter {
@@ -33,7 +33,7 @@ func listDeadLetters(
 	if err != nil {
 		return list, err
 	}
-	page, err := s.DeadLetters(r.Context(), r.PathValue("name"), sel)
+	page, err := s.ListDeadLetters(r.Context(), r.PathValue("name"), sel)
 	for _, l := range page.Letters {
 		list.Data = append(list.Data, newDeadLetter(l))
 	}
@@ -42,7 +42,7 @@ func listDeadLetters(
 }
 
 func showDeadLetter(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.DeadLetterDetails, error) {
-	c, err := s.DeadLetter(r.Context(), r.PathValue("name"), r.PathValue("id"))
+	c, err := s.ShowDeadLetter(r.Context(), r.PathValue("name"), r.PathValue("id"))
 	if err != nil {
 		return adminapi.DeadLetterDetails{}, err
 	}

@@ -13,8 +13,8 @@ import (
 func ExampleHealth() {
 	h := adminserver.NewHealth(adminserver.HealthOptions{
 		Metrics: metrics.New("v1.0.0"), Listen: "127.0.0.1:9090",
-		Ready: func(context.Context) error { return errors.New("redis does not respond") },
 	})
+	h.SetReady(func(context.Context) error { return errors.New("redis does not respond") })
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1:9090/readyz", nil))
 	fmt.Print(w.Code, " ", w.Body)

@@ -6,7 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/await"
@@ -21,9 +21,7 @@ const DefaultReadyTimeout = 2 * time.Second
 // HealthOptions are the options of [NewHealth].
 type HealthOptions struct {
 	Metrics *metrics.Metrics
-	// Ready returns nil if the daemon is ready. It must honor ctx. Nil means always ready.
-	Ready func(ctx context.Context) error
-	// ReadyTimeout is the time limit of Ready. Zero means [DefaultReadyTimeout].
+	// ReadyTimeout is the time limit of the readiness check. Zero means [DefaultReadyTimeout].
 	ReadyTimeout time.Duration
 	// Warning returns a warning for /readyz?verbose, or "". It must not contain data of tenants. It may be nil.
 	Warning func() string
@@ -33,10 +31,12 @@ type HealthOptions struct {
 
 // Health serves /healthz, /readyz and /metrics. They contain no tenant data. It may be used concurrently.
 type Health struct {
-	opt      HealthOptions
-	hosts    hostCheck
-	mux      *http.ServeMux
-	draining atomic.Bool
+	opt   HealthOptions
+	hosts hostCheck
+	mux   *http.ServeMux
+
+	mu    sync.Mutex
+	ready func(ctx context.Context) error
 }
 
 // NewHealth returns the handler. [httpserver.Listen] serves it.
@@ -44,19 +44,32 @@ func NewHealth(o HealthOptions) *Health {
 	if o.ReadyTimeout <= 0 {
 		o.ReadyTimeout = DefaultReadyTimeout
 	}
-	h := &Health{opt: o, hosts: newHostCheck(o.Listen), mux: http.NewServeMux()}
+	h := &Health{
+		opt: o, hosts: newHostCheck(o.Listen), mux: http.NewServeMux(),
+		ready: func(context.Context) error { return errors.New("the daemon is starting") },
+	}
 	h.mux.HandleFunc("/", indexPage("hubrelay health\n\n/healthz\n/readyz\n/metrics\n"))
 	h.mux.Handle("/healthz", readOnly(http.HandlerFunc(serveHealthz)))
-	h.mux.Handle("/readyz", readOnly(http.HandlerFunc(h.ready)))
+	h.mux.Handle("/readyz", readOnly(http.HandlerFunc(h.serveReadyz)))
 	if o.Metrics != nil {
 		h.mux.Handle("/metrics", readOnly(o.Metrics.Handler()))
 	}
 	return h
 }
 
+// SetReady sets the check of /readyz. It returns nil if the daemon is ready, and must honor ctx. Until the first call the
+// daemon is starting.
+func (h *Health) SetReady(check func(ctx context.Context) error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.ready = check
+}
+
 // Drain makes /readyz return 503 from now on, so load balancers stop sending clients to a daemon that is about to
 // stop.
-func (h *Health) Drain() { h.draining.Store(true) }
+func (h *Health) Drain() {
+	h.SetReady(func(context.Context) error { return errors.New("the daemon is stopping") })
+}
 
 // ServeHTTP handles one request. On loopback it rejects unknown host names, because a web page could point its own
 // name at the address (DNS rebinding). On other addresses the page could also connect directly.
@@ -74,7 +87,7 @@ func serveHealthz(w http.ResponseWriter, _ *http.Request) {
 	writeStatus(w, http.StatusOK, healthStatus{Status: "alive"})
 }
 
-func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
+func (h *Health) serveReadyz(w http.ResponseWriter, r *http.Request) {
 	if err := h.check(r.Context()); err != nil {
 		w.Header().Set("Retry-After", "1")
 		writeStatus(w, http.StatusServiceUnavailable, healthStatus{Status: "not ready", Reason: err.Error()})
@@ -88,17 +101,14 @@ func (h *Health) ready(w http.ResponseWriter, r *http.Request) {
 }
 
 func (h *Health) check(ctx context.Context) error {
-	if h.draining.Load() {
-		return errors.New("the daemon is stopping")
-	}
-	if h.opt.Ready == nil {
-		return nil
-	}
+	h.mu.Lock()
+	ready := h.ready
+	h.mu.Unlock()
 	ctx, cancel := context.WithTimeoutCause(ctx, h.opt.ReadyTimeout,
 		errors.New("the readiness check did not finish within "+h.opt.ReadyTimeout.String()))
 	defer cancel()
-	result := make(chan error, 1) // buffered, so a Ready that ignores ctx does not leak the goroutine
-	go func() { result <- h.opt.Ready(ctx) }()
+	result := make(chan error, 1) // buffered, so a check that ignores ctx does not leak the goroutine
+	go func() { result <- ready(ctx) }()
 	err, late := await.Value(ctx, result)
 	if late == nil && err != nil && errors.Is(err, ctx.Err()) {
 		late = context.Cause(ctx)

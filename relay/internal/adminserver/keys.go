@@ -22,11 +22,11 @@ type Keys interface {
 	Revoke(ctx context.Context, name string) error
 }
 
-func (h *apiHandler) handleKeys(open func() Keys) {
-	handleOperation(h, adminapi.ListKeys(), onceStarted(open, listKeys))
-	handleOperation(h, adminapi.CreateKey(), onceStarted(open, createKey))
-	handleOperation(h, adminapi.RotateKey(), onceStarted(open, rotateKey))
-	handleOperation(h, adminapi.RevokeKey(), onceStarted(open, revokeKey))
+func (h *apiHandler) handleKeys(k Keys) {
+	handleOperation(h, adminapi.ListKeys(), withComponent(k, listKeys))
+	handleOperation(h, adminapi.CreateKey(), withComponent(k, createKey))
+	handleOperation(h, adminapi.RotateKey(), withComponent(k, rotateKey))
+	handleOperation(h, adminapi.RevokeKey(), withComponent(k, revokeKey))
 }
 
 func listKeys(k Keys, r *http.Request, _ adminapi.Empty) ([]adminapi.Key, error) {

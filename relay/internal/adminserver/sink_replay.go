@@ -10,26 +10,15 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
 // maxReplayIDs is the maximum number of IDs that one request names.
 const maxReplayIDs = 1000
 
-// ReplaySelection selects notifications that a sink receives again. The filter of the sink must match them, too.
-type ReplaySelection struct {
-	// After is a time (RFC 3339), the cursor of a stream, or the ID of an entry of the log. Empty means the beginning.
-	After string
-	// Until excludes notifications that were stored at that time or later. Zero means no limit.
-	Until time.Time
-	// Selects reports whether a notification is selected.
-	Selects func(relay.Notification) bool
-	// DryRun only counts the notifications.
-	DryRun bool
-}
-
-func newReplaySelection(q adminapi.ReplayRequest, now time.Time) (ReplaySelection, error) {
-	s := ReplaySelection{After: q.After, DryRun: q.DryRun}
-	reject := func(code relay.Code, detail, pointer string) (ReplaySelection, error) {
+func newReplaySelection(q adminapi.ReplayRequest, now time.Time) (replay.Selection, error) {
+	s := replay.Selection{After: q.After, DryRun: q.DryRun}
+	reject := func(code relay.Code, detail, pointer string) (replay.Selection, error) {
 		return s, relay.NewError(code, detail).WithPointer(pointer)
 	}
 	if q.After == "" && len(q.EventIDs) == 0 {
@@ -91,7 +80,7 @@ func replaySink(s Sinks, r *http.Request, request adminapi.ReplayRequest) (admin
 	if err != nil {
 		return adminapi.ReplayResult{}, err
 	}
-	result, err := s.Replay(r.Context(), r.PathValue("name"), selection)
+	result, err := s.ReplaySink(r.Context(), r.PathValue("name"), selection)
 	outcome := "%d replayed"
 	if request.DryRun {
 		outcome = "dry run: %d would be replayed"

@@ -2,7 +2,6 @@ package adminserver
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 
@@ -12,57 +11,39 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
-// Errors of [Sinks].
-var (
-	ErrNoSink        = errors.New("there is no such sink")
-	ErrConfigured    = errors.New("the sink is configured")
-	ErrNotConfigured = errors.New("the sink is not configured")
-	ErrAfter         = errors.New("after is neither a cursor nor a time")
-)
-
-// Sinks controls the sinks. Its methods may be called concurrently and honor ctx. An error is one of the errors
-// above, an error of package store, a *relay.Error, or means that Redis is unreachable.
+// Sinks controls the sinks. The service of package delivery implements and documents it. Its methods may be called concurrently and
+// honor ctx. An error is a *relay.Error, an error of package store, or means that Redis is unreachable.
 type Sinks interface {
-	// List returns all sinks sorted by name: configured ones, and removed ones that were not forgotten.
-	List(ctx context.Context) ([]adminapi.Sink, error)
-	// Show returns one sink. Like all following methods it returns ErrNoSink for an unknown name.
-	Show(ctx context.Context, name string) (adminapi.Sink, error)
-	// Pause, Resume, Retry, Replay and Test return ErrNotConfigured for a sink that was removed from the
-	// configuration.
-	Pause(ctx context.Context, name string) error
-	// Resume also enables a disabled sink, and starts a probe if the circuit breaker is open.
-	Resume(ctx context.Context, name string) error
-	// Retry makes all scheduled retries of an active sink due immediately, and starts a probe if the circuit breaker
-	// is open.
-	Retry(ctx context.Context, name string) (adminapi.RetryResult, error)
-	// Replay delivers selected notifications of the log again.
-	Replay(ctx context.Context, name string, selection ReplaySelection) (replay.Result, error)
-	// Test makes one attempt with a sample that is not stored.
-	Test(ctx context.Context, name string) (store.Attempt, error)
-	// Forget deletes everything about a sink that is not configured. Otherwise it returns ErrConfigured.
-	Forget(ctx context.Context, name string, deadLetters bool) error
+	ListSinks(ctx context.Context) ([]adminapi.Sink, error)
+	ShowSink(ctx context.Context, name string) (adminapi.Sink, error)
+	PauseSink(ctx context.Context, name string) error
+	ResumeSink(ctx context.Context, name string) error
+	RetrySink(ctx context.Context, name string) (adminapi.RetryResult, error)
+	ReplaySink(ctx context.Context, name string, selection replay.Selection) (replay.Result, error)
+	TestSink(ctx context.Context, name string) (store.Attempt, error)
+	ForgetSink(ctx context.Context, name string, deadLetters bool) error
 
-	DeadLetters(ctx context.Context, name string, sel store.Selection) (store.Page, error)
-	DeadLetter(ctx context.Context, name, id string) (*store.DeadLetterContent, error)
+	ListDeadLetters(ctx context.Context, name string, sel store.Selection) (store.Page, error)
+	ShowDeadLetter(ctx context.Context, name, id string) (*store.DeadLetterContent, error)
 	ReplayDeadLetters(ctx context.Context, name string, ids []string) (store.ChangeResult, error)
 	ReplaySelectedDeadLetters(ctx context.Context, name string, sel store.Selection) (store.ChangeResult, error)
 	DropDeadLetters(ctx context.Context, name string, ids []string) (store.ChangeResult, error)
 	DropSelectedDeadLetters(ctx context.Context, name string, sel store.Selection) (store.ChangeResult, error)
 }
 
-func (h *apiHandler) handleSinks(open func() Sinks) {
-	handleOperation(h, adminapi.ListSinks(), onceStarted(open, listSinks))
-	handleOperation(h, adminapi.ShowSink(), onceStarted(open, showSink))
-	handleOperation(h, adminapi.PauseSink(), onceStarted(open, pauseSink))
-	handleOperation(h, adminapi.ResumeSink(), onceStarted(open, resumeSink))
-	handleOperation(h, adminapi.RetrySink(), onceStarted(open, retrySink))
-	handleOperation(h, adminapi.ReplaySink(), onceStarted(open, replaySink))
-	handleOperation(h, adminapi.TestSink(), onceStarted(open, testSink))
-	handleOperation(h, adminapi.ForgetSink(), onceStarted(open, forgetSink))
+func (h *apiHandler) handleSinks(s Sinks) {
+	handleOperation(h, adminapi.ListSinks(), withComponent(s, listSinks))
+	handleOperation(h, adminapi.ShowSink(), withComponent(s, showSink))
+	handleOperation(h, adminapi.PauseSink(), withComponent(s, pauseSink))
+	handleOperation(h, adminapi.ResumeSink(), withComponent(s, resumeSink))
+	handleOperation(h, adminapi.RetrySink(), withComponent(s, retrySink))
+	handleOperation(h, adminapi.ReplaySink(), withComponent(s, replaySink))
+	handleOperation(h, adminapi.TestSink(), withComponent(s, testSink))
+	handleOperation(h, adminapi.ForgetSink(), withComponent(s, forgetSink))
 }
 
 func listSinks(s Sinks, r *http.Request, _ adminapi.Empty) ([]adminapi.Sink, error) {
-	list, err := s.List(r.Context())
+	list, err := s.ListSinks(r.Context())
 	if list == nil {
 		list = []adminapi.Sink{}
 	}
@@ -70,26 +51,26 @@ func listSinks(s Sinks, r *http.Request, _ adminapi.Empty) ([]adminapi.Sink, err
 }
 
 func showSink(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.Sink, error) {
-	return s.Show(r.Context(), r.PathValue("name"))
+	return s.ShowSink(r.Context(), r.PathValue("name"))
 }
 
 func pauseSink(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.Sink, error) {
-	return changeState(s, r, s.Pause)
+	return changeState(s, r, s.PauseSink)
 }
 
 func resumeSink(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.Sink, error) {
-	return changeState(s, r, s.Resume)
+	return changeState(s, r, s.ResumeSink)
 }
 
 func changeState(s Sinks, r *http.Request, change func(context.Context, string) error) (adminapi.Sink, error) {
 	if err := change(r.Context(), r.PathValue("name")); err != nil {
 		return adminapi.Sink{}, err
 	}
-	return s.Show(r.Context(), r.PathValue("name"))
+	return s.ShowSink(r.Context(), r.PathValue("name"))
 }
 
 func retrySink(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.RetryResult, error) {
-	return s.Retry(r.Context(), r.PathValue("name"))
+	return s.RetrySink(r.Context(), r.PathValue("name"))
 }
 
 // backlogFullError reports a replay that was stopped by the backlog limit.
@@ -99,7 +80,7 @@ func backlogFullError(count int, advice string) error {
 }
 
 func testSink(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.Attempt, error) {
-	a, err := s.Test(r.Context(), r.PathValue("name"))
+	a, err := s.TestSink(r.Context(), r.PathValue("name"))
 	return newAttempt(a), err
 }
 
@@ -112,5 +93,5 @@ func newAttempt(a store.Attempt) adminapi.Attempt {
 
 func forgetSink(s Sinks, r *http.Request, request adminapi.ForgetRequest) (adminapi.ForgetResult, error) {
 	name := r.PathValue("name")
-	return adminapi.ForgetResult{Forgotten: name}, s.Forget(r.Context(), name, request.DeadLetters)
+	return adminapi.ForgetResult{Forgotten: name}, s.ForgetSink(r.Context(), name, request.DeadLetters)
 }

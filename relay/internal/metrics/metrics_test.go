@@ -123,3 +123,25 @@ func TestMetrics(t *testing.T) {
 		}
 	}
 }
+
+// TestMetrics_Stream checks gauges that are evaluated at each scrape and gauges that are set.
+func TestMetrics_Stream(t *testing.T) {
+	m := New("v0")
+	m.SetQueueFunc(func() (clients, bytes int) { return 3, 4096 })
+	m.ReplayStarted()
+	m.ReplayStarted()
+	m.ReplayEnded(true)
+	m.Delayed(30 * time.Millisecond)
+	m.Delayed(-time.Second) // the clock of Redis is ahead
+	m.Lag(0, 1500*time.Millisecond)
+	text := scrape(m)
+	for _, want := range []string{
+		"hubrelay_stream_queued_clients 3", "hubrelay_stream_queued_bytes 4096", "hubrelay_stream_replays 1",
+		`hubrelay_stream_delay_seconds_bucket{le="0.001"} 1`, `hubrelay_stream_delay_seconds_bucket{le="0.1"} 2`,
+		`hubrelay_stream_lag_seconds{partition="0"} 1.5`,
+	} {
+		if !strings.Contains(text, want+"\n") {
+			t.Errorf("missing: %s", want)
+		}
+	}
+}

@@ -54,6 +54,18 @@ type Replayer struct {
 	States  StateStore
 }
 
+// Selection selects notifications that a sink receives again. The filter of the sink must match them, too.
+type Selection struct {
+	// After is a time (RFC 3339), the cursor of a stream, or the ID of an entry of the log. Empty means the beginning.
+	After string
+	// Until excludes notifications that were stored at that time or later. Zero means no limit.
+	Until time.Time
+	// Selects reports whether a notification is selected.
+	Selects func(relay.Notification) bool
+	// DryRun only counts the notifications.
+	DryRun bool
+}
+
 // Request selects what a sink gets again.
 type Request struct {
 	Sink       string

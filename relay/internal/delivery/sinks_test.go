@@ -1,4 +1,4 @@
-package daemon
+package delivery
 
 import (
 	"bytes"
@@ -23,7 +23,7 @@ func TestWarnRateConflicts(t *testing.T) {
 	t.Parallel()
 	named := func(name, key string, count int) *openSink {
 		return &openSink{
-			name: name, sink: keyedSink(key), cfg: config.Sink{Rate: relay.Rate{Count: count, Per: time.Minute}},
+			name: name, impl: keyedSink(key), cfg: config.Sink{Rate: relay.Rate{Count: count, Per: time.Minute}},
 		}
 	}
 	for _, c := range []struct {

@@ -1,0 +1,83 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/delivery"
+	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
+)
+
+// startLog starts the readers and writers of the log: a dispatcher and a tail for each partition, and one inbox
+// reader. They stop concurrently.
+func (d *Daemon) startLog(
+	ctx context.Context, group *lifecycle.Group, s *stores, clients *hub.Hub, deliveries *delivery.Service,
+) error {
+	log := lifecycle.NewGroup(d.log)
+	read := make(readPositions, s.keys.Partitions())
+	for partition := range s.keys.Partitions() {
+		dispatcher, err := deliveries.NewDispatcher(ctx, partition)
+		if err != nil {
+			return err
+		}
+		from, follow, err := s.log.TailFrom(ctx, partition)
+		if err != nil {
+			return fmt.Errorf("find the end of the log: %w", err)
+		}
+		clients.Start(partition, from)
+		end := from.String()
+		read[partition].Store(&end)
+		log.Start(ctx, "dispatcher "+strconv.Itoa(partition), dispatcher.Run)
+		log.Start(ctx, "log reader "+strconv.Itoa(partition), func(ctx context.Context) error {
+			defer clients.Flush(partition)
+			return follow(ctx, func(batch eventlog.Batch) {
+				d.handleBatch(batch, clients, dispatcher)
+				last := batch.Last // A copy: the address of a field would keep the whole batch in memory.
+				read[partition].Store(&last)
+			})
+		})
+	}
+	log.Start(ctx, "lag", func(ctx context.Context) error { return d.updateLag(ctx, s.log, read) })
+	inbox := ingest.NewInboxReader(ingest.InboxOptions{
+		Decoder: d.newDecoder(), Store: guardedInbox{s.inbox, s}, Lease: s.leases.Lease("inbox", leaseTime),
+		Log: d.log.With("component", "inbox"), Observer: d.metrics,
+	})
+	log.Start(ctx, "inbox", inbox.Run)
+	group.Start(ctx, "log", log.Run)
+	return nil
+}
+
+// logRetention returns the retention of one partition. By default the log gets half of the memory of Redis, so one
+// producer cannot fill it until publishing stops for all.
+func (d *Daemon) logRetention(maxMemory int64) eventlog.Retention {
+	cfg := d.cfg.Redis
+	maxBytes := cmp.Or(int64(cfg.Retention.MaxBytes), maxMemory/2)
+	return eventlog.Retention{
+		History: cfg.Retention.History, MaxLen: cfg.Retention.MaxLen,
+		MaxBytes: maxBytes / int64(cfg.Partitions),
+	}
+}
+
+// handleBatch passes new entries of the log to the clients of this node and to the dispatcher.
+func (d *Daemon) handleBatch(batch eventlog.Batch, clients *hub.Hub, dispatcher *dispatch.Dispatcher) {
+	if batch.Gap {
+		d.metrics.Gap()
+		d.log.Error("log entries were lost before they were read",
+			"partition", batch.Partition, "after_entry_id", batch.Prev)
+	}
+	clients.Broadcast(hub.Batch{
+		Partition: batch.Partition, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last,
+	})
+	d.authentication.observeKeyChanges(batch, clients)
+	if len(batch.Notifications) > 0 {
+		d.metrics.Delayed(sinceStored(batch.Notifications[0].Cursor, time.Now()))
+	}
+	dispatcher.Offer(batch)
+}

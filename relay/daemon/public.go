@@ -1,0 +1,125 @@
+package daemon
+
+import (
+	"context"
+	"fmt"
+	"net"
+
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
+	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
+	"github.com/hubrelay/hubrelay/relay/internal/publicapi"
+	"github.com/hubrelay/hubrelay/relay/internal/quota"
+)
+
+// serveClients runs the hub. When ctx ends, it closes the connections within the grace period.
+func (d *Daemon) serveClients(ctx context.Context, clients *hub.Hub) error {
+	err := clients.Run(ctx)
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.Server.ShutdownGrace)
+	defer cancel()
+	if closeErr := clients.Close(grace); err == nil {
+		err = closeErr
+	}
+	return err
+}
+
+// startPublicListener starts the public API with its tokens, and the clients.
+func (d *Daemon) startPublicListener(
+	ctx context.Context, group *lifecycle.Group, s *stores, clients *hub.Hub, instance string,
+) (net.Addr, error) {
+	cfg := d.cfg.Server
+	networks, err := clientaddr.ParseNetworks(cfg.TrustedProxies)
+	if err != nil {
+		return nil, fmt.Errorf("server.trusted_proxies: %w", err)
+	}
+	proxies := clientaddr.Proxies{Networks: networks, Header: cfg.TrustedProxiesHeader}
+	tokens := auth.NewTokenStore(auth.TokenOptions{
+		Client: s.conn.Commands(), Key: s.keys.Token, Changes: s.keys.TokenChanges(),
+		TTL: d.cfg.Auth.TokenTTL, StreamTTL: d.cfg.Auth.StreamTTL,
+	})
+	handler, err := publicapi.New(publicapi.Options{
+		Authenticator:  d.authentication.authenticator,
+		Failures:       d.authentication.failures,
+		Tokens:         tokens,
+		Publisher:      d.newPublisher(s),
+		Quotas:         d.newRequestQuotas(s),
+		CheckStorage:   s.monitor.Check,
+		Streams:        clients,
+		Routes:         d.modules.publicRoutes(),
+		Catalog:        d.catalog,
+		Instance:       instance,
+		PublicURL:      cfg.PublicURL,
+		AllowedOrigins: cfg.AllowedOrigins,
+		TrustedProxies: proxies,
+		MaxBody:        int64(cfg.MaxBody),
+		MaxBodyMemory:  int64(cfg.BodyMemory),
+		MinBodyRate:    int64(cfg.BodyMinRate),
+		Log:            d.log.With("component", "api"),
+		Observer:       d.metrics,
+		Audit:          d.audit,
+	})
+	if err != nil {
+		return nil, err
+	}
+	server, err := httpserver.Listen(httpserver.Options{
+		Name: "server", Addr: cfg.Listen, Handler: handler, Log: d.log, Grace: cfg.ShutdownGrace,
+		CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, ClientCAFile: d.cfg.Auth.MTLS.CAFile,
+		TrustedProxies: proxies,
+		PingInterval:   d.cfg.Websocket.PingInterval, PongTimeout: d.cfg.Websocket.PongTimeout,
+		ConnLimits: connLimits(cfg, openFiles()), ConnObserver: d.metrics.Listener("server"),
+	})
+	if err != nil {
+		return nil, err
+	}
+	group.Start(ctx, "API keys", func(ctx context.Context) error {
+		return pollFiles(ctx, d.log, "API keys", d.keys.reloadFiles, func() {
+			d.recordSecretFiles("API keys")
+			clients.RecheckKeys()
+		})
+	})
+	group.Start(ctx, "tokens", tokens.Run)
+	group.Start(ctx, "memory release", func(ctx context.Context) error {
+		return releaseMemoryAfterChurn(ctx, clients)
+	})
+	// They stop concurrently: the listener accepts no new clients while the hub closes the connected ones.
+	serving := lifecycle.NewGroup(d.log)
+	serving.Start(ctx, "public listener", server.Run)
+	serving.Start(ctx, "websockets", func(ctx context.Context) error { return d.serveClients(ctx, clients) })
+	group.Start(ctx, "clients", serving.Run)
+	return server.Addr(), nil
+}
+
+func (d *Daemon) newPublisher(s *stores) *ingest.Publisher {
+	return ingest.NewPublisher(ingest.PublisherOptions{
+		Decoder: d.newDecoder(), Log: s.log, Quotas: d.newQuotas(s), CheckRoom: s.monitor.Check,
+		Accepted: d.metrics.Accepted,
+	})
+}
+
+func (d *Daemon) newQuotas(s *stores) *quota.Quotas {
+	limit := func(q config.Quota) quota.Limit {
+		return quota.Limit{
+			PerSecond: quota.Amount{Count: int64(q.Notifications), Bytes: int64(q.Bytes)}, Burst: q.Burst,
+		}
+	}
+	return quota.NewQuotas(quota.Options{
+		Key: limit(d.cfg.Quotas.Key), Account: limit(d.cfg.Quotas.Account), Address: limit(d.cfg.Quotas.IP),
+		Store:    quota.NewRedisStore(s.conn.Commands(), s.keys),
+		Rejected: d.metrics.QuotaExceeded("publish", quota.KindKey, quota.KindAccount, quota.KindAddress),
+	})
+}
+
+func (d *Daemon) newRequestQuotas(s *stores) *quota.Quotas {
+	limit := quota.Limit{
+		PerSecond: quota.Amount{Count: int64(d.cfg.Quotas.Requests.PerSecond)}, Burst: d.cfg.Quotas.Requests.Burst,
+	}
+	return quota.NewQuotas(quota.Options{
+		Name: "requests", Key: limit, Account: limit,
+		Store:    quota.NewRedisStore(s.conn.Commands(), s.keys),
+		Rejected: d.metrics.QuotaExceeded("request", quota.KindKey, quota.KindAccount),
+	})
+}

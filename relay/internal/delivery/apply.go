@@ -1,0 +1,126 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+)
+
+// Changes are the names of sinks by the effect of a new configuration.
+type Changes struct {
+	Added, Changed, Removed []string
+	// Kept is the number of sinks without a change.
+	Kept int
+}
+
+// IsChanged reports whether the settings of a sink in a configuration differ from those in use.
+func (s *Service) IsChanged(name string, cfg config.Sink) bool {
+	sink := s.sinks.get(name)
+	return sink == nil || !reflect.DeepEqual(sink.cfg.Settings, cfg.Settings)
+}
+
+// Apply applies a configuration of the sinks. Sinks without a change continue to run. After an error nothing has
+// changed.
+func (s *Service) Apply(ctx context.Context, configured map[string]config.Sink) (Changes, error) {
+	p, err := s.planChanges(ctx, configured)
+	if err != nil {
+		return Changes{}, err
+	}
+	all := slices.Concat(p.kept, p.added, p.changed)
+	slices.SortFunc(all, byName)
+	warnRateConflicts(s.log, all, p.kept)
+	for _, sink := range p.added {
+		s.sinks.initMetrics(sink)
+	}
+	matcher := newMatcher(all)
+	for _, d := range s.dispatchers {
+		d.Reload(matcher)
+	}
+	s.opts.Notices.SetListeners(noticeListeners(all))
+	if err := s.applyPlan(ctx, p); err != nil {
+		s.log.Warn("sinks did not close cleanly", "error", err)
+	}
+	return Changes{
+		Added: sinkNames(p.added), Changed: sinkNames(p.changed), Removed: sinkNames(p.removed), Kept: len(p.kept),
+	}, nil
+}
+
+// plan lists the sinks by the effect of a new configuration.
+type plan struct {
+	added, changed, removed []*openSink // changed contains the new ones
+	kept                    []*openSink
+}
+
+// planChanges registers new sinks in the log and then opens the sinks that are new or have changed.
+func (s *Service) planChanges(ctx context.Context, configured map[string]config.Sink) (*plan, error) {
+	p := &plan{}
+	opening, startPositions := make(map[string]config.Sink), make(map[string]bool)
+	for name, cfg := range configured {
+		before := s.sinks.get(name)
+		if before != nil && reflect.DeepEqual(before.cfg, cfg) {
+			p.kept = append(p.kept, before)
+			continue
+		}
+		if opening[name] = cfg; before == nil {
+			startPositions[name] = startsAtBeginning(cfg)
+		}
+	}
+	for _, before := range s.sinks.all() {
+		if _, found := configured[before.name]; !found {
+			p.removed = append(p.removed, before)
+		}
+	}
+	for partition := range s.keys.Partitions() {
+		if err := s.registerSinks(ctx, partition, startPositions); err != nil {
+			return nil, err
+		}
+	}
+	opened, err := s.sinks.open(opening)
+	if err != nil {
+		return nil, err
+	}
+	for _, sink := range opened {
+		if _, isNew := startPositions[sink.name]; isNew {
+			p.added = append(p.added, sink)
+		} else {
+			p.changed = append(p.changed, sink)
+		}
+	}
+	return p, nil
+}
+
+// applyPlan changes the running sinks. It handles them concurrently, so a sink with slow attempts does not delay others.
+// The error reports sinks that did not close cleanly.
+func (s *Service) applyPlan(ctx context.Context, p *plan) error {
+	var errs []error
+	for _, sink := range p.added {
+		errs = append(errs, s.replaceSink(ctx, sink))
+	}
+	old := slices.Clone(p.removed)
+	for _, sink := range p.changed {
+		old = append(old, s.sinks.get(sink.name))
+	}
+	errs = append(errs, forEachParallel(len(old), func(i int) error {
+		err := s.stopSink(ctx, old[i])
+		if i >= len(p.removed) {
+			return errors.Join(err, s.replaceSink(ctx, p.changed[i-len(p.removed)]))
+		}
+		s.sinks.remove(old[i].name)
+		return err
+	}))
+	return errors.Join(errs...)
+}
+
+// replaceSink adds a sink, or replaces a stopped one with the same name, and starts deliveries to it.
+func (s *Service) replaceSink(ctx context.Context, sink *openSink) error {
+	if err := s.newPipeline(sink); err != nil {
+		s.sinks.remove(sink.name)
+		return errors.Join(err, sink.close(context.WithoutCancel(ctx)))
+	}
+	s.sinks.add(sink)
+	s.startSink(ctx, sink)
+	return nil
+}

@@ -1,0 +1,78 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+
+	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
+)
+
+// NewDispatcher registers the sinks in a partition of the log, and returns the dispatcher that fills their queues from
+// it. It must be called before this node accepts notifications, so no sink misses one.
+func (s *Service) NewDispatcher(ctx context.Context, partition int) (*dispatch.Dispatcher, error) {
+	d, err := dispatch.NewDispatcher(dispatch.Options{
+		Partition: partition, Partitions: s.keys.Partitions(), Matcher: newMatcher(s.sinks.all()),
+		Log: s.opts.Log, Queues: s.opts.Queues, Lease: s.opts.Leases.Lease("dispatch:"+strconv.Itoa(partition), leaseTime),
+		Retention: s.opts.Retention, Logger: s.log.With("component", "dispatch"),
+		Observer: dispatchObserver{s.metrics, s.sinks},
+	})
+	if err != nil {
+		return nil, err
+	}
+	fromStart := make(map[string]bool)
+	for _, sink := range s.sinks.all() {
+		fromStart[sink.name] = sink.fromStart()
+	}
+	if err := s.registerSinks(ctx, partition, fromStart); err != nil {
+		return nil, err
+	}
+	s.dispatchers = append(s.dispatchers, d)
+	return d, nil
+}
+
+// registerSinks stores the start position of each new sink in a partition. The map says for each sink whether it
+// starts at the beginning of the log.
+func (s *Service) registerSinks(ctx context.Context, partition int, fromStart map[string]bool) error {
+	if len(fromStart) == 0 {
+		return nil
+	}
+	if _, err := s.opts.Queues.EnsureSinks(ctx, partition, fromStart); err != nil {
+		return fmt.Errorf("register the sinks: %w", err)
+	}
+	return nil
+}
+
+// newMatcher returns a matcher for the filters of the sinks.
+func newMatcher(sinks []*openSink) *dispatch.Matcher {
+	list := make([]dispatch.Sink, 0, len(sinks))
+	for _, s := range sinks {
+		list = append(list, dispatch.Sink{
+			Name: s.name, Filter: s.filter, FromStart: s.fromStart(), Backlog: s.cfg.Backlog,
+			BacklogBytes: int64(s.cfg.BacklogBytes), AccountShare: s.cfg.AccountShare,
+		})
+	}
+	return dispatch.NewMatcher(list)
+}
+
+// dispatchObserver counts the events of dispatchers.
+type dispatchObserver struct {
+	*metrics.Metrics
+	sinks *Sinks
+}
+
+// Enqueued ignores sinks that were removed.
+func (o dispatchObserver) Enqueued(sink string, n int) {
+	if o.sinks.get(sink) != nil {
+		o.Metrics.Enqueued(sink, n)
+	}
+}
+
+// Dropped also counts in the statistics of the sink, which all nodes share.
+func (o dispatchObserver) Dropped(sink string, n int64) {
+	if s := o.sinks.get(sink); s != nil {
+		o.Metrics.Dropped(sink, n)
+		s.pipeline.CountDropped(n)
+	}
+}

@@ -1,0 +1,118 @@
+package delivery
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/pipeline"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+)
+
+// Explained describes how the relay would handle a notification at one sink.
+type Explained struct {
+	Sink, Type string
+	Matched    bool
+	Reason     string   // why it matches or not
+	Timing     []string // causes of delay, one sentence each
+	// Request is the request that the sink would send. It is nil if the sink does not match or cannot show it.
+	Request *relay.Preview
+	Err     error // why Request cannot be shown
+}
+
+// Explain returns what the relay would do with n at a sink of the configuration. It opens the sink but sends
+// nothing.
+func Explain(
+	ctx context.Context, cfg *config.Config, kinds []relay.SinkKind, version, sink string, n relay.Notification,
+) (Explained, error) {
+	c := cfg.Sinks[sink]
+	e := Explained{Sink: sink, Type: c.Type}
+	filter, err := newFilter(c)
+	if err != nil {
+		return e, err
+	}
+	if e.Matched, e.Reason = filter.Explain(n); !e.Matched {
+		return e, nil
+	}
+	kind, err := findKind(kinds, c.Type)
+	if err != nil {
+		return e, err
+	}
+	e.Timing = explainTiming(c, kind.DigestOverRate, n)
+	opened, err := kind.Open(relay.SinkSettings{
+		Name: sink, Dir: cfg.Dir(), Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/" + version,
+	}, c.Settings)
+	if err != nil {
+		e.Err = err
+		return e, nil
+	}
+	defer func() { _ = opened.Close() }()
+	previewer, ok := opened.(relay.Previewer)
+	if !ok {
+		return e, nil
+	}
+	request, err := previewer.Preview(ctx, deliveryFor(c, n))
+	if err != nil {
+		e.Err = err
+		return e, nil
+	}
+	e.Request = &request
+	return e, nil
+}
+
+// explainTiming returns one line for each reason why n may be sent later or together with others.
+func explainTiming(cfg config.Sink, digestWhenLimited bool, n relay.Notification) []string {
+	var lines []string
+	digest, key := cfg.Digest, store.Ordering(cfg.Ordering).Key(n)
+	if digest.Wait > 0 {
+		text := "collected for " + config.ShortDuration(digest.Wait)
+		if len(digest.By) > 0 {
+			text += " by " + strings.Join(digest.By, " and ")
+		}
+		lines = append(lines,
+			text+" into a digest that lists up to "+strconv.Itoa(digest.Max)+"; shown as a digest of one")
+	}
+	if batch := cfg.Batch; batch.Wait > 0 {
+		lines = append(lines, fmt.Sprintf("in batches of up to %d, which wait for %s at most unless full; shown "+
+			"as a batch of one",
+			batch.Max, config.ShortDuration(batch.Wait)))
+	}
+	if cfg.Rate.Limited() {
+		text := "at most " + cfg.Rate.String()
+		if cfg.Burst > 0 {
+			text += ", up to " + strconv.Itoa(cfg.Burst) + " at once after a pause"
+		}
+		if digestWhenLimited && digest.Wait == 0 && key == "" {
+			text += "; notifications above the rate are combined into a digest"
+		}
+		lines = append(lines, text)
+	}
+	switch {
+	case key == "":
+	case strings.HasPrefix(key, "container:"):
+		lines = append(lines, "in order of its container")
+	case cfg.Ordering == string(store.OrderingContainer):
+		lines = append(lines, "in order of its hub, because it concerns no container or several")
+	default:
+		lines = append(lines, "in order of its hub")
+	}
+	return lines
+}
+
+// deliveryFor returns the delivery of n, as a digest or batch of one notification if the sink is configured so.
+func deliveryFor(cfg config.Sink, n relay.Notification) relay.Delivery {
+	d := relay.Delivery{ID: n.ID, Attempt: 1, Notifications: []relay.Notification{n}}
+	if cfg.Digest.Wait == 0 {
+		d.Batch = cfg.Batch.Wait > 0
+		return d
+	}
+	d.Digest = &relay.Digest{Count: 1, First: n.StoredAt(), Last: n.StoredAt(), Topics: map[string]int{n.Topic: 1}}
+	if common := pipeline.SharedAttributes(n, cfg.Digest.By); len(common) > 0 {
+		d.Digest.Shared = common
+	}
+	return d
+}

@@ -1,0 +1,232 @@
+// Package delivery delivers to all sinks of a node. [Service] fills and consumes the queues of the sinks, runs their
+// pipelines and retries, applies changes of the configuration, and implements the operations on sinks of the admin API.
+//
+// How one delivery is made belongs to package pipeline, and the content of Redis to packages queue and store.
+package delivery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/pipeline"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/retry"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
+	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
+	"github.com/hubrelay/hubrelay/relay/internal/queue"
+	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+// ConsumerGroup is the consumer group of all queues of sinks.
+const ConsumerGroup = "hubrelay"
+
+// leaseTime is the time after which another node takes over the work of a failed node.
+const leaseTime = 10 * time.Second
+
+// Options configure a [Service]. All fields are required.
+type Options struct {
+	// Sinks are the sinks at the start. The service closes them.
+	Sinks *Sinks
+
+	Conn       *redisconn.Conn
+	Log        *eventlog.Log
+	Queues     *queue.Store
+	Deliveries *store.Store
+	Leases     *lease.Manager
+	// Node is the name of this node.
+	Node string
+
+	// Retention returns the retention of one partition of the log.
+	Retention func() eventlog.Retention
+	Notices   *notice.Publisher
+	Decoder   *ingest.Decoder
+	Cursors   *streamid.Cursors
+	// OnDisabled is called when the relay disables a sink.
+	OnDisabled func(sink, reason string)
+	// Grace is the time for running attempts when a sink is stopped.
+	Grace  time.Duration
+	Logger *slog.Logger
+}
+
+// Service delivers to the sinks of this node.
+//
+// [Service.NewDispatcher] is called for each partition, then [Service.Run] once. [Service.Apply] may be called while the
+// service runs, but not concurrently with itself. All other methods may be called concurrently.
+type Service struct {
+	opts        Options
+	sinks       *Sinks
+	metrics     *metrics.Metrics
+	keys        keyspace.Space
+	log         *slog.Logger
+	subscriber  *subscriber.Subscriber
+	scheduler   *retry.Scheduler
+	reporter    *pipeline.Reporter
+	dispatchers []*dispatch.Dispatcher
+	group       *lifecycle.Group // the consumers of the sinks, and the retries and statistics of all of them
+}
+
+// New creates the service with the pipelines of all sinks, and starts nothing.
+func New(o Options) (*Service, error) {
+	log := o.Logger.With("component", "delivery")
+	s := &Service{
+		opts: o, sinks: o.Sinks, metrics: o.Sinks.opts.Metrics, keys: o.Conn.Keys(), log: o.Logger,
+		scheduler: retry.NewScheduler(retry.Options{
+			Retries: &o.Deliveries.Retries, States: &o.Deliveries.States, Grace: o.Grace, Log: log,
+		}),
+		reporter: pipeline.NewReporter(&o.Deliveries.Stats, log),
+		group:    lifecycle.NewGroup(o.Logger),
+	}
+	o.Sinks.states.connect(&o.Deliveries.SharedStates)
+	queues := s.subscriberConfig(o.Node)
+	queues.MaxInFlight = func(name string) int {
+		if sink := s.sinks.get(name); sink != nil && sink.cfg.Digest.Wait == 0 {
+			return sink.handlerConcurrency()
+		}
+		return 1 // Adding to a digest is fast, and the order of arrival decides which notifications it lists.
+	}
+	// Deliveries in flight are repeated after a crash anyway, so the same number of acks may be unflushed.
+	queues.MaxUnflushedAcks = func(name string) int {
+		if sink := s.sinks.get(name); sink != nil {
+			return sink.handlerConcurrency()
+		}
+		return 1
+	}
+	var err error
+	if s.subscriber, err = subscriber.New(queues); err != nil {
+		return nil, err
+	}
+	for _, sink := range s.sinks.all() {
+		if err := s.newPipeline(sink); err != nil {
+			return nil, errors.Join(err, s.subscriber.Close())
+		}
+	}
+	s.opts.Notices.SetListeners(noticeListeners(s.sinks.all()))
+	return s, nil
+}
+
+// subscriberConfig returns the common options of all subscribers. The caller sets MaxInFlight.
+func (s *Service) subscriberConfig(consumer string) subscriber.Config {
+	return subscriber.Config{
+		Commands: s.opts.Conn.Commands(), Readers: s.opts.Conn.Readers(), Group: ConsumerGroup, Consumer: consumer,
+		Streams: func(sink string) []string { return queue.Keys(s.keys, sink) }, Slot: s.keys.Slot,
+		HandlerGrace: s.opts.Grace, Log: s.log.With("component", "queues"),
+	}
+}
+
+// noticeListeners returns the sinks as possible receivers of notices.
+func noticeListeners(sinks []*openSink) []notice.Listener {
+	var list []notice.Listener
+	for _, s := range sinks {
+		list = append(list, notice.Listener{
+			Sink: s.name, Filter: s.filter, Ordering: s.ordering(), Backlog: s.cfg.Backlog,
+		})
+	}
+	return list
+}
+
+// Run delivers until ctx ends, then stops all sinks concurrently. It leaves the sinks open; see [Sinks.Close].
+func (s *Service) Run(ctx context.Context) error {
+	for _, sink := range s.sinks.all() {
+		s.startSink(ctx, sink)
+	}
+	s.group.Start(ctx, "retries", s.scheduler.Run)
+	s.group.Start(ctx, "statistics of sinks", s.reporter.Run)
+	s.group.Start(ctx, "metrics of sinks", s.updateMetrics)
+	err := s.group.Run(ctx)
+	s.reporter.Flush(ctx)
+	return errors.Join(err, s.subscriber.Close())
+}
+
+// newPipeline creates the pipeline of a sink and starts nothing.
+func (s *Service) newPipeline(sink *openSink) error {
+	retries := s.scheduler.Register(sink.name)
+	fingerprint, err := sink.fingerprint()
+	if err != nil {
+		return err
+	}
+	cfg := sink.cfg
+	p, err := pipeline.New(pipeline.Options{
+		Name: sink.name, Sink: sink.impl, Store: s.opts.Deliveries, Wake: retries.Wake, Fingerprint: fingerprint,
+		TakeExtraRequests: func() int { return int(sink.extraRequests.Swap(0)) },
+		Schedule: pipeline.Schedule{
+			Delays: cfg.Retry.Schedule, MaxAge: cfg.Retry.MaxAge, MaxAttempts: cfg.Retry.MaxAttempts,
+		},
+		DisableAfter: cfg.DisableAfter, Backlog: cfg.Backlog, Rate: cfg.Rate, Burst: cfg.Burst,
+		Digest:             pipeline.Digest{Wait: cfg.Digest.Wait, Max: cfg.Digest.Max, By: cfg.Digest.By},
+		Batch:              sink.batchOptions(),
+		BatchesUnsupported: !sink.kind.Batches, DigestOverRate: sink.kind.DigestOverRate,
+		Timeout: cfg.Timeout, Concurrency: cfg.Concurrency, Ordering: sink.ordering(),
+		Log: s.log.With("sink", sink.name), Observer: s.metrics, Notices: s.opts.Notices,
+		OnDisabled: func(reason string) { s.opts.OnDisabled(sink.name, reason) },
+	})
+	if err != nil {
+		return err
+	}
+	sink.pipeline, sink.retries = p, retries
+	s.metrics.SetInFlightFunc(sink.name, p.InFlight)
+	s.metrics.SetStateFunc(sink.name, func() adminapi.SinkState { return sink.stateOnNode(p.State()).state })
+	s.reporter.Add(p)
+	retries.Attach(p)
+	return nil
+}
+
+// startSink starts deliveries to a sink that has a pipeline and is one of the current sinks.
+func (s *Service) startSink(ctx context.Context, sink *openSink) {
+	run := s.consume
+	if sink.pipeline.Ordered() {
+		run = s.consumeOrdered
+	}
+	if service, ok := sink.impl.(relay.Service); ok {
+		service.Start()
+	}
+	sink.consumer = s.group.Start(ctx, "sink "+sink.name, func(ctx context.Context) error { return run(ctx, sink) })
+}
+
+// consume consumes the queue of an unordered sink until ctx ends. All nodes do this concurrently.
+func (s *Service) consume(ctx context.Context, sink *openSink) error {
+	router, err := s.newRouter(sink, s.subscriber)
+	if err != nil {
+		return err
+	}
+	return router.Run(ctx)
+}
+
+func (s *Service) newRouter(sink *openSink, from *subscriber.Subscriber) (*queue.Router, error) {
+	return queue.NewRouter(queue.RouterOptions{
+		Handler: sink.pipeline, Subscriber: from, CloseTimeout: s.opts.Grace, Log: s.log.With("sink", sink.name),
+	})
+}
+
+// stopSink stops deliveries to a sink and closes it. Undelivered notifications stay in Redis. Attempts may finish
+// within the grace period. A sink with an attempt that never returns is closed when that attempt returns.
+func (s *Service) stopSink(ctx context.Context, sink *openSink) error {
+	ctx = context.WithoutCancel(ctx)
+	sink.consumer.Cancel()
+	sink.pipeline.Stop()
+	cancelRetries := time.AfterFunc(s.opts.Grace, sink.retries.Cancel)
+	defer cancelRetries.Stop()
+	_ = sink.consumer.Stop(ctx) // fails only if ctx ends
+	detach, cancel := context.WithTimeout(ctx, s.opts.Grace)
+	defer cancel()
+	sink.retries.Detach(detach)
+	s.reporter.Remove(detach, sink.pipeline)
+	closing, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	err := sink.close(closing)
+	if closing.Err() != nil {
+		go func() { _ = sink.close(ctx) }() // the timeout was already reported
+	}
+	return err
+}

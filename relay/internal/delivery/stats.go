@@ -1,0 +1,67 @@
+package delivery
+
+import (
+	"context"
+	"time"
+
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+)
+
+// statsInterval is the time between reads of statistics from Redis.
+const statsInterval = 5 * time.Second
+
+// sinkStats are the statistics of a sink in Redis.
+type sinkStats struct {
+	store.Stats
+	// Queued is the number of entries in the queue.
+	Queued int64
+	// OldestAge is the age of the oldest delivery in the queue or among the scheduled retries, or 0.
+	OldestAge time.Duration
+}
+
+// loadStats returns the statistics of the named sinks, in the same order.
+func (s *Service) loadStats(ctx context.Context, names []string) ([]sinkStats, error) {
+	queued, err := s.opts.Queues.Stats(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := s.opts.Deliveries.Stats.Read(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]sinkStats, len(names))
+	for i := range list {
+		list[i] = sinkStats{
+			Stats: stored[i], Queued: queued[i].Length,
+			OldestAge: max(queued[i].OldestAge, stored[i].OldestRetryAge),
+		}
+	}
+	return list, nil
+}
+
+// updateMetrics updates the metrics about the content of Redis until ctx ends.
+func (s *Service) updateMetrics(ctx context.Context) error {
+	tick := time.NewTicker(statsInterval)
+	defer tick.Stop()
+	for {
+		names := sinkNames(s.sinks.all())
+		list, err := s.loadStats(ctx, names)
+		if ctx.Err() != nil {
+			return nil
+		}
+		s.metrics.RedisUp(err == nil)
+		for i, f := range list {
+			if s.sinks.get(names[i]) == nil {
+				continue // removed since the list was made
+			}
+			s.metrics.Backlog(names[i], f.Queued+f.InDigests, f.Scheduled, f.DeadLetters)
+			s.metrics.Oldest(names[i], f.OldestAge)
+			s.metrics.LastSuccess(names[i], f.LastSuccess)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
