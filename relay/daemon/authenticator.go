@@ -23,7 +23,7 @@ type authentication struct {
 
 func (d *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
 	result := &authentication{failures: auth.NewFailureThrottle()}
-	opts := auth.AuthenticatorOptions{Keys: d.keys.keyring}
+	opts := auth.AuthenticatorOptions{Keys: d.keys.Keyring()}
 	if cfg.JWT.Enabled() {
 		var issuerKeys jwt.KeySource = jwt.NewRemoteKeys(cfg.JWT.JWKSURL)
 		if cfg.JWT.JWKSFile != "" {

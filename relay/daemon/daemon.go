@@ -12,6 +12,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/auth/keymanager"
+
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
@@ -56,7 +58,7 @@ type Daemon struct {
 	options        Options
 	log            *slog.Logger
 	catalog        *relay.Catalog
-	keys           *keyLoader
+	keys           *keymanager.Keys
 	metrics        *metrics.Metrics
 	logins         *logins // nil if the admin listener is a unix socket
 	authentication *authentication
@@ -76,7 +78,7 @@ func New(cfg *config.Config, o Options) (*Daemon, error) {
 	if d.catalog, err = relay.NewCatalog(cfg.Notifications.ExtraTopics); err != nil {
 		return nil, fmt.Errorf("notifications.extra_topics: %w", err)
 	}
-	if d.keys, err = newKeys(cfg.Auth.Keys); err != nil {
+	if d.keys, err = keymanager.NewKeys(configuredKeys(cfg.Auth.Keys)); err != nil {
 		return nil, err
 	}
 	if d.authentication, err = d.newAuthentication(&cfg.Auth); err != nil {
@@ -94,10 +96,12 @@ func New(cfg *config.Config, o Options) (*Daemon, error) {
 		File: cfg.Audit.File, HashChain: cfg.Audit.HashChain,
 		Dropped: d.metrics.AuditDropped, Log: d.log.With("component", "audit"),
 	})
-	d.sinks, err = delivery.OpenSinks(cfg.Sinks, delivery.SinkOptions{
+	if d.sinks, err = delivery.OpenSinks(cfg.Sinks, delivery.SinkOptions{
 		Kinds: o.Sinks, Catalog: d.catalog, Dir: cfg.Dir(), Version: o.Version, Metrics: d.metrics, Logger: d.log,
-	})
-	return d, err
+	}); err != nil {
+		return nil, err
+	}
+	return d, nil
 }
 
 // Run runs the daemon until ctx ends, stops it in order and returns nil. If a component fails, Run stops the
@@ -178,14 +182,14 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	if err := d.startModules(ctx, group, s, node); err != nil {
 		return err
 	}
-	storedKeys, err := d.startStoredKeys(ctx, group, s, clients)
+	keys, err := d.startKeyManager(ctx, group, s, clients)
 	if err != nil {
 		return err
 	}
 
 	sources := d.newSources(s, notices, instance, node.Name)
 	addresses.Admin, err = d.startAdminListener(ctx, group, addresses.Health, adminserver.Options{
-		Sinks: deliveries, Sources: sources, Connections: clients, Keys: adminKeys{d.keys, storedKeys},
+		Sinks: deliveries, Sources: sources, Connections: clients, Keys: keys,
 		Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit,
 	})
 	if err != nil {

@@ -5,6 +5,8 @@ import (
 	"net"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/filewatch"
+
 	"github.com/hubrelay/hubrelay/internal/adminsocket"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
@@ -65,7 +67,7 @@ func (d *Daemon) startAdminListener(
 	group.Start(ctx, "admin listener", server.Run)
 	if d.logins != nil {
 		group.Start(ctx, "admin tokens", func(ctx context.Context) error {
-			return pollFiles(ctx, d.log, "admin tokens", d.logins.reread,
+			return filewatch.PollSecrets(ctx, d.log, "admin tokens", d.logins.reread,
 				func() { d.recordSecretFiles("admin tokens") })
 		})
 	}

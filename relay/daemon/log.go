@@ -21,7 +21,7 @@ func (d *Daemon) startLog(
 	ctx context.Context, group *lifecycle.Group, s *stores, clients *hub.Hub, deliveries *delivery.Service,
 ) error {
 	log := lifecycle.NewGroup(d.log)
-	read := make(readPositions, s.keys.Partitions())
+	read := make(eventlog.ReadPositions, s.keys.Partitions())
 	for partition := range s.keys.Partitions() {
 		dispatcher, err := deliveries.NewDispatcher(ctx, partition)
 		if err != nil {
@@ -32,19 +32,17 @@ func (d *Daemon) startLog(
 			return fmt.Errorf("find the end of the log: %w", err)
 		}
 		clients.Start(partition, from)
-		end := from.String()
-		read[partition].Store(&end)
+		read.Set(partition, from.String())
 		log.Start(ctx, "dispatcher "+strconv.Itoa(partition), dispatcher.Run)
 		log.Start(ctx, "log reader "+strconv.Itoa(partition), func(ctx context.Context) error {
 			defer clients.Flush(partition)
 			return follow(ctx, func(batch eventlog.Batch) {
 				d.handleBatch(batch, clients, dispatcher)
-				last := batch.Last // A copy: the address of a field would keep the whole batch in memory.
-				read[partition].Store(&last)
+				read.Set(partition, batch.Last)
 			})
 		})
 	}
-	log.Start(ctx, "lag", func(ctx context.Context) error { return d.updateLag(ctx, s.log, read) })
+	log.Start(ctx, "lag", func(ctx context.Context) error { return s.log.WatchLag(ctx, read, d.metrics.Lag) })
 	inbox := ingest.NewInboxReader(ingest.InboxOptions{
 		Decoder: d.newDecoder(), Store: guardedInbox{s.inbox, s}, Lease: s.leases.Lease("inbox", leaseTime),
 		Log: d.log.With("component", "inbox"), Observer: d.metrics,
@@ -77,7 +75,7 @@ func (d *Daemon) handleBatch(batch eventlog.Batch, clients *hub.Hub, dispatcher 
 	})
 	d.authentication.observeKeyChanges(batch, clients)
 	if len(batch.Notifications) > 0 {
-		d.metrics.Delayed(sinceStored(batch.Notifications[0].Cursor, time.Now()))
+		d.metrics.Delayed(eventlog.Age(batch.Notifications[0].Cursor, time.Now()))
 	}
 	dispatcher.Offer(batch)
 }

@@ -1,8 +1,11 @@
 package daemon
 
 import (
+	"net/http/httptest"
+	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
@@ -18,4 +21,15 @@ func TestLogRetention_HalfOfMemoryByDefault(t *testing.T) {
 			t.Errorf("max_bytes %d, memory %d: got %d per partition, want %d", tt.maxBytes, tt.maxMemory, got, tt.want)
 		}
 	}
+}
+
+func TestDaemon_ReportsLag(t *testing.T) {
+	t.Parallel()
+	r := startDaemon(t, &fakeSink{}, memoryURL, "")
+	r.publish("container.created")
+	testkit.WaitFor(t, "the metric to say that nothing waits", func() bool {
+		page := httptest.NewRecorder()
+		r.app.metrics.Handler().ServeHTTP(page, httptest.NewRequest("GET", "/metrics", nil))
+		return strings.Contains(page.Body.String(), "hubrelay_stream_lag_seconds{partition=\"0\"} 0\n")
+	})
 }

@@ -13,6 +13,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/filewatch"
+	"github.com/hubrelay/hubrelay/relay/internal/auth/keymanager"
+
 	"github.com/hubrelay/hubrelay/internal/apikey"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
@@ -21,7 +24,7 @@ import (
 
 // A changed secret file takes effect within a second. A file that cannot be read changes nothing and is logged
 // once.
-func TestPollFiles_AppliesChanges(t *testing.T) {
+func TestPollSecrets_AppliesChanges(t *testing.T) {
 	t.Parallel()
 	const first, second = "first-secret-0123456789", "second-secret-0123456789"
 	for name, open := range map[string]func(file string) (reread func() (bool, error), works func(secret string) bool){
@@ -38,12 +41,12 @@ func TestPollFiles_AppliesChanges(t *testing.T) {
 			}
 		},
 		"API keys": func(file string) (func() (bool, error), func(string) bool) {
-			k, err := newKeys([]config.Key{{Name: "ci", KeyFile: file, Hubs: []string{"*"}}})
+			k, err := keymanager.NewKeys(configuredKeys([]config.Key{{Name: "ci", KeyFile: file, Hubs: []string{"*"}}}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			a := auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: k.keyring})
-			return k.reloadFiles, func(secret string) bool {
+			a := auth.NewAuthenticator(auth.AuthenticatorOptions{Keys: k.Keyring()})
+			return k.ReloadFiles, func(secret string) bool {
 				key, refused := a.Authenticate(t.Context(), auth.Request{Authorization: []string{"Bearer " + secret}})
 				return refused == nil && key.Hash == apikey.HashOf(secret)
 			}
@@ -65,7 +68,7 @@ func TestPollFiles_AppliesChanges(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				ended := make(chan error, 1)
 				go func() {
-					ended <- pollFiles(ctx, slog.New(slog.NewTextHandler(&log, nil)), name, reread,
+					ended <- filewatch.PollSecrets(ctx, slog.New(slog.NewTextHandler(&log, nil)), name, reread,
 						func() { changes++ })
 				}()
 				check := func(step string, wantFirst, wantSecond bool, wantChanges, wantErrors int) {

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/hubrelay/hubrelay/internal/filewatch"
+
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
@@ -76,15 +78,13 @@ func (d *Daemon) startPublicListener(
 		return nil, err
 	}
 	group.Start(ctx, "API keys", func(ctx context.Context) error {
-		return pollFiles(ctx, d.log, "API keys", d.keys.reloadFiles, func() {
+		return filewatch.PollSecrets(ctx, d.log, "API keys", d.keys.ReloadFiles, func() {
 			d.recordSecretFiles("API keys")
 			clients.RecheckKeys()
 		})
 	})
 	group.Start(ctx, "tokens", tokens.Run)
-	group.Start(ctx, "memory release", func(ctx context.Context) error {
-		return releaseMemoryAfterChurn(ctx, clients)
-	})
+	group.Start(ctx, "memory release", clients.ReleaseMemory)
 	// They stop concurrently: the listener accepts no new clients while the hub closes the connected ones.
 	serving := lifecycle.NewGroup(d.log)
 	serving.Start(ctx, "public listener", server.Run)

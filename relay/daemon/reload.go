@@ -85,7 +85,7 @@ func (r *reloader) reload(ctx context.Context) error {
 		err = r.tryChangedSinks(ctx, cfg)
 	}
 	if err == nil {
-		err = r.keys.setConfig(cfg.Auth.Keys)
+		err = r.keys.SetConfigured(configuredKeys(cfg.Auth.Keys))
 	}
 	if err == nil && r.logins != nil {
 		err = r.logins.configure(cfg.Admin.Tokens)

@@ -1,11 +1,9 @@
-package daemon
+package hub
 
 import (
 	"context"
 	"runtime/debug"
 	"time"
-
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
 const (
@@ -39,10 +37,11 @@ func (w *churnDetector) settled(clients int) bool {
 	return ended
 }
 
-// releaseMemoryAfterChurn returns memory to the system after the start, and after each wave of connects or disconnects.
+// ReleaseMemory returns memory to the system after the start, and after each wave of connects or disconnects, until ctx
+// ends.
 // Tokens and upgrades leave twice as much garbage as a client uses, and a node with idle clients would not collect it
 // for minutes.
-func releaseMemoryAfterChurn(ctx context.Context, clients *hub.Hub) error {
+func (h *Hub) ReleaseMemory(ctx context.Context) error {
 	tick := time.NewTicker(churnInterval)
 	defer tick.Stop()
 	w := churnDetector{churned: churnThreshold} // the start leaves garbage, too
@@ -52,7 +51,7 @@ func releaseMemoryAfterChurn(ctx context.Context, clients *hub.Hub) error {
 			return nil
 		case <-tick.C:
 		}
-		if w.settled(clients.Clients()) {
+		if w.settled(h.Clients()) {
 			debug.FreeOSMemory()
 		}
 	}

@@ -1,0 +1,53 @@
+package eventlog
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/streamid"
+)
+
+// lagInterval is the time between two comparisons of the read positions with the log.
+const lagInterval = 5 * time.Second
+
+// ReadPositions are the positions up to which this node has read the partitions. It may be used concurrently.
+type ReadPositions []atomic.Pointer[string]
+
+// Set sets the position of one partition.
+func (p ReadPositions) Set(partition int, position string) { p[partition].Store(&position) }
+
+// WatchLag reports the lag of each partition until ctx ends: the age of the oldest notification that this node has not
+// read. It compares the positions with the log, because the time of the last read does not reveal a stuck reader or an
+// idle log. While Redis is unreachable it reports nothing. All positions must be set before.
+func (l *Log) WatchLag(ctx context.Context, read ReadPositions, report func(partition int, lag time.Duration)) error {
+	tick := time.NewTicker(lagInterval)
+	defer tick.Stop()
+	for {
+		for partition := range read {
+			next, err := l.Range(ctx, partition, *read[partition].Load(), 1)
+			switch {
+			case err != nil:
+			case len(next) == 0:
+				report(partition, 0)
+			default:
+				report(partition, Age(next[0].Cursor, time.Now()))
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// Age returns the age of an entry. Its ID has the time of Redis, so a clock difference could make the age negative; then
+// the result is 0.
+func Age(id string, now time.Time) time.Duration {
+	at, ok := streamid.ParsePosition(id)
+	if !ok {
+		return 0
+	}
+	return max(now.Sub(time.UnixMilli(int64(at.MS))), 0)
+}
