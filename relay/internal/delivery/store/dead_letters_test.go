@@ -1,6 +1,18 @@
 package store
 
-import "testing"
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn/conntest"
+)
 
 func FuzzDeadLetterContent(f *testing.F) {
 	f.Add(`{"topic":"job.created"}`, `[{"error":"x"}]`, "")
@@ -14,4 +26,310 @@ func FuzzDeadLetterContent(f *testing.F) {
 			t.Errorf("%+v", c)
 		}
 	})
+}
+
+// addFields stores a dead letter with any fields, as another version or a damaged Redis may have it.
+func (s *testStore) addFields(t *testing.T, id string, fields ...any) {
+	t.Helper()
+	key := DeadLettersKey(s.Keys(), testSink)
+	at, err := s.Commands().XAdd(t.Context(), &redis.XAddArgs{Stream: key, Values: fields}).Result()
+	if err == nil {
+		err = s.Commands().HSet(t.Context(), DeadLetterIndexKey(s.Keys(), testSink), id, at).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestDeadLetters_ListsSelection(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	for i := range 250 { // more than Redis lists at once
+		d := newDelivery(fmt.Sprint(i))
+		if i%100 == 10 {
+			d.Notifications[0].Topic, d.Notifications[0].Hub = "job.created", "h2"
+		}
+		s.addDeadLetter(t, Claim{Sink: testSink}, 0, d)
+	}
+	special := []string{"10", "110", "210"}
+	for _, c := range []struct {
+		name string
+		sel  Selection
+		want []string
+	}{
+		{"topic", Selection{Topics: []string{"job.*"}}, special},
+		{"hub", Selection{Hub: "h2"}, special},
+		{"topic and hub", Selection{Topics: []string{"job.*"}, Hub: "h1"}, nil},
+		{"limit", Selection{Hub: "h2", Limit: 2}, special[:2]},
+		{"since an hour", Selection{Hub: "h2", Since: time.Now().Add(-time.Hour)}, special},
+		{"since later", Selection{Since: time.Now().Add(time.Hour)}, nil},
+	} {
+		if got, _ := s.listDeadLetters(t, c.sel); !slices.Equal(got, c.want) {
+			t.Errorf("%s: got %v, want %v", c.name, got, c.want)
+		}
+	}
+	if got, next := s.listDeadLetters(t, Selection{}); len(got) != DefaultPage || next == "" {
+		t.Errorf("default page: got %d, next %q, want %d and a next", len(got), next, DefaultPage)
+	}
+	var all []string
+	for sel := (Selection{Limit: 120}); ; {
+		ids, next := s.listDeadLetters(t, sel)
+		all = append(all, ids...)
+		if sel.After = next; next == "" {
+			break
+		}
+	}
+	if len(all) != 250 || all[0] != "0" || all[120] != "120" || all[249] != "249" {
+		t.Errorf("pages: got %v, want 0 to 249", all)
+	}
+}
+
+func TestDeadLetters_RejectsInvalidSelection(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	s.addDeadLetters(t, "a")
+	for _, sel := range []Selection{
+		{Topics: []string{"a b"}}, {After: "x"}, {After: "1"}, {After: "1-"}, {After: "(1-1"}, {After: "1-1~+"},
+	} {
+		if _, err := s.DeadLetters.List(t.Context(), testSink, sel); !errors.Is(err, ErrSelection) {
+			t.Errorf("List(%+v): got %v, want ErrSelection", sel, err)
+		}
+		if r, err := s.DeadLetters.DropSelected(t.Context(), testSink, sel); !errors.Is(err, ErrSelection) {
+			t.Errorf("DropSelected(%+v): got %+v, %v, want ErrSelection", sel, r, err)
+		}
+	}
+	if ids, _ := s.listDeadLetters(t, Selection{}); len(ids) != 1 {
+		t.Errorf("got %v, want a", ids)
+	}
+}
+
+func TestDeadLetters_GetReturnsContent(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	s.addDeadLetters(t, "a")
+	c, err := s.DeadLetters.Get(t.Context(), testSink, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := newDelivery("a").Notifications[0]
+	if c.Reason != "attempts_exhausted" || c.Topic != want.Topic || c.Attempts != 1 || c.History[0].Status != 500 ||
+		time.Since(c.Time) > time.Hour || c.Raw != "" {
+		t.Errorf("got %+v", c)
+	}
+	if len(c.Notifications) != 1 || string(c.Notifications[0].Data) != string(want.Data) {
+		t.Errorf("got notifications %+v, want data %s", c.Notifications, want.Data)
+	}
+	if _, err := s.DeadLetters.Get(t.Context(), testSink, "b"); !errors.Is(err, ErrNoDeadLetter) {
+		t.Errorf("unknown ID: got %v, want ErrNoDeadLetter", err)
+	}
+	if _, err := s.DeadLetters.Get(t.Context(), "other", "a"); !errors.Is(err, ErrNoDeadLetter) {
+		t.Errorf("other sink: got %v, want ErrNoDeadLetter", err)
+	}
+}
+
+func TestDeadLetters_AddReplacesAndDropsOldest(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	s.addDeadLetters(t, "a", "b", "a")
+	if ids, _ := s.listDeadLetters(t, Selection{}); !slices.Equal(ids, []string{"b", "a"}) {
+		t.Fatalf("after a repetition: got %v, want b, a", ids)
+	}
+	if n, _ := s.addDeadLetter(t, Claim{Sink: testSink}, 2, newDelivery("c")); n != 1 {
+		t.Errorf("got %d dropped, want 1", n)
+	}
+	if _, err := s.DeadLetters.Get(t.Context(), testSink, "b"); !errors.Is(err, ErrNoDeadLetter) {
+		t.Errorf("oldest: got %v, want ErrNoDeadLetter", err)
+	}
+	for i := range 11 {
+		s.addDeadLetters(t, fmt.Sprint(i))
+	}
+	if n, _ := s.addDeadLetter(t, Claim{Sink: testSink}, 1, newDelivery("last")); n != 10 { // few at once
+		t.Errorf("got %d dropped, want 10", n)
+	}
+	if ids, _ := s.listDeadLetters(t, Selection{}); !slices.Equal(ids, []string{"8", "9", "10", "last"}) {
+		t.Errorf("got %v, want the newest", ids)
+	}
+}
+
+func TestDeadLetters_ReplayKeepsDelivery(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	two := conntest.Notifications("h1", 1, 2)
+	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	for _, d := range []relay.Delivery{
+		{ID: two[0].ID, Notifications: two[:1]},
+		{ID: "batch", Notifications: two, Batch: true},
+		{ID: "digest", Notifications: two, Digest: &relay.Digest{
+			Count: 3, First: at, Last: at.Add(time.Hour), Topics: map[string]int{"container.created": 3},
+		}},
+	} {
+		s.addDeadLetter(t, Claim{Sink: testSink}, 0, d)
+		result, err := s.DeadLetters.Replay(t.Context(), testSink, []string{d.ID, "unknown"}, ReplayOptions{})
+		if want := (ChangeResult{Done: 1, Missing: 1}); err != nil || result != want {
+			t.Fatalf("%s: got %+v, %v, want %+v", d.ID, result, err, want)
+		}
+		if _, err := s.DeadLetters.Get(t.Context(), testSink, d.ID); !errors.Is(err, ErrNoDeadLetter) {
+			t.Errorf("%s: got %v, want ErrNoDeadLetter", d.ID, err)
+		}
+		claims := s.claim(t, time.Minute)
+		if got := listClaimed(claims); !slices.Equal(got, []string{d.ID}) {
+			t.Fatalf("got claims %v, want %s", got, d.ID)
+		}
+		r, err := DecodeRecord(claims[0].Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.AttemptCount != 0 || len(r.Attempts) != 1 || r.Attempts[0].Status != 500 {
+			t.Errorf("%s: got count %d, attempts %+v, want 0 and the history", d.ID, r.AttemptCount, r.Attempts)
+		}
+		want := NewRecord(d, time.Time{}).NextDelivery(d.ID)
+		if diff := cmp.Diff(want, r.NextDelivery(d.ID)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", d.ID, diff)
+		}
+	}
+}
+
+func TestDeadLetters_ReplayStopsAtBacklog(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	s.schedule(t, "scheduled", "", time.Hour)
+	s.addDeadLetters(t, "a", "b", "c")
+	o := ReplayOptions{MaxBacklog: 2}
+	r, err := s.DeadLetters.Replay(t.Context(), testSink, []string{"a", "b"}, o)
+	if !errors.Is(err, ErrFull) || r.Done != 1 {
+		t.Errorf("Replay: got %+v, %v, want 1 done and ErrFull", r, err)
+	}
+	r, err = s.DeadLetters.ReplaySelected(t.Context(), testSink, Selection{}, o)
+	if !errors.Is(err, ErrFull) || r.Done != 0 {
+		t.Errorf("ReplaySelected: got %+v, %v, want 0 done and ErrFull", r, err)
+	}
+	if ids, _ := s.listDeadLetters(t, Selection{}); !slices.Equal(ids, []string{"b", "c"}) {
+		t.Errorf("got dead letters %v, want b, c", ids)
+	}
+	if got := listClaimed(s.claim(t, time.Minute)); !slices.Equal(got, []string{"a"}) {
+		t.Errorf("got claims %v, want a", got)
+	}
+}
+
+func TestDeadLetters_DropsByID(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	s.addDeadLetters(t, "a", "b", "c")
+	r, err := s.DeadLetters.Drop(t.Context(), testSink, []string{"c", "unknown", "a"})
+	if want := (ChangeResult{Done: 2, Missing: 1}); err != nil || r != want {
+		t.Errorf("got %+v, %v, want %+v", r, err, want)
+	}
+	if ids, _ := s.listDeadLetters(t, Selection{}); !slices.Equal(ids, []string{"b"}) {
+		t.Errorf("got %v, want b", ids)
+	}
+}
+
+// Next also holds the end of the selection, so a continued change skips later dead letters.
+func TestDeadLetters_DropSelectedContinues(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	s.addDeadLetters(t, "a", "b", "c", "d")
+	sel := Selection{Topics: []string{"container.*"}, Limit: 2}
+	r, err := s.DeadLetters.DropSelected(t.Context(), testSink, sel)
+	if err != nil || r.Done != 2 || r.Next == "" {
+		t.Fatalf("got %+v, %v, want 2 done and a next", r, err)
+	}
+	if ids, _ := s.listDeadLetters(t, Selection{}); !slices.Equal(ids, []string{"c", "d"}) {
+		t.Errorf("after the first part: got %v, want c, d", ids)
+	}
+	s.addDeadLetters(t, "new")
+	sel.After, sel.Limit = r.Next, 0
+	r, err = s.DeadLetters.DropSelected(t.Context(), testSink, sel)
+	if want := (ChangeResult{Done: 2}); err != nil || r != want {
+		t.Errorf("second part: got %+v, %v, want %+v", r, err, want)
+	}
+	if ids, _ := s.listDeadLetters(t, Selection{}); !slices.Equal(ids, []string{"new"}) {
+		t.Errorf("after the second part: got %v, want new", ids)
+	}
+}
+
+func TestDeadLetters_KeepUnreadableDelivery(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	d := Scheduled{ID: "a", Body: "{\n12:damaged"}
+	if _, err := s.Retries.Schedule(t.Context(), testSink, d, 0, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	c := s.claim(t, time.Minute)[0]
+	entry := NewUnreadableDeadLetter(c, "unreadable", time.Now())
+	if _, held, err := s.DeadLetters.Add(t.Context(), c, 0, entry); err != nil || !held {
+		t.Fatalf("got held %t, %v, want true", held, err)
+	}
+	got, err := s.DeadLetters.Get(t.Context(), testSink, "a")
+	if err != nil || got.Raw != d.Body || len(got.Notifications) != 0 {
+		t.Errorf("got %+v, %v, want raw %q", got, err, d.Body)
+	}
+	r, err := s.DeadLetters.ReplaySelected(t.Context(), testSink, Selection{}, ReplayOptions{})
+	if want := (ChangeResult{Unreadable: 1}); err != nil || r != want {
+		t.Errorf("replay: got %+v, %v, want %+v", r, err, want)
+	}
+	if ids, _ := s.listDeadLetters(t, Selection{}); !slices.Equal(ids, []string{"a"}) {
+		t.Errorf("got %v, want a", ids)
+	}
+}
+
+func TestDeadLetters_ReadDamagedEntries(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	s.addFields(t, "bare", "id", "bare")
+	s.addFields(t, "attempts", "id", "attempts", "topic", "a.b", "data", `{"n":1}`, "attempts", "[", "time", "x")
+	s.addFields(t, "data", "id", "data", "topic", "a.b", "data", "{", "attempts", `[{"error":"x"},{}]`, "digest", "[")
+	for _, want := range []struct {
+		id, raw                 string
+		attempts, notifications int
+	}{
+		{"bare", "", 0, 0},
+		{"attempts", "", 0, 1},
+		{"data", "{", 2, 0},
+	} {
+		c, err := s.DeadLetters.Get(t.Context(), testSink, want.id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.Raw != want.raw || c.Attempts != want.attempts || len(c.Notifications) != want.notifications ||
+			c.Digest != nil || !c.Time.IsZero() {
+			t.Errorf("%s: got %+v, want %+v", want.id, c, want)
+		}
+	}
+	page, err := s.DeadLetters.List(t.Context(), testSink, Selection{})
+	if err != nil || len(page.Letters) != 3 {
+		t.Fatalf("got %+v, %v, want 3 dead letters", page, err)
+	}
+	for i, want := range []int{0, 0, 2} {
+		if got := page.Letters[i].Attempts; got != want {
+			t.Errorf("%s: got %d attempts, want %d", page.Letters[i].ID, got, want)
+		}
+	}
+}
+
+// Something else may trim the stream, which leaves the index behind.
+func TestDeadLetters_MissTrimmedEntries(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	s.addDeadLetters(t, "a", "b")
+	if err := s.Commands().XTrimMaxLen(t.Context(), DeadLettersKey(s.Keys(), testSink), 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.DeadLetters.Get(t.Context(), testSink, "a"); !errors.Is(err, ErrNoDeadLetter) {
+		t.Errorf("Get: got %v, want ErrNoDeadLetter", err)
+	}
+	missing := ChangeResult{Missing: 1}
+	r, err := s.DeadLetters.Replay(t.Context(), testSink, []string{"a"}, ReplayOptions{})
+	if err != nil || r != missing {
+		t.Errorf("Replay: got %+v, %v, want %+v", r, err, missing)
+	}
+	if r, err = s.DeadLetters.Drop(t.Context(), testSink, []string{"b"}); err != nil || r != missing {
+		t.Errorf("Drop: got %+v, %v, want %+v", r, err, missing)
+	}
+	if n, err := s.Commands().Exists(t.Context(), DeadLetterIndexKey(s.Keys(), testSink)).Result(); err != nil || n != 0 {
+		t.Errorf("got %d index keys, %v, want the index to be repaired", n, err)
+	}
+	if r := s.poll(t, PollRequest{Sink: testSink}); r.Depth != 0 {
+		t.Errorf("got depth %d, want 0", r.Depth)
+	}
 }
