@@ -1,5 +1,6 @@
-// Package filewatch reloads a file after each change. [Watcher] detects the changes, and [Reloader] decides when to
-// load the file again and which errors to log.
+// Package filewatch reloads files after changes. [Value] is a value in a small file, such as a secret, that is checked
+// when it is used. [Reloader] loads a larger file, such as the configuration, in the background after [Watcher] has
+// detected a change. [PollSecrets] does the same for a set of secret files.
 package filewatch
 
 import (
@@ -50,7 +51,7 @@ func (w *Watcher) Changed() bool {
 	if !ok {
 		return false
 	}
-	if w.candidate == nil && w.isUnchanged(info) {
+	if w.candidate == nil && IsSame(info, w.info) {
 		return false
 	}
 	sum, ok := w.checkFile()
@@ -73,12 +74,6 @@ func (w *Watcher) Missing() error { return w.missing }
 
 // IsStable reports whether the last check found the reported content, so the file is not being written.
 func (w *Watcher) IsStable() bool { return w.missing == nil && w.candidate == nil }
-
-// isUnchanged reports whether info has the identity, time and size of the last check.
-func (w *Watcher) isUnchanged(info os.FileInfo) bool {
-	return w.info != nil && os.SameFile(info, w.info) && info.ModTime().Equal(w.info.ModTime()) &&
-		info.Size() == w.info.Size()
-}
 
 func (w *Watcher) stat() (info os.FileInfo, ok bool) {
 	info, err := os.Stat(w.path)

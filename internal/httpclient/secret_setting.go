@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/filewatch"
+
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -47,7 +49,7 @@ func (s Setting[T]) read() (T, error) {
 		}
 		return value, nil
 	}
-	text, err := ReadFile(s.File)
+	text, err := filewatch.ReadFile(s.File)
 	if err != nil {
 		return none, &relay.FieldError{Field: fileKey, Problem: err.Error()}
 	}
@@ -81,7 +83,7 @@ func (s Setting[T]) Open(log *slog.Logger, now func() time.Time) (func() T, erro
 	if s.File == "" {
 		return func() T { return value }, nil
 	}
-	file, err := WatchFile(s.File, s.parseFile, log, now)
+	file, err := filewatch.Open(s.File, s.parseFile, log, now)
 	if err != nil {
 		return nil, fmt.Errorf("%s_file %w", s.Key, err)
 	}

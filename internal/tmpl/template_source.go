@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/filewatch"
+
 	"github.com/hubrelay/hubrelay/relay"
 )
 
@@ -45,7 +46,7 @@ func (s Source) read() (*Template, error) {
 		return nil, &relay.FieldError{Field: s.Key + "_file", Problem: problem}
 	case s.File != "":
 		var err error
-		if text, err = httpclient.ReadFile(s.File); err != nil {
+		if text, err = filewatch.ReadFile(s.File); err != nil {
 			return nil, &relay.FieldError{Field: s.Key + "_file", Problem: err.Error()}
 		}
 	}
@@ -98,7 +99,7 @@ func (s Source) Open(sink relay.SinkSettings) (func() *Template, error) {
 		}
 		return t, err
 	}
-	file, err := httpclient.WatchFile(s.File, parse, sink.Log, time.Now)
+	file, err := filewatch.Open(s.File, parse, sink.Log, time.Now)
 	if err != nil {
 		return nil, fmt.Errorf("open template: %w", err)
 	}

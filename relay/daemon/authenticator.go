@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/forward"
@@ -28,7 +29,7 @@ func (d *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
 		var issuerKeys jwt.KeySource = jwt.NewRemoteKeys(cfg.JWT.JWKSURL)
 		if cfg.JWT.JWKSFile != "" {
 			var err error
-			if issuerKeys, err = jwt.NewFileKeys(cfg.JWT.JWKSFile); err != nil {
+			if issuerKeys, err = jwt.NewFileKeys(cfg.JWT.JWKSFile, d.log, time.Now); err != nil {
 				return nil, fmt.Errorf("auth.jwt.jwks_file: %w", err)
 			}
 		}

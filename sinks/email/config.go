@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/internal/filewatch"
+
 	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
@@ -171,7 +173,7 @@ func (c *Config) rootCAs() (*x509.CertPool, error) {
 	if c.CAFile == "" {
 		return nil, nil
 	}
-	text, err := httpclient.ReadFile(c.CAFile)
+	text, err := filewatch.ReadFile(c.CAFile)
 	if err != nil {
 		return nil, err
 	}

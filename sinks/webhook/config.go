@@ -6,7 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/filewatch"
+
 	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -84,7 +85,7 @@ func (c *Config) validate() error {
 		}
 	}
 	for i, name := range c.SecretFiles {
-		text, err := httpclient.ReadFile(name)
+		text, err := filewatch.ReadFile(name)
 		if err == nil {
 			_, err = parseSigners(text)
 		}

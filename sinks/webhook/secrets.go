@@ -5,13 +5,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/hubrelay/hubrelay/internal/httpclient"
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 )
 
 // secrets are the signing keys. They follow changes of their files. They may be used concurrently.
 type secrets struct {
 	fixed []signer
-	files []*httpclient.WatchedFile[[]signer]
+	files []*filewatch.Value[[]signer]
 }
 
 func newSecrets(c *Config, log *slog.Logger, now func() time.Time) (*secrets, error) {
@@ -24,7 +24,7 @@ func newSecrets(c *Config, log *slog.Logger, now func() time.Time) (*secrets, er
 		s.fixed = append(s.fixed, key)
 	}
 	for _, name := range c.SecretFiles {
-		file, err := httpclient.WatchFile(name, parseSigners, log, now)
+		file, err := filewatch.Open(name, parseSigners, log, now)
 		if err != nil {
 			return nil, err
 		}

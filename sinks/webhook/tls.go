@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/filewatch"
+
 	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/relay"
 )
@@ -46,7 +48,7 @@ func (t *TLS) validate() error {
 		if f.name == "" {
 			continue
 		}
-		text, err := httpclient.ReadFile(f.name)
+		text, err := filewatch.ReadFile(f.name)
 		if err == nil {
 			p[i], err = parsePEM(text)
 		}
@@ -115,7 +117,7 @@ func (t *TLS) tlsConfig(base *tls.Config, p [3]*pemFile) (*tls.Config, error) {
 type transportCache struct {
 	newTransport func(*tls.Config, [3]*pemFile) (*httpclient.Transport, error)
 	base         *tls.Config
-	files        [3]*httpclient.WatchedFile[*pemFile]
+	files        [3]*filewatch.Value[*pemFile]
 	log          *slog.Logger
 
 	cached atomic.Pointer[cachedTransport]
@@ -143,7 +145,7 @@ func newTransports(
 		if f.name == "" {
 			continue
 		}
-		file, err := httpclient.WatchFile(f.name, parsePEM, log, time.Now)
+		file, err := filewatch.Open(f.name, parsePEM, log, time.Now)
 		if err != nil {
 			return nil, fmt.Errorf("tls.%s %w", f.key, err)
 		}

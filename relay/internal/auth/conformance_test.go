@@ -114,7 +114,7 @@ func newJWT(t *testing.T) (jose.Signer, *jwt.Verifier) {
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	keys, err := jwt.NewFileKeys(file)
+	keys, err := jwt.NewFileKeys(file, testkit.Log(t), time.Now)
 	if err != nil {
 		t.Fatal(err)
 	}

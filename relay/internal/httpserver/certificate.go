@@ -8,6 +8,8 @@ import (
 	"os"
 	"sync"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 )
 
 // recheckInterval is the minimum time between two checks of the files of a certificate.
@@ -55,7 +57,7 @@ func (c *CertificateLoader) GetCertificate(*tls.ClientHelloInfo) (*tls.Certifica
 func (c *CertificateLoader) refresh() {
 	c.checked = c.now()
 	info, err := c.stat()
-	if err == nil && sameFile(info[0], c.fileInfo[0]) && sameFile(info[1], c.fileInfo[1]) {
+	if err == nil && filewatch.IsSame(info[0], c.fileInfo[0]) && filewatch.IsSame(info[1], c.fileInfo[1]) {
 		return
 	}
 	isRepeat := c.fileInfo == [2]fs.FileInfo{} && err != nil // the files were missing before
@@ -90,8 +92,4 @@ func (c *CertificateLoader) read() error {
 	}
 	c.current = &pair
 	return nil
-}
-
-func sameFile(a, b fs.FileInfo) bool {
-	return a != nil && b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }

@@ -6,11 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
+	"log/slog"
 	"net/http"
-	"os"
 	"sync"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 
 	"github.com/go-jose/go-jose/v4"
 	"golang.org/x/sync/singleflight"
@@ -26,8 +27,6 @@ const (
 	maxKeyAge = 24 * time.Hour
 	// minFetchInterval is the time between two fetches. Otherwise tokens with unknown key IDs would load the issuer.
 	minFetchInterval = 10 * time.Second
-	// fileCheckInterval is the time between two checks of a file.
-	fileCheckInterval = time.Second
 
 	fetchTimeout = 5 * time.Second
 	maxKeySet    = 1 << 20
@@ -142,53 +141,21 @@ func (k *RemoteKeys) downloadKeys() (*jose.JSONWebKeySet, error) {
 // FileKeys are the keys in a file, which is read again after a change. While the file is missing or invalid, the former
 // keys stay valid.
 type FileKeys struct {
-	name string
-	now  func() time.Time
-
-	mu      sync.Mutex
-	set     *jose.JSONWebKeySet
-	info    fs.FileInfo // of the file that was read last
-	checked time.Time
+	set *filewatch.Value[*jose.JSONWebKeySet]
 }
 
-// NewFileKeys reads the keys from a file.
-func NewFileKeys(name string) (*FileKeys, error) {
-	k := &FileKeys{name: name, now: time.Now}
-	if err := k.reloadFile(); err != nil {
-		return nil, fmt.Errorf("read the keys of the issuer: %w", err)
+// NewFileKeys reads the keys from a file. now is time.Now except in tests.
+func NewFileKeys(name string, log *slog.Logger, now func() time.Time) (*FileKeys, error) {
+	set, err := filewatch.Open(name, parseKeySet, log, now)
+	if err != nil {
+		return nil, fmt.Errorf("read the keys of the issuer: %s %w", name, err)
 	}
-	return k, nil
+	return &FileKeys{set}, nil
 }
 
 // Find implements [KeySource].
 func (k *FileKeys) Find(_ context.Context, keyID string) ([]jose.JSONWebKey, error) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.now().Sub(k.checked) >= fileCheckInterval {
-		_ = k.reloadFile() // the former keys stay valid
-	}
-	return findKeys(k.set, keyID), nil
-}
-
-func (k *FileKeys) reloadFile() error {
-	k.checked = k.now()
-	info, err := os.Stat(k.name)
-	if err != nil {
-		return err
-	}
-	if k.info != nil && os.SameFile(info, k.info) && info.ModTime().Equal(k.info.ModTime()) &&
-		info.Size() == k.info.Size() {
-		return nil
-	}
-	text, err := os.ReadFile(k.name)
-	if err != nil {
-		return err
-	}
-	set, err := parseKeySet(text)
-	if err == nil {
-		k.set, k.info = set, info
-	}
-	return err
+	return findKeys(k.set.Current(), keyID), nil
 }
 
 // parseKeySet parses a JWKS and keeps the public keys for signatures.

@@ -17,6 +17,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
+
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
@@ -298,16 +300,15 @@ func TestFileKeys_Rotation(t *testing.T) {
 		write(text)
 	}
 	publish(first)
-	keys, err := NewFileKeys(name)
+	now := time.Now()
+	keys, err := NewFileKeys(name, testkit.Log(t), func() time.Time { return now })
 	if err != nil {
 		t.Fatal(err)
 	}
-	now := time.Now()
-	keys.now = func() time.Time { return now }
 	v := newTestVerifier(keys)
 	check := func(step string, key jose.JSONWebKey, want relay.Code) {
 		t.Helper()
-		now = now.Add(fileCheckInterval)
+		now = now.Add(time.Second)
 		claims := validClaims()
 		claims["jti"] = step
 		if _, code := verify(v, sign(t, key, jose.ES256, claims)); code != want {
@@ -320,15 +321,25 @@ func TestFileKeys_Rotation(t *testing.T) {
 	check("removed key", first, relay.CodeAuthInvalid)
 	write([]byte("{"))
 	check("invalid file", second, "")
-	if _, err := NewFileKeys(name); err == nil {
+	if _, err := NewFileKeys(name, testkit.Log(t), time.Now); err == nil {
 		t.Error("an invalid file was accepted at the start")
 	}
 }
 
 func BenchmarkVerify_Cached(b *testing.B) {
 	key := newKey(b, "1")
-	keys := &FileKeys{now: time.Now, checked: time.Now().Add(time.Hour)}
-	keys.set = &jose.JSONWebKeySet{Keys: []jose.JSONWebKey{key.Public()}}
+	text, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{key.Public()}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	name := filepath.Join(b.TempDir(), "jwks.json")
+	if err := os.WriteFile(name, text, 0o600); err != nil {
+		b.Fatal(err)
+	}
+	keys, err := NewFileKeys(name, testkit.Log(b), time.Now)
+	if err != nil {
+		b.Fatal(err)
+	}
 	v := newTestVerifier(keys)
 	token := sign(b, key, jose.ES256, validClaims())
 	for b.Loop() {

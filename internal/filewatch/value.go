@@ -1,4 +1,4 @@
-package httpclient
+package filewatch
 
 import (
 	"errors"
@@ -19,9 +19,9 @@ const (
 	maxFileBytes = 1 << 20
 )
 
-// WatchedFile is a value in a file, such as a secret, that is reloaded when the file changes. It is safe for concurrent
+// Value is a value in a file, such as a secret, that is reloaded when the file changes. It is safe for concurrent
 // use.
-type WatchedFile[T any] struct {
+type Value[T any] struct {
 	name  string
 	parse func([]byte) (T, error)
 	log   *slog.Logger
@@ -66,70 +66,70 @@ func readFile(name string) (os.FileInfo, []byte, error) {
 	return info, data, nil
 }
 
-// WatchFile reads the file and returns a WatchedFile. Current checks the file again, at most once per second. The
+// Open reads a file and returns its value. Current checks the file again, at most once per second. The
 // errors of parse must not contain the content of the file. now is time.Now except in tests.
-func WatchFile[T any](
+func Open[T any](
 	name string, parse func([]byte) (T, error), log *slog.Logger, now func() time.Time,
-) (*WatchedFile[T], error) {
-	f := &WatchedFile[T]{name: name, parse: parse, log: log, now: now}
-	info, value, err := f.read()
+) (*Value[T], error) {
+	v := &Value[T]{name: name, parse: parse, log: log, now: now}
+	info, value, err := v.read()
 	if err != nil {
 		return nil, err
 	}
-	f.parsedInfo = info
-	f.value.Store(&value)
-	f.checked.Store(now().UnixNano())
-	return f, nil
+	v.parsedInfo = info
+	v.value.Store(&value)
+	v.checked.Store(now().UnixNano())
+	return v, nil
 }
 
 // read reads and parses the file. For an unreadable file it returns no FileInfo, because such a file can become
 // readable without a change of its FileInfo.
-func (f *WatchedFile[T]) read() (os.FileInfo, T, error) {
-	info, data, err := readFile(f.name)
+func (v *Value[T]) read() (os.FileInfo, T, error) {
+	info, data, err := readFile(v.name)
 	if err != nil {
 		var none T
 		return nil, none, err
 	}
-	value, err := f.parse(data)
+	value, err := v.parse(data)
 	return info, value, err
 }
 
 // Current returns the value in the file. If the file has become invalid, Current returns the last valid value: an
 // editor that writes in two steps, or a secret that is being replaced, must not fail a delivery.
-func (f *WatchedFile[T]) Current() T {
-	now, last := f.now().UnixNano(), f.checked.Load()
+func (v *Value[T]) Current() T {
+	now, last := v.now().UnixNano(), v.checked.Load()
 	// Check also if the clock was set back. Otherwise the file would not be checked until the clock has caught up.
-	if since := now - last; (since >= int64(checkInterval) || since < 0) && f.checked.CompareAndSwap(last, now) {
-		f.refresh()
+	if since := now - last; (since >= int64(checkInterval) || since < 0) && v.checked.CompareAndSwap(last, now) {
+		v.refresh()
 	}
-	return *f.value.Load()
+	return *v.value.Load()
 }
 
-func (f *WatchedFile[T]) refresh() {
-	if !f.mu.TryLock() {
+func (v *Value[T]) refresh() {
+	if !v.mu.TryLock() {
 		return // another goroutine is parsing; do not wait for it
 	}
-	defer f.mu.Unlock()
-	if info, err := os.Stat(f.name); err == nil && sameFile(info, f.parsedInfo) {
+	defer v.mu.Unlock()
+	if info, err := os.Stat(v.name); err == nil && IsSame(info, v.parsedInfo) {
 		return
 	}
-	previous := f.parsedInfo
-	info, value, err := f.read()
-	f.parsedInfo = info
+	previous := v.parsedInfo
+	info, value, err := v.read()
+	v.parsedInfo = info
 	if err == nil {
-		f.lastProblem = ""
-		f.value.Store(&value)
-		f.log.Info("file reloaded", "path", f.name)
+		v.lastProblem = ""
+		v.value.Store(&value)
+		v.log.Info("file reloaded", "path", v.name)
 		return
 	}
-	if isRepeat := err.Error() == f.lastProblem && info == nil && previous == nil; !isRepeat {
-		f.lastProblem = err.Error()
-		f.log.Error("file reload failed", "path", f.name, "error", err)
+	if isRepeat := err.Error() == v.lastProblem && info == nil && previous == nil; !isRepeat {
+		v.lastProblem = err.Error()
+		v.log.Error("file reload failed", "path", v.name, "error", err)
 	}
 }
 
-// sameFile reports whether a and b are the same unchanged file. It also compares the size, because some tools give all
-// files the same time.
-func sameFile(a, b os.FileInfo) bool {
-	return b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
+// IsSame reports whether a and b are the same unchanged file. It also compares the size, because some tools give all
+// files the same time. A nil FileInfo is never the same.
+func IsSame(a, b os.FileInfo) bool {
+	return a != nil && b != nil && os.SameFile(a, b) && a.ModTime().Equal(b.ModTime()) && a.Size() == b.Size()
 }
