@@ -30,9 +30,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// leaseTime is the time after which another node takes over the work of a failed node.
-const leaseTime = 10 * time.Second
-
 // Options are the settings of the daemon that come from the program.
 type Options struct {
 	// Version is shown in metrics and sent to destinations.
@@ -175,7 +172,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	if err != nil {
 		return err
 	}
-	group.Start(ctx, "deliveries", deliveries.Run)
+	deliveries.Start(ctx, group)
 	if err := d.startLog(ctx, group, s, clients, deliveries); err != nil {
 		return err
 	}

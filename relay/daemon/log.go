@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
+
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
@@ -21,9 +23,10 @@ func (d *Daemon) startLog(
 	ctx context.Context, group *lifecycle.Group, s *stores, clients *hub.Hub, deliveries *delivery.Service,
 ) error {
 	log := lifecycle.NewGroup(d.log)
+	group.Start(ctx, "log", log.Run) // first, so an error below stops what has started
 	read := make(eventlog.ReadPositions, s.keys.Partitions())
 	for partition := range s.keys.Partitions() {
-		dispatcher, err := deliveries.NewDispatcher(ctx, partition)
+		dispatcher, err := deliveries.AddPartition(ctx, partition)
 		if err != nil {
 			return err
 		}
@@ -44,11 +47,10 @@ func (d *Daemon) startLog(
 	}
 	log.Start(ctx, "lag", func(ctx context.Context) error { return s.log.WatchLag(ctx, read, d.metrics.Lag) })
 	inbox := ingest.NewInboxReader(ingest.InboxOptions{
-		Decoder: d.newDecoder(), Store: guardedInbox{s.inbox, s}, Lease: s.leases.Lease("inbox", leaseTime),
+		Decoder: d.newDecoder(), Store: guardedInbox{s.inbox, s}, Lease: s.leases.Lease("inbox", lease.DefaultTTL),
 		Log: d.log.With("component", "inbox"), Observer: d.metrics,
 	})
 	log.Start(ctx, "inbox", inbox.Run)
-	group.Start(ctx, "log", log.Run)
 	return nil
 }
 

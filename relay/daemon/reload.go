@@ -48,7 +48,7 @@ type reloader struct {
 }
 
 // startReload starts to apply changes of the configuration. Keys, log level and sources change immediately. Sinks follow
-// in a component of their own, because running attempts may delay that.
+// in a component that stops with them, because running attempts may delay a change.
 func (d *Daemon) startReload(
 	ctx context.Context, group *lifecycle.Group, clients *hub.Hub, deliveries *delivery.Service, sources *sourceManager,
 ) {
@@ -56,7 +56,7 @@ func (d *Daemon) startReload(
 		Daemon: d, clients: clients, deliveries: deliveries, sources: sources,
 		accepted: d.cfg, applied: d.cfg, desired: make(chan *config.Config, 1),
 	}
-	group.Start(ctx, "changes of sinks", r.applySinks)
+	deliveries.StartComponent(ctx, "changes of sinks", r.applySinks)
 	group.Start(ctx, "configuration", r.watch)
 }
 
@@ -207,7 +207,7 @@ func (r *reloader) tryChangedSinks(ctx context.Context, cfg *config.Config) erro
 	defer cancel()
 	warnings, err := cfg.Preflight(ctx, func(path string) bool {
 		name, ok := strings.CutPrefix(path, "sinks.")
-		return ok && r.deliveries.IsChanged(name, cfg.Sinks[name])
+		return ok && r.deliveries.HasNewSettings(name, cfg.Sinks[name])
 	})
 	cfg.Warnings = append(cfg.Warnings, warnings...)
 	return err

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -14,6 +15,8 @@ import (
 	"reflect"
 	"slices"
 	"sync"
+
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
 
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
@@ -69,7 +72,11 @@ func (s *sourceManager) setDesired(configured map[string]config.Source) {
 
 // run runs the sources until ctx ends.
 func (s *sourceManager) run(ctx context.Context) error {
-	defer s.apply(context.WithoutCancel(ctx), nil)
+	s.group.Start(ctx, "changes of sources", s.applyChanges)
+	return s.group.Run(ctx)
+}
+
+func (s *sourceManager) applyChanges(ctx context.Context) error {
 	for {
 		select {
 		case <-ctx.Done():
@@ -112,7 +119,7 @@ func (s *sourceManager) apply(ctx context.Context, configured map[string]config.
 			added = append(added, name)
 		}
 	}
-	if len(added)+len(changed)+len(removed) > 0 && ctx.Err() == nil && configured != nil {
+	if len(added)+len(changed)+len(removed) > 0 && ctx.Err() == nil {
 		s.log.Info("sources changed", "added", added, "changed", changed, "removed", removed)
 	}
 }
@@ -124,7 +131,7 @@ func (s *sourceManager) startSource(ctx context.Context, name string, cfg config
 		Key: cfg.ReadKey, HTTP: func() (*http.Client, error) { return upstreamClient(cfg) },
 		UserAgent: "hubrelay/" + s.version, Instance: s.instance, Node: s.node,
 		Decoder: s.decoder, Store: guardedSources{s.stores.sources, s.stores},
-		Lease: s.stores.leases.Lease("source:"+name, leaseTime),
+		Lease: s.stores.leases.Lease("source:"+name, lease.DefaultTTL),
 		ReportGap: func(ctx context.Context, id, reason string) error {
 			return s.notices.SourceGap(ctx, name, cfg.HubID, id, reason)
 		},
@@ -133,7 +140,8 @@ func (s *sourceManager) startSource(ctx context.Context, name string, cfg config
 	s.running[name] = &runningSource{cfg, s.group.Start(ctx, "source "+name, func(ctx context.Context) error {
 		err := one.Run(ctx)
 		if ctx.Err() == nil {
-			s.log.Error("source failed and stays stopped until a restart", "source", name, "error", err)
+			s.log.Error("source failed and stays stopped until a restart", "source", name,
+				"error", cmp.Or(err, lifecycle.ErrStopped))
 			<-ctx.Done()
 		}
 		return nil

@@ -2,8 +2,8 @@
 // [Admin] serves the API of the hubrelay commands and profiles, on a unix socket or with tokens, and checks the
 // role of every caller.
 //
-// The daemon implements [Sinks], [Sources] and [Connections]. Modules add their routes. Decisions about notifications or
-// deliveries do not belong here.
+// The components of the daemon implement [Sinks], [Sources], [Connections], [Keys], [Accounts] and [AuditLog]. Modules add
+// their routes. Decisions about notifications or deliveries do not belong here.
 package adminserver
 
 import (
@@ -29,7 +29,7 @@ import (
 // maxWarning is the maximum length of a warning in a response, in bytes.
 const maxWarning = 1024
 
-// Options are the options of [New].
+// Options are the options of [New]. All fields are required unless their comments say otherwise.
 type Options struct {
 	// Listen is admin.listen. Its host is accepted in the Host header. It is empty for a unix socket.
 	Listen string

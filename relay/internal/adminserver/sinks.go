@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
-// Sinks controls the sinks. The service of package delivery implements and documents it. Its methods may be called concurrently and
-// honor ctx. An error is a *relay.Error, an error of package store, or means that Redis is unreachable.
+// Sinks controls the sinks. The service of package delivery implements and documents it. Its methods may be called
+// concurrently and honor ctx. An error is a *relay.Error, an error of package store, or means that Redis is unreachable.
 type Sinks interface {
 	ListSinks(ctx context.Context) ([]adminapi.Sink, error)
 	ShowSink(ctx context.Context, name string) (adminapi.Sink, error)

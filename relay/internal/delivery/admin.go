@@ -116,7 +116,7 @@ func (s *openSink) stateOnNode(stored store.State) nodeState {
 	return nodeState{state: adminapi.SinkActive}
 }
 
-// ShowSink returns one sink. Like all following methods it returns 404.sink for an unknown name.
+// ShowSink returns one sink.
 func (s *Service) ShowSink(ctx context.Context, name string) (adminapi.Sink, error) {
 	if err := s.requireKnown(ctx, name); err != nil {
 		return adminapi.Sink{}, err

@@ -16,14 +16,14 @@ type Changes struct {
 	Kept int
 }
 
-// IsChanged reports whether the settings of a sink in a configuration differ from those in use.
-func (s *Service) IsChanged(name string, cfg config.Sink) bool {
+// HasNewSettings reports whether the settings of a sink in a configuration differ from those in use.
+func (s *Service) HasNewSettings(name string, cfg config.Sink) bool {
 	sink := s.sinks.get(name)
 	return sink == nil || !reflect.DeepEqual(sink.cfg.Settings, cfg.Settings)
 }
 
 // Apply applies a configuration of the sinks. Sinks without a change continue to run. After an error nothing has
-// changed.
+// changed, except that new sinks may be registered in the log.
 func (s *Service) Apply(ctx context.Context, configured map[string]config.Sink) (Changes, error) {
 	p, err := s.planChanges(ctx, configured)
 	if err != nil {
@@ -114,8 +114,12 @@ func (s *Service) applyPlan(ctx context.Context, p *plan) error {
 	return errors.Join(errs...)
 }
 
-// replaceSink adds a sink, or replaces a stopped one with the same name, and starts deliveries to it.
+// replaceSink adds a sink, or replaces a stopped one with the same name, and starts deliveries to it. While all sinks
+// stop, it closes the new one.
 func (s *Service) replaceSink(ctx context.Context, sink *openSink) error {
+	if ctx.Err() != nil {
+		return sink.close(context.WithoutCancel(ctx))
+	}
 	if err := s.newPipeline(sink); err != nil {
 		s.sinks.remove(sink.name)
 		return errors.Join(err, sink.close(context.WithoutCancel(ctx)))

@@ -5,16 +5,19 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
+
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
 	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
 
-// NewDispatcher registers the sinks in a partition of the log, and returns the dispatcher that fills their queues from
-// it. It must be called before this node accepts notifications, so no sink misses one.
-func (s *Service) NewDispatcher(ctx context.Context, partition int) (*dispatch.Dispatcher, error) {
+// AddPartition registers the sinks in a partition of the log, and returns the dispatcher that fills their queues from
+// it. It must be called before this node accepts notifications, so no sink misses one, and before the first change of the
+// configuration.
+func (s *Service) AddPartition(ctx context.Context, partition int) (*dispatch.Dispatcher, error) {
 	d, err := dispatch.NewDispatcher(dispatch.Options{
-		Partition: partition, Partitions: s.keys.Partitions(), Matcher: newMatcher(s.sinks.all()),
-		Log: s.opts.Log, Queues: s.opts.Queues, Lease: s.opts.Leases.Lease("dispatch:"+strconv.Itoa(partition), leaseTime),
+		Partition: partition, Partitions: s.keys.Partitions(), Matcher: s.matcher,
+		Log: s.opts.Log, Queues: s.opts.Queues, Lease: s.opts.Leases.Lease("dispatch:"+strconv.Itoa(partition), lease.DefaultTTL),
 		Retention: s.opts.Retention, Logger: s.log.With("component", "dispatch"),
 		Observer: dispatchObserver{s.metrics, s.sinks},
 	})
@@ -23,7 +26,7 @@ func (s *Service) NewDispatcher(ctx context.Context, partition int) (*dispatch.D
 	}
 	fromStart := make(map[string]bool)
 	for _, sink := range s.sinks.all() {
-		fromStart[sink.name] = sink.fromStart()
+		fromStart[sink.name] = startsAtBeginning(sink.cfg)
 	}
 	if err := s.registerSinks(ctx, partition, fromStart); err != nil {
 		return nil, err
@@ -49,7 +52,7 @@ func newMatcher(sinks []*openSink) *dispatch.Matcher {
 	list := make([]dispatch.Sink, 0, len(sinks))
 	for _, s := range sinks {
 		list = append(list, dispatch.Sink{
-			Name: s.name, Filter: s.filter, FromStart: s.fromStart(), Backlog: s.cfg.Backlog,
+			Name: s.name, Filter: s.filter, FromStart: startsAtBeginning(s.cfg), Backlog: s.cfg.Backlog,
 			BacklogBytes: int64(s.cfg.BacklogBytes), AccountShare: s.cfg.AccountShare,
 		})
 	}

@@ -40,7 +40,7 @@ func Explain(
 	}
 	kind, err := findKind(kinds, c.Type)
 	if err != nil {
-		return e, err
+		return e, fmt.Errorf("sink %s: %w", sink, err)
 	}
 	e.Timing = explainTiming(c, kind.DigestOverRate, n)
 	opened, err := kind.Open(relay.SinkSettings{

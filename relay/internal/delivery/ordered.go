@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
+
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 )
@@ -14,8 +16,8 @@ const orderedConsumer = "ordered"
 
 // consumeOrdered consumes the queue of an ordered sink while this node holds its lease.
 func (s *Service) consumeOrdered(ctx context.Context, sink *openSink) error {
-	lease := s.opts.Leases.Lease("ordered:"+sink.name, leaseTime)
-	return lease.RunHeld(ctx, func(work, held context.Context) error {
+	leadership := s.opts.Leases.Lease("ordered:"+sink.name, lease.DefaultTTL)
+	return leadership.RunHeld(ctx, func(work, held context.Context) error {
 		return sink.pipeline.RunAsLeader(work, held, func(ctx context.Context) error {
 			return s.consumeAsLeader(ctx, held, sink)
 		})

@@ -32,9 +32,6 @@ import (
 // ConsumerGroup is the consumer group of all queues of sinks.
 const ConsumerGroup = "hubrelay"
 
-// leaseTime is the time after which another node takes over the work of a failed node.
-const leaseTime = 10 * time.Second
-
 // Options configure a [Service]. All fields are required.
 type Options struct {
 	// Sinks are the sinks at the start. The service closes them.
@@ -62,8 +59,9 @@ type Options struct {
 
 // Service delivers to the sinks of this node.
 //
-// [Service.NewDispatcher] is called for each partition, then [Service.Run] once. [Service.Apply] may be called while the
-// service runs, but not concurrently with itself. All other methods may be called concurrently.
+// [Service.Start] is called once, then [Service.AddPartition] for each partition. [Service.Apply] is called by a component
+// that [Service.StartComponent] has started, so it ends with the sinks. All other methods may be called concurrently. Those
+// for a named sink return 404.sink if it is neither configured nor known in Redis.
 type Service struct {
 	opts        Options
 	sinks       *Sinks
@@ -73,11 +71,12 @@ type Service struct {
 	subscriber  *subscriber.Subscriber
 	scheduler   *retry.Scheduler
 	reporter    *pipeline.Reporter
+	matcher     *dispatch.Matcher // of the sinks at the start
 	dispatchers []*dispatch.Dispatcher
 	group       *lifecycle.Group // the consumers of the sinks, and the retries and statistics of all of them
 }
 
-// New creates the service with the pipelines of all sinks, and starts nothing.
+// New creates the service with the pipelines of all sinks, and starts nothing. It is called once for the same [Sinks].
 func New(o Options) (*Service, error) {
 	log := o.Logger.With("component", "delivery")
 	s := &Service{
@@ -87,6 +86,7 @@ func New(o Options) (*Service, error) {
 		}),
 		reporter: pipeline.NewReporter(&o.Deliveries.Stats, log),
 		group:    lifecycle.NewGroup(o.Logger),
+		matcher:  newMatcher(o.Sinks.all()),
 	}
 	o.Sinks.states.connect(&o.Deliveries.SharedStates)
 	queues := s.subscriberConfig(o.Node)
@@ -136,17 +136,30 @@ func noticeListeners(sinks []*openSink) []notice.Listener {
 	return list
 }
 
-// Run delivers until ctx ends, then stops all sinks concurrently. It leaves the sinks open; see [Sinks.Close].
-func (s *Service) Run(ctx context.Context) error {
+// Start starts deliveries to all sinks as components of a group. They stop concurrently, and the sinks stay open; see
+// [Sinks.Close].
+func (s *Service) Start(ctx context.Context, group *lifecycle.Group) {
+	// It closes after the deliveries, or when they do not stop in time.
+	group.Start(ctx, "queues", func(ctx context.Context) error {
+		<-ctx.Done()
+		return s.subscriber.Close()
+	})
 	for _, sink := range s.sinks.all() {
 		s.startSink(ctx, sink)
 	}
-	s.group.Start(ctx, "retries", s.scheduler.Run)
-	s.group.Start(ctx, "statistics of sinks", s.reporter.Run)
-	s.group.Start(ctx, "metrics of sinks", s.updateMetrics)
-	err := s.group.Run(ctx)
-	s.reporter.Flush(ctx)
-	return errors.Join(err, s.subscriber.Close())
+	s.StartComponent(ctx, "retries", s.scheduler.Run)
+	s.StartComponent(ctx, "statistics of sinks", s.reporter.Run)
+	s.StartComponent(ctx, "metrics of sinks", s.updateMetrics)
+	group.Start(ctx, "deliveries", func(ctx context.Context) error {
+		err := s.group.Run(ctx)
+		s.reporter.Flush(ctx)
+		return err
+	})
+}
+
+// StartComponent starts a component that stops together with the sinks.
+func (s *Service) StartComponent(ctx context.Context, name string, run func(context.Context) error) {
+	s.group.Start(ctx, name, run)
 }
 
 // newPipeline creates the pipeline of a sink and starts nothing.

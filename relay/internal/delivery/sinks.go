@@ -76,7 +76,7 @@ func OpenSinks(configured map[string]config.Sink, o SinkOptions) (*Sinks, error)
 	return s, nil
 }
 
-// Close closes all sinks after deliveries have stopped. It waits until ctx ends at most. A sink with a running attempt
+// Close closes all sinks. It must be called after deliveries have stopped. It waits until ctx ends at most. A sink with a running attempt
 // then stays open.
 func (s *Sinks) Close(ctx context.Context) error {
 	list := s.all()
@@ -294,8 +294,6 @@ func (s *openSink) handlerConcurrency() int {
 	}
 	return s.cfg.Concurrency
 }
-
-func (s *openSink) fromStart() bool { return startsAtBeginning(s.cfg) }
 
 // startsAtBeginning reports whether a new sink starts at the beginning of the log.
 func startsAtBeginning(cfg config.Sink) bool { return cfg.From == "start" }

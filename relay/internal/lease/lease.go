@@ -31,6 +31,9 @@ type Lease struct {
 	ttl  time.Duration
 }
 
+// DefaultTTL is the time after which another node takes over the work of a failed node.
+const DefaultTTL = 10 * time.Second
+
 // Lease returns the lease of a name without acquiring it. If its holder dies, it is free after ttl, which is at least
 // 100 ms.
 func (m *Manager) Lease(name string, ttl time.Duration) *Lease {

@@ -1,5 +1,5 @@
-// Package lifecycle runs the components of a process. A component is a function that runs until its context ends. If
-// one ends by itself, the [Group] stops all of them.
+// Package lifecycle runs the components of a process. A component is a function that runs until its context ends. A
+// [Group] fails if one of them ends by itself.
 package lifecycle
 
 import (
@@ -14,9 +14,11 @@ import (
 	"github.com/hubrelay/hubrelay/internal/await"
 )
 
-var errStopped = errors.New("stopped unexpectedly")
+// ErrStopped is the failure of a component that ended without an error before it was stopped.
+var ErrStopped = errors.New("stopped unexpectedly")
 
-// Group contains running components in the order of their start. It may be used concurrently.
+// Group contains running components in the order of their start. [Group.Start] may be called concurrently with all other
+// methods, which are called by one goroutine. A group that has stopped cannot be used again.
 type Group struct {
 	log    *slog.Logger
 	failed chan error
@@ -39,17 +41,19 @@ type Component struct {
 	done   chan struct{}
 }
 
-// Start runs a component until it is stopped. Its context has the values of ctx but ignores the end of ctx. A component
-// that is started while its group stops is stopped immediately.
+// Start runs a component until it is stopped. Its context has the values of ctx but ignores the end of ctx. A group that
+// is stopping does not run it; the returned component has ended.
 func (g *Group) Start(ctx context.Context, name string, run func(context.Context) error) *Component {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	c := &Component{group: g, name: name, cancel: cancel, done: make(chan struct{})}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.running = append(g.running, c)
 	if g.stopping {
 		cancel()
+		close(c.done)
+		return c
 	}
+	g.running = append(g.running, c)
 	go func() {
 		defer close(c.done)
 		g.report(ctx, name, run(ctx))
@@ -66,20 +70,22 @@ func (g *Group) report(ctx context.Context, name string, err error) {
 		return
 	}
 	if err == nil {
-		err = errStopped
+		err = ErrStopped
 	}
 	select {
 	case g.failed <- fmt.Errorf("%s: %w", name, err):
-	default:
+	default: // an earlier failure stops the group
+		g.log.Warn("component failed", "component", name, "error", err)
 	}
 }
 
-// Wait blocks until ctx ends or a component fails. It returns the error of the component.
+// Wait blocks until ctx ends or a component fails. It returns the error of the component. The caller stops the group.
 func (g *Group) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case err := <-g.failed:
+		g.failed <- err // later failures are logged
 		return err
 	}
 }

@@ -3,7 +3,9 @@ package lifecycle
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"reflect"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -151,19 +153,34 @@ func TestRun_OneFailureStopsAll(t *testing.T) {
 }
 
 // A sink can be added by a reload while the daemon stops.
-func TestStart_StopsComponentOfStoppingGroup(t *testing.T) {
+func TestStart_IgnoresComponentOfStoppingGroup(t *testing.T) {
+	t.Parallel()
+	g := NewGroup(testkit.Log(t))
+	g.StopInReverse(time.Minute, time.Second)
+	c := g.Start(t.Context(), "late", func(context.Context) error {
+		t.Error("the component was started")
+		return nil
+	})
+	if err := c.Stop(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestGroup_LogsLaterFailures(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup(testkit.Log(t))
+		var log testkit.Buffer
+		g := NewGroup(slog.New(slog.NewTextHandler(&log, nil)))
+		first, second := errors.New("first"), errors.New("second")
+		g.Start(t.Context(), "one", func(context.Context) error { return first })
+		if err := g.Wait(t.Context()); !errors.Is(err, first) {
+			t.Errorf("got %v, want %v", err, first)
+		}
+		g.Start(t.Context(), "two", func(context.Context) error { return second })
+		synctest.Wait()
 		g.StopInReverse(time.Minute, time.Second)
-		ended := false
-		c := g.Start(t.Context(), "late", func(ctx context.Context) error {
-			<-ctx.Done()
-			ended = true
-			return nil
-		})
-		if err := c.Stop(t.Context()); err != nil || !ended {
-			t.Errorf("got %v, ended: %t", err, ended)
+		if !strings.Contains(log.String(), `msg="component failed" component=two error=second`) {
+			t.Errorf("got log %s", log.String())
 		}
 	})
 }
