@@ -90,8 +90,8 @@ func findDaemon(e daemon.AdminEndpoint, configured bool) (string, error) {
 		Configured: configured,
 	})
 	if err != nil {
-		return "", fmt.Errorf("no daemon found: start it, or set its admin listener with --admin, -c FILE or "+
-			"HUBRELAY_ADMIN; tried %s",
+		return "", fmt.Errorf("no daemon found: start it and wait until it is ready, or set its admin listener with "+
+			"--admin, -c FILE or HUBRELAY_ADMIN; tried %s",
 			strings.ReplaceAll(err.Error(), "\n", ", "))
 	}
 	return path, nil
@@ -190,7 +190,8 @@ func (c *adminConn) explainError(err error) error {
 	case errors.Is(err, context.Canceled):
 		return errInterrupted
 	case errors.As(err, &away):
-		return fmt.Errorf("no daemon responds at %s (%w): start it, or set its admin listener with --admin or -c FILE",
+		return fmt.Errorf("no daemon responds at %s (%w): start it and wait until it is ready, or set its admin "+
+			"listener with --admin or -c FILE",
 			away.Address, away.Err)
 	case !errors.As(err, &failed):
 		return err

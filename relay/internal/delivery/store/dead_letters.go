@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"encoding/json"
@@ -262,7 +263,9 @@ func decodeDeadLetter(fields map[string]any) *DeadLetterContent {
 		c.Digest = nil
 	}
 	c.Batch = text("batch") != ""
-	list := []Notification{{ID: c.ID, Topic: c.Topic, Hub: c.Hub, Account: c.Account, Data: text("data")}}
+	list := []Notification{{
+		ID: cmp.Or(text("event"), c.ID), Topic: c.Topic, Hub: c.Hub, Account: c.Account, Cursor: text("cursor"), Data: text("data"),
+	}}
 	if all := text("notifications"); all != "" {
 		list = nil
 		if json.Unmarshal([]byte(all), &list) != nil {

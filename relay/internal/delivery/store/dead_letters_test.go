@@ -156,8 +156,13 @@ func TestDeadLetters_ReplayKeepsDelivery(t *testing.T) {
 	s := startStore(t)
 	two := conntest.Notifications("h1", 1, 2)
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	two[0].Cursor, two[1].Cursor = "1-0", "2-0"
 	for _, d := range []relay.Delivery{
 		{ID: two[0].ID, Notifications: two[:1]},
+		{ID: "batch of one", Notifications: two[:1], Batch: true},
+		{ID: "digest of one", Notifications: two[:1], Digest: &relay.Digest{
+			Count: 1, First: at, Last: at, Topics: map[string]int{"container.created": 1},
+		}},
 		{ID: "batch", Notifications: two, Batch: true},
 		{ID: "digest", Notifications: two, Digest: &relay.Digest{
 			Count: 3, First: at, Last: at.Add(time.Hour), Topics: map[string]int{"container.created": 3},
@@ -304,6 +309,28 @@ func TestDeadLetters_ReadDamagedEntries(t *testing.T) {
 		if got := page.Letters[i].Attempts; got != want {
 			t.Errorf("%s: got %d attempts, want %d", page.Letters[i].ID, got, want)
 		}
+	}
+}
+
+// A replay without a history is better than none, but a digest cannot be sent without its counts.
+func TestDeadLetters_ReplayDamagedEntries(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	s.addFields(t, "attempts", "id", "attempts", "topic", "a.b", "data", `{"n":1}`, "attempts", "[")
+	s.addFields(t, "digest", "id", "digest", "topic", "a.b", "data", `{"n":1}`, "attempts", "[]", "digest", "[")
+	r, err := s.DeadLetters.Replay(t.Context(), testSink, []string{"attempts", "digest"}, ReplayOptions{})
+	if want := (ChangeResult{Done: 1, Unreadable: 1}); err != nil || r != want {
+		t.Errorf("got %+v, %v, want %+v", r, err, want)
+	}
+	claims := s.claim(t, time.Minute)
+	if got := listClaimed(claims); !slices.Equal(got, []string{"attempts"}) {
+		t.Fatalf("got claims %v, want attempts", got)
+	}
+	if d, err := DecodeRecord(claims[0].Body); err != nil || len(d.Notifications) != 1 || len(d.Attempts) != 0 {
+		t.Errorf("got %+v, %v, want one notification without history", d, err)
+	}
+	if ids, _ := s.listDeadLetters(t, Selection{}); !slices.Equal(ids, []string{"digest"}) {
+		t.Errorf("got dead letters %v, want digest", ids)
 	}
 }
 

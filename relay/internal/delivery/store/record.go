@@ -215,7 +215,7 @@ func NewDeadLetter(id string, r *Record, reason, orderingKey string, now time.Ti
 	}
 	n := r.Notifications[0]
 	fields := []any{
-		"id", id, "topic", n.Topic, "hub", n.Hub, "account", n.Account, "data", n.Data,
+		"id", id, "event", n.ID, "cursor", n.Cursor, "topic", n.Topic, "hub", n.Hub, "account", n.Account, "data", n.Data,
 		"reason", reason, "attempts", encode(r.Attempts), "time", now.UTC().Format(time.RFC3339Nano),
 	}
 	if orderingKey != "" {

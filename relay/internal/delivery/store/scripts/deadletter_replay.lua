@@ -3,6 +3,10 @@
 -- KEYS: retry, parked, since, deadletters, index, line, lined. ARGV: maximum number of scheduled deliveries (0: no
 -- limit), prefix of the ordering key of a dead letter without one ('': no order), then ID and entry ID of each.
 -- Returns the number of moved and of unreadable dead letters, and 1 if the queue was full.
+local function is_json(text)
+  return (pcall(cjson.decode, text))
+end
+
 local due = now()
 local max = tonumber(ARGV[1])
 local moved, unreadable = 0, 0
@@ -18,14 +22,15 @@ for a = 3, #ARGV, 2 do
       f[entry[2][i]] = entry[2][i + 1]
     end
   end
-  if entry and not f.notifications and (f.topic or '') == '' then
+  if entry and (not f.notifications and (f.topic or '') == '' or f.digest and not is_json(f.digest)) then
     unreadable = unreadable + 1
   else
     if entry then
       local list = f.notifications
       if not list then
-        list = '[{"id":' .. cjson.encode(id) .. ',"topic":' .. cjson.encode(f.topic)
-          .. ',"hub":' .. cjson.encode(f.hub or '') .. ',"account":' .. cjson.encode(f.account or '') .. ',"data":' .. cjson.encode(f.data or '') .. '}]'
+        list = '[{"id":' .. cjson.encode(f.event or id) .. ',"cursor":' .. cjson.encode(f.cursor or '')
+          .. ',"topic":' .. cjson.encode(f.topic) .. ',"hub":' .. cjson.encode(f.hub or '')
+          .. ',"account":' .. cjson.encode(f.account or '') .. ',"data":' .. cjson.encode(f.data or '') .. '}]'
       end
       local key = ''
       if ARGV[2] ~= '' then
@@ -38,7 +43,11 @@ for a = 3, #ARGV, 2 do
       if f.batch then
         extra = extra .. ',"batch":true'
       end
-      local body = '{"made":0,"attempts":' .. (f.attempts or '[]') .. ',"notifications":' .. list .. extra .. '}'
+      local attempts = f.attempts or ''
+      if not is_json(attempts) then -- damaged: the delivery matters more than its history
+        attempts = '[]'
+      end
+      local body = '{"made":0,"attempts":' .. attempts .. ',"notifications":' .. list .. extra .. '}'
       schedule(id, body, due, due, key)
       redis.call('XDEL', KEYS[4], at)
       moved = moved + 1
