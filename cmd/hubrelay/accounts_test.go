@@ -104,7 +104,7 @@ func TestAccountsErase(t *testing.T) {
 	if found := keysWith(t, store, "data-of-acme"); len(found) > 0 {
 		t.Errorf("data of the account is still in %v", found)
 	}
-	for _, key := range []string{"hubrelay:parked:retry", "hubrelay:parked:batch", "hubrelay:deadletters:dead", "hubrelay:quarantine"} {
+	for _, key := range []string{"hubrelay:records:retry", "hubrelay:records:batch", "hubrelay:deadletters:dead", "hubrelay:quarantine"} {
 		if !slices.Contains(keysWith(t, store, "data-of-other"), key) {
 			t.Errorf("data of the other account is missing in %s", key)
 		}

@@ -145,7 +145,7 @@ func TestSlackThreads(t *testing.T) {
 		}
 		return nil
 	})
-	keys, err := redisAt(t, server.Socket).Keys(t.Context(), "hubrelay:memory:team:*").Result()
+	keys, err := redisAt(t, server.Socket).Keys(t.Context(), "hubrelay:shared:team:*").Result()
 	if err != nil || len(keys) != 1 {
 		t.Errorf("remembered: %s, %v", keys, err)
 	}

@@ -69,7 +69,7 @@ var measurements = []measurement{
 	{"hang", measureHang},
 	{"reload", measureReload},
 	{"template", measureTemplate},
-	{"parked", measureParked},
+	{"retries", measureRetries},
 	{"plugin", measurePlugin},
 	{"migrate", measureMigrate},
 	{"copy", measureCopy},

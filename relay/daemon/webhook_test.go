@@ -210,11 +210,11 @@ func startOn(t testing.TB, b *stores, number int, url string) (stop func()) {
 // pending returns the number of undelivered entries of the sink: queued or scheduled.
 func pending(b *stores) int64 {
 	queued, err := b.conn.Commands().XLen(context.Background(), queue.Key(b.keys, "hook", 0)).Result()
-	parked, err2 := b.conn.Commands().ZCard(context.Background(), store.RetryKey(b.keys, "hook")).Result()
+	retries, err2 := b.conn.Commands().ZCard(context.Background(), store.RetryKey(b.keys, "hook")).Result()
 	if err != nil || err2 != nil {
 		return -1
 	}
-	return queued + parked
+	return queued + retries
 }
 
 // Two nodes share the sink, some responses are errors at first, and everything is accepted once.

@@ -144,11 +144,11 @@ func TestDepthTracker(t *testing.T) {
 	}
 	tracker, limit := newTracker(2)
 	for _, step := range []struct {
-		parked       int64
+		scheduled       int64
 		filled, full bool
 	}{{1, false, false}, {2, true, true}, {3, false, true}, {1, false, false}} {
-		if got := tracker.set(step.parked); got != step.filled || limit.IsFull() != step.full {
-			t.Errorf("%d: filled %v, full %v", step.parked, got, limit.IsFull())
+		if got := tracker.set(step.scheduled); got != step.filled || limit.IsFull() != step.full {
+			t.Errorf("%d: filled %v, full %v", step.scheduled, got, limit.IsFull())
 		}
 	}
 	tracker.set(2)

@@ -69,7 +69,7 @@ func upTo(n int) []int {
 }
 
 // emptied are the keys of a sink that has delivered batches.
-var emptied = []string{"hubrelay:batched:s", "hubrelay:batches:s"}
+var emptied = []string{"hubrelay:batchids:s", "hubrelay:batchlog:s"}
 
 func (e *env) waitEmptied() {
 	e.t.Helper()
@@ -103,7 +103,7 @@ func TestBatch_SealedWhenFull(t *testing.T) {
 		t.Errorf("%d were counted", n)
 	}
 	e.waitEmptied()
-	e.client.Del(t.Context(), "hubrelay:batched:s")
+	e.client.Del(t.Context(), "hubrelay:batchids:s")
 	if err := e.store.Forget(t.Context(), "s", true); err != nil || len(e.left()) != 0 {
 		t.Errorf("%v, left %v", err, e.left())
 	}
@@ -310,8 +310,8 @@ func TestBatch_KeepsLimitedIDs(t *testing.T) {
 			}
 		}
 	}
-	ids := e.client.HLen(t.Context(), "hubrelay:batched:s").Val()
-	if lists := e.client.LLen(t.Context(), "hubrelay:batches:s").Val(); ids != lists*1000 || ids > batchDedupSize ||
+	ids := e.client.HLen(t.Context(), "hubrelay:batchids:s").Val()
+	if lists := e.client.LLen(t.Context(), "hubrelay:batchlog:s").Val(); ids != lists*1000 || ids > batchDedupSize ||
 		ids < batchDedupSize-1000 {
 		t.Errorf("%d ids of %d batches", ids, lists)
 	}

@@ -200,7 +200,7 @@ func TestDeadLetters_ReplayKeepsSealedAndSkipsUnreadable(t *testing.T) {
 	if err != nil || got != (store.ChangeResult{Done: 1, Unreadable: 1}) || len(e.deadLetters()) != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	r, err := store.DecodeRecord(e.client.HGet(ctx, "hubrelay:parked:s", "b1").Val())
+	r, err := store.DecodeRecord(e.client.HGet(ctx, "hubrelay:records:s", "b1").Val())
 	if err != nil || len(r.Notifications) != 2 || r.AttemptCount != 0 || len(r.Attempts) != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}
@@ -249,7 +249,7 @@ func TestDeadLetters_ReplayKeepsScheduled(t *testing.T) {
 		got.Done != 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if body := e.client.HGet(ctx, "hubrelay:parked:s", "d1").Val(); body != "as it is" || len(e.deadLetters()) != 0 {
+	if body := e.client.HGet(ctx, "hubrelay:records:s", "d1").Val(); body != "as it is" || len(e.deadLetters()) != 0 {
 		t.Errorf("body %q", body)
 	}
 }
@@ -355,13 +355,13 @@ func TestReplay(t *testing.T) {
 	if got, err = e.replay(ctx, log, request); err != nil || got.Scheduled != 0 || e.scheduledCount() != 114 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	if body := e.client.HGet(ctx, "hubrelay:parked:s", "n100").Val(); body != "as it is" {
+	if body := e.client.HGet(ctx, "hubrelay:records:s", "n100").Val(); body != "as it is" {
 		t.Errorf("body %q", body)
 	}
 	sink := &fakeSink{answer: answers(nil)}
-	e.client.HDel(ctx, "hubrelay:parked:s", "n100")
+	e.client.HDel(ctx, "hubrelay:records:s", "n100")
 	e.client.ZRem(ctx, "hubrelay:retry:s", "n100")
-	e.client.ZRem(ctx, "hubrelay:since:s", "n100")
+	e.client.ZRem(ctx, "hubrelay:arrivals:s", "n100")
 	e.retries(e.pipeline(sink, nil))
 	testkit.WaitFor(t, "all delivered", func() bool { return e.scheduledCount() == 0 })
 	if sink.attempts("") != 113 || sink.attempts("n12") != 1 {

@@ -77,7 +77,7 @@ func (e *env) left() []string {
 	}
 	return slices.DeleteFunc(
 		keys,
-		func(k string) bool { return k == "hubrelay:sinkchanges" || k == "hubrelay:figures:s" },
+		func(k string) bool { return k == "hubrelay:sinkchanges" || k == "hubrelay:stats:s" },
 	)
 }
 

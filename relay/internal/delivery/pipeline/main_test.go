@@ -228,8 +228,8 @@ func delivery(id string) relay.Delivery {
 
 func (e *env) scheduledCount() int64 {
 	n, err := e.client.ZCard(context.Background(), "hubrelay:retry:s").Result()
-	m, err2 := e.client.HLen(context.Background(), "hubrelay:parked:s").Result()
-	k, err3 := e.client.ZCard(context.Background(), "hubrelay:since:s").Result()
+	m, err2 := e.client.HLen(context.Background(), "hubrelay:records:s").Result()
+	k, err3 := e.client.ZCard(context.Background(), "hubrelay:arrivals:s").Result()
 	if err = errors.Join(err, err2, err3); err != nil {
 		e.t.Fatal(err)
 	}

@@ -29,7 +29,7 @@ func TestMakeDue(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := start(t)
-			parked := func() int64 {
+			scheduled := func() int64 {
 				f, err := e.store.Stats.Read(t.Context(), []string{"s"})
 				if err != nil {
 					t.Fatal(err)
@@ -57,7 +57,7 @@ func TestMakeDue(t *testing.T) {
 			testkit.WaitFor(
 				t,
 				"one is being attempted and three wait",
-				func() bool { return sink.attempts("p0") == 1 && parked() == 4 },
+				func() bool { return sink.attempts("p0") == 1 && scheduled() == 4 },
 			)
 			if name == "a full Redis" {
 				if err := e.client.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
@@ -66,12 +66,12 @@ func TestMakeDue(t *testing.T) {
 			}
 			e.makeDue(3)
 			p.opts.Wake(0)
-			testkit.WaitFor(t, "those that waited are delivered", func() bool { return parked() == 1 })
+			testkit.WaitFor(t, "those that waited are delivered", func() bool { return scheduled() == 1 })
 			if n := sink.attempts("p0"); n != 1 {
 				t.Errorf("the running delivery was attempted %d times", n)
 			}
 			close(release)
-			testkit.WaitFor(t, "the running one too", func() bool { return parked() == 0 })
+			testkit.WaitFor(t, "the running one too", func() bool { return scheduled() == 0 })
 			if n := sink.attempts(""); n != 7 {
 				t.Errorf("%d attempts, want 7", n)
 			}

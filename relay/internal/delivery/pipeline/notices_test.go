@@ -47,7 +47,7 @@ func (e *env) notices(o notice.Options, more ...notice.Listener) *notice.Publish
 // noticesFor returns the notices that are scheduled for a sink, oldest first.
 func (e *env) noticesFor(sink string) []string {
 	e.t.Helper()
-	bodies, err := e.client.HGetAll(e.t.Context(), "hubrelay:parked:"+sink).Result()
+	bodies, err := e.client.HGetAll(e.t.Context(), "hubrelay:records:"+sink).Result()
 	if err != nil {
 		e.t.Fatal(err)
 	}

@@ -205,8 +205,8 @@ func ordered(by store.Ordering) func(*Options) {
 
 // idle reports whether the retry queue of an ordered sink is empty.
 func (e *env) idle() bool {
-	n, err := e.client.ZCard(e.t.Context(), "hubrelay:line:s").Result()
-	m, err2 := e.client.HLen(e.t.Context(), "hubrelay:lined:s").Result()
+	n, err := e.client.ZCard(e.t.Context(), "hubrelay:order:s").Result()
+	m, err2 := e.client.HLen(e.t.Context(), "hubrelay:ordermembers:s").Result()
 	if err := errors.Join(err, err2); err != nil {
 		e.t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestPipeline_Handle(t *testing.T) {
 		answer func(context.Context, relay.Delivery) error
 		waits  []time.Duration
 		err    error
-		parked int64
+		scheduled int64
 		dead   string
 	}{
 		{"delivered", answers(nil), []time.Duration{time.Hour}, nil, 0, ""},
@@ -42,8 +42,8 @@ func TestPipeline_Handle(t *testing.T) {
 			if err := p.Handle(t.Context(), delivery("d1")); !errors.Is(err, c.err) {
 				t.Errorf("Handle = %v, want %v", err, c.err)
 			}
-			if n := e.scheduledCount(); n != c.parked {
-				t.Errorf("%d scheduled, want %d", n, c.parked)
+			if n := e.scheduledCount(); n != c.scheduled {
+				t.Errorf("%d scheduled, want %d", n, c.scheduled)
 			}
 			letters := e.deadLetters()
 			if c.dead == "" {

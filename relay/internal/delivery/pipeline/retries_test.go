@@ -134,7 +134,7 @@ func TestRetries_InconsistentQueue(t *testing.T) {
 	e := newEnv(t)
 	ctx := t.Context()
 	e.client.ZAdd(ctx, "hubrelay:retry:s", redis.Z{Score: 1, Member: "bodiless"}, redis.Z{Score: 2, Member: "garbled"})
-	e.client.HSet(ctx, "hubrelay:parked:s", "garbled", "not json")
+	e.client.HSet(ctx, "hubrelay:records:s", "garbled", "not json")
 	e.scheduleDue(1)
 	sink := &fakeSink{answer: answers(nil)}
 	obs := &counting{}

@@ -43,7 +43,7 @@ func TestSharedState(t *testing.T) {
 	if err := held.Save(t.Context(), "", time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	keys, err := e.client.Keys(t.Context(), "memory:*").Result()
+	keys, err := e.client.Keys(t.Context(), "hubrelay:shared:*").Result()
 	if err != nil || len(keys) != 0 {
 		t.Errorf("what was forgotten or never kept is there: %s, %v", keys, err)
 	}

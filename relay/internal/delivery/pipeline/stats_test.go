@@ -61,7 +61,7 @@ func TestStats_AllNodes(t *testing.T) {
 }
 
 func (e *env) storedStats() map[string]string {
-	return e.client.HGetAll(e.t.Context(), "hubrelay:figures:s").Val()
+	return e.client.HGetAll(e.t.Context(), "hubrelay:stats:s").Val()
 }
 
 // Statistics that could not be stored are stored later.

@@ -6,16 +6,16 @@ import "github.com/hubrelay/hubrelay/internal/keyspace"
 func RetryKey(k keyspace.Space, sink string) string { return k.OfSink("retry", sink) }
 
 // RecordsKey is the hash of the encoded deliveries by ID.
-func RecordsKey(k keyspace.Space, sink string) string { return k.OfSink("parked", sink) }
+func RecordsKey(k keyspace.Space, sink string) string { return k.OfSink("records", sink) }
 
 // ArrivalKey is the sorted set of the arrival times of scheduled deliveries in unix milliseconds.
-func ArrivalKey(k keyspace.Space, sink string) string { return k.OfSink("since", sink) }
+func ArrivalKey(k keyspace.Space, sink string) string { return k.OfSink("arrivals", sink) }
 
 // OrderKey is the sorted set of an ordered sink's scheduled deliveries by ordering key and order of arrival.
-func OrderKey(k keyspace.Space, sink string) string { return k.OfSink("line", sink) }
+func OrderKey(k keyspace.Space, sink string) string { return k.OfSink("order", sink) }
 
 // OrderMembersKey is the hash of the members of [OrderKey] by delivery ID.
-func OrderMembersKey(k keyspace.Space, sink string) string { return k.OfSink("lined", sink) }
+func OrderMembersKey(k keyspace.Space, sink string) string { return k.OfSink("ordermembers", sink) }
 
 // DeadLettersKey is the stream of a sink's dead letters.
 func DeadLettersKey(k keyspace.Space, sink string) string { return k.OfSink("deadletters", sink) }
@@ -27,7 +27,7 @@ func DeadLetterIndexKey(k keyspace.Space, sink string) string { return k.OfSink(
 func FailureStartKey(k keyspace.Space, sink string) string { return k.OfSink("failing", sink) }
 
 // StatsKey is the hash of a sink's statistics over all nodes and restarts.
-func StatsKey(k keyspace.Space, sink string) string { return k.OfSink("figures", sink) }
+func StatsKey(k keyspace.Space, sink string) string { return k.OfSink("stats", sink) }
 
 // DigestsKey is the sorted set of the groups with an open digest by the time when it is sealed, in unix milliseconds.
 func DigestsKey(k keyspace.Space, sink string) string { return k.OfSink("digests", sink) }
@@ -38,17 +38,17 @@ func DigestKey(k keyspace.Space, sink, group string) string {
 }
 
 // DigestCountKey is the number of notifications in all open digests of a sink.
-func DigestCountKey(k keyspace.Space, sink string) string { return k.OfSink("gathering", sink) }
+func DigestCountKey(k keyspace.Space, sink string) string { return k.OfSink("digestcount", sink) }
 
 // BatchedIDsKey is the hash of the IDs of the notifications in a sink's last batches.
-func BatchedIDsKey(k keyspace.Space, sink string) string { return k.OfSink("batched", sink) }
+func BatchedIDsKey(k keyspace.Space, sink string) string { return k.OfSink("batchids", sink) }
 
 // BatchLogKey is the list of those IDs by batch, newest first.
-func BatchLogKey(k keyspace.Space, sink string) string { return k.OfSink("batches", sink) }
+func BatchLogKey(k keyspace.Space, sink string) string { return k.OfSink("batchlog", sink) }
 
 // SharedStateKey is the hash of one value that a sink shares between nodes. The name is given as a hash.
 func SharedStateKey(k keyspace.Space, sink, name string) string {
-	return k.OfSink("memory", sink) + ":" + name
+	return k.OfSink("shared", sink) + ":" + name
 }
 
 // StateKey is the hash of a paused or disabled sink. An active sink has none.

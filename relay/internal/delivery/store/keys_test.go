@@ -17,15 +17,15 @@ func TestKeys(t *testing.T) {
 		{DigestKey(single, "billing", "7f"), "hubrelay:digest:billing:7f"},
 		{DigestKey(cluster, "billing", "7f"), "hubrelay:digest:{billing}:7f"},
 		{DigestsKey(cluster, "billing"), "hubrelay:digests:{billing}"},
-		{DigestCountKey(cluster, "billing"), "hubrelay:gathering:{billing}"},
-		{BatchedIDsKey(cluster, "billing"), "hubrelay:batched:{billing}"},
-		{BatchLogKey(cluster, "billing"), "hubrelay:batches:{billing}"},
+		{DigestCountKey(cluster, "billing"), "hubrelay:digestcount:{billing}"},
+		{BatchedIDsKey(cluster, "billing"), "hubrelay:batchids:{billing}"},
+		{BatchLogKey(cluster, "billing"), "hubrelay:batchlog:{billing}"},
 		{RetryKey(cluster, "billing"), "hubrelay:retry:{billing}"},
 		{FailureStartKey(cluster, "billing"), "hubrelay:failing:{billing}"},
-		{RecordsKey(cluster, "billing"), "hubrelay:parked:{billing}"},
-		{OrderKey(single, "billing"), "hubrelay:line:billing"},
-		{OrderKey(cluster, "billing"), "hubrelay:line:{billing}"},
-		{OrderMembersKey(cluster, "billing"), "hubrelay:lined:{billing}"},
+		{RecordsKey(cluster, "billing"), "hubrelay:records:{billing}"},
+		{OrderKey(single, "billing"), "hubrelay:order:billing"},
+		{OrderKey(cluster, "billing"), "hubrelay:order:{billing}"},
+		{OrderMembersKey(cluster, "billing"), "hubrelay:ordermembers:{billing}"},
 	} {
 		if c.got != c.want {
 			t.Errorf("got %s, want %s", c.got, c.want)

@@ -1,6 +1,6 @@
 -- List the ordering keys of scheduled deliveries. Repair the order if something else removed a part of it, so the first
 -- delivery of each key can become due.
--- KEYS: retry, parked, since, line, lined. ARGV: the key after which to start or '', maximum number of keys.
+-- KEYS: retry, records, arrivals, order, ordermembers. ARGV: the key after which to start or '', maximum number of keys.
 -- Returns the keys.
 local from, keys = '-', {}
 if ARGV[1] ~= '' then

@@ -1,5 +1,5 @@
 -- Claim due deliveries by raising their score to the end of the lease.
--- KEYS: retry, parked, since, line, lined. ARGV: maximum number of claims, lease in milliseconds.
+-- KEYS: retry, records, arrivals, order, ordermembers. ARGV: maximum number of claims, lease in milliseconds.
 -- Returns the end of the lease, milliseconds until the next delivery is due (-1: none), IDs without a record (removed),
 -- ID and record of each claimed delivery, and the number of scheduled deliveries.
 local at = now()

@@ -1,5 +1,5 @@
 -- Store a dead letter, which replaces an earlier one of the same delivery. A claimed delivery leaves the retry queue.
--- KEYS: retry, parked, since, deadletters, index, line, lined. ARGV: ID of the claim, end of the claim ('': a fresh
+-- KEYS: retry, records, arrivals, deadletters, index, order, ordermembers. ARGV: ID of the claim, end of the claim ('': a fresh
 -- delivery), maximum number of dead letters (0: no limit), ID of the dead letter, then names and values of the fields.
 -- Returns the number of dropped dead letters, or -1 if the claim was lost and nothing was done.
 local max, id = tonumber(ARGV[3]), ARGV[4]

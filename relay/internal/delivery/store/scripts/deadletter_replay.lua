@@ -1,6 +1,6 @@
 -- Move dead letters to the retry queue, due at once, with their history and a new count of attempts. A delivery that is
 -- already scheduled stays unchanged.
--- KEYS: retry, parked, since, deadletters, index, line, lined. ARGV: maximum number of scheduled deliveries (0: no
+-- KEYS: retry, records, arrivals, deadletters, index, order, ordermembers. ARGV: maximum number of scheduled deliveries (0: no
 -- limit), prefix of the ordering key of a dead letter without one ('': no order), then ID and entry ID of each.
 -- Returns the number of moved and of unreadable dead letters, and 1 if the queue was full.
 local function is_json(text)

@@ -1,5 +1,5 @@
 -- Add a notification to the open digest of its group. A repetition changes nothing while that digest is open.
--- KEYS: retry, parked, since, digests, digest, gathering, line, lined. ARGV:
+-- KEYS: retry, records, arrivals, digests, digest, digestcount, order, ordermembers. ARGV:
 --   1: 1 to add it only if something of the sink is waiting (0: always)
 --   2: group
 --   3: milliseconds until a new digest is sealed

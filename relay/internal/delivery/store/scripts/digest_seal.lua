@@ -1,5 +1,5 @@
 -- Make a scheduled delivery of the open digest of a group if its time has come. It is due at once.
--- KEYS: retry, parked, since, digests, digest, gathering, line, lined. ARGV: group. Returns 1 if a digest was sealed.
+-- KEYS: retry, records, arrivals, digests, digest, digestcount, order, ordermembers. ARGV: group. Returns 1 if a digest was sealed.
 local at = now()
 local due = redis.call('ZSCORE', KEYS[4], ARGV[1])
 if not due or tonumber(due) > at then

@@ -1,6 +1,6 @@
 -- Make scheduled deliveries due at once. Claimed deliveries stay unchanged, as do those that wait for another one with
 -- their ordering key.
--- KEYS: retry, parked, since, line, lined. ARGV: due time to start at as ZRANGEBYSCORE takes it ('': the first),
+-- KEYS: retry, records, arrivals, order, ordermembers. ARGV: due time to start at as ZRANGEBYSCORE takes it ('': the first),
 -- maximum number of deliveries.
 -- Returns the number of deliveries that became due, and the due time to continue at ('': done). The first call also counts
 -- deliveries that were due before.

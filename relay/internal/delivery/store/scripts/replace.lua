@@ -1,5 +1,5 @@
 -- Replace or remove a scheduled delivery if it has not changed since it was read.
--- KEYS: retry, parked, since, line, lined. ARGV: ID, text that was read, new text ("" removes the delivery).
+-- KEYS: retry, records, arrivals, order, ordermembers. ARGV: ID, text that was read, new text ("" removes the delivery).
 -- Returns 1, or 0 if it has changed.
 if redis.call('HGET', KEYS[2], ARGV[1]) ~= ARGV[2] then
   return 0

@@ -1,5 +1,5 @@
 -- End a claim and make its delivery due later, unless the claim was lost. Returns 1 if it was valid.
--- KEYS: retry, parked, since, line, lined. ARGV: ID, end of the claim, milliseconds to wait, record ('': unchanged).
+-- KEYS: retry, records, arrivals, order, ordermembers. ARGV: ID, end of the claim, milliseconds to wait, record ('': unchanged).
 if not holds_claim(ARGV[1], ARGV[2]) then
   return 0
 end

@@ -1,5 +1,5 @@
 -- The retry queue of a sink. This is the start of every script that changes it.
--- KEYS[1..3]: retry, parked, since. The last two: line, lined. A script's own keys are between them.
+-- KEYS[1..3]: retry, records, arrivals. The last two: order, ordermembers. A script's own keys are between them.
 -- A full Redis rejects the first write of a script unless that write can only free memory, and no write after it.
 -- Scripts that shorten the queue therefore start with a removal.
 local order, members = KEYS[#KEYS - 1], KEYS[#KEYS]

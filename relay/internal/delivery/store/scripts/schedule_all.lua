@@ -1,5 +1,5 @@
 -- Schedule deliveries that are due at once. Those that are already scheduled stay unchanged.
--- KEYS: retry, parked, since, line, lined. ARGV: maximum number of scheduled deliveries (0: no limit), then ID, record
+-- KEYS: retry, records, arrivals, order, ordermembers. ARGV: maximum number of scheduled deliveries (0: no limit), then ID, record
 -- and ordering key ('': none) of each.
 -- Returns the number of added and of processed deliveries. The queue is full if fewer were processed than given.
 local at = now()

@@ -1,5 +1,5 @@
 -- Make a scheduled delivery of a batch and claim it. A repetition after a lost reply only makes it due at once.
--- KEYS: retry, parked, since, batched, batches, line, lined. ARGV: ID of the batch, lease in milliseconds, arrival time
+-- KEYS: retry, records, arrivals, batchids, batchlog, order, ordermembers. ARGV: ID of the batch, lease in milliseconds, arrival time
 -- of its oldest notification (unix milliseconds), number of remembered IDs, then of each notification in order: ID,
 -- encoded notification, and the end of its claim if it is scheduled, or ''.
 -- A scheduled notification leaves the retry queue, and is excluded if its claim was lost. A fresh one is excluded if an

@@ -1,5 +1,5 @@
 -- Replace a claimed delivery by parts of it that are due at once, unless the claim was lost. Returns 1 if it was valid.
--- KEYS: retry, parked, since, line, lined. ARGV: ID, end of the claim, then ID and record of each part.
+-- KEYS: retry, records, arrivals, order, ordermembers. ARGV: ID, end of the claim, then ID and record of each part.
 if not holds_claim(ARGV[1], ARGV[2]) then
   return 0
 end

@@ -1,4 +1,4 @@
--- Lock a shared value. KEYS: memory. ARGV: mark, milliseconds to hold the lock.
+-- Lock a shared value. KEYS: shared. ARGV: mark, milliseconds to hold the lock.
 -- Returns {value}, or {} if it is locked.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)

@@ -1,5 +1,5 @@
 -- Add to the statistics of a sink.
--- KEYS: figures. ARGV: 1 if something was delivered, last error or '' and its age in milliseconds, then names of
+-- KEYS: stats. ARGV: 1 if something was delivered, last error or '' and its age in milliseconds, then names of
 -- counters and what to add to each.
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)

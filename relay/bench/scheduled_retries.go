@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	parkedRetries    = 1_000_000
-	parkedDue        = 100 // are due now, the others in ten days
-	parkedStep       = 10_000
-	parkedSettleTime = 6 * time.Second // the daemon updates its metrics every 5 s
+	scheduledRetries = 1_000_000
+	dueRetries       = 100 // are due now, the others in ten days
+	retryStep        = 10_000
+	retrySettleTime  = 6 * time.Second // the daemon updates its metrics every 5 s
 )
 
-// measureParked measures the memory of a daemon while Redis has a million scheduled retries of its sink: the peak
+// measureRetries measures the memory of a daemon while Redis has a million scheduled retries of its sink: the peak
 // from the start, including the attempts that are due and one update of its metrics.
-func measureParked(ctx context.Context, r *rig) ([]row, error) {
+func measureRetries(ctx context.Context, r *rig) ([]row, error) {
 	client := redis.NewClient(&redis.Options{Addr: r.redis.address, ReadTimeout: 20 * time.Second})
 	defer func() { _ = client.Close() }()
 	// The append-only file would grow by 1 GiB and does not affect the result.
@@ -54,14 +54,14 @@ func measureParked(ctx context.Context, r *rig) ([]row, error) {
 		return nil, err
 	}
 	defer d.stop()
-	if _, err := to.request("await", parkedDue); err != nil {
+	if _, err := to.request("await", dueRetries); err != nil {
 		return nil, err
 	}
-	if err := sleep(ctx, parkedSettleTime); err != nil {
+	if err := sleep(ctx, retrySettleTime); err != nil {
 		return nil, err
 	}
 	peak, err := memoryMiB(d.cmd.Process.Pid, "VmHWM")
-	memory := newRow("1,000,000 parked retries, peak resident", peak, "MiB", "Redis", inRedis/(1<<20))
+	memory := newRow("1,000,000 scheduled retries, peak resident", peak, "MiB", "Redis", inRedis/(1<<20))
 	return []row{memory.atMost(50)}, err
 }
 
@@ -93,16 +93,16 @@ end`)
 	now := time.Now()
 	later := now.Add(10 * 24 * time.Hour)
 	scriptKeys := []string{store.RetryKey(keys, sink), store.RecordsKey(keys, sink), store.ArrivalKey(keys, sink)}
-	for first := 1; first < parkedRetries; first += parkedStep {
-		n := min(parkedStep, parkedRetries-first)
+	for first := 1; first < scheduledRetries; first += retryStep {
+		n := min(retryStep, scheduledRetries-first)
 		err := repeat.Run(ctx, client, scriptKeys,
-			entryID, first, n, now.UnixMilli(), later.UnixMilli(), parkedDue).Err()
+			entryID, first, n, now.UnixMilli(), later.UnixMilli(), dueRetries).Err()
 		if err != nil && err != redis.Nil { //nolint:errorlint // go-redis does not wrap it
 			return err
 		}
 	}
 	n, err := client.ZCard(ctx, store.RetryKey(keys, sink)).Result()
-	if err == nil && n != parkedRetries {
+	if err == nil && n != scheduledRetries {
 		err = fmt.Errorf("got %d scheduled retries", n)
 	}
 	return err
