@@ -34,7 +34,7 @@ func newModules(c *config.Config, s Options, m *metrics.Metrics) (modules, error
 	}
 	migrations, err := migration.NewModule(o)
 	if err != nil {
-		return nil, err
+		return modules{}, err
 	}
 	return modules{migrations}, nil
 }
@@ -60,32 +60,17 @@ func ReadImport(path string) ([]byte, error) {
 	return data, err
 }
 
-type modules []module.Module
+// modules are the optional parts of the daemon.
+type modules struct{ migrations *migration.Module }
 
-func (list modules) adminRoutes() (routes []module.AdminRoute) {
-	for _, one := range list {
-		routes = append(routes, one.AdminRoutes()...)
-	}
-	return routes
-}
+func (m modules) adminRoutes() []module.AdminRoute { return m.migrations.AdminRoutes() }
 
-func (list modules) publicRoutes() (routes []module.PublicRoute) {
-	for _, one := range list {
-		routes = append(routes, one.PublicRoutes()...)
-	}
-	return routes
-}
+func (m modules) publicRoutes() []module.PublicRoute { return m.migrations.PublicRoutes() }
 
-// startModules starts the modules in their order.
+// startModules starts the modules.
 func (d *Daemon) startModules(ctx context.Context, group *lifecycle.Group, s *stores, node *lease.Node) error {
-	for _, m := range d.modules {
-		err := m.Start(ctx, module.Env{
-			Redis: s.conn, Node: node.Name, NewID: d.newDecoder().NewID,
-			Go: func(name string, run func(context.Context) error) { group.Start(ctx, name, run) },
-		})
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return d.modules.migrations.Start(ctx, module.Env{
+		Redis: s.conn, Node: node.Name, NewID: d.newDecoder().NewID,
+		Go: func(name string, run func(context.Context) error) { group.Start(ctx, name, run) },
+	})
 }

@@ -40,10 +40,7 @@ func (m *Module) AdminRoutes() []module.AdminRoute {
 			return nil, relay.NewError(relay.CodeNotEnabled,
 				"migrations are disabled, so there is no inventory; configure migration.driver and restart the daemon")
 		}
-		if rejected := m.checkReady(); rejected != nil {
-			return nil, rejected
-		}
-		return nodeInventory{m.inventory.Load(), m.worker.Load()}, nil
+		return nodeInventory{m.inventory, m.worker}, nil
 	})
 }
 

@@ -17,7 +17,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -42,7 +41,7 @@ type ModuleOptions struct {
 	Log                       *slog.Logger
 }
 
-// Module connects migrations to the daemon.
+// Module connects migrations to the daemon. Its routes may be called when Start has returned.
 type Module struct {
 	o       ModuleOptions
 	log     *slog.Logger
@@ -51,12 +50,11 @@ type Module struct {
 	file    *File        // content of the inventory file at the start, or nil
 	watch   *filewatch.Watcher
 
-	service   atomic.Pointer[Service] // nil until Start, like the following fields
-	inventory atomic.Pointer[Inventory]
-	worker    atomic.Pointer[Worker]
+	// Start sets the following fields, unless no driver is configured.
+	service   *Service
+	inventory *Inventory
+	worker    *Worker
 }
-
-var _ module.Module = (*Module)(nil)
 
 // NewModule reads the inventory file and creates the driver. For an invalid file it returns [yamldoc.Problems].
 func NewModule(o ModuleOptions) (*Module, error) {
@@ -93,9 +91,7 @@ func (m *Module) Start(ctx context.Context, e module.Env) error {
 		ServerConcurrency: m.o.ServerConcurrency, ExpireAfter: m.o.ExpireAfter, StallTimeout: m.o.StallTimeout,
 		NewID: e.NewID, Observer: m.metrics, Log: m.log,
 	})
-	m.worker.Store(worker)
-	m.inventory.Store(inventory)
-	m.service.Store(NewService(e.Redis, inventory, e.NewID))
+	m.worker, m.inventory, m.service = worker, inventory, NewService(e.Redis, inventory, e.NewID)
 	e.Go("migrations", func(ctx context.Context) error { return errors.Join(worker.Run(ctx), m.driver.Close()) })
 	if m.o.Reload && m.watch != nil {
 		e.Go("inventory file", m.watchFile)
@@ -147,7 +143,7 @@ func (m *Module) reloadFile(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v := m.inventory.Load()
+	v := m.inventory
 	if err := m.seedInventory(ctx, v, file); err != nil {
 		return err
 	}
@@ -155,14 +151,11 @@ func (m *Module) reloadFile(ctx context.Context) error {
 	return nil
 }
 
-// checkReady rejects requests if migrations are disabled or have not started.
+// checkReady rejects requests if migrations are disabled.
 func (m *Module) checkReady() *relay.Error {
-	switch {
-	case m.driver == nil:
+	if m.driver == nil {
 		return relay.NewError(relay.CodeNotEnabled,
 			"migrations are disabled on this relay; its operator must configure migration.driver")
-	case m.service.Load() == nil:
-		return relay.NewError(relay.CodeNotReady, "the daemon is starting")
 	}
 	return nil
 }

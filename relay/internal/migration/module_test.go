@@ -57,7 +57,7 @@ func TestModule_ImportsFileAtStart(t *testing.T) {
 			"containers: {c: {hub_id: h, instances: {i: {server_id: a}}}}\n"
 	}
 	list := func(m *Module) Listing {
-		list, err := m.inventory.Load().List(t.Context())
+		list, err := m.inventory.List(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -73,7 +73,7 @@ func TestModule_ImportsFileAtStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := m.inventory.Load().Import(t.Context(), imported); err != nil {
+	if _, err := m.inventory.Import(t.Context(), imported); err != nil {
 		t.Fatal(err)
 	}
 	m, log = startModule(t, b, file("a: , b: "), &fakeDriver{})
@@ -91,7 +91,7 @@ func TestModule_ImportsFileAtStart(t *testing.T) {
 	if m, _ := startModule(t, b, "", &fakeDriver{}); len(list(m).Servers) != 2 {
 		t.Error("Start without a file changed the inventory")
 	}
-	if m, _ := startModule(t, b, file("a: "), nil); m.inventory.Load() != nil || m.service.Load() != nil {
+	if m, _ := startModule(t, b, file("a: "), nil); m.inventory != nil || m.service != nil {
 		t.Error("got an inventory without a driver")
 	}
 }

@@ -19,7 +19,7 @@ func (m *Module) PublicRoutes() []module.PublicRoute {
 			Pattern: tasks, Method: http.MethodGet, HubPurpose: readHub, Status: http.StatusOK,
 			CheckReady: m.checkReady,
 			Handle: func(ctx context.Context, r module.PublicRequest) (any, error) {
-				return m.service.Load().Jobs(ctx, r.Caller, r.Params[0], r.Params[1])
+				return m.service.Jobs(ctx, r.Caller, r.Params[0], r.Params[1])
 			},
 		},
 		{
@@ -27,7 +27,7 @@ func (m *Module) PublicRoutes() []module.PublicRoute {
 			AuditAction: "instance.migrate", HubPurpose: "the hub of the instance", Status: http.StatusAccepted,
 			CheckReady: m.checkReady,
 			Handle: func(ctx context.Context, r module.PublicRequest) (any, error) {
-				return m.service.Load().Migrate(ctx, Request{
+				return m.service.Migrate(ctx, Request{
 					Caller: r.Caller, Container: r.Params[0], Instance: r.Params[1],
 					ContentType: r.ContentType, IdempotencyKey: r.IdempotencyKey, Body: r.Body,
 				})
@@ -37,7 +37,7 @@ func (m *Module) PublicRoutes() []module.PublicRoute {
 			Pattern: "/v1/jobs/{job_id}", Method: http.MethodGet, HubPurpose: readHub, Status: http.StatusOK,
 			CheckReady: m.checkReady,
 			Handle: func(ctx context.Context, r module.PublicRequest) (any, error) {
-				return m.service.Load().Job(ctx, r.Caller, r.Params[0])
+				return m.service.Job(ctx, r.Caller, r.Params[0])
 			},
 		},
 	}

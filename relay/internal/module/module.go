@@ -1,5 +1,6 @@
-// Package module is the seam between the daemon and its optional parts. The daemon, the public API and the admin API
-// know a module only by these types, and relay/daemon/modules.go lists the modules.
+// Package module is the seam between the daemon and its optional parts. The public API and the admin API know a module
+// only by these types, and only relay/daemon/modules.go knows its package. A module has routes and a Start method, which
+// gets an [Env]. Start is called once, after Redis is connected and before the listeners accept requests.
 package module
 
 import (
@@ -11,18 +12,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
-
-// Module is an optional part of the daemon with its own routes and background work.
-type Module interface {
-	// PublicRoutes returns the routes of the public API. It is called once.
-	PublicRoutes() []PublicRoute
-	// AdminRoutes returns the routes of the admin API. It is called once, before Start. Requests may arrive before
-	// Start has returned.
-	AdminRoutes() []AdminRoute
-	// Start is called once, after Redis is connected and before the public API listens. It starts the background work
-	// with Env.Go. The end of ctx interrupts Start only.
-	Start(ctx context.Context, e Env) error
-}
 
 // Env is what a module may use of the daemon.
 type Env struct {

@@ -144,7 +144,7 @@ func TestDepthTracker(t *testing.T) {
 	}
 	tracker, limit := newTracker(2)
 	for _, step := range []struct {
-		scheduled       int64
+		scheduled    int64
 		filled, full bool
 	}{{1, false, false}, {2, true, true}, {3, false, true}, {1, false, false}} {
 		if got := tracker.set(step.scheduled); got != step.filled || limit.IsFull() != step.full {

@@ -18,12 +18,12 @@ func TestPipeline_Handle(t *testing.T) {
 	t.Parallel()
 	e := newEnv(t)
 	for _, c := range []struct {
-		name   string
-		answer func(context.Context, relay.Delivery) error
-		waits  []time.Duration
-		err    error
+		name      string
+		answer    func(context.Context, relay.Delivery) error
+		waits     []time.Duration
+		err       error
 		scheduled int64
-		dead   string
+		dead      string
 	}{
 		{"delivered", answers(nil), []time.Duration{time.Hour}, nil, 0, ""},
 		{"retry", answers(errFar), []time.Duration{time.Hour}, nil, 1, ""},
