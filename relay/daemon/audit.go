@@ -1,40 +1,11 @@
 package daemon
 
 import (
-	"context"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
-
-// auditStore is the audit log in Redis. Its store is nil if Redis keeps no entries.
-type auditStore struct{ store *audit.Store }
-
-func newAuditStore(c *redisconn.Conn, maxLen int64) auditStore {
-	if maxLen == 0 {
-		return auditStore{}
-	}
-	return auditStore{audit.NewStore(c, maxLen)}
-}
-
-// appender returns nil if Redis keeps no entries.
-func (s auditStore) appender() audit.Appender {
-	if s.store == nil {
-		return nil
-	}
-	return s.store
-}
-
-// Search implements [adminserver.AuditLog].
-func (s auditStore) Search(ctx context.Context, f audit.Filter) ([]audit.Entry, error) {
-	if s.store == nil {
-		return nil, relay.NewError(relay.CodeNotEnabled, "audit.max_len is 0, so Redis keeps no entries: see audit.file")
-	}
-	return s.store.Search(ctx, f)
-}
 
 const (
 	// configurationActor is the actor of changes in files.

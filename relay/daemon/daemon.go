@@ -49,7 +49,7 @@ type Options struct {
 // Addresses are the addresses of the listeners.
 type Addresses struct{ Public, Health, Admin net.Addr }
 
-// Daemon is one relay process. Its fields are what needs no Redis.
+// Daemon is one relay process. Its fields need no Redis.
 type Daemon struct {
 	cfg            *config.Config
 	options        Options
@@ -57,7 +57,7 @@ type Daemon struct {
 	catalog        *relay.Catalog
 	keys           *keymanager.Keys
 	metrics        *metrics.Metrics
-	logins         *logins // nil if the admin listener is a unix socket
+	adminTokens    *adminserver.TokenLoader // nil if the admin listener is a unix socket
 	authentication *authentication
 	audit          *audit.Log
 	modules        modules
@@ -82,7 +82,7 @@ func New(cfg *config.Config, o Options) (*Daemon, error) {
 		return nil, err
 	}
 	if cfg.Admin.Listen != "" {
-		if d.logins, err = newLogins(cfg.Admin.Tokens); err != nil {
+		if d.adminTokens, err = adminserver.NewTokenLoader(configuredTokens(cfg.Admin.Tokens)); err != nil {
 			return nil, err
 		}
 	}
@@ -148,7 +148,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	}
 	s := d.newStores(conn)
 	group.Start(ctx, "storage monitor", s.monitor.Run)
-	group.Start(ctx, "audit log", func(ctx context.Context) error { return d.audit.RunStore(ctx, s.audit.appender()) })
+	group.Start(ctx, "audit log", func(ctx context.Context) error { return d.audit.RunStore(ctx, s.audit) })
 	node, err := joinNode(ctx, group, s.leases)
 	if err != nil {
 		return err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/keymanager"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/keystore"
@@ -64,4 +65,15 @@ func newAuthKey(k config.Key) (key auth.Key, err error) {
 	}
 	key.Networks, err = clientaddr.ParseNetworks(k.Networks)
 	return key, err
+}
+
+func configuredTokens(tokens []config.AdminToken) []adminserver.ConfiguredToken {
+	list := make([]adminserver.ConfiguredToken, len(tokens))
+	for i, t := range tokens {
+		list[i] = adminserver.ConfiguredToken{HasFile: t.TokenFile != "", Load: func() (adminserver.Token, error) {
+			hash, err := t.Digest()
+			return adminserver.Token{Name: t.Name, Role: adminapi.Role(t.Role), Hash: hash}, err
+		}}
+	}
+	return list
 }

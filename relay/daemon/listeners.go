@@ -50,8 +50,8 @@ func (d *Daemon) startAdminListener(
 		Grace: requestGrace, ConnLimits: httpserver.ConnLimits{Total: maxOperatorConns},
 		ConnObserver: d.metrics.Listener("admin"),
 	}
-	if d.logins != nil {
-		o.Authenticator = &d.logins.tokens
+	if d.adminTokens != nil {
+		o.Authenticator = d.adminTokens.Tokens()
 	} else {
 		socket, err := adminsocket.Listen(d.cfg.Redis.DataDir, health.String(), d.log)
 		if err != nil {
@@ -65,9 +65,9 @@ func (d *Daemon) startAdminListener(
 		return nil, err
 	}
 	group.Start(ctx, "admin listener", server.Run)
-	if d.logins != nil {
+	if d.adminTokens != nil {
 		group.Start(ctx, "admin tokens", func(ctx context.Context) error {
-			return filewatch.PollSecrets(ctx, d.log, "admin tokens", d.logins.reread,
+			return filewatch.PollSecrets(ctx, d.log, "admin tokens", d.adminTokens.ReloadFiles,
 				func() { d.recordSecretFiles("admin tokens") })
 		})
 	}

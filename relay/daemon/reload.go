@@ -42,7 +42,7 @@ type reloader struct {
 	deliveries *delivery.Service
 	sources    *sourceManager
 
-	accepted *config.Config      // the latest accepted one; only reload uses it
+	accepted *config.Config      // the latest accepted one; only reloadConfig uses it
 	applied  *config.Config      // the last one that was applied to the sinks; only applySinks uses it
 	desired  chan *config.Config // holds the latest accepted one that is not applied to the sinks yet
 }
@@ -57,29 +57,29 @@ func (d *Daemon) startReload(
 		accepted: d.cfg, applied: d.cfg, desired: make(chan *config.Config, 1),
 	}
 	deliveries.StartComponent(ctx, "changes of sinks", r.applySinks)
-	group.Start(ctx, "configuration", r.watch)
+	group.Start(ctx, "configuration", r.watchFile)
 }
 
-// watch reloads the configuration after changes until ctx ends. An invalid configuration changes nothing.
-func (r *reloader) watch(ctx context.Context) error {
+// watchFile reloads the configuration after changes until ctx ends. An invalid configuration changes nothing.
+func (r *reloader) watchFile(ctx context.Context) error {
 	f := filewatch.Reloader{
 		Watch: r.options.Reload.watcher, Log: r.log, Requested: r.options.Reload.Requested,
-		Reload:     func() error { return r.reload(ctx) },
-		OnRejected: r.reject, OnFailing: r.reloadStatus.markRejected,
+		Reload:     func() error { return r.reloadConfig(ctx) },
+		OnRejected: r.rejectConfig, OnFailing: r.reloadStatus.markRejected,
 	}
 	return f.Run(ctx)
 }
 
-// reject reports a rejected configuration.
-func (r *reloader) reject(err error) {
+// rejectConfig reports a rejected configuration.
+func (r *reloader) rejectConfig(err error) {
 	r.logRejected(err)
 	problems := describeProblems(err)
 	r.recordRejected(problems)
 	r.reloadStatus.setProblem(problems)
 }
 
-// reload reads the configuration, applies everything except the sinks, and passes it to applySinks.
-func (r *reloader) reload(ctx context.Context) error {
+// reloadConfig reads the configuration, applies everything except the sinks, and passes it to applySinks.
+func (r *reloader) reloadConfig(ctx context.Context) error {
 	cfg, err := r.options.Reload.load()
 	if err == nil {
 		err = r.tryChangedSinks(ctx, cfg)
@@ -87,8 +87,8 @@ func (r *reloader) reload(ctx context.Context) error {
 	if err == nil {
 		err = r.keys.SetConfigured(configuredKeys(cfg.Auth.Keys))
 	}
-	if err == nil && r.logins != nil {
-		err = r.logins.configure(cfg.Admin.Tokens)
+	if err == nil && r.adminTokens != nil {
+		err = r.adminTokens.SetConfigured(configuredTokens(cfg.Admin.Tokens))
 	}
 	if err != nil {
 		return err

@@ -3,15 +3,10 @@ package daemon
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"encoding/json"
-	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/http"
-	"os"
 	"reflect"
 	"slices"
 	"sync"
@@ -128,7 +123,7 @@ func (s *sourceManager) startSource(ctx context.Context, name string, cfg config
 	s.metrics.InitSource(name)
 	one := source.New(source.Options{
 		Name: name, URL: cfg.URL, Hub: cfg.HubID, Topics: cfg.Topics,
-		Key: cfg.ReadKey, HTTP: func() (*http.Client, error) { return upstreamClient(cfg) },
+		Key: cfg.ReadKey, HTTP: func() (*http.Client, error) { return source.NewHTTPClient(cfg.CAFile) },
 		UserAgent: "hubrelay/" + s.version, Instance: s.instance, Node: s.node,
 		Decoder: s.decoder, Store: guardedSources{s.stores.sources, s.stores},
 		Lease: s.stores.leases.Lease("source:"+name, lease.DefaultTTL),
@@ -146,28 +141,6 @@ func (s *sourceManager) startSource(ctx context.Context, name string, cfg config
 		}
 		return nil
 	})}
-}
-
-// upstreamClient returns an HTTP client that may dial any address. Unlike the addresses of sinks, the address of
-// an upstream comes from the operator only.
-func upstreamClient(cfg config.Source) (*http.Client, error) {
-	transport, ok := http.DefaultTransport.(*http.Transport)
-	if !ok {
-		return nil, errors.New("unexpected type of http.DefaultTransport")
-	}
-	transport = transport.Clone()
-	if cfg.CAFile != "" {
-		text, err := os.ReadFile(cfg.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("ca_file: %w", err)
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(text) {
-			return nil, fmt.Errorf("ca_file: %s contains no certificate", cfg.CAFile)
-		}
-		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	}
-	return &http.Client{Transport: transport}, nil
 }
 
 // List returns the status of each source in the configuration of this node.

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/audit"
+
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
@@ -27,7 +29,7 @@ type stores struct {
 	deliveries *store.Store
 	sources    *sourcestore.Store
 	leases     *lease.Manager
-	audit      auditStore
+	audit      *audit.Store
 	monitor    *storage.Monitor
 }
 
@@ -36,7 +38,7 @@ func (d *Daemon) newStores(c *redisconn.Conn) *stores {
 	return &stores{
 		conn: c, keys: keys, log: eventlog.New(c, keys), inbox: inbox.NewStore(c, keys),
 		queues: queue.NewStore(c, keys), deliveries: store.New(c.Commands(), keys),
-		sources: sourcestore.New(c, keys), leases: lease.NewManager(c, keys), audit: newAuditStore(c, d.cfg.Audit.MaxLen),
+		sources: sourcestore.New(c, keys), leases: lease.NewManager(c, keys), audit: audit.NewStore(c, d.cfg.Audit.MaxLen),
 		monitor: storage.NewMonitor(storage.Options{
 			Read: c.Memory, Limit: float64(d.cfg.Redis.FullAt) / 100, Log: d.log.With("component", "storage"),
 			Observer: d.metrics,
@@ -52,7 +54,7 @@ func (s *stores) checkReady(ctx context.Context) error {
 	return s.conn.Ready(ctx)
 }
 
-// checkRoom returns a temporary error while the storage is full, so that the inbox and the sources wait.
+// checkRoom returns a temporary error while the storage is full, so the inbox and the sources wait.
 func (s *stores) checkRoom() error {
 	if err := s.monitor.Check(); err != nil {
 		return fmt.Errorf("%w: %w", redisconn.ErrUnavailable, err)

@@ -100,8 +100,7 @@ func (l *Log) RunFile(ctx context.Context) error {
 	return nil
 }
 
-// RunStore writes entries to store until ctx ends, and then the waiting ones. It returns nil. A nil store stores
-// nothing.
+// RunStore writes entries to store until ctx ends, and then the waiting ones. It returns nil.
 func (l *Log) RunStore(ctx context.Context, store Appender) error {
 	l.run(ctx, l.store, storeWriter{store}.write)
 	return nil

@@ -117,9 +117,6 @@ func (q *queue) write(ctx context.Context, write writeFunc, batch []*Entry) []*E
 type storeWriter struct{ store Appender }
 
 func (w storeWriter) write(ctx context.Context, batch []*Entry) (int, error) {
-	if w.store == nil {
-		return len(batch), nil
-	}
 	lines := make([][]byte, len(batch))
 	for i, e := range batch {
 		var err error

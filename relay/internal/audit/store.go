@@ -8,6 +8,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -24,7 +25,8 @@ const field = "entry"
 // pageLen is the number of entries that a search reads at once.
 const pageLen = 1000
 
-// NewStore returns the store of about maxLen entries.
+// NewStore returns the store of about maxLen entries. With 0, Redis keeps no entries: Append discards them, and Search
+// returns 503.not-enabled.
 func NewStore(c *redisconn.Conn, maxLen int64) *Store {
 	return &Store{client: c.Commands(), key: Key(c.Keys()), maxLen: maxLen}
 }
@@ -34,6 +36,9 @@ func Key(k keyspace.Space) string { return k.Global("audit") }
 
 // Append stores entries and drops the oldest beyond the maximum.
 func (s *Store) Append(ctx context.Context, lines [][]byte) error {
+	if s.maxLen == 0 {
+		return nil
+	}
 	_, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, line := range lines {
 			pipe.XAdd(ctx, &redis.XAddArgs{
@@ -47,6 +52,9 @@ func (s *Store) Append(ctx context.Context, lines [][]byte) error {
 
 // Search returns the newest entries that match, the newest first. It reads at most all stored entries.
 func (s *Store) Search(ctx context.Context, f Filter) ([]Entry, error) {
+	if s.maxLen == 0 {
+		return nil, relay.NewError(relay.CodeNotEnabled, "audit.max_len is 0, so Redis keeps no entries: see audit.file")
+	}
 	list := []Entry{}
 	for end := "+"; ; {
 		page, err := s.client.XRevRangeN(ctx, s.key, end, "-", pageLen).Result()

@@ -29,7 +29,7 @@ func (s *Service) SinkNames(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	names = append(names, sinkNames(s.sinks.all())...)
+	names = append(names, sinkNames(s.sinks.list())...)
 	slices.Sort(names)
 	return slices.Compact(names), nil
 }
@@ -37,7 +37,7 @@ func (s *Service) SinkNames(ctx context.Context) ([]string, error) {
 // SinksOfTypes returns the configured sinks of some types in the form "name (type)".
 func (s *Service) SinksOfTypes(types ...string) []string {
 	var list []string
-	for _, sink := range s.sinks.all() {
+	for _, sink := range s.sinks.list() {
 		if slices.Contains(types, sink.cfg.Type) {
 			list = append(list, fmt.Sprintf("%s (%s)", sink.name, sink.cfg.Type))
 		}

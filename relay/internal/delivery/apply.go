@@ -68,7 +68,7 @@ func (s *Service) planChanges(ctx context.Context, configured map[string]config.
 			startPositions[name] = startsAtBeginning(cfg)
 		}
 	}
-	for _, before := range s.sinks.all() {
+	for _, before := range s.sinks.list() {
 		if _, found := configured[before.name]; !found {
 			p.removed = append(p.removed, before)
 		}

@@ -25,7 +25,7 @@ func (s *Service) AddPartition(ctx context.Context, partition int) (*dispatch.Di
 		return nil, err
 	}
 	fromStart := make(map[string]bool)
-	for _, sink := range s.sinks.all() {
+	for _, sink := range s.sinks.list() {
 		fromStart[sink.name] = startsAtBeginning(sink.cfg)
 	}
 	if err := s.registerSinks(ctx, partition, fromStart); err != nil {

@@ -86,7 +86,7 @@ func New(o Options) (*Service, error) {
 		}),
 		reporter: pipeline.NewReporter(&o.Deliveries.Stats, log),
 		group:    lifecycle.NewGroup(o.Logger),
-		matcher:  newMatcher(o.Sinks.all()),
+		matcher:  newMatcher(o.Sinks.list()),
 	}
 	o.Sinks.states.connect(&o.Deliveries.SharedStates)
 	queues := s.subscriberConfig(o.Node)
@@ -107,12 +107,12 @@ func New(o Options) (*Service, error) {
 	if s.subscriber, err = subscriber.New(queues); err != nil {
 		return nil, err
 	}
-	for _, sink := range s.sinks.all() {
+	for _, sink := range s.sinks.list() {
 		if err := s.newPipeline(sink); err != nil {
 			return nil, errors.Join(err, s.subscriber.Close())
 		}
 	}
-	s.opts.Notices.SetListeners(noticeListeners(s.sinks.all()))
+	s.opts.Notices.SetListeners(noticeListeners(s.sinks.list()))
 	return s, nil
 }
 
@@ -144,7 +144,7 @@ func (s *Service) Start(ctx context.Context, group *lifecycle.Group) {
 		<-ctx.Done()
 		return s.subscriber.Close()
 	})
-	for _, sink := range s.sinks.all() {
+	for _, sink := range s.sinks.list() {
 		s.startSink(ctx, sink)
 	}
 	s.StartComponent(ctx, "retries", s.scheduler.Run)
@@ -197,7 +197,7 @@ func (s *Service) newPipeline(sink *openSink) error {
 
 // startSink starts deliveries to a sink that has a pipeline and is one of the current sinks.
 func (s *Service) startSink(ctx context.Context, sink *openSink) {
-	run := s.consume
+	run := s.consumeQueue
 	if sink.pipeline.Ordered() {
 		run = s.consumeOrdered
 	}
@@ -207,8 +207,8 @@ func (s *Service) startSink(ctx context.Context, sink *openSink) {
 	sink.consumer = s.group.Start(ctx, "sink "+sink.name, func(ctx context.Context) error { return run(ctx, sink) })
 }
 
-// consume consumes the queue of an unordered sink until ctx ends. All nodes do this concurrently.
-func (s *Service) consume(ctx context.Context, sink *openSink) error {
+// consumeQueue consumes the queue of an unordered sink until ctx ends. All nodes do this concurrently.
+func (s *Service) consumeQueue(ctx context.Context, sink *openSink) error {
 	router, err := s.newRouter(sink, s.subscriber)
 	if err != nil {
 		return err

@@ -79,13 +79,13 @@ func OpenSinks(configured map[string]config.Sink, o SinkOptions) (*Sinks, error)
 // Close closes all sinks. It must be called after deliveries have stopped. It waits until ctx ends at most. A sink with a running attempt
 // then stays open.
 func (s *Sinks) Close(ctx context.Context) error {
-	list := s.all()
+	list := s.list()
 	return forEachParallel(len(list), func(i int) error { return list[i].close(ctx) })
 }
 
 func byName(a, b *openSink) int { return strings.Compare(a.name, b.name) }
 
-func (s *Sinks) all() []*openSink {
+func (s *Sinks) list() []*openSink {
 	if list := s.current.Load(); list != nil {
 		return *list
 	}
@@ -94,7 +94,7 @@ func (s *Sinks) all() []*openSink {
 
 // get returns nil if there is no sink with that name.
 func (s *Sinks) get(name string) *openSink {
-	list := s.all()
+	list := s.list()
 	i, found := slices.BinarySearchFunc(list, name, func(sink *openSink, name string) int {
 		return strings.Compare(sink.name, name)
 	})
@@ -108,7 +108,7 @@ func (s *Sinks) get(name string) *openSink {
 func (s *Sinks) add(in ...*openSink) {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
-	list := slices.DeleteFunc(slices.Clone(s.all()), func(sink *openSink) bool {
+	list := slices.DeleteFunc(slices.Clone(s.list()), func(sink *openSink) bool {
 		return slices.ContainsFunc(in, func(other *openSink) bool { return other.name == sink.name })
 	})
 	list = append(list, in...)
@@ -120,7 +120,7 @@ func (s *Sinks) add(in ...*openSink) {
 func (s *Sinks) remove(name string) {
 	s.writeMu.Lock()
 	defer s.writeMu.Unlock()
-	list := slices.DeleteFunc(slices.Clone(s.all()), func(sink *openSink) bool { return sink.name == name })
+	list := slices.DeleteFunc(slices.Clone(s.list()), func(sink *openSink) bool { return sink.name == name })
 	s.current.Store(&list)
 	s.opts.Metrics.RemoveSink(name)
 }

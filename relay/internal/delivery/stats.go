@@ -44,7 +44,7 @@ func (s *Service) updateMetrics(ctx context.Context) error {
 	tick := time.NewTicker(statsInterval)
 	defer tick.Stop()
 	for {
-		names := sinkNames(s.sinks.all())
+		names := sinkNames(s.sinks.list())
 		list, err := s.loadStats(ctx, names)
 		if ctx.Err() != nil {
 			return nil

@@ -56,13 +56,13 @@ func (g *Group) Start(ctx context.Context, name string, run func(context.Context
 	g.running = append(g.running, c)
 	go func() {
 		defer close(c.done)
-		g.report(ctx, name, run(ctx))
+		g.reportEnd(ctx, name, run(ctx))
 	}()
 	return c
 }
 
-// report handles the end of a component. An end before the end of ctx is a failure.
-func (g *Group) report(ctx context.Context, name string, err error) {
+// reportEnd handles the end of a component. An end before the end of ctx is a failure.
+func (g *Group) reportEnd(ctx context.Context, name string, err error) {
 	if ctx.Err() != nil {
 		if err != nil && !errors.Is(err, context.Canceled) {
 			g.log.Warn("component stopped with an error", "component", name, "error", err)

@@ -1,4 +1,4 @@
-package daemon
+package source
 
 import (
 	"encoding/pem"
@@ -11,17 +11,16 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
-	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 
 // A private certificate of the upstream is accepted only with ca_file.
-func TestUpstreamClient(t *testing.T) {
+func TestNewHTTPClient(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewTLSServer(http.NotFoundHandler())
 	defer s.Close()
 	file := filepath.Join(t.TempDir(), "ca.pem")
-	get := func(cfg config.Source) error {
-		c, err := upstreamClient(cfg)
+	get := func(caFile string) error {
+		c, err := NewHTTPClient(caFile)
 		if err != nil {
 			return err
 		}
@@ -32,13 +31,13 @@ func TestUpstreamClient(t *testing.T) {
 		}
 		return err
 	}
-	if err := get(config.Source{CAFile: file}); err == nil || !strings.Contains(err.Error(), "ca_file") {
+	if err := get(file); err == nil || !strings.Contains(err.Error(), "ca_file") {
 		t.Errorf("missing file: got %v", err)
 	}
 	if err := os.WriteFile(file, []byte("nothing"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := get(config.Source{CAFile: file}); err == nil || !strings.Contains(err.Error(), "no certificate") {
+	if err := get(file); err == nil || !strings.Contains(err.Error(), "no certificate") {
 		t.Errorf("file without a certificate: got %v", err)
 	}
 	text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
@@ -46,9 +45,9 @@ func TestUpstreamClient(t *testing.T) {
 		t.Fatal(err)
 	}
 	// On a busy machine, a handshake can exceed its time limit.
-	testkit.Eventually(t, "a response", func() error { return get(config.Source{CAFile: file}) })
+	testkit.Eventually(t, "a response", func() error { return get(file) })
 	testkit.Eventually(t, "an unknown authority", func() error {
-		err := get(config.Source{})
+		err := get("")
 		if err == nil {
 			return errors.New("the certificate was accepted")
 		}
