@@ -10,6 +10,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 )
 
@@ -117,5 +118,37 @@ func TestAPI_DeadLetterSelection(t *testing.T) {
 	get(a, "GET", "/api/sinks/a/deadletters?since=24h", "")
 	if age := time.Since(f.sel.Since); age < 24*time.Hour || age > 25*time.Hour {
 		t.Errorf("got since %v", f.sel.Since)
+	}
+}
+
+// fakeAuditLog records the filter.
+type fakeAuditLog struct{ asked audit.Filter }
+
+func (f *fakeAuditLog) Search(_ context.Context, filter audit.Filter) ([]audit.Entry, error) {
+	f.asked = filter
+	return nil, nil
+}
+
+func TestAPI_Audit(t *testing.T) {
+	for action, want := range map[string]struct {
+		status   int
+		contains string
+	}{
+		"":                 {200, `{"data":[]}`},
+		"sinks.pause":      {200, `{"data":[]}`},
+		"sinks":            {200, `{"data":[]}`},
+		"instance.migrate": {200, `{"data":[]}`},
+		"sinks.pase":       {422, "did you mean sinks.pause?"},
+		"sinks.list":       {422, "there is no action"}, // reads are not recorded
+		"sink":             {422, "there is no action"},
+	} {
+		f := &fakeAuditLog{}
+		w := get(newOpen(Options{AuditLog: f}), "GET", "/api/audit?action="+action, "")
+		if w.Code != want.status || !strings.Contains(w.Body.String(), want.contains) {
+			t.Errorf("%q: got %d %s, want %d %s", action, w.Code, w.Body, want.status, want.contains)
+		}
+		if w.Code == 200 && (f.asked.Action != action || f.asked.Limit != defaultAuditEntries) {
+			t.Errorf("%q: got filter %+v", action, f.asked)
+		}
 	}
 }

@@ -7,11 +7,13 @@ import (
 	"math"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 )
@@ -34,6 +36,9 @@ func searchAuditLog(
 		return nil, relay.NewError(relay.CodeInvalidArgument,
 			fmt.Sprintf("limit is not a number from 1 to %d", maxAuditEntries)).WithExtra("parameter", "limit")
 	}
+	if err := checkAction(request.Action); err != nil {
+		return nil, err
+	}
 	f := audit.Filter{
 		Actor: request.Actor, Source: request.Source, Target: request.Target, Action: request.Action,
 		Limit: cmp.Or(request.Limit, defaultAuditEntries),
@@ -53,6 +58,27 @@ func searchAuditLog(
 		}
 	}
 	return list, err
+}
+
+// checkAction rejects the name of an action that is never recorded. An empty name is allowed.
+func checkAction(name string) error {
+	known := []string{""}
+	for _, a := range audit.Actions() {
+		known = append(known, string(a))
+	}
+	for _, op := range adminapi.Operations() {
+		if d := op.Describe(); d.Method != http.MethodGet {
+			known = append(known, d.Name)
+		}
+	}
+	if slices.ContainsFunc(known, func(k string) bool { return k == name || strings.HasPrefix(k, name+".") }) {
+		return nil
+	}
+	detail := "there is no action " + strconv.Quote(relay.Truncate(name, 100))
+	if near := suggest.ClosestName(name, known); near != "" {
+		detail += "; did you mean " + near + "?"
+	}
+	return relay.NewError(relay.CodeInvalidArgument, detail).WithExtra("parameter", "action")
 }
 
 // recordRequest records a request of an operator.

@@ -48,7 +48,17 @@ const (
 	ActionReloadConfig Action = "config.reload"
 	// ActionDisableSink is a sink that the relay disabled.
 	ActionDisableSink Action = "sinks.disable"
+	// ActionMigrateInstance is a request to migrate an instance.
+	ActionMigrateInstance Action = "instance.migrate"
 )
+
+// Actions returns the actions that are recorded outside the admin API.
+func Actions() []Action {
+	return []Action{
+		ActionAuthenticate, ActionAdminAuthenticate, ActionRevokeToken, ActionPublish, ActionRequest, ActionAddKey,
+		ActionChangeKey, ActionRemoveKey, ActionReloadKeys, ActionReloadConfig, ActionDisableSink, ActionMigrateInstance,
+	}
+}
 
 // OutcomeOK is the outcome of an action that succeeded.
 const OutcomeOK = "ok"

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 
+	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
@@ -24,7 +25,7 @@ func (m *Module) PublicRoutes() []module.PublicRoute {
 		},
 		{
 			Pattern: tasks, Method: http.MethodPost, Capability: auth.CapabilityMigrate,
-			AuditAction: "instance.migrate", HubPurpose: "the hub of the instance", Status: http.StatusAccepted,
+			AuditAction: audit.ActionMigrateInstance, HubPurpose: "the hub of the instance", Status: http.StatusAccepted,
 			CheckReady: m.checkReady,
 			Handle: func(ctx context.Context, r module.PublicRequest) (any, error) {
 				return m.service.Migrate(ctx, Request{
