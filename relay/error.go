@@ -18,6 +18,7 @@ const (
 	CodeNoURI              Code = "404.uri"
 	CodeNoSink             Code = "404.sink"
 	CodeNoDeadLetter       Code = "404.deadletter"
+	CodeNotQuarantined     Code = "404.quarantine"
 	CodeNoContainer        Code = "404.container"
 	CodeNoInstance         Code = "404.instance"
 	CodeNoJob              Code = "404.job"
@@ -61,6 +62,8 @@ func codeInfoFor(c Code) codeInfo {
 		return codeInfo{http.StatusNotFound, "There is no such sink"}
 	case CodeNoDeadLetter:
 		return codeInfo{http.StatusNotFound, "There is no such dead letter"}
+	case CodeNotQuarantined:
+		return codeInfo{http.StatusNotFound, "There is no such entry in the quarantine"}
 	case CodeNoContainer:
 		return codeInfo{http.StatusNotFound, "There is no such container"}
 	case CodeNoInstance:

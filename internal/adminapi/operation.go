@@ -133,6 +133,7 @@ func Operations() []AnyOperation {
 	return []AnyOperation{
 		ListSinks(), ShowSink(), PauseSink(), ResumeSink(), RetrySink(), ReplaySink(), TestSink(), ForgetSink(),
 		ListDeadLetters(), ShowDeadLetter(), ReplayDeadLetters(), DropDeadLetters(),
+		ListQuarantine(), ShowQuarantined(), ReplayQuarantined(), DropQuarantined(),
 		ListSources(), ListConnections(), ListAudit(),
 		ListKeys(), CreateKey(), RotateKey(), RevokeKey(), EraseAccount(),
 		ListInventory(), ImportInventory(),

@@ -100,6 +100,10 @@ func (d *Daemon) newPublisher(s *stores) *ingest.Publisher {
 	})
 }
 
+func (d *Daemon) newQuarantine(s *stores) *ingest.Quarantine {
+	return &ingest.Quarantine{Store: s.inbox, Decoder: d.newDecoder(), CheckRoom: s.monitor.Check}
+}
+
 func (d *Daemon) newQuotas(s *stores) *quota.Quotas {
 	limit := func(q config.Quota) quota.Limit {
 		return quota.Limit{

@@ -38,6 +38,8 @@ type Options struct {
 	Log           *slog.Logger
 	// Sinks implements /api/sinks.
 	Sinks Sinks
+	// Quarantine implements /api/quarantine.
+	Quarantine Quarantine
 	// Sources implements /api/sources.
 	Sources Sources
 	// Connections implements /api/connections.

@@ -35,6 +35,7 @@ func newAPIHandler(opt Options) *apiHandler {
 	h := &apiHandler{log: opt.Log, audit: opt.Audit, routes: make(map[string]map[string]http.HandlerFunc)}
 	h.handleSinks(opt.Sinks)
 	h.handleDeadLetters(opt.Sinks)
+	h.handleQuarantine(opt.Quarantine)
 	handleOperation(h, adminapi.ListSources(), withComponent(opt.Sources, listSources))
 	handleOperation(h, adminapi.ListConnections(), withComponent(opt.Connections, listConnections))
 	handleOperation(h, adminapi.ListAudit(), withComponent(opt.AuditLog, searchAuditLog))

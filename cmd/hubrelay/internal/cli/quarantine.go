@@ -1,0 +1,284 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+)
+
+// maxCorrected is the maximum size of corrected content in bytes. The relay accepts less.
+const maxCorrected = 1 << 20
+
+func newQuarantine(std term.Streams) *cobra.Command {
+	cmd := commandGroup("quarantine", "Show, correct and drop events that the relay rejected",
+		newQuarantineList(std), newQuarantineShow(std), newQuarantineReplay(std), newQuarantineDrop(std))
+	cmd.Long = `The quarantine has the invalid entries of the inbox and of sources, with the reason. Requests to publish are
+rejected instead. It keeps the newest 100,000 entries.
+
+` + adminHelp
+	return cmd
+}
+
+func newQuarantineList(std term.Streams) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:   "list",
+		Short: "List rejected entries, oldest first",
+		Long: `Lists the entries of the quarantine, oldest first. FROM is inbox or the name of a source, SIZE the size of
+the content in bytes. 'quarantine show' prints the content of one.`,
+		Example: "  hubrelay quarantine list\n  hubrelay quarantine list --json | jq -r .reason | sort | uniq -c",
+		Args:    WithUsageErrors(cobra.NoArgs),
+		RunE:    func(cmd *cobra.Command, _ []string) error { return listQuarantine(cmd.Context(), std, &f) },
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+func listQuarantine(ctx context.Context, std term.Streams, f *adminFlags) error {
+	c, err := f.connect(std)
+	if err != nil {
+		return err
+	}
+	found := false
+	err = forEachQuarantined(ctx, c, func(page []adminapi.QuarantinedEntry) error {
+		found = found || len(page) > 0
+		if f.asJSON {
+			return printJSON(std, page...)
+		}
+		return printQuarantine(std, page)
+	})
+	if err == nil && !found && !f.asJSON {
+		_, err = fmt.Fprintln(std.Out, "the quarantine is empty")
+	}
+	return err
+}
+
+func forEachQuarantined(ctx context.Context, c *adminConn, visit func([]adminapi.QuarantinedEntry) error) error {
+	return forEachPage(ctx, c, adminapi.ListQuarantine(),
+		func(p adminapi.PageRequest) adminapi.PageRequest { return p }, visit)
+}
+
+func printQuarantine(std term.Streams, list []adminapi.QuarantinedEntry) error {
+	if len(list) == 0 {
+		return nil
+	}
+	rows := make([][]string, len(list))
+	for i := range list {
+		e := &list[i]
+		rows[i] = []string{
+			term.Sanitize(e.ID), term.FormatAgo(e.Time), term.Sanitize(originOf(e)), fmt.Sprint(e.Size), term.Sanitize(e.Reason),
+		}
+	}
+	return term.PrintTableWithin(std.Out, term.NewPalette(std.Out, std.Env), term.Width(std.Out), []term.Column{
+		{Title: "ID"},
+		{Title: "AGE", Right: true},
+		{Title: "FROM", MaxWidth: 24, DropOrder: 2},
+		{Title: "SIZE", Right: true, DropOrder: 1},
+		{Title: "REASON", MinWidth: 32},
+	}, rows)
+}
+
+// originOf returns where an entry came from.
+func originOf(e *adminapi.QuarantinedEntry) string {
+	if e.Source != "" {
+		return "source " + e.Source
+	}
+	return "inbox"
+}
+
+func newQuarantineShow(std term.Streams) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:     "show ID",
+		Short:   "Show a rejected entry with its content",
+		Example: "  hubrelay quarantine show 1732153000123-0\n  hubrelay quarantine show 1732153000123-0 --json | jq -r .data > event.json",
+		Args:    exactNamedArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return callAndPrint(cmd.Context(), std, &f, adminapi.ShowQuarantined(), adminapi.Empty{},
+				func(e adminapi.QuarantinedEntryDetails) error { return showQuarantined(std, &e) }, args...)
+		},
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+func showQuarantined(std term.Streams, e *adminapi.QuarantinedEntryDetails) error {
+	p := term.NewPalette(std.Out, std.Env)
+	var b strings.Builder
+	line := func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(&b, "%s %s\n", p.Bold(fmt.Sprintf("%-8s", name)), term.Sanitize(value))
+		}
+	}
+	line("id", e.ID)
+	line("from", originOf(&e.QuarantinedEntry))
+	line("inbox id", e.InboxID)
+	line("rejected", fmt.Sprintf("%s (%s ago)", formatTime(e.Time), term.FormatAgo(e.Time)))
+	line("reason", e.Reason)
+	text := e.Data
+	var pretty bytes.Buffer
+	if json.Indent(&pretty, []byte(text), "", "  ") == nil {
+		text = pretty.String()
+	}
+	fmt.Fprintf(&b, "\n%s\n", p.Bold(fmt.Sprintf("content: %d bytes", e.Size)))
+	for row := range strings.Lines(text) {
+		b.WriteString(term.Sanitize(strings.TrimRight(row, "\r\n")) + "\n")
+	}
+	_, err := std.Out.Write([]byte(b.String()))
+	return err
+}
+
+func newQuarantineReplay(std term.Streams) *cobra.Command {
+	var f adminFlags
+	var file string
+	cmd := &cobra.Command{
+		Use:   "replay ID",
+		Short: "Publish a rejected entry, unchanged or corrected",
+		Long: `Moves an entry of the quarantine to the inbox. Without --data its content is unchanged, which helps after a
+change of the configuration, such as notifications.extra_topics. The relay checks the content first: if it is still
+invalid, nothing changes.`,
+		Example: `  hubrelay quarantine show 1732153000123-0 --json | jq -r .data > event.json
+  hubrelay quarantine replay 1732153000123-0 --data event.json`,
+		Args: exactNamedArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			data, err := readCorrected(std, file)
+			if err != nil {
+				return err
+			}
+			return callAndPrint(cmd.Context(), std, &f, adminapi.ReplayQuarantined(),
+				adminapi.ReplayQuarantinedRequest{Data: data},
+				func(e adminapi.ReplayedEntry) error {
+					_, err := fmt.Fprintln(std.Out, term.Sanitize(fmt.Sprintf("replayed %s: %s of hub %s", e.ID, e.Topic, e.HubID)))
+					return err
+				}, args...)
+		},
+	}
+	cmd.Flags().StringVar(&file, "data", "", "file with the corrected content, or - for standard input")
+	f.register(cmd, std)
+	return cmd
+}
+
+// readCorrected reads the content of a file, or of standard input for "-". Without a name it returns "".
+func readCorrected(std term.Streams, name string) (string, error) {
+	if name == "" {
+		return "", nil
+	}
+	in := std.In
+	if name != "-" {
+		f, err := os.Open(name)
+		if err != nil {
+			return "", err
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	}
+	data, err := io.ReadAll(io.LimitReader(in, maxCorrected+1))
+	switch {
+	case err != nil:
+		return "", fmt.Errorf("read the corrected content: %w", err)
+	case len(data) > maxCorrected:
+		return "", fmt.Errorf("the corrected content is larger than %d bytes", maxCorrected)
+	case len(bytes.TrimSpace(data)) == 0:
+		return "", errors.New("the corrected content is empty")
+	}
+	return string(data), nil
+}
+
+type quarantineDropFlags struct {
+	adminFlags
+	all, yes bool
+}
+
+func newQuarantineDrop(std term.Streams) *cobra.Command {
+	var f quarantineDropFlags
+	cmd := &cobra.Command{
+		Use:   "drop [ID... | --all]",
+		Short: "Remove rejected entries",
+		Long: `Removes entries of the quarantine permanently. With --all it asks for confirmation on a terminal, and requires
+--yes otherwise.`,
+		Example: "  hubrelay quarantine drop 1732153000123-0\n  hubrelay quarantine drop --all",
+		Args:    WithUsageErrors(cobra.ArbitraryArgs),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case f.all && len(args) > 0:
+				return NewUsageError(cmd, errors.New("specify either ids or --all, not both"))
+			case !f.all && len(args) == 0:
+				return NewUsageError(cmd, errors.New("nothing selected: specify ids or --all"))
+			case f.all && !f.yes && !canConfirm(std):
+				return NewUsageError(cmd, errors.New("confirmation requires a terminal: use --yes to drop all"))
+			}
+			return dropQuarantined(cmd.Context(), std, &f, args)
+		},
+	}
+	f.register(cmd, std)
+	cmd.Flags().BoolVar(&f.all, "all", false, "all entries of the quarantine")
+	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask for confirmation")
+	return cmd
+}
+
+// dropQuarantined lists all entries first, so it drops exactly those that the user confirmed.
+func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFlags, ids []string) error {
+	c, err := f.connect(std)
+	if err != nil {
+		return err
+	}
+	if f.all {
+		err := forEachQuarantined(ctx, c, func(page []adminapi.QuarantinedEntry) error {
+			for _, e := range page {
+				ids = append(ids, e.ID)
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+		if !f.yes && len(ids) > 0 {
+			question := fmt.Sprintf("drop %s of the quarantine permanently?", pluralizeEntries(len(ids)))
+			if err := confirmChange(ctx, std, question); err != nil {
+				return err
+			}
+		}
+	}
+	var total adminapi.DropQuarantinedResult
+	for sent := 0; sent < len(ids); {
+		part := ids[sent:min(sent+changeBatch, len(ids))]
+		result, err := callDaemon(ctx, c, adminapi.DropQuarantined(), adminapi.DropQuarantinedRequest{IDs: part})
+		if err != nil {
+			if total.Dropped > 0 {
+				err = fmt.Errorf("%w; %d of %d were dropped before that; run the command again for the rest", err,
+					total.Dropped, len(ids))
+			}
+			return err
+		}
+		total.Dropped += result.Dropped
+		total.Missing += result.Missing
+		sent += len(part)
+	}
+	if f.asJSON {
+		err = printJSON(std, total)
+	} else {
+		_, err = fmt.Fprintln(std.Out, "dropped "+pluralizeEntries(total.Dropped))
+	}
+	if err == nil && total.Missing > 0 && !f.all {
+		return fmt.Errorf("%d of %d ids are not in the quarantine: 'hubrelay quarantine list' shows all entries",
+			total.Missing, len(ids))
+	}
+	return err
+}
+
+func pluralizeEntries(n int) string {
+	if n == 1 {
+		return "1 entry"
+	}
+	return fmt.Sprintf("%d entries", n)
+}

@@ -1,0 +1,103 @@
+package inbox
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+// ErrNotQuarantined is returned for an ID that is not in the quarantine.
+var ErrNotQuarantined = errors.New("the entry is not in the quarantine")
+
+// QuarantinedEntry is an entry of the quarantine.
+type QuarantinedEntry struct {
+	// ID is the ID of the entry in the quarantine. It is never used again.
+	ID   string
+	Time time.Time
+	// Reason is a sentence for the producer.
+	Reason string
+	// InboxID is the ID that the entry had in the inbox. Source is the name of the source that it came from. One of them
+	// is empty.
+	InboxID, Source string
+	// Data is what the producer sent. It may be cut, and need not be JSON.
+	Data []byte
+}
+
+// ListQuarantine returns up to limit entries after an ID, the oldest first. "" is the beginning. The list is empty at the
+// end.
+func (s *Store) ListQuarantine(ctx context.Context, after string, limit int) ([]QuarantinedEntry, error) {
+	start := "-"
+	if after != "" {
+		start = "(" + after
+	}
+	messages, err := s.conn.Commands().XRangeN(ctx, QuarantineKey(s.keys), start, "+", int64(limit)).Result()
+	if err != nil {
+		return nil, redisconn.WrapError("list the quarantine", err)
+	}
+	list := make([]QuarantinedEntry, len(messages))
+	for i, m := range messages {
+		list[i] = decodeQuarantined(m)
+	}
+	return list, nil
+}
+
+// GetQuarantined returns one entry, or [ErrNotQuarantined].
+func (s *Store) GetQuarantined(ctx context.Context, id string) (QuarantinedEntry, error) {
+	if !streamid.IsValid(id) {
+		return QuarantinedEntry{}, ErrNotQuarantined
+	}
+	messages, err := s.conn.Commands().XRangeN(ctx, QuarantineKey(s.keys), id, id, 1).Result()
+	switch {
+	case err != nil:
+		return QuarantinedEntry{}, redisconn.WrapError("read the quarantine", err)
+	case len(messages) == 0:
+		return QuarantinedEntry{}, ErrNotQuarantined
+	}
+	return decodeQuarantined(messages[0]), nil
+}
+
+func decodeQuarantined(m redis.XMessage) QuarantinedEntry {
+	text := func(name string) string { v, _ := m.Values[name].(string); return v }
+	e := QuarantinedEntry{
+		ID: m.ID, Reason: text("reason"), InboxID: text("inbox"), Source: text("source"), Data: []byte(text("data")),
+	}
+	if at, ok := streamid.ParsePosition(m.ID); ok {
+		e.Time = time.UnixMilli(int64(at.MS)).UTC()
+	}
+	return e
+}
+
+// ReplayQuarantined adds data to the inbox, then removes the entry from the quarantine. A crash in between, or a
+// concurrent call, does not store the notification twice, because the ID of the entry is its idempotency key.
+func (s *Store) ReplayQuarantined(ctx context.Context, id string, data []byte) error {
+	err := s.conn.WithReplication(ctx, Key(s.keys), func(c redisconn.Runner) error {
+		return c.XAdd(ctx, &redis.XAddArgs{
+			Stream: Key(s.keys), Values: []any{"data", data, "key", "quarantine-" + id},
+		}).Err()
+	})
+	if err != nil {
+		return redisconn.WrapError("write to the inbox", err)
+	}
+	_, err = s.DropQuarantined(ctx, []string{id})
+	return err
+}
+
+// DropQuarantined removes entries from the quarantine and returns how many there were.
+func (s *Store) DropQuarantined(ctx context.Context, ids []string) (int, error) {
+	valid := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if streamid.IsValid(id) {
+			valid = append(valid, id)
+		}
+	}
+	if len(valid) == 0 {
+		return 0, nil
+	}
+	n, err := s.conn.Commands().XDel(ctx, QuarantineKey(s.keys), valid...).Result()
+	return int(n), redisconn.WrapError("remove entries from the quarantine", err)
+}

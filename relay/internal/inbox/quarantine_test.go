@@ -1,0 +1,55 @@
+package inbox
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+)
+
+func TestQuarantine(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *testInbox) {
+		for i := range 3 {
+			_, err := b.Quarantine(t.Context(), []RejectedEntry{{
+				InboxID: fmt.Sprintf("%d-0", 1+i), Data: fmt.Appendf(nil, "data %d", i), Reason: fmt.Sprint("reason ", i),
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		var all []QuarantinedEntry
+		for after := ""; ; {
+			page, err := b.ListQuarantine(t.Context(), after, 2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(page) == 0 {
+				break
+			}
+			all = append(all, page...)
+			after = page[len(page)-1].ID
+		}
+		if len(all) != 3 {
+			t.Fatalf("got %+v, want three entries", all)
+		}
+		if e := all[1]; string(e.Data) != "data 1" || e.Reason != "reason 1" || e.InboxID != "2-0" || e.Time.IsZero() {
+			t.Errorf("got %+v", e)
+		}
+		if err := b.ReplayQuarantined(t.Context(), all[0].ID, []byte("other")); err != nil {
+			t.Fatal(err)
+		}
+		moved, err := b.Read(t.Context(), "", 10, 0)
+		if err != nil || len(moved) != 1 || string(moved[0].Data) != "other" || moved[0].Key != "quarantine-"+all[0].ID {
+			t.Errorf("got the inbox %+v, %v", moved, err)
+		}
+		for _, id := range []string{all[0].ID, "x", "", "1-"} {
+			if _, err := b.GetQuarantined(t.Context(), id); !errors.Is(err, ErrNotQuarantined) {
+				t.Errorf("%q: got %v, want ErrNotQuarantined", id, err)
+			}
+		}
+		n, err := b.DropQuarantined(t.Context(), []string{all[0].ID, "x", all[1].ID, all[2].ID})
+		if err != nil || n != 2 {
+			t.Errorf("dropped %d, %v, want 2", n, err)
+		}
+	})
+}

@@ -1,0 +1,37 @@
+package ingest
+
+import (
+	"context"
+
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/inbox"
+)
+
+// Quarantine lets operators read, correct and remove invalid entries. It may be used concurrently.
+type Quarantine struct {
+	*inbox.Store
+	Decoder *Decoder
+	// CheckRoom returns an error while the storage is full.
+	CheckRoom func() error
+}
+
+// Replay moves an entry to the inbox, with data as its content, or unchanged if data is empty. It returns the
+// notification as the relay decodes it. Its ID in the log differs. If the relay would reject the content again, the
+// error is its *[relay.Error], and nothing has changed.
+func (q *Quarantine) Replay(ctx context.Context, id string, data []byte) (relay.Notification, error) {
+	entry, err := q.GetQuarantined(ctx, id)
+	if err != nil {
+		return relay.Notification{}, err
+	}
+	if len(data) == 0 {
+		data = entry.Data
+	}
+	n, invalid := q.Decoder.Decode(data, Defaults{AnyAccount: true})
+	if invalid != nil {
+		return relay.Notification{}, invalid
+	}
+	if err := q.CheckRoom(); err != nil {
+		return relay.Notification{}, err
+	}
+	return n, q.ReplayQuarantined(ctx, id, data)
+}
