@@ -140,7 +140,7 @@ func TestAPI_Audit(t *testing.T) {
 		"instance.migrate": {200, `{"data":[]}`},
 		"sinks.pase":       {422, "did you mean sinks.pause?"},
 		"sinks.list":       {422, "there is no action"}, // reads are not recorded
-		"sink":             {422, "there is no action"},
+		"sink":             {422, "did you mean sinks?"},
 	} {
 		f := &fakeAuditLog{}
 		w := get(newOpen(Options{AuditLog: f}), "GET", "/api/audit?action="+action, "")
