@@ -21,16 +21,18 @@ var ErrStopped = errors.New("stopped unexpectedly")
 // methods, which are called by one goroutine. A group that has stopped cannot be used again.
 type Group struct {
 	log    *slog.Logger
-	failed chan error
+	failed chan struct{} // closed after the first failure
 
 	mu       sync.Mutex
 	running  []*Component
 	stopping bool
+	failure  error // the first one
+	reported bool  // whether Wait has returned it
 }
 
 // NewGroup returns a group without components.
 func NewGroup(log *slog.Logger) *Group {
-	return &Group{log: log, failed: make(chan error, 1)}
+	return &Group{log: log, failed: make(chan struct{})}
 }
 
 // Component is a running component of a [Group].
@@ -72,22 +74,28 @@ func (g *Group) reportEnd(ctx context.Context, name string, err error) {
 	if err == nil {
 		err = ErrStopped
 	}
-	select {
-	case g.failed <- fmt.Errorf("%s: %w", name, err):
-	default: // an earlier failure stops the group
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.failure != nil || g.stopping {
 		g.log.Warn("component failed", "component", name, "error", err)
+		return
 	}
+	g.failure = fmt.Errorf("%s: %w", name, err)
+	close(g.failed)
 }
 
-// Wait blocks until ctx ends or a component fails. It returns the error of the component. The caller stops the group.
+// Wait blocks until ctx ends or a component fails. It returns nil or the error of the component. The caller stops the
+// group, which logs a failure that Wait has not returned.
 func (g *Group) Wait(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
-	case err := <-g.failed:
-		g.failed <- err // later failures are logged
-		return err
+	case <-g.failed:
 	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.reported = true
+	return g.failure
 }
 
 // Run waits until ctx ends or a component fails, then stops all components concurrently. It returns the error of the
@@ -123,6 +131,9 @@ func (g *Group) beginStop() []*Component {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.stopping = true
+	if g.failure != nil && !g.reported {
+		g.log.Warn("component failed", "error", g.failure)
+	}
 	return slices.Clone(g.running)
 }
 

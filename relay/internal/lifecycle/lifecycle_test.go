@@ -173,13 +173,35 @@ func TestGroup_LogsLaterFailures(t *testing.T) {
 		g := NewGroup(slog.New(slog.NewTextHandler(&log, nil)))
 		first, second := errors.New("first"), errors.New("second")
 		g.Start(t.Context(), "one", func(context.Context) error { return first })
+		synctest.Wait()
+		g.Start(t.Context(), "two", func(context.Context) error { return second })
+		synctest.Wait()
 		if err := g.Wait(t.Context()); !errors.Is(err, first) {
 			t.Errorf("got %v, want %v", err, first)
 		}
-		g.Start(t.Context(), "two", func(context.Context) error { return second })
+		g.StopInReverse(time.Minute, time.Second)
+		if got := log.String(); !strings.Contains(got, `msg="component failed" component=two error=second`) ||
+			strings.Contains(got, "first") {
+			t.Errorf("got log %s", got)
+		}
+	})
+}
+
+// A component that fails together with the end of the context is logged, because nobody waits for its error.
+func TestGroup_LogsFailureAfterEndOfContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log testkit.Buffer
+		g := NewGroup(slog.New(slog.NewTextHandler(&log, nil)))
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if err := g.Wait(ctx); err != nil {
+			t.Errorf("got %v", err)
+		}
+		g.Start(t.Context(), "one", func(context.Context) error { return errors.New("broken") })
 		synctest.Wait()
 		g.StopInReverse(time.Minute, time.Second)
-		if !strings.Contains(log.String(), `msg="component failed" component=two error=second`) {
+		if !strings.Contains(log.String(), `msg="component failed" error="one: broken"`) {
 			t.Errorf("got log %s", log.String())
 		}
 	})
@@ -199,10 +221,8 @@ func TestStop_EndsOneComponent(t *testing.T) {
 			t.Errorf("got %d running components, want 1", len(g.running))
 		}
 		g.StopInReverse(time.Minute, time.Second)
-		select {
-		case err := <-g.failed:
-			t.Errorf("a stopped component counts as failed: %v", err)
-		default:
+		if g.failure != nil {
+			t.Errorf("a stopped component counts as failed: %v", g.failure)
 		}
 	})
 }
