@@ -72,6 +72,12 @@ func TestQuarantine(t *testing.T) {
 	if out := command(1, "", "quarantine", "replay", id); !strings.Contains(out, "no.such.topic") {
 		t.Errorf("an unchanged replay: got\n%s", out)
 	}
+	if out := command(1, "", "quarantine", "replay", id, "--data", ""); !strings.Contains(out, "no such file") {
+		t.Errorf("an empty name: got\n%s", out)
+	}
+	if out := command(1, "\xff", "quarantine", "replay", id, "--data", "-"); !strings.Contains(out, "not UTF-8") {
+		t.Errorf("invalid bytes: got\n%s", out)
+	}
 	corrected := `{"topic":"job.created","context":{"hub_id":"hub-1"},"mark":1}`
 	if out := command(0, corrected, "quarantine", "replay", id, "--data", "-"); !strings.Contains(out, "job.created of hub hub-1") {
 		t.Errorf("got\n%s", out)

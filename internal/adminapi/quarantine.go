@@ -42,7 +42,7 @@ type ReplayedEntry struct {
 
 // DropQuarantinedRequest is the request of [DropQuarantined].
 type DropQuarantinedRequest struct {
-	// IDs are at most 1,000 IDs.
+	// IDs name 1 to 1,000 entries.
 	IDs []string `json:"ids"`
 }
 
@@ -60,7 +60,7 @@ func ListQuarantine() Operation[PageRequest, Page[QuarantinedEntry]] {
 		"List the rejected entries of the inbox and of sources, the oldest first")
 }
 
-// ShowQuarantined shows an entry with its content. Viewers do not see the content of events.
+// ShowQuarantined shows an entry with its content. It requires an operator, because the content can belong to any account.
 func ShowQuarantined() Operation[Empty, QuarantinedEntryDetails] {
 	return newOperation[Empty, QuarantinedEntryDetails]("quarantine.show", http.MethodGet, "/api/quarantine/{id}", RoleOperator,
 		"Show a rejected entry with its content")
@@ -69,7 +69,7 @@ func ShowQuarantined() Operation[Empty, QuarantinedEntryDetails] {
 // ReplayQuarantined moves an entry to the inbox, unchanged or with other content. The relay must accept the content.
 func ReplayQuarantined() Operation[ReplayQuarantinedRequest, ReplayedEntry] {
 	return operatorOperation[ReplayQuarantinedRequest, ReplayedEntry]("quarantine.replay", "/api/quarantine/{id}/replay",
-		"Move a rejected entry to the inbox, with corrected content")
+		"Move a rejected entry to the inbox, unchanged or corrected")
 }
 
 // DropQuarantined removes entries.

@@ -134,11 +134,12 @@ func (s *sourceManager) startSource(ctx context.Context, name string, cfg config
 	})
 	s.running[name] = &runningSource{cfg, s.group.Start(ctx, "source "+name, func(ctx context.Context) error {
 		err := one.Run(ctx)
-		if ctx.Err() == nil {
-			s.log.Error("source failed and stays stopped until a restart", "source", name,
-				"error", cmp.Or(err, lifecycle.ErrStopped))
-			<-ctx.Done()
+		if ctx.Err() != nil {
+			return err
 		}
+		s.log.Error("source failed and stays stopped until a restart or a change of its configuration", "source", name,
+			"error", cmp.Or(err, lifecycle.ErrStopped))
+		<-ctx.Done()
 		return nil
 	})}
 }

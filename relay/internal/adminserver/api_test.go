@@ -138,6 +138,7 @@ func TestAPI_Audit(t *testing.T) {
 		"sinks.pause":      {200, `{"data":[]}`},
 		"sinks":            {200, `{"data":[]}`},
 		"instance.migrate": {200, `{"data":[]}`},
+		"quarantine.show":  {200, `{"data":[]}`}, // recorded if it is denied
 		"sinks.pase":       {422, "did you mean sinks.pause?"},
 		"sinks.list":       {422, "there is no action"}, // reads are not recorded
 		"sink":             {422, "did you mean sinks?"},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -15,7 +16,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 )
 
-// The numbers of entries of the quarantine in a page, whose content is read but not sent, and in a request.
+// The numbers of entries of the quarantine in a page and in a request.
 const (
 	defaultQuarantinePage = 100
 	maxQuarantinePage     = 500
@@ -40,7 +41,7 @@ func (h *apiHandler) handleQuarantine(q Quarantine) {
 
 func newQuarantinedEntry(e inbox.QuarantinedEntry) adminapi.QuarantinedEntry {
 	return adminapi.QuarantinedEntry{
-		ID: e.ID, Time: e.Time, Reason: e.Reason, InboxID: e.InboxID, Source: e.Source, Size: len(e.Data),
+		ID: e.ID, Time: e.Time, Reason: e.Reason, InboxID: e.InboxID, Source: e.Source, Size: e.Size,
 	}
 }
 
@@ -98,9 +99,12 @@ func dropQuarantined(
 		return adminapi.DropQuarantinedResult{}, relay.NewError(relay.CodeInvalidArgument,
 			fmt.Sprintf("ids must contain 1 to %d IDs", maxQuarantineIDs)).WithPointer("/ids")
 	}
-	dropped, err := q.DropQuarantined(r.Context(), request.IDs)
-	*auditDetail(r) = fmt.Sprintf("%d of %d dropped", dropped, len(request.IDs))
-	return adminapi.DropQuarantinedResult{Dropped: dropped, Missing: len(request.IDs) - dropped}, err
+	slices.Sort(request.IDs)
+	ids := slices.Compact(request.IDs)
+	dropped, err := q.DropQuarantined(r.Context(), ids)
+	*auditDetail(r) = fmt.Sprintf("%d of %d dropped, from %s to %s", dropped, len(ids), relay.Truncate(ids[0], 50),
+		relay.Truncate(ids[len(ids)-1], 50))
+	return adminapi.DropQuarantinedResult{Dropped: dropped, Missing: len(ids) - dropped}, err
 }
 
 func quarantineError(r *http.Request, err error) error {

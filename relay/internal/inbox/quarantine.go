@@ -24,31 +24,52 @@ type QuarantinedEntry struct {
 	// InboxID is the ID that the entry had in the inbox. Source is the name of the source that it came from. One of them
 	// is empty.
 	InboxID, Source string
-	// Data is what the producer sent. It may be cut, and need not be JSON.
+	// Data is what the producer sent. It may be cut, and need not be JSON. A list does not contain it.
 	Data []byte
+	// Size is the size of Data in bytes.
+	Size int
 }
 
-// ListQuarantine returns up to limit entries after an ID, the oldest first. "" is the beginning. The list is empty at the
-// end.
+// quarantineReadCount is the number of entries that a list reads at once, because each may have a megabyte.
+const quarantineReadCount = 16
+
+// ListQuarantine returns up to limit entries after an ID, the oldest first, without their data. "" is the beginning. The
+// list is shorter than limit only at the end.
 func (s *Store) ListQuarantine(ctx context.Context, after string, limit int) ([]QuarantinedEntry, error) {
-	start := "-"
-	if after != "" {
-		start = "(" + after
-	}
-	messages, err := s.conn.Commands().XRangeN(ctx, QuarantineKey(s.keys), start, "+", int64(limit)).Result()
-	if err != nil {
-		return nil, redisconn.WrapError("list the quarantine", err)
-	}
-	list := make([]QuarantinedEntry, len(messages))
-	for i, m := range messages {
-		list[i] = decodeQuarantined(m)
+	var list []QuarantinedEntry
+	for len(list) < limit {
+		start := "-"
+		if after != "" {
+			start = "(" + after
+		}
+		count := int64(min(quarantineReadCount, limit-len(list)))
+		messages, err := s.conn.Commands().XRangeN(ctx, QuarantineKey(s.keys), start, "+", count).Result()
+		if err != nil {
+			return nil, redisconn.WrapError("list the quarantine", err)
+		}
+		if len(messages) == 0 {
+			break
+		}
+		for _, m := range messages {
+			e := decodeQuarantined(m)
+			e.Data = nil
+			list = append(list, e)
+		}
+		after = messages[len(messages)-1].ID
 	}
 	return list, nil
 }
 
+// isEntryID reports whether text is the ID of an entry as Redis writes it. Redis also accepts other forms, which mean
+// different entries in different commands.
+func isEntryID(text string) bool {
+	position, ok := streamid.ParsePosition(text)
+	return ok && position.String() == text
+}
+
 // GetQuarantined returns one entry, or [ErrNotQuarantined].
 func (s *Store) GetQuarantined(ctx context.Context, id string) (QuarantinedEntry, error) {
-	if !streamid.IsValid(id) {
+	if !isEntryID(id) {
 		return QuarantinedEntry{}, ErrNotQuarantined
 	}
 	messages, err := s.conn.Commands().XRangeN(ctx, QuarantineKey(s.keys), id, id, 1).Result()
@@ -66,14 +87,15 @@ func decodeQuarantined(m redis.XMessage) QuarantinedEntry {
 	e := QuarantinedEntry{
 		ID: m.ID, Reason: text("reason"), InboxID: text("inbox"), Source: text("source"), Data: []byte(text("data")),
 	}
+	e.Size = len(e.Data)
 	if at, ok := streamid.ParsePosition(m.ID); ok {
 		e.Time = time.UnixMilli(int64(at.MS)).UTC()
 	}
 	return e
 }
 
-// ReplayQuarantined adds data to the inbox, then removes the entry from the quarantine. A crash in between, or a
-// concurrent call, does not store the notification twice, because the ID of the entry is its idempotency key.
+// ReplayQuarantined adds data to the inbox, then removes the entry from the quarantine. The ID of the entry is the
+// idempotency key, so a repetition after a crash in between does not store a notification of the same hub twice.
 func (s *Store) ReplayQuarantined(ctx context.Context, id string, data []byte) error {
 	err := s.conn.WithReplication(ctx, Key(s.keys), func(c redisconn.Runner) error {
 		return c.XAdd(ctx, &redis.XAddArgs{
@@ -91,7 +113,7 @@ func (s *Store) ReplayQuarantined(ctx context.Context, id string, data []byte) e
 func (s *Store) DropQuarantined(ctx context.Context, ids []string) (int, error) {
 	valid := make([]string, 0, len(ids))
 	for _, id := range ids {
-		if streamid.IsValid(id) {
+		if isEntryID(id) {
 			valid = append(valid, id)
 		}
 	}

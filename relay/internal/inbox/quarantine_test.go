@@ -3,6 +3,7 @@ package inbox
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 )
 
@@ -32,7 +33,7 @@ func TestQuarantine(t *testing.T) {
 		if len(all) != 3 {
 			t.Fatalf("got %+v, want three entries", all)
 		}
-		if e := all[1]; string(e.Data) != "data 1" || e.Reason != "reason 1" || e.InboxID != "2-0" || e.Time.IsZero() {
+		if e := all[1]; e.Data != nil || e.Size != 6 || e.Reason != "reason 1" || e.InboxID != "2-0" || e.Time.IsZero() {
 			t.Errorf("got %+v", e)
 		}
 		if err := b.ReplayQuarantined(t.Context(), all[0].ID, []byte("other")); err != nil {
@@ -42,10 +43,13 @@ func TestQuarantine(t *testing.T) {
 		if err != nil || len(moved) != 1 || string(moved[0].Data) != "other" || moved[0].Key != "quarantine-"+all[0].ID {
 			t.Errorf("got the inbox %+v, %v", moved, err)
 		}
-		for _, id := range []string{all[0].ID, "x", "", "1-"} {
+		for _, id := range []string{all[0].ID, "x", "", "1-", strings.TrimSuffix(all[1].ID, "-0"), "0" + all[1].ID} {
 			if _, err := b.GetQuarantined(t.Context(), id); !errors.Is(err, ErrNotQuarantined) {
 				t.Errorf("%q: got %v, want ErrNotQuarantined", id, err)
 			}
+		}
+		if e, err := b.GetQuarantined(t.Context(), all[1].ID); err != nil || string(e.Data) != "data 1" {
+			t.Errorf("got %+v, %v, want data 1", e, err)
 		}
 		n, err := b.DropQuarantined(t.Context(), []string{all[0].ID, "x", all[1].ID, all[2].ID})
 		if err != nil || n != 2 {

@@ -16,19 +16,29 @@ type Quarantine struct {
 }
 
 // Replay moves an entry to the inbox, with data as its content, or unchanged if data is empty. It returns the
-// notification as the relay decodes it. Its ID in the log differs. If the relay would reject the content again, the
-// error is its *[relay.Error], and nothing has changed.
+// notification as the relay decodes it. Its ID in the log differs. An entry of a source requires data, because the rules
+// of the source do not apply to the inbox. If the relay would reject the content again, the error is a *[relay.Error],
+// and nothing has changed.
 func (q *Quarantine) Replay(ctx context.Context, id string, data []byte) (relay.Notification, error) {
 	entry, err := q.GetQuarantined(ctx, id)
 	if err != nil {
 		return relay.Notification{}, err
 	}
 	if len(data) == 0 {
+		if entry.Source != "" {
+			return relay.Notification{}, relay.NewError(relay.CodeInvalidState, "the entry comes from the source "+
+				entry.Source+", whose rules do not apply to the inbox: check it and send the content that you want to publish")
+		}
 		data = entry.Data
 	}
 	n, invalid := q.Decoder.Decode(data, Defaults{AnyAccount: true})
 	if invalid != nil {
-		return relay.Notification{}, invalid
+		at := ""
+		if invalid.Source != "" {
+			at = " at " + invalid.Source
+		}
+		return relay.Notification{}, relay.NewError(relay.CodeInvalidArgument,
+			"the content is not a valid event"+at+": "+invalid.Detail).WithPointer("/data")
 	}
 	if err := q.CheckRoom(); err != nil {
 		return relay.Notification{}, err

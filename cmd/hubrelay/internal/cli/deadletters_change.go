@@ -17,7 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/envelope"
 )
 
-// changeBatch is the number of dead letters per request. Several small requests allow progress output and interrupts.
+// changeBatch is the number of changed entries per request. Several small requests allow progress output and interrupts.
 const changeBatch = 500
 
 // deadLetterAction describes a command that changes dead letters.

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -16,14 +17,19 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
 
-// maxCorrected is the maximum size of corrected content in bytes. The relay accepts less.
-const maxCorrected = 1 << 20
+const (
+	// maxCorrected is the maximum size of an event in bytes.
+	maxCorrected = 256 << 10
+	// maxIndented is the maximum size of content that is printed with line breaks. Indentation of deeply nested content
+	// takes much more memory than the content.
+	maxIndented = 64 << 10
+)
 
 func newQuarantine(std term.Streams) *cobra.Command {
 	cmd := commandGroup("quarantine", "Show, correct and drop events that the relay rejected",
 		newQuarantineList(std), newQuarantineShow(std), newQuarantineReplay(std), newQuarantineDrop(std))
 	cmd.Long = `The quarantine has the invalid entries of the inbox and of sources, with the reason. Requests to publish are
-rejected instead. It keeps the newest 100,000 entries.
+rejected instead. It keeps about the newest 100,000 entries.
 
 ` + adminHelp
 	return cmd
@@ -34,8 +40,8 @@ func newQuarantineList(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List rejected entries, oldest first",
-		Long: `Lists the entries of the quarantine, oldest first. FROM is inbox or the name of a source, SIZE the size of
-the content in bytes. 'quarantine show' prints the content of one.`,
+		Long: `Lists the entries of the quarantine, oldest first. FROM is inbox, or source and its name. SIZE is the size
+of the content in bytes. 'quarantine show' prints the content of one.`,
 		Example: "  hubrelay quarantine list\n  hubrelay quarantine list --json | jq -r .reason | sort | uniq -c",
 		Args:    WithUsageErrors(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return listQuarantine(cmd.Context(), std, &f) },
@@ -127,7 +133,7 @@ func showQuarantined(std term.Streams, e *adminapi.QuarantinedEntryDetails) erro
 	line("reason", e.Reason)
 	text := e.Data
 	var pretty bytes.Buffer
-	if json.Indent(&pretty, []byte(text), "", "  ") == nil {
+	if len(text) <= maxIndented && json.Indent(&pretty, []byte(text), "", "  ") == nil {
 		text = pretty.String()
 	}
 	fmt.Fprintf(&b, "\n%s\n", p.Bold(fmt.Sprintf("content: %d bytes", e.Size)))
@@ -144,21 +150,24 @@ func newQuarantineReplay(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "replay ID",
 		Short: "Publish a rejected entry, unchanged or corrected",
-		Long: `Moves an entry of the quarantine to the inbox. Without --data its content is unchanged, which helps after a
-change of the configuration, such as notifications.extra_topics. The relay checks the content first: if it is still
-invalid, nothing changes.`,
+		Long: `Moves an entry of the quarantine to the inbox, from which the relay publishes it. The relay checks the content
+first: if it is still invalid, nothing changes. Without --data the content is unchanged. This helps after a change of
+notifications.extra_topics and a restart of all nodes. An entry of a source requires --data.`,
 		Example: `  hubrelay quarantine show 1732153000123-0 --json | jq -r .data > event.json
   hubrelay quarantine replay 1732153000123-0 --data event.json`,
 		Args: exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			data, err := readCorrected(std, file)
-			if err != nil {
-				return err
+			data := ""
+			if cmd.Flags().Changed("data") {
+				var err error
+				if data, err = readCorrected(std, file); err != nil {
+					return err
+				}
 			}
 			return callAndPrint(cmd.Context(), std, &f, adminapi.ReplayQuarantined(),
 				adminapi.ReplayQuarantinedRequest{Data: data},
 				func(e adminapi.ReplayedEntry) error {
-					_, err := fmt.Fprintln(std.Out, term.Sanitize(fmt.Sprintf("replayed %s: %s of hub %s", e.ID, e.Topic, e.HubID)))
+					_, err := fmt.Fprintln(std.Out, term.Sanitize(fmt.Sprintf("moved %s to the inbox: %s of hub %s", e.ID, e.Topic, e.HubID)))
 					return err
 				}, args...)
 		},
@@ -168,11 +177,8 @@ invalid, nothing changes.`,
 	return cmd
 }
 
-// readCorrected reads the content of a file, or of standard input for "-". Without a name it returns "".
+// readCorrected reads the content of a file, or of standard input for "-".
 func readCorrected(std term.Streams, name string) (string, error) {
-	if name == "" {
-		return "", nil
-	}
 	in := std.In
 	if name != "-" {
 		f, err := os.Open(name)
@@ -187,9 +193,11 @@ func readCorrected(std term.Streams, name string) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("read the corrected content: %w", err)
 	case len(data) > maxCorrected:
-		return "", fmt.Errorf("the corrected content is larger than %d bytes", maxCorrected)
+		return "", fmt.Errorf("the corrected content is larger than an event may be (%d bytes)", maxCorrected)
 	case len(bytes.TrimSpace(data)) == 0:
 		return "", errors.New("the corrected content is empty")
+	case !utf8.Valid(data):
+		return "", errors.New("the corrected content is not UTF-8")
 	}
 	return string(data), nil
 }
