@@ -23,7 +23,7 @@ type QuarantinedEntry struct {
 // QuarantinedEntryDetails is an entry with its content.
 type QuarantinedEntryDetails struct {
 	QuarantinedEntry
-	// Data is what the producer sent. It need not be JSON. Bytes that are not UTF-8 are replaced.
+	// Data is the content that the producer sent. It need not be JSON. Bytes that are not UTF-8 are replaced.
 	Data string `json:"data"`
 }
 

@@ -100,12 +100,12 @@ func (v *Value[T]) Current() T {
 	now, last := v.now().UnixNano(), v.checked.Load()
 	// Check also if the clock was set back. Otherwise the file would not be checked until the clock has caught up.
 	if since := now - last; (since >= int64(checkInterval) || since < 0) && v.checked.CompareAndSwap(last, now) {
-		v.refresh()
+		v.reloadIfChanged()
 	}
 	return *v.value.Load()
 }
 
-func (v *Value[T]) refresh() {
+func (v *Value[T]) reloadIfChanged() {
 	if !v.mu.TryLock() {
 		return // another goroutine is parsing; do not wait for it
 	}

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/filewatch"
-
 	"github.com/hubrelay/hubrelay/relay"
 )
 

@@ -5,9 +5,8 @@ import (
 	"net"
 	"time"
 
-	"github.com/hubrelay/hubrelay/internal/filewatch"
-
 	"github.com/hubrelay/hubrelay/internal/adminsocket"
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"

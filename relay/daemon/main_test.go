@@ -5,10 +5,9 @@ import (
 	"os"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/metrics"
-
-	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // newTestDaemon returns a daemon with metrics and default settings.

@@ -6,7 +6,6 @@ import (
 	"net"
 
 	"github.com/hubrelay/hubrelay/internal/filewatch"
-
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 	"github.com/hubrelay/hubrelay/relay/internal/config"

@@ -12,14 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
-
-	"github.com/hubrelay/hubrelay/internal/filewatch"
-	"github.com/hubrelay/hubrelay/relay/internal/auth/keymanager"
-
 	"github.com/hubrelay/hubrelay/internal/apikey"
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 	"github.com/hubrelay/hubrelay/internal/testkit"
+	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/auth/keymanager"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 )
 

@@ -11,15 +11,13 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/hubrelay/hubrelay/relay/internal/lease"
-
-	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
-	"github.com/hubrelay/hubrelay/relay/internal/ingest"
-	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
-	"github.com/hubrelay/hubrelay/relay/internal/metrics"
-
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
+	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
+	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
+	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 	"github.com/hubrelay/hubrelay/relay/internal/source"
 )
 
@@ -56,7 +54,7 @@ func (d *Daemon) newSources(st *stores, notices *notice.Publisher, instance, nod
 	return s
 }
 
-// setDesired passes a new configuration to run. It must not be called concurrently.
+// setDesired passes a new configuration to applyChanges. It must not be called concurrently.
 func (s *sourceManager) setDesired(configured map[string]config.Source) {
 	select {
 	case <-s.desired: // replaced by the newer one

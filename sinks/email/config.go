@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/hubrelay/hubrelay/internal/filewatch"
-
 	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/internal/netguard"
 	"github.com/hubrelay/hubrelay/relay"

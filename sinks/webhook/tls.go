@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/filewatch"
-
 	"github.com/hubrelay/hubrelay/internal/httpclient"
 	"github.com/hubrelay/hubrelay/relay"
 )

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
-
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 	"github.com/hubrelay/hubrelay/relay/internal/queue/subscriber"
 )

@@ -76,8 +76,8 @@ func OpenSinks(configured map[string]config.Sink, o SinkOptions) (*Sinks, error)
 	return s, nil
 }
 
-// Close closes all sinks. It must be called after deliveries have stopped. It waits until ctx ends at most. A sink with a running attempt
-// then stays open.
+// Close closes all sinks. It must be called after deliveries have stopped. It waits until ctx ends at most. A sink with a
+// running attempt then stays open.
 func (s *Sinks) Close(ctx context.Context) error {
 	list := s.list()
 	return forEachParallel(len(list), func(i int) error { return list[i].close(ctx) })

@@ -26,13 +26,14 @@ func (l *Log) WatchLag(ctx context.Context, read ReadPositions, report func(part
 	for {
 		for partition := range read {
 			next, err := l.Range(ctx, partition, *read[partition].Load(), 1)
-			switch {
-			case err != nil:
-			case len(next) == 0:
-				report(partition, 0)
-			default:
-				report(partition, Age(next[0].Cursor, time.Now()))
+			if err != nil {
+				continue
 			}
+			lag := time.Duration(0)
+			if len(next) > 0 {
+				lag = Age(next[0].Cursor, time.Now())
+			}
+			report(partition, lag)
 		}
 		select {
 		case <-ctx.Done():

@@ -24,7 +24,7 @@ type QuarantinedEntry struct {
 	// InboxID is the ID that the entry had in the inbox. Source is the name of the source that it came from. One of them
 	// is empty.
 	InboxID, Source string
-	// Data is what the producer sent. It may be cut, and need not be JSON. A list does not contain it.
+	// Data is the content that the producer sent. It may be truncated, and need not be JSON. Lists omit it.
 	Data []byte
 	// Size is the size of Data in bytes.
 	Size int

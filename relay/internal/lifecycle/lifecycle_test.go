@@ -187,7 +187,7 @@ func TestGroup_LogsLaterFailures(t *testing.T) {
 	})
 }
 
-// A component that fails together with the end of the context is logged, because nobody waits for its error.
+// A component that fails after the end of the context is logged, because Wait has already returned.
 func TestGroup_LogsFailureAfterEndOfContext(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 )
 
 // NewHTTPClient returns an HTTP client that trusts the certificates in caFile, or the ones of the system if caFile is
-// empty. It may dial any address. Unlike the addresses of sinks, the address of
-// an upstream comes from the operator only.
+// empty. It may dial any address. Unlike the addresses of sinks, the address of an upstream comes from the operator
+// only.
 func NewHTTPClient(caFile string) (*http.Client, error) {
 	transport, ok := http.DefaultTransport.(*http.Transport)
 	if !ok {

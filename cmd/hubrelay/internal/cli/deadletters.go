@@ -181,11 +181,7 @@ func newLettersShow(std term.Streams) *cobra.Command {
 func showLetter(std term.Streams, sink string, l adminapi.DeadLetterDetails) error {
 	p := term.NewPalette(std.Out, std.Env)
 	var b strings.Builder
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "%s %s\n", p.Bold(fmt.Sprintf("%-9s", name)), term.Sanitize(value))
-		}
-	}
+	line := fieldWriter(&b, p, 9)
 	line("id", l.ID)
 	line("sink", sink)
 	line("topic", l.Topic)
@@ -225,15 +221,29 @@ func showLetter(std term.Streams, sink string, l adminapi.DeadLetterDetails) err
 			title = fmt.Sprintf("event %d of %d", i+1, len(l.Events))
 		}
 		fmt.Fprintf(&b, "\n%s\n", p.Bold(title))
-		for text := range strings.Lines(pretty.String()) {
-			b.WriteString(term.Sanitize(strings.TrimRight(text, "\n")) + "\n")
-		}
+		writeLines(&b, pretty.String())
 	}
 	if l.Raw != "" {
 		fmt.Fprintf(&b, "\n%s\n%s\n", p.Bold("stored text, not an event"), term.Sanitize(l.Raw))
 	}
 	_, err := std.Out.Write([]byte(b.String()))
 	return err
+}
+
+// fieldWriter returns a function that writes a name of up to width characters and a value, unless the value is empty.
+func fieldWriter(b *strings.Builder, p term.Palette, width int) func(name, value string) {
+	return func(name, value string) {
+		if value != "" {
+			fmt.Fprintf(b, "%s %s\n", p.Bold(fmt.Sprintf("%-*s", width, name)), term.Sanitize(value))
+		}
+	}
+}
+
+// writeLines writes the lines of an untrusted text.
+func writeLines(b *strings.Builder, text string) {
+	for line := range strings.Lines(text) {
+		b.WriteString(term.Sanitize(strings.TrimRight(line, "\r\n")) + "\n")
+	}
 }
 
 // commonText returns the values that all notifications of a digest share.

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -82,7 +84,7 @@ func printQuarantine(std term.Streams, list []adminapi.QuarantinedEntry) error {
 	for i := range list {
 		e := &list[i]
 		rows[i] = []string{
-			term.Sanitize(e.ID), term.FormatAgo(e.Time), term.Sanitize(originOf(e)), fmt.Sprint(e.Size), term.Sanitize(e.Reason),
+			term.Sanitize(e.ID), term.FormatAgo(e.Time), term.Sanitize(originOf(e)), strconv.Itoa(e.Size), term.Sanitize(e.Reason),
 		}
 	}
 	return term.PrintTableWithin(std.Out, term.NewPalette(std.Out, std.Env), term.Width(std.Out), []term.Column{
@@ -121,11 +123,7 @@ func newQuarantineShow(std term.Streams) *cobra.Command {
 func showQuarantined(std term.Streams, e *adminapi.QuarantinedEntryDetails) error {
 	p := term.NewPalette(std.Out, std.Env)
 	var b strings.Builder
-	line := func(name, value string) {
-		if value != "" {
-			fmt.Fprintf(&b, "%s %s\n", p.Bold(fmt.Sprintf("%-8s", name)), term.Sanitize(value))
-		}
-	}
+	line := fieldWriter(&b, p, 8)
 	line("id", e.ID)
 	line("from", originOf(&e.QuarantinedEntry))
 	line("inbox id", e.InboxID)
@@ -137,9 +135,7 @@ func showQuarantined(std term.Streams, e *adminapi.QuarantinedEntryDetails) erro
 		text = pretty.String()
 	}
 	fmt.Fprintf(&b, "\n%s\n", p.Bold(fmt.Sprintf("content: %d bytes", e.Size)))
-	for row := range strings.Lines(text) {
-		b.WriteString(term.Sanitize(strings.TrimRight(row, "\r\n")) + "\n")
-	}
+	writeLines(&b, text)
 	_, err := std.Out.Write([]byte(b.String()))
 	return err
 }
@@ -234,7 +230,7 @@ func newQuarantineDrop(std term.Streams) *cobra.Command {
 	return cmd
 }
 
-// dropQuarantined lists all entries first, so it drops exactly those that the user confirmed.
+// dropQuarantined lists all entries first, so it drops exactly the ones that the user confirmed.
 func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFlags, ids []string) error {
 	c, err := f.connect(std)
 	if err != nil {
@@ -251,15 +247,14 @@ func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFla
 			return err
 		}
 		if !f.yes && len(ids) > 0 {
-			question := fmt.Sprintf("drop %s of the quarantine permanently?", pluralizeEntries(len(ids)))
+			question := fmt.Sprintf("drop %s of the quarantine permanently?", term.Pluralize(len(ids), "entry"))
 			if err := confirmChange(ctx, std, question); err != nil {
 				return err
 			}
 		}
 	}
 	var total adminapi.DropQuarantinedResult
-	for sent := 0; sent < len(ids); {
-		part := ids[sent:min(sent+changeBatch, len(ids))]
+	for part := range slices.Chunk(ids, changeBatch) {
 		result, err := callDaemon(ctx, c, adminapi.DropQuarantined(), adminapi.DropQuarantinedRequest{IDs: part})
 		if err != nil {
 			if total.Dropped > 0 {
@@ -270,23 +265,15 @@ func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFla
 		}
 		total.Dropped += result.Dropped
 		total.Missing += result.Missing
-		sent += len(part)
 	}
 	if f.asJSON {
 		err = printJSON(std, total)
 	} else {
-		_, err = fmt.Fprintln(std.Out, "dropped "+pluralizeEntries(total.Dropped))
+		_, err = fmt.Fprintln(std.Out, "dropped "+term.Pluralize(total.Dropped, "entry"))
 	}
 	if err == nil && total.Missing > 0 && !f.all {
 		return fmt.Errorf("%d of %d ids are not in the quarantine: 'hubrelay quarantine list' shows all entries",
 			total.Missing, len(ids))
 	}
 	return err
-}
-
-func pluralizeEntries(n int) string {
-	if n == 1 {
-		return "1 entry"
-	}
-	return fmt.Sprintf("%d entries", n)
 }

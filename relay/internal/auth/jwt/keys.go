@@ -11,12 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hubrelay/hubrelay/internal/filewatch"
-
 	"github.com/go-jose/go-jose/v4"
 	"golang.org/x/sync/singleflight"
 
 	"github.com/hubrelay/hubrelay/internal/await"
+	"github.com/hubrelay/hubrelay/internal/filewatch"
 	"github.com/hubrelay/hubrelay/internal/httpclient"
 )
 

@@ -17,11 +17,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hubrelay/hubrelay/internal/testkit"
-
 	"github.com/go-jose/go-jose/v4"
 	"github.com/go-jose/go-jose/v4/jwt"
 
+	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 )

@@ -55,7 +55,7 @@ func (k *Keys) Keyring() *auth.Keyring { return k.keyring }
 func (k *Keys) SetConfigured(configured []ConfiguredKey) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	_, err := k.replace(configured)
+	_, err := k.replaceKeys(configured)
 	if err == nil {
 		k.configured = configured
 	}
@@ -70,7 +70,7 @@ func (k *Keys) ReloadFiles() (changed bool, err error) {
 	if !slices.ContainsFunc(k.configured, func(c ConfiguredKey) bool { return c.HasFile }) {
 		return false, nil
 	}
-	return k.replace(k.configured)
+	return k.replaceKeys(k.configured)
 }
 
 // setStored replaces the stored keys and reports whether a key has changed.
@@ -78,7 +78,7 @@ func (k *Keys) setStored(stored []auth.Key) (changed bool, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.stored = stored
-	return k.replace(k.configured)
+	return k.replaceKeys(k.configured)
 }
 
 // isConfigured reports whether the configuration has a key of this name.
@@ -105,9 +105,9 @@ func (k *Keys) usesSince(t int64) map[string]int64 {
 	return uses
 }
 
-// replace merges the keys. A configured key has precedence over a stored one with its name or secret. The caller holds
+// replaceKeys merges the keys. A configured key has precedence over a stored one with its name or secret. The caller holds
 // k.mu.
-func (k *Keys) replace(configured []ConfiguredKey) (changed bool, err error) {
+func (k *Keys) replaceKeys(configured []ConfiguredKey) (changed bool, err error) {
 	list := make([]auth.Key, 0, len(configured)+len(k.stored))
 	names, hashes := make(map[string]bool), make(map[apikey.Hash]bool)
 	for _, c := range configured {

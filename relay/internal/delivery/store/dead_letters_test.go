@@ -334,7 +334,7 @@ func TestDeadLetters_ReplayDamagedEntries(t *testing.T) {
 	}
 }
 
-// Something else may trim the stream, which leaves the index behind.
+// Another program may trim the stream. The index then still contains the IDs.
 func TestDeadLetters_MissTrimmedEntries(t *testing.T) {
 	t.Parallel()
 	s := startStore(t)
