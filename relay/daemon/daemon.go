@@ -21,6 +21,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
@@ -186,7 +187,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	sources := d.newSources(s, notices, instance, node.Name)
 	addresses.Admin, err = d.startAdminListener(ctx, group, addresses.Health, adminserver.Options{
 		Sinks: deliveries, Sources: sources, Quarantine: d.newQuarantine(s), Connections: clients, Keys: keys,
-		Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit,
+		Events: history.NewSearcher(s.log, s.keys), Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit,
 	})
 	if err != nil {
 		return err

@@ -2,7 +2,7 @@
 // [Admin] serves the API of the hubrelay commands and profiles, on a unix socket or with tokens, and checks the
 // role of every caller.
 //
-// The components of the daemon implement [Sinks], [Sources], [Connections], [Keys], [Accounts] and [AuditLog]. Modules add
+// The components of the daemon implement [Sinks], [Events], [Sources], [Connections], [Keys], [Accounts] and [AuditLog]. Modules add
 // their routes. Decisions about notifications or deliveries do not belong here.
 package adminserver
 
@@ -40,6 +40,8 @@ type Options struct {
 	Sinks Sinks
 	// Quarantine implements /api/quarantine.
 	Quarantine Quarantine
+	// Events implements /api/events.
+	Events Events
 	// Sources implements /api/sources.
 	Sources Sources
 	// Connections implements /api/connections.

@@ -36,6 +36,7 @@ func newAPIHandler(opt Options) *apiHandler {
 	h.handleSinks(opt.Sinks)
 	h.handleDeadLetters(opt.Sinks)
 	h.handleQuarantine(opt.Quarantine)
+	handleOperation(h, adminapi.SearchEvents(), withComponent(opt.Events, searchEvents))
 	handleOperation(h, adminapi.ListSources(), withComponent(opt.Sources, listSources))
 	handleOperation(h, adminapi.ListConnections(), withComponent(opt.Connections, listConnections))
 	handleOperation(h, adminapi.ListAudit(), withComponent(opt.AuditLog, searchAuditLog))

@@ -51,6 +51,8 @@ type AppendRequest struct {
 	Digest string
 	// Notifications must not be empty. Each has its ID.
 	Notifications []relay.Notification
+	// Publisher is who publishes them.
+	Publisher Publisher
 }
 
 // Append appends all notifications to the log of the hub in their order, or none, and returns their IDs. A repeat
@@ -72,9 +74,11 @@ func (l *Log) Append(ctx context.Context, r AppendRequest) ([]string, error) {
 	case r.Key != "":
 		return l.appendOnce(ctx, partition, r)
 	case len(r.Notifications) == 1:
-		err = l.groupCommit.commitEntry(ctx, entry{log: Key(l.keys, partition), n: &r.Notifications[0]})
+		err = l.groupCommit.commitEntry(ctx, entry{
+			log: Key(l.keys, partition), n: &r.Notifications[0], publisher: r.Publisher.String(),
+		})
 	default:
-		err = l.appendAll(ctx, Key(l.keys, partition), r.Notifications)
+		err = l.appendAll(ctx, Key(l.keys, partition), r)
 	}
 	if err != nil {
 		return nil, redisconn.WrapError("store notifications", err)
@@ -87,20 +91,21 @@ func (l *Log) Append(ctx context.Context, r AppendRequest) ([]string, error) {
 }
 
 // addArgs returns the XADD of a notification. go-redis needs no reflection for strings and bytes.
-func addArgs(key string, n *relay.Notification) []any {
+func addArgs(key string, n *relay.Notification, publisher string) []any {
 	return []any{
 		"XADD", key, "*",
-		"id", n.ID, "topic", n.Topic, "hub", n.Hub, "account", n.Account, "data", []byte(n.Data),
+		"id", n.ID, "topic", n.Topic, "hub", n.Hub, "account", n.Account, "data", []byte(n.Data), "publisher", publisher,
 	}
 }
 
 // appendAll appends several notifications in one transaction. Redis discards a transaction if it rejected one of its
 // commands, and it checks for OOM, READONLY and LOADING before it executes any.
-func (l *Log) appendAll(ctx context.Context, key string, list []relay.Notification) error {
+func (l *Log) appendAll(ctx context.Context, key string, a AppendRequest) error {
+	publisher := a.Publisher.String()
 	return l.conn.WithReplication(ctx, key, func(r redisconn.Runner) error {
 		cmds, err := r.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
-			for i := range list {
-				pipe.Do(ctx, addArgs(key, &list[i])...)
+			for i := range a.Notifications {
+				pipe.Do(ctx, addArgs(key, &a.Notifications[i], publisher)...)
 			}
 			return nil
 		})
@@ -112,11 +117,12 @@ func (l *Log) appendAll(ctx context.Context, key string, list []relay.Notificati
 func (l *Log) appendOnce(ctx context.Context, partition int, a AppendRequest) ([]string, error) {
 	const operation = "store notifications once"
 	keys := []string{Key(l.keys, partition), IdempotencyKey(l.keys, partition, HashIdempotencyKey(a.Key))}
-	args := make([]any, 0, 3+5*len(a.Notifications))
+	args := make([]any, 0, 3+6*len(a.Notifications))
 	args = append(args, a.Digest, IdempotencyTime.Milliseconds(), len(a.Notifications))
+	publisher := a.Publisher.String()
 	for i := range a.Notifications {
 		n := &a.Notifications[i]
-		args = append(args, n.ID, n.Topic, n.Hub, n.Account, []byte(n.Data))
+		args = append(args, n.ID, n.Topic, n.Hub, n.Account, []byte(n.Data), publisher)
 	}
 	var reply []any
 	err := l.conn.WithReplication(ctx, keys[0], func(r redisconn.Runner) (err error) {

@@ -101,7 +101,7 @@ func BenchmarkAppendBatch(b *testing.B) {
 			runParallel(b, parallel, func(ctx context.Context, i int) error {
 				_, err := bb.Commands().Pipelined(ctx, func(p redis.Pipeliner) error {
 					for i := range ns {
-						p.Do(ctx, addArgs(Key(bb.Keys(), 0), &ns[i])...)
+						p.Do(ctx, addArgs(Key(bb.Keys(), 0), &ns[i], "")...)
 					}
 					return nil
 				})

@@ -26,9 +26,10 @@ const (
 
 // entry is a notification to append.
 type entry struct {
-	log  string
-	n    *relay.Notification
-	done chan error
+	log       string
+	n         *relay.Notification
+	publisher string
+	done      chan error
 }
 
 // groupCommit combines the single notifications of concurrent callers into shared writes.
@@ -131,13 +132,13 @@ func (l *Log) flushBatch(ctx context.Context, batch []entry) {
 func writeSingles(ctx context.Context, r redisconn.Runner, batch []entry) []error {
 	errs := make([]error, len(batch))
 	if len(batch) == 1 {
-		errs[0] = r.Process(ctx, redis.NewCmd(ctx, addArgs(batch[0].log, batch[0].n)...))
+		errs[0] = r.Process(ctx, redis.NewCmd(ctx, addArgs(batch[0].log, batch[0].n, batch[0].publisher)...))
 		return errs
 	}
 	cmds := make([]*redis.Cmd, len(batch))
 	_, err := r.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, e := range batch {
-			cmds[i] = pipe.Do(ctx, addArgs(e.log, e.n)...)
+			cmds[i] = pipe.Do(ctx, addArgs(e.log, e.n, e.publisher)...)
 		}
 		return nil
 	})

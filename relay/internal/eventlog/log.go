@@ -69,7 +69,8 @@ func toNotification(e resp.Entry) relay.Notification {
 	return n
 }
 
-// Key is the stream of a partition's notifications, with the fields id, topic, hub, account and data.
+// Key is the stream of a partition's notifications, with the fields id, topic, hub, account, data and
+// publisher.
 func Key(k keyspace.Space, partition int) string { return k.InPartition("log", partition) }
 
 // DispatchPositionKey is the hash of the position up to which a partition's log has been dispatched. Package queue

@@ -33,7 +33,7 @@ func (l *Log) ReadFrom(ctx context.Context, partition int, after streamid.Positi
 	from streamid.Position, lost bool, list []relay.Notification, err error,
 ) {
 	key, id := Key(l.keys, partition), after.String()
-	entries, err := l.readRange(ctx, key, id, count+1, maxReplyBytes)
+	entries, err := l.readEntries(ctx, maxReplyBytes, "XRANGE", key, id, "+", "COUNT", count+1)
 	if err != nil {
 		return streamid.Position{}, false, nil, redisconn.WrapError(readLogOperation, err)
 	}
@@ -101,11 +101,32 @@ func (l *Log) Range(ctx context.Context, partition int, after string, count int)
 	if after == "" {
 		after = streamid.Zero
 	}
-	entries, err := l.readRange(ctx, Key(l.keys, partition), "("+after, count, math.MaxInt)
+	entries, err := l.readEntries(ctx, math.MaxInt, "XRANGE", Key(l.keys, partition), "("+after, "+", "COUNT", count)
 	if err != nil {
 		return nil, redisconn.WrapError(readLogOperation, err)
 	}
 	return toNotifications(entries), nil
+}
+
+// Entry is a notification with its publisher.
+type Entry struct {
+	relay.Notification
+	Publisher Publisher
+}
+
+// ReadBefore returns up to count entries of a partition's log, the newest first. end is a stream ID, which the result
+// includes, or excludes if end starts with "(". "+" is the end of the log. If notifications are large, the result may be
+// shorter than count although more follow. It is empty only if there are no more.
+func (l *Log) ReadBefore(ctx context.Context, partition int, end string, count int) ([]Entry, error) {
+	entries, err := l.readEntries(ctx, maxReplyBytes, "XREVRANGE", Key(l.keys, partition), end, "-", "COUNT", count)
+	if err != nil {
+		return nil, redisconn.WrapError(readLogOperation, err)
+	}
+	list := make([]Entry, len(entries))
+	for i, e := range entries {
+		list[i] = Entry{Notification: toNotification(e), Publisher: publisherOf(e)}
+	}
+	return list, nil
 }
 
 // HasRangeAfter reports whether a partition's log still has all entries after a position that a reader has reached. It
@@ -171,15 +192,15 @@ const rangeBuffer = 32 << 10
 
 var errStopReading = errors.New("the rest of the reply is not needed")
 
-// readRange is an XRANGE to the end of the log. It decodes the reply while it arrives, and stops after maxBytes, but
-// not before the second entry.
-func (l *Log) readRange(ctx context.Context, key, from string, count, maxBytes int) ([]resp.Entry, error) {
+// readEntries runs an XRANGE or XREVRANGE. It decodes the reply while it arrives, and stops after maxBytes, but not before
+// the second entry.
+func (l *Log) readEntries(ctx context.Context, maxBytes int, command ...any) ([]resp.Entry, error) {
 	reply, sink := io.Pipe()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		w := bufio.NewWriterSize(sink, rangeBuffer)
-		cmd := redis.NewRawWriteToCmd(ctx, w, "XRANGE", key, from, "+", "COUNT", count)
+		cmd := redis.NewRawWriteToCmd(ctx, w, command...)
 		err := l.conn.Commands().Process(ctx, cmd)
 		if err == nil {
 			err = w.Flush()

@@ -55,7 +55,7 @@ func TestTail_DetectsLossAfterPromotion(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := 101; i <= 120; i++ { // more and higher IDs than were lost
-				args := addArgs(Key(b.Keys(), 0), new(notification("h", i)))
+				args := addArgs(Key(b.Keys(), 0), new(notification("h", i)), "")
 				if err := promoted.Do(t.Context(), args...).Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -102,7 +102,7 @@ func TestTail_ReadsLowerIDsAfterPromotion(t *testing.T) {
 			}
 			add := func(at string, n int) {
 				key := Key(b.Keys(), 0)
-				args := append([]any{"XADD", key, at}, addArgs(key, new(notification("h", n)))[3:]...)
+				args := append([]any{"XADD", key, at}, addArgs(key, new(notification("h", n)), "")[3:]...)
 				if err := b.Commands().Do(t.Context(), args...).Err(); err != nil {
 					t.Fatal(err)
 				}
@@ -121,7 +121,7 @@ func TestTail_ReadsLowerIDsAfterPromotion(t *testing.T) {
 			other := s.Client()
 			for i, id := range ids {
 				key := Key(b.Keys(), 0)
-				args := append([]any{"XADD", key, id}, addArgs(key, new(notification("h", 21+i)))[3:]...)
+				args := append([]any{"XADD", key, id}, addArgs(key, new(notification("h", 21+i)), "")[3:]...)
 				if err := other.Do(t.Context(), args...).Err(); err != nil {
 					t.Fatal(err)
 				}

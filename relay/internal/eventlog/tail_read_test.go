@@ -89,7 +89,7 @@ func TestTail_LeavesReplacedServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	target.Store(replica)
-	args := addArgs(Key(b.Keys(), 0), new(notification("h", 11)))
+	args := addArgs(Key(b.Keys(), 0), new(notification("h", 11)), "")
 	if err := promoted.Do(t.Context(), args...).Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -335,7 +335,7 @@ func TestTail_DetectsFlushDuringTraffic(t *testing.T) {
 	_, err = b.Commands().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.FlushAll(t.Context())
 		for i := range 30 {
-			p.Do(t.Context(), addArgs(Key(b.Keys(), 0), new(notification("h", 11+i)))...)
+			p.Do(t.Context(), addArgs(Key(b.Keys(), 0), new(notification("h", 11+i)), "")...)
 		}
 		return nil
 	})

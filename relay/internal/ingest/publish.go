@@ -129,7 +129,9 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 	if err := pub.takeQuota(ctx, p, quota.Amount{Count: int64(len(ns))}); err != nil {
 		return nil, err
 	}
-	a := eventlog.AppendRequest{Hub: p.Hub, Notifications: ns}
+	a := eventlog.AppendRequest{
+		Hub: p.Hub, Notifications: ns, Publisher: eventlog.Publisher{Kind: eventlog.PublishedByKey, Name: p.KeyName},
+	}
 	if p.IdempotencyKey != "" {
 		a.Key = eventlog.HashScopedKey("http", p.KeyName, p.Hub, p.IdempotencyKey)
 		a.Digest = requestDigest(p)

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net"
@@ -28,8 +27,8 @@ socket admin.sock in ./hubrelay-data, in this order. Over TCP they send the toke
 
 // adminFlags select the running daemon and the output format.
 type adminFlags struct {
+	outputFlags
 	address, file string
-	asJSON        bool
 }
 
 func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
@@ -37,7 +36,7 @@ func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
 	flags.StringVar(&f.address, "admin", "", "URL or socket path of the daemon's admin listener (default: from -c, "+
 		"HUBRELAY_ADMIN, or ./hubrelay-data/admin.sock)")
 	flags.StringVarP(&f.file, "config", "c", "", "configuration file of the daemon, to find its admin listener")
-	flags.BoolVar(&f.asJSON, "json", false, "print JSON lines")
+	f.outputFlags.register(flags)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if f.file == "" { // -c has priority over the environment
 			firstNonEmpty(&f.address, std.Getenv("HUBRELAY_ADMIN"))
@@ -144,7 +143,7 @@ func connectAndCall[Request, Response any](
 	return callDaemon(ctx, c, op, request, params...)
 }
 
-// callAndPrint calls an operation and prints its response as JSON with --json, and otherwise with show.
+// callAndPrint calls an operation and prints its response: as JSON, or with show.
 func callAndPrint[Request, Response any](
 	ctx context.Context, std term.Streams, f *adminFlags, op adminapi.Operation[Request, Response], request Request,
 	show func(Response) error, params ...string,
@@ -159,19 +158,16 @@ func callAndPrint[Request, Response any](
 	return show(response)
 }
 
-// callAndPrintList is callAndPrint for a list. --json prints a line for each entry.
+// callAndPrintList calls an operation and prints the list in its response. empty is printed instead of an empty list.
 func callAndPrintList[Request, Entry any](
 	ctx context.Context, std term.Streams, f *adminFlags, op adminapi.Operation[Request, []Entry], request Request,
-	show func([]Entry) error,
+	show func([]Entry) error, empty string,
 ) error {
 	list, err := connectAndCall(ctx, std, f, op, request)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case f.asJSON:
-		return printJSON(std, list...)
 	}
-	return show(list)
+	return printPages(std, &f.outputFlags, func(visit func([]Entry) error) error { return visit(list) }, show, empty)
 }
 
 // forEachPage calls visit with each page of a list. page sets the page in a request.
@@ -216,16 +212,4 @@ func (c *adminConn) explainError(err error) error {
 	}
 	failed.Detail, failed.Title = term.Sanitize(failed.Detail), term.Sanitize(failed.Title)
 	return failed
-}
-
-// printJSON prints each value on one line.
-func printJSON[T any](std term.Streams, values ...T) error {
-	encoder := json.NewEncoder(std.Out)
-	encoder.SetEscapeHTML(false)
-	for _, v := range values {
-		if err := encoder.Encode(v); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -35,14 +35,14 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 				return NewUsageError(cmd, errors.New("--limit is not a number from 1 to 10000"))
 			}
 			if request.Since != "" {
-				t, err := parseSince(request.Since, time.Now())
+				t, err := parseTimeFlag("since", request.Since, time.Now())
 				if err != nil {
 					return NewUsageError(cmd, err)
 				}
 				request.Since = t.UTC().Format(time.RFC3339)
 			}
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListAudit(), request,
-				func(list []adminapi.AuditEntry) error { return printAudit(std, list) })
+				func(list []adminapi.AuditEntry) error { return printAudit(std, list) }, "no entries")
 		},
 	}
 	flags := cmd.Flags()
@@ -58,10 +58,6 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 }
 
 func printAudit(std term.Streams, list []adminapi.AuditEntry) error {
-	if len(list) == 0 {
-		_, err := fmt.Fprintln(std.Out, "no entries")
-		return err
-	}
 	var rows [][]string
 	for _, e := range list {
 		if e.Repeated > 0 {

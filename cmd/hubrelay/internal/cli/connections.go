@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -51,29 +50,22 @@ func listConnections(
 	if err != nil {
 		return err
 	}
-	found := false
-	err = forEachPage(ctx, c, adminapi.ListConnections(), func(p adminapi.PageRequest) adminapi.ListConnectionsRequest {
-		request.PageRequest = p
-		return request
+	empty := "no clients"
+	if request.HubID != "" || request.Key != "" {
+		empty += " match"
+	}
+	return printPages(std, &f.outputFlags, func(visit func([]adminapi.Connection) error) error {
+		return forEachPage(ctx, c, adminapi.ListConnections(), func(p adminapi.PageRequest) adminapi.ListConnectionsRequest {
+			request.PageRequest = p
+			return request
+		}, visit)
 	}, func(page []adminapi.Connection) error {
-		found = found || len(page) > 0
-		if f.asJSON || len(page) == 0 {
-			return printJSON(std, page...)
-		}
 		rows := make([][]string, len(page))
 		for i := range page {
 			rows[i] = connectionRow(&page[i])
 		}
 		return printConnections(std, rows)
-	})
-	if err == nil && !found && !f.asJSON {
-		message := "no clients"
-		if request.HubID != "" || request.Key != "" {
-			message += " match"
-		}
-		_, err = fmt.Fprintln(std.Out, message)
-	}
-	return err
+	}, empty)
 }
 
 func connectionRow(c *adminapi.Connection) []string {

@@ -34,7 +34,7 @@ func (f *deadLetterFlags) isSet() bool { return len(f.Topics) > 0 || f.HubID != 
 func (f *deadLetterFlags) toFilter(cmd *cobra.Command) (adminapi.DeadLetterFilter, error) {
 	filter := adminapi.DeadLetterFilter(*f)
 	if f.Since != "" {
-		at, err := parseSince(f.Since, time.Now())
+		at, err := parseTimeFlag("since", f.Since, time.Now())
 		if err != nil {
 			return filter, NewUsageError(cmd, err)
 		}
@@ -95,22 +95,13 @@ func listLetters(
 	if err != nil {
 		return err
 	}
-	found := false
-	err = forEachDeadLetter(ctx, c, sink, filter, func(page []adminapi.DeadLetter) error {
-		found = found || len(page) > 0
-		if f.asJSON {
-			return printJSON(std, page...)
-		}
-		return printLetters(std, page)
-	})
-	if err == nil && !found && !f.asJSON {
-		message := "no dead letters"
-		if len(filter.Topics) > 0 || filter.HubID != "" || filter.Since != "" {
-			message += " match"
-		}
-		_, err = fmt.Fprintln(std.Out, message)
+	empty := "no dead letters"
+	if len(filter.Topics) > 0 || filter.HubID != "" || filter.Since != "" {
+		empty += " match"
 	}
-	return err
+	return printPages(std, &f.outputFlags, func(visit func([]adminapi.DeadLetter) error) error {
+		return forEachDeadLetter(ctx, c, sink, filter, visit)
+	}, func(page []adminapi.DeadLetter) error { return printLetters(std, page) }, empty)
 }
 
 // forEachDeadLetter calls visit with each page of the selected dead letters.
@@ -124,9 +115,6 @@ func forEachDeadLetter(
 }
 
 func printLetters(std term.Streams, list []adminapi.DeadLetter) error {
-	if len(list) == 0 {
-		return nil
-	}
 	paint := term.NewPalette(std.Out, std.Env)
 	rows := make([][]string, len(list))
 	for i, l := range list {

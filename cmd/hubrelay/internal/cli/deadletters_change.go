@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -101,7 +100,7 @@ func changeLetters(
 		return err
 	}
 	if f.asJSON {
-		err = json.NewEncoder(std.Out).Encode(map[string]any{
+		err = printJSON(std, map[string]any{
 			"sink": sink, c.pastTense: done,
 			"missing": len(ids) - done,
 		})

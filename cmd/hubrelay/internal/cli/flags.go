@@ -47,15 +47,15 @@ func firstNonEmpty(value *string, choices ...string) {
 	}
 }
 
-// parseSince parses the value of --since, an age or a time (RFC 3339).
-func parseSince(text string, now time.Time) (time.Time, error) {
+// parseTimeFlag parses the value of a flag, an age or a time (RFC 3339).
+func parseTimeFlag(flag, text string, now time.Time) (time.Time, error) {
 	if d, err := durations.Parse(text); err == nil && d >= 0 {
 		return now.Add(-d), nil
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return at, fmt.Errorf("--since %q is neither a duration such as 2h nor a time such as 2026-11-20T08:00:00Z",
-			text)
+		return at, fmt.Errorf("--%s %q is neither a duration such as 2h nor a time such as 2026-11-20T08:00:00Z",
+			flag, text)
 	}
 	return at, nil
 }

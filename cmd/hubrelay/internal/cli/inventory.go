@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -119,7 +118,7 @@ func listInventory(ctx context.Context, std term.Streams, f *adminFlags) error {
 			term.Sanitize(inventory.DriverError))
 	}
 	if f.asJSON {
-		return printInventoryJSON(std, &inventory)
+		return printInventoryJSON(jsonWriter{out: std.Out, isArray: f.format == outputJSON}, &inventory)
 	}
 	if len(inventory.Servers) == 0 {
 		_, err := fmt.Fprintln(std.Out,
@@ -129,11 +128,9 @@ func listInventory(ctx context.Context, std term.Streams, f *adminFlags) error {
 	return printInventory(std, &inventory)
 }
 
-func printInventoryJSON(std term.Streams, i *adminapi.Inventory) error {
-	enc := json.NewEncoder(std.Out)
-	enc.SetEscapeHTML(false)
+func printInventoryJSON(w jsonWriter, i *adminapi.Inventory) error {
 	for _, s := range i.Servers {
-		if err := enc.Encode(struct {
+		if err := w.write(struct {
 			Kind string `json:"kind"`
 			adminapi.Server
 		}{"server", s}); err != nil {
@@ -141,14 +138,14 @@ func printInventoryJSON(std term.Streams, i *adminapi.Inventory) error {
 		}
 	}
 	for _, c := range i.Containers {
-		if err := enc.Encode(struct {
+		if err := w.write(struct {
 			Kind string `json:"kind"`
 			adminapi.Container
 		}{"container", c}); err != nil {
 			return err
 		}
 	}
-	return nil
+	return w.close()
 }
 
 func printInventory(std term.Streams, i *adminapi.Inventory) error {

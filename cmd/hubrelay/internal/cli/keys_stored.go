@@ -133,7 +133,7 @@ secrets. LAST USED is accurate to about a minute.
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListKeys(), adminapi.Empty{},
-				func(list []adminapi.Key) error { return printKeys(std, list) })
+				func(list []adminapi.Key) error { return printKeys(std, list) }, "no keys")
 		},
 	}
 	f.register(cmd, std)
@@ -141,10 +141,6 @@ secrets. LAST USED is accurate to about a minute.
 }
 
 func printKeys(std term.Streams, list []adminapi.Key) error {
-	if len(list) == 0 {
-		_, err := fmt.Fprintln(std.Out, "no keys")
-		return err
-	}
 	var rows [][]string
 	for i := range list {
 		k := &list[i]

@@ -36,7 +36,7 @@ that the key can read. With --since it starts with stored notifications.`,
   hubrelay listen 'container.*' '!*.error' --json | jq .object`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if since != "" {
-				t, err := parseSince(since, time.Now())
+				t, err := parseTimeFlag("since", since, time.Now())
 				if err != nil {
 					return NewUsageError(cmd, err)
 				}

@@ -57,18 +57,9 @@ func listQuarantine(ctx context.Context, std term.Streams, f *adminFlags) error 
 	if err != nil {
 		return err
 	}
-	found := false
-	err = forEachQuarantined(ctx, c, func(page []adminapi.QuarantinedEntry) error {
-		found = found || len(page) > 0
-		if f.asJSON {
-			return printJSON(std, page...)
-		}
-		return printQuarantine(std, page)
-	})
-	if err == nil && !found && !f.asJSON {
-		_, err = fmt.Fprintln(std.Out, "the quarantine is empty")
-	}
-	return err
+	return printPages(std, &f.outputFlags, func(visit func([]adminapi.QuarantinedEntry) error) error {
+		return forEachQuarantined(ctx, c, visit)
+	}, func(page []adminapi.QuarantinedEntry) error { return printQuarantine(std, page) }, "the quarantine is empty")
 }
 
 func forEachQuarantined(ctx context.Context, c *adminConn, visit func([]adminapi.QuarantinedEntry) error) error {
@@ -77,9 +68,6 @@ func forEachQuarantined(ctx context.Context, c *adminConn, visit func([]adminapi
 }
 
 func printQuarantine(std term.Streams, list []adminapi.QuarantinedEntry) error {
-	if len(list) == 0 {
-		return nil
-	}
 	rows := make([][]string, len(list))
 	for i := range list {
 		e := &list[i]

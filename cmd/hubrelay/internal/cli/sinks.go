@@ -54,7 +54,7 @@ the table show problems, and the last failure of sinks whose last attempt failed
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListSinks(), adminapi.Empty{},
-				func(list []adminapi.Sink) error { return printSinkList(std, list) })
+				func(list []adminapi.Sink) error { return printSinkList(std, list) }, "no sinks: add some to sinks: in the configuration of the daemon")
 		},
 	}
 	f.register(cmd, std)
@@ -62,10 +62,6 @@ the table show problems, and the last failure of sinks whose last attempt failed
 }
 
 func printSinkList(std term.Streams, list []adminapi.Sink) error {
-	if len(list) == 0 {
-		_, err := fmt.Fprintln(std.Out, "no sinks: add some to sinks: in the configuration of the daemon")
-		return err
-	}
 	var rows [][]string
 	notes := ""
 	for i := range list {

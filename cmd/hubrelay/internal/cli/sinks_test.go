@@ -117,9 +117,9 @@ func TestParseSince(t *testing.T) {
 		"2026-11-20T08:00:00+01:00": "2026-11-20T07:00:00Z",
 		"-2h":                       "", "yesterday": "", "2026-11-20": "",
 	} {
-		got, err := parseSince(text, now)
+		got, err := parseTimeFlag("since", text, now)
 		if (err == nil) != (want != "") || err == nil && got.UTC().Format(time.RFC3339) != want {
-			t.Errorf("parseSince(%q) = %s, %v, want %q", text, got, err, want)
+			t.Errorf("parseTimeFlag(%q) = %s, %v, want %q", text, got, err, want)
 		}
 	}
 }

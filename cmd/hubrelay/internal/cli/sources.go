@@ -38,7 +38,7 @@ Without cursors, events sent while no node is connected are lost.`,
 		Args: WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListSources(), adminapi.Empty{},
-				func(list []adminapi.Source) error { return printSourceList(std, list) })
+				func(list []adminapi.Source) error { return printSourceList(std, list) }, "no sources: add some to sources: in the configuration of the daemon")
 		},
 	}
 	f.register(cmd, std)
@@ -46,10 +46,6 @@ Without cursors, events sent while no node is connected are lost.`,
 }
 
 func printSourceList(std term.Streams, list []adminapi.Source) error {
-	if len(list) == 0 {
-		_, err := fmt.Fprintln(std.Out, "no sources: add some to sources: in the configuration of the daemon")
-		return err
-	}
 	var rows [][]string
 	var notes []string
 	for i := range list {

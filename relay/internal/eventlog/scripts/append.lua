@@ -1,7 +1,7 @@
 -- Append notifications unless their idempotency key is known. Returns their IDs, or the IDs stored with the key. The
 -- list is empty if the key was stored with another digest.
 -- KEYS: log, idempotency key. ARGV: digest; expiry of the key in milliseconds; number of notifications; then for each
--- notification ID, topic, hub, account, data.
+-- notification ID, topic, hub, account, data, publisher.
 local known = redis.call('GET', KEYS[2])
 local ids = {}
 if known then
@@ -17,9 +17,9 @@ if known then
   return ids
 end
 for i = 1, tonumber(ARGV[3]) do
-  local a = 5 * i - 1
+  local a = 6 * i - 2
   redis.call('XADD', KEYS[1], '*', 'id', ARGV[a], 'topic', ARGV[a + 1], 'hub', ARGV[a + 2],
-    'account', ARGV[a + 3], 'data', ARGV[a + 4])
+    'account', ARGV[a + 3], 'data', ARGV[a + 4], 'publisher', ARGV[a + 5])
   ids[i] = ARGV[a]
 end
 redis.call('SET', KEYS[2], ARGV[1] .. '\n' .. table.concat(ids, '\n'), 'PX', ARGV[2])

@@ -18,7 +18,7 @@ for k = 3, #KEYS do
       repeats[#repeats + 1] = id
     else
       redis.call('XADD', KEYS[1], '*', 'id', ARGV[a + 2], 'topic', ARGV[a + 3], 'hub', ARGV[a + 4],
-        'account', ARGV[a + 5], 'data', ARGV[a + 6])
+        'account', ARGV[a + 5], 'data', ARGV[a + 6], 'publisher', 'inbox')
       appended = appended + 1
       if keyed then
         redis.call('SET', KEYS[k], 'inbox\n' .. ARGV[a + 2], 'PX', ARGV[1])

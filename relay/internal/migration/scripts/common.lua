@@ -10,6 +10,6 @@ end
 local function append_events(log, first)
   for i = first, #ARGV, 5 do
     redis.call('XADD', log, '*', 'id', ARGV[i], 'topic', ARGV[i + 1], 'hub', ARGV[i + 2],
-      'account', ARGV[i + 3], 'data', ARGV[i + 4])
+      'account', ARGV[i + 3], 'data', ARGV[i + 4], 'publisher', 'relay')
   end
 end

@@ -120,7 +120,8 @@ func (p *Position) splitBySlot(home string, batch Batch) (own *journalStep, othe
 		n := &batch.Notifications[i]
 		put := func(partition int, account string) {
 			add(StepKey(k, p.id.name, partition), eventlog.Key(k, partition),
-				"*", "id", n.ID, "topic", n.Topic, "hub", n.Hub, "account", account, "data", string(n.Data))
+				"*", "id", n.ID, "topic", n.Topic, "hub", n.Hub, "account", account, "data", string(n.Data),
+				"publisher", eventlog.Publisher{Kind: eventlog.PublishedBySource, Name: p.id.name}.String())
 		}
 		if n.Topic != relay.TopicResync || n.Hub != "" {
 			put(k.Partition(n.Hub), n.Account)

@@ -1,0 +1,139 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+)
+
+// maxSearchPage is the maximum number of events in a response.
+const maxSearchPage = 500
+
+func newEvents(std term.Streams) *cobra.Command {
+	cmd := commandGroup("events", "Find events", newEventsSearch(std))
+	cmd.Long = `Finds events in the log, which keeps them for redis.retention.
+
+` + adminHelp
+	return cmd
+}
+
+type searchFlags struct {
+	adminFlags
+	request adminapi.SearchEventsRequest
+	limit   int
+}
+
+func newEventsSearch(std term.Streams) *cobra.Command {
+	var f searchFlags
+	cmd := &cobra.Command{
+		Use:   "search",
+		Short: "List the events that match, newest first",
+		Long: `Lists the events in the log that match all flags, newest first. PUBLISHER is the API key or source that
+published the event, the inbox, or the relay itself.
+
+The log has no index. A search in a large log takes some seconds per million events; --since or --hub makes it shorter.`,
+		Example: `  hubrelay events search --container 5f9c2b1e8a3d4c0017e5a903 --since 24h
+  hubrelay events search --topic 'billing.*' --publisher ops --json | jq -r .id`,
+		Args: WithUsageErrors(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.limit < 1 {
+				return NewUsageError(cmd, errors.New("--limit must be at least 1"))
+			}
+			now := time.Now()
+			for flag, text := range map[string]*string{"since": &f.request.Since, "until": &f.request.Until} {
+				if *text == "" {
+					continue
+				}
+				at, err := parseTimeFlag(flag, *text, now)
+				if err != nil {
+					return NewUsageError(cmd, err)
+				}
+				*text = at.UTC().Format(time.RFC3339Nano) // the same in all requests
+			}
+			return searchEvents(cmd.Context(), std, &f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.request.ObjectID, "object", "", "only events with this object ID")
+	flags.StringVar(&f.request.Container, "container", "", "only events with this container in their context")
+	flags.StringVar(&f.request.Environment, "environment", "", "only events with this environment in their context")
+	flags.StringVar(&f.request.Cluster, "cluster", "", "only events with this cluster in their context")
+	flags.StringVar(&f.request.DNSZone, "dns-zone", "", "only events with this DNS zone in their context")
+	flags.StringSliceVar(&f.request.Topics, "topic", nil, "only these topics, a pattern such as '*.error'; may be repeated")
+	flags.StringVar(&f.request.HubID, "hub", "", "only events of this hub")
+	flags.StringVar(&f.request.AccountID, "account", "", "only events of this account")
+	flags.StringVar(&f.request.Publisher, "publisher", "", `only events of this key or source, such as ops or "key ops", or of inbox or relay`)
+	flags.StringVar(&f.request.Since, "since", "", "only events since a duration ago, such as 1d, or since a time (RFC 3339)")
+	flags.StringVar(&f.request.Until, "until", "", "only events before a duration ago, or before a time (RFC 3339)")
+	flags.IntVar(&f.limit, "limit", 100, "maximum number of events")
+	f.register(cmd, std)
+	return cmd
+}
+
+func searchEvents(ctx context.Context, std term.Streams, f *searchFlags) error {
+	c, err := f.connect(std)
+	if err != nil {
+		return err
+	}
+	isCut := false
+	err = printPages(std, &f.outputFlags, func(visit func([]adminapi.Event) error) error {
+		list, err := findEvents(ctx, std, c, f)
+		isCut = len(list) == f.limit
+		return errors.Join(err, visit(list))
+	}, func(list []adminapi.Event) error { return printEvents(std, list) }, "no events match")
+	if err == nil && isCut && !f.asJSON {
+		_, err = fmt.Fprintf(std.Err, "these are the newest %d: use --limit or --until to see older ones\n", f.limit)
+	}
+	return err
+}
+
+// findEvents returns up to f.limit events. On a terminal it shows the progress of a long search.
+func findEvents(ctx context.Context, std term.Streams, c *adminConn, f *searchFlags) (list []adminapi.Event, err error) {
+	for {
+		f.request.Limit = min(f.limit-len(list), maxSearchPage)
+		page, err := callDaemon(ctx, c, adminapi.SearchEvents(), f.request)
+		if err != nil {
+			return list, err
+		}
+		list = append(list, page.Data...)
+		if page.Next == "" || len(list) >= f.limit {
+			return list, nil
+		}
+		if len(page.Data) < f.request.Limit && term.IsTerminal(std.Err) {
+			_, _ = fmt.Fprintf(std.Err, "searched back to %s …\n", formatTime(page.SearchedTo))
+		}
+		f.request.After = page.Next
+	}
+}
+
+func printEvents(std term.Streams, list []adminapi.Event) error {
+	rows := make([][]string, len(list))
+	for i, e := range list {
+		rows[i] = []string{e.ID, formatTime(e.Time), e.Topic, e.HubID, e.ObjectID, publisherText(e.Publisher)}
+		for j := range rows[i] {
+			rows[i][j] = orDash(term.Sanitize(rows[i][j]))
+		}
+	}
+	paint := term.NewPalette(std.Out, std.Env)
+	return term.PrintTableWithin(std.Out, paint, term.Width(std.Out), []term.Column{
+		{Title: "ID"},
+		{Title: "TIME"},
+		{Title: "TOPIC", Paint: func(_, padded string) string { return paint.Topic(padded) }},
+		{Title: "HUB", DropOrder: 2},
+		{Title: "OBJECT", DropOrder: 1},
+		{Title: "PUBLISHER", MaxWidth: 32},
+	}, rows)
+}
+
+func publisherText(p adminapi.Publisher) string {
+	if p.Name == "" {
+		return p.Kind
+	}
+	return p.Kind + " " + p.Name
+}

@@ -1,0 +1,92 @@
+package adminserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
+)
+
+// The numbers of events in a page.
+const (
+	defaultEventPage = 100
+	maxEventPage     = 500
+)
+
+// Events searches the log. Its methods may be called concurrently. An error is history.ErrInvalidCursor, or means that
+// Redis is unreachable.
+type Events interface {
+	Search(ctx context.Context, q history.Query) (history.Result, error)
+}
+
+func searchEvents(
+	events Events, r *http.Request, request adminapi.SearchEventsRequest,
+) (page adminapi.EventPage, err error) {
+	q, err := newEventQuery(request, time.Now())
+	if err != nil {
+		return page, err
+	}
+	result, err := events.Search(r.Context(), q)
+	if errors.Is(err, history.ErrInvalidCursor) {
+		return page, relay.NewError(relay.CodeInvalidArgument, "after is not the value of next in an earlier response").
+			WithExtra("parameter", "after")
+	}
+	for _, e := range result.Events {
+		page.Data = append(page.Data, newEvent(&e))
+	}
+	page.Next, page.SearchedTo = result.Next, result.SearchedTo
+	return page, err
+}
+
+func newEvent(e *history.Event) adminapi.Event {
+	return adminapi.Event{
+		ID: e.ID, Time: e.Time, Topic: e.Topic, HubID: e.Hub, AccountID: e.Account, ObjectID: e.ObjectID,
+		Publisher: adminapi.Publisher{Kind: e.Publisher.Kind, Name: e.Publisher.Name},
+	}
+}
+
+func newEventQuery(request adminapi.SearchEventsRequest, now time.Time) (history.Query, error) {
+	q := history.Query{
+		Filter: relay.Filter{
+			Hubs: listOf(request.HubID), Accounts: listOf(request.AccountID), Containers: listOf(request.Container),
+			Environments: listOf(request.Environment), Clusters: listOf(request.Cluster),
+		},
+		DNSZone: request.DNSZone, Object: request.ObjectID, Publisher: request.Publisher, Before: request.After,
+		Limit: min(cmp.Or(request.Limit, defaultEventPage), maxEventPage),
+	}
+	var err error
+	if q.Filter.Topics, err = relay.ParsePatterns(splitTopics(request.Topics)); err != nil {
+		return q, relay.NewError(relay.CodeInvalidArgument, err.Error()).WithExtra("parameter", "topics")
+	}
+	for _, limit := range []struct {
+		name, text string
+		to         *time.Time
+	}{{"since", request.Since, &q.Since}, {"until", request.Until, &q.Until}} {
+		if limit.text == "" {
+			continue
+		}
+		var ok bool
+		if *limit.to, ok = parseTime(limit.text, now); !ok {
+			return q, relay.NewError(relay.CodeInvalidArgument, limit.name+
+				" is neither a time such as 2026-11-21T04:00:00Z nor an age such as 24h").WithExtra("parameter", limit.name)
+		}
+	}
+	if !q.Since.IsZero() && !q.Until.IsZero() && !q.Until.After(q.Since) {
+		return q, relay.NewError(relay.CodeInvalidArgument, "until is not later than since, so nothing is between them").
+			WithExtra("parameter", "until")
+	}
+	return q, nil
+}
+
+// listOf returns a list of one value, or nil for an empty one.
+func listOf(value string) []string {
+	if value == "" {
+		return nil
+	}
+	return []string{value}
+}
