@@ -7,6 +7,8 @@ type EraseResult struct {
 	Retrying    int `json:"retrying"`
 	DeadLetters int `json:"dead_letters"`
 	Quarantine  int `json:"quarantine"`
+	// History is the number of deleted records of attempts and of clients.
+	History int `json:"history"`
 	// SharedDeadLetters were kept, because they also contain events of other accounts.
 	SharedDeadLetters int `json:"shared_dead_letters"`
 	// Remaining describes what cannot be deleted.

@@ -22,7 +22,7 @@ func (a accounts) Erase(ctx context.Context, account string) (erase.Result, erro
 		return erase.Result{}, err
 	}
 	result, err := erase.Account(ctx, erase.Options{
-		Conn: a.stores.conn, Store: a.stores.deliveries, Group: delivery.ConsumerGroup, Sinks: sinks,
+		Conn: a.stores.conn, Store: a.stores.deliveries, History: a.stores.history, Group: delivery.ConsumerGroup, Sinks: sinks,
 		RewriteFile: a.redisURL == "",
 	}, account)
 	result.Remaining = a.describeRemaining()

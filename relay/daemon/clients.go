@@ -3,6 +3,8 @@ package daemon
 import (
 	"cmp"
 
+	"github.com/hubrelay/hubrelay/relay/internal/history"
+
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
@@ -11,7 +13,7 @@ import (
 )
 
 // hubOptions returns the options of the hub.
-func (d *Daemon) hubOptions(s *stores, cursorKey streamid.CursorKey) hub.Options {
+func (d *Daemon) hubOptions(s *stores, cursorKey streamid.CursorKey, recorder *history.Recorder) hub.Options {
 	cfg := d.cfg.Websocket
 	node := d.clientLimit(cfg.MaxConnections, openFiles())
 	return hub.Options{
@@ -22,6 +24,7 @@ func (d *Daemon) hubOptions(s *stores, cursorKey streamid.CursorKey) hub.Options
 		},
 		Partitions: s.keys.Partitions(), Partition: s.keys.Partition, History: s.log,
 		PositionsBefore: s.log.PositionsBefore,
+		OnBroadcast:     recorder.RecordClients,
 		CursorKey:       cursorKey,
 		Limits:          hub.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
 		Log:             d.log.With("component", "hub"), Observer: hubObserver{d.metrics},

@@ -162,13 +162,14 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 		return err
 	}
 
-	clients := hub.New(d.hubOptions(s, cursorKey))
+	recorder := d.startHistory(ctx, group, s, node.Name)
+	clients := hub.New(d.hubOptions(s, cursorKey, recorder))
 	d.metrics.SetQueueFunc(clients.QueueStats)
 	notices := notice.NewPublisher(notice.Options{
 		Retries: &s.deliveries.Retries, States: &s.deliveries.States, NewID: d.newDecoder().NewID,
 		Dropped: func(sink string) { d.metrics.Dropped(sink, 1) }, Log: d.log.With("component", "delivery"),
 	})
-	deliveries, err := d.newDeliveries(s, node, notices, cursorKey)
+	deliveries, err := d.newDeliveries(s, node, notices, cursorKey, recorder)
 	if err != nil {
 		return err
 	}
@@ -239,11 +240,11 @@ func joinNode(ctx context.Context, group *lifecycle.Group, leases *lease.Manager
 
 // newDeliveries creates the service that delivers to the sinks.
 func (d *Daemon) newDeliveries(
-	s *stores, node *lease.Node, notices *notice.Publisher, cursorKey streamid.CursorKey,
+	s *stores, node *lease.Node, notices *notice.Publisher, cursorKey streamid.CursorKey, recorder *history.Recorder,
 ) (*delivery.Service, error) {
 	return delivery.New(delivery.Options{
 		Sinks: d.sinks, Conn: s.conn, Log: s.log, Queues: s.queues, Deliveries: s.deliveries, Leases: s.leases,
-		Node: node.Name, Notices: notices, Decoder: d.newDecoder(), Cursors: streamid.NewCursors(cursorKey),
+		Node: node.Name, Notices: notices, History: recorder, Decoder: d.newDecoder(), Cursors: streamid.NewCursors(cursorKey),
 		Retention:  func() eventlog.Retention { return d.logRetention(s.monitor.MaxMemory()) },
 		OnDisabled: d.recordDisabledSink, Grace: d.cfg.Server.ShutdownGrace, Logger: d.log,
 	})

@@ -7,6 +7,9 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
+
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
@@ -62,6 +65,30 @@ func (d *Daemon) logRetention(maxMemory int64) eventlog.Retention {
 		History: cfg.Retention.History, MaxLen: cfg.Retention.MaxLen,
 		MaxBytes: maxBytes / int64(cfg.Partitions),
 	}
+}
+
+// startHistory starts the recorder of the history. It stops after everything that records. It is nil if the configuration
+// disables it.
+func (d *Daemon) startHistory(
+	ctx context.Context, group *lifecycle.Group, s *stores, node string,
+) *history.Recorder {
+	cfg := d.cfg.History
+	if cfg.Deliveries == config.HistoryNone {
+		return nil
+	}
+	recorder := history.NewRecorder(history.RecorderOptions{
+		Store: s.history, Node: node, OnlyFailures: cfg.Deliveries == config.HistoryFailures,
+		Retention: func() history.Retention {
+			maxBytes := int64(cfg.MaxBytes)
+			if memory := s.monitor.MaxMemory(); memory > 0 {
+				maxBytes = min(maxBytes, memory/10)
+			}
+			return history.Retention{MaxAge: cfg.MaxAge, MaxBytes: maxBytes}
+		},
+		Observer: d.metrics, Log: d.log.With("component", "history"),
+	})
+	group.Start(ctx, "history", recorder.Run)
+	return recorder
 }
 
 // handleBatch passes new entries of the log to the clients of this node and to the dispatcher.

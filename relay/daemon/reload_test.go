@@ -49,7 +49,7 @@ func TestApplySinks_LogsOncePerConfiguration(t *testing.T) {
 	s := d.newStores(c)
 	deliveries, err := d.newDeliveries(s, &lease.Node{Name: "1"}, notice.NewPublisher(notice.Options{
 		Retries: &s.deliveries.Retries, States: &s.deliveries.States,
-	}), streamid.CursorKey{})
+	}), streamid.CursorKey{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
@@ -29,6 +30,7 @@ type stores struct {
 	sources    *sourcestore.Store
 	leases     *lease.Manager
 	audit      *audit.Store
+	history    *history.Store
 	monitor    *storage.Monitor
 }
 
@@ -38,6 +40,7 @@ func (d *Daemon) newStores(c *redisconn.Conn) *stores {
 		conn: c, keys: keys, log: eventlog.New(c, keys), inbox: inbox.NewStore(c, keys),
 		queues: queue.NewStore(c, keys), deliveries: store.New(c.Commands(), keys),
 		sources: sourcestore.New(c, keys), leases: lease.NewManager(c, keys), audit: audit.NewStore(c, d.cfg.Audit.MaxLen),
+		history: history.NewStore(c, keys),
 		monitor: storage.NewMonitor(storage.Options{
 			Read: c.Memory, Limit: float64(d.cfg.Redis.FullAt) / 100, Log: d.log.With("component", "storage"),
 			Observer: d.metrics,

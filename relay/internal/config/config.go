@@ -50,6 +50,7 @@ type Config struct {
 	Auth          Auth              `koanf:"auth" doc:"API keys and tokens of clients."`
 	Quotas        Quotas            `koanf:"quotas" doc:"Limits for publishing."`
 	Audit         Audit             `koanf:"audit" doc:"Record of security-relevant actions."`
+	History       History           `koanf:"history" doc:"Record of what happened to events."`
 	Sinks         map[string]Sink   `koanf:"sinks" doc:"Destinations outside the relay, by name."`
 	Sources       map[string]Source `koanf:"sources" doc:"Upstreams whose events the relay copies, by name."`
 	Migration     Migration         `koanf:"migration" doc:"Migration of container instances between servers."`
@@ -219,6 +220,20 @@ type JWT struct {
 // Enabled reports whether tokens are accepted.
 func (j *JWT) Enabled() bool { return j.Issuer != "" }
 
+// The values of [History].Deliveries.
+const (
+	HistoryAll      = "all"
+	HistoryFailures = "failures"
+	HistoryNone     = "none"
+)
+
+// History configures the history of events.
+type History struct {
+	Deliveries string        `koanf:"deliveries" enum:"all,failures,none" doc:"Attempts to record; all also counts the clients that received an event."`
+	MaxAge     time.Duration `koanf:"max_age" doc:"Maximum age of a record, 1m to 90d."`
+	MaxBytes   Size          `koanf:"max_bytes" doc:"Maximum memory for the history in Redis, 1MiB to 64GiB."`
+}
+
 // Audit configures the audit log.
 type Audit struct {
 	File      string `koanf:"file" doc:"File for the audit log, or stdout; empty: none."`
@@ -359,7 +374,8 @@ func defaultConfig() Config {
 			Queue: 1 << 20, History: 16 << 20, PingInterval: 25 * time.Second, PongTimeout: 50 * time.Second,
 			Compression: Compression{MinSize: 256, CPU: 100 * time.Millisecond},
 		},
-		Audit: Audit{MaxLen: 100_000},
+		Audit:   Audit{MaxLen: 100_000},
+		History: History{Deliveries: HistoryAll, MaxAge: 24 * time.Hour, MaxBytes: 64 << 20},
 		Auth: Auth{
 			TokenTTL: time.Minute, StreamTTL: 24 * time.Hour,
 			JWT: JWT{

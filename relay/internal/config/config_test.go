@@ -192,7 +192,8 @@ func TestLoad_Defaults(t *testing.T) {
 			DataDir: filepath.Join(filepath.Dir(file), "hubrelay-data"), Prefix: "hubrelay", Partitions: 1, FullAt: 90,
 			Retention: config.Retention{History: 24 * time.Hour, MaxLen: 1e6},
 		},
-		Audit: config.Audit{MaxLen: 100_000},
+		Audit:   config.Audit{MaxLen: 100_000},
+		History: config.History{Deliveries: config.HistoryAll, MaxAge: 24 * time.Hour, MaxBytes: 64 << 20},
 		Auth: config.Auth{
 			TokenTTL: time.Minute, StreamTTL: 24 * time.Hour,
 			Keys: []config.Key{{Name: "ops", Key: "0123456789abcdef", Hubs: []string{"*"}}},

@@ -45,6 +45,8 @@ func (l *loader) validate(c *Config) {
 	if c.Audit.HashChain && (c.Audit.File == "" || c.Audit.File == "stdout") {
 		l.Error("audit.hash_chain", "needs a file", "set audit.file to a file of this node")
 	}
+	checkRange(l, "history.max_age", c.History.MaxAge, time.Minute, 90*24*time.Hour)
+	checkRange(l, "history.max_bytes", c.History.MaxBytes, 1<<20, 64<<30)
 	l.checkQuota("quotas.key", c.Quotas.Key)
 	l.checkQuota("quotas.account", c.Quotas.Account)
 	l.checkQuota("quotas.ip", c.Quotas.IP)

@@ -20,6 +20,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
@@ -32,7 +33,7 @@ import (
 // ConsumerGroup is the consumer group of all queues of sinks.
 const ConsumerGroup = "hubrelay"
 
-// Options configure a [Service]. All fields are required.
+// Options configure a [Service]. All fields are required unless their comments say otherwise.
 type Options struct {
 	// Sinks are the sinks at the start. The service closes them.
 	Sinks *Sinks
@@ -48,8 +49,10 @@ type Options struct {
 	// Retention returns the retention of one partition of the log.
 	Retention func() eventlog.Retention
 	Notices   *notice.Publisher
-	Decoder   *ingest.Decoder
-	Cursors   *streamid.Cursors
+	// History records attempts. It may be nil.
+	History *history.Recorder
+	Decoder *ingest.Decoder
+	Cursors *streamid.Cursors
 	// OnDisabled is called when the relay disables a sink.
 	OnDisabled func(sink, reason string)
 	// Grace is the time for running attempts when a sink is stopped.
@@ -181,7 +184,7 @@ func (s *Service) newPipeline(sink *openSink) error {
 		Batch:              sink.batchOptions(),
 		BatchesUnsupported: !sink.kind.Batches, DigestOverRate: sink.kind.DigestOverRate,
 		Timeout: cfg.Timeout, Concurrency: cfg.Concurrency, Ordering: sink.ordering(),
-		Log: s.log.With("sink", sink.name), Observer: s.metrics, Notices: s.opts.Notices,
+		Log: s.log.With("sink", sink.name), Observer: s.metrics, Notices: s.opts.Notices, History: s.opts.History,
 		OnDisabled: func(reason string) { s.opts.OnDisabled(sink.name, reason) },
 	})
 	if err != nil {

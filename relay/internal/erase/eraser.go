@@ -1,5 +1,5 @@
-// Package erase deletes the notifications of an account from Redis: from the log, the queues, the scheduled retries and
-// the dead letters.
+// Package erase deletes the notifications of an account from Redis: from the log, the queues, the scheduled retries, the
+// dead letters and the history.
 package erase
 
 import (
@@ -13,6 +13,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 	"github.com/hubrelay/hubrelay/relay/internal/inbox"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
@@ -38,8 +39,9 @@ var (
 
 // Options are the stores of a relay.
 type Options struct {
-	Conn  *redisconn.Conn
-	Store *store.Store
+	Conn    *redisconn.Conn
+	Store   *store.Store
+	History *history.Store
 	// Group is the consumer group of the queues.
 	Group string
 	// Sinks are the names of all sinks.
@@ -51,12 +53,14 @@ type Options struct {
 
 // Result counts what was deleted.
 type Result struct {
-	// Log, Queued, Scheduled, DeadLetters and Quarantine are the numbers of deleted entries and deliveries.
+	// Log, Queued, Scheduled, DeadLetters, Quarantine and History are the numbers of deleted entries, deliveries and
+	// records.
 	Log         int
 	Queued      int
 	Scheduled   int
 	DeadLetters int
 	Quarantine  int
+	History     int
 	// SharedDeadLetters is the number of dead letters that stay, because they also contain notifications of other
 	// accounts.
 	SharedDeadLetters int
@@ -98,7 +102,10 @@ func Account(ctx context.Context, o Options, account string) (Result, error) {
 		}
 	}
 	n, err := eraseStream(ctx, o.Conn, eraseQuarantineScript, inbox.QuarantineKey(keys), account, "")
-	if r.Quarantine = n; err == nil && o.RewriteFile {
+	if r.Quarantine = n; err == nil {
+		r.History, err = o.History.EraseAccount(ctx, account)
+	}
+	if err == nil && o.RewriteFile {
 		err = rewriteFile(ctx, o.Conn.Commands())
 	}
 	return r, err

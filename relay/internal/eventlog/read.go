@@ -1,10 +1,7 @@
 package eventlog
 
 import (
-	"bufio"
 	"context"
-	"errors"
-	"io"
 	"math"
 	"strconv"
 	"time"
@@ -33,7 +30,7 @@ func (l *Log) ReadFrom(ctx context.Context, partition int, after streamid.Positi
 	from streamid.Position, lost bool, list []relay.Notification, err error,
 ) {
 	key, id := Key(l.keys, partition), after.String()
-	entries, err := l.readEntries(ctx, maxReplyBytes, "XRANGE", key, id, "+", "COUNT", count+1)
+	entries, err := resp.ReadEntries(ctx, l.conn.Commands(), maxReplyBytes, "XRANGE", key, id, "+", "COUNT", count+1)
 	if err != nil {
 		return streamid.Position{}, false, nil, redisconn.WrapError(readLogOperation, err)
 	}
@@ -101,7 +98,7 @@ func (l *Log) Range(ctx context.Context, partition int, after string, count int)
 	if after == "" {
 		after = streamid.Zero
 	}
-	entries, err := l.readEntries(ctx, math.MaxInt, "XRANGE", Key(l.keys, partition), "("+after, "+", "COUNT", count)
+	entries, err := resp.ReadEntries(ctx, l.conn.Commands(), math.MaxInt, "XRANGE", Key(l.keys, partition), "("+after, "+", "COUNT", count)
 	if err != nil {
 		return nil, redisconn.WrapError(readLogOperation, err)
 	}
@@ -118,7 +115,7 @@ type Entry struct {
 // includes, or excludes if end starts with "(". "+" is the end of the log. If notifications are large, the result may be
 // shorter than count although more follow. It is empty only if there are no more.
 func (l *Log) ReadBefore(ctx context.Context, partition int, end string, count int) ([]Entry, error) {
-	entries, err := l.readEntries(ctx, maxReplyBytes, "XREVRANGE", Key(l.keys, partition), end, "-", "COUNT", count)
+	entries, err := resp.ReadEntries(ctx, l.conn.Commands(), maxReplyBytes, "XREVRANGE", Key(l.keys, partition), end, "-", "COUNT", count)
 	if err != nil {
 		return nil, redisconn.WrapError(readLogOperation, err)
 	}
@@ -185,36 +182,6 @@ func lostAfter(info redisconn.StreamInfo, position string, added int64, knownDel
 	// The entry at the position was trimmed, so entries after it may have been trimmed too. A reader at the very
 	// beginning has not missed anything.
 	return position != streamid.Zero
-}
-
-// rangeBuffer is the number of bytes that the client passes on at once.
-const rangeBuffer = 32 << 10
-
-var errStopReading = errors.New("the rest of the reply is not needed")
-
-// readEntries runs an XRANGE or XREVRANGE. It decodes the reply while it arrives, and stops after maxBytes, but not before
-// the second entry.
-func (l *Log) readEntries(ctx context.Context, maxBytes int, command ...any) ([]resp.Entry, error) {
-	reply, sink := io.Pipe()
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		w := bufio.NewWriterSize(sink, rangeBuffer)
-		cmd := redis.NewRawWriteToCmd(ctx, w, command...)
-		err := l.conn.Commands().Process(ctx, cmd)
-		if err == nil {
-			err = w.Flush()
-		}
-		_ = sink.CloseWithError(err)
-	}()
-	entries, _, err := resp.NewDecoder(reply, rangeBuffer).ReadEntries(maxBytes)
-	_ = reply.CloseWithError(errStopReading) // the client closes the connection if the reply has more
-	<-done
-	var rejected resp.ServerError
-	if errors.As(err, &rejected) && redisconn.IsUnavailable(err) {
-		redisconn.ReloadSlots(ctx, l.conn.Commands()) // the client has not seen the error
-	}
-	return entries, err
 }
 
 // positionBefore returns the position right before an entry.

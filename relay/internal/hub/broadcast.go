@@ -82,6 +82,7 @@ type broadcast struct {
 	clientBurst frameBatch   // for a client whose grant covers only a part of it
 	onMatch     func(*group) // addMatch
 	current     int          // index into batch of the current notification
+	recipients  []int        // number of clients, by index into batch
 
 	queuedFrames, queuedBytes int
 	compressed, saved         int // of the queued frames
@@ -98,6 +99,7 @@ type groupJob struct {
 // frameBatch is a series of frames for one client.
 type frameBatch struct {
 	frames            [][]byte
+	indexes           []int   // into broadcast.batch, of the frames
 	scopes            []scope // the different scopes of the frames
 	size              int
 	compressed, saved int    // compressed frames, and bytes saved
@@ -162,8 +164,16 @@ func (f *broadcast) toFeed(h *Hub, l *feed, partition int, list []relay.Notifica
 	}
 	f.snapshotRecipients()
 	h.index.mu.Unlock()
+	f.recipients = append(f.recipients[:0], make([]int, len(list))...)
 	for i := range f.jobs {
 		f.toGroup(&f.jobs[i])
+	}
+	if h.opts.OnBroadcast != nil {
+		for i, clients := range f.recipients {
+			if clients > 0 {
+				h.opts.OnBroadcast(&list[i], clients)
+			}
+		}
 	}
 	f.reset(h)
 }
@@ -236,6 +246,9 @@ func (f *broadcast) addStats(b *frameBatch, clients int) {
 	f.compressed += clients * b.compressed
 	f.saved += clients * b.saved
 	f.resyncedClients += clients * b.resyncs
+	for _, i := range b.indexes {
+		f.recipients[i] += clients
+	}
 }
 
 // burstFor returns the part of the burst that the grant of c covers.
@@ -252,6 +265,7 @@ func (f *broadcast) burstFor(c *connection, j *groupJob) *frameBatch {
 func (f *broadcast) add(b *frameBatch, i int, as frame.Encoding) {
 	e := &f.batch[i]
 	b.add(f.frameFor(e, as), e.notification)
+	b.indexes = append(b.indexes, i)
 	if saved := e.frames.Saved(as); saved > 0 {
 		b.compressed++
 		b.saved += saved
@@ -293,7 +307,7 @@ func (b *frameBatch) push(frame []byte) {
 func (b *frameBatch) reset() {
 	clear(b.frames)
 	clear(b.scopes)
-	b.frames, b.scopes, b.concatenated = b.frames[:0], b.scopes[:0], nil
+	b.frames, b.indexes, b.scopes, b.concatenated = b.frames[:0], b.indexes[:0], b.scopes[:0], nil
 	b.size, b.compressed, b.saved, b.resyncs = 0, 0, 0, 0
 }
 

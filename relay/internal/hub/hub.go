@@ -35,6 +35,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
@@ -77,6 +78,9 @@ type Options struct {
 	PositionsBefore func(ctx context.Context, first, count int, t time.Time) ([]streamid.Position, error)
 	// Compression is for websockets. The zero value disables it.
 	Compression Compression
+	// OnBroadcast is called for each notification with the number of clients to which it was just sent, if that is not 0.
+	// Replays do not count. It is called under locks, so it must be fast and must not block. It may be nil.
+	OnBroadcast func(n *relay.Notification, clients int)
 	// Log receives client events. Nil discards them.
 	Log *slog.Logger
 	// Observer receives counts. Nil discards them.

@@ -24,6 +24,8 @@ type Metrics struct {
 	rejected         *prometheus.CounterVec
 	quotaExceeded    *prometheus.CounterVec
 	auditDropped     prometheus.Counter
+	historyStored    prometheus.Counter
+	historyDropped   prometheus.Counter
 	inbox            *prometheus.CounterVec
 	missed           prometheus.Counter
 	gaps             prometheus.Counter
@@ -55,6 +57,9 @@ func New(version string) *Metrics {
 				"and by kind of quota (key, account, ip).", "operation", "kind"),
 		auditDropped: counter("audit_dropped_total",
 			"Entries of the audit log that were dropped because too many waited to be written."),
+		historyStored: counter("history_records_total", "Records of the history of events that were stored."),
+		historyDropped: counter("history_records_dropped_total",
+			"Records of the history of events that were dropped, because Redis was too slow, full or unreachable."),
 		inbox: counters("inbox_entries_total",
 			"Entries read from the inbox, by outcome: stored, repeated, quarantined.", "outcome"),
 		missed: counter("log_events_missed_total",
@@ -74,7 +79,8 @@ func New(version string) *Metrics {
 	}
 	build := gauges("build_info", "Always 1; the version is a label.", "version")
 	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(build, m.accepted, m.rejected, m.quotaExceeded, m.auditDropped, m.inbox, m.missed, m.gaps,
+	m.registry.MustRegister(build, m.accepted, m.rejected, m.quotaExceeded, m.auditDropped, m.historyStored,
+		m.historyDropped, m.inbox, m.missed, m.gaps,
 		m.retriesLost, m.redisUp, m.storageUsed, m.storageFull, m.redisRestarts, m.configReloaded, m.configReloadedAt,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	m.Reloaded(true)
@@ -130,6 +136,12 @@ func (m *Metrics) StorageUsed(ratio float64, full bool) {
 
 // AuditDropped counts a dropped entry of the audit log.
 func (m *Metrics) AuditDropped() { m.auditDropped.Inc() }
+
+// HistoryStored counts records of the history.
+func (m *Metrics) HistoryStored(n int) { m.historyStored.Add(float64(n)) }
+
+// HistoryDropped counts records of the history that were dropped.
+func (m *Metrics) HistoryDropped(n int) { m.historyDropped.Add(float64(n)) }
 
 // QuotaExceeded returns a function that counts requests beyond a quota. kinds are the kinds of quotas that limit the
 // operation.

@@ -43,7 +43,8 @@ events may arrive.
 
 func printErased(std term.Streams, r adminapi.EraseResult) error {
 	text := fmt.Sprintf("deleted %d entries of the log, %d waiting and %d retrying deliveries, %d dead letters, "+
-		"%d entries of the quarantine", r.Log, r.Waiting, r.Retrying, r.DeadLetters, r.Quarantine)
+		"%d entries of the quarantine, %d records of the history", r.Log, r.Waiting, r.Retrying, r.DeadLetters, r.Quarantine,
+		r.History)
 	if r.SharedDeadLetters > 0 {
 		text += fmt.Sprintf("; %d dead letters were kept, because they also contain events of other accounts",
 			r.SharedDeadLetters)

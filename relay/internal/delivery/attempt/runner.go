@@ -60,10 +60,11 @@ func (r *Runner) Running() int64 { return r.running.Load() }
 // Close ends idle goroutines, and the others when their attempts return.
 func (r *Runner) Close() { r.workers.close() }
 
-// Run makes one attempt. It returns at the latest [AbandonGrace] after the timeout or the end of ctx.
-func (r *Runner) Run(ctx context.Context, d relay.Delivery) error {
+// Run makes one attempt. It returns at the latest [AbandonGrace] after the timeout or the end of ctx. status is that of a
+// successful attempt, or 0 if the sink has not reported one.
+func (r *Runner) Run(ctx context.Context, d relay.Delivery) (status int, err error) {
 	if r.abandoned.Load() >= int64(r.o.MaxAbandoned) {
-		return errTooManyAbandoned
+		return 0, errTooManyAbandoned
 	}
 	w := r.workers.acquire()
 	if w == nil {
@@ -74,9 +75,9 @@ func (r *Runner) Run(ctx context.Context, d relay.Delivery) error {
 	r.running.Add(1)
 	w.calls <- call{callContext{w.ctx, ctx}, d}
 	select {
-	case err := <-w.result:
+	case got := <-w.result:
 		r.workers.release(w)
-		return err
+		return got.status, got.err
 	case <-w.ctx.Done():
 	case <-ctx.Done(): // linking both contexts for every attempt would cost more
 		w.cancel()
@@ -84,32 +85,36 @@ func (r *Runner) Run(ctx context.Context, d relay.Delivery) error {
 	grace := time.NewTimer(AbandonGrace)
 	defer grace.Stop()
 	select {
-	case err := <-w.result:
+	case got := <-w.result:
 		r.workers.release(w)
-		return err
+		return got.status, got.err
 	case <-grace.C:
 	}
 	r.abandoned.Add(1)
 	if !w.settled.CompareAndSwap(false, true) {
 		r.abandoned.Add(-1)
-		err := <-w.result
+		got := <-w.result
 		r.workers.release(w)
-		return err
+		return got.status, got.err
 	}
-	return errAbandoned
+	return 0, errAbandoned
 }
 
 // runWorker is the goroutine of a worker. It ends after its last call, or when an abandoned call returns.
 func (r *Runner) runWorker(w *worker) {
 	defer func() { w.cancel() }()
 	for next := range w.calls {
-		err := r.callSink(next.ctx, next.d)
+		w.status.Store(0)
+		got := result{err: r.callSink(next.ctx, next.d)}
+		if got.err == nil {
+			got.status = int(w.status.Load())
+		}
 		r.running.Add(-1)
 		if !w.settled.CompareAndSwap(false, true) {
 			r.abandoned.Add(-1)
 			return
 		}
-		w.result <- err
+		w.result <- got
 	}
 }
 

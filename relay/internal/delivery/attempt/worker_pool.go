@@ -16,8 +16,9 @@ const workerIdleTimeout = 100 * time.Millisecond
 // stack to the depth of an HTTP client each time.
 type worker struct {
 	calls   chan call
-	result  chan error
-	settled atomic.Bool // the call has returned or was abandoned
+	result  chan result
+	status  atomic.Int64 // of the current call, if the sink has reported one
+	settled atomic.Bool  // the call has returned or was abandoned
 
 	ctx      context.Context // of the calls that start before deadline
 	cancel   context.CancelFunc
@@ -38,7 +39,8 @@ func (w *worker) ensureDeadline(timeout time.Duration, cause error) {
 		w.cancel()
 	}
 	w.deadline = now.Add(timeoutSlack(timeout))
-	w.ctx, w.cancel = context.WithDeadlineCause(context.Background(), w.deadline.Add(timeout), cause)
+	reporting := relay.WithStatusCallback(context.Background(), func(status int) { w.status.Store(int64(status)) })
+	w.ctx, w.cancel = context.WithDeadlineCause(reporting, w.deadline.Add(timeout), cause)
 }
 
 // callContext is the context of a worker with the values of the caller's context.
@@ -59,8 +61,14 @@ type call struct {
 	d   relay.Delivery
 }
 
+// result is what a call returned.
+type result struct {
+	status int
+	err    error
+}
+
 func newWorker() *worker {
-	return &worker{calls: make(chan call, 1), result: make(chan error, 1)}
+	return &worker{calls: make(chan call, 1), result: make(chan result, 1)}
 }
 
 // workerPool contains idle workers and ends unneeded ones. Its zero value is ready for use.

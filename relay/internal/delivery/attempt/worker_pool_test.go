@@ -40,7 +40,7 @@ func TestRunner_SharesIdleWorkers(t *testing.T) {
 			return nil
 		})
 		for _, id := range []string{"1", "panics", "2"} {
-			if err := a.Run(t.Context(), relay.Delivery{ID: id}); (err != nil) != (id == "panics") {
+			if _, err := a.Run(t.Context(), relay.Delivery{ID: id}); (err != nil) != (id == "panics") {
 				t.Errorf("%s: %v", id, err)
 			}
 			if n := a.workers.count(); n != 1 {
@@ -49,7 +49,10 @@ func TestRunner_SharesIdleWorkers(t *testing.T) {
 		}
 		done := make(chan error)
 		for range 3 {
-			go func() { done <- a.Run(t.Context(), relay.Delivery{ID: "waits"}) }()
+			go func() {
+				_, err := a.Run(t.Context(), relay.Delivery{ID: "waits"})
+				done <- err
+			}()
 		}
 		synctest.Wait()
 		close(enough)
@@ -64,7 +67,7 @@ func TestRunner_SharesIdleWorkers(t *testing.T) {
 		// One worker is used repeatedly, and the others are not needed.
 		for range 5 {
 			time.Sleep(workerIdleTimeout / 2)
-			_ = a.Run(t.Context(), relay.Delivery{ID: "3"})
+			_, _ = a.Run(t.Context(), relay.Delivery{ID: "3"})
 		}
 		if n := a.workers.count(); n != 1 {
 			t.Errorf("%d workers, want the busy one", n)
@@ -89,17 +92,17 @@ func TestRunner_AbandonsWorkers(t *testing.T) {
 			<-ctx.Done()
 			return ctx.Err()
 		})
-		if err := a.Run(t.Context(), relay.Delivery{ID: "stuck"}); !errors.Is(err, errAbandoned) {
+		if _, err := a.Run(t.Context(), relay.Delivery{ID: "stuck"}); !errors.Is(err, errAbandoned) {
 			t.Errorf("Run() of a sink that never returns = %v", err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if err := a.Run(ctx, relay.Delivery{ID: "slow"}); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := a.Run(ctx, relay.Delivery{ID: "slow"}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Run() after the timeout = %v", err)
 		}
 		ended, end := context.WithCancel(t.Context())
 		end()
-		if err := a.Run(ended, relay.Delivery{ID: "slow"}); !errors.Is(err, context.Canceled) {
+		if _, err := a.Run(ended, relay.Delivery{ID: "slow"}); !errors.Is(err, context.Canceled) {
 			t.Errorf("Run() with a canceled context = %v", err)
 		}
 		if n := a.abandoned.Load(); n != 1 {
@@ -141,7 +144,7 @@ func TestRunner_ContextOfCalls(t *testing.T) {
 		})
 		a.timeoutErr = errors.New("late")
 		for _, id := range []string{"1", "2", "3", "4", "5", "6", "7", "8", "9", "slow", "11"} {
-			err := a.Run(context.WithValue(t.Context(), key{}, id), relay.Delivery{ID: id})
+			_, err := a.Run(context.WithValue(t.Context(), key{}, id), relay.Delivery{ID: id})
 			if want := map[bool]error{true: a.timeoutErr}[id == "slow"]; !errors.Is(err, want) {
 				t.Errorf("%s: %v", id, err)
 			}
@@ -150,7 +153,7 @@ func TestRunner_ContextOfCalls(t *testing.T) {
 		cancel()
 		quick := newTestRunner(func(ctx context.Context, _ relay.Delivery) error { return context.Cause(ctx) })
 		for _, ctx := range []context.Context{t.Context(), gone, t.Context()} {
-			if err := quick.Run(ctx, relay.Delivery{ID: "q"}); ctx != gone && err != nil {
+			if _, err := quick.Run(ctx, relay.Delivery{ID: "q"}); ctx != gone && err != nil {
 				t.Errorf("Run() after a canceled one = %v", err)
 			}
 		}
@@ -171,7 +174,7 @@ func TestRunner_ResultAfterTimeout(t *testing.T) {
 				return want
 			})
 			a.o.MaxAbandoned = 1
-			if err := a.Run(t.Context(), relay.Delivery{ID: "a"}); !errors.Is(err, want) || a.abandoned.Load() != 0 {
+			if _, err := a.Run(t.Context(), relay.Delivery{ID: "a"}); !errors.Is(err, want) || a.abandoned.Load() != 0 {
 				t.Errorf("%v and %d stuck, want %v", err, a.abandoned.Load(), want)
 			}
 			a.workers.close()

@@ -49,7 +49,8 @@ type attemptStage struct {
 func (s *attemptStage) Handle(ctx context.Context, it *Item) error {
 	o := s.opts
 	it.StartedAt = o.Now()
-	err := s.runner.Run(ctx, o.formatForSink(it.Delivery))
+	status, err := s.runner.Run(ctx, o.formatForSink(it.Delivery))
+	it.Status = status
 	endedAt := o.Now()
 	it.Duration = endedAt.Sub(it.StartedAt)
 	if countsAttempt(ctx, err) {

@@ -40,9 +40,11 @@ type Item struct {
 	// Permit may be empty, partial or complete. A stage that stops an item cancels it.
 	Permit admission.Permit
 
-	// StartedAt and Duration describe the attempt. StartedAt is zero without one.
+	// StartedAt, Duration and Status describe the attempt. StartedAt is zero without one. Status is the status code of a
+	// successful attempt, or 0.
 	StartedAt time.Time
 	Duration  time.Duration
+	Status    int
 }
 
 // isReplayed reports whether the item is a claimed notification that was never attempted. Replays of the log schedule

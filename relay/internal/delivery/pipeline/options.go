@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/history"
+
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
@@ -72,6 +74,8 @@ type Options struct {
 	OnDisabled func(reason string)
 	// Notices informs other sinks about this one. It may be nil.
 	Notices *notice.Publisher
+	// History records attempts. It may be nil.
+	History *history.Recorder
 	// Log, Observer, Now and Random (in [0, 1)) may be nil.
 	Log      *slog.Logger
 	Observer Observer

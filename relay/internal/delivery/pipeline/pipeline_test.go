@@ -261,7 +261,10 @@ func TestPipeline_HangingSink(t *testing.T) {
 	testkit.WaitFor(
 		t,
 		"an attempt is made again",
-		func() bool { return p.runner.Run(t.Context(), delivery("d4")) == nil },
+		func() bool {
+			_, err := p.runner.Run(t.Context(), delivery("d4"))
+			return err == nil
+		},
 	)
 }
 
@@ -349,7 +352,10 @@ func TestPipeline_CloseAtDeadline(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := make(chan error)
-	go func() { made <- p.runner.Run(t.Context(), delivery("d1")) }()
+	go func() {
+		_, err := p.runner.Run(t.Context(), delivery("d1"))
+		made <- err
+	}()
 	testkit.WaitFor(t, "an attempt", func() bool { return sink.attempts("d1") == 1 })
 	err = p.Close(lastMoment{t.Context(), func() {
 		close(leave)

@@ -2,7 +2,6 @@ package pipeline
 
 import (
 	"context"
-	"sync/atomic"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -12,13 +11,11 @@ import (
 // SendTest makes one attempt with a notification that is not stored. A sink with digests gets it as a digest. The
 // attempt needs no permit, changes no statistics and no state, and works while the sink is paused or disabled.
 func (p *Pipeline) SendTest(ctx context.Context, n relay.Notification) store.Attempt {
-	var status atomic.Int64 // may be set after the attempt was abandoned
-	ctx = relay.WithStatusCallback(ctx, func(s int) { status.Store(int64(s)) })
 	start := p.opts.Now()
-	err := p.runner.Run(ctx, p.opts.newTestDelivery(n, start))
+	status, err := p.runner.Run(ctx, p.opts.newTestDelivery(n, start))
 	a := store.NewAttempt(start, p.opts.Now().Sub(start), err)
 	if err == nil {
-		a.Status = int(status.Load())
+		a.Status = status
 	}
 	return a
 }

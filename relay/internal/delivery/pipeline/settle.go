@@ -2,12 +2,14 @@ package pipeline
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/logsample"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 )
 
 // settleStage decides what follows from an attempt, and stores it at the origin of the item. The permit has ended by
@@ -33,9 +35,23 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 	if outcome != relay.OutcomeDelivered {
 		s.addAttempt(it, err)
 	}
-	switch outcome {
+	a := history.Attempt{
+		Sink: s.opts.Name, Number: it.Delivery.Attempt, Time: it.StartedAt, Duration: it.Duration, Outcome: outcome,
+		Status: it.Status,
+	}
+	settled := s.settle(ctx, it, &a, retryAfter, err)
+	s.recordAttempt(it, &a, err)
+	return settled
+}
+
+// settle stores what follows from an attempt, and describes it in a.
+func (s *settleStage) settle(
+	ctx context.Context, it *Item, a *history.Attempt, retryAfter time.Duration, err error,
+) error {
+	switch a.Outcome {
 	case relay.OutcomeDelivered:
 		s.failures.recordSuccess(ctx)
+		a.State = history.StateDelivered
 		return it.Origin.Complete(ctx, it)
 	case relay.OutcomeGone:
 		s.state.disable(ctx, err)
@@ -46,7 +62,7 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 			return ErrDisabled
 		}
 		if wait, more := s.nextDelay(it, retryAfter); more {
-			return s.scheduleRetry(ctx, it, wait, err)
+			return s.scheduleRetry(ctx, it, a, wait, err)
 		}
 	case relay.OutcomePermanent:
 		// Another attempt would fail too, but perhaps because of one notification of a batch or digest.
@@ -54,7 +70,32 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 			return s.splitDelivery(ctx, claims, it, err)
 		}
 	}
-	return s.storeDeadLetter(ctx, it, outcome, err)
+	if err := s.storeDeadLetter(ctx, it, a.Outcome, err); err != nil {
+		return err
+	}
+	a.State = history.StateDead
+	return nil
+}
+
+// recordAttempt adds the attempt to the history of each notification.
+func (s *settleStage) recordAttempt(it *Item, a *history.Attempt, err error) {
+	if s.opts.History == nil {
+		return
+	}
+	if err != nil {
+		a.Error = err.Error()
+		var response *relay.ResponseError
+		if errors.As(err, &response) {
+			a.Status = response.Status
+		}
+	}
+	list := it.Delivery.Notifications
+	if len(list) > 1 || it.Delivery.Batch || it.Delivery.Digest != nil {
+		a.Delivery, _ = history.ParseEventID(it.Delivery.ID)
+	}
+	for i := range list {
+		s.opts.History.RecordAttempt(&list[i], *a)
+	}
 }
 
 // addAttempt appends the attempt to the history, which starts with the first failure.
@@ -76,10 +117,13 @@ func (s *settleStage) nextDelay(it *Item, retryAfter time.Duration) (time.Durati
 	return s.opts.Schedule.Next(it.Record.AttemptCount, age, retryAfter, s.opts.Random())
 }
 
-func (s *settleStage) scheduleRetry(ctx context.Context, it *Item, wait time.Duration, cause error) error {
+func (s *settleStage) scheduleRetry(
+	ctx context.Context, it *Item, a *history.Attempt, wait time.Duration, cause error,
+) error {
 	if err := it.Origin.Retry(ctx, it, wait); err != nil {
 		return err
 	}
+	a.State, a.NextAttempt = history.StateRetrying, s.opts.Now().Add(wait)
 	s.opts.Wake(wait)
 	if suppressed, ok := s.warnings.Allow(); ok {
 		s.opts.Log.Warn("delivery attempt failed", "delivery_id", it.Delivery.ID,

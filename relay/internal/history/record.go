@@ -1,0 +1,374 @@
+package history
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// maxErrorBytes is the maximum length of an error text.
+const maxErrorBytes = 256
+
+// EventID is the binary form of an event's ID. Its first four bytes are the time of the event in seconds.
+type EventID [12]byte
+
+// ParseEventID parses an ID of 24 hexadecimal digits. Only events with such an ID have a history. The relay gives no
+// other IDs.
+func ParseEventID(text string) (id EventID, ok bool) {
+	if len(text) != hex.EncodedLen(len(id)) {
+		return id, false
+	}
+	_, err := hex.Decode(id[:], []byte(text))
+	return id, err == nil
+}
+
+// String returns the ID as it is in events.
+func (id EventID) String() string { return hex.EncodeToString(id[:]) }
+
+func (id EventID) milliseconds() int64 { return int64(binary.BigEndian.Uint32(id[:])) * 1000 }
+
+// Time returns the time of the event with a resolution of one second.
+func (id EventID) Time() time.Time { return time.UnixMilli(id.milliseconds()).UTC() }
+
+// shard returns the number of the stream with the records of the event.
+func (id EventID) shard() int {
+	h := fnv1a(id[:])
+	return int((h ^ h>>16) % shardCount)
+}
+
+// fnv1a is hash/fnv without an allocation.
+func fnv1a[T string | []byte](text T) uint32 {
+	h := uint32(2166136261)
+	for i := range len(text) {
+		h = (h ^ uint32(text[i])) * 16777619
+	}
+	return h
+}
+
+// State is the state of a delivery after an attempt.
+type State uint8
+
+// The states. Their numbers are stored.
+const (
+	StateWaiting   State = iota // it is attempted again, but the time depends on other events, such as an operator
+	StateRetrying               // the next attempt has a time
+	StateDelivered              // it is complete
+	StateDead                   // it is a dead letter
+	StateDropped                // it was removed before any attempt
+)
+
+// EventRef identifies an event and where it is in the log.
+type EventRef struct {
+	ID        EventID
+	Cursor    streamid.Position // without the hash
+	Partition int
+	Topic     string
+	// AccountHash identifies the account. Another account can have the same hash.
+	AccountHash uint32
+}
+
+// Attempt is an attempt to deliver an event.
+type Attempt struct {
+	Event EventRef
+	Sink  string
+	// Node is the name of the node that made the attempt.
+	Node string
+	// Delivery is the ID of the delivery if it differs from that of the event, as for a batch or digest.
+	Delivery EventID
+	// Number starts with 1.
+	Number int
+	Time   time.Time // with a resolution of milliseconds
+	// Duration has a resolution of a tenth of a millisecond.
+	Duration time.Duration
+	Outcome  relay.Outcome
+	State    State
+	// Status is the status code of the destination, or 0.
+	Status int
+	// Error has at most 256 bytes.
+	Error string
+	// NextAttempt is the time of the next attempt of [StateRetrying].
+	NextAttempt time.Time
+}
+
+// Clients is the number of stream clients of a node to which an event was sent.
+type Clients struct {
+	Event EventRef
+	Node  string
+	Count int
+}
+
+// Drop says that a limit excluded an event from a sink before any attempt.
+type Drop struct {
+	Event  EventRef
+	Sink   string
+	Time   time.Time
+	Reason string
+}
+
+// Record is one of the other types.
+type Record struct {
+	Attempt *Attempt
+	Clients *Clients
+	Drop    *Drop
+}
+
+// The kinds of records. A reader ignores kinds that it does not know.
+const (
+	kindAttempt = 1 + iota
+	kindClients
+	kindDrop
+)
+
+// The bits of the byte after the duration of an attempt: two for the outcome, three for the state.
+const (
+	outcomeBits = 0x03
+	stateShift  = 2
+	stateBits   = 0x07
+	hasDelivery = 0x20
+	hasError    = 0x40
+)
+
+// A record is its length as a uvarint, and then: kind; event ID; the fields of its event; the fields of its kind. Times are
+// relative to the time in the event ID. A later version may append fields to a kind.
+
+// nameNumbers converts names to numbers.
+type nameNumbers interface {
+	// number returns the number of a name, or 0 if it has none yet.
+	number(name string) uint64
+}
+
+func appendName(b []byte, names nameNumbers, name string) []byte {
+	n := names.number(name)
+	b = binary.AppendUvarint(b, n)
+	if n == 0 {
+		b = appendText(b, name)
+	}
+	return b
+}
+
+func appendText(b []byte, text string) []byte {
+	return append(binary.AppendUvarint(b, uint64(len(text))), text...)
+}
+
+func appendTime(b []byte, id EventID, ms int64) []byte {
+	return binary.AppendVarint(b, ms-id.milliseconds())
+}
+
+func (e *EventRef) appendTo(b []byte, names nameNumbers, kind byte) []byte {
+	b = append(append(b, kind), e.ID[:]...)
+	b = appendTime(b, e.ID, int64(e.Cursor.MS))
+	b = binary.AppendUvarint(b, e.Cursor.Seq)
+	b = binary.AppendUvarint(b, uint64(e.Partition))
+	b = appendName(b, names, e.Topic)
+	return binary.BigEndian.AppendUint32(b, e.AccountHash)
+}
+
+func (a *Attempt) appendTo(b []byte, names nameNumbers) []byte {
+	b = a.Event.appendTo(b, names, kindAttempt)
+	b = appendName(b, names, a.Sink)
+	b = appendTime(b, a.Event.ID, a.Time.UnixMilli())
+	b = binary.AppendUvarint(b, uint64(max(a.Number, 0)))
+	b = binary.AppendUvarint(b, uint64(max(a.Duration, 0)/(100*time.Microsecond)))
+	bits := byte(a.Outcome)&outcomeBits | byte(a.State)<<stateShift
+	if a.Delivery != (EventID{}) {
+		bits |= hasDelivery
+	}
+	if a.Error != "" {
+		bits |= hasError
+	}
+	b = append(b, bits)
+	b = binary.AppendUvarint(b, uint64(max(a.Status, 0)))
+	if a.State == StateRetrying {
+		b = binary.AppendUvarint(b, uint64(max(a.NextAttempt.Sub(a.Time).Milliseconds(), 0)))
+	}
+	if bits&hasDelivery != 0 {
+		b = append(b, a.Delivery[:]...)
+	}
+	if bits&hasError != 0 {
+		b = appendText(b, relay.Truncate(a.Error, maxErrorBytes))
+	}
+	return b
+}
+
+func (c *Clients) appendTo(b []byte, names nameNumbers) []byte {
+	return binary.AppendUvarint(c.Event.appendTo(b, names, kindClients), uint64(c.Count))
+}
+
+func (d *Drop) appendTo(b []byte, names nameNumbers) []byte {
+	b = d.Event.appendTo(b, names, kindDrop)
+	b = appendName(b, names, d.Sink)
+	b = appendTime(b, d.Event.ID, d.Time.UnixMilli())
+	return appendName(b, names, d.Reason)
+}
+
+// blockVersion is the first byte of a block. The name of the node follows, then the records.
+const blockVersion = 1
+
+var errMalformed = errors.New("malformed block of the history")
+
+func appendBlockHead(b []byte, node string) []byte { return appendText(append(b, blockVersion), node) }
+
+// block is a decoded block, whose records are decoded one by one.
+type block struct {
+	node string
+	rest []byte
+}
+
+func parseBlock(data []byte) (block, error) {
+	if len(data) == 0 || data[0] != blockVersion {
+		return block{}, errMalformed
+	}
+	r := reader{data: data[1:]}
+	node := r.text()
+	if r.failed {
+		return block{}, errMalformed
+	}
+	return block{node, r.data}, nil
+}
+
+// rawRecord is the content of a record.
+type rawRecord []byte
+
+// next returns the next record. At the end it returns nil.
+func (b *block) next() (rawRecord, error) {
+	if len(b.rest) == 0 {
+		return nil, nil
+	}
+	n, size := binary.Uvarint(b.rest)
+	if size <= 0 || n > uint64(len(b.rest)-size) || n < 1+uint64(len(EventID{})) {
+		b.rest = nil
+		return nil, errMalformed
+	}
+	end := size + int(n)
+	raw := b.rest[size:end:end]
+	b.rest = b.rest[end:]
+	return raw, nil
+}
+
+func (r rawRecord) isOf(id EventID) bool { return EventID(r[1:13]) == id }
+
+// nameTexts converts numbers to names.
+type nameTexts interface {
+	text(number uint64) (name string, ok bool)
+}
+
+// decode returns the record. An unknown kind has no content.
+func (r rawRecord) decode(node string, names nameTexts) (Record, error) {
+	in := reader{data: r[13:], names: names}
+	e := EventRef{ID: EventID(r[1:13])}
+	e.Cursor.MS = uint64(max(in.time(e.ID), 0))
+	e.Cursor.Seq = in.uvarint()
+	e.Partition = int(in.uvarint() & 0xffff)
+	e.Topic = in.name()
+	if hash := in.bytes(4); hash != nil {
+		e.AccountHash = binary.BigEndian.Uint32(hash)
+	}
+	var record Record
+	switch r[0] {
+	case kindAttempt:
+		record.Attempt = in.attempt(e, node)
+	case kindClients:
+		record.Clients = &Clients{Event: e, Node: node, Count: int(min(in.uvarint(), 1<<40))}
+	case kindDrop:
+		record.Drop = &Drop{Event: e, Sink: in.name(), Time: time.UnixMilli(in.time(e.ID)).UTC(), Reason: in.name()}
+	}
+	if in.failed {
+		return Record{}, errMalformed
+	}
+	return record, nil
+}
+
+// accountHash returns the hash of the account in a record.
+func (r rawRecord) accountHash() (hash uint32, ok bool) {
+	in := reader{data: r[13:]}
+	in.varint()
+	in.uvarint()
+	in.uvarint()
+	if in.uvarint() == 0 {
+		in.text()
+	}
+	b := in.bytes(4)
+	if in.failed {
+		return 0, false
+	}
+	return binary.BigEndian.Uint32(b), true
+}
+
+// reader decodes the fields of a record. After a failure, all fields are zero.
+type reader struct {
+	data   []byte
+	names  nameTexts
+	failed bool
+}
+
+func (r *reader) uvarint() uint64 {
+	n, size := binary.Uvarint(r.data)
+	if size <= 0 {
+		r.data, r.failed = nil, true
+		return 0
+	}
+	r.data = r.data[size:]
+	return n
+}
+
+func (r *reader) varint() int64 {
+	n, size := binary.Varint(r.data)
+	if size <= 0 {
+		r.data, r.failed = nil, true
+		return 0
+	}
+	r.data = r.data[size:]
+	return n
+}
+
+func (r *reader) bytes(n int) []byte {
+	if n < 0 || n > len(r.data) {
+		r.data, r.failed = nil, true
+		return nil
+	}
+	b := r.data[:n]
+	r.data = r.data[n:]
+	return b
+}
+
+func (r *reader) text() string { return string(r.bytes(int(min(r.uvarint(), 1<<30)))) }
+
+func (r *reader) time(id EventID) int64 { return id.milliseconds() + r.varint() }
+
+func (r *reader) name() string {
+	number := r.uvarint()
+	if number == 0 {
+		return r.text()
+	}
+	name, ok := r.names.text(number)
+	if !ok {
+		r.failed = true
+	}
+	return name
+}
+
+func (r *reader) attempt(e EventRef, node string) *Attempt {
+	a := &Attempt{Event: e, Node: node, Sink: r.name(), Time: time.UnixMilli(r.time(e.ID)).UTC()}
+	a.Number = int(min(r.uvarint(), 1<<30))
+	a.Duration = time.Duration(min(r.uvarint(), 1<<40)) * (100 * time.Microsecond)
+	bits := byte(0)
+	if b := r.bytes(1); b != nil {
+		bits = b[0]
+	}
+	a.Outcome, a.State = relay.Outcome(bits&outcomeBits), State(bits>>stateShift&stateBits)
+	a.Status = int(min(r.uvarint(), 1<<30))
+	if a.State == StateRetrying {
+		a.NextAttempt = a.Time.Add(time.Duration(min(r.uvarint(), 1<<40)) * time.Millisecond)
+	}
+	if bits&hasDelivery != 0 {
+		copy(a.Delivery[:], r.bytes(len(a.Delivery)))
+	}
+	if bits&hasError != 0 {
+		a.Error = r.text()
+	}
+	return a
+}

@@ -1,0 +1,285 @@
+package history
+
+import (
+	"context"
+	"encoding/binary"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/await"
+	"github.com/hubrelay/hubrelay/internal/backoff"
+	"github.com/hubrelay/hubrelay/internal/keyspace"
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+const (
+	// shardCount is the number of streams. All records of an event are in one of them, so finding them reads a small part
+	// of the history.
+	shardCount = 64
+	// flushDelay is the time for which records are collected. A crash loses the records of this time and of one write.
+	flushDelay = 200 * time.Millisecond
+	// maxShardBytes is the size of the records of one shard at which they are written before flushDelay ends. Further
+	// records are dropped until they are.
+	maxShardBytes = 32 << 10
+	// keepShardBytes is the size up to which the buffer of a shard is reused.
+	keepShardBytes = 4 << 10
+	flushTimeout   = 5 * time.Second
+	trimInterval   = time.Minute
+	// maxRecordBytes is more than a typical record has. A larger one causes an allocation.
+	maxRecordBytes = 512
+	field          = "b"
+)
+
+// Key is the stream with one shard of the history.
+func Key(k keyspace.Space, shard int) string { return k.Global("history:" + strconv.Itoa(shard)) }
+
+// NamesKey is the hash with the numbers of names.
+func NamesKey(k keyspace.Space) string { return k.Global("history:names") }
+
+// Observer counts for metrics. Its methods may be called concurrently and must not block.
+type Observer interface {
+	// HistoryStored counts records that were stored.
+	HistoryStored(records int)
+	// HistoryDropped counts records that were not stored, because Redis was too slow or unreachable.
+	HistoryDropped(records int)
+}
+
+// Retention limits the history.
+type Retention struct {
+	MaxAge   time.Duration
+	MaxBytes int64 // memory in Redis
+}
+
+// Store is the history in Redis. It may be used concurrently.
+type Store struct {
+	conn  *redisconn.Conn
+	keys  keyspace.Space
+	names *nameTable
+}
+
+// NewStore returns the history.
+func NewStore(c *redisconn.Conn, keys keyspace.Space) *Store {
+	return &Store{conn: c, keys: keys, names: newNameTable(c.Commands(), NamesKey(keys))}
+}
+
+// RecorderOptions configure a [Recorder]. All fields are required.
+type RecorderOptions struct {
+	Store *Store
+	// Node is the name of this node.
+	Node string
+	// OnlyFailures discards successful attempts and numbers of clients.
+	OnlyFailures bool
+	// Retention returns the limits. It is called once per minute.
+	Retention func() Retention
+	Observer  Observer
+	Log       *slog.Logger
+}
+
+// Recorder records what happens to events. Its Record methods only copy to memory and never wait for Redis. They may be
+// called concurrently. A nil Recorder records nothing.
+type Recorder struct {
+	opts   RecorderOptions
+	shards [shardCount]shard
+	dirty  chan struct{} // a shard has records
+	full   chan struct{} // a shard has many records
+}
+
+// shard collects the encoded records of one stream.
+type shard struct {
+	mu      sync.Mutex
+	records []byte
+	count   int
+	dropped int
+	spare   []byte // reused by the next flush
+}
+
+// NewRecorder returns a recorder. [Recorder.Run] must be called once.
+func NewRecorder(o RecorderOptions) *Recorder {
+	return &Recorder{opts: o, dirty: make(chan struct{}, 1), full: make(chan struct{}, 1)}
+}
+
+// hashAccount returns the hash of an account in records.
+func hashAccount(account string) uint32 { return fnv1a(account) }
+
+func (r *Recorder) eventOf(n *relay.Notification) (e EventRef, ok bool) {
+	if e.ID, ok = ParseEventID(n.ID); !ok {
+		return e, false
+	}
+	e.Cursor, _ = streamid.ParsePosition(n.Cursor)
+	e.Partition, e.Topic, e.AccountHash = r.opts.Store.keys.Partition(n.Hub), n.Topic, hashAccount(n.Account)
+	return e, true
+}
+
+// RecordAttempt records an attempt for an event. a needs no Event and no Node.
+func (r *Recorder) RecordAttempt(n *relay.Notification, a Attempt) {
+	if r == nil || r.opts.OnlyFailures && a.State == StateDelivered {
+		return
+	}
+	var ok bool
+	if a.Event, ok = r.eventOf(n); ok {
+		if a.Delivery == a.Event.ID {
+			a.Delivery = EventID{}
+		}
+		var scratch [maxRecordBytes]byte
+		r.add(a.Event.ID, a.appendTo(scratch[:0], r.opts.Store.names))
+	}
+}
+
+// RecordClients records that an event was sent to a number of clients of this node.
+func (r *Recorder) RecordClients(n *relay.Notification, count int) {
+	if r == nil || r.opts.OnlyFailures || count == 0 {
+		return
+	}
+	if e, ok := r.eventOf(n); ok {
+		c := Clients{Event: e, Count: count}
+		var scratch [maxRecordBytes]byte
+		r.add(e.ID, c.appendTo(scratch[:0], r.opts.Store.names))
+	}
+}
+
+// RecordDrop records that a limit excluded an event from a sink before any attempt. There must be few reasons.
+func (r *Recorder) RecordDrop(n *relay.Notification, sink, reason string, at time.Time) {
+	if r == nil {
+		return
+	}
+	if e, ok := r.eventOf(n); ok {
+		d := Drop{Event: e, Sink: sink, Time: at, Reason: reason}
+		var scratch [maxRecordBytes]byte
+		r.add(e.ID, d.appendTo(scratch[:0], r.opts.Store.names))
+	}
+}
+
+func (r *Recorder) add(id EventID, record []byte) {
+	s := &r.shards[id.shard()]
+	s.mu.Lock()
+	if len(s.records)+len(record) > maxShardBytes {
+		s.dropped++
+		s.mu.Unlock()
+		notify(r.full)
+		return
+	}
+	isFirst := s.count == 0
+	s.records = append(binary.AppendUvarint(s.records, uint64(len(record))), record...)
+	s.count++
+	isFull := len(s.records) > maxShardBytes/2
+	s.mu.Unlock()
+	if isFirst {
+		notify(r.dirty)
+	}
+	if isFull {
+		notify(r.full)
+	}
+}
+
+func notify(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Run writes records and removes old ones until ctx ends. It then writes the rest and returns nil.
+func (r *Recorder) Run(ctx context.Context) error {
+	trim := time.NewTimer(backoff.Jitter(trimInterval))
+	defer trim.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			r.flush(context.WithoutCancel(ctx))
+			return nil
+		case <-trim.C:
+			r.trim(ctx)
+			trim.Reset(backoff.Jitter(trimInterval))
+		case <-r.dirty:
+			delay, cancel := context.WithTimeout(ctx, flushDelay)
+			_, _ = await.Value(delay, r.full) // either may come first
+			cancel()
+			r.flush(context.WithoutCancel(ctx))
+		}
+	}
+}
+
+// flush writes all records. After an error, it drops them.
+func (r *Recorder) flush(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
+	defer cancel()
+	err := r.opts.Store.names.resolve(ctx)
+	if err != nil {
+		r.opts.Log.Debug("names of the history could not be stored", "error", err)
+	}
+	var blocks [shardCount][]byte
+	stored, dropped := 0, 0
+	for i := range r.shards {
+		s := &r.shards[i]
+		s.mu.Lock()
+		if s.count > 0 {
+			blocks[i] = s.records
+			s.records = s.spare
+			s.spare = nil
+		}
+		stored, dropped = stored+s.count, dropped+s.dropped
+		s.count, s.dropped = 0, 0
+		s.mu.Unlock()
+	}
+	if err := r.store(ctx, &blocks); err != nil {
+		// The connection logs outages.
+		r.opts.Log.Debug("the history could not be stored", "error", err)
+		stored, dropped = 0, stored+dropped
+	}
+	if stored > 0 {
+		r.opts.Observer.HistoryStored(stored)
+	}
+	if dropped > 0 {
+		r.opts.Observer.HistoryDropped(dropped)
+	}
+	for i, b := range blocks {
+		if b != nil && cap(b) <= keepShardBytes {
+			s := &r.shards[i]
+			s.mu.Lock()
+			s.spare = b[:0]
+			s.mu.Unlock()
+		}
+	}
+}
+
+func (r *Recorder) store(ctx context.Context, blocks *[shardCount][]byte) error {
+	head := appendBlockHead(nil, r.opts.Node)
+	_, err := r.opts.Store.conn.Commands().Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, records := range blocks {
+			if records != nil {
+				block := append(head[:len(head):len(head)], records...)
+				pipe.Do(ctx, "XADD", Key(r.opts.Store.keys, i), "*", field, block)
+			}
+		}
+		return nil
+	})
+	return err
+}
+
+// trim removes what exceeds the retention. Redis removes whole nodes of a stream, so a little more may remain.
+func (r *Recorder) trim(ctx context.Context) {
+	limits := r.opts.Retention()
+	oldest := strconv.FormatInt(time.Now().Add(-limits.MaxAge).UnixMilli(), 10)
+	client := r.opts.Store.conn.Commands()
+	for i := range shardCount {
+		key := Key(r.opts.Store.keys, i)
+		err := client.XTrimMinIDApprox(ctx, key, oldest, 0).Err()
+		if err == nil {
+			var n int64
+			n, err = redisconn.StreamLenForBytes(ctx, client, key, max(limits.MaxBytes/shardCount, 1))
+			if err == nil && n > 0 {
+				err = client.XTrimMaxLenApprox(ctx, key, n, 0).Err()
+			}
+		}
+		if err != nil {
+			r.opts.Log.Debug("the history could not be trimmed", "error", err)
+			return
+		}
+	}
+}

@@ -1,0 +1,42 @@
+package resp
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+// rangeBuffer is the number of bytes that the client passes on at once.
+const rangeBuffer = 32 << 10
+
+var errStopReading = errors.New("the rest of the reply is not needed")
+
+// ReadEntries runs an XRANGE or XREVRANGE. It decodes the reply while it arrives, which is much faster than go-redis, and
+// stops after maxBytes, but not before the second entry.
+func ReadEntries(ctx context.Context, client redis.UniversalClient, maxBytes int, command ...any) ([]Entry, error) {
+	reply, sink := io.Pipe()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w := bufio.NewWriterSize(sink, rangeBuffer)
+		cmd := redis.NewRawWriteToCmd(ctx, w, command...)
+		err := client.Process(ctx, cmd)
+		if err == nil {
+			err = w.Flush()
+		}
+		_ = sink.CloseWithError(err)
+	}()
+	entries, _, err := NewDecoder(reply, rangeBuffer).ReadEntries(maxBytes)
+	_ = reply.CloseWithError(errStopReading) // the client closes the connection if the reply has more
+	<-done
+	var rejected ServerError
+	if errors.As(err, &rejected) && redisconn.IsUnavailable(err) {
+		redisconn.ReloadSlots(ctx, client) // the client has not seen the error
+	}
+	return entries, err
+}
