@@ -19,6 +19,7 @@ const (
 	CodeNoSink             Code = "404.sink"
 	CodeNoDeadLetter       Code = "404.deadletter"
 	CodeNotQuarantined     Code = "404.quarantine"
+	CodeNoEvent            Code = "404.event"
 	CodeNoContainer        Code = "404.container"
 	CodeNoInstance         Code = "404.instance"
 	CodeNoJob              Code = "404.job"
@@ -62,6 +63,8 @@ func codeInfoFor(c Code) codeInfo {
 		return codeInfo{http.StatusNotFound, "There is no such sink"}
 	case CodeNoDeadLetter:
 		return codeInfo{http.StatusNotFound, "There is no such dead letter"}
+	case CodeNoEvent:
+		return codeInfo{http.StatusNotFound, "There is no such event"}
 	case CodeNotQuarantined:
 		return codeInfo{http.StatusNotFound, "There is no such entry in the quarantine"}
 	case CodeNoContainer:

@@ -3,12 +3,15 @@ package main_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/redistest"
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
@@ -100,6 +103,143 @@ func TestEventsSearch(t *testing.T) {
 		out, errOut, code := call(t, nil, "", append([]string{"events", "search", "--admin", d.Admin}, strings.Fields(args)...)...)
 		if code == 0 || !strings.Contains(errOut, want) {
 			t.Errorf("%q: exited with %d, %s%s, want %q", args, code, out, errOut, want)
+		}
+	}
+}
+
+// shownEvent is the JSON of `events show`.
+type shownEvent struct {
+	ID        string
+	Topic     string
+	Publisher struct{ Kind, Name string }
+	Payload   json.RawMessage
+	Sinks     []struct {
+		Sink, State, Reason string
+		NextAttemptAt       *time.Time `json:"next_attempt_at"`
+		Attempts            []struct {
+			Number, Status       int
+			Outcome, Error, Node string
+		}
+	}
+	Streams []struct {
+		Node    string
+		Clients int
+	}
+}
+
+// state returns the state and reason of the delivery to a sink, and the numbers of its attempts.
+func (e *shownEvent) state(sink string) string {
+	for _, s := range e.Sinks {
+		if s.Sink == sink {
+			text := strings.TrimSpace(s.State + " " + s.Reason)
+			for _, a := range s.Attempts {
+				text += fmt.Sprintf(" %d=%d", a.Number, a.Status)
+			}
+			return text
+		}
+	}
+	return "missing"
+}
+
+// TestEventsShow explains on two nodes what happened to an event, for sinks in all states.
+func TestEventsShow(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	hooks := receive(t, func(w http.ResponseWriter, h hook) {
+		status, ok := map[string]int{"/bad": http.StatusServiceUnavailable, "/dead": http.StatusUnprocessableEntity}[h.path]
+		if !ok {
+			status = http.StatusOK
+		}
+		w.WriteHeader(status)
+	})
+	sink := func(name, path, more string) string {
+		return fmt.Sprintf("  %s: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8], "+
+			"retry: {schedule: [100ms, 1h]}, %s}\n", name, hooks.url+path, webhookSecret, more)
+	}
+	sinks := sink("good", "/good", `topics: ["*"]`) + sink("bad", "/bad", `topics: ["*"]`) + sink("dead", "/dead", `topics: ["*"]`) +
+		sink("billing", "/", `topics: ["billing.*"]`) + sink("other", "/", `topics: ["*"], hubs: [hub-2]`) +
+		sink("when", "/", `topics: ["*"], when: 'topic startsWith "container" and object.state == "failed"'`) +
+		sink("batch", "/", `topics: ["*"], batch: {wait: 100ms}`) + sink("paused", "/", `topics: ["*"]`)
+	config := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", config.renderYAML())
+	one, two := serveFile(t, file), serve(t, config)
+	command := func(wantCode int, args ...string) string {
+		t.Helper()
+		out, errOut, code := call(t, nil, "", append(args, "--admin", one.Admin)...)
+		if code != wantCode {
+			t.Fatalf("%v exited with %d: %s%s", args, code, out, errOut)
+		}
+		return out + errOut
+	}
+	show := func(id string) (e shownEvent) {
+		t.Helper()
+		if err := json.Unmarshal([]byte(command(0, "events", "show", id, "-o", "json")), &e); err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	command(0, "sinks", "pause", "paused")
+	testkit.WaitFor(t, "the other node to pause the sink", func() bool { return strings.Contains(two.Err.String(), "sink paused") })
+	for range 2 {
+		one.connect(t, readerKey, "hub-1", "")
+	}
+	two.connect(t, readerKey, "hub-1", "")
+	two.connect(t, readerKey, "hub-2", "")
+	event := `{"topic":"container.created","object":{"id":"o"},"context":{"hub_id":"hub-1","account_id":"acme"}}`
+	id := one.Publish(t, "hub-1", "application/json", event, nil)[0]
+	var e shownEvent
+	testkit.Eventually(t, "the history of the event", func() error {
+		e = show(id)
+		for name, want := range map[string]string{
+			"good": "delivered 1=200", "bad": "retrying 1=503 2=503", "dead": "dead 1=422", "billing": "not_matched topics",
+			"other": "not_matched hubs", "when": `not_matched when: object.state == "failed"`, "batch": "delivered 1=200",
+			"paused": "waiting paused",
+		} {
+			if got := e.state(name); got != want {
+				return fmt.Errorf("%s: got %q, want %q", name, got, want)
+			}
+		}
+		clients := 0
+		for _, s := range e.Streams {
+			clients += s.Clients
+		}
+		if len(e.Streams) != 2 || clients != 3 {
+			return fmt.Errorf("got the clients %+v, want 3 on two nodes", e.Streams)
+		}
+		return nil
+	})
+	if e.ID != id || e.Topic != "container.created" || e.Publisher.Kind != "key" || e.Publisher.Name != "ops" ||
+		!strings.Contains(string(e.Payload), `"object"`) || len(e.Sinks) != 8 {
+		t.Errorf("got %+v", e)
+	}
+	out := command(0, "events", "show", id)
+	for _, want := range []string{
+		"publisher key ops", "good  delivered", "bad  retrying, next attempt in ", "dead  dead", `not matched: when: object.state == "failed"`,
+		"paused  waiting: the sink is paused", "status 503", "payload", "1 on node-", "2 on node-",
+	} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the output does not contain %q:\n%s", want, out)
+		}
+	}
+	// A changed filter does not change what is said about an earlier event.
+	config.sinks = strings.Replace(sinks, "billing.*", "container.*", 1) + sink("later", "/", `topics: ["*"]`)
+	one.reconfigure(t, file, config, 1)
+	if e := show(id); e.state("billing") != "not_matched topics" || e.state("later") != "missing" {
+		t.Errorf("after a reload: got %+v", e.Sinks)
+	}
+	command(0, "sinks", "resume", "paused")
+	command(0, "deadletters", "drop", "dead", id)
+	testkit.Eventually(t, "the changed states", func() error {
+		if e := show(id); e.state("paused") != "delivered 1=200" || e.state("dead") != "dropped dead_letter_dropped 1=422" {
+			return fmt.Errorf("got %+v", e.Sinks)
+		}
+		return nil
+	})
+	for bad, want := range map[string]string{
+		"x": "24 hexadecimal digits", strings.Repeat("0", 24): "404.event", strings.Repeat("z", 24): "24 hexadecimal digits",
+	} {
+		if out := command(1, "events", "show", bad); !strings.Contains(out, want) {
+			t.Errorf("%s: got %s", bad, out)
 		}
 	}
 }

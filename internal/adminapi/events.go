@@ -1,6 +1,9 @@
 package adminapi
 
-import "time"
+import (
+	"encoding/json"
+	"time"
+)
 
 // Publisher is who published an event.
 type Publisher struct {
@@ -61,4 +64,74 @@ func (p EventPage) Body() any {
 // SearchEvents searches the log.
 func SearchEvents() Operation[SearchEventsRequest, EventPage] {
 	return viewerOperation[SearchEventsRequest, EventPage]("events.search", "/api/events", "Search the events in the log, the newest first")
+}
+
+// DeliveryState is the state of the delivery of an event to a sink.
+type DeliveryState string
+
+// The states of deliveries.
+const (
+	DeliveryWaiting    DeliveryState = "waiting"     // not attempted yet, or attempted again without a time
+	DeliveryRetrying   DeliveryState = "retrying"    // attempted again at next_attempt_at
+	DeliveryDelivered  DeliveryState = "delivered"   // accepted by the destination
+	DeliveryDead       DeliveryState = "dead"        // a dead letter
+	DeliveryDropped    DeliveryState = "dropped"     // removed by a limit or by an operator
+	DeliveryNotMatched DeliveryState = "not_matched" // excluded by the filter of the sink
+	DeliveryUnknown    DeliveryState = "unknown"     // the history of the delivery is lost or expired
+)
+
+// EventDetails is an event with everything that is known about it.
+type EventDetails struct {
+	Event
+	// Payload is the event as clients receive it. It is null if the event is no longer in the log, and for a viewer.
+	Payload json.RawMessage `json:"payload"`
+	// Sinks are the sinks that were configured when the event was dispatched, sorted by name.
+	Sinks []EventSink `json:"sinks"`
+	// Streams are the nodes whose clients of streams received the event. Clients that resumed later do not count.
+	Streams []EventStream `json:"streams"`
+	// Incomplete reports that the history was too large to be read in time, so attempts may be missing.
+	Incomplete bool `json:"incomplete,omitempty"`
+}
+
+// EventSink is the delivery of an event to a sink.
+type EventSink struct {
+	Sink  string        `json:"sink"`
+	State DeliveryState `json:"state"`
+	// Reason is the part of the filter that excluded the event (topics, hubs, accounts, environments, clusters, containers,
+	// or "when: " and the condition that was false), or added_later, backlog, account_share or dead_letter_dropped. For an
+	// event that waits it is paused, disabled, down, throttled, failed or digest, if one of these is the cause.
+	Reason string `json:"reason"`
+	// Detail is a sentence about the reason.
+	Detail string `json:"detail,omitempty"`
+	// NextAttemptAt is the time of the next attempt, or at which a digest is sealed. It is null if there is none.
+	NextAttemptAt *time.Time `json:"next_attempt_at"`
+	// Attempts are the oldest first.
+	Attempts []EventAttempt `json:"attempts"`
+}
+
+// EventAttempt is an attempt to deliver an event.
+type EventAttempt struct {
+	// Number starts with 1. A replay starts again.
+	Number     int       `json:"number"`
+	Time       time.Time `json:"time"`
+	DurationMS float64   `json:"duration_ms"`
+	// Outcome is delivered, retry, permanent or gone.
+	Outcome string `json:"outcome"`
+	// Status is the status code of the destination, or 0.
+	Status int    `json:"status"`
+	Error  string `json:"error"`
+	Node   string `json:"node"`
+	// DeliveryID is the ID of a batch or digest that contained the event.
+	DeliveryID string `json:"delivery_id,omitempty"`
+}
+
+// EventStream is the number of clients of streams of a node that received an event.
+type EventStream struct {
+	Node    string `json:"node"`
+	Clients int    `json:"clients"`
+}
+
+// ShowEvent shows an event and what happened to it.
+func ShowEvent() Operation[Empty, EventDetails] {
+	return viewerOperation[Empty, EventDetails]("events.show", "/api/events/{id}", "Show an event and what happened to it")
 }

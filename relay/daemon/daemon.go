@@ -244,7 +244,8 @@ func (d *Daemon) newDeliveries(
 ) (*delivery.Service, error) {
 	return delivery.New(delivery.Options{
 		Sinks: d.sinks, Conn: s.conn, Log: s.log, Queues: s.queues, Deliveries: s.deliveries, Leases: s.leases,
-		Node: node.Name, Notices: notices, History: recorder, Decoder: d.newDecoder(), Cursors: streamid.NewCursors(cursorKey),
+		Node: node.Name, Notices: notices, History: recorder, HistoryStore: s.history,
+		Decoder: d.newDecoder(), Cursors: streamid.NewCursors(cursorKey),
 		Retention:  func() eventlog.Retention { return d.logRetention(s.monitor.MaxMemory()) },
 		OnDisabled: d.recordDisabledSink, Grace: d.cfg.Server.ShutdownGrace, Logger: d.log,
 	})

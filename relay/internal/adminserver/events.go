@@ -43,6 +43,14 @@ func searchEvents(
 	return page, err
 }
 
+func showEvent(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.EventDetails, error) {
+	e, err := s.ShowEvent(r.Context(), r.PathValue("id"))
+	if !callerFrom(r).Role.Allows(adminapi.RoleOperator) {
+		e.Payload = nil // it may contain data of tenants
+	}
+	return e, err
+}
+
 func newEvent(e *history.Event) adminapi.Event {
 	return adminapi.Event{
 		ID: e.ID, Time: e.Time, Topic: e.Topic, HubID: e.Hub, AccountID: e.Account, ObjectID: e.ObjectID,

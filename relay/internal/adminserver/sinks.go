@@ -22,6 +22,7 @@ type Sinks interface {
 	ReplaySink(ctx context.Context, name string, selection replay.Selection) (replay.Result, error)
 	TestSink(ctx context.Context, name string) (store.Attempt, error)
 	ForgetSink(ctx context.Context, name string, deadLetters bool) error
+	ShowEvent(ctx context.Context, id string) (adminapi.EventDetails, error)
 
 	ListDeadLetters(ctx context.Context, name string, sel store.Selection) (store.Page, error)
 	ShowDeadLetter(ctx context.Context, name, id string) (*store.DeadLetterContent, error)

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"strconv"
 
@@ -17,6 +18,9 @@ func (s *Service) AddPartition(ctx context.Context, partition int) (*dispatch.Di
 	d, err := dispatch.NewDispatcher(dispatch.Options{
 		Partition: partition, Partitions: s.keys.Partitions(), Matcher: s.matcher,
 		Log: s.opts.Log, Queues: s.opts.Queues, Lease: s.opts.Leases.Lease("dispatch:"+strconv.Itoa(partition), lease.DefaultTTL),
+		RecordSinks: func(ctx context.Context, after string, sinks []dispatch.Sink) error {
+			return s.recordSinks(ctx, partition, after, sinks)
+		},
 		Retention: s.opts.Retention, Logger: s.log.With("component", "dispatch"),
 		Observer: dispatchObserver{s.metrics, s.sinks},
 	})
@@ -50,8 +54,9 @@ func (s *Service) registerSinks(ctx context.Context, partition int, fromStart ma
 func newMatcher(sinks []*openSink) *dispatch.Matcher {
 	list := make([]dispatch.Sink, 0, len(sinks))
 	for _, s := range sinks {
+		description, _ := json.Marshal(newSinkFilter(s.name, s.cfg)) // strings always marshal
 		list = append(list, dispatch.Sink{
-			Name: s.name, Filter: s.filter, FromStart: startsAtBeginning(s.cfg), Backlog: s.cfg.Backlog,
+			Name: s.name, Filter: s.filter, Config: description, FromStart: startsAtBeginning(s.cfg), Backlog: s.cfg.Backlog,
 			BacklogBytes: int64(s.cfg.BacklogBytes), AccountShare: s.cfg.AccountShare,
 		})
 	}

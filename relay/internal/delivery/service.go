@@ -49,10 +49,12 @@ type Options struct {
 	// Retention returns the retention of one partition of the log.
 	Retention func() eventlog.Retention
 	Notices   *notice.Publisher
-	// History records attempts. It may be nil.
+	// History records attempts and filters. It may be nil.
 	History *history.Recorder
-	Decoder *ingest.Decoder
-	Cursors *streamid.Cursors
+	// HistoryStore finds them.
+	HistoryStore *history.Store
+	Decoder      *ingest.Decoder
+	Cursors      *streamid.Cursors
 	// OnDisabled is called when the relay disables a sink.
 	OnDisabled func(sink, reason string)
 	// Grace is the time for running attempts when a sink is stopped.

@@ -92,6 +92,9 @@ type Options struct {
 	// Retention returns the limits of the part of the log that has been dispatched. It is called once per trim. Nil sets no
 	// limit.
 	Retention func() eventlog.Retention
+	// RecordSinks records that entries after a position are matched with these sinks. It is called before that, again after
+	// an error, and once for the same sinks while the lease is held. Nil records nothing.
+	RecordSinks func(ctx context.Context, after string, sinks []Sink) error
 
 	// Logger and Observer may be nil.
 	Logger   *slog.Logger
@@ -112,6 +115,7 @@ type Dispatcher struct {
 
 	maintainAt      time.Time // of the next round of maintenance
 	matcher         *Matcher
+	recorded        *Matcher // of the last RecordSinks
 	sinks           []string
 	backlogs        []int64        // by sink: maximum number of entries, the smaller one of Backlog and BacklogBytes
 	shares          []accountShare // by sink
@@ -204,6 +208,7 @@ func (d *Dispatcher) Run(ctx context.Context) error {
 func (d *Dispatcher) runAsLeader(ctx context.Context) error {
 	// Accept offers from here on. Earlier entries are read from the log.
 	d.leading.Store(true)
+	d.recorded = nil
 	d.maintainAt = time.Now().Add(backoff.Jitter(maintainInterval))
 	defer func() {
 		d.leading.Store(false)
@@ -313,7 +318,20 @@ func (d *Dispatcher) loadState(ctx context.Context) error {
 			}
 		}
 	}
+	d.recordSinks(ctx)
 	return nil
+}
+
+// recordSinks records the sinks of the matcher. Dispatching goes on after an error, because only explanations need them.
+func (d *Dispatcher) recordSinks(ctx context.Context) {
+	if d.opts.RecordSinks == nil || d.recorded == d.matcher {
+		return
+	}
+	if err := d.opts.RecordSinks(ctx, d.position, d.matcher.Sinks()); err != nil {
+		d.opts.Logger.DebugContext(ctx, "sinks could not be recorded", "partition", d.opts.Partition, "error", err)
+		return
+	}
+	d.recorded = d.matcher
 }
 
 // logTrimmedSince logs an error if the log no longer has all entries that a sink has to catch up with.

@@ -12,6 +12,8 @@ type Sink struct {
 	// Name is the name in the configuration.
 	Name   string
 	Filter relay.Filter
+	// Config describes the filter for [Options].RecordSinks.
+	Config []byte
 	// FromStart makes a new sink begin at the start of the log instead of its end.
 	FromStart bool
 	// Backlog is the maximum number of queued entries of all partitions; 0 is no limit.

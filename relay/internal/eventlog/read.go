@@ -126,6 +126,46 @@ func (l *Log) ReadBefore(ctx context.Context, partition int, end string, count i
 	return list, nil
 }
 
+// The time around that of an ID in which [Log.FindNear] searches. Most events are stored within a second, but a publisher may
+// wait for Redis, and the clock of Redis may differ from that of the node.
+const (
+	nearTime    = 1500 * time.Millisecond
+	maxNearTime = 15 * time.Second
+	nearCount   = 1000
+)
+
+// FindNear finds the entry with an ID that was stored about at a time. It reads up to half a minute of the log of all
+// partitions, until ctx ends.
+func (l *Log) FindNear(ctx context.Context, id string, at time.Time) (e Entry, partition int, found bool, err error) {
+	for _, window := range []struct{ from, to time.Duration }{{0, nearTime}, {nearTime, maxNearTime}, {-maxNearTime, 0}} {
+		for partition := range l.keys.Partitions() {
+			from := strconv.FormatInt(max(at.Add(window.from).UnixMilli(), 0), 10)
+			to := strconv.FormatInt(max(at.Add(window.to).UnixMilli(), 0), 10)
+			e, found, err := l.findBetween(ctx, partition, id, from, to)
+			if found || err != nil {
+				return e, partition, found, err
+			}
+		}
+	}
+	return Entry{}, 0, false, nil
+}
+
+func (l *Log) findBetween(ctx context.Context, partition int, id, from, to string) (e Entry, found bool, err error) {
+	for {
+		entries, err := resp.ReadEntries(ctx, l.conn.Commands(), maxReplyBytes,
+			"XRANGE", Key(l.keys, partition), from, to, "COUNT", nearCount)
+		if err != nil || len(entries) == 0 {
+			return Entry{}, false, redisconn.WrapError(readLogOperation, err)
+		}
+		for _, e := range entries {
+			if n := toNotification(e); n.ID == id {
+				return Entry{Notification: n, Publisher: publisherOf(e)}, true, nil
+			}
+		}
+		from = "(" + entries[len(entries)-1].ID
+	}
+}
+
 // HasRangeAfter reports whether a partition's log still has all entries after a position that a reader has reached. It
 // returns false in doubt: if the entry at the position was trimmed, entries after it may have been trimmed too.
 func (l *Log) HasRangeAfter(ctx context.Context, partition int, after string) (bool, error) {

@@ -2,6 +2,7 @@ package eventlog
 
 import (
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -131,4 +132,28 @@ func positionOf(t *testing.T, n relay.Notification) streamid.Position {
 		t.Fatalf("cursor %q is no stream ID", n.Cursor)
 	}
 	return at
+}
+
+// FindNear finds an entry by its ID, also if it was stored earlier or later than its ID says.
+func TestFindNear(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, l *testLog) {
+		now := time.Now()
+		for i := range 3000 {
+			mustAppend(t, l, notification("h", i))
+		}
+		id := notification("h", 2345).ID
+		for _, at := range []time.Time{now, now.Add(10 * time.Second), now.Add(-10 * time.Second)} {
+			e, partition, found, err := l.FindNear(t.Context(), id, at)
+			if err != nil || !found || e.ID != id || partition != 0 || e.Cursor == "" {
+				t.Errorf("%s: got %+v, %t, %v", at.Sub(now), e, found, err)
+			}
+		}
+		if _, _, found, err := l.FindNear(t.Context(), "missing", now); found || err != nil {
+			t.Errorf("a missing entry: got %t, %v", found, err)
+		}
+		if _, _, found, err := l.FindNear(t.Context(), id, now.Add(time.Hour)); found || err != nil {
+			t.Errorf("at another time: got %t, %v", found, err)
+		}
+	})
 }

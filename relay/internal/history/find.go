@@ -37,7 +37,7 @@ func (s *Store) Find(ctx context.Context, id EventID) (Found, error) {
 	start := strconv.FormatInt(max(id.Time().Add(-clockSkew).UnixMilli(), 0), 10)
 	f := finder{store: s, id: id}
 	for {
-		key := Key(s.keys, id.shard())
+		key := Key(s.keys, id.shardNumber())
 		entries, err := resp.ReadEntries(ctx, s.conn.Commands(), maxFindBytes, "XRANGE", key, start, "+", "COUNT", findCount)
 		if err != nil {
 			return f.found, redisconn.WrapError("read the history", err)
@@ -78,7 +78,7 @@ func (f *finder) addRecords(ctx context.Context, e resp.Entry) error {
 		record, err := raw.decode(b.node, f.store.names)
 		if err != nil && !f.loadedNames { // another node may have added a name
 			f.loadedNames = true
-			if err := f.store.names.load(ctx); err != nil {
+			if err := f.store.names.loadAll(ctx); err != nil {
 				return err
 			}
 			record, _ = raw.decode(b.node, f.store.names)
@@ -103,6 +103,19 @@ func blockOf(e resp.Entry) (b block) {
 		return true
 	})
 	return b
+}
+
+// Event returns the event of the records. It returns false if there are none.
+func (f *Found) Event() (EventRef, bool) {
+	switch {
+	case len(f.Attempts) > 0:
+		return f.Attempts[0].Event, true
+	case len(f.Drops) > 0:
+		return f.Drops[0].Event, true
+	case len(f.Clients) > 0:
+		return f.Clients[0].Event, true
+	}
+	return EventRef{}, false
 }
 
 func (f *Found) sort() {

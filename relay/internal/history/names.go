@@ -30,7 +30,7 @@ type nameTable struct {
 	known  atomic.Pointer[knownNames]
 
 	mu       sync.Mutex
-	unknown  map[string]struct{} // names without a number, for the next resolve
+	unknown  map[string]struct{} // names without a number, for the next resolveUnknown
 	excluded map[string]struct{} // names that get no number
 }
 
@@ -46,8 +46,8 @@ func newNameTable(client redis.UniversalClient, key string) *nameTable {
 	return t
 }
 
-// number returns the number of a name. It returns 0 for an unknown name, which the next resolve gives a number.
-func (t *nameTable) number(name string) uint64 {
+// numberOf returns the number of a name. It returns 0 for an unknown name, which the next resolveUnknown gives a number.
+func (t *nameTable) numberOf(name string) uint64 {
 	if n, ok := t.known.Load().numbers[name]; ok {
 		return n
 	}
@@ -59,13 +59,13 @@ func (t *nameTable) number(name string) uint64 {
 	return 0
 }
 
-func (t *nameTable) text(number uint64) (string, bool) {
+func (t *nameTable) textOf(number uint64) (string, bool) {
 	name, ok := t.known.Load().texts[number]
 	return name, ok
 }
 
-// resolve gives numbers to the names that were unknown.
-func (t *nameTable) resolve(ctx context.Context) error {
+// resolveUnknown gives numbers to the names that were unknown.
+func (t *nameTable) resolveUnknown(ctx context.Context) error {
 	t.mu.Lock()
 	names := slices.Collect(maps.Keys(t.unknown))
 	clear(t.unknown)
@@ -96,8 +96,8 @@ func (t *nameTable) resolve(ctx context.Context) error {
 	return nil
 }
 
-// load reads all names, for a reader of records of other nodes.
-func (t *nameTable) load(ctx context.Context) error {
+// loadAll reads all names, for a reader of records of other nodes.
+func (t *nameTable) loadAll(ctx context.Context) error {
 	stored, err := t.client.HGetAll(ctx, t.key).Result()
 	if err != nil {
 		return redisconn.WrapError("read names of the history", err)

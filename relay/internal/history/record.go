@@ -29,19 +29,19 @@ func ParseEventID(text string) (id EventID, ok bool) {
 // String returns the ID as it is in events.
 func (id EventID) String() string { return hex.EncodeToString(id[:]) }
 
-func (id EventID) milliseconds() int64 { return int64(binary.BigEndian.Uint32(id[:])) * 1000 }
+func (id EventID) unixMilli() int64 { return int64(binary.BigEndian.Uint32(id[:])) * 1000 }
 
 // Time returns the time of the event with a resolution of one second.
-func (id EventID) Time() time.Time { return time.UnixMilli(id.milliseconds()).UTC() }
+func (id EventID) Time() time.Time { return time.UnixMilli(id.unixMilli()).UTC() }
 
-// shard returns the number of the stream with the records of the event.
-func (id EventID) shard() int {
-	h := fnv1a(id[:])
+// shardNumber returns the number of the stream with the records of the event.
+func (id EventID) shardNumber() int {
+	h := hashFNV(id[:])
 	return int((h ^ h>>16) % shardCount)
 }
 
-// fnv1a is hash/fnv without an allocation.
-func fnv1a[T string | []byte](text T) uint32 {
+// hashFNV is FNV-1a, like hash/fnv without an allocation.
+func hashFNV[T string | []byte](text T) uint32 {
 	h := uint32(2166136261)
 	for i := range len(text) {
 		h = (h ^ uint32(text[i])) * 16777619
@@ -137,12 +137,12 @@ const (
 
 // nameNumbers converts names to numbers.
 type nameNumbers interface {
-	// number returns the number of a name, or 0 if it has none yet.
-	number(name string) uint64
+	// numberOf returns the number of a name, or 0 if it has none yet.
+	numberOf(name string) uint64
 }
 
 func appendName(b []byte, names nameNumbers, name string) []byte {
-	n := names.number(name)
+	n := names.numberOf(name)
 	b = binary.AppendUvarint(b, n)
 	if n == 0 {
 		b = appendText(b, name)
@@ -155,7 +155,7 @@ func appendText(b []byte, text string) []byte {
 }
 
 func appendTime(b []byte, id EventID, ms int64) []byte {
-	return binary.AppendVarint(b, ms-id.milliseconds())
+	return binary.AppendVarint(b, ms-id.unixMilli())
 }
 
 func (e *EventRef) appendTo(b []byte, names nameNumbers, kind byte) []byte {
@@ -223,7 +223,7 @@ func parseBlock(data []byte) (block, error) {
 		return block{}, errMalformed
 	}
 	r := reader{data: data[1:]}
-	node := r.text()
+	node := r.readText()
 	if r.failed {
 		return block{}, errMalformed
 	}
@@ -253,28 +253,28 @@ func (r rawRecord) isOf(id EventID) bool { return EventID(r[1:13]) == id }
 
 // nameTexts converts numbers to names.
 type nameTexts interface {
-	text(number uint64) (name string, ok bool)
+	textOf(number uint64) (name string, ok bool)
 }
 
 // decode returns the record. An unknown kind has no content.
 func (r rawRecord) decode(node string, names nameTexts) (Record, error) {
 	in := reader{data: r[13:], names: names}
 	e := EventRef{ID: EventID(r[1:13])}
-	e.Cursor.MS = uint64(max(in.time(e.ID), 0))
-	e.Cursor.Seq = in.uvarint()
-	e.Partition = int(in.uvarint() & 0xffff)
-	e.Topic = in.name()
-	if hash := in.bytes(4); hash != nil {
+	e.Cursor.MS = uint64(max(in.readTime(e.ID), 0))
+	e.Cursor.Seq = in.readUvarint()
+	e.Partition = int(in.readUvarint() & 0xffff)
+	e.Topic = in.readName()
+	if hash := in.readBytes(4); hash != nil {
 		e.AccountHash = binary.BigEndian.Uint32(hash)
 	}
 	var record Record
 	switch r[0] {
 	case kindAttempt:
-		record.Attempt = in.attempt(e, node)
+		record.Attempt = in.readAttempt(e, node)
 	case kindClients:
-		record.Clients = &Clients{Event: e, Node: node, Count: int(min(in.uvarint(), 1<<40))}
+		record.Clients = &Clients{Event: e, Node: node, Count: int(min(in.readUvarint(), 1<<40))}
 	case kindDrop:
-		record.Drop = &Drop{Event: e, Sink: in.name(), Time: time.UnixMilli(in.time(e.ID)).UTC(), Reason: in.name()}
+		record.Drop = &Drop{Event: e, Sink: in.readName(), Time: time.UnixMilli(in.readTime(e.ID)).UTC(), Reason: in.readName()}
 	}
 	if in.failed {
 		return Record{}, errMalformed
@@ -285,13 +285,13 @@ func (r rawRecord) decode(node string, names nameTexts) (Record, error) {
 // accountHash returns the hash of the account in a record.
 func (r rawRecord) accountHash() (hash uint32, ok bool) {
 	in := reader{data: r[13:]}
-	in.varint()
-	in.uvarint()
-	in.uvarint()
-	if in.uvarint() == 0 {
-		in.text()
+	in.readVarint()
+	in.readUvarint()
+	in.readUvarint()
+	if in.readUvarint() == 0 {
+		in.readText()
 	}
-	b := in.bytes(4)
+	b := in.readBytes(4)
 	if in.failed {
 		return 0, false
 	}
@@ -305,7 +305,7 @@ type reader struct {
 	failed bool
 }
 
-func (r *reader) uvarint() uint64 {
+func (r *reader) readUvarint() uint64 {
 	n, size := binary.Uvarint(r.data)
 	if size <= 0 {
 		r.data, r.failed = nil, true
@@ -315,7 +315,7 @@ func (r *reader) uvarint() uint64 {
 	return n
 }
 
-func (r *reader) varint() int64 {
+func (r *reader) readVarint() int64 {
 	n, size := binary.Varint(r.data)
 	if size <= 0 {
 		r.data, r.failed = nil, true
@@ -325,7 +325,7 @@ func (r *reader) varint() int64 {
 	return n
 }
 
-func (r *reader) bytes(n int) []byte {
+func (r *reader) readBytes(n int) []byte {
 	if n < 0 || n > len(r.data) {
 		r.data, r.failed = nil, true
 		return nil
@@ -335,40 +335,40 @@ func (r *reader) bytes(n int) []byte {
 	return b
 }
 
-func (r *reader) text() string { return string(r.bytes(int(min(r.uvarint(), 1<<30)))) }
+func (r *reader) readText() string { return string(r.readBytes(int(min(r.readUvarint(), 1<<30)))) }
 
-func (r *reader) time(id EventID) int64 { return id.milliseconds() + r.varint() }
+func (r *reader) readTime(id EventID) int64 { return id.unixMilli() + r.readVarint() }
 
-func (r *reader) name() string {
-	number := r.uvarint()
+func (r *reader) readName() string {
+	number := r.readUvarint()
 	if number == 0 {
-		return r.text()
+		return r.readText()
 	}
-	name, ok := r.names.text(number)
+	name, ok := r.names.textOf(number)
 	if !ok {
 		r.failed = true
 	}
 	return name
 }
 
-func (r *reader) attempt(e EventRef, node string) *Attempt {
-	a := &Attempt{Event: e, Node: node, Sink: r.name(), Time: time.UnixMilli(r.time(e.ID)).UTC()}
-	a.Number = int(min(r.uvarint(), 1<<30))
-	a.Duration = time.Duration(min(r.uvarint(), 1<<40)) * (100 * time.Microsecond)
+func (r *reader) readAttempt(e EventRef, node string) *Attempt {
+	a := &Attempt{Event: e, Node: node, Sink: r.readName(), Time: time.UnixMilli(r.readTime(e.ID)).UTC()}
+	a.Number = int(min(r.readUvarint(), 1<<30))
+	a.Duration = time.Duration(min(r.readUvarint(), 1<<40)) * (100 * time.Microsecond)
 	bits := byte(0)
-	if b := r.bytes(1); b != nil {
+	if b := r.readBytes(1); b != nil {
 		bits = b[0]
 	}
 	a.Outcome, a.State = relay.Outcome(bits&outcomeBits), State(bits>>stateShift&stateBits)
-	a.Status = int(min(r.uvarint(), 1<<30))
+	a.Status = int(min(r.readUvarint(), 1<<30))
 	if a.State == StateRetrying {
-		a.NextAttempt = a.Time.Add(time.Duration(min(r.uvarint(), 1<<40)) * time.Millisecond)
+		a.NextAttempt = a.Time.Add(time.Duration(min(r.readUvarint(), 1<<40)) * time.Millisecond)
 	}
 	if bits&hasDelivery != 0 {
-		copy(a.Delivery[:], r.bytes(len(a.Delivery)))
+		copy(a.Delivery[:], r.readBytes(len(a.Delivery)))
 	}
 	if bits&hasError != 0 {
-		a.Error = r.text()
+		a.Error = r.readText()
 	}
 	return a
 }

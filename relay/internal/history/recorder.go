@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -88,6 +89,8 @@ type Recorder struct {
 	shards [shardCount]shard
 	dirty  chan struct{} // a shard has records
 	full   chan struct{} // a shard has many records
+
+	filterVersion atomic.Pointer[string] // of the filters in force
 }
 
 // shard collects the encoded records of one stream.
@@ -105,7 +108,7 @@ func NewRecorder(o RecorderOptions) *Recorder {
 }
 
 // hashAccount returns the hash of an account in records.
-func hashAccount(account string) uint32 { return fnv1a(account) }
+func hashAccount(account string) uint32 { return hashFNV(account) }
 
 func (r *Recorder) eventOf(n *relay.Notification) (e EventRef, ok bool) {
 	if e.ID, ok = ParseEventID(n.ID); !ok {
@@ -156,12 +159,12 @@ func (r *Recorder) RecordDrop(n *relay.Notification, sink, reason string, at tim
 }
 
 func (r *Recorder) add(id EventID, record []byte) {
-	s := &r.shards[id.shard()]
+	s := &r.shards[id.shardNumber()]
 	s.mu.Lock()
 	if len(s.records)+len(record) > maxShardBytes {
 		s.dropped++
 		s.mu.Unlock()
-		notify(r.full)
+		signalOn(r.full)
 		return
 	}
 	isFirst := s.count == 0
@@ -170,14 +173,14 @@ func (r *Recorder) add(id EventID, record []byte) {
 	isFull := len(s.records) > maxShardBytes/2
 	s.mu.Unlock()
 	if isFirst {
-		notify(r.dirty)
+		signalOn(r.dirty)
 	}
 	if isFull {
-		notify(r.full)
+		signalOn(r.full)
 	}
 }
 
-func notify(c chan struct{}) {
+func signalOn(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:
@@ -194,7 +197,8 @@ func (r *Recorder) Run(ctx context.Context) error {
 			r.flush(context.WithoutCancel(ctx))
 			return nil
 		case <-trim.C:
-			r.trim(ctx)
+			r.trimStreams(ctx)
+			r.keepFilters(ctx)
 			trim.Reset(backoff.Jitter(trimInterval))
 		case <-r.dirty:
 			delay, cancel := context.WithTimeout(ctx, flushDelay)
@@ -209,7 +213,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 func (r *Recorder) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	err := r.opts.Store.names.resolve(ctx)
+	err := r.opts.Store.names.resolveUnknown(ctx)
 	if err != nil {
 		r.opts.Log.Debug("names of the history could not be stored", "error", err)
 	}
@@ -227,7 +231,7 @@ func (r *Recorder) flush(ctx context.Context) {
 		s.count, s.dropped = 0, 0
 		s.mu.Unlock()
 	}
-	if err := r.store(ctx, &blocks); err != nil {
+	if err := r.storeBlocks(ctx, &blocks); err != nil {
 		// The connection logs outages.
 		r.opts.Log.Debug("the history could not be stored", "error", err)
 		stored, dropped = 0, stored+dropped
@@ -248,7 +252,7 @@ func (r *Recorder) flush(ctx context.Context) {
 	}
 }
 
-func (r *Recorder) store(ctx context.Context, blocks *[shardCount][]byte) error {
+func (r *Recorder) storeBlocks(ctx context.Context, blocks *[shardCount][]byte) error {
 	head := appendBlockHead(nil, r.opts.Node)
 	_, err := r.opts.Store.conn.Commands().Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, records := range blocks {
@@ -262,8 +266,8 @@ func (r *Recorder) store(ctx context.Context, blocks *[shardCount][]byte) error 
 	return err
 }
 
-// trim removes what exceeds the retention. Redis removes whole nodes of a stream, so a little more may remain.
-func (r *Recorder) trim(ctx context.Context) {
+// trimStreams removes what exceeds the retention. Redis removes whole nodes of a stream, so a little more may remain.
+func (r *Recorder) trimStreams(ctx context.Context) {
 	limits := r.opts.Retention()
 	oldest := strconv.FormatInt(time.Now().Add(-limits.MaxAge).UnixMilli(), 10)
 	client := r.opts.Store.conn.Commands()

@@ -148,7 +148,7 @@ func TestRecorder_Outage(t *testing.T) {
 		r.RecordAttempt(&n, Attempt{Sink: "hook", Error: strings.Repeat("x", 1000)})
 	}
 	id, _ := ParseEventID(n.ID)
-	if size := len(r.shards[id.shard()].records); size > maxShardBytes+maxRecordBytes {
+	if size := len(r.shards[id.shardNumber()].records); size > maxShardBytes+maxRecordBytes {
 		t.Errorf("a shard has %d bytes, want at most about %d", size, maxShardBytes)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -184,13 +184,13 @@ func TestRecorder_Trim(t *testing.T) {
 		return sum
 	}
 	before := used()
-	r.trim(t.Context())
+	r.trimStreams(t.Context())
 	// Each of the 64 streams may exceed its share by a node of 4 KiB.
 	if after := used(); before < 4*maxBytes || after > 2*maxBytes || after < maxBytes/2 {
 		t.Errorf("the history has %d bytes after %d, want about %d", after, before, maxBytes)
 	}
 	r.opts.Retention = func() Retention { return Retention{MaxAge: -time.Hour, MaxBytes: maxBytes} }
-	r.trim(t.Context())
+	r.trimStreams(t.Context())
 	entries, err := c.Commands().XLen(t.Context(), Key(c.Keys(), 0)).Result()
 	if err != nil || entries > 100 {
 		t.Errorf("got %d entries (%v) although all are too old", entries, err)
@@ -205,7 +205,7 @@ func TestFind_Malformed(t *testing.T) {
 		r, _ := newRecorder(t, s, "node-a", Retention{})
 		n := newEvent(1, time.Now())
 		id, _ := ParseEventID(n.ID)
-		key := Key(c.Keys(), id.shard())
+		key := Key(c.Keys(), id.shardNumber())
 		good := (&Clients{Event: EventRef{ID: id}, Count: 1}).appendTo(nil, s.names)
 		for _, records := range []string{
 			"", "\x00", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x0d\x01" + string(id[:]),
@@ -283,8 +283,8 @@ func TestParseEventID(t *testing.T) {
 // noNames has no numbers.
 type noNames struct{}
 
-func (noNames) number(string) uint64       { return 0 }
-func (noNames) text(uint64) (string, bool) { return "", false }
+func (noNames) numberOf(string) uint64       { return 0 }
+func (noNames) textOf(uint64) (string, bool) { return "", false }
 
 func FuzzBlock(f *testing.F) {
 	a := Attempt{Event: EventRef{Topic: "t"}, Sink: "s", State: StateRetrying, Error: "e", Delivery: EventID{1}}

@@ -263,3 +263,48 @@ func TestEnqueue_EntryWithManyFields(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// A full queue remembers up to where it has dropped entries, until its sink is forgotten.
+func TestDroppedBefore(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, b *testStores) {
+		state, err := b.RegisterSinks(t.Context(), 0, map[string]bool{"a": true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		mustAppend(t, b, notifications("h", 1, 5)...)
+		log := readLog(t, b, 0)
+		dropped := func() string {
+			t.Helper()
+			position, err := b.DroppedBefore(t.Context(), 0, "a")
+			if err != nil {
+				t.Fatal(err)
+			}
+			return position
+		}
+		if got := dropped(); got != "" {
+			t.Errorf("an empty queue has dropped entries before %s", got)
+		}
+		e := EnqueueRequest{
+			From: state.Position, To: log[4].Cursor, Generation: state.Generation, Sinks: []string{"a"}, MaxBacklogs: []int64{2},
+		}
+		for _, n := range log {
+			e.Matches = append(e.Matches, SinkMatch{ID: n.Cursor, Sinks: []int{0}})
+		}
+		if r, err := b.Enqueue(t.Context(), e); err != nil || r.Dropped[0] != 3 {
+			t.Fatalf("got %+v, %v, want three dropped entries", r, err)
+		}
+		if got := dropped(); got != log[3].Cursor {
+			t.Errorf("got %s, want %s", got, log[3].Cursor)
+		}
+		if joined, err := b.JoinedAt(t.Context(), 0, "a"); err != nil || joined != "0-0" {
+			t.Errorf("got %q, %v, want the beginning of the log", joined, err)
+		}
+		if err := b.ForgetSink(t.Context(), 0, "a"); err != nil {
+			t.Fatal(err)
+		}
+		if joined, err := b.JoinedAt(t.Context(), 0, "a"); err != nil || joined != "" || dropped() != "" {
+			t.Errorf("a forgotten sink joined at %q, %v, and has dropped entries before %q", joined, err, dropped())
+		}
+	})
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
@@ -93,6 +94,7 @@ func (s *Store) ForgetSink(ctx context.Context, partition int, sink string) erro
 	_, err := s.conn.Commands().TxPipelined(ctx, func(pipe redis.Pipeliner) error {
 		pipe.HDel(ctx, SinkPositionsKey(s.keys, partition), sink)
 		pipe.HIncrBy(ctx, eventlog.DispatchPositionKey(s.keys, partition), "generation", 1)
+		pipe.HDel(ctx, eventlog.DispatchPositionKey(s.keys, partition), droppedField(s.keys, partition, sink))
 		pipe.Unlink(ctx, Key(s.keys, sink, partition))
 		return nil
 	})
@@ -125,6 +127,32 @@ func (s *Store) FilledTo(ctx context.Context, partition int, sink string) (strin
 		return dispatched, nil
 	}
 	return position, nil
+}
+
+// JoinedAt returns the position in a partition's log after which an active sink was first served. For another sink it is
+// the position up to which it was served. It is "" for an unknown sink.
+func (s *Store) JoinedAt(ctx context.Context, partition int, sink string) (string, error) {
+	position, err := s.conn.Commands().HGet(ctx, SinkPositionsKey(s.keys, partition), sink).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	return strings.TrimPrefix(position, "+"), redisconn.WrapError("read the position of a sink", err)
+}
+
+// DroppedBefore returns the position of the oldest entry that was left when a sink's full queue last dropped entries. Those
+// were before it. It is "" if the queue was never full.
+func (s *Store) DroppedBefore(ctx context.Context, partition int, sink string) (string, error) {
+	key := eventlog.DispatchPositionKey(s.keys, partition)
+	position, err := s.conn.Commands().HGet(ctx, key, droppedField(s.keys, partition, sink)).Result()
+	if errors.Is(err, redis.Nil) {
+		return "", nil
+	}
+	return position, redisconn.WrapError("read what a queue has dropped", err)
+}
+
+// droppedField is the field of [eventlog.DispatchPositionKey] with the result of [Store.DroppedBefore].
+func droppedField(k keyspace.Space, partition int, sink string) string {
+	return "dropped:" + Key(k, sink, partition)
 }
 
 // KnownSinks returns the sorted names of all sinks with a position in the log, configured or not.

@@ -205,6 +205,8 @@ func (c *adminConn) explainError(err error) error {
 	case relay.CodeNoSink:
 		noSink, _, _ := strings.Cut(failed.Detail, ";") // without the advice for programs
 		failed.Detail = noSink + ": 'hubrelay sinks list' shows all sinks"
+	case relay.CodeNoEvent:
+		failed.Detail += ". 'hubrelay events search' lists the events in the log"
 	case relay.CodeNotQuarantined:
 		failed.Detail += ": 'hubrelay quarantine list' shows all entries"
 	case relay.CodeNoDeadLetter:

@@ -16,8 +16,8 @@ import (
 const maxSearchPage = 500
 
 func newEvents(std term.Streams) *cobra.Command {
-	cmd := commandGroup("events", "Find events", newEventsSearch(std))
-	cmd.Long = `Finds events in the log, which keeps them for redis.retention.
+	cmd := commandGroup("events", "Find events, and what happened to them", newEventsSearch(std), newEventsShow(std))
+	cmd.Long = `Finds events in the log, which keeps them for redis.retention, and their history.
 
 ` + adminHelp
 	return cmd

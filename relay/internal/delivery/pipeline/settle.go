@@ -67,6 +67,7 @@ func (s *settleStage) settle(
 	case relay.OutcomePermanent:
 		// Another attempt would fail too, but perhaps because of one notification of a batch or digest.
 		if claims, ok := it.Origin.(*claimOrigin); ok && len(it.Record.Notifications) > 1 {
+			a.State, a.NextAttempt = history.StateRetrying, s.opts.Now()
 			return s.splitDelivery(ctx, claims, it, err)
 		}
 	}
@@ -89,10 +90,11 @@ func (s *settleStage) recordAttempt(it *Item, a *history.Attempt, err error) {
 			a.Status = response.Status
 		}
 	}
-	list := it.Delivery.Notifications
-	if len(list) > 1 || it.Delivery.Batch || it.Delivery.Digest != nil {
-		a.Delivery, _ = history.ParseEventID(it.Delivery.ID)
+	list, id := it.Delivery.Notifications, it.Delivery.ID
+	if it.Claim != nil && a.State != history.StateDead { // a dead letter has the ID that receivers see
+		id = it.Claim.ID
 	}
+	a.Delivery, _ = history.ParseEventID(id)
 	for i := range list {
 		s.opts.History.RecordAttempt(&list[i], *a)
 	}

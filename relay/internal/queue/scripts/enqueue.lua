@@ -59,6 +59,8 @@ for q = 1, queues do
   local dropped = 0
   if backlog > 0 and redis.call('XLEN', KEYS[3 + q]) > backlog then
     dropped = redis.call('XTRIM', KEYS[3 + q], 'MAXLEN', ARGV[5 + q])
+    local first = redis.call('XRANGE', KEYS[3 + q], '-', '+', 'COUNT', 1)[1]
+    if dropped > 0 and first then redis.call('HSET', dispatched, 'dropped:' .. KEYS[3 + q], first[1]) end
   end
   result[5 + q] = dropped
 end

@@ -1,0 +1,160 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+)
+
+func newEventsShow(std term.Streams) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:   "show ID",
+		Short: "Show an event and what happened to it",
+		Long: `Shows who published an event, its payload, how many clients of streams received it on each node, and for each
+sink that was configured at that time: the state of its delivery, why it did not get the event, the next attempt, and all
+attempts.
+
+history in the configuration limits how long attempts are kept. The payload requires the role operator.`,
+		Example: "  hubrelay events show 019aa0c2f4e17b3c00000001\n  hubrelay events show 019aa0c2f4e17b3c00000001 -o json | jq .sinks",
+		Args:    exactNamedArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return callAndPrint(cmd.Context(), std, &f, adminapi.ShowEvent(), adminapi.Empty{},
+				func(e adminapi.EventDetails) error { return showEvent(std, &e) }, args...)
+		},
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+func showEvent(std term.Streams, e *adminapi.EventDetails) error {
+	p := term.NewPalette(std.Out, std.Env)
+	var b strings.Builder
+	line := fieldWriter(&b, p, 9)
+	line("id", e.ID)
+	line("topic", e.Topic)
+	line("stored", fmt.Sprintf("%s (%s ago)", e.Time.UTC().Format(timeWithMilliseconds), term.FormatAgo(e.Time)))
+	line("hub", e.HubID)
+	line("account", e.AccountID)
+	line("object", e.ObjectID)
+	line("publisher", publisherText(e.Publisher))
+	line("clients", clientsText(e.Streams))
+	for i := range e.Sinks {
+		writeEventSink(&b, p, &e.Sinks[i])
+	}
+	if len(e.Sinks) == 0 {
+		b.WriteString("\nno sink was configured\n")
+	}
+	if e.Incomplete {
+		b.WriteString("\nthe history was too large to be read in time: attempts may be missing\n")
+	}
+	if len(e.Payload) > 0 && string(e.Payload) != "null" {
+		text := string(e.Payload)
+		var pretty bytes.Buffer
+		if len(text) <= maxIndented && json.Indent(&pretty, e.Payload, "", "  ") == nil {
+			text = pretty.String()
+		}
+		fmt.Fprintf(&b, "\n%s\n", p.Bold("payload"))
+		writeLines(&b, text)
+	}
+	_, err := std.Out.Write([]byte(b.String()))
+	return err
+}
+
+const (
+	timeWithMilliseconds = "2006-01-02T15:04:05.000Z07:00"
+	// maxAttemptLines is the number of attempts of a sink in the output. The JSON output has all of them.
+	maxAttemptLines = 50
+)
+
+// clientsText returns the number of clients per node.
+func clientsText(streams []adminapi.EventStream) string {
+	if len(streams) == 0 {
+		return "none"
+	}
+	var parts []string
+	for _, s := range streams {
+		parts = append(parts, fmt.Sprintf("%d on %s", s.Clients, s.Node))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func writeEventSink(b *strings.Builder, p term.Palette, s *adminapi.EventSink) {
+	state := strings.ReplaceAll(string(s.State), "_", " ")
+	paint := p.Dim
+	switch s.State {
+	case adminapi.DeliveryDelivered:
+		paint = p.Green
+	case adminapi.DeliveryDead, adminapi.DeliveryDropped:
+		paint = p.Red
+	case adminapi.DeliveryWaiting, adminapi.DeliveryRetrying:
+		paint = p.Yellow
+	case adminapi.DeliveryNotMatched, adminapi.DeliveryUnknown:
+	}
+	fmt.Fprintf(b, "\n%s  %s", p.Bold(term.Sanitize(s.Sink)), paint(state))
+	if why := reasonText(s); why != "" {
+		b.WriteString(": " + term.Sanitize(why))
+	}
+	if s.NextAttemptAt != nil {
+		next := "next attempt"
+		if s.Reason == reasonDigest {
+			next = "sent"
+		}
+		fmt.Fprintf(b, ", %s %s", next, nextText(*s.NextAttemptAt, time.Now()))
+	}
+	b.WriteString("\n")
+	attempts := s.Attempts
+	if hidden := len(attempts) - maxAttemptLines; hidden > 0 {
+		fmt.Fprintf(b, "  … %d earlier attempts\n", hidden)
+		attempts = attempts[hidden:]
+	}
+	for _, a := range attempts {
+		status := "-"
+		if a.Status != 0 {
+			status = strconv.Itoa(a.Status)
+		}
+		text := fmt.Sprintf("  %s  #%-3d %-9s  %3s  %8.1f ms  %s  %s", a.Time.UTC().Format(timeWithMilliseconds), a.Number, a.Outcome,
+			status, a.DurationMS, a.Node, a.Error)
+		if a.DeliveryID != "" {
+			text += "  (in delivery " + a.DeliveryID + ")"
+		}
+		b.WriteString(strings.TrimRight(term.Sanitize(text), " ") + "\n")
+	}
+}
+
+// reasonDigest is the reason of a delivery that waits in an open digest.
+const reasonDigest = "digest"
+
+// reasonText describes why a delivery has its state.
+func reasonText(s *adminapi.EventSink) string {
+	switch {
+	case s.Reason == reasonDigest:
+		return "in an open digest"
+	case strings.HasPrefix(s.Reason, "when: "):
+		return s.Reason
+	case s.State == adminapi.DeliveryWaiting, s.State == adminapi.DeliveryRetrying:
+		if s.Reason != "" && s.Detail != "" {
+			return "the sink is " + s.Reason + ": " + s.Detail
+		}
+		if s.Reason != "" {
+			return "the sink is " + s.Reason
+		}
+	}
+	return s.Detail
+}
+
+// nextText describes a time that is usually in the future.
+func nextText(at, now time.Time) string {
+	if wait := at.Sub(now); wait > 0 {
+		return fmt.Sprintf("in %s (%s)", term.FormatAge(wait), formatTime(at))
+	}
+	return "now"
+}

@@ -1,0 +1,381 @@
+package delivery
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/condition"
+	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
+)
+
+// sinkFilter is the filter of a sink in the history.
+type sinkFilter struct {
+	Name         string   `json:"name"`
+	Topics       []string `json:"topics,omitempty"`
+	Hubs         []string `json:"hubs,omitempty"`
+	Accounts     []string `json:"accounts,omitempty"`
+	Environments []string `json:"environments,omitempty"`
+	Clusters     []string `json:"clusters,omitempty"`
+	Containers   []string `json:"containers,omitempty"`
+	When         string   `json:"when,omitempty"`
+}
+
+func newSinkFilter(name string, c config.Sink) sinkFilter {
+	return sinkFilter{name, c.Topics, c.Hubs, c.Accounts, c.Environments, c.Clusters, c.Containers, c.When}
+}
+
+// compile returns the filter for [sinkFilter.explain].
+func (f *sinkFilter) compile() (relay.Filter, error) {
+	return newFilter(config.Sink{
+		Topics: f.Topics, Hubs: f.Hubs, Accounts: f.Accounts, Environments: f.Environments, Clusters: f.Clusters,
+		Containers: f.Containers, When: f.When,
+	})
+}
+
+// explain returns the rule that excludes n and a sentence about it, or "" if the filter matches.
+func (f *sinkFilter) explain(filter relay.Filter, n relay.Notification) (rule, detail string) {
+	passes, detail := filter.Explain(n)
+	if passes {
+		return "", ""
+	}
+	topics := filter.Topics
+	for _, one := range []struct {
+		rule   string
+		filter relay.Filter
+	}{
+		{"topics", relay.Filter{Topics: topics}},
+		{"hubs", relay.Filter{Topics: topics, Hubs: f.Hubs}},
+		{"accounts", relay.Filter{Topics: topics, Accounts: f.Accounts}},
+		{"environments", relay.Filter{Topics: topics, Environments: f.Environments}},
+		{"clusters", relay.Filter{Topics: topics, Clusters: f.Clusters}},
+		{"containers", relay.Filter{Topics: topics, Containers: f.Containers}},
+	} {
+		if !one.filter.Match(n) {
+			return one.rule, detail
+		}
+	}
+	envelope, _ := n.Envelope() // the filter has decoded it
+	part := cmp.Or(condition.FirstFalse(f.When, &envelope), f.When)
+	return "when: " + part, detail
+}
+
+// recordSinks stores the filters of the sinks of a dispatcher in the history.
+func (s *Service) recordSinks(ctx context.Context, partition int, after string, sinks []dispatch.Sink) error {
+	list := make([]json.RawMessage, len(sinks))
+	for i := range sinks {
+		list[i] = sinks[i].Config
+	}
+	text, err := json.Marshal(list)
+	if err != nil {
+		return err
+	}
+	return s.opts.History.RecordFilters(ctx, partition, after, text)
+}
+
+// ShowEvent returns everything that is known about an event. The error is 422.invalid-argument for a malformed ID, and
+// 404.event for an unknown one.
+func (s *Service) ShowEvent(ctx context.Context, text string) (adminapi.EventDetails, error) {
+	id, ok := history.ParseEventID(text)
+	if !ok {
+		return adminapi.EventDetails{}, relay.NewError(relay.CodeInvalidArgument,
+			strconv.Quote(relay.Truncate(text, 100))+" is not the ID of an event, which has 24 hexadecimal digits")
+	}
+	found, err := s.opts.HistoryStore.Find(ctx, id)
+	if err != nil {
+		return adminapi.EventDetails{}, err
+	}
+	e := eventState{Found: found}
+	ref, hasRef := found.Event()
+	if hasRef {
+		e.partition, e.entry.Cursor = ref.Partition, ref.Cursor.String()
+		e.entry.Notification = relay.Notification{ID: id.String(), Topic: ref.Topic, Cursor: ref.Cursor.String()}
+	}
+	if err := s.findInLog(ctx, id, &e); err != nil {
+		return adminapi.EventDetails{}, err
+	}
+	if !hasRef && !e.isInLog {
+		return adminapi.EventDetails{}, relay.NewError(relay.CodeNoEvent, "there is no event "+id.String()+
+			": it is unknown, or neither the log nor the history has it any longer")
+	}
+	return s.describeEvent(ctx, id, &e)
+}
+
+// eventState is what the log and the history know about an event.
+type eventState struct {
+	history.Found
+	partition int
+	entry     eventlog.Entry // only ID, topic and cursor if the event is not in the log
+	isInLog   bool
+}
+
+// findInLog reads the event from the log: at its position if that is known, and otherwise around the time in its ID.
+func (s *Service) findInLog(ctx context.Context, id history.EventID, e *eventState) error {
+	if e.entry.Cursor != "" {
+		list, err := s.opts.Log.ReadBefore(ctx, e.partition, e.entry.Cursor, 1)
+		if err == nil && len(list) > 0 && list[0].ID == id.String() {
+			e.entry, e.isInLog = list[0], true
+		}
+		return err
+	}
+	var err error
+	e.entry, e.partition, e.isInLog, err = s.opts.Log.FindNear(ctx, id.String(), id.Time())
+	return err
+}
+
+func (s *Service) describeEvent(
+	ctx context.Context, id history.EventID, e *eventState,
+) (adminapi.EventDetails, error) {
+	details := adminapi.EventDetails{
+		Event: adminapi.Event{
+			ID: id.String(), Time: e.time(id), Topic: e.entry.Topic, HubID: e.entry.Hub, AccountID: e.entry.Account,
+			Publisher: adminapi.Publisher{Kind: e.entry.Publisher.Kind, Name: e.entry.Publisher.Name},
+		},
+		Sinks: []adminapi.EventSink{}, Streams: e.streams(), Incomplete: e.Incomplete,
+	}
+	if e.isInLog {
+		details.Payload = e.entry.Data
+		envelope, _ := e.entry.Envelope() // an event of another program may not have an object
+		details.ObjectID = envelope.Object.ID
+	}
+	filters, err := s.filtersFor(ctx, e)
+	if err != nil {
+		return details, err
+	}
+	names := slices.Collect(maps.Keys(filters))
+	for _, a := range e.Attempts {
+		names = append(names, a.Sink)
+	}
+	for _, d := range e.Drops {
+		names = append(names, d.Sink)
+	}
+	slices.Sort(names)
+	for _, name := range slices.Compact(names) {
+		d, err := s.describeDelivery(ctx, e, name, filters)
+		if err != nil {
+			return details, err
+		}
+		details.Sinks = append(details.Sinks, d)
+	}
+	return details, nil
+}
+
+// filtersFor returns the filters that were in force when an event was dispatched, by sink. If they are no longer known, it
+// returns those of today.
+func (s *Service) filtersFor(ctx context.Context, e *eventState) (map[string]sinkFilter, error) {
+	text, err := s.opts.HistoryStore.FiltersAt(ctx, e.partition, e.entry.Cursor)
+	if err != nil {
+		return nil, err
+	}
+	filters := make(map[string]sinkFilter)
+	if text == nil {
+		for _, sink := range s.sinks.list() {
+			filters[sink.name] = newSinkFilter(sink.name, sink.cfg)
+		}
+		return filters, nil
+	}
+	var list []sinkFilter
+	if err := json.Unmarshal(text, &list); err != nil {
+		return nil, fmt.Errorf("decode the filters: %w", err)
+	}
+	for _, f := range list {
+		filters[f.Name] = f
+	}
+	return filters, nil
+}
+
+// describeDelivery describes the delivery of an event to a sink.
+func (s *Service) describeDelivery(
+	ctx context.Context, e *eventState, sink string, filters map[string]sinkFilter,
+) (adminapi.EventSink, error) {
+	d := adminapi.EventSink{Sink: sink, State: adminapi.DeliveryUnknown, Attempts: []adminapi.EventAttempt{}}
+	ids := []string{e.entry.ID}
+	var last *history.Attempt
+	for _, a := range e.Attempts {
+		if a.Sink != sink {
+			continue
+		}
+		last = a
+		attempt := adminapi.EventAttempt{
+			Number: a.Number, Time: a.Time, DurationMS: float64(a.Duration.Microseconds()) / 1000, Outcome: a.Outcome.String(),
+			Status: a.Status, Error: a.Error, Node: a.Node,
+		}
+		if a.Delivery != (history.EventID{}) {
+			attempt.DeliveryID = a.Delivery.String()
+			ids = append(ids, attempt.DeliveryID)
+		}
+		d.Attempts = append(d.Attempts, attempt)
+	}
+	at, err := s.locate(ctx, e, sink, ids)
+	if err != nil {
+		return d, err
+	}
+	switch {
+	case at.IsDead:
+		d.State = adminapi.DeliveryDead
+	case !at.DueAt.IsZero():
+		d.State, d.NextAttemptAt = adminapi.DeliveryRetrying, &at.DueAt
+	case !at.SealAt.IsZero():
+		d.State, d.Reason, d.NextAttemptAt = adminapi.DeliveryWaiting, "digest", &at.SealAt
+	case at.isQueued:
+		d.State = adminapi.DeliveryWaiting
+	case last != nil:
+		describeLast(&d, last)
+	default:
+		return d, s.describeUnattempted(ctx, e, &d, filters)
+	}
+	if d.State == adminapi.DeliveryWaiting || d.State == adminapi.DeliveryRetrying {
+		err = s.describeHold(ctx, &d)
+	}
+	return d, err
+}
+
+// location is where a delivery is.
+type location struct {
+	store.Location
+	isQueued bool
+}
+
+func (s *Service) locate(ctx context.Context, e *eventState, sink string, ids []string) (location, error) {
+	var at location
+	queued, err := s.opts.Queues.Queued(ctx, e.partition, sink, []string{e.entry.Cursor})
+	if err != nil {
+		return at, err
+	}
+	at.isQueued = queued[0]
+	at.Location, err = s.opts.Deliveries.Locate(ctx, sink, e.entry.ID, ids)
+	return at, err
+}
+
+// settleTime is the maximum time between the record of an attempt and its result in Redis, such as the halves of a
+// rejected batch.
+const settleTime = time.Minute
+
+// describeLast describes a delivery that is nowhere in Redis by its last attempt.
+func describeLast(d *adminapi.EventSink, last *history.Attempt) {
+	switch last.State {
+	case history.StateDelivered:
+		d.State = adminapi.DeliveryDelivered
+	case history.StateDead: // a replay would have made another attempt, or would be located
+		d.State, d.Reason = adminapi.DeliveryDropped, "dead_letter_dropped"
+		d.Detail = "an operator dropped the dead letter, or newer ones replaced it"
+	case history.StateWaiting, history.StateRetrying:
+		if time.Since(last.Time) < settleTime {
+			d.State = adminapi.DeliveryRetrying
+		}
+	case history.StateDropped: // no attempt has it
+	}
+}
+
+// describeUnattempted describes a delivery that is nowhere in Redis and was never attempted.
+func (s *Service) describeUnattempted(
+	ctx context.Context, e *eventState, d *adminapi.EventSink, filters map[string]sinkFilter,
+) error {
+	for _, drop := range e.Drops {
+		if drop.Sink == d.Sink {
+			d.State, d.Reason = adminapi.DeliveryDropped, drop.Reason
+			d.Detail = "the account has used its share of the backlog"
+			return nil
+		}
+	}
+	filter, ok := filters[d.Sink]
+	if !ok || !e.isInLog {
+		return nil
+	}
+	compiled, err := filter.compile()
+	if err != nil {
+		d.Detail = "the filter of that time cannot be evaluated: " + err.Error()
+		return nil
+	}
+	if rule, detail := filter.explain(compiled, e.entry.Notification); rule != "" {
+		d.State, d.Reason, d.Detail = adminapi.DeliveryNotMatched, rule, detail
+		return nil
+	}
+	return s.describeUnqueued(ctx, e, d)
+}
+
+// describeUnqueued describes a delivery that the sink wanted, but that is nowhere.
+func (s *Service) describeUnqueued(ctx context.Context, e *eventState, d *adminapi.EventSink) error {
+	filled, err := s.opts.Queues.FilledTo(ctx, e.partition, d.Sink)
+	if err != nil {
+		return err
+	}
+	if streamid.Compare(e.entry.Cursor, filled) > 0 {
+		d.State, d.Detail = adminapi.DeliveryWaiting, "the event is not yet in the queue of the sink"
+		return nil
+	}
+	dropped, err := s.opts.Queues.DroppedBefore(ctx, e.partition, d.Sink)
+	if err != nil {
+		return err
+	}
+	if dropped != "" && streamid.Compare(e.entry.Cursor, dropped) < 0 {
+		d.State, d.Reason = adminapi.DeliveryDropped, "backlog"
+		d.Detail = "the queue of the sink was full, and its oldest events were dropped"
+		return nil
+	}
+	joined, err := s.opts.Queues.JoinedAt(ctx, e.partition, d.Sink)
+	if err != nil {
+		return err
+	}
+	sink := s.sinks.get(d.Sink)
+	if sink != nil && !startsAtBeginning(sink.cfg) && streamid.Compare(e.entry.Cursor, joined) <= 0 {
+		d.State, d.Reason = adminapi.DeliveryNotMatched, "added_later"
+		d.Detail = "the sink was added after the event, and starts at the end of the log"
+		return nil
+	}
+	d.Detail = "the history of this delivery is lost or expired"
+	return nil
+}
+
+// describeHold adds why a delivery waits.
+func (s *Service) describeHold(ctx context.Context, d *adminapi.EventSink) error {
+	state, err := s.opts.Deliveries.States.Get(ctx, d.Sink)
+	if err != nil {
+		return err
+	}
+	if sink := s.sinks.get(d.Sink); sink != nil {
+		here := sink.stateOnNode(state.State)
+		if here.state != adminapi.SinkActive {
+			d.Reason, d.Detail = string(here.state), cmp.Or(here.reason, state.Reason)
+		}
+		return nil
+	}
+	d.Reason, d.Detail = "removed", "the sink is not in the configuration of this node"
+	return nil
+}
+
+// time returns when the event was stored.
+func (e *eventState) time(id history.EventID) time.Time {
+	if ms, _, ok := strings.Cut(e.entry.Cursor, "-"); ok {
+		if n, err := strconv.ParseInt(ms, 10, 64); err == nil {
+			return time.UnixMilli(n).UTC()
+		}
+	}
+	return id.Time()
+}
+
+// streams returns the number of clients of each node.
+func (e *eventState) streams() []adminapi.EventStream {
+	counts := make(map[string]int)
+	for _, c := range e.Clients {
+		counts[c.Node] += c.Count
+	}
+	list := []adminapi.EventStream{}
+	for _, node := range slices.Sorted(maps.Keys(counts)) {
+		list = append(list, adminapi.EventStream{Node: node, Clients: counts[node]})
+	}
+	return list
+}
