@@ -2,9 +2,11 @@ package main_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -162,7 +164,8 @@ func TestEventsShow(t *testing.T) {
 		sink("batch", "/", `topics: ["*"], batch: {wait: 100ms}`) + sink("paused", "/", `topics: ["*"]`)
 	config := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: sinks}
 	file := writeFile(t, tempDir(t), "hubrelay.yaml", config.renderYAML())
-	one, two := serveFile(t, file), serve(t, config)
+	otherFile := writeFile(t, tempDir(t), "hubrelay.yaml", config.renderYAML())
+	one, two := serveFile(t, file), serveFile(t, otherFile)
 	command := func(wantCode int, args ...string) string {
 		t.Helper()
 		out, errOut, code := call(t, nil, "", append(args, "--admin", one.Admin)...)
@@ -221,10 +224,19 @@ func TestEventsShow(t *testing.T) {
 			t.Errorf("the output does not contain %q:\n%s", want, out)
 		}
 	}
+	checkDeliveries(t, command, id)
 	// A changed filter does not change what is said about an earlier event.
 	config.sinks = strings.Replace(sinks, "billing.*", "container.*", 1) + sink("later", "/", `topics: ["*"]`)
 	one.reconfigure(t, file, config, 1)
-	if e := show(id); e.state("billing") != "not_matched topics" || e.state("later") != "missing" {
+	two.reconfigure(t, otherFile, config, 1)
+	testkit.Eventually(t, "an event to be matched with the changed filter", func() error {
+		one.Publish(t, "hub-1", "application/json", event, nil)
+		if command(0, "deliveries", "list", "billing", "--state", "delivered", "-o", "jsonl") == "" {
+			return errors.New("billing has received nothing")
+		}
+		return nil
+	})
+	if e := show(id); e.state("billing") != "not_matched topics" || e.state("later") != "not_matched added_later" {
 		t.Errorf("after a reload: got %+v", e.Sinks)
 	}
 	command(0, "sinks", "resume", "paused")
@@ -240,6 +252,70 @@ func TestEventsShow(t *testing.T) {
 	} {
 		if out := command(1, "events", "show", bad); !strings.Contains(out, want) {
 			t.Errorf("%s: got %s", bad, out)
+		}
+	}
+}
+
+// checkDeliveries lists the deliveries of the event of TestEventsShow.
+func checkDeliveries(t *testing.T, command func(wantCode int, args ...string) string, id string) {
+	t.Helper()
+	list := func(args string) (found []string) {
+		t.Helper()
+		out := command(0, append([]string{"deliveries", "list", "-o", "jsonl"}, strings.Fields(args)...)...)
+		for line := range strings.Lines(out) {
+			var d struct {
+				EventID, Sink, Topic, State string
+				Attempts, Status            int
+			}
+			line = strings.ReplaceAll(line, "event_id", "EventID")
+			if err := json.Unmarshal([]byte(line), &d); err != nil {
+				t.Fatal(err)
+			}
+			if d.EventID != id || d.Topic != "container.created" {
+				t.Errorf("%s: got %s", args, line)
+			}
+			found = append(found, fmt.Sprintf("%s %s %d %d", d.Sink, d.State, d.Attempts, d.Status))
+		}
+		return found
+	}
+	for args, want := range map[string][]string{
+		"bad":                           {"bad retrying 2 503"},
+		"good":                          {"good delivered 1 200"},
+		"dead --state dead":             {"dead dead 1 422"},
+		"paused --state waiting":        {"paused waiting 0 0"},
+		"batch --state delivered":       {"batch delivered 1 200"},
+		"good --state retrying,waiting": nil,
+		"good --topic job.*":            nil,
+		"good --since 1h --limit 1":     {"good delivered 1 200"},
+		"--all-sinks --state dead,retrying --since 1h": {"bad retrying 2 503", "dead dead 1 422"},
+		"--all-sinks": {
+			"bad retrying 2 503", "batch delivered 1 200", "dead dead 1 422", "good delivered 1 200", "paused waiting 0 0",
+		},
+	} {
+		if got := list(args); !slices.Equal(got, want) {
+			t.Errorf("deliveries list %s: got %q, want %q", args, got, want)
+		}
+	}
+	if out := command(0, "deliveries", "list", "--all-sinks", "--state", "retrying"); !strings.Contains(out, "SINK") ||
+		!strings.Contains(out, "status 503") {
+		t.Errorf("got\n%s", out)
+	}
+	if out := command(0, "deliveries", "list", "billing"); out != "no deliveries match\n" {
+		t.Errorf("got %q", out)
+	}
+	for args, want := range map[string]struct {
+		code int
+		text string
+	}{
+		"missing":                {1, "there is no sink"},
+		"":                       {2, "either a sink or --all-sinks"},
+		"good --all-sinks":       {2, "either a sink or --all-sinks"},
+		"good --state delivred":  {1, "did you mean delivered?"},
+		"good --since yesterday": {2, "--since"},
+		"good --limit 0":         {2, "at least 1"},
+	} {
+		if out := command(want.code, append([]string{"deliveries", "list"}, strings.Fields(args)...)...); !strings.Contains(out, want.text) {
+			t.Errorf("deliveries list %s: got %s, want %s", args, out, want.text)
 		}
 	}
 }

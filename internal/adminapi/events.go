@@ -7,7 +7,8 @@ import (
 
 // Publisher is who published an event.
 type Publisher struct {
-	// Kind is key, source, inbox or relay. It is empty if it is unknown, because another program wrote to the log.
+	// Kind is key, source, inbox or relay. It is empty if it is unknown, because another program or an
+	// older version wrote to the log, or the event is no longer in the log.
 	Kind string `json:"kind"`
 	// Name is the name of the key or of the source.
 	Name string `json:"name"`
@@ -85,7 +86,7 @@ type EventDetails struct {
 	Event
 	// Payload is the event as clients receive it. It is null if the event is no longer in the log, and for a viewer.
 	Payload json.RawMessage `json:"payload"`
-	// Sinks are the sinks that were configured when the event was dispatched, sorted by name.
+	// Sinks are the sinks that were configured when the event was dispatched, and those that were added later, sorted by name.
 	Sinks []EventSink `json:"sinks"`
 	// Streams are the nodes whose clients of streams received the event. Clients that resumed later do not count.
 	Streams []EventStream `json:"streams"`
@@ -99,9 +100,10 @@ type EventSink struct {
 	State DeliveryState `json:"state"`
 	// Reason is the part of the filter that excluded the event (topics, hubs, accounts, environments, clusters, containers,
 	// or "when: " and the condition that was false), or added_later, backlog, account_share or dead_letter_dropped. For an
-	// event that waits it is paused, disabled, down, throttled, failed or digest, if one of these is the cause.
+	// event that waits it is paused, disabled, down, throttled, failed, removed, digest, ordering or running, if one of these is
+	// the cause.
 	Reason string `json:"reason"`
-	// Detail is a sentence about the reason.
+	// Detail is a sentence about the reason. For an event that was not matched, only operators see it.
 	Detail string `json:"detail,omitempty"`
 	// NextAttemptAt is the time of the next attempt, or at which a digest is sealed. It is null if there is none.
 	NextAttemptAt *time.Time `json:"next_attempt_at"`

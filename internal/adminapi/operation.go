@@ -134,7 +134,7 @@ func Operations() []AnyOperation {
 		ListSinks(), ShowSink(), PauseSink(), ResumeSink(), RetrySink(), ReplaySink(), TestSink(), ForgetSink(),
 		ListDeadLetters(), ShowDeadLetter(), ReplayDeadLetters(), DropDeadLetters(),
 		ListQuarantine(), ShowQuarantined(), ReplayQuarantined(), DropQuarantined(),
-		SearchEvents(), ShowEvent(),
+		SearchEvents(), ShowEvent(), ListDeliveries(),
 		ListSources(), ListConnections(), ListAudit(),
 		ListKeys(), CreateKey(), RotateKey(), RevokeKey(), EraseAccount(),
 		ListInventory(), ImportInventory(),

@@ -3,10 +3,9 @@ package daemon
 import (
 	"cmp"
 
-	"github.com/hubrelay/hubrelay/relay/internal/history"
-
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/metrics"

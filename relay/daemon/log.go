@@ -8,11 +8,10 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay/internal/config"
-	"github.com/hubrelay/hubrelay/relay/internal/history"
-
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"

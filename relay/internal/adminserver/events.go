@@ -46,7 +46,13 @@ func searchEvents(
 func showEvent(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.EventDetails, error) {
 	e, err := s.ShowEvent(r.Context(), r.PathValue("id"))
 	if !callerFrom(r).Role.Allows(adminapi.RoleOperator) {
-		e.Payload = nil // it may contain data of tenants
+		// Both contain data of tenants.
+		e.Payload = nil
+		for i := range e.Sinks {
+			if e.Sinks[i].State == adminapi.DeliveryNotMatched {
+				e.Sinks[i].Detail = ""
+			}
+		}
 	}
 	return e, err
 }

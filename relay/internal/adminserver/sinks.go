@@ -7,6 +7,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
@@ -23,6 +24,7 @@ type Sinks interface {
 	TestSink(ctx context.Context, name string) (store.Attempt, error)
 	ForgetSink(ctx context.Context, name string, deadLetters bool) error
 	ShowEvent(ctx context.Context, id string) (adminapi.EventDetails, error)
+	ListDeliveries(ctx context.Context, sel delivery.Selection) (adminapi.Page[adminapi.Delivery], error)
 
 	ListDeadLetters(ctx context.Context, name string, sel store.Selection) (store.Page, error)
 	ShowDeadLetter(ctx context.Context, name, id string) (*store.DeadLetterContent, error)

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
+	"time"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/metrics"
@@ -20,6 +22,9 @@ func (s *Service) AddPartition(ctx context.Context, partition int) (*dispatch.Di
 		Log: s.opts.Log, Queues: s.opts.Queues, Lease: s.opts.Leases.Lease("dispatch:"+strconv.Itoa(partition), lease.DefaultTTL),
 		RecordSinks: func(ctx context.Context, after string, sinks []dispatch.Sink) error {
 			return s.recordSinks(ctx, partition, after, sinks)
+		},
+		RecordExcluded: func(n *relay.Notification, sink string) {
+			s.opts.History.RecordDrop(n, sink, reasonAccountShare, time.Now())
 		},
 		Retention: s.opts.Retention, Logger: s.log.With("component", "dispatch"),
 		Observer: dispatchObserver{s.metrics, s.sinks},
@@ -37,6 +42,9 @@ func (s *Service) AddPartition(ctx context.Context, partition int) (*dispatch.Di
 	s.dispatchers = append(s.dispatchers, d)
 	return d, nil
 }
+
+// reasonAccountShare is the reason in the history if an account has used its share of a backlog.
+const reasonAccountShare = "account_share"
 
 // registerSinks stores the start position of each new sink in a partition. The map says for each sink whether it
 // starts at the beginning of the log.

@@ -131,8 +131,14 @@ func (s *Service) findInLog(ctx context.Context, id history.EventID, e *eventSta
 		}
 		return err
 	}
+	search, cancel := context.WithTimeout(ctx, listTime)
+	defer cancel()
 	var err error
-	e.entry, e.partition, e.isInLog, err = s.opts.Log.FindNear(ctx, id.String(), id.Time())
+	e.entry, e.partition, e.isInLog, err = s.opts.Log.FindNear(search, id.String(), id.Time())
+	if err != nil && search.Err() != nil && ctx.Err() == nil {
+		return relay.NewError(relay.CodeNotReady, "no record names the place of the event in the log, and the log is too large "+
+			"to be searched: use 'hubrelay events search'")
+	}
 	return err
 }
 
@@ -155,7 +161,7 @@ func (s *Service) describeEvent(
 	if err != nil {
 		return details, err
 	}
-	names := slices.Collect(maps.Keys(filters))
+	names := append(slices.Collect(maps.Keys(filters.bySink)), sinkNames(s.sinks.list())...)
 	for _, a := range e.Attempts {
 		names = append(names, a.Sink)
 	}
@@ -173,33 +179,40 @@ func (s *Service) describeEvent(
 	return details, nil
 }
 
-// filtersFor returns the filters that were in force when an event was dispatched, by sink. If they are no longer known, it
-// returns those of today.
-func (s *Service) filtersFor(ctx context.Context, e *eventState) (map[string]sinkFilter, error) {
+// filtersAt are the filters of all sinks at a time.
+type filtersAt struct {
+	bySink map[string]sinkFilter
+	// areCurrent is set if the filters of that time are unknown, so these are the ones of today.
+	areCurrent bool
+}
+
+// filtersFor returns the filters that were in force when an event was dispatched.
+func (s *Service) filtersFor(ctx context.Context, e *eventState) (f filtersAt, err error) {
+	f.bySink = make(map[string]sinkFilter)
 	text, err := s.opts.HistoryStore.FiltersAt(ctx, e.partition, e.entry.Cursor)
 	if err != nil {
-		return nil, err
+		return f, err
 	}
-	filters := make(map[string]sinkFilter)
 	if text == nil {
+		f.areCurrent = true
 		for _, sink := range s.sinks.list() {
-			filters[sink.name] = newSinkFilter(sink.name, sink.cfg)
+			f.bySink[sink.name] = newSinkFilter(sink.name, sink.cfg)
 		}
-		return filters, nil
+		return f, nil
 	}
 	var list []sinkFilter
 	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, fmt.Errorf("decode the filters: %w", err)
+		return f, fmt.Errorf("decode the filters: %w", err)
 	}
-	for _, f := range list {
-		filters[f.Name] = f
+	for _, one := range list {
+		f.bySink[one.Name] = one
 	}
-	return filters, nil
+	return f, nil
 }
 
 // describeDelivery describes the delivery of an event to a sink.
 func (s *Service) describeDelivery(
-	ctx context.Context, e *eventState, sink string, filters map[string]sinkFilter,
+	ctx context.Context, e *eventState, sink string, filters filtersAt,
 ) (adminapi.EventSink, error) {
 	d := adminapi.EventSink{Sink: sink, State: adminapi.DeliveryUnknown, Attempts: []adminapi.EventAttempt{}}
 	ids := []string{e.entry.ID}
@@ -219,29 +232,80 @@ func (s *Service) describeDelivery(
 		}
 		d.Attempts = append(d.Attempts, attempt)
 	}
-	at, err := s.locate(ctx, e, sink, ids)
+	// Most sinks exclude an event, so this comes before the questions to Redis.
+	if last == nil && !filters.areCurrent && s.isExcluded(e, &d, filters) {
+		return d, nil
+	}
+	slices.Sort(ids)
+	at, err := s.locate(ctx, e, sink, slices.Compact(ids))
 	if err != nil {
 		return d, err
 	}
 	switch {
+	case last != nil && last.State == history.StateDelivered && !at.IsScheduled && !at.isQueued:
+		d.State = adminapi.DeliveryDelivered
 	case at.IsDead:
 		d.State = adminapi.DeliveryDead
-	case !at.DueAt.IsZero():
-		d.State, d.NextAttemptAt = adminapi.DeliveryRetrying, &at.DueAt
+	case at.IsScheduled:
+		describeScheduled(&d, at.Location)
 	case !at.SealAt.IsZero():
 		d.State, d.Reason, d.NextAttemptAt = adminapi.DeliveryWaiting, "digest", &at.SealAt
 	case at.isQueued:
 		d.State = adminapi.DeliveryWaiting
+	case e.Incomplete:
+		d.Detail = "the history was too large to be read in time"
 	case last != nil:
 		describeLast(&d, last)
 	default:
 		return d, s.describeUnattempted(ctx, e, &d, filters)
 	}
-	if d.State == adminapi.DeliveryWaiting || d.State == adminapi.DeliveryRetrying {
+	if d.Reason == "" && (d.State == adminapi.DeliveryWaiting || d.State == adminapi.DeliveryRetrying) {
 		err = s.describeHold(ctx, &d)
 	}
 	return d, err
 }
+
+// isExcluded reports whether the filter of a sink has excluded the event, and describes how.
+func (s *Service) isExcluded(e *eventState, d *adminapi.EventSink, filters filtersAt) bool {
+	filter, ok := filters.bySink[d.Sink]
+	if !ok || !e.isInLog {
+		return false
+	}
+	compiled, err := filter.compile()
+	if err != nil {
+		d.Detail = "the filter of that time cannot be evaluated: " + err.Error()
+		return false
+	}
+	rule, detail := filter.explain(compiled, e.entry.Notification)
+	if rule == "" {
+		return false
+	}
+	d.State, d.Reason, d.Detail = adminapi.DeliveryNotMatched, rule, detail
+	return true
+}
+
+// describeScheduled describes a delivery in the retry queue.
+func describeScheduled(d *adminapi.EventSink, at store.Location) {
+	d.State = adminapi.DeliveryRetrying
+	if len(d.Attempts) == 0 { // such as a replay
+		d.State = adminapi.DeliveryWaiting
+	}
+	switch {
+	case at.IsBlocked:
+		d.Reason = reasonOrdering
+		d.Detail = "an earlier delivery with the same ordering key is not complete"
+	case at.IsRunning:
+		d.Reason, d.Detail = reasonRunning, "an attempt is running"
+	default:
+		d.NextAttemptAt = &at.DueAt
+	}
+}
+
+// The reasons of deliveries in the retry queue without a time.
+const (
+	reasonOrdering = "ordering"
+	reasonRunning  = "running"
+)
 
 // location is where a delivery is.
 type location struct {
@@ -264,25 +328,26 @@ func (s *Service) locate(ctx context.Context, e *eventState, sink string, ids []
 // rejected batch.
 const settleTime = time.Minute
 
-// describeLast describes a delivery that is nowhere in Redis by its last attempt.
+// describeLast describes a delivery that is nowhere in Redis by its last attempt, which has not delivered it.
 func describeLast(d *adminapi.EventSink, last *history.Attempt) {
-	switch last.State {
-	case history.StateDelivered:
-		d.State = adminapi.DeliveryDelivered
-	case history.StateDead: // a replay would have made another attempt, or would be located
+	switch {
+	case last.State == history.StateDead: // a replay would be recorded
 		d.State, d.Reason = adminapi.DeliveryDropped, "dead_letter_dropped"
 		d.Detail = "an operator dropped the dead letter, or newer ones replaced it"
-	case history.StateWaiting, history.StateRetrying:
-		if time.Since(last.Time) < settleTime {
-			d.State = adminapi.DeliveryRetrying
-		}
-	case history.StateDropped: // no attempt has it
+	case time.Since(last.Time) < settleTime:
+		d.State = adminapi.DeliveryRetrying
+	case last.Delivery != history.EventID{}:
+		d.Detail = "another batch or digest may contain the event"
+	default:
+		d.Detail = detailLost
 	}
 }
 
-// describeUnattempted describes a delivery that is nowhere in Redis and was never attempted.
+const detailLost = "the history of this delivery is lost or expired"
+
+// describeUnattempted describes a delivery that is nowhere in Redis and has no recorded attempt.
 func (s *Service) describeUnattempted(
-	ctx context.Context, e *eventState, d *adminapi.EventSink, filters map[string]sinkFilter,
+	ctx context.Context, e *eventState, d *adminapi.EventSink, filters filtersAt,
 ) error {
 	for _, drop := range e.Drops {
 		if drop.Sink == d.Sink {
@@ -291,24 +356,17 @@ func (s *Service) describeUnattempted(
 			return nil
 		}
 	}
-	filter, ok := filters[d.Sink]
-	if !ok || !e.isInLog {
+	sink := s.sinks.get(d.Sink)
+	if filters.areCurrent {
+		if s.isExcluded(e, d, filters) { // but perhaps not at that time
+			d.State, d.Reason, d.Detail = adminapi.DeliveryUnknown, "", "the filter of that time is unknown; today's excludes the event: "+d.Detail
+			return nil
+		}
+	} else if _, existed := filters.bySink[d.Sink]; !existed && sink != nil && !startsAtBeginning(sink.cfg) {
+		d.State, d.Reason = adminapi.DeliveryNotMatched, "added_later"
+		d.Detail = "the sink was not configured when the event was dispatched"
 		return nil
 	}
-	compiled, err := filter.compile()
-	if err != nil {
-		d.Detail = "the filter of that time cannot be evaluated: " + err.Error()
-		return nil
-	}
-	if rule, detail := filter.explain(compiled, e.entry.Notification); rule != "" {
-		d.State, d.Reason, d.Detail = adminapi.DeliveryNotMatched, rule, detail
-		return nil
-	}
-	return s.describeUnqueued(ctx, e, d)
-}
-
-// describeUnqueued describes a delivery that the sink wanted, but that is nowhere.
-func (s *Service) describeUnqueued(ctx context.Context, e *eventState, d *adminapi.EventSink) error {
 	filled, err := s.opts.Queues.FilledTo(ctx, e.partition, d.Sink)
 	if err != nil {
 		return err
@@ -317,27 +375,30 @@ func (s *Service) describeUnqueued(ctx context.Context, e *eventState, d *admina
 		d.State, d.Detail = adminapi.DeliveryWaiting, "the event is not yet in the queue of the sink"
 		return nil
 	}
+	return s.describeMissing(ctx, e, d, sink)
+}
+
+// describeMissing describes a delivery that the sink wanted, without any trace. sink is nil if it is not configured.
+func (s *Service) describeMissing(ctx context.Context, e *eventState, d *adminapi.EventSink, sink *openSink) error {
+	d.Detail = detailLost
+	if sink == nil || !s.opts.History.RecordsAll() {
+		return nil
+	}
+	if sink.cfg.Digest.Wait > 0 || sink.cfg.Batch.Wait > 0 || sink.kind.DigestOverRate {
+		d.Detail = "a batch or digest may contain the event"
+		return nil
+	}
+	id, _ := history.ParseEventID(e.entry.ID)
+	covered, err := s.opts.HistoryStore.Covers(ctx, id)
+	if err != nil || !covered {
+		return err
+	}
 	dropped, err := s.opts.Queues.DroppedBefore(ctx, e.partition, d.Sink)
-	if err != nil {
-		return err
-	}
-	if dropped != "" && streamid.Compare(e.entry.Cursor, dropped) < 0 {
+	if err == nil && dropped != "" && streamid.Compare(e.entry.Cursor, dropped) < 0 {
 		d.State, d.Reason = adminapi.DeliveryDropped, "backlog"
-		d.Detail = "the queue of the sink was full, and its oldest events were dropped"
-		return nil
+		d.Detail = "the queue of the sink was full and dropped its oldest events, and no attempt was recorded"
 	}
-	joined, err := s.opts.Queues.JoinedAt(ctx, e.partition, d.Sink)
-	if err != nil {
-		return err
-	}
-	sink := s.sinks.get(d.Sink)
-	if sink != nil && !startsAtBeginning(sink.cfg) && streamid.Compare(e.entry.Cursor, joined) <= 0 {
-		d.State, d.Reason = adminapi.DeliveryNotMatched, "added_later"
-		d.Detail = "the sink was added after the event, and starts at the end of the log"
-		return nil
-	}
-	d.Detail = "the history of this delivery is lost or expired"
-	return nil
+	return err
 }
 
 // describeHold adds why a delivery waits.

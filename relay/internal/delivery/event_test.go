@@ -102,7 +102,6 @@ func TestDescribeLast(t *testing.T) {
 		state  adminapi.DeliveryState
 		reason string
 	}{
-		{history.Attempt{State: history.StateDelivered}, adminapi.DeliveryDelivered, ""},
 		{history.Attempt{State: history.StateDead}, adminapi.DeliveryDropped, "dead_letter_dropped"},
 		{history.Attempt{State: history.StateRetrying, Time: time.Now()}, adminapi.DeliveryRetrying, ""},
 		{history.Attempt{State: history.StateRetrying, Time: time.Now().Add(-time.Hour)}, adminapi.DeliveryUnknown, ""},

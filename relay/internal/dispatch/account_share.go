@@ -84,6 +84,7 @@ func (d *Dispatcher) admitMatches(n *relay.Notification, found []int, from int) 
 		}
 		d.shares[i].dropped++
 		d.opts.Observer.Dropped(d.sinks[i], 1)
+		d.opts.RecordExcluded(n, d.sinks[i])
 	}
 	return kept
 }

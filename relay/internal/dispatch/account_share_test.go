@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/testkit"
@@ -72,6 +73,12 @@ func TestDispatcher_AccountShare(t *testing.T) {
 	}
 	o := e.options(Sink{Name: "s", FromStart: true, Backlog: 100, AccountShare: 50}, Sink{Name: "all", FromStart: true})
 	o.Observer = c
+	var excluded atomic.Int64
+	o.RecordExcluded = func(n *relay.Notification, sink string) {
+		if n.Account == "flood" && sink == "s" {
+			excluded.Add(1)
+		}
+	}
 	run := func() (stop func()) { return e.run(o, true) }
 	stop := run()
 	publish("victim", 0, 20)
@@ -99,5 +106,8 @@ func TestDispatcher_AccountShare(t *testing.T) {
 	defer c.mu.Unlock()
 	if c.dropped["s"] != 2000 || c.dropped["all"] != 0 {
 		t.Errorf("dropped %v, want 2000 of the flood", c.dropped)
+	}
+	if excluded.Load() != 2000 {
+		t.Errorf("recorded %d excluded entries, want 2000", excluded.Load())
 	}
 }

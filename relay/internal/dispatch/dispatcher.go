@@ -95,6 +95,9 @@ type Options struct {
 	// RecordSinks records that entries after a position are matched with these sinks. It is called before that, again after
 	// an error, and once for the same sinks while the lease is held. Nil records nothing.
 	RecordSinks func(ctx context.Context, after string, sinks []Sink) error
+	// RecordExcluded is called for each notification that a sink does not get, because its account has used its share. It must
+	// not block. It may be nil.
+	RecordExcluded func(n *relay.Notification, sink string)
 
 	// Logger and Observer may be nil.
 	Logger   *slog.Logger
@@ -143,6 +146,9 @@ func NewDispatcher(o Options) (*Dispatcher, error) {
 	}
 	if o.Observer == nil {
 		o.Observer = noopObserver{}
+	}
+	if o.RecordExcluded == nil {
+		o.RecordExcluded = func(*relay.Notification, string) {}
 	}
 	if o.Retention == nil {
 		o.Retention = func() eventlog.Retention { return eventlog.Retention{} }

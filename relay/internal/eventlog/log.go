@@ -38,7 +38,8 @@ func New(c *redisconn.Conn, keys keyspace.Space) *Log {
 	return l
 }
 
-func toNotifications(entries []resp.Entry) []relay.Notification {
+// ToNotifications decodes entries of a log, or of a queue, which have the same format.
+func ToNotifications(entries []resp.Entry) []relay.Notification {
 	list := make([]relay.Notification, len(entries))
 	for i, e := range entries {
 		list[i] = toNotification(e)

@@ -34,7 +34,7 @@ func (l *Log) ReadFrom(ctx context.Context, partition int, after streamid.Positi
 	if err != nil {
 		return streamid.Position{}, false, nil, redisconn.WrapError(readLogOperation, err)
 	}
-	list = toNotifications(entries)
+	list = ToNotifications(entries)
 	from = streamid.Position{MS: after.MS, Seq: after.Seq}
 	if len(list) > 0 {
 		if entries[0].ID == id {
@@ -102,7 +102,7 @@ func (l *Log) Range(ctx context.Context, partition int, after string, count int)
 	if err != nil {
 		return nil, redisconn.WrapError(readLogOperation, err)
 	}
-	return toNotifications(entries), nil
+	return ToNotifications(entries), nil
 }
 
 // Entry is a notification with its publisher.

@@ -138,11 +138,13 @@ func positionOf(t *testing.T, n relay.Notification) streamid.Position {
 func TestFindNear(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, l *testLog) {
-		now := time.Now()
-		for i := range 3000 {
-			mustAppend(t, l, notification("h", i))
+		for i := range 3 {
+			mustAppend(t, l, notifications("h", 1000*i, 1000*i+999)...)
 		}
-		id := notification("h", 2345).ID
+		stored := readLog(t, l, 0)[2345]
+		id := stored.ID
+		position, _ := streamid.ParsePosition(stored.Cursor)
+		now := time.UnixMilli(int64(position.MS))
 		for _, at := range []time.Time{now, now.Add(10 * time.Second), now.Add(-10 * time.Second)} {
 			e, partition, found, err := l.FindNear(t.Context(), id, at)
 			if err != nil || !found || e.ID != id || partition != 0 || e.Cursor == "" {

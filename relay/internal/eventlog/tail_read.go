@@ -59,7 +59,7 @@ func (t *tailReader) read(ctx context.Context) (list []relay.Notification, more 
 	}
 	more = truncated || len(entries) == t.readCount
 	t.readCount = nextCount(t.readCount, entries)
-	return toNotifications(entries), more, nil
+	return ToNotifications(entries), more, nil
 }
 
 // nextCount returns the number of entries to request next. It doubles after a full read, but entries of the largest

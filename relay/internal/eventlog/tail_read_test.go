@@ -47,7 +47,7 @@ func TestToNotification(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			entries, _, err := resp.NewDecoder(strings.NewReader(c.reply), 64).ReadEntries(maxReplyBytes)
-			list := toNotifications(entries)
+			list := ToNotifications(entries)
 			if c.err != "" {
 				if err == nil || !strings.Contains(err.Error(), c.err) {
 					t.Errorf("got %v, %v, want error %q", list, err, c.err)

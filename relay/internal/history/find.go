@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/hubrelay/hubrelay/relay/internal/resp"
 )
@@ -54,6 +55,16 @@ func (s *Store) Find(ctx context.Context, id EventID) (Found, error) {
 		}
 		start = "(" + entries[len(entries)-1].ID
 	}
+}
+
+// Covers reports whether the history still has the records since the time of an event, apart from lost ones.
+func (s *Store) Covers(ctx context.Context, id EventID) (bool, error) {
+	info, err := redisconn.ReadStreamInfo(ctx, s.conn.Commands(), Key(s.keys, id.shardNumber()))
+	if err != nil {
+		return false, redisconn.WrapError("read the state of the history", err)
+	}
+	first, _ := streamid.ParsePosition(info.FirstID)
+	return info.TotalAdded == info.Length || info.Length > 0 && int64(first.MS) <= id.unixMilli(), nil
 }
 
 // finder collects the records of an event.

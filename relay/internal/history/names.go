@@ -23,15 +23,16 @@ var namesSource string
 
 var namesScript = redisconn.NewScript(namesSource)
 
-// nameTable gives numbers to the names in records. Numbers are never reused. It may be used concurrently.
+// nameTable gives numbers to the names in records. A number is reused only if Redis has lost its
+// name. It may be used concurrently.
 type nameTable struct {
 	client redis.UniversalClient
 	key    string
 	known  atomic.Pointer[knownNames]
 
-	mu       sync.Mutex
-	unknown  map[string]struct{} // names without a number, for the next resolveUnknown
-	excluded map[string]struct{} // names that get no number
+	mu      sync.Mutex
+	unknown map[string]struct{} // names without a number, for the next resolveUnknown
+	isFull  bool                // further names get no number
 }
 
 // knownNames is immutable.
@@ -41,7 +42,7 @@ type knownNames struct {
 }
 
 func newNameTable(client redis.UniversalClient, key string) *nameTable {
-	t := &nameTable{client: client, key: key, unknown: make(map[string]struct{}), excluded: make(map[string]struct{})}
+	t := &nameTable{client: client, key: key, unknown: make(map[string]struct{})}
 	t.known.Store(new(knownNames))
 	return t
 }
@@ -53,7 +54,7 @@ func (t *nameTable) numberOf(name string) uint64 {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, ok := t.excluded[name]; !ok && len(t.unknown) < maxNames {
+	if !t.isFull && len(t.unknown) < maxNames {
 		t.unknown[name] = struct{}{}
 	}
 	return 0
@@ -88,15 +89,14 @@ func (t *nameTable) resolveUnknown(ctx context.Context) error {
 	for i, n := range numbers {
 		if n > 0 {
 			next.add(names[i], uint64(n))
-		} else if len(t.excluded) < maxNames {
-			t.excluded[names[i]] = struct{}{}
 		}
+		t.isFull = t.isFull || n == 0
 	}
 	t.known.Store(next)
 	return nil
 }
 
-// loadAll reads all names, for a reader of records of other nodes.
+// loadAll replaces the names by those in Redis: other nodes have added some, and a failover may have lost some.
 func (t *nameTable) loadAll(ctx context.Context) error {
 	stored, err := t.client.HGetAll(ctx, t.key).Result()
 	if err != nil {
@@ -104,7 +104,7 @@ func (t *nameTable) loadAll(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	next := t.known.Load().clone()
+	next := new(knownNames).clone()
 	for name, text := range stored {
 		if n, err := strconv.ParseUint(text, 10, 32); err == nil && n > 0 {
 			next.add(name, n)

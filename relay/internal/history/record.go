@@ -92,6 +92,8 @@ type Attempt struct {
 	Error string
 	// NextAttempt is the time of the next attempt of [StateRetrying].
 	NextAttempt time.Time
+	// WasScheduled reports that the delivery came from the retry queue. It is not stored.
+	WasScheduled bool
 }
 
 // Clients is the number of stream clients of a node to which an event was sent.
@@ -249,6 +251,8 @@ func (b *block) next() (rawRecord, error) {
 	return raw, nil
 }
 
+func (r rawRecord) kind() byte { return r[0] }
+
 func (r rawRecord) isOf(id EventID) bool { return EventID(r[1:13]) == id }
 
 // nameTexts converts numbers to names.
@@ -268,7 +272,7 @@ func (r rawRecord) decode(node string, names nameTexts) (Record, error) {
 		e.AccountHash = binary.BigEndian.Uint32(hash)
 	}
 	var record Record
-	switch r[0] {
+	switch r.kind() {
 	case kindAttempt:
 		record.Attempt = in.readAttempt(e, node)
 	case kindClients:
@@ -337,7 +341,18 @@ func (r *reader) readBytes(n int) []byte {
 
 func (r *reader) readText() string { return string(r.readBytes(int(min(r.readUvarint(), 1<<30)))) }
 
-func (r *reader) readTime(id EventID) int64 { return id.unixMilli() + r.readVarint() }
+// maxTime is the end of the year 9999 in unix milliseconds, the last time that JSON can contain.
+const maxTime = 253402300799999
+
+func (r *reader) readTime(id EventID) int64 {
+	delta := r.readVarint()
+	ms := id.unixMilli() + delta
+	if delta > maxTime || delta < -maxTime || ms < 0 || ms > maxTime {
+		r.failed = true
+		return 0
+	}
+	return ms
+}
 
 func (r *reader) readName() string {
 	number := r.readUvarint()
@@ -362,7 +377,7 @@ func (r *reader) readAttempt(e EventRef, node string) *Attempt {
 	a.Outcome, a.State = relay.Outcome(bits&outcomeBits), State(bits>>stateShift&stateBits)
 	a.Status = int(min(r.readUvarint(), 1<<30))
 	if a.State == StateRetrying {
-		a.NextAttempt = a.Time.Add(time.Duration(min(r.readUvarint(), 1<<40)) * time.Millisecond)
+		a.NextAttempt = a.Time.Add(time.Duration(min(r.readUvarint(), 1<<36)) * time.Millisecond)
 	}
 	if bits&hasDelivery != 0 {
 		copy(a.Delivery[:], r.readBytes(len(a.Delivery)))

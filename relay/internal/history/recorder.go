@@ -74,9 +74,9 @@ type RecorderOptions struct {
 	Store *Store
 	// Node is the name of this node.
 	Node string
-	// OnlyFailures discards successful attempts and numbers of clients.
+	// OnlyFailures discards attempts that succeed at once, and numbers of clients.
 	OnlyFailures bool
-	// Retention returns the limits. It is called once per minute.
+	// Retention returns the limits. It is called once per minute, and when filters change.
 	Retention func() Retention
 	Observer  Observer
 	Log       *slog.Logger
@@ -119,9 +119,12 @@ func (r *Recorder) eventOf(n *relay.Notification) (e EventRef, ok bool) {
 	return e, true
 }
 
+// RecordsAll reports whether successful attempts are recorded.
+func (r *Recorder) RecordsAll() bool { return r != nil && !r.opts.OnlyFailures }
+
 // RecordAttempt records an attempt for an event. a needs no Event and no Node.
 func (r *Recorder) RecordAttempt(n *relay.Notification, a Attempt) {
-	if r == nil || r.opts.OnlyFailures && a.State == StateDelivered {
+	if r == nil || r.opts.OnlyFailures && a.State == StateDelivered && !a.WasScheduled {
 		return
 	}
 	var ok bool
@@ -199,6 +202,9 @@ func (r *Recorder) Run(ctx context.Context) error {
 		case <-trim.C:
 			r.trimStreams(ctx)
 			r.keepFilters(ctx)
+			if err := r.opts.Store.names.loadAll(ctx); err != nil {
+				r.opts.Log.Debug("names of the history could not be read", "error", err)
+			}
 			trim.Reset(backoff.Jitter(trimInterval))
 		case <-r.dirty:
 			delay, cancel := context.WithTimeout(ctx, flushDelay)

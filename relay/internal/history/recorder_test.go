@@ -126,12 +126,13 @@ func TestRecorder_OnlyFailures(t *testing.T) {
 		r.RecordClients(&n, 1)
 		r.RecordAttempt(&n, Attempt{Sink: "hook", State: StateDelivered})
 		r.RecordAttempt(&n, Attempt{Sink: "hook", State: StateDead})
+		r.RecordAttempt(&n, Attempt{Sink: "hook", State: StateDelivered, WasScheduled: true}) // a failure came before
 		r.RecordDrop(&n, "hook", "x", time.Now())
 	}
 	r.RecordAttempt(&relay.Notification{ID: "foreign"}, Attempt{Sink: "hook", State: StateDead})
 	r.flush(t.Context())
-	if stored.stored.Load() != 2 {
-		t.Errorf("got %d records, want 2", stored.stored.Load())
+	if stored.stored.Load() != 3 {
+		t.Errorf("got %d records, want 3", stored.stored.Load())
 	}
 }
 
@@ -243,7 +244,7 @@ func TestEraseAccount(t *testing.T) {
 				list[i] = newEvent(i, time.Now())
 				list[i].Account = []string{"acme", "other"}[i/3%2]
 				r.RecordClients(&list[i], 1)
-				r.RecordAttempt(&list[i], Attempt{Sink: "hook", Number: 1})
+				r.RecordAttempt(&list[i], Attempt{Sink: "hook", Number: 1, Time: time.Now()})
 			}
 			r.flush(t.Context())
 		}
@@ -325,4 +326,62 @@ func BenchmarkRecordAttempt(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(len(a.appendTo(nil, s.names))), "bytes/record")
+}
+
+// ListRecords returns all selected records once, the newest first, whatever the size of the pages.
+func TestListRecords(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, c *redisconn.Conn) {
+		s := NewStore(c, c.Keys())
+		r, _ := newRecorder(t, s, "node-a", Retention{})
+		const many = 600
+		for part := range 3 { // several blocks in each stream, with several records
+			for i := part; i < many; i += 3 {
+				n := newEvent(i, time.Now())
+				r.RecordClients(&n, 1)
+				r.RecordAttempt(&n, Attempt{Sink: fmt.Sprint("sink-", i%2), Number: 1 + i, Time: time.Now()})
+				if i%10 == 0 {
+					r.RecordDrop(&n, "full", "account_share", time.Now())
+				}
+			}
+			r.flush(t.Context())
+		}
+		list := func(limit int, matches func(Record) bool) (found []Record) {
+			t.Helper()
+			sel := Selection{Matches: matches, Limit: limit}
+			for {
+				page, err := s.ListRecords(t.Context(), sel)
+				if err != nil || len(page.Records) > limit {
+					t.Fatalf("got %d records, %v, want at most %d", len(page.Records), err, limit)
+				}
+				found = append(found, page.Records...)
+				if sel.After = page.Next; sel.After == "" {
+					return found
+				}
+			}
+		}
+		for _, limit := range []int{1, 7, 500, 1000} {
+			numbers := make(map[int]bool)
+			attempts := list(limit, func(r Record) bool { return r.Attempt != nil && r.Attempt.Sink == "sink-1" })
+			for _, r := range attempts {
+				numbers[r.Attempt.Number] = true
+			}
+			drops := list(limit, func(r Record) bool { return r.Drop != nil })
+			if len(attempts) != many/2 || len(numbers) != many/2 || len(drops) != many/10 {
+				t.Errorf("%d per page: got %d attempts, %d of them different, and %d drops", limit, len(attempts), len(numbers), len(drops))
+			}
+			if first := attempts[0].Attempt.Number; first%3 != 0 { // 1 + i of the last part
+				t.Errorf("%d per page: the first attempt is number %d, which is not in the newest part", limit, first)
+			}
+		}
+		future := Selection{Matches: func(Record) bool { return true }, Limit: 5, Since: time.Now().Add(time.Hour)}
+		if page, err := s.ListRecords(t.Context(), future); err != nil || len(page.Records) != 0 || page.Next != "" {
+			t.Errorf("since a later time: got %+v, %v", page, err)
+		}
+		for _, after := range []string{"x", "1-1", "1-1.1:x", "1-1.1:-1"} {
+			if _, err := s.ListRecords(t.Context(), Selection{After: after, Limit: 1}); !errors.Is(err, ErrInvalidCursor) {
+				t.Errorf("%q: got %v", after, err)
+			}
+		}
+	})
 }

@@ -7,12 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
-	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 )
@@ -70,148 +67,67 @@ type Searcher struct {
 // NewSearcher returns a searcher of all partitions.
 func NewSearcher(l *eventlog.Log, keys keyspace.Space) *Searcher { return &Searcher{l, keys} }
 
-// position is a place in the order of a search: descending stream IDs, and descending partitions for equal ones.
-type position struct {
-	streamid.Position
-	partition int
-}
-
-// String returns the text of a cursor.
-func (p position) String() string { return p.Position.String() + "." + strconv.Itoa(p.partition) }
-
-func (p position) time() time.Time { return time.UnixMilli(int64(min(p.MS, 1<<62))).UTC() }
-
-func (p position) isBefore(q position) bool {
-	if order := p.Compare(q.Position); order != 0 {
-		return order > 0
-	}
-	return p.partition > q.partition
-}
-
-func parsePosition(text string) (position, error) {
-	id, number, _ := strings.Cut(text, ".")
-	at, ok := streamid.ParsePosition(id)
-	partition, err := strconv.Atoi(number)
-	if !ok || err != nil || partition < 0 {
-		return position{}, ErrInvalidCursor
-	}
-	return position{at, partition}, nil
-}
-
 // Search returns the newest events that match. It returns after about two seconds with the events that it has found by
 // then. The error is [ErrInvalidCursor] or means that Redis is unreachable.
 func (s *Searcher) Search(ctx context.Context, q Query) (Result, error) {
 	deadline := time.Now().Add(searchTime)
-	readers, err := s.newReaders(q)
-	if err != nil {
-		return Result{}, err
+	partitions := s.partitionsOf(q)
+	count := max(minReadCount, maxReadCount/len(partitions))
+	merged := mergedStreams[eventlog.Entry]{
+		read: func(ctx context.Context, partition int, end string) ([]eventlog.Entry, error) {
+			return s.log.ReadBefore(ctx, partition, end, count)
+		},
+		idOf: func(e eventlog.Entry) string { return e.Cursor },
 	}
-	for _, r := range readers {
-		if err := r.fill(ctx, s.log); err != nil {
-			return Result{}, err
+	end := "+"
+	if !q.Until.IsZero() {
+		end = fmt.Sprintf("(%d-0", max(q.Until.UnixMilli(), 0))
+	}
+	var after *position
+	if q.Before != "" {
+		p, ok := parsePosition(q.Before)
+		if !ok {
+			return Result{}, ErrInvalidCursor
 		}
+		after = &p
+	}
+	if err := merged.open(ctx, partitions, after, end); err != nil {
+		return Result{}, err
 	}
 	match := newMatcher(q)
 	var result Result
 	for {
-		readers = slices.DeleteFunc(readers, func(r *partitionReader) bool { return r.isAtEnd(q.Since) })
-		if len(readers) == 0 {
+		newest := merged.next(q.Since)
+		if newest == nil {
 			result.Next = ""
 			return result, nil
 		}
 		if len(result.Events) == q.Limit || result.Next != "" && time.Now().After(deadline) {
 			return result, nil
 		}
-		next := slices.MinFunc(readers, func(a, b *partitionReader) int {
-			if a.head.isBefore(b.head) {
-				return -1
-			}
-			return 1
-		})
-		result.Next, result.SearchedTo = next.head.String(), next.head.time()
-		if e, ok := match(next.list[0], next.head); ok {
+		result.Next, result.SearchedTo = newest.head.String(), newest.head.time()
+		if e, ok := match(newest.list[0], newest.head); ok {
 			result.Events = append(result.Events, e)
 		}
-		if err := next.advance(ctx, s.log); err != nil {
+		if err := merged.advance(ctx, newest); err != nil {
 			return Result{}, err
 		}
 	}
 }
 
-func (s *Searcher) newReaders(q Query) ([]*partitionReader, error) {
-	partitions := make([]int, 0, s.keys.Partitions())
-	if hubs := q.Filter.Hubs; len(hubs) > 0 {
-		for _, hub := range hubs {
-			partitions = append(partitions, s.keys.Partition(hub))
-		}
+// partitionsOf returns the partitions that can have matching events.
+func (s *Searcher) partitionsOf(q Query) (partitions []int) {
+	for _, hub := range q.Filter.Hubs {
+		partitions = append(partitions, s.keys.Partition(hub))
+	}
+	if len(partitions) > 0 {
 		slices.Sort(partitions)
-		partitions = slices.Compact(partitions)
-	} else {
-		for p := range s.keys.Partitions() {
-			partitions = append(partitions, p)
-		}
+		return slices.Compact(partitions)
 	}
-	end := "+"
-	if !q.Until.IsZero() {
-		end = fmt.Sprintf("(%d-0", max(q.Until.UnixMilli(), 0))
+	for p := range s.keys.Partitions() {
+		partitions = append(partitions, p)
 	}
-	var before position
-	if q.Before != "" {
-		var err error
-		if before, err = parsePosition(q.Before); err != nil {
-			return nil, err
-		}
-	}
-	readers := make([]*partitionReader, len(partitions))
-	for i, p := range partitions {
-		r := &partitionReader{partition: p, end: end, count: max(minReadCount, maxReadCount/len(partitions))}
-		if q.Before != "" {
-			r.end = before.Position.String()
-			if p >= before.partition {
-				r.end = "(" + r.end
-			}
-		}
-		readers[i] = r
-	}
-	return readers, nil
-}
-
-// partitionReader reads the log of a partition backwards.
-type partitionReader struct {
-	partition int
-	list      []eventlog.Entry // not compared yet
-	head      position         // of list[0]
-	end       string           // of the next read
-	count     int
-}
-
-func (r *partitionReader) fill(ctx context.Context, l *eventlog.Log) error {
-	var err error
-	if r.list, err = l.ReadBefore(ctx, r.partition, r.end, r.count); err != nil {
-		return err
-	}
-	if n := len(r.list); n > 0 {
-		r.end = "(" + r.list[n-1].Cursor
-		r.setHead()
-	}
-	return nil
-}
-
-func (r *partitionReader) setHead() {
-	at, _ := streamid.ParsePosition(r.list[0].Cursor)
-	r.head = position{at, r.partition}
-}
-
-func (r *partitionReader) isAtEnd(since time.Time) bool {
-	return len(r.list) == 0 || !since.IsZero() && r.head.time().Before(since)
-}
-
-func (r *partitionReader) advance(ctx context.Context, l *eventlog.Log) error {
-	if r.list = r.list[1:]; len(r.list) == 0 {
-		return r.fill(ctx, l)
-	}
-	r.setHead()
-	return nil
+	return partitions
 }
 
 // newMatcher returns a function that reports whether an entry matches.
@@ -229,7 +145,7 @@ func newMatcher(q Query) func(eventlog.Entry, position) (Event, bool) {
 			return Event{}, false
 		}
 		for _, word := range words { // much faster than decoding
-			if !bytes.Contains(e.Data, word) {
+			if !bytes.Contains(e.Data, word) && !bytes.Contains(e.Data, []byte(`\u`)) {
 				return Event{}, false
 			}
 		}
@@ -245,7 +161,7 @@ func newMatcher(q Query) func(eventlog.Entry, position) (Event, bool) {
 	}
 }
 
-// isPlain reports whether a value has the same bytes in every JSON text.
+// isPlain reports whether a value has the same bytes in every JSON text without \u escapes.
 func isPlain(value string) bool {
 	for i := range len(value) {
 		switch c := value[i]; {

@@ -7,7 +7,10 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/resp"
 )
 
 // Stats describes the queues of a sink, including messages in flight.
@@ -128,4 +131,22 @@ func (s *Store) CountAccounts(ctx context.Context, sink string, partition int) (
 		}
 	}
 	return counts, nil
+}
+
+// maxListBytes is the number of bytes after which a page of [Store.List] ends.
+const maxListBytes = 16 << 20
+
+// List returns up to limit entries of a sink's queue in a partition after a log cursor, the oldest first. "" is the beginning.
+// If notifications are large, the result may be shorter although more follow. It is empty only at the end.
+func (s *Store) List(ctx context.Context, partition int, sink, after string, limit int) ([]relay.Notification, error) {
+	start := "-"
+	if after != "" {
+		start = "(" + after
+	}
+	entries, err := resp.ReadEntries(ctx, s.conn.Commands(), maxListBytes,
+		"XRANGE", Key(s.keys, sink, partition), start, "+", "COUNT", limit)
+	if err != nil {
+		return nil, redisconn.WrapError("list a queue", err)
+	}
+	return eventlog.ToNotifications(entries), nil
 }

@@ -129,16 +129,6 @@ func (s *Store) FilledTo(ctx context.Context, partition int, sink string) (strin
 	return position, nil
 }
 
-// JoinedAt returns the position in a partition's log after which an active sink was first served. For another sink it is
-// the position up to which it was served. It is "" for an unknown sink.
-func (s *Store) JoinedAt(ctx context.Context, partition int, sink string) (string, error) {
-	position, err := s.conn.Commands().HGet(ctx, SinkPositionsKey(s.keys, partition), sink).Result()
-	if errors.Is(err, redis.Nil) {
-		return "", nil
-	}
-	return strings.TrimPrefix(position, "+"), redisconn.WrapError("read the position of a sink", err)
-}
-
 // DroppedBefore returns the position of the oldest entry that was left when a sink's full queue last dropped entries. Those
 // were before it. It is "" if the queue was never full.
 func (s *Store) DroppedBefore(ctx context.Context, partition int, sink string) (string, error) {

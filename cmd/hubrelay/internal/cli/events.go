@@ -83,8 +83,8 @@ func searchEvents(ctx context.Context, std term.Streams, f *searchFlags) error {
 	}
 	isCut := false
 	err = printPages(std, &f.outputFlags, func(visit func([]adminapi.Event) error) error {
-		list, err := findEvents(ctx, std, c, f)
-		isCut = len(list) == f.limit
+		list, more, err := findEvents(ctx, std, c, f)
+		isCut = more
 		return errors.Join(err, visit(list))
 	}, func(list []adminapi.Event) error { return printEvents(std, list) }, "no events match")
 	if err == nil && isCut && !f.asJSON {
@@ -93,17 +93,20 @@ func searchEvents(ctx context.Context, std term.Streams, f *searchFlags) error {
 	return err
 }
 
-// findEvents returns up to f.limit events. On a terminal it shows the progress of a long search.
-func findEvents(ctx context.Context, std term.Streams, c *adminConn, f *searchFlags) (list []adminapi.Event, err error) {
+// findEvents returns up to f.limit events, and whether there may be more. On a terminal it shows the progress of a long
+// search.
+func findEvents(
+	ctx context.Context, std term.Streams, c *adminConn, f *searchFlags,
+) (list []adminapi.Event, more bool, err error) {
 	for {
 		f.request.Limit = min(f.limit-len(list), maxSearchPage)
 		page, err := callDaemon(ctx, c, adminapi.SearchEvents(), f.request)
 		if err != nil {
-			return list, err
+			return list, false, err
 		}
 		list = append(list, page.Data...)
 		if page.Next == "" || len(list) >= f.limit {
-			return list, nil
+			return list, page.Next != "", nil
 		}
 		if len(page.Data) < f.request.Limit && term.IsTerminal(std.Err) {
 			_, _ = fmt.Fprintf(std.Err, "searched back to %s …\n", formatTime(page.SearchedTo))

@@ -140,6 +140,8 @@ func reasonText(s *adminapi.EventSink) string {
 		return "in an open digest"
 	case strings.HasPrefix(s.Reason, "when: "):
 		return s.Reason
+	case s.Reason == "ordering", s.Reason == "running":
+		return s.Detail
 	case s.State == adminapi.DeliveryWaiting, s.State == adminapi.DeliveryRetrying:
 		if s.Reason != "" && s.Detail != "" {
 			return "the sink is " + s.Reason + ": " + s.Detail

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 
 	"github.com/spf13/pflag"
 
@@ -28,8 +29,12 @@ type outputFlags struct {
 func (f *outputFlags) register(flags *pflag.FlagSet) {
 	f.format = outputTable
 	flags.VarP((*outputFormat)(f), "output", "o", "output format: table for people; json, one document; or jsonl, JSON lines")
-	flags.BoolFunc("json", "print JSON lines, the same as -o jsonl", func(string) error {
-		return (*outputFormat)(f).Set(outputJSONL)
+	flags.BoolFunc("json", "print JSON lines, the same as -o jsonl", func(text string) error {
+		isSet, err := strconv.ParseBool(text)
+		if err == nil && isSet {
+			err = (*outputFormat)(f).Set(outputJSONL)
+		}
+		return err
 	})
 }
 

@@ -5,13 +5,12 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/internal/history"
-
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/admission"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/attempt"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 )
 
 // The defaults of [Options].

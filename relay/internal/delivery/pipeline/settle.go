@@ -37,7 +37,7 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 	}
 	a := history.Attempt{
 		Sink: s.opts.Name, Number: it.Delivery.Attempt, Time: it.StartedAt, Duration: it.Duration, Outcome: outcome,
-		Status: it.Status,
+		Status: it.Status, WasScheduled: it.Claim != nil,
 	}
 	settled := s.settle(ctx, it, &a, retryAfter, err)
 	s.recordAttempt(it, &a, err)

@@ -56,6 +56,9 @@ type DeadLetter struct {
 	Reason string
 	// Attempts is the number of attempts.
 	Attempts int
+	// Event is the ID of the first event, and Status the status code of the last attempt or 0. Only lists set them.
+	Event  string
+	Status int
 
 	entryID string // in the stream
 }
@@ -214,15 +217,17 @@ func (s *DeadLetters) readPage(ctx context.Context, sink, first, last string) ([
 	list := make([]DeadLetter, 0, len(reply))
 	for _, one := range reply {
 		f, ok := one.([]any)
-		if !ok || len(f) != 8 {
+		if !ok || len(f) != 10 {
 			return nil, fmt.Errorf("list dead letters: %w", errReply)
 		}
 		text := func(i int) string { v, _ := f[i].(string); return v }
 		attempts, _ := f[7].(int64)
 		l := DeadLetter{
 			entryID: text(0), ID: text(1), Topic: text(2), Hub: text(3), Account: text(4), Reason: text(6),
-			Attempts: int(attempts),
+			Attempts: int(attempts), Event: text(9),
 		}
+		status, _ := f[8].(int64)
+		l.Status = int(status)
 		l.Time, _ = time.Parse(time.RFC3339Nano, text(5))
 		list = append(list, l)
 	}

@@ -3,6 +3,10 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -13,19 +17,26 @@ import (
 // Location says where a delivery is. The zero value means that it is neither scheduled nor in an open digest, and no dead
 // letter.
 type Location struct {
-	// DueAt is the time of the next attempt of a scheduled delivery, or the end of the claim of a running one.
-	DueAt time.Time
+	// IsScheduled is set for a delivery in the retry queue. DueAt is the time of its next attempt. It is zero while an attempt
+	// runs, or if the delivery waits for another one with its ordering key.
+	IsScheduled bool
+	DueAt       time.Time
+	IsRunning   bool
+	IsBlocked   bool
 	// SealAt is the time at which the open digest that counts the event is sealed.
 	SealAt time.Time
 	// IsDead is set for a dead letter.
 	IsDead bool
 }
 
+// maxLocateDigests is the number of open digests of a sink that [Store.Locate] searches, the next ones first.
+const maxLocateDigests = 1000
+
 // Locate finds the delivery of an event to a sink. ids are the ID of the event and those of deliveries that contained it.
 func (s *Store) Locate(ctx context.Context, sink, event string, ids []string) (Location, error) {
 	const operation = "find a delivery"
 	keys := s.db.keys
-	digests, err := s.db.client.ZRangeWithScores(ctx, DigestsKey(keys, sink), 0, -1).Result()
+	digests, err := s.db.client.ZRangeWithScores(ctx, DigestsKey(keys, sink), 0, maxLocateDigests-1).Result()
 	if err != nil {
 		return Location{}, redisconn.WrapError(operation, err)
 	}
@@ -49,7 +60,7 @@ func (s *Store) Locate(ctx context.Context, sink, event string, ids []string) (L
 	for i := range ids {
 		switch err := due[i].Err(); {
 		case err == nil:
-			l.DueAt = time.UnixMilli(int64(due[i].Val())).UTC()
+			l.setDue(due[i].Val())
 		case !errors.Is(err, redis.Nil):
 			return l, redisconn.WrapError(operation, err)
 		}
@@ -61,4 +72,79 @@ func (s *Store) Locate(ctx context.Context, sink, event string, ids []string) (L
 		}
 	}
 	return l, nil
+}
+
+// never is the due time of a blocked delivery in unix milliseconds. See retry_queue.lua.
+const never = 9e12
+
+// setDue decodes the score of a scheduled delivery. A fraction marks a claim.
+func (l *Location) setDue(score float64) {
+	whole, fraction := math.Modf(score)
+	l.IsScheduled, l.IsRunning, l.IsBlocked = true, fraction != 0, whole >= never
+	if !l.IsRunning && !l.IsBlocked {
+		l.DueAt = time.UnixMilli(int64(whole)).UTC()
+	}
+}
+
+// ScheduledDelivery is a delivery in the retry queue.
+type ScheduledDelivery struct {
+	Location
+	ID string
+	// Record is nil if it cannot be decoded.
+	Record *Record
+}
+
+// List returns up to limit scheduled deliveries of a sink, the next due ones first. after is the next of the previous list, or
+// empty. next is empty at the end.
+func (s *Retries) List(ctx context.Context, sink, after string, limit int) (list []ScheduledDelivery, next string, err error) {
+	const operation = "list scheduled deliveries"
+	start, err := s.rankAfter(ctx, sink, after)
+	if err != nil {
+		return nil, "", redisconn.WrapError(operation, err)
+	}
+	members, err := s.client.ZRangeWithScores(ctx, RetryKey(s.keys, sink), start, start+int64(limit)-1).Result()
+	if err != nil || len(members) == 0 {
+		return nil, "", redisconn.WrapError(operation, err)
+	}
+	ids := make([]string, len(members))
+	for i, m := range members {
+		ids[i], _ = m.Member.(string)
+	}
+	bodies, err := s.client.HMGet(ctx, RecordsKey(s.keys, sink), ids...).Result()
+	if err != nil {
+		return nil, "", redisconn.WrapError(operation, err)
+	}
+	for i, m := range members {
+		d := ScheduledDelivery{ID: ids[i]}
+		d.setDue(m.Score)
+		if body, ok := bodies[i].(string); ok {
+			d.Record, _ = DecodeRecord(body)
+		}
+		list = append(list, d)
+	}
+	if len(members) == limit {
+		last := members[len(members)-1]
+		next = strconv.FormatFloat(last.Score, 'f', -1, 64) + "~" + ids[len(ids)-1]
+	}
+	return list, next, nil
+}
+
+// rankAfter returns the rank that follows a position of [Retries.List]. If its delivery has left the queue, it is the rank of
+// the first delivery with the same due time, so some deliveries may be listed twice.
+func (s *Retries) rankAfter(ctx context.Context, sink, after string) (int64, error) {
+	if after == "" {
+		return 0, nil
+	}
+	score, id, ok := strings.Cut(after, "~")
+	if _, err := strconv.ParseFloat(score, 64); err != nil || !ok {
+		return 0, fmt.Errorf("%w: after is not the value of next in an earlier response", ErrSelection)
+	}
+	rank, err := s.client.ZRank(ctx, RetryKey(s.keys, sink), id).Result()
+	if err == nil {
+		return rank + 1, nil
+	}
+	if !errors.Is(err, redis.Nil) {
+		return 0, err
+	}
+	return s.client.ZCount(ctx, RetryKey(s.keys, sink), "-inf", "("+score).Result()
 }

@@ -1,6 +1,9 @@
 package store
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -38,6 +41,15 @@ func TestLocate(t *testing.T) {
 	if got := locate("d"); time.Until(got.SealAt) < 59*time.Minute || !got.DueAt.IsZero() {
 		t.Errorf("an event in a digest: got %+v", got)
 	}
+	s.schedule(t, "first", "key", 0)
+	s.schedule(t, "second", "key", 0)
+	s.poll(t, PollRequest{Sink: testSink, MaxClaims: 1, Lease: time.Minute})
+	if got := locate("first"); got != (Location{IsScheduled: true, IsRunning: true}) {
+		t.Errorf("a claimed delivery: got %+v", got)
+	}
+	if got := locate("second"); got != (Location{IsScheduled: true, IsBlocked: true}) {
+		t.Errorf("a delivery that waits for another one: got %+v", got)
+	}
 	letter, err := NewDeadLetter("x", NewRecord(newDelivery("x"), time.Now()), "because", "", time.Now())
 	if err == nil {
 		_, _, err = s.DeadLetters.Add(t.Context(), Claim{Sink: testSink, ID: "x"}, 0, letter)
@@ -47,5 +59,43 @@ func TestLocate(t *testing.T) {
 	}
 	if got := locate("x"); got != (Location{IsDead: true}) {
 		t.Errorf("a dead letter: got %+v", got)
+	}
+}
+
+func TestRetries_List(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	for i := range 25 {
+		s.schedule(t, fmt.Sprintf("d%02d", i), "", time.Duration(i/10)*time.Hour) // many are due at the same time
+	}
+	if err := s.Commands().HSet(t.Context(), RecordsKey(s.Retries.keys, testSink), "d07", "damaged").Err(); err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	for after := ""; ; {
+		list, next, err := s.Retries.List(t.Context(), testSink, after, 7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range list {
+			ids = append(ids, d.ID)
+			if (d.Record == nil) != (d.ID == "d07") || d.DueAt.IsZero() {
+				t.Errorf("got %+v", d)
+			}
+		}
+		if after = next; next == "" {
+			break
+		}
+	}
+	if !slices.IsSorted(ids) || len(slices.Compact(ids)) != 25 {
+		t.Errorf("got %v, want all 25 in order", ids)
+	}
+	for _, after := range []string{"x", "x~y", "1"} {
+		if _, _, err := s.Retries.List(t.Context(), testSink, after, 7); !errors.Is(err, ErrSelection) {
+			t.Errorf("%q: got %v", after, err)
+		}
+	}
+	if list, _, err := s.Retries.List(t.Context(), testSink, "0~gone", 100); err != nil || len(list) != 25 {
+		t.Errorf("after a delivery that has left the queue: got %d, %v, want all", len(list), err)
 	}
 }

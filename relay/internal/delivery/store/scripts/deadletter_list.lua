@@ -1,6 +1,7 @@
 -- List dead letters without their notifications, which may be large.
 -- KEYS: deadletters. ARGV: first and last entry ID as XRANGE takes them, maximum number.
--- Returns for each: entry ID, ID, topic, hub, account, time, reason, number of attempts.
+-- Returns for each: entry ID, ID, topic, hub, account, time, reason, number of attempts, status of the last attempt or 0, ID
+-- of the first event.
 local result = {}
 for _, entry in ipairs(redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[2], 'COUNT', ARGV[3])) do
   local f = {}
@@ -8,12 +9,15 @@ for _, entry in ipairs(redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[2], 'COUNT', 
     f[entry[2][i]] = entry[2][i + 1]
   end
   local ok, attempts = pcall(cjson.decode, f.attempts or '[]')
-  local count = 0
+  local count, status = 0, 0
   if ok and type(attempts) == 'table' then
     count = #attempts
+    local last = attempts[count]
+    if type(last) == 'table' then status = tonumber(last.status) or 0 end
   end
   result[#result + 1] = {
     entry[1], f.id or '', f.topic or '', f.hub or '', f.account or '', f.time or '', f.reason or '', count,
+    status, f.event or f.id or '',
   }
 end
 return result

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+)
+
+func newDeliveries(std term.Streams) *cobra.Command {
+	cmd := commandGroup("deliveries", "List the deliveries of sinks by state", newDeliveriesList(std))
+	cmd.Long = `Lists the deliveries of events to sinks. 'hubrelay events show ID' shows all deliveries of one event.
+
+` + adminHelp
+	return cmd
+}
+
+type deliveriesFlags struct {
+	adminFlags
+	request  adminapi.ListDeliveriesRequest
+	allSinks bool
+	limit    int
+}
+
+func newDeliveriesList(std term.Streams) *cobra.Command {
+	var f deliveriesFlags
+	cmd := &cobra.Command{
+		Use:   "list [SINK | --all-sinks]",
+		Short: "List the deliveries of a sink, or of all sinks",
+		Long: `Lists deliveries by state:
+
+  retrying   failed, and attempted again at NEXT; without NEXT an attempt is running, or an earlier delivery with the same
+             ordering key is not complete
+  waiting    in the queue of the sink; 'sinks show' says how many events are in open digests
+  dead       dead letters, whose ATTEMPTS include replays
+  dropped    excluded by a limit before any attempt
+  delivered  accepted by the receiver
+
+delivered and dropped come from the history, which is limited by history in the configuration. --since limits the last
+attempt, and without one the time of the event.`,
+		Example: `  hubrelay deliveries list billing --state retrying
+  hubrelay deliveries list --all-sinks --state dead,retrying --since 1h
+  hubrelay deliveries list billing --since 1d -o jsonl | jq -r .event_id`,
+		Args: WithUsageErrors(cobra.MaximumNArgs(1)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			switch {
+			case f.limit < 1:
+				return NewUsageError(cmd, errors.New("--limit must be at least 1"))
+			case len(args) > 0 == f.allSinks || len(args) > 0 && args[0] == "":
+				return NewUsageError(cmd, errors.New("specify either a sink or --all-sinks"))
+			case len(args) > 0:
+				f.request.Sink = args[0]
+			}
+			if f.request.Since != "" {
+				at, err := parseTimeFlag("since", f.request.Since, time.Now())
+				if err != nil {
+					return NewUsageError(cmd, err)
+				}
+				f.request.Since = at.UTC().Format(time.RFC3339Nano)
+			}
+			return listDeliveries(cmd.Context(), std, &f)
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringSliceVar(&f.request.States, "state", nil, "only these states: retrying, waiting, dead, dropped, delivered; may be repeated")
+	flags.StringSliceVar(&f.request.Topics, "topic", nil, "only these topics, a pattern such as '*.error'; may be repeated")
+	flags.StringVar(&f.request.Since, "since", "", "only deliveries since a duration ago, such as 1d, or since a time (RFC 3339)")
+	flags.BoolVar(&f.allSinks, "all-sinks", false, "the deliveries of all sinks")
+	flags.IntVar(&f.limit, "limit", 1000, "maximum number of deliveries")
+	f.register(cmd, std)
+	return cmd
+}
+
+// errEnough ends a list at its limit.
+var errEnough = errors.New("the limit is reached")
+
+func listDeliveries(ctx context.Context, std term.Streams, f *deliveriesFlags) error {
+	c, err := f.connect(std)
+	if err != nil {
+		return err
+	}
+	var list []adminapi.Delivery
+	isCut := false
+	err = printPages(std, &f.outputFlags, func(visit func([]adminapi.Delivery) error) error {
+		err := forEachPage(ctx, c, adminapi.ListDeliveries(), func(p adminapi.PageRequest) adminapi.ListDeliveriesRequest {
+			f.request.PageRequest = p
+			f.request.Limit = min(f.request.Limit, f.limit-len(list))
+			return f.request
+		}, func(page []adminapi.Delivery) error {
+			list = append(list, page...)
+			if len(list) >= f.limit {
+				return errEnough
+			}
+			return nil
+		})
+		if isCut = errors.Is(err, errEnough); isCut {
+			list, err = list[:f.limit], nil
+		}
+		return errors.Join(err, visit(list))
+	}, func(list []adminapi.Delivery) error { return printDeliveries(std, list, f.allSinks) }, "no deliveries match")
+	if err == nil && isCut && !f.asJSON {
+		_, err = fmt.Fprintf(std.Err, "the list ends after %d: use --limit, --state or --since to see others\n", f.limit)
+	}
+	return err
+}
+
+func printDeliveries(std term.Streams, list []adminapi.Delivery, withSink bool) error {
+	rows := make([][]string, len(list))
+	now := time.Now()
+	for i, d := range list {
+		last, next, status := "", "", ""
+		if d.LastAttemptAt != nil {
+			last = term.FormatAgo(*d.LastAttemptAt)
+		}
+		if d.NextAttemptAt != nil {
+			next = "now"
+			if wait := d.NextAttemptAt.Sub(now); wait > 0 {
+				next = term.FormatAge(wait)
+			}
+		}
+		if d.Status != 0 {
+			status = strconv.Itoa(d.Status)
+		}
+		rows[i] = []string{
+			d.EventID, d.Sink, string(d.State), d.Topic, strconv.Itoa(d.Attempts), last, next, status, shortReason(d.Error),
+		}
+		for j := range rows[i] {
+			rows[i][j] = orDash(term.Sanitize(rows[i][j]))
+		}
+	}
+	paint := term.NewPalette(std.Out, std.Env)
+	columns := []term.Column{
+		{Title: "EVENT"},
+		{Title: "SINK", MaxWidth: 24},
+		{Title: "STATE"},
+		{Title: "TOPIC", MaxWidth: 24, DropOrder: 3, Paint: func(cell, padded string) string {
+			return strings.Replace(paint.Topic(cell), cell, padded, 1)
+		}},
+		{Title: "ATTEMPTS", Right: true, DropOrder: 1},
+		{Title: "LAST", Right: true},
+		{Title: "NEXT", Right: true},
+		{Title: "STATUS", Right: true, DropOrder: 2},
+		{Title: "ERROR", MinWidth: 24},
+	}
+	if !withSink {
+		columns, rows = term.RemoveColumn(columns, rows, 1)
+	}
+	return term.PrintTableWithin(std.Out, paint, term.Width(std.Out), columns, rows)
+}
