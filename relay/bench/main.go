@@ -64,6 +64,7 @@ var measurements = []measurement{
 	{"burst", measureBurst},
 	{"crowd", measureCrowd},
 	{"webhook", measureWebhook},
+	{"history", measureHistory},
 	{"batch", measureBatch},
 	{"many", measureMany},
 	{"hang", measureHang},

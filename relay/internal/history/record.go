@@ -169,14 +169,14 @@ func (e *EventRef) appendTo(b []byte, names nameNumbers, kind byte) []byte {
 	return binary.BigEndian.AppendUint32(b, e.AccountHash)
 }
 
-func (a *Attempt) appendTo(b []byte, names nameNumbers) []byte {
-	b = a.Event.appendTo(b, names, kindAttempt)
+// appendFields appends the fields of an attempt for an event. They follow those of the event.
+func (a *Attempt) appendFields(b []byte, e *EventRef, names nameNumbers) []byte {
 	b = appendName(b, names, a.Sink)
-	b = appendTime(b, a.Event.ID, a.Time.UnixMilli())
+	b = appendTime(b, e.ID, a.Time.UnixMilli())
 	b = binary.AppendUvarint(b, uint64(max(a.Number, 0)))
 	b = binary.AppendUvarint(b, uint64(max(a.Duration, 0)/(100*time.Microsecond)))
 	bits := byte(a.Outcome)&outcomeBits | byte(a.State)<<stateShift
-	if a.Delivery != (EventID{}) {
+	if a.Delivery != (EventID{}) && a.Delivery != e.ID {
 		bits |= hasDelivery
 	}
 	if a.Error != "" {
@@ -194,10 +194,6 @@ func (a *Attempt) appendTo(b []byte, names nameNumbers) []byte {
 		b = appendText(b, relay.Truncate(a.Error, maxErrorBytes))
 	}
 	return b
-}
-
-func (c *Clients) appendTo(b []byte, names nameNumbers) []byte {
-	return binary.AppendUvarint(c.Event.appendTo(b, names, kindClients), uint64(c.Count))
 }
 
 func (d *Drop) appendTo(b []byte, names nameNumbers) []byte {

@@ -28,12 +28,12 @@ const (
 	// maxShardBytes is the size of the records of one shard at which they are written before flushDelay ends. Further
 	// records are dropped until they are.
 	maxShardBytes = 32 << 10
+	// maxRecordBytes is the maximum size of a record with typical names.
+	maxRecordBytes = 512
 	// keepShardBytes is the size up to which the buffer of a shard is reused.
 	keepShardBytes = 4 << 10
 	flushTimeout   = 5 * time.Second
 	trimInterval   = time.Minute
-	// maxRecordBytes is more than a typical record has. A larger one causes an allocation.
-	maxRecordBytes = 512
 	field          = "b"
 )
 
@@ -97,6 +97,7 @@ type Recorder struct {
 type shard struct {
 	mu      sync.Mutex
 	records []byte
+	start   int // of the record that is being encoded
 	count   int
 	dropped int
 	spare   []byte // reused by the next flush
@@ -122,18 +123,16 @@ func (r *Recorder) eventOf(n *relay.Notification) (e EventRef, ok bool) {
 // RecordsAll reports whether successful attempts are recorded.
 func (r *Recorder) RecordsAll() bool { return r != nil && !r.opts.OnlyFailures }
 
-// RecordAttempt records an attempt for an event. a needs no Event and no Node.
-func (r *Recorder) RecordAttempt(n *relay.Notification, a Attempt) {
+// RecordAttempt records an attempt for an event. a needs no Event and no Node, and is not changed.
+func (r *Recorder) RecordAttempt(n *relay.Notification, a *Attempt) {
 	if r == nil || r.opts.OnlyFailures && a.State == StateDelivered && !a.WasScheduled {
 		return
 	}
-	var ok bool
-	if a.Event, ok = r.eventOf(n); ok {
-		if a.Delivery == a.Event.ID {
-			a.Delivery = EventID{}
+	if e, ok := r.eventOf(n); ok {
+		if s := r.begin(e.ID); s != nil {
+			s.records = a.appendFields(e.appendTo(s.records, r.opts.Store.names, kindAttempt), &e, r.opts.Store.names)
+			r.end(s)
 		}
-		var scratch [maxRecordBytes]byte
-		r.add(a.Event.ID, a.appendTo(scratch[:0], r.opts.Store.names))
 	}
 }
 
@@ -143,9 +142,10 @@ func (r *Recorder) RecordClients(n *relay.Notification, count int) {
 		return
 	}
 	if e, ok := r.eventOf(n); ok {
-		c := Clients{Event: e, Count: count}
-		var scratch [maxRecordBytes]byte
-		r.add(e.ID, c.appendTo(scratch[:0], r.opts.Store.names))
+		if s := r.begin(e.ID); s != nil {
+			s.records = binary.AppendUvarint(e.appendTo(s.records, r.opts.Store.names, kindClients), uint64(count))
+			r.end(s)
+		}
 	}
 }
 
@@ -156,24 +156,34 @@ func (r *Recorder) RecordDrop(n *relay.Notification, sink, reason string, at tim
 	}
 	if e, ok := r.eventOf(n); ok {
 		d := Drop{Event: e, Sink: sink, Time: at, Reason: reason}
-		var scratch [maxRecordBytes]byte
-		r.add(e.ID, d.appendTo(scratch[:0], r.opts.Store.names))
+		if s := r.begin(e.ID); s != nil {
+			s.records = d.appendTo(s.records, r.opts.Store.names)
+			r.end(s)
+		}
 	}
 }
 
-func (r *Recorder) add(id EventID, record []byte) {
+// begin locks the shard of an event, so the caller can append a record without its length and call end. It returns nil if the
+// shard is full. A record is encoded in place, because a buffer on the stack of the caller would make many stacks grow.
+func (r *Recorder) begin(id EventID) *shard {
 	s := &r.shards[id.shardNumber()]
 	s.mu.Lock()
-	if len(s.records)+len(record) > maxShardBytes {
+	if len(s.records) > maxShardBytes-maxRecordBytes {
 		s.dropped++
 		s.mu.Unlock()
 		signalOn(r.full)
-		return
+		return nil
 	}
-	isFirst := s.count == 0
-	s.records = append(binary.AppendUvarint(s.records, uint64(len(record))), record...)
+	s.start = len(s.records)
+	s.records = append(s.records, 0) // the length, which is usually below 128
+	return s
+}
+
+// end adds the length of the record, and unlocks the shard.
+func (r *Recorder) end(s *shard) {
+	s.records = insertLength(s.records, s.start)
 	s.count++
-	isFull := len(s.records) > maxShardBytes/2
+	isFirst, isFull := s.count == 1, len(s.records) > maxShardBytes/2
 	s.mu.Unlock()
 	if isFirst {
 		signalOn(r.dirty)
@@ -181,6 +191,19 @@ func (r *Recorder) add(id EventID, record []byte) {
 	if isFull {
 		signalOn(r.full)
 	}
+}
+
+// insertLength replaces the byte at start by the length of what follows, as a uvarint.
+func insertLength(b []byte, start int) []byte {
+	n := len(b) - start - 1
+	var length [binary.MaxVarintLen64]byte
+	size := binary.PutUvarint(length[:], uint64(n))
+	if size > 1 {
+		b = append(b, length[1:size]...)
+		copy(b[start+size:], b[start+1:start+1+n])
+	}
+	copy(b[start:], length[:size])
+	return b
 }
 
 func signalOn(c chan struct{}) {

@@ -1,7 +1,9 @@
 package history
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -57,14 +59,14 @@ func TestRecorder(t *testing.T) {
 			Sink: "hook", Number: 2, Time: at.Add(5 * time.Second), Duration: time.Millisecond, Status: 204, State: StateDelivered,
 		}
 		for range 2 { // the second time, all names have numbers
-			a.RecordAttempt(&n, failed)
-			b.RecordAttempt(&n, delivered)
+			a.RecordAttempt(&n, &failed)
+			b.RecordAttempt(&n, &delivered)
 			b.RecordClients(&n, 7)
 			b.RecordClients(&n, 0)
 			a.RecordDrop(&n, "slow", "account_share", at)
 			for i := range 200 {
 				other := newEvent(1000+i, at)
-				a.RecordAttempt(&other, delivered)
+				a.RecordAttempt(&other, &delivered)
 			}
 			a.flush(t.Context())
 			b.flush(t.Context())
@@ -124,12 +126,12 @@ func TestRecorder_OnlyFailures(t *testing.T) {
 	n := newEvent(1, time.Now())
 	for _, r := range []*Recorder{r, nil} {
 		r.RecordClients(&n, 1)
-		r.RecordAttempt(&n, Attempt{Sink: "hook", State: StateDelivered})
-		r.RecordAttempt(&n, Attempt{Sink: "hook", State: StateDead})
-		r.RecordAttempt(&n, Attempt{Sink: "hook", State: StateDelivered, WasScheduled: true}) // a failure came before
+		r.RecordAttempt(&n, &Attempt{Sink: "hook", State: StateDelivered})
+		r.RecordAttempt(&n, &Attempt{Sink: "hook", State: StateDead})
+		r.RecordAttempt(&n, &Attempt{Sink: "hook", State: StateDelivered, WasScheduled: true}) // a failure came before
 		r.RecordDrop(&n, "hook", "x", time.Now())
 	}
-	r.RecordAttempt(&relay.Notification{ID: "foreign"}, Attempt{Sink: "hook", State: StateDead})
+	r.RecordAttempt(&relay.Notification{ID: "foreign"}, &Attempt{Sink: "hook", State: StateDead})
 	r.flush(t.Context())
 	if stored.stored.Load() != 3 {
 		t.Errorf("got %d records, want 3", stored.stored.Load())
@@ -146,7 +148,7 @@ func TestRecorder_Outage(t *testing.T) {
 	const many = 100_000
 	n := newEvent(1, time.Now())
 	for range many {
-		r.RecordAttempt(&n, Attempt{Sink: "hook", Error: strings.Repeat("x", 1000)})
+		r.RecordAttempt(&n, &Attempt{Sink: "hook", Error: strings.Repeat("x", 1000)})
 	}
 	id, _ := ParseEventID(n.ID)
 	if size := len(r.shards[id.shardNumber()].records); size > maxShardBytes+maxRecordBytes {
@@ -169,7 +171,7 @@ func TestRecorder_Trim(t *testing.T) {
 	for range 40 {
 		for i := range 2000 {
 			n := newEvent(i, time.Now())
-			r.RecordAttempt(&n, Attempt{Sink: "hook", Error: strings.Repeat("x", 100)})
+			r.RecordAttempt(&n, &Attempt{Sink: "hook", Error: strings.Repeat("x", 100)})
 		}
 		r.flush(t.Context())
 	}
@@ -207,7 +209,7 @@ func TestFind_Malformed(t *testing.T) {
 		n := newEvent(1, time.Now())
 		id, _ := ParseEventID(n.ID)
 		key := Key(c.Keys(), id.shardNumber())
-		good := (&Clients{Event: EventRef{ID: id}, Count: 1}).appendTo(nil, s.names)
+		good := append((&EventRef{ID: id}).appendTo(nil, s.names, kindClients), 1)
 		for _, records := range []string{
 			"", "\x00", "\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f", "\x0d\x01" + string(id[:]),
 			string([]byte{byte(len(good) - 1)}) + string(good[:len(good)-1]),
@@ -244,7 +246,7 @@ func TestEraseAccount(t *testing.T) {
 				list[i] = newEvent(i, time.Now())
 				list[i].Account = []string{"acme", "other"}[i/3%2]
 				r.RecordClients(&list[i], 1)
-				r.RecordAttempt(&list[i], Attempt{Sink: "hook", Number: 1, Time: time.Now()})
+				r.RecordAttempt(&list[i], &Attempt{Sink: "hook", Number: 1, Time: time.Now()})
 			}
 			r.flush(t.Context())
 		}
@@ -269,6 +271,18 @@ func TestEraseAccount(t *testing.T) {
 	})
 }
 
+func TestInsertLength(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{0, 1, 127, 128, 300, 20_000} {
+		record := bytes.Repeat([]byte("x"), n)
+		b := insertLength(append([]byte("before\x00"), record...), 6)
+		length, size := binary.Uvarint(b[6:])
+		if int(length) != n || !bytes.Equal(b[6+size:], record) || string(b[:6]) != "before" {
+			t.Errorf("%d bytes: got a length of %d and %d bytes", n, length, len(b)-6-size)
+		}
+	}
+}
+
 func TestParseEventID(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"", "x", strings.Repeat("g", 24), strings.Repeat("0", 23), strings.Repeat("0", 26)} {
@@ -289,7 +303,7 @@ func (noNames) textOf(uint64) (string, bool) { return "", false }
 
 func FuzzBlock(f *testing.F) {
 	a := Attempt{Event: EventRef{Topic: "t"}, Sink: "s", State: StateRetrying, Error: "e", Delivery: EventID{1}}
-	record := a.appendTo(nil, noNames{})
+	record := a.appendFields(a.Event.appendTo(nil, noNames{}, kindAttempt), &a.Event, noNames{})
 	f.Add(append(append(appendBlockHead(nil, "n"), byte(len(record))), record...))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		b, err := parseBlock(data)
@@ -316,16 +330,17 @@ func BenchmarkRecordAttempt(b *testing.B) {
 	r, _ := newRecorder(b, s, "node-a", Retention{})
 	n := newEvent(1, time.Now())
 	a := Attempt{Sink: "hook", Number: 1, Time: time.Now(), Duration: time.Millisecond, State: StateDelivered}
-	r.RecordAttempt(&n, a)
+	r.RecordAttempt(&n, &a)
 	r.flush(b.Context())
 	b.ReportAllocs()
 	for b.Loop() {
-		r.RecordAttempt(&n, a)
+		r.RecordAttempt(&n, &a)
 		if sh := &r.shards[0]; len(sh.records) > maxShardBytes/2 {
 			sh.records = sh.records[:0]
 		}
 	}
-	b.ReportMetric(float64(len(a.appendTo(nil, s.names))), "bytes/record")
+	e, _ := r.eventOf(&n)
+	b.ReportMetric(float64(len(a.appendFields(e.appendTo(nil, s.names, kindAttempt), &e, s.names))), "bytes/record")
 }
 
 // ListRecords returns all selected records once, the newest first, whatever the size of the pages.
@@ -339,7 +354,7 @@ func TestListRecords(t *testing.T) {
 			for i := part; i < many; i += 3 {
 				n := newEvent(i, time.Now())
 				r.RecordClients(&n, 1)
-				r.RecordAttempt(&n, Attempt{Sink: fmt.Sprint("sink-", i%2), Number: 1 + i, Time: time.Now()})
+				r.RecordAttempt(&n, &Attempt{Sink: fmt.Sprint("sink-", i%2), Number: 1 + i, Time: time.Now()})
 				if i%10 == 0 {
 					r.RecordDrop(&n, "full", "account_share", time.Now())
 				}

@@ -35,6 +35,15 @@ func (s *settleStage) Handle(ctx context.Context, it *Item) error {
 	if outcome != relay.OutcomeDelivered {
 		s.addAttempt(it, err)
 	}
+	return s.settleAttempt(ctx, it, outcome, retryAfter, err)
+}
+
+// settleAttempt settles an attempt and records it. Its variables must not enlarge the stack during the attempt.
+//
+//go:noinline
+func (s *settleStage) settleAttempt(
+	ctx context.Context, it *Item, outcome relay.Outcome, retryAfter time.Duration, err error,
+) error {
 	a := history.Attempt{
 		Sink: s.opts.Name, Number: it.Delivery.Attempt, Time: it.StartedAt, Duration: it.Duration, Outcome: outcome,
 		Status: it.Status, WasScheduled: it.Claim != nil,
@@ -96,7 +105,7 @@ func (s *settleStage) recordAttempt(it *Item, a *history.Attempt, err error) {
 	}
 	a.Delivery, _ = history.ParseEventID(id)
 	for i := range list {
-		s.opts.History.RecordAttempt(&list[i], *a)
+		s.opts.History.RecordAttempt(&list[i], a)
 	}
 }
 
