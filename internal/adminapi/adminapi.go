@@ -21,8 +21,8 @@ type Role string
 
 // The roles.
 const (
-	RoleViewer   Role = "viewer"   // reads everything except profiles
-	RoleOperator Role = "operator" // also controls sinks and dead letters
+	RoleViewer   Role = "viewer"   // reads everything except payloads and profiles
+	RoleOperator Role = "operator" // also reads payloads, and controls sinks and dead letters
 	RoleAdmin    Role = "admin"    // also manages keys, accounts and the inventory, and takes profiles
 )
 

@@ -2,6 +2,7 @@ package adminapi
 
 import (
 	"encoding/json"
+	"net/http"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -77,10 +78,11 @@ func ListDeadLetters() Operation[ListDeadLettersRequest, Page[DeadLetter]] {
 		"List the dead letters of a sink, the oldest first")
 }
 
-// ShowDeadLetter shows a dead letter with its events and attempts.
+// ShowDeadLetter shows a dead letter with its events and attempts. It requires an operator, because events contain data of
+// accounts.
 func ShowDeadLetter() Operation[Empty, DeadLetterDetails] {
-	return viewerOperation[Empty, DeadLetterDetails]("deadletters.show", "/api/sinks/{name}/deadletters/{id}",
-		"Show a dead letter with its events and attempts")
+	return newOperation[Empty, DeadLetterDetails]("deadletters.show", http.MethodGet, "/api/sinks/{name}/deadletters/{id}",
+		RoleOperator, "Show a dead letter with its events and attempts")
 }
 
 // ReplayDeadLetters delivers dead letters again.
