@@ -247,6 +247,14 @@ func TestEventsShow(t *testing.T) {
 		}
 		return nil
 	})
+	testkit.Eventually(t, "the changes of the sink", func() error {
+		out := command(0, "sinks", "show", "paused")
+		paused, active := strings.Index(out, "paused     admin user"), strings.Index(out, "active     admin user")
+		if active < 0 || paused < active || !strings.Contains(out, "last success") {
+			return fmt.Errorf("got\n%s", out)
+		}
+		return nil
+	})
 	for bad, want := range map[string]string{
 		"x": "24 hexadecimal digits", strings.Repeat("0", 24): "404.event", strings.Repeat("z", 24): "24 hexadecimal digits",
 	} {

@@ -62,6 +62,19 @@ type Sink struct {
 	FailedAttempts map[string]int64 `json:"failed_attempts"`
 	// Dropped counts the events and dead letters that were dropped because of the limit of the backlog.
 	Dropped int64 `json:"dropped"`
+	// Changes are the last changes of the state, the newest first. Only [ShowSink] returns them.
+	Changes []SinkChange `json:"changes,omitempty"`
+}
+
+// SinkChange is a change of the state of a sink.
+type SinkChange struct {
+	Time  time.Time `json:"time"`
+	State SinkState `json:"state"`
+	// Actor is the operator, such as "admin alice", or relay.
+	Actor  string `json:"actor"`
+	Reason string `json:"reason,omitempty"`
+	// Node is the node whose state changed. It is omitted if the change applies to all nodes.
+	Node string `json:"node,omitempty"`
 }
 
 // RetryResult is the result of [RetrySink].

@@ -26,7 +26,7 @@ func (f *fakeSinks) ListSinks(context.Context) ([]adminapi.Sink, error) { return
 func (f *fakeSinks) ShowSink(context.Context, string) (adminapi.Sink, error) {
 	return adminapi.Sink{Name: "a"}, f.err
 }
-func (f *fakeSinks) PauseSink(context.Context, string) error { return f.err }
+func (f *fakeSinks) PauseSink(context.Context, string, string) error { return f.err }
 func (f *fakeSinks) RetrySink(context.Context, string) (adminapi.RetryResult, error) {
 	return adminapi.RetryResult{Started: 3, Sink: adminapi.Sink{Name: "a"}}, f.err
 }

@@ -96,10 +96,13 @@ func (h *apiHandler) recordRequest(r *http.Request, op adminapi.Description, out
 		targets = append(targets, r.PathValue(name))
 	}
 	h.audit.Record(audit.Entry{
-		Actor: "admin " + callerFrom(r).Name, Source: remoteAddr(r), Action: audit.Action(op.Name),
+		Actor: actorOf(r), Source: remoteAddr(r), Action: audit.Action(op.Name),
 		Target: strings.Join(targets, "/"), Outcome: outcome, Detail: *auditDetail(r),
 	})
 }
+
+// actorOf returns the caller as it is in the audit log.
+func actorOf(r *http.Request) string { return "admin " + callerFrom(r).Name }
 
 type detailKey struct{}
 

@@ -17,8 +17,8 @@ import (
 type Sinks interface {
 	ListSinks(ctx context.Context) ([]adminapi.Sink, error)
 	ShowSink(ctx context.Context, name string) (adminapi.Sink, error)
-	PauseSink(ctx context.Context, name string) error
-	ResumeSink(ctx context.Context, name string) error
+	PauseSink(ctx context.Context, name, actor string) error
+	ResumeSink(ctx context.Context, name, actor string) error
 	RetrySink(ctx context.Context, name string) (adminapi.RetryResult, error)
 	ReplaySink(ctx context.Context, name string, selection replay.Selection) (replay.Result, error)
 	TestSink(ctx context.Context, name string) (store.Attempt, error)
@@ -65,8 +65,8 @@ func resumeSink(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.Sink, erro
 	return changeState(s, r, s.ResumeSink)
 }
 
-func changeState(s Sinks, r *http.Request, change func(context.Context, string) error) (adminapi.Sink, error) {
-	if err := change(r.Context(), r.PathValue("name")); err != nil {
+func changeState(s Sinks, r *http.Request, change func(ctx context.Context, sink, actor string) error) (adminapi.Sink, error) {
+	if err := change(r.Context(), r.PathValue("name"), actorOf(r)); err != nil {
 		return adminapi.Sink{}, err
 	}
 	return s.ShowSink(r.Context(), r.PathValue("name"))

@@ -12,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 )
 
 // ListSinks returns all sinks sorted by name: configured ones, and removed ones that were not forgotten.
@@ -125,8 +126,17 @@ func (s *Service) ShowSink(ctx context.Context, name string) (adminapi.Sink, err
 	if err != nil {
 		return adminapi.Sink{}, err
 	}
-	return list[0], nil
+	changes, err := s.opts.HistoryStore.SinkChanges(ctx, name, shownChanges)
+	for _, c := range changes {
+		list[0].Changes = append(list[0].Changes, adminapi.SinkChange{
+			Time: c.Time, State: adminapi.SinkState(c.State), Actor: c.Actor, Reason: c.Reason, Node: c.Node,
+		})
+	}
+	return list[0], err
 }
+
+// shownChanges is the number of changes that [Service.ShowSink] returns.
+const shownChanges = 10
 
 // requireKnown returns 404.sink for a sink that is neither configured nor known in Redis.
 func (s *Service) requireKnown(ctx context.Context, name string) error {
@@ -145,15 +155,15 @@ func (s *Service) requireKnown(ctx context.Context, name string) error {
 	return err
 }
 
-// PauseSink stops attempts on all nodes until the sink is resumed.
-func (s *Service) PauseSink(ctx context.Context, name string) error {
-	_, err := s.setState(ctx, name, s.opts.Deliveries.States.Pause)
+// PauseSink stops attempts on all nodes until the sink is resumed. The actor is recorded.
+func (s *Service) PauseSink(ctx context.Context, name, actor string) error {
+	_, err := s.setState(ctx, name, actor, adminapi.SinkPaused, s.opts.Deliveries.States.Pause)
 	return err
 }
 
 // ResumeSink also enables a disabled sink, and starts a probe if the circuit breaker is open.
-func (s *Service) ResumeSink(ctx context.Context, name string) error {
-	sink, err := s.setState(ctx, name, func(ctx context.Context, name string) error {
+func (s *Service) ResumeSink(ctx context.Context, name, actor string) error {
+	sink, err := s.setState(ctx, name, actor, adminapi.SinkActive, func(ctx context.Context, name string) error {
 		recovered, err := s.opts.Deliveries.States.Resume(ctx, name)
 		if recovered {
 			err = errors.Join(err, s.opts.Notices.SinkRecovered(ctx, name))
@@ -187,7 +197,7 @@ func (s *Service) RetrySink(ctx context.Context, name string) (adminapi.RetryRes
 }
 
 func (s *Service) setState(
-	ctx context.Context, name string, set func(context.Context, string) error,
+	ctx context.Context, name, actor string, state adminapi.SinkState, set func(context.Context, string) error,
 ) (*openSink, error) {
 	sink, err := s.requireConfigured(ctx, name)
 	if err != nil {
@@ -196,6 +206,7 @@ func (s *Service) setState(
 	if err := set(ctx, name); err != nil {
 		return nil, err
 	}
+	s.opts.History.RecordSinkChange(history.SinkChange{Sink: name, State: string(state), Actor: actor}, false)
 	return sink, sink.pipeline.Refresh(ctx) // other nodes follow within a second
 }
 
@@ -224,6 +235,9 @@ func (s *Service) ForgetSink(ctx context.Context, name string, deadLetters bool)
 		if err := s.opts.Queues.ForgetSink(ctx, partition, name); err != nil {
 			return err
 		}
+	}
+	if err := s.opts.HistoryStore.ForgetSink(ctx, name); err != nil {
+		return err
 	}
 	return s.opts.Deliveries.Forget(ctx, name, deadLetters)
 }

@@ -30,6 +30,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
+// relayActor is the actor of changes that nobody asked for.
+const relayActor = "relay"
+
 // ConsumerGroup is the consumer group of all queues of sinks.
 const ConsumerGroup = "hubrelay"
 
@@ -187,7 +190,12 @@ func (s *Service) newPipeline(sink *openSink) error {
 		BatchesUnsupported: !sink.kind.Batches, DigestOverRate: sink.kind.DigestOverRate,
 		Timeout: cfg.Timeout, Concurrency: cfg.Concurrency, Ordering: sink.ordering(),
 		Log: s.log.With("sink", sink.name), Observer: s.metrics, Notices: s.opts.Notices, History: s.opts.History,
-		OnDisabled: func(reason string) { s.opts.OnDisabled(sink.name, reason) },
+		OnDisabled: func(reason string) {
+			s.opts.OnDisabled(sink.name, reason)
+			s.opts.History.RecordSinkChange(history.SinkChange{
+				Sink: sink.name, State: string(adminapi.SinkDisabled), Actor: relayActor, Reason: reason,
+			}, false)
+		},
 	})
 	if err != nil {
 		return err

@@ -4,7 +4,9 @@ import (
 	"context"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 )
 
 // statsInterval is the time between reads of statistics from Redis.
@@ -39,11 +41,34 @@ func (s *Service) loadStats(ctx context.Context, names []string) ([]sinkStats, e
 	return list, nil
 }
 
+// recordNodeStates records which sinks became down, throttled or failed on this node since the last call, or recovered. It
+// returns the states for the next call.
+func (s *Service) recordNodeStates(before map[string]adminapi.SinkState) map[string]adminapi.SinkState {
+	now := make(map[string]adminapi.SinkState)
+	ofNode := func(state adminapi.SinkState) bool {
+		return state == adminapi.SinkDown || state == adminapi.SinkThrottled || state == adminapi.SinkFailed
+	}
+	for _, sink := range s.sinks.list() {
+		state := sink.stateOnNode(sink.pipeline.State())
+		now[sink.name] = state.state
+		last := before[sink.name]
+		if state.state == last || !ofNode(state.state) && (!ofNode(last) || state.state != adminapi.SinkActive) {
+			continue
+		}
+		s.opts.History.RecordSinkChange(history.SinkChange{
+			Sink: sink.name, State: string(state.state), Actor: relayActor, Reason: state.reason,
+		}, true)
+	}
+	return now
+}
+
 // updateMetrics updates the metrics about the content of Redis until ctx ends.
 func (s *Service) updateMetrics(ctx context.Context) error {
 	tick := time.NewTicker(statsInterval)
 	defer tick.Stop()
+	states := make(map[string]adminapi.SinkState)
 	for {
+		states = s.recordNodeStates(states)
 		names := sinkNames(s.sinks.list())
 		list, err := s.loadStats(ctx, names)
 		if ctx.Err() != nil {

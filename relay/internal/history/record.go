@@ -13,6 +13,9 @@ import (
 // maxErrorBytes is the maximum length of an error text.
 const maxErrorBytes = 256
 
+// truncateError shortens an error text to maxErrorBytes, including the mark of the truncation.
+func truncateError(text string) string { return relay.Truncate(text, maxErrorBytes-len("…")) }
+
 // EventID is the binary form of an event's ID. Its first four bytes are the time of the event in seconds.
 type EventID [12]byte
 
@@ -191,7 +194,7 @@ func (a *Attempt) appendFields(b []byte, e *EventRef, names nameNumbers) []byte 
 		b = append(b, a.Delivery[:]...)
 	}
 	if bits&hasError != 0 {
-		b = appendText(b, relay.Truncate(a.Error, maxErrorBytes))
+		b = appendText(b, truncateError(a.Error))
 	}
 	return b
 }

@@ -91,6 +91,9 @@ type Recorder struct {
 	full   chan struct{} // a shard has many records
 
 	filterVersion atomic.Pointer[string] // of the filters in force
+
+	changesMu sync.Mutex
+	changes   []SinkChange // not stored yet
 }
 
 // shard collects the encoded records of one stream.
@@ -242,6 +245,7 @@ func (r *Recorder) Run(ctx context.Context) error {
 func (r *Recorder) flush(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
+	r.flushChanges(ctx)
 	err := r.opts.Store.names.resolveUnknown(ctx)
 	if err != nil {
 		r.opts.Log.Debug("names of the history could not be stored", "error", err)

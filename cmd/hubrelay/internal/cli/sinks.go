@@ -15,7 +15,7 @@ import (
 
 func newSinks(std term.Streams, build Build) *cobra.Command {
 	cmd := commandGroup("sinks", "Show and control the sinks of a running daemon",
-		newSinksList(std), newSinksTest(std), newSinksExplain(std, build),
+		newSinksList(std), newSinksShow(std), newSinksTest(std), newSinksExplain(std, build),
 		newSinksSwitch(std, adminapi.PauseSink(), "pause", "Stop deliveries to a sink and keep its backlog",
 			"Stops deliveries to the sink on all nodes within about a second. The backlog is kept up to its limit, "+
 				"even after restarts."),
