@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -135,18 +136,19 @@ func (r *rig) fillHistory(ctx context.Context) (ids []string, err error) {
 		return nil, err
 	}
 	defer conn.Close()
+	var lost lostRecords
 	recorder := history.NewRecorder(history.RecorderOptions{
-		Store: history.NewStore(conn, conn.Keys()), Node: "node-0", Observer: noHistoryObserver{},
+		Store: history.NewStore(conn, conn.Keys()), Node: "node-0", Observer: &lost,
 		Retention: func() history.Retention { return history.Retention{MaxAge: 48 * time.Hour, MaxBytes: 1 << 30} },
 		Log:       slog.New(slog.DiscardHandler),
 	})
 	running, stop := context.WithCancel(ctx)
 	done := make(chan error, 1)
 	go func() { done <- recorder.Run(running) }()
-	start := time.Now()
+	start := time.Now().Add(-24 * time.Hour)
 	topics := []string{"container.created", "container.deleted", "job.created", "billing.paid"}
 	for i := range historyRecords {
-		at := start.Add(time.Duration(i) * time.Millisecond / 1000)
+		at := start.Add(24 * time.Hour / historyRecords * time.Duration(i))
 		id := make([]byte, 12)
 		_, _ = rand.NewChaCha8([32]byte{byte(i), byte(i >> 8), byte(i >> 16), byte(i >> 24)}).Read(id)
 		seconds := uint32(at.Unix())
@@ -168,13 +170,17 @@ func (r *rig) fillHistory(ctx context.Context) (ids []string, err error) {
 		}
 	}
 	stop()
-	return ids, <-done
+	if err = <-done; err == nil && lost.Load() > 0 {
+		err = fmt.Errorf("%d records were dropped", lost.Load())
+	}
+	return ids, err
 }
 
-type noHistoryObserver struct{}
+// lostRecords counts dropped records.
+type lostRecords struct{ atomic.Int64 }
 
-func (noHistoryObserver) HistoryStored(int)  {}
-func (noHistoryObserver) HistoryDropped(int) {}
+func (*lostRecords) HistoryStored(int)      {}
+func (l *lostRecords) HistoryDropped(n int) { l.Add(int64(n)) }
 
 // timeAdmin returns the time of a GET of the admin API.
 func (d *daemon) timeAdmin(ctx context.Context, path string) (time.Duration, error) {
@@ -188,8 +194,12 @@ func (d *daemon) timeAdmin(ctx context.Context, path string) (time.Duration, err
 		return 0, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	if body, err := io.ReadAll(resp.Body); err != nil || resp.StatusCode != http.StatusOK {
-		return 0, fmt.Errorf("GET %s: %s %s %w", path, resp.Status, body, err)
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("GET %s: %s %s", path, resp.Status, body)
+	}
+	if err != nil {
+		return 0, err
 	}
 	return time.Since(start), nil
 }

@@ -359,7 +359,8 @@ func (s *Service) describeUnattempted(
 	sink := s.sinks.get(d.Sink)
 	if filters.areCurrent {
 		if s.isExcluded(e, d, filters) { // but perhaps not at that time
-			d.State, d.Reason, d.Detail = adminapi.DeliveryUnknown, "", "the filter of that time is unknown; today's excludes the event: "+d.Detail
+			d.Detail = "the filter of that time is unknown; today's excludes the event by " + d.Reason
+			d.State, d.Reason = adminapi.DeliveryUnknown, ""
 			return nil
 		}
 	} else if _, existed := filters.bySink[d.Sink]; !existed && sink != nil && !startsAtBeginning(sink.cfg) {
@@ -375,13 +376,16 @@ func (s *Service) describeUnattempted(
 		d.State, d.Detail = adminapi.DeliveryWaiting, "the event is not yet in the queue of the sink"
 		return nil
 	}
-	return s.describeMissing(ctx, e, d, sink)
+	return s.describeMissing(ctx, e, d, sink, filters.areCurrent)
 }
 
-// describeMissing describes a delivery that the sink wanted, without any trace. sink is nil if it is not configured.
-func (s *Service) describeMissing(ctx context.Context, e *eventState, d *adminapi.EventSink, sink *openSink) error {
+// describeMissing describes a delivery that the sink wanted, without any trace. sink is nil if it is not configured. Without
+// filters of that time, the history may be younger than the event.
+func (s *Service) describeMissing(
+	ctx context.Context, e *eventState, d *adminapi.EventSink, sink *openSink, isOlder bool,
+) error {
 	d.Detail = detailLost
-	if sink == nil || !s.opts.History.RecordsAll() {
+	if sink == nil || isOlder || !s.opts.History.RecordsAll() {
 		return nil
 	}
 	if sink.cfg.Digest.Wait > 0 || sink.cfg.Batch.Wait > 0 || sink.kind.DigestOverRate {

@@ -11,8 +11,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/resp"
 )
 
-// blockCount is the number of blocks of one read of a shard. Together, the shards hold less than 64 MiB in memory.
-const blockCount = 32
+// blockCount is the number of blocks of one read of a shard. Together, the shards hold about 16 MiB in memory at most.
+const blockCount = 8
 
 // Selection selects records of deliveries that are complete.
 type Selection struct {
@@ -32,8 +32,6 @@ type List struct {
 	Records []Record
 	// Next continues the list. It is empty at the end.
 	Next string
-	// SearchedTo is the time of the oldest block that was read.
-	SearchedTo time.Time
 }
 
 // ListRecords returns the newest selected records. It returns after about two seconds with the records that it has found by
@@ -65,7 +63,7 @@ func (s *Store) ListRecords(ctx context.Context, sel Selection) (List, error) {
 			list.Next = ""
 			return list, nil
 		}
-		if list.Next != "" && time.Now().After(deadline) {
+		if len(list.Records) == sel.Limit || list.Next != "" && time.Now().After(deadline) {
 			return list, nil
 		}
 		records := s.matchBlock(newest.list[0], sel.Matches)
@@ -81,7 +79,7 @@ func (s *Store) ListRecords(ctx context.Context, sel Selection) (List, error) {
 		}
 		skip = 0
 		list.Records = append(list.Records, records...)
-		list.Next, list.SearchedTo = newest.head.String(), newest.head.time()
+		list.Next = newest.head.String()
 		if err := merged.advance(ctx, newest); err != nil {
 			return List{}, err
 		}

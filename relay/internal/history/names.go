@@ -104,6 +104,7 @@ func (t *nameTable) loadAll(ctx context.Context) error {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.isFull = len(stored) >= maxNames
 	next := new(knownNames).clone()
 	for name, text := range stored {
 		if n, err := strconv.ParseUint(text, 10, 32); err == nil && n > 0 {

@@ -61,7 +61,6 @@ const (
 	StateRetrying               // the next attempt has a time
 	StateDelivered              // it is complete
 	StateDead                   // it is a dead letter
-	StateDropped                // it was removed before any attempt
 )
 
 // EventRef identifies an event and where it is in the log.

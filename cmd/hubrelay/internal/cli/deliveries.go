@@ -36,11 +36,11 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
 		Short: "List the deliveries of a sink, or of all sinks",
 		Long: `Lists deliveries by state:
 
-  retrying   failed, and attempted again at NEXT; without NEXT an attempt is running, or an earlier delivery with the same
-             ordering key is not complete
-  waiting    in the queue of the sink; 'sinks show' says how many events are in open digests
+  retrying   failed, and attempted again at NEXT; without NEXT an attempt is running
+  waiting    not attempted yet: in the queue of the sink, replayed, or after another delivery with the same ordering key;
+             'sinks show' says how many events are in open digests
   dead       dead letters, whose ATTEMPTS include replays
-  dropped    excluded by a limit before any attempt
+  dropped    excluded before any attempt, because the account had used its share of the backlog
   delivered  accepted by the receiver
 
 delivered and dropped come from the history, which is limited by history in the configuration. --since limits the last
@@ -91,11 +91,11 @@ func listDeliveries(ctx context.Context, std term.Streams, f *deliveriesFlags) e
 	err = printPages(std, &f.outputFlags, func(visit func([]adminapi.Delivery) error) error {
 		err := forEachPage(ctx, c, adminapi.ListDeliveries(), func(p adminapi.PageRequest) adminapi.ListDeliveriesRequest {
 			f.request.PageRequest = p
-			f.request.Limit = min(f.request.Limit, f.limit-len(list))
+			f.request.Limit = min(f.request.Limit, f.limit+1-len(list)) // one more shows that the list is cut
 			return f.request
 		}, func(page []adminapi.Delivery) error {
 			list = append(list, page...)
-			if len(list) >= f.limit {
+			if len(list) > f.limit {
 				return errEnough
 			}
 			return nil
@@ -105,7 +105,7 @@ func listDeliveries(ctx context.Context, std term.Streams, f *deliveriesFlags) e
 		}
 		return errors.Join(err, visit(list))
 	}, func(list []adminapi.Delivery) error { return printDeliveries(std, list, f.allSinks) }, "no deliveries match")
-	if err == nil && isCut && !f.asJSON {
+	if err == nil && isCut {
 		_, err = fmt.Fprintf(std.Err, "the list ends after %d: use --limit, --state or --since to see others\n", f.limit)
 	}
 	return err

@@ -94,8 +94,14 @@ type ScheduledDelivery struct {
 	Record *Record
 }
 
-// List returns up to limit scheduled deliveries of a sink, the next due ones first. after is the next of the previous list, or
-// empty. next is empty at the end.
+// The records of a list are read in steps of listStep, until they have more than maxListBytes.
+const (
+	listStep     = 20
+	maxListBytes = 16 << 20
+)
+
+// List returns up to limit scheduled deliveries of a sink, the next due ones first, or fewer if they are large. after is the
+// next of the previous list, or empty. next is empty at the end.
 func (s *Retries) List(ctx context.Context, sink, after string, limit int) (list []ScheduledDelivery, next string, err error) {
 	const operation = "list scheduled deliveries"
 	start, err := s.rankAfter(ctx, sink, after)
@@ -103,47 +109,59 @@ func (s *Retries) List(ctx context.Context, sink, after string, limit int) (list
 		return nil, "", redisconn.WrapError(operation, err)
 	}
 	members, err := s.client.ZRangeWithScores(ctx, RetryKey(s.keys, sink), start, start+int64(limit)-1).Result()
-	if err != nil || len(members) == 0 {
-		return nil, "", redisconn.WrapError(operation, err)
-	}
-	ids := make([]string, len(members))
-	for i, m := range members {
-		ids[i], _ = m.Member.(string)
-	}
-	bodies, err := s.client.HMGet(ctx, RecordsKey(s.keys, sink), ids...).Result()
 	if err != nil {
 		return nil, "", redisconn.WrapError(operation, err)
 	}
-	for i, m := range members {
-		d := ScheduledDelivery{ID: ids[i]}
-		d.setDue(m.Score)
-		if body, ok := bodies[i].(string); ok {
-			d.Record, _ = DecodeRecord(body)
+	isEnd := len(members) < limit
+	for size := 0; len(members) > 0 && size < maxListBytes; {
+		step := members[:min(listStep, len(members))]
+		members = members[len(step):]
+		ids := make([]string, len(step))
+		for i, m := range step {
+			ids[i], _ = m.Member.(string)
 		}
-		list = append(list, d)
+		bodies, err := s.client.HMGet(ctx, RecordsKey(s.keys, sink), ids...).Result()
+		if err != nil {
+			return nil, "", redisconn.WrapError(operation, err)
+		}
+		for i, m := range step {
+			next = strconv.FormatFloat(m.Score, 'f', -1, 64) + "~" + ids[i]
+			body, ok := bodies[i].(string)
+			if !ok {
+				continue // it was completed in the meantime
+			}
+			size += len(body)
+			d := ScheduledDelivery{ID: ids[i]}
+			d.setDue(m.Score)
+			d.Record, _ = DecodeRecord(body)
+			list = append(list, d)
+		}
 	}
-	if len(members) == limit {
-		last := members[len(members)-1]
-		next = strconv.FormatFloat(last.Score, 'f', -1, 64) + "~" + ids[len(ids)-1]
+	if isEnd && len(members) == 0 {
+		next = ""
 	}
 	return list, next, nil
 }
 
-// rankAfter returns the rank that follows a position of [Retries.List]. If its delivery has left the queue, it is the rank of
-// the first delivery with the same due time, so some deliveries may be listed twice.
+// rankAfter returns the rank that follows a position of [Retries.List]. If its delivery has left the queue or has another due
+// time, it is the rank of the first delivery with the due time of the position, so some deliveries may be listed twice.
 func (s *Retries) rankAfter(ctx context.Context, sink, after string) (int64, error) {
 	if after == "" {
 		return 0, nil
 	}
 	score, id, ok := strings.Cut(after, "~")
-	if _, err := strconv.ParseFloat(score, 64); err != nil || !ok {
+	due, err := strconv.ParseFloat(score, 64)
+	if err != nil || !ok || math.IsNaN(due) {
 		return 0, fmt.Errorf("%w: after is not the value of next in an earlier response", ErrSelection)
 	}
-	rank, err := s.client.ZRank(ctx, RetryKey(s.keys, sink), id).Result()
-	if err == nil {
-		return rank + 1, nil
+	stored, err := s.client.ZScore(ctx, RetryKey(s.keys, sink), id).Result()
+	if err == nil && stored == due {
+		var rank int64
+		if rank, err = s.client.ZRank(ctx, RetryKey(s.keys, sink), id).Result(); err == nil {
+			return rank + 1, nil
+		}
 	}
-	if !errors.Is(err, redis.Nil) {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return 0, err
 	}
 	return s.client.ZCount(ctx, RetryKey(s.keys, sink), "-inf", "("+score).Result()

@@ -90,7 +90,24 @@ func TestRetries_List(t *testing.T) {
 	if !slices.IsSorted(ids) || len(slices.Compact(ids)) != 25 {
 		t.Errorf("got %v, want all 25 in order", ids)
 	}
-	for _, after := range []string{"x", "x~y", "1"} {
+	// The last delivery of a page is attempted again later.
+	first, next, err := s.Retries.List(t.Context(), testSink, "", 5)
+	if err != nil || len(first) != 5 {
+		t.Fatalf("got %d, %v", len(first), err)
+	}
+	last := first[4].ID
+	if err := s.Commands().ZIncrBy(t.Context(), RetryKey(s.Retries.keys, testSink), 5e7, last).Err(); err != nil {
+		t.Fatal(err)
+	}
+	seen := make(map[string]bool)
+	rest, _, err := s.Retries.List(t.Context(), testSink, next, 100)
+	for _, d := range append(rest, first...) {
+		seen[d.ID] = true
+	}
+	if err != nil || len(seen) != 25 {
+		t.Errorf("after a rescheduled delivery: got %d different deliveries, %v, want 25", len(seen), err)
+	}
+	for _, after := range []string{"x", "x~y", "1", "NaN~y"} {
 		if _, _, err := s.Retries.List(t.Context(), testSink, after, 7); !errors.Is(err, ErrSelection) {
 			t.Errorf("%q: got %v", after, err)
 		}
