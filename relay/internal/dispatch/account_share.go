@@ -84,9 +84,31 @@ func (d *Dispatcher) admitMatches(n *relay.Notification, found []int, from int) 
 		}
 		d.shares[i].dropped++
 		d.opts.Observer.Dropped(d.sinks[i], 1)
-		d.opts.RecordExcluded(n, d.sinks[i])
+		entry := excludedEntry{*n, d.sinks[i]}
+		entry.n.Data = nil // it may be large
+		d.excluded = append(d.excluded, entry)
 	}
 	return kept
+}
+
+// excludedEntry is an entry that a sink does not get, because its account has used its share.
+type excludedEntry struct {
+	n    relay.Notification // without data
+	sink string
+}
+
+// recordExcluded records the excluded entries of a request that was committed.
+func (d *Dispatcher) recordExcluded() {
+	for i := range d.excluded {
+		d.opts.RecordExcluded(&d.excluded[i].n, d.excluded[i].sink)
+	}
+	d.discardExcluded()
+}
+
+// discardExcluded forgets excluded entries that will be matched again.
+func (d *Dispatcher) discardExcluded() {
+	clear(d.excluded)
+	d.excluded = d.excluded[:0]
 }
 
 // countAccounts counts the queues whose upper bounds are no longer precise enough, and those of exceeded accounts.

@@ -95,8 +95,8 @@ type Options struct {
 	// RecordSinks records that entries after a position are matched with these sinks. It is called before that, again after
 	// an error, and once for the same sinks while the lease is held. Nil records nothing.
 	RecordSinks func(ctx context.Context, after string, sinks []Sink) error
-	// RecordExcluded is called for each notification that a sink does not get, because its account has used its share. It must
-	// not block. It may be nil.
+	// RecordExcluded is called once for each notification that a sink does not get, because its account has used its share. n
+	// has no data. It must not block. It may be nil.
 	RecordExcluded func(n *relay.Notification, sink string)
 
 	// Logger and Observer may be nil.
@@ -128,11 +128,12 @@ type Dispatcher struct {
 	unmatchedTo     string // no sink matches an entry after position and up to here
 	unmatched       int    // number of these entries
 	generation      int64
-	joinedAt        []string       // by sink: the position after which its entries begin, "" if it is not active
-	allJoined       bool           // all sinks are active and have joined before position
-	catchingUpSinks map[int]string // position of each sink that catches up
-	dropped         []int64        // by sink: not yet logged
-	copied          []int          // by sink: in the current enqueue
+	joinedAt        []string        // by sink: the position after which its entries begin, "" if it is not active
+	allJoined       bool            // all sinks are active and have joined before position
+	catchingUpSinks map[int]string  // position of each sink that catches up
+	dropped         []int64         // by sink: not yet logged
+	copied          []int           // by sink: in the current enqueue
+	excluded        []excludedEntry // not recorded yet
 	scratch         []int
 }
 
@@ -309,6 +310,7 @@ func (d *Dispatcher) loadState(ctx context.Context) error {
 		return err
 	}
 	d.position, d.unmatchedTo, d.unmatched, d.generation = s.Position, s.Position, 0, s.Generation
+	d.discardExcluded()
 	d.joinedAt, d.catchingUpSinks, d.allJoined = make([]string, len(d.sinks)), make(map[int]string), true
 	for i, name := range d.sinks {
 		if position, ok := s.Active[name]; ok {

@@ -86,6 +86,7 @@ func (d *Dispatcher) enqueueMatches(ctx context.Context, list []relay.Notificati
 			return true, err
 		}
 		d.recordResult(r, result)
+		d.recordExcluded()
 		d.setPosition(r.To)
 		if d.mustCount {
 			if err := d.countAccounts(ctx); err != nil {
@@ -114,6 +115,7 @@ func (d *Dispatcher) savePosition(ctx context.Context) (again bool, err error) {
 	if err != nil || !result.Committed {
 		return true, err
 	}
+	d.recordExcluded()
 	d.setPosition(d.unmatchedTo)
 	return false, nil
 }
