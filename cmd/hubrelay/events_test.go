@@ -327,3 +327,45 @@ func checkDeliveries(t *testing.T, command func(wantCode int, args ...string) st
 		}
 	}
 }
+
+// TestEventsShow_Backlog tells an event that a full queue has dropped from those that wait.
+func TestEventsShow_Backlog(t *testing.T) {
+	t.Parallel()
+	hooks := receive(t, func(w http.ResponseWriter, _ hook) { w.WriteHeader(http.StatusNoContent) })
+	d := serve(t, daemonConfig{sinks: webhookSink("hook", hooks.url+"/", ", backlog: 5")})
+	command := func(args ...string) string {
+		t.Helper()
+		out, errOut, code := call(t, nil, "", append(args, "--admin", d.Admin)...)
+		if code != 0 {
+			t.Fatalf("%v exited with %d: %s%s", args, code, out, errOut)
+		}
+		return out
+	}
+	delivered := d.Publish(t, "hub-1", "application/json", plain, nil)[0]
+	state := func(id string) string {
+		t.Helper()
+		var e shownEvent
+		if err := json.Unmarshal([]byte(command("events", "show", id, "-o", "json")), &e); err != nil {
+			t.Fatal(err)
+		}
+		return e.state("hook")
+	}
+	expect := func(id, want string) {
+		t.Helper()
+		testkit.Eventually(t, want, func() error {
+			if got := state(id); got != want {
+				return fmt.Errorf("got %q", got)
+			}
+			return nil
+		})
+	}
+	expect(delivered, "delivered 1=204")
+	command("sinks", "pause", "hook")
+	var ids []string
+	for range 20 {
+		ids = append(ids, d.Publish(t, "hub-1", "application/json", plain, nil)...)
+	}
+	expect(ids[0], "dropped backlog")
+	expect(ids[19], "waiting paused")
+	expect(delivered, "delivered 1=204")
+}
