@@ -17,7 +17,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
-// TestEventsSearch finds events by what they concern and by who published them.
+// TestEventsSearch finds events by object, context, topic, time and publisher.
 func TestEventsSearch(t *testing.T) {
 	t.Parallel()
 	data := filepath.Join(tempDir(t), "redis")
@@ -328,7 +328,7 @@ func checkDeliveries(t *testing.T, command func(wantCode int, args ...string) st
 	}
 }
 
-// TestEventsShow_Backlog tells an event that a full queue has dropped from those that wait.
+// TestEventsShow_Backlog distinguishes an event that a full queue has dropped from waiting events.
 func TestEventsShow_Backlog(t *testing.T) {
 	t.Parallel()
 	hooks := receive(t, func(w http.ResponseWriter, _ hook) { w.WriteHeader(http.StatusNoContent) })

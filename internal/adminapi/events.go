@@ -86,7 +86,8 @@ type EventDetails struct {
 	Event
 	// Payload is the event as clients receive it. It is null if the event is no longer in the log, and for a viewer.
 	Payload json.RawMessage `json:"payload"`
-	// Sinks are the sinks that were configured when the event was dispatched, and those that were added later, sorted by name.
+	// Sinks contains the sinks that were configured when the event was dispatched, and sinks that were added later, sorted by
+	// name.
 	Sinks []EventSink `json:"sinks"`
 	// Streams are the nodes whose clients of streams received the event. Clients that resumed later do not count.
 	Streams []EventStream `json:"streams"`
@@ -105,7 +106,7 @@ type EventSink struct {
 	Reason string `json:"reason"`
 	// Detail is a sentence about the reason. For an event that was not matched, only operators see it.
 	Detail string `json:"detail,omitempty"`
-	// NextAttemptAt is the time of the next attempt, or at which a digest is sealed. It is null if there is none.
+	// NextAttemptAt is the time of the next attempt, or the time at which a digest is sealed. It is null without a next attempt.
 	NextAttemptAt *time.Time `json:"next_attempt_at"`
 	// Attempts are the oldest first.
 	Attempts []EventAttempt `json:"attempts"`
@@ -133,7 +134,7 @@ type EventStream struct {
 	Clients int    `json:"clients"`
 }
 
-// ShowEvent shows an event and what happened to it.
+// ShowEvent shows an event and its deliveries.
 func ShowEvent() Operation[Empty, EventDetails] {
-	return viewerOperation[Empty, EventDetails]("events.show", "/api/events/{id}", "Show an event and what happened to it")
+	return viewerOperation[Empty, EventDetails]("events.show", "/api/events/{id}", "Show an event and its deliveries")
 }

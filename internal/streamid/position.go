@@ -5,6 +5,7 @@ import (
 	"math"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Position is a position in the log of one partition, right after the entry with this stream ID. The zero value is the
@@ -51,6 +52,12 @@ func (p Position) String() string {
 	b = append(b, '-')
 	return string(strconv.AppendUint(b, p.Seq, 10))
 }
+
+// maxTime is the end of the year 9999 in unix milliseconds, the last time that JSON can contain.
+const maxTime = 253402300799999
+
+// Time returns the time at which Redis added the entry with this stream ID, at most the end of the year 9999.
+func (p Position) Time() time.Time { return time.UnixMilli(int64(min(p.MS, maxTime))).UTC() }
 
 // Compare orders positions by their stream IDs as cmp.Compare does.
 func (p Position) Compare(q Position) int {

@@ -18,6 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 )
 
@@ -180,6 +181,8 @@ func (h *apiHandler) clientError(r *http.Request, err error) *relay.Error {
 	case errors.Is(err, store.ErrNoDeadLetter):
 		return relay.NewError(relay.CodeNoDeadLetter, "the sink has no dead letter of the delivery "+
 			strconv.Quote(relay.Truncate(r.PathValue("id"), 200)))
+	case errors.Is(err, history.ErrInvalidCursor):
+		return newCursorError()
 	case errors.Is(err, store.ErrSelection):
 		return relay.NewError(relay.CodeInvalidArgument, err.Error())
 	}
@@ -255,9 +258,32 @@ func splitTopics(lists []string) (topics []string) {
 	return topics
 }
 
-func errSince() error {
-	return relay.NewError(relay.CodeInvalidArgument,
-		"since is neither a time such as 2026-11-21T04:00:00Z nor an age such as 24h").WithExtra("parameter", "since")
+// newCursorError returns the error for a value of after that is not a cursor.
+func newCursorError() *relay.Error {
+	return relay.NewError(relay.CodeInvalidArgument, "after is not the value of next in an earlier response").
+		WithExtra("parameter", "after")
+}
+
+// parseTopics parses the patterns of the parameter topics.
+func parseTopics(lists []string) (relay.Patterns, error) {
+	patterns, err := relay.ParsePatterns(splitTopics(lists))
+	if err != nil {
+		err = relay.NewError(relay.CodeInvalidArgument, err.Error()).WithExtra("parameter", "topics")
+	}
+	return patterns, err
+}
+
+// parseTimeParameter parses a time (RFC 3339) or an age such as 24h. An empty text is the zero time.
+func parseTimeParameter(name, text string, now time.Time) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, ok := parseTime(text, now)
+	if !ok {
+		return t, relay.NewError(relay.CodeInvalidArgument, name+
+			" is neither a time such as 2026-11-21T04:00:00Z nor an age such as 24h").WithExtra("parameter", name)
+	}
+	return t, nil
 }
 
 // parseTime parses a time (RFC 3339) or an age such as 24h.

@@ -43,11 +43,8 @@ func searchAuditLog(
 		Actor: request.Actor, Source: request.Source, Target: request.Target, Action: request.Action,
 		Limit: cmp.Or(request.Limit, defaultAuditEntries),
 	}
-	if request.Since != "" {
-		var ok bool
-		if f.Since, ok = parseTime(request.Since, time.Now()); !ok {
-			return nil, errSince()
-		}
+	if f.Since, err = parseTimeParameter("since", request.Since, time.Now()); err != nil {
+		return nil, err
 	}
 	entries, err := l.Search(r.Context(), f)
 	list = make([]adminapi.AuditEntry, len(entries))

@@ -78,14 +78,9 @@ func dropDeadLetters(
 
 func newSelection(f adminapi.DeadLetterFilter, p adminapi.PageRequest, now time.Time) (store.Selection, error) {
 	sel := store.Selection{Topics: splitTopics(f.Topics), Hub: f.HubID, After: p.After, Limit: p.Limit}
-	if f.Since == "" {
-		return sel, nil
-	}
-	var ok bool
-	if sel.Since, ok = parseTime(f.Since, now); !ok {
-		return sel, errSince()
-	}
-	return sel, nil
+	var err error
+	sel.Since, err = parseTimeParameter("since", f.Since, now)
+	return sel, err
 }
 
 // changeDeadLetters changes the selected dead letters with one of two functions, and records the selection. pastTense is

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
@@ -21,40 +22,35 @@ const (
 
 func listDeliveries(
 	s Sinks, r *http.Request, request adminapi.ListDeliveriesRequest,
-) (adminapi.Page[adminapi.Delivery], error) {
+) (page adminapi.Page[adminapi.Delivery], err error) {
 	sel := delivery.Selection{
 		Sink: request.Sink, After: request.After, Limit: min(cmp.Or(request.Limit, defaultDeliveryPage), maxDeliveryPage),
 	}
-	var err error
-	if sel.Topics, err = relay.ParsePatterns(splitTopics(request.Topics)); err != nil {
-		return adminapi.Page[adminapi.Delivery]{}, relay.NewError(relay.CodeInvalidArgument, err.Error()).
-			WithExtra("parameter", "topics")
+	if sel.Topics, err = parseTopics(request.Topics); err != nil {
+		return page, err
 	}
 	for _, name := range splitTopics(request.States) {
 		state := adminapi.DeliveryState(name)
 		if !slices.Contains(delivery.ListedStates(), state) {
-			return adminapi.Page[adminapi.Delivery]{}, errState(name)
+			return page, newStateError(name)
 		}
 		sel.States = append(sel.States, state)
 	}
-	if request.Since != "" {
-		var ok bool
-		if sel.Since, ok = parseTime(request.Since, time.Now()); !ok {
-			return adminapi.Page[adminapi.Delivery]{}, errSince()
-		}
+	if sel.Since, err = parseTimeParameter("since", request.Since, time.Now()); err != nil {
+		return page, err
 	}
 	return s.ListDeliveries(r.Context(), sel)
 }
 
-func errState(name string) error {
+func newStateError(name string) *relay.Error {
 	var known []string
 	for _, state := range delivery.ListedStates() {
 		known = append(known, string(state))
 	}
-	detail := "there is no state " + strconv.Quote(relay.Truncate(name, 100)) +
-		"; the states are retrying, waiting, dead, dropped and delivered"
+	hint := "the states are " + strings.Join(known, ", ")
 	if near := suggest.ClosestName(name, known); near != "" {
-		detail = "there is no state " + strconv.Quote(relay.Truncate(name, 100)) + "; did you mean " + near + "?"
+		hint = "did you mean " + near + "?"
 	}
-	return relay.NewError(relay.CodeInvalidArgument, detail).WithExtra("parameter", "states")
+	return relay.NewError(relay.CodeInvalidArgument,
+		"there is no state "+strconv.Quote(relay.Truncate(name, 100))+"; "+hint).WithExtra("parameter", "states")
 }

@@ -3,7 +3,6 @@ package adminserver
 import (
 	"cmp"
 	"context"
-	"errors"
 	"net/http"
 	"time"
 
@@ -32,10 +31,6 @@ func searchEvents(
 		return page, err
 	}
 	result, err := events.Search(r.Context(), q)
-	if errors.Is(err, history.ErrInvalidCursor) {
-		return page, relay.NewError(relay.CodeInvalidArgument, "after is not the value of next in an earlier response").
-			WithExtra("parameter", "after")
-	}
 	for _, e := range result.Events {
 		page.Data = append(page.Data, newEvent(&e))
 	}
@@ -74,21 +69,14 @@ func newEventQuery(request adminapi.SearchEventsRequest, now time.Time) (history
 		Limit: min(cmp.Or(request.Limit, defaultEventPage), maxEventPage),
 	}
 	var err error
-	if q.Filter.Topics, err = relay.ParsePatterns(splitTopics(request.Topics)); err != nil {
-		return q, relay.NewError(relay.CodeInvalidArgument, err.Error()).WithExtra("parameter", "topics")
+	if q.Filter.Topics, err = parseTopics(request.Topics); err != nil {
+		return q, err
 	}
-	for _, limit := range []struct {
-		name, text string
-		to         *time.Time
-	}{{"since", request.Since, &q.Since}, {"until", request.Until, &q.Until}} {
-		if limit.text == "" {
-			continue
-		}
-		var ok bool
-		if *limit.to, ok = parseTime(limit.text, now); !ok {
-			return q, relay.NewError(relay.CodeInvalidArgument, limit.name+
-				" is neither a time such as 2026-11-21T04:00:00Z nor an age such as 24h").WithExtra("parameter", limit.name)
-		}
+	if q.Since, err = parseTimeParameter("since", request.Since, now); err != nil {
+		return q, err
+	}
+	if q.Until, err = parseTimeParameter("until", request.Until, now); err != nil {
+		return q, err
 	}
 	if !q.Since.IsZero() && !q.Until.IsZero() && !q.Until.After(q.Since) {
 		return q, relay.NewError(relay.CodeInvalidArgument, "until is not later than since, so nothing is between them").

@@ -49,8 +49,7 @@ func listQuarantine(
 	q Quarantine, r *http.Request, request adminapi.PageRequest,
 ) (page adminapi.Page[adminapi.QuarantinedEntry], err error) {
 	if request.After != "" && !streamid.IsValid(request.After) {
-		return page, relay.NewError(relay.CodeInvalidArgument, "after is not the value of next in an earlier response").
-			WithExtra("parameter", "after")
+		return page, newCursorError()
 	}
 	limit := min(cmp.Or(request.Limit, defaultQuarantinePage), maxQuarantinePage)
 	list, err := q.ListQuarantine(r.Context(), request.After, limit)

@@ -14,10 +14,10 @@ func FirstFalse(text string, e *relay.Envelope) string {
 	if err != nil {
 		return ""
 	}
-	for _, part := range operands(tree.Node) {
+	for _, part := range listOperands(tree.Node) {
 		condition, err := Compile(part.String())
 		if err != nil || condition == nil {
-			return text // a part such as a variable cannot stand alone
+			return text // a part that uses a variable cannot be compiled alone
 		}
 		passes, err := condition(e)
 		if err != nil {
@@ -30,10 +30,10 @@ func FirstFalse(text string, e *relay.Envelope) string {
 	return ""
 }
 
-// operands returns the operands of a conjunction.
-func operands(node ast.Node) []ast.Node {
+// listOperands returns the operands of a conjunction.
+func listOperands(node ast.Node) []ast.Node {
 	if b, ok := node.(*ast.BinaryNode); ok && (b.Operator == "and" || b.Operator == "&&") {
-		return append(operands(b.Left), operands(b.Right)...)
+		return append(listOperands(b.Left), listOperands(b.Right)...)
 	}
 	return []ast.Node{node}
 }

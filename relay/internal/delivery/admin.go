@@ -206,7 +206,7 @@ func (s *Service) setState(
 	if err := set(ctx, name); err != nil {
 		return nil, err
 	}
-	s.opts.History.RecordSinkChange(history.SinkChange{Sink: name, State: string(state), Actor: actor}, false)
+	s.opts.History.RecordSinkChange(history.SinkChange{Sink: name, State: string(state), Actor: actor})
 	return sink, sink.pipeline.Refresh(ctx) // other nodes follow within a second
 }
 

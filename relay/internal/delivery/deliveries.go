@@ -24,7 +24,7 @@ type Selection struct {
 	Sink string
 	// States select all states of [ListedStates] if they are empty.
 	States []adminapi.DeliveryState
-	// Topics select all topics if there are none.
+	// Topics without a pattern select all topics.
 	Topics relay.Patterns
 	// Since is the earliest last attempt, or for deliveries without attempts the earliest event. Zero is no limit.
 	Since time.Time
@@ -56,11 +56,8 @@ func (p listPlace) encode() string {
 	return base64.RawURLEncoding.EncodeToString(text)
 }
 
-var errInvalidAfter = relay.NewError(relay.CodeInvalidArgument, "after is not the value of next in an earlier response").
-	WithExtra("parameter", "after")
-
-// ListDeliveries returns a page of deliveries. The error is 422.invalid-argument for an invalid After, and 404.sink for an
-// unknown sink.
+// ListDeliveries returns a page of deliveries. The error is [history.ErrInvalidCursor] for an invalid After, and 404.sink for
+// an unknown sink.
 func (s *Service) ListDeliveries(
 	ctx context.Context, sel Selection,
 ) (page adminapi.Page[adminapi.Delivery], err error) {
@@ -118,7 +115,7 @@ func (s *Service) listPlaces(ctx context.Context, sel *Selection) (places []list
 	var from listPlace
 	text, err := base64.RawURLEncoding.DecodeString(sel.After)
 	if err != nil || json.Unmarshal(text, &from) != nil || !slices.Contains(ListedStates(), from.State) {
-		return nil, errInvalidAfter
+		return nil, history.ErrInvalidCursor
 	}
 	// A sink that was removed in the meantime is skipped.
 	places = slices.DeleteFunc(places, func(p listPlace) bool {
@@ -181,7 +178,7 @@ func (s *Service) listWaiting(
 	if place.At != "" {
 		number, cursor, _ := strings.Cut(place.At, ":")
 		if partition, err = strconv.Atoi(number); err != nil || partition < 0 || cursor != "" && !streamid.IsValid(cursor) {
-			return nil, "", errInvalidAfter
+			return nil, "", history.ErrInvalidCursor
 		}
 		after = cursor
 	}
@@ -209,7 +206,7 @@ func (s *Service) listRetrying(
 ) (list []adminapi.Delivery, next string, err error) {
 	scheduled, next, err := s.opts.Deliveries.Retries.List(ctx, place.Sink, place.At, limit)
 	if errors.Is(err, store.ErrSelection) {
-		return nil, "", errInvalidAfter
+		return nil, "", history.ErrInvalidCursor
 	}
 	for _, one := range scheduled {
 		d := adminapi.Delivery{Sink: place.Sink, State: adminapi.DeliveryRetrying}
@@ -221,13 +218,12 @@ func (s *Service) listRetrying(
 			list = append(list, d)
 			continue
 		}
-		if len(one.Record.Attempts) == 0 {
-			d.State = adminapi.DeliveryWaiting // such as a replay, or after another one with its ordering key
-		}
 		if n := len(one.Record.Attempts); n > 0 {
 			last := one.Record.Attempts[n-1]
 			d.Attempts, d.LastAttemptAt = one.Record.AttemptCount, &last.Time
 			d.Status, d.Error = last.Status, last.Error
+		} else {
+			d.State = adminapi.DeliveryWaiting // such as a replay, or after another one with its ordering key
 		}
 		for _, n := range one.Record.Notifications {
 			d.EventID, d.Topic = n.ID, n.Topic
@@ -247,7 +243,7 @@ func (s *Service) listDead(
 	page, err := s.opts.Deliveries.DeadLetters.List(ctx, place.Sink,
 		store.Selection{Since: sel.Since, After: place.At, Limit: limit})
 	if errors.Is(err, store.ErrSelection) {
-		return nil, "", errInvalidAfter
+		return nil, "", history.ErrInvalidCursor
 	}
 	for _, l := range page.Letters {
 		d := adminapi.Delivery{
@@ -266,22 +262,19 @@ func (s *Service) listDead(
 func (s *Service) listComplete(
 	ctx context.Context, sel *Selection, place listPlace, limit int,
 ) (list []adminapi.Delivery, next string, err error) {
+	matches := func(e *history.EventRef, sink string, at time.Time) bool {
+		return sink == place.Sink && !at.Before(sel.Since) && sel.matchesTopic(e.Topic)
+	}
 	found, err := s.opts.HistoryStore.ListRecords(ctx, history.Selection{
 		Since: sel.Since, After: place.At, Limit: limit,
 		Matches: func(r history.Record) bool {
-			switch {
-			case r.Attempt != nil:
-				return place.State == adminapi.DeliveryDelivered && r.Attempt.State == history.StateDelivered &&
-					!r.Attempt.Time.Before(sel.Since) && r.Attempt.Sink == place.Sink && sel.matchesTopic(r.Attempt.Event.Topic)
-			case r.Drop != nil:
-				return place.State == adminapi.DeliveryDropped && !r.Drop.Time.Before(sel.Since) && r.Drop.Sink == place.Sink && sel.matchesTopic(r.Drop.Event.Topic)
+			if d := r.Drop; d != nil {
+				return place.State == adminapi.DeliveryDropped && matches(&d.Event, d.Sink, d.Time)
 			}
-			return false
+			a := r.Attempt
+			return place.State == adminapi.DeliveryDelivered && a.State == history.StateDelivered && matches(&a.Event, a.Sink, a.Time)
 		},
 	})
-	if errors.Is(err, history.ErrInvalidCursor) {
-		return nil, "", errInvalidAfter
-	}
 	for _, r := range found.Records {
 		if d := r.Drop; d != nil {
 			list = append(list, adminapi.Delivery{

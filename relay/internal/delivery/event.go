@@ -8,7 +8,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
@@ -101,7 +100,7 @@ func (s *Service) ShowEvent(ctx context.Context, text string) (adminapi.EventDet
 	e := eventState{Found: found}
 	ref, hasRef := found.Event()
 	if hasRef {
-		e.partition, e.entry.Cursor = ref.Partition, ref.Cursor.String()
+		e.partition = ref.Partition
 		e.entry.Notification = relay.Notification{ID: id.String(), Topic: ref.Topic, Cursor: ref.Cursor.String()}
 	}
 	if err := s.findInLog(ctx, id, &e); err != nil {
@@ -114,7 +113,7 @@ func (s *Service) ShowEvent(ctx context.Context, text string) (adminapi.EventDet
 	return s.describeEvent(ctx, id, &e)
 }
 
-// eventState is what the log and the history know about an event.
+// eventState is an event in the log with its records in the history.
 type eventState struct {
 	history.Found
 	partition int
@@ -232,8 +231,8 @@ func (s *Service) describeDelivery(
 		}
 		d.Attempts = append(d.Attempts, attempt)
 	}
-	// Most sinks exclude an event, so this comes before the questions to Redis.
-	if last == nil && !filters.areCurrent && s.isExcluded(e, &d, filters) {
+	// Most sinks exclude an event. For them, Redis is not asked.
+	if last == nil && !filters.areCurrent && isExcluded(e, &d, filters) {
 		return d, nil
 	}
 	slices.Sort(ids)
@@ -266,7 +265,7 @@ func (s *Service) describeDelivery(
 }
 
 // isExcluded reports whether the filter of a sink has excluded the event, and describes how.
-func (s *Service) isExcluded(e *eventState, d *adminapi.EventSink, filters filtersAt) bool {
+func isExcluded(e *eventState, d *adminapi.EventSink, filters filtersAt) bool {
 	filter, ok := filters.bySink[d.Sink]
 	if !ok || !e.isInLog {
 		return false
@@ -307,7 +306,7 @@ const (
 	reasonRunning  = "running"
 )
 
-// location is where a delivery is.
+// location is the place of a delivery in Redis.
 type location struct {
 	store.Location
 	isQueued bool
@@ -358,7 +357,7 @@ func (s *Service) describeUnattempted(
 	}
 	sink := s.sinks.get(d.Sink)
 	if filters.areCurrent {
-		if s.isExcluded(e, d, filters) { // but perhaps not at that time
+		if isExcluded(e, d, filters) { // but perhaps not at that time
 			d.Detail = "the filter of that time is unknown; today's excludes the event by " + d.Reason
 			d.State, d.Reason = adminapi.DeliveryUnknown, ""
 			return nil
@@ -376,18 +375,16 @@ func (s *Service) describeUnattempted(
 		d.State, d.Detail = adminapi.DeliveryWaiting, "the event is not yet in the queue of the sink"
 		return nil
 	}
-	return s.describeMissing(ctx, e, d, sink, filters.areCurrent)
-}
-
-// describeMissing describes a delivery that the sink wanted, without any trace. sink is nil if it is not configured. Without
-// filters of that time, the history may be younger than the event.
-func (s *Service) describeMissing(
-	ctx context.Context, e *eventState, d *adminapi.EventSink, sink *openSink, isOlder bool,
-) error {
 	d.Detail = detailLost
-	if sink == nil || isOlder || !s.opts.History.RecordsAll() {
+	// Without the filters of that time, the history may be younger than the event.
+	if sink == nil || filters.areCurrent || !s.opts.History.RecordsAll() {
 		return nil
 	}
+	return s.describeMissing(ctx, e, d, sink)
+}
+
+// describeMissing describes a delivery that the sink wanted, without any trace.
+func (s *Service) describeMissing(ctx context.Context, e *eventState, d *adminapi.EventSink, sink *openSink) error {
 	if sink.cfg.Digest.Wait > 0 || sink.cfg.Batch.Wait > 0 || sink.kind.DigestOverRate {
 		d.Detail = "a batch or digest may contain the event"
 		return nil
@@ -424,10 +421,8 @@ func (s *Service) describeHold(ctx context.Context, d *adminapi.EventSink) error
 
 // time returns when the event was stored.
 func (e *eventState) time(id history.EventID) time.Time {
-	if ms, _, ok := strings.Cut(e.entry.Cursor, "-"); ok {
-		if n, err := strconv.ParseInt(ms, 10, 64); err == nil {
-			return time.UnixMilli(n).UTC()
-		}
+	if at, ok := streamid.ParsePosition(e.entry.Cursor); ok {
+		return at.Time()
 	}
 	return id.Time()
 }

@@ -30,7 +30,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// relayActor is the actor of changes that nobody asked for.
+// relayActor is the actor of changes that the relay makes on its own.
 const relayActor = "relay"
 
 // ConsumerGroup is the consumer group of all queues of sinks.
@@ -194,7 +194,7 @@ func (s *Service) newPipeline(sink *openSink) error {
 			s.opts.OnDisabled(sink.name, reason)
 			s.opts.History.RecordSinkChange(history.SinkChange{
 				Sink: sink.name, State: string(adminapi.SinkDisabled), Actor: relayActor, Reason: reason,
-			}, false)
+			})
 		},
 	})
 	if err != nil {

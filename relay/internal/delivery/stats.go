@@ -57,7 +57,8 @@ func (s *Service) recordNodeStates(before map[string]adminapi.SinkState) map[str
 		}
 		s.opts.History.RecordSinkChange(history.SinkChange{
 			Sink: sink.name, State: string(state.state), Actor: relayActor, Reason: state.reason,
-		}, true)
+			Node: s.opts.Node,
+		})
 	}
 	return now
 }

@@ -105,7 +105,7 @@ func (d *Dispatcher) recordExcluded() {
 	d.discardExcluded()
 }
 
-// discardExcluded forgets excluded entries that will be matched again.
+// discardExcluded removes the excluded entries that will be matched again.
 func (d *Dispatcher) discardExcluded() {
 	clear(d.excluded)
 	d.excluded = d.excluded[:0]

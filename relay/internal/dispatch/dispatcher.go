@@ -330,7 +330,8 @@ func (d *Dispatcher) loadState(ctx context.Context) error {
 	return nil
 }
 
-// recordSinks records the sinks of the matcher. Dispatching goes on after an error, because only explanations need them.
+// recordSinks records the sinks of the matcher. Dispatching continues after an error, because only explanations need
+// the record.
 func (d *Dispatcher) recordSinks(ctx context.Context) {
 	if d.opts.RecordSinks == nil || d.recorded == d.matcher {
 		return

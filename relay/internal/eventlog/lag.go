@@ -50,5 +50,5 @@ func Age(id string, now time.Time) time.Duration {
 	if !ok {
 		return 0
 	}
-	return max(now.Sub(time.UnixMilli(int64(at.MS))), 0)
+	return max(now.Sub(at.Time()), 0)
 }

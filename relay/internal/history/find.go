@@ -13,16 +13,14 @@ import (
 )
 
 const (
-	// clockSkew is the maximum time by which the clock of Redis may be behind that of a node.
+	// clockSkew is the maximum time by which the clock of Redis may be slower than the clock of a node.
 	clockSkew = time.Minute
-	// findTime is the time after which [Store.Find] returns what it has found. Reading a megabyte takes some milliseconds.
-	findTime = 2 * time.Second
-	// findCount is the number of blocks of one read. A block has at most 32 KiB.
+	// findCount is the number of blocks of one read, which ends after maxFindBytes.
 	findCount    = 2000
 	maxFindBytes = 16 << 20
 )
 
-// Found is what the history knows about an event.
+// Found contains the records of an event.
 type Found struct {
 	// Attempts and Drops are sorted by time.
 	Attempts []*Attempt
@@ -32,9 +30,9 @@ type Found struct {
 	Incomplete bool
 }
 
-// Find returns the records of an event. Malformed records are ignored.
+// Find returns the records of an event, after about two seconds at most. Malformed records are ignored.
 func (s *Store) Find(ctx context.Context, id EventID) (Found, error) {
-	deadline := time.Now().Add(findTime)
+	deadline := time.Now().Add(searchTime)
 	start := strconv.FormatInt(max(id.Time().Add(-clockSkew).UnixMilli(), 0), 10)
 	f := finder{store: s, id: id}
 	for {

@@ -20,8 +20,6 @@ type position struct {
 // String returns the text of a cursor.
 func (p position) String() string { return p.Position.String() + "." + strconv.Itoa(p.stream) }
 
-func (p position) time() time.Time { return time.UnixMilli(int64(min(p.MS, 1<<62))).UTC() }
-
 func (p position) isBefore(q position) bool {
 	if order := p.Compare(q.Position); order != 0 {
 		return order > 0
@@ -96,7 +94,7 @@ func (m *mergedStreams[Entry]) setHead(r *streamReader[Entry]) {
 // next returns the reader with the newest entry, which is its list[0]. It returns nil if there are no entries since a time.
 func (m *mergedStreams[Entry]) next(since time.Time) *streamReader[Entry] {
 	m.readers = slices.DeleteFunc(m.readers, func(r *streamReader[Entry]) bool {
-		return len(r.list) == 0 || !since.IsZero() && r.head.time().Before(since)
+		return len(r.list) == 0 || !since.IsZero() && r.head.Time().Before(since)
 	})
 	if len(m.readers) == 0 {
 		return nil

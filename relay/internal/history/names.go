@@ -23,8 +23,8 @@ var namesSource string
 
 var namesScript = redisconn.NewScript(namesSource)
 
-// nameTable gives numbers to the names in records. A number is reused only if Redis has lost its
-// name. It may be used concurrently.
+// nameTable gives numbers to the names in records. A number is reused only if Redis has
+// lost its name. It may be used concurrently.
 type nameTable struct {
 	client redis.UniversalClient
 	key    string
@@ -43,7 +43,7 @@ type knownNames struct {
 
 func newNameTable(client redis.UniversalClient, key string) *nameTable {
 	t := &nameTable{client: client, key: key, unknown: make(map[string]struct{})}
-	t.known.Store(new(knownNames))
+	t.known.Store(newKnownNames(0))
 	return t
 }
 
@@ -105,7 +105,7 @@ func (t *nameTable) loadAll(ctx context.Context) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.isFull = len(stored) >= maxNames
-	next := new(knownNames).clone()
+	next := newKnownNames(len(stored))
 	for name, text := range stored {
 		if n, err := strconv.ParseUint(text, 10, 32); err == nil && n > 0 {
 			next.add(name, n)
@@ -115,8 +115,12 @@ func (t *nameTable) loadAll(ctx context.Context) error {
 	return nil
 }
 
+func newKnownNames(size int) *knownNames {
+	return &knownNames{make(map[string]uint64, size), make(map[uint64]string, size)}
+}
+
 func (k *knownNames) clone() *knownNames {
-	next := &knownNames{make(map[string]uint64, len(k.numbers)+1), make(map[uint64]string, len(k.texts)+1)}
+	next := newKnownNames(len(k.numbers) + 1)
 	maps.Copy(next.numbers, k.numbers)
 	maps.Copy(next.texts, k.texts)
 	return next

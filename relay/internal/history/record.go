@@ -63,7 +63,7 @@ const (
 	StateDead                   // it is a dead letter
 )
 
-// EventRef identifies an event and where it is in the log.
+// EventRef identifies an event and its place in the log.
 type EventRef struct {
 	ID        EventID
 	Cursor    streamid.Position // without the hash
@@ -79,7 +79,7 @@ type Attempt struct {
 	Sink  string
 	// Node is the name of the node that made the attempt.
 	Node string
-	// Delivery is the ID of the delivery if it differs from that of the event, as for a batch or digest.
+	// Delivery is the ID of the delivery if it differs from the ID of the event, as for a batch or digest.
 	Delivery EventID
 	// Number starts with 1.
 	Number int
@@ -105,7 +105,7 @@ type Clients struct {
 	Count int
 }
 
-// Drop says that a limit excluded an event from a sink before any attempt.
+// Drop is an event that a limit excluded from a sink before any attempt.
 type Drop struct {
 	Event  EventRef
 	Sink   string
@@ -113,7 +113,7 @@ type Drop struct {
 	Reason string
 }
 
-// Record is one of the other types.
+// Record contains one of its fields, or nothing if its kind is unknown.
 type Record struct {
 	Attempt *Attempt
 	Clients *Clients
@@ -171,7 +171,7 @@ func (e *EventRef) appendTo(b []byte, names nameNumbers, kind byte) []byte {
 	return binary.BigEndian.AppendUint32(b, e.AccountHash)
 }
 
-// appendFields appends the fields of an attempt for an event. They follow those of the event.
+// appendFields appends the fields of an attempt, which follow the fields of its event.
 func (a *Attempt) appendFields(b []byte, e *EventRef, names nameNumbers) []byte {
 	b = appendName(b, names, a.Sink)
 	b = appendTime(b, e.ID, a.Time.UnixMilli())
@@ -262,7 +262,7 @@ type nameTexts interface {
 func (r rawRecord) decode(node string, names nameTexts) (Record, error) {
 	in := reader{data: r[13:], names: names}
 	e := EventRef{ID: EventID(r[1:13])}
-	e.Cursor.MS = uint64(max(in.readTime(e.ID), 0))
+	e.Cursor.MS = uint64(in.readTime(e.ID))
 	e.Cursor.Seq = in.readUvarint()
 	e.Partition = int(in.readUvarint() & 0xffff)
 	e.Topic = in.readName()
@@ -317,14 +317,10 @@ func (r *reader) readUvarint() uint64 {
 	return n
 }
 
+// readVarint decodes the zigzag encoding of [binary.AppendVarint].
 func (r *reader) readVarint() int64 {
-	n, size := binary.Varint(r.data)
-	if size <= 0 {
-		r.data, r.failed = nil, true
-		return 0
-	}
-	r.data = r.data[size:]
-	return n
+	n := r.readUvarint()
+	return int64(n>>1) ^ -int64(n&1)
 }
 
 func (r *reader) readBytes(n int) []byte {
@@ -339,13 +335,10 @@ func (r *reader) readBytes(n int) []byte {
 
 func (r *reader) readText() string { return string(r.readBytes(int(min(r.readUvarint(), 1<<30)))) }
 
-// maxTime is the end of the year 9999 in unix milliseconds, the last time that JSON can contain.
-const maxTime = 253402300799999
-
+// readTime returns a time in unix milliseconds. It fails for a time that JSON cannot contain.
 func (r *reader) readTime(id EventID) int64 {
-	delta := r.readVarint()
-	ms := id.unixMilli() + delta
-	if delta > maxTime || delta < -maxTime || ms < 0 || ms > maxTime {
+	ms := id.unixMilli() + r.readVarint()
+	if ms < 0 || time.UnixMilli(ms).Year() > 9999 {
 		r.failed = true
 		return 0
 	}

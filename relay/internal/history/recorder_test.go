@@ -42,7 +42,7 @@ func newEvent(i int, at time.Time) relay.Notification {
 	}
 }
 
-// TestRecorder stores records of two nodes and finds those of one event.
+// TestRecorder stores records of two nodes and finds the records of one event.
 func TestRecorder(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, c *redisconn.Conn) {
@@ -117,7 +117,7 @@ func TestRecorder_Run(t *testing.T) {
 	}
 }
 
-// Only failures are recorded if the configuration says so, and nothing by a nil recorder.
+// With OnlyFailures, only failures are recorded. A nil recorder records nothing.
 func TestRecorder_OnlyFailures(t *testing.T) {
 	t.Parallel()
 	c := conntest.OpenMemory(t)
@@ -234,7 +234,7 @@ func TestFind_Malformed(t *testing.T) {
 	})
 }
 
-// EraseAccount deletes the records of one account and keeps those of others.
+// EraseAccount deletes the records of one account and keeps the records of others.
 func TestEraseAccount(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, c *redisconn.Conn) {

@@ -1,4 +1,4 @@
-// Package history finds events and what happened to them.
+// Package history records what happens to events, and finds events and their history.
 package history
 
 import (
@@ -15,7 +15,7 @@ import (
 )
 
 const (
-	// searchTime is the time after which [Searcher.Search] returns what it has found.
+	// searchTime is the time after which a search returns what it has found.
 	searchTime = 2 * time.Second
 	// maxReadCount and minReadCount limit the number of entries of one read. Together, the partitions hold about
 	// maxReadCount entries in memory.
@@ -23,7 +23,7 @@ const (
 	minReadCount = 10
 )
 
-// ErrInvalidCursor is returned for a cursor that [Searcher.Search] has not returned.
+// ErrInvalidCursor is returned for a cursor that no search has returned.
 var ErrInvalidCursor = errors.New("this is not a cursor of a search")
 
 // Query selects events. A zero field selects all events.
@@ -105,7 +105,7 @@ func (s *Searcher) Search(ctx context.Context, q Query) (Result, error) {
 		if len(result.Events) == q.Limit || result.Next != "" && time.Now().After(deadline) {
 			return result, nil
 		}
-		result.Next, result.SearchedTo = newest.head.String(), newest.head.time()
+		result.Next, result.SearchedTo = newest.head.String(), newest.head.Time()
 		if e, ok := match(newest.list[0], newest.head); ok {
 			result.Events = append(result.Events, e)
 		}
@@ -132,7 +132,7 @@ func (s *Searcher) partitionsOf(q Query) (partitions []int) {
 
 // newMatcher returns a function that reports whether an entry matches.
 func newMatcher(q Query) func(eventlog.Entry, position) (Event, bool) {
-	var words [][]byte // a matching event contains one of each list of values
+	var words [][]byte // the data of every matching event contains all of them
 	for _, list := range [][]string{
 		{q.Object}, {q.DNSZone}, q.Filter.Containers, q.Filter.Environments, q.Filter.Clusters,
 	} {
@@ -144,7 +144,7 @@ func newMatcher(q Query) func(eventlog.Entry, position) (Event, bool) {
 		if q.Publisher != "" && q.Publisher != e.Publisher.Name && q.Publisher != e.Publisher.String() {
 			return Event{}, false
 		}
-		for _, word := range words { // much faster than decoding
+		for _, word := range words { // much faster than decoding, but data with escapes must be decoded
 			if !bytes.Contains(e.Data, word) && !bytes.Contains(e.Data, []byte(`\u`)) {
 				return Event{}, false
 			}
@@ -157,7 +157,7 @@ func newMatcher(q Query) func(eventlog.Entry, position) (Event, bool) {
 			q.DNSZone != "" && (err != nil || !slices.Contains(envelope.Context.DNSZones, q.DNSZone)) {
 			return Event{}, false
 		}
-		return Event{Entry: e, Time: at.time(), ObjectID: envelope.Object.ID}, true
+		return Event{Entry: e, Time: at.Time(), ObjectID: envelope.Object.ID}, true
 	}
 }
 

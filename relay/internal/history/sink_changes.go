@@ -35,13 +35,10 @@ type SinkChange struct {
 	Time time.Time
 }
 
-// RecordSinkChange records a change of the state of a sink. Changes of a node are recorded with its name.
-func (r *Recorder) RecordSinkChange(c SinkChange, ofNode bool) {
+// RecordSinkChange records a change of the state of a sink.
+func (r *Recorder) RecordSinkChange(c SinkChange) {
 	if r == nil {
 		return
-	}
-	if ofNode {
-		c.Node = r.opts.Node
 	}
 	c.Reason = truncateError(c.Reason)
 	r.changesMu.Lock()
@@ -87,7 +84,7 @@ func (s *Store) SinkChanges(ctx context.Context, sink string, limit int) ([]Sink
 		at, _ := streamid.ParsePosition(e.ID)
 		list = append(list, SinkChange{
 			Sink: sink, State: text("state"), Reason: text("reason"), Actor: text("actor"), Node: text("node"),
-			Time: time.UnixMilli(int64(min(at.MS, maxTime))).UTC(),
+			Time: at.Time(),
 		})
 	}
 	return list, nil

@@ -15,10 +15,10 @@ func TestSinkChanges(t *testing.T) {
 		s := NewStore(c, c.Keys())
 		r, _ := newRecorder(t, s, "node-a", Retention{})
 		for i := range 150 {
-			r.RecordSinkChange(SinkChange{Sink: "other", State: "paused", Actor: fmt.Sprint("admin ", i)}, false)
+			r.RecordSinkChange(SinkChange{Sink: "other", State: "paused", Actor: fmt.Sprint("admin ", i)})
 		}
-		r.RecordSinkChange(SinkChange{Sink: "hook", State: "paused", Actor: "admin alice"}, false)
-		r.RecordSinkChange(SinkChange{Sink: "hook", State: "down", Actor: "relay", Reason: strings.Repeat("x", 1000)}, true)
+		r.RecordSinkChange(SinkChange{Sink: "hook", State: "paused", Actor: "admin alice"})
+		r.RecordSinkChange(SinkChange{Sink: "hook", State: "down", Actor: "relay", Reason: strings.Repeat("x", 1000), Node: "node-a"})
 		r.flush(t.Context())
 		list, err := s.SinkChanges(t.Context(), "hook", 10)
 		if err != nil || len(list) != 2 {
@@ -40,6 +40,6 @@ func TestSinkChanges(t *testing.T) {
 			t.Errorf("a forgotten sink: got %+v, %v", list, err)
 		}
 		var none *Recorder
-		none.RecordSinkChange(SinkChange{}, true)
+		none.RecordSinkChange(SinkChange{})
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
-	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/logcache"
 )
 
 // feed is an order in which this node broadcasts: the order of one partition, which hub pipelines follow, or the
@@ -71,7 +71,7 @@ func (l *feed) appendBatch(partition int, list []relay.Notification) []feedEntry
 		}
 		l.seqs[e.partitionIndex] = append(l.seqs[e.partitionIndex], l.nextSeq())
 		l.entries = append(l.entries, e)
-		e.size = len(e.notification.Data) + history.EntryOverhead
+		e.size = len(e.notification.Data) + logcache.EntryOverhead
 		l.size += e.size
 	}
 	l.endSeq.Store(l.nextSeq())

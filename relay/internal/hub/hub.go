@@ -6,7 +6,7 @@
 //
 // Callers decide who may connect: the hub checks the handshake of RFC 6455 and calls back for the rest. It knows no
 // keys, tokens, configuration or Redis, and never imports sinks. Encoding and parsing of frames belong to hub/frame,
-// the handshake and system calls to hub/transport, and reads of the log to hub/history.
+// the handshake and system calls to hub/transport, and reads of the log to hub/logcache.
 //
 // # Broadcast
 //
@@ -37,7 +37,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
-	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/logcache"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
@@ -72,7 +72,7 @@ type Options struct {
 	// segments read from History half of it. Frames count in every encoding.
 	HistoryBytes int
 	// History is the log for older entries. Without it, replays get only recent broadcasts.
-	History history.Log
+	History logcache.Log
 	// PositionsBefore returns the position of the last entry before a time, in each of count partitions from first on. It
 	// is called concurrently. Without it, a stream cannot start at a time.
 	PositionsBefore func(ctx context.Context, first, count int, t time.Time) ([]streamid.Position, error)
@@ -180,7 +180,7 @@ type Hub struct {
 	feeds      []*feed
 	mergedFeed *feed
 	coalescers []*coalescer // one per partition
-	history    *history.Cache
+	logCache   *logcache.Cache
 	deflater   *frame.Deflater // nil if compression is disabled
 	cursors    *streamid.Cursors
 	// replaySlots limit concurrent replays and their share of processor time, so they do not delay broadcasts.
@@ -234,7 +234,7 @@ func New(o Options) *Hub {
 		buffers:         sync.Pool{New: func() any { return new(writeBuffer) }},
 		blockingBuffers: sync.Pool{New: func() any { return new(blockingBuffer) }},
 		connections:     make(map[*connection]struct{}),
-		history:         history.New(o.History, segmentBytes),
+		logCache:        logcache.New(o.History, segmentBytes),
 		deflater:        frame.NewDeflater(o.Compression, o.Observer),
 		cursors:         streamid.NewCursors(o.CursorKey),
 		replaySlots:     newReplaySlots(max(1, runtime.GOMAXPROCS(0)/2)),

@@ -9,7 +9,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
-	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/logcache"
 )
 
 const (
@@ -294,15 +294,15 @@ func (r *replay) verifyPositions() bool {
 // entries are needed later, it reads a segment that other replays can share.
 func (r *replay) readPosition(d unverifiedPosition) (at streamid.Position, lost bool, err error) {
 	if d.hasTail {
-		return r.hub.history.Verify(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
+		return r.hub.logCache.Verify(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
 	}
-	_, at, lost, err = r.hub.history.ReadFrom(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
+	_, at, lost, err = r.hub.logCache.ReadFrom(r.hub.ctx, r.feed.firstPartition+d.slot, r.positions[d.slot])
 	return at, lost, err
 }
 
 // chunkFromLog fills a chunk of one partition from the log, up to the start of the feed's history.
 func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
-	s, at, lost, err := r.hub.history.ReadFrom(r.hub.ctx, r.feed.firstPartition+slot, r.positions[slot])
+	s, at, lost, err := r.hub.logCache.ReadFrom(r.hub.ctx, r.feed.firstPartition+slot, r.positions[slot])
 	if err != nil {
 		r.waitAfterError(err)
 		return
@@ -335,7 +335,7 @@ func (r *replay) chunkFromLog(slot int, floor streamid.Position) {
 
 // addLogEntry adds an entry of the log. With one partition the cursor is the same for all clients, so they share the
 // frame.
-func (r *replay) addLogEntry(s *history.Segment, e *history.Entry) {
+func (r *replay) addLogEntry(s *logcache.Segment, e *logcache.Entry) {
 	r.countResync(e.Notification)
 	text := func() []byte {
 		return r.hub.cursors.Append(nil, r.hub.opts.Partitions, r.feed.firstPartition, r.positions)

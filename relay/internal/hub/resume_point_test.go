@@ -10,7 +10,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/hub/history"
+	"github.com/hubrelay/hubrelay/relay/internal/hub/logcache"
 )
 
 // walked is what find finds, by looking at everything back to there.
@@ -51,7 +51,7 @@ func TestLocate(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		partitions := 1 + random.IntN(4)
-		l := newFeed(partitions, 0, partitions, 20*(history.EntryOverhead+2), nil, testCursors)
+		l := newFeed(partitions, 0, partitions, 20*(logcache.EntryOverhead+2), nil, testCursors)
 		clocks := make([]uint64, partitions)
 		for range random.IntN(60) {
 			p := random.IntN(partitions)
@@ -91,7 +91,7 @@ func TestLocate_IsFast(t *testing.T) {
 	t.Parallel()
 	const few, many = 500, 50_000
 	quickest := func(count int, at []streamid.Position) time.Duration {
-		l := newFeed(2, 0, 2, count*(history.EntryOverhead+2), nil, testCursors)
+		l := newFeed(2, 0, 2, count*(logcache.EntryOverhead+2), nil, testCursors)
 		for p := range 2 {
 			list := make([]relay.Notification, count)
 			for i := range list {

@@ -21,7 +21,7 @@ func (h *Hub) resyncAll(f *broadcast, b Batch) {
 		first, _ := streamid.ParsePosition(b.Notifications[0].Cursor)
 		at = first.Predecessor()
 	}
-	h.history.Invalidate(b.Partition)
+	h.logCache.Invalidate(b.Partition)
 	own := h.feeds[b.Partition]
 	if own == h.mergedFeed {
 		f.resyncFeed(h, own, b.Partition, at, allFeeds)

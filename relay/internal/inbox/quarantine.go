@@ -89,7 +89,7 @@ func decodeQuarantined(m redis.XMessage) QuarantinedEntry {
 	}
 	e.Size = len(e.Data)
 	if at, ok := streamid.ParsePosition(m.ID); ok {
-		e.Time = time.UnixMilli(int64(at.MS)).UTC()
+		e.Time = at.Time()
 	}
 	return e
 }

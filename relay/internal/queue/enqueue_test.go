@@ -264,7 +264,7 @@ func TestEnqueue_EntryWithManyFields(t *testing.T) {
 	}
 }
 
-// A full queue remembers up to where it has dropped entries, until its sink is forgotten.
+// A full queue stores the position before which it has dropped entries, until the data of its sink is deleted.
 func TestDroppedBefore(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testStores) {

@@ -152,7 +152,7 @@ func callAndPrint[Request, Response any](
 	switch {
 	case err != nil:
 		return err
-	case f.asJSON:
+	case f.asJSON():
 		return printJSON(std, response)
 	}
 	return show(response)

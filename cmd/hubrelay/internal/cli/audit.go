@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -34,12 +33,8 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 			if request.Limit < 1 {
 				return NewUsageError(cmd, errors.New("--limit is not a number from 1 to 10000"))
 			}
-			if request.Since != "" {
-				t, err := parseTimeFlag("since", request.Since, time.Now())
-				if err != nil {
-					return NewUsageError(cmd, err)
-				}
-				request.Since = t.UTC().Format(time.RFC3339)
+			if err := fixTimeFlag(cmd, "since", &request.Since); err != nil {
+				return err
 			}
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListAudit(), request,
 				func(list []adminapi.AuditEntry) error { return printAudit(std, list) }, "no entries")
@@ -63,11 +58,7 @@ func printAudit(std term.Streams, list []adminapi.AuditEntry) error {
 		if e.Repeated > 0 {
 			e.Action += fmt.Sprintf(" (%d times more)", e.Repeated)
 		}
-		row := []string{formatTime(e.Time), e.Outcome, e.Action, e.Actor, e.Source, e.Target, e.Detail}
-		for i := range row {
-			row[i] = orDash(term.Sanitize(row[i]))
-		}
-		rows = append(rows, row)
+		rows = append(rows, newRow(formatTime(e.Time), e.Outcome, e.Action, e.Actor, e.Source, e.Target, e.Detail))
 	}
 	paint := term.NewPalette(std.Out, std.Env)
 	outcome := func(cell, padded string) string {

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -33,14 +32,8 @@ func (f *deadLetterFlags) isSet() bool { return len(f.Topics) > 0 || f.HubID != 
 // toFilter returns the filter. An age in Since becomes a time, so it does not change between requests.
 func (f *deadLetterFlags) toFilter(cmd *cobra.Command) (adminapi.DeadLetterFilter, error) {
 	filter := adminapi.DeadLetterFilter(*f)
-	if f.Since != "" {
-		at, err := parseTimeFlag("since", f.Since, time.Now())
-		if err != nil {
-			return filter, NewUsageError(cmd, err)
-		}
-		filter.Since = at.UTC().Format(time.RFC3339Nano)
-	}
-	return filter, nil
+	err := fixTimeFlag(cmd, "since", &filter.Since)
+	return filter, err
 }
 
 func newDeadletters(std term.Streams) *cobra.Command {
@@ -126,13 +119,16 @@ func printLetters(std term.Streams, list []adminapi.DeadLetter) error {
 	return term.PrintTableWithin(std.Out, paint, term.Width(std.Out), []term.Column{
 		{Title: "ID"},
 		{Title: "AGE", Right: true},
-		{Title: "TOPIC", MaxWidth: 24, Paint: func(cell, padded string) string {
-			return strings.Replace(paint.Topic(cell), cell, padded, 1)
-		}},
+		{Title: "TOPIC", MaxWidth: 24, Paint: topicPainter(paint)},
 		{Title: "HUB", MaxWidth: 12, DropOrder: 2},
 		{Title: "ATTEMPTS", Right: true, DropOrder: 1},
 		{Title: "REASON", MinWidth: 32},
 	}, rows)
+}
+
+// topicPainter returns the Paint function of a column with topics.
+func topicPainter(paint term.Palette) func(cell, padded string) string {
+	return func(cell, padded string) string { return strings.Replace(paint.Topic(cell), cell, padded, 1) }
 }
 
 // shortReason omits the destination and the operation, which are the same for all dead letters of a sink, and the
@@ -200,16 +196,12 @@ func showLetter(std term.Streams, sink string, l adminapi.DeadLetterDetails) err
 		}
 	}
 	for i, n := range l.Events {
-		var pretty bytes.Buffer
-		if err := json.Indent(&pretty, n, "", "  "); err != nil {
-			return fmt.Errorf("decode response: %w", err)
-		}
 		title := "event"
 		if len(l.Events) > 1 {
 			title = fmt.Sprintf("event %d of %d", i+1, len(l.Events))
 		}
 		fmt.Fprintf(&b, "\n%s\n", p.Bold(title))
-		writeLines(&b, pretty.String())
+		writeJSON(&b, string(n))
 	}
 	if l.Raw != "" {
 		fmt.Fprintf(&b, "\n%s\n%s\n", p.Bold("stored text, not an event"), term.Sanitize(l.Raw))
@@ -225,6 +217,19 @@ func fieldWriter(b *strings.Builder, p term.Palette, width int) func(name, value
 			fmt.Fprintf(b, "%s %s\n", p.Bold(fmt.Sprintf("%-*s", width, name)), term.Sanitize(value))
 		}
 	}
+}
+
+// maxIndented is the maximum size of JSON that is printed with line breaks. Indentation of deeply nested JSON takes much more
+// memory than its text.
+const maxIndented = 64 << 10
+
+// writeJSON writes an untrusted text: with line breaks if it is JSON of a usual size, and otherwise as it is.
+func writeJSON(b *strings.Builder, text string) {
+	var pretty bytes.Buffer
+	if len(text) <= maxIndented && json.Indent(&pretty, []byte(text), "", "  ") == nil {
+		text = pretty.String()
+	}
+	writeLines(b, text)
 }
 
 // writeLines writes the lines of an untrusted text.

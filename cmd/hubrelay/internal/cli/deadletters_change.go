@@ -99,7 +99,7 @@ func changeLetters(
 		}
 		return err
 	}
-	if f.asJSON {
+	if f.asJSON() {
 		err = printJSON(std, map[string]any{
 			"sink": sink, c.pastTense: done,
 			"missing": len(ids) - done,

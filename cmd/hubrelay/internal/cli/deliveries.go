@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -38,7 +37,7 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
 
   retrying   failed, and attempted again at NEXT; without NEXT an attempt is running
   waiting    not attempted yet: in the queue of the sink, replayed, or after another delivery with the same ordering key;
-             'sinks show' says how many events are in open digests
+             'sinks show' counts the events in open digests
   dead       dead letters, whose ATTEMPTS include replays
   dropped    excluded before any attempt, because the account had used its share of the backlog
   delivered  accepted by the receiver
@@ -58,12 +57,8 @@ attempt, and without one the time of the event.`,
 			case len(args) > 0:
 				f.request.Sink = args[0]
 			}
-			if f.request.Since != "" {
-				at, err := parseTimeFlag("since", f.request.Since, time.Now())
-				if err != nil {
-					return NewUsageError(cmd, err)
-				}
-				f.request.Since = at.UTC().Format(time.RFC3339Nano)
+			if err := fixTimeFlag(cmd, "since", &f.request.Since); err != nil {
+				return err
 			}
 			return listDeliveries(cmd.Context(), std, &f)
 		},
@@ -128,21 +123,14 @@ func printDeliveries(std term.Streams, list []adminapi.Delivery, withSink bool) 
 		if d.Status != 0 {
 			status = strconv.Itoa(d.Status)
 		}
-		rows[i] = []string{
-			d.EventID, d.Sink, string(d.State), d.Topic, strconv.Itoa(d.Attempts), last, next, status, shortReason(d.Error),
-		}
-		for j := range rows[i] {
-			rows[i][j] = orDash(term.Sanitize(rows[i][j]))
-		}
+		rows[i] = newRow(d.EventID, d.Sink, string(d.State), d.Topic, strconv.Itoa(d.Attempts), last, next, status, shortReason(d.Error))
 	}
 	paint := term.NewPalette(std.Out, std.Env)
 	columns := []term.Column{
 		{Title: "EVENT"},
 		{Title: "SINK", MaxWidth: 24},
 		{Title: "STATE"},
-		{Title: "TOPIC", MaxWidth: 24, DropOrder: 3, Paint: func(cell, padded string) string {
-			return strings.Replace(paint.Topic(cell), cell, padded, 1)
-		}},
+		{Title: "TOPIC", MaxWidth: 24, DropOrder: 3, Paint: topicPainter(paint)},
 		{Title: "ATTEMPTS", Right: true, DropOrder: 1},
 		{Title: "LAST", Right: true},
 		{Title: "NEXT", Right: true},

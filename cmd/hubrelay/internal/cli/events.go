@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -16,7 +15,7 @@ import (
 const maxSearchPage = 500
 
 func newEvents(std term.Streams) *cobra.Command {
-	cmd := commandGroup("events", "Find events, and what happened to them", newEventsSearch(std), newEventsShow(std))
+	cmd := commandGroup("events", "Find events and show their deliveries", newEventsSearch(std), newEventsShow(std))
 	cmd.Long = `Finds events in the log, which keeps them for redis.retention, and their history.
 
 ` + adminHelp
@@ -45,16 +44,11 @@ The log has no index. A search in a large log takes some seconds per million eve
 			if f.limit < 1 {
 				return NewUsageError(cmd, errors.New("--limit must be at least 1"))
 			}
-			now := time.Now()
-			for flag, text := range map[string]*string{"since": &f.request.Since, "until": &f.request.Until} {
-				if *text == "" {
-					continue
-				}
-				at, err := parseTimeFlag(flag, *text, now)
-				if err != nil {
-					return NewUsageError(cmd, err)
-				}
-				*text = at.UTC().Format(time.RFC3339Nano) // the same in all requests
+			if err := fixTimeFlag(cmd, "since", &f.request.Since); err != nil {
+				return err
+			}
+			if err := fixTimeFlag(cmd, "until", &f.request.Until); err != nil {
+				return err
 			}
 			return searchEvents(cmd.Context(), std, &f)
 		},
@@ -87,7 +81,7 @@ func searchEvents(ctx context.Context, std term.Streams, f *searchFlags) error {
 		isCut = more
 		return errors.Join(err, visit(list))
 	}, func(list []adminapi.Event) error { return printEvents(std, list) }, "no events match")
-	if err == nil && isCut && !f.asJSON {
+	if err == nil && isCut && !f.asJSON() {
 		_, err = fmt.Fprintf(std.Err, "these are the newest %d: use --limit or --until to see older ones\n", f.limit)
 	}
 	return err
@@ -118,16 +112,13 @@ func findEvents(
 func printEvents(std term.Streams, list []adminapi.Event) error {
 	rows := make([][]string, len(list))
 	for i, e := range list {
-		rows[i] = []string{e.ID, formatTime(e.Time), e.Topic, e.HubID, e.ObjectID, publisherText(e.Publisher)}
-		for j := range rows[i] {
-			rows[i][j] = orDash(term.Sanitize(rows[i][j]))
-		}
+		rows[i] = newRow(e.ID, formatTime(e.Time), e.Topic, e.HubID, e.ObjectID, publisherText(e.Publisher))
 	}
 	paint := term.NewPalette(std.Out, std.Env)
 	return term.PrintTableWithin(std.Out, paint, term.Width(std.Out), []term.Column{
 		{Title: "ID"},
 		{Title: "TIME"},
-		{Title: "TOPIC", Paint: func(_, padded string) string { return paint.Topic(padded) }},
+		{Title: "TOPIC", Paint: topicPainter(paint)},
 		{Title: "HUB", DropOrder: 2},
 		{Title: "OBJECT", DropOrder: 1},
 		{Title: "PUBLISHER", MaxWidth: 32},

@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"bytes"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,7 +16,7 @@ func newEventsShow(std term.Streams) *cobra.Command {
 	var f adminFlags
 	cmd := &cobra.Command{
 		Use:   "show ID",
-		Short: "Show an event and what happened to it",
+		Short: "Show an event and its deliveries",
 		Long: `Shows who published an event, its payload, how many clients of streams received it on each node, and for each
 sink that was configured at that time: the state of its delivery, why it did not get the event, the next attempt, and all
 attempts.
@@ -57,13 +55,8 @@ func showEvent(std term.Streams, e *adminapi.EventDetails) error {
 		b.WriteString("\nthe history was too large to be read in time: attempts may be missing\n")
 	}
 	if len(e.Payload) > 0 && string(e.Payload) != "null" {
-		text := string(e.Payload)
-		var pretty bytes.Buffer
-		if len(text) <= maxIndented && json.Indent(&pretty, e.Payload, "", "  ") == nil {
-			text = pretty.String()
-		}
 		fmt.Fprintf(&b, "\n%s\n", p.Bold("payload"))
-		writeLines(&b, text)
+		writeJSON(&b, string(e.Payload))
 	}
 	_, err := std.Out.Write([]byte(b.String()))
 	return err

@@ -47,6 +47,20 @@ func firstNonEmpty(value *string, choices ...string) {
 	}
 }
 
+// fixTimeFlag replaces an age in the value of a flag by the time (RFC 3339), so all requests of a command select the same. An
+// empty value stays empty.
+func fixTimeFlag(cmd *cobra.Command, flag string, value *string) error {
+	if *value == "" {
+		return nil
+	}
+	at, err := parseTimeFlag(flag, *value, time.Now())
+	if err != nil {
+		return NewUsageError(cmd, err)
+	}
+	*value = at.UTC().Format(time.RFC3339Nano)
+	return nil
+}
+
 // parseTimeFlag parses the value of a flag, an age or a time (RFC 3339).
 func parseTimeFlag(flag, text string, now time.Time) (time.Time, error) {
 	if d, err := durations.Parse(text); err == nil && d >= 0 {

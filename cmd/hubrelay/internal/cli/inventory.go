@@ -117,7 +117,7 @@ func listInventory(ctx context.Context, std term.Streams, f *adminFlags) error {
 		_, _ = fmt.Fprintln(std.Err, "the driver is not ready, and migrations wait for it: "+
 			term.Sanitize(inventory.DriverError))
 	}
-	if f.asJSON {
+	if f.asJSON() {
 		return printInventoryJSON(jsonWriter{out: std.Out, isArray: f.format == outputJSON}, &inventory)
 	}
 	if len(inventory.Servers) == 0 {

@@ -144,14 +144,10 @@ func printKeys(std term.Streams, list []adminapi.Key) error {
 	var rows [][]string
 	for i := range list {
 		k := &list[i]
-		row := []string{
+		rows = append(rows, newRow(
 			k.Name, k.Source, k.AccountID, strings.Join(k.Hubs, ","), formatTime(k.ExpiresAt), formatTime(k.LastUsedAt),
 			strings.Join(k.Capabilities, ","), strings.Join(k.Topics, ","), strings.Join(k.Networks, ","),
-		}
-		for i := range row {
-			row[i] = orDash(term.Sanitize(row[i]))
-		}
-		rows = append(rows, row)
+		))
 	}
 	return term.PrintTableWithin(std.Out, term.NewPalette(std.Out, std.Env), term.Width(std.Out), []term.Column{
 		{Title: "NAME"},

@@ -23,8 +23,10 @@ const (
 // outputFlags select the output format of a command.
 type outputFlags struct {
 	format string
-	asJSON bool // json or jsonl
 }
+
+// asJSON reports whether the format is JSON.
+func (f *outputFlags) asJSON() bool { return f.format != outputTable }
 
 func (f *outputFlags) register(flags *pflag.FlagSet) {
 	f.format = outputTable
@@ -44,7 +46,7 @@ type outputFormat outputFlags
 func (f *outputFormat) Set(text string) error {
 	switch text {
 	case outputTable, outputJSON, outputJSONL:
-		f.format, f.asJSON = text, text != outputTable
+		f.format = text
 		return nil
 	}
 	return errors.New("use table, json or jsonl")
@@ -52,7 +54,7 @@ func (f *outputFormat) Set(text string) error {
 
 func (f *outputFormat) String() string { return f.format }
 
-// Type returns the placeholder of the value in the help.
+// Type returns the name of the value in the help.
 func (*outputFormat) Type() string { return "FORMAT" }
 
 // printJSON prints each value on one line.
@@ -106,7 +108,7 @@ func (w *jsonWriter) close() error {
 	return err
 }
 
-// printPages prints a list: with show, or as JSON. forEach calls its argument with each page. empty is printed instead of a
+// printPages prints a list: as JSON, or with show. forEach calls its argument with each page. empty is printed instead of a
 // list without entries.
 func printPages[Entry any](
 	std term.Streams, f *outputFlags, forEach func(visit func([]Entry) error) error, show func([]Entry) error, empty string,
@@ -115,10 +117,13 @@ func printPages[Entry any](
 	found := false
 	err := forEach(func(page []Entry) error {
 		found = found || len(page) > 0
-		if !f.asJSON && len(page) > 0 {
+		if !f.asJSON() {
+			if len(page) == 0 {
+				return nil
+			}
 			return show(page)
 		}
-		for i := 0; f.asJSON && i < len(page); i++ {
+		for i := range page {
 			if err := w.write(page[i]); err != nil {
 				return err
 			}
@@ -128,7 +133,7 @@ func printPages[Entry any](
 	switch {
 	case err != nil:
 		return err
-	case f.asJSON:
+	case f.asJSON():
 		return w.close()
 	case !found:
 		_, err = fmt.Fprintln(std.Out, empty)

@@ -3,7 +3,6 @@ package cli
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -19,13 +18,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
 
-const (
-	// maxCorrected is the maximum size of an event in bytes.
-	maxCorrected = 256 << 10
-	// maxIndented is the maximum size of content that is printed with line breaks. Indentation of deeply nested content
-	// takes much more memory than the content.
-	maxIndented = 64 << 10
-)
+// maxCorrected is the maximum size of an event in bytes.
+const maxCorrected = 256 << 10
 
 func newQuarantine(std term.Streams) *cobra.Command {
 	cmd := commandGroup("quarantine", "Show, correct and drop events that the relay rejected",
@@ -117,13 +111,8 @@ func showQuarantined(std term.Streams, e *adminapi.QuarantinedEntryDetails) erro
 	line("inbox id", e.InboxID)
 	line("rejected", fmt.Sprintf("%s (%s ago)", formatTime(e.Time), term.FormatAgo(e.Time)))
 	line("reason", e.Reason)
-	text := e.Data
-	var pretty bytes.Buffer
-	if len(text) <= maxIndented && json.Indent(&pretty, []byte(text), "", "  ") == nil {
-		text = pretty.String()
-	}
 	fmt.Fprintf(&b, "\n%s\n", p.Bold(fmt.Sprintf("content: %d bytes", e.Size)))
-	writeLines(&b, text)
+	writeJSON(&b, e.Data)
 	_, err := std.Out.Write([]byte(b.String()))
 	return err
 }
@@ -254,7 +243,7 @@ func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFla
 		total.Dropped += result.Dropped
 		total.Missing += result.Missing
 	}
-	if f.asJSON {
+	if f.asJSON() {
 		err = printJSON(std, total)
 	} else {
 		_, err = fmt.Fprintln(std.Out, "dropped "+term.Pluralize(total.Dropped, "entry"))

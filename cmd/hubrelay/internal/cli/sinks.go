@@ -188,6 +188,14 @@ func printSinks(std term.Streams, rows [][]string) error {
 	return term.PrintTable(std.Out, paint, columns, rows)
 }
 
+// newRow returns the cells of a row.
+func newRow(cells ...string) []string {
+	for i := range cells {
+		cells[i] = orDash(cells[i])
+	}
+	return cells
+}
+
 func orDash(text string) string {
 	if text == "" {
 		return "-"

@@ -35,7 +35,7 @@ func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string)
 	if err != nil {
 		return err
 	}
-	if f.asJSON {
+	if f.asJSON() {
 		if err := printJSON(std, attempt); err != nil {
 			return err
 		}
@@ -55,7 +55,7 @@ func testSink(ctx context.Context, std term.Streams, f *adminFlags, name string)
 			text += "; redirects are never followed, so set the final URL in the sink"
 		}
 		return errors.New(term.Sanitize(text + "; fix the receiver or the settings of the sink and test again"))
-	case f.asJSON:
+	case f.asJSON():
 		return nil
 	}
 	_, err = fmt.Fprintln(std.Out, term.Sanitize(text))

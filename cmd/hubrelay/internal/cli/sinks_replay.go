@@ -65,7 +65,7 @@ func replaySink(
 	switch {
 	case err != nil:
 		return err
-	case f.asJSON:
+	case f.asJSON():
 		return printJSON(std, result)
 	}
 	events, text := term.Pluralize(result.Replayed, "event"), "%s receives %s again"

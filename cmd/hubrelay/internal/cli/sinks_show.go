@@ -15,8 +15,8 @@ func newSinksShow(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "show NAME",
 		Short: "Show the state of a sink, its last error and its last changes",
-		Long: `Shows the state and stats of a sink, its last error, and who or what changed its state: operators pause and resume a
-sink on all nodes, and the relay disables it. The states down, throttled and failed belong to a node, which checks them
+		Long: `Shows the state and stats of a sink, its last error, and the last changes of its state with their actors. Operators
+pause and resume a sink on all nodes, and the relay disables it. The states down, throttled and failed belong to a node, which checks them
 every five seconds.`,
 		Example: "  hubrelay sinks show billing",
 		Args:    exactNamedArgs(1),

@@ -61,7 +61,7 @@ type call struct {
 	d   relay.Delivery
 }
 
-// result is what a call returned.
+// result is the result of a call.
 type result struct {
 	status int
 	err    error

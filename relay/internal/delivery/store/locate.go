@@ -14,8 +14,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
-// Location says where a delivery is. The zero value means that it is neither scheduled nor in an open digest, and no dead
-// letter.
+// Location is the place of a delivery in Redis. The zero value means that it is neither scheduled, nor in an open digest, nor a
+// dead letter.
 type Location struct {
 	// IsScheduled is set for a delivery in the retry queue. DueAt is the time of its next attempt. It is zero while an attempt
 	// runs, or if the delivery waits for another one with its ordering key.
@@ -32,7 +32,8 @@ type Location struct {
 // maxLocateDigests is the number of open digests of a sink that [Store.Locate] searches, the next ones first.
 const maxLocateDigests = 1000
 
-// Locate finds the delivery of an event to a sink. ids are the ID of the event and those of deliveries that contained it.
+// Locate finds the delivery of an event to a sink. ids are the IDs of the event and of the
+// deliveries that contained it.
 func (s *Store) Locate(ctx context.Context, sink, event string, ids []string) (Location, error) {
 	const operation = "find a delivery"
 	keys := s.db.keys

@@ -23,7 +23,7 @@ while i <= #ARGV do
   local entry = redis.call('XRANGE', log, id, id)[1]
   if entry then
     for j = i + 2, i + 1 + n do
-      -- The relay writes six fields. An entry of somebody else may have more than Lua can pass on.
+      -- The relay writes six fields. An entry of another program may have more than Lua can pass on.
       local added = redis.pcall('XADD', KEYS[3 + tonumber(ARGV[j])], id, unpack(entry[2], 1, math.min(#entry[2], 32)))
       -- An earlier run may have added it, if its position was lost.
       if type(added) == 'table' and added.err and not string.find(added.err, 'equal or smaller', 1, true) then
