@@ -115,7 +115,7 @@ func (p *retryingProducer) more(n int) func() error {
 // and reaches the webhook.
 func TestLongEverythingIsKilled(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, "--appendfsync", "always")
+	server := redistest.Start(t)
 	store := redisAt(t, server.Socket)
 	hooks := receive(t, nil)
 	text := daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/", "")}

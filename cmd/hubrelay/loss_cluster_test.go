@@ -24,7 +24,7 @@ type victim struct {
 // oneRedis is a single server that is killed and hangs.
 func oneRedis(t *testing.T) victim {
 	t.Helper()
-	server := redistest.Start(t, "--appendfsync", "always")
+	server := redistest.Start(t)
 	return victim{
 		url: server.URL(), store: redisAt(t, server.Socket), blows: 2,
 		strike: func(blow int, _ *rand.Rand, moment time.Duration) string { return killOrHang(server, blow, moment) },
@@ -48,7 +48,7 @@ func killOrHang(server *redistest.Server, blow int, moment time.Duration) string
 // down, because a replica can lack confirmed data.
 func threeMasters(t *testing.T) victim {
 	t.Helper()
-	masters, replicas, url := redistest.StartCluster(t, "--appendfsync", "always")
+	masters, replicas, url := redistest.StartCluster(t)
 	v := victim{url: url, store: inCluster(t, append(masters, replicas...)...), blows: 3}
 	for _, m := range append(masters, replicas...) {
 		port, _ := strconv.Atoi(m.Port)

@@ -40,7 +40,7 @@ const tasksPath = "/v1/containers/web/instances/web-1/tasks"
 func newMigrations(t *testing.T, nodes int) *migrations {
 	t.Helper()
 	m := newSite(t)
-	m.redis = redistest.Start(t, "--appendfsync", "always")
+	m.redis = redistest.Start(t)
 	m.store = redisAt(t, m.redis.Socket)
 	file := writeFile(t, m.dir, "hubrelay.yaml",
 		withMigrationCapability(daemonConfig{

@@ -25,7 +25,7 @@ import (
 // TestRedisAway kills Redis while the daemon runs, and starts it again.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, "--appendfsync", "always")
+	server := redistest.Start(t)
 	hooks := receive(t, nil)
 	d := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", server.URL()), sinks: webhookSink("hook", hooks.url+"/",
 		"")})

@@ -158,7 +158,7 @@ func TestSlackThreadKilled(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t, "--appendfsync", "always")
+			server := redistest.Start(t)
 			posted, release := make(chan struct{}), make(chan struct{})
 			slack := &api{posted: func(n int) {
 				if n == 1 {

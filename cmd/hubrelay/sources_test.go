@@ -258,7 +258,7 @@ func TestLongSourceReaderIsKilled(t *testing.T) {
 // upstream and each Redis. Finally, no number is missing or repeated.
 func TestLongSourceStorm(t *testing.T) {
 	t.Parallel()
-	above, below := redistest.Start(t, "--appendfsync", "always"), redistest.Start(t, "--appendfsync", "always")
+	above, below := redistest.Start(t), redistest.Start(t)
 	upper := daemonConfig{redis: fmt.Sprintf("url: %q, partitions: 2", above.URL())}
 	var up atomic.Pointer[daemon]
 	up.Store(serve(t, upper))

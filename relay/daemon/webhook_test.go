@@ -349,7 +349,7 @@ func TestDelivery_GoneSinkKeepsBacklog(t *testing.T) {
 // Redis is killed repeatedly while a node is busy. No accepted notification may be lost.
 func TestDelivery_SurvivesRedisCrashes(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, "--appendfsync", "always")
+	server := redistest.Start(t)
 	b := openRedis(t, server)
 	defer b.conn.Close()
 	r, url := newReceiver(t, func(id string, attempt int) int {

@@ -175,7 +175,7 @@ func TestAppend_StoresAllOrNothingWhenMemoryFills(t *testing.T) {
 
 func TestAppend_DuringOutage(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, "--appendfsync", "always")
+	s := redistest.Start(t)
 	b := open(t, s, redisconn.Options{})
 	mustAppend(t, b, notification("h", 1))
 	s.Kill()

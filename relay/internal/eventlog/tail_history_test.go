@@ -95,7 +95,7 @@ func TestTail_ReadsLowerIDsAfterPromotion(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := redistest.Start(t, "--appendfsync", "always")
+			s := redistest.Start(t)
 			b := open(t, s, redisconn.Options{})
 			if name == "higher, second search" {
 				b.Readers().AddHook(&failingOnce{})

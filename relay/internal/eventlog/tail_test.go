@@ -124,7 +124,7 @@ func TestTail_ReadsAllEntries(t *testing.T) {
 
 func TestTail_ContinuesAfterRestart(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, "--appendfsync", "always")
+	s := redistest.Start(t)
 	b := open(t, s, redisconn.Options{})
 	r := follow(t, b, "0-0")
 	mustAppend(t, b, notifications("h", 1, 10)...)
@@ -144,7 +144,7 @@ func TestTail_DetectsLossAfterRestart(t *testing.T) {
 	for _, written := range []bool{false, true} {
 		t.Run(fmt.Sprintf("written=%t", written), func(t *testing.T) {
 			// Without the append-only file, a restart loses new entries.
-			s := redistest.Start(t, "--appendfsync", "always")
+			s := redistest.Start(t)
 			b := open(t, s, redisconn.Options{})
 			r := follow(t, b, "0-0")
 			mustAppend(t, b, notifications("h", 1, 10)...)

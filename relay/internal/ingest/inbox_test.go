@@ -269,7 +269,7 @@ func TestInbox_StoresOnceDespiteFailures(t *testing.T) {
 
 func TestInbox_SurvivesRedisRestart(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, "--appendfsync", "always")
+	s := redistest.Start(t)
 	b := openStores(t, s, 1)
 	c := &counts{}
 	runInbox(t, b.inbox, b.leases.Lease("inbox", time.Second), c)

@@ -116,7 +116,7 @@ func TestPublish_RepeatWithSameKey(t *testing.T) {
 
 func TestPublish_RedisUnreachable(t *testing.T) {
 	t.Parallel()
-	s := redistest.Start(t, "--appendfsync", "always")
+	s := redistest.Start(t)
 	b := openStores(t, s, 1)
 	pub := NewPublisher(PublisherOptions{Decoder: newDecoder(t), Log: b.log})
 	s.Kill()

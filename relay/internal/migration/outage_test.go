@@ -15,7 +15,7 @@ import (
 // If Redis is killed repeatedly while jobs run, each job completes once, and its events are complete and in order.
 func TestWorker_SurvivesRedisCrashes(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, "--appendfsync", "always")
+	server := redistest.Start(t)
 	b := open(t, server.URL())
 	s := newSite(t, b)
 	d := &fakeDriver{migrate: func(ctx context.Context, m relay.Migration, report func(relay.Progress)) error {

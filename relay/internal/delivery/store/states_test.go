@@ -55,7 +55,7 @@ func TestStates_DisablesAndEnables(t *testing.T) {
 
 func TestStates_ResumeReportsDisabledSink(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t, "--appendfsync", "always")
+	server := redistest.Start(t)
 	s := openStore(t, server)
 	pause := func(ctx context.Context) error { return s.States.Pause(ctx, testSink) }
 	disable := func(ctx context.Context) error {

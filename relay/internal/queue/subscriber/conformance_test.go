@@ -35,7 +35,7 @@ func TestPubSub(t *testing.T) {
 		{"many workers", 64, false},
 	} {
 		t.Run(setting.name, func(t *testing.T) {
-			server := redistest.Start(t, "--appendfsync", "no")
+			server := redistest.Start(t)
 			commands, readers := newClient(t, server.Socket), newClient(t, server.Socket)
 			construct := func(t *testing.T, group string, keepAcked bool) (message.Publisher, message.Subscriber) {
 				t.Helper()

@@ -101,7 +101,7 @@ func TestSubscriber_IgnoresKeyOfAnotherType(t *testing.T) {
 
 func TestSubscriber_LosesNothingWhenRedisIsKilled(t *testing.T) {
 	t.Parallel()
-	r := newTestRedis(t, "--appendfsync", "always")
+	r := newTestRedis(t)
 	s := r.subscriber(func(c *subscriber.Config) { c.MaxInFlight = func(string) int { return 8 } })
 	c := r.subscribe(s, "q")
 	r.publish("q", 0, 2000)
@@ -136,7 +136,7 @@ func TestSubscriber_LosesNothingWhenRedisIsKilled(t *testing.T) {
 // Acked messages whose ack is not stored are delivered again after a crash, so their number must be limited.
 func TestSubscriber_LimitsUnflushedAcks(t *testing.T) {
 	t.Parallel()
-	r := newTestRedis(t, "--appendfsync", "always")
+	r := newTestRedis(t)
 	failed := newLogWatch("storing acks failed")
 	s := r.subscriber(func(c *subscriber.Config) {
 		c.MaxInFlight = func(string) int { return 4 }
