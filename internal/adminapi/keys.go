@@ -56,6 +56,35 @@ type RevokedKey struct {
 	Name string `json:"name"`
 }
 
+// The actions of [CheckKey].
+const (
+	ActionPublish = "publish"
+	ActionRead    = "read"
+)
+
+// CheckKeyRequest describes what a client wants to do. Only AccountID may be empty.
+type CheckKeyRequest struct {
+	// Action is publish or read.
+	Action string `json:"action"`
+	Topic  string `json:"topic"`
+	HubID  string `json:"hub_id"`
+	// AccountID is the account of the event. Empty means an event without an account.
+	AccountID string `json:"account_id,omitempty"`
+}
+
+// KeyAccess is whether a key may do something.
+type KeyAccess struct {
+	Allowed bool `json:"allowed"`
+	// Reason is a sentence.
+	Reason string `json:"reason"`
+}
+
+// CheckKey reports whether a key may publish or read a topic.
+func CheckKey() Operation[CheckKeyRequest, KeyAccess] {
+	return viewerOperation[CheckKeyRequest, KeyAccess]("keys.check", "/api/keys/{name}/access",
+		"Check whether an API key may publish or read a topic")
+}
+
 // ListKeys lists the keys of the configuration, then the stored ones.
 func ListKeys() Operation[Empty, []Key] {
 	return viewerOperation[Empty, []Key]("keys.list", "/api/keys", "List the API keys without their secrets")

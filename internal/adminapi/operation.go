@@ -135,8 +135,8 @@ func Operations() []AnyOperation {
 		ListDeadLetters(), ShowDeadLetter(), ReplayDeadLetters(), DropDeadLetters(),
 		ListQuarantine(), ShowQuarantined(), ReplayQuarantined(), DropQuarantined(),
 		SearchEvents(), ShowEvent(), ListDeliveries(),
-		ListSources(), ListConnections(), ListAudit(),
-		ListKeys(), CreateKey(), RotateKey(), RevokeKey(), EraseAccount(),
+		ListSources(), ListConnections(), ExplainStream(), ListAudit(),
+		ListKeys(), CheckKey(), CreateKey(), RotateKey(), RevokeKey(), EraseAccount(),
 		ListInventory(), ImportInventory(),
 	}
 }

@@ -4,11 +4,13 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/access"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/forward"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/jwt"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
@@ -18,6 +20,7 @@ const topicKeyChanged = "hub.api_key.state.changed"
 // authentication identifies the senders of public requests.
 type authentication struct {
 	authenticator *auth.Authenticator
+	jwt           *jwt.Verifier     // nil without auth.jwt
 	forward       *forward.Verifier // nil without auth.forward
 	failures      *auth.FailureThrottle
 }
@@ -33,11 +36,12 @@ func (d *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
 				return nil, fmt.Errorf("auth.jwt.jwks_file: %w", err)
 			}
 		}
-		opts.JWT = jwt.NewVerifier(jwt.Options{
+		result.jwt = jwt.NewVerifier(jwt.Options{
 			Issuer: cfg.JWT.Issuer, Audience: cfg.JWT.Audience, Algorithms: cfg.JWT.Algorithms, Keys: issuerKeys,
 			AccountClaim: cfg.JWT.AccountClaim, HubsClaim: cfg.JWT.HubsClaim,
 			CapabilitiesClaim: cfg.JWT.CapabilitiesClaim, Log: d.log.With("component", "jwt"),
 		})
+		opts.JWT = result.jwt
 	}
 	if cfg.Forward.URL != "" {
 		result.forward = forward.NewVerifier(forward.Options{
@@ -49,6 +53,17 @@ func (d *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
 	}
 	result.authenticator = auth.NewAuthenticator(opts)
 	return result, nil
+}
+
+func (d *Daemon) newExplainer(s *stores) *access.Explainer {
+	opts := access.Options{
+		Keys: d.keys.Keyring(), Authenticator: d.authentication.authenticator, Tokens: s.tokens,
+		Events: history.NewSearcher(s.log, s.keys), Catalog: d.catalog,
+	}
+	if d.authentication.jwt != nil {
+		opts.ReadClaims = d.authentication.jwt.ReadClaims
+	}
+	return access.NewExplainer(opts)
 }
 
 // observeKeyChanges invalidates decisions of auth.forward after notifications that keys of their hub and account have

@@ -188,7 +188,8 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	sources := d.newSources(s, notices, instance, node.Name)
 	addresses.Admin, err = d.startAdminListener(ctx, group, addresses.Health, adminserver.Options{
 		Sinks: deliveries, Sources: sources, Quarantine: d.newQuarantine(s), Connections: clients, Keys: keys,
-		Events: history.NewSearcher(s.log, s.keys), Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit,
+		Access: d.newExplainer(s), Events: history.NewSearcher(s.log, s.keys),
+		Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit,
 	})
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"net"
 
 	"github.com/hubrelay/hubrelay/internal/filewatch"
-	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
@@ -38,14 +37,10 @@ func (d *Daemon) startPublicListener(
 		return nil, fmt.Errorf("server.trusted_proxies: %w", err)
 	}
 	proxies := clientaddr.Proxies{Networks: networks, Header: cfg.TrustedProxiesHeader}
-	tokens := auth.NewTokenStore(auth.TokenOptions{
-		Client: s.conn.Commands(), Key: s.keys.Token, Changes: s.keys.TokenChanges(),
-		TTL: d.cfg.Auth.TokenTTL, StreamTTL: d.cfg.Auth.StreamTTL,
-	})
 	handler, err := publicapi.New(publicapi.Options{
 		Authenticator:  d.authentication.authenticator,
 		Failures:       d.authentication.failures,
-		Tokens:         tokens,
+		Tokens:         s.tokens,
 		Publisher:      d.newPublisher(s),
 		Quotas:         d.newRequestQuotas(s),
 		CheckStorage:   s.monitor.Check,
@@ -82,7 +77,7 @@ func (d *Daemon) startPublicListener(
 			clients.RecheckKeys()
 		})
 	})
-	group.Start(ctx, "tokens", tokens.Run)
+	group.Start(ctx, "tokens", s.tokens.Run)
 	group.Start(ctx, "memory release", clients.ReleaseMemory)
 	// They stop concurrently: the listener accepts no new clients while the hub closes the connected ones.
 	serving := lifecycle.NewGroup(d.log)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/history"
@@ -29,6 +30,7 @@ type stores struct {
 	deliveries *store.Store
 	sources    *sourcestore.Store
 	leases     *lease.Manager
+	tokens     *auth.TokenStore
 	audit      *audit.Store
 	history    *history.Store
 	monitor    *storage.Monitor
@@ -40,6 +42,10 @@ func (d *Daemon) newStores(c *redisconn.Conn) *stores {
 		conn: c, keys: keys, log: eventlog.New(c, keys), inbox: inbox.NewStore(c, keys),
 		queues: queue.NewStore(c, keys), deliveries: store.New(c.Commands(), keys),
 		sources: sourcestore.New(c, keys), leases: lease.NewManager(c, keys), audit: audit.NewStore(c, d.cfg.Audit.MaxLen),
+		tokens: auth.NewTokenStore(auth.TokenOptions{
+			Client: c.Commands(), Key: keys.Token, Changes: keys.TokenChanges(),
+			TTL: d.cfg.Auth.TokenTTL, StreamTTL: d.cfg.Auth.StreamTTL,
+		}),
 		history: history.NewStore(c, keys),
 		monitor: storage.NewMonitor(storage.Options{
 			Read: c.Memory, Limit: float64(d.cfg.Redis.FullAt) / 100, Log: d.log.With("component", "storage"),

@@ -2,7 +2,7 @@
 // [Admin] serves the API of the hubrelay commands and profiles, on a unix socket or with tokens, and checks the
 // role of every caller.
 //
-// The components of the daemon implement [Sinks], [Events], [Sources], [Connections], [Keys], [Accounts] and [AuditLog]. Modules add
+// The components of the daemon implement [Sinks], [Events], [Sources], [Connections], [Access], [Keys], [Accounts] and [AuditLog]. Modules add
 // their routes. Decisions about notifications or deliveries do not belong here.
 package adminserver
 
@@ -54,6 +54,8 @@ type Options struct {
 	Audit audit.Recorder
 	// Accounts implements /api/accounts.
 	Accounts Accounts
+	// Access implements /api/keys/{name}/access and /api/streams/explain.
+	Access Access
 	// Keys implements /api/keys.
 	Keys Keys
 	// ConfigWarning describes how the running configuration differs from the file, or returns "". It may be nil.

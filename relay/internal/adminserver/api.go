@@ -44,6 +44,8 @@ func newAPIHandler(opt Options) *apiHandler {
 	handleOperation(h, adminapi.ListConnections(), withComponent(opt.Connections, listConnections))
 	handleOperation(h, adminapi.ListAudit(), withComponent(opt.AuditLog, searchAuditLog))
 	h.handleKeys(opt.Keys)
+	handleOperation(h, adminapi.CheckKey(), withComponent(opt.Access, checkKey))
+	handleOperation(h, adminapi.ExplainStream(), withComponent(opt.Access, explainStream))
 	handleOperation(h, adminapi.EraseAccount(), withComponent(opt.Accounts, eraseAccount))
 	h.routes["/api/openapi.yaml"] = map[string]http.HandlerFunc{http.MethodGet: serveOpenAPI, http.MethodHead: serveOpenAPI}
 	for _, m := range opt.Routes {

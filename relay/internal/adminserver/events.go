@@ -32,7 +32,7 @@ func searchEvents(
 	}
 	result, err := events.Search(r.Context(), q)
 	for _, e := range result.Events {
-		page.Data = append(page.Data, newEvent(&e))
+		page.Data = append(page.Data, e.Describe())
 	}
 	page.Next, page.SearchedTo = result.Next, result.SearchedTo
 	return page, err
@@ -50,13 +50,6 @@ func showEvent(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.EventDetail
 		}
 	}
 	return e, err
-}
-
-func newEvent(e *history.Event) adminapi.Event {
-	return adminapi.Event{
-		ID: e.ID, Time: e.Time, Topic: e.Topic, HubID: e.Hub, AccountID: e.Account, ObjectID: e.ObjectID,
-		Publisher: adminapi.Publisher{Kind: e.Publisher.Kind, Name: e.Publisher.Name},
-	}
 }
 
 func newEventQuery(request adminapi.SearchEventsRequest, now time.Time) (history.Query, error) {

@@ -75,6 +75,12 @@ func (a *Authenticator) Authenticate(ctx context.Context, r Request) (*Key, *rel
 	return key, nil
 }
 
+// Identify returns the key of a credential, from any address, and does not count as a use of the key. hub is the
+// requested hub, or empty. The errors are those of [Authenticator.Authenticate].
+func (a *Authenticator) Identify(ctx context.Context, credential, hub string) (*Key, *relay.Error) {
+	return a.findKey(ctx, Request{Authorization: []string{"Bearer " + credential}, Hub: hub})
+}
+
 func (a *Authenticator) findKey(ctx context.Context, r Request) (*Key, *relay.Error) {
 	if len(r.Authorization) > 1 {
 		return nil, relay.NewError(relay.CodeAuthInvalid, "the header Authorization is there more than once")

@@ -79,9 +79,27 @@ func bearerCredential(header string) (string, *relay.Error) {
 	return secret, nil
 }
 
-func (r *Keyring) checkExpiry(k *Key) (*Key, *relay.Error) {
+// Find returns the key with a name, or nil. Of a rotated key it returns the new secret.
+func (r *Keyring) Find(name string) *Key {
+	for _, k := range r.keys.Load().byHash {
+		if k.Name == name && !k.Superseded {
+			return k
+		}
+	}
+	return nil
+}
+
+// CheckExpiry returns 401.auth-expired for a key that has expired.
+func (r *Keyring) CheckExpiry(k *Key) *relay.Error {
 	if k.Expired(r.now()) {
-		return nil, newExpiredError(k)
+		return newExpiredError(k)
+	}
+	return nil
+}
+
+func (r *Keyring) checkExpiry(k *Key) (*Key, *relay.Error) {
+	if err := r.CheckExpiry(k); err != nil {
+		return nil, err
 	}
 	return k, nil
 }

@@ -15,8 +15,9 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
 // The errors of the token store. All methods wrap one of them.
@@ -60,14 +61,31 @@ type Grant struct {
 //   - Notifications of other accounts are never included, except for the account [Wildcard].
 //   - A notification without an account belongs to its hub. It is included if the key may read the hub, on the account
 //     pipeline too. A key without an account sees only these notifications.
-func (g *Grant) Allows(hub, account string) bool {
-	if g.Hub != "" && g.Hub != hub {
-		return false
+func (g *Grant) Allows(hub, account string) bool { return g.Exclude(hub, account) == NotExcluded }
+
+// Exclusion is the rule by which a grant excludes a notification.
+type Exclusion string
+
+// The rules of [Grant.Allows].
+const (
+	NotExcluded       Exclusion = ""
+	ExcludedByHub     Exclusion = "hub"     // the pipeline is that of another hub
+	ExcludedByAccount Exclusion = "account" // the notification belongs to another account
+	ExcludedByHubs    Exclusion = "hubs"    // the key may not read the hub
+)
+
+// Exclude returns the rule by which [Grant.Allows] is false, or NotExcluded.
+func (g *Grant) Exclude(hub, account string) Exclusion {
+	switch {
+	case g.Hub != "" && g.Hub != hub:
+		return ExcludedByHub
+	case account != "" && account != g.Account && g.Account != Wildcard:
+		return ExcludedByAccount
+	case !includesHub(g.Hubs, hub):
+		return ExcludedByHubs
+	default:
+		return NotExcluded
 	}
-	if account != "" && account != g.Account && g.Account != Wildcard {
-		return false
-	}
-	return includesHub(g.Hubs, hub)
 }
 
 // VisibilityKey identifies the results of Allows. If two grants of one pipeline have the same key, Allows returns the

@@ -145,10 +145,7 @@ func (s *Service) describeEvent(
 	ctx context.Context, id history.EventID, e *eventState,
 ) (adminapi.EventDetails, error) {
 	details := adminapi.EventDetails{
-		Event: adminapi.Event{
-			ID: id.String(), Time: e.time(id), Topic: e.entry.Topic, HubID: e.entry.Hub, AccountID: e.entry.Account,
-			Publisher: adminapi.Publisher{Kind: e.entry.Publisher.Kind, Name: e.entry.Publisher.Name},
-		},
+		Event: (&history.Event{Entry: e.entry, Time: e.time(id)}).Describe(),
 		Sinks: []adminapi.EventSink{}, Streams: e.streams(), Incomplete: e.Incomplete,
 	}
 	if e.isInLog {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
@@ -46,6 +47,14 @@ type Event struct {
 	// Time is when Redis stored the event.
 	Time     time.Time
 	ObjectID string
+}
+
+// Describe returns e for the admin API.
+func (e *Event) Describe() adminapi.Event {
+	return adminapi.Event{
+		ID: e.ID, Time: e.Time, Topic: e.Topic, HubID: e.Hub, AccountID: e.Account, ObjectID: e.ObjectID,
+		Publisher: adminapi.Publisher{Kind: e.Publisher.Kind, Name: e.Publisher.Name},
+	}
 }
 
 // Result is a part of the events that match a query.

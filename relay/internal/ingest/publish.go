@@ -152,13 +152,21 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 // checkTopics returns 403.permissions if a topic may not be published.
 func checkTopics(ns []relay.Notification, allowed relay.Patterns) *relay.Error {
 	for i := range ns {
-		if !allowed.Match(ns[i].Topic) {
-			return relay.NewError(relay.CodePermissions, "the key may publish only the topics "+
-				relay.Truncate(allowed.String(), 200)+", not "+strconv.Quote(ns[i].Topic)).
-				WithExtra("capability", "notifications-publish")
+		if rejected := RequireTopic(allowed, ns[i].Topic); rejected != nil {
+			return rejected
 		}
 	}
 	return nil
+}
+
+// RequireTopic returns 403.permissions unless topic is one of the topics that a key may publish.
+func RequireTopic(allowed relay.Patterns, topic string) *relay.Error {
+	if allowed.Match(topic) {
+		return nil
+	}
+	return relay.NewError(relay.CodePermissions, "the key may publish only the topics "+
+		relay.Truncate(allowed.String(), 200)+", not "+strconv.Quote(topic)).
+		WithExtra("capability", "notifications-publish")
 }
 
 func (pub *Publisher) takeQuota(ctx context.Context, p Publication, a quota.Amount) error {

@@ -2,7 +2,9 @@ package cli
 
 import (
 	"fmt"
+	"io"
 	"net/url"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,4 +74,22 @@ func parseTimeFlag(flag, text string, now time.Time) (time.Time, error) {
 			flag, text)
 	}
 	return at, nil
+}
+
+// readFile reads a file of up to limit bytes, or standard input if the name is "-".
+func readFile(std term.Streams, name string, limit int) ([]byte, error) {
+	in := std.In
+	if name != "-" {
+		file, err := os.Open(name)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = file.Close() }()
+		in = file
+	}
+	text, err := io.ReadAll(io.LimitReader(in, int64(limit)+1))
+	if err == nil && len(text) > limit {
+		err = fmt.Errorf("%s has more than %d bytes", name, limit)
+	}
+	return text, err
 }

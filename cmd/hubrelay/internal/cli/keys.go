@@ -19,8 +19,8 @@ import (
 )
 
 func newKeys(std term.Streams) *cobra.Command {
-	return commandGroup("keys", "Create and revoke API keys, and create webhook secrets", newKeysNew(std),
-		newKeysCreate(std), newKeysList(std), newKeysRotate(std), newKeysRevoke(std))
+	return commandGroup("keys", "Create, check and revoke API keys, and create webhook secrets", newKeysNew(std),
+		newKeysCreate(std), newKeysList(std), newKeysCanI(std), newKeysRotate(std), newKeysRevoke(std))
 }
 
 func newKeysNew(std term.Streams) *cobra.Command {

@@ -5,8 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -150,23 +148,12 @@ notifications.extra_topics and a restart of all nodes. An entry of a source requ
 	return cmd
 }
 
-// readCorrected reads the content of a file, or of standard input for "-".
+// readCorrected reads corrected content, up to the size of an event.
 func readCorrected(std term.Streams, name string) (string, error) {
-	in := std.In
-	if name != "-" {
-		f, err := os.Open(name)
-		if err != nil {
-			return "", err
-		}
-		defer func() { _ = f.Close() }()
-		in = f
-	}
-	data, err := io.ReadAll(io.LimitReader(in, maxCorrected+1))
+	data, err := readFile(std, name, maxCorrected)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("read the corrected content: %w", err)
-	case len(data) > maxCorrected:
-		return "", fmt.Errorf("the corrected content is larger than an event may be (%d bytes)", maxCorrected)
 	case len(bytes.TrimSpace(data)) == 0:
 		return "", errors.New("the corrected content is empty")
 	case !utf8.Valid(data):

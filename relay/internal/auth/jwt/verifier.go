@@ -6,6 +6,7 @@ package jwt
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
@@ -136,6 +137,20 @@ func (v *Verifier) verifyToken(ctx context.Context, token string, now time.Time)
 		return nil, refused
 	}
 	return v.newKey(&claims, all)
+}
+
+// ReadClaims returns the key of a token with the claims, a JSON object, as if its issuer had signed it. The error is
+// 401.auth-invalid or 401.auth-expired.
+func (v *Verifier) ReadClaims(claims []byte) (*auth.Key, *relay.Error) {
+	var known jwt.Claims
+	var all map[string]any
+	if json.Unmarshal(claims, &known) != nil || json.Unmarshal(claims, &all) != nil {
+		return nil, newInvalidError("has claims that are not a JSON object with the members of RFC 7519")
+	}
+	if refused := v.checkClaims(&known, v.now()); refused != nil {
+		return nil, refused
+	}
+	return v.newKey(&known, all)
 }
 
 func (v *Verifier) checkClaims(c *jwt.Claims, now time.Time) *relay.Error {

@@ -1,0 +1,269 @@
+// Package access explains what API keys, JWTs and tokens allow: which events a stream contains, and whether a key may read
+// or publish a topic.
+//
+// The decisions themselves belong to packages auth and ingest. This package only asks them.
+package access
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
+	"github.com/hubrelay/hubrelay/relay/internal/ingest"
+)
+
+// The number of events in an explanation.
+const (
+	defaultEvents = 20
+	maxEvents     = 500
+)
+
+// Events searches the log. It may be used concurrently. An error means that Redis is unreachable.
+type Events interface {
+	Search(ctx context.Context, q history.Query) (history.Result, error)
+}
+
+// Options are the options of an [Explainer]. All fields are required unless their comments say otherwise.
+type Options struct {
+	Keys          *auth.Keyring
+	Authenticator *auth.Authenticator
+	Tokens        *auth.TokenStore
+	// ReadClaims returns the key of a JWT with the claims, a JSON object. Nil rejects claims.
+	ReadClaims func(claims []byte) (*auth.Key, *relay.Error)
+	Events     Events
+	Catalog    *relay.Catalog
+}
+
+// Explainer explains access. It may be used concurrently.
+type Explainer struct{ opts Options }
+
+// NewExplainer returns an Explainer.
+func NewExplainer(o Options) *Explainer { return &Explainer{o} }
+
+// CheckKey reports whether the key with a name may publish or read a topic in a hub. An error is a *relay.Error:
+// 404.key, or 422 for an invalid request.
+func (x *Explainer) CheckKey(name string, request adminapi.CheckKeyRequest) (adminapi.KeyAccess, error) {
+	key := x.opts.Keys.Find(name)
+	if key == nil {
+		return adminapi.KeyAccess{}, newKeyError(name)
+	}
+	if refused := auth.CheckHubID(request.HubID); refused != nil {
+		return adminapi.KeyAccess{}, relay.NewError(refused.Code,
+			strings.Replace(refused.Detail, "the header X-Hub-Id", "hub_id", 1)).WithExtra("parameter", "hub_id")
+	}
+	if !x.opts.Catalog.Contains(request.Topic) {
+		text, nearest := x.opts.Catalog.DescribeUnknown(request.Topic)
+		refused := relay.NewError(relay.CodeInvalidArgument, text).WithExtra("parameter", "topic")
+		if nearest != "" {
+			refused = refused.WithExtra("nearest", nearest)
+		}
+		return adminapi.KeyAccess{}, refused
+	}
+	refused, reason := x.opts.Keys.CheckExpiry(key), ""
+	switch {
+	case refused != nil:
+	case request.Action == adminapi.ActionPublish:
+		refused, reason = checkPublish(key, request)
+	case request.Action == adminapi.ActionRead:
+		refused, reason = checkRead(key, request)
+	default:
+		return adminapi.KeyAccess{}, relay.NewError(relay.CodeInvalidArgument, "action must be publish or read").
+			WithExtra("parameter", "action")
+	}
+	if refused != nil {
+		return adminapi.KeyAccess{Reason: refused.Detail}, nil
+	}
+	if len(key.Networks) > 0 {
+		networks := make([]string, len(key.Networks))
+		for i, n := range key.Networks {
+			networks[i] = n.String()
+		}
+		reason += ", from " + strings.Join(networks, ", ")
+	}
+	return adminapi.KeyAccess{Allowed: true, Reason: reason}, nil
+}
+
+func checkPublish(key *auth.Key, request adminapi.CheckKeyRequest) (refused *relay.Error, reason string) {
+	refused = cmp.Or(
+		key.RequireCapability(auth.CapabilityPublish), key.RequireHub(request.HubID),
+		ingest.RequireTopic(key.Topics, request.Topic),
+	)
+	if account := request.AccountID; account != "" && key.AccountID != auth.Wildcard && key.AccountID != account {
+		refused = cmp.Or(refused, relay.NewError(relay.CodePermissions, "the key "+strconv.Quote(key.Name)+
+			" publishes only as "+describeAccount(key.AccountID)))
+	}
+	return refused, "the key publishes in the hub, as " + describeAccount(key.AccountID)
+}
+
+func checkRead(key *auth.Key, request adminapi.CheckKeyRequest) (refused *relay.Error, reason string) {
+	if refused = key.RequireHub(request.HubID); refused != nil {
+		return refused, ""
+	}
+	grant := key.Grant(request.HubID)
+	if exclusion := grant.Exclude(request.HubID, request.AccountID); exclusion != auth.NotExcluded {
+		event := relay.Notification{Hub: request.HubID, Account: request.AccountID}
+		return relay.NewError(relay.CodePermissions, describeExclusion(exclusion, &grant, &event)), ""
+	}
+	switch key.AccountID {
+	case auth.Wildcard:
+		return nil, "the key reads the hub, for all accounts"
+	case "":
+		return nil, "the key reads the hub, but only events without an account"
+	}
+	return nil, "the key reads the hub: events of " + describeAccount(key.AccountID) + ", and events without an account"
+}
+
+func describeAccount(account string) string {
+	switch account {
+	case auth.Wildcard:
+		return "every account"
+	case "":
+		return "no account"
+	}
+	return "the account " + strconv.Quote(account)
+}
+
+func newKeyError(name string) *relay.Error {
+	return relay.NewError(relay.CodeNoKey, "no key has the name "+strconv.Quote(relay.Truncate(name, 200)))
+}
+
+// ExplainStream returns which of the newest events a client would see on a stream, and why not the others. A client
+// that cannot open the stream is not an error. An error is a *relay.Error, or means that Redis is unreachable.
+func (x *Explainer) ExplainStream(
+	ctx context.Context, request adminapi.ExplainStreamRequest,
+) (adminapi.StreamExplanation, error) {
+	grant, refused, err := x.findGrant(ctx, request)
+	if err != nil {
+		return adminapi.StreamExplanation{}, err
+	}
+	if refused != nil {
+		return adminapi.StreamExplanation{
+			Rejection: &adminapi.Rejection{Code: string(refused.Code), Detail: refused.Detail},
+		}, nil
+	}
+	topics := request.Topics
+	if stored, err := url.ParseQuery(grant.Stream); err == nil && len(topics) == 0 && stored.Get("topics") != "" {
+		topics = strings.Split(stored.Get("topics"), ",")
+	}
+	patterns, err := x.parsePatterns(topics)
+	if err != nil {
+		return adminapi.StreamExplanation{}, err
+	}
+	e := adminapi.StreamExplanation{
+		Key: grant.KeyName, HubID: grant.Hub, AccountID: grant.Account, Hubs: grant.Hubs, Topics: topics,
+		ExpiresAt: grant.Expires,
+	}
+	found, err := x.opts.Events.Search(ctx, history.Query{Limit: min(cmp.Or(max(request.Limit, 0), defaultEvents), maxEvents)})
+	for i := range found.Events {
+		e.Events = append(e.Events, explainEvent(&grant, patterns, &found.Events[i]))
+	}
+	return e, err
+}
+
+func (x *Explainer) parsePatterns(list []string) (relay.Patterns, error) {
+	err := x.opts.Catalog.CheckPatterns(list)
+	var patterns relay.Patterns
+	if err == nil {
+		patterns, err = relay.ParsePatterns(list)
+	}
+	if err != nil {
+		err = relay.NewError(relay.CodeInvalidArgument, err.Error()).WithExtra("parameter", "topics")
+	}
+	return patterns, err
+}
+
+// findGrant returns the grant of a stream, or why the client cannot open it.
+func (x *Explainer) findGrant(
+	ctx context.Context, request adminapi.ExplainStreamRequest,
+) (grant auth.Grant, refused *relay.Error, err error) {
+	if request.HubID != "" {
+		if refused := auth.CheckHubID(request.HubID); refused != nil {
+			return grant, refused, nil
+		}
+	}
+	var key *auth.Key
+	switch hasKey, hasCredential, hasClaims := request.Key != "", request.Credential != "", len(request.Claims) > 0; {
+	case hasKey && !hasCredential && !hasClaims:
+		if key = x.opts.Keys.Find(request.Key); key == nil {
+			return grant, nil, newKeyError(request.Key)
+		}
+		refused = x.opts.Keys.CheckExpiry(key)
+	case hasClaims && !hasKey && !hasCredential:
+		if x.opts.ReadClaims == nil {
+			return grant, nil, relay.NewError(relay.CodeInvalidArgument,
+				"the relay accepts no JWTs: configure auth.jwt first").WithExtra("parameter", "claims")
+		}
+		key, refused = x.opts.ReadClaims(request.Claims)
+	case hasCredential && !hasKey && !hasClaims:
+		grant, found, refused, err := x.grantOfToken(ctx, request)
+		if found || err != nil {
+			return grant, refused, err
+		}
+		if key, refused = x.opts.Authenticator.Identify(ctx, request.Credential, request.HubID); refused != nil {
+			return grant, refused, nil
+		}
+	default:
+		return grant, nil, relay.NewError(relay.CodeInvalidArgument, "set exactly one of key, credential and claims")
+	}
+	if refused == nil && request.HubID != "" {
+		refused = key.RequireHub(request.HubID)
+	}
+	if refused != nil {
+		return grant, refused, nil
+	}
+	return key.Grant(request.HubID), nil, nil
+}
+
+// grantOfToken returns the grant of a token. found is false if the credential is no token.
+func (x *Explainer) grantOfToken(
+	ctx context.Context, request adminapi.ExplainStreamRequest,
+) (grant auth.Grant, found bool, refused *relay.Error, err error) {
+	grant, err = x.opts.Tokens.Get(ctx, request.Credential)
+	switch {
+	case err == nil:
+	case errors.Is(err, auth.ErrTokenUnknown):
+		return grant, false, nil, nil
+	default:
+		return grant, false, nil, err
+	}
+	if request.HubID != "" && request.HubID != grant.Hub {
+		return grant, true, relay.NewError(relay.CodeWrongHub, "the token was issued for another stream than that of the hub "+
+			strconv.Quote(request.HubID)), nil
+	}
+	grant, refused = x.opts.Authenticator.CurrentGrant(grant)
+	return grant, true, refused, nil
+}
+
+func explainEvent(grant *auth.Grant, topics relay.Patterns, e *history.Event) adminapi.StreamEvent {
+	shown := adminapi.StreamEvent{Event: e.Describe()}
+	exclusion := grant.Exclude(e.Hub, e.Account)
+	switch {
+	case exclusion != auth.NotExcluded:
+		shown.Reason, shown.Detail = string(exclusion), describeExclusion(exclusion, grant, &e.Notification)
+	case !topics.Match(e.Topic):
+		shown.Reason = "topics"
+		shown.Detail = fmt.Sprintf("the topics of the stream, %s, do not include it", topics)
+	default:
+		shown.Visible = true
+	}
+	return shown
+}
+
+func describeExclusion(exclusion auth.Exclusion, grant *auth.Grant, n *relay.Notification) string {
+	switch exclusion {
+	case auth.ExcludedByHub:
+		return "the stream is that of the hub " + strconv.Quote(grant.Hub)
+	case auth.ExcludedByHubs:
+		return "the key may not read the hub " + strconv.Quote(n.Hub)
+	default:
+		return "the event is of " + describeAccount(n.Account) + ", the key of " + describeAccount(grant.Account)
+	}
+}
