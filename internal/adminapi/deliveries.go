@@ -35,6 +35,49 @@ type ListDeliveriesRequest struct {
 	PageRequest
 }
 
+// ChangeDeliveriesRequest selects deliveries of a sink.
+type ChangeDeliveriesRequest struct {
+	// IDs are up to 500 IDs of deliveries. For a delivery of one event it is the ID of the event.
+	IDs []string `json:"ids"`
+}
+
+// ChangeDeliveriesResult is the result of [RetryDeliveries] and [DropDeliveries].
+type ChangeDeliveriesResult struct {
+	// Changed is the number of deliveries that were retried or dropped.
+	Changed int `json:"changed"`
+	// Unchanged are the others.
+	Unchanged []UnchangedDelivery `json:"unchanged"`
+}
+
+// The reasons of [UnchangedDelivery].
+const (
+	UnchangedRunning  = "running"  // a node has it, and attempts it now or soon
+	UnchangedOrdering = "ordering" // it waits for an earlier delivery with its ordering key
+	UnchangedWaiting  = "waiting"  // it was not attempted yet, and is as soon as possible
+	UnchangedDigest   = "digest"   // it is part of an open digest
+	UnchangedDead     = "dead"     // it is a dead letter
+	UnchangedMissing  = "missing"  // it is unknown, or delivered
+)
+
+// UnchangedDelivery is a delivery that was neither retried nor dropped.
+type UnchangedDelivery struct {
+	ID string `json:"id"`
+	// Reason is running, ordering, waiting, digest, dead or missing.
+	Reason string `json:"reason"`
+}
+
+// RetryDeliveries makes the next attempts of scheduled deliveries due at once.
+func RetryDeliveries() Operation[ChangeDeliveriesRequest, ChangeDeliveriesResult] {
+	return operatorOperation[ChangeDeliveriesRequest, ChangeDeliveriesResult]("deliveries.retry",
+		"/api/sinks/{name}/deliveries/retry", "Attempt scheduled deliveries now")
+}
+
+// DropDeliveries removes deliveries that wait for an attempt. The sink never gets them.
+func DropDeliveries() Operation[ChangeDeliveriesRequest, ChangeDeliveriesResult] {
+	return operatorOperation[ChangeDeliveriesRequest, ChangeDeliveriesResult]("deliveries.drop",
+		"/api/sinks/{name}/deliveries/drop", "Remove deliveries that wait for an attempt")
+}
+
 // ListDeliveries lists deliveries: for each sink and state in the order of the states, those in the queue and in the retry
 // queue as they follow, dead letters the oldest first, and the others the newest first. A page can be empty although more
 // follow, because a search returns after about two seconds. Events in open digests are not listed.

@@ -134,7 +134,7 @@ func Operations() []AnyOperation {
 		ListSinks(), ShowSink(), PauseSink(), ResumeSink(), RetrySink(), ReplaySink(), TestSink(), ForgetSink(),
 		ListDeadLetters(), ShowDeadLetter(), ReplayDeadLetters(), DropDeadLetters(),
 		ListQuarantine(), ShowQuarantined(), ReplayQuarantined(), DropQuarantined(),
-		SearchEvents(), ShowEvent(), ListDeliveries(),
+		SearchEvents(), ShowEvent(), ListDeliveries(), RetryDeliveries(), DropDeliveries(),
 		ListSources(), ListConnections(), ExplainStream(), ListAudit(),
 		ListKeys(), CheckKey(), CreateKey(), RotateKey(), RevokeKey(), EraseAccount(),
 		ListInventory(), ImportInventory(),

@@ -40,6 +40,8 @@ func newAPIHandler(opt Options) *apiHandler {
 	handleOperation(h, adminapi.SearchEvents(), withComponent(opt.Events, searchEvents))
 	handleOperation(h, adminapi.ShowEvent(), withComponent(opt.Sinks, showEvent))
 	handleOperation(h, adminapi.ListDeliveries(), withComponent(opt.Sinks, listDeliveries))
+	handleOperation(h, adminapi.RetryDeliveries(), withComponent(opt.Sinks, retryDeliveries))
+	handleOperation(h, adminapi.DropDeliveries(), withComponent(opt.Sinks, dropDeliveries))
 	handleOperation(h, adminapi.ListSources(), withComponent(opt.Sources, listSources))
 	handleOperation(h, adminapi.ListConnections(), withComponent(opt.Connections, listConnections))
 	handleOperation(h, adminapi.ListAudit(), withComponent(opt.AuditLog, searchAuditLog))

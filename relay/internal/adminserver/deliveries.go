@@ -2,6 +2,8 @@ package adminserver
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
@@ -40,6 +42,40 @@ func listDeliveries(
 		return page, err
 	}
 	return s.ListDeliveries(r.Context(), sel)
+}
+
+// maxDeliveryIDs is the maximum number of deliveries in a request to change them.
+const maxDeliveryIDs = 500
+
+func retryDeliveries(
+	s Sinks, r *http.Request, request adminapi.ChangeDeliveriesRequest,
+) (adminapi.ChangeDeliveriesResult, error) {
+	return changeDeliveries(r, "retried", request, s.RetryDeliveries)
+}
+
+func dropDeliveries(
+	s Sinks, r *http.Request, request adminapi.ChangeDeliveriesRequest,
+) (adminapi.ChangeDeliveriesResult, error) {
+	return changeDeliveries(r, "dropped", request, s.DropDeliveries)
+}
+
+// changeDeliveries changes the selected deliveries, and records the selection.
+func changeDeliveries(
+	r *http.Request, pastTense string, request adminapi.ChangeDeliveriesRequest,
+	change func(ctx context.Context, sink string, ids []string) (adminapi.ChangeDeliveriesResult, error),
+) (adminapi.ChangeDeliveriesResult, error) {
+	switch n := len(request.IDs); {
+	case n == 0:
+		return adminapi.ChangeDeliveriesResult{}, relay.NewError(relay.CodeMissingArgument,
+			"name the deliveries in ids").WithPointer("/ids")
+	case n > maxDeliveryIDs:
+		return adminapi.ChangeDeliveriesResult{}, relay.NewError(relay.CodeInvalidArgument,
+			fmt.Sprintf("ids has %d entries, at most %d are allowed", n, maxDeliveryIDs)).WithPointer("/ids")
+	}
+	result, err := change(r.Context(), r.PathValue("name"), request.IDs)
+	*auditDetail(r) = fmt.Sprintf("%d %s, %d unchanged: %s", result.Changed, pastTense, len(result.Unchanged),
+		strings.Join(request.IDs, " "))
+	return result, err
 }
 
 func newStateError(name string) *relay.Error {

@@ -180,16 +180,12 @@ func (s *Service) ResumeSink(ctx context.Context, name, actor string) error {
 // open.
 func (s *Service) RetrySink(ctx context.Context, name string) (adminapi.RetryResult, error) {
 	var result adminapi.RetryResult
-	sink, err := s.requireConfigured(ctx, name)
+	sink, err := s.requireActive(ctx, name)
 	if err != nil {
 		return result, err
 	}
 	if result.Sink, err = s.ShowSink(ctx, name); err != nil {
 		return result, err
-	}
-	if state := result.Sink.State; state == adminapi.SinkPaused || state == adminapi.SinkDisabled {
-		return result, relay.NewError(relay.CodeInvalidState, fmt.Sprintf("sink %s is %s: resume it first with "+
-			"'hubrelay sinks resume %s'", name, state, name))
 	}
 	result.Started, err = s.opts.Deliveries.Retries.MakeDue(ctx, name)
 	sink.pipeline.ProbeNow()

@@ -140,9 +140,6 @@ func (s *Service) listState(
 	case adminapi.DeliveryDead:
 		list, next, err = s.listDead(ctx, sel, place, limit)
 	default:
-		if sink := s.sinks.get(place.Sink); place.State == adminapi.DeliveryDropped && sink != nil && sink.cfg.AccountShare%100 == 0 {
-			return nil, "", nil // only accounts with a share have recorded drops, and a search would read the whole history
-		}
 		return s.listComplete(ctx, sel, place, limit)
 	}
 	return slices.DeleteFunc(list, func(d adminapi.Delivery) bool { return !sel.selects(&d) }), next, err

@@ -43,8 +43,11 @@ func (s *Service) AddPartition(ctx context.Context, partition int) (*dispatch.Di
 	return d, nil
 }
 
-// reasonAccountShare is the reason in the history if an account has used its share of a backlog.
-const reasonAccountShare = "account_share"
+// The reasons of dropped events in the history: the account has used its share of a backlog, or an operator dropped it.
+const (
+	reasonAccountShare = "account_share"
+	reasonOperator     = "operator"
+)
 
 // registerSinks stores the start position of each new sink in a partition. The map says for each sink whether it
 // starts at the beginning of the log.

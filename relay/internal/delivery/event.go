@@ -248,6 +248,7 @@ func (s *Service) describeDelivery(
 		d.State, d.Reason, d.NextAttemptAt = adminapi.DeliveryWaiting, "digest", &at.SealAt
 	case at.isQueued:
 		d.State = adminapi.DeliveryWaiting
+	case e.describeDrop(&d, last):
 	case e.Incomplete:
 		d.Detail = "the history was too large to be read in time"
 	case last != nil:
@@ -339,19 +340,29 @@ func describeLast(d *adminapi.EventSink, last *history.Attempt) {
 	}
 }
 
+// describeDrop describes a delivery that a limit or an operator has dropped after its last attempt. It reports whether there
+// is one.
+func (e *eventState) describeDrop(d *adminapi.EventSink, last *history.Attempt) bool {
+	for _, drop := range e.Drops {
+		if drop.Sink != d.Sink || last != nil && drop.Time.Before(last.Time) {
+			continue
+		}
+		d.State, d.Reason = adminapi.DeliveryDropped, drop.Reason
+		d.Detail = "the account has used its share of the backlog"
+		if drop.Reason == reasonOperator {
+			d.Detail = "an operator dropped the delivery: 'hubrelay audit' shows who"
+		}
+		return true
+	}
+	return false
+}
+
 const detailLost = "the history of this delivery is lost or expired"
 
 // describeUnattempted describes a delivery that is nowhere in Redis and has no recorded attempt.
 func (s *Service) describeUnattempted(
 	ctx context.Context, e *eventState, d *adminapi.EventSink, filters filtersAt,
 ) error {
-	for _, drop := range e.Drops {
-		if drop.Sink == d.Sink {
-			d.State, d.Reason = adminapi.DeliveryDropped, drop.Reason
-			d.Detail = "the account has used its share of the backlog"
-			return nil
-		}
-	}
 	sink := s.sinks.get(d.Sink)
 	if filters.areCurrent {
 		if isExcluded(e, d, filters) { // but perhaps not at that time

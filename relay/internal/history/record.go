@@ -105,7 +105,7 @@ type Clients struct {
 	Count int
 }
 
-// Drop is an event that a limit excluded from a sink before any attempt.
+// Drop is an event that a limit or an operator excluded from a sink.
 type Drop struct {
 	Event  EventRef
 	Sink   string

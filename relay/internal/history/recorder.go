@@ -152,7 +152,7 @@ func (r *Recorder) RecordClients(n *relay.Notification, count int) {
 	}
 }
 
-// RecordDrop records that a limit excluded an event from a sink before any attempt. There must be few reasons.
+// RecordDrop records that a limit or an operator excluded an event from a sink. There must be few reasons.
 func (r *Recorder) RecordDrop(n *relay.Notification, sink, reason string, at time.Time) {
 	if r == nil {
 		return

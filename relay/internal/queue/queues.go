@@ -76,6 +76,18 @@ func (s *Store) Queued(ctx context.Context, partition int, sink string, cursors 
 	return queued, nil
 }
 
+// Drop removes the entry with a log cursor from a sink's queue. A consumer of the group that has read it attempts it, so then
+// it stays, and isRead is true.
+func (s *Store) Drop(
+	ctx context.Context, partition int, sink, group, cursor string,
+) (isDropped, isRead bool, err error) {
+	outcome, err := dropScript.Run(ctx, s.conn.Commands(), []string{Key(s.keys, sink, partition)}, group, cursor).Text()
+	if err != nil {
+		return false, false, redisconn.WrapError("drop an entry of a queue", err)
+	}
+	return outcome == "changed", outcome == "running", nil
+}
+
 // claimCount is the number of pending entries that one command claims.
 const claimCount = 1000
 

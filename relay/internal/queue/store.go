@@ -15,6 +15,8 @@ var (
 	registerSource string
 	//go:embed scripts/queued.lua
 	queuedSource string
+	//go:embed scripts/drop.lua
+	dropSource string
 	//go:embed scripts/queue_stats.lua
 	statsSource string
 	//go:embed scripts/count_accounts.lua
@@ -23,6 +25,7 @@ var (
 	enqueueScript  = redisconn.NewScript(streamid.CompareLua + enqueueSource)
 	registerScript = redisconn.NewScript(streamid.CompareLua + registerSource)
 	queuedScript   = redisconn.NewScript(queuedSource)
+	dropScript     = redisconn.NewScript(dropSource)
 
 	countAccountsScript = redisconn.NewScript(countAccountsSource)
 )

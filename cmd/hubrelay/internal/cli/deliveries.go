@@ -14,8 +14,10 @@ import (
 )
 
 func newDeliveries(std term.Streams) *cobra.Command {
-	cmd := commandGroup("deliveries", "List the deliveries of sinks by state", newDeliveriesList(std))
-	cmd.Long = `Lists the deliveries of events to sinks. 'hubrelay events show ID' shows all deliveries of one event.
+	cmd := commandGroup("deliveries", "List, retry and drop the deliveries of sinks", newDeliveriesList(std),
+		newDeliveriesRetry(std), newDeliveriesDrop(std))
+	cmd.Long = `Lists the deliveries of events to sinks, retries and drops them. 'hubrelay events show ID' shows all deliveries of
+one event.
 
 ` + adminHelp
 	return cmd
@@ -39,10 +41,11 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
   waiting    not attempted yet: in the queue of the sink, replayed, or after another delivery with the same ordering key;
              'sinks show' counts the events in open digests
   dead       dead letters, whose ATTEMPTS include replays
-  dropped    excluded before any attempt, because the account had used its share of the backlog
+  dropped    dropped by an operator, or because the account had used its share of the backlog
   delivered  accepted by the receiver
 
-delivered and dropped come from the history, which is limited by history in the configuration. --since limits the last
+'deliveries retry' and 'deliveries drop' take EVENT, or DELIVERY for a batch or digest with several events. delivered and
+dropped come from the history, which is limited by history in the configuration. --since limits the last
 attempt, and without one the time of the event.`,
 		Example: `  hubrelay deliveries list billing --state retrying
   hubrelay deliveries list --all-sinks --state dead,retrying --since 1h
@@ -108,7 +111,7 @@ func listDeliveries(ctx context.Context, std term.Streams, f *deliveriesFlags) e
 
 func printDeliveries(std term.Streams, list []adminapi.Delivery, withSink bool) error {
 	rows := make([][]string, len(list))
-	now := time.Now()
+	now, withID := time.Now(), false
 	for i, d := range list {
 		last, next, status := "", "", ""
 		if d.LastAttemptAt != nil {
@@ -123,11 +126,13 @@ func printDeliveries(std term.Streams, list []adminapi.Delivery, withSink bool) 
 		if d.Status != 0 {
 			status = strconv.Itoa(d.Status)
 		}
-		rows[i] = newRow(d.EventID, d.Sink, string(d.State), d.Topic, strconv.Itoa(d.Attempts), last, next, status, shortReason(d.Error))
+		withID = withID || d.DeliveryID != ""
+		rows[i] = newRow(d.EventID, d.DeliveryID, d.Sink, string(d.State), d.Topic, strconv.Itoa(d.Attempts), last, next, status, shortReason(d.Error))
 	}
 	paint := term.NewPalette(std.Out, std.Env)
 	columns := []term.Column{
 		{Title: "EVENT"},
+		{Title: "DELIVERY"},
 		{Title: "SINK", MaxWidth: 24},
 		{Title: "STATE"},
 		{Title: "TOPIC", MaxWidth: 24, DropOrder: 3, Paint: topicPainter(paint)},
@@ -138,6 +143,9 @@ func printDeliveries(std term.Streams, list []adminapi.Delivery, withSink bool) 
 		{Title: "ERROR", MinWidth: 24},
 	}
 	if !withSink {
+		columns, rows = term.RemoveColumn(columns, rows, 2)
+	}
+	if !withID {
 		columns, rows = term.RemoveColumn(columns, rows, 1)
 	}
 	return term.PrintTableWithin(std.Out, paint, term.Width(std.Out), columns, rows)

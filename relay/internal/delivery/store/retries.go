@@ -3,10 +3,7 @@ package store
 import (
 	"context"
 	_ "embed"
-	"errors"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
@@ -151,9 +148,7 @@ func (s *Retries) MakeDue(ctx context.Context, sink string) (int, error) {
 		}
 		total += int(n)
 		if n > 0 && total == int(n) || next == "" { // the first deliveries are due, or the last
-			// A full Redis rejects the signal. Nodes then see the change a few seconds later.
-			var rejected redis.Error
-			if err := s.signalChange(ctx); err != nil && !errors.As(err, &rejected) {
+			if err := s.signalFreedRoom(ctx); err != nil {
 				return total, err
 			}
 		}

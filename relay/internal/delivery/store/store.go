@@ -63,6 +63,16 @@ func (d db) signalChange(ctx context.Context) error {
 	return nil
 }
 
+// signalFreedRoom is signalChange after a change that also works on a full Redis, which rejects the signal. Nodes then see
+// the change a few seconds later.
+func (d db) signalFreedRoom(ctx context.Context) error {
+	var rejected redis.Error
+	if err := d.signalChange(ctx); err != nil && !errors.As(err, &rejected) {
+		return err
+	}
+	return nil
+}
+
 // Forget removes everything of a sink that no node has configured. Dead letters are removed only if deadLetters is set.
 func (s *Store) Forget(ctx context.Context, sink string, deadLetters bool) error {
 	d := s.db

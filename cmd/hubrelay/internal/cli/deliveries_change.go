@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+)
+
+// deliveryAction describes a command that changes deliveries.
+type deliveryAction struct {
+	operation                    adminapi.Operation[adminapi.ChangeDeliveriesRequest, adminapi.ChangeDeliveriesResult]
+	verb, pastTense, short, long string
+}
+
+func newDeliveriesRetry(std term.Streams) *cobra.Command {
+	return newDeliveriesChange(std, deliveryAction{
+		adminapi.RetryDeliveries(), "retry", "retried", "Attempt scheduled deliveries now",
+		`Makes the next attempts of deliveries due now. 'sinks retry' does so for all of a sink; 'deadletters replay' is for dead
+letters.`,
+	})
+}
+
+func newDeliveriesDrop(std term.Streams) *cobra.Command {
+	return newDeliveriesChange(std, deliveryAction{
+		adminapi.DropDeliveries(), "drop", "dropped", "Remove deliveries that wait for an attempt",
+		`Removes deliveries that are scheduled or wait in the queue of the sink, permanently. The receiver never gets them from this
+sink. A delivery that a node already has is not removed; its attempt runs or follows. Even a paused sink has a few of them.`,
+	})
+}
+
+func newDeliveriesChange(std term.Streams, a deliveryAction) *cobra.Command {
+	var f adminFlags
+	cmd := &cobra.Command{
+		Use:   a.verb + " SINK ID...",
+		Short: a.short,
+		Long: a.long + `
+
+IDs are those of 'deliveries list': EVENT, or DELIVERY for a batch or digest with several events. The exit status is 1 if a
+delivery stays unchanged.`,
+		Example: fmt.Sprintf(`  hubrelay deliveries %[1]s billing 019aa0c2f4e17b3c00000001
+  hubrelay deliveries list billing --state retrying --topic 'job.*' -o jsonl | jq -r '.delivery_id // .event_id' |
+    xargs hubrelay deliveries %[1]s billing`, a.verb),
+		Args: WithUsageErrors(cobra.MinimumNArgs(2)),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return changeDeliveries(cmd.Context(), std, &f, a, args[0], args[1:])
+		},
+	}
+	f.register(cmd, std)
+	return cmd
+}
+
+func changeDeliveries(
+	ctx context.Context, std term.Streams, f *adminFlags, a deliveryAction, sink string, ids []string,
+) error {
+	c, err := f.connect(std)
+	if err != nil {
+		return err
+	}
+	total := adminapi.ChangeDeliveriesResult{Unchanged: []adminapi.UnchangedDelivery{}}
+	for sent := 0; sent < len(ids) && err == nil; sent += changeBatch {
+		var result adminapi.ChangeDeliveriesResult
+		part := ids[sent:min(sent+changeBatch, len(ids))]
+		result, err = callDaemon(ctx, c, a.operation, adminapi.ChangeDeliveriesRequest{IDs: part}, sink)
+		total.Changed += result.Changed
+		total.Unchanged = append(total.Unchanged, result.Unchanged...)
+	}
+	switch {
+	case err != nil && total.Changed > 0:
+		return fmt.Errorf("%w; %d of %d were %s before that", err, total.Changed, len(ids), a.pastTense)
+	case err != nil:
+		return err
+	case f.asJSON():
+		err = printJSON(std, total)
+	default:
+		err = printChangedDeliveries(std, a, sink, &total)
+	}
+	if err == nil && len(total.Unchanged) > 0 {
+		err = ErrReported
+	}
+	return err
+}
+
+func printChangedDeliveries(
+	std term.Streams, a deliveryAction, sink string, total *adminapi.ChangeDeliveriesResult,
+) error {
+	_, err := fmt.Fprintln(std.Out,
+		term.Sanitize(fmt.Sprintf("%s %s of %s", a.pastTense, term.Pluralize(total.Changed, "delivery"), sink)))
+	var b strings.Builder
+	for _, d := range total.Unchanged {
+		fmt.Fprintf(&b, "%s was not %s: %s\n", term.Sanitize(d.ID), a.pastTense, describeUnchanged(d.Reason, sink))
+	}
+	_, errOut := fmt.Fprint(std.Err, b.String())
+	return errors.Join(err, errOut)
+}
+
+func describeUnchanged(reason, sink string) string {
+	switch reason {
+	case adminapi.UnchangedRunning:
+		return "a node has it, and attempts it now or soon"
+	case adminapi.UnchangedOrdering:
+		return "it waits for an earlier delivery with its ordering key"
+	case adminapi.UnchangedWaiting:
+		return "it was not attempted yet, and is as soon as possible"
+	case adminapi.UnchangedDigest:
+		return "it is part of an open digest"
+	case adminapi.UnchangedDead:
+		return "it is a dead letter: use 'hubrelay deadletters'"
+	default:
+		return term.Sanitize(sink) + " has no such delivery: it was delivered or never existed"
+	}
+}

@@ -1,0 +1,86 @@
+package store
+
+import (
+	"context"
+	_ "embed"
+
+	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+)
+
+var (
+	//go:embed scripts/make_due_ids.lua
+	makeDueIDsSource string
+	//go:embed scripts/drop_scheduled.lua
+	dropScheduledSource string
+
+	makeDueIDsScript    = redisconn.NewScript(retryQueueSource + makeDueIDsSource)
+	dropScheduledScript = redisconn.NewScript(retryQueueSource + dropScheduledSource)
+)
+
+// ChangeOutcome is what [Retries.MakeDueIDs] or [Retries.Drop] did with a delivery.
+type ChangeOutcome string
+
+// The outcomes of changes. Only a changed delivery is different from before.
+const (
+	Changed         ChangeOutcome = "changed"
+	UnchangedRun    ChangeOutcome = "running"  // an attempt is running
+	UnchangedOrder  ChangeOutcome = "ordering" // it waits for an earlier delivery with its ordering key
+	UnchangedAbsent ChangeOutcome = "missing"  // it is not scheduled
+)
+
+// MakeDueIDs makes some scheduled deliveries of a sink due at once and returns the outcome of each. A repetition is safe.
+func (s *Retries) MakeDueIDs(ctx context.Context, sink string, ids []string) ([]ChangeOutcome, error) {
+	const operation = "make deliveries due"
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	reply, err := makeDueIDsScript.Run(ctx, s.client, s.retryKeys(sink), toArgs(ids)...).StringSlice()
+	if err == nil && len(reply) != len(ids) {
+		err = errReply
+	}
+	if err != nil {
+		return nil, redisconn.WrapError(operation, err)
+	}
+	outcomes := make([]ChangeOutcome, len(ids))
+	for i, outcome := range reply {
+		outcomes[i] = ChangeOutcome(outcome)
+	}
+	return outcomes, s.signalFreedRoom(ctx)
+}
+
+// Dropped is the result of [Retries.Drop] for one delivery.
+type Dropped struct {
+	Outcome ChangeOutcome
+	// Record is nil if the delivery was not dropped or its record cannot be decoded.
+	Record *Record
+}
+
+// Drop removes some scheduled deliveries of a sink and returns the outcome of each. The next deliveries with their ordering
+// keys become due.
+func (s *Retries) Drop(ctx context.Context, sink string, ids []string) ([]Dropped, error) {
+	const operation = "drop deliveries"
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	reply, err := dropScheduledScript.Run(ctx, s.client, s.retryKeys(sink), toArgs(ids)...).StringSlice()
+	if err == nil && len(reply) != 2*len(ids) {
+		err = errReply
+	}
+	if err != nil {
+		return nil, redisconn.WrapError(operation, err)
+	}
+	list := make([]Dropped, len(ids))
+	for i := range list {
+		list[i].Outcome = ChangeOutcome(reply[2*i])
+		list[i].Record, _ = DecodeRecord(reply[2*i+1])
+	}
+	return list, s.signalFreedRoom(ctx)
+}
+
+func toArgs(ids []string) []any {
+	args := make([]any, len(ids))
+	for i, id := range ids {
+		args[i] = id
+	}
+	return args
+}

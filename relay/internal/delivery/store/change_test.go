@@ -1,0 +1,46 @@
+package store
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+)
+
+// Single deliveries are retried and dropped on a full Redis, too.
+func TestRetries_ChangeSingleDeliveries(t *testing.T) {
+	t.Parallel()
+	s := startStore(t)
+	key := fmt.Sprintf("%024x", 7)
+	s.schedule(t, "running", "", 0)
+	if r := s.poll(t, PollRequest{Sink: testSink, MaxClaims: 1, Lease: time.Minute}); len(r.Claims) != 1 {
+		t.Fatalf("got %+v, want one claim", r)
+	}
+	s.schedule(t, "later", "", time.Hour)
+	s.schedule(t, "first", key, time.Hour)
+	s.schedule(t, "second", key, time.Hour)
+	if err := s.Commands().ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	ids := []string{"later", "running", "second", "missing"}
+	outcomes, err := s.Retries.MakeDueIDs(t.Context(), testSink, ids)
+	if want := []ChangeOutcome{Changed, UnchangedRun, UnchangedOrder, UnchangedAbsent}; err != nil || !slices.Equal(outcomes, want) {
+		t.Errorf("MakeDueIDs: got %v, %v, want %v", outcomes, err, want)
+	}
+	dropped, err := s.Retries.Drop(t.Context(), testSink, []string{"first", "running", "missing"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []ChangeOutcome{Changed, UnchangedRun, UnchangedAbsent} {
+		if d := dropped[i]; d.Outcome != want || (d.Record != nil) != (want == Changed) {
+			t.Errorf("Drop: got %+v, want %s", d, want)
+		}
+	}
+	if n := dropped[0].Record.Notifications[0].Decode(); n.ID != "first" {
+		t.Errorf("got the record of %q", n.ID)
+	}
+	r := s.poll(t, PollRequest{Sink: testSink, MaxClaims: 10, Lease: time.Minute})
+	if got := listClaimed(r.Claims); !slices.Equal(got, []string{"later", "second"}) {
+		t.Errorf("due are %v, want the retried one, and the one after the dropped one", got)
+	}
+}

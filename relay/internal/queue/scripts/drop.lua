@@ -1,0 +1,10 @@
+-- Remove one entry that no consumer has read. KEYS: queue. ARGV: group, ID. Returns 'changed', 'running' or 'missing'.
+if #redis.call('XRANGE', KEYS[1], ARGV[2], ARGV[2]) == 0 then
+  return 'missing'
+end
+local pending = redis.pcall('XPENDING', KEYS[1], ARGV[1], ARGV[2], ARGV[2], 1) -- an error without a group
+if not pending.err and #pending > 0 then
+  return 'running'
+end
+redis.call('XDEL', KEYS[1], ARGV[2])
+return 'changed'
