@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -368,4 +369,69 @@ func TestEventsShow_Backlog(t *testing.T) {
 	expect(ids[0], "dropped backlog")
 	expect(ids[19], "waiting paused")
 	expect(delivered, "delivered 1=204")
+}
+
+// TestEventsTail follows events with their outcomes.
+func TestEventsTail(t *testing.T) {
+	t.Parallel()
+	hooks := receive(t, func(w http.ResponseWriter, h hook) {
+		status := http.StatusNoContent
+		if h.path == "/dead" {
+			status = http.StatusUnprocessableEntity
+		}
+		w.WriteHeader(status)
+	})
+	d := serve(t, daemonConfig{redis: `url: "memory:"`, sinks: webhookSink("good", hooks.url+"/good", `, topics: ["container.*"]`) +
+		webhookSink("dead", hooks.url+"/dead", `, topics: ["container.error"]`)})
+	publish := func(topic string) string {
+		t.Helper()
+		return d.Publish(t, "hub-1", "application/json", fmt.Sprintf(`{"topic":%q}`, topic), nil)[0]
+	}
+	publish("container.created") // before the first line
+	early := publish("container.created")
+	tail := start(t, nil, "events", "tail", "--admin", d.Admin, "--topic", "container.*,job.created", "-n", "1")
+	jsonTail := start(t, nil, "events", "tail", "--admin", d.Admin, "-n", "1", "-o", "jsonl")
+	wait := func(p *testkit.Process, id string) string {
+		t.Helper()
+		return p.Line(t, "the line of "+id, func(line string) bool { return strings.Contains(line, id) })
+	}
+	expect := func(id, want string) {
+		t.Helper()
+		if line := wait(tail, id); !strings.HasSuffix(line, want) {
+			t.Errorf("got %q, want %q", line, want)
+		}
+	}
+	expect(early, "good delivered 204")
+	wait(jsonTail, early)
+	publish("dns.zone.state.changed")
+	expect(publish("container.error"), "dead dead 422, good delivered 204")
+	last := publish("job.created")
+	expect(last, "no sink selects it")
+	wait(jsonTail, last)
+	if n := strings.Count(tail.Out.String(), "\n"); n != 3 {
+		t.Errorf("got %d lines, want 3:\n%s", n, tail.Out.String())
+	}
+	var topics []string
+	for line := range strings.Lines(jsonTail.Out.String()) {
+		var e shownEvent
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			t.Fatal(err)
+		}
+		topics = append(topics, e.Topic)
+	}
+	if want := []string{"container.created", "dns.zone.state.changed", "container.error", "job.created"}; !slices.Equal(topics, want) {
+		t.Errorf("got %q, want %q", topics, want)
+	}
+	for _, p := range []*testkit.Process{tail, jsonTail} {
+		p.Signal(os.Interrupt)
+		if code := p.Exit(t); code != 0 {
+			t.Errorf("exited with %d: %s", code, p.Err.String())
+		}
+	}
+	for args, want := range map[string]string{"-o json": "jsonl", "-n -1": "--lines"} {
+		if _, errOut, code := call(t, nil, "", append([]string{"events", "tail", "--admin", d.Admin}, strings.Fields(args)...)...); code != 2 ||
+			!strings.Contains(errOut, want) {
+			t.Errorf("%s: exited with %d, %s", args, code, errOut)
+		}
+	}
 }

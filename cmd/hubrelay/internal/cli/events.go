@@ -15,7 +15,8 @@ import (
 const maxSearchPage = 500
 
 func newEvents(std term.Streams) *cobra.Command {
-	cmd := commandGroup("events", "Find events and show their deliveries", newEventsSearch(std), newEventsShow(std))
+	cmd := commandGroup("events", "Find events and show their deliveries", newEventsSearch(std), newEventsTail(std),
+		newEventsShow(std))
 	cmd.Long = `Finds events in the log, which keeps them for redis.retention, and their history.
 
 ` + adminHelp
@@ -53,21 +54,27 @@ The log has no index. A search in a large log takes some seconds per million eve
 			return searchEvents(cmd.Context(), std, &f)
 		},
 	}
+	registerEventFilter(cmd, &f.request)
 	flags := cmd.Flags()
-	flags.StringVar(&f.request.ObjectID, "object", "", "only events with this object ID")
-	flags.StringVar(&f.request.Container, "container", "", "only events with this container in their context")
-	flags.StringVar(&f.request.Environment, "environment", "", "only events with this environment in their context")
-	flags.StringVar(&f.request.Cluster, "cluster", "", "only events with this cluster in their context")
-	flags.StringVar(&f.request.DNSZone, "dns-zone", "", "only events with this DNS zone in their context")
-	flags.StringSliceVar(&f.request.Topics, "topic", nil, "only these topics, a pattern such as '*.error'; may be repeated")
-	flags.StringVar(&f.request.HubID, "hub", "", "only events of this hub")
-	flags.StringVar(&f.request.AccountID, "account", "", "only events of this account")
-	flags.StringVar(&f.request.Publisher, "publisher", "", `only events of this key or source, such as ops or "key ops", or of inbox or relay`)
 	flags.StringVar(&f.request.Since, "since", "", "only events since a duration ago, such as 1d, or since a time (RFC 3339)")
 	flags.StringVar(&f.request.Until, "until", "", "only events before a duration ago, or before a time (RFC 3339)")
 	flags.IntVar(&f.limit, "limit", 100, "maximum number of events")
 	f.register(cmd, std)
 	return cmd
+}
+
+// registerEventFilter adds the flags that select events by their content.
+func registerEventFilter(cmd *cobra.Command, request *adminapi.SearchEventsRequest) {
+	flags := cmd.Flags()
+	flags.StringVar(&request.ObjectID, "object", "", "only events with this object ID")
+	flags.StringVar(&request.Container, "container", "", "only events with this container in their context")
+	flags.StringVar(&request.Environment, "environment", "", "only events with this environment in their context")
+	flags.StringVar(&request.Cluster, "cluster", "", "only events with this cluster in their context")
+	flags.StringVar(&request.DNSZone, "dns-zone", "", "only events with this DNS zone in their context")
+	flags.StringSliceVar(&request.Topics, "topic", nil, "only these topics, a pattern such as '*.error'; may be repeated")
+	flags.StringVar(&request.HubID, "hub", "", "only events of this hub")
+	flags.StringVar(&request.AccountID, "account", "", "only events of this account")
+	flags.StringVar(&request.Publisher, "publisher", "", `only events of this key or source, such as ops or "key ops", or of inbox or relay`)
 }
 
 func searchEvents(ctx context.Context, std term.Streams, f *searchFlags) error {

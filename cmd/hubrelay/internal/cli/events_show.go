@@ -82,17 +82,7 @@ func clientsText(streams []adminapi.EventStream) string {
 
 func writeEventSink(b *strings.Builder, p term.Palette, s *adminapi.EventSink) {
 	state := strings.ReplaceAll(string(s.State), "_", " ")
-	paint := p.Dim
-	switch s.State {
-	case adminapi.DeliveryDelivered:
-		paint = p.Green
-	case adminapi.DeliveryDead, adminapi.DeliveryDropped:
-		paint = p.Red
-	case adminapi.DeliveryWaiting, adminapi.DeliveryRetrying:
-		paint = p.Yellow
-	case adminapi.DeliveryNotMatched, adminapi.DeliveryUnknown:
-	}
-	fmt.Fprintf(b, "\n%s  %s", p.Bold(term.Sanitize(s.Sink)), paint(state))
+	fmt.Fprintf(b, "\n%s  %s", p.Bold(term.Sanitize(s.Sink)), paintState(p, s.State, state))
 	if why := reasonText(s); why != "" {
 		b.WriteString(": " + term.Sanitize(why))
 	}
@@ -121,6 +111,20 @@ func writeEventSink(b *strings.Builder, p term.Palette, s *adminapi.EventSink) {
 		}
 		b.WriteString(strings.TrimRight(term.Sanitize(text), " ") + "\n")
 	}
+}
+
+// paintState colors a text about a delivery by its state.
+func paintState(p term.Palette, state adminapi.DeliveryState, text string) string {
+	switch state {
+	case adminapi.DeliveryDelivered:
+		return p.Green(text)
+	case adminapi.DeliveryDead, adminapi.DeliveryDropped:
+		return p.Red(text)
+	case adminapi.DeliveryWaiting, adminapi.DeliveryRetrying:
+		return p.Yellow(text)
+	case adminapi.DeliveryNotMatched, adminapi.DeliveryUnknown:
+	}
+	return p.Dim(text)
 }
 
 // reasonDigest is the reason of a delivery that waits in an open digest.

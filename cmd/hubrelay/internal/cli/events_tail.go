@@ -1,0 +1,242 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/await"
+)
+
+const (
+	// tailInterval is the time between two searches for new events.
+	tailInterval = 500 * time.Millisecond
+	// settleTime is the time for which an event waits for the first attempts of all sinks.
+	settleTime = 2 * time.Second
+	// lateTime is the time by which an event may be found later than a newer one, because of the clocks of several Redis
+	// servers.
+	lateTime = 5 * time.Second
+	// maxOutcomes is the number of events that wait for their outcome. Further ones are printed without.
+	maxOutcomes = 200
+)
+
+type tailFlags struct {
+	adminFlags
+	filter adminapi.SearchEventsRequest
+	lines  int
+}
+
+func newEventsTail(std term.Streams) *cobra.Command {
+	var f tailFlags
+	cmd := &cobra.Command{
+		Use:   "tail",
+		Short: "Follow the events with their outcome at each sink",
+		Long: `Prints the newest events that match all flags, and then new ones until it is interrupted: the time, the ID, the topic
+and the outcome at each sink that selects the event. An event is printed when all of these sinks have attempted it, or after
+two seconds. If many events arrive, some have no outcome; 'events show ID' has it.
+
+With -o jsonl, each line is what 'events show ID -o jsonl' prints.`,
+		Example: `  hubrelay events tail --topic '*.error'
+  hubrelay events tail --hub my-hub -o jsonl | jq -c '.sinks[] | select(.state == "dead")'`,
+		Args: WithUsageErrors(cobra.NoArgs),
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			switch {
+			case f.lines < 0 || f.lines > maxSearchPage:
+				return NewUsageError(cmd, fmt.Errorf("--lines must be from 0 to %d", maxSearchPage))
+			case f.format == outputJSON:
+				return NewUsageError(cmd, errors.New("the list has no end: use -o jsonl"))
+			}
+			return tailEvents(cmd.Context(), std, &f)
+		},
+	}
+	registerEventFilter(cmd, &f.filter)
+	cmd.Flags().IntVarP(&f.lines, "lines", "n", 10, "number of earlier events to print first")
+	f.register(cmd, std)
+	return cmd
+}
+
+// follower finds new events and prints them in their order.
+type follower struct {
+	std   term.Streams
+	flags *tailFlags
+	conn  *adminConn
+
+	start   time.Time            // events before it are new only in findFirst
+	since   time.Time            // of the next search
+	seen    map[string]time.Time // the times of the events since then, by ID
+	pending []pendingEvent       // the oldest first
+}
+
+// pendingEvent waits for its outcome.
+type pendingEvent struct {
+	adminapi.Event
+	foundAt time.Time
+}
+
+func tailEvents(ctx context.Context, std term.Streams, f *tailFlags) error {
+	conn, err := f.connect(std)
+	if err != nil {
+		return err
+	}
+	t := &follower{std: std, flags: f, conn: conn, seen: make(map[string]time.Time)}
+	if err := t.findFirst(ctx); err != nil {
+		return err
+	}
+	tick := time.NewTicker(tailInterval)
+	defer tick.Stop()
+	for {
+		if err := t.printSettled(ctx); err != nil {
+			return ignoreInterrupt(ctx, err)
+		}
+		if _, err := await.Value(ctx, tick.C); err != nil {
+			return nil // the user has interrupted it
+		}
+		if err := t.findNew(ctx); err != nil {
+			return ignoreInterrupt(ctx, err)
+		}
+	}
+}
+
+// ignoreInterrupt returns nil if the user has interrupted the command.
+func ignoreInterrupt(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// findFirst adds the newest events, and finds the time from which on events are new.
+func (t *follower) findFirst(ctx context.Context) error {
+	newest, err := callDaemon(ctx, t.conn, adminapi.SearchEvents(),
+		adminapi.SearchEventsRequest{PageRequest: adminapi.PageRequest{Limit: 1}})
+	if err != nil {
+		return err
+	}
+	for _, e := range newest.Data {
+		t.start, t.since = e.Time, e.Time.Add(-lateTime)
+		t.seen[e.ID] = e.Time
+	}
+	if t.flags.lines == 0 {
+		return nil
+	}
+	request := t.flags.filter
+	request.Limit = t.flags.lines
+	page, err := callDaemon(ctx, t.conn, adminapi.SearchEvents(), request)
+	clear(t.seen)
+	t.add(page.Data)
+	return err
+}
+
+// findNew adds the events that were stored since the last search.
+func (t *follower) findNew(ctx context.Context) error {
+	var found []adminapi.Event
+	request := t.flags.filter
+	request.Since, request.Limit = t.since.UTC().Format(time.RFC3339Nano), maxSearchPage
+	for {
+		page, err := callDaemon(ctx, t.conn, adminapi.SearchEvents(), request)
+		if err != nil {
+			return err
+		}
+		for _, e := range page.Data {
+			if !e.Time.Before(t.start) {
+				found = append(found, e)
+			}
+		}
+		if request.After = page.Next; page.Next == "" {
+			break
+		}
+	}
+	t.add(found)
+	for id, at := range t.seen {
+		if at.Before(t.since) {
+			delete(t.seen, id)
+		}
+	}
+	return nil
+}
+
+// add adds events that were not seen yet. list begins with the newest.
+func (t *follower) add(list []adminapi.Event) {
+	now := time.Now()
+	for _, e := range slices.Backward(list) {
+		if _, isKnown := t.seen[e.ID]; isKnown {
+			continue
+		}
+		t.seen[e.ID] = e.Time
+		t.pending = append(t.pending, pendingEvent{e, now})
+		if since := e.Time.Add(-lateTime); since.After(t.since) {
+			t.since = since
+		}
+	}
+}
+
+// printSettled prints the first events whose outcome is complete or that have waited long enough.
+func (t *follower) printSettled(ctx context.Context) error {
+	for len(t.pending) > 0 {
+		e := &t.pending[0]
+		details := &adminapi.EventDetails{Event: e.Event}
+		if len(t.pending) <= maxOutcomes {
+			found, err := callDaemon(ctx, t.conn, adminapi.ShowEvent(), adminapi.Empty{}, e.ID)
+			if err != nil {
+				return err
+			}
+			if details = &found; !isSettled(details) && time.Since(e.foundAt) < settleTime {
+				return nil
+			}
+		}
+		if err := t.print(details); err != nil {
+			return err
+		}
+		t.pending = t.pending[1:]
+	}
+	return nil
+}
+
+// isSettled reports whether each sink has attempted an event or does not get it.
+func isSettled(e *adminapi.EventDetails) bool {
+	return !slices.ContainsFunc(e.Sinks, func(s adminapi.EventSink) bool {
+		return (s.State == adminapi.DeliveryWaiting || s.State == adminapi.DeliveryUnknown) && len(s.Attempts) == 0 && s.Reason == ""
+	})
+}
+
+func (t *follower) print(e *adminapi.EventDetails) error {
+	if t.flags.asJSON() {
+		return printJSON(t.std, e)
+	}
+	paint := term.NewPalette(t.std.Out, t.std.Env)
+	topic := term.Sanitize(e.Topic)
+	_, err := fmt.Fprintf(t.std.Out, "%s  %s  %s  %s\n", formatTime(e.Time), term.Sanitize(e.ID),
+		topicPainter(paint)(topic, fmt.Sprintf("%-26s", topic)), outcomeText(paint, e))
+	return err
+}
+
+// outcomeText describes the outcomes at the sinks that select an event.
+func outcomeText(p term.Palette, e *adminapi.EventDetails) string {
+	if e.Sinks == nil {
+		return p.Dim("…")
+	}
+	var parts []string
+	for i := range e.Sinks {
+		s := &e.Sinks[i]
+		if s.State == adminapi.DeliveryNotMatched {
+			continue
+		}
+		text := string(s.State)
+		if n := len(s.Attempts); n > 0 && s.Attempts[n-1].Status != 0 {
+			text += " " + strconv.Itoa(s.Attempts[n-1].Status)
+		}
+		parts = append(parts, term.Sanitize(s.Sink)+" "+paintState(p, s.State, text))
+	}
+	if len(parts) == 0 {
+		return p.Dim("no sink selects it")
+	}
+	return strings.Join(parts, ", ")
+}
