@@ -127,6 +127,7 @@ type shownEvent struct {
 	Streams []struct {
 		Node    string
 		Clients int
+		Keys    []string
 	}
 }
 

@@ -132,6 +132,9 @@ type EventAttempt struct {
 type EventStream struct {
 	Node    string `json:"node"`
 	Clients int    `json:"clients"`
+	// Keys are the names of the keys of those clients that are still connected to the node that answers, one for each client.
+	// They are there only with history.clients in the configuration.
+	Keys []string `json:"keys,omitempty"`
 }
 
 // ShowEvent shows an event and its deliveries.

@@ -169,7 +169,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 		Retries: &s.deliveries.Retries, States: &s.deliveries.States, NewID: d.newDecoder().NewID,
 		Dropped: func(sink string) { d.metrics.Dropped(sink, 1) }, Log: d.log.With("component", "delivery"),
 	})
-	deliveries, err := d.newDeliveries(s, node, notices, cursorKey, recorder)
+	deliveries, err := d.newDeliveries(s, node, clients, notices, cursorKey, recorder)
 	if err != nil {
 		return err
 	}
@@ -241,11 +241,16 @@ func joinNode(ctx context.Context, group *lifecycle.Group, leases *lease.Manager
 
 // newDeliveries creates the service that delivers to the sinks.
 func (d *Daemon) newDeliveries(
-	s *stores, node *lease.Node, notices *notice.Publisher, cursorKey streamid.CursorKey, recorder *history.Recorder,
+	s *stores, node *lease.Node, clients *hub.Hub, notices *notice.Publisher, cursorKey streamid.CursorKey,
+	recorder *history.Recorder,
 ) (*delivery.Service, error) {
+	var receivers func(relay.Notification, time.Time) []string
+	if d.cfg.History.Clients {
+		receivers = clients.Receivers
+	}
 	return delivery.New(delivery.Options{
 		Sinks: d.sinks, Conn: s.conn, Log: s.log, Queues: s.queues, Deliveries: s.deliveries, Leases: s.leases,
-		Node: node.Name, Notices: notices, History: recorder, HistoryStore: s.history,
+		Node: node.Name, Notices: notices, History: recorder, HistoryStore: s.history, Receivers: receivers,
 		Decoder: d.newDecoder(), Cursors: streamid.NewCursors(cursorKey),
 		Retention:  func() eventlog.Retention { return d.logRetention(s.monitor.MaxMemory()) },
 		OnDisabled: d.recordDisabledSink, Grace: d.cfg.Server.ShutdownGrace, Logger: d.log,

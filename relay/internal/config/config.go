@@ -232,6 +232,7 @@ type History struct {
 	Deliveries string        `koanf:"deliveries" enum:"all,failures,none" doc:"Attempts to record; all also counts the clients that received an event."`
 	MaxAge     time.Duration `koanf:"max_age" doc:"Maximum age of a record, 1m to 90d."`
 	MaxBytes   Size          `koanf:"max_bytes" doc:"Maximum memory for the history in Redis, 1MiB to 64GiB."`
+	Clients    bool          `koanf:"clients" doc:"Show the keys of the connected clients that received an event."`
 }
 
 // Audit configures the audit log.

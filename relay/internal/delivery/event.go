@@ -148,6 +148,14 @@ func (s *Service) describeEvent(
 		Event: (&history.Event{Entry: e.entry, Time: e.time(id)}).Describe(),
 		Sinks: []adminapi.EventSink{}, Streams: e.streams(), Incomplete: e.Incomplete,
 	}
+	if e.isInLog && s.opts.Receivers != nil {
+		keys := s.opts.Receivers(e.entry.Notification, details.Time)
+		for i := range details.Streams {
+			if details.Streams[i].Node == s.opts.Node {
+				details.Streams[i].Keys = keys
+			}
+		}
+	}
 	if e.isInLog {
 		details.Payload = e.entry.Data
 		envelope, _ := e.entry.Envelope() // an event of another program may not have an object
@@ -357,6 +365,9 @@ func (e *eventState) describeDrop(d *adminapi.EventSink, last *history.Attempt) 
 	return false
 }
 
+// recordTime is the maximum time from an attempt to its record in Redis, unless that is slow.
+const recordTime = 2 * time.Second
+
 const detailLost = "the history of this delivery is lost or expired"
 
 // describeUnattempted describes a delivery that is nowhere in Redis and has no recorded attempt.
@@ -383,7 +394,9 @@ func (s *Service) describeUnattempted(
 		d.State, d.Detail = adminapi.DeliveryWaiting, "the event is not yet in the queue of the sink"
 		return nil
 	}
-	d.Detail = detailLost
+	if d.Detail = detailLost; time.Since(e.time(history.EventID{})) < recordTime {
+		d.Detail = "no attempt is recorded yet"
+	}
 	// Without the filters of that time, the history may be younger than the event.
 	if sink == nil || filters.areCurrent || !s.opts.History.RecordsAll() {
 		return nil

@@ -56,8 +56,10 @@ type Options struct {
 	History *history.Recorder
 	// HistoryStore finds them.
 	HistoryStore *history.Store
-	Decoder      *ingest.Decoder
-	Cursors      *streamid.Cursors
+	// Receivers returns the names of the keys of the connected clients that received a notification. It may be nil.
+	Receivers func(n relay.Notification, storedAt time.Time) []string
+	Decoder   *ingest.Decoder
+	Cursors   *streamid.Cursors
 	// OnDisabled is called when the relay disables a sink.
 	OnDisabled func(sink, reason string)
 	// Grace is the time for running attempts when a sink is stopped.

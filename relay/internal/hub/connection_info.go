@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/hub/frame"
 )
 
@@ -80,6 +81,19 @@ func (h *Hub) Connections(s Selection) (page []ConnectionInfo, next string, err 
 		}
 	}
 	return page, next, nil
+}
+
+// Receivers returns the names of the keys of the connected clients that received n when it was stored, sorted, one for each
+// client. It does not know clients that resumed later.
+func (h *Hub) Receivers(n relay.Notification, storedAt time.Time) (keys []string) {
+	for _, c := range h.allConnections() {
+		g := h.index.groupOf(c)
+		if g != nil && c.opened.Before(storedAt) && g.filter.patterns.Match(n.Topic) && c.allows(n.Hub, n.Account) {
+			keys = append(keys, c.key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
 }
 
 // describeConnection returns false for a client whose handshake is not complete.

@@ -75,7 +75,11 @@ func clientsText(streams []adminapi.EventStream) string {
 	}
 	var parts []string
 	for _, s := range streams {
-		parts = append(parts, fmt.Sprintf("%d on %s", s.Clients, s.Node))
+		text := fmt.Sprintf("%d on %s", s.Clients, s.Node)
+		if len(s.Keys) > 0 {
+			text += " (" + strings.Join(s.Keys, ", ") + ")"
+		}
+		parts = append(parts, text)
 	}
 	return strings.Join(parts, ", ")
 }
