@@ -129,6 +129,16 @@ func TestDeliveries_RetryAndDrop(t *testing.T) {
 	if out := command(0, "audit", "-o", "jsonl"); !strings.Contains(out, "2 dropped, 0 unchanged: "+ids[0]+" "+ids[1]) {
 		t.Errorf("got %s", out)
 	}
+	// A replay can select what the sink has not accepted. What is scheduled stays so.
+	var replayed struct{ Replayed, Skipped int }
+	out := command(0, "sinks", "replay", "bad", "--after", "1h", "--failed-only", "-o", "json")
+	if err := json.Unmarshal([]byte(out), &replayed); err != nil || replayed.Replayed != 2 {
+		t.Errorf("got %s, want the two that were dropped", out)
+	}
+	expect(ids[0], "bad", "delivered 1=503 1=204")
+	if out := command(0, "sinks", "replay", "bad", "--id", strings.Join([]string{ids[0], ids[2]}, ","), "--failed-only"); !strings.Contains(out, "bad receives 0 events again") {
+		t.Errorf("got %q", out)
+	}
 	command(0, "sinks", "resume", "paused")
 	expect(waiting[queued-2], "paused", "delivered")
 	if hooks.counts()[waiting[queued-1]] > 0 {

@@ -111,6 +111,8 @@ type ReplayRequest struct {
 	HubID  string   `json:"hub_id,omitempty"`
 	// EventIDs are at most 1,000.
 	EventIDs []string `json:"event_ids,omitempty"`
+	// FailedOnly selects only events that the sink has not accepted, according to the history.
+	FailedOnly bool `json:"failed_only,omitempty"`
 	// DryRun only counts the events.
 	DryRun bool `json:"dry_run,omitempty"`
 }

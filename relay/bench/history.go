@@ -23,6 +23,7 @@ const (
 	historyRounds   = 7
 	historyMessages = 20_000
 	historyRecords  = 2_000_000
+	historyFailures = 100_000
 	historyRequests = 300
 )
 
@@ -78,8 +79,12 @@ func measureHistory(ctx context.Context, r *rig) ([]row, error) {
 		medianRatio(rates), medianRatio(costs),
 		newRow("the same, Redis memory of a delivery", perDelivery, "bytes", "the goal", 60).atMost(60),
 	}
+	failures, err := r.measureFailures(ctx, to)
+	if err != nil {
+		return nil, err
+	}
 	reads, err := r.measureHistoryReads(ctx, to)
-	return append(rows, reads...), err
+	return append(append(rows, failures), reads...), err
 }
 
 // historyBytes returns the memory of the history in Redis.
@@ -131,6 +136,32 @@ func (r *rig) measureHistoryReads(ctx context.Context, to target) ([]row, error)
 
 // fillHistory records two million deliveries within a day, and returns some of the IDs of their events.
 func (r *rig) fillHistory(ctx context.Context) (ids []string, err error) {
+	return r.recordAttempts(ctx, historyRecords, history.Attempt{State: history.StateDelivered, Status: 200})
+}
+
+// measureFailures measures the Redis memory of failed attempts, with an error of usual length.
+func (r *rig) measureFailures(ctx context.Context, to target) (row, error) {
+	var bytes float64
+	err := r.runWithDaemon(ctx, sinksConfig(to.webhookConfig("hook", hookTopics)), func(*daemon) error {
+		before, err := r.historyBytes(ctx)
+		if err != nil {
+			return err
+		}
+		if _, err := r.recordAttempts(ctx, historyFailures, history.Attempt{
+			State: history.StateRetrying, Outcome: relay.OutcomeRetry, Status: 503,
+			Error: `post to billing.example.com: status 503: {"error":"the service is overloaded, please try again later"}`,
+		}); err != nil {
+			return err
+		}
+		after, err := r.historyBytes(ctx)
+		bytes = float64(after-before) / historyFailures
+		return err
+	})
+	return newRow("Redis memory of a failed attempt", bytes, "bytes", "the goal", 300).atMost(300), err
+}
+
+// recordAttempts records attempts like a within a day, each for another event, and returns some of the IDs of these events.
+func (r *rig) recordAttempts(ctx context.Context, count int, a history.Attempt) (ids []string, err error) {
 	conn, err := redisconn.Open(ctx, redisconn.Options{URL: r.redis.redisURL()})
 	if err != nil {
 		return nil, err
@@ -147,8 +178,9 @@ func (r *rig) fillHistory(ctx context.Context) (ids []string, err error) {
 	go func() { done <- recorder.Run(running) }()
 	start := time.Now().Add(-24 * time.Hour)
 	topics := []string{"container.created", "container.deleted", "job.created", "billing.paid"}
-	for i := range historyRecords {
-		at := start.Add(24 * time.Hour / historyRecords * time.Duration(i))
+	recordBytes := 32 + len(a.Error)
+	for i := range count {
+		at := start.Add(24 * time.Hour / time.Duration(count) * time.Duration(i))
 		id := make([]byte, 12)
 		_, _ = rand.NewChaCha8([32]byte{byte(i), byte(i >> 8), byte(i >> 16), byte(i >> 24)}).Read(id)
 		seconds := uint32(at.Unix())
@@ -157,13 +189,12 @@ func (r *rig) fillHistory(ctx context.Context) (ids []string, err error) {
 			ID: hex.EncodeToString(id), Topic: topics[i%len(topics)], Hub: benchHub, Account: "acme",
 			Cursor: fmt.Sprintf("%d-%d", at.UnixMilli(), i%1000),
 		}
-		recorder.RecordAttempt(&n, &history.Attempt{
-			Sink: "hook", Number: 1, Time: at, Duration: time.Millisecond, State: history.StateDelivered, Status: 200,
-		})
+		a.Sink, a.Number, a.Time, a.Duration = "hook", 1, at, time.Millisecond
+		recorder.RecordAttempt(&n, &a)
 		if i%1000 == 0 {
 			ids = append(ids, n.ID)
 		}
-		if i%20_000 == 0 { // less than the recorder can hold
+		if i%(640_000/recordBytes) == 0 { // less than the recorder can hold
 			if err := sleep(ctx, 20*time.Millisecond); err != nil {
 				break
 			}

@@ -17,7 +17,7 @@ import (
 const maxReplayIDs = 1000
 
 func newReplaySelection(q adminapi.ReplayRequest, now time.Time) (replay.Selection, error) {
-	s := replay.Selection{After: q.After, DryRun: q.DryRun}
+	s := replay.Selection{After: q.After, FailedOnly: q.FailedOnly, DryRun: q.DryRun}
 	reject := func(code relay.Code, detail, pointer string) (replay.Selection, error) {
 		return s, relay.NewError(code, detail).WithPointer(pointer)
 	}
@@ -71,6 +71,9 @@ func describeReplay(q adminapi.ReplayRequest) string {
 		if item.value != "" {
 			parts = append(parts, item.name+" "+item.value)
 		}
+	}
+	if q.FailedOnly {
+		parts = append(parts, "failed only")
 	}
 	return strings.Join(parts, ", ")
 }

@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/queue"
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
@@ -39,6 +41,18 @@ func (s *Service) ReplaySink(
 	if err != nil {
 		return replay.Result{}, err
 	}
+	selects := selection.Selects
+	if selection.FailedOnly {
+		failed, err := s.findFailed(ctx, name, after)
+		if err != nil {
+			return replay.Result{}, err
+		}
+		selects = func(n relay.Notification) bool {
+			id, ok := history.ParseEventID(n.ID)
+			_, hasFailed := failed[id]
+			return ok && hasFailed && selection.Selects(n)
+		}
+	}
 	until := ""
 	if !selection.Until.IsZero() {
 		until = replay.PositionAt(selection.Until)
@@ -48,8 +62,31 @@ func (s *Service) ReplaySink(
 	}
 	return replayer.Replay(ctx, replay.Request{
 		Sink: name, Filter: sink.filter, Ordering: sink.ordering(), Partitions: s.keys.Partitions(), After: after,
-		Until: until, Selects: selection.Selects, Backlog: sink.cfg.Backlog, DryRun: selection.DryRun,
+		Until: until, Selects: selects, Backlog: sink.cfg.Backlog, DryRun: selection.DryRun,
 	})
+}
+
+// findFailed returns the events after a position that a sink has not accepted.
+func (s *Service) findFailed(
+	ctx context.Context, sink string, after replay.Start,
+) (map[history.EventID]struct{}, error) {
+	if s.opts.History == nil {
+		return nil, relay.NewError(relay.CodeInvalidState,
+			"the relay records no attempts (history.deliveries is none), so it does not know which events failed")
+	}
+	var since time.Time
+	for partition := range s.keys.Partitions() {
+		text, isIncluded := after(partition)
+		position, _ := streamid.ParsePosition(text)
+		if at := position.Time(); isIncluded && (since.IsZero() || at.Before(since)) {
+			since = at
+		}
+	}
+	failed, err := s.opts.HistoryStore.FailedEvents(ctx, sink, since)
+	if errors.Is(err, history.ErrTooManyEvents) {
+		err = relay.NewError(relay.CodeInvalidArgument, err.Error()+"; select a shorter time").WithPointer("/after")
+	}
+	return failed, err
 }
 
 // parseStart parses a time (RFC 3339), the cursor of a stream, or the ID of an entry of the log. An empty text is the

@@ -324,6 +324,59 @@ func FuzzBlock(f *testing.F) {
 	})
 }
 
+// An event has failed at a sink if its newest record is not a delivery.
+func TestFailedEvents(t *testing.T) {
+	t.Parallel()
+	onBoth(t, func(t *testing.T, c *redisconn.Conn) {
+		s := NewStore(c, c.Keys())
+		r, _ := newRecorder(t, s, "node-a", Retention{})
+		start := time.Now()
+		record := func(event int, sink string, after time.Duration, state State) {
+			n := newEvent(event, start)
+			r.RecordAttempt(&n, &Attempt{Sink: sink, Number: 1, Time: start.Add(after), State: state})
+		}
+		record(1, "hook", 0, StateDelivered)
+		record(2, "hook", 0, StateRetrying)
+		record(2, "hook", time.Second, StateDelivered)
+		record(3, "hook", 0, StateDead)
+		record(4, "hook", time.Second, StateDelivered)
+		record(4, "hook", 2*time.Second, StateDead) // a replay
+		record(5, "other", 0, StateDead)
+		dropped := newEvent(6, start)
+		r.RecordDrop(&dropped, "hook", "operator", start)
+		r.flush(t.Context())
+		failed, err := s.FailedEvents(t.Context(), "hook", start.Add(-time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for event, want := range map[int]bool{1: false, 2: false, 3: true, 4: true, 5: false, 6: true} {
+			n := newEvent(event, start)
+			id, _ := ParseEventID(n.ID)
+			if _, got := failed[id]; got != want {
+				t.Errorf("event %d: got failed %t, want %t", event, got, want)
+			}
+		}
+		if later, err := s.FailedEvents(t.Context(), "hook", time.Now().Add(time.Hour)); err != nil || len(later) > 0 {
+			t.Errorf("got %d events of the future, %v", len(later), err)
+		}
+	})
+}
+
+// Recording on the path of a delivery allocates nothing.
+func TestRecordAttempt_AllocatesNothing(t *testing.T) {
+	c := conntest.OpenMemory(t)
+	r, _ := newRecorder(t, NewStore(c, c.Keys()), "node-a", Retention{})
+	n := newEvent(1, time.Now())
+	a := Attempt{Sink: "hook", Number: 1, Time: time.Now(), Duration: time.Millisecond, State: StateDelivered}
+	for range 20 { // the buffer of the shard grows, and the names get numbers
+		r.RecordAttempt(&n, &a)
+	}
+	r.flush(t.Context())
+	if allocs := testing.AllocsPerRun(10, func() { r.RecordAttempt(&n, &a) }); allocs != 0 {
+		t.Errorf("recording an attempt allocates %v times", allocs)
+	}
+}
+
 func BenchmarkRecordAttempt(b *testing.B) {
 	c := conntest.OpenMemory(b)
 	s := NewStore(c, c.Keys())

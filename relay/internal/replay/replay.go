@@ -62,6 +62,8 @@ type Selection struct {
 	Until time.Time
 	// Selects reports whether a notification is selected.
 	Selects func(relay.Notification) bool
+	// FailedOnly selects only what the sink has not accepted, according to the history.
+	FailedOnly bool
 	// DryRun only counts the notifications.
 	DryRun bool
 }

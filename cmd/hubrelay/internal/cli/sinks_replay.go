@@ -24,10 +24,13 @@ redis.retention limits the age of the log.
 TIME is RFC 3339 or a duration ago, such as 2h or 1d. CURSOR is the cursor of a stream, or the ID of an entry of the log. The
 cursor of a hub's stream covers all hubs of the same partition, so add --hub.
 
-On a terminal, the command shows how many events the sink would receive, and asks for confirmation. 'deadletters replay'
-delivers failed events again.`,
+--failed-only selects the events that the sink has not accepted, according to the history: dead letters, also those that were
+dropped, and dropped deliveries. 'deadletters replay' also removes the dead letters.
+
+On a terminal, the command shows how many events the sink would receive, and asks for confirmation.`,
 		Example: `  hubrelay sinks replay billing --after 2h --dry-run
   hubrelay sinks replay billing --after 2026-11-20T08:00:00Z --until 2026-11-20T09:00:00Z --topic 'job.*'
+  hubrelay sinks replay billing --after 1d --failed-only
   hubrelay sinks replay billing --id 6b079575000001387d13e119`,
 		Args: exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -43,6 +46,7 @@ delivers failed events again.`,
 	flags.StringSliceVar(&request.Topics, "topic", nil, "only events with these topics, such as 'job.*'")
 	flags.StringVar(&request.HubID, "hub", "", "only events of this hub")
 	flags.StringSliceVar(&request.EventIDs, "id", nil, "only events with these IDs, at most 1000")
+	flags.BoolVar(&request.FailedOnly, "failed-only", false, "only events that the sink has not accepted")
 	flags.BoolVar(&request.DryRun, "dry-run", false, "only count the events")
 	flags.BoolVarP(&confirmed, "yes", "y", false, "do not ask for confirmation")
 	f.register(cmd, std)
