@@ -31,6 +31,7 @@ func TestDeliveries_RetryAndDrop(t *testing.T) {
 	}
 	d := serve(t, daemonConfig{sinks: sink("bad", "/bad", "hub-1", "") +
 		sink("batch", "/batch", "hub-1", ", batch: {wait: 100ms}") + sink("dead", "/dead", "hub-1", "") +
+		sink("digest", "/good", "hub-1", ", digest: {wait: 1h}") +
 		sink("paused", "/good", "hub-2", ", concurrency: 1")})
 	command := func(wantCode int, args ...string) string {
 		t.Helper()
@@ -78,6 +79,15 @@ func TestDeliveries_RetryAndDrop(t *testing.T) {
 			}
 			return nil
 		})
+	}
+	testkit.Eventually(t, "all events in the digest", func() error {
+		if list := list("digest", "waiting"); len(list) != 1 || list[0].DigestEvents != count || list[0].DeliveryID == "" {
+			return fmt.Errorf("got %+v", list)
+		}
+		return nil
+	})
+	if out := command(0, "deliveries", "list", "digest"); !strings.Contains(out, "8 events") || !strings.Contains(out, "59m") {
+		t.Errorf("the open digest is not listed:\n%s", out)
 	}
 	if out := command(0, "deliveries", "drop", "bad", ids[0], ids[1]); out != "dropped 2 deliveries of bad\n" {
 		t.Errorf("got %q", out)
@@ -129,6 +139,9 @@ func TestDeliveries_RetryAndDrop(t *testing.T) {
 	if out := command(0, "audit", "-o", "jsonl"); !strings.Contains(out, "2 dropped, 0 unchanged: "+ids[0]+" "+ids[1]) {
 		t.Errorf("got %s", out)
 	}
+	for _, i := range []int{3, 6} {
+		expect(ids[i], "bad", "delivered 1=503 2=204")
+	}
 	// A replay can select what the sink has not accepted. What is scheduled stays so.
 	var replayed struct{ Replayed, Skipped int }
 	out := command(0, "sinks", "replay", "bad", "--after", "1h", "--failed-only", "-o", "json")
@@ -151,4 +164,6 @@ type listedDelivery struct {
 	EventID    string `json:"event_id"`
 	DeliveryID string `json:"delivery_id"`
 	State      string
+
+	DigestEvents int `json:"digest_events"`
 }

@@ -4,6 +4,7 @@ import "time"
 
 // Delivery is the delivery of an event to a sink.
 type Delivery struct {
+	// EventID and Topic are empty for an open digest, which is one entry.
 	EventID string `json:"event_id"`
 	Sink    string `json:"sink"`
 	Topic   string `json:"topic"`
@@ -20,6 +21,8 @@ type Delivery struct {
 	Error  string `json:"error"`
 	// DeliveryID is the ID of the delivery if it differs from that of the event, as for a batch or digest.
 	DeliveryID string `json:"delivery_id,omitempty"`
+	// DigestEvents is the number of events in an open digest, which is sealed at next_attempt_at.
+	DigestEvents int `json:"digest_events,omitempty"`
 }
 
 // ListDeliveriesRequest selects deliveries.
@@ -80,7 +83,7 @@ func DropDeliveries() Operation[ChangeDeliveriesRequest, ChangeDeliveriesResult]
 
 // ListDeliveries lists deliveries: for each sink and state in the order of the states, those in the queue and in the retry
 // queue as they follow, dead letters the oldest first, and the others the newest first. A page can be empty although more
-// follow, because a search returns after about two seconds. Events in open digests are not listed.
+// follow, because a search returns after about two seconds.
 func ListDeliveries() Operation[ListDeliveriesRequest, Page[Delivery]] {
 	return viewerOperation[ListDeliveriesRequest, Page[Delivery]]("deliveries.list", "/api/deliveries",
 		"List the deliveries of one sink or of all, by state")

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"encoding/json"
@@ -156,7 +157,7 @@ func (sel *Selection) selects(d *adminapi.Delivery) bool {
 	if sel.Since.IsZero() {
 		return true
 	}
-	at := relay.Notification{ID: d.EventID}.StoredAt()
+	at := relay.Notification{ID: cmp.Or(d.EventID, d.DeliveryID)}.StoredAt()
 	if d.LastAttemptAt != nil {
 		at = *d.LastAttemptAt
 	}
@@ -167,10 +168,13 @@ func (sel *Selection) matchesTopic(topic string) bool {
 	return sel.Topics.String() == "" || sel.Topics.Match(topic)
 }
 
-// listWaiting lists the queue of a sink, partition by partition.
+// listWaiting lists the open digests of a sink, then its queue, partition by partition.
 func (s *Service) listWaiting(
 	ctx context.Context, place listPlace, limit int,
 ) (list []adminapi.Delivery, next string, err error) {
+	if number, ok := strings.CutPrefix(place.At, digestsPrefix); ok || place.At == "" {
+		return s.listDigests(ctx, place.Sink, number, limit)
+	}
 	partition, after := 0, ""
 	if place.At != "" {
 		number, cursor, _ := strings.Cut(place.At, ":")
@@ -195,6 +199,35 @@ func (s *Service) listWaiting(
 		after = ""
 	}
 	return list, "", nil
+}
+
+// digestsPrefix begins a place among the open digests, before their number. "0:" is the place after all of them.
+const digestsPrefix = "digests:"
+
+func (s *Service) listDigests(
+	ctx context.Context, sink, number string, limit int,
+) (list []adminapi.Delivery, next string, err error) {
+	skipped := 0
+	if number != "" {
+		if skipped, err = strconv.Atoi(number); err != nil || skipped < 0 {
+			return nil, "", history.ErrInvalidCursor
+		}
+	}
+	open, err := s.opts.Deliveries.Digests.List(ctx, sink, skipped, limit)
+	if err != nil {
+		return nil, "", err
+	}
+	for _, d := range open {
+		if d.Count > 0 {
+			list = append(list, adminapi.Delivery{
+				DeliveryID: d.ID, Sink: sink, State: adminapi.DeliveryWaiting, NextAttemptAt: &d.SealAt, DigestEvents: d.Count,
+			})
+		}
+	}
+	if len(open) == 0 {
+		return nil, "0:", nil
+	}
+	return list, digestsPrefix + strconv.Itoa(skipped+len(open)), nil
 }
 
 // listRetrying lists the retry queue of a sink. A batch or digest is one line for each of its events.

@@ -39,7 +39,7 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
 
   retrying   failed, and attempted again at NEXT; without NEXT an attempt is running
   waiting    not attempted yet: in the queue of the sink, replayed, or after another delivery with the same ordering key;
-             'sinks show' counts the events in open digests
+             an open digest is one line, and is sent at NEXT
   dead       dead letters, whose ATTEMPTS include replays
   dropped    dropped by an operator, or because the account had used its share of the backlog
   delivered  accepted by the receiver
@@ -125,6 +125,9 @@ func printDeliveries(std term.Streams, list []adminapi.Delivery, withSink bool) 
 		}
 		if d.Status != 0 {
 			status = strconv.Itoa(d.Status)
+		}
+		if d.DigestEvents > 0 {
+			d.EventID = term.Pluralize(d.DigestEvents, "event")
 		}
 		withID = withID || d.DeliveryID != ""
 		rows[i] = newRow(d.EventID, d.DeliveryID, d.Sink, string(d.State), d.Topic, strconv.Itoa(d.Attempts), last, next, status, shortReason(d.Error))

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -95,6 +96,43 @@ func (s *Digests) Add(ctx context.Context, sink string, e DigestEntry) (AddedToD
 		return AddedToDigest{Done: reply[0] == claimLost}, nil
 	}
 	return AddedToDigest{Done: true, SealAfter: time.Duration(reply[0]) * time.Millisecond, IsNew: reply[1] == 1}, nil
+}
+
+// OpenDigest is a digest that is not sealed yet.
+type OpenDigest struct {
+	// ID is the ID of the delivery that it becomes.
+	ID     string
+	Count  int // of its events
+	SealAt time.Time
+}
+
+// List returns up to limit open digests of a sink after the first skipped ones, the next one to be sealed first.
+func (s *Digests) List(ctx context.Context, sink string, skipped, limit int) ([]OpenDigest, error) {
+	const operation = "list open digests"
+	groups, err := s.client.ZRangeWithScores(ctx, DigestsKey(s.keys, sink), int64(skipped), int64(skipped+limit)-1).Result()
+	if err != nil || len(groups) == 0 {
+		return nil, redisconn.WrapError(operation, err)
+	}
+	replies := make([]*redis.SliceCmd, len(groups))
+	_, err = s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, g := range groups {
+			group, _ := g.Member.(string)
+			replies[i] = pipe.HMGet(ctx, DigestKey(s.keys, sink, group), "id", "count")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, redisconn.WrapError(operation, err)
+	}
+	list := make([]OpenDigest, len(groups))
+	for i, g := range groups { // the fields are missing if it was sealed in the meantime
+		values := replies[i].Val()
+		id, _ := values[0].(string)
+		count, _ := values[1].(string)
+		list[i] = OpenDigest{ID: id, SealAt: time.UnixMilli(int64(g.Score)).UTC()}
+		list[i].Count, _ = strconv.Atoi(count)
+	}
+	return list, nil
 }
 
 // Seal makes scheduled deliveries of the open digests of groups, if they are due. Nodes may do this concurrently.
