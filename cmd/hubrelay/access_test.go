@@ -32,16 +32,18 @@ func TestAccess(t *testing.T) {
 		wantCode int
 		want     string
 	}{
-		{"ci publish container.error --hub hub-1", 0, `yes: the key publishes in the hub, as the account "acme", from 127.0.0.0/8`},
+		{"ci publish container.error --hub hub-1", 0, `yes: the key publishes in the hub, for the account "acme", from 127.0.0.0/8`},
 		{"ci publish job.created --hub hub-1", 1, `no: the key may publish only the topics container.*, not "job.created"`},
 		{"ci publish container.error --hub hub-2", 1, `no: the key "ci" does not open the hub "hub-2"`},
-		{"ci publish container.error --hub hub-1 --account other", 1, `no: the key "ci" publishes only as the account "acme"`},
+		{"ci publish container.error --hub hub-1 --account other", 1, `no: the key "ci" publishes only for the account "acme"`},
 		{"reader publish container.error --hub hub-1", 1, "lacks the capability notifications-publish"},
 		{"ci read job.created --hub hub-1 --account acme", 0, `yes: the key reads the hub: events of the account "acme"`},
 		{"ci read job.created --hub hub-1 --account other", 1, `no: the event is of the account "other", the key of the account "acme"`},
 		{"ops read job.created --hub hub-9 --account other", 0, "yes: the key reads the hub, for all accounts"},
 		{"old read job.created --hub hub-1", 1, "no: the API key expired at 2020"},
 		{"ci read job.creatd --hub hub-1", 1, "the nearest topic is job.created"},
+		{"ci-key-0123456789abcdef read job.created --hub hub-1", 1, "this is the secret of a key"},
+		{"ci read hubrelay.sink.down --hub hub-1", 0, "yes: "},
 		{"nobody read job.created --hub hub-1", 1, `no key has the name "nobody"`},
 		{"ci write job.created --hub hub-1", 2, "use publish or read"},
 		{"ci read job.created", 2, "--hub"},
@@ -123,12 +125,13 @@ func TestAccess(t *testing.T) {
 		{"--claims -", `[]`, 2, "not a JSON object"},
 		{"--key ci --claims -", claims, 2, "specify one of"},
 		{"--key ci --limit 0", "", 2, "--limit"},
+		{"--key ci --hub=", "", 2, "--hub is empty"},
 	} {
 		if out := command(tt.wantCode, tt.stdin, append([]string{"streams", "explain"}, strings.Fields(tt.args)...)...); !strings.Contains(out, tt.want) {
 			t.Errorf("%q: got %q, want %q", tt.args, out, tt.want)
 		}
 	}
-	if audit := command(0, "", "audit", "-o", "jsonl"); strings.Contains(audit, token) || strings.Contains(audit, "eve") {
-		t.Errorf("the audit log has the credential: %s", audit)
+	if audit := command(0, "", "audit", "-o", "jsonl"); strings.Contains(audit, token) || strings.Contains(audit, "eve") || !strings.Contains(audit, `"detail":"key ci"`) {
+		t.Errorf("the audit log has a credential, or does not have the key: %s", audit)
 	}
 }

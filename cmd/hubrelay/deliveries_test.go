@@ -126,7 +126,7 @@ func TestDeliveries_RetryAndDrop(t *testing.T) {
 		{"drop batch " + ids[7], 1, "was not dropped"}, // it is in a batch
 		{"retry paused " + ids[5], 1, "sink paused is paused"},
 		{"retry missing " + ids[5], 1, "there is no sink"},
-		{"retry bad", 2, "requires at least 2"},
+		{"retry bad", 2, "specify a sink and IDs"},
 	} {
 		if out := command(tt.wantCode, append([]string{"deliveries"}, strings.Fields(tt.args)...)...); !strings.Contains(out, tt.want) {
 			t.Errorf("%s: got %q, want %q", tt.args, out, tt.want)

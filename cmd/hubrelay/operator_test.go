@@ -75,7 +75,7 @@ func TestOperatorQuestions(t *testing.T) {
 	}{
 		{"was X delivered to Y and when", "events show " + id, []string{"good  delivered", "#1   delivered  204", "retry  retrying, next attempt in "}},
 		{"why not", "events show " + id, []string{
-			"jobs  not matched: ", `cond  not matched: when: object.state == "failed"`, "dead  dead\n",
+			"jobs  not matched: ", `cond  not matched: when: object.state == "failed"`, "dead  dead: the destination does not accept it",
 		}},
 		{"how many clients received X", "events show " + id, []string{"1 on node-0", "1 on node-1"}},
 		{"which key published X", "events show " + id, []string{"publisher key ci"}},
@@ -88,7 +88,7 @@ func TestOperatorQuestions(t *testing.T) {
 			answer := ask(strings.Fields(q.command)...)
 			for _, want := range q.want {
 				if !strings.Contains(answer, want) {
-					return fmt.Errorf("the answer does not contain %q:\n%s", want, answer)
+					return fmt.Errorf("the answer does not contain %q", want)
 				}
 			}
 			return nil
@@ -121,7 +121,7 @@ func TestOperatorQuestions(t *testing.T) {
 			answer := ask(strings.Fields(q.command)...)
 			for _, want := range q.want {
 				if !strings.Contains(answer, want) {
-					return fmt.Errorf("the answer does not contain %q:\n%s", want, answer)
+					return fmt.Errorf("the answer does not contain %q", want)
 				}
 			}
 			return nil

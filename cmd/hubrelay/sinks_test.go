@@ -197,7 +197,7 @@ func TestSteeringCommands(t *testing.T) {
 		{"sinks test moved", 1, []string{"302", "redirects are never followed"}, "POST /api/sinks/moved/test"},
 		{
 			"sinks replay billing --after 1732153000123-0", 0,
-			[]string{"42 events again", "still to be delivered for the first time: 3", "may no longer", "redis.retention"},
+			[]string{"42 events again", "skipped, because they still wait or are retried: 3", "may no longer", "redis.retention"},
 			"POST /api/sinks/billing/replay map[after:1732153000123-0]",
 		},
 		{

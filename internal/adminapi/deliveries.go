@@ -54,7 +54,7 @@ type ChangeDeliveriesResult struct {
 
 // The reasons of [UnchangedDelivery].
 const (
-	UnchangedRunning  = "running"  // a node has it, and attempts it now or soon
+	UnchangedRunning  = "running"  // a node has it, and attempts it now, or when the sink is resumed
 	UnchangedOrdering = "ordering" // it waits for an earlier delivery with its ordering key
 	UnchangedWaiting  = "waiting"  // it was not attempted yet, and is as soon as possible
 	UnchangedDigest   = "digest"   // it is part of an open digest

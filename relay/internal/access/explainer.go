@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -53,13 +54,13 @@ func NewExplainer(o Options) *Explainer { return &Explainer{o} }
 func (x *Explainer) CheckKey(name string, request adminapi.CheckKeyRequest) (adminapi.KeyAccess, error) {
 	key := x.opts.Keys.Find(name)
 	if key == nil {
-		return adminapi.KeyAccess{}, newKeyError(name)
+		return adminapi.KeyAccess{}, x.newKeyError(name)
 	}
 	if refused := auth.CheckHubID(request.HubID); refused != nil {
 		return adminapi.KeyAccess{}, relay.NewError(refused.Code,
 			strings.Replace(refused.Detail, "the header X-Hub-Id", "hub_id", 1)).WithExtra("parameter", "hub_id")
 	}
-	if !x.opts.Catalog.Contains(request.Topic) {
+	if !x.isTopic(request) {
 		text, nearest := x.opts.Catalog.DescribeUnknown(request.Topic)
 		refused := relay.NewError(relay.CodeInvalidArgument, text).WithExtra("parameter", "topic")
 		if nearest != "" {
@@ -91,6 +92,12 @@ func (x *Explainer) CheckKey(name string, request adminapi.CheckKeyRequest) (adm
 	return adminapi.KeyAccess{Allowed: true, Reason: reason}, nil
 }
 
+// isTopic reports whether a topic exists. Clients also read the topics of the relay itself.
+func (x *Explainer) isTopic(request adminapi.CheckKeyRequest) bool {
+	return x.opts.Catalog.Contains(request.Topic) || request.Action == adminapi.ActionRead &&
+		slices.ContainsFunc(relay.OperationalTopics(), func(t relay.TopicInfo) bool { return t.Name == request.Topic })
+}
+
 func checkPublish(key *auth.Key, request adminapi.CheckKeyRequest) (refused *relay.Error, reason string) {
 	refused = cmp.Or(
 		key.RequireCapability(auth.CapabilityPublish), key.RequireHub(request.HubID),
@@ -98,9 +105,9 @@ func checkPublish(key *auth.Key, request adminapi.CheckKeyRequest) (refused *rel
 	)
 	if account := request.AccountID; account != "" && key.AccountID != auth.Wildcard && key.AccountID != account {
 		refused = cmp.Or(refused, relay.NewError(relay.CodePermissions, "the key "+strconv.Quote(key.Name)+
-			" publishes only as "+describeAccount(key.AccountID)))
+			" publishes only for "+describeAccount(key.AccountID)))
 	}
-	return refused, "the key publishes in the hub, as " + describeAccount(key.AccountID)
+	return refused, "the key publishes in the hub, for " + describeAccount(key.AccountID)
 }
 
 func checkRead(key *auth.Key, request adminapi.CheckKeyRequest) (refused *relay.Error, reason string) {
@@ -131,7 +138,11 @@ func describeAccount(account string) string {
 	return "the account " + strconv.Quote(account)
 }
 
-func newKeyError(name string) *relay.Error {
+// newKeyError returns the error for a key that does not exist. It does not repeat a secret.
+func (x *Explainer) newKeyError(name string) *relay.Error {
+	if x.opts.Keys.HasSecret(name) {
+		return relay.NewError(relay.CodeNoKey, "this is the secret of a key: use the name of the key")
+	}
 	return relay.NewError(relay.CodeNoKey, "no key has the name "+strconv.Quote(relay.Truncate(name, 200)))
 }
 
@@ -193,7 +204,7 @@ func (x *Explainer) findGrant(
 	switch hasKey, hasCredential, hasClaims := request.Key != "", request.Credential != "", len(request.Claims) > 0; {
 	case hasKey && !hasCredential && !hasClaims:
 		if key = x.opts.Keys.Find(request.Key); key == nil {
-			return grant, nil, newKeyError(request.Key)
+			return grant, nil, x.newKeyError(request.Key)
 		}
 		refused = x.opts.Keys.CheckExpiry(key)
 	case hasClaims && !hasKey && !hasCredential:

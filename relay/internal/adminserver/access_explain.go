@@ -19,5 +19,12 @@ func checkKey(a Access, r *http.Request, request adminapi.CheckKeyRequest) (admi
 }
 
 func explainStream(a Access, r *http.Request, request adminapi.ExplainStreamRequest) (adminapi.StreamExplanation, error) {
+	*auditDetail(r) = "a credential"
+	switch {
+	case request.Key != "":
+		*auditDetail(r) = "key " + request.Key
+	case len(request.Claims) > 0:
+		*auditDetail(r) = "claims"
+	}
 	return a.ExplainStream(r.Context(), request)
 }

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
+	"github.com/hubrelay/hubrelay/relay/internal/history"
 	"github.com/hubrelay/hubrelay/relay/internal/replay"
 )
 
@@ -48,6 +50,10 @@ func newReplaySelection(q adminapi.ReplayRequest, now time.Time) (replay.Selecti
 	}
 	ids := make(map[string]bool, len(q.EventIDs))
 	for _, id := range q.EventIDs {
+		if _, ok := history.ParseEventID(id); !ok {
+			return reject(relay.CodeInvalidArgument, strconv.Quote(relay.Truncate(id, 100))+
+				" is not the ID of an event, which has 24 hexadecimal digits", "/event_ids")
+		}
 		ids[id] = true
 	}
 	s.Selects = func(n relay.Notification) bool {

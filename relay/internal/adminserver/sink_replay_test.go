@@ -10,9 +10,10 @@ import (
 
 func TestReplayRequest_Selects(t *testing.T) {
 	t.Parallel()
-	operational := relay.Notification{ID: "o", Topic: relay.TopicSinkDisabled, Hub: "h"}
+	const first, second = "019aa0c2f4e17b3c00000001", "019aa0c2f4e17b3c00000002"
+	operational := relay.Notification{ID: first, Topic: relay.TopicSinkDisabled, Hub: "h"}
 	job := relay.Notification{ID: "j", Topic: "job.created", Hub: "h"}
-	other := relay.Notification{ID: "x", Topic: "job.created", Hub: "other"}
+	other := relay.Notification{ID: second, Topic: "job.created", Hub: "other"}
 	for name, tc := range map[string]struct {
 		request adminapi.ReplayRequest
 		want    [3]bool // operational, job, other
@@ -20,8 +21,8 @@ func TestReplayRequest_Selects(t *testing.T) {
 		"all":     {adminapi.ReplayRequest{After: "0-0"}, [3]bool{true, true, true}},
 		"a hub":   {adminapi.ReplayRequest{After: "0-0", HubID: "h"}, [3]bool{true, true, false}},
 		"a topic": {adminapi.ReplayRequest{After: "0-0", Topics: []string{"job.*"}}, [3]bool{false, true, true}},
-		"IDs":     {adminapi.ReplayRequest{EventIDs: []string{"o", "x"}}, [3]bool{true, false, true}},
-		"both":    {adminapi.ReplayRequest{EventIDs: []string{"o", "x"}, Topics: []string{"job.*"}}, [3]bool{false, false, true}},
+		"IDs":     {adminapi.ReplayRequest{EventIDs: []string{first, second}}, [3]bool{true, false, true}},
+		"both":    {adminapi.ReplayRequest{EventIDs: []string{first, second}, Topics: []string{"job.*"}}, [3]bool{false, false, true}},
 	} {
 		selection, err := newReplaySelection(tc.request, time.Now())
 		if err != nil {
@@ -31,5 +32,8 @@ func TestReplayRequest_Selects(t *testing.T) {
 		if got != tc.want {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}
+	}
+	if _, err := newReplaySelection(adminapi.ReplayRequest{EventIDs: []string{"x"}}, time.Now()); err == nil {
+		t.Error("an ID that is none was accepted")
 	}
 }

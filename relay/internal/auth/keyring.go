@@ -89,6 +89,9 @@ func (r *Keyring) Find(name string) *Key {
 	return nil
 }
 
+// HasSecret reports whether a text is the secret of a key.
+func (r *Keyring) HasSecret(secret string) bool { return r.findSecret(apikey.HashOf(secret)) != nil }
+
 // CheckExpiry returns 401.auth-expired for a key that has expired.
 func (r *Keyring) CheckExpiry(k *Key) *relay.Error {
 	if k.Expired(r.now()) {

@@ -15,6 +15,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/condition"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
+	"github.com/hubrelay/hubrelay/relay/internal/delivery/pipeline"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/store"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
@@ -248,14 +249,14 @@ func (s *Service) describeDelivery(
 	switch {
 	case last != nil && last.State == history.StateDelivered && !at.IsScheduled && !at.isQueued:
 		d.State = adminapi.DeliveryDelivered
-	case at.IsDead:
-		d.State = adminapi.DeliveryDead
 	case at.IsScheduled:
 		describeScheduled(&d, at.Location)
 	case !at.SealAt.IsZero():
 		d.State, d.Reason, d.NextAttemptAt = adminapi.DeliveryWaiting, "digest", &at.SealAt
 	case at.isQueued:
 		d.State = adminapi.DeliveryWaiting
+	case at.IsDead:
+		describeDead(&d, last)
 	case e.describeDrop(&d, last):
 	case e.Incomplete:
 		d.Detail = "the history was too large to be read in time"
@@ -289,11 +290,26 @@ func isExcluded(e *eventState, d *adminapi.EventSink, filters filtersAt) bool {
 	return true
 }
 
+// describeDead describes a dead letter by its last attempt, which may be nil.
+func describeDead(d *adminapi.EventSink, last *history.Attempt) {
+	d.State = adminapi.DeliveryDead
+	switch {
+	case last == nil || last.State != history.StateDead:
+	case last.Outcome == relay.OutcomeRetry:
+		d.Reason, d.Detail = pipeline.ReasonExhausted, "no retries are left"
+	default:
+		d.Reason, d.Detail = pipeline.ReasonPermanent, "the destination does not accept it"
+	}
+}
+
 // describeScheduled describes a delivery in the retry queue.
 func describeScheduled(d *adminapi.EventSink, at store.Location) {
 	d.State = adminapi.DeliveryRetrying
 	if len(d.Attempts) == 0 { // such as a replay
 		d.State = adminapi.DeliveryWaiting
+	}
+	if at.IsDead {
+		d.Detail = "it was replayed; the dead letter remains until it is replayed or dropped"
 	}
 	switch {
 	case at.IsBlocked:

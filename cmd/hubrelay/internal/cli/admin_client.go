@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/setup"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
@@ -38,6 +39,9 @@ func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
 	flags.StringVarP(&f.file, "config", "c", "", "configuration file of the daemon, to find its admin listener")
 	f.outputFlags.register(flags)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
+		if err := rejectEmptyFlags(cmd); err != nil {
+			return err
+		}
 		if f.file == "" { // -c has priority over the environment
 			firstNonEmpty(&f.address, std.Getenv("HUBRELAY_ADMIN"))
 		}
@@ -54,6 +58,21 @@ func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
 		}
 		return nil
 	}
+}
+
+// rejectEmptyFlags returns an error for a flag with an empty value, such as --hub "$HUB" with an unset variable, which would
+// select everything.
+func rejectEmptyFlags(cmd *cobra.Command) error {
+	var empty string
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		if value := flag.Value.String(); value == "" || value == "[]" {
+			empty = flag.Name
+		}
+	})
+	if empty == "" {
+		return nil
+	}
+	return NewUsageError(cmd, fmt.Errorf("--%s is empty: set a value, or omit it", empty))
 }
 
 // connect returns a client of the running daemon.
@@ -119,6 +138,9 @@ func isNumber(port string) bool {
 	_, err := strconv.ParseUint(port, 10, 16)
 	return err == nil
 }
+
+// errNoDaemon is wrapped by the error of a request without a response.
+var errNoDaemon = errors.New("no daemon responds")
 
 // errInterrupted is returned if the user interrupts a request. The daemon may have processed it.
 var errInterrupted = errors.New("interrupted before the daemon responded")
@@ -186,9 +208,8 @@ func (c *adminConn) explainError(err error) error {
 	case errors.Is(err, context.Canceled):
 		return errInterrupted
 	case errors.As(err, &away):
-		return fmt.Errorf("no daemon responds at %s (%w): start it and wait until it is ready, or set its admin "+
-			"listener with --admin or -c FILE",
-			away.Address, away.Err)
+		return fmt.Errorf("%w at %s (%w): start it and wait until it is ready, or set its admin listener with --admin or -c FILE",
+			errNoDaemon, away.Address, away.Err)
 	case !errors.As(err, &failed):
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,7 +31,7 @@ func newDeliveriesDrop(std term.Streams) *cobra.Command {
 	return newDeliveriesChange(std, deliveryAction{
 		adminapi.DropDeliveries(), "drop", "dropped", "Remove deliveries that wait for an attempt",
 		`Removes deliveries that are scheduled or wait in the queue of the sink, permanently. The receiver never gets them from this
-sink. A delivery that a node already has is not removed; its attempt runs or follows. Even a paused sink has a few of them.`,
+sink. A delivery that a node has read from the queue is not removed: its attempt runs, or follows when a paused sink is resumed.`,
 	})
 }
 
@@ -46,7 +47,12 @@ delivery stays unchanged.`,
 		Example: fmt.Sprintf(`  hubrelay deliveries %[1]s billing 019aa0c2f4e17b3c00000001
   hubrelay deliveries list billing --state retrying --topic 'job.*' -o jsonl | jq -r '.delivery_id // .event_id' |
     xargs hubrelay deliveries %[1]s billing`, a.verb),
-		Args: WithUsageErrors(cobra.MinimumNArgs(2)),
+		Args: WithUsageErrors(func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 || slices.Contains(args, "") {
+				return errors.New("specify a sink and IDs of its deliveries")
+			}
+			return nil
+		}),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return changeDeliveries(cmd.Context(), std, &f, a, args[0], args[1:])
 		},
@@ -102,7 +108,7 @@ func printChangedDeliveries(
 func describeUnchanged(reason, sink string) string {
 	switch reason {
 	case adminapi.UnchangedRunning:
-		return "a node has it, and attempts it now or soon"
+		return "a node has it, and attempts it now, or when the sink is resumed"
 	case adminapi.UnchangedOrdering:
 		return "it waits for an earlier delivery with its ordering key"
 	case adminapi.UnchangedWaiting:
@@ -112,6 +118,6 @@ func describeUnchanged(reason, sink string) string {
 	case adminapi.UnchangedDead:
 		return "it is a dead letter: use 'hubrelay deadletters'"
 	default:
-		return term.Sanitize(sink) + " has no such delivery: it was delivered or never existed"
+		return term.Sanitize(sink) + " has no such delivery that waits: it was delivered or dropped, or never existed"
 	}
 }

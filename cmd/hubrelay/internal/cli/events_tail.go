@@ -43,7 +43,7 @@ func newEventsTail(std term.Streams) *cobra.Command {
 and the outcome at each sink that selects the event. An event is printed when all of these sinks have attempted it, or after
 two seconds. If many events arrive, some have no outcome; 'events show ID' has it.
 
-With -o jsonl, each line is what 'events show ID -o jsonl' prints.`,
+It waits for a daemon that restarts. With -o jsonl, each line is what 'events show ID -o jsonl' prints.`,
 		Example: `  hubrelay events tail --topic '*.error'
   hubrelay events tail --hub my-hub -o jsonl | jq -c '.sinks[] | select(.state == "dead")'`,
 		Args: WithUsageErrors(cobra.NoArgs),
@@ -90,27 +90,25 @@ func tailEvents(ctx context.Context, std term.Streams, f *tailFlags) error {
 	if err := t.findFirst(ctx); err != nil {
 		return err
 	}
-	tick := time.NewTicker(tailInterval)
-	defer tick.Stop()
+	isAway := false
 	for {
-		if err := t.printSettled(ctx); err != nil {
-			return ignoreInterrupt(ctx, err)
+		err := t.printSettled(ctx)
+		if err == nil {
+			err = t.findNew(ctx)
 		}
-		if _, err := await.Value(ctx, tick.C); err != nil {
+		switch {
+		case ctx.Err() != nil:
 			return nil // the user has interrupted it
+		case errors.Is(err, errNoDaemon):
+			if !isAway {
+				_, _ = fmt.Fprintln(std.Err, "the daemon does not respond, waiting for it")
+			}
+		case err != nil:
+			return err
 		}
-		if err := t.findNew(ctx); err != nil {
-			return ignoreInterrupt(ctx, err)
-		}
+		isAway = err != nil
+		_ = await.Duration(ctx, tailInterval)
 	}
-}
-
-// ignoreInterrupt returns nil if the user has interrupted the command.
-func ignoreInterrupt(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return nil
-	}
-	return err
 }
 
 // findFirst adds the newest events, and finds the time from which on events are new.

@@ -25,9 +25,9 @@ TIME is RFC 3339 or a duration ago, such as 2h or 1d. CURSOR is the cursor of a 
 cursor of a hub's stream covers all hubs of the same partition, so add --hub.
 
 --failed-only selects the events that the sink has not accepted, according to the history: dead letters, also those that were
-dropped, and dropped deliveries. 'deadletters replay' also removes the dead letters.
+dropped, and dropped deliveries. What is still retried is skipped. 'deadletters replay' also removes the dead letters.
 
-On a terminal, the command shows how many events the sink would receive, and asks for confirmation.`,
+On a terminal, the command shows how many events the sink would receive, and asks for confirmation. Elsewhere it starts at once.`,
 		Example: `  hubrelay sinks replay billing --after 2h --dry-run
   hubrelay sinks replay billing --after 2026-11-20T08:00:00Z --until 2026-11-20T09:00:00Z --topic 'job.*'
   hubrelay sinks replay billing --after 1d --failed-only
@@ -72,13 +72,17 @@ func replaySink(
 	case f.asJSON():
 		return printJSON(std, result)
 	}
+	if len(request.EventIDs) > 0 && !request.FailedOnly && result.Replayed+result.Skipped == 0 {
+		return fmt.Errorf("no event was replayed to %s: the log has none of these IDs, or the filter of the sink excludes them; "+
+			"'hubrelay events show' says why", term.Sanitize(name))
+	}
 	events, text := term.Pluralize(result.Replayed, "event"), "%s receives %s again"
 	if request.DryRun {
 		text = "%s would receive up to %s again"
 	}
 	text = fmt.Sprintf(text, name, events)
 	if result.Skipped > 0 {
-		text += fmt.Sprintf("; still to be delivered for the first time: %d", result.Skipped)
+		text += fmt.Sprintf("; skipped, because they still wait or are retried: %d", result.Skipped)
 	}
 	if result.Replayed == 0 && result.Skipped == 0 {
 		text += "; all options and the filter of the sink must match an event"

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -45,6 +46,9 @@ func showSink(std term.Streams, s *adminapi.Sink) error {
 	line("state", state)
 	if !s.Since.IsZero() {
 		line("since", fmt.Sprintf("%s (%s ago)", formatTime(s.Since), term.FormatAgo(s.Since)))
+	}
+	if !s.NextAttemptAt.IsZero() {
+		line("next attempt", nextText(s.NextAttemptAt, time.Now()))
 	}
 	line("topics", strings.Join(s.Topics, ", "))
 	waiting := term.FormatCount(s.Waiting)

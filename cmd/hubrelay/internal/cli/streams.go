@@ -23,7 +23,7 @@ func newKeysCanI(std term.Streams) *cobra.Command {
 		Use:   "can-i KEY publish|read TOPIC --hub HUB",
 		Short: "Check whether an API key may publish or read a topic",
 		Long: `Says whether the API key with a name may publish or read events of a topic in a hub, and why. The exit status is
-1 if it may not. 'streams explain --key KEY' shows what the key sees.
+1 if it may not, and also if the question cannot be answered; standard error then has the cause. 'streams explain --key KEY' shows what the key sees.
 
 ` + adminHelp,
 		Example: `  hubrelay keys can-i ci publish container.error --hub hub-1
@@ -45,7 +45,7 @@ func newKeysCanI(std term.Streams) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&request.HubID, "hub", "", "hub of the events")
-	cmd.Flags().StringVar(&request.AccountID, "account", "", "account of the events (default none)")
+	cmd.Flags().StringVar(&request.AccountID, "account", "", "account of the event (default: an event without an account)")
 	f.register(cmd, std)
 	return cmd
 }
@@ -91,7 +91,7 @@ whether the client sees it, and if not, which rule excludes it. The client has a
 credential (--credential: an API key, a token, a JWT, or what auth.forward accepts), or the claims of a JWT (--claims).
 Without --hub, the stream is that of the account.
 
-Nothing is consumed: a token stays valid.`,
+Nothing is consumed: a token stays valid. The exit status is 1 if the client cannot open the stream.`,
 		Example: `  hubrelay streams explain --key ci --hub hub-1 --topic 'container.*'
   hubrelay streams explain --credential token.txt
   echo '{"sub":"eve","exp":1893456000,"hubs":["hub-1"]}' | hubrelay streams explain --claims - --hub hub-1`,
@@ -134,7 +134,7 @@ func readExplainFlags(std term.Streams, f *explainStreamFlags) error {
 		var text []byte
 		text, err = readFile(std, f.credential, maxCredential)
 		if f.request.Credential = strings.TrimSpace(string(text)); err == nil && f.request.Credential == "" {
-			err = fmt.Errorf("%s is empty", f.credential)
+			err = errors.New("the credential is empty")
 		}
 	}
 	if f.claims != "" {

@@ -5,11 +5,12 @@ import (
 	"errors"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/backoff"
 	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
-	"github.com/redis/go-redis/v9"
 )
 
 // ErrFull reports that a retry queue contains as many deliveries as the backlog of its sink allows.
