@@ -65,8 +65,15 @@ func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
 func rejectEmptyFlags(cmd *cobra.Command) error {
 	var empty string
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
-		if value := flag.Value.String(); value == "" || value == "[]" {
-			empty = flag.Name
+		switch value := flag.Value.String(); flag.Value.Type() {
+		case "string":
+			if value == "" {
+				empty = flag.Name
+			}
+		case "stringSlice", "stringArray":
+			if value == "[]" {
+				empty = flag.Name
+			}
 		}
 	})
 	if empty == "" {
