@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestAccess asks what keys, tokens and JWTs allow, and compares the answers with what clients get.
+// TestAccess checks the permissions of keys, tokens and JWTs with the commands that explain them.
 func TestAccess(t *testing.T) {
 	t.Parallel()
 	d := serve(t, daemonConfig{

@@ -196,7 +196,7 @@ func TestEventsShow(t *testing.T) {
 	testkit.Eventually(t, "the history of the event", func() error {
 		e = show(id)
 		for name, want := range map[string]string{
-			"good": "delivered 1=200", "bad": "retrying 1=503 2=503", "dead": "dead 1=422", "billing": "not_matched topics",
+			"good": "delivered 1=200", "bad": "retrying 1=503 2=503", "dead": "dead permanent 1=422", "billing": "not_matched topics",
 			"other": "not_matched hubs", "when": `not_matched when: object.state == "failed"`, "batch": "delivered 1=200",
 			"paused": "waiting paused",
 		} {

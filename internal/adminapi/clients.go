@@ -57,11 +57,13 @@ type StreamExplanation struct {
 	// Rejection is null if the client can open the stream. Otherwise all other members are empty.
 	Rejection *Rejection `json:"rejection"`
 	// Key is the name of the key, or "jwt:" and the subject of a JWT.
-	Key       string    `json:"key"`
-	HubID     string    `json:"hub_id"`
-	AccountID string    `json:"account_id"`
-	Hubs      []string  `json:"hubs"`
-	Topics    []string  `json:"topics"`
+	Key       string   `json:"key"`
+	HubID     string   `json:"hub_id"`
+	AccountID string   `json:"account_id"`
+	Hubs      []string `json:"hubs"`
+	Topics    []string `json:"topics"`
+	// Networks are the networks from which the key may be used. Empty means all.
+	Networks  []string  `json:"networks"`
 	ExpiresAt time.Time `json:"expires_at,omitzero"`
 	// Events are the newest events of the log, of all hubs and accounts, the newest first.
 	Events []StreamEvent `json:"events"`

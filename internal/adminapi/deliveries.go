@@ -56,16 +56,17 @@ type ChangeDeliveriesResult struct {
 const (
 	UnchangedRunning  = "running"  // a node has it, and attempts it now, or when the sink is resumed
 	UnchangedOrdering = "ordering" // it waits for an earlier delivery with its ordering key
-	UnchangedWaiting  = "waiting"  // it was not attempted yet, and is as soon as possible
+	UnchangedWaiting  = "waiting"  // it was not attempted yet; a node attempts it as soon as possible
 	UnchangedDigest   = "digest"   // it is part of an open digest
 	UnchangedDead     = "dead"     // it is a dead letter
-	UnchangedMissing  = "missing"  // it is unknown, or delivered
+	UnchangedMissing  = "missing"  // it is unknown, delivered or dropped, or part of a batch or digest, which has its own ID
+	UnchangedUnknown  = "unknown"  // Redis was too slow to find it; a repetition may find it
 )
 
 // UnchangedDelivery is a delivery that was neither retried nor dropped.
 type UnchangedDelivery struct {
 	ID string `json:"id"`
-	// Reason is running, ordering, waiting, digest, dead or missing.
+	// Reason is running, ordering, waiting, digest, dead, missing or unknown.
 	Reason string `json:"reason"`
 }
 

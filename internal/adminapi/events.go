@@ -100,8 +100,8 @@ type EventSink struct {
 	Sink  string        `json:"sink"`
 	State DeliveryState `json:"state"`
 	// Reason is the part of the filter that excluded the event (topics, hubs, accounts, environments, clusters, containers,
-	// or "when: " and the condition that was false), or added_later, backlog, account_share, operator or dead_letter_dropped. For a
-	// dead letter it is permanent or exhausted. For an
+	// or "when: " and the condition that was false), or added_later, backlog, account_share, operator or dead_letter_dropped.
+	// For a dead letter it is permanent or exhausted. For an
 	// event that waits it is paused, disabled, down, throttled, failed, removed, digest, ordering or running, if one of these is
 	// the cause.
 	Reason string `json:"reason"`
@@ -133,8 +133,8 @@ type EventAttempt struct {
 type EventStream struct {
 	Node    string `json:"node"`
 	Clients int    `json:"clients"`
-	// Keys are the names of the keys of those clients that are still connected to the node that answers, one for each client.
-	// They are there only with history.clients in the configuration.
+	// Keys are the names of the keys of up to 100 of those clients that are still connected to the node that answers, one for
+	// each client. They are there only with history.clients in the configuration.
 	Keys []string `json:"keys,omitempty"`
 }
 

@@ -68,7 +68,7 @@ type CheckKeyRequest struct {
 	Action string `json:"action"`
 	Topic  string `json:"topic"`
 	HubID  string `json:"hub_id"`
-	// AccountID is the account of the event. Empty means an event without an account.
+	// AccountID is the account of the event. Empty means an event without an account, or to publish, the account of the key.
 	AccountID string `json:"account_id,omitempty"`
 }
 

@@ -111,7 +111,9 @@ type ReplayRequest struct {
 	HubID  string   `json:"hub_id,omitempty"`
 	// EventIDs are at most 1,000.
 	EventIDs []string `json:"event_ids,omitempty"`
-	// FailedOnly selects only events that the sink has not accepted, according to the history.
+	// FailedOnly selects only dead letters, also dropped ones, and events that an operator or the share of an account has
+	// dropped, according to the history. The history is up to a second late and does not know which events a full queue has
+	// dropped.
 	FailedOnly bool `json:"failed_only,omitempty"`
 	// DryRun only counts the events.
 	DryRun bool `json:"dry_run,omitempty"`

@@ -345,16 +345,16 @@ func (r *runningDaemon) testReplaySelection(sink *fakeSink) {
 	cursor := r.streamCursor(3)
 	now := time.Now().Add(time.Hour).Format(time.RFC3339)
 	for body, want := range map[string]int{
-		`{"after":"0-0","dry_run":true}`:                               5,
-		`{"after":"0-0","until":"` + now + `","dry_run":true}`:         5,
-		`{"after":"0-0","until":"2020-01-01T00:00:00Z"}`:               0,
-		`{"after":"0-0","topics":["job.*,!job.created"]}`:              1,
-		`{"after":"0-0","topics":["job.created","x"]}`:                 4,
-		`{"after":"0-0","hub_id":"another"}`:                           0,
-		`{"after":"0-0","hub_id":"` + all[0].Hub + `"}`:                5,
-		`{"event_ids":["` + all[1].ID + `","` + all[3].ID + `","no"]}`: 2,
-		`{"after":"` + all[1].Cursor + `"}`:                            3,
-		`{"after":"` + cursor + `"}`:                                   2,
+		`{"after":"0-0","dry_run":true}`:                                                     5,
+		`{"after":"0-0","until":"` + now + `","dry_run":true}`:                               5,
+		`{"after":"0-0","until":"2020-01-01T00:00:00Z"}`:                                     0,
+		`{"after":"0-0","topics":["job.*,!job.created"]}`:                                    1,
+		`{"after":"0-0","topics":["job.created","x"]}`:                                       4,
+		`{"after":"0-0","hub_id":"another"}`:                                                 0,
+		`{"after":"0-0","hub_id":"` + all[0].Hub + `"}`:                                      5,
+		`{"event_ids":["` + all[1].ID + `","` + all[3].ID + `","000000000000000000000000"]}`: 2,
+		`{"after":"` + all[1].Cursor + `"}`:                                                  3,
+		`{"after":"` + cursor + `"}`:                                                         2,
 	} {
 		if got := r.data("POST", "/api/sinks/one/replay", body); got["replayed"] != float64(want) {
 			t.Errorf("replay of %s: got %v, want %d", body, got, want)

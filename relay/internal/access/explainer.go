@@ -1,7 +1,7 @@
 // Package access explains what API keys, JWTs and tokens allow: which events a stream contains, and whether a key may read
 // or publish a topic.
 //
-// The decisions themselves belong to packages auth and ingest. This package only asks them.
+// The decisions themselves belong to packages auth and ingest. This package only calls them.
 package access
 
 import (
@@ -52,6 +52,10 @@ func NewExplainer(o Options) *Explainer { return &Explainer{o} }
 // CheckKey reports whether the key with a name may publish or read a topic in a hub. An error is a *relay.Error:
 // 404.key, or 422 for an invalid request.
 func (x *Explainer) CheckKey(name string, request adminapi.CheckKeyRequest) (adminapi.KeyAccess, error) {
+	if request.Action != adminapi.ActionPublish && request.Action != adminapi.ActionRead {
+		return adminapi.KeyAccess{}, relay.NewError(relay.CodeInvalidArgument, "action must be publish or read").
+			WithExtra("parameter", "action")
+	}
 	key := x.opts.Keys.Find(name)
 	if key == nil {
 		return adminapi.KeyAccess{}, x.newKeyError(name)
@@ -68,26 +72,16 @@ func (x *Explainer) CheckKey(name string, request adminapi.CheckKeyRequest) (adm
 		}
 		return adminapi.KeyAccess{}, refused
 	}
-	refused, reason := x.opts.Keys.CheckExpiry(key), ""
-	switch {
-	case refused != nil:
-	case request.Action == adminapi.ActionPublish:
-		refused, reason = checkPublish(key, request)
-	case request.Action == adminapi.ActionRead:
-		refused, reason = checkRead(key, request)
-	default:
-		return adminapi.KeyAccess{}, relay.NewError(relay.CodeInvalidArgument, "action must be publish or read").
-			WithExtra("parameter", "action")
+	check := checkRead
+	if request.Action == adminapi.ActionPublish {
+		check = checkPublish
 	}
-	if refused != nil {
+	refused, reason := check(key, request)
+	if refused = cmp.Or(x.opts.Keys.CheckExpiry(key), refused); refused != nil {
 		return adminapi.KeyAccess{Reason: refused.Detail}, nil
 	}
 	if len(key.Networks) > 0 {
-		networks := make([]string, len(key.Networks))
-		for i, n := range key.Networks {
-			networks[i] = n.String()
-		}
-		reason += ", from " + strings.Join(networks, ", ")
+		reason += ", from " + strings.Join(formatNetworks(key), ", ")
 	}
 	return adminapi.KeyAccess{Allowed: true, Reason: reason}, nil
 }
@@ -128,6 +122,14 @@ func checkRead(key *auth.Key, request adminapi.CheckKeyRequest) (refused *relay.
 	return nil, "the key reads the hub: events of " + describeAccount(key.AccountID) + ", and events without an account"
 }
 
+func formatNetworks(key *auth.Key) []string {
+	networks := make([]string, len(key.Networks))
+	for i, n := range key.Networks {
+		networks[i] = n.String()
+	}
+	return networks
+}
+
 func describeAccount(account string) string {
 	switch account {
 	case auth.Wildcard:
@@ -138,7 +140,7 @@ func describeAccount(account string) string {
 	return "the account " + strconv.Quote(account)
 }
 
-// newKeyError returns the error for a key that does not exist. It does not repeat a secret.
+// newKeyError returns the error for a key that does not exist. It does not repeat the secret of a key.
 func (x *Explainer) newKeyError(name string) *relay.Error {
 	if x.opts.Keys.HasSecret(name) {
 		return relay.NewError(relay.CodeNoKey, "this is the secret of a key: use the name of the key")
@@ -151,14 +153,16 @@ func (x *Explainer) newKeyError(name string) *relay.Error {
 func (x *Explainer) ExplainStream(
 	ctx context.Context, request adminapi.ExplainStreamRequest,
 ) (adminapi.StreamExplanation, error) {
-	grant, refused, err := x.findGrant(ctx, request)
+	e := adminapi.StreamExplanation{
+		Hubs: []string{}, Topics: []string{}, Networks: []string{}, Events: []adminapi.StreamEvent{},
+	}
+	grant, key, refused, err := x.findGrant(ctx, request)
 	if err != nil {
-		return adminapi.StreamExplanation{}, err
+		return e, err
 	}
 	if refused != nil {
-		return adminapi.StreamExplanation{
-			Rejection: &adminapi.Rejection{Code: string(refused.Code), Detail: refused.Detail},
-		}, nil
+		e.Rejection = &adminapi.Rejection{Code: string(refused.Code), Detail: refused.Detail}
+		return e, nil
 	}
 	topics := request.Topics
 	if stored, err := url.ParseQuery(grant.Stream); err == nil && len(topics) == 0 && stored.Get("topics") != "" {
@@ -166,11 +170,12 @@ func (x *Explainer) ExplainStream(
 	}
 	patterns, err := x.parsePatterns(topics)
 	if err != nil {
-		return adminapi.StreamExplanation{}, err
+		return e, err
 	}
-	e := adminapi.StreamExplanation{
-		Key: grant.KeyName, HubID: grant.Hub, AccountID: grant.Account, Hubs: grant.Hubs, Topics: topics,
-		ExpiresAt: grant.Expires,
+	e.Key, e.HubID, e.AccountID, e.ExpiresAt = grant.KeyName, grant.Hub, grant.Account, grant.Expires
+	e.Hubs, e.Topics = append(e.Hubs, grant.Hubs...), append(e.Topics, topics...)
+	if key != nil {
+		e.Networks = formatNetworks(key)
 	}
 	found, err := x.opts.Events.Search(ctx, history.Query{Limit: min(cmp.Or(max(request.Limit, 0), defaultEvents), maxEvents)})
 	for i := range found.Events {
@@ -191,46 +196,46 @@ func (x *Explainer) parsePatterns(list []string) (relay.Patterns, error) {
 	return patterns, err
 }
 
-// findGrant returns the grant of a stream, or why the client cannot open it.
+// findGrant returns the grant of a stream, or why the client cannot open it. The key is nil for a token.
 func (x *Explainer) findGrant(
 	ctx context.Context, request adminapi.ExplainStreamRequest,
-) (grant auth.Grant, refused *relay.Error, err error) {
+) (grant auth.Grant, key *auth.Key, refused *relay.Error, err error) {
 	if request.HubID != "" {
 		if refused := auth.CheckHubID(request.HubID); refused != nil {
-			return grant, refused, nil
+			return grant, nil, refused, nil
 		}
 	}
-	var key *auth.Key
-	switch hasKey, hasCredential, hasClaims := request.Key != "", request.Credential != "", len(request.Claims) > 0; {
+	hasClaims := len(request.Claims) > 0 && string(request.Claims) != "null"
+	switch hasKey, hasCredential := request.Key != "", request.Credential != ""; {
 	case hasKey && !hasCredential && !hasClaims:
 		if key = x.opts.Keys.Find(request.Key); key == nil {
-			return grant, nil, x.newKeyError(request.Key)
+			return grant, nil, nil, x.newKeyError(request.Key)
 		}
 		refused = x.opts.Keys.CheckExpiry(key)
 	case hasClaims && !hasKey && !hasCredential:
 		if x.opts.ReadClaims == nil {
-			return grant, nil, relay.NewError(relay.CodeInvalidArgument,
+			return grant, nil, nil, relay.NewError(relay.CodeInvalidArgument,
 				"the relay accepts no JWTs: configure auth.jwt first").WithExtra("parameter", "claims")
 		}
 		key, refused = x.opts.ReadClaims(request.Claims)
 	case hasCredential && !hasKey && !hasClaims:
 		grant, found, refused, err := x.grantOfToken(ctx, request)
 		if found || err != nil {
-			return grant, refused, err
+			return grant, nil, refused, err
 		}
 		if key, refused = x.opts.Authenticator.Identify(ctx, request.Credential, request.HubID); refused != nil {
-			return grant, refused, nil
+			return grant, nil, refused, nil
 		}
 	default:
-		return grant, nil, relay.NewError(relay.CodeInvalidArgument, "set exactly one of key, credential and claims")
+		return grant, nil, nil, relay.NewError(relay.CodeInvalidArgument, "set exactly one of key, credential and claims")
 	}
 	if refused == nil && request.HubID != "" {
 		refused = key.RequireHub(request.HubID)
 	}
 	if refused != nil {
-		return grant, refused, nil
+		return grant, nil, refused, nil
 	}
-	return key.Grant(request.HubID), nil, nil
+	return key.Grant(request.HubID), key, nil, nil
 }
 
 // grantOfToken returns the grant of a token. found is false if the credential is no token.

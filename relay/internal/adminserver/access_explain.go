@@ -19,12 +19,9 @@ func checkKey(a Access, r *http.Request, request adminapi.CheckKeyRequest) (admi
 }
 
 func explainStream(a Access, r *http.Request, request adminapi.ExplainStreamRequest) (adminapi.StreamExplanation, error) {
-	*auditDetail(r) = "a credential"
-	switch {
-	case request.Key != "":
-		*auditDetail(r) = "key " + request.Key
-	case len(request.Claims) > 0:
-		*auditDetail(r) = "claims"
+	e, err := a.ExplainStream(r.Context(), request)
+	if request.Key != "" && e.Key != "" { // another text may be a secret
+		*auditDetail(r) = "key " + e.Key
 	}
-	return a.ExplainStream(r.Context(), request)
+	return e, err
 }

@@ -2,8 +2,8 @@
 // [Admin] serves the API of the hubrelay commands and profiles, on a unix socket or with tokens, and checks the
 // role of every caller.
 //
-// The components of the daemon implement [Sinks], [Events], [Sources], [Connections], [Access], [Keys], [Accounts] and [AuditLog]. Modules add
-// their routes. Decisions about notifications or deliveries do not belong here.
+// The components of the daemon implement [Sinks], [Events], [Sources], [Connections], [Access], [Keys], [Accounts] and
+// [AuditLog]. Modules add their routes. Decisions about notifications or deliveries do not belong here.
 package adminserver
 
 import (

@@ -76,7 +76,7 @@ func (a *Authenticator) Authenticate(ctx context.Context, r Request) (*Key, *rel
 }
 
 // Identify returns the key of a credential, from any address, and does not count as a use of the key. hub is the
-// requested hub, or empty. The errors are those of [Authenticator.Authenticate].
+// requested hub, or empty. The error is like that of [Authenticator.Authenticate].
 func (a *Authenticator) Identify(ctx context.Context, credential, hub string) (*Key, *relay.Error) {
 	return a.findKey(ctx, Request{Authorization: []string{"Bearer " + credential}, Hub: hub})
 }

@@ -74,7 +74,7 @@ const (
 	ExcludedByHubs    Exclusion = "hubs"    // the key may not read the hub
 )
 
-// Exclude returns the rule by which [Grant.Allows] is false, or NotExcluded.
+// Exclude returns the rule that excludes a notification, or NotExcluded. See [Grant.Allows].
 func (g *Grant) Exclude(hub, account string) Exclusion {
 	switch {
 	case g.Hub != "" && g.Hub != hub:

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -12,65 +13,87 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/history"
 )
 
+// changeTime is the time after which [Service.RetryDeliveries] and [Service.DropDeliveries] stop searching the queue.
+const changeTime = 10 * time.Second
+
 // RetryDeliveries makes scheduled deliveries of a sink due at once, and starts a probe if the circuit breaker is open.
 func (s *Service) RetryDeliveries(ctx context.Context, name string, ids []string) (adminapi.ChangeDeliveriesResult, error) {
+	result := adminapi.ChangeDeliveriesResult{Unchanged: []adminapi.UnchangedDelivery{}}
 	sink, err := s.requireActive(ctx, name)
 	if err != nil {
-		return adminapi.ChangeDeliveriesResult{}, err
+		return result, err
 	}
 	ids = compactIDs(ids)
 	outcomes, err := s.opts.Deliveries.Retries.MakeDueIDs(ctx, name, ids)
-	result := adminapi.ChangeDeliveriesResult{Unchanged: []adminapi.UnchangedDelivery{}}
+	var absent []string
 	for i, outcome := range outcomes {
-		reason := string(outcome)
-		switch outcome {
-		case store.Changed:
+		if outcome == store.Changed {
 			result.Changed++
-			continue
-		case store.UnchangedAbsent:
-			var where queuePlace
-			if where, reason, err = s.findUnscheduled(ctx, name, ids[i]); err != nil {
-				return result, err
-			}
-			if where.isQueued {
-				reason = adminapi.UnchangedWaiting
-			}
+		} else {
+			absent = appendUnchanged(&result, absent, ids[i], outcome)
 		}
-		result.Unchanged = append(result.Unchanged, adminapi.UnchangedDelivery{ID: ids[i], Reason: reason})
 	}
 	if result.Changed > 0 {
 		sink.pipeline.ProbeNow()
 	}
-	return result, err
+	findErr := s.forEachUnscheduled(ctx, name, absent, &result, func(queuePlace) (reason string, err error) {
+		return adminapi.UnchangedWaiting, nil
+	})
+	return result, errors.Join(err, findErr)
 }
 
 // DropDeliveries removes deliveries of a sink that wait for an attempt, and records that an operator did so.
 func (s *Service) DropDeliveries(ctx context.Context, name string, ids []string) (adminapi.ChangeDeliveriesResult, error) {
+	result := adminapi.ChangeDeliveriesResult{Unchanged: []adminapi.UnchangedDelivery{}}
 	if err := s.requireKnown(ctx, name); err != nil {
-		return adminapi.ChangeDeliveriesResult{}, err
+		return result, err
 	}
 	ids = compactIDs(ids)
 	dropped, err := s.opts.Deliveries.Retries.Drop(ctx, name, ids)
-	result := adminapi.ChangeDeliveriesResult{Unchanged: []adminapi.UnchangedDelivery{}}
+	var absent []string
 	for i, d := range dropped {
-		reason := string(d.Outcome)
-		switch d.Outcome {
-		case store.Changed:
+		if d.Outcome == store.Changed {
 			result.Changed++
 			s.recordDrops(name, d.Record)
-			continue
-		case store.UnchangedAbsent:
-			if reason, err = s.dropQueued(ctx, name, ids[i]); err != nil {
-				return result, err
-			}
-			if reason == "" {
-				result.Changed++
-				continue
-			}
+		} else {
+			absent = appendUnchanged(&result, absent, ids[i], d.Outcome)
 		}
-		result.Unchanged = append(result.Unchanged, adminapi.UnchangedDelivery{ID: ids[i], Reason: reason})
 	}
-	return result, err
+	group := ConsumerGroup
+	if s.sinks.get(name) == nil {
+		group = "" // no node will attempt what it has read
+	}
+	findErr := s.forEachUnscheduled(ctx, name, absent, &result, func(at queuePlace) (reason string, err error) {
+		isDropped, isRead, err := s.opts.Queues.Drop(ctx, at.partition, name, group, at.notification.Cursor)
+		switch {
+		case err != nil:
+			return "", err
+		case isRead:
+			return adminapi.UnchangedRunning, nil
+		case !isDropped:
+			return adminapi.UnchangedMissing, nil
+		}
+		result.Changed++
+		s.opts.History.RecordDrop(&at.notification, name, reasonOperator, time.Now())
+		return "", nil
+	})
+	return result, errors.Join(err, findErr)
+}
+
+// appendUnchanged adds a delivery that was not changed to the result, or to absent if it is not scheduled.
+func appendUnchanged(
+	result *adminapi.ChangeDeliveriesResult, absent []string, id string, outcome store.ChangeOutcome,
+) []string {
+	reason := adminapi.UnchangedRunning
+	switch outcome {
+	case store.UnchangedAbsent:
+		return append(absent, id)
+	case store.UnchangedBlocked:
+		reason = adminapi.UnchangedOrdering
+	case store.Changed, store.UnchangedRunning:
+	}
+	result.Unchanged = append(result.Unchanged, adminapi.UnchangedDelivery{ID: id, Reason: reason})
+	return absent
 }
 
 func (s *Service) recordDrops(sink string, r *store.Record) {
@@ -83,58 +106,60 @@ func (s *Service) recordDrops(sink string, r *store.Record) {
 	}
 }
 
-// dropQueued removes an event from the queue of a sink. reason is empty if it was there and no node has read it.
-func (s *Service) dropQueued(ctx context.Context, sink, id string) (reason string, err error) {
-	where, reason, err := s.findUnscheduled(ctx, sink, id)
-	if err != nil || !where.isQueued {
-		return reason, err
-	}
-	isDropped, isRead, err := s.opts.Queues.Drop(ctx, where.partition, sink, ConsumerGroup, where.notification.Cursor)
-	switch {
-	case err != nil:
-		return "", err
-	case isRead:
-		return adminapi.UnchangedRunning, nil
-	case !isDropped:
-		return adminapi.UnchangedMissing, nil
-	}
-	s.opts.History.RecordDrop(&where.notification, sink, reasonOperator, time.Now())
-	return "", nil
-}
-
 // queuePlace is the place of an event in the queue of a sink.
 type queuePlace struct {
-	isQueued     bool
 	partition    int
 	notification relay.Notification
 }
 
-// findUnscheduled finds a delivery that is not in the retry queue. reason is dead, digest or missing if it is not in the
-// queue of the sink.
-func (s *Service) findUnscheduled(ctx context.Context, sink, id string) (where queuePlace, reason string, err error) {
-	reason = adminapi.UnchangedMissing
-	at, err := s.opts.Deliveries.Locate(ctx, sink, id, []string{id})
+// forEachUnscheduled finds deliveries that are not in the retry queue. It calls change for those in the queue of the sink, which
+// returns the reason why the delivery is unchanged, or "". It adds all unchanged ones to the result, also those that it has not
+// found in time.
+func (s *Service) forEachUnscheduled(
+	ctx context.Context, sink string, ids []string, result *adminapi.ChangeDeliveriesResult,
+	change func(queuePlace) (reason string, err error),
+) error {
+	search, cancel := context.WithTimeout(ctx, changeTime)
+	defer cancel()
+	for _, id := range ids {
+		at, reason, err := s.findUnscheduled(search, sink, id)
+		if err == nil && reason == "" {
+			reason, err = change(at)
+		}
+		if err != nil && search.Err() != nil && ctx.Err() == nil {
+			reason, err = adminapi.UnchangedUnknown, nil
+		}
+		if err != nil {
+			return err
+		}
+		if reason != "" {
+			result.Unchanged = append(result.Unchanged, adminapi.UnchangedDelivery{ID: id, Reason: reason})
+		}
+	}
+	return nil
+}
+
+// findUnscheduled finds a delivery that is not in the retry queue. reason is empty if it is in the queue of the sink.
+func (s *Service) findUnscheduled(ctx context.Context, sink, id string) (at queuePlace, reason string, err error) {
+	where, err := s.opts.Deliveries.Locate(ctx, sink, id, []string{id})
 	switch {
 	case err != nil:
-		return where, "", err
-	case at.IsDead:
-		return where, adminapi.UnchangedDead, nil
-	case !at.SealAt.IsZero():
-		return where, adminapi.UnchangedDigest, nil
+		return at, "", err
+	case where.IsScheduled: // since a moment ago
+		return at, adminapi.UnchangedRunning, nil
+	case !where.SealAt.IsZero():
+		return at, adminapi.UnchangedDigest, nil
 	}
-	event, ok := history.ParseEventID(id)
-	if !ok {
-		return where, reason, nil
+	if event, ok := history.ParseEventID(id); ok {
+		n, partition, found, err := s.opts.Queues.FindNear(ctx, sink, id, event.Time())
+		if found || err != nil {
+			return queuePlace{partition, n}, "", err
+		}
 	}
-	entry, partition, found, err := s.opts.Log.FindNear(ctx, id, event.Time())
-	if err != nil || !found {
-		return where, reason, err
+	if where.IsDead {
+		return at, adminapi.UnchangedDead, nil
 	}
-	queued, err := s.opts.Queues.Queued(ctx, partition, sink, []string{entry.Cursor})
-	if err != nil {
-		return where, "", err
-	}
-	return queuePlace{queued[0], partition, entry.Notification}, reason, nil
+	return at, adminapi.UnchangedMissing, nil
 }
 
 // requireActive returns a configured sink, and 409.invalid-state if it is paused or disabled.

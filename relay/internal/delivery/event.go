@@ -381,7 +381,7 @@ func (e *eventState) describeDrop(d *adminapi.EventSink, last *history.Attempt) 
 	return false
 }
 
-// recordTime is the maximum time from an attempt to its record in Redis, unless that is slow.
+// recordTime is the maximum time from an attempt to its record, if Redis responds quickly.
 const recordTime = 2 * time.Second
 
 const detailLost = "the history of this delivery is lost or expired"

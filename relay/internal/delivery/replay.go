@@ -72,7 +72,7 @@ func (s *Service) findFailed(
 ) (map[history.EventID]struct{}, error) {
 	if s.opts.History == nil {
 		return nil, relay.NewError(relay.CodeInvalidState,
-			"the relay records no attempts (history.deliveries is none), so it does not know which events failed")
+			"history.deliveries is none, so the relay does not know which events failed")
 	}
 	var since time.Time
 	for partition := range s.keys.Partitions() {

@@ -126,7 +126,7 @@ func (l *Log) ReadBefore(ctx context.Context, partition int, end string, count i
 	return list, nil
 }
 
-// The time around that of an ID in which [Log.FindNear] searches. Most events are stored within a second, but a publisher may
+// The time around that of an ID in which [FindNear] searches. Most events are stored within a second, but a publisher may
 // wait for Redis, and the clock of Redis may differ from that of the node.
 const (
 	nearTime    = 1500 * time.Millisecond
@@ -137,23 +137,33 @@ const (
 // FindNear finds the entry with an ID that was stored about at a time. It reads up to half a minute of the log of all
 // partitions, until ctx ends.
 func (l *Log) FindNear(ctx context.Context, id string, at time.Time) (e Entry, partition int, found bool, err error) {
+	keys := make([]string, l.keys.Partitions())
+	for partition := range keys {
+		keys[partition] = Key(l.keys, partition)
+	}
+	return FindNear(ctx, l.conn, keys, id, at)
+}
+
+// FindNear is [Log.FindNear] for other streams with entries of the log. index is that of the key.
+func FindNear(
+	ctx context.Context, c *redisconn.Conn, keys []string, id string, at time.Time,
+) (e Entry, index int, found bool, err error) {
 	for _, window := range []struct{ from, to time.Duration }{{0, nearTime}, {nearTime, maxNearTime}, {-maxNearTime, 0}} {
-		for partition := range l.keys.Partitions() {
+		for index, key := range keys {
 			from := strconv.FormatInt(max(at.Add(window.from).UnixMilli(), 0), 10)
 			to := strconv.FormatInt(max(at.Add(window.to).UnixMilli(), 0), 10)
-			e, found, err := l.findBetween(ctx, partition, id, from, to)
+			e, found, err := findBetween(ctx, c, key, id, from, to)
 			if found || err != nil {
-				return e, partition, found, err
+				return e, index, found, err
 			}
 		}
 	}
 	return Entry{}, 0, false, nil
 }
 
-func (l *Log) findBetween(ctx context.Context, partition int, id, from, to string) (e Entry, found bool, err error) {
+func findBetween(ctx context.Context, c *redisconn.Conn, key, id, from, to string) (e Entry, found bool, err error) {
 	for {
-		entries, err := resp.ReadEntries(ctx, l.conn.Commands(), maxReplyBytes,
-			"XRANGE", Key(l.keys, partition), from, to, "COUNT", nearCount)
+		entries, err := resp.ReadEntries(ctx, c.Commands(), maxReplyBytes, "XRANGE", key, from, to, "COUNT", nearCount)
 		if err != nil || len(entries) == 0 {
 			return Entry{}, false, redisconn.WrapError(readLogOperation, err)
 		}

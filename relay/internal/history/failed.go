@@ -4,25 +4,28 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/await"
 )
 
 // maxFailedEvents bounds the memory of [Store.FailedEvents].
 const maxFailedEvents = 200_000
 
 // ErrTooManyEvents is returned if more events have failed than a replay can select.
-var ErrTooManyEvents = errors.New("more than 200000 events have failed at the sink in this time")
+var ErrTooManyEvents = errors.New("more than 200000 events have become dead letters of the sink or were dropped in this time")
 
-// FailedEvents returns the events that a sink has not accepted: the newest record of each is not a delivery. It reads the
-// records since a time twice, so it needs memory only for failures. The error is [ErrTooManyEvents] or means that Redis is
-// unreachable.
+// FailedEvents returns the events that a sink has not accepted and that are not attempted again: the newest record of each is
+// a dead letter or a drop. It reads the records since a time twice, so it needs memory only for failures, and leaves half of
+// the time of Redis to others. The error is [ErrTooManyEvents] or means that Redis is unreachable.
+//
+// Records are up to a second late, and can be lost. An event may then be accepted already.
 func (s *Store) FailedEvents(ctx context.Context, sink string, since time.Time) (map[EventID]struct{}, error) {
 	failedAt := make(map[EventID]time.Time)
-	err := s.forEachRecord(ctx, since, func(r Record) bool {
-		id, at, isDelivered, isOf := r.outcomeAt(sink)
-		if isOf && !isDelivered && failedAt[id].Before(at) && len(failedAt) <= maxFailedEvents {
+	err := s.forEachRecord(ctx, since, func(r Record) {
+		id, at, hasFailed, isOf := r.outcomeAt(sink)
+		if isOf && hasFailed && failedAt[id].Before(at) && len(failedAt) <= maxFailedEvents {
 			failedAt[id] = at
 		}
-		return false
 	})
 	switch {
 	case err != nil:
@@ -30,12 +33,11 @@ func (s *Store) FailedEvents(ctx context.Context, sink string, since time.Time) 
 	case len(failedAt) > maxFailedEvents:
 		return nil, ErrTooManyEvents
 	}
-	err = s.forEachRecord(ctx, since, func(r Record) bool {
-		id, at, isDelivered, isOf := r.outcomeAt(sink)
-		if failed, ok := failedAt[id]; ok && isOf && isDelivered && !at.Before(failed) {
+	err = s.forEachRecord(ctx, since, func(r Record) {
+		id, at, hasFailed, isOf := r.outcomeAt(sink)
+		if failed, ok := failedAt[id]; ok && isOf && !hasFailed && !at.Before(failed) {
 			delete(failedAt, id)
 		}
-		return false
 	})
 	failed := make(map[EventID]struct{}, len(failedAt))
 	for id := range failedAt {
@@ -44,22 +46,29 @@ func (s *Store) FailedEvents(ctx context.Context, sink string, since time.Time) 
 	return failed, err
 }
 
-// forEachRecord calls visit with all attempts and drops that were stored since a time. visit returns false.
-func (s *Store) forEachRecord(ctx context.Context, since time.Time, visit func(Record) bool) error {
-	sel := Selection{Matches: visit, Since: since, Limit: 1}
+// forEachRecord calls visit with all attempts and drops that were stored since a time.
+func (s *Store) forEachRecord(ctx context.Context, since time.Time, visit func(Record)) error {
+	sel := Selection{Since: since, Limit: 1, Matches: func(r Record) bool {
+		visit(r)
+		return false
+	}}
 	for {
+		start := time.Now()
 		list, err := s.ListRecords(ctx, sel)
 		if sel.After = list.Next; err != nil || list.Next == "" {
 			return err
 		}
+		if !await.Duration(ctx, time.Since(start)) {
+			return ctx.Err()
+		}
 	}
 }
 
-// outcomeAt returns the event and the time of a record of a sink, and whether the sink accepted the event.
-func (r *Record) outcomeAt(sink string) (id EventID, at time.Time, isDelivered, isOf bool) {
+// outcomeAt returns the event and the time of a record of a sink, and whether the sink will not get the event.
+func (r *Record) outcomeAt(sink string) (id EventID, at time.Time, hasFailed, isOf bool) {
 	if d := r.Drop; d != nil {
-		return d.Event.ID, d.Time, false, d.Sink == sink
+		return d.Event.ID, d.Time, true, d.Sink == sink
 	}
 	a := r.Attempt
-	return a.Event.ID, a.Time, a.State == StateDelivered, a.Sink == sink
+	return a.Event.ID, a.Time, a.State == StateDead, a.Sink == sink
 }

@@ -324,7 +324,7 @@ func FuzzBlock(f *testing.F) {
 	})
 }
 
-// An event has failed at a sink if its newest record is not a delivery.
+// An event has failed at a sink if its newest record is a dead letter or a drop.
 func TestFailedEvents(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, c *redisconn.Conn) {
@@ -339,6 +339,9 @@ func TestFailedEvents(t *testing.T) {
 		record(2, "hook", 0, StateRetrying)
 		record(2, "hook", time.Second, StateDelivered)
 		record(3, "hook", 0, StateDead)
+		record(7, "hook", 0, StateRetrying)
+		record(8, "hook", 0, StateDead)
+		record(8, "hook", time.Second, StateRetrying) // a replay
 		record(4, "hook", time.Second, StateDelivered)
 		record(4, "hook", 2*time.Second, StateDead) // a replay
 		record(5, "other", 0, StateDead)
@@ -349,7 +352,7 @@ func TestFailedEvents(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for event, want := range map[int]bool{1: false, 2: false, 3: true, 4: true, 5: false, 6: true} {
+		for event, want := range map[int]bool{1: false, 2: false, 3: true, 4: true, 5: false, 6: true, 7: false, 8: false} {
 			n := newEvent(event, start)
 			id, _ := ParseEventID(n.ID)
 			if _, got := failed[id]; got != want {

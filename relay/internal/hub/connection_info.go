@@ -83,12 +83,20 @@ func (h *Hub) Connections(s Selection) (page []ConnectionInfo, next string, err 
 	return page, next, nil
 }
 
-// Receivers returns the names of the keys of the connected clients that received n when it was stored, sorted, one for each
-// client. It does not know clients that resumed later.
+// maxReceivers is the maximum number of clients in the result of [Hub.Receivers].
+const maxReceivers = 100
+
+// Receivers returns the names of the keys of up to 100 connected clients that were sent n when it was stored, sorted, one for
+// each client. It does not know clients that resumed later.
 func (h *Hub) Receivers(n relay.Notification, storedAt time.Time) (keys []string) {
 	for _, c := range h.allConnections() {
-		g := h.index.groupOf(c)
-		if g != nil && c.opened.Before(storedAt) && g.filter.patterns.Match(n.Topic) && c.allows(n.Hub, n.Account) {
+		if len(keys) == maxReceivers {
+			break
+		}
+		if c.opened.After(storedAt) || !c.allows(n.Hub, n.Account) {
+			continue
+		}
+		if g := h.index.groupOf(c); g != nil && g.filter.patterns.Match(n.Topic) {
 			keys = append(keys, c.key)
 		}
 	}

@@ -76,8 +76,16 @@ func (s *Store) Queued(ctx context.Context, partition int, sink string, cursors 
 	return queued, nil
 }
 
-// Drop removes the entry with a log cursor from a sink's queue. A consumer of the group that has read it attempts it, so then
-// it stays, and isRead is true.
+// FindNear finds the entry of a sink's queue with an ID that was stored in the log about at a time. See [eventlog.FindNear].
+func (s *Store) FindNear(
+	ctx context.Context, sink, id string, at time.Time,
+) (n relay.Notification, partition int, found bool, err error) {
+	e, partition, found, err := eventlog.FindNear(ctx, s.conn, Keys(s.keys, sink), id, at)
+	return e.Notification, partition, found, err
+}
+
+// Drop removes the entry with a log cursor from a sink's queue. If a consumer of the group has read the entry, Drop keeps it
+// and isRead is true. Without a group, Drop always removes it.
 func (s *Store) Drop(
 	ctx context.Context, partition int, sink, group, cursor string,
 ) (isDropped, isRead bool, err error) {

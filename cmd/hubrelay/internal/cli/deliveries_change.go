@@ -22,8 +22,8 @@ type deliveryAction struct {
 func newDeliveriesRetry(std term.Streams) *cobra.Command {
 	return newDeliveriesChange(std, deliveryAction{
 		adminapi.RetryDeliveries(), "retry", "retried", "Attempt scheduled deliveries now",
-		`Makes the next attempts of deliveries due now. 'sinks retry' does so for all of a sink; 'deadletters replay' is for dead
-letters.`,
+		`Makes the next attempts of deliveries due now. 'sinks retry' makes all attempts of a sink due. 'deadletters replay' is for
+dead letters.`,
 	})
 }
 
@@ -42,7 +42,7 @@ func newDeliveriesChange(std term.Streams, a deliveryAction) *cobra.Command {
 		Short: a.short,
 		Long: a.long + `
 
-IDs are those of 'deliveries list': EVENT, or DELIVERY for a batch or digest with several events. The exit status is 1 if a
+ID is EVENT in the output of 'deliveries list', or DELIVERY for a batch or digest with several events. The exit status is 1 if a
 delivery stays unchanged.`,
 		Example: fmt.Sprintf(`  hubrelay deliveries %[1]s billing 019aa0c2f4e17b3c00000001
   hubrelay deliveries list billing --state retrying --topic 'job.*' -o jsonl | jq -r '.delivery_id // .event_id' |
@@ -112,11 +112,13 @@ func describeUnchanged(reason, sink string) string {
 	case adminapi.UnchangedOrdering:
 		return "it waits for an earlier delivery with its ordering key"
 	case adminapi.UnchangedWaiting:
-		return "it was not attempted yet, and is as soon as possible"
+		return "it was not attempted yet; a node attempts it as soon as possible"
 	case adminapi.UnchangedDigest:
 		return "it is part of an open digest"
 	case adminapi.UnchangedDead:
 		return "it is a dead letter: use 'hubrelay deadletters'"
+	case adminapi.UnchangedUnknown:
+		return "Redis was too slow to find it: run the command again"
 	default:
 		return term.Sanitize(sink) + " has no such delivery that waits: it was delivered or dropped, or never existed"
 	}

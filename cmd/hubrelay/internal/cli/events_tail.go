@@ -39,9 +39,9 @@ func newEventsTail(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tail",
 		Short: "Follow the events with their outcome at each sink",
-		Long: `Prints the newest events that match all flags, and then new ones until it is interrupted: the time, the ID, the topic
-and the outcome at each sink that selects the event. An event is printed when all of these sinks have attempted it, or after
-two seconds. If many events arrive, some have no outcome; 'events show ID' has it.
+		Long: `Prints the newest events that match all flags, and then new ones until it is interrupted. Each line has the time, the
+ID, the topic and the outcome at each sink that selects the event. An event is printed when all of these sinks have attempted
+it, or after two seconds. If many events arrive, some lines have no outcome. 'events show ID' prints it.
 
 It waits for a daemon that restarts. With -o jsonl, each line is what 'events show ID -o jsonl' prints.`,
 		Example: `  hubrelay events tail --topic '*.error'
@@ -190,7 +190,7 @@ func (t *follower) printSettled(ctx context.Context) error {
 				return nil
 			}
 		}
-		if err := t.print(details); err != nil {
+		if err := t.printEvent(details); err != nil {
 			return err
 		}
 		t.pending = t.pending[1:]
@@ -205,7 +205,7 @@ func isSettled(e *adminapi.EventDetails) bool {
 	})
 }
 
-func (t *follower) print(e *adminapi.EventDetails) error {
+func (t *follower) printEvent(e *adminapi.EventDetails) error {
 	if t.flags.asJSON() {
 		return printJSON(t.std, e)
 	}

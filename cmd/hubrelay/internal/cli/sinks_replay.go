@@ -74,7 +74,7 @@ func replaySink(
 	}
 	if len(request.EventIDs) > 0 && !request.FailedOnly && result.Replayed+result.Skipped == 0 {
 		return fmt.Errorf("no event was replayed to %s: the log has none of these IDs, or the filter of the sink excludes them; "+
-			"'hubrelay events show' says why", term.Sanitize(name))
+			"'hubrelay events show' prints the reason", term.Sanitize(name))
 	}
 	events, text := term.Pluralize(result.Replayed, "event"), "%s receives %s again"
 	if request.DryRun {

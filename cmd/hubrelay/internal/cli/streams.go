@@ -86,8 +86,8 @@ func newStreamsExplain(std term.Streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "explain --key NAME | --credential FILE | --claims FILE",
 		Short: "Show which of the newest events a client sees, and why not the others",
-		Long: `Shows what a client sees on a stream: whether it may open it, and for each of the newest events in the log
-whether the client sees it, and if not, which rule excludes it. The client has an API key (--key and its name), a
+		Long: `Shows whether a client may open a stream, and whether it sees each of the newest events in the log. For an event that
+it does not see, the output names the rule that excludes it. The client has an API key (--key and its name), a
 credential (--credential: an API key, a token, a JWT, or what auth.forward accepts), or the claims of a JWT (--claims).
 Without --hub, the stream is that of the account.
 
@@ -210,6 +210,7 @@ func describeStream(e *adminapi.StreamExplanation) string {
 		{"hubs", orDash(strings.Join(e.Hubs, ", "))},
 		{"account", account},
 		{"topics", topics},
+		{"networks", strings.Join(e.Networks, ", ")},
 		{"expires", formatTime(e.ExpiresAt)},
 	} {
 		if line[1] != "" {

@@ -6,7 +6,6 @@ package jwt
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
 	"errors"
 	"log/slog"
 	"slices"
@@ -16,6 +15,7 @@ import (
 	"unicode"
 
 	"github.com/go-jose/go-jose/v4"
+	"github.com/go-jose/go-jose/v4/json" // it is stricter than encoding/json
 	"github.com/go-jose/go-jose/v4/jwt"
 	"golang.org/x/time/rate"
 

@@ -17,15 +17,15 @@ var (
 	dropScheduledScript = redisconn.NewScript(retryQueueSource + dropScheduledSource)
 )
 
-// ChangeOutcome is what [Retries.MakeDueIDs] or [Retries.Drop] did with a delivery.
+// ChangeOutcome is the result of [Retries.MakeDueIDs] or [Retries.Drop] for one delivery.
 type ChangeOutcome string
 
 // The outcomes of changes. Only a changed delivery is different from before.
 const (
-	Changed         ChangeOutcome = "changed"
-	UnchangedRun    ChangeOutcome = "running"  // an attempt is running
-	UnchangedOrder  ChangeOutcome = "ordering" // it waits for an earlier delivery with its ordering key
-	UnchangedAbsent ChangeOutcome = "missing"  // it is not scheduled
+	Changed          ChangeOutcome = "changed"
+	UnchangedRunning ChangeOutcome = "running"  // an attempt is running
+	UnchangedBlocked ChangeOutcome = "ordering" // it waits for an earlier delivery with its ordering key
+	UnchangedAbsent  ChangeOutcome = "missing"  // it is not scheduled
 )
 
 // MakeDueIDs makes some scheduled deliveries of a sink due at once and returns the outcome of each. A repetition is safe.

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 // Single deliveries are retried and dropped on a full Redis, too.
@@ -24,14 +26,14 @@ func TestRetries_ChangeSingleDeliveries(t *testing.T) {
 	}
 	ids := []string{"later", "running", "second", "missing"}
 	outcomes, err := s.Retries.MakeDueIDs(t.Context(), testSink, ids)
-	if want := []ChangeOutcome{Changed, UnchangedRun, UnchangedOrder, UnchangedAbsent}; err != nil || !slices.Equal(outcomes, want) {
+	if want := []ChangeOutcome{Changed, UnchangedRunning, UnchangedBlocked, UnchangedAbsent}; err != nil || !slices.Equal(outcomes, want) {
 		t.Errorf("MakeDueIDs: got %v, %v, want %v", outcomes, err, want)
 	}
 	dropped, err := s.Retries.Drop(t.Context(), testSink, []string{"first", "running", "missing"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []ChangeOutcome{Changed, UnchangedRun, UnchangedAbsent} {
+	for i, want := range []ChangeOutcome{Changed, UnchangedRunning, UnchangedAbsent} {
 		if d := dropped[i]; d.Outcome != want || (d.Record != nil) != (want == Changed) {
 			t.Errorf("Drop: got %+v, want %s", d, want)
 		}
@@ -43,4 +45,17 @@ func TestRetries_ChangeSingleDeliveries(t *testing.T) {
 	if got := listClaimed(r.Claims); !slices.Equal(got, []string{"later", "second"}) {
 		t.Errorf("due are %v, want the retried one, and the one after the dropped one", got)
 	}
+
+	// The claim of a node that was killed ends. Then it does not protect the delivery.
+	if err := s.Commands().ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.schedule(t, "abandoned", "", 0)
+	if r := s.poll(t, PollRequest{Sink: testSink, MaxClaims: 1, Lease: time.Millisecond}); len(r.Claims) != 1 {
+		t.Fatalf("got %+v, want one claim", r)
+	}
+	testkit.WaitFor(t, "the claim to end", func() bool {
+		dropped, err := s.Retries.Drop(t.Context(), testSink, []string{"abandoned"})
+		return err == nil && dropped[0].Outcome == Changed
+	})
 }

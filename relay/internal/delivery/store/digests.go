@@ -106,7 +106,8 @@ type OpenDigest struct {
 	SealAt time.Time
 }
 
-// List returns up to limit open digests of a sink after the first skipped ones, the next one to be sealed first.
+// List returns up to limit open digests of a sink after the first skipped ones, the next one to be sealed first. If digests were
+// sealed since the previous list, it skips as many others.
 func (s *Digests) List(ctx context.Context, sink string, skipped, limit int) ([]OpenDigest, error) {
 	const operation = "list open digests"
 	groups, err := s.client.ZRangeWithScores(ctx, DigestsKey(s.keys, sink), int64(skipped), int64(skipped+limit)-1).Result()
