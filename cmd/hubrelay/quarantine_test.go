@@ -72,7 +72,7 @@ func TestQuarantine(t *testing.T) {
 	if out := command(1, "", "quarantine", "replay", id); !strings.Contains(out, "no.such.topic") {
 		t.Errorf("an unchanged replay: got\n%s", out)
 	}
-	if out := command(1, "", "quarantine", "replay", id, "--data", ""); !strings.Contains(out, "no such file") {
+	if out := command(2, "", "quarantine", "replay", id, "--data", ""); !strings.Contains(out, "--data is empty") {
 		t.Errorf("an empty name: got\n%s", out)
 	}
 	if out := command(1, "\xff", "quarantine", "replay", id, "--data", "-"); !strings.Contains(out, "not UTF-8") {

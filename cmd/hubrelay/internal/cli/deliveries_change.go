@@ -31,7 +31,8 @@ func newDeliveriesDrop(std term.Streams) *cobra.Command {
 	return newDeliveriesChange(std, deliveryAction{
 		adminapi.DropDeliveries(), "drop", "dropped", "Remove deliveries that wait for an attempt",
 		`Removes deliveries that are scheduled or wait in the queue of the sink, permanently. The receiver never gets them from this
-sink. A delivery that a node has read from the queue is not removed: its attempt runs, or follows when a paused sink is resumed.`,
+sink. A delivery that a node has read from the queue is not removed: its attempt runs, or follows when a paused sink is
+resumed.`,
 	})
 }
 
@@ -42,8 +43,8 @@ func newDeliveriesChange(std term.Streams, a deliveryAction) *cobra.Command {
 		Short: a.short,
 		Long: a.long + `
 
-ID is EVENT in the output of 'deliveries list', or DELIVERY for a batch or digest with several events. The exit status is 1 if a
-delivery stays unchanged.`,
+ID is EVENT in the output of 'deliveries list', or DELIVERY for a batch or digest with several events. The exit status is 1
+if a delivery stays unchanged.`,
 		Example: fmt.Sprintf(`  hubrelay deliveries %[1]s billing 019aa0c2f4e17b3c00000001
   hubrelay deliveries list billing --state retrying --topic 'job.*' -o jsonl | jq -r '.delivery_id // .event_id' |
     xargs hubrelay deliveries %[1]s billing`, a.verb),

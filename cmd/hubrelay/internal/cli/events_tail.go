@@ -69,7 +69,7 @@ type follower struct {
 	flags *tailFlags
 	conn  *adminConn
 
-	start   time.Time            // events before it are new only in findFirst
+	start   time.Time            // later events are new
 	since   time.Time            // of the next search
 	seen    map[string]time.Time // the times of the events since then, by ID
 	pending []pendingEvent       // the oldest first
@@ -144,7 +144,7 @@ func (t *follower) findNew(ctx context.Context) error {
 			return err
 		}
 		for _, e := range page.Data {
-			if !e.Time.Before(t.start) {
+			if e.Time.After(t.start) {
 				found = append(found, e)
 			}
 		}

@@ -24,10 +24,12 @@ redis.retention limits the age of the log.
 TIME is RFC 3339 or a duration ago, such as 2h or 1d. CURSOR is the cursor of a stream, or the ID of an entry of the log. The
 cursor of a hub's stream covers all hubs of the same partition, so add --hub.
 
---failed-only selects the events that the sink has not accepted, according to the history: dead letters, also those that were
-dropped, and dropped deliveries. What is still retried is skipped. 'deadletters replay' also removes the dead letters.
+--failed-only selects the events that the sink has not accepted, according to the history: dead letters, also those that
+were dropped, and dropped deliveries. What is still retried is skipped. 'deadletters replay' also removes the dead
+letters.
 
-On a terminal, the command shows how many events the sink would receive, and asks for confirmation. Elsewhere it starts at once.`,
+On a terminal, the command shows how many events the sink would receive, and asks for confirmation. Elsewhere it starts at
+once.`,
 		Example: `  hubrelay sinks replay billing --after 2h --dry-run
   hubrelay sinks replay billing --after 2026-11-20T08:00:00Z --until 2026-11-20T09:00:00Z --topic 'job.*'
   hubrelay sinks replay billing --after 1d --failed-only
