@@ -124,6 +124,7 @@ func TestAccess(t *testing.T) {
 		{"--key ci --topic jbo.*", "", 1, "jbo"},
 		{"--claims -", `[]`, 2, "not a JSON object"},
 		{"--key ci --claims -", claims, 2, "specify one of"},
+		{"--key old -o json", "", 1, `"code":"401.auth-expired"`},
 		{"--key ci --limit 0", "", 2, "--limit"},
 		{"--key ci --hub=", "", 2, "--hub is empty"},
 	} {

@@ -396,7 +396,7 @@ func TestEventsTail(t *testing.T) {
 		t.Helper()
 		return p.Line(t, "the line of "+id, func(line string) bool { return strings.Contains(line, id) })
 	}
-	ids := []string{early} // those that tail prints
+	ids := []string{early} // in the order in which tail prints them
 	// On a busy machine, an attempt can take longer than tail waits for it.
 	expect := func(topic, want string) {
 		t.Helper()

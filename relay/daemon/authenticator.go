@@ -10,7 +10,6 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/auth/jwt"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
-	"github.com/hubrelay/hubrelay/relay/internal/history"
 	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
@@ -55,10 +54,10 @@ func (d *Daemon) newAuthentication(cfg *config.Auth) (*authentication, error) {
 	return result, nil
 }
 
-func (d *Daemon) newExplainer(s *stores) *access.Explainer {
+func (d *Daemon) newExplainer(s *stores, events access.Events) *access.Explainer {
 	opts := access.Options{
 		Keys: d.keys.Keyring(), Authenticator: d.authentication.authenticator, Tokens: s.tokens,
-		Events: history.NewSearcher(s.log, s.keys), Catalog: d.catalog,
+		Events: events, Catalog: d.catalog,
 	}
 	if d.authentication.jwt != nil {
 		opts.ReadClaims = d.authentication.jwt.ReadClaims

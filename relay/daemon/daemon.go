@@ -186,9 +186,10 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	}
 
 	sources := d.newSources(s, notices, instance, node.Name)
+	events := history.NewSearcher(s.log, s.keys)
 	addresses.Admin, err = d.startAdminListener(ctx, group, addresses.Health, adminserver.Options{
 		Sinks: deliveries, Sources: sources, Quarantine: d.newQuarantine(s), Connections: clients, Keys: keys,
-		Access: d.newExplainer(s), Events: history.NewSearcher(s.log, s.keys),
+		Access: d.newExplainer(s, events), Events: events,
 		Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit,
 	})
 	if err != nil {

@@ -105,7 +105,7 @@ func (s *Service) listPlaces(ctx context.Context, sel *Selection) (places []list
 	for _, sink := range sinks {
 		for _, state := range ListedStates() {
 			// Deliveries that were never attempted can be in the retry queue, too.
-			if sel.wants(state) || state == adminapi.DeliveryRetrying && sel.wants(adminapi.DeliveryWaiting) {
+			if sel.wantsState(state) || state == adminapi.DeliveryRetrying && sel.wantsState(adminapi.DeliveryWaiting) {
 				places = append(places, listPlace{Sink: sink, State: state})
 			}
 		}
@@ -146,12 +146,12 @@ func (s *Service) listState(
 	return slices.DeleteFunc(list, func(d adminapi.Delivery) bool { return !sel.selects(&d) }), next, err
 }
 
-func (sel *Selection) wants(state adminapi.DeliveryState) bool {
+func (sel *Selection) wantsState(state adminapi.DeliveryState) bool {
 	return len(sel.States) == 0 || slices.Contains(sel.States, state)
 }
 
 func (sel *Selection) selects(d *adminapi.Delivery) bool {
-	if !sel.wants(d.State) || !sel.matchesTopic(d.Topic) {
+	if !sel.wantsState(d.State) || !sel.matchesTopic(d.Topic) {
 		return false
 	}
 	if sel.Since.IsZero() {

@@ -112,9 +112,9 @@ type queuePlace struct {
 	notification relay.Notification
 }
 
-// forEachUnscheduled finds deliveries that are not in the retry queue. It calls change for those in the queue of the sink, which
-// returns the reason why the delivery is unchanged, or "". It adds all unchanged ones to the result, also those that it has not
-// found in time.
+// forEachUnscheduled finds deliveries that are not in the retry queue. It calls change for each delivery in the queue of the
+// sink; change returns why the delivery stays unchanged, or "". All unchanged deliveries are added to the result. If the search
+// takes too long, the rest is added with the reason unknown.
 func (s *Service) forEachUnscheduled(
 	ctx context.Context, sink string, ids []string, result *adminapi.ChangeDeliveriesResult,
 	change func(queuePlace) (reason string, err error),

@@ -69,10 +69,10 @@ func (s *Service) ReplaySink(
 // findFailed returns the events after a position that a sink has not accepted.
 func (s *Service) findFailed(
 	ctx context.Context, sink string, after replay.Start,
-) (map[history.EventID]struct{}, error) {
+) (map[history.EventID]time.Time, error) {
 	if s.opts.History == nil {
 		return nil, relay.NewError(relay.CodeInvalidState,
-			"history.deliveries is none, so the relay does not know which events failed")
+			"history.deliveries is none, so the relay cannot find the events that failed")
 	}
 	var since time.Time
 	for partition := range s.keys.Partitions() {

@@ -14,12 +14,12 @@ const maxFailedEvents = 200_000
 // ErrTooManyEvents is returned if more events have failed than a replay can select.
 var ErrTooManyEvents = errors.New("more than 200000 events have become dead letters of the sink or were dropped in this time")
 
-// FailedEvents returns the events that a sink has not accepted and that are not attempted again: the newest record of each is
-// a dead letter or a drop. It reads the records since a time twice, so it needs memory only for failures, and leaves half of
+// FailedEvents returns the events that a sink has not accepted and that are not attempted again, with the time at which they
+// failed: the newest record of each is a dead letter or a drop. It reads the records since a time twice, so it needs memory only for failures, and leaves half of
 // the time of Redis to others. The error is [ErrTooManyEvents] or means that Redis is unreachable.
 //
 // Records are up to a second late, and can be lost. An event may then be accepted already.
-func (s *Store) FailedEvents(ctx context.Context, sink string, since time.Time) (map[EventID]struct{}, error) {
+func (s *Store) FailedEvents(ctx context.Context, sink string, since time.Time) (map[EventID]time.Time, error) {
 	failedAt := make(map[EventID]time.Time)
 	err := s.forEachRecord(ctx, since, func(r Record) {
 		id, at, hasFailed, isOf := r.outcomeAt(sink)
@@ -39,11 +39,7 @@ func (s *Store) FailedEvents(ctx context.Context, sink string, since time.Time) 
 			delete(failedAt, id)
 		}
 	})
-	failed := make(map[EventID]struct{}, len(failedAt))
-	for id := range failedAt {
-		failed[id] = struct{}{}
-	}
-	return failed, err
+	return failedAt, err
 }
 
 // forEachRecord calls visit with all attempts and drops that were stored since a time.

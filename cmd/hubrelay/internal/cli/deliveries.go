@@ -45,8 +45,8 @@ func newDeliveriesList(std term.Streams) *cobra.Command {
   delivered  accepted by the receiver
 
 'deliveries retry' and 'deliveries drop' take EVENT, or DELIVERY for a batch or digest with several events. delivered and
-dropped come from the history, which is limited by history in the configuration. --since compares
-the last attempt, or the time of the event if there was none. A replayed event can have several lines.`,
+dropped come from the history, which is limited by history in the configuration. --since compares the time of the last
+attempt, or that of the event if there was none. A replayed event can have several lines.`,
 		Example: `  hubrelay deliveries list billing --state retrying
   hubrelay deliveries list --all-sinks --state dead,retrying --since 1h
   hubrelay deliveries list billing --since 1d -o jsonl | jq -r .event_id`,

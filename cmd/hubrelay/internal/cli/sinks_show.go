@@ -17,8 +17,8 @@ func newSinksShow(std term.Streams) *cobra.Command {
 		Use:   "show NAME",
 		Short: "Show the state of a sink, its last error and its last changes",
 		Long: `Shows the state and stats of a sink, its last error, and the last changes of its state with their actors. Operators
-pause and resume a sink on all nodes, and the relay disables it. The states down, throttled and failed belong to a node, which checks them
-every five seconds.`,
+pause and resume a sink on all nodes, and the relay disables it. The states down, throttled and failed belong to a node,
+which checks them every five seconds.`,
 		Example: "  hubrelay sinks show billing",
 		Args:    exactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -53,7 +53,7 @@ func showSink(std term.Streams, s *adminapi.Sink) error {
 	line("topics", strings.Join(s.Topics, ", "))
 	waiting := term.FormatCount(s.Waiting)
 	if s.WaitingInDigests > 0 {
-		waiting += fmt.Sprintf(", of which %s in open digests", term.FormatCount(s.WaitingInDigests))
+		waiting += fmt.Sprintf(", %s in open digests", term.FormatCount(s.WaitingInDigests))
 	}
 	line("waiting", waiting)
 	line("retrying", term.FormatCount(s.Retrying))

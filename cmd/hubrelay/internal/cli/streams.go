@@ -101,8 +101,11 @@ Nothing is consumed: a token stays valid. The exit status is 1 if the client can
 			if err := readExplainFlags(std, &f); err != nil {
 				return NewUsageError(cmd, err)
 			}
-			return callAndPrint(cmd.Context(), std, &f.adminFlags, adminapi.ExplainStream(), f.request,
-				func(e adminapi.StreamExplanation) error { return printStreamExplanation(std, e) })
+			e, err := connectAndCall(cmd.Context(), std, &f.adminFlags, adminapi.ExplainStream(), f.request)
+			if err != nil {
+				return err
+			}
+			return printStreamExplanation(std, &f.outputFlags, &e)
 		},
 	}
 	flags := cmd.Flags()
@@ -147,16 +150,26 @@ func readExplainFlags(std term.Streams, f *explainStreamFlags) error {
 	return err
 }
 
-func printStreamExplanation(std term.Streams, e adminapi.StreamExplanation) error {
+func printStreamExplanation(std term.Streams, f *outputFlags, e *adminapi.StreamExplanation) error {
 	paint := term.NewPalette(std.Out, std.Env)
-	if r := e.Rejection; r != nil {
-		if _, err := fmt.Fprintf(std.Out, "%s: %s (%s)\n", paint.Red("the client cannot open the stream"),
-			term.Sanitize(r.Detail), term.Sanitize(r.Code)); err != nil {
-			return err
-		}
-		return ErrReported
+	var err error
+	switch r := e.Rejection; {
+	case f.asJSON():
+		err = printJSON(std, e)
+	case r != nil:
+		_, err = fmt.Fprintf(std.Out, "%s: %s (%s)\n", paint.Red("the client cannot open the stream"),
+			term.Sanitize(r.Detail), term.Sanitize(r.Code))
+	default:
+		err = printStreamEvents(std, paint, e)
 	}
-	if _, err := io.WriteString(std.Out, describeStream(&e)); err != nil || len(e.Events) == 0 {
+	if err == nil && e.Rejection != nil {
+		err = ErrReported
+	}
+	return err
+}
+
+func printStreamEvents(std term.Streams, paint term.Palette, e *adminapi.StreamExplanation) error {
+	if _, err := io.WriteString(std.Out, describeStream(paint, e)); err != nil || len(e.Events) == 0 {
 		return err
 	}
 	rows := make([][]string, len(e.Events))
@@ -184,7 +197,7 @@ func printStreamExplanation(std term.Streams, e adminapi.StreamExplanation) erro
 }
 
 // describeStream returns the lines above the events.
-func describeStream(e *adminapi.StreamExplanation) string {
+func describeStream(paint term.Palette, e *adminapi.StreamExplanation) string {
 	stream, account, visible := "account "+e.AccountID, e.AccountID, 0
 	switch {
 	case e.HubID != "":
@@ -205,23 +218,17 @@ func describeStream(e *adminapi.StreamExplanation) string {
 		topics = strings.Join(e.Topics, ", ")
 	}
 	var b strings.Builder
-	for _, line := range [][2]string{
-		{"key", e.Key},
-		{"stream", stream},
-		{"hubs", orDash(strings.Join(e.Hubs, ", "))},
-		{"account", account},
-		{"topics", topics},
-		{"networks", strings.Join(e.Networks, ", ")},
-		{"expires", formatTime(e.ExpiresAt)},
-	} {
-		if line[1] != "" {
-			fmt.Fprintf(&b, "%-9s%s\n", line[0], term.Sanitize(line[1]))
-		}
-	}
-	switch {
-	case len(e.Events) == 0:
+	line := fieldWriter(&b, paint, 8)
+	line("key", e.Key)
+	line("stream", stream)
+	line("hubs", orDash(strings.Join(e.Hubs, ", ")))
+	line("account", account)
+	line("topics", topics)
+	line("networks", strings.Join(e.Networks, ", "))
+	line("expires", formatTime(e.ExpiresAt))
+	if len(e.Events) == 0 {
 		b.WriteString("\nThe log has no events.\n")
-	default:
+	} else {
 		fmt.Fprintf(&b, "\nThe client sees %d of the newest %d events:\n\n", visible, len(e.Events))
 	}
 	return b.String()

@@ -32,8 +32,7 @@ type Location struct {
 // maxLocateDigests is the number of open digests of a sink that [Store.Locate] searches, the next ones first.
 const maxLocateDigests = 1000
 
-// Locate finds the delivery of an event to a sink. ids are the IDs of the event and of the
-// deliveries that contained it.
+// Locate finds the delivery of an event to a sink. ids are the IDs of the event and of the deliveries that contained it.
 func (s *Store) Locate(ctx context.Context, sink, event string, ids []string) (Location, error) {
 	const operation = "find a delivery"
 	keys := s.db.keys
