@@ -1,0 +1,73 @@
+import type { ComponentChildren } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { Command, Failed } from './ui';
+
+interface Props {
+  title: string;
+  children: ComponentChildren;
+  /** confirm is the label of the button that starts the action: a verb and an object. */
+  confirm: string;
+  danger?: boolean;
+  disabled?: boolean;
+  command?: string;
+  /** action returns what to show afterwards, or nothing to close the dialog. */
+  action: () => Promise<ComponentChildren>;
+  onClose: () => void;
+}
+
+/** Confirm says what an action does before it starts, and shows its result. */
+export function Confirm({ title, children, confirm, danger, disabled, command, action, onClose }: Props) {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const [running, setRunning] = useState(false);
+  const [error, setError] = useState<Error | null>(null);
+  const [result, setResult] = useState<ComponentChildren>(null);
+
+  useEffect(() => {
+    const before = document.activeElement;
+    dialog.current?.showModal();
+    return () => {
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
+  }, []);
+
+  async function start(event: Event) {
+    event.preventDefault();
+    if (running || disabled) return;
+    setRunning(true);
+    setError(null);
+    try {
+      const r = await action();
+      if (r) setResult(r);
+      else onClose();
+    } catch (e) {
+      setError(e instanceof Error ? e : new Error(String(e)));
+    }
+    setRunning(false);
+  }
+
+  return (
+    <dialog ref={dialog} aria-labelledby="dialog-title" onClose={onClose}>
+      <form onSubmit={start}>
+        <h2 id="dialog-title">{title}</h2>
+        {result ? <div aria-live="polite">{result}</div> : children}
+        {error ? <Failed error={error} /> : null}
+        {command && !result ? (
+          <div class="field">
+            <span class="label">The same with a command</span>
+            <Command text={command} />
+          </div>
+        ) : null}
+        <div class="buttons end">
+          <button type="button" onClick={onClose}>
+            {result ? 'Close' : 'Cancel'}
+          </button>
+          {result ? null : (
+            <button type="submit" class={danger ? 'danger' : 'primary'} disabled={running || disabled}>
+              {running ? 'Please wait…' : confirm}
+            </button>
+          )}
+        </div>
+      </form>
+    </dialog>
+  );
+}

@@ -1,0 +1,49 @@
+const integers = new Intl.NumberFormat('en-US');
+export const number = (n: number) => integers.format(n);
+
+export function plural(n: number, one: string, many = `${one}s`): string {
+  return `${number(n)} ${n === 1 ? one : many}`;
+}
+
+/** isSet reports whether a time of the API is present and not Go's zero time. */
+export function isSet(time: string | null | undefined): time is string {
+  return !!time && !time.startsWith('0001-');
+}
+
+const units: [number, string][] = [
+  [86400, 'd'],
+  [3600, 'h'],
+  [60, 'm'],
+  [1, 's'],
+];
+
+export function duration(seconds: number): string {
+  for (const [size, unit] of units) if (seconds >= size) return `${Math.floor(seconds / size)}${unit}`;
+  return '0s';
+}
+
+export function relative(time: string, now = Date.now()): string {
+  const seconds = Math.round((now - Date.parse(time)) / 1000);
+  if (Math.abs(seconds) < 1) return 'now';
+  return seconds > 0 ? `${duration(seconds)} ago` : `in ${duration(-seconds)}`;
+}
+
+const two = (n: number) => String(n).padStart(2, '0');
+
+/** local returns a time in the zone of the browser, such as 2026-11-26 22:31:05. */
+export function local(time: string): string {
+  const d = new Date(time);
+  return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
+}
+
+export function milliseconds(ms: number): string {
+  return ms >= 1000 ? `${(ms / 1000).toFixed(2)} s` : `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+}
+
+/** command returns a command line for a POSIX shell. */
+export function command(...args: (string | undefined | false)[]): string {
+  const words = args.filter((a): a is string => typeof a === 'string' && a !== '');
+  return ['hubrelay', ...words.map((w) => (/^[\w@%+=:,./-]+$/.test(w) ? w : `'${w.replaceAll("'", "'\\''")}'`))].join(
+    ' ',
+  );
+}

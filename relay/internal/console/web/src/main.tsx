@@ -1,0 +1,85 @@
+import { render } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import './style.css';
+import { getSession, onSignedOut, type Session, signOut } from './api';
+import { Layout, pages } from './components/Layout';
+import { Empty, Failed, Loading, Title } from './components/ui';
+import { SignIn } from './pages/SignIn';
+import { Sinks } from './pages/Sinks';
+import { useRoute } from './router';
+import { SessionContext } from './session';
+import { applyTheme } from './theme';
+
+function Page({ path }: { path: string[] }) {
+  const [first = ''] = path;
+  if (first === 'sinks') return <Sinks />;
+  const label = pages.find(([id]) => id === first)?.[1];
+  return (
+    <>
+      <Title text={label ?? 'Not found'} />
+      <Empty>{label ? 'This page is not part of this version yet.' : 'There is no page at this address.'}</Empty>
+    </>
+  );
+}
+
+function App() {
+  const { path } = useRoute();
+  const [session, setSession] = useState<Session | null | undefined>();
+  const [expired, setExpired] = useState(false);
+  const [error, setError] = useState<Error | null>(null);
+  const [turn, setTurn] = useState(0);
+
+  // biome-ignore lint/correctness/useExhaustiveDependencies: turn starts another attempt
+  useEffect(() => {
+    onSignedOut(() => {
+      setExpired(true);
+      setSession(null);
+    });
+    const controller = new AbortController();
+    setError(null);
+    getSession(controller.signal).then(setSession, (e) => {
+      if (!controller.signal.aborted) setError(e);
+    });
+    return () => controller.abort();
+  }, [turn]);
+
+  if (error) {
+    return (
+      <main class="signin">
+        <Failed error={error} retry={() => setTurn((n) => n + 1)} />
+      </main>
+    );
+  }
+  if (session === undefined) return <Loading />;
+  if (session === null) {
+    return (
+      <SignIn
+        expired={expired}
+        onSession={(s) => {
+          setExpired(false);
+          setSession(s);
+        }}
+      />
+    );
+  }
+
+  async function leave() {
+    try {
+      await signOut();
+      setSession(null);
+    } catch (e) {
+      setError(e instanceof Error ? e : new Error(String(e)));
+    }
+  }
+  return (
+    <SessionContext.Provider value={session}>
+      <Layout session={session} page={path[0] ?? ''} onSignOut={leave}>
+        <Page key={path.join('/')} path={path} />
+      </Layout>
+    </SessionContext.Provider>
+  );
+}
+
+applyTheme();
+const app = document.getElementById('app');
+if (app) render(<App />, app);
