@@ -124,3 +124,20 @@ export async function signIn(token: string): Promise<Session> {
 export async function signOut(): Promise<void> {
   await send('DELETE', '/api/session', undefined);
 }
+
+interface Page<T> {
+  data: T[];
+  next: string;
+}
+
+/** collect reads pages until it has max entries. next is empty if there are no others. */
+export async function collect<T>(page: (after: string) => Promise<Page<T>>, max: number): Promise<Page<T>> {
+  const all: Page<T> = { data: [], next: '' };
+  for (let requests = 0; requests < 10; requests++) {
+    const p = await page(all.next);
+    all.data.push(...p.data);
+    all.next = p.next;
+    if (!p.next || all.data.length >= max) break;
+  }
+  return all;
+}

@@ -47,3 +47,6 @@ export function command(...args: (string | undefined | false)[]): string {
     ' ',
   );
 }
+
+/** list returns the entries of a text that are separated by commas or spaces. */
+export const list = (text: string | null | undefined): string[] => (text ?? '').split(/[\s,]+/).filter(Boolean);

@@ -5,14 +5,15 @@ import { getSession, onSignedOut, type Session, signOut } from './api';
 import { Layout, pages } from './components/Layout';
 import { Empty, Failed, Loading, Title } from './components/ui';
 import { SignIn } from './pages/SignIn';
+import { SinkPage } from './pages/Sink';
 import { Sinks } from './pages/Sinks';
 import { useRoute } from './router';
 import { SessionContext } from './session';
 import { applyTheme } from './theme';
 
 function Page({ path }: { path: string[] }) {
-  const [first = ''] = path;
-  if (first === 'sinks') return <Sinks />;
+  const [first = '', second] = path;
+  if (first === 'sinks') return second ? <SinkPage name={second} /> : <Sinks />;
   const label = pages.find(([id]) => id === first)?.[1];
   return (
     <>
@@ -29,7 +30,6 @@ function App() {
   const [error, setError] = useState<Error | null>(null);
   const [turn, setTurn] = useState(0);
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: turn starts another attempt
   useEffect(() => {
     onSignedOut(() => {
       setExpired(true);

@@ -26,7 +26,6 @@ export function usePolling<T>(fetch: (signal: AbortSignal) => Promise<T>, interv
   const latest = useRef(fetch);
   latest.current = fetch;
 
-  // biome-ignore lint/correctness/useExhaustiveDependencies: deps stands for the values that fetch uses
   useEffect(() => {
     const controller = new AbortController();
     let timer = 0;

@@ -10,7 +10,7 @@ interface Props {
   danger?: boolean;
   disabled?: boolean;
   command?: string;
-  /** action returns what to show afterwards, or nothing to close the dialog. */
+  /** action returns what to show afterwards, nothing to close the dialog, or false to keep it as it is. */
   action: () => Promise<ComponentChildren>;
   onClose: () => void;
 }
@@ -38,7 +38,7 @@ export function Confirm({ title, children, confirm, danger, disabled, command, a
     try {
       const r = await action();
       if (r) setResult(r);
-      else onClose();
+      else if (r !== false) onClose();
     } catch (e) {
       setError(e instanceof Error ? e : new Error(String(e)));
     }

@@ -167,9 +167,9 @@ export interface Fact {
   value: ComponentChildren;
 }
 
-export function Facts({ facts }: { facts: (Fact | null | false | undefined)[] }) {
+export function Facts({ facts, large }: { facts: (Fact | null | false | undefined)[]; large?: boolean }) {
   return (
-    <dl class="facts">
+    <dl class={large ? 'facts numbers' : 'facts'}>
       {facts.map((f) =>
         f ? (
           <div key={f.label}>

@@ -1,0 +1,419 @@
+import type { ComponentChildren } from 'preact';
+import { useState } from 'preact/hooks';
+import { collect, get, post, type Schemas } from '../api';
+import { Attempts } from '../components/Attempts';
+import { Confirm } from '../components/Confirm';
+import { Replay } from '../components/Replay';
+import { type Column, Table } from '../components/Table';
+import { Command, Count, Empty, Facts, Loaded, State, Time, Title } from '../components/ui';
+import { command, isSet, number, plural } from '../format';
+import { usePolling } from '../poll';
+import { href } from '../router';
+import { useRole } from '../session';
+
+type Sink = Schemas['Sink'];
+type Delivery = Schemas['Delivery'];
+type Action = 'pause' | 'resume' | 'retry' | 'test' | 'replay';
+
+const maxDeliveries = 1000;
+const maxRows = 20;
+
+export function SinkPage({ name }: { name: string }) {
+  const operator = useRole('operator');
+  const [action, setAction] = useState<Action | null>(null);
+  const sink = usePolling(
+    async (signal) => (await get('/api/sinks/{name}', { params: { name }, signal })).data,
+    3000,
+    name,
+  );
+  const failures = usePolling(
+    (signal) =>
+      collect(
+        (after) =>
+          get('/api/deliveries', { query: { sink: name, states: ['dead', 'retrying'], after, limit: 500 }, signal }),
+        maxDeliveries,
+      ),
+    15000,
+    name,
+  );
+  const refresh = () => {
+    sink.refresh();
+    failures.refresh();
+  };
+  const state = sink.data?.state;
+  return (
+    <>
+      <p class="crumbs">
+        <a href="#/sinks">Sinks</a>
+      </p>
+      <Title text={name} mono>
+        {state ? <State state={state} /> : null}
+        {sink.data ? <span class="muted">{sink.data.configured ? sink.data.type : 'not configured'}</span> : null}
+        {operator && sink.data ? (
+          <div class="buttons">
+            {state === 'paused' || state === 'disabled' ? (
+              <button type="button" class="primary" onClick={() => setAction('resume')}>
+                Resume
+              </button>
+            ) : (
+              <button type="button" onClick={() => setAction('pause')}>
+                Pause
+              </button>
+            )}
+            <button type="button" onClick={() => setAction('retry')}>
+              Retry now
+            </button>
+            <button type="button" onClick={() => setAction('test')}>
+              Test
+            </button>
+            <button type="button" onClick={() => setAction('replay')}>
+              Replay
+            </button>
+          </div>
+        ) : null}
+      </Title>
+      <Loaded of={sink}>
+        {(s) => (
+          <>
+            <Status sink={s} />
+            {action ? <ActionDialog sink={s} action={action} onClose={() => setAction(null)} onDone={refresh} /> : null}
+          </>
+        )}
+      </Loaded>
+      <Loaded of={failures}>
+        {(page) => (
+          <>
+            <Causes deliveries={page.data} complete={!page.next} />
+            <Failures sink={name} deliveries={page.data} complete={!page.next} />
+          </>
+        )}
+      </Loaded>
+      {sink.data ? <Changes sink={sink.data} /> : null}
+      <details>
+        <summary>Show this sink in a terminal</summary>
+        <Command text={command('sinks', 'show', name)} />
+      </details>
+    </>
+  );
+}
+
+const tone = { active: '', throttled: 'warn', paused: '', down: 'bad', disabled: 'bad', failed: 'bad' };
+
+function Status({ sink: s }: { sink: Sink }) {
+  return (
+    <>
+      {s.state !== 'active' ? (
+        <div class={`notice ${tone[s.state]}`}>
+          <p>
+            <strong>The sink is {s.state}</strong>
+            {isSet(s.since) ? (
+              <>
+                {' '}
+                since <Time time={s.since} /> (<Time time={s.since} ago />)
+              </>
+            ) : null}
+            .{s.reason ? ` ${s.reason}` : ''}
+            {isSet(s.next_attempt_at) ? (
+              <>
+                {' '}
+                Next attempt <Time time={s.next_attempt_at} ago />.
+              </>
+            ) : null}
+          </p>
+        </div>
+      ) : null}
+      <section aria-label="Numbers">
+        <Facts
+          facts={[
+            {
+              label: 'Waiting',
+              value: (
+                <>
+                  <Count n={s.waiting} />
+                  {s.waiting_in_digests ? (
+                    <small class="muted"> {number(s.waiting_in_digests)} in digests</small>
+                  ) : null}
+                </>
+              ),
+            },
+            { label: 'Retrying', value: <Count n={s.retrying} tone="warn" /> },
+            {
+              label: 'Dead',
+              value: s.dead ? (
+                <a class="bad" href={href(['sinks', s.name, 'deadletters'])}>
+                  {number(s.dead)}
+                </a>
+              ) : (
+                <Count n={0} />
+              ),
+            },
+            { label: 'In flight on this node', value: <Count n={s.in_flight} /> },
+            { label: 'Delivered', value: number(s.delivered) },
+            { label: 'Retries', value: <Count n={s.retries} /> },
+            { label: 'Dropped', value: <Count n={s.dropped} tone="bad" /> },
+          ]}
+          large
+        />
+        <Facts
+          facts={[
+            { label: 'Last success', value: <Time time={s.last_success_at} ago /> },
+            { label: 'Oldest undelivered event', value: <Time time={s.oldest_at} ago /> },
+            {
+              label: 'Topics',
+              value: s.topics.length ? <span class="mono">{s.topics.join(', ')}</span> : 'all',
+            },
+            Object.keys(s.failed_attempts).length > 0 && {
+              label: 'Failed attempts by reason',
+              value: Object.entries(s.failed_attempts)
+                .sort((a, b) => b[1] - a[1])
+                .map(([reason, n]) => `${reason} ${number(n)}`)
+                .join(', '),
+            },
+          ]}
+        />
+      </section>
+      {s.last_error ? (
+        <section>
+          <header>
+            <h2>Last error</h2>
+            <Time time={s.last_error_at} />
+            <span class="muted">
+              <Time time={s.last_error_at} ago />
+            </span>
+          </header>
+          <pre>{s.last_error}</pre>
+        </section>
+      ) : null}
+    </>
+  );
+}
+
+interface Cause {
+  text: string;
+  dead: number;
+  retrying: number;
+  last: string;
+  example: string;
+}
+
+/** groupByCause groups deliveries by their errors. Digits are ignored, except those of the status code. */
+export function groupByCause(deliveries: Delivery[]): Cause[] {
+  const causes = new Map<string, Cause>();
+  for (const d of deliveries) {
+    const key = `${d.status} ${d.error.replace(/\d+/g, '#')}`;
+    const cause = causes.get(key) ?? { text: d.error, dead: 0, retrying: 0, last: '', example: '' };
+    if (d.state === 'dead') cause.dead++;
+    else cause.retrying++;
+    if ((d.last_attempt_at ?? '') >= cause.last) {
+      cause.last = d.last_attempt_at ?? '';
+      cause.example = d.event_id;
+      cause.text = d.error;
+    }
+    causes.set(key, cause);
+  }
+  return [...causes.values()].sort((a, b) => b.dead + b.retrying - a.dead - a.retrying);
+}
+
+const causeColumns: Column<Cause>[] = [
+  { id: 'cause', label: 'Error', wide: true, cell: (c) => c.text || <span class="muted">No error was recorded</span> },
+  { id: 'dead', label: 'Dead', numeric: true, cell: (c) => <Count n={c.dead} tone="bad" /> },
+  { id: 'retrying', label: 'Retrying', numeric: true, cell: (c) => <Count n={c.retrying} tone="warn" /> },
+  { id: 'last', label: 'Last attempt', cell: (c) => <Time time={c.last} ago /> },
+  {
+    id: 'example',
+    label: 'Newest event',
+    cell: (c) => (c.example ? <EventLink id={c.example} /> : <span class="muted">–</span>),
+  },
+];
+
+export function EventLink({ id }: { id: string }) {
+  return (
+    <a class="mono" href={href(['events', id])}>
+      {id}
+    </a>
+  );
+}
+
+function Part({ complete }: { complete: boolean }) {
+  return complete ? null : <span class="muted">of the first {number(maxDeliveries)} deliveries</span>;
+}
+
+function Causes({ deliveries, complete }: { deliveries: Delivery[]; complete: boolean }) {
+  if (deliveries.length === 0) return null;
+  return (
+    <section>
+      <header>
+        <h2>Errors by cause</h2>
+        <Part complete={complete} />
+      </header>
+      <Table
+        caption="Errors of dead letters and retrying deliveries by cause"
+        columns={causeColumns}
+        rows={groupByCause(deliveries)}
+        rowKey={(c) => c.text + c.example}
+      />
+    </section>
+  );
+}
+
+const failureColumns: Column<Delivery>[] = [
+  {
+    id: 'event',
+    label: 'Event',
+    cell: (d) => (d.event_id ? <EventLink id={d.event_id} /> : `digest of ${plural(d.digest_events ?? 0, 'event')}`),
+  },
+  { id: 'topic', label: 'Topic', cell: (d) => <span class="mono">{d.topic}</span> },
+  { id: 'state', label: 'State', cell: (d) => <State state={d.state} /> },
+  { id: 'attempts', label: 'Attempts', numeric: true, cell: (d) => number(d.attempts) },
+  { id: 'last', label: 'Last attempt', cell: (d) => <Time time={d.last_attempt_at} ago /> },
+  { id: 'next', label: 'Next attempt', cell: (d) => <Time time={d.next_attempt_at} ago /> },
+  { id: 'error', label: 'Error', wide: true, cell: (d) => d.error },
+];
+
+function Failures({ sink, deliveries, complete }: { sink: string; deliveries: Delivery[]; complete: boolean }) {
+  const rows = [...deliveries]
+    .sort((a, b) => (b.last_attempt_at ?? '').localeCompare(a.last_attempt_at ?? ''))
+    .slice(0, maxRows);
+  return (
+    <section>
+      <header>
+        <h2>Recent failed deliveries</h2>
+        <Part complete={complete} />
+        <a href={href(['deliveries'], { sink, states: ['dead', 'retrying'] })}>All deliveries</a>
+        <a href={href(['sinks', sink, 'deadletters'])}>Dead letters</a>
+      </header>
+      {rows.length ? (
+        <Table
+          caption="Recent failed deliveries"
+          columns={failureColumns}
+          rows={rows}
+          rowKey={(d) => `${d.event_id} ${d.delivery_id ?? ''} ${d.state}`}
+        />
+      ) : (
+        <Empty>No delivery is dead or retrying.</Empty>
+      )}
+    </section>
+  );
+}
+
+const changeColumns: Column<Schemas['SinkChange']>[] = [
+  { id: 'time', label: 'Time', cell: (c) => <Time time={c.time} /> },
+  { id: 'state', label: 'State', cell: (c) => <State state={c.state} /> },
+  { id: 'actor', label: 'By', cell: (c) => c.actor },
+  { id: 'node', label: 'Node', cell: (c) => c.node ?? <span class="muted">all</span> },
+  { id: 'reason', label: 'Reason', wide: true, cell: (c) => c.reason ?? '' },
+];
+
+function Changes({ sink }: { sink: Sink }) {
+  return (
+    <section>
+      <h2>Changes of the state</h2>
+      {sink.changes?.length ? (
+        <Table
+          caption="Changes of the state, the newest first"
+          columns={changeColumns}
+          rows={sink.changes}
+          rowKey={(c) => `${c.time} ${c.state} ${c.node ?? ''}`}
+        />
+      ) : (
+        <Empty>The state has not changed.</Empty>
+      )}
+    </section>
+  );
+}
+
+interface ActionProps {
+  sink: Sink;
+  action: Action;
+  onClose: () => void;
+  onDone: () => void;
+}
+
+function ActionDialog({ sink, action, onClose, onDone }: ActionProps) {
+  const { name } = sink;
+  const params = { name };
+  const common = { onClose, command: command('sinks', action, name) };
+  const undelivered = plural(sink.waiting, 'event is', 'events are');
+  const after = (result: ComponentChildren) => {
+    onDone();
+    return result;
+  };
+  switch (action) {
+    case 'replay':
+      return <Replay sink={name} onClose={onClose} onDone={onDone} />;
+    case 'pause':
+      return (
+        <Confirm
+          {...common}
+          title={`Pause ${name}?`}
+          confirm="Pause the sink"
+          action={async () => {
+            await post('/api/sinks/{name}/pause', { params });
+            return after(null);
+          }}
+        >
+          <p>
+            All nodes stop deliveries to this sink within about a second. Events are kept up to the limit of the
+            backlog. {undelivered} waiting now.
+          </p>
+        </Confirm>
+      );
+    case 'resume':
+      return (
+        <Confirm
+          {...common}
+          title={`Resume ${name}?`}
+          confirm="Resume the sink"
+          action={async () => {
+            await post('/api/sinks/{name}/resume', { params });
+            return after(null);
+          }}
+        >
+          <p>
+            Deliveries continue with the backlog: {undelivered} waiting, and{' '}
+            {plural(sink.retrying, 'delivery is', 'deliveries are')} retrying.
+          </p>
+        </Confirm>
+      );
+    case 'retry':
+      return (
+        <Confirm
+          {...common}
+          title={`Retry the deliveries of ${name} now?`}
+          confirm={`Retry ${plural(sink.retrying, 'delivery', 'deliveries')}`}
+          action={async () => {
+            const { data } = await post('/api/sinks/{name}/retry', { params });
+            return after(<p>{plural(data.started, 'delivery is', 'deliveries are')} due now.</p>);
+          }}
+        >
+          <p>
+            The next attempts of {plural(sink.retrying, 'retrying delivery', 'retrying deliveries')} become due now.
+            They start as fast as the limits of the sink allow. Dead letters are not retried.
+          </p>
+          {sink.state === 'down' ? <p>The sink is down, so one attempt probes the destination first.</p> : null}
+        </Confirm>
+      );
+    case 'test':
+      return (
+        <Confirm
+          {...common}
+          title={`Test ${name}?`}
+          confirm="Send a sample"
+          action={async () => {
+            const { data } = await post('/api/sinks/{name}/test', { params });
+            return after(
+              <div class="stack">
+                <p>{data.outcome === 'delivered' ? 'The destination accepted the sample.' : 'The attempt failed.'}</p>
+                <Attempts attempts={[data]} />
+              </div>,
+            );
+          }}
+        >
+          <p>
+            The relay sends one sample to the destination, with the address, secrets and limits of the sink. The sample
+            is not stored and not retried.
+          </p>
+        </Confirm>
+      );
+  }
+}
