@@ -4,6 +4,10 @@ import './style.css';
 import { getSession, onSignedOut, type Session, signOut } from './api';
 import { Layout, pages } from './components/Layout';
 import { Empty, Failed, Loading, Title } from './components/ui';
+import { DeadLetterPage, DeadLetters } from './pages/DeadLetters';
+import { EventPage } from './pages/Event';
+import { Events } from './pages/Events';
+import { Overview } from './pages/Overview';
 import { SignIn } from './pages/SignIn';
 import { SinkPage } from './pages/Sink';
 import { Sinks } from './pages/Sinks';
@@ -12,8 +16,14 @@ import { SessionContext } from './session';
 import { applyTheme } from './theme';
 
 function Page({ path }: { path: string[] }) {
-  const [first = '', second] = path;
-  if (first === 'sinks') return second ? <SinkPage name={second} /> : <Sinks />;
+  const [first = '', second, third, fourth] = path;
+  if (first === '') return <Overview />;
+  if (first === 'events') return second ? <EventPage id={second} /> : <Events />;
+  if (first === 'sinks') {
+    if (!second) return <Sinks />;
+    if (third !== 'deadletters') return <SinkPage name={second} />;
+    return fourth ? <DeadLetterPage sink={second} id={fourth} /> : <DeadLetters sink={second} />;
+  }
   const label = pages.find(([id]) => id === first)?.[1];
   return (
     <>

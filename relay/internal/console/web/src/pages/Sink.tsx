@@ -147,7 +147,7 @@ function Status({ sink: s }: { sink: Sink }) {
                 <Count n={0} />
               ),
             },
-            { label: 'In flight on this node', value: <Count n={s.in_flight} /> },
+            { label: 'In flight', value: <Count n={s.in_flight} /> },
             { label: 'Delivered', value: number(s.delivered) },
             { label: 'Retries', value: <Count n={s.retries} /> },
             { label: 'Dropped', value: <Count n={s.dropped} tone="bad" /> },
@@ -200,14 +200,16 @@ interface Cause {
 export function groupByCause(deliveries: Delivery[]): Cause[] {
   const causes = new Map<string, Cause>();
   for (const d of deliveries) {
-    const key = `${d.status} ${d.error.replace(/\d+/g, '#')}`;
-    const cause = causes.get(key) ?? { text: d.error, dead: 0, retrying: 0, last: '', example: '' };
+    // The error of a dead letter starts with why it is dead.
+    const text = d.error.replace(/^(permanent|exhausted|gone): /, '');
+    const key = `${d.status} ${text.replace(/\d+/g, '#')}`;
+    const cause = causes.get(key) ?? { text, dead: 0, retrying: 0, last: '', example: '' };
     if (d.state === 'dead') cause.dead++;
     else cause.retrying++;
     if ((d.last_attempt_at ?? '') >= cause.last) {
       cause.last = d.last_attempt_at ?? '';
       cause.example = d.event_id;
-      cause.text = d.error;
+      cause.text = text;
     }
     causes.set(key, cause);
   }
