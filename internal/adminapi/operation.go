@@ -137,7 +137,7 @@ func Operations() []AnyOperation {
 		SearchEvents(), ShowEvent(), ListDeliveries(), RetryDeliveries(), DropDeliveries(),
 		ListSources(), ListConnections(), ExplainStream(), ListAudit(),
 		ListKeys(), CheckKey(), CreateKey(), RotateKey(), RevokeKey(), EraseAccount(),
-		ListInventory(), ImportInventory(),
+		ListInventory(), ImportInventory(), ShowSession(), ShowStatus(),
 	}
 }
 

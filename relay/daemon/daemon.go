@@ -190,7 +190,8 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	addresses.Admin, err = d.startAdminListener(ctx, group, addresses.Health, adminserver.Options{
 		Sinks: deliveries, Sources: sources, Quarantine: d.newQuarantine(s), Connections: clients, Keys: keys,
 		Access: d.newExplainer(s, events), Events: events,
-		Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit,
+		Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit, Node: node.Name,
+		Status: &status{daemon: d, stores: s, clients: clients, node: node.Name, startedAt: time.Now().UTC()},
 	})
 	if err != nil {
 		return err

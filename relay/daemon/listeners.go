@@ -43,14 +43,15 @@ func (d *Daemon) startAdminListener(
 	cfg := d.cfg.Admin
 	o.Listen, o.Relay, o.Log, o.Audit = cfg.Listen, d.cfg.Redis.Identity(), d.log, d.audit
 	o.Authenticator, o.Routes = new(adminserver.SocketPeer), d.modules.adminRoutes()
-	o.ConfigWarning = d.reloadStatus.operatorWarning
+	o.Version, o.ConfigWarning = d.options.Version, d.reloadStatus.operatorWarning
 	listener := httpserver.Options{
 		Name: "admin", Addr: cfg.Listen, CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, Log: d.log,
 		Grace: requestGrace, ConnLimits: httpserver.ConnLimits{Total: maxOperatorConns},
 		ConnObserver: d.metrics.Listener("admin"),
 	}
 	if d.adminTokens != nil {
-		o.Authenticator = d.adminTokens.Tokens()
+		o.Sessions = adminserver.NewSessions(d.adminTokens.Tokens())
+		o.Authenticator = o.Sessions
 	} else {
 		socket, err := adminsocket.Listen(d.cfg.Redis.DataDir, health.String(), d.log)
 		if err != nil {

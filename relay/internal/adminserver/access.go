@@ -23,6 +23,8 @@ import (
 type Caller struct {
 	Name string
 	Role adminapi.Role
+
+	hasSession bool
 }
 
 // Authenticator identifies the caller of a request. It may be used concurrently.
@@ -85,18 +87,27 @@ func (t *Tokens) Authenticate(r *http.Request) (Caller, *relay.Error) {
 			"this listener requires a token of admin.tokens: send Authorization: Bearer TOKEN, or set "+
 				"HUBRELAY_ADMIN_TOKEN")
 	}
-	hash, list := sha256.Sum256([]byte(secret)), t.list.Load()
+	caller, ok := t.find(sha256.Sum256([]byte(secret)))
+	if !ok {
+		return Caller{}, relay.NewError(relay.CodeAuthInvalid, "the token is not one of admin.tokens")
+	}
+	return caller, nil
+}
+
+// find returns the caller with the token that has this hash.
+func (t *Tokens) find(hash [sha256.Size]byte) (Caller, bool) {
+	list := t.list.Load()
 	if list == nil {
-		list = &[]Token{}
+		return Caller{}, false
 	}
 	found := -1 // It compares with all tokens, so the response time does not depend on the token.
 	for i := range *list {
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare((*list)[i].Hash[:], hash[:]), i, found)
 	}
 	if found < 0 {
-		return Caller{}, relay.NewError(relay.CodeAuthInvalid, "the token is not one of admin.tokens")
+		return Caller{}, false
 	}
-	return Caller{Name: (*list)[found].Name, Role: (*list)[found].Role}, nil
+	return Caller{Name: (*list)[found].Name, Role: (*list)[found].Role}, true
 }
 
 type callerKey struct{}

@@ -1,6 +1,6 @@
 // Package adminserver serves operators and their tools. [Health] answers probes and Prometheus without a login.
-// [Admin] serves the API of the hubrelay commands and profiles, on a unix socket or with tokens, and checks the
-// role of every caller.
+// [Admin] serves the API of the hubrelay commands and of the web console, and profiles, on a unix socket or with tokens,
+// and checks the role of every caller.
 //
 // The components of the daemon implement [Sinks], [Events], [Sources], [Connections], [Access], [Keys], [Accounts] and
 // [AuditLog]. Modules add their routes. Decisions about notifications or deliveries do not belong here.
@@ -9,19 +9,17 @@ package adminserver
 import (
 	"context"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/pprof"
 	"net/url"
-	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/console"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/module"
 )
@@ -35,6 +33,10 @@ type Options struct {
 	Listen string
 	// Authenticator identifies callers. Nil rejects every request.
 	Authenticator Authenticator
+	// Sessions let browsers sign in. Nil on a unix socket, whose callers need no token.
+	Sessions *Sessions
+	// Node and Version describe this process.
+	Node, Version string
 	Log           *slog.Logger
 	// Sinks implements /api/sinks.
 	Sinks Sinks
@@ -62,12 +64,16 @@ type Options struct {
 	ConfigWarning func() string
 	// AuditLog implements /api/audit.
 	AuditLog AuditLog
+	// Status implements /api/status.
+	Status Status
 }
 
-// Admin serves /api/ and /debug/pprof/ to operators. It may be used concurrently.
+// Admin serves the console, /api/ and /debug/pprof/ to operators. It may be used concurrently.
 type Admin struct {
 	opt      Options
 	hosts    hostCheck
+	console  *console.Handler
+	api      *apiHandler
 	mux      *http.ServeMux
 	failures *auth.FailureThrottle
 }
@@ -84,17 +90,14 @@ func New(o Options) *Admin {
 		o.Audit = audit.Discard{}
 	}
 	a := &Admin{
-		opt: o, hosts: newHostCheck(o.Listen), mux: http.NewServeMux(), failures: auth.NewFailureThrottle(),
+		opt: o, hosts: newHostCheck(o.Listen), console: console.New(), api: newAPIHandler(o), mux: http.NewServeMux(),
+		failures: auth.NewFailureThrottle(),
 	}
-	index := "hubrelay admin\n\n"
-	h := newAPIHandler(o)
-	a.mux.Handle("/api/", h.newMux())
-	for _, path := range slices.Sorted(maps.Keys(h.routes)) {
-		if !strings.Contains(path, "{") {
-			index += path + "\n"
-		}
-	}
-	a.mux.HandleFunc("/", indexPage(index+"/debug/pprof/\n"))
+	handleOperation(a.api, adminapi.ShowSession(), func(r *http.Request, _ adminapi.Empty) (adminapi.Session, error) {
+		return a.describeSession(callerFrom(r)), nil
+	})
+	a.mux.Handle("/api/", a.api.newMux())
+	a.mux.HandleFunc("/", notFound)
 	for path, handler := range map[string]http.HandlerFunc{
 		"/debug/pprof/":        withoutWriteTimeout(pprof.Index),
 		"/debug/pprof/cmdline": pprof.Cmdline,
@@ -107,14 +110,26 @@ func New(o Options) *Admin {
 	return a
 }
 
-// ServeHTTP handles one request. It first checks the headers that identify web pages, then the caller.
+// ServeHTTP handles one request. It first checks the headers that identify web pages, then the caller. Everybody gets the
+// files of the console, which contain no data.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	caller, rejected := a.admit(r)
 	if rejected != nil {
-		if rejected.Code == relay.CodeAuthInvalid {
+		if rejected.Code == relay.CodeAuthInvalid && !isSessionCheck(r) {
 			rejected = a.countAuthFailure(w, r, rejected)
 		}
 		httpserver.WriteError(w, r, rejected)
+		return
+	}
+	switch {
+	case a.console.Has(r.URL.Path):
+		a.console.ServeHTTP(w, r)
+		return
+	case a.changesSession(r) && r.Method == http.MethodPost:
+		a.signIn(w, r)
+		return
+	case a.changesSession(r):
+		a.signOut(w, r)
 		return
 	}
 	if relayID := r.Header.Get(adminapi.RelayHeader); relayID != "" && relayID != a.opt.Relay {
@@ -133,10 +148,26 @@ func (a *Admin) admit(r *http.Request) (Caller, *relay.Error) {
 	if rejected := a.hosts.check(r, "admin.listen"); rejected != nil {
 		return Caller{}, rejected
 	}
-	if rejected := checkOrigin(r); rejected != nil {
+	isFile := a.console.Has(r.URL.Path)
+	if rejected := checkOrigin(r); rejected != nil && (!isFile || !isNavigation(r)) {
 		return Caller{}, rejected
 	}
+	if isFile || a.changesSession(r) {
+		return Caller{}, nil
+	}
 	return a.opt.Authenticator.Authenticate(r)
+}
+
+// changesSession reports whether r signs in or out.
+func (a *Admin) changesSession(r *http.Request) bool {
+	return a.opt.Sessions != nil && r.URL.Path == adminapi.SessionPath &&
+		(r.Method == http.MethodPost || r.Method == http.MethodDelete)
+}
+
+// isSessionCheck reports whether r asks for a session without presenting a credential, as the console does when it is
+// opened. That is no attempt to authenticate.
+func isSessionCheck(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.URL.Path == adminapi.SessionPath && r.Header.Get("Authorization") == ""
 }
 
 // adminOnly requires [adminapi.RoleAdmin], because profiles contain command lines and may contain tenant data.

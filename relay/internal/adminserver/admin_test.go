@@ -51,7 +51,7 @@ func TestHandlers_Pages(t *testing.T) {
 		{health, "GET", "/nothing", 404, `"code":"404.uri"`},
 		{health, "GET", "/debug/pprof/", 404, `"code":"404.uri"`},
 		{health, "GET", "/api/sinks", 404, `"code":"404.uri"`},
-		{admin, "GET", "/", 200, "/api/sinks"},
+		{admin, "GET", "/", 200, "<html"},
 		{admin, "GET", "/debug/pprof/", 200, "goroutine"},
 		{admin, "GET", "/debug/pprof/goroutine?debug=1", 200, "goroutine profile"},
 		{admin, "GET", "/nothing", 404, `"code":"404.uri"`},

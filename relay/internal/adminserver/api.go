@@ -48,6 +48,7 @@ func newAPIHandler(opt Options) *apiHandler {
 	h.handleKeys(opt.Keys)
 	handleOperation(h, adminapi.CheckKey(), withComponent(opt.Access, checkKey))
 	handleOperation(h, adminapi.ExplainStream(), withComponent(opt.Access, explainStream))
+	handleOperation(h, adminapi.ShowStatus(), withComponent(opt.Status, showStatus))
 	handleOperation(h, adminapi.EraseAccount(), withComponent(opt.Accounts, eraseAccount))
 	h.routes["/api/openapi.yaml"] = map[string]http.HandlerFunc{http.MethodGet: serveOpenAPI, http.MethodHead: serveOpenAPI}
 	for _, m := range opt.Routes {
@@ -164,6 +165,11 @@ func (h *apiHandler) serve(
 		httpserver.WriteError(w, r, public)
 		return string(public.Code)
 	}
+	return h.writeResponse(w, r, body)
+}
+
+// writeResponse writes the response of a successful request and returns its outcome for the audit log.
+func (h *apiHandler) writeResponse(w http.ResponseWriter, r *http.Request, body any) (outcome string) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)

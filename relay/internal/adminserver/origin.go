@@ -41,6 +41,11 @@ func (c hostCheck) check(r *http.Request, setting string) *relay.Error {
 		"; use its address or localhost, or set this name in "+setting)
 }
 
+// isNavigation reports whether a browser follows a link or an address, also one on a page of another origin.
+func isNavigation(r *http.Request) bool {
+	return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document"
+}
+
 // checkOrigin rejects requests that a browser sends for another site. This includes reads, because profiles and
 // dead letters contain data.
 func checkOrigin(r *http.Request) *relay.Error {

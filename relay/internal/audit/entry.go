@@ -30,7 +30,7 @@ type Action string
 const (
 	// ActionAuthenticate is a failed authentication.
 	ActionAuthenticate Action = "authenticate"
-	// ActionAdminAuthenticate is a failed authentication at the admin listener.
+	// ActionAdminAuthenticate is a sign-in to the console, or a failed authentication at the admin listener.
 	ActionAdminAuthenticate Action = "admin.authenticate"
 	// ActionRevokeToken is the revocation of a stream token.
 	ActionRevokeToken Action = "token.revoke"

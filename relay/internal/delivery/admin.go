@@ -61,7 +61,8 @@ func (s *Service) describeSinks(ctx context.Context, names []string) ([]adminapi
 			Name: name, State: adminapi.SinkState(f.State), Reason: f.Reason, Topics: []string{},
 			Waiting: f.Queued + f.InDigests, WaitingInDigests: f.InDigests, Retrying: f.Scheduled, Dead: f.DeadLetters,
 			Delivered: f.Delivered, Retries: f.Retried, FailedAttempts: f.Failed, Dropped: f.Dropped,
-			Since: f.Since, LastSuccessAt: f.LastSuccess, LastError: f.LastError, LastErrorAt: f.LastErrorAt,
+			AttemptSeconds: f.Duration.Seconds(),
+			Since:          f.Since, LastSuccessAt: f.LastSuccess, LastError: f.LastError, LastErrorAt: f.LastErrorAt,
 		}
 		if f.OldestAge > 0 {
 			list[i].OldestAt = now.Add(-f.OldestAge)

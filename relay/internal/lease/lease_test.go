@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -211,8 +212,14 @@ func TestJoinNode_TakesLowestFreeNumber(t *testing.T) {
 	}
 	first.Leave()
 	first.Leave()
+	if names, err := b.ListNodes(t.Context()); err != nil || !slices.Equal(names, []string{"node-1"}) {
+		t.Errorf("got nodes %v, %v, want only node-1", names, err)
+	}
 	join(b, 0)
 	join(b, 2)
+	if names, err := b.ListNodes(t.Context()); err != nil || !slices.Equal(names, []string{"node-0", "node-1", "node-2"}) {
+		t.Errorf("got nodes %v, %v, want three", names, err)
+	}
 	// A single process takes over all leases at once.
 	sole := open(t, s, redisconn.Options{SingleProcess: true})
 	join(sole, 0)

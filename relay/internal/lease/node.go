@@ -7,6 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/backoff"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
@@ -88,4 +90,34 @@ func (m *Manager) keepNode(ctx context.Context, l *Lease, value string, number i
 func (n *Node) Leave() {
 	n.once.Do(n.stop)
 	<-n.done
+}
+
+// nodesPerSearch is the number of node numbers that [Manager.ListNodes] asks for at once.
+const nodesPerSearch = 32
+
+// ListNodes returns the names of all running nodes in the order of their numbers. A killed node is listed for ten more
+// seconds. Numbers are assigned from 0 on, so the search ends after 32 free ones in a row.
+func (m *Manager) ListNodes(ctx context.Context) ([]string, error) {
+	var names []string
+	for first := 0; first < maxNodes; first += nodesPerSearch {
+		replies := make([]*redis.IntCmd, nodesPerSearch)
+		if _, err := m.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i := range replies {
+				replies[i] = pipe.Exists(ctx, NodeKey(m.keys, first+i))
+			}
+			return nil
+		}); err != nil {
+			return nil, redisconn.WrapError("list nodes", err)
+		}
+		found := len(names)
+		for i, reply := range replies {
+			if reply.Val() > 0 {
+				names = append(names, fmt.Sprintf("node-%d", first+i))
+			}
+		}
+		if len(names) == found {
+			break
+		}
+	}
+	return names, nil
 }

@@ -45,6 +45,7 @@ type Options struct {
 type Monitor struct {
 	opts   Options
 	full   atomic.Pointer[relay.Error] // nil while publishing is possible
+	used   atomic.Int64
 	max    atomic.Int64
 	logged time.Time
 }
@@ -62,6 +63,9 @@ func (m *Monitor) Check() error {
 
 // MaxMemory returns the memory limit of the fullest server in bytes, or 0 if it has none or Run has not measured.
 func (m *Monitor) MaxMemory() int64 { return m.max.Load() }
+
+// UsedMemory returns the memory that the fullest server uses, in bytes, or 0 if Run has not measured.
+func (m *Monitor) UsedMemory() int64 { return m.used.Load() }
 
 // NewFullError returns the error for publishers. state describes how full the storage is.
 func NewFullError(state string) *relay.Error {
@@ -87,6 +91,7 @@ func (m *Monitor) Run(ctx context.Context) error {
 }
 
 func (m *Monitor) update(memory redisconn.Memory) {
+	m.used.Store(memory.Used)
 	m.max.Store(memory.Max)
 	ratio := 0.0
 	if memory.Max > 0 {

@@ -169,6 +169,19 @@ func FormatCount(n int64) string {
 	return fmt.Sprintf("%dM", n/1_000_000)
 }
 
+// FormatBytes formats a size with its usual unit.
+func FormatBytes(n int64) string {
+	switch {
+	case n < 1<<10:
+		return fmt.Sprintf("%d B", n)
+	case n < 1<<20:
+		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
+	case n < 1<<30:
+		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
+	}
+	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+}
+
 // FormatAge formats a duration with its usual unit.
 func FormatAge(d time.Duration) string {
 	switch {

@@ -105,6 +105,13 @@ func TestFormat(t *testing.T) {
 			t.Errorf("FormatCount(%d) = %q, want %q", n, got, want)
 		}
 	}
+	for n, want := range map[int64]string{
+		0: "0 B", 1023: "1023 B", 1 << 10: "1.0 KiB", 3 << 19: "1.5 MiB", 5 << 30: "5.0 GiB",
+	} {
+		if got := FormatBytes(n); got != want {
+			t.Errorf("FormatBytes(%d) = %q, want %q", n, got, want)
+		}
+	}
 	for d, want := range map[time.Duration]string{
 		-time.Second: "0s", 119 * time.Second: "119s", 2 * time.Minute: "2m", 119 * time.Minute: "119m",
 		47 * time.Hour: "47h", 72 * time.Hour: "3d",

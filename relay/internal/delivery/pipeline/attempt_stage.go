@@ -59,7 +59,7 @@ func (s *attemptStage) Handle(ctx context.Context, it *Item) error {
 			failure = attempt.FailureReason(err)
 		}
 		o.Observer.Attempted(o.Name, it.Delivery.Attempt, failure, it.Duration)
-		s.stats.recordAttempt(it.Delivery.Attempt, attemptFailure{err, endedAt})
+		s.stats.recordAttempt(it.Delivery.Attempt, it.Duration, attemptFailure{err, endedAt})
 	}
 	if o.TakeExtraRequests != nil {
 		s.admission.Charge(ctx, o.TakeExtraRequests())

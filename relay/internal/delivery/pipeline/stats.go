@@ -20,7 +20,7 @@ const (
 
 // statsBuffer contains the statistics of a sink that are not stored yet. It may be used concurrently.
 type statsBuffer struct {
-	delivered, retried atomic.Int64
+	delivered, retried, microseconds atomic.Int64
 
 	mu          sync.Mutex
 	counters    map[string]int64 // by field
@@ -39,8 +39,9 @@ type statsDelta struct {
 	lastFailure attemptFailure
 }
 
-// recordAttempt counts the attempt with a number, starting at 1. f.err is nil if it delivered.
-func (b *statsBuffer) recordAttempt(number int, f attemptFailure) {
+// recordAttempt counts the attempt with a number, starting at 1, and its duration. f.err is nil if it delivered.
+func (b *statsBuffer) recordAttempt(number int, duration time.Duration, f attemptFailure) {
+	b.microseconds.Add(duration.Microseconds())
 	if number > 1 {
 		b.retried.Add(1)
 	}
@@ -69,6 +70,8 @@ func (b *statsBuffer) add(field string, n int64) {
 		b.delivered.Add(n)
 	case store.FieldRetried:
 		b.retried.Add(n)
+	case store.FieldMicroseconds:
+		b.microseconds.Add(n)
 	default:
 		b.mu.Lock()
 		if b.counters == nil {
@@ -85,15 +88,17 @@ func (b *statsBuffer) drain() statsDelta {
 	counters, failure := b.counters, b.lastFailure
 	b.counters, b.lastFailure = nil, attemptFailure{}
 	b.mu.Unlock()
-	delivered, retried := b.delivered.Swap(0), b.retried.Swap(0)
-	if counters == nil && delivered+retried > 0 {
-		counters = make(map[string]int64, 2)
-	}
-	if delivered > 0 {
-		counters[store.FieldDelivered] = delivered
-	}
-	if retried > 0 {
-		counters[store.FieldRetried] = retried
+	for field, counter := range map[string]*atomic.Int64{
+		store.FieldDelivered: &b.delivered, store.FieldRetried: &b.retried, store.FieldMicroseconds: &b.microseconds,
+	} {
+		n := counter.Swap(0)
+		switch {
+		case n == 0:
+			continue
+		case counters == nil:
+			counters = make(map[string]int64)
+		}
+		counters[field] = n
 	}
 	return statsDelta{counters, failure}
 }

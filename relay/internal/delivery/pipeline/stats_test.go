@@ -73,10 +73,10 @@ func TestStats_RedisOutage(t *testing.T) {
 	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
-	p.stats.recordAttempt(2, attemptFailure{&net.DNSError{Err: "no such host"}, time.Now()})
+	p.stats.recordAttempt(2, time.Millisecond, attemptFailure{&net.DNSError{Err: "no such host"}, time.Now()})
 	e.server.Kill()
 	r.reportPipelines(t.Context(), r.listPipelines(), false)
-	p.stats.recordAttempt(1, attemptFailure{})
+	p.stats.recordAttempt(1, time.Millisecond, attemptFailure{})
 	e.server.Restart()
 	testkit.WaitFor(
 		t,
@@ -100,6 +100,7 @@ func TestStats_RedisOutage(t *testing.T) {
 func withoutTime(fields map[string]string) map[string]string {
 	delete(fields, "last_success")
 	delete(fields, "last_error_at")
+	delete(fields, "microseconds")
 	return fields
 }
 
@@ -110,10 +111,10 @@ func TestStats_LastError(t *testing.T) {
 	one, two := e.pipeline(&fakeSink{answer: answers(nil)}, nil), e.pipeline(&fakeSink{answer: answers(nil)}, nil)
 	now := time.Now()
 	long := "42 " + strings.Repeat("ü", store.MaxErrorBytes)
-	one.stats.recordAttempt(1, attemptFailure{errors.New("an hour ago"), now.Add(-time.Hour)})
-	two.stats.recordAttempt(1, attemptFailure{errors.New(long), now.Add(-time.Minute)})
-	two.stats.recordAttempt(1, attemptFailure{errors.New("earlier, counted later"), now.Add(-2 * time.Minute)})
-	two.stats.recordAttempt(1, attemptFailure{})
+	one.stats.recordAttempt(1, time.Millisecond, attemptFailure{errors.New("an hour ago"), now.Add(-time.Hour)})
+	two.stats.recordAttempt(1, time.Millisecond, attemptFailure{errors.New(long), now.Add(-time.Minute)})
+	two.stats.recordAttempt(1, time.Millisecond, attemptFailure{errors.New("earlier, counted later"), now.Add(-2 * time.Minute)})
+	two.stats.recordAttempt(1, time.Millisecond, attemptFailure{})
 	for _, p := range []*Pipeline{two, one} {
 		if err := reporterOf(e, p).FlushStats(t.Context()); err != nil {
 			t.Fatal(err)
@@ -132,7 +133,7 @@ func TestStats_LastError(t *testing.T) {
 		t.Errorf("unknown sink: %+v", f)
 	}
 	// An error that looks like a number is not a counter.
-	two.stats.recordAttempt(1, attemptFailure{errors.New("7"), now})
+	two.stats.recordAttempt(1, time.Millisecond, attemptFailure{errors.New("7"), now})
 	if err := reporterOf(e, two).FlushStats(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -20,7 +20,8 @@ const (
 	FieldDelivered    = "delivered"
 	FieldRetried      = "retried"
 	FieldDropped      = "dropped"
-	FieldFailedPrefix = "failed:" // followed by the reason
+	FieldMicroseconds = "microseconds" // duration of all attempts
+	FieldFailedPrefix = "failed:"      // followed by the reason
 	fieldLastSuccess  = "last_success"
 	fieldLastError    = "last_error"
 	fieldLastErrorAt  = "last_error_at"
@@ -85,6 +86,8 @@ type Stats struct {
 	Delivered, Retried int64
 	// Dropped counts notifications and dead letters that exceeded the backlog.
 	Dropped int64
+	// Duration is the duration of all attempts together.
+	Duration time.Duration
 	// Failed counts failed attempts by reason. It may be nil.
 	Failed map[string]int64
 	// LastSuccess is zero if nothing was delivered.
@@ -159,6 +162,8 @@ func (st *Stats) decode(fields map[string]string) {
 			st.Retried = n
 		case field == FieldDropped:
 			st.Dropped = n
+		case field == FieldMicroseconds:
+			st.Duration = time.Duration(n) * time.Microsecond
 		case field == fieldLastSuccess:
 			st.LastSuccess = time.UnixMilli(n).UTC()
 		case field == fieldLastErrorAt:

@@ -1,0 +1,169 @@
+package adminserver
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/audit"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
+)
+
+const (
+	// sessionLifetime is the time after which an operator signs in again.
+	sessionLifetime = 12 * time.Hour
+	// sessionIdleTime ends a session without requests. An open console sends some.
+	sessionIdleTime = time.Hour
+	// maxSessions is the maximum number of sessions. A new one ends the one that was unused for the longest time.
+	maxSessions = 1000
+)
+
+// Sessions authenticates requests with the cookie of a session, and other requests with their bearer token. A session ends when
+// its token is no longer valid, 12 hours after it started, after an hour without requests, and with the process. It may be
+// used concurrently.
+type Sessions struct {
+	tokens *Tokens
+
+	mu     sync.Mutex
+	byHash map[[sha256.Size]byte]*session // by the hash of the cookie, so memory dumps show no cookie
+}
+
+type session struct {
+	token           [sha256.Size]byte // hash of the token
+	started, usedAt time.Time
+}
+
+// NewSessions returns an authenticator without sessions.
+func NewSessions(tokens *Tokens) *Sessions {
+	return &Sessions{tokens: tokens, byHash: make(map[[sha256.Size]byte]*session)}
+}
+
+// Authenticate returns the caller. The error is 401.auth-invalid for a token, 401.auth-expired for a cookie, and
+// 403.permissions for a change with a cookie whose origin is unknown.
+func (s *Sessions) Authenticate(r *http.Request) (Caller, *relay.Error) {
+	cookie, err := r.Cookie(cookieName(r))
+	if err != nil || r.Header.Get("Authorization") != "" {
+		return s.tokens.Authenticate(r)
+	}
+	isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
+	// Browsers send one of these headers. checkOrigin has compared their values.
+	if !isRead && r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
+		return Caller{}, relay.NewError(relay.CodePermissions, "a change with a session requires the header Origin")
+	}
+	caller, ok := s.find(cookie.Value)
+	if !ok {
+		return Caller{}, relay.NewError(relay.CodeAuthExpired, "the session has ended: sign in again")
+	}
+	return caller, nil
+}
+
+// find returns the caller of a session that is valid, and removes others.
+func (s *Sessions) find(cookie string) (Caller, bool) {
+	hash, now := sha256.Sum256([]byte(cookie)), time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found := s.byHash[hash]
+	if found == nil {
+		return Caller{}, false
+	}
+	caller, ok := s.tokens.find(found.token)
+	if !ok || now.Sub(found.started) >= sessionLifetime || now.Sub(found.usedAt) >= sessionIdleTime {
+		delete(s.byHash, hash)
+		return Caller{}, false
+	}
+	found.usedAt = now
+	caller.hasSession = true
+	return caller, true
+}
+
+// start starts a session for a valid token and returns its cookie.
+func (s *Sessions) start(token string) (cookie string, caller Caller, ok bool) {
+	hash := sha256.Sum256([]byte(token))
+	if caller, ok = s.tokens.find(hash); !ok {
+		return "", caller, false
+	}
+	cookie = rand.Text() + rand.Text() // 260 bits
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.byHash) >= maxSessions {
+		var oldest [sha256.Size]byte
+		last := now
+		for key, candidate := range s.byHash {
+			if candidate.usedAt.Before(last) {
+				oldest, last = key, candidate.usedAt
+			}
+		}
+		delete(s.byHash, oldest)
+	}
+	s.byHash[sha256.Sum256([]byte(cookie))] = &session{hash, now, now}
+	caller.hasSession = true
+	return cookie, caller, true
+}
+
+func (s *Sessions) end(cookie string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.byHash, sha256.Sum256([]byte(cookie)))
+}
+
+// cookieName contains the port, because browsers send a cookie to all ports of a host.
+func cookieName(r *http.Request) string {
+	name := "hubrelay_session"
+	if _, port, err := net.SplitHostPort(r.Host); err == nil {
+		name += "_" + port
+	}
+	if r.TLS != nil {
+		name = "__Host-" + name // RFC 6265bis: only this host can set it, over TLS
+	}
+	return name
+}
+
+func setCookie(w http.ResponseWriter, r *http.Request, value string, maxAge int) {
+	http.SetCookie(w, &http.Cookie{
+		Name: cookieName(r), Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, Secure: r.TLS != nil,
+		SameSite: http.SameSiteStrictMode,
+	})
+}
+
+// signIn starts the session of a browser.
+func (a *Admin) signIn(w http.ResponseWriter, r *http.Request) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+	var request adminapi.SignInRequest
+	if err := decodeBody(r, &request); err != nil {
+		httpserver.WriteError(w, r, a.api.clientError(r, err))
+		return
+	}
+	cookie, caller, ok := a.opt.Sessions.start(strings.TrimSpace(request.Token))
+	if !ok {
+		httpserver.WriteError(w, r, a.countAuthFailure(w, r,
+			relay.NewError(relay.CodeAuthInvalid, "the token is not one of admin.tokens")))
+		return
+	}
+	a.opt.Audit.Record(audit.Entry{
+		Actor: "admin " + caller.Name, Source: remoteAddr(r), Action: audit.ActionAdminAuthenticate, Outcome: audit.OutcomeOK,
+	})
+	setCookie(w, r, cookie, 0)
+	a.api.writeResponse(w, r, adminapi.Envelope[adminapi.Session]{Data: a.describeSession(caller)})
+}
+
+// signOut ends the session of a browser.
+func (a *Admin) signOut(w http.ResponseWriter, r *http.Request) {
+	if cookie, err := r.Cookie(cookieName(r)); err == nil {
+		a.opt.Sessions.end(cookie.Value)
+	}
+	setCookie(w, r, "", -1)
+	w.WriteHeader(http.StatusNoContent)
+}
+
+func (a *Admin) describeSession(c Caller) adminapi.Session {
+	return adminapi.Session{
+		Name: c.Name, Role: c.Role, Relay: a.opt.Relay, Node: a.opt.Node, Version: a.opt.Version, CanSignOut: c.hasSession,
+	}
+}
