@@ -1,10 +1,21 @@
 import preact from '@preact/preset-vite';
-import { defineConfig } from 'vite';
+import { defineConfig, type ProxyOptions } from 'vite';
 
 // In development, the admin API of a running daemon is reached through a proxy that adds the token of the developer.
 const target = process.env.HUBRELAY_ADMIN ?? 'http://127.0.0.1:9091';
 const token = process.env.HUBRELAY_ADMIN_TOKEN;
-const proxy = { '/api': { target, headers: token ? { Authorization: `Bearer ${token}` } : {} } };
+const proxy: Record<string, ProxyOptions> = {
+  '/api': {
+    target,
+    changeOrigin: true,
+    headers: token ? { Authorization: `Bearer ${token}` } : {},
+    // The daemon rejects web pages of another origin, and the page of the proxy is one.
+    configure: (p) =>
+      p.on('proxyReq', (request) => {
+        for (const name of ['origin', 'referer', 'sec-fetch-site']) request.removeHeader(name);
+      }),
+  },
+};
 
 export default defineConfig({
   base: './',

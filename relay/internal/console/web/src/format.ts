@@ -50,3 +50,10 @@ export function command(...args: (string | undefined | false)[]): string {
 
 /** list returns the entries of a text that are separated by commas or spaces. */
 export const list = (text: string | null | undefined): string[] => (text ?? '').split(/[\s,]+/).filter(Boolean);
+
+/** sentence returns a text of the API, such as a reason, as a sentence. */
+export function sentence(text: string): string {
+  const trimmed = text.trim();
+  if (!trimmed) return '';
+  return trimmed.charAt(0).toUpperCase() + trimmed.slice(1) + (/[.!?]$/.test(trimmed) ? '' : '.');
+}

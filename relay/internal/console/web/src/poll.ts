@@ -31,6 +31,7 @@ export function usePolling<T>(fetch: (signal: AbortSignal) => Promise<T>, interv
     let timer = 0;
     let failures = 0;
     let running = false;
+    let loaded = false;
 
     async function run() {
       if (running || document.hidden) return;
@@ -40,6 +41,7 @@ export function usePolling<T>(fetch: (signal: AbortSignal) => Promise<T>, interv
       try {
         const data = await latest.current(controller.signal);
         failures = 0;
+        loaded = true;
         setState({ deps, data, disconnected: false });
       } catch (e) {
         if (controller.signal.aborted) return;
@@ -58,7 +60,7 @@ export function usePolling<T>(fetch: (signal: AbortSignal) => Promise<T>, interv
     }
 
     const onVisible = () => {
-      if (!document.hidden && interval > 0) void run();
+      if (!document.hidden && (interval > 0 || !loaded)) void run();
     };
     void run();
     document.addEventListener('visibilitychange', onVisible);

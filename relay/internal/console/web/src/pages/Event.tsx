@@ -4,7 +4,7 @@ import { Attempts } from '../components/Attempts';
 import { Confirm } from '../components/Confirm';
 import { type Column, Table } from '../components/Table';
 import { Empty, Facts, Json, Loaded, State, Time, Title } from '../components/ui';
-import { command, isSet, plural } from '../format';
+import { command, isSet, plural, sentence } from '../format';
 import { usePolling } from '../poll';
 import { href } from '../router';
 import { useRole } from '../session';
@@ -161,7 +161,7 @@ function SinkCard({ sink: s, onAction }: { sink: EventSink; onAction?: ((action:
           </div>
         ) : null}
       </header>
-      {s.detail ? <p>{s.detail}</p> : null}
+      {s.detail ? <p>{sentence(s.detail)}</p> : null}
       {s.attempts.length ? <Attempts attempts={s.attempts} /> : <p class="muted">No attempts are recorded.</p>}
     </article>
   );

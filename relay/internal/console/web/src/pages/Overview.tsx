@@ -1,7 +1,7 @@
 import type { Schemas } from '../api';
 import { type Column, Table } from '../components/Table';
 import { Count, Empty, Facts, Loaded, State, Time, Title } from '../components/ui';
-import { isSet, number, plural } from '../format';
+import { isSet, number, plural, sentence } from '../format';
 import { href } from '../router';
 import { sinkStates, useSinks } from './Sinks';
 
@@ -41,7 +41,7 @@ const columns: Column<Sink>[] = [
     id: 'problem',
     label: 'Problem',
     wide: true,
-    cell: (s) => (s.state !== 'active' && s.reason) || s.last_error || '',
+    cell: (s) => (s.state !== 'active' && s.reason ? sentence(s.reason) : (s.last_error ?? '')),
   },
 ];
 

@@ -6,7 +6,7 @@ import { Confirm } from '../components/Confirm';
 import { Replay } from '../components/Replay';
 import { type Column, Table } from '../components/Table';
 import { Command, Count, Empty, Facts, Loaded, State, Time, Title } from '../components/ui';
-import { command, isSet, number, plural } from '../format';
+import { command, isSet, number, plural, sentence } from '../format';
 import { usePolling } from '../poll';
 import { href } from '../router';
 import { useRole } from '../session';
@@ -112,7 +112,7 @@ function Status({ sink: s }: { sink: Sink }) {
                 since <Time time={s.since} /> (<Time time={s.since} ago />)
               </>
             ) : null}
-            .{s.reason ? ` ${s.reason}` : ''}
+            .{s.reason ? ` ${sentence(s.reason)}` : ''}
             {isSet(s.next_attempt_at) ? (
               <>
                 {' '}
