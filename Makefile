@@ -18,6 +18,7 @@ PROTOC_GO     := $(BIN)/protoc-gen-go-$(PROTOC_GO_VERSION)
 PROTOC_GRPC   := $(BIN)/protoc-gen-go-grpc-$(PROTOC_GRPC_VERSION)
 MODULES       := . relay/bench
 VERSION       := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+CONSOLE       := relay/internal/console/web
 BENCH_FLAGS   ?=
 PACKAGES      ?= ./...
 COUNT         ?= 20
@@ -34,7 +35,7 @@ rm -f $(BIN)/test-$(1)-*.json; status=0; for module in $(or $(3),$(MODULES)); do
 done; bash .ci/slowest $(GOTESTSUM) $(BIN)/test-$(1)-*.json; exit $$status
 endef
 
-.PHONY: help build run requirements test test-long test-docker test-brokers stress check bench fmt generate clean
+.PHONY: help build run console requirements test test-long test-docker test-brokers stress check check-console bench fmt generate clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -47,7 +48,11 @@ build: ## build ./hubrelay, a static binary, and its plugins ./hubrelay-docker, 
 run: build ## build and run the demo: sample events, a websocket client and a webhook
 	./hubrelay demo
 
-requirements: $(GOLANGCI_LINT) $(GOVULNCHECK) examples/node_modules/.package-lock.json $(GOTESTSUM) ## install what all checks and tests need
+# go build embeds dist, so it needs no Node.
+console: $(CONSOLE)/node_modules/.package-lock.json ## build the web console from its sources in relay/internal/console/web
+	cd $(CONSOLE) && npm run --silent build
+
+requirements: $(GOLANGCI_LINT) $(GOVULNCHECK) examples/node_modules/.package-lock.json $(CONSOLE)/node_modules/.package-lock.json $(GOTESTSUM) ## install what all checks and tests need
 	@bash .ci/need nats-server rabbitmq mosquitto postgresql
 	@if bash .ci/can-docker >/dev/null; then bash .ci/need docker; fi
 
@@ -70,12 +75,18 @@ test-brokers: preflight $(GOTESTSUM) ## install NATS, RabbitMQ, Mosquitto and Po
 stress: preflight examples/node_modules/.package-lock.json ## run the tests of PACKAGES COUNT times beside two busy loops
 	@bash .ci/stress $(COUNT) $(PACKAGES)
 
-check: $(GOLANGCI_LINT) $(GOVULNCHECK) ## check format, lint, vet, module files and known vulnerabilities
+check: $(GOLANGCI_LINT) $(GOVULNCHECK) check-console ## check format, lint, vet, module files, known vulnerabilities and the console
 	@$(call each,$(GOLANGCI_LINT) fmt --diff)
 	@$(call each,go vet ./...)
 	@$(call each,$(GOLANGCI_LINT) run)
 	@$(call each,go mod tidy -diff)
 	@$(call each,bash $(CURDIR)/.ci/vulncheck $(GOVULNCHECK))
+
+check-console: $(CONSOLE)/node_modules/.package-lock.json ## check the sources of the console, and that its dist was built from them
+	@echo "-- $(CONSOLE): npm run check, and compare dist with a build"
+	@cd $(CONSOLE) && npm run --silent check && built=$$(mktemp -d) && trap 'rm -rf "$$built"' EXIT && \
+		npm run --silent build -- --logLevel warn --emptyOutDir --outDir "$$built" && \
+		diff -rq dist "$$built" || { echo "$(CONSOLE)/dist differs from a build of its sources: run 'make console' and commit it" >&2; exit 1; }
 
 bench: build ## compare the speed with baselines of the same run; table and plot in bench-results/
 	@bash .ci/need redis-server
@@ -95,7 +106,7 @@ generate: $(PROTOC_GO) $(PROTOC_GRPC) ## generate the code of plugins/proto in G
 	cp examples/plugin-python/*_pb2*.py cmd/hubrelay/internal/setup/templates/python/
 
 clean: ## remove built files, but not the data of a relay (hubrelay-data)
-	rm -rf hubrelay hubrelay-docker hubrelay-brokers hubrelay-notify bench-results $(BIN) examples/node_modules
+	rm -rf hubrelay hubrelay-docker hubrelay-brokers hubrelay-notify bench-results $(BIN) examples/node_modules $(CONSOLE)/node_modules
 
 $(GOLANGCI_LINT):
 	@echo "building golangci-lint $(GOLANGCI_LINT_VERSION) (once, about two minutes)"
@@ -136,4 +147,9 @@ test-packages:
 examples/node_modules/.package-lock.json: examples/package-lock.json | test-packages
 	@echo "installing the npm packages of examples/package.json"
 	@cd examples && npm ci --no-audit --no-fund
+	@touch $@
+
+$(CONSOLE)/node_modules/.package-lock.json: $(CONSOLE)/package-lock.json | test-packages
+	@echo "installing the npm packages of $(CONSOLE)/package.json"
+	@cd $(CONSOLE) && npm ci --no-audit --no-fund
 	@touch $@

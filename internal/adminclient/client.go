@@ -8,8 +8,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httputil"
 	"net/url"
 	"strings"
 	"time"
@@ -144,6 +146,48 @@ func ForEachPage[Request, Entry any](
 	}
 }
 
+// NewProxy returns a handler that sends requests to the daemon with the credential of the client. It removes the
+// headers that identify the sender, which the caller has checked.
+func (c *Client) NewProxy() (http.Handler, error) {
+	target, err := url.Parse(c.base)
+	if err != nil {
+		return nil, err
+	}
+	return &httputil.ReverseProxy{
+		Transport: c.http.Transport,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.SetURL(target)
+			for name := range p.Out.Header {
+				if strings.HasPrefix(name, "Sec-") {
+					p.Out.Header.Del(name)
+				}
+			}
+			for _, name := range []string{"Authorization", "Cookie", "Origin", "Referer"} {
+				p.Out.Header.Del(name)
+			}
+			c.setHeaders(p.Out.Header)
+		},
+		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
+			text, _ := json.Marshal(c.connectionError(r.Context(), err).Error()) // a string always marshals
+			w.Header().Set("Content-Type", "application/json; charset=utf-8")
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = fmt.Fprintf(w, `{"error":{"status":503,"code":%q,"title":"The relay is not reachable","detail":%s},"data":null}`,
+				relay.CodeNotReady, text)
+		},
+		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // ErrorHandler reports errors
+	}, nil
+}
+
+// setHeaders sets the relay that a request is meant for, and the credential.
+func (c *Client) setHeaders(h http.Header) {
+	if c.opt.Relay != "" {
+		h.Set(adminapi.RelayHeader, c.opt.Relay)
+	}
+	if c.opt.Token != "" {
+		h.Set("Authorization", "Bearer "+c.opt.Token)
+	}
+}
+
 func newRequest[Request, Response any](
 	ctx context.Context, c *Client, op adminapi.Operation[Request, Response], request Request, params []string,
 ) (*http.Request, error) {
@@ -169,15 +213,11 @@ func newRequest[Request, Response any](
 		return nil, fmt.Errorf("create request: %w", err)
 	}
 	r.URL.RawQuery = query
-	for name, value := range map[string]string{"Content-Type": contentType, adminapi.RelayHeader: c.opt.Relay} {
-		if value != "" {
-			r.Header.Set(name, value)
-		}
+	if contentType != "" {
+		r.Header.Set("Content-Type", contentType)
 	}
 	r.Header.Set("Accept", "application/json")
-	if c.opt.Token != "" {
-		r.Header.Set("Authorization", "Bearer "+c.opt.Token)
-	}
+	c.setHeaders(r.Header)
 	return r, nil
 }
 

@@ -87,15 +87,15 @@ func (t *Tokens) Authenticate(r *http.Request) (Caller, *relay.Error) {
 			"this listener requires a token of admin.tokens: send Authorization: Bearer TOKEN, or set "+
 				"HUBRELAY_ADMIN_TOKEN")
 	}
-	caller, ok := t.find(sha256.Sum256([]byte(secret)))
+	caller, ok := t.findCaller(sha256.Sum256([]byte(secret)))
 	if !ok {
 		return Caller{}, relay.NewError(relay.CodeAuthInvalid, "the token is not one of admin.tokens")
 	}
 	return caller, nil
 }
 
-// find returns the caller with the token that has this hash.
-func (t *Tokens) find(hash [sha256.Size]byte) (Caller, bool) {
+// findCaller returns the caller with the token that has this hash.
+func (t *Tokens) findCaller(hash [sha256.Size]byte) (Caller, bool) {
 	list := t.list.Load()
 	if list == nil {
 		return Caller{}, false

@@ -164,8 +164,8 @@ func (a *Admin) changesSession(r *http.Request) bool {
 		(r.Method == http.MethodPost || r.Method == http.MethodDelete)
 }
 
-// isSessionCheck reports whether r asks for a session without presenting a credential, as the console does when it is
-// opened. That is no attempt to authenticate.
+// isSessionCheck reports whether r reads its session without a bearer token, as the console does when it is opened. That is
+// no attempt to authenticate.
 func isSessionCheck(r *http.Request) bool {
 	return r.Method == http.MethodGet && r.URL.Path == adminapi.SessionPath && r.Header.Get("Authorization") == ""
 }

@@ -56,15 +56,15 @@ func (s *Sessions) Authenticate(r *http.Request) (Caller, *relay.Error) {
 	if !isRead && r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
 		return Caller{}, relay.NewError(relay.CodePermissions, "a change with a session requires the header Origin")
 	}
-	caller, ok := s.find(cookie.Value)
+	caller, ok := s.findSession(cookie.Value)
 	if !ok {
 		return Caller{}, relay.NewError(relay.CodeAuthExpired, "the session has ended: sign in again")
 	}
 	return caller, nil
 }
 
-// find returns the caller of a session that is valid, and removes others.
-func (s *Sessions) find(cookie string) (Caller, bool) {
+// findSession returns the caller of a session that is valid, and removes others.
+func (s *Sessions) findSession(cookie string) (Caller, bool) {
 	hash, now := sha256.Sum256([]byte(cookie)), time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,7 +72,7 @@ func (s *Sessions) find(cookie string) (Caller, bool) {
 	if found == nil {
 		return Caller{}, false
 	}
-	caller, ok := s.tokens.find(found.token)
+	caller, ok := s.tokens.findCaller(found.token)
 	if !ok || now.Sub(found.started) >= sessionLifetime || now.Sub(found.usedAt) >= sessionIdleTime {
 		delete(s.byHash, hash)
 		return Caller{}, false
@@ -82,10 +82,10 @@ func (s *Sessions) find(cookie string) (Caller, bool) {
 	return caller, true
 }
 
-// start starts a session for a valid token and returns its cookie.
-func (s *Sessions) start(token string) (cookie string, caller Caller, ok bool) {
+// startSession starts a session for a valid token and returns its cookie.
+func (s *Sessions) startSession(token string) (cookie string, caller Caller, ok bool) {
 	hash := sha256.Sum256([]byte(token))
-	if caller, ok = s.tokens.find(hash); !ok {
+	if caller, ok = s.tokens.findCaller(hash); !ok {
 		return "", caller, false
 	}
 	cookie = rand.Text() + rand.Text() // 260 bits
@@ -107,7 +107,7 @@ func (s *Sessions) start(token string) (cookie string, caller Caller, ok bool) {
 	return cookie, caller, true
 }
 
-func (s *Sessions) end(cookie string) {
+func (s *Sessions) endSession(cookie string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.byHash, sha256.Sum256([]byte(cookie)))
@@ -140,7 +140,7 @@ func (a *Admin) signIn(w http.ResponseWriter, r *http.Request) {
 		httpserver.WriteError(w, r, a.api.clientError(r, err))
 		return
 	}
-	cookie, caller, ok := a.opt.Sessions.start(strings.TrimSpace(request.Token))
+	cookie, caller, ok := a.opt.Sessions.startSession(strings.TrimSpace(request.Token))
 	if !ok {
 		httpserver.WriteError(w, r, a.countAuthFailure(w, r,
 			relay.NewError(relay.CodeAuthInvalid, "the token is not one of admin.tokens")))
@@ -156,7 +156,7 @@ func (a *Admin) signIn(w http.ResponseWriter, r *http.Request) {
 // signOut ends the session of a browser.
 func (a *Admin) signOut(w http.ResponseWriter, r *http.Request) {
 	if cookie, err := r.Cookie(cookieName(r)); err == nil {
-		a.opt.Sessions.end(cookie.Value)
+		a.opt.Sessions.endSession(cookie.Value)
 	}
 	setCookie(w, r, "", -1)
 	w.WriteHeader(http.StatusNoContent)

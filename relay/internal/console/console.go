@@ -36,8 +36,7 @@ type Handler struct {
 	files map[string]*file // by path in a URL
 }
 
-// file is a file of the console. It is compressed at the first request, so a relay whose console nobody opens does not
-// spend the memory.
+// file is a file of the console. It is compressed at the first request, so a console that is never opened costs no memory.
 type file struct {
 	contentType string
 	content     []byte

@@ -92,7 +92,7 @@ func (n *Node) Leave() {
 	<-n.done
 }
 
-// nodesPerSearch is the number of node numbers that [Manager.ListNodes] asks for at once.
+// nodesPerSearch is the number of node numbers in one request of [Manager.ListNodes].
 const nodesPerSearch = 32
 
 // ListNodes returns the names of all running nodes in the order of their numbers. A killed node is listed for ten more

@@ -33,11 +33,16 @@ type adminFlags struct {
 }
 
 func (f *adminFlags) register(cmd *cobra.Command, std term.Streams) {
+	f.registerConnection(cmd, std)
+	f.outputFlags.register(cmd.Flags())
+}
+
+// registerConnection registers only the flags that select the daemon.
+func (f *adminFlags) registerConnection(cmd *cobra.Command, std term.Streams) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.address, "admin", "", "URL or socket path of the daemon's admin listener (default: from -c, "+
 		"HUBRELAY_ADMIN, or ./hubrelay-data/admin.sock)")
 	flags.StringVarP(&f.file, "config", "c", "", "configuration file of the daemon, to find its admin listener")
-	f.outputFlags.register(flags)
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if err := rejectEmptyFlags(cmd); err != nil {
 			return err

@@ -33,7 +33,7 @@ func Commands(std term.Streams, build Build) []*cobra.Command {
 		newInit(std, build), newServe(std, build), newDemo(std, build),
 		newPublish(std), newListen(std),
 		newMigrate(std), newJobs(std),
-		newStatus(std), newSinks(std, build), newSources(std), newConnections(std), newStreams(std), newAudit(std), newAccounts(std),
+		newStatus(std), newConsole(std), newSinks(std, build), newSources(std), newConnections(std), newStreams(std), newAudit(std), newAccounts(std),
 		newEvents(std), newDeliveries(std), newDeadletters(std), newQuarantine(std),
 		newInventory(std),
 		newConfig(std, build), newKeys(std), newTopics(std), newPlugins(std, build), newVersion(std, build),
