@@ -36,6 +36,16 @@ export function local(time: string): string {
   return `${d.getFullYear()}-${two(d.getMonth() + 1)}-${two(d.getDate())} ${two(d.getHours())}:${two(d.getMinutes())}:${two(d.getSeconds())}`;
 }
 
+/** rate returns a number per second with at most one decimal below 10. */
+export const rate = (n: number): string => (n > 0 && n < 10 ? n.toFixed(1) : number(Math.round(n)));
+
+export function bytes(n: number): string {
+  const names = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
+  let i = 0;
+  for (; n >= 1024 && i < names.length - 1; i++) n /= 1024;
+  return `${n < 10 && i > 0 ? n.toFixed(1) : Math.round(n)} ${names[i]}`;
+}
+
 export function milliseconds(ms: number): string {
   return ms >= 1000 ? `${(ms / 1000).toFixed(2)} s` : `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
 }

@@ -10,6 +10,18 @@ export function currentTheme(): Theme {
   }
 }
 
+/** onThemeChange calls f after the colors of the page have changed. It returns a function that ends this. */
+export function onThemeChange(f: () => void): () => void {
+  const system = matchMedia('(prefers-color-scheme: dark)');
+  const observer = new MutationObserver(f);
+  observer.observe(document.documentElement, { attributeFilter: ['data-theme'] });
+  system.addEventListener('change', f);
+  return () => {
+    observer.disconnect();
+    system.removeEventListener('change', f);
+  };
+}
+
 export function applyTheme(theme: Theme = currentTheme()) {
   if (theme === 'system') delete document.documentElement.dataset.theme;
   else document.documentElement.dataset.theme = theme;

@@ -52,9 +52,11 @@ export function Layout({ session, page, onSignOut, children }: Props) {
             {session.name} <span class="badge plain">{session.role}</span>
           </span>
           <ThemeChoice />
-          <button type="button" class="small" onClick={onSignOut}>
-            Sign out
-          </button>
+          {session.can_sign_out ? (
+            <button type="button" class="small" onClick={onSignOut}>
+              Sign out
+            </button>
+          ) : null}
           <span class="muted version">
             {session.node} · {session.version}
           </span>

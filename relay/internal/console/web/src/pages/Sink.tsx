@@ -3,17 +3,21 @@ import { useState } from 'preact/hooks';
 import { collect, get, post, type Schemas } from '../api';
 import { Attempts } from '../components/Attempts';
 import { Confirm } from '../components/Confirm';
+import { Forget } from '../components/Forget';
+import { Plot } from '../components/Plot';
 import { Replay } from '../components/Replay';
 import { type Column, Table } from '../components/Table';
 import { Command, Count, Empty, Facts, Loaded, State, Time, Title } from '../components/ui';
-import { command, isSet, number, plural, sentence } from '../format';
+import { command, isSet, milliseconds, number, plural, sentence } from '../format';
 import { usePolling } from '../poll';
 import { href } from '../router';
+import { sinkSeries, useSinks } from '../series';
 import { useRole } from '../session';
+import { BacklogPlot, ThroughputPlot } from './Overview';
 
 type Sink = Schemas['Sink'];
 type Delivery = Schemas['Delivery'];
-type Action = 'pause' | 'resume' | 'retry' | 'test' | 'replay';
+type Action = 'pause' | 'resume' | 'retry' | 'test' | 'replay' | 'forget';
 
 const maxDeliveries = 1000;
 const maxRows = 20;
@@ -49,7 +53,14 @@ export function SinkPage({ name }: { name: string }) {
       <Title text={name} mono>
         {state ? <State state={state} /> : null}
         {sink.data ? <span class="muted">{sink.data.configured ? sink.data.type : 'not configured'}</span> : null}
-        {operator && sink.data ? (
+        {operator && sink.data && !sink.data.configured ? (
+          <div class="buttons">
+            <button type="button" onClick={() => setAction('forget')}>
+              Forget
+            </button>
+          </div>
+        ) : null}
+        {operator && sink.data?.configured ? (
           <div class="buttons">
             {state === 'paused' || state === 'disabled' ? (
               <button type="button" class="primary" onClick={() => setAction('resume')}>
@@ -76,6 +87,7 @@ export function SinkPage({ name }: { name: string }) {
         {(s) => (
           <>
             <Status sink={s} />
+            <Plots sink={name} />
             {action ? <ActionDialog sink={s} action={action} onClose={() => setAction(null)} onDone={refresh} /> : null}
           </>
         )}
@@ -94,6 +106,22 @@ export function SinkPage({ name }: { name: string }) {
         <Command text={command('sinks', 'show', name)} />
       </details>
     </>
+  );
+}
+
+function Plots({ sink }: { sink: string }) {
+  useSinks();
+  const series = sinkSeries(sink);
+  return (
+    <section class="plots" aria-label="Plots since you opened the console">
+      <ThroughputPlot series={series} />
+      <Plot
+        title="Mean duration of attempts"
+        format={milliseconds}
+        lines={[{ series, name: 'attempt_ms', label: 'duration', color: 'accent' }]}
+      />
+      <BacklogPlot series={series} />
+    </section>
   );
 }
 
@@ -341,6 +369,8 @@ function ActionDialog({ sink, action, onClose, onDone }: ActionProps) {
     return result;
   };
   switch (action) {
+    case 'forget':
+      return <Forget sink={sink} onClose={onClose} />;
     case 'replay':
       return <Replay sink={name} onClose={onClose} onDone={onDone} />;
     case 'pause':

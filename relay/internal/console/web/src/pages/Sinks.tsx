@@ -1,17 +1,12 @@
-import { get, type Schemas } from '../api';
+import type { Schemas } from '../api';
 import { type Column, Table } from '../components/Table';
 import { Count, Empty, Loaded, State, Time, Title } from '../components/ui';
-import { usePolling } from '../poll';
 import { href, setQuery, useRoute } from '../router';
+import { useSinks } from '../series';
 
 type Sink = Schemas['Sink'];
 
 export const sinkStates = ['failed', 'down', 'disabled', 'throttled', 'paused', 'active'] as const;
-
-/** useSinks returns all sinks. */
-export function useSinks() {
-  return usePolling(async (signal) => (await get('/api/sinks', { signal })).data, 5000, 'sinks');
-}
 
 const columns: Column<Sink>[] = [
   {
