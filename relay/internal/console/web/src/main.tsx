@@ -7,6 +7,7 @@ import { Empty, Failed, Loading, Title } from './components/ui';
 import { DeadLetterPage, DeadLetters } from './pages/DeadLetters';
 import { EventPage } from './pages/Event';
 import { Events } from './pages/Events';
+import { Live } from './pages/Live';
 import { Overview } from './pages/Overview';
 import { SignIn } from './pages/SignIn';
 import { SinkPage } from './pages/Sink';
@@ -18,6 +19,7 @@ import { applyTheme } from './theme';
 function Page({ path }: { path: string[] }) {
   const [first = '', second, third, fourth] = path;
   if (first === '') return <Overview />;
+  if (first === 'live') return <Live />;
   if (first === 'events') return second ? <EventPage id={second} /> : <Events />;
   if (first === 'sinks') {
     if (!second) return <Sinks />;

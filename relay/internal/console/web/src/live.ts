@@ -1,0 +1,104 @@
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { get, type Schemas } from './api';
+import { usePolling } from './poll';
+
+type Event = Schemas['Event'];
+
+const interval = 500;
+const maxRows = 2000;
+const maxPages = 4;
+const pageSize = 500;
+/** Nodes store events concurrently, so an event can appear after a later one. Each poll overlaps with the last one. */
+const overlap = 300;
+const rateSeconds = 5;
+
+export interface LiveFilter {
+  topics: string[];
+  hub_id: string;
+  account_id: string;
+}
+
+interface Live {
+  /** The newest events, the newest first. */
+  rows: Event[];
+  /** added is the number of events that were ever added. */
+  added: number;
+  rate: number;
+  /** skipped reports that more events arrived than one poll reads. */
+  skipped: boolean;
+}
+
+class Log {
+  rows: Event[] = [];
+  added = 0;
+  private ids = new Set<string>();
+  private arrivals: { time: number; count: number }[] = [];
+
+  private get since(): string {
+    const newest = this.rows[0]?.time;
+    return newest ? new Date(Date.parse(newest) - overlap).toISOString() : '';
+  }
+
+  async read(filter: LiveFilter, signal: AbortSignal): Promise<Live> {
+    const { since } = this;
+    const fresh: Event[] = [];
+    let after = '';
+    for (let page = 0; page < (since ? maxPages : 1); page++) {
+      const limit = since ? pageSize : 100;
+      const { data, next } = await get('/api/events', { query: { ...filter, since, after, limit }, signal });
+      fresh.push(...data.filter((e) => !this.ids.has(e.id)));
+      after = next;
+      if (!next) break;
+    }
+    this.add(fresh, since !== '');
+    return { rows: this.rows, added: this.added, rate: this.rate(), skipped: since !== '' && after !== '' };
+  }
+
+  private add(fresh: Event[], count: boolean) {
+    // A page can contain an event of the page before it again.
+    const unique = [...new Map(fresh.map((e) => [e.id, e])).values()];
+    this.arrivals.push({ time: performance.now(), count: count ? unique.length : 0 });
+    if (unique.length === 0) return;
+    this.added += unique.length;
+    const newest = this.rows[0]?.time ?? '';
+    const rows = [...unique, ...this.rows];
+    // Only events of the overlap can be out of order.
+    if (unique.some((e) => e.time < newest)) rows.sort((a, b) => (a.time < b.time ? 1 : a.time > b.time ? -1 : 0));
+    this.rows = rows.slice(0, maxRows);
+    this.ids = new Set(this.rows.map((e) => e.id));
+  }
+
+  /** rate returns the events per second of the last seconds. */
+  private rate(): number {
+    const now = performance.now();
+    this.arrivals = this.arrivals.filter((a) => now - a.time <= rateSeconds * 1000);
+    const first = this.arrivals[0];
+    const elapsed = first ? (now - first.time) / 1000 : 0;
+    return elapsed > 0 ? this.arrivals.slice(1).reduce((n, a) => n + a.count, 0) / elapsed : 0;
+  }
+}
+
+/** useLive reads new events, unless it is paused. */
+export function useLive(filter: LiveFilter, paused: boolean) {
+  const deps = JSON.stringify(filter);
+  const log = useRef({ deps, log: new Log() });
+  if (log.current.deps !== deps) log.current = { deps, log: new Log() };
+  const held = useRef(paused);
+  held.current = paused;
+  const [last, setLast] = useState<{ deps: string; live: Live } | null>(null);
+  const live = usePolling(
+    async (signal) => {
+      if (held.current) return null;
+      const live = await log.current.log.read(filter, signal);
+      setLast({ deps, live });
+      return live;
+    },
+    interval,
+    deps,
+  );
+  const { refresh } = live;
+  useEffect(() => {
+    if (!paused) refresh();
+  }, [paused, refresh]);
+  return { polled: live, live: last?.deps === deps ? last.live : null };
+}
