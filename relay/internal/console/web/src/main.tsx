@@ -5,13 +5,17 @@ import { getSession, onSignedOut, type Session, signOut } from './api';
 import { Layout, pages } from './components/Layout';
 import { Empty, Failed, Loading, Title } from './components/ui';
 import { DeadLetterPage, DeadLetters } from './pages/DeadLetters';
+import { Deliveries } from './pages/Deliveries';
 import { EventPage } from './pages/Event';
 import { Events } from './pages/Events';
 import { Live } from './pages/Live';
 import { Overview } from './pages/Overview';
+import { Quarantine, QuarantinedEntry } from './pages/Quarantine';
 import { SignIn } from './pages/SignIn';
 import { SinkPage } from './pages/Sink';
 import { Sinks } from './pages/Sinks';
+import { Sources } from './pages/Sources';
+import { Streams } from './pages/Streams';
 import { useRoute } from './router';
 import { SessionContext } from './session';
 import { applyTheme } from './theme';
@@ -20,6 +24,10 @@ function Page({ path }: { path: string[] }) {
   const [first = '', second, third, fourth] = path;
   if (first === '') return <Overview />;
   if (first === 'live') return <Live />;
+  if (first === 'deliveries') return <Deliveries />;
+  if (first === 'streams') return <Streams explain={second === 'explain'} />;
+  if (first === 'sources') return <Sources />;
+  if (first === 'quarantine') return second ? <QuarantinedEntry id={second} /> : <Quarantine />;
   if (first === 'events') return second ? <EventPage id={second} /> : <Events />;
   if (first === 'sinks') {
     if (!second) return <Sinks />;

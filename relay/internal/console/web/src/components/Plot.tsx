@@ -50,12 +50,18 @@ export function Plot({ title, lines, format }: Props) {
     const u = new uPlot(
       {
         width: div.clientWidth,
-        height: 150,
+        height: 130,
+        padding: [6, 10, 0, 0],
         legend: { show: false },
         cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
         scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
         axes: [
-          { ...axis, space: 70, values: (_, times) => times.map((t) => new Date(t * 1000).toTimeString().slice(0, 8)) },
+          {
+            ...axis,
+            size: 26,
+            space: 70,
+            values: (_, times) => times.map((t) => new Date(t * 1000).toTimeString().slice(0, 8)),
+          },
           { ...axis, size: 54, space: 32, values: (_, values) => values.map(format) },
         ],
         series: [
@@ -74,7 +80,7 @@ export function Plot({ title, lines, format }: Props) {
     );
     plot.current = u;
     const resize = new ResizeObserver(() => {
-      if (div.clientWidth !== u.width) u.setSize({ width: div.clientWidth, height: 150 });
+      if (div.clientWidth !== u.width) u.setSize({ width: div.clientWidth, height: 130 });
     });
     resize.observe(div);
     const end = onThemeChange(() => u.redraw());

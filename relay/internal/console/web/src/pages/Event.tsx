@@ -1,6 +1,7 @@
 import { useState } from 'preact/hooks';
 import { get, post, type Schemas } from '../api';
 import { Attempts } from '../components/Attempts';
+import { ChangeDeliveries } from '../components/ChangeDeliveries';
 import { Confirm } from '../components/Confirm';
 import { type Column, Table } from '../components/Table';
 import { Empty, Facts, Json, Loaded, State, Time, Title } from '../components/ui';
@@ -167,16 +168,6 @@ function SinkCard({ sink: s, onAction }: { sink: EventSink; onAction?: ((action:
   );
 }
 
-const unchanged: Record<string, string> = {
-  running: 'A node attempts it now, or when the sink is resumed.',
-  ordering: 'It follows an earlier delivery with its ordering key.',
-  waiting: 'It was not attempted yet. A node attempts it as soon as possible.',
-  digest: 'It is part of an open digest.',
-  dead: 'It is a dead letter.',
-  missing: 'It was delivered or dropped, or it is part of a batch or digest.',
-  unknown: 'Redis was too slow to find it. Try again.',
-};
-
 interface ActionProps {
   id: string;
   action: Action;
@@ -188,8 +179,6 @@ interface ActionProps {
 function ActionDialog({ id, action, sink, onClose, onDone }: ActionProps) {
   const name = sink.sink;
   const delivery = deliveryID(sink, id);
-  const shared =
-    delivery !== id ? <p>The event is part of a batch or digest. The other events in it are changed, too.</p> : null;
   if (action === 'replay dead letter') {
     return (
       <ChangeDialog
@@ -221,28 +210,9 @@ function ActionDialog({ id, action, sink, onClose, onDone }: ActionProps) {
       </Confirm>
     );
   }
-  const retry = action === 'retry';
   return (
-    <Confirm
-      title={retry ? `Retry the delivery to ${name} now?` : `Drop the delivery to ${name}?`}
-      confirm={retry ? 'Retry the delivery' : 'Drop the delivery'}
-      danger={!retry}
-      command={command('deliveries', action, name, delivery)}
-      onClose={onClose}
-      action={async () => {
-        const path = retry ? '/api/sinks/{name}/deliveries/retry' : '/api/sinks/{name}/deliveries/drop';
-        const { data } = await post(path, { params: { name }, body: { ids: [delivery] } });
-        onDone();
-        const [other] = data.unchanged;
-        return other ? <p>The delivery stays unchanged. {unchanged[other.reason] ?? other.reason}</p> : null;
-      }}
-    >
-      <p>
-        {retry
-          ? 'The next attempt becomes due now. If it fails, the delivery continues its schedule.'
-          : `The delivery is removed permanently. ${name} never receives the event.`}
-      </p>
-      {shared}
-    </Confirm>
+    <ChangeDeliveries change={action} deliveries={[{ sink: name, id: delivery }]} onClose={onClose} onDone={onDone}>
+      {delivery !== id ? <p>The event is part of a batch or digest. The other events in it are changed, too.</p> : null}
+    </ChangeDeliveries>
   );
 }

@@ -29,6 +29,7 @@ export function Live() {
     account_id: query.get('account_id') ?? '',
   };
   const { polled, live } = useLive(filter, paused);
+  const stored = useStatus().data?.log.stored;
   const open = query.get('event');
 
   useEffect(() => {
@@ -46,7 +47,7 @@ export function Live() {
     <>
       <Title text="Live">
         {live && !paused ? <span class="muted rate">{rate(live.rate)} events/s</span> : null}
-        {paused ? <PausedCount /> : null}
+        {paused ? <PausedCount stored={stored} /> : null}
         <div class="buttons">
           <CopyButton
             label="Copy the command"
@@ -109,13 +110,9 @@ function Row({ event: e, open }: { event: Schemas['Event']; open: boolean }) {
 }
 
 /** PausedCount counts the events that were stored since it was mounted. */
-function PausedCount() {
-  const stored = useStatus().data?.log.stored;
-  const [start, setStart] = useState<number | null>(null);
-  useEffect(() => {
-    if (start === null && stored !== undefined) setStart(stored);
-  }, [start, stored]);
-  const n = start === null || stored === undefined ? 0 : stored - start;
+function PausedCount({ stored = 0 }: { stored: number | undefined }) {
+  const [start] = useState(stored);
+  const n = stored - start;
   return (
     <span class="badge info" role="status">
       paused, {plural(n, 'event')} of all hubs stored since
