@@ -2,12 +2,14 @@ import { render } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import './style.css';
 import { getSession, onSignedOut, type Session, signOut } from './api';
-import { Layout, pages } from './components/Layout';
+import { Layout } from './components/Layout';
 import { Empty, Failed, Loading, Title } from './components/ui';
+import { Audit } from './pages/Audit';
 import { DeadLetterPage, DeadLetters } from './pages/DeadLetters';
 import { Deliveries } from './pages/Deliveries';
 import { EventPage } from './pages/Event';
 import { Events } from './pages/Events';
+import { Keys } from './pages/Keys';
 import { Live } from './pages/Live';
 import { Overview } from './pages/Overview';
 import { Quarantine, QuarantinedEntry } from './pages/Quarantine';
@@ -34,11 +36,12 @@ function Page({ path }: { path: string[] }) {
     if (third !== 'deadletters') return <SinkPage name={second} />;
     return fourth ? <DeadLetterPage sink={second} id={fourth} /> : <DeadLetters sink={second} />;
   }
-  const label = pages.find(([id]) => id === first)?.[1];
+  if (first === 'keys') return <Keys />;
+  if (first === 'audit') return <Audit />;
   return (
     <>
-      <Title text={label ?? 'Not found'} />
-      <Empty>{label ? 'This page is not part of this version yet.' : 'There is no page at this address.'}</Empty>
+      <Title text="Not found" />
+      <Empty>There is no page at this address.</Empty>
     </>
   );
 }

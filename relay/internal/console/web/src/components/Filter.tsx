@@ -4,8 +4,10 @@ export interface Field {
   name: string;
   label: string;
   placeholder?: string;
-  /** options are the values of a field with a list. The first entry of the list is all. */
+  /** options are the values of a field with a list. */
   options?: readonly string[];
+  /** none is the entry of the list for no value. */
+  none?: string;
   /** checks are values of which several can be chosen. */
   checks?: readonly string[];
 }
@@ -35,7 +37,7 @@ function Input({ field: f, query }: { field: Field; query: URLSearchParams }) {
       <label class="field">
         <span class="label">{f.label}</span>
         <select name={f.name}>
-          <option value="">All</option>
+          <option value="">{f.none ?? 'All'}</option>
           {[...new Set(value ? [...f.options, value] : f.options)].map((o) => (
             <option key={o} selected={o === value}>
               {o}

@@ -2,8 +2,9 @@ import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Session } from '../api';
 import { applyTheme, currentTheme, type Theme } from '../theme';
+import { Help } from './Help';
 
-export const pages: [id: string, label: string][] = [
+const pages: [id: string, label: string][] = [
   ['', 'Overview'],
   ['live', 'Live'],
   ['events', 'Events'],
@@ -52,6 +53,7 @@ export function Layout({ session, page, onSignOut, children }: Props) {
             {session.name} <span class="badge plain">{session.role}</span>
           </span>
           <ThemeChoice />
+          <Help />
           {session.can_sign_out ? (
             <button type="button" class="small" onClick={onSignOut}>
               Sign out

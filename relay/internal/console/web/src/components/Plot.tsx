@@ -25,6 +25,8 @@ function resolve(probe: HTMLElement, color: string): string {
   return getComputedStyle(probe).color;
 }
 
+/** minSeconds is the shortest time that a plot shows. */
+const minSeconds = 60;
 const font = '11px system-ui, sans-serif';
 
 /** Plot shows lines of one series over time. Its legend has the values at the pointer, or the last ones. */
@@ -51,10 +53,13 @@ export function Plot({ title, lines, format }: Props) {
       {
         width: div.clientWidth,
         height: 130,
-        padding: [6, 10, 0, 0],
+        padding: [6, 20, 0, 0],
         legend: { show: false },
         cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
-        scales: { y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
+        scales: {
+          x: { range: (_, min, max) => [Math.min(min, max - minSeconds), max] },
+          y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] },
+        },
         axes: [
           {
             ...axis,

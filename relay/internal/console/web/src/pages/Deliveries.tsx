@@ -52,7 +52,16 @@ const columns: Column<Delivery>[] = [
   { id: 'attempts', label: 'Attempts', numeric: true, cell: (d) => number(d.attempts) },
   { id: 'last', label: 'Last attempt', cell: (d) => <Time time={d.last_attempt_at} ago /> },
   { id: 'next', label: 'Next attempt', cell: (d) => <Time time={d.next_attempt_at} ago /> },
-  { id: 'error', label: 'Error', wide: true, cell: (d) => d.error },
+  {
+    id: 'error',
+    label: 'Error',
+    wide: true,
+    cell: (d) => (
+      <span class="clip" title={d.error}>
+        {d.error}
+      </span>
+    ),
+  },
 ];
 
 export function Deliveries() {
