@@ -24,7 +24,8 @@ const others: [key: string, label: string][] = [
 const sequenceTimeout = 1500;
 
 function focusSearch() {
-  const field = document.querySelector<HTMLElement>('main search input, main form input');
+  const field =
+    document.querySelector<HTMLElement>('main search input') ?? document.querySelector<HTMLElement>('main form input');
   field?.focus();
   return field !== null;
 }

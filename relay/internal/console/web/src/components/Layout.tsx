@@ -1,5 +1,5 @@
 import type { ComponentChildren } from 'preact';
-import { useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Session } from '../api';
 import { applyTheme, currentTheme, type Theme } from '../theme';
 import { Help } from './Help';
@@ -25,6 +25,13 @@ interface Props {
 }
 
 export function Layout({ session, page, onSignOut, children }: Props) {
+  const nav = useRef<HTMLElement>(null);
+  // On phones, the pages are a row that scrolls.
+  // biome-ignore lint/correctness/useExhaustiveDependencies: the current link changes with the page
+  useEffect(() => {
+    const link = nav.current?.querySelector<HTMLElement>('[aria-current]');
+    if (nav.current && link) nav.current.scrollLeft = link.offsetLeft - nav.current.clientWidth / 2;
+  }, [page]);
   return (
     <div class="layout">
       <button type="button" class="skip" onClick={() => document.getElementById('main')?.focus()}>
@@ -37,7 +44,7 @@ export function Layout({ session, page, onSignOut, children }: Props) {
             {session.relay}
           </span>
         </div>
-        <nav aria-label="Pages">
+        <nav ref={nav} aria-label="Pages">
           <ul>
             {pages.map(([id, label]) => (
               <li key={id}>

@@ -120,6 +120,7 @@ export function QuarantinedEntry({ id }: { id: string }) {
   const operator = useRole('operator');
   const [data, setData] = useState<string | null>(null);
   const [action, setAction] = useState<'replay' | 'drop' | null>(null);
+  const [replayed, setReplayed] = useState(false);
   const entry = usePolling(
     async (signal) => (await get('/api/quarantine/{id}', { params: { id }, signal })).data,
     0,
@@ -184,19 +185,17 @@ export function QuarantinedEntry({ id }: { id: string }) {
           title={`Replay ${id}?`}
           confirm={changed ? 'Replay the corrected entry' : 'Replay the entry'}
           command={command('quarantine', 'replay', id, ...(changed ? ['--data', 'event.json'] : []))}
-          onClose={() => setAction(null)}
+          onClose={() => (replayed ? navigate('#/quarantine') : setAction(null))}
           action={async () => {
             // An entry of a source needs the content, because it is not an entry of the inbox.
             const body = changed || entry.data?.source ? { data: text } : {};
-            const { data: replayed } = await post('/api/quarantine/{id}/replay', { params: { id }, body });
+            const { data: event } = await post('/api/quarantine/{id}/replay', { params: { id }, body });
+            setReplayed(true);
             return (
-              <div class="stack">
-                <p>
-                  The entry is in the inbox again, as <span class="mono">{replayed.topic}</span> of hub{' '}
-                  <span class="mono">{replayed.hub_id}</span>.
-                </p>
-                <a href="#/quarantine">Back to the quarantine</a>
-              </div>
+              <p>
+                The entry is in the inbox again, as <span class="mono">{event.topic}</span> of hub{' '}
+                <span class="mono">{event.hub_id}</span>.
+              </p>
             );
           }}
         >
