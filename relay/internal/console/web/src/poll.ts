@@ -104,6 +104,8 @@ export function sharePolling<T>(fetch: Fetch<T>, interval: number): () => Polled
   const listeners = new Set<() => void>();
   const start = () => {
     stop();
+    // An error of the time before is not shown, for example that of a session that has ended.
+    state = { ...(state.data !== undefined ? { data: state.data } : {}), disconnected: state.disconnected };
     stop = poll(fetch, interval, (change) => {
       state = change(state);
       for (const listener of listeners) listener();

@@ -27,7 +27,6 @@ interface Props {
 export function Layout({ session, page, onSignOut, children }: Props) {
   const nav = useRef<HTMLElement>(null);
   // On phones, the pages are a row that scrolls.
-  // biome-ignore lint/correctness/useExhaustiveDependencies: the current link changes with the page
   useEffect(() => {
     const link = nav.current?.querySelector<HTMLElement>('[aria-current]');
     if (nav.current && link) nav.current.scrollLeft = link.offsetLeft - nav.current.clientWidth / 2;

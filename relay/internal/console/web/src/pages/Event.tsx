@@ -4,7 +4,7 @@ import { Attempts } from '../components/Attempts';
 import { ChangeDeliveries } from '../components/ChangeDeliveries';
 import { Confirm } from '../components/Confirm';
 import { type Column, Table } from '../components/Table';
-import { Empty, Facts, Json, Loaded, State, Time, Title } from '../components/ui';
+import { CopyButton, Empty, Facts, Json, Loaded, State, Time, Title } from '../components/ui';
 import { command, isSet, plural, sentence } from '../format';
 import { usePolling } from '../poll';
 import { href } from '../router';
@@ -31,7 +31,11 @@ export function EventPage({ id }: { id: string }) {
       <p class="crumbs">
         <a href="#/events">Events</a>
       </p>
-      <Title text={id} mono />
+      <Title text={id} mono>
+        <div class="buttons">
+          <CopyButton label="Copy the command" text={command('events', 'show', id)} />
+        </div>
+      </Title>
       <Loaded of={event}>
         {(e) => {
           const matched = e.sinks.filter((s) => s.state !== 'not_matched');

@@ -2,8 +2,8 @@ import { get, type Schemas } from '../api';
 import { Filter } from '../components/Filter';
 import { Pages } from '../components/Pages';
 import { type Column, Table } from '../components/Table';
-import { Empty, Loaded, Time, Title } from '../components/ui';
-import { isSet, list } from '../format';
+import { CopyButton, Empty, Loaded, Time, Title } from '../components/ui';
+import { command, isSet, list } from '../format';
 import { usePolling } from '../poll';
 import { href, navigate, useRoute } from '../router';
 import { EventLink } from './Sink';
@@ -40,6 +40,27 @@ export function PublisherName({ publisher }: { publisher: Schemas['Publisher'] }
   );
 }
 
+const flags: Record<string, string> = {
+  hub_id: '--hub',
+  since: '--since',
+  until: '--until',
+  object_id: '--object',
+  account_id: '--account',
+  publisher: '--publisher',
+  container: '--container',
+  environment: '--environment',
+  cluster: '--cluster',
+  dns_zone: '--dns-zone',
+};
+
+function searchCommand(query: URLSearchParams): string {
+  const values = Object.entries(flags).flatMap(([name, flag]) => {
+    const value = query.get(name);
+    return value ? [flag, value] : [];
+  });
+  return command('events', 'search', ...list(query.get('topics')).flatMap((t) => ['--topic', t]), ...values);
+}
+
 export function Events() {
   const { query } = useRoute();
   const text = (name: string) => query.get(name) ?? '';
@@ -74,6 +95,7 @@ export function Events() {
             <input name="id" aria-label="Event ID" placeholder="Event ID" class="mono id" autoComplete="off" />
             <button type="submit">Open</button>
           </form>
+          <CopyButton label="Copy the command" text={searchCommand(query)} />
           <button type="button" onClick={events.refresh}>
             Refresh
           </button>
