@@ -35,3 +35,38 @@ func TestStatus(t *testing.T) {
 		}
 	}
 }
+
+// Operators see the configuration of a node without secrets, also after a reload.
+func TestConfigOfNode(t *testing.T) {
+	t.Parallel()
+	c := daemonConfig{redis: `url: "memory:"`, sinks: "  written: {type: file, path: ./written.jsonl}"}
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", c.renderYAML())
+	d := serveFile(t, file)
+	show := func(path string, v any) {
+		t.Helper()
+		r, err := d.GetAdmin(t.Context(), path)
+		if err != nil || r.Status != 200 || json.Unmarshal([]byte(r.Body), &struct{ Data any }{v}) != nil {
+			t.Fatalf("%s: got %v %d %s", path, err, r.Status, r.Body)
+		}
+		if strings.Contains(r.Body, opsKey) {
+			t.Errorf("%s shows a key: %s", path, r.Body)
+		}
+	}
+	var got adminapi.Config
+	show("/api/config", &got)
+	if len(got.Versions) != 1 || got.Warning != "" || !strings.Contains(got.Text, "written:") || got.Node != "node-0" {
+		t.Errorf("got %+v", got)
+	}
+	c.sinks += "\n  added: {type: file, path: ./added.jsonl}"
+	d.reconfigure(t, file, c, 1)
+	show("/api/config", &got)
+	var first adminapi.ConfigText
+	show("/api/config/versions/1", &first)
+	if len(got.Versions) != 2 || got.Versions[0].Number != 2 || !strings.Contains(got.Text, "added:") ||
+		strings.Contains(first.Text, "added:") || !strings.Contains(first.Text, "written:") {
+		t.Errorf("got versions %v, the first:\n%s", got.Versions, first.Text)
+	}
+	if r, err := d.GetAdmin(t.Context(), "/api/config/versions/3"); err != nil || r.Status != 404 {
+		t.Errorf("a version that does not exist: got %v %d", err, r.Status)
+	}
+}

@@ -21,8 +21,8 @@ type Role string
 
 // The roles.
 const (
-	RoleViewer   Role = "viewer"   // reads everything except payloads and profiles
-	RoleOperator Role = "operator" // also reads payloads, and controls sinks and dead letters
+	RoleViewer   Role = "viewer"   // reads everything except payloads, the configuration and profiles
+	RoleOperator Role = "operator" // also reads payloads and the configuration, controls sinks and dead letters, and migrates instances
 	RoleAdmin    Role = "admin"    // also manages keys, accounts and the inventory, and takes profiles
 )
 

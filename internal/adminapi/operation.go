@@ -72,9 +72,14 @@ func newOperation[Request, Response any](name, method, path string, role Role, s
 	return Operation[Request, Response]{Description{name, method, path, role, summary}}
 }
 
-// viewerOperation returns an operation that changes nothing.
+// readOperation returns an operation that changes nothing.
+func readOperation[Request, Response any](name, path string, role Role, summary string) Operation[Request, Response] {
+	return newOperation[Request, Response](name, http.MethodGet, path, role, summary)
+}
+
+// viewerOperation returns an operation that changes nothing, for all roles.
 func viewerOperation[Request, Response any](name, path, summary string) Operation[Request, Response] {
-	return newOperation[Request, Response](name, http.MethodGet, path, RoleViewer, summary)
+	return readOperation[Request, Response](name, path, RoleViewer, summary)
 }
 
 // operatorOperation returns an operation of operators.
@@ -138,6 +143,7 @@ func Operations() []AnyOperation {
 		ListSources(), ListConnections(), ExplainStream(), ListAudit(),
 		ListKeys(), CheckKey(), CreateKey(), RotateKey(), RevokeKey(), EraseAccount(),
 		ListInventory(), ImportInventory(), ShowSession(), ShowStatus(),
+		ListJobs(), ShowJob(), CreateJob(), ShowConfig(), ShowConfigVersion(),
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
 	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
+	"github.com/hubrelay/hubrelay/relay/internal/status"
 )
 
 // Options are the settings of the daemon that come from the program.
@@ -62,6 +63,7 @@ type Daemon struct {
 	audit          *audit.Log
 	modules        modules
 	sinks          *delivery.Sinks
+	configs        status.Configs
 	reloadStatus   reloadStatus
 }
 
@@ -71,6 +73,7 @@ func New(cfg *config.Config, o Options) (*Daemon, error) {
 	o.Log = slog.New(redisconn.NewOutageHandler(o.Log.Handler()))
 	d := &Daemon{cfg: cfg, options: o, log: o.Log, metrics: metrics.New(o.Version)}
 	d.reloadStatus.setMetric = d.metrics.Reloaded
+	d.addConfig(cfg)
 	var err error
 	if d.catalog, err = relay.NewCatalog(cfg.Notifications.ExtraTopics); err != nil {
 		return nil, fmt.Errorf("notifications.extra_topics: %w", err)
@@ -190,8 +193,12 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	addresses.Admin, err = d.startAdminListener(ctx, group, addresses.Health, adminserver.Options{
 		Sinks: deliveries, Sources: sources, Quarantine: d.newQuarantine(s), Connections: clients, Keys: keys,
 		Access: d.newExplainer(s, events), Events: events,
-		Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit, Node: node.Name,
-		Status: &status{daemon: d, stores: s, clients: clients, node: node.Name, startedAt: time.Now().UTC()},
+		Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit, Node: node.Name, Jobs: d.modules.migrations.AdminJobs(),
+		Status: status.NewReporter(status.Options{
+			Node: node.Name, Version: d.options.Version, StartedAt: time.Now(), Log: s.log, Leases: s.leases,
+			Clients: clients, Storage: s.monitor, Configs: &d.configs, CheckReady: s.checkReady,
+			ConfigWarning: d.reloadStatus.operatorWarning,
+		}),
 	})
 	if err != nil {
 		return err

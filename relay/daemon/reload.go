@@ -98,6 +98,7 @@ func (r *reloader) reloadConfig(ctx context.Context) error {
 	r.sources.setDesired(cfg.Sources)
 	r.reloadStatus.markAccepted()
 	r.recordReload(r.accepted, cfg)
+	r.addConfig(cfg)
 	r.accepted = cfg
 	select {
 	case <-r.desired: // replaced by the newer one
@@ -105,6 +106,15 @@ func (r *reloader) reloadConfig(ctx context.Context) error {
 	}
 	r.desired <- cfg
 	return nil
+}
+
+// addConfig makes cfg the current version that operators see.
+func (d *Daemon) addConfig(cfg *config.Config) {
+	warnings := make([]string, len(cfg.Warnings))
+	for i, w := range cfg.Warnings {
+		warnings[i] = w.String()
+	}
+	d.configs.Add(cfg, warnings, time.Now())
 }
 
 func (r *reloader) logRejected(err error) {

@@ -64,8 +64,10 @@ type Options struct {
 	ConfigWarning func() string
 	// AuditLog implements /api/audit.
 	AuditLog AuditLog
-	// Status implements /api/status.
+	// Status implements /api/status and /api/config.
 	Status Status
+	// Jobs implements /api/jobs.
+	Jobs Jobs
 }
 
 // Admin serves the console, /api/ and /debug/pprof/ to operators. It may be used concurrently.

@@ -48,7 +48,12 @@ func newAPIHandler(opt Options) *apiHandler {
 	h.handleKeys(opt.Keys)
 	handleOperation(h, adminapi.CheckKey(), withComponent(opt.Access, checkKey))
 	handleOperation(h, adminapi.ExplainStream(), withComponent(opt.Access, explainStream))
+	handleOperation(h, adminapi.ListJobs(), withComponent(opt.Jobs, listJobs))
+	handleOperation(h, adminapi.ShowJob(), withComponent(opt.Jobs, showJob))
+	handleOperation(h, adminapi.CreateJob(), withComponent(opt.Jobs, createJob))
 	handleOperation(h, adminapi.ShowStatus(), withComponent(opt.Status, showStatus))
+	handleOperation(h, adminapi.ShowConfig(), withComponent(opt.Status, showConfig))
+	handleOperation(h, adminapi.ShowConfigVersion(), withComponent(opt.Status, showConfigVersion))
 	handleOperation(h, adminapi.EraseAccount(), withComponent(opt.Accounts, eraseAccount))
 	h.routes["/api/openapi.yaml"] = map[string]http.HandlerFunc{http.MethodGet: serveOpenAPI, http.MethodHead: serveOpenAPI}
 	for _, m := range opt.Routes {

@@ -7,12 +7,23 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
 
-// Status describes the relay. Its method may be called concurrently and honors ctx. An error means that Redis is
-// unreachable.
+// Status describes the relay. Its methods may be called concurrently. ShowStatus honors ctx, and its error means that Redis
+// is unreachable.
 type Status interface {
-	Show(ctx context.Context) (adminapi.Status, error)
+	ShowStatus(ctx context.Context) (adminapi.Status, error)
+	ShowConfig() adminapi.Config
+	// ShowConfigVersion returns a *[relay.Error] for a version that is not kept.
+	ShowConfigVersion(number string) (adminapi.ConfigText, error)
 }
 
 func showStatus(s Status, r *http.Request, _ adminapi.Empty) (adminapi.Status, error) {
-	return s.Show(r.Context())
+	return s.ShowStatus(r.Context())
+}
+
+func showConfig(s Status, _ *http.Request, _ adminapi.Empty) (adminapi.Config, error) {
+	return s.ShowConfig(), nil
+}
+
+func showConfigVersion(s Status, r *http.Request, _ adminapi.Empty) (adminapi.ConfigText, error) {
+	return s.ShowConfigVersion(r.PathValue("number"))
 }

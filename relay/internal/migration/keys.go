@@ -51,6 +51,9 @@ func (k keys) instanceJobs(partition int, instance string) string {
 	return k.InPartition("jobs", partition) + ":" + instance
 }
 
+// recentJobs returns the list of the newest jobs of a partition, for operators.
+func (k keys) recentJobs(partition int) string { return k.InPartition("jobs:recent", partition) }
+
 // migrationLeases returns the hash of the last fencing token of each migrated instance.
 func (k keys) migrationLeases(partition int) string {
 	return k.InPartition("migrating:leases", partition)

@@ -33,6 +33,7 @@ func TestKeys_MatchArchitecture(t *testing.T) {
 		"job:<id>":                        k.job("<id>", 0),
 		"jobs:{p}":                        k.jobs(0),
 		"jobs:{p}:<container>/<instance>": k.instanceJobs(0, "<container>/<instance>"),
+		"jobs:recent:{p}":                 k.recentJobs(0),
 		"migrating:leases:{p}":            k.migrationLeases(0),
 		"turns":                           k.serverSlots(),
 	} {

@@ -84,7 +84,7 @@ func (s *jobStore) createJob(ctx context.Context, c newJobRequest) (string, erro
 	keys := []string{
 		s.keys.job(o.ID, p), eventlog.Key(s.keys.Space, p), s.keys.jobs(p), s.keys.instanceJobs(p,
 			InstanceField(o.Container, o.Instance)), s.keys.activeMigrations(p),
-		s.keys.migratedTo(p), s.keys.instances(p),
+		s.keys.migratedTo(p), s.keys.instances(p), s.keys.recentJobs(p),
 	}
 	if c.key != "" {
 		keys = append(keys, eventlog.IdempotencyKey(s.keys.Space, p, c.key))
@@ -93,7 +93,7 @@ func (s *jobStore) createJob(ctx context.Context, c newJobRequest) (string, erro
 		InstanceField(
 			o.Container, o.Instance,
 		), o.Source, o.ID, text, c.digest, eventlog.IdempotencyTime.Milliseconds(), jobTTL.Milliseconds(),
-		maxJobsPerInstance,
+		maxJobsPerInstance, maxRecentJobs,
 	}
 	reply, err := createScript.Run(ctx, s.client, keys, appendEvents(args, c.events)...).StringSlice()
 	if err != nil {

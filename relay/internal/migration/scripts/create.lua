@@ -1,10 +1,11 @@
 -- Store a new job with its events, unless the instance is being moved or has moved since the lookup.
--- KEYS: job, log, jobs, jobs of the instance, migrating, moved, instances, optional: result of the idempotency key.
+-- KEYS: job, log, jobs, jobs of the instance, migrating, moved, instances, recent jobs, optional: result of the idempotency
+-- key.
 -- ARGV: field of the instance, its server at the lookup, job ID, spec of the job, digest of the request, milliseconds
--- to store the idempotency key, milliseconds to store the jobs of the instance, their maximum number, then id, topic,
--- hub, account and data of each event.
+-- to store the idempotency key, milliseconds to store the jobs of the instance, their maximum number, the maximum number of
+-- recent jobs, then id, topic, hub, account and data of each event.
 -- Returns the outcome, and the ID of the new, earlier or running job.
-local known = KEYS[8] and redis.call('GET', KEYS[8])
+local known = KEYS[9] and redis.call('GET', KEYS[9])
 if known then
   local cut = string.find(known, '\n', 1, true)
   if string.sub(known, 1, cut - 1) ~= ARGV[5] then
@@ -30,8 +31,10 @@ redis.call('HSET', KEYS[5], ARGV[1], ARGV[3])
 redis.call('LPUSH', KEYS[4], ARGV[3])
 redis.call('LTRIM', KEYS[4], 0, tonumber(ARGV[8]) - 1)
 redis.call('PEXPIRE', KEYS[4], ARGV[7])
-append_events(KEYS[2], 9)
-if KEYS[8] then
-  redis.call('SET', KEYS[8], ARGV[5] .. '\n' .. ARGV[3], 'PX', ARGV[6])
+redis.call('LPUSH', KEYS[8], ARGV[3])
+redis.call('LTRIM', KEYS[8], 0, tonumber(ARGV[9]) - 1)
+append_events(KEYS[2], 10)
+if KEYS[9] then
+  redis.call('SET', KEYS[9], ARGV[5] .. '\n' .. ARGV[3], 'PX', ARGV[6])
 end
 return {'created', ARGV[3]}

@@ -1,0 +1,55 @@
+package adminapi
+
+import "github.com/hubrelay/hubrelay/relay"
+
+// Job is a migration job with its request.
+type Job struct {
+	relay.Job
+	AccountID string `json:"account_id"`
+	Cluster   string `json:"cluster"`
+	Container string `json:"container"`
+	Instance  string `json:"instance"`
+	// Source and Destination are IDs of servers.
+	Source      string `json:"source"`
+	Destination string `json:"destination"`
+	CopyVolumes bool   `json:"copy_volumes"`
+	// Key is the name of the API key that requested the migration, or the operator, such as "admin alice".
+	Key string `json:"key"`
+}
+
+// ListJobsRequest selects jobs. Members that are empty select all.
+type ListJobsRequest struct {
+	HubID     string `json:"hub_id,omitempty"`
+	Container string `json:"container,omitempty"`
+	Instance  string `json:"instance,omitempty"`
+	// States are new, queued, scheduled, running, completed, error and expired.
+	States []string `json:"states,omitempty"`
+	PageRequest
+}
+
+// CreateJobRequest is a request to migrate an instance.
+type CreateJobRequest struct {
+	HubID     string `json:"hub_id"`
+	Container string `json:"container"`
+	Instance  string `json:"instance"`
+	// Destination is the ID of a server of the same cluster.
+	Destination string `json:"destination"`
+	// CopyVolumes copies the volumes of a stateful container.
+	CopyVolumes bool `json:"copy_volumes,omitempty"`
+}
+
+// ListJobs lists the jobs of all hubs, the newest first. The relay keeps jobs for 30 days, and lists the newest 1,000 of each
+// partition.
+func ListJobs() Operation[ListJobsRequest, Page[Job]] {
+	return viewerOperation[ListJobsRequest, Page[Job]]("jobs.list", "/api/jobs", "List migration jobs, the newest first")
+}
+
+// ShowJob shows a job with its steps.
+func ShowJob() Operation[Empty, Job] {
+	return viewerOperation[Empty, Job]("jobs.show", "/api/jobs/{id}", "Show a migration job with its steps")
+}
+
+// CreateJob migrates an instance, as POST …/tasks of the public API does.
+func CreateJob() Operation[CreateJobRequest, Job] {
+	return operatorOperation[CreateJobRequest, Job]("jobs.create", "/api/jobs", "Migrate an instance to another server")
+}

@@ -1,0 +1,219 @@
+package migration
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/module"
+)
+
+const (
+	// maxRecentJobs is the number of jobs of a partition that operators can list.
+	maxRecentJobs = 1000
+	// defaultJobPage and maxJobPage are numbers of jobs in a response.
+	defaultJobPage, maxJobPage = 100, 500
+)
+
+// AdminJobs returns the jobs of all hubs for operators. It implements [adminserver.Jobs].
+func (m *Module) AdminJobs() *AdminJobs { return &AdminJobs{module: m} }
+
+// AdminJobs lists and creates jobs for operators. It may be used concurrently when the module has started.
+type AdminJobs struct{ module *Module }
+
+func (a *AdminJobs) service() (*Service, error) {
+	if a.module.driver == nil {
+		return nil, relay.NewError(relay.CodeNotEnabled,
+			"migrations are disabled, so there are no jobs; configure migration.driver and restart the daemon")
+	}
+	return a.module.service, nil
+}
+
+// ListJobs returns a page of the selected jobs, the newest first.
+func (a *AdminJobs) ListJobs(ctx context.Context, r adminapi.ListJobsRequest) (page adminapi.Page[adminapi.Job], err error) {
+	s, err := a.service()
+	if err != nil {
+		return page, err
+	}
+	limit := cmp.Or(r.Limit, defaultJobPage)
+	if limit < 0 || limit > maxJobPage {
+		return page, relay.NewError(relay.CodeInvalidArgument, fmt.Sprintf("limit is not a number from 1 to %d", maxJobPage)).
+			WithExtra("parameter", "limit")
+	}
+	if r.After != "" && !isJobID(r.After) {
+		return page, relay.NewError(relay.CodeInvalidArgument, "after is not the value of next in an earlier response").
+			WithExtra("parameter", "after")
+	}
+	states, err := parseStates(r.States)
+	if err != nil {
+		return page, err
+	}
+	ids, err := s.store.recentJobs(ctx)
+	if err != nil {
+		return page, err
+	}
+	if r.After != "" {
+		first := slices.IndexFunc(ids, func(id storedJobID) bool { return id.id < r.After })
+		if first < 0 {
+			return page, nil
+		}
+		ids = ids[first:]
+	}
+	for part := range slices.Chunk(ids, maxJobPage) {
+		jobs, err := s.store.loadJobs(ctx, part)
+		if err != nil {
+			return page, err
+		}
+		for _, j := range jobs {
+			if r.HubID != "" && j.Hub != r.HubID || r.Container != "" && j.Container != r.Container ||
+				r.Instance != "" && j.Instance != r.Instance || len(states) > 0 && !slices.Contains(states, j.State) {
+				continue
+			}
+			if len(page.Data) == limit {
+				page.Next = page.Data[limit-1].ID
+				return page, nil
+			}
+			page.Data = append(page.Data, j.toAdminView())
+		}
+	}
+	return page, nil
+}
+
+// parseStates returns the states of a request. Each text may contain several, separated by commas.
+func parseStates(lists []string) (states []relay.JobState, err error) {
+	known := []relay.JobState{
+		relay.JobNew, relay.JobQueued, relay.JobScheduled, relay.JobRunning, relay.JobCompleted, relay.JobError, relay.JobExpired,
+	}
+	for text := range strings.SplitSeq(strings.Join(lists, ","), ",") {
+		state := relay.JobState(strings.TrimSpace(text))
+		switch {
+		case state == "":
+		case slices.Contains(known, state):
+			states = append(states, state)
+		default:
+			return nil, relay.NewError(relay.CodeInvalidArgument, fmt.Sprintf("%q is not a state of a job", relay.Truncate(text, 60))).
+				WithExtra("parameter", "states")
+		}
+	}
+	return states, nil
+}
+
+// ShowJob returns a job of any hub.
+func (a *AdminJobs) ShowJob(ctx context.Context, id string) (adminapi.Job, error) {
+	s, err := a.service()
+	if err != nil {
+		return adminapi.Job{}, err
+	}
+	if isJobID(id) {
+		list := make([]storedJobID, s.store.keys.Partitions())
+		for p := range list {
+			list[p] = storedJobID{id, p}
+		}
+		jobs, err := s.store.loadJobs(ctx, list)
+		if err != nil {
+			return adminapi.Job{}, err
+		}
+		if len(jobs) > 0 {
+			return jobs[0].toAdminView(), nil
+		}
+	}
+	return adminapi.Job{}, relay.NewError(relay.CodeNoJob,
+		fmt.Sprintf("there is no job %q, or it ended more than 30 days ago", relay.Truncate(id, 60)))
+}
+
+// CreateJob migrates an instance of any hub.
+func (a *AdminJobs) CreateJob(ctx context.Context, actor string, r adminapi.CreateJobRequest) (adminapi.Job, error) {
+	s, err := a.service()
+	if err != nil {
+		return adminapi.Job{}, err
+	}
+	for _, member := range [][2]string{
+		{"hub_id", r.HubID}, {"container", r.Container}, {"instance", r.Instance}, {"destination", r.Destination},
+	} {
+		if name, value := member[0], member[1]; value == "" {
+			return adminapi.Job{}, relay.NewError(relay.CodeMissingArgument, name+" is missing").WithPointer("/" + name)
+		}
+	}
+	body, err := json.Marshal(map[string]any{
+		"action": actionMigrate, "value": map[string]any{
+			"destination_server_id": r.Destination, "stateful": map[string]bool{"copy_volumes": r.CopyVolumes},
+		},
+	})
+	if err != nil {
+		return adminapi.Job{}, err
+	}
+	task, err := s.Migrate(ctx, Request{
+		Caller:    module.Caller{KeyName: actor, Hub: r.HubID, Sees: func(string) bool { return true }},
+		Container: r.Container, Instance: r.Instance, ContentType: "application/json", Body: body,
+	})
+	if err != nil {
+		return adminapi.Job{}, err
+	}
+	return a.ShowJob(ctx, task.JobID)
+}
+
+func (j *job) toAdminView() adminapi.Job {
+	return adminapi.Job{
+		Job: j.toView(), AccountID: j.Account, Cluster: j.Cluster, Container: j.Container, Instance: j.Instance, Source: j.Source,
+		Destination: j.Destination, CopyVolumes: j.CopyVolumes, Key: j.Key,
+	}
+}
+
+// storedJobID is the ID of a job with the partition of its hub.
+type storedJobID struct {
+	id        string
+	partition int
+}
+
+// recentJobs returns the IDs of the newest jobs of all partitions, the newest first.
+func (s *jobStore) recentJobs(ctx context.Context) ([]storedJobID, error) {
+	replies := make([]*redis.StringSliceCmd, s.keys.Partitions())
+	if _, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for p := range replies {
+			replies[p] = pipe.LRange(ctx, s.keys.recentJobs(p), 0, -1)
+		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("list the jobs: %w", err)
+	}
+	var list []storedJobID
+	for p, reply := range replies {
+		for _, id := range reply.Val() {
+			list = append(list, storedJobID{id, p})
+		}
+	}
+	// IDs begin with the time.
+	slices.SortFunc(list, func(a, b storedJobID) int { return strings.Compare(b.id, a.id) })
+	return list, nil
+}
+
+// loadJobs returns the jobs that exist and can be read, in the same order.
+func (s *jobStore) loadJobs(ctx context.Context, ids []storedJobID) ([]*job, error) {
+	replies := make([]*redis.MapStringStringCmd, len(ids))
+	if _, err := s.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, id := range ids {
+			replies[i] = pipe.HGetAll(ctx, s.keys.job(id.id, id.partition))
+		}
+		return nil
+	}); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("read the jobs: %w", err)
+	}
+	jobs := make([]*job, 0, len(ids))
+	for _, reply := range replies {
+		if len(reply.Val()) == 0 {
+			continue // it has expired
+		}
+		if j, err := decodeJob(reply.Val()); err == nil {
+			jobs = append(jobs, j)
+		}
+	}
+	return jobs, nil
+}

@@ -1,0 +1,86 @@
+// Package status describes the relay as a whole for operators: storage, log, streams, nodes and configuration.
+package status
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
+	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/lease"
+	"github.com/hubrelay/hubrelay/relay/internal/storage"
+)
+
+// Options are the parts that a [Reporter] describes. All fields are required.
+type Options struct {
+	Node, Version string
+	StartedAt     time.Time
+	Log           *eventlog.Log
+	Leases        *lease.Manager
+	Clients       *hub.Hub
+	Storage       *storage.Monitor
+	Configs       *Configs
+	// CheckReady returns the reason why this node is not ready.
+	CheckReady func(context.Context) error
+	// ConfigWarning describes how the running configuration differs from the file, or returns "".
+	ConfigWarning func() string
+}
+
+// Reporter describes the relay. It may be used concurrently.
+type Reporter struct{ opts Options }
+
+// NewReporter returns a reporter.
+func NewReporter(o Options) *Reporter { return &Reporter{o} }
+
+// ShowStatus returns the state of the relay. An error means that Redis is unreachable.
+func (r *Reporter) ShowStatus(ctx context.Context) (adminapi.Status, error) {
+	o := &r.opts
+	info, err := o.Log.Info(ctx)
+	if err != nil {
+		return adminapi.Status{}, err
+	}
+	nodes, err := o.Leases.ListNodes(ctx)
+	if err != nil {
+		return adminapi.Status{}, err
+	}
+	_, queued := o.Clients.QueueStats()
+	s := adminapi.Status{
+		Node: o.Node, Version: o.Version, StartedAt: o.StartedAt.UTC().Truncate(time.Millisecond), Nodes: nodes,
+		ConfigWarning: o.ConfigWarning(),
+		Storage:       adminapi.StorageStatus{UsedBytes: o.Storage.UsedMemory(), MaxBytes: o.Storage.MaxMemory()},
+		Log:           adminapi.LogStatus{Stored: info.Stored, Events: info.Length, OldestAt: info.OldestAt},
+		Streams:       adminapi.StreamStatus{Clients: o.Clients.Clients(), QueuedBytes: queued},
+	}
+	if err := o.CheckReady(ctx); err != nil {
+		s.NotReady = err.Error()
+	}
+	return s, nil
+}
+
+// ShowConfig returns the versions of the configuration of this node.
+func (r *Reporter) ShowConfig() adminapi.Config {
+	text, warnings := r.opts.Configs.Current()
+	c := adminapi.Config{
+		Node: r.opts.Node, Text: text, Warning: r.opts.ConfigWarning(), Problems: append([]string{}, warnings...),
+		Versions: []adminapi.ConfigVersion{},
+	}
+	for _, v := range r.opts.Configs.List() {
+		c.Versions = append(c.Versions, adminapi.ConfigVersion{Number: v.Number, AcceptedAt: v.AcceptedAt})
+	}
+	return c
+}
+
+// ShowConfigVersion returns the text of an earlier version. The error is 404.uri for one that is no longer kept.
+func (r *Reporter) ShowConfigVersion(number string) (adminapi.ConfigText, error) {
+	n, err := strconv.Atoi(number)
+	if err == nil {
+		if text, ok := r.opts.Configs.Text(n); ok {
+			return adminapi.ConfigText{Number: n, Text: text}, nil
+		}
+	}
+	return adminapi.ConfigText{}, relay.NewError(relay.CodeNoURI, "this node does not keep the version "+
+		strconv.Quote(relay.Truncate(number, 20))+" of the configuration")
+}
