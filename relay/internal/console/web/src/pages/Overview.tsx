@@ -1,6 +1,7 @@
 import type { ComponentChildren } from 'preact';
 import type { Schemas } from '../api';
 import { Plot } from '../components/Plot';
+import { BacklogPlot, ThroughputPlot } from '../components/SinkPlots';
 import { type Column, Table } from '../components/Table';
 import { Count, Empty, Facts, Loaded, State, Time, Title } from '../components/ui';
 import { bytes, isSet, number, plural, rate, sentence } from '../format';
@@ -217,32 +218,5 @@ function Sinks({ sinks: all }: { sinks: Sink[] }) {
         )}
       </section>
     </>
-  );
-}
-
-export function ThroughputPlot({ series }: { series: typeof allSinks }) {
-  return (
-    <Plot
-      title="Attempts per second"
-      format={rate}
-      lines={[
-        { series, name: 'delivered', label: 'delivered', color: 'good' },
-        { series, name: 'failed', label: 'failed', color: 'bad' },
-      ]}
-    />
-  );
-}
-
-export function BacklogPlot({ series }: { series: typeof allSinks }) {
-  return (
-    <Plot
-      title="Backlog"
-      format={number}
-      lines={[
-        { series, name: 'waiting', label: 'waiting', color: 'accent' },
-        { series, name: 'retrying', label: 'retrying', color: 'warn' },
-        { series, name: 'dead', label: 'dead', color: 'bad' },
-      ]}
-    />
   );
 }

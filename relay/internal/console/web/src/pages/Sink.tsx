@@ -1,11 +1,8 @@
-import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
-import { collect, get, post, type Schemas } from '../api';
-import { Attempts } from '../components/Attempts';
-import { Confirm } from '../components/Confirm';
-import { Forget } from '../components/Forget';
+import { collect, get, type Schemas } from '../api';
 import { Plot } from '../components/Plot';
-import { Replay } from '../components/Replay';
+import { type SinkAction, SinkActionDialog } from '../components/SinkActionDialog';
+import { BacklogPlot, ThroughputPlot } from '../components/SinkPlots';
 import { type Column, Table } from '../components/Table';
 import { Command, Count, Empty, Facts, Loaded, State, Time, Title } from '../components/ui';
 import { command, isSet, milliseconds, number, plural, sentence } from '../format';
@@ -13,18 +10,16 @@ import { usePolling } from '../poll';
 import { href } from '../router';
 import { sinkSeries, useSinks } from '../series';
 import { useRole } from '../session';
-import { BacklogPlot, ThroughputPlot } from './Overview';
 
 type Sink = Schemas['Sink'];
 type Delivery = Schemas['Delivery'];
-type Action = 'pause' | 'resume' | 'retry' | 'test' | 'replay' | 'forget';
 
 const maxDeliveries = 1000;
 const maxRows = 20;
 
 export function SinkPage({ name }: { name: string }) {
   const operator = useRole('operator');
-  const [action, setAction] = useState<Action | null>(null);
+  const [action, setAction] = useState<SinkAction | null>(null);
   const sink = usePolling(
     async (signal) => (await get('/api/sinks/{name}', { params: { name }, signal })).data,
     3000,
@@ -88,7 +83,9 @@ export function SinkPage({ name }: { name: string }) {
           <>
             <Status sink={s} />
             <Plots sink={name} />
-            {action ? <ActionDialog sink={s} action={action} onClose={() => setAction(null)} onDone={refresh} /> : null}
+            {action ? (
+              <SinkActionDialog sink={s} action={action} onClose={() => setAction(null)} onDone={refresh} />
+            ) : null}
           </>
         )}
       </Loaded>
@@ -350,102 +347,4 @@ function Changes({ sink }: { sink: Sink }) {
       )}
     </section>
   );
-}
-
-interface ActionProps {
-  sink: Sink;
-  action: Action;
-  onClose: () => void;
-  onDone: () => void;
-}
-
-function ActionDialog({ sink, action, onClose, onDone }: ActionProps) {
-  const { name } = sink;
-  const params = { name };
-  const common = { onClose, command: command('sinks', action, name) };
-  const undelivered = plural(sink.waiting, 'event is', 'events are');
-  const after = (result: ComponentChildren) => {
-    onDone();
-    return result;
-  };
-  switch (action) {
-    case 'forget':
-      return <Forget sink={sink} onClose={onClose} />;
-    case 'replay':
-      return <Replay sink={name} onClose={onClose} onDone={onDone} />;
-    case 'pause':
-      return (
-        <Confirm
-          {...common}
-          title={`Pause ${name}?`}
-          confirm="Pause the sink"
-          action={async () => {
-            await post('/api/sinks/{name}/pause', { params });
-            return after(null);
-          }}
-        >
-          <p>
-            All nodes stop deliveries to this sink within about a second. Events are kept up to the limit of the
-            backlog. {undelivered} waiting now.
-          </p>
-        </Confirm>
-      );
-    case 'resume':
-      return (
-        <Confirm
-          {...common}
-          title={`Resume ${name}?`}
-          confirm="Resume the sink"
-          action={async () => {
-            await post('/api/sinks/{name}/resume', { params });
-            return after(null);
-          }}
-        >
-          <p>
-            Deliveries continue with the backlog: {undelivered} waiting, and{' '}
-            {plural(sink.retrying, 'delivery is', 'deliveries are')} retrying.
-          </p>
-        </Confirm>
-      );
-    case 'retry':
-      return (
-        <Confirm
-          {...common}
-          title={`Retry the deliveries of ${name} now?`}
-          confirm={`Retry ${plural(sink.retrying, 'delivery', 'deliveries')}`}
-          action={async () => {
-            const { data } = await post('/api/sinks/{name}/retry', { params });
-            return after(<p>{plural(data.started, 'delivery is', 'deliveries are')} due now.</p>);
-          }}
-        >
-          <p>
-            The next attempts of {plural(sink.retrying, 'retrying delivery', 'retrying deliveries')} become due now.
-            They start as fast as the limits of the sink allow. Dead letters are not retried.
-          </p>
-          {sink.state === 'down' ? <p>The sink is down, so one attempt probes the destination first.</p> : null}
-        </Confirm>
-      );
-    case 'test':
-      return (
-        <Confirm
-          {...common}
-          title={`Test ${name}?`}
-          confirm="Send a sample"
-          action={async () => {
-            const { data } = await post('/api/sinks/{name}/test', { params });
-            return after(
-              <div class="stack">
-                <p>{data.outcome === 'delivered' ? 'The destination accepted the sample.' : 'The attempt failed.'}</p>
-                <Attempts attempts={[data]} />
-              </div>,
-            );
-          }}
-        >
-          <p>
-            The relay sends one sample to the destination, with the address, secrets and limits of the sink. The sample
-            is not stored and not retried.
-          </p>
-        </Confirm>
-      );
-  }
 }
