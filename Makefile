@@ -60,7 +60,7 @@ requirements: $(GOLANGCI_LINT) $(GOVULNCHECK) examples/node_modules/.package-loc
 test: preflight examples/node_modules/.package-lock.json $(GOTESTSUM) ## install requirements and run all tests except the long ones, with -race
 	@$(call test,all,-skip '^TestLong' -timeout 10m ./...)
 
-test-long: preflight examples/node_modules/.package-lock.json $(GOTESTSUM) ## run the long tests with -race
+test-long: preflight examples/node_modules/.package-lock.json $(CONSOLE)/node_modules/.package-lock.json $(GOTESTSUM) ## run the long tests with -race
 	@$(call test,long,-run '^TestLong' -timeout 12m ./...)
 
 test-docker: preflight $(GOTESTSUM) ## install Docker and migrate containers between two temporary dockerd (Linux, root)

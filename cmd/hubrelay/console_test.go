@@ -33,6 +33,11 @@ func (b *consoleBrowser) do(method, path, body string) (status int, text string)
 		b.t.Fatal(err)
 	}
 	r.Header.Set("Origin", b.base)
+	return b.send(r)
+}
+
+func (b *consoleBrowser) send(r *http.Request) (status int, text string) {
+	b.t.Helper()
 	res, err := b.client.Do(r)
 	if err != nil {
 		b.t.Fatal(err)

@@ -83,7 +83,7 @@ func DropDeliveries() Operation[ChangeDeliveriesRequest, ChangeDeliveriesResult]
 }
 
 // ListDeliveries lists deliveries: for each sink and state in the order of the states, those in the queue and in the retry
-// queue as they follow, dead letters the oldest first, and the others the newest first. A page can be empty although more
+// queue as they follow, and the others the newest first. A page can be empty although more
 // follow, because a search returns after about two seconds.
 func ListDeliveries() Operation[ListDeliveriesRequest, Page[Delivery]] {
 	return viewerOperation[ListDeliveriesRequest, Page[Delivery]]("deliveries.list", "/api/deliveries",

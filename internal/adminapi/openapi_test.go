@@ -226,20 +226,24 @@ func (s *schemas) describe(op adminapi.AnyOperation, tag string) *operation {
 
 // envelope returns the schema of the body of a response.
 func (s *schemas) envelope(response reflect.Type) any {
-	properties := map[string]any{}
+	properties, required := map[string]any{}, []string{"data"}
 	if response.Implements(reflect.TypeFor[adminapi.WholeBody]()) {
 		list, _ := response.FieldByName("Data")
 		properties["data"] = s.schemaOf(list.Type)
 		properties["next"] = map[string]string{
 			"type": "string", "description": "The value of after for the next page. It is empty on the last page.",
 		}
+		r := *s.reflector
+		r.ExpandedStruct = true
+		page := r.ReflectFromType(response)
+		for p := page.Properties.Oldest(); p != nil; p = p.Next() {
+			if properties[p.Key] == nil {
+				properties[p.Key] = p.Value
+			}
+		}
+		required = page.Required
 	} else {
 		properties["data"] = s.schemaOf(response)
 	}
-	var required []string
-	for name := range properties {
-		required = append(required, name)
-	}
-	slices.Sort(required)
 	return map[string]any{"type": "object", "required": required, "properties": properties}
 }

@@ -32,7 +32,8 @@ type Sink struct {
 	Configured bool      `json:"configured"`
 	State      SinkState `json:"state"`
 	Reason     string    `json:"reason,omitempty"`
-	Since      time.Time `json:"since,omitzero"`
+	// Since is the time of the state. For down, throttled and failed it is up to five seconds late, and omitted before that.
+	Since time.Time `json:"since,omitzero"`
 	// NextAttemptAt is the earliest time of the next attempt of a sink that is down or throttled.
 	NextAttemptAt time.Time `json:"next_attempt_at,omitzero"`
 	// Topics are the patterns of the sink. Empty means all topics.

@@ -76,6 +76,9 @@ func (s *Service) describeSinks(ctx context.Context, names []string) ([]adminapi
 			list[i].Topics = append(list[i].Topics, sink.cfg.Topics...)
 			here := sink.stateOnNode(f.State)
 			list[i].State, list[i].Reason = here.state, cmp.Or(here.reason, f.Reason)
+			if here.state != adminapi.SinkState(f.State) {
+				list[i].Since = s.nodeStates.sinceOf(name, here.state)
+			}
 			list[i].NextAttemptAt = here.nextAttemptAt.UTC().Truncate(time.Millisecond)
 		}
 	}

@@ -271,7 +271,7 @@ func (s *Service) listDead(
 	ctx context.Context, sel *Selection, place listPlace, limit int,
 ) (list []adminapi.Delivery, next string, err error) {
 	page, err := s.opts.Deliveries.DeadLetters.List(ctx, place.Sink,
-		store.Selection{Since: sel.Since, After: place.At, Limit: limit})
+		store.Selection{Since: sel.Since, After: place.At, Limit: limit, NewestFirst: true})
 	if errors.Is(err, store.ErrSelection) {
 		return nil, "", history.ErrInvalidCursor
 	}

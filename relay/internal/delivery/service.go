@@ -75,6 +75,7 @@ type Options struct {
 type Service struct {
 	opts        Options
 	sinks       *Sinks
+	nodeStates  nodeStates
 	metrics     *metrics.Metrics
 	keys        keyspace.Space
 	log         *slog.Logger

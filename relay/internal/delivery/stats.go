@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
@@ -41,17 +42,55 @@ func (s *Service) loadStats(ctx context.Context, names []string) ([]sinkStats, e
 	return list, nil
 }
 
-// recordNodeStates records which sinks became down, throttled or failed on this node since the last call, or recovered. It
-// returns the states for the next call.
-func (s *Service) recordNodeStates(before map[string]adminapi.SinkState) map[string]adminapi.SinkState {
-	now := make(map[string]adminapi.SinkState)
+// nodeStates are the states of the sinks on this node, by name. It may be used concurrently.
+type nodeStates struct {
+	mu     sync.Mutex
+	byName map[string]stateSince
+}
+
+type stateSince struct {
+	state adminapi.SinkState
+	since time.Time // when the state was first seen
+}
+
+// sinceOf returns the time at which the sink got this state. It is zero if that was not recorded yet.
+func (n *nodeStates) sinceOf(sink string, state adminapi.SinkState) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if last := n.byName[sink]; last.state == state {
+		return last.since
+	}
+	return time.Time{}
+}
+
+// replace stores the states and returns the previous ones.
+func (n *nodeStates) replace(now map[string]stateSince) (before map[string]stateSince) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before = n.byName
+	for name, s := range now {
+		if last, known := before[name]; known && last.state == s.state {
+			now[name] = last
+		}
+	}
+	n.byName = now
+	return before
+}
+
+// recordNodeStates records which sinks became down, throttled or failed on this node since the last call, or recovered.
+func (s *Service) recordNodeStates() {
 	ofNode := func(state adminapi.SinkState) bool {
 		return state == adminapi.SinkDown || state == adminapi.SinkThrottled || state == adminapi.SinkFailed
 	}
-	for _, sink := range s.sinks.list() {
-		state := sink.stateOnNode(sink.pipeline.State())
-		now[sink.name] = state.state
-		last := before[sink.name]
+	sinks, at := s.sinks.list(), time.Now().UTC().Truncate(time.Millisecond)
+	now, states := make(map[string]stateSince), make([]nodeState, len(sinks))
+	for i, sink := range sinks {
+		states[i] = sink.stateOnNode(sink.pipeline.State())
+		now[sink.name] = stateSince{states[i].state, at}
+	}
+	before := s.nodeStates.replace(now)
+	for i, sink := range sinks {
+		state, last := states[i], before[sink.name].state
 		if state.state == last || !ofNode(state.state) && (!ofNode(last) || state.state != adminapi.SinkActive) {
 			continue
 		}
@@ -60,16 +99,14 @@ func (s *Service) recordNodeStates(before map[string]adminapi.SinkState) map[str
 			Node: s.opts.Node,
 		})
 	}
-	return now
 }
 
 // updateMetrics updates the metrics about the content of Redis until ctx ends.
 func (s *Service) updateMetrics(ctx context.Context) error {
 	tick := time.NewTicker(statsInterval)
 	defer tick.Stop()
-	states := make(map[string]adminapi.SinkState)
 	for {
-		states = s.recordNodeStates(states)
+		s.recordNodeStates()
 		names := sinkNames(s.sinks.list())
 		list, err := s.loadStats(ctx, names)
 		if ctx.Err() != nil {

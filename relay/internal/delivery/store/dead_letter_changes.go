@@ -164,7 +164,7 @@ func (s *DeadLetters) changeSelected(
 	}
 	for {
 		start := time.Now()
-		scanned, err := s.readPage(ctx, sink, f.after, f.last)
+		scanned, err := s.readPage(ctx, sink, &f, false)
 		if err != nil {
 			return result, err
 		}

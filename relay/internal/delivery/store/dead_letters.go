@@ -84,13 +84,15 @@ type Selection struct {
 	Hub string
 	// Since is the earliest time when a delivery became a dead letter. Zero means no limit.
 	Since time.Time
+	// NewestFirst reverses the order of a list. Changes ignore it.
+	NewestFirst bool
 	// After is the Next of an earlier result, or empty.
 	After string
 	// Limit is the maximum number of dead letters. 0 means [DefaultPage] for a list, and no limit for a change.
 	Limit int
 }
 
-// Page is a part of a list of dead letters, oldest first.
+// Page is a part of a list of dead letters, the oldest first unless [Selection.NewestFirst] is set.
 type Page struct {
 	Letters []DeadLetter
 	// Next continues the list. It is empty at the end. A page with a Next may have few dead letters, or none.
@@ -118,6 +120,10 @@ func (sel *Selection) compile() (selectionFilter, error) {
 		f.after = strconv.FormatInt(max(sel.Since.UnixMilli(), 0), 10)
 	}
 	if sel.After == "" {
+		return f, nil
+	}
+	if sel.NewestFirst && isEntryID(sel.After) {
+		f.last = "(" + sel.After
 		return f, nil
 	}
 	after, last, bounded := strings.Cut(sel.After, "~")
@@ -182,7 +188,7 @@ func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Pag
 	limit = min(limit, MaxPage)
 	page := Page{Letters: []DeadLetter{}}
 	for start := time.Now(); ; {
-		scanned, err := s.readPage(ctx, sink, f.after, f.last)
+		scanned, err := s.readPage(ctx, sink, &f, sel.NewestFirst)
 		if err != nil {
 			return Page{}, err
 		}
@@ -200,7 +206,11 @@ func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Pag
 			return page, nil
 		}
 		last := scanned[len(scanned)-1].entryID
-		f.after = "(" + last
+		if sel.NewestFirst {
+			f.last = "(" + last
+		} else {
+			f.after = "(" + last
+		}
 		if time.Since(start) > scanTimeout {
 			page.Next = last
 			return page, nil
@@ -208,9 +218,13 @@ func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Pag
 	}
 }
 
-func (s *DeadLetters) readPage(ctx context.Context, sink, first, last string) ([]DeadLetter, error) {
+func (s *DeadLetters) readPage(ctx context.Context, sink string, f *selectionFilter, newestFirst bool) ([]DeadLetter, error) {
+	command, first, last := "XRANGE", f.after, f.last
+	if newestFirst {
+		command, first, last = "XREVRANGE", f.last, f.after
+	}
 	keys := []string{DeadLettersKey(s.keys, sink)}
-	reply, err := listDeadLettersScript.Run(ctx, s.client, keys, first, last, scanPage).Slice()
+	reply, err := listDeadLettersScript.Run(ctx, s.client, keys, command, first, last, scanPage).Slice()
 	if err != nil {
 		return nil, redisconn.WrapError("list dead letters", err)
 	}

@@ -71,16 +71,21 @@ func TestDeadLetters_ListsSelection(t *testing.T) {
 	if got, next := s.listDeadLetters(t, Selection{}); len(got) != DefaultPage || next == "" {
 		t.Errorf("default page: got %d, next %q, want %d and a next", len(got), next, DefaultPage)
 	}
-	var all []string
-	for sel := (Selection{Limit: 120}); ; {
-		ids, next := s.listDeadLetters(t, sel)
-		all = append(all, ids...)
-		if sel.After = next; next == "" {
-			break
+	for _, newestFirst := range []bool{false, true} {
+		var all []string
+		for sel := (Selection{Limit: 120, NewestFirst: newestFirst, Since: time.Now().Add(-time.Hour)}); ; {
+			ids, next := s.listDeadLetters(t, sel)
+			all = append(all, ids...)
+			if sel.After = next; next == "" {
+				break
+			}
 		}
-	}
-	if len(all) != 250 || all[0] != "0" || all[120] != "120" || all[249] != "249" {
-		t.Errorf("pages: got %v, want 0 to 249", all)
+		if newestFirst {
+			slices.Reverse(all)
+		}
+		if len(all) != 250 || all[0] != "0" || all[120] != "120" || all[249] != "249" {
+			t.Errorf("pages, newest first %t: got %v, want 0 to 249", newestFirst, all)
+		}
 	}
 }
 

@@ -1,9 +1,9 @@
 -- List dead letters without their notifications, which may be large.
--- KEYS: deadletters. ARGV: first and last entry ID as XRANGE takes them, maximum number.
+-- KEYS: deadletters. ARGV: XRANGE or XREVRANGE, its first and last entry ID, maximum number.
 -- Returns for each: entry ID, ID, topic, hub, account, time, reason, number of attempts, status of the last attempt or 0, ID
 -- of the first event.
 local result = {}
-for _, entry in ipairs(redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[2], 'COUNT', ARGV[3])) do
+for _, entry in ipairs(redis.call(ARGV[1], KEYS[1], ARGV[2], ARGV[3], 'COUNT', ARGV[4])) do
   local f = {}
   for i = 1, #entry[2], 2 do
     f[entry[2][i]] = entry[2][i + 1]
