@@ -5,3 +5,28 @@ export function isTyping(event: KeyboardEvent): boolean {
   if (target.isContentEditable || target.matches('input, select, textarea')) return true;
   return event.key === ' ' && target.matches('button, a, summary') && !target.matches('.row');
 }
+
+const key = 'hubrelay-shortcuts';
+let on: boolean | undefined;
+
+/** areShortcutsOn reports whether single keys are shortcuts. Speech input and some assistive programs need them off. */
+export function areShortcutsOn(): boolean {
+  if (on === undefined) {
+    try {
+      on = localStorage.getItem(key) !== 'off';
+    } catch {
+      on = true;
+    }
+  }
+  return on;
+}
+
+export function setShortcuts(value: boolean) {
+  on = value;
+  try {
+    if (value) localStorage.removeItem(key);
+    else localStorage.setItem(key, 'off');
+  } catch {
+    // Without storage, the choice lasts until the page is closed.
+  }
+}

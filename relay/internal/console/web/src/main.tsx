@@ -5,12 +5,15 @@ import { getSession, onSignedOut, type Session, signOut } from './api';
 import { Layout } from './components/Layout';
 import { Empty, Failed, Loading, Title } from './components/ui';
 import { Audit } from './pages/Audit';
+import { Configuration } from './pages/Configuration';
 import { DeadLetterPage, DeadLetters } from './pages/DeadLetters';
 import { Deliveries } from './pages/Deliveries';
 import { EventPage } from './pages/Event';
 import { Events } from './pages/Events';
+import { JobPage, Jobs } from './pages/Jobs';
 import { Keys } from './pages/Keys';
 import { Live } from './pages/Live';
+import { Migrate } from './pages/Migrate';
 import { Overview } from './pages/Overview';
 import { Quarantine, QuarantinedEntry } from './pages/Quarantine';
 import { SignIn } from './pages/SignIn';
@@ -37,6 +40,8 @@ function Page({ path }: { path: string[] }) {
     return fourth ? <DeadLetterPage sink={second} id={fourth} /> : <DeadLetters sink={second} />;
   }
   if (first === 'keys') return <Keys />;
+  if (first === 'config') return <Configuration />;
+  if (first === 'jobs') return second === 'new' ? <Migrate /> : second ? <JobPage id={second} /> : <Jobs />;
   if (first === 'audit') return <Audit />;
   return (
     <>

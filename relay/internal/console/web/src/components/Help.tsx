@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { isTyping } from '../keyboard';
+import { areShortcutsOn, isTyping, setShortcuts } from '../keyboard';
 import { navigate } from '../router';
 import { Command } from './ui';
 
@@ -12,7 +12,9 @@ const pageKeys: Record<string, [id: string, label: string]> = {
   t: ['streams', 'Streams'],
   u: ['sources', 'Sources'],
   q: ['quarantine', 'Quarantine'],
+  j: ['jobs', 'Jobs'],
   k: ['keys', 'Keys'],
+  c: ['config', 'Configuration'],
   a: ['audit', 'Audit'],
 };
 const others: [key: string, label: string][] = [
@@ -36,7 +38,15 @@ export function Help() {
   useEffect(() => {
     let started = 0;
     const onKey = (e: KeyboardEvent) => {
-      if (e.ctrlKey || e.metaKey || e.altKey || isTyping(e) || document.querySelector('dialog[open]')) return;
+      if (
+        e.ctrlKey ||
+        e.metaKey ||
+        e.altKey ||
+        isTyping(e) ||
+        !areShortcutsOn() ||
+        document.querySelector('dialog[open]')
+      )
+        return;
       const page = Date.now() - started < sequenceTimeout ? pageKeys[e.key] : undefined;
       started = e.key === 'g' ? Date.now() : 0;
       if (page) navigate(`#/${page[0]}`);
@@ -59,7 +69,14 @@ export function Help() {
 
 function HelpDialog({ onClose }: { onClose: () => void }) {
   const dialog = useRef<HTMLDialogElement>(null);
-  useEffect(() => dialog.current?.showModal(), []);
+  const [on, setOn] = useState(areShortcutsOn);
+  useEffect(() => {
+    const before = document.activeElement;
+    dialog.current?.showModal();
+    return () => {
+      if (before instanceof HTMLElement && before.isConnected) before.focus();
+    };
+  }, []);
   return (
     <dialog ref={dialog} aria-labelledby="help-title" onClose={onClose}>
       <form method="dialog">
@@ -79,6 +96,17 @@ function HelpDialog({ onClose }: { onClose: () => void }) {
             </li>
           ))}
         </ul>
+        <label class="choice">
+          <input
+            type="checkbox"
+            checked={on}
+            onChange={(e) => {
+              setShortcuts(e.currentTarget.checked);
+              setOn(e.currentTarget.checked);
+            }}
+          />
+          Use these shortcuts in this browser
+        </label>
         <p>All actions of the console are also commands:</p>
         <Command text="hubrelay --help" />
         <div class="buttons end">

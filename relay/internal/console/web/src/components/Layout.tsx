@@ -13,7 +13,9 @@ const pages: [id: string, label: string][] = [
   ['streams', 'Streams'],
   ['sources', 'Sources'],
   ['quarantine', 'Quarantine'],
+  ['jobs', 'Jobs'],
   ['keys', 'Keys'],
+  ['config', 'Configuration'],
   ['audit', 'Audit'],
 ];
 

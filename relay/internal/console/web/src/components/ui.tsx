@@ -40,6 +40,12 @@ const tones: Record<string, string> = {
   permanent: 'bad',
   gone: 'bad',
   rejected: 'bad',
+  completed: 'good',
+  running: 'info',
+  queued: 'info',
+  scheduled: 'info',
+  error: 'bad',
+  expired: 'bad',
 };
 
 /** State shows a state as a word with a color. The color never stands alone. */

@@ -5,7 +5,7 @@ import { Confirm } from '../components/Confirm';
 import { Filter } from '../components/Filter';
 import { Pages } from '../components/Pages';
 import { type Column, Table } from '../components/Table';
-import { Empty, Facts, Json, Loaded, State, Time, Title } from '../components/ui';
+import { CopyButton, Empty, Facts, Json, Loaded, State, Time, Title } from '../components/ui';
 import { command, list, number, plural } from '../format';
 import { usePolling } from '../poll';
 import { href, useRoute } from '../router';
@@ -85,6 +85,9 @@ export function DeadLetters({ sink }: { sink: string }) {
       </p>
       <Title text={`Dead letters of ${sink}`}>
         {total.data === undefined ? null : <span class="muted">{number(total.data)} in total</span>}
+        <div class="buttons">
+          <CopyButton label="Copy the command" text={command('deadletters', 'list', sink, ...flags(filter).slice(1))} />
+        </div>
       </Title>
       <Filter
         submit="Filter"

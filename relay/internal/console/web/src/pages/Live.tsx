@@ -4,7 +4,7 @@ import { Filter } from '../components/Filter';
 import { CopyButton, Empty, Facts, Json, Loaded, Time, Title } from '../components/ui';
 import { VirtualList } from '../components/VirtualList';
 import { command, list, plural, rate } from '../format';
-import { isTyping } from '../keyboard';
+import { areShortcutsOn, isTyping } from '../keyboard';
 import { useLive } from '../live';
 import { usePolling } from '../poll';
 import { href, setQuery, useRoute } from '../router';
@@ -35,7 +35,7 @@ export function Live() {
   useEffect(() => {
     const onKey = (e: KeyboardEvent) => {
       if (e.key === 'Escape' && !document.querySelector('dialog[open]')) setQuery({ event: '' });
-      if (e.key !== ' ' || e.ctrlKey || e.metaKey || e.altKey || isTyping(e)) return;
+      if (e.key !== ' ' || e.ctrlKey || e.metaKey || e.altKey || isTyping(e) || !areShortcutsOn()) return;
       e.preventDefault();
       setPaused((p) => !p);
     };

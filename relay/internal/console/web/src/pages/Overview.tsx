@@ -114,6 +114,20 @@ function Storage({ storage: { used_bytes: used, max_bytes: max } }: { storage: S
 
 const perSecond = (n: number | null) => (n === null ? <span class="muted">–</span> : `${rate(n)}/s`);
 
+/** Nodes lists the names of all nodes, and which of them responds to the console. */
+function Nodes({ status: s }: { status: Status }) {
+  return (
+    <ul class="plain">
+      {s.nodes.map((n) => (
+        <li key={n}>
+          <span class="mono">{n}</span>
+          {n === s.node ? <span class="muted">, responds to this console</span> : null}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
 function Relay({ status: s }: { status: Status }) {
   return (
     <section>
@@ -144,7 +158,7 @@ function Relay({ status: s }: { status: Status }) {
               </>
             ),
           },
-          { label: plural(s.nodes.length, 'node'), value: s.nodes.join(', ') },
+          { label: plural(s.nodes.length, 'node'), value: <Nodes status={s} /> },
           {
             label: `Start of ${s.node}`,
             value: (

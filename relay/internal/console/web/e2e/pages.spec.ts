@@ -1,0 +1,129 @@
+import type { Page } from '@playwright/test';
+import { expect, expectAccessible, expectNoSidewaysScroll, go, loaded, test } from './console';
+import { call, type Relay, relays, screenshotFile } from './relays';
+
+interface Shown {
+  path: string;
+  heading: string;
+  /** text appears when the data is there. */
+  text?: string | RegExp;
+}
+
+const lists: Shown[] = [
+  { path: '/', heading: 'Overview' },
+  { path: '/live', heading: 'Live' },
+  { path: '/events', heading: 'Events' },
+  { path: '/deliveries', heading: 'Deliveries' },
+  { path: '/sinks', heading: 'Sinks' },
+  { path: '/streams', heading: 'Streams' },
+  { path: '/streams/explain', heading: 'Explain a stream' },
+  { path: '/sources', heading: 'Sources' },
+  { path: '/jobs', heading: 'Jobs' },
+  { path: '/quarantine', heading: 'Quarantine' },
+  { path: '/keys', heading: 'Keys' },
+  { path: '/config', heading: 'Configuration' },
+  { path: '/audit', heading: 'Audit' },
+  { path: '/no-such-page', heading: 'Not found', text: 'There is no page at this address.' },
+];
+
+const id = async (relay: Relay, path: string) =>
+  (await call<{ data: { id: string }[] }>(relay, 'GET', path)).data[0]?.id ?? '';
+
+/** details returns the pages of single objects. Their IDs differ in each run. */
+async function details(relay: Relay): Promise<Shown[]> {
+  if (relay === 'empty') return [];
+  const sink = relay === 'busy' ? 'dead' : 'billing';
+  const event = await id(relay, '/api/events?limit=1');
+  const letter = await id(relay, `/api/sinks/${sink}/deadletters?limit=1`);
+  const shown: Shown[] = [
+    { path: `/events/${event}`, heading: event, text: 'Payload' },
+    { path: `/live?event=${event}`, heading: 'Live', text: 'Publisher' },
+    { path: `/sinks/${sink}`, heading: sink, text: 'Errors by cause' },
+    { path: `/sinks/${sink}/deadletters`, heading: `Dead letters of ${sink}`, text: 'Replay all' },
+    { path: `/sinks/${sink}/deadletters/${letter}`, heading: letter, text: 'Attempts' },
+  ];
+  if (relay === 'failing') return shown;
+  const entry = await id(relay, '/api/quarantine?limit=1');
+  const job = await id(relay, '/api/jobs?limit=1');
+  return [
+    ...shown,
+    { path: '/sinks/paused', heading: 'paused', text: 'The sink is paused' },
+    { path: '/sinks/gone', heading: 'gone', text: 'not configured' },
+    { path: `/quarantine/${entry}`, heading: entry, text: 'Content' },
+    { path: `/jobs/${job}`, heading: job, text: 'Steps' },
+    { path: '/jobs/new', heading: 'Migrate an instance', text: 'Instance' },
+  ];
+}
+
+const sizes = { desktop: { width: 1280, height: 800 }, phone: { width: 390, height: 844 } };
+type Size = keyof typeof sizes;
+
+async function check(page: Page, name: string) {
+  await expectNoSidewaysScroll(page, name);
+  await expectAccessible(page, name);
+  const path = screenshotFile(name);
+  if (path) await page.screenshot({ path });
+}
+
+for (const relay of Object.keys(relays) as Relay[]) {
+  for (const [size, colorScheme] of [
+    ['desktop', 'light'],
+    ['phone', 'dark'],
+    ['desktop', 'dark'],
+    ['phone', 'light'],
+  ] as [Size, 'light' | 'dark'][]) {
+    test(`all pages of the ${relay} relay, ${size}, ${colorScheme}`, async ({ open }) => {
+      const page = await open(relay, 'admin', '/', { viewport: sizes[size], colorScheme });
+      for (const { path, heading, text } of [...lists, ...(await details(relay))]) {
+        await go(page, path);
+        await loaded(page, heading);
+        if (text) await expect(page.getByRole('main').getByText(text).first()).toBeVisible();
+        const file = path
+          .replace(/\?.*/, '-open')
+          .replace(/[0-9a-f]{20,}|\d+-\d+/, 'one')
+          .replaceAll('/', '-');
+        await check(page, `${relay}-${size}-${colorScheme}${file}`);
+      }
+    });
+  }
+}
+
+test('the sign-in page on a phone and on a desktop', async ({ open, faults }) => {
+  faults.allowed.push(/401/);
+  for (const size of Object.keys(sizes) as Size[]) {
+    for (const colorScheme of ['light', 'dark'] as const) {
+      const page = await open('empty', null, '/', { viewport: sizes[size], colorScheme });
+      await loaded(page, 'Sign in');
+      await check(page, `signin-${size}-${colorScheme}`);
+    }
+  }
+});
+
+test('dialogs are accessible and fit on a phone', async ({ open }) => {
+  const page = await open('busy', 'admin', '/sinks/good', { viewport: sizes.phone, colorScheme: 'dark' });
+  for (const name of ['Pause', 'Retry now', 'Test', 'Replay']) {
+    await page.getByRole('button', { name, exact: true }).click();
+    await expect(page.getByRole('dialog')).toBeVisible();
+    await check(page, `dialog-${name.toLowerCase().replace(' ', '-')}`);
+    await page.keyboard.press('Escape');
+    await expect(page.getByRole('dialog')).toHaveCount(0);
+  }
+  await go(page, '/keys');
+  await page.getByRole('button', { name: 'Create a key' }).click();
+  await expect(page.getByRole('dialog')).toBeVisible();
+  await check(page, 'dialog-create-key');
+  await page.keyboard.press('Escape');
+  await page.getByRole('button', { name: 'Keyboard' }).click();
+  await expect(page.getByRole('dialog')).toBeVisible();
+  await check(page, 'dialog-keyboard');
+});
+
+test('hostile texts are shown as text', async ({ open }) => {
+  const page = await open('busy', 'operator', '/sinks/dead/deadletters');
+  await expect(page.getByText('<img src=x onerror=').first()).toBeVisible();
+  await expect(page.locator('main img, main script')).toHaveCount(0);
+  await go(page, '/quarantine');
+  await loaded(page, 'Quarantine');
+  await page.getByRole('table').getByRole('link').first().click();
+  await expect(page.getByRole('textbox')).toBeVisible();
+});

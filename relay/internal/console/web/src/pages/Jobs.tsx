@@ -1,0 +1,299 @@
+import { useState } from 'preact/hooks';
+import { ApiError, get, type Schemas } from '../api';
+import { Filter } from '../components/Filter';
+import { Pages } from '../components/Pages';
+import { type Column, Table } from '../components/Table';
+import { Command, Empty, Facts, Loaded, State, Time, Title } from '../components/ui';
+import { bytes, command, isSet, sentence } from '../format';
+import { type Polled, usePolling } from '../poll';
+import { href, useRoute } from '../router';
+import { useRole } from '../session';
+
+type Job = Schemas['Job'];
+type Inventory = Schemas['Inventory'];
+
+const pageSize = 100;
+const states = ['new', 'queued', 'scheduled', 'running', 'completed', 'error', 'expired'] as const;
+const ended = ['completed', 'error', 'expired'];
+
+/** isDisabled reports whether the relay has no driver of migrations. */
+const isDisabled = (of: Polled<unknown>) => of.error instanceof ApiError && of.error.code === '503.not-enabled';
+
+function Disabled() {
+  return (
+    <Empty>
+      Migrations are disabled, so there are no jobs. Set <code>migration.driver</code> and{' '}
+      <code>migration.inventory_file</code> in the configuration, then restart the daemon.
+    </Empty>
+  );
+}
+
+export function JobLink({ id }: { id: string }) {
+  return (
+    <a class="mono" href={href(['jobs', id])}>
+      {id}
+    </a>
+  );
+}
+
+const columns: Column<Job>[] = [
+  { id: 'id', label: 'Job', cell: (j) => <JobLink id={j.id} /> },
+  {
+    id: 'state',
+    label: 'State',
+    cell: (j) => (
+      <>
+        <State state={j.state.current} />
+        <div class="muted sub">
+          <Time time={j.state.changed} ago />
+        </div>
+      </>
+    ),
+  },
+  { id: 'container', label: 'Container', cell: (j) => <span class="mono">{j.container}</span> },
+  { id: 'instance', label: 'Instance', cell: (j) => <span class="mono">{j.instance}</span> },
+  { id: 'route', label: 'Route', cell: (j) => <Route job={j} /> },
+  { id: 'hub', label: 'Hub', cell: (j) => <span class="mono">{j.hub_id}</span> },
+  { id: 'key', label: 'Requested by', cell: (j) => j.key },
+  { id: 'queued', label: 'Requested', cell: (j) => <Time time={j.events.queued} /> },
+  {
+    id: 'error',
+    label: 'Error',
+    wide: true,
+    cell: (j) => (j.state.error ? <span class="clip">{sentence(j.state.error.message)}</span> : null),
+  },
+];
+
+function Route({ job }: { job: Job }) {
+  return (
+    <span class="mono">
+      {job.source} <span aria-hidden="true">→</span>
+      <span class="hidden">to</span> {job.destination}
+    </span>
+  );
+}
+
+const useInventory = () =>
+  usePolling(async (signal) => (await get('/api/inventory', { signal })).data, 5000, 'inventory');
+
+export function Jobs() {
+  const { query } = useRoute();
+  const operator = useRole('operator');
+  const inventory = useInventory();
+  const search = {
+    hub_id: query.get('hub_id') ?? '',
+    container: query.get('container') ?? '',
+    instance: query.get('instance') ?? '',
+    states: query.getAll('states'),
+    after: query.get('after') ?? '',
+    limit: pageSize,
+  };
+  const jobs = usePolling((signal) => get('/api/jobs', { query: search, signal }), 5000, JSON.stringify(search));
+  const filtered = search.states.length > 0 || search.hub_id || search.container || search.instance;
+  if (isDisabled(jobs))
+    return (
+      <>
+        <Title text="Jobs" />
+        <Disabled />
+      </>
+    );
+  return (
+    <>
+      <Title text="Jobs">
+        {operator ? (
+          <div class="buttons">
+            <a class="button" href="#/jobs/new">
+              Migrate an instance
+            </a>
+          </div>
+        ) : null}
+      </Title>
+      <Filter
+        submit="Filter"
+        fields={[
+          { name: 'container', label: 'Container' },
+          { name: 'instance', label: 'Instance' },
+          { name: 'hub_id', label: 'Hub' },
+          { name: 'states', label: 'States', checks: states },
+        ]}
+      />
+      <Loaded of={jobs}>
+        {(page) => (
+          <>
+            {page.data.length ? (
+              <Table caption="Jobs, the newest first" columns={columns} rows={page.data} rowKey={(j) => j.id} />
+            ) : (
+              <Empty>
+                {page.next
+                  ? 'Nothing on this page matches the filter.'
+                  : filtered
+                    ? 'No job matches the filter.'
+                    : 'There are no jobs. A job runs one migration, and is kept for 30 days.'}
+              </Empty>
+            )}
+            <Pages after={search.after} next={page.next} label="Older" />
+          </>
+        )}
+      </Loaded>
+      <section>
+        <h2>Inventory</h2>
+        <Loaded of={inventory}>{(i) => <InventoryTables inventory={i} />}</Loaded>
+      </section>
+    </>
+  );
+}
+
+type Placed = Schemas['Instance'] & { container: Schemas['Container'] };
+
+const placedColumns: Column<Placed>[] = [
+  { id: 'instance', label: 'Instance', cell: (i) => <span class="mono">{i.id}</span> },
+  {
+    id: 'container',
+    label: 'Container',
+    cell: (i) => (
+      <>
+        <span class="mono">{i.container.id}</span>
+        <div class="muted sub">{i.container.stateful ? 'stateful' : 'stateless'}</div>
+      </>
+    ),
+  },
+  {
+    id: 'server',
+    label: 'Server',
+    cell: (i) => (
+      <>
+        <span class="mono">{i.server_id}</span>
+        {i.moved_from ? <div class="muted sub">moved from {i.moved_from}</div> : null}
+      </>
+    ),
+  },
+  { id: 'hub', label: 'Hub', cell: (i) => <span class="mono">{i.container.hub_id}</span> },
+  { id: 'job', label: 'Job', cell: (i) => (i.job_id ? <JobLink id={i.job_id} /> : <span class="muted">–</span>) },
+];
+
+const serverColumns: Column<Schemas['Server']>[] = [
+  { id: 'server', label: 'Server', cell: (s) => <span class="mono">{s.id}</span> },
+  { id: 'cluster', label: 'Cluster', cell: (s) => s.cluster },
+  {
+    id: 'instances',
+    label: 'Instances',
+    wide: true,
+    cell: (s) => (s.instances.length ? <span class="mono">{s.instances.join(', ')}</span> : 'none'),
+  },
+];
+
+function DriverError({ error }: { error: string | undefined }) {
+  return error ? (
+    <p class="notice bad">The driver of this node cannot work, so jobs wait for it. {sentence(error)}</p>
+  ) : null;
+}
+
+function InventoryTables({ inventory: i }: { inventory: Inventory }) {
+  const placed = i.containers.flatMap((container) => container.instances.map((x) => ({ ...x, container })));
+  return (
+    <>
+      <DriverError error={i.driver_error} />
+      {placed.length ? (
+        <Table caption="Instances" columns={placedColumns} rows={placed} rowKey={(x) => x.id} />
+      ) : (
+        <Empty>The inventory has no instances.</Empty>
+      )}
+      {i.servers.length ? (
+        <Table caption="Servers" columns={serverColumns} rows={i.servers} rowKey={(s) => s.id} />
+      ) : (
+        <Empty>The inventory has no servers. Define them in migration.inventory_file.</Empty>
+      )}
+      <details>
+        <summary>Show the inventory in a terminal</summary>
+        <Command text={command('inventory', 'list')} />
+      </details>
+    </>
+  );
+}
+
+export function JobPage({ id }: { id: string }) {
+  const [over, setOver] = useState(false);
+  const job = usePolling(
+    async (signal) => {
+      const { data } = await get('/api/jobs/{id}', { params: { id }, signal });
+      setOver(ended.includes(data.state.current));
+      return data;
+    },
+    over ? 30_000 : 1000,
+    id,
+  );
+  return (
+    <>
+      <p class="crumbs">
+        <a href="#/jobs">Jobs</a>
+      </p>
+      <Title text={id} mono>
+        {job.data ? <State state={job.data.state.current} /> : null}
+      </Title>
+      {isDisabled(job) ? (
+        <Disabled />
+      ) : (
+        <Loaded of={job}>
+          {(j) => (
+            <>
+              <p>{sentence(j.caption)}</p>
+              {j.state.error ? <p class="notice bad">{sentence(j.state.error.message)}</p> : null}
+              <Facts
+                facts={[
+                  { label: 'Container', value: <span class="mono">{j.container}</span> },
+                  { label: 'Instance', value: <span class="mono">{j.instance}</span> },
+                  { label: `Route in cluster ${j.cluster}`, value: <Route job={j} /> },
+                  { label: 'Volumes', value: j.copy_volumes ? 'copied' : 'not copied' },
+                  { label: 'Hub', value: <span class="mono">{j.hub_id}</span> },
+                  { label: 'Account', value: <span class="mono">{j.account_id || '–'}</span> },
+                  { label: 'Requested by', value: j.key },
+                  { label: 'Requested', value: <Time time={j.events.queued} /> },
+                  { label: 'Started', value: <Time time={j.events.started} /> },
+                  { label: 'Ended', value: <Time time={j.events.completed} /> },
+                ]}
+              />
+              <section>
+                <h2>Steps</h2>
+                {j.tasks.length ? <Steps tasks={j.tasks} /> : <Empty>No step has started.</Empty>}
+              </section>
+            </>
+          )}
+        </Loaded>
+      )}
+      <details>
+        <summary>Show this job in a terminal</summary>
+        <Command text={command('jobs', 'show', id, ...(job.data ? ['--hub', job.data.hub_id] : []))} />
+      </details>
+    </>
+  );
+}
+
+const tones: Record<string, string> = { completed: 'good', running: 'warn', error: 'bad' };
+
+function Steps({ tasks }: { tasks: Schemas['JobTask'][] }) {
+  return (
+    <ol class="timeline">
+      {tasks.map((t) => (
+        <li key={t.id} class={tones[t.state.current] ?? ''}>
+          <div class="line">
+            <strong>{t.caption}</strong>
+            <State state={t.state.current} />
+            <span>{t.progress} %</span>
+            {t.total ? (
+              <span class="muted">
+                {bytes(t.bytes ?? 0)} of {bytes(t.total)}
+              </span>
+            ) : null}
+            {isSet(t.state.changed) ? <Time time={t.state.changed} /> : null}
+          </div>
+          {t.state.current === 'running' ? (
+            <progress aria-label={`Progress of ${t.caption}`} max={100} value={t.progress} />
+          ) : null}
+          {t.error ? <p class="bad">{sentence(t.error.message)}</p> : null}
+        </li>
+      ))}
+    </ol>
+  );
+}
+
+export { Disabled, DriverError, isDisabled, useInventory };

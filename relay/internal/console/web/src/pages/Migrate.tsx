@@ -1,0 +1,150 @@
+import { useState } from 'preact/hooks';
+import { post, type Schemas } from '../api';
+import { Confirm } from '../components/Confirm';
+import { Command, Empty, Loaded, Title } from '../components/ui';
+import { command } from '../format';
+import { href, navigate, setQuery, useRoute } from '../router';
+import { useRole } from '../session';
+import { Disabled, DriverError, isDisabled, useInventory } from './Jobs';
+
+/** Migrate is a form for a job. The choice is in the address. */
+export function Migrate() {
+  const operator = useRole('operator');
+  const inventory = useInventory();
+  return (
+    <>
+      <p class="crumbs">
+        <a href="#/jobs">Jobs</a>
+      </p>
+      <Title text="Migrate an instance" />
+      {!operator ? (
+        <Empty>Your role is viewer. Only operators can migrate instances.</Empty>
+      ) : isDisabled(inventory) ? (
+        <Disabled />
+      ) : (
+        <Loaded of={inventory}>{(i) => <Form inventory={i} />}</Loaded>
+      )}
+    </>
+  );
+}
+
+function Form({ inventory }: { inventory: Schemas['Inventory'] }) {
+  const { query } = useRoute();
+  const [confirming, setConfirming] = useState(false);
+  const [copy, setCopy] = useState(true);
+  const containers = inventory.containers.filter((c) => c.instances.length > 0);
+  const container = containers.find((c) => c.id === query.get('container')) ?? containers[0];
+  const instance = container?.instances.find((i) => i.id === query.get('instance')) ?? container?.instances[0];
+  const source = inventory.servers.find((s) => s.id === instance?.server_id);
+  const others = inventory.servers.filter((s) => s.cluster === source?.cluster && s.id !== source?.id);
+  const destination = others.find((s) => s.id === query.get('destination')) ?? others[0];
+  if (!container || !instance) return <Empty>The inventory has no instances.</Empty>;
+  const copyVolumes = container.stateful && copy;
+  const select = (name: string, label: string, ids: string[], value: string, reset: string[], help?: string) => (
+    <label class="field">
+      <span class="label">{label}</span>
+      <select
+        value={value}
+        onChange={(e) => setQuery({ ...Object.fromEntries(reset.map((r) => [r, ''])), [name]: e.currentTarget.value })}
+      >
+        {ids.map((id) => (
+          <option key={id}>{id}</option>
+        ))}
+      </select>
+      {help ? <span class="help">{help}</span> : null}
+    </label>
+  );
+  const line = command(
+    ...['migrate', container.id, instance.id, '--hub', container.hub_id],
+    ...['--to', destination?.id ?? 'SERVER'],
+    copyVolumes && '--copy-volumes',
+  );
+  return (
+    <>
+      <DriverError error={inventory.driver_error} />
+      {instance.job_id ? (
+        <p class="notice warn">
+          A job moves this instance now.
+          <a href={href(['jobs', instance.job_id])}>Show the job</a>
+        </p>
+      ) : null}
+      <form
+        class="card"
+        onSubmit={(e) => {
+          e.preventDefault();
+          setConfirming(true);
+        }}
+      >
+        <div class="grid">
+          {select(
+            'container',
+            'Container',
+            containers.map((c) => c.id),
+            container.id,
+            ['instance', 'destination'],
+            `Hub ${container.hub_id}`,
+          )}
+          {select(
+            'instance',
+            'Instance',
+            container.instances.map((i) => i.id),
+            instance.id,
+            ['destination'],
+            `It is on server ${instance.server_id}.`,
+          )}
+          {select(
+            'destination',
+            'Destination',
+            others.map((s) => s.id),
+            destination?.id ?? '',
+            [],
+            source ? `Servers of cluster ${source.cluster}` : 'The server of the instance is not in the inventory.',
+          )}
+        </div>
+        {container.stateful ? (
+          <label class="choice">
+            <input type="checkbox" checked={copy} onChange={(e) => setCopy(e.currentTarget.checked)} />
+            Copy the volumes
+          </label>
+        ) : null}
+        {others.length === 0 ? <p class="muted">The cluster has no other server, so it cannot move.</p> : null}
+        <div class="buttons">
+          <button type="submit" class="primary" disabled={!destination}>
+            Migrate {instance.id}
+          </button>
+        </div>
+        <Command text={line} />
+      </form>
+      {confirming && destination ? (
+        <Confirm
+          title={`Migrate ${instance.id} to ${destination.id}?`}
+          confirm="Start the migration"
+          command={line}
+          onClose={() => setConfirming(false)}
+          action={async () => {
+            const body = {
+              hub_id: container.hub_id,
+              container: container.id,
+              instance: instance.id,
+              destination: destination.id,
+              copy_volumes: copyVolumes,
+            };
+            const { data } = await post('/api/jobs', { body });
+            navigate(href(['jobs', data.id]));
+            return null;
+          }}
+        >
+          <p>
+            The instance stops on {instance.server_id}, and starts on {destination.id}. It is not available during that
+            time. If a step fails, the relay undoes the migration.
+          </p>
+          {container.stateful && !copyVolumes ? (
+            <p class="notice warn">
+              The volumes are not copied. The instance starts with new, empty volumes, and the old ones are kept.
+            </p>
+          ) : null}
+        </Confirm>
+      ) : null}
+    </>
+  );
+}
