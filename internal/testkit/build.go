@@ -20,7 +20,8 @@ func Build(dir string, packages ...string) error {
 }
 
 func buildPrograms(dir string, race bool, packages ...string) error {
-	args := []string{"build", "-o", dir + string(filepath.Separator), fmt.Sprintf("-race=%t", race)}
+	// Without debug information, a program links in half the time.
+	args := []string{"build", "-ldflags=-w", "-o", dir + string(filepath.Separator), fmt.Sprintf("-race=%t", race)}
 	if out, err := exec.Command("go", append(args, packages...)...).CombinedOutput(); err != nil {
 		return fmt.Errorf("build %v: %w\n%s", packages, err, out)
 	}
