@@ -3,7 +3,7 @@ import { defineConfig } from '@playwright/test';
 // No browser is downloaded: the tests use the Chromium of the system.
 export default defineConfig({
   testDir: '.',
-  outputDir: process.env.CONSOLE_TEST_OUTPUT ?? '../node_modules/.e2e',
+  outputDir: process.env.CONSOLE_RESULTS ?? '../node_modules/.e2e',
   globalSetup: './setup.ts',
   workers: 2,
   fullyParallel: true,

@@ -1,4 +1,5 @@
 import type { ComponentChildren } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import { setQuery, useRoute } from '../router';
 
 export interface Column<T> {
@@ -26,6 +27,17 @@ interface Props<T> {
 /** Table sorts by the values sort and desc of the address. */
 export function Table<T>({ caption, columns, rows, rowKey, selected, onSelect, canSelect = () => true }: Props<T>) {
   const { query } = useRoute();
+  const area = useRef<HTMLDivElement>(null);
+  const [scrolls, setScrolls] = useState(false);
+  useEffect(() => {
+    const div = area.current;
+    if (!div) return;
+    const measure = () => setScrolls(div.scrollWidth > div.clientWidth);
+    const resize = new ResizeObserver(measure);
+    resize.observe(div);
+    for (const child of div.children) resize.observe(child);
+    return () => resize.disconnect();
+  }, []);
   const by = columns.find((c) => c.sort && c.id === query.get('sort'));
   const desc = query.get('desc') === '1';
   const sort = by?.sort;
@@ -44,7 +56,8 @@ export function Table<T>({ caption, columns, rows, rowKey, selected, onSelect, c
   }
 
   return (
-    <div class="table">
+    // An area that scrolls must be reachable with the keyboard, also if it contains no links.
+    <div ref={area} class="table" {...(scrolls ? { tabIndex: 0, role: 'region', 'aria-label': caption } : {})}>
       <table>
         <caption class="hidden">{caption}</caption>
         <thead>

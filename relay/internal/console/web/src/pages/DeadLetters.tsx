@@ -8,7 +8,7 @@ import { type Column, Table } from '../components/Table';
 import { CopyButton, Empty, Facts, Json, Loaded, State, Time, Title } from '../components/ui';
 import { command, list, number, plural } from '../format';
 import { usePolling } from '../poll';
-import { href, useRoute } from '../router';
+import { href, navigate, useRoute } from '../router';
 import { useRole } from '../session';
 import { EventLink } from './Sink';
 
@@ -222,6 +222,7 @@ export function ChangeDialog({ sink, change, selected, count, onClose, onDone }:
 export function DeadLetterPage({ sink, id }: { sink: string; id: string }) {
   const operator = useRole('operator');
   const [change, setChange] = useState<Change | null>(null);
+  const [changed, setChanged] = useState(false);
   const letter = usePolling(
     async (signal) => (await get('/api/sinks/{name}/deadletters/{id}', { params: { name: sink, id }, signal })).data,
     0,
@@ -285,8 +286,8 @@ export function DeadLetterPage({ sink, id }: { sink: string; id: string }) {
           change={change}
           selected={{ ids: [id] }}
           count={1}
-          onClose={() => setChange(null)}
-          onDone={letter.refresh}
+          onClose={() => (changed ? navigate(href(['sinks', sink, 'deadletters'])) : setChange(null))}
+          onDone={() => setChanged(true)}
         />
       ) : null}
     </>

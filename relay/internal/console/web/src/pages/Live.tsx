@@ -29,7 +29,7 @@ export function Live() {
     account_id: query.get('account_id') ?? '',
   };
   const { polled, live } = useLive(filter, paused);
-  const stored = useStatus().data?.log.stored;
+  useStatus();
   const open = query.get('event');
 
   useEffect(() => {
@@ -47,7 +47,7 @@ export function Live() {
     <>
       <Title text="Live">
         {live && !paused ? <span class="muted rate">{rate(live.rate)} events/s</span> : null}
-        {paused ? <PausedCount stored={stored} /> : null}
+        {paused ? <PausedCount /> : null}
         <div class="buttons">
           <CopyButton
             label="Copy the command"
@@ -110,9 +110,16 @@ function Row({ event: e, open }: { event: Schemas['Event']; open: boolean }) {
 }
 
 /** PausedCount counts the events that were stored since it was mounted. */
-function PausedCount({ stored = 0 }: { stored: number | undefined }) {
-  const [start] = useState(stored);
-  const n = stored - start;
+function PausedCount() {
+  const { data, refresh } = useStatus();
+  const [old] = useState(data);
+  const [start, setStart] = useState<number | null>(null);
+  // The status at the time of the pause can be some seconds old, so the next one is the start.
+  useEffect(refresh, []);
+  useEffect(() => {
+    if (data && data !== old) setStart((s) => s ?? data.log.stored);
+  }, [data, old]);
+  const n = data && start !== null ? data.log.stored - start : 0;
   return (
     <span class="badge info" role="status">
       paused, {plural(n, 'event')} of all hubs stored since

@@ -92,6 +92,7 @@ export function SinkPage({ name }: { name: string }) {
       <Loaded of={failures}>
         {(page) => (
           <>
+            {operator ? <Response sink={name} deliveries={page.data} /> : null}
             <Causes deliveries={page.data} complete={!page.next} />
             <Failures sink={name} deliveries={page.data} complete={!page.next} />
           </>
@@ -206,7 +207,8 @@ function Status({ sink: s }: { sink: Sink }) {
               <Time time={s.last_error_at} ago />
             </span>
           </header>
-          <pre>{s.last_error}</pre>
+          {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling area must be reachable with the keyboard */}
+          <pre tabIndex={0}>{s.last_error}</pre>
         </section>
       ) : null}
     </>
@@ -258,6 +260,34 @@ export function EventLink({ id }: { id: string }) {
     <a class="mono" href={href(['events', id])}>
       {id}
     </a>
+  );
+}
+
+/** Response shows the text that the destination sent for the newest dead letter. The errors have only its status. */
+function Response({ sink, deliveries }: { sink: string; deliveries: Delivery[] }) {
+  const newest = deliveries
+    .filter((d) => d.state === 'dead')
+    .sort((a, b) => (b.last_attempt_at ?? '').localeCompare(a.last_attempt_at ?? ''))[0];
+  const id = newest ? newest.delivery_id || newest.event_id : '';
+  const letter = usePolling(
+    async (signal) =>
+      id ? (await get('/api/sinks/{name}/deadletters/{id}', { params: { name: sink, id }, signal })).data : null,
+    0,
+    `${sink} ${id}`,
+  );
+  const attempt = letter.data?.attempts.at(-1);
+  if (!attempt?.response) return null;
+  return (
+    <section>
+      <header>
+        <h2>Last response to a dead letter</h2>
+        {attempt.status ? <span class="mono">{attempt.status}</span> : null}
+        <Time time={attempt.time} />
+        <a href={href(['sinks', sink, 'deadletters', id])}>Show the dead letter</a>
+      </header>
+      {/* biome-ignore lint/a11y/noNoninteractiveTabindex: a scrolling area must be reachable with the keyboard */}
+      <pre tabIndex={0}>{attempt.response}</pre>
+    </section>
   );
 }
 

@@ -1,0 +1,48 @@
+import { expect, loaded, test } from './console';
+import { control } from './relays';
+
+test('new events appear, and not while paused', async ({ open }) => {
+  const page = await open('busy', 'operator', '/live');
+  await loaded(page, 'Live');
+  const rows = page.getByRole('list', { name: 'Events, the newest first' }).getByRole('button');
+  await expect(rows.first()).toBeVisible();
+  const before = await rows.first().textContent();
+  await control('/publish?n=5');
+  await expect(rows.first()).not.toHaveText(before ?? '');
+
+  await page.getByRole('button', { name: 'Pause' }).click();
+  const paused = page.getByRole('status').filter({ hasText: 'paused' });
+  await expect(paused).toContainText('paused, 0 events');
+  const kept = await rows.first().textContent();
+  await control('/publish?n=7');
+  // The count is of the status of the relay. Other tests can publish, too.
+  await expect(paused).not.toContainText('paused, 0 events');
+  await expect(rows.first()).toHaveText(kept ?? '');
+  await page.getByRole('button', { name: 'Resume' }).click();
+  await expect(rows.first()).not.toHaveText(kept ?? '');
+});
+
+test('the filter is in the address', async ({ open }) => {
+  const page = await open('busy', 'operator', '/live');
+  await loaded(page, 'Live');
+  await page.getByLabel('Topics').fill('*.error');
+  await page.getByRole('button', { name: 'Filter' }).click();
+  await expect(page).toHaveURL(/topics=/);
+  await page.reload();
+  await loaded(page, 'Live');
+  await expect(page.getByLabel('Topics')).toHaveValue('*.error');
+  const rows = page.getByRole('list', { name: 'Events, the newest first' }).getByRole('button');
+  await expect(rows.first()).toContainText('.error');
+  for (const text of await rows.allTextContents()) expect(text).toContain('.error');
+});
+
+test('an event shows its payload at the side', async ({ open }) => {
+  const page = await open('busy', 'operator', '/live?topics=job.created');
+  await loaded(page, 'Live');
+  await page.getByRole('list', { name: 'Events, the newest first' }).getByRole('button').first().click();
+  const side = page.getByRole('complementary');
+  await expect(side.getByText('"topic": "job.created"')).toBeVisible();
+  await expect(page).toHaveURL(/event=/);
+  await side.getByRole('button', { name: 'Close' }).click();
+  await expect(side).toHaveCount(0);
+});
