@@ -18,8 +18,8 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
-	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
+	"github.com/hubrelay/hubrelay/relay/internal/clients/transport"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -29,7 +29,7 @@ const patience = 20 * time.Second
 // server is a small relay with one key, numbered tokens, and a real hub.
 type server struct {
 	*httptest.Server
-	hub    *hub.Hub
+	hub    *clients.Server
 	tokens atomic.Int64
 	// override replaces the response if it returns a status.
 	override func(r *http.Request) (status int, body string)
@@ -38,7 +38,7 @@ type server struct {
 
 func startServer(t *testing.T, override func(*http.Request) (int, string)) *server {
 	t.Helper()
-	s := &server{hub: hub.New(hub.Options{}), override: override, opened: make(chan string, 100)}
+	s := &server{hub: clients.New(clients.Options{}), override: override, opened: make(chan string, 100)}
 	s.Server = httptest.NewTLSServer(s)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -77,7 +77,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		hubID := r.Header.Get("X-Hub-Id")
-		sub := hub.Subscription{Hub: hubID, Allows: func(h, _ string) bool { return h == hubID }}
+		sub := clients.Subscription{Hub: hubID, Allows: func(h, _ string) bool { return h == hubID }}
 		if problem := s.hub.ServeWebSocket(w, r, sub); problem != nil {
 			writeError(w, problem)
 			return

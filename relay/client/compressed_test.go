@@ -14,8 +14,8 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
-	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
+	"github.com/hubrelay/hubrelay/relay/internal/clients/transport"
 )
 
 // Listen accepts compressed messages, and MaxMessage limits the decompressed size.
@@ -28,7 +28,7 @@ func TestListen_Compressed(t *testing.T) {
 		}
 		return 0, ""
 	})
-	s.hub = hub.New(hub.Options{Compression: hub.Compression{Enabled: true}})
+	s.hub = clients.New(clients.Options{Compression: clients.Compression{Enabled: true}})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	const maxMessage = 10_000
@@ -48,7 +48,7 @@ func TestListen_Compressed(t *testing.T) {
 			})
 			list = append(list, n)
 		}
-		s.hub.Broadcast(hub.Batch{Notifications: list})
+		s.hub.Broadcast(clients.Batch{Notifications: list})
 	}
 	var reasons []error
 	o.OnDisconnected = func(reason error, _ time.Duration) { reasons = append(reasons, reason) }

@@ -12,24 +12,24 @@ import (
 	"github.com/gorilla/websocket"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
-	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
+	"github.com/hubrelay/hubrelay/relay/internal/clients/transport"
 )
 
 // A client that exceeds a limit waits as long as the server requests.
 func TestListen_HonorsRetryAfter(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
-		limits hub.Limits
+		limits clients.Limits
 		code   relay.Code
 	}{
-		"node": {hub.Limits{Node: 1}, relay.CodeNotReady},
-		"hub":  {hub.Limits{Hub: 1}, relay.CodeRateLimiting},
+		"node": {clients.Limits{Node: 1}, relay.CodeNotReady},
+		"hub":  {clients.Limits{Hub: 1}, relay.CodeRateLimiting},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := startServer(t, nil)
-			s.hub = hub.New(hub.Options{Limits: test.limits})
+			s.hub = clients.New(clients.Options{Limits: test.limits})
 			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			rejected := false

@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
-	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
+	"github.com/hubrelay/hubrelay/relay/internal/clients/transport"
 )
 
 func TestListen(t *testing.T) {
@@ -26,7 +26,7 @@ func TestListen(t *testing.T) {
 	number := 0
 	o.OnConnected = func() {
 		number++
-		s.hub.Broadcast(hub.Batch{Notifications: []relay.Notification{notification(number)}})
+		s.hub.Broadcast(clients.Batch{Notifications: []relay.Notification{notification(number)}})
 	}
 	got := 0
 	for n, err := range s.client().Listen(t.Context(), o) {
@@ -76,11 +76,11 @@ func TestListen_Reconnects(t *testing.T) {
 		connections++
 		bad := notification(0)
 		bad.Data = json.RawMessage(`{"topic":7}`)
-		s.hub.Broadcast(hub.Batch{Notifications: []relay.Notification{bad, notification(connections)}})
+		s.hub.Broadcast(clients.Batch{Notifications: []relay.Notification{bad, notification(connections)}})
 		if connections < 3 { // too large: the client closes this connection
 			big := notification(0)
 			big.Data = json.RawMessage(`{"topic":"` + strings.Repeat("x", 400) + `"}`)
-			s.hub.Broadcast(hub.Batch{Notifications: []relay.Notification{big}})
+			s.hub.Broadcast(clients.Batch{Notifications: []relay.Notification{big}})
 		}
 	}
 	var reasons []string

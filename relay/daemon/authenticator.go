@@ -8,9 +8,9 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/forward"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/jwt"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
 )
 
 // topicKeyChanged is the topic of notifications that an API key of a hub has changed, from docs/specification.md.
@@ -67,7 +67,7 @@ func (d *Daemon) newExplainer(s *stores, events access.Events) *access.Explainer
 
 // observeKeyChanges invalidates decisions of auth.forward after notifications that keys of their hub and account have
 // changed, and after a loss of notifications.
-func (a *authentication) observeKeyChanges(batch eventlog.Batch, clients *hub.Hub) {
+func (a *authentication) observeKeyChanges(batch eventlog.Batch, streams *clients.Server) {
 	if a.forward == nil {
 		return
 	}
@@ -82,6 +82,6 @@ func (a *authentication) observeKeyChanges(batch eventlog.Batch, clients *hub.Hu
 		}
 	}
 	if changed {
-		clients.RecheckKeys()
+		streams.RecheckKeys()
 	}
 }

@@ -4,28 +4,28 @@ import (
 	"cmp"
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/history"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/metrics"
 )
 
-// hubOptions returns the options of the hub.
-func (d *Daemon) hubOptions(s *stores, cursorKey streamid.CursorKey, recorder *history.Recorder) hub.Options {
+// clientOptions returns the options of the hub.
+func (d *Daemon) clientOptions(s *stores, cursorKey streamid.CursorKey, recorder *history.Recorder) clients.Options {
 	cfg := d.cfg.Websocket
 	node := d.clientLimit(cfg.MaxConnections, openFiles())
-	return hub.Options{
+	return clients.Options{
 		QueueBytes: int(cfg.Queue), HistoryBytes: int(cfg.History), PingInterval: cfg.PingInterval,
 		PongTimeout: cfg.PongTimeout, CoalesceDelay: cfg.Gather,
-		Compression: hub.Compression{
+		Compression: clients.Compression{
 			Enabled: cfg.Compression.Enabled, MinSize: int(cfg.Compression.MinSize), CPU: cfg.Compression.CPU,
 		},
 		Partitions: s.keys.Partitions(), Partition: s.keys.Partition, History: s.log,
 		PositionsBefore: s.log.PositionsBefore,
 		OnBroadcast:     recorder.RecordClients,
 		CursorKey:       cursorKey,
-		Limits:          hub.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
+		Limits:          clients.Limits{Node: node, Hub: cfg.MaxPerHub, Key: cfg.MaxPerKey},
 		Log:             d.log.With("component", "hub"), Observer: hubObserver{d.metrics},
 	}
 }
@@ -42,17 +42,18 @@ func (o hubObserver) Connected(compressed bool) {
 }
 
 // Disconnected counts a closed connection.
-func (o hubObserver) Disconnected(e hub.CloseReason, compressed bool) {
+func (o hubObserver) Disconnected(e clients.CloseReason, compressed bool) {
 	o.Metrics.Disconnected(string(e))
 	if compressed {
 		o.CompressionClients(-1)
 	}
 }
 
-func (o hubObserver) Rejected(l hub.Limit) { o.Metrics.Rejected(string(l)) }
+func (o hubObserver) Rejected(l clients.Limit) { o.Metrics.Rejected(string(l)) }
 
-func (o hubObserver) Replayed(from hub.ReplaySource, n int) { o.Metrics.Replayed(string(from), n) }
-func (o hubObserver) Resynced(cause hub.ResyncCause, n int) { o.Metrics.Resynced(string(cause), n) }
+func (o hubObserver) Replayed(from clients.ReplaySource, n int) { o.Metrics.Replayed(string(from), n) }
+
+func (o hubObserver) Resynced(cause clients.ResyncCause, n int) { o.Metrics.Resynced(string(cause), n) }
 
 // clientLimit returns the maximum number of clients of this node (0 is no limit) and logs the source of the limit.
 // Without the log record, a low limit of open files would be visible only as rejected clients.

@@ -17,12 +17,12 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/adminserver"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/keymanager"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery/notice"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/history"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
@@ -166,24 +166,24 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	}
 
 	recorder := d.startHistory(ctx, group, s, node.Name)
-	clients := hub.New(d.hubOptions(s, cursorKey, recorder))
-	d.metrics.SetQueueFunc(clients.QueueStats)
+	streams := clients.New(d.clientOptions(s, cursorKey, recorder))
+	d.metrics.SetQueueFunc(streams.QueueStats)
 	notices := notice.NewPublisher(notice.Options{
 		Retries: &s.deliveries.Retries, States: &s.deliveries.States, NewID: d.newDecoder().NewID,
 		Dropped: func(sink string) { d.metrics.Dropped(sink, 1) }, Log: d.log.With("component", "delivery"),
 	})
-	deliveries, err := d.newDeliveries(s, node, clients, notices, cursorKey, recorder)
+	deliveries, err := d.newDeliveries(s, node, streams, notices, cursorKey, recorder)
 	if err != nil {
 		return err
 	}
 	deliveries.Start(ctx, group)
-	if err := d.startLog(ctx, group, s, clients, deliveries); err != nil {
+	if err := d.startLog(ctx, group, s, streams, deliveries); err != nil {
 		return err
 	}
 	if err := d.startModules(ctx, group, s, node); err != nil {
 		return err
 	}
-	keys, err := d.startKeyManager(ctx, group, s, clients)
+	keys, err := d.startKeyManager(ctx, group, s, streams)
 	if err != nil {
 		return err
 	}
@@ -191,24 +191,24 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	sources := d.newSources(s, notices, instance, node.Name)
 	events := history.NewSearcher(s.log, s.keys)
 	addresses.Admin, err = d.startAdminListener(ctx, group, addresses.Health, adminserver.Options{
-		Sinks: deliveries, Sources: sources, Quarantine: d.newQuarantine(s), Connections: clients, Keys: keys,
+		Sinks: deliveries, Sources: sources, Quarantine: d.newQuarantine(s), Connections: streams, Keys: keys,
 		Access: d.newExplainer(s, events), Events: events,
 		Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit, Node: node.Name, Jobs: d.modules.migrations.AdminJobs(),
 		Status: status.NewReporter(status.Options{
 			Node: node.Name, Version: d.options.Version, StartedAt: time.Now(), Log: s.log, Leases: s.leases,
-			Clients: clients, Storage: s.monitor, Configs: &d.configs, CheckReady: s.checkReady,
+			Clients: streams, Storage: s.monitor, Configs: &d.configs, CheckReady: s.checkReady,
 			ConfigWarning: d.reloadStatus.operatorWarning,
 		}),
 	})
 	if err != nil {
 		return err
 	}
-	if addresses.Public, err = d.startPublicListener(ctx, group, s, clients, instance); err != nil {
+	if addresses.Public, err = d.startPublicListener(ctx, group, s, streams, instance); err != nil {
 		return err
 	}
 	group.Start(ctx, "sources", sources.run)
 	if d.options.Reload != nil {
-		d.startReload(ctx, group, clients, deliveries, sources)
+		d.startReload(ctx, group, streams, deliveries, sources)
 	}
 
 	health.SetReady(s.checkReady)
@@ -250,12 +250,12 @@ func joinNode(ctx context.Context, group *lifecycle.Group, leases *lease.Manager
 
 // newDeliveries creates the service that delivers to the sinks.
 func (d *Daemon) newDeliveries(
-	s *stores, node *lease.Node, clients *hub.Hub, notices *notice.Publisher, cursorKey streamid.CursorKey,
+	s *stores, node *lease.Node, streams *clients.Server, notices *notice.Publisher, cursorKey streamid.CursorKey,
 	recorder *history.Recorder,
 ) (*delivery.Service, error) {
 	var receivers func(relay.Notification, time.Time) []string
 	if d.cfg.History.Clients {
-		receivers = clients.Receivers
+		receivers = streams.Receivers
 	}
 	return delivery.New(delivery.Options{
 		Sinks: d.sinks, Conn: s.conn, Log: s.log, Queues: s.queues, Deliveries: s.deliveries, Leases: s.leases,

@@ -10,17 +10,17 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/auth/keymanager"
 	"github.com/hubrelay/hubrelay/relay/internal/auth/keystore"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
 )
 
 // startKeyManager loads the keys that were created at run time, and follows their changes.
 func (d *Daemon) startKeyManager(
-	ctx context.Context, group *lifecycle.Group, s *stores, clients *hub.Hub,
+	ctx context.Context, group *lifecycle.Group, s *stores, streams *clients.Server,
 ) (*keymanager.Manager, error) {
 	m, err := keymanager.NewManager(ctx, keymanager.Options{
-		Keys: d.keys, Store: keystore.NewStore(s.conn), CheckSpec: checkKeySpec, OnChanged: clients.RecheckKeys, Log: d.log,
+		Keys: d.keys, Store: keystore.NewStore(s.conn), CheckSpec: checkKeySpec, OnChanged: streams.RecheckKeys, Log: d.log,
 	})
 	if err == nil {
 		group.Start(ctx, "stored API keys", m.Run)

@@ -7,12 +7,12 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
 	"github.com/hubrelay/hubrelay/relay/internal/dispatch"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
 	"github.com/hubrelay/hubrelay/relay/internal/history"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
@@ -21,7 +21,7 @@ import (
 // startLog starts the readers and writers of the log: a dispatcher and a tail for each partition, and one inbox
 // reader. They stop concurrently.
 func (d *Daemon) startLog(
-	ctx context.Context, group *lifecycle.Group, s *stores, clients *hub.Hub, deliveries *delivery.Service,
+	ctx context.Context, group *lifecycle.Group, s *stores, streams *clients.Server, deliveries *delivery.Service,
 ) error {
 	log := lifecycle.NewGroup(d.log)
 	group.Start(ctx, "log", log.Run) // first, so an error below stops what has started
@@ -35,13 +35,13 @@ func (d *Daemon) startLog(
 		if err != nil {
 			return fmt.Errorf("find the end of the log: %w", err)
 		}
-		clients.Start(partition, from)
+		streams.Start(partition, from)
 		read.Set(partition, from.String())
 		log.Start(ctx, "dispatcher "+strconv.Itoa(partition), dispatcher.Run)
 		log.Start(ctx, "log reader "+strconv.Itoa(partition), func(ctx context.Context) error {
-			defer clients.Flush(partition)
+			defer streams.Flush(partition)
 			return follow(ctx, func(batch eventlog.Batch) {
-				d.handleBatch(batch, clients, dispatcher)
+				d.handleBatch(batch, streams, dispatcher)
 				read.Set(partition, batch.Last)
 			})
 		})
@@ -91,16 +91,16 @@ func (d *Daemon) startHistory(
 }
 
 // handleBatch passes new entries of the log to the clients of this node and to the dispatcher.
-func (d *Daemon) handleBatch(batch eventlog.Batch, clients *hub.Hub, dispatcher *dispatch.Dispatcher) {
+func (d *Daemon) handleBatch(batch eventlog.Batch, streams *clients.Server, dispatcher *dispatch.Dispatcher) {
 	if batch.Gap {
 		d.metrics.Gap()
 		d.log.Error("log entries were lost before they were read",
 			"partition", batch.Partition, "after_entry_id", batch.Prev)
 	}
-	clients.Broadcast(hub.Batch{
+	streams.Broadcast(clients.Batch{
 		Partition: batch.Partition, Notifications: batch.Notifications, Gap: batch.Gap, End: batch.Last,
 	})
-	d.authentication.observeKeyChanges(batch, clients)
+	d.authentication.observeKeyChanges(batch, streams)
 	if len(batch.Notifications) > 0 {
 		d.metrics.Delayed(eventlog.Age(batch.Notifications[0].Cursor, time.Now()))
 	}

@@ -7,9 +7,9 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/filewatch"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
 	"github.com/hubrelay/hubrelay/relay/internal/publicapi"
@@ -17,11 +17,11 @@ import (
 )
 
 // serveClients runs the hub. When ctx ends, it closes the connections within the grace period.
-func (d *Daemon) serveClients(ctx context.Context, clients *hub.Hub) error {
-	err := clients.Run(ctx)
+func (d *Daemon) serveClients(ctx context.Context, streams *clients.Server) error {
+	err := streams.Run(ctx)
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), d.cfg.Server.ShutdownGrace)
 	defer cancel()
-	if closeErr := clients.Close(grace); err == nil {
+	if closeErr := streams.Close(grace); err == nil {
 		err = closeErr
 	}
 	return err
@@ -29,7 +29,7 @@ func (d *Daemon) serveClients(ctx context.Context, clients *hub.Hub) error {
 
 // startPublicListener starts the public API with its tokens, and the clients.
 func (d *Daemon) startPublicListener(
-	ctx context.Context, group *lifecycle.Group, s *stores, clients *hub.Hub, instance string,
+	ctx context.Context, group *lifecycle.Group, s *stores, streams *clients.Server, instance string,
 ) (net.Addr, error) {
 	cfg := d.cfg.Server
 	networks, err := clientaddr.ParseNetworks(cfg.TrustedProxies)
@@ -44,7 +44,7 @@ func (d *Daemon) startPublicListener(
 		Publisher:      d.newPublisher(s),
 		Quotas:         d.newRequestQuotas(s),
 		CheckStorage:   s.monitor.Check,
-		Streams:        clients,
+		Streams:        streams,
 		Routes:         d.modules.publicRoutes(),
 		Catalog:        d.catalog,
 		Instance:       instance,
@@ -74,15 +74,15 @@ func (d *Daemon) startPublicListener(
 	group.Start(ctx, "API keys", func(ctx context.Context) error {
 		return filewatch.PollSecrets(ctx, d.log, "API keys", d.keys.ReloadFiles, func() {
 			d.recordSecretFiles("API keys")
-			clients.RecheckKeys()
+			streams.RecheckKeys()
 		})
 	})
 	group.Start(ctx, "tokens", s.tokens.Run)
-	group.Start(ctx, "memory release", clients.ReleaseMemory)
+	group.Start(ctx, "memory release", streams.ReleaseMemory)
 	// They stop concurrently: the listener accepts no new clients while the hub closes the connected ones.
 	serving := lifecycle.NewGroup(d.log)
 	serving.Start(ctx, "public listener", server.Run)
-	serving.Start(ctx, "websockets", func(ctx context.Context) error { return d.serveClients(ctx, clients) })
+	serving.Start(ctx, "websockets", func(ctx context.Context) error { return d.serveClients(ctx, streams) })
 	group.Start(ctx, "clients", serving.Run)
 	return server.Addr(), nil
 }

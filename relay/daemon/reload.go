@@ -9,9 +9,9 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/filewatch"
 	"github.com/hubrelay/hubrelay/internal/yamldoc"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 	"github.com/hubrelay/hubrelay/relay/internal/config"
 	"github.com/hubrelay/hubrelay/relay/internal/delivery"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/lifecycle"
 )
 
@@ -38,7 +38,7 @@ func NewReloadSource(file string, load func() (*Config, error)) *ReloadSource {
 // reloader applies changed configurations to the running daemon.
 type reloader struct {
 	*Daemon
-	clients    *hub.Hub
+	clients    *clients.Server
 	deliveries *delivery.Service
 	sources    *sourceManager
 
@@ -50,10 +50,10 @@ type reloader struct {
 // startReload starts to apply changes of the configuration. Keys, log level and sources change immediately. Sinks follow
 // in a component that stops with them, because running attempts may delay a change.
 func (d *Daemon) startReload(
-	ctx context.Context, group *lifecycle.Group, clients *hub.Hub, deliveries *delivery.Service, sources *sourceManager,
+	ctx context.Context, group *lifecycle.Group, streams *clients.Server, deliveries *delivery.Service, sources *sourceManager,
 ) {
 	r := &reloader{
-		Daemon: d, clients: clients, deliveries: deliveries, sources: sources,
+		Daemon: d, clients: streams, deliveries: deliveries, sources: sources,
 		accepted: d.cfg, applied: d.cfg, desired: make(chan *config.Config, 1),
 	}
 	deliveries.StartComponent(ctx, "changes of sinks", r.applySinks)

@@ -8,23 +8,23 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 )
 
 // Connections lists the clients of this node. Its method may be called concurrently and does not block. Its error
-// is [hub.ErrBadPageToken].
+// is [clients.ErrBadPageToken].
 type Connections interface {
 	// Connections returns a page of the selected connections, and the token of the next page.
-	Connections(s hub.Selection) (page []hub.ConnectionInfo, next string, err error)
+	Connections(s clients.Selection) (page []clients.ConnectionInfo, next string, err error)
 }
 
 func listConnections(
 	c Connections, _ *http.Request, request adminapi.ListConnectionsRequest,
 ) (list adminapi.Page[adminapi.Connection], err error) {
-	page, next, err := c.Connections(hub.Selection{
+	page, next, err := c.Connections(clients.Selection{
 		Hub: request.HubID, Key: request.Key, After: request.After, Limit: request.Limit,
 	})
-	if errors.Is(err, hub.ErrBadPageToken) {
+	if errors.Is(err, clients.ErrBadPageToken) {
 		return list, relay.NewError(relay.CodeInvalidArgument, err.Error())
 	}
 	for _, p := range page {

@@ -6,23 +6,23 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 )
 
 // fakeConnections returns one page and records the selection.
-type fakeConnections struct{ asked hub.Selection }
+type fakeConnections struct{ asked clients.Selection }
 
-func (f *fakeConnections) Connections(s hub.Selection) ([]hub.ConnectionInfo, string, error) {
+func (f *fakeConnections) Connections(s clients.Selection) ([]clients.ConnectionInfo, string, error) {
 	f.asked = s
 	if s.After == "bad" {
-		return nil, "", hub.ErrBadPageToken
+		return nil, "", clients.ErrBadPageToken
 	}
-	return []hub.ConnectionInfo{
+	return []clients.ConnectionInfo{
 		{
 			Hub: "h", Key: "k", Remote: "192.0.2.1:5", Since: time.UnixMilli(1_795_000_000_123),
-			Topics: "job.*,!job.created", Queued: 7, State: hub.ConnectionLive,
+			Topics: "job.*,!job.created", Queued: 7, State: clients.ConnectionLive,
 		},
-		{Account: "*", Key: "k", Remote: "192.0.2.1:6", SSE: true, State: hub.ConnectionClosing},
+		{Account: "*", Key: "k", Remote: "192.0.2.1:6", SSE: true, State: clients.ConnectionClosing},
 	}, "42", nil
 }
 
@@ -30,7 +30,7 @@ func TestAPI_Connections(t *testing.T) {
 	f := &fakeConnections{}
 	a := newOpen(Options{Connections: f})
 	w := get(a, "GET", "/api/connections?hub_id=h&key=k&after=41&limit=2", "")
-	if want := (hub.Selection{Hub: "h", Key: "k", After: "41", Limit: 2}); f.asked != want {
+	if want := (clients.Selection{Hub: "h", Key: "k", After: "41", Limit: 2}); f.asked != want {
 		t.Errorf("got selection %+v", f.asked)
 	}
 	want := `{"data":[` +

@@ -2,7 +2,7 @@
 // modules, and the OpenAPI and AsyncAPI documents.
 //
 // It authorizes requests and defines the order of the checks. Every rejection is a [relay.Error] in the error envelope.
-// The format of notifications belongs to relay/internal/ingest, and open streams belong to relay/internal/hub. This
+// The format of notifications belongs to relay/internal/ingest, and open streams belong to relay/internal/clients. This
 // package uses both through small interfaces.
 package publicapi
 
@@ -24,8 +24,8 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/clientaddr"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 	"github.com/hubrelay/hubrelay/relay/internal/module"
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
@@ -55,12 +55,12 @@ type Publisher interface {
 	Publish(ctx context.Context, p ingest.Publication) ([]string, error)
 }
 
-// Streams serves websockets and event streams after their requests were authorized. [hub.Hub] implements it. If a
+// Streams serves websockets and event streams after their requests were authorized. [clients.Server] implements it. If a
 // method returns an error, it has written nothing. Both methods are called concurrently, and may return while the
 // hijacked connection is still open.
 type Streams interface {
-	ServeWebSocket(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
-	ServeEvents(w http.ResponseWriter, r *http.Request, s hub.Subscription) *relay.Error
+	ServeWebSocket(w http.ResponseWriter, r *http.Request, s clients.Subscription) *relay.Error
+	ServeEvents(w http.ResponseWriter, r *http.Request, s clients.Subscription) *relay.Error
 }
 
 // Quotas limits requests. Take returns a [*quota.ExceededError] if a limit is reached. Any other error means that the

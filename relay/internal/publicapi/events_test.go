@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 )
 
 var accept = []string{"Accept", "text/event-stream"}
@@ -41,7 +41,7 @@ func TestEventStream(t *testing.T) {
 			}
 			s := f.streams.got[len(f.streams.got)-1]
 			if s.Hub != tt.hub || s.After != tt.after || s.Cursor != tt.cursor ||
-				checkKey(&s) != (hub.Authorization{}) {
+				checkKey(&s) != (clients.Authorization{}) {
 				t.Errorf("%+v", s)
 			}
 			if got := a.header.Get("Access-Control-Allow-Origin"); (got != "") != (tt.name == "a page") {

@@ -21,8 +21,8 @@ import (
 	"github.com/hubrelay/hubrelay/internal/testkit"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 )
 
@@ -241,12 +241,12 @@ func (p *recordingPublisher) Publish(_ context.Context, pub ingest.Publication) 
 
 type recordingStreams struct {
 	mu  sync.Mutex
-	got []hub.Subscription
+	got []clients.Subscription
 	err *relay.Error
 }
 
 // Serve responds with 101 and closes the connection.
-func (s *recordingStreams) ServeWebSocket(w http.ResponseWriter, r *http.Request, sub hub.Subscription) *relay.Error {
+func (s *recordingStreams) ServeWebSocket(w http.ResponseWriter, r *http.Request, sub clients.Subscription) *relay.Error {
 	if s.err != nil {
 		return s.err
 	}
@@ -266,7 +266,7 @@ func (s *recordingStreams) ServeWebSocket(w http.ResponseWriter, r *http.Request
 }
 
 // ServeEvents responds with one comment.
-func (s *recordingStreams) ServeEvents(w http.ResponseWriter, r *http.Request, sub hub.Subscription) *relay.Error {
+func (s *recordingStreams) ServeEvents(w http.ResponseWriter, r *http.Request, sub clients.Subscription) *relay.Error {
 	if sub.Admit != nil {
 		if err := sub.Admit(r.Context(), func() {}); err != nil {
 			return err

@@ -7,7 +7,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/apikey"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 )
 
 // ops returns the key "ops" after a change.
@@ -21,7 +21,7 @@ func ops(change func(*auth.Key)) auth.Key {
 }
 
 // open opens a stream and returns the subscription that the hub received.
-func (f *fixture) open(query string, headers ...string) hub.Subscription {
+func (f *fixture) open(query string, headers ...string) clients.Subscription {
 	f.t.Helper()
 	if a := f.do("GET", pathNotifications+query, "", append(headers, accept...)...); a.status != 200 {
 		f.t.Fatalf("%d %s", a.status, a.body)
@@ -30,7 +30,7 @@ func (f *fixture) open(query string, headers ...string) hub.Subscription {
 }
 
 // checkKey calls CheckKey and leaves out the maximum age of the token.
-func checkKey(s *hub.Subscription) hub.Authorization {
+func checkKey(s *clients.Subscription) clients.Authorization {
 	a := s.CheckKey()
 	if time.Until(a.Expires) > testStreamTTL/2 {
 		a.Expires = time.Time{}
@@ -42,7 +42,7 @@ func TestKeyStatus(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
 	token, account := "?token="+f.token("X-Hub-Id", "h1"), "?token="+f.token()
-	streams := map[string]hub.Subscription{
+	streams := map[string]clients.Subscription{
 		"hub, by token":     f.open(token),
 		"account, by token": f.open(account),
 		"hub, by key":       f.open("", "Authorization", "Bearer ops", "X-Hub-Id", "h1"),
@@ -52,11 +52,11 @@ func TestKeyStatus(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	streams["hub, websocket"] = f.streams.got[len(f.streams.got)-1]
-	valid, changed, later := hub.Authorization{}, hub.Authorization{ScopeChanged: true}, time.Now().Add(time.Hour)
+	valid, changed, later := clients.Authorization{}, clients.Authorization{ScopeChanged: true}, time.Now().Add(time.Hour)
 	for _, tt := range []struct {
 		name         string
 		change       func(*auth.Key)
-		hub, account hub.Authorization
+		hub, account clients.Authorization
 	}{
 		{"nothing", func(*auth.Key) {}, valid, valid},
 		{"capabilities", func(k *auth.Key) { k.Capabilities = nil }, valid, valid},
@@ -66,8 +66,8 @@ func TestKeyStatus(t *testing.T) {
 		{"no account", func(k *auth.Key) { k.AccountID = "" }, changed, changed},
 		{
 			"an expiry", func(k *auth.Key) { k.Expires = later },
-			hub.Authorization{Expires: later},
-			hub.Authorization{Expires: later},
+			clients.Authorization{Expires: later},
+			clients.Authorization{Expires: later},
 		},
 		{"every account", func(k *auth.Key) { k.AccountID = auth.Wildcard }, changed, changed},
 	} {
@@ -112,7 +112,7 @@ func TestKeyStatus_KeyWithFewHubs(t *testing.T) {
 		if got := pipeline.CheckKey(); (got.Refused != nil) != tt.refused || got.ScopeChanged {
 			t.Errorf("%q: hub pipeline: got %+v", tt.hubs, got)
 		}
-		if got := checkKey(&account); got != (hub.Authorization{ScopeChanged: !tt.accountValid}) {
+		if got := checkKey(&account); got != (clients.Authorization{ScopeChanged: !tt.accountValid}) {
 			t.Errorf("%q: account pipeline: got %+v", tt.hubs, got)
 		}
 	}
@@ -132,7 +132,7 @@ func TestToken_RestrictedKey(t *testing.T) {
 		t.Fatalf("%d %s", a.status, a.body)
 	}
 	for _, s := range f.streams.got[1:] {
-		if s.Allows("h2", "acme") || !s.Allows("h1", "acme") || checkKey(&s) != (hub.Authorization{}) {
+		if s.Allows("h2", "acme") || !s.Allows("h1", "acme") || checkKey(&s) != (clients.Authorization{}) {
 			t.Errorf("the stream allows what the key allowed before: %+v", s)
 		}
 	}

@@ -12,9 +12,9 @@ import (
 
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
+	"github.com/hubrelay/hubrelay/relay/internal/clients/transport"
 	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
-	"github.com/hubrelay/hubrelay/relay/internal/hub/transport"
 )
 
 // maxPatterns is the maximum number of patterns of one client. Each pattern costs memory, and time for each new topic.
@@ -85,7 +85,7 @@ func (s *streamRequest) encodeParameters() string {
 }
 
 // parseParameters returns a subscription with the stream parameters. The hub checks After when the stream opens.
-func (a *API) parseParameters(req *streamRequest) (s hub.Subscription, refused *relay.Error) {
+func (a *API) parseParameters(req *streamRequest) (s clients.Subscription, refused *relay.Error) {
 	s.After = req.after
 	if s.Topics, refused = a.parsePatterns(req.topics); refused != nil {
 		return s, refused
@@ -200,7 +200,7 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 	}
 	s.Hub, s.Account, s.Hubs, s.Key = grant.Hub, grant.Account, grant.Hubs, grant.KeyName
 	s.Allows, s.VisibilityKey = grant.Allows, grant.VisibilityKey()
-	s.CheckKey = func() hub.Authorization { return a.keyStatus(&grant) }
+	s.CheckKey = func() clients.Authorization { return a.keyStatus(&grant) }
 	if req.wantsSSE() {
 		if token != "" {
 			a.keepTokenAlive(r, token, &s)
@@ -218,12 +218,12 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 }
 
 // keyStatus compares the current grant of the key with the grant of the open stream.
-func (a *API) keyStatus(opened *auth.Grant) hub.Authorization {
+func (a *API) keyStatus(opened *auth.Grant) clients.Authorization {
 	current, refused := a.opt.Authenticator.CurrentGrant(*opened)
 	if refused != nil {
-		return hub.Authorization{Refused: refused}
+		return clients.Authorization{Refused: refused}
 	}
-	return hub.Authorization{ScopeChanged: !current.SameVisibility(opened), Expires: current.Expires}
+	return clients.Authorization{ScopeChanged: !current.SameVisibility(opened), Expires: current.Expires}
 }
 
 // authorizeStream returns the grant of the token. An event stream may also present an API key. The token is then empty.
@@ -263,7 +263,7 @@ func hasCredentials(r *http.Request) bool {
 
 // keepTokenAlive keeps the token of an event stream alive while the stream is open, because the client reconnects with
 // the same token. The stream ends when it loses the token.
-func (a *API) keepTokenAlive(r *http.Request, token string, s *hub.Subscription) {
+func (a *API) keepTokenAlive(r *http.Request, token string, s *clients.Subscription) {
 	var current atomic.Pointer[auth.Hold]
 	s.Admit = func(ctx context.Context, recheck func()) *relay.Error {
 		hold, err := a.opt.Tokens.KeepAlive(ctx, token, recheck)
@@ -275,7 +275,7 @@ func (a *API) keepTokenAlive(r *http.Request, token string, s *hub.Subscription)
 	}
 	s.OnGone = func() { current.Load().Release() }
 	checkKey := s.CheckKey
-	s.CheckKey = func() hub.Authorization {
+	s.CheckKey = func() clients.Authorization {
 		found := checkKey()
 		if hold := current.Load(); hold != nil {
 			found.TokenEnded = tokenEndReasons[hold.State()]

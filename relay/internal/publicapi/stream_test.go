@@ -14,7 +14,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/relay"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 )
 
 // handshake returns a valid upgrade request for target. lines replace or add header lines. "Name:" removes a line.
@@ -102,7 +102,7 @@ func TestUpgrade(t *testing.T) {
 func TestCursorParameters(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t, nil, nil)
-	for query, want := range map[string]hub.Subscription{
+	for query, want := range map[string]clients.Subscription{
 		"":                       {},
 		"&cursor=":               {},
 		"&cursor=false":          {},

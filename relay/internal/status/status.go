@@ -8,8 +8,8 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
+	"github.com/hubrelay/hubrelay/relay/internal/clients"
 	"github.com/hubrelay/hubrelay/relay/internal/eventlog"
-	"github.com/hubrelay/hubrelay/relay/internal/hub"
 	"github.com/hubrelay/hubrelay/relay/internal/lease"
 	"github.com/hubrelay/hubrelay/relay/internal/storage"
 )
@@ -20,7 +20,7 @@ type Options struct {
 	StartedAt     time.Time
 	Log           *eventlog.Log
 	Leases        *lease.Manager
-	Clients       *hub.Hub
+	Clients       *clients.Server
 	Storage       *storage.Monitor
 	Configs       *Configs
 	// CheckReady returns the reason why this node is not ready.

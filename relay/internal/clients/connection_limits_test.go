@@ -1,0 +1,148 @@
+package clients
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/gorilla/websocket"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// refusal dials and returns the answer's status and Retry-After; 101 where the client was let in.
+func (n *node) refusal(t *testing.T, query string) (status, retry int) {
+	t.Helper()
+	conn, answer, err := n.dialer().Dial(n.url(query), nil)
+	if answer == nil {
+		t.Fatalf("dial %s: %v", query, err)
+	}
+	_ = answer.Body.Close()
+	if err == nil {
+		t.Cleanup(func() { _ = conn.Close() })
+	}
+	retry, _ = strconv.Atoi(answer.Header.Get("Retry-After"))
+	return answer.StatusCode, retry
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	var admitted atomic.Int32
+	n := startNode(t, Options{Limits: Limits{Node: 5, Hub: 2, Key: 3}}, func(s *Subscription) {
+		s.Admit = func(context.Context, func()) *relay.Error { admitted.Add(1); return nil }
+	})
+	first := n.dial(t, "hub=h1&key=a")
+	for i, step := range []struct {
+		query  string
+		status int
+		limit  Limit
+	}{
+		{"hub=h1&key=a", http.StatusSwitchingProtocols, ""},
+		{"hub=h1&key=b", http.StatusTooManyRequests, LimitHub},
+		{"hub=h2&key=a", http.StatusSwitchingProtocols, ""},
+		{"account=x&key=a", http.StatusTooManyRequests, LimitKey},
+		{"account=x&key=b", http.StatusSwitchingProtocols, ""},
+		{"account=x&key=b", http.StatusSwitchingProtocols, ""},
+		{"account=x&key=c", http.StatusServiceUnavailable, LimitNode},
+	} {
+		status, retry := n.refusal(t, step.query)
+		if status != step.status {
+			t.Fatalf("step %d, %s: %d, want %d", i, step.query, status, step.status)
+		}
+		if step.limit == "" {
+			continue
+		}
+		if got := <-n.away; got != step.limit {
+			t.Errorf("step %d: limit %q, want %q", i, got, step.limit)
+		}
+		if retry < minRetryAfter || retry >= minRetryAfter+retryAfterJitter {
+			t.Errorf("step %d: Retry-After %d", i, retry)
+		}
+	}
+	if got := admitted.Load(); got != 5 {
+		t.Errorf("%d tokens were used up, want 5", got)
+	}
+	_ = first.Close()
+	n.wantEnding(t, ClosedByClient)
+	if status, _ := n.refusal(t, "hub=h1&key=b"); status != http.StatusSwitchingProtocols {
+		t.Errorf("after one has gone: %d", status)
+	}
+}
+
+func TestLimits_ErrorNamesLimit(t *testing.T) {
+	t.Parallel()
+	h := New(Options{Limits: Limits{Hub: 1, Key: 1}})
+	place, refused := h.Reserve(http.Header{}, "h", "k")
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	for _, tt := range []struct{ hub, key, per string }{{"h", "other", "hub"}, {"other", "k", "key"}} {
+		_, refused := h.Reserve(http.Header{}, tt.hub, tt.key)
+		if refused == nil || refused.Code != relay.CodeRateLimiting || refused.Extra["limit"] != 1 ||
+			refused.Extra["per"] != tt.per {
+			t.Errorf("%+v: %v", tt, refused)
+		}
+	}
+	place.Release()
+	place.Release()
+	again, refused := h.Reserve(http.Header{}, "h", "k")
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	again.Release()
+	if h.limits.taken != 0 || len(h.limits.hubs)+len(h.limits.keys) != 0 {
+		t.Errorf("left: %+v", h.limits)
+	}
+}
+
+// Many arrive at once, and some upgrades fail: never are more let in than may be, and every place comes back.
+func TestLimits_Concurrent(t *testing.T) {
+	t.Parallel()
+	const limit, rounds, crowd = 7, 6, 40
+	var inside, most atomic.Int32
+	n := startNode(t, Options{Limits: Limits{Hub: limit}}, func(s *Subscription) {
+		s.Admit = func(context.Context, func()) *relay.Error {
+			now := inside.Add(1)
+			for m := most.Load(); now > m; m = most.Load() {
+				if most.CompareAndSwap(m, now) {
+					break
+				}
+			}
+			if now%3 == 0 {
+				inside.Add(-1)
+				return relay.NewError(relay.CodeAuthInvalid, "used")
+			}
+			return nil
+		}
+	})
+	for range rounds {
+		var dialers sync.WaitGroup
+		for range crowd {
+			dialers.Go(func() {
+				conn, answer, err := websocket.DefaultDialer.Dial(n.url("hub=h&key=k"), nil)
+				if answer != nil {
+					_ = answer.Body.Close()
+				}
+				if err == nil {
+					inside.Add(-1) // before it lets its place go
+					_ = conn.Close()
+				}
+			})
+		}
+		dialers.Wait()
+	}
+	if got := most.Load(); got > limit || got < 2 {
+		t.Errorf("%d were inside at once, at most %d may be", got, limit)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := n.Close(ctx); err != nil {
+		t.Error(err)
+	}
+	if n.limits.taken != 0 || len(n.limits.hubs) != 0 {
+		t.Errorf("places stay taken: %+v", n.limits)
+	}
+}
