@@ -58,17 +58,20 @@ async function details(relay: Relay): Promise<Shown[]> {
 const sizes = { desktop: { width: 1280, height: 800 }, phone: { width: 390, height: 844 } };
 type Size = keyof typeof sizes;
 
+/** On the failing relay, these look as on the empty one, so axe does not check them again. */
+const alike = ['/streams', '/streams/explain', '/sources', '/jobs', '/quarantine', '/keys', '/config', '/no-such-page'];
+
 /**
  * check checks a page in both color schemes. Rules that depend on neither are checked once, because axe needs most of the
  * time of these tests.
  */
-async function check(page: Page, name: string, size: Size) {
+async function check(page: Page, name: string, size: Size | null) {
   for (const colorScheme of ['light', 'dark'] as const) {
     await page.emulateMedia({ colorScheme });
     await expectNoSidewaysScroll(page, name);
     if (size === 'desktop')
       await expectAccessible(page, `${name}, ${colorScheme}`, colorScheme === 'dark' ? 'colors' : 'all');
-    else if (colorScheme === 'light') await expectAccessible(page, name, 'size');
+    else if (size && colorScheme === 'light') await expectAccessible(page, name, 'size');
     const path = screenshotFile(`${name}-${colorScheme}`);
     if (path) await page.screenshot({ path });
   }
@@ -88,7 +91,7 @@ for (const relay of Object.keys(relays) as Relay[]) {
           .replace(/\?.*/, '-open')
           .replace(/[0-9a-f]{20,}|\d+-\d+/, 'one')
           .replaceAll('/', '-');
-        await check(page, `${relay}-${size}${file}`, size);
+        await check(page, `${relay}-${size}${file}`, relay === 'failing' && alike.includes(path) ? null : size);
       }
     });
   }

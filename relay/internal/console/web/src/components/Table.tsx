@@ -1,5 +1,5 @@
 import type { ComponentChildren } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { setQuery, useRoute } from '../router';
 
 export interface Column<T> {
@@ -29,10 +29,11 @@ export function Table<T>({ caption, columns, rows, rowKey, selected, onSelect, c
   const { query } = useRoute();
   const area = useRef<HTMLDivElement>(null);
   const [scrolls, setScrolls] = useState(false);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const div = area.current;
     if (!div) return;
     const measure = () => setScrolls(div.scrollWidth > div.clientWidth);
+    measure();
     const resize = new ResizeObserver(measure);
     resize.observe(div);
     for (const child of div.children) resize.observe(child);
