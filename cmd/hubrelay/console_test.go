@@ -2,6 +2,8 @@ package main_test
 
 import (
 	"bytes"
+	"context"
+	"net"
 	"net/http"
 	"net/http/cookiejar"
 	"strings"
@@ -23,7 +25,16 @@ func newConsoleBrowser(t *testing.T, base string) *consoleBrowser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &consoleBrowser{t, base, &http.Client{Jar: jar, Transport: &http.Transport{DisableKeepAlives: true}}}
+	return &consoleBrowser{t, base, &http.Client{Jar: jar, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if _, port, ok := strings.Cut(addr, ".localhost:"); ok { // browsers resolve it themselves
+				addr = "127.0.0.1:" + port
+			}
+			var d net.Dialer
+			return d.DialContext(ctx, network, addr)
+		},
+	}}}
 }
 
 func (b *consoleBrowser) do(method, path, body string) (status int, text string) {
@@ -93,7 +104,8 @@ func TestConsole_Command(t *testing.T) {
 			base, _, _ := strings.Cut(link, "/?")
 			stranger, b := newConsoleBrowser(t, base), newConsoleBrowser(t, base)
 			stranger.expect(401, "run 'hubrelay console' again", "GET", "/api/sinks", "")
-			b.expect(200, "console.js", "GET", strings.TrimPrefix(link, base), "")
+			b.expect(200, "Open the console", "GET", strings.TrimPrefix(link, base), "")
+			b.expect(200, "console.js", "GET", "/", "")
 			stranger.expect(401, "used before", "GET", strings.TrimPrefix(link, base), "")
 			b.expect(200, `"role":"`+tt.role+`"`, "GET", adminapi.SessionPath, "")
 			b.expect(200, `"can_sign_out":false`, "GET", adminapi.SessionPath, "")

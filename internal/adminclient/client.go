@@ -167,6 +167,10 @@ func (c *Client) NewProxy() (http.Handler, error) {
 			}
 			c.setHeaders(p.Out.Header)
 		},
+		ModifyResponse: func(r *http.Response) error {
+			r.Header.Del("Set-Cookie") // of a session at the daemon, for another host
+			return nil
+		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
 			text, _ := json.Marshal(c.connectionError(r.Context(), err).Error()) // a string always marshals
 			w.Header().Set("Content-Type", "application/json; charset=utf-8")

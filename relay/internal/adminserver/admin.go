@@ -115,23 +115,35 @@ func New(o Options) *Admin {
 // ServeHTTP handles one request. It first checks the headers that identify web pages, then the caller. Everybody gets the
 // files of the console, which contain no data.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	caller, rejected := a.admit(r)
-	if rejected != nil {
-		if rejected.Code == relay.CodeAuthInvalid && !isSessionCheck(r) {
-			rejected = a.countAuthFailure(w, r, rejected)
-		}
-		httpserver.WriteError(w, r, rejected)
+	if err := a.hosts.check(r, "admin.listen"); err != nil {
+		httpserver.WriteError(w, r, err)
+		return
+	}
+	isFile := a.console.Has(r.URL.Path)
+	if err := checkOrigin(r); err != nil && (!isFile || !isNavigation(r)) {
+		httpserver.WriteError(w, r, err)
 		return
 	}
 	switch {
-	case a.console.Has(r.URL.Path):
+	case isFile:
 		a.console.ServeHTTP(w, r)
-		return
-	case a.changesSession(r) && r.Method == http.MethodPost:
+	case a.opt.Sessions != nil && r.URL.Path == adminapi.SessionPath && r.Method == http.MethodPost:
 		a.signIn(w, r)
-		return
-	case a.changesSession(r):
+	case a.opt.Sessions != nil && r.URL.Path == adminapi.SessionPath && r.Method == http.MethodDelete:
 		a.signOut(w, r)
+	default:
+		a.serveCaller(w, r)
+	}
+}
+
+// serveCaller handles a request whose caller must be known.
+func (a *Admin) serveCaller(w http.ResponseWriter, r *http.Request) {
+	caller, err := a.opt.Authenticator.Authenticate(r)
+	if err != nil {
+		if err.Code == relay.CodeAuthInvalid && !isSessionCheck(r) {
+			err = a.countAuthFailure(w, r, err)
+		}
+		httpserver.WriteError(w, r, err)
 		return
 	}
 	if relayID := r.Header.Get(adminapi.RelayHeader); relayID != "" && relayID != a.opt.Relay {
@@ -144,26 +156,6 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	a.mux.ServeHTTP(w, withCaller(r, caller))
-}
-
-func (a *Admin) admit(r *http.Request) (Caller, *relay.Error) {
-	if rejected := a.hosts.check(r, "admin.listen"); rejected != nil {
-		return Caller{}, rejected
-	}
-	isFile := a.console.Has(r.URL.Path)
-	if rejected := checkOrigin(r); rejected != nil && (!isFile || !isNavigation(r)) {
-		return Caller{}, rejected
-	}
-	if isFile || a.changesSession(r) {
-		return Caller{}, nil
-	}
-	return a.opt.Authenticator.Authenticate(r)
-}
-
-// changesSession reports whether r signs in or out.
-func (a *Admin) changesSession(r *http.Request) bool {
-	return a.opt.Sessions != nil && r.URL.Path == adminapi.SessionPath &&
-		(r.Method == http.MethodPost || r.Method == http.MethodDelete)
 }
 
 // isSessionCheck reports whether r reads its session without a bearer token, as the console does when it is opened. That is

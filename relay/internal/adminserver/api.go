@@ -227,7 +227,7 @@ func readBody(r *http.Request, maxBody int) ([]byte, error) {
 // decodeRequest decodes the query of a GET, or the body of another request.
 func decodeRequest[Request any](r *http.Request) (request Request, err error) {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
-		return request, decodeBody(r, &request)
+		return request, decodeBody(r, maxRequest, &request)
 	}
 	query, rejected := httpserver.ParseQuery(r, adminapi.QueryNames[Request]()...)
 	if rejected != nil {
@@ -241,9 +241,9 @@ func decodeRequest[Request any](r *http.Request) (request Request, err error) {
 	return request, err
 }
 
-// decodeBody decodes the body into request. An empty body is allowed.
-func decodeBody(r *http.Request, request any) error {
-	body, err := readBody(r, maxRequest)
+// decodeBody decodes the body, which is limited to maxBody bytes, into request. An empty body is allowed.
+func decodeBody(r *http.Request, maxBody int, request any) error {
+	body, err := readBody(r, maxBody)
 	if err != nil || len(bytes.TrimSpace(body)) == 0 {
 		return err
 	}

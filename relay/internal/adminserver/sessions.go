@@ -20,8 +20,11 @@ const (
 	sessionLifetime = 12 * time.Hour
 	// sessionIdleTime ends a session without requests. An open console sends some.
 	sessionIdleTime = time.Hour
-	// maxSessions is the maximum number of sessions. A new one ends the one that was unused for the longest time.
-	maxSessions = 1000
+	// maxTokenSessions is the maximum number of sessions of a token. A new one ends the one that was unused for the longest
+	// time.
+	maxTokenSessions = 20
+	// maxSignIn is the maximum size of a request to sign in, which comes from anybody. signInTime is the time to receive it.
+	maxSignIn, signInTime = 4 << 10, 5 * time.Second
 )
 
 // Sessions authenticates requests with the cookie of a session, and other requests with their bearer token. A session ends when
@@ -47,8 +50,8 @@ func NewSessions(tokens *Tokens) *Sessions {
 // Authenticate returns the caller. The error is 401.auth-invalid for a token, 401.auth-expired for a cookie, and
 // 403.permissions for a change with a cookie whose origin is unknown.
 func (s *Sessions) Authenticate(r *http.Request) (Caller, *relay.Error) {
-	cookie, err := r.Cookie(cookieName(r))
-	if err != nil || r.Header.Get("Authorization") != "" {
+	cookies := r.CookiesNamed(cookieName(r))
+	if len(cookies) == 0 || r.Header.Get("Authorization") != "" {
 		return s.tokens.Authenticate(r)
 	}
 	isRead := r.Method == http.MethodGet || r.Method == http.MethodHead
@@ -56,11 +59,12 @@ func (s *Sessions) Authenticate(r *http.Request) (Caller, *relay.Error) {
 	if !isRead && r.Header.Get("Origin") == "" && r.Header.Get("Sec-Fetch-Site") == "" {
 		return Caller{}, relay.NewError(relay.CodePermissions, "a change with a session requires the header Origin")
 	}
-	caller, ok := s.findSession(cookie.Value)
-	if !ok {
-		return Caller{}, relay.NewError(relay.CodeAuthExpired, "the session has ended: sign in again")
+	for _, cookie := range cookies { // a server on another port of the host can add some
+		if caller, ok := s.findSession(cookie.Value); ok {
+			return caller, nil
+		}
 	}
-	return caller, nil
+	return Caller{}, relay.NewError(relay.CodeAuthExpired, "the session has ended: sign in again")
 }
 
 // findSession returns the caller of a session that is valid, and removes others.
@@ -92,14 +96,18 @@ func (s *Sessions) startSession(token string) (cookie string, caller Caller, ok 
 	now := time.Now()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.byHash) >= maxSessions {
-		var oldest [sha256.Size]byte
-		last := now
-		for key, candidate := range s.byHash {
-			if candidate.usedAt.Before(last) {
-				oldest, last = key, candidate.usedAt
-			}
+	var oldest [sha256.Size]byte
+	last, count := now, 0
+	for key, one := range s.byHash {
+		if one.token != hash {
+			continue
 		}
+		count++
+		if one.usedAt.Before(last) {
+			oldest, last = key, one.usedAt
+		}
+	}
+	if count >= maxTokenSessions {
 		delete(s.byHash, oldest)
 	}
 	s.byHash[sha256.Sum256([]byte(cookie))] = &session{hash, now, now}
@@ -107,10 +115,13 @@ func (s *Sessions) startSession(token string) (cookie string, caller Caller, ok 
 	return cookie, caller, true
 }
 
-func (s *Sessions) endSession(cookie string) {
+// endSessions ends the sessions whose cookies r has.
+func (s *Sessions) endSessions(r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.byHash, sha256.Sum256([]byte(cookie)))
+	for _, cookie := range r.CookiesNamed(cookieName(r)) {
+		delete(s.byHash, sha256.Sum256([]byte(cookie.Value)))
+	}
 }
 
 // cookieName contains the port, because browsers send a cookie to all ports of a host.
@@ -132,12 +143,13 @@ func setCookie(w http.ResponseWriter, r *http.Request, value string, maxAge int)
 	})
 }
 
-// signIn starts the session of a browser.
+// signIn starts the session of a browser. A body that cannot be read counts as a failed authentication.
 func (a *Admin) signIn(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxRequest)
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(signInTime)) // tests have no connection
+	r.Body = http.MaxBytesReader(w, r.Body, maxSignIn)
 	var request adminapi.SignInRequest
-	if err := decodeBody(r, &request); err != nil {
-		httpserver.WriteError(w, r, a.api.clientError(r, err))
+	if err := decodeBody(r, maxSignIn, &request); err != nil {
+		httpserver.WriteError(w, r, a.countAuthFailure(w, r, a.api.clientError(r, err)))
 		return
 	}
 	cookie, caller, ok := a.opt.Sessions.startSession(strings.TrimSpace(request.Token))
@@ -146,6 +158,7 @@ func (a *Admin) signIn(w http.ResponseWriter, r *http.Request) {
 			relay.NewError(relay.CodeAuthInvalid, "the token is not one of admin.tokens")))
 		return
 	}
+	a.opt.Sessions.endSessions(r) // of the same browser
 	a.opt.Audit.Record(audit.Entry{
 		Actor: "admin " + caller.Name, Source: remoteAddr(r), Action: audit.ActionAdminAuthenticate, Outcome: audit.OutcomeOK,
 	})
@@ -155,9 +168,7 @@ func (a *Admin) signIn(w http.ResponseWriter, r *http.Request) {
 
 // signOut ends the session of a browser.
 func (a *Admin) signOut(w http.ResponseWriter, r *http.Request) {
-	if cookie, err := r.Cookie(cookieName(r)); err == nil {
-		a.opt.Sessions.endSession(cookie.Value)
-	}
+	a.opt.Sessions.endSessions(r)
 	setCookie(w, r, "", -1)
 	w.WriteHeader(http.StatusNoContent)
 }

@@ -127,6 +127,7 @@ func TestSessions_RejectOtherOrigins(t *testing.T) {
 		{"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"},
 	} {
 		for _, request := range []string{"POST /api/sinks/a/pause", "POST " + adminapi.SessionPath, "DELETE " + adminapi.SessionPath} {
+			b.signIn("secret-of-oncall")
 			method, path, _ := strings.Cut(request, " ")
 			r := b.request(method, path, `{}`)
 			r.Header.Del("Sec-Fetch-Site")
@@ -198,14 +199,58 @@ func TestSessions_End(t *testing.T) {
 			second.signIn("secret-of-dashboard")
 			time.Sleep(time.Second)
 			_ = first.call("GET", "/api/sinks", "")
-			for range maxSessions - 1 {
+			for range maxTokenSessions - 1 {
 				time.Sleep(time.Millisecond)
 				(&browser{t: t, admin: admin}).signIn("secret-of-dashboard")
 			}
 			one, two := first.call("GET", "/api/sinks", "").Code, second.call("GET", "/api/sinks", "").Code
+			other := &browser{t: t, admin: admin}
+			other.signIn("secret-of-oncall")
+			if code := first.call("GET", "/api/sinks", "").Code; code != 200 {
+				t.Errorf("after a sign-in with another token: got %d, want 200", code)
+			}
 			if one != 200 || two != 401 {
 				t.Errorf("got %d for the session that was used and %d for the other, want 200 and 401", one, two)
 			}
 		})
 	})
+}
+
+// A server on another port of the host can add cookies, but neither lock out nor replace a session.
+func TestSessions_IgnoreOtherCookies(t *testing.T) {
+	admin, _ := newWithSessions(Options{Sinks: &fakeSinks{}})
+	b := &browser{t: t, admin: admin}
+	b.signIn("secret-of-oncall")
+	r := httptest.NewRequest("GET", origin+"/api/sinks", nil)
+	r.AddCookie(&http.Cookie{Name: b.cookie.Name, Value: "x"})
+	r.AddCookie(b.cookie)
+	w := httptest.NewRecorder()
+	admin.ServeHTTP(w, r)
+	if w.Code != 200 {
+		t.Errorf("got %d %s, want 200", w.Code, w.Body)
+	}
+	first := b.cookie
+	b.signIn("secret-of-oncall")
+	b.cookie = first
+	if w := b.call("GET", "/api/sinks", ""); w.Code != 401 {
+		t.Errorf("the session before another sign-in of the browser: got %d, want 401", w.Code)
+	}
+}
+
+// Everybody can send a request to sign in, so its body is small, and one that cannot be read counts as a failure.
+func TestSignIn_Limits(t *testing.T) {
+	admin, _ := newWithSessions(Options{})
+	b := &browser{t: t, admin: admin}
+	if w := b.call("POST", adminapi.SessionPath, `{"token":"`+strings.Repeat("x", maxSignIn)+`"}`); w.Code != 413 {
+		t.Errorf("a large body: got %d %s, want 413", w.Code, w.Body)
+	}
+	code := 0
+	for range 200 {
+		if code = b.call("POST", adminapi.SessionPath, "x").Code; code != 400 {
+			break
+		}
+	}
+	if code != 429 {
+		t.Errorf("200 bodies that are not JSON: the last response was %d, want 429", code)
+	}
 }

@@ -70,7 +70,8 @@ func prepareFile(content []byte) prepared {
 	w, _ := gzip.NewWriterLevel(&b, gzip.BestCompression) // the level is valid
 	_, _ = w.Write(content)                               // a Buffer does not fail
 	_ = w.Close()
-	return prepared{`"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`, b.Bytes()}
+	// The tag is weak (RFC 9110, 8.8.1), because the compressed file has the same.
+	return prepared{`W/"` + base64.RawURLEncoding.EncodeToString(hash[:12]) + `"`, b.Bytes()}
 }
 
 // Has reports whether a file has this path.
@@ -90,17 +91,17 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	p := f.prepare()
 	header := w.Header()
-	SetSecurityHeaders(header)
+	setSecurityHeaders(header)
 	header.Set("Content-Type", f.contentType)
 	header.Set("Cache-Control", "no-cache") // the files of a new version have the same names
 	header.Set("Vary", "Accept-Encoding")
 	header.Set("Etag", p.etag)
-	if r.Header.Get("If-None-Match") == p.etag {
+	if strings.Contains(r.Header.Get("If-None-Match"), p.etag) { // a list
 		w.WriteHeader(http.StatusNotModified)
 		return
 	}
 	content := f.content
-	if strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
+	if acceptsGzip(r.Header.Get("Accept-Encoding")) {
 		header.Set("Content-Encoding", "gzip")
 		content = p.compressed
 	}
@@ -110,9 +111,20 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// SetSecurityHeaders sets the headers that keep pages of other origins, and contents that pose as scripts, away from the
+// acceptsGzip reports whether a list of encodings (RFC 9110, 12.5.3) contains gzip with a weight above 0.
+func acceptsGzip(list string) bool {
+	for one := range strings.SplitSeq(list, ",") {
+		name, weight, _ := strings.Cut(one, ";")
+		if strings.EqualFold(strings.TrimSpace(name), "gzip") {
+			return strings.Trim(strings.TrimPrefix(strings.TrimSpace(weight), "q="), "0.") != "" || strings.TrimSpace(weight) == ""
+		}
+	}
+	return false
+}
+
+// setSecurityHeaders sets the headers that keep pages of other origins, and contents that pose as scripts, away from the
 // console.
-func SetSecurityHeaders(h http.Header) {
+func setSecurityHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", Policy)
 	h.Set("X-Frame-Options", "DENY")
 	h.Set("X-Content-Type-Options", "nosniff")

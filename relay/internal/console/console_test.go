@@ -44,8 +44,15 @@ func TestHandler_ServesFiles(t *testing.T) {
 				t.Errorf("%s: got %s %q, want %q", path, name, got, want)
 			}
 		}
-		if again := get(t, path, "If-None-Match", plain.Header().Get("Etag")); again.Code != 304 || again.Body.Len() != 0 {
+		if again := get(t, path, "If-None-Match", `"x", `+plain.Header().Get("Etag")); again.Code != 304 || again.Body.Len() != 0 {
 			t.Errorf("%s again: got %d with %d bytes, want 304", path, again.Code, again.Body.Len())
+		}
+	}
+	for encodings, want := range map[string]string{
+		"gzip": "gzip", "br, GZIP;q=0.5": "gzip", "gzip;q=0": "", "gzip; q=0.0": "", "br": "", "": "",
+	} {
+		if got := get(t, "/", "Accept-Encoding", encodings).Header().Get("Content-Encoding"); got != want {
+			t.Errorf("Accept-Encoding %q: got %q, want %q", encodings, got, want)
 		}
 	}
 	if limit := 120 << 10; total > limit {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -21,6 +22,8 @@ const (
 	maxRecentJobs = 1000
 	// defaultJobPage and maxJobPage are numbers of jobs in a response.
 	defaultJobPage, maxJobPage = 100, 500
+	// listJobsTime is the time after which a page with what was found is returned.
+	listJobsTime = 2 * time.Second
 )
 
 // AdminJobs returns the jobs of all hubs for operators. It implements [adminserver.Jobs].
@@ -37,7 +40,8 @@ func (a *AdminJobs) service() (*Service, error) {
 	return a.module.service, nil
 }
 
-// ListJobs returns a page of the selected jobs, the newest first.
+// ListJobs returns a page of the selected jobs, the newest first. It can have fewer jobs than the limit although more follow,
+// because it returns after about two seconds.
 func (a *AdminJobs) ListJobs(ctx context.Context, r adminapi.ListJobsRequest) (page adminapi.Page[adminapi.Job], err error) {
 	s, err := a.service()
 	if err != nil {
@@ -67,7 +71,12 @@ func (a *AdminJobs) ListJobs(ctx context.Context, r adminapi.ListJobsRequest) (p
 		}
 		ids = ids[first:]
 	}
+	start := time.Now()
 	for part := range slices.Chunk(ids, maxJobPage) {
+		if time.Since(start) > listJobsTime {
+			return page, nil
+		}
+		page.Next = ""
 		jobs, err := s.store.loadJobs(ctx, part)
 		if err != nil {
 			return page, err
@@ -83,7 +92,9 @@ func (a *AdminJobs) ListJobs(ctx context.Context, r adminapi.ListJobsRequest) (p
 			}
 			page.Data = append(page.Data, j.toAdminView())
 		}
+		page.Next = part[len(part)-1].id
 	}
+	page.Next = ""
 	return page, nil
 }
 
@@ -113,11 +124,7 @@ func (a *AdminJobs) ShowJob(ctx context.Context, id string) (adminapi.Job, error
 		return adminapi.Job{}, err
 	}
 	if isJobID(id) {
-		list := make([]storedJobID, s.store.keys.Partitions())
-		for p := range list {
-			list[p] = storedJobID{id, p}
-		}
-		jobs, err := s.store.loadJobs(ctx, list)
+		jobs, err := s.store.loadJobs(ctx, s.store.placesOf(id))
 		if err != nil {
 			return adminapi.Job{}, err
 		}
@@ -157,7 +164,14 @@ func (a *AdminJobs) CreateJob(ctx context.Context, actor string, r adminapi.Crea
 	if err != nil {
 		return adminapi.Job{}, err
 	}
-	return a.ShowJob(ctx, task.JobID)
+	if j, err := s.store.loadJob(ctx, r.HubID, task.JobID); err == nil && j != nil {
+		return j.toAdminView(), nil
+	}
+	// The job is stored, although it cannot be read now.
+	return adminapi.Job{
+		Job: relay.Job{ID: task.JobID, HubID: r.HubID, Tasks: []relay.JobTask{}}, Container: r.Container, Instance: r.Instance,
+		Destination: r.Destination, CopyVolumes: r.CopyVolumes, Key: actor,
+	}, nil
 }
 
 func (j *job) toAdminView() adminapi.Job {
@@ -171,6 +185,18 @@ func (j *job) toAdminView() adminapi.Job {
 type storedJobID struct {
 	id        string
 	partition int
+}
+
+// placesOf returns where a job of any hub can be stored.
+func (s *jobStore) placesOf(id string) (list []storedJobID) {
+	keys := make(map[string]bool)
+	for p := range s.keys.Partitions() {
+		if key := s.keys.job(id, p); !keys[key] { // the same for all partitions without a cluster
+			keys[key] = true
+			list = append(list, storedJobID{id, p})
+		}
+	}
+	return list
 }
 
 // recentJobs returns the IDs of the newest jobs of all partitions, the newest first.

@@ -4,6 +4,7 @@ package status
 import (
 	"context"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
@@ -29,14 +30,36 @@ type Options struct {
 	ConfigWarning func() string
 }
 
+// freshTime is the time for which a status is not read again, so many viewers cost no more than one.
+const freshTime = time.Second
+
 // Reporter describes the relay. It may be used concurrently.
-type Reporter struct{ opts Options }
+type Reporter struct {
+	opts Options
+
+	mu     sync.Mutex
+	last   adminapi.Status
+	readAt time.Time
+}
 
 // NewReporter returns a reporter.
-func NewReporter(o Options) *Reporter { return &Reporter{o} }
+func NewReporter(o Options) *Reporter { return &Reporter{opts: o} }
 
-// ShowStatus returns the state of the relay. An error means that Redis is unreachable.
+// ShowStatus returns the state of the relay, which is at most a second old. An error means that Redis is unreachable.
 func (r *Reporter) ShowStatus(ctx context.Context) (adminapi.Status, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if time.Since(r.readAt) < freshTime {
+		return r.last, nil
+	}
+	s, err := r.readStatus(ctx)
+	if err == nil {
+		r.last, r.readAt = s, time.Now()
+	}
+	return s, err
+}
+
+func (r *Reporter) readStatus(ctx context.Context) (adminapi.Status, error) {
 	o := &r.opts
 	info, err := o.Log.Info(ctx)
 	if err != nil {

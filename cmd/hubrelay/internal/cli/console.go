@@ -32,7 +32,7 @@ func newConsole(std term.Streams) *cobra.Command {
 		Use:   "console",
 		Short: "Open the web console of a running daemon",
 		Long: `Opens the web console of a running daemon in a browser of this machine, until it is interrupted. It listens on a
-loopback port and signs in with a link that works once. The browser has the permissions of this command: all on the admin
+loopback port and signs in with a link that works once, within ten minutes. The browser has the permissions of this command: all on the admin
 socket, and over TCP those of the token in HUBRELAY_ADMIN_TOKEN.
 
 For a relay on another machine, forward a port with ssh and open the link on your side. If the relay has an admin listener
@@ -71,7 +71,7 @@ func runConsole(ctx context.Context, std term.Streams, f *consoleFlags) error {
 	server := &http.Server{Handler: proxy, ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer stop()
-	_, err = fmt.Fprintf(std.Out, "Console of %s (%s) as %s with the role %s:\n\n  %s\n\nThe link works once. Press Ctrl+C to close the console.\n",
+	_, err = fmt.Fprintf(std.Out, "Console of %s (%s) as %s with the role %s:\n\n  %s\n\nThe link works once, within ten minutes. Press Ctrl+C to close the console.\n",
 		session.Node, term.Sanitize(conn.address), term.Sanitize(session.Name), session.Role, proxy.URL())
 	if err != nil {
 		return err
@@ -114,6 +114,10 @@ func openBrowser(ctx context.Context, std term.Streams, link string) (remove fun
 	if err := cmd.Start(); err != nil {
 		return remove, err
 	}
-	go func() { _ = cmd.Wait() }() // the browser may outlive it
+	go func() {
+		if err := cmd.Wait(); err != nil && ctx.Err() == nil {
+			_, _ = fmt.Fprintf(std.Err, "the browser could not be opened (%s: %v): open the link yourself\n", name, err)
+		}
+	}()
 	return remove, nil
 }

@@ -88,18 +88,18 @@ func (b *statsBuffer) drain() statsDelta {
 	counters, failure := b.counters, b.lastFailure
 	b.counters, b.lastFailure = nil, attemptFailure{}
 	b.mu.Unlock()
-	for field, counter := range map[string]*atomic.Int64{
-		store.FieldDelivered: &b.delivered, store.FieldRetried: &b.retried, store.FieldMicroseconds: &b.microseconds,
-	} {
-		n := counter.Swap(0)
-		switch {
-		case n == 0:
-			continue
-		case counters == nil:
+	add := func(field string, n int64) {
+		if n == 0 {
+			return
+		}
+		if counters == nil {
 			counters = make(map[string]int64)
 		}
 		counters[field] = n
 	}
+	add(store.FieldDelivered, b.delivered.Swap(0))
+	add(store.FieldRetried, b.retried.Swap(0))
+	add(store.FieldMicroseconds, b.microseconds.Swap(0))
 	return statsDelta{counters, failure}
 }
 

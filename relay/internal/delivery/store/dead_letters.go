@@ -122,13 +122,13 @@ func (sel *Selection) compile() (selectionFilter, error) {
 	if sel.After == "" {
 		return f, nil
 	}
-	if sel.NewestFirst && isEntryID(sel.After) {
-		f.last = "(" + sel.After
-		return f, nil
-	}
 	after, last, bounded := strings.Cut(sel.After, "~")
-	if !isEntryID(after) || bounded && !isEntryID(last) {
+	if !isEntryID(after) || bounded && (!isEntryID(last) || sel.NewestFirst) || sel.NewestFirst && after == "0-0" {
 		return f, fmt.Errorf("%w: after is not the value of next in an earlier response", ErrSelection)
+	}
+	if sel.NewestFirst {
+		f.last = "(" + after
+		return f, nil
 	}
 	f.after = "(" + after
 	if bounded {

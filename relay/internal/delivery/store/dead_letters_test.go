@@ -94,7 +94,14 @@ func TestDeadLetters_RejectsInvalidSelection(t *testing.T) {
 	s := startStore(t)
 	s.addDeadLetters(t, "a")
 	for _, sel := range []Selection{
-		{Topics: []string{"a b"}}, {After: "x"}, {After: "1"}, {After: "1-"}, {After: "(1-1"}, {After: "1-1~+"},
+		{Topics: []string{"a b"}},
+		{After: "x"},
+		{After: "1"},
+		{After: "1-"},
+		{After: "(1-1"},
+		{After: "1-1~+"},
+		{After: "1-1~2-2", NewestFirst: true},
+		{After: "0-0", NewestFirst: true},
 	} {
 		if _, err := s.DeadLetters.List(t.Context(), testSink, sel); !errors.Is(err, ErrSelection) {
 			t.Errorf("List(%+v): got %v, want ErrSelection", sel, err)

@@ -2,8 +2,8 @@
 -- KEYS: job, log, jobs, jobs of the instance, migrating, moved, instances, recent jobs, optional: result of the idempotency
 -- key.
 -- ARGV: field of the instance, its server at the lookup, job ID, spec of the job, digest of the request, milliseconds
--- to store the idempotency key, milliseconds to store the jobs of the instance, their maximum number, the maximum number of
--- recent jobs, then id, topic, hub, account and data of each event.
+-- to store the idempotency key, milliseconds to store the jobs of the instance and the recent jobs, the maximum numbers of
+-- both, then id, topic, hub, account and data of each event.
 -- Returns the outcome, and the ID of the new, earlier or running job.
 local known = KEYS[9] and redis.call('GET', KEYS[9])
 if known then
@@ -33,6 +33,7 @@ redis.call('LTRIM', KEYS[4], 0, tonumber(ARGV[8]) - 1)
 redis.call('PEXPIRE', KEYS[4], ARGV[7])
 redis.call('LPUSH', KEYS[8], ARGV[3])
 redis.call('LTRIM', KEYS[8], 0, tonumber(ARGV[9]) - 1)
+redis.call('PEXPIRE', KEYS[8], ARGV[7])
 append_events(KEYS[2], 10)
 if KEYS[9] then
   redis.call('SET', KEYS[9], ARGV[5] .. '\n' .. ARGV[3], 'PX', ARGV[6])
