@@ -28,15 +28,15 @@ each = for module in $(MODULES); do (cd $$module && echo "-- $$module: $(1)" && 
 
 # $(call test,NAME,COMMAND) runs the tests of every module, or COMMAND, and then lists the slowest ones.
 # GORACE avoids a sleep of one second at the end of each test binary. `make check` runs vet. Programs without debug
-# information link in half the time. Tests wait a lot, so one more package than processors runs at the same time.
+# information link in half the time.
 define test
 rm -f $(BIN)/test-$(1)-*.json; status=0; for module in $(or $(3),$(MODULES)); do \
 	(cd $$module && GORACE=atexit_sleep_ms=0 $(GOTESTSUM) --format-hide-empty-pkg --hide-summary=skipped \
-		--jsonfile-timing-events $(BIN)/test-$(1)-$${module//[.\/]/-}.json -- -race -vet=off -ldflags=-w -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) $(2)) || status=1; \
+		--jsonfile-timing-events $(BIN)/test-$(1)-$${module//[.\/]/-}.json -- -race -vet=off -ldflags=-w $(2)) || status=1; \
 done; bash .ci/slowest $(GOTESTSUM) $(BIN)/test-$(1)-*.json; exit $$status
 endef
 
-.PHONY: help build run console requirements test test-long test-docker test-brokers stress check check-console bench fmt generate clean
+.PHONY: help build run console requirements test test-long test-console test-docker test-brokers stress check check-console bench fmt generate clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -61,8 +61,11 @@ requirements: $(GOLANGCI_LINT) $(GOVULNCHECK) examples/node_modules/.package-loc
 test: preflight examples/node_modules/.package-lock.json $(GOTESTSUM) ## install requirements and run all tests except the long ones, with -race
 	@$(call test,all,-skip '^TestLong' -timeout 10m ./...)
 
-test-long: preflight examples/node_modules/.package-lock.json $(CONSOLE)/node_modules/.package-lock.json $(GOTESTSUM) ## run the long tests with -race
+test-long: preflight examples/node_modules/.package-lock.json $(GOTESTSUM) ## run the long tests with -race
 	@$(call test,long,-run '^TestLong' -timeout 12m ./...)
+
+test-console: preflight $(CONSOLE)/node_modules/.package-lock.json ## run the tests of the web console in Chromium
+	HUBRELAY_TEST_CONSOLE=1 go test -count=1 -v -run '^TestConsoleInBrowser$$' -timeout 12m ./cmd/hubrelay
 
 test-docker: preflight $(GOTESTSUM) ## install Docker and migrate containers between two temporary dockerd (Linux, root)
 	@[ "$$(uname)" = Linux ] && [ "$$(id -u)" = 0 ] || { echo "dockerd needs Linux and root: run this as root, in a virtual machine or a privileged container" >&2; exit 1; }

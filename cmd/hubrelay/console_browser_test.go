@@ -39,9 +39,12 @@ const consoleTokens = `admin:
     - {name: admin, role: admin, token: ` + adminToken + `}
 `
 
-// TestLongConsole runs the tests of the console in Chromium: on a relay without data, on one with data of all kinds, some of
-// it hostile, and on one whose webhook is broken. It is not parallel, because a browser needs a processor.
-func TestLongConsole(t *testing.T) {
+// TestConsoleInBrowser runs the tests of the console in Chromium: on a relay without data, on one with data of all kinds, some
+// of it hostile, and on one whose webhook is broken. `make test-console` runs it alone, because a browser needs the processors.
+func TestConsoleInBrowser(t *testing.T) {
+	if os.Getenv("HUBRELAY_TEST_CONSOLE") == "" {
+		t.Skip("it needs Chromium and the npm packages of the console: make test-console")
+	}
 	empty := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", redistest.Start(t).URL()), sinks: consoleTokens})
 	busy := newBusyRelay(t)
 	failing, repair := newFailingRelay(t)
@@ -78,11 +81,11 @@ func TestLongConsole(t *testing.T) {
 	select {
 	case <-tests.Done():
 	case <-time.After(8 * time.Minute):
-		t.Error("the tests in the browser have not ended after 8 minutes")
+		t.Errorf("the tests in the browser have not ended after 8 minutes:\n%s", tests.Out.Tail(8000))
 		return
 	}
 	if code := tests.Exit(t); code != 0 {
-		t.Errorf("the tests in the browser exited with %d", code)
+		t.Errorf("the tests in the browser exited with %d:\n%s", code, tests.Out.Tail(8000))
 	}
 }
 

@@ -46,6 +46,9 @@ type DeadLetterFilter struct {
 	Since string `json:"since,omitempty"`
 }
 
+// TopicPatterns implements [HasTopics].
+func (r DeadLetterFilter) TopicPatterns() []string { return r.Topics }
+
 // ListDeadLettersRequest is the request of [ListDeadLetters].
 type ListDeadLettersRequest struct {
 	DeadLetterFilter

@@ -38,6 +38,9 @@ type ListDeliveriesRequest struct {
 	PageRequest
 }
 
+// TopicPatterns implements [HasTopics].
+func (r ListDeliveriesRequest) TopicPatterns() []string { return r.Topics }
+
 // ChangeDeliveriesRequest selects deliveries of a sink.
 type ChangeDeliveriesRequest struct {
 	// IDs are up to 500 IDs of deliveries. For a delivery of one event it is the ID of the event.

@@ -46,6 +46,9 @@ type SearchEventsRequest struct {
 	PageRequest
 }
 
+// TopicPatterns implements [HasTopics].
+func (r SearchEventsRequest) TopicPatterns() []string { return r.Topics }
+
 // EventPage is a page of events. It can have fewer events than the limit, even none, although next is not empty: a search
 // returns after about two seconds.
 type EventPage struct {

@@ -34,6 +34,13 @@ type Description struct {
 // Empty is the request of an operation without parameters.
 type Empty struct{}
 
+// HasTopics is implemented by requests that select topics. The server rejects a pattern that matches no topic, because that
+// is probably a typing error.
+type HasTopics interface {
+	// TopicPatterns returns lists of patterns, separated by commas.
+	TopicPatterns() []string
+}
+
 // Envelope is the body of a successful response.
 type Envelope[T any] struct {
 	Data T `json:"data"`

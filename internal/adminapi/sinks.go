@@ -122,6 +122,9 @@ type ReplayRequest struct {
 	DryRun bool `json:"dry_run,omitempty"`
 }
 
+// TopicPatterns implements [HasTopics].
+func (r ReplayRequest) TopicPatterns() []string { return r.Topics }
+
 // ReplayResult is the result of [ReplaySink].
 type ReplayResult struct {
 	// Replayed is the number of deliveries that were scheduled, or with dry_run the maximum number that would be.

@@ -155,6 +155,7 @@ func TestPost_FailedHandshakes(t *testing.T) {
 	t.Parallel()
 	c, target := startServer(t, "https", new(atomic.Bool), func(http.ResponseWriter, *http.Request) {})
 	c.transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
+	c.transport.TLSHandshakeTimeout = time.Hour // a machine that is busy with other tests can take seconds
 	host := target.Host()
 	for _, http1Host := range []*string{nil, &host} {
 		c.transport.http1Host.Store(http1Host)

@@ -64,7 +64,7 @@ type Daemon struct {
 	modules        modules
 	sinks          *delivery.Sinks
 	configs        status.Configs
-	reloadStatus   reloadStatus
+	reloads        status.Reloads
 }
 
 // New creates a daemon from a valid configuration. It reads the inventory file, and opens the sinks and the driver, but
@@ -72,7 +72,7 @@ type Daemon struct {
 func New(cfg *config.Config, o Options) (*Daemon, error) {
 	o.Log = slog.New(redisconn.NewOutageHandler(o.Log.Handler()))
 	d := &Daemon{cfg: cfg, options: o, log: o.Log, metrics: metrics.New(o.Version)}
-	d.reloadStatus.setMetric = d.metrics.Reloaded
+	d.reloads.SetMetric = d.metrics.Reloaded
 	d.addConfig(cfg)
 	var err error
 	if d.catalog, err = relay.NewCatalog(cfg.Notifications.ExtraTopics); err != nil {
@@ -197,7 +197,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 		Status: status.NewReporter(status.Options{
 			Node: node.Name, Version: d.options.Version, StartedAt: time.Now(), Log: s.log, Leases: s.leases,
 			Clients: streams, Storage: s.monitor, Configs: &d.configs, CheckReady: s.checkReady,
-			ConfigWarning: d.reloadStatus.operatorWarning,
+			ConfigWarning: d.reloads.OperatorWarning,
 		}),
 	})
 	if err != nil {

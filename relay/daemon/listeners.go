@@ -17,7 +17,7 @@ const requestGrace = time.Second
 
 func (d *Daemon) newHealth() *adminserver.Health {
 	return adminserver.NewHealth(adminserver.HealthOptions{
-		Metrics: d.metrics, Warning: d.reloadStatus.publicWarning, Listen: d.cfg.Health.Listen,
+		Metrics: d.metrics, Warning: d.reloads.PublicWarning, Listen: d.cfg.Health.Listen,
 	})
 }
 
@@ -43,7 +43,7 @@ func (d *Daemon) startAdminListener(
 	cfg := d.cfg.Admin
 	o.Listen, o.Relay, o.Log, o.Audit = cfg.Listen, d.cfg.Redis.Identity(), d.log, d.audit
 	o.Authenticator, o.Routes = new(adminserver.SocketPeer), d.modules.adminRoutes()
-	o.Version, o.ConfigWarning = d.options.Version, d.reloadStatus.operatorWarning
+	o.Catalog, o.Version, o.ConfigWarning = d.catalog, d.options.Version, d.reloads.OperatorWarning
 	listener := httpserver.Options{
 		Name: "admin", Addr: cfg.Listen, CertFile: cfg.TLS.CertFile, KeyFile: cfg.TLS.KeyFile, Log: d.log,
 		Grace: requestGrace, ConnLimits: httpserver.ConnLimits{Total: maxOperatorConns},

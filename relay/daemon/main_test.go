@@ -13,7 +13,7 @@ import (
 // newTestDaemon returns a daemon with metrics and default settings.
 func newTestDaemon(log slog.Handler) *Daemon {
 	d := &Daemon{cfg: &config.Config{}, log: slog.New(log), metrics: metrics.New("test")}
-	d.reloadStatus.setMetric = d.metrics.Reloaded
+	d.reloads.SetMetric = d.metrics.Reloaded
 	return d
 }
 

@@ -65,7 +65,7 @@ func (r *reloader) watchFile(ctx context.Context) error {
 	f := filewatch.Reloader{
 		Watch: r.options.Reload.watcher, Log: r.log, Requested: r.options.Reload.Requested,
 		Reload:     func() error { return r.reloadConfig(ctx) },
-		OnRejected: r.rejectConfig, OnFailing: r.reloadStatus.markRejected,
+		OnRejected: r.rejectConfig, OnFailing: r.reloads.MarkRejected,
 	}
 	return f.Run(ctx)
 }
@@ -75,7 +75,7 @@ func (r *reloader) rejectConfig(err error) {
 	r.logRejected(err)
 	problems := describeProblems(err)
 	r.recordRejected(problems)
-	r.reloadStatus.setProblem(problems)
+	r.reloads.SetProblem(problems)
 }
 
 // reloadConfig reads the configuration, applies everything except the sinks, and passes it to applySinks.
@@ -96,7 +96,7 @@ func (r *reloader) reloadConfig(ctx context.Context) error {
 	r.clients.RecheckKeys()
 	r.options.Reload.SetLogLevel(cfg.Log.Level)
 	r.sources.setDesired(cfg.Sources)
-	r.reloadStatus.markAccepted()
+	r.reloads.MarkAccepted()
 	r.recordReload(r.accepted, cfg)
 	r.addConfig(cfg)
 	r.accepted = cfg
@@ -149,7 +149,7 @@ func (r *reloader) applySinks(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			r.reloadStatus.markNotApplied(err)
+			r.reloads.MarkNotApplied(err)
 			if !logged {
 				logged = true
 				r.logRejected(err)
@@ -159,7 +159,7 @@ func (r *reloader) applySinks(ctx context.Context) error {
 		}
 		retry = nil
 		restartRequired := config.RestartRequired(r.cfg, cfg)
-		r.reloadStatus.markApplied(restartRequired)
+		r.reloads.MarkApplied(restartRequired)
 		r.logApplied(cfg, changes, restartRequired, time.Since(start))
 		r.applied = cfg
 	}
@@ -221,4 +221,17 @@ func (r *reloader) tryChangedSinks(ctx context.Context, cfg *config.Config) erro
 	})
 	cfg.Warnings = append(cfg.Warnings, warnings...)
 	return err
+}
+
+// describeProblems returns the problems of a configuration on one line.
+func describeProblems(err error) string {
+	var problems yamldoc.Problems
+	if !errors.As(err, &problems) {
+		return err.Error()
+	}
+	list := make([]string, len(problems))
+	for i, p := range problems {
+		list[i] = p.String()
+	}
+	return strings.Join(list, "; ")
 }

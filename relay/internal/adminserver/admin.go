@@ -38,6 +38,8 @@ type Options struct {
 	// Node and Version describe this process.
 	Node, Version string
 	Log           *slog.Logger
+	// Catalog contains the topics. Nil means the built-in ones.
+	Catalog *relay.Catalog
 	// Sinks implements /api/sinks.
 	Sinks Sinks
 	// Quarantine implements /api/quarantine.
@@ -90,6 +92,9 @@ func New(o Options) *Admin {
 	}
 	if o.Audit == nil {
 		o.Audit = audit.Discard{}
+	}
+	if o.Catalog == nil {
+		o.Catalog, _ = relay.NewCatalog(nil) // fails only for invalid extra topics
 	}
 	a := &Admin{
 		opt: o, hosts: newHostCheck(o.Listen), console: console.New(), api: newAPIHandler(o), mux: http.NewServeMux(),

@@ -27,13 +27,14 @@ const maxRequest = 1 << 20
 
 // apiHandler handles /api/.
 type apiHandler struct {
-	log    *slog.Logger
-	audit  audit.Recorder
-	routes map[string]map[string]http.HandlerFunc // by path and method
+	log     *slog.Logger
+	audit   audit.Recorder
+	catalog *relay.Catalog
+	routes  map[string]map[string]http.HandlerFunc // by path and method
 }
 
 func newAPIHandler(opt Options) *apiHandler {
-	h := &apiHandler{log: opt.Log, audit: opt.Audit, routes: make(map[string]map[string]http.HandlerFunc)}
+	h := &apiHandler{log: opt.Log, audit: opt.Audit, catalog: opt.Catalog, routes: make(map[string]map[string]http.HandlerFunc)}
 	h.handleSinks(opt.Sinks)
 	h.handleDeadLetters(opt.Sinks)
 	h.handleQuarantine(opt.Quarantine)
@@ -108,6 +109,11 @@ func handleOperation[Request, Response any](
 		request, err := decodeRequest[Request](r)
 		if err != nil {
 			return nil, err
+		}
+		if filter, ok := any(request).(adminapi.HasTopics); ok {
+			if err := h.checkTopics(filter.TopicPatterns()); err != nil {
+				return nil, err
+			}
 		}
 		response, err := f(r, request)
 		if page, ok := any(response).(adminapi.WholeBody); ok {
@@ -277,6 +283,20 @@ func splitTopics(lists []string) (topics []string) {
 func newCursorError() *relay.Error {
 	return relay.NewError(relay.CodeInvalidArgument, "after is not the value of next in an earlier response").
 		WithExtra("parameter", "after")
+}
+
+// checkTopics rejects patterns that are invalid or match no topic.
+func (h *apiHandler) checkTopics(lists []string) error {
+	err := h.catalog.CheckPatterns(splitTopics(lists))
+	if err == nil {
+		return nil
+	}
+	rejected := relay.NewError(relay.CodeInvalidArgument, "topics: "+err.Error()).WithExtra("parameter", "topics")
+	var bad *relay.PatternError
+	if errors.As(err, &bad) && bad.Nearest != "" {
+		rejected = rejected.WithExtra("nearest", bad.Nearest)
+	}
+	return rejected
 }
 
 // parseTopics parses the patterns of the parameter topics.

@@ -109,11 +109,19 @@ func TestAPI(t *testing.T) {
 func TestAPI_DeadLetterSelection(t *testing.T) {
 	f := &fakeSinks{}
 	a := newOpen(Options{Sinks: f})
-	get(a, "GET", "/api/sinks/a/deadletters?topics=a.*,!b&topics=c&hub_id=h&since=2026-11-21T04:00:00Z&after=1-2&limit=9",
+	get(a, "GET", "/api/sinks/a/deadletters?topics=job.*,!job.created&topics=container.error&hub_id=h&since=2026-11-21T04:00:00Z&after=1-2&limit=9",
 		"")
-	if f.sel.Hub != "h" || strings.Join(f.sel.Topics, " ") != "a.* !b c" || f.sel.After != "1-2" || f.sel.Limit != 9 ||
+	if f.sel.Hub != "h" || strings.Join(f.sel.Topics, " ") != "job.* !job.created container.error" || f.sel.After != "1-2" || f.sel.Limit != 9 ||
 		!f.sel.Since.Equal(time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)) {
 		t.Errorf("%+v", f.sel)
+	}
+	for path, nearest := range map[string]string{
+		"/api/sinks/a/deadletters?topics=job.creatd": "job.created", "/api/events?topics=container.eror": "container.error",
+		"/api/deliveries?topics=job.creatd": "job.created",
+	} {
+		if w := get(a, "GET", path, ""); w.Code != 422 || !strings.Contains(w.Body.String(), `"nearest":"`+nearest+`"`) {
+			t.Errorf("%s: got %d %s, want 422 with the nearest topic", path, w.Code, w.Body)
+		}
 	}
 	get(a, "GET", "/api/sinks/a/deadletters?since=24h", "")
 	if age := time.Since(f.sel.Since); age < 24*time.Hour || age > 25*time.Hour {

@@ -126,7 +126,7 @@ func remoteAddr(r *http.Request) string {
 
 // countAuthFailure records a failed authentication. It returns rejected, or 429.rate-limiting if the client has failed
 // too often. Those are not recorded.
-func (a *Admin) countAuthFailure(w http.ResponseWriter, r *http.Request, rejected *relay.Error) *relay.Error {
+func (a *Admin) countAuthFailure(w http.ResponseWriter, r *http.Request, err *relay.Error) *relay.Error {
 	peer, _ := netip.ParseAddr(remoteAddr(r)) // invalid for a unix socket
 	if wait := a.failures.Fail(peer); wait > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
@@ -135,7 +135,7 @@ func (a *Admin) countAuthFailure(w http.ResponseWriter, r *http.Request, rejecte
 	}
 	a.opt.Audit.Record(audit.Entry{
 		Source: remoteAddr(r), Action: audit.ActionAdminAuthenticate, Target: r.Method + " " + r.URL.Path,
-		Outcome: string(rejected.Code),
+		Outcome: string(err.Code),
 	})
-	return rejected
+	return err
 }

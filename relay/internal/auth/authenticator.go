@@ -64,9 +64,9 @@ func NewAuthenticator(o AuthenticatorOptions) *Authenticator { return &Authentic
 // credentials, or for an address that the key does not allow; 401.auth-expired for expired ones; and
 // 503.auth-unavailable if another system decides and is unreachable.
 func (a *Authenticator) Authenticate(ctx context.Context, r Request) (*Key, *relay.Error) {
-	key, refused := a.findKey(ctx, r)
-	if refused != nil {
-		return nil, refused
+	key, err := a.findKey(ctx, r)
+	if err != nil {
+		return nil, err
 	}
 	if !key.allowsAddress(r.Address) {
 		return nil, relay.NewError(relay.CodeAuthInvalid, "the API key must not be used from this address")
@@ -88,9 +88,9 @@ func (a *Authenticator) findKey(ctx context.Context, r Request) (*Key, *relay.Er
 	if len(r.Authorization) == 0 {
 		return a.opts.Keys.authenticateCertificate(r.Certificate)
 	}
-	credential, refused := bearerCredential(r.Authorization[0])
-	if refused != nil {
-		return nil, refused
+	credential, err := bearerCredential(r.Authorization[0])
+	if err != nil {
+		return nil, err
 	}
 	if k := a.opts.Keys.findSecret(apikey.HashOf(credential)); k != nil {
 		return a.opts.Keys.checkExpiry(k)

@@ -87,8 +87,8 @@ func (s *Server) newReplay(ctx context.Context, c *connection, sub *Subscription
 	return r, nil
 }
 
-func cursorError(problem string) *relay.Error {
-	detail := "the cursor in after or Last-Event-ID cannot be used: " + problem
+func cursorError(reason string) *relay.Error {
+	detail := "the cursor in after or Last-Event-ID cannot be used: " + reason
 	return relay.NewError(relay.CodeInvalidArgument, detail).WithExtra("parameter", "after")
 }
 

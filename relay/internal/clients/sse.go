@@ -29,9 +29,9 @@ func (s *Server) ServeEvents(w http.ResponseWriter, r *http.Request, sub Subscri
 	if r.ProtoMajor == 1 && !transport.CanHijack(w) {
 		return relay.NewError(relay.CodeUnknown, "this connection cannot become a stream")
 	}
-	c, begin, problem := s.admitClient(w, r, &sub, frame.SSE)
-	if problem != nil {
-		return problem
+	c, begin, err := s.admitClient(w, r, &sub, frame.SSE)
+	if err != nil {
+		return err
 	}
 	header := w.Header()
 	header.Set("Content-Type", "text/event-stream")

@@ -101,7 +101,7 @@ func (s *Server) ServeWebSocket(w http.ResponseWriter, r *http.Request, sub Subs
 // admitClient adds a client and calls Admit, so only the response is left to write. It returns the start of an event
 // stream.
 func (s *Server) admitClient(w http.ResponseWriter, r *http.Request, sub *Subscription, as frame.Encoding) (
-	c *connection, begin []byte, problem *relay.Error,
+	c *connection, begin []byte, err *relay.Error,
 ) {
 	if sub.Allows == nil {
 		return nil, nil, relay.NewError(relay.CodeUnknown, "the subscription allows nothing")
@@ -117,12 +117,12 @@ func (s *Server) admitClient(w http.ResponseWriter, r *http.Request, sub *Subscr
 		c.format |= frame.WithMetadata
 	}
 	if sub.hasCursor() {
-		if c.replay, problem = s.newReplay(r.Context(), c, sub); problem != nil {
-			return nil, nil, problem
+		if c.replay, err = s.newReplay(r.Context(), c, sub); err != nil {
+			return nil, nil, err
 		}
 	}
-	if c.lease, problem = s.Reserve(w.Header(), sub.Hub, sub.Key); problem != nil {
-		return nil, nil, problem
+	if c.lease, err = s.Reserve(w.Header(), sub.Hub, sub.Key); err != nil {
+		return nil, nil, err
 	}
 	begin, added := s.addWithCursor(c, sub)
 	if !added {
@@ -136,9 +136,9 @@ func (s *Server) admitClient(w http.ResponseWriter, r *http.Request, sub *Subscr
 	}
 	c.closeForKey(authorization) // after the response, if the key has changed
 	if sub.Admit != nil {
-		if problem := sub.Admit(r.Context(), func() { c.closeIfKeyInvalid() }); problem != nil {
+		if err := sub.Admit(r.Context(), func() { c.closeIfKeyInvalid() }); err != nil {
 			c.readerDone()
-			return nil, nil, problem
+			return nil, nil, err
 		}
 		c.closeIfKeyInvalid() // the token may expire before the key
 	}

@@ -152,8 +152,8 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 // checkTopics returns 403.permissions if a topic may not be published.
 func checkTopics(ns []relay.Notification, allowed relay.Patterns) *relay.Error {
 	for i := range ns {
-		if rejected := RequireTopic(allowed, ns[i].Topic); rejected != nil {
-			return rejected
+		if err := RequireTopic(allowed, ns[i].Topic); err != nil {
+			return err
 		}
 	}
 	return nil

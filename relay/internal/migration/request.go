@@ -36,19 +36,19 @@ type migrateRequest struct {
 // members docs/specification.md leaves open.
 func parseMigrateRequest(contentType string, body []byte) (migrateRequest, *relay.Error) {
 	var in migrateRequest
-	if rejected := checkContentType(contentType); rejected != nil {
-		return in, rejected
+	if err := checkContentType(contentType); err != nil {
+		return in, err
 	}
-	if rejected := checkSyntax(body); rejected != nil {
-		return in, rejected
+	if err := checkSyntax(body); err != nil {
+		return in, err
 	}
-	top, rejected := decodeObject(body, "", "action", "value")
-	if rejected != nil {
-		return in, rejected
+	top, err := decodeObject(body, "", "action", "value")
+	if err != nil {
+		return in, err
 	}
-	action, rejected := requiredString(top, "", "action")
-	if rejected != nil {
-		return in, rejected
+	action, err := requiredString(top, "", "action")
+	if err != nil {
+		return in, err
 	}
 	if action != actionMigrate {
 		return in, relay.NewError(relay.CodeInvalidArgument,
@@ -59,12 +59,12 @@ func parseMigrateRequest(contentType string, body []byte) (migrateRequest, *rela
 	if top["value"] == nil {
 		return in, missingArgument("", "value")
 	}
-	value, rejected := decodeObject(top["value"], "/value", "destination_server_id", "stateful")
-	if rejected != nil {
-		return in, rejected
+	value, err := decodeObject(top["value"], "/value", "destination_server_id", "stateful")
+	if err != nil {
+		return in, err
 	}
-	if in.destination, rejected = requiredString(value, "/value", "destination_server_id"); rejected != nil {
-		return in, rejected
+	if in.destination, err = requiredString(value, "/value", "destination_server_id"); err != nil {
+		return in, err
 	}
 	if len(in.destination) > maxServerID {
 		return in, relay.NewError(relay.CodeInvalidArgument,

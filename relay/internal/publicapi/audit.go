@@ -19,7 +19,7 @@ const exceededInterval = 10 * time.Second
 const maxExceeded = 10_000
 
 // record records an action of a key, or of an unknown actor if keyName is empty. A nil refused means success.
-func (a *API) record(r *http.Request, keyName string, action audit.Action, target string, refused *relay.Error) {
+func (a *API) record(r *http.Request, keyName string, action audit.Action, target string, err *relay.Error) {
 	e := audit.Entry{Action: action, Target: target, Outcome: audit.OutcomeOK}
 	if keyName != "" {
 		e.Actor = "key " + keyName
@@ -27,37 +27,37 @@ func (a *API) record(r *http.Request, keyName string, action audit.Action, targe
 	if client := a.opt.TrustedProxies.Client(r); client.IsValid() {
 		e.Source = client.String()
 	}
-	if refused != nil {
-		e.Outcome, e.Detail = string(refused.Code), refused.Detail
+	if err != nil {
+		e.Outcome, e.Detail = string(err.Code), err.Detail
 	}
 	a.opt.Audit.Record(e)
 }
 
 // countAuthFailure records a failed authentication. It returns refused, or 429.rate-limiting if the client has failed
 // too often. Those are not recorded.
-func (a *API) countAuthFailure(w http.ResponseWriter, r *http.Request, refused *relay.Error) *relay.Error {
+func (a *API) countAuthFailure(w http.ResponseWriter, r *http.Request, err *relay.Error) *relay.Error {
 	if wait := a.opt.Failures.Fail(a.opt.TrustedProxies.Client(r)); wait > 0 {
 		setRetryAfter(w, wait)
 		return auth.NewThrottledError()
 	}
-	a.record(r, "", audit.ActionAuthenticate, r.Method+" "+r.URL.Path, refused)
-	return refused
+	a.record(r, "", audit.ActionAuthenticate, r.Method+" "+r.URL.Path, err)
+	return err
 }
 
 // recordRefusedPublish records a request to publish that a repetition would not change. [API.recordExceeded] records
 // exceeded quotas.
-func (a *API) recordRefusedPublish(r *http.Request, keyName string, refused *relay.Error) {
-	if status := refused.Status(); status < 500 && status != http.StatusTooManyRequests {
-		a.record(r, keyName, audit.ActionPublish, "", refused)
+func (a *API) recordRefusedPublish(r *http.Request, keyName string, err *relay.Error) {
+	if status := err.Status(); status < 500 && status != http.StatusTooManyRequests {
+		a.record(r, keyName, audit.ActionPublish, "", err)
 	}
 }
 
 // recordExceeded records that a key has exceeded a quota, at most once per exceededInterval.
 func (a *API) recordExceeded(
-	r *http.Request, keyName string, action audit.Action, e *quota.ExceededError, refused *relay.Error,
+	r *http.Request, keyName string, action audit.Action, e *quota.ExceededError, err *relay.Error,
 ) {
 	if a.exceeded.shouldRecord(keyName) {
-		a.record(r, keyName, action, string(e.Kind), refused)
+		a.record(r, keyName, action, string(e.Kind), err)
 	}
 }
 

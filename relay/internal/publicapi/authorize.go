@@ -34,19 +34,19 @@ func hubID(r *http.Request) (id string, ok bool, err *relay.Error) {
 // authorize returns the key and the hub of the request. The key must have the capability, unless that is empty, and
 // must be able to read the hub. hubPurpose describes the hub in an error.
 func (a *API) authorize(r *http.Request, capability, hubPurpose string) (*auth.Key, string, *relay.Error) {
-	key, refused := a.authenticate(r)
-	if refused != nil {
-		return nil, "", refused
+	key, err := a.authenticate(r)
+	if err != nil {
+		return nil, "", err
 	}
-	hub, refused := a.authorizeKey(r, key, capability, hubPurpose)
-	return key, hub, refused
+	hub, err := a.authorizeKey(r, key, capability, hubPurpose)
+	return key, hub, err
 }
 
 // authorizeKey is authorize for a key that was authenticated.
 func (a *API) authorizeKey(r *http.Request, key *auth.Key, capability, hubPurpose string) (string, *relay.Error) {
 	if capability != "" {
-		if refused := key.RequireCapability(capability); refused != nil {
-			return "", refused
+		if err := key.RequireCapability(capability); err != nil {
+			return "", err
 		}
 	}
 	return requireHub(r, key, hubPurpose)
@@ -54,9 +54,9 @@ func (a *API) authorizeKey(r *http.Request, key *auth.Key, capability, hubPurpos
 
 // requireHub returns the value of X-Hub-Id. The header is required, and the key must be able to read the hub.
 func requireHub(r *http.Request, key *auth.Key, hubPurpose string) (string, *relay.Error) {
-	id, given, refused := hubID(r)
-	if refused != nil {
-		return "", refused
+	id, given, err := hubID(r)
+	if err != nil {
+		return "", err
 	}
 	if !given {
 		return "", relay.NewError(relay.CodeMissingArgument, "the header X-Hub-Id is missing: it names "+hubPurpose)

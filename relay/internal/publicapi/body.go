@@ -100,7 +100,7 @@ type requestBody struct {
 
 // readBody reads the complete body of a request of a key. The caller owns the buffer until it calls done.
 func (a *API) readBody(w http.ResponseWriter, r *http.Request, key string) (
-	b *requestBody, done func(), refused *relay.Error,
+	b *requestBody, done func(), err *relay.Error,
 ) {
 	if encoding := r.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return nil, nil, relay.NewError(relay.CodeInvalidContentType,
@@ -115,9 +115,9 @@ func (a *API) readBody(w http.ResponseWriter, r *http.Request, key string) (
 			a.bodies.Put(b)
 		}
 	}
-	if refused := a.readBodyInto(w, r, b); refused != nil {
+	if err := a.readBodyInto(w, r, b); err != nil {
 		done()
-		return nil, nil, refused
+		return nil, nil, err
 	}
 	return b, done, nil
 }

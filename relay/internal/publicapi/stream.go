@@ -42,9 +42,9 @@ func parseStream(r *http.Request) (*streamRequest, *relay.Error) {
 		upgrade: transport.IsUpgrade(r),
 		events:  strings.Contains(strings.ToLower(r.Header.Get("Accept")), "text/event-stream"),
 	}
-	query, refused := httpserver.ParseQuery(r, "token", "topics", "cursor", "after", "metadata")
-	if refused != nil {
-		return nil, refused
+	query, err := httpserver.ParseQuery(r, "token", "topics", "cursor", "after", "metadata")
+	if err != nil {
+		return nil, err
 	}
 	s.tokens = query["token"]
 	s.addParameters(query)
@@ -85,34 +85,34 @@ func (s *streamRequest) encodeParameters() string {
 }
 
 // parseParameters returns a subscription with the stream parameters. The hub checks After when the stream opens.
-func (a *API) parseParameters(req *streamRequest) (s clients.Subscription, refused *relay.Error) {
+func (a *API) parseParameters(req *streamRequest) (s clients.Subscription, err *relay.Error) {
 	s.After = req.after
-	if s.Topics, refused = a.parsePatterns(req.topics); refused != nil {
-		return s, refused
+	if s.Topics, err = a.parsePatterns(req.topics); err != nil {
+		return s, err
 	}
-	if s.Cursor, refused = req.wantsCursors(); refused != nil {
-		return s, refused
+	if s.Cursor, err = req.wantsCursors(); err != nil {
+		return s, err
 	}
-	s.Metadata, refused = req.wantsMetadata()
-	return s, refused
+	s.Metadata, err = req.wantsMetadata()
+	return s, err
 }
 
 // upgradeRequired rejects a request for neither a websocket nor an event stream.
 func (s *streamRequest) upgradeRequired(r *http.Request) *relay.Error {
-	problem := ""
+	reason := ""
 	switch {
 	case s.wantsSSE():
 		return nil
 	case r.ProtoMajor != 1 || r.ProtoMinor < 1:
-		problem = "the stream is a websocket, which is opened over HTTP/1.1; this request came over " + r.Proto +
+		reason = "the stream is a websocket, which is opened over HTTP/1.1; this request came over " + r.Proto +
 			"; an event stream (Accept: text/event-stream) needs no upgrade"
 	case s.upgrade:
 		return nil
 	default:
-		problem = "a token opens the stream: use a websocket client, which sends Connection: Upgrade and " +
+		reason = "a token opens the stream: use a websocket client, which sends Connection: Upgrade and " +
 			"Upgrade: websocket, or send Accept: text/event-stream; a proxy in between must pass these headers on"
 	}
-	return relay.NewError(relay.CodeUpgradeRequired, problem)
+	return relay.NewError(relay.CodeUpgradeRequired, reason)
 }
 
 // singleToken returns the presented token without white space. It rejects requests without a token or with different
@@ -219,9 +219,9 @@ func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequ
 
 // keyStatus compares the current grant of the key with the grant of the open stream.
 func (a *API) keyStatus(opened *auth.Grant) clients.Authorization {
-	current, refused := a.opt.Authenticator.CurrentGrant(*opened)
-	if refused != nil {
-		return clients.Authorization{Refused: refused}
+	current, err := a.opt.Authenticator.CurrentGrant(*opened)
+	if err != nil {
+		return clients.Authorization{Refused: err}
 	}
 	return clients.Authorization{ScopeChanged: !current.SameVisibility(opened), Expires: current.Expires}
 }
@@ -231,29 +231,29 @@ func (a *API) authorizeStream(
 	w http.ResponseWriter, r *http.Request, req *streamRequest,
 ) (auth.Grant, string, *relay.Error) {
 	if req.wantsSSE() && len(req.tokens) == 0 && hasCredentials(r) {
-		key, hub, refused := a.requestedPipeline(r)
-		if refused == nil {
-			refused = a.takeRequest(w, r, key)
+		key, hub, err := a.requestedPipeline(r)
+		if err == nil {
+			err = a.takeRequest(w, r, key)
 		}
-		if refused != nil {
-			return auth.Grant{}, "", refused
+		if err != nil {
+			return auth.Grant{}, "", err
 		}
 		return key.Grant(hub), "", nil
 	}
-	token, refused := req.singleToken()
-	if refused != nil {
-		return auth.Grant{}, "", refused
+	token, err := req.singleToken()
+	if err != nil {
+		return auth.Grant{}, "", err
 	}
 	if !req.wantsSSE() {
-		if refused := transport.CheckHandshake(w, r); refused != nil {
-			return auth.Grant{}, "", refused
+		if err := transport.CheckHandshake(w, r); err != nil {
+			return auth.Grant{}, "", err
 		}
 	}
-	grant, refused := a.checkToken(r, token)
-	if refused == nil && req.wantsSSE() {
-		refused = a.takeReopening(w, token)
+	grant, err := a.checkToken(r, token)
+	if err == nil && req.wantsSSE() {
+		err = a.takeReopening(w, token)
 	}
-	return grant, token, refused
+	return grant, token, err
 }
 
 // hasCredentials reports whether a request identifies a key.
@@ -355,6 +355,6 @@ func (a *API) parsePatterns(list []string) (relay.Patterns, *relay.Error) {
 	return patterns, nil
 }
 
-func newTopicsError(problem string) *relay.Error {
-	return relay.NewError(relay.CodeInvalidArgument, "the parameter topics "+problem).WithExtra("parameter", "topics")
+func newTopicsError(reason string) *relay.Error {
+	return relay.NewError(relay.CodeInvalidArgument, "the parameter topics "+reason).WithExtra("parameter", "topics")
 }

@@ -92,17 +92,17 @@ func (a *API) revokeToken(w http.ResponseWriter, r *http.Request) *relay.Error {
 // requestedPipeline returns the key of a request and the hub of the requested pipeline. The hub is empty for the
 // account pipeline.
 func (a *API) requestedPipeline(r *http.Request) (*auth.Key, string, *relay.Error) {
-	key, refused := a.authenticate(r)
-	if refused != nil {
-		return nil, "", refused
+	key, err := a.authenticate(r)
+	if err != nil {
+		return nil, "", err
 	}
-	id, given, refused := hubID(r)
-	if refused != nil {
-		return nil, "", refused
+	id, given, err := hubID(r)
+	if err != nil {
+		return nil, "", err
 	}
 	if given {
-		if refused := key.RequireHub(id); refused != nil {
-			return nil, "", refused
+		if err := key.RequireHub(id); err != nil {
+			return nil, "", err
 		}
 	}
 	return key, id, nil

@@ -90,9 +90,9 @@ func (v *Verifier) Verify(ctx context.Context, token, _ string) (*auth.Key, *rel
 	if ok && now.Before(cached.until) {
 		return cached.key, nil
 	}
-	key, refused := v.verifyToken(ctx, token, now)
-	if refused != nil {
-		return nil, refused
+	key, err := v.verifyToken(ctx, token, now)
+	if err != nil {
+		return nil, err
 	}
 	key.Hash = hash
 	until := now.Add(cacheTime)
@@ -147,8 +147,8 @@ func (v *Verifier) ReadClaims(claims []byte) (*auth.Key, *relay.Error) {
 	if json.Unmarshal(claims, &known) != nil || json.Unmarshal(claims, &all) != nil {
 		return nil, newInvalidError("has claims that are not a JSON object with the members of RFC 7519")
 	}
-	if refused := v.checkClaims(&known, v.now()); refused != nil {
-		return nil, refused
+	if err := v.checkClaims(&known, v.now()); err != nil {
+		return nil, err
 	}
 	return v.newKey(&known, all)
 }
@@ -217,6 +217,6 @@ func readList(value any) (list []string, ok bool) {
 	}
 }
 
-func newInvalidError(problem string) *relay.Error {
-	return relay.NewError(relay.CodeAuthInvalid, "the JWT "+problem)
+func newInvalidError(reason string) *relay.Error {
+	return relay.NewError(relay.CodeAuthInvalid, "the JWT "+reason)
 }

@@ -49,8 +49,8 @@ func CheckHandshake(w http.ResponseWriter, r *http.Request) *relay.Error {
 	return nil
 }
 
-func badHandshake(problem string) *relay.Error {
-	return relay.NewError(relay.CodeInvalidSyntax, "the websocket handshake is broken: "+problem)
+func badHandshake(reason string) *relay.Error {
+	return relay.NewError(relay.CodeInvalidSyntax, "the websocket handshake is broken: "+reason)
 }
 
 // minimalHandshake returns a request with only the headers that gorilla needs, so other headers of r cannot make it

@@ -57,7 +57,12 @@ export function Plot({ title, lines, format }: Props) {
         legend: { show: false },
         cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
         scales: {
-          x: { range: (_, min, max) => [Math.min(min, max - minSeconds), max] },
+          x: {
+            range: (_, min, max) => {
+              const end = max || Date.now() / 1000; // without data, the last minute
+              return [Math.min(min || end, end - minSeconds), end];
+            },
+          },
           y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] },
         },
         axes: [

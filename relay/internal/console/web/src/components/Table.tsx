@@ -18,6 +18,8 @@ interface Props<T> {
   columns: Column<T>[];
   rows: T[];
   rowKey: (row: T) => string;
+  /** stack shows each row as a card on phones, so no column is out of sight. The order cannot be changed there. */
+  stack?: boolean;
   selected?: Set<string>;
   onSelect?: (keys: Set<string>) => void;
   /** canSelect reports whether a row has a checkbox. */
@@ -25,7 +27,16 @@ interface Props<T> {
 }
 
 /** Table sorts by the values sort and desc of the address. */
-export function Table<T>({ caption, columns, rows, rowKey, selected, onSelect, canSelect = () => true }: Props<T>) {
+export function Table<T>({
+  caption,
+  columns,
+  rows,
+  rowKey,
+  stack,
+  selected,
+  onSelect,
+  canSelect = () => true,
+}: Props<T>) {
   const { query } = useRoute();
   const area = useRef<HTMLDivElement>(null);
   const [scrolls, setScrolls] = useState(false);
@@ -58,7 +69,11 @@ export function Table<T>({ caption, columns, rows, rowKey, selected, onSelect, c
 
   return (
     // An area that scrolls must be reachable with the keyboard, also if it contains no links.
-    <div ref={area} class="table" {...(scrolls ? { tabIndex: 0, role: 'region', 'aria-label': caption } : {})}>
+    <div
+      ref={area}
+      class={stack ? 'table stack' : 'table'}
+      {...(scrolls ? { tabIndex: 0, role: 'region', 'aria-label': caption } : {})}
+    >
       <table>
         <caption class="hidden">{caption}</caption>
         <thead>
@@ -115,7 +130,7 @@ export function Table<T>({ caption, columns, rows, rowKey, selected, onSelect, c
                   </td>
                 ) : null}
                 {columns.map((c) => (
-                  <td key={c.id} class={`${c.numeric ? 'number' : ''}${c.wide ? 'wide' : ''}`}>
+                  <td key={c.id} data-label={c.label} class={`${c.numeric ? 'number' : ''}${c.wide ? 'wide' : ''}`}>
                     {c.cell(row)}
                   </td>
                 ))}

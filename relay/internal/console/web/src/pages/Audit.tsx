@@ -17,7 +17,12 @@ const columns: Column<Entry>[] = [
   {
     id: 'source',
     label: 'Source',
-    cell: (e) => (e.source ? <span class="mono">{e.source}</span> : <span class="muted">unix socket</span>),
+    cell: (e) =>
+      e.source ? (
+        <span class="mono">{e.source}</span>
+      ) : (
+        <span class="muted">{e.actor?.startsWith('admin ') ? 'unix socket' : '–'}</span>
+      ),
   },
   { id: 'action', label: 'Action', cell: (e) => <span class="mono">{e.action}</span> },
   { id: 'target', label: 'Target', cell: (e) => <span class="mono">{e.target}</span> },

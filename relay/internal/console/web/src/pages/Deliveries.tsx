@@ -25,7 +25,12 @@ const columns: Column<Delivery>[] = [
   {
     id: 'event',
     label: 'Event',
-    cell: (d) => (d.event_id ? <EventLink id={d.event_id} /> : `digest of ${plural(d.digest_events ?? 0, 'event')}`),
+    cell: (d) => (
+      <>
+        {d.event_id ? <EventLink id={d.event_id} /> : `digest of ${plural(d.digest_events ?? 0, 'event')}`}
+        <div class="muted sub mono">{d.topic}</div>
+      </>
+    ),
   },
   {
     id: 'sink',
@@ -36,7 +41,6 @@ const columns: Column<Delivery>[] = [
       </a>
     ),
   },
-  { id: 'topic', label: 'Topic', cell: (d) => <span class="mono">{d.topic}</span> },
   {
     id: 'state',
     label: 'State',
@@ -119,6 +123,7 @@ export function Deliveries() {
             <>
               {page.data.length ? (
                 <Table
+                  stack
                   caption="Deliveries"
                   columns={columns}
                   rows={page.data}

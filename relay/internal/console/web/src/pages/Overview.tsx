@@ -186,7 +186,7 @@ function Sinks({ sinks: all }: { sinks: Sink[] }) {
       {problems.length ? (
         <section>
           <h2>Sinks with problems</h2>
-          <Table caption="Sinks with problems" columns={columns} rows={problems} rowKey={(s) => s.name} />
+          <Table stack caption="Sinks with problems" columns={columns} rows={problems} rowKey={(s) => s.name} />
         </section>
       ) : null}
       <section>

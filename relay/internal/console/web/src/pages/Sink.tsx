@@ -10,6 +10,7 @@ import { usePolling } from '../poll';
 import { href } from '../router';
 import { sinkSeries, useSinks } from '../series';
 import { useRole } from '../session';
+import { stateOf } from './Sinks';
 
 type Sink = Schemas['Sink'];
 type Delivery = Schemas['Delivery'];
@@ -46,7 +47,7 @@ export function SinkPage({ name }: { name: string }) {
         <a href="#/sinks">Sinks</a>
       </p>
       <Title text={name} mono>
-        {state ? <State state={state} /> : null}
+        {sink.data ? <State state={stateOf(sink.data)} /> : null}
         {sink.data ? <span class="muted">{sink.data.configured ? sink.data.type : 'not configured'}</span> : null}
         {operator && sink.data && !sink.data.configured ? (
           <div class="buttons">

@@ -8,6 +8,9 @@ type Sink = Schemas['Sink'];
 
 export const sinkStates = ['failed', 'down', 'disabled', 'throttled', 'paused', 'active'] as const;
 
+/** stateOf returns the state of a sink, or removed for one that the configuration no longer has. */
+export const stateOf = (s: Sink) => (s.configured ? s.state : 'removed');
+
 const columns: Column<Sink>[] = [
   {
     id: 'name',
@@ -18,7 +21,7 @@ const columns: Column<Sink>[] = [
         <a class="mono" href={href(['sinks', s.name])}>
           {s.name}
         </a>
-        <div class="muted sub">{s.configured ? s.type : 'not configured'}</div>
+        <div class="muted sub">{s.type}</div>
       </>
     ),
   },
@@ -28,10 +31,10 @@ const columns: Column<Sink>[] = [
     sort: (s) => sinkStates.indexOf(s.state),
     cell: (s) => (
       <>
-        <State state={s.state} />
+        <State state={stateOf(s)} />
         {s.since && s.state !== 'active' ? (
           <div class="muted sub">
-            since <Time time={s.since} ago />
+            <Time time={s.since} ago />
           </div>
         ) : null}
       </>
@@ -106,12 +109,15 @@ export function Sinks() {
             {sinkStates.map((s) => (
               <option key={s}>{s}</option>
             ))}
+            <option>removed</option>
           </select>
         </label>
       </search>
       <Loaded of={sinks}>
         {(all) => {
-          const rows = all.filter((s) => s.name.includes(name.trim().toLowerCase()) && (!state || s.state === state));
+          const rows = all.filter(
+            (s) => s.name.includes(name.trim().toLowerCase()) && (!state || stateOf(s) === state),
+          );
           if (all.length === 0)
             return <Empty>No sinks are configured. Add them under sinks in the configuration.</Empty>;
           return (
@@ -122,7 +128,7 @@ export function Sinks() {
               {rows.length === 0 ? (
                 <Empty>No sink matches the filter.</Empty>
               ) : (
-                <Table caption="Sinks" columns={columns} rows={rows} rowKey={(s) => s.name} />
+                <Table stack caption="Sinks" columns={columns} rows={rows} rowKey={(s) => s.name} />
               )}
             </>
           );
