@@ -383,7 +383,7 @@ func TestAdminFlags_FindDaemon(t *testing.T) {
 
 func TestHelp_FitsTerminal(t *testing.T) {
 	t.Parallel()
-	for _, args := range [][]string{{"sinks", "list"}, {"sinks"}, {"sinks", "replay"}, {"deadletters"}} {
+	for _, args := range [][]string{{"sinks", "list"}, {"sinks"}, {"sinks", "replay"}, {"deadletters"}, {"console"}, {"status"}} {
 		out, _, _ := call(t, nil, "", append(args, "--help")...)
 		for line := range strings.Lines(out) {
 			if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 125 &&

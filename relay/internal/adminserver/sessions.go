@@ -23,7 +23,7 @@ const (
 	// maxTokenSessions is the maximum number of sessions of a token. A new one ends the one that was unused for the longest
 	// time.
 	maxTokenSessions = 20
-	// maxSignIn is the maximum size of a request to sign in, which comes from anybody. signInTime is the time to receive it.
+	// maxSignIn is the maximum size of a request to sign in, which everybody can send. signInTime is the time to receive it.
 	maxSignIn, signInTime = 4 << 10, 5 * time.Second
 )
 

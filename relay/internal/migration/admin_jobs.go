@@ -22,7 +22,7 @@ const (
 	maxRecentJobs = 1000
 	// defaultJobPage and maxJobPage are numbers of jobs in a response.
 	defaultJobPage, maxJobPage = 100, 500
-	// listJobsTime is the time after which a page with what was found is returned.
+	// listJobsTime is the time after which a list returns the jobs that it has found.
 	listJobsTime = 2 * time.Second
 )
 

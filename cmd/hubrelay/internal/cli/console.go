@@ -32,8 +32,8 @@ func newConsole(std term.Streams) *cobra.Command {
 		Use:   "console",
 		Short: "Open the web console of a running daemon",
 		Long: `Opens the web console of a running daemon in a browser of this machine, until it is interrupted. It listens on a
-loopback port and signs in with a link that works once, within ten minutes. The browser has the permissions of this command: all on the admin
-socket, and over TCP those of the token in HUBRELAY_ADMIN_TOKEN.
+loopback port and signs in with a link that works once, within ten minutes. The browser has the permissions of this command:
+all of them on the admin socket, and over TCP the ones that the token in HUBRELAY_ADMIN_TOKEN has.
 
 For a relay on another machine, forward a port with ssh and open the link on your side. If the relay has an admin listener
 (admin.listen), you can also open its address in a browser and sign in with a token.
