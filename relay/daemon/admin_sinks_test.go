@@ -327,6 +327,7 @@ func (r *runningDaemon) testReplay(sink *fakeSink) {
 	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"yesterday"}`)
 	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"0-0","until":"yesterday"}`)
 	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"0-0","topics":["Job"]}`)
+	r.call(422, "POST", "/api/sinks/one/replay", `{"after":"0-0","topics":["job.creatd"]}`)
 	r.call(422, "POST", "/api/sinks/one/replay", `{}`)
 }
 
@@ -349,7 +350,7 @@ func (r *runningDaemon) testReplaySelection(sink *fakeSink) {
 		`{"after":"0-0","until":"` + now + `","dry_run":true}`:                               5,
 		`{"after":"0-0","until":"2020-01-01T00:00:00Z"}`:                                     0,
 		`{"after":"0-0","topics":["job.*,!job.created"]}`:                                    1,
-		`{"after":"0-0","topics":["job.created","x"]}`:                                       4,
+		`{"after":"0-0","topics":["job.created","container.error"]}`:                         4,
 		`{"after":"0-0","hub_id":"another"}`:                                                 0,
 		`{"after":"0-0","hub_id":"` + all[0].Hub + `"}`:                                      5,
 		`{"event_ids":["` + all[1].ID + `","` + all[3].ID + `","000000000000000000000000"]}`: 2,

@@ -8,6 +8,9 @@ const proxy: Record<string, ProxyOptions> = {
   '/api': {
     target,
     changeOrigin: true,
+    // The proxy removes the headers by which the daemon rejects requests of other pages, so it rejects them itself.
+    bypass: (request) =>
+      ['same-origin', 'none'].includes(String(request.headers['sec-fetch-site'] ?? 'none')) ? undefined : false,
     headers: token ? { Authorization: `Bearer ${token}` } : {},
     // The daemon rejects web pages of another origin, and the page of the proxy is one.
     configure: (p) =>

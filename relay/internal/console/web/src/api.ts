@@ -52,12 +52,16 @@ interface Options<O> {
   signal?: AbortSignal;
 }
 
+/** A search returns after about two seconds, so a longer time means that the connection hangs. */
+const readTimeout = 15_000;
+
 async function send(method: string, url: string, body: unknown, signal?: AbortSignal): Promise<unknown> {
   let response: Response;
   try {
     response = await fetch(`.${url}`, {
       method,
-      signal: signal ?? null,
+      signal:
+        method === 'GET' ? AbortSignal.any([AbortSignal.timeout(readTimeout), ...(signal ? [signal] : [])]) : null,
       credentials: 'same-origin',
       headers: body === undefined ? {} : { 'Content-Type': 'application/json' },
       body: body === undefined ? null : JSON.stringify(body),

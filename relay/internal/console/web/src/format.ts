@@ -50,12 +50,20 @@ export function milliseconds(ms: number): string {
   return ms >= 1000 ? `${(ms / 1000).toFixed(2)} s` : `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
 }
 
-/** command returns a command line for a POSIX shell. */
+/** quote returns a word for a shell. Control characters are escaped, because a terminal would execute some of them. */
+function quote(word: string): string {
+  if (/^[\w@%+:,./-][\w@%+=:,./-]*$/.test(word)) return word;
+  const escapeControl = (c: string) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`;
+  // biome-ignore lint/suspicious/noControlCharactersInRegex: these are the characters to escape
+  const controls = /[\u0000-\u001f\u007f-\u009f]/g;
+  if (!controls.test(word)) return `'${word.replaceAll("'", "'\\''")}'`;
+  return `$'${word.replace(/['\\]/g, '\\$&').replace(controls, escapeControl)}'`;
+}
+
+/** command returns a command line for bash and zsh. */
 export function command(...args: (string | undefined | false)[]): string {
   const words = args.filter((a): a is string => typeof a === 'string' && a !== '');
-  return ['hubrelay', ...words.map((w) => (/^[\w@%+=:,./-]+$/.test(w) ? w : `'${w.replaceAll("'", "'\\''")}'`))].join(
-    ' ',
-  );
+  return ['hubrelay', ...words.map(quote)].join(' ');
 }
 
 /** list returns the entries of a text that are separated by commas or spaces. */

@@ -8,8 +8,8 @@ const interval = 500;
 const maxRows = 2000;
 const maxPages = 4;
 const pageSize = 500;
-/** Nodes store events concurrently, so an event can appear after a later one. Each poll overlaps with the last one. */
-const overlap = 300;
+/** An event can appear later than a newer one, because of the clocks of several Redis servers. Each poll overlaps. */
+const overlap = 5000;
 const rateSeconds = 5;
 
 export interface LiveFilter {
@@ -33,25 +33,29 @@ class Log {
   added = 0;
   private ids = new Set<string>();
   private arrivals: { time: number; count: number }[] = [];
-
-  private get since(): string {
-    const newest = this.rows[0]?.time;
-    return newest ? new Date(Date.parse(newest) - overlap).toISOString() : '';
-  }
+  /** The time of the newest event of all at the last poll, in milliseconds. */
+  private until = 0;
+  private skipped = false;
 
   async read(filter: LiveFilter, signal: AbortSignal): Promise<Live> {
-    const { since } = this;
+    // Without this, a filter that matches little would search the log back to its last match again and again.
+    const { data: newest } = await get('/api/events', { query: { limit: 1 }, signal });
+    const since = this.until ? new Date(this.until - overlap).toISOString() : '';
     const fresh: Event[] = [];
     let after = '';
+    let count = 0;
     for (let page = 0; page < (since ? maxPages : 1); page++) {
       const limit = since ? pageSize : 100;
       const { data, next } = await get('/api/events', { query: { ...filter, since, after, limit }, signal });
       fresh.push(...data.filter((e) => !this.ids.has(e.id)));
+      count += data.length;
       after = next;
       if (!next) break;
     }
+    this.until = newest[0] ? Date.parse(newest[0].time) : this.until;
+    if (since && after && count >= maxPages * pageSize) this.skipped = true;
     this.add(fresh, since !== '');
-    return { rows: this.rows, added: this.added, rate: this.rate(), skipped: since !== '' && after !== '' };
+    return { rows: this.rows, added: this.added, rate: this.rate(), skipped: this.skipped };
   }
 
   private add(fresh: Event[], count: boolean) {
@@ -60,10 +64,10 @@ class Log {
     this.arrivals.push({ time: performance.now(), count: count ? unique.length : 0 });
     if (unique.length === 0) return;
     this.added += unique.length;
-    const newest = this.rows[0]?.time ?? '';
+    const newest = this.rows[0] ? Date.parse(this.rows[0].time) : 0;
     const rows = [...unique, ...this.rows];
     // Only events of the overlap can be out of order.
-    if (unique.some((e) => e.time < newest)) rows.sort((a, b) => (a.time < b.time ? 1 : a.time > b.time ? -1 : 0));
+    if (unique.some((e) => Date.parse(e.time) < newest)) rows.sort((a, b) => Date.parse(b.time) - Date.parse(a.time));
     this.rows = rows.slice(0, maxRows);
     this.ids = new Set(this.rows.map((e) => e.id));
   }

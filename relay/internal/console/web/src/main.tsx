@@ -60,6 +60,8 @@ function App() {
 
   useEffect(() => {
     onSignedOut(() => {
+      // A dialog can show a secret that is shown only once. The next request after it signs out.
+      if (document.querySelector('dialog[open]')) return;
       setExpired(true);
       setSession(null);
     });
@@ -94,7 +96,7 @@ function App() {
   async function leave() {
     try {
       await signOut();
-      setSession(null);
+      location.reload(); // nothing of the session stays in memory
     } catch (e) {
       setError(e instanceof Error ? e : new Error(String(e)));
     }

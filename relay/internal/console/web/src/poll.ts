@@ -52,7 +52,7 @@ function poll<T>(fetch: Fetch<T>, interval: number, update: (change: (before: St
         ...(disconnected ? {} : { error }),
         disconnected,
       }));
-      if (disconnected) delay = Math.min(1000 * 2 ** failures++, maxBackoff);
+      if (interval > 0 || disconnected) delay = Math.max(interval, Math.min(1000 * 2 ** failures++, maxBackoff));
     }
     running = false;
     if (delay > 0) timer = setTimeout(run, delay);

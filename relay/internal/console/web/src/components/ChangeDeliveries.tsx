@@ -6,6 +6,8 @@ import { Confirm } from './Confirm';
 export interface DeliveryRef {
   sink: string;
   id: string;
+  /** isGroup is set for a batch or digest, which is changed as a whole. */
+  isGroup?: boolean;
 }
 
 interface Props {
@@ -32,7 +34,8 @@ export function ChangeDeliveries({ change, deliveries, onClose, onDone, children
   const idsOf = (sink: string) => [...new Set(deliveries.filter((d) => d.sink === sink).map((d) => d.id))];
   const retry = change === 'retry';
   const verb = retry ? 'Retry' : 'Drop';
-  const what = deliveries.length === 1 ? 'the delivery' : plural(deliveries.length, 'delivery', 'deliveries');
+  const count = sinks.reduce((n, sink) => n + idsOf(sink).length, 0);
+  const what = count === 1 ? 'the delivery' : plural(count, 'delivery', 'deliveries');
   const to = sinks.length === 1 ? sinks[0] : plural(sinks.length, 'sink');
   return (
     <Confirm
@@ -44,15 +47,25 @@ export function ChangeDeliveries({ change, deliveries, onClose, onDone, children
       action={async () => {
         const path = retry ? '/api/sinks/{name}/deliveries/retry' : '/api/sinks/{name}/deliveries/drop';
         const others: { id: string; reason: string }[] = [];
+        const errors: string[] = [];
         for (const name of sinks) {
-          const { data } = await post(path, { params: { name }, body: { ids: idsOf(name) } });
-          others.push(...data.unchanged);
+          try {
+            const { data } = await post(path, { params: { name }, body: { ids: idsOf(name) } });
+            others.push(...data.unchanged);
+          } catch (e) {
+            errors.push(`${name}: ${e instanceof Error ? e.message : String(e)}`);
+          }
         }
         onDone();
-        if (others.length === 0) return null;
+        if (others.length === 0 && errors.length === 0) return null;
         return (
           <>
-            <p>{plural(others.length, 'delivery stays', 'deliveries stay')} unchanged.</p>
+            {errors.map((e) => (
+              <p key={e} class="notice bad">
+                {e}
+              </p>
+            ))}
+            {others.length ? <p>{plural(others.length, 'delivery stays', 'deliveries stay')} unchanged.</p> : null}
             <ul>
               {others.slice(0, 20).map((o) => (
                 <li key={o.id}>
@@ -69,6 +82,11 @@ export function ChangeDeliveries({ change, deliveries, onClose, onDone, children
           ? 'The next attempts become due now. If they fail, the deliveries continue their schedule.'
           : `They are removed permanently. ${sinks.join(', ')} never ${sinks.length === 1 ? 'receives' : 'receive'} them.`}
       </p>
+      {deliveries.some((d) => d.isGroup) ? (
+        <p class="notice warn">
+          A batch or digest is one delivery. All of its events are {retry ? 'retried' : 'dropped'}.
+        </p>
+      ) : null}
       {children}
     </Confirm>
   );

@@ -18,6 +18,7 @@ interface Props {
 /** Confirm says what an action does before it starts, and shows its result. */
 export function Confirm({ title, children, confirm, danger, disabled, command, action, onClose }: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
+  const close = useRef<HTMLButtonElement>(null);
   const [running, setRunning] = useState(false);
   const [error, setError] = useState<Error | null>(null);
   const [result, setResult] = useState<ComponentChildren>(null);
@@ -29,6 +30,11 @@ export function Confirm({ title, children, confirm, danger, disabled, command, a
       if (before instanceof HTMLElement && before.isConnected) before.focus();
     };
   }, []);
+
+  // The button that had the focus is gone when the result is there.
+  useEffect(() => {
+    if (result) close.current?.focus();
+  }, [result]);
 
   async function start(event: Event) {
     event.preventDefault();
@@ -46,10 +52,19 @@ export function Confirm({ title, children, confirm, danger, disabled, command, a
   }
 
   return (
-    <dialog ref={dialog} aria-labelledby="dialog-title" onClose={onClose}>
+    // A running action cannot be cancelled, and its result must be seen. Browsers close a dialog at the second Escape.
+    <dialog
+      ref={dialog}
+      aria-labelledby="dialog-title"
+      onCancel={(e) => {
+        if (running) e.preventDefault();
+      }}
+      onClose={() => (running ? dialog.current?.showModal() : onClose())}
+    >
       <form onSubmit={start}>
         <h2 id="dialog-title">{title}</h2>
-        {result ? <div aria-live="polite">{result}</div> : children}
+        <div aria-live="polite">{result}</div>
+        {result ? null : <fieldset disabled={running}>{children}</fieldset>}
         {error ? <Failed error={error} /> : null}
         {command && !result ? (
           <div class="field">
@@ -58,7 +73,7 @@ export function Confirm({ title, children, confirm, danger, disabled, command, a
           </div>
         ) : null}
         <div class="buttons end">
-          <button type="button" onClick={onClose}>
+          <button ref={close} type="button" onClick={onClose} disabled={running}>
             {result ? 'Close' : 'Cancel'}
           </button>
           {result ? null : (

@@ -86,7 +86,7 @@ export function CopyButton({ text, label = 'Copy' }: { text: string; label?: str
     setTimeout(() => setCopied(null), 2000);
   }
   return (
-    <button type="button" class="small quiet" onClick={copy} title={text}>
+    <button type="button" class="small quiet" onClick={copy} title={label === 'Copy' ? undefined : text}>
       {copied === null ? label : copied ? 'Copied' : 'Not copied'}
       <span class="hidden" role="status">
         {copied === null ? '' : copied ? 'Copied to the clipboard' : 'The browser did not allow copying'}

@@ -53,7 +53,7 @@ function Effective() {
             <summary>Print and check the file in a terminal</summary>
             <div class="stack">
               <Command text={command('config', 'print', '-c', 'hubrelay.yaml')} />
-              <Command text={command('config', 'check', 'hubrelay.yaml')} />
+              <Command text={command('config', 'check', '-c', 'hubrelay.yaml')} />
             </div>
           </details>
         </>

@@ -67,7 +67,7 @@ export function DeadLetters({ sink }: { sink: string }) {
             {d.id}
           </a>
         ) : (
-          <EventLink id={d.id} />
+          <span class="mono">{d.id}</span>
         ),
     },
     { id: 'topic', label: 'Topic', cell: (d) => <span class="mono">{d.topic}</span> },
@@ -100,10 +100,13 @@ export function DeadLetters({ sink }: { sink: string }) {
       <Loaded of={letters}>
         {(page) => {
           const chosen = page.data.filter((d) => selected.has(d.id)).map((d) => d.id);
-          // The number of all that match is known only if there is no filter, or if all are on this page.
-          const count = !after && !page.next ? page.data.length : filtered ? undefined : total.data;
-          const open = (c: Change, all: boolean) =>
-            setChange({ change: c, selected: all ? filter : { ids: chosen }, count: all ? count : chosen.length });
+          // All that are on this page are named by their IDs, so later ones are not changed.
+          const isComplete = !after && !page.next;
+          const open = (c: Change, all: boolean) => {
+            const ids = all ? page.data.map((d) => d.id) : chosen;
+            if (!all || isComplete) setChange({ change: c, selected: { ids }, count: ids.length });
+            else setChange({ change: c, selected: filter, count: filtered ? undefined : total.data });
+          };
           return (
             <>
               {page.data.length ? (
@@ -177,7 +180,7 @@ async function changeDeadLetters(sink: string, change: Change, selected: Selecte
   let after: string | undefined = '';
   do {
     const body: Schemas['ChangeDeadLettersRequest'] =
-      'ids' in selected ? selected : { ...selected, all: true, ...(after ? { after } : {}) };
+      'ids' in selected ? selected : { ...selected, all: true, limit: 1000, ...(after ? { after } : {}) };
     const { data } = await post(path, { params: { name: sink }, body });
     sum.changed += data.changed;
     sum.missing += data.missing;
@@ -188,7 +191,12 @@ async function changeDeadLetters(sink: string, change: Change, selected: Selecte
 }
 
 export function ChangeDialog({ sink, change, selected, count, onClose, onDone }: ChangeProps) {
-  const what = count === undefined ? 'all matching dead letters' : plural(count, 'dead letter');
+  const what =
+    'ids' in selected
+      ? plural(selected.ids.length, 'dead letter')
+      : count === undefined
+        ? 'all matching dead letters'
+        : `all dead letters (${number(count)} now)`;
   const verb = change === 'replay' ? 'Replay' : 'Drop';
   return (
     <Confirm

@@ -21,13 +21,19 @@ const idOf = (d: Delivery) => d.delivery_id || d.event_id;
 const keyOf = (d: Delivery) => `${d.event_id || d.delivery_id} ${d.sink} ${d.state} ${d.last_attempt_at ?? ''}`;
 const isScheduled = (d: Delivery) => (d.state === 'waiting' || d.state === 'retrying') && d.event_id !== '';
 
-const columns: Column<Delivery>[] = [
+const columns = (operator: boolean): Column<Delivery>[] => [
   {
     id: 'event',
     label: 'Event',
     cell: (d) => (
       <>
-        {d.event_id ? <EventLink id={d.event_id} /> : `digest of ${plural(d.digest_events ?? 0, 'event')}`}
+        {d.event_id ? (
+          <EventLink id={d.event_id} />
+        ) : d.digest_events ? (
+          `digest of ${plural(d.digest_events, 'event')}`
+        ) : (
+          d.delivery_id
+        )}
         <div class="muted sub mono">{d.topic}</div>
       </>
     ),
@@ -45,7 +51,7 @@ const columns: Column<Delivery>[] = [
     id: 'state',
     label: 'State',
     cell: (d) =>
-      d.state === 'dead' ? (
+      d.state === 'dead' && operator ? (
         <a href={href(['sinks', d.sink, 'deadletters', idOf(d)])}>
           <State state={d.state} />
         </a>
@@ -118,14 +124,17 @@ export function Deliveries() {
         {(page) => {
           const chosen = page.data.filter((d) => selected.has(keyOf(d)) && isScheduled(d));
           const open = (c: 'retry' | 'drop') =>
-            setChange({ change: c, deliveries: chosen.map((d) => ({ sink: d.sink, id: idOf(d) })) });
+            setChange({
+              change: c,
+              deliveries: chosen.map((d) => ({ sink: d.sink, id: idOf(d), isGroup: !!d.delivery_id })),
+            });
           return (
             <>
               {page.data.length ? (
                 <Table
                   stack
                   caption="Deliveries"
-                  columns={columns}
+                  columns={columns(operator)}
                   rows={page.data}
                   rowKey={keyOf}
                   {...(operator

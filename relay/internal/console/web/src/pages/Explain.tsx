@@ -35,6 +35,7 @@ export function Explain() {
   const operator = useRole('operator');
   const { query } = useRoute();
   const [secret, setSecret] = useState('');
+  const [answered, setAnswered] = useState('');
   const [result, setResult] = useState<Explanation | null>(null);
   const [error, setError] = useState<Error | null>(null);
   const [running, setRunning] = useState(false);
@@ -43,10 +44,14 @@ export function Explain() {
   const topics = list(text('topics'));
   if (!operator) return <Empty>Your role is viewer. Only operators can explain streams.</Empty>;
 
+  // A result of an earlier question is not shown.
+  const question = JSON.stringify([query.toString(), secret]);
+
   async function submit(event: Event) {
     event.preventDefault();
     setRunning(true);
     setError(null);
+    setAnswered(question);
     try {
       const client =
         kind === 'key'
@@ -138,7 +143,7 @@ export function Explain() {
       </form>
       {error ? <Failed error={error} /> : null}
       <div aria-live="polite" class="stack">
-        {result ? <Result result={result} /> : null}
+        {result && answered === question ? <Result result={result} /> : null}
       </div>
     </>
   );

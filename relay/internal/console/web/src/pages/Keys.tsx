@@ -1,4 +1,4 @@
-import { useState } from 'preact/hooks';
+import { useRef, useState } from 'preact/hooks';
 import { get, post, type Schemas } from '../api';
 import { Confirm } from '../components/Confirm';
 import { CreateKey, Secret } from '../components/CreateKey';
@@ -185,16 +185,21 @@ function Access({ names }: { names: string[] }) {
     setResult(null);
     setQuery({ [name]: v });
   };
-  const name = value('key') || names[0] || '';
+  const name = names.includes(value('key')) ? value('key') : (names[0] ?? '');
   const action = value('action') || 'publish';
+  // A response to an earlier question is not shown.
+  const question = useRef('');
+  question.current = JSON.stringify([name, action, value('topic'), value('hub_id'), value('account_id')]);
 
   async function submit(event: Event) {
     event.preventDefault();
     setError(null);
     setResult(null);
+    const asked = question.current;
     try {
       const check = { action, topic: value('topic'), hub_id: value('hub_id'), account_id: value('account_id') };
-      setResult((await get('/api/keys/{name}/access', { params: { name }, query: check })).data);
+      const { data } = await get('/api/keys/{name}/access', { params: { name }, query: check });
+      if (asked === question.current) setResult(data);
     } catch (e) {
       setError(e instanceof Error ? e : new Error(String(e)));
     }

@@ -36,6 +36,7 @@ export function Live() {
     const onKey = (e: KeyboardEvent) => {
       if (e.key === 'Escape' && !document.querySelector('dialog[open]')) setQuery({ event: '' });
       if (e.key !== ' ' || e.ctrlKey || e.metaKey || e.altKey || isTyping(e) || !areShortcutsOn()) return;
+      if (document.querySelector('dialog[open]') || (e.target instanceof Element && e.target.closest('pre'))) return;
       e.preventDefault();
       setPaused((p) => !p);
     };
@@ -117,12 +118,11 @@ function PausedCount() {
   // The status at the time of the pause can be some seconds old, so the next one is the start.
   useEffect(refresh, []);
   useEffect(() => {
-    if (data && data !== old) setStart((s) => s ?? data.log.stored);
+    if (data && data !== old && data.log.stored >= 0) setStart((s) => s ?? data.log.stored);
   }, [data, old]);
-  const n = data && start !== null ? data.log.stored - start : 0;
   return (
     <span class="badge info" role="status">
-      paused, {plural(n, 'event')} of all hubs stored since
+      paused{data && start !== null ? `, ${plural(data.log.stored - start, 'event')} of all hubs stored since` : ''}
     </span>
   );
 }

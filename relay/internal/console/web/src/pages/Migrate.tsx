@@ -28,9 +28,17 @@ export function Migrate() {
   );
 }
 
+interface Confirmation {
+  body: Schemas['CreateJobRequest'];
+  source: string;
+  losesVolumes: boolean;
+  line: string;
+}
+
 function Form({ inventory }: { inventory: Schemas['Inventory'] }) {
   const { query } = useRoute();
-  const [confirming, setConfirming] = useState(false);
+  // The inventory can change while the confirmation is open, so it keeps what it asks about.
+  const [confirming, setConfirming] = useState<Confirmation | null>(null);
   const [copy, setCopy] = useState(true);
   const containers = inventory.containers.filter((c) => c.instances.length > 0);
   const container = containers.find((c) => c.id === query.get('container')) ?? containers[0];
@@ -72,7 +80,19 @@ function Form({ inventory }: { inventory: Schemas['Inventory'] }) {
         class="card"
         onSubmit={(e) => {
           e.preventDefault();
-          setConfirming(true);
+          if (!destination) return;
+          setConfirming({
+            body: {
+              hub_id: container.hub_id,
+              container: container.id,
+              instance: instance.id,
+              destination: destination.id,
+              copy_volumes: copyVolumes,
+            },
+            source: instance.server_id,
+            losesVolumes: container.stateful && !copyVolumes,
+            line,
+          });
         }}
       >
         <div class="grid">
@@ -115,30 +135,23 @@ function Form({ inventory }: { inventory: Schemas['Inventory'] }) {
         </div>
         <Command text={line} />
       </form>
-      {confirming && destination ? (
+      {confirming ? (
         <Confirm
-          title={`Migrate ${instance.id} to ${destination.id}?`}
+          title={`Migrate ${confirming.body.instance} to ${confirming.body.destination}?`}
           confirm="Start the migration"
-          command={line}
-          onClose={() => setConfirming(false)}
+          command={confirming.line}
+          onClose={() => setConfirming(null)}
           action={async () => {
-            const body = {
-              hub_id: container.hub_id,
-              container: container.id,
-              instance: instance.id,
-              destination: destination.id,
-              copy_volumes: copyVolumes,
-            };
-            const { data } = await post('/api/jobs', { body });
+            const { data } = await post('/api/jobs', { body: confirming.body });
             navigate(href(['jobs', data.id]));
             return null;
           }}
         >
           <p>
-            The instance stops on {instance.server_id}, and starts on {destination.id}. It is not available during that
-            time. If a step fails, the relay undoes the migration.
+            The instance stops on {confirming.source}, and starts on {confirming.body.destination}. It is not available
+            during that time. If a step fails, the relay undoes the migration.
           </p>
-          {container.stateful && !copyVolumes ? (
+          {confirming.losesVolumes ? (
             <p class="notice warn">
               The volumes are not copied. The instance starts with new, empty volumes, and the old ones are kept.
             </p>

@@ -7,7 +7,7 @@ import { Count, Empty, Facts, Loaded, State, Time, Title } from '../components/u
 import { bytes, isSet, number, plural, rate, sentence } from '../format';
 import { href } from '../router';
 import { allSinks, eventSeries, useSinks, useStatus } from '../series';
-import { sinkStates } from './Sinks';
+import { sinkStates, stateOf } from './Sinks';
 
 type Sink = Schemas['Sink'];
 type Status = Schemas['Status'];
@@ -31,7 +31,7 @@ const columns: Column<Sink>[] = [
       </a>
     ),
   },
-  { id: 'state', label: 'State', cell: (s) => <State state={s.state} /> },
+  { id: 'state', label: 'State', cell: (s) => <State state={stateOf(s)} /> },
   { id: 'since', label: 'Since', cell: (s) => <Time time={s.since} ago /> },
   {
     id: 'dead',
@@ -220,7 +220,7 @@ function Sinks({ sinks: all }: { sinks: Sink[] }) {
           <Facts
             large
             facts={[...sinkStates].reverse().map((state) => {
-              const n = all.filter((s) => s.state === state).length;
+              const n = all.filter((s) => stateOf(s) === state).length;
               return {
                 label: state,
                 value: n ? <a href={href(['sinks'], { state })}>{number(n)}</a> : <Count n={0} />,

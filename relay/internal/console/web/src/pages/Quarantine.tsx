@@ -184,7 +184,12 @@ export function QuarantinedEntry({ id }: { id: string }) {
         <Confirm
           title={`Replay ${id}?`}
           confirm={changed ? 'Replay the corrected entry' : 'Replay the entry'}
-          command={command('quarantine', 'replay', id, ...(changed ? ['--data', 'event.json'] : []))}
+          command={command(
+            'quarantine',
+            'replay',
+            id,
+            ...(changed || entry.data?.source ? ['--data', 'event.json'] : []),
+          )}
           onClose={() => (replayed ? navigate('#/quarantine') : setAction(null))}
           action={async () => {
             // An entry of a source needs the content, because it is not an entry of the inbox.
