@@ -108,6 +108,7 @@ test('retry and drop single deliveries, then retry the sink', async ({ open }) =
 });
 
 test('replay and drop dead letters: one, some and all that match', async ({ open }) => {
+  const { dead } = await sink('dead');
   const page = await open('busy', 'operator', '/sinks/dead/deadletters');
   await loaded(page, 'Dead letters of dead');
   const boxes = page.getByRole('checkbox', { name: /^Select (?!all)/ });
@@ -133,10 +134,12 @@ test('replay and drop dead letters: one, some and all that match', async ({ open
   // The dead letter no longer exists, so the list is shown.
   await loaded(page, 'Dead letters of dead');
 
+  // The destination still fails, so the replayed one becomes a dead letter again. The confirmation names those on the page.
+  await expect.poll(async () => (await sink('dead')).dead).toBe(dead - 3);
   await page.getByLabel('Topics').fill('job.created');
   await button(page, 'Filter').click();
   await button(page, 'Drop all that match').click();
-  await confirm(page, /^Drop (all matching|\d+) dead letters?$/);
+  await confirm(page, `Drop ${dead - 3} dead letters`);
   await expect(page.getByText(/dead letters were dropped/)).toBeVisible();
   await close(page);
   await expect(page.getByText('No dead letter matches the filter.')).toBeVisible();
