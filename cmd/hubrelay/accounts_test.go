@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"net/http"
@@ -77,6 +78,10 @@ func TestAccountsErase(t *testing.T) {
 			if got := d.Metric(t, m.metric); got != m.want {
 				return fmt.Errorf("%s is %v", m.metric, got)
 			}
+		}
+		// Deliveries in progress are not erased.
+		if out := command(0, "sinks", "show", "digest", "--json"); !strings.Contains(out, `"waiting_in_digests":4`) {
+			return errors.New("the digest does not have all notifications")
 		}
 		// 16 notifications were attempted, half of them of each account.
 		if got := d.Metric(t, "hubrelay_history_records_total"); got < 12 {

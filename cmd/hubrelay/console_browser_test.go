@@ -105,8 +105,7 @@ func newBusyRelay(t *testing.T) *daemon {
 		}
 	})
 	sink := func(name, more string) string {
-		return fmt.Sprintf("  %s: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8], "+
-			"retry: {schedule: [1h]}%s}\n", name, hooks.url+"/"+name, webhookSecret, more)
+		return scheduledWebhookSink(name, hooks.url+"/"+name, "1h", more)
 	}
 	c := daemonConfig{
 		redis: fmt.Sprintf("url: %q", store.URL()),

@@ -28,8 +28,7 @@ func TestOperatorQuestions(t *testing.T) {
 		}
 	})
 	sink := func(name, more string) string {
-		return fmt.Sprintf("  %s: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8], "+
-			"retry: {schedule: [1h]}%s}\n", name, hooks.url+"/"+name, webhookSecret, more)
+		return scheduledWebhookSink(name, hooks.url+"/"+name, "1h", more)
 	}
 	config := daemonConfig{
 		redis: fmt.Sprintf("url: %q", server.URL()),

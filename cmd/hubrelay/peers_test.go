@@ -198,8 +198,13 @@ func missing(ids []string, has func(string) bool) error {
 
 // webhookSink returns the YAML of a sink. more is inserted inside of {…}.
 func webhookSink(name, url, more string) string {
-	return fmt.Sprintf("  %s: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8], "+
-		"retry: {schedule: [100ms, 200ms, 300ms, 500ms, 1s, 1s, 1s, 1s, 1s, 1s]}%s}\n", name, url, webhookSecret, more)
+	return scheduledWebhookSink(name, url, "100ms, 200ms, 300ms, 500ms, 1s, 1s, 1s, 1s, 1s, 1s", more)
+}
+
+// scheduledWebhookSink is webhookSink with the delays of retries.
+func scheduledWebhookSink(name, url, schedule, more string) string {
+	return fmt.Sprintf("  %s: {type: webhook, url: %q, secrets: [%q], allow_cidrs: [127.0.0.0/8], retry: {schedule: [%s]}%s}\n",
+		name, url, webhookSecret, schedule, more)
 }
 
 // socket is a websocket client that reads all frames.

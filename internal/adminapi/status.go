@@ -23,7 +23,7 @@ type Status struct {
 // StorageStatus is the memory of Redis. In a cluster it is that of the fullest server.
 type StorageStatus struct {
 	UsedBytes int64 `json:"used_bytes"`
-	// MaxBytes is the limit, or 0 if there is none.
+	// MaxBytes is the limit. 0 means that Redis has no limit.
 	MaxBytes int64 `json:"max_bytes"`
 }
 

@@ -172,11 +172,12 @@ func (c *Client) NewProxy() (http.Handler, error) {
 			return nil
 		},
 		ErrorHandler: func(w http.ResponseWriter, r *http.Request, err error) {
-			text, _ := json.Marshal(c.connectionError(r.Context(), err).Error()) // a string always marshals
 			w.Header().Set("Content-Type", "application/json; charset=utf-8")
 			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = fmt.Fprintf(w, `{"error":{"status":503,"code":%q,"title":"The relay is not reachable","detail":%s},"data":null}`,
-				relay.CodeNotReady, text)
+			_ = json.NewEncoder(w).Encode(map[string]any{"data": nil, "error": envelope.Error{ // fails only without a client
+				Status: http.StatusServiceUnavailable, Code: relay.CodeNotReady, Title: "The relay is not reachable",
+				Detail: c.connectionError(r.Context(), err).Error(),
+			}})
 		},
 		ErrorLog: slog.NewLogLogger(slog.DiscardHandler, slog.LevelError), // ErrorHandler reports errors
 	}, nil

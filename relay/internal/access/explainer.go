@@ -18,6 +18,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/auth"
 	"github.com/hubrelay/hubrelay/relay/internal/history"
+	"github.com/hubrelay/hubrelay/relay/internal/httpserver"
 	"github.com/hubrelay/hubrelay/relay/internal/ingest"
 )
 
@@ -168,9 +169,9 @@ func (x *Explainer) ExplainStream(
 	if stored, err := url.ParseQuery(grant.Stream); err == nil && len(topics) == 0 && stored.Get("topics") != "" {
 		topics = strings.Split(stored.Get("topics"), ",")
 	}
-	patterns, err := x.parsePatterns(topics)
-	if err != nil {
-		return e, err
+	patterns, rejected := httpserver.ParseTopics(x.opts.Catalog, topics)
+	if rejected != nil {
+		return e, rejected
 	}
 	e.Key, e.HubID, e.AccountID, e.ExpiresAt = grant.KeyName, grant.Hub, grant.Account, grant.Expires
 	e.Hubs, e.Topics = append(e.Hubs, grant.Hubs...), append(e.Topics, topics...)
@@ -182,18 +183,6 @@ func (x *Explainer) ExplainStream(
 		e.Events = append(e.Events, explainEvent(&grant, patterns, &found.Events[i]))
 	}
 	return e, err
-}
-
-func (x *Explainer) parsePatterns(list []string) (relay.Patterns, error) {
-	err := x.opts.Catalog.CheckPatterns(list)
-	var patterns relay.Patterns
-	if err == nil {
-		patterns, err = relay.ParsePatterns(list)
-	}
-	if err != nil {
-		err = relay.NewError(relay.CodeInvalidArgument, err.Error()).WithExtra("parameter", "topics")
-	}
-	return patterns, err
 }
 
 // findGrant returns the grant of a stream, or why the client cannot open it. The key is nil for a token.

@@ -129,12 +129,13 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		httpserver.WriteError(w, r, err)
 		return
 	}
+	hasSessions := a.opt.Sessions != nil && r.URL.Path == adminapi.SessionPath
 	switch {
 	case isFile:
 		a.console.ServeHTTP(w, r)
-	case a.opt.Sessions != nil && r.URL.Path == adminapi.SessionPath && r.Method == http.MethodPost:
+	case hasSessions && r.Method == http.MethodPost:
 		a.signIn(w, r)
-	case a.opt.Sessions != nil && r.URL.Path == adminapi.SessionPath && r.Method == http.MethodDelete:
+	case hasSessions && r.Method == http.MethodDelete:
 		a.signOut(w, r)
 	default:
 		a.serveCaller(w, r)

@@ -111,7 +111,7 @@ func handleOperation[Request, Response any](
 			return nil, err
 		}
 		if filter, ok := any(request).(adminapi.HasTopics); ok {
-			if err := h.checkTopics(filter.TopicPatterns()); err != nil {
+			if _, err := httpserver.ParseTopics(h.catalog, splitTopics(filter.TopicPatterns())); err != nil {
 				return nil, err
 			}
 		}
@@ -283,29 +283,6 @@ func splitTopics(lists []string) (topics []string) {
 func newCursorError() *relay.Error {
 	return relay.NewError(relay.CodeInvalidArgument, "after is not the value of next in an earlier response").
 		WithExtra("parameter", "after")
-}
-
-// checkTopics rejects patterns that are invalid or match no topic.
-func (h *apiHandler) checkTopics(lists []string) error {
-	err := h.catalog.CheckPatterns(splitTopics(lists))
-	if err == nil {
-		return nil
-	}
-	rejected := relay.NewError(relay.CodeInvalidArgument, "topics: "+err.Error()).WithExtra("parameter", "topics")
-	var bad *relay.PatternError
-	if errors.As(err, &bad) && bad.Nearest != "" {
-		rejected = rejected.WithExtra("nearest", bad.Nearest)
-	}
-	return rejected
-}
-
-// parseTopics parses the patterns of the parameter topics.
-func parseTopics(lists []string) (relay.Patterns, error) {
-	patterns, err := relay.ParsePatterns(splitTopics(lists))
-	if err != nil {
-		err = relay.NewError(relay.CodeInvalidArgument, err.Error()).WithExtra("parameter", "topics")
-	}
-	return patterns, err
 }
 
 // parseTimeParameter parses a time (RFC 3339) or an age such as 24h. An empty text is the zero time.

@@ -28,7 +28,7 @@ func listDeliveries(
 	sel := delivery.Selection{
 		Sink: request.Sink, After: request.After, Limit: min(cmp.Or(request.Limit, defaultDeliveryPage), maxDeliveryPage),
 	}
-	if sel.Topics, err = parseTopics(request.Topics); err != nil {
+	if sel.Topics, err = relay.ParsePatterns(splitTopics(request.Topics)); err != nil {
 		return page, err
 	}
 	for _, name := range splitTopics(request.States) {

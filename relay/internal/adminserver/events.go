@@ -62,7 +62,7 @@ func newEventQuery(request adminapi.SearchEventsRequest, now time.Time) (history
 		Limit: min(cmp.Or(request.Limit, defaultEventPage), maxEventPage),
 	}
 	var err error
-	if q.Filter.Topics, err = parseTopics(request.Topics); err != nil {
+	if q.Filter.Topics, err = relay.ParsePatterns(splitTopics(request.Topics)); err != nil {
 		return q, err
 	}
 	if q.Since, err = parseTimeParameter("since", request.Since, now); err != nil {

@@ -23,7 +23,8 @@ const (
 	// maxTokenSessions is the maximum number of sessions of a token. A new one ends the one that was unused for the longest
 	// time.
 	maxTokenSessions = 20
-	// maxSignIn is the maximum size of a request to sign in, which everybody can send. signInTime is the time to receive it.
+	// maxSignIn limits the body of a sign-in, in bytes, because clients without a token send it. signInTime limits the time
+	// to receive it.
 	maxSignIn, signInTime = 4 << 10, 5 * time.Second
 )
 
@@ -98,13 +99,13 @@ func (s *Sessions) startSession(token string) (cookie string, caller Caller, ok 
 	defer s.mu.Unlock()
 	var oldest [sha256.Size]byte
 	last, count := now, 0
-	for key, one := range s.byHash {
-		if one.token != hash {
+	for key, existing := range s.byHash {
+		if existing.token != hash {
 			continue
 		}
 		count++
-		if one.usedAt.Before(last) {
-			oldest, last = key, one.usedAt
+		if existing.usedAt.Before(last) {
+			oldest, last = key, existing.usedAt
 		}
 	}
 	if count >= maxTokenSessions {

@@ -62,8 +62,8 @@ func (s *Subscription) hasCursor() bool { return s.After != "" && s.After != str
 // On an error nothing was written. The caller writes the response with the headers that are already set
 // (Sec-WebSocket-Version, Allow, Retry-After). After nil the caller must not use w.
 func (s *Server) ServeWebSocket(w http.ResponseWriter, r *http.Request, sub Subscription) *relay.Error {
-	if problem := transport.CheckHandshake(w, r); problem != nil {
-		return problem
+	if err := transport.CheckHandshake(w, r); err != nil {
+		return err
 	}
 	if !transport.CanHijack(w) {
 		return relay.NewError(relay.CodeUnknown, "this connection cannot be upgraded")
@@ -75,21 +75,21 @@ func (s *Server) ServeWebSocket(w http.ResponseWriter, r *http.Request, sub Subs
 			as = frame.Deflated
 		}
 	}
-	c, _, problem := s.admitClient(w, r, &sub, as)
-	if problem != nil {
-		return problem
-	}
-	conn, response, err := s.upgrader.Upgrade(w, r, extensions)
-	if err == nil {
-		err = c.setConn(conn)
-	}
+	c, _, err := s.admitClient(w, r, &sub, as)
 	if err != nil {
+		return err
+	}
+	conn, response, upgradeErr := s.upgrader.Upgrade(w, r, extensions)
+	if upgradeErr == nil {
+		upgradeErr = c.setConn(conn)
+	}
+	if upgradeErr != nil {
 		c.readerDone()
 		if conn == nil {
 			return relay.NewError(relay.CodeUnknown, "the connection cannot be upgraded")
 		}
 		_ = conn.Close()
-		s.opts.Log.Debug("websocket upgrade failed", "error", err)
+		s.opts.Log.Debug("websocket upgrade failed", "error", upgradeErr)
 		return nil
 	}
 	c.beginStream(response)

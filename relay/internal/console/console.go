@@ -113,17 +113,18 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // acceptsGzip reports whether a list of encodings (RFC 9110, 12.5.3) contains gzip with a weight above 0.
 func acceptsGzip(list string) bool {
-	for one := range strings.SplitSeq(list, ",") {
-		name, weight, _ := strings.Cut(one, ";")
+	for encoding := range strings.SplitSeq(list, ",") {
+		name, weight, _ := strings.Cut(encoding, ";")
 		if strings.EqualFold(strings.TrimSpace(name), "gzip") {
-			return strings.Trim(strings.TrimPrefix(strings.TrimSpace(weight), "q="), "0.") != "" || strings.TrimSpace(weight) == ""
+			q, err := strconv.ParseFloat(strings.TrimPrefix(strings.TrimSpace(weight), "q="), 64)
+			return err != nil || q > 0
 		}
 	}
 	return false
 }
 
-// setSecurityHeaders sets the headers that keep pages of other origins, and contents that pose as scripts, away from the
-// console.
+// setSecurityHeaders sets the headers that keep pages of other origins away from the console, and that keep a browser from
+// running anything but its script.
 func setSecurityHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", Policy)
 	h.Set("X-Frame-Options", "DENY")

@@ -63,8 +63,8 @@ func (n *nodeStates) sinceOf(sink string, state adminapi.SinkState) time.Time {
 	return time.Time{}
 }
 
-// replace stores the states and returns the previous ones.
-func (n *nodeStates) replace(now map[string]stateSince) (before map[string]stateSince) {
+// updateStates stores the states and returns the previous ones. A state that has not changed keeps its time.
+func (n *nodeStates) updateStates(now map[string]stateSince) (before map[string]stateSince) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	before = n.byName
@@ -88,7 +88,7 @@ func (s *Service) recordNodeStates() {
 		states[i] = sink.stateOnNode(sink.pipeline.State())
 		now[sink.name] = stateSince{states[i].state, at}
 	}
-	before := s.nodeStates.replace(now)
+	before := s.nodeStates.updateStates(now)
 	for i, sink := range sinks {
 		state, last := states[i], before[sink.name].state
 		if state.state == last || !ofNode(state.state) && (!ofNode(last) || state.state != adminapi.SinkActive) {

@@ -14,7 +14,7 @@ func TestNodeStates(t *testing.T) {
 	start := time.Now()
 	at := func(minutes int) time.Time { return start.Add(time.Duration(minutes) * time.Minute) }
 	see := func(state adminapi.SinkState, minutes int) {
-		n.replace(map[string]stateSince{"s": {state, at(minutes)}})
+		n.updateStates(map[string]stateSince{"s": {state, at(minutes)}})
 	}
 	see(adminapi.SinkDown, 0)
 	see(adminapi.SinkDown, 1)
@@ -29,7 +29,7 @@ func TestNodeStates(t *testing.T) {
 	if got := n.sinceOf("s", adminapi.SinkDown); !got.Equal(at(3)) {
 		t.Errorf("down again: got %s, want %s", got, at(3))
 	}
-	if before := n.replace(nil); before["s"].state != adminapi.SinkDown || !n.sinceOf("s", adminapi.SinkDown).IsZero() {
+	if before := n.updateStates(nil); before["s"].state != adminapi.SinkDown || !n.sinceOf("s", adminapi.SinkDown).IsZero() {
 		t.Errorf("removed sink: got %v", before)
 	}
 }

@@ -65,7 +65,7 @@ func (m *Manager) JoinNode(ctx context.Context) (*Node, error) {
 func (m *Manager) keepNode(ctx context.Context, l *Lease, value string, number int) *Node {
 	ctx, stop := context.WithCancel(ctx)
 	lost, done := make(chan struct{}), make(chan struct{})
-	n := &Node{Number: number, Name: fmt.Sprintf("node-%d", number), Lost: lost, stop: stop, done: done}
+	n := &Node{Number: number, Name: nodeName(number), Lost: lost, stop: stop, done: done}
 	go func() {
 		defer close(done)
 		for wait := l.renewInterval(nil); await.Duration(ctx, wait); {
@@ -92,6 +92,8 @@ func (n *Node) Leave() {
 	<-n.done
 }
 
+func nodeName(number int) string { return fmt.Sprintf("node-%d", number) }
+
 // nodesPerSearch is the number of node numbers in one request of [Manager.ListNodes].
 const nodesPerSearch = 32
 
@@ -112,7 +114,7 @@ func (m *Manager) ListNodes(ctx context.Context) ([]string, error) {
 		found := len(names)
 		for i, reply := range replies {
 			if reply.Val() > 0 {
-				names = append(names, fmt.Sprintf("node-%d", first+i))
+				names = append(names, nodeName(first+i))
 			}
 		}
 		if len(names) == found {

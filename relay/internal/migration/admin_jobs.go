@@ -3,7 +3,6 @@ package migration
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -22,6 +21,8 @@ const (
 	maxRecentJobs = 1000
 	// defaultJobPage and maxJobPage are numbers of jobs in a response.
 	defaultJobPage, maxJobPage = 100, 500
+	// jobsPerRead is the number of jobs in one request to Redis.
+	jobsPerRead = 100
 	// listJobsTime is the time after which a list returns the jobs that it has found.
 	listJobsTime = 2 * time.Second
 )
@@ -32,7 +33,7 @@ func (m *Module) AdminJobs() *AdminJobs { return &AdminJobs{module: m} }
 // AdminJobs lists and creates jobs for operators. It may be used concurrently when the module has started.
 type AdminJobs struct{ module *Module }
 
-func (a *AdminJobs) service() (*Service, error) {
+func (a *AdminJobs) requireService() (*Service, error) {
 	if a.module.driver == nil {
 		return nil, relay.NewError(relay.CodeNotEnabled,
 			"migrations are disabled, so there are no jobs; configure migration.driver and restart the daemon")
@@ -43,7 +44,7 @@ func (a *AdminJobs) service() (*Service, error) {
 // ListJobs returns a page of the selected jobs, the newest first. It can have fewer jobs than the limit although more follow,
 // because it returns after about two seconds.
 func (a *AdminJobs) ListJobs(ctx context.Context, r adminapi.ListJobsRequest) (page adminapi.Page[adminapi.Job], err error) {
-	s, err := a.service()
+	s, err := a.requireService()
 	if err != nil {
 		return page, err
 	}
@@ -71,31 +72,34 @@ func (a *AdminJobs) ListJobs(ctx context.Context, r adminapi.ListJobsRequest) (p
 		}
 		ids = ids[first:]
 	}
-	start := time.Now()
-	for part := range slices.Chunk(ids, maxJobPage) {
-		if time.Since(start) > listJobsTime {
+	deadline, last := time.Now().Add(listJobsTime), r.After
+	for part := range slices.Chunk(ids, jobsPerRead) {
+		if time.Now().After(deadline) {
+			page.Next = last
 			return page, nil
 		}
-		page.Next = ""
 		jobs, err := s.store.loadJobs(ctx, part)
 		if err != nil {
 			return page, err
 		}
 		for _, j := range jobs {
-			if r.HubID != "" && j.Hub != r.HubID || r.Container != "" && j.Container != r.Container ||
-				r.Instance != "" && j.Instance != r.Instance || len(states) > 0 && !slices.Contains(states, j.State) {
-				continue
-			}
-			if len(page.Data) == limit {
+			switch {
+			case !isSelected(j, &r, states):
+			case len(page.Data) == limit:
 				page.Next = page.Data[limit-1].ID
 				return page, nil
+			default:
+				page.Data = append(page.Data, j.toAdminView())
 			}
-			page.Data = append(page.Data, j.toAdminView())
 		}
-		page.Next = part[len(part)-1].id
+		last = part[len(part)-1].id
 	}
-	page.Next = ""
 	return page, nil
+}
+
+func isSelected(j *job, r *adminapi.ListJobsRequest, states []relay.JobState) bool {
+	return (r.HubID == "" || r.HubID == j.Hub) && (r.Container == "" || r.Container == j.Container) &&
+		(r.Instance == "" || r.Instance == j.Instance) && (len(states) == 0 || slices.Contains(states, j.State))
 }
 
 // parseStates returns the states of a request. Each text may contain several, separated by commas.
@@ -119,7 +123,7 @@ func parseStates(lists []string) (states []relay.JobState, err error) {
 
 // ShowJob returns a job of any hub.
 func (a *AdminJobs) ShowJob(ctx context.Context, id string) (adminapi.Job, error) {
-	s, err := a.service()
+	s, err := a.requireService()
 	if err != nil {
 		return adminapi.Job{}, err
 	}
@@ -138,7 +142,7 @@ func (a *AdminJobs) ShowJob(ctx context.Context, id string) (adminapi.Job, error
 
 // CreateJob migrates an instance of any hub.
 func (a *AdminJobs) CreateJob(ctx context.Context, actor string, r adminapi.CreateJobRequest) (adminapi.Job, error) {
-	s, err := a.service()
+	s, err := a.requireService()
 	if err != nil {
 		return adminapi.Job{}, err
 	}
@@ -149,18 +153,13 @@ func (a *AdminJobs) CreateJob(ctx context.Context, actor string, r adminapi.Crea
 			return adminapi.Job{}, relay.NewError(relay.CodeMissingArgument, name+" is missing").WithPointer("/" + name)
 		}
 	}
-	body, err := json.Marshal(map[string]any{
-		"action": actionMigrate, "value": map[string]any{
-			"destination_server_id": r.Destination, "stateful": map[string]bool{"copy_volumes": r.CopyVolumes},
-		},
-	})
-	if err != nil {
+	if err := checkServerID(r.Destination, "/destination"); err != nil {
 		return adminapi.Job{}, err
 	}
-	task, err := s.Migrate(ctx, Request{
+	task, err := s.createJob(ctx, Request{
 		Caller:    module.Caller{KeyName: actor, Hub: r.HubID, Sees: func(string) bool { return true }},
-		Container: r.Container, Instance: r.Instance, ContentType: "application/json", Body: body,
-	})
+		Container: r.Container, Instance: r.Instance,
+	}, migrateRequest{destination: r.Destination, copyVolumes: r.CopyVolumes}, "", "")
 	if err != nil {
 		return adminapi.Job{}, err
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -105,6 +106,12 @@ containers:
 			func() error { _, err := a.CreateJob(t.Context(), "admin", adminapi.CreateJobRequest{}); return err },
 			relay.CodeMissingArgument,
 		},
+		"long destination": {func() error {
+			_, err := a.CreateJob(t.Context(), "admin", adminapi.CreateJobRequest{
+				HubID: "h", Container: "c", Instance: "i1", Destination: strings.Repeat("s", maxServerID+1),
+			})
+			return err
+		}, relay.CodeInvalidArgument},
 		"disabled": {func() error {
 			_, err := (&Module{}).AdminJobs().ListJobs(t.Context(), adminapi.ListJobsRequest{})
 			return err

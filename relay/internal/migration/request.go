@@ -66,16 +66,21 @@ func parseMigrateRequest(contentType string, body []byte) (migrateRequest, *rela
 	if in.destination, err = requiredString(value, "/value", "destination_server_id"); err != nil {
 		return in, err
 	}
-	if len(in.destination) > maxServerID {
-		return in, relay.NewError(relay.CodeInvalidArgument,
-			fmt.Sprintf(
-				"destination_server_id has %d bytes, the maximum is %d", len(in.destination), maxServerID,
-			)).WithPointer("/value/destination_server_id")
+	if err := checkServerID(in.destination, "/value/destination_server_id"); err != nil {
+		return in, err
 	}
 	if value["stateful"] == nil || isNull(value["stateful"]) {
 		return in, nil
 	}
 	return in, in.parseStateful(value["stateful"])
+}
+
+func checkServerID(id, pointer string) *relay.Error {
+	if len(id) <= maxServerID {
+		return nil
+	}
+	return relay.NewError(relay.CodeInvalidArgument, fmt.Sprintf("%s has %d bytes, the maximum is %d",
+		pointer[strings.LastIndexByte(pointer, '/')+1:], len(id), maxServerID)).WithPointer(pointer)
 }
 
 func (in *migrateRequest) parseStateful(text []byte) *relay.Error {

@@ -59,6 +59,14 @@ func (s *Service) Migrate(ctx context.Context, r Request) (relay.TaskDescriptor,
 			return relay.TaskDescriptor{Action: actionMigrate, JobID: known}, s.clientError(err)
 		}
 	}
+	return s.createJob(ctx, r, in, key, digest)
+}
+
+// createJob validates a request against the inventory and stores its job. key and digest are hashes of the idempotency key and
+// of the request, or empty.
+func (s *Service) createJob(
+	ctx context.Context, r Request, in migrateRequest, key, digest string,
+) (relay.TaskDescriptor, error) {
 	for range maxTries {
 		o, err := s.newJobSpec(ctx, r, in)
 		if err != nil {

@@ -130,8 +130,8 @@ func (a *API) readBodyInto(w http.ResponseWriter, r *http.Request, b *requestBod
 	if r.ContentLength > limit {
 		return newTooLargeError(limit)
 	}
-	if refused := a.growBody(w, r, b, max(cap(b.buf), firstRead)); refused != nil {
-		return refused
+	if err := a.growBody(w, r, b, max(cap(b.buf), firstRead)); err != nil {
+		return err
 	}
 	start := time.Now()
 	for reads := 0; ; reads++ {
@@ -156,8 +156,8 @@ func (a *API) readBodyInto(w http.ResponseWriter, r *http.Request, b *requestBod
 			if r.ContentLength >= 0 {
 				want = min(want, r.ContentLength+1) // one more byte to detect the end
 			}
-			if refused := a.growBody(w, r, b, int(min(want, limit+1))); refused != nil {
-				return refused
+			if err := a.growBody(w, r, b, int(min(want, limit+1))); err != nil {
+				return err
 			}
 		}
 	}

@@ -28,9 +28,9 @@ func (a *API) takeRequest(w http.ResponseWriter, r *http.Request, key *auth.Key)
 	case err == nil:
 		return nil
 	case errors.As(err, &exceeded):
-		refused := newQuotaError(w, exceeded, "sends more requests than its quota")
-		a.recordExceeded(r, key.Name, audit.ActionRequest, exceeded, refused)
-		return refused
+		err := newQuotaError(w, exceeded, "sends more requests than its quota")
+		a.recordExceeded(r, key.Name, audit.ActionRequest, exceeded, err)
+		return err
 	case redisconn.IsOutOfMemory(err):
 		return storage.NewFullError("the storage of the relay is full")
 	default:

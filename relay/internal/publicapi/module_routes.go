@@ -31,34 +31,34 @@ func (a *API) addModuleRoute(m module.PublicRoute) {
 
 // moduleHandler authorizes a request before it reads the body and calls the module.
 func (a *API) moduleHandler(m module.PublicRoute) handler {
-	return func(w http.ResponseWriter, r *http.Request, params []string) (refused *relay.Error) {
-		key, hub, refused := a.authorize(r, m.Capability, m.HubPurpose)
+	return func(w http.ResponseWriter, r *http.Request, params []string) (err *relay.Error) {
+		key, hub, err := a.authorize(r, m.Capability, m.HubPurpose)
 		if key != nil && m.AuditAction != "" {
-			defer func() { a.record(r, key.Name, m.AuditAction, strings.Join(params, "/"), refused) }()
+			defer func() { a.record(r, key.Name, m.AuditAction, strings.Join(params, "/"), err) }()
 		}
-		if refused != nil {
-			return refused
+		if err != nil {
+			return err
 		}
-		if refused := a.takeRequest(w, r, key); refused != nil {
-			return refused
+		if err := a.takeRequest(w, r, key); err != nil {
+			return err
 		}
-		if refused := m.CheckReady(); refused != nil {
-			return refused
+		if err := m.CheckReady(); err != nil {
+			return err
 		}
 		request := module.PublicRequest{Caller: newCaller(key, hub), Params: params}
 		if m.Method == http.MethodPost {
-			if request.IdempotencyKey, refused = idempotencyKey(r); refused != nil {
-				return refused
+			if request.IdempotencyKey, err = idempotencyKey(r); err != nil {
+				return err
 			}
-			b, done, refused := a.readBody(w, r, key.Name)
-			if refused != nil {
-				return refused
+			b, done, err := a.readBody(w, r, key.Name)
+			if err != nil {
+				return err
 			}
 			defer done()
 			request.ContentType, request.Body = r.Header.Get("Content-Type"), b.buf
 		}
-		data, err := m.Handle(r.Context(), request)
-		return a.writeData(w, r, m.Status, data, err)
+		data, handleErr := m.Handle(r.Context(), request)
+		return a.writeData(w, r, m.Status, data, handleErr)
 	}
 }
 

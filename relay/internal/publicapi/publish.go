@@ -16,27 +16,27 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/quota"
 )
 
-func (a *API) publish(w http.ResponseWriter, r *http.Request) (refused *relay.Error) {
-	key, refused := a.authenticate(r)
-	if refused != nil {
-		return refused
+func (a *API) publish(w http.ResponseWriter, r *http.Request) (err *relay.Error) {
+	key, err := a.authenticate(r)
+	if err != nil {
+		return err
 	}
 	defer func() {
-		if refused != nil {
-			a.recordRefusedPublish(r, key.Name, refused)
+		if err != nil {
+			a.recordRefusedPublish(r, key.Name, err)
 		}
 	}()
-	id, refused := a.authorizeKey(r, key, auth.CapabilityPublish, "the hub to publish in")
-	if refused != nil {
-		return refused
+	id, err := a.authorizeKey(r, key, auth.CapabilityPublish, "the hub to publish in")
+	if err != nil {
+		return err
 	}
-	repeatKey, refused := idempotencyKey(r)
-	if refused != nil {
-		return refused
+	repeatKey, err := idempotencyKey(r)
+	if err != nil {
+		return err
 	}
-	b, done, refused := a.readBody(w, r, key.Name)
-	if refused != nil {
-		return refused
+	b, done, err := a.readBody(w, r, key.Name)
+	if err != nil {
+		return err
 	}
 	defer done()
 	p := ingest.Publication{
@@ -49,15 +49,15 @@ func (a *API) publish(w http.ResponseWriter, r *http.Request) (refused *relay.Er
 	} else {
 		p.Account = key.AccountID
 	}
-	ids, err := a.opt.Publisher.Publish(r.Context(), p)
+	ids, publishErr := a.opt.Publisher.Publish(r.Context(), p)
 	var exceeded *quota.ExceededError
 	switch {
-	case errors.As(err, &exceeded):
-		refused = newQuotaError(w, exceeded, "publishes more than its quota")
-		a.recordExceeded(r, key.Name, audit.ActionPublish, exceeded, refused)
-		return refused
-	case err != nil:
-		return a.publicError(r, err)
+	case errors.As(publishErr, &exceeded):
+		err = newQuotaError(w, exceeded, "publishes more than its quota")
+		a.recordExceeded(r, key.Name, audit.ActionPublish, exceeded, err)
+		return err
+	case publishErr != nil:
+		return a.publicError(r, publishErr)
 	}
 	b.buf = appendIDs(b.buf[:0], ids)
 	httpserver.WriteJSON(w, http.StatusAccepted, b.buf)

@@ -3,7 +3,6 @@ package publicapi
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -177,26 +176,26 @@ func (s *streamRequest) wantsMetadata() (bool, *relay.Error) {
 // openStream opens a stream. It checks in this order: upgrade, presence of a token, handshake, credentials, origin,
 // arguments. The hub consumes the token last.
 func (a *API) openStream(w http.ResponseWriter, r *http.Request, req *streamRequest) *relay.Error {
-	if refused := req.upgradeRequired(r); refused != nil {
-		return refused
+	if err := req.upgradeRequired(r); err != nil {
+		return err
 	}
-	grant, token, refused := a.authorizeStream(w, r, req)
-	if refused != nil {
-		return refused
+	grant, token, err := a.authorizeStream(w, r, req)
+	if err != nil {
+		return err
 	}
-	if refused := a.origins.checkUpgrade(r); refused != nil {
+	if err := a.origins.checkUpgrade(r); err != nil {
 		a.originLog.Do(func() {
 			a.opt.Log.Info("origin rejected, see server.allowed_origins",
 				"origin", relay.Truncate(r.Header.Get("Origin"), 200), "key_name", grant.KeyName)
 		})
-		return refused
+		return err
 	}
 	if stored, err := url.ParseQuery(grant.Stream); err == nil {
 		req.addParameters(stored)
 	}
-	s, refused := a.parseParameters(req)
-	if refused != nil {
-		return refused
+	s, err := a.parseParameters(req)
+	if err != nil {
+		return err
 	}
 	s.Hub, s.Account, s.Hubs, s.Key = grant.Hub, grant.Account, grant.Hubs, grant.KeyName
 	s.Allows, s.VisibilityKey = grant.Allows, grant.VisibilityKey()
@@ -299,21 +298,21 @@ var tokenEndReasons = map[auth.HoldState]string{
 func (a *API) checkToken(r *http.Request, token string) (auth.Grant, *relay.Error) {
 	var key *auth.Key
 	if len(r.Header["Authorization"]) > 0 {
-		var refused *relay.Error
-		if key, refused = a.authenticate(r); refused != nil {
-			return auth.Grant{}, refused
+		var err *relay.Error
+		if key, err = a.authenticate(r); err != nil {
+			return auth.Grant{}, err
 		}
 	}
-	id, given, refused := hubID(r)
-	if refused != nil {
-		return auth.Grant{}, refused
-	}
-	grant, err := a.opt.Tokens.Get(r.Context(), token)
+	id, given, err := hubID(r)
 	if err != nil {
-		return auth.Grant{}, a.tokenError(r, err)
+		return auth.Grant{}, err
 	}
-	if grant, refused = a.opt.Authenticator.CurrentGrant(grant); refused != nil {
-		return auth.Grant{}, refused
+	grant, getErr := a.opt.Tokens.Get(r.Context(), token)
+	if getErr != nil {
+		return auth.Grant{}, a.tokenError(r, getErr)
+	}
+	if grant, err = a.opt.Authenticator.CurrentGrant(grant); err != nil {
+		return auth.Grant{}, err
 	}
 	if given && id != grant.Hub {
 		return auth.Grant{}, relay.NewError(relay.CodeWrongHub,
@@ -335,26 +334,10 @@ func (a *API) checkToken(r *http.Request, token string) (auth.Grant, *relay.Erro
 func (a *API) parsePatterns(list []string) (relay.Patterns, *relay.Error) {
 	if len(list) > maxPatterns {
 		problem := fmt.Sprintf("has %d patterns, at most %d are allowed", len(list), maxPatterns)
-		return relay.Patterns{}, newTopicsError(problem)
+		return relay.Patterns{}, httpserver.NewTopicsError(problem)
 	}
 	for i := range list {
 		list[i] = strings.TrimSpace(list[i])
 	}
-	if err := a.opt.Catalog.CheckPatterns(list); err != nil {
-		refused := newTopicsError("is not acceptable: " + err.Error())
-		var bad *relay.PatternError
-		if errors.As(err, &bad) && bad.Nearest != "" {
-			refused = refused.WithExtra("nearest", bad.Nearest)
-		}
-		return relay.Patterns{}, refused
-	}
-	patterns, err := relay.ParsePatterns(list)
-	if err != nil {
-		return relay.Patterns{}, newTopicsError("is not acceptable: " + err.Error())
-	}
-	return patterns, nil
-}
-
-func newTopicsError(reason string) *relay.Error {
-	return relay.NewError(relay.CodeInvalidArgument, "the parameter topics "+reason).WithExtra("parameter", "topics")
+	return httpserver.ParseTopics(a.opt.Catalog, list)
 }

@@ -33,12 +33,12 @@ const maxParameters = 2048
 // issueToken issues a token. HEAD makes the same checks and issues no token. The stream parameters of the request apply to
 // the stream that the token opens, unless that request has them.
 func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequest) *relay.Error {
-	key, id, refused := a.requestedPipeline(r)
-	if refused != nil {
-		return refused
+	key, id, err := a.requestedPipeline(r)
+	if err != nil {
+		return err
 	}
-	if _, refused := a.parseParameters(req); refused != nil {
-		return refused
+	if _, err := a.parseParameters(req); err != nil {
+		return err
 	}
 	grant := key.Grant(id)
 	if grant.Stream = req.encodeParameters(); len(grant.Stream) > maxParameters {
@@ -49,15 +49,15 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 		httpserver.WriteJSON(w, http.StatusOK, nil)
 		return nil
 	}
-	if refused := a.takeRequest(w, r, key); refused != nil {
-		return refused
+	if err := a.takeRequest(w, r, key); err != nil {
+		return err
 	}
 	if err := a.opt.CheckStorage(); err != nil {
 		return a.publicError(r, err)
 	}
-	token, err := a.opt.Tokens.Issue(r.Context(), grant)
-	if err != nil {
-		return a.tokenError(r, err)
+	token, issueErr := a.opt.Tokens.Issue(r.Context(), grant)
+	if issueErr != nil {
+		return a.tokenError(r, issueErr)
 	}
 	if a.opt.Instance != "" {
 		w.Header().Set(headerInstance, a.opt.Instance)
@@ -72,17 +72,17 @@ func (a *API) issueToken(w http.ResponseWriter, r *http.Request, req *streamRequ
 // revokeToken consumes a token, which ends its event stream. Whoever has the token may do so. The quota of token
 // requests also bounds the revocations, and unknown tokens count as failed authentications.
 func (a *API) revokeToken(w http.ResponseWriter, r *http.Request) *relay.Error {
-	req, refused := parseStream(r)
-	if refused != nil {
-		return refused
-	}
-	token, refused := req.singleToken()
-	if refused != nil {
-		return refused
-	}
-	grant, err := a.opt.Tokens.Consume(r.Context(), token)
+	req, err := parseStream(r)
 	if err != nil {
-		return a.tokenError(r, err)
+		return err
+	}
+	token, err := req.singleToken()
+	if err != nil {
+		return err
+	}
+	grant, consumeErr := a.opt.Tokens.Consume(r.Context(), token)
+	if consumeErr != nil {
+		return a.tokenError(r, consumeErr)
 	}
 	a.record(r, grant.KeyName, audit.ActionRevokeToken, "", nil)
 	w.WriteHeader(http.StatusNoContent)

@@ -16,8 +16,8 @@ const maxVersions = 10
 // used concurrently.
 type Configs struct {
 	mu       sync.Mutex
-	list     []ConfigVersion // the oldest first
-	warnings []string        // about the last one
+	list     []ConfigVersion // the newest first
+	warnings []string        // about the newest
 }
 
 // ConfigVersion is an accepted configuration.
@@ -36,54 +36,47 @@ type Config interface {
 }
 
 // Add adds an accepted configuration as the current version, with its warnings.
-func (v *Configs) Add(c Config, warnings []string, at time.Time) {
-	var b bytes.Buffer
-	w, _ := flate.NewWriter(&b, flate.DefaultCompression) // the level is valid
-	_ = c.Print(w)                                        // a Buffer does not fail
+func (c *Configs) Add(cfg Config, warnings []string, at time.Time) {
+	var text bytes.Buffer
+	w, _ := flate.NewWriter(&text, flate.DefaultCompression) // the level is valid
+	_ = cfg.Print(w)                                         // a Buffer does not fail
 	_ = w.Close()
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	number := 1
-	if len(v.list) > 0 {
-		number = v.list[len(v.list)-1].Number + 1
+	if len(c.list) > 0 {
+		number = c.list[0].Number + 1
 	}
-	v.warnings = warnings
-	v.list = append(v.list, ConfigVersion{number, at.UTC().Truncate(time.Millisecond), b.Bytes()})
-	if len(v.list) > maxVersions {
-		v.list = slices.Delete(v.list, 0, 1)
-	}
+	newest := ConfigVersion{number, at.UTC().Truncate(time.Millisecond), text.Bytes()}
+	c.warnings = warnings
+	c.list = slices.Insert(c.list, 0, newest)
+	c.list = c.list[:min(len(c.list), maxVersions)]
 }
 
-// List returns the versions, the newest first.
-func (v *Configs) List() []ConfigVersion {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	list := slices.Clone(v.list)
-	slices.Reverse(list)
-	return list
+// Current returns the versions, the newest first, with the text and the warnings of the newest. They are empty before the
+// first [Configs.Add].
+func (c *Configs) Current() (versions []ConfigVersion, text string, warnings []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.list) > 0 {
+		text = c.list[0].decompress()
+	}
+	return slices.Clone(c.list), text, c.warnings
 }
 
 // Text returns the text of a version that is kept.
-func (v *Configs) Text(number int) (string, bool) {
-	v.mu.Lock()
-	defer v.mu.Unlock()
-	i := slices.IndexFunc(v.list, func(one ConfigVersion) bool { return one.Number == number })
-	if i < 0 {
-		return "", false
+func (c *Configs) Text(number int) (text string, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range c.list {
+		if c.list[i].Number == number {
+			return c.list[i].decompress(), true
+		}
 	}
-	text, err := io.ReadAll(flate.NewReader(bytes.NewReader(v.list[i].text)))
-	return string(text), err == nil
+	return "", false
 }
 
-// Current returns the text and the warnings of the current version. They are empty without a version.
-func (v *Configs) Current() (text string, warnings []string) {
-	v.mu.Lock()
-	if len(v.list) == 0 {
-		v.mu.Unlock()
-		return "", nil
-	}
-	number, warnings := v.list[len(v.list)-1].Number, v.warnings
-	v.mu.Unlock()
-	text, _ = v.Text(number)
-	return text, warnings
+func (v *ConfigVersion) decompress() string {
+	text, _ := io.ReadAll(flate.NewReader(bytes.NewReader(v.text))) // Add has written it
+	return string(text)
 }

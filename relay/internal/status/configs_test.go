@@ -20,8 +20,8 @@ func (c textConfig) Print(w io.Writer) error {
 func TestConfigs(t *testing.T) {
 	t.Parallel()
 	var configs status.Configs
-	if text, warnings := configs.Current(); text != "" || warnings != nil || len(configs.List()) != 0 {
-		t.Errorf("no version: got %q, %v", text, warnings)
+	if list, text, warnings := configs.Current(); text != "" || warnings != nil || len(list) != 0 {
+		t.Errorf("no version: got %v, %q, %v", list, text, warnings)
 	}
 	at := time.Now()
 	const total = 12
@@ -29,11 +29,11 @@ func TestConfigs(t *testing.T) {
 		name := fmt.Sprintf("version %d", i)
 		configs.Add(textConfig(name), []string{"warning of " + name}, at.Add(time.Duration(i)*time.Minute))
 	}
-	list := configs.List()
+	list, text, warnings := configs.Current()
 	if len(list) != 10 || list[0].Number != total || list[9].Number != 3 || !list[0].AcceptedAt.After(list[9].AcceptedAt) {
 		t.Errorf("got versions %v, want 12 down to 3", list)
 	}
-	if text, warnings := configs.Current(); text != "version 12" || !slices.Equal(warnings, []string{"warning of version 12"}) {
+	if text != "version 12" || !slices.Equal(warnings, []string{"warning of version 12"}) {
 		t.Errorf("current: got %q, %v", text, warnings)
 	}
 	if text, ok := configs.Text(3); !ok || text != "version 3" {

@@ -83,15 +83,15 @@ func (r *Reporter) readStatus(ctx context.Context) (adminapi.Status, error) {
 	return s, nil
 }
 
-// ShowConfig returns the versions of the configuration of this node.
+// ShowConfig returns the configuration of this node with its earlier versions.
 func (r *Reporter) ShowConfig() adminapi.Config {
-	text, warnings := r.opts.Configs.Current()
+	versions, text, warnings := r.opts.Configs.Current()
 	c := adminapi.Config{
 		Node: r.opts.Node, Text: text, Warning: r.opts.ConfigWarning(), Problems: append([]string{}, warnings...),
-		Versions: []adminapi.ConfigVersion{},
+		Versions: make([]adminapi.ConfigVersion, len(versions)),
 	}
-	for _, v := range r.opts.Configs.List() {
-		c.Versions = append(c.Versions, adminapi.ConfigVersion{Number: v.Number, AcceptedAt: v.AcceptedAt})
+	for i, v := range versions {
+		c.Versions[i] = adminapi.ConfigVersion{Number: v.Number, AcceptedAt: v.AcceptedAt}
 	}
 	return c
 }

@@ -92,6 +92,9 @@ func runConsole(ctx context.Context, std term.Streams, f *consoleFlags) error {
 // openBrowser opens a private file that leads to a link, because other users of the machine can read the arguments of
 // processes. The caller removes the file at the end.
 func openBrowser(ctx context.Context, std term.Streams, link string) (remove func(), err error) {
+	if runtime.GOOS == "linux" && std.Getenv("DISPLAY") == "" && std.Getenv("WAYLAND_DISPLAY") == "" {
+		return func() {}, errors.New("there is no display")
+	}
 	dir, err := os.MkdirTemp("", "hubrelay-console-")
 	if err != nil {
 		return func() {}, err
@@ -106,9 +109,6 @@ func openBrowser(ctx context.Context, std term.Streams, link string) (remove fun
 	name := "xdg-open"
 	if runtime.GOOS == "darwin" {
 		name = "open"
-	}
-	if runtime.GOOS == "linux" && std.Getenv("DISPLAY") == "" && std.Getenv("WAYLAND_DISPLAY") == "" {
-		return remove, errors.New("there is no display")
 	}
 	cmd := exec.CommandContext(ctx, name, file)
 	if err := cmd.Start(); err != nil {

@@ -108,7 +108,7 @@ func printJob(std term.Streams, j relay.Job, asJSON bool) error {
 	for i, t := range j.Tasks {
 		amount := ""
 		if t.Total > 0 {
-			amount = byteCount(t.Bytes) + " of " + byteCount(t.Total)
+			amount = term.FormatBytes(t.Bytes) + " of " + term.FormatBytes(t.Total)
 		}
 		rows[i] = []string{term.Sanitize(t.Caption), term.Sanitize(string(t.State.Current)), strconv.Itoa(t.Progress) +
 			"%", amount}

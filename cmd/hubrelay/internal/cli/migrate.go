@@ -272,7 +272,7 @@ func describeJob(j relay.Job) (text, line string) {
 			text = fmt.Sprintf("%d/%d %s", done+1, len(j.Tasks), line)
 			if t.Total > 0 {
 				text += fmt.Sprintf(" %s %3d%%  %s of %s", term.ProgressBar(float64(t.Progress)/100), t.Progress,
-					byteCount(t.Bytes), byteCount(t.Total))
+					term.FormatBytes(t.Bytes), term.FormatBytes(t.Total))
 			}
 		}
 	}
@@ -287,16 +287,3 @@ func describeJob(j relay.Job) (text, line string) {
 }
 
 func taskSummary(t relay.JobTask) string { return term.Sanitize(t.Caption) + ": done" }
-
-// byteCount formats a number of bytes.
-func byteCount(n int64) string {
-	const units = "KMGTPE"
-	if n < 1<<10 {
-		return fmt.Sprintf("%d B", n)
-	}
-	value, unit := float64(n)/(1<<10), 0
-	for value >= 1<<10 && unit < len(units)-1 {
-		value, unit = value/(1<<10), unit+1
-	}
-	return fmt.Sprintf("%.1f %ciB", value, units[unit])
-}

@@ -80,7 +80,7 @@ func isForeignRead(r *http.Request) bool {
 	return r.URL.Path != "/" || r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
 }
 
-// isForwarded reports whether r is a request of the console. Profiles are none, and a browser signs in only here.
+// isForwarded reports whether the daemon may get r. The console needs no profiles, and the proxy itself signs in and out.
 func isForwarded(r *http.Request) bool {
 	if r.URL.Path == "/debug" || strings.HasPrefix(r.URL.Path, "/debug/") {
 		return false

@@ -171,15 +171,15 @@ func FormatCount(n int64) string {
 
 // FormatBytes formats a size with its usual unit.
 func FormatBytes(n int64) string {
-	switch {
-	case n < 1<<10:
+	const units = "KMGTPE"
+	if n < 1<<10 {
 		return fmt.Sprintf("%d B", n)
-	case n < 1<<20:
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	case n < 1<<30:
-		return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 	}
-	return fmt.Sprintf("%.1f GiB", float64(n)/(1<<30))
+	value, unit := float64(n)/(1<<10), 0
+	for value >= 1<<10 && unit < len(units)-1 {
+		value, unit = value/(1<<10), unit+1
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[unit])
 }
 
 // FormatAge formats a duration with its usual unit.

@@ -164,7 +164,7 @@ func (s *DeadLetters) changeSelected(
 	}
 	for {
 		start := time.Now()
-		scanned, err := s.readPage(ctx, sink, &f, false)
+		scanned, err := s.readPage(ctx, sink, &f)
 		if err != nil {
 			return result, err
 		}

@@ -84,7 +84,7 @@ type Selection struct {
 	Hub string
 	// Since is the earliest time when a delivery became a dead letter. Zero means no limit.
 	Since time.Time
-	// NewestFirst reverses the order of a list. Changes ignore it.
+	// NewestFirst reverses the order. Only lists may set it.
 	NewestFirst bool
 	// After is the Next of an earlier result, or empty.
 	After string
@@ -105,10 +105,11 @@ type selectionFilter struct {
 	everyTopic  bool
 	hub         string
 	after, last string
+	newestFirst bool
 }
 
 func (sel *Selection) compile() (selectionFilter, error) {
-	f := selectionFilter{everyTopic: len(sel.Topics) == 0, hub: sel.Hub, last: "+"}
+	f := selectionFilter{everyTopic: len(sel.Topics) == 0, hub: sel.Hub, last: "+", newestFirst: sel.NewestFirst}
 	if !f.everyTopic {
 		var err error
 		if f.topics, err = relay.ParsePatterns(sel.Topics); err != nil {
@@ -123,18 +124,27 @@ func (sel *Selection) compile() (selectionFilter, error) {
 		return f, nil
 	}
 	after, last, bounded := strings.Cut(sel.After, "~")
-	if !isEntryID(after) || bounded && (!isEntryID(last) || sel.NewestFirst) || sel.NewestFirst && after == "0-0" {
+	valid := isEntryID(after) && (!bounded || isEntryID(last))
+	if sel.NewestFirst {
+		valid = isEntryID(sel.After) && sel.After != "0-0" // nothing is before it, and Redis rejects it
+	}
+	if !valid {
 		return f, fmt.Errorf("%w: after is not the value of next in an earlier response", ErrSelection)
 	}
-	if sel.NewestFirst {
-		f.last = "(" + after
-		return f, nil
-	}
-	f.after = "(" + after
+	f.continueAfter(after)
 	if bounded {
 		f.last = last
 	}
 	return f, nil
+}
+
+// continueAfter excludes the entries up to one that was read.
+func (f *selectionFilter) continueAfter(entryID string) {
+	if f.newestFirst {
+		f.last = "(" + entryID
+	} else {
+		f.after = "(" + entryID
+	}
 }
 
 // isEntryID reports whether s is a complete stream entry ID.
@@ -188,7 +198,7 @@ func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Pag
 	limit = min(limit, MaxPage)
 	page := Page{Letters: []DeadLetter{}}
 	for start := time.Now(); ; {
-		scanned, err := s.readPage(ctx, sink, &f, sel.NewestFirst)
+		scanned, err := s.readPage(ctx, sink, &f)
 		if err != nil {
 			return Page{}, err
 		}
@@ -206,11 +216,7 @@ func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Pag
 			return page, nil
 		}
 		last := scanned[len(scanned)-1].entryID
-		if sel.NewestFirst {
-			f.last = "(" + last
-		} else {
-			f.after = "(" + last
-		}
+		f.continueAfter(last)
 		if time.Since(start) > scanTimeout {
 			page.Next = last
 			return page, nil
@@ -218,9 +224,9 @@ func (s *DeadLetters) List(ctx context.Context, sink string, sel Selection) (Pag
 	}
 }
 
-func (s *DeadLetters) readPage(ctx context.Context, sink string, f *selectionFilter, newestFirst bool) ([]DeadLetter, error) {
+func (s *DeadLetters) readPage(ctx context.Context, sink string, f *selectionFilter) ([]DeadLetter, error) {
 	command, first, last := "XRANGE", f.after, f.last
-	if newestFirst {
+	if f.newestFirst {
 		command, first, last = "XREVRANGE", f.last, f.after
 	}
 	keys := []string{DeadLettersKey(s.keys, sink)}

@@ -39,7 +39,8 @@ class Log {
 
   async read(filter: LiveFilter, signal: AbortSignal): Promise<Live> {
     // Without this, a filter that matches little would search the log back to its last match again and again.
-    const { data: newest } = await get('/api/events', { query: { limit: 1 }, signal });
+    const isFiltered = filter.topics.length > 0 || filter.hub_id !== '' || filter.account_id !== '';
+    const newest = isFiltered ? (await get('/api/events', { query: { limit: 1 }, signal })).data[0] : undefined;
     const since = this.until ? new Date(this.until - overlap).toISOString() : '';
     const fresh: Event[] = [];
     let after = '';
@@ -52,9 +53,10 @@ class Log {
       after = next;
       if (!next) break;
     }
-    this.until = newest[0] ? Date.parse(newest[0].time) : this.until;
     if (since && after && count >= maxPages * pageSize) this.skipped = true;
     this.add(fresh, since !== '');
+    const until = newest ?? this.rows[0];
+    if (until) this.until = Date.parse(until.time);
     return { rows: this.rows, added: this.added, rate: this.rate(), skipped: this.skipped };
   }
 

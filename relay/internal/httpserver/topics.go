@@ -1,0 +1,31 @@
+package httpserver
+
+import (
+	"errors"
+
+	"github.com/hubrelay/hubrelay/relay"
+)
+
+// ParseTopics parses the patterns of the parameter topics. It also rejects a pattern that matches no topic of the catalog,
+// because that is probably a typing error. The error is 422.invalid-argument, with the nearest topic in extra.nearest.
+func ParseTopics(catalog *relay.Catalog, list []string) (relay.Patterns, *relay.Error) {
+	err := catalog.CheckPatterns(list)
+	var patterns relay.Patterns
+	if err == nil {
+		patterns, err = relay.ParsePatterns(list)
+	}
+	if err == nil {
+		return patterns, nil
+	}
+	rejected := NewTopicsError("is not acceptable: " + err.Error())
+	var bad *relay.PatternError
+	if errors.As(err, &bad) && bad.Nearest != "" {
+		rejected = rejected.WithExtra("nearest", bad.Nearest)
+	}
+	return relay.Patterns{}, rejected
+}
+
+// NewTopicsError returns the error for the parameter topics. reason follows its name.
+func NewTopicsError(reason string) *relay.Error {
+	return relay.NewError(relay.CodeInvalidArgument, "the parameter topics "+reason).WithExtra("parameter", "topics")
+}
