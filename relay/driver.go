@@ -26,7 +26,7 @@ type Driver interface {
 	//   - an error marked by [Indeterminate] if the outcome is unknown. Migrate is called again later, first to
 	//     continue and after a few attempts with Undo;
 	//   - [ErrSuperseded] if a call with a higher lease has taken over. This call has changed nothing since then;
-	//   - the error of ctx if the call was stopped. Another call can continue;
+	//   - the error of ctx if the call was stopped. Another call continues, or has Undo if an operator has canceled the job;
 	//   - any other error if the instance is on the source as before and nothing is left on the destination. The error
 	//     tells the operator what to do.
 	//

@@ -15,7 +15,7 @@ import (
 	"github.com/hubrelay/hubrelay/relay"
 )
 
-// storm is the number of migrations with a failure. `go test ./cmd/hubrelay -run MigrationStorm -storm 175`
+// storm is the number of migrations with a failure. `go test ./cmd/hubrelay -run MigrationStorm -storm 210`
 // interrupts each step five times in each way.
 var storm = flag.Int("storm", 10, "how many migrations TestLongMigrationStorm strikes")
 
@@ -28,7 +28,7 @@ func blows(n int, random *rand.Rand) []failure {
 		var round []failure
 		for _, what := range []string{
 			"a node is killed", "all nodes are killed", "the drivers are killed",
-			"redis is killed", "a node is stopped",
+			"redis is killed", "a node is stopped", "the job is canceled",
 		} {
 			for _, step := range []string{"", "claim", "stop", "copy", "verify", "switch", "start"} {
 				round = append(round, failure{what, step})
@@ -55,7 +55,7 @@ func TestLongMigrationStorm(t *testing.T) {
 		id := m.migrate(random.IntN(len(m.nodes)), to)
 		m.await(id, b.step)
 		time.Sleep(time.Duration(random.IntN(20)) * time.Millisecond) // random moments
-		mend := m.strike(b.what, random)
+		mend := m.strike(b.what, id, random)
 		j := m.over(id)
 		mend()
 		ends[j.State.Current]++
@@ -115,7 +115,7 @@ func (m *migrations) await(id, step string) {
 }
 
 // strike causes the failure. The returned function repairs it.
-func (m *migrations) strike(what string, random *rand.Rand) (mend func()) {
+func (m *migrations) strike(what, id string, random *rand.Rand) (mend func()) {
 	m.t.Helper()
 	one := random.IntN(len(m.nodes))
 	restart := func(nodes ...int) func() {
@@ -128,6 +128,8 @@ func (m *migrations) strike(what string, random *rand.Rand) (mend func()) {
 		return func() {}
 	}
 	switch what {
+	case "the job is canceled":
+		m.cancelWithStoppedDrivers(random.IntN(len(m.nodes)), id)
 	case "a node is killed":
 		return restart(one)
 	case "all nodes are killed":

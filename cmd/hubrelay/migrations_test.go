@@ -346,3 +346,68 @@ func TestMigrate(t *testing.T) {
 	}
 	m.expectOn("b")
 }
+
+// An operator cancels a migration, and the driver moves the instance back.
+func TestJobsCancel(t *testing.T) {
+	t.Parallel()
+	m := newMigrations(t, 1)
+	m.expectOn("a")
+	m.signalDrivers(syscall.SIGSTOP) // so the migration cannot be completed before it is canceled
+	id := m.migrate(0, "b")
+	m.await(id, "")
+	if out := m.cancelWithStoppedDrivers(0, id); out != "job "+id+" is being rolled back; see hubrelay jobs show "+id+"\n" {
+		t.Errorf("got %q", out)
+	}
+	const want = "the migration was canceled by an operator; the instance is back on a"
+	if j := m.over(id); j.State.Current != relay.JobError || j.State.Error.String() != want {
+		t.Errorf("got %+v", j.State)
+	}
+	m.expectOn("a")
+	if _, errOut, code := call(t, nil, "", "jobs", "cancel", id, "--admin", m.nodes[0].Admin); code != 1 ||
+		!strings.Contains(errOut, "the job has ended (error), so it cannot be canceled") {
+		t.Errorf("cancel it again: got %d, %s", code, errOut)
+	}
+	if id := m.migrate(0, "b"); m.over(id).State.Current != relay.JobCompleted {
+		t.Errorf("the next migration: got %+v", m.over(id).State)
+	}
+	m.expectOn("b")
+}
+
+// cancelWithStoppedDrivers cancels a job while its driver cannot complete it, unless it has ended, and returns the output of
+// the command.
+func (m *migrations) cancelWithStoppedDrivers(node int, id string) (out string) {
+	m.t.Helper()
+	m.signalDrivers(syscall.SIGSTOP)
+	defer m.signalDrivers(syscall.SIGCONT)
+	out, errOut, code := call(m.t, nil, "", "jobs", "cancel", id, "--admin", m.nodes[node].Admin)
+	if code != 0 {
+		if !strings.Contains(errOut, "the job has ended (completed)") {
+			m.t.Errorf("jobs cancel: got %d, %s", code, errOut)
+		}
+		return out
+	}
+	testkit.Eventually(m.t, "a worker to stop the driver", func() error {
+		for _, n := range m.nodes {
+			for line := range strings.Lines(n.Err.String()) {
+				if strings.Contains(line, "migration was canceled") && strings.Contains(line, id) {
+					return nil
+				}
+			}
+		}
+		if j, err := m.job(id); err != nil || !j.State.Current.IsFinal() {
+			return fmt.Errorf("got %+v, %w", j.State, err)
+		}
+		return nil
+	})
+	return out
+}
+
+// signalDrivers sends a signal to the drivers of all nodes.
+func (m *migrations) signalDrivers(s syscall.Signal) {
+	m.t.Helper()
+	for _, pid := range m.drivers() {
+		if pid > 0 {
+			_ = syscall.Kill(pid, s)
+		}
+	}
+}

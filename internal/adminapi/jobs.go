@@ -15,6 +15,8 @@ type Job struct {
 	CopyVolumes bool   `json:"copy_volumes"`
 	// Key is the name of the API key that requested the migration, or the operator, such as "admin alice".
 	Key string `json:"key"`
+	// Canceled is set if an operator has canceled the job. While the job is running, the driver rolls it back.
+	Canceled bool `json:"canceled"`
 }
 
 // ListJobsRequest selects jobs. Members that are empty select all.
@@ -52,4 +54,10 @@ func ShowJob() Operation[Empty, Job] {
 // CreateJob migrates an instance, as POST …/tasks of the public API does.
 func CreateJob() Operation[CreateJobRequest, Job] {
 	return operatorOperation[CreateJobRequest, Job]("jobs.create", "/api/jobs", "Migrate an instance to another server")
+}
+
+// CancelJob cancels a job. One that waits ends with the state error. A running one is rolled back, unless so little is left
+// that the driver completes it. The response is the job right after the request.
+func CancelJob() Operation[Empty, Job] {
+	return operatorOperation[Empty, Job]("jobs.cancel", "/api/jobs/{id}/cancel", "Cancel a migration job, which rolls back a running one")
 }

@@ -150,7 +150,7 @@ func Operations() []AnyOperation {
 		ListSources(), ListConnections(), ExplainStream(), ListAudit(),
 		ListKeys(), CheckKey(), CreateKey(), RotateKey(), RevokeKey(), EraseAccount(),
 		ListInventory(), ImportInventory(), ShowSession(), ShowStatus(),
-		ListJobs(), ShowJob(), CreateJob(), ShowConfig(), ShowConfigVersion(),
+		ListJobs(), ShowJob(), CreateJob(), CancelJob(), ShowConfig(), ShowConfigVersion(),
 	}
 }
 

@@ -32,8 +32,8 @@
 //
 // A driver implements relay.Driver, whose comments define its contract. The result of Migrate is all that the daemon
 // knows about the instance. nil means that it is only on the destination. A plain error means that it is on the source
-// as before; its text tells a person what to do. relay.Unsettled marks everything else, and Migrate is called again
-// later, first to continue, and with Migration.Undo after three failures. If Migrate panics, the migration is unsettled
+// as before; its text tells a person what to do. relay.Indeterminate marks everything else, and Migrate is called again
+// later, first to continue, and with Migration.Undo after three failures. If Migrate panics, the outcome is indeterminate
 // and the plugin continues. An error of Configure names the server that cannot be used. The operator sees it, and the
 // previous configuration stays.
 //
@@ -49,7 +49,8 @@
 // tells them apart. Keep the highest lease at both servers, next to the instance (a file, a label), set it by
 // compare-and-swap before each irreversible step, and return relay.ErrSuperseded if there is a higher one.
 //
-// The context of Migrate ends when the daemon stops or hands the job over. Return its error within ten seconds
+// The context of Migrate ends when the daemon stops, hands the job over, or an operator cancels the job. Then the next call
+// has Migration.Undo. Return its error within ten seconds
 // (hang_timeout), in a state from which another call can continue. Otherwise the plugin is killed with all of its
 // migrations. At the end of the daemon the limit is one second, and two more for Close and [OnStop].
 //

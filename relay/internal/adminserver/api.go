@@ -52,6 +52,7 @@ func newAPIHandler(opt Options) *apiHandler {
 	handleOperation(h, adminapi.ListJobs(), withComponent(opt.Jobs, listJobs))
 	handleOperation(h, adminapi.ShowJob(), withComponent(opt.Jobs, showJob))
 	handleOperation(h, adminapi.CreateJob(), withComponent(opt.Jobs, createJob))
+	handleOperation(h, adminapi.CancelJob(), withComponent(opt.Jobs, cancelJob))
 	handleOperation(h, adminapi.ShowStatus(), withComponent(opt.Status, showStatus))
 	handleOperation(h, adminapi.ShowConfig(), withComponent(opt.Status, showConfig))
 	handleOperation(h, adminapi.ShowConfigVersion(), withComponent(opt.Status, showConfigVersion))

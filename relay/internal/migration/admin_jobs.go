@@ -30,7 +30,7 @@ const (
 // AdminJobs returns the jobs of all hubs for operators. It implements [adminserver.Jobs].
 func (m *Module) AdminJobs() *AdminJobs { return &AdminJobs{module: m} }
 
-// AdminJobs lists and creates jobs for operators. It may be used concurrently when the module has started.
+// AdminJobs lists, creates and cancels jobs for operators. It may be used concurrently when the module has started.
 type AdminJobs struct{ module *Module }
 
 func (a *AdminJobs) requireService() (*Service, error) {
@@ -127,16 +127,30 @@ func (a *AdminJobs) ShowJob(ctx context.Context, id string) (adminapi.Job, error
 	if err != nil {
 		return adminapi.Job{}, err
 	}
-	if isJobID(id) {
-		jobs, err := s.store.loadJobs(ctx, s.store.placesOf(id))
-		if err != nil {
-			return adminapi.Job{}, err
-		}
-		if len(jobs) > 0 {
-			return jobs[0].toAdminView(), nil
-		}
+	j, err := s.findJob(ctx, id)
+	if err != nil {
+		return adminapi.Job{}, err
 	}
-	return adminapi.Job{}, relay.NewError(relay.CodeNoJob,
+	return j.toAdminView(), nil
+}
+
+// findJob returns a job of any hub.
+func (s *Service) findJob(ctx context.Context, id string) (*job, error) {
+	if !isJobID(id) {
+		return nil, errNoJob(id)
+	}
+	jobs, err := s.store.loadJobs(ctx, s.store.placesOf(id))
+	if err != nil {
+		return nil, err
+	}
+	if len(jobs) == 0 {
+		return nil, errNoJob(id)
+	}
+	return jobs[0], nil
+}
+
+func errNoJob(id string) error {
+	return relay.NewError(relay.CodeNoJob,
 		fmt.Sprintf("there is no job %q, or it ended more than 30 days ago", relay.Truncate(id, 60)))
 }
 
@@ -176,7 +190,7 @@ func (a *AdminJobs) CreateJob(ctx context.Context, actor string, r adminapi.Crea
 func (j *job) toAdminView() adminapi.Job {
 	return adminapi.Job{
 		Job: j.toView(), AccountID: j.Account, Cluster: j.Cluster, Container: j.Container, Instance: j.Instance, Source: j.Source,
-		Destination: j.Destination, CopyVolumes: j.CopyVolumes, Key: j.Key,
+		Destination: j.Destination, CopyVolumes: j.CopyVolumes, Key: j.Key, Canceled: j.canceled,
 	}
 }
 

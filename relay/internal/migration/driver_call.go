@@ -18,7 +18,7 @@ var errDriverStalled = errors.New("the driver made no progress")
 
 // callDriver calls the driver once and stores the progress that it reports. It returns the error of the driver, or
 // the reason why the call was stopped. A driver without progress for StallTimeout is stopped, and the outcome of
-// the migration is unknown.
+// the migration is unknown. If the job is canceled, the call is stopped and callDriver returns errCanceled.
 func (h *jobRunner) callDriver(ctx context.Context) error {
 	driverCtx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -28,6 +28,10 @@ func (h *jobRunner) callDriver(ctx context.Context) error {
 	done := make(chan error, 1)
 	m := h.job.toMigration()
 	go func() { done <- h.worker.o.Driver.Migrate(driverCtx, m, buffer.add) }()
+	canceled := h.canceled
+	if h.job.undo {
+		canceled = nil
+	}
 	tick := time.NewTicker(h.worker.timings.progressInterval)
 	defer tick.Stop()
 	for {
@@ -36,13 +40,21 @@ func (h *jobRunner) callDriver(ctx context.Context) error {
 			if ctx.Err() == nil {
 				_ = h.saveProgress(ctx, buffer) // the final state is stored even if this fails
 			}
-			if errors.Is(context.Cause(driverCtx), errDriverStalled) &&
-				(errors.Is(err, context.Canceled) || relay.IsIndeterminate(err)) {
+			if !errors.Is(err, context.Canceled) && !relay.IsIndeterminate(err) {
+				return err
+			}
+			switch cause := context.Cause(driverCtx); {
+			case errors.Is(cause, errCanceled):
+				return errCanceled
+			case errors.Is(cause, errDriverStalled):
 				return relay.Indeterminate(fmt.Errorf("the driver made no progress for %s and was stopped "+
 					"(migration.stall_timeout): %w",
 					h.worker.o.StallTimeout, err))
 			}
 			return err
+		case <-canceled:
+			cancel(errCanceled)
+			canceled = nil
 		case <-buffer.flushNow:
 		case <-tick.C:
 		}

@@ -58,6 +58,7 @@ type job struct {
 	lease     int64
 	attempts  int
 	undo      bool
+	canceled  bool // by an operator
 	isDamaged bool // the spec cannot be read
 	// sourceSettings and destinationSettings are copied from the inventory file of this node when it starts to work on
 	// the job.
@@ -118,7 +119,7 @@ func decodeJobSpec(text []byte) (spec jobSpec, err error) {
 func decodeJob(fields map[string]string) (*job, error) {
 	j := &job{
 		State: relay.JobState(fields["state"]), Error: fields["error"], undo: fields["undo"] == "1",
-		Progress: make(map[string]relay.Progress),
+		canceled: fields["canceled"] == "1", Progress: make(map[string]relay.Progress),
 	}
 	var err error
 	if j.jobSpec, err = decodeJobSpec([]byte(fields["order"])); err != nil {

@@ -40,10 +40,27 @@ type jobRunner struct {
 	writeSeq int
 	// hasSlot is set while the job holds its server slots.
 	hasSlot atomic.Bool
+	// canceled is closed when this worker learns that the job was canceled.
+	canceled chan struct{}
 }
 
 func newJobRunner(w *Worker, j *job) *jobRunner {
-	return &jobRunner{worker: w, job: j, log: w.o.Log.With("job_id", j.ID, "instance_id", j.Instance)}
+	h := &jobRunner{
+		worker: w, job: j, log: w.o.Log.With("job_id", j.ID, "instance_id", j.Instance), canceled: make(chan struct{}),
+	}
+	if j.canceled {
+		close(h.canceled)
+	}
+	return h
+}
+
+func (h *jobRunner) isCanceled() bool {
+	select {
+	case <-h.canceled:
+		return true
+	default:
+		return false
+	}
 }
 
 // runJob runs the job until it ends, ctx ends or another worker takes over.
@@ -67,7 +84,7 @@ func (h *jobRunner) runJob(ctx context.Context) {
 	case errors.Is(err, errJobMissing):
 		h.rollBackLostJob(ctx)
 	case errors.Is(err, errSuperseded):
-		h.log.Warn("another worker has taken over the migration")
+		h.log.Warn("another worker has taken over the migration, or it was canceled while it waited")
 		return // the other worker owns the server slots now
 	case errors.Is(err, errHigherLease):
 		// Without heartbeats, a worker claims the job again later, with a higher lease.
@@ -89,7 +106,7 @@ func (h *jobRunner) runJob(ctx context.Context) {
 // handOver makes the job available to other workers immediately.
 func (h *jobRunner) handOver(ctx context.Context) {
 	if err := h.worker.store.heartbeat(ctx, h.job, h.worker.o.Name, handoverIdleTime); err != nil &&
-		!errors.Is(err, errSuperseded) {
+		!errors.Is(err, errSuperseded) && !errors.Is(err, errCanceled) {
 		h.log.Warn("could not release migration", "error", err)
 	}
 }
@@ -122,12 +139,20 @@ func (h *jobRunner) rollBackLostJob(ctx context.Context) {
 	}
 }
 
-// heartbeatLoop sends heartbeats. It calls cancel if another worker may hold the job.
+// heartbeatLoop sends heartbeats. It calls cancel if another worker may hold the job, and closes h.canceled if the job was
+// canceled.
 func (h *jobRunner) heartbeatLoop(ctx context.Context, cancel context.CancelCauseFunc) {
 	lastSuccess := time.Now()
 	for await.Duration(ctx, h.worker.timings.heartbeatInterval) {
 		start := time.Now()
 		err := h.worker.store.heartbeat(ctx, h.job, h.worker.o.Name, 0)
+		if errors.Is(err, errCanceled) {
+			err = nil
+			if !h.isCanceled() {
+				h.log.Info("migration was canceled")
+				close(h.canceled)
+			}
+		}
 		if err == nil {
 			lastSuccess = start
 			if h.hasSlot.Load() {
@@ -251,8 +276,15 @@ func (h *jobRunner) markRunning(ctx context.Context, steps []relay.MigrationStep
 // driveMigration calls the driver until the outcome is known.
 func (h *jobRunner) driveMigration(ctx context.Context) error {
 	for {
+		if h.isCanceled() && !h.job.undo {
+			if err := h.requestUndo(ctx, errCanceled); err != nil {
+				return err
+			}
+		}
 		err := h.callDriver(ctx)
 		switch {
+		case errors.Is(err, errCanceled):
+			continue
 		case err == nil:
 			e := h.newEvents().addInstance(topicInstance, instanceRunning, "", h.job.Destination)
 			return h.finishJob(ctx, relay.JobCompleted, "", h.job.Destination, e)
@@ -277,6 +309,13 @@ func (h *jobRunner) driveMigration(ctx context.Context) error {
 			return errDriverStuck
 		}
 	}
+}
+
+// requestUndo stores that the driver must move the instance back, and why.
+func (h *jobRunner) requestUndo(ctx context.Context, reason error) error {
+	h.log.Info("rolling back the migration", "reason", reason)
+	h.job.undo, h.job.Error = true, errorText(reason)
+	return h.writeUpdate(ctx, jobUpdate{fields: []string{"undo", "1", "error", h.job.Error}})
 }
 
 // recordIndeterminate stores that the outcome is unknown. After maxDriverFailures such outcomes, it requests an undo.

@@ -40,6 +40,8 @@ var (
 	slotSource string
 	//go:embed scripts/requeue.lua
 	requeueSource string
+	//go:embed scripts/cancel_job.lua
+	cancelSource string
 
 	createScript    = redisconn.NewScript(commonSource + createSource)
 	claimScript     = redisconn.NewScript(commonSource + claimSource)
@@ -47,6 +49,7 @@ var (
 	heartbeatScript = redisconn.NewScript(heartbeatSource)
 	slotScript      = redisconn.NewScript(commonSource + slotSource)
 	requeueScript   = redisconn.NewScript(requeueSource)
+	cancelScript    = redisconn.NewScript(commonSource + cancelSource)
 )
 
 var (
@@ -278,12 +281,19 @@ func (s *jobStore) applyUpdate(ctx context.Context, j *job, mark string, u jobUp
 }
 
 // heartbeat marks a job as active. If idle is positive, the job instead looks abandoned, as if idle had passed since
-// the last heartbeat.
+// the last heartbeat. It returns errCanceled, after the heartbeat, if the job was canceled.
 func (s *jobStore) heartbeat(ctx context.Context, j *job, worker string, idle time.Duration) error {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{s.keys.job(j.ID, p), s.keys.jobs(p)}
-	return checkLease(heartbeatScript.Run(ctx, s.client, keys, j.lease, worker, idle.Milliseconds()), "renew a job")
+	cmd := heartbeatScript.Run(ctx, s.client, keys, j.lease, worker, idle.Milliseconds())
+	if n, err := cmd.Int(); err == nil && n == heartbeatCanceled {
+		return errCanceled
+	}
+	return checkLease(cmd, "renew a job")
 }
+
+// heartbeatCanceled is the reply of heartbeat.lua for a canceled job.
+const heartbeatCanceled = 2
 
 // requeue moves a job to the end of the queue.
 func (s *jobStore) requeue(ctx context.Context, j *job) error {
