@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/spf13/cobra"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/cli"
 	"github.com/hubrelay/hubrelay/plugins/directory"
 	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/plugins/print"
@@ -24,11 +25,11 @@ func builtinPlugins() map[string]func() error {
 // newBuiltinPlugin returns the command that the daemon starts as the process of a builtin plugin.
 func newBuiltinPlugin() *cobra.Command {
 	return &cobra.Command{
-		Use: host.BuiltinCommand + " NAME", Hidden: true, Args: cli.WithUsageErrors(cobra.ExactArgs(1)),
+		Use: host.BuiltinCommand + " NAME", Hidden: true, Args: command.WithUsageErrors(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			serve, ok := builtinPlugins()[args[0]]
 			if !ok {
-				return cli.NewUsageError(cmd, fmt.Errorf("unknown plugin %q", args[0]))
+				return command.NewUsageError(cmd, fmt.Errorf("unknown plugin %q", args[0]))
 			}
 			return serve()
 		},
@@ -50,7 +51,7 @@ func serveDirectory() error {
 func newAgent() *cobra.Command {
 	return &cobra.Command{
 		Use:    directory.AgentCommand + " PATH INSTANCE LEASE STEADY RELAY",
-		Hidden: true, Args: cli.WithUsageErrors(cobra.ExactArgs(5)),
+		Hidden: true, Args: command.WithUsageErrors(cobra.ExactArgs(5)),
 		RunE: func(cmd *cobra.Command, args []string) error { return directory.RunAgent(cmd.Context(), args) },
 	}
 }

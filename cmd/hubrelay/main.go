@@ -17,6 +17,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/cli"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/plugins/host"
@@ -48,14 +50,14 @@ func run(ctx context.Context, args []string, std term.Streams) int {
 	if err == nil {
 		err = root.ExecuteContext(ctx)
 	}
-	var usage *cli.UsageError
+	var usage *command.UsageError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &usage):
 		_, _ = fmt.Fprintf(std.Err, "hubrelay: %v; see 'hubrelay %s--help'\n", usage.Err, usage.Command)
 		return exitUsage
-	case errors.Is(err, cli.ErrReported):
+	case errors.Is(err, command.ErrReported):
 		return exitFailure
 	default:
 		_, _ = fmt.Fprintf(std.Err, "hubrelay: %s%s\n", term.Sanitize(err.Error()), cli.ErrorHint(err))
@@ -79,7 +81,7 @@ func checkCommandPath(root *cobra.Command, args []string) error {
 	}
 	for _, arg := range rest {
 		if !strings.HasPrefix(arg, "-") {
-			return cli.RejectUnknownCommand(cmd, []string{arg})
+			return command.RejectUnknown(cmd, []string{arg})
 		}
 	}
 	return nil
@@ -99,13 +101,13 @@ Run it:    hubrelay serve -c hubrelay.yaml`,
 		Version:       build.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
-		Args:          cli.RejectUnknownCommand,
+		Args:          command.RejectUnknown,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(std.In)
 	root.SetOut(std.Out)
 	root.SetErr(std.Err)
-	root.SetFlagErrorFunc(cli.NewUsageError)
+	root.SetFlagErrorFunc(command.NewUsageError)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(cli.Commands(std, build)...)
 	root.AddCommand(newBuiltinPlugin(), newAgent())

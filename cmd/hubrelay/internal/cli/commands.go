@@ -1,19 +1,18 @@
-// Package cli contains the commands of hubrelay: flags, requests to a daemon, and output.
-//
-// [Commands] returns all of them. The daemon is in relay/daemon. Tables and colors belong to package term.
+// Package cli contains the commands of hubrelay that run a daemon, check its configuration, or are clients of its public
+// API. [Commands] returns all commands, with those of package admincli. The daemon is in relay/daemon.
 package cli
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime"
-	"slices"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/admincli"
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
-	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
@@ -29,71 +28,18 @@ type Build struct {
 
 // Commands returns all commands that the help lists.
 func Commands(std term.Streams, build Build) []*cobra.Command {
-	return []*cobra.Command{
+	return append(
+		admincli.Commands(std, newKeysNew(std), newSinksExplain(std, build)),
 		newInit(std, build), newServe(std, build), newDemo(std, build),
-		newPublish(std), newListen(std),
-		newMigrate(std), newJobs(std),
-		newStatus(std), newConsole(std), newSinks(std, build), newSources(std), newConnections(std), newStreams(std), newAudit(std), newAccounts(std),
-		newEvents(std), newDeliveries(std), newDeadletters(std), newQuarantine(std),
-		newInventory(std),
-		newConfig(std, build), newKeys(std), newTopics(std), newPlugins(std, build), newVersion(std, build),
-	}
-}
-
-// WithUsageErrors returns check with its errors as usage errors.
-func WithUsageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if err := check(cmd, args); err != nil {
-			return NewUsageError(cmd, fmt.Errorf("%w: usage: %s", err, cmd.UseLine()))
-		}
-		return nil
-	}
-}
-
-// exactNamedArgs accepts n arguments that are not empty. A shell can pass an empty argument, for example for `jobs show
-// "$(…)"` if the inner command prints nothing.
-func exactNamedArgs(n int) cobra.PositionalArgs {
-	return WithUsageErrors(func(cmd *cobra.Command, args []string) error {
-		if slices.Contains(args, "") {
-			return errors.New("an argument is empty")
-		}
-		return cobra.ExactArgs(n)(cmd, args)
-	})
-}
-
-// commandGroup returns a command that only contains other commands. Without one of them it prints its help.
-func commandGroup(use, short string, children ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: use, Short: short, Args: RejectUnknownCommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(children...)
-	return cmd
-}
-
-// RejectUnknownCommand rejects arguments of a command that only contains other commands, and suggests the closest
-// command.
-func RejectUnknownCommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	hint := ""
-	var names []string
-	for _, c := range cmd.Commands() {
-		if c.IsAvailableCommand() {
-			names = append(names, c.Name())
-		}
-	}
-	if near := suggest.ClosestName(args[0], names); near != "" {
-		hint = fmt.Sprintf(" (did you mean %q?)", near)
-	}
-	return NewUsageError(cmd, fmt.Errorf("unknown command %q%s", args[0], hint))
+		newPublish(std), newListen(std), newMigrate(std), newJobs(std),
+		newConfig(std, build), newTopics(std), newPlugins(std, build), newVersion(std, build),
+	)
 }
 
 func newVersion(std term.Streams, build Build) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
-		Use: "version", Short: "Print the version", Args: WithUsageErrors(cobra.NoArgs),
+		Use: "version", Short: "Print the version", Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			if asJSON {
 				return json.NewEncoder(std.Out).Encode(map[string]string{

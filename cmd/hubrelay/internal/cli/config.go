@@ -2,39 +2,26 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
-	"github.com/hubrelay/hubrelay/internal/yamldoc"
 	"github.com/hubrelay/hubrelay/relay/daemon"
 )
 
 func newConfig(std term.Streams, build Build) *cobra.Command {
-	return commandGroup("config", "Check and show configurations", newConfigCheck(std, build),
+	return command.NewGroup("config", "Check and show configurations", newConfigCheck(std, build),
 		newConfigPrint(std, build), newConfigSchema(std, build))
 }
 
 // loadConfig loads a configuration and prints its problems to standard error, one per line.
 func loadConfig(std term.Streams, build Build, file string) (*daemon.Config, error) {
 	cfg, err := daemon.LoadConfig(file, std.Env, build.Kinds)
-	return cfg, printProblems(std, err)
-}
-
-// printProblems prints the problems of a file, one per line, and returns ErrReported. It returns any other error
-// unchanged.
-func printProblems(std term.Streams, err error) error {
-	var problems yamldoc.Problems
-	if !errors.As(err, &problems) {
-		return err
-	}
-	for _, p := range problems {
-		_, _ = fmt.Fprintln(std.Err, term.Sanitize(p.String()))
-	}
-	return ErrReported
+	return cfg, command.PrintProblems(std, err)
 }
 
 func newConfigCheck(std term.Streams, build Build) *cobra.Command {
@@ -48,7 +35,7 @@ problem with its line. It starts each plugin with its env, lets it check its con
 this. It delivers nothing, and only plugins can open connections. A plugin that does not start or respond causes a
 warning, because the daemon would start without it. Insecure settings, such as a key that can be guessed, cause
 warnings too.`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := loadConfig(std, build, file)
 			if err != nil {
@@ -63,7 +50,7 @@ warnings too.`,
 			if file := cfg.Migration.InventoryFile; file != "" {
 				servers, containers, err := daemon.CheckInventory(file)
 				if err != nil {
-					return printProblems(std, err)
+					return command.PrintProblems(std, err)
 				}
 				counts += ", " + term.Pluralize(servers, "server") + ", " + term.Pluralize(containers, "container")
 			}
@@ -88,7 +75,7 @@ func preflightPlugins(ctx context.Context, std term.Streams, cfg *daemon.Config)
 	defer cancel()
 	warnings, err := cfg.Preflight(ctx, func(string) bool { return true })
 	cfg.Warnings = append(cfg.Warnings, warnings...)
-	return printProblems(std, err)
+	return command.PrintProblems(std, err)
 }
 
 func newConfigPrint(std term.Streams, build Build) *cobra.Command {
@@ -98,7 +85,7 @@ func newConfigPrint(std term.Streams, build Build) *cobra.Command {
 		Short: "Print the effective configuration, without its secrets",
 		Long: "Prints the configuration that serve would use: defaults, file and environment combined, without " +
 			"secrets.",
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			cfg, err := loadConfig(std, build, file)
 			if err != nil {
@@ -115,7 +102,7 @@ func newConfigSchema(std term.Streams, build Build) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of the configuration, for editors",
-		Args:  WithUsageErrors(cobra.NoArgs),
+		Args:  command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			schema, err := daemon.ConfigSchema(build.Kinds)
 			if err != nil {

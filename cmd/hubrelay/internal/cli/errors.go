@@ -6,8 +6,6 @@ import (
 	"net/url"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/client"
 )
@@ -37,25 +35,4 @@ func isConnectionError(err error) bool {
 	var request *url.Error
 	var network *net.OpError
 	return errors.As(err, &request) && errors.As(err, &network) && network.Op == "dial"
-}
-
-// ErrReported is returned by commands that have already printed their errors to standard error.
-var ErrReported = errors.New("reported")
-
-// UsageError is an error in the command line.
-type UsageError struct {
-	Err     error
-	Command string
-}
-
-func (e *UsageError) Error() string { return e.Err.Error() }
-func (e *UsageError) Unwrap() error { return e.Err }
-
-// NewUsageError returns err as a [UsageError] of cmd.
-func NewUsageError(cmd *cobra.Command, err error) error {
-	command := ""
-	if cmd.HasParent() {
-		command = cmd.CommandPath()[len(cmd.Root().Name())+1:] + " "
-	}
-	return &UsageError{Err: err, Command: command}
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/setup"
@@ -35,7 +37,7 @@ users of this machine can see flags.`,
   hubrelay init --yes --sink 'webhook,url=https://example.com/hook,topics=billing.*,topics=!*.updated'
   hubrelay init --yes --sink 'webhook,url=https://example.com/hook,batch.max=50,retry.schedule=5s,retry.schedule=5m'
   hubrelay init --yes --redis redis://redis:6379 --listen :8080 --sink 'slack,url=${SLACK_URL},topics=*.error'`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInit(cmd, std, build, &f) },
 	}
 	flags := cmd.Flags()
@@ -59,7 +61,7 @@ func runInit(cmd *cobra.Command, std term.Streams, build Build, f *initFlags) er
 	}
 	for _, text := range f.sinks {
 		if err := draft.AddSinkFlag(text); err != nil {
-			return NewUsageError(cmd, fmt.Errorf("--sink %q: %w", setup.HideValues(text), err))
+			return command.NewUsageError(cmd, fmt.Errorf("--sink %q: %w", setup.HideValues(text), err))
 		}
 	}
 	if in, ok := std.In.(*os.File); ok && term.IsTerminal(in) && !f.yes && !f.asJSON {
@@ -69,7 +71,7 @@ func runInit(cmd *cobra.Command, std term.Streams, build Build, f *initFlags) er
 	}
 	warnings, err := draft.Write(std.Env)
 	if err != nil {
-		return printProblems(std, err)
+		return command.PrintProblems(std, err)
 	}
 	if f.asJSON {
 		return json.NewEncoder(std.Out).Encode(map[string]string{"file": f.file, "key": draft.Key})

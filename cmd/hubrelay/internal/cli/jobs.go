@@ -6,15 +6,17 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/admincli"
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
-	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/relay"
 )
 
 func newJobs(std term.Streams) *cobra.Command {
-	cmd := commandGroup("jobs", "Show and cancel migration jobs", newJobsShow(std), newJobsList(std), newJobsCancel(std))
+	cmd := command.NewGroup("jobs", "Show and cancel migration jobs", newJobsShow(std), newJobsList(std), admincli.NewJobsCancel(std))
 	cmd.Long = "A job runs a migration. It is kept for 30 days after its end. Any key of its hub can read it. Operators cancel it\nthrough the admin API."
 	return cmd
 }
@@ -27,7 +29,7 @@ func newJobsShow(std term.Streams) *cobra.Command {
 		Short: "Show a job and its progress",
 		Example: `  hubrelay jobs show 019aa0c2f4e17b3c00000001
   hubrelay jobs show 019aa0c2f4e17b3c00000001 --wait`,
-		Args: exactNamedArgs(1),
+		Args: command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if wait {
 				return waitForJob(cmd.Context(), std, r.newClient(), args[0], asJSON)
@@ -53,7 +55,7 @@ func newJobsList(std term.Streams) *cobra.Command {
 		Use:     "list CONTAINER INSTANCE",
 		Short:   "List the jobs of an instance, newest first",
 		Example: "  hubrelay jobs list web web-1",
-		Args:    exactNamedArgs(2),
+		Args:    command.ExactNamedArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ids, err := r.newClient().Jobs(cmd.Context(), args[0], args[1])
 			if err != nil {
@@ -69,32 +71,6 @@ func newJobsList(std term.Streams) *cobra.Command {
 	}
 	r.register(cmd, std)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON lines")
-	return cmd
-}
-
-func newJobsCancel(std term.Streams) *cobra.Command {
-	var f adminFlags
-	cmd := &cobra.Command{
-		Use:   "cancel JOB",
-		Short: "Cancel a job, and roll it back if it is running",
-		Long: `Cancels a migration. A job that is not running yet ends at once, and nothing was changed. A running one is rolled
-back: the driver stops what it does, and moves the instance back to its server. If the instance already runs on the
-destination and nothing is left on the source, the driver completes the migration instead. The state of a canceled
-job is "error".`,
-		Example: "  hubrelay jobs cancel 019aa0c2f4e17b3c00000001",
-		Args:    exactNamedArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return callAndPrint(cmd.Context(), std, &f, adminapi.CancelJob(), adminapi.Empty{}, func(j adminapi.Job) error {
-				text := "canceled before it started; nothing was changed"
-				if !j.State.Current.IsFinal() {
-					text = "is being rolled back; see hubrelay jobs show " + j.ID
-				}
-				_, err := fmt.Fprintln(std.Out, term.Sanitize("job "+j.ID+" "+text))
-				return err
-			}, args[0])
-		},
-	}
-	f.register(cmd, std)
 	return cmd
 }
 

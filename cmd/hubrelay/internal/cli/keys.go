@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/setup"
@@ -17,11 +19,6 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/apikey"
 )
-
-func newKeys(std term.Streams) *cobra.Command {
-	return commandGroup("keys", "Create, check and revoke API keys, and create webhook secrets", newKeysNew(std),
-		newKeysCreate(std), newKeysList(std), newKeysCanI(std), newKeysRotate(std), newKeysRevoke(std))
-}
 
 func newKeysNew(std term.Streams) *cobra.Command {
 	var (
@@ -38,21 +35,21 @@ contain only its SHA-256. To create a key in a running daemon, use "keys create"
 With --admin it creates a token for the admin listener instead. With --webhook it creates a secret that signs
 webhooks. With --webhook --ed25519 it creates a key pair: the private key signs and is a secret for the configuration;
 the public key is for the receiver and only verifies.`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case admin && (webhook || ed):
-				return NewUsageError(cmd, errors.New("--admin creates a token for the admin listener: use it without "+
+				return command.NewUsageError(cmd, errors.New("--admin creates a token for the admin listener: use it without "+
 					"--webhook"))
 			case !admin && cmd.Flags().Changed("role"):
-				return NewUsageError(cmd, errors.New("--role is for admin tokens: use --admin too"))
+				return command.NewUsageError(cmd, errors.New("--role is for admin tokens: use --admin too"))
 			case !slices.Contains(adminRoles(), role):
-				return NewUsageError(cmd, fmt.Errorf("unknown role %q: choose one of %s", role,
+				return command.NewUsageError(cmd, fmt.Errorf("unknown role %q: choose one of %s", role,
 					strings.Join(adminRoles(), ", ")))
 			case ed && !webhook:
-				return NewUsageError(cmd, errors.New("--ed25519 creates keys that sign webhooks: use --webhook too"))
+				return command.NewUsageError(cmd, errors.New("--ed25519 creates keys that sign webhooks: use --webhook too"))
 			case webhook && cmd.Flags().Changed("name"):
-				return NewUsageError(cmd, errors.New("--name is for API keys: webhook secrets have no name"))
+				return command.NewUsageError(cmd, errors.New("--name is for API keys: webhook secrets have no name"))
 			}
 			if ed {
 				return printWebhookPair(std, asJSON)

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay/daemon"
 )
@@ -51,17 +53,17 @@ func TestPrintAdminToken(t *testing.T) {
 func TestKeysNew_RejectsInvalidFlags(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
-		"new --admin --webhook":   "without --webhook",
-		"new --role viewer":       "use --admin too",
-		"new --admin --role root": "choose one of viewer, operator, admin",
+		"--admin --webhook":   "without --webhook",
+		"--role viewer":       "use --admin too",
+		"--admin --role root": "choose one of viewer, operator, admin",
 	} {
 		var out, errOut bytes.Buffer
-		cmd := newKeys(term.Streams{Out: &out, Err: &errOut})
+		cmd := newKeysNew(term.Streams{Out: &out, Err: &errOut})
 		cmd.SilenceErrors, cmd.SilenceUsage = true, true
 		cmd.SetArgs(strings.Fields(args))
-		var usage *UsageError
+		var usage *command.UsageError
 		if err := cmd.ExecuteContext(t.Context()); !errors.As(err, &usage) || !strings.Contains(err.Error(), want) {
-			t.Errorf("keys %s: got error %v and output %s%s, want a usage error with %q", args, err, out.String(),
+			t.Errorf("keys new %s: got error %v and output %s%s, want a usage error with %q", args, err, out.String(),
 				errOut.String(), want)
 		}
 	}

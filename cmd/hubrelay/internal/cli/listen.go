@@ -9,6 +9,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
@@ -36,9 +38,9 @@ that the key can read. With --since it starts with stored notifications.`,
   hubrelay listen 'container.*' '!*.error' --json | jq .object`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if since != "" {
-				t, err := parseTimeFlag("since", since, time.Now())
+				t, err := command.ParseTimeFlag("since", since, time.Now())
 				if err != nil {
-					return NewUsageError(cmd, err)
+					return command.NewUsageError(cmd, err)
 				}
 				after = t.UTC().Format(time.RFC3339Nano)
 			}

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
@@ -38,10 +40,10 @@ key needs the capability containers-instances-migrate. With --wait it shows the 
 with 1 unless the instance has moved. An interrupt does not stop the job; see 'hubrelay jobs show'.`,
 		Example: `  hubrelay migrate web web-1 --to server-b --wait
   hubrelay migrate db db-1 --to server-b --copy-volumes --json`,
-		Args: exactNamedArgs(2),
+		Args: command.ExactNamedArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if m.Destination == "" {
-				return NewUsageError(cmd, errors.New("a destination is required: set the id of a server with --to"))
+				return command.NewUsageError(cmd, errors.New("a destination is required: set the id of a server with --to"))
 			}
 			m.Container, m.Instance = args[0], args[1]
 			id, err := r.newClient().Migrate(cmd.Context(), m)

@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
@@ -15,7 +17,7 @@ import (
 )
 
 func newPlugins(std term.Streams, build Build) *cobra.Command {
-	return commandGroup("plugins", "Create and check plugins", newPluginsNew(std, build), newPluginsCheck(std))
+	return command.NewGroup("plugins", "Create and check plugins", newPluginsNew(std, build), newPluginsCheck(std))
 }
 
 type pluginsCheck struct {
@@ -41,7 +43,7 @@ for migrations between servers that do not exist.
 All arguments after the command belong to the program, even those that look like flags.`,
 		Example: `  hubrelay plugins check --config '{"report":"/tmp/report.jsonl"}' ./watcher
   hubrelay plugins check --no-tls python3 plugin.py`,
-		Args: WithUsageErrors(cobra.MinimumNArgs(1)),
+		Args: command.WithUsageErrors(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd, std, args) },
 	}
 	flags := cmd.Flags()
@@ -58,13 +60,13 @@ All arguments after the command belong to the program, even those that look like
 	return cmd
 }
 
-func (o *pluginsCheck) run(cmd *cobra.Command, std term.Streams, command []string) error {
+func (o *pluginsCheck) run(cmd *cobra.Command, std term.Streams, program []string) error {
 	var config map[string]any
 	if err := json.Unmarshal([]byte(o.config), &config); err != nil {
-		return NewUsageError(cmd, fmt.Errorf("--config is not a JSON object: %w", err))
+		return command.NewUsageError(cmd, fmt.Errorf("--config is not a JSON object: %w", err))
 	}
 	if o.kind != "" && o.kind != host.KindSink && o.kind != host.KindDriver {
-		return NewUsageError(cmd, fmt.Errorf("unknown --kind %s: choose %s or %s", o.kind, host.KindSink,
+		return command.NewUsageError(cmd, fmt.Errorf("unknown --kind %s: choose %s or %s", o.kind, host.KindSink,
 			host.KindDriver))
 	}
 	log := slog.DiscardHandler
@@ -74,7 +76,7 @@ func (o *pluginsCheck) run(cmd *cobra.Command, std term.Streams, command []strin
 	var failed error
 	paint, lines := term.NewPalette(std.Out, std.Env), json.NewEncoder(std.Out)
 	plugin := plugintest.Plugin{
-		Kind: o.kind, Command: command, Env: o.env, Config: json.RawMessage(o.config), PlainSocket: o.noTLS,
+		Kind: o.kind, Command: program, Env: o.env, Config: json.RawMessage(o.config), PlainSocket: o.noTLS,
 		StartupTimeout: o.timeout, Timeout: o.timeout, Log: slog.New(log),
 	}
 	var err error

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/setup"
@@ -22,7 +24,7 @@ version is not a release, use --replace with a directory that contains its sourc
 		Example: `  hubrelay plugins new instance-watch --lang go
   hubrelay plugins new instance-watch --lang go --replace ~/src/hubrelay
   hubrelay plugins new instance-watch --lang python`,
-		Args: WithUsageErrors(cobra.ExactArgs(1)),
+		Args: command.WithUsageErrors(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.Name = args[0]
 			return runPluginsNew(cmd, std, &p)
@@ -36,13 +38,13 @@ version is not a release, use --replace with a directory that contains its sourc
 
 func runPluginsNew(cmd *cobra.Command, std term.Streams, p *setup.Plugin) error {
 	if p.Language == "" {
-		return NewUsageError(cmd, fmt.Errorf("--lang is required: %s", strings.Join(setup.PluginLanguages(), " or ")))
+		return command.NewUsageError(cmd, fmt.Errorf("--lang is required: %s", strings.Join(setup.PluginLanguages(), " or ")))
 	}
 	if err := p.Validate(); errors.Is(err, setup.ErrNoRelease) {
-		return NewUsageError(cmd, fmt.Errorf("%w (--replace DIR, for example the clone that this program was built "+
+		return command.NewUsageError(cmd, fmt.Errorf("%w (--replace DIR, for example the clone that this program was built "+
 			"from)", err))
 	} else if err != nil {
-		return NewUsageError(cmd, err)
+		return command.NewUsageError(cmd, err)
 	}
 	if err := p.Write("."); err != nil {
 		return err

@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"os"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/demo"
@@ -35,18 +37,18 @@ lines are sent as they arrive. Without FILE, --topic and the other flags describ
   hubrelay publish --topic container.created --container 5f0c --account acme   # with a key of the platform
   hubrelay publish events.json
   tail -f events.ndjson | hubrelay publish -`,
-		Args: WithUsageErrors(cobra.MaximumNArgs(1)),
+		Args: command.WithUsageErrors(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case len(args) == 1 && cmd.Flags().Changed("topic"):
-				return NewUsageError(cmd, errors.New("use either a file or --topic, not both"))
+				return command.NewUsageError(cmd, errors.New("use either a file or --topic, not both"))
 			case len(args) == 1:
 				if err := f.checkFileFlags(cmd, args[0]); err != nil {
-					return NewUsageError(cmd, err)
+					return command.NewUsageError(cmd, err)
 				}
 				return publishFile(cmd.Context(), std, &f, args[0])
 			case f.single.Topic == "":
-				return NewUsageError(cmd,
+				return command.NewUsageError(cmd,
 					errors.New("nothing to publish: use a file, - for standard input, or --topic"))
 			}
 			f.single.Context.HubID = f.hub

@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/demo"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay/daemon"
@@ -21,7 +23,7 @@ func configFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVarP(file, "config", "c", "", "configuration file")
 	cmd.PreRunE = func(cmd *cobra.Command, _ []string) error {
 		if *file == "" {
-			return NewUsageError(cmd, errors.New("a configuration file is required: use -c FILE"))
+			return command.NewUsageError(cmd, errors.New("a configuration file is required: use -c FILE"))
 		}
 		return nil
 	}
@@ -36,7 +38,7 @@ func newServe(std term.Streams, build Build) *cobra.Command {
 server.shutdown_grace.
 
 Without redis.url it runs an embedded redis-server in redis.data_dir.`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			// The reader of the log can exit, for example when journald restarts. This must not stop the daemon.
 			signal.Ignore(syscall.SIGPIPE)
@@ -66,7 +68,7 @@ Without redis.url it runs an embedded redis-server in redis.data_dir.`,
 				},
 			})
 			if err != nil {
-				return printProblems(std, err)
+				return command.PrintProblems(std, err)
 			}
 			for _, w := range cfg.Warnings {
 				log.Warn("configuration has a problem", "warning", w.String())
@@ -142,12 +144,12 @@ func newDemo(std term.Streams, build Build) *cobra.Command {
 stream of sample events, and prints each event when it is published and received. It regularly moves an instance
 between servers, which are local directories. It removes everything when it ends. If it was killed, the next demo cleans
 up.`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Interval < time.Millisecond {
-				return NewUsageError(cmd, errors.New("--every must be 1ms or more"))
+				return command.NewUsageError(cmd, errors.New("--every must be 1ms or more"))
 			}
-			return printProblems(std, demo.Run(cmd.Context(), std, o))
+			return command.PrintProblems(std, demo.Run(cmd.Context(), std, o))
 		},
 	}
 	cmd.Flags().StringVar(&o.Listen, "listen", "127.0.0.1:8080", "public address; a free port if it is in use")

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
@@ -36,10 +38,10 @@ The id is an example; signatures are valid. Parts of addresses and headers that 
 is started to get its request, and stopped. If it provides none, the output shows its input.`,
 		Example: `  hubrelay sinks explain -c hubrelay.yaml --event event.json
   echo '{"topic":"container.error"}' | hubrelay sinks explain -c hubrelay.yaml --event - --hub hub-1`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.event == "" {
-				return NewUsageError(cmd, errors.New("an event is required: use --event FILE, or --event - for "+
+				return command.NewUsageError(cmd, errors.New("an event is required: use --event FILE, or --event - for "+
 					"standard input"))
 			}
 			return explainSinks(cmd.Context(), std, build, &f)
@@ -87,7 +89,7 @@ func explainSinks(ctx context.Context, std term.Streams, build Build, f *explain
 	paint := term.NewPalette(std.Out, std.Env)
 	if !f.asJSON {
 		account := n.Account
-		firstNonEmpty(&account, "none")
+		command.SetFirstNonEmpty(&account, "none")
 		_, err := fmt.Fprintf(std.Out, "%s  hub %s  account %s\n", paint.Topic(term.Sanitize(n.Topic)),
 			term.Sanitize(n.Hub), term.Sanitize(account))
 		if err != nil {

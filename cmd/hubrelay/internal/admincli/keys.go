@@ -1,9 +1,11 @@
-package cli
+package admincli
 
 import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -11,6 +13,11 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 	"github.com/hubrelay/hubrelay/internal/durations"
 )
+
+func newKeys(std term.Streams, keysNew *cobra.Command) *cobra.Command {
+	return command.NewGroup("keys", "Create, check and revoke API keys, and create webhook secrets", keysNew,
+		newKeysCreate(std), newKeysList(std), newKeysCanI(std), newKeysRotate(std), newKeysRevoke(std))
+}
 
 func newKeysCreate(std term.Streams) *cobra.Command {
 	var f adminFlags
@@ -23,12 +30,12 @@ func newKeysCreate(std term.Streams) *cobra.Command {
 
 ` + adminHelp,
 		Example: `  hubrelay keys create ci --account acme --hub hub-1 --capability notifications-publish --expires 720h`,
-		Args:    exactNamedArgs(1),
+		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if expires != "" {
 				at, err := parseExpiry(expires, time.Now())
 				if err != nil {
-					return NewUsageError(cmd, err)
+					return command.NewUsageError(cmd, err)
 				}
 				spec.ExpiresAt = at
 			}
@@ -74,7 +81,7 @@ end.
 
 ` + adminHelp,
 		Example: "  hubrelay keys rotate ci --overlap 24h",
-		Args:    exactNamedArgs(1),
+		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := adminapi.RotateKeyRequest{Overlap: overlap.String()}
 			return callAndPrint(cmd.Context(), std, &f, adminapi.RotateKey(), request, printCreatedKey(std), args[0])
@@ -109,7 +116,7 @@ func newKeysRevoke(std term.Streams) *cobra.Command {
 
 ` + adminHelp,
 		Example: "  hubrelay keys revoke ci",
-		Args:    exactNamedArgs(1),
+		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return callAndPrint(cmd.Context(), std, &f, adminapi.RevokeKey(), adminapi.Empty{}, func(adminapi.RevokedKey) error {
 				_, err := fmt.Fprintln(std.Out, term.Sanitize(args[0]+" is revoked"))
@@ -130,7 +137,7 @@ func newKeysList(std term.Streams) *cobra.Command {
 secrets. LAST USED is accurate to about a minute.
 
 ` + adminHelp,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListKeys(), adminapi.Empty{},
 				func(list []adminapi.Key) error { return printKeys(std, list) }, "no keys")

@@ -1,9 +1,11 @@
-package cli
+package admincli
 
 import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -13,7 +15,7 @@ import (
 )
 
 func newInventory(std term.Streams) *cobra.Command {
-	cmd := commandGroup("inventory", "Show and change servers and container instances",
+	cmd := command.NewGroup("inventory", "Show and change servers and container instances",
 		newInventoryImport(std), newInventoryList(std), newInventoryAgents(std))
 	cmd.Long = `Shows and changes the servers and container instances of a running daemon. Migrations move instances
 between these servers. The daemon must have a driver in migration.driver of its configuration.
@@ -51,7 +53,7 @@ clusters in the file must be equal to it, or absent.
 An instance that was migrated stays on its server until the file names this server or the server is removed. During a
 migration, an import is rejected if it removes or moves an instance of the same container.`,
 		Example: "  hubrelay inventory import inventory.yaml",
-		Args:    WithUsageErrors(cobra.ExactArgs(1)),
+		Args:    command.WithUsageErrors(cobra.ExactArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return importInventory(cmd.Context(), std, &f, args[0])
 		},
@@ -63,7 +65,7 @@ migration, an import is rejected if it removes or moves an instance of the same 
 func importInventory(ctx context.Context, std term.Streams, f *adminFlags, file string) error {
 	data, err := daemon.ReadImport(file) // read here, so problems name the file
 	if err != nil {
-		return printProblems(std, err)
+		return command.PrintProblems(std, err)
 	}
 	return callAndPrint(ctx, std, f, adminapi.ImportInventory(), adminapi.InventoryFile(data),
 		func(done adminapi.InventoryChanges) error { return printImport(std, done) })
@@ -101,7 +103,7 @@ a migration moved an instance, its note shows the server in the inventory file.
 --json prints a line for each server and each container, with "kind".`,
 		Example: `  hubrelay inventory list
   hubrelay inventory list --json | jq 'select(.kind == "container") | .instances[]'`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return listInventory(cmd.Context(), std, &f) },
 	}
 	f.register(cmd, std)

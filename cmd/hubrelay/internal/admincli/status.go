@@ -1,8 +1,10 @@
-package cli
+package admincli
 
 import (
 	"fmt"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -21,7 +23,7 @@ streams of this node, and the nodes that are running. 'hubrelay sinks list' show
 ` + adminHelp,
 		Example: `  hubrelay status
   hubrelay status -o json | jq .storage`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrint(cmd.Context(), std, &f, adminapi.ShowStatus(), adminapi.Empty{},
 				func(s adminapi.Status) error { return printStatus(std, &s) })

@@ -1,4 +1,4 @@
-package cli
+package admincli
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -46,13 +48,13 @@ it, or after two seconds. If many events arrive, some lines have no outcome. 'ev
 It waits for a daemon that restarts. With -o jsonl, each line is what 'events show ID -o jsonl' prints.`,
 		Example: `  hubrelay events tail --topic '*.error'
   hubrelay events tail --hub my-hub -o jsonl | jq -c '.sinks[] | select(.state == "dead")'`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			switch {
 			case f.lines < 0 || f.lines > maxSearchPage:
-				return NewUsageError(cmd, fmt.Errorf("--lines must be from 0 to %d", maxSearchPage))
+				return command.NewUsageError(cmd, fmt.Errorf("--lines must be from 0 to %d", maxSearchPage))
 			case f.format == outputJSON:
-				return NewUsageError(cmd, errors.New("the list has no end: use -o jsonl"))
+				return command.NewUsageError(cmd, errors.New("the list has no end: use -o jsonl"))
 			}
 			return tailEvents(cmd.Context(), std, &f)
 		},

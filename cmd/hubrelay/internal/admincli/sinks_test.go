@@ -1,4 +1,4 @@
-package cli
+package admincli
 
 import (
 	"bytes"
@@ -106,20 +106,5 @@ func TestSinkNotes(t *testing.T) {
 	s = adminapi.Sink{Name: "billing", Configured: true, State: adminapi.SinkActive}
 	if notes := sinkNotes(&s); len(notes) != 0 {
 		t.Errorf("active sink: got notes %q, want none", notes)
-	}
-}
-
-func TestParseSince(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 11, 21, 4, 0, 0, 0, time.UTC)
-	for text, want := range map[string]string{
-		"2h": "2026-11-21T02:00:00Z", "90m": "2026-11-21T02:30:00Z",
-		"2026-11-20T08:00:00+01:00": "2026-11-20T07:00:00Z",
-		"-2h":                       "", "yesterday": "", "2026-11-20": "",
-	} {
-		got, err := parseTimeFlag("since", text, now)
-		if (err == nil) != (want != "") || err == nil && got.UTC().Format(time.RFC3339) != want {
-			t.Errorf("parseTimeFlag(%q) = %s, %v, want %q", text, got, err, want)
-		}
 	}
 }

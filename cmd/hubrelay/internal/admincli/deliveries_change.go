@@ -1,4 +1,4 @@
-package cli
+package admincli
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -48,7 +50,7 @@ if a delivery stays unchanged.`,
 		Example: fmt.Sprintf(`  hubrelay deliveries %[1]s billing 019aa0c2f4e17b3c00000001
   hubrelay deliveries list billing --state retrying --topic 'job.*' -o jsonl | jq -r '.delivery_id // .event_id' |
     xargs hubrelay deliveries %[1]s billing`, a.verb),
-		Args: WithUsageErrors(func(_ *cobra.Command, args []string) error {
+		Args: command.WithUsageErrors(func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 || slices.Contains(args, "") {
 				return errors.New("specify a sink and IDs of its deliveries")
 			}
@@ -88,7 +90,7 @@ func changeDeliveries(
 		err = printChangedDeliveries(std, a, sink, &total)
 	}
 	if err == nil && len(total.Unchanged) > 0 {
-		err = ErrReported
+		err = command.ErrReported
 	}
 	return err
 }

@@ -1,4 +1,4 @@
-package cli
+package admincli
 
 import (
 	"bytes"
@@ -10,6 +10,8 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
@@ -20,7 +22,7 @@ import (
 const maxCorrected = 256 << 10
 
 func newQuarantine(std term.Streams) *cobra.Command {
-	cmd := commandGroup("quarantine", "Show, correct and drop events that the relay rejected",
+	cmd := command.NewGroup("quarantine", "Show, correct and drop events that the relay rejected",
 		newQuarantineList(std), newQuarantineShow(std), newQuarantineReplay(std), newQuarantineDrop(std))
 	cmd.Long = `The quarantine has the invalid entries of the inbox and of sources, with the reason. Requests to publish are
 rejected instead. It keeps about the newest 100,000 entries.
@@ -37,7 +39,7 @@ func newQuarantineList(std term.Streams) *cobra.Command {
 		Long: `Lists the entries of the quarantine, oldest first. FROM is inbox, or source and its name. SIZE is the size
 of the content in bytes. 'quarantine show' prints the content of one.`,
 		Example: "  hubrelay quarantine list\n  hubrelay quarantine list --json | jq -r .reason | sort | uniq -c",
-		Args:    WithUsageErrors(cobra.NoArgs),
+		Args:    command.WithUsageErrors(cobra.NoArgs),
 		RunE:    func(cmd *cobra.Command, _ []string) error { return listQuarantine(cmd.Context(), std, &f) },
 	}
 	f.register(cmd, std)
@@ -90,7 +92,7 @@ func newQuarantineShow(std term.Streams) *cobra.Command {
 		Use:     "show ID",
 		Short:   "Show a rejected entry with its content",
 		Example: "  hubrelay quarantine show 1732153000123-0\n  hubrelay quarantine show 1732153000123-0 --json | jq -r .data > event.json",
-		Args:    exactNamedArgs(1),
+		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return callAndPrint(cmd.Context(), std, &f, adminapi.ShowQuarantined(), adminapi.Empty{},
 				func(e adminapi.QuarantinedEntryDetails) error { return showQuarantined(std, &e) }, args...)
@@ -126,7 +128,7 @@ first: if it is still invalid, nothing changes. Without --data the content is un
 notifications.extra_topics and a restart of all nodes. An entry of a source requires --data.`,
 		Example: `  hubrelay quarantine show 1732153000123-0 --json | jq -r .data > event.json
   hubrelay quarantine replay 1732153000123-0 --data event.json`,
-		Args: exactNamedArgs(1),
+		Args: command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			data := ""
 			if cmd.Flags().Changed("data") {
@@ -150,7 +152,7 @@ notifications.extra_topics and a restart of all nodes. An entry of a source requ
 
 // readCorrected reads corrected content, up to the size of an event.
 func readCorrected(std term.Streams, name string) (string, error) {
-	data, err := readFile(std, name, maxCorrected)
+	data, err := command.ReadFile(std, name, maxCorrected)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("read the corrected content: %w", err)
@@ -175,15 +177,15 @@ func newQuarantineDrop(std term.Streams) *cobra.Command {
 		Long: `Removes entries of the quarantine permanently. With --all it asks for confirmation on a terminal, and requires
 --yes otherwise.`,
 		Example: "  hubrelay quarantine drop 1732153000123-0\n  hubrelay quarantine drop --all",
-		Args:    WithUsageErrors(cobra.ArbitraryArgs),
+		Args:    command.WithUsageErrors(cobra.ArbitraryArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case f.all && len(args) > 0:
-				return NewUsageError(cmd, errors.New("specify either ids or --all, not both"))
+				return command.NewUsageError(cmd, errors.New("specify either ids or --all, not both"))
 			case !f.all && len(args) == 0:
-				return NewUsageError(cmd, errors.New("nothing selected: specify ids or --all"))
+				return command.NewUsageError(cmd, errors.New("nothing selected: specify ids or --all"))
 			case f.all && !f.yes && !canConfirm(std):
-				return NewUsageError(cmd, errors.New("confirmation requires a terminal: use --yes to drop all"))
+				return command.NewUsageError(cmd, errors.New("confirmation requires a terminal: use --yes to drop all"))
 			}
 			return dropQuarantined(cmd.Context(), std, &f, args)
 		},

@@ -1,9 +1,11 @@
-package cli
+package admincli
 
 import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -34,10 +36,10 @@ once.`,
   hubrelay sinks replay billing --after 2026-11-20T08:00:00Z --until 2026-11-20T09:00:00Z --topic 'job.*'
   hubrelay sinks replay billing --after 1d --failed-only
   hubrelay sinks replay billing --id 6b079575000001387d13e119`,
-		Args: exactNamedArgs(1),
+		Args: command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if request.After == "" && len(request.EventIDs) == 0 {
-				return NewUsageError(cmd, errors.New("a selection is required: use --after CURSOR, --after TIME or --id ID"))
+				return command.NewUsageError(cmd, errors.New("a selection is required: use --after CURSOR, --after TIME or --id ID"))
 			}
 			return replaySink(cmd.Context(), std, &f, args[0], request, confirmed)
 		},

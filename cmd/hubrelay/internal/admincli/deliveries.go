@@ -1,4 +1,4 @@
-package cli
+package admincli
 
 import (
 	"context"
@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
@@ -14,7 +16,7 @@ import (
 )
 
 func newDeliveries(std term.Streams) *cobra.Command {
-	cmd := commandGroup("deliveries", "List, retry and drop the deliveries of sinks", newDeliveriesList(std),
+	cmd := command.NewGroup("deliveries", "List, retry and drop the deliveries of sinks", newDeliveriesList(std),
 		newDeliveriesRetry(std), newDeliveriesDrop(std))
 	cmd.Long = `Lists the deliveries of events to sinks, retries and drops them. 'hubrelay events show ID' shows all deliveries of
 one event.
@@ -50,17 +52,17 @@ attempt, or that of the event if there was none. A replayed event can have sever
 		Example: `  hubrelay deliveries list billing --state retrying
   hubrelay deliveries list --all-sinks --state dead,retrying --since 1h
   hubrelay deliveries list billing --since 1d -o jsonl | jq -r .event_id`,
-		Args: WithUsageErrors(cobra.MaximumNArgs(1)),
+		Args: command.WithUsageErrors(cobra.MaximumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case f.limit < 1:
-				return NewUsageError(cmd, errors.New("--limit must be at least 1"))
+				return command.NewUsageError(cmd, errors.New("--limit must be at least 1"))
 			case len(args) > 0 == f.allSinks || len(args) > 0 && args[0] == "":
-				return NewUsageError(cmd, errors.New("specify either a sink or --all-sinks"))
+				return command.NewUsageError(cmd, errors.New("specify either a sink or --all-sinks"))
 			case len(args) > 0:
 				f.request.Sink = args[0]
 			}
-			if err := fixTimeFlag(cmd, "since", &f.request.Since); err != nil {
+			if err := command.FixTimeFlag(cmd, "since", &f.request.Since); err != nil {
 				return err
 			}
 			return listDeliveries(cmd.Context(), std, &f)

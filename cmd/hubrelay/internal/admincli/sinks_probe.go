@@ -1,4 +1,4 @@
-package cli
+package admincli
 
 import (
 	"cmp"
@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +25,7 @@ func newSinksTest(std term.Streams) *cobra.Command {
 prints the response and its duration. The sample is not stored and not retried. The command exits with 1 if the
 receiver does not accept the sample.`,
 		Example: "  hubrelay sinks test billing",
-		Args:    exactNamedArgs(1),
+		Args:    command.ExactNamedArgs(1),
 		RunE:    func(cmd *cobra.Command, args []string) error { return testSink(cmd.Context(), std, &f, args[0]) },
 	}
 	f.register(cmd, std)

@@ -1,4 +1,4 @@
-package cli
+package admincli
 
 import (
 	"encoding/json"
@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
@@ -15,7 +17,7 @@ import (
 )
 
 func newInventoryAgents(std term.Streams) *cobra.Command {
-	cmd := commandGroup("agents", "List and stop the processes that keep instances running",
+	cmd := command.NewGroup("agents", "List and stop the processes that keep instances running",
 		newAgentsList(std), newAgentsStop(std))
 	cmd.Long = `Lists and stops the agents of builtin:directory on this machine. An agent keeps the command of one
 instance running, even while the daemon is stopped. It ends when its instance is removed from the inventory. These
@@ -31,7 +33,7 @@ func newAgentsList(std term.Streams) *cobra.Command {
 		Long: `Lists the agents on this machine. RELAY is the id of the relay that started the agent.
 
 --json prints a line for each agent.`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(*cobra.Command, []string) error {
 			agents, err := directory.Agents()
 			if err != nil {
@@ -91,7 +93,7 @@ If an instance is in the inventory, the daemon starts it again when the daemon s
 the instance from the inventory to stop it permanently.`,
 		Example: `  hubrelay inventory agents stop shop-1
   hubrelay inventory agents stop 4711`,
-		Args: WithUsageErrors(cobra.MinimumNArgs(1)),
+		Args: command.WithUsageErrors(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			agents, err := directory.Agents()
 			if err != nil {

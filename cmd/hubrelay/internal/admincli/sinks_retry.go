@@ -1,7 +1,9 @@
-package cli
+package admincli
 
 import (
 	"fmt"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +22,7 @@ delivery continues its schedule. If the sink has an ordering, the first delivery
 and the others follow. A pause that the receiver requested still applies. Dead letters are not retried; see
 'deadletters replay'.`,
 		Example: "  hubrelay sinks retry billing",
-		Args:    exactNamedArgs(1),
+		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return callAndPrint(cmd.Context(), std, &f, adminapi.RetrySink(), adminapi.Empty{}, func(r adminapi.RetryResult) error {
 				_, err := fmt.Fprintln(std.Out, term.Sanitize(describeRetry(&r.Sink)))

@@ -1,4 +1,4 @@
-package cli
+package admincli
 
 import (
 	"bufio"
@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -40,17 +42,17 @@ func newLettersChange(std term.Streams, c deadLetterAction) *cobra.Command {
 		Long:  c.long + "\n\nSpecify ids or --all. The flags --topic, --hub and --since limit --all.",
 		Example: fmt.Sprintf(`  hubrelay deadletters %[1]s billing 019aa0c2f4e17b3c00000001
   hubrelay deadletters %[1]s billing --all --topic 'container.*' --since 24h`, c.verb),
-		Args: WithUsageErrors(cobra.MinimumNArgs(1)),
+		Args: command.WithUsageErrors(cobra.MinimumNArgs(1)),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case f.all && len(args) > 1:
-				return NewUsageError(cmd, errors.New("specify either ids or --all, not both"))
+				return command.NewUsageError(cmd, errors.New("specify either ids or --all, not both"))
 			case !f.all && len(args) == 1:
-				return NewUsageError(cmd, errors.New("nothing selected: specify ids or --all"))
+				return command.NewUsageError(cmd, errors.New("nothing selected: specify ids or --all"))
 			case !f.all && f.selection.isSet():
-				return NewUsageError(cmd, errors.New("--topic, --hub and --since require --all"))
+				return command.NewUsageError(cmd, errors.New("--topic, --hub and --since require --all"))
 			case f.all && c.confirm && !f.yes && !canConfirm(std):
-				return NewUsageError(cmd, fmt.Errorf("confirmation requires a terminal: use --yes to %s all", c.verb))
+				return command.NewUsageError(cmd, fmt.Errorf("confirmation requires a terminal: use --yes to %s all", c.verb))
 			}
 			filter, err := f.selection.toFilter(cmd)
 			if err != nil {

@@ -1,10 +1,12 @@
-package cli
+package admincli
 
 import (
 	"fmt"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -23,7 +25,7 @@ attempts.
 
 history in the configuration limits how long attempts are kept. The payload requires the role operator.`,
 		Example: "  hubrelay events show 019aa0c2f4e17b3c00000001\n  hubrelay events show 019aa0c2f4e17b3c00000001 -o json | jq .sinks",
-		Args:    exactNamedArgs(1),
+		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return callAndPrint(cmd.Context(), std, &f, adminapi.ShowEvent(), adminapi.Empty{},
 				func(e adminapi.EventDetails) error { return showEvent(std, &e) }, args...)

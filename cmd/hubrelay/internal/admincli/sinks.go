@@ -1,4 +1,4 @@
-package cli
+package admincli
 
 import (
 	"cmp"
@@ -7,15 +7,17 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+
 	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
 
-func newSinks(std term.Streams, build Build) *cobra.Command {
-	cmd := commandGroup("sinks", "Show and control the sinks of a running daemon",
-		newSinksList(std), newSinksShow(std), newSinksTest(std), newSinksExplain(std, build),
+func newSinks(std term.Streams, explain *cobra.Command) *cobra.Command {
+	cmd := command.NewGroup("sinks", "Show and control the sinks of a running daemon",
+		newSinksList(std), newSinksShow(std), newSinksTest(std), explain,
 		newSinksSwitch(std, adminapi.PauseSink(), "pause", "Stop deliveries to a sink and keep its backlog",
 			"Stops deliveries to the sink on all nodes within about a second. The backlog is kept up to its limit, "+
 				"even after restarts."),
@@ -51,7 +53,7 @@ Columns are omitted if the table is wider than 100 columns; --json has all value
 the table show problems, and the last failure of sinks whose last attempt failed or that have scheduled retries.`,
 		Example: `  hubrelay sinks list
   hubrelay sinks list --json | jq 'select(.dead > 0) | .name'`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListSinks(), adminapi.Empty{},
 				func(list []adminapi.Sink) error { return printSinkList(std, list) }, "no sinks: add some to sinks: in the configuration of the daemon")
@@ -211,7 +213,7 @@ func newSinksSwitch(
 	cmd := &cobra.Command{
 		Use: verb + " NAME", Short: short, Long: long,
 		Example: "  hubrelay sinks " + verb + " billing",
-		Args:    exactNamedArgs(1),
+		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return callAndPrint(cmd.Context(), std, &f, op, adminapi.Empty{}, func(s adminapi.Sink) error {
 				_, err := fmt.Fprintln(std.Out, term.Sanitize(fmt.Sprintf("%s is %s (waiting: %d, retrying: %d)",
@@ -233,7 +235,7 @@ func newSinksForget(std term.Streams) *cobra.Command {
 		Long: `Deletes the backlog, the scheduled retries, the state and the position of a sink that was removed from
 the configuration. Its dead letters are kept unless --dead-letters is given.`,
 		Example: "  hubrelay sinks forget old-billing --dead-letters",
-		Args:    exactNamedArgs(1),
+		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request := adminapi.ForgetRequest{DeadLetters: deadLetters}
 			return callAndPrint(cmd.Context(), std, &f, adminapi.ForgetSink(), request, func(adminapi.ForgetResult) error {

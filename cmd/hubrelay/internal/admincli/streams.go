@@ -1,4 +1,4 @@
-package cli
+package admincli
 
 import (
 	"encoding/json"
@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -29,14 +31,14 @@ shows the events that the key sees.
 ` + adminHelp,
 		Example: `  hubrelay keys can-i ci publish container.error --hub hub-1
   hubrelay keys can-i ci read container.error --hub hub-1 --account acme`,
-		Args: exactNamedArgs(3),
+		Args: command.ExactNamedArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			request.Action, request.Topic = args[1], args[2]
 			switch {
 			case request.Action != adminapi.ActionPublish && request.Action != adminapi.ActionRead:
-				return NewUsageError(cmd, fmt.Errorf("unknown action %q: use publish or read", request.Action))
+				return command.NewUsageError(cmd, fmt.Errorf("unknown action %q: use publish or read", request.Action))
 			case request.HubID == "":
-				return NewUsageError(cmd, errors.New("specify the hub with --hub"))
+				return command.NewUsageError(cmd, errors.New("specify the hub with --hub"))
 			}
 			access, err := connectAndCall(cmd.Context(), std, &f, adminapi.CheckKey(), request, args[0])
 			if err != nil {
@@ -63,13 +65,13 @@ func printAccess(std term.Streams, f *outputFlags, access adminapi.KeyAccess) er
 		_, err = fmt.Fprintf(std.Out, "%s: %s\n", answer, term.Sanitize(access.Reason))
 	}
 	if err == nil && !access.Allowed {
-		err = ErrReported
+		err = command.ErrReported
 	}
 	return err
 }
 
 func newStreams(std term.Streams) *cobra.Command {
-	cmd := commandGroup("streams", "Explain what clients see", newStreamsExplain(std))
+	cmd := command.NewGroup("streams", "Explain what clients see", newStreamsExplain(std))
 	cmd.Long = `Explains what clients see on a stream. 'connections list' shows the clients that are connected.
 
 ` + adminHelp
@@ -96,10 +98,10 @@ Nothing is consumed: a token stays valid. The exit status is 1 if the client can
 		Example: `  hubrelay streams explain --key ci --hub hub-1 --topic 'container.*'
   hubrelay streams explain --credential token.txt
   echo '{"sub":"eve","exp":1893456000,"hubs":["hub-1"]}' | hubrelay streams explain --claims - --hub hub-1`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := readExplainFlags(std, &f); err != nil {
-				return NewUsageError(cmd, err)
+				return command.NewUsageError(cmd, err)
 			}
 			e, err := connectAndCall(cmd.Context(), std, &f.adminFlags, adminapi.ExplainStream(), f.request)
 			if err != nil {
@@ -136,13 +138,13 @@ func readExplainFlags(std term.Streams, f *explainStreamFlags) error {
 	var err error
 	if f.credential != "" {
 		var text []byte
-		text, err = readFile(std, f.credential, maxCredential)
+		text, err = command.ReadFile(std, f.credential, maxCredential)
 		if f.request.Credential = strings.TrimSpace(string(text)); err == nil && f.request.Credential == "" {
 			err = errors.New("the credential is empty")
 		}
 	}
 	if f.claims != "" {
-		f.request.Claims, err = readFile(std, f.claims, maxCredential)
+		f.request.Claims, err = command.ReadFile(std, f.claims, maxCredential)
 		if err == nil && json.Unmarshal(f.request.Claims, new(map[string]any)) != nil {
 			err = fmt.Errorf("%s is not a JSON object", f.claims)
 		}
@@ -163,7 +165,7 @@ func printStreamExplanation(std term.Streams, f *outputFlags, e *adminapi.Stream
 		err = printStreamEvents(std, paint, e)
 	}
 	if err == nil && e.Rejection != nil {
-		err = ErrReported
+		err = command.ErrReported
 	}
 	return err
 }

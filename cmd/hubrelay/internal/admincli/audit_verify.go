@@ -1,10 +1,12 @@
-package cli
+package admincli
 
 import (
 	"errors"
 	"fmt"
 	"io"
 	"os"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -34,7 +36,7 @@ place, and compare it. Name the files of a rotation in their order, the oldest f
 The exit status is 1 if the chain is broken.`,
 		Example: `  hubrelay audit verify /var/log/hubrelay/audit.log
   hubrelay audit verify audit.log.2 audit.log.1 audit.log --json`,
-		Args: WithUsageErrors(cobra.MinimumNArgs(1)),
+		Args: command.WithUsageErrors(cobra.MinimumNArgs(1)),
 		RunE: func(_ *cobra.Command, files []string) error {
 			result, err := verifyAuditFiles(files)
 			if err != nil {

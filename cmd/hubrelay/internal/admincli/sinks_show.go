@@ -1,9 +1,11 @@
-package cli
+package admincli
 
 import (
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +22,7 @@ func newSinksShow(std term.Streams) *cobra.Command {
 pause and resume a sink on all nodes, and the relay disables it. The states down, throttled and failed belong to a node,
 which checks them every five seconds.`,
 		Example: "  hubrelay sinks show billing",
-		Args:    exactNamedArgs(1),
+		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return callAndPrint(cmd.Context(), std, &f, adminapi.ShowSink(), adminapi.Empty{},
 				func(s adminapi.Sink) error { return showSink(std, &s) }, args...)

@@ -1,8 +1,10 @@
-package cli
+package admincli
 
 import (
 	"errors"
 	"fmt"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +13,7 @@ import (
 )
 
 func newAccounts(std term.Streams) *cobra.Command {
-	return commandGroup("accounts", "Delete the data of an account", newAccountsErase(std))
+	return command.NewGroup("accounts", "Delete the data of an account", newAccountsErase(std))
 }
 
 func newAccountsErase(std term.Streams) *cobra.Command {
@@ -27,10 +29,10 @@ events may arrive.
 
 ` + adminHelp,
 		Example: "  hubrelay accounts erase acme --yes",
-		Args:    exactNamedArgs(1),
+		Args:    command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if !confirmed {
-				return NewUsageError(cmd, errors.New("the deletion cannot be undone: confirm with --yes"))
+				return command.NewUsageError(cmd, errors.New("the deletion cannot be undone: confirm with --yes"))
 			}
 			return callAndPrint(cmd.Context(), std, &f, adminapi.EraseAccount(), adminapi.Empty{},
 				func(r adminapi.EraseResult) error { return printErased(std, r) }, args[0])

@@ -1,8 +1,10 @@
-package cli
+package admincli
 
 import (
 	"context"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -11,7 +13,7 @@ import (
 )
 
 func newConnections(std term.Streams) *cobra.Command {
-	cmd := commandGroup("connections", "Show the clients of a running daemon", newConnectionsList(std))
+	cmd := command.NewGroup("connections", "Show the clients of a running daemon", newConnectionsList(std))
 	cmd.Long = `Shows the clients that are connected to a running daemon. Other nodes have their own clients.
 
 ` + adminHelp
@@ -31,7 +33,7 @@ age of the connection, QUEUED the number of unsent bytes. HUB is the hub whose e
 is the stream of an account, "account *" of all accounts.`,
 		Example: `  hubrelay connections list --hub 5f0c8a7e9d3b2a1c4e6f8a90
   hubrelay connections list --json | jq 'select(.queued_bytes > 0)'`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return listConnections(cmd.Context(), std, &f, request)
 		},

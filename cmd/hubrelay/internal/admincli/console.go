@@ -1,4 +1,4 @@
-package cli
+package admincli
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"time"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -41,7 +43,7 @@ For a relay on another machine, forward a port with ssh and open the link on you
 ` + adminHelp,
 		Example: `  hubrelay console
   ssh -L 9999:127.0.0.1:9999 relay hubrelay console --no-browser --port 9999`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error { return runConsole(cmd.Context(), std, &f) },
 	}
 	cmd.Flags().BoolVar(&f.noBrowser, "no-browser", false, "only print the link")

@@ -1,8 +1,10 @@
-package cli
+package admincli
 
 import (
 	"errors"
 	"fmt"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -28,12 +30,12 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 ` + adminHelp,
 		Example: `  hubrelay audit --since 24h --action authenticate
   hubrelay audit --actor "admin alice" --json | jq .`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if request.Limit < 1 {
-				return NewUsageError(cmd, errors.New("--limit is not a number from 1 to 10000"))
+				return command.NewUsageError(cmd, errors.New("--limit is not a number from 1 to 10000"))
 			}
-			if err := fixTimeFlag(cmd, "since", &request.Since); err != nil {
+			if err := command.FixTimeFlag(cmd, "since", &request.Since); err != nil {
 				return err
 			}
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListAudit(), request,

@@ -1,4 +1,4 @@
-package cli
+package admincli
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -48,7 +50,7 @@ func (f *adminFlags) registerConnection(cmd *cobra.Command, std term.Streams) {
 			return err
 		}
 		if f.file == "" { // -c has priority over the environment
-			firstNonEmpty(&f.address, std.Getenv("HUBRELAY_ADMIN"))
+			command.SetFirstNonEmpty(&f.address, std.Getenv("HUBRELAY_ADMIN"))
 		}
 		if f.address == "" || adminclient.IsSocketPath(f.address) {
 			return nil
@@ -58,7 +60,7 @@ func (f *adminFlags) registerConnection(cmd *cobra.Command, std term.Streams) {
 			f.address = setup.LocalURL("http", f.address) // host:port, as in admin.listen
 		}
 		if u, err := url.Parse(f.address); err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return NewUsageError(cmd, fmt.Errorf("%q is neither the path of a socket nor a URL such as "+
+			return command.NewUsageError(cmd, fmt.Errorf("%q is neither the path of a socket nor a URL such as "+
 				"https://127.0.0.1:9091: set HUBRELAY_ADMIN or use --admin", f.address))
 		}
 		return nil
@@ -84,7 +86,7 @@ func rejectEmptyFlags(cmd *cobra.Command) error {
 	if empty == "" {
 		return nil
 	}
-	return NewUsageError(cmd, fmt.Errorf("--%s is empty: set a value, or omit it", empty))
+	return command.NewUsageError(cmd, fmt.Errorf("--%s is empty: set a value, or omit it", empty))
 }
 
 // connect returns a client of the running daemon.
@@ -95,7 +97,7 @@ func (f *adminFlags) connect(std term.Streams) (*adminConn, error) {
 	}
 	endpoint, err := daemon.LoadAdminEndpoint(f.file, std.Env)
 	if err != nil {
-		return nil, printProblems(std, err)
+		return nil, command.PrintProblems(std, err)
 	}
 	address, err := findDaemon(endpoint, f.file != "")
 	if err != nil {

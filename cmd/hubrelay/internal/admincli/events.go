@@ -1,9 +1,11 @@
-package cli
+package admincli
 
 import (
 	"context"
 	"errors"
 	"fmt"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -15,7 +17,7 @@ import (
 const maxSearchPage = 500
 
 func newEvents(std term.Streams) *cobra.Command {
-	cmd := commandGroup("events", "Find events and show their deliveries", newEventsSearch(std), newEventsTail(std),
+	cmd := command.NewGroup("events", "Find events and show their deliveries", newEventsSearch(std), newEventsTail(std),
 		newEventsShow(std))
 	cmd.Long = `Finds events in the log, which keeps them for redis.retention, and their history.
 
@@ -40,15 +42,15 @@ published the event, the inbox, or the relay itself.
 The log has no index. A search in a large log takes some seconds per million events; --since or --hub makes it shorter.`,
 		Example: `  hubrelay events search --container 5f9c2b1e8a3d4c0017e5a903 --since 24h
   hubrelay events search --topic 'billing.*' --publisher ops --json | jq -r .id`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.limit < 1 {
-				return NewUsageError(cmd, errors.New("--limit must be at least 1"))
+				return command.NewUsageError(cmd, errors.New("--limit must be at least 1"))
 			}
-			if err := fixTimeFlag(cmd, "since", &f.request.Since); err != nil {
+			if err := command.FixTimeFlag(cmd, "since", &f.request.Since); err != nil {
 				return err
 			}
-			if err := fixTimeFlag(cmd, "until", &f.request.Until); err != nil {
+			if err := command.FixTimeFlag(cmd, "until", &f.request.Until); err != nil {
 				return err
 			}
 			return searchEvents(cmd.Context(), std, &f)

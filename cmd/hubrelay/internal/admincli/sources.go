@@ -1,9 +1,11 @@
-package cli
+package admincli
 
 import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -12,7 +14,7 @@ import (
 )
 
 func newSources(std term.Streams) *cobra.Command {
-	cmd := commandGroup("sources", "Show the sources of a running daemon", newSourcesList(std))
+	cmd := command.NewGroup("sources", "Show the sources of a running daemon", newSourcesList(std))
 	cmd.Long = `Shows the upstream relays that a running daemon copies events from.
 
 ` + adminHelp
@@ -35,7 +37,7 @@ GAPS possible losses, on all nodes since the source was configured. RESUMES show
 Without cursors, events sent while no node is connected are lost.`,
 		Example: `  hubrelay sources list
   hubrelay sources list --json | jq 'select(.state != "connected")'`,
-		Args: WithUsageErrors(cobra.NoArgs),
+		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListSources(), adminapi.Empty{},
 				func(list []adminapi.Source) error { return printSourceList(std, list) }, "no sources: add some to sources: in the configuration of the daemon")

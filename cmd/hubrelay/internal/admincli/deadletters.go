@@ -1,4 +1,4 @@
-package cli
+package admincli
 
 import (
 	"bytes"
@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 
 	"github.com/spf13/cobra"
 
@@ -32,12 +34,12 @@ func (f *deadLetterFlags) isSet() bool { return len(f.Topics) > 0 || f.HubID != 
 // toFilter returns the filter. An age in Since becomes a time, so it does not change between requests.
 func (f *deadLetterFlags) toFilter(cmd *cobra.Command) (adminapi.DeadLetterFilter, error) {
 	filter := adminapi.DeadLetterFilter(*f)
-	err := fixTimeFlag(cmd, "since", &filter.Since)
+	err := command.FixTimeFlag(cmd, "since", &filter.Since)
 	return filter, err
 }
 
-func newDeadletters(std term.Streams) *cobra.Command {
-	cmd := commandGroup("deadletters", "Show, replay and drop deliveries that failed",
+func newDeadLetters(std term.Streams) *cobra.Command {
+	cmd := command.NewGroup("deadletters", "Show, replay and drop deliveries that failed",
 		newLettersList(std), newLettersShow(std),
 		newLettersChange(std, deadLetterAction{
 			operation: adminapi.ReplayDeadLetters(), verb: "replay", pastTense: "replayed", short: "Deliver dead letters again",
@@ -67,7 +69,7 @@ number of attempts. 'deadletters show' prints all details of one. On a terminal,
 omitted.`,
 		Example: `  hubrelay deadletters list billing
   hubrelay deadletters list billing --topic '*.error' --since 2h --json`,
-		Args: exactNamedArgs(1),
+		Args: command.ExactNamedArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			filter, err := selection.toFilter(cmd)
 			if err != nil {
@@ -152,7 +154,7 @@ func newLettersShow(std term.Streams) *cobra.Command {
 		Use:     "show SINK ID",
 		Short:   "Show a dead letter with its events and attempts",
 		Example: "  hubrelay deadletters show billing 019aa0c2f4e17b3c00000001",
-		Args:    exactNamedArgs(2),
+		Args:    command.ExactNamedArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return callAndPrint(cmd.Context(), std, &f, adminapi.ShowDeadLetter(), adminapi.Empty{},
 				func(l adminapi.DeadLetterDetails) error { return showLetter(std, args[0], l) }, args...)

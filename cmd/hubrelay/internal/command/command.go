@@ -1,0 +1,97 @@
+// Package command contains what the commands of hubrelay share: groups, arguments, flags and errors.
+package command
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
+	"github.com/hubrelay/hubrelay/internal/suggest"
+	"github.com/hubrelay/hubrelay/internal/yamldoc"
+)
+
+// NewGroup returns a command that only contains other commands. Without one of them it prints its help.
+func NewGroup(use, short string, children ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{
+		Use: use, Short: short, Args: RejectUnknown,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(children...)
+	return cmd
+}
+
+// RejectUnknown rejects arguments of a command that only contains other commands, and suggests the closest command.
+func RejectUnknown(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	var names []string
+	for _, c := range cmd.Commands() {
+		if c.IsAvailableCommand() {
+			names = append(names, c.Name())
+		}
+	}
+	if near := suggest.ClosestName(args[0], names); near != "" {
+		hint = fmt.Sprintf(" (did you mean %q?)", near)
+	}
+	return NewUsageError(cmd, fmt.Errorf("unknown command %q%s", args[0], hint))
+}
+
+// WithUsageErrors returns check with its errors as usage errors.
+func WithUsageErrors(check cobra.PositionalArgs) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if err := check(cmd, args); err != nil {
+			return NewUsageError(cmd, fmt.Errorf("%w: usage: %s", err, cmd.UseLine()))
+		}
+		return nil
+	}
+}
+
+// ExactNamedArgs accepts n arguments that are not empty. A shell can pass an empty argument, for example for `jobs show
+// "$(…)"` if the inner command prints nothing.
+func ExactNamedArgs(n int) cobra.PositionalArgs {
+	return WithUsageErrors(func(cmd *cobra.Command, args []string) error {
+		if slices.Contains(args, "") {
+			return errors.New("an argument is empty")
+		}
+		return cobra.ExactArgs(n)(cmd, args)
+	})
+}
+
+// UsageError is an error in the command line.
+type UsageError struct {
+	Err     error
+	Command string
+}
+
+func (e *UsageError) Error() string { return e.Err.Error() }
+func (e *UsageError) Unwrap() error { return e.Err }
+
+// NewUsageError returns err as a [UsageError] of cmd.
+func NewUsageError(cmd *cobra.Command, err error) error {
+	name := ""
+	if cmd.HasParent() {
+		name = cmd.CommandPath()[len(cmd.Root().Name())+1:] + " "
+	}
+	return &UsageError{Err: err, Command: name}
+}
+
+// ErrReported is returned by commands that have already printed their errors to standard error.
+var ErrReported = errors.New("reported")
+
+// PrintProblems prints the problems of a file, one per line, and returns ErrReported. It returns any other error
+// unchanged.
+func PrintProblems(std term.Streams, err error) error {
+	var problems yamldoc.Problems
+	if !errors.As(err, &problems) {
+		return err
+	}
+	for _, p := range problems {
+		_, _ = fmt.Fprintln(std.Err, term.Sanitize(p.String()))
+	}
+	return ErrReported
+}
