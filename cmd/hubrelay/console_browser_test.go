@@ -48,6 +48,7 @@ func TestConsoleInBrowser(t *testing.T) {
 	empty := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", redistest.Start(t).URL()), sinks: consoleTokens})
 	busy := newBusyRelay(t)
 	failing, repair := newFailingRelay(t)
+	long := newLongRelay(t)
 	control := http.NewServeMux()
 	control.HandleFunc("POST /repair", func(http.ResponseWriter, *http.Request) { repair() })
 	control.HandleFunc("POST /publish", func(w http.ResponseWriter, r *http.Request) {
@@ -73,9 +74,11 @@ func TestConsoleInBrowser(t *testing.T) {
 		Path: "npm", Args: []string{"run", "--silent", "e2e"}, Dir: consoleDir,
 		Env: []string{
 			"CONSOLE_EMPTY_URL=http://" + empty.Admin, "CONSOLE_BUSY_URL=http://" + busy.Admin,
-			"CONSOLE_FAILING_URL=http://" + failing.Admin, "CONSOLE_CONTROL_URL=" + server.URL,
+			"CONSOLE_FAILING_URL=http://" + failing.Admin, "CONSOLE_LONG_URL=http://" + long.Admin,
+			"CONSOLE_CONTROL_URL=" + server.URL,
 			"CONSOLE_VIEWER_TOKEN=" + viewerToken, "CONSOLE_OPERATOR_TOKEN=" + operatorToken, "CONSOLE_ADMIN_TOKEN=" + adminToken,
-			"CONSOLE_SCREENSHOTS=" + os.Getenv("CONSOLE_SCREENSHOTS"), "CONSOLE_RESULTS=" + t.TempDir(), "CI=1",
+			"CONSOLE_SCREENSHOTS=" + os.Getenv("CONSOLE_SCREENSHOTS"), "CONSOLE_IMAGES=" + os.Getenv("CONSOLE_IMAGES"),
+			"CONSOLE_RESULTS=" + t.TempDir(), "CI=1",
 		},
 	})
 	select {
@@ -219,6 +222,28 @@ func newFailingRelay(t *testing.T) (d *daemon, repair func()) {
 		return err
 	})
 	return d, func() { isRepaired.Store(true) }
+}
+
+// newLongRelay starts a relay with long lists: CONSOLE_EVENTS events, or longEvents, that are all dead letters.
+func newLongRelay(t *testing.T) *daemon {
+	t.Helper()
+	const longEvents = 3000
+	events := longEvents
+	if n, err := strconv.Atoi(os.Getenv("CONSOLE_EVENTS")); err == nil {
+		events = n
+	}
+	hooks := receive(t, func(w http.ResponseWriter, _ hook) { http.Error(w, "not accepted", http.StatusUnprocessableEntity) })
+	d := serve(t, daemonConfig{
+		redis: fmt.Sprintf("url: %q", redistest.Start(t).URL()),
+		sinks: webhookSink("dead", hooks.url+"/dead", "") + consoleTokens,
+	})
+	const batch = 500
+	for first := 0; first < events; first += batch {
+		publishLines(t, d, "hub-1", min(batch, events-first), func(i int) string {
+			return fmt.Sprintf(`{"topic":"job.created","object":{"id":"object-%d"},"context":{"account_id":"acme"}}`, first+i)
+		})
+	}
+	return d
 }
 
 // publishLines publishes n events with one request.

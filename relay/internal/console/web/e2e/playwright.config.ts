@@ -23,7 +23,17 @@ export default defineConfig({
   },
   projects: [
     // These change nothing, so they can run at the same time.
-    { name: 'pages', testMatch: ['pages.spec.ts', 'signin.spec.ts', 'keyboard.spec.ts', 'live.spec.ts'] },
+    {
+      name: 'pages',
+      testMatch: [
+        'pages.spec.ts',
+        'signin.spec.ts',
+        'keyboard.spec.ts',
+        'live.spec.ts',
+        'long.spec.ts',
+        'images.spec.ts',
+      ],
+    },
     // These change the relays, so they run after the others.
     { name: 'actions', testMatch: ['actions.spec.ts', 'newcomer.spec.ts'], dependencies: ['pages'] },
   ],

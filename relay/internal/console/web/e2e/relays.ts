@@ -5,7 +5,7 @@ import { join } from 'node:path';
 /** required returns a variable that the Go test sets. */
 function required(name: string): string {
   const value = process.env[name];
-  if (!value) throw new Error(`${name} is not set. Start the tests with TestLongConsole of cmd/hubrelay.`);
+  if (!value) throw new Error(`${name} is not set. Start the tests with TestConsoleInBrowser of cmd/hubrelay.`);
   return value.replace(/\/$/, '');
 }
 
@@ -13,6 +13,7 @@ export const relays = {
   empty: required('CONSOLE_EMPTY_URL'),
   busy: required('CONSOLE_BUSY_URL'),
   failing: required('CONSOLE_FAILING_URL'),
+  long: required('CONSOLE_LONG_URL'),
 };
 export type Relay = keyof typeof relays;
 

@@ -21,8 +21,6 @@ export interface LiveFilter {
 interface Live {
   /** The newest events, the newest first. */
   rows: Event[];
-  /** added is the number of events that were ever added. */
-  added: number;
   rate: number;
   /** skipped reports that more events arrived than one poll reads. */
   skipped: boolean;
@@ -30,7 +28,6 @@ interface Live {
 
 class Log {
   rows: Event[] = [];
-  added = 0;
   private ids = new Set<string>();
   private arrivals: { time: number; count: number }[] = [];
   /** The time of the newest event of all at the last poll, in milliseconds. */
@@ -57,7 +54,7 @@ class Log {
     this.add(fresh, since !== '');
     const until = newest ?? this.rows[0];
     if (until) this.until = Date.parse(until.time);
-    return { rows: this.rows, added: this.added, rate: this.rate(), skipped: this.skipped };
+    return { rows: this.rows, rate: this.rate(), skipped: this.skipped };
   }
 
   private add(fresh: Event[], count: boolean) {
@@ -65,7 +62,6 @@ class Log {
     const unique = [...new Map(fresh.map((e) => [e.id, e])).values()];
     this.arrivals.push({ time: performance.now(), count: count ? unique.length : 0 });
     if (unique.length === 0) return;
-    this.added += unique.length;
     const newest = this.rows[0] ? Date.parse(this.rows[0].time) : 0;
     const rows = [...unique, ...this.rows];
     // Only events of the overlap can be out of order.

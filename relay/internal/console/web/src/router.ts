@@ -51,6 +51,15 @@ export function setQuery(values: Values, replace = true) {
   dispatchEvent(new HashChangeEvent('hashchange'));
 }
 
+/** setPosition changes the value after of the address. It renders nothing, because the list is there already. */
+export function setPosition(after: string) {
+  const { path, query } = parseRoute();
+  if ((query.get('after') ?? '') === after) return;
+  query.delete('after');
+  if (after) query.set('after', after);
+  history.replaceState(null, '', format(path, query));
+}
+
 export function useRoute(): Route {
   const [route, setRoute] = useState(() => parseRoute());
   useEffect(() => {

@@ -1,6 +1,8 @@
 import type { ComponentChildren } from 'preact';
-import { useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
+import type { Page, Paged } from '../pages';
 import { setQuery, useRoute } from '../router';
+import { useWindow } from '../window';
 
 export interface Column<T> {
   id: string;
@@ -18,6 +20,10 @@ interface Props<T> {
   columns: Column<T>[];
   rows: T[];
   rowKey: (row: T) => string;
+  /** paged is the list of which rows are the pages that were read. */
+  paged?: Paged<Page<T>>;
+  /** boxed gives the table an area that scrolls, so what follows it stays in reach. */
+  boxed?: boolean;
   /** stack shows each row as a card on phones, so no column is out of sight. The order cannot be changed there. */
   stack?: boolean;
   selected?: Set<string>;
@@ -26,12 +32,17 @@ interface Props<T> {
   canSelect?: (row: T) => boolean;
 }
 
+/** A request changes at most this number of rows. */
+const maxSelected = 500;
+
 /** Table sorts by the values sort and desc of the address. */
 export function Table<T>({
   caption,
   columns,
   rows,
   rowKey,
+  paged,
+  boxed,
   stack,
   selected,
   onSelect,
@@ -43,7 +54,7 @@ export function Table<T>({
   useLayoutEffect(() => {
     const div = area.current;
     if (!div) return;
-    const measure = () => setScrolls(div.scrollWidth > div.clientWidth);
+    const measure = () => setScrolls(div.scrollWidth > div.clientWidth || div.scrollHeight > div.clientHeight);
     measure();
     const resize = new ResizeObserver(measure);
     resize.observe(div);
@@ -59,7 +70,34 @@ export function Table<T>({
         return (x < y ? -1 : x > y ? 1 : 0) * (desc ? -1 : 1);
       })
     : rows;
-  const selectable = rows.filter(canSelect).map(rowKey);
+  const isSelectable = !!selected;
+  const selectable = useMemo(
+    () => (isSelectable ? rows.filter(canSelect).slice(0, maxSelected).map(rowKey) : []),
+    [isSelectable, rows],
+  );
+  const body = useRef<HTMLTableSectionElement>(null);
+  const keyOf = (i: number) => rowKey(sorted[i] as T);
+  const { indexes, offset } = useWindow({
+    list: body,
+    area: boxed ? area : undefined,
+    count: sorted.length,
+    keyOf,
+    onEnd: paged?.onEnd,
+    onFirst: paged?.onFirst,
+  });
+  const isPart = indexes.length < sorted.length || !!paged?.data?.next;
+  const width = columns.length + (selected ? 1 : 0);
+  const gap = (from: number, to: number) =>
+    from < to ? (
+      // biome-ignore lint/a11y/noAriaHiddenOnFocusable: a row has no focus
+      <tr
+        key={`gap before ${to === sorted.length ? 'the end' : from === 0 ? 'the view' : 'a row'}`}
+        class="gap"
+        aria-hidden="true"
+      >
+        <td colSpan={width} style={{ height: `${offset(to) - offset(from)}px` }} />
+      </tr>
+    ) : null;
 
   function toggleSort(column: Column<T>) {
     const first = column.numeric ? '1' : undefined;
@@ -71,18 +109,20 @@ export function Table<T>({
     // An area that scrolls must be reachable with the keyboard, also if it contains no links.
     <div
       ref={area}
-      class={stack ? 'table stack' : 'table'}
+      class={`table${stack ? ' stack' : ''}${boxed ? ' boxed' : ''}`}
       {...(scrolls ? { tabIndex: 0, role: 'region', 'aria-label': caption } : {})}
     >
-      <table>
+      <table aria-rowcount={isPart ? (paged?.data?.next ? -1 : sorted.length + 1) : undefined}>
         <caption class="hidden">{caption}</caption>
         <thead>
-          <tr>
+          <tr aria-rowindex={isPart ? 1 : undefined}>
             {onSelect && selected ? (
               <th scope="col" class="check">
                 <input
                   type="checkbox"
-                  aria-label="Select all on this page"
+                  aria-label={
+                    selectable.length < maxSelected ? 'Select all that are loaded' : `Select the first ${maxSelected}`
+                  }
                   checked={selectable.length > 0 && selectable.every((k) => selected.has(k))}
                   onChange={(e) => onSelect(new Set(e.currentTarget.checked ? selectable : []))}
                 />
@@ -107,11 +147,19 @@ export function Table<T>({
             ))}
           </tr>
         </thead>
-        <tbody>
-          {sorted.map((row) => {
-            const k = rowKey(row);
-            return (
-              <tr key={k} class={selected?.has(k) ? 'selected' : ''}>
+        <tbody ref={body}>
+          {indexes.flatMap((i, n) => {
+            const row = sorted[i] as T;
+            const k = keyOf(i);
+            return [
+              gap((indexes[n - 1] ?? -1) + 1, i),
+              <tr
+                key={k}
+                data-row={i}
+                data-key={k}
+                aria-rowindex={isPart ? i + 2 : undefined}
+                class={selected?.has(k) ? 'selected' : ''}
+              >
                 {onSelect && selected ? (
                   <td class="check">
                     {canSelect(row) ? (
@@ -134,9 +182,10 @@ export function Table<T>({
                     {c.cell(row)}
                   </td>
                 ))}
-              </tr>
-            );
+              </tr>,
+            ];
           })}
+          {gap((indexes.at(-1) ?? -1) + 1, sorted.length)}
         </tbody>
       </table>
     </div>

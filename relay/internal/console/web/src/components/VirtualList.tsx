@@ -1,5 +1,6 @@
 import type { ComponentChildren } from 'preact';
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useRef } from 'preact/hooks';
+import { useWindow } from '../window';
 
 interface Props<T> {
   label: string;
@@ -7,47 +8,28 @@ interface Props<T> {
   rowKey: (row: T) => string;
   /** rowHeight is the height of every row in pixels. */
   rowHeight: number;
-  /** added is the number of rows that were ever added at the start. */
-  added: number;
   children: (row: T) => ComponentChildren;
 }
 
-const margin = 6;
-
 /** VirtualList renders only the visible rows. Rows that are added at the start do not move the visible ones. */
-export function VirtualList<T>({ label, rows, rowKey, rowHeight, added, children }: Props<T>) {
+export function VirtualList<T>({ label, rows, rowKey, rowHeight, children }: Props<T>) {
   const area = useRef<HTMLDivElement>(null);
-  const before = useRef(added);
-  const [top, setTop] = useState(0);
-  const [height, setHeight] = useState(600);
-
-  useEffect(() => {
-    const div = area.current;
-    if (!div) return;
-    const resize = new ResizeObserver(() => setHeight(div.clientHeight));
-    resize.observe(div);
-    return () => resize.disconnect();
-  }, []);
-
-  useLayoutEffect(() => {
-    const div = area.current;
-    if (div && div.scrollTop > 0) div.scrollTop += (added - before.current) * rowHeight;
-    before.current = added;
-  }, [added, rowHeight]);
-
-  const first = Math.max(0, Math.floor(top / rowHeight) - margin);
-  const visible = rows.slice(first, Math.ceil((top + height) / rowHeight) + margin);
+  const list = useRef<HTMLUListElement>(null);
+  const keyOf = (i: number) => rowKey(rows[i] as T);
+  const { indexes, offset } = useWindow({ list, area, count: rows.length, keyOf, rowHeight });
   return (
-    <div ref={area} class="virtual" onScroll={(e) => setTop(e.currentTarget.scrollTop)}>
-      <ul aria-label={label} style={{ height: `${rows.length * rowHeight}px` }}>
-        {visible.map((row, i) => (
+    <div ref={area} class="virtual">
+      <ul ref={list} aria-label={label} style={{ height: `${rows.length * rowHeight}px` }}>
+        {indexes.map((i) => (
           <li
-            key={rowKey(row)}
+            key={keyOf(i)}
+            data-row={i}
+            data-key={keyOf(i)}
             aria-setsize={rows.length}
-            aria-posinset={first + i + 1}
-            style={{ height: `${rowHeight}px`, transform: `translateY(${(first + i) * rowHeight}px)` }}
+            aria-posinset={i + 1}
+            style={{ height: `${rowHeight}px`, transform: `translateY(${offset(i)}px)` }}
           >
-            {children(row)}
+            {children(rows[i] as T)}
           </li>
         ))}
       </ul>

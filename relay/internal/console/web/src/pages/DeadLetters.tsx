@@ -3,10 +3,11 @@ import { get, post, type Schemas } from '../api';
 import { Attempts } from '../components/Attempts';
 import { Confirm } from '../components/Confirm';
 import { Filter } from '../components/Filter';
-import { Pages } from '../components/Pages';
+import { More } from '../components/More';
 import { type Column, Table } from '../components/Table';
 import { CopyButton, Empty, Facts, Json, Loaded, State, Time, Title } from '../components/ui';
 import { command, list, number, plural } from '../format';
+import { usePages } from '../pages';
 import { usePolling } from '../poll';
 import { href, navigate, useRoute } from '../router';
 import { useRole } from '../session';
@@ -15,7 +16,8 @@ import { EventLink } from './Sink';
 type DeadLetter = Schemas['DeadLetter'];
 type Change = 'replay' | 'drop';
 
-const pageSize = 100;
+/** A change with more dead letters names their filter. */
+const maxIDs = 500;
 
 /** Selected is either IDs, or all dead letters that match the filter. */
 type Selected = { ids: string[] } | { topics: string[]; hub_id: string; since: string };
@@ -40,16 +42,12 @@ export function DeadLetters({ sink }: { sink: string }) {
     since: query.get('since') ?? '',
   };
   const filtered = filter.topics.length > 0 || filter.hub_id !== '' || filter.since !== '';
-  const after = query.get('after') ?? '';
-  const letters = usePolling(
-    (signal) =>
-      get('/api/sinks/{name}/deadletters', {
-        params: { name: sink },
-        query: { ...filter, after, limit: pageSize },
-        signal,
-      }),
+  const letters = usePages(
+    (page, signal) =>
+      get('/api/sinks/{name}/deadletters', { params: { name: sink }, query: { ...filter, ...page }, signal }),
+    (d) => d.id,
     10000,
-    `${sink} ${JSON.stringify(filter)} ${after}`,
+    `${sink} ${JSON.stringify(filter)}`,
   );
   const total = usePolling(
     async (signal) => (await get('/api/sinks/{name}', { params: { name: sink }, signal })).data.dead,
@@ -101,7 +99,7 @@ export function DeadLetters({ sink }: { sink: string }) {
         {(page) => {
           const chosen = page.data.filter((d) => selected.has(d.id)).map((d) => d.id);
           // All that are on this page are named by their IDs, so later ones are not changed.
-          const isComplete = !after && !page.next;
+          const isComplete = !letters.start && !page.next && page.data.length <= maxIDs;
           const open = (c: Change, all: boolean) => {
             const ids = all ? page.data.map((d) => d.id) : chosen;
             if (!all || isComplete) setChange({ change: c, selected: { ids }, count: ids.length });
@@ -115,18 +113,19 @@ export function DeadLetters({ sink }: { sink: string }) {
                   columns={columns}
                   rows={page.data}
                   rowKey={(d) => d.id}
+                  paged={letters}
                   {...(operator ? { selected: new Set(chosen), onSelect: setSelected } : {})}
                 />
               ) : (
                 <Empty>
                   {page.next
                     ? 'Nothing on this page matches the filter.'
-                    : filtered || after
+                    : filtered || letters.start
                       ? 'No dead letter matches the filter.'
                       : 'This sink has no dead letters.'}
                 </Empty>
               )}
-              <Pages after={after} next={page.next} label="Newer" />
+              <More of={letters} />
               {operator && page.data.length ? (
                 <div class="bar buttons">
                   <span aria-live="polite">{number(chosen.length)} selected</span>

@@ -2,11 +2,11 @@ import { useState } from 'preact/hooks';
 import { get, type Schemas } from '../api';
 import { ChangeDeliveries, type DeliveryRef } from '../components/ChangeDeliveries';
 import { Filter } from '../components/Filter';
-import { Pages } from '../components/Pages';
+import { More } from '../components/More';
 import { type Column, Table } from '../components/Table';
 import { CopyButton, Empty, Loaded, State, Time, Title } from '../components/ui';
 import { command, list, number, plural } from '../format';
-import { usePolling } from '../poll';
+import { usePages } from '../pages';
 import { href, useRoute } from '../router';
 import { useSinks } from '../series';
 import { useRole } from '../session';
@@ -14,7 +14,6 @@ import { EventLink } from './Sink';
 
 type Delivery = Schemas['Delivery'];
 
-const pageSize = 100;
 const states = ['waiting', 'retrying', 'dead', 'dropped', 'delivered'] as const;
 
 const idOf = (d: Delivery) => d.delivery_id || d.event_id;
@@ -85,11 +84,10 @@ export function Deliveries() {
     states: query.getAll('states'),
     topics: list(query.get('topics')),
     since: query.get('since') ?? '',
-    after: query.get('after') ?? '',
-    limit: pageSize,
   };
-  const deliveries = usePolling(
-    (signal) => get('/api/deliveries', { query: search, signal }),
+  const deliveries = usePages(
+    (page, signal) => get('/api/deliveries', { query: { ...search, ...page }, signal }),
+    keyOf,
     10_000,
     JSON.stringify(search),
   );
@@ -137,6 +135,7 @@ export function Deliveries() {
                   columns={columns(operator)}
                   rows={page.data}
                   rowKey={keyOf}
+                  paged={deliveries}
                   {...(operator
                     ? { selected: new Set(chosen.map(keyOf)), onSelect: setSelected, canSelect: isScheduled }
                     : {})}
@@ -144,11 +143,11 @@ export function Deliveries() {
               ) : (
                 <Empty>
                   {page.next
-                    ? 'Nothing on this page matches the filter. Continue with the next page.'
+                    ? 'Nothing on this page matches the filter. Continue with Load more.'
                     : 'No delivery matches the filter. Delivered and dropped ones are found as long as the history has them.'}
                 </Empty>
               )}
-              <Pages after={search.after} next={page.next} label="Next page" />
+              <More of={deliveries} />
               {operator && page.data.some(isScheduled) ? (
                 <div class="bar buttons">
                   <span aria-live="polite">{number(chosen.length)} selected</span>

@@ -1,16 +1,15 @@
 import { get, type Schemas } from '../api';
 import { Filter } from '../components/Filter';
-import { Pages } from '../components/Pages';
+import { More } from '../components/More';
 import { type Column, Table } from '../components/Table';
 import { CopyButton, Empty, Loaded, Time, Title } from '../components/ui';
 import { command, isSet, list } from '../format';
-import { usePolling } from '../poll';
+import { usePages } from '../pages';
 import { href, navigate, useRoute } from '../router';
 import { EventLink } from './Sink';
 
 type Event = Schemas['Event'];
 
-const pageSize = 50;
 const more = [
   { name: 'object_id', label: 'Object' },
   { name: 'account_id', label: 'Account' },
@@ -76,10 +75,13 @@ export function Events() {
     environment: text('environment'),
     cluster: text('cluster'),
     dns_zone: text('dns_zone'),
-    after: text('after'),
-    limit: pageSize,
   };
-  const events = usePolling((signal) => get('/api/events', { query: search, signal }), 0, JSON.stringify(search));
+  const events = usePages(
+    (page, signal) => get('/api/events', { query: { ...search, ...page }, signal }),
+    (e) => e.id,
+    0,
+    JSON.stringify(search),
+  );
   return (
     <>
       <Title text="Events">
@@ -117,11 +119,17 @@ export function Events() {
           return (
             <>
               {page.data.length ? (
-                <Table caption="Events, the newest first" columns={columns} rows={page.data} rowKey={(e) => e.id} />
+                <Table
+                  caption="Events, the newest first"
+                  columns={columns}
+                  rows={page.data}
+                  rowKey={(e) => e.id}
+                  paged={events}
+                />
               ) : (
                 <Empty>
                   {page.next
-                    ? 'No event was found yet. The search stops after two seconds; continue with Older.'
+                    ? 'No event was found yet. The search stops after two seconds; continue with Load more.'
                     : 'No event in the log matches the search.'}
                 </Empty>
               )}
@@ -130,7 +138,7 @@ export function Events() {
                   Searched back to <Time time={searched} />.
                 </p>
               ) : null}
-              <Pages after={search.after} next={page.next} label="Older" />
+              <More of={events} />
             </>
           );
         }}

@@ -1,10 +1,11 @@
 import { useState } from 'preact/hooks';
 import { ApiError, get, type Schemas } from '../api';
 import { Filter } from '../components/Filter';
-import { Pages } from '../components/Pages';
+import { More } from '../components/More';
 import { type Column, Table } from '../components/Table';
 import { Command, Empty, Facts, Loaded, State, Time, Title } from '../components/ui';
 import { bytes, command, isSet, sentence } from '../format';
+import { usePages } from '../pages';
 import { type Polled, usePolling } from '../poll';
 import { href, useRoute } from '../router';
 import { useRole } from '../session';
@@ -12,7 +13,6 @@ import { useRole } from '../session';
 type Job = Schemas['Job'];
 type Inventory = Schemas['Inventory'];
 
-const pageSize = 100;
 const states = ['new', 'queued', 'scheduled', 'running', 'completed', 'error', 'expired'] as const;
 const ended = ['completed', 'error', 'expired'];
 
@@ -85,10 +85,13 @@ export function Jobs() {
     container: query.get('container') ?? '',
     instance: query.get('instance') ?? '',
     states: query.getAll('states'),
-    after: query.get('after') ?? '',
-    limit: pageSize,
   };
-  const jobs = usePolling((signal) => get('/api/jobs', { query: search, signal }), 5000, JSON.stringify(search));
+  const jobs = usePages(
+    (page, signal) => get('/api/jobs', { query: { ...search, ...page }, signal }),
+    (j) => j.id,
+    5000,
+    JSON.stringify(search),
+  );
   const filtered = search.states.length > 0 || search.hub_id || search.container || search.instance;
   if (isDisabled(jobs))
     return (
@@ -121,7 +124,14 @@ export function Jobs() {
         {(page) => (
           <>
             {page.data.length ? (
-              <Table caption="Jobs, the newest first" columns={columns} rows={page.data} rowKey={(j) => j.id} />
+              <Table
+                boxed
+                caption="Jobs, the newest first"
+                columns={columns}
+                rows={page.data}
+                rowKey={(j) => j.id}
+                paged={jobs}
+              />
             ) : (
               <Empty>
                 {page.next
@@ -131,7 +141,7 @@ export function Jobs() {
                     : 'There are no jobs. A job runs one migration, and is kept for 30 days.'}
               </Empty>
             )}
-            <Pages after={search.after} next={page.next} label="Older" />
+            <More of={jobs} />
           </>
         )}
       </Loaded>

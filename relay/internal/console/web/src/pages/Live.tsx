@@ -69,16 +69,10 @@ export function Live() {
         <p class="notice warn">More events arrive than the console can show. Some are missing.</p>
       ) : null}
       <Loaded of={{ ...polled, data: live ?? undefined, loading: !live && !polled.error && !polled.disconnected }}>
-        {({ rows, added }) => (
+        {({ rows }) => (
           <div class={open ? 'split' : ''}>
             {rows.length ? (
-              <VirtualList
-                label="Events, the newest first"
-                rows={rows}
-                rowKey={(e) => e.id}
-                rowHeight={rowHeight}
-                added={added}
-              >
+              <VirtualList label="Events, the newest first" rows={rows} rowKey={(e) => e.id} rowHeight={rowHeight}>
                 {(e) => <Row event={e} open={e.id === open} />}
               </VirtualList>
             ) : (

@@ -1,28 +1,26 @@
 import { useState } from 'preact/hooks';
 import { get, post, type Schemas } from '../api';
 import { Confirm } from '../components/Confirm';
-import { Pages } from '../components/Pages';
+import { More } from '../components/More';
 import { type Column, Table } from '../components/Table';
 import { CopyButton, Empty, Facts, Loaded, Time, Title } from '../components/ui';
 import { bytes, command, number, plural, sentence } from '../format';
+import { usePages } from '../pages';
 import { usePolling } from '../poll';
-import { href, navigate, useRoute } from '../router';
+import { href, navigate } from '../router';
 import { useRole } from '../session';
 
 type Entry = Schemas['QuarantinedEntry'];
 
-const pageSize = 100;
-
 export function Quarantine() {
-  const { query } = useRoute();
   const operator = useRole('operator');
   const [selected, setSelected] = useState<Set<string>>(new Set());
   const [dropping, setDropping] = useState<string[] | null>(null);
-  const after = query.get('after') ?? '';
-  const entries = usePolling(
-    (signal) => get('/api/quarantine', { query: { after, limit: pageSize }, signal }),
+  const entries = usePages(
+    (page, signal) => get('/api/quarantine', { query: page, signal }),
+    (e) => e.id,
     10_000,
-    after,
+    '',
   );
   const columns: Column<Entry>[] = [
     {
@@ -60,16 +58,17 @@ export function Quarantine() {
                   columns={columns}
                   rows={page.data}
                   rowKey={(e) => e.id}
+                  paged={entries}
                   {...(operator ? { selected: new Set(chosen), onSelect: setSelected } : {})}
                 />
               ) : (
                 <Empty>
-                  {after
+                  {entries.start
                     ? 'No entries follow.'
                     : 'The quarantine is empty. Invalid entries of the inbox and of sources appear here.'}
                 </Empty>
               )}
-              <Pages after={after} next={page.next} label="Newer" />
+              <More of={entries} />
               {operator && page.data.length ? (
                 <div class="bar buttons">
                   <span aria-live="polite">{number(chosen.length)} selected</span>

@@ -1,10 +1,10 @@
 import { get, type Schemas } from '../api';
 import { Filter } from '../components/Filter';
-import { Pages } from '../components/Pages';
+import { More } from '../components/More';
 import { type Column, Table } from '../components/Table';
 import { CopyButton, Count, Empty, Loaded, State, Time, Title } from '../components/ui';
 import { bytes, command, plural } from '../format';
-import { usePolling } from '../poll';
+import { usePages } from '../pages';
 import { href, useRoute } from '../router';
 import { useStatus } from '../series';
 import { useRole } from '../session';
@@ -12,7 +12,7 @@ import { Explain } from './Explain';
 
 type Connection = Schemas['Connection'];
 
-const pageSize = 100;
+const keyOf = (c: Connection) => `${c.remote} ${c.since} ${c.key}`;
 
 const columns: Column<Connection>[] = [
   { id: 'key', label: 'Key', cell: (c) => <span class="mono">{c.key}</span> },
@@ -65,9 +65,10 @@ function Connections() {
   const status = useStatus();
   const hub = query.get('hub_id') ?? '';
   const key = query.get('key') ?? '';
-  const search = { hub_id: hub, key, after: query.get('after') ?? '', limit: pageSize };
-  const connections = usePolling(
-    (signal) => get('/api/connections', { query: search, signal }),
+  const search = { hub_id: hub, key };
+  const connections = usePages(
+    (page, signal) => get('/api/connections', { query: { ...search, ...page }, signal }),
+    keyOf,
     5000,
     JSON.stringify(search),
   );
@@ -95,7 +96,8 @@ function Connections() {
                 caption="Connections, the oldest first"
                 columns={columns}
                 rows={page.data}
-                rowKey={(c) => `${c.remote} ${c.since} ${c.key}`}
+                rowKey={keyOf}
+                paged={connections}
               />
             ) : (
               <Empty>
@@ -104,7 +106,7 @@ function Connections() {
                   : 'No client is connected to this node. Try hubrelay listen.'}
               </Empty>
             )}
-            <Pages after={search.after} next={page.next} label="Newer" />
+            <More of={connections} />
           </>
         )}
       </Loaded>
