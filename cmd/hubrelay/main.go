@@ -17,14 +17,14 @@ import (
 	"strings"
 	"syscall"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+	"github.com/spf13/cobra"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/cli"
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/plugins/host"
 	"github.com/hubrelay/hubrelay/relay/daemon"
 	"github.com/hubrelay/hubrelay/sinks"
-	"github.com/spf13/cobra"
 )
 
 func main() {

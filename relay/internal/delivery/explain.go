@@ -15,13 +15,17 @@ import (
 
 // Explained describes how the relay would handle a notification at one sink.
 type Explained struct {
-	Sink, Type string
-	Matched    bool
-	Reason     string   // why it matches or not
-	Timing     []string // causes of delay, one sentence each
+	Sink    string `json:"sink"`
+	Type    string `json:"type"`
+	Matched bool   `json:"matched"`
+	// Reason is why the sink matches or not.
+	Reason string `json:"reason"`
+	// Timing contains causes of delay, one sentence each.
+	Timing []string `json:"timing,omitempty"`
 	// Request is the request that the sink would send. It is nil if the sink does not match or cannot show it.
-	Request *relay.Preview
-	Err     error // why Request cannot be shown
+	Request *relay.Preview `json:"request,omitempty"`
+	// Error is why Request cannot be shown, or empty.
+	Error string `json:"error,omitempty"`
 }
 
 // Explain returns what the relay would do with n at a sink of the configuration. It opens the sink but sends
@@ -47,7 +51,7 @@ func Explain(
 		Name: sink, Dir: cfg.Dir(), Log: slog.New(slog.DiscardHandler), UserAgent: "hubrelay/" + version,
 	}, c.Settings)
 	if err != nil {
-		e.Err = err
+		e.Error = err.Error()
 		return e, nil
 	}
 	defer func() { _ = opened.Close() }()
@@ -57,7 +61,7 @@ func Explain(
 	}
 	request, err := previewer.Preview(ctx, deliveryFor(c, n))
 	if err != nil {
-		e.Err = err
+		e.Error = err.Error()
 		return e, nil
 	}
 	e.Request = &request

@@ -9,11 +9,10 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
-
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/setup"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/adminapi"

@@ -13,10 +13,9 @@ import (
 	"runtime"
 	"time"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
-
 	"github.com/spf13/cobra"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/consoleproxy"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/internal/adminapi"

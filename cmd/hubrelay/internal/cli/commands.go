@@ -7,11 +7,10 @@ import (
 	"fmt"
 	"runtime"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/admincli"
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
-
 	"github.com/spf13/cobra"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/admincli"
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay/daemon"
 )

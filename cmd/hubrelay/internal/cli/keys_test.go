@@ -12,7 +12,6 @@ import (
 	"testing"
 
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
-
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay/daemon"
 )

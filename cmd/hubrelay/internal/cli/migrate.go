@@ -8,10 +8,9 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
-
 	"github.com/spf13/cobra"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/client"

@@ -9,10 +9,9 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
-
 	"github.com/spf13/cobra"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/demo"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 )

@@ -10,12 +10,12 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
+	"github.com/spf13/cobra"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/demo"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay/daemon"
-	"github.com/spf13/cobra"
 )
 
 // configFlag registers -c, which every command with a configuration requires.

@@ -11,10 +11,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
-
 	"github.com/spf13/cobra"
 
+	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/command"
 	"github.com/hubrelay/hubrelay/cmd/hubrelay/internal/term"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/daemon"
@@ -54,29 +53,6 @@ is started to get its request, and stopped. If it provides none, the output show
 	return cmd
 }
 
-// explained is the result for one sink.
-type explained struct {
-	Sink    string            `json:"sink"`
-	Type    string            `json:"type"`
-	Matched bool              `json:"matched"`
-	Reason  string            `json:"reason"`
-	Timing  []string          `json:"timing,omitempty"`
-	Request *explainedRequest `json:"request,omitempty"`
-	Error   string            `json:"error,omitempty"`
-}
-
-type explainedRequest struct {
-	Method  string            `json:"method"`
-	Target  string            `json:"target"`
-	Headers map[string]string `json:"headers"`
-	Payload string            `json:"payload"`
-	// Note and Also are as in [relay.Preview].
-	Note string              `json:"note,omitempty"`
-	Also []*explainedRequest `json:"also,omitempty"`
-
-	inOrder []relay.Header
-}
-
 func explainSinks(ctx context.Context, std term.Streams, build Build, f *explainFlags) error {
 	cfg, err := loadConfig(std, build, f.file)
 	if err != nil {
@@ -99,7 +75,7 @@ func explainSinks(ctx context.Context, std term.Streams, build Build, f *explain
 	lines := json.NewEncoder(std.Out)
 	lines.SetEscapeHTML(false)
 	for _, name := range slices.Sorted(maps.Keys(cfg.Sinks)) {
-		e, err := explainSink(ctx, cfg, build, name, n)
+		e, err := daemon.Explain(ctx, cfg, build.Kinds.Sinks, build.Version, name, n)
 		switch {
 		case err != nil:
 			return fmt.Errorf("sink %s: %w", name, err)
@@ -128,36 +104,7 @@ func readEvent(std term.Streams, cfg *daemon.Config, f *explainFlags) (relay.Not
 	return daemon.ReadEvent(cfg, file, f.hub)
 }
 
-func explainSink(
-	ctx context.Context, cfg *daemon.Config, build Build, name string, n relay.Notification,
-) (explained, error) {
-	e, err := daemon.Explain(ctx, cfg, build.Kinds.Sinks, build.Version, name, n)
-	shown := explained{Sink: e.Sink, Type: e.Type, Matched: e.Matched, Reason: e.Reason, Timing: e.Timing}
-	if e.Err != nil {
-		shown.Error = e.Err.Error()
-	}
-	if e.Request != nil {
-		shown.Request = requestOf(*e.Request)
-		for _, followup := range e.Request.Followups {
-			shown.Request.Also = append(shown.Request.Also, requestOf(followup))
-		}
-	}
-	return shown, err
-}
-
-func requestOf(shown relay.Preview) *explainedRequest {
-	r := &explainedRequest{
-		Method: shown.Method, Target: shown.Target, Headers: map[string]string{}, Payload: string(
-			shown.Payload), Note: shown.Note,
-		inOrder: shown.Headers,
-	}
-	for _, h := range shown.Headers {
-		r.Headers[h.Name] = h.Value
-	}
-	return r
-}
-
-func printExplained(w io.Writer, p term.Palette, e explained) error {
+func printExplained(w io.Writer, p term.Palette, e daemon.Explained) error {
 	var b strings.Builder
 	verdict := p.Dim("does not match")
 	if e.Matched {
@@ -174,10 +121,10 @@ func printExplained(w io.Writer, p term.Palette, e explained) error {
 		if r.Note != "" {
 			fmt.Fprintf(&b, "  %s\n", p.Yellow(term.Sanitize(r.Note)))
 		}
-		r.write(&b, p)
-		for _, another := range r.Also {
+		writeRequest(&b, p, r)
+		for i := range r.Followups {
 			b.WriteByte('\n')
-			another.write(&b, p)
+			writeRequest(&b, p, &r.Followups[i])
 		}
 	case e.Matched:
 		fmt.Fprintf(&b, "  sinks of this type cannot show their requests\n")
@@ -186,13 +133,13 @@ func printExplained(w io.Writer, p term.Palette, e explained) error {
 	return err
 }
 
-func (r *explainedRequest) write(b *strings.Builder, p term.Palette) {
+func writeRequest(b *strings.Builder, p term.Palette, r *relay.Preview) {
 	fmt.Fprintf(b, "  %s %s\n", term.Sanitize(r.Method), term.Sanitize(r.Target))
-	for _, h := range r.inOrder {
+	for _, h := range r.Headers {
 		fmt.Fprintf(b, "  %s: %s\n", p.Cyan(term.Sanitize(h.Name)), term.Sanitize(h.Value))
 	}
 	b.WriteByte('\n')
-	for line := range strings.Lines(r.Payload) {
+	for line := range strings.Lines(string(r.Payload)) {
 		fmt.Fprintf(b, "  %s\n", term.Sanitize(strings.TrimRight(line, "\r\n")))
 	}
 }
