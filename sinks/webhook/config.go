@@ -62,8 +62,8 @@ func (c *Config) Check(ctx context.Context, env relay.CheckEnv) relay.Report {
 	if env.Batch {
 		err = c.checkBatch()
 	}
-	if env.Samples != nil {
-		err = errors.Join(err, c.validateSamples(ctx, env.Name, env.Samples()))
+	if env.Samples != nil && c.Format == formatTemplate { // samples are expensive
+		err = errors.Join(err, c.templateSource().ValidateSamples(ctx, env.Name, env.Samples()))
 	}
 	return relay.NewReport(err, c.listWarnings()...)
 }

@@ -63,14 +63,6 @@ func (c *Config) checkTemplate() error {
 	return c.templateSource().Check()
 }
 
-// validateSamples renders sample requests of the sink.
-func (c *Config) validateSamples(ctx context.Context, sink string, samples []relay.Delivery) error {
-	if c.Format != formatTemplate {
-		return nil
-	}
-	return c.templateSource().ValidateSamples(ctx, sink, samples)
-}
-
 // buildBody returns the body for d. It is the same in every attempt, unless the template changes or uses the current
 // time.
 func (s *Sink) buildBody(ctx context.Context, d relay.Delivery) ([]byte, error) {

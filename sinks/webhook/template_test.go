@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -113,9 +114,9 @@ func TestTemplateSettings(t *testing.T) {
 		{Config{Format: "template", Template: `{{ .Object.Error }}`, ContentType: "text/plain"}, ""},
 	} {
 		c.config.URL, c.config.Secrets = "https://example.com/", []string{secretA}
-		err := c.config.validate()
-		if err == nil {
-			err = c.config.validateSamples(t.Context(), "hook", topics)
+		var err error
+		for _, e := range c.config.Check(t.Context(), relay.CheckEnv{Name: "hook", Samples: func() []relay.Delivery { return topics }}).Errors {
+			err = errors.Join(err, &e)
 		}
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%+v:\n got %v\nwant %s", c.config, err, c.want)

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/durations"
@@ -137,7 +138,12 @@ func (c *converter) sectionOf(n *node, key, path string) string {
 	return ""
 }
 
-func sinkName() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{0,62}$`) }
+// Expressions are compiled when they are first needed, and then once: most commands of the program need none.
+var sinkName = onceRegexp(`^[a-z0-9][a-z0-9_-]{0,62}$`)
+
+func onceRegexp(text string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
+}
 
 // namedObjects converts a map of named objects. The function schema returns the schema of each.
 func (c *converter) namedObjects(v *yamldoc.Value, path, noun string, schema func(name string) *node) map[string]any {

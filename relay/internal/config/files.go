@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 
 	"github.com/hubrelay/hubrelay/internal/embeddedredis"
@@ -161,15 +160,20 @@ func isCertificate(key string) bool {
 	return strings.Contains(key, "cert") || strings.HasPrefix(key, "ca_") || strings.HasPrefix(key, "jwks_")
 }
 
+var (
+	variableReference = onceRegexp(`\$?\$\{[^}]*\}?`)
+	variableName      = onceRegexp(`^[A-Za-z_][A-Za-z0-9_]*$`)
+)
+
 // expandVars replaces ${NAME} in a secret from the environment. $${ is an escaped ${.
 func (c *converter) expandVars(v *yamldoc.Value, path string) (string, bool) {
 	ok := true
-	text := regexp.MustCompile(`\$?\$\{[^}]*\}?`).ReplaceAllStringFunc(v.Text, func(m string) string {
+	text := variableReference().ReplaceAllStringFunc(v.Text, func(m string) string {
 		if rest, escaped := strings.CutPrefix(m, "$$"); escaped {
 			return "$" + rest
 		}
 		name := strings.TrimSuffix(m[2:], "}")
-		if !strings.HasSuffix(m, "}") || !regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`).MatchString(name) {
+		if !strings.HasSuffix(m, "}") || !variableName().MatchString(name) {
 			c.ErrorAt(v.At, path, "contains a ${ without a NAME}", "write $${ for a literal ${")
 			ok = false
 			return ""

@@ -11,7 +11,6 @@ import (
 	"net/url"
 	"path/filepath"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -237,15 +236,16 @@ func (f *field) redact(s string) string {
 	return shown
 }
 
+var plainScalar = onceRegexp(`^[A-Za-z./][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*$|` +
+	`^[0-9.]+:[0-9]+$|^([0-9.]+[a-zµ]+)+$|^[0-9]+[KMG]iB$`)
+
 // scalarYAML quotes s unless YAML reads the plain text as the same string.
 func scalarYAML(s string) string {
-	plain := regexp.MustCompile(`^[A-Za-z./][A-Za-z0-9_./-]*(:[A-Za-z0-9_./-]+)*$|` +
-		`^[0-9.]+:[0-9]+$|^([0-9.]+[a-zµ]+)+$|^[0-9]+[KMG]iB$`)
 	switch strings.ToLower(s) {
 	case "true", "false", "null", "yes", "no", "on", "off", ".nan", ".inf", "y", "n":
 		return strconv.Quote(s)
 	}
-	if plain.MatchString(s) {
+	if plainScalar().MatchString(s) {
 		return s
 	}
 	quoted, _ := json.Marshal(s) // a string always has a JSON form, which is valid YAML

@@ -151,9 +151,7 @@ func (l *loader) checkListen(path, address string) {
 	}
 }
 
-func hostName() *regexp.Regexp {
-	return regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
-}
+var hostName = onceRegexp(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
 
 // isAnyPort reports whether the system chooses the port. Two such addresses do not collide.
 func isAnyPort(address string) bool { return strings.HasSuffix(address, ":0") }
@@ -362,5 +360,7 @@ func fieldPath(path, field string) string {
 
 // bracketPath converts a.0.b into a[0].b, the notation of paths in this package.
 func bracketPath(field string) string {
-	return regexp.MustCompile(`\.(\d+)`).ReplaceAllString(field, "[$1]")
+	return indexSegment().ReplaceAllString(field, "[$1]")
 }
+
+var indexSegment = onceRegexp(`\.(\d+)`)
