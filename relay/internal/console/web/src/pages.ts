@@ -75,7 +75,9 @@ class Store<P extends Page<unknown>> {
 export interface Paged<P extends Page<unknown>> extends Polled<P> {
   /** start is the position of the first page. Empty means the start of the list. */
   start: string;
-  /** isPaused reports whether several pages are shown. Then the list does not refresh itself. */
+  /** hasPages reports whether several pages are shown. */
+  hasPages: boolean;
+  /** isPaused reports whether the list does not refresh itself, because several pages are shown. */
   isPaused: boolean;
   isLoading: boolean;
   moreError: Error | undefined;
@@ -147,6 +149,7 @@ export function usePages<T>(
       polled.refresh();
     },
     start,
+    hasPages: s.pages.length > 1,
     isPaused: interval > 0 && s.pages.length > 1,
     isLoading: s.isLoading,
     moreError: s.error,

@@ -6,7 +6,7 @@ import { Failed } from './ui';
 /** More ends a list. It loads the next page for users that do not scroll. */
 export function More({ of }: { of: Paged<Page<unknown>> }) {
   const { data, start } = of;
-  if (!data || (!start && !data.next && !of.isPaused)) return null;
+  if (!data || (!start && !data.next && !of.hasPages)) return null;
   const { path, query } = parseRoute();
   const values: Record<string, string[]> = {};
   for (const name of query.keys()) values[name] = query.getAll(name);

@@ -51,10 +51,17 @@ export function Table<T>({
   const { query } = useRoute();
   const area = useRef<HTMLDivElement>(null);
   const [scrolls, setScrolls] = useState(false);
+  /** The widths of the columns of a list that is rendered in part. Other rows in view do not change them. */
+  const [widths, setWidths] = useState<number[] | null>(null);
   useLayoutEffect(() => {
     const div = area.current;
     if (!div) return;
-    const measure = () => setScrolls(div.scrollWidth > div.clientWidth || div.scrollHeight > div.clientHeight);
+    let width = div.clientWidth;
+    const measure = () => {
+      setScrolls(div.scrollWidth > div.clientWidth || div.scrollHeight > div.clientHeight);
+      if (div.clientWidth !== width) setWidths(null);
+      width = div.clientWidth;
+    };
     measure();
     const resize = new ResizeObserver(measure);
     resize.observe(div);
@@ -85,8 +92,17 @@ export function Table<T>({
     onEnd: paged?.onEnd,
     onFirst: paged?.onFirst,
   });
-  const isPart = indexes.length < sorted.length || !!paged?.data?.next;
   const width = columns.length + (selected ? 1 : 0);
+  const isWindow = indexes.length < sorted.length;
+  const isPart = isWindow || !!paged?.data?.next;
+  const locked = isWindow && widths?.length === width ? widths : null;
+  useLayoutEffect(() => {
+    if (!isWindow) return setWidths(null);
+    if (locked) return;
+    const found = [...(area.current?.querySelectorAll('th') ?? [])].map((th) => th.getBoundingClientRect().width);
+    // Cards have no header.
+    if (found.every((w) => w > 0)) setWidths(found);
+  }, [isWindow, locked]);
   const gap = (from: number, to: number) =>
     from < to ? (
       // biome-ignore lint/a11y/noAriaHiddenOnFocusable: a row has no focus
@@ -112,8 +128,18 @@ export function Table<T>({
       class={`table${stack ? ' stack' : ''}${boxed ? ' boxed' : ''}`}
       {...(scrolls ? { tabIndex: 0, role: 'region', 'aria-label': caption } : {})}
     >
-      <table aria-rowcount={isPart ? (paged?.data?.next ? -1 : sorted.length + 1) : undefined}>
+      <table
+        class={locked ? 'fixed' : ''}
+        aria-rowcount={isPart ? (paged?.data?.next ? -1 : sorted.length + 1) : undefined}
+      >
         <caption class="hidden">{caption}</caption>
+        {locked ? (
+          <colgroup>
+            {locked.map((w, i) => (
+              <col key={`${i}`} style={{ width: `${w}px` }} />
+            ))}
+          </colgroup>
+        ) : null}
         <thead>
           <tr aria-rowindex={isPart ? 1 : undefined}>
             {onSelect && selected ? (
