@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -46,11 +47,14 @@ func TestConsoleInBrowser(t *testing.T) {
 		t.Skip("it needs Chromium and the npm packages of the console: make test-console")
 	}
 	empty := serve(t, daemonConfig{redis: fmt.Sprintf("url: %q", redistest.Start(t).URL()), sinks: consoleTokens})
-	busy := newBusyRelay(t)
+	busy, site := newBusyRelay(t)
 	failing, repair := newFailingRelay(t)
 	long := newLongRelay(t)
 	control := http.NewServeMux()
 	control.HandleFunc("POST /repair", func(http.ResponseWriter, *http.Request) { repair() })
+	// A job that runs stays in its step while the driver is stopped.
+	control.HandleFunc("POST /drivers/stop", func(http.ResponseWriter, *http.Request) { site.signalDrivers(syscall.SIGSTOP) })
+	control.HandleFunc("POST /drivers/continue", func(http.ResponseWriter, *http.Request) { site.signalDrivers(syscall.SIGCONT) })
 	control.HandleFunc("POST /publish", func(w http.ResponseWriter, r *http.Request) {
 		n, err := strconv.Atoi(r.URL.Query().Get("n"))
 		if err != nil {
@@ -93,7 +97,7 @@ func TestConsoleInBrowser(t *testing.T) {
 }
 
 // newBusyRelay starts a relay with data of all kinds.
-func newBusyRelay(t *testing.T) *daemon {
+func newBusyRelay(t *testing.T) (*daemon, *migrations) {
 	t.Helper()
 	m := newSite(t)
 	store := redistest.Start(t)
@@ -192,7 +196,7 @@ func newBusyRelay(t *testing.T) *daemon {
 		}
 		return err
 	})
-	return d
+	return d, m
 }
 
 // newFailingRelay starts a relay with one broken webhook. repair lets its receiver accept everything.

@@ -1,6 +1,6 @@
 import type { Locator, Page } from '@playwright/test';
 import { expect, go, loaded, test } from './console';
-import { call } from './relays';
+import { call, control } from './relays';
 
 // The tests of one sink run in this order, because each changes the state that the next one finds.
 test.describe.configure({ mode: 'default' });
@@ -295,6 +295,41 @@ test('migrate an instance and follow the job', async ({ open }) => {
   await page.getByRole('navigation', { name: 'Pages' }).getByRole('link', { name: 'Jobs' }).click();
   const row = page.getByRole('table', { name: 'Instances' }).getByRole('row', { name: /web-1/ });
   await expect(row.getByRole('cell', { name: destination }).first()).toBeVisible();
+});
+
+test('cancel a running job', async ({ open }) => {
+  const viewer = await open('busy', 'viewer', '/jobs');
+  const page = await open('busy', 'operator', '/jobs/new');
+  await loaded(page, 'Migrate an instance');
+  await control('/drivers/stop'); // so the job is not completed before it is canceled
+  await button(page, 'Migrate web-1').click();
+  await confirm(page, 'Start the migration');
+  await expect(page.locator('.title').getByText('running')).toBeVisible();
+  const id = (await page.getByRole('heading', { level: 1 }).textContent()) ?? '';
+  await expect(button(page, 'Cancel the job')).toBeVisible();
+  await go(viewer, `/jobs/${id}`);
+  await loaded(viewer, id);
+  await expect(button(viewer, 'Cancel the job')).toHaveCount(0);
+
+  await go(page, '/jobs');
+  await loaded(page, 'Jobs');
+  const row = page.getByRole('table', { name: /^Jobs/ }).getByRole('row').filter({ hasText: id });
+  await button(row, `Cancel the job ${id}`).click();
+  const dialog = page.getByRole('dialog', { name: 'Cancel the migration of web-1?' });
+  await expect(dialog).toContainText(`hubrelay jobs cancel ${id}`);
+  await expect(dialog).toContainText('A job that runs is rolled back');
+  await button(dialog, 'Keep the migration').click();
+  await closed(page);
+  await expect(row).not.toContainText('being rolled back');
+  await row.getByRole('link', { name: id }).click();
+  await button(page, 'Cancel the job').click();
+  await confirm(page, 'Cancel the migration');
+  await closed(page);
+  await expect(page.locator('.title')).toContainText('being rolled back');
+  await expect(button(page, 'Cancel the job')).toHaveCount(0);
+  await control('/drivers/continue');
+  await expect(page.getByText('The migration was canceled by an operator').first()).toBeVisible();
+  await expect(page.locator('.title')).not.toContainText('being rolled back');
 });
 
 test('the actions are in the audit log', async ({ open }) => {

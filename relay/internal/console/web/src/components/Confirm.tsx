@@ -8,6 +8,8 @@ interface Props {
   /** confirm is the label of the button that starts the action: a verb and an object. */
   confirm: string;
   danger?: boolean;
+  /** dismiss is the label of the button that does nothing, if Cancel is ambiguous. */
+  dismiss?: string;
   disabled?: boolean;
   command?: string;
   /** action returns what to show afterwards, nothing to close the dialog, or false to keep it as it is. */
@@ -16,7 +18,17 @@ interface Props {
 }
 
 /** Confirm says what an action does before it starts, and shows its result. */
-export function Confirm({ title, children, confirm, danger, disabled, command, action, onClose }: Props) {
+export function Confirm({
+  title,
+  children,
+  confirm,
+  danger,
+  dismiss = 'Cancel',
+  disabled,
+  command,
+  action,
+  onClose,
+}: Props) {
   const dialog = useRef<HTMLDialogElement>(null);
   const close = useRef<HTMLButtonElement>(null);
   const [running, setRunning] = useState(false);
@@ -74,7 +86,7 @@ export function Confirm({ title, children, confirm, danger, disabled, command, a
         ) : null}
         <div class="buttons end">
           <button ref={close} type="button" onClick={onClose} disabled={running}>
-            {result ? 'Close' : 'Cancel'}
+            {result ? 'Close' : dismiss}
           </button>
           {result ? null : (
             <button type="submit" class={danger ? 'danger' : 'primary'} disabled={running || disabled}>

@@ -1,9 +1,10 @@
 import { useState } from 'preact/hooks';
-import { ApiError, get, type Schemas } from '../api';
+import { ApiError, get, post, type Schemas } from '../api';
+import { Confirm } from '../components/Confirm';
 import { Filter } from '../components/Filter';
 import { More } from '../components/More';
 import { type Column, Table } from '../components/Table';
-import { Command, Empty, Facts, Loaded, State, Time, Title } from '../components/ui';
+import { Command, CopyButton, Empty, Facts, Loaded, State, Time, Title } from '../components/ui';
 import { bytes, command, isSet, sentence } from '../format';
 import { usePages } from '../pages';
 import { type Polled, usePolling } from '../poll';
@@ -36,6 +37,53 @@ export function JobLink({ id }: { id: string }) {
   );
 }
 
+const canCancel = (j: Job) => !ended.includes(j.state.current) && !j.canceled;
+
+/** JobState shows the state of a job, and whether it is being rolled back. */
+function JobState({ job: j }: { job: Job }) {
+  return (
+    <>
+      <State state={j.state.current} />
+      {j.canceled && !ended.includes(j.state.current) ? (
+        <>
+          {' '}
+          <span class="badge warn">being rolled back</span>
+        </>
+      ) : null}
+    </>
+  );
+}
+
+/** Cancel asks before it cancels a job. */
+function Cancel({ job: j, onClose, onDone }: { job: Job; onClose: () => void; onDone: () => void }) {
+  return (
+    <Confirm
+      title={`Cancel the migration of ${j.instance}?`}
+      confirm="Cancel the migration"
+      danger
+      dismiss="Keep the migration"
+      command={command('jobs', 'cancel', j.id)}
+      onClose={onClose}
+      action={async () => {
+        try {
+          await post('/api/jobs/{id}/cancel', { params: { id: j.id } });
+        } finally {
+          onDone();
+        }
+        return null;
+      }}
+    >
+      <p>
+        A job that waits ends now, and {j.instance} stays on {j.source}.
+      </p>
+      <p>
+        A job that runs is rolled back: the relay stops the driver and moves {j.instance} back to {j.source}. If it
+        already runs on {j.destination} and nothing is left on {j.source}, the migration is completed instead.
+      </p>
+    </Confirm>
+  );
+}
+
 const columns: Column<Job>[] = [
   { id: 'id', label: 'Job', cell: (j) => <JobLink id={j.id} /> },
   {
@@ -43,7 +91,7 @@ const columns: Column<Job>[] = [
     label: 'State',
     cell: (j) => (
       <>
-        <State state={j.state.current} />
+        <JobState job={j} />
         <div class="muted sub">
           <Time time={j.state.changed} ago />
         </div>
@@ -80,6 +128,7 @@ export function Jobs() {
   const { query } = useRoute();
   const operator = useRole('operator');
   const inventory = useInventory();
+  const [canceling, setCanceling] = useState<Job | null>(null);
   const search = {
     hub_id: query.get('hub_id') ?? '',
     container: query.get('container') ?? '',
@@ -92,6 +141,27 @@ export function Jobs() {
     5000,
     JSON.stringify(search),
   );
+  // Only operators have the column, and only while a job can be canceled.
+  const actions: Column<Job>[] =
+    operator && jobs.data?.data.some(canCancel)
+      ? [
+          {
+            id: 'actions',
+            label: 'Actions',
+            cell: (j) =>
+              canCancel(j) ? (
+                <button
+                  type="button"
+                  class="small"
+                  aria-label={`Cancel the job ${j.id}`}
+                  onClick={() => setCanceling(j)}
+                >
+                  Cancel
+                </button>
+              ) : null,
+          },
+        ]
+      : [];
   const filtered = search.states.length > 0 || search.hub_id || search.container || search.instance;
   if (isDisabled(jobs))
     return (
@@ -127,7 +197,7 @@ export function Jobs() {
               <Table
                 boxed
                 caption="Jobs, the newest first"
-                columns={columns}
+                columns={[...columns.slice(0, 2), ...actions, ...columns.slice(2)]}
                 rows={page.data}
                 rowKey={(j) => j.id}
                 paged={jobs}
@@ -149,6 +219,7 @@ export function Jobs() {
         <h2>Inventory</h2>
         <Loaded of={inventory}>{(i) => <InventoryTables inventory={i} />}</Loaded>
       </section>
+      {canceling ? <Cancel job={canceling} onClose={() => setCanceling(null)} onDone={jobs.refresh} /> : null}
     </>
   );
 }
@@ -222,7 +293,9 @@ function InventoryTables({ inventory: i }: { inventory: Inventory }) {
 }
 
 export function JobPage({ id }: { id: string }) {
+  const operator = useRole('operator');
   const [over, setOver] = useState(false);
+  const [canceling, setCanceling] = useState<Job | null>(null);
   const job = usePolling(
     async (signal) => {
       const { data } = await get('/api/jobs/{id}', { params: { id }, signal });
@@ -238,8 +311,17 @@ export function JobPage({ id }: { id: string }) {
         <a href="#/jobs">Jobs</a>
       </p>
       <Title text={id} mono>
-        {job.data ? <State state={job.data.state.current} /> : null}
+        {job.data ? <JobState job={job.data} /> : null}
+        {job.data && operator && canCancel(job.data) ? (
+          <div class="buttons">
+            <CopyButton label="Copy the command" text={command('jobs', 'cancel', id)} />
+            <button type="button" onClick={() => setCanceling(job.data ?? null)}>
+              Cancel the job
+            </button>
+          </div>
+        ) : null}
       </Title>
+      {canceling ? <Cancel job={canceling} onClose={() => setCanceling(null)} onDone={job.refresh} /> : null}
       {isDisabled(job) ? (
         <Disabled />
       ) : (
