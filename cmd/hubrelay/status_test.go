@@ -2,10 +2,13 @@ package main_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/redistest"
+	"github.com/hubrelay/hubrelay/internal/testkit"
 )
 
 func TestStatus(t *testing.T) {
@@ -33,6 +36,36 @@ func TestStatus(t *testing.T) {
 		if !strings.Contains(out, want) || code != 0 {
 			t.Errorf("got %d, and %q is missing: %s%s", code, want, out, errOut)
 		}
+	}
+}
+
+// Each node lists all nodes, with what the others have stored.
+func TestNodesList(t *testing.T) {
+	t.Parallel()
+	store := redistest.Start(t)
+	file := writeFile(t, tempDir(t), "hubrelay.yaml", daemonConfig{redis: fmt.Sprintf("url: %q", store.URL())}.renderYAML())
+	first, second := serveFile(t, file), serveFile(t, file)
+	second.connect(t, readerKey, "hub-1", "")
+	var nodes []adminapi.Node
+	testkit.Eventually(t, "the client of the other node", func() error {
+		out, errOut, code := call(t, nil, "", "nodes", "list", "-o", "json", "--admin", first.Admin)
+		if err := json.Unmarshal([]byte(out), &nodes); err != nil || code != 0 {
+			return fmt.Errorf("got %d %w: %s%s", code, err, out, errOut)
+		}
+		if len(nodes) != 2 || nodes[0].Clients+nodes[1].Clients != 1 {
+			return fmt.Errorf("got %+v", nodes)
+		}
+		return nil
+	})
+	for i, n := range nodes {
+		if n.Name != fmt.Sprintf("node-%d", i) || n.Host == "" || n.Version == "" || n.NotReady != "" || n.StartedAt.IsZero() ||
+			n.SeenAt.IsZero() || n.ConfigWarning != "" {
+			t.Errorf("got %+v", n)
+		}
+	}
+	out, errOut, code := call(t, nil, "", "nodes", "list", "--admin", second.Admin)
+	if code != 0 || !strings.Contains(out, "node-0") || !strings.Contains(out, "node-1") {
+		t.Errorf("got %d: %s%s", code, out, errOut)
 	}
 }
 

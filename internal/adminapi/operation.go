@@ -149,7 +149,7 @@ func Operations() []AnyOperation {
 		SearchEvents(), ShowEvent(), ListDeliveries(), RetryDeliveries(), DropDeliveries(),
 		ListSources(), ListConnections(), ExplainStream(), ListAudit(),
 		ListKeys(), CheckKey(), CreateKey(), RotateKey(), RevokeKey(), EraseAccount(),
-		ListInventory(), ImportInventory(), ShowSession(), ShowStatus(),
+		ListInventory(), ImportInventory(), ShowSession(), ShowStatus(), ListNodes(),
 		ListJobs(), ShowJob(), CreateJob(), CancelJob(), ShowConfig(), ShowConfigVersion(),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/streamid"
@@ -190,15 +191,17 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 
 	sources := d.newSources(s, notices, instance, node.Name)
 	events := history.NewSearcher(s.log, s.keys)
+	host, _ := os.Hostname() // for operators only
+	reporter := status.NewReporter(status.Options{
+		Node: node.Name, Host: host, Version: d.options.Version, StartedAt: time.Now(),
+		Log: s.log, Leases: s.leases, Clients: streams, Storage: s.monitor, Configs: &d.configs, CheckReady: s.checkReady,
+		ConfigWarning: d.reloads.OperatorWarning,
+	})
 	addresses.Admin, err = d.startAdminListener(ctx, group, addresses.Health, adminserver.Options{
 		Sinks: deliveries, Sources: sources, Quarantine: d.newQuarantine(s), Connections: streams, Keys: keys,
 		Access: d.newExplainer(s, events), Events: events,
 		Accounts: accounts{d.cfg.Redis.URL, s, deliveries}, AuditLog: s.audit, Node: node.Name, Jobs: d.modules.migrations.AdminJobs(),
-		Status: status.NewReporter(status.Options{
-			Node: node.Name, Version: d.options.Version, StartedAt: time.Now(), Log: s.log, Leases: s.leases,
-			Clients: streams, Storage: s.monitor, Configs: &d.configs, CheckReady: s.checkReady,
-			ConfigWarning: d.reloads.OperatorWarning,
-		}),
+		Status: reporter,
 	})
 	if err != nil {
 		return err
@@ -206,6 +209,7 @@ func (d *Daemon) start(ctx context.Context, group *lifecycle.Group, health *admi
 	if addresses.Public, err = d.startPublicListener(ctx, group, s, streams, instance); err != nil {
 		return err
 	}
+	group.Start(ctx, "node status", reporter.Run)
 	group.Start(ctx, "sources", sources.run)
 	if d.options.Reload != nil {
 		d.startReload(ctx, group, streams, deliveries, sources)

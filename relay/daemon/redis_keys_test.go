@@ -59,6 +59,7 @@ func TestRedisKeys_MatchArchitecture(t *testing.T) {
 		"rate:<name>":              store.RateKey(k, "<name>"),
 		"sinkchanges":              store.ChangesKey(k),
 		"lease:<name>":             lease.Key(k, "<name>"),
+		"status:<node>":            lease.RecordKey(k, "<node>"),
 		"node:<n>":                 strings.TrimSuffix(lease.NodeKey(k, 0), "0") + "<n>",
 		"partitions":               redisconn.PartitionsKey(k),
 		"probe":                    redisconn.ProbeKey(k),

@@ -66,7 +66,7 @@ type Options struct {
 	ConfigWarning func() string
 	// AuditLog implements /api/audit.
 	AuditLog AuditLog
-	// Status implements /api/status and /api/config.
+	// Status implements /api/status, /api/nodes and /api/config.
 	Status Status
 	// Jobs implements /api/jobs.
 	Jobs Jobs

@@ -54,6 +54,7 @@ func newAPIHandler(opt Options) *apiHandler {
 	handleOperation(h, adminapi.CreateJob(), withComponent(opt.Jobs, createJob))
 	handleOperation(h, adminapi.CancelJob(), withComponent(opt.Jobs, cancelJob))
 	handleOperation(h, adminapi.ShowStatus(), withComponent(opt.Status, showStatus))
+	handleOperation(h, adminapi.ListNodes(), withComponent(opt.Status, listNodes))
 	handleOperation(h, adminapi.ShowConfig(), withComponent(opt.Status, showConfig))
 	handleOperation(h, adminapi.ShowConfigVersion(), withComponent(opt.Status, showConfigVersion))
 	handleOperation(h, adminapi.EraseAccount(), withComponent(opt.Accounts, eraseAccount))

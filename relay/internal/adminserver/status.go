@@ -7,10 +7,11 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
 
-// Status describes the relay. Its methods may be called concurrently. ShowStatus honors ctx, and its error means that Redis
-// is unreachable.
+// Status describes the relay. Its methods may be called concurrently. They honor ctx. An error of ShowStatus or ListNodes means
+// that Redis is unreachable.
 type Status interface {
 	ShowStatus(ctx context.Context) (adminapi.Status, error)
+	ListNodes(ctx context.Context) ([]adminapi.Node, error)
 	ShowConfig() adminapi.Config
 	// ShowConfigVersion returns a *[relay.Error] for a version that is not kept.
 	ShowConfigVersion(number string) (adminapi.ConfigText, error)
@@ -18,6 +19,10 @@ type Status interface {
 
 func showStatus(s Status, r *http.Request, _ adminapi.Empty) (adminapi.Status, error) {
 	return s.ShowStatus(r.Context())
+}
+
+func listNodes(s Status, r *http.Request, _ adminapi.Empty) ([]adminapi.Node, error) {
+	return s.ListNodes(r.Context())
 }
 
 func showConfig(s Status, _ *http.Request, _ adminapi.Empty) (adminapi.Config, error) {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/hubrelay/hubrelay/internal/await"
 	"github.com/hubrelay/hubrelay/internal/backoff"
+	"github.com/hubrelay/hubrelay/internal/keyspace"
 	"github.com/hubrelay/hubrelay/relay/internal/redisconn"
 )
 
@@ -122,4 +123,32 @@ func (m *Manager) ListNodes(ctx context.Context) ([]string, error) {
 		}
 	}
 	return names, nil
+}
+
+// RecordKey is the record of a node.
+func RecordKey(k keyspace.Space, node string) string { return k.Global("status:" + node) }
+
+// StoreRecord stores what other nodes read about a node with [Manager.LoadRecords]. It expires after ttl.
+func (m *Manager) StoreRecord(ctx context.Context, node string, record []byte, ttl time.Duration) error {
+	return redisconn.WrapError("store the record of a node", m.client.Set(ctx, RecordKey(m.keys, node), record, ttl).Err())
+}
+
+// LoadRecords returns the records of nodes in the same order. The record of a node that has none is nil.
+func (m *Manager) LoadRecords(ctx context.Context, nodes []string) ([][]byte, error) {
+	replies := make([]*redis.StringCmd, len(nodes))
+	if _, err := m.client.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, node := range nodes {
+			replies[i] = pipe.Get(ctx, RecordKey(m.keys, node))
+		}
+		return nil
+	}); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, redisconn.WrapError("read the records of nodes", err)
+	}
+	records := make([][]byte, len(nodes))
+	for i, reply := range replies {
+		if reply.Err() == nil {
+			records[i], _ = reply.Bytes()
+		}
+	}
+	return records, nil
 }

@@ -15,15 +15,16 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/storage"
 )
 
-// Options are the parts that a [Reporter] describes. All fields are required.
+// Options are the parts that a [Reporter] describes. All fields are required, except Host.
 type Options struct {
-	Node, Version string
-	StartedAt     time.Time
-	Log           *eventlog.Log
-	Leases        *lease.Manager
-	Clients       *clients.Server
-	Storage       *storage.Monitor
-	Configs       *Configs
+	// Node is the name of this node, and Host that of its machine.
+	Node, Host, Version string
+	StartedAt           time.Time
+	Log                 *eventlog.Log
+	Leases              *lease.Manager
+	Clients             *clients.Server
+	Storage             *storage.Monitor
+	Configs             *Configs
 	// CheckReady returns the reason why this node is not ready.
 	CheckReady func(context.Context) error
 	// ConfigWarning describes how the running configuration differs from the file, or returns "".
@@ -69,18 +70,13 @@ func (r *Reporter) readStatus(ctx context.Context) (adminapi.Status, error) {
 	if err != nil {
 		return adminapi.Status{}, err
 	}
-	_, queued := o.Clients.QueueStats()
-	s := adminapi.Status{
-		Node: o.Node, Version: o.Version, StartedAt: o.StartedAt.UTC().Truncate(time.Millisecond), Nodes: nodes,
-		ConfigWarning: o.ConfigWarning(),
-		Storage:       adminapi.StorageStatus{UsedBytes: o.Storage.UsedMemory(), MaxBytes: o.Storage.MaxMemory()},
-		Log:           adminapi.LogStatus{Stored: info.Stored, Events: info.Length, OldestAt: info.OldestAt},
-		Streams:       adminapi.StreamStatus{Clients: o.Clients.Clients(), QueuedBytes: queued},
-	}
-	if err := o.CheckReady(ctx); err != nil {
-		s.NotReady = err.Error()
-	}
-	return s, nil
+	n := r.describeNode(ctx)
+	return adminapi.Status{
+		Node: n.Name, Version: n.Version, StartedAt: n.StartedAt, Nodes: nodes, NotReady: n.NotReady, ConfigWarning: n.ConfigWarning,
+		Storage: adminapi.StorageStatus{UsedBytes: o.Storage.UsedMemory(), MaxBytes: o.Storage.MaxMemory()},
+		Log:     adminapi.LogStatus{Stored: info.Stored, Events: info.Length, OldestAt: info.OldestAt},
+		Streams: adminapi.StreamStatus{Clients: n.Clients, QueuedBytes: n.QueuedBytes},
+	}, nil
 }
 
 // ShowConfig returns the configuration of this node with its earlier versions.

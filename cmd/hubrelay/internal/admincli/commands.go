@@ -11,7 +11,7 @@ import (
 // of the groups keys and sinks.
 func Commands(std term.Streams, keysNew, sinksExplain *cobra.Command) []*cobra.Command {
 	return []*cobra.Command{
-		newStatus(std), newConsole(std), newSinks(std, sinksExplain), newSources(std), newConnections(std), newStreams(std),
+		newStatus(std), newNodes(std), newConsole(std), newSinks(std, sinksExplain), newSources(std), newConnections(std), newStreams(std),
 		newAudit(std), newAccounts(std), newEvents(std), newDeliveries(std), newDeadLetters(std), newQuarantine(std),
 		newInventory(std), newKeys(std, keysNew),
 	}

@@ -1,0 +1,67 @@
+package status
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/await"
+)
+
+const (
+	// recordInterval is the interval at which a node renews its record.
+	recordInterval = 5 * time.Second
+	// recordTTL is longer than the interval, so a record survives a failed renewal.
+	recordTTL = 3 * recordInterval
+)
+
+// Run renews the record of this node until ctx ends.
+func (r *Reporter) Run(ctx context.Context) error {
+	for {
+		record, err := json.Marshal(r.describeNode(ctx))
+		if err != nil {
+			return err
+		}
+		// While Redis is unreachable, other components log it.
+		_ = r.opts.Leases.StoreRecord(ctx, r.opts.Node, record, recordTTL)
+		if !await.Duration(ctx, recordInterval) {
+			return nil
+		}
+	}
+}
+
+func (r *Reporter) describeNode(ctx context.Context) adminapi.Node {
+	o := &r.opts
+	_, queued := o.Clients.QueueStats()
+	n := adminapi.Node{
+		Name: o.Node, Host: o.Host, Version: o.Version, StartedAt: o.StartedAt.UTC().Truncate(time.Millisecond),
+		ConfigWarning: o.ConfigWarning(), Clients: o.Clients.Clients(), QueuedBytes: queued,
+		SeenAt: time.Now().UTC().Truncate(time.Millisecond),
+	}
+	if err := o.CheckReady(ctx); err != nil {
+		n.NotReady = err.Error()
+	}
+	return n
+}
+
+// ListNodes returns the nodes that are running, in the order of their numbers. An error means that Redis is unreachable.
+func (r *Reporter) ListNodes(ctx context.Context) ([]adminapi.Node, error) {
+	names, err := r.opts.Leases.ListNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	records, err := r.opts.Leases.LoadRecords(ctx, names)
+	if err != nil {
+		return nil, err
+	}
+	nodes := make([]adminapi.Node, len(names))
+	for i, name := range names {
+		if name == r.opts.Node {
+			nodes[i] = r.describeNode(ctx)
+		} else if json.Unmarshal(records[i], &nodes[i]) != nil {
+			nodes[i] = adminapi.Node{Name: name} // it has just started, or has another version
+		}
+	}
+	return nodes, nil
+}
