@@ -34,7 +34,11 @@ test('overview, sink and event of a relay with a failing sink', async ({ open })
   await loaded(detail, event?.id ?? '');
   await expect(detail.getByText('Payload').first()).toBeVisible();
   await save(detail, 'event');
-  const phone = await open('failing', 'operator', '/sinks', { viewport: { width: 390, height: 760 } });
+  const phone = await open('failing', 'operator', '/sinks', {
+    viewport: { width: 390, height: 760 },
+    hasTouch: true,
+    isMobile: true,
+  });
   await loaded(phone, 'Sinks');
   await save(phone, 'sinks-phone');
 });
@@ -44,7 +48,10 @@ test('live, explain and jobs of a busy relay', async ({ open }) => {
   const shown = (await events('busy', 'limit=100&topics=container.state.changed')).find(
     (e) => e.object_id === 'object-0',
   );
-  const live = await open('busy', 'operator', `/live?event=${shown?.id}`, { viewport: size, colorScheme: 'dark' });
+  const live = await open('busy', 'operator', `/live?event=${shown?.id}`, {
+    viewport: { width: 1280, height: 460 },
+    colorScheme: 'dark',
+  });
   await loaded(live, 'Live');
   await expect(live.getByText('"topic"')).toBeVisible();
   await save(live, 'live-dark');

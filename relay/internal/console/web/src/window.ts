@@ -12,41 +12,62 @@ const nearEnd = 60;
 
 /** Heights has the height of each row: the measured one, or an estimate. */
 class Heights {
-  private measured: number[] = [];
+  /** 0 means that the row was not measured. */
+  private measured = new Float32Array(0);
   private offsets = new Float64Array(1);
-  private isStale = true;
+  private count = 0;
+  /** The offsets up to this row are valid. */
+  private valid = 0;
   private hasEstimate = false;
 
   constructor(private estimate: number) {}
 
   reset() {
-    this.measured = [];
-    this.isStale = true;
+    this.measured.fill(0);
+    this.valid = 0;
     this.hasEstimate = false;
   }
 
-  /** set reports whether the height is new. */
+  private height(index: number): number {
+    return this.measured[index] || this.estimate;
+  }
+
+  /** set reports whether offsets change. Most rows have the estimated height, so they change none. */
   set(index: number, height: number): boolean {
-    if (Math.abs((this.measured[index] ?? -1) - height) < 0.5) return false;
-    // The estimate stays, because a change of it moves all rows.
-    if (!this.hasEstimate && height > 0) {
+    if (index >= this.count || height <= 0) return false;
+    const before = this.height(index);
+    this.measured[index] = height;
+    if (!this.hasEstimate) {
+      // The estimate stays, because a change of it moves all rows.
       this.hasEstimate = true;
       this.estimate = height;
+      this.valid = 0;
     }
-    this.measured[index] = height;
-    this.isStale = true;
+    if (Math.abs(before - height) < 0.5) {
+      this.measured[index] = before;
+      return false;
+    }
+    this.valid = Math.min(this.valid, index);
     return true;
   }
 
   resize(count: number) {
-    if (!this.isStale && this.offsets.length === count + 1) return;
-    this.offsets = new Float64Array(count + 1);
-    let sum = 0;
-    for (let i = 0; i < count; i++) {
-      sum += this.measured[i] ?? this.estimate;
-      this.offsets[i + 1] = sum;
+    if (count >= this.offsets.length) {
+      const capacity = Math.max(count, 2 * this.count);
+      const [measured, offsets] = [new Float32Array(capacity), new Float64Array(capacity + 1)];
+      measured.set(this.measured);
+      offsets.set(this.offsets);
+      this.measured = measured;
+      this.offsets = offsets;
     }
-    this.isStale = false;
+    this.measured.fill(0, count, this.count);
+    this.count = count;
+    this.valid = Math.min(this.valid, count);
+    let sum = this.offset(this.valid);
+    for (; this.valid < count; this.valid++) {
+      sum += this.height(this.valid);
+      this.offsets[this.valid + 1] = sum;
+    }
   }
 
   /** offset is the distance of a row from the start of the list. */
@@ -57,7 +78,7 @@ class Heights {
   /** indexAt returns the row at a distance from the start of the list. */
   indexAt(offset: number): number {
     let low = 0;
-    let high = Math.max(0, this.offsets.length - 2);
+    let high = Math.max(0, this.count - 1);
     while (low < high) {
       const middle = (low + high + 1) >> 1;
       if (this.offset(middle) <= offset) low = middle;

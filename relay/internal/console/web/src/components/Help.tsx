@@ -59,7 +59,7 @@ export function Help() {
   }, []);
   return (
     <>
-      <button type="button" class="small" onClick={() => setOpen(true)}>
+      <button type="button" class="small keyboard" onClick={() => setOpen(true)}>
         Keyboard
       </button>
       {open ? <HelpDialog onClose={() => setOpen(false)} /> : null}

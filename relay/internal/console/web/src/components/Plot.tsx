@@ -58,9 +58,10 @@ export function Plot({ title, lines, format }: Props) {
         cursor: { y: false, drag: { x: false, y: false }, points: { size: 6 } },
         scales: {
           x: {
-            range: (_, min, max) => {
-              const end = max || Date.now() / 1000; // without data, the last minute
-              return [Math.min(min || end, end - minSeconds), end];
+            // uPlot shows a day around a single value.
+            range: ({ data: [times] }) => {
+              const end = times.at(-1) ?? Date.now() / 1000; // without data, the last minute
+              return [Math.min(times[0] ?? end, end - minSeconds), end];
             },
           },
           y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] },

@@ -11,8 +11,8 @@ export interface Column<T> {
   /** sort returns the value to sort by. Columns without it cannot be sorted. */
   sort?: (row: T) => string | number;
   numeric?: boolean;
-  /** wide columns may break lines. */
-  wide?: boolean;
+  /** Columns with a width may break lines. The others are as wide as their texts. */
+  breaks?: 'short' | 'wide';
 }
 
 interface Props<T> {
@@ -82,6 +82,9 @@ export function Table<T>({
     () => (isSelectable ? rows.filter(canSelect).slice(0, maxSelected).map(rowKey) : []),
     [isSelectable, rows],
   );
+  const latest = useRef({ selected, onSelect });
+  latest.current = { selected, onSelect };
+  const kept = useRef(new Map<string, { from: unknown[]; element: ComponentChildren }>());
   const body = useRef<HTMLTableSectionElement>(null);
   const keyOf = (i: number) => rowKey(sorted[i] as T);
   const { indexes, offset } = useWindow({
@@ -115,6 +118,56 @@ export function Table<T>({
       </tr>
     ) : null;
 
+  // A row that has not changed keeps its element, so scrolling renders only the rows that come into view.
+  const before = kept.current;
+  kept.current = new Map();
+  const rendered = (i: number) => {
+    const row = sorted[i] as T;
+    const k = keyOf(i);
+    const isSelected = selected?.has(k);
+    const from = [row, i, isPart, isSelected, isSelectable, ...columns];
+    const old = before.get(k);
+    const element =
+      old?.from.every((v, n) => v === from[n]) && old.from.length === from.length ? old.element : tr(row, i);
+    kept.current.set(k, { from, element });
+    return element;
+  };
+  const tr = (row: T, i: number) => {
+    const k = keyOf(i);
+    return (
+      <tr
+        key={k}
+        data-row={i}
+        data-key={k}
+        aria-rowindex={isPart ? i + 2 : undefined}
+        class={selected?.has(k) ? 'selected' : ''}
+      >
+        {selected ? (
+          <td class="check">
+            {canSelect(row) ? (
+              <input
+                type="checkbox"
+                aria-label={`Select ${k}`}
+                checked={selected.has(k)}
+                onChange={(e) => {
+                  const keys = new Set(latest.current.selected);
+                  if (e.currentTarget.checked) keys.add(k);
+                  else keys.delete(k);
+                  latest.current.onSelect?.(keys);
+                }}
+              />
+            ) : null}
+          </td>
+        ) : null}
+        {columns.map((c) => (
+          <td key={c.id} data-label={c.label} class={c.numeric ? 'number' : (c.breaks ?? '')}>
+            {c.cell(row)}
+          </td>
+        ))}
+      </tr>
+    );
+  };
+
   function toggleSort(column: Column<T>) {
     const first = column.numeric ? '1' : undefined;
     if (by !== column) setQuery({ sort: column.id, desc: first });
@@ -142,7 +195,7 @@ export function Table<T>({
         ) : null}
         <thead>
           <tr aria-rowindex={isPart ? 1 : undefined}>
-            {onSelect && selected ? (
+            {selected ? (
               <th scope="col" class="check">
                 <input
                   type="checkbox"
@@ -150,7 +203,7 @@ export function Table<T>({
                     selectable.length < maxSelected ? 'Select all that are loaded' : `Select the first ${maxSelected}`
                   }
                   checked={selectable.length > 0 && selectable.every((k) => selected.has(k))}
-                  onChange={(e) => onSelect(new Set(e.currentTarget.checked ? selectable : []))}
+                  onChange={(e) => onSelect?.(new Set(e.currentTarget.checked ? selectable : []))}
                 />
               </th>
             ) : null}
@@ -174,43 +227,7 @@ export function Table<T>({
           </tr>
         </thead>
         <tbody ref={body}>
-          {indexes.flatMap((i, n) => {
-            const row = sorted[i] as T;
-            const k = keyOf(i);
-            return [
-              gap((indexes[n - 1] ?? -1) + 1, i),
-              <tr
-                key={k}
-                data-row={i}
-                data-key={k}
-                aria-rowindex={isPart ? i + 2 : undefined}
-                class={selected?.has(k) ? 'selected' : ''}
-              >
-                {onSelect && selected ? (
-                  <td class="check">
-                    {canSelect(row) ? (
-                      <input
-                        type="checkbox"
-                        aria-label={`Select ${k}`}
-                        checked={selected.has(k)}
-                        onChange={(e) => {
-                          const keys = new Set(selected);
-                          if (e.currentTarget.checked) keys.add(k);
-                          else keys.delete(k);
-                          onSelect(keys);
-                        }}
-                      />
-                    ) : null}
-                  </td>
-                ) : null}
-                {columns.map((c) => (
-                  <td key={c.id} data-label={c.label} class={`${c.numeric ? 'number' : ''}${c.wide ? 'wide' : ''}`}>
-                    {c.cell(row)}
-                  </td>
-                ))}
-              </tr>,
-            ];
-          })}
+          {indexes.flatMap((i, n) => [gap((indexes[n - 1] ?? -1) + 1, i), rendered(i)])}
           {gap((indexes.at(-1) ?? -1) + 1, sorted.length)}
         </tbody>
       </table>

@@ -34,7 +34,7 @@ const columns: Column<Entry>[] = [
   {
     id: 'detail',
     label: 'Detail',
-    wide: true,
+    breaks: 'wide',
     cell: (e) => (
       <>
         {e.detail}

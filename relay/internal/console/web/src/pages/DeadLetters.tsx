@@ -73,7 +73,7 @@ export function DeadLetters({ sink }: { sink: string }) {
     { id: 'account', label: 'Account', cell: (d) => <span class="mono">{d.account_id}</span> },
     { id: 'attempts', label: 'Attempts', numeric: true, cell: (d) => number(d.attempts) },
     { id: 'time', label: 'Last attempt', cell: (d) => <Time time={d.time} /> },
-    { id: 'reason', label: 'Reason', wide: true, cell: (d) => d.reason },
+    { id: 'reason', label: 'Reason', breaks: 'wide', cell: (d) => d.reason },
   ];
 
   return (
@@ -109,6 +109,7 @@ export function DeadLetters({ sink }: { sink: string }) {
             <>
               {page.data.length ? (
                 <Table
+                  stack
                   caption={`Dead letters of ${sink}, the oldest first`}
                   columns={columns}
                   rows={page.data}

@@ -64,7 +64,7 @@ const columns = (operator: boolean): Column<Delivery>[] => [
   {
     id: 'error',
     label: 'Error',
-    wide: true,
+    breaks: 'wide',
     cell: (d) => (
       <span class="clip" title={d.error}>
         {d.error}

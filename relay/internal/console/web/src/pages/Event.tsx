@@ -119,13 +119,13 @@ const otherColumns: Column<EventSink>[] = [
       </a>
     ),
   },
-  { id: 'reason', label: 'Filter', wide: true, cell: (s) => s.detail || s.reason },
+  { id: 'reason', label: 'Filter', breaks: 'wide', cell: (s) => s.detail || s.reason },
 ];
 
 const streamColumns: Column<Schemas['EventStream']>[] = [
   { id: 'node', label: 'Node', cell: (s) => s.node },
   { id: 'clients', label: 'Clients', numeric: true, cell: (s) => s.clients },
-  { id: 'keys', label: 'Keys', wide: true, cell: (s) => s.keys?.join(', ') ?? '' },
+  { id: 'keys', label: 'Keys', breaks: 'wide', cell: (s) => s.keys?.join(', ') ?? '' },
 ];
 
 function SinkCard({ sink: s, onAction }: { sink: EventSink; onAction?: ((action: Action) => void) | undefined }) {

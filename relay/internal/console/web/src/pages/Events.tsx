@@ -26,7 +26,7 @@ const columns: Column<Event>[] = [
   { id: 'topic', label: 'Topic', cell: (e) => <span class="mono">{e.topic}</span> },
   { id: 'hub', label: 'Hub', cell: (e) => <span class="mono">{e.hub_id}</span> },
   { id: 'account', label: 'Account', cell: (e) => <span class="mono">{e.account_id}</span> },
-  { id: 'object', label: 'Object', cell: (e) => <span class="mono">{e.object_id}</span> },
+  { id: 'object', label: 'Object', breaks: 'short', cell: (e) => <span class="mono">{e.object_id}</span> },
   { id: 'publisher', label: 'Publisher', cell: (e) => <PublisherName publisher={e.publisher} /> },
 ];
 

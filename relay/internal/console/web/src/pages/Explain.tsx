@@ -27,7 +27,7 @@ const columns: Column<Schemas['StreamEvent']>[] = [
   { id: 'topic', label: 'Topic', cell: (e) => <span class="mono">{e.topic}</span> },
   { id: 'hub', label: 'Hub', cell: (e) => <span class="mono">{e.hub_id}</span> },
   { id: 'account', label: 'Account', cell: (e) => <span class="mono">{e.account_id}</span> },
-  { id: 'reason', label: 'Reason', wide: true, cell: (e) => sentence(e.detail || e.reason) },
+  { id: 'reason', label: 'Reason', breaks: 'wide', cell: (e) => sentence(e.detail || e.reason) },
 ];
 
 /** Explain shows which events a client sees. Credentials and claims are not part of the address. */

@@ -107,7 +107,7 @@ const columns: Column<Job>[] = [
   {
     id: 'error',
     label: 'Error',
-    wide: true,
+    breaks: 'wide',
     cell: (j) => (j.state.error ? <span class="clip">{sentence(j.state.error.message)}</span> : null),
   },
 ];
@@ -196,6 +196,7 @@ export function Jobs() {
             {page.data.length ? (
               <Table
                 boxed
+                stack
                 caption="Jobs, the newest first"
                 columns={[...columns.slice(0, 2), ...actions, ...columns.slice(2)]}
                 rows={page.data}
@@ -258,7 +259,7 @@ const serverColumns: Column<Schemas['Server']>[] = [
   {
     id: 'instances',
     label: 'Instances',
-    wide: true,
+    breaks: 'wide',
     cell: (s) => (s.instances.length ? <span class="mono">{s.instances.join(', ')}</span> : 'none'),
   },
 ];

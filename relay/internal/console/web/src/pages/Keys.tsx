@@ -28,11 +28,11 @@ const columns: Column<Key>[] = [
     ),
   },
   { id: 'account', label: 'Account', sort: (k) => k.account_id, cell: (k) => <span class="mono">{k.account_id}</span> },
-  { id: 'hubs', label: 'Hubs', wide: true, cell: (k) => join(k.hubs, 'none') },
+  { id: 'hubs', label: 'Hubs', breaks: 'wide', cell: (k) => join(k.hubs, 'none') },
   {
     id: 'capabilities',
     label: 'Capabilities',
-    wide: true,
+    breaks: 'wide',
     cell: (k) => (
       <>
         {join(k.capabilities, 'read only')}

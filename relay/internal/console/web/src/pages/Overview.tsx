@@ -50,7 +50,7 @@ const columns: Column<Sink>[] = [
   {
     id: 'problem',
     label: 'Problem',
-    wide: true,
+    breaks: 'wide',
     cell: (s) => (s.state !== 'active' && s.reason ? sentence(s.reason) : (s.last_error ?? '')),
   },
 ];

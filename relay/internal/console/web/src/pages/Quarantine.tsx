@@ -38,7 +38,7 @@ export function Quarantine() {
     { id: 'time', label: 'Rejected', cell: (e) => <Time time={e.time} /> },
     { id: 'from', label: 'From', cell: (e) => (e.source ? `source ${e.source}` : 'inbox') },
     { id: 'size', label: 'Size', numeric: true, cell: (e) => bytes(e.size) },
-    { id: 'reason', label: 'Reason', wide: true, cell: (e) => sentence(e.reason) },
+    { id: 'reason', label: 'Reason', breaks: 'wide', cell: (e) => sentence(e.reason) },
   ];
   return (
     <>
@@ -54,6 +54,7 @@ export function Quarantine() {
             <>
               {page.data.length ? (
                 <Table
+                  stack
                   caption="Rejected entries, the oldest first"
                   columns={columns}
                   rows={page.data}

@@ -245,7 +245,12 @@ export function groupByCause(deliveries: Delivery[]): Cause[] {
 }
 
 const causeColumns: Column<Cause>[] = [
-  { id: 'cause', label: 'Error', wide: true, cell: (c) => c.text || <span class="muted">No error was recorded</span> },
+  {
+    id: 'cause',
+    label: 'Error',
+    breaks: 'wide',
+    cell: (c) => c.text || <span class="muted">No error was recorded</span>,
+  },
   { id: 'dead', label: 'Dead', numeric: true, cell: (c) => <Count n={c.dead} tone="bad" /> },
   { id: 'retrying', label: 'Retrying', numeric: true, cell: (c) => <Count n={c.retrying} tone="warn" /> },
   { id: 'last', label: 'Last attempt', cell: (c) => <Time time={c.last} ago /> },
@@ -325,7 +330,7 @@ const failureColumns: Column<Delivery>[] = [
   { id: 'attempts', label: 'Attempts', numeric: true, cell: (d) => number(d.attempts) },
   { id: 'last', label: 'Last attempt', cell: (d) => <Time time={d.last_attempt_at} ago /> },
   { id: 'next', label: 'Next attempt', cell: (d) => <Time time={d.next_attempt_at} ago /> },
-  { id: 'error', label: 'Error', wide: true, cell: (d) => d.error },
+  { id: 'error', label: 'Error', breaks: 'wide', cell: (d) => d.error },
 ];
 
 function Failures({ sink, deliveries, complete }: { sink: string; deliveries: Delivery[]; complete: boolean }) {
@@ -359,7 +364,7 @@ const changeColumns: Column<Schemas['SinkChange']>[] = [
   { id: 'state', label: 'State', cell: (c) => <State state={c.state} /> },
   { id: 'actor', label: 'By', cell: (c) => c.actor },
   { id: 'node', label: 'Node', cell: (c) => c.node ?? <span class="muted">all</span> },
-  { id: 'reason', label: 'Reason', wide: true, cell: (c) => c.reason ?? '' },
+  { id: 'reason', label: 'Reason', breaks: 'wide', cell: (c) => c.reason ?? '' },
 ];
 
 function Changes({ sink }: { sink: Sink }) {

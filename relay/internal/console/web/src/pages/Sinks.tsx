@@ -71,7 +71,7 @@ const columns: Column<Sink>[] = [
   {
     id: 'error',
     label: 'Last error',
-    wide: true,
+    breaks: 'wide',
     sort: (s) => s.last_error_at ?? '',
     cell: (s) =>
       s.last_error ? (

@@ -41,7 +41,7 @@ const columns: Column<Source>[] = [
   {
     id: 'upstream',
     label: 'Upstream',
-    wide: true,
+    breaks: 'short',
     cell: (s) => (
       <>
         <span class="mono">{s.url}</span>
@@ -70,7 +70,7 @@ const columns: Column<Source>[] = [
   },
   { id: 'gaps', label: 'Gaps', numeric: true, sort: (s) => s.gaps, cell: (s) => <Count n={s.gaps} tone="bad" /> },
   { id: 'returned', label: 'Returned', numeric: true, cell: (s) => <Count n={s.returned} /> },
-  { id: 'reason', label: 'Reason', wide: true, cell: (s) => sentence(s.reason ?? '') },
+  { id: 'reason', label: 'Reason', breaks: 'wide', cell: (s) => sentence(s.reason ?? '') },
 ];
 
 export function Sources() {
@@ -81,7 +81,7 @@ export function Sources() {
       <Loaded of={sources}>
         {(all) =>
           all.length ? (
-            <Table caption="Sources" columns={columns} rows={all} rowKey={(s) => s.name} />
+            <Table stack caption="Sources" columns={columns} rows={all} rowKey={(s) => s.name} />
           ) : (
             <Empty>No sources are configured. Add relays to copy events from under sources in the configuration.</Empty>
           )

@@ -34,7 +34,7 @@ const columns: Column<Connection>[] = [
   {
     id: 'topics',
     label: 'Topics',
-    wide: true,
+    breaks: 'wide',
     cell: (c) => (c.topics.length ? <span class="mono">{c.topics.join(', ')}</span> : <span class="muted">all</span>),
   },
 ];
