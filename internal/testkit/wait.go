@@ -42,6 +42,17 @@ func WaitFor(t testing.TB, what string, ok func() bool) {
 	}
 }
 
+// WaitForValue waits until get returns want. If it fails, it prints the last value.
+func WaitForValue[T comparable](t testing.TB, what string, want T, get func() T) {
+	t.Helper()
+	Eventually(t, what, func() error {
+		if got := get(); got != want {
+			return fmt.Errorf("got %v, want %v", got, want)
+		}
+		return nil
+	})
+}
+
 var errNotYet = errors.New("the condition is still false")
 
 // Poll repeats probe until it returns nil. It gives up and returns the last error if probe has returned the same error

@@ -19,7 +19,7 @@ func TestEventuallyReturnsWhenTheProbeSucceeds(t *testing.T) {
 		}
 		return nil
 	})
-	testkit.WaitFor(t, "the sixth call", func() bool { calls++; return calls == 6 })
+	testkit.WaitForValue(t, "the sixth call", 6, func() int { calls++; return calls })
 	if calls != 6 {
 		t.Errorf("got %d calls, want 6", calls)
 	}
@@ -56,10 +56,10 @@ func TestPollPausesLongerAfterSlowProbes(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			start, calls := time.Now(), 0
-			testkit.WaitFor(t, "the second call", func() bool {
+			testkit.WaitForValue(t, "the second call", 2, func() int {
 				time.Sleep(probe)
 				calls++
-				return calls == 2
+				return calls
 			})
 			if got := time.Since(start) - 2*probe; got != want {
 				t.Errorf("probe of %s: got a pause of %s, want %s", probe, got, want)

@@ -245,7 +245,7 @@ func (r *runningDaemon) testPause(sink *fakeSink) {
 	if got := r.data("POST", "/api/sinks/one/resume", "{}"); got["state"] != "active" || got["since"] != nil {
 		t.Errorf("resume: got %v", got)
 	}
-	testkit.WaitFor(t, "the backlog is delivered", func() bool { return sink.count() == 2 })
+	testkit.WaitForValue(t, "the backlog is delivered", 2, func() int { return sink.count() })
 	if got := sink.take(); slices.Contains(ids, "") || len(got) != 2 || !slices.Contains(ids, got[0]) ||
 		!slices.Contains(ids, got[1]) {
 		t.Errorf("delivered %v of %v", got, ids)
@@ -281,7 +281,7 @@ func (r *runningDaemon) testDeadLetters(sink *fakeSink) {
 		got["missing"] != 1.0 {
 		t.Errorf("replayed: %v", got)
 	}
-	testkit.WaitFor(t, "the replayed one is delivered", func() bool { return sink.count() == 1 })
+	testkit.WaitForValue(t, "the replayed one is delivered", 1, func() int { return sink.count() })
 	if got := r.data("POST", letters+"/drop", fmt.Sprintf(`{"ids":[%q]}`, ids[1])); got["changed"] != 1.0 {
 		t.Errorf("dropped: %v", got)
 	}
@@ -291,7 +291,7 @@ func (r *runningDaemon) testDeadLetters(sink *fakeSink) {
 	if got := r.data("POST", letters+"/replay", `{"all":true}`); got["changed"] != 1.0 {
 		t.Errorf("replayed all: %v", got)
 	}
-	testkit.WaitFor(t, "the rest is delivered", func() bool { return sink.count() == 2 })
+	testkit.WaitForValue(t, "the rest is delivered", 2, func() int { return sink.count() })
 	if got := sink.take(); !slices.Equal(got, []string{ids[0], ids[2]}) {
 		t.Errorf("delivered %v of %v", got, ids)
 	}
@@ -316,7 +316,7 @@ func (r *runningDaemon) testReplay(sink *fakeSink) {
 		got["complete"] != (r.app.cfg.Redis.URL != memoryURL) { // miniredis does not report the number of added entries
 		t.Errorf("replayed: %v", got)
 	}
-	testkit.WaitFor(t, "all delivered again", func() bool { return sink.count() == 5 })
+	testkit.WaitForValue(t, "all delivered again", 5, func() int { return sink.count() })
 	r.waitForNoRetries()
 	sink.take()
 	later := time.Now().Add(time.Hour).Format(time.RFC3339)
@@ -335,7 +335,7 @@ func (r *runningDaemon) testReplay(sink *fakeSink) {
 func (r *runningDaemon) testReplaySelection(sink *fakeSink) {
 	t := r.t
 	r.data("POST", "/api/sinks/one/replay", `{"after":"0-0"}`)
-	testkit.WaitFor(t, "all delivered again", func() bool { return sink.count() == 5 })
+	testkit.WaitForValue(t, "all delivered again", 5, func() int { return sink.count() })
 	r.waitForNoRetries()
 	sink.mu.Lock()
 	all := slices.SortedFunc(slices.Values(sink.accepted), func(a, b relay.Notification) int {
@@ -361,7 +361,7 @@ func (r *runningDaemon) testReplaySelection(sink *fakeSink) {
 			t.Errorf("replay of %s: got %v, want %d", body, got, want)
 		}
 		if !strings.Contains(body, "dry_run") {
-			testkit.WaitFor(t, "the delivery of "+body, func() bool { return sink.count() == want })
+			testkit.WaitForValue(t, "the delivery of "+body, want, func() int { return sink.count() })
 			r.waitForNoRetries()
 		}
 		if n := len(sink.take()); strings.Contains(body, "dry_run") && n > 0 {

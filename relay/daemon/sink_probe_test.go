@@ -73,9 +73,9 @@ func TestSinkAdmin_RetriesDownSink(t *testing.T) {
 		got, _ := r.call(200, "POST", "/api/sinks/one/retry", "")["data"].(map[string]any)
 		return got
 	}
-	testkit.WaitFor(t, "all to wait", func() bool {
+	testkit.WaitForValue(t, "all to wait", 13, func() int {
 		got := r.data("GET", "/api/sinks/one", "")
-		return number(got, "waiting")+number(got, "retrying") == 13
+		return number(got, "waiting") + number(got, "retrying")
 	})
 	got := retry()
 	before, _ := got["sink"].(map[string]any)
@@ -86,7 +86,7 @@ func TestSinkAdmin_RetriesDownSink(t *testing.T) {
 	}
 	sink.setError(nil)
 	retry()
-	testkit.WaitFor(t, "all are delivered", func() bool { return sink.count() == 13 })
+	testkit.WaitForValue(t, "all are delivered", 13, func() int { return sink.count() })
 }
 
 // A pause that the destination requested is visible and cannot be shortened.

@@ -325,12 +325,12 @@ func TestDelivery_GoneSinkKeepsBacklog(t *testing.T) {
 		return err == nil && state == "disabled"
 	}
 	testkit.WaitFor(t, "disabled", disabled)
-	testkit.WaitFor(t, "all kept", func() bool { return pending(b) == n })
+	testkit.WaitForValue(t, "all kept", n, func() int64 { return pending(b) })
 	stop()
 	before, _ := r.count()
 	stop = startNode(t, server, 1, url)
 	publish(t, b, n, n)
-	testkit.WaitFor(t, "the new ones are kept too", func() bool { return pending(b) == 2*n })
+	testkit.WaitForValue(t, "the new ones are kept too", 2*n, func() int64 { return pending(b) })
 	stop()
 	if after, accepted := r.count(); after != before || accepted != 0 || !disabled() {
 		t.Errorf("%d attempts after the restart, %d taken", after-before, accepted)

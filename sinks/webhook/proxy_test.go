@@ -299,7 +299,7 @@ func TestClientCertificate(t *testing.T) {
 		t.Errorf("the certificate is %s", got)
 	}
 	writePair(t, dir, "second one")
-	testkit.WaitFor(t, "the changed certificate is used", func() bool { return deliver() == "second one" })
+	testkit.WaitForValue(t, "the changed certificate is used", "second one", func() string { return deliver() })
 	bare := openTest(t, &Config{URL: srv.URL, TLS: TLS{CAFile: files.CAFile}})
 	if err := bare.Deliver(t.Context(), sinktest.Sample("a")); err == nil {
 		t.Error("delivered without a certificate")

@@ -66,7 +66,7 @@ func TestLog_StoresWhileDiskIsFull(t *testing.T) {
 	awaitStored(t, store, queueLen)
 	recordMany(l, 2*batchLen)
 	<-dropped
-	testkit.WaitFor(t, "the end of the queue", func() bool { return len(l.store.entries) == 0 })
+	testkit.WaitForValue(t, "the end of the queue", 0, func() int { return len(l.store.entries) })
 	if text := log.String(); !strings.Contains(text, "no space left") || !strings.Contains(text, "destination=file") ||
 		strings.Contains(text, "destination=redis") {
 		t.Errorf("got %s", text)

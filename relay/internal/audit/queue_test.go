@@ -118,15 +118,15 @@ func TestLog_WritesFileWhileRedisHangs(t *testing.T) {
 	const n = 3 * batchLen
 	server.Signal(syscall.SIGSTOP)
 	recordMany(l, n)
-	testkit.WaitFor(t, "the lines of the file", func() bool { return fileLines(t, file) == n })
+	testkit.WaitForValue(t, "the lines of the file", n, func() int { return fileLines(t, file) })
 	server.Signal(syscall.SIGCONT)
 	awaitStored(t, store, n)
 
 	server.Kill()
 	recordMany(l, n)
-	testkit.WaitFor(t, "the lines of the file", func() bool { return fileLines(t, file) == 2*n })
+	testkit.WaitForValue(t, "the lines of the file", 2*n, func() int { return fileLines(t, file) })
 	server.Restart()
-	testkit.WaitFor(t, "the end of the queue", func() bool { return len(l.store.entries) == 0 })
+	testkit.WaitForValue(t, "the end of the queue", 0, func() int { return len(l.store.entries) })
 }
 
 // A batch that is retried when the relay stops gets a last attempt.

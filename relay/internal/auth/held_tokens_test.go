@@ -87,8 +87,8 @@ func TestKeepAlive_EndsEarlierStream(t *testing.T) {
 	second := newNode(client, time.Minute)
 	defer run(t, first)()
 	defer run(t, second)()
-	testkit.WaitFor(t, "subscriptions of both nodes", func() bool {
-		return client.PubSubNumSub(t.Context(), first.opts.Changes).Val()[first.opts.Changes] == 2
+	testkit.WaitForValue(t, "subscriptions of both nodes", 2, func() int64 {
+		return client.PubSubNumSub(t.Context(), first.opts.Changes).Val()[first.opts.Changes]
 	})
 	token, err := first.Issue(t.Context(), Grant{KeyName: "ops"})
 	if err != nil {
@@ -202,8 +202,8 @@ func TestKeepAlive_RenewsUntilRunStops(t *testing.T) {
 		t.Error(err)
 	}
 	client.PExpire(t.Context(), tokens.redisKey(token), ttl/100)
-	testkit.WaitFor(t, "expiry of the token", func() bool {
-		return client.Exists(t.Context(), tokens.redisKey(token)).Val() == 0
+	testkit.WaitForValue(t, "expiry of the token", 0, func() int64 {
+		return client.Exists(t.Context(), tokens.redisKey(token)).Val()
 	})
 }
 

@@ -255,10 +255,10 @@ func TestReplay_SharesCompressedFrames(t *testing.T) {
 			r.settled(t)
 			for round := range 3 {
 				expect(t, r.dial(t, "account=a&hub="+hub+"&after="+from), 1, count)
-				testkit.WaitFor(
+				testkit.WaitForValue(
 					t,
 					"all frames are counted",
-					func() bool { return r.deflated("frames") == (round+1)*count },
+					(round+1)*count, func() int { return r.deflated("frames") },
 				)
 			}
 			if made := r.deflated("made"); name == "kept" && made != count || made < count {

@@ -39,7 +39,7 @@ func TestCompressionIsNegotiated(t *testing.T) {
 			t.Errorf("%q is answered %s with %q, want %q", test.sent, answer.Status, got, test.want)
 		}
 	}
-	testkit.WaitFor(t, "one client that understands compression", func() bool { return on.deflated("clients") == 1 })
+	testkit.WaitForValue(t, "one client that understands compression", 1, func() int { return on.deflated("clients") })
 	if off.deflated("clients") != 0 {
 		t.Error("a client negotiated what is off")
 	}

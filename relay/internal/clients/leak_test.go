@@ -86,7 +86,7 @@ func comeAndGo(t *testing.T, n *node, clients int) {
 			t.Fatal("a client does not end")
 		}
 	}
-	testkit.WaitFor(t, "no place is taken", func() bool { return n.taken() == 0 })
+	testkit.WaitForValue(t, "no place is taken", 0, func() int { return n.taken() })
 	if left := n.taken(); left > 0 || n.Clients() > 0 {
 		t.Fatalf("%d clients and %d places are left", n.Clients(), left)
 	}

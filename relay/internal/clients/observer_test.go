@@ -73,9 +73,9 @@ func count[K comparable](f *observedCounts, in map[K]int, what K, n int) {
 // wantFigures compares what was counted, as fmt prints it.
 func (c *counter) wantFigures(t *testing.T, want string) {
 	t.Helper()
-	testkit.WaitFor(t, "the counts of replays: "+want, func() bool {
+	testkit.WaitForValue(t, "the counts of replays: "+want, want, func() string {
 		c.counts.mu.Lock()
 		defer c.counts.mu.Unlock()
-		return fmt.Sprint(c.counts.replays, c.counts.replayed, c.counts.resynced) == want
+		return fmt.Sprint(c.counts.replays, c.counts.replayed, c.counts.resynced)
 	})
 }

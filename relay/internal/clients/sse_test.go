@@ -314,7 +314,7 @@ func TestEventsOfAClientThatVanishes(t *testing.T) {
 		fillSocket(n.Server)
 		e.close()
 		n.wantEnding(t, ClosedByClient)
-		testkit.WaitFor(t, "nobody left", func() bool { return n.Clients() == 0 })
+		testkit.WaitForValue(t, "nobody left", 0, func() int { return n.Clients() })
 	})
 }
 

@@ -83,14 +83,14 @@ func TestDispatcher_AccountShare(t *testing.T) {
 	stop := run()
 	publish("victim", 0, 20)
 	publish("flood", 0, 60)
-	testkit.WaitFor(t, "the first entries", func() bool { return e.queueLength("all") == 80 })
+	testkit.WaitForValue(t, "the first entries", 80, func() int64 { return e.queueLength("all") })
 	stop() // the next dispatcher counts the queue at its start
 	run()
 	for i := range 20 {
 		publish("flood", 60+100*i, 100)
 	}
 	publish("victim", 20, 20)
-	testkit.WaitFor(t, "all entries", func() bool { return e.queueLength("all") == 80+2000+20 })
+	testkit.WaitForValue(t, "all entries", 80+2000+20, func() int64 { return e.queueLength("all") })
 	victim, flood := 0, 0
 	for _, id := range e.readQueue("s") {
 		if strings.HasPrefix(id, "victim") {

@@ -30,7 +30,7 @@ func TestDispatcher_EnqueuesMatches(t *testing.T) {
 	e.publish("container.created", "h1", 3)
 	e.publish("container.error", "h1", 2)
 	e.publish("container.error", "h2", 1)
-	testkit.WaitFor(t, "all enqueued", func() bool { return e.queueLength("all") == 6 })
+	testkit.WaitForValue(t, "all enqueued", 6, func() int64 { return e.queueLength("all") })
 	for sink, want := range map[string][]string{
 		"errors": {"h1-container.error-0", "h1-container.error-1", "h2-container.error-0"},
 		"hub2":   {"h2-container.error-0"},
@@ -82,9 +82,9 @@ func TestDispatcher_ReadsLogWithoutOffers(t *testing.T) {
 	e := newEnv(t)
 	e.publish("x", "h1", 3*rangeCount+7)
 	e.run(e.options(Sink{Name: "a", FromStart: true}), false)
-	testkit.WaitFor(t, "the dispatcher to catch up", func() bool { return e.queueLength("a") == 3*rangeCount+7 })
+	testkit.WaitForValue(t, "the dispatcher to catch up", 3*rangeCount+7, func() int64 { return e.queueLength("a") })
 	e.publish("x", "h1", 3)
-	testkit.WaitFor(t, "the next maintenance", func() bool { return e.queueLength("a") == 3*rangeCount+10 })
+	testkit.WaitForValue(t, "the next maintenance", 3*rangeCount+10, func() int64 { return e.queueLength("a") })
 }
 
 // A new sink begins at the end of the log, or at its start if the sink is configured so.
@@ -94,7 +94,7 @@ func TestDispatcher_NewSinks(t *testing.T) {
 	stop := e.run(e.options(Sink{Name: "old"}), true)
 	testkit.WaitFor(t, "the dispatcher to start", e.hasPosition)
 	e.publish("x", "h1", 2*rangeCount+3)
-	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("old") == 2*rangeCount+3 })
+	testkit.WaitForValue(t, "enqueued", 2*rangeCount+3, func() int64 { return e.queueLength("old") })
 	stop()
 	e.publish("y", "h1", 5) // no dispatcher is running
 	if _, err := e.queues.EnsureSinks(t.Context(), 0, map[string]bool{"late": false}); err != nil {
@@ -151,7 +151,7 @@ func TestDispatcher_LimitsBacklog(t *testing.T) {
 	o.Observer = c
 	stop := e.run(o, true)
 	e.publish("x", "h1", 100)
-	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("large") == 100 })
+	testkit.WaitForValue(t, "enqueued", 100, func() int64 { return e.queueLength("large") })
 	stop()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +178,7 @@ func TestDispatcher_LimitsBacklogBytes(t *testing.T) {
 	small.BacklogBytes = limit
 	e.run(e.options(small, large), true)
 	e.publish("y", "h1", 1)
-	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("large") == 3001 })
+	testkit.WaitForValue(t, "enqueued", 3001, func() int64 { return e.queueLength("large") })
 	used, err := e.b.Commands().MemoryUsage(t.Context(), queue.Key(e.b.Keys(), "small", 0), 0).Result()
 	if err != nil || used > limit*3/2 {
 		t.Errorf("the queue uses %d bytes (%v), want about %d", used, err, limit)
@@ -193,7 +193,7 @@ func TestDispatcher_ContinuesAfterOutage(t *testing.T) {
 	e := newEnv(t)
 	e.run(e.options(Sink{Name: "a", FromStart: true}), true)
 	e.publish("x", "h1", 10)
-	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("a") == 10 })
+	testkit.WaitForValue(t, "enqueued", 10, func() int64 { return e.queueLength("a") })
 	e.server.Restart()
 	testkit.WaitFor(t, "an append to succeed", func() bool {
 		n := relay.Notification{ID: "after", Topic: "x", Hub: "h1", Data: []byte("{}")}
@@ -358,5 +358,5 @@ func TestDispatcher_SavesPositionRarelyWithoutMatches(t *testing.T) {
 		t.Errorf("got %d writes for %d entries without a match, want at most %d", n, single, single/2)
 	}
 	e.publish("container.error", "h1", 1)
-	testkit.WaitFor(t, "enqueued", func() bool { return e.queueLength("errors") == 1 })
+	testkit.WaitForValue(t, "enqueued", 1, func() int64 { return e.queueLength("errors") })
 }

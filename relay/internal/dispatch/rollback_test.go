@@ -19,7 +19,7 @@ func TestDispatcher_RecoversFromRollback(t *testing.T) {
 	e := newEnv(t)
 	e.run(e.options(Sink{Name: "a", FromStart: true}), true)
 	e.publish("x", "h1", 3)
-	testkit.WaitFor(t, "the first entries", func() bool { return e.queueLength("a") == 3 })
+	testkit.WaitForValue(t, "the first entries", 3, func() int64 { return e.queueLength("a") })
 	c := e.b.Commands()
 	k := e.b.Keys()
 	keys := []string{
@@ -35,7 +35,7 @@ func TestDispatcher_RecoversFromRollback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "the entry with the lower ID", func() bool { return e.queueLength("a") == 1 })
+	testkit.WaitForValue(t, "the entry with the lower ID", 1, func() int64 { return e.queueLength("a") })
 }
 
 // A sink that is configured again after the log was trimmed beyond its position has lost entries.
@@ -49,7 +49,7 @@ func TestDispatcher_LogsLossOfReturningSink(t *testing.T) {
 	stop()
 	stop = e.run(e.options(a), true)
 	e.publish("y", "h1", 3)
-	testkit.WaitFor(t, "queue a", func() bool { return e.queueLength("a") == 4 })
+	testkit.WaitForValue(t, "queue a", 4, func() int64 { return e.queueLength("a") })
 	stop()
 	if err := e.b.Commands().XTrimMaxLen(t.Context(), eventlog.Key(e.b.Keys(), 0), 1).Err(); err != nil {
 		t.Fatal(err)
@@ -58,7 +58,7 @@ func TestDispatcher_LogsLossOfReturningSink(t *testing.T) {
 	o := e.options(a, b)
 	o.Logger = slog.New(slog.NewTextHandler(&out, nil))
 	e.run(o, true)
-	testkit.WaitFor(t, "sink b to catch up", func() bool { return e.queueLength("b") == 2 })
+	testkit.WaitForValue(t, "sink b to catch up", 2, func() int64 { return e.queueLength("b") })
 	if !strings.Contains(out.String(), "sink=b") || !strings.Contains(out.String(), "it has lost entries") {
 		t.Errorf("got no message about the loss: %s", out.String())
 	}

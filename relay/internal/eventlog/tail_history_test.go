@@ -38,10 +38,10 @@ func TestTail_DetectsLossAfterPromotion(t *testing.T) {
 			b, primary, replica, target := openPair(t)
 			r := follow(t, b, streamid.Zero)
 			mustAppend(t, b, notifications("h", 1, 10)...)
-			testkit.WaitFor(t, "the first entries", func() bool { n, _ := r.count(); return n == 10 })
+			testkit.WaitForValue(t, "the first entries", 10, func() int { n, _ := r.count(); return n })
 			promoted := replica.Client()
-			testkit.WaitFor(t, "replication", func() bool {
-				return promoted.XLen(t.Context(), Key(b.Keys(), 0)).Val() == 10
+			testkit.WaitForValue(t, "replication", 10, func() int64 {
+				return promoted.XLen(t.Context(), Key(b.Keys(), 0)).Val()
 			})
 			gaps := 0
 			if lagging {
@@ -50,7 +50,7 @@ func TestTail_DetectsLossAfterPromotion(t *testing.T) {
 				}
 				mustAppend(t, b, notifications("h", 11, 15)...)
 				gaps = 1
-				testkit.WaitFor(t, "the entries that will be lost", func() bool { n, _ := r.count(); return n == 15 })
+				testkit.WaitForValue(t, "the entries that will be lost", 15, func() int { n, _ := r.count(); return n })
 			} else if err := promoted.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +115,7 @@ func TestTail_ReadsLowerIDsAfterPromotion(t *testing.T) {
 			}
 			add("1000-4", 11) // not written to disk, so the restart loses it
 			add("1000-5", 12)
-			testkit.WaitFor(t, "the first history", func() bool { n, _ := r.count(); return n == 4 })
+			testkit.WaitForValue(t, "the first history", 4, func() int { n, _ := r.count(); return n })
 			s.Kill()
 			s.Restart()
 			other := s.Client()

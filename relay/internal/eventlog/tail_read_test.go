@@ -80,10 +80,10 @@ func TestTail_LeavesReplacedServer(t *testing.T) {
 	b, primary, replica, target := openPair(t)
 	r := follow(t, b, streamid.Zero)
 	mustAppend(t, b, notifications("h", 1, 10)...)
-	testkit.WaitFor(t, "the first entries", func() bool { n, _ := r.count(); return n == 10 })
+	testkit.WaitForValue(t, "the first entries", 10, func() int { n, _ := r.count(); return n })
 	promoted, old := replica.Client(), primary.Client()
-	testkit.WaitFor(t, "replication", func() bool {
-		return promoted.XLen(t.Context(), Key(b.Keys(), 0)).Val() == 10
+	testkit.WaitForValue(t, "replication", 10, func() int64 {
+		return promoted.XLen(t.Context(), Key(b.Keys(), 0)).Val()
 	})
 	if err := promoted.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err(); err != nil {
 		t.Fatal(err)
@@ -101,6 +101,6 @@ func TestTail_LeavesReplacedServer(t *testing.T) {
 		id, _, _ := strings.Cut(strings.TrimPrefix(line, "id="), " ")
 		_ = old.ClientKillByFilter(t.Context(), "ID", id).Err()
 	}
-	testkit.WaitFor(t, "the entry on the new server", func() bool { n, _ := r.count(); return n == 11 })
+	testkit.WaitForValue(t, "the entry on the new server", 11, func() int { n, _ := r.count(); return n })
 	r.check(t, 1, 11, 0)
 }

@@ -42,7 +42,7 @@ func TestTail_LimitsReadSize(t *testing.T) {
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	want := fillUnevenly(t, b)
 	r := follow(t, b, streamid.Zero)
-	testkit.WaitFor(t, "all entries", func() bool { n, _ := r.count(); return n == want })
+	testkit.WaitForValue(t, "all entries", want, func() int { n, _ := r.count(); return n })
 	r.check(t, 1, want, 0)
 	for _, batch := range r.batches {
 		checkSize(t, batch.Notifications)

@@ -128,14 +128,14 @@ func TestTail_ContinuesAfterRestart(t *testing.T) {
 	b := open(t, s, redisconn.Options{})
 	r := follow(t, b, "0-0")
 	mustAppend(t, b, notifications("h", 1, 10)...)
-	testkit.WaitFor(t, "the first entries", func() bool { n, _ := r.count(); return n == 10 })
+	testkit.WaitForValue(t, "the first entries", 10, func() int { n, _ := r.count(); return n })
 	s.Kill()
 	s.Restart()
 	testkit.WaitFor(t, "an append to succeed", func() bool {
 		_, err := b.Append(t.Context(), AppendRequest{Hub: "h", Notifications: notifications("h", 11, 20)})
 		return err == nil
 	})
-	testkit.WaitFor(t, "the other entries", func() bool { n, _ := r.count(); return n == 20 })
+	testkit.WaitForValue(t, "the other entries", 20, func() int { n, _ := r.count(); return n })
 	r.check(t, 1, 20, 0)
 }
 
@@ -152,11 +152,11 @@ func TestTail_DetectsLossAfterRestart(t *testing.T) {
 				t.Fatal(err)
 			}
 			mustAppend(t, b, notifications("h", 101, 105)...)
-			testkit.WaitFor(t, "all entries", func() bool { n, _ := r.count(); return n == 15 })
+			testkit.WaitForValue(t, "all entries", 15, func() int { n, _ := r.count(); return n })
 			s.Kill()
 			s.Restart()
 			if !written {
-				testkit.WaitFor(t, "the gap", func() bool { _, g := r.count(); return g == 1 })
+				testkit.WaitForValue(t, "the gap", 1, func() int { _, g := r.count(); return g })
 			}
 			testkit.WaitFor(t, "an append to succeed", func() bool {
 				list := notifications("h", 201, 201)
@@ -176,13 +176,13 @@ func TestTail_DetectsFlush(t *testing.T) {
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	r := follow(t, b, "0-0")
 	mustAppend(t, b, notifications("h", 1, 10)...)
-	testkit.WaitFor(t, "all entries", func() bool { n, _ := r.count(); return n == 10 })
+	testkit.WaitForValue(t, "all entries", 10, func() int { n, _ := r.count(); return n })
 	if err := b.Commands().FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "the gap", func() bool { _, g := r.count(); return g == 1 })
+	testkit.WaitForValue(t, "the gap", 1, func() int { _, g := r.count(); return g })
 	mustAppend(t, b, notifications("h", 11, 12)...)
-	testkit.WaitFor(t, "the other entries", func() bool { n, _ := r.count(); return n == 12 })
+	testkit.WaitForValue(t, "the other entries", 12, func() int { n, _ := r.count(); return n })
 }
 
 func TestTail_ReportsTrimmedEntries(t *testing.T) {
@@ -201,17 +201,17 @@ func TestTail_ReportsTrimmedEntries(t *testing.T) {
 	}
 	trim(3)
 	r := follow(t, b, from)
-	testkit.WaitFor(t, "the other entries", func() bool { n, _ := r.count(); return n == 3 })
+	testkit.WaitForValue(t, "the other entries", 3, func() int { n, _ := r.count(); return n })
 	r.check(t, 8, 10, 1)
 	if ok, err := b.HasRangeAfter(ctx, 0, from); ok || err != nil {
 		t.Errorf("HasRangeAfter after the trim: got %t, %v, want false", ok, err)
 	}
 	// Trimming entries that were read is no gap.
 	mustAppend(t, b, notifications("h", 11, 11)...)
-	testkit.WaitFor(t, "the new entry", func() bool { n, _ := r.count(); return n == 4 })
+	testkit.WaitForValue(t, "the new entry", 4, func() int { n, _ := r.count(); return n })
 	trim(0)
 	mustAppend(t, b, notifications("h", 12, 12)...)
-	testkit.WaitFor(t, "the new entry", func() bool { n, _ := r.count(); return n == 5 })
+	testkit.WaitForValue(t, "the new entry", 5, func() int { n, _ := r.count(); return n })
 	r.check(t, 8, 12, 1)
 }
 
@@ -229,7 +229,7 @@ func TestTail_NoGapAfterEmptyLog(t *testing.T) {
 	}
 	mustAppend(t, b, notification("h", 4))
 	r := record(t, tail)
-	testkit.WaitFor(t, "the entry", func() bool { n, _ := r.count(); return n == 1 })
+	testkit.WaitForValue(t, "the entry", 1, func() int { n, _ := r.count(); return n })
 	r.check(t, 4, 4, 0)
 }
 
@@ -239,16 +239,16 @@ func TestTail_ReportsGapAtEnd(t *testing.T) {
 	b := open(t, redistest.Start(t), redisconn.Options{})
 	mustAppend(t, b, notifications("h", 1, 3)...)
 	r := follow(t, b, streamid.Zero)
-	testkit.WaitFor(t, "the first entries", func() bool { n, _ := r.count(); return n == 3 })
+	testkit.WaitForValue(t, "the first entries", 3, func() int { n, _ := r.count(); return n })
 	addAndDelete := redis.NewScript(`
 		local id = redis.call("XADD", KEYS[1], "*", "id", "lost")
 		return redis.call("XDEL", KEYS[1], id)`)
 	if err := addAndDelete.Run(t.Context(), b.Commands(), []string{Key(b.Keys(), 0)}).Err(); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "the gap", func() bool { _, g := r.count(); return g == 1 })
+	testkit.WaitForValue(t, "the gap", 1, func() int { _, g := r.count(); return g })
 	mustAppend(t, b, notifications("h", 4, 5)...)
-	testkit.WaitFor(t, "the following entries", func() bool { n, _ := r.count(); return n == 5 })
+	testkit.WaitForValue(t, "the following entries", 5, func() int { n, _ := r.count(); return n })
 	r.check(t, 1, 5, 1)
 }
 
@@ -298,7 +298,7 @@ func TestTail_EndsWhileRedisHangs(t *testing.T) {
 			}
 			if connected {
 				go tail()
-				testkit.WaitFor(t, "the first entries", func() bool { n, _ := r.count(); return n == 1 })
+				testkit.WaitForValue(t, "the first entries", 1, func() int { n, _ := r.count(); return n })
 				admin := s.Client()
 				testkit.WaitFor(t, "the reader to block", func() bool {
 					return strings.Contains(admin.ClientList(t.Context()).Val(), " flags=b")
@@ -331,7 +331,7 @@ func TestTail_DetectsFlushDuringTraffic(t *testing.T) {
 	}
 	r := record(t, tail)
 	mustAppend(t, b, notifications("h", 1, 10)...)
-	testkit.WaitFor(t, "all entries", func() bool { n, _ := r.count(); return n == 10 })
+	testkit.WaitForValue(t, "all entries", 10, func() int { n, _ := r.count(); return n })
 	_, err = b.Commands().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
 		p.FlushAll(t.Context())
 		for i := range 30 {

@@ -109,7 +109,7 @@ func TestRecorder_Run(t *testing.T) {
 	go func() { done <- r.Run(ctx) }()
 	n := newEvent(1, time.Now())
 	r.RecordClients(&n, 1)
-	testkit.WaitFor(t, "the first record to be stored", func() bool { return stored.stored.Load() == 1 })
+	testkit.WaitForValue(t, "the first record to be stored", 1, func() int64 { return stored.stored.Load() })
 	r.RecordClients(&n, 2)
 	cancel()
 	if err := <-done; err != nil || stored.stored.Load() != 2 {

@@ -121,5 +121,5 @@ func TestServer_ServesRenewedCertificate(t *testing.T) {
 		t.Fatalf("%q is served", got)
 	}
 	writeCertificate(t, dir, "second")
-	testkit.WaitFor(t, "the new certificate is served", func() bool { return served(t, s) == "second" })
+	testkit.WaitForValue(t, "the new certificate is served", "second", func() string { return served(t, s) })
 }

@@ -76,7 +76,7 @@ func TestConnLimits_EvictsIdleConnections(t *testing.T) {
 		}
 	}
 	kept, silent := dial(t, s), dial(t, s)
-	testkit.WaitFor(t, "two connections", func() bool { return counts.open.Load() == 2 })
+	testkit.WaitForValue(t, "two connections", 2, func() int64 { return counts.open.Load() })
 	request(kept, "/") // is now idle for a shorter time than silent
 	answered(kept)
 	busy := dial(t, s)
@@ -107,7 +107,7 @@ func TestConnLimits_EvictsIdleConnections(t *testing.T) {
 			counts.rejectedTotal.Load(), counts.open.Load())
 	}
 	_ = busy.Close()
-	testkit.WaitFor(t, "the end of a connection", func() bool { return counts.open.Load() == 2 })
+	testkit.WaitForValue(t, "the end of a connection", 2, func() int64 { return counts.open.Load() })
 }
 
 // Neither a slow header nor the unread body of a rejected request holds a connection that another client needs.
@@ -134,7 +134,7 @@ func TestConnLimits_EvictsUnfinishedRequests(t *testing.T) {
 		if strings.HasSuffix(tt.request, "unfinished") {
 			<-draining
 		} else {
-			testkit.WaitFor(t, "the connection", func() bool { return counts.open.Load() == 1 })
+			testkit.WaitForValue(t, "the connection", 1, func() int64 { return counts.open.Load() })
 		}
 		testkit.Eventually(t, tt.name+": a new connection is accepted", func() error {
 			res, err := http.Get("http://" + s.Addr().String()) // a header that was not read yet is not evicted

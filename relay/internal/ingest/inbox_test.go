@@ -95,7 +95,7 @@ func TestInbox_StoresValidAndQuarantinesInvalid(t *testing.T) {
 
 	c := &counts{}
 	runInbox(t, b.inbox, b.leases.Lease("inbox", time.Second), c)
-	testkit.WaitFor(t, "the inbox is empty", func() bool { return inboxLen(b) == 0 })
+	testkit.WaitForValue(t, "the inbox is empty", 0, func() int64 { return inboxLen(b) })
 
 	last := map[string]int{}
 	stored := logOf(t, b)
@@ -152,7 +152,7 @@ func TestInbox_DeduplicatesByKey(t *testing.T) {
 	for i, hub := range []string{"h", "h", "g", "h"} {
 		add(t, b, "key", "k", "data", inboxItem(hub, i))
 	}
-	testkit.WaitFor(t, "the inbox is empty", func() bool { return inboxLen(b) == 0 })
+	testkit.WaitForValue(t, "the inbox is empty", 0, func() int64 { return inboxLen(b) })
 	if n := len(logOf(t, b)); n != 2 || c.repeated.Load() != 2 {
 		t.Errorf("%d are stored and %d repeats counted, want 2 and 2", n, c.repeated.Load())
 	}
@@ -274,7 +274,7 @@ func TestInbox_SurvivesRedisRestart(t *testing.T) {
 	c := &counts{}
 	runInbox(t, b.inbox, b.leases.Lease("inbox", time.Second), c)
 	add(t, b, "data", inboxItem("h", 0))
-	testkit.WaitFor(t, "the first is stored", func() bool { return c.stored.Load() == 1 })
+	testkit.WaitForValue(t, "the first is stored", 1, func() int64 { return c.stored.Load() })
 	s.Kill()
 	s.Restart()
 	testkit.WaitFor(t, "redis answers", func() bool { return inboxLen(b) >= 0 })
@@ -318,13 +318,13 @@ func TestInbox_ContinuesAfterHighestID(t *testing.T) {
 			t.Fatal("Redis accepted an entry after the highest ID")
 		}
 		stop := runInbox(t, b.inbox, b.leases.Lease("inbox", time.Second), &counts{})
-		testkit.WaitFor(t, "the inbox is empty", func() bool { return inboxLen(b) == 0 })
+		testkit.WaitForValue(t, "the inbox is empty", 0, func() int64 { return inboxLen(b) })
 		testkit.WaitFor(t, "the inbox accepts entries", func() bool {
 			return b.Commands().XAdd(t.Context(), &redis.XAddArgs{
 				Stream: inbox.Key(b.Keys()), Values: []any{"data", inboxItem("h", 2)},
 			}).Err() == nil
 		})
-		testkit.WaitFor(t, "the inbox is empty again", func() bool { return inboxLen(b) == 0 })
+		testkit.WaitForValue(t, "the inbox is empty again", 0, func() int64 { return inboxLen(b) })
 		stop()
 	}
 	if n := len(logOf(t, b)); n != 3 {

@@ -188,7 +188,7 @@ func TestRouter_RedeliversAfterErrorAndPanic(t *testing.T) {
 		return nil
 	})
 	r.route(r.subscriber(nil), h, nil)
-	testkit.WaitFor(t, "all entries to be acked", func() bool { return r.queueLength() == 0 })
+	testkit.WaitForValue(t, "all entries to be acked", 0, func() int64 { return r.queueLength() })
 	if n := h.count(); n != 9 {
 		t.Errorf("got %d calls of Handle, want 9", n)
 	}
@@ -223,7 +223,7 @@ func TestRouter_KeepsQueueWhileSinkIsDisabled(t *testing.T) {
 	h.handle = succeed
 	h.mu.Unlock()
 	h.setEnabled(true)
-	testkit.WaitFor(t, "all entries to be acked", func() bool { return r.queueLength() == 0 })
+	testkit.WaitForValue(t, "all entries to be acked", 0, func() int64 { return r.queueLength() })
 	if s := text.String(); strings.Contains(s, "level=ERROR") || strings.Contains(s, "level=INFO") {
 		t.Errorf("a disabled sink must not be logged as error or info:\n%s", s)
 	}
@@ -252,7 +252,7 @@ func TestRouter_StopWaitsForHandlers(t *testing.T) {
 	}
 	close(leave)
 	<-stopped
-	testkit.WaitFor(t, "four entries to be acked", func() bool { return r.queueLength() == 6 })
+	testkit.WaitForValue(t, "four entries to be acked", 6, func() int64 { return r.queueLength() })
 }
 
 func TestRouter_LogsClosedSubscriber(t *testing.T) {

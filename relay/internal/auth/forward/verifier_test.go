@@ -313,10 +313,10 @@ func TestVerifier_LimitsPendingRequests(t *testing.T) {
 				}
 			})
 		}
-		testkit.WaitFor(t, "the flood to be rejected or to wait", func() bool {
+		testkit.WaitForValue(t, "the flood to be rejected or to wait", n, func() int {
 			v.pending.mu.Lock()
 			defer v.pending.mu.Unlock()
-			return int(count.Load())+v.pending.byAddress[clientaddr.Group(addr)] == n
+			return int(count.Load()) + v.pending.byAddress[clientaddr.Group(addr)]
 		})
 		return int(count.Load())
 	}

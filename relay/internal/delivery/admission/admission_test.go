@@ -64,15 +64,15 @@ func TestAdmission_ReturnsTokensOfCanceledAcquires(t *testing.T) {
 			_ = a.Acquire(ctx, &p)
 		})
 	}
-	testkit.WaitFor(t, "all wait for a slot", func() bool {
+	testkit.WaitForValue(t, "all wait for a slot", 5, func() int {
 		a.slots.mu.Lock()
 		defer a.slots.mu.Unlock()
-		return len(a.slots.queue.tickets) == 5
+		return len(a.slots.queue.tickets)
 	})
 	cancel()
 	wg.Wait()
-	testkit.WaitFor(t, "all tokens are returned", func() bool {
-		return client.Exists(t.Context(), "hubrelay:rate:s").Val() == 0
+	testkit.WaitForValue(t, "all tokens are returned", 0, func() int64 {
+		return client.Exists(t.Context(), "hubrelay:rate:s").Val()
 	})
 	a.slots.releaseSlots(a.slots.size)
 }

@@ -152,7 +152,7 @@ func TestBatch_RetriedUnchanged(t *testing.T) {
 	e.retries(e.pipeline(sink, func(o *Options) { o.Schedule = twice }))
 	p := e.pipeline(sink, batching(time.Hour, 10))
 	bring(t, p, 0, 10).Wait()
-	testkit.WaitFor(t, "it is dead", func() bool { return len(e.deadLetters()) == 1 })
+	testkit.WaitForValue(t, "it is dead", 1, func() int { return len(e.deadLetters()) })
 	got := sink.deliveries()
 	letter, err := e.store.DeadLetters.Get(t.Context(), "s", got[0].ID)
 	if err != nil || !letter.Batch || len(letter.Notifications) != 10 || len(letter.History) != 3 {
@@ -212,7 +212,7 @@ func TestBatch_RejectedNotificationsAreIsolated(t *testing.T) {
 	p := e.pipeline(sink, batching(time.Hour, 10))
 	e.retries(p)
 	bring(t, p, 0, 10).Wait()
-	testkit.WaitFor(t, "the rejected ones are dead", func() bool { return len(e.deadLetters()) == 2 })
+	testkit.WaitForValue(t, "the rejected ones are dead", 2, func() int { return len(e.deadLetters()) })
 	e.waitEmptied()
 	var delivered []relay.Delivery
 	for _, d := range sink.deliveries() {
@@ -370,11 +370,11 @@ func TestBatch_WaitsForDestination(t *testing.T) {
 	})
 	failDestination(t, p)
 	all := bring(t, p, 0, 5)
-	testkit.WaitFor(t, "five wait", func() bool { return batchedWaiting(p) == 5 })
+	testkit.WaitForValue(t, "five wait", 5, func() int { return batchedWaiting(p) })
 	ctx, cancel := context.WithCancel(t.Context())
 	left := make(chan error, 1)
 	go func() { left <- p.Handle(ctx, event(99, "a.b", "h1")) }()
-	testkit.WaitFor(t, "another waits", func() bool { return batchedWaiting(p) == 6 })
+	testkit.WaitForValue(t, "another waits", 6, func() int { return batchedWaiting(p) })
 	cancel()
 	if err := <-left; !errors.Is(err, context.Canceled) {
 		t.Errorf("Handle = %v", err)
@@ -403,7 +403,7 @@ func TestBatch_ReleasedOnStop(t *testing.T) {
 			}
 		})
 	}
-	testkit.WaitFor(t, "five wait", func() bool { return batchedWaiting(p) == 5 })
+	testkit.WaitForValue(t, "five wait", 5, func() int { return batchedWaiting(p) })
 	p.Stop()
 	wg.Wait()
 	if len(sink.deliveries())+len(e.left()) != 0 {
@@ -435,7 +435,7 @@ func TestBatch_UnsupportedBySink(t *testing.T) {
 	bring(t, before, 0, 3).Wait()
 	sink := &fakeSink{answer: answers(nil)}
 	e.retries(e.pipeline(sink, func(o *Options) { o.BatchesUnsupported = true }))
-	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
+	testkit.WaitForValue(t, "delivered", 1, func() int { return len(sink.deliveries()) })
 	d := sink.deliveries()[0]
 	if d.Batch || d.Digest == nil || d.Digest.Count != 3 || d.Digest.Topics["a.b"] != 3 || len(d.Notifications) != 3 ||
 		d.Digest.First != at(0) {

@@ -51,7 +51,7 @@ func TestBreaker_FreshDeliveriesWait(t *testing.T) {
 	}
 	up.Store(true)
 	wg.Wait()
-	testkit.WaitFor(t, "all delivered", func() bool { return e.scheduledCount() == 0 })
+	testkit.WaitForValue(t, "all delivered", 0, func() int64 { return e.scheduledCount() })
 	if hold := p.DestinationHold(); !hold.ProbeAt.IsZero() || len(e.deadLetters()) != 0 {
 		t.Errorf("got %+v, dead %v, want a closed circuit breaker and no dead letters", hold, e.deadLetters())
 	}
@@ -72,7 +72,7 @@ func TestBreaker_ProbesWithRetries(t *testing.T) {
 	}}
 	p := e.pipeline(sink, func(o *Options) { o.Concurrency, o.probeDelay = 2, 5*time.Millisecond })
 	e.retries(p)
-	testkit.WaitFor(t, "all delivered", func() bool { return e.scheduledCount() == 0 })
+	testkit.WaitForValue(t, "all delivered", 0, func() int64 { return e.scheduledCount() })
 	if got := sink.attempts(""); got != n+admission.FailureThreshold+4 || len(e.deadLetters()) != 0 {
 		t.Errorf("%d attempts, dead %v", got, e.deadLetters())
 	}

@@ -167,7 +167,7 @@ func TestDeadLetters_ReplayStartsNewSchedule(t *testing.T) {
 	}
 	sink := &fakeSink{answer: answers(errFar, relay.Permanent(errFar))}
 	e.retries(e.pipeline(sink, nil))
-	testkit.WaitFor(t, "dead again", func() bool { return len(e.deadLetters()) == 1 })
+	testkit.WaitForValue(t, "dead again", 1, func() int { return len(e.deadLetters()) })
 	sink.mu.Lock()
 	if d := sink.got[0]; d.Attempt != 1 || d.ID != "d1" ||
 		string(d.Notifications[0].Data) != string(delivery("d1").Notifications[0].Data) ||
@@ -233,7 +233,7 @@ func TestDeadLetters_ReplayAfterOrdering(t *testing.T) {
 		t.Fatalf("%+v, %v", c, err)
 	}
 	e.retries(p)
-	testkit.WaitFor(t, "the second was attempted", func() bool { return sink.attempts(ofHub("h1", 1).ID) == 1 })
+	testkit.WaitForValue(t, "the second was attempted", 1, func() int { return sink.attempts(ofHub("h1", 1).ID) })
 }
 
 func TestDeadLetters_ReplayKeepsScheduled(t *testing.T) {
@@ -363,7 +363,7 @@ func TestReplay(t *testing.T) {
 	e.client.ZRem(ctx, "hubrelay:retry:s", "n100")
 	e.client.ZRem(ctx, "hubrelay:arrivals:s", "n100")
 	e.retries(e.pipeline(sink, nil))
-	testkit.WaitFor(t, "all delivered", func() bool { return e.scheduledCount() == 0 })
+	testkit.WaitForValue(t, "all delivered", 0, func() int64 { return e.scheduledCount() })
 	if sink.attempts("") != 113 || sink.attempts("n12") != 1 {
 		t.Errorf("%d attempts", sink.attempts(""))
 	}

@@ -66,11 +66,11 @@ func TestDigest_WhenLimited_Burst(t *testing.T) {
 		}
 		return n
 	}
-	testkit.WaitFor(t, "all delivered", func() bool { return total() == 30 })
+	testkit.WaitForValue(t, "all delivered", 30, func() int { return total() })
 	if n := len(sink.deliveries()); n > 4 {
 		t.Errorf("%d messages for a burst of 30", n)
 	}
-	testkit.WaitFor(t, "nothing waits", func() bool { return len(e.left()) == 0 })
+	testkit.WaitForValue(t, "nothing waits", 0, func() int { return len(e.left()) })
 	if err := p.Handle(t.Context(), delivery("late")); err != nil || sink.attempts("late") != 1 {
 		t.Errorf("%v after %d attempts", err, sink.attempts("late"))
 	}
@@ -120,7 +120,7 @@ func TestDigest_PausedSink(t *testing.T) {
 	if _, err := e.store.States.Resume(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
+	testkit.WaitForValue(t, "delivered", 1, func() int { return len(sink.deliveries()) })
 }
 
 // While the destination fails or has asked for a pause, an overdue digest stays open.
@@ -193,8 +193,8 @@ func TestDigest_FullRedis_Paused(t *testing.T) {
 	}
 	second := make(chan error)
 	go func() { second <- p.Handle(t.Context(), event(1, "a.b", "h1")) }()
-	testkit.WaitFor(t, "the second waits", func() bool {
-		return p.admission.Waiting() == 1
+	testkit.WaitForValue(t, "the second waits", 1, func() int {
+		return p.admission.Waiting()
 	})
 	p.state.set(store.StatePaused, "")
 	select {

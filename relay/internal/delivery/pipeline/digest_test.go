@@ -252,7 +252,7 @@ func TestDigest_MaxBytes(t *testing.T) {
 	}
 	e.retries(p)
 	e.due()
-	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
+	testkit.WaitForValue(t, "delivered", 1, func() int { return len(sink.deliveries()) })
 	if d := sink.deliveries()[0]; d.Digest.Count != 20 || len(d.Notifications) < 10 || len(d.Notifications) > 16 {
 		t.Errorf("%d of %d listed", len(d.Notifications), d.Digest.Count)
 	}
@@ -271,7 +271,7 @@ func TestDigest_ShorterWait(t *testing.T) {
 	if err := p.Handle(t.Context(), event(1, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "delivered", func() bool { return len(sink.deliveries()) == 1 })
+	testkit.WaitForValue(t, "delivered", 1, func() int { return len(sink.deliveries()) })
 	if d := sink.deliveries()[0]; d.Digest == nil || d.Digest.Count != 2 {
 		t.Errorf("%+v", d.Digest)
 	}
@@ -309,7 +309,7 @@ func TestDigest_SealedIsUnchanged(t *testing.T) {
 	}
 	e.retries(p)
 	e.due()
-	testkit.WaitFor(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
+	testkit.WaitForValue(t, "a dead letter", 1, func() int { return len(e.deadLetters()) })
 	first := sink.deliveries()[0]
 	c, err := e.store.DeadLetters.Get(t.Context(), "s", first.ID)
 	if err != nil || !reflect.DeepEqual(c.Digest, first.Digest) || !sameContent(c.Notifications, first.Notifications) {
@@ -349,13 +349,13 @@ func TestDigest_OneNotification(t *testing.T) {
 	if err := p.Handle(t.Context(), event(0, "a.b", "h1")); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
+	testkit.WaitForValue(t, "a dead letter", 1, func() int { return len(e.deadLetters()) })
 	id := sink.deliveries()[0].ID
 	if got, err := e.replayDeadLetters(store.ReplayOptions{}, id); err != nil ||
 		got.Done != 1 {
 		t.Fatalf("%+v, %v", got, err)
 	}
-	testkit.WaitFor(t, "delivered", func() bool { return sink.attempts(id) == 2 })
+	testkit.WaitForValue(t, "delivered", 2, func() int { return sink.attempts(id) })
 	for _, d := range sink.deliveries() {
 		if d.Digest == nil || d.Digest.Count != 1 || !d.Digest.First.Equal(at(0)) || len(d.Notifications) != 1 {
 			t.Errorf("%+v", d.Digest)

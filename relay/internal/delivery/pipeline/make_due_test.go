@@ -66,12 +66,12 @@ func TestMakeDue(t *testing.T) {
 			}
 			e.makeDue(3)
 			p.opts.Wake(0)
-			testkit.WaitFor(t, "those that waited are delivered", func() bool { return scheduled() == 1 })
+			testkit.WaitForValue(t, "those that waited are delivered", 1, func() int64 { return scheduled() })
 			if n := sink.attempts("p0"); n != 1 {
 				t.Errorf("the running delivery was attempted %d times", n)
 			}
 			close(release)
-			testkit.WaitFor(t, "the running one too", func() bool { return scheduled() == 0 })
+			testkit.WaitForValue(t, "the running one too", 0, func() int64 { return scheduled() })
 			if n := sink.attempts(""); n != 7 {
 				t.Errorf("%d attempts, want 7", n)
 			}
@@ -200,11 +200,11 @@ func TestMakeDue_WhileRetrying(t *testing.T) {
 			}
 		}))
 	}
-	testkit.WaitFor(t, "all are delivered", func() bool {
+	testkit.WaitForValue(t, "all are delivered", 0, func() int64 {
 		if _, err := e.store.Retries.MakeDue(t.Context(), "s"); err != nil {
 			t.Fatal(err)
 		}
-		return e.scheduledCount() == 0
+		return e.scheduledCount()
 	})
 	if len(e.deadLetters()) > 0 {
 		t.Errorf("dead: %v", e.deadLetters())

@@ -136,7 +136,7 @@ func TestNotices_Order(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.lead(p, newQueue(1, 0))
-	testkit.WaitFor(t, "both are sent", func() bool { return len(e.noticesFor("watch")) == 0 })
+	testkit.WaitForValue(t, "both are sent", 0, func() int { return len(e.noticesFor("watch")) })
 	var topics []string
 	for _, d := range sink.deliveries() {
 		topics = append(topics, d.Notifications[0].Topic)
@@ -170,7 +170,7 @@ func TestNotices_DoNotBlockRetries(t *testing.T) {
 	done := make(chan struct{})
 	go func() { defer close(done); r.run(ctx) }()
 	defer func() { cancel(); <-done }()
-	testkit.WaitFor(t, "the other's delivery is tried again", func() bool { return e.scheduledCount() == 0 })
+	testkit.WaitForValue(t, "the other's delivery is tried again", 0, func() int64 { return e.scheduledCount() })
 }
 
 // Resume reports a disabled sink even if it was paused later.
@@ -305,10 +305,10 @@ func TestDeadLetterNotices_RedisOutage(t *testing.T) {
 	p.deadLetters.Add(t.Context(), "d1", ReasonPermanent, r, errFar)
 	e.server.Restart()
 	p.deadLetters.Add(t.Context(), "d2", ReasonPermanent, r, errFar) // too early for another try
-	testkit.WaitFor(t, "sent", func() bool {
+	testkit.WaitForValue(t, "sent", 1, func() int {
 		now = now.Add(time.Second)
 		p.deadLetters.Flush(t.Context(), false)
-		return len(e.noticesFor("watch")) == 1
+		return len(e.noticesFor("watch"))
 	})
 	if o := objectOf(t, e.noticesFor("watch")[0]); o.Count != 2 || o.ID != "d2" {
 		t.Errorf("%+v", o)

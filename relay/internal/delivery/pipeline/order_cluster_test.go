@@ -47,7 +47,7 @@ func TestOrder_Cluster(t *testing.T) {
 		c.Done != 1 {
 		t.Fatal(c, err)
 	}
-	testkit.WaitFor(t, "the last one too", func() bool { return got.count() == hubs*each })
+	testkit.WaitForValue(t, "the last one too", hubs*each, func() int { return got.count() })
 	one := []store.Scheduled{{ID: "x", Body: "{}", OrderingKey: fmt.Sprintf("%024d", 1)}}
 	if _, _, err := e.store.Retries.ScheduleAll(t.Context(), "s", 0, one); err != nil {
 		t.Error(err)

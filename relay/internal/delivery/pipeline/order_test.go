@@ -77,7 +77,7 @@ func TestOrder_ScheduledDeliveryBlocksKey(t *testing.T) {
 	next.opts.Wake(0)
 	testkit.WaitFor(t, "the rest arrived", func() bool { return len(got.of("hub0")) == each+5 && e.idle() })
 	q.add("hub0", each+5, each+10)
-	testkit.WaitFor(t, "fresh ones continue", func() bool { return len(got.of("hub0")) == each+10 })
+	testkit.WaitForValue(t, "fresh ones continue", each+10, func() int { return len(got.of("hub0")) })
 	if ids := got.of("hub0"); !slices.IsSorted(ids) {
 		t.Errorf("not in order: %v", ids)
 	}
@@ -193,7 +193,7 @@ func TestOrder_Pause(t *testing.T) {
 		if err := errors.Join(e.store.States.Pause(t.Context(), "s"), p.Refresh(t.Context())); err != nil {
 			t.Fatal(err)
 		}
-		testkit.WaitFor(t, "no attempt is running", func() bool { return p.runner.Running() == 0 })
+		testkit.WaitForValue(t, "no attempt is running", 0, func() int64 { return p.runner.Running() })
 		before := got.count()
 		if q.length() > 0 && got.count() != before {
 			t.Error("attempts were made while the sink was paused")
@@ -223,7 +223,7 @@ func TestOrder_ChangedOrdering(t *testing.T) {
 	var held successes
 	later := held.around(answers(relay.RetryAfter(errFar, time.Hour)))
 	stop, _ = e.lead(e.pipeline(later, ordered(store.OrderingHub)), newQueue(3, 50))
-	testkit.WaitFor(t, "all are scheduled", func() bool { return e.scheduledCount() == 3*50 })
+	testkit.WaitForValue(t, "all are scheduled", 3*50, func() int64 { return e.scheduledCount() })
 	stop()
 	for h := range 3 {
 		e.client.ZAddXX(t.Context(), "hubrelay:retry:s", redis.Z{Score: 1, Member: fmt.Sprintf("hub%d-000000", h)})

@@ -111,7 +111,7 @@ func TestPipeline_ExhaustedBecomesDeadLetter(t *testing.T) {
 	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "a dead letter", func() bool { return len(e.deadLetters()) == 1 })
+	testkit.WaitForValue(t, "a dead letter", 1, func() int { return len(e.deadLetters()) })
 	l := e.deadLetters()[0]
 	a := attemptsOf(t, l)
 	if len(a) != 4 || a[0].Status != 500 || a[1].Status != 0 || a[1].Error != "no route" ||
@@ -257,7 +257,7 @@ func TestPipeline_HangingSink(t *testing.T) {
 		t.Error("closed while attempts run")
 	}
 	close(release)
-	testkit.WaitFor(t, "all returned", func() bool { return p.runner.Running() == 0 })
+	testkit.WaitForValue(t, "all returned", 0, func() int64 { return p.runner.Running() })
 	testkit.WaitFor(
 		t,
 		"an attempt is made again",
@@ -293,7 +293,7 @@ func TestPipeline_RedisOutageWhileScheduling(t *testing.T) {
 	e.server.Kill()
 	done := make(chan error, 1)
 	go func() { done <- p.Handle(t.Context(), delivery("d1")) }()
-	testkit.WaitFor(t, "attempted", func() bool { return sink.attempts("d1") == 1 })
+	testkit.WaitForValue(t, "attempted", 1, func() int { return sink.attempts("d1") })
 	e.server.Restart()
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -356,7 +356,7 @@ func TestPipeline_CloseAtDeadline(t *testing.T) {
 		_, err := p.runner.Run(t.Context(), delivery("d1"))
 		made <- err
 	}()
-	testkit.WaitFor(t, "an attempt", func() bool { return sink.attempts("d1") == 1 })
+	testkit.WaitForValue(t, "an attempt", 1, func() int { return sink.attempts("d1") })
 	err = p.Close(lastMoment{t.Context(), func() {
 		close(leave)
 		if err := <-made; err != nil {

@@ -213,12 +213,12 @@ func TestRates_RaisedRate(t *testing.T) {
 	if g, err := e.store.Rates.Take(t.Context(), "r", low, 10); err != nil || g.Tokens != 10 {
 		t.Fatalf("%+v, %v", g, err)
 	}
-	testkit.WaitFor(t, "one begins", func() bool {
+	testkit.WaitForValue(t, "one begins", 1, func() int {
 		g, err := e.store.Rates.Take(t.Context(), "r", high, 1)
 		if err != nil || g.RetryIn > time.Second {
 			t.Fatalf("%+v, %v", g, err)
 		}
-		return g.Tokens == 1
+		return g.Tokens
 	})
 }
 

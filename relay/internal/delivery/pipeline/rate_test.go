@@ -173,8 +173,8 @@ func TestRate_RedisOutage(t *testing.T) {
 	p := e.pipeline(sink, func(o *Options) { o.Rate = perSec(20) })
 	e.server.Kill()
 	wg := handle(t, p, "d", 3)
-	testkit.WaitFor(t, "all wait", func() bool {
-		return p.admission.Waiting() == 3
+	testkit.WaitForValue(t, "all wait", 3, func() int {
+		return p.admission.Waiting()
 	})
 	if n := sink.attempts(""); n != 0 {
 		t.Errorf("%d attempts without Redis", n)

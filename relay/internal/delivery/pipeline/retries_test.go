@@ -82,7 +82,7 @@ func TestRetries_FullRedis(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.retries(e.pipeline(sink, nil))
-	testkit.WaitFor(t, "all went", func() bool { return e.scheduledCount() == 0 })
+	testkit.WaitForValue(t, "all went", 0, func() int64 { return e.scheduledCount() })
 	if n := sink.attempts(""); n != 4 || len(e.deadLetters()) != 1 {
 		t.Errorf("%d attempts, dead %v", n, e.deadLetters())
 	}
@@ -114,7 +114,7 @@ func TestRetries_ShareConcurrency(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	testkit.WaitFor(t, "all retried", func() bool { return e.scheduledCount() == 0 })
+	testkit.WaitForValue(t, "all retried", 0, func() int64 { return e.scheduledCount() })
 	if sink.most > 4 {
 		t.Errorf("%d attempts at once, want at most 4", sink.most)
 	}
@@ -306,7 +306,7 @@ func TestScheduler_ManyIdleSinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	testkit.WaitFor(t, "retried", func() bool { return sink.attempts("d1") == 2 })
+	testkit.WaitForValue(t, "retried", 2, func() int { return sink.attempts("d1") })
 	// An idle poll would have been later.
 	if took := time.Since(start); took >= 5*time.Second {
 		t.Errorf("the retry began after %s", took)
@@ -362,7 +362,7 @@ func TestObserver_Calls(t *testing.T) {
 	if err := p.Handle(t.Context(), delivery("d1")); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "a dead letter", func() bool { return obs.get("dead permanent") == 1 })
+	testkit.WaitForValue(t, "a dead letter", 1, func() int { return obs.get("dead permanent") })
 	if err := p.Handle(t.Context(), delivery("d2")); !errors.Is(err, ErrDisabled) {
 		t.Fatal(err)
 	}

@@ -68,7 +68,7 @@ func TestPause_AllNodesFollow(t *testing.T) {
 	if _, err := e.store.States.Resume(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "scheduled deliveries are delivered", func() bool { return e.scheduledCount() == 0 })
+	testkit.WaitForValue(t, "scheduled deliveries are delivered", 0, func() int64 { return e.scheduledCount() })
 	testkit.WaitFor(
 		t,
 		"both nodes go on",
@@ -166,7 +166,7 @@ func TestPause_RunningAttemptsFinish(t *testing.T) {
 	if err := e.store.States.Pause(t.Context(), "s"); err != nil {
 		t.Fatal(err)
 	}
-	testkit.WaitFor(t, "paused", func() bool { return e.stateOf(p) == store.StatePaused })
+	testkit.WaitForValue(t, "paused", store.StatePaused, func() store.State { return e.stateOf(p) })
 	close(end)
 	if err := <-result; err != nil {
 		t.Error(err)

@@ -71,12 +71,12 @@ func TestRetries_ClaimsAgainAfterLeaseEnds(t *testing.T) {
 	s.schedule(t, "a", "", 0)
 	lost := s.claim(t, time.Millisecond)[0]
 	var held Claim
-	testkit.WaitFor(t, "the lease to end", func() bool {
+	testkit.WaitForValue(t, "the lease to end", 1, func() int {
 		claims := s.claim(t, time.Minute)
 		if len(claims) == 1 {
 			held = claims[0]
 		}
-		return len(claims) == 1
+		return len(claims)
 	})
 	if held.ID != "a" || held.Body != lost.Body {
 		t.Fatalf("got claim %+v, want the delivery of %+v", held, lost)
