@@ -1,9 +1,7 @@
 package relay
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -322,27 +320,6 @@ type Preview struct {
 	Note string
 	// Followups are further requests of the same attempt, in order. They have neither a Note nor Followups.
 	Followups []Preview
-}
-
-// MarshalJSON encodes the headers as an object, and the payload as text.
-func (p Preview) MarshalJSON() ([]byte, error) {
-	headers := make(map[string]string, len(p.Headers))
-	for _, h := range p.Headers {
-		headers[h.Name] = h.Value
-	}
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // people read payloads such as <@U123>
-	err := encoder.Encode(struct {
-		Method  string            `json:"method"`
-		Target  string            `json:"target"`
-		Headers map[string]string `json:"headers"`
-		Payload string            `json:"payload"`
-		Note    string            `json:"note,omitempty"`
-		// The output of `hubrelay sinks explain` has this name.
-		Followups []Preview `json:"also,omitempty"`
-	}{p.Method, p.Target, headers, string(p.Payload), p.Note, p.Followups})
-	return text.Bytes(), err
 }
 
 // Header is one header line of a request.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -363,12 +364,18 @@ func TestJobsCancel(t *testing.T) {
 		t.Errorf("got %+v", j.State)
 	}
 	m.expectOn("a")
-	if _, errOut, code := call(t, nil, "", "jobs", "cancel", id, "--admin", m.nodes[0].Admin); code != 1 ||
-		!strings.Contains(errOut, "the job has ended (error), so it cannot be canceled") {
-		t.Errorf("cancel it again: got %d, %s", code, errOut)
+	again := []string{"jobs", "cancel", id, "--admin", m.nodes[0].Admin}
+	if out, errOut, code := call(t, nil, "", again...); code != 0 || out != "job "+id+" was rolled back\n" {
+		t.Errorf("cancel it again: got %d, %s%s", code, out, errOut)
 	}
-	if id := m.migrate(0, "b"); m.over(id).State.Current != relay.JobCompleted {
-		t.Errorf("the next migration: got %+v", m.over(id).State)
+	next := m.migrate(0, "b")
+	if j := m.over(next); j.State.Current != relay.JobCompleted {
+		t.Errorf("the next migration: got %+v", j.State)
+	}
+	again[2] = next
+	if _, errOut, code := call(t, nil, "", again...); code != 1 ||
+		!strings.Contains(errOut, "the job has ended (completed), so it cannot be canceled") {
+		t.Errorf("cancel a completed job: got %d, %s", code, errOut)
 	}
 	m.expectOn("b")
 }
@@ -395,7 +402,7 @@ func (m *migrations) cancelWithStoppedDrivers(node int, id string) (out string) 
 			}
 		}
 		if j, err := m.job(id); err != nil || !j.State.Current.IsFinal() {
-			return fmt.Errorf("got %+v, %w", j.State, err)
+			return errors.Join(fmt.Errorf("got %+v", j.State), err)
 		}
 		return nil
 	})

@@ -56,8 +56,8 @@ func CreateJob() Operation[CreateJobRequest, Job] {
 	return operatorOperation[CreateJobRequest, Job]("jobs.create", "/api/jobs", "Migrate an instance to another server")
 }
 
-// CancelJob cancels a job. One that waits ends with the state error. A running one is rolled back, unless so little is left
-// that the driver completes it. The response is the job right after the request.
+// CancelJob cancels a job. One that waits ends with the state error. The driver rolls a running one back, or completes it if it
+// cannot go back any more. The response is the job right after the request.
 func CancelJob() Operation[Empty, Job] {
 	return operatorOperation[Empty, Job]("jobs.cancel", "/api/jobs/{id}/cancel", "Cancel a migration job, which rolls back a running one")
 }

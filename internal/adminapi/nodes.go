@@ -8,7 +8,7 @@ type Node struct {
 	// Host is the name of the machine or the pod.
 	Host      string    `json:"host"`
 	Version   string    `json:"version"`
-	StartedAt time.Time `json:"started_at"`
+	StartedAt time.Time `json:"started_at,omitzero"`
 	// NotReady is the reason why the node is not ready, as in its /readyz. It is empty if it is.
 	NotReady string `json:"not_ready"`
 	// ConfigWarning describes how the running configuration of the node differs from its file. It is empty if they are equal.
@@ -17,8 +17,8 @@ type Node struct {
 	Clients int `json:"clients"`
 	// QueuedBytes wait to be sent to clients.
 	QueuedBytes int `json:"queued_bytes"`
-	// SeenAt is the time of this record. Each node renews its record every five seconds. It is omitted, with everything else
-	// but the name, if there is no record.
+	// SeenAt is the time of this record. Each node renews its record every five seconds. It is omitted if there is no record;
+	// then only the name is valid.
 	SeenAt time.Time `json:"seen_at,omitzero"`
 }
 

@@ -49,10 +49,10 @@
 // tells them apart. Keep the highest lease at both servers, next to the instance (a file, a label), set it by
 // compare-and-swap before each irreversible step, and return relay.ErrSuperseded if there is a higher one.
 //
-// The context of Migrate ends when the daemon stops, hands the job over, or an operator cancels the job. Then the next call
-// has Migration.Undo. Return its error within ten seconds
-// (hang_timeout), in a state from which another call can continue. Otherwise the plugin is killed with all of its
-// migrations. At the end of the daemon the limit is one second, and two more for Close and [OnStop].
+// The context of Migrate ends when the daemon stops, hands the job over, or an operator cancels the job. After a
+// cancellation, the next call has Migration.Undo. Return the error of the context within ten seconds (hang_timeout), in
+// a state from which another call can continue. Otherwise the plugin is killed with all of its migrations. At the end of
+// the daemon the limit is one second, and two more for Close and [OnStop].
 //
 // The plugin's process group is killed with it. Start a process that must survive the driver, such as an instance, in
 // its own session (syscall.SysProcAttr{Setsid: true}) with its own standard input, output and error, because the

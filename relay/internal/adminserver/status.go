@@ -7,7 +7,7 @@ import (
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
 
-// Status describes the relay. Its methods may be called concurrently. They honor ctx. An error of ShowStatus or ListNodes means
+// Status describes the relay. Its methods may be called concurrently. Those with a context honor it, and their error means
 // that Redis is unreachable.
 type Status interface {
 	ShowStatus(ctx context.Context) (adminapi.Status, error)

@@ -1,7 +1,9 @@
 package delivery
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -23,9 +25,36 @@ type Explained struct {
 	// Timing contains causes of delay, one sentence each.
 	Timing []string `json:"timing,omitempty"`
 	// Request is the request that the sink would send. It is nil if the sink does not match or cannot show it.
-	Request *relay.Preview `json:"request,omitempty"`
+	Request *ShownRequest `json:"request,omitempty"`
 	// Error is why Request cannot be shown, or empty.
 	Error string `json:"error,omitempty"`
+}
+
+// ShownRequest is a request that is only shown.
+type ShownRequest struct{ relay.Preview }
+
+// MarshalJSON encodes the headers as an object, and the payload as text.
+func (r ShownRequest) MarshalJSON() ([]byte, error) {
+	headers := make(map[string]string, len(r.Headers))
+	for _, h := range r.Headers {
+		headers[h.Name] = h.Value
+	}
+	followups := make([]ShownRequest, len(r.Followups))
+	for i, f := range r.Followups {
+		followups[i].Preview = f
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // people read payloads such as <@U123>
+	err := encoder.Encode(struct {
+		Method    string            `json:"method"`
+		Target    string            `json:"target"`
+		Headers   map[string]string `json:"headers"`
+		Payload   string            `json:"payload"`
+		Note      string            `json:"note,omitempty"`
+		Followups []ShownRequest    `json:"also,omitempty"`
+	}{r.Method, r.Target, headers, string(r.Payload), r.Note, followups})
+	return text.Bytes(), err
 }
 
 // Explain returns what the relay would do with n at a sink of the configuration. It opens the sink but sends
@@ -64,7 +93,7 @@ func Explain(
 		e.Error = err.Error()
 		return e, nil
 	}
-	e.Request = &request
+	e.Request = &ShownRequest{request}
 	return e, nil
 }
 

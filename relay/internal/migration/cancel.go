@@ -15,7 +15,8 @@ import (
 var errCanceled = errors.New("the migration was canceled by an operator")
 
 // CancelJob cancels a job. A job that waits ends at once, and nothing was changed. A running one is rolled back by its
-// driver, which takes some time. If nothing is left on the source, the driver completes the migration instead.
+// driver, which takes some time. If the driver cannot go back any more, it completes the migration instead. Canceling a
+// canceled job again has no effect.
 func (a *AdminJobs) CancelJob(ctx context.Context, id string) (adminapi.Job, error) {
 	s, err := a.requireService()
 	if err != nil {
@@ -29,30 +30,46 @@ func (a *AdminJobs) CancelJob(ctx context.Context, id string) (adminapi.Job, err
 	if e.err != nil {
 		return adminapi.Job{}, e.err
 	}
-	before, err := s.store.cancelJob(ctx, j, e.notifications)
+	before, waited, err := s.store.cancelJob(ctx, j, e.notifications)
 	if err != nil {
 		return adminapi.Job{}, err
 	}
-	switch {
-	case before == "":
+	switch before {
+	case "":
 		return adminapi.Job{}, errNoJob(id)
-	case before.IsFinal():
+	case relay.JobQueued, relay.JobScheduled:
+		a.module.worker.o.Observer.JobEnded(relay.JobError, waited)
+		a.module.log.Info("migration ended", "job_id", j.ID, "instance_id", j.Instance, "state", string(relay.JobError),
+			"error", errCanceled.Error(), "source_server", j.Source, "destination_server", j.Destination)
+	}
+	if current, err := s.findJob(ctx, id); err == nil {
+		j = current
+	} else {
+		j.canceled = true // it is stored, although it cannot be read now
+	}
+	if before.IsFinal() && !j.canceled {
 		return adminapi.Job{}, relay.NewError(relay.CodeInvalidState, fmt.Sprintf("the job has ended (%s), so it cannot be canceled", before)).
 			WithExtra("state", string(before))
-	case before != relay.JobRunning:
-		a.module.worker.o.Observer.JobEnded(relay.JobError, time.Since(j.Queued))
 	}
-	return a.ShowJob(ctx, id)
+	return j.toAdminView(), nil
 }
 
-// cancelJob cancels a job. It returns its state before, or "" if it is missing. The events are those of a job that waits.
-func (s *jobStore) cancelJob(ctx context.Context, j *job, events []relay.Notification) (before relay.JobState, err error) {
+// cancelJob cancels a job. It returns its state before, or "" if it is missing, and the time since its request. The events are
+// those of a job that waits.
+func (s *jobStore) cancelJob(
+	ctx context.Context, j *job, events []relay.Notification,
+) (before relay.JobState, waited time.Duration, err error) {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{s.keys.job(j.ID, p), eventlog.Key(s.keys.Space, p), s.keys.jobs(p), s.keys.activeMigrations(p)}
 	args := []any{string(relay.JobError), errCanceled.Error(), jobTTL.Milliseconds()}
-	state, err := cancelScript.Run(ctx, s.client, keys, appendEvents(args, events)...).Text()
+	reply, err := cancelScript.Run(ctx, s.client, keys, appendEvents(args, events)...).Slice()
 	if err != nil {
-		return "", fmt.Errorf("cancel a job: %w", err)
+		return "", 0, fmt.Errorf("cancel a job: %w", err)
 	}
-	return relay.JobState(state), nil
+	state, isText := reply[0].(string)
+	ms, isNumber := reply[1].(int64)
+	if !isText || !isNumber {
+		return "", 0, errors.New("cancel a job: unexpected response of Redis")
+	}
+	return relay.JobState(state), time.Duration(ms) * time.Millisecond, nil
 }

@@ -3,6 +3,7 @@ package migration
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -15,7 +16,10 @@ import (
 // adminJobs returns the operations of operators on the jobs of a site.
 func (s *site) adminJobs() *AdminJobs {
 	d := &fakeDriver{}
-	return (&Module{driver: d, service: s.svc, worker: NewWorker(WorkerOptions{Redis: s.b, Inventory: s.inv, Driver: d})}).AdminJobs()
+	return (&Module{
+		driver: d, service: s.svc, worker: NewWorker(WorkerOptions{Redis: s.b, Inventory: s.inv, Driver: d}),
+		log: slog.New(slog.DiscardHandler),
+	}).AdminJobs()
 }
 
 func (s *site) cancel(id string) {
@@ -42,15 +46,16 @@ func TestCancelJob_Queued(t *testing.T) {
 				"job.created new@s1", "job.state.changed queued@s1",
 				"job.state.changed error@s1 the migration was canceled by an operator",
 			})
-			var rejected *relay.Error
-			if _, err := s.adminJobs().CancelJob(t.Context(), id); !errors.As(err, &rejected) || rejected.Code != relay.CodeInvalidState {
-				t.Errorf("cancel it again: got %v", err)
-			}
+			s.cancel(id) // again
 			d := &fakeDriver{migrate: func(context.Context, relay.Migration, func(relay.Progress)) error { return nil }}
 			s.work(s.b, "w1", d, nil)
 			next := s.migrate(0, "s3")
 			if j := s.awaitEnd(next); j.State != relay.JobCompleted {
 				t.Errorf("the next job: got %+v", j)
+			}
+			var rejected *relay.Error
+			if _, err := s.adminJobs().CancelJob(t.Context(), next); !errors.As(err, &rejected) || rejected.Code != relay.CodeInvalidState {
+				t.Errorf("cancel a completed job: got %v", err)
 			}
 			if calls := d.called(); len(calls) != 1 || calls[0].JobID != next {
 				t.Errorf("got calls %+v", calls)
@@ -77,6 +82,9 @@ func TestCancelJob_WaitingForServers(t *testing.T) {
 	second := s.migrate(1, "s2")
 	s.await(second, "scheduled", func(j *job) bool { return j.State == relay.JobScheduled })
 	s.cancel(second)
+	testkit.WaitForValue(t, "the slots of the canceled job to be released", false, func() bool {
+		return s.b.Commands().HExists(t.Context(), keys{s.b.Keys()}.serverSlots(), second).Val()
+	})
 	close(release)
 	s.awaitEnd(first)
 	third := s.migrate(2, "s2")

@@ -40,7 +40,7 @@ type jobRunner struct {
 	writeSeq int
 	// hasSlot is set while the job holds its server slots.
 	hasSlot atomic.Bool
-	// canceled is closed when this worker learns that the job was canceled.
+	// canceled is closed when a heartbeat reports that the job was canceled.
 	canceled chan struct{}
 }
 
@@ -49,6 +49,7 @@ func newJobRunner(w *Worker, j *job) *jobRunner {
 		worker: w, job: j, log: w.o.Log.With("job_id", j.ID, "instance_id", j.Instance), canceled: make(chan struct{}),
 	}
 	if j.canceled {
+		h.log.Info("migration was canceled")
 		close(h.canceled)
 	}
 	return h
@@ -83,8 +84,10 @@ func (h *jobRunner) runJob(ctx context.Context) {
 			"source_server", h.job.Source, "destination_server", h.job.Destination)
 	case errors.Is(err, errJobMissing):
 		h.rollBackLostJob(ctx)
+	case errors.Is(err, errJobEnded):
+		h.log.Info("migration was ended by a cancellation or by another worker")
 	case errors.Is(err, errSuperseded):
-		h.log.Warn("another worker has taken over the migration, or it was canceled while it waited")
+		h.log.Warn("another worker has taken over the migration")
 		return // the other worker owns the server slots now
 	case errors.Is(err, errHigherLease):
 		// Without heartbeats, a worker claims the job again later, with a higher lease.
@@ -105,8 +108,8 @@ func (h *jobRunner) runJob(ctx context.Context) {
 
 // handOver makes the job available to other workers immediately.
 func (h *jobRunner) handOver(ctx context.Context) {
-	if err := h.worker.store.heartbeat(ctx, h.job, h.worker.o.Name, handoverIdleTime); err != nil &&
-		!errors.Is(err, errSuperseded) && !errors.Is(err, errCanceled) {
+	if _, err := h.worker.store.heartbeat(ctx, h.job, h.worker.o.Name, handoverIdleTime); err != nil &&
+		!errors.Is(err, errSuperseded) {
 		h.log.Warn("could not release migration", "error", err)
 	}
 }
@@ -145,13 +148,10 @@ func (h *jobRunner) heartbeatLoop(ctx context.Context, cancel context.CancelCaus
 	lastSuccess := time.Now()
 	for await.Duration(ctx, h.worker.timings.heartbeatInterval) {
 		start := time.Now()
-		err := h.worker.store.heartbeat(ctx, h.job, h.worker.o.Name, 0)
-		if errors.Is(err, errCanceled) {
-			err = nil
-			if !h.isCanceled() {
-				h.log.Info("migration was canceled")
-				close(h.canceled)
-			}
+		canceled, err := h.worker.store.heartbeat(ctx, h.job, h.worker.o.Name, 0)
+		if canceled && !h.isCanceled() {
+			h.log.Info("migration was canceled")
+			close(h.canceled)
 		}
 		if err == nil {
 			lastSuccess = start
@@ -313,9 +313,12 @@ func (h *jobRunner) driveMigration(ctx context.Context) error {
 
 // requestUndo stores that the driver must move the instance back, and why.
 func (h *jobRunner) requestUndo(ctx context.Context, reason error) error {
-	h.log.Info("rolling back the migration", "reason", reason)
 	h.job.undo, h.job.Error = true, errorText(reason)
-	return h.writeUpdate(ctx, jobUpdate{fields: []string{"undo", "1", "error", h.job.Error}})
+	err := h.writeUpdate(ctx, jobUpdate{fields: []string{"undo", "1", "error", h.job.Error}})
+	if err == nil {
+		h.log.Info("rolling back the migration", "reason", reason)
+	}
+	return err
 }
 
 // recordIndeterminate stores that the outcome is unknown. After maxDriverFailures such outcomes, it requests an undo.
@@ -337,6 +340,7 @@ func (h *jobRunner) recordIndeterminate(ctx context.Context, err error) error {
 func (h *jobRunner) failJob(ctx context.Context, err error) error {
 	reason := errorText(err)
 	if h.job.undo && h.job.Error != "" {
+		h.log.Info("driver has rolled back the migration", "driver_error", err)
 		reason = relay.Truncate(h.job.Error, maxError/2) + "; the instance is back on " + h.job.Source
 	}
 	e := h.newEvents().addInstance(topicInstanceFail, instanceRunning, reason, h.job.Source).

@@ -46,15 +46,16 @@ var (
 	createScript    = redisconn.NewScript(commonSource + createSource)
 	claimScript     = redisconn.NewScript(commonSource + claimSource)
 	updateScript    = redisconn.NewScript(commonSource + updateSource)
-	heartbeatScript = redisconn.NewScript(heartbeatSource)
+	heartbeatScript = redisconn.NewScript(commonSource + heartbeatSource)
 	slotScript      = redisconn.NewScript(commonSource + slotSource)
-	requeueScript   = redisconn.NewScript(requeueSource)
+	requeueScript   = redisconn.NewScript(commonSource + requeueSource)
 	cancelScript    = redisconn.NewScript(commonSource + cancelSource)
 )
 
 var (
 	errSuperseded      = errors.New("another worker has taken over the job")
 	errJobMissing      = fmt.Errorf("the job is missing in Redis: %w", errSuperseded)
+	errJobEnded        = fmt.Errorf("the job has ended: %w", errSuperseded)
 	errMigrating       = errors.New("the instance is already being migrated")
 	errInstanceMoved   = errors.New("the instance has moved")
 	errInstanceRemoved = errors.New("the instance was removed from the inventory")
@@ -281,19 +282,13 @@ func (s *jobStore) applyUpdate(ctx context.Context, j *job, mark string, u jobUp
 }
 
 // heartbeat marks a job as active. If idle is positive, the job instead looks abandoned, as if idle had passed since
-// the last heartbeat. It returns errCanceled, after the heartbeat, if the job was canceled.
-func (s *jobStore) heartbeat(ctx context.Context, j *job, worker string, idle time.Duration) error {
+// the last heartbeat. It reports whether the job was canceled.
+func (s *jobStore) heartbeat(ctx context.Context, j *job, worker string, idle time.Duration) (canceled bool, err error) {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{s.keys.job(j.ID, p), s.keys.jobs(p)}
 	cmd := heartbeatScript.Run(ctx, s.client, keys, j.lease, worker, idle.Milliseconds())
-	if n, err := cmd.Int(); err == nil && n == heartbeatCanceled {
-		return errCanceled
-	}
-	return checkLease(cmd, "renew a job")
+	return cmd.Val() == int64(2), checkLease(cmd, "renew a job")
 }
-
-// heartbeatCanceled is the reply of heartbeat.lua for a canceled job.
-const heartbeatCanceled = 2
 
 // requeue moves a job to the end of the queue.
 func (s *jobStore) requeue(ctx context.Context, j *job) error {
@@ -309,8 +304,10 @@ func checkLease(cmd *redis.Cmd, operation string) error {
 		return fmt.Errorf("%s: %w", operation, err)
 	case result == 0:
 		return fmt.Errorf("%s: %w", operation, errSuperseded)
-	case result < 0:
+	case result == -1:
 		return fmt.Errorf("%s: %w", operation, errJobMissing)
+	case result == -2:
+		return fmt.Errorf("%s: %w", operation, errJobEnded)
 	}
 	return nil
 }

@@ -45,8 +45,13 @@ func (r *Reporter) describeNode(ctx context.Context) adminapi.Node {
 	return n
 }
 
-// ListNodes returns the nodes that are running, in the order of their numbers. An error means that Redis is unreachable.
+// ListNodes returns the nodes that are running, in the order of their numbers. It is at most a second old. An error means that
+// Redis is unreachable.
 func (r *Reporter) ListNodes(ctx context.Context) ([]adminapi.Node, error) {
+	return r.nodes.get(func() ([]adminapi.Node, error) { return r.readNodes(ctx) })
+}
+
+func (r *Reporter) readNodes(ctx context.Context) ([]adminapi.Node, error) {
 	names, err := r.opts.Leases.ListNodes(ctx)
 	if err != nil {
 		return nil, err
@@ -60,7 +65,7 @@ func (r *Reporter) ListNodes(ctx context.Context) ([]adminapi.Node, error) {
 		if name == r.opts.Node {
 			nodes[i] = r.describeNode(ctx)
 		} else if json.Unmarshal(records[i], &nodes[i]) != nil {
-			nodes[i] = adminapi.Node{Name: name} // it has just started, or has another version
+			nodes[i] = adminapi.Node{Name: name} // it has just started, is of an earlier build, or Redis is full
 		}
 	}
 	return nodes, nil

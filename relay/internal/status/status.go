@@ -17,7 +17,7 @@ import (
 
 // Options are the parts that a [Reporter] describes. All fields are required, except Host.
 type Options struct {
-	// Node is the name of this node, and Host that of its machine.
+	// Node is the name of this node, and Host the name of its machine.
 	Node, Host, Version string
 	StartedAt           time.Time
 	Log                 *eventlog.Log
@@ -36,11 +36,29 @@ const freshTime = time.Second
 
 // Reporter describes the relay. It may be used concurrently.
 type Reporter struct {
-	opts Options
+	opts   Options
+	status fresh[adminapi.Status]
+	nodes  fresh[[]adminapi.Node]
+}
 
+// fresh is a value that is read again after freshTime. It may be used concurrently.
+type fresh[T any] struct {
 	mu     sync.Mutex
-	last   adminapi.Status
+	last   T
 	readAt time.Time
+}
+
+func (f *fresh[T]) get(read func() (T, error)) (T, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.readAt) < freshTime {
+		return f.last, nil
+	}
+	value, err := read()
+	if err == nil {
+		f.last, f.readAt = value, time.Now()
+	}
+	return value, err
 }
 
 // NewReporter returns a reporter.
@@ -48,16 +66,7 @@ func NewReporter(o Options) *Reporter { return &Reporter{opts: o} }
 
 // ShowStatus returns the state of the relay, which is at most a second old. An error means that Redis is unreachable.
 func (r *Reporter) ShowStatus(ctx context.Context) (adminapi.Status, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if time.Since(r.readAt) < freshTime {
-		return r.last, nil
-	}
-	s, err := r.readStatus(ctx)
-	if err == nil {
-		r.last, r.readAt = s, time.Now()
-	}
-	return s, err
+	return r.status.get(func() (adminapi.Status, error) { return r.readStatus(ctx) })
 }
 
 func (r *Reporter) readStatus(ctx context.Context) (adminapi.Status, error) {

@@ -121,7 +121,7 @@ func printExplained(w io.Writer, p term.Palette, e daemon.Explained) error {
 		if r.Note != "" {
 			fmt.Fprintf(&b, "  %s\n", p.Yellow(term.Sanitize(r.Note)))
 		}
-		writeRequest(&b, p, r)
+		writeRequest(&b, p, &r.Preview)
 		for i := range r.Followups {
 			b.WriteByte('\n')
 			writeRequest(&b, p, &r.Followups[i])

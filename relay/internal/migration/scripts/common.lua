@@ -6,6 +6,16 @@ local function now()
   return string.format('%.0f', t[1] * 1000 + math.floor(t[2] / 1000))
 end
 
+-- no_lease returns the reply to a worker without the lease of a job: 0 if another worker has it, -1 if the job is missing, -2 if
+-- it has ended.
+local function no_lease(job)
+  local state = redis.call('HGET', job, 'state')
+  if not state then
+    return -1
+  end
+  return (state == 'completed' or state == 'error' or state == 'expired') and -2 or 0
+end
+
 -- append_events appends the events in ARGV, from index first, to the log.
 local function append_events(log, first)
   for i = first, #ARGV, 5 do

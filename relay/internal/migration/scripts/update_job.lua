@@ -3,11 +3,10 @@
 -- ARGV: lease, mark, milliseconds to store an ended job ('' if it continues), the new server of the instance ('' if it
 -- has not moved), number of fields and values, the fields and values, then id, topic, hub, account and data of each
 -- event.
--- Returns 1; 0 if the lease is superseded, -1 if the job is missing.
+-- Returns 1, or the reply of no_lease.
 local job = KEYS[1]
-local lease = redis.call('HGET', job, 'lease')
-if lease ~= ARGV[1] then
-  return lease and 0 or -1
+if redis.call('HGET', job, 'lease') ~= ARGV[1] then
+  return no_lease(job)
 end
 if redis.call('HGET', job, 'mark') == ARGV[2] then
   return 1
