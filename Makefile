@@ -27,7 +27,8 @@ COUNT         ?= 20
 each = for module in $(MODULES); do (cd $$module && echo "-- $$module: $(1)" && $(1)) || exit 1; done
 
 # $(call test,NAME,COMMAND) runs the tests of every module, or COMMAND, and then lists the slowest ones.
-# GORACE avoids a sleep of one second at the end of each test binary. `make check` runs vet. Programs without debug
+# GORACE avoids a sleep of one second at the end of each test binary. `make check` runs vet with the
+# linter. Programs without debug
 # information link in half the time.
 define test
 rm -f $(BIN)/test-$(1)-*.json; status=0; for module in $(or $(3),$(MODULES)); do \
@@ -79,9 +80,8 @@ test-brokers: preflight $(GOTESTSUM) ## install NATS, RabbitMQ, Mosquitto and Po
 stress: preflight examples/node_modules/.package-lock.json ## run the tests of PACKAGES COUNT times beside two busy loops
 	@bash .ci/stress $(COUNT) $(PACKAGES)
 
-check: $(GOLANGCI_LINT) $(GOVULNCHECK) check-console ## check format, lint, vet, module files, known vulnerabilities and the console
+check: $(GOLANGCI_LINT) $(GOVULNCHECK) check-console ## check format, lint (with go vet), module files, known vulnerabilities and the console
 	@$(call each,$(GOLANGCI_LINT) fmt --diff)
-	@$(call each,go vet ./...)
 	@$(call each,$(GOLANGCI_LINT) run)
 	@$(call each,go mod tidy -diff)
 	@$(call each,bash $(CURDIR)/.ci/vulncheck $(GOVULNCHECK))
