@@ -27,9 +27,8 @@ COUNT         ?= 20
 each = for module in $(MODULES); do (cd $$module && echo "-- $$module: $(1)" && $(1)) || exit 1; done
 
 # $(call test,NAME,COMMAND) runs the tests of every module, or COMMAND, and then lists the slowest ones.
-# GORACE avoids a sleep of one second at the end of each test binary. `make check` runs vet with the
-# linter. Programs without debug
-# information link in half the time.
+# GORACE avoids a sleep of one second at the end of each test binary. `make check` runs vet with the linter. Programs
+# without debug information link in half the time.
 define test
 rm -f $(BIN)/test-$(1)-*.json; status=0; for module in $(or $(3),$(MODULES)); do \
 	(cd $$module && GORACE=atexit_sleep_ms=0 $(GOTESTSUM) --format-hide-empty-pkg --hide-summary=skipped \
