@@ -21,6 +21,7 @@ const lists: Shown[] = [
   { path: '/jobs', heading: 'Jobs' },
   { path: '/quarantine', heading: 'Quarantine' },
   { path: '/keys', heading: 'Keys' },
+  { path: '/nodes', heading: 'Nodes', text: 'node-0' },
   { path: '/config', heading: 'Configuration' },
   { path: '/audit', heading: 'Audit' },
   { path: '/no-such-page', heading: 'Not found', text: 'There is no page at this address.' },

@@ -30,6 +30,7 @@ export default defineConfig({
         'signin.spec.ts',
         'keyboard.spec.ts',
         'live.spec.ts',
+        'nodes.spec.ts',
         'long.spec.ts',
         'images.spec.ts',
       ],

@@ -14,6 +14,7 @@ import { JobPage, Jobs } from './pages/Jobs';
 import { Keys } from './pages/Keys';
 import { Live } from './pages/Live';
 import { Migrate } from './pages/Migrate';
+import { Nodes } from './pages/Nodes';
 import { Overview } from './pages/Overview';
 import { Quarantine, QuarantinedEntry } from './pages/Quarantine';
 import { SignIn } from './pages/SignIn';
@@ -42,6 +43,7 @@ function Page({ path }: { path: string[] }) {
   if (first === 'keys') return <Keys />;
   if (first === 'config') return <Configuration />;
   if (first === 'jobs') return second === 'new' ? <Migrate /> : second ? <JobPage id={second} /> : <Jobs />;
+  if (first === 'nodes') return <Nodes />;
   if (first === 'audit') return <Audit />;
   return (
     <>

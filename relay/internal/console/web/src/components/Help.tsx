@@ -14,6 +14,7 @@ const pageKeys: Record<string, [id: string, label: string]> = {
   q: ['quarantine', 'Quarantine'],
   j: ['jobs', 'Jobs'],
   k: ['keys', 'Keys'],
+  n: ['nodes', 'Nodes'],
   c: ['config', 'Configuration'],
   a: ['audit', 'Audit'],
 };

@@ -15,6 +15,7 @@ const pages: [id: string, label: string][] = [
   ['quarantine', 'Quarantine'],
   ['jobs', 'Jobs'],
   ['keys', 'Keys'],
+  ['nodes', 'Nodes'],
   ['config', 'Configuration'],
   ['audit', 'Audit'],
 ];

@@ -46,6 +46,8 @@ const tones: Record<string, string> = {
   scheduled: 'info',
   error: 'bad',
   expired: 'bad',
+  ready: 'good',
+  not_ready: 'bad',
 };
 
 /** State shows a state as a word with a color. The color never stands alone. */

@@ -5,6 +5,7 @@ import { BacklogPlot, ThroughputPlot } from '../components/SinkPlots';
 import { type Column, Table } from '../components/Table';
 import { Count, Empty, Facts, Loaded, State, Time, Title } from '../components/ui';
 import { bytes, isSet, number, plural, rate, sentence } from '../format';
+import { hasMixedVersions, type Node, readiness, useNodes } from '../nodes';
 import { href } from '../router';
 import { allSinks, eventSeries, useSinks, useStatus } from '../series';
 import { sinkStates, stateOf } from './Sinks';
@@ -58,14 +59,15 @@ const columns: Column<Sink>[] = [
 export function Overview() {
   const sinks = useSinks();
   const status = useStatus();
+  const nodes = useNodes();
   return (
     <>
       <Title text="Overview" />
       <Loaded of={status}>
         {(s) => (
           <>
-            {sinks.data ? <Headline status={s} sinks={sinks.data} /> : null}
-            <Relay status={s} />
+            {sinks.data ? <Headline status={s} sinks={sinks.data} nodes={nodes.data ?? []} /> : null}
+            <Relay status={s} nodes={nodes.data ?? []} />
           </>
         )}
       </Loaded>
@@ -75,16 +77,22 @@ export function Overview() {
 }
 
 /** Headline says whether the relay has problems, and which of them are not about a sink. */
-function Headline({ status: s, sinks }: { status: Status; sinks: Sink[] }) {
+function Headline({ status: s, sinks, nodes }: { status: Status; sinks: Sink[]; nodes: Node[] }) {
   const full = s.storage.max_bytes > 0 && s.storage.used_bytes >= s.storage.max_bytes * storageWarning;
   const problems: ComponentChildren[] = [];
   if (s.not_ready) problems.push(`Node ${s.node} is not ready. ${sentence(s.not_ready)}`);
   if (s.config_warning) problems.push(sentence(s.config_warning));
+  const others = nodes.filter((n) => n.name !== s.node);
+  for (const n of others) {
+    if (n.not_ready) problems.push(`Node ${n.name} is not ready. ${sentence(n.not_ready)}`);
+    if (n.config_warning) problems.push(`Node ${n.name}: ${sentence(n.config_warning)}`);
+  }
+  const unready = s.not_ready || others.some((n) => n.not_ready);
   if (full) problems.push('The storage is almost full. The relay rejects events when it is full.');
   const failing = sinks.filter(isProblem).length;
   const count = problems.length + failing;
   return (
-    <div class={`notice headline ${count ? (s.not_ready || full ? 'bad' : 'warn') : 'good'}`} role="status">
+    <div class={`notice headline ${count ? (unready || full ? 'bad' : 'warn') : 'good'}`} role="status">
       <div>
         {count ? `There ${count === 1 ? 'is 1 problem' : `are ${number(count)} problems`}` : 'All is well'}
         {problems.length ? (
@@ -114,21 +122,39 @@ function Storage({ storage: { used_bytes: used, max_bytes: max } }: { storage: S
 
 const perSecond = (n: number | null) => (n === null ? <span class="muted">–</span> : `${rate(n)}/s`);
 
-/** Nodes lists the names of all nodes, and which of them responds to the console. */
-function Nodes({ status: s }: { status: Status }) {
+/** Nodes lists the names of all nodes, which of them have problems, and which of them responds to the console. */
+function Nodes({ status: s, nodes }: { status: Status; nodes: Node[] }) {
   return (
     <ul class="plain">
-      {s.nodes.map((n) => (
-        <li key={n}>
-          <span class="mono">{n}</span>
-          {n === s.node ? <span class="muted">, responds to this console</span> : null}
-        </li>
-      ))}
+      {s.nodes.map((name) => {
+        const node = nodes.find((n) => n.name === name);
+        return (
+          <li key={name}>
+            <a class="mono" href={href(['nodes'])}>
+              {name}
+            </a>
+            {name === s.node ? <span class="muted">, responds to this console</span> : null}
+            {node?.not_ready ? (
+              <>
+                {' '}
+                <State state={readiness(node)} />
+              </>
+            ) : null}
+            {node?.config_warning ? (
+              <>
+                {' '}
+                <span class="badge warn">configuration</span>
+              </>
+            ) : null}
+          </li>
+        );
+      })}
+      {hasMixedVersions(nodes) ? <li class="muted">The nodes run different versions.</li> : null}
     </ul>
   );
 }
 
-function Relay({ status: s }: { status: Status }) {
+function Relay({ status: s, nodes }: { status: Status; nodes: Node[] }) {
   return (
     <section>
       <h2>Relay</h2>
@@ -158,7 +184,7 @@ function Relay({ status: s }: { status: Status }) {
               </>
             ),
           },
-          { label: plural(s.nodes.length, 'node'), value: <Nodes status={s} /> },
+          { label: plural(s.nodes.length, 'node'), value: <Nodes status={s} nodes={nodes} /> },
           {
             label: `Start of ${s.node}`,
             value: (
