@@ -172,13 +172,21 @@ func (d *Dispatcher) Reload(m *Matcher) {
 
 func (d *Dispatcher) useMatcher(m *Matcher) {
 	list := m.Sinks()
+	former := make(map[string]accountShare, len(d.shares))
+	for i, name := range d.sinks {
+		former[name] = d.shares[i]
+	}
 	d.matcher, d.sinks, d.backlogs, d.shares = m, nil, nil, nil
 	d.fromStart = make(map[string]bool, len(list))
 	d.dropped, d.copied = make([]int64, len(list)), make([]int, len(list))
 	for _, s := range list {
 		d.sinks = append(d.sinks, s.Name)
 		d.backlogs = append(d.backlogs, partitionShare(s.Backlog, d.opts.Partitions))
-		d.shares = append(d.shares, newAccountShare(shareLimit(d.backlogs[len(d.backlogs)-1], s.AccountShare)))
+		share := newAccountShare(shareLimit(d.backlogs[len(d.backlogs)-1], s.AccountShare))
+		if f, ok := former[s.Name]; ok && f.limit == share.limit {
+			share = f // counting hundreds of queues again would delay all sinks
+		}
+		d.shares = append(d.shares, share)
 		d.fromStart[s.Name] = s.FromStart
 	}
 }
@@ -216,6 +224,9 @@ func (d *Dispatcher) runAsLeader(ctx context.Context) error {
 	// Accept offers from here on. Earlier entries are read from the log.
 	d.leading.Store(true)
 	d.recorded = nil
+	for i := range d.shares {
+		d.shares[i].mustCount = true // another node may have filled the queues meanwhile
+	}
 	d.maintainAt = time.Now().Add(backoff.Jitter(maintainInterval))
 	defer func() {
 		d.leading.Store(false)
