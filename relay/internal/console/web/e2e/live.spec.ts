@@ -1,4 +1,4 @@
-import { expect, loaded, test } from './console';
+import { expect, go, loaded, test } from './console';
 import { control } from './relays';
 
 test('new events appear, and not while paused', async ({ open }) => {
@@ -45,4 +45,35 @@ test('an event shows its payload at the side', async ({ open }) => {
   await expect(page).toHaveURL(/event=/);
   await side.getByRole('button', { name: 'Close' }).click();
   await expect(side).toHaveCount(0);
+});
+
+test('a notice appears only if more events arrive than one poll reads', async ({ open }) => {
+  const page = await open('busy', 'operator', '/nodes');
+  await loaded(page, 'Nodes');
+  // This is a log with one event in each millisecond. Each poll finds 500 new events, and 5,000 in its overlap.
+  const start = Date.now() - 3_600_000;
+  let newest = 20_000;
+  let polls = 0;
+  await page.route(/\/api\/events\?/, (route) => {
+    const query = new URL(route.request().url()).searchParams;
+    const since = query.get('since') ? Date.parse(query.get('since') ?? '') - start : 0;
+    if (!query.get('after')) {
+      newest += 500;
+      polls++;
+    }
+    const first = query.get('after') ? Number(query.get('after')) - 1 : newest;
+    const last = Math.max(first - Number(query.get('limit')) + 1, since);
+    const data = Array.from({ length: first - last + 1 }, (_, i) => ({
+      ...{ id: `event-${first - i}`, time: new Date(start + first - i).toISOString(), topic: 'job.created' },
+      ...{ hub_id: 'hub-1', account_id: 'acme', object_id: 'object', publisher: { kind: 'key', name: 'ops' } },
+    }));
+    return route.fulfill({ json: { data, next: last > since ? `${last}` : '' } });
+  });
+  await go(page, '/live');
+  await loaded(page, 'Live');
+  await expect.poll(() => polls).toBeGreaterThan(8);
+  const notice = page.getByText('Some are missing');
+  await expect(notice).toHaveCount(0);
+  newest += 2000;
+  await expect(notice).toBeVisible();
 });

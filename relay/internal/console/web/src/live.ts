@@ -41,16 +41,15 @@ class Log {
     const since = this.until ? new Date(this.until - overlap).toISOString() : '';
     const fresh: Event[] = [];
     let after = '';
-    let count = 0;
     for (let page = 0; page < (since ? maxPages : 1); page++) {
       const limit = since ? pageSize : 100;
       const { data, next } = await get('/api/events', { query: { ...filter, since, after, limit }, signal });
       fresh.push(...data.filter((e) => !this.ids.has(e.id)));
-      count += data.length;
       after = next;
       if (!next) break;
     }
-    if (since && after && count >= maxPages * pageSize) this.skipped = true;
+    // The overlap alone can fill all pages. Only if none of their events is known, events before them can be missing.
+    if (since && after && fresh.length >= maxPages * pageSize) this.skipped = true;
     this.add(fresh, since !== '');
     const until = newest ?? this.rows[0];
     if (until) this.until = Date.parse(until.time);
