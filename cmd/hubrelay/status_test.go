@@ -39,7 +39,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Each node lists all nodes, with what the others have stored.
+// Each node lists all nodes. It reads the state of the others from Redis.
 func TestNodesList(t *testing.T) {
 	t.Parallel()
 	store := redistest.Start(t)

@@ -57,7 +57,7 @@ func CreateJob() Operation[CreateJobRequest, Job] {
 }
 
 // CancelJob cancels a job. One that waits ends with the state error. The driver rolls a running one back, or completes it if it
-// cannot go back any more. The response is the job right after the request.
+// can no longer go back. The response is the job right after the request.
 func CancelJob() Operation[Empty, Job] {
 	return operatorOperation[Empty, Job]("jobs.cancel", "/api/jobs/{id}/cancel", "Cancel a migration job, which rolls back a running one")
 }

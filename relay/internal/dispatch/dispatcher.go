@@ -225,7 +225,7 @@ func (d *Dispatcher) runAsLeader(ctx context.Context) error {
 	d.leading.Store(true)
 	d.recorded = nil
 	for i := range d.shares {
-		d.shares[i].mustCount = true // another node may have filled the queues meanwhile
+		d.shares[i].mustCount = true // another node may have filled the queues
 	}
 	d.maintainAt = time.Now().Add(backoff.Jitter(maintainInterval))
 	defer func() {

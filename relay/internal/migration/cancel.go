@@ -15,7 +15,7 @@ import (
 var errCanceled = errors.New("the migration was canceled by an operator")
 
 // CancelJob cancels a job. A job that waits ends at once, and nothing was changed. A running one is rolled back by its
-// driver, which takes some time. If the driver cannot go back any more, it completes the migration instead. Canceling a
+// driver, which takes some time. If the driver can no longer go back, it completes the migration instead. Canceling a
 // canceled job again has no effect.
 func (a *AdminJobs) CancelJob(ctx context.Context, id string) (adminapi.Job, error) {
 	s, err := a.requireService()
@@ -55,7 +55,7 @@ func (a *AdminJobs) CancelJob(ctx context.Context, id string) (adminapi.Job, err
 }
 
 // cancelJob cancels a job. It returns its state before, or "" if it is missing, and the time since its request. The events are
-// those of a job that waits.
+// stored if the job waits.
 func (s *jobStore) cancelJob(
 	ctx context.Context, j *job, events []relay.Notification,
 ) (before relay.JobState, waited time.Duration, err error) {

@@ -1,5 +1,5 @@
 // Package cli contains the commands of hubrelay that run a daemon, check its configuration, or are clients of its public
-// API. [Commands] returns all commands, with those of package admincli. The daemon is in relay/daemon.
+// API. [Commands] returns all commands, including the ones of package admincli. The daemon is in relay/daemon.
 package cli
 
 import (
