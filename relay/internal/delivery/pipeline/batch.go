@@ -55,7 +55,7 @@ type batchStage struct {
 	depth     *depthTracker
 	origin    Origin // of sealed batches, which are claimed
 	stopping  context.Context
-	store     batchStore
+	store     *store.Batches
 	collector batchCollector
 }
 

@@ -45,7 +45,7 @@ type digestStage struct {
 	opts      *Options
 	admission *admission.Admission
 	depth     *depthTracker
-	store     digestStore
+	store     *store.Digests
 }
 
 func (s *digestStage) Handle(ctx context.Context, it *Item) error {

@@ -12,6 +12,12 @@ import (
 // failureReportInterval is the minimum time between two reports of failures to Redis, because there may be thousands.
 const failureReportInterval = time.Second
 
+// failureStore is implemented by [store.Failures], and by a test that counts the calls.
+type failureStore interface {
+	Record(ctx context.Context, sink string) (time.Duration, error)
+	Clear(ctx context.Context, sink string) error
+}
+
 // failureTracker finds out for how long a sink has only failed on all nodes together. A success costs nothing while
 // there are no failures.
 type failureTracker struct {

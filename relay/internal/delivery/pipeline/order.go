@@ -33,7 +33,7 @@ type orderStage struct {
 	opts      *Options
 	admission *admission.Admission
 	depth     *depthTracker
-	store     orderStore
+	store     *store.Orders
 	refresh   chan struct{} // read the blocked keys now
 
 	mu       sync.Mutex

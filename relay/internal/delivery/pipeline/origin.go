@@ -18,8 +18,8 @@ var (
 type outcomes struct {
 	opts        *Options
 	depth       *depthTracker
-	retries     retryStore
-	deadLetters deadLetterStore
+	retries     *store.Retries
+	deadLetters *store.DeadLetters
 }
 
 // addDeadLetter stores a dead letter of an item, and reports whether its claim was still held.

@@ -28,7 +28,7 @@ func (s *stateStage) Handle(ctx context.Context, it *Item) error {
 // sinkState is the state of a sink as this node knows it.
 type sinkState struct {
 	opts  *Options
-	store stateStore
+	store *store.States
 
 	mu       sync.Mutex
 	current  store.State   // empty before it was read

@@ -131,7 +131,7 @@ func (p *Pipeline) CountDropped(n int64) { p.stats.addDropped(n) }
 // Reporter stores the statistics of all pipelines of a node once a second, so an attempt costs no write. It also sends
 // notices about dead letters that were delayed. It may be used concurrently.
 type Reporter struct {
-	store statsStore
+	store *store.StatsStore
 	log   *slog.Logger
 
 	mu        sync.Mutex
