@@ -1,8 +1,6 @@
 package adminapi
 
-import (
-	"time"
-)
+import "time"
 
 // Status describes the relay as a whole.
 type Status struct {

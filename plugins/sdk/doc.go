@@ -32,7 +32,7 @@
 //
 // A driver implements relay.Driver, whose comments define its contract. The result of Migrate is all that the daemon
 // knows about the instance. nil means that it is only on the destination. A plain error means that it is on the source
-// as before; its text tells a person what to do. relay.Indeterminate marks everything else, and Migrate is called again
+// as before; its text tells a person what to do. relay.Indeterminate marks any other outcome, and Migrate is called again
 // later, first to continue, and with Migration.Undo after three failures. If Migrate panics, the outcome is indeterminate
 // and the plugin continues. An error of Configure names the server that cannot be used. The operator sees it, and the
 // previous configuration stays.

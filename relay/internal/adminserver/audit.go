@@ -124,7 +124,7 @@ func remoteAddr(r *http.Request) string {
 	return peer.Addr().Unmap().String()
 }
 
-// countAuthFailure records a failed authentication. It returns rejected, or 429.rate-limiting if the client has failed
+// countAuthFailure records a failed authentication. It returns err, or 429.rate-limiting if the client has failed
 // too often. Those are not recorded.
 func (a *Admin) countAuthFailure(w http.ResponseWriter, r *http.Request, err *relay.Error) *relay.Error {
 	peer, _ := netip.ParseAddr(remoteAddr(r)) // invalid for a unix socket

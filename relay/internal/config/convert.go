@@ -138,9 +138,9 @@ func (c *converter) sectionOf(n *node, key, path string) string {
 	return ""
 }
 
-// Expressions are compiled when they are first needed, and then once: most commands of the program need none.
 var sinkName = onceRegexp(`^[a-z0-9][a-z0-9_-]{0,62}$`)
 
+// onceRegexp returns a function that compiles the expression in its first call. Most commands of the program need none.
 func onceRegexp(text string) func() *regexp.Regexp {
 	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(text) })
 }

@@ -3,7 +3,6 @@ package config
 import (
 	"maps"
 	"reflect"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -11,14 +10,14 @@ import (
 )
 
 // indexPattern matches list indexes in the path of a warning.
-var indexPattern = regexp.MustCompile(`\[\d+\]`)
+var indexPattern = onceRegexp(`\[\d+\]`)
 
 // NewWarnings returns the warnings of after that before did not have. Line numbers and list indexes are ignored,
 // because earlier lines may have been added.
 func NewWarnings(before, after *Config) []yamldoc.Problem {
 	type warning struct{ variable, path, text, hint string }
 	identify := func(w yamldoc.Problem) warning {
-		return warning{w.Variable, indexPattern.ReplaceAllString(w.Path, "[]"), w.Message, w.Hint}
+		return warning{w.Variable, indexPattern().ReplaceAllString(w.Path, "[]"), w.Message, w.Hint}
 	}
 	known := make(map[warning]int, len(before.Warnings))
 	for _, w := range before.Warnings {

@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"net/url"
 	"reflect"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -151,7 +150,10 @@ func (l *loader) checkListen(path, address string) {
 	}
 }
 
-var hostName = onceRegexp(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+var (
+	hostName    = onceRegexp(`^[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?$`)
+	redisPrefix = onceRegexp(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$`)
+)
 
 // isAnyPort reports whether the system chooses the port. Two such addresses do not collide.
 func isAnyPort(address string) bool { return strings.HasSuffix(address, ":0") }
@@ -204,7 +206,7 @@ func (l *loader) checkRedis(r *Redis) {
 		l.Error("redis.url", problem,
 			"write redis://host:6379, rediss://, unix:///path, redis+sentinel://, redis+cluster:// or memory:")
 	}
-	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,62}$`).MatchString(r.Prefix) {
+	if !redisPrefix().MatchString(r.Prefix) {
 		l.Error("redis.prefix", fmt.Sprintf("%q is not a valid key prefix", relay.Truncate(r.Prefix, maxQuoted)),
 			"use 1 to 63 of A-Z, a-z, 0-9, _, ., : and -")
 	}

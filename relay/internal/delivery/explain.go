@@ -20,13 +20,13 @@ type Explained struct {
 	Sink    string `json:"sink"`
 	Type    string `json:"type"`
 	Matched bool   `json:"matched"`
-	// Reason is why the sink matches or not.
+	// Reason explains why the sink matches or does not match.
 	Reason string `json:"reason"`
 	// Timing contains causes of delay, one sentence each.
 	Timing []string `json:"timing,omitempty"`
 	// Request is the request that the sink would send. It is nil if the sink does not match or cannot show it.
 	Request *ShownRequest `json:"request,omitempty"`
-	// Error is why Request cannot be shown, or empty.
+	// Error explains why Request cannot be shown. It is empty if it can.
 	Error string `json:"error,omitempty"`
 }
 

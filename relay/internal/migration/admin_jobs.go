@@ -137,19 +137,19 @@ func (a *AdminJobs) ShowJob(ctx context.Context, id string) (adminapi.Job, error
 // findJob returns a job of any hub.
 func (s *Service) findJob(ctx context.Context, id string) (*job, error) {
 	if !isJobID(id) {
-		return nil, errNoJob(id)
+		return nil, newNoJobError(id)
 	}
 	jobs, err := s.store.loadJobs(ctx, s.store.placesOf(id))
 	if err != nil {
 		return nil, err
 	}
 	if len(jobs) == 0 {
-		return nil, errNoJob(id)
+		return nil, newNoJobError(id)
 	}
 	return jobs[0], nil
 }
 
-func errNoJob(id string) error {
+func newNoJobError(id string) error {
 	return relay.NewError(relay.CodeNoJob,
 		fmt.Sprintf("there is no job %q, or it ended more than 30 days ago", relay.Truncate(id, 60)))
 }

@@ -36,7 +36,7 @@ func (a *AdminJobs) CancelJob(ctx context.Context, id string) (adminapi.Job, err
 	}
 	switch before {
 	case "":
-		return adminapi.Job{}, errNoJob(id)
+		return adminapi.Job{}, newNoJobError(id)
 	case relay.JobQueued, relay.JobScheduled:
 		a.module.worker.o.Observer.JobEnded(relay.JobError, waited)
 		a.module.log.Info("migration ended", "job_id", j.ID, "instance_id", j.Instance, "state", string(relay.JobError),

@@ -108,7 +108,7 @@ func (h *jobRunner) runJob(ctx context.Context) {
 
 // handOver makes the job available to other workers immediately.
 func (h *jobRunner) handOver(ctx context.Context) {
-	if _, err := h.worker.store.heartbeat(ctx, h.job, h.worker.o.Name, handoverIdleTime); err != nil &&
+	if _, err := h.worker.store.sendHeartbeat(ctx, h.job, h.worker.o.Name, handoverIdleTime); err != nil &&
 		!errors.Is(err, errSuperseded) {
 		h.log.Warn("could not release migration", "error", err)
 	}
@@ -148,7 +148,7 @@ func (h *jobRunner) heartbeatLoop(ctx context.Context, cancel context.CancelCaus
 	lastSuccess := time.Now()
 	for await.Duration(ctx, h.worker.timings.heartbeatInterval) {
 		start := time.Now()
-		canceled, err := h.worker.store.heartbeat(ctx, h.job, h.worker.o.Name, 0)
+		canceled, err := h.worker.store.sendHeartbeat(ctx, h.job, h.worker.o.Name, 0)
 		if canceled && !h.isCanceled() {
 			h.log.Info("migration was canceled")
 			close(h.canceled)

@@ -281,13 +281,16 @@ func (s *jobStore) applyUpdate(ctx context.Context, j *job, mark string, u jobUp
 	return checkLease(updateScript.Run(ctx, s.client, keys, appendEvents(args, u.events)...), "update a job")
 }
 
-// heartbeat marks a job as active. If idle is positive, the job instead looks abandoned, as if idle had passed since
+// heartbeatCanceled is the reply of heartbeat.lua for a canceled job.
+const heartbeatCanceled = 2
+
+// sendHeartbeat marks a job as active. If idle is positive, the job instead looks abandoned, as if idle had passed since
 // the last heartbeat. It reports whether the job was canceled.
-func (s *jobStore) heartbeat(ctx context.Context, j *job, worker string, idle time.Duration) (canceled bool, err error) {
+func (s *jobStore) sendHeartbeat(ctx context.Context, j *job, worker string, idle time.Duration) (canceled bool, err error) {
 	p := s.keys.Partition(j.Hub)
 	keys := []string{s.keys.job(j.ID, p), s.keys.jobs(p)}
 	cmd := heartbeatScript.Run(ctx, s.client, keys, j.lease, worker, idle.Milliseconds())
-	return cmd.Val() == int64(2), checkLease(cmd, "renew a job")
+	return cmd.Val() == int64(heartbeatCanceled), checkLease(cmd, "renew a job")
 }
 
 // requeue moves a job to the end of the queue.

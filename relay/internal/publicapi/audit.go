@@ -18,8 +18,8 @@ const exceededInterval = 10 * time.Second
 // maxExceeded bounds the memory. Beyond it, all keys start again.
 const maxExceeded = 10_000
 
-// record records an action of a key, or of an unknown actor if keyName is empty. A nil refused means success.
-func (a *API) record(r *http.Request, keyName string, action audit.Action, target string, err *relay.Error) {
+// recordAction records an action of a key, or of an unknown actor if keyName is empty. A nil err means success.
+func (a *API) recordAction(r *http.Request, keyName string, action audit.Action, target string, err *relay.Error) {
 	e := audit.Entry{Action: action, Target: target, Outcome: audit.OutcomeOK}
 	if keyName != "" {
 		e.Actor = "key " + keyName
@@ -33,14 +33,14 @@ func (a *API) record(r *http.Request, keyName string, action audit.Action, targe
 	a.opt.Audit.Record(e)
 }
 
-// countAuthFailure records a failed authentication. It returns refused, or 429.rate-limiting if the client has failed
+// countAuthFailure records a failed authentication. It returns err, or 429.rate-limiting if the client has failed
 // too often. Those are not recorded.
 func (a *API) countAuthFailure(w http.ResponseWriter, r *http.Request, err *relay.Error) *relay.Error {
 	if wait := a.opt.Failures.Fail(a.opt.TrustedProxies.Client(r)); wait > 0 {
 		setRetryAfter(w, wait)
 		return auth.NewThrottledError()
 	}
-	a.record(r, "", audit.ActionAuthenticate, r.Method+" "+r.URL.Path, err)
+	a.recordAction(r, "", audit.ActionAuthenticate, r.Method+" "+r.URL.Path, err)
 	return err
 }
 
@@ -48,7 +48,7 @@ func (a *API) countAuthFailure(w http.ResponseWriter, r *http.Request, err *rela
 // exceeded quotas.
 func (a *API) recordRefusedPublish(r *http.Request, keyName string, err *relay.Error) {
 	if status := err.Status(); status < 500 && status != http.StatusTooManyRequests {
-		a.record(r, keyName, audit.ActionPublish, "", err)
+		a.recordAction(r, keyName, audit.ActionPublish, "", err)
 	}
 }
 
@@ -57,7 +57,7 @@ func (a *API) recordExceeded(
 	r *http.Request, keyName string, action audit.Action, e *quota.ExceededError, err *relay.Error,
 ) {
 	if a.exceeded.shouldRecord(keyName) {
-		a.record(r, keyName, action, string(e.Kind), err)
+		a.recordAction(r, keyName, action, string(e.Kind), err)
 	}
 }
 

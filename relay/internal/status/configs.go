@@ -59,7 +59,7 @@ func (c *Configs) Current() (versions []ConfigVersion, text string, warnings []s
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.list) > 0 {
-		text = c.list[0].decompress()
+		text = c.list[0].readText()
 	}
 	return slices.Clone(c.list), text, c.warnings
 }
@@ -70,13 +70,13 @@ func (c *Configs) Text(number int) (text string, ok bool) {
 	defer c.mu.Unlock()
 	for i := range c.list {
 		if c.list[i].Number == number {
-			return c.list[i].decompress(), true
+			return c.list[i].readText(), true
 		}
 	}
 	return "", false
 }
 
-func (v *ConfigVersion) decompress() string {
+func (v *ConfigVersion) readText() string {
 	text, _ := io.ReadAll(flate.NewReader(bytes.NewReader(v.text))) // Add has written it
 	return string(text)
 }

@@ -48,7 +48,7 @@ class Log {
       after = next;
       if (!next) break;
     }
-    // The overlap alone can fill all pages. Only if none of their events is known, events before them can be missing.
+    // The overlap alone can fill all pages. Events before them can be missing only if none of these is known.
     if (since && after && fresh.length >= maxPages * pageSize) this.skipped = true;
     this.add(fresh, since !== '');
     const until = newest ?? this.rows[0];

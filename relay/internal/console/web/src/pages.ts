@@ -18,7 +18,7 @@ type Read<P> = (page: Request, signal: AbortSignal) => Promise<P>;
 const firstPage = 100;
 const laterPage = 500;
 
-/** Store has the pages of a list that were read. */
+/** Store contains the pages of a list that were read. */
 class Store<P extends Page<unknown>> {
   rows: Row<P>[] = [];
   /** The last page that was read. */
@@ -44,8 +44,8 @@ class Store<P extends Page<unknown>> {
     return [...rows, ...page.data.filter((row) => !known.has(this.keyOf(row)))];
   }
 
-  /** again reads the pages up to the visible row again. */
-  async again(read: Read<P>, signal: AbortSignal) {
+  /** reload reads the pages up to the visible row again. */
+  async reload(read: Read<P>, signal: AbortSignal) {
     const pages: { after: string; first: number }[] = [];
     let rows: Row<P>[] = [];
     let after = this.start;
@@ -60,7 +60,8 @@ class Store<P extends Page<unknown>> {
     return { rows, pages, last: page, isStale: false, error: undefined };
   }
 
-  async more(read: Read<P>) {
+  /** loadMore reads the next page. */
+  async loadMore(read: Read<P>) {
     const after = this.last?.next;
     if (!after) return;
     const { pages } = this;
@@ -108,7 +109,7 @@ export function usePages<T>(
       const s = store.current as Store<Page<T>>;
       if (s.pages.length > 1 && !s.isStale) return s.pages;
       const { pages } = s;
-      const fresh = await s.again(read, signal);
+      const fresh = await s.reload(read, signal);
       // A page that was added during the request stays, unless a change made it stale.
       if (s.pages === pages || s.isStale) Object.assign(s, fresh);
       return s.pages;
@@ -131,7 +132,7 @@ export function usePages<T>(
     s.error = undefined;
     render(0);
     try {
-      await s.more(read);
+      await s.loadMore(read);
     } catch (e) {
       if (s.controller.signal.aborted) return;
       s.error = e instanceof Error ? e : new Error(String(e));

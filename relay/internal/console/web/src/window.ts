@@ -10,7 +10,7 @@ const step = 8;
 /** onEnd is called when fewer rows than this follow the visible ones. */
 const nearEnd = 60;
 
-/** Heights has the height of each row: the measured one, or an estimate. */
+/** Heights stores the height of each row: the measured one, or an estimate. */
 class Heights {
   /** 0 means that the row was not measured. */
   private measured = new Float32Array(0);

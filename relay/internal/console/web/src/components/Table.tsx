@@ -1,4 +1,4 @@
-import type { ComponentChildren } from 'preact';
+import { Component, type ComponentChildren } from 'preact';
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Page, Paged } from '../pages';
 import { setQuery, useRoute } from '../router';
@@ -30,6 +30,55 @@ interface Props<T> {
   onSelect?: (keys: Set<string>) => void;
   /** canSelect reports whether a row has a checkbox. */
   canSelect?: (row: T) => boolean;
+}
+
+interface RowProps<T> {
+  id: string;
+  row: T;
+  index: number;
+  columns: Column<T>[];
+  /** isPart reports whether the table has more rows than the rendered ones. */
+  isPart: boolean;
+  /** isSelected is undefined in a table without selection. */
+  isSelected: boolean | undefined;
+  canSelect: boolean;
+  onSelect: (key: string, isSelected: boolean) => void;
+}
+
+/** Row is rendered again only if it has changed, so scrolling renders only the rows that come into view. */
+class Row<T> extends Component<RowProps<T>> {
+  override shouldComponentUpdate(next: RowProps<T>) {
+    return (Object.keys(next) as (keyof RowProps<T>)[]).some((name) => next[name] !== this.props[name]);
+  }
+
+  override render({ id, row, index, columns, isPart, isSelected, canSelect, onSelect }: RowProps<T>) {
+    return (
+      <tr
+        data-row={index}
+        data-key={id}
+        aria-rowindex={isPart ? index + 2 : undefined}
+        class={isSelected ? 'selected' : ''}
+      >
+        {isSelected === undefined ? null : (
+          <td class="check">
+            {canSelect ? (
+              <input
+                type="checkbox"
+                aria-label={`Select ${id}`}
+                checked={isSelected}
+                onChange={(e) => onSelect(id, e.currentTarget.checked)}
+              />
+            ) : null}
+          </td>
+        )}
+        {columns.map((c) => (
+          <td key={c.id} data-label={c.label} class={c.numeric ? 'number' : (c.breaks ?? '')}>
+            {c.cell(row)}
+          </td>
+        ))}
+      </tr>
+    );
+  }
 }
 
 /** A request changes at most this number of rows. */
@@ -70,21 +119,20 @@ export function Table<T>({
   }, []);
   const by = columns.find((c) => c.sort && c.id === query.get('sort'));
   const desc = query.get('desc') === '1';
-  const sort = by?.sort;
-  const sorted = sort
-    ? [...rows].sort((a, b) => {
-        const [x, y] = [sort(a), sort(b)];
-        return (x < y ? -1 : x > y ? 1 : 0) * (desc ? -1 : 1);
-      })
-    : rows;
+  // A long list is rendered at each step of scrolling, but sorted only once.
+  const sorted = useMemo(() => {
+    const sort = by?.sort;
+    if (!sort) return rows;
+    return [...rows].sort((a, b) => {
+      const [x, y] = [sort(a), sort(b)];
+      return (x < y ? -1 : x > y ? 1 : 0) * (desc ? -1 : 1);
+    });
+  }, [rows, by?.id, desc]);
   const isSelectable = !!selected;
   const selectable = useMemo(
     () => (isSelectable ? rows.filter(canSelect).slice(0, maxSelected).map(rowKey) : []),
     [isSelectable, rows],
   );
-  const latest = useRef({ selected, onSelect });
-  latest.current = { selected, onSelect };
-  const kept = useRef(new Map<string, { from: unknown[]; element: ComponentChildren }>());
   const body = useRef<HTMLTableSectionElement>(null);
   const keyOf = (i: number) => rowKey(sorted[i] as T);
   const { indexes, offset } = useWindow({
@@ -118,55 +166,14 @@ export function Table<T>({
       </tr>
     ) : null;
 
-  // A row that has not changed keeps its element, so scrolling renders only the rows that come into view.
-  const before = kept.current;
-  kept.current = new Map();
-  const rendered = (i: number) => {
-    const row = sorted[i] as T;
-    const k = keyOf(i);
-    const isSelected = selected?.has(k);
-    const from = [row, i, isPart, isSelected, isSelectable, ...columns];
-    const old = before.get(k);
-    const element =
-      old?.from.every((v, n) => v === from[n]) && old.from.length === from.length ? old.element : tr(row, i);
-    kept.current.set(k, { from, element });
-    return element;
-  };
-  const tr = (row: T, i: number) => {
-    const k = keyOf(i);
-    return (
-      <tr
-        key={k}
-        data-row={i}
-        data-key={k}
-        aria-rowindex={isPart ? i + 2 : undefined}
-        class={selected?.has(k) ? 'selected' : ''}
-      >
-        {selected ? (
-          <td class="check">
-            {canSelect(row) ? (
-              <input
-                type="checkbox"
-                aria-label={`Select ${k}`}
-                checked={selected.has(k)}
-                onChange={(e) => {
-                  const keys = new Set(latest.current.selected);
-                  if (e.currentTarget.checked) keys.add(k);
-                  else keys.delete(k);
-                  latest.current.onSelect?.(keys);
-                }}
-              />
-            ) : null}
-          </td>
-        ) : null}
-        {columns.map((c) => (
-          <td key={c.id} data-label={c.label} class={c.numeric ? 'number' : (c.breaks ?? '')}>
-            {c.cell(row)}
-          </td>
-        ))}
-      </tr>
-    );
-  };
+  const latest = useRef({ selected, onSelect });
+  latest.current = { selected, onSelect };
+  const select = useRef((key: string, isSelected: boolean) => {
+    const keys = new Set(latest.current.selected);
+    if (isSelected) keys.add(key);
+    else keys.delete(key);
+    latest.current.onSelect?.(keys);
+  });
 
   function toggleSort(column: Column<T>) {
     const first = column.numeric ? '1' : undefined;
@@ -227,7 +234,24 @@ export function Table<T>({
           </tr>
         </thead>
         <tbody ref={body}>
-          {indexes.flatMap((i, n) => [gap((indexes[n - 1] ?? -1) + 1, i), rendered(i)])}
+          {indexes.flatMap((i, n) => {
+            const row = sorted[i] as T;
+            const k = rowKey(row);
+            return [
+              gap((indexes[n - 1] ?? -1) + 1, i),
+              <Row
+                key={k}
+                id={k}
+                row={row}
+                index={i}
+                columns={columns}
+                isPart={isPart}
+                isSelected={selected?.has(k)}
+                canSelect={isSelectable && canSelect(row)}
+                onSelect={select.current}
+              />,
+            ];
+          })}
           {gap((indexes.at(-1) ?? -1) + 1, sorted.length)}
         </tbody>
       </table>

@@ -35,7 +35,7 @@ export function Explain() {
   const operator = useRole('operator');
   const { query } = useRoute();
   const [secret, setSecret] = useState('');
-  const [answered, setAnswered] = useState('');
+  const [asked, setAsked] = useState('');
   const [result, setResult] = useState<Explanation | null>(null);
   const [error, setError] = useState<Error | null>(null);
   const [running, setRunning] = useState(false);
@@ -51,7 +51,7 @@ export function Explain() {
     event.preventDefault();
     setRunning(true);
     setError(null);
-    setAnswered(question);
+    setAsked(question);
     try {
       const client =
         kind === 'key'
@@ -143,7 +143,7 @@ export function Explain() {
       </form>
       {error ? <Failed error={error} /> : null}
       <div aria-live="polite" class="stack">
-        {result && answered === question ? <Result result={result} /> : null}
+        {result && asked === question ? <Result result={result} /> : null}
       </div>
     </>
   );

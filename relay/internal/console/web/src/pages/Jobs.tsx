@@ -37,14 +37,15 @@ export function JobLink({ id }: { id: string }) {
   );
 }
 
-const canCancel = (j: Job) => !ended.includes(j.state.current) && !j.canceled;
+const isEnded = (j: Job) => ended.includes(j.state.current);
+const canCancel = (j: Job) => !isEnded(j) && !j.canceled;
 
 /** JobState shows the state of a job, and whether it is being rolled back. */
 function JobState({ job: j }: { job: Job }) {
   return (
     <>
       <State state={j.state.current} />
-      {j.canceled && !ended.includes(j.state.current) ? (
+      {j.canceled && !isEnded(j) ? (
         <>
           {' '}
           <span class="badge warn">being rolled back</span>
@@ -78,7 +79,7 @@ function Cancel({ job: j, onClose, onDone }: { job: Job; onClose: () => void; on
       </p>
       <p>
         A job that runs is rolled back: the relay stops the driver and moves {j.instance} back to {j.source}. If it
-        already runs on {j.destination} and nothing is left on {j.source}, the migration is completed instead.
+        already runs on {j.destination}, the driver may have to complete the migration instead.
       </p>
     </Confirm>
   );
@@ -300,7 +301,7 @@ export function JobPage({ id }: { id: string }) {
   const job = usePolling(
     async (signal) => {
       const { data } = await get('/api/jobs/{id}', { params: { id }, signal });
-      setOver(ended.includes(data.state.current));
+      setOver(isEnded(data));
       return data;
     },
     over ? 30_000 : 1000,
