@@ -18,6 +18,10 @@ import (
 // IdempotencyTime is the time for which an idempotency key is remembered.
 const IdempotencyTime = 10 * time.Minute
 
+// clientIdempotencyBytes is the memory in Redis that the newer idempotency keys of a client may take, and its earlier ones
+// again. It is enough for about 50,000 requests with one notification.
+const clientIdempotencyBytes = 8 << 20
+
 // ErrKeyReused means that an idempotency key was used before for another body.
 var ErrKeyReused = errors.New("the idempotency key was used before with a different body")
 
@@ -44,9 +48,11 @@ func HashIdempotencyKey(key string) string {
 type AppendRequest struct {
 	// Hub selects the partition. All notifications must belong to it.
 	Hub string
-	// Key is an idempotency key, which makes a repeat safe for [IdempotencyTime]. It may be empty. The caller scopes
-	// it to the publisher.
+	// Key is an idempotency key. It makes a repeat safe for [IdempotencyTime], or until newer keys of Client take 8 MiB of
+	// memory (about 50,000 requests with one notification). It may be empty. The caller scopes it to the publisher.
 	Key string
+	// Client is the account or API key whose idempotency keys share the limit. It is required if Key is set.
+	Client string
 	// Digest is a hash of the body of the request. A known Key with another Digest is rejected.
 	Digest string
 	// Notifications must not be empty. Each has its ID.
@@ -116,9 +122,11 @@ func (l *Log) appendAll(ctx context.Context, key string, a AppendRequest) error 
 // appendOnce appends the notifications if their idempotency key is new, and stores the key with their IDs.
 func (l *Log) appendOnce(ctx context.Context, partition int, a AppendRequest) ([]string, error) {
 	const operation = "store notifications once"
-	keys := []string{Key(l.keys, partition), IdempotencyKey(l.keys, partition, HashIdempotencyKey(a.Key))}
-	args := make([]any, 0, 3+6*len(a.Notifications))
-	args = append(args, a.Digest, IdempotencyTime.Milliseconds(), len(a.Notifications))
+	newer, earlier := ClientIdempotencyKeys(l.keys, partition, HashIdempotencyKey(a.Client))
+	keys := []string{Key(l.keys, partition), newer, earlier}
+	args := make([]any, 0, 5+6*len(a.Notifications))
+	args = append(args, HashIdempotencyKey(a.Key), a.Digest, IdempotencyTime.Milliseconds(), clientIdempotencyBytes,
+		len(a.Notifications))
 	publisher := a.Publisher.String()
 	for i := range a.Notifications {
 		n := &a.Notifications[i]

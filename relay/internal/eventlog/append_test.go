@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -56,7 +57,7 @@ func TestAppend_IdempotencyKey(t *testing.T) {
 	t.Parallel()
 	onBoth(t, func(t *testing.T, b *testLog) {
 		request := func(digest string, from, to int) AppendRequest {
-			return AppendRequest{Hub: "h", Key: "k", Digest: digest, Notifications: notifications("h", from, to)}
+			return AppendRequest{Hub: "h", Client: "c", Key: "k", Digest: digest, Notifications: notifications("h", from, to)}
 		}
 		first, err := b.Append(t.Context(), request("d", 1, 3))
 		if err != nil {
@@ -83,7 +84,7 @@ func TestAppend_ConcurrentRepeats(t *testing.T) {
 	for i := range results {
 		wg.Go(func() {
 			list := notifications("h", i*10, i*10+1)
-			ids, err := b.Append(t.Context(), AppendRequest{Hub: "h", Key: "k", Digest: "d", Notifications: list})
+			ids, err := b.Append(t.Context(), AppendRequest{Hub: "h", Client: "c", Key: "k", Digest: "d", Notifications: list})
 			if err != nil {
 				t.Error(err)
 			}
@@ -204,5 +205,95 @@ func TestAppend_CanceledContext(t *testing.T) {
 	_, err := b.Append(ctx, AppendRequest{Hub: "h", Notifications: notifications("h", 2, 2)})
 	if err != nil && !errors.Is(err, redisconn.ErrUnavailable) {
 		t.Error(err)
+	}
+}
+
+func TestAppend_ClientForgetsOnlyItsOldestIdempotencyKeys(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	requests := 0
+	isKnown := func(client, key string) bool {
+		t.Helper()
+		requests++
+		n := notification("h", requests)
+		n.ID = fmt.Sprintf("%d-%s", requests, strings.Repeat("x", clientIdempotencyBytes/8))
+		ids, err := b.Append(t.Context(), AppendRequest{
+			Hub: "h", Client: client, Key: key, Digest: "d", Notifications: []relay.Notification{n},
+		})
+		if err != nil || len(ids) != 1 {
+			t.Fatalf("got IDs %v, %v", ids, err)
+		}
+		return ids[0] != n.ID
+	}
+	isKnown("other", "k")
+	for i := range 100 {
+		isKnown("hostile", fmt.Sprint(i))
+	}
+	if !isKnown("other", "k") {
+		t.Error("the key of another client was forgotten")
+	}
+	for _, key := range []string{"99", "92"} {
+		if !isKnown("hostile", key) {
+			t.Errorf("key %s is not known, although the newer ones are within the limit", key)
+		}
+	}
+	if isKnown("hostile", "0") {
+		t.Error("key 0 is known, although the newer ones are beyond the limit")
+	}
+
+	newer, earlier := ClientIdempotencyKeys(b.Keys(), 0, HashIdempotencyKey("hostile"))
+	var total int64
+	for _, key := range []string{newer, earlier} {
+		n, err := b.Commands().MemoryUsage(t.Context(), key).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += n
+	}
+	// Redis rounds the size of large values up.
+	if most := int64(3 * clientIdempotencyBytes); total > most {
+		t.Errorf("the idempotency keys of a client take %d bytes, want at most %d", total, most)
+	}
+}
+
+func TestAppend_RemembersIdempotencyKeyForItsTime(t *testing.T) {
+	t.Parallel()
+	b := open(t, redistest.Start(t), redisconn.Options{})
+	newer, earlier := ClientIdempotencyKeys(b.Keys(), 0, HashIdempotencyKey("c"))
+	request := func(key string, i int) string {
+		t.Helper()
+		ids, err := b.Append(t.Context(), AppendRequest{
+			Hub: "h", Client: "c", Key: key, Digest: "d", Notifications: notifications("h", i, i),
+		})
+		if err != nil || len(ids) != 1 {
+			t.Fatalf("got IDs %v, %v", ids, err)
+		}
+		return ids[0]
+	}
+	// letTimePass shortens the lives of both hashes.
+	letTimePass := func(d time.Duration) {
+		t.Helper()
+		for _, key := range []string{newer, earlier} {
+			left, err := b.Commands().PTTL(t.Context(), key).Result()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left > 0 {
+				b.Commands().PExpire(t.Context(), key, left-d)
+			}
+		}
+	}
+	first := request("k", 1)
+	letTimePass(IdempotencyTime - time.Minute)
+	late := request("late", 2)
+	letTimePass(2 * time.Minute)
+	request("other", 3) // the newer hash becomes the earlier one
+	letTimePass(IdempotencyTime - 3*time.Minute)
+	if got := request("late", 4); got != late {
+		t.Errorf("a key was forgotten within its time: got ID %s, want %s", got, late)
+	}
+	letTimePass(IdempotencyTime)
+	if got := request("k", 5); got == first {
+		t.Error("a key is known after twice its time")
 	}
 }

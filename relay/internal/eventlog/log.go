@@ -80,7 +80,14 @@ func DispatchPositionKey(k keyspace.Space, partition int) string {
 	return k.InPartition("dispatched", partition)
 }
 
-// IdempotencyKey is the record of one idempotency key, which is given as a hash.
+// IdempotencyKey is the record of one idempotency key of the inbox or of a migration, which is given as a hash.
 func IdempotencyKey(k keyspace.Space, partition int, hash string) string {
 	return k.InPartition("idempotency", partition) + ":" + hash
+}
+
+// ClientIdempotencyKeys are the hashes of the newer and the earlier idempotency keys of a client that publishes. The client
+// is given as a hash.
+func ClientIdempotencyKeys(k keyspace.Space, partition int, client string) (newer, earlier string) {
+	return k.InPartition("idempotency:newer", partition) + ":" + client,
+		k.InPartition("idempotency:earlier", partition) + ":" + client
 }

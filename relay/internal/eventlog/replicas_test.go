@@ -19,7 +19,7 @@ func TestAppend_WaitsForReplicas(t *testing.T) {
 	b := open(t, primary, redisconn.Options{MinReplicas: 1})
 	single := AppendRequest{Hub: "h", Notifications: notifications("h", 1, 1)}
 	batch := AppendRequest{Hub: "h", Notifications: notifications("h", 2, 3)}
-	keyed := AppendRequest{Hub: "h", Key: "k", Digest: "d", Notifications: notifications("h", 4, 5)}
+	keyed := AppendRequest{Hub: "h", Client: "c", Key: "k", Digest: "d", Notifications: notifications("h", 4, 5)}
 	store := func() map[string]error {
 		var mu sync.Mutex
 		var all sync.WaitGroup

@@ -64,7 +64,7 @@ func TestTail_DetectsLossAfterPromotion(t *testing.T) {
 			primary.Kill()
 			testkit.WaitFor(t, "an append to succeed", func() bool {
 				list := notifications("h", 121, 121)
-				_, err := b.Append(t.Context(), AppendRequest{Hub: "h", Key: "k", Notifications: list})
+				_, err := b.Append(t.Context(), AppendRequest{Hub: "h", Client: "c", Key: "k", Notifications: list})
 				return err == nil
 			})
 			testkit.WaitFor(t, "the newest entry, and a gap only after a loss", func() bool {

@@ -133,7 +133,8 @@ func (pub *Publisher) Publish(ctx context.Context, p Publication) ([]string, err
 		Hub: p.Hub, Notifications: ns, Publisher: eventlog.Publisher{Kind: eventlog.PublishedByKey, Name: p.KeyName},
 	}
 	if p.IdempotencyKey != "" {
-		a.Key = eventlog.HashScopedKey("http", p.KeyName, p.Hub, p.IdempotencyKey)
+		a.Key = eventlog.HashScopedKey(p.KeyName, p.Hub, p.IdempotencyKey)
+		a.Client = idempotencyClient(p)
 		a.Digest = requestDigest(p)
 	}
 	ids, err := pub.opts.Log.Append(ctx, a)
@@ -234,11 +235,19 @@ func checkIdempotencyKey(key string) string {
 	return ""
 }
 
+// idempotencyClient returns the client whose idempotency keys share a limit: the account, or the API key if it has none.
+func idempotencyClient(p Publication) string {
+	if p.Account == "" || p.AnyAccount {
+		return "key " + p.KeyName
+	}
+	return "account " + p.Account
+}
+
 // requestDigest returns a hash of the content of a request. The charset does not matter.
 func requestDigest(p Publication) string {
 	kind, _ := parseBodyFormat(p.ContentType) // Decoding has already checked the format.
 	h := sha256.New()
 	h.Write([]byte(kind + "\n"))
 	h.Write(p.Body)
-	return hex.EncodeToString(h.Sum(nil))
+	return hex.EncodeToString(h.Sum(nil)[:16])
 }

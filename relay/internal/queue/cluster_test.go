@@ -39,7 +39,7 @@ func TestCluster_FromLogToSubscriber(t *testing.T) {
 		}
 		mustAppend(t, b, notification(hub, 2*p))
 		list := notifications(hub, 2*p+1, 2*p+1)
-		a := eventlog.AppendRequest{Hub: hub, Key: "k", Digest: "d", Notifications: list}
+		a := eventlog.AppendRequest{Hub: hub, Client: "c", Key: "k", Digest: "d", Notifications: list}
 		if _, err := b.Append(ctx, a); err != nil {
 			t.Fatal(err)
 		}

@@ -1,26 +1,44 @@
 -- Append notifications unless their idempotency key is known. Returns their IDs, or the IDs stored with the key. The
 -- list is empty if the key was stored with another digest.
--- KEYS: log, idempotency key. ARGV: digest; expiry of the key in milliseconds; number of notifications; then for each
--- notification ID, topic, hub, account, data, publisher.
-local known = redis.call('GET', KEYS[2])
+-- The keys of a client are in two hashes. When the newer one has had its time or its size, it replaces the earlier one. So
+-- a client that uses many keys displaces only its own.
+-- KEYS: log, newer hash, earlier hash. ARGV: idempotency key; digest; time in milliseconds and size in bytes of a hash;
+-- number of notifications; then for each notification ID, topic, hub, account, data, publisher.
+local log, newer, earlier = KEYS[1], KEYS[2], KEYS[3]
+local key, digest, lifetime, size = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
+
+-- A full Redis must reject the first write, because it does not reject later ones of a script. A repeat must write too, so
+-- WAIT covers what the first request stored.
+local used, left = redis.call('HINCRBY', newer, 'size', 0), redis.call('PTTL', newer)
+if left >= 0 and (left <= lifetime or used >= size) then
+  redis.call('UNLINK', earlier)
+  redis.call('RENAME', newer, earlier)
+  redis.call('HSET', newer, 'size', 0)
+  left = -1
+end
+if left < 0 then
+  redis.call('PEXPIRE', newer, 2 * lifetime)
+end
+
 local ids = {}
+local known = redis.call('HGET', newer, key) or redis.call('HGET', earlier, key)
 if known then
   local cut = string.find(known, '\n', 1, true)
-  if string.sub(known, 1, cut - 1) ~= ARGV[1] then
+  if string.sub(known, 1, cut - 1) ~= digest then
     return {}
   end
-  -- A repeat must write too, so WAIT covers what the first request stored.
-  redis.call('PEXPIRE', KEYS[2], math.max(redis.call('PTTL', KEYS[2]), 1))
   for id in string.gmatch(string.sub(known, cut + 1), '[^\n]+') do
     ids[#ids + 1] = id
   end
   return ids
 end
-for i = 1, tonumber(ARGV[3]) do
-  local a = 6 * i - 2
-  redis.call('XADD', KEYS[1], '*', 'id', ARGV[a], 'topic', ARGV[a + 1], 'hub', ARGV[a + 2],
+for i = 1, tonumber(ARGV[5]) do
+  local a = 6 * i
+  redis.call('XADD', log, '*', 'id', ARGV[a], 'topic', ARGV[a + 1], 'hub', ARGV[a + 2],
     'account', ARGV[a + 3], 'data', ARGV[a + 4], 'publisher', ARGV[a + 5])
   ids[i] = ARGV[a]
 end
-redis.call('SET', KEYS[2], ARGV[1] .. '\n' .. table.concat(ids, '\n'), 'PX', ARGV[2])
+local value = digest .. '\n' .. table.concat(ids, '\n')
+redis.call('HSET', newer, key, value)
+redis.call('HINCRBY', newer, 'size', #key + #value + 64) -- 64 bytes for the memory of Redis itself
 return ids
