@@ -146,5 +146,9 @@ func (r *rig) runWithDaemon(ctx context.Context, more string, measure func(*daem
 	if _, err := d.waitReady(ctx); err != nil {
 		return err
 	}
-	return measure(d)
+	if err := measure(d); err != nil {
+		d.stop()
+		return fmt.Errorf("%w; the daemon logged:\n%s", err, d.log.String())
+	}
+	return nil
 }

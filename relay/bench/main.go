@@ -104,6 +104,7 @@ func runBench(ctx context.Context, args []string) error {
 	}
 	defer r.close()
 	var rows []row
+	var failed []error // the other measurements count nevertheless
 	for _, m := range measurements {
 		if *only != "" && !strings.Contains(","+*only+",", ","+m.name+",") {
 			continue
@@ -115,17 +116,18 @@ func runBench(ctx context.Context, args []string) error {
 		fmt.Fprintf(os.Stderr, "measuring %s\n", m.name)
 		found, err := m.run(ctx, r)
 		if err != nil {
-			return fmt.Errorf("measure %s: %w", m.name, err)
+			failed = append(failed, fmt.Errorf("measure %s: %w", m.name, err))
+			if ctx.Err() != nil {
+				break
+			}
 		}
 		rows = append(rows, found...)
 	}
 	printTable(os.Stdout, rows)
 	if *out != "" {
-		if err := writeResults(*out, rows); err != nil {
-			return err
-		}
+		failed = append(failed, writeResults(*out, rows))
 	}
-	return checkBars(rows)
+	return errors.Join(append(failed, checkBars(rows))...)
 }
 
 // rig is shared by all measurements: a Redis and a directory that belong to the bench.

@@ -171,7 +171,7 @@ func (c *httpConn) postRequest(request []byte) error {
 	}
 	status, length, err := c.readHead()
 	if err != nil {
-		return err
+		return fmt.Errorf("read the response of %s: %w", c.conn.RemoteAddr(), err)
 	}
 	if status != "202" {
 		body, _ := io.ReadAll(io.LimitReader(c.in, max(0, length)))
