@@ -8,6 +8,7 @@ package daemon
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -44,6 +45,8 @@ type Options struct {
 	Driver *relay.DriverKind
 	// Reload provides changed configurations while the daemon runs. It may be nil.
 	Reload *ReloadSource
+	// Stdout replaces standard output for the audit log. It may be nil.
+	Stdout io.Writer
 	// Ready is called once, when everything has started. It may be nil.
 	Ready func(Addresses)
 }
@@ -94,7 +97,7 @@ func New(cfg *config.Config, o Options) (*Daemon, error) {
 		return nil, err
 	}
 	d.audit = audit.NewLog(audit.Options{
-		File: cfg.Audit.File, HashChain: cfg.Audit.HashChain,
+		File: cfg.Audit.File, HashChain: cfg.Audit.HashChain, Stdout: o.Stdout,
 		Dropped: d.metrics.AuditDropped, Log: d.log.With("component", "audit"),
 	})
 	if d.sinks, err = delivery.OpenSinks(cfg.Sinks, delivery.SinkOptions{

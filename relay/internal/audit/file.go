@@ -73,7 +73,7 @@ func (w *fileWriter) encode(e *Entry, previous string) ([]byte, error) {
 
 func (w *fileWriter) appendText(text []byte) (int, error) {
 	if w.opts.File == Stdout {
-		return os.Stdout.Write(text)
+		return w.opts.Stdout.Write(text)
 	}
 	f, err := os.OpenFile(w.opts.File, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {

@@ -7,7 +7,9 @@ package audit
 
 import (
 	"context"
+	"io"
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/hubrelay/hubrelay/relay"
@@ -36,6 +38,8 @@ type Options struct {
 	// changes. The first line of a new file has 64 zeros. The first line after a rotation has the hash of the last line of
 	// the old file. Only one process may write to the file.
 	HashChain bool
+	// Stdout replaces standard output. It may be nil.
+	Stdout io.Writer
 	// Dropped is called for each entry that is missing in the file or in Redis because too many waited. It may be nil
 	// and must not block.
 	Dropped func()
@@ -55,6 +59,9 @@ var _ Recorder = (*Log)(nil)
 
 // NewLog returns a log. Entries wait until RunFile and RunStore are called, up to a limit.
 func NewLog(o Options) *Log {
+	if o.Stdout == nil {
+		o.Stdout = os.Stdout
+	}
 	l := &Log{opts: o, store: newQueue("redis", o.Log), now: time.Now}
 	if o.File != "" {
 		l.file = newQueue("file", o.Log)

@@ -58,7 +58,7 @@ Without redis.url it runs an embedded redis-server in redis.data_dir.`,
 			}
 			relayed, err := daemon.New(cfg, daemon.Options{
 				Version: build.Version, Log: log, Sinks: build.Kinds.Sinks, Driver: build.Kinds.Driver,
-				Reload: reload,
+				Reload: reload, Stdout: std.Out,
 				Ready: func(a daemon.Addresses) {
 					log.Info("serving",
 						"public_addr", a.Public.String(), "health_addr", a.Health.String(),
