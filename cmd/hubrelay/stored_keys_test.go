@@ -78,7 +78,7 @@ func TestKeys(t *testing.T) {
 		Used         string `json:"last_used_at"`
 	}
 	list := strings.Split(manage(0, "list", "--json"), "\n")
-	if err := json.Unmarshal([]byte(list[len(list)-1]), &listed); err != nil || len(list) != 3 || listed.Name != "ci" ||
+	if err := json.Unmarshal([]byte(list[0]), &listed); err != nil || len(list) != 3 || listed.Name != "ci" ||
 		listed.Source != "stored" || listed.Used == "" || strings.Contains(strings.Join(list, ""), "0001-01-01") {
 		t.Errorf("the keys are %s (%v)", list, err)
 	}

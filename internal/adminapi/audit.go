@@ -4,6 +4,7 @@ import "time"
 
 // AuditEntry is an entry of the audit log.
 type AuditEntry struct {
+	ID   string    `json:"id"`
 	Time time.Time `json:"time"`
 	// Actor is the user, token or key, such as "admin alice" or "key ops".
 	Actor string `json:"actor,omitempty"`
@@ -28,11 +29,10 @@ type ListAuditRequest struct {
 	Action string `json:"action,omitempty"`
 	// Since is a time or an age such as 24h.
 	Since string `json:"since,omitempty"`
-	// Limit is the maximum number of entries, up to 10,000. 0 means the default.
-	Limit int `json:"limit,omitempty"`
+	PageRequest
 }
 
 // ListAudit lists entries of the audit log of all nodes, the newest first.
-func ListAudit() Operation[ListAuditRequest, []AuditEntry] {
-	return viewerOperation[ListAuditRequest, []AuditEntry]("audit.list", "/api/audit", "Search the audit log, the newest entry first")
+func ListAudit() Operation[ListAuditRequest, Page[AuditEntry]] {
+	return viewerOperation[ListAuditRequest, Page[AuditEntry]]("audit.list", "/api/audit", "Search the audit log, the newest entry first")
 }

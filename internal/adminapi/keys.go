@@ -85,9 +85,9 @@ func CheckKey() Operation[CheckKeyRequest, KeyAccess] {
 		"Check whether an API key may publish or read a topic")
 }
 
-// ListKeys lists the keys of the configuration, then the stored ones.
-func ListKeys() Operation[Empty, []Key] {
-	return viewerOperation[Empty, []Key]("keys.list", "/api/keys", "List the API keys without their secrets")
+// ListKeys lists the keys of the configuration and the stored ones, sorted by name.
+func ListKeys() Operation[PageRequest, Page[Key]] {
+	return viewerOperation[PageRequest, Page[Key]]("keys.list", "/api/keys", "List the API keys without their secrets")
 }
 
 // CreateKey stores a key. It is valid on all nodes within a second.

@@ -46,35 +46,6 @@ type Envelope[T any] struct {
 	Data T `json:"data"`
 }
 
-// Page is a part of a list, and the whole body of its response.
-type Page[T any] struct {
-	Data []T `json:"data"`
-	// Next is the value of after for the next page. It is empty on the last page.
-	Next string `json:"next"`
-}
-
-// WholeBody is implemented by responses that are not nested in an [Envelope].
-type WholeBody interface {
-	// Body returns the body of the HTTP response.
-	Body() any
-}
-
-// Body returns the page itself, with an empty list instead of null.
-func (p Page[T]) Body() any {
-	if p.Data == nil {
-		p.Data = []T{}
-	}
-	return p
-}
-
-// PageRequest selects a page of a list.
-type PageRequest struct {
-	// After is the value of next in the previous page. Empty means the first page.
-	After string `json:"after,omitempty"`
-	// Limit is the maximum number of entries. 0 means the default.
-	Limit int `json:"limit,omitempty"`
-}
-
 func newOperation[Request, Response any](name, method, path string, role Role, summary string) Operation[Request, Response] {
 	return Operation[Request, Response]{Description{name, method, path, role, summary}}
 }

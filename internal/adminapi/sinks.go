@@ -150,8 +150,8 @@ type ForgetResult struct {
 }
 
 // ListSinks lists the configured sinks, and removed ones that were not forgotten, sorted by name.
-func ListSinks() Operation[Empty, []Sink] {
-	return viewerOperation[Empty, []Sink]("sinks.list", "/api/sinks", "List all sinks with their state and stats")
+func ListSinks() Operation[PageRequest, Page[Sink]] {
+	return viewerOperation[PageRequest, Page[Sink]]("sinks.list", "/api/sinks", "List all sinks with their state and stats")
 }
 
 // ShowSink shows one sink.

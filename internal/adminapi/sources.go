@@ -31,6 +31,6 @@ type Source struct {
 }
 
 // ListSources lists the configured sources sorted by name.
-func ListSources() Operation[Empty, []Source] {
-	return viewerOperation[Empty, []Source]("sources.list", "/api/sources", "List all sources with their state and stats")
+func ListSources() Operation[PageRequest, Page[Source]] {
+	return viewerOperation[PageRequest, Page[Source]]("sources.list", "/api/sources", "List all sources with their state and stats")
 }

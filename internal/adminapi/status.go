@@ -71,6 +71,6 @@ type Node struct {
 }
 
 // ListNodes lists the nodes of the relay, in the order of their numbers. A killed node is listed for ten more seconds.
-func ListNodes() Operation[Empty, []Node] {
-	return viewerOperation[Empty, []Node]("nodes.list", "/api/nodes", "List the nodes that are running")
+func ListNodes() Operation[PageRequest, Page[Node]] {
+	return viewerOperation[PageRequest, Page[Node]]("nodes.list", "/api/nodes", "List the nodes that are running")
 }

@@ -22,7 +22,10 @@ type fakeSinks struct {
 	ids []string
 }
 
-func (f *fakeSinks) ListSinks(context.Context) ([]adminapi.Sink, error) { return nil, f.err }
+func (f *fakeSinks) ListSinks(context.Context, adminapi.PageRequest) (adminapi.Page[adminapi.Sink], error) {
+	return adminapi.Page[adminapi.Sink]{}, f.err
+}
+
 func (f *fakeSinks) ShowSink(context.Context, string) (adminapi.Sink, error) {
 	return adminapi.Sink{Name: "a"}, f.err
 }
@@ -59,7 +62,7 @@ func TestAPI(t *testing.T) {
 		status             int
 		contains           string
 	}{
-		{"GET", "/api/sinks", "", nil, 200, `{"data":[]}`},
+		{"GET", "/api/sinks", "", nil, 200, `{"data":[],"next":""}`},
 		{"HEAD", "/api/sinks", "", nil, 200, ""},
 		{"GET", "/api/sinks/a", "", nil, 200, `"name":"a"`},
 		{"GET", "/api/sinks/a", "", relay.NewError(relay.CodeNoSink, "x"), 404, `"code":"404.sink"`},
@@ -132,9 +135,9 @@ func TestAPI_DeadLetterSelection(t *testing.T) {
 // fakeAuditLog records the filter.
 type fakeAuditLog struct{ asked audit.Filter }
 
-func (f *fakeAuditLog) Search(_ context.Context, filter audit.Filter) ([]audit.Entry, error) {
+func (f *fakeAuditLog) Search(_ context.Context, filter audit.Filter) ([]audit.Entry, string, error) {
 	f.asked = filter
-	return nil, nil
+	return nil, "", nil
 }
 
 func TestAPI_Audit(t *testing.T) {
@@ -142,11 +145,11 @@ func TestAPI_Audit(t *testing.T) {
 		status   int
 		contains string
 	}{
-		"":                 {200, `{"data":[]}`},
-		"sinks.pause":      {200, `{"data":[]}`},
-		"sinks":            {200, `{"data":[]}`},
-		"instance.migrate": {200, `{"data":[]}`},
-		"quarantine.show":  {200, `{"data":[]}`}, // recorded if it is denied
+		"":                 {200, `{"data":[],"next":""}`},
+		"sinks.pause":      {200, `{"data":[],"next":""}`},
+		"sinks":            {200, `{"data":[],"next":""}`},
+		"instance.migrate": {200, `{"data":[],"next":""}`},
+		"quarantine.show":  {200, `{"data":[],"next":""}`}, // recorded if it is denied
 		"sinks.pase":       {422, "did you mean sinks.pause?"},
 		"sinks.list":       {422, "there is no action"}, // reads are not recorded
 		"sink":             {422, "did you mean sinks?"},

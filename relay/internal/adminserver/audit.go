@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
+	"github.com/hubrelay/hubrelay/internal/streamid"
 	"github.com/hubrelay/hubrelay/internal/suggest"
 	"github.com/hubrelay/hubrelay/relay"
 	"github.com/hubrelay/hubrelay/relay/internal/audit"
@@ -20,7 +21,7 @@ import (
 
 // AuditLog searches the audit log. It may be used concurrently.
 type AuditLog interface {
-	Search(ctx context.Context, f audit.Filter) ([]audit.Entry, error)
+	Search(ctx context.Context, f audit.Filter) (list []audit.Entry, next string, err error)
 }
 
 // The numbers of entries in a response.
@@ -31,30 +32,33 @@ const (
 
 func searchAuditLog(
 	l AuditLog, r *http.Request, request adminapi.ListAuditRequest,
-) (list []adminapi.AuditEntry, err error) {
+) (page adminapi.Page[adminapi.AuditEntry], err error) {
 	if request.Limit > maxAuditEntries {
-		return nil, relay.NewError(relay.CodeInvalidArgument,
+		return page, relay.NewError(relay.CodeInvalidArgument,
 			fmt.Sprintf("limit is not a number from 1 to %d", maxAuditEntries)).WithExtra("parameter", "limit")
 	}
 	if err := checkAction(request.Action); err != nil {
-		return nil, err
+		return page, err
+	}
+	if request.After != "" && !streamid.IsValid(request.After) {
+		return page, newCursorError()
 	}
 	f := audit.Filter{
 		Actor: request.Actor, Source: request.Source, Target: request.Target, Action: request.Action,
-		Limit: cmp.Or(request.Limit, defaultAuditEntries),
+		After: request.After, Limit: cmp.Or(request.Limit, defaultAuditEntries),
 	}
 	if f.Since, err = parseTimeParameter("since", request.Since, time.Now()); err != nil {
-		return nil, err
+		return page, err
 	}
-	entries, err := l.Search(r.Context(), f)
-	list = make([]adminapi.AuditEntry, len(entries))
+	entries, next, err := l.Search(r.Context(), f)
+	page.Data, page.Next = make([]adminapi.AuditEntry, len(entries)), next
 	for i, e := range entries {
-		list[i] = adminapi.AuditEntry{
-			Time: e.Time, Actor: e.Actor, Source: e.Source, Action: string(e.Action), Target: e.Target, Outcome: e.Outcome,
+		page.Data[i] = adminapi.AuditEntry{
+			ID: e.ID, Time: e.Time, Actor: e.Actor, Source: e.Source, Action: string(e.Action), Target: e.Target, Outcome: e.Outcome,
 			Detail: e.Detail, Repeated: e.Repeated,
 		}
 	}
-	return list, err
+	return page, err
 }
 
 // checkAction rejects the name of an unknown action. An empty name is allowed.

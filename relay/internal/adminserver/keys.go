@@ -3,6 +3,7 @@ package adminserver
 import (
 	"context"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
@@ -12,7 +13,7 @@ import (
 
 // Keys manages API keys. It may be used concurrently.
 type Keys interface {
-	// List returns the keys of the configuration, then the stored ones.
+	// List returns the keys of the configuration and the stored ones, sorted by name.
 	List(ctx context.Context) ([]adminapi.Key, error)
 	// Create stores a key and returns its secret.
 	Create(ctx context.Context, name string, spec adminapi.KeySpec) (adminapi.CreatedKey, error)
@@ -29,8 +30,9 @@ func (h *apiHandler) handleKeys(k Keys) {
 	handleOperation(h, adminapi.RevokeKey(), withComponent(k, revokeKey))
 }
 
-func listKeys(k Keys, r *http.Request, _ adminapi.Empty) ([]adminapi.Key, error) {
-	return k.List(r.Context())
+func listKeys(k Keys, r *http.Request, request adminapi.PageRequest) (adminapi.Page[adminapi.Key], error) {
+	list, err := k.List(r.Context())
+	return adminapi.SelectPage(list, request, func(k adminapi.Key) string { return k.Name }, strings.Compare), err
 }
 
 func createKey(k Keys, r *http.Request, spec adminapi.KeySpec) (adminapi.CreatedKey, error) {

@@ -15,7 +15,7 @@ import (
 // Sinks controls the sinks. The service of package delivery implements and documents it. Its methods may be called
 // concurrently and honor ctx. An error is a *relay.Error, an error of package store, or means that Redis is unreachable.
 type Sinks interface {
-	ListSinks(ctx context.Context) ([]adminapi.Sink, error)
+	ListSinks(ctx context.Context, r adminapi.PageRequest) (adminapi.Page[adminapi.Sink], error)
 	ShowSink(ctx context.Context, name string) (adminapi.Sink, error)
 	PauseSink(ctx context.Context, name, actor string) error
 	ResumeSink(ctx context.Context, name, actor string) error
@@ -47,12 +47,8 @@ func (h *apiHandler) handleSinks(s Sinks) {
 	handleOperation(h, adminapi.ForgetSink(), withComponent(s, forgetSink))
 }
 
-func listSinks(s Sinks, r *http.Request, _ adminapi.Empty) ([]adminapi.Sink, error) {
-	list, err := s.ListSinks(r.Context())
-	if list == nil {
-		list = []adminapi.Sink{}
-	}
-	return list, err
+func listSinks(s Sinks, r *http.Request, request adminapi.PageRequest) (adminapi.Page[adminapi.Sink], error) {
+	return s.ListSinks(r.Context(), request)
 }
 
 func showSink(s Sinks, r *http.Request, _ adminapi.Empty) (adminapi.Sink, error) {

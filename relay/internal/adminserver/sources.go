@@ -3,6 +3,7 @@ package adminserver
 import (
 	"context"
 	"net/http"
+	"strings"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
 )
@@ -14,6 +15,7 @@ type Sources interface {
 	List(ctx context.Context) ([]adminapi.Source, error)
 }
 
-func listSources(s Sources, r *http.Request, _ adminapi.Empty) ([]adminapi.Source, error) {
-	return s.List(r.Context())
+func listSources(s Sources, r *http.Request, request adminapi.PageRequest) (adminapi.Page[adminapi.Source], error) {
+	list, err := s.List(r.Context())
+	return adminapi.SelectPage(list, request, func(s adminapi.Source) string { return s.Name }, strings.Compare), err
 }

@@ -11,7 +11,7 @@ import (
 // that Redis is unreachable.
 type Status interface {
 	ShowStatus(ctx context.Context) (adminapi.Status, error)
-	ListNodes(ctx context.Context) ([]adminapi.Node, error)
+	ListNodes(ctx context.Context, r adminapi.PageRequest) (adminapi.Page[adminapi.Node], error)
 	ShowConfig() adminapi.Config
 	// ShowConfigVersion returns a *[relay.Error] for a version that is not kept.
 	ShowConfigVersion(number string) (adminapi.ConfigText, error)
@@ -21,8 +21,8 @@ func showStatus(s Status, r *http.Request, _ adminapi.Empty) (adminapi.Status, e
 	return s.ShowStatus(r.Context())
 }
 
-func listNodes(s Status, r *http.Request, _ adminapi.Empty) ([]adminapi.Node, error) {
-	return s.ListNodes(r.Context())
+func listNodes(s Status, r *http.Request, request adminapi.PageRequest) (adminapi.Page[adminapi.Node], error) {
+	return s.ListNodes(r.Context(), request)
 }
 
 func showConfig(s Status, _ *http.Request, _ adminapi.Empty) (adminapi.Config, error) {

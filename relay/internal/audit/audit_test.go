@@ -133,12 +133,27 @@ func TestStore_Search(t *testing.T) {
 		"time":          {Filter{Since: start.Add((n - 10) * time.Second), Limit: 100}, 10},
 		"nothing":       {Filter{Actor: "nobody", Limit: 100}, 0},
 	} {
-		got, err := s.Search(t.Context(), tt.f)
+		got, _, err := s.Search(t.Context(), tt.f)
 		if err != nil || len(got) != tt.want {
 			t.Errorf("%s: got %d entries, %v; want %d", name, len(got), err, tt.want)
 		}
 		if !slices.IsSortedFunc(got, func(a, b Entry) int { return b.Time.Compare(a.Time) }) {
 			t.Errorf("%s: the newest entry is not the first", name)
 		}
+	}
+
+	var pages []int
+	for f := (Filter{Action: "sinks", Since: newest.Add(-500 * time.Second), Limit: 4}); ; {
+		page, next, err := s.Search(t.Context(), f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages = append(pages, len(page))
+		if f.After = next; next == "" {
+			break
+		}
+	}
+	if want := []int{4, 2}; !slices.Equal(pages, want) {
+		t.Errorf("got pages of %v entries, want %v", pages, want)
 	}
 }

@@ -4,6 +4,8 @@ import "time"
 
 // Entry is one action.
 type Entry struct {
+	// ID is the ID of the entry in Redis. [Store.Search] sets it.
+	ID   string    `json:"-"`
 	Time time.Time `json:"time"`
 	// Actor is "key NAME", "admin NAME", "configuration" or "relay". On the admin socket, NAME is "user UID (LOGIN)".
 	// Actor is empty if it is unknown.
@@ -82,6 +84,8 @@ type Filter struct {
 	Action string
 	// Since excludes older entries.
 	Since time.Time
+	// After selects the entries before an earlier result. Empty means the newest ones.
+	After string
 	// Limit is the maximum number of entries. It is at least 1.
 	Limit int
 }

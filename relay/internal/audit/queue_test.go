@@ -79,7 +79,7 @@ func fileLines(t *testing.T, file string) int {
 func awaitStored(t *testing.T, s *Store, want int) {
 	t.Helper()
 	testkit.Eventually(t, "the entries in Redis", func() error {
-		list, err := s.Search(t.Context(), Filter{Limit: 100_000})
+		list, _, err := s.Search(t.Context(), Filter{Limit: 100_000})
 		targets := make(map[string]bool)
 		for _, e := range list {
 			targets[e.Target] = true

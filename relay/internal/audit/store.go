@@ -50,16 +50,20 @@ func (s *Store) Append(ctx context.Context, lines [][]byte) error {
 	return redisconn.WrapError("store the audit log", err)
 }
 
-// Search returns the newest entries that match, the newest first. It reads at most all stored entries.
-func (s *Store) Search(ctx context.Context, f Filter) ([]Entry, error) {
+// Search returns the newest entries that match, the newest first, and [Filter.After] of the entries that follow. That is empty
+// if there are no others.
+func (s *Store) Search(ctx context.Context, f Filter) (list []Entry, next string, err error) {
 	if s.maxLen == 0 {
-		return nil, relay.NewError(relay.CodeNotEnabled, "audit.max_len is 0, so Redis keeps no entries: see audit.file")
+		return nil, "", relay.NewError(relay.CodeNotEnabled, "audit.max_len is 0, so Redis keeps no entries: see audit.file")
 	}
-	list := []Entry{}
-	for end := "+"; ; {
+	end := "+"
+	if f.After != "" {
+		end = "(" + f.After
+	}
+	for {
 		page, err := s.client.XRevRangeN(ctx, s.key, end, "-", pageLen).Result()
 		if err != nil {
-			return nil, redisconn.WrapError("search the audit log", err)
+			return nil, "", redisconn.WrapError("search the audit log", err)
 		}
 		for _, m := range page {
 			text, _ := m.Values[field].(string)
@@ -67,17 +71,18 @@ func (s *Store) Search(ctx context.Context, f Filter) ([]Entry, error) {
 			if json.Unmarshal([]byte(text), &e) != nil {
 				continue // another program wrote it
 			}
+			e.ID = m.ID
 			if e.Time.Before(f.Since) {
-				return list, nil
+				return list, "", nil
 			}
 			if f.matches(&e) {
 				if list = append(list, e); len(list) == f.Limit {
-					return list, nil
+					return list, m.ID, nil
 				}
 			}
 		}
 		if len(page) < pageLen {
-			return list, nil
+			return list, "", nil
 		}
 		end = "(" + page[len(page)-1].ID
 	}

@@ -136,7 +136,7 @@ func TestStore_SearchReturnsSummary(t *testing.T) {
 	stop := runLog(t, l, store)
 	recordTimes(l, 5, revocation())
 	stop()
-	list, err := store.Search(t.Context(), Filter{Action: "token", Limit: 10})
+	list, _, err := store.Search(t.Context(), Filter{Action: "token", Limit: 10})
 	if err != nil || len(list) != 2 || list[0].Repeated != 4 || list[1].Repeated != 0 || list[0].Source != "192.0.2.1" {
 		t.Errorf("got %+v, %v; want a summary of 4 entries after the first one", list, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
@@ -15,13 +16,16 @@ import (
 	"github.com/hubrelay/hubrelay/relay/internal/history"
 )
 
-// ListSinks returns all sinks sorted by name: configured ones, and removed ones that were not forgotten.
-func (s *Service) ListSinks(ctx context.Context) ([]adminapi.Sink, error) {
+// ListSinks returns a page of the sinks, sorted by name: configured ones, and removed ones that were not forgotten.
+func (s *Service) ListSinks(ctx context.Context, r adminapi.PageRequest) (page adminapi.Page[adminapi.Sink], err error) {
 	names, err := s.SinkNames(ctx)
 	if err != nil {
-		return nil, err
+		return page, err
 	}
-	return s.describeSinks(ctx, names)
+	selected := adminapi.SelectPage(names, r, func(name string) string { return name }, strings.Compare)
+	page.Next = selected.Next
+	page.Data, err = s.describeSinks(ctx, selected.Data)
+	return page, err
 }
 
 // SinkNames returns the sorted names of the sinks that are configured or known in Redis.

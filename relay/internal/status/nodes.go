@@ -1,8 +1,10 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/hubrelay/hubrelay/internal/adminapi"
@@ -45,11 +47,15 @@ func (r *Reporter) describeNode(ctx context.Context) adminapi.Node {
 	return n
 }
 
-// ListNodes returns the nodes that are running, in the order of their numbers. It is at most a second old. An error means that
-// Redis is unreachable.
-func (r *Reporter) ListNodes(ctx context.Context) ([]adminapi.Node, error) {
-	return r.nodes.get(func() ([]adminapi.Node, error) { return r.readNodes(ctx) })
+// ListNodes returns a page of the nodes that are running, in the order of their numbers. It is at most a second old. An error
+// means that Redis is unreachable.
+func (r *Reporter) ListNodes(ctx context.Context, request adminapi.PageRequest) (adminapi.Page[adminapi.Node], error) {
+	list, err := r.nodes.get(func() ([]adminapi.Node, error) { return r.readNodes(ctx) })
+	return adminapi.SelectPage(list, request, func(n adminapi.Node) string { return n.Name }, compareNodes), err
 }
+
+// compareNodes compares names such as node-2 and node-10 by their numbers.
+func compareNodes(a, b string) int { return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b)) }
 
 func (r *Reporter) readNodes(ctx context.Context) ([]adminapi.Node, error) {
 	names, err := r.opts.Leases.ListNodes(ctx)

@@ -193,17 +193,22 @@ func callAndPrint[Request, Response any](
 	return show(response)
 }
 
-// callAndPrintList calls an operation and prints the list in its response. empty is printed instead of an empty list.
-func callAndPrintList[Request, Entry any](
-	ctx context.Context, std term.Streams, f *adminFlags, op adminapi.Operation[Request, []Entry], request Request,
+// callAndPrintList reads and prints all pages of a list. empty is printed instead of an empty list.
+func callAndPrintList[Entry any](
+	ctx context.Context, std term.Streams, f *adminFlags, op adminapi.Operation[adminapi.PageRequest, adminapi.Page[Entry]],
 	show func([]Entry) error, empty string,
 ) error {
-	list, err := connectAndCall(ctx, std, f, op, request)
+	c, err := f.connect(std)
 	if err != nil {
 		return err
 	}
-	return printPages(std, &f.outputFlags, func(visit func([]Entry) error) error { return visit(list) }, show, empty)
+	return printPages(std, &f.outputFlags, func(visit func([]Entry) error) error {
+		return forEachPage(ctx, c, op, unfiltered, visit)
+	}, show, empty)
 }
+
+// unfiltered requests a page of a list without a filter.
+func unfiltered(p adminapi.PageRequest) adminapi.PageRequest { return p }
 
 // forEachPage calls visit with each page of a list. page sets the page in a request.
 func forEachPage[Request, Entry any](

@@ -1,6 +1,7 @@
 package admincli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 
@@ -37,8 +38,7 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 			if err := command.FixTimeFlag(cmd, "since", &request.Since); err != nil {
 				return err
 			}
-			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListAudit(), request,
-				func(list []adminapi.AuditEntry) error { return printAudit(std, list) }, "no entries")
+			return listAudit(cmd.Context(), std, &f, request)
 		},
 	}
 	flags := cmd.Flags()
@@ -51,6 +51,19 @@ OUTCOME is ok, or the code of the error. An action also selects the actions belo
 	f.register(cmd, std)
 	cmd.AddCommand(newAuditVerify(std))
 	return cmd
+}
+
+func listAudit(ctx context.Context, std term.Streams, f *adminFlags, request adminapi.ListAuditRequest) error {
+	page, err := connectAndCall(ctx, std, f, adminapi.ListAudit(), request)
+	if err != nil {
+		return err
+	}
+	err = printPages(std, &f.outputFlags, func(visit func([]adminapi.AuditEntry) error) error { return visit(page.Data) },
+		func(list []adminapi.AuditEntry) error { return printAudit(std, list) }, "no entries")
+	if err == nil && page.Next != "" && !f.asJSON() {
+		_, err = fmt.Fprintf(std.Err, "these are the newest %d: use --limit to see older ones\n", len(page.Data))
+	}
+	return err
 }
 
 func printAudit(std term.Streams, list []adminapi.AuditEntry) error {

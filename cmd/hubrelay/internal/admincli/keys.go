@@ -138,7 +138,7 @@ secrets. LAST USED is accurate to about a minute.
 ` + adminHelp,
 		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListKeys(), adminapi.Empty{},
+			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListKeys(),
 				func(list []adminapi.Key) error { return printKeys(std, list) }, "no keys")
 		},
 	}

@@ -32,7 +32,7 @@ ten more seconds.`,
   hubrelay nodes list --json | jq 'select(.not_ready != "")'`,
 		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListNodes(), adminapi.Empty{},
+			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListNodes(),
 				func(list []adminapi.Node) error { return printNodes(std, list) }, "no nodes")
 		},
 	}

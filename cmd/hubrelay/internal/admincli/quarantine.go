@@ -39,25 +39,13 @@ func newQuarantineList(std term.Streams) *cobra.Command {
 of the content in bytes. 'quarantine show' prints the content of one.`,
 		Example: "  hubrelay quarantine list\n  hubrelay quarantine list --json | jq -r .reason | sort | uniq -c",
 		Args:    command.WithUsageErrors(cobra.NoArgs),
-		RunE:    func(cmd *cobra.Command, _ []string) error { return listQuarantine(cmd.Context(), std, &f) },
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListQuarantine(),
+				func(list []adminapi.QuarantinedEntry) error { return printQuarantine(std, list) }, "the quarantine is empty")
+		},
 	}
 	f.register(cmd, std)
 	return cmd
-}
-
-func listQuarantine(ctx context.Context, std term.Streams, f *adminFlags) error {
-	c, err := f.connect(std)
-	if err != nil {
-		return err
-	}
-	return printPages(std, &f.outputFlags, func(visit func([]adminapi.QuarantinedEntry) error) error {
-		return forEachQuarantined(ctx, c, visit)
-	}, func(page []adminapi.QuarantinedEntry) error { return printQuarantine(std, page) }, "the quarantine is empty")
-}
-
-func forEachQuarantined(ctx context.Context, c *adminConn, visit func([]adminapi.QuarantinedEntry) error) error {
-	return forEachPage(ctx, c, adminapi.ListQuarantine(),
-		func(p adminapi.PageRequest) adminapi.PageRequest { return p }, visit)
 }
 
 func printQuarantine(std term.Streams, list []adminapi.QuarantinedEntry) error {
@@ -202,7 +190,7 @@ func dropQuarantined(ctx context.Context, std term.Streams, f *quarantineDropFla
 		return err
 	}
 	if f.all {
-		err := forEachQuarantined(ctx, c, func(page []adminapi.QuarantinedEntry) error {
+		err := forEachPage(ctx, c, adminapi.ListQuarantine(), unfiltered, func(page []adminapi.QuarantinedEntry) error {
 			for _, e := range page {
 				ids = append(ids, e.ID)
 			}

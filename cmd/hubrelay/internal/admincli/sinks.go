@@ -54,7 +54,7 @@ the table show problems, and the last failure of sinks whose last attempt failed
   hubrelay sinks list --json | jq 'select(.dead > 0) | .name'`,
 		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListSinks(), adminapi.Empty{},
+			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListSinks(),
 				func(list []adminapi.Sink) error { return printSinkList(std, list) }, "no sinks: add some to sinks: in the configuration of the daemon")
 		},
 	}

@@ -38,7 +38,7 @@ Without cursors, events sent while no node is connected are lost.`,
   hubrelay sources list --json | jq 'select(.state != "connected")'`,
 		Args: command.WithUsageErrors(cobra.NoArgs),
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListSources(), adminapi.Empty{},
+			return callAndPrintList(cmd.Context(), std, &f, adminapi.ListSources(),
 				func(list []adminapi.Source) error { return printSourceList(std, list) }, "no sources: add some to sources: in the configuration of the daemon")
 		},
 	}

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -116,7 +118,7 @@ func (m *Manager) recordUse(ctx context.Context, since time.Time) error {
 	return m.opts.Store.RecordUse(ctx, uses)
 }
 
-// List returns the keys of the configuration, then the stored ones.
+// List returns the keys of the configuration and the stored ones, sorted by name.
 func (m *Manager) List(ctx context.Context) ([]adminapi.Key, error) {
 	stored, err := m.opts.Store.List(ctx)
 	if err != nil {
@@ -148,6 +150,7 @@ func (m *Manager) List(ctx context.Context) ([]adminapi.Key, error) {
 		}
 		list[i].LastUsedAt = used
 	}
+	slices.SortStableFunc(list, func(a, b adminapi.Key) int { return strings.Compare(a.Name, b.Name) })
 	return list, nil
 }
 

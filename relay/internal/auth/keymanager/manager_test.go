@@ -158,7 +158,7 @@ func TestManager_RejectsChanges(t *testing.T) {
 	}
 }
 
-func TestManager_ListsConfiguredKeysFirst(t *testing.T) {
+func TestManager_ListsKeysByName(t *testing.T) {
 	t.Parallel()
 	n := startNode(t, redistest.Start(t))
 	if _, err := n.Create(t.Context(), "ci", spec); err != nil {
@@ -171,12 +171,12 @@ func TestManager_ListsConfiguredKeysFirst(t *testing.T) {
 	if err != nil || len(list) != 2 {
 		t.Fatalf("got %+v, %v, want two keys", list, err)
 	}
-	if list[0].Name != "ops" || list[0].Source != adminapi.KeySourceConfiguration || list[0].LastUsedAt.IsZero() {
-		t.Errorf("got %+v, want the used key of the configuration", list[0])
+	if list[1].Name != "ops" || list[1].Source != adminapi.KeySourceConfiguration || list[1].LastUsedAt.IsZero() {
+		t.Errorf("got %+v, want the used key of the configuration", list[1])
 	}
-	if list[1].Name != "ci" || list[1].Source != adminapi.KeySourceStored || !list[1].LastUsedAt.IsZero() ||
-		list[1].CreatedAt.IsZero() {
-		t.Errorf("got %+v, want the unused stored key", list[1])
+	if list[0].Name != "ci" || list[0].Source != adminapi.KeySourceStored || !list[0].LastUsedAt.IsZero() ||
+		list[0].CreatedAt.IsZero() {
+		t.Errorf("got %+v, want the unused stored key", list[0])
 	}
 }
 

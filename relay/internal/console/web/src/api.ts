@@ -132,8 +132,8 @@ interface Page<T> {
   next: string;
 }
 
-/** collect reads pages until it has max entries. next is empty if there are no others. */
-export async function collect<T>(page: (after: string) => Promise<Page<T>>, max: number): Promise<Page<T>> {
+/** collect reads at most ten pages until it has max entries. next is empty if there are no others. */
+export async function collect<T>(page: (after: string) => Promise<Page<T>>, max = Infinity): Promise<Page<T>> {
   const all: Page<T> = { data: [], next: '' };
   for (let requests = 0; requests < 10; requests++) {
     const p = await page(all.next);

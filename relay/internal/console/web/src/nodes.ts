@@ -1,11 +1,14 @@
-import { get, type Schemas } from './api';
+import { collect, get, type Schemas } from './api';
 import { isSet } from './format';
 import { sharePolling } from './poll';
 
 export type Node = Schemas['Node'];
 
 /** useNodes returns all nodes. Each node renews its record every five seconds. */
-export const useNodes = sharePolling(async (signal) => (await get('/api/nodes', { signal })).data, 5000);
+export const useNodes = sharePolling(
+  async (signal) => (await collect((after) => get('/api/nodes', { query: { after }, signal }))).data,
+  5000,
+);
 
 /** hasRecord reports whether more than the name of a node is known. */
 export const hasRecord = (n: Node) => isSet(n.seen_at);

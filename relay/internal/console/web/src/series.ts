@@ -1,4 +1,4 @@
-import { get, type Schemas } from './api';
+import { collect, get, type Schemas } from './api';
 import { sharePolling } from './poll';
 
 type Sink = Schemas['Sink'];
@@ -124,7 +124,7 @@ function rates(points: { delivered: number | null; failed: number | null; second
 
 /** useSinks returns all sinks, and adds their stats to the series. */
 export const useSinks = sharePolling(async (signal) => {
-  const { data } = await get('/api/sinks', { signal });
+  const { data } = await collect((after) => get('/api/sinks', { query: { after }, signal }));
   addSinks(data);
   return data;
 }, interval);

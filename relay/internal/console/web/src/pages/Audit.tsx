@@ -1,15 +1,13 @@
 import { get, type Schemas } from '../api';
 import { Filter } from '../components/Filter';
+import { More } from '../components/More';
 import { type Column, Table } from '../components/Table';
 import { CopyButton, Empty, Loaded, Time, Title } from '../components/ui';
-import { command, number, plural } from '../format';
-import { usePolling } from '../poll';
+import { command, plural } from '../format';
+import { usePages } from '../pages';
 import { useRoute } from '../router';
 
 type Entry = Schemas['AuditEntry'];
-
-const defaultLimit = 100;
-const maxLimit = 10_000;
 
 const columns: Column<Entry>[] = [
   { id: 'time', label: 'Time', cell: (e) => <Time time={e.time} /> },
@@ -47,7 +45,6 @@ const columns: Column<Entry>[] = [
 export function Audit() {
   const { query } = useRoute();
   const text = (name: string) => query.get(name) ?? '';
-  const limit = Math.min(Number(text('limit')) || defaultLimit, maxLimit);
   const filter = {
     actor: text('actor'),
     source: text('source'),
@@ -55,21 +52,18 @@ export function Audit() {
     target: text('target'),
     since: text('since'),
   };
-  const search = { ...filter, limit };
-  const entries = usePolling(
-    async (signal) => (await get('/api/audit', { query: search, signal })).data,
+  const entries = usePages(
+    (page, signal) => get('/api/audit', { query: { ...filter, ...page }, signal }),
+    (e) => e.id,
     0,
-    JSON.stringify(search),
+    JSON.stringify(filter),
   );
   const flags = Object.entries(filter).flatMap(([name, value]) => (value ? [`--${name}`, value] : []));
   return (
     <>
       <Title text="Audit">
         <div class="buttons">
-          <CopyButton
-            label="Copy the command"
-            text={command('audit', ...flags, ...(limit !== defaultLimit ? ['--limit', String(limit)] : []))}
-          />
+          <CopyButton label="Copy the command" text={command('audit', ...flags)} />
           <button type="button" onClick={entries.refresh}>
             Refresh
           </button>
@@ -83,29 +77,25 @@ export function Audit() {
           { name: 'action', label: 'Action', placeholder: 'sinks, keys.create' },
           { name: 'target', label: 'Target' },
           { name: 'since', label: 'Since', placeholder: '2h, 1d or a time' },
-          { name: 'limit', label: 'Max. entries', options: ['500', '1000', '10000'], none: String(defaultLimit) },
         ]}
       />
       <Loaded of={entries}>
-        {(all) =>
-          all.length ? (
-            <>
+        {(page) => (
+          <>
+            {page.data.length ? (
               <Table
                 caption="Audit log, the newest entry first"
                 columns={columns}
-                rows={all}
-                rowKey={(e) => `${e.time} ${e.action} ${e.target ?? ''} ${e.actor ?? ''} ${e.detail ?? ''}`}
+                rows={page.data}
+                rowKey={(e) => e.id}
+                paged={entries}
               />
-              <p class="muted count">
-                {all.length >= limit
-                  ? `These are the newest ${number(limit)} entries. Earlier ones can exist: raise the limit or search.`
-                  : plural(all.length, 'entry', 'entries')}
-              </p>
-            </>
-          ) : (
-            <Empty>No entry of the audit log matches the search.</Empty>
-          )
-        }
+            ) : (
+              <Empty>{entries.start ? 'No entries follow.' : 'No entry of the audit log matches the search.'}</Empty>
+            )}
+            <More of={entries} />
+          </>
+        )}
       </Loaded>
     </>
   );

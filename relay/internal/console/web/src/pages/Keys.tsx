@@ -1,5 +1,5 @@
 import { useRef, useState } from 'preact/hooks';
-import { get, post, type Schemas } from '../api';
+import { collect, get, post, type Schemas } from '../api';
 import { Confirm } from '../components/Confirm';
 import { CreateKey, Secret } from '../components/CreateKey';
 import { type Column, Table } from '../components/Table';
@@ -67,7 +67,11 @@ const columns: Column<Key>[] = [
 export function Keys() {
   const admin = useRole('admin');
   const [action, setAction] = useState<Action | null>(null);
-  const keys = usePolling(async (signal) => (await get('/api/keys', { signal })).data, 10_000, 'keys');
+  const keys = usePolling(
+    async (signal) => (await collect((after) => get('/api/keys', { query: { after }, signal }))).data,
+    10_000,
+    'keys',
+  );
   const actions: Column<Key> = {
     id: 'actions',
     label: 'Actions',

@@ -1,4 +1,4 @@
-import { get, type Schemas } from '../api';
+import { collect, get, type Schemas } from '../api';
 import { type Column, Table } from '../components/Table';
 import { Command, Count, Empty, Loaded, State, Time, Title } from '../components/ui';
 import { command, isSet, number, sentence } from '../format';
@@ -74,7 +74,11 @@ const columns: Column<Source>[] = [
 ];
 
 export function Sources() {
-  const sources = usePolling(async (signal) => (await get('/api/sources', { signal })).data, 5000, 'sources');
+  const sources = usePolling(
+    async (signal) => (await collect((after) => get('/api/sources', { query: { after }, signal }))).data,
+    5000,
+    'sources',
+  );
   return (
     <>
       <Title text="Sources" />
